@@ -1,0 +1,61 @@
+# Everything that CI does, and more, by name. `./justw` runs these where `just` is not installed.
+
+set shell := ["bash", "-euo", "pipefail", "-c"]
+set positional-arguments
+
+cache := env("XDG_CACHE_HOME", env("HOME") / ".cache") / "margo-gitops"
+
+export PATH := cache / "bin:" + env("PATH")
+
+# Lists the recipes
+default:
+    @{{ just_executable() }} --list --unsorted
+
+# Shows the whole path on real Docker: publish, run, change, tamper, status (--clean removes it)
+demo *args:
+    .ci/demo "$@"
+
+# Runs all tests against real components, installing and starting what they need (options go to nextest)
+test *args:
+    .ci/test "$@"
+
+# Checks format, lints, documentation, and the dependencies' licences, sources and advisories
+check:
+    .ci/setup base deny
+    cargo fmt --all --check
+    cargo clippy --workspace --all-targets -- -D warnings
+    RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
+    cargo deny check --hide-inclusion-graph bans licenses sources
+    .ci/advisories
+
+# Builds the two programs for release
+build:
+    cargo build --release --workspace --bins
+
+# Installs what the tests, the checks and the demo need (parts: base stack power nextest deny)
+setup *parts:
+    .ci/setup "$@"
+
+# Formats the Rust sources
+fmt:
+    cargo fmt --all
+
+# Writes the golden files anew from what the code renders now; look at the diff before you commit
+bless:
+    MARGO_BLESS=1 cargo test --workspace golden
+
+# Cuts power and kills processes thousands of times: rounds for each crash test, then options to nextest
+chaos rounds="1000" *args:
+    shift; MARGO_CHAOS_ROUNDS={{ rounds }} .ci/test -E 'test(/(^|::)(power|crash)(_|::)/)' "$@"
+
+# Shows that each mutant in mutants/ turns exactly its invariant's test red
+mutants *names:
+    .ci/mutants "$@"
+
+# Measures publishing, beside the git CLI in the same run
+bench *args:
+    cargo bench --workspace "$@"
+
+# Stops the private Docker and the registry, and removes all tools from the cache
+clean-tools:
+    .ci/clean-tools
