@@ -1,0 +1,137 @@
+//! `envelope.json` on `desired`: what Margo's documents have no key for.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{ComponentName, DeploymentId, DeploymentName, DeviceId, Digest, FleetId, KeyText};
+
+/// The layout number that this code reads and writes. A higher one is refused with `layout-too-new`.
+pub const LAYOUT: u64 = 1;
+
+/// The features that this code knows by name; `requires` may list no other one.
+pub const FEATURES: &[&str] = &[];
+
+/// The largest serial and `manifestVersion` ever written: 2^53−1, the largest integer every JSON reader keeps.
+pub const MAX_SERIAL: u64 = (1 << 53) - 1;
+
+/// The furthest that a serial or `manifestVersion` may jump over the floor.
+pub const MAX_JUMP: u64 = 1_000_000;
+
+/// The path of the envelope in the tree of `desired`.
+pub const ENVELOPE: &str = "envelope.json";
+
+/// The path of Margo's State Manifest in the tree of `desired`.
+pub const MANIFEST: &str = "manifest.json";
+
+/// Everything about a device's desired state that Margo's documents can't say.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Envelope {
+    /// Number of this layout.
+    pub layout: u64,
+    /// The fleet's identity.
+    pub fleet: FleetId,
+    /// The device that this repository is for.
+    pub device: EnvelopeDevice,
+    /// Rises with every `desired` commit.
+    pub serial: u64,
+    /// Equal to the manifest's.
+    pub manifest_version: u64,
+    /// SHA-256 of every other file of the tree.
+    pub files: BTreeMap<String, Digest>,
+    /// How the device behaves; an absent key means the least action.
+    pub policy: DevicePolicy,
+    /// Features that a reader must not ignore.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub requires: Vec<String>,
+    /// What goes with each ApplicationDeployment.
+    pub deployments: BTreeMap<DeploymentId, EnvelopeDeployment>,
+}
+
+/// Who the repository is for and who may write its `status`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct EnvelopeDevice {
+    /// The operator's id of the device.
+    pub id: DeviceId,
+    /// The keys that may sign `status` and `heartbeat`.
+    pub status_keys: Vec<KeyText>,
+}
+
+/// The device's policy, in seconds.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DevicePolicy {
+    /// How often the device asks whether `desired` moved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub poll_seconds: Option<u64>,
+    /// How often it replaces `heartbeat`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub report_seconds: Option<u64>,
+}
+
+/// What goes with one ApplicationDeployment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct EnvelopeDeployment {
+    /// The operator's own id of the deployment.
+    pub id: DeploymentName,
+    /// Policy of this deployment; nothing yet, and a reader ignores what it doesn't know.
+    #[serde(default)]
+    pub policy: DeploymentPolicy,
+    /// The bytes that each component's tag meant when it was published.
+    #[serde(default)]
+    pub locks: BTreeMap<ComponentName, Lock>,
+    /// Parameters whose values stay on the device.
+    #[serde(default)]
+    pub values_from: BTreeMap<String, ValueFrom>,
+}
+
+/// Policy of one deployment.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeploymentPolicy {}
+
+/// What a tag in a registry meant when it was first resolved, for the whole fleet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lock {
+    /// Digest of the OCI manifest.
+    pub manifest: Digest,
+    /// Digest of the layer: the archive or chart itself.
+    pub content: Digest,
+}
+
+/// A parameter whose value is read from a file on the device.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ValueFrom {
+    /// A bare file name in the directory that the device's own configuration names.
+    pub device_file: String,
+    /// Where the value goes, as in an ApplicationDeployment.
+    pub targets: Vec<ValueTarget>,
+}
+
+/// Where a value goes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ValueTarget {
+    /// A path into a chart's values, or the name of an environment variable.
+    pub pointer: String,
+    /// The components that get it.
+    pub components: Vec<ComponentName>,
+}
+
+impl ValueTarget {
+    /// The name of the environment variable that a compose pointer means.
+    pub fn variable(&self) -> &str {
+        self.pointer.strip_prefix("ENV.").unwrap_or(&self.pointer)
+    }
+}
+
+impl ValueFrom {
+    /// Whether `name` is a bare file name: one path part of letters, digits and `. _ -` that starts with none of them.
+    pub fn is_bare(name: &str) -> bool {
+        (1..=100).contains(&name.len())
+            && name.bytes().all(|c| c.is_ascii_alphanumeric() || b"._-".contains(&c))
+            && name.as_bytes()[0].is_ascii_alphanumeric()
+    }
+}

@@ -1,0 +1,75 @@
+//! The join file: everything a new device needs, and what it pins.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{DeviceId, Digest, FleetId};
+
+/// What `wfm-git-publisher device add` writes and `device-syncer init --join` reads.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Join {
+    /// Number of the layout.
+    pub layout: u64,
+    /// The fleet's identity.
+    pub fleet: FleetId,
+    /// The device's identity.
+    pub device: DeviceId,
+    /// Where the device's repository is: a path or URL.
+    pub url: String,
+    /// PEM of the CA that the host's certificate must chain to; absent for a local path or a public CA.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ca: Option<String>,
+    /// The account on the host; absent for a local path.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub account: Option<Account>,
+    /// The roster version that the device pins.
+    pub trust: JoinTrust,
+    /// The first floor, so that a fresh device sees a replay too.
+    pub floor: JoinFloor,
+}
+
+impl std::fmt::Debug for Join {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Join").field("fleet", &self.fleet).field("device", &self.device).finish_non_exhaustive()
+    }
+}
+
+/// An account on the host. Its secret is never printed.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Account {
+    /// Name of the account.
+    pub user: String,
+    /// Its secret.
+    pub secret: String,
+}
+
+impl std::fmt::Debug for Account {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Account").field("user", &self.user).finish_non_exhaustive()
+    }
+}
+
+/// The pinned roster.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JoinTrust {
+    /// Its version.
+    pub version: u64,
+    /// Digest of its exact bytes.
+    pub sha256: Digest,
+    /// Its exact bytes, as text.
+    pub roster: String,
+    /// Its detached signatures by index, for the record: the join file itself is what is trusted.
+    #[serde(default)]
+    pub signatures: BTreeMap<u32, String>,
+}
+
+/// The lowest that the device may ever adopt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct JoinFloor {
+    /// The highest serial published so far; 0 if none.
+    pub serial: u64,
+    /// The highest `manifestVersion` published so far; 0 if none.
+    pub manifest_version: u64,
+}

@@ -1,0 +1,26 @@
+//! The pure half of the contract: Margo documents, ids, digests, file trees and their encoding.
+//!
+//! Nothing here touches a file, a clock or the environment.
+
+pub mod bundle;
+pub mod desired;
+pub mod digest;
+pub mod envelope;
+pub mod freshness;
+pub mod ids;
+pub mod join;
+pub mod json;
+pub mod key;
+pub mod margo;
+pub mod message;
+pub mod problem;
+pub mod report;
+pub mod roster;
+pub mod tree;
+pub mod value;
+pub mod yaml;
+
+pub use digest::Digest;
+pub use ids::{ApplicationId, ComponentName, DeploymentId, DeploymentName, DeviceId, FleetId};
+pub use key::KeyText;
+pub use tree::FileTree;

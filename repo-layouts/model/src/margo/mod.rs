@@ -1,0 +1,42 @@
+//! Margo's documents, typed: reading of both dialects, writing of `1.0.0-rc.3`.
+//!
+//! A reader takes what published examples do in the named ways of `repo-layouts/README.md` (*Two dialects*), per field
+//! and not per file, and is strict in all others.
+
+pub mod capabilities;
+pub mod component;
+pub mod configuration;
+pub mod deployment;
+mod deployment_yaml;
+pub mod description;
+pub mod error_code;
+pub mod manifest;
+pub mod parameter;
+mod source;
+pub mod status;
+
+use std::collections::BTreeMap;
+
+pub use capabilities::DeviceCapabilities;
+pub use component::{Component, ProfileType, Source};
+pub use deployment::ApplicationDeployment;
+pub use description::ApplicationDescription;
+pub use error_code::ErrorCode;
+pub use manifest::StateManifest;
+pub use parameter::{Parameter, Target};
+pub use status::{DeploymentStatus, State};
+
+use crate::yaml::Reader;
+
+/// Vendors' objects under keys `x-…-extensions`, carried unchanged.
+pub type Extensions = BTreeMap<String, serde_json::Value>;
+
+/// Reads `apiVersion` and `kind`, which only the pre-draft has, and says whether they are there. Each must then be
+/// what it has to be.
+fn read_header(reader: &mut Reader<'_>, versions: &[&str], kind: &str) -> bool {
+    let header = reader.has("apiVersion") || reader.has("kind");
+    let versions: Vec<_> = versions.iter().map(|version| (*version, ())).collect();
+    reader.optional("apiVersion", |field| field.choice(&versions));
+    reader.optional("kind", |field| field.choice(&[(kind, ())]));
+    header
+}

@@ -1,0 +1,150 @@
+//! Commit messages: a templated subject, an optional body, and trailers in a fixed order.
+
+use std::fmt;
+
+/// The largest subject and body together, in bytes; trailers are not counted.
+pub const MAX_TEXT: usize = 1024;
+
+/// A commit message of the contract.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Message {
+    subject: String,
+    body: Vec<String>,
+    trailers: Vec<(String, String)>,
+}
+
+impl Message {
+    /// Starts a message; control characters in `subject` become spaces.
+    pub fn new(subject: impl AsRef<str>) -> Self {
+        Self { subject: clean(subject.as_ref(), 200), ..Self::default() }
+    }
+
+    /// Adds a line to the body.
+    pub fn line(mut self, line: impl AsRef<str>) -> Self {
+        let left =
+            MAX_TEXT.saturating_sub(self.subject.len() + self.body.iter().map(|line| line.len() + 1).sum::<usize>());
+        let line = clean(line.as_ref(), left.saturating_sub(2));
+        if !line.is_empty() {
+            self.body.push(line);
+        }
+        self
+    }
+
+    /// Adds a trailer.
+    pub fn trailer(mut self, key: &str, value: impl fmt::Display) -> Self {
+        self.trailers.push((key.to_owned(), clean(&value.to_string(), 1000)));
+        self
+    }
+
+    /// The subject line.
+    pub fn subject(&self) -> &str {
+        &self.subject
+    }
+
+    /// All trailers in order.
+    pub fn trailers(&self) -> &[(String, String)] {
+        &self.trailers
+    }
+
+    /// The value of a trailer that stands exactly once; `None` if it is missing or repeated.
+    pub fn get(&self, key: &str) -> Option<&str> {
+        let mut values = self.trailers.iter().filter(|(name, _)| name == key);
+        let (_, value) = values.next()?;
+        values.next().is_none().then_some(value)
+    }
+
+    /// All values of a trailer.
+    pub fn all<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'a str> {
+        self.trailers.iter().filter(move |(name, _)| name == key).map(|(_, value)| value.as_str())
+    }
+
+    /// Reads a message. Trailers are the last paragraph, if each of its lines reads `Key: value` and it is not the
+    /// first paragraph.
+    pub fn parse(text: &str) -> Self {
+        let text = text.trim_end_matches('\n');
+        let (head, last) = text.rsplit_once("\n\n").unwrap_or((text, ""));
+        let trailers: Option<Vec<_>> = last.lines().map(trailer_line).collect();
+        let (head, trailers) = match trailers {
+            Some(trailers) => (head, trailers),
+            None => (text, Vec::new()),
+        };
+        let mut lines = head.lines();
+        let subject = lines.next().unwrap_or_default().to_owned();
+        Self { subject, body: lines.filter(|line| !line.is_empty()).map(str::to_owned).collect(), trailers }
+    }
+}
+
+fn trailer_line(line: &str) -> Option<(String, String)> {
+    let (key, value) = line.split_once(": ")?;
+    let is_key = !key.is_empty() && key.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'-');
+    is_key.then(|| (key.to_owned(), value.to_owned()))
+}
+
+/// One line without control characters, at most `max` bytes.
+fn clean(text: &str, max: usize) -> String {
+    let mut line = String::with_capacity(text.len().min(max));
+    for c in text.trim().chars() {
+        let c = if c.is_control() || is_bidi(c) { ' ' } else { c };
+        if line.len() + c.len_utf8() > max {
+            break;
+        }
+        line.push(c);
+    }
+    line
+}
+
+/// Characters that reorder what a terminal shows.
+fn is_bidi(c: char) -> bool {
+    matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{2028}' | '\u{2029}')
+}
+
+impl fmt::Display for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}", self.subject)?;
+        if !self.body.is_empty() {
+            writeln!(f)?;
+        }
+        for line in &self.body {
+            writeln!(f, "{line}")?;
+        }
+        if !self.trailers.is_empty() {
+            writeln!(f)?;
+        }
+        for (key, value) in &self.trailers {
+            writeln!(f, "{key}: {value}")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read() {
+        let message = Message::new("digitron: installed").line("one").trailer("Kind", "status").trailer("Serial", 7);
+        assert_eq!(message.to_string(), "digitron: installed\n\none\n\nKind: status\nSerial: 7\n");
+        assert_eq!(Message::parse(&message.to_string()), message);
+    }
+
+    #[test]
+    fn text_can_not_pose_as_a_trailer() {
+        let message = Message::new("x\n\nKind: desired").line("Serial: 9\n\nSerial: 8").trailer("Serial", "1\nKind: x");
+        let read = Message::parse(&message.to_string());
+        assert_eq!(read.trailers(), [("Serial".to_owned(), "1 Kind: x".to_owned())]);
+    }
+
+    #[test]
+    fn a_repeated_trailer_is_not_one() {
+        let message = Message::parse("s\n\nSerial: 1\nSerial: 2\n");
+        assert_eq!(message.get("Serial"), None);
+        assert_eq!(message.all("Serial").count(), 2);
+    }
+
+    #[test]
+    fn text_is_bounded() {
+        let message = (0..100).fold(Message::new("s".repeat(5000)), |m, _| m.line("y".repeat(100)));
+        assert!(message.to_string().len() <= MAX_TEXT + 2, "{}", message.to_string().len());
+    }
+}

@@ -1,0 +1,103 @@
+//! What a device says of itself: `syncer.json` on `status`, `current-state.json` on `heartbeat`.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::{ComponentName, DeploymentId, Digest};
+
+/// The path of the syncer's own report in the tree of `status`.
+pub const SYNCER: &str = "syncer.json";
+
+/// The path of the DeviceCapabilitiesManifest in the tree of `status`.
+pub const CAPABILITIES: &str = "capabilities.json";
+
+/// The path of the only file on `heartbeat`.
+pub const CURRENT_STATE: &str = "current-state.json";
+
+/// What the syncer reports of itself and what rarely changes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SyncerReport {
+    /// Number of the layout.
+    pub layout: u64,
+    /// The syncer's version.
+    pub version: String,
+    /// Made at first start on this disk; two of them under one device id are a cloned disk.
+    pub instance: Uuid,
+    /// The desired state that the device last accepted; absent before the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub adopted: Option<Adopted>,
+    /// What is wrong or worth knowing, sorted by `type`.
+    #[serde(default)]
+    pub conditions: Vec<Condition>,
+    /// What the device's own site holds back.
+    #[serde(default)]
+    pub holds: Vec<String>,
+}
+
+/// An accepted desired state.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Adopted {
+    /// Its serial.
+    pub serial: u64,
+    /// Its `manifestVersion`.
+    pub manifest_version: u64,
+    /// The roster version that it was judged by.
+    pub trust: u64,
+    /// The commit on `desired`, 40 hex digits.
+    pub commit: String,
+    /// SHA-256 of that commit's `envelope.json`: what `Continues` names after a restore of the host.
+    pub envelope: Digest,
+}
+
+/// Something that is so until it isn't, in the form of Kubernetes' conditions.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Condition {
+    /// `Stalled`, `Stale`, `AncestryUnverified`, `SecurityEvent` …
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// A code of the error table or a PascalCase reason.
+    pub reason: String,
+    /// One sentence for a person.
+    pub message: String,
+}
+
+/// Everything volatile: replaced at the report interval, never history.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CurrentState {
+    /// Number of the layout.
+    pub layout: u64,
+    /// When this was observed.
+    pub time: Timestamp,
+    /// The serial that is adopted; 0 before the first.
+    pub serial: u64,
+    /// What runs, per deployment.
+    pub deployments: BTreeMap<DeploymentId, CurrentDeployment>,
+}
+
+/// What runs of one deployment.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CurrentDeployment {
+    /// What runs of each component.
+    pub components: BTreeMap<ComponentName, CurrentComponent>,
+}
+
+/// What runs of one component.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CurrentComponent {
+    /// The input digest that runs; absent if nothing of ours does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub input_digest: Option<Digest>,
+    /// Margo's state of the component.
+    pub state: String,
+    /// `healthy`, `starting`, `degraded`, `missing`.
+    pub health: String,
+    /// Whether what runs differs from what was applied: `none`, `missing`, `changed`.
+    pub drift: String,
+    /// Failed attempts at the present input digest.
+    pub attempts: u32,
+}

@@ -1,0 +1,268 @@
+//! The trust roster: which publisher keys a device believes, followed version by version.
+
+use std::collections::BTreeSet;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::{Digest, FileTree, FleetId, KeyText};
+
+/// The namespace of a roster's detached signatures (`ssh-keygen -Y sign -n wfm-roster`).
+pub const ROSTER_NAMESPACE: &str = "wfm-roster";
+
+/// The most root keys and publishers that a roster may list.
+const MAX_KEYS: usize = 64;
+
+/// `trust/<n>.json`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Roster {
+    /// 1 and rising by one.
+    pub version: u64,
+    /// The fleet's identity.
+    pub fleet: FleetId,
+    /// How many of `roots` must sign the next version.
+    pub threshold: usize,
+    /// The keys that sign the next version.
+    pub roots: Vec<KeyText>,
+    /// The keys that sign `desired`, `bundle` and `freshness`.
+    pub publishers: Vec<Publisher>,
+}
+
+/// A publisher key that the roots delegate to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Publisher {
+    /// The key.
+    pub key: KeyText,
+    /// From then on nothing more is adopted on its word; what was adopted stays so. Absent: no end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_after: Option<Timestamp>,
+}
+
+/// Why a roster, or the way from the pinned one to it, can't be believed. All are the code `trust-invalid`.
+#[derive(Debug, thiserror::Error)]
+pub enum RosterError {
+    /// The tip doesn't hold the version that is pinned.
+    #[error("`{0}` is missing")]
+    Missing(String),
+    /// The pinned version has other bytes in the tip.
+    #[error("`{path}` is {found}, but {pinned} is pinned")]
+    Replaced { path: String, pinned: Digest, found: Digest },
+    /// The file is not a roster.
+    #[error("`{path}` is not a roster")]
+    Parse { path: String, source: serde_json::Error },
+    /// The file contradicts its path, the fleet or itself.
+    #[error("`{path}`: {problem}")]
+    Invalid { path: String, problem: String },
+    /// Too few of the previous version's roots signed it.
+    #[error("`{path}` is signed by {found} of the roots of version {}, and needs {needed}", version - 1)]
+    Signatures { path: String, version: u64, found: usize, needed: usize },
+}
+
+/// A roster together with the digest of its exact bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Trust {
+    /// What it says.
+    pub roster: Roster,
+    /// Digest of its bytes.
+    pub digest: Digest,
+}
+
+/// Says which key made a detached signature over bytes in the namespace [`ROSTER_NAMESPACE`], if it verifies at all.
+pub type Signer<'a> = &'a dyn Fn(&[u8], &str) -> Option<KeyText>;
+
+impl Trust {
+    /// Reads a roster that is trusted as it is: pinned by a join file, or by the device's own memory.
+    pub fn pin(path: &str, bytes: &[u8], fleet: FleetId) -> Result<Self, RosterError> {
+        let roster: Roster =
+            serde_json::from_slice(bytes).map_err(|source| RosterError::Parse { path: path.to_owned(), source })?;
+        roster.check(fleet).map_err(|problem| RosterError::Invalid { path: path.to_owned(), problem })?;
+        Ok(Self { roster, digest: Digest::of(bytes) })
+    }
+
+    /// Follows the rosters in the tree of `desired` from this one to the newest, each signed by the threshold of the
+    /// one before.
+    pub fn follow(&self, files: &FileTree, signer: Signer<'_>) -> Result<Self, RosterError> {
+        let path = roster_path(self.roster.version);
+        let pinned = files.get(&path).ok_or_else(|| RosterError::Missing(path.clone()))?;
+        let found = Digest::of(pinned);
+        if found != self.digest {
+            return Err(RosterError::Replaced { path, pinned: self.digest, found });
+        }
+        let mut newest = self.clone();
+        while let Some(bytes) = files.get(&roster_path(newest.roster.version + 1)) {
+            newest = newest.next(bytes, files, signer)?;
+        }
+        match highest_version(files) {
+            Some(highest) if highest > newest.roster.version => {
+                Err(RosterError::Missing(roster_path(newest.roster.version + 1)))
+            }
+            _ => Ok(newest),
+        }
+    }
+
+    fn next(&self, bytes: &[u8], files: &FileTree, signer: Signer<'_>) -> Result<Self, RosterError> {
+        let version = self.roster.version + 1;
+        let path = roster_path(version);
+        let next = Self::pin(&path, bytes, self.roster.fleet)?;
+        if next.roster.version != version {
+            let problem = format!("`version` is {}, expected {version}", next.roster.version);
+            return Err(RosterError::Invalid { path, problem });
+        }
+        let found = self.roster.signatures(version, bytes, files, signer);
+        let needed = self.roster.threshold;
+        if found < needed { Err(RosterError::Signatures { path, version, found, needed }) } else { Ok(next) }
+    }
+
+    /// Whether `key` may sign for the publisher at `now`.
+    pub fn allows(&self, key: &KeyText, now: Timestamp) -> bool {
+        self.roster
+            .publishers
+            .iter()
+            .any(|publisher| publisher.key == *key && publisher.not_after.is_none_or(|end| now < end))
+    }
+}
+
+impl Roster {
+    fn check(&self, fleet: FleetId) -> Result<(), String> {
+        let roots: BTreeSet<_> = self.roots.iter().collect();
+        if self.fleet != fleet {
+            Err(format!("`fleet` is {}, expected {fleet}", self.fleet))
+        } else if self.version == 0 || self.version > 1_000_000 {
+            Err("`version` must be 1 to 1000000".to_owned())
+        } else if roots.len() != self.roots.len() {
+            Err("`roots` lists a key twice".to_owned())
+        } else if self.threshold == 0 || self.threshold > self.roots.len() {
+            Err(format!("`threshold` must be 1 to {}, the number of roots", self.roots.len()))
+        } else if self.roots.len() > MAX_KEYS || self.publishers.len() > MAX_KEYS {
+            Err(format!("lists more than {MAX_KEYS} keys"))
+        } else {
+            Ok(())
+        }
+    }
+
+    /// How many different roots of this version signed `bytes`, which are those of `version`.
+    fn signatures(&self, version: u64, bytes: &[u8], files: &FileTree, signer: Signer<'_>) -> usize {
+        let signed = |(index, root): &(usize, &KeyText)| {
+            files
+                .get(&signature_path(version, *index))
+                .and_then(|armored| std::str::from_utf8(armored).ok())
+                .and_then(|armored| signer(bytes, armored))
+                .is_some_and(|key| key == **root)
+        };
+        self.roots.iter().enumerate().filter(signed).count()
+    }
+}
+
+/// The path of version `version` in the tree of `desired`.
+pub fn roster_path(version: u64) -> String {
+    format!("trust/{version}.json")
+}
+
+/// The path of the signature by root `index` of the version before (version 1: of its own).
+pub fn signature_path(version: u64, index: usize) -> String {
+    format!("trust/{version}.json.sig.{index}")
+}
+
+fn highest_version(files: &FileTree) -> Option<u64> {
+    let version = |path: &String| path.strip_prefix("trust/")?.strip_suffix(".json")?.parse().ok();
+    files.keys().filter_map(version).max()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(name: &str) -> KeyText {
+        format!("ssh-ed25519 AAAA{name}").parse().unwrap()
+    }
+
+    fn fleet() -> FleetId {
+        "5d3f7d5e-7a3a-4c3a-9a57-1c1f6a3f9f10".parse().unwrap()
+    }
+
+    fn roster(version: u64, threshold: usize, roots: &[&str]) -> Vec<u8> {
+        let roster = Roster {
+            version,
+            fleet: fleet(),
+            threshold,
+            roots: roots.iter().map(|name| key(name)).collect(),
+            publishers: vec![Publisher { key: key("pub"), not_after: Some("2030-01-01T00:00:00Z".parse().unwrap()) }],
+        };
+        crate::json::to_bytes(&roster)
+    }
+
+    /// In these tests a signature is the signer's name.
+    fn signer(_: &[u8], armored: &str) -> Option<KeyText> {
+        armored.strip_prefix("by ").map(key)
+    }
+
+    fn tree(files: &[(String, Vec<u8>)]) -> FileTree {
+        files.iter().cloned().collect()
+    }
+
+    fn sig(version: u64, index: usize, by: &str) -> (String, Vec<u8>) {
+        (signature_path(version, index), format!("by {by}").into_bytes())
+    }
+
+    fn follow(files: &[(String, Vec<u8>)], pinned: &[u8]) -> Result<u64, RosterError> {
+        let pinned = Trust::pin("pinned", pinned, fleet()).unwrap();
+        pinned.follow(&tree(files), &signer).map(|trust| trust.roster.version)
+    }
+
+    #[test]
+    fn rosters_are_followed_over_several_versions_and_thresholds() {
+        let (one, two, three) = (roster(1, 1, &["a"]), roster(2, 2, &["a", "b", "c"]), roster(3, 1, &["d"]));
+        let files = [
+            (roster_path(1), one.clone()),
+            (roster_path(2), two),
+            sig(2, 0, "a"),
+            (roster_path(3), three),
+            sig(3, 0, "a"),
+            sig(3, 2, "c"),
+        ];
+        assert_eq!(follow(&files, &one).unwrap(), 3);
+    }
+
+    #[test]
+    fn each_key_counts_once_and_only_in_its_own_place() {
+        let (one, two) = (roster(1, 2, &["a", "b"]), roster(2, 1, &["a"]));
+        for signatures in [
+            vec![sig(2, 0, "a")],
+            vec![sig(2, 0, "a"), sig(2, 1, "a")],
+            vec![sig(2, 0, "b"), sig(2, 1, "a")],
+            vec![sig(2, 0, "a"), sig(2, 2, "b")],
+            vec![sig(2, 0, "x"), sig(2, 1, "y")],
+        ] {
+            let mut files = vec![(roster_path(1), one.clone()), (roster_path(2), two.clone())];
+            files.extend(signatures);
+            assert!(matches!(follow(&files, &one), Err(RosterError::Signatures { .. })), "{files:?}");
+        }
+    }
+
+    #[test]
+    fn a_replaced_missing_or_skipped_version_is_refused() {
+        let (one, other) = (roster(1, 1, &["a"]), roster(1, 1, &["x"]));
+        assert!(matches!(follow(&[(roster_path(1), other)], &one), Err(RosterError::Replaced { .. })));
+        assert!(matches!(follow(&[], &one), Err(RosterError::Missing(_))));
+        let gap = [(roster_path(1), one.clone()), (roster_path(3), roster(3, 1, &["a"])), sig(3, 0, "a")];
+        assert!(matches!(follow(&gap, &one), Err(RosterError::Missing(_))));
+        let wrong = [(roster_path(1), one.clone()), (roster_path(2), roster(5, 1, &["a"])), sig(2, 0, "a")];
+        assert!(matches!(follow(&wrong, &one), Err(RosterError::Invalid { .. })));
+    }
+
+    #[test]
+    fn an_expired_publisher_is_not_allowed() {
+        let trust = Trust::pin("pinned", &roster(1, 1, &["a"]), fleet()).unwrap();
+        assert!(trust.allows(&key("pub"), "2029-12-31T23:59:59Z".parse().unwrap()));
+        assert!(!trust.allows(&key("pub"), "2030-01-01T00:00:00Z".parse().unwrap()));
+        assert!(!trust.allows(&key("other"), "2029-01-01T00:00:00Z".parse().unwrap()));
+    }
+
+    #[test]
+    fn a_roster_that_contradicts_itself_is_refused() {
+        for bad in [roster(1, 0, &["a"]), roster(1, 2, &["a"]), roster(1, 1, &["a", "a"]), roster(0, 1, &["a"])] {
+            assert!(Trust::pin("pinned", &bad, fleet()).is_err());
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! Decoding of nodes into typed documents, which goes on after a mistake and collects them all.
+//!
+//! A reading function takes a [`Field`] and gives `None` once it has recorded what is wrong; [`read`] turns that into a
+//! result. Warnings don't stop a reading.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::str::FromStr;
+
+use super::{
+    Limits, Node, Plain, Reader, Scalar, Span, Strictness, Style, Value, is_ambiguous, parse, parse_json, resolve,
+};
+use crate::problem::{Problem, Problems};
+
+/// Reads a YAML document: the typed value with its warnings, or every problem.
+pub fn read<T>(
+    file: &str,
+    bytes: &[u8],
+    strictness: Strictness,
+    read: impl FnOnce(Field<'_>) -> Option<T>,
+) -> Result<(T, Problems), Problems> {
+    let limits = if strictness == Strictness::Fleet { Limits::FLEET } else { Limits::VENDOR };
+    decode(file, &parse(file, bytes, &limits)?, strictness, read)
+}
+
+/// Reads a JSON document in the same way; what isn't in quotes is never a string there.
+pub fn read_json<T>(
+    file: &str,
+    bytes: &[u8],
+    read: impl FnOnce(Field<'_>) -> Option<T>,
+) -> Result<(T, Problems), Problems> {
+    decode(file, &parse_json(file, bytes, &Limits::VENDOR)?, Strictness::Fleet, read)
+}
+
+fn decode<T>(
+    file: &str,
+    node: &Node,
+    strictness: Strictness,
+    read: impl FnOnce(Field<'_>) -> Option<T>,
+) -> Result<(T, Problems), Problems> {
+    let context = Context::new(file, strictness);
+    let value = read(context.field(node));
+    let problems = context.into_problems();
+    match value {
+        Some(value) if !problems.has_errors() => Ok((value, problems)),
+        _ if problems.has_errors() => Err(problems),
+        _ => Err(Problem::error(file, "can't be read").into()),
+    }
+}
+
+/// One reading of one file: its name, whose it is, and what was found wrong so far.
+#[derive(Debug)]
+pub struct Context {
+    file: String,
+    strictness: Strictness,
+    problems: RefCell<Problems>,
+}
+
+impl Context {
+    /// Starts a reading.
+    pub fn new(file: impl Into<String>, strictness: Strictness) -> Self {
+        Self { file: file.into(), strictness, problems: RefCell::default() }
+    }
+
+    /// The document itself.
+    pub fn field<'a>(&'a self, node: &'a Node) -> Field<'a> {
+        Field { context: self, node, path: String::new() }
+    }
+
+    /// Everything that was found.
+    pub fn into_problems(self) -> Problems {
+        self.problems.into_inner()
+    }
+
+    fn add(&self, problem: Problem) {
+        self.problems.borrow_mut().push(problem);
+    }
+}
+
+/// A value on its way to a type, with its path.
+#[derive(Debug, Clone)]
+pub struct Field<'a> {
+    context: &'a Context,
+    node: &'a Node,
+    path: String,
+}
+
+impl<'a> Field<'a> {
+    /// The node itself.
+    pub fn node(&self) -> &'a Node {
+        self.node
+    }
+
+    /// Whose file it stands in.
+    pub fn strictness(&self) -> Strictness {
+        self.context.strictness
+    }
+
+    /// Its dotted path.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// The field at `key` below this one.
+    pub(super) fn child(&self, key: &str, node: &'a Node) -> Field<'a> {
+        Field { context: self.context, node, path: join(&self.path, key) }
+    }
+
+    /// A problem at this place, to be given to [`report`](Self::report).
+    pub fn problem(&self, message: impl Into<String>) -> Problem {
+        let Span { line, column } = self.node.span;
+        Problem::error(&self.context.file, message).at(line, column).key(&self.path)
+    }
+
+    /// Records a problem.
+    pub fn report(&self, problem: Problem) {
+        self.context.add(problem);
+    }
+
+    /// Records an error here; the `None` is for the caller to return.
+    pub fn fail<T>(&self, message: impl Into<String>) -> Option<T> {
+        self.report(self.problem(message));
+        None
+    }
+
+    /// Records an error with advice.
+    pub fn fail_hint<T>(&self, message: impl Into<String>, hint: impl Into<String>) -> Option<T> {
+        self.report(self.problem(message).hint(hint));
+        None
+    }
+
+    pub(super) fn expected<T>(&self, what: &str) -> Option<T> {
+        let found = self.node.kind();
+        match self.node.value {
+            Value::Null => {
+                self.fail_hint(format!("has no value, expected {what}"), "write a value, or leave out the key")
+            }
+            _ => self.fail(format!("is {found}, expected {what}")),
+        }
+    }
+
+    fn scalar(&self, what: &str) -> Option<&'a Scalar> {
+        match &self.node.value {
+            Value::Scalar(scalar) => Some(scalar),
+            _ => self.expected(what),
+        }
+    }
+
+    /// A string. Plain text that isn't one to every reader needs quotes in the fleet's own files and warns in a
+    /// vendor's.
+    pub fn string(self) -> Option<String> {
+        let scalar = self.scalar("a string")?;
+        if scalar.style == Style::Plain {
+            let kind = resolve(&scalar.text);
+            if kind != Plain::String {
+                self.doubtful(format!("is {}, expected a string", kind.kind()))?;
+            } else if is_ambiguous(&scalar.text) {
+                self.ambiguous(&scalar.text)?;
+            }
+        }
+        Some(scalar.text.clone())
+    }
+
+    /// Reports plain text that readers of YAML take for different things.
+    pub(crate) fn ambiguous(&self, text: &str) -> Option<()> {
+        self.doubtful(format!("`{text}` without quotes means different things to different readers of YAML"))
+    }
+
+    /// An error in the fleet's own files, a warning in a vendor's; the advice is to use quotes.
+    fn doubtful(&self, message: String) -> Option<()> {
+        let text = self.node.text().unwrap_or_default();
+        let problem = self.problem(message).hint(format!("write \"{text}\" in quotes if it is meant as text"));
+        match self.context.strictness {
+            Strictness::Fleet => {
+                self.report(problem);
+                None
+            }
+            Strictness::Vendor => {
+                self.report(problem.warning());
+                Some(())
+            }
+        }
+    }
+
+    /// A string that a type accepts.
+    pub fn parse<T: FromStr>(self) -> Option<T>
+    where
+        T::Err: Display,
+    {
+        let text = self.clone().string()?;
+        text.parse().map_or_else(|error: T::Err| self.fail(error.to_string()), Some)
+    }
+
+    /// One of a few words.
+    pub fn choice<T: Clone>(self, words: &[(&str, T)]) -> Option<T> {
+        let text = self.clone().string()?;
+        match words.iter().find(|(word, _)| *word == text) {
+            Some((_, value)) => Some(value.clone()),
+            None => {
+                let words: Vec<_> = words.iter().map(|(word, _)| format!("`{word}`")).collect();
+                self.fail(format!("is `{text}`, expected {}", words.join(" or ")))
+            }
+        }
+    }
+
+    /// `true` or `false`.
+    pub fn bool(self) -> Option<bool> {
+        let Scalar { text, style } = self.scalar("`true` or `false`")?;
+        match resolve(text) {
+            Plain::Boolean(value) if *style == Style::Plain => Some(value),
+            _ => self.fail(format!("is `{text}`, expected `true` or `false` without quotes")),
+        }
+    }
+
+    /// An integer in decimal that fits `T`.
+    pub fn integer<T: TryFrom<i128>>(self) -> Option<T> {
+        let Scalar { text, style } = self.scalar("an integer")?;
+        match resolve(text) {
+            Plain::Integer(value) if *style == Style::Plain && value.to_string() == *text => {
+                T::try_from(value).map_or_else(|_| self.fail(format!("{text} is out of range")), Some)
+            }
+            _ => self.fail(format!("is `{text}`, expected an integer in decimal, without quotes")),
+        }
+    }
+
+    /// The items of a list, if each can be read.
+    pub fn list<T>(self, mut read: impl FnMut(Field<'a>) -> Option<T>) -> Option<Vec<T>> {
+        let Value::Sequence(items) = &self.node.value else {
+            return self.expected("a list");
+        };
+        let item = |(index, node)| read(Field { context: self.context, node, path: format!("{}[{index}]", self.path) });
+        let items: Vec<_> = items.iter().enumerate().map(item).collect();
+        items.into_iter().collect()
+    }
+
+    /// The values of a mapping with free keys, if each can be read; in a fleet's file keys that readers take for
+    /// different things need quotes.
+    pub fn entries<T>(self, mut read: impl FnMut(&'a str, Field<'a>) -> Option<T>) -> Option<BTreeMap<String, T>> {
+        let Value::Mapping(entries) = &self.node.value else {
+            return self.expected("a mapping");
+        };
+        let entry = |(key, node): &'a (Node, Node)| {
+            let text = key.text()?;
+            let name = self.child(text, key).string();
+            name.zip(read(text, self.child(text, node)))
+        };
+        let entries: Vec<_> = entries.iter().map(entry).collect();
+        entries.into_iter().collect()
+    }
+
+    /// A mapping with known keys; every key that `read` didn't ask for is an error.
+    pub fn mapping<T>(self, read: impl FnOnce(&mut Reader<'a>) -> Option<T>) -> Option<T> {
+        let Value::Mapping(entries) = &self.node.value else {
+            return self.expected("a mapping");
+        };
+        let mut reader = Reader::new(self.clone(), entries);
+        let value = read(&mut reader);
+        reader.finish();
+        value
+    }
+
+    /// The value as JSON.
+    pub fn json(self) -> Option<serde_json::Value> {
+        self.node.to_json().map_or_else(|error| self.fail_hint(error, "write it in quotes"), Some)
+    }
+}
+
+fn join(path: &str, key: &str) -> String {
+    if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
+}
