@@ -1,0 +1,240 @@
+//! The skeletons in `repo-layouts/device/` and the vectors in `fixtures/vectors/` are what this code writes, byte for
+//! byte. `MARGO_BLESS=1` writes them anew.
+#![allow(clippy::disallowed_methods, reason = "blessing writes fixtures")]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use jiff::Timestamp;
+use repo_model::desired::{Assembled, assemble, deployment_path};
+use repo_model::envelope::{
+    DevicePolicy, ENVELOPE, Envelope, EnvelopeDeployment, EnvelopeDevice, LAYOUT, Lock, MANIFEST, ValueFrom,
+    ValueTarget,
+};
+use repo_model::freshness::{FRESHNESS, Freshness};
+use repo_model::margo::status::{ComponentStatus, DeploymentStatus, Status};
+use repo_model::margo::{ApplicationDeployment, State};
+use repo_model::message::Message;
+use repo_model::report::{
+    Adopted, CURRENT_STATE, CurrentComponent, CurrentDeployment, CurrentState, SYNCER, SyncerReport,
+};
+use repo_model::roster::{Publisher, Roster, roster_path};
+use repo_model::value::{Param, ParamValue, input_digest};
+use repo_model::{DeploymentId, DeviceId, Digest, FileTree, FleetId, KeyText, bundle, desired, json};
+
+const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// Compares a file with what the code writes, or writes it.
+fn golden(path: &Path, bytes: &[u8]) {
+    if std::env::var_os("MARGO_BLESS").is_some() {
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, bytes).unwrap();
+    }
+    let known = fs::read(path).unwrap_or_default();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert_eq!(text(&known), text(bytes), "{} differs; `just bless` writes it anew", path.display());
+}
+
+fn fleet() -> FleetId {
+    "5d3f7d5e-7a3a-4c3a-9a57-1c1f6a3f9f10".parse().unwrap()
+}
+
+fn device() -> DeviceId {
+    "press-04".parse().unwrap()
+}
+
+fn key(last: char) -> KeyText {
+    format!("ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIE1hcmdvTWFyZ29NYXJnb01hcmdvTWFyZ29NYXJnb00{last}").parse().unwrap()
+}
+
+fn deployment() -> DeploymentId {
+    DeploymentId::derive(fleet(), &"digitron".parse().unwrap(), &device())
+}
+
+/// The exact ApplicationDeployment of the skeleton, as the code writes what this says.
+fn document() -> Vec<u8> {
+    let yaml = format!(
+        "id: {}\nmetadata: {{name: digitron, namespace: margo, deviceId: press-04}}\nspec:\n  applicationId: \
+         com-northstartida-digitron-orchestrator\n  deploymentProfile:\n    type: compose\n    components:\n    - name: \
+         digitron\n      properties: {{repository: 'oci://registry.example.com/compose/digitron', revision: 1.0.9, timeout: \
+         5m}}\n  parameters:\n    greeting: {{value: servus, targets: [{{pointer: GREETING, components: [digitron]}}]}}\n    \
+         ratio: {{value: 1.5, targets: [{{pointer: RATIO, components: [digitron]}}]}}\n    version: {{value: '1.10', \
+         targets: [{{pointer: VERSION, components: [digitron]}}]}}\n",
+        deployment()
+    );
+    ApplicationDeployment::read("skeleton", yaml.as_bytes()).unwrap().0.to_yaml()
+}
+
+fn skeleton() -> Assembled {
+    let lock = Lock { manifest: Digest::of(b"an OCI manifest"), content: Digest::of(b"a layer") };
+    let password = ValueFrom {
+        device_file: "db-password".to_owned(),
+        targets: vec![ValueTarget { pointer: "PASSWORD".to_owned(), components: vec!["digitron".parse().unwrap()] }],
+    };
+    let described = EnvelopeDeployment {
+        id: "digitron".parse().unwrap(),
+        policy: Default::default(),
+        locks: BTreeMap::from([("digitron".parse().unwrap(), lock)]),
+        values_from: BTreeMap::from([("password".to_owned(), password)]),
+    };
+    let envelope = Envelope {
+        layout: LAYOUT,
+        fleet: fleet(),
+        device: EnvelopeDevice { id: device(), status_keys: vec![key('D')] },
+        serial: 7,
+        manifest_version: 5,
+        files: BTreeMap::new(),
+        policy: DevicePolicy { poll_seconds: Some(15), report_seconds: Some(300) },
+        requires: Vec::new(),
+        deployments: BTreeMap::from([(deployment(), described)]),
+    };
+    let roster = Roster {
+        version: 1,
+        fleet: fleet(),
+        threshold: 1,
+        roots: vec![key('R')],
+        publishers: vec![Publisher { key: key('P'), not_after: Some("2028-01-01T00:00:00Z".parse().unwrap()) }],
+    };
+    let trust = FileTree::from([(roster_path(1), json::to_bytes(&roster))]);
+    assemble(envelope, &BTreeMap::from([(deployment(), document())]), &trust)
+}
+
+fn time(text: &str) -> Timestamp {
+    text.parse().unwrap()
+}
+
+/// What `desired`, `freshness`, `status` and `heartbeat` hold, for one deployment of one device.
+fn branches() -> BTreeMap<&'static str, FileTree> {
+    let assembled = skeleton();
+    let freshness = Freshness {
+        fleet: fleet(),
+        device: device(),
+        tip: COMMIT.to_owned(),
+        envelope_digest: assembled.envelope_digest,
+        serial: 7,
+        issued: time("2026-11-21T12:00:00Z"),
+        expires: time("2026-11-22T12:00:00Z"),
+    };
+    let syncer = SyncerReport {
+        layout: LAYOUT,
+        version: "0.1.0".to_owned(),
+        instance: "8f14e45f-ceea-467f-9a5c-1d2c3b4a5968".parse().unwrap(),
+        adopted: Some(Adopted {
+            serial: 7,
+            manifest_version: 5,
+            trust: 1,
+            commit: COMMIT.to_owned(),
+            envelope: assembled.envelope_digest,
+        }),
+        conditions: Vec::new(),
+        holds: Vec::new(),
+    };
+    let status = DeploymentStatus {
+        deployment_id: deployment(),
+        device_id: Some(device()),
+        adopted_manifest_version: Some(5),
+        status: Status { state: State::Installed, error: None },
+        components: vec![ComponentStatus { name: "digitron".parse().unwrap(), state: State::Installed, error: None }],
+        header: false,
+    };
+    let component = CurrentComponent {
+        input_digest: Some(digest_of_component()),
+        state: "installed".to_owned(),
+        health: "healthy".to_owned(),
+        drift: "none".to_owned(),
+        attempts: 0,
+    };
+    let current = CurrentDeployment { components: BTreeMap::from([("digitron".parse().unwrap(), component)]) };
+    let state = CurrentState {
+        layout: LAYOUT,
+        time: time("2026-11-21T12:05:00Z"),
+        serial: 7,
+        deployments: BTreeMap::from([(deployment(), current)]),
+    };
+    BTreeMap::from([
+        ("desired", assembled.tree),
+        ("freshness", FileTree::from([(FRESHNESS.to_owned(), json::to_bytes(&freshness))])),
+        (
+            "status",
+            FileTree::from([
+                (SYNCER.to_owned(), json::to_bytes(&syncer)),
+                (format!("deployments/{}.json", deployment()), status.to_bytes()),
+            ]),
+        ),
+        ("heartbeat", FileTree::from([(CURRENT_STATE.to_owned(), json::to_bytes(&state))])),
+    ])
+}
+
+fn digest_of_component() -> Digest {
+    let double = ParamValue::Double(1.5);
+    let text = |value: &str| ParamValue::String(value.to_owned());
+    let params = [
+        Param::new("GREETING", &text("servus")),
+        Param::new("RATIO", &double),
+        Param::new("VERSION", &text("1.10")),
+        Param { pointer: "PASSWORD".to_owned(), tag: "deviceFile".to_owned(), text: "hmac-sha256:00".to_owned() },
+    ];
+    input_digest("compose", "digitron", None, Digest::of(b"a layer"), &params)
+}
+
+#[test]
+fn golden_the_device_skeleton_is_what_the_code_writes() {
+    for (branch, files) in branches() {
+        for (path, bytes) in files {
+            golden(&root().join("repo-layouts/device").join(branch).join(path), &bytes);
+        }
+    }
+}
+
+#[test]
+fn the_skeleton_is_read_back() {
+    let assembled = skeleton();
+    let read = desired::read(&assembled.tree).unwrap();
+    assert_eq!((read.envelope, read.envelope_digest), (assembled.envelope, assembled.envelope_digest));
+    assert_eq!(read.manifest_digest, assembled.manifest_digest);
+    let mut tampered = assembled.tree.clone();
+    tampered.get_mut(&deployment_path(deployment())).unwrap().push(b'\n');
+    assert_eq!(desired::read(&tampered).unwrap_err().code, "digest-mismatch");
+    for path in [ENVELOPE, MANIFEST] {
+        let mut tampered = assembled.tree.clone();
+        tampered.remove(path);
+        assert_eq!(desired::read(&tampered).unwrap_err().code, "manifest-invalid");
+    }
+    let mut tampered = assembled.tree;
+    tampered.insert("extra".to_owned(), Vec::new());
+    assert_eq!(desired::read(&tampered).unwrap_err().code, "manifest-invalid");
+}
+
+#[test]
+fn golden_vectors_for_other_implementations() {
+    let devices = ["press-04", "Press-04", "line-2/press-04", "a.git", "~", "x_y"];
+    let repositories: BTreeMap<_, _> =
+        devices.map(|id| (id, id.parse::<DeviceId>().unwrap().repository_name())).into_iter().collect();
+    let components = ["digitron", "-edge-", "---", "a-very-long-component-name-that-is-cut-somewhere"];
+    let names: BTreeMap<_, _> =
+        components.map(|name| (name, deployment().runtime_name(&name.parse().unwrap()))).into_iter().collect();
+    let identity = serde_json::json!({
+        "fleet": fleet(), "device": device(), "deployment": "digitron", "deploymentId": deployment(),
+        "repositories": repositories, "runtimeNames": names,
+    });
+    let files = FileTree::from([(format!("{}.yaml", deployment()), document())]);
+    let bytes = serde_json::json!({
+        "inputDigest": {
+            "input": {"v": 1, "type": "compose", "name": "digitron", "content": Digest::of(b"a layer"), "params": [
+                ["GREETING", "string", "servus"], ["PASSWORD", "deviceFile", "hmac-sha256:00"],
+                ["RATIO", "double", "1.5"], ["VERSION", "string", "1.10"]]},
+            "digest": digest_of_component(),
+        },
+        "bundle": {"document": Digest::of(&document()), "tar": Digest::of(&bundle::tar(&files))},
+        "message": Message::new("digitron: change (serial 7)").trailer("Kind", "desired").trailer("Serial", 7).to_string(),
+    });
+    let folder = root().join("fixtures/vectors");
+    for (name, value) in [("identity.json", identity), ("bytes.json", bytes)] {
+        golden(&folder.join(name), (serde_json::to_string_pretty(&value).unwrap() + "\n").as_bytes());
+    }
+}
