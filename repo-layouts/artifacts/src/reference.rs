@@ -1,0 +1,100 @@
+//! Where an artefact is: `oci://host[:port]/path` and a tag.
+
+use std::fmt;
+
+/// A repository in a registry, and a tag in it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reference {
+    host: String,
+    path: String,
+    tag: String,
+}
+
+/// The text doesn't name an artefact.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` doesn't name an artefact: {rule}")]
+pub struct InvalidReference {
+    /// The text.
+    pub text: String,
+    /// The rule it breaks.
+    pub rule: &'static str,
+}
+
+impl Reference {
+    /// Reads a component's `repository` and `revision`.
+    pub fn parse(repository: &str, revision: &str) -> Result<Self, InvalidReference> {
+        let invalid = |text: &str, rule| InvalidReference { text: text.chars().take(200).collect(), rule };
+        let rest =
+            repository.strip_prefix("oci://").ok_or_else(|| invalid(repository, "expected `oci://host/path`"))?;
+        let (host, path) = rest.split_once('/').ok_or_else(|| invalid(repository, "expected `oci://host/path`"))?;
+        if host.is_empty() || !host.bytes().all(|c| c.is_ascii_alphanumeric() || b".-:[]".contains(&c)) {
+            return Err(invalid(repository, "the host is a name or an address, with an optional port"));
+        }
+        if !path.split('/').all(is_path_part) || path.len() > 255 {
+            return Err(invalid(repository, "a path is lower-case letters, digits and inner `. _ -`, in parts"));
+        }
+        if !is_tag(revision) {
+            return Err(invalid(revision, "a tag is 1 to 128 letters, digits and `. _ -`"));
+        }
+        Ok(Self { host: host.to_owned(), path: path.to_owned(), tag: revision.to_owned() })
+    }
+
+    /// Host and port of the registry.
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// The repository within the registry.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// The tag.
+    pub fn tag(&self) -> &str {
+        &self.tag
+    }
+}
+
+impl fmt::Display for Reference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "oci://{}/{}:{}", self.host, self.path, self.tag)
+    }
+}
+
+fn is_path_part(part: &str) -> bool {
+    let edge = |c: Option<u8>| c.is_some_and(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
+    edge(part.bytes().next())
+        && edge(part.bytes().last())
+        && part.bytes().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || b"._-".contains(&c))
+}
+
+fn is_tag(tag: &str) -> bool {
+    (1..=128).contains(&tag.len())
+        && !tag.starts_with(['.', '-'])
+        && tag.bytes().all(|c| c.is_ascii_alphanumeric() || b"._-".contains(&c))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_repository_and_a_tag_name_an_artefact() {
+        let good = Reference::parse("oci://registry.example:5000/apps/hello-world", "1.0.0_build.2").unwrap();
+        assert_eq!(good.to_string(), "oci://registry.example:5000/apps/hello-world:1.0.0_build.2");
+        for (repository, revision) in [
+            ("https://registry.example/a", "1"),
+            ("oci://registry.example", "1"),
+            ("oci:///a", "1"),
+            ("oci://user@registry.example/a", "1"),
+            ("oci://registry.example/A", "1"),
+            ("oci://registry.example/a/../b", "1"),
+            ("oci://registry.example/a", ""),
+            ("oci://registry.example/a", "1+2"),
+            ("oci://registry.example/a", "a/b"),
+            ("oci://registry.example/a:1", "1"),
+        ] {
+            assert!(Reference::parse(repository, revision).is_err(), "{repository} {revision}");
+        }
+    }
+}
