@@ -44,6 +44,15 @@ impl Reference {
         &self.host
     }
 
+    /// Whether the registry is on this machine, where TLS protects nothing.
+    pub fn is_loopback(&self) -> bool {
+        let name = match self.host.strip_prefix('[') {
+            Some(rest) => rest.split(']').next().unwrap_or_default(),
+            None => self.host.split(':').next().unwrap_or_default(),
+        };
+        name == "localhost" || name.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+    }
+
     /// The repository within the registry.
     pub fn path(&self) -> &str {
         &self.path
@@ -95,6 +104,17 @@ mod tests {
             ("oci://registry.example/a:1", "1"),
         ] {
             assert!(Reference::parse(repository, revision).is_err(), "{repository} {revision}");
+        }
+    }
+
+    #[test]
+    fn only_this_machine_is_loopback() {
+        let is_loopback = |host: &str| Reference::parse(&format!("oci://{host}/a"), "1").unwrap().is_loopback();
+        for host in ["localhost", "localhost:5000", "127.0.0.1:5000", "127.1.2.3", "[::1]:5000"] {
+            assert!(is_loopback(host), "{host}");
+        }
+        for host in ["registry.example:5000", "localhost.example", "10.0.0.1", "[fe80::1]", "128.0.0.1:1"] {
+            assert!(!is_loopback(host), "{host}");
         }
     }
 }

@@ -23,7 +23,7 @@ const EMPTY: (&str, &[u8]) = ("application/vnd.oci.empty.v1+json", b"{}");
 /// How registries are reached.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Registries (`host[:port]`) that are asked without TLS; all others are asked with it.
+    /// Registries (`host[:port]`) that are asked without TLS, like those on loopback; all others are asked with it.
     pub plain_http: BTreeSet<String>,
     /// More certificate authorities, in PEM.
     pub extra_roots: Vec<Vec<u8>>,
@@ -211,8 +211,9 @@ impl Registry {
 
     fn client(&self, reference: &Reference) -> Result<Client, RegistryError> {
         let root = |pem: &Vec<u8>| Certificate { encoding: CertificateEncoding::Pem, data: pem.clone() };
+        let local = reference.is_loopback().then(|| reference.host().to_owned());
         let config = ClientConfig {
-            protocol: ClientProtocol::HttpsExcept(self.settings.plain_http.iter().cloned().collect()),
+            protocol: ClientProtocol::HttpsExcept(self.settings.plain_http.iter().cloned().chain(local).collect()),
             extra_root_certificates: self.settings.extra_roots.iter().map(root).collect(),
             connect_timeout: Some(Duration::from_secs(10)),
             read_timeout: Some(Duration::from_secs(60)),

@@ -1,0 +1,147 @@
+//! Files and directories of both programs, outside the object store.
+
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::TEMP_PREFIX;
+use super::points::{SyncPoint, at};
+
+/// Replaces a file: its old bytes or the new ones are there after a power cut, never a mix. `mode` is exact, whatever
+/// the umask.
+pub fn replace_file(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
+    let (temp, mut file) = Temp::file(parent(path), mode)?;
+    at(SyncPoint::FileData, || file.write_all(bytes).and_then(|()| file.sync_all()))?;
+    at(SyncPoint::FileRename, || fs::rename(&temp.0, path))?;
+    temp.moved();
+    at(SyncPoint::FileDir, || sync_dir(parent(path)))
+}
+
+/// Makes a directory and its missing parents, and syncs the parent of each new one. `mode` is for the new ones.
+pub fn create_dir_all(path: &Path, mode: u32) -> io::Result<()> {
+    if path.is_dir() {
+        return Ok(());
+    }
+    if let Some(above) = path.parent().filter(|above| !above.as_os_str().is_empty()) {
+        create_dir_all(above, mode)?;
+    }
+    match at(SyncPoint::DirCreate, || make_dir(path, mode)) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
+        Err(error) => Err(error),
+        Ok(()) => at(SyncPoint::DirParent, || sync_dir(parent(path))),
+    }
+}
+
+/// Overwrites bytes of an existing file in place and syncs them.
+pub fn write_slot(file: &File, offset: u64, bytes: &[u8]) -> io::Result<()> {
+    at(SyncPoint::SlotWrite, || file.write_all_at(bytes, offset))?;
+    at(SyncPoint::SlotData, || file.sync_data())
+}
+
+/// Removes a file for good; `Ok(false)` when there is none.
+pub fn remove_file(path: &Path) -> io::Result<bool> {
+    match at(SyncPoint::FileRemove, || fs::remove_file(path)) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+        Ok(()) => at(SyncPoint::FileRemoveDir, || sync_dir(parent(path))).map(|()| true),
+    }
+}
+
+/// Renames a file or directory for good; what is inside must be synced already ([`sync_tree`]).
+pub fn rename(from: &Path, to: &Path) -> io::Result<()> {
+    at(SyncPoint::DirRename, || fs::rename(from, to))?;
+    at(SyncPoint::DirRenameParents, || {
+        sync_dir(parent(to))?;
+        if parent(from) == parent(to) { Ok(()) } else { sync_dir(parent(from)) }
+    })
+}
+
+/// Syncs every file and directory at and below `dir`; symlinks are not followed.
+pub fn sync_tree(dir: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        let kind = entry.file_type()?;
+        if kind.is_dir() {
+            sync_tree(&entry.path())?;
+        } else if kind.is_file() {
+            at(SyncPoint::TreeSync, || File::open(entry.path())?.sync_all())?;
+        }
+    }
+    at(SyncPoint::TreeSync, || sync_dir(dir))
+}
+
+/// Removes a directory and all below it for good; `Ok(false)` when there is none.
+pub fn remove_dir_all(path: &Path) -> io::Result<bool> {
+    match at(SyncPoint::TreeRemove, || fs::remove_dir_all(path)) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+        Ok(()) => at(SyncPoint::TreeRemoveParent, || sync_dir(parent(path))).map(|()| true),
+    }
+}
+
+/// The directory that holds this name; `.` for a bare file name.
+pub(super) fn parent(path: &Path) -> &Path {
+    match path.parent() {
+        Some(above) if !above.as_os_str().is_empty() => above,
+        Some(_) => Path::new("."),
+        None => path,
+    }
+}
+
+pub(super) fn sync_dir(dir: &Path) -> io::Result<()> {
+    File::open(dir)?.sync_all()
+}
+
+/// A temporary file or directory that is removed when dropped. An equal name left behind by an earlier life of this
+/// process id is passed over.
+#[derive(Debug)]
+pub(crate) struct Temp(pub(crate) PathBuf);
+
+impl Temp {
+    pub(super) fn file(dir: &Path, mode: u32) -> io::Result<(Self, File)> {
+        let (temp, file) =
+            Self::make(dir, |path| OpenOptions::new().write(true).create_new(true).mode(mode).open(path))?;
+        file.set_permissions(Permissions::from_mode(mode))?;
+        Ok((temp, file))
+    }
+
+    /// A directory that only its owner can enter.
+    pub(crate) fn dir(dir: &Path) -> io::Result<Self> {
+        Self::make(dir, |path| make_dir(path, 0o700)).map(|(temp, ())| temp)
+    }
+
+    /// Forgets a file that has another name now: whatever takes the old one is not ours.
+    pub(super) fn moved(mut self) {
+        self.0.clear();
+    }
+
+    fn make<T>(dir: &Path, make: impl Fn(&Path) -> io::Result<T>) -> io::Result<(Self, T)> {
+        loop {
+            let path = temp_path(dir);
+            match make(&path) {
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+                made => return made.map(|made| (Self(path), made)),
+            }
+        }
+    }
+}
+
+impl Drop for Temp {
+    fn drop(&mut self) {
+        if !self.0.as_os_str().is_empty() {
+            let _ = if self.0.is_dir() { fs::remove_dir_all(&self.0) } else { fs::remove_file(&self.0) };
+        }
+    }
+}
+
+fn temp_path(dir: &Path) -> PathBuf {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    dir.join(format!("{TEMP_PREFIX}{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed)))
+}
+
+fn make_dir(path: &Path, mode: u32) -> io::Result<()> {
+    DirBuilder::new().mode(mode).create(path)?;
+    fs::set_permissions(path, Permissions::from_mode(mode))
+}

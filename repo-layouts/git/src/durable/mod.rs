@@ -1,0 +1,16 @@
+//! Every fsync, rename, ref move and synced write in place, each under its own name.
+//!
+//! A step that must reach the disk before the next one begins is a [`SyncPoint`]; the crash tests read the list and cut
+//! the power before and after each of them. Temporary files lie beside their target and begin with [`TEMP_PREFIX`].
+#![allow(clippy::disallowed_methods, reason = "this module is where the disallowed methods are called")]
+
+mod files;
+mod points;
+pub(crate) mod store;
+
+pub(crate) use files::Temp;
+pub use files::{create_dir_all, remove_dir_all, remove_file, rename, replace_file, sync_tree, write_slot};
+pub use points::SyncPoint;
+
+/// What the name of every temporary file and directory begins with; a leftover one may be deleted under the lock.
+pub const TEMP_PREFIX: &str = ".tmp-";

@@ -1,0 +1,111 @@
+//! Packs and refs: the synced steps of the object store.
+
+use std::fs::{self, File, Permissions};
+use std::io::{self, BufWriter, ErrorKind, Write};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use super::files::{Temp, create_dir_all, parent, sync_dir};
+use super::points::{SyncPoint, at};
+use crate::pack::{FinishedPack, PackWriter};
+
+/// Packs are never changed once they are there.
+const PACK_MODE: u32 = 0o444;
+
+/// Writes a pack of `count` objects, which `fill` adds, into `objects/pack`; durable when it returns.
+pub(crate) fn write_pack<E: From<io::Error>>(
+    pack_dir: &Path,
+    count: usize,
+    fill: impl FnOnce(&mut PackWriter<BufWriter<File>>) -> Result<(), E>,
+) -> Result<String, E> {
+    create_dir_all(pack_dir, 0o755)?;
+    let (pack, file) = Temp::file(pack_dir, PACK_MODE)?;
+    let mut writer = PackWriter::new(BufWriter::new(file), count)?;
+    fill(&mut writer)?;
+    let (_, FinishedPack { checksum, index }) = writer.finish()?;
+    let (index_temp, mut file) = Temp::file(pack_dir, PACK_MODE)?;
+    file.write_all(&index)?;
+    let name = checksum.to_string();
+    install_pack(pack_dir, &pack.0, &index_temp.0, &name)?;
+    Ok(name)
+}
+
+/// Syncs a pack and its index and moves them into `objects/pack`. The index goes last: it is what makes readers look.
+/// Files of the same name are replaced, because after a power cut they may be damaged.
+pub(crate) fn install_pack(pack_dir: &Path, pack: &Path, index: &Path, name: &str) -> io::Result<()> {
+    at(SyncPoint::PackData, || sync_file(pack))?;
+    at(SyncPoint::PackIndex, || sync_file(index))?;
+    at(SyncPoint::PackRename, || fs::rename(pack, pack_dir.join(format!("pack-{name}.pack"))))?;
+    at(SyncPoint::IndexRename, || fs::rename(index, pack_dir.join(format!("pack-{name}.idx"))))?;
+    sync_packs(pack_dir)
+}
+
+/// Syncs the names in `objects/pack`.
+pub(crate) fn sync_packs(pack_dir: &Path) -> io::Result<()> {
+    at(SyncPoint::PackDir, || sync_dir(pack_dir))
+}
+
+/// Removes a pack's file or a loose object that another pack replaces; not synced, because it may come back.
+pub(crate) fn remove_replaced(path: &Path) -> io::Result<()> {
+    match at(SyncPoint::PackRemove, || fs::remove_file(path)) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+fn sync_file(path: &Path) -> io::Result<()> {
+    let file = File::open(path)?;
+    file.set_permissions(Permissions::from_mode(PACK_MODE))?;
+    file.sync_all()
+}
+
+/// The lock of one ref (or of `packed-refs`), as stock Git makes and respects it.
+///
+/// The lock file is a second name of a temporary file in the repository's root. That tells our own lock files from
+/// those of a stock Git which may be alive: ours may be removed at once when their process is gone.
+#[derive(Debug)]
+pub(crate) struct RefLock {
+    target: PathBuf,
+    lock: Temp,
+    twin: Temp,
+}
+
+impl RefLock {
+    /// Takes the lock; `None` when someone else has it.
+    pub(crate) fn take(git_dir: &Path, target: &Path) -> io::Result<Option<Self>> {
+        create_dir_all(parent(target), 0o755)?;
+        let (twin, _) = Temp::file(git_dir, 0o644)?;
+        let mut lock = target.as_os_str().to_owned();
+        lock.push(".lock");
+        match fs::hard_link(&twin.0, &lock) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(None),
+            Err(error) => Err(error),
+            Ok(()) => Ok(Some(Self { target: target.to_owned(), lock: Temp(lock.into()), twin })),
+        }
+    }
+
+    /// Gives the file these contents, durably.
+    pub(crate) fn replace(self, contents: &[u8]) -> io::Result<()> {
+        at(SyncPoint::RefLock, || {
+            let mut file = File::options().write(true).open(&self.twin.0)?;
+            file.write_all(contents)?;
+            file.sync_all()
+        })?;
+        at(SyncPoint::RefMove, || fs::rename(&self.lock.0, &self.target))?;
+        self.lock.moved();
+        at(SyncPoint::RefDir, || sync_dir(parent(&self.target)))
+    }
+
+    /// Removes the file, durably.
+    pub(crate) fn delete(self) -> io::Result<()> {
+        match at(SyncPoint::RefDelete, || fs::remove_file(&self.target)) {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+            _ => at(SyncPoint::RefDir, || sync_dir(parent(&self.target))),
+        }
+    }
+
+    /// Whether a lock file is one of ours, given the inodes of the temporary files in the repository's root.
+    pub(crate) fn is_ours(lock: &Path, temps: &[u64]) -> bool {
+        fs::symlink_metadata(lock).is_ok_and(|meta| temps.contains(&meta.ino()))
+    }
+}

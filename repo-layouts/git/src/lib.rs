@@ -1,0 +1,27 @@
+//! Reads, writes, syncs, signs, verifies and moves the repositories of the contract.
+//!
+//! The only crate that names gix. Its parts, from the disk upwards: [`durable`] is every synced operation on files, each
+//! a named [`SyncPoint`](durable::SyncPoint); [`repo`] is one bare repository whose commits come in packs and whose refs
+//! move by synced compare-and-swap; [`sign`] makes and checks the SSH signatures of commits and rosters; [`remote`]
+//! fetches within limits and pushes with an exact lease.
+//!
+//! Nothing here reads a clock, the environment (but for the crash tests' own feature) or the user's Git configuration.
+
+pub mod durable;
+mod id;
+mod pack;
+pub mod remote;
+pub mod repo;
+pub mod sign;
+
+pub use id::{BlobId, CommitId, InvalidId, TreeId};
+pub use remote::{FetchError, FetchLimits, Fetched, PushError, PushResult, PushUpdate, Remote, RemoteError};
+pub use repo::{
+    Ancestry, Batch, BatchError, Commit, CommitSpec, ConsolidateError, DamagedRef, Entry, EntryKind, Expected,
+    LockError, OpenError, Person, ReadError, RecoverError, Recovery, RefError, RefMove, Repo, RepoLock, TreeError,
+    TreeLimits, TreeSource,
+};
+pub use sign::{KeyError, PublicKey, SignatureError, SigningKey};
+
+/// What lies under an error of the engine: its own chain of causes.
+pub type Cause = Box<dyn std::error::Error + Send + Sync>;

@@ -1,0 +1,115 @@
+//! Pushing with an exact lease: the remote moves a branch only from where the caller believes it stands.
+
+use std::io;
+
+use super::receive_pack::ReceivePack;
+use super::{Remote, RemoteError};
+use crate::pack::PackWriter;
+use crate::repo::{Ancestry, Reach, ReadError};
+use crate::{Cause, CommitId, Repo};
+
+/// One branch to move at the remote.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PushUpdate {
+    /// The branch, without `refs/heads/`.
+    pub branch: String,
+    /// Where it must stand (`None`: it must not exist).
+    pub expected: Option<CommitId>,
+    /// Where it goes.
+    pub new: CommitId,
+    /// Allows that `new` is not a descendant of `expected` (for the replaced refs).
+    pub force: bool,
+}
+
+/// What became of one update.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PushResult {
+    /// The branch moved, or stood at `new` already.
+    Done,
+    /// The branch stands elsewhere than expected: fetch and decide again.
+    Stale {
+        /// What the remote said, or where the branch stands.
+        text: String,
+    },
+    /// The remote, or the fast-forward rule, forbids it.
+    Refused {
+        /// The reason.
+        text: String,
+    },
+}
+
+/// A push failed before any update was judged.
+#[derive(Debug, thiserror::Error)]
+pub enum PushError {
+    /// The remote can't be reached, is too slow or breaks the protocol.
+    #[error(transparent)]
+    Remote(#[from] RemoteError),
+    /// The objects to be sent can't be read.
+    #[error("cannot read the objects to push")]
+    Read(#[from] ReadError),
+    /// The remote could not unpack what was sent.
+    #[error("the remote could not unpack the push: {text}")]
+    Unpack {
+        /// What it said.
+        text: String,
+    },
+    /// The pack can't be made.
+    #[error("cannot make the pack")]
+    Pack(#[source] Cause),
+}
+
+impl Remote {
+    /// Moves branches at the remote, in one conversation, each on its own; the results are in the order of `updates`.
+    pub fn push(&self, from: &Repo, updates: &[PushUpdate]) -> Result<Vec<PushResult>, PushError> {
+        let session = ReceivePack::open(self)?;
+        let judge = |update| judge(from, update, session.advertised.tip(update));
+        let judged: Vec<Option<PushResult>> = updates.iter().map(judge).collect::<Result<_, _>>()?;
+        let open: Vec<&PushUpdate> = updates.iter().zip(&judged).filter(|(_, j)| j.is_none()).map(|(u, _)| u).collect();
+        if open.is_empty() {
+            return Ok(judged.into_iter().flatten().collect());
+        }
+        let pack = pack(from, &open, session.advertised.commits())?;
+        let report = session.send(self, &open, &pack)?;
+        let result = |(update, judged): (&PushUpdate, Option<_>)| judged.unwrap_or_else(|| report.result(update));
+        Ok(updates.iter().zip(judged).map(result).collect())
+    }
+}
+
+/// What can be said without asking; `None` if the remote must be asked.
+fn judge(from: &Repo, update: &PushUpdate, tip: Option<CommitId>) -> Result<Option<PushResult>, PushError> {
+    if tip == Some(update.new) {
+        return Ok(Some(PushResult::Done));
+    }
+    if tip != update.expected {
+        let text = tip.map_or("the branch doesn't exist".to_owned(), |id| format!("the branch is at {id}"));
+        return Ok(Some(PushResult::Stale { text }));
+    }
+    match update.expected {
+        Some(old) if !update.force && from.is_ancestor(old, update.new)? != Ancestry::Yes => {
+            let text = format!("{} is not known to be a descendant of {old}", update.new);
+            Ok(Some(PushResult::Refused { text }))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// A pack of what the updates need and the remote's advertised commits don't bring along.
+fn pack(from: &Repo, updates: &[&PushUpdate], known: Vec<CommitId>) -> Result<Vec<u8>, PushError> {
+    let mut reach = Reach::new(from)?;
+    for commit in known {
+        match reach.leave_out(commit) {
+            // Others' commits needn't be here, nor all of a boundary's tree.
+            Ok(()) | Err(ReadError::Missing { .. } | ReadError::Kind { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    updates.iter().try_for_each(|update| reach.add(update.new.0))?;
+    let ids = reach.into_found();
+    let cannot = |source: io::Error| PushError::Pack(source.into());
+    let mut pack = PackWriter::new(Vec::new(), ids.len()).map_err(cannot)?;
+    for id in ids {
+        let (kind, data) = from.object(id)?;
+        pack.add(id, kind, &data).map_err(cannot)?;
+    }
+    pack.finish().map(|(bytes, _)| bytes).map_err(cannot)
+}

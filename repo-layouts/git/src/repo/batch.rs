@@ -1,0 +1,254 @@
+//! Commits made in memory and stored together, as one synced pack.
+
+use std::collections::HashSet;
+use std::path::PathBuf;
+use std::{fmt, io};
+
+use gix::ObjectId;
+use gix::objs::tree::{Entry, EntryKind};
+use gix::objs::{FindHeader as _, Kind, Tree, WriteTo as _};
+use repo_model::FileTree;
+
+use super::tree::is_safe_name;
+use super::{ReadError, Repo};
+use crate::sign::SigningKey;
+use crate::{Cause, CommitId, KeyError, TreeId, durable};
+
+/// A name and an address in a commit.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Person {
+    /// The name.
+    pub name: String,
+    /// The address.
+    pub email: String,
+}
+
+impl Person {
+    /// A person by name and address.
+    pub fn new(name: impl Into<String>, email: impl Into<String>) -> Self {
+        Self { name: name.into(), email: email.into() }
+    }
+}
+
+impl fmt::Display for Person {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} <{}>", self.name, self.email)
+    }
+}
+
+/// Where a new commit's tree comes from.
+#[derive(Debug, Clone, Copy)]
+pub enum TreeSource<'a> {
+    /// These files, all mode 100644.
+    Files(&'a FileTree),
+    /// A tree that the repository or the batch has.
+    Existing(TreeId),
+}
+
+/// A commit to be made. The same fields and key give the same bytes everywhere.
+#[derive(Debug, Clone)]
+pub struct CommitSpec<'a> {
+    /// Its tree.
+    pub tree: TreeSource<'a>,
+    /// Its parents.
+    pub parents: Vec<CommitId>,
+    /// Who wrote the change.
+    pub author: Person,
+    /// Who makes the commit.
+    pub committer: Person,
+    /// The time of both, in Unix seconds, written as UTC.
+    pub time: i64,
+    /// The message; a final newline is added if there is none.
+    pub message: String,
+}
+
+/// A commit can't be made or stored.
+#[derive(Debug, thiserror::Error)]
+pub enum BatchError {
+    /// A name or address has characters that would break the commit.
+    #[error("`{person}` can't stand in a commit: no `<`, `>`, control characters or empty parts")]
+    Person {
+        /// Name and address.
+        person: String,
+    },
+    /// The message has a NUL character.
+    #[error("the commit message has a NUL character")]
+    Message,
+    /// A file's path is not allowed in a tree.
+    #[error("`{path}` is not an allowed path")]
+    Path {
+        /// The path.
+        path: String,
+    },
+    /// The existing tree can't be used.
+    #[error("cannot use the existing tree")]
+    Tree(#[source] ReadError),
+    /// Signing failed.
+    #[error("cannot sign the commit")]
+    Sign(#[source] KeyError),
+    /// An object has no safe name: its bytes are an attack on SHA-1.
+    #[error("cannot name an object")]
+    Hash(#[source] Cause),
+    /// The pack can't be written.
+    #[error("cannot store the objects in `{}`", path.display())]
+    Store {
+        /// The repository.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: Cause,
+    },
+}
+
+/// Objects waiting to be stored together. Nothing reaches the disk before [`Batch::store`].
+pub struct Batch<'a> {
+    repo: &'a Repo,
+    /// Looks for objects without reading the directory again for each that isn't there.
+    known: gix::OdbHandle,
+    seen: HashSet<ObjectId>,
+    objects: Vec<(ObjectId, Kind, Vec<u8>)>,
+}
+
+impl Repo {
+    /// Begins a batch of commits.
+    pub fn batch(&self) -> Batch<'_> {
+        let mut known = self.git.objects.clone();
+        known.refresh_never();
+        Batch { repo: self, known, seen: HashSet::new(), objects: Vec::new() }
+    }
+}
+
+impl Batch<'_> {
+    /// Makes a commit, signed if a key is given, and keeps those of its objects that the repository lacks.
+    pub fn commit(&mut self, spec: &CommitSpec<'_>, signer: Option<&SigningKey>) -> Result<CommitId, BatchError> {
+        let tree = match spec.tree {
+            TreeSource::Files(files) => self.tree(files)?,
+            TreeSource::Existing(id) => self.check_tree(id)?,
+        };
+        let raw = encode(spec, tree, signer)?;
+        self.keep(Kind::Commit, raw).map(CommitId)
+    }
+
+    /// Makes a tree of files, all mode 100644, for [`TreeSource::Existing`] or to compare ids.
+    pub fn tree(&mut self, files: &FileTree) -> Result<TreeId, BatchError> {
+        write_tree(files, &mut |kind, data| self.keep(kind, data)).map(TreeId)
+    }
+
+    /// Writes all objects as one pack, durable when it returns; nothing is written when nothing is new.
+    pub fn store(self) -> Result<(), BatchError> {
+        if self.objects.is_empty() {
+            return Ok(());
+        }
+        let written = durable::store::write_pack(&self.repo.pack_dir(), self.objects.len(), |pack| {
+            self.objects.iter().try_for_each(|(id, kind, data)| pack.add(*id, *kind, data))
+        });
+        written.map(drop).map_err(|source: io::Error| self.repo.store_error(source))
+    }
+
+    fn check_tree(&self, id: TreeId) -> Result<TreeId, BatchError> {
+        if self.seen.contains(&id.0) {
+            return Ok(id);
+        }
+        self.repo.object_of(id.0, Kind::Tree).map(|_| id).map_err(BatchError::Tree)
+    }
+
+    /// A header that can be read: a loose object may be there and empty after a power cut, and is then written anew.
+    fn keep(&mut self, kind: Kind, data: Vec<u8>) -> Result<ObjectId, BatchError> {
+        let id = hash(kind, &data)?;
+        if self.seen.insert(id) && !matches!(self.known.try_header(&id), Ok(Some(_))) {
+            self.objects.push((id, kind, data));
+        }
+        Ok(id)
+    }
+}
+
+impl Repo {
+    pub(crate) fn pack_dir(&self) -> PathBuf {
+        self.git.common_dir().join("objects/pack")
+    }
+
+    fn store_error(&self, source: io::Error) -> BatchError {
+        BatchError::Store { path: self.path.clone(), source: source.into() }
+    }
+}
+
+impl fmt::Debug for Batch<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Batch").field("repo", self.repo).field("objects", &self.objects.len()).finish_non_exhaustive()
+    }
+}
+
+/// The id that these files have as a tree, without a repository.
+pub fn tree_id(files: &FileTree) -> Result<TreeId, BatchError> {
+    write_tree(files, &mut |kind, data| hash(kind, &data)).map(TreeId)
+}
+
+fn hash(kind: Kind, data: &[u8]) -> Result<ObjectId, BatchError> {
+    gix::objs::compute_hash(gix::hash::Kind::Sha1, kind, data).map_err(|source| BatchError::Hash(source.into()))
+}
+
+/// Where made objects go; answers with their names.
+type Sink<'a> = dyn FnMut(Kind, Vec<u8>) -> Result<ObjectId, BatchError> + 'a;
+
+fn write_tree(files: &FileTree, sink: &mut Sink<'_>) -> Result<ObjectId, BatchError> {
+    let files: Vec<(&str, &[u8])> = files.iter().map(|(path, bytes)| (path.as_str(), bytes.as_slice())).collect();
+    write_directory(&files, 0, sink)
+}
+
+/// Writes the tree of `files`, which are sorted and share their first `prefix` bytes.
+fn write_directory(files: &[(&str, &[u8])], prefix: usize, sink: &mut Sink<'_>) -> Result<ObjectId, BatchError> {
+    let mut tree = Tree::empty();
+    let mut rest = files;
+    while let Some((path, bytes)) = rest.first() {
+        let name = path[prefix..].split('/').next().unwrap_or_default();
+        let bad_path = || BatchError::Path { path: (*path).to_owned() };
+        let is_new = !tree.entries.iter().any(|entry| entry.filename == name);
+        if !is_new || !is_safe_name(name.into()) {
+            return Err(bad_path());
+        }
+        let inner = prefix + name.len();
+        let (mode, oid, taken) = if path.len() == inner {
+            (EntryKind::Blob, sink(Kind::Blob, bytes.to_vec())?, 1)
+        } else {
+            let directory = &path[..=inner];
+            let taken = rest.partition_point(|(path, _)| path.starts_with(directory));
+            (EntryKind::Tree, write_directory(&rest[..taken], inner + 1, sink)?, taken)
+        };
+        tree.entries.push(Entry { mode: mode.into(), filename: name.into(), oid });
+        rest = &rest[taken..];
+    }
+    tree.entries.sort();
+    let mut data = Vec::new();
+    tree.write_to(&mut data).map_err(|source| BatchError::Hash(source.into()))?;
+    sink(Kind::Tree, data)
+}
+
+/// The commit's bytes, with the signature as Git puts it: after the committer, continued lines indented.
+fn encode(spec: &CommitSpec<'_>, tree: TreeId, signer: Option<&SigningKey>) -> Result<Vec<u8>, BatchError> {
+    if spec.message.contains('\0') {
+        return Err(BatchError::Message);
+    }
+    let mut head = format!("tree {tree}\n");
+    spec.parents.iter().for_each(|parent| head += &format!("parent {parent}\n"));
+    for (role, person) in [("author", &spec.author), ("committer", &spec.committer)] {
+        head += &format!("{role} {} {} +0000\n", checked(person)?, spec.time);
+    }
+    let end = if spec.message.ends_with('\n') { "" } else { "\n" };
+    let message = format!("\n{}{end}", spec.message);
+    if let Some(key) = signer {
+        let signature = key.sign("git", format!("{head}{message}").as_bytes()).map_err(BatchError::Sign)?;
+        head += &format!("gpgsig {}\n", signature.trim_end().replace('\n', "\n "));
+    }
+    Ok((head + &message).into_bytes())
+}
+
+fn checked(person: &Person) -> Result<&Person, BatchError> {
+    let fits = |text: &str| {
+        !text.is_empty() && text.trim() == text && !text.contains(|c: char| c.is_control() || c == '<' || c == '>')
+    };
+    if fits(&person.name) && fits(&person.email) {
+        Ok(person)
+    } else {
+        Err(BatchError::Person { person: person.to_string() })
+    }
+}

@@ -1,0 +1,124 @@
+//! Keeping the number of packs and loose objects bounded.
+
+use std::ffi::OsStr;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::{Reach, ReadError, Repo, RepoLock};
+use crate::durable;
+
+/// Consolidation failed; the repository holds everything it held before.
+#[derive(Debug, thiserror::Error)]
+pub enum ConsolidateError {
+    /// A reachable object can't be read.
+    #[error("cannot read all objects")]
+    Read(#[from] ReadError),
+    /// The disk refused.
+    #[error("cannot consolidate `{}`", path.display())]
+    Store {
+        /// The repository.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl Repo {
+    /// How many packs there are, those not counted that a stock Git keeps for a push under way.
+    pub fn pack_count(&self) -> usize {
+        self.old_packs().map_or(0, |packs| packs.len())
+    }
+
+    /// With more than `max_packs` packs, or as many loose objects, writes everything reachable from the refs into one
+    /// pack and removes the others. Returns whether it did. A power cut loses nothing; readers are not disturbed.
+    pub fn consolidate(&self, lock: &RepoLock, max_packs: usize) -> Result<bool, ConsolidateError> {
+        debug_assert_eq!(lock.path, self.path, "the lock is of another repository");
+        let fail = |source: io::Error| ConsolidateError::Store { path: self.path.clone(), source };
+        // Listed before the refs are read: what a push adds from now on is not touched.
+        let (packs, loose) = (self.old_packs().map_err(fail)?, self.loose_objects().map_err(fail)?);
+        if packs.len() <= max_packs.max(1) && loose.len() <= max_packs {
+            return Ok(false);
+        }
+        let kept = self.write_one_pack()?;
+        self.remove_old(packs, loose, kept.as_deref()).map_err(fail)?;
+        Ok(true)
+    }
+
+    /// The name of the pack that holds everything now; `None` when there is nothing.
+    fn write_one_pack(&self) -> Result<Option<String>, ConsolidateError> {
+        let mut reach = Reach::new(self)?;
+        self.ref_targets()?.into_iter().try_for_each(|tip| reach.add(tip))?;
+        let ids = reach.into_found();
+        if ids.is_empty() {
+            return Ok(None);
+        }
+        let written = durable::store::write_pack(&self.pack_dir(), ids.len(), |pack| {
+            ids.iter().try_for_each(|id| {
+                let (kind, data) = self.object(*id).map_err(Failed::Read)?;
+                pack.add(*id, kind, &data).map_err(Failed::Io)
+            })
+        });
+        written.map(Some).map_err(|failed| match failed {
+            Failed::Read(source) => ConsolidateError::Read(source),
+            Failed::Io(source) => ConsolidateError::Store { path: self.path.clone(), source },
+        })
+    }
+
+    /// What speaks of the old packs goes first, indices before packs, as `git repack` does.
+    fn remove_old(&self, packs: Vec<PathBuf>, loose: Vec<PathBuf>, kept: Option<&str>) -> io::Result<()> {
+        let info = self.git.common_dir().join("objects/info");
+        let graphs = [self.pack_dir().join("multi-pack-index"), info.join("commit-graph")];
+        graphs.iter().try_for_each(|path| durable::store::remove_replaced(path))?;
+        durable::remove_dir_all(&info.join("commit-graphs"))?;
+        let kept = kept.map(|name| format!("pack-{name}"));
+        for pack in packs.iter().filter(|pack| pack.file_stem().and_then(OsStr::to_str) != kept.as_deref()) {
+            for extension in ["idx", "pack", "rev", "bitmap", "mtimes"] {
+                durable::store::remove_replaced(&pack.with_extension(extension))?;
+            }
+        }
+        loose.iter().try_for_each(|path| durable::store::remove_replaced(path))?;
+        durable::store::sync_packs(&self.pack_dir())
+    }
+
+    /// All packs but those with a `.keep` file, which a stock Git's `receive-pack` makes until its refs have moved.
+    fn old_packs(&self) -> io::Result<Vec<PathBuf>> {
+        let packs = files(&self.pack_dir())?.into_iter();
+        Ok(packs.filter(|path| has_extension(path, "pack") && !path.with_extension("keep").exists()).collect())
+    }
+
+    fn loose_objects(&self) -> io::Result<Vec<PathBuf>> {
+        let objects = self.git.common_dir().join("objects");
+        let mut loose = Vec::new();
+        for directory in (0..=255u8).map(|first| objects.join(format!("{first:02x}"))).filter(|path| path.is_dir()) {
+            loose.extend(
+                files(&directory)?.into_iter().filter(|path| path.file_name().is_some_and(|name| name.len() == 38)),
+            );
+        }
+        Ok(loose)
+    }
+}
+
+/// Why the new pack could not be filled.
+enum Failed {
+    Read(ReadError),
+    Io(io::Error),
+}
+
+impl From<io::Error> for Failed {
+    fn from(source: io::Error) -> Self {
+        Self::Io(source)
+    }
+}
+
+pub(super) fn files(directory: &Path) -> io::Result<Vec<PathBuf>> {
+    match std::fs::read_dir(directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => Err(error),
+        Ok(entries) => entries.map(|entry| Ok(entry?.path())).collect(),
+    }
+}
+
+pub(super) fn has_extension(path: &Path, extension: &str) -> bool {
+    path.extension().is_some_and(|found| found == extension)
+}

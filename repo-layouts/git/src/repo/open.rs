@@ -1,0 +1,96 @@
+//! Opening what is there, without the user's configuration, and refusing what this program cannot keep safe.
+
+use std::path::{Path, PathBuf};
+
+use super::Repo;
+use crate::Cause;
+
+/// A repository could not be made or opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// There is no Git repository at this path.
+    #[error("`{}` is not a Git repository", path.display())]
+    NotARepository {
+        /// The path asked for.
+        path: PathBuf,
+        /// What was missing.
+        #[source]
+        source: Cause,
+    },
+    /// The repository uses a feature that this program does not support.
+    #[error("repository `{}` {what}, which is not supported", path.display())]
+    Unsupported {
+        /// The Git directory.
+        path: PathBuf,
+        /// The feature, as a verb phrase.
+        what: &'static str,
+    },
+    /// The repository could not be made.
+    #[error("cannot make repository `{}`", path.display())]
+    Create {
+        /// The Git directory.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+impl Repo {
+    /// Opens the bare repository at `path`. No configuration but its own is read.
+    pub fn open(path: &Path) -> Result<Self, OpenError> {
+        let repo = Self::open_git_dir(path)?;
+        if repo.git.git_dir() != repo.git.common_dir() {
+            return Err(repo.unsupported("is a linked work tree"));
+        }
+        if !repo.git.is_bare() {
+            return Err(repo.unsupported("has a work tree"));
+        }
+        Ok(repo)
+    }
+
+    /// Finds the repository that holds `path`, as `git` does: an operator's ordinary one, for reading.
+    pub fn discover(path: &Path) -> Result<Self, OpenError> {
+        match gix::discover::upwards(path) {
+            Ok((found, _trust)) => Self::open_git_dir(&found.into_repository_and_work_tree_directories().0),
+            Err(source) => Err(OpenError::NotARepository { path: path.to_owned(), source: source.into() }),
+        }
+    }
+
+    pub(super) fn open_git_dir(path: &Path) -> Result<Self, OpenError> {
+        let not_found = |source: Cause| OpenError::NotARepository { path: path.to_owned(), source };
+        let path = std::path::absolute(path).map_err(|error| not_found(error.into()))?;
+        check_format(&path)?;
+        let git = gix::open_opts(&path, options()).map_err(|error| not_found(error.into()))?;
+        Ok(Self { path, git })
+    }
+
+    fn unsupported(&self, what: &'static str) -> OpenError {
+        OpenError::Unsupported { path: self.path.clone(), what }
+    }
+}
+
+/// gix 0.90 opens a repository with reftables and then finds no refs, so the extensions are read here first. A missing
+/// configuration is left to gix.
+fn check_format(path: &Path) -> Result<(), OpenError> {
+    let unsupported = |what| Err(OpenError::Unsupported { path: path.to_owned(), what });
+    let source = gix::config::Source::Local;
+    let Ok(config) = gix::config::File::from_path_no_includes(path.join("config"), source) else { return Ok(()) };
+    let is =
+        |key: &str, usual: &str| config.string(key).is_none_or(|value| value.eq_ignore_ascii_case(usual.as_bytes()));
+    if !is("extensions.refStorage", "files") {
+        unsupported("keeps its refs in another format than files")
+    } else if !is("extensions.objectFormat", "sha1") {
+        unsupported("names its objects by another hash than SHA-1")
+    } else if config.string("extensions.partialClone").is_some() {
+        unsupported("is a partial clone")
+    } else {
+        Ok(())
+    }
+}
+
+/// No configuration of user or machine, no environment, whoever owns the files; room for many packs in a long life.
+fn options() -> gix::open::Options {
+    let slots = gix::odb::store::init::Slots::AsNeededByDiskState { multiplier: 4.0, minimum: 256 };
+    gix::open::Options::isolated().open_path_as_is(true).with(gix::sec::Trust::Full).object_store_slots(slots)
+}

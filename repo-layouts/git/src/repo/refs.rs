@@ -1,0 +1,178 @@
+//! Moving refs, each by a synced compare-and-swap that stock Git's own locks respect.
+
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+use std::{fmt, io};
+
+use gix::refs::FullNameRef;
+
+use super::{ReadError, Repo};
+use crate::CommitId;
+use crate::durable::store::RefLock;
+
+/// Where a ref must stand for a move to happen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Expected {
+    /// It doesn't exist.
+    Absent,
+    /// Exactly here.
+    At(CommitId),
+    /// Anywhere, or damaged.
+    Any,
+}
+
+impl fmt::Display for Expected {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Absent => f.write_str("absent"),
+            Self::At(id) => write!(f, "at {id}"),
+            Self::Any => f.write_str("anywhere"),
+        }
+    }
+}
+
+/// One move of one ref.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RefMove {
+    /// The full name (`refs/heads/desired`).
+    pub name: String,
+    /// Where it must stand.
+    pub expected: Expected,
+    /// Where it goes; `None` deletes it.
+    pub new: Option<CommitId>,
+}
+
+/// A ref didn't move. The moves before it in the list have happened.
+#[derive(Debug, thiserror::Error)]
+pub enum RefError {
+    /// It stands elsewhere than expected.
+    #[error("ref `{name}` was expected {expected}, but is {}", found.map_or("absent".to_owned(), |id| format!("at {id}")))]
+    Moved {
+        /// The ref.
+        name: String,
+        /// Where it was expected.
+        expected: Expected,
+        /// Where it stands.
+        found: Option<CommitId>,
+    },
+    /// Another process holds the ref's lock file.
+    #[error("ref `{name}` is locked: `{lock}` exists")]
+    Locked {
+        /// The ref.
+        name: String,
+        /// Its lock file.
+        lock: String,
+    },
+    /// The name is not allowed.
+    #[error("`{name}` is not a full ref name")]
+    InvalidName {
+        /// The text.
+        name: String,
+    },
+    /// The ref's present value can't be read.
+    #[error("cannot read ref `{name}`")]
+    Read {
+        /// The ref.
+        name: String,
+        /// Why.
+        #[source]
+        source: ReadError,
+    },
+    /// The disk refused.
+    #[error("cannot move ref `{name}`")]
+    Io {
+        /// The ref.
+        name: String,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// How long a lock that someone else holds is waited for. Stock Git holds one for milliseconds.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+impl Repo {
+    /// Moves refs one after the other, in this order, each durable before the next begins; stops at the first that
+    /// can't be moved.
+    pub fn move_refs(&self, moves: &[RefMove]) -> Result<(), RefError> {
+        moves.iter().try_for_each(|step| self.move_ref(step))
+    }
+
+    fn move_ref(&self, step: &RefMove) -> Result<(), RefError> {
+        let name = &step.name;
+        let valid = <&FullNameRef>::try_from(name.as_str()).is_ok() && name.starts_with("refs/");
+        if !valid {
+            return Err(RefError::InvalidName { name: name.clone() });
+        }
+        let lock = self.lock_ref(name, name)?;
+        self.compare(step)?;
+        let moved = match step.new {
+            Some(id) => lock.replace(format!("{id}\n").as_bytes()),
+            None => {
+                self.forget_packed(name)?;
+                lock.delete()
+            }
+        };
+        moved.map_err(|source| RefError::Io { name: name.clone(), source })
+    }
+
+    fn compare(&self, step: &RefMove) -> Result<(), RefError> {
+        let RefMove { name, expected, .. } = step;
+        if *expected == Expected::Any {
+            return Ok(());
+        }
+        let found = self.reference(name).map_err(|source| RefError::Read { name: name.clone(), source })?;
+        let wanted = match expected {
+            Expected::At(id) => Some(*id),
+            _ => None,
+        };
+        if found == wanted { Ok(()) } else { Err(RefError::Moved { name: name.clone(), expected: *expected, found }) }
+    }
+
+    /// Locks `file` in the Git directory for the sake of ref `name`, waiting a little for whoever has it.
+    fn lock_ref(&self, name: &str, file: &str) -> Result<RefLock, RefError> {
+        let target = self.git.common_dir().join(file);
+        let start = Instant::now();
+        loop {
+            let taken = RefLock::take(&self.path, &target);
+            match taken.map_err(|source| RefError::Io { name: name.to_owned(), source })? {
+                Some(lock) => return Ok(lock),
+                None if start.elapsed() < PATIENCE => sleep(Duration::from_millis(2)),
+                None => {
+                    return Err(RefError::Locked { name: name.to_owned(), lock: format!("{}.lock", target.display()) });
+                }
+            }
+        }
+    }
+
+    /// Takes a ref out of `packed-refs`, where a stock Git may have put it.
+    fn forget_packed(&self, name: &str) -> Result<(), RefError> {
+        let fail = |source| RefError::Io { name: name.to_owned(), source };
+        let packed = self.git.common_dir().join("packed-refs");
+        if !packed.exists() {
+            return Ok(());
+        }
+        let lock = self.lock_ref(name, "packed-refs")?;
+        let text = std::fs::read(&packed).map_err(fail)?;
+        match without(&text, name) {
+            Some(rest) => lock.replace(&rest).map_err(fail),
+            None => Ok(()),
+        }
+    }
+}
+
+/// `packed-refs` without this ref and the line that says what its tag points at; `None` if it isn't there.
+fn without(packed: &[u8], name: &str) -> Option<Vec<u8>> {
+    let mut rest = Vec::with_capacity(packed.len());
+    let mut dropping = false;
+    for line in packed.split_inclusive(|byte| *byte == b'\n') {
+        if !line.starts_with(b"^") {
+            dropping = line.trim_ascii_end().get(41..) == Some(name.as_bytes());
+        }
+        if !dropping {
+            rest.extend(line);
+        }
+    }
+    (rest.len() < packed.len()).then_some(rest)
+}

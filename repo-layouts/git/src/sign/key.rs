@@ -1,0 +1,139 @@
+//! The secret half of a signing key.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use ssh_key::private::{Ed25519Keypair, Ed25519PrivateKey, KeypairData};
+use ssh_key::rand_core::OsRng;
+use ssh_key::{LineEnding, PrivateKey};
+
+use zeroize::Zeroizing;
+
+use super::{HASH, PublicKey};
+use crate::durable;
+
+/// An OpenSSH Ed25519 private key has about 400 bytes.
+const MAX_KEY_FILE: u64 = 16 << 10;
+
+/// An Ed25519 signing key. Wiped from memory when dropped; never printed.
+#[derive(Clone)]
+pub struct SigningKey {
+    pair: Ed25519Keypair,
+}
+
+/// A key can't be read, kept or used.
+#[derive(Debug, thiserror::Error)]
+pub enum KeyError {
+    /// The key file can't be read or written.
+    #[error("cannot use key file `{}`", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// Others than the owner can read the file.
+    #[error("key file `{}` has mode {mode:o} and is open to others; run: chmod 600 '{}'", path.display(), path.display())]
+    Exposed {
+        /// The file.
+        path: PathBuf,
+        /// Its permission bits.
+        mode: u32,
+    },
+    /// The file needs a passphrase.
+    #[error("key file `{}` is protected by a passphrase, which is not supported", path.display())]
+    Encrypted {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file holds no OpenSSH private key.
+    #[error("`{}` is not an OpenSSH private key", path.display())]
+    Private {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: ssh_key::Error,
+    },
+    /// The text is no OpenSSH public key.
+    #[error("not an OpenSSH public key")]
+    Public(#[source] ssh_key::Error),
+    /// The key is of a kind that is not supported.
+    #[error("a key of type {0} is not supported; use ssh-ed25519")]
+    Algorithm(String),
+    /// Signing failed.
+    #[error("cannot sign")]
+    Sign(#[source] ssh_key::Error),
+}
+
+impl SigningKey {
+    /// A new random key.
+    pub fn generate() -> Self {
+        Self { pair: Ed25519Keypair::random(&mut OsRng) }
+    }
+
+    /// The key of a seed, for tests and vectors.
+    pub fn from_seed(seed: &[u8; 32]) -> Self {
+        Self { pair: Ed25519PrivateKey::from_bytes(seed).into() }
+    }
+
+    /// Reads an OpenSSH private key file that only its owner can read.
+    pub fn load(path: &Path) -> Result<Self, KeyError> {
+        let fail = |source| KeyError::Private { path: path.to_owned(), source };
+        let text = read_private(path)?;
+        let key = PrivateKey::from_openssh(text.as_slice()).map_err(fail)?;
+        if key.is_encrypted() {
+            return Err(KeyError::Encrypted { path: path.to_owned() });
+        }
+        match key.key_data() {
+            KeypairData::Ed25519(pair) => Ok(Self { pair: pair.clone() }),
+            _ => Err(KeyError::Algorithm(key.algorithm().to_string())),
+        }
+    }
+
+    /// Writes the key as an OpenSSH private key file with mode 0600, durably.
+    pub fn save(&self, path: &Path) -> Result<(), KeyError> {
+        let text = self.to_ssh().to_openssh(LineEnding::LF).map_err(KeyError::Sign)?;
+        let written = durable::replace_file(path, text.as_bytes(), 0o600);
+        written.map_err(|source| KeyError::Io { path: path.to_owned(), source })
+    }
+
+    /// The public half.
+    pub fn public(&self) -> PublicKey {
+        PublicKey::from(self.pair.public)
+    }
+
+    /// An armoured signature over `bytes`, byte for byte what `ssh-keygen -Y sign -n <namespace>` writes.
+    pub fn sign(&self, namespace: &str, bytes: &[u8]) -> Result<String, KeyError> {
+        let signature = self.to_ssh().sign(namespace, HASH, bytes).map_err(KeyError::Sign)?;
+        signature.to_pem(LineEnding::LF).map_err(KeyError::Sign)
+    }
+
+    fn to_ssh(&self) -> PrivateKey {
+        self.pair.clone().into()
+    }
+}
+
+/// The file's bytes, wiped when dropped.
+fn read_private(path: &Path) -> Result<Zeroizing<Vec<u8>>, KeyError> {
+    let fail = |source| KeyError::Io { path: path.to_owned(), source };
+    let file = File::open(path).map_err(fail)?;
+    let mode = file.metadata().map_err(fail)?.permissions().mode() & 0o777;
+    if mode & 0o077 != 0 {
+        return Err(KeyError::Exposed { path: path.to_owned(), mode });
+    }
+    // Room for all of it at once: growing would leave copies behind.
+    let mut text = Zeroizing::new(Vec::with_capacity(MAX_KEY_FILE as usize));
+    file.take(MAX_KEY_FILE).read_to_end(&mut text).map_err(fail)?;
+    Ok(text)
+}
+
+impl fmt::Debug for SigningKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SigningKey").field("public", &self.public()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,42 @@
+//! This test binary once more, as a process of its own that may be killed or given another environment.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use repo_git::{FetchLimits, Remote, Repo};
+
+use crate::{power, support};
+
+/// A command that performs a task of [`task`] in a process of its own.
+pub(crate) fn command(task: &str) -> Command {
+    let mut command = Command::new(std::env::current_exe().expect("a test knows its path"));
+    command.args(["child::task", "--exact", "--nocapture"]).env("CHILD_TASK", task);
+    command
+}
+
+/// A path from the environment.
+pub(crate) fn path(variable: &str) -> PathBuf {
+    std::env::var_os(variable).expect(variable).into()
+}
+
+/// Does what `CHILD_TASK` says, and nothing in an ordinary test run.
+#[test]
+fn task() {
+    match std::env::var("CHILD_TASK").as_deref() {
+        Ok("scenario") => power::scenario(&path("CHILD_ROOT"), &path("CHILD_UPSTREAM"), &path("CHILD_PROGRESS")),
+        Ok("fetch") => fetch(&path("CHILD_ROOT"), &path("CHILD_UPSTREAM")),
+        _ => {}
+    }
+}
+
+/// Fetches from whatever `git` is in `PATH`, within a megabyte and two seconds, and prints how it ended.
+fn fetch(into: &Path, upstream: &Path) {
+    let remote = Remote::open(&upstream.display().to_string()).expect("a remote");
+    let limits = FetchLimits { bytes: 1 << 20, timeout: std::time::Duration::from_secs(2), ..FetchLimits::default() };
+    let want = "1".repeat(40).parse().expect("an id");
+    let repo = Repo::open(into).expect("opened");
+    let before = support::listing(into);
+    let result = remote.fetch(&repo, &[want], &[], false, &limits);
+    assert_eq!(support::listing(into), before, "{result:?}");
+    println!("RESULT {result:?}");
+}

@@ -1,0 +1,107 @@
+//! Many packs into one, beside readers.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use repo_git::{Ancestry, Repo, TreeLimits};
+
+use crate::support::{Corner, commit, listing, set, store, tree};
+
+#[test]
+fn many_packs_become_one_that_holds_what_refs_reach() {
+    let corner = Corner::new();
+    let repo = corner.repo("r.git");
+    let first = commit(&repo, "desired", &[("f", "0")]);
+    for n in 1..10 {
+        commit(&repo, "desired", &[("f", &n.to_string()), ("same", "x")]);
+    }
+    let dropped = store(&repo, &tree(&[("f", "dropped")]), &[], "unreachable");
+    corner.git(repo.path(), &["tag", "-a", "v1", "-m", "tagged", &first.to_string()]);
+    corner.git(repo.path(), &["multi-pack-index", "write"]);
+    corner.git(repo.path(), &["commit-graph", "write", "--reachable"]);
+    let tip = repo.tip("desired").expect("readable").expect("there");
+    let lock = repo.lock().expect("locked");
+    assert!(!repo.consolidate(&lock, 20).expect("not yet"));
+    assert!(repo.consolidate(&lock, 5).expect("consolidated"));
+    assert_eq!(repo.pack_count(), 1);
+    assert!(!repo.consolidate(&lock, 1).expect("nothing to do"));
+    corner.fsck(&repo);
+    assert_eq!(repo.history(tip, None, 100).expect("readable").len(), 10);
+    assert_eq!(repo.is_ancestor(first, tip).expect("readable"), Ancestry::Yes);
+    assert_eq!(repo.resolve(&dropped.to_string()).expect("readable"), None, "unreachable objects go");
+    assert_eq!(repo.resolve("v1").expect("readable"), Some(first));
+    let reopened = Repo::open(repo.path()).expect("opened");
+    assert_eq!(reopened.files(tip, &TreeLimits::default()).expect("read"), tree(&[("f", "9"), ("same", "x")]));
+}
+
+#[test]
+fn loose_objects_count_and_a_pack_under_protection_stays() {
+    let corner = Corner::new();
+    let repo = corner.repo("r.git");
+    for n in 0..6 {
+        let name = format!("f{n}");
+        std::fs::write(corner.path(&name), &name).expect("written");
+        corner.git(repo.path(), &["hash-object", "-w", &corner.path(&name).display().to_string()]);
+    }
+    commit(&repo, "desired", &[("f", "1")]);
+    let pack =
+        listing(&repo.path().join("objects/pack")).into_iter().find(|p| p.extension().is_some_and(|e| e == "pack"));
+    std::fs::write(pack.expect("a pack").with_extension("keep"), "receive-pack 1 on host").expect("kept");
+    commit(&repo, "desired", &[("f", "2")]);
+    assert_eq!(repo.pack_count(), 1, "the kept one doesn't count");
+    let lock = repo.lock().expect("locked");
+    assert!(repo.consolidate(&lock, 5).expect("consolidated"));
+    let packs = listing(&repo.path().join("objects/pack"))
+        .iter()
+        .filter(|p| p.extension().is_some_and(|e| e == "pack"))
+        .count();
+    assert_eq!(packs, 2, "the kept one and the new one");
+    assert!(corner.git(repo.path(), &["count-objects", "-v"]).contains("count: 0"));
+    corner.fsck(&repo);
+}
+
+#[test]
+fn an_empty_repository_and_an_unreadable_one_lose_nothing() {
+    let corner = Corner::new();
+    let repo = corner.repo("r.git");
+    let lock = repo.lock().expect("locked");
+    assert!(!repo.consolidate(&lock, 0).expect("empty"));
+    let id = commit(&repo, "desired", &[("f", "1")]);
+    let orphan = store(&repo, &tree(&[("f", "2")]), &["1".repeat(40).parse().expect("an id")], "its parent is missing");
+    set(&repo, "broken", orphan);
+    assert!(repo.consolidate(&lock, 1).is_err());
+    assert_eq!(repo.pack_count(), 2, "nothing was removed");
+    assert_eq!(repo.tip("desired").expect("readable"), Some(id));
+}
+
+#[test]
+fn readers_notice_nothing() {
+    let corner = Corner::new();
+    let repo = corner.repo("r.git");
+    commit(&repo, "desired", &[("f", "0")]);
+    let (done, reads) = (AtomicBool::new(false), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            let reader = Repo::open(repo.path()).expect("opened");
+            let (done, reads) = (&done, &reads);
+            scope.spawn(move || {
+                while !done.load(Ordering::SeqCst) {
+                    let tip = reader.tip("desired").expect("readable").expect("there");
+                    for id in reader.history(tip, None, 30).expect("readable") {
+                        reader.files(id, &TreeLimits::default()).expect("readable");
+                        reads.fetch_add(1, Ordering::SeqCst);
+                    }
+                }
+            });
+        }
+        let lock = repo.lock().expect("locked");
+        for round in 0..15 {
+            for n in 0..4 {
+                commit(&repo, "desired", &[("f", &format!("{round} {n}"))]);
+            }
+            repo.consolidate(&lock, 2).expect("consolidated");
+        }
+        done.store(true, Ordering::SeqCst);
+    });
+    assert!(reads.load(Ordering::SeqCst) > 100, "{reads:?}");
+    corner.fsck(&repo);
+}

@@ -1,0 +1,14 @@
+//! What this crate writes, as stock Git, libgit2 and ssh-keygen see it, and what it makes of theirs.
+#![allow(clippy::disallowed_methods, reason = "tests damage files on purpose")]
+
+mod child;
+mod consolidate;
+mod fetch;
+mod power;
+mod push;
+mod recover;
+mod refs;
+mod signatures;
+mod store;
+mod support;
+mod trees;

@@ -1,0 +1,124 @@
+//! Compare-and-swap of refs, alone and against others.
+
+use std::time::Duration;
+
+use repo_git::{Expected, LockError, RefError, RefMove, Repo};
+
+use crate::support::{Corner, commit, set, store, tree};
+
+const NAME: &str = "refs/heads/desired";
+
+fn step(expected: Expected, new: Option<repo_git::CommitId>) -> [RefMove; 1] {
+    [RefMove { name: NAME.to_owned(), expected, new }]
+}
+
+#[test]
+fn a_ref_moves_only_from_where_it_is_expected() {
+    let corner = Corner::new();
+    let repo = corner.repo("r.git");
+    let one = store(&repo, &tree(&[("f", "1")]), &[], "1");
+    let two = store(&repo, &tree(&[("f", "2")]), &[one], "2");
+    repo.move_refs(&step(Expected::Absent, Some(one))).expect("made");
+    let error = repo.move_refs(&step(Expected::Absent, Some(two))).expect_err("it exists");
+    assert!(matches!(error, RefError::Moved { found: Some(found), .. } if found == one));
+    assert!(matches!(repo.move_refs(&step(Expected::At(two), None)), Err(RefError::Moved { .. })));
+    repo.move_refs(&step(Expected::At(one), Some(two))).expect("moved");
+    assert_eq!(corner.git(repo.path(), &["rev-parse", NAME]), two.to_string());
+    repo.move_refs(&step(Expected::At(two), None)).expect("deleted");
+    assert_eq!(repo.tip("desired").expect("readable"), None);
+    for name in ["desired", "refs/heads/a..b", "refs/../x", "HEAD", "refs/heads/x.lock"] {
+        let bad = [RefMove { name: name.to_owned(), expected: Expected::Any, new: Some(one) }];
+        assert!(matches!(repo.move_refs(&bad), Err(RefError::InvalidName { .. })), "{name}");
+    }
+}
+
+#[test]
+fn moves_before_the_failing_one_have_happened() {
+    let corner = Corner::new();
+    let repo = corner.repo("r.git");
+    let one = store(&repo, &tree(&[("f", "1")]), &[], "1");
+    let to = |name: &str, expected| RefMove { name: name.to_owned(), expected, new: Some(one) };
+    let moves = [
+        to("refs/heads/a", Expected::Absent),
+        to("refs/heads/b", Expected::At(one)),
+        to("refs/heads/c", Expected::Any),
+    ];
+    assert!(matches!(repo.move_refs(&moves), Err(RefError::Moved { name, .. }) if name == "refs/heads/b"));
+    let names: Vec<String> = repo.references("refs/").expect("readable").into_iter().map(|(name, _)| name).collect();
+    assert_eq!(names, ["refs/heads/a"]);
+}
+
+#[test]
+fn of_eight_writers_each_step_has_one_winner() {
+    let corner = Corner::new();
+    let repo = corner.repo("r.git");
+    let start = commit(&repo, "desired", &[("f", "start")]);
+    let wins: usize = std::thread::scope(|scope| {
+        let writers: Vec<_> = (0..8)
+            .map(|n| {
+                scope.spawn({
+                    let path = repo.path().to_owned();
+                    move || race(&path, n)
+                })
+            })
+            .collect();
+        writers.into_iter().map(|writer| writer.join().expect("no panic")).sum()
+    });
+    let history = repo.history(repo.tip("desired").expect("readable").expect("there"), Some(start), usize::MAX);
+    assert_eq!(history.expect("readable").len(), wins, "every win is a commit, and none was lost");
+    assert!(wins >= 8, "{wins}");
+    corner.fsck(&repo);
+}
+
+/// Ten tries to put a commit on top; returns how many succeeded.
+fn race(path: &std::path::Path, writer: usize) -> usize {
+    let repo = Repo::open(path).expect("opened");
+    let attempt = |n: usize| {
+        let tip = repo.tip("desired").expect("readable").expect("there");
+        let new = store(&repo, &tree(&[("f", &format!("{writer} {n}"))]), &[tip], "race");
+        match repo.move_refs(&step(Expected::At(tip), Some(new))) {
+            Ok(()) => true,
+            Err(RefError::Moved { .. } | RefError::Locked { .. }) => false,
+            Err(error) => panic!("{error:?}"),
+        }
+    };
+    (0..10).filter(|n| attempt(*n)).count()
+}
+
+#[test]
+fn stock_gits_locks_and_packed_refs_are_respected() {
+    let corner = Corner::new();
+    let repo = corner.repo("r.git");
+    let one = commit(&repo, "desired", &[("f", "1")]);
+    let two = store(&repo, &tree(&[("f", "2")]), &[one], "2");
+    set(&repo, "other", one);
+    corner.git(repo.path(), &["pack-refs", "--all"]);
+    assert_eq!(repo.tip("desired").expect("readable"), Some(one));
+    repo.move_refs(&step(Expected::At(one), Some(two))).expect("moved over the packed one");
+    repo.move_refs(&step(Expected::At(two), None)).expect("deleted");
+    assert_eq!(repo.tip("desired").expect("readable"), None, "the packed value doesn't come back");
+    assert_eq!(repo.tip("other").expect("readable"), Some(one));
+
+    std::fs::write(repo.path().join("refs/heads/desired.lock"), "").expect("locked by another");
+    assert!(matches!(repo.move_refs(&step(Expected::Absent, Some(one))), Err(RefError::Locked { .. })));
+    assert!(repo.path().join("refs/heads/desired.lock").exists(), "another's lock stays");
+}
+
+#[test]
+fn the_writers_lock_is_exclusive_and_given_up_when_dropped() {
+    let corner = Corner::new();
+    let repo = corner.repo("r.git");
+    let other = Repo::open(repo.path()).expect("opened");
+    let lock = repo.lock().expect("locked");
+    assert!(matches!(other.try_lock(Duration::from_millis(30)), Err(LockError::Busy { .. })));
+    let waiting = std::thread::spawn(move || other.lock().map(drop));
+    std::thread::sleep(Duration::from_millis(30));
+    drop(lock);
+    waiting.join().expect("no panic").expect("locked after the first let go");
+    // A child does not inherit it.
+    let lock = repo.lock().expect("locked");
+    let mut child = corner.command("sleep").arg("5").spawn().expect("spawned");
+    drop(lock);
+    repo.try_lock(Duration::ZERO).expect("free although the child lives");
+    child.kill().and_then(|()| child.wait()).expect("killed");
+}

@@ -1,0 +1,93 @@
+//! Trees that nobody should have made.
+
+use std::io::Write;
+use std::process::Stdio;
+
+use repo_git::{CommitId, EntryKind, Repo, TreeError, TreeLimits};
+
+use crate::support::{Corner, commit};
+
+/// A commit of a tree that stock Git is told to make without asking questions.
+fn odd(corner: &Corner, repo: &Repo, entries: &[u8]) -> CommitId {
+    let mut make = corner.command("git");
+    make.arg("-C").arg(repo.path()).args(["hash-object", "-t", "tree", "-w", "--stdin", "--literally"]);
+    let mut child = make.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("git");
+    child.stdin.take().expect("a pipe").write_all(entries).expect("written");
+    let output = child.wait_with_output().expect("done");
+    let tree = String::from_utf8(output.stdout).expect("an id");
+    corner.git(repo.path(), &["commit-tree", "-m", "odd", tree.trim()]).parse().expect("an id")
+}
+
+fn entry(mode: &str, name: &[u8], id: &str) -> Vec<u8> {
+    let id: Vec<u8> = (0..20).map(|n| u8::from_str_radix(&id[2 * n..2 * n + 2], 16).expect("hex")).collect();
+    [mode.as_bytes(), b" ", name, b"\0", &id].concat()
+}
+
+#[test]
+fn anything_but_plain_files_with_safe_names_is_named_and_refused() {
+    let corner = Corner::new();
+    let repo = corner.repo("r.git");
+    commit(&repo, "desired", &[("x", "content")]);
+    let blob = corner.git(repo.path(), &["rev-parse", "desired:x"]);
+    let tree = corner.git(repo.path(), &["rev-parse", "desired^{tree}"]);
+    let files = |bytes: &[u8]| repo.files(odd(&corner, &repo, bytes), &TreeLimits::default());
+
+    let cases: [(Vec<u8>, &str); 9] = [
+        (entry("120000", b"link", &blob), "`link` is a symbolic link"),
+        (entry("160000", b"module", &blob), "`module` is a submodule"),
+        (entry("100755", b"run", &blob), "`run` is a executable"),
+        (entry("100644", b"..", &blob), "`..` is not an allowed path"),
+        (entry("100644", b".git", &blob), "`.git` is not"),
+        (entry("40000", b".GIT", &tree), "`.GIT/x` is not"),
+        (entry("100644", b"a/b", &blob), "`a/b` is not"),
+        (entry("100644", b"\xff\xfe", &blob), "is not an allowed path"),
+        (
+            [entry("100644", b"x", &blob), entry("40000", b"x", &tree)].concat(),
+            "`x/x` is not an allowed path, or is there twice",
+        ),
+    ];
+    for (bytes, words) in cases {
+        let error = files(&bytes).expect_err(words).to_string();
+        assert!(error.contains(words), "{error} / {words}");
+    }
+    let run = odd(&corner, &repo, &entry("100755", b"run", &blob));
+    assert!(repo.files(run, &TreeLimits { strict: false, ..TreeLimits::default() }).is_ok());
+}
+
+#[test]
+fn a_listing_keeps_the_odd_entries_apart() {
+    let corner = Corner::new();
+    let repo = corner.repo("r.git");
+    commit(&repo, "desired", &[("x", "content")]);
+    let blob = corner.git(repo.path(), &["rev-parse", "desired:x"]);
+    let bytes = [entry("100644", b"a", &blob), entry("120000", b"b", &blob), entry("100644", b"c\xff", &blob)].concat();
+    let list = repo.list(odd(&corner, &repo, &bytes), &TreeLimits::default()).expect("listed");
+    let seen: Vec<_> = list.iter().map(|e| (e.path.as_str(), e.kind, e.odd_name)).collect();
+    assert_eq!(
+        seen,
+        [("a", EntryKind::File, false), ("b", EntryKind::Symlink, false), ("c\u{fffd}", EntryKind::File, true)]
+    );
+    assert_eq!(repo.blob(list[0].blob, 100).expect("read"), b"content");
+    assert!(repo.blob(list[0].blob, 6).is_err());
+}
+
+#[test]
+fn a_tree_over_a_limit_is_refused() {
+    let corner = Corner::new();
+    let repo = corner.repo("r.git");
+    let id = commit(&repo, "desired", &[("a/b/c", "12345"), ("d", "67890")]);
+    let fits = TreeLimits { files: 4, bytes: 10, depth: 2, strict: true };
+    assert_eq!(repo.files(id, &fits).expect("fits").len(), 2);
+    for limits in [TreeLimits { files: 3, ..fits }, TreeLimits { bytes: 9, ..fits }, TreeLimits { depth: 1, ..fits }] {
+        assert!(matches!(repo.files(id, &limits), Err(TreeError::TooMuch { .. })), "{limits:?}");
+    }
+}
+
+#[test]
+fn a_missing_object_is_told_from_a_damaged_one() {
+    let corner = Corner::new();
+    let repo = corner.repo("r.git");
+    let missing = odd(&corner, &repo, &entry("100644", b"gone", &"1".repeat(40)));
+    let error = repo.files(missing, &TreeLimits::default()).expect_err("missing");
+    assert!(matches!(&error, TreeError::Missing { path, .. } if path == "gone"), "{error:?}");
+}

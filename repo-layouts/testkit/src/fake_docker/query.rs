@@ -1,0 +1,173 @@
+//! Listing and inspecting, and the plain verbs with which tests make foreign objects.
+
+use std::collections::BTreeMap;
+
+use repo_model::Digest;
+use serde_json::{Value, json};
+
+use super::state::{Container, Store};
+use super::{Failure, Result};
+
+pub(super) fn ps(store: &Store, args: &[&str]) -> Result<String> {
+    let filters = values(args, "--filter");
+    let format = values(args, "--format").pop().unwrap_or("{{.ID}}");
+    let mut output = String::new();
+    for (id, container) in &store.state.containers {
+        if filters.iter().all(|filter| matches(filter, &container.labels)) {
+            output.push_str(&render(format, id, &container.name, &container.labels));
+        }
+    }
+    Ok(output)
+}
+
+/// `label=NAME` or `label=NAME=VALUE`.
+fn matches(filter: &str, labels: &BTreeMap<String, String>) -> bool {
+    let label = filter.strip_prefix("label=").unwrap_or_default();
+    match label.split_once('=') {
+        Some((name, value)) => labels.get(name).is_some_and(|found| found == value),
+        None => labels.contains_key(label),
+    }
+}
+
+/// `{{.ID}}`, `{{.Names}}`, `{{.Name}}` and `{{.Label "…"}}`.
+fn render(format: &str, id: &str, name: &str, labels: &BTreeMap<String, String>) -> String {
+    let mut line = format.replace("{{.ID}}", id).replace("{{.Names}}", name).replace("{{.Name}}", name);
+    while let Some((before, rest)) = line.split_once("{{.Label \"") {
+        let (label, after) = rest.split_once("\"}}").unwrap_or((rest, ""));
+        line = format!("{before}{}{after}", labels.get(label).map_or("", String::as_str));
+    }
+    line + "\n"
+}
+
+pub(super) fn inspect(store: &Store, args: &[&str]) -> Result<String> {
+    let mut found = Vec::new();
+    let mut missing = Vec::new();
+    for id in args.iter().skip_while(|arg| **arg != "container").skip(1) {
+        match find(store, id) {
+            Some((id, container)) => found.push(details(store, id, container)),
+            None => missing.push(format!("Error: No such container: {id}")),
+        }
+    }
+    let output = format!("{:#}\n", Value::from(found));
+    if missing.is_empty() { Ok(output) } else { Err(Failure { message: missing.join("\n"), output }) }
+}
+
+fn details(store: &Store, id: &str, container: &Container) -> Value {
+    let service = container.labels.get("com.docker.compose.service").map_or("", String::as_str);
+    let knob = |kind: &str| store.knob(&format!("{kind}-{service}"));
+    let exit = (container.status == "running").then(|| knob("exit")).flatten();
+    let health = match (knob("unhealthy"), knob("starting")) {
+        _ if container.service["healthcheck"].is_null() => Value::Null,
+        (Some(_), _) => json!({"Status": "unhealthy"}),
+        (_, Some(_)) => json!({"Status": "starting"}),
+        _ => json!({"Status": "healthy"}),
+    };
+    json!({
+        "Id": id,
+        "Name": format!("/{}", container.name),
+        "Image": image_id(container.service["image"].as_str().unwrap_or_default()),
+        "State": {
+            "Status": if exit.is_some() { "exited" } else { &container.status },
+            "ExitCode": exit.and_then(|code| code.parse::<i64>().ok()).unwrap_or(0),
+            "StartedAt": container.started_at,
+            "Health": health,
+        },
+        "Config": {"Labels": container.labels, "Env": env(&container.service)},
+        "HostConfig": {"RestartPolicy": {"Name": container.service["restart"].as_str().unwrap_or("no")}},
+    })
+}
+
+fn env(service: &Value) -> Vec<String> {
+    let variables = service["environment"].as_object().into_iter().flatten();
+    variables.map(|(name, value)| format!("{name}={}", value.as_str().unwrap_or_default())).collect()
+}
+
+/// By id, the beginning of an id, or name.
+pub(super) fn find<'a>(store: &'a Store, id: &str) -> Option<(&'a String, &'a Container)> {
+    store.state.containers.iter().find(|(full, container)| full.starts_with(id) || container.name == id)
+}
+
+fn image_id(image: &str) -> String {
+    Digest::of(image.as_bytes()).to_string()
+}
+
+pub(super) fn image(store: &Store, image: &str) -> Result<String> {
+    if store.state.images.contains(image) {
+        return Ok(format!("{}\n", image_id(image)));
+    }
+    Err(format!("Error: No such image: {image}").into())
+}
+
+pub(super) fn pull(store: &mut Store, image: &str) -> Result<String> {
+    if store.knob("unpullable").is_some_and(|list| list.lines().any(|line| line == image)) {
+        return Err(format!("Error response from daemon: manifest for {image} not found").into());
+    }
+    store.state.images.insert(image.to_owned());
+    store.commit(&format!("pull {image}"))?;
+    Ok(format!("{image}\n"))
+}
+
+pub(super) fn logs(store: &Store, id: &str) -> Result<String> {
+    let (_, container) = find(store, id).ok_or_else(|| Failure::from(format!("Error: No such container: {id}")))?;
+    let lines = env(&container.service);
+    Ok(lines.iter().map(|line| format!("{line}\n")).collect())
+}
+
+pub(super) fn objects(store: &Store, kind: &str, args: &[&str]) -> Result<String> {
+    let format = values(args, "--format").pop().unwrap_or("{{.Name}}");
+    let all = if kind == "network" { &store.state.networks } else { &store.state.volumes };
+    Ok(all.iter().map(|(name, labels)| render(format, name, name, labels)).collect())
+}
+
+pub(super) fn create_object(store: &mut Store, kind: &str, args: &[&str]) -> Result<String> {
+    let name = args.last().ok_or("no name")?.to_string();
+    let labels = labels(args);
+    let all = if kind == "network" { &mut store.state.networks } else { &mut store.state.volumes };
+    all.insert(name.clone(), labels);
+    store.commit(&format!("create {kind} {name}"))?;
+    Ok(format!("{name}\n"))
+}
+
+pub(super) fn remove_objects(store: &mut Store, kind: &str, names: &[&str]) -> Result<String> {
+    for name in names.iter().filter(|name| !name.starts_with('-')) {
+        let all = if kind == "network" { &mut store.state.networks } else { &mut store.state.volumes };
+        all.remove(*name).ok_or(format!("Error: No such {kind}: {name}"))?;
+        store.commit(&format!("remove {kind} {name}"))?;
+    }
+    Ok(String::new())
+}
+
+/// `create --name NAME [--label NAME=VALUE]… IMAGE`.
+pub(super) fn create(store: &mut Store, args: &[&str]) -> Result<String> {
+    let name = values(args, "--name").pop().unwrap_or("unnamed").to_owned();
+    let id = store.new_id(&name);
+    let service = json!({"image": args.last()});
+    let container = Container {
+        name: name.clone(),
+        labels: labels(args),
+        service,
+        status: "created".to_owned(),
+        ..Container::default()
+    };
+    store.state.containers.insert(id.clone(), container);
+    store.commit(&format!("create {name} {id}"))?;
+    Ok(format!("{id}\n"))
+}
+
+pub(super) fn remove(store: &mut Store, id: &str) -> Result<String> {
+    let found = find(store, id).map(|(id, container)| (id.clone(), container.name.clone()));
+    let (id, name) = found.ok_or_else(|| Failure::from(format!("Error: No such container: {id}")))?;
+    store.state.containers.remove(&id);
+    store.commit(&format!("remove {name} {id}"))?;
+    Ok(format!("{name}\n"))
+}
+
+fn labels(args: &[&str]) -> BTreeMap<String, String> {
+    let pairs = values(args, "--label").into_iter();
+    pairs.map(|pair| pair.split_once('=').unwrap_or((pair, ""))).map(|(a, b)| (a.to_owned(), b.to_owned())).collect()
+}
+
+/// The values of an option that may come more than once.
+pub(super) fn values<'a>(args: &[&'a str], option: &str) -> Vec<&'a str> {
+    args.windows(2).filter(|pair| pair[0] == option).map(|pair| pair[1]).collect()
+}

@@ -1,0 +1,306 @@
+//! Power cuts on a real file system, at every named sync point of a real process.
+//!
+//! A [`Volume`] is an ext4 on a loop device that is told to forget everything unsynced, as a power cut makes it. A
+//! process built with repo-git's feature `cut-points` writes down which points it passes (`SYNC_TRACE`) and, at the one
+//! named by `SYNC_CUT`, runs the helper `power-cut`, which shuts the volume down and kills it. [`cut_everywhere`] does
+//! that for every point, side and occurrence. It needs root, and fails clearly without.
+
+use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+
+use rustix::ioctl::{Setter, ioctl};
+use rustix::process::{Pid, Signal, geteuid, kill_process};
+use tempfile::TempDir;
+
+/// The environment variable with the mount point that `power-cut` shuts down.
+pub const VOLUME_VARIABLE: &str = "SYNC_CUT_VOLUME";
+
+/// A power cut could not be arranged.
+#[derive(Debug, thiserror::Error)]
+pub enum PowerError {
+    /// Mounting needs root.
+    #[error("power cuts need root: they mount ext4 on loop devices")]
+    NotRoot,
+    /// A command failed.
+    #[error("`{command}` failed: {detail}")]
+    Command {
+        /// The command line.
+        command: String,
+        /// What it said.
+        detail: String,
+    },
+    /// The volume could not be used.
+    #[error("cannot use the volume")]
+    Io(#[from] io::Error),
+}
+
+/// An ext4 file system on a loop device, unmounted and gone when dropped.
+#[derive(Debug)]
+pub struct Volume {
+    dir: TempDir,
+    boots: Cell<u32>,
+}
+
+impl Volume {
+    /// Makes and mounts a volume of this many MiB (at least 8).
+    pub fn new(mebibytes: u64) -> Result<Self, PowerError> {
+        if !geteuid().is_root() {
+            return Err(PowerError::NotRoot);
+        }
+        let volume = Self { dir: TempDir::new()?, boots: Cell::new(0) };
+        File::create(volume.image())?.set_len(mebibytes << 20)?;
+        run(Command::new("mkdir").arg(volume.path()))?;
+        let lazy = "lazy_itable_init=0,lazy_journal_init=0";
+        run(Command::new("mkfs.ext4").args(["-q", "-F", "-m", "0", "-E", lazy]).arg(volume.image()))?;
+        volume.mount()?;
+        Ok(volume)
+    }
+
+    /// The mount point.
+    pub fn path(&self) -> PathBuf {
+        self.dir.path().join("volume")
+    }
+
+    /// Cuts the power: whatever is not on the disk yet will never be. Every access fails until [`Volume::reboot`].
+    pub fn cut(&self) -> Result<(), PowerError> {
+        Ok(shut_down(&self.path())?)
+    }
+
+    /// Mounts a copy of the disk as it is now, which replays its journal. The old file system may live on in a straggler
+    /// or in a container's mount namespace, where it harms nobody.
+    pub fn reboot(&self) -> Result<(), PowerError> {
+        let old = self.image();
+        self.boots.set(self.boots.get() + 1);
+        run(Command::new("cp").arg("--sparse=always").arg(&old).arg(self.image()))?;
+        self.unmount()?;
+        #[allow(clippy::disallowed_methods, reason = "a file of this test harness")]
+        std::fs::remove_file(old)?;
+        self.mount()
+    }
+
+    /// Removes all files, for another round.
+    fn clear(&self) -> Result<(), PowerError> {
+        let path = self.path();
+        run(Command::new("find").arg(&path).args(["-mindepth", "1", "-maxdepth", "1", "-exec", "rm", "-rf", "{}", "+"]))
+    }
+
+    /// Makes all that is there survive a cut.
+    fn sync(&self) -> Result<(), PowerError> {
+        rustix::fs::syncfs(File::open(self.path())?).map_err(|error| PowerError::Io(error.into()))
+    }
+
+    fn image(&self) -> PathBuf {
+        self.dir.path().join(format!("image-{}", self.boots.get()))
+    }
+
+    /// `commit=300`: the journal isn't written by itself; `noauto_da_alloc`: nor are renamed files.
+    fn mount(&self) -> Result<(), PowerError> {
+        let options = "loop,noauto_da_alloc,commit=300";
+        run(Command::new("mount").args(["-t", "ext4", "-o", options]).arg(self.image()).arg(self.path()))
+    }
+
+    /// Lazily: a child of a killed process may need a moment to let go. The loop device goes with its last user.
+    fn unmount(&self) -> Result<(), PowerError> {
+        run(Command::new("umount").arg("-l").arg(self.path()))
+    }
+}
+
+impl Drop for Volume {
+    fn drop(&mut self) {
+        let _ = self.unmount();
+    }
+}
+
+/// Tells the file system at `mount_point` to stop at once and not to write its journal out (ext4, XFS and F2FS).
+pub fn shut_down(mount_point: &Path) -> io::Result<()> {
+    /// `_IOR('X', 125, __u32)`.
+    const EXT4_IOC_SHUTDOWN: rustix::ioctl::Opcode = 0x8004_587d;
+    const WITHOUT_LOG_FLUSH: u32 = 2;
+    let volume = File::open(mount_point)?;
+    #[allow(
+        unsafe_code,
+        reason = "no crate wraps this ioctl; the kernel reads one u32 behind the pointer and keeps nothing"
+    )]
+    let result = unsafe { ioctl(&volume, Setter::<EXT4_IOC_SHUTDOWN, u32>::new(WITHOUT_LOG_FLUSH)) };
+    Ok(result?)
+}
+
+/// Kills a process as a power cut does: without a word.
+pub fn kill(pid: u32) -> io::Result<()> {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::InvalidInput)?;
+    Ok(kill_process(pid, Signal::KILL)?)
+}
+
+/// One place to cut at: before or after the n-th passing of a sync point.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Point {
+    /// The sync point's name.
+    pub name: String,
+    /// `before` or `after`.
+    pub side: String,
+    /// Counted from 1.
+    pub occurrence: u32,
+}
+
+impl fmt::Display for Point {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}:{}", self.name, self.side, self.occurrence)
+    }
+}
+
+/// What dies with the process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cut {
+    /// The power: everything unsynced is lost.
+    Power,
+    /// Only the process (SIGKILL): the file system keeps all it was told.
+    Process,
+}
+
+/// An experiment: how to set it up, what to run, and what must hold afterwards.
+pub struct Experiment<'a> {
+    /// Fills the empty volume; the result is synced. Called before every run.
+    pub prepare: &'a dyn Fn(&Path),
+    /// The command to cut, built with `cut-points`.
+    pub command: &'a dyn Fn(&Path) -> Command,
+    /// Judges the volume after the cut and the reboot, and panics if anything is wrong. `None`: the uncut run.
+    pub check: &'a dyn Fn(&Path, Option<&Point>),
+    /// What is cut.
+    pub cut: Cut,
+    /// At most this many occurrences of each point and side, spread evenly, the first and the last among them.
+    pub occurrences: usize,
+}
+
+/// What an experiment did.
+#[derive(Debug, Default)]
+pub struct Covered {
+    /// How many cuts were made.
+    pub cuts: usize,
+    /// The sync points that were cut on both sides.
+    pub both_sides: BTreeSet<String>,
+}
+
+/// Runs the experiment once uncut, to learn its points, and then once for each of them.
+pub fn cut_everywhere(experiment: &Experiment<'_>) -> Result<Covered, PowerError> {
+    let volume = Volume::new(64)?;
+    start(&volume, experiment)?;
+    let points = trace(&mut (experiment.command)(&volume.path()))?;
+    (experiment.check)(&volume.path(), None);
+    let mut sides: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    let chosen = choose(&points, experiment.occurrences);
+    for point in &chosen {
+        start(&volume, experiment)?;
+        cut_at(&volume, experiment, point)?;
+        (experiment.check)(&volume.path(), Some(point));
+        sides.entry(point.name.clone()).or_default().insert(point.side.clone());
+    }
+    let both_sides = sides.into_iter().filter(|(_, sides)| sides.len() == 2).map(|(name, _)| name).collect();
+    Ok(Covered { cuts: chosen.len(), both_sides })
+}
+
+/// Runs a command that must succeed and returns every point it passed, in order.
+pub fn trace(command: &mut Command) -> Result<Vec<Point>, PowerError> {
+    let file = tempfile::NamedTempFile::new()?;
+    run(command.env("SYNC_TRACE", file.path()))?;
+    let text = std::fs::read_to_string(file.path())?;
+    let mut counts: BTreeMap<&str, u32> = BTreeMap::new();
+    let mut points = Vec::new();
+    for line in text.lines() {
+        let count = counts.entry(line).or_default();
+        *count += 1;
+        if let Some((name, side)) = line.split_once(' ') {
+            points.push(Point { name: name.to_owned(), side: side.to_owned(), occurrence: *count });
+        }
+    }
+    Ok(points)
+}
+
+/// An empty volume, prepared and synced.
+fn start(volume: &Volume, experiment: &Experiment<'_>) -> Result<(), PowerError> {
+    volume.clear()?;
+    (experiment.prepare)(&volume.path());
+    volume.sync()
+}
+
+/// One run that ends at this point. It must end there: a command that passes other points each time proves nothing.
+fn cut_at(volume: &Volume, experiment: &Experiment<'_>, point: &Point) -> Result<(), PowerError> {
+    let mut command = (experiment.command)(&volume.path());
+    command.env("SYNC_CUT", point.to_string()).env("SYNC_CUT_COMMAND", crate::program("power-cut"));
+    if experiment.cut == Cut::Power {
+        command.env(VOLUME_VARIABLE, volume.path());
+    }
+    let output = command.stdin(Stdio::null()).output()?;
+    if output.status.signal() != Some(Signal::KILL.as_raw()) {
+        let detail = format!("it was to be cut at {point}, but: {}", describe(output.status, &output.stderr));
+        return Err(PowerError::Command { command: format!("{command:?}"), detail });
+    }
+    if experiment.cut == Cut::Power { volume.reboot() } else { Ok(()) }
+}
+
+/// For each point and side at most `most` occurrences, evenly spread.
+fn choose(points: &[Point], most: usize) -> Vec<Point> {
+    let mut groups: BTreeMap<(&str, &str), Vec<&Point>> = BTreeMap::new();
+    for point in points {
+        groups.entry((&point.name, &point.side)).or_default().push(point);
+    }
+    let mut chosen = Vec::new();
+    for group in groups.values() {
+        let count = group.len().min(most.max(1));
+        let at = |n: usize| if count == 1 { 0 } else { n * (group.len() - 1) / (count - 1) };
+        chosen.extend((0..count).map(|n| group[at(n)].clone()));
+    }
+    chosen
+}
+
+fn run(command: &mut Command) -> Result<(), PowerError> {
+    let output = command.stdin(Stdio::null()).output()?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = [output.stdout, output.stderr].concat();
+    Err(PowerError::Command { command: format!("{command:?}"), detail: describe(output.status, &said) })
+}
+
+fn describe(status: ExitStatus, said: &[u8]) -> String {
+    format!("{status}: {}", String::from_utf8_lossy(said).trim())
+}
+
+impl fmt::Debug for Experiment<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Experiment").field("cut", &self.cut).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[allow(clippy::disallowed_methods, reason = "it shows what happens to unsynced files")]
+    fn what_was_not_synced_is_lost_and_what_was_is_there() {
+        let volume = Volume::new(16).expect("a volume");
+        std::fs::write(volume.path().join("synced"), "a").expect("written");
+        volume.sync().expect("synced");
+        std::fs::write(volume.path().join("unsynced"), "b").expect("written");
+        volume.cut().expect("cut");
+        assert!(std::fs::write(volume.path().join("after"), "c").is_err());
+        volume.reboot().expect("rebooted");
+        let names: Vec<_> =
+            std::fs::read_dir(volume.path()).expect("listed").map(|e| e.expect("read").file_name()).collect();
+        assert!(names.contains(&"synced".into()) && !names.contains(&"unsynced".into()), "{names:?}");
+    }
+
+    #[test]
+    fn occurrences_are_chosen_from_first_to_last() {
+        let point = |occurrence| Point { name: "x".to_owned(), side: "before".to_owned(), occurrence };
+        let all: Vec<Point> = (1..=10).map(point).collect();
+        let numbers = |most| choose(&all, most).iter().map(|p| p.occurrence).collect::<Vec<_>>();
+        assert_eq!((numbers(1), numbers(3), numbers(99).len()), (vec![1], vec![1, 5, 10], 10));
+    }
+}
