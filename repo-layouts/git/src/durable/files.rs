@@ -66,10 +66,15 @@ pub fn sync_tree(dir: &Path) -> io::Result<()> {
         if kind.is_dir() {
             sync_tree(&entry.path())?;
         } else if kind.is_file() {
-            at(SyncPoint::TreeSync, || File::open(entry.path())?.sync_all())?;
+            sync_file(&entry.path())?;
         }
     }
     at(SyncPoint::TreeSync, || sync_dir(dir))
+}
+
+/// Syncs a file that another program wrote.
+pub fn sync_file(path: &Path) -> io::Result<()> {
+    at(SyncPoint::TreeSync, || File::open(path)?.sync_all())
 }
 
 /// Removes a directory and all below it for good; `Ok(false)` when there is none.

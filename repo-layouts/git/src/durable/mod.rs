@@ -9,7 +9,7 @@ mod points;
 pub(crate) mod store;
 
 pub(crate) use files::Temp;
-pub use files::{create_dir_all, remove_dir_all, remove_file, rename, replace_file, sync_tree, write_slot};
+pub use files::{create_dir_all, remove_dir_all, remove_file, rename, replace_file, sync_file, sync_tree, write_slot};
 pub use points::SyncPoint;
 
 /// What the name of every temporary file and directory begins with; a leftover one may be deleted under the lock.

@@ -1,0 +1,87 @@
+//! `app push`.
+
+use std::path::{Path, PathBuf};
+
+use clap::Subcommand;
+use repo_model::margo::{ApplicationDescription, Component, ProfileType, Source};
+
+use super::{Place, RegistryArgs};
+use crate::error::Failure;
+use crate::host::{Control, pack};
+use crate::render::{Artifact, Locks};
+
+/// Application packages
+#[derive(Debug, Subcommand)]
+pub(super) enum Command {
+    Push(PushArgs),
+}
+
+/// Packs an application's compose files and pushes them to the registry that its margo.yaml names
+///
+/// For each component of a compose profile the folder compose/<component>/ beside margo.yaml becomes one compose
+/// archive, pushed under the component's `repository` and `revision`. The same files always make the same bytes. What
+/// was once published under a tag keeps its meaning for ever: raise the version to change it.
+///
+///   wfm-git-publisher app push applications/hello/1.0.0
+#[derive(Debug, clap::Args)]
+#[command(verbatim_doc_comment)]
+pub(super) struct PushArgs {
+    /// The folder with margo.yaml; as it is from here, or from the fleet repository
+    dir: PathBuf,
+
+    #[command(flatten)]
+    registry: RegistryArgs,
+}
+
+pub(super) fn run(place: &Place, command: &Command) -> Result<u8, Failure> {
+    let Command::Push(args) = command;
+    let dir = if args.dir.is_dir() { args.dir.clone() } else { place.root()?.join(&args.dir) };
+    let description = read(&dir)?;
+    let locks = place.home().ok().and_then(|home| Control::read(&home).ok()).map(|(ledger, _)| ledger.locks);
+    let registries = place.registries(&args.registry)?;
+    let profiles = description.profiles.iter().filter(|profile| profile.kind == ProfileType::Compose);
+    let mut pushed = std::collections::BTreeSet::new();
+    for component in profiles.flat_map(|profile| &profile.components) {
+        let Some((artifact, folder)) = source(&dir, component) else { continue };
+        if !pushed.insert(artifact.clone()) {
+            continue;
+        }
+        let (archive, content) = pack(&folder, component.name.as_str())?;
+        check_lock(&artifact, content, locks.as_ref())?;
+        let lock = registries.push(&artifact, archive)?;
+        super::print(&format!("{artifact}\n  archive  {}\n  manifest {}\n", lock.content, lock.manifest));
+    }
+    if pushed.is_empty() {
+        let hint = "put each component's compose.yaml into compose/<component>/ beside margo.yaml";
+        return Err(Failure::new(format!("there is nothing to push in `{}`", dir.display())).hint(hint));
+    }
+    Ok(0)
+}
+
+fn read(dir: &Path) -> Result<ApplicationDescription, Failure> {
+    let path = dir.join("margo.yaml");
+    let file = path.display().to_string();
+    let bytes = std::fs::read(&path).map_err(|error| Failure::new(format!("cannot read `{file}`: {error}")))?;
+    match ApplicationDescription::read(&file, &bytes) {
+        Ok((description, _)) => Ok(description),
+        Err(problems) => Err(Failure::new(format!("`{file}` can't be used")).problems(&problems)),
+    }
+}
+
+/// Where a component's folder goes, if it has one here.
+fn source(dir: &Path, component: &Component) -> Option<(Artifact, PathBuf)> {
+    let Source::Oci { repository, revision } = &component.source else { return None };
+    let folder = dir.join("compose").join(component.name.as_str());
+    let artifact = Artifact { repository: repository.clone(), revision: revision.clone() };
+    folder.is_dir().then_some((artifact, folder))
+}
+
+fn check_lock(artifact: &Artifact, content: repo_model::Digest, locks: Option<&Locks>) -> Result<(), Failure> {
+    match locks.and_then(|locks| locks.get(artifact)) {
+        Some(lock) if lock.content != content => {
+            let message = format!("{artifact} was published with other files ({})", lock.content);
+            Err(Failure::new(message).hint("raise the version and `revision` in margo.yaml: a tag keeps its meaning"))
+        }
+        _ => Ok(()),
+    }
+}

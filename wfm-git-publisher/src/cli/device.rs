@@ -1,0 +1,131 @@
+//! `device add`, `device enroll`, `device list`.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::path::PathBuf;
+
+use clap::Subcommand;
+use repo_model::DeviceId;
+
+use super::Place;
+use crate::error::{Failure, USER};
+use crate::fleet;
+use crate::operator::{add, enroll};
+
+/// The devices of the fleet
+#[derive(Debug, Subcommand)]
+pub(super) enum Command {
+    Add(AddArgs),
+    Enroll(EnrollArgs),
+    List(ListArgs),
+}
+
+/// Puts a device into the fleet and writes its join file
+///
+/// Writes devices/<ID>.yaml and commits it, unless the device is in the fleet already; makes its repository; writes the
+/// join file, which `device-syncer init --join FILE` reads on the device. Take the file there in a trusted way: it is
+/// what the device believes from then on.
+///
+///   wfm-git-publisher device add press-03 --label site=graz --label line=2
+///   wfm-git-publisher device add press-03 --out /media/usb/press-03.json
+#[derive(Debug, clap::Args)]
+#[command(verbatim_doc_comment)]
+pub(super) struct AddArgs {
+    /// The device's id: letters, digits and `. _ ~ -`, in parts divided by `/`
+    id: DeviceId,
+
+    /// A label; may be repeated
+    #[arg(long = "label", value_name = "NAME=VALUE", value_parser = label)]
+    labels: Vec<(String, String)>,
+
+    /// Where the join file goes; by default into the publisher's home
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+}
+
+fn label(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("expected NAME=VALUE")?;
+    Ok((name.to_owned(), value.to_owned()))
+}
+
+/// Writes a device's public key into its file, so that its reports are believed
+///
+/// LINE is what `device-syncer init` printed on the device; `-` reads it from standard input. The key goes into
+/// `statusKeys` of the device's file, comments stay, and that is committed. The next `publish` gives the device its
+/// first desired state.
+///
+///   wfm-git-publisher device enroll press-03 'ssh-ed25519 AAAA… press-03'
+///   ssh press-03 sudo device-syncer init --join - < press-03.json | wfm-git-publisher device enroll press-03 -
+#[derive(Debug, clap::Args)]
+#[command(verbatim_doc_comment)]
+pub(super) struct EnrollArgs {
+    /// The device
+    id: DeviceId,
+
+    /// The line with its public key, or `-`
+    line: String,
+
+    /// Replace the key that is there: for a new disk, or after a key was lost
+    #[arg(long)]
+    replace: bool,
+}
+
+/// Lists the devices of the fleet
+#[derive(Debug, clap::Args)]
+pub(super) struct ListArgs {
+    /// The commit of the fleet
+    #[arg(long, default_value = "HEAD")]
+    rev: String,
+}
+
+pub(super) fn run(place: &Place, command: Command) -> Result<u8, Failure> {
+    match command {
+        Command::Add(args) => run_add(place, args),
+        Command::Enroll(args) => run_enroll(place, &args),
+        Command::List(args) => run_list(place, &args),
+    }
+}
+
+fn run_add(place: &Place, args: AddArgs) -> Result<u8, Failure> {
+    let labels: BTreeMap<_, _> = args.labels.into_iter().collect();
+    let out = args.out.map(std::path::absolute).transpose()?;
+    let added = add(&place.root()?, &place.home()?, &args.id, &labels, out)?;
+    let said = if added.was_there { "is in the fleet already" } else { "is in the fleet now" };
+    super::print(&format!(
+        "{} {said}: {}\njoin file: {}\n\nOn the device: device-syncer init --join FILE\n\
+         Then here:     wfm-git-publisher device enroll {} 'the line that it prints'\n",
+        args.id,
+        added.file,
+        added.join.display(),
+        args.id,
+    ));
+    Ok(0)
+}
+
+fn run_enroll(place: &Place, args: &EnrollArgs) -> Result<u8, Failure> {
+    let line = match args.line.as_str() {
+        "-" => {
+            let mut text = String::new();
+            std::io::stdin().lock().take(16_384).read_to_string(&mut text)?;
+            let key = text.lines().map(str::trim).find(|line| line.starts_with("ssh-"));
+            key.unwrap_or(text.trim()).to_owned()
+        }
+        line => line.to_owned(),
+    };
+    let enrolled = enroll(&place.root()?, &place.home()?, &args.id, &line, args.replace)?;
+    let said = if enrolled.was_there { "is enrolled already with" } else { "is enrolled with" };
+    super::print(&format!("{} {said} {} ({})\n", args.id, enrolled.fingerprint, enrolled.file));
+    Ok(0)
+}
+
+fn run_list(place: &Place, args: &ListArgs) -> Result<u8, Failure> {
+    let source = place.source()?;
+    let reading = fleet::read(&source.files(source.resolve(&args.rev)?)?);
+    super::print_problems(&reading.problems, "the fleet");
+    for device in reading.fleet.iter().flat_map(|fleet| fleet.devices.values()) {
+        let labels: Vec<_> = device.labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let enrolled = if device.is_enrolled() { "enrolled" } else { "not enrolled" };
+        super::print(&format!("{}\t{enrolled}\t{}\n", device.id, labels.join(",")));
+    }
+    Ok(if reading.problems.has_errors() { USER } else { 0 })
+}

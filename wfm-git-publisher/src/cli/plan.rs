@@ -1,0 +1,56 @@
+//! `plan`.
+
+use repo_model::DeviceId;
+use serde_json::json;
+
+use super::{Output, Place};
+use crate::error::{DIFFERENCES, Failure, USER};
+use crate::host::Registries;
+use crate::plan::{Shown, to_json, to_text};
+use crate::publish;
+
+/// Shows what `publish` would change: per device, per deployment, per parameter, old → new
+///
+/// Reads the fleet at a commit, never the work tree, asks no registry and changes nothing. Exit code 0 if every device
+/// has what the fleet says, 3 if something differs, 1 if there are problems.
+///
+///   wfm-git-publisher plan
+///   wfm-git-publisher plan press-01 press-02 --rev my-branch
+///   wfm-git-publisher plan --output json | jq '.devices[] | select(.state == "changed")'
+#[derive(Debug, clap::Args)]
+#[command(verbatim_doc_comment)]
+pub(super) struct Args {
+    /// Only these devices
+    devices: Vec<DeviceId>,
+
+    /// The commit of the fleet
+    #[arg(long, default_value = "HEAD")]
+    rev: String,
+
+    /// How it is printed
+    #[arg(long, value_enum, default_value_t)]
+    output: Output,
+}
+
+pub(super) fn run(place: &Place, args: Args) -> Result<u8, Failure> {
+    let (home, source) = (place.home()?, place.source()?);
+    super::print_uncommitted(place, &args.rev);
+    let registries = Registries::new(Default::default());
+    let planned =
+        super::with_options(&registries, &args.devices, |options| publish::plan(&home, &source, &args.rev, options))?;
+    super::print_problems(&planned.problems, &format!("the fleet at {}", &planned.commit.to_string()[..12]));
+    super::print_unidentified(&planned.unidentified);
+    for (device, error) in &planned.failed {
+        eprint!("{}", super::publish::device_failure(device, error));
+    }
+    match args.output {
+        Output::Text => super::print(&to_text(&planned.devices)),
+        Output::Json => super::print_json(&json!({ "commit": planned.commit, "devices": to_json(&planned.devices) })),
+    }
+    let unknown = super::print_unknown(&args.devices, planned.devices.iter().map(Shown::device));
+    match () {
+        () if unknown || planned.problems.has_errors() || !planned.failed.is_empty() => Ok(USER),
+        () if planned.devices.iter().any(Shown::differs) => Ok(DIFFERENCES),
+        () => Ok(0),
+    }
+}

@@ -1,0 +1,107 @@
+//! `publish`.
+
+use std::fmt::Write;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use repo_model::DeviceId;
+
+use super::{Place, RegistryArgs};
+use crate::error::{Failure, USER};
+use crate::publish::{DeviceError, Done, Outcome, Publisher};
+
+/// Publishes the fleet at a commit: one signed commit for each device whose desired state changes
+///
+/// What means the same makes no commit. A device or deployment with a problem is left as it is, and never stops the
+/// others; then the exit code is 1. Tags of archives are looked up in their registries once, and mean the same for the
+/// whole fleet from then on.
+///
+///   wfm-git-publisher publish
+///   wfm-git-publisher publish press-01
+///   wfm-git-publisher publish --rev v12
+#[derive(Debug, clap::Args)]
+#[command(verbatim_doc_comment)]
+pub(super) struct Args {
+    /// Only these devices
+    devices: Vec<DeviceId>,
+
+    /// The commit of the fleet
+    #[arg(long, default_value = "HEAD")]
+    rev: String,
+
+    #[command(flatten)]
+    registry: RegistryArgs,
+}
+
+pub(super) fn run(place: &Place, args: Args) -> Result<u8, Failure> {
+    let (home, source) = (place.home()?, place.source()?);
+    super::print_uncommitted(place, &args.rev);
+    let registries = place.registries(&args.registry)?;
+    let outcome = super::with_options(&registries, &args.devices, |options| {
+        Publisher::open(&home, Timestamp::now())?.publish(&source, &args.rev, options)
+    })?;
+    print_outcome(&outcome);
+    let unknown = super::print_unknown(&args.devices, outcome.devices.keys());
+    Ok(if outcome.is_complete() && !unknown { 0 } else { USER })
+}
+
+/// Prints what a pass did, errors to standard error.
+fn print_outcome(outcome: &Outcome) {
+    super::print_problems(&outcome.problems, &format!("the fleet at {}", &outcome.commit.to_string()[..12]));
+    super::print_unidentified(&outcome.unidentified);
+    for error in &outcome.unresolved {
+        eprint!("{}", Failure::of(error));
+    }
+    let mut text = String::new();
+    for (device, result) in &outcome.devices {
+        match result {
+            Ok(Done::Published { serial, commit, .. }) => {
+                let _ = writeln!(text, "{device}: serial {serial} ({})", &commit.to_string()[..12]);
+            }
+            Ok(_) => {}
+            Err(error) => eprint!("{}", device_failure(device, error)),
+        }
+    }
+    let count = |test: fn(&Done) -> bool| outcome.devices.values().flatten().filter(|done| test(done)).count();
+    let unchanged = count(|done| matches!(done, Done::Unchanged { .. } | Done::Renewed { .. }));
+    let waiting = count(|done| *done == Done::NotEnrolled);
+    let failed = outcome.devices.values().filter(|result| result.is_err()).count();
+    let _ = write!(text, "{} published, {unchanged} unchanged", outcome.published());
+    for (count, what) in [(waiting, "not enrolled"), (failed, "failed")] {
+        if count > 0 {
+            let _ = write!(text, ", {count} {what}");
+        }
+    }
+    super::print(&(text + "\n"));
+}
+
+/// One device's error, with the device in front.
+pub(super) fn device_failure(device: &DeviceId, error: &DeviceError) -> Failure {
+    Failure::of(error).about(format!("device `{device}`"))
+}
+
+/// Tells on standard error how far a long pass is.
+#[derive(Debug)]
+pub(super) struct Progress {
+    last: Mutex<Instant>,
+}
+
+/// How long nothing is said.
+const QUIET: Duration = Duration::from_secs(2);
+
+impl Default for Progress {
+    fn default() -> Self {
+        Self { last: Mutex::new(Instant::now()) }
+    }
+}
+
+impl Progress {
+    pub(super) fn tell(&self, done: usize, all: usize) {
+        let Ok(mut last) = self.last.lock() else { return };
+        if last.elapsed() >= QUIET {
+            *last = Instant::now();
+            eprintln!("published {done} of {all} devices");
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! `status`.
+
+use clap::ValueEnum;
+use jiff::Timestamp;
+use repo_model::DeviceId;
+use serde_json::json;
+
+use super::Place;
+use crate::error::{Failure, USER};
+use crate::fleet;
+use crate::status::{DeviceStatus, Membership, read};
+
+/// Shows what runs where, as far as signatures prove it
+///
+/// Per device and deployment: what is desired, what the device sees running, Margo's state, the reason, and how old the
+/// news is. Only reports signed by a key that the device's verified desired state allows are believed; others are shown
+/// as doubts with the reason.
+///
+///   wfm-git-publisher status
+///   wfm-git-publisher status press-01 --output json
+#[derive(Debug, clap::Args)]
+#[command(verbatim_doc_comment)]
+pub(super) struct Args {
+    /// Only these devices
+    devices: Vec<DeviceId>,
+
+    /// How it is printed
+    #[arg(long, value_enum, default_value_t)]
+    output: Output,
+
+    /// The commit of the fleet
+    #[arg(long, default_value = "HEAD")]
+    rev: String,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+enum Output {
+    /// For people
+    #[default]
+    Table,
+    /// For programs
+    Json,
+}
+
+pub(super) fn run(place: &Place, args: &Args) -> Result<u8, Failure> {
+    let source = place.source()?;
+    let reading = fleet::read(&source.files(source.resolve(&args.rev)?)?);
+    let Some(fleet) = reading.fleet else {
+        return Err(Failure::new("the fleet can't be used").problems(&reading.problems));
+    };
+    let mut all = read(&place.home()?, &fleet, Timestamp::now())?;
+    all.retain(|status| args.devices.is_empty() || args.devices.contains(&status.device));
+    match args.output {
+        Output::Json => super::print_json(&json!({ "fleet": fleet.id, "name": fleet.name, "devices": all })),
+        Output::Table => super::print(&table(&all)),
+    }
+    let unknown = super::print_unknown(&args.devices, all.iter().map(|status| &status.device));
+    Ok(if unknown { USER } else { 0 })
+}
+
+const HEAD: [&str; 7] = ["DEVICE", "DEPLOYMENT", "DESIRED", "ACTUAL", "STATE", "AGE", "REASON"];
+
+fn table(all: &[DeviceStatus]) -> String {
+    let mut rows = vec![HEAD.map(str::to_owned)];
+    for status in all {
+        rows.extend(device_rows(status));
+    }
+    let widths: Vec<usize> =
+        (0..HEAD.len()).map(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0)).collect();
+    let line = |row: &[String; 7]| {
+        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned() + "\n"
+    };
+    rows.iter().map(line).collect()
+}
+
+fn device_rows(status: &DeviceStatus) -> Vec<[String; 7]> {
+    let dash = || "-".to_owned();
+    let device = status.device.to_string();
+    let mut rows: Vec<_> = status
+        .deployments
+        .iter()
+        .map(|row| {
+            [
+                device.clone(),
+                row.deployment.clone(),
+                row.desired.clone().unwrap_or_else(|| "(gone)".to_owned()),
+                row.actual.clone().unwrap_or_else(dash),
+                row.state.clone().unwrap_or_else(dash),
+                row.age.map_or_else(dash, shown_age),
+                row.reason.clone().unwrap_or_default(),
+            ]
+        })
+        .collect();
+    let remark = |text: String| [device.clone(), dash(), dash(), dash(), dash(), dash(), text];
+    match status.membership {
+        Membership::NotEnrolled => rows.push(remark("not enrolled".to_owned())),
+        Membership::Gone => rows.push(remark("no longer in the fleet".to_owned())),
+        Membership::Enrolled if status.desired_serial.is_none() && status.doubts.is_empty() => {
+            rows.push(remark("nothing published yet".to_owned()));
+        }
+        Membership::Enrolled if rows.is_empty() => rows.push(remark(String::new())),
+        Membership::Enrolled => {}
+    }
+    for condition in &status.conditions {
+        rows.push(remark(format!("{} {}: {}", condition.kind, condition.reason, condition.message)));
+    }
+    rows.extend(status.doubts.iter().map(|doubt| remark(format!("doubtful: {doubt}"))));
+    rows
+}
+
+/// An age in its largest unit.
+fn shown_age(seconds: i64) -> String {
+    match seconds {
+        ..60 => format!("{seconds}s"),
+        60..3600 => format!("{}m", seconds / 60),
+        3600..86_400 => format!("{}h", seconds / 3600),
+        _ => format!("{}d", seconds / 86_400),
+    }
+}

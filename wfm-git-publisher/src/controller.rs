@@ -1,0 +1,210 @@
+//! The loop that follows the fleet repository: each new commit is published, and proofs of freshness stay fresh.
+//!
+//! One pass at a time, in its own thread. A pass that fails is told and tried again with the next poll; none ever ends
+//! the loop.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use repo_git::CommitId;
+use tokio::sync::mpsc;
+use tokio::time::{MissedTickBehavior, interval};
+use tracing::{Span, debug, error, info, warn};
+
+use crate::host::{DeviceRepo, FleetRepo, Home, Registries};
+use crate::publish::{Done, Options, Outcome, PublishError, Publisher};
+use crate::render::Artifact;
+use crate::trigger::Trigger;
+
+/// What the loop works on.
+#[derive(Debug)]
+pub struct Controller {
+    /// The fleet repository.
+    pub fleet: PathBuf,
+    /// The publisher's home.
+    pub home: Home,
+    /// The revision that is followed.
+    pub rev: String,
+    /// How often the fleet repository is looked at.
+    pub poll: Duration,
+    /// Where archives come from.
+    pub registries: Registries,
+    /// How many devices are worked on at the same time.
+    pub threads: usize,
+}
+
+/// Why the loop woke up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wake {
+    Hint,
+    Poll,
+}
+
+/// What is known since the last pass, to see quickly that there is nothing to do.
+#[derive(Debug, Default)]
+struct Seen {
+    commit: Option<CommitId>,
+    complete: bool,
+    devices: Vec<SeenDevice>,
+    /// What was told as an error already; it isn't told again with every poll.
+    errors: BTreeSet<String>,
+}
+
+#[derive(Debug)]
+struct SeenDevice {
+    device: repo_model::DeviceId,
+    tips: [Option<CommitId>; 2],
+    renew_at: i64,
+}
+
+impl Controller {
+    /// Runs until `shutdown` is ready; then the device in hand is finished, and the loop ends.
+    pub async fn run(self, shutdown: impl Future<Output = ()>) {
+        let (hints, mut hinted) = mpsc::channel(1);
+        let _trigger = self.watch(hints);
+        let stop = Arc::new(AtomicBool::new(false));
+        let this = Arc::new(self);
+        let mut poll = interval(this.poll);
+        poll.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut seen = Seen::default();
+        let mut shutdown = std::pin::pin!(shutdown);
+        loop {
+            let wake = tokio::select! {
+                // Both are cancel-safe: a tick or hint that isn't taken now is there the next time.
+                _ = poll.tick() => Wake::Poll,
+                Some(()) = hinted.recv() => Wake::Hint,
+                () = &mut shutdown => break,
+            };
+            debug!(?wake, "looking at the fleet repository");
+            let (controller, stopping) = (Arc::clone(&this), Arc::clone(&stop));
+            let before = std::mem::take(&mut seen);
+            let mut pass = spawn_blocking(move || controller.pass(before, &stopping));
+            seen = tokio::select! {
+                done = &mut pass => done.unwrap_or_default(),
+                // The pass is not cancelled: it is told to stop, and waited for.
+                () = &mut shutdown => {
+                    stop.store(true, Ordering::Relaxed);
+                    let _ = pass.await;
+                    break;
+                }
+            };
+        }
+        info!("stopped");
+    }
+
+    fn watch(&self, hints: mpsc::Sender<()>) -> Option<Trigger> {
+        let watched = FleetRepo::open(&self.fleet).map(|source| Trigger::watch(source.git_dir(), hints));
+        match watched {
+            Ok(Ok(trigger)) => Some(trigger),
+            Ok(Err(error)) => {
+                warn!(error = chain(&error), "changes are only seen by polling");
+                None
+            }
+            Err(error) => {
+                warn!(error = chain(&error), "changes are only seen by polling");
+                None
+            }
+        }
+    }
+
+    /// One pass, if there is anything to do.
+    fn pass(&self, seen: Seen, stop: &AtomicBool) -> Seen {
+        let told = seen.errors.clone();
+        let after = self.try_pass(seen, stop).unwrap_or_else(|error| {
+            let errors = BTreeSet::from([format!("the pass failed: {}", chain(&error))]);
+            Seen { errors, ..Seen::default() }
+        });
+        for error in after.errors.difference(&told) {
+            error!("{error}; it is tried again");
+        }
+        after
+    }
+
+    fn try_pass(&self, seen: Seen, stop: &AtomicBool) -> Result<Seen, PublishError> {
+        let source = FleetRepo::open(&self.fleet)?;
+        let commit = source.resolve(&self.rev)?;
+        let now = Timestamp::now();
+        if seen.commit == Some(commit) && seen.complete && self.is_still_so(&seen, now) {
+            return Ok(seen);
+        }
+        let resolve = |artifact: &Artifact| self.registries.resolve(artifact).map_err(Into::into);
+        let progress = |done, all| debug!(done, all, "publishing");
+        let options =
+            Options { now, devices: None, resolve: &resolve, threads: self.threads, stop, progress: &progress };
+        let mut publisher = Publisher::open(&self.home, now)?;
+        let outcome = publisher.publish(&source, &commit.to_string(), &options)?;
+        // A commit that is broken is told once, not with every poll.
+        if seen.commit != Some(commit) {
+            tell_problems(&outcome);
+        }
+        tell(&outcome);
+        Ok(self.seen(&outcome))
+    }
+
+    /// Whether all branches stand where the last pass left them, and nothing has to be renewed.
+    fn is_still_so(&self, seen: &Seen, now: Timestamp) -> bool {
+        seen.devices.iter().all(|one| now.as_second() < one.renew_at && self.tips(&one.device) == one.tips)
+    }
+
+    fn tips(&self, device: &repo_model::DeviceId) -> [Option<CommitId>; 2] {
+        // The fleet's id plays no part in where branches stand.
+        let repo = DeviceRepo::open(&self.home, uuid::Uuid::nil().into(), device);
+        let repo = repo.ok().flatten();
+        ["desired", "status"].map(|branch| repo.as_ref().and_then(|repo| repo.tip(branch).ok().flatten()))
+    }
+
+    fn seen(&self, outcome: &Outcome) -> Seen {
+        let settled = outcome.devices.iter().filter_map(|(device, result)| {
+            let done = result.as_ref().ok()?;
+            Some(SeenDevice { device: device.clone(), tips: self.tips(device), renew_at: done.renew_at()? })
+        });
+        let devices = settled.collect();
+        Seen { commit: Some(outcome.commit), complete: outcome.is_settled(), devices, errors: errors(outcome) }
+    }
+}
+
+fn errors(outcome: &Outcome) -> BTreeSet<String> {
+    let failed = outcome.devices.iter().filter_map(|(device, result)| Some((device, result.as_ref().err()?)));
+    let failed = failed.map(|(device, error)| format!("device `{device}` is left as it is: {}", chain(error)));
+    failed.chain(outcome.unresolved.iter().map(|error| chain(error))).collect()
+}
+
+fn tell_problems(outcome: &Outcome) {
+    for problem in outcome.problems.iter() {
+        warn!(hint = problem.hint, "{problem}");
+    }
+    if !outcome.unidentified.is_empty() {
+        warn!(files = ?outcome.unidentified, "nothing is removed: it can't be told what these files are about");
+    }
+}
+
+fn tell(outcome: &Outcome) {
+    for (device, result) in &outcome.devices {
+        match result {
+            Ok(Done::Published { serial, commit, .. }) => info!(%device, serial, %commit, "published"),
+            Ok(Done::Renewed { .. }) => debug!(%device, "renewed its proof of freshness"),
+            _ => {}
+        }
+    }
+}
+
+/// Runs blocking work in its own thread; its logs stay in the present span.
+fn spawn_blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> tokio::task::JoinHandle<T> {
+    let span = Span::current();
+    tokio::task::spawn_blocking(move || span.in_scope(work))
+}
+
+/// An error with its causes, in one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(&format!(": {cause}"));
+        source = cause.source();
+    }
+    text
+}

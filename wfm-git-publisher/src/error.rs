@@ -1,0 +1,201 @@
+//! From errors to what a person reads: one message, its causes, a hint, and an exit code.
+
+use std::error::Error;
+use std::fmt::Write;
+
+use repo_git::KeyError;
+use repo_model::problem::{Problem, Problems};
+
+use crate::config::ConfigError;
+use crate::host::{ControlError, DeviceRepoError, GitError, HomeError, SourceError};
+use crate::operator::{AddError, EnrollError, InitError};
+use crate::publish::{PublishError, ResolveError};
+
+/// A person or a setting has to change.
+pub const USER: u8 = 1;
+
+/// `plan` found differences.
+pub const DIFFERENCES: u8 = 3;
+
+/// Something is wrong with this program or this machine.
+pub const INTERNAL: u8 = 70;
+
+/// An error ready to be printed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// The exit code.
+    pub exit: u8,
+    message: String,
+    causes: Vec<(String, Option<String>)>,
+    hint: Option<String>,
+}
+
+impl Failure {
+    /// A failure without an error behind it.
+    pub fn new(message: impl Into<String>) -> Self {
+        Self { exit: USER, message: message.into(), causes: Vec::new(), hint: None }
+    }
+
+    /// The failure with advice.
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// The failure with what it is about in front.
+    pub fn about(mut self, what: String) -> Self {
+        self.message = format!("{what}: {}", self.message);
+        self
+    }
+
+    /// The failure with the errors among these problems as its causes.
+    pub fn problems(mut self, problems: &Problems) -> Self {
+        self.causes.extend(problems.errors().map(|problem| (problem.to_string(), problem.hint.clone())));
+        self
+    }
+
+    /// An error with all that lies under it.
+    pub fn of(error: &(dyn Error + 'static)) -> Self {
+        let mut failure = Self::new(error.to_string());
+        let mut next = Some(error);
+        while let Some(error) = next {
+            if failure.message != error.to_string() {
+                failure.causes.push((error.to_string(), None));
+            }
+            if let Some(problems) = problems(error) {
+                failure = failure.problems(problems);
+            }
+            failure.hint = hint(error).or(failure.hint);
+            failure.exit = failure.exit.max(exit(error));
+            next = error.source();
+        }
+        failure
+    }
+}
+
+impl<E: Error + 'static> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Self::of(&error)
+    }
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut text = format!("error: {}\n", self.message);
+        for (cause, hint) in &self.causes {
+            let _ = writeln!(text, "caused by: {cause}");
+            if let Some(hint) = hint {
+                let _ = writeln!(text, "hint: {hint}");
+            }
+        }
+        if let Some(hint) = &self.hint {
+            let _ = writeln!(text, "hint: {hint}");
+        }
+        f.write_str(&text)
+    }
+}
+
+/// A warning as a person reads it.
+pub fn warning(problem: &Problem) -> String {
+    let hint = problem.hint.as_ref().map(|hint| format!("hint: {hint}\n")).unwrap_or_default();
+    format!("warning: {problem}\n{hint}")
+}
+
+/// The problems that an error carries.
+fn problems<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a Problems> {
+    match (error.downcast_ref(), error.downcast_ref(), error.downcast_ref(), error.downcast_ref()) {
+        (Some(PublishError::Fleet(problems)), ..) => Some(problems),
+        (_, Some(AddError::Device { problems, .. }), ..) => Some(problems),
+        (_, _, Some(EnrollError::Device { problems, .. }), _) => Some(problems),
+        (.., Some(ConfigError::Problems(problems))) => Some(problems),
+        _ => None,
+    }
+}
+
+/// What to do about an error.
+fn hint(error: &(dyn Error + 'static)) -> Option<String> {
+    let text = if let Some(error) = error.downcast_ref::<HomeError>() {
+        match error {
+            HomeError::Missing { .. } => "make a fleet with `init`, or name the home with --home".to_owned(),
+            HomeError::NoMemory { .. } => "`publish` rebuilds it from the devices' repositories".to_owned(),
+            HomeError::Busy { .. } => "wait for it, or stop it".to_owned(),
+            HomeError::Operator { .. } => "write one `ssh-ed25519 AAAA…` a line".to_owned(),
+            _ => return None,
+        }
+    } else if let Some(error) = error.downcast_ref::<SourceError>() {
+        match error {
+            SourceError::Open(_) => "go to the fleet's directory, or name it with -C".to_owned(),
+            SourceError::NoSuchRevision { rev } if rev == "HEAD" => "commit the fleet first".to_owned(),
+            _ => return None,
+        }
+    } else if let Some(DeviceRepoError::Foreign { .. } | DeviceRepoError::Unverified { .. }) = error.downcast_ref() {
+        "find out who wrote it: `git log --show-signature desired` in the device's repository".to_owned()
+    } else if let Some(PublishError::OtherFleet { .. }) = error.downcast_ref() {
+        "put the old id back, or name the right home with --home".to_owned()
+    } else if let Some(ControlError::Foreign { .. } | ControlError::NothingToRebuild) = error.downcast_ref() {
+        "restore `control.git` from a backup".to_owned()
+    } else if let Some(InitError::Exists { .. }) = error.downcast_ref() {
+        "choose a new directory".to_owned()
+    } else if let Some(GitError::Spawn(_)) = error.downcast_ref() {
+        "install git".to_owned()
+    } else if error.is::<ResolveError>() {
+        "push it with `app push`, or correct `repository` and `revision` in its margo.yaml".to_owned()
+    } else {
+        return add_hint(error).or_else(|| enroll_hint(error));
+    };
+    Some(text)
+}
+
+fn add_hint(error: &(dyn Error + 'static)) -> Option<String> {
+    match error.downcast_ref()? {
+        AddError::Exists { file, .. } => Some(format!("change the labels in {file}, and leave --label out here")),
+        AddError::Taken { file, .. } => Some(format!("move {file} away, its name means nothing")),
+        _ => None,
+    }
+}
+
+fn enroll_hint(error: &(dyn Error + 'static)) -> Option<String> {
+    match error.downcast_ref()? {
+        EnrollError::Key(_) => Some("it looks like `ssh-ed25519 AAAA… press-01`".to_owned()),
+        EnrollError::NoDevice(device) => Some(format!("add it first: device add {device}")),
+        EnrollError::OtherKey { .. } => {
+            Some("if its disk is new or it was replaced, use --replace: the old key then counts no more".to_owned())
+        }
+        EnrollError::Dirty { .. } => Some("commit or undo them first".to_owned()),
+        EnrollError::Edit { .. } => Some("write `statusKeys:` with the key yourself, and commit".to_owned()),
+        _ => None,
+    }
+}
+
+/// Damage is not the operator's fault.
+fn exit(error: &(dyn Error + 'static)) -> u8 {
+    let damaged = matches!(error.downcast_ref(), Some(ControlError::File { .. } | ControlError::Tree(_)))
+        || matches!(error.downcast_ref(), Some(KeyError::Sign(_)));
+    if damaged { INTERNAL } else { USER }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_reads_as_message_causes_and_hint() {
+        let missing = HomeError::Missing { path: "/x.wfm".into() };
+        let failure = Failure::of(&PublishError::Home(missing));
+        assert_eq!(
+            failure.to_string(),
+            "error: cannot use the publisher's home\n\
+             caused by: there is no publisher's home at `/x.wfm`\n\
+             hint: make a fleet with `init`, or name the home with --home\n"
+        );
+        assert_eq!(failure.exit, USER);
+    }
+
+    #[test]
+    fn each_problem_has_its_own_hint() {
+        let mut problems = Problems::from(Problem::error("a.yaml", "is missing").at(3, 1).key("id").hint("add it"));
+        problems.push(Problem::error("b.yaml", "doubtful").warning());
+        let text = Failure::new("the fleet has 1 problem").problems(&problems).to_string();
+        assert_eq!(text, "error: the fleet has 1 problem\ncaused by: a.yaml:3:1: id: is missing\nhint: add it\n");
+    }
+}

@@ -1,0 +1,72 @@
+//! `devices/**/*.yaml`: one device, its labels and who may speak for it.
+
+use std::collections::BTreeMap;
+
+use repo_model::envelope::DevicePolicy;
+use repo_model::yaml::{Field, Reader};
+use repo_model::{DeviceId, KeyText};
+
+use super::deployment::placed_id;
+use super::file::refuse_unbuilt;
+use super::selector::Place;
+use super::{Fleet, policy, selector};
+
+/// A device of the fleet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Device {
+    /// Where it is written.
+    pub file: String,
+    /// Its identity.
+    pub id: DeviceId,
+    /// What selectors match.
+    pub labels: BTreeMap<String, String>,
+    /// What it does differently from the fleet.
+    pub policy: DevicePolicy,
+    /// The keys that may sign its `status`; none before it is enrolled.
+    pub status_keys: Vec<KeyText>,
+}
+
+const UNBUILT: &[&str] = &["suspended", "repository", "capabilities", "windows"];
+
+impl Device {
+    /// Whether a key of the device is known; before that nothing is published for it.
+    pub fn is_enrolled(&self) -> bool {
+        !self.status_keys.is_empty()
+    }
+
+    /// What holds for the device: its own policy over the fleet's.
+    pub fn policy_in(&self, fleet: &Fleet) -> DevicePolicy {
+        policy::over(&self.policy, &fleet.policy)
+    }
+
+    /// Reads a device, with the place of its id.
+    pub(super) fn read(file: &str, reader: &mut Reader<'_>) -> Option<(Self, Place)> {
+        let id = reader.required("id", placed_id);
+        let labels = reader.optional("labels", selector::labels).unwrap_or_default();
+        let policy = reader.optional("policy", policy::read).unwrap_or_default();
+        let status_keys = reader.optional("statusKeys", status_keys).unwrap_or_default();
+        refuse_unbuilt(reader, UNBUILT);
+        let (id, place) = id?;
+        Some((Self { file: file.to_owned(), id, labels, policy, status_keys }, place))
+    }
+}
+
+fn status_keys(field: Field<'_>) -> Option<Vec<KeyText>> {
+    let keys = field.clone().list(status_key)?;
+    match keys.iter().enumerate().find(|(index, key)| keys[..*index].contains(key)) {
+        Some((_, key)) => field.fail(format!("lists `{key}` twice")),
+        None => Some(keys),
+    }
+}
+
+/// The Base64 of an Ed25519 key's fixed head: the length and name of its algorithm, and the key's length.
+const ED25519: &str = "AAAAC3NzaC1lZDI1NTE5AAAAI";
+
+fn status_key(field: Field<'_>) -> Option<KeyText> {
+    let key: KeyText = field.clone().parse()?;
+    match key.as_str().strip_prefix("ssh-ed25519 ") {
+        Some(blob) if blob.len() == 68 && blob.starts_with(ED25519) => Some(key),
+        Some(_) => field.fail("is cut off or damaged: copy the whole line that `device-syncer init` printed"),
+        None => field.fail("must be an Ed25519 key: `ssh-ed25519 AAAA…`"),
+    }
+}

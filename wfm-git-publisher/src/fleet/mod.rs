@@ -1,0 +1,119 @@
+//! The fleet as operators write it, read from files that are already in memory.
+//!
+//! The order of a reading: each file is parsed on its own (`settings`, `application`, `device`, `deployment`), then
+//! `check` joins them by their names. Every problem is collected. What can't be used is remembered by its id in
+//! [`Broken`], because a file that can't be read must never remove anything from a device.
+
+mod application;
+mod check;
+mod deployment;
+mod device;
+mod file;
+mod policy;
+mod schema;
+mod selector;
+mod settings;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use repo_model::envelope::DevicePolicy;
+use repo_model::problem::Problems;
+use repo_model::{DeploymentName, DeviceId, FleetId};
+
+pub use application::Application;
+pub use deployment::{Deployment, Override, Setting};
+pub use device::Device;
+pub use file::{Content, SourceFile, is_relevant};
+pub use policy::duration;
+pub use selector::Selector;
+pub use settings::Settings;
+
+/// The file that every fleet has at its root.
+pub const SETTINGS: &str = "fleet.yaml";
+
+/// Everything usable in a fleet, and the names of what isn't.
+#[derive(Debug, Clone)]
+pub struct Fleet {
+    /// The fleet's identity, made once by `init` and never changed.
+    pub id: FleetId,
+    /// What people call it.
+    pub name: String,
+    /// What devices do that say nothing else; every key has a value.
+    pub policy: DevicePolicy,
+    /// The devices by id.
+    pub devices: BTreeMap<DeviceId, Device>,
+    /// The deployments by id.
+    pub deployments: BTreeMap<DeploymentName, Arc<Deployment>>,
+    /// What has a name but can't be used.
+    pub broken: Broken,
+}
+
+/// What can't be used; whatever the devices have of it stays.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Broken {
+    /// Devices that are left as they are.
+    pub devices: BTreeSet<DeviceId>,
+    /// Deployments that are left as they are on every device that has them.
+    pub deployments: BTreeSet<DeploymentName>,
+    /// Files that don't even tell what they are about; with any of them nothing is removed from any device.
+    pub unidentified: BTreeSet<String>,
+}
+
+impl Broken {
+    /// Whether this deployment must stay on the devices that have it, although it isn't rendered for them.
+    pub fn keeps(&self, deployment: &DeploymentName) -> bool {
+        !self.unidentified.is_empty() || self.deployments.contains(deployment)
+    }
+}
+
+/// What a reading gives: the fleet unless `fleet.yaml` itself can't be used, and everything that is wrong.
+#[derive(Debug)]
+pub struct Reading {
+    /// What can be used.
+    pub fleet: Option<Fleet>,
+    /// What is wrong or doubtful, by file.
+    pub problems: Problems,
+}
+
+/// Reads a fleet; the order of `files` doesn't matter.
+pub fn read(files: &[SourceFile]) -> Reading {
+    let mut files: Vec<_> = files.iter().collect();
+    files.sort_by(|a, b| a.path.cmp(&b.path));
+    let mut problems = Problems::default();
+    let parts = check::Parts::read(&files, &mut problems);
+    let settings = settings::read(&files, &mut problems);
+    let (devices, deployments, broken) = parts.join(&mut problems);
+    problems.0.sort_by(|a, b| (&a.file, a.line, a.column).cmp(&(&b.file, b.line, b.column)));
+    let fleet = settings.map(|Settings { id, name, policy }| Fleet { id, name, policy, devices, deployments, broken });
+    Reading { fleet, problems }
+}
+
+/// Reads one device's file on its own.
+pub fn read_device(file: &SourceFile) -> Result<Device, Problems> {
+    let mut problems = Problems::default();
+    match file::decode::<DeviceId, _>(file, &mut problems, |reader| Device::read(&file.path, reader)) {
+        file::Decoded::Good((device, _)) => Ok(device),
+        _ => Err(problems),
+    }
+}
+
+/// Which file is about which device, also where the rest of it can't be used.
+pub fn device_files(files: &[SourceFile]) -> Vec<(DeviceId, String)> {
+    let ids = files.iter().filter(|file| file::Role::of(&file.path) == Some(file::Role::Device));
+    ids.filter_map(|file| Some((file.id()?, file.path.clone()))).collect()
+}
+
+/// The files of devices and deployments that have no `id` at all.
+pub fn without_id(files: &[SourceFile]) -> Vec<String> {
+    let named = |file: &&SourceFile| {
+        matches!(file::Role::of(&file.path), Some(file::Role::Device | file::Role::Deployment)) && file.lacks_id()
+    };
+    files.iter().filter(named).map(|file| file.path.clone()).collect()
+}
+
+/// Whether a file in the same folder as `path` has this id.
+pub fn has_id(files: &[SourceFile], path: &str, id: &str) -> bool {
+    let role = file::Role::of(path);
+    files.iter().any(|file| file::Role::of(&file.path) == role && file.id::<String>().as_deref() == Some(id))
+}

@@ -1,0 +1,50 @@
+//! `fleet.yaml`: who the fleet is and what holds for all of its devices.
+
+use repo_model::FleetId;
+use repo_model::envelope::DevicePolicy;
+use repo_model::problem::{Problem, Problems};
+use repo_model::yaml::{Field, Reader};
+
+use super::file::{Decoded, Role, SourceFile, decode, refuse_unbuilt};
+use super::{SETTINGS, policy};
+
+/// What `fleet.yaml` says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// The fleet's identity.
+    pub id: FleetId,
+    /// What people call it.
+    pub name: String,
+    /// Policy with the defaults filled in.
+    pub policy: DevicePolicy,
+}
+
+const UNBUILT: &[&str] = &["defaults", "repositories", "signing", "operators", "rollout", "registries"];
+
+pub(super) fn read(files: &[&SourceFile], problems: &mut Problems) -> Option<Settings> {
+    let Some(file) = files.iter().find(|file| Role::of(&file.path) == Some(Role::Settings)) else {
+        let problem = Problem::error(SETTINGS, "is missing");
+        problems.push(problem.hint("this isn't a fleet repository, or the commit has no fleet in it: see `init`"));
+        return None;
+    };
+    match decode::<FleetId, _>(file, problems, document) {
+        Decoded::Good(settings) => Some(settings),
+        _ => None,
+    }
+}
+
+fn document(reader: &mut Reader<'_>) -> Option<Settings> {
+    let id = reader.required("id", Field::parse);
+    let name = reader.required("name", name);
+    let policy = reader.optional("policy", policy::read).unwrap_or_default();
+    refuse_unbuilt(reader, UNBUILT);
+    Some(Settings { id: id?, name: name?, policy: policy::over(&policy, &policy::DEFAULT) })
+}
+
+fn name(field: Field<'_>) -> Option<String> {
+    let text = field.clone().string()?;
+    if text.is_empty() || text.len() > 100 || text.chars().any(char::is_control) {
+        return field.fail("must be 1 to 100 characters without control characters");
+    }
+    Some(text)
+}

@@ -1,0 +1,309 @@
+//! The publisher's memory, `control.git`: the ledger of serials, what tags meant, and every version of the roster.
+//!
+//! One branch of signed commits; one commit for each batch. It is read whole at the start and kept in memory.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use repo_git::{
+    BatchError, CommitId, CommitSpec, ConsolidateError, Expected, LockError, OpenError, ReadError, RecoverError,
+    RefError, RefMove, Repo, RepoLock, SigningKey, TreeError, TreeLimits, TreeSource,
+};
+use repo_model::envelope::Lock;
+use repo_model::message::Message;
+use repo_model::roster::RosterError;
+use repo_model::{DeviceId, Digest, FileTree, FleetId, json};
+use serde::{Deserialize, Serialize};
+
+use super::rosters::{Rosters, key_text};
+use super::trailers::{CONTROL, publisher};
+use super::{Home, HomeError};
+use crate::render::{Artifact, Locks};
+
+const LIMITS: TreeLimits = TreeLimits { files: 1_000_000, bytes: 1 << 30, depth: 8, strict: true };
+
+/// Packs in `control.git` before they are made one.
+const MAX_PACKS: usize = 40;
+
+/// The publisher's memory, loaded.
+#[derive(Debug)]
+pub struct Control {
+    repo: Repo,
+    lock: RepoLock,
+    tip: Option<CommitId>,
+    tree: FileTree,
+    ledger: Ledger,
+    changed: bool,
+}
+
+/// What the memory holds, without the repository that it lies in.
+#[derive(Debug, Default)]
+pub struct Ledger {
+    entries: BTreeMap<DeviceId, Entry>,
+    /// What every tag that was ever published means.
+    pub locks: Locks,
+}
+
+impl Ledger {
+    /// The devices that anything was ever given out to.
+    pub fn devices(&self) -> impl Iterator<Item = &DeviceId> {
+        self.entries.keys()
+    }
+
+    /// What was last given out to a device.
+    pub fn entry(&self, device: &DeviceId) -> Option<&Entry> {
+        self.entries.get(device)
+    }
+}
+
+/// What was last reserved or published for a device.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Entry {
+    /// The device.
+    pub device: DeviceId,
+    /// The highest serial given out.
+    pub serial: u64,
+    /// The highest `manifestVersion` given out.
+    pub manifest_version: u64,
+    /// Digest of the envelope that the serial was given to.
+    pub envelope: Digest,
+    /// Whether the device can have seen it.
+    pub state: EntryState,
+    /// When.
+    pub time: Timestamp,
+    /// What was published last, if something newer is reserved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub published: Option<Published>,
+}
+
+/// A serial that went out, and the envelope that it was given to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Published {
+    /// The serial.
+    pub serial: u64,
+    /// Digest of its envelope.
+    pub envelope: Digest,
+}
+
+/// How far a serial got.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum EntryState {
+    /// It belongs to this envelope and to no other one, ever.
+    Reserved,
+    /// It is the tip of the device's repository.
+    Published,
+}
+
+impl Entry {
+    /// What the device can have adopted of what this remembers.
+    pub fn last_published(&self) -> Option<Published> {
+        match self.state {
+            EntryState::Published => Some(Published { serial: self.serial, envelope: self.envelope }),
+            EntryState::Reserved => self.published,
+        }
+    }
+}
+
+/// A lock as `control.git` keeps it.
+#[derive(Debug, Serialize, Deserialize)]
+struct KeptLock {
+    repository: String,
+    revision: String,
+    #[serde(flatten)]
+    lock: Lock,
+    time: Timestamp,
+}
+
+/// The memory can't be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum ControlError {
+    /// The home isn't there or can't be used.
+    #[error("cannot use the publisher's home")]
+    Home(#[from] HomeError),
+    /// `control.git` can't be opened.
+    #[error("cannot open `control.git`")]
+    Open(#[from] OpenError),
+    /// It is being written by someone else.
+    #[error("cannot lock `control.git`")]
+    Lock(#[from] LockError),
+    /// What a crash left behind can't be cleared.
+    #[error("cannot clean `control.git` up")]
+    Recover(#[from] RecoverError),
+    /// Its tip can't be read.
+    #[error("cannot read the tip of `control.git`")]
+    Read(#[from] ReadError),
+    /// Its files can't be read.
+    #[error("cannot read the files of `control.git`")]
+    Tree(#[from] TreeError),
+    /// A file in it isn't what it should be.
+    #[error("`{path}` in `control.git` can't be read")]
+    File {
+        /// The file.
+        path: String,
+        /// Why.
+        #[source]
+        source: serde_json::Error,
+    },
+    /// The roster can't be believed.
+    #[error("the roster in `control.git` can't be believed")]
+    Roster(#[from] RosterError),
+    /// There is no roster.
+    #[error("`control.git` holds no roster `{0}`")]
+    NoRoster(String),
+    /// It is lost, and nothing tells what it held.
+    #[error("`control.git` is lost, and no device's repository has a tip that this publisher signed")]
+    NothingToRebuild,
+    /// Someone else wrote it.
+    #[error("the tip {tip} of `control.git` is not signed by a publisher of this fleet")]
+    Foreign {
+        /// The tip.
+        tip: CommitId,
+    },
+    /// A commit can't be stored.
+    #[error("cannot store a commit in `control.git`")]
+    Store(#[from] BatchError),
+    /// The branch can't be moved.
+    #[error("cannot move the branch of `control.git`")]
+    Move(#[from] RefError),
+    /// Its packs can't be put together.
+    #[error("cannot consolidate `control.git`")]
+    Consolidate(#[from] ConsolidateError),
+}
+
+impl Control {
+    /// Makes an empty memory, for `init`.
+    pub fn create(home: &Home) -> Result<Self, ControlError> {
+        let repo = Repo::create(&home.control(), CONTROL)?;
+        let lock = repo.lock()?;
+        Ok(Self { repo, lock, tip: None, tree: FileTree::new(), ledger: Ledger::default(), changed: false })
+    }
+
+    /// Loads the memory for writing, after clearing what a crash left behind.
+    pub fn open(home: &Home) -> Result<(Self, Rosters), ControlError> {
+        home.check_memory()?;
+        let repo = Repo::open(&home.control())?;
+        let lock = repo.lock()?;
+        repo.recover(&lock)?;
+        let Loaded { tip, tree, ledger, rosters } = load(&repo)?;
+        Ok((Self { repo, lock, tip, tree, ledger, changed: false }, rosters))
+    }
+
+    /// Loads the memory for reading; a publisher may be at work.
+    pub fn read(home: &Home) -> Result<(Ledger, Rosters), ControlError> {
+        home.check_memory()?;
+        let Loaded { ledger, rosters, .. } = load(&Repo::open(&home.control())?)?;
+        Ok((ledger, rosters))
+    }
+
+    /// What is remembered.
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// Remembers entries, until the next [`commit`](Self::commit) only in memory.
+    pub fn put(&mut self, entry: Entry) {
+        self.changed = true;
+        self.tree.insert(ledger_path(&entry.device), json::to_bytes(&entry));
+        self.ledger.entries.insert(entry.device.clone(), entry);
+    }
+
+    /// Remembers what a tag means. The first resolution stays.
+    pub fn put_lock(&mut self, artifact: &Artifact, lock: Lock, time: Timestamp) {
+        if self.ledger.locks.contains_key(artifact) {
+            return;
+        }
+        self.changed = true;
+        let (repository, revision) = (artifact.repository.clone(), artifact.revision.clone());
+        let kept = KeptLock { repository, revision, lock, time };
+        let path = format!("locks/{}.json", &Digest::of(artifact.to_string().as_bytes()).hex()[..32]);
+        self.tree.insert(path, json::to_bytes(&kept));
+        self.ledger.locks.insert(artifact.clone(), lock);
+    }
+
+    /// Adds files of the roster.
+    pub fn put_trust(&mut self, files: &FileTree) {
+        self.changed = true;
+        self.tree.extend(files.clone());
+    }
+
+    /// Whether something was put that isn't committed yet.
+    pub fn is_changed(&self) -> bool {
+        self.changed
+    }
+
+    /// Commits what was put, durably.
+    pub fn commit(&mut self, message: Message, key: &SigningKey, now: Timestamp) -> Result<CommitId, ControlError> {
+        let mut batch = self.repo.batch();
+        let spec = CommitSpec {
+            tree: TreeSource::Files(&self.tree),
+            parents: self.tip.into_iter().collect(),
+            author: publisher(),
+            committer: publisher(),
+            time: now.as_second(),
+            message: message.to_string(),
+        };
+        let id = batch.commit(&spec, Some(key))?;
+        batch.store()?;
+        let expected = self.tip.map_or(Expected::Absent, Expected::At);
+        self.repo.move_refs(&[RefMove { name: format!("refs/heads/{CONTROL}"), expected, new: Some(id) }])?;
+        self.tip = Some(id);
+        self.changed = false;
+        self.repo.consolidate(&self.lock, MAX_PACKS)?;
+        Ok(id)
+    }
+
+    /// The head of a message for a commit here.
+    pub fn message(subject: impl AsRef<str>, fleet: FleetId) -> Message {
+        Message::new(subject).trailer("Kind", CONTROL).trailer("Fleet", fleet)
+    }
+}
+
+struct Loaded {
+    tip: Option<CommitId>,
+    tree: FileTree,
+    ledger: Ledger,
+    rosters: Rosters,
+}
+
+/// Reads everything, and makes sure that a publisher of the fleet wrote it.
+fn load(repo: &Repo) -> Result<Loaded, ControlError> {
+    let tip = repo.tip(CONTROL)?;
+    let tree = tip.map(|tip| repo.files(tip, &LIMITS)).transpose()?.unwrap_or_default();
+    let rosters = Rosters::read(&tree)?;
+    if let Some(tip) = tip {
+        let signer = repo.commit(tip)?.signer().ok().and_then(key_text);
+        if !signer.is_some_and(|key| rosters.publishers.contains(&key)) {
+            return Err(ControlError::Foreign { tip });
+        }
+    }
+    let entries = read_all(&tree, "ledger/", |entry: Entry| (entry.device.clone(), entry))?;
+    let locks = read_all(&tree, "locks/", |kept: KeptLock| {
+        (Artifact { repository: kept.repository, revision: kept.revision }, kept.lock)
+    })?;
+    Ok(Loaded { tip, tree, ledger: Ledger { entries, locks }, rosters })
+}
+
+/// Where a device's entry lies.
+fn ledger_path(device: &DeviceId) -> String {
+    let name = device.repository_name();
+    format!("ledger/{}/{name}.json", &Digest::of(name.as_bytes()).hex()[..2])
+}
+
+fn read_all<T, K: Ord, V>(
+    tree: &FileTree,
+    folder: &str,
+    entry: impl Fn(T) -> (K, V),
+) -> Result<BTreeMap<K, V>, ControlError>
+where
+    T: for<'de> Deserialize<'de>,
+{
+    let files = tree.iter().filter(|(path, _)| path.starts_with(folder));
+    files
+        .map(|(path, bytes)| {
+            let read = serde_json::from_slice(bytes);
+            read.map(&entry).map_err(|source| ControlError::File { path: path.clone(), source })
+        })
+        .collect()
+}

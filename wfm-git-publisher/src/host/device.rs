@@ -1,0 +1,240 @@
+//! One device's repository: its verified tip, and how a new one gets there.
+
+use std::collections::BTreeSet;
+
+use repo_git::{
+    Batch, BatchError, CommitId, ConsolidateError, Expected, LockError, OpenError, ReadError, RecoverError, RefError,
+    RefMove, Repo, RepoLock, SignatureError, TreeError, TreeLimits,
+};
+use repo_model::desired::{self, Desired, Refusal};
+use repo_model::freshness::{FRESHNESS, Freshness};
+use repo_model::message::Message;
+use repo_model::{DeviceId, Digest, FleetId, KeyText};
+
+use super::rosters::key_text;
+use super::{DESIRED, Home};
+
+/// Packs in a device's repository before they are made one.
+const MAX_PACKS: usize = 40;
+
+/// How long another writer, a device's push for instance, may keep the repository.
+const LOCK_WAIT: std::time::Duration = std::time::Duration::from_secs(10);
+
+/// One device's repository on this host.
+#[derive(Debug)]
+pub struct DeviceRepo {
+    pub(super) repo: Repo,
+    pub(super) fleet: FleetId,
+    pub(super) device: DeviceId,
+}
+
+/// The tip of `desired`, signed by a publisher of this fleet.
+#[derive(Debug)]
+pub struct Tip {
+    /// The commit.
+    pub commit: CommitId,
+    /// Its message.
+    pub message: Message,
+    /// What it says.
+    pub desired: Desired,
+}
+
+/// A device's repository can't be used.
+#[derive(Debug, thiserror::Error)]
+pub enum DeviceRepoError {
+    /// It can't be made or opened.
+    #[error("cannot open its repository")]
+    Open(#[from] OpenError),
+    /// Another process writes it.
+    #[error("cannot lock its repository")]
+    Lock(#[from] LockError),
+    /// A ref or commit can't be read.
+    #[error("cannot read its repository")]
+    Read(#[from] ReadError),
+    /// The files of a commit can't be read.
+    #[error("cannot read the files of commit {commit}")]
+    Tree {
+        /// The commit.
+        commit: CommitId,
+        /// Why.
+        #[source]
+        source: TreeError,
+    },
+    /// The tip of `desired` has no signature that can be checked.
+    #[error("the tip {tip} of its `desired` can't be verified, and is left as it is")]
+    Unverified {
+        /// The tip.
+        tip: CommitId,
+        /// Why.
+        #[source]
+        source: SignatureError,
+    },
+    /// Someone else signed the tip of `desired`.
+    #[error(
+        "the tip {tip} of its `desired` is signed by {signer}, who is no publisher of this fleet, and is left as it is"
+    )]
+    Foreign {
+        /// The tip.
+        tip: CommitId,
+        /// Who signed it.
+        signer: String,
+    },
+    /// The tip is signed, but for something else.
+    #[error("the tip {tip} of its `desired` is not for this device")]
+    Misplaced {
+        /// The tip.
+        tip: CommitId,
+    },
+    /// The tip's documents contradict each other.
+    #[error("the tip {tip} of its `desired` can't be read")]
+    Invalid {
+        /// The tip.
+        tip: CommitId,
+        /// Why.
+        #[source]
+        source: Refusal,
+    },
+    /// A commit can't be stored.
+    #[error("cannot store commits in its repository")]
+    Store(#[from] BatchError),
+    /// A branch can't be moved.
+    #[error("cannot move a branch of its repository")]
+    Move(#[from] RefError),
+    /// What a crash left behind can't be cleared.
+    #[error("cannot clean its repository up")]
+    Recover(#[from] RecoverError),
+    /// Its packs can't be put together.
+    #[error("cannot consolidate its repository")]
+    Consolidate(#[from] ConsolidateError),
+}
+
+impl DeviceRepo {
+    /// Opens the repository; `None` if there is none yet, or only a half-made one that [`create`](Self::create)
+    /// completes.
+    pub fn open(home: &Home, fleet: FleetId, device: &DeviceId) -> Result<Option<Self>, DeviceRepoError> {
+        match Repo::open(&home.device(device)) {
+            Ok(repo) => Ok(Some(Self { repo, fleet, device: device.clone() })),
+            Err(OpenError::NotARepository { .. }) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Makes the repository, or completes and opens the one that is there.
+    pub fn create(home: &Home, fleet: FleetId, device: &DeviceId) -> Result<Self, DeviceRepoError> {
+        let repo = Repo::create(&home.device(device), DESIRED)?;
+        Ok(Self { repo, fleet, device: device.clone() })
+    }
+
+    /// Where a branch stands.
+    pub fn tip(&self, branch: &str) -> Result<Option<CommitId>, DeviceRepoError> {
+        Ok(self.repo.tip(branch)?)
+    }
+
+    /// The tip of `desired`, which one of `publishers` must have signed for this device.
+    pub fn desired(&self, publishers: &BTreeSet<KeyText>) -> Result<Option<Tip>, DeviceRepoError> {
+        self.repo.tip(DESIRED)?.map(|tip| self.desired_at(tip, publishers)).transpose()
+    }
+
+    /// A commit of `desired`, verified as its tip is.
+    pub fn desired_at(&self, tip: CommitId, publishers: &BTreeSet<KeyText>) -> Result<Tip, DeviceRepoError> {
+        let commit = self.repo.commit(tip)?;
+        let signer = commit.signer().map_err(|source| DeviceRepoError::Unverified { tip, source })?;
+        if !key_text(signer).is_some_and(|key| publishers.contains(&key)) {
+            return Err(DeviceRepoError::Foreign { tip, signer: signer.fingerprint() });
+        }
+        let message = Message::parse(&commit.message);
+        let files = self.files(tip)?;
+        let desired = desired::read(&files).map_err(|source| DeviceRepoError::Invalid { tip, source })?;
+        let envelope = &desired.envelope;
+        let ours = message.get("Kind") == Some(DESIRED)
+            && envelope.fleet == self.fleet
+            && envelope.device.id == self.device
+            && message.get("Envelope-Digest") == Some(&desired.envelope_digest.to_string());
+        if !ours {
+            return Err(DeviceRepoError::Misplaced { tip });
+        }
+        Ok(Tip { commit: tip, message, desired })
+    }
+
+    /// The newest proof of freshness, if one of `publishers` signed it. Anything else is as good as none.
+    pub fn freshness(&self, publishers: &BTreeSet<KeyText>) -> Result<Option<Freshness>, DeviceRepoError> {
+        let Some(tip) = self.repo.tip("freshness")? else { return Ok(None) };
+        let Ok(commit) = self.repo.commit(tip) else { return Ok(None) };
+        let signer = commit.signer().ok().and_then(key_text);
+        if !signer.is_some_and(|key| publishers.contains(&key)) {
+            return Ok(None);
+        }
+        let files = self.repo.files(tip, &TreeLimits::default()).unwrap_or_default();
+        Ok(files.get(FRESHNESS).and_then(|bytes| serde_json::from_slice(bytes).ok()))
+    }
+
+    /// Whether the history from `tip` on knows what a device adopted: a commit with this envelope, or a `Continues`
+    /// that names it.
+    pub fn knows(&self, tip: CommitId, envelope: Digest, serial: u64) -> Result<bool, DeviceRepoError> {
+        let (wanted, continues) = (envelope.to_string(), format!("{envelope} {serial}"));
+        let mut next = Some(tip);
+        while let Some(id) = next {
+            let commit = self.repo.commit(id)?;
+            let message = Message::parse(&commit.message);
+            if message.get("Envelope-Digest") == Some(&wanted) || message.all("Continues").any(|one| one == continues) {
+                return Ok(true);
+            }
+            let older =
+                message.get("Serial").and_then(|text| text.parse().ok()).is_none_or(|found: u64| found < serial);
+            next = if older { None } else { commit.parents.first().copied() };
+        }
+        Ok(false)
+    }
+
+    pub(super) fn files(&self, commit: CommitId) -> Result<repo_model::FileTree, DeviceRepoError> {
+        let files = self.repo.files(commit, &TreeLimits::default());
+        files.map_err(|source| DeviceRepoError::Tree { commit, source })
+    }
+
+    /// Begins new commits.
+    pub fn batch(&self) -> Batch<'_> {
+        self.repo.batch()
+    }
+
+    /// Takes the writer's lock.
+    pub fn lock(&self) -> Result<RepoLock, DeviceRepoError> {
+        Ok(self.repo.try_lock(LOCK_WAIT)?)
+    }
+
+    /// Clears what a crash left behind.
+    pub fn recover(&self, lock: &RepoLock) -> Result<(), DeviceRepoError> {
+        self.repo.recover(lock)?;
+        Ok(())
+    }
+
+    /// Moves branches one after the other, each only from where it stood. A lock file that a killed process left is
+    /// cleared once.
+    pub fn move_branches(
+        &self,
+        lock: &RepoLock,
+        moves: &[(&str, Option<CommitId>, CommitId)],
+    ) -> Result<(), DeviceRepoError> {
+        let moves: Vec<_> = moves
+            .iter()
+            .map(|(branch, old, new)| RefMove {
+                name: format!("refs/heads/{branch}"),
+                expected: old.map_or(Expected::Absent, Expected::At),
+                new: Some(*new),
+            })
+            .collect();
+        match self.repo.move_refs(&moves) {
+            Err(RefError::Locked { name, .. }) => {
+                self.repo.recover(lock)?;
+                let rest = moves.iter().position(|one| one.name == name).unwrap_or(0);
+                Ok(self.repo.move_refs(&moves[rest..])?)
+            }
+            moved => Ok(moved?),
+        }
+    }
+
+    /// Keeps the number of packs bounded.
+    pub fn consolidate(&self, lock: &RepoLock) -> Result<(), DeviceRepoError> {
+        self.repo.consolidate(lock, MAX_PACKS)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,188 @@
+//! The publisher's home beside the fleet repository: keys, memory and the devices' repositories.
+//!
+//! Nothing secret is ever inside the fleet's work tree.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use repo_git::{PublicKey, durable};
+use repo_model::DeviceId;
+
+/// Where everything of one fleet's publisher lies.
+#[derive(Debug, Clone)]
+pub struct Home {
+    root: PathBuf,
+}
+
+/// The home can't be used.
+#[derive(Debug, thiserror::Error)]
+pub enum HomeError {
+    /// There is none.
+    #[error("there is no publisher's home at `{}`", path.display())]
+    Missing {
+        /// Where it should be.
+        path: PathBuf,
+    },
+    /// It has lost the publisher's memory.
+    #[error("the publisher's home at `{}` has no `control.git`", path.display())]
+    NoMemory {
+        /// The home.
+        path: PathBuf,
+    },
+    /// Another publisher is at work.
+    #[error("another publisher is at work in `{}`", path.display())]
+    Busy {
+        /// The home.
+        path: PathBuf,
+    },
+    /// A file can't be read.
+    #[error("cannot read `{}`", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// A file can't be written.
+    #[error("cannot write `{}`", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// A line of `operators` is not a key.
+    #[error("`{}`:{line} is not an Ed25519 public key", path.display())]
+    Operator {
+        /// The file.
+        path: PathBuf,
+        /// The line, from 1.
+        line: usize,
+    },
+}
+
+macro_rules! places {
+    ($($(#[$doc:meta])* $name:ident: $file:literal,)*) => {
+        impl Home {
+            $($(#[$doc])* pub fn $name(&self) -> PathBuf { self.root.join($file) })*
+        }
+    };
+}
+
+places! {
+    /// The secret keys.
+    keys: "keys",
+    /// The key that signs rosters; it may be kept elsewhere, `publish` doesn't need it.
+    root_key: "keys/root",
+    /// The key that signs commits.
+    publisher_key: "keys/publisher",
+    /// The publisher's memory.
+    control: "control.git",
+    /// The devices' repositories.
+    devices: "devices",
+    /// The join files.
+    joins: "join",
+    /// What can be rebuilt at any time.
+    index: "index",
+    /// For `git log --show-signature`.
+    allowed_signers: "allowed_signers",
+    /// The operators' public keys, one a line.
+    operators: "operators",
+    /// Settings that are this machine's business.
+    config: "publisher.yaml",
+    /// Held by the one publisher that is at work.
+    lock_file: "lock",
+}
+
+impl Home {
+    /// The home of a fleet repository with this work tree, unless another place is asked for: `<fleet>.wfm` beside it.
+    pub fn beside(fleet: &Path) -> Self {
+        let mut name = fleet.file_name().unwrap_or_default().to_owned();
+        name.push(".wfm");
+        Self { root: fleet.with_file_name(name) }
+    }
+
+    /// A home at this place.
+    pub fn at(root: impl Into<PathBuf>) -> Self {
+        Self { root: root.into() }
+    }
+
+    /// The directory itself.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Whether it is there.
+    pub fn check(&self) -> Result<(), HomeError> {
+        if self.keys().is_dir() { Ok(()) } else { Err(HomeError::Missing { path: self.root.clone() }) }
+    }
+
+    /// Whether it is there with its memory.
+    pub fn check_memory(&self) -> Result<(), HomeError> {
+        self.check()?;
+        if self.control().is_dir() { Ok(()) } else { Err(HomeError::NoMemory { path: self.root.clone() }) }
+    }
+
+    /// Makes its directories, readable by their owner only.
+    pub fn create(&self) -> Result<(), HomeError> {
+        for path in [self.root.clone(), self.keys(), self.devices(), self.joins(), self.index()] {
+            durable::create_dir_all(&path, 0o700).map_err(|source| HomeError::Write { path, source })?;
+        }
+        Ok(())
+    }
+
+    /// The repository of a device.
+    pub fn device(&self, device: &DeviceId) -> PathBuf {
+        self.devices().join(format!("{}.git", device.repository_name()))
+    }
+
+    /// The join file of a device.
+    pub fn join(&self, device: &DeviceId) -> PathBuf {
+        self.joins().join(format!("{}.json", device.repository_name()))
+    }
+
+    /// Replaces a file, durably.
+    pub fn write(&self, path: &Path, bytes: &[u8], mode: u32) -> Result<(), HomeError> {
+        durable::replace_file(path, bytes, mode).map_err(|source| HomeError::Write { path: path.to_owned(), source })
+    }
+
+    /// The operators' keys; none if there is no such file. Empty lines and those with `#` in front don't count.
+    pub fn operator_keys(&self) -> Result<Vec<PublicKey>, HomeError> {
+        let path = self.operators();
+        let text = match fs::read_to_string(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            read => read.map_err(|source| HomeError::Read { path: path.clone(), source })?,
+        };
+        let lines = text.lines().map(str::trim).enumerate();
+        let keys = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
+        keys.map(|(index, line)| line.parse().map_err(|_| HomeError::Operator { path: path.clone(), line: index + 1 }))
+            .collect()
+    }
+
+    /// Waits until no other publisher is at work, at most this long.
+    pub fn lock(&self, wait: Duration) -> Result<HomeLock, HomeError> {
+        let path = self.lock_file();
+        let opened = OpenOptions::new().write(true).create(true).truncate(false).open(&path);
+        let file = opened.map_err(|source| HomeError::Write { path: path.clone(), source })?;
+        let start = Instant::now();
+        loop {
+            match file.try_lock() {
+                Ok(()) => return Ok(HomeLock { _file: file }),
+                Err(TryLockError::WouldBlock) if start.elapsed() < wait => sleep(Duration::from_millis(20)),
+                Err(TryLockError::WouldBlock) => return Err(HomeError::Busy { path: self.root.clone() }),
+                Err(TryLockError::Error(source)) => return Err(HomeError::Write { path, source }),
+            }
+        }
+    }
+}
+
+/// Held while publishing; given up when dropped, and by the kernel when the process dies.
+#[derive(Debug)]
+pub struct HomeLock {
+    _file: File,
+}

@@ -1,0 +1,24 @@
+//! Everything outside the process: the fleet repository, the publisher's home, the devices' repositories.
+
+mod control;
+mod device;
+mod git;
+mod home;
+mod rebuild;
+mod registry;
+mod report;
+mod rosters;
+mod source;
+mod trailers;
+
+pub use control::{Control, ControlError, Entry, EntryState, Ledger, Published};
+pub use device::{DeviceRepo, DeviceRepoError, Tip};
+pub use git::{GitError, StockGit};
+pub use home::{Home, HomeError, HomeLock};
+pub use registry::{ArtifactError, Registries, pack};
+pub use report::{Checked, Heartbeat, Reports, Status};
+pub use rosters::Rosters;
+pub(crate) use rosters::key_text;
+pub(crate) use source::operator;
+pub use source::{FleetRepo, SourceError, work_tree};
+pub use trailers::{CONTROL, DESIRED, PUBLISHER, publisher};

@@ -1,0 +1,56 @@
+//! The rosters of the fleet, and which keys are the publisher's own.
+
+use std::collections::BTreeSet;
+
+use repo_git::PublicKey;
+use repo_model::roster::{ROSTER_NAMESPACE, Roster, Trust, roster_path};
+use repo_model::{FileTree, FleetId, KeyText};
+
+use super::ControlError;
+
+/// The rosters that this fleet ever had.
+#[derive(Debug, Clone)]
+pub struct Rosters {
+    /// Every version with its signatures, as `desired` carries them.
+    pub files: FileTree,
+    /// The newest, followed from version 1.
+    pub newest: Trust,
+    /// Every key that ever was a publisher's: what one of them signed is ours.
+    pub publishers: BTreeSet<KeyText>,
+}
+
+impl Rosters {
+    /// Reads all rosters of a tree, version 1 first.
+    pub fn read(tree: &FileTree) -> Result<Self, ControlError> {
+        let files: FileTree =
+            tree.iter().filter(|(path, _)| path.starts_with("trust/")).map(|(p, b)| (p.clone(), b.clone())).collect();
+        let path = roster_path(1);
+        let bytes = files.get(&path).ok_or_else(|| ControlError::NoRoster(path.clone()))?;
+        let first: Roster =
+            serde_json::from_slice(bytes).map_err(|source| ControlError::File { path: path.clone(), source })?;
+        let newest = Trust::pin(&path, bytes, first.fleet)?.follow(&files, &roster_signer)?;
+        let mut publishers = BTreeSet::new();
+        for version in 1..=newest.roster.version {
+            let path = roster_path(version);
+            let bytes = files.get(&path).ok_or_else(|| ControlError::NoRoster(path.clone()))?;
+            let roster: Roster = serde_json::from_slice(bytes).map_err(|source| ControlError::File { path, source })?;
+            publishers.extend(roster.publishers.into_iter().map(|publisher| publisher.key));
+        }
+        Ok(Self { files, newest, publishers })
+    }
+
+    /// The fleet that they are for.
+    pub fn fleet(&self) -> FleetId {
+        self.newest.roster.fleet
+    }
+}
+
+/// The key that made a roster's detached signature.
+pub(crate) fn roster_signer(bytes: &[u8], armored: &str) -> Option<KeyText> {
+    repo_git::sign::verify(ROSTER_NAMESPACE, bytes, armored).ok().and_then(key_text)
+}
+
+/// A key as documents write it.
+pub(crate) fn key_text(key: PublicKey) -> Option<KeyText> {
+    key.to_string().parse().ok()
+}

@@ -1,0 +1,217 @@
+//! The fleet repository: read at a commit from its objects, or as it lies in the work tree before a commit.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use repo_git::{Commit, CommitId, Entry, EntryKind, OpenError, PublicKey, ReadError, Repo, TreeError, TreeLimits};
+
+use super::StockGit;
+use crate::fleet::{SourceFile, is_relevant};
+
+/// The largest file that is read; YAML has its own, equal limit.
+const MAX_FILE: u64 = 1 << 20;
+
+/// A fleet may be large, but a tree without end is a mistake.
+const LIMITS: TreeLimits = TreeLimits { files: 200_000, bytes: u64::MAX, depth: 32, strict: false };
+
+/// The most commits that are looked through for the one that caused a change.
+const MAX_CAUSES: usize = 100;
+
+/// The operators' repository, for reading.
+#[derive(Debug)]
+pub struct FleetRepo {
+    repo: Repo,
+}
+
+/// The fleet can't be read as a whole.
+#[derive(Debug, thiserror::Error)]
+pub enum SourceError {
+    /// There is no repository.
+    #[error("cannot open the fleet repository")]
+    Open(#[source] OpenError),
+    /// The revision can't be looked up.
+    #[error("cannot look up revision `{rev}`")]
+    Resolve {
+        /// The revision.
+        rev: String,
+        /// Why.
+        #[source]
+        source: ReadError,
+    },
+    /// The revision names nothing.
+    #[error("there is no revision `{rev}` in the fleet repository")]
+    NoSuchRevision {
+        /// The revision.
+        rev: String,
+    },
+    /// The commit can't be read.
+    #[error("cannot read commit {commit} of the fleet repository")]
+    Commit {
+        /// The commit.
+        commit: CommitId,
+        /// Why.
+        #[source]
+        source: ReadError,
+    },
+    /// The commit's tree can't be listed.
+    #[error("cannot list the files of commit {commit}")]
+    Tree {
+        /// The commit.
+        commit: CommitId,
+        /// Why.
+        #[source]
+        source: TreeError,
+    },
+    /// The work tree can't be read.
+    #[error("cannot read `{}`", path.display())]
+    WorkTree {
+        /// The file or directory.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl FleetRepo {
+    /// Opens the repository that holds `path`.
+    pub fn open(path: &Path) -> Result<Self, SourceError> {
+        Repo::discover(path).map(|repo| Self { repo }).map_err(SourceError::Open)
+    }
+
+    /// Its Git directory.
+    pub fn git_dir(&self) -> &Path {
+        self.repo.path()
+    }
+
+    /// The commit that a revision names.
+    pub fn resolve(&self, rev: &str) -> Result<CommitId, SourceError> {
+        let found = self.repo.resolve(rev).map_err(|source| SourceError::Resolve { rev: rev.to_owned(), source });
+        match found {
+            Ok(Some(commit)) => Ok(commit),
+            // `HEAD~1`, `main@{yesterday}` and the like are left to the operator's own Git.
+            Ok(None) | Err(_) if rev.contains(['~', '^', '@', ':']) => self.parse(rev),
+            Ok(None) => Err(SourceError::NoSuchRevision { rev: rev.to_owned() }),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn parse(&self, rev: &str) -> Result<CommitId, SourceError> {
+        let commit = format!("{rev}^{{commit}}");
+        let git = StockGit::new(self.repo.path());
+        let said = git.run(&["rev-parse", "--quiet", "--verify", "--end-of-options", &commit]).ok();
+        said.and_then(|text| text.trim().parse().ok())
+            .ok_or_else(|| SourceError::NoSuchRevision { rev: rev.to_owned() })
+    }
+
+    /// The fleet's files at a commit, never those of the work tree. One that can't be read is in the list too, with
+    /// the reason.
+    pub fn files(&self, commit: CommitId) -> Result<Vec<SourceFile>, SourceError> {
+        let entries = self.repo.list(commit, &LIMITS).map_err(|source| SourceError::Tree { commit, source })?;
+        Ok(entries
+            .iter()
+            .filter(|entry| is_relevant(&entry.path) || hides_files(entry))
+            .map(|e| self.file(e))
+            .collect())
+    }
+
+    fn file(&self, entry: &Entry) -> SourceFile {
+        // What refuses the file may be cured by a name that is part of the fleet.
+        let path = entry.path.clone();
+        let read = || self.repo.blob(entry.blob, MAX_FILE);
+        match entry.kind {
+            _ if entry.odd_name => SourceFile::refused(path, "has a name that is not UTF-8 or not allowed", None),
+            EntryKind::Symlink => SourceFile::refused(path, "is a symbolic link; write the file itself", None),
+            EntryKind::Submodule => SourceFile::refused(path, "is a submodule; a fleet is one repository", None),
+            EntryKind::Executable => {
+                SourceFile::refused(path, "is executable; run `chmod -x` on it and commit that", read().ok())
+            }
+            EntryKind::File => match read() {
+                Ok(bytes) => SourceFile::plain(path, bytes),
+                Err(error) => SourceFile::refused(path, format!("can't be read: {error}"), None),
+            },
+        }
+    }
+
+    /// The one commit after `published` up to `commit` that can have changed something, if there is exactly one.
+    pub fn sole_cause(&self, published: Option<CommitId>, commit: CommitId) -> Option<Commit> {
+        let history = self.repo.history(commit, published, MAX_CAUSES).ok()?;
+        match history.as_slice() {
+            [one] => self.repo.commit(*one).ok(),
+            _ => None,
+        }
+    }
+
+    /// Reads a commit.
+    pub fn commit(&self, id: CommitId) -> Result<Commit, SourceError> {
+        self.repo.commit(id).map_err(|source| SourceError::Commit { commit: id, source })
+    }
+}
+
+/// Whether other files of the fleet could lie below this entry: a link or submodule in the place of a folder.
+fn hides_files(entry: &Entry) -> bool {
+    let folder = entry.path.split('/').next().unwrap_or_default();
+    let odd = entry.odd_name || matches!(entry.kind, EntryKind::Symlink | EntryKind::Submodule);
+    // Resources of a package may be links: only its margo.yaml counts.
+    odd && (["devices", "deployments"].contains(&folder) || ["applications", "fleet.yaml"].contains(&&*entry.path))
+}
+
+/// Whether one of the operators' keys made the commit's signature.
+pub(crate) fn operator(commit: &Commit, operators: &BTreeSet<PublicKey>) -> Option<PublicKey> {
+    commit.signer().ok().filter(|key| operators.contains(key))
+}
+
+/// The fleet's files as they lie in the work tree, for checks before a commit.
+pub fn work_tree(root: &Path) -> Result<Vec<SourceFile>, SourceError> {
+    let mut files = Vec::new();
+    for part in ["fleet.yaml", "applications", "devices", "deployments"] {
+        walk(root, part, &mut files)?;
+    }
+    Ok(files)
+}
+
+fn walk(root: &Path, relative: &str, files: &mut Vec<SourceFile>) -> Result<(), SourceError> {
+    let path = root.join(relative);
+    let failed = |source| SourceError::WorkTree { path: path.clone(), source };
+    let meta = match fs::symlink_metadata(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        meta => meta.map_err(failed)?,
+    };
+    if meta.is_dir() {
+        let entries: Result<Vec<_>, _> = fs::read_dir(&path).map_err(failed)?.collect();
+        for entry in entries.map_err(failed)? {
+            match entry.file_name().to_str() {
+                Some(name) => walk(root, &format!("{relative}/{name}"), files)?,
+                None => files.push(SourceFile::refused(
+                    format!("{relative}/{}", entry.file_name().to_string_lossy()),
+                    "has a name that is not UTF-8",
+                    None,
+                )),
+            }
+        }
+        return Ok(());
+    }
+    if is_relevant(relative) || meta.is_symlink() && !relative.starts_with("applications/") {
+        files.push(read_file(&path, relative, &meta));
+    }
+    Ok(())
+}
+
+fn read_file(path: &Path, relative: &str, meta: &fs::Metadata) -> SourceFile {
+    if meta.is_symlink() {
+        return SourceFile::refused(relative, "is a symbolic link; write the file itself", None);
+    }
+    match fs::read(path) {
+        Err(error) => SourceFile::refused(relative, format!("can't be read: {error}"), None),
+        Ok(bytes) if bytes.len() as u64 > MAX_FILE => {
+            SourceFile::refused(relative, format!("has more than {MAX_FILE} bytes"), None)
+        }
+        Ok(bytes) if meta.permissions().mode() & 0o100 != 0 => {
+            SourceFile::refused(relative, "is executable; run `chmod -x` on it", Some(bytes))
+        }
+        Ok(bytes) => SourceFile::plain(relative, bytes),
+    }
+}

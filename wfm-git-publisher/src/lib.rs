@@ -1,0 +1,22 @@
+//! Turns a fleet repository into one signed Git repository per device.
+//!
+//! Operators commit YAML ([`fleet`]); [`render`] makes typed Margo documents of it for each device; [`plan`] compares
+//! them with the verified tip of the device's repository, which is data and changes nothing; [`publish`] carries the
+//! plan out, durably and one device at a time; [`controller`] does that for each new commit. What devices report comes
+//! back through [`status`], believed only as far as its signatures reach.
+//!
+//! `fleet`, `render` and `plan` are pure: no files, no clock, no environment. [`host`] and [`trigger`] reach the outside
+//! world, [`operator`] edits the operators' own repository, and only [`cli`] prints and reads the environment.
+
+pub mod cli;
+pub mod config;
+pub mod controller;
+pub mod error;
+pub mod fleet;
+pub mod host;
+pub mod operator;
+pub mod plan;
+pub mod publish;
+pub mod render;
+pub mod status;
+pub mod trigger;

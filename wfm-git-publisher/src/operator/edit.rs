@@ -1,0 +1,73 @@
+//! Edits of a few lines in files that people wrote, comments and order kept.
+
+use repo_model::yaml::{Limits, Node, Value, parse};
+
+/// The text with the top-level list `key` set to `items`: an old list is replaced, a new one goes to the end.
+///
+/// `None` if the file isn't written in the usual block style; whoever asked checks the result by reading it.
+pub(super) fn set_list(text: &str, key: &str, items: &[String]) -> Option<String> {
+    let block: Vec<_> = [format!("{key}:")].into_iter().chain(items.iter().map(|item| format!("  - {item}"))).collect();
+    let mut lines: Vec<&str> = text.lines().collect();
+    match top_level(text, key)? {
+        Some(line) => {
+            let end = line + 1 + lines[line + 1..].iter().take_while(|line| belongs(line)).count();
+            lines.splice(line..end, block.iter().map(String::as_str));
+        }
+        None => lines.extend(block.iter().map(String::as_str)),
+    }
+    Some(lines.join("\n") + "\n")
+}
+
+/// The text with `id: <id>` as its first key, below the comments at its head.
+pub(super) fn set_id(text: &str, id: &str) -> Option<String> {
+    let node = parse("", text.as_bytes(), &Limits::FLEET).ok()?;
+    let Value::Mapping(entries) = &node.value else { return None };
+    let first = entries.first()?.0.span.line.checked_sub(1)?;
+    let mut lines: Vec<&str> = text.lines().collect();
+    let line = format!("id: {id}");
+    lines.insert(first.min(lines.len()), &line);
+    Some(lines.join("\n") + "\n")
+}
+
+/// Whether a line below `key:` is part of its list: indented, an item, or empty. A comment at the edge is the next
+/// key's.
+fn belongs(line: &str) -> bool {
+    line.starts_with([' ', '\t']) || line.starts_with('-')
+}
+
+/// The line (from 0) of a top-level key, if it is there; the outer `None` says that the file can't be edited.
+fn top_level(text: &str, key: &str) -> Option<Option<usize>> {
+    let node: Node = parse("", text.as_bytes(), &Limits::FLEET).ok()?;
+    let Value::Mapping(entries) = &node.value else { return None };
+    let found = entries.iter().find(|(name, _)| name.text() == Some(key));
+    Some(found.map(|(name, _)| name.span.line.saturating_sub(1)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(text: &str) -> String {
+        set_list(text, "statusKeys", &["ssh-ed25519 B".to_owned()]).unwrap()
+    }
+
+    #[test]
+    fn a_list_is_added_or_replaced_and_the_rest_stays() {
+        let list = "statusKeys:\n  - ssh-ed25519 B\n";
+        assert_eq!(set("# head\nid: a # who\n"), format!("# head\nid: a # who\n{list}"));
+        assert_eq!(set("id: a"), format!("id: a\n{list}"));
+        assert_eq!(set("id: a\nstatusKeys: []\n# tail\nx: 1\n"), format!("id: a\n{list}# tail\nx: 1\n"));
+        assert_eq!(set("statusKeys:\n  - ssh-ed25519 A\n  # old\nid: a\n"), format!("{list}id: a\n"));
+        assert_eq!(set("statusKeys:\n- ssh-ed25519 A\nid: a\n"), format!("{list}id: a\n"));
+        assert_eq!(
+            set("id: a\n# statusKeys:\n#   - ssh-ed25519 …\n"),
+            format!("id: a\n# statusKeys:\n#   - ssh-ed25519 …\n{list}")
+        );
+    }
+
+    #[test]
+    fn an_id_goes_below_the_comments_at_the_head() {
+        assert_eq!(set_id("# one\n\nlabels: {a: b}\n", "x").unwrap(), "# one\n\nid: x\nlabels: {a: b}\n");
+        assert_eq!(set_id("[1]", "x"), None);
+    }
+}

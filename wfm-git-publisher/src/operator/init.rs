@@ -1,0 +1,155 @@
+//! A new fleet: the operators' repository with a working example, and the publisher's home beside it.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use jiff::Timestamp;
+use repo_git::{KeyError, SigningKey, durable};
+use repo_model::roster::{Publisher, ROSTER_NAMESPACE, Roster, roster_path, signature_path};
+use repo_model::{FileTree, FleetId, json};
+
+use crate::config;
+use crate::host::{Control, ControlError, GitError, Home, HomeError, StockGit, key_text};
+
+macro_rules! skeleton {
+    ($($path:literal,)*) => {
+        /// The files of a new fleet, with the stand-ins that `init` replaces.
+        pub const SKELETON: &[(&str, &str)] = &[$(($path, include_str!(concat!("../../../repo-layouts/fleet/", $path))),)*];
+    };
+}
+
+skeleton! {
+    "README.md",
+    "fleet.yaml",
+    "applications/hello/1.0.0/margo.yaml",
+    "applications/hello/1.0.0/compose/hello/compose.yaml",
+    "deployments/hello.yaml",
+    "devices/packer-01.yaml",
+    "devices/press-01.yaml",
+    "devices/press-02.yaml",
+}
+
+/// What a new fleet is called and where its example comes from.
+#[derive(Debug, Clone)]
+pub struct InitOptions {
+    /// The fleet's name.
+    pub name: String,
+    /// Its identity; a random UUID.
+    pub id: FleetId,
+    /// Host and port of the registry that the example is pushed to.
+    pub registry: String,
+    /// The image that the example runs.
+    pub image: String,
+    /// The present moment.
+    pub now: Timestamp,
+}
+
+/// What was made.
+#[derive(Debug)]
+pub struct Made {
+    /// The fleet repository.
+    pub fleet: PathBuf,
+    /// The publisher's home.
+    pub home: Home,
+}
+
+/// A fleet can't be made.
+#[derive(Debug, thiserror::Error)]
+pub enum InitError {
+    /// Something is there already.
+    #[error("`{}` exists and is not empty", path.display())]
+    Exists {
+        /// Where.
+        path: PathBuf,
+    },
+    /// A file can't be looked at or written.
+    #[error("cannot write `{}`", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The repository can't be made.
+    #[error("cannot make the fleet repository")]
+    Git(#[from] GitError),
+    /// The home can't be made.
+    #[error("cannot make the publisher's home")]
+    Home(#[from] HomeError),
+    /// A key can't be made or used.
+    #[error("cannot make the keys")]
+    Key(#[from] KeyError),
+    /// The memory can't be made.
+    #[error("cannot make the publisher's memory")]
+    Control(#[from] ControlError),
+}
+
+/// Makes a fleet repository in `dir` and its home. What is there already is never touched.
+pub fn init(dir: &Path, home: Home, options: &InitOptions) -> Result<Made, InitError> {
+    for path in [dir, home.root()] {
+        refuse_existing(path)?;
+    }
+    make_home(&home, options)?;
+    for (path, text) in SKELETON {
+        let (file, text) = (dir.join(path), fill_in(text, options));
+        let failed = |source| InitError::Write { path: file.clone(), source };
+        durable::create_dir_all(file.parent().unwrap_or(dir), 0o755).map_err(failed)?;
+        durable::replace_file(&file, text.as_bytes(), 0o644).map_err(failed)?;
+    }
+    let git = StockGit::new(dir);
+    git.run(&["init", "--quiet", "--initial-branch=main"])?;
+    // `git init` syncs nothing, and an empty HEAD is no repository.
+    durable::sync_tree(dir).map_err(|source| InitError::Write { path: dir.to_owned(), source })?;
+    git.commit(&["."], &format!("{}: a new fleet", options.name))?;
+    Ok(Made { fleet: dir.to_owned(), home })
+}
+
+fn refuse_existing(path: &Path) -> Result<(), InitError> {
+    match fs::read_dir(path).map(|mut entries| entries.next().is_some()) {
+        Ok(false) => Ok(()),
+        Ok(true) => Err(InitError::Exists { path: path.to_owned() }),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(source) => Err(InitError::Write { path: path.to_owned(), source }),
+    }
+}
+
+fn fill_in(text: &str, options: &InitOptions) -> String {
+    // A name goes into YAML in quotes; JSON's are YAML's too.
+    let quoted = serde_json::Value::from(options.name.as_str()).to_string();
+    text.replace("00000000-0000-4000-8000-000000000000", &options.id.to_string())
+        .replace("name: my-fleet", &format!("name: {quoted}"))
+        .replace("# my-fleet", &format!("# {}", options.name))
+        .replace("localhost:5000", &options.registry)
+        .replace("busybox:1.36", &options.image)
+}
+
+fn make_home(home: &Home, options: &InitOptions) -> Result<(), InitError> {
+    home.create()?;
+    let (root, publisher) = (SigningKey::generate(), SigningKey::generate());
+    root.save(&home.root_key())?;
+    publisher.save(&home.publisher_key())?;
+    let trust = first_roster(options.id, &root, &publisher)?;
+    let mut control = Control::create(home)?;
+    control.put_trust(&trust);
+    control.commit(Control::message("roster version 1", options.id), &publisher, options.now)?;
+    let signers = format!(
+        "publisher namespaces=\"git\" {}\nroot namespaces=\"{ROSTER_NAMESPACE}\" {}\n",
+        publisher.public(),
+        root.public()
+    );
+    home.write(&home.allowed_signers(), signers.as_bytes(), 0o644)?;
+    home.write(&home.config(), config::SAMPLE.as_bytes(), 0o600)?;
+    Ok(())
+}
+
+/// Version 1 of the roster: one root key, signed by itself, that names one publisher's key.
+fn first_roster(fleet: FleetId, root: &SigningKey, publisher: &SigningKey) -> Result<FileTree, InitError> {
+    let text = |key: &SigningKey| key_text(key.public()).into_iter().collect::<Vec<_>>();
+    let publishers = text(publisher).into_iter().map(|key| Publisher { key, not_after: None });
+    let roster = Roster { version: 1, fleet, threshold: 1, roots: text(root), publishers: publishers.collect() };
+    let bytes = json::to_bytes(&roster);
+    let signature = root.sign(ROSTER_NAMESPACE, &bytes)?;
+    Ok(FileTree::from([(roster_path(1), bytes), (signature_path(1, 0), signature.into_bytes())]))
+}

@@ -1,0 +1,17 @@
+//! What changes the operators' own repository: a new fleet, a new device, a device's key, missing ids.
+//!
+//! Text that people wrote keeps its comments: an edit touches a few lines and is checked by reading the result. Commits
+//! are made with stock `git`, so that hooks, signing and identity are the operator's own.
+
+mod add;
+mod edit;
+mod enroll;
+mod fix;
+mod init;
+mod join;
+
+pub use add::{AddError, Added, add};
+pub use enroll::{EnrollError, Enrolled, enroll};
+pub use fix::{FixError, fix};
+pub use init::{InitError, InitOptions, Made, SKELETON, init};
+pub use join::{JoinError, write_join};

@@ -1,0 +1,187 @@
+//! One difference at a time, old → new, in words that an operator knows from the fleet's files.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use repo_model::desired::Desired;
+use repo_model::envelope::{EnvelopeDeployment, Lock, ValueFrom};
+use repo_model::margo::{ApplicationDeployment, Component, Parameter, Source};
+use repo_model::value::ParamValue;
+use repo_model::{ComponentName, FileTree, KeyText};
+use serde::Serialize;
+
+use super::trust_files;
+use crate::render::{Rendered, RenderedDeployment};
+
+/// Something that has another value than before.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Difference {
+    /// What it is: `greeting`, `component hello`, `policy poll`.
+    pub what: String,
+    /// What it was; absent if it wasn't there.
+    pub old: Option<String>,
+    /// What it will be; absent if it goes.
+    pub new: Option<String>,
+}
+
+impl Difference {
+    fn between(what: impl Into<String>, old: Option<String>, new: Option<String>) -> Option<Self> {
+        (old != new).then(|| Self { what: what.into(), old, new })
+    }
+}
+
+/// What is different in a deployment; everything if it is new.
+pub(super) fn of_deployment(
+    wanted: &RenderedDeployment,
+    present: Option<(&ApplicationDeployment, &EnvelopeDeployment)>,
+) -> Vec<Difference> {
+    let empty = EnvelopeDeployment { locks: BTreeMap::new(), values_from: BTreeMap::new(), ..wanted.envelope.clone() };
+    let (old, old_envelope) = present.map_or((None, &empty), |(document, envelope)| (Some(document), envelope));
+    let none = BTreeMap::new();
+    let old_parameters = old.map_or(&none, |old| &old.parameters);
+    let mut all: Vec<_> = of_application(old, &wanted.document).into_iter().collect();
+    all.extend(of_components(old.map_or(&[], |old| &old.components), &wanted.document.components));
+    all.extend(of_parameters(
+        &shown_parameters(old_parameters, &old_envelope.values_from),
+        &shown_parameters(&wanted.document.parameters, &wanted.envelope.values_from),
+    ));
+    if wanted.unresolved.is_empty() {
+        all.extend(of_locks(&old_envelope.locks, &wanted.envelope.locks));
+    }
+    if all.is_empty() && old.is_some_and(|old| !old.same_meaning(&wanted.document)) {
+        all.extend(Difference::between("document", Some("as published".to_owned()), Some("rendered anew".to_owned())));
+    }
+    all
+}
+
+fn of_application(old: Option<&ApplicationDeployment>, new: &ApplicationDeployment) -> Option<Difference> {
+    let id = |document: &ApplicationDeployment| document.application_id.to_string();
+    Difference::between("application", old.map(id), Some(id(new)))
+}
+
+fn of_components(old: &[Component], new: &[Component]) -> Vec<Difference> {
+    let shown = |all: &[Component]| -> BTreeMap<String, String> {
+        all.iter().map(|one| (format!("component {}", one.name), shown_component(one))).collect()
+    };
+    let mut all = of_maps(&shown(old), &shown(new));
+    let names = |all: &[Component]| all.iter().map(|one| one.name.as_str()).collect::<Vec<_>>().join(", ");
+    if all.is_empty() && names(old) != names(new) {
+        all.extend(Difference::between("order of components", Some(names(old)), Some(names(new))));
+    }
+    all
+}
+
+fn shown_component(component: &Component) -> String {
+    let mut text = match &component.source {
+        Source::Oci { repository, revision } | Source::HelmRepo { repository, revision } => {
+            format!("{repository}:{revision}")
+        }
+        Source::Https { package_location, .. } => package_location.clone(),
+    };
+    if !component.wait {
+        text.push_str(", not waited for");
+    }
+    if let Some(timeout) = component.timeout {
+        text.push_str(&format!(", timeout {} s", timeout.as_secs()));
+    }
+    for name in component.extensions.keys() {
+        text.push_str(&format!(", {name}"));
+    }
+    text
+}
+
+fn of_locks(old: &BTreeMap<ComponentName, Lock>, new: &BTreeMap<ComponentName, Lock>) -> Vec<Difference> {
+    let shown = |locks: &BTreeMap<ComponentName, Lock>| -> BTreeMap<String, String> {
+        locks.iter().map(|(name, lock)| (format!("archive of {name}"), lock.content.to_string())).collect()
+    };
+    of_maps(&shown(old), &shown(new))
+}
+
+/// Each parameter's value, and its targets as a second part that is only shown where nothing else differs.
+fn shown_parameters(
+    literal: &BTreeMap<String, Parameter>,
+    from_device: &BTreeMap<String, ValueFrom>,
+) -> BTreeMap<String, (String, String)> {
+    let literal = literal.iter().map(|(name, one)| {
+        let targets = one.targets.iter().map(|target| format!("{} in {:?}", target.pointer, target.components));
+        (name.clone(), (shown_value(&one.value), targets.collect::<Vec<_>>().join(", ")))
+    });
+    let from_device = from_device.iter().map(|(name, one)| {
+        let targets = one.targets.iter().map(|target| format!("{} in {:?}", target.pointer, target.components));
+        (name.clone(), (format!("file {} of the device", one.device_file), targets.collect::<Vec<_>>().join(", ")))
+    });
+    literal.chain(from_device).collect()
+}
+
+fn of_parameters(
+    old: &BTreeMap<String, (String, String)>,
+    new: &BTreeMap<String, (String, String)>,
+) -> Vec<Difference> {
+    let names: BTreeSet<_> = old.keys().chain(new.keys()).collect();
+    let difference = |name: &&String| match (old.get(*name), new.get(*name)) {
+        (Some((old, before)), Some((new, after))) if old == new => {
+            Difference::between(format!("{name} (targets)"), Some(before.clone()), Some(after.clone()))
+        }
+        (old, new) => {
+            let value = |one: Option<&(String, String)>| one.map(|(value, _)| value.clone());
+            Difference::between(*name, value(old), value(new))
+        }
+    };
+    names.iter().filter_map(difference).collect()
+}
+
+/// The value so that its type can be seen: text in quotes.
+fn shown_value(value: &ParamValue) -> String {
+    match value {
+        ParamValue::String(text) => serde_json::Value::from(text.as_str()).to_string(),
+        other => other.text(),
+    }
+}
+
+fn of_maps(old: &BTreeMap<String, String>, new: &BTreeMap<String, String>) -> Vec<Difference> {
+    let names: BTreeSet<_> = old.keys().chain(new.keys()).collect();
+    names
+        .into_iter()
+        .filter_map(|name| Difference::between(name, old.get(name).cloned(), new.get(name).cloned()))
+        .collect()
+}
+
+/// What is different around the deployments.
+pub(super) fn of_settings(rendered: &Rendered, trust: &FileTree, parent: &Desired) -> Vec<Difference> {
+    let envelope = &parent.envelope;
+    let (old, new) = (&envelope.policy, &rendered.policy);
+    let seconds = |value: Option<u64>| value.map(|value| format!("{value} s"));
+    let mut all: Vec<_> = [
+        Difference::between("policy poll", seconds(old.poll_seconds), seconds(new.poll_seconds)),
+        Difference::between("policy report", seconds(old.report_seconds), seconds(new.report_seconds)),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    let keys = &envelope.device.status_keys;
+    if !same_keys(&rendered.status_keys, keys) {
+        all.extend(Difference::between("status keys", Some(listed(keys)), Some(listed(&rendered.status_keys))));
+    }
+    let published = envelope.files.iter().filter(|(path, _)| path.starts_with("trust/"));
+    if !published.map(|(path, digest)| (path.as_str(), *digest)).eq(trust_files(trust)) {
+        let version = |paths: &mut dyn Iterator<Item = &str>| paths.filter_map(roster_version).max();
+        let old = version(&mut envelope.files.keys().map(String::as_str));
+        let new = version(&mut trust.keys().map(String::as_str));
+        let shown = |version: Option<u64>| version.map(|version| format!("version {version}"));
+        let (what, old, new) = ("roster".to_owned(), shown(old), shown(new));
+        all.push(Difference { what, old, new });
+    }
+    all
+}
+
+fn roster_version(path: &str) -> Option<u64> {
+    path.strip_prefix("trust/")?.strip_suffix(".json")?.parse().ok()
+}
+
+fn listed(keys: &[KeyText]) -> String {
+    keys.iter().map(KeyText::as_str).collect::<Vec<_>>().join(", ")
+}
+
+/// Whether both lists hold the same keys.
+pub(super) fn same_keys(a: &[KeyText], b: &[KeyText]) -> bool {
+    a.iter().collect::<BTreeSet<_>>() == b.iter().collect::<BTreeSet<_>>()
+}

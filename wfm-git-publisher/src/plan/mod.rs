@@ -1,0 +1,237 @@
+//! What would be done to each device's repository: the rendered documents against the tip that is there.
+//!
+//! Pure: the same plan is printed by `plan` and carried out by `publish`. Documents that mean the same keep their
+//! bytes, and where everything means the same there is nothing to do.
+
+mod difference;
+mod show;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use repo_model::desired::{Assembled, Desired, Document, assemble};
+use repo_model::envelope::{DevicePolicy, Envelope, EnvelopeDeployment, EnvelopeDevice, LAYOUT};
+use repo_model::{DeploymentId, DeploymentName, DeviceId, Digest, FileTree, FleetId, KeyText};
+
+use crate::fleet::Broken;
+use crate::render::{Artifact, Rendered, RenderedDeployment};
+
+pub use difference::Difference;
+pub use show::{Shown, to_json, to_text};
+
+/// What would be done for one device.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DevicePlan {
+    /// The device.
+    pub device: DeviceId,
+    /// The serial of the tip; absent if there is none.
+    pub serial: Option<u64>,
+    /// What changes in its deployments, in the order of their ids.
+    pub changes: Vec<Change>,
+    /// What changes around them: policy, keys, trust.
+    pub settings: Vec<Difference>,
+    /// Deployments that are left as they are, because a file is broken or a tag isn't resolved.
+    pub kept: BTreeSet<DeploymentName>,
+    /// What would be published.
+    pub target: Target,
+}
+
+/// One deployment's change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Change {
+    /// What happens to it.
+    pub kind: ChangeKind,
+    /// The operator's id.
+    pub name: DeploymentName,
+    /// Margo's id.
+    pub id: DeploymentId,
+    /// What exactly, for a change or an addition.
+    pub differences: Vec<Difference>,
+    /// Tags whose meaning `publish` has to find out.
+    pub unresolved: BTreeSet<Artifact>,
+}
+
+/// What happens to a deployment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ChangeKind {
+    /// It comes to the device.
+    Add,
+    /// It stays with other content.
+    Change,
+    /// It goes.
+    Remove,
+}
+
+impl ChangeKind {
+    /// The word in trailers.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Add => "add",
+            Self::Change => "change",
+            Self::Remove => "remove",
+        }
+    }
+}
+
+/// The numbers of a desired state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Numbers {
+    /// Its serial.
+    pub serial: u64,
+    /// Its `manifestVersion`.
+    pub manifest_version: u64,
+}
+
+/// A desired state but for its serial and version.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Target {
+    /// The exact bytes of each ApplicationDeployment.
+    pub documents: BTreeMap<DeploymentId, Vec<u8>>,
+    /// What goes with each.
+    pub deployments: BTreeMap<DeploymentId, EnvelopeDeployment>,
+    /// How the device behaves.
+    pub policy: DevicePolicy,
+    /// Who may sign for it.
+    pub status_keys: Vec<KeyText>,
+    /// Whether the documents are other ones than the parent's.
+    pub new_manifest: bool,
+}
+
+impl DevicePlan {
+    /// Whether there is anything to publish.
+    pub fn is_empty(&self) -> bool {
+        self.serial.is_some() && self.changes.is_empty() && self.settings.is_empty()
+    }
+
+    /// The plan without what can't be published yet; the target leaves that as it is already.
+    pub fn without_unresolved(mut self) -> Self {
+        self.changes.retain(|change| change.unresolved.is_empty());
+        self
+    }
+}
+
+impl Target {
+    /// The whole desired state under these numbers; its bytes depend on nothing else.
+    pub fn assemble(&self, fleet: FleetId, device: &DeviceId, numbers: Numbers, trust: &FileTree) -> Assembled {
+        let envelope = Envelope {
+            layout: LAYOUT,
+            fleet,
+            device: EnvelopeDevice { id: device.clone(), status_keys: self.status_keys.clone() },
+            serial: numbers.serial,
+            manifest_version: numbers.manifest_version,
+            files: BTreeMap::new(),
+            policy: self.policy.clone(),
+            requires: Vec::new(),
+            deployments: self.deployments.clone(),
+        };
+        assemble(envelope, &self.documents, trust)
+    }
+}
+
+/// Compares what a device shall run with the verified tip of its `desired`.
+pub fn plan(rendered: &Rendered, parent: Option<&Desired>, trust: &FileTree, broken: &Broken) -> DevicePlan {
+    let none = BTreeMap::new();
+    let before = parent.map_or(&none, |parent| &parent.deployments);
+    let mut draft = Draft::default();
+    for (id, wanted) in &rendered.deployments {
+        draft.wanted(*id, wanted, Present::of(parent, *id));
+    }
+    for (id, document) in before.iter().filter(|(id, _)| !rendered.deployments.contains_key(id)) {
+        draft.unwanted(*id, document, parent.and_then(|parent| parent.envelope.deployments.get(id)), broken);
+    }
+    let status_keys = keep_order(&rendered.status_keys, parent);
+    let new_manifest =
+        parent.is_none_or(|_| !before.iter().map(|(id, document)| (id, &document.bytes)).eq(draft.documents.iter()));
+    draft.changes.sort_by(|a, b| a.name.cmp(&b.name));
+    DevicePlan {
+        device: rendered.device.clone(),
+        serial: parent.map(|parent| parent.envelope.serial),
+        settings: parent.map_or_else(Vec::new, |parent| difference::of_settings(rendered, trust, parent)),
+        changes: draft.changes,
+        kept: draft.kept,
+        target: Target {
+            documents: draft.documents,
+            deployments: draft.deployments,
+            policy: rendered.policy.clone(),
+            status_keys,
+            new_manifest,
+        },
+    }
+}
+
+/// What the tip holds of one deployment.
+#[derive(Clone, Copy)]
+struct Present<'a> {
+    document: &'a Document,
+    envelope: &'a EnvelopeDeployment,
+}
+
+impl<'a> Present<'a> {
+    fn of(parent: Option<&'a Desired>, id: DeploymentId) -> Option<Self> {
+        let parent = parent?;
+        Some(Self { document: parent.deployments.get(&id)?, envelope: parent.envelope.deployments.get(&id)? })
+    }
+}
+
+#[derive(Default)]
+struct Draft {
+    changes: Vec<Change>,
+    kept: BTreeSet<DeploymentName>,
+    documents: BTreeMap<DeploymentId, Vec<u8>>,
+    deployments: BTreeMap<DeploymentId, EnvelopeDeployment>,
+}
+
+impl Draft {
+    fn wanted(&mut self, id: DeploymentId, wanted: &RenderedDeployment, present: Option<Present<'_>>) {
+        let differences =
+            difference::of_deployment(wanted, present.map(|one| (&one.document.deployment, one.envelope)));
+        let same_document = present.is_some_and(|one| one.document.deployment.same_meaning(&wanted.document));
+        let same = same_document && present.is_some_and(|one| *one.envelope == wanted.envelope);
+        if !same {
+            let kind = if present.is_some() { ChangeKind::Change } else { ChangeKind::Add };
+            let (name, unresolved) = (wanted.envelope.id.clone(), wanted.unresolved.clone());
+            self.changes.push(Change { kind, name: name.clone(), id, differences, unresolved });
+            if !wanted.unresolved.is_empty() {
+                self.kept.insert(name);
+                return present.into_iter().for_each(|one| self.put(id, one.document.bytes.clone(), one.envelope));
+            }
+        }
+        let bytes = match present {
+            Some(present) if same_document => present.document.bytes.clone(),
+            _ => wanted.document.to_yaml(),
+        };
+        self.put(id, bytes, &wanted.envelope);
+    }
+
+    fn unwanted(
+        &mut self,
+        id: DeploymentId,
+        document: &Document,
+        envelope: Option<&EnvelopeDeployment>,
+        broken: &Broken,
+    ) {
+        // A verified tip always has both.
+        let Some(envelope) = envelope else { return };
+        if broken.keeps(&envelope.id) {
+            self.kept.insert(envelope.id.clone());
+            return self.put(id, document.bytes.clone(), envelope);
+        }
+        let (kind, name) = (ChangeKind::Remove, envelope.id.clone());
+        self.changes.push(Change { kind, name, id, differences: Vec::new(), unresolved: BTreeSet::new() });
+    }
+
+    fn put(&mut self, id: DeploymentId, bytes: Vec<u8>, envelope: &EnvelopeDeployment) {
+        self.documents.insert(id, bytes);
+        self.deployments.insert(id, envelope.clone());
+    }
+}
+
+/// The keys in the parent's order if they are the same ones: their order means nothing.
+fn keep_order(keys: &[KeyText], parent: Option<&Desired>) -> Vec<KeyText> {
+    let before = parent.map_or(&[][..], |parent| &parent.envelope.device.status_keys);
+    if difference::same_keys(keys, before) { before.to_vec() } else { keys.to_vec() }
+}
+
+/// The digests of a roster's files as an envelope lists them.
+fn trust_files(trust: &FileTree) -> BTreeMap<&str, Digest> {
+    trust.iter().map(|(path, bytes)| (path.as_str(), Digest::of(bytes))).collect()
+}

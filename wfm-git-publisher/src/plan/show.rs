@@ -1,0 +1,142 @@
+//! A plan as text for people and as JSON for programs.
+
+use std::fmt::Write;
+
+use repo_model::{DeploymentName, DeviceId};
+use serde_json::{Value, json};
+
+use super::{Change, ChangeKind, DevicePlan, Difference};
+
+/// What there is to say about one device.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Shown {
+    /// It was compared.
+    Plan(Box<DevicePlan>),
+    /// No key of it is known, so nothing is published for it yet.
+    NotEnrolled(DeviceId),
+    /// Its file is broken, so it is left as it is.
+    Broken(DeviceId),
+    /// It can't be compared; the reason is told elsewhere.
+    Failed(DeviceId),
+}
+
+impl Shown {
+    /// The device.
+    pub fn device(&self) -> &DeviceId {
+        match self {
+            Self::Plan(plan) => &plan.device,
+            Self::NotEnrolled(device) | Self::Broken(device) | Self::Failed(device) => device,
+        }
+    }
+
+    /// Whether `publish` would change its repository.
+    pub fn differs(&self) -> bool {
+        matches!(self, Self::Plan(plan) if !plan.is_empty())
+    }
+}
+
+/// The plan for people: one block per device that has something to tell, then a summary.
+pub fn to_text(all: &[Shown]) -> String {
+    let mut text = String::new();
+    for shown in all {
+        match shown {
+            Shown::Plan(plan) if plan.is_empty() && plan.kept.is_empty() => {}
+            Shown::Plan(plan) => device_text(&mut text, plan),
+            Shown::NotEnrolled(id) => _ = writeln!(text, "{id}: not enrolled yet, nothing is published for it"),
+            Shown::Broken(id) => _ = writeln!(text, "{id}: left as it is, because its file is broken"),
+            Shown::Failed(id) => _ = writeln!(text, "{id}: left as it is, because its repository can't be believed"),
+        }
+    }
+    let count = |test: fn(&Shown) -> bool| all.iter().filter(|shown| test(shown)).count();
+    let changed = count(Shown::differs);
+    let same = count(|shown| matches!(shown, Shown::Plan(plan) if plan.is_empty()));
+    let waiting = count(|shown| matches!(shown, Shown::NotEnrolled(_)));
+    let left = all.len() - changed - same - waiting;
+    let _ = write!(text, "{} to change, {same} unchanged", devices(changed));
+    if waiting > 0 {
+        let _ = write!(text, ", {waiting} not enrolled");
+    }
+    if left > 0 {
+        let _ = write!(text, ", {left} left as they are");
+    }
+    text.push('\n');
+    text
+}
+
+fn devices(count: usize) -> String {
+    if count == 1 { "1 device".to_owned() } else { format!("{count} devices") }
+}
+
+fn device_text(text: &mut String, plan: &DevicePlan) {
+    let _ = match plan.serial {
+        _ if plan.is_empty() => writeln!(text, "{}: no change", plan.device),
+        Some(serial) => writeln!(text, "{}: after serial {serial}", plan.device),
+        None => writeln!(text, "{}: first desired state", plan.device),
+    };
+    for change in &plan.changes {
+        change_text(text, change);
+    }
+    for difference in &plan.settings {
+        let _ = writeln!(text, "  ~ {}", difference_text(difference));
+    }
+    for name in plan.kept.iter().filter(|name| !plan.changes.iter().any(|change| change.name == **name)) {
+        let _ = writeln!(text, "  = {name}: left as it is, because a file is broken");
+    }
+}
+
+fn change_text(text: &mut String, change: &Change) {
+    let sign = match change.kind {
+        ChangeKind::Add => '+',
+        ChangeKind::Change => '~',
+        ChangeKind::Remove => '-',
+    };
+    let _ = writeln!(text, "  {sign} {}", change.name);
+    for difference in &change.differences {
+        let _ = writeln!(text, "      {}", difference_text(difference));
+    }
+    for artifact in &change.unresolved {
+        let _ = writeln!(text, "      {artifact}: `publish` finds out which archive this is");
+    }
+}
+
+fn difference_text(difference: &Difference) -> String {
+    let Difference { what, old, new } = difference;
+    match (old, new) {
+        (Some(old), Some(new)) => format!("{what}: {old} → {new}"),
+        (None, Some(new)) => format!("{what}: {new}"),
+        (Some(old), None) => format!("{what}: {old} → (none)"),
+        (None, None) => what.clone(),
+    }
+}
+
+/// The plan for programs: a list of devices in the order of their ids.
+pub fn to_json(all: &[Shown]) -> Value {
+    Value::Array(all.iter().map(device_json).collect())
+}
+
+fn device_json(shown: &Shown) -> Value {
+    let id = shown.device();
+    match shown {
+        Shown::NotEnrolled(_) => json!({ "device": id, "state": "not-enrolled" }),
+        Shown::Broken(_) => json!({ "device": id, "state": "broken" }),
+        Shown::Failed(_) => json!({ "device": id, "state": "failed" }),
+        Shown::Plan(plan) => json!({
+            "device": id,
+            "state": if plan.is_empty() { "unchanged" } else { "changed" },
+            "serial": plan.serial,
+            "deployments": plan.changes.iter().map(change_json).collect::<Vec<_>>(),
+            "settings": plan.settings,
+            "kept": plan.kept.iter().map(DeploymentName::as_str).collect::<Vec<_>>(),
+        }),
+    }
+}
+
+fn change_json(change: &Change) -> Value {
+    json!({
+        "change": change.kind.as_str(),
+        "deployment": change.name,
+        "deploymentId": change.id,
+        "differences": change.differences,
+        "unresolved": change.unresolved.iter().map(ToString::to_string).collect::<Vec<_>>(),
+    })
+}

@@ -1,0 +1,265 @@
+//! One device in a pass: what is there, what shall be there, and how it gets there.
+
+use jiff::Timestamp;
+use repo_git::{CommitId, Person, SigningKey};
+use repo_model::desired::{Assembled, Desired};
+use repo_model::freshness::{FRESHNESS, Freshness};
+use repo_model::message::Message;
+use repo_model::report::Adopted;
+use repo_model::{DeviceId, Digest, FileTree, json};
+
+use super::Done;
+use super::message;
+use super::pass::Pass;
+use super::serial::{Known, SerialError};
+use crate::fleet::Device;
+use crate::host::{DESIRED, DeviceRepo, DeviceRepoError, Entry, EntryState, Published, Tip, publisher};
+use crate::plan::{DevicePlan, Target, plan};
+use crate::render::{Locks, render};
+
+/// How long a proof of freshness counts, in seconds; it is renewed at half of that.
+pub const FRESH_FOR: i64 = 24 * 60 * 60;
+
+/// One device's part of a pass failed; the others go on.
+#[derive(Debug, thiserror::Error)]
+pub enum DeviceError {
+    /// Its repository can't be used or believed.
+    #[error(transparent)]
+    Repo(#[from] DeviceRepoError),
+    /// It can't get another serial.
+    #[error(transparent)]
+    Serial(#[from] SerialError),
+}
+
+/// What is there of a device before anything is decided.
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) repo: Option<DeviceRepo>,
+    pub(super) tip: Option<Tip>,
+    adopted: Option<Adopted>,
+    adopted_is_known: bool,
+}
+
+impl State {
+    /// Reads the verified tip of `desired`, and what the device verifiably says that it adopted.
+    pub(super) fn read(pass: &Pass<'_>, device: &DeviceId) -> Result<Self, DeviceError> {
+        let publishers = &pass.rosters.publishers;
+        let Some(repo) = DeviceRepo::open(pass.home, pass.rosters.fleet(), device)? else {
+            return Ok(Self { repo: None, tip: None, adopted: None, adopted_is_known: false });
+        };
+        let tip = repo.desired(publishers)?;
+        let enrolled = pass.fleet.devices.get(device).map_or(&[][..], |device| &device.status_keys);
+        let adopted = repo.adopted(tip.as_ref(), enrolled, publishers);
+        let adopted_is_known = match (&tip, &adopted) {
+            (Some(tip), Some(adopted)) if adopted.envelope == tip.desired.envelope_digest => true,
+            (Some(tip), Some(adopted)) => repo.knows(tip.commit, adopted.envelope, adopted.serial)?,
+            _ => false,
+        };
+        Ok(Self { repo: Some(repo), tip, adopted, adopted_is_known })
+    }
+
+    /// What would be published, whether it differs or not.
+    pub(super) fn plan(&self, pass: &Pass<'_>, device: &Device, locks: &Locks) -> DevicePlan {
+        let rendered = render(pass.fleet, device, locks);
+        let parent = self.tip.as_ref().map(|tip| &tip.desired);
+        plan(&rendered, parent, &pass.rosters.files, &pass.fleet.broken)
+    }
+
+    pub(super) fn known<'a>(&'a self, entry: Option<&'a Entry>) -> Known<'a> {
+        let parent = self.tip.as_ref().map(|tip| &tip.desired.envelope);
+        Known {
+            parent: parent.map(|envelope| (envelope.serial, envelope.manifest_version)),
+            ledger: entry,
+            adopted: self.adopted.as_ref(),
+            adopted_is_known: self.adopted_is_known,
+        }
+    }
+}
+
+/// What a pass does for one device.
+#[derive(Debug)]
+pub(super) enum Step {
+    /// Nothing but what is said.
+    Settled(Done),
+    /// The proof of freshness is old.
+    Renew(Box<Renewal>),
+    /// There is something new.
+    Publish(Box<Draft>),
+}
+
+/// A tip whose proof of freshness is renewed.
+#[derive(Debug)]
+pub(super) struct Renewal {
+    repo: DeviceRepo,
+    tip: CommitId,
+    envelope: Digest,
+    serial: u64,
+}
+
+/// Everything about a new `desired` commit, decided before anything is written.
+#[derive(Debug)]
+pub(super) struct Draft {
+    pub(super) device: DeviceId,
+    pub(super) assembled: Assembled,
+    /// Whether an interrupted attempt reserved this very serial for this very envelope.
+    pub(super) reserved: bool,
+    repo: Option<DeviceRepo>,
+    parent: Option<CommitId>,
+    message: Message,
+    author: Person,
+}
+
+/// Decides what to do for an enrolled device.
+pub(super) fn decide(
+    pass: &Pass<'_>,
+    device: &Device,
+    state: State,
+    entry: Option<&Entry>,
+    locks: &Locks,
+) -> Result<Step, DeviceError> {
+    let plan = state.plan(pass, device, locks).without_unresolved();
+    let lost = state.known(entry).lost();
+    if plan.is_empty() && lost.is_none() {
+        return renew(pass, state);
+    }
+    let known = state.known(entry);
+    let parent = state.tip.as_ref().map(|tip| &tip.desired);
+    let (assembled, reserved) = numbered(pass, &device.id, &plan.target, (&known, parent))?;
+    let cause = cause(pass, &plan, &state, lost);
+    let message = message::desired(&plan, &assembled, &pass.origin, cause, lost);
+    let author = if cause.is_none() { pass.origin.author() } else { publisher() };
+    let parent = state.tip.as_ref().map(|tip| tip.commit);
+    let repo = state.repo;
+    Ok(Step::Publish(Box::new(Draft { device: device.id.clone(), assembled, reserved, repo, parent, message, author })))
+}
+
+/// Gives the target its numbers: those of an interrupted attempt at the same envelope, or the next ones.
+fn numbered(
+    pass: &Pass<'_>,
+    device: &DeviceId,
+    target: &Target,
+    (known, parent): (&Known<'_>, Option<&Desired>),
+) -> Result<(Assembled, bool), SerialError> {
+    let put_together = |numbers| target.assemble(pass.fleet.id, device, numbers, &pass.rosters.files);
+    if let Some((numbers, envelope)) = known.reserved() {
+        let again = put_together(numbers);
+        if again.envelope_digest == envelope {
+            return Ok((again, true));
+        }
+    }
+    let assembled = put_together(known.next(target.new_manifest)?);
+    // The same documents can make other bytes, with another version of the compressing library for instance, and one
+    // `manifestVersion` never has two contents.
+    let clash = parent.is_some_and(|parent| {
+        parent.envelope.manifest_version == assembled.envelope.manifest_version
+            && parent.manifest_digest != assembled.manifest_digest
+    });
+    if clash { Ok((put_together(known.next(true)?), false)) } else { Ok((assembled, false)) }
+}
+
+/// Why there is a commit although no fleet commit asks for it.
+fn cause(pass: &Pass<'_>, plan: &DevicePlan, state: &State, lost: Option<Published>) -> Option<&'static str> {
+    let origin = pass.origin.commit.to_string();
+    let again = state.tip.as_ref().is_some_and(|tip| tip.message.get("Fleet-Commit") == Some(&origin));
+    match lost {
+        Some(_) => Some("a restored repository lagged behind what was published"),
+        None if plan.changes.is_empty() && plan.settings.iter().all(|one| one.what == "roster") => {
+            (!plan.settings.is_empty()).then_some("a new roster")
+        }
+        None => again.then_some("rendered anew from the same fleet commit"),
+    }
+}
+
+/// Decides whether the proof of freshness of the present tip has to be renewed.
+pub(super) fn renew(pass: &Pass<'_>, state: State) -> Result<Step, DeviceError> {
+    let (Some(repo), Some(tip)) = (state.repo, state.tip) else { return Ok(Step::Settled(Done::NotEnrolled)) };
+    let (digest, serial) = (tip.desired.envelope_digest, tip.desired.envelope.serial);
+    let present = repo.freshness(&pass.rosters.publishers)?;
+    let half = pass.now.as_second() + FRESH_FOR / 2;
+    let fresh = present.filter(|one| one.tip == tip.commit.to_string() && one.envelope_digest == digest);
+    match fresh.filter(|one| one.expires.as_second() > half) {
+        Some(fresh) => Ok(Step::Settled(Done::Unchanged { renew_at: fresh.expires.as_second() - FRESH_FOR / 2 })),
+        None => Ok(Step::Renew(Box::new(Renewal { repo, tip: tip.commit, envelope: digest, serial }))),
+    }
+}
+
+impl Draft {
+    /// The entry of the ledger for this draft.
+    pub(super) fn entry(&self, state: EntryState, before: Option<&Entry>, now: Timestamp) -> Entry {
+        Entry {
+            device: self.device.clone(),
+            serial: self.assembled.envelope.serial,
+            manifest_version: self.assembled.envelope.manifest_version,
+            envelope: self.assembled.envelope_digest,
+            state,
+            time: now,
+            published: before.filter(|_| state == EntryState::Reserved).and_then(Entry::last_published),
+        }
+    }
+
+    /// Writes the commits as one pack, then moves `bundle`, `desired` and `freshness`, in this order.
+    pub(super) fn write(self, pass: &Pass<'_>, key: &SigningKey) -> Result<Done, DeviceError> {
+        let repo = match self.repo {
+            Some(repo) => repo,
+            None => DeviceRepo::create(pass.home, pass.fleet.id, &self.device)?,
+        };
+        let lock = repo.lock()?;
+        if self.reserved {
+            repo.recover(&lock)?;
+        }
+        let envelope = &self.assembled.envelope;
+        let mut batch = repo.batch();
+        let (tree, text) = (&self.assembled.tree, self.message.to_string());
+        let parents = self.parent.into_iter().collect();
+        let spec = pass.spec(tree, parents, self.author, text);
+        let desired = batch.commit(&spec, Some(key)).map_err(DeviceRepoError::from)?;
+        let text = message::bundle(&self.assembled).to_string();
+        let spec = pass.spec(&self.assembled.bundle, Vec::new(), publisher(), text);
+        let bundle = batch.commit(&spec, Some(key)).map_err(DeviceRepoError::from)?;
+        let (files, text) = freshness(pass, &self.device, desired, self.assembled.envelope_digest, envelope.serial);
+        let spec = pass.spec(&files, Vec::new(), publisher(), text);
+        let fresh = batch.commit(&spec, Some(key)).map_err(DeviceRepoError::from)?;
+        batch.store().map_err(DeviceRepoError::from)?;
+        let moves = [
+            ("bundle", repo.tip("bundle")?, bundle),
+            (DESIRED, self.parent, desired),
+            ("freshness", repo.tip("freshness")?, fresh),
+        ];
+        repo.move_branches(&lock, &moves)?;
+        repo.consolidate(&lock)?;
+        Ok(Done::Published { serial: envelope.serial, commit: desired, renew_at: pass.now.as_second() + FRESH_FOR / 2 })
+    }
+}
+
+impl Renewal {
+    /// Replaces the proof of freshness; the tip of `desired` stays.
+    pub(super) fn write(self, pass: &Pass<'_>, key: &SigningKey, device: &DeviceId) -> Result<Done, DeviceError> {
+        let lock = self.repo.lock()?;
+        let (files, text) = freshness(pass, device, self.tip, self.envelope, self.serial);
+        let mut batch = self.repo.batch();
+        let spec = pass.spec(&files, Vec::new(), publisher(), text);
+        let fresh = batch.commit(&spec, Some(key)).map_err(DeviceRepoError::from)?;
+        batch.store().map_err(DeviceRepoError::from)?;
+        self.repo.move_branches(&lock, &[("freshness", self.repo.tip("freshness")?, fresh)])?;
+        self.repo.consolidate(&lock)?;
+        Ok(Done::Renewed { renew_at: pass.now.as_second() + FRESH_FOR / 2 })
+    }
+}
+
+fn freshness(pass: &Pass<'_>, device: &DeviceId, tip: CommitId, digest: Digest, serial: u64) -> (FileTree, String) {
+    // Whole seconds, as in Git's own dates.
+    let at = |second| Timestamp::from_second(second).unwrap_or(pass.now);
+    let (issued, expires) = (at(pass.now.as_second()), at(pass.now.as_second() + FRESH_FOR));
+    let fleet = pass.rosters.fleet();
+    let fresh = Freshness {
+        fleet,
+        device: device.clone(),
+        tip: tip.to_string(),
+        envelope_digest: digest,
+        serial,
+        issued,
+        expires,
+    };
+    let files = FileTree::from([(FRESHNESS.to_owned(), json::to_bytes(&fresh))]);
+    (files, message::freshness(fleet, device, serial, expires).to_string())
+}

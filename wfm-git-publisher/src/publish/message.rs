@@ -1,0 +1,164 @@
+//! The messages of the publisher's commits: templated, and never with a parameter's value in them.
+
+use jiff::Timestamp;
+use repo_git::{Commit, CommitId, Person, PublicKey};
+use repo_model::desired::Assembled;
+use repo_model::message::Message;
+use repo_model::{DeviceId, FleetId};
+
+use crate::host::{DESIRED, Published, publisher};
+use crate::plan::{Change, ChangeKind, DevicePlan};
+
+/// The most parameters that a subject names.
+const MAX_NAMED: usize = 3;
+
+/// The most characters of a subject before its serial.
+const MAX_SUBJECT: usize = 100;
+
+/// The fleet commit that is published, and who answers for it.
+#[derive(Debug, Clone)]
+pub(super) struct Origin {
+    /// The commit.
+    pub(super) commit: CommitId,
+    /// The operator whose key verifiably signed it.
+    pub(super) operator: Option<PublicKey>,
+    /// Its author, if this commit alone and verifiably caused what changes.
+    pub(super) author: Option<Person>,
+}
+
+impl Origin {
+    /// What a commit says of itself. `sole` tells that no other one can have caused the change.
+    pub(super) fn of(commit: &Commit, operator: Option<PublicKey>, sole: bool) -> Self {
+        let good = |text: &str| !text.trim().is_empty() && !text.contains(|c: char| c.is_control() || "<>".contains(c));
+        let author = Some(&commit.author).filter(|author| good(&author.name) && good(&author.email));
+        let author = author.filter(|_| sole && operator.is_some()).cloned();
+        Self { commit: commit.id, operator, author }
+    }
+
+    /// Who stands as the author of a `desired` commit.
+    pub(super) fn author(&self) -> Person {
+        self.author.clone().unwrap_or_else(publisher)
+    }
+}
+
+/// The message of a `desired` commit. `cause` is given when no fleet commit caused it.
+pub(super) fn desired(
+    plan: &DevicePlan,
+    assembled: &Assembled,
+    origin: &Origin,
+    cause: Option<&str>,
+    continues: Option<Published>,
+) -> Message {
+    let envelope = &assembled.envelope;
+    let subject: String = subject(plan, cause).chars().take(MAX_SUBJECT).collect();
+    let mut message = Message::new(format!("{subject} (serial {})", envelope.serial));
+    if plan.changes.len() + plan.settings.len() > 1 {
+        message = plan.changes.iter().fold(message, |message, change| message.line(line(change)));
+        message = plan.settings.iter().fold(message, |message, one| message.line(format!("{} changes", one.what)));
+    }
+    let operator = origin.operator.map_or("unverified".to_owned(), |key| key.fingerprint());
+    message = message
+        .trailer("Kind", DESIRED)
+        .trailer("Fleet", envelope.fleet)
+        .trailer("Device", &envelope.device.id)
+        .trailer("Serial", envelope.serial)
+        .trailer("Manifest-Version", envelope.manifest_version)
+        .trailer("Manifest-Digest", assembled.manifest_digest)
+        .trailer("Envelope-Digest", assembled.envelope_digest)
+        .trailer("Fleet-Commit", origin.commit)
+        .trailer("Operator-Key", operator);
+    for Change { kind, name, id, .. } in &plan.changes {
+        message = message.trailer("Deployment", format!("{} {name} {id} {}", kind.as_str(), origin.commit));
+    }
+    if let Some(cause) = cause {
+        message = message.trailer("Cause", cause);
+    }
+    match continues {
+        Some(Published { serial, envelope }) => message.trailer("Continues", format!("{envelope} {serial}")),
+        None => message,
+    }
+}
+
+fn subject(plan: &DevicePlan, cause: Option<&str>) -> String {
+    match (plan.changes.as_slice(), plan.settings.as_slice()) {
+        ([change], []) => format!("{}: {}", change.name, what(change)),
+        ([], [setting]) => format!("{} changes", setting.what),
+        ([], []) if plan.serial.is_none() => "nothing to run yet".to_owned(),
+        ([], []) => cause.unwrap_or("published anew").to_owned(),
+        ([], settings) => format!("{} settings change", settings.len()),
+        (changes, []) => format!("{} deployments change", changes.len()),
+        (changes, settings) => format!("{} deployments and {} settings change", changes.len(), settings.len()),
+    }
+}
+
+fn line(change: &Change) -> String {
+    format!("{}: {}", change.name, what(change))
+}
+
+/// What happens to the deployment; names of parameters and components, never their values.
+fn what(change: &Change) -> String {
+    let kind = change.kind.as_str();
+    if change.kind != ChangeKind::Change || change.differences.is_empty() {
+        return kind.to_owned();
+    }
+    let names: Vec<_> = change.differences.iter().take(MAX_NAMED).map(|one| one.what.as_str()).collect();
+    let more = change.differences.len() - names.len();
+    let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
+    format!("{kind} {}{rest}", names.join(", "))
+}
+
+/// The message of a `bundle` commit.
+pub(super) fn bundle(assembled: &Assembled) -> Message {
+    let envelope = &assembled.envelope;
+    Message::new(format!("bundle of serial {}", envelope.serial))
+        .trailer("Kind", "bundle")
+        .trailer("Fleet", envelope.fleet)
+        .trailer("Device", &envelope.device.id)
+        .trailer("Serial", envelope.serial)
+        .trailer("Manifest-Digest", assembled.manifest_digest)
+}
+
+/// The message of a `freshness` commit.
+pub(super) fn freshness(fleet: FleetId, device: &DeviceId, serial: u64, expires: Timestamp) -> Message {
+    Message::new(format!("serial {serial} is fresh until {expires:.0}"))
+        .trailer("Kind", "freshness")
+        .trailer("Fleet", fleet)
+        .trailer("Device", device)
+        .trailer("Serial", serial)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::plan::Difference;
+
+    fn change(kind: ChangeKind, names: &[&str]) -> Change {
+        let difference = |name: &&str| Difference {
+            what: (*name).to_owned(),
+            old: Some("a secret".to_owned()),
+            new: Some("another".to_owned()),
+        };
+        Change {
+            kind,
+            name: "hello".parse().unwrap(),
+            id: uuid::Uuid::nil().into(),
+            differences: names.iter().map(difference).collect(),
+            unresolved: BTreeSet::new(),
+        }
+    }
+
+    #[test]
+    fn a_change_is_told_by_names_and_never_by_values() {
+        for (change, expected) in [
+            (change(ChangeKind::Add, &["greeting"]), "add"),
+            (change(ChangeKind::Remove, &[]), "remove"),
+            (change(ChangeKind::Change, &["greeting"]), "change greeting"),
+            (change(ChangeKind::Change, &["a", "b", "c"]), "change a, b, c"),
+            (change(ChangeKind::Change, &["a", "b", "c", "d", "e"]), "change a, b, c and 2 more"),
+        ] {
+            assert_eq!(what(&change), expected);
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! What came of a plan or a pass, device by device.
+
+use std::collections::BTreeMap;
+
+use repo_git::CommitId;
+use repo_model::DeviceId;
+use repo_model::problem::Problems;
+
+use super::{DeviceError, ResolveError};
+use crate::plan::Shown;
+
+/// What a plan shows, and what is wrong in the fleet.
+#[derive(Debug)]
+pub struct Planned {
+    /// The fleet commit.
+    pub commit: CommitId,
+    /// What is wrong in the fleet.
+    pub problems: Problems,
+    /// Files of unknown identity, which keep everything from being removed.
+    pub unidentified: Vec<String>,
+    /// The plan of each device.
+    pub devices: Vec<Shown>,
+    /// Devices that can't be compared, and why.
+    pub failed: Vec<(DeviceId, DeviceError)>,
+}
+
+/// What a pass did.
+#[derive(Debug)]
+pub struct Outcome {
+    /// The fleet commit.
+    pub commit: CommitId,
+    /// What is wrong in the fleet.
+    pub problems: Problems,
+    /// Files of unknown identity, which kept everything from being removed.
+    pub unidentified: Vec<String>,
+    /// Tags whose meaning couldn't be found out.
+    pub unresolved: Vec<ResolveError>,
+    /// What was done for each device, or why not.
+    pub devices: BTreeMap<DeviceId, Result<Done, DeviceError>>,
+}
+
+/// What was done for one device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Done {
+    /// Its `desired` has a new commit.
+    Published {
+        /// The new serial.
+        serial: u64,
+        /// The new tip.
+        commit: CommitId,
+        /// When its proof of freshness is renewed, in Unix seconds.
+        renew_at: i64,
+    },
+    /// Nothing but its proof of freshness was renewed.
+    Renewed {
+        /// When it is renewed again, in Unix seconds.
+        renew_at: i64,
+    },
+    /// Everything means what its tip means.
+    Unchanged {
+        /// When its proof of freshness is renewed, in Unix seconds.
+        renew_at: i64,
+    },
+    /// No key of it is known, so there is nothing to publish.
+    NotEnrolled,
+    /// The pass was stopped before this device.
+    Stopped,
+}
+
+impl Done {
+    /// When its proof of freshness is renewed, in Unix seconds.
+    pub fn renew_at(&self) -> Option<i64> {
+        match self {
+            Self::Published { renew_at, .. } | Self::Renewed { renew_at } | Self::Unchanged { renew_at } => {
+                Some(*renew_at)
+            }
+            Self::NotEnrolled | Self::Stopped => None,
+        }
+    }
+}
+
+impl Outcome {
+    /// Whether every device has what the fleet says.
+    pub fn is_complete(&self) -> bool {
+        !self.problems.has_errors() && self.is_settled()
+    }
+
+    /// Whether another pass over the same commit would do the same: nothing failed that may go well the next time.
+    pub fn is_settled(&self) -> bool {
+        self.unresolved.is_empty()
+            && self.devices.values().all(|result| result.as_ref().is_ok_and(|done| *done != Done::Stopped))
+    }
+
+    /// How many devices got a new `desired` commit.
+    pub fn published(&self) -> usize {
+        self.devices.values().filter(|result| matches!(result, Ok(Done::Published { .. }))).count()
+    }
+}

@@ -1,0 +1,230 @@
+//! What runs where, as far as signatures prove it: each device's tip against what it verifiably reports.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+use repo_model::desired::Document;
+use repo_model::margo::{DeploymentStatus, Source};
+use repo_model::report::{Adopted, Condition, CurrentDeployment};
+use repo_model::{DeploymentId, DeviceId};
+use serde::Serialize;
+
+use crate::fleet::{Device, Fleet};
+use crate::host::{Checked, Control, ControlError, DeviceRepo, DeviceRepoError, Home, Reports, Rosters, Tip};
+
+/// What there is to say about one device.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DeviceStatus {
+    /// The device.
+    pub device: DeviceId,
+    /// How it stands with the fleet.
+    pub membership: Membership,
+    /// The serial that it shall have.
+    pub desired_serial: Option<u64>,
+    /// The serial that it says it has.
+    pub adopted_serial: Option<u64>,
+    /// What the device itself finds wrong.
+    pub conditions: Vec<Condition>,
+    /// What can't be believed or read, and why.
+    pub doubts: Vec<String>,
+    /// Seconds since its last believable heartbeat.
+    pub heartbeat_age: Option<i64>,
+    /// Its deployments, desired and reported.
+    pub deployments: Vec<DeploymentRow>,
+}
+
+/// How a device stands with the fleet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Membership {
+    /// It has a key.
+    Enrolled,
+    /// No key of it is known.
+    NotEnrolled,
+    /// It was in the fleet once.
+    Gone,
+}
+
+/// One deployment on one device.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DeploymentRow {
+    /// The operator's id; Margo's where it isn't known any more.
+    pub deployment: String,
+    /// Margo's id.
+    pub deployment_id: DeploymentId,
+    /// The revisions that shall run; absent if it shall be gone.
+    pub desired: Option<String>,
+    /// What the device sees running, in one word; absent without a believable heartbeat.
+    pub actual: Option<String>,
+    /// Margo's state; absent if the device said nothing about it yet.
+    pub state: Option<String>,
+    /// Why, if it failed or waits.
+    pub reason: Option<String>,
+    /// Seconds since the newest of these was said.
+    pub age: Option<i64>,
+}
+
+/// Reads every device of the fleet, and those that it had once.
+pub fn read(home: &Home, fleet: &Fleet, now: Timestamp) -> Result<Vec<DeviceStatus>, ControlError> {
+    let (ledger, rosters) = Control::read(home)?;
+    let ids: BTreeSet<_> = fleet.devices.keys().chain(ledger.devices()).collect();
+    let read = |id: &DeviceId| {
+        let device = fleet.devices.get(id);
+        let membership = match device {
+            Some(device) if device.is_enrolled() => Membership::Enrolled,
+            Some(_) => Membership::NotEnrolled,
+            // A device with a broken file is still in the fleet.
+            None if fleet.broken.devices.contains(id) => Membership::Enrolled,
+            None => Membership::Gone,
+        };
+        let evidence = device_evidence(home, &rosters, id, device).unwrap_or_else(Evidence::doubt);
+        evidence.status(id, membership, now)
+    };
+    Ok(ids.into_iter().map(read).collect())
+}
+
+/// What was found in a device's repository.
+#[derive(Default)]
+struct Evidence {
+    tip: Option<Tip>,
+    reports: Option<Reports>,
+    doubts: Vec<String>,
+}
+
+fn device_evidence(
+    home: &Home,
+    rosters: &Rosters,
+    id: &DeviceId,
+    device: Option<&Device>,
+) -> Result<Evidence, DeviceRepoError> {
+    let Some(repo) = DeviceRepo::open(home, rosters.fleet(), id)? else { return Ok(Evidence::default()) };
+    let (tip, doubts) = match repo.desired(&rosters.publishers) {
+        Ok(tip) => (tip, Vec::new()),
+        Err(error) => (None, vec![error.to_string()]),
+    };
+    let enrolled = device.map_or(&[][..], |device| &device.status_keys);
+    let reports = repo.reports(tip.as_ref(), enrolled, &rosters.publishers);
+    Ok(Evidence { tip, reports: Some(reports), doubts })
+}
+
+impl Evidence {
+    fn doubt(error: DeviceRepoError) -> Self {
+        Self { doubts: vec![error.to_string()], ..Self::default() }
+    }
+
+    fn status(mut self, id: &DeviceId, membership: Membership, now: Timestamp) -> DeviceStatus {
+        let reports = self.reports.take();
+        let status = reports.as_ref().and_then(|reports| reports.status.verified());
+        let heartbeat = reports.as_ref().and_then(|reports| reports.heartbeat.verified());
+        if let Some(Reports { status: Checked::Unverified(reason), .. }) = &reports {
+            self.doubts.push(format!("`status` can't be believed: {reason}"));
+        }
+        if let Some(Reports { heartbeat: Checked::Unverified(reason), .. }) = &reports {
+            self.doubts.push(format!("`heartbeat` can't be believed: {reason}"));
+        }
+        self.doubts.extend(status.iter().flat_map(|status| status.notes.clone()));
+        let syncer = status.map(|status| &status.syncer);
+        let adopted = syncer.and_then(|syncer| syncer.adopted.as_ref());
+        let none = BTreeMap::new();
+        let rows = Rows {
+            tip: self.tip.as_ref(),
+            adopted,
+            reported: status.map_or(&none, |status| &status.deployments),
+            status_age: status.map(|status| age(status.time, now)),
+            running: heartbeat.map(|heartbeat| &heartbeat.state.deployments),
+            heartbeat_age: heartbeat.map(|heartbeat| age(heartbeat.state.time.as_second(), now)),
+        };
+        DeviceStatus {
+            device: id.clone(),
+            membership,
+            desired_serial: self.tip.as_ref().map(|tip| tip.desired.envelope.serial),
+            adopted_serial: adopted.map(|adopted| adopted.serial),
+            conditions: syncer.map(|syncer| syncer.conditions.clone()).unwrap_or_default(),
+            heartbeat_age: rows.heartbeat_age,
+            deployments: rows.all(),
+            doubts: self.doubts,
+        }
+    }
+}
+
+/// Clocks differ: what comes from the future is new.
+fn age(then: i64, now: Timestamp) -> i64 {
+    now.as_second().saturating_sub(then).max(0)
+}
+
+/// What the rows of one device are made of.
+struct Rows<'a> {
+    tip: Option<&'a Tip>,
+    adopted: Option<&'a Adopted>,
+    reported: &'a BTreeMap<DeploymentId, DeploymentStatus>,
+    status_age: Option<i64>,
+    running: Option<&'a BTreeMap<DeploymentId, CurrentDeployment>>,
+    heartbeat_age: Option<i64>,
+}
+
+impl Rows<'_> {
+    fn all(&self) -> Vec<DeploymentRow> {
+        let desired = self.tip.iter().flat_map(|tip| tip.desired.deployments.keys());
+        let ids: BTreeSet<_> = desired.chain(self.reported.keys()).copied().collect();
+        let mut rows: Vec<_> = ids.into_iter().map(|id| self.row(id)).collect();
+        rows.sort_by(|a, b| a.deployment.cmp(&b.deployment));
+        rows
+    }
+
+    fn row(&self, id: DeploymentId) -> DeploymentRow {
+        let document = self.tip.and_then(|tip| tip.desired.deployments.get(&id));
+        let name = self.tip.and_then(|tip| tip.desired.envelope.deployments.get(&id));
+        let reported = self.reported.get(&id);
+        let actual = self.running.map(|running| shown_health(running.get(&id)));
+        let told = self.running.filter(|running| running.contains_key(&id)).and(self.heartbeat_age);
+        DeploymentRow {
+            deployment: name.map_or_else(|| id.to_string(), |envelope| envelope.id.to_string()),
+            deployment_id: id,
+            desired: document.map(shown_revisions),
+            actual,
+            state: reported.map(|status| status.status.state.to_string()),
+            reason: self.reason(reported),
+            age: told.or(self.status_age.filter(|_| reported.is_some())),
+        }
+    }
+
+    /// Why a deployment isn't as desired: what the device says, or that it doesn't have the newest state yet.
+    fn reason(&self, reported: Option<&DeploymentStatus>) -> Option<String> {
+        let error = reported.and_then(|status| status.status.error.as_ref());
+        if let Some(error) = error {
+            return Some(format!("{}: {}", error.code, error.message));
+        }
+        let wanted = self.tip?.desired.envelope.serial;
+        match self.adopted {
+            None => Some("the device adopted nothing yet".to_owned()),
+            Some(adopted) if adopted.serial < wanted => Some(format!("the device has serial {}", adopted.serial)),
+            Some(_) => None,
+        }
+    }
+}
+
+fn shown_revisions(document: &Document) -> String {
+    let revisions: BTreeSet<_> = document
+        .deployment
+        .components
+        .iter()
+        .map(|component| match &component.source {
+            Source::Oci { revision, .. } | Source::HelmRepo { revision, .. } => revision.as_str(),
+            Source::Https { .. } => "https",
+        })
+        .collect();
+    revisions.into_iter().collect::<Vec<_>>().join(", ")
+}
+
+/// The components' health, each word once.
+fn shown_health(running: Option<&CurrentDeployment>) -> String {
+    let components = running.iter().flat_map(|deployment| deployment.components.values());
+    let words: BTreeSet<_> = components
+        .map(|component| {
+            if component.drift == "none" { component.health.clone() } else { format!("drifted ({})", component.drift) }
+        })
+        .collect();
+    if words.is_empty() { "nothing".to_owned() } else { words.into_iter().collect::<Vec<_>>().join(", ") }
+}

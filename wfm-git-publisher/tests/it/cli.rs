@@ -1,0 +1,340 @@
+//! The program as operators use it: what it prints, how it ends, what it leaves behind.
+
+use serde_json::Value;
+
+use crate::registry::Registry;
+use crate::support::{Lab, SECOND};
+
+/// From nothing to a signed desired state, with nothing but the program, Git and a registry.
+#[test]
+fn a_fleet_from_nothing_to_a_published_device() {
+    let registry = Registry::start();
+    let lab = Lab::new();
+    let fleet = lab.dir().join("plant");
+    let run = |args: &[&str]| lab.run_in(lab.dir(), &[&["-C", "plant"], args].concat());
+    lab.run_in(
+        lab.dir(),
+        &["init", "plant", "--name", "Plant: 2", "--registry", &registry.host, "--image", "busybox:1"],
+    )
+    .good();
+    assert!(std::fs::read_to_string(fleet.join("fleet.yaml")).unwrap().contains("name: \"Plant: 2\""));
+    run(&["validate"]).good();
+    let said = run(&["app", "push", "applications/hello/1.0.0"]).good();
+    let manifest = registry.digest("1.0.0").unwrap().to_string();
+    assert!(said.contains(&manifest), "{said}");
+    let said = run(&["device", "add", "press-01"]).good();
+    assert!(said.contains("is in the fleet already"), "{said}");
+    run(&["plan"]).good();
+    let line = Lab::device_key("press-01").public().to_string();
+    run(&["device", "enroll", "press-01", &line]).good();
+    let plan = run(&["plan"]);
+    let expected = format!(
+        "press-01: first desired state\n  + hello\n      application: hello\n      component hello: oci://{0}/hello:1.0.0, timeout 120 s\n      \
+         greeting: \"hello from the press\"\n      interval: 5\n      oci://{0}/hello:1.0.0: `publish` finds out which archive this is\n",
+        registry.host
+    );
+    assert!(plan.out.contains(&expected), "{}", plan.out);
+    assert_eq!(plan.code, Some(3));
+    let said = run(&["publish"]).good();
+    assert!(
+        said.starts_with("press-01: serial 1 (") && said.ends_with("1 published, 0 unchanged, 2 not enrolled\n"),
+        "{said}"
+    );
+    let plan = run(&["plan"]);
+    assert_eq!(
+        plan.good(),
+        "packer-01: not enrolled yet, nothing is published for it\npress-02: not enrolled yet, nothing is published for it\n0 devices to change, 1 unchanged, 2 not enrolled\n"
+    );
+    let repo = lab.dir().join("plant.wfm/devices/press-01.git");
+    let envelope = repo_testkit::git::git(&repo, &["show", "desired:envelope.json"]);
+    let envelope: Value = serde_json::from_str(&envelope).unwrap();
+    let deployment = envelope["deployments"].as_object().unwrap().values().next().unwrap();
+    assert_eq!(deployment["locks"]["hello"]["manifest"], manifest.as_str());
+    assert!(run(&["status"]).good().contains("the device adopted nothing yet"));
+
+    // What a tag means is settled.
+    let compose = fleet.join("applications/hello/1.0.0/compose/hello/compose.yaml");
+    let text = std::fs::read_to_string(&compose).unwrap().replace("SIGKILL", "SIGTERM");
+    repo_git::durable::replace_file(&compose, text.as_bytes(), 0o644).unwrap();
+    let said = run(&["app", "push", "applications/hello/1.0.0"]).failed(1);
+    assert!(said.contains("was published with other files") && said.contains("hint: raise the version"), "{said}");
+}
+
+#[test]
+fn a_plan_shows_each_value_old_and_new() {
+    let lab = Lab::with(&["press-01", "packer-01"]);
+    lab.publish_all();
+    lab.edit("deployments/hello.yaml", "hello from the press", "\"1.10\"");
+    lab.edit("deployments/hello.yaml", "  # token:", "  token:");
+    lab.edit("deployments/hello.yaml", "interval: 10", "interval: 12");
+    lab.edit("fleet.yaml", "report: 5m", "report: 1h");
+    lab.write("deployments/second.yaml", SECOND.replace("{site: graz}", "{role: packer}"));
+    lab.commit();
+    let plan = lab.run(&["plan"]);
+    assert_eq!(plan.code, Some(3));
+    assert_eq!(
+        plan.out,
+        "packer-01: after serial 1
+  ~ hello
+      interval: 10 → 12
+      token: file hello-token of the device
+  + second
+      application: hello
+      component hello: oci://registry.example/hello:1.0.0, timeout 120 s
+      greeting: \"servus\"
+      interval: 5
+      archive of hello: sha256:3f3eb4c3f8a0e1fe5a0e2ba9aa7a5b2f4fd3e7ef8db77d31bd2fc6e9e2a7aaf5
+  ~ policy report: 300 s → 3600 s
+press-01: after serial 1
+  ~ hello
+      greeting: \"hello from the press\" → \"1.10\"
+      token: file hello-token of the device
+  ~ policy report: 300 s → 3600 s
+press-02: not enrolled yet, nothing is published for it
+2 devices to change, 0 unchanged, 1 not enrolled
+"
+        .replace(
+            "sha256:3f3eb4c3f8a0e1fe5a0e2ba9aa7a5b2f4fd3e7ef8db77d31bd2fc6e9e2a7aaf5",
+            &repo_model::Digest::of(b"oci://registry.example/hello:1.0.0").to_string()
+        )
+    );
+    let json: Value = serde_json::from_str(&lab.run(&["plan", "press-01", "--output", "json"]).out).unwrap();
+    let device = &json["devices"][0];
+    assert_eq!((&device["device"], &device["state"]), (&"press-01".into(), &"changed".into()));
+    assert_eq!(
+        device["deployments"][0]["differences"][0],
+        serde_json::json!({ "what": "greeting", "old": "\"hello from the press\"", "new": "\"1.10\"" })
+    );
+    assert_eq!(json["devices"].as_array().unwrap().len(), 1);
+    lab.publish_all();
+    assert_eq!(lab.run(&["plan"]).code, Some(0));
+}
+
+#[test]
+fn a_plan_reads_the_commit_and_never_the_work_tree() {
+    let lab = Lab::with(&["press-01"]);
+    lab.publish_all();
+    lab.edit("deployments/hello.yaml", "hello from the press", "servus");
+    let plan = lab.run(&["plan"]);
+    assert_eq!(plan.err, "note: there are changes that are not committed, and only commits count\n");
+    assert_eq!(plan.code, Some(0));
+    lab.run(&["publish"]).good();
+    assert_eq!(lab.serial("press-01"), 1);
+    lab.commit();
+    assert_eq!(lab.run(&["plan"]).code, Some(3));
+    assert_eq!(lab.run(&["plan", "--rev", "HEAD~1"]).code, Some(0));
+    assert!(lab.run(&["plan", "--rev", "nowhere"]).failed(1).contains("there is no revision `nowhere`"));
+}
+
+#[test]
+fn all_problems_are_told_at_once_in_one_form() {
+    let lab = Lab::new();
+    lab.edit("devices/press-01.yaml", "line: \"1\"", "line: 1");
+    lab.edit("deployments/hello.yaml", "greeting: hello from the press", "greting: x");
+    let said = lab.run(&["validate"]).failed(1);
+    assert_eq!(
+        said,
+        "error: the fleet has 2 problems
+caused by: deployments/hello.yaml:20:12: parameters.greting: hello has no parameter `greting`
+hint: it has `greeting`, `interval`, `token`
+caused by: devices/press-01.yaml:7:9: labels.line: is an integer, expected a string
+hint: write \"1\" in quotes if it is meant as text
+"
+    );
+    assert!(lab.run(&["validate", "--rev", "HEAD"]).good().contains("all right"), "the commit has no problem");
+}
+
+#[test]
+fn missing_ids_are_written_from_the_names_of_the_files() {
+    let lab = Lab::new();
+    lab.write("devices/line-3/press-07.yaml", "# the new one\n\nlabels: {site: graz}\n");
+    lab.write("deployments/Good_Morning.yaml", SECOND.replace("id: second\n", ""));
+    lab.write("devices/press-01-copy/press-01.yaml", "labels: {}\n");
+    lab.run(&["validate"]).failed(1);
+    let ran = lab.run(&["validate", "--fix"]);
+    assert!(
+        ran.err.contains("devices/press-01-copy/press-01.yaml:1:1: id: is missing"),
+        "that id is taken: {}",
+        ran.err
+    );
+    assert_eq!(lab.read("devices/line-3/press-07.yaml"), "# the new one\n\nid: press-07\nlabels: {site: graz}\n");
+    assert!(lab.read("deployments/Good_Morning.yaml").starts_with("id: good-morning\n"));
+    lab.remove("devices/press-01-copy/press-01.yaml");
+    lab.run(&["validate"]).good();
+}
+
+#[test]
+fn enrolment_keeps_what_people_wrote() {
+    let lab = Lab::new();
+    let before = lab.read("devices/press-01.yaml");
+    lab.enroll("press-01");
+    let key = Lab::device_key("press-01").public();
+    assert_eq!(lab.read("devices/press-01.yaml"), format!("{before}statusKeys:\n  - {key}\n"));
+    assert_eq!(repo_testkit::git::git(&lab.fleet, &["status", "--porcelain"]), "");
+    let subject = repo_testkit::git::git(&lab.fleet, &["log", "-1", "--format=%s"]);
+    assert_eq!(subject, format!("press-01: enroll {}", key.fingerprint()));
+    let said = lab.run(&["device", "enroll", "press-01", &key.to_string()]).good();
+    assert!(said.contains("is enrolled already"), "{said}");
+    for (id, line, expected) in [
+        ("press-09", key.to_string(), "hint: add it first: device add press-09"),
+        ("press-02", "ssh-ed25519 AAAA".to_owned(), "the line is not the one that `device-syncer init` prints"),
+        ("press-02", "ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAAAgQC7".to_owned(), "the line is not the one"),
+    ] {
+        let said = lab.run(&["device", "enroll", id, &line]).failed(1);
+        assert!(said.contains(expected), "{said}");
+    }
+    lab.edit("devices/press-02.yaml", "role: press", "role: other");
+    let said = lab.run(&["device", "enroll", "press-02", &key.to_string()]).failed(1);
+    assert!(said.contains("has changes that are not committed"), "{said}");
+}
+
+#[test]
+fn a_line_is_read_from_standard_input_too() {
+    let lab = Lab::new();
+    let mut command = lab.command(&["device", "enroll", "press-01", "-"]);
+    command.stdin(std::process::Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let text = format!("some words first\n{} press-01\n", Lab::device_key("press-01").public());
+    std::io::Write::write_all(&mut child.stdin.take().unwrap(), text.as_bytes()).unwrap();
+    assert!(child.wait().unwrap().success());
+    assert!(lab.read("devices/press-01.yaml").contains("statusKeys:\n  - ssh-ed25519 "));
+}
+
+#[test]
+fn a_new_device_gets_a_file_a_repository_and_a_join_file() {
+    let lab = Lab::new();
+    let out = lab.dir().join("usb.json");
+    lab.run(&[
+        "device",
+        "add",
+        "line-4/Press~1",
+        "--label",
+        "site=graz",
+        "--label",
+        "line=4",
+        "--out",
+        out.to_str().unwrap(),
+    ])
+    .good();
+    let text = lab.read("devices/line-4/Press~1.yaml");
+    assert_eq!(text, "id: \"line-4/Press~1\"\nlabels:\n  \"line\": \"4\"\n  \"site\": \"graz\"\n");
+    let join: repo_model::join::Join = serde_json::from_slice(&std::fs::read(&out).unwrap()).unwrap();
+    let repo = lab.repo("line-4/Press~1");
+    assert_eq!((join.url.as_str(), join.layout), (repo.to_str().unwrap(), 1));
+    assert_eq!((join.floor.serial, join.floor.manifest_version, join.trust.version), (0, 0, 1));
+    assert_eq!(join.trust.sha256, repo_model::Digest::of(join.trust.roster.as_bytes()));
+    assert_eq!(repo_testkit::git::git(&repo, &["symbolic-ref", "HEAD"]), "refs/heads/desired");
+    let said = lab.run(&["device", "add", "press-01", "--label", "a=b"]).failed(1);
+    assert!(said.contains("`press-01` is in the fleet already: devices/press-01.yaml"), "{said}");
+    let said = lab.run(&["device", "add", "bad", "--label", "a=b c"]).failed(1);
+    assert!(said.contains("must be at most 63 letters"), "{said}");
+    assert!(lab.run(&["device", "list"]).good().contains("line-4/Press~1\tnot enrolled\tline=4,site=graz\n"));
+}
+
+#[test]
+fn a_join_file_pins_what_was_published_so_far() {
+    let lab = Lab::with(&["press-01"]);
+    lab.publish_all();
+    lab.edit("deployments/hello.yaml", "hello from the press", "servus");
+    lab.commit();
+    lab.publish_all();
+    lab.run(&["device", "add", "press-01"]).good();
+    let join = std::fs::read(lab.home.join(&"press-01".parse().unwrap())).unwrap();
+    let join: repo_model::join::Join = serde_json::from_slice(&join).unwrap();
+    assert_eq!((join.floor.serial, join.floor.manifest_version), (2, 2));
+}
+
+#[test]
+fn nothing_that_exists_is_overwritten_by_init() {
+    let lab = Lab::new();
+    let said = lab.run_in(lab.dir(), &["init", "fleet"]).failed(1);
+    assert!(said.contains("exists and is not empty"), "{said}");
+    lab.run_in(lab.dir(), &["init", "fleet", "--home", "other"]).failed(1);
+    lab.run_in(lab.dir(), &["init", "new", "--home", "fleet.wfm"]).failed(1);
+    assert!(!lab.dir().join("new").exists() && !lab.dir().join("other").exists());
+}
+
+#[test]
+fn the_first_commit_needs_no_identity() {
+    let lab = Lab::new();
+    let mut command = lab.command(&["init", "anonymous"]);
+    for name in ["GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL", "GIT_COMMITTER_NAME", "GIT_COMMITTER_EMAIL"] {
+        command.env_remove(name);
+    }
+    assert!(command.current_dir(lab.dir()).output().unwrap().status.success());
+    let log = repo_testkit::git::git(&lab.dir().join("anonymous"), &["log", "--format=%s"]);
+    assert_eq!(log, "anonymous: a new fleet");
+}
+
+#[test]
+fn wrong_usage_ends_with_2_and_a_missing_home_with_a_hint() {
+    let lab = Lab::new();
+    assert_eq!(lab.run(&["frobnicate"]).code, Some(2));
+    assert_eq!(lab.run(&["plan", "a b"]).code, Some(2));
+    let said = lab.run(&["plan", "--home", "nowhere"]).failed(1);
+    assert!(
+        said.contains("there is no publisher's home at") && said.contains("hint: make a fleet with `init`"),
+        "{said}"
+    );
+    let said = lab.run_in(lab.dir(), &["validate"]).failed(1);
+    assert!(said.contains("fleet.yaml: is missing"), "{said}");
+    let said = lab.run(&["plan", "press-99"]).failed(1);
+    assert!(said.contains("there is no device `press-99` in the fleet"), "{said}");
+}
+
+#[test]
+fn help_teaches_every_command() {
+    let lab = Lab::new();
+    for command in [
+        &["init"][..],
+        &["validate"],
+        &["plan"],
+        &["publish"],
+        &["run"],
+        &["device", "add"],
+        &["device", "enroll"],
+        &["app", "push"],
+        &["status"],
+    ] {
+        let help = lab.run(&[command, &["--help"]].concat()).good();
+        assert!(help.contains("  wfm-git-publisher "), "{command:?} has an example: {help}");
+    }
+    assert!(lab.run(&["completions", "bash"]).good().contains("wfm-git-publisher"));
+}
+
+/// The same fleet, published by the program in nine other surroundings, is the same to the last bit.
+#[test]
+fn surroundings_change_no_byte() {
+    let lab = Lab::with(&["press-01", "packer-01"]);
+    lab.write("deployments/second.yaml", SECOND);
+    lab.commit();
+    // The meaning of the tag is known, so that no registry is asked.
+    lab.publish_all();
+    for device in ["press-01", "packer-01"] {
+        repo_git::durable::rename(&lab.repo(device), &lab.dir().join(device)).unwrap();
+    }
+    lab.control(&["update-ref", "refs/heads/control", "control~1"]);
+    let clean = lab.dir().join("clean.wfm");
+    crate::support::copy(lab.home.root(), &clean);
+    let mut seen = std::collections::BTreeSet::new();
+    let surroundings = ["UTC", "Europe/Vienna", "Asia/Kathmandu", "America/St_Johns", "Pacific/Apia"];
+    for (turn, zone) in surroundings.iter().cycle().take(10).enumerate() {
+        let home = lab.dir().join(format!("turn-{turn}.wfm"));
+        crate::support::copy(&clean, &home);
+        let locale = ["C", "de_AT.UTF-8", "tr_TR.UTF-8"][turn % 3];
+        let (umask, processors) = (["0022", "0077", "0000"][turn % 3], if turn % 2 == 0 { "0" } else { "0-63" });
+        let script = format!("umask {umask}; exec taskset -c {processors} \"$0\" --home \"$1\" publish");
+        let mut shell = std::process::Command::new("sh");
+        shell.args(["-c", &script, crate::support::PROGRAM]).arg(&home).current_dir(&lab.fleet);
+        shell.env_clear().env("PATH", std::env::var_os("PATH").unwrap());
+        shell.env("TZ", zone).env("LC_ALL", locale).env("HOME", &home).env("GIT_CONFIG_GLOBAL", "/dev/null");
+        let output = shell.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        for device in ["press-01", "packer-01"] {
+            let repo = home.join(format!("devices/{device}.git"));
+            let trees = repo_testkit::git::git(&repo, &["rev-parse", "desired^{tree}", "bundle^{tree}"]);
+            seen.insert((device, trees));
+        }
+    }
+    assert_eq!(seen.len(), 2, "one pair of trees for each device: {seen:?}");
+}

@@ -1,0 +1,15 @@
+//! The publisher against real Git repositories, as a library and as the program that operators run.
+
+mod cli;
+mod crash;
+mod follow;
+mod golden;
+mod history;
+mod meaning;
+mod registry;
+mod removal;
+mod reports;
+mod restore;
+mod secrets;
+mod support;
+mod traps;

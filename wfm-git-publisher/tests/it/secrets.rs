@@ -1,0 +1,85 @@
+//! Secret keys are in the home's `keys` and nowhere else.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use repo_testkit::git::git;
+
+use crate::support::Lab;
+
+/// Every line of a private key that could give something away.
+fn secrets(lab: &Lab) -> Vec<String> {
+    let read = |path: PathBuf| fs::read_to_string(path).unwrap();
+    let text = read(lab.home.root_key()) + &read(lab.home.publisher_key());
+    // The first line is the same in every key, the second holds the public half.
+    let lines = text.lines().filter(|line| !line.contains("-----"));
+    let lines: Vec<_> = lines.map(str::to_owned).collect();
+    lines.chunks(lines.len() / 2).flat_map(|key| key[2..].to_vec()).collect()
+}
+
+/// Every byte that lies about: files outside `keys`, and each object of each repository.
+fn everything(lab: &Lab) -> Vec<(String, Vec<u8>)> {
+    let mut all = Vec::new();
+    let mut open = vec![lab.fleet.clone(), lab.home.root().to_owned()];
+    while let Some(path) = open.pop() {
+        for entry in fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()) {
+            if entry.is_dir() && entry != lab.home.keys() {
+                open.push(entry);
+            } else if entry.is_file() {
+                all.push((entry.display().to_string(), fs::read(&entry).unwrap()));
+            }
+        }
+    }
+    for repo in [lab.fleet.clone(), lab.home.control(), lab.repo("press-01")] {
+        all.extend(objects(&repo));
+    }
+    all
+}
+
+fn objects(repo: &Path) -> Vec<(String, Vec<u8>)> {
+    let all = git(repo, &["cat-file", "--batch-all-objects", "--batch-check=%(objecttype) %(objectname)"]);
+    let read = |line: &str| {
+        let (kind, name) = line.split_once(' ').unwrap();
+        let output = repo_testkit::git::try_git(repo, &["cat-file", kind, name]);
+        (format!("{} {line}", repo.display()), output.stdout)
+    };
+    all.lines().map(read).collect()
+}
+
+fn leaks(lab: &Lab) -> Vec<String> {
+    let secrets = secrets(lab);
+    let leaked = |bytes: &[u8]| {
+        let text = String::from_utf8_lossy(bytes);
+        secrets.iter().any(|secret| text.contains(secret))
+    };
+    everything(lab).into_iter().filter(|(_, bytes)| leaked(bytes)).map(|(name, _)| name).collect()
+}
+
+#[test]
+fn no_secret_key_leaves_its_place() {
+    let lab = Lab::with(&["press-01"]);
+    lab.publish_all();
+    assert!(secrets(&lab).len() >= 4);
+    assert_eq!(leaks(&lab), Vec::<String>::new());
+    // The search finds what it looks for.
+    let key = fs::read(lab.home.publisher_key()).unwrap();
+    lab.write("devices/planted.txt", &key);
+    lab.commit();
+    assert_eq!(leaks(&lab).len(), 2, "the file and its blob");
+}
+
+#[test]
+fn only_the_owner_can_read_the_home() {
+    use std::os::unix::fs::PermissionsExt;
+    let lab = Lab::new();
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(lab.home.root()), 0o700);
+    for key in [lab.home.root_key(), lab.home.publisher_key()] {
+        assert_eq!(mode(&key), 0o600);
+    }
+    lab.run(&["device", "add", "press-01"]).good();
+    assert_eq!(mode(&lab.home.join(&"press-01".parse().unwrap())), 0o600);
+    fs::set_permissions(lab.home.publisher_key(), fs::Permissions::from_mode(0o644)).unwrap();
+    let said = lab.run(&["publish"]).failed(1);
+    assert!(said.contains("chmod 600"), "{said}");
+}

@@ -1,0 +1,264 @@
+//! A fleet of its own for each test: made by the real program, with stock Git as the witness.
+#![allow(clippy::disallowed_methods, reason = "test data needs no syncing")]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::atomic::AtomicBool;
+
+use jiff::Timestamp;
+use repo_git::SigningKey;
+use repo_model::envelope::Lock;
+use repo_model::message::Message;
+use repo_model::{DeviceId, Digest};
+use repo_testkit::git::git;
+use wfm_git_publisher::host::{FleetRepo, Home};
+use wfm_git_publisher::publish::{Options, Outcome, Publisher};
+use wfm_git_publisher::render::Artifact;
+
+/// The publisher, as Cargo built it for these tests.
+pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_wfm-git-publisher");
+
+/// The moment at which tests begin.
+pub(crate) const NOON: i64 = 1_795_262_400;
+
+/// A new fleet with its home.
+pub(crate) struct Lab {
+    dir: tempfile::TempDir,
+    pub(crate) fleet: PathBuf,
+    pub(crate) home: Home,
+}
+
+/// What a program said and how it ended.
+pub(crate) struct Ran {
+    pub(crate) code: Option<i32>,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+impl Ran {
+    pub(crate) fn of(output: Output) -> Self {
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        Self { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
+    }
+
+    /// What it printed, if it did well.
+    #[track_caller]
+    pub(crate) fn good(self) -> String {
+        assert_eq!(self.code, Some(0), "{}{}", self.out, self.err);
+        self.out
+    }
+
+    /// What it said on standard error, if it ended with this code.
+    #[track_caller]
+    pub(crate) fn failed(self, code: i32) -> String {
+        assert_eq!(self.code, Some(code), "{}{}", self.out, self.err);
+        self.err
+    }
+}
+
+impl Lab {
+    /// A fleet as `init` makes it.
+    pub(crate) fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let fleet = dir.path().join("fleet");
+        let lab = Self { home: Home::beside(&fleet), dir, fleet };
+        lab.run_in(lab.dir.path(), &["init", "fleet", "--registry", "registry.example"]).good();
+        lab
+    }
+
+    /// The same with these devices enrolled.
+    pub(crate) fn with(devices: &[&str]) -> Self {
+        let lab = Self::new();
+        devices.iter().for_each(|device| lab.enroll(device));
+        lab
+    }
+
+    pub(crate) fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// The program, hermetic.
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(PROGRAM);
+        command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default());
+        command.env("HOME", self.dir.path()).env("GIT_CONFIG_NOSYSTEM", "1").env("GIT_CONFIG_GLOBAL", "/dev/null");
+        for who in ["AUTHOR", "COMMITTER"] {
+            command.env(format!("GIT_{who}_NAME"), "Olga").env(format!("GIT_{who}_EMAIL"), "olga@example.invalid");
+        }
+        command.current_dir(&self.fleet).args(args).stdin(Stdio::null());
+        command
+    }
+
+    pub(crate) fn run(&self, args: &[&str]) -> Ran {
+        Ran::of(self.command(args).output().unwrap())
+    }
+
+    pub(crate) fn run_in(&self, dir: &Path, args: &[&str]) -> Ran {
+        Ran::of(self.command(args).current_dir(dir).output().unwrap())
+    }
+
+    /// A device's key, always the same for its name.
+    pub(crate) fn device_key(device: &str) -> SigningKey {
+        SigningKey::from_seed(Digest::of(device.as_bytes()).as_bytes())
+    }
+
+    pub(crate) fn enroll(&self, device: &str) {
+        self.run(&["device", "add", device]).good();
+        let line = format!("{} {device}", Self::device_key(device).public());
+        self.run(&["device", "enroll", device, &line]).good();
+    }
+
+    pub(crate) fn path(&self, path: &str) -> PathBuf {
+        self.fleet.join(path)
+    }
+
+    pub(crate) fn write(&self, path: &str, text: impl AsRef<[u8]>) {
+        let path = self.path(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    pub(crate) fn read(&self, path: &str) -> String {
+        fs::read_to_string(self.path(path)).unwrap()
+    }
+
+    /// Replaces text that must be there.
+    #[track_caller]
+    pub(crate) fn edit(&self, path: &str, from: &str, to: &str) {
+        let text = self.read(path);
+        assert!(text.contains(from), "{path}: {text}");
+        self.write(path, text.replacen(from, to, 1));
+    }
+
+    pub(crate) fn remove(&self, path: &str) {
+        fs::remove_file(self.path(path)).unwrap();
+    }
+
+    pub(crate) fn rename(&self, from: &str, to: &str) {
+        fs::create_dir_all(self.path(to).parent().unwrap()).unwrap();
+        fs::rename(self.path(from), self.path(to)).unwrap();
+    }
+
+    /// Commits everything in the fleet's work tree.
+    pub(crate) fn commit(&self) -> String {
+        git(&self.fleet, &["add", "--all"]);
+        git(&self.fleet, &["commit", "--quiet", "--allow-empty", "--message", "a change"]);
+        git(&self.fleet, &["rev-parse", "HEAD"])
+    }
+
+    /// Publishes with a registry that knows every tag, at noon.
+    #[track_caller]
+    pub(crate) fn publish(&self) -> Outcome {
+        self.publish_at(NOON)
+    }
+
+    #[track_caller]
+    pub(crate) fn publish_at(&self, second: i64) -> Outcome {
+        self.publish_with(second, &|artifact| Ok(lock(artifact)))
+    }
+
+    #[track_caller]
+    pub(crate) fn publish_with(&self, second: i64, resolve: wfm_git_publisher::publish::Resolve<'_>) -> Outcome {
+        let now = Timestamp::from_second(second).unwrap();
+        let source = FleetRepo::open(&self.fleet).unwrap();
+        let (stop, progress) = (AtomicBool::new(false), |_: usize, _: usize| {});
+        let options = Options { now, devices: None, resolve, threads: 2, stop: &stop, progress: &progress };
+        Publisher::open(&self.home, now).unwrap().publish(&source, "HEAD", &options).unwrap()
+    }
+
+    /// Publishes; everything must have gone well.
+    #[track_caller]
+    pub(crate) fn publish_all(&self) -> Outcome {
+        let outcome = self.publish();
+        assert!(outcome.is_complete(), "{outcome:?}");
+        outcome
+    }
+
+    pub(crate) fn repo(&self, device: &str) -> PathBuf {
+        self.home.device(&device.parse::<DeviceId>().unwrap())
+    }
+
+    pub(crate) fn git(&self, device: &str, args: &[&str]) -> String {
+        git(&self.repo(device), args)
+    }
+
+    /// The tip of a branch of a device's repository.
+    pub(crate) fn tip(&self, device: &str, branch: &str) -> Option<String> {
+        repo_testkit::git::tip(&self.repo(device), branch)
+    }
+
+    /// All branches of a device's repository.
+    pub(crate) fn refs(&self, device: &str) -> String {
+        self.git(device, &["for-each-ref"])
+    }
+
+    /// Subjects of `desired`, the newest first.
+    pub(crate) fn subjects(&self, device: &str) -> Vec<String> {
+        self.git(device, &["log", "--format=%s", "desired"]).lines().map(str::to_owned).collect()
+    }
+
+    /// The message of a commit.
+    pub(crate) fn message(&self, device: &str, rev: &str) -> Message {
+        Message::parse(&self.git(device, &["log", "-1", "--format=%B", rev]))
+    }
+
+    /// A trailer of the tip of `desired`.
+    #[track_caller]
+    pub(crate) fn trailer(&self, device: &str, key: &str) -> String {
+        self.message(device, "desired").get(key).unwrap_or_else(|| panic!("no single {key}")).to_owned()
+    }
+
+    pub(crate) fn serial(&self, device: &str) -> u64 {
+        self.trailer(device, "Serial").parse().unwrap()
+    }
+
+    /// A file of the tip of a branch, as JSON.
+    pub(crate) fn json(&self, device: &str, branch: &str, path: &str) -> serde_json::Value {
+        serde_json::from_str(&self.git(device, &["show", &format!("{branch}:{path}")])).unwrap()
+    }
+
+    /// The documents of the tip by the operators' ids.
+    pub(crate) fn documents(&self, device: &str) -> BTreeMap<String, String> {
+        let envelope = self.json(device, "desired", "envelope.json");
+        let all = envelope["deployments"].as_object().unwrap();
+        all.iter()
+            .map(|(id, one)| {
+                let text = self.git(device, &["show", &format!("desired:deployments/{id}.yaml")]);
+                (one["id"].as_str().unwrap().to_owned(), text)
+            })
+            .collect()
+    }
+
+    pub(crate) fn control(&self, args: &[&str]) -> String {
+        git(&self.home.control(), args)
+    }
+
+    /// A device's entry of the ledger.
+    pub(crate) fn ledger(&self, device: &str) -> serde_json::Value {
+        let files = self.control(&["ls-tree", "-r", "--name-only", "control", "ledger/"]);
+        let name = format!("/{}.json", device.parse::<DeviceId>().unwrap().repository_name());
+        let path = files.lines().find(|path| path.ends_with(&name)).unwrap();
+        serde_json::from_str(&self.control(&["show", &format!("control:{path}")])).unwrap()
+    }
+}
+
+/// What every tag means here.
+pub(crate) fn lock(artifact: &Artifact) -> Lock {
+    let digest = Digest::of(artifact.to_string().as_bytes());
+    Lock { manifest: digest, content: digest }
+}
+
+/// Copies a directory with everything in it, the way a backup does.
+pub(crate) fn copy(from: &Path, to: &Path) {
+    let _ = fs::remove_dir_all(to);
+    let status = Command::new("cp").arg("-a").arg(from).arg(to).status().unwrap();
+    assert!(status.success());
+}
+
+/// A second deployment beside `hello`.
+pub(crate) const SECOND: &str = "id: second\n\
+    application: {id: hello, version: 1.0.0}\n\
+    targets: [{matchLabels: {site: graz}}]\n\
+    parameters: {greeting: servus}\n";
