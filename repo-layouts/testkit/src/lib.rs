@@ -2,6 +2,7 @@
 
 pub mod fake_docker;
 pub mod git;
+pub mod invariants;
 pub mod power;
 mod programs;
 

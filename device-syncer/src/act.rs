@@ -1,0 +1,420 @@
+//! Carries a plan out, step by step: each is durable in the memory before its effect, and told on `status` after it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use repo_model::margo::State;
+use repo_model::message::Message;
+use repo_model::{ComponentName, DeviceId, Digest, FleetId};
+
+use crate::backoff;
+use crate::memory::{AppliedComponent, Attempt, Bad, Failure, Memory};
+use crate::plan::{Action, Plan, Planned, PlannedComponent, Removal, Wanted};
+use crate::retries::Retries;
+use crate::runtime::{Component, Prepared, Runtime, RuntimeError};
+use crate::status::Report;
+use crate::store::{Store, StoreError};
+use crate::update::error_chain;
+
+/// After so many attempts that took the device down with them, an input is given up.
+const MAX_LOST: u32 = 3;
+
+/// After so many attempts that weren't healthy in time, an input is given up.
+const MAX_TIMEOUTS: u32 = 3;
+
+/// How long a removal may take.
+const REMOVAL: Duration = Duration::from_secs(120);
+
+/// Who this is, for the trailers of `status`.
+#[derive(Debug, Clone)]
+pub struct Identity {
+    /// The fleet.
+    pub fleet: FleetId,
+    /// The device.
+    pub device: DeviceId,
+}
+
+/// What became of a plan.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Done {
+    /// Something was tried.
+    pub acted: bool,
+    /// Everything is as wanted now.
+    pub settled: bool,
+}
+
+/// What an actor uses of a [`Runtime`]: a test's hands prepare something of their own.
+pub trait Hands {
+    /// What `prefetch` makes ready.
+    type Ready;
+    /// See [`Runtime::prefetch`].
+    fn prefetch(&self, component: &Component, cancel: &dyn Fn() -> bool) -> Result<Self::Ready, RuntimeError>;
+    /// See [`Runtime::apply`].
+    fn apply(&self, ready: &Self::Ready, cancel: &dyn Fn() -> bool) -> Result<(), RuntimeError>;
+    /// See [`Runtime::remove`].
+    fn remove(&self, project: &str, timeout: Duration, cancel: &dyn Fn() -> bool) -> Result<(), RuntimeError>;
+}
+
+impl<R: Runtime + ?Sized> Hands for R {
+    type Ready = Prepared;
+
+    fn prefetch(&self, component: &Component, cancel: &dyn Fn() -> bool) -> Result<Prepared, RuntimeError> {
+        Runtime::prefetch(self, component, cancel)
+    }
+
+    fn apply(&self, ready: &Prepared, cancel: &dyn Fn() -> bool) -> Result<(), RuntimeError> {
+        Runtime::apply(self, ready, cancel)
+    }
+
+    fn remove(&self, project: &str, timeout: Duration, cancel: &dyn Fn() -> bool) -> Result<(), RuntimeError> {
+        Runtime::remove(self, project, timeout, cancel)
+    }
+}
+
+/// Carries one plan out.
+pub struct Actor<'a, H: Hands + ?Sized> {
+    /// The memory, written before and after each effect.
+    pub store: &'a mut Store,
+    /// What runs components.
+    pub hands: &'a H,
+    /// Who this is.
+    pub identity: &'a Identity,
+    /// What may not be tried yet.
+    pub retries: &'a mut Retries,
+    /// Tells this boot from the ones before.
+    pub boot_id: &'a str,
+    /// The present moment.
+    pub now: &'a dyn Fn() -> Timestamp,
+    /// Whether to stop: a newer revision, or the end of the program.
+    pub cancel: &'a dyn Fn() -> bool,
+    /// Called after each commit: tells the host, as far as it can be reached.
+    pub tell: &'a dyn Fn(&Store),
+    /// The memory as it will be with the next commit.
+    pub next: Memory,
+    /// The states as they will be with the next commit.
+    pub report: Report,
+}
+
+impl<H: Hands + ?Sized> std::fmt::Debug for Actor<'_, H> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Actor").field("identity", self.identity).finish_non_exhaustive()
+    }
+}
+
+impl<H: Hands + ?Sized> Actor<'_, H> {
+    /// Does all that the plan says; failures of single steps end up in the report.
+    pub fn carry_out(&mut self, plan: &Plan, wanted: &[Wanted]) -> Result<Done, StoreError> {
+        self.announce(plan, wanted);
+        self.commit()?;
+        let mut done = Done { acted: false, settled: true };
+        for removal in &plan.removals {
+            let (acted, gone) = self.remove(removal, plan)?;
+            done = Done { acted: done.acted | acted, settled: done.settled & gone };
+        }
+        self.commit()?;
+        let mut prepared = self.prefetch(plan)?;
+        for (planned, wanted) in plan.deployments.iter().zip(wanted) {
+            done.acted |= self.apply_deployment(planned, wanted, &mut prepared)?;
+        }
+        self.commit()?;
+        done.settled &= self.all_installed(plan);
+        Ok(done)
+    }
+
+    fn all_installed(&self, plan: &Plan) -> bool {
+        let mut wanted = plan.deployments.iter().flat_map(|one| one.components.iter().map(|part| (one.id, &part.name)));
+        wanted.all(|(id, name)| self.report.get(id, name).is_some_and(|now| now.state == State::Installed))
+    }
+
+    /// Says what is known before the first effect: what goes, what runs, what can't, and what is queued.
+    fn announce(&mut self, plan: &Plan, wanted: &[Wanted]) {
+        for removal in &plan.removals {
+            let Some((id, name)) = removal.component() else { continue };
+            if self.report.get(id, name).is_none_or(|now| now.state != State::Removing) {
+                self.report.set(id, name, State::Removing, None);
+            }
+        }
+        self.report.forget_unknown(plan);
+        for (planned, wanted) in plan.deployments.iter().zip(wanted) {
+            for component in &planned.components {
+                match &component.action {
+                    Action::Keep => self.settle(wanted, component),
+                    Action::Fail(failure) => {
+                        self.report.set(planned.id, &component.name, State::Failed, Some(failure.clone()));
+                    }
+                    Action::Apply { input, .. } => self.queue(input),
+                }
+            }
+            self.report.arrange(wanted);
+        }
+    }
+
+    /// What runs as wanted is installed, also if a killed syncer couldn't say so any more.
+    fn settle(&mut self, wanted: &Wanted, component: &PlannedComponent) {
+        let input = wanted.components.iter().find(|wanted| wanted.project == component.project);
+        if let Some(Ok(input)) = input.map(|wanted| &wanted.input) {
+            self.succeeded(wanted, input);
+        }
+    }
+
+    /// An apply of the same input that was begun before, or that failed for now, keeps its state.
+    fn queue(&mut self, input: &Component) {
+        let is_known = self.next.attempt(input).is_some();
+        let now = self.report.get(input.deployment, &input.component);
+        let begun = is_known && now.is_some_and(|now| now.state == State::Installing);
+        let waiting = now.is_some_and(|now| now.state == State::Pending && now.failure.is_some());
+        if !begun && !waiting {
+            self.pend(input, Failure::new("queued", "waits for its turn"));
+        }
+    }
+
+    /// What failed, or waits for something of its own, says more than that it waits for another component.
+    fn hold(&mut self, input: &Component, before: &ComponentName) {
+        let now = self.report.get(input.deployment, &input.component);
+        let reason = now.filter(|now| now.state == State::Pending).and_then(|now| now.failure.as_ref());
+        let says_more = reason.is_some_and(|reason| reason.code != "queued");
+        if !says_more && self.next.failure(input).is_none() {
+            let text = format!("waits for component `{before}`, which is listed before it");
+            self.pend(input, Failure::new("waiting-dependency", text));
+        }
+    }
+
+    fn pend(&mut self, input: &Component, why: Failure) {
+        self.report.set(input.deployment, &input.component, State::Pending, Some(why));
+    }
+
+    /// One removal, which was announced. Returns whether it was tried, and whether it is done. What it came to is made
+    /// durable with the next step: a removal that is repeated after a crash does nothing.
+    fn remove(&mut self, removal: &Removal, plan: &Plan) -> Result<(bool, bool), StoreError> {
+        if self.retries.is_waiting(&removal.project) || (self.cancel)() {
+            return Ok((false, false));
+        }
+        self.commit()?;
+        tracing::info!(project = removal.project, "removing");
+        match self.hands.remove(&removal.project, REMOVAL, self.cancel) {
+            Ok(()) => {
+                self.retries.succeeded(&removal.project);
+                self.next.forget(&removal.project);
+                self.tell_removed(removal, plan);
+                Ok((true, true))
+            }
+            Err(RuntimeError::Cancelled) => Ok((true, false)),
+            Err(error) => {
+                self.postpone(&removal.project);
+                let failure = failure(&error);
+                tracing::warn!(project = removal.project, code = failure.code, error = failure.message, "not removed");
+                if let Some((id, name)) = removal.component() {
+                    self.report.explain(id, name, State::Removing, failure);
+                }
+                Ok((true, false))
+            }
+        }
+    }
+
+    /// A removed deployment stays as such until the next adoption; a component that left a deployment which stays is
+    /// no longer listed.
+    fn tell_removed(&mut self, removal: &Removal, plan: &Plan) {
+        let Some((id, name)) = removal.component() else { return };
+        if plan.deployments.iter().any(|planned| planned.id == id) {
+            self.report.drop_component(id, name);
+        } else {
+            self.report.set(id, name, State::Removed, None);
+        }
+    }
+
+    /// Fetches and checks what will be applied, before anything of it is changed.
+    fn prefetch(&mut self, plan: &Plan) -> Result<BTreeMap<String, H::Ready>, StoreError> {
+        let mut prepared = BTreeMap::new();
+        for input in plan.applies() {
+            if self.retries.is_waiting(&input.project) || (self.cancel)() {
+                continue;
+            }
+            match self.hands.prefetch(input, self.cancel) {
+                Ok(ready) => drop(prepared.insert(input.project.clone(), ready)),
+                Err(error) => self.failed(input, &error, State::Pending),
+            }
+        }
+        self.commit()?;
+        Ok(prepared)
+    }
+
+    /// Applies components in their order; one that isn't good holds those behind it.
+    fn apply_deployment(
+        &mut self,
+        planned: &Planned,
+        wanted: &Wanted,
+        prepared: &mut BTreeMap<String, H::Ready>,
+    ) -> Result<bool, StoreError> {
+        let (mut acted, mut blocked) = (false, None);
+        for component in &planned.components {
+            match (&component.action, &blocked) {
+                (Action::Keep, _) => {}
+                (Action::Fail(_), _) => blocked = Some(component.name.clone()),
+                (Action::Apply { input, .. }, Some(before)) if !(self.cancel)() => self.hold(input, before),
+                (Action::Apply { .. }, Some(_)) => {}
+                (Action::Apply { input, .. }, None) => {
+                    let ready = prepared.remove(&input.project);
+                    acted |= ready.is_some();
+                    let done = match ready {
+                        Some(ready) => self.apply(wanted, input, &ready)?,
+                        None => false,
+                    };
+                    blocked = (!done).then(|| component.name.clone());
+                }
+            }
+        }
+        Ok(acted)
+    }
+
+    /// One apply: the attempt and `installing` are durable before the first effect; `installed` becomes so with the
+    /// next component's `installing`, or at the end.
+    fn apply(&mut self, wanted: &Wanted, input: &Component, ready: &H::Ready) -> Result<bool, StoreError> {
+        if (self.cancel)() || !self.begin(wanted, input)? {
+            return Ok(false);
+        }
+        tracing::info!(project = input.project, digest = %input.input_digest, "applying");
+        let result = self.hands.apply(ready, self.cancel);
+        if let Some(attempt) = self.next.attempt(input) {
+            attempt.open = 0;
+        }
+        match result {
+            Ok(()) => {
+                self.succeeded(wanted, input);
+                Ok(true)
+            }
+            Err(RuntimeError::Cancelled) => Ok(false),
+            Err(error) => {
+                self.failed(input, &error, State::Installing);
+                self.commit()?;
+                Ok(false)
+            }
+        }
+    }
+
+    /// Notes the attempt. Returns false if this input took the device down too often.
+    fn begin(&mut self, wanted: &Wanted, input: &Component) -> Result<bool, StoreError> {
+        let attempt = self.next.attempts.entry(input.project.clone()).or_insert(Attempt::new(input.input_digest));
+        attempt.begin(self.boot_id);
+        if attempt.lost >= MAX_LOST {
+            let text =
+                format!("the device went down during {} attempts to apply this, so it isn't tried again", attempt.lost);
+            self.give_up(input, Failure::new("crash-loop", text));
+            self.commit()?;
+            return Ok(false);
+        }
+        self.note(wanted, input, None);
+        if self.report.get(wanted.id, &input.component).is_none_or(|now| now.state != State::Installing) {
+            self.report.set(wanted.id, &input.component, State::Installing, None);
+        }
+        self.commit()?;
+        Ok(true)
+    }
+
+    fn succeeded(&mut self, wanted: &Wanted, input: &Component) {
+        self.retries.succeeded(&input.project);
+        self.next.attempts.remove(&input.project);
+        self.note(wanted, input, Some(input.input_digest));
+        self.report.set(wanted.id, &input.component, State::Installed, None);
+    }
+
+    fn note(&mut self, wanted: &Wanted, input: &Component, input_digest: Option<Digest>) {
+        let component =
+            AppliedComponent { name: input.component.clone(), project: input.project.clone(), input_digest };
+        self.next.note(wanted, component);
+    }
+
+    /// A failure for now keeps `state` and is tried again later; one for this input is final.
+    fn failed(&mut self, input: &Component, error: &RuntimeError, state: State) {
+        if matches!(error, RuntimeError::Cancelled) {
+            return;
+        }
+        let failure = failure(error);
+        tracing::warn!(project = input.project, code = failure.code, error = failure.message, "failed");
+        if self.may_succeed_later(input, error) {
+            self.postpone(&input.project);
+            match state {
+                State::Pending => self.pend(input, failure),
+                state => self.report.explain(input.deployment, &input.component, state, failure),
+            }
+        } else {
+            self.give_up(input, failure);
+        }
+    }
+
+    /// Health is waited for some times, because it may hang on something else; all other failures say by themselves.
+    fn may_succeed_later(&mut self, input: &Component, error: &RuntimeError) -> bool {
+        match (error, self.next.attempt(input)) {
+            (RuntimeError::HealthTimeout { .. }, Some(attempt)) => {
+                attempt.timeouts += 1;
+                attempt.timeouts < MAX_TIMEOUTS
+            }
+            _ => error.is_transient(),
+        }
+    }
+
+    fn postpone(&mut self, project: &str) {
+        self.retries.failed(project, backoff::jitter((self.now)()));
+    }
+
+    fn give_up(&mut self, input: &Component, failure: Failure) {
+        self.retries.succeeded(&input.project);
+        self.next.attempts.remove(&input.project);
+        let bad = Bad { input_digest: input.input_digest, failure: failure.clone() };
+        self.next.bad.insert(input.project.clone(), bad);
+        self.report.set(input.deployment, &input.component, State::Failed, Some(failure));
+    }
+
+    /// Makes the memory and the report so far durable, as one commit of `status` if any state changed.
+    fn commit(&mut self) -> Result<(), StoreError> {
+        if commit(self.store, self.next.clone(), &self.report, self.identity, (self.now)())? {
+            (self.tell)(self.store);
+        }
+        Ok(())
+    }
+}
+
+/// Puts `next` with these states in force; the message names every transition. Returns whether `status` moved.
+pub fn commit(
+    store: &mut Store,
+    mut next: Memory,
+    report: &Report,
+    identity: &Identity,
+    now: Timestamp,
+) -> Result<bool, StoreError> {
+    let manifest_version = next.accepted.as_ref().map_or(0, |accepted| accepted.manifest_version);
+    report.write(&mut next.status, &identity.device, manifest_version);
+    let message = message(&next, report, &Report::read(&store.memory.status), identity);
+    store.commit(next, &message, now.as_second())
+}
+
+/// The message of a `status` commit (`repo-layouts/README.md`, *Branch `status`*).
+fn message(next: &Memory, report: &Report, before: &Report, identity: &Identity) -> Message {
+    let transitions = report.transitions(before);
+    let names: Vec<_> =
+        transitions.iter().filter(|one| !one.summary.starts_with('*')).map(|one| one.summary.as_str()).collect();
+    let serial = next.accepted.as_ref().map_or(0, |accepted| accepted.serial);
+    let subject = match names.as_slice() {
+        [] => format!("report (serial {serial})"),
+        [one] => format!("{one} (serial {serial})"),
+        [one, rest @ ..] => format!("{one}, {} more (serial {serial})", rest.len()),
+    };
+    let mut message = Message::new(subject)
+        .trailer("Kind", "status")
+        .trailer("Fleet", identity.fleet)
+        .trailer("Device", &identity.device)
+        .trailer("Serial", serial);
+    if let Some(accepted) = &next.accepted {
+        message = message.trailer("Desired-Commit", &accepted.commit);
+    }
+    transitions.iter().fold(message, |message, one| message.trailer("State", &one.trailer))
+}
+
+/// What a runtime's error means in a status.
+fn failure(error: &RuntimeError) -> Failure {
+    let text = error_chain(error);
+    Failure::new(error.code(), text.chars().filter(|c| *c == '\n' || !c.is_control()).take(1024).collect::<String>())
+}
+
+#[cfg(test)]
+mod tests;

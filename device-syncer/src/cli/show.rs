@@ -1,0 +1,135 @@
+//! What commands print.
+
+use std::fmt::Write;
+
+use repo_model::desired::Desired;
+use repo_model::report::Condition;
+use serde::Serialize;
+
+use crate::conditions;
+use crate::memory::{Accepted, Failure, Memory};
+use crate::plan::{Action, Plan, Reason};
+use crate::reconcile::Preview;
+use crate::status::Report;
+
+/// Any answer as JSON.
+pub(super) fn json(value: &impl Serialize) -> String {
+    serde_json::to_string_pretty(value).map(|text| text + "\n").unwrap_or_default()
+}
+
+/// A plan, for `plan --output json`.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct PlanOut<'a> {
+    /// The serial that the next pass adopts first.
+    adopts: Option<u64>,
+    conditions: &'a [Condition],
+    #[serde(flatten)]
+    plan: &'a Plan,
+}
+
+impl<'a> PlanOut<'a> {
+    /// Everything that a preview says.
+    pub(super) fn of(preview: &'a Preview) -> Self {
+        let adopts = preview.news.as_ref().map(|news| news.desired.envelope.serial);
+        Self { adopts, conditions: &preview.conditions, plan: &preview.plan }
+    }
+}
+
+/// A plan, one line a step, in order.
+pub(super) fn plan(preview: &Preview) -> String {
+    let mut text = String::new();
+    for Condition { kind, reason, message } in &preview.conditions {
+        let _ = writeln!(text, "{kind}: {reason}: {message}");
+    }
+    if let Some(news) = &preview.news {
+        let _ = writeln!(text, "adopts serial {} ({})", news.desired.envelope.serial, news.commit);
+    }
+    let plan = &preview.plan;
+    for removal in &plan.removals {
+        let name = removal.name.as_ref().map_or("?", |name| name.as_str());
+        let component = removal.component.as_ref().map_or("?", |name| name.as_str());
+        let _ = writeln!(text, "- {name}/{component}: remove ({})", removal.project);
+    }
+    for deployment in &plan.deployments {
+        for component in &deployment.components {
+            let (mark, what) = match &component.action {
+                Action::Keep => ("=", "keep".to_owned()),
+                Action::Apply { reason, .. } => ("+", format!("apply: {}", reason_text(*reason))),
+                Action::Fail(failure) => ("!", format!("{}: {}", failure.code, failure.message)),
+            };
+            let _ = writeln!(text, "{mark} {}/{}: {what}", deployment.name, component.name);
+        }
+    }
+    if plan.removals.is_empty() && plan.deployments.is_empty() {
+        text += "nothing is wanted, and nothing of ours is here\n";
+    }
+    text
+}
+
+fn reason_text(reason: Reason) -> &'static str {
+    match reason {
+        Reason::New => "it is new",
+        Reason::Changed => "its inputs changed",
+        Reason::Missing => "something of it is missing",
+        Reason::HalfMade => "an apply began and didn't complete",
+    }
+}
+
+/// The device's memory, for `status --output json`.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct StatusOut {
+    accepted: Option<Accepted>,
+    conditions: Vec<Condition>,
+    components: Vec<ComponentOut>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ComponentOut {
+    deployment: String,
+    deployment_id: String,
+    component: String,
+    state: String,
+    error: Option<Failure>,
+}
+
+impl StatusOut {
+    /// Everything that the memory says.
+    pub(super) fn of(memory: &Memory, desired: Option<&Desired>) -> Self {
+        let mut components = Vec::new();
+        for (id, reported) in Report::read(&memory.status).deployments {
+            let wanted = desired.and_then(|desired| desired.envelope.deployments.get(&id)).map(|one| &one.id);
+            let name = wanted.or(memory.deployments.get(&id).map(|applied| &applied.inputs.id));
+            let name = name.map_or_else(|| id.to_string(), |name| name.to_string());
+            components.extend(reported.components.into_iter().map(|component| ComponentOut {
+                deployment: name.clone(),
+                deployment_id: id.to_string(),
+                component: component.name.to_string(),
+                state: component.state.to_string(),
+                error: component.failure,
+            }));
+        }
+        let conditions = conditions::all(&memory.status);
+        Self { accepted: memory.accepted.clone(), conditions, components }
+    }
+}
+
+/// The device's memory as text.
+pub(super) fn status(out: &StatusOut) -> String {
+    let mut text = match &out.accepted {
+        Some(accepted) => format!("adopted: serial {} ({})\n", accepted.serial, accepted.commit),
+        None => "adopted: nothing yet\n".to_owned(),
+    };
+    for condition in &out.conditions {
+        let _ = writeln!(text, "{}: {}: {}", condition.kind, condition.reason, condition.message);
+    }
+    let width = out.components.iter().map(|one| one.deployment.len() + one.component.len() + 1).max().unwrap_or(0);
+    for one in &out.components {
+        let name = format!("{}/{}", one.deployment, one.component);
+        let error = one.error.as_ref().map(|error| format!("  {}: {}", error.code, error.message)).unwrap_or_default();
+        let _ = writeln!(text, "{name:width$}  {}{error}", one.state);
+    }
+    text
+}

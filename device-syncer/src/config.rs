@@ -1,0 +1,239 @@
+//! Settings: what `device.yaml` may say (all optional), made whole with defaults and checked.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use crate::runtime::SitePolicy;
+
+/// The commented sample that `init` writes.
+pub const SAMPLE: &str = include_str!("../device.sample.yaml");
+
+/// `PATH` of child processes where nothing else is said.
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// Where everything of one device lies.
+#[derive(Debug, Clone)]
+pub struct Home {
+    root: PathBuf,
+}
+
+macro_rules! places {
+    ($($(#[$doc:meta])* $name:ident: $file:literal,)*) => {
+        impl Home {
+            $($(#[$doc])* pub fn $name(&self) -> PathBuf { self.root.join($file) })*
+        }
+    };
+}
+
+places! {
+    /// The settings a person may edit.
+    config: "device.yaml",
+    /// What the device joined with: identity, address, pinned roster, first floor.
+    join: "join.json",
+    /// The key that signs `status` and `heartbeat`; never leaves the device.
+    key: "status.key",
+    /// The key under which values of device files enter input digests; never leaves the device.
+    hmac_key: "hmac.key",
+    /// The UUID of this installation.
+    instance: "instance",
+    /// The clone.
+    repository: "repository.git",
+    /// The floor, outside the clone.
+    floor: "floor",
+    /// Held by a running syncer.
+    lock: "lock",
+    /// Held by every child process of a syncer, so that the next one sees what a killed one left behind.
+    children: "children.lock",
+    /// Compose projects.
+    projects: "projects",
+    /// Archives by digest.
+    cache: "cache",
+    /// An empty HOME for child processes.
+    child_home: "child-home",
+}
+
+impl Home {
+    /// The home at `root`.
+    pub fn new(root: impl Into<PathBuf>) -> Self {
+        Self { root: root.into() }
+    }
+
+    /// The directory itself.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+}
+
+/// `device.yaml` as written; an absent key means its default.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+struct Fragment {
+    device_files: Option<PathBuf>,
+    docker: Docker,
+    registries: Registries,
+    policy: SitePolicy,
+    poll: Option<String>,
+    report: Option<String>,
+    limits: Limits,
+    boot_id_file: Option<PathBuf>,
+    path: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+struct Docker {
+    program: Option<PathBuf>,
+    host: Option<String>,
+    config: Option<String>,
+}
+
+/// Registries that need more than a public CA.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Registries {
+    /// `host[:port]` of registries that speak plain HTTP. Those on loopback need no entry.
+    pub plain_http: Vec<String>,
+}
+
+/// Bounds on what the host may make the device fetch and keep.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Limits {
+    /// The largest pack, in bytes.
+    pub pack_bytes: u64,
+    /// The most objects in a pack.
+    pub pack_objects: u32,
+    /// The most packs in the clone before they are consolidated.
+    pub packs: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { pack_bytes: 64 << 20, pack_objects: 100_000, packs: 30 }
+    }
+}
+
+/// What the program runs with.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Where the files for `valueFrom` lie.
+    pub device_files: PathBuf,
+    /// The docker client.
+    pub docker: PathBuf,
+    /// `DOCKER_*` for the client.
+    pub docker_env: Vec<(String, String)>,
+    /// `PATH` of child processes.
+    pub path: String,
+    /// Registries that need more than a public CA.
+    pub registries: Registries,
+    /// What the site allows.
+    pub policy: SitePolicy,
+    /// The site's own poll interval, before the fleet's.
+    pub poll: Option<Duration>,
+    /// The site's own report interval, before the fleet's.
+    pub report: Option<Duration>,
+    /// Bounds.
+    pub limits: Limits,
+    /// Tells one boot from the next.
+    pub boot_id_file: PathBuf,
+}
+
+/// Why the settings can't be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file can't be read.
+    #[error("can't read `{}`", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        source: io::Error,
+    },
+    /// The file isn't what the sample shows. The text has line and column.
+    #[error("`{}` can't be used: {problem}", path.display())]
+    Parse {
+        /// The file.
+        path: PathBuf,
+        /// Where and what.
+        problem: String,
+    },
+}
+
+impl Settings {
+    /// Reads `device.yaml` of a home.
+    pub fn read(home: &Home) -> Result<Self, ConfigError> {
+        let path = home.config();
+        let text = fs::read_to_string(&path).map_err(|source| ConfigError::Read { path: path.clone(), source })?;
+        Self::parse(&text, home).map_err(|problem| ConfigError::Parse { path, problem })
+    }
+
+    /// The settings that `text` gives in this home.
+    pub fn parse(text: &str, home: &Home) -> Result<Self, String> {
+        let fragment: Option<Fragment> = serde_yaml::from_str(text).map_err(|error| error.to_string())?;
+        let fragment = fragment.unwrap_or_default();
+        let interval = |name: &str, text: Option<String>| match text {
+            None => Ok(None),
+            Some(text) => match parse_duration(&text) {
+                Some(duration) if duration >= Duration::from_secs(1) => Ok(Some(duration)),
+                _ => Err(format!("`{name}: {text}` is not a duration of at least 1s, like 15s, 5m or 1h")),
+            },
+        };
+        let docker_env = [("DOCKER_HOST", fragment.docker.host), ("DOCKER_CONFIG", fragment.docker.config)];
+        Ok(Self {
+            device_files: home.root().join(fragment.device_files.unwrap_or_else(|| "device-files".into())),
+            docker: fragment.docker.program.unwrap_or_else(|| "docker".into()),
+            docker_env: docker_env.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect(),
+            path: fragment.path.unwrap_or_else(|| PATH.to_owned()),
+            registries: fragment.registries,
+            policy: fragment.policy,
+            poll: interval("poll", fragment.poll)?,
+            report: interval("report", fragment.report)?,
+            limits: fragment.limits,
+            boot_id_file: fragment.boot_id_file.unwrap_or_else(|| "/proc/sys/kernel/random/boot_id".into()),
+        })
+    }
+}
+
+/// `15s`, `5m`, `1h`, `1h30m`.
+fn parse_duration(text: &str) -> Option<Duration> {
+    let span: jiff::SignedDuration = text.parse().ok()?;
+    Duration::try_from(span).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sample_is_valid_and_says_the_defaults() {
+        let home = Home::new("/var/lib/device-syncer");
+        let all_of_it: String =
+            SAMPLE.lines().map(|line| format!("{}\n", line.strip_prefix("#: ").unwrap_or(line))).collect();
+        let default = Settings::parse("", &home).unwrap();
+        let sample = Settings::parse(SAMPLE, &home).unwrap();
+        assert_eq!(format!("{sample:?}"), format!("{default:?}"));
+        let full = Settings::parse(&all_of_it, &home).unwrap();
+        assert_eq!(full.poll, Some(Duration::from_secs(15)));
+        assert!(full.policy.privileged);
+    }
+
+    #[test]
+    fn a_mistake_is_named_with_its_line() {
+        let home = Home::new("/x");
+        for (text, words) in [
+            ("poll: 15s\nrepot: 5m\n", vec!["repot", "line 2"]),
+            ("poll: soon\n", vec!["poll", "soon"]),
+            ("poll: 0s\n", vec!["at least 1s"]),
+            ("docker: [a]\n", vec!["line 1"]),
+        ] {
+            let problem = Settings::parse(text, &home).unwrap_err();
+            for word in words {
+                assert!(problem.contains(word), "{word} in {problem}");
+            }
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! What this device should run: the accepted documents, with the values that never leave the device put in.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use hmac::{Hmac, KeyInit, Mac};
+use repo_model::desired::{Desired, Document};
+use repo_model::envelope::EnvelopeDeployment;
+use repo_model::margo::{Component, ProfileType, Source};
+use repo_model::value::{Param, input_digest};
+use repo_model::{ComponentName, DeploymentId};
+use sha2::Sha256;
+
+use crate::memory::Failure;
+use crate::plan::{Wanted, WantedComponent};
+use crate::runtime;
+
+/// How long an apply may take where the document doesn't say.
+const TIMEOUT: Duration = Duration::from_secs(300);
+
+/// The values that stay on the device, and the key under which they enter digests.
+pub struct DeviceValues<'a> {
+    /// Reads a device file by its bare name; the failure never holds its contents.
+    pub read: &'a dyn Fn(&str) -> Result<String, Failure>,
+    /// Never leaves the device.
+    pub hmac_key: &'a [u8],
+}
+
+impl std::fmt::Debug for DeviceValues<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("DeviceValues")
+    }
+}
+
+/// Everything that the accepted state wants, deployments in the order of the operators' ids.
+pub fn wanted(desired: &Desired, values: &DeviceValues<'_>) -> Vec<Wanted> {
+    let mut all: Vec<_> = desired
+        .deployments
+        .iter()
+        .filter_map(|(id, document)| {
+            Some(wanted_deployment(*id, document, desired.envelope.deployments.get(id)?, values))
+        })
+        .collect();
+    all.sort_by(|a, b| a.name.cmp(&b.name));
+    all
+}
+
+fn wanted_deployment(
+    id: DeploymentId,
+    document: &Document,
+    envelope: &EnvelopeDeployment,
+    values: &DeviceValues<'_>,
+) -> Wanted {
+    let deployment = &document.deployment;
+    let component = |component: &Component| WantedComponent {
+        name: component.name.clone(),
+        project: id.runtime_name(&component.name),
+        input: input(id, component, document, envelope, values),
+    };
+    Wanted {
+        id,
+        name: envelope.id.clone(),
+        title: deployment.name.clone(),
+        document: document.bytes.clone(),
+        components: deployment.components.iter().map(component).collect(),
+    }
+}
+
+fn input(
+    id: DeploymentId,
+    component: &Component,
+    document: &Document,
+    envelope: &EnvelopeDeployment,
+    values: &DeviceValues<'_>,
+) -> Result<runtime::Component, Failure> {
+    if document.deployment.profile_type != ProfileType::Compose {
+        return Err(Failure::new("capability-missing", "this device runs compose components only"));
+    }
+    let Source::Oci { repository, revision } = &component.source else {
+        let text = "this syncer fetches components from OCI registries (`repository: oci://…`) only";
+        return Err(Failure::new("capability-missing", text));
+    };
+    let lock = envelope.locks.get(&component.name).ok_or_else(|| {
+        Failure::new("artifact-invalid", format!("`envelope.json` has no lock for component `{}`", component.name))
+    })?;
+    let parameters = parameters(&component.name, document, envelope, values)?;
+    let digested: Vec<_> = parameters
+        .iter()
+        .map(|(name, value)| Param { pointer: name.clone(), tag: value.tag.to_owned(), text: value.digested.clone() })
+        .collect();
+    Ok(runtime::Component {
+        deployment: id,
+        deployment_name: envelope.id.clone(),
+        component: component.name.clone(),
+        project: id.runtime_name(&component.name),
+        repository: repository.clone(),
+        revision: revision.clone(),
+        lock: Some(*lock),
+        input_digest: input_digest("compose", component.name.as_str(), None, lock.content, &digested),
+        secrets: secrets(&parameters),
+        parameters: parameters.into_iter().map(|(name, value)| (name, value.text)).collect(),
+        wait: component.wait,
+        timeout: component.timeout.unwrap_or(TIMEOUT),
+    })
+}
+
+/// A value as the component gets it, and as it enters the digest.
+struct Value {
+    text: String,
+    tag: &'static str,
+    digested: String,
+}
+
+fn secrets(parameters: &BTreeMap<String, Value>) -> BTreeSet<String> {
+    parameters.iter().filter(|(_, value)| value.tag == "deviceFile").map(|(name, _)| name.clone()).collect()
+}
+
+/// Environment variable → value, of everything that targets the component.
+fn parameters(
+    component: &ComponentName,
+    document: &Document,
+    envelope: &EnvelopeDeployment,
+    values: &DeviceValues<'_>,
+) -> Result<BTreeMap<String, Value>, Failure> {
+    let mut all = BTreeMap::new();
+    let mut put = |parameter: &str, variable: &str, value: Value| match all.insert(variable.to_owned(), value) {
+        None => Ok(()),
+        Some(_) => {
+            let text = format!("parameter `{parameter}`: `{variable}` is set by another parameter too");
+            Err(Failure::new("parameter-invalid", text))
+        }
+    };
+    for (name, parameter) in &document.deployment.parameters {
+        for target in parameter.targets.iter().filter(|target| target.components.contains(component)) {
+            let (text, tag) = (parameter.value.text(), parameter.value.type_tag());
+            put(name, target.variable(), Value { digested: text.clone(), text, tag })?;
+        }
+    }
+    for (name, from) in &envelope.values_from {
+        for target in from.targets.iter().filter(|target| target.components.contains(component)) {
+            let text = (values.read)(&from.device_file)?;
+            let digested = keyed_digest(values.hmac_key, &text);
+            put(name, target.variable(), Value { text, tag: "deviceFile", digested })?;
+        }
+    }
+    Ok(all)
+}
+
+/// Digests reach Git, so a value that must not is told apart under a key that never leaves the device.
+fn keyed_digest(key: &[u8], value: &str) -> String {
+    let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("HMAC takes a key of any length");
+    mac.update(value.as_bytes());
+    let bytes = mac.finalize().into_bytes();
+    format!("hmac-sha256:{}", bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::id;
+    use repo_model::Digest;
+    use repo_model::envelope::{Lock, ValueFrom, ValueTarget};
+    use repo_model::margo::deployment::ApplicationDeployment;
+
+    const PARAMETERS: &str = "
+    text: {value: \"1.10\", targets: [{pointer: TEXT, components: [x]}]}
+    number: {value: 30, targets: [{pointer: ENV.NUMBER, components: [x, y]}]}
+    double: {value: 30.0, targets: [{pointer: DOUBLE, components: [x]}]}
+    switch: {value: false, targets: [{pointer: SWITCH, components: [y]}]}
+";
+
+    fn document(profile: &str, repository: &str, parameters: &str) -> Document {
+        let component = |name: &str| {
+            format!("      - name: {name}\n        properties: {{repository: \"{repository}\", revision: 1.0.0}}\n")
+        };
+        let text = format!(
+            "id: {}\nmetadata: {{name: title, namespace: default, deviceId: press-01}}\nspec:\n  applicationId: app\n  \
+             deploymentProfile:\n    type: {profile}\n    components:\n{}{}  parameters: {parameters}\n",
+            id("a"),
+            component("x"),
+            component("y"),
+        );
+        let (deployment, _) = ApplicationDeployment::read("a.yaml", text.as_bytes()).unwrap();
+        Document { deployment, bytes: text.into_bytes() }
+    }
+
+    fn compose(parameters: &str) -> Document {
+        document("compose", "oci://registry.invalid/app", parameters)
+    }
+
+    fn envelope(components: &[&str]) -> EnvelopeDeployment {
+        let lock = Lock { manifest: Digest::of(b"manifest"), content: Digest::of(b"content") };
+        EnvelopeDeployment {
+            id: "a".parse().unwrap(),
+            policy: Default::default(),
+            locks: components.iter().map(|name| (name.parse().unwrap(), lock)).collect(),
+            values_from: BTreeMap::new(),
+        }
+    }
+
+    fn from_file(file: &str, variable: &str) -> ValueFrom {
+        let target = ValueTarget { pointer: variable.to_owned(), components: vec!["x".parse().unwrap()] };
+        ValueFrom { device_file: file.to_owned(), targets: vec![target] }
+    }
+
+    fn resolve(document: &Document, envelope: &EnvelopeDeployment, secret: &str) -> Vec<WantedComponent> {
+        let read = |name: &str| match name {
+            "db-password" => Ok(secret.to_owned()),
+            _ => Err(Failure::new("parameter-invalid", format!("device file `{name}`: is missing"))),
+        };
+        wanted_deployment(id("a"), document, envelope, &DeviceValues { read: &read, hmac_key: b"key" }).components
+    }
+
+    fn input(component: &WantedComponent) -> &runtime::Component {
+        component.input.as_ref().unwrap()
+    }
+
+    fn code(component: &WantedComponent) -> &str {
+        &component.input.as_ref().unwrap_err().code
+    }
+
+    #[test]
+    fn each_component_gets_its_own_parameters_as_text() {
+        let all = resolve(&compose(PARAMETERS), &envelope(&["x", "y"]), "");
+        let get = |at: usize| input(&all[at]).parameters.iter().map(|(k, v)| format!("{k}={v}")).collect::<Vec<_>>();
+        assert_eq!(get(0), ["DOUBLE=30.0", "NUMBER=30", "TEXT=1.10"]);
+        assert_eq!(get(1), ["NUMBER=30", "SWITCH=false"]);
+    }
+
+    #[test]
+    fn the_digest_changes_with_what_a_component_gets_and_with_nothing_else() {
+        let digests = |parameters: &str, envelope: &EnvelopeDeployment| {
+            let all = resolve(&compose(parameters), envelope, "");
+            (input(&all[0]).input_digest, input(&all[1]).input_digest)
+        };
+        let usual = envelope(&["x", "y"]);
+        let before = digests(PARAMETERS, &usual);
+        let reordered: Vec<_> = PARAMETERS.trim_matches('\n').lines().rev().collect();
+        assert_eq!(digests(&format!("\n{}", reordered.join("\n")), &usual), before);
+        let text = digests(&PARAMETERS.replace("1.10", "1.1"), &usual);
+        assert!(text.0 != before.0 && text.1 == before.1);
+        assert_ne!(digests(&PARAMETERS.replace("30.0", "30"), &usual).0, before.0, "30 and 30.0 differ");
+        let mut other = usual.clone();
+        other.id = "b".parse().unwrap();
+        other.locks.get_mut(&"x".parse().unwrap()).unwrap().manifest = Digest::of(b"another manifest");
+        assert_eq!(digests(PARAMETERS, &other), before, "neither names nor the manifest's digest count");
+        other.locks.get_mut(&"x".parse().unwrap()).unwrap().content = Digest::of(b"another content");
+        assert_ne!(digests(PARAMETERS, &other).0, before.0);
+    }
+
+    #[test]
+    fn a_value_from_a_device_file_is_secret_and_enters_the_digest_under_the_devices_key() {
+        let mut envelope = envelope(&["x", "y"]);
+        envelope.values_from.insert("password".to_owned(), from_file("db-password", "PASSWORD"));
+        let (one, two) = (resolve(&compose("{}"), &envelope, "one"), resolve(&compose("{}"), &envelope, "two"));
+        assert_eq!(input(&one[0]).parameters["PASSWORD"], "one");
+        assert!(input(&one[0]).secrets.contains("PASSWORD") && input(&one[1]).secrets.is_empty());
+        assert_ne!(input(&one[0]).input_digest, input(&two[0]).input_digest);
+        assert_eq!(input(&one[1]).input_digest, input(&two[1]).input_digest);
+        let plain = compose("\n    password: {value: one, targets: [{pointer: PASSWORD, components: [x]}]}");
+        let plain = resolve(&plain, &self::envelope(&["x", "y"]), "");
+        assert_ne!(input(&plain[0]).input_digest, input(&one[0]).input_digest);
+    }
+
+    #[test]
+    fn what_this_device_cannot_run_says_why_and_its_neighbour_is_not_concerned() {
+        let helm = document("helm", "oci://registry.invalid/app", "{}");
+        assert_eq!(code(&resolve(&helm, &envelope(&["x", "y"]), "")[0]), "capability-missing");
+        let unlocked = resolve(&compose("{}"), &envelope(&["y"]), "");
+        assert_eq!(code(&unlocked[0]), "artifact-invalid");
+        assert!(unlocked[1].input.is_ok());
+        let mut envelope = envelope(&["x", "y"]);
+        envelope.values_from.insert("password".to_owned(), from_file("nothing-here", "PASSWORD"));
+        let missing = resolve(&compose("{}"), &envelope, "");
+        assert_eq!(code(&missing[0]), "parameter-invalid");
+        assert!(missing[0].input.as_ref().unwrap_err().message.contains("nothing-here"));
+        assert!(missing[1].input.is_ok());
+    }
+
+    #[test]
+    fn a_device_file_does_not_replace_a_parameter() {
+        let mut envelope = envelope(&["x", "y"]);
+        envelope.values_from.insert("password".to_owned(), from_file("db-password", "TEXT"));
+        assert_eq!(code(&resolve(&compose(PARAMETERS), &envelope, "s")[0]), "parameter-invalid");
+    }
+}

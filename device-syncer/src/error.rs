@@ -1,0 +1,75 @@
+//! How an error is shown: once, with its causes and a hint; and the exit code that goes with it.
+
+use crate::home::HomeError;
+use crate::reconcile::{PassError, PlanError};
+use crate::runtime::RuntimeError;
+
+/// Exit code: a user's or the configuration's error.
+pub const USER: u8 = 1;
+
+/// Exit code: `plan` found differences.
+pub const DIFFERENCES: u8 = 3;
+
+/// Exit code: this program failed its own rules.
+pub const INTERNAL: u8 = 70;
+
+/// Any error that ends a command.
+#[derive(Debug, thiserror::Error)]
+pub enum CliError {
+    /// The device's home.
+    #[error(transparent)]
+    Home(#[from] HomeError),
+    /// A pass.
+    #[error(transparent)]
+    Pass(#[from] PassError),
+    /// A plan.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// An input of the command line or a file.
+    #[error("{0}")]
+    Input(String),
+    /// Anything of the operating system.
+    #[error("{doing}")]
+    Io {
+        /// What was being done.
+        doing: String,
+        /// Why.
+        source: std::io::Error,
+    },
+}
+
+impl CliError {
+    /// The text for standard error: `error:`, each cause, and what to do.
+    pub fn render(&self) -> String {
+        let mut text = format!("error: {self}\n");
+        let mut source = std::error::Error::source(self);
+        while let Some(cause) = source {
+            text += &format!("caused by: {cause}\n");
+            source = cause.source();
+        }
+        if let Some(hint) = self.hint() {
+            text += &format!("hint: {hint}\n");
+        }
+        text
+    }
+
+    fn hint(&self) -> Option<&'static str> {
+        match self {
+            Self::Home(HomeError::NotInitialised { .. }) => Some(
+                "run `device-syncer init --join FILE` with the file that `wfm-git-publisher device add` wrote, or name the home with `--home`",
+            ),
+            Self::Home(HomeError::Taken { .. }) => {
+                Some("use another `--home`, or remove this one if the device was given up")
+            }
+            Self::Home(HomeError::Busy { .. }) => {
+                Some("end the other one, or look with `device-syncer status`, which needs no lock")
+            }
+            Self::Home(HomeError::Join { .. }) => Some("have it written again by `wfm-git-publisher device add`"),
+            Self::Home(HomeError::Config(_)) => Some("device.sample.yaml shows every key with its form"),
+            Self::Plan(PlanError::Runtime(RuntimeError::RuntimeUnavailable { .. })) => {
+                Some("is the engine running, and is `docker.host` in device.yaml right?")
+            }
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,309 @@
+//! Makes a device's home from a join file, and opens it for one syncer at a time.
+
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use repo_git::{Cause, Remote, SigningKey, durable};
+use repo_model::join::Join;
+use repo_model::report::Condition;
+use repo_model::roster::{Trust, roster_path};
+use repo_model::{Digest, envelope};
+use rustix::fs::{FlockOperation, flock};
+use rustix::process::{Pid, Signal, kill_process};
+use uuid::Uuid;
+
+use crate::conditions::{EVENT, condition};
+use crate::config::{ConfigError, Home, SAMPLE, Settings};
+use crate::floor::{Floor, FloorError};
+use crate::reconcile::Syncer;
+use crate::retries::Retries;
+use crate::runtime::{ComposeRuntime, ComposeSettings, RuntimeError, command};
+use crate::store::{Store, StoreError};
+use crate::update::error_chain;
+use crate::verify::key_text;
+
+/// How long the children of a killed syncer are waited for before they are ended.
+const ORPHANS: Duration = Duration::from_secs(10);
+
+/// A home can't be made or opened.
+#[derive(Debug, thiserror::Error)]
+pub enum HomeError {
+    /// A file of the home can't be read or written.
+    #[error("can't {doing} `{}`", path.display())]
+    File {
+        /// What was being done.
+        doing: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The join file isn't one.
+    #[error("`{}` is not a join file: {problem}", path.display())]
+    Join {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        problem: String,
+    },
+    /// The home belongs to another device already.
+    #[error("`{}` belongs to device `{device}` already", path.display())]
+    Taken {
+        /// The home.
+        path: PathBuf,
+        /// Whose it is.
+        device: String,
+    },
+    /// `init` was never run.
+    #[error("`{}` is not a device's home", path.display())]
+    NotInitialised {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// Another syncer works on it.
+    #[error("another device-syncer works on `{}`", path.display())]
+    Busy {
+        /// The home.
+        path: PathBuf,
+    },
+    /// The key can't be used.
+    #[error("the device's key can't be used")]
+    Key(#[source] Cause),
+    /// The address in the join file can't be used.
+    #[error("the host's address can't be used")]
+    Remote(#[from] repo_git::RemoteError),
+    /// The settings can't be used.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The floor can't be used.
+    #[error(transparent)]
+    Floor(#[from] FloorError),
+    /// The clone can't be used.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The runtime can't be used.
+    #[error(transparent)]
+    Runtime(#[from] RuntimeError),
+}
+
+fn file<'a>(doing: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> HomeError + 'a {
+    move |source| HomeError::File { doing, path: path.to_owned(), source }
+}
+
+/// Makes a home from a join file and returns the line that enrols the device. A second time it completes what is missing
+/// and returns the same line; a newer join file of the same device replaces the one before.
+pub fn init(home: &Home, join_file: &Path) -> Result<String, HomeError> {
+    let bytes = fs::read(join_file).map_err(file("read", join_file))?;
+    let join = read_join(join_file, &bytes)?;
+    if let Ok(known) = fs::read(home.join()) {
+        let known = read_join(&home.join(), &known)?;
+        if (known.fleet, &known.device) != (join.fleet, &join.device) {
+            return Err(HomeError::Taken { path: home.root().to_owned(), device: known.device.to_string() });
+        }
+    }
+    make_directories(home)?;
+    let write = |path: PathBuf, bytes: &[u8]| -> Result<(), HomeError> {
+        if path.exists() {
+            return Ok(());
+        }
+        durable::replace_file(&path, bytes, 0o600).map_err(file("write", &path))
+    };
+    if !home.key().exists() {
+        SigningKey::generate().save(&home.key()).map_err(|error| HomeError::Key(error.into()))?;
+    }
+    write(home.hmac_key(), &random()?)?;
+    write(home.config(), SAMPLE.as_bytes())?;
+    installation(home)?;
+    if !home.floor().exists() {
+        Floor::of_join(&join).create(&home.floor())?;
+    }
+    durable::replace_file(&home.join(), &bytes, 0o600).map_err(file("write", &home.join()))?;
+    let key = SigningKey::load(&home.key()).map_err(|error| HomeError::Key(error.into()))?;
+    Ok(format!("{} {}", key.public(), join.device))
+}
+
+fn make_directories(home: &Home) -> Result<(), HomeError> {
+    let below = [home.projects(), home.cache(), home.child_home(), home.root().join("device-files")];
+    for directory in std::iter::once(home.root().to_owned()).chain(below) {
+        durable::create_dir_all(&directory, 0o700).map_err(file("make", &directory))?;
+    }
+    Ok(())
+}
+
+fn random() -> Result<[u8; 32], HomeError> {
+    let path = Path::new("/dev/urandom");
+    let mut bytes = [0; 32];
+    File::open(path).and_then(|mut source| source.read_exact(&mut bytes)).map_err(file("read", path))?;
+    Ok(bytes)
+}
+
+/// The UUID of this installation. A home that was copied to another place or machine becomes another installation.
+fn installation(home: &Home) -> Result<Uuid, HomeError> {
+    let path = home.instance();
+    let place = place_of(&home.key()).map_err(file("look at", &home.key()))?;
+    let known = fs::read_to_string(&path).unwrap_or_default();
+    let known = known.split_once(' ').filter(|(_, known)| *known == place).and_then(|(uuid, _)| uuid.parse().ok());
+    if let Some(known) = known {
+        return Ok(known);
+    }
+    let made = Uuid::new_v4();
+    durable::replace_file(&path, format!("{made} {place}").as_bytes(), 0o600).map_err(file("write", &path))?;
+    Ok(made)
+}
+
+/// Tells a file from its copies: its inode, and what the firmware says of the machine, if it says anything.
+fn place_of(key: &Path) -> io::Result<String> {
+    const MACHINE: [&str; 2] = ["/sys/class/dmi/id/product_uuid", "/sys/firmware/devicetree/base/serial-number"];
+    let machine = MACHINE.map(|path| fs::read(path).unwrap_or_default()).concat();
+    let inode = fs::metadata(key)?.ino().to_le_bytes();
+    Ok(Digest::of(&[inode.as_slice(), &machine].concat()).hex())
+}
+
+/// Reads a join file and checks what it pins.
+fn read_join(path: &Path, bytes: &[u8]) -> Result<Join, HomeError> {
+    let invalid = |problem: String| HomeError::Join { path: path.to_owned(), problem };
+    let join: Join = serde_json::from_slice(bytes).map_err(|error| invalid(error.to_string()))?;
+    if join.layout != envelope::LAYOUT {
+        return Err(invalid(format!("layout {} is newer than this program: update it", join.layout)));
+    }
+    let found = Digest::of(join.trust.roster.as_bytes());
+    if found != join.trust.sha256 {
+        return Err(invalid(format!("the roster is {found}, and `trust.sha256` says {}", join.trust.sha256)));
+    }
+    let trust = Trust::pin(&roster_path(join.trust.version), join.trust.roster.as_bytes(), join.fleet);
+    let trust = trust.map_err(|error| invalid(error.to_string()))?;
+    if trust.roster.version != join.trust.version {
+        return Err(invalid(format!("the roster is version {}, not {}", trust.roster.version, join.trust.version)));
+    }
+    Ok(join)
+}
+
+/// What stays locked for as long as a syncer lives; the second file is inherited by its children.
+#[derive(Debug)]
+pub struct Locks {
+    _own: File,
+    _children: File,
+}
+
+/// Opens a home for one syncer: takes the locks, waits for or ends what a killed one left running, reads everything.
+pub fn open(home: Home) -> Result<(Syncer, Locks), HomeError> {
+    let Ok(bytes) = fs::read(home.join()) else {
+        return Err(HomeError::NotInitialised { path: home.root().to_owned() });
+    };
+    let join = read_join(&home.join(), &bytes)?;
+    let locks = lock(&home)?;
+    let settings = Settings::read(&home)?;
+    let key = SigningKey::load(&home.key()).map_err(|error| HomeError::Key(error.into()))?;
+    let key_line = key_text(&key.public());
+    let store = Store::open(&home, &join.device, key)?;
+    let (floor, events) = read_floor(&home, &join, &store)?;
+    let runtime = Box::new(compose(&home, &settings, &join)?);
+    let syncer = Syncer {
+        instance: installation(&home)?,
+        hmac_key: fs::read(home.hmac_key()).map_err(file("read", &home.hmac_key()))?,
+        boot_id: read_text(&settings.boot_id_file)?,
+        remote: Remote::open(&join.url)?,
+        key: key_line,
+        retries: Retries::default(),
+        reported: None,
+        home,
+        settings,
+        join,
+        store,
+        floor,
+        runtime,
+        events,
+    };
+    Ok((syncer, locks))
+}
+
+fn read_text(path: &Path) -> Result<String, HomeError> {
+    Ok(fs::read_to_string(path).map_err(file("read", path))?.trim().to_owned())
+}
+
+/// The floor, never below what the clone or the join file know. A lost or damaged file is made anew from them, which is
+/// a security event: what was accepted since the clone was lost too may be forgotten.
+fn read_floor(home: &Home, join: &Join, store: &Store) -> Result<(Floor, Vec<Condition>), HomeError> {
+    let (mut floor, mut events) = (Floor::of_join(join), Vec::new());
+    match Floor::read(&home.floor()) {
+        Ok(known) => floor = known,
+        Err(error) => {
+            events.push(condition(EVENT, "FloorLost", error_chain(&error)));
+            floor.create(&home.floor())?;
+        }
+    }
+    let before = floor.clone();
+    floor.lift_to_join(join);
+    if let Some(accepted) = &store.memory.accepted {
+        floor.lift_to_accepted(accepted, &store.memory.roster);
+    }
+    if floor != before {
+        floor.raise(&home.floor())?;
+    }
+    Ok((floor, events))
+}
+
+fn compose(home: &Home, settings: &Settings, join: &Join) -> Result<ComposeRuntime, HomeError> {
+    let environment = settings.docker_env.iter().map(|(name, value)| (name.into(), value.into())).collect();
+    let registry = repo_artifacts::Settings {
+        plain_http: settings.registries.plain_http.iter().cloned().collect(),
+        ..repo_artifacts::Settings::default()
+    };
+    Ok(ComposeRuntime::new(ComposeSettings {
+        docker: settings.docker.clone(),
+        path: settings.path.clone(),
+        home: home.child_home(),
+        environment,
+        projects_dir: home.projects(),
+        cache_dir: home.cache(),
+        fleet: join.fleet,
+        device: join.device.clone(),
+        policy: settings.policy.clone(),
+        registry,
+    })?)
+}
+
+fn lock(home: &Home) -> Result<Locks, HomeError> {
+    let own = open_lock(&home.lock())?;
+    if flock(&own, FlockOperation::NonBlockingLockExclusive).is_err() {
+        return Err(HomeError::Busy { path: home.root().to_owned() });
+    }
+    let children = open_lock(&home.children())?;
+    let until = Instant::now() + ORPHANS;
+    let mut said = false;
+    while flock(&children, FlockOperation::NonBlockingLockExclusive).is_err() {
+        if !std::mem::replace(&mut said, true) {
+            tracing::warn!("waiting for what a killed syncer left running, {} s at most", ORPHANS.as_secs());
+        }
+        if Instant::now() >= until {
+            end_orphans(&home.children());
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    command::inherit(&children).map_err(file("lock", &home.children()))?;
+    Ok(Locks { _own: own, _children: children })
+}
+
+fn open_lock(path: &Path) -> Result<File, HomeError> {
+    let mut options = File::options();
+    options.read(true).write(true).create(true).truncate(false).mode(0o600);
+    options.open(path).map_err(file("open", path))
+}
+
+/// Ends every process that still holds the children's lock: found by the file that it keeps open.
+fn end_orphans(path: &Path) {
+    let Ok(lock) = fs::canonicalize(path) else { return };
+    let own = std::process::id();
+    for process in fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let Some(pid) = process.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else { continue };
+        let files = fs::read_dir(process.path().join("fd")).into_iter().flatten().flatten();
+        let holds = files.filter_map(|file| fs::read_link(file.path()).ok()).any(|file| file == lock);
+        if holds && pid.unsigned_abs() != own {
+            tracing::warn!(pid, "ending what a killed syncer left running");
+            let _ = Pid::from_raw(pid).map(|pid| kill_process(pid, Signal::KILL));
+        }
+    }
+}

@@ -1,0 +1,383 @@
+//! The decision: what is wanted against what is, as data. Nothing here acts.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use repo_model::{ComponentName, DeploymentId, DeploymentName, Digest};
+use serde::Serialize;
+
+use crate::memory::{Failure, Memory};
+use crate::runtime::{self, Condition, Observed};
+
+/// A deployment as it shall be, resolved on this device.
+#[derive(Debug, Clone)]
+pub struct Wanted {
+    /// Margo's `deploymentId`.
+    pub id: DeploymentId,
+    /// The operator's id of it.
+    pub name: DeploymentName,
+    /// `metadata.name`, the source of errors of the deployment as a whole.
+    pub title: String,
+    /// The exact ApplicationDeployment.
+    pub document: Vec<u8>,
+    /// Its components in the order in which they are applied.
+    pub components: Vec<WantedComponent>,
+}
+
+/// A component as it shall be.
+#[derive(Debug, Clone)]
+pub struct WantedComponent {
+    /// Its name.
+    pub name: ComponentName,
+    /// The name under which the runtime knows it.
+    pub project: String,
+    /// What the runtime gets, or why this device can't run it at all.
+    pub input: Result<runtime::Component, Failure>,
+}
+
+/// Everything that one pass would do, removals first.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Plan {
+    /// What we own and is no longer wanted, in reverse order of its application.
+    pub removals: Vec<Removal>,
+    /// What is wanted, in order.
+    pub deployments: Vec<Planned>,
+}
+
+/// Something of ours that goes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Removal {
+    /// The deployment that it belongs to, if its labels still tell.
+    pub deployment: Option<DeploymentId>,
+    /// The operator's id of that deployment, if it is remembered.
+    pub name: Option<DeploymentName>,
+    /// The component, if its labels still tell.
+    pub component: Option<ComponentName>,
+    /// The name under which the runtime knows it.
+    pub project: String,
+}
+
+impl Removal {
+    /// Whose status speaks of it.
+    pub fn component(&self) -> Option<(DeploymentId, &ComponentName)> {
+        Some((self.deployment?, self.component.as_ref()?))
+    }
+}
+
+/// What happens to a wanted deployment.
+#[derive(Debug, Clone, Serialize)]
+pub struct Planned {
+    /// Margo's `deploymentId`.
+    pub id: DeploymentId,
+    /// The operator's id of it.
+    pub name: DeploymentName,
+    /// Its components in order.
+    pub components: Vec<PlannedComponent>,
+}
+
+/// What happens to a component.
+#[derive(Debug, Clone, Serialize)]
+pub struct PlannedComponent {
+    /// Its name.
+    pub name: ComponentName,
+    /// The name under which the runtime knows it.
+    pub project: String,
+    /// What would be done.
+    pub action: Action,
+}
+
+/// What is done with a component.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Action {
+    /// It runs as wanted.
+    Keep,
+    /// It is applied.
+    Apply {
+        /// Why.
+        reason: Reason,
+        /// What the runtime gets.
+        #[serde(skip)]
+        input: Box<runtime::Component>,
+    },
+    /// It is left alone, because this input can't succeed here.
+    Fail(Failure),
+}
+
+/// Why a component is applied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Reason {
+    /// Nothing of it exists.
+    New,
+    /// Its inputs changed.
+    Changed,
+    /// It was applied, and at least one of its parts is gone.
+    Missing,
+    /// An apply began and didn't complete.
+    HalfMade,
+}
+
+impl Plan {
+    /// Makes actual equal desired: removals first, then deployments in order, components as listed.
+    ///
+    /// `wanted` is `None` before the first desired state was accepted: then nothing is known to be unwanted.
+    pub fn make(wanted: Option<&[Wanted]>, memory: &Memory, observed: &[Observed]) -> Self {
+        let Some(wanted) = wanted else { return Self::default() };
+        let by_project: BTreeMap<_, _> = observed.iter().map(|found| (found.project.as_str(), found)).collect();
+        let deployments = wanted.iter().map(|deployment| planned(deployment, memory, &by_project)).collect();
+        Self { removals: removals(wanted, memory, observed), deployments }
+    }
+
+    /// Whether carrying it out would change nothing on the device.
+    pub fn is_in_sync(&self) -> bool {
+        self.removals.is_empty() && self.applies().next().is_none()
+    }
+
+    /// The inputs of everything that would be applied, in order.
+    pub fn applies(&self) -> impl Iterator<Item = &runtime::Component> {
+        self.components().filter_map(|component| match &component.action {
+            Action::Apply { input, .. } => Some(input.as_ref()),
+            _ => None,
+        })
+    }
+
+    fn components(&self) -> impl Iterator<Item = &PlannedComponent> {
+        self.deployments.iter().flat_map(|deployment| &deployment.components)
+    }
+}
+
+fn planned(wanted: &Wanted, memory: &Memory, observed: &BTreeMap<&str, &Observed>) -> Planned {
+    let component = |wanted: &WantedComponent| PlannedComponent {
+        name: wanted.name.clone(),
+        project: wanted.project.clone(),
+        action: action(wanted, memory, observed.get(wanted.project.as_str()).copied()),
+    };
+    Planned { id: wanted.id, name: wanted.name.clone(), components: wanted.components.iter().map(component).collect() }
+}
+
+fn action(wanted: &WantedComponent, memory: &Memory, observed: Option<&Observed>) -> Action {
+    let input = match &wanted.input {
+        Ok(input) => input,
+        Err(failure) => return Action::Fail(failure.clone()),
+    };
+    let apply = |reason| Action::Apply { reason, input: Box::new(input.clone()) };
+    match (observed, memory.failure(input)) {
+        (Some(found), _) if found.input_digest == Some(input.input_digest) && found.condition != Condition::Missing => {
+            Action::Keep
+        }
+        (_, Some(failure)) => Action::Fail(failure.clone()),
+        (Some(found), None) => apply(reason(found.input_digest, input.input_digest)),
+        (None, None) if memory.applied_digest(&wanted.project).is_some() => apply(Reason::Missing),
+        (None, None) => apply(Reason::New),
+    }
+}
+
+fn reason(found: Option<Digest>, wanted: Digest) -> Reason {
+    match found {
+        Some(found) if found == wanted => Reason::Missing,
+        Some(_) => Reason::Changed,
+        None => Reason::HalfMade,
+    }
+}
+
+/// Everything of ours, remembered or observed, that isn't wanted: prune is the difference of two inventories.
+fn removals(wanted: &[Wanted], memory: &Memory, observed: &[Observed]) -> Vec<Removal> {
+    let keep: BTreeSet<_> = wanted
+        .iter()
+        .flat_map(|deployment| &deployment.components)
+        .map(|component| component.project.as_str())
+        .collect();
+    let mut gone = memory.removable();
+    gone.retain(|removal| !keep.contains(removal.project.as_str()));
+    gone.reverse();
+    let known: BTreeSet<_> = gone.iter().map(|removal| removal.project.clone()).collect();
+    let forgotten = observed
+        .iter()
+        .filter(|found| !keep.contains(found.project.as_str()) && !known.contains(&found.project))
+        .map(|found| Removal {
+            deployment: found.deployment,
+            name: None,
+            component: found.component.clone(),
+            project: found.project.clone(),
+        });
+    gone.extend(forgotten);
+    gone
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::{AppliedComponent, Bad};
+    use crate::testing::{component, id, input_digest, observed, project, wanted};
+    use proptest::prelude::*;
+
+    /// A memory in which these components were applied in these versions; one without is under way.
+    fn applied(all: &[(&str, &str, Option<&str>)]) -> Memory {
+        let mut memory = Memory::default();
+        for (deployment, name, version) in all {
+            let input_digest = version.map(|version| input_digest(deployment, name, version));
+            let (name, project) = (component(name), project(deployment, name));
+            memory.note(&wanted(deployment, &[]), AppliedComponent { name, project, input_digest });
+        }
+        memory
+    }
+
+    fn failed(version: &str) -> Bad {
+        Bad { input_digest: input_digest("a", "x", version), failure: Failure::new("compose-failed", "no") }
+    }
+
+    fn action(memory: &Memory, observed: &[Observed], want: &str) -> String {
+        let plan = Plan::make(Some(&[wanted("a", &[("x", want)])]), memory, observed);
+        match &plan.deployments[0].components[0].action {
+            Action::Keep => "keep".to_owned(),
+            Action::Apply { reason, .. } => format!("{reason:?}"),
+            Action::Fail(failure) => failure.code.clone(),
+        }
+    }
+
+    #[test]
+    fn every_row_of_the_decision() {
+        let digest = |version| Some(input_digest("a", "x", version));
+        let run = |version, condition| vec![observed("a", "x", digest(version), condition)];
+        let half = |condition| vec![observed("a", "x", None, condition)];
+        let degraded = || Condition::Degraded("unhealthy".to_owned());
+        let once = applied(&[("a", "x", Some("1"))]);
+        let begun = applied(&[("a", "x", None)]);
+        let mut bad = Memory::default();
+        bad.bad.insert(project("a", "x"), failed("1"));
+        for (given, memory, found, want, expected) in [
+            ("nothing is there", &Memory::default(), vec![], "1", "New"),
+            ("an apply was begun and left nothing", &begun, vec![], "1", "New"),
+            ("it runs", &once, run("1", Condition::Running), "1", "keep"),
+            ("it runs, and the memory was lost", &Memory::default(), run("1", Condition::Running), "1", "keep"),
+            ("it starts", &once, run("1", Condition::Starting), "1", "keep"),
+            ("it is unwell", &once, run("1", degraded()), "1", "keep"),
+            ("another version runs", &once, run("1", Condition::Running), "2", "Changed"),
+            ("another version is unwell", &once, run("1", degraded()), "2", "Changed"),
+            ("a container of it is gone", &once, run("1", Condition::Missing), "1", "Missing"),
+            ("all of it is gone", &once, vec![], "1", "Missing"),
+            ("it is half made", &begun, half(Condition::Running), "1", "HalfMade"),
+            ("it is half made, and the memory was lost", &Memory::default(), half(Condition::Missing), "1", "HalfMade"),
+            ("it failed before", &bad, vec![], "1", "compose-failed"),
+            ("it failed half made", &bad, half(Condition::Running), "1", "compose-failed"),
+            ("it failed, and another version is wanted", &bad, half(Condition::Running), "2", "HalfMade"),
+            ("it failed, and runs all the same", &bad, run("1", Condition::Running), "1", "keep"),
+            ("it can't run here", &once, run("1", Condition::Running), "!parameter-invalid", "parameter-invalid"),
+        ] {
+            assert_eq!(action(memory, &found, want), expected, "{given}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_wanted_goes_in_the_reverse_order_of_its_application() {
+        let memory = applied(&[("b", "x", Some("1")), ("a", "x", Some("1")), ("a", "y", Some("1"))]);
+        let stray = observed("c", "x", None, Condition::Running);
+        let plan = Plan::make(Some(&[]), &memory, &[stray]);
+        let gone: Vec<_> = plan.removals.iter().map(|removal| removal.project.clone()).collect();
+        assert_eq!(gone, [project("b", "x"), project("a", "y"), project("a", "x"), project("c", "x")]);
+        assert!(!plan.is_in_sync());
+    }
+
+    #[test]
+    fn a_component_that_left_its_deployment_goes_and_its_neighbour_stays() {
+        let memory = applied(&[("a", "x", Some("1")), ("a", "y", Some("1"))]);
+        let running = |name| observed("a", name, Some(input_digest("a", name, "1")), Condition::Running);
+        let plan = Plan::make(Some(&[wanted("a", &[("y", "1")])]), &memory, &[running("x"), running("y")]);
+        assert_eq!(plan.removals.len(), 1);
+        assert_eq!(plan.removals[0].component(), Some((id("a"), &component("x"))));
+        assert_eq!(plan.applies().count(), 0);
+    }
+
+    #[test]
+    fn before_the_first_accepted_state_nothing_is_known_to_be_unwanted() {
+        let plan = Plan::make(None, &Memory::default(), &[observed("a", "x", None, Condition::Running)]);
+        assert!(plan.is_in_sync());
+    }
+
+    #[derive(Debug, Clone)]
+    struct Model {
+        memory: Memory,
+        runtime: Vec<Observed>,
+    }
+
+    impl Model {
+        /// What a runtime that never fails makes of a plan.
+        fn carry_out(&mut self, plan: &Plan, wanted: &[Wanted]) {
+            for removal in &plan.removals {
+                self.runtime.retain(|found| found.project != removal.project);
+                self.memory.forget(&removal.project);
+            }
+            for input in plan.applies() {
+                let (name, project) = (input.component.clone(), input.project.clone());
+                let deployment = wanted.iter().find(|one| one.id == input.deployment).unwrap();
+                self.runtime.retain(|found| found.project != project);
+                let made = observed(
+                    input.deployment_name.as_str(),
+                    name.as_str(),
+                    Some(input.input_digest),
+                    Condition::Running,
+                );
+                self.runtime.push(made);
+                let component = AppliedComponent { name, project, input_digest: Some(input.input_digest) };
+                self.memory.note(deployment, component);
+            }
+        }
+    }
+
+    fn any_wanted() -> impl Strategy<Value = Vec<Wanted>> {
+        let version = prop::sample::select(vec!["1", "2", "3", "!capability-missing"]);
+        let components = prop::collection::btree_map(prop::sample::select(vec!["x", "y", "z"]), version, 0..4);
+        prop::collection::btree_map(prop::sample::select(vec!["a", "b", "c"]), components, 0..4).prop_map(|all| {
+            let parts = |parts: BTreeMap<&'static str, &'static str>| parts.into_iter().collect::<Vec<_>>();
+            all.into_iter().map(|(name, components)| wanted(name, &parts(components))).collect()
+        })
+    }
+
+    fn any_model() -> impl Strategy<Value = Model> {
+        let place = (prop::sample::select(vec!["a", "b", "c", "d"]), prop::sample::select(vec!["x", "y", "z"]));
+        let version = prop::option::of(prop::sample::select(vec!["1", "2"]));
+        let condition = prop::sample::select(vec![
+            Condition::Running,
+            Condition::Starting,
+            Condition::Degraded("x".to_owned()),
+            Condition::Missing,
+        ]);
+        let remembered = prop::collection::btree_map(place.clone(), version.clone(), 0..6);
+        let running = prop::collection::btree_map(place, (version, condition), 0..6);
+        let bad = prop::collection::vec(prop::sample::select(vec!["1", "2", "3"]), 0..2);
+        (remembered, running, bad).prop_map(|(remembered, running, bad)| {
+            let remembered: Vec<_> = remembered.into_iter().map(|((a, x), version)| (a, x, version)).collect();
+            let mut memory = applied(&remembered);
+            for version in bad {
+                memory.bad.insert(project("a", "x"), failed(version));
+            }
+            let found = |((a, x), (version, condition)): ((&str, &str), (Option<&str>, Condition))| {
+                observed(a, x, version.map(|version| input_digest(a, x, version)), condition)
+            };
+            Model { memory, runtime: running.into_iter().map(found).collect() }
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn once_a_plan_is_carried_out_there_is_nothing_left_to_do(desired in any_wanted(), mut model in any_model()) {
+            let plan = Plan::make(Some(&desired), &model.memory, &model.runtime);
+            model.carry_out(&plan, &desired);
+            let next = Plan::make(Some(&desired), &model.memory, &model.runtime);
+            prop_assert!(next.is_in_sync(), "{next:?}");
+        }
+
+        #[test]
+        fn only_what_is_ours_and_unwanted_is_removed(desired in any_wanted(), model in any_model()) {
+            let plan = Plan::make(Some(&desired), &model.memory, &model.runtime);
+            let inventory: BTreeSet<_> = model.memory.removable().into_iter().map(|one| one.project)
+                .chain(model.runtime.iter().map(|found| found.project.clone())).collect();
+            let keep: BTreeSet<_> =
+                desired.iter().flat_map(|one| &one.components).map(|one| one.project.clone()).collect();
+            let removed: Vec<_> = plan.removals.iter().map(|one| one.project.clone()).collect();
+            let once: BTreeSet<_> = removed.iter().cloned().collect();
+            prop_assert_eq!(removed.len(), once.len());
+            prop_assert_eq!(once, inventory.difference(&keep).cloned().collect());
+        }
+    }
+}

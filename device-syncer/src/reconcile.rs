@@ -1,0 +1,409 @@
+//! One pass, in order: poll the host, fetch and verify what is new, put it in force, observe what runs, plan, act,
+//! and tell.
+//!
+//! Every pass recomputes from Git and the runtime. Nothing but the memory, the floor and the markers of the runtime
+//! lasts from one to the next, and each of them changes in one step: after a kill or a power cut at any instruction the
+//! next pass goes on from there, and the one after it does nothing. An unreachable host ends nothing: the device keeps
+//! reconciling what it accepted, and what it has to say waits as commits on its local `status`. Only a device that
+//! knows nothing at all, because it is new or its clone was lost, first asks what it said before.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use repo_git::{CommitId, Remote};
+use repo_model::desired::Desired;
+use repo_model::join::Join;
+use repo_model::report::Condition;
+use repo_model::{KeyText, envelope};
+use uuid::Uuid;
+
+use crate::act::{self, Actor, Done, Identity};
+use crate::backoff;
+use crate::conditions::{self, EVENT, RUNTIME, STALE, UNVERIFIED, condition};
+use crate::config::{Home, Settings};
+use crate::desired::{DeviceValues, wanted};
+use crate::floor::{Floor, FloorError};
+use crate::memory::{Accepted, Failure, Memory};
+use crate::plan::{Plan, Wanted};
+use crate::requests::Requests;
+use crate::retries::Retries;
+use crate::runtime::{Runtime, RuntimeError};
+use crate::status::Report;
+use crate::store::{Store, StoreError};
+use crate::tell::Teller;
+use crate::update::{Heads, NewerRevision, News, error_chain};
+use crate::verify::{Adoption, Descent};
+
+/// Everything that a pass works with.
+pub struct Syncer {
+    /// Where the device's files lie.
+    pub home: Home,
+    /// The settings.
+    pub settings: Settings,
+    /// What the device joined with.
+    pub join: Join,
+    /// The UUID of this installation.
+    pub instance: Uuid,
+    /// The key under which device files enter digests.
+    pub hmac_key: Vec<u8>,
+    /// The public half of the device's key.
+    pub key: KeyText,
+    /// Tells this boot from the ones before.
+    pub boot_id: String,
+    /// The host.
+    pub remote: Remote,
+    /// The clone.
+    pub store: Store,
+    /// Never below.
+    pub floor: Floor,
+    /// What runs components.
+    pub runtime: Box<dyn Runtime + Send>,
+    /// What may not be tried yet.
+    pub retries: Retries,
+    /// When the heartbeat was last replaced.
+    pub reported: Option<Timestamp>,
+    /// Security events that the next pass tells.
+    pub events: Vec<Condition>,
+}
+
+impl std::fmt::Debug for Syncer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Syncer").field("device", &self.join.device).finish_non_exhaustive()
+    }
+}
+
+/// What a pass came to.
+#[derive(Debug)]
+pub struct Outcome {
+    /// The host answered, and what it has could be fetched.
+    pub reached: bool,
+    /// Something was tried on the device.
+    pub acted: bool,
+    /// Everything runs as wanted, and the host knows.
+    pub good: bool,
+    /// The pass ended early, because the host has something newer.
+    pub outdated: bool,
+    /// What stands in the way, or is worth knowing, for a person.
+    pub problems: Vec<String>,
+    /// How often the host is asked.
+    pub poll: Duration,
+}
+
+/// A pass couldn't be made. What runs keeps running, and the next pass starts from what is durable.
+#[derive(Debug, thiserror::Error)]
+pub enum PassError {
+    /// The clone failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The floor failed.
+    #[error(transparent)]
+    Floor(#[from] FloorError),
+    /// The accepted state in the clone can't be read any more.
+    #[error("the accepted state can't be read")]
+    Accepted(#[source] Box<dyn std::error::Error + Send + Sync>),
+}
+
+/// A plan couldn't be made.
+#[derive(Debug, thiserror::Error)]
+pub enum PlanError {
+    /// The accepted state can't be read.
+    #[error(transparent)]
+    Pass(#[from] PassError),
+    /// The runtime doesn't answer.
+    #[error(transparent)]
+    Runtime(#[from] RuntimeError),
+}
+
+/// How often the host is asked where nothing else is said.
+pub const POLL: Duration = Duration::from_secs(15);
+
+/// The largest value that a device file may hold, in bytes: Linux takes no longer string in an environment.
+const MAX_VALUE: u64 = 128 << 10;
+
+/// What one pass goes by.
+struct Pass {
+    heads: Option<Heads>,
+    /// The host answered, and what it has could be fetched.
+    reached: bool,
+    /// Memory and desired state to put in force.
+    next: Memory,
+    desired: Option<Desired>,
+    /// Whether that state is new.
+    adopted: bool,
+    conditions: Vec<Condition>,
+}
+
+impl Syncer {
+    /// Makes actual equal desired, as far as it can be now.
+    pub fn pass(&mut self, cancel: &dyn Fn() -> bool) -> Result<Outcome, PassError> {
+        let requests = Requests::read(&self.home);
+        if let Some(retry) = &requests.retry {
+            self.forget_failures(retry)?;
+            Requests::retry_is_done(&self.home);
+        }
+        let heads = self.poll();
+        if !self.find_status_again(heads.as_ref())? {
+            return Ok(Outcome::unreached());
+        }
+        let mut pass = self.take(heads, &requests)?;
+        let poll = self.poll_interval(pass.desired.as_ref());
+        let newer = NewerRevision::new(self.remote.clone(), self.known_tip(&pass), poll);
+        let done = self.converge(&mut pass, &|| cancel() || newer.is_there())?;
+        self.events.clear();
+        let told = self.tell(&pass, done.acted)?;
+        self.store.consolidate(self.settings.limits.packs)?;
+        if requests.accept_history.is_some_and(|commit| self.is_in_force(commit)) {
+            Requests::history_is_accepted(&self.home);
+        }
+        let conditions = conditions::all(&self.store.memory.status);
+        Ok(Outcome {
+            reached: pass.reached,
+            acted: done.acted,
+            good: done.settled && told && !conditions.iter().any(conditions::is_in_the_way),
+            outdated: newer.was_there(),
+            problems: conditions.iter().map(|one| format!("{}: {}", one.reason, one.message)).collect(),
+            poll,
+        })
+    }
+
+    /// Puts together what this pass goes by: the newest state that is believed, and what is to be said of it.
+    fn take(&mut self, heads: Option<Heads>, requests: &Requests) -> Result<Pass, PassError> {
+        let next = self.store.memory.clone();
+        let mut pass =
+            Pass { reached: heads.is_some(), heads, next, desired: None, adopted: false, conditions: Vec::new() };
+        let accepted_history = requests.accept_history.filter(|commit| !self.is_in_force(*commit));
+        match pass.heads.as_ref().map_or(News::Nothing, |heads| self.news(heads, accepted_history)) {
+            News::Adoption(adoption) => self.adopt(&mut pass, *adoption)?,
+            News::Not(condition) => pass.conditions.push(condition),
+            News::Unreached => pass.reached = false,
+            News::Nothing => {}
+        }
+        if pass.desired.is_none() {
+            pass.desired = self.accepted(&pass.next)?;
+        }
+        self.refresh(pass.heads.as_ref(), &mut pass.next)?;
+        if let Some(accepted) = &pass.next.accepted {
+            if self.is_stale(accepted) {
+                let text = "no fresh proof that the host shows the newest state";
+                pass.conditions.push(condition(STALE, "Expired", text));
+            }
+            if accepted.unverified {
+                let text = "the history since what was accepted before isn't at hand, so its descent wasn't checked";
+                pass.conditions.push(condition(UNVERIFIED, "ShallowHistory", text));
+            }
+        }
+        if !pass.adopted {
+            pass.conditions.extend(conditions::events(&pass.next.status));
+        }
+        pass.conditions.extend(self.events.iter().cloned());
+        Ok(pass)
+    }
+
+    /// The floor first: what was accepted once can't be taken back by a crash.
+    fn adopt(&mut self, pass: &mut Pass, adoption: Adoption) -> Result<(), PassError> {
+        self.floor = adoption.raise(&self.floor);
+        self.floor.raise(&self.home.floor())?;
+        let before = self.store.memory.accepted.as_ref().map_or("nothing".to_owned(), |before| before.commit.clone());
+        let (serial, commit) = (adoption.desired.envelope.serial, adoption.commit);
+        match adoption.descent {
+            Descent::Shown | Descent::Unknown => {}
+            Descent::Continued => {
+                let text =
+                    format!("serial {serial} ({commit}) doesn't descend from {before}, and says it continues it");
+                pass.conditions.push(condition(EVENT, "HistoryContinued", text));
+            }
+            Descent::ByHand => {
+                let text = format!("a person at the device accepted serial {serial} ({commit}) after {before}");
+                pass.conditions.push(condition(EVENT, "HistoryAccepted", text));
+            }
+        }
+        adoption.put_into(&mut pass.next, Timestamp::now());
+        tracing::info!(serial, %commit, "adopted");
+        self.retries.clear();
+        pass.adopted = true;
+        pass.desired = Some(adoption.desired);
+        Ok(())
+    }
+
+    /// The state in force, read from the clone again.
+    fn accepted(&self, memory: &Memory) -> Result<Option<Desired>, PassError> {
+        let Some(accepted) = &memory.accepted else { return Ok(None) };
+        let broken = |error: Box<dyn std::error::Error + Send + Sync>| PassError::Accepted(error);
+        let commit: CommitId = accepted.commit.parse().map_err(|error: repo_git::InvalidId| broken(error.into()))?;
+        let files = self.store.repo.files(commit, &Default::default()).map_err(|error| broken(error.into()))?;
+        repo_model::desired::read(&files).map(Some).map_err(|error| broken(error.into()))
+    }
+
+    /// Whether the accepted state is this commit, or has it in its history.
+    fn is_in_force(&self, commit: CommitId) -> bool {
+        let accepted = self.store.memory.accepted.as_ref().and_then(Accepted::id);
+        accepted.is_some_and(|accepted| self.store.descends(accepted, commit))
+    }
+
+    /// What the host showed; while it shows nothing, what it is expected to show.
+    fn known_tip(&self, pass: &Pass) -> Option<CommitId> {
+        let accepted = || pass.next.accepted.as_ref().and_then(Accepted::id);
+        pass.heads.as_ref().map_or_else(accepted, |heads| heads.desired)
+    }
+
+    /// Observes, plans and acts.
+    fn converge(&mut self, pass: &mut Pass, cancel: &dyn Fn() -> bool) -> Result<Done, PassError> {
+        let mut report = Report::read(&pass.next.status);
+        let wanted = pass.desired.as_ref().map(|desired| self.wanted(desired));
+        if let Some(wanted) = &wanted {
+            pass.next.keep_only(wanted);
+        }
+        if pass.adopted {
+            report.forget_removed();
+        }
+        let observed = self.runtime.observe();
+        if let Err(error) = &observed {
+            pass.conditions.push(condition(RUNTIME, error.code(), error_chain(error)));
+        }
+        conditions::write(&mut pass.next, self.instance, &pass.conditions);
+        let (identity, next) = (self.identity(), pass.next.clone());
+        let (Some(wanted), Ok(observed)) = (wanted, observed) else {
+            act::commit(&mut self.store, next, &report, &identity, Timestamp::now())?;
+            return Ok(Done::default());
+        };
+        let plan = Plan::make(Some(&wanted), &next, &observed);
+        let teller = Teller::new(self.remote.clone(), pass.heads.as_ref());
+        let mut actor = Actor {
+            store: &mut self.store,
+            hands: self.runtime.as_ref(),
+            identity: &identity,
+            retries: &mut self.retries,
+            boot_id: &self.boot_id,
+            now: &Timestamp::now,
+            cancel,
+            tell: &|store| teller.tell(store),
+            next,
+            report,
+        };
+        let done = actor.carry_out(&plan, &wanted)?;
+        if let Some(heads) = &mut pass.heads {
+            heads.status = teller.tip();
+        }
+        Ok(done)
+    }
+
+    /// Pushes what the host doesn't know yet; returns whether it knows all of it.
+    fn tell(&mut self, pass: &Pass, acted: bool) -> Result<bool, PassError> {
+        let (Some(heads), Some(desired)) = (&pass.heads, &pass.desired) else { return Ok(pass.desired.is_none()) };
+        let told = self.push_status(heads, desired)?;
+        if acted || self.is_due(desired) {
+            self.beat(heads, desired)?;
+        }
+        Ok(told)
+    }
+
+    /// How often the host is asked: the site's word, else the fleet's.
+    fn poll_interval(&self, desired: Option<&Desired>) -> Duration {
+        let fleet = desired.and_then(|desired| desired.envelope.policy.poll_seconds).map(Duration::from_secs);
+        self.settings.poll.or(fleet).unwrap_or(POLL)
+    }
+
+    pub(crate) fn identity(&self) -> Identity {
+        Identity { fleet: self.join.fleet, device: self.join.device.clone() }
+    }
+
+    /// What the accepted state wants on this device.
+    fn wanted(&self, desired: &Desired) -> Vec<Wanted> {
+        let read = |name: &str| read_device_file(&self.settings.device_files, name);
+        wanted(desired, &DeviceValues { read: &read, hmac_key: &self.hmac_key })
+    }
+
+    /// Lets what was given up be tried again: everything, or one deployment by the operator's id.
+    fn forget_failures(&mut self, deployment: &str) -> Result<(), PassError> {
+        let mut next = self.store.memory.clone();
+        if deployment.is_empty() {
+            next.bad.clear();
+            next.attempts.clear();
+        } else {
+            let desired = self.accepted(&next)?;
+            let wanted = desired.map(|desired| self.wanted(&desired)).unwrap_or_default();
+            match wanted.iter().find(|wanted| wanted.name.as_str() == deployment) {
+                Some(wanted) => next.forget_failures(wanted),
+                None => tracing::warn!(deployment, "no deployment of this id is wanted, so nothing is tried again"),
+            }
+        }
+        self.retries.clear();
+        let (report, identity) = (Report::read(&next.status), self.identity());
+        act::commit(&mut self.store, next, &report, &identity, Timestamp::now())?;
+        Ok(())
+    }
+
+    /// Backs off what a killed syncer left open more than once during this boot.
+    pub fn resume_retries(&mut self) {
+        for (project, attempt) in &self.store.memory.attempts {
+            if attempt.boot_id == self.boot_id && attempt.open > 1 {
+                self.retries.resume(project, attempt.open - 1, backoff::jitter(Timestamp::now()));
+            }
+        }
+    }
+
+    /// Plans as the next pass would, for what the host shows now, and changes nothing.
+    pub fn preview(&self) -> Result<Preview, PlanError> {
+        let requests = Requests::read(&self.home);
+        let accepted_history = requests.accept_history.filter(|commit| !self.is_in_force(*commit));
+        let (mut conditions, mut news) = (Vec::new(), None);
+        match self.poll().map_or(News::Unreached, |heads| self.news(&heads, accepted_history)) {
+            News::Adoption(adoption) => news = Some(adoption),
+            News::Not(condition) => conditions.push(condition),
+            News::Unreached => conditions.push(condition("Host", "Unreachable", "what it shows now isn't known")),
+            News::Nothing => {}
+        }
+        let mut memory = self.store.memory.clone();
+        let wanted = match &news {
+            Some(adoption) => Some(self.wanted(&adoption.desired)),
+            None => self.accepted(&memory)?.as_ref().map(|desired| self.wanted(desired)),
+        };
+        if let Some(retry) = requests.retry {
+            let named = wanted.iter().flatten().filter(|wanted| retry.is_empty() || wanted.name.as_str() == retry);
+            named.for_each(|wanted| memory.forget_failures(wanted));
+        }
+        let plan = Plan::make(wanted.as_deref(), &memory, &self.runtime.observe()?);
+        Ok(Preview { plan, news, conditions })
+    }
+}
+
+/// What the next pass would do.
+#[derive(Debug)]
+pub struct Preview {
+    /// The steps.
+    pub plan: Plan,
+    /// The state that it would adopt first.
+    pub news: Option<Box<Adoption>>,
+    /// Why it can't adopt what the host shows.
+    pub conditions: Vec<Condition>,
+}
+
+impl Outcome {
+    /// Nothing is known but what the host would have to tell.
+    fn unreached() -> Self {
+        Self { reached: false, acted: false, good: false, outdated: false, problems: Vec::new(), poll: POLL }
+    }
+}
+
+/// The value in a device file: UTF-8, one final newline removed. Failures name the file, never its contents.
+fn read_device_file(directory: &Path, name: &str) -> Result<String, Failure> {
+    let invalid = |problem: String| Failure::new("parameter-invalid", format!("device file `{name}`: {problem}"));
+    if !envelope::ValueFrom::is_bare(name) {
+        return Err(invalid("is not a bare file name".to_owned()));
+    }
+    let path = directory.join(name);
+    let mut bytes = Vec::new();
+    let read = File::open(&path).and_then(|file| file.take(MAX_VALUE + 1).read_to_end(&mut bytes));
+    read.map_err(|error| invalid(format!("`{}`: {error}", path.display())))?;
+    if bytes.len() as u64 > MAX_VALUE {
+        return Err(invalid(format!("is larger than {MAX_VALUE} bytes")));
+    }
+    let text = String::from_utf8(bytes).map_err(|_| invalid("is not UTF-8".to_owned()))?;
+    if text.contains('\0') {
+        return Err(invalid("holds a NUL character".to_owned()));
+    }
+    Ok(text.strip_suffix('\n').map(str::to_owned).unwrap_or(text))
+}

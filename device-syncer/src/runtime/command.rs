@@ -1,0 +1,281 @@
+//! Runs one child process: closed input, chosen environment, bounded output, a time limit, its own process group.
+
+use std::ffi::OsString;
+use std::io::{self, Read};
+use std::os::fd::AsFd;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process_group};
+
+use super::redact::Redactor;
+
+/// How long a group may take to end after TERM.
+const GRACE: Duration = Duration::from_secs(5);
+/// How much of standard error is kept: its end.
+const STDERR_LIMIT: usize = 8 * 1024;
+/// Between two looks at the child, at most; the first ones follow faster, as most calls are short.
+const TICK: Duration = Duration::from_millis(20);
+
+/// What to run.
+#[derive(Debug, Clone)]
+pub struct Spec {
+    /// The program's path.
+    pub program: PathBuf,
+    /// Its arguments; never a secret.
+    pub args: Vec<OsString>,
+    /// The whole environment.
+    pub env: Vec<(OsString, OsString)>,
+    /// Limit of the run.
+    pub timeout: Duration,
+    /// Limit of standard output in bytes; more is an error.
+    pub stdout_limit: usize,
+    /// Takes secrets out of standard error.
+    pub redactor: Redactor,
+}
+
+/// What came of a run that ended by itself.
+#[derive(Debug)]
+pub struct Output {
+    /// How it ended.
+    pub status: ExitStatus,
+    /// All of standard output.
+    pub stdout: Vec<u8>,
+    /// The end of standard error, without secrets.
+    pub stderr: String,
+}
+
+/// A run that didn't end by itself.
+#[derive(Debug, thiserror::Error)]
+pub enum CommandError {
+    /// The program can't be started.
+    #[error("can't start `{program}`")]
+    Start {
+        /// The program.
+        program: String,
+        /// The cause.
+        #[source]
+        source: io::Error,
+    },
+    /// It took too long and was ended.
+    #[error("`{command}` took longer than {seconds} s: {stderr}")]
+    TimedOut {
+        /// Program and arguments.
+        command: String,
+        /// The limit.
+        seconds: u64,
+        /// The end of standard error.
+        stderr: String,
+    },
+    /// The caller asked to stop, and it was ended.
+    #[error("`{command}` was stopped on request")]
+    Cancelled {
+        /// Program and arguments.
+        command: String,
+    },
+    /// It said more than it may.
+    #[error("`{command}` wrote more than {limit} bytes")]
+    TooMuch {
+        /// Program and arguments.
+        command: String,
+        /// The limit.
+        limit: usize,
+    },
+    /// The child can't be waited for.
+    #[error("can't wait for `{command}`")]
+    Wait {
+        /// Program and arguments.
+        command: String,
+        /// The cause.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// Lets every child inherit this descriptor, so that a lock on it is held for as long as one of them lives.
+pub fn inherit(lock: impl AsFd) -> io::Result<()> {
+    let flags = rustix::io::fcntl_getfd(&lock)?;
+    Ok(rustix::io::fcntl_setfd(&lock, flags - rustix::io::FdFlags::CLOEXEC)?)
+}
+
+/// Runs it to its end, its time limit, or `cancel`, whichever is first; what is ended early is ended as a group.
+pub fn run(spec: &Spec, cancel: &dyn Fn() -> bool) -> Result<Output, CommandError> {
+    let mut child = start(spec)?;
+    let stdout = collect(child.stdout.take(), spec.stdout_limit + 1, Keep::Head);
+    let stderr = collect(child.stderr.take(), STDERR_LIMIT, Keep::Tail);
+    let end = wait(&mut child, Instant::now() + spec.timeout, cancel);
+    if !matches!(end, Ok(End::Exited(_))) {
+        end_group(&mut child);
+    }
+    let stderr = spec.redactor.clean(&whole_lines(&received(&stderr)));
+    let status = match end.map_err(|source| CommandError::Wait { command: spec.to_string(), source })? {
+        End::Exited(status) => status,
+        End::Cancelled => return Err(CommandError::Cancelled { command: spec.to_string() }),
+        End::TimedOut => {
+            let seconds = spec.timeout.as_secs();
+            return Err(CommandError::TimedOut { command: spec.to_string(), seconds, stderr });
+        }
+    };
+    let stdout = received(&stdout);
+    if stdout.len() > spec.stdout_limit {
+        return Err(CommandError::TooMuch { command: spec.to_string(), limit: spec.stdout_limit });
+    }
+    Ok(Output { status, stdout, stderr })
+}
+
+impl std::fmt::Display for Spec {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.program.display())?;
+        self.args.iter().try_for_each(|arg| write!(f, " {}", arg.to_string_lossy()))
+    }
+}
+
+fn start(spec: &Spec) -> Result<Child, CommandError> {
+    Command::new(&spec.program)
+        .args(&spec.args)
+        .env_clear()
+        .envs(spec.env.iter().map(|(name, value)| (name, value)))
+        // `docker compose` looks for files in the current directory and above it.
+        .current_dir("/")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .process_group(0)
+        .spawn()
+        .map_err(|source| CommandError::Start { program: spec.program.display().to_string(), source })
+}
+
+enum End {
+    Exited(ExitStatus),
+    TimedOut,
+    Cancelled,
+}
+
+fn wait(child: &mut Child, until: Instant, cancel: &dyn Fn() -> bool) -> io::Result<End> {
+    let mut tick = Duration::from_millis(1);
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(End::Exited(status));
+        }
+        if cancel() {
+            return Ok(End::Cancelled);
+        }
+        if Instant::now() >= until {
+            return Ok(End::TimedOut);
+        }
+        thread::sleep(tick);
+        tick = (tick * 2).min(TICK);
+    }
+}
+
+/// TERM to the whole group, and KILL to what is left of it after the grace.
+fn end_group(child: &mut Child) {
+    let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) else { return };
+    let _ = kill_process_group(group, Signal::TERM);
+    let _ = wait(child, Instant::now() + GRACE, &|| false);
+    let _ = kill_process_group(group, Signal::KILL);
+    let _ = child.wait();
+}
+
+#[derive(Clone, Copy)]
+enum Keep {
+    Head,
+    Tail,
+}
+
+/// Reads a pipe to its end on a thread of its own, so that the child never blocks on it.
+fn collect(pipe: Option<impl Read + Send + 'static>, limit: usize, keep: Keep) -> Receiver<Vec<u8>> {
+    let (send, receive) = channel();
+    thread::spawn(move || {
+        let mut kept = Vec::new();
+        let mut chunk = [0; 16 * 1024];
+        let Some(mut pipe) = pipe else { return };
+        while let Ok(count @ 1..) = pipe.read(&mut chunk) {
+            match keep {
+                Keep::Head => kept.extend_from_slice(&chunk[..count.min(limit - kept.len().min(limit))]),
+                Keep::Tail => {
+                    kept.extend_from_slice(&chunk[..count]);
+                    kept.drain(..kept.len().saturating_sub(limit));
+                }
+            }
+        }
+        let _ = send.send(kept);
+    });
+    receive
+}
+
+/// Text without a first line that was cut: half a secret isn't recognised.
+fn whole_lines(tail: &[u8]) -> String {
+    let cut = tail.len() >= STDERR_LIMIT;
+    let start = if cut { tail.iter().position(|&c| c == b'\n').map_or(tail.len(), |at| at + 1) } else { 0 };
+    String::from_utf8_lossy(&tail[start..]).trim_end().to_owned()
+}
+
+/// What was read; a process that left the group and keeps the pipe open doesn't hold us up.
+fn received(pipe: &Receiver<Vec<u8>>) -> Vec<u8> {
+    pipe.recv_timeout(Duration::from_secs(2)).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    fn shell(script: &str) -> Spec {
+        Spec {
+            program: "/bin/sh".into(),
+            args: vec!["-c".into(), script.into()],
+            env: vec![("PATH".into(), "/usr/bin:/bin".into()), ("SECRET".into(), "hunter2".into())],
+            timeout: Duration::from_secs(20),
+            stdout_limit: 1000,
+            redactor: Redactor::new(["hunter2"]),
+        }
+    }
+
+    #[test]
+    fn a_child_has_closed_input_the_given_environment_and_a_group_of_its_own() {
+        let output = run(&shell("cat; env | sort; echo \"token $SECRET\" >&2; exit 3"), &|| false).unwrap();
+        let stdout = String::from_utf8(output.stdout).unwrap();
+        let names: Vec<_> = stdout.lines().filter_map(|line| line.split_once('=')).map(|(name, _)| name).collect();
+        assert_eq!(names, ["PATH", "PWD", "SECRET"]);
+        assert_eq!((output.status.code(), output.stderr.as_str()), (Some(3), "token ***"));
+    }
+
+    #[test]
+    fn output_is_bounded_and_only_its_end_is_kept() {
+        let loud = run(&shell("yes out | head -c 100000"), &|| false);
+        assert!(matches!(loud, Err(CommandError::TooMuch { limit: 1000, .. })), "{loud:?}");
+        let output = run(&shell("yes hunter2 | head -c 100000 >&2; echo end >&2"), &|| false).unwrap();
+        assert!(output.stderr.len() <= STDERR_LIMIT && output.stderr.ends_with("***\nend"));
+        assert!(!output.stderr.contains("unter2"), "not even a part that was cut");
+    }
+
+    #[test]
+    fn a_whole_group_is_ended_at_the_limit_and_on_request() {
+        let dir = tempfile::tempdir().unwrap();
+        let script = format!("(sleep 1000 & echo $! > {}/pid; wait) & wait", dir.path().display());
+        let slow = Spec { timeout: Duration::from_millis(300), ..shell(&script) };
+        assert!(matches!(run(&slow, &|| false), Err(CommandError::TimedOut { .. })));
+        let pid = std::fs::read_to_string(dir.path().join("pid")).unwrap();
+        let gone = || !Path::new("/proc").join(pid.trim()).exists();
+        let until = Instant::now() + Duration::from_secs(5);
+        while !gone() && Instant::now() < until {
+            thread::sleep(TICK);
+        }
+        assert!(gone(), "the grandchild is gone too");
+        let began = Instant::now();
+        assert!(matches!(run(&shell("trap '' TERM; sleep 1000"), &|| true), Err(CommandError::Cancelled { .. })));
+        assert!(began.elapsed() < GRACE + Duration::from_secs(5));
+    }
+
+    #[test]
+    fn a_missing_program_is_named() {
+        let error = run(&Spec { program: "/nowhere/docker".into(), ..shell("") }, &|| false).unwrap_err();
+        assert!(error.to_string().contains("/nowhere/docker"), "{error}");
+    }
+}

@@ -1,0 +1,188 @@
+//! Makes a prepared project run, and removes one.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::containers::{self, missing, overall};
+use super::docker::{Call, compose, last_lines};
+use super::project::{Marker, Project, Stage};
+use super::{ComposeRuntime, Prepared, files, labels, ownership};
+use crate::runtime::command::CommandError;
+use crate::runtime::{Condition, Redactor, RuntimeError, ServiceState};
+
+/// How often `cancel` is asked while health is waited for.
+const TICK: Duration = Duration::from_millis(200);
+/// Between two looks at the containers, at most.
+const SLOWEST_LOOK: Duration = Duration::from_secs(2);
+
+impl ComposeRuntime {
+    /// Ownership, marker, files, `up`, health, marker.
+    pub(super) fn carry_out(&self, prepared: &Prepared, cancel: &dyn Fn() -> bool) -> Result<(), RuntimeError> {
+        let started = Instant::now();
+        let project = Project::new(&self.settings.projects_dir, &prepared.component.project);
+        let previous = project.marker()?;
+        self.check_ownership(prepared, previous.as_ref())?;
+        let inventory = files::inventory(&prepared.archive);
+        let old = previous.map(|marker| marker.inventory).unwrap_or_default();
+        let mut marker = marker(prepared, Stage::Applying);
+        // Both: after a cut between here and the end, whatever is on the disk is still known as ours.
+        marker.inventory = inventory.union(&old).cloned().collect();
+        project.mark(&marker)?;
+        let gone = old.difference(&inventory).cloned().collect();
+        project.fill(&prepared.archive, &gone, &prepared.resolved.encode())?;
+        project.check_mounts(&prepared.resolved.own_mounts(&project.files()))?;
+        self.up(prepared, &project, started, cancel)?;
+        if prepared.component.wait {
+            self.wait_for_health(prepared, started, cancel)?;
+        }
+        project.mark(&Marker { stage: Stage::Applied, inventory, ..marker })
+    }
+
+    fn check_ownership(&self, prepared: &Prepared, marker: Option<&Marker>) -> Result<(), RuntimeError> {
+        let (component, resolved) = (&prepared.component, &prepared.resolved);
+        let services = resolved.services();
+        let running = ownership::check_containers(&self.docker, &self.owner, &component.project, services)?;
+        ownership::check_objects(&self.docker, resolved, &component.project, running || marker.is_some())
+    }
+
+    fn up(
+        &self,
+        prepared: &Prepared,
+        project: &Project,
+        started: Instant,
+        cancel: &dyn Fn() -> bool,
+    ) -> Result<(), RuntimeError> {
+        let component = &prepared.component;
+        let (resolved, directory) = (project.resolved(), project.files());
+        let mut args = compose(&component.project, Some((&resolved, &directory, Path::new("/dev/null"))));
+        let verb = ["up", "--detach", "--remove-orphans", "--no-build", "--pull", "never", "--quiet-pull"];
+        args.extend(verb.map(OsString::from));
+        let timeout = component.timeout.saturating_sub(started.elapsed());
+        let call = Call { args, timeout, redactor: &prepared.redactor, parameters: &[], cancel };
+        let output = match self.docker.run(call) {
+            // `up` itself waits for the health of a service that others depend on.
+            Err(RuntimeError::RuntimeUnavailable { source: Some(CommandError::TimedOut { .. }), .. }) => {
+                return Err(self.health_timeout(prepared, started)?);
+            }
+            output => output?,
+        };
+        if output.status.success() {
+            return Ok(());
+        }
+        if output.stderr.contains("dependency failed to start") {
+            return Err(self.health_timeout(prepared, started)?);
+        }
+        let project = component.project.clone();
+        Err(self.docker.failure(&output, |reason| RuntimeError::ComposeFailed { project, reason }))
+    }
+
+    fn wait_for_health(
+        &self,
+        prepared: &Prepared,
+        started: Instant,
+        cancel: &dyn Fn() -> bool,
+    ) -> Result<(), RuntimeError> {
+        let mut look = TICK;
+        loop {
+            if overall(&self.services(prepared)?) == Condition::Running {
+                return Ok(());
+            }
+            if started.elapsed() >= prepared.component.timeout {
+                return Err(self.health_timeout(prepared, started)?);
+            }
+            let next = Instant::now() + look;
+            while Instant::now() < next {
+                if cancel() {
+                    return Err(RuntimeError::Cancelled);
+                }
+                thread::sleep(TICK);
+            }
+            look = (look * 2).min(SLOWEST_LOOK);
+        }
+    }
+
+    /// Every service of the project as it is now.
+    fn services(&self, prepared: &Prepared) -> Result<BTreeMap<String, ServiceState>, RuntimeError> {
+        let filter = format!("label={}={}", labels::PROJECT, prepared.component.project);
+        let found = containers::with_labels(&self.docker, &[filter])?;
+        let mut services: BTreeMap<_, _> =
+            prepared.resolved.services().into_iter().map(|name| (name, missing())).collect();
+        services.extend(found.iter().map(|container| (container.service().to_owned(), container.state())));
+        Ok(services)
+    }
+
+    /// Names the worst service, with the end of its log.
+    fn health_timeout(&self, prepared: &Prepared, started: Instant) -> Result<RuntimeError, RuntimeError> {
+        let services = self.services(prepared)?;
+        let bad = |state: &&ServiceState| matches!(state.condition, Condition::Degraded(_) | Condition::Missing);
+        let worst = services.iter().find(|(_, state)| bad(state));
+        let worst = worst.or_else(|| services.iter().find(|(_, state)| state.condition != Condition::Running));
+        let Some((service, state)) = worst.or(services.iter().next()) else {
+            return Ok(RuntimeError::ComposeFailed {
+                project: prepared.component.project.clone(),
+                reason: "it has no containers".to_owned(),
+            });
+        };
+        let how = match &state.condition {
+            Condition::Degraded(how) => how.clone(),
+            _ => state.health.clone().unwrap_or_else(|| state.state.clone()),
+        };
+        Ok(RuntimeError::HealthTimeout {
+            project: prepared.component.project.clone(),
+            service: service.clone(),
+            state: how,
+            seconds: started.elapsed().as_secs(),
+            log: self.log(&state.container, &prepared.redactor),
+        })
+    }
+
+    /// The last lines of a container's log, without secrets; nothing if there are none to be had.
+    fn log(&self, container: &str, redactor: &Redactor) -> String {
+        if container.is_empty() {
+            return String::new();
+        }
+        let output = self.docker.try_ask(&["logs", "--tail", "20", container]);
+        let text = output.map(|output| format!("{}{}", String::from_utf8_lossy(&output.stdout), output.stderr));
+        last_lines(&redactor.clean(&text.unwrap_or_default()), 1024)
+    }
+
+    /// `down`, then our files. Without a project of that name nothing happens.
+    pub(super) fn take_down(
+        &self,
+        name: &str,
+        timeout: Duration,
+        cancel: &dyn Fn() -> bool,
+    ) -> Result<(), RuntimeError> {
+        let project = Project::new(&self.settings.projects_dir, name);
+        let marker = project.marker()?;
+        ownership::check_containers(&self.docker, &self.owner, name, [])?;
+        if let Some(marker) = &marker {
+            project.mark(&Marker { stage: Stage::Removing, ..marker.clone() })?;
+        }
+        let mut args = compose(name, None);
+        args.extend(["down", "--remove-orphans"].map(OsString::from));
+        let call = Call { args, timeout, redactor: &Redactor::default(), parameters: &[], cancel };
+        let output = self.docker.run(call)?;
+        if !output.status.success() {
+            let project = name.to_owned();
+            return Err(self.docker.failure(&output, |reason| RuntimeError::RemovalFailed { project, reason }));
+        }
+        project.clear(marker.as_ref())
+    }
+}
+
+fn marker(prepared: &Prepared, stage: Stage) -> Marker {
+    Marker {
+        layout: 1,
+        stage,
+        input_digest: prepared.component.input_digest,
+        content_digest: prepared.content,
+        deployment: prepared.component.deployment,
+        component: prepared.component.component.clone(),
+        services: prepared.resolved.services(),
+        inventory: files::inventory(&prepared.archive),
+    }
+}

@@ -1,0 +1,137 @@
+//! Runs components as Docker Compose projects (`behaviour.md`, *Runtimes*).
+//!
+//! A component becomes a project in this order. `prefetch`: the archive comes from the cache or its registry, its raw
+//! files are checked, `docker compose config` resolves it in a staging directory, the result is held against the
+//! allow-list and the site's policy, and its images are fetched. `apply`: ownership is checked, the marker says
+//! *applying*, the files and the resolved document are written, `up` runs exactly that document, health is waited for,
+//! and the marker says *applied*. Killed anywhere in between, a project has no input digest and is applied again.
+
+mod allowed;
+mod apply;
+mod containers;
+mod docker;
+mod files;
+mod labels;
+mod observe;
+mod ownership;
+mod parameters;
+mod prepare;
+mod privileges;
+mod project;
+mod raw;
+mod resolved;
+#[cfg(test)]
+mod testing;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use repo_artifacts::{Archive, Registry};
+use repo_git::durable;
+use repo_model::{DeviceId, Digest, FleetId};
+
+use super::{Component, Observed, Redactor, Runtime, RuntimeError, SitePolicy};
+use crate::artifacts::Cache;
+use docker::Docker;
+use labels::Owner;
+use resolved::Resolved;
+
+/// What the device's own configuration says.
+#[derive(Debug, Clone)]
+pub struct ComposeSettings {
+    /// The docker client.
+    pub docker: PathBuf,
+    /// `PATH` of child processes.
+    pub path: String,
+    /// `HOME` of child processes: a directory of our own.
+    pub home: PathBuf,
+    /// `DOCKER_HOST`, `DOCKER_CONFIG` and the like.
+    pub environment: BTreeMap<OsString, OsString>,
+    /// One directory per project.
+    pub projects_dir: PathBuf,
+    /// Archives by digest, and the staging directory.
+    pub cache_dir: PathBuf,
+    /// Whose device this is.
+    pub fleet: FleetId,
+    /// Which device this is.
+    pub device: DeviceId,
+    /// What the site allows.
+    pub policy: SitePolicy,
+    /// How registries are reached.
+    pub registry: repo_artifacts::Settings,
+}
+
+/// Components as compose projects.
+#[derive(Debug)]
+pub struct ComposeRuntime {
+    settings: ComposeSettings,
+    docker: Docker,
+    owner: Owner,
+    cache: Cache,
+    registry: Registry,
+}
+
+/// A component whose archive is checked and whose images are here.
+#[derive(Debug)]
+pub struct Prepared {
+    component: Component,
+    content: Digest,
+    archive: Archive,
+    resolved: Resolved,
+    redactor: Redactor,
+}
+
+impl Prepared {
+    /// What it was made from.
+    pub fn component(&self) -> &Component {
+        &self.component
+    }
+
+    /// The digest of its archive.
+    pub fn content(&self) -> Digest {
+        self.content
+    }
+}
+
+impl ComposeRuntime {
+    /// Makes the directories of its own; neither docker nor a registry is asked yet.
+    pub fn new(settings: ComposeSettings) -> Result<Self, RuntimeError> {
+        for dir in [&settings.home, &settings.projects_dir, &settings.cache_dir] {
+            durable::create_dir_all(dir, 0o700).map_err(project::failed("make", dir))?;
+        }
+        let registry = Registry::new(settings.registry.clone());
+        let docker = Docker::new(&settings);
+        let owner = Owner::new(settings.fleet, &settings.device);
+        let cache = Cache::new(&settings.cache_dir);
+        Ok(Self { settings, docker, owner, cache, registry })
+    }
+
+    /// Removes every archive from the cache but these, and those that the projects on this device were made from.
+    pub fn prune_cache(&self, keep: &BTreeSet<Digest>) -> Result<(), RuntimeError> {
+        let applied = project::Project::list(&self.settings.projects_dir)?;
+        let keep = keep.iter().copied().chain(applied.into_iter().map(|(_, marker)| marker.content_digest)).collect();
+        self.cache.prune(&keep).map_err(project::failed("prune the cache", &self.settings.cache_dir))
+    }
+}
+
+impl Runtime for ComposeRuntime {
+    fn observe(&self) -> Result<Vec<Observed>, RuntimeError> {
+        self.look()
+    }
+
+    fn prefetch(&self, component: &Component, cancel: &dyn Fn() -> bool) -> Result<Prepared, RuntimeError> {
+        let prepared = self.prepare(component, cancel)?;
+        self.fetch_images(&prepared, cancel)?;
+        Ok(prepared)
+    }
+
+    fn apply(&self, prepared: &Prepared, cancel: &dyn Fn() -> bool) -> Result<(), RuntimeError> {
+        self.carry_out(prepared, cancel)
+    }
+
+    fn remove(&self, project: &str, timeout: Duration, cancel: &dyn Fn() -> bool) -> Result<(), RuntimeError> {
+        self.take_down(project, timeout, cancel)
+    }
+}

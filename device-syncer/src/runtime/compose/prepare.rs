@@ -1,0 +1,181 @@
+//! From a component to a checked document: fetch, check as written, resolve, check as resolved, complete.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use repo_artifacts::{Archive, Limits, Lock, Reference, RegistryError};
+
+use super::docker::{Call, compose};
+use super::project::{Project, failed};
+use super::resolved::Resolved;
+use super::{ComposeRuntime, Prepared, allowed, docker, labels, parameters, privileges, raw};
+use crate::runtime::{Component, Redactor, RuntimeError};
+
+impl ComposeRuntime {
+    /// Everything before the first effect, but for the images.
+    pub(super) fn prepare(&self, component: &Component, cancel: &dyn Fn() -> bool) -> Result<Prepared, RuntimeError> {
+        parameters::check(&component.parameters)?;
+        let (lock, bytes) = self.fetch(component)?;
+        let invalid = |reason: String| RuntimeError::ArtifactInvalid { what: what(component), reason };
+        let archive = Archive::read(&bytes, &Limits::default()).map_err(|error| invalid(chain(&error)))?;
+        raw::check(&archive).map_err(invalid)?;
+        let redactor = Redactor::new(component.secret_values());
+        let staging = Staging::new(&self.settings.cache_dir, &component.project, &archive)?;
+        let mut resolved = self.resolve(component, &staging, &redactor, cancel)?;
+        let files = Project::new(&self.settings.projects_dir, &component.project).files();
+        resolved.rebase(&staging.0, &files);
+        let content = lock.content;
+        let mut prepared = Prepared { component: component.clone(), content, archive, resolved, redactor };
+        self.check_resolved(&prepared, &files)?;
+        self.label(&mut prepared, &files);
+        Ok(prepared)
+    }
+
+    /// The archive's bytes, from the cache or from the registry; with a lock and a full cache nothing is asked.
+    fn fetch(&self, component: &Component) -> Result<(Lock, Vec<u8>), RuntimeError> {
+        let what = what(component);
+        let reference = Reference::parse(&component.repository, &component.revision)
+            .map_err(|error| RuntimeError::ArtifactInvalid { what: what.clone(), reason: error.to_string() })?;
+        let failed = |error| registry_error(what.clone(), error);
+        let lock = component.lock.map_or_else(|| self.registry.resolve(&reference), Ok).map_err(failed)?;
+        let cache_error = super::project::failed("use the cache", &self.settings.cache_dir);
+        if let Some(bytes) = self.cache.get(&lock.content).map_err(&cache_error)? {
+            return Ok((lock, bytes));
+        }
+        let bytes = self.registry.pull(&reference, Some(&lock)).map_err(failed)?;
+        self.cache.put(&bytes).map_err(cache_error)?;
+        Ok((lock, bytes))
+    }
+
+    fn resolve(
+        &self,
+        component: &Component,
+        staging: &Staging,
+        redactor: &Redactor,
+        cancel: &dyn Fn() -> bool,
+    ) -> Result<Resolved, RuntimeError> {
+        let (file, env_file) = (staging.0.join(Archive::COMPOSE), staging.0.join(".env"));
+        let env_file = if env_file.exists() { env_file } else { PathBuf::from("/dev/null") };
+        let mut args = compose(&component.project, Some((&file, &staging.0, &env_file)));
+        args.extend(["config", "--format", "json"].map(OsString::from));
+        let parameters: Vec<_> = component.parameters.iter().map(|(name, value)| (&**name, &**value)).collect();
+        let call = Call { args, timeout: docker::QUERY, redactor, parameters: &parameters, cancel };
+        let output = self.docker.run(call)?;
+        let invalid = |reason| RuntimeError::ArtifactInvalid { what: what(component), reason };
+        if !output.status.success() {
+            let staged = format!("{}/", staging.0.display());
+            let refused =
+                |reason: String| invalid(format!("compose can't resolve it: {}", reason.replace(&staged, "")));
+            return Err(self.docker.failure(&output, refused));
+        }
+        Resolved::parse(&output.stdout).map_err(|error| invalid(format!("what compose resolved isn't JSON: {error}")))
+    }
+
+    fn check_resolved(&self, prepared: &Prepared, files: &Path) -> Result<(), RuntimeError> {
+        let (component, resolved) = (&prepared.component, &prepared.resolved);
+        let missing = resolved.missing_files(&prepared.archive, files).into_iter().next();
+        let problem = match missing {
+            _ if resolved.services().is_empty() => Some("it has no service".to_owned()),
+            missing => missing.map(|file| format!("neither the archive nor the device has the file `{file}`")),
+        };
+        if let Some(reason) = problem {
+            return Err(RuntimeError::ArtifactInvalid { what: what(component), reason });
+        }
+        let mut reasons = allowed::violations(resolved.document());
+        reasons.extend(privileges::denied(resolved, &self.settings.policy, &component.project, files));
+        // An image's name becomes an argument of `docker pull`.
+        let has_secret = |image: &&&str| component.secret_values().any(|it| it.len() >= 6 && image.contains(it));
+        reasons.extend(resolved.images().iter().filter(has_secret).map(|_| "an image's name has a secret".to_owned()));
+        let reasons: Vec<_> = reasons.iter().map(|reason| prepared.redactor.clean(reason)).collect();
+        let project = component.project.clone();
+        if reasons.is_empty() { Ok(()) } else { Err(RuntimeError::PolicyDenied { project, reasons }) }
+    }
+
+    fn label(&self, prepared: &mut Prepared, files: &Path) {
+        let Prepared { component, archive, resolved, .. } = prepared;
+        for service in resolved.services() {
+            let digest = resolved.files_digest(&service, archive, files);
+            let files_label = digest.map(|digest| (labels::FILES.to_owned(), labels::digest_value(&digest)));
+            let ours = self.owner.labels(component.deployment, &component.component);
+            resolved.label(&service, ours.into_iter().chain(files_label));
+        }
+    }
+
+    /// Fetches the images that aren't here.
+    pub(super) fn fetch_images(&self, prepared: &Prepared, cancel: &dyn Fn() -> bool) -> Result<(), RuntimeError> {
+        for image in prepared.resolved.images() {
+            let found = self.docker.try_ask(&["image", "inspect", "--format", "{{.Id}}", "--", image])?;
+            if found.status.success() {
+                continue;
+            }
+            let args = ["pull", "--quiet", "--", image].map(OsString::from).into();
+            let timeout = prepared.component.timeout.max(docker::QUERY);
+            let call = Call { args, timeout, redactor: &prepared.redactor, parameters: &[], cancel };
+            let pulled = self.docker.run(call)?;
+            if !pulled.status.success() {
+                let what = format!("image `{image}`");
+                return Err(self.docker.failure(&pulled, |reason| RuntimeError::ArtifactUnavailable {
+                    what,
+                    reason,
+                    source: None,
+                }));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The archive's files where compose can read them; removed when dropped.
+struct Staging(PathBuf);
+
+#[allow(clippy::disallowed_methods, reason = "made anew each time, so nothing here needs to survive a power cut")]
+impl Staging {
+    fn new(cache_dir: &Path, project: &str, archive: &Archive) -> Result<Self, RuntimeError> {
+        let staging = Self(cache_dir.join("staging").join(project));
+        staging.fill(archive).map_err(failed("write the staging directory", &staging.0))?;
+        Ok(staging)
+    }
+
+    fn fill(&self, archive: &Archive) -> io::Result<()> {
+        self.remove();
+        fs::create_dir_all(&self.0)?;
+        archive.dirs().iter().try_for_each(|dir| fs::create_dir_all(self.0.join(dir)))?;
+        archive.files().iter().try_for_each(|(path, file)| fs::write(self.0.join(path), &file.bytes))
+    }
+
+    fn remove(&self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+impl Drop for Staging {
+    fn drop(&mut self) {
+        self.remove();
+    }
+}
+
+/// The archive, for messages.
+fn what(component: &Component) -> String {
+    format!("{}:{}", component.repository, component.revision)
+}
+
+fn registry_error(what: String, error: RegistryError) -> RuntimeError {
+    match error {
+        RegistryError::Invalid { reason, .. } => RuntimeError::ArtifactInvalid { what, reason },
+        RegistryError::Changed { .. } => RuntimeError::ArtifactDigestChanged { what, reason: error.to_string() },
+        error => RuntimeError::ArtifactUnavailable { what, reason: error.to_string(), source: Some(Box::new(error)) },
+    }
+}
+
+/// An error and its causes in one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(&format!(": {error}"));
+        cause = error.source();
+    }
+    text
+}

@@ -1,0 +1,152 @@
+//! Why a runtime operation failed, and what to do about it.
+
+use std::path::PathBuf;
+
+use super::command::CommandError;
+
+/// A failed operation on one component. Texts never contain a secret parameter's value.
+#[derive(Debug, thiserror::Error)]
+pub enum RuntimeError {
+    /// The archive or an image can't be had now.
+    #[error("{what} can't be fetched: {reason}")]
+    ArtifactUnavailable {
+        /// The archive or image.
+        what: String,
+        /// The answer of registry or tool.
+        reason: String,
+        /// The cause.
+        #[source]
+        source: Option<Box<dyn std::error::Error + Send + Sync>>,
+    },
+    /// The archive breaks a rule, or compose can't read it.
+    #[error("the archive of {what} is not valid: {reason}")]
+    ArtifactInvalid {
+        /// The archive.
+        what: String,
+        /// File, place and rule.
+        reason: String,
+    },
+    /// The registry gives other bytes than those that were published.
+    #[error("{what} has other bytes than when it was published: {reason}")]
+    ArtifactDigestChanged {
+        /// The archive.
+        what: String,
+        /// Which digest, wanted and found.
+        reason: String,
+    },
+    /// A parameter's name isn't allowed.
+    #[error("parameter `{name}`: {rule}")]
+    ParameterInvalid {
+        /// The environment variable.
+        name: String,
+        /// The rule it breaks.
+        rule: &'static str,
+    },
+    /// The application wants what the site doesn't allow, or what no application may have.
+    #[error("`{project}` wants what isn't allowed here: {}", reasons.join("; "))]
+    PolicyDenied {
+        /// The compose project.
+        project: String,
+        /// Every denied wish, each with its place.
+        reasons: Vec<String>,
+    },
+    /// Something of that name exists and isn't ours; nothing was touched.
+    #[error("{found} exists and isn't ours; to give the name free: {command}")]
+    NotOurs {
+        /// Kind and name of what exists.
+        found: String,
+        /// The command a person could use.
+        command: String,
+    },
+    /// The tool refused.
+    #[error("docker compose failed for `{project}`: {reason}")]
+    ComposeFailed {
+        /// The compose project.
+        project: String,
+        /// The tail of what the tool said.
+        reason: String,
+    },
+    /// The tool or its daemon doesn't answer.
+    #[error("docker can't be used: {reason}")]
+    RuntimeUnavailable {
+        /// What the tool said.
+        reason: String,
+        /// The cause.
+        #[source]
+        source: Option<CommandError>,
+    },
+    /// A service didn't become healthy in time.
+    #[error("service `{service}` of `{project}` is {state} after {seconds} s; its last words: {log}")]
+    HealthTimeout {
+        /// The compose project.
+        project: String,
+        /// The first service that isn't good.
+        service: String,
+        /// Its state.
+        state: String,
+        /// How long was waited, in seconds.
+        seconds: u64,
+        /// The end of its log.
+        log: String,
+    },
+    /// Containers, networks or files couldn't be removed.
+    #[error("`{project}` can't be removed: {reason}")]
+    RemovalFailed {
+        /// The compose project.
+        project: String,
+        /// What the tool said.
+        reason: String,
+    },
+    /// No space left.
+    #[error("the disk is full: {reason}")]
+    DiskFull {
+        /// What was being done.
+        reason: String,
+    },
+    /// The project's files on the device can't be read or written.
+    #[error("can't {doing} `{}`", path.display())]
+    Files {
+        /// What was being done.
+        doing: &'static str,
+        /// With which file.
+        path: PathBuf,
+        /// The cause.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The caller asked to stop.
+    #[error("stopped on request")]
+    Cancelled,
+}
+
+impl RuntimeError {
+    /// The stable code (`behaviour.md`, *Error codes*).
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::ArtifactUnavailable { .. } => "artifact-unavailable",
+            Self::ArtifactInvalid { .. } => "artifact-invalid",
+            Self::ArtifactDigestChanged { .. } => "artifact-digest-changed",
+            Self::ParameterInvalid { .. } => "parameter-invalid",
+            Self::PolicyDenied { .. } => "policy-denied",
+            Self::NotOurs { .. } => "not-ours",
+            Self::ComposeFailed { .. } => "compose-failed",
+            Self::RuntimeUnavailable { .. } | Self::Files { .. } | Self::Cancelled => "runtime-unavailable",
+            Self::HealthTimeout { .. } => "health-timeout",
+            Self::RemovalFailed { .. } => "removal-failed",
+            Self::DiskFull { .. } => "disk-full",
+        }
+    }
+
+    /// Whether the same operation may succeed later without any change of input.
+    pub fn is_transient(&self) -> bool {
+        matches!(
+            self,
+            Self::ArtifactUnavailable { .. }
+                | Self::RuntimeUnavailable { .. }
+                | Self::RemovalFailed { .. }
+                | Self::DiskFull { .. }
+                | Self::Files { .. }
+                | Self::Cancelled
+        )
+    }
+}

@@ -1,0 +1,265 @@
+//! Tells the host: pushes `status`, and replaces `heartbeat` at the report interval.
+
+use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use repo_git::repo::TreeLimits;
+use repo_git::{CommitId, FetchError, PushResult, PushUpdate, Remote};
+use repo_model::desired::Desired;
+use repo_model::message::Message;
+use repo_model::report::{CURRENT_STATE, CurrentComponent, CurrentDeployment, CurrentState};
+use repo_model::{FileTree, KeyText, envelope, json};
+use uuid::Uuid;
+
+use crate::act;
+use crate::conditions::{self, EVENT, condition};
+use crate::reconcile::{PassError, Syncer};
+use crate::runtime::{Condition, Observed};
+use crate::status::Report;
+use crate::store::Store;
+use crate::update::{self, Heads, History, error_chain};
+use crate::verify::key_text;
+
+/// How often the heartbeat is replaced where nothing else is said.
+const REPORT: Duration = Duration::from_secs(300);
+
+/// What to do about the tip of `status` on the host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Theirs {
+    /// It stands where it was left, or nowhere.
+    Known,
+    /// An allowed key signed it, and it isn't in our history: our commits go on top of it.
+    Ours(CommitId),
+    /// No allowed key signed it: it is replaced.
+    Foreign(CommitId),
+}
+
+/// Tells the host of each state while a pass goes on, for as long as it takes what it is told. The rest is for
+/// [`Syncer::push_status`] at the end of the pass.
+pub(crate) struct Teller {
+    remote: Remote,
+    tip: Cell<Option<CommitId>>,
+    listens: Cell<bool>,
+}
+
+impl Teller {
+    pub(crate) fn new(remote: Remote, heads: Option<&Heads>) -> Self {
+        let tip = Cell::new(heads.and_then(|heads| heads.status));
+        Self { remote, tip, listens: Cell::new(heads.is_some()) }
+    }
+
+    /// Pushes the local `status`, if it only adds to what the host has.
+    pub(crate) fn tell(&self, store: &Store) {
+        let Some(new) = store.status_tip().filter(|_| self.listens.get()) else { return };
+        let update = PushUpdate { branch: "status".to_owned(), expected: self.tip.get(), new, force: false };
+        match self.remote.push(&store.repo, std::slice::from_ref(&update)).as_deref() {
+            Ok([PushResult::Done]) => self.tip.set(Some(new)),
+            _ => self.listens.set(false),
+        }
+    }
+
+    /// Where the host's `status` stands now, by all that is known.
+    pub(crate) fn tip(&self) -> Option<CommitId> {
+        self.tip.get()
+    }
+}
+
+impl Syncer {
+    /// A device that knows nothing of its `status`, because it is new or its clone was lost, goes on from the host's if
+    /// its own key signed that, so that no transition is told twice. Returns false if that can't be found out now.
+    pub(crate) fn find_status_again(&mut self, heads: Option<&Heads>) -> Result<bool, PassError> {
+        if self.store.status_tip().is_some() {
+            return Ok(true);
+        }
+        let Some(heads) = heads else { return Ok(false) };
+        let Some(tip) = heads.status else { return Ok(true) };
+        match update::fetch(&self.remote, &self.store, &[tip], History::Since(None), &self.settings.limits) {
+            Ok(()) => {}
+            Err(error @ (FetchError::Remote(_) | FetchError::Store { .. } | FetchError::Read(_))) => {
+                tracing::warn!(error = error_chain(&error), "the host's `status` can't be fetched");
+                return Ok(false);
+            }
+            Err(error) => {
+                tracing::warn!(error = error_chain(&error), "the host's `status` is not ours");
+                return Ok(true);
+            }
+        }
+        if self.signer(tip).is_some_and(|key| key == self.key) {
+            tracing::warn!(%tip, "going on from the `status` that the host has");
+            let other = self.instance_of(tip).filter(|other| *other != self.instance);
+            self.store.replant(tip, Timestamp::now().as_second())?;
+            if let Some(other) = other {
+                self.tell_fork(tip, Some(other))?;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Pushes what the host doesn't know; returns whether it knows everything now. Nothing is pushed before a
+    /// `desired` was believed.
+    pub(crate) fn push_status(&mut self, heads: &Heads, desired: &Desired) -> Result<bool, PassError> {
+        if self.store.status_tip() == heads.status {
+            return Ok(true);
+        }
+        let theirs = match heads.status.map_or(Ok(Theirs::Known), |tip| self.judge_theirs(tip, desired)) {
+            Ok(theirs) => theirs,
+            Err(error) => {
+                tracing::warn!(error = error_chain(&error), "the host's `status` can't be read");
+                return Ok(false);
+            }
+        };
+        match theirs {
+            Theirs::Known => {}
+            Theirs::Ours(tip) => {
+                let moved = self.store.replant(tip, Timestamp::now().as_second())?;
+                tracing::warn!(onto = %tip, commits = moved, "going on from a `status` that was moved elsewhere");
+                self.tell_fork(tip, self.instance_of(tip))?;
+            }
+            Theirs::Foreign(tip) => {
+                self.tell_event(
+                    "StatusReplaced",
+                    format!("{tip} on `status`, which no allowed key signed, is replaced"),
+                )?;
+            }
+        }
+        let Some(new) = self.store.status_tip().filter(|new| Some(*new) != heads.status) else { return Ok(true) };
+        let force = matches!(theirs, Theirs::Foreign(_));
+        Ok(self.push_one(PushUpdate { branch: "status".to_owned(), expected: heads.status, new, force }))
+    }
+
+    fn push_one(&self, update: PushUpdate) -> bool {
+        match self.remote.push(&self.store.repo, std::slice::from_ref(&update)) {
+            Ok(results) => match results.into_iter().next() {
+                Some(PushResult::Done) => true,
+                other => {
+                    tracing::warn!(branch = update.branch, answer = ?other, "the host didn't take the push");
+                    false
+                }
+            },
+            Err(error) => {
+                tracing::warn!(branch = update.branch, error = error_chain(&error), "can't push");
+                false
+            }
+        }
+    }
+
+    fn judge_theirs(&self, tip: CommitId, desired: &Desired) -> Result<Theirs, FetchError> {
+        let ours = self.store.status_tip();
+        if ours.is_some_and(|ours| self.store.descends(ours, tip)) {
+            return Ok(Theirs::Known);
+        }
+        match update::fetch(&self.remote, &self.store, &[tip], History::Since(ours), &self.settings.limits) {
+            // A device's own tip alone is never that large.
+            Err(error) if update::is_too_much(&error) => return Ok(Theirs::Foreign(tip)),
+            result => result?,
+        }
+        let allowed: &[KeyText] = &desired.envelope.device.status_keys;
+        Ok(match self.signer(tip) {
+            Some(key) if allowed.contains(&key) || key == self.key => Theirs::Ours(tip),
+            _ => Theirs::Foreign(tip),
+        })
+    }
+
+    fn signer(&self, commit: CommitId) -> Option<KeyText> {
+        Some(key_text(&self.store.repo.commit(commit).ok()?.signer().ok()?))
+    }
+
+    /// The installation that made a `status` commit, by its own word.
+    fn instance_of(&self, tip: CommitId) -> Option<Uuid> {
+        Some(conditions::report(&self.store.repo.files(tip, &TreeLimits::default()).ok()?)?.instance)
+    }
+
+    /// Says that somebody else speaks in this device's name.
+    fn tell_fork(&mut self, tip: CommitId, other: Option<Uuid>) -> Result<(), PassError> {
+        let installations = other.into_iter().chain([self.instance]);
+        let names: BTreeSet<_> = installations.map(|instance| instance.to_string()).collect();
+        let names = names.into_iter().collect::<Vec<_>>().join(" and ");
+        let text = match other {
+            Some(other) if other == self.instance => {
+                format!("installation {names} is there twice, or was put back: it made {tip} elsewhere")
+            }
+            _ => format!("installations {names} use the same identity"),
+        };
+        self.tell_event("history-forked", text)
+    }
+
+    /// Tells of a security event on `status`, until the next adoption.
+    fn tell_event(&mut self, reason: &str, message: String) -> Result<(), PassError> {
+        let mut next = self.store.memory.clone();
+        let all: Vec<_> =
+            conditions::all(&next.status).into_iter().chain([condition(EVENT, reason, message)]).collect();
+        conditions::write(&mut next, self.instance, &all);
+        let (report, identity) = (Report::read(&next.status), self.identity());
+        act::commit(&mut self.store, next, &report, &identity, Timestamp::now())?;
+        Ok(())
+    }
+
+    /// Replaces the heartbeat.
+    pub(crate) fn beat(&mut self, heads: &Heads, desired: &Desired) -> Result<(), PassError> {
+        let now = Timestamp::now();
+        let observed = self.runtime.observe().ok();
+        let state = self.current_state(desired, observed.as_deref(), now);
+        let message = Message::new(format!("heartbeat (serial {})", state.serial))
+            .trailer("Kind", "heartbeat")
+            .trailer("Fleet", self.join.fleet)
+            .trailer("Device", &self.join.device)
+            .trailer("Serial", state.serial);
+        let files = FileTree::from([(CURRENT_STATE.to_owned(), json::to_bytes(&state))]);
+        let new = self.store.parentless(&files, &message, now.as_second())?;
+        let branch = "heartbeat".to_owned();
+        if self.push_one(PushUpdate { branch, expected: heads.heartbeat, new, force: true }) {
+            self.reported = Some(now);
+        }
+        Ok(())
+    }
+
+    /// Whether the heartbeat's time has come.
+    pub(crate) fn is_due(&self, desired: &Desired) -> bool {
+        let fleet = desired.envelope.policy.report_seconds.map(Duration::from_secs);
+        let interval = self.settings.report.or(fleet).unwrap_or(REPORT);
+        let interval = jiff::SignedDuration::try_from(interval).unwrap_or(jiff::SignedDuration::MAX);
+        self.reported.is_none_or(|last| Timestamp::now().duration_since(last).abs() >= interval)
+    }
+
+    fn current_state(&self, desired: &Desired, observed: Option<&[Observed]>, time: Timestamp) -> CurrentState {
+        let report = Report::read(&self.store.memory.status);
+        let mut deployments: BTreeMap<_, CurrentDeployment> = BTreeMap::new();
+        for (id, reported) in &report.deployments {
+            for component in &reported.components {
+                let project = id.runtime_name(&component.name);
+                let found = observed.map(|observed| observed.iter().find(|found| found.project == project));
+                let current = CurrentComponent {
+                    input_digest: found.flatten().and_then(|found| found.input_digest),
+                    state: component.state.to_string(),
+                    health: health(found).to_owned(),
+                    drift: drift(found, self.store.memory.applied_digest(&project).is_some()).to_owned(),
+                    attempts: self.retries.count(&project),
+                };
+                deployments.entry(*id).or_default().components.insert(component.name.clone(), current);
+            }
+        }
+        CurrentState { layout: envelope::LAYOUT, time, serial: desired.envelope.serial, deployments }
+    }
+}
+
+/// `None`: the runtime can't be observed.
+fn health(found: Option<Option<&Observed>>) -> &'static str {
+    match found.map(|found| found.map(|found| &found.condition)) {
+        None => "unknown",
+        Some(Some(Condition::Running)) => "healthy",
+        Some(Some(Condition::Starting)) => "starting",
+        Some(Some(Condition::Degraded(_))) => "degraded",
+        Some(Some(Condition::Missing) | None) => "missing",
+    }
+}
+
+fn drift(found: Option<Option<&Observed>>, applied: bool) -> &'static str {
+    match found {
+        None => "unknown",
+        Some(Some(found)) if found.condition == Condition::Missing => "missing",
+        Some(None) if applied => "missing",
+        Some(_) => "none",
+    }
+}

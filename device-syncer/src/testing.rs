@@ -1,0 +1,78 @@
+//! Plain things for the core's unit tests.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use repo_model::{ComponentName, DeploymentId, DeploymentName, Digest, FleetId};
+
+use crate::memory::Failure;
+use crate::plan::{Wanted, WantedComponent};
+use crate::runtime::{self, Condition, Observed};
+
+pub(crate) fn fleet() -> FleetId {
+    "5d3f7d5e-7a3a-4c3a-9a57-1c1f6a3f9f10".parse().unwrap()
+}
+
+/// The deploymentId of the operator's `name`.
+pub(crate) fn id(name: &str) -> DeploymentId {
+    let name: DeploymentName = name.parse().unwrap();
+    DeploymentId::derive(fleet(), &name, &"press-01".parse().unwrap())
+}
+
+pub(crate) fn component(name: &str) -> ComponentName {
+    name.parse().unwrap()
+}
+
+pub(crate) fn project(deployment: &str, name: &str) -> String {
+    id(deployment).runtime_name(&component(name))
+}
+
+/// What keys an apply of that version.
+pub(crate) fn input_digest(deployment: &str, name: &str, version: &str) -> Digest {
+    Digest::of(format!("{deployment}/{name} {version}").as_bytes())
+}
+
+/// A deployment of components in their versions; a version that begins with `!` can't run here, for that reason.
+pub(crate) fn wanted(name: &str, components: &[(&str, &str)]) -> Wanted {
+    Wanted {
+        id: id(name),
+        name: name.parse().unwrap(),
+        title: format!("{name}'s title"),
+        document: format!("{name} {components:?}").into_bytes(),
+        components: components.iter().map(|(part, version)| wanted_component(name, part, version)).collect(),
+    }
+}
+
+fn wanted_component(deployment: &str, name: &str, version: &str) -> WantedComponent {
+    let input = runtime::Component {
+        deployment: id(deployment),
+        deployment_name: deployment.parse().unwrap(),
+        component: component(name),
+        project: project(deployment, name),
+        repository: "oci://registry.invalid/app".to_owned(),
+        revision: version.to_owned(),
+        lock: None,
+        parameters: BTreeMap::new(),
+        secrets: BTreeSet::new(),
+        input_digest: input_digest(deployment, name, version),
+        wait: true,
+        timeout: Duration::from_secs(1),
+    };
+    let input = match version.strip_prefix('!') {
+        Some(code) => Err(Failure::new(code, "can't run here")),
+        None => Ok(input),
+    };
+    WantedComponent { name: component(name), project: project(deployment, name), input }
+}
+
+/// A project as the runtime finds it; without a digest it is half made.
+pub(crate) fn observed(deployment: &str, name: &str, digest: Option<Digest>, condition: Condition) -> Observed {
+    Observed {
+        project: project(deployment, name),
+        deployment: Some(id(deployment)),
+        component: Some(component(name)),
+        input_digest: digest,
+        condition,
+        services: BTreeMap::new(),
+    }
+}

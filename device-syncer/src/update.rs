@@ -1,0 +1,272 @@
+//! News from the host: poll, bounded fetch, and what verification makes of it. No effect on what runs.
+
+use std::cell::Cell;
+use std::time::{Duration, Instant};
+
+use jiff::{SignedDuration, Timestamp};
+use repo_git::{CommitId, FetchError, FetchLimits, Remote};
+use repo_model::desired::Refusal;
+use repo_model::freshness::Freshness;
+use repo_model::report::Condition;
+use repo_model::roster::{Trust, roster_path};
+
+use crate::conditions::{STALLED, WAITING, condition};
+use crate::config::Limits;
+use crate::floor::FloorError;
+use crate::memory::{Accepted, Memory};
+use crate::reconcile::Syncer;
+use crate::store::Store;
+use crate::verify::{Adoption, Judge};
+
+/// A publisher renews its proof of freshness at half its life of a day: with less than this left, a newer one is
+/// looked for.
+const RENEWAL: SignedDuration = SignedDuration::from_hours(13);
+
+/// How long a fetch may take.
+const FETCH: Duration = Duration::from_secs(600);
+
+/// How long a look for a newer revision may hold up what is waited for.
+const LOOK: Duration = Duration::from_secs(5);
+
+/// Where the host's branches stand.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Heads {
+    /// `desired`; absent before the device is enrolled.
+    pub desired: Option<CommitId>,
+    /// `freshness`.
+    pub freshness: Option<CommitId>,
+    /// `status`.
+    pub status: Option<CommitId>,
+    /// `heartbeat`.
+    pub heartbeat: Option<CommitId>,
+}
+
+impl Heads {
+    /// Asks the host, in one request.
+    pub fn poll(remote: &Remote) -> Result<Self, repo_git::RemoteError> {
+        let mut refs = remote.refs(&["refs/heads/"])?;
+        let mut take = |name: &str| refs.remove(&format!("refs/heads/{name}"));
+        Ok(Self {
+            desired: take("desired"),
+            freshness: take("freshness"),
+            status: take("status"),
+            heartbeat: take("heartbeat"),
+        })
+    }
+}
+
+/// What a poll came to.
+#[derive(Debug)]
+pub enum News {
+    /// `desired` is where it was.
+    Nothing,
+    /// A new state that is believed.
+    Adoption(Box<Adoption>),
+    /// There is none, or it isn't believed.
+    Not(Condition),
+    /// The host went away while it was fetched.
+    Unreached,
+}
+
+/// Why something of the host's isn't known.
+#[derive(Debug, thiserror::Error)]
+pub enum UpdateError {
+    /// It can't be fetched.
+    #[error("can't fetch from the host")]
+    Fetch(#[from] FetchError),
+    /// It isn't believed.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+}
+
+/// A text with all causes.
+pub fn error_chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    text
+}
+
+/// Whether a fetch stopped because there was too much of it.
+pub fn is_too_much(error: &FetchError) -> bool {
+    matches!(
+        error,
+        FetchError::TooManyBytes { .. } | FetchError::TooManyObjects { .. } | FetchError::ObjectTooLarge { .. }
+    )
+}
+
+/// How much history comes with what is fetched.
+#[derive(Debug, Clone, Copy)]
+pub enum History {
+    /// The tips alone.
+    None,
+    /// All of it since this commit, or from its beginning. The tips alone where that is too much.
+    Since(Option<CommitId>),
+}
+
+/// Fetches what the clone doesn't have of `wants`.
+pub fn fetch(
+    remote: &Remote,
+    store: &Store,
+    wants: &[CommitId],
+    history: History,
+    limits: &Limits,
+) -> Result<(), FetchError> {
+    let wants: Vec<_> = wants.iter().copied().filter(|id| store.repo.commit(*id).is_err()).collect();
+    if wants.is_empty() {
+        return Ok(());
+    }
+    let limits = FetchLimits {
+        bytes: limits.pack_bytes,
+        objects: limits.pack_objects,
+        object_bytes: limits.pack_bytes,
+        timeout: FETCH,
+    };
+    if let History::Since(since) = history {
+        let haves: Vec<_> = since.into_iter().collect();
+        match remote.fetch(&store.repo, &wants, &haves, false, &limits) {
+            Err(error) if is_too_much(&error) => {
+                tracing::warn!(error = error_chain(&error), "the history is too long; fetching the tip alone");
+            }
+            result => return result.map(drop),
+        }
+    }
+    remote.fetch(&store.repo, &wants, &[], true, &limits).map(drop)
+}
+
+impl Syncer {
+    pub(crate) fn poll(&self) -> Option<Heads> {
+        match Heads::poll(&self.remote) {
+            Ok(heads) => Some(heads),
+            Err(error) => {
+                tracing::warn!(error = error_chain(&error), "the host can't be reached");
+                None
+            }
+        }
+    }
+
+    /// Fetches and judges what is new on `desired`.
+    pub(crate) fn news(&self, heads: &Heads, accepted_history: Option<CommitId>) -> News {
+        let tip = match (heads.desired, &self.store.memory.accepted) {
+            (Some(tip), Some(accepted)) if accepted.id() == Some(tip) => return News::Nothing,
+            (Some(tip), _) => tip,
+            (None, Some(_)) => {
+                return News::Not(condition(STALLED, "history-rewritten", "`desired` is gone from the host"));
+            }
+            (None, None) => {
+                return News::Not(condition(WAITING, "NotEnrolled", "the host has no `desired` for this device yet"));
+            }
+        };
+        match self.judge(tip, heads, accepted_history) {
+            Ok(adoption) => News::Adoption(Box::new(adoption)),
+            Err(UpdateError::Refused(refusal)) => {
+                News::Not(condition(STALLED, refusal.code, format!("{tip}: {}", refusal.message)))
+            }
+            Err(UpdateError::Fetch(FetchError::Remote(error))) => {
+                tracing::warn!(commit = %tip, error = error_chain(&error), "can't fetch");
+                News::Unreached
+            }
+            Err(error) => News::Not(condition(STALLED, "FetchFailed", format!("{tip}: {}", error_chain(&error)))),
+        }
+    }
+
+    fn judge(&self, tip: CommitId, heads: &Heads, accepted_history: Option<CommitId>) -> Result<Adoption, UpdateError> {
+        let accepted = self.store.memory.accepted.as_ref().and_then(Accepted::id);
+        let history = accepted.map_or(History::None, |accepted| History::Since(Some(accepted)));
+        let wants: Vec<CommitId> = [Some(tip), heads.freshness].into_iter().flatten().collect();
+        fetch(&self.remote, &self.store, &wants, history, &self.settings.limits)?;
+        Ok(self.judging(&self.trust()?, accepted_history).desired(tip)?)
+    }
+
+    fn judging<'a>(&'a self, trust: &'a Trust, accepted_history: Option<CommitId>) -> Judge<'a> {
+        let (store, join, floor) = (&self.store, &self.join, &self.floor);
+        Judge { store, join, floor, trust, now: self.now(), accepted_history }
+    }
+
+    /// The newest roster that is believed: the one of the accepted state, or that of a join file which came later.
+    fn trust(&self) -> Result<Trust, Refusal> {
+        let pin = |roster: &[u8]| {
+            Trust::pin(&roster_path(self.join.trust.version), roster, self.join.fleet)
+                .map_err(|error| Refusal::new("trust-invalid", error_chain(&error)))
+        };
+        let joined = pin(self.join.trust.roster.as_bytes())?;
+        match self.store.memory.roster.as_slice() {
+            [] => Ok(joined),
+            known => pin(known).map(|known| if known.roster.version < joined.roster.version { joined } else { known }),
+        }
+    }
+
+    /// The present moment, but never before the newest thing that was verified.
+    fn now(&self) -> Timestamp {
+        Timestamp::now().max(self.floor.time)
+    }
+
+    /// Takes a newer proof of freshness for the state in `next`, if it needs one.
+    pub(crate) fn refresh(&mut self, heads: Option<&Heads>, next: &mut Memory) -> Result<(), FloorError> {
+        let now = self.now();
+        let Some(accepted) = &mut next.accepted else { return Ok(()) };
+        let is_due = accepted.fresh_until.is_none_or(|until| until.duration_since(now) < RENEWAL);
+        let Some(tip) = heads.and_then(|heads| heads.freshness).filter(|_| is_due) else { return Ok(()) };
+        match self.proof(tip, accepted) {
+            Ok(proof) => {
+                accepted.fresh_until = accepted.fresh_until.max(Some(proof.expires));
+                if proof.issued > self.floor.time {
+                    self.floor.time = proof.issued;
+                    self.floor.raise(&self.home.floor())?;
+                }
+            }
+            Err(error) => tracing::debug!(error = error_chain(&error), "no proof of freshness"),
+        }
+        Ok(())
+    }
+
+    fn proof(&self, tip: CommitId, accepted: &Accepted) -> Result<Freshness, UpdateError> {
+        fetch(&self.remote, &self.store, &[tip], History::None, &self.settings.limits)?;
+        Ok(self.judging(&self.trust()?, None).freshness(tip, accepted)?)
+    }
+
+    /// Whether the newest proof of freshness has run out; a new state counts as one for a day.
+    pub(crate) fn is_stale(&self, accepted: &Accepted) -> bool {
+        let grace = || accepted.since.saturating_add(SignedDuration::from_hours(24)).unwrap_or(accepted.since);
+        accepted.fresh_until.unwrap_or_else(grace) < self.now()
+    }
+}
+
+/// Looks now and then whether the host has moved on, so that waiting for what is outdated ends.
+pub(crate) struct NewerRevision {
+    remote: Remote,
+    known: Option<CommitId>,
+    interval: Duration,
+    asked: Cell<Instant>,
+    found: Cell<bool>,
+}
+
+impl NewerRevision {
+    /// Looks for anything but `known`.
+    pub(crate) fn new(remote: Remote, known: Option<CommitId>, interval: Duration) -> Self {
+        Self {
+            remote: remote.with_timeout(LOOK),
+            known,
+            interval,
+            asked: Cell::new(Instant::now()),
+            found: Cell::new(false),
+        }
+    }
+
+    pub(crate) fn is_there(&self) -> bool {
+        if !self.found.get() && self.asked.get().elapsed() >= self.interval {
+            let heads = Heads::poll(&self.remote);
+            self.found.set(heads.is_ok_and(|heads| heads.desired.is_some() && heads.desired != self.known));
+            self.asked.set(Instant::now());
+        }
+        self.found.get()
+    }
+
+    /// Whether it was there when it was last looked for.
+    pub(crate) fn was_there(&self) -> bool {
+        self.found.get()
+    }
+}

@@ -1,0 +1,418 @@
+//! The same on real Docker: what only an engine can show.
+
+use std::fs;
+use std::ops::Deref;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use repo_testkit::git;
+use serde_json::Value;
+
+use crate::world::{App, World, command, finish, push, text};
+
+/// A device on the real engine. Everything that it made there is removed in the end, and nothing else.
+struct Real(World);
+
+impl Deref for Real {
+    type Target = World;
+
+    fn deref(&self) -> &World {
+        &self.0
+    }
+}
+
+fn variable(name: &str) -> String {
+    std::env::var(name).unwrap_or_else(|_| panic!("{name} is set: run the tests by `./justw test`"))
+}
+
+/// The docker client of these tests.
+fn client() -> PathBuf {
+    let path = variable("PATH");
+    std::env::split_paths(&path)
+        .map(|directory| directory.join("docker"))
+        .find(|path| path.exists())
+        .expect("docker is on the PATH")
+}
+
+fn docker(args: &[&str]) -> String {
+    text(Command::new(client()).args(args).output().expect("docker runs"))
+}
+
+impl Real {
+    fn enrolled() -> Self {
+        let real = Self(World::enrolled());
+        real.use_program(&client());
+        real
+    }
+
+    fn use_program(&self, program: &Path) {
+        let (host, config) = (variable("DOCKER_HOST"), variable("DOCKER_CONFIG"));
+        let docker = format!("{{program: {}, host: \"{host}\", config: \"{config}\"}}", program.display());
+        self.settings_of(&self.home(), &docker, "");
+    }
+
+    /// Wants an application of this one file and publishes that.
+    fn want(&self, name: &str, compose: &str) {
+        let directory = self.path("application");
+        fs::create_dir_all(&directory).unwrap();
+        fs::write(directory.join("compose.yaml"), compose).unwrap();
+        let app: App = push(&directory, name, "1.0.0");
+        self.hand.want("greeter", &app, "hello");
+    }
+
+    fn label(&self) -> String {
+        format!("label=device-syncer.fleet={}", self.hand.fleet())
+    }
+
+    /// Id and start of each of our containers.
+    fn running(&self) -> Vec<String> {
+        let ids = docker(&["ps", "--all", "--quiet", "--filter", &self.label()]);
+        let ids: Vec<_> = ids.lines().collect();
+        if ids.is_empty() {
+            return Vec::new();
+        }
+        let format = "{{.Id}} {{.State.StartedAt}} {{.State.Running}}";
+        docker(&[&["inspect", "--format", format], ids.as_slice()].concat()).lines().map(str::to_owned).collect()
+    }
+
+    /// The environment of our only container, as the engine has it and as a process in it sees it.
+    fn environment(&self) -> (Vec<String>, Vec<String>) {
+        let id = docker(&["ps", "--quiet", "--filter", &self.label()]);
+        let known: Vec<String> =
+            serde_json::from_str(&docker(&["inspect", "--format", "{{json .Config.Env}}", &id])).unwrap();
+        let seen = docker(&["exec", &id, "cat", "/proc/1/environ"]);
+        (known, seen.split_terminator('\0').map(str::to_owned).collect())
+    }
+}
+
+impl Drop for Real {
+    fn drop(&mut self) {
+        let projects = fs::read_dir(self.home().join("projects")).into_iter().flatten().flatten();
+        for project in projects.map(|entry| entry.file_name().to_string_lossy().into_owned()) {
+            let of_project = format!("label=com.docker.compose.project={project}");
+            for (list, remove) in [
+                (&["ps", "--all", "--quiet"][..], &["rm", "--force", "--volumes"][..]),
+                (&["network", "ls", "--quiet"], &["network", "rm"]),
+                (&["volume", "ls", "--quiet"], &["volume", "rm"]),
+            ] {
+                let listed = Command::new(client()).args(list).args(["--filter", &of_project]).output();
+                let listed = listed.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+                for id in listed.unwrap_or_default().lines() {
+                    let _ = Command::new(client()).args(remove).arg(id).output();
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_deployment_made_by_hand_runs_changes_and_goes() {
+    let real = Real::enrolled();
+    real.hand.want("greeter", &real.app, "\"hi there\"");
+    real.hand.publish();
+    real.once().good();
+    assert!(real.environment().1.contains(&"GREETING=hi there".to_owned()));
+    let port = docker(&["ps", "--quiet", "--filter", &real.label()]);
+    assert_eq!(docker(&["exec", &port, "wget", "-q", "-O", "-", "http://127.0.0.1:8080/"]), "hi there");
+    real.hand.want("greeter", &real.app, "servus");
+    real.hand.publish();
+    real.once().good();
+    assert!(real.environment().0.contains(&"GREETING=servus".to_owned()));
+    real.hand.drop("greeter");
+    real.hand.publish();
+    real.once().good();
+    assert_eq!(real.running(), Vec::<String>::new());
+    let states = real.told().join("; ");
+    for once in
+        ["greeter/hello none > pending queued", "greeter/* removing > removed", "greeter/hello removing > removed"]
+    {
+        assert_eq!(states.matches(once).count(), 1, "{once} in {states}");
+    }
+    real.assert_idle();
+}
+
+#[test]
+fn values_arrive_in_the_container_exactly_as_they_are_written() {
+    let real = Real::enrolled();
+    let values = [
+        "1.10",
+        "no",
+        "0x1F",
+        "1e3",
+        "~",
+        "null",
+        " spaces ",
+        "",
+        "$x",
+        "${x}",
+        "$$",
+        "$(id)",
+        "`id`",
+        "a\"b",
+        "a'b",
+        "\\n",
+        "a\\",
+        "two\nlines\n",
+        "tab\tbed",
+        "# no comment",
+        "a: b",
+        "- a",
+        "{}",
+        "[a]",
+        "!tag",
+        "&a",
+        "*a",
+        "%",
+        "@",
+        "=",
+        "a=b=c",
+        "Grüße",
+        "日本語",
+        "🦀",
+        "a\u{301}",
+        "e\u{feff}d",
+    ];
+    let environment: String = (0..values.len()).map(|n| format!("      V{n}: \"${{V{n}}}\"\n")).collect();
+    let compose = format!(
+        "services:\n  web:\n    image: margo-test/busybox:1\n    command: [sleep, \"100000\"]\n    environment:\n{environment}"
+    );
+    real.want("values", &compose);
+    real.hand.edit("greeter", |text| {
+        let begin = text.find("  parameters:").unwrap();
+        let parameter = |(n, value): (usize, &&str)| {
+            let value = serde_json::to_string(value).unwrap();
+            format!("    v{n}:\n      value: {value}\n      targets: [{{pointer: V{n}, components: [hello]}}]\n")
+        };
+        format!("{}  parameters:\n{}", &text[..begin], values.iter().enumerate().map(parameter).collect::<String>())
+    });
+    real.hand.publish();
+    real.once().good();
+    let (known, seen) = real.environment();
+    for (n, value) in values.iter().enumerate() {
+        let expected = format!("V{n}={value}");
+        assert!(known.contains(&expected), "{expected:?} in {known:?}");
+        assert!(seen.contains(&expected), "{expected:?} in {seen:?}");
+    }
+    real.assert_idle();
+}
+
+#[test]
+fn nothing_is_touched_when_nothing_changed() {
+    let real = Real::enrolled();
+    real.hand.want("greeter", &real.app, "hello");
+    real.hand.publish();
+    real.once().good();
+    let (before, status) = (real.running(), real.hand.tip("status"));
+    assert_eq!(before.len(), 1);
+    for _ in 0..50 {
+        real.once().good();
+    }
+    assert_eq!((real.running(), real.hand.tip("status")), (before.clone(), status.clone()));
+    fs::remove_dir_all(real.clone()).unwrap();
+    real.once().good();
+    fs::remove_dir_all(real.home().join("cache")).unwrap();
+    real.once().good();
+    assert_eq!((real.running(), real.hand.tip("status")), (before.clone(), status));
+    // Other bytes with the same meaning.
+    real.hand.edit("greeter", |text| text.replace("value: hello", "value: \"hello\""));
+    real.hand.publish();
+    real.once().good();
+    assert_eq!(real.running(), before);
+    real.assert_idle();
+}
+
+#[test]
+fn a_container_that_was_taken_away_comes_back() {
+    let real = Real::enrolled();
+    real.hand.want("greeter", &real.app, "hello");
+    real.hand.publish();
+    real.once().good();
+    real.told();
+    let id = docker(&["ps", "--quiet", "--filter", &real.label()]);
+    docker(&["rm", "--force", &id]);
+    assert!(real.syncer(&["plan"]).ended(3).stdout.contains("something of it is missing"));
+    real.once().good();
+    assert_eq!(real.running().len(), 1);
+    assert_eq!(real.told().len(), 3);
+    real.assert_idle();
+}
+
+/// A docker client that kills whoever called it, once, after `up` has done its work.
+fn killing_client(real: &Real) -> PathBuf {
+    let (program, mark) = (real.path("docker-that-kills"), real.path("killed"));
+    let script = format!(
+        "#!/bin/sh\n{} \"$@\"\nresult=$?\ncase \" $* \" in *' up '*) [ -e {mark} ] || {{ : >{mark}; kill -9 $PPID; }};; esac\nexit $result\n",
+        client().display(),
+        mark = mark.display()
+    );
+    fs::write(&program, script).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    program
+}
+
+#[test]
+fn killed_between_up_and_the_status_commit_no_transition_is_told_twice() {
+    let real = Real::enrolled();
+    real.use_program(&killing_client(&real));
+    real.hand.want("greeter", &real.app, "hello");
+    real.hand.publish();
+    let killed = real.once();
+    assert_eq!(killed.code, -1, "it was killed: {killed:?}");
+    let before = real.running();
+    assert_eq!(before.len(), 1, "and `up` had done its work");
+    real.once().good();
+    assert_eq!(real.running(), before, "its container is the same");
+    assert_eq!(
+        real.told(),
+        [
+            "greeter/* none > pending queued; greeter/hello none > pending queued",
+            "greeter/* pending > installing; greeter/hello pending > installing",
+            "greeter/* installing > installed; greeter/hello installing > installed",
+        ]
+    );
+    real.assert_idle();
+}
+
+/// Looks for a secret wherever it must not be.
+struct Search<'a> {
+    canary: &'a str,
+    found: Vec<String>,
+}
+
+impl Search<'_> {
+    fn text(&mut self, place: &str, text: &str) {
+        if text.contains(self.canary) {
+            self.found.push(place.to_owned());
+        }
+    }
+
+    /// Every object of a repository, reachable or not, and every file beside them.
+    fn repository(&mut self, repository: &Path) {
+        let all = git::git(repository, &["cat-file", "--batch-all-objects", "--batch-check=%(objectname)"]);
+        let names: Vec<_> = all.lines().map(str::to_owned).collect();
+        for (name, object) in names.iter().zip(git::objects(repository, &names)) {
+            self.text(name, &String::from_utf8_lossy(&object.unwrap()));
+        }
+        let refs = git::refs(repository).into_iter().map(|(name, id)| format!("{name} {id}")).collect::<String>();
+        self.text("refs", &refs);
+    }
+
+    /// The arguments of every process there is.
+    fn processes(&mut self) {
+        for process in fs::read_dir("/proc").unwrap().flatten() {
+            let arguments = fs::read(process.path().join("cmdline")).unwrap_or_default();
+            self.text("arguments of a process", &String::from_utf8_lossy(&arguments));
+        }
+    }
+}
+
+#[test]
+fn a_secret_reaches_its_container_and_no_repository_log_or_argument() {
+    let canary = format!("canary-{}", fs::read_to_string("/proc/sys/kernel/random/uuid").unwrap().trim());
+    let real = Real::enrolled();
+    // It says its secret and never becomes healthy, so that the end of its log goes into the status.
+    real.want(
+        "leaky",
+        "services:\n  web:\n    image: margo-test/busybox:1\n    environment: {SECRET: \"${SECRET}\"}\n    \
+         command: [sh, -c, 'echo \"my secret is $$SECRET\"; exec sleep 100000']\n    \
+         healthcheck: {test: [CMD, \"false\"], interval: 1s, retries: 1}\n",
+    );
+    real.hand.edit("greeter", |text| {
+        let begin = text.find("  parameters:").unwrap();
+        text[..begin].replace("timeout: 1m", "timeout: 4s")
+    });
+    real.hand.describe("greeter", |described| {
+        described["valuesFrom"] = serde_json::json!({
+            "secret": {"deviceFile": "secret", "targets": [{"pointer": "SECRET", "components": ["hello"]}]},
+        });
+    });
+    fs::write(real.home().join("device-files/secret"), &canary).unwrap();
+    real.hand.publish();
+    let mut search = Search { canary: &canary, found: Vec::new() };
+    let syncer = command(&real.home(), &["once"]).env("DEVICE_SYNCER_LOG", "trace").spawn().unwrap();
+    let done = AtomicBool::new(false);
+    let run = std::thread::scope(|scope| {
+        let watched = scope.spawn(|| {
+            let mut search = Search { canary: &canary, found: Vec::new() };
+            while !done.load(Ordering::Relaxed) {
+                search.processes();
+                std::thread::sleep(std::time::Duration::from_millis(10));
+            }
+            search.found
+        });
+        let run = finish(syncer);
+        done.store(true, Ordering::Relaxed);
+        search.found.extend(watched.join().unwrap());
+        run
+    });
+    assert_eq!(real.states("greeter"), ["hello installing health-timeout"], "{run:?}");
+    assert!(real.message("greeter").contains("my secret is "), "{}", real.message("greeter"));
+    assert!(real.environment().1.contains(&format!("SECRET={canary}")));
+    search.text("log", &run.stderr);
+    search.text("output", &run.stdout);
+    search.text("status", &real.syncer(&["status", "--output", "json"]).stdout);
+    search.text("plan", &real.syncer(&["plan", "--output", "json"]).stdout);
+    for repository in [real.hand.repository(), real.clone()] {
+        search.repository(&repository);
+    }
+    assert_eq!(search.found, Vec::<String>::new());
+
+    // And it would have been found: one leak of each kind is planted.
+    let planted = real.path("planted.git");
+    git::git(Path::new("/"), &["init", "-q", "--bare", &planted.display().to_string()]);
+    let leak = real.path("leak");
+    fs::write(&leak, format!("x{canary}x")).unwrap();
+    git::git(&planted, &["hash-object", "-w", &leak.display().to_string()]);
+    search.repository(&planted);
+    let mut process = Command::new("sh").args(["-c", "read x", &canary]).stdin(Stdio::piped()).spawn().unwrap();
+    // The kernel shows the arguments of a new program a moment after it has begun.
+    for _ in 0..1000 {
+        if search.found.len() == 1 {
+            search.processes();
+        }
+    }
+    process.kill().unwrap();
+    process.wait().unwrap();
+    search.text("log", &format!("ERROR {canary}"));
+    assert_eq!(search.found.len(), 3, "{:?}", search.found);
+}
+
+#[test]
+fn a_deployment_that_leaves_is_removed_and_its_volume_is_kept() {
+    let real = Real::enrolled();
+    real.want(
+        "keeper",
+        "services:\n  web:\n    image: margo-test/busybox:1\n    command: [sleep, \"100000\"]\n    volumes: [\"data:/data\"]\n\
+         volumes: {data: {}}\n",
+    );
+    real.hand.edit("greeter", |text| text[..text.find("  parameters:").unwrap()].to_owned());
+    real.hand.publish();
+    real.once().good();
+    let project = fs::read_dir(real.home().join("projects")).unwrap().next().unwrap().unwrap().file_name();
+    let of_project = format!("label=com.docker.compose.project={}", project.to_string_lossy());
+    let volumes = || docker(&["volume", "ls", "--quiet", "--filter", &of_project]);
+    let volume = volumes();
+    assert!(!volume.is_empty());
+    real.hand.drop("greeter");
+    real.hand.publish();
+    real.once().good();
+    assert_eq!((real.running(), volumes()), (Vec::new(), volume.clone()));
+    docker(&["volume", "rm", &volume]);
+    real.assert_idle();
+}
+
+#[test]
+fn an_image_that_is_not_there_is_told_and_its_neighbour_runs() {
+    let real = Real::enrolled();
+    real.want("imageless", "services: {web: {image: \"127.0.0.1:1/nothing/here:1\"}}\n");
+    real.hand.edit("greeter", |text| text[..text.find("  parameters:").unwrap()].to_owned());
+    real.hand.want("other", &real.app, "neighbour");
+    real.hand.publish();
+    real.once().ended(1);
+    assert_eq!(real.states("greeter"), ["hello pending artifact-unavailable"]);
+    assert!(real.message("greeter").contains("nothing/here"), "{}", real.message("greeter"));
+    assert_eq!(real.states("other"), ["hello installed"]);
+    let _: Value = real.report();
+}

@@ -1,0 +1,14 @@
+//! The syncer as a program, against device repositories that a shell script made from the contract alone.
+//!
+//! Most tests use the stand-in for docker; those in `docker` the real one. All need the registry of
+//! `MARGO_TEST_REGISTRY`, and fail without it.
+#![allow(clippy::disallowed_methods, reason = "tests write and remove their own files")]
+
+mod adoption;
+mod commands;
+mod docker;
+mod hand;
+mod objects;
+mod refused;
+mod resilience;
+mod world;

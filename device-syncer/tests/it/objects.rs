@@ -1,0 +1,249 @@
+//! One result per object: what one deployment or component can't do is told, and its neighbours run.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+use repo_testkit::{git, program};
+
+use crate::world::{App, World, push, text};
+
+/// Serial 2 wants `greeter`, which can't be, beside `other`, which can.
+fn beside(world: &World, app: &App, change: impl FnOnce(&World)) {
+    world.hand.want("greeter", app, "servus");
+    world.hand.want("other", &world.app, "neighbour");
+    change(world);
+    world.hand.publish();
+    world.once().ended(1);
+    assert_eq!(world.states("other"), ["hello installed"]);
+    let mut greetings = world.greetings();
+    greetings.sort();
+    assert_eq!(greetings, ["hello", "neighbour"], "what ran before runs on");
+    world.assert_quiet();
+    world.assert_whole(false);
+}
+
+/// The next commit wants `greeter` as before.
+fn cured(world: &World) {
+    world.hand.drop("other");
+    world.assert_cured();
+    assert_eq!(world.states("greeter"), ["hello installed"]);
+}
+
+/// Packs and pushes an application of this one file.
+fn application(world: &World, name: &str, compose: &str) -> App {
+    let directory = world.path("application");
+    fs::create_dir_all(&directory).unwrap();
+    fs::write(directory.join("compose.yaml"), compose).unwrap();
+    push(&directory, name, "1.0.0")
+}
+
+#[test]
+fn a_helm_deployment_on_a_device_without_kubernetes() {
+    let world = World::running();
+    beside(&world, &world.app, |world| {
+        world.hand.edit("greeter", |text| text.replace("type: compose", "type: helm"));
+    });
+    assert_eq!(world.states("greeter"), ["hello failed capability-missing"]);
+    cured(&world);
+}
+
+#[test]
+fn a_device_file_that_is_missing_or_no_text() {
+    let canary = "canary-5f0c";
+    let world = World::running();
+    let from_file = |world: &World| {
+        world.hand.describe("greeter", |described| {
+            described["valuesFrom"] = serde_json::json!({
+                "secret": {"deviceFile": "db-password", "targets": [{"pointer": "SECRET", "components": ["hello"]}]},
+            });
+        });
+    };
+    beside(&world, &world.app, from_file);
+    assert_eq!(world.states("greeter"), ["hello failed parameter-invalid"]);
+    let path = world.home().join("device-files/db-password");
+    assert!(world.message("greeter").contains(&path.display().to_string()), "{}", world.message("greeter"));
+    for content in [format!("{canary}\0").into_bytes(), [canary.as_bytes(), &[0xff]].concat()] {
+        fs::write(&path, content).unwrap();
+        let run = world.once().ended(1);
+        assert!(world.message("greeter").contains("db-password") && !world.message("greeter").contains(canary));
+        assert!(!run.stderr.contains(canary), "{run:?}");
+    }
+    // The site puts it right, and nobody has to publish anything.
+    fs::write(&path, canary).unwrap();
+    world.once().good();
+    assert_eq!(world.states("greeter"), ["hello installed"]);
+}
+
+#[test]
+fn an_archive_that_is_not_the_one_that_was_published() {
+    let world = World::running();
+    let other = application(&world, "other-bytes", "services: {web: {image: margo-test/busybox:1}}\n");
+    beside(&world, &App { content: other.content, ..world.app.clone() }, |_| ());
+    assert_eq!(world.states("greeter"), ["hello failed artifact-digest-changed"]);
+    cured(&world);
+}
+
+#[test]
+fn an_archive_that_does_not_exist() {
+    let world = World::running();
+    beside(
+        &world,
+        &App { revision: "9.9.9".to_owned(), content: format!("sha256:{:064}", 1), ..world.app.clone() },
+        |_| (),
+    );
+    let state = world.states("greeter").remove(0);
+    assert!(state.starts_with("hello pending artifact-") || state.starts_with("hello failed artifact-"), "{state}");
+    cured(&world);
+}
+
+#[test]
+fn an_application_that_wants_more_than_the_site_allows() {
+    let world = World::running();
+    let greedy = "services: {web: {image: margo-test/busybox:1, privileged: true}}\n";
+    let app = application(&world, "greedy", greedy);
+    beside(&world, &app, |_| ());
+    assert_eq!(world.states("greeter"), ["hello failed policy-denied"]);
+    assert!(world.message("greeter").contains("privileged"), "{}", world.message("greeter"));
+    // The site allows it, and a person says so.
+    world.settings("policy: {privileged: true}\n");
+    world.once().ended(1);
+    world.syncer(&["retry", "greeter"]).good();
+    world.once().good();
+    assert_eq!(world.states("greeter"), ["hello installed"]);
+}
+
+#[test]
+fn a_container_of_that_name_that_is_not_ours() {
+    let world = World::enrolled();
+    world.hand.want("greeter", &world.app, "servus");
+    world.hand.want("other", &world.app, "neighbour");
+    world.hand.publish();
+    let plan: serde_json::Value =
+        serde_json::from_str(&world.syncer(&["plan", "--output", "json"]).ended(3).stdout).unwrap();
+    let project = plan["deployments"][0]["components"][0]["project"].as_str().unwrap().to_owned();
+    let name = format!("{project}-web-1");
+    let mut docker = Command::new(program("fake-docker"));
+    docker.env("FAKE_DOCKER_STATE", world.fake.dir());
+    text(docker.args(["create", "--name", &name, "margo-test/busybox:1"]).output().unwrap());
+    world.once().ended(1);
+    assert_eq!(world.states("greeter"), ["hello failed not-ours"]);
+    assert_eq!(world.states("other"), ["hello installed"]);
+    assert!(world.message("greeter").contains(&name) && world.message("greeter").contains("docker rm"));
+    assert!(world.containers().iter().any(|one| one.contains(&name)), "it is left alone");
+}
+
+/// A document with two components, of which the second needs the first.
+fn two_components(world: &World) {
+    world.hand.edit("greeter", |text| {
+        let begin = text.find("      - name: hello").unwrap();
+        let end = text.find("  parameters:").unwrap();
+        let second = text[begin..end].replace("name: hello", "name: second");
+        format!("{}{second}{}", &text[..end], &text[end..])
+    });
+    world.hand.describe("greeter", |described| described["locks"]["second"] = described["locks"]["hello"].clone());
+}
+
+#[test]
+fn components_are_applied_in_their_order_and_the_next_is_marked_with_the_one_before() {
+    let world = World::enrolled();
+    world.hand.want("greeter", &world.app, "hello");
+    two_components(&world);
+    world.hand.publish();
+    world.once().good();
+    assert_eq!(
+        world.told()[1..],
+        [
+            "greeter/* pending > installing; greeter/hello pending > installing",
+            "greeter/hello installing > installed; greeter/second pending > installing",
+            "greeter/* installing > installed; greeter/second installing > installed",
+        ]
+    );
+    world.assert_idle();
+    // Without the second one again: it goes, and its neighbour stays as it is.
+    let before = world.containers();
+    world.hand.want("greeter", &world.app, "hello");
+    world.hand.publish();
+    world.once().good();
+    assert_eq!(world.states("greeter"), ["hello installed"]);
+    assert_eq!(world.containers().len(), 1);
+    assert!(before.contains(&world.containers()[0]));
+    world.assert_idle();
+}
+
+#[test]
+fn a_component_that_fails_holds_the_one_behind_it() {
+    let world = World::enrolled();
+    world.hand.want("greeter", &world.app, "hello");
+    two_components(&world);
+    world.hand.publish();
+    world.fake.set("fail-up", "no such option");
+    world.once().ended(1);
+    assert_eq!(world.states("greeter"), ["hello failed compose-failed", "second pending waiting-dependency"]);
+    world.assert_quiet();
+    world.syncer(&["retry"]).good();
+    world.once().good();
+    assert_eq!(world.states("greeter"), ["hello installed", "second installed"]);
+    world.assert_idle();
+}
+
+#[test]
+fn the_status_lists_every_component_of_the_document_at_every_moment() {
+    let world = World::enrolled();
+    world.hand.want("greeter", &world.app, "hello");
+    two_components(&world);
+    world.hand.publish();
+    world.once().good();
+    let (repository, id) = (world.hand.repository(), world.hand.deployment_id("greeter"));
+    for commit in git::git(&repository, &["rev-list", "status"]).lines() {
+        let bytes = git::show(&repository, commit, &format!("deployments/{id}.json")).unwrap();
+        let document: serde_json::Value = serde_json::from_slice(&bytes).unwrap();
+        assert_eq!(document["components"].as_array().unwrap().len(), 2, "{document}");
+    }
+}
+
+/// Every file below a directory.
+fn files(directory: PathBuf) -> Vec<PathBuf> {
+    let entries = fs::read_dir(directory).into_iter().flatten().map(|entry| entry.unwrap().path());
+    entries.flat_map(|path| if path.is_dir() { files(path) } else { vec![path] }).collect()
+}
+
+#[test]
+fn values_of_device_files_reach_the_container_and_no_git_object() {
+    let canary = "canary-91b7e2";
+    let world = World::enrolled();
+    let app = application(
+        &world,
+        "secretive",
+        "services: {web: {image: margo-test/busybox:1, environment: {GREETING: \"${GREETING}\", SECRET: \"${SECRET}\"}}}\n",
+    );
+    world.hand.want("greeter", &app, "hello");
+    world.hand.describe("greeter", |described| {
+        described["valuesFrom"] = serde_json::json!({
+            "secret": {"deviceFile": "db-password", "targets": [{"pointer": "SECRET", "components": ["hello"]}]},
+        });
+    });
+    fs::write(world.home().join("device-files/db-password"), format!("{canary}\n")).unwrap();
+    world.hand.publish();
+    let run = world.once().good();
+    assert!(world.containers()[0].contains(&format!("\"SECRET\":\"{canary}\"")), "{:?}", world.containers());
+    assert!(!run.stderr.contains(canary) && !run.stdout.contains(canary));
+    for repository in [world.hand.repository(), world.clone()] {
+        let all = git::git(&repository, &["cat-file", "--batch-all-objects", "--batch-check=%(objectname)"]);
+        let names: Vec<_> = all.lines().map(str::to_owned).collect();
+        for (name, object) in names.iter().zip(git::objects(&repository, &names)) {
+            let text = String::from_utf8_lossy(&object.unwrap()).into_owned();
+            assert!(!text.contains(canary), "{name} in {}", repository.display());
+        }
+    }
+    let known = files(world.home()).into_iter().filter(|path| {
+        fs::read(path).is_ok_and(|bytes| bytes.windows(canary.len()).any(|window| window == canary.as_bytes()))
+    });
+    let known: Vec<_> = known.map(|path| path.file_name().unwrap().to_string_lossy().into_owned()).collect();
+    assert_eq!(known.len(), 2, "only the device file and what compose runs: {known:?}");
+    // Another value is another input.
+    fs::write(world.home().join("device-files/db-password"), "changed").unwrap();
+    world.once().good();
+    assert!(world.containers()[0].contains("\"SECRET\":\"changed\""));
+    world.assert_idle();
+}

@@ -1,0 +1,608 @@
+//! What is lost, gone, full, killed or there twice.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+
+use repo_testkit::git;
+
+use crate::world::{App, World, command, finish, syncer, text};
+
+/// Waits for something that must come; a minute is for machines under load.
+fn until(what: &str, so: impl Fn() -> bool) {
+    let end = Instant::now() + Duration::from_secs(60);
+    while !so() {
+        assert!(Instant::now() < end, "{what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn kill(child: &mut Child) {
+    child.kill().expect("it runs");
+    child.wait().expect("it ends");
+}
+
+/// Puts the host out of reach, and back.
+struct Away(PathBuf, PathBuf);
+
+impl Away {
+    fn take(world: &World) -> Self {
+        let (here, away) = (world.hand.repository(), world.path("away.git"));
+        fs::rename(&here, &away).expect("moved");
+        Self(here, away)
+    }
+
+    fn back(self) {
+        fs::rename(self.1, self.0).expect("moved");
+    }
+}
+
+#[test]
+fn a_lost_clone_costs_no_mutation_and_no_transition_is_told_twice() {
+    let world = World::running();
+    let (calls, containers, before) = (world.fake.calls(), world.containers(), world.hand.tip("status"));
+    fs::remove_dir_all(world.clone()).unwrap();
+    world.once().good();
+    assert_eq!((world.fake.calls(), world.containers()), (calls, containers));
+    assert_eq!(world.told(), Vec::<String>::new());
+    assert_eq!(world.hand.tip("status"), before, "it goes on from the host's `status`");
+    world.assert_idle();
+    world.assert_cured();
+    assert_eq!(world.told().len(), 3);
+    world.assert_whole(true);
+}
+
+#[test]
+fn a_lost_clone_is_lost_while_the_host_is_away_too() {
+    let world = World::running();
+    let (before, status) = (world.containers(), world.hand.tip("status"));
+    fs::remove_dir_all(world.clone()).unwrap();
+    let away = Away::take(&world);
+    for _ in 0..2 {
+        world.once().ended(1).says(&["can't be reached"]);
+    }
+    assert_eq!(world.containers(), before);
+    away.back();
+    world.once().good();
+    assert_eq!(world.hand.tip("status"), status, "nothing was said meanwhile that the host knows better");
+    world.assert_idle();
+}
+
+#[test]
+fn a_damaged_clone_is_set_aside_and_made_anew() {
+    let world = World::running();
+    let before = world.containers();
+    let packs = fs::read_dir(world.clone().join("objects/pack")).unwrap();
+    for pack in packs.map(|entry| entry.unwrap().path()).filter(|path| path.extension().is_some_and(|it| it == "pack"))
+    {
+        fs::set_permissions(&pack, fs::Permissions::from_mode(0o600)).unwrap();
+        fs::write(&pack, b"rotten").unwrap();
+    }
+    world.once().good();
+    assert_eq!(world.containers(), before);
+    assert_eq!(world.told(), Vec::<String>::new());
+    assert!(world.home().join("repository.damaged").exists());
+    world.assert_idle();
+}
+
+#[test]
+fn the_floor_survives_the_loss_of_the_clone() {
+    let world = World::running();
+    let first = world.hand.tip("desired");
+    world.assert_cured();
+    fs::remove_dir_all(world.clone()).unwrap();
+    world.hand.move_branch("desired", &first);
+    let before = world.containers();
+    let run = world.once().ended(1);
+    assert!(run.stderr.contains("serial-rollback") && run.stderr.contains("serial 1 is below 2"), "{run:?}");
+    assert_eq!(world.containers(), before);
+    world.hand.set_serial(2);
+    world.assert_cured();
+}
+
+#[test]
+fn a_lost_floor_is_made_anew_from_the_clone_and_told() {
+    let world = World::running();
+    let first = world.hand.tip("desired");
+    world.assert_cured();
+    fs::remove_file(world.home().join("floor")).unwrap();
+    world.once().good().says(&["FloorLost"]);
+    assert_eq!(world.conditions(), ["SecurityEvent FloorLost"]);
+    let second = world.hand.tip("desired");
+    world.hand.move_branch("desired", &first);
+    let run = world.once().ended(1);
+    assert!(run.stderr.contains("serial 1 is below 2"), "{run:?}");
+    world.hand.move_branch("desired", &second);
+    world.assert_cured();
+    assert_eq!(world.conditions(), Vec::<String>::new(), "an event stays until the next adoption");
+}
+
+#[test]
+fn without_clone_and_floor_the_join_file_is_the_floor() {
+    let world = World::running();
+    let join = world.home().join("join.json");
+    let text = fs::read_to_string(&join).unwrap().replace("\"serial\":0", "\"serial\":5");
+    fs::write(&join, text).unwrap();
+    fs::remove_dir_all(world.clone()).unwrap();
+    fs::remove_file(world.home().join("floor")).unwrap();
+    world.once().ended(1).says(&["serial-rollback", "serial 1 is below 5"]);
+    assert_eq!(world.greetings(), ["hello"]);
+    world.hand.set_serial(5);
+    world.assert_cured();
+}
+
+#[test]
+fn while_the_host_is_away_the_device_goes_on_and_tells_later() {
+    let world = World::running();
+    let away = Away::take(&world);
+    let mut state: serde_json::Value =
+        serde_json::from_slice(&fs::read(world.fake.dir().join("state.json")).unwrap()).unwrap();
+    state["containers"] = serde_json::json!({});
+    fs::write(world.fake.dir().join("state.json"), state.to_string()).unwrap();
+    world.once().ended(1).says(&["can't be reached"]);
+    assert_eq!(world.greetings(), ["hello"], "what was missing runs again");
+    let backlog = world.history(&world.clone()).len();
+    world.once().ended(1);
+    assert_eq!(world.history(&world.clone()).len(), backlog, "being away is no news");
+    away.back();
+    world.once().good();
+    assert_eq!(world.told().len(), 3);
+    world.assert_idle();
+}
+
+#[test]
+fn while_docker_is_gone_status_says_so_and_then_all_goes_on() {
+    let world = World::running();
+    world.fake.set("unavailable", "");
+    world.hand.want("greeter", &world.app, "servus");
+    world.hand.publish();
+    world.once().ended(1).says(&["runtime-unavailable"]);
+    assert_eq!(world.conditions(), ["RuntimeUnavailable runtime-unavailable"]);
+    assert_eq!(world.report()["adopted"]["serial"], 2);
+    world.assert_quiet();
+    let beat = git::show(&world.hand.repository(), "heartbeat", "current-state.json").unwrap();
+    assert!(String::from_utf8(beat).unwrap().contains("\"health\":\"unknown\""));
+    world.fake.unset("unavailable");
+    world.once().good();
+    assert_eq!(world.greetings(), ["servus"]);
+    assert_eq!(world.conditions(), Vec::<String>::new());
+    world.assert_idle();
+}
+
+#[test]
+fn docker_that_goes_away_during_an_apply_is_waited_for() {
+    let world = World::running();
+    world.fake.set("fail-up", "error during connect: unexpected EOF");
+    world.hand.want("greeter", &world.app, "servus");
+    world.hand.publish();
+    world.once().ended(1);
+    assert_eq!(world.states("greeter"), ["hello installing runtime-unavailable"]);
+    world.once().good();
+    assert_eq!(world.states("greeter"), ["hello installed"]);
+    world.assert_idle();
+}
+
+#[test]
+fn what_docker_refuses_is_failed_and_its_neighbour_runs() {
+    let world = World::enrolled();
+    world.hand.want("greeter", &world.app, "hello");
+    world.hand.want("other", &world.app, "hello");
+    world.fake.set("fail-up", "no such option");
+    world.hand.publish();
+    world.once().ended(1);
+    assert_eq!(world.states("greeter"), ["hello failed compose-failed"]);
+    assert_eq!(world.states("other"), ["hello installed"]);
+    let before = world.marks();
+    world.once().ended(1);
+    assert_eq!(world.marks(), before, "it isn't tried again");
+    world.assert_whole(false);
+}
+
+#[test]
+fn a_registry_that_is_away_holds_what_is_new_and_leaves_what_runs() {
+    let world = World::running();
+    let calls = world.fake.calls();
+    let unknown = format!("sha256:{:064}", 0);
+    let app = App {
+        repository: "oci://127.0.0.1:1/nothing/here".to_owned(),
+        manifest: unknown.clone(),
+        content: unknown,
+        ..world.app.clone()
+    };
+    world.hand.want("greeter", &app, "servus");
+    world.hand.want("other", &world.app, "hello");
+    world.hand.publish();
+    world.once().ended(1);
+    assert_eq!(world.states("greeter"), ["hello pending artifact-unavailable"]);
+    assert_eq!(world.states("other"), ["hello installed"]);
+    assert!(world.fake.calls().starts_with(&calls));
+    assert!(world.greetings().iter().all(|greeting| greeting == "hello"));
+    world.assert_quiet();
+}
+
+/// A file system of its own that can be full; gone when dropped.
+struct Volume(PathBuf);
+
+impl Volume {
+    fn new(path: PathBuf, size: &str) -> Self {
+        fs::create_dir_all(&path).unwrap();
+        let size = format!("size={size}");
+        text(Command::new("mount").args(["-t", "tmpfs", "-o", &size, "syncer-it"]).arg(&path).output().unwrap());
+        Self(path)
+    }
+}
+
+impl Drop for Volume {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.0).status();
+    }
+}
+
+/// A device whose home is on a small disk. The volume comes last, so that it is unmounted before its directory goes.
+fn on_a_small_disk() -> (World, Volume) {
+    let mut world = World::joined();
+    let volume = Volume::new(world.path("volume"), "2m");
+    world.move_home(volume.0.join("home"));
+    world.hand.enroll(&world.key());
+    world.hand.want("greeter", &world.app, "hello");
+    world.hand.publish();
+    world.once().good();
+    (world, volume)
+}
+
+fn fill(volume: &Volume) -> PathBuf {
+    let ballast = volume.0.join("ballast");
+    assert!(fs::write(&ballast, vec![b'x'; 4 << 20]).is_err(), "it doesn't fit");
+    ballast
+}
+
+#[test]
+fn what_was_not_kept_after_the_floor_was_raised_is_adopted_the_next_time() {
+    for continues in [false, true] {
+        let (world, volume) = on_a_small_disk();
+        let first = world.hand.tip("desired");
+        world.assert_cured();
+        let adopted = world.report()["adopted"].clone();
+        world.hand.want("greeter", &world.app, "after the floor");
+        if continues {
+            world.hand.move_branch("desired", &first);
+        }
+        world.hand.forge(|draft| {
+            let adopted = format!("{} {}", adopted["envelope"].as_str().unwrap(), adopted["serial"]);
+            draft.add_trailer("Continues", &adopted);
+        });
+        // Fetched by the plan; then the floor can be raised in place, and nothing else can be written.
+        world.syncer(&["plan"]).ended(3);
+        let (ballast, floor) = (fill(&volume), fs::read(world.home().join("floor")).unwrap());
+        world.once().ended(1).says(&["No space left on device"]);
+        assert_ne!(fs::read(world.home().join("floor")).unwrap(), floor);
+        assert_eq!(world.report()["adopted"], adopted);
+        fs::remove_file(ballast).unwrap();
+        world.once().good();
+        assert_eq!(world.greetings(), ["after the floor"]);
+        world.assert_quiet();
+    }
+}
+
+#[test]
+fn a_full_disk_is_named_and_what_runs_keeps_running() {
+    let (world, volume) = on_a_small_disk();
+    let before = (world.fake.calls(), world.containers(), world.hand.tip("status"));
+    let ballast = fill(&volume);
+    world.hand.want("greeter", &world.app, "servus");
+    world.hand.publish();
+    for _ in 0..2 {
+        let run = world.once().ended(1);
+        assert!(run.stderr.contains("error: ") && run.stderr.contains("No space left on device"), "{run:?}");
+    }
+    assert_eq!((world.fake.calls(), world.containers(), world.hand.tip("status")), before);
+    fs::remove_file(ballast).unwrap();
+    world.once().good();
+    assert_eq!(world.greetings(), ["servus"]);
+    world.assert_idle();
+}
+
+#[test]
+fn two_syncers_do_not_work_on_one_home() {
+    let world = World::running();
+    world.fake.set("hang-up", "");
+    world.hand.want("greeter", &world.app, "servus");
+    world.hand.publish();
+    let first = command(&world.home(), &["once"]).spawn().unwrap();
+    until("it applies", || world.states("greeter") == ["hello installing"]);
+    for args in [["once"], ["plan"], ["run"]] {
+        let run = world.syncer(&args).ended(1);
+        assert!(run.stderr.contains("another device-syncer works on"), "{run:?}");
+        assert!(run.stderr.contains("hint: ") && run.stderr.contains(&world.home().display().to_string()), "{run:?}");
+    }
+    let status = world.syncer(&["status"]).good();
+    assert!(status.stdout.contains("greeter/hello  installing"), "{status:?}");
+    world.fake.unset("hang-up");
+    finish(first).good();
+    world.assert_idle();
+}
+
+#[test]
+fn a_child_that_outlives_a_killed_syncer_is_waited_for() {
+    let world = World::running();
+    world.fake.set("hang-up", "");
+    world.hand.want("greeter", &world.app, "servus");
+    world.hand.publish();
+    let mut first = command(&world.home(), &["once"]).spawn().unwrap();
+    until("it applies", || world.greetings() == ["servus"]);
+    kill(&mut first);
+    world.told();
+    let second = command(&world.home(), &["once"]).spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    let waiting = world.fake.calls();
+    world.fake.unset("hang-up");
+    let run = finish(second).good();
+    assert!(run.stderr.contains("waiting for what a killed syncer left running"), "{run:?}");
+    assert!(world.fake.calls().starts_with(&waiting));
+    assert_eq!(world.told(), ["greeter/* installing > installed; greeter/hello installing > installed"]);
+    world.assert_idle();
+}
+
+#[test]
+fn a_child_that_never_ends_is_ended() {
+    let world = World::running();
+    world.fake.set("hang-up", "");
+    world.hand.want("greeter", &world.app, "servus");
+    world.hand.publish();
+    let mut first = command(&world.home(), &["once"]).spawn().unwrap();
+    until("it applies", || world.greetings() == ["servus"]);
+    kill(&mut first);
+    let second = command(&world.home(), &["once"]).spawn().unwrap();
+    // The knob is for the child of the first alone: the second's own call comes once that is gone.
+    until("the child is ended", || !holds(&world.home().join("children.lock"), second.id()));
+    world.fake.unset("hang-up");
+    let run = finish(second).good();
+    assert!(run.stderr.contains("ending what a killed syncer left running"), "{run:?}");
+    world.assert_idle();
+}
+
+/// Whether a process other than this one keeps a file open.
+fn holds(path: &Path, but: u32) -> bool {
+    let processes = fs::read_dir("/proc").unwrap().flatten();
+    let others = processes
+        .filter(|one| one.file_name().to_str().is_some_and(|pid| pid.parse().is_ok_and(|pid: u32| pid != but)));
+    let mut files = others.flat_map(|one| fs::read_dir(one.path().join("fd")).into_iter().flatten().flatten());
+    files.any(|file| fs::read_link(file.path()).is_ok_and(|target| target == path))
+}
+
+#[test]
+fn an_application_that_takes_the_device_down_is_given_up_after_three_boots() {
+    let world = World::running();
+    world.hand.want("greeter", &world.app, "bomb");
+    world.hand.want("other", &world.app, "hello");
+    world.hand.publish();
+    for boot in ["one", "two", "three"] {
+        world.reboot(boot);
+        world.fake.set("hang-up", "");
+        let mut syncer = command(&world.home(), &["once"]).spawn().unwrap();
+        until("it applies", || {
+            let attempts = git::show(&world.clone(), "refs/syncer/state", "attempt.json").unwrap_or_default();
+            String::from_utf8(attempts).unwrap().contains(&format!("\"bootId\":\"{boot}\""))
+                && holds(&world.home().join("children.lock"), syncer.id())
+        });
+        kill(&mut syncer);
+        world.fake.unset("hang-up");
+        until("its child has ended", || !holds(&world.home().join("children.lock"), 0));
+        // What the power took: nothing says that the apply was complete.
+        fs::remove_dir_all(world.home().join("projects")).unwrap();
+    }
+    world.reboot("four");
+    world.once().ended(1);
+    assert_eq!(world.states("greeter"), ["hello failed crash-loop"]);
+    assert_eq!(world.states("other"), ["hello installed"]);
+    let told = world.told().join("; ");
+    assert_eq!(told.matches("greeter/hello pending > installing").count(), 1, "{told}");
+    assert_eq!(told.matches("greeter/hello installing > failed crash-loop").count(), 1, "{told}");
+    world.assert_quiet();
+    world.hand.want("greeter", &world.app, "harmless");
+    world.hand.publish();
+    world.once().good();
+    assert_eq!(world.states("greeter"), ["hello installed"]);
+}
+
+/// A copy of the device's disk: home, and a docker of its own.
+fn clone_disk(world: &World) -> PathBuf {
+    let (home, docker) = (world.path("copied-home"), world.path("copied-docker"));
+    for (from, to) in [(world.home(), &home), (world.fake.dir().to_owned(), &docker)] {
+        text(Command::new("cp").arg("-a").arg(from).arg(to).output().unwrap());
+    }
+    let settings = fs::read_to_string(home.join("device.yaml")).unwrap();
+    let settings = settings.replace(&world.fake.host(), &format!("fake://{}", docker.display()));
+    fs::write(home.join("device.yaml"), settings).unwrap();
+    home
+}
+
+#[test]
+fn one_identity_on_two_disks_is_told_with_both_names_and_nothing_is_lost() {
+    let world = World::running();
+    let copy = clone_disk(&world);
+    world.hand.want("greeter", &world.app, "servus");
+    world.hand.publish();
+    syncer(&copy, &["once"]).good();
+    world.once().good().says(&["history-forked"]);
+    let instances = [world.home(), copy.clone()].map(|home| {
+        let text = fs::read_to_string(home.join("instance")).unwrap();
+        text.split(' ').next().unwrap().to_owned()
+    });
+    assert_ne!(instances[0], instances[1]);
+    let event = world.report()["conditions"][0]["message"].as_str().unwrap().to_owned();
+    assert!(instances.iter().all(|instance| event.contains(instance.as_str())), "{event}");
+    let told = world.told();
+    assert_eq!(told.iter().filter(|one| one.contains("installing > installed")).count(), 2, "{told:?}");
+    // Each says once more what it saw, and then there is peace.
+    for _ in 0..2 {
+        syncer(&copy, &["once"]);
+        world.once();
+    }
+    let before = world.hand.tip("status");
+    for _ in 0..3 {
+        syncer(&copy, &["once"]);
+        world.once();
+    }
+    assert_eq!(world.hand.tip("status"), before);
+    world.assert_whole(false);
+    // The next adoption begins anew; a fork that is still there is seen again.
+    world.hand.want("greeter", &world.app, "again");
+    world.hand.publish();
+    world.once();
+    assert_eq!(world.report()["adopted"]["serial"], 3);
+}
+
+#[test]
+fn two_disks_under_one_identity_that_see_different_things_do_not_argue_for_ever() {
+    let world = World::running();
+    let copy = clone_disk(&world);
+    let copied = repo_testkit::fake_docker::FakeDocker::new(world.path("copied-docker"));
+    copied.set("fail-up", "not here");
+    world.hand.want("greeter", &world.app, "servus");
+    world.hand.publish();
+    syncer(&copy, &["once"]).ended(1);
+    world.once().good();
+    for _ in 0..2 {
+        syncer(&copy, &["once"]);
+        world.once();
+    }
+    let before = world.hand.tip("status");
+    for _ in 0..3 {
+        syncer(&copy, &["once"]);
+        world.once();
+    }
+    assert_eq!(world.hand.tip("status"), before);
+    let told = world.history(&world.hand.repository()).join("; ");
+    assert!(told.contains("installing > failed compose-failed") && told.contains("installing > installed"), "{told}");
+}
+
+#[test]
+fn a_tip_on_status_that_no_allowed_key_signed_is_replaced_and_told() {
+    let world = World::running();
+    let ours = world.hand.tip("status");
+    for stranger in [None, Some(world.hand.stranger())] {
+        world.hand.forge_on("status", |draft| {
+            draft.parents = vec![world.hand.tip("status")];
+            draft.key = stranger.clone();
+            draft.put("syncer.json", "{}");
+        });
+        let foreign = world.hand.tip("status");
+        world.once().good();
+        assert_eq!(world.conditions(), ["SecurityEvent StatusReplaced"]);
+        let message = world.report()["conditions"].to_string();
+        assert!(message.contains(&foreign), "{message}");
+        let known = git::try_git(&world.hand.repository(), &["merge-base", "--is-ancestor", &ours, "status"]);
+        assert!(known.status.success(), "our own history goes on");
+        world.assert_cured();
+        assert_eq!(world.conditions(), Vec::<String>::new());
+        world.hand.want("greeter", &world.app, "well");
+        world.hand.publish();
+        world.once().good();
+    }
+    world.assert_idle();
+}
+
+#[test]
+fn a_status_commit_made_by_hand_with_the_devices_key_is_gone_on_from() {
+    let world = World::running();
+    let key = world.path("status.key");
+    fs::copy(world.home().join("status.key"), &key).unwrap();
+    world.hand.status(&key, "failed");
+    let theirs = world.hand.tip("status");
+    world.once().good();
+    let known = git::try_git(&world.hand.repository(), &["merge-base", "--is-ancestor", &theirs, "status"]);
+    assert!(known.status.success(), "nothing that our own key signed is lost");
+    assert_eq!(world.conditions(), ["SecurityEvent history-forked"]);
+    assert_eq!(world.states("greeter"), ["hello installed"]);
+    world.assert_quiet();
+}
+
+#[test]
+fn a_syncer_that_runs_follows_the_repository_and_ends_on_request() {
+    let world = World::enrolled();
+    world.hand.want("greeter", &world.app, "hello");
+    world.hand.publish();
+    let syncer = command(&world.home(), &["--log", "json", "run"]).spawn().unwrap();
+    until("it is adopted", || world.states("greeter") == ["hello installed"]);
+    world.hand.want("greeter", &world.app, "servus");
+    world.hand.publish();
+    until("the change is applied", || {
+        world.greetings() == ["servus"] && world.states("greeter") == ["hello installed"]
+    });
+    let pid = syncer.id().to_string();
+    text(Command::new("kill").args(["-TERM", &pid]).output().unwrap());
+    let run = finish(syncer).good();
+    for line in run.stderr.lines() {
+        serde_json::from_str::<serde_json::Value>(line).unwrap_or_else(|_| panic!("a line of JSON: {line}"));
+    }
+    world.assert_idle();
+}
+
+#[test]
+fn a_newer_revision_ends_the_wait_for_an_older_one() {
+    let world = World::running();
+    world.fake.set("starting-web", "");
+    world.hand.want("greeter", &world.app, "never healthy");
+    world.hand.publish();
+    let syncer = command(&world.home(), &["run"]).spawn().unwrap();
+    until("it waits", || world.greetings() == ["never healthy"]);
+    world.hand.want("greeter", &world.app, "servus");
+    world.hand.publish();
+    until("the newer one is applied", || world.greetings() == ["servus"]);
+    world.fake.unset("starting-web");
+    until("it is well", || world.states("greeter") == ["hello installed"]);
+    text(Command::new("kill").args(["-TERM", &syncer.id().to_string()]).output().unwrap());
+    finish(syncer).good();
+    world.assert_idle();
+}
+
+#[test]
+fn health_that_never_comes_is_failed_after_three_tries_and_then_left_alone() {
+    let world = World::running();
+    world.fake.set("unhealthy-web", "");
+    world.hand.want("greeter", &world.app, "servus");
+    world.hand.edit("greeter", |text| text.replace("timeout: 1m", "timeout: 1s"));
+    world.hand.publish();
+    for state in ["installing", "installing", "failed"] {
+        world.once().ended(1);
+        assert_eq!(world.states("greeter"), [format!("hello {state} health-timeout")]);
+    }
+    assert!(world.message("greeter").contains("unhealthy"), "{}", world.message("greeter"));
+    world.assert_quiet();
+    assert_eq!(world.told().len(), 4, "queued, installing, unhealthy, failed");
+    world.fake.unset("unhealthy-web");
+    world.assert_cured();
+}
+
+#[test]
+fn packs_and_objects_of_the_clone_stay_bounded() {
+    let world = World::running();
+    world.settings("limits: {packs: 3}\n");
+    for n in 0..6 {
+        world.hand.want("greeter", &world.app, &format!("\"{n}\""));
+        world.hand.publish();
+        world.once().good();
+    }
+    let count = git::git(&world.clone(), &["count-objects", "-v"]);
+    let number = |word: &str| -> usize {
+        count.lines().find_map(|line| line.strip_prefix(word)).unwrap().trim().parse().unwrap()
+    };
+    assert!(number("packs:") <= 4 && number("count:") <= 4, "{count}");
+    world.assert_idle();
+}
+
+#[test]
+fn a_host_that_lost_status_gets_it_back() {
+    let world = World::running();
+    let before = world.hand.tip("status");
+    fs::remove_dir_all(world.clone()).unwrap();
+    world.once().good();
+    git::git(&world.hand.repository(), &["update-ref", "-d", "refs/heads/status"]);
+    git::git(&world.hand.repository(), &["gc", "-q", "--prune=now"]);
+    world.once().good();
+    assert_eq!(world.hand.tip("status"), before);
+    world.assert_idle();
+}

@@ -1,0 +1,364 @@
+//! One device and its host, on the stand-in for docker or on the real one.
+
+use std::cell::Cell;
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+use repo_testkit::fake_docker::FakeDocker;
+use repo_testkit::{git, invariants, program};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::hand::Hand;
+
+/// The id of the device in these tests.
+pub(crate) const DEVICE: &str = "press-01";
+
+/// An application in the registry.
+#[derive(Debug, Clone)]
+pub(crate) struct App {
+    pub(crate) repository: String,
+    pub(crate) revision: String,
+    pub(crate) manifest: String,
+    pub(crate) content: String,
+}
+
+/// A device, its host, and what runs its containers.
+pub(crate) struct World {
+    dir: TempDir,
+    home: PathBuf,
+    pub(crate) hand: Hand,
+    pub(crate) fake: FakeDocker,
+    pub(crate) app: App,
+    told: Cell<usize>,
+}
+
+/// What a command of the syncer came to.
+#[derive(Debug)]
+pub(crate) struct Run {
+    pub(crate) code: i32,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl World {
+    /// A device that has joined, and a repository that knows nothing of it yet.
+    pub(crate) fn joined() -> Self {
+        let dir = TempDir::new().expect("a temporary directory");
+        let hand = Hand::make(dir.path().join("hand"), DEVICE);
+        let fake = FakeDocker::new(dir.path().join("docker"));
+        let app = push(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/apps/hello"), "hello", "1.0.0");
+        let home = dir.path().join("home");
+        let world = Self { dir, home, hand, fake, app, told: Cell::new(0) };
+        world.init(&world.home());
+        world.settings("");
+        world
+    }
+
+    /// A device that may report, with nothing published yet.
+    pub(crate) fn enrolled() -> Self {
+        let world = Self::joined();
+        world.hand.enroll(&world.key());
+        world
+    }
+
+    /// A device on which `greeter` runs as published with serial 1.
+    pub(crate) fn running() -> Self {
+        let world = Self::enrolled();
+        world.hand.want("greeter", &world.app, "hello");
+        world.hand.publish();
+        world.once().good();
+        world.told();
+        world
+    }
+
+    pub(crate) fn home(&self) -> PathBuf {
+        self.home.clone()
+    }
+
+    /// Makes another home, and uses that from now on.
+    pub(crate) fn move_home(&mut self, home: PathBuf) {
+        self.home = home;
+        self.init(&self.home);
+        self.settings("");
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    pub(crate) fn clone(&self) -> PathBuf {
+        self.home().join("repository.git")
+    }
+
+    /// The device's enrolment line, without its id.
+    pub(crate) fn key(&self) -> String {
+        let line = self.init(&self.home());
+        line.split_whitespace().take(2).collect::<Vec<_>>().join(" ")
+    }
+
+    /// Makes a home, and gives the line that enrols it.
+    pub(crate) fn init(&self, home: &Path) -> String {
+        let join = self.hand.path("join.json");
+        syncer(home, &["init", "--join", &join.display().to_string()]).good().stdout
+    }
+
+    /// Writes the device's settings: the stand-in for docker, and more lines of YAML.
+    pub(crate) fn settings(&self, more: &str) {
+        let docker = format!("{{program: {}, host: \"{}\"}}", program("fake-docker").display(), self.fake.host());
+        self.settings_of(&self.home(), &docker, more);
+    }
+
+    pub(crate) fn settings_of(&self, home: &Path, docker: &str, more: &str) {
+        let boot_id = self.path("boot-id");
+        if !boot_id.exists() {
+            fs::write(&boot_id, "first boot").expect("written");
+        }
+        let text = format!(
+            "docker: {docker}\nregistries: {{plainHttp: [\"{}\"]}}\nbootIdFile: {}\n{more}",
+            registry(),
+            boot_id.display()
+        );
+        fs::write(home.join("device.yaml"), text).expect("written");
+    }
+
+    /// One pass.
+    pub(crate) fn once(&self) -> Run {
+        self.syncer(&["once"])
+    }
+
+    pub(crate) fn syncer(&self, args: &[&str]) -> Run {
+        syncer(&self.home(), args)
+    }
+
+    /// The State trailers of each commit on the host's `status` since this was last asked, ids replaced by names.
+    pub(crate) fn told(&self) -> Vec<String> {
+        let mut told = self.history(&self.hand.repository());
+        told.drain(..self.told.replace(told.len()).min(told.len()));
+        told
+    }
+
+    /// The State trailers of each commit on a repository's `status`, oldest first.
+    pub(crate) fn history(&self, repository: &Path) -> Vec<String> {
+        if git::tip(repository, "status").is_none() {
+            return Vec::new();
+        }
+        let format = "--format=%(trailers:key=State,valueonly,separator=;)%x00";
+        let log = git::git(repository, &["log", "--reverse", format, "status"]);
+        let names: Vec<_> = ["greeter", "other", "third"]
+            .map(|name| (self.hand.deployment_id(name).to_string(), name))
+            .into_iter()
+            .collect();
+        log.split_terminator('\0')
+            .map(|states| {
+                let states = states.trim_start_matches('\n').replace(';', "; ");
+                names.iter().fold(states, |text, (id, name)| text.replace(id.as_str(), name))
+            })
+            .collect()
+    }
+
+    /// The syncer's report on the host's `status`.
+    pub(crate) fn report(&self) -> Value {
+        let bytes = git::show(&self.hand.repository(), "status", "syncer.json").expect("it has reported");
+        serde_json::from_slice(&bytes).expect("JSON")
+    }
+
+    /// The conditions on the host's `status`, as `Type Reason`.
+    pub(crate) fn conditions(&self) -> Vec<String> {
+        let report = self.report();
+        let text = |one: &Value| format!("{} {}", one["type"].as_str().unwrap(), one["reason"].as_str().unwrap());
+        report["conditions"].as_array().expect("a list").iter().map(text).collect()
+    }
+
+    /// The state and code of each component of a deployment on the host's `status`.
+    pub(crate) fn states(&self, name: &str) -> Vec<String> {
+        let path = format!("deployments/{}.json", self.hand.deployment_id(name));
+        let Some(bytes) = git::show(&self.hand.repository(), "status", &path) else { return Vec::new() };
+        let document: Value = serde_json::from_slice(&bytes).expect("JSON");
+        let text = |one: &Value| {
+            let code = one["error"]["code"].as_str().map(|code| format!(" {code}")).unwrap_or_default();
+            format!("{} {}{code}", one["name"].as_str().unwrap(), one["state"].as_str().unwrap())
+        };
+        document["components"].as_array().expect("a list").iter().map(text).collect()
+    }
+
+    /// The words that go with a component's code.
+    pub(crate) fn message(&self, name: &str) -> String {
+        let path = format!("deployments/{}.json", self.hand.deployment_id(name));
+        let bytes = git::show(&self.hand.repository(), "status", &path).expect("it has reported");
+        let document: Value = serde_json::from_slice(&bytes).expect("JSON");
+        document["components"][0]["error"]["message"].as_str().unwrap_or_default().to_owned()
+    }
+
+    /// What runs on the stand-in: name, start and environment of each container.
+    pub(crate) fn containers(&self) -> Vec<String> {
+        let bytes = fs::read(self.fake.dir().join("state.json")).unwrap_or_default();
+        let state: Value = serde_json::from_slice(&bytes).unwrap_or_default();
+        let all = state["containers"].as_object().into_iter().flatten();
+        all.map(|(id, one)| format!("{id} {} {} {}", one["name"], one["started_at"], one["service"]["environment"]))
+            .collect()
+    }
+
+    /// The greetings of all containers on the stand-in.
+    pub(crate) fn greetings(&self) -> Vec<String> {
+        let bytes = fs::read(self.fake.dir().join("state.json")).unwrap_or_default();
+        let state: Value = serde_json::from_slice(&bytes).unwrap_or_default();
+        let all = state["containers"].as_object().into_iter().flatten();
+        all.map(|(_, one)| one["service"]["environment"]["GREETING"].as_str().unwrap_or_default().to_owned()).collect()
+    }
+
+    /// What the next pass must not change when there is nothing to do.
+    pub(crate) fn marks(&self) -> (Vec<Option<String>>, Vec<String>, Vec<String>) {
+        let branches = ["desired", "status"].map(|branch| git::tip(&self.hand.repository(), branch));
+        let state = git::try_git(&self.clone(), &["rev-parse", "-q", "--verify", "refs/syncer/state"]);
+        let state = Some(String::from_utf8_lossy(&state.stdout).into_owned());
+        (branches.into_iter().chain([state]).collect(), self.fake.calls(), self.containers())
+    }
+
+    /// The invariants, by stock git. `converged`: the device has nothing left to do or to tell.
+    pub(crate) fn assert_whole(&self, converged: bool) {
+        let (host, home) = (self.hand.repository(), self.home());
+        let world = invariants::World {
+            host: Some(&host),
+            device: Some(&home),
+            runtime: Some(self.fake.dir()),
+            converged,
+            ..Default::default()
+        };
+        world.assert_whole("after the test");
+    }
+
+    /// A pass that finds nothing to do and does nothing.
+    pub(crate) fn assert_idle(&self) {
+        let before = self.marks();
+        self.once().good();
+        assert_eq!(self.marks(), before);
+        self.assert_whole(true);
+    }
+
+    /// A pass that must refuse what the host shows: what runs keeps running, and `status` says why.
+    pub(crate) fn assert_refused(&self, code: &str, words: &[&str]) -> Run {
+        let (calls, containers) = (self.fake.calls(), self.containers());
+        let run = self.once();
+        assert_eq!(run.code, 1, "{run:?}");
+        for word in words.iter().chain([&code]) {
+            assert!(run.stderr.contains(word), "{word} in {}", run.stderr);
+        }
+        assert_eq!((self.fake.calls(), self.containers()), (calls, containers), "what runs is left alone");
+        assert_eq!(self.conditions(), [format!("Stalled {code}")]);
+        let plan = self.syncer(&["plan"]);
+        assert_eq!(plan.code, 1, "{plan:?}");
+        assert!(plan.stdout.contains(code), "{plan:?}");
+        self.assert_quiet();
+        run
+    }
+
+    /// One more pass says nothing that wasn't said.
+    pub(crate) fn assert_quiet(&self) {
+        let before = self.marks();
+        self.once();
+        assert_eq!(self.marks(), before);
+    }
+
+    /// The next good commit is adopted, and everything is well again.
+    pub(crate) fn assert_cured(&self) {
+        let greeting = format!("cured by {}", self.hand.serial() + 1);
+        self.hand.want("greeter", &self.app, &greeting);
+        self.hand.publish();
+        let run = self.once().good();
+        assert_eq!(self.greetings(), [greeting], "{run:?}");
+        assert_eq!(self.report()["adopted"]["serial"], self.hand.serial());
+        assert!(!self.conditions().iter().any(|one| one.starts_with("Stalled")), "{:?}", self.conditions());
+    }
+
+    /// Another boot, as after a power cut.
+    pub(crate) fn reboot(&self, boot: &str) {
+        fs::write(self.path("boot-id"), boot).expect("written");
+    }
+}
+
+impl Run {
+    /// It must have ended well.
+    pub(crate) fn good(self) -> Self {
+        self.ended(0)
+    }
+
+    /// It must have ended with this exit code.
+    pub(crate) fn ended(self, code: i32) -> Self {
+        assert_eq!(self.code, code, "{}\n{}", self.stdout, self.stderr);
+        self
+    }
+
+    /// Standard error must have these words.
+    pub(crate) fn says(self, words: &[&str]) -> Self {
+        for word in words {
+            assert!(self.stderr.contains(word), "{word} in {}", self.stderr);
+        }
+        self
+    }
+}
+
+/// A command of the syncer, not yet run.
+pub(crate) fn command(home: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_device-syncer"));
+    command.arg("--home").arg(home).args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// Runs a command of the syncer to its end.
+pub(crate) fn syncer(home: &Path, args: &[&str]) -> Run {
+    finish(command(home, args).spawn().expect("the syncer starts"))
+}
+
+/// Waits for a syncer.
+pub(crate) fn finish(child: Child) -> Run {
+    let output = child.wait_with_output().expect("the syncer ends");
+    Run {
+        code: output.status.code().unwrap_or(-1),
+        stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+    }
+}
+
+/// Packs a directory and pushes it, once for all tests of a run: a registry that gets the same layer twice at a time may
+/// not have it for a moment.
+pub(crate) fn push(directory: &Path, name: &str, revision: &str) -> App {
+    let run = std::env::var("NEXTEST_RUN_ID").unwrap_or_else(|_| std::process::id().to_string());
+    let known = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("syncer-it-{run}"));
+    let mut known = File::options().read(true).append(true).create(true).open(known).expect("a file");
+    known.lock().expect("locked");
+    let (repository, mut lines) = (format!("oci://{}/syncer-it/{name}", registry()), String::new());
+    let reference = format!("{repository}:{revision}");
+    known.read_to_string(&mut lines).expect("text");
+    let found = lines.lines().find_map(|line| line.strip_prefix(&reference)).map(str::to_owned);
+    let digests = found.unwrap_or_else(|| {
+        let said = text(
+            Command::new(program("push-app"))
+                .arg(directory)
+                .args([&reference, "--plain-http"])
+                .output()
+                .expect("push-app runs"),
+        );
+        let digest =
+            |word| said.lines().find_map(|line: &str| line.strip_prefix(word)).expect("a digest").trim().to_owned();
+        let digests = format!(" {} {}", digest("manifest "), digest("content "));
+        writeln!(known, "{reference}{digests}").expect("written");
+        digests
+    });
+    let (manifest, content) = digests.trim().split_once(' ').expect("two digests");
+    App { repository, revision: revision.to_owned(), manifest: manifest.to_owned(), content: content.to_owned() }
+}
+
+/// The registry of these tests.
+pub(crate) fn registry() -> String {
+    std::env::var("MARGO_TEST_REGISTRY").expect("MARGO_TEST_REGISTRY is set: run the tests by `./justw test`")
+}
+
+/// Standard output of a command that must have ended well, without the last newline.
+pub(crate) fn text(output: Output) -> String {
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}: {said}", output.status);
+    String::from_utf8_lossy(&output.stdout).trim_end_matches('\n').to_owned()
+}

@@ -1,0 +1,218 @@
+//! One runtime on its own directories, with applications of its own, on the fake or on the real engine.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use device_syncer::artifacts::Cache;
+use device_syncer::runtime::{Component, ComposeRuntime, ComposeSettings, Observed, Runtime, RuntimeError, SitePolicy};
+use repo_artifacts::{Lock, pack};
+use repo_model::{DeploymentId, Digest, FleetId};
+use repo_testkit::fake_docker::FakeDocker;
+
+pub(crate) const IMAGE: &str = "margo-test/busybox:1";
+
+pub(crate) struct World {
+    dir: tempfile::TempDir,
+    pub(crate) fake: Option<FakeDocker>,
+    pub(crate) settings: ComposeSettings,
+    pub(crate) runtime: ComposeRuntime,
+    pub(crate) component: Component,
+    made: Vec<(&'static str, String)>,
+}
+
+impl World {
+    /// On the fake.
+    pub(crate) fn fake() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let fake = FakeDocker::new(dir.path().join("docker"));
+        let environment = BTreeMap::from([("DOCKER_HOST".into(), fake.host().into())]);
+        Self::new(dir, repo_testkit::program("fake-docker"), environment, Some(fake))
+    }
+
+    /// On the engine that the environment names.
+    pub(crate) fn docker() -> Self {
+        let environment = ["DOCKER_HOST", "DOCKER_CONFIG"].map(|name| (name.into(), needed(name).into())).into();
+        Self::new(tempfile::tempdir().unwrap(), "docker".into(), environment, None)
+    }
+
+    fn new(
+        dir: tempfile::TempDir,
+        docker: PathBuf,
+        environment: BTreeMap<std::ffi::OsString, std::ffi::OsString>,
+        fake: Option<FakeDocker>,
+    ) -> Self {
+        let deployment = DeploymentId::from(unique());
+        let component = "app".parse().unwrap();
+        let settings = ComposeSettings {
+            docker,
+            path: std::env::var("PATH").unwrap(),
+            home: dir.path().join("home"),
+            environment,
+            projects_dir: dir.path().join("projects"),
+            cache_dir: dir.path().join("cache"),
+            fleet: FleetId::from(unique()),
+            device: "line-2/press-04".parse().unwrap(),
+            policy: SitePolicy::default(),
+            registry: repo_artifacts::Settings::default(),
+        };
+        let component = Component {
+            deployment,
+            deployment_name: "test".parse().unwrap(),
+            project: deployment.runtime_name(&component),
+            component,
+            repository: "oci://registry.invalid/app".to_owned(),
+            revision: "1.0.0".to_owned(),
+            lock: None,
+            parameters: BTreeMap::new(),
+            secrets: Default::default(),
+            input_digest: Digest::of(b"1"),
+            wait: true,
+            timeout: Duration::from_secs(60),
+        };
+        let runtime = ComposeRuntime::new(settings.clone()).unwrap();
+        Self { dir, fake, settings, runtime, component, made: Vec::new() }
+    }
+
+    /// The runtime anew, after a change of `settings`.
+    pub(crate) fn restart(&mut self) {
+        self.runtime = ComposeRuntime::new(self.settings.clone()).unwrap();
+    }
+
+    /// Gives the component an archive with these files, already in the cache, and a new input digest.
+    pub(crate) fn archive(&mut self, files: &[(&str, &str)]) {
+        let app = tempfile::tempdir().unwrap();
+        for (path, text) in files {
+            let path = app.path().join(path);
+            repo_git::durable::create_dir_all(path.parent().unwrap(), 0o755).unwrap();
+            repo_git::durable::replace_file(&path, text.as_bytes(), 0o644).unwrap();
+        }
+        self.cached(pack(app.path(), "app").unwrap());
+    }
+
+    /// Gives the component one of `fixtures/apps`.
+    pub(crate) fn app(&mut self, name: &str) {
+        let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/apps").join(name);
+        self.cached(pack(&dir, name).unwrap());
+    }
+
+    fn cached(&mut self, archive: Vec<u8>) {
+        let content = Cache::new(&self.settings.cache_dir).put(&archive).unwrap();
+        self.component.lock = Some(Lock { manifest: content, content });
+        self.changed();
+    }
+
+    /// Sets a parameter, which changes the input digest.
+    pub(crate) fn parameter(&mut self, name: &str, value: &str) {
+        self.component.parameters.insert(name.to_owned(), value.to_owned());
+        self.changed();
+    }
+
+    fn changed(&mut self) {
+        let text = format!("{:?} {:?}", self.component.lock, self.component.parameters);
+        self.component.input_digest = Digest::of(text.as_bytes());
+    }
+
+    pub(crate) fn prefetch_and_apply(&self) -> Result<(), RuntimeError> {
+        self.prefetch_and_apply_until(&|| false)
+    }
+
+    pub(crate) fn prefetch_and_apply_until(&self, cancel: &dyn Fn() -> bool) -> Result<(), RuntimeError> {
+        let prepared = self.runtime.prefetch(&self.component, &|| false)?;
+        self.runtime.apply(&prepared, cancel)
+    }
+
+    /// What is observed of the component's project.
+    pub(crate) fn observed(&self) -> Option<Observed> {
+        self.runtime.observe().unwrap().into_iter().find(|found| found.project == self.component.project)
+    }
+
+    /// Container id and start time of each service.
+    pub(crate) fn identities(&self) -> BTreeMap<String, (String, String)> {
+        let services = self.observed().map(|found| found.services).unwrap_or_default();
+        services.into_iter().map(|(name, state)| (name, (state.container, state.started_at))).collect()
+    }
+
+    /// What the engine itself says.
+    pub(crate) fn ask(&self, args: &[&str]) -> String {
+        let mut command = Command::new(&self.settings.docker);
+        let output = command.args(args).envs(&self.settings.environment).output().unwrap();
+        assert!(output.status.success(), "docker {args:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// Makes something that isn't ours; it is removed in the end.
+    pub(crate) fn make(&mut self, kind: &'static str, name: &str, labels: &[&str]) {
+        let mut args = match kind {
+            "container" => vec!["create", "--name", name],
+            kind => vec![kind, "create"],
+        };
+        labels.iter().for_each(|label| args.extend(["--label", label]));
+        args.push(if kind == "container" { IMAGE } else { name });
+        self.ask(&args);
+        self.will_remove(kind, name);
+    }
+
+    /// Remembers what has to go in the end.
+    pub(crate) fn will_remove(&mut self, kind: &'static str, name: &str) {
+        self.made.push((kind, name.to_owned()));
+    }
+
+    pub(crate) fn project_dir(&self) -> PathBuf {
+        self.settings.projects_dir.join(&self.component.project)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// Names of everything that the engine has for this project.
+    pub(crate) fn left(&self, kind: &str) -> String {
+        let filter =
+            |all: String| all.lines().filter(|line| line.contains(&self.component.project)).collect::<String>();
+        match kind {
+            "container" => filter(self.ask(&["ps", "--all", "--no-trunc", "--format", "{{.Names}}"])),
+            kind => filter(self.ask(&[kind, "ls", "--format", "{{.Name}}"])),
+        }
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        if self.fake.is_some() {
+            return;
+        }
+        for (kind, name) in &self.made {
+            let args: &[&str] = if *kind == "container" { &["rm", "--force", name] } else { &[kind, "rm", name] };
+            self.quietly(args);
+        }
+        // Whatever a failed test left; nothing else has this project's name.
+        self.quietly(&[
+            "compose",
+            "-p",
+            &self.component.project,
+            "down",
+            "--volumes",
+            "--remove-orphans",
+            "--timeout",
+            "1",
+        ]);
+        self.quietly(&["volume", "rm", &format!("{}_data", self.component.project)]);
+    }
+}
+
+impl World {
+    fn quietly(&self, args: &[&str]) {
+        let mut command = Command::new(&self.settings.docker);
+        let _ = command.args(args).envs(&self.settings.environment).current_dir("/").output();
+    }
+}
+
+pub(crate) fn needed(name: &str) -> String {
+    std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set: run the tests with `just test`"))
+}
+
+fn unique() -> uuid::Uuid {
+    uuid::Uuid::new_v4()
+}

@@ -1,0 +1,144 @@
+//! What the published history of one device repository must show.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::{ledger, signed, whole};
+use crate::git::{git, objects, tip};
+
+const PUBLISHED: [&str; 3] = ["desired", "bundle", "freshness"];
+const REPORTED: [&str; 2] = ["status", "heartbeat"];
+
+/// One commit of `desired`, oldest first.
+struct Commit {
+    id: String,
+    message: String,
+    envelope: Value,
+    manifest: Vec<u8>,
+}
+
+/// Invariants 1, 3, 5, 6 and 7 over a device repository on the host.
+pub(super) fn check(host: &Path, broken: &mut Vec<String>) {
+    if !whole(host, "the device repository", broken) || tip(host, "desired").is_none() {
+        return;
+    }
+    let history = read(host);
+    writers(host, &history, broken);
+    serials(&history, broken);
+    transitions(host, &history, broken);
+}
+
+/// Ids and messages of a branch, oldest first.
+fn messages(host: &Path, branch: &str) -> Vec<(String, String)> {
+    let log = git(host, &["log", "--first-parent", "--reverse", "--format=%H%n%B%x00", branch]);
+    let commits = log.split('\0').filter_map(|commit| commit.trim_start().split_once('\n'));
+    commits.map(|(id, message)| (id.to_owned(), message.to_owned())).collect()
+}
+
+fn read(host: &Path) -> Vec<Commit> {
+    let messages = messages(host, "desired");
+    let names: Vec<_> =
+        messages.iter().flat_map(|(id, _)| ["envelope", "manifest"].map(|file| format!("{id}:{file}.json"))).collect();
+    let mut files = objects(host, &names).into_iter();
+    let mut next = || files.next().flatten().unwrap_or_default();
+    let commits = messages.into_iter().map(|(id, message)| {
+        let (envelope, manifest) = (serde_json::from_slice(&next()).unwrap_or_default(), next());
+        Commit { id, message, envelope, manifest }
+    });
+    commits.collect()
+}
+
+fn texts(value: &Value) -> Vec<String> {
+    value.as_array().into_iter().flatten().filter_map(|text| text.as_str().map(str::to_owned)).collect()
+}
+
+/// 1: every commit of every branch is signed by the side that writes it, and says so in `Kind`.
+fn writers(host: &Path, history: &[Commit], broken: &mut Vec<String>) {
+    let rosters: BTreeSet<_> = history
+        .iter()
+        .flat_map(|commit| {
+            let files = commit.envelope["files"].as_object().into_iter().flatten();
+            let rosters = files.filter(|(path, _)| path.starts_with("trust/") && path.ends_with(".json"));
+            rosters.map(|(path, _)| format!("{}:{path}", commit.id))
+        })
+        .collect();
+    let rosters = objects(host, &rosters.into_iter().collect::<Vec<_>>());
+    let publishers: BTreeSet<_> = rosters.iter().flatten().flat_map(|bytes| ledger::keys(bytes)).collect();
+    let devices: BTreeSet<_> = history.iter().flat_map(|c| texts(&c.envelope["device"]["statusKeys"])).collect();
+    for (branches, writer, keys) in [(&PUBLISHED[..], "publisher", publishers), (&REPORTED[..], "device", devices)] {
+        for branch in branches.iter().filter(|branch| tip(host, branch).is_some()) {
+            signed::check(host, branch, writer, &keys, broken);
+        }
+    }
+}
+
+/// 5: serials rise; a commit that means what its parent means exists only for a new roster or after a restore.
+/// 7: one `manifestVersion` has one content.
+fn serials(history: &[Commit], broken: &mut Vec<String>) {
+    for (old, new) in history.iter().zip(history.iter().skip(1)) {
+        let number = |commit: &Commit, key: &str| commit.envelope[key].as_u64().unwrap_or(0);
+        let (before, serial) = (number(old, "serial"), number(new, "serial"));
+        let (old_version, version) = (number(old, "manifestVersion"), number(new, "manifestVersion"));
+        if serial <= before || version < old_version {
+            broken.push(format!("5: serial {serial}, version {version} come after {before}, {old_version}"));
+        }
+        if meaning(old) == meaning(new) && !new.message.contains("\nContinues: ") {
+            broken.push(format!("5: serial {serial} means what serial {before} means"));
+        }
+        if version == old_version && old.manifest != new.manifest {
+            broken.push(format!("7: manifestVersion {version} has other bytes in serial {serial} than in {before}"));
+        }
+    }
+}
+
+/// Everything of a desired state but its numbers; its files count by their digests.
+fn meaning(commit: &Commit) -> Value {
+    let mut envelope = commit.envelope.clone();
+    if let Some(keys) = envelope.as_object_mut() {
+        keys.retain(|key, _| !["serial", "manifestVersion"].contains(&key.as_str()));
+        if let Some(files) = keys.get_mut("files").and_then(Value::as_object_mut) {
+            files.remove("manifest.json");
+        }
+    }
+    envelope
+}
+
+/// 6 and 7: each transition follows from the one before, none is told twice, and each commit names a published state
+/// that never goes backwards.
+fn transitions(host: &Path, history: &[Commit], broken: &mut Vec<String>) {
+    if tip(host, "status").is_none() {
+        return;
+    }
+    let mut states: BTreeMap<String, String> = BTreeMap::new();
+    let mut newest = 0;
+    for (commit, message) in messages(host, "status") {
+        for line in message.lines() {
+            if let Some(transition) = line.strip_prefix("State: ") {
+                follow(transition, &mut states, broken);
+            }
+            if let Some(desired) = line.strip_prefix("Desired-Commit: ") {
+                match history.iter().position(|known| known.id == desired) {
+                    Some(place) if place >= newest => newest = place,
+                    Some(_) => broken.push(format!("7: status {commit} goes back to {desired}")),
+                    None => broken.push(format!("7: status {commit} names {desired}, which was never published")),
+                }
+            }
+        }
+    }
+}
+
+fn follow(transition: &str, states: &mut BTreeMap<String, String>, broken: &mut Vec<String>) {
+    let words: Vec<_> = transition.split(' ').collect();
+    let [what, from, ">", to, ..] = words[..] else {
+        broken.push(format!("6: not a transition: {transition}"));
+        return;
+    };
+    let before = states.insert(what.to_owned(), to.to_owned()).unwrap_or_else(|| "none".to_owned());
+    // What was removed is forgotten at the next adoption, and may come again from nothing.
+    let follows = before == from || (before == "removed" && from == "none");
+    if !follows || from == to {
+        broken.push(format!("6: {transition}, but it was {before}"));
+    }
+}
