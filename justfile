@@ -30,7 +30,7 @@ check:
 
 # Builds the two programs for release
 build:
-    cargo build --release --workspace --bins
+    cargo build --release -p wfm-git-publisher -p device-syncer
 
 # Installs what the tests, the checks and the demo need (parts: base stack power nextest deny)
 setup *parts:

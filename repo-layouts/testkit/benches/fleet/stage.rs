@@ -1,0 +1,101 @@
+//! Where the bench runs: release binaries, a registry, and a directory on a real disk.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+/// Everything that is set up once.
+pub(crate) struct Stage {
+    pub(crate) dir: TempDir,
+    pub(crate) publisher: PathBuf,
+    pub(crate) syncer: PathBuf,
+    pub(crate) registry: String,
+    /// The registry was started for this, and goes with it.
+    started: bool,
+}
+
+impl Stage {
+    pub(crate) fn new() -> Self {
+        // Beside the binaries, because the system's temporary directory may be in memory, where a sync costs nothing.
+        let own = std::env::current_exe().expect("a bench knows its own path");
+        let target = own.ancestors().nth(3).expect("a bench lies in <target>/<profile>/deps").to_owned();
+        let dir = tempfile::Builder::new().prefix("bench-").tempdir_in(&target).expect("a directory");
+        let [publisher, syncer] = build(&target);
+        let (registry, started) = registry();
+        Self { dir, publisher, syncer, registry, started }
+    }
+
+    /// The kind of file system that all this is on.
+    pub(crate) fn file_system(&self) -> String {
+        text(Command::new("stat").args(["-f", "-c", "%T"]).arg(self.dir.path()))
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        if self.started {
+            let _ = script("registry").arg("stop").status();
+        }
+    }
+}
+
+pub(crate) fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// The products as they are delivered: without the hooks of the crash tests, whatever else is built in this directory.
+fn build(target: &Path) -> [PathBuf; 2] {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut build = Command::new(cargo);
+    build.args(["build", "--release", "--quiet", "-p", "wfm-git-publisher", "-p", "device-syncer", "--bins"]);
+    let built = build.arg("--target-dir").arg(target).current_dir(root()).status();
+    assert!(built.is_ok_and(|status| status.success()), "the release binaries can't be built");
+    ["wfm-git-publisher", "device-syncer"].map(|name| target.join("release").join(name))
+}
+
+/// The registry of the tests, and whether it had to be started.
+fn registry() -> (String, bool) {
+    if let Ok(registry) = std::env::var("MARGO_TEST_REGISTRY") {
+        return (registry, false);
+    }
+    let runs = script("registry").arg("status").stdout(Stdio::null()).status().is_ok_and(|status| status.success());
+    text(script("registry").arg("start"));
+    let line = text(script("registry").arg("env"));
+    (line.rsplit('=').next().expect("a line `export NAME=VALUE`").to_owned(), !runs)
+}
+
+fn script(name: &str) -> Command {
+    Command::new(root().join(".ci").join(name))
+}
+
+pub(crate) fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// Runs a command that must succeed; what it printed.
+pub(crate) fn text(command: &mut Command) -> String {
+    String::from_utf8_lossy(&run(command).stdout).trim().to_owned()
+}
+
+pub(crate) fn run(command: &mut Command) -> Output {
+    command.env("HOME", "/nonexistent").env("GIT_CONFIG_NOSYSTEM", "1").env("GIT_CONFIG_GLOBAL", "/dev/null");
+    let output = command.stdin(Stdio::null()).output().expect("it can be started");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {}: {said}", output.status);
+    output
+}
+
+/// How long a command takes that must succeed.
+pub(crate) fn timed(command: &mut Command) -> Duration {
+    let start = Instant::now();
+    run(command);
+    start.elapsed()
+}
+
+/// Copies a directory to a place where nothing is.
+pub(crate) fn copy(from: &Path, to: &Path) {
+    run(Command::new("cp").arg("-a").arg(from).arg(to));
+    run(Command::new("sync").arg("-f").arg(to));
+}

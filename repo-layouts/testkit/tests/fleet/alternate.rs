@@ -1,0 +1,103 @@
+//! Both sides cut in turn, at random sync points, each on a file system of its own.
+
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, Stdio};
+
+use repo_testkit::power::{Point, PowerError, VOLUME_VARIABLE, Volume, trace};
+use repo_testkit::program;
+use tempfile::TempDir;
+
+use crate::crash::{random, rounds, seed};
+use crate::device::Device;
+use crate::plant::{DEPLOYMENT, Plant};
+use crate::site::registry_name;
+use crate::stand::{reboot, text};
+
+/// One side: where it lies, what it runs, and which points that passes.
+struct Side<'a> {
+    name: &'static str,
+    volume: &'a Volume,
+    command: &'a dyn Fn() -> Command,
+    points: Vec<Point>,
+}
+
+impl Side<'_> {
+    /// Runs it until a random point, if it gets there; what happened.
+    fn cut(&self, state: &mut u64) -> String {
+        let point = &self.points[random(state, self.points.len() as u64) as usize];
+        let power = random(state, 2) == 0;
+        let mut command = (self.command)();
+        command.env("SYNC_CUT", point.to_string()).env("SYNC_CUT_COMMAND", program("power-cut"));
+        if power {
+            command.env(VOLUME_VARIABLE, self.volume.path());
+        }
+        let output = command.stdin(Stdio::null()).output().expect("it runs");
+        let killed = output.status.signal().is_some();
+        if power && killed {
+            self.volume.reboot().expect("rebooted");
+            reboot(&self.volume.path());
+        }
+        let how = if killed { ["killed", "power cut"][usize::from(power)] } else { "not reached" };
+        format!("{} {point} {how}", self.name)
+    }
+}
+
+/// The points that a later round passes too, which may have less to do than the first one.
+fn early(points: Result<Vec<Point>, PowerError>) -> Vec<Point> {
+    let mut points = points.expect("it runs");
+    points.retain(|point| point.occurrence <= 4);
+    assert!(!points.is_empty(), "both programs must be built with `cut-points`");
+    points
+}
+
+fn sync(volume: &Volume) {
+    text(Command::new("sync").arg("-f").arg(volume.path()).output().expect("sync runs"));
+}
+
+/// An operator's change: another greeting, or the deployment goes or comes.
+fn change(plant: &Plant, original: &str, round: usize, state: &mut u64) {
+    match random(state, 4) {
+        0 => _ = std::fs::remove_file(plant.fleet().join(DEPLOYMENT)),
+        _ => plant.write(DEPLOYMENT, &original.replace("hello from the press", &format!("greeting {round}"))),
+    }
+    if !plant.is_clean() {
+        plant.commit(&format!("round {round}"));
+    }
+}
+
+#[test]
+fn power_cuts_and_kills_of_both_sides_in_turn_converge() {
+    let seed = seed();
+    let mut state = seed;
+    let (host, field) = (Volume::new(64).expect("a volume"), Volume::new(64).expect("a volume"));
+    let name = TempDir::new().expect("a temporary directory");
+    let plant = Plant::init(&host.path(), &registry_name(name.path()));
+    plant.push_application();
+    let device = Device::join(&plant, "press-01", &field.path());
+    let original = plant.read(DEPLOYMENT);
+    let (publish, once) = (|| plant.command(&["publish"]), || device.once());
+    let sides = [
+        Side { name: "publisher", volume: &host, command: &publish, points: early(trace(&mut publish())) },
+        Side { name: "syncer", volume: &field, command: &once, points: early(trace(&mut once())) },
+    ];
+    let (rounds, mut cuts, mut hits) = (rounds().unwrap_or(15), 0, 0);
+    for round in 0..rounds {
+        change(&plant, &original, round, &mut state);
+        [&host, &field].into_iter().for_each(sync);
+        let mut story = format!("seed {seed}, round {round}:");
+        for turn in 0..=random(&mut state, 4) {
+            let told = sides[(turn as usize + round) % 2].cut(&mut state);
+            story += &format!(" {told};");
+            cuts += 1;
+            hits += usize::from(!told.ends_with("not reached"));
+            plant.assert_whole(false, &story);
+            device.assert_whole(&plant, false, &story);
+        }
+        plant.assert_converges(&story);
+        device.assert_converges(&plant, &story);
+        let wanted = usize::from(plant.fleet().join(DEPLOYMENT).exists());
+        assert_eq!(device.environments().len(), wanted, "{story}: what runs is what is wanted");
+    }
+    println!("{hits} of {cuts} cuts hit in {rounds} rounds");
+    assert!(hits * 3 >= cuts, "only {hits} of {cuts} cuts hit");
+}

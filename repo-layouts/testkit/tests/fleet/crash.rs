@@ -1,0 +1,166 @@
+//! Power cuts and kills of the syncer at every sync point, and at random instants.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use repo_testkit::power::{Covered, Cut, Experiment, Point, cut_everywhere};
+
+use crate::stand::{Stand, reboot};
+
+/// What a pass is to do when it is cut.
+#[derive(Debug, Clone, Copy)]
+enum Deed {
+    /// The first adoption, and two containers.
+    Install,
+    /// A changed parameter of one service.
+    Update,
+    /// The removal of everything.
+    Remove,
+}
+
+impl Deed {
+    /// Brings the host and a device on `root` to where the deed is next; what that took is remembered.
+    fn prepare(self, stand: &Stand, root: &Path) {
+        if !stand.restore(root) {
+            stand.begin(root);
+            match self {
+                Self::Install => {}
+                Self::Update | Self::Remove => stand.assert_converges(root, "before the deed"),
+            }
+            match self {
+                Self::Install => {}
+                Self::Update => stand.publish(&["update", "two"]),
+                Self::Remove => stand.publish(&["empty"]),
+            }
+            stand.keep(root);
+        }
+        reboot(root);
+    }
+}
+
+/// How many occurrences of each point and side are cut; `just chaos` asks for more.
+pub(crate) fn occurrences() -> usize {
+    rounds().map_or(1, |rounds| (rounds / 100).max(2))
+}
+
+pub(crate) fn rounds() -> Option<usize> {
+    std::env::var("MARGO_CHAOS_ROUNDS").ok().map(|rounds| rounds.parse().expect("MARGO_CHAOS_ROUNDS is a number"))
+}
+
+fn cut(deed: Deed, cut: Cut) -> Covered {
+    let stand = Stand::new();
+    let check = |root: &Path, point: Option<&Point>| {
+        let when = point.map_or(format!("{deed:?} uncut"), |point| format!("{deed:?}, {cut:?} cut at {point}"));
+        stand.assert_whole(root, false, &when);
+        reboot(root);
+        stand.assert_converges(root, &when);
+    };
+    let experiment = Experiment {
+        prepare: &|root| deed.prepare(&stand, root),
+        command: &|root| stand.once(root),
+        check: &check,
+        cut,
+        occurrences: occurrences(),
+    };
+    let covered = cut_everywhere(&experiment).expect("the cuts are made");
+    println!("{deed:?}: {} {cut:?} cuts, {:?}", covered.cuts, covered.both_sides);
+    covered
+}
+
+/// Points that a syncer passes only after damage, or that only the publisher passes.
+const ELSEWHERE: &[&str] = &["dir.rename", "dir.rename-parents", "ref.delete"];
+
+#[test]
+fn power_cuts_leave_the_last_good_state_or_the_new_one() {
+    let deeds = [Deed::Install, Deed::Update, Deed::Remove];
+    let all: BTreeSet<_> = deeds.into_iter().flat_map(|deed| cut(deed, Cut::Power).both_sides).collect();
+    for name in
+        ["file.data", "file.rename", "slot.data", "pack.data", "index.rename", "ref.lock", "ref.move", "pack.remove"]
+    {
+        assert!(all.contains(name), "{name} was not cut on both sides: {all:?}");
+    }
+    assert!(ELSEWHERE.iter().all(|name| !all.contains(*name)), "{all:?}");
+}
+
+#[test]
+fn power_kills_at_every_sync_point_leave_no_mix() {
+    cut(Deed::Install, Cut::Process);
+    cut(Deed::Update, Cut::Process);
+}
+
+/// `MARGO_CHAOS_SEED`, or another one each time; printed.
+pub(crate) fn seed() -> u64 {
+    let seed = match std::env::var("MARGO_CHAOS_SEED") {
+        Ok(seed) => seed.parse().expect("MARGO_CHAOS_SEED is a number"),
+        Err(_) => {
+            let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+            u64::from(std::process::id()) << 30 | u64::from(now.expect("it is after 1970").subsec_nanos())
+        }
+    };
+    println!("seed {seed}");
+    seed
+}
+
+/// A pseudo-random number in `0..below` (SplitMix64), reproducible from the printed seed.
+pub(crate) fn random(state: &mut u64, below: u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut z = *state;
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    (z ^ (z >> 31)) % below.max(1)
+}
+
+#[test]
+fn crash_kills_at_random_instants_converge() {
+    let seed = seed();
+    let (mut state, mut histogram, mut within) = (seed, [0; 10], 0);
+    let stand = Stand::new();
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let root = dir.path().join("round");
+    let length = length(&stand, &root);
+    let rounds = rounds().unwrap_or(40);
+    for round in 0..rounds {
+        prepare_afresh(&stand, &root);
+        let after = Duration::from_micros(random(&mut state, length.as_micros() as u64));
+        let mut child = begin(&stand, &root);
+        std::thread::sleep(after);
+        within += usize::from(child.try_wait().expect("waited").is_none());
+        let _ = child.kill();
+        let _ = child.wait();
+        histogram[(after.as_micros() * 10 / length.as_micros().max(1)).min(9) as usize] += 1;
+        let when = format!("seed {seed}, round {round}, killed {after:?} after its first write");
+        stand.assert_whole(&root, false, &when);
+        stand.assert_converges(&root, &when);
+    }
+    println!("killed by tenth of the time after the first write: {histogram:?}; {within} of {rounds} before the end");
+    assert!(within * 2 >= rounds, "only {within} of {rounds} kills hit between the first write and the end");
+}
+
+fn prepare_afresh(stand: &Stand, root: &Path) {
+    let _ = std::fs::remove_dir_all(root);
+    std::fs::create_dir(root).expect("made");
+    Deed::Install.prepare(stand, root);
+}
+
+/// Starts a pass and waits for its first write.
+fn begin(stand: &Stand, root: &Path) -> Child {
+    let trace = root.join("trace");
+    let child = stand.once(root).env("SYNC_TRACE", &trace).stderr(Stdio::null()).spawn().expect("the syncer runs");
+    let start = Instant::now();
+    while !trace.exists() {
+        assert!(start.elapsed() < Duration::from_secs(60), "no write: the syncer must be built with `cut-points`");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    child
+}
+
+/// How long a pass takes from its first write to its end.
+fn length(stand: &Stand, root: &Path) -> Duration {
+    prepare_afresh(stand, root);
+    let mut child = begin(stand, root);
+    let start = Instant::now();
+    assert!(child.wait().expect("waited").success());
+    start.elapsed()
+}

@@ -1,0 +1,205 @@
+//! A fleet of three devices on real Docker, from a commit to containers.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use repo_testkit::git;
+
+use crate::device::Device;
+use crate::draft::Draft;
+use crate::end_to_end::say_it_differently;
+use crate::plant::{DEPLOYMENT, DEVICES, Plant};
+use crate::site::Site;
+use crate::stand::text;
+
+/// A fleet on real Docker; its containers and networks go with it.
+struct Real {
+    site: Site,
+    fleet: String,
+}
+
+/// What may not change of a container that nobody wants to change.
+type Marks = (String, String, u64);
+
+fn variable(name: &str) -> String {
+    std::env::var(name).unwrap_or_else(|_| panic!("{name} is set: run the tests by `./justw test`"))
+}
+
+fn docker(args: &[&str]) -> String {
+    text(Command::new("docker").args(args).stdin(Stdio::null()).output().expect("docker is installed"))
+}
+
+/// Joins a device that runs on the Docker of the tests.
+fn join(plant: &Plant, id: &str, root: &Path) -> Device {
+    let program = text(Command::new("sh").args(["-c", "command -v docker"]).output().expect("sh runs"));
+    let (host, config) = (variable("DOCKER_HOST"), variable("DOCKER_CONFIG"));
+    Device::with_docker(plant, id, root, &format!("{{program: {program}, host: \"{host}\", config: {config}}}"))
+}
+
+impl Real {
+    fn new() -> Self {
+        let site = Site::with(&DEVICES, join);
+        let fleet = site.plant.read("fleet.yaml");
+        let fleet = fleet.lines().find_map(|line| line.strip_prefix("id: ")).expect("an id").to_owned();
+        Self { site, fleet }
+    }
+
+    fn label(&self) -> String {
+        format!("label=device-syncer.fleet={}", self.fleet)
+    }
+
+    /// Every container of the fleet, by the device that it belongs to.
+    fn containers(&self) -> BTreeMap<String, Value> {
+        let ids = docker(&["ps", "--all", "--quiet", "--no-trunc", "--filter", &self.label()]);
+        let ids: Vec<_> = ids.lines().collect();
+        if ids.is_empty() {
+            return BTreeMap::new();
+        }
+        let inspected: Vec<Value> =
+            serde_json::from_str(&docker(&[&["inspect"], ids.as_slice()].concat())).expect("JSON");
+        let device =
+            |one: &Value| one["Config"]["Labels"]["device-syncer.device"].as_str().expect("a label").to_owned();
+        let all: BTreeMap<_, _> = inspected.into_iter().map(|one| (device(&one), one)).collect();
+        assert_eq!(all.len(), ids.len(), "one container for each device");
+        all
+    }
+
+    /// Id, start and restarts of each container, which must run.
+    fn marks(&self) -> BTreeMap<String, Marks> {
+        let marks = |one: &Value| {
+            assert_eq!(one["State"]["Status"], "running", "{}", one["Name"]);
+            let text = |value: &Value| value.as_str().expect("text").to_owned();
+            (text(&one["Id"]), text(&one["State"]["StartedAt"]), one["RestartCount"].as_u64().expect("a number"))
+        };
+        self.containers().iter().map(|(device, one)| (device.clone(), marks(one))).collect()
+    }
+
+    fn greeting(&self, device: &str) -> String {
+        let containers = self.containers();
+        let environment = containers[device]["Config"]["Env"].as_array().expect("a list").clone();
+        let greeting = environment.iter().find_map(|one| one.as_str()?.strip_prefix("GREETING="));
+        greeting.expect("a greeting").to_owned()
+    }
+
+    /// What Docker did to the fleet's containers since then, whoever asked for it.
+    fn events(&self, since: &str) -> String {
+        let until = docker_time();
+        let args = ["events", "--since", since, "--until", &until, "--filter", "type=container", "--filter"];
+        docker(&[&args[..], &[&self.label(), "--format", "{{.Action}} {{.Actor.Attributes.name}}"]].concat())
+    }
+}
+
+/// The present moment, with its fraction.
+fn docker_time() -> String {
+    text(Command::new("date").arg("+%s.%N").output().expect("date runs"))
+}
+
+impl Drop for Real {
+    fn drop(&mut self) {
+        let projects = docker(&[
+            "ps",
+            "--all",
+            "--filter",
+            &self.label(),
+            "--format",
+            "{{.Label \"com.docker.compose.project\"}}",
+        ]);
+        for project in projects.lines() {
+            let down = ["compose", "-p", project, "down", "--volumes", "--timeout", "1"];
+            let _ = Command::new("docker").args(down).stdout(Stdio::null()).stderr(Stdio::null()).status();
+        }
+    }
+}
+
+#[test]
+fn a_commit_becomes_containers_and_each_change_reaches_just_the_devices_that_it_is_for() {
+    let real = Real::new();
+    let (site, plant) = (&real.site, &real.site.plant);
+    site.publish();
+    site.pass();
+    let first = real.marks();
+    assert_eq!(first.keys().collect::<Vec<_>>(), DEVICES.iter().collect::<Vec<_>>(), "each device has its container");
+    assert_eq!(real.greeting("packer-01"), "hello from the packer");
+    assert_eq!(real.greeting("press-01"), "hello from the press");
+
+    plant.change(DEPLOYMENT, "hello from the packer", r#""servus \"from\" the 'packer': $x 1.10 ü""#);
+    site.publish();
+    site.pass();
+    let second = real.marks();
+    assert_eq!(real.greeting("packer-01"), "servus \"from\" the 'packer': $x 1.10 ü");
+    assert_ne!(second["packer-01"].0, first["packer-01"].0, "another container");
+    for neighbour in ["press-01", "press-02"] {
+        assert_eq!(second[neighbour], first[neighbour], "{neighbour} is left alone");
+    }
+
+    plant.change(DEPLOYMENT, "# exclude:\n#   - matchLabels: {role: spare}", "exclude: [{devices: [press-01]}]");
+    site.publish();
+    site.pass();
+    let third = real.marks();
+    assert!(!third.contains_key("press-01"), "it is removed where it is excluded");
+    for neighbour in ["packer-01", "press-02"] {
+        assert_eq!(third[neighbour], second[neighbour], "{neighbour} is left alone");
+    }
+
+    // Somebody changes a document in the repository, and signs it with a key of their own.
+    let repository = plant.device("press-02");
+    let stranger = site.dir.path().join("stranger");
+    crate::by_hand::Hand::with_key(&stranger);
+    let forged = Draft::next(&repository, stranger.join("key"), |text| text.replace("hello from", "pwned from"));
+    let genuine = git::tip(&repository, "desired").expect("a tip");
+    forged.put(&repository, "desired");
+    let output = site.device("press-02").syncer(&["once"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(plant.run(&["status", "press-02"]).contains("signature-invalid"), "and says so in Git");
+    assert_eq!(real.marks(), third, "what runs keeps running");
+    git::git(&repository, &["update-ref", "refs/heads/desired", &genuine]);
+
+    std::fs::remove_file(plant.fleet().join(DEPLOYMENT)).expect("removed");
+    plant.commit("nothing is wanted any more");
+    site.publish();
+    site.pass();
+    assert!(real.containers().is_empty(), "everything is removed");
+    for device in DEVICES {
+        assert_eq!(plant.status(device)["adoptedSerial"], plant.serial(device), "{device}");
+    }
+}
+
+#[test]
+fn nothing_is_touched_when_nothing_changed() {
+    let real = Real::new();
+    let (site, plant) = (&real.site, &real.site.plant);
+    site.publish();
+    site.pass();
+    let (before, since) = (real.marks(), docker_time());
+    let status = |id: &str| git::tip(&plant.device(id), "status");
+    let told = DEVICES.map(status);
+    let idle = site.device("press-01");
+    for _ in 0..50 {
+        idle.pass();
+    }
+    assert_eq!((real.marks(), DEVICES.map(status)), (before.clone(), told.clone()), "50 idle passes");
+
+    for _ in 0..2 {
+        let mut running = idle.command(&["run"]).stderr(Stdio::null()).spawn().expect("the syncer runs");
+        std::thread::sleep(std::time::Duration::from_millis(2500));
+        text(Command::new("kill").arg(running.id().to_string()).output().expect("kill runs"));
+        assert!(running.wait().expect("waited").success(), "it ends when it is told to");
+    }
+    assert_eq!((real.marks(), DEVICES.map(status)), (before.clone(), told.clone()), "a syncer that is restarted");
+
+    let published = DEVICES.map(|id| git::tip(&plant.device(id), "desired"));
+    say_it_differently(plant);
+    site.publish();
+    site.pass();
+    assert_eq!(DEVICES.map(|id| git::tip(&plant.device(id), "desired")), published, "the same in other words");
+    assert_eq!((real.marks(), DEVICES.map(status)), (before.clone(), told.clone()), "the same in other words");
+
+    std::fs::remove_dir_all(idle.clone_dir()).expect("removed");
+    idle.pass();
+    idle.pass();
+    assert_eq!(real.marks(), before, "a clone that is lost");
+    assert_eq!(real.events(&since), "", "Docker did nothing at all");
+}
