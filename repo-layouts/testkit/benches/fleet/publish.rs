@@ -6,7 +6,7 @@ use std::process::Command;
 use repo_testkit::git;
 
 use crate::baseline::Baseline;
-use crate::stage::{Stage, copy, run, text, timed};
+use crate::stage::{Stage, copy, run, timed};
 use crate::{DEVICES, Line, median, shown};
 
 /// How often each is done: the first publish makes 1,000 repositories, and takes its time.
@@ -30,10 +30,10 @@ impl<'a> Fleet<'a> {
         init.arg("init").arg(&fleet.dir).args(["--registry", &format!("{}/{name}", stage.registry)]);
         run(init.args(["--image", "margo-test/busybox:1"]));
         run(&mut fleet.command(&["app", "push", "applications/hello/1.0.0"]));
-        let key = text(
-            Command::new("cut").args(["-d ", "-f3,4", "--only-delimited"]).arg(fleet.home().join("allowed_signers")),
-        );
-        let key = key.lines().next().expect("a key");
+        let key = stage.dir.path().join("device-key");
+        run(Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-C", "", "-f"]).arg(&key));
+        let key = std::fs::read_to_string(key.with_extension("pub")).expect("a key");
+        let key = key.trim();
         run(Command::new("rm").arg("-r").arg(fleet.dir.join("devices")));
         for number in 0..DEVICES {
             let dir = fleet.dir.join(format!("devices/line-{:02}", number / 50));
