@@ -200,7 +200,7 @@ pub fn open(home: Home) -> Result<(Syncer, Locks), HomeError> {
     let key_line = key_text(&key.public());
     let store = Store::open(&home, &join.device, key)?;
     let (floor, events) = read_floor(&home, &join, &store)?;
-    let runtime = Box::new(compose(&home, &settings, &join)?);
+    let runtime = compose(&home, &settings, &join)?;
     let syncer = Syncer {
         instance: installation(&home)?,
         hmac_key: fs::read(home.hmac_key()).map_err(file("read", &home.hmac_key()))?,

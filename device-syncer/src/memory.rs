@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use repo_git::CommitId;
 use repo_model::{ComponentName, DeploymentId, DeploymentName, Digest, FileTree, json};
 use serde::{Deserialize, Serialize};
@@ -69,6 +69,12 @@ impl Accepted {
     /// The commit on `desired`.
     pub fn id(&self) -> Option<CommitId> {
         self.commit.parse().ok()
+    }
+
+    /// Whether the newest proof of freshness has run out; a new state counts as one for a day.
+    pub fn is_stale(&self, now: Timestamp) -> bool {
+        let grace = || self.since.saturating_add(SignedDuration::from_hours(24)).unwrap_or(Timestamp::MAX);
+        self.fresh_until.unwrap_or_else(grace) < now
     }
 }
 
@@ -336,6 +342,21 @@ mod tests {
     fn what_is_written_is_read() {
         for memory in [Memory::default(), memory()] {
             assert_eq!(Memory::of_tree(&memory.to_tree()).unwrap(), memory);
+        }
+    }
+
+    #[test]
+    fn a_state_is_stale_once_its_proof_has_run_out_or_when_none_came_for_a_day() {
+        for (fresh_until, now, stale) in [
+            (Some("2026-01-02T00:00:00Z"), "2026-01-02T00:00:00Z", false),
+            (Some("2026-01-02T00:00:00Z"), "2026-01-02T00:00:01Z", true),
+            (Some("2026-03-01T00:00:00Z"), "2026-02-01T00:00:00Z", false),
+            (None, "2026-01-02T00:00:00Z", false),
+            (None, "2026-01-02T00:00:01Z", true),
+        ] {
+            let mut accepted = memory().accepted.unwrap();
+            accepted.fresh_until = fresh_until.map(|text| text.parse().unwrap());
+            assert_eq!(accepted.is_stale(now.parse().unwrap()), stale, "{fresh_until:?} {now}");
         }
     }
 

@@ -208,7 +208,7 @@ fn removals(wanted: &[Wanted], memory: &Memory, observed: &[Observed]) -> Vec<Re
 mod tests {
     use super::*;
     use crate::memory::{AppliedComponent, Bad};
-    use crate::testing::{component, id, input_digest, observed, project, wanted};
+    use crate::testing::{any_wanted, component, id, input_digest, observed, project, wanted};
     use proptest::prelude::*;
 
     /// A memory in which these components were applied in these versions; one without is under way.
@@ -322,15 +322,6 @@ mod tests {
                 self.memory.note(deployment, component);
             }
         }
-    }
-
-    fn any_wanted() -> impl Strategy<Value = Vec<Wanted>> {
-        let version = prop::sample::select(vec!["1", "2", "3", "!capability-missing"]);
-        let components = prop::collection::btree_map(prop::sample::select(vec!["x", "y", "z"]), version, 0..4);
-        prop::collection::btree_map(prop::sample::select(vec!["a", "b", "c"]), components, 0..4).prop_map(|all| {
-            let parts = |parts: BTreeMap<&'static str, &'static str>| parts.into_iter().collect::<Vec<_>>();
-            all.into_iter().map(|(name, components)| wanted(name, &parts(components))).collect()
-        })
     }
 
     fn any_model() -> impl Strategy<Value = Model> {

@@ -13,7 +13,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use repo_git::{CommitId, Remote};
+use repo_git::{CommitId, FetchError, Remote};
 use repo_model::desired::Desired;
 use repo_model::join::Join;
 use repo_model::report::Condition;
@@ -30,7 +30,7 @@ use crate::memory::{Accepted, Failure, Memory};
 use crate::plan::{Plan, Wanted};
 use crate::requests::Requests;
 use crate::retries::Retries;
-use crate::runtime::{Runtime, RuntimeError};
+use crate::runtime::{ComposeRuntime, Runtime, RuntimeError};
 use crate::status::Report;
 use crate::store::{Store, StoreError};
 use crate::tell::Teller;
@@ -60,7 +60,7 @@ pub struct Syncer {
     /// Never below.
     pub floor: Floor,
     /// What runs components.
-    pub runtime: Box<dyn Runtime + Send>,
+    pub runtime: ComposeRuntime,
     /// What may not be tried yet.
     pub retries: Retries,
     /// When the heartbeat was last replaced.
@@ -101,6 +101,9 @@ pub enum PassError {
     /// The floor failed.
     #[error(transparent)]
     Floor(#[from] FloorError),
+    /// What this device said before can't be put into the clone.
+    #[error("can't fetch this device's `status`")]
+    Status(#[source] FetchError),
     /// The accepted state in the clone can't be read any more.
     #[error("the accepted state can't be read")]
     Accepted(#[source] Box<dyn std::error::Error + Send + Sync>),
@@ -186,7 +189,7 @@ impl Syncer {
         }
         self.refresh(pass.heads.as_ref(), &mut pass.next)?;
         if let Some(accepted) = &pass.next.accepted {
-            if self.is_stale(accepted) {
+            if accepted.is_stale(self.now()) {
                 let text = "no fresh proof that the host shows the newest state";
                 pass.conditions.push(condition(STALE, "Expired", text));
             }
@@ -273,7 +276,7 @@ impl Syncer {
         let teller = Teller::new(self.remote.clone(), pass.heads.as_ref());
         let mut actor = Actor {
             store: &mut self.store,
-            hands: self.runtime.as_ref(),
+            hands: &self.runtime,
             identity: &identity,
             retries: &mut self.retries,
             boot_id: &self.boot_id,
@@ -284,10 +287,22 @@ impl Syncer {
             report,
         };
         let done = actor.carry_out(&plan, &wanted)?;
+        if done.acted && done.settled {
+            self.prune_cache(&wanted);
+        }
         if let Some(heads) = &mut pass.heads {
             heads.status = teller.tip();
         }
         Ok(done)
+    }
+
+    /// Keeps the archives of what is wanted or runs, and no others.
+    fn prune_cache(&self, wanted: &[Wanted]) {
+        let inputs = wanted.iter().flat_map(|wanted| &wanted.components).filter_map(|one| one.input.as_ref().ok());
+        let keep = inputs.filter_map(|input| input.lock).map(|lock| lock.content).collect();
+        if let Err(error) = self.runtime.prune_cache(&keep) {
+            tracing::warn!(error = error_chain(&error), "can't prune the cache");
+        }
     }
 
     /// Pushes what the host doesn't know yet; returns whether it knows all of it.

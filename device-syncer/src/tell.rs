@@ -16,7 +16,7 @@ use uuid::Uuid;
 use crate::act;
 use crate::conditions::{self, EVENT, condition};
 use crate::reconcile::{PassError, Syncer};
-use crate::runtime::{Condition, Observed};
+use crate::runtime::{Condition, Observed, Runtime};
 use crate::status::Report;
 use crate::store::Store;
 use crate::update::{self, Heads, History, error_chain};
@@ -77,10 +77,11 @@ impl Syncer {
         let Some(tip) = heads.status else { return Ok(true) };
         match update::fetch(&self.remote, &self.store, &[tip], History::Since(None), &self.settings.limits) {
             Ok(()) => {}
-            Err(error @ (FetchError::Remote(_) | FetchError::Store { .. } | FetchError::Read(_))) => {
+            Err(FetchError::Remote(error)) => {
                 tracing::warn!(error = error_chain(&error), "the host's `status` can't be fetched");
                 return Ok(false);
             }
+            Err(error @ (FetchError::Store { .. } | FetchError::Read(_))) => return Err(PassError::Status(error)),
             Err(error) => {
                 tracing::warn!(error = error_chain(&error), "the host's `status` is not ours");
                 return Ok(true);

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use proptest::prelude::*;
 use repo_model::{ComponentName, DeploymentId, DeploymentName, Digest, FleetId};
 
 use crate::memory::Failure;
@@ -75,4 +76,14 @@ pub(crate) fn observed(deployment: &str, name: &str, digest: Option<Digest>, con
         condition,
         services: BTreeMap::new(),
     }
+}
+
+/// Up to three deployments `a`, `b`, `c` of up to three components `x`, `y`, `z`, some of which can't run here.
+pub(crate) fn any_wanted() -> impl Strategy<Value = Vec<Wanted>> {
+    let version = prop::sample::select(vec!["1", "2", "3", "!capability-missing"]);
+    let components = prop::collection::btree_map(prop::sample::select(vec!["x", "y", "z"]), version, 0..4);
+    prop::collection::btree_map(prop::sample::select(vec!["a", "b", "c"]), components, 0..4).prop_map(|all| {
+        let parts = |parts: BTreeMap<&'static str, &'static str>| parts.into_iter().collect::<Vec<_>>();
+        all.into_iter().map(|(name, components)| wanted(name, &parts(components))).collect()
+    })
 }

@@ -200,7 +200,7 @@ impl Syncer {
     }
 
     /// The present moment, but never before the newest thing that was verified.
-    fn now(&self) -> Timestamp {
+    pub(crate) fn now(&self) -> Timestamp {
         Timestamp::now().max(self.floor.time)
     }
 
@@ -226,12 +226,6 @@ impl Syncer {
     fn proof(&self, tip: CommitId, accepted: &Accepted) -> Result<Freshness, UpdateError> {
         fetch(&self.remote, &self.store, &[tip], History::None, &self.settings.limits)?;
         Ok(self.judging(&self.trust()?, None).freshness(tip, accepted)?)
-    }
-
-    /// Whether the newest proof of freshness has run out; a new state counts as one for a day.
-    pub(crate) fn is_stale(&self, accepted: &Accepted) -> bool {
-        let grace = || accepted.since.saturating_add(SignedDuration::from_hours(24)).unwrap_or(accepted.since);
-        accepted.fresh_until.unwrap_or_else(grace) < self.now()
     }
 }
 

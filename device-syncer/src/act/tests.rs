@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
+use proptest::prelude::*;
 use repo_git::SigningKey;
 use repo_git::repo::Repo;
 use repo_model::DeploymentId;
@@ -13,7 +14,7 @@ use super::*;
 use crate::config::Home;
 use crate::runtime::{Condition, Observed};
 use crate::store;
-use crate::testing::{component, fleet, id, input_digest, observed, project, wanted};
+use crate::testing::{any_wanted, component, fleet, id, input_digest, observed, project, wanted};
 
 /// Hands that run nothing. What they are told, and what was durable then, is in `log`.
 struct FakeHands {
@@ -516,4 +517,86 @@ fn every_commit_says_who_speaks_of_what() {
     assert!(commit.signer().is_ok());
     let once: BTreeSet<_> = keys.iter().collect();
     assert_eq!(once.len(), 5);
+}
+
+/// What goes wrong during one pass.
+#[derive(Debug, Clone)]
+enum Trouble {
+    None,
+    /// One verb fails for one component.
+    Fails(&'static str, &'static str, &'static str, u8),
+    /// The end is asked for before anything is begun.
+    Cancelled,
+    /// The device went down, and what it had begun is open.
+    Reboot,
+}
+
+fn any_trouble() -> impl Strategy<Value = Trouble> {
+    let verb = prop::sample::select(vec!["prefetch", "apply", "remove"]);
+    let (deployment, name) = (prop::sample::select(vec!["a", "b", "c"]), prop::sample::select(vec!["x", "y", "z"]));
+    prop_oneof![
+        1 => Just(Trouble::None),
+        4 => (verb, deployment, name, 0..4_u8).prop_map(|(verb, a, x, kind)| Trouble::Fails(verb, a, x, kind)),
+        1 => Just(Trouble::Cancelled),
+        1 => Just(Trouble::Reboot),
+    ]
+}
+
+impl Bench {
+    fn suffer(&mut self, trouble: &Trouble, boot: usize) {
+        self.cancelled.set(matches!(trouble, Trouble::Cancelled));
+        match trouble {
+            Trouble::Fails(verb, deployment, name, kind) => {
+                let error = [transient(), permanent(), unhealthy("x"), RuntimeError::Cancelled];
+                self.fail(verb, (deployment, name), error.into_iter().skip((*kind).into()).take(1).collect());
+            }
+            Trouble::Reboot => self.boot_id = format!("boot {boot}"),
+            _ => {}
+        }
+    }
+
+    /// Every transition begins where the one before of the same thing ended.
+    fn assert_continuous(&self) {
+        let repo = &self.store.repo;
+        let history = self.store.status_tip().map_or(Vec::new(), |tip| repo.history(tip, None, 1000).unwrap());
+        let mut states: BTreeMap<String, String> = BTreeMap::new();
+        for commit in history.iter().rev() {
+            let message = Message::parse(&repo.commit(*commit).unwrap().message);
+            for state in message.all("State") {
+                let words: Vec<_> = state.split(' ').collect();
+                let before = states.insert(words[0].to_owned(), words[3].to_owned());
+                let before = before.unwrap_or_else(|| "none".to_owned());
+                assert_ne!(words[1], words[3], "{state}");
+                assert!(before == words[1] || before == "removed" && words[1] == "none", "{state} after {before}");
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn whatever_goes_wrong_it_converges_once_nothing_does_and_each_step_is_told_once(
+        passes in prop::collection::vec((any_wanted(), any_trouble()), 1..6),
+    ) {
+        let mut bench = Bench::new();
+        for (n, (desired, trouble)) in passes.iter().enumerate() {
+            bench.suffer(trouble, n);
+            bench.later(desired);
+            bench.assert_continuous();
+        }
+        let (last, _) = passes.last().unwrap();
+        bench.cancelled.set(false);
+        bench.hands.failures.borrow_mut().clear();
+        last.iter().for_each(|wanted| bench.store.memory.forget_failures(wanted));
+        let able = last.iter().all(|wanted| wanted.components.iter().all(|component| component.input.is_ok()));
+        prop_assert_eq!(bench.later(last).settled, able);
+        bench.assert_continuous();
+        bench.listen_anew();
+        let before = bench.store.repo.reference(crate::memory::STATE).unwrap();
+        prop_assert!(!bench.later(last).acted);
+        prop_assert_eq!((bench.told(), bench.hands.log()), (vec![], vec![]));
+        prop_assert_eq!(bench.store.repo.reference(crate::memory::STATE).unwrap(), before);
+    }
 }

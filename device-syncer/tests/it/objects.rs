@@ -133,6 +133,24 @@ fn a_container_of_that_name_that_is_not_ours() {
     assert!(world.containers().iter().any(|one| one.contains(&name)), "it is left alone");
 }
 
+#[test]
+fn an_archive_that_nothing_is_made_from_any_more_leaves_the_cache() {
+    let world = World::running();
+    let cached = || fs::read_dir(world.home().join("cache/sha256")).unwrap().count();
+    assert_eq!(cached(), 1);
+    let app = application(&world, "second", "services: {web: {image: margo-test/busybox:2}}\n");
+    world.hand.want("greeter", &app, "hello");
+    world.hand.want("other", &world.app, "hello");
+    world.hand.publish();
+    world.once().good();
+    assert_eq!(cached(), 2);
+    world.hand.drop("other");
+    world.hand.publish();
+    world.once().good();
+    assert_eq!(cached(), 1);
+    world.assert_idle();
+}
+
 /// A document with two components, of which the second needs the first.
 fn two_components(world: &World) {
     world.hand.edit("greeter", |text| {

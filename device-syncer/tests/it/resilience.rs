@@ -542,6 +542,24 @@ fn a_syncer_that_runs_follows_the_repository_and_ends_on_request() {
 }
 
 #[test]
+fn a_syncer_that_is_told_to_end_during_an_apply_ends_and_the_next_goes_on() {
+    let world = World::running();
+    world.fake.set("hang-up", "");
+    world.hand.want("greeter", &world.app, "servus");
+    world.hand.publish();
+    let syncer = command(&world.home(), &["run"]).spawn().unwrap();
+    until("it applies", || world.greetings() == ["servus"]);
+    text(Command::new("kill").args(["-TERM", &syncer.id().to_string()]).output().unwrap());
+    finish(syncer).good();
+    assert!(!holds(&world.home().join("children.lock"), 0), "its child has ended too");
+    world.fake.unset("hang-up");
+    world.once().good();
+    let told = world.told();
+    assert_eq!(told.len(), 3, "{told:?}");
+    world.assert_idle();
+}
+
+#[test]
 fn a_newer_revision_ends_the_wait_for_an_older_one() {
     let world = World::running();
     world.fake.set("starting-web", "");
