@@ -82,7 +82,7 @@ impl Real {
         let id = docker(&["ps", "--quiet", "--filter", &self.label()]);
         let known: Vec<String> =
             serde_json::from_str(&docker(&["inspect", "--format", "{{json .Config.Env}}", &id])).unwrap();
-        let seen = docker(&["exec", &id, "cat", "/proc/1/environ"]);
+        let seen = docker(&["exec", &id, "env", "-0"]);
         (known, seen.split_terminator('\0').map(str::to_owned).collect())
     }
 }

@@ -40,7 +40,7 @@ mod docker_values {
         VALUES.iter().for_each(|(name, value)| world.parameter(name, value));
         world.prefetch_and_apply().unwrap();
         let container = world.identities()["web"].0.clone();
-        let seen = world.ask(&["exec", &container, "cat", "/proc/1/environ"]);
+        let seen = world.ask(&["exec", &container, "env", "-0"]);
         let seen: BTreeMap<&str, &str> = seen.split('\0').filter_map(|pair| pair.split_once('=')).collect();
         for (name, value) in VALUES {
             assert_eq!(seen.get(name), Some(value), "{name}");
