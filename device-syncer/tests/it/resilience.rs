@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
-use repo_testkit::git;
+use repo_testkit::{git, terminate};
 
 use crate::world::{App, World, command, finish, syncer, text};
 
@@ -532,8 +532,7 @@ fn a_syncer_that_runs_follows_the_repository_and_ends_on_request() {
     until("the change is applied", || {
         world.greetings() == ["servus"] && world.states("greeter") == ["hello installed"]
     });
-    let pid = syncer.id().to_string();
-    text(Command::new("kill").args(["-TERM", &pid]).output().unwrap());
+    terminate(&syncer);
     let run = finish(syncer).good();
     for line in run.stderr.lines() {
         serde_json::from_str::<serde_json::Value>(line).unwrap_or_else(|_| panic!("a line of JSON: {line}"));
@@ -549,7 +548,7 @@ fn a_syncer_that_is_told_to_end_during_an_apply_ends_and_the_next_goes_on() {
     world.hand.publish();
     let syncer = command(&world.home(), &["run"]).spawn().unwrap();
     until("it applies", || world.greetings() == ["servus"]);
-    text(Command::new("kill").args(["-TERM", &syncer.id().to_string()]).output().unwrap());
+    terminate(&syncer);
     finish(syncer).good();
     assert!(!holds(&world.home().join("children.lock"), 0), "its child has ended too");
     world.fake.unset("hang-up");
@@ -572,7 +571,7 @@ fn a_newer_revision_ends_the_wait_for_an_older_one() {
     until("the newer one is applied", || world.greetings() == ["servus"]);
     world.fake.unset("starting-web");
     until("it is well", || world.states("greeter") == ["hello installed"]);
-    text(Command::new("kill").args(["-TERM", &syncer.id().to_string()]).output().unwrap());
+    terminate(&syncer);
     finish(syncer).good();
     world.assert_idle();
 }

@@ -6,4 +6,4 @@ pub mod invariants;
 pub mod power;
 mod programs;
 
-pub use programs::program;
+pub use programs::{program, terminate};

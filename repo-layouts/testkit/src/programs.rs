@@ -1,7 +1,9 @@
-//! Finds the workspace's programs beside the running test, and builds them if they aren't there.
+//! Finds the workspace's programs beside the running test, builds them if they aren't there, and ends those that run.
 
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Child, Command};
+
+use rustix::process::{Pid, Signal, kill_process};
 
 /// The path of a program of the workspace: `fake-docker`, `device-syncer` … The two products are built with the
 /// crash tests' `cut-points`.
@@ -27,4 +29,10 @@ pub fn program(name: &str) -> PathBuf {
         assert!(built.is_ok_and(|status| status.success()), "{name} can't be built");
     }
     program
+}
+
+/// Tells a running program to end, as a service manager does. A bare machine has no `kill` outside its shell.
+pub fn terminate(child: &Child) {
+    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).expect("a process has a number above 0");
+    kill_process(pid, Signal::TERM).expect("it is ours");
 }

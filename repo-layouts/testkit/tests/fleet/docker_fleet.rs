@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use repo_testkit::git;
+use repo_testkit::{git, terminate};
 
 use crate::device::Device;
 use crate::draft::Draft;
@@ -185,7 +185,7 @@ fn nothing_is_touched_when_nothing_changed() {
     for _ in 0..2 {
         let mut running = idle.command(&["run"]).stderr(Stdio::null()).spawn().expect("the syncer runs");
         std::thread::sleep(std::time::Duration::from_millis(2500));
-        text(Command::new("kill").arg(running.id().to_string()).output().expect("kill runs"));
+        terminate(&running);
         assert!(running.wait().expect("waited").success(), "it ends when it is told to");
     }
     assert_eq!((real.marks(), DEVICES.map(status)), (before.clone(), told.clone()), "a syncer that is restarted");

@@ -8,12 +8,11 @@ use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 use repo_testkit::fake_docker::FakeDocker;
-use repo_testkit::git;
+use repo_testkit::{git, terminate};
 
 use crate::device::Device;
 use crate::plant::{DEPLOYMENT, Plant};
 use crate::site::Site;
-use crate::stand::text;
 
 /// What may be seen nowhere, in every form in which it could be.
 struct Secret {
@@ -182,7 +181,7 @@ fn live(search: &mut Search<'_>, device: &Device, token: &str) {
     let mut run = plant.command(&["run"]);
     let mut run = run.env("RUST_LOG", "trace").stderr(File::create(&log).expect("made")).spawn().expect("it runs");
     until("another serial", || plant.serial(&device.id) == 2);
-    text(Command::new("kill").arg(run.id().to_string()).output().expect("kill runs"));
+    terminate(&run);
     assert!(run.wait().expect("waited").success());
     search.said.push(("run".to_owned(), std::fs::read(&log).expect("a log")));
     search.syncer(device, &["plan"], 3);
