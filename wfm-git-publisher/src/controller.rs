@@ -15,6 +15,7 @@ use tokio::sync::mpsc;
 use tokio::time::{MissedTickBehavior, interval};
 use tracing::{Span, debug, error, info, warn};
 
+use crate::error::chain;
 use crate::host::{DeviceRepo, FleetRepo, Home, Registries};
 use crate::publish::{Done, Options, Outcome, PublishError, Publisher};
 use crate::render::Artifact;
@@ -196,15 +197,4 @@ fn tell(outcome: &Outcome) {
 fn spawn_blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> tokio::task::JoinHandle<T> {
     let span = Span::current();
     tokio::task::spawn_blocking(move || span.in_scope(work))
-}
-
-/// An error with its causes, in one line.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(&format!(": {cause}"));
-        source = cause.source();
-    }
-    text
 }

@@ -101,6 +101,17 @@ pub fn warning(problem: &Problem) -> String {
     format!("warning: {problem}\n{hint}")
 }
 
+/// An error with its causes, in one line.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(&format!(": {cause}"));
+        source = cause.source();
+    }
+    text
+}
+
 /// The problems that an error carries.
 fn problems<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a Problems> {
     match (error.downcast_ref(), error.downcast_ref(), error.downcast_ref(), error.downcast_ref()) {

@@ -8,6 +8,7 @@
 //! `fleet`, `render` and `plan` are pure: no files, no clock, no environment. [`host`] and [`trigger`] reach the outside
 //! world, [`operator`] edits the operators' own repository, and only [`cli`] prints and reads the environment.
 
+pub mod accounts;
 pub mod cli;
 pub mod config;
 pub mod controller;

@@ -87,6 +87,10 @@ places! {
     devices: "devices",
     /// The join files.
     joins: "join",
+    /// Who may use the host.
+    accounts: "accounts",
+    /// The certificate authority of this fleet's host.
+    ca: "ca",
     /// What can be rebuilt at any time.
     index: "index",
     /// For `git log --show-signature`.
@@ -130,7 +134,7 @@ impl Home {
 
     /// Makes its directories, readable by their owner only.
     pub fn create(&self) -> Result<(), HomeError> {
-        for path in [self.root.clone(), self.keys(), self.devices(), self.joins(), self.index()] {
+        for path in [self.root.clone(), self.keys(), self.devices(), self.joins(), self.accounts(), self.index()] {
             durable::create_dir_all(&path, 0o700).map_err(|source| HomeError::Write { path, source })?;
         }
         Ok(())

@@ -1,0 +1,318 @@
+//! One account's file: who may use the host, as what, and with which secrets.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use repo_model::{DeviceId, Digest, json};
+use serde::{Deserialize, Serialize};
+
+/// The number of this layout.
+pub const LAYOUT: u64 = 1;
+
+/// How long a secret lives where nothing else is said: 90 days.
+pub const TTL: Duration = Duration::from_secs(90 * 24 * 3600);
+
+/// An account's name: `[a-z0-9][a-z0-9._-]{0,199}`; a device's is the name of its repository.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct AccountName(String);
+
+/// The text is no account's name.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` can't be an account's name: use up to 200 of a-z, 0-9, `.`, `_`, `-`, beginning with a letter or digit")]
+pub struct InvalidName(String);
+
+/// What an account may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// Reads its own repository and writes its `status` and `heartbeat`
+    Device,
+    /// Reads everything
+    Auditor,
+    /// Reads everything and pushes to the fleet repository
+    Operator,
+}
+
+/// An account as its file has it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Account {
+    /// Number of the layout.
+    pub layout: u64,
+    /// Its name, equal to the file's.
+    pub name: AccountName,
+    /// What it may do.
+    pub role: Role,
+    /// The device that it belongs to; exactly for [`Role::Device`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<DeviceId>,
+    /// The secrets that are valid, the oldest first: one, or two while one is renewed.
+    pub secrets: Vec<Record>,
+    /// Since when it counts no more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revoked: Option<Timestamp>,
+}
+
+/// What is kept of one secret.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Record {
+    /// Its digest.
+    pub sha256: Digest,
+    /// When it was made.
+    pub created: Timestamp,
+    /// When it ends; never if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires: Option<Timestamp>,
+    /// When it was first used.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub confirmed: Option<Timestamp>,
+}
+
+/// An account's file is not one.
+#[derive(Debug, thiserror::Error)]
+pub enum Malformed {
+    /// It is no JSON of this form.
+    #[error("it can't be read as an account")]
+    Json(#[from] serde_json::Error),
+    /// It was written by a newer version.
+    #[error("its layout is {0}, and this version knows {LAYOUT}")]
+    Layout(u64),
+    /// It is another account's.
+    #[error("it says that it is the account `{0}`")]
+    Name(AccountName),
+    /// A device is missing, or too many.
+    #[error("an account has a `device` exactly if its role is `device`")]
+    Device,
+    /// Others than the owner can read it.
+    #[error("it has mode {0:o} and is open to others; run chmod 600 on it")]
+    Exposed(u32),
+    /// It is larger than any account.
+    #[error("it has {0} bytes, and an account at most {MAX_BYTES}")]
+    Large(u64),
+    /// Its secret is another account's, too.
+    #[error("one of its secrets is also that of account `{0}`")]
+    Shared(AccountName),
+}
+
+/// The largest file of an account.
+pub(super) const MAX_BYTES: u64 = 64 << 10;
+
+impl Account {
+    /// Reads an account's file; `name` is what the file is called.
+    pub fn parse(name: &AccountName, bytes: &[u8]) -> Result<Self, Malformed> {
+        let account: Self = serde_json::from_slice(bytes)?;
+        if account.layout > LAYOUT {
+            return Err(Malformed::Layout(account.layout));
+        }
+        if account.name != *name {
+            return Err(Malformed::Name(account.name));
+        }
+        if account.device.is_some() != (account.role == Role::Device) {
+            return Err(Malformed::Device);
+        }
+        Ok(account)
+    }
+
+    /// Its bytes.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        json::to_bytes(self)
+    }
+
+    /// The record of a secret, if it is one of this account's.
+    pub fn record(&self, secret: &Digest) -> Option<&Record> {
+        self.secrets.iter().find(|record| record.sha256 == *secret)
+    }
+
+    /// Adds a secret beside the one that is in use. Secrets that were never used are dropped: nobody relies on them,
+    /// and what was lost on its way must not be valid for ever. The one that `keep` names stays in any case.
+    pub fn add_secret(&mut self, secret: Digest, ttl: Option<Duration>, keep: Option<&Digest>, now: Timestamp) {
+        let in_use = |record: &Record| match keep {
+            Some(digest) => record.sha256 == *digest,
+            None => record.confirmed.is_some(),
+        };
+        self.secrets.retain(in_use);
+        let keep_from = self.secrets.len().saturating_sub(1);
+        self.secrets.drain(..keep_from);
+        self.secrets.push(Record::new(secret, ttl, now));
+    }
+
+    /// Notes that a secret was used; all older ones end with that. Whether anything changed.
+    pub fn confirm(&mut self, secret: &Digest, now: Timestamp) -> bool {
+        let Some(index) = self.secrets.iter().position(|record| record.sha256 == *secret) else { return false };
+        let changed = index > 0 || self.secrets[index].confirmed.is_none();
+        self.secrets.drain(..index);
+        if let Some(record) = self.secrets.first_mut() {
+            record.confirmed.get_or_insert(whole(now));
+        }
+        changed
+    }
+
+    /// Ends it: from now on none of its secrets counts.
+    pub fn revoke(&mut self, now: Timestamp) {
+        self.revoked.get_or_insert(whole(now));
+    }
+}
+
+impl Record {
+    /// The record of a new secret.
+    pub fn new(sha256: Digest, ttl: Option<Duration>, now: Timestamp) -> Self {
+        let created = whole(now);
+        let expires = ttl.and_then(|ttl| created.checked_add(SignedDuration::try_from(ttl).ok()?).ok());
+        Self { sha256, created, expires, confirmed: None }
+    }
+
+    /// How long it lives; `None` for ever.
+    pub fn ttl(&self) -> Option<Duration> {
+        let life = self.expires?.duration_since(self.created);
+        Some(Duration::try_from(life).unwrap_or_default())
+    }
+
+    /// Whether its time is over.
+    pub fn is_expired(&self, now: Timestamp) -> bool {
+        self.expires.is_some_and(|expires| now >= expires)
+    }
+}
+
+/// The moment in whole seconds.
+fn whole(now: Timestamp) -> Timestamp {
+    Timestamp::from_second(now.as_second()).unwrap_or(now)
+}
+
+impl AccountName {
+    /// The name of a device's account.
+    pub fn of(device: &DeviceId) -> Self {
+        Self(device.repository_name())
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for AccountName {
+    type Err = InvalidName;
+
+    fn from_str(text: &str) -> Result<Self, InvalidName> {
+        let allowed = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || b"._-".contains(&c);
+        let first = text.bytes().next().is_some_and(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
+        if first && text.len() <= 200 && text.bytes().all(allowed) {
+            Ok(Self(text.to_owned()))
+        } else {
+            Err(InvalidName(text.chars().take(220).collect()))
+        }
+    }
+}
+
+impl TryFrom<String> for AccountName {
+    type Error = InvalidName;
+
+    fn try_from(text: String) -> Result<Self, InvalidName> {
+        text.parse()
+    }
+}
+
+impl From<AccountName> for String {
+    fn from(name: AccountName) -> Self {
+        name.0
+    }
+}
+
+impl fmt::Display for AccountName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Device => "device",
+            Self::Auditor => "auditor",
+            Self::Operator => "operator",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    fn digest(text: &str) -> Digest {
+        Digest::of(text.as_bytes())
+    }
+
+    fn account() -> Account {
+        let mut account = Account {
+            layout: LAYOUT,
+            name: "press-01".parse().unwrap(),
+            role: Role::Device,
+            device: Some("press-01".parse().unwrap()),
+            secrets: Vec::new(),
+            revoked: None,
+        };
+        account.add_secret(digest("a"), Some(TTL), None, at(100));
+        account
+    }
+
+    fn secrets(account: &Account) -> Vec<Digest> {
+        account.secrets.iter().map(|record| record.sha256).collect()
+    }
+
+    #[test]
+    fn an_old_secret_ends_when_the_new_one_was_used_and_no_earlier() {
+        let mut account = account();
+        assert!(account.confirm(&digest("a"), at(101)));
+        assert!(!account.confirm(&digest("a"), at(102)));
+        account.add_secret(digest("b"), Some(TTL), Some(&digest("a")), at(200));
+        assert_eq!(secrets(&account), [digest("a"), digest("b")]);
+        // The old one still works, and using it drops nothing.
+        assert!(!account.confirm(&digest("a"), at(201)));
+        // What was lost on its way is replaced.
+        account.add_secret(digest("c"), Some(TTL), Some(&digest("a")), at(202));
+        assert_eq!(secrets(&account), [digest("a"), digest("c")]);
+        assert!(account.confirm(&digest("c"), at(203)));
+        assert_eq!(secrets(&account), [digest("c")]);
+    }
+
+    #[test]
+    fn a_secret_that_was_never_used_ends_with_the_next_one() {
+        let mut account = account();
+        account.add_secret(digest("b"), None, None, at(200));
+        assert_eq!(secrets(&account), [digest("b")]);
+        assert_eq!(account.secrets[0].ttl(), None);
+    }
+
+    #[test]
+    fn a_file_reads_as_it_was_written_and_unknown_keys_are_ignored() {
+        let mut account = account();
+        account.confirm(&digest("a"), at(101));
+        account.revoke(at(300));
+        let text = String::from_utf8(account.to_bytes()).unwrap();
+        assert_eq!(Account::parse(&account.name, text.as_bytes()).unwrap(), account);
+        let more = text.replacen('{', "{\"note\":\"keep\",", 1);
+        assert_eq!(Account::parse(&account.name, more.as_bytes()).unwrap(), account);
+        let newer = text.replace("\"layout\":1", "\"layout\":2");
+        assert!(matches!(Account::parse(&account.name, newer.as_bytes()), Err(Malformed::Layout(2))));
+        let other = Account::parse(&"other".parse().unwrap(), text.as_bytes());
+        assert!(matches!(other, Err(Malformed::Name(_))));
+        let without = text.replace("\"device\":\"press-01\",", "");
+        assert!(matches!(Account::parse(&account.name, without.as_bytes()), Err(Malformed::Device)));
+    }
+
+    #[test]
+    fn names_are_file_names_everywhere() {
+        for good in ["a", "press-01", "0.9_x"] {
+            assert_eq!(good.parse::<AccountName>().unwrap().as_str(), good);
+        }
+        for bad in ["", ".a", "-a", "A", "a/b", "a b", "a:b", "ä", &"a".repeat(201)] {
+            bad.parse::<AccountName>().unwrap_err();
+        }
+    }
+}

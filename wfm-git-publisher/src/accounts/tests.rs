@@ -1,0 +1,178 @@
+//! Accounts as a running host sees them, while their files change under it.
+#![allow(clippy::disallowed_methods, reason = "test data needs no syncing")]
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::time::{Duration, Instant};
+
+use base64ct::{Base64, Encoding};
+
+use super::*;
+
+struct Lab {
+    _dir: tempfile::TempDir,
+    home: Home,
+    store: Store,
+}
+
+impl Lab {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let home = Home::at(dir.path().join("home"));
+        home.create().unwrap();
+        Self { _dir: dir, store: Store::new(&home), home }
+    }
+
+    fn device(&self, device: &str) -> Issued {
+        self.store.issue_for_device(&device.parse().unwrap(), Some(TTL), Timestamp::now()).unwrap()
+    }
+
+    fn secrets(&self, name: &str) -> usize {
+        self.store.read(&name.parse().unwrap()).unwrap().unwrap().secrets.len()
+    }
+}
+
+fn bearer(issued: &Issued) -> String {
+    format!("Bearer {}", issued.secret.reveal())
+}
+
+fn basic(user: &str, issued: &Issued) -> String {
+    format!("Basic {}", Base64::encode_string(format!("{user}:{}", issued.secret.reveal()).as_bytes()))
+}
+
+/// Waits for what happens in the follower's thread, and never longer than a second.
+#[track_caller]
+fn within_a_second(test: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !test() {
+        assert!(start.elapsed() < Duration::from_secs(1), "it took more than a second");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_secret_lets_its_account_in_and_no_other() {
+    let lab = Lab::new();
+    let (press, packer) = (lab.device("press-01"), lab.device("line/Packer"));
+    let accounts = Accounts::open(&lab.home).unwrap();
+    let identity = accounts.authenticate(Some(&bearer(&press))).unwrap();
+    assert_eq!(identity.name.as_str(), "press-01");
+    assert_eq!((identity.role, identity.device.unwrap().as_str()), (Role::Device, "press-01"));
+    let identity = accounts.authenticate(Some(&basic(packer.name.as_str(), &packer))).unwrap();
+    assert_eq!(identity.device.unwrap().as_str(), "line/Packer");
+    assert_eq!(accounts.authenticate(None), Err(Denied::Missing));
+    assert_eq!(accounts.authenticate(Some("Negotiate abc")), Err(Denied::Unreadable));
+    assert_eq!(accounts.authenticate(Some("Bearer abc")), Err(Denied::Unknown));
+    assert_eq!(accounts.authenticate(Some(&basic("press-01", &packer))), Err(Denied::Unknown));
+}
+
+#[test]
+fn a_renewed_secret_and_the_old_one_are_both_valid_until_the_new_one_was_used() {
+    let lab = Lab::new();
+    let old = lab.device("press-01");
+    let accounts = Accounts::open(&lab.home).unwrap();
+    let identity = accounts.authenticate(Some(&bearer(&old))).unwrap();
+    within_a_second(|| lab.store.read(&old.name).unwrap().unwrap().secrets[0].confirmed.is_some());
+    let lost = accounts.renew(&identity).unwrap();
+    let new = accounts.renew(&identity).unwrap();
+    assert_eq!(lab.secrets("press-01"), 2);
+    assert_eq!(accounts.authenticate(Some(&bearer(&lost))), Err(Denied::Unknown));
+    accounts.authenticate(Some(&bearer(&old))).unwrap();
+    assert_eq!(accounts.check(&identity), Ok(()));
+    let renewed = accounts.authenticate(Some(&bearer(&new))).unwrap();
+    assert_eq!(accounts.expires(&renewed), new.expires);
+    within_a_second(|| lab.secrets("press-01") == 1);
+    within_a_second(|| accounts.authenticate(Some(&bearer(&old))) == Err(Denied::Unknown));
+    assert_eq!(accounts.check(&identity), Err(Denied::Unknown));
+    assert!(matches!(accounts.renew(&identity), Err(AccountError::Replaced(_))));
+    accounts.authenticate(Some(&bearer(&new))).unwrap();
+}
+
+#[test]
+fn a_revoked_account_is_out_within_a_second_and_whoever_waits_is_told() {
+    let lab = Lab::new();
+    let (press, packer) = (lab.device("press-01"), lab.device("packer-01"));
+    let accounts = Accounts::open(&lab.home).unwrap();
+    let identity = accounts.authenticate(Some(&bearer(&press))).unwrap();
+    within_a_second(|| lab.store.read(&press.name).unwrap().unwrap().secrets[0].confirmed.is_some());
+    within_a_second(|| accounts.generation() == 1);
+    let told = accounts.subscribe();
+    // As the command line does it: in the file, from outside.
+    assert!(lab.store.revoke(&press.name, Timestamp::now()).unwrap());
+    assert!(!lab.store.revoke(&press.name, Timestamp::now()).unwrap());
+    within_a_second(|| told.has_changed().unwrap());
+    assert_eq!(accounts.check(&identity), Err(Denied::Revoked(press.name.clone())));
+    assert_eq!(accounts.authenticate(Some(&bearer(&press))), Err(Denied::Revoked(press.name.clone())));
+    accounts.authenticate(Some(&bearer(&packer))).unwrap();
+    // It may be made anew, with another secret.
+    assert!(matches!(lab.store.rotate(&press.name, None, false, Timestamp::now()), Err(AccountError::Revoked(_))));
+    let again = lab.store.add(&press.name, Role::Device, identity.device, Some(TTL), Timestamp::now()).unwrap();
+    within_a_second(|| accounts.authenticate(Some(&bearer(&again))).is_ok());
+    assert_eq!(accounts.authenticate(Some(&bearer(&press))), Err(Denied::Unknown));
+}
+
+#[test]
+fn a_secret_ends_with_its_time() {
+    let lab = Lab::new();
+    let name: AccountName = "audit".parse().unwrap();
+    let now = Timestamp::now();
+    let hour = Some(Duration::from_secs(3600));
+    let issued = lab.store.add(&name, Role::Auditor, None, hour, now).unwrap();
+    let accounts = Accounts::open(&lab.home).unwrap();
+    let ends = issued.expires.unwrap();
+    let before = ends - Duration::from_secs(1);
+    accounts.authenticate_at(Some(&bearer(&issued)), before).unwrap();
+    assert_eq!(accounts.authenticate_at(Some(&bearer(&issued)), ends), Err(Denied::Expired(name)));
+}
+
+#[test]
+fn a_file_that_is_no_account_denies_that_account_only() {
+    let lab = Lab::new();
+    let (press, packer) = (lab.device("press-01"), lab.device("packer-01"));
+    let open = lab.device("press-02");
+    fs::set_permissions(lab.store.path(&open.name), fs::Permissions::from_mode(0o644)).unwrap();
+    let accounts = Accounts::open(&lab.home).unwrap();
+    assert_eq!(accounts.authenticate(Some(&bearer(&open))), Err(Denied::Unknown));
+    accounts.authenticate(Some(&bearer(&press))).unwrap();
+    // In place, as an editor may do it.
+    let good = fs::read(lab.store.path(&press.name)).unwrap();
+    fs::write(lab.store.path(&press.name), "{").unwrap();
+    within_a_second(|| accounts.authenticate(Some(&bearer(&press))) == Err(Denied::Unknown));
+    accounts.authenticate(Some(&bearer(&packer))).unwrap();
+    fs::write(lab.store.path(&press.name), good).unwrap();
+    within_a_second(|| accounts.authenticate(Some(&bearer(&press))).is_ok());
+    let listing = lab.store.list().unwrap();
+    assert_eq!((listing.accounts.len(), listing.broken.len()), (2, 1));
+}
+
+#[test]
+fn a_secret_in_two_files_is_the_first_ones_only() {
+    let lab = Lab::new();
+    let press = lab.device("press-01");
+    let text = fs::read_to_string(lab.store.path(&press.name)).unwrap();
+    let copy = text.replace("press-01", "press-02");
+    lab.home.write(&lab.store.path(&"press-02".parse().unwrap()), copy.as_bytes(), 0o600).unwrap();
+    let accounts = Accounts::open(&lab.home).unwrap();
+    assert_eq!(accounts.authenticate(Some(&bearer(&press))).unwrap().name.as_str(), "press-01");
+    assert_eq!(accounts.authenticate(Some(&basic("press-02", &press))), Err(Denied::Unknown));
+}
+
+#[test]
+fn many_changes_at_once_lose_none() {
+    let lab = Lab::new();
+    let accounts = Accounts::open(&lab.home).unwrap();
+    let first = lab.device("press-01");
+    within_a_second(|| accounts.authenticate(Some(&bearer(&first))).is_ok());
+    std::thread::scope(|scope| {
+        for number in 0..8 {
+            let lab = &lab;
+            scope.spawn(move || lab.device(&format!("device-{number}")));
+        }
+        for _ in 0..8 {
+            scope.spawn(|| lab.store.rotate(&first.name, Some(TTL), false, Timestamp::now()).unwrap());
+        }
+    });
+    assert_eq!(lab.store.list().unwrap().accounts.len(), 9);
+    assert_eq!(lab.secrets("press-01"), 2);
+    accounts.authenticate(Some(&bearer(&first))).unwrap();
+}

@@ -1,0 +1,103 @@
+//! The thread that follows the accounts' files, and notes which secrets were used.
+
+use std::path::Path;
+use std::sync::Weak;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher};
+use repo_git::durable;
+use repo_model::Digest;
+use tracing::warn;
+
+use super::Shared;
+use super::file::AccountName;
+use super::store::Stamp;
+use crate::error::chain;
+
+/// How long a change may go unseen where the file system tells nothing.
+const POLL: Duration = Duration::from_millis(500);
+
+/// Every so many polls each file is looked at, for one that a person wrote in place: that doesn't change the directory.
+const THOROUGH: u32 = 20;
+
+/// What the thread is told.
+#[derive(Debug)]
+pub(super) enum Task {
+    /// Something in the directory may have changed.
+    Look,
+    /// A secret was used for the first time.
+    Confirm(AccountName, Digest),
+    /// Nobody needs the accounts any more.
+    Stop,
+}
+
+/// The thread's other end.
+#[derive(Debug)]
+pub(super) struct Follower {
+    tasks: Sender<Task>,
+    _watcher: Option<RecommendedWatcher>,
+}
+
+impl Follower {
+    pub(super) fn start(shared: Weak<Shared>, dir: &Path) -> Self {
+        let (tasks, received) = channel();
+        let watcher = watch(dir, tasks.clone());
+        let poll = move || follow(&shared, &received);
+        if let Err(error) = thread::Builder::new().name("accounts".to_owned()).spawn(poll) {
+            warn!(error = chain(&error), "changes of accounts are not seen until a restart");
+        }
+        Self { tasks, _watcher: watcher }
+    }
+
+    pub(super) fn tell(&self, task: Task) {
+        let _ = self.tasks.send(task);
+    }
+}
+
+impl Drop for Follower {
+    fn drop(&mut self) {
+        let _ = self.tasks.send(Task::Stop);
+    }
+}
+
+fn watch(dir: &Path, tasks: Sender<Task>) -> Option<RecommendedWatcher> {
+    // A directory that isn't there can't be watched, and would be missed for ever.
+    let made = durable::create_dir_all(dir, 0o700).map_err(|error| chain(&error));
+    let watcher = made.and_then(|()| {
+        let told = move |event: notify::Result<notify::Event>| {
+            if event.is_ok_and(|event| !matches!(event.kind, EventKind::Access(_))) {
+                let _ = tasks.send(Task::Look);
+            }
+        };
+        let mut watcher = notify::recommended_watcher(told).map_err(|error| chain(&error))?;
+        watcher.watch(dir, RecursiveMode::NonRecursive).map_err(|error| chain(&error))?;
+        Ok(watcher)
+    });
+    watcher.inspect_err(|error| warn!(error, "changes of accounts are only seen by looking every 500 ms")).ok()
+}
+
+fn follow(shared: &Weak<Shared>, tasks: &Receiver<Task>) {
+    let mut seen: Option<Stamp> = None;
+    for round in 1u32.. {
+        let task = tasks.recv_timeout(POLL);
+        let Some(shared) = shared.upgrade() else { return };
+        let now = Timestamp::now();
+        match task {
+            Ok(Task::Stop) | Err(RecvTimeoutError::Disconnected) => return,
+            Ok(Task::Confirm(name, secret)) => shared.confirm(&name, &secret, now),
+            Ok(Task::Look) => shared.reload(now),
+            Err(RecvTimeoutError::Timeout) => {
+                let stamp = shared.store.dir_stamp();
+                // A stamp that is new may hide a second change of the same moment.
+                let settled = stamp.is_some_and(|stamp| stamp.is_settled(now));
+                if stamp != seen || !settled || round.is_multiple_of(THOROUGH) {
+                    shared.reload(now);
+                }
+                seen = stamp;
+            }
+        }
+    }
+}
