@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use repo_artifacts::{Auth, Settings};
+use repo_model::DeviceId;
 use repo_model::problem::Problems;
 use repo_model::yaml::{self, Field, Reader, Strictness};
 
@@ -23,7 +25,26 @@ const POLL: Duration = Duration::from_secs(10);
 pub struct Config {
     /// Registries that need something special, by `host[:port]`.
     pub registries: BTreeMap<String, Registry>,
+    /// The host's, if this publisher serves its repositories itself.
+    pub serve: Option<Serve>,
     poll: Option<u64>,
+}
+
+/// How repositories are served over HTTPS.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Serve {
+    /// Where connections are accepted.
+    pub listen: SocketAddr,
+    /// The names and addresses that clients use; the first one goes into join files.
+    pub names: Vec<String>,
+    /// What clients call this host, without a path, where that is not the first name and the port.
+    pub url: Option<String>,
+    /// The operator's own certificate, its chain after it, in PEM.
+    pub certificate: Option<PathBuf>,
+    /// Its key.
+    pub key: Option<PathBuf>,
+    /// The authority behind the operator's certificate; none if it is a public one.
+    pub ca_file: Option<PathBuf>,
 }
 
 /// How one registry is reached.
@@ -51,6 +72,9 @@ pub enum ConfigError {
         #[source]
         source: io::Error,
     },
+    /// There is no host.
+    #[error("publisher.yaml has no `serve:`")]
+    NoHost,
     /// The settings are wrong.
     #[error("the publisher's settings can't be used")]
     Problems(Problems),
@@ -80,6 +104,11 @@ impl Config {
         self.poll.map_or(POLL, Duration::from_secs)
     }
 
+    /// The host's settings, or what to do about having none.
+    pub fn required_serve(&self) -> Result<&Serve, ConfigError> {
+        self.serve.as_ref().ok_or(ConfigError::NoHost)
+    }
+
     /// How registries are reached; `plain_http` adds to those of the settings.
     pub fn registry_settings(&self, plain_http: &[String]) -> Result<Settings, ConfigError> {
         let mut settings = Settings::default();
@@ -107,7 +136,77 @@ fn read(path: &Path) -> Result<Vec<u8>, ConfigError> {
 fn document(reader: &mut Reader<'_>) -> Option<Config> {
     let registries = reader.optional("registries", |field| field.entries(|_, field| field.mapping(registry)));
     let poll = reader.optional("poll", duration);
-    Some(Config { registries: registries.unwrap_or_default(), poll })
+    let serve = reader.optional("serve", |field| field.mapping(serve));
+    Some(Config { registries: registries.unwrap_or_default(), serve, poll })
+}
+
+fn serve(reader: &mut Reader<'_>) -> Option<Serve> {
+    let path = |field: Field<'_>| field.string().map(PathBuf::from);
+    let listen = reader.required("listen", |field| {
+        let text = field.clone().string()?;
+        let hint = "write it like 0.0.0.0:8443 or [::]:8443";
+        text.parse().ok().or_else(|| field.fail_hint(format!("`{text}` is no address with a port"), hint))
+    });
+    let names = reader.required("names", |field| field.list(host_name));
+    let url = reader.optional("url", base_url);
+    let certificate = reader.optional("certificate", path);
+    let key = reader.optional("key", path);
+    let ca_file = reader.optional("caFile", path);
+    if certificate.is_some() != key.is_some() {
+        return reader.field().fail("needs `certificate` and `key`, or neither");
+    }
+    if ca_file.is_some() && certificate.is_none() {
+        return reader.field().fail("`caFile` goes with `certificate`; without, the fleet's own authority is used");
+    }
+    if names.as_ref().is_some_and(Vec::is_empty) {
+        return reader.field().fail("`names` needs at least one: what devices call this host");
+    }
+    Some(Serve { listen: listen?, names: names?, url, certificate, key, ca_file })
+}
+
+/// A host's name or address, as a certificate can hold it.
+pub fn is_host_name(text: &str) -> bool {
+    let label = |label: &str| {
+        !label.is_empty() && label.len() < 64 && label.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'-')
+    };
+    text.parse::<IpAddr>().is_ok() || text.len() <= 253 && text.split('.').all(label)
+}
+
+fn host_name(field: Field<'_>) -> Option<String> {
+    let text = field.clone().string()?;
+    if is_host_name(&text) {
+        return Some(text);
+    }
+    field.fail_hint(format!("`{text}` is no host name and no IP address"), "write it without scheme and port")
+}
+
+fn base_url(field: Field<'_>) -> Option<String> {
+    let text = field.clone().string()?;
+    let rest = text.strip_prefix("https://").unwrap_or_default().trim_end_matches('/');
+    if rest.is_empty() || rest.contains(['@', '?', '#', ' ']) {
+        return field.fail_hint(format!("`{text}` can't be used"), "write it like https://wfm.plant.example:8443");
+    }
+    Some(format!("https://{rest}"))
+}
+
+impl Serve {
+    /// Where clients find this host, without a slash at the end.
+    pub fn base_url(&self) -> String {
+        if let Some(url) = &self.url {
+            return url.clone();
+        }
+        let name = self.names.first().map(String::as_str).unwrap_or("localhost");
+        let host = if name.contains(':') { format!("[{name}]") } else { name.to_owned() };
+        match self.listen.port() {
+            443 => format!("https://{host}"),
+            port => format!("https://{host}:{port}"),
+        }
+    }
+
+    /// The URL of a device's repository.
+    pub fn device_url(&self, device: &DeviceId) -> String {
+        format!("{}/devices/{}.git", self.base_url(), device.repository_name())
+    }
 }
 
 fn registry(reader: &mut Reader<'_>) -> Option<Registry> {
@@ -136,6 +235,26 @@ mod tests {
             SAMPLE.lines().filter(setting).map(|line| line.strip_prefix("# ").unwrap_or(line)).collect();
         let config = Config::parse("publisher.yaml", lines.join("\n").as_bytes()).unwrap();
         assert_eq!(config.poll(), POLL);
+        let serve = config.required_serve().unwrap();
+        assert_eq!(serve.base_url(), "https://wfm.plant.example");
+        let url = serve.device_url(&"press-01".parse().unwrap());
+        assert_eq!(url, "https://wfm.plant.example/devices/press-01.git");
         assert_eq!(config.registries["registry.example:5000"].user.as_deref(), Some("publisher"));
+    }
+    #[test]
+    fn a_host_without_a_url_is_called_by_its_first_name_and_port() {
+        let read = |text: &str| Config::parse("publisher.yaml", text.as_bytes());
+        let url = |listen: &str, name: &str| {
+            let text = format!("serve: {{listen: \"{listen}\", names: [\"{name}\", other]}}");
+            read(&text).unwrap().serve.unwrap().base_url()
+        };
+        assert_eq!(url("0.0.0.0:8443", "wfm.example"), "https://wfm.example:8443");
+        assert_eq!(url("[::]:443", "2001:db8::1"), "https://[2001:db8::1]");
+        let wrong = |text: &str| read(text).unwrap_err().to_string();
+        assert!(wrong("serve: {listen: here, names: [a]}").contains("`here` is no address with a port"));
+        assert!(wrong("serve: {listen: \"0.0.0.0:1\", names: [\"https://a\"]}").contains("no host name"));
+        assert!(wrong("serve: {listen: \"0.0.0.0:1\", names: []}").contains("at least one"));
+        assert!(wrong("serve: {listen: \"0.0.0.0:1\", names: [a], key: k}").contains("or neither"));
+        assert!(wrong("serve: {listen: \"0.0.0.0:1\", names: [a], url: \"https://me@a\"}").contains("can't be used"));
     }
 }

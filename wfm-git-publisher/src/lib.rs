@@ -9,6 +9,7 @@
 //! world, [`operator`] edits the operators' own repository, and only [`cli`] prints and reads the environment.
 
 pub mod accounts;
+pub mod ca;
 pub mod cli;
 pub mod config;
 pub mod controller;

@@ -1,9 +1,9 @@
 //! The accounts on disk, one file each: changed under a lock, by one durable replacement.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, Read};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use repo_model::{DeviceId, Digest};
 
 use super::file::{Account, AccountName, LAYOUT, MAX_BYTES, Malformed, Record, Role};
 use super::secret::Secret;
-use crate::host::Home;
+use crate::host::{Home, lock_dir};
 
 const ENDING: &str = "json";
 
@@ -303,14 +303,8 @@ impl Store {
         written.map_err(|source| AccountError::Write { path, source })
     }
 
-    /// Waits until no other process changes an account: each holds this for one small file.
     fn lock(&self) -> Result<File, AccountError> {
-        let failed = |path: &Path, source| AccountError::Write { path: path.to_owned(), source };
-        durable::create_dir_all(&self.dir, 0o700).map_err(|source| failed(&self.dir, source))?;
-        let path = self.dir.join(".lock");
-        let opened = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path);
-        let locked = opened.and_then(|file| file.lock().map(|()| file));
-        locked.map_err(|source| failed(&path, source))
+        lock_dir(&self.dir).map_err(|source| AccountError::Write { path: self.dir.clone(), source })
     }
 }
 

@@ -14,6 +14,7 @@ mod trailers;
 pub use control::{Control, ControlError, Entry, EntryState, Ledger, Published};
 pub use device::{DeviceRepo, DeviceRepoError, Tip};
 pub use git::{GitError, StockGit};
+pub(crate) use home::lock_dir;
 pub use home::{Home, HomeError, HomeLock};
 pub use registry::{ArtifactError, Registries, pack};
 pub use report::{Checked, Heartbeat, Reports, Status};

@@ -1,0 +1,170 @@
+//! The certificate that the host shows at this moment.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, PoisonError, RwLock, Weak};
+use std::thread;
+use std::time::{Duration, SystemTime};
+
+use jiff::Timestamp;
+use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher};
+use rustls::crypto::ring;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+use tracing::{info, warn};
+
+use super::CaError;
+use super::authority::{Authority, RENEW_AFTER, read_private};
+use crate::config::Serve;
+use crate::error::chain;
+use crate::host::Home;
+
+/// How often the files and the calendar are looked at, whatever the file system tells.
+const POLL: Duration = Duration::from_secs(5);
+
+/// A certificate that renews itself for as long as it lives.
+#[derive(Debug)]
+pub struct Served {
+    source: Source,
+    current: RwLock<Arc<CertifiedKey>>,
+}
+
+/// Where certificates come from.
+#[derive(Debug)]
+enum Source {
+    Own { authority: Box<Authority>, names: Vec<String> },
+    Files { certificate: PathBuf, key: PathBuf },
+}
+
+/// What the follower remembers.
+#[derive(Debug, PartialEq)]
+enum Seen {
+    Own { renew_at: Timestamp },
+    Files([Option<(SystemTime, u64)>; 2]),
+}
+
+impl Served {
+    /// Gets a certificate and keeps it fresh from now on.
+    pub fn open(home: &Home, serve: &Serve) -> Result<Arc<Self>, CaError> {
+        let now = Timestamp::now();
+        let source = match (&serve.certificate, &serve.key) {
+            (Some(certificate), Some(key)) => Source::Files { certificate: certificate.clone(), key: key.clone() },
+            _ => {
+                Source::Own { authority: Box::new(Authority::ensure(home, &serve.names)?), names: serve.names.clone() }
+            }
+        };
+        let (hints, hinted) = channel();
+        let watcher = source.watch(&hints);
+        let seen = source.look(now);
+        let served = Arc::new(Self { current: RwLock::new(Arc::new(source.certificate(now)?)), source });
+        let weak = Arc::downgrade(&served);
+        let followed = thread::Builder::new().name("certificates".to_owned()).spawn(move || {
+            let _watcher = watcher;
+            follow(&weak, &hinted, seen);
+        });
+        if let Err(error) = followed {
+            warn!(error = chain(&error), "the host's certificate is not renewed until a restart");
+        }
+        Ok(served)
+    }
+
+    /// The certificate and its key.
+    pub fn current(&self) -> Arc<CertifiedKey> {
+        Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Gets another certificate; if that fails, the old one stays, and that is told.
+    fn renew(&self, now: Timestamp) {
+        match self.source.certificate(now) {
+            Ok(new) if new.cert == self.current().cert => {}
+            Ok(new) => {
+                *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(new);
+                info!("the host shows a new certificate");
+            }
+            Err(error) => warn!(error = chain(&error), "the host's certificate stays the old one"),
+        }
+    }
+}
+
+impl ResolvesServerCert for Served {
+    fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(self.current())
+    }
+}
+
+impl Source {
+    fn certificate(&self, now: Timestamp) -> Result<CertifiedKey, CaError> {
+        match self {
+            Self::Own { authority, names } => authority.issue(names, now),
+            Self::Files { certificate, key } => read_pair(certificate, key),
+        }
+    }
+
+    fn look(&self, now: Timestamp) -> Seen {
+        match self {
+            Self::Own { .. } => Seen::Own { renew_at: now + RENEW_AFTER },
+            Self::Files { certificate, key } => Seen::Files([certificate, key].map(|path| {
+                let meta = fs::metadata(path).ok()?;
+                Some((meta.modified().ok()?, meta.len()))
+            })),
+        }
+    }
+
+    /// Whether another certificate is due.
+    fn is_due(&self, seen: &Seen, now: Timestamp) -> bool {
+        match seen {
+            Seen::Own { renew_at } => now >= *renew_at,
+            files => self.look(now) != *files,
+        }
+    }
+
+    /// Hints at changes of the files; the poll sees what they miss.
+    fn watch(&self, hints: &Sender<()>) -> Option<RecommendedWatcher> {
+        let Self::Files { certificate, key } = self else { return None };
+        let hints = hints.clone();
+        let told = move |event: notify::Result<notify::Event>| {
+            if event.is_ok_and(|event| !matches!(event.kind, EventKind::Access(_))) {
+                let _ = hints.send(());
+            }
+        };
+        let mut watcher = notify::recommended_watcher(told).ok()?;
+        for path in [certificate, key] {
+            // The directory, because files are replaced by renaming; symbolic links to others are left to the poll.
+            let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            let _ = watcher.watch(dir, RecursiveMode::NonRecursive);
+        }
+        Some(watcher)
+    }
+}
+
+fn read_pair(certificate: &Path, key: &Path) -> Result<CertifiedKey, CaError> {
+    let pem = fs::read(certificate).map_err(|source| CaError::Read { path: certificate.to_owned(), source })?;
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
+    let failed = |source| CaError::Pem { path: certificate.to_owned(), what: "certificate", source };
+    let chain = chain.map_err(failed)?;
+    if chain.is_empty() {
+        return Err(failed(rustls::pki_types::pem::Error::NoItemsFound));
+    }
+    let private = PrivateKeyDer::from_pem_slice(read_private(key)?.as_bytes());
+    let private = private.map_err(|source| CaError::Pem { path: key.to_owned(), what: "private key", source })?;
+    Ok(CertifiedKey::from_der(chain, private, &ring::default_provider())?)
+}
+
+fn follow(served: &Weak<Served>, hinted: &Receiver<()>, mut seen: Seen) {
+    loop {
+        let hint = hinted.recv_timeout(POLL);
+        let Some(served) = served.upgrade() else { return };
+        let now = Timestamp::now();
+        if served.source.is_due(&seen, now) {
+            seen = served.source.look(now);
+            served.renew(now);
+        }
+        if hint == Err(RecvTimeoutError::Disconnected) {
+            // Nobody hints: the poll alone.
+            thread::sleep(POLL);
+        }
+    }
+}
