@@ -1,0 +1,298 @@
+//! Requests and answers over kept connections.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use ureq::AsSendBody;
+use ureq::http::{self, HeaderMap, Method, header};
+use ureq::unversioned::transport::{ConnectProxyConnector, Connector, TcpConnector};
+
+use crate::resolver::Remembering;
+use crate::tls::{self, TlsConnector};
+use crate::{Body, Credential, HttpError, Problem, Settings, SettingsError, Timeouts, Url};
+
+/// How long an unused connection is kept; a host that ends it before is noticed.
+const IDLE: Duration = Duration::from_secs(900);
+
+/// The most bytes of an answer's headers; less than the buffer, so that more of them are seen for what they are.
+const HEADERS: usize = 8 << 10;
+
+/// How much of a refusal's text is read, and shown.
+const SAID: (u64, usize) = (64 << 10, 300);
+
+/// The longest wait that a host may ask for.
+const LONGEST_RETRY: Duration = Duration::from_secs(24 * 3600);
+
+/// Redirects that are followed where that is allowed at all.
+const REDIRECTS: usize = 5;
+
+/// Asks hosts over HTTPS. Copies share connections; one connection to a host is kept while nobody asks.
+#[derive(Debug, Clone)]
+pub struct Agent(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    current: Mutex<ureq::Agent>,
+    config: ureq::config::Config,
+    tls: TlsConnector,
+    names: Remembering,
+    timeouts: Timeouts,
+    interrupts: AtomicU64,
+}
+
+/// One request.
+#[derive(Debug, Clone)]
+pub struct Request<'a> {
+    /// `POST` with these bytes; `GET` without.
+    pub body: Option<&'a [u8]>,
+    /// What is asked.
+    pub url: &'a Url,
+    /// Header lines beside those of the agent.
+    pub headers: &'a [(&'a str, &'a str)],
+    /// Who asks.
+    pub credential: &'a Credential,
+    /// The answer's content type; another one is an error. `None`: any.
+    pub expects: Option<&'static str>,
+    /// Other limits than the agent's.
+    pub timeouts: Option<Timeouts>,
+    /// It may be asked twice, so a kept connection that turns out to be dead is no error.
+    pub repeatable: bool,
+}
+
+impl<'a> Request<'a> {
+    /// A `GET` without a credential.
+    pub fn get(url: &'a Url) -> Self {
+        let credential = &Credential::None;
+        Self { body: None, url, headers: &[], credential, expects: None, timeouts: None, repeatable: true }
+    }
+
+    /// A `POST` without a credential.
+    pub fn post(url: &'a Url, body: &'a [u8]) -> Self {
+        Self { body: Some(body), repeatable: false, ..Self::get(url) }
+    }
+}
+
+/// A successful answer.
+#[derive(Debug)]
+pub struct Response {
+    /// 200 to 299.
+    pub status: u16,
+    headers: HeaderMap,
+    /// What follows the headers.
+    pub body: Body,
+}
+
+impl Response {
+    /// A header's value, if it is text.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name)?.to_str().ok()
+    }
+
+    /// The media type, without parameters.
+    pub fn content_type(&self) -> &str {
+        media_type(&self.headers)
+    }
+}
+
+impl Agent {
+    /// An agent with these settings. Nothing is contacted yet.
+    pub fn new(settings: &Settings) -> Result<Self, SettingsError> {
+        let timeouts = settings.timeouts;
+        let proxy = settings.proxy.as_ref().map(crate::Proxy::open).transpose()?;
+        let config = ureq::config::Config::builder()
+            .https_only(true)
+            .http_status_as_error(false)
+            .max_redirects(0)
+            .max_redirects_will_error(false)
+            .proxy(proxy)
+            .no_delay(true)
+            .user_agent(settings.user_agent.as_str())
+            .max_response_header_size(HEADERS)
+            .input_buffer_size(2 * HEADERS)
+            .output_buffer_size(2 * HEADERS)
+            .max_idle_connections(1)
+            .max_idle_connections_per_host(1)
+            .max_idle_age(IDLE)
+            .timeout_resolve(Some(timeouts.connect))
+            .timeout_connect(Some(timeouts.connect))
+            .build();
+        let tls = TlsConnector { config: Arc::new(tls::config(settings)?), made: Arc::default() };
+        let names = Remembering::default();
+        let current = Mutex::new(make(&config, &tls, &names));
+        Ok(Self(Arc::new(Shared { current, config, tls, names, timeouts, interrupts: AtomicU64::new(0) })))
+    }
+
+    /// Ends every request that is under way, in whatever thread; the agent stays usable.
+    pub fn interrupt(&self) {
+        let fresh = make(&self.0.config, &self.0.tls, &self.0.names);
+        let mut current = self.0.current.lock().unwrap_or_else(PoisonError::into_inner);
+        self.0.interrupts.fetch_add(1, Ordering::SeqCst);
+        std::mem::replace(&mut *current, fresh).shutdown();
+    }
+
+    /// Connections with TLS that were made so far.
+    pub fn connections(&self) -> u64 {
+        self.0.tls.made.load(Ordering::Relaxed)
+    }
+
+    /// The agent's limits.
+    pub fn timeouts(&self) -> Timeouts {
+        self.0.timeouts
+    }
+
+    /// Sends a request and returns what answers it: its headers are here, its body still comes. Anything but success is
+    /// an error, a redirect too.
+    pub fn send(&self, request: &Request<'_>) -> Result<Response, HttpError> {
+        let shared = &self.0;
+        let before = (self.connections(), shared.interrupts.load(Ordering::SeqCst));
+        let mut result = self.send_once(request);
+        // Only a kept connection may have died unnoticed; a new one that breaks is the host's word.
+        let was_kept = before == (self.connections(), shared.interrupts.load(Ordering::SeqCst));
+        if request.repeatable && was_kept && matches!(&result, Err(HttpError { problem: Problem::Cut, .. })) {
+            result = self.send_once(request);
+        }
+        if result.as_ref().is_err_and(|error| error.status().is_none()) {
+            shared.names.forget();
+        }
+        result
+    }
+
+    /// Like [`Agent::send`], but follows redirects to other `https` addresses. Only without a credential.
+    pub fn send_anywhere(&self, request: &Request<'_>) -> Result<Response, HttpError> {
+        let mut url = request.url.clone();
+        for _ in 0..REDIRECTS {
+            let result = self.send(&Request { url: &url, ..request.clone() });
+            let Err(HttpError { problem: Problem::Redirect { .. }, source: Some(to), .. }) = &result else {
+                return result;
+            };
+            let next = to.downcast_ref::<Target>().and_then(|Target(to)| resolve(&url, to));
+            match next {
+                Some(next) if *request.credential == Credential::None => url = next,
+                _ => return result,
+            }
+        }
+        Err(HttpError::new(&url, Problem::Redirect { to: "too many others".to_owned() }, None))
+    }
+
+    fn send_once(&self, request: &Request<'_>) -> Result<Response, HttpError> {
+        let timeouts = request.timeouts.unwrap_or(self.0.timeouts);
+        let agent = self.0.current.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let answer = match request.body {
+            Some(body) => run(&agent, request, Method::POST, body, &timeouts),
+            None => run(&agent, request, Method::GET, (), &timeouts),
+        };
+        let (parts, body) = answer.map_err(|error| HttpError::judge(request.url, error, &timeouts))?.into_parts();
+        let body = Body { reader: body.into_reader(), url: request.url.clone(), timeouts };
+        judge(request, Response { status: parts.status.as_u16(), headers: parts.headers, body })
+    }
+}
+
+fn run(
+    agent: &ureq::Agent,
+    request: &Request<'_>,
+    method: Method,
+    body: impl AsSendBody,
+    timeouts: &Timeouts,
+) -> Result<http::Response<ureq::Body>, ureq::Error> {
+    let mut builder = http::Request::builder().method(method).uri(request.url.as_str());
+    for (name, value) in request.headers {
+        builder = builder.header(*name, *value);
+    }
+    if let Some(credential) = request.credential.header() {
+        let mut value = http::HeaderValue::from_str(&credential).map_err(http::Error::from)?;
+        value.set_sensitive(true);
+        builder = builder.header(header::AUTHORIZATION, value);
+    }
+    let configured = agent.configure_request(builder.body(body)?);
+    let configured = configured.timeout_global(Some(timeouts.total)).timeout_recv_response(Some(timeouts.answer));
+    let configured = configured.timeout_per_read(Some(timeouts.stall)).timeout_per_write(Some(timeouts.stall));
+    agent.run(configured.build())
+}
+
+fn make(config: &ureq::config::Config, tls: &TlsConnector, names: &Remembering) -> ureq::Agent {
+    let connector = ().chain(ConnectProxyConnector::default()).chain(TcpConnector::default()).chain(tls.clone());
+    ureq::Agent::with_parts(config.clone(), connector, names.clone())
+}
+
+/// Success with the right content type, or the error that it is.
+fn judge(request: &Request<'_>, response: Response) -> Result<Response, HttpError> {
+    let fail = |problem| Err(HttpError::new(request.url, problem, None));
+    match (response.status, request.expects) {
+        (204, _) | (200..=299, None) => Ok(response),
+        (200..=299, Some(expected)) if response.content_type().eq_ignore_ascii_case(expected) => Ok(response),
+        (200..=299, Some(expected)) => fail(Problem::ContentType { found: clean(response.content_type()), expected }),
+        (300..=399, _) => {
+            let to = response.header("location").unwrap_or_default().to_owned();
+            let shown = clean(to.split('?').next().unwrap_or_default());
+            Err(HttpError::new(request.url, Problem::Redirect { to: shown }, Some(Target(to).into())))
+        }
+        (status, _) => {
+            let retry_after = retry_after(&response.headers);
+            let is_text = response.content_type() == "text/plain";
+            // Read in any case: then the connection can be kept.
+            let text = response.body.bytes(SAID.0).unwrap_or_default();
+            let said = if is_text { clean(&String::from_utf8_lossy(&text)) } else { String::new() };
+            fail(Problem::Status { status, said, retry_after })
+        }
+    }
+}
+
+/// Where a redirect leads, as the host wrote it.
+#[derive(Debug, thiserror::Error)]
+#[error("the answer is a redirect")]
+struct Target(String);
+
+fn resolve(from: &Url, to: &str) -> Option<Url> {
+    let absolute =
+        if to.starts_with('/') && !to.starts_with("//") { format!("{}{to}", from.origin()) } else { to.to_owned() };
+    Url::parse(&absolute).ok()
+}
+
+fn media_type(headers: &HeaderMap) -> &str {
+    let value = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    value.split(';').next().unwrap_or_default().trim()
+}
+
+/// The seconds of `Retry-After`; a date counts as a minute, because the clock here may be wrong.
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let value = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim();
+    let seconds = value.parse().unwrap_or(60);
+    Some(Duration::from_secs(seconds).min(LONGEST_RETRY))
+}
+
+/// One line of printable text, cut.
+fn clean(text: &str) -> String {
+    let line = text.trim().lines().next().unwrap_or_default();
+    line.chars().filter(|c| !c.is_control()).take(SAID.1).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_says_how_long_it_wants_to_be_left_alone() {
+        let after = |value: &str| {
+            let value = http::HeaderValue::from_str(value).unwrap();
+            retry_after(&HeaderMap::from_iter([(header::RETRY_AFTER, value)]))
+        };
+        assert_eq!(after("120"), Some(Duration::from_secs(120)));
+        assert_eq!(after("99999999"), Some(LONGEST_RETRY));
+        assert_eq!(after("Sun, 06 Nov 2026 08:49:37 GMT"), Some(Duration::from_secs(60)));
+        assert_eq!(retry_after(&HeaderMap::new()), None);
+    }
+
+    #[test]
+    fn a_redirect_leads_to_https_only() {
+        let from = Url::parse("https://a.example/x").unwrap();
+        assert_eq!(resolve(&from, "/y").unwrap().as_str(), "https://a.example/y");
+        assert_eq!(resolve(&from, "https://b.example/y?z").unwrap().as_str(), "https://b.example/y?z");
+        assert!(resolve(&from, "http://b.example/").is_none() && resolve(&from, "//b.example/").is_none());
+    }
+
+    #[test]
+    fn what_a_host_says_is_one_clean_line() {
+        assert_eq!(clean(" no\u{1b}[31m such\nthing"), "no[31m such");
+    }
+}

@@ -1,0 +1,31 @@
+//! The one HTTPS agent of both programs, under Git, compose archives and whatever else is asked of a host.
+//!
+//! An [`Agent`] keeps one connection to a host across requests and judges what comes back: [`Settings`] say whom it
+//! trusts (public roots, a private CA, a pinned key), who it is (a client certificate), which proxy it takes and how
+//! long each step may last; a [`Source`] says where its credential comes from, and is read again for each request. A
+//! [`HttpError`] names the problem, whether it heals by itself, and when the host wants to be asked again. [`Clock`] is
+//! the time that certificates are judged by: never before the newest moment that the caller has proof of.
+//!
+//! Only `https://` is spoken, redirects are never followed where a credential is attached, and neither a URL nor an
+//! error holds a secret.
+
+mod agent;
+mod body;
+mod clock;
+mod credentials;
+mod error;
+mod resolver;
+mod settings;
+mod tls;
+mod url;
+
+pub use agent::{Agent, Request, Response};
+pub use body::Body;
+pub use clock::Clock;
+pub use credentials::{Credential, CredentialError, Source};
+pub use error::{HttpError, Phase, Problem, Trust};
+pub use settings::{ClientCertificate, Pin, Proxy, Settings, SettingsError, Timeouts};
+pub use url::{InvalidUrl, Url};
+
+/// What lies under an error: its own chain of causes.
+pub type Cause = Box<dyn std::error::Error + Send + Sync>;

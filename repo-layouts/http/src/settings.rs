@@ -1,0 +1,163 @@
+//! What an agent is made with.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use repo_model::Digest;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+use crate::credentials::read_private;
+use crate::{Cause, Clock, CredentialError, Source};
+
+/// Whom an agent trusts, who it is, how it gets there and how long it waits. The default trusts the public roots.
+#[derive(Debug, Clone, Default)]
+pub struct Settings {
+    /// PEM texts of certificate authorities. Where there are any, only these are trusted.
+    pub authorities: Vec<String>,
+    /// Trusts the public roots too, although `authorities` has some.
+    pub public_roots: bool,
+    /// The key that the host must have, beside a certificate that is trusted.
+    pub pin: Option<Pin>,
+    /// Shown to hosts that ask for one.
+    pub client_certificate: Option<ClientCertificate>,
+    /// What stands between here and the host.
+    pub proxy: Option<Proxy>,
+    /// How long each step may take.
+    pub timeouts: Timeouts,
+    /// The time that certificates are judged by.
+    pub clock: Clock,
+    /// How the program names itself.
+    pub user_agent: String,
+}
+
+/// SHA-256 of the `SubjectPublicKeyInfo` of the host's own certificate, in DER: it stays the same when the certificate is
+/// renewed with the same key. `openssl x509 -in host.pem -noout -pubkey | openssl pkey -pubin -outform der | sha256sum`
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pin(pub Digest);
+
+/// A certificate chain and its key, in PEM files. Read when the agent is made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClientCertificate {
+    /// The chain, the own certificate first.
+    pub chain: PathBuf,
+    /// The key; the file must be its owner's alone.
+    pub key: PathBuf,
+}
+
+/// A proxy that is asked to `CONNECT`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Proxy {
+    /// `http://host[:port]` or `https://host[:port]`.
+    pub url: String,
+    /// Its user and where the password comes from.
+    pub account: Option<(String, Source)>,
+    /// Hosts that are reached without it: names, `.suffix`, `prefix.`, or `*`.
+    pub except: Vec<String>,
+}
+
+/// Limits in time; each is an error of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Timeouts {
+    /// Until a connection stands, TLS included.
+    pub connect: Duration,
+    /// From the end of the request to the end of the answer's headers.
+    pub answer: Duration,
+    /// Without a single byte.
+    pub stall: Duration,
+    /// The whole exchange.
+    pub total: Duration,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        let seconds = Duration::from_secs;
+        Self { connect: seconds(10), answer: seconds(30), stall: seconds(30), total: seconds(60) }
+    }
+}
+
+/// An agent can't be made of these settings.
+#[derive(Debug, thiserror::Error)]
+pub enum SettingsError {
+    /// A certificate authority can't be read.
+    #[error("the certificate authorities can't be used")]
+    Authorities(#[source] Cause),
+    /// The client certificate or its key can't be used.
+    #[error("the client certificate `{}` can't be used", path.display())]
+    ClientCertificate {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: Cause,
+    },
+    /// A secret can't be read.
+    #[error(transparent)]
+    Credential(#[from] CredentialError),
+    /// The proxy's address is wrong.
+    #[error("the proxy's address must be `http://host[:port]` or `https://host[:port]`, without a credential")]
+    Proxy,
+    /// TLS can't be set up.
+    #[error("TLS can't be set up")]
+    Tls(#[source] rustls::Error),
+}
+
+impl Proxy {
+    pub(crate) fn open(&self) -> Result<ureq::Proxy, SettingsError> {
+        let (scheme, rest) = self.url.split_once("://").ok_or(SettingsError::Proxy)?;
+        let protocol = match scheme {
+            "http" => ureq::ProxyProtocol::Http,
+            "https" => ureq::ProxyProtocol::Https,
+            _ => return Err(SettingsError::Proxy),
+        };
+        let rest = rest.trim_end_matches('/');
+        let (host, port) = match rest.rsplit_once(':').filter(|(_, port)| port.bytes().all(|c| c.is_ascii_digit())) {
+            Some((host, port)) => (host, Some(port.parse::<u16>().map_err(|_| SettingsError::Proxy)?)),
+            None => (rest, None),
+        };
+        if host.is_empty() || host.contains(['@', '/', '?', '#']) {
+            return Err(SettingsError::Proxy);
+        }
+        let mut builder = ureq::Proxy::builder(protocol).host(host);
+        builder = port.into_iter().fold(builder, |builder, port| builder.port(port));
+        if let Some((user, password)) = &self.account {
+            builder = builder.username(user).password(&password.read()?);
+        }
+        builder = self.except.iter().fold(builder, |builder, host| builder.no_proxy(host));
+        builder.build().map_err(|_| SettingsError::Proxy)
+    }
+}
+
+impl ClientCertificate {
+    pub(crate) fn load(&self) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), SettingsError> {
+        let fail = |path: &PathBuf, source: Cause| SettingsError::ClientCertificate { path: path.clone(), source };
+        let chain = std::fs::read(&self.chain).map_err(|error| fail(&self.chain, error.into()))?;
+        let chain: Vec<_> = CertificateDer::pem_slice_iter(&chain)
+            .collect::<Result<_, _>>()
+            .map_err(|error| fail(&self.chain, error.into()))?;
+        if chain.is_empty() {
+            return Err(fail(&self.chain, "it holds no certificate in PEM".into()));
+        }
+        let key = PrivateKeyDer::from_pem_slice(&read_private(&self.key)?);
+        Ok((chain, key.map_err(|error| fail(&self.key, error.into()))?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_proxy_has_a_scheme_a_host_and_no_credential() {
+        let open =
+            |url: &str| Proxy { url: url.to_owned(), account: None, except: vec!["localhost".to_owned()] }.open();
+        for url in ["http://proxy.example:3128", "https://10.0.0.1", "http://proxy/"] {
+            assert!(open(url).is_ok(), "{url}");
+        }
+        for url in
+            ["proxy:3128", "socks5://proxy", "http://", "http://u:p@proxy", "http://proxy/path", "http://p:99999"]
+        {
+            assert!(matches!(open(url), Err(SettingsError::Proxy)), "{url}");
+        }
+    }
+}

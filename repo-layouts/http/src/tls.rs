@@ -1,0 +1,204 @@
+//! TLS under the agent: rustls with ring, and what a certificate must be beside trusted.
+
+use std::fmt;
+use std::io::{Read, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use repo_model::Digest;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{Resumption, WebPkiServerVerifier};
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::server::ParsedCertificate;
+use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, RootCertStore, SignatureScheme, StreamOwned};
+use ureq::unversioned::transport::{
+    Buffers, ConnectionDetails, Connector, Either, LazyBuffers, NextTimeout, Transport, TransportAdapter,
+};
+
+use crate::{Pin, Settings, SettingsError};
+
+/// Sessions that are remembered, so that a new connection needs no whole handshake.
+const SESSIONS: usize = 4;
+
+/// What rustls needs to know of these settings.
+pub(crate) fn config(settings: &Settings) -> Result<ClientConfig, SettingsError> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_details(Arc::clone(&provider), Arc::new(settings.clock.clone()));
+    let builder = builder.with_safe_default_protocol_versions().map_err(SettingsError::Tls)?;
+    let roots = Arc::new(roots(settings)?);
+    let builder = match settings.pin {
+        None => builder.with_root_certificates(roots),
+        Some(pin) => builder.dangerous().with_custom_certificate_verifier(Arc::new(Pinned::new(roots, provider, pin)?)),
+    };
+    let mut config = match &settings.client_certificate {
+        None => builder.with_no_client_auth(),
+        Some(certificate) => {
+            let (chain, key) = certificate.load()?;
+            builder.with_client_auth_cert(chain, key).map_err(|source| SettingsError::ClientCertificate {
+                path: certificate.chain.clone(),
+                source: source.into(),
+            })?
+        }
+    };
+    config.resumption = Resumption::in_memory_sessions(SESSIONS);
+    Ok(config)
+}
+
+fn roots(settings: &Settings) -> Result<RootCertStore, SettingsError> {
+    let mut roots = RootCertStore::empty();
+    if settings.authorities.is_empty() || settings.public_roots {
+        roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
+    }
+    for text in &settings.authorities {
+        let before = roots.len();
+        for certificate in CertificateDer::pem_slice_iter(text.as_bytes()) {
+            let certificate = certificate.map_err(|error| SettingsError::Authorities(error.into()))?;
+            roots.add(certificate).map_err(|error| SettingsError::Authorities(error.into()))?;
+        }
+        if roots.len() == before {
+            return Err(SettingsError::Authorities("a text holds no certificate in PEM".into()));
+        }
+    }
+    Ok(roots)
+}
+
+/// The host has another key than the pinned one.
+#[derive(Debug, thiserror::Error)]
+#[error("the host's key is {found}, pinned is {pinned}")]
+pub(crate) struct WrongKey {
+    pinned: Digest,
+    found: Digest,
+}
+
+/// Everything that any certificate must be, and then the pinned key.
+#[derive(Debug)]
+struct Pinned {
+    trusted: Arc<WebPkiServerVerifier>,
+    pin: Pin,
+}
+
+impl Pinned {
+    fn new(roots: Arc<RootCertStore>, provider: Arc<CryptoProvider>, pin: Pin) -> Result<Self, SettingsError> {
+        let trusted = WebPkiServerVerifier::builder_with_provider(roots, provider).build();
+        Ok(Self { trusted: trusted.map_err(|error| SettingsError::Authorities(error.into()))?, pin })
+    }
+}
+
+impl ServerCertVerifier for Pinned {
+    fn verify_server_cert(
+        &self,
+        certificate: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        ocsp: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        let verified = self.trusted.verify_server_cert(certificate, intermediates, name, ocsp, now)?;
+        let key = ParsedCertificate::try_from(certificate)?.subject_public_key_info();
+        let (pinned, found) = (self.pin.0, Digest::of(&key));
+        if pinned == found {
+            return Ok(verified);
+        }
+        let wrong = rustls::OtherError(Arc::new(WrongKey { pinned, found }));
+        Err(rustls::CertificateError::Other(wrong).into())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.trusted.verify_tls12_signature(message, certificate, signed)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.trusted.verify_tls13_signature(message, certificate, signed)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.trusted.supported_verify_schemes()
+    }
+}
+
+/// Puts TLS over a connection that has none yet, and counts how many were made.
+#[derive(Clone)]
+pub(crate) struct TlsConnector {
+    pub(crate) config: Arc<ClientConfig>,
+    pub(crate) made: Arc<AtomicU64>,
+}
+
+impl fmt::Debug for TlsConnector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TlsConnector")
+    }
+}
+
+impl<In: Transport> Connector<In> for TlsConnector {
+    type Out = Either<In, TlsTransport>;
+
+    fn connect(&self, details: &ConnectionDetails, chained: Option<In>) -> Result<Option<Self::Out>, ureq::Error> {
+        let Some(transport) = chained else { return Ok(None) };
+        if !details.needs_tls() || transport.is_tls() {
+            return Ok(Some(Either::A(transport)));
+        }
+        let other = |error: Box<dyn std::error::Error + Send + Sync>| ureq::Error::Other(error);
+        let host = details.uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
+        let name = ServerName::try_from(host.to_owned()).map_err(|error| other(error.into()))?;
+        let mut connection =
+            ClientConnection::new(Arc::clone(&self.config), name).map_err(|error| other(error.into()))?;
+        let mut socket = TransportAdapter::new(transport.boxed(), details.current_time.clone());
+        socket.set_timeout(details.timeout);
+        connection.complete_io(&mut socket)?;
+        self.made.fetch_add(1, Ordering::Relaxed);
+        let buffers = LazyBuffers::new(details.config.input_buffer_size(), details.config.output_buffer_size());
+        Ok(Some(Either::B(TlsTransport { buffers, stream: StreamOwned::new(connection, socket) })))
+    }
+}
+
+/// A connection with TLS.
+pub(crate) struct TlsTransport {
+    buffers: LazyBuffers,
+    stream: StreamOwned<ClientConnection, TransportAdapter>,
+}
+
+impl fmt::Debug for TlsTransport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TlsTransport").field("under", &self.stream.sock.inner()).finish_non_exhaustive()
+    }
+}
+
+impl Transport for TlsTransport {
+    fn buffers(&mut self) -> &mut dyn Buffers {
+        &mut self.buffers
+    }
+
+    fn transmit_output(&mut self, amount: usize, timeout: NextTimeout) -> Result<(), ureq::Error> {
+        self.stream.sock.set_timeout(timeout);
+        let output = self.buffers.output().get(..amount).unwrap_or_default();
+        self.stream.write_all(output)?;
+        Ok(())
+    }
+
+    fn await_input(&mut self, timeout: NextTimeout) -> Result<bool, ureq::Error> {
+        self.stream.sock.set_timeout(timeout);
+        let amount = self.stream.read(self.buffers.input_append_buf())?;
+        self.buffers.input_appended(amount);
+        Ok(amount > 0)
+    }
+
+    fn is_open(&mut self) -> bool {
+        self.stream.sock.get_mut().is_open()
+    }
+
+    fn is_tls(&self) -> bool {
+        true
+    }
+}

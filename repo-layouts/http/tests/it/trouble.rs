@@ -1,0 +1,154 @@
+//! Each kind of trouble has its own name, says whether it heals by itself, and takes no longer than its limit.
+
+use std::net::TcpListener;
+use std::time::{Duration, Instant};
+
+use repo_http::{Credential, HttpError, Phase, Problem, Request, Url};
+
+use crate::host::{Host, Reply, answer, short};
+
+/// Asks and reads all of the answer, within the limits of `short`.
+fn ask(host: &Host, path: &str) -> HttpError {
+    let begin = Instant::now();
+    let (url, agent) = (host.url(path), host.agent());
+    let request = Request { expects: Some("application/x-git-upload-pack-result"), ..Request::get(&url) };
+    let error = agent.send(&request).and_then(|response| response.body.bytes(1 << 20)).unwrap_err();
+    assert!(begin.elapsed() < Duration::from_secs(5), "{error} took {:?}", begin.elapsed());
+    error
+}
+
+fn replying(reply: fn() -> Reply) -> Host {
+    Host::start(move |_| reply())
+}
+
+const HEAD: &[u8] =
+    b"HTTP/1.1 200 OK\r\nContent-Type: application/x-git-upload-pack-result\r\nContent-Length: 100\r\n\r\n";
+
+#[test]
+fn statuses_are_named() {
+    let host = Host::start(|asked| {
+        let status = asked.head.split(' ').nth(1).unwrap().trim_start_matches('/').to_owned();
+        let headers = ["Retry-After: 7", "Content-Type: text/plain; charset=utf-8"];
+        Reply::Keep(answer(&format!("{status} X"), &headers, b"the reason\nand more"))
+    });
+    for (status, reason, person) in [
+        (401, "Unauthorized", true),
+        (403, "Forbidden", true),
+        (404, "NotFound", true),
+        (413, "RequestRefused", false),
+        (429, "TooManyRequests", false),
+        (500, "HostError", false),
+        (503, "HostError", false),
+    ] {
+        let error = ask(&host, &format!("/{status}"));
+        assert_eq!((error.status(), error.reason(), error.needs_a_person()), (Some(status), reason, person));
+        assert_eq!(error.retry_after(), Some(Duration::from_secs(7)));
+        assert!(error.to_string().ends_with(&format!("answers {status}: the reason")), "{error}");
+    }
+}
+
+#[test]
+fn a_captive_portal_is_not_the_host() {
+    let host = replying(|| Reply::Keep(answer("200 OK", &["Content-Type: text/html"], b"<html>log in</html>")));
+    let error = ask(&host, "/");
+    assert_eq!((error.reason(), error.needs_a_person()), ("NotTheHost", false));
+    assert!(error.to_string().contains("`text/html`"), "{error}");
+}
+
+#[test]
+fn a_redirect_is_followed_only_without_a_credential_and_only_where_that_is_asked() {
+    let host = Host::start(|asked| match asked.head.contains(" /old") {
+        true => Reply::Keep(answer("302 Found", &["Location: /new?token=1"], b"")),
+        false => Reply::Keep(answer("200 OK", &[], b"x")),
+    });
+    let (agent, url) = (host.agent(), host.url("/old"));
+    let error = agent.send(&Request::get(&url)).unwrap_err();
+    assert_eq!(error.problem, Problem::Redirect { to: "/new".to_owned() });
+    let bearer = Credential::Bearer("c4nary".to_owned());
+    let error = agent.send_anywhere(&Request { credential: &bearer, ..Request::get(&url) }).unwrap_err();
+    assert_eq!(error.reason(), "Redirected");
+    assert_eq!(host.asked().len(), 2);
+    assert_eq!(agent.send_anywhere(&Request::get(&url)).unwrap().body.bytes(10).unwrap(), b"x");
+}
+
+#[test]
+fn redirects_in_a_circle_end() {
+    let host = replying(|| Reply::Keep(answer("302 Found", &["Location: /"], b"")));
+    let error = host.agent().send_anywhere(&Request::get(&host.url("/"))).unwrap_err();
+    assert_eq!((error.reason(), host.asked().len()), ("Redirected", 5));
+}
+
+#[test]
+fn a_host_that_is_silent_or_slow_is_left_after_the_limit_of_its_phase() {
+    let slow = |reply| match ask(&replying(reply), "/").problem {
+        Problem::Slow { phase, .. } => phase,
+        other => panic!("{other}"),
+    };
+    assert_eq!(slow(|| Reply::Stall(Vec::new())), Phase::Stall);
+    assert_eq!(slow(|| Reply::Stall([HEAD, b"the beginning"].concat())), Phase::Stall);
+    // A byte now and then is no stall; the headers have a limit of their own, and so has the whole.
+    assert_eq!(slow(|| Reply::Trickle(b"HTTP/1.1 200 OK\r\nX: ".to_vec(), vec![b'x'; 100])), Phase::Answer);
+    assert_eq!(slow(|| Reply::Trickle(HEAD.to_vec(), vec![0; 100])), Phase::Total);
+}
+
+#[test]
+fn a_connection_that_breaks_off_is_not_the_end_of_an_answer() {
+    for reply in [
+        || Reply::End(Vec::new()),
+        || Reply::End(b"HTTP/1.1 200 OK\r\nContent-".to_vec()),
+        || Reply::End([HEAD, b"the beginning"].concat()),
+        || {
+            Reply::End(b"HTTP/1.1 200 OK\r\nContent-Type: application/x-git-upload-pack-result\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhel".to_vec())
+        },
+    ] {
+        assert_eq!(ask(&replying(reply), "/").problem, Problem::Cut);
+    }
+}
+
+#[test]
+fn what_is_not_http_is_named() {
+    let error = ask(&replying(|| Reply::End(b"SSH-2.0-OpenSSH_9.2\r\n\r\n".to_vec())), "/");
+    assert_eq!(error.reason(), "ProtocolBroken", "{error:?}");
+}
+
+#[test]
+fn endless_headers_end() {
+    let error = ask(&replying(|| Reply::Keep([&b"HTTP/1.1 200 OK\r\nX: "[..], &[b'x'; 1 << 20]].concat())), "/");
+    assert_eq!(error.reason(), "ProtocolBroken", "{error:?}");
+}
+
+#[test]
+fn nobody_there_is_refused_and_no_name_is_unknown() {
+    let host = replying(|| Reply::Keep(Vec::new()));
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let ask = |url: String| host.agent().send(&Request::get(&Url::parse(&url).unwrap())).unwrap_err();
+    let error = ask(format!("https://{free}/"));
+    assert_eq!((error.reason(), error.needs_a_person()), ("ConnectionRefused", false));
+    assert_eq!(ask("https://nowhere.invalid/".to_owned()).reason(), "NameUnknown");
+}
+
+#[test]
+fn a_host_that_accepts_and_never_speaks_is_left() {
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = Url::parse(&format!("https://{}/", silent.local_addr().unwrap())).unwrap();
+    let settings = repo_http::Settings {
+        timeouts: repo_http::Timeouts { connect: Duration::from_millis(300), ..short() },
+        ..repo_http::Settings::default()
+    };
+    let error = repo_http::Agent::new(&settings).unwrap().send(&Request::get(&url)).unwrap_err();
+    assert!(matches!(error.reason(), "ConnectTimeout" | "ConnectionStalled"), "{error}");
+}
+
+#[test]
+fn plain_http_behind_https_is_a_tls_failure() {
+    let plain = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = Url::parse(&format!("https://{}/", plain.local_addr().unwrap())).unwrap();
+    let server = std::thread::spawn(move || {
+        use std::io::Write;
+        plain.accept().unwrap().0.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").unwrap();
+    });
+    let settings = repo_http::Settings { timeouts: short(), ..repo_http::Settings::default() };
+    let error = repo_http::Agent::new(&settings).unwrap().send(&Request::get(&url)).unwrap_err();
+    server.join().unwrap();
+    assert!(matches!(error.reason(), "TlsFailed" | "ConnectionCut"), "{error:?}");
+}

@@ -1,0 +1,105 @@
+//! Whom the agent believes, and how it shows who it is.
+
+use std::time::{Duration, SystemTime};
+
+use repo_http::{Agent, ClientCertificate, Clock, HttpError, Pin, Problem, Request, Settings, SettingsError, Trust};
+use repo_model::Digest;
+use rustls::pki_types::CertificateDer;
+use rustls::server::ParsedCertificate;
+
+use crate::host::{Host, Reply, answer};
+use crate::pki::{Authority, Identity, Validity};
+
+fn host(make: impl FnOnce(&Authority) -> Identity, client: bool) -> Host {
+    let authority = Authority::new("test authority");
+    let identity = make(&authority);
+    Host::with(authority, identity, client, |_| Reply::Keep(answer("200 OK", &[], b"x")))
+}
+
+fn ask(host: &Host, settings: &Settings) -> Result<(), HttpError> {
+    Agent::new(settings).unwrap().send(&Request::get(&host.url("/")))?.body.bytes(10).map(drop)
+}
+
+fn distrust(result: Result<(), HttpError>) -> Trust {
+    let error = result.unwrap_err();
+    assert!(error.needs_a_person(), "{error}");
+    match error.problem {
+        Problem::Certificate(trust) => trust,
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
+fn each_reason_not_to_believe_a_certificate_has_its_name() {
+    let names = &["127.0.0.1"];
+    let expired = host(|ca| ca.server(names, Validity::Past), false);
+    assert_eq!(distrust(ask(&expired, &expired.settings())), Trust::Expired);
+    let early = host(|ca| ca.server(names, Validity::Future), false);
+    assert_eq!(distrust(ask(&early, &early.settings())), Trust::NotYet);
+    let other_name = host(|ca| ca.server(&["elsewhere.example"], Validity::Now), false);
+    assert_eq!(distrust(ask(&other_name, &other_name.settings())), Trust::Name);
+    let stranger = host(|_| Authority::new("stranger").server(names, Validity::Now), false);
+    assert_eq!(distrust(ask(&stranger, &stranger.settings())), Trust::Authority);
+    // Without an authority of one's own, the public roots count, and they didn't sign this.
+    let good = host(|ca| ca.server(names, Validity::Now), false);
+    assert_eq!(
+        distrust(ask(&good, &Settings { timeouts: crate::host::short(), ..Settings::default() })),
+        Trust::Authority
+    );
+}
+
+#[test]
+fn a_pinned_key_is_wanted_beside_a_trusted_certificate() {
+    let host = host(|ca| ca.server(&["127.0.0.1"], Validity::Now), false);
+    let certificate = CertificateDer::from(host.identity.der.clone());
+    let key = Digest::of(&ParsedCertificate::try_from(&certificate).unwrap().subject_public_key_info());
+    let settings = host.settings();
+    ask(&host, &Settings { pin: Some(Pin(key)), ..settings.clone() }).unwrap();
+    let other = Some(Pin(Digest::of(b"another key")));
+    let error = ask(&host, &Settings { pin: other, ..settings }).unwrap_err();
+    assert_eq!(error.problem, Problem::Certificate(Trust::Key));
+    // A pin alone believes nobody.
+    let alone = Settings { pin: Some(Pin(key)), timeouts: crate::host::short(), ..Settings::default() };
+    assert_eq!(distrust(ask(&host, &alone)), Trust::Authority);
+}
+
+#[test]
+fn a_clock_at_1970_is_lifted_to_the_floor_of_time() {
+    let host = host(|ca| ca.server(&["127.0.0.1"], Validity::Now), false);
+    let clock = Clock::of(|| SystemTime::UNIX_EPOCH + Duration::from_secs(86400));
+    let settings = Settings { clock: clock.clone(), ..host.settings() };
+    assert_eq!(distrust(ask(&host, &settings)), Trust::NotYet);
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
+    clock.raise_floor(now);
+    ask(&host, &settings).unwrap();
+    clock.raise_floor(now - 1_000_000_000);
+    ask(&host, &settings).unwrap();
+}
+
+#[test]
+#[allow(clippy::disallowed_methods, reason = "a test's own files")]
+fn a_client_certificate_is_shown_to_a_host_that_wants_one() {
+    use std::os::unix::fs::PermissionsExt;
+    let host = host(|ca| ca.server(&["127.0.0.1"], Validity::Now), true);
+    let error = ask(&host, &host.settings()).unwrap_err();
+    assert_eq!(error.problem, Problem::ClientCertificate);
+    assert!(error.needs_a_person());
+    let dir = tempfile::tempdir().unwrap();
+    let client = host.authority.client("press-01");
+    let files = ClientCertificate { chain: dir.path().join("client.pem"), key: dir.path().join("client.key") };
+    std::fs::write(&files.chain, &client.certificate).unwrap();
+    std::fs::write(&files.key, &client.key).unwrap();
+    let settings = Settings { client_certificate: Some(files.clone()), ..host.settings() };
+    std::fs::set_permissions(&files.key, std::fs::Permissions::from_mode(0o644)).unwrap();
+    assert!(matches!(Agent::new(&settings), Err(SettingsError::Credential(_))), "others can read the key");
+    std::fs::set_permissions(&files.key, std::fs::Permissions::from_mode(0o600)).unwrap();
+    ask(&host, &settings).unwrap();
+}
+
+#[test]
+fn an_authority_that_is_none_is_refused_when_the_agent_is_made() {
+    for text in ["", "no PEM", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"] {
+        let settings = Settings { authorities: vec![text.to_owned()], ..Settings::default() };
+        assert!(matches!(Agent::new(&settings), Err(SettingsError::Authorities(_))), "{text}");
+    }
+}
