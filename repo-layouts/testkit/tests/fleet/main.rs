@@ -9,6 +9,7 @@ mod docker_fleet;
 mod docker_walkthrough;
 mod draft;
 mod end_to_end;
+mod foreign_host;
 mod invariants;
 mod plant;
 mod publish_crash;
