@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use repo_model::margo::State;
-use repo_model::message::Message;
 use repo_model::{ComponentName, DeviceId, Digest, FleetId};
 
 use crate::backoff;
 use crate::memory::{AppliedComponent, Attempt, Bad, Failure, Memory};
+use crate::message::message;
 use crate::plan::{Action, Plan, Planned, PlannedComponent, Removal, Wanted};
 use crate::retries::Retries;
 use crate::runtime::{Component, Prepared, Runtime, RuntimeError};
@@ -333,10 +333,7 @@ impl<H: Hands + ?Sized> Actor<'_, H> {
         tracing::warn!(project = input.project, code = failure.code, error = failure.message, "failed");
         if self.may_succeed_later(input, error) {
             self.postpone(&input.project);
-            match state {
-                State::Pending => self.pend(input, failure),
-                state => self.report.explain(input.deployment, &input.component, state, failure),
-            }
+            self.report.explain(input.deployment, &input.component, state, failure);
         } else {
             self.give_up(input, failure);
         }
@@ -384,30 +381,8 @@ pub fn commit(
 ) -> Result<bool, StoreError> {
     let manifest_version = next.accepted.as_ref().map_or(0, |accepted| accepted.manifest_version);
     report.write(&mut next.status, &identity.device, manifest_version);
-    let message = message(&next, report, &Report::read(&store.memory.status), identity);
+    let message = message(&next, &store.memory, identity);
     store.commit(next, &message, now.as_second())
-}
-
-/// The message of a `status` commit (`repo-layouts/README.md`, *Branch `status`*).
-fn message(next: &Memory, report: &Report, before: &Report, identity: &Identity) -> Message {
-    let transitions = report.transitions(before);
-    let names: Vec<_> =
-        transitions.iter().filter(|one| !one.summary.starts_with('*')).map(|one| one.summary.as_str()).collect();
-    let serial = next.accepted.as_ref().map_or(0, |accepted| accepted.serial);
-    let subject = match names.as_slice() {
-        [] => format!("report (serial {serial})"),
-        [one] => format!("{one} (serial {serial})"),
-        [one, rest @ ..] => format!("{one}, {} more (serial {serial})", rest.len()),
-    };
-    let mut message = Message::new(subject)
-        .trailer("Kind", "status")
-        .trailer("Fleet", identity.fleet)
-        .trailer("Device", &identity.device)
-        .trailer("Serial", serial);
-    if let Some(accepted) = &next.accepted {
-        message = message.trailer("Desired-Commit", &accepted.commit);
-    }
-    transitions.iter().fold(message, |message, one| message.trailer("State", &one.trailer))
 }
 
 /// What a runtime's error means in a status.

@@ -89,6 +89,26 @@ fn log_new<'a>(conditions: impl Iterator<Item = &'a Condition>, before: &Memory)
 mod tests {
     use super::*;
 
+    /// Every reason that the syncer gives besides the error codes.
+    const REASONS: &[(&str, &[&str])] = &[
+        (STALLED, &["FetchFailed"]),
+        (WAITING, &["NotEnrolled"]),
+        (STALE, &["Expired"]),
+        (UNVERIFIED, &["ShallowHistory"]),
+        (RUNTIME, &["runtime-unavailable"]),
+        (EVENT, &["HistoryContinued", "HistoryAccepted", "history-forked", "StatusReplaced", "FloorLost"]),
+    ];
+
+    #[test]
+    fn the_contract_lists_every_condition() {
+        let contract = include_str!("../../repo-layouts/README.md");
+        for (kind, reasons) in REASONS {
+            for reason in *reasons {
+                assert!(contract.contains(&format!("| `{kind}` | `{reason}` ")), "{kind} {reason}");
+            }
+        }
+    }
+
     #[test]
     fn only_security_events_stay() {
         let mut memory = Memory::default();

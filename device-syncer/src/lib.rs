@@ -5,7 +5,7 @@
 //! [`runtime`]; [`tell`] pushes [`status`] and heartbeat. What lasts from pass to pass is the [`memory`], one commit in
 //! the clone that [`store`] moves atomically, and the [`floor`] beside it. [`agent`] makes pass after pass.
 //!
-//! `desired`, `plan`, `status`, `conditions`, `memory` and `backoff` know no I/O, clock or environment.
+//! `desired`, `plan`, `status`, `conditions`, `memory`, `message` and `backoff` know no I/O, clock or environment.
 
 pub mod act;
 pub mod agent;
@@ -19,6 +19,7 @@ pub mod error;
 pub mod floor;
 pub mod home;
 pub mod memory;
+pub mod message;
 pub mod plan;
 pub mod reconcile;
 pub mod requests;

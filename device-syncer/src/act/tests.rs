@@ -8,6 +8,7 @@ use proptest::prelude::*;
 use repo_git::SigningKey;
 use repo_git::repo::Repo;
 use repo_model::DeploymentId;
+use repo_model::message::Message;
 use tempfile::TempDir;
 
 use super::*;
@@ -314,7 +315,8 @@ fn what_cannot_be_fetched_now_waits_and_nothing_of_it_is_touched() {
     let mut bench = Bench::new();
     bench.pass(&[wanted("a", &[("x", "1")])]);
     bench.listen_anew();
-    bench.fail("prefetch", ("a", "x"), vec![transient(), transient()]);
+    let in_other_words = RuntimeError::RuntimeUnavailable { reason: "read udp :49282".to_owned(), source: None };
+    bench.fail("prefetch", ("a", "x"), vec![transient(), in_other_words]);
     let desired = [wanted("a", &[("x", "2")])];
     bench.pass(&desired);
     assert_eq!(bench.state("a", "x"), "pending runtime-unavailable");

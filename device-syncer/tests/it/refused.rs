@@ -418,6 +418,7 @@ fn an_old_proof_of_freshness_is_told_and_stops_nothing() {
     world.hand.move_branch("freshness", &fresh);
     world.once().good();
     assert_eq!(world.conditions(), Vec::<String>::new());
+    assert_eq!(world.subject(), "Stale cleared (serial 2)");
     world.assert_idle();
 }
 

@@ -159,6 +159,11 @@ impl World {
             .collect()
     }
 
+    /// The subject of the newest commit on the host's `status`.
+    pub(crate) fn subject(&self) -> String {
+        git::git(&self.hand.repository(), &["log", "-1", "--format=%s", "status"])
+    }
+
     /// The syncer's report on the host's `status`.
     pub(crate) fn report(&self) -> Value {
         let bytes = git::show(&self.hand.repository(), "status", "syncer.json").expect("it has reported");
@@ -248,6 +253,7 @@ impl World {
         }
         assert_eq!((self.fake.calls(), self.containers()), (calls, containers), "what runs is left alone");
         assert_eq!(self.conditions(), [format!("Stalled {code}")]);
+        assert_eq!(self.subject(), format!("Stalled: {code} (serial {})", self.report()["adopted"]["serial"]));
         let plan = self.syncer(&["plan"]);
         assert_eq!(plan.code, 1, "{plan:?}");
         assert!(plan.stdout.contains(code), "{plan:?}");

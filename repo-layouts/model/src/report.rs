@@ -94,9 +94,9 @@ pub struct CurrentComponent {
     pub input_digest: Option<Digest>,
     /// Margo's state of the component.
     pub state: String,
-    /// `healthy`, `starting`, `degraded`, `missing`.
+    /// `healthy`, `starting`, `degraded`, `missing`, or `unknown` while the runtime doesn't answer.
     pub health: String,
-    /// Whether what runs differs from what was applied: `none`, `missing`, `changed`.
+    /// Whether what runs differs from what was applied: `none`, `missing`, `changed`, `unknown`.
     pub drift: String,
     /// Failed attempts at the present input digest.
     pub attempts: u32,

@@ -14,7 +14,7 @@ use repo_model::envelope::{
 };
 use repo_model::freshness::{FRESHNESS, Freshness};
 use repo_model::margo::status::{ComponentStatus, DeploymentStatus, Status};
-use repo_model::margo::{ApplicationDeployment, State};
+use repo_model::margo::{ApplicationDeployment, ErrorCode, State};
 use repo_model::message::Message;
 use repo_model::report::{
     Adopted, CURRENT_STATE, CurrentComponent, CurrentDeployment, CurrentState, SYNCER, SyncerReport,
@@ -237,4 +237,15 @@ fn golden_vectors_for_other_implementations() {
     for (name, value) in [("identity.json", identity), ("bytes.json", bytes)] {
         golden(&folder.join(name), (serde_json::to_string_pretty(&value).unwrap() + "\n").as_bytes());
     }
+}
+
+/// The words, beside the bytes: the contract's table of codes is the enum, row by row.
+#[test]
+fn the_table_of_error_codes_is_the_enum() {
+    let text = fs::read_to_string(root().join("repo-layouts/README.md")).unwrap();
+    let table = text.split_once("| Code | Meaning | Where it stands |\n|---|---|---|\n").expect("the table").1;
+    let rows = table.lines().take_while(|line| line.starts_with('|'));
+    let rows: Vec<_> = rows.map(|row| row.split('|').take(3).collect::<Vec<_>>().join("|")).collect();
+    let codes = ErrorCode::TABLE.iter().map(|(code, meaning)| format!("| `{code}` | {meaning} "));
+    assert_eq!(rows, codes.collect::<Vec<_>>());
 }

@@ -73,7 +73,7 @@ codes! {
     WaitingDowntime "waiting-downtime" "Waits for the end of a known downtime."
     WaitingApproval "waiting-approval" "Waits for a person's approval."
     WaitingPolicy "waiting-policy" "Waits for the site's policy to allow it."
-    WaitingDependency "waiting-dependency" "Waits for a deployment that this one depends on."
+    WaitingDependency "waiting-dependency" "Waits for what this depends on: a component before it, or another deployment."
     Suspended "suspended" "The operator told the device to stop."
     Held "held" "The device's own site holds it back."
 }

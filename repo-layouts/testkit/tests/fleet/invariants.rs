@@ -313,6 +313,7 @@ const CORES: &[&str] = &[
     "device-syncer/src/plan.rs",
     "device-syncer/src/status.rs",
     "device-syncer/src/memory.rs",
+    "device-syncer/src/message.rs",
     "device-syncer/src/backoff.rs",
     "device-syncer/src/conditions.rs",
 ];
