@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 
 use crate::backoff;
 use crate::reconcile::{Outcome, POLL, PassError, Syncer};
-use crate::update::error_chain;
+use crate::update::{error_chain, is_disk_full};
 
 /// Makes passes until SIGTERM or SIGINT; the step in hand is finished or stopped cleanly.
 pub async fn run(mut syncer: Syncer) -> std::io::Result<()> {
@@ -26,7 +26,8 @@ pub async fn run(mut syncer: Syncer) -> std::io::Result<()> {
         .await;
         syncer = back;
         log(&result);
-        unreached = if matches!(&result, Ok(outcome) if outcome.reached) { 0 } else { unreached + 1 };
+        unreached =
+            if matches!(&result, Ok(outcome) if outcome.reached && outcome.fetched) { 0 } else { unreached + 1 };
         let outdated = matches!(&result, Ok(outcome) if outcome.outdated);
         poll = result.map_or(poll, |outcome| outcome.poll);
         let wait = if outdated { Duration::ZERO } else { wait(&syncer, poll, unreached) };
@@ -55,11 +56,14 @@ fn log(result: &Result<Outcome, PassError>) {
             tracing::info!(good = outcome.good, problems = ?outcome.problems, "pass");
         }
         Ok(_) => tracing::debug!("nothing to do"),
+        Err(error) if is_disk_full(error) => {
+            tracing::error!(code = "disk-full", error = error_chain(error), "the pass failed");
+        }
         Err(error) => tracing::error!(error = error_chain(error), "the pass failed"),
     }
 }
 
-/// Until the next pass: the poll interval spread by a tenth, the back-off of an unreachable host, or a retry if that
+/// Until the next pass: the poll interval spread by a tenth, the back-off of a host from which nothing can be had, or a retry if that
 /// is due before.
 fn wait(syncer: &Syncer, poll: Duration, unreached: u32) -> Duration {
     let jitter = backoff::jitter(Timestamp::now());

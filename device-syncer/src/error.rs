@@ -3,6 +3,7 @@
 use crate::home::HomeError;
 use crate::reconcile::{PassError, PlanError};
 use crate::runtime::RuntimeError;
+use crate::update::is_disk_full;
 
 /// Exit code: a user's or the configuration's error.
 pub const USER: u8 = 1;
@@ -69,6 +70,9 @@ impl CliError {
             Self::Plan(PlanError::Runtime(RuntimeError::RuntimeUnavailable { .. })) => {
                 Some("is the engine running, and is `docker.host` in device.yaml right?")
             }
+            error if is_disk_full(error) => Some(
+                "disk-full: make room on the disk of the device's home; what runs keeps running, and the next pass goes on",
+            ),
             _ => None,
         }
     }

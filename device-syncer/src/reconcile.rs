@@ -78,8 +78,10 @@ impl std::fmt::Debug for Syncer {
 /// What a pass came to.
 #[derive(Debug)]
 pub struct Outcome {
-    /// The host answered, and what it has could be fetched.
+    /// The host answered.
     pub reached: bool,
+    /// What it has could be fetched.
+    pub fetched: bool,
     /// Something was tried on the device.
     pub acted: bool,
     /// Everything runs as wanted, and the host knows.
@@ -129,8 +131,10 @@ const MAX_VALUE: u64 = 128 << 10;
 /// What one pass goes by.
 struct Pass {
     heads: Option<Heads>,
-    /// The host answered, and what it has could be fetched.
+    /// The host answered.
     reached: bool,
+    /// What it has could be fetched.
+    fetched: bool,
     /// Memory and desired state to put in force.
     next: Memory,
     desired: Option<Desired>,
@@ -164,6 +168,7 @@ impl Syncer {
         let conditions = conditions::all(&self.store.memory.status);
         Ok(Outcome {
             reached: pass.reached,
+            fetched: pass.fetched,
             acted: done.acted,
             good: done.settled && told && !conditions.iter().any(conditions::is_in_the_way),
             outdated: newer.was_there(),
@@ -175,12 +180,16 @@ impl Syncer {
     /// Puts together what this pass goes by: the newest state that is believed, and what is to be said of it.
     fn take(&mut self, heads: Option<Heads>, requests: &Requests) -> Result<Pass, PassError> {
         let next = self.store.memory.clone();
-        let mut pass =
-            Pass { reached: heads.is_some(), heads, next, desired: None, adopted: false, conditions: Vec::new() };
+        let (reached, fetched, conditions) = (heads.is_some(), true, Vec::new());
+        let mut pass = Pass { reached, fetched, heads, next, desired: None, adopted: false, conditions };
         let accepted_history = requests.accept_history.filter(|commit| !self.is_in_force(*commit));
         match pass.heads.as_ref().map_or(News::Nothing, |heads| self.news(heads, accepted_history)) {
             News::Adoption(adoption) => self.adopt(&mut pass, *adoption)?,
             News::Not(condition) => pass.conditions.push(condition),
+            News::Unfetched(condition) => {
+                pass.conditions.push(condition);
+                pass.fetched = false;
+            }
             News::Unreached => pass.reached = false,
             News::Nothing => {}
         }
@@ -367,7 +376,7 @@ impl Syncer {
         let (mut conditions, mut news) = (Vec::new(), None);
         match self.poll().map_or(News::Unreached, |heads| self.news(&heads, accepted_history)) {
             News::Adoption(adoption) => news = Some(adoption),
-            News::Not(condition) => conditions.push(condition),
+            News::Not(condition) | News::Unfetched(condition) => conditions.push(condition),
             News::Unreached => conditions.push(condition("Host", "Unreachable", "what it shows now isn't known")),
             News::Nothing => {}
         }
@@ -399,7 +408,15 @@ pub struct Preview {
 impl Outcome {
     /// Nothing is known but what the host would have to tell.
     fn unreached() -> Self {
-        Self { reached: false, acted: false, good: false, outdated: false, problems: Vec::new(), poll: POLL }
+        Self {
+            reached: false,
+            fetched: false,
+            acted: false,
+            good: false,
+            outdated: false,
+            problems: Vec::new(),
+            poll: POLL,
+        }
     }
 }
 

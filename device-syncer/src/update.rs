@@ -1,6 +1,7 @@
 //! News from the host: poll, bounded fetch, and what verification makes of it. No effect on what runs.
 
 use std::cell::Cell;
+use std::io::ErrorKind;
 use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
@@ -64,6 +65,8 @@ pub enum News {
     Adoption(Box<Adoption>),
     /// There is none, or it isn't believed.
     Not(Condition),
+    /// It can't be fetched, for a reason that is not the way to the host.
+    Unfetched(Condition),
     /// The host went away while it was fetched.
     Unreached,
 }
@@ -88,6 +91,12 @@ pub fn error_chain(error: &dyn std::error::Error) -> String {
         source = cause.source();
     }
     text
+}
+
+/// Whether the cause of an error is that there is no room on a disk.
+pub fn is_disk_full(error: &(dyn std::error::Error + 'static)) -> bool {
+    let is_full = |error: &std::io::Error| matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded);
+    error.downcast_ref().is_some_and(is_full) || error.source().is_some_and(is_disk_full)
 }
 
 /// Whether a fetch stopped because there was too much of it.
@@ -128,7 +137,7 @@ pub fn fetch(
     if let History::Since(since) = history {
         let haves: Vec<_> = since.into_iter().collect();
         match remote.fetch(&store.repo, &wants, &haves, false, &limits) {
-            Err(error) if is_too_much(&error) => {
+            Err(error) if is_too_much(&error) || is_disk_full(&error) => {
                 tracing::warn!(error = error_chain(&error), "the history is too long; fetching the tip alone");
             }
             result => return result.map(drop),
@@ -169,7 +178,12 @@ impl Syncer {
                 tracing::warn!(commit = %tip, error = error_chain(&error), "can't fetch");
                 News::Unreached
             }
-            Err(error) => News::Not(condition(STALLED, "FetchFailed", format!("{tip}: {}", error_chain(&error)))),
+            Err(UpdateError::Fetch(error)) => {
+                tracing::warn!(commit = %tip, error = error_chain(&error), "can't fetch");
+                let reason = if is_disk_full(&error) { "disk-full" } else { "FetchFailed" };
+                // Without the causes, which name other temporary files each time: each change is a commit.
+                News::Unfetched(condition(STALLED, reason, format!("{tip}: {error}")))
+            }
         }
     }
 

@@ -7,6 +7,7 @@
 mod adoption;
 mod commands;
 mod docker;
+mod full;
 mod hand;
 mod objects;
 mod refused;

@@ -69,7 +69,13 @@ impl<'a> Incoming<'a> {
             Err(error) if error.is_resource_exhausted() => {
                 Err(self.refuse(FetchError::ObjectTooLarge { limit: self.limits.object_bytes }))
             }
-            Err(error) => Err(self.refuse(FetchError::Corrupt(error.into()))),
+            Err(error) => {
+                let failure = match full(&error) {
+                    Some(kind) => FetchError::Store { path: self.repo.path().to_owned(), source: kind.into() },
+                    None => FetchError::Corrupt(error.into()),
+                };
+                Err(self.refuse(failure))
+            }
         }
     }
 
@@ -144,6 +150,13 @@ impl<'a> Incoming<'a> {
         self.failure = Some(failure);
         gix::error::message("the pack was refused").into()
     }
+}
+
+/// The kind of the cause, if that is a disk without room.
+fn full(error: &(dyn std::error::Error + 'static)) -> Option<io::ErrorKind> {
+    let kind = error.downcast_ref().map(io::Error::kind);
+    let is_full = |kind: &io::ErrorKind| matches!(kind, io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
+    kind.filter(is_full).or_else(|| error.source().and_then(full))
 }
 
 /// Counts what is read and ends with an error beyond the limit.
