@@ -61,8 +61,7 @@ mod tests {
     use crate::testing::{component, fleet, id};
 
     fn memory(conditions: &[(&str, &str, &str)], state: Option<(State, Option<&str>)>, serial: u64) -> Memory {
-        let mut memory = Memory::default();
-        memory.accepted = (serial > 0).then(|| Accepted {
+        let accepted = (serial > 0).then(|| Accepted {
             commit: "0".repeat(40),
             serial,
             manifest_version: serial,
@@ -72,6 +71,7 @@ mod tests {
             fresh_until: None,
             unverified: false,
         });
+        let mut memory = Memory { accepted, ..Memory::default() };
         let all: Vec<_> = conditions.iter().map(|(kind, reason, text)| condition(kind, reason, *text)).collect();
         conditions::write(&mut memory, Uuid::nil(), &all);
         let mut report = Report::default();

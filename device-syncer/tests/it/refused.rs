@@ -2,13 +2,14 @@
 //! commit cures it.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use repo_testkit::git;
 
 use crate::hand::{Draft, Hand};
-use crate::world::{DEVICE, World, text};
+use crate::world::{DEVICE, World, command, finish, text};
 
 /// A device on which serial 1 runs, and a good serial 2 that it hasn't seen. Instead of that the host shows others.
 struct Refusals {
@@ -603,6 +604,66 @@ fn a_pack_with_too_many_objects() {
     });
 }
 
+/// A `git` whose `upload-pack` tells the refs, and answers each fetch with a pack that never ends: one object of 2^34
+/// bytes announced, and deflated noise. Everything else is stock Git's.
+const ENDLESS: &str = r#"#!/bin/sh
+[ "$1" = upload-pack ] || exec GIT "$@"
+packet() { printf '%04x%s\n' $((${#1} + 5)) "$1"; }
+for line in 'version 2' 'agent=endless' 'ls-refs' 'fetch=shallow'; do packet "$line"; done
+printf 0000
+while length=$(dd bs=1 count=4 2>/dev/null) && [ -n "$length" ]; do
+    case $length in
+    0000)
+        if [ "$command" = command=ls-refs ]; then
+            GIT -C "$3" for-each-ref --format='%(objectname) %(refname)' | while read -r line; do packet "$line"; done
+            printf 0000
+        else
+            packet packfile
+            { printf 'PACK\0\0\0\002\0\0\0\001\260\200\200\200\200\004\170\234'; gzip -1 </dev/urandom | tail -c +11; } |
+                while printf 'fff0\001' && dd bs=65515 count=1 iflag=fullblock 2>/dev/null; do :; done
+            exit
+        fi ;;
+    0001) ;;
+    *)
+        line=$(dd bs=1 count=$((0x$length - 4)) 2>/dev/null)
+        case $line in command=*) command=$line ;; esac ;;
+    esac
+done
+"#;
+
+#[test]
+fn a_pack_that_never_ends() {
+    let world = World::running();
+    world.settings("limits: {packBytes: 1000000}\n");
+    world.hand.want("greeter", &world.app, "\"not this\"");
+    world.hand.publish();
+    let (calls, containers, before) = (world.fake.calls(), world.containers(), listing(&world.clone().join("objects")));
+    let path = std::env::var("PATH").unwrap();
+    let git = std::env::split_paths(&path).map(|dir| dir.join("git")).find(|git| git.exists()).unwrap();
+    let bin = world.path("bin");
+    fs::create_dir(&bin).unwrap();
+    fs::write(bin.join("git"), ENDLESS.replace("GIT", &git.display().to_string())).unwrap();
+    fs::set_permissions(bin.join("git"), fs::Permissions::from_mode(0o755)).unwrap();
+    let once = || {
+        let mut syncer = command(&world.home(), &["once"]);
+        finish(syncer.env("PATH", format!("{}:{path}", bin.display())).spawn().unwrap())
+    };
+    once().ended(1).says(&["FetchFailed", "larger than the 1000000 bytes allowed", &world.hand.tip("desired")]);
+    assert_eq!(world.conditions(), ["Stalled FetchFailed"]);
+    assert_eq!((world.fake.calls(), world.containers()), (calls, containers));
+    // What it had to say is all that is new on the disk.
+    let new = listing(&world.clone())
+        .into_iter()
+        .filter(|(path, size)| *size > 10_000 && !before.contains(&(path.clone(), *size)));
+    assert_eq!(new.collect::<Vec<_>>(), []);
+    let marks = world.marks();
+    once().ended(1);
+    assert_eq!(world.marks(), marks, "and it is said once");
+    world.once().good();
+    assert_eq!(world.greetings(), ["not this"]);
+    world.assert_idle();
+}
+
 #[test]
 fn a_tree_with_anything_but_plain_files() {
     let refusals = Refusals::new();
@@ -645,6 +706,41 @@ fn a_document_that_is_no_deployment() {
     });
     invalid_document(&refusals, &[], |text| text.replace(": hello\n", ": other\n").replace("id: \"", "id: \"0").into());
     invalid_document(&refusals, &[], |_| Vec::new());
+    refusals.cure();
+}
+
+#[test]
+fn a_document_with_a_byte_order_mark_or_in_another_encoding() {
+    let refusals = Refusals::new();
+    invalid_document(&refusals, &["deployments/", "byte order mark"], |text| format!("\u{feff}{text}").into());
+    for bytes in [u16::to_le_bytes, u16::to_be_bytes] {
+        let wide = |text: &str| text.encode_utf16().flat_map(bytes).collect::<Vec<u8>>();
+        invalid_document(&refusals, &["deployments/"], |text| wide(&text));
+        invalid_document(&refusals, &["deployments/"], |text| wide(&format!("\u{feff}{text}")));
+    }
+    refusals.cure();
+}
+
+#[test]
+fn a_document_with_a_key_that_nobody_knows() {
+    let refusals = Refusals::new();
+    let after = |text: &str, line: &str, more: &str| {
+        assert!(text.contains(line), "{line} in {text}");
+        text.replacen(line, &format!("{line}{more}"), 1).into_bytes()
+    };
+    for (line, more, key) in [
+        ("metadata:\n", "  surprise: 1\n", "surprise"),
+        ("spec:\n", "  surprise: {deep: [1]}\n", "surprise"),
+        ("    type: compose\n", "    surprise: 1\n", "surprise"),
+        ("spec:\n", "  x-Extensions: {}\n", "x-Extensions"),
+    ] {
+        invalid_document(&refusals, &["deployments/", key, "unknown"], |text| after(&text, line, more));
+    }
+    invalid_document(&refusals, &["surprise", "unknown"], |text| format!("surprise: 1\n{text}").into());
+    // Wrong types, and a second document.
+    invalid_document(&refusals, &["deployments/"], |text| text.replace("type: compose", "type: [compose]").into());
+    invalid_document(&refusals, &["deployments/"], |text| format!("{text}---\n{text}").into());
+    invalid_document(&refusals, &["deployments/"], |text| format!("- {}", text.replace('\n', "\n  ")).into());
     refusals.cure();
 }
 

@@ -65,14 +65,15 @@ fn yaml_that_misleads_is_refused() {
 }
 
 #[test]
-fn a_byte_order_mark_is_read_or_refused_but_never_misread() {
+fn a_byte_order_mark_and_other_encodings_are_refused() {
     let lab = published();
-    lab.write("deployments/second.yaml", format!("\u{feff}{SECOND}"));
-    lab.commit();
-    let before = lab.refs("press-01");
-    let ran = lab.run(&["publish"]);
-    assert!(ran.code == Some(0) || ran.err.contains("deployments/second.yaml:1:"), "{}", ran.err);
-    assert_eq!(lab.refs("press-01"), before);
+    let file = "caused by: deployments/second.yaml";
+    expect(&lab, format!("\u{feff}{SECOND}").as_bytes(), &format!("{file}:1:1: starts with a byte order mark"));
+    for bytes in [u16::to_le_bytes, u16::to_be_bytes] {
+        let wide = |text: &str| text.encode_utf16().flat_map(bytes).collect::<Vec<u8>>();
+        expect(&lab, &wide(SECOND), file);
+        expect(&lab, &wide(&format!("\u{feff}{SECOND}")), file);
+    }
 }
 
 #[test]
