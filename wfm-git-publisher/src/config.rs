@@ -20,6 +20,9 @@ pub const SAMPLE: &str = include_str!("../publisher.sample.yaml");
 /// How often `run` looks at the fleet repository where nothing else is said.
 const POLL: Duration = Duration::from_secs(10);
 
+/// The port of the host where nothing else is said.
+const PORT: u16 = 8443;
+
 /// `publisher.yaml` as written, with defaults for what it doesn't say.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Config {
@@ -142,26 +145,27 @@ fn document(reader: &mut Reader<'_>) -> Option<Config> {
 
 fn serve(reader: &mut Reader<'_>) -> Option<Serve> {
     let path = |field: Field<'_>| field.string().map(PathBuf::from);
-    let listen = reader.required("listen", |field| {
+    let listen = reader.optional("listen", |field| {
         let text = field.clone().string()?;
         let hint = "write it like 0.0.0.0:8443 or [::]:8443";
         text.parse().ok().or_else(|| field.fail_hint(format!("`{text}` is no address with a port"), hint))
     });
     let names = reader.required("names", |field| field.list(host_name));
     let url = reader.optional("url", base_url);
-    let certificate = reader.optional("certificate", path);
-    let key = reader.optional("key", path);
+    let certificate = reader.optional("certificateFile", path);
+    let key = reader.optional("keyFile", path);
     let ca_file = reader.optional("caFile", path);
     if certificate.is_some() != key.is_some() {
-        return reader.field().fail("needs `certificate` and `key`, or neither");
+        return reader.field().fail("needs `certificateFile` and `keyFile`, or neither");
     }
     if ca_file.is_some() && certificate.is_none() {
-        return reader.field().fail("`caFile` goes with `certificate`; without, the fleet's own authority is used");
+        return reader.field().fail("`caFile` goes with `certificateFile`; without, the fleet's own authority is used");
     }
     if names.as_ref().is_some_and(Vec::is_empty) {
         return reader.field().fail("`names` needs at least one: what devices call this host");
     }
-    Some(Serve { listen: listen?, names: names?, url, certificate, key, ca_file })
+    let listen = listen.unwrap_or(SocketAddr::from(([0, 0, 0, 0], PORT)));
+    Some(Serve { listen, names: names?, url, certificate, key, ca_file })
 }
 
 /// A host's name or address, as a certificate can hold it.
@@ -187,6 +191,12 @@ fn base_url(field: Field<'_>) -> Option<String> {
         return field.fail_hint(format!("`{text}` can't be used"), "write it like https://wfm.plant.example:8443");
     }
     Some(format!("https://{rest}"))
+}
+
+/// The section `serve:` for `publisher.yaml`, with what is needed.
+pub fn serve_section(listen: SocketAddr, names: &[String]) -> String {
+    // JSON's strings and lists are YAML's too.
+    format!("serve:\n  names: {}\n  listen: {}\n", serde_json::json!(names), serde_json::json!(listen))
 }
 
 impl Serve {
@@ -249,12 +259,15 @@ mod tests {
             read(&text).unwrap().serve.unwrap().base_url()
         };
         assert_eq!(url("0.0.0.0:8443", "wfm.example"), "https://wfm.example:8443");
+        let section = serve_section("127.0.0.1:9443".parse().unwrap(), &["wfm.example".to_owned()]);
+        let serve = read(&format!("{SAMPLE}\n{section}")).unwrap().serve.unwrap();
+        assert_eq!(serve.base_url(), "https://wfm.example:9443");
         assert_eq!(url("[::]:443", "2001:db8::1"), "https://[2001:db8::1]");
         let wrong = |text: &str| read(text).unwrap_err().to_string();
         assert!(wrong("serve: {listen: here, names: [a]}").contains("`here` is no address with a port"));
         assert!(wrong("serve: {listen: \"0.0.0.0:1\", names: [\"https://a\"]}").contains("no host name"));
         assert!(wrong("serve: {listen: \"0.0.0.0:1\", names: []}").contains("at least one"));
-        assert!(wrong("serve: {listen: \"0.0.0.0:1\", names: [a], key: k}").contains("or neither"));
+        assert!(wrong("serve: {listen: \"0.0.0.0:1\", names: [a], keyFile: k}").contains("or neither"));
         assert!(wrong("serve: {listen: \"0.0.0.0:1\", names: [a], url: \"https://me@a\"}").contains("can't be used"));
     }
 }

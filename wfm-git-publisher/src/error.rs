@@ -6,6 +6,8 @@ use std::fmt::Write;
 use repo_git::KeyError;
 use repo_model::problem::{Problem, Problems};
 
+use crate::accounts::{AccountError, Malformed};
+use crate::ca::CaError;
 use crate::config::ConfigError;
 use crate::host::{ControlError, DeviceRepoError, GitError, HomeError, SourceError};
 use crate::operator::{AddError, EnrollError, InitError};
@@ -152,7 +154,7 @@ fn hint(error: &(dyn Error + 'static)) -> Option<String> {
     } else if error.is::<ResolveError>() {
         "push it with `app push`, or correct `repository` and `revision` in its margo.yaml".to_owned()
     } else {
-        return add_hint(error).or_else(|| enroll_hint(error));
+        return add_hint(error).or_else(|| enroll_hint(error)).or_else(|| host_hint(error));
     };
     Some(text)
 }
@@ -161,6 +163,34 @@ fn add_hint(error: &(dyn Error + 'static)) -> Option<String> {
     match error.downcast_ref()? {
         AddError::Exists { file, .. } => Some(format!("change the labels in {file}, and leave --label out here")),
         AddError::Taken { file, .. } => Some(format!("move {file} away, its name means nothing")),
+        AddError::NoDevice(device) => Some(format!("add it first: device add {device}")),
+        _ => None,
+    }
+}
+
+fn host_hint(error: &(dyn Error + 'static)) -> Option<String> {
+    if let Some(error) = error.downcast_ref::<AccountError>() {
+        return Some(match error {
+            AccountError::Exists(name) => format!("give it a new secret: account rotate {name}"),
+            AccountError::None(_) => "see `account list`".to_owned(),
+            AccountError::Revoked(name) => format!("make it anew: account add {name} --role …"),
+            AccountError::Taken { .. } => "choose another id for the device".to_owned(),
+            AccountError::Malformed { source: Malformed::Exposed(_), .. } => "it is denied until then".to_owned(),
+            AccountError::Malformed { .. } => "it is denied already; restore the file, or remove it".to_owned(),
+            _ => return None,
+        });
+    }
+    if let Some(ConfigError::NoHost) = error.downcast_ref() {
+        return Some("write `serve:` with `names:` into publisher.yaml in the publisher's home".to_owned());
+    }
+    match error.downcast_ref()? {
+        CaError::NotPermitted { .. } => Some(
+            "remove the home's `ca` folder, so that one is made for these names; all devices then need a new join file"
+                .to_owned(),
+        ),
+        CaError::NoKey { .. } => {
+            Some("restore the key from a backup, or set `certificateFile` and `keyFile`".to_owned())
+        }
         _ => None,
     }
 }

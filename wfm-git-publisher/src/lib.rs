@@ -20,5 +20,6 @@ pub mod operator;
 pub mod plan;
 pub mod publish;
 pub mod render;
+pub mod serve;
 pub mod status;
 pub mod trigger;

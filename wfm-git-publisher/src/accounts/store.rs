@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use repo_git::durable;
 use repo_model::{DeviceId, Digest};
 
-use super::file::{Account, AccountName, LAYOUT, MAX_BYTES, Malformed, Record, Role};
+use super::file::{Account, AccountName, LAYOUT, MAX_BYTES, Malformed, Record, Role, TTL};
 use super::secret::Secret;
 use crate::host::{Home, lock_dir};
 
@@ -175,11 +175,12 @@ impl Store {
     }
 
     /// Gives a device's account a new secret, and makes the account if there is none. A secret that is in use stays
-    /// valid until the new one was used; one that never was ends now.
+    /// valid until the new one was used, or ends `at_once`; one that never was used ends now.
     pub fn issue_for_device(
         &self,
         device: &DeviceId,
         ttl: Option<Duration>,
+        at_once: bool,
         now: Timestamp,
     ) -> Result<Issued, AccountError> {
         let _lock = self.lock()?;
@@ -198,19 +199,25 @@ impl Store {
                 revoked: None,
             },
         };
+        if at_once {
+            account.secrets.clear();
+        }
         self.issue(&mut account, ttl, None, now)
     }
 
-    /// Gives an account a new secret. The one in use stays valid until the new one was used, or ends with `at_once`.
+    /// Gives an account a new secret, which lives as long as the last one unless `ttl` says otherwise. The one in use
+    /// stays valid until the new one was used, or ends `at_once`.
     pub fn rotate(
         &self,
         name: &AccountName,
-        ttl: Option<Duration>,
+        ttl: Option<Option<Duration>>,
         at_once: bool,
         now: Timestamp,
     ) -> Result<Issued, AccountError> {
         let _lock = self.lock()?;
         let mut account = still_valid(self.existing(name)?)?;
+        let last = account.secrets.last().map_or(Some(TTL), Record::ttl);
+        let ttl = ttl.unwrap_or(last);
         if at_once {
             account.secrets.clear();
         }

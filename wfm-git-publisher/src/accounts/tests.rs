@@ -24,7 +24,7 @@ impl Lab {
     }
 
     fn device(&self, device: &str) -> Issued {
-        self.store.issue_for_device(&device.parse().unwrap(), Some(TTL), Timestamp::now()).unwrap()
+        self.store.issue_for_device(&device.parse().unwrap(), Some(TTL), false, Timestamp::now()).unwrap()
     }
 
     fn secrets(&self, name: &str) -> usize {
@@ -169,7 +169,7 @@ fn many_changes_at_once_lose_none() {
             scope.spawn(move || lab.device(&format!("device-{number}")));
         }
         for _ in 0..8 {
-            scope.spawn(|| lab.store.rotate(&first.name, Some(TTL), false, Timestamp::now()).unwrap());
+            scope.spawn(|| lab.store.rotate(&first.name, None, false, Timestamp::now()).unwrap());
         }
     });
     assert_eq!(lab.store.list().unwrap().accounts.len(), 9);

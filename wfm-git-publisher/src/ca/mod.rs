@@ -14,6 +14,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use rustls::ServerConfig;
 use rustls::crypto::ring;
 
@@ -104,7 +105,12 @@ pub fn server_config(home: &Home, serve: &Serve) -> Result<Arc<ServerConfig>, Ca
 /// for a public one.
 pub fn trusted(home: &Home, serve: &Serve) -> Result<Option<String>, CaError> {
     match (&serve.certificate, &serve.ca_file) {
-        (None, _) => Ok(Some(Authority::ensure(home, &serve.names)?.pem().to_owned())),
+        (None, _) => {
+            let authority = Authority::ensure(home, &serve.names)?;
+            // What the host couldn't show is told now, and not by the device.
+            authority.issue(&serve.names, Timestamp::now())?;
+            Ok(Some(authority.pem().to_owned()))
+        }
         (Some(_), None) => Ok(None),
         (Some(_), Some(path)) => match std::fs::read_to_string(path) {
             Ok(pem) => Ok(Some(pem)),

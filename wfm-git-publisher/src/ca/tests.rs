@@ -5,7 +5,6 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use jiff::Timestamp;
 use rcgen::{CertificateParams, KeyPair};
 use rustls::pki_types::CertificateDer;
 

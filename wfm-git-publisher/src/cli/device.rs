@@ -7,24 +7,27 @@ use std::path::PathBuf;
 use clap::Subcommand;
 use repo_model::DeviceId;
 
-use super::Place;
+use super::{Place, account};
+use crate::config::Config;
 use crate::error::{Failure, USER};
 use crate::fleet;
-use crate::operator::{add, enroll};
+use crate::operator::{Reach, add, enroll, rejoin};
 
 /// The devices of the fleet
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
     Add(AddArgs),
     Enroll(EnrollArgs),
+    Join(JoinArgs),
     List(ListArgs),
 }
 
 /// Puts a device into the fleet and writes its join file
 ///
 /// Writes devices/<ID>.yaml and commits it, unless the device is in the fleet already; makes its repository; writes the
-/// join file, which `device-syncer init --join FILE` reads on the device. Take the file there in a trusted way: it is
-/// what the device believes from then on.
+/// join file, which `device-syncer init --join FILE` reads on the device. Take the file there in a trusted way, and keep
+/// it to yourself: it is what the device believes from then on, and where publisher.yaml has `serve:` it holds the secret
+/// of the device's account on the host.
 ///
 ///   wfm-git-publisher device add press-03 --label site=graz --label line=2
 ///   wfm-git-publisher device add press-03 --out /media/usb/press-03.json
@@ -38,9 +41,40 @@ pub(super) struct AddArgs {
     #[arg(long = "label", value_name = "NAME=VALUE", value_parser = label)]
     labels: Vec<(String, String)>,
 
+    #[command(flatten)]
+    file: FileArgs,
+}
+
+/// Where a join file goes, and how long what is in it is valid.
+#[derive(Debug, clap::Args)]
+struct FileArgs {
     /// Where the join file goes; by default into the publisher's home
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
+
+    /// How long the secret of the device's account is valid, like 90d or 12h, or `never`; the device renews it in time
+    #[arg(long, value_name = "TIME", default_value = "90d", value_parser = account::ttl)]
+    ttl: account::Ttl,
+}
+
+/// Writes a device's join file anew: because it was lost, or because the device is to join again
+///
+/// Over HTTPS the file has a new secret. One in a join file that was never used ends now; the one that the device uses
+/// ends when it uses the new one, or now with --at-once, which is right if it may have leaked.
+///
+///   wfm-git-publisher device join press-03 --out /media/usb/press-03.json
+#[derive(Debug, clap::Args)]
+#[command(verbatim_doc_comment)]
+pub(super) struct JoinArgs {
+    /// The device
+    id: DeviceId,
+
+    /// End the secret that the device uses now
+    #[arg(long)]
+    at_once: bool,
+
+    #[command(flatten)]
+    file: FileArgs,
 }
 
 fn label(text: &str) -> Result<(String, String), String> {
@@ -82,14 +116,17 @@ pub(super) fn run(place: &Place, command: Command) -> Result<u8, Failure> {
     match command {
         Command::Add(args) => run_add(place, args),
         Command::Enroll(args) => run_enroll(place, &args),
+        Command::Join(args) => run_join(place, args),
         Command::List(args) => run_list(place, &args),
     }
 }
 
 fn run_add(place: &Place, args: AddArgs) -> Result<u8, Failure> {
     let labels: BTreeMap<_, _> = args.labels.into_iter().collect();
-    let out = args.out.map(std::path::absolute).transpose()?;
-    let added = add(&place.root()?, &place.home()?, &args.id, &labels, out)?;
+    let out = args.file.out.map(std::path::absolute).transpose()?;
+    let config = place.config()?;
+    let reach = reach(&config, args.file.ttl, false);
+    let added = add(&place.root()?, &place.home()?, &args.id, &labels, reach, out)?;
     let said = if added.was_there { "is in the fleet already" } else { "is in the fleet now" };
     super::print(&format!(
         "{} {said}: {}\njoin file: {}\n\nOn the device: device-syncer init --join FILE\n\
@@ -100,6 +137,20 @@ fn run_add(place: &Place, args: AddArgs) -> Result<u8, Failure> {
         args.id,
     ));
     Ok(0)
+}
+
+fn run_join(place: &Place, args: JoinArgs) -> Result<u8, Failure> {
+    let out = args.file.out.map(std::path::absolute).transpose()?;
+    let config = place.config()?;
+    let reach = reach(&config, args.file.ttl, args.at_once);
+    let join = rejoin(&place.root()?, &place.home()?, &args.id, reach, out)?;
+    super::print(&format!("join file: {}\n", join.display()));
+    Ok(0)
+}
+
+/// Over HTTPS if this publisher has a host.
+fn reach(config: &Config, ttl: account::Ttl, at_once: bool) -> Reach<'_> {
+    config.serve.as_ref().map_or(Reach::Path, |serve| Reach::Host { serve, ttl: ttl.0, at_once })
 }
 
 fn run_enroll(place: &Place, args: &EnrollArgs) -> Result<u8, Failure> {

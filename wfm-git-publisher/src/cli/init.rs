@@ -1,11 +1,13 @@
 //! `init`.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use jiff::Timestamp;
 use uuid::Uuid;
 
 use super::Place;
+use crate::config;
 use crate::error::Failure;
 use crate::host::Home;
 use crate::operator::{InitOptions, init};
@@ -13,9 +15,11 @@ use crate::operator::{InitOptions, init};
 /// Makes a new fleet: a repository with a working example, and the publisher's home beside it
 ///
 /// The repository gets a commented compose application, three devices with labels and one deployment. The home
-/// (DIR.wfm) gets a root key, a publisher key and the publisher's memory; nothing secret is ever in the repository.
+/// (DIR.wfm) gets a root key, a publisher key and the publisher's memory; nothing secret is ever in the repository. With
+/// --host the fleet is served over HTTPS by `run`, with a certificate of the fleet's own authority.
 ///
 ///   wfm-git-publisher init my-fleet
+///   wfm-git-publisher init my-fleet --host wfm.plant.example
 ///   wfm-git-publisher init plant-2 --registry registry.example:5000 --image registry.example:5000/busybox:1.36
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
@@ -31,9 +35,22 @@ pub(super) struct Args {
     #[arg(long, value_name = "HOST:PORT", default_value = "localhost:5000")]
     registry: String,
 
+    /// A name or address of the host that will serve the fleet over HTTPS; may be repeated, the first goes into join files
+    #[arg(long = "host", value_name = "NAME", value_parser = host)]
+    hosts: Vec<String>,
+
+    /// Where that host accepts connections
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:8443", requires = "hosts")]
+    listen: SocketAddr,
+
     /// The image that the example runs
     #[arg(long, default_value = "busybox:1.36")]
     image: String,
+}
+
+fn host(text: &str) -> Result<String, String> {
+    let wrong = || format!("`{text}` is no host name and no IP address");
+    config::is_host_name(text).then(|| text.to_owned()).ok_or_else(wrong)
 }
 
 pub(super) fn run(place: &Place, args: Args) -> Result<u8, Failure> {
@@ -48,7 +65,8 @@ pub(super) fn run(place: &Place, args: Args) -> Result<u8, Failure> {
         return Err(Failure::new("a fleet's name has 1 to 100 characters").hint("choose one with --name"));
     }
     let id = Uuid::new_v4().into();
-    let options = InitOptions { name, id, registry: args.registry, image: args.image, now: Timestamp::now() };
+    let serve = (!args.hosts.is_empty()).then(|| config::serve_section(args.listen, &args.hosts));
+    let options = InitOptions { name, id, registry: args.registry, image: args.image, serve, now: Timestamp::now() };
     let made = init(&dir, home, &options)?;
     super::print(&format!(
         "fleet: {}\nhome:  {}\n\n\

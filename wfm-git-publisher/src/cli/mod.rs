@@ -1,5 +1,6 @@
 //! The command line: what can be asked, and the one place that prints and reads the environment.
 
+mod account;
 mod app;
 mod device;
 mod init;
@@ -69,6 +70,8 @@ enum Command {
     #[command(subcommand)]
     Device(device::Command),
     #[command(subcommand)]
+    Account(account::Command),
+    #[command(subcommand)]
     App(app::Command),
     Status(status::Args),
     /// Prints a completion script for a shell
@@ -120,6 +123,7 @@ fn run(args: Args) -> Result<u8, Failure> {
         Command::Publish(args) => publish::run(&place, args),
         Command::Run(args) => run::run(&place, &args),
         Command::Device(command) => device::run(&place, command),
+        Command::Account(command) => account::run(&place, command),
         Command::App(command) => app::run(&place, &command),
         Command::Status(args) => status::run(&place, &args),
         Command::Completions { shell } => {
@@ -155,9 +159,12 @@ impl Place {
         Ok(FleetRepo::open(&self.root()?)?)
     }
 
+    fn config(&self) -> Result<Config, Failure> {
+        Ok(Config::load(&self.home()?.config())?)
+    }
+
     fn registries(&self, args: &RegistryArgs) -> Result<Registries, Failure> {
-        let config = Config::load(&self.home()?.config())?;
-        Ok(Registries::new(config.registry_settings(&args.plain_http)?))
+        Ok(Registries::new(self.config()?.registry_settings(&args.plain_http)?))
     }
 }
 
@@ -198,6 +205,17 @@ fn print(text: &str) {
 
 fn print_json(value: &serde_json::Value) {
     print(&format!("{value:#}\n"));
+}
+
+/// Rows under each other, each column as wide as its widest cell.
+fn table<const N: usize>(rows: &[[String; N]]) -> String {
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: [usize; N] = std::array::from_fn(width);
+    let line = |row: &[String; N]| {
+        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned() + "\n"
+    };
+    rows.iter().map(line).collect()
 }
 
 /// Prints what is wrong in the fleet: warnings as they are, errors as the causes of one failure.

@@ -65,13 +65,7 @@ fn table(all: &[DeviceStatus]) -> String {
     for status in all {
         rows.extend(device_rows(status));
     }
-    let widths: Vec<usize> =
-        (0..HEAD.len()).map(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0)).collect();
-    let line = |row: &[String; 7]| {
-        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
-        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned() + "\n"
-    };
-    rows.iter().map(line).collect()
+    super::table(&rows)
 }
 
 fn device_rows(status: &DeviceStatus) -> Vec<[String; 7]> {

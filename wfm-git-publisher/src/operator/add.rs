@@ -7,7 +7,7 @@ use repo_git::durable;
 use repo_model::DeviceId;
 use repo_model::problem::Problems;
 
-use super::join::{JoinError, write_join};
+use super::join::{JoinError, Reach, write_join};
 use crate::fleet::{self, SourceFile};
 use crate::host::{GitError, Home, SourceError, StockGit, work_tree};
 
@@ -44,6 +44,9 @@ pub enum AddError {
         /// Its file.
         file: String,
     },
+    /// The device isn't in the fleet.
+    #[error("there is no device `{0}` in the fleet")]
+    NoDevice(DeviceId),
     /// The file's place is taken.
     #[error("`{file}` exists, and is not about `{device}`")]
     Taken {
@@ -82,6 +85,7 @@ pub fn add(
     home: &Home,
     device: &DeviceId,
     labels: &BTreeMap<String, String>,
+    reach: Reach<'_>,
     out: Option<PathBuf>,
 ) -> Result<Added, AddError> {
     let present = find(root, device)?;
@@ -96,9 +100,25 @@ pub fn add(
         Some(file) => file.clone(),
         None => write_file(root, device, labels)?,
     };
-    let joined = write_join(home, device, out);
-    let join = joined.map_err(|source| AddError::Join { device: device.clone(), source: Box::new(source) })?;
+    let join = join(home, device, reach, out)?;
     Ok(Added { file, was_there: present.is_some(), join })
+}
+
+/// Writes the join file of a device that is in the fleet anew. A secret that was never used ends with that.
+pub fn rejoin(
+    root: &Path,
+    home: &Home,
+    device: &DeviceId,
+    reach: Reach<'_>,
+    out: Option<PathBuf>,
+) -> Result<PathBuf, AddError> {
+    find(root, device)?.ok_or_else(|| AddError::NoDevice(device.clone()))?;
+    join(home, device, reach, out)
+}
+
+fn join(home: &Home, device: &DeviceId, reach: Reach<'_>, out: Option<PathBuf>) -> Result<PathBuf, AddError> {
+    let joined = write_join(home, device, reach, out);
+    joined.map_err(|source| AddError::Join { device: device.clone(), source: Box::new(source) })
 }
 
 /// The device's file, if it is in the fleet's work tree.

@@ -9,7 +9,8 @@ use repo_git::{KeyError, SigningKey, durable};
 use repo_model::roster::{Publisher, ROSTER_NAMESPACE, Roster, roster_path, signature_path};
 use repo_model::{FileTree, FleetId, json};
 
-use crate::config;
+use crate::ca::{Authority, CaError};
+use crate::config::{self, Config, ConfigError};
 use crate::host::{Control, ControlError, GitError, Home, HomeError, StockGit, key_text};
 
 macro_rules! skeleton {
@@ -41,6 +42,8 @@ pub struct InitOptions {
     pub registry: String,
     /// The image that the example runs.
     pub image: String,
+    /// The section of `publisher.yaml` about the host, if the fleet is served over HTTPS.
+    pub serve: Option<String>,
     /// The present moment.
     pub now: Timestamp,
 }
@@ -81,6 +84,12 @@ pub enum InitError {
     /// A key can't be made or used.
     #[error("cannot make the keys")]
     Key(#[from] KeyError),
+    /// The settings can't be read back.
+    #[error("cannot use the new settings")]
+    Config(#[from] ConfigError),
+    /// The host's authority can't be made.
+    #[error("cannot make the fleet's certificate authority")]
+    Ca(#[from] CaError),
     /// The memory can't be made.
     #[error("cannot make the publisher's memory")]
     Control(#[from] ControlError),
@@ -140,7 +149,14 @@ fn make_home(home: &Home, options: &InitOptions) -> Result<(), InitError> {
         root.public()
     );
     home.write(&home.allowed_signers(), signers.as_bytes(), 0o644)?;
-    home.write(&home.config(), config::SAMPLE.as_bytes(), 0o600)?;
+    let settings = match &options.serve {
+        Some(section) => format!("{}\n{section}", config::SAMPLE),
+        None => config::SAMPLE.to_owned(),
+    };
+    home.write(&home.config(), settings.as_bytes(), 0o600)?;
+    if let Some(serve) = Config::load(&home.config())?.serve {
+        Authority::ensure(home, &serve.names)?;
+    }
     Ok(())
 }
 

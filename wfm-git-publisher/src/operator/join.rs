@@ -4,12 +4,17 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::PathBuf;
+use std::time::Duration;
 
+use jiff::Timestamp;
 use repo_model::envelope::LAYOUT;
-use repo_model::join::{Join, JoinFloor, JoinTrust};
+use repo_model::join::{Account, Join, JoinFloor, JoinTrust};
 use repo_model::roster::{roster_path, signature_path};
 use repo_model::{DeviceId, json};
 
+use crate::accounts::{AccountError, Store};
+use crate::ca::{self, CaError};
+use crate::config::Serve;
 use crate::host::{
     Control, ControlError, DeviceRepo, DeviceRepoError, EntryState, Home, HomeError, Ledger, Rosters, Tip,
 };
@@ -38,32 +43,73 @@ pub enum JoinError {
     /// The path of the repository isn't text.
     #[error("`{}` is not UTF-8", .0.display())]
     NotText(PathBuf),
+    /// The account can't be made.
+    #[error("cannot make the account")]
+    Account(#[from] AccountError),
+    /// What the device shall trust can't be told.
+    #[error("cannot tell which certificates the device shall trust")]
+    Ca(#[from] CaError),
     /// The file can't be written.
     #[error("cannot write the join file")]
     Write(#[from] HomeError),
 }
 
-/// Makes the device's repository and writes its join file, to the home's folder or to `out`.
-pub fn write_join(home: &Home, device: &DeviceId, out: Option<PathBuf>) -> Result<PathBuf, JoinError> {
+/// How a device reaches its repository.
+#[derive(Debug, Clone, Copy)]
+pub enum Reach<'a> {
+    /// By its path: the device is on this machine.
+    Path,
+    /// Over HTTPS, with an account of its own.
+    Host {
+        /// The host.
+        serve: &'a Serve,
+        /// How long the account's secret lives; `None` for ever.
+        ttl: Option<Duration>,
+        /// Whether a secret that is in use ends now, and not when the new one was used.
+        at_once: bool,
+    },
+}
+
+/// Makes the device's repository and writes its join file, to the home's folder or to `out`. Over HTTPS the file has a
+/// new secret each time: one that got lost is valid no more.
+pub fn write_join(
+    home: &Home,
+    device: &DeviceId,
+    reach: Reach<'_>,
+    out: Option<PathBuf>,
+) -> Result<PathBuf, JoinError> {
     let (ledger, rosters) = Control::read(home)?;
     let repo = DeviceRepo::create(home, rosters.fleet(), device)?;
     let tip = repo.desired(&rosters.publishers)?;
-    let path = home.device(device);
-    let absolute = fs::canonicalize(&path).map_err(|source| JoinError::Path { path, source })?;
-    let url = absolute.to_str().ok_or_else(|| JoinError::NotText(absolute.clone()))?.to_owned();
+    let (url, ca, account) = match reach {
+        Reach::Path => (local(home, device)?, None, None),
+        Reach::Host { serve, ttl, at_once } => {
+            let ca = ca::trusted(home, serve)?;
+            let issued = Store::new(home).issue_for_device(device, ttl, at_once, Timestamp::now())?;
+            let account = Account { user: issued.name.into(), secret: issued.secret.reveal().to_owned() };
+            (serve.device_url(device), ca, Some(account))
+        }
+    };
     let join = Join {
         layout: LAYOUT,
         fleet: rosters.fleet(),
         device: device.clone(),
         url,
-        ca: None,
-        account: None,
+        ca,
+        account,
         trust: trust(&rosters)?,
         floor: floor(&ledger, device, tip.as_ref()),
     };
     let path = out.unwrap_or_else(|| home.join(device));
     home.write(&path, &json::to_bytes(&join), 0o600)?;
     Ok(path)
+}
+
+/// The repository's place on this machine.
+fn local(home: &Home, device: &DeviceId) -> Result<String, JoinError> {
+    let path = home.device(device);
+    let absolute = fs::canonicalize(&path).map_err(|source| JoinError::Path { path, source })?;
+    absolute.to_str().map(str::to_owned).ok_or_else(|| JoinError::NotText(absolute.clone()))
 }
 
 /// The newest roster, which the device pins.

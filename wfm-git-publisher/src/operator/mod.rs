@@ -10,8 +10,8 @@ mod fix;
 mod init;
 mod join;
 
-pub use add::{AddError, Added, add};
+pub use add::{AddError, Added, add, rejoin};
 pub use enroll::{EnrollError, Enrolled, enroll};
 pub use fix::{FixError, fix};
 pub use init::{InitError, InitOptions, Made, SKELETON, init};
-pub use join::{JoinError, write_join};
+pub use join::{JoinError, Reach, write_join};

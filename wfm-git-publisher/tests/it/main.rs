@@ -1,5 +1,6 @@
 //! The publisher against real Git repositories, as a library and as the program that operators run.
 
+mod accounts;
 mod cli;
 mod crash;
 mod follow;

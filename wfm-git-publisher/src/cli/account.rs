@@ -1,0 +1,280 @@
+//! `account add`, `account list`, `account rotate`, `account revoke`.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::{Subcommand, ValueEnum};
+use jiff::Timestamp;
+use repo_git::durable;
+use repo_model::DeviceId;
+use serde_json::json;
+
+use super::Place;
+use crate::accounts::{Account, AccountError, AccountName, Issued, Role, Store};
+use crate::error::{Failure, USER, chain};
+
+/// Who may use the host
+#[derive(Debug, Subcommand)]
+pub(super) enum Command {
+    Add(AddArgs),
+    List(ListArgs),
+    Rotate(RotateArgs),
+    Revoke(RevokeArgs),
+}
+
+/// Makes an account and shows its secret, once
+///
+/// Git asks for both: the user is NAME, the password is the secret. An auditor reads every repository, an operator also
+/// pushes to the fleet repository. A device's account is made by `device add`; here it is made anew after it was revoked.
+///
+///   wfm-git-publisher account add audit --role auditor
+///   wfm-git-publisher account add olga --role operator --ttl 30d --secret-file olga.secret
+#[derive(Debug, clap::Args)]
+#[command(verbatim_doc_comment)]
+pub(super) struct AddArgs {
+    /// The account's name: small letters, digits and `. _ -`
+    name: AccountName,
+
+    /// What it may do
+    #[arg(long, value_enum)]
+    role: Role,
+
+    /// The device that a device's account is for
+    #[arg(long, value_name = "ID", required_if_eq("role", "device"))]
+    device: Option<DeviceId>,
+
+    /// How long the secret is valid, like 90d or 12h, or `never`
+    #[arg(long, value_name = "TIME", default_value = "90d", value_parser = ttl)]
+    ttl: Ttl,
+
+    #[command(flatten)]
+    show: ShowArgs,
+}
+
+/// Where a new secret goes.
+#[derive(Debug, clap::Args)]
+struct ShowArgs {
+    /// Write the secret to this file, readable by its owner only, instead of showing it
+    #[arg(long, value_name = "FILE")]
+    secret_file: Option<PathBuf>,
+
+    /// How it is printed
+    #[arg(long, value_enum, default_value_t)]
+    output: super::Output,
+}
+
+/// Lists the accounts: what they may do, and when their secrets end
+///
+///   wfm-git-publisher account list
+///   wfm-git-publisher account list --output json | jq '.accounts[] | select(.state == "expired")'
+#[derive(Debug, clap::Args)]
+#[command(verbatim_doc_comment)]
+pub(super) struct ListArgs {
+    /// How it is printed
+    #[arg(long, value_enum, default_value_t)]
+    output: Output,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+enum Output {
+    /// For people
+    #[default]
+    Table,
+    /// For programs
+    Json,
+}
+
+/// Gives an account a new secret and shows it, once
+///
+/// The old one stays valid until the new one is used for the first time, so that nobody is locked out; with --at-once it
+/// ends now, which is right if it may have leaked. A device renews its own secret by itself; for one that lost it, use
+/// `device join`.
+///
+///   wfm-git-publisher account rotate olga
+#[derive(Debug, clap::Args)]
+#[command(verbatim_doc_comment)]
+pub(super) struct RotateArgs {
+    /// The account
+    name: AccountName,
+
+    /// End the old secret now
+    #[arg(long)]
+    at_once: bool,
+
+    /// How long the new secret is valid, like 90d or 12h, or `never`; by default as long as the old one
+    #[arg(long, value_name = "TIME", value_parser = ttl)]
+    ttl: Option<Ttl>,
+
+    #[command(flatten)]
+    show: ShowArgs,
+}
+
+/// Ends an account: a running host shuts it out within a second, its running requests included
+///
+///   wfm-git-publisher account revoke press-03
+#[derive(Debug, clap::Args)]
+#[command(verbatim_doc_comment)]
+pub(super) struct RevokeArgs {
+    /// The account
+    name: AccountName,
+}
+
+/// How long a secret is valid; `None` for ever.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Ttl(pub(super) Option<Duration>);
+
+/// Reads how long a secret is valid: from one second, for tests, to ten years.
+pub(super) fn ttl(text: &str) -> Result<Ttl, String> {
+    if text == "never" {
+        return Ok(Ttl(None));
+    }
+    let units = [('d', 86_400), ('h', 3600), ('m', 60), ('s', 1)];
+    let seconds =
+        units.iter().find_map(|(unit, seconds)| text.strip_suffix(*unit)?.parse::<u64>().ok()?.checked_mul(*seconds));
+    match seconds {
+        Some(seconds) if (1..=3650 * 86_400).contains(&seconds) => Ok(Ttl(Some(Duration::from_secs(seconds)))),
+        Some(_) => Err("out of range: 1s to 3650d, or `never`".to_owned()),
+        None => Err("expected a number with a unit, like 90d or 12h, or `never`".to_owned()),
+    }
+}
+
+pub(super) fn run(place: &Place, command: Command) -> Result<u8, Failure> {
+    let home = place.home()?;
+    home.check()?;
+    let (store, now) = (Store::new(&home), Timestamp::now());
+    match command {
+        Command::Add(args) => {
+            check_device(&args)?;
+            let issued = store.add(&args.name, args.role, args.device, args.ttl.0, now)?;
+            show(&issued, &args.show)
+        }
+        Command::List(args) => run_list(&store, &args, now),
+        Command::Rotate(args) => {
+            let issued = store.rotate(&args.name, args.ttl.map(|ttl| ttl.0), args.at_once, now)?;
+            show(&issued, &args.show)
+        }
+        Command::Revoke(args) => {
+            let said = if store.revoke(&args.name, now)? { "is revoked" } else { "was revoked before" };
+            super::print(&format!("{} {said}\n", args.name));
+            Ok(0)
+        }
+    }
+}
+
+fn check_device(args: &AddArgs) -> Result<(), Failure> {
+    let Some(device) = &args.device else { return Ok(()) };
+    if args.role != Role::Device {
+        return Err(Failure::new("only an account of a device has --device"));
+    }
+    let name = AccountName::of(device);
+    if args.name == name {
+        return Ok(());
+    }
+    Err(Failure::new(format!("the account of device `{device}` is called `{name}`")))
+}
+
+/// Shows a secret, or writes it where only its owner can read it. Nothing else ever has it.
+fn show(issued: &Issued, args: &ShowArgs) -> Result<u8, Failure> {
+    let shown = match &args.secret_file {
+        Some(path) => {
+            write(path, issued)?;
+            None
+        }
+        None => Some(issued.secret.reveal()),
+    };
+    let expires = issued.expires.map_or_else(|| "never".to_owned(), |expires| expires.to_string());
+    match (args.output, shown) {
+        (super::Output::Json, shown) => {
+            let file = args.secret_file.as_ref().map(|path| path.display().to_string());
+            let all = json!({ "user": issued.name, "secret": shown, "secretFile": file, "expires": issued.expires });
+            super::print_json(&all);
+        }
+        (super::Output::Text, Some(secret)) => {
+            eprintln!("{}: this is its secret, and it isn't shown again; it expires: {expires}", issued.name);
+            super::print(&format!("{secret}\n"));
+        }
+        (super::Output::Text, None) => {
+            eprintln!("{}: its secret is written; it expires: {expires}", issued.name);
+        }
+    }
+    Ok(0)
+}
+
+fn write(path: &Path, issued: &Issued) -> Result<(), Failure> {
+    let line = format!("{}\n", issued.secret.reveal());
+    let written = durable::replace_file(path, line.as_bytes(), 0o600);
+    written.map_err(|error| {
+        let failure = Failure::new(format!("cannot write `{}`: {error}", path.display()));
+        failure.hint(format!("nobody has the secret; get another one: account rotate {}", issued.name))
+    })
+}
+
+/// What can be said about an account at this moment.
+fn state(account: &Account, now: Timestamp) -> &'static str {
+    match account.secrets.last() {
+        _ if account.revoked.is_some() => "revoked",
+        _ if account.secrets.iter().all(|record| record.is_expired(now)) => "expired",
+        Some(record) if record.confirmed.is_some() => "in use",
+        Some(_) if account.secrets.len() > 1 => "renewing",
+        _ => "not used yet",
+    }
+}
+
+fn run_list(store: &Store, args: &ListArgs, now: Timestamp) -> Result<u8, Failure> {
+    let listing = store.list()?;
+    let accounts = listing.accounts.values();
+    match args.output {
+        Output::Table => {
+            let head = ["ACCOUNT", "ROLE", "STATE", "EXPIRES", "DEVICE"].map(str::to_owned);
+            let rows: Vec<_> = std::iter::once(head).chain(accounts.map(|account| row(account, now))).collect();
+            super::print(&super::table(&rows));
+        }
+        Output::Json => super::print_json(&json!({
+            "accounts": accounts.map(|account| shown(account, now)).collect::<Vec<_>>(),
+            "broken": listing.broken.iter().map(|error| chain(error)).collect::<Vec<_>>(),
+        })),
+    }
+    listing.broken.iter().for_each(|error: &AccountError| eprint!("{}", Failure::of(error)));
+    Ok(if listing.broken.is_empty() { 0 } else { USER })
+}
+
+fn row(account: &Account, now: Timestamp) -> [String; 5] {
+    let expires = account.secrets.last().and_then(|record| record.expires);
+    [
+        account.name.to_string(),
+        account.role.to_string(),
+        state(account, now).to_owned(),
+        expires.map_or_else(|| "never".to_owned(), |expires| expires.to_string()),
+        account.device.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string),
+    ]
+}
+
+/// An account without the digests of its secrets, which are nobody's business.
+fn shown(account: &Account, now: Timestamp) -> serde_json::Value {
+    let secret = |record: &crate::accounts::Record| json!({ "created": record.created, "expires": record.expires, "confirmed": record.confirmed });
+    json!({
+        "name": account.name,
+        "role": account.role,
+        "device": account.device,
+        "state": state(account, now),
+        "revoked": account.revoked,
+        "secrets": account.secrets.iter().map(secret).collect::<Vec<_>>(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secrets_life_is_a_number_with_a_unit() {
+        let days = |days: u64| Ok(Ttl(Some(Duration::from_secs(days * 86_400))));
+        assert_eq!(ttl("90d"), days(90));
+        assert_eq!(ttl("48h"), days(2));
+        assert_eq!(ttl("1440m"), days(1));
+        assert_eq!(ttl("never"), Ok(Ttl(None)));
+        for bad in ["", "90", "d", "-1d", "1w", "0s", "3651d", "99999999999999999999d", "18446744073709551615d"] {
+            ttl(bad).unwrap_err();
+        }
+    }
+}

@@ -1,0 +1,3 @@
+//! The host: what clients ask for over HTTPS.
+
+pub mod account;
