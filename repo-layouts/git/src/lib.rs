@@ -15,7 +15,7 @@ pub mod repo;
 pub mod sign;
 
 pub use id::{BlobId, CommitId, InvalidId, TreeId};
-pub use remote::{FetchError, FetchLimits, Fetched, PushError, PushResult, PushUpdate, Remote, RemoteError};
+pub use remote::{FetchError, FetchLimits, Fetched, PushError, PushResult, PushUpdate, Remote, RemoteError, Waited};
 pub use repo::{
     Ancestry, Batch, BatchError, Commit, CommitSpec, ConsolidateError, DamagedRef, Entry, EntryKind, Expected,
     LockError, OpenError, Person, ReadError, RecoverError, Recovery, RefError, RefMove, Repo, RepoLock, TreeError,

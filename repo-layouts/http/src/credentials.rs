@@ -5,6 +5,7 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -44,6 +45,43 @@ impl Credential {
             }
             Self::Bearer(token) => Some(format!("Bearer {token}")),
         }
+    }
+}
+
+/// Who asks a host: found out anew for each request, so that a changed secret counts at once.
+#[derive(Clone)]
+pub struct Credentials(Arc<dyn Fn() -> Result<Credential, CredentialError> + Send + Sync>);
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Credentials(***)")
+    }
+}
+
+impl Credentials {
+    /// Nobody in particular.
+    pub fn none() -> Self {
+        Self::of(|| Ok(Credential::None))
+    }
+
+    /// Whoever `find` says.
+    pub fn of(find: impl Fn() -> Result<Credential, CredentialError> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(find))
+    }
+
+    /// This user with the secret that `source` has.
+    pub fn basic(user: String, source: Source) -> Self {
+        Self::of(move || Ok(Credential::Basic { user: user.clone(), secret: source.read()? }))
+    }
+
+    /// The token that `source` has.
+    pub fn bearer(source: Source) -> Self {
+        Self::of(move || Ok(Credential::Bearer(source.read()?)))
+    }
+
+    /// Who it is now.
+    pub fn get(&self) -> Result<Credential, CredentialError> {
+        self.0()
     }
 }
 

@@ -41,6 +41,8 @@ pub struct Options {
     pub answer: Option<Answer>,
     /// Which certificate it shows.
     pub certificate: Shown,
+    /// It hears nobody's wish for a newer protocol version than 0.
+    pub oldest_protocol: bool,
 }
 
 /// A fixed answer to every request.

@@ -8,5 +8,6 @@ pub mod invariants;
 pub mod pki;
 pub mod power;
 mod programs;
+pub mod scripted_host;
 
 pub use programs::{program, terminate};

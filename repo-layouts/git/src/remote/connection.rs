@@ -1,7 +1,7 @@
 //! One conversation in protocol version 2: the handshake, and what goes wrong in it.
 
 use std::collections::BTreeMap;
-use std::process::{ChildStdin, ChildStdout};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -10,23 +10,29 @@ use gix::ObjectId;
 use gix::progress::Discard;
 use gix::protocol::handshake::Ref;
 use gix::protocol::ls_refs::RefPrefixes;
+use gix::protocol::transport::client::blocking_io::Transport;
 use gix::protocol::transport::client::git::ConnectMode;
 use gix::protocol::transport::client::git::blocking_io::Connection as GitConnection;
 use gix::protocol::transport::{Protocol, Service};
 use gix::protocol::{Handshake, LsRefsCommand};
 
+use super::gix_http::Conversation;
 use super::process::Process;
 use super::{Remote, RemoteError, Way};
 use crate::{Cause, CommitId};
 
-pub(super) type Transport = GitConnection<ChildStdout, ChildStdin>;
-
 /// An `upload-pack` that has shaken hands.
 pub(super) struct Connection {
-    pub(super) transport: Transport,
+    pub(super) transport: Box<dyn Transport>,
     pub(super) handshake: Handshake,
-    pub(super) process: Process,
-    pub(super) limit: Duration,
+    link: Link,
+    limit: Duration,
+}
+
+/// What lies under a conversation, and knows why it broke off.
+enum Link {
+    Process(Process),
+    Http(Conversation),
 }
 
 /// How this client names itself.
@@ -36,12 +42,27 @@ pub(super) fn agent() -> (&'static str, Option<String>) {
 
 impl Connection {
     pub(super) fn open(remote: &Remote, limit: Duration) -> Result<Self, RemoteError> {
-        let Way::Local(path) = &remote.way;
+        let host = match &remote.way {
+            Way::Local(path) => return Self::open_local(remote, path, limit),
+            Way::Https(host) => host,
+        };
+        let conversation = Conversation::new(Arc::clone(host), limit);
+        let url = gix::url::parse(host.url.as_str());
+        let transport = url.map(|url| Box::new(conversation.transport(url)) as Box<dyn Transport>);
+        let transport = transport.map_err(|source| RemoteError::Protocol {
+            url: remote.url(),
+            detail: String::new(),
+            source: source.into(),
+        })?;
+        Self::greet(remote, transport, Link::Http(conversation), limit)
+    }
+
+    pub(super) fn open_local(remote: &Remote, path: &Path, limit: Duration) -> Result<Self, RemoteError> {
         let unreachable = |source: Cause| RemoteError::Unreachable { url: remote.url(), detail: String::new(), source };
         let mut process = Process::spawn("upload-pack", path, Some("version=2"), limit)
             .map_err(|source| unreachable(source.into()))?;
         let (read, write) = process.pipes().map_err(|source| unreachable(source.into()))?;
-        let mut transport = GitConnection::new(
+        let transport = GitConnection::new(
             read,
             write,
             Protocol::V2,
@@ -50,13 +71,22 @@ impl Connection {
             ConnectMode::Process,
             false,
         );
-        // Nothing here asks for a password.
+        Self::greet(remote, Box::new(transport), Link::Process(process), limit)
+    }
+
+    fn greet(
+        remote: &Remote,
+        mut transport: Box<dyn Transport>,
+        link: Link,
+        limit: Duration,
+    ) -> Result<Self, RemoteError> {
+        // Whoever needs a credential has it already.
         let ask = |_| Ok(None);
         match gix::protocol::handshake(&mut transport, Service::UploadPack, ask, Vec::new(), &mut Discard) {
-            Ok(handshake) => Ok(Self { transport, handshake, process, limit }),
+            Ok(handshake) => Ok(Self { transport, handshake, link, limit }),
             Err(source) => {
                 drop(transport);
-                Err(failed(remote, process, limit, source.into(), Stage::Greeting))
+                Err(link.failed(remote, limit, source.into(), Stage::Greeting))
             }
         }
     }
@@ -79,13 +109,29 @@ impl Connection {
 
     /// The error for a conversation that broke off.
     pub(super) fn failed(self, remote: &Remote, source: Cause) -> RemoteError {
-        let Self { transport, process, limit, .. } = self;
+        let Self { transport, link, limit, .. } = self;
         drop(transport);
-        failed(remote, process, limit, source, Stage::Talking)
+        link.failed(remote, limit, source, Stage::Talking)
     }
 
+    /// Raised when the time is up. Over HTTP every read has its limit, and nothing else takes long.
     pub(super) fn expired(&self) -> Arc<AtomicBool> {
-        Arc::clone(&self.process.expired)
+        match &self.link {
+            Link::Process(process) => Arc::clone(&process.expired),
+            Link::Http(_) => Arc::default(),
+        }
+    }
+}
+
+impl Link {
+    fn failed(self, remote: &Remote, limit: Duration, source: Cause, stage: Stage) -> RemoteError {
+        match self {
+            Self::Process(process) => failed(remote, process, limit, source, stage),
+            Self::Http(conversation) => match conversation.failure() {
+                Some(error) => error.into(),
+                None => RemoteError::Protocol { url: remote.url(), detail: String::new(), source },
+            },
+        }
     }
 }
 

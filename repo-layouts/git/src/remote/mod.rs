@@ -1,24 +1,34 @@
 //! Repositories elsewhere: what they advertise, fetching from them within limits, pushing to them with an exact lease.
 //!
-//! Only repositories on this machine are reached so far, through stock `git upload-pack` and `git receive-pack` with a
-//! clean environment.
+//! Repositories on this machine are reached through stock `git upload-pack` and `git receive-pack` with a clean
+//! environment; others by smart HTTP over an agent that the caller makes ([`Remote::https`]). A poll over HTTPS is one
+//! `ls-refs` on a kept connection, once the host has shown that it speaks protocol version 2.
 
+mod advertisement;
 mod connection;
 mod fetch;
+mod gix_http;
+mod https;
 mod incoming;
 mod pktline;
 mod process;
 mod push;
 mod receive_pack;
+mod wait;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 pub use fetch::{FetchError, FetchLimits, Fetched};
 pub use push::{PushError, PushResult, PushUpdate};
+pub use wait::Waited;
+
+use repo_http::{Agent, Credentials, HttpError, Url};
 
 use self::connection::Connection;
+use self::https::Https;
 use crate::{Cause, CommitId};
 
 /// A repository that is reached through Git's own protocol.
@@ -33,13 +43,15 @@ pub struct Remote {
 enum Way {
     /// By stock Git on this machine.
     Local(PathBuf),
+    /// By smart HTTP. Copies share what is known of the host.
+    Https(Arc<Https>),
 }
 
 /// A remote can't be talked to.
 #[derive(Debug, thiserror::Error)]
 pub enum RemoteError {
     /// The URL is of a kind that is not supported.
-    #[error("`{url}` is not supported: use a local path or file://")]
+    #[error("`{url}` is not supported here: use a local path, file:// or https://")]
     Unsupported {
         /// The URL.
         url: String,
@@ -63,6 +75,9 @@ pub enum RemoteError {
         /// The limit.
         limit: Duration,
     },
+    /// The host can't be asked, or doesn't answer as it should.
+    #[error(transparent)]
+    Http(#[from] HttpError),
     /// It doesn't speak the protocol as it must.
     #[error("`{url}` broke the Git protocol{}", if detail.is_empty() { String::new() } else { format!(": {detail}") })]
     Protocol {
@@ -93,6 +108,12 @@ impl Remote {
         Ok(Self { way: Way::Local(path), timeout: Duration::from_secs(60) })
     }
 
+    /// A remote by `https` URL, asked over `agent` as the one whom `credentials` say. Nothing is contacted yet.
+    pub fn https(url: Url, agent: Agent, credentials: Credentials) -> Self {
+        let timeout = agent.timeouts().total;
+        Self { way: Way::Https(Arc::new(Https::new(url, agent, credentials))), timeout }
+    }
+
     /// Limits each conversation but a fetch, which has its own limit; 60 s unless told.
     pub fn with_timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
@@ -101,13 +122,49 @@ impl Remote {
 
     /// Where it is, for messages.
     pub fn url(&self) -> String {
-        let Way::Local(path) = &self.way;
-        path.display().to_string()
+        match &self.way {
+            Way::Local(path) => path.display().to_string(),
+            Way::Https(host) => host.url.to_string(),
+        }
     }
 
     /// The refs whose full names begin with one of the prefixes (none: all refs), and `HEAD` where it matches.
     pub fn refs(&self, prefixes: &[&str]) -> Result<BTreeMap<String, CommitId>, RemoteError> {
-        let mut connection = Connection::open(self, self.timeout)?;
+        let path = match &self.way {
+            Way::Https(host) => return host.refs(prefixes, self.timeout),
+            Way::Local(path) => path,
+        };
+        let mut connection = Connection::open_local(self, path, self.timeout)?;
         connection.refs(prefixes).map_err(|source| connection.failed(self, source.into()))
+    }
+}
+
+impl RemoteError {
+    /// How long the host wants to be left alone, if it said so.
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Http(error) => error.retry_after(),
+            _ => None,
+        }
+    }
+
+    /// Whether somebody has to do something before this can work again. Anything else may pass by itself.
+    pub fn needs_a_person(&self) -> bool {
+        match self {
+            Self::Http(error) => error.needs_a_person(),
+            Self::Unsupported { .. } => true,
+            _ => false,
+        }
+    }
+
+    /// A stable name of the problem, in PascalCase as the reason of a condition.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::Http(error) => error.reason(),
+            Self::Unsupported { .. } => "UnsupportedUrl",
+            Self::Unreachable { .. } => "Unreachable",
+            Self::Timeout { .. } => "TotalTimeout",
+            Self::Protocol { .. } => "GitProtocolBroken",
+        }
     }
 }

@@ -10,6 +10,15 @@ pub(super) const FLUSH: &[u8] = b"0000";
 
 /// Reads one line without its final newline; `None` for a flush packet.
 pub(super) fn read(from: &mut impl Read) -> io::Result<Option<Vec<u8>>> {
+    let mut line = read_exact(from)?;
+    if let Some(line) = line.as_mut().filter(|line| line.last() == Some(&b'\n')) {
+        line.pop();
+    }
+    Ok(line)
+}
+
+/// Reads one line with all its bytes; `None` for a flush packet.
+pub(super) fn read_exact(from: &mut impl Read) -> io::Result<Option<Vec<u8>>> {
     let mut length = [0; 4];
     from.read_exact(&mut length)?;
     let digits = std::str::from_utf8(&length).ok().and_then(|text| usize::from_str_radix(text, 16).ok());
@@ -18,9 +27,6 @@ pub(super) fn read(from: &mut impl Read) -> io::Result<Option<Vec<u8>>> {
         Some(length @ 4..=MAX_LINE) => {
             let mut line = vec![0; length - 4];
             from.read_exact(&mut line)?;
-            if line.last() == Some(&b'\n') {
-                line.pop();
-            }
             Ok(Some(line))
         }
         _ => Err(io::Error::new(io::ErrorKind::InvalidData, "not a pkt-line")),

@@ -2,9 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
+use std::path::Path;
 use std::process::{ChildStdin, ChildStdout};
+use std::sync::Arc;
 
 use super::connection::{Stage, failed};
+use super::https::Https;
 use super::process::Process;
 use super::{PushError, PushResult, PushUpdate, Remote, RemoteError, Way, pktline};
 use crate::{Cause, CommitId};
@@ -12,15 +15,25 @@ use crate::{Cause, CommitId};
 /// The most lines of an advertisement or a report that are read.
 const MAX_LINES: usize = 100_000;
 
+/// The most bytes of a report and of what is said beside it.
+const MAX_REPORT: u64 = 4 << 20;
+
+/// How much of what a host says beside its report is kept.
+const MAX_SAID: usize = 2048;
+
 /// Stands for "no such branch" in a command.
 const NOTHING: &str = "0000000000000000000000000000000000000000";
 
 /// A `receive-pack` that has told its refs.
 pub(super) struct ReceivePack {
-    process: Process,
-    read: ChildStdout,
-    write: ChildStdin,
+    link: Link,
     pub(super) advertised: Advertised,
+}
+
+/// What lies under the conversation.
+enum Link {
+    Process(Process, ChildStdout, ChildStdin),
+    Https(Arc<Https>),
 }
 
 /// The remote's refs and abilities.
@@ -30,14 +43,26 @@ pub(super) struct Advertised {
     /// What its alternates have (`.have` lines).
     others: Vec<CommitId>,
     reports_status: bool,
+    /// It can say things beside the report.
+    speaks_beside: bool,
 }
 
 /// What the remote says it did.
-pub(super) struct Report(BTreeMap<String, PushResult>);
+pub(super) struct Report {
+    results: BTreeMap<String, PushResult>,
+    /// What it, or a hook there, said beside that.
+    said: String,
+}
 
 impl ReceivePack {
     pub(super) fn open(remote: &Remote) -> Result<Self, RemoteError> {
-        let Way::Local(path) = &remote.way;
+        match &remote.way {
+            Way::Local(path) => Self::open_local(remote, path),
+            Way::Https(host) => Self::open_https(remote, host),
+        }
+    }
+
+    fn open_local(remote: &Remote, path: &Path) -> Result<Self, RemoteError> {
         let unreachable = |source: io::Error| RemoteError::Unreachable {
             url: remote.url(),
             detail: String::new(),
@@ -46,38 +71,91 @@ impl ReceivePack {
         let mut process = Process::spawn("receive-pack", path, None, remote.timeout).map_err(unreachable)?;
         let (mut read, write) = process.pipes().map_err(unreachable)?;
         match pktline::read_all(&mut read, MAX_LINES) {
-            Ok(lines) => Ok(Self { process, read, write, advertised: Advertised::parse(&lines) }),
+            Ok(lines) => {
+                // What a process says beside its report is on its standard error.
+                let advertised = Advertised { speaks_beside: false, ..Advertised::parse(&lines) };
+                Ok(Self { link: Link::Process(process, read, write), advertised })
+            }
             Err(source) => Err(failed(remote, process, remote.timeout, source.into(), Stage::Greeting)),
         }
     }
 
-    /// Sends the commands, each with the exact old value, and the pack; returns what became of them.
-    pub(super) fn send(mut self, remote: &Remote, updates: &[&PushUpdate], pack: &[u8]) -> Result<Report, PushError> {
-        match self.talk(updates, pack) {
-            Ok(lines) => {
-                drop(self.write);
-                self.process.wait();
-                Report::parse(&lines)
-            }
-            Err(source) => Err(failed(remote, self.process, remote.timeout, source, Stage::Talking).into()),
-        }
+    fn open_https(remote: &Remote, host: &Arc<Https>) -> Result<Self, RemoteError> {
+        let expects = "application/x-git-receive-pack-advertisement";
+        let bytes = host.advertisement("git-receive-pack", &[], expects, remote.timeout)?;
+        let lines = read_advertisement(&bytes).map_err(|source| host.broken(source))?;
+        Ok(Self { link: Link::Https(Arc::clone(host)), advertised: Advertised::parse(&lines) })
     }
 
-    fn talk(&mut self, updates: &[&PushUpdate], pack: &[u8]) -> Result<Vec<Vec<u8>>, Cause> {
-        if !self.advertised.reports_status {
-            return Err("the remote can't report what becomes of a push".into());
+    /// Sends the commands, each with the exact old value, and the pack; returns what became of them.
+    pub(super) fn send(self, remote: &Remote, updates: &[&PushUpdate], pack: &[u8]) -> Result<Report, PushError> {
+        let commands = self.advertised.commands(updates);
+        match self.link {
+            Link::Process(process, mut read, mut write) => {
+                let talk = commands.and_then(|commands| {
+                    write.write_all(&commands)?;
+                    write.write_all(pack)?;
+                    write.flush()?;
+                    Ok(pktline::read_all(&mut read, MAX_LINES)?)
+                });
+                match talk {
+                    Ok(lines) => {
+                        drop(write);
+                        process.wait();
+                        Report::parse(&lines, String::new())
+                    }
+                    Err(source) => Err(failed(remote, process, remote.timeout, source, Stage::Talking).into()),
+                }
+            }
+            Link::Https(host) => {
+                let broken = |source| PushError::Remote(host.broken(source));
+                let mut request = commands.map_err(broken)?;
+                request.extend(pack);
+                let expects = "application/x-git-receive-pack-result";
+                let headers = [("Content-Type", "application/x-git-receive-pack-request"), ("Accept", expects)];
+                let url = host.url.below("git-receive-pack");
+                let answer = host.send(&url, &headers, Some(&request), Some(expects), remote.timeout)?;
+                let answer = answer.body.bytes(MAX_REPORT).map_err(RemoteError::from)?;
+                let (report, said) = if self.advertised.speaks_beside {
+                    apart(&answer).map_err(broken)?
+                } else {
+                    (answer, String::new())
+                };
+                let lines = pktline::read_all(&mut &report[..], MAX_LINES).map_err(|error| broken(error.into()))?;
+                Report::parse(&lines, said)
+            }
         }
-        let mut abilities = concat!("\0report-status agent=repo-git/", env!("CARGO_PKG_VERSION"));
-        for PushUpdate { branch, expected, new, .. } in updates {
-            let old = expected.map_or(NOTHING.to_owned(), |id| id.to_string());
-            pktline::write(&mut self.write, format!("{old} {new} refs/heads/{branch}{abilities}").as_bytes())?;
-            abilities = "";
-        }
-        self.write.write_all(pktline::FLUSH)?;
-        self.write.write_all(pack)?;
-        self.write.flush()?;
-        Ok(pktline::read_all(&mut self.read, MAX_LINES)?)
     }
+}
+
+/// The lines of an advertisement behind the one that names the service.
+fn read_advertisement(mut bytes: &[u8]) -> Result<Vec<Vec<u8>>, Cause> {
+    let lines = pktline::read_all(&mut bytes, MAX_LINES)?;
+    match &lines[..] {
+        [service] if service.starts_with(b"# service=") => Ok(pktline::read_all(&mut bytes, MAX_LINES)?),
+        _ => Ok(lines),
+    }
+}
+
+/// The report, and what was said beside it (gitprotocol-pack, *side-band*).
+fn apart(mut answer: &[u8]) -> Result<(Vec<u8>, String), Cause> {
+    let (mut report, mut said) = (Vec::new(), Vec::new());
+    while let Some(line) = pktline::read_exact(&mut answer)? {
+        match line.split_first() {
+            Some((1, bytes)) => report.extend(bytes),
+            Some((2, bytes)) => said.extend(bytes),
+            Some((3, bytes)) => return Err(format!("the host says: {}", clean(bytes)).into()),
+            _ => return Err("an answer on an unknown band".into()),
+        }
+    }
+    Ok((report, clean(&said)))
+}
+
+/// Text of the other side on one line, without control characters.
+fn clean(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    let lines = text.split(['\n', '\r']).map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" / ");
+    lines.chars().filter(|c| !c.is_control()).take(MAX_SAID).collect()
 }
 
 impl Advertised {
@@ -87,6 +165,7 @@ impl Advertised {
             let text = String::from_utf8_lossy(line);
             let (line, abilities) = text.split_once('\0').unwrap_or((&text, ""));
             advertised.reports_status |= abilities.split(' ').any(|ability| ability == "report-status");
+            advertised.speaks_beside |= abilities.split(' ').any(|ability| ability == "side-band-64k");
             match line.split_once(' ').map(|(id, name)| (id.parse(), name)) {
                 // An empty repository sends this to carry its abilities.
                 Some((_, "capabilities^{}")) | Some((Err(_), _)) | None => {}
@@ -95,6 +174,23 @@ impl Advertised {
             }
         }
         advertised
+    }
+
+    /// The commands up to the pack.
+    fn commands(&self, updates: &[&PushUpdate]) -> Result<Vec<u8>, Cause> {
+        if !self.reports_status {
+            return Err("the remote can't report what becomes of a push".into());
+        }
+        let beside = if self.speaks_beside { " side-band-64k" } else { "" };
+        let mut abilities = format!("\0report-status{beside} agent=repo-git/{}", env!("CARGO_PKG_VERSION"));
+        let mut commands = Vec::new();
+        for PushUpdate { branch, expected, new, .. } in updates {
+            let old = expected.map_or(NOTHING.to_owned(), |id| id.to_string());
+            pktline::write(&mut commands, format!("{old} {new} refs/heads/{branch}{abilities}").as_bytes())?;
+            abilities.clear();
+        }
+        commands.extend(pktline::FLUSH);
+        Ok(commands)
     }
 
     pub(super) fn tip(&self, update: &PushUpdate) -> Option<CommitId> {
@@ -108,7 +204,7 @@ impl Advertised {
 }
 
 impl Report {
-    fn parse(lines: &[Vec<u8>]) -> Result<Self, PushError> {
+    fn parse(lines: &[Vec<u8>], said: String) -> Result<Self, PushError> {
         let mut results = BTreeMap::new();
         for line in lines {
             let text = String::from_utf8_lossy(line);
@@ -116,7 +212,8 @@ impl Report {
             match (words.next(), words.next(), words.next()) {
                 (Some("unpack"), Some("ok"), None) => {}
                 (Some("unpack"), _, _) => {
-                    return Err(PushError::Unpack { text: text.trim_start_matches("unpack ").to_owned() });
+                    let text = with_said(text.trim_start_matches("unpack "), &said);
+                    return Err(PushError::Unpack { text });
                 }
                 (Some("ok"), Some(name), _) => drop(results.insert(name.to_owned(), PushResult::Done)),
                 (Some("ng"), Some(name), reason) => {
@@ -125,13 +222,20 @@ impl Report {
                 _ => {}
             }
         }
-        Ok(Self(results))
+        Ok(Self { results, said })
     }
 
     pub(super) fn result(&self, update: &PushUpdate) -> PushResult {
         let silence = || PushResult::Refused { text: "the remote didn't say what became of it".to_owned() };
-        self.0.get(&format!("refs/heads/{}", update.branch)).cloned().unwrap_or_else(silence)
+        match self.results.get(&format!("refs/heads/{}", update.branch)).cloned().unwrap_or_else(silence) {
+            PushResult::Refused { text } => PushResult::Refused { text: with_said(&text, &self.said) },
+            result => result,
+        }
     }
+}
+
+fn with_said(text: &str, said: &str) -> String {
+    if said.is_empty() { text.to_owned() } else { format!("{text} ({said})") }
 }
 
 /// The words of stock Git 2.39 to 2.52 for a branch that someone else moved or is moving.
@@ -164,14 +268,34 @@ mod tests {
     #[test]
     fn a_lost_race_is_stale_and_a_hook_refuses() {
         let report = lines(&["unpack ok", "ng refs/heads/a failed to update ref", "ng refs/heads/b hook declined"]);
-        let report = Report::parse(&report).expect("unpacked").0;
+        let report = Report::parse(&report, String::new()).expect("unpacked").results;
         assert!(matches!(report["refs/heads/a"], PushResult::Stale { .. }));
         assert!(matches!(report["refs/heads/b"], PushResult::Refused { .. }));
     }
 
     #[test]
+    fn what_is_said_beside_a_report_goes_with_its_refusals() {
+        let mut answer = Vec::new();
+        for line in
+            [&b"\x02only this \x1b[1mdevice\n"[..], b"\x01000eunpack ok\n0019ng refs/heads/", b"\x01a hook\n0000"]
+        {
+            pktline::write(&mut answer, line).expect("written");
+        }
+        answer.extend(pktline::FLUSH);
+        let (report, said) = apart(&answer).expect("understood");
+        assert_eq!(said, "only this [1mdevice");
+        let lines = pktline::read_all(&mut &report[..], 10).expect("lines");
+        assert_eq!(lines[1], b"ng refs/heads/a hook");
+        assert_eq!(with_said("hook", &said), "hook (only this [1mdevice)");
+        assert!(apart(b"0006\x03x0000").is_err() && apart(b"0006\x09x0000").is_err() && apart(b"0006").is_err());
+    }
+
+    #[test]
     fn a_pack_that_could_not_be_unpacked_is_an_error() {
-        let report = Report::parse(&lines(&["unpack index-pack abnormal exit", "ng refs/heads/a unpacker error"]));
+        let report = Report::parse(
+            &lines(&["unpack index-pack abnormal exit", "ng refs/heads/a unpacker error"]),
+            String::new(),
+        );
         assert!(matches!(report, Err(PushError::Unpack { text }) if text == "index-pack abnormal exit"));
     }
 }

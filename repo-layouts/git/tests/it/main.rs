@@ -4,6 +4,8 @@
 mod child;
 mod consolidate;
 mod fetch;
+mod https;
+mod https_trouble;
 mod power;
 mod push;
 mod recover;

@@ -5,15 +5,17 @@ use std::time::Duration;
 
 use repo_http::{Credential, Problem, Request};
 
-use crate::host::{Host, Reply, answer};
+use repo_testkit::scripted_host::{Host, Reply, answer};
+
+use crate::{agent_of, url_of};
 
 #[test]
 fn one_connection_is_kept_across_requests() {
     let host = Host::start(|asked| Reply::Keep(answer("200 OK", &["Content-Type: text/plain"], &asked.body)));
-    let agent = host.agent();
+    let agent = agent_of(&host);
     for round in 0..5 {
         let body = format!("round {round}").into_bytes();
-        let url = host.url("/echo");
+        let url = url_of(&host, "/echo");
         let response = agent.send(&Request::post(&url, &body)).unwrap();
         assert_eq!(response.body.bytes(100).unwrap(), body);
     }
@@ -24,7 +26,7 @@ fn one_connection_is_kept_across_requests() {
 #[test]
 fn a_kept_connection_that_the_host_closed_is_made_anew() {
     let host = Host::start(|_| Reply::End(answer("200 OK", &[], b"x")));
-    let (agent, url) = (host.agent(), host.url("/"));
+    let (agent, url) = (agent_of(&host), url_of(&host, "/"));
     for _ in 0..3 {
         assert_eq!(agent.send(&Request::get(&url)).unwrap().body.bytes(10).unwrap(), b"x");
     }
@@ -42,13 +44,13 @@ fn a_kept_connection_that_dies_at_the_next_request_is_made_anew_for_what_may_be_
         })
     };
     let host = start();
-    let (agent, url) = (host.agent(), host.url("/"));
+    let (agent, url) = (agent_of(&host), url_of(&host, "/"));
     for _ in 0..3 {
         assert_eq!(agent.send(&Request::get(&url)).unwrap().body.bytes(10).unwrap(), b"x");
     }
     assert_eq!(agent.connections(), 3);
     let host = start();
-    let (agent, url) = (host.agent(), host.url("/"));
+    let (agent, url) = (agent_of(&host), url_of(&host, "/"));
     agent.send(&Request::post(&url, b"once")).unwrap().body.bytes(10).unwrap();
     let error = agent.send(&Request::post(&url, b"once")).unwrap_err();
     assert_eq!((error.problem, host.asked().len()), (Problem::Cut, 2));
@@ -65,9 +67,9 @@ fn chunked_and_compressed_answers_are_read() {
         encoder.write_all(b"hello, world").unwrap();
         Reply::Keep(answer("200 OK", &["Content-Encoding: gzip"], &encoder.finish().unwrap()))
     });
-    let agent = host.agent();
+    let agent = agent_of(&host);
     for path in ["/chunked", "/gzip"] {
-        assert_eq!(agent.send(&Request::get(&host.url(path))).unwrap().body.bytes(100).unwrap(), b"hello, world");
+        assert_eq!(agent.send(&Request::get(&url_of(&host, path))).unwrap().body.bytes(100).unwrap(), b"hello, world");
     }
     assert_eq!(agent.connections(), 1);
 }
@@ -79,14 +81,14 @@ fn a_body_is_never_longer_than_allowed_compressed_or_not() {
         encoder.write_all(&[0; 1 << 20]).unwrap();
         Reply::Keep(answer("200 OK", &["Content-Encoding: gzip"], &encoder.finish().unwrap()))
     });
-    let error = host.agent().send(&Request::get(&host.url("/"))).unwrap().body.bytes(1000).unwrap_err();
+    let error = agent_of(&host).send(&Request::get(&url_of(&host, "/"))).unwrap().body.bytes(1000).unwrap_err();
     assert_eq!(error.problem, Problem::TooLarge { limit: 1000 });
 }
 
 #[test]
 fn credentials_go_into_one_header_and_into_no_error() {
     let host = Host::start(|_| Reply::Keep(answer("403 Forbidden", &[], b"")));
-    let (agent, url) = (host.agent(), host.url("/"));
+    let (agent, url) = (agent_of(&host), url_of(&host, "/"));
     let basic = Credential::Basic { user: "press-01".to_owned(), secret: "c4nary".to_owned() };
     for credential in [Credential::None, basic, Credential::Bearer("c4nary".to_owned())] {
         let request = Request { credential: &credential, ..Request::get(&url) };
@@ -106,7 +108,7 @@ fn an_interrupted_request_ends_at_once_and_the_agent_goes_on() {
         true => Reply::Stall(Vec::new()),
         false => Reply::Keep(answer("200 OK", &[], b"x")),
     });
-    let (agent, wait) = (host.agent(), host.url("/wait"));
+    let (agent, wait) = (agent_of(&host), url_of(&host, "/wait"));
     let long = repo_http::Timeouts {
         answer: Duration::from_secs(60),
         stall: Duration::from_secs(60),
@@ -123,5 +125,5 @@ fn an_interrupted_request_ends_at_once_and_the_agent_goes_on() {
         assert!(waiting.join().unwrap().is_err() && begin.elapsed() < Duration::from_secs(5));
     });
     assert_eq!(host.asked().len(), 1, "an interrupted request isn't repeated");
-    assert_eq!(agent.send(&Request::get(&host.url("/"))).unwrap().body.bytes(10).unwrap(), b"x");
+    assert_eq!(agent.send(&Request::get(&url_of(&host, "/"))).unwrap().body.bytes(10).unwrap(), b"x");
 }

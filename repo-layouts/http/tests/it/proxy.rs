@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex};
 
 use repo_http::{Agent, Proxy, Request, Settings, Source};
 
-use crate::host::{Host, Reply, answer};
+use repo_testkit::scripted_host::{Host, Reply, answer};
+
+use crate::{settings_of, url_of};
 
 /// A proxy that lets everyone through, or nobody; and what it was asked.
 fn proxy(answer: &'static str) -> (SocketAddr, Arc<Mutex<Vec<String>>>) {
@@ -38,7 +40,7 @@ fn tunnel(mut client: TcpStream, answer: &str, log: &Mutex<Vec<String>>) {
 
 fn settings(host: &Host, proxy: SocketAddr) -> Settings {
     let proxy = Proxy { url: format!("http://{proxy}"), account: None, except: Vec::new() };
-    Settings { proxy: Some(proxy), ..host.settings() }
+    Settings { proxy: Some(proxy), ..settings_of(host) }
 }
 
 fn host() -> Host {
@@ -58,7 +60,7 @@ fn hosts_are_reached_through_the_proxy_with_its_own_account() {
     settings.proxy.as_mut().unwrap().account = Some(("line 2".to_owned(), Source::File(file)));
     let agent = Agent::new(&settings).unwrap();
     for _ in 0..2 {
-        assert_eq!(agent.send(&Request::get(&host.url("/"))).unwrap().body.bytes(10).unwrap(), b"x");
+        assert_eq!(agent.send(&Request::get(&url_of(&host, "/"))).unwrap().body.bytes(10).unwrap(), b"x");
     }
     let asked = asked.lock().unwrap();
     assert_eq!(asked.len(), 1, "the connection is kept");
@@ -71,14 +73,14 @@ fn hosts_that_are_excepted_are_reached_without_it() {
     let (host, (proxy, asked)) = (host(), proxy("HTTP/1.1 200 OK\r\n\r\n"));
     let mut settings = settings(&host, proxy);
     settings.proxy.as_mut().unwrap().except = vec![".example".to_owned(), "127.0.0.1".to_owned()];
-    Agent::new(&settings).unwrap().send(&Request::get(&host.url("/"))).unwrap();
+    Agent::new(&settings).unwrap().send(&Request::get(&url_of(&host, "/"))).unwrap();
     assert!(asked.lock().unwrap().is_empty());
 }
 
 #[test]
 fn a_proxy_that_refuses_is_named() {
     let (host, (proxy, _)) = (host(), proxy("HTTP/1.1 407 Proxy Authentication Required\r\n\r\n"));
-    let error = Agent::new(&settings(&host, proxy)).unwrap().send(&Request::get(&host.url("/"))).unwrap_err();
+    let error = Agent::new(&settings(&host, proxy)).unwrap().send(&Request::get(&url_of(&host, "/"))).unwrap_err();
     assert_eq!(error.reason(), "ProxyFailed");
     assert!(error.to_string().contains("407"), "{error}");
 }

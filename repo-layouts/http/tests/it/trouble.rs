@@ -5,12 +5,14 @@ use std::time::{Duration, Instant};
 
 use repo_http::{Credential, HttpError, Phase, Problem, Request, Url};
 
-use crate::host::{Host, Reply, answer, short};
+use repo_testkit::scripted_host::{Host, Reply, answer};
+
+use crate::{agent_of, short, url_of};
 
 /// Asks and reads all of the answer, within the limits of `short`.
 fn ask(host: &Host, path: &str) -> HttpError {
     let begin = Instant::now();
-    let (url, agent) = (host.url(path), host.agent());
+    let (url, agent) = (url_of(host, path), agent_of(host));
     let request = Request { expects: Some("application/x-git-upload-pack-result"), ..Request::get(&url) };
     let error = agent.send(&request).and_then(|response| response.body.bytes(1 << 20)).unwrap_err();
     assert!(begin.elapsed() < Duration::from_secs(5), "{error} took {:?}", begin.elapsed());
@@ -61,7 +63,7 @@ fn a_redirect_is_followed_only_without_a_credential_and_only_where_that_is_asked
         true => Reply::Keep(answer("302 Found", &["Location: /new?token=1"], b"")),
         false => Reply::Keep(answer("200 OK", &[], b"x")),
     });
-    let (agent, url) = (host.agent(), host.url("/old"));
+    let (agent, url) = (agent_of(&host), url_of(&host, "/old"));
     let error = agent.send(&Request::get(&url)).unwrap_err();
     assert_eq!(error.problem, Problem::Redirect { to: "/new".to_owned() });
     let bearer = Credential::Bearer("c4nary".to_owned());
@@ -74,7 +76,7 @@ fn a_redirect_is_followed_only_without_a_credential_and_only_where_that_is_asked
 #[test]
 fn redirects_in_a_circle_end() {
     let host = replying(|| Reply::Keep(answer("302 Found", &["Location: /"], b"")));
-    let error = host.agent().send_anywhere(&Request::get(&host.url("/"))).unwrap_err();
+    let error = agent_of(&host).send_anywhere(&Request::get(&url_of(&host, "/"))).unwrap_err();
     assert_eq!((error.reason(), host.asked().len()), ("Redirected", 5));
 }
 
@@ -121,7 +123,7 @@ fn endless_headers_end() {
 fn nobody_there_is_refused_and_no_name_is_unknown() {
     let host = replying(|| Reply::Keep(Vec::new()));
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let ask = |url: String| host.agent().send(&Request::get(&Url::parse(&url).unwrap())).unwrap_err();
+    let ask = |url: String| agent_of(&host).send(&Request::get(&Url::parse(&url).unwrap())).unwrap_err();
     let error = ask(format!("https://{free}/"));
     assert_eq!((error.reason(), error.needs_a_person()), ("ConnectionRefused", false));
     assert_eq!(ask("https://nowhere.invalid/".to_owned()).reason(), "NameUnknown");

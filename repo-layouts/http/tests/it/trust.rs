@@ -7,8 +7,10 @@ use repo_model::Digest;
 use rustls::pki_types::CertificateDer;
 use rustls::server::ParsedCertificate;
 
-use crate::host::{Host, Reply, answer};
-use crate::pki::{Authority, Identity, Validity};
+use repo_testkit::scripted_host::{Host, Reply, answer};
+
+use crate::{settings_of, short, url_of};
+use repo_testkit::pki::{Authority, Identity, Validity};
 
 fn host(make: impl FnOnce(&Authority) -> Identity, client: bool) -> Host {
     let authority = Authority::new("test authority");
@@ -17,7 +19,7 @@ fn host(make: impl FnOnce(&Authority) -> Identity, client: bool) -> Host {
 }
 
 fn ask(host: &Host, settings: &Settings) -> Result<(), HttpError> {
-    Agent::new(settings).unwrap().send(&Request::get(&host.url("/")))?.body.bytes(10).map(drop)
+    Agent::new(settings).unwrap().send(&Request::get(&url_of(host, "/")))?.body.bytes(10).map(drop)
 }
 
 fn distrust(result: Result<(), HttpError>) -> Trust {
@@ -33,19 +35,16 @@ fn distrust(result: Result<(), HttpError>) -> Trust {
 fn each_reason_not_to_believe_a_certificate_has_its_name() {
     let names = &["127.0.0.1"];
     let expired = host(|ca| ca.server(names, Validity::Past), false);
-    assert_eq!(distrust(ask(&expired, &expired.settings())), Trust::Expired);
+    assert_eq!(distrust(ask(&expired, &settings_of(&expired))), Trust::Expired);
     let early = host(|ca| ca.server(names, Validity::Future), false);
-    assert_eq!(distrust(ask(&early, &early.settings())), Trust::NotYet);
+    assert_eq!(distrust(ask(&early, &settings_of(&early))), Trust::NotYet);
     let other_name = host(|ca| ca.server(&["elsewhere.example"], Validity::Now), false);
-    assert_eq!(distrust(ask(&other_name, &other_name.settings())), Trust::Name);
+    assert_eq!(distrust(ask(&other_name, &settings_of(&other_name))), Trust::Name);
     let stranger = host(|_| Authority::new("stranger").server(names, Validity::Now), false);
-    assert_eq!(distrust(ask(&stranger, &stranger.settings())), Trust::Authority);
+    assert_eq!(distrust(ask(&stranger, &settings_of(&stranger))), Trust::Authority);
     // Without an authority of one's own, the public roots count, and they didn't sign this.
     let good = host(|ca| ca.server(names, Validity::Now), false);
-    assert_eq!(
-        distrust(ask(&good, &Settings { timeouts: crate::host::short(), ..Settings::default() })),
-        Trust::Authority
-    );
+    assert_eq!(distrust(ask(&good, &Settings { timeouts: short(), ..Settings::default() })), Trust::Authority);
 }
 
 #[test]
@@ -53,13 +52,13 @@ fn a_pinned_key_is_wanted_beside_a_trusted_certificate() {
     let host = host(|ca| ca.server(&["127.0.0.1"], Validity::Now), false);
     let certificate = CertificateDer::from(host.identity.der.clone());
     let key = Digest::of(&ParsedCertificate::try_from(&certificate).unwrap().subject_public_key_info());
-    let settings = host.settings();
+    let settings = settings_of(&host);
     ask(&host, &Settings { pin: Some(Pin(key)), ..settings.clone() }).unwrap();
     let other = Some(Pin(Digest::of(b"another key")));
     let error = ask(&host, &Settings { pin: other, ..settings }).unwrap_err();
     assert_eq!(error.problem, Problem::Certificate(Trust::Key));
     // A pin alone believes nobody.
-    let alone = Settings { pin: Some(Pin(key)), timeouts: crate::host::short(), ..Settings::default() };
+    let alone = Settings { pin: Some(Pin(key)), timeouts: short(), ..Settings::default() };
     assert_eq!(distrust(ask(&host, &alone)), Trust::Authority);
 }
 
@@ -67,7 +66,7 @@ fn a_pinned_key_is_wanted_beside_a_trusted_certificate() {
 fn a_clock_at_1970_is_lifted_to_the_floor_of_time() {
     let host = host(|ca| ca.server(&["127.0.0.1"], Validity::Now), false);
     let clock = Clock::of(|| SystemTime::UNIX_EPOCH + Duration::from_secs(86400));
-    let settings = Settings { clock: clock.clone(), ..host.settings() };
+    let settings = Settings { clock: clock.clone(), ..settings_of(&host) };
     assert_eq!(distrust(ask(&host, &settings)), Trust::NotYet);
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
     clock.raise_floor(now);
@@ -81,7 +80,7 @@ fn a_clock_at_1970_is_lifted_to_the_floor_of_time() {
 fn a_client_certificate_is_shown_to_a_host_that_wants_one() {
     use std::os::unix::fs::PermissionsExt;
     let host = host(|ca| ca.server(&["127.0.0.1"], Validity::Now), true);
-    let error = ask(&host, &host.settings()).unwrap_err();
+    let error = ask(&host, &settings_of(&host)).unwrap_err();
     assert_eq!(error.problem, Problem::ClientCertificate);
     assert!(error.needs_a_person());
     let dir = tempfile::tempdir().unwrap();
@@ -89,7 +88,7 @@ fn a_client_certificate_is_shown_to_a_host_that_wants_one() {
     let files = ClientCertificate { chain: dir.path().join("client.pem"), key: dir.path().join("client.key") };
     std::fs::write(&files.chain, &client.certificate).unwrap();
     std::fs::write(&files.key, &client.key).unwrap();
-    let settings = Settings { client_certificate: Some(files.clone()), ..host.settings() };
+    let settings = Settings { client_certificate: Some(files.clone()), ..settings_of(&host) };
     std::fs::set_permissions(&files.key, std::fs::Permissions::from_mode(0o644)).unwrap();
     assert!(matches!(Agent::new(&settings), Err(SettingsError::Credential(_))), "others can read the key");
     std::fs::set_permissions(&files.key, std::fs::Permissions::from_mode(0o600)).unwrap();

@@ -37,6 +37,9 @@ ssl.pemfile = "{dir}/tls/server.pem"
         Some(_) => cgi(&format!("{dir}/answer")),
         None => cgi(&backend()),
     });
+    if options.oldest_protocol {
+        let _ = writeln!(text, "setenv.set-request-header = (\"Git-Protocol\" => \"\")");
+    }
     // A header `Git-Protocol` reaches it as HTTP_GIT_PROTOCOL, which it understands since Git 2.34.
     let _ = writeln!(
         text,

@@ -1,4 +1,5 @@
 //! A host with TLS in the test's own process that answers as it is told, and remembers what it was asked.
+#![allow(missing_debug_implementations, reason = "only tests hold these")]
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -7,7 +8,6 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use repo_http::{Agent, Settings, Timeouts, Url};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
@@ -19,16 +19,17 @@ type Stream = StreamOwned<ServerConnection, TcpStream>;
 
 /// What a request looked like.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Asked {
+pub struct Asked {
     /// Number of the connection, from 0.
-    pub(crate) connection: usize,
+    pub connection: usize,
     /// Request line and headers.
-    pub(crate) head: String,
-    pub(crate) body: Vec<u8>,
+    pub head: String,
+    /// What followed them.
+    pub body: Vec<u8>,
 }
 
 /// What becomes of a request.
-pub(crate) enum Reply {
+pub enum Reply {
     /// These bytes, and the connection stays.
     Keep(Vec<u8>),
     /// These bytes, and then the connection ends.
@@ -40,9 +41,11 @@ pub(crate) enum Reply {
 }
 
 /// A running host; it ends when dropped.
-pub(crate) struct Host {
-    pub(crate) authority: Authority,
-    pub(crate) identity: Identity,
+pub struct Host {
+    /// Who signed its certificate.
+    pub authority: Authority,
+    /// Its certificate.
+    pub identity: Identity,
     address: SocketAddr,
     asked: Arc<Mutex<Vec<Asked>>>,
     ended: Arc<AtomicBool>,
@@ -51,21 +54,21 @@ pub(crate) struct Host {
 
 impl Host {
     /// A host with a good certificate.
-    pub(crate) fn start(serve: impl Fn(&Asked) -> Reply + Send + Sync + 'static) -> Self {
+    pub fn start(serve: impl Fn(&Asked) -> Reply + Send + Sync + 'static) -> Self {
         let authority = Authority::new("test authority");
         let identity = authority.server(&["127.0.0.1", "localhost"], Validity::Now);
         Self::with(authority, identity, false, serve)
     }
 
     /// A host that shows this certificate, and wants one of its authority if `client` is set.
-    pub(crate) fn with(
+    pub fn with(
         authority: Authority,
         identity: Identity,
         client: bool,
         serve: impl Fn(&Asked) -> Reply + Send + Sync + 'static,
     ) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a test's host works");
+        let address = listener.local_addr().expect("a test's host works");
         let config = config(&authority, &identity, client);
         let (asked, ended) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicBool::new(false)));
         let (log, end, serve) = (Arc::clone(&asked), Arc::clone(&ended), Arc::new(serve));
@@ -75,37 +78,26 @@ impl Host {
                     return;
                 }
                 let (config, log, serve) = (Arc::clone(&config), Arc::clone(&log), Arc::clone(&serve));
-                let stream = stream.unwrap();
+                let stream = stream.expect("a test's host works");
                 std::thread::spawn(move || drop(converse(number, stream, config, &log, &*serve)));
             }
         });
         Self { authority, identity, address, asked, ended, thread: Some(thread) }
     }
 
-    pub(crate) fn url(&self, path: &str) -> Url {
-        Url::parse(&format!("https://{}{path}", self.address)).unwrap()
+    /// The URL of a path.
+    pub fn url(&self, path: &str) -> String {
+        format!("https://{}{path}", self.address)
     }
 
-    pub(crate) fn address(&self) -> SocketAddr {
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
         self.address
     }
 
     /// What it was asked so far.
-    pub(crate) fn asked(&self) -> Vec<Asked> {
-        self.asked.lock().unwrap().clone()
-    }
-
-    /// Trusts it, with short limits.
-    pub(crate) fn settings(&self) -> Settings {
-        Settings {
-            authorities: vec![self.authority.certificate().to_owned()],
-            timeouts: short(),
-            ..Settings::default()
-        }
-    }
-
-    pub(crate) fn agent(&self) -> Agent {
-        Agent::new(&self.settings()).unwrap()
+    pub fn asked(&self) -> Vec<Asked> {
+        self.asked.lock().expect("a test's host works").clone()
     }
 }
 
@@ -117,13 +109,8 @@ impl Drop for Host {
     }
 }
 
-pub(crate) fn short() -> Timeouts {
-    let ms = Duration::from_millis;
-    Timeouts { connect: ms(2000), answer: ms(600), stall: ms(300), total: ms(1500) }
-}
-
 /// A whole answer.
-pub(crate) fn answer(status: &str, headers: &[&str], body: &[u8]) -> Vec<u8> {
+pub fn answer(status: &str, headers: &[&str], body: &[u8]) -> Vec<u8> {
     let mut bytes = format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\n", body.len()).into_bytes();
     headers.iter().for_each(|header| bytes.extend(format!("{header}\r\n").bytes()));
     bytes.extend(b"\r\n");
@@ -134,18 +121,22 @@ pub(crate) fn answer(status: &str, headers: &[&str], body: &[u8]) -> Vec<u8> {
 fn config(authority: &Authority, identity: &Identity, client: bool) -> Arc<ServerConfig> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions();
-    let builder = builder.unwrap();
+    let builder = builder.expect("a test's host works");
     let builder = if client {
         let mut roots = RootCertStore::empty();
-        roots.add(CertificateDer::from_pem_slice(authority.certificate().as_bytes()).unwrap()).unwrap();
-        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build().unwrap();
+        roots
+            .add(CertificateDer::from_pem_slice(authority.certificate().as_bytes()).expect("a test's host works"))
+            .expect("a test's host works");
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
+            .build()
+            .expect("a test's host works");
         builder.with_client_cert_verifier(verifier)
     } else {
         builder.with_no_client_auth()
     };
-    let chain = vec![CertificateDer::from_pem_slice(identity.certificate.as_bytes()).unwrap()];
-    let key = PrivateKeyDer::from_pem_slice(identity.key.as_bytes()).unwrap();
-    Arc::new(builder.with_single_cert(chain, key).unwrap())
+    let chain = vec![CertificateDer::from_pem_slice(identity.certificate.as_bytes()).expect("a test's host works")];
+    let key = PrivateKeyDer::from_pem_slice(identity.key.as_bytes()).expect("a test's host works");
+    Arc::new(builder.with_single_cert(chain, key).expect("a test's host works"))
 }
 
 fn converse(
@@ -160,7 +151,7 @@ fn converse(
     let mut stream = StreamOwned::new(connection, socket);
     loop {
         let asked = read(number, &mut stream)?;
-        log.lock().unwrap().push(asked.clone());
+        log.lock().expect("a test's host works").push(asked.clone());
         match serve(&asked) {
             Reply::Keep(bytes) => stream.write_all(&bytes)?,
             Reply::End(bytes) => return stream.write_all(&bytes),

@@ -1,0 +1,193 @@
+//! What a host says of its refs over smart HTTP: the advertisement (gitprotocol-http, gitprotocol-v2) and `ls-refs`.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+
+use super::pktline;
+use crate::{Cause, CommitId};
+
+/// The most lines of an advertisement.
+pub(super) const MAX_LINES: usize = 100_000;
+
+/// The refs by their full names.
+pub(super) type Refs = BTreeMap<String, CommitId>;
+
+/// What a host says first.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Advertisement {
+    /// It wants to be asked for its refs.
+    V2(Abilities),
+    /// Its refs, in protocol version 0 or 1.
+    Refs(Refs),
+}
+
+/// What a host of protocol version 2 can do, as far as it matters for `ls-refs`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Abilities {
+    agent: bool,
+    object_format: bool,
+}
+
+impl Advertisement {
+    /// Reads the answer to `info/refs?service=<service>`.
+    pub(super) fn read(mut from: impl Read, service: &str) -> Result<Self, Cause> {
+        let first = next(&mut from)?;
+        let announced = format!("# service={service}");
+        let first = match first {
+            Some(line) if line == announced.as_bytes() => match pktline::read(&mut from)? {
+                None => next(&mut from)?,
+                Some(_) => return Err("expected a flush after the service".into()),
+            },
+            other => other,
+        };
+        // Before version 2, an empty repository may say nothing at all.
+        let Some(first) = first else { return Ok(Self::Refs(Refs::new())) };
+        let rest = pktline::read_all(&mut from, MAX_LINES)?;
+        let lines = rest.iter().map(Vec::as_slice);
+        match first.as_slice() {
+            b"version 2" => Abilities::parse(&rest).map(Self::V2),
+            b"version 1" => parse_refs(lines).map(Self::Refs),
+            line => parse_refs(std::iter::once(line).chain(lines)).map(Self::Refs),
+        }
+    }
+}
+
+/// The next line. A flush right here means that there is nothing.
+fn next(from: &mut impl Read) -> Result<Option<Vec<u8>>, Cause> {
+    let line = pktline::read(from)?;
+    if let Some(said) = line.as_deref().and_then(|line| line.strip_prefix(b"ERR ")) {
+        return Err(format!("the host says: {}", String::from_utf8_lossy(said).trim()).into());
+    }
+    Ok(line)
+}
+
+impl Abilities {
+    fn parse(lines: &[Vec<u8>]) -> Result<Self, Cause> {
+        let mut abilities = Self { agent: false, object_format: false };
+        let mut lists = false;
+        for line in lines {
+            let text = String::from_utf8_lossy(line);
+            let (name, value) = text.split_once('=').unwrap_or((&text, ""));
+            match name {
+                "agent" => abilities.agent = true,
+                "ls-refs" => lists = true,
+                "object-format" if value == "sha1" => abilities.object_format = true,
+                "object-format" => return Err(format!("the repository has {value} objects, expected sha1").into()),
+                _ => {}
+            }
+        }
+        if lists { Ok(abilities) } else { Err("the host can't list refs".into()) }
+    }
+
+    /// The body of a request for the refs with one of these prefixes (none: all).
+    pub(super) fn ls_refs(self, prefixes: &[&str]) -> Vec<u8> {
+        let mut request = Vec::new();
+        let mut line = |text: &str| request.extend(format!("{:04x}{text}\n", text.len() + 5).bytes());
+        line("command=ls-refs");
+        if self.agent {
+            line(concat!("agent=repo-git/", env!("CARGO_PKG_VERSION")));
+        }
+        if self.object_format {
+            line("object-format=sha1");
+        }
+        request.extend(b"0001");
+        let mut line = |text: &str| request.extend(format!("{:04x}{text}\n", text.len() + 5).bytes());
+        prefixes.iter().for_each(|prefix| line(&format!("ref-prefix {prefix}")));
+        request.extend(pktline::FLUSH);
+        request
+    }
+}
+
+/// Reads the answer to `ls-refs`.
+pub(super) fn read_ls_refs(mut from: impl Read) -> Result<Refs, Cause> {
+    let mut lines = Vec::new();
+    while let Some(line) = next(&mut from)? {
+        lines.push(line);
+        if lines.len() > MAX_LINES {
+            return Err("too many refs".into());
+        }
+    }
+    parse_refs(lines.iter().map(Vec::as_slice))
+}
+
+/// Lines of `<id> <name>`, with attributes or abilities behind.
+fn parse_refs<'a>(lines: impl Iterator<Item = &'a [u8]>) -> Result<Refs, Cause> {
+    let mut refs = Refs::new();
+    for line in lines {
+        let line = line.split(|byte| *byte == 0).next().unwrap_or_default();
+        let text = std::str::from_utf8(line)?;
+        let (id, rest) = text.split_once(' ').ok_or("a ref without a name")?;
+        let name = rest.split(' ').next().unwrap_or_default();
+        // Peeled tags and the abilities of an empty repository are no refs; nor are shallow boundaries.
+        if id == "shallow" || name.ends_with("^{}") {
+            continue;
+        }
+        refs.insert(name.to_owned(), id.parse().map_err(|_| "a ref without an object id of 40 digits")?);
+    }
+    Ok(refs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: &str = "0123456789012345678901234567890123456789";
+
+    fn lines(parts: &[&str]) -> Vec<u8> {
+        let line =
+            |text: &&str| if text.is_empty() { "0000".to_owned() } else { format!("{:04x}{text}", text.len() + 4) };
+        parts.iter().map(line).collect::<String>().into_bytes()
+    }
+
+    fn read(parts: &[&str]) -> Result<Advertisement, String> {
+        Advertisement::read(&lines(parts)[..], "git-upload-pack").map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn each_protocol_version_is_understood() {
+        let service = "# service=git-upload-pack\n";
+        let v2 = read(&[service, "", "version 2\n", "agent=git/2\n", "ls-refs=unborn\n", "object-format=sha1\n", ""]);
+        assert_eq!(v2, Ok(Advertisement::V2(Abilities { agent: true, object_format: true })));
+        let head = format!("{ID} HEAD\0multi_ack agent=git/2\n");
+        let (branch, peeled) = (format!("{ID} refs/heads/desired\n"), format!("{ID} refs/tags/v1^{{}}\n"));
+        let Ok(Advertisement::Refs(v0)) = read(&[service, "", &head, &branch, &peeled, ""]) else { panic!("v0") };
+        assert_eq!(v0.keys().collect::<Vec<_>>(), ["HEAD", "refs/heads/desired"]);
+        let v1 = read(&[service, "", "version 1\n", &head, &branch, ""]);
+        assert_eq!(v1, Ok(Advertisement::Refs(v0)));
+        let empty = format!("{} capabilities^{{}}\0agent=git/2\n", "0".repeat(40));
+        assert_eq!(read(&[service, "", &empty, ""]), Ok(Advertisement::Refs(Refs::new())));
+        assert_eq!(read(&[service, "", ""]), Ok(Advertisement::Refs(Refs::new())));
+    }
+
+    #[test]
+    fn what_is_no_advertisement_is_an_error() {
+        let service = "# service=git-upload-pack\n";
+        for (parts, words) in [
+            (&[service, "", "version 2\n", "fetch\n", ""][..], "can't list"),
+            (&[service, "", "version 2\n", "ls-refs\n", "object-format=sha256\n", ""], "sha256"),
+            (&["ERR no such repository\n", ""], "no such repository"),
+            (&[service, "", "nonsense\n", ""], "without a name"),
+            (&[service, "", "12 refs/heads/a\n", ""], "40 digits"),
+        ] {
+            let error = read(parts).unwrap_err();
+            assert!(error.contains(words), "{error}");
+        }
+        assert!(Advertisement::read(&b"<html>"[..], "git-upload-pack").is_err());
+        assert!(Advertisement::read(&b"00"[..], "git-upload-pack").is_err());
+    }
+
+    #[test]
+    fn refs_are_asked_for_by_prefix() {
+        let abilities = Abilities { agent: false, object_format: true };
+        let request = String::from_utf8(abilities.ls_refs(&["refs/heads/"])).unwrap();
+        assert_eq!(request, "0014command=ls-refs\n0017object-format=sha1\n0001001bref-prefix refs/heads/\n0000");
+    }
+
+    #[test]
+    fn attributes_of_refs_are_passed_over() {
+        let (head, branch) =
+            (format!("{ID} HEAD symref-target:refs/heads/desired\n"), format!("{ID} refs/heads/desired\n"));
+        let refs = read_ls_refs(&lines(&[&head, &branch, ""])[..]).unwrap();
+        assert_eq!(refs.keys().collect::<Vec<_>>(), ["HEAD", "refs/heads/desired"]);
+    }
+}
