@@ -23,12 +23,12 @@ impl Deref for Real {
     }
 }
 
-fn variable(name: &str) -> String {
+pub(crate) fn variable(name: &str) -> String {
     std::env::var(name).unwrap_or_else(|_| panic!("{name} is set: run the tests by `./justw test`"))
 }
 
 /// The docker client of these tests.
-fn client() -> PathBuf {
+pub(crate) fn client() -> PathBuf {
     let path = variable("PATH");
     std::env::split_paths(&path)
         .map(|directory| directory.join("docker"))

@@ -7,6 +7,7 @@
 mod adoption;
 mod commands;
 mod docker;
+mod docker_restart;
 mod full;
 mod hand;
 mod objects;
