@@ -13,6 +13,7 @@ use repo_model::problem::Problems;
 use repo_model::yaml::{self, Field, Reader, Strictness};
 
 use crate::fleet::duration;
+use crate::serve::Limits;
 
 /// The commented sample that `init` writes.
 pub const SAMPLE: &str = include_str!("../publisher.sample.yaml");
@@ -48,6 +49,8 @@ pub struct Serve {
     pub key: Option<PathBuf>,
     /// The authority behind the operator's certificate; none if it is a public one.
     pub ca_file: Option<PathBuf>,
+    /// What is refused.
+    pub limits: Limits,
 }
 
 /// How one registry is reached.
@@ -165,7 +168,8 @@ fn serve(reader: &mut Reader<'_>) -> Option<Serve> {
         return reader.field().fail("`names` needs at least one: what devices call this host");
     }
     let listen = listen.unwrap_or(SocketAddr::from(([0, 0, 0, 0], PORT)));
-    Some(Serve { listen, names: names?, url, certificate, key, ca_file })
+    let limits = reader.optional("limits", |field| field.mapping(Limits::read)).unwrap_or_default();
+    Some(Serve { listen, names: names?, url, certificate, key, ca_file, limits })
 }
 
 /// A host's name or address, as a certificate can hold it.

@@ -84,6 +84,7 @@ fn serve(certificate: &Path, key: &Path) -> Serve {
         certificate: Some(certificate.to_owned()),
         key: Some(key.to_owned()),
         ca_file: None,
+        limits: Default::default(),
     }
 }
 

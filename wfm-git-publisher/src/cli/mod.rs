@@ -3,10 +3,12 @@
 mod account;
 mod app;
 mod device;
+mod hook;
 mod init;
 mod plan;
 mod publish;
 mod run;
+mod serve;
 mod status;
 mod validate;
 
@@ -67,6 +69,7 @@ enum Command {
     Plan(plan::Args),
     Publish(publish::Args),
     Run(run::Args),
+    Serve(serve::Args),
     #[command(subcommand)]
     Device(device::Command),
     #[command(subcommand)]
@@ -103,6 +106,9 @@ struct RegistryArgs {
 
 /// Runs the program; the exit code is its result.
 pub fn main() -> ExitCode {
+    if let Some(code) = hook::called() {
+        return code;
+    }
     let args = Args::parse();
     match panic::catch_unwind(|| run(args)) {
         Ok(Ok(code)) => ExitCode::from(code),
@@ -122,6 +128,7 @@ fn run(args: Args) -> Result<u8, Failure> {
         Command::Plan(args) => plan::run(&place, args),
         Command::Publish(args) => publish::run(&place, args),
         Command::Run(args) => run::run(&place, &args),
+        Command::Serve(args) => serve::run(&place, &args),
         Command::Device(command) => device::run(&place, command),
         Command::Account(command) => account::run(&place, command),
         Command::App(command) => app::run(&place, &command),

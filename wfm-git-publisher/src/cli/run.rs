@@ -1,10 +1,10 @@
 //! `run`.
 
 use clap::ValueEnum;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::runtime::Builder;
 use tracing_subscriber::EnvFilter;
 
-use super::{Place, RegistryArgs};
+use super::{Place, RegistryArgs, serve};
 use crate::config::Config;
 use crate::controller::Controller;
 use crate::error::Failure;
@@ -32,7 +32,7 @@ pub(super) struct Args {
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
-enum Log {
+pub(super) enum Log {
     /// Lines for people
     #[default]
     Text,
@@ -46,29 +46,29 @@ pub(super) fn run(place: &Place, args: &Args) -> Result<u8, Failure> {
     home.check()?;
     // A fleet that isn't there is told now, not with every poll.
     place.source()?;
+    let config = Config::load(&home.config())?;
     let controller = Controller {
         fleet: place.root()?,
         rev: args.rev.clone(),
-        poll: Config::load(&home.config())?.poll(),
+        poll: config.poll(),
         registries: place.registries(&args.registry)?,
         threads: super::threads(),
         home,
     };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(async {
-        let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-        let shutdown = async move {
-            tokio::select! {
-                _ = term.recv() => {}
-                _ = int.recv() => {}
-            }
-        };
-        controller.run(shutdown).await;
-        Ok(0)
-    })
+    match config.serve {
+        None => Builder::new_current_thread().enable_all().build()?.block_on(async {
+            controller.run(serve::shutdown()?).await;
+            Ok(0)
+        }),
+        Some(settings) => serve::runtime()?.block_on(async {
+            let server = serve::bind(controller.home.clone(), &settings).await?;
+            tokio::join!(server.run(serve::shutdown()?), controller.run(serve::shutdown()?));
+            Ok(0)
+        }),
+    }
 }
 
-fn start_log(log: Log) {
+pub(super) fn start_log(log: Log) {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     match log {

@@ -197,6 +197,22 @@ impl Control {
         Ok((ledger, rosters))
     }
 
+    /// Where the memory stands; `None` before its first commit.
+    pub fn tip(home: &Home) -> Result<Option<CommitId>, ControlError> {
+        home.check_memory()?;
+        Ok(Repo::open(&home.control())?.tip(CONTROL)?)
+    }
+
+    /// The rosters at a commit of the memory, without the rest of it.
+    pub fn rosters_at(home: &Home, tip: CommitId) -> Result<Rosters, ControlError> {
+        let repo = Repo::open(&home.control())?;
+        let files = repo.list(tip, &LIMITS)?.into_iter().filter(|entry| entry.path.starts_with("trust/"));
+        let read = |entry: repo_git::Entry| Ok((entry.path, repo.blob(entry.blob, LIMITS.bytes)?));
+        let rosters = Rosters::read(&files.map(read).collect::<Result<_, ReadError>>()?)?;
+        check_signer(&repo, tip, &rosters)?;
+        Ok(rosters)
+    }
+
     /// What is remembered.
     pub fn ledger(&self) -> &Ledger {
         &self.ledger
@@ -273,16 +289,22 @@ fn load(repo: &Repo) -> Result<Loaded, ControlError> {
     let tree = tip.map(|tip| repo.files(tip, &LIMITS)).transpose()?.unwrap_or_default();
     let rosters = Rosters::read(&tree)?;
     if let Some(tip) = tip {
-        let signer = repo.commit(tip)?.signer().ok().and_then(key_text);
-        if !signer.is_some_and(|key| rosters.publishers.contains(&key)) {
-            return Err(ControlError::Foreign { tip });
-        }
+        check_signer(repo, tip, &rosters)?;
     }
     let entries = read_all(&tree, "ledger/", |entry: Entry| (entry.device.clone(), entry))?;
     let locks = read_all(&tree, "locks/", |kept: KeptLock| {
         (Artifact { repository: kept.repository, revision: kept.revision }, kept.lock)
     })?;
     Ok(Loaded { tip, tree, ledger: Ledger { entries, locks }, rosters })
+}
+
+fn check_signer(repo: &Repo, tip: CommitId, rosters: &Rosters) -> Result<(), ControlError> {
+    let signer = repo.commit(tip)?.signer().ok().and_then(key_text);
+    if signer.is_some_and(|key| rosters.publishers.contains(&key)) {
+        Ok(())
+    } else {
+        Err(ControlError::Foreign { tip })
+    }
 }
 
 /// Where a device's entry lies.

@@ -100,6 +100,8 @@ places! {
     operators: "operators",
     /// Settings that are this machine's business.
     config: "publisher.yaml",
+    /// The operators' own repository, if it is hosted beside the devices'.
+    hosted_fleet: "fleet.git",
     /// Held by the one publisher that is at work.
     lock_file: "lock",
 }

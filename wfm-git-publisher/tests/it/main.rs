@@ -12,5 +12,6 @@ mod removal;
 mod reports;
 mod restore;
 mod secrets;
+mod serve;
 mod support;
 mod traps;

@@ -45,6 +45,22 @@ pub(crate) fn sync_packs(pack_dir: &Path) -> io::Result<()> {
     at(SyncPoint::PackDir, || sync_dir(pack_dir))
 }
 
+/// Syncs a directory of refs and those below it.
+pub(crate) fn sync_refs(dir: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            sync_refs(&entry.path())?;
+        }
+    }
+    sync_ref_dir(dir)
+}
+
+/// Syncs the names in one directory of refs.
+pub(crate) fn sync_ref_dir(dir: &Path) -> io::Result<()> {
+    at(SyncPoint::RefDir, || sync_dir(dir))
+}
+
 /// Removes a pack's file or a loose object that another pack replaces; not synced, because it may come back.
 pub(crate) fn remove_replaced(path: &Path) -> io::Result<()> {
     match at(SyncPoint::PackRemove, || fs::remove_file(path)) {

@@ -3,6 +3,7 @@
 //! The order of a write is always: one pack with all objects, synced ([`Batch`]) → refs, each a synced compare-and-swap
 //! ([`Repo::move_refs`]). Who writes holds the [`RepoLock`]; readers need nothing.
 
+mod advertise;
 mod batch;
 mod commit;
 mod consolidate;
@@ -19,6 +20,7 @@ mod tree;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+pub use advertise::Ref;
 pub use batch::{Batch, BatchError, CommitSpec, Person, TreeSource, tree_id};
 pub use commit::Commit;
 pub use consolidate::ConsolidateError;
@@ -36,6 +38,8 @@ pub use tree::{Entry, EntryKind, TreeError, TreeLimits};
 pub struct Repo {
     path: PathBuf,
     git: gix::Repository,
+    /// Objects of a push that isn't accepted yet.
+    quarantine: Option<gix::OdbHandle>,
 }
 
 impl Repo {

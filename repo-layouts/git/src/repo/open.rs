@@ -49,6 +49,17 @@ impl Repo {
         Ok(repo)
     }
 
+    /// Opens the bare repository at `path` together with the objects of a push that stock Git keeps in quarantine
+    /// (`GIT_OBJECT_DIRECTORY` of its `pre-receive` hook), for reading.
+    pub fn open_with_quarantine(path: &Path, objects: &Path) -> Result<Self, OpenError> {
+        let mut repo = Self::open(path)?;
+        let fail =
+            |source: std::io::Error| OpenError::NotARepository { path: objects.to_owned(), source: source.into() };
+        let store = gix::odb::at(objects, gix::hash::Kind::Sha1).map_err(fail)?;
+        repo.quarantine = Some(gix::odb::memory::Proxy::from(store));
+        Ok(repo)
+    }
+
     /// Finds the repository that holds `path`, as `git` does: an operator's ordinary one, for reading.
     pub fn discover(path: &Path) -> Result<Self, OpenError> {
         match gix::discover::upwards(path) {
@@ -62,7 +73,7 @@ impl Repo {
         let path = std::path::absolute(path).map_err(|error| not_found(error.into()))?;
         check_format(&path)?;
         let git = gix::open_opts(&path, options()).map_err(|error| not_found(error.into()))?;
-        Ok(Self { path, git })
+        Ok(Self { path, git, quarantine: None })
     }
 
     fn unsupported(&self, what: &'static str) -> OpenError {

@@ -126,16 +126,31 @@ impl Repo {
     pub(crate) fn header(&self, id: ObjectId) -> Result<(Kind, u64), ReadError> {
         match self.git.objects.try_header(&id) {
             Ok(Some(header)) => Ok((header.kind, header.size)),
-            Ok(None) => Err(ReadError::Missing { id: id.to_string() }),
+            Ok(None) => self.quarantined_header(id)?.ok_or(ReadError::Missing { id: id.to_string() }),
             Err(source) => Err(corrupt(id, source)),
+        }
+    }
+
+    fn quarantined_header(&self, id: ObjectId) -> Result<Option<(Kind, u64)>, ReadError> {
+        let Some(quarantine) = &self.quarantine else { return Ok(None) };
+        let header = quarantine.try_header(&id).map_err(|source| corrupt(id, source))?;
+        Ok(header.map(|header| (header.kind, header.size)))
+    }
+
+    /// Reads an object into `data`, from the repository or else from the quarantine.
+    fn find(&self, id: ObjectId, data: &mut Vec<u8>) -> Result<Option<Kind>, Cause> {
+        let found = self.git.objects.try_find(&id, data)?.map(|found| found.kind);
+        match (&self.quarantine, found) {
+            (Some(quarantine), None) => Ok(quarantine.try_find(&id, data)?.map(|found| found.kind)),
+            _ => Ok(found),
         }
     }
 
     /// An object whose bytes were checked against its name: gix doesn't, and a power cut may leave anything.
     pub(crate) fn object(&self, id: ObjectId) -> Result<(Kind, Vec<u8>), ReadError> {
         let mut data = Vec::new();
-        let kind = match self.git.objects.try_find(&id, &mut data) {
-            Ok(Some(found)) => found.kind,
+        let kind = match self.find(id, &mut data) {
+            Ok(Some(kind)) => kind,
             Ok(None) => return Err(ReadError::Missing { id: id.to_string() }),
             Err(source) => return Err(corrupt(id, source)),
         };

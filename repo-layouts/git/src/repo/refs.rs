@@ -7,8 +7,8 @@ use std::{fmt, io};
 use gix::refs::FullNameRef;
 
 use super::{ReadError, Repo};
-use crate::CommitId;
 use crate::durable::store::RefLock;
+use crate::{CommitId, durable};
 
 /// Where a ref must stand for a move to happen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,6 +97,21 @@ impl Repo {
     /// can't be moved.
     pub fn move_refs(&self, moves: &[RefMove]) -> Result<(), RefError> {
         moves.iter().try_for_each(|step| self.move_ref(step))
+    }
+
+    /// Makes the packs durable that a stock Git put here (it syncs files, never directories): for its `update` hook, so
+    /// that no ref ever gets to the disk before its objects.
+    pub fn sync_pushed_packs(&self) -> io::Result<()> {
+        durable::store::sync_packs(&self.pack_dir())?;
+        durable::store::sync_packs(&self.git.common_dir().join("objects"))
+    }
+
+    /// Makes the refs durable that a stock Git moved.
+    pub fn sync_pushed_refs(&self) -> io::Result<()> {
+        let root = self.git.common_dir();
+        durable::store::sync_refs(&root.join("refs"))?;
+        // `packed-refs` lies here.
+        durable::store::sync_ref_dir(root)
     }
 
     fn move_ref(&self, step: &RefMove) -> Result<(), RefError> {

@@ -1,0 +1,70 @@
+//! `serve`.
+
+use std::net::SocketAddr;
+
+use tokio::runtime::{Builder, Runtime};
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::Place;
+use super::run::{Log, start_log};
+use crate::config::{Config, Serve};
+use crate::error::Failure;
+use crate::host::Home;
+use crate::serve::Server;
+
+/// Hosts the devices' repositories over HTTPS, for any Git client
+///
+/// Prints the address that it listens on. Which one, the certificate and all limits stand in the section `serve:` of
+/// publisher.yaml; with it, `run` hosts too. SIGTERM and SIGINT let running pushes end.
+///
+///   wfm-git-publisher -C my-fleet serve
+///   wfm-git-publisher -C my-fleet serve --listen 127.0.0.1:8443
+#[derive(Debug, clap::Args)]
+#[command(verbatim_doc_comment)]
+pub(super) struct Args {
+    /// Where to listen, instead of what the settings say
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    listen: Option<SocketAddr>,
+
+    /// The form of the log, on standard error; RUST_LOG chooses what is in it
+    #[arg(long, value_enum, default_value_t)]
+    log: Log,
+}
+
+pub(super) fn run(place: &Place, args: &Args) -> Result<u8, Failure> {
+    start_log(args.log);
+    let home = place.home()?;
+    home.check()?;
+    let mut settings = Config::load(&home.config())?.required_serve()?.clone();
+    if let Some(listen) = args.listen {
+        settings.listen = listen;
+    }
+    runtime()?.block_on(async {
+        let server = bind(home, &settings).await?;
+        super::print(&format!("https://{}\n", server.address()));
+        server.run(shutdown()?).await;
+        Ok(0)
+    })
+}
+
+/// Listens, with stock git from where this program would find it.
+pub(super) async fn bind(home: Home, settings: &Serve) -> Result<Server, Failure> {
+    let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
+    Ok(Server::bind(home, settings, path).await?)
+}
+
+/// For thousands of connections; blocking work is bounded by those who ask for it.
+pub(super) fn runtime() -> Result<Runtime, Failure> {
+    Ok(Builder::new_multi_thread().enable_all().build()?)
+}
+
+/// Ready at SIGTERM or SIGINT.
+pub(super) fn shutdown() -> Result<impl Future<Output = ()>, Failure> {
+    let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    Ok(async move {
+        tokio::select! {
+            _ = term.recv() => {}
+            _ = int.recv() => {}
+        }
+    })
+}

@@ -1,0 +1,88 @@
+//! Who uses how much at the same time: connections and requests, by address and by account.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex};
+
+use super::answer::Refusal;
+use super::repos::lock;
+use crate::accounts::Identity;
+
+/// All that is counted.
+#[derive(Debug, Default)]
+pub(super) struct Accounting {
+    /// Connections of each address.
+    addresses: Arc<Counts<IpAddr>>,
+    /// Requests of each account.
+    accounts: Arc<Counts<String>>,
+}
+
+/// How many of something there are now, for each key that has any.
+#[derive(Debug)]
+struct Counts<K>(Mutex<HashMap<K, usize>>);
+
+impl<K> Default for Counts<K> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+/// One that is counted, until dropped.
+#[derive(Debug)]
+pub(super) struct Counted<K: Hash + Eq> {
+    counts: Arc<Counts<K>>,
+    key: K,
+}
+
+impl<K: Hash + Eq + Clone> Counts<K> {
+    /// Counts one more, unless there are as many as there may be.
+    fn take(self: &Arc<Self>, key: &K, limit: usize) -> Option<Counted<K>> {
+        let mut counts = lock(&self.0);
+        let count = counts.get(key).copied().unwrap_or(0);
+        if count >= limit {
+            return None;
+        }
+        counts.insert(key.clone(), count + 1);
+        Some(Counted { counts: Arc::clone(self), key: key.clone() })
+    }
+}
+
+impl<K: Hash + Eq> Drop for Counted<K> {
+    fn drop(&mut self) {
+        let mut counts = lock(&self.counts.0);
+        match counts.get_mut(&self.key) {
+            Some(count) if *count > 1 => *count -= 1,
+            _ => _ = counts.remove(&self.key),
+        }
+    }
+}
+
+impl Accounting {
+    /// Counts a connection of this address.
+    pub(super) fn connection(&self, address: IpAddr, limit: usize) -> Option<Counted<IpAddr>> {
+        self.addresses.take(&address, limit)
+    }
+
+    /// Counts a request of this account.
+    pub(super) fn request(&self, who: &Identity, limit: usize) -> Result<Counted<String>, Refusal> {
+        self.accounts.take(&who.name.to_string(), limit).ok_or(Refusal::TooMany)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_many_as_allowed_come_in_and_those_who_leave_make_room() {
+        let counts: Arc<Counts<u8>> = Arc::default();
+        let first = counts.take(&1, 2).unwrap();
+        let _second = counts.take(&1, 2).unwrap();
+        assert!(counts.take(&1, 2).is_none());
+        assert!(counts.take(&2, 2).is_some());
+        drop(first);
+        assert!(counts.take(&1, 2).is_some());
+        assert_eq!(lock(&counts.0).len(), 1);
+    }
+}

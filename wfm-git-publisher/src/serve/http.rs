@@ -1,0 +1,192 @@
+//! One request: who asks, for what, whether that is allowed, and the answer; each leaves a line in the access log.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use axum::body::{Body, HttpBody};
+use axum::http::header::{AUTHORIZATION, CONTENT_LENGTH};
+use axum::http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
+
+use tower::ServiceExt;
+
+use super::access::{Access, Who, decide};
+use super::answer::{Refusal, text, with_type};
+use super::connection::Peer;
+use super::repos::Hosted;
+use super::wire::path::{Action, Service, Target, parse};
+use super::{Host, fetch, receive, wait};
+use crate::accounts::{Identity, Role};
+
+/// What a request turned out to be, for log and metrics.
+#[derive(Debug, Default)]
+struct Seen {
+    action: &'static str,
+    account: Option<String>,
+    repository: Option<String>,
+}
+
+/// Answers a request. Never fails.
+pub(super) async fn answer(host: Host, peer: Peer, request: Request<Body>) -> Response<Body> {
+    let start = Instant::now();
+    let method = request.method().clone();
+    let received = number(request.headers().get(CONTENT_LENGTH));
+    let mut seen = Seen { action: "other", ..Seen::default() };
+    let response = route(&host, request, &mut seen).await.unwrap_or_else(Refusal::into_response);
+    let (took, status) = (start.elapsed(), response.status().as_u16());
+    host.metrics.answered(seen.action, status, took);
+    host.metrics.received.inc_by(received);
+    // Of an answer that is still being made, the bytes aren't known yet.
+    let sent = response.body().size_hint().exact().unwrap_or(0);
+    host.metrics.sent.inc_by(sent);
+    tracing::info!(
+        target: "access",
+        address = %peer.address.ip(),
+        account = seen.account,
+        repository = seen.repository,
+        %method,
+        action = seen.action,
+        status,
+        received,
+        sent,
+        ms = took.as_millis(),
+    );
+    response
+}
+
+async fn route(host: &Host, request: Request<Body>, seen: &mut Seen) -> Result<Response<Body>, Refusal> {
+    match request.uri().path() {
+        "/healthz" => return Ok(text(StatusCode::OK, "ok")),
+        "/readyz" => return ready(host),
+        _ => {}
+    }
+    let accounts = host.accounts.subscribe();
+    let who = authenticate(host, request.headers())?;
+    seen.account = Some(who.name.to_string());
+    let _allowance = host.accounting.request(&who, host.limits.requests_per_account)?;
+    let (head, body) = request.into_parts();
+    match head.uri.path() {
+        "/metrics" => return metrics(host, &who, seen),
+        "/account" | "/account/renew" => {
+            seen.action = "account";
+            let answered = host.account.clone().oneshot(Request::from_parts(head, body)).await;
+            return answered.map_err(|never| match never {});
+        }
+        _ => {}
+    }
+    let (target, action) = parse(head.uri.path(), head.uri.query()).ok_or(Refusal::NotFound)?;
+    match decide(Who { role: who.role, device: who.device.as_ref() }, target, action) {
+        Access::Hidden => return Err(Refusal::NotFound),
+        Access::Forbidden(why) => return Err(Refusal::Forbidden(why)),
+        Access::Granted => {}
+    }
+    seen.action = name(action);
+    if head.method != method(action) {
+        return Err(Refusal::Method);
+    }
+    let found = host.repos.find(target).await.map_err(|error| {
+        tracing::error!(?target, error = super::chain(&error), "a repository can't be read");
+        Refusal::Internal
+    })?;
+    let hosted = found.ok_or(Refusal::NotFound)?;
+    seen.repository = Some(hosted.name.clone());
+    if let Action::Wait(known) = action {
+        return waiting(host, &hosted, known, &who, accounts).await;
+    }
+    let _slot = host.requests.clone().try_acquire_owned().map_err(|_| Refusal::Busy)?;
+    let mut response = serve(host, &hosted, action, &who, &head.headers, body).await?;
+    if matches!(target, Target::Device(_)) && !matches!(action, Action::Call(Service::ReceivePack)) {
+        response.headers_mut().insert(wait::WAIT, HeaderValue::from(host.limits.wait_seconds));
+    }
+    Ok(response)
+}
+
+async fn serve(
+    host: &Host,
+    hosted: &Arc<Hosted>,
+    action: Action,
+    who: &Identity,
+    headers: &HeaderMap,
+    body: Body,
+) -> Result<Response<Body>, Refusal> {
+    let version = headers.get("git-protocol").and_then(|value| value.to_str().ok());
+    match action {
+        Action::InfoRefs(service) => fetch::info_refs(host, hosted, service, version).await,
+        Action::Call(Service::UploadPack) => fetch::upload_pack(host, hosted, version, headers, body).await,
+        Action::Call(Service::ReceivePack) => {
+            let pusher = match &who.device {
+                Some(device) => receive::Pusher::Device(device.clone()),
+                None => receive::Pusher::Operator(who.name.to_string()),
+            };
+            receive::receive_pack(host, hosted, pusher, headers, body).await
+        }
+        Action::Wait(_) => Err(Refusal::Internal),
+    }
+}
+
+/// Waits for a change, and no longer than the account is good and the host lives.
+async fn waiting(
+    host: &Host,
+    hosted: &Arc<Hosted>,
+    known: super::wire::path::Known,
+    who: &Identity,
+    mut accounts: tokio::sync::watch::Receiver<u64>,
+) -> Result<Response<Body>, Refusal> {
+    let mut waiting = std::pin::pin!(wait::wait(host, hosted, known));
+    loop {
+        tokio::select! {
+            // All are cancel-safe: nothing is taken out of anything.
+            response = &mut waiting => return response,
+            () = host.stop.cancelled() => return Err(Refusal::Stopping),
+            changed = accounts.changed() => {
+                changed.map_err(|_| Refusal::Stopping)?;
+                host.accounts.check(who).map_err(|_| Refusal::Unauthorized)?;
+            }
+        }
+    }
+}
+
+fn authenticate(host: &Host, headers: &HeaderMap) -> Result<Identity, Refusal> {
+    let authorization = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
+    host.accounts.authenticate(authorization).map_err(|_| Refusal::Unauthorized)
+}
+
+fn ready(host: &Host) -> Result<Response<Body>, Refusal> {
+    if host.stop.is_cancelled() {
+        return Err(Refusal::Stopping);
+    }
+    if host.home.check().is_err() {
+        return Err(Refusal::Busy);
+    }
+    Ok(text(StatusCode::OK, "ready"))
+}
+
+/// Names of devices and accounts stay out of the metrics, but their numbers are nothing for a device, either.
+fn metrics(host: &Host, who: &Identity, seen: &mut Seen) -> Result<Response<Body>, Refusal> {
+    if who.role == Role::Device {
+        return Err(Refusal::NotFound);
+    }
+    seen.action = "metrics";
+    let text = host.metrics.text().map_err(|_| Refusal::Internal)?;
+    Ok(with_type(StatusCode::OK, "application/openmetrics-text; version=1.0.0; charset=utf-8", text))
+}
+
+fn name(action: Action) -> &'static str {
+    match action {
+        Action::InfoRefs(Service::UploadPack) => "info-refs",
+        Action::InfoRefs(Service::ReceivePack) => "info-refs-push",
+        Action::Call(Service::UploadPack) => "upload-pack",
+        Action::Call(Service::ReceivePack) => "receive-pack",
+        Action::Wait(_) => "wait",
+    }
+}
+
+fn method(action: Action) -> Method {
+    match action {
+        Action::InfoRefs(_) | Action::Wait(_) => Method::GET,
+        Action::Call(_) => Method::POST,
+    }
+}
+
+fn number(value: Option<&HeaderValue>) -> u64 {
+    value.and_then(|value| value.to_str().ok()?.parse().ok()).unwrap_or(0)
+}

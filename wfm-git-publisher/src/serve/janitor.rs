@@ -1,0 +1,33 @@
+//! Keeps repositories bounded: many packs become one, and what no ref reaches any more goes.
+
+use std::path::Path;
+
+use repo_git::{Repo, RepoLock};
+
+/// Packs in a repository before they are made one.
+const MAX_PACKS: usize = 40;
+
+/// Consolidates a repository that is locked. That it fails harms nothing: it is tried again with the next push.
+pub(super) fn tidy(name: &str, repo: &Repo, lock: &RepoLock) {
+    match repo.consolidate(lock, MAX_PACKS) {
+        Ok(true) => tracing::debug!(repository = name, "its packs are one now"),
+        Ok(false) => {}
+        Err(error) => tracing::warn!(repository = name, error = super::chain(&error), "its packs can't be made one"),
+    }
+}
+
+/// The bytes of all objects of a repository.
+pub(super) fn size(repository: &Path) -> u64 {
+    below(&repository.join("objects"))
+}
+
+fn below(dir: &Path) -> u64 {
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    entries
+        .map(|entry| match entry.metadata() {
+            Ok(meta) if meta.is_dir() => below(&entry.path()),
+            Ok(meta) => meta.len(),
+            Err(_) => 0,
+        })
+        .sum()
+}

@@ -1,0 +1,103 @@
+//! What the host counts, in the text format of Prometheus.
+
+use std::fmt;
+use std::time::Duration;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::{Registry, Unit};
+
+/// What a request was and how it ended. Never who asked: there may be very many.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Answered {
+    action: &'static str,
+    status: u16,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Action {
+    action: &'static str,
+}
+
+/// All that is counted.
+pub(super) struct Metrics {
+    registry: Registry,
+    requests: Family<Answered, Counter>,
+    seconds: Family<Action, Histogram, fn() -> Histogram>,
+    /// Bytes of answers.
+    pub(super) sent: Counter,
+    /// Bytes of requests.
+    pub(super) received: Counter,
+    /// Open connections.
+    pub(super) connections: Gauge,
+    /// Connections that were closed at once, for a limit.
+    pub(super) refused_connections: Counter,
+    /// Pushes of which a ref was refused.
+    pub(super) refused_pushes: Counter,
+    waiting: Gauge,
+}
+
+/// One that waits, until dropped.
+pub(super) struct Waiting(Gauge);
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
+impl fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Metrics").finish_non_exhaustive()
+    }
+}
+
+/// From a poll without news to a large fetch.
+fn latencies() -> Histogram {
+    Histogram::new([0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0])
+}
+
+impl Metrics {
+    pub(super) fn new() -> Self {
+        let mut registry = Registry::with_prefix("wfm");
+        let (requests, sent, received) = (Family::default(), Counter::default(), Counter::default());
+        let seconds = Family::new_with_constructor(latencies as fn() -> Histogram);
+        let (connections, waiting) = (Gauge::default(), Gauge::default());
+        let (refused_connections, refused_pushes) = (Counter::default(), Counter::default());
+        registry.register("requests", "Requests answered", requests.clone());
+        let help = "Time until an answer began; those that wait for a change are left out";
+        registry.register_with_unit("request", help, Unit::Seconds, seconds.clone());
+        registry.register_with_unit("sent", "Bytes of answers", Unit::Bytes, sent.clone());
+        registry.register_with_unit("received", "Bytes of requests, as announced", Unit::Bytes, received.clone());
+        registry.register("connections", "Open connections", connections.clone());
+        registry.register("waiting", "Requests that wait for a change", waiting.clone());
+        registry.register("refused_connections", "Connections closed for a limit", refused_connections.clone());
+        registry.register("refused_pushes", "Pushes refused", refused_pushes.clone());
+        Self { registry, requests, seconds, sent, received, connections, refused_connections, refused_pushes, waiting }
+    }
+
+    /// Counts one more that waits.
+    pub(super) fn waiting(&self) -> Waiting {
+        self.waiting.inc();
+        Waiting(self.waiting.clone())
+    }
+
+    /// Counts an answer.
+    pub(super) fn answered(&self, action: &'static str, status: u16, took: Duration) {
+        self.requests.get_or_create(&Answered { action, status }).inc();
+        if action != "wait" {
+            self.seconds.get_or_create(&Action { action }).observe(took.as_secs_f64());
+        }
+    }
+
+    /// The text.
+    pub(super) fn text(&self) -> Result<String, fmt::Error> {
+        let mut text = String::new();
+        encode(&mut text, &self.registry)?;
+        Ok(text)
+    }
+}

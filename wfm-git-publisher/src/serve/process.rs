@@ -1,0 +1,244 @@
+//! Stock git, spawned: in a clean environment, few at a time, with limits of time, memory and output.
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process_group, prlimit};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
+
+use super::answer::Refusal;
+use super::limits::Limits;
+use super::wire::path::Service;
+
+/// What git and its children may use of memory, each: enough for any pack that is accepted, too little for a bomb.
+const MEMORY: u64 = 1 << 30;
+
+/// Seconds of processor time for each process.
+const CPU: u64 = 120;
+
+/// What is kept of what a process says on its standard error.
+const STDERR: u64 = 8 << 10;
+
+/// How long a process that was told to end may clean up.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// What every git here is told. No configuration of user or machine is read; a repository's own is the publisher's.
+const CONFIG: &[&str] = &[
+    "safe.directory=*",
+    "core.fsync=all",
+    "core.fsyncMethod=fsync",
+    "core.bigFileThreshold=1m",
+    "core.logAllRefUpdates=false",
+    "gc.auto=0",
+    "maintenance.auto=false",
+    "pack.threads=1",
+    "pack.windowMemory=64m",
+    "receive.autogc=false",
+    "receive.unpackLimit=1",
+    "receive.denyCurrentBranch=ignore",
+    "receive.advertisePushOptions=false",
+    "transfer.fsckObjects=true",
+    "transfer.unpackLimit=1",
+    "uploadpack.allowAnySHA1InWant=false",
+    "uploadpack.allowFilter=false",
+];
+
+/// A gate that lets a few through and keeps a bounded queue.
+#[derive(Debug)]
+pub(super) struct Gate {
+    slots: Arc<Semaphore>,
+    queued: AtomicUsize,
+    queue: usize,
+}
+
+impl Gate {
+    pub(super) fn new(slots: usize, queue: usize) -> Self {
+        Self { slots: Arc::new(Semaphore::new(slots)), queued: AtomicUsize::new(0), queue }
+    }
+
+    /// Waits for a slot, unless too many wait already, or for too long.
+    pub(super) async fn enter(&self) -> Result<OwnedSemaphorePermit, Refusal> {
+        if let Ok(slot) = Arc::clone(&self.slots).try_acquire_owned() {
+            return Ok(slot);
+        }
+        let _queued = Queued::new(&self.queued, self.queue).ok_or(Refusal::Busy)?;
+        let slot = timeout(Limits::QUEUE, Arc::clone(&self.slots).acquire_owned()).await;
+        slot.ok().and_then(Result::ok).ok_or(Refusal::Busy)
+    }
+}
+
+/// A place in a queue, given up when dropped.
+struct Queued<'a>(&'a AtomicUsize);
+
+impl<'a> Queued<'a> {
+    fn new(queued: &'a AtomicUsize, limit: usize) -> Option<Self> {
+        let place = Self(queued);
+        (queued.fetch_add(1, Ordering::Relaxed) < limit).then_some(place)
+    }
+}
+
+impl Drop for Queued<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// One conversation with stock git.
+#[derive(Debug, Clone)]
+pub(super) struct Git {
+    /// Where programs are found.
+    path: std::ffi::OsString,
+    service: Service,
+    repository: PathBuf,
+    arguments: Vec<&'static str>,
+    config: Vec<String>,
+    environment: Vec<(&'static str, std::ffi::OsString)>,
+}
+
+impl Git {
+    /// `git <service> --stateless-rpc <repository>`
+    pub(super) fn new(path: &std::ffi::OsStr, service: Service, repository: &Path) -> Self {
+        Self {
+            path: path.to_owned(),
+            service,
+            repository: repository.to_owned(),
+            arguments: vec!["--stateless-rpc"],
+            config: Vec::new(),
+            environment: Vec::new(),
+        }
+    }
+
+    /// With one more argument.
+    pub(super) fn argument(mut self, argument: &'static str) -> Self {
+        self.arguments.push(argument);
+        self
+    }
+
+    /// With one more setting.
+    pub(super) fn config(mut self, key: &str, value: impl std::fmt::Display) -> Self {
+        self.config.push(format!("{key}={value}"));
+        self
+    }
+
+    /// With one more variable.
+    pub(super) fn environment(mut self, name: &'static str, value: impl Into<std::ffi::OsString>) -> Self {
+        self.environment.push((name, value.into()));
+        self
+    }
+
+    /// Starts it in a process group of its own. It can't do anything before it is spoken to, so the limits hold for all
+    /// that it does.
+    pub(super) fn spawn(&self) -> io::Result<Running> {
+        let mut command = Command::new("git");
+        command.env_clear().envs([("LC_ALL", "C"), ("GIT_CONFIG_NOSYSTEM", "1"), ("GIT_CONFIG_GLOBAL", "/dev/null")]);
+        command.env("PATH", &self.path).env("HOME", "/nonexistent").env("GIT_TERMINAL_PROMPT", "0");
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
+        #[cfg(feature = "cut-points")]
+        command.envs(std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("SYNC_")));
+        for setting in CONFIG.iter().copied().chain(self.config.iter().map(String::as_str)) {
+            command.args(["-c", setting]);
+        }
+        command.arg(self.service.name()).args(&self.arguments).arg(&self.repository);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+        let mut child = command.spawn()?;
+        let group = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
+        if let Some(group) = group {
+            limit(group)?;
+        }
+        let (input, output) = (child.stdin.take(), child.stdout.take());
+        let said = tokio::spawn(tail(child.stderr.take()));
+        Ok(Running { child, group, input, output, said })
+    }
+}
+
+fn limit(process: Pid) -> io::Result<()> {
+    let at_most = |amount| Rlimit { current: Some(amount), maximum: Some(amount) };
+    // It may have failed and gone already; what it said tells why.
+    for (resource, amount) in [(Resource::As, MEMORY), (Resource::Cpu, CPU), (Resource::Core, 0)] {
+        match prlimit(Some(process), resource, at_most(amount)) {
+            Err(rustix::io::Errno::SRCH) | Ok(_) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+/// Reads all and keeps the beginning.
+async fn tail(from: Option<impl AsyncRead + Unpin>) -> String {
+    let mut kept = Vec::new();
+    if let Some(mut from) = from {
+        let _ = (&mut from).take(STDERR).read_to_end(&mut kept).await;
+        let _ = tokio::io::copy(&mut from, &mut tokio::io::sink()).await;
+    }
+    String::from_utf8_lossy(&kept).trim().to_owned()
+}
+
+/// A git that runs, killed with all its children when dropped.
+#[derive(Debug)]
+pub(super) struct Running {
+    child: Child,
+    group: Option<Pid>,
+    input: Option<ChildStdin>,
+    pub(super) output: Option<ChildStdout>,
+    said: tokio::task::JoinHandle<String>,
+}
+
+/// How a git ended.
+#[derive(Debug)]
+pub(super) struct Ended {
+    pub(super) status: ExitStatus,
+    /// The beginning of what it said on its standard error.
+    pub(super) said: String,
+}
+
+impl Running {
+    /// Feeds it in the background. That it stops listening is no error: what it says tells why.
+    pub(super) fn feed(&mut self, head: Vec<u8>, rest: Option<File>) {
+        let Some(mut input) = self.input.take() else { return };
+        tokio::spawn(async move {
+            let _ = input.write_all(&head).await;
+            if let Some(rest) = rest {
+                let _ = tokio::io::copy(&mut tokio::fs::File::from_std(rest), &mut input).await;
+            }
+            let _ = input.shutdown().await;
+        });
+    }
+
+    /// Waits for its end.
+    pub(super) async fn end(mut self) -> io::Result<Ended> {
+        let status = self.child.wait().await?;
+        self.group = None;
+        let said = timeout(GRACE, &mut self.said).await.ok().and_then(Result::ok).unwrap_or_default();
+        Ok(Ended { status, said })
+    }
+
+    /// Reads all of its output, at most `limit` bytes, and waits for its end.
+    pub(super) async fn finish(mut self, limit: u64) -> io::Result<(Vec<u8>, Ended)> {
+        let mut output = Vec::new();
+        if let Some(from) = self.output.take() {
+            from.take(limit).read_to_end(&mut output).await?;
+        }
+        Ok((output, self.end().await?))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let Some(group) = self.group.take() else { return };
+        // Asked first: git then removes its lock and temporary files.
+        let _ = kill_process_group(group, Signal::TERM);
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        runtime.spawn(async move {
+            tokio::time::sleep(GRACE).await;
+            let _ = kill_process_group(group, Signal::KILL);
+        });
+    }
+}

@@ -1,0 +1,295 @@
+//! Writing: a push is received in full, looked at, given to stock `git receive-pack`, synced, and only then answered.
+//!
+//! The commands are checked before anything is spawned; what the commits say is checked by [`super::judge`] in the
+//! `pre-receive` hook, while their objects are in quarantine.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::http::{HeaderMap, Response, StatusCode};
+use repo_git::{LockError, OpenError, RecoverError, Repo, RepoLock};
+use repo_model::DeviceId;
+use tokio::time::timeout;
+
+use super::answer::{Refusal, with_type};
+use super::body::{self, Spool};
+use super::fetch::{content_type, internal};
+use super::judge::{POLICY, Policy, REFUSED};
+use super::process::Git;
+use super::repos::{Hosted, ReposError};
+use super::wire::commands::{Commands, PackHead};
+use super::wire::path::Service;
+use super::wire::report::Report;
+use super::{Host, Limits};
+use crate::host::{ControlError, DeviceRepoError};
+
+/// The branches that a device writes.
+const DEVICE_BRANCHES: [&str; 2] = ["refs/heads/status", "refs/heads/heartbeat"];
+
+/// The most bytes that git says about a push.
+const OUTPUT: u64 = 1 << 20;
+
+/// How long a publisher may keep a repository before a push is turned away.
+const LOCK_WAIT: std::time::Duration = std::time::Duration::from_secs(10);
+
+/// A push can't be carried out.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum PushError {
+    #[error("cannot open the repository")]
+    Open(#[from] OpenError),
+    #[error("cannot lock the repository")]
+    Lock(#[from] LockError),
+    #[error("cannot clear what a crash left behind")]
+    Recover(#[from] RecoverError),
+    #[error("cannot run git")]
+    Git(#[source] io::Error),
+    #[error("git said nothing that can be understood: {said}")]
+    Output { said: String },
+    #[error("git took too long")]
+    Timeout,
+    #[error("cannot sync what was pushed")]
+    Sync(#[source] io::Error),
+    #[error("cannot read the publisher's memory")]
+    Control(#[from] ControlError),
+    #[error("cannot read what the device shall run")]
+    Desired(#[from] DeviceRepoError),
+    #[error("cannot read the refs")]
+    Refs(#[from] ReposError),
+    #[error("the work was broken off")]
+    Join(#[from] tokio::task::JoinError),
+}
+
+/// Who pushes to what.
+#[derive(Debug, Clone)]
+pub(super) enum Pusher {
+    /// A device to its own repository.
+    Device(DeviceId),
+    /// An operator to the fleet repository.
+    Operator(String),
+}
+
+/// `POST …/git-receive-pack`
+pub(super) async fn receive_pack(
+    host: &Host,
+    hosted: &Arc<Hosted>,
+    pusher: Pusher,
+    headers: &HeaderMap,
+    request: Body,
+) -> Result<Response<Body>, Refusal> {
+    let limits = &host.limits;
+    let most = match pusher {
+        Pusher::Device(_) => limits.push_bytes,
+        Pusher::Operator(_) => limits.fleet_push_bytes,
+    };
+    let spool = body::read(headers, request, most, &host.temp).await?;
+    let kind = content_type(Service::ReceivePack, "result");
+    let bad = |error: super::wire::Malformed| Refusal::Bad(error.to_string());
+    let (commands, length) = Commands::parse(&spool.head)
+        .map_err(bad)?
+        .ok_or_else(|| Refusal::Bad("the push ends before its commands do".to_owned()))?;
+    if commands.commands.is_empty() {
+        return Ok(with_type(StatusCode::OK, kind, Vec::new()));
+    }
+    let pack = PackHead::parse(&spool.head[length..]).map_err(bad)?;
+    let report = match denied(&pusher, &commands, pack, limits) {
+        Some(reason) => Report::refused(&commands, &reason),
+        None => {
+            let work = push(host.clone(), Arc::clone(hosted), pusher, commands.clone(), spool);
+            // Not ended with the connection, and waited for before the host stops.
+            let done = host.pushes.spawn(work).await.map_err(|error| internal(hosted, &error))?;
+            match done {
+                Ok(report) => report,
+                Err(Failed::Refused(refusal)) => return Err(refusal),
+                Err(Failed::Error(PushError::Lock(LockError::Busy { .. }))) => return Err(Refusal::Busy),
+                Err(Failed::Error(error)) => {
+                    internal(hosted, &error);
+                    Report::refused(&commands, "the host failed; its log says why")
+                }
+            }
+        }
+    };
+    if !report.is_good() {
+        tracing::warn!(repository = hosted.name, refused = ?report.refs, unpack = report.unpack, "a push is refused");
+        host.metrics.refused_pushes.inc();
+    }
+    Ok(with_type(StatusCode::OK, kind, report.write(&commands)))
+}
+
+/// What the commands alone forbid.
+fn denied(pusher: &Pusher, commands: &Commands, pack: Option<PackHead>, limits: &Limits) -> Option<String> {
+    let Pusher::Device(_) = pusher else { return None };
+    for command in &commands.commands {
+        if !DEVICE_BRANCHES.contains(&command.name.as_str()) {
+            return Some("a device may only push refs/heads/status and refs/heads/heartbeat".to_owned());
+        }
+        if command.new.is_none() {
+            return Some(format!("{} may not be deleted", command.name));
+        }
+    }
+    if let Some(twice) =
+        DEVICE_BRANCHES.iter().find(|name| commands.commands.iter().filter(|c| c.name == **name).count() > 1)
+    {
+        return Some(format!("{twice} is moved twice"));
+    }
+    let objects = pack.map_or(0, |pack| u64::from(pack.objects));
+    (objects > limits.push_objects)
+        .then(|| format!("the push holds {objects} objects, more than the {} allowed", limits.push_objects))
+}
+
+enum Failed {
+    Refused(Refusal),
+    Error(PushError),
+}
+
+impl<E: Into<PushError>> From<E> for Failed {
+    fn from(error: E) -> Self {
+        Self::Error(error.into())
+    }
+}
+
+async fn push(
+    host: Host,
+    hosted: Arc<Hosted>,
+    pusher: Pusher,
+    commands: Commands,
+    spool: Spool,
+) -> Result<Report, Failed> {
+    let mut written = hosted.writing.lock().await;
+    let _slot = host.gate(Service::ReceivePack).enter().await.map_err(Failed::Refused)?;
+    let (open, recovered) = (Arc::clone(&hosted), written.recovered);
+    let (repo, lock) = tokio::task::spawn_blocking(move || prepare(&open.path, recovered)).await??;
+    written.recovered = true;
+    let (of, to) = (host.clone(), Arc::clone(&hosted));
+    let (judged, full) = tokio::task::spawn_blocking(move || -> Result<_, PushError> {
+        Ok((policy(&of, &pusher)?, full(&to.path, &of.limits)))
+    })
+    .await??;
+    let policy = match judged {
+        _ if full => return Ok(Report::refused(&commands, "the repository is full; tell the operator of the host")),
+        Err(reason) => return Ok(Report::refused(&commands, &reason)),
+        Ok(policy) => policy,
+    };
+    let report = receive(&host, &hosted, &policy, &commands, spool).await?;
+    let to = Arc::clone(&hosted);
+    let consolidate = tokio::task::spawn_blocking(move || -> Result<_, PushError> {
+        repo.sync_pushed_refs().map_err(PushError::Sync)?;
+        to.read()?;
+        super::janitor::tidy(&to.name, &repo, &lock);
+        Ok(())
+    });
+    consolidate.await??;
+    Ok(report)
+}
+
+fn prepare(path: &Path, recovered: bool) -> Result<(Repo, RepoLock), PushError> {
+    let repo = Repo::open(path)?;
+    let lock = repo.try_lock(LOCK_WAIT)?;
+    if !recovered {
+        for damaged in repo.recover(&lock)?.damaged {
+            tracing::error!(repository = %path.display(), r#ref = damaged.name, reason = %damaged.reason, "a ref is damaged");
+        }
+    }
+    Ok((repo, lock))
+}
+
+/// What the hook is to check; or why there is nothing to check against.
+fn policy(host: &Host, pusher: &Pusher) -> Result<Result<Policy, String>, PushError> {
+    match pusher {
+        Pusher::Operator(name) => Ok(Ok(Policy::Fleet { home: host.home.root().to_owned(), account: name.clone() })),
+        Pusher::Device(device) => Ok(match host.keys.allowed(&host.home, device)? {
+            Some((fleet, keys)) => Ok(Policy::Device { fleet, device: device.clone(), keys }),
+            None => Err("nothing is published for this device that names its key; enroll it first".to_owned()),
+        }),
+    }
+}
+
+/// Whether a repository has as many bytes as it may have.
+fn full(repository: &Path, limits: &Limits) -> bool {
+    super::janitor::size(repository) >= limits.repository_bytes
+}
+
+/// The conversation with stock git, which moves the refs by compare-and-swap.
+async fn receive(
+    host: &Host,
+    hosted: &Hosted,
+    policy: &Policy,
+    commands: &Commands,
+    spool: Spool,
+) -> Result<Report, PushError> {
+    let json = serde_json::to_string(policy).map_err(|error| PushError::Output { said: error.to_string() })?;
+    let most = match policy {
+        Policy::Device { .. } => host.limits.push_bytes,
+        Policy::Fleet { .. } => host.limits.fleet_push_bytes,
+    };
+    let git = Git::new(&host.path, Service::ReceivePack, &hosted.path)
+        .config("core.hooksPath", host.hooks.display())
+        .config("receive.maxInputSize", most)
+        .environment(POLICY, json);
+    let mut running = git.spawn().map_err(PushError::Git)?;
+    running.feed(spool.head, spool.rest);
+    let finished = timeout(Limits::RECEIVE, running.finish(OUTPUT)).await.map_err(|_| PushError::Timeout)?;
+    let (output, ended) = finished.map_err(PushError::Git)?;
+    let sideband = commands.can("side-band-64k");
+    let mut report = Report::parse(&output, sideband).map_err(|_| PushError::Output { said: ended.said.clone() })?;
+    explain(&mut report, &ended.said);
+    Ok(report)
+}
+
+/// Stock git says of every ref only that a hook declined; the hook's own words go there instead.
+fn explain(report: &mut Report, said: &str) {
+    let mut lines = report.messages.lines().chain(said.lines());
+    let Some(reason) = lines.find_map(|line| line.trim().strip_prefix(REFUSED)) else { return };
+    let reason = reason.trim().to_owned();
+    for (_, result) in &mut report.refs {
+        if result.as_ref().is_err_and(|text| text.ends_with("hook declined")) {
+            *result = Err(reason.clone());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::wire::commands::Command;
+    use super::*;
+
+    fn commands(names: &[(&str, bool)]) -> Commands {
+        let id = Some("1".repeat(40).parse().unwrap());
+        let command = |(name, deletes): &(&str, bool)| {
+            let new = if *deletes { None } else { id };
+            Command { old: id, new, name: (*name).to_owned() }
+        };
+        Commands { commands: names.iter().map(command).collect(), abilities: Vec::new() }
+    }
+
+    #[test]
+    fn a_device_moves_its_own_branches_and_nothing_else() {
+        let device = Pusher::Device("press-01".parse().unwrap());
+        let limits = Limits::default();
+        let check =
+            |names: &[(&str, bool)], objects| denied(&device, &commands(names), Some(PackHead { objects }), &limits);
+        assert_eq!(check(&[("refs/heads/status", false), ("refs/heads/heartbeat", false)], 5), None);
+        for bad in ["refs/heads/desired", "refs/heads/status2", "refs/heads/Status", "refs/tags/status", "refs/status"]
+        {
+            assert!(
+                check(&[("refs/heads/status", false), (bad, false)], 5).unwrap().contains("may only push"),
+                "{bad}"
+            );
+        }
+        assert!(check(&[("refs/heads/status", true)], 0).unwrap().contains("deleted"));
+        assert!(check(&[("refs/heads/status", false); 2], 5).unwrap().contains("twice"));
+        assert!(check(&[("refs/heads/status", false)], 50_000).unwrap().contains("50000 objects"));
+        let operator = Pusher::Operator("olga".to_owned());
+        assert_eq!(denied(&operator, &commands(&[("refs/heads/main", false)]), None, &limits), None);
+    }
+
+    #[test]
+    fn the_hooks_words_replace_stock_gits() {
+        let refs = vec![("refs/heads/status".to_owned(), Err("pre-receive hook declined".to_owned()))];
+        let messages = format!("Unpacking…\n{REFUSED} signed by a stranger\n");
+        let mut report = Report { unpack: "ok".to_owned(), refs, messages };
+        explain(&mut report, "");
+        assert_eq!(report.refs[0].1, Err("signed by a stranger".to_owned()));
+    }
+}

@@ -1,0 +1,272 @@
+//! The host as devices, operators and strangers meet it: the real program, real TLS, stock git on the other side.
+
+mod pushes;
+mod reads;
+mod waits;
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use repo_git::SigningKey;
+use repo_model::DeviceId;
+use repo_testkit::git;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use wfm_git_publisher::accounts::{Role, Store};
+use wfm_git_publisher::ca;
+use wfm_git_publisher::config::Config;
+
+use crate::support::Lab;
+
+/// A fleet with two devices whose host runs.
+pub(crate) struct Site {
+    pub(crate) lab: Lab,
+    pub(crate) address: String,
+    /// The authority's certificate, PEM.
+    pub(crate) ca: PathBuf,
+    server: Child,
+    log: std::thread::JoinHandle<String>,
+}
+
+/// Name and secret of an account.
+#[derive(Clone)]
+pub(crate) struct Login {
+    pub(crate) name: String,
+    pub(crate) secret: String,
+}
+
+/// An answer, read by hand.
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) headers: String,
+    pub(crate) body: Vec<u8>,
+}
+
+pub(crate) const DEVICE: &str = "press-01";
+pub(crate) const OTHER: &str = "packer-01";
+
+impl Site {
+    pub(crate) fn new() -> Self {
+        Self::with("")
+    }
+
+    /// With these lines under `serve:`.
+    pub(crate) fn with(settings: &str) -> Self {
+        let lab = Lab::with(&[DEVICE, OTHER]);
+        lab.publish_all();
+        Self::on(lab, settings)
+    }
+
+    pub(crate) fn on(lab: Lab, settings: &str) -> Self {
+        let config = format!("serve:\n  names: [127.0.0.1, localhost]\n  listen: 127.0.0.1:0\n{settings}");
+        std::fs::write(lab.home.config(), &config).unwrap();
+        let serve = Config::parse("publisher.yaml", config.as_bytes()).unwrap().serve.unwrap();
+        let ca = lab.dir().join("ca.pem");
+        std::fs::write(&ca, ca::trusted(&lab.home, &serve).unwrap().unwrap()).unwrap();
+        let (server, address, log) = start(&lab);
+        Self { lab, address, ca, server, log }
+    }
+
+    pub(crate) fn login(&self, name: &str, role: Role, device: Option<&str>) -> Login {
+        let device = device.map(|device| device.parse::<DeviceId>().unwrap());
+        let store = Store::new(&self.lab.home);
+        let issued = store.add(&name.parse().unwrap(), role, device, None, Timestamp::now()).unwrap();
+        let login = Login { name: issued.name.to_string(), secret: issued.secret.reveal().to_owned() };
+        // Known to the host a moment later, as for every change of accounts.
+        let known = || self.get("/account", Some(&login)).status == 200;
+        assert!(crate::serve::eventually(known), "the account is not known");
+        login
+    }
+
+    pub(crate) fn device(&self) -> Login {
+        self.login("dev-1", Role::Device, Some(DEVICE))
+    }
+
+    pub(crate) fn url(&self, repository: &str) -> String {
+        format!("https://{}/{repository}", self.address)
+    }
+
+    /// Stock git with this account's credentials.
+    pub(crate) fn git(&self, dir: &Path, login: Option<&Login>) -> Command {
+        let mut command = git::command(dir);
+        command.args(["-c", &format!("http.sslCAInfo={}", self.ca.display()), "-c", "credential.helper="]);
+        command.env("GIT_TERMINAL_PROMPT", "0");
+        if let Some(login) = login {
+            command.args(["-c", &format!("http.extraHeader=Authorization: Basic {}", login.basic())]);
+        }
+        command
+    }
+
+    pub(crate) fn run(&self, dir: &Path, login: &Login, args: &[&str]) -> Output {
+        self.git(dir, Some(login)).args(args).output().unwrap()
+    }
+
+    /// A clone of a repository, for this account.
+    pub(crate) fn clone(&self, login: &Login, repository: &str, name: &str) -> PathBuf {
+        let dir = self.lab.dir().join(name);
+        let cloned = self.run(self.lab.dir(), login, &["clone", "-q", &self.url(repository), name]);
+        assert!(cloned.status.success(), "{}", said(&cloned));
+        dir
+    }
+
+    /// A new connection with TLS.
+    pub(crate) fn connect(&self) -> StreamOwned<ClientConnection, TcpStream> {
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_file(&self.ca).unwrap()).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+        let config = Arc::new(config.with_root_certificates(roots).with_no_client_auth());
+        let name = ServerName::try_from("127.0.0.1").unwrap();
+        let stream = TcpStream::connect(&self.address).unwrap();
+        stream.set_read_timeout(Some(std::time::Duration::from_secs(60))).unwrap();
+        StreamOwned::new(ClientConnection::new(config, name).unwrap(), stream)
+    }
+
+    /// One request by hand, on a connection of its own.
+    pub(crate) fn request(&self, head: &str, login: Option<&Login>, body: &[u8]) -> Answer {
+        let mut stream = self.connect();
+        let login = login.map(|login| format!("Authorization: Bearer {}\r\n", login.secret)).unwrap_or_default();
+        let length = body.len();
+        let head = format!("{head}\r\nHost: x\r\nConnection: close\r\nContent-Length: {length}\r\n{login}\r\n");
+        stream.write_all(head.as_bytes()).unwrap();
+        let _ = stream.write_all(body);
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        Answer::parse(&answer)
+    }
+
+    pub(crate) fn get(&self, path: &str, login: Option<&Login>) -> Answer {
+        self.request(&format!("GET {path} HTTP/1.1"), login, b"")
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.server.id()
+    }
+
+    /// Ends the host in good order, and gives its log.
+    pub(crate) fn stop(mut self) -> (Lab, String) {
+        terminate(self.server.id());
+        let status = self.server.wait().unwrap();
+        assert!(status.success(), "{status}");
+        let Self { lab, log, .. } = { self };
+        (lab, log.join().unwrap())
+    }
+}
+
+pub(crate) fn terminate(pid: u32) {
+    let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+}
+
+fn start(lab: &Lab) -> (Child, String, std::thread::JoinHandle<String>) {
+    let mut command = lab.command(&["serve"]);
+    command.env("RUST_LOG", "info,access=info").stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut server = command.spawn().unwrap();
+    let mut errors = server.stderr.take().unwrap();
+    let log = std::thread::spawn(move || {
+        let mut text = String::new();
+        let _ = errors.read_to_string(&mut text);
+        text
+    });
+    let mut line = String::new();
+    BufReader::new(server.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let Some(address) = line.trim().strip_prefix("https://") else {
+        panic!("the host didn't start: {line}{}", log.join().unwrap());
+    };
+    (server, address.to_owned(), log)
+}
+
+impl Login {
+    pub(crate) fn basic(&self) -> String {
+        use base64ct::Encoding;
+        base64ct::Base64::encode_string(format!("{}:{}", self.name, self.secret).as_bytes())
+    }
+}
+
+impl Answer {
+    fn parse(bytes: &[u8]) -> Self {
+        let end = bytes.windows(4).position(|four| four == b"\r\n\r\n").unwrap_or(bytes.len());
+        let headers = String::from_utf8_lossy(&bytes[..end]).to_ascii_lowercase();
+        let status = headers.split(' ').nth(1).and_then(|word| word.parse().ok()).unwrap_or(0);
+        Self { status, headers, body: bytes.get(end + 4..).unwrap_or_default().to_vec() }
+    }
+
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
+    pub(crate) fn header(&self, name: &str) -> Option<String> {
+        let prefix = format!("{name}: ");
+        self.headers.lines().find_map(|line| line.strip_prefix(&prefix)).map(str::to_owned)
+    }
+}
+
+/// What a program said on its standard error.
+pub(crate) fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+pub(crate) fn printed(output: &Output) -> String {
+    assert!(output.status.success(), "{}", said(output));
+    String::from_utf8_lossy(&output.stdout).trim().to_owned()
+}
+
+/// Waits until something is so, for at most ten seconds.
+pub(crate) fn eventually(mut is_so: impl FnMut() -> bool) -> bool {
+    let start = std::time::Instant::now();
+    while start.elapsed() < std::time::Duration::from_secs(10) {
+        if is_so() {
+            return true;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    false
+}
+
+/// What a device would say, committed in a clone without any code of ours.
+pub(crate) struct Report<'a> {
+    pub(crate) device: &'a str,
+    pub(crate) kind: &'a str,
+    pub(crate) parents: &'a [&'a str],
+    pub(crate) signer: Option<&'a SigningKey>,
+}
+
+impl Report<'_> {
+    /// Makes the commit in a clone and gives its id.
+    pub(crate) fn commit(&self, site: &Site, clone: &Path, text: &str) -> String {
+        self.commit_file(site, clone, "syncer.json", text.as_bytes())
+    }
+
+    pub(crate) fn commit_file(&self, site: &Site, clone: &Path, path: &str, bytes: &[u8]) -> String {
+        let file = site.lab.dir().join("content");
+        std::fs::write(&file, bytes).unwrap();
+        let blob = git::git(clone, &["hash-object", "-w", &file.display().to_string()]);
+        std::fs::write(&file, format!("100644 blob {blob}\t{path}\n")).unwrap();
+        let input = std::fs::File::open(&file).unwrap();
+        let tree = git::command(clone).arg("mktree").stdin(input).output().unwrap();
+        self.commit_tree(site, clone, &printed(&tree))
+    }
+
+    pub(crate) fn commit_tree(&self, site: &Site, clone: &Path, tree: &str) -> String {
+        let fleet = site.lab.json(DEVICE, "desired", "envelope.json")["fleet"].as_str().unwrap().to_owned();
+        let message = format!("report\n\nKind: {}\nFleet: {fleet}\nDevice: {}", self.kind, self.device);
+        let key = site.lab.dir().join("signer.key");
+        let mut args = vec!["commit-tree".to_owned(), tree.to_owned(), "-m".to_owned(), message];
+        for parent in self.parents {
+            args.extend(["-p".to_owned(), (*parent).to_owned()]);
+        }
+        let mut command = git::command(clone);
+        if let Some(signer) = self.signer {
+            let _ = std::fs::remove_file(&key);
+            signer.save(&key).unwrap();
+            command.args(["-c", "gpg.format=ssh", "-c", &format!("user.signingkey={}", key.display())]);
+            args.push("-S".to_owned());
+        }
+        printed(&command.args(args).output().unwrap())
+    }
+}

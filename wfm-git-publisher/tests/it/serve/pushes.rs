@@ -1,0 +1,258 @@
+//! Pushes by devices: what is let in, what is refused, and in whose words.
+
+use std::path::{Path, PathBuf};
+use std::process::Output;
+
+use repo_git::SigningKey;
+use repo_testkit::git;
+use wfm_git_publisher::accounts::Role;
+
+use super::{DEVICE, Login, OTHER, Report, Site, said};
+use crate::support::Lab;
+
+/// A device with its clone.
+struct Pusher {
+    site: Site,
+    device: Login,
+    clone: PathBuf,
+    key: SigningKey,
+}
+
+impl Pusher {
+    fn new() -> Self {
+        Self::on(Site::new())
+    }
+
+    fn on(site: Site) -> Self {
+        let device = site.device();
+        let clone = site.clone(&device, "devices/press-01.git", "device");
+        Self { key: Lab::device_key(DEVICE), site, device, clone }
+    }
+
+    fn report<'a>(&'a self, kind: &'a str, parents: &'a [&'a str]) -> Report<'a> {
+        Report { device: DEVICE, kind, parents, signer: Some(&self.key) }
+    }
+
+    fn commit(&self, kind: &str, parents: &[&str], text: &str) -> String {
+        self.report(kind, parents).commit(&self.site, &self.clone, text)
+    }
+
+    fn push(&self, refspecs: &[&str]) -> Output {
+        let url = self.site.url("devices/press-01.git");
+        self.site.run(&self.clone, &self.device, &[&["push", &url], refspecs].concat())
+    }
+
+    #[track_caller]
+    fn accepted(&self, refspec: &str) {
+        let pushed = self.push(&[refspec]);
+        assert!(pushed.status.success(), "{refspec}: {}", said(&pushed));
+        git::git(&self.repository(), &["fsck", "--strict"]);
+    }
+
+    /// The push fails, for this reason, and nothing has moved.
+    #[track_caller]
+    fn refused(&self, refspec: &str, reason: &str) {
+        let before = git::refs(&self.repository());
+        let pushed = self.push(&[refspec]);
+        let text = said(&pushed);
+        assert!(!pushed.status.success() && text.contains(reason), "{refspec}: {text}");
+        assert_eq!(git::refs(&self.repository()), before, "{refspec}");
+    }
+
+    fn repository(&self) -> PathBuf {
+        self.site.lab.repo(DEVICE)
+    }
+
+    fn tip(&self, branch: &str) -> Option<String> {
+        self.site.lab.tip(DEVICE, branch)
+    }
+}
+
+#[test]
+fn a_device_adds_to_its_status_and_replaces_its_heartbeat() {
+    let pusher = Pusher::new();
+    let first = pusher.commit("status", &[], "1");
+    pusher.accepted(&format!("{first}:refs/heads/status"));
+    let second = pusher.commit("status", &[&first], "2");
+    pusher.accepted(&format!("{second}:refs/heads/status"));
+    for beat in ["1", "2", "3"] {
+        let beat = pusher.commit("heartbeat", &[], beat);
+        pusher.accepted(&format!("+{beat}:refs/heads/heartbeat"));
+        assert_eq!(pusher.tip("heartbeat"), Some(beat));
+    }
+    let (third, beat) = (pusher.commit("status", &[&second], "3"), pusher.commit("heartbeat", &[], "4"));
+    let both = pusher.push(&[&format!("{third}:refs/heads/status"), &format!("+{beat}:refs/heads/heartbeat")]);
+    assert!(both.status.success(), "{}", said(&both));
+    assert_eq!((pusher.tip("status"), pusher.tip("heartbeat")), (Some(third), Some(beat)));
+}
+
+#[test]
+fn every_protocol_version_pushes() {
+    let pusher = Pusher::new();
+    let mut parent = pusher.commit("status", &[], "0");
+    pusher.accepted(&format!("{parent}:refs/heads/status"));
+    for version in ["0", "1", "2"] {
+        let next = pusher.commit("status", &[&parent], version);
+        let url = pusher.site.url("devices/press-01.git");
+        let (protocol, refspec) = (format!("protocol.version={version}"), format!("{next}:refs/heads/status"));
+        let pushed = pusher.site.run(&pusher.clone, &pusher.device, &["-c", &protocol, "push", &url, &refspec]);
+        assert!(pushed.status.success(), "v{version}: {}", said(&pushed));
+        parent = next;
+    }
+}
+
+#[test]
+fn a_device_writes_no_other_branch_and_deletes_none() {
+    let pusher = Pusher::new();
+    let status = pusher.commit("status", &[], "1");
+    let only = "a device may only push refs/heads/status and refs/heads/heartbeat";
+    for other in ["desired", "bundle", "freshness", "main", "status2", "status/x"] {
+        pusher.refused(&format!("+{status}:refs/heads/{other}"), only);
+    }
+    pusher.refused(&format!("{status}:refs/tags/status"), only);
+    pusher.accepted(&format!("{status}:refs/heads/status"));
+    pusher.refused(":refs/heads/status", "refs/heads/status may not be deleted");
+    pusher.refused(":refs/heads/desired", only);
+    let beat = pusher.commit("heartbeat", &[], "1");
+    let refspecs = [format!("+{beat}:refs/heads/heartbeat"), format!("+{beat}:refs/heads/desired")];
+    let mixed = pusher.push(&refspecs.each_ref().map(String::as_str));
+    assert!(!mixed.status.success());
+    assert_eq!(pusher.tip("heartbeat"), None, "of a push with one bad ref nothing is taken");
+}
+
+#[test]
+fn only_what_the_devices_own_key_signed_is_let_in() {
+    let pusher = Pusher::new();
+    let stranger = SigningKey::generate();
+    let unsigned = Report { signer: None, ..pusher.report("status", &[]) };
+    let unsigned = unsigned.commit(&pusher.site, &pusher.clone, "1");
+    pusher.refused(&format!("{unsigned}:refs/heads/status"), "there is no signature");
+    for signer in [&stranger, &Lab::device_key(OTHER)] {
+        let report = Report { signer: Some(signer), ..pusher.report("status", &[]) };
+        let forged = report.commit(&pusher.site, &pusher.clone, "1");
+        pusher.refused(&format!("{forged}:refs/heads/status"), "which is no key of this device");
+    }
+    let beat = pusher.commit("heartbeat", &[], "1");
+    pusher.refused(&format!("{beat}:refs/heads/status"), "its trailer `Kind` is not `status`");
+    let other = Report { device: OTHER, ..pusher.report("status", &[]) };
+    let other = other.commit(&pusher.site, &pusher.clone, "1");
+    pusher.refused(&format!("{other}:refs/heads/status"), "its trailer `Device` is not `press-01`");
+    let objects = pusher.site.lab.git(DEVICE, &["cat-file", "--batch-all-objects", "--batch-check"]);
+    for refused in [unsigned, beat, other] {
+        assert!(!objects.contains(&refused), "{refused} was kept");
+    }
+}
+
+#[test]
+fn a_signed_status_is_only_added_to_and_a_foreign_one_replaced() {
+    let pusher = Pusher::new();
+    let first = pusher.commit("status", &[], "1");
+    pusher.accepted(&format!("{first}:refs/heads/status"));
+    let unrelated = pusher.commit("status", &[], "2");
+    pusher.refused(&format!("+{unrelated}:refs/heads/status"), "which this device signed");
+    let stranger = SigningKey::generate();
+    let foreign = Report { signer: Some(&stranger), ..pusher.report("status", &[]) };
+    let foreign = foreign.commit(&pusher.site, &pusher.clone, "3");
+    git::git(
+        &pusher.clone,
+        &["push", "-q", &pusher.repository().display().to_string(), &format!("+{foreign}:refs/heads/status")],
+    );
+    pusher.accepted(&format!("+{unrelated}:refs/heads/status"));
+}
+
+#[test]
+fn a_push_that_expects_another_state_is_refused() {
+    let pusher = Pusher::new();
+    let first = pusher.commit("status", &[], "1");
+    pusher.accepted(&format!("{first}:refs/heads/status"));
+    let second = pusher.commit("status", &[&first], "2");
+    let url = pusher.site.url("devices/press-01.git");
+    let lease = format!("--force-with-lease=refs/heads/status:{second}");
+    let args = ["push", &lease, &url, &format!("{second}:refs/heads/status")];
+    let pushed = pusher.site.run(&pusher.clone, &pusher.device, &args);
+    assert!(!pushed.status.success(), "{}", said(&pushed));
+    assert_eq!(pusher.tip("status"), Some(first));
+}
+
+#[test]
+fn trees_with_anything_but_plain_files_are_refused() {
+    let pusher = Pusher::new();
+    let blob = pusher.site.lab.dir().join("blob");
+    std::fs::write(&blob, "x").unwrap();
+    let blob = git::git(&pusher.clone, &["hash-object", "-w", &blob.display().to_string()]);
+    for entry in [
+        format!("120000 blob {blob}\tlink"),
+        format!("100755 blob {blob}\tprogram"),
+        format!("160000 commit {}\tsub", pusher.tip("desired").unwrap()),
+    ] {
+        let tree = tree(&pusher.clone, &pusher.site, &entry);
+        let commit = pusher.report("status", &[]).commit_tree(&pusher.site, &pusher.clone, &tree);
+        let before = git::refs(&pusher.repository());
+        let pushed = pusher.push(&[&format!("{commit}:refs/heads/status")]);
+        assert!(!pushed.status.success(), "{entry}: {}", said(&pushed));
+        assert_eq!(git::refs(&pusher.repository()), before, "{entry}");
+    }
+}
+
+fn tree(clone: &Path, site: &Site, entries: &str) -> String {
+    let file = site.lab.dir().join("entries");
+    std::fs::write(&file, format!("{entries}\n")).unwrap();
+    let input = std::fs::File::open(&file).unwrap();
+    super::printed(&git::command(clone).arg("mktree").stdin(input).output().unwrap())
+}
+
+#[test]
+fn a_push_that_is_too_large_is_refused_with_a_reason() {
+    let pusher = Pusher::on(Site::with("  limits: {pushBytes: 100000, pushObjects: 20}\n"));
+    let noise: Vec<u8> = (0u32..60_000).flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
+    let large = pusher.report("status", &[]).commit_file(&pusher.site, &pusher.clone, "syncer.json", &noise);
+    pusher.refused(&format!("{large}:refs/heads/status"), "413");
+    let mut parent = pusher.commit("status", &[], "0");
+    for number in 1..20 {
+        parent = pusher.commit("status", &[&parent], &number.to_string());
+    }
+    pusher.refused(&format!("{parent}:refs/heads/status"), "objects, more than the 20 allowed");
+}
+
+#[test]
+fn a_full_repository_takes_no_more_and_says_so() {
+    let pusher = Pusher::on(Site::with("  limits: {repositoryBytes: 1048576}\n"));
+    let noise: Vec<u8> = (0u32..300_000).flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
+    let large = pusher.report("status", &[]).commit_file(&pusher.site, &pusher.clone, "syncer.json", &noise);
+    pusher.accepted(&format!("{large}:refs/heads/status"));
+    let next = pusher.commit("status", &[&large], "2");
+    pusher.refused(&format!("{next}:refs/heads/status"), "the repository is full");
+}
+
+#[test]
+fn auditors_write_nothing_and_devices_only_at_home() {
+    let pusher = Pusher::new();
+    let status = pusher.commit("status", &[], "1");
+    let refspec = format!("{status}:refs/heads/status");
+    let auditor = pusher.site.login("aud", Role::Auditor, None);
+    let operator = pusher.site.login("op", Role::Operator, None);
+    for login in [&auditor, &operator] {
+        let url = pusher.site.url("devices/press-01.git");
+        let pushed = pusher.site.run(&pusher.clone, login, &["push", &url, &refspec]);
+        assert!(!pushed.status.success() && said(&pushed).contains("403"), "{}", said(&pushed));
+    }
+    for repository in ["devices/packer-01.git", "devices/nobody.git", "control.git", "fleet.git"] {
+        let pushed = pusher.site.run(&pusher.clone, &pusher.device, &["push", &pusher.site.url(repository), &refspec]);
+        assert!(!pushed.status.success() && said(&pushed).contains("not found"), "{repository}: {}", said(&pushed));
+    }
+}
+
+#[test]
+fn replaced_heartbeats_leave_a_bounded_repository_without_what_nobody_reaches() {
+    let pusher = Pusher::new();
+    let first = pusher.commit("heartbeat", &[], "first");
+    let here = pusher.repository().display().to_string();
+    for number in 0..45 {
+        let beat = pusher.commit("heartbeat", &[], &number.to_string());
+        git::git(&pusher.clone, &["push", "-q", &here, &format!("+{beat}:refs/heads/heartbeat")]);
+    }
+    pusher.accepted(&format!("+{first}:refs/heads/heartbeat"));
+    let counted = pusher.site.lab.git(DEVICE, &["count-objects", "-v"]);
+    assert!(counted.contains("packs: 1\n") && counted.contains("count: 0\n"), "{counted}");
+    assert!(pusher.site.lab.git(DEVICE, &["fsck", "--unreachable", "--no-reflogs"]).is_empty());
+}

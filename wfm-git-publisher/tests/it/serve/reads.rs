@@ -1,0 +1,160 @@
+//! Stock git reads: clone, fetch with and without depth, ls-remote, in every version of the protocol.
+
+use repo_testkit::git;
+use wfm_git_publisher::accounts::Role;
+
+use super::{DEVICE, OTHER, Site, eventually, printed, said};
+
+#[test]
+fn stock_git_clones_fetches_and_lists_in_every_protocol_version() {
+    let site = Site::new();
+    let device = site.device();
+    let url = site.url("devices/press-01.git");
+    for version in ["0", "1", "2"] {
+        let protocol = format!("protocol.version={version}");
+        let git = |args: &[&str]| site.git(site.lab.dir(), Some(&device)).args(["-c", &protocol]).args(args).output();
+        let listed = printed(&git(&["ls-remote", "--symref", &url]).unwrap());
+        let desired = site.lab.tip(DEVICE, "desired").unwrap();
+        for line in [
+            "ref: refs/heads/desired\tHEAD".to_owned(),
+            format!("{desired}\tHEAD"),
+            format!("{desired}\trefs/heads/desired"),
+            format!("{}\trefs/heads/freshness", site.lab.tip(DEVICE, "freshness").unwrap()),
+        ] {
+            assert!(listed.lines().any(|found| found == line), "v{version}: {line} in {listed}");
+        }
+        let name = format!("clone-{version}");
+        let cloned = git(&["clone", "-q", &url, &name]).unwrap();
+        assert!(cloned.status.success(), "v{version}: {}", said(&cloned));
+        let clone = site.lab.dir().join(&name);
+        assert_eq!(git::git(&clone, &["rev-parse", "HEAD"]), desired);
+        git::git(&clone, &["fsck", "--strict"]);
+    }
+}
+
+#[test]
+fn a_shallow_fetch_brings_the_tip_alone_and_deepens() {
+    let site = Site::new();
+    let device = site.device();
+    for text in ["one", "two"] {
+        site.lab.edit("deployments/hello.yaml", "greeting:", &format!("greeting: {text} #"));
+        site.lab.commit();
+        site.lab.publish_all();
+    }
+    for version in ["0", "2"] {
+        let protocol = format!("protocol.version={version}");
+        let clone = site.lab.dir().join(format!("shallow-{version}"));
+        let git = |dir: &std::path::Path, args: &[&str]| {
+            let output = site.git(dir, Some(&device)).args(["-c", &protocol]).args(args).output().unwrap();
+            assert!(output.status.success(), "v{version} {args:?}: {}", said(&output));
+        };
+        let url = site.url("devices/press-01.git");
+        git(site.lab.dir(), &["clone", "-q", "--depth", "1", &url, &clone.display().to_string()]);
+        assert_eq!(git::git(&clone, &["rev-list", "--count", "HEAD"]), "1");
+        git(&clone, &["fetch", "-q", "--depth", "2"]);
+        assert_eq!(git::git(&clone, &["rev-list", "--count", "HEAD"]), "2");
+        git(&clone, &["fetch", "-q", "--unshallow"]);
+        assert_eq!(git::git(&clone, &["rev-list", "--count", "HEAD"]), "3");
+    }
+}
+
+#[test]
+fn credentials_are_asked_for_and_everything_else_stays_in_the_dark() {
+    let site = Site::new();
+    let device = site.device();
+    let refs = |name: &str| format!("/devices/{name}.git/info/refs?service=git-upload-pack");
+    for path in [refs(DEVICE), refs("nobody"), "/".to_owned(), "/metrics".to_owned(), "/account".to_owned()] {
+        let answer = site.get(&path, None);
+        assert_eq!(answer.status, 401, "{path}");
+        assert_eq!(answer.header("www-authenticate").as_deref(), Some("basic realm=\"wfm\""), "{path}");
+    }
+    assert_eq!(site.get(&refs(DEVICE), Some(&device)).status, 200);
+    let hidden = site.get(&refs(OTHER), Some(&device));
+    let missing = site.get(&refs("nobody"), Some(&device));
+    assert_eq!((hidden.status, hidden.text()), (404, missing.text()));
+    let date = |headers: &str| headers.lines().filter(|line| !line.starts_with("date:")).count();
+    assert_eq!(date(&hidden.headers), date(&missing.headers));
+    for path in ["/control.git/info/refs?service=git-upload-pack", "/fleet.git/git-upload-pack", "/metrics"] {
+        assert_eq!(site.get(path, Some(&device)).status, 404, "{path}");
+    }
+    for path in ["/healthz", "/readyz"] {
+        assert_eq!(site.get(path, None).status, 200, "{path}");
+    }
+}
+
+#[test]
+fn auditors_and_operators_read_everything() {
+    let site = Site::new();
+    for (name, role) in [("aud", Role::Auditor), ("op", Role::Operator)] {
+        let login = site.login(name, role, None);
+        for repository in ["devices/press-01.git", "devices/packer-01.git", "control.git"] {
+            let clone = site.clone(&login, repository, &format!("{name}-{}", repository.replace('/', "-")));
+            git::git(&clone, &["fsck", "--strict"]);
+        }
+        let metrics = site.get("/metrics", Some(&login));
+        assert!(metrics.text().contains("wfm_requests_total{"), "{}", metrics.text());
+    }
+}
+
+#[test]
+fn what_was_never_told_is_not_given_out_in_any_version() {
+    let site = Site::new();
+    let device = site.device();
+    let first = site.lab.tip(DEVICE, "desired").unwrap();
+    site.lab.edit("deployments/hello.yaml", "greeting:", "greeting: other #");
+    site.lab.commit();
+    site.lab.publish_all();
+    let blob = site.lab.git(DEVICE, &["rev-parse", "desired:envelope.json"]);
+    let foreign = site.lab.tip(OTHER, "desired").unwrap();
+    let dir = site.lab.dir().join("wanting");
+    git::git(site.lab.dir(), &["init", "-q", "--bare", "wanting"]);
+    for version in ["0", "1", "2"] {
+        for want in [&blob, &first, &foreign] {
+            let protocol = format!("protocol.version={version}");
+            let url = site.url("devices/press-01.git");
+            let args = ["-c", &protocol, "fetch", "-q", "--depth=1", &url, want];
+            let fetched = site.run(&dir, &device, &args);
+            assert!(!fetched.status.success(), "v{version} {want}");
+        }
+    }
+    // The newest state is there for the taking, of course.
+    let tip = site.lab.tip(DEVICE, "desired").unwrap();
+    let fetched = site.run(&dir, &device, &["fetch", "-q", &site.url("devices/press-01.git"), &tip]);
+    assert!(fetched.status.success(), "{}", said(&fetched));
+}
+
+#[test]
+fn what_another_process_publishes_is_told_at_once() {
+    let site = Site::new();
+    let device = site.device();
+    let url = site.url("devices/press-01.git");
+    for text in ["a", "b", "c", "d"] {
+        site.lab.edit("deployments/hello.yaml", "greeting:", &format!("greeting: {text} #"));
+        site.lab.commit();
+        site.lab.publish_all();
+        let tip = site.lab.tip(DEVICE, "desired").unwrap();
+        let listed = printed(&site.run(site.lab.dir(), &device, &["ls-remote", &url, "refs/heads/desired"]));
+        assert_eq!(listed, format!("{tip}\trefs/heads/desired"));
+    }
+}
+
+#[test]
+fn a_revoked_account_is_out_within_a_second_or_two() {
+    let site = Site::new();
+    let device = site.device();
+    let path = "/devices/press-01.git/info/refs?service=git-upload-pack";
+    assert_eq!(site.get(path, Some(&device)).status, 200);
+    let store = wfm_git_publisher::accounts::Store::new(&site.lab.home);
+    store.revoke(&device.name.parse().unwrap(), jiff::Timestamp::now()).unwrap();
+    assert!(eventually(|| site.get(path, Some(&device)).status == 401));
+}
+
+#[test]
+fn the_log_names_account_and_repository_and_never_a_secret() {
+    let site = Site::new();
+    let device = site.device();
+    site.clone(&device, "devices/press-01.git", "logged");
+    let (_, log) = site.stop();
+    assert!(log.contains("dev-1") && log.contains("devices/press-01.git"), "{log}");
+    assert!(!log.contains(&device.secret) && !log.contains(&device.basic()), "{log}");
+}

@@ -1,0 +1,115 @@
+//! Waiting for a change instead of polling.
+
+use std::io::{Read, Write};
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use wfm_git_publisher::accounts::Store;
+
+use super::{Answer, DEVICE, Login, Site, eventually};
+
+fn path(site: &Site) -> String {
+    let tip = |branch| site.lab.tip(DEVICE, branch).unwrap();
+    format!("/devices/{DEVICE}.git/wait?desired={}&freshness={}", tip("desired"), tip("freshness"))
+}
+
+/// A request that waits, in a thread; when its answer came.
+fn waiting<'a>(
+    scope: &'a std::thread::Scope<'a, '_>,
+    site: &'a Site,
+    login: &'a Login,
+) -> std::thread::ScopedJoinHandle<'a, (Answer, Instant)> {
+    let path = path(site);
+    let mut stream = site.connect();
+    let head = format!(
+        "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer {}\r\n\r\n",
+        login.secret
+    );
+    stream.write_all(head.as_bytes()).unwrap();
+    stream.flush().unwrap();
+    scope.spawn(move || {
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        (Answer::parse(&answer), Instant::now())
+    })
+}
+
+fn waiters(site: &Site, auditor: &Login) -> u64 {
+    let text = site.get("/metrics", Some(auditor)).text();
+    text.lines().find_map(|line| line.strip_prefix("wfm_waiting ")).and_then(|text| text.parse().ok()).unwrap()
+}
+
+#[test]
+fn a_publish_by_another_process_ends_the_waiting_within_100_ms() {
+    let site = Site::new();
+    let (device, auditor) = (site.device(), site.login("aud", wfm_git_publisher::accounts::Role::Auditor, None));
+    std::thread::scope(|scope| {
+        let waiter = waiting(scope, &site, &device);
+        assert!(eventually(|| waiters(&site, &auditor) == 1));
+        site.lab.edit("deployments/hello.yaml", "greeting:", "greeting: new #");
+        site.lab.commit();
+        // When the ref has moved, as seen from outside.
+        let before = site.lab.tip(DEVICE, "desired");
+        let (lab, moved_from) = (&site.lab, before);
+        let watch = scope.spawn(move || {
+            while lab.tip(DEVICE, "desired") == moved_from {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            Instant::now()
+        });
+        site.lab.publish_all();
+        let (moved, (answer, answered)) = (watch.join().unwrap(), waiter.join().unwrap());
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        let json: serde_json::Value = serde_json::from_slice(&answer.body).unwrap();
+        assert_eq!(json["desired"].as_str(), site.lab.tip(DEVICE, "desired").as_deref());
+        assert_eq!(answer.header("wfm-jitter").as_deref(), Some("0"));
+        assert!(answered.saturating_duration_since(moved) < Duration::from_millis(100));
+    });
+}
+
+#[test]
+fn what_differs_already_is_answered_at_once_and_what_doesnt_after_the_longest_wait() {
+    let site = Site::with("  limits: {waitSeconds: 1}\n");
+    let device = site.device();
+    let zeros = "0".repeat(40);
+    let behind = format!("/devices/{DEVICE}.git/wait?desired={zeros}&freshness={zeros}");
+    let answer = site.get(&behind, Some(&device));
+    assert_eq!(answer.status, 200);
+    let json: serde_json::Value = serde_json::from_slice(&answer.body).unwrap();
+    assert_eq!(json["freshness"].as_str(), site.lab.tip(DEVICE, "freshness").as_deref());
+    let start = Instant::now();
+    assert_eq!(site.get(&path(&site), Some(&device)).status, 204);
+    assert!(start.elapsed() >= Duration::from_secs(1));
+    let refs = site.get("/devices/press-01.git/info/refs?service=git-upload-pack", Some(&device));
+    assert_eq!(refs.header("wfm-wait").as_deref(), Some("1"));
+    assert_eq!(site.get("/devices/press-01.git/wait?desired=x", Some(&device)).status, 404);
+    assert_eq!(site.get(&path(&site).replace(DEVICE, "packer-01"), Some(&device)).status, 404);
+}
+
+#[test]
+fn a_revoked_device_is_out_within_a_second_although_it_waits() {
+    let site = Site::new();
+    let (device, auditor) = (site.device(), site.login("aud", wfm_git_publisher::accounts::Role::Auditor, None));
+    std::thread::scope(|scope| {
+        let waiter = waiting(scope, &site, &device);
+        assert!(eventually(|| waiters(&site, &auditor) == 1));
+        let start = Instant::now();
+        Store::new(&site.lab.home).revoke(&device.name.parse().unwrap(), Timestamp::now()).unwrap();
+        let (answer, answered) = waiter.join().unwrap();
+        assert_eq!(answer.status, 401);
+        assert!(answered.duration_since(start) < Duration::from_secs(1));
+    });
+}
+
+#[test]
+fn a_host_that_stops_sends_the_waiting_away() {
+    let site = Site::new();
+    let (device, auditor) = (site.device(), site.login("aud", wfm_git_publisher::accounts::Role::Auditor, None));
+    std::thread::scope(|scope| {
+        let waiter = waiting(scope, &site, &device);
+        assert!(eventually(|| waiters(&site, &auditor) == 1));
+        super::terminate(site.pid());
+        let (answer, _) = waiter.join().unwrap();
+        assert_eq!((answer.status, answer.header("retry-after").as_deref()), (503, Some("2")));
+    });
+}
