@@ -47,7 +47,7 @@ struct Sink<'a> {
 /// How a body is packed.
 enum Decoder<'a> {
     Plain(Sink<'a>),
-    Gzip(GzDecoder<Sink<'a>>),
+    Gzip(Box<GzDecoder<Sink<'a>>>),
 }
 
 /// Reads a body of at most `limit` bytes, packed and unpacked. What doesn't fit into memory goes to a file in `dir` that
@@ -60,7 +60,7 @@ pub(super) async fn read(headers: &HeaderMap, body: Body, limit: u64, dir: &Path
     let sink = Sink { dir, spool: Spool { head: Vec::new(), rest: None }, length: 0, limit };
     let decoder = match headers.get(CONTENT_ENCODING).map(|value| value.as_bytes()) {
         None | Some(b"identity") => Decoder::Plain(sink),
-        Some(b"gzip" | b"x-gzip") => Decoder::Gzip(GzDecoder::new(sink)),
+        Some(b"gzip" | b"x-gzip") => Decoder::Gzip(Box::new(GzDecoder::new(sink))),
         Some(_) => return Err(Refusal::Bad("only gzip is understood as an encoding".to_owned())),
     };
     timeout(Limits::TOTAL, fill(decoder, body)).await.map_err(|_| Refusal::Timeout)?

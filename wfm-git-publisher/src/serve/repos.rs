@@ -204,7 +204,10 @@ impl Refs {
 
 /// The directories and files that any move of a ref changes. Their `ctime` can't be set back.
 #[derive(Debug, PartialEq, Eq)]
-struct Stamp(Vec<(PathBuf, Option<(u64, i64, i64)>)>);
+struct Stamp(Vec<(PathBuf, Option<Stat>)>);
+
+/// Inode, and the seconds and nanoseconds of its `ctime`.
+type Stat = (u64, i64, i64);
 
 impl Stamp {
     fn of(repository: &Path) -> io::Result<Self> {
@@ -230,11 +233,11 @@ impl Stamp {
     }
 }
 
-fn stat(path: &Path) -> Option<(u64, i64, i64)> {
+fn stat(path: &Path) -> Option<Stat> {
     path.metadata().ok().map(|meta| (meta.ino(), meta.ctime(), meta.ctime_nsec()))
 }
 
-fn directories(path: PathBuf, stamps: &mut Vec<(PathBuf, Option<(u64, i64, i64)>)>) -> io::Result<()> {
+fn directories(path: PathBuf, stamps: &mut Vec<(PathBuf, Option<Stat>)>) -> io::Result<()> {
     stamps.push((path.clone(), stat(&path)));
     for entry in std::fs::read_dir(&path)? {
         let entry = entry?;

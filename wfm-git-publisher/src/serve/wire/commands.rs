@@ -155,7 +155,7 @@ mod tests {
             format!("shallow {id}"),
             "push-cert\0push-options".to_owned(),
         ] {
-            assert!(Commands::parse(&push(&[bad.clone()])).is_err(), "{bad}");
+            assert!(Commands::parse(&push(std::slice::from_ref(&bad))).is_err(), "{bad}");
         }
         let many = vec![format!("{NOTHING} {id} refs/heads/a"); 300];
         assert_eq!(Commands::parse(&push(&many)), Err(Malformed::TooMany("commands")));

@@ -1,4 +1,5 @@
 //! The host as devices, operators and strangers meet it: the real program, real TLS, stock git on the other side.
+#![allow(clippy::disallowed_methods, reason = "test data needs no syncing")]
 
 mod pushes;
 mod reads;
