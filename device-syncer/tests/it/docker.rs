@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::world::{App, World, command, finish, push, text};
 
 /// A device on the real engine. Everything that it made there is removed in the end, and nothing else.
-struct Real(World);
+pub(crate) struct Real(World);
 
 impl Deref for Real {
     type Target = World;
@@ -41,7 +41,7 @@ fn docker(args: &[&str]) -> String {
 }
 
 impl Real {
-    fn enrolled() -> Self {
+    pub(crate) fn enrolled() -> Self {
         let real = Self(World::enrolled());
         real.use_program(&client());
         real
@@ -67,7 +67,7 @@ impl Real {
     }
 
     /// Id and start of each of our containers.
-    fn running(&self) -> Vec<String> {
+    pub(crate) fn running(&self) -> Vec<String> {
         let ids = docker(&["ps", "--all", "--quiet", "--filter", &self.label()]);
         let ids: Vec<_> = ids.lines().collect();
         if ids.is_empty() {

@@ -5,8 +5,10 @@
 #![allow(clippy::disallowed_methods, reason = "tests write and remove their own files")]
 
 mod adoption;
+mod archives;
 mod commands;
 mod docker;
+mod docker_hostile;
 mod docker_restart;
 mod full;
 mod hand;

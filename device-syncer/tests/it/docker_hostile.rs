@@ -1,0 +1,108 @@
+//! Applications that want what none may have, on real Compose: each is refused by name, and its neighbour runs.
+
+use std::fs;
+
+use crate::docker::Real;
+use crate::world::push;
+
+/// Keys of a service that the compose specification has and our list hasn't, with values that compose takes.
+const SERVICE: &[(&str, &str)] = &[
+    ("annotations", "{a: b}"),
+    ("blkio_config", "{weight: 300}"),
+    ("build", "."),
+    ("cgroup_parent", "/mine"),
+    ("container_name", "mine"),
+    ("cpu_count", "1"),
+    ("cpu_percent", "10"),
+    ("cpu_rt_period", "1000"),
+    ("cpu_rt_runtime", "1000"),
+    ("credential_spec", "{file: spec.json}"),
+    ("develop", "{watch: [{path: ., action: rebuild}]}"),
+    ("device_cgroup_rules", "['c 1:3 mr']"),
+    ("external_links", "[other]"),
+    ("gpus", "all"),
+    ("isolation", "default"),
+    ("mac_address", "'02:42:ac:11:65:43'"),
+    ("mem_swappiness", "10"),
+    ("oom_kill_disable", "true"),
+    ("oom_score_adj", "100"),
+    ("post_start", "[{command: [id]}]"),
+    ("pre_stop", "[{command: [id]}]"),
+    ("provider", "{type: compose-helper, options: {a: b}}"),
+    ("pull_policy", "always"),
+    ("runtime", "runc"),
+    ("scale", "2"),
+    ("storage_opt", "{size: 1G}"),
+    ("use_api_socket", "true"),
+    ("volumes_from", "['container:other']"),
+    // Allowed only where the site says so.
+    ("privileged", "true"),
+    ("pid", "host"),
+    ("ipc", "host"),
+    ("uts", "host"),
+    ("userns_mode", "host"),
+    ("cgroup", "host"),
+    ("network_mode", "host"),
+    ("cap_add", "[SYS_ADMIN]"),
+    ("devices", "['/dev/kmsg:/dev/kmsg']"),
+    ("security_opt", "['apparmor:unconfined']"),
+    ("ports", "['18080:80']"),
+    ("volumes", "['/:/host']"),
+];
+
+/// Whole files; the word is in the refusal. Nothing is left of the first three once compose has resolved the file, so
+/// they are looked for before.
+const FILES: &[(&str, &str)] = &[
+    ("env_file", "SERVICES    env_file: /etc/shadow\n"),
+    ("label_file", "SERVICES    label_file: ../../../etc/passwd\n"),
+    ("extends", "SERVICES    extends: {file: '/etc/compose.yaml', service: web}\n"),
+    ("include", "include: ['https://git.invalid/x.git']\nSERVICES"),
+    ("include", "include: [/etc/compose.yaml]\nSERVICES"),
+    ("models", "SERVICES    models: [m]\nmodels: {m: {model: ai/small}}\n"),
+    ("driver_opts", "SERVICESnetworks: {default: {driver_opts: {a: b}}}\n"),
+    ("external", "SERVICESnetworks: {default: {external: true, name: theirs}}\n"),
+    (
+        "driver_opts",
+        "SERVICES    volumes: ['data:/data']\nvolumes: {data: {driver_opts: {type: none, o: bind, device: /}}}\n",
+    ),
+    ("external", "SERVICES    volumes: ['data:/data']\nvolumes: {data: {external: true, name: theirs}}\n"),
+    ("environment", "SERVICES    secrets: [s]\nsecrets: {s: {environment: HOME}}\n"),
+    ("device-syncer", "SERVICES    labels: {device-syncer.device: other}\n"),
+    ("com.docker", "SERVICES    labels: {com.docker.compose.project: other}\n"),
+];
+
+#[test]
+fn what_no_application_may_have_is_refused_by_name_and_its_neighbour_runs() {
+    let real = Real::enrolled();
+    let services = "services:\n  web:\n    image: margo-test/busybox:1\n";
+    // All wishes of a file are in its refusal, so one file has some of them, as many as fit into a message.
+    let some = |keys: &[(&str, &str)]| {
+        let lines: String = keys.iter().map(|(key, value)| format!("    {key}: {value}\n")).collect();
+        (keys.iter().map(|(key, _)| format!("services.web.{key}")).collect::<Vec<_>>(), format!("{services}{lines}"))
+    };
+    let keys = SERVICE.chunks(9).map(some);
+    let files = FILES.iter().map(|(word, text)| (vec![(*word).to_owned()], text.replace("SERVICES", services)));
+    let directory = real.path("application");
+    fs::create_dir_all(&directory).unwrap();
+    let mut refused = Vec::new();
+    for (at, (words, compose)) in keys.chain(files).enumerate() {
+        let name = format!("bad-{at}");
+        fs::write(directory.join("compose.yaml"), &compose).unwrap();
+        real.hand.want(&name, &push(&directory, &format!("hostile/{name}"), "1.0.0"), "hello");
+        refused.push((name, words, compose));
+    }
+    real.hand.want("other", &real.app, "neighbour");
+    real.hand.publish();
+    real.once().ended(1);
+    let codes = ["policy-denied", "artifact-invalid"].map(|code| [format!("hello failed {code}")]);
+    let mut wrong = Vec::new();
+    for (name, words, compose) in refused {
+        let (states, message) = (real.states(&name), real.message(&name));
+        if !codes.iter().any(|expected| states == expected) || !words.iter().all(|word| message.contains(word)) {
+            wrong.push(format!("{words:?}: {states:?} {message}\n{compose}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert_eq!(real.states("other"), ["hello installed"]);
+    assert_eq!(real.running().len(), 1, "nothing but the neighbour");
+}
