@@ -125,6 +125,10 @@ fn problems<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a Problems> {
     }
 }
 
+fn is_disk_full(error: &std::io::Error) -> bool {
+    matches!(error.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded)
+}
+
 /// What to do about an error.
 fn hint(error: &(dyn Error + 'static)) -> Option<String> {
     let text = if let Some(error) = error.downcast_ref::<HomeError>() {
@@ -151,6 +155,8 @@ fn hint(error: &(dyn Error + 'static)) -> Option<String> {
         "choose a new directory".to_owned()
     } else if let Some(GitError::Spawn(_)) = error.downcast_ref() {
         "install git".to_owned()
+    } else if error.downcast_ref::<std::io::Error>().is_some_and(is_disk_full) {
+        "disk-full: make room on the disk of the publisher's home, and do it again; what was published stays".to_owned()
     } else if error.is::<ResolveError>() {
         "push it with `app push`, or correct `repository` and `revision` in its margo.yaml".to_owned()
     } else {

@@ -321,7 +321,7 @@ fn a_secret_reaches_its_container_and_no_repository_log_or_argument() {
     );
     real.hand.edit("greeter", |text| {
         let begin = text.find("  parameters:").unwrap();
-        text[..begin].replace("timeout: 1m", "timeout: 4s")
+        text[..begin].replace("timeout: 1m", "timeout: 8s")
     });
     real.hand.describe("greeter", |described| {
         described["valuesFrom"] = serde_json::json!({

@@ -252,12 +252,12 @@ fn a_child_that_outlives_a_killed_syncer_is_waited_for() {
     until("it applies", || world.greetings() == ["servus"]);
     kill(&mut first);
     world.told();
-    let second = command(&world.home(), &["once"]).spawn().unwrap();
-    std::thread::sleep(Duration::from_millis(300));
+    let log = world.path("second.log");
+    let second = command(&world.home(), &["once"]).stderr(fs::File::create(&log).unwrap()).spawn().unwrap();
+    until("it waits", || fs::read_to_string(&log).unwrap().contains("waiting for what a killed syncer left running"));
     let waiting = world.fake.calls();
     world.fake.unset("hang-up");
-    let run = finish(second).good();
-    assert!(run.stderr.contains("waiting for what a killed syncer left running"), "{run:?}");
+    finish(second).good();
     assert!(world.fake.calls().starts_with(&waiting));
     assert_eq!(world.told(), ["greeter/* installing > installed; greeter/hello installing > installed"]);
     world.assert_idle();
@@ -499,7 +499,7 @@ fn health_that_never_comes_is_failed_after_three_tries_and_then_left_alone() {
     let world = World::running();
     world.fake.set("unhealthy-web", "");
     world.hand.want("greeter", &world.app, "servus");
-    world.hand.edit("greeter", |text| text.replace("timeout: 1m", "timeout: 1s"));
+    world.hand.edit("greeter", |text| text.replace("timeout: 1m", "timeout: 2s"));
     world.hand.publish();
     for state in ["installing", "installing", "failed"] {
         world.once().ended(1);

@@ -4,6 +4,7 @@ mod accounts;
 mod cli;
 mod crash;
 mod follow;
+mod full;
 mod golden;
 mod history;
 mod meaning;

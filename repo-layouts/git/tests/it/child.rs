@@ -29,10 +29,12 @@ fn task() {
     }
 }
 
-/// Fetches from whatever `git` is in `PATH`, within a megabyte and two seconds, and prints how it ended.
+/// Fetches from whatever `git` is in `PATH`, within a megabyte and `CHILD_SECONDS`, and prints how it ended.
 fn fetch(into: &Path, upstream: &Path) {
     let remote = Remote::open(&upstream.display().to_string()).expect("a remote");
-    let limits = FetchLimits { bytes: 1 << 20, timeout: std::time::Duration::from_secs(2), ..FetchLimits::default() };
+    let seconds = std::env::var("CHILD_SECONDS").expect("set").parse().expect("a number");
+    let timeout = std::time::Duration::from_secs(seconds);
+    let limits = FetchLimits { bytes: 1 << 20, timeout, ..FetchLimits::default() };
     let want = "1".repeat(40).parse().expect("an id");
     let repo = Repo::open(into).expect("opened");
     let before = support::listing(into);
