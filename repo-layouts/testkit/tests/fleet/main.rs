@@ -1,6 +1,7 @@
 //! Both programs together: what a crash, a power cut or a stranger's repository must not break.
 #![allow(clippy::disallowed_methods, reason = "tests write their own files as they like")]
 
+mod account_crash;
 mod alternate;
 mod by_hand;
 mod crash;
