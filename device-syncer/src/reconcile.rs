@@ -282,6 +282,7 @@ impl Syncer {
             return Ok(Done::default());
         };
         let plan = Plan::make(Some(&wanted), &next, &observed);
+        let plan = if is_suspended(pass.desired.as_ref()) { plan.suspended() } else { plan };
         let teller = Teller::new(self.remote.clone(), pass.heads.as_ref());
         let mut actor = Actor {
             store: &mut self.store,
@@ -381,17 +382,22 @@ impl Syncer {
             News::Nothing => {}
         }
         let mut memory = self.store.memory.clone();
-        let wanted = match &news {
-            Some(adoption) => Some(self.wanted(&adoption.desired)),
-            None => self.accepted(&memory)?.as_ref().map(|desired| self.wanted(desired)),
-        };
+        let accepted = if news.is_none() { self.accepted(&memory)? } else { None };
+        let desired = news.as_ref().map(|adoption| &adoption.desired).or(accepted.as_ref());
+        let wanted = desired.map(|desired| self.wanted(desired));
         if let Some(retry) = requests.retry {
             let named = wanted.iter().flatten().filter(|wanted| retry.is_empty() || wanted.name.as_str() == retry);
             named.for_each(|wanted| memory.forget_failures(wanted));
         }
         let plan = Plan::make(wanted.as_deref(), &memory, &self.runtime.observe()?);
+        let plan = if is_suspended(desired) { plan.suspended() } else { plan };
         Ok(Preview { plan, news, conditions })
     }
+}
+
+/// Whether the operator told this device to leave everything as it is.
+fn is_suspended(desired: Option<&Desired>) -> bool {
+    desired.is_some_and(|desired| desired.envelope.policy.suspended)
 }
 
 /// What the next pass would do.

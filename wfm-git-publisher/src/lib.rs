@@ -17,6 +17,7 @@ pub mod error;
 pub mod fleet;
 pub mod host;
 pub mod operator;
+mod parallel;
 pub mod plan;
 pub mod publish;
 pub mod render;

@@ -79,6 +79,7 @@ fn skeleton() -> Assembled {
     let described = EnvelopeDeployment {
         id: "digitron".parse().unwrap(),
         policy: Default::default(),
+        profile: None,
         locks: BTreeMap::from([("digitron".parse().unwrap(), lock)]),
         values_from: BTreeMap::from([("password".to_owned(), password)]),
     };
@@ -89,7 +90,7 @@ fn skeleton() -> Assembled {
         serial: 7,
         manifest_version: 5,
         files: BTreeMap::new(),
-        policy: DevicePolicy { poll_seconds: Some(15), report_seconds: Some(300) },
+        policy: DevicePolicy { poll_seconds: Some(15), report_seconds: Some(300), suspended: false },
         requires: Vec::new(),
         deployments: BTreeMap::from([(deployment(), described)]),
     };

@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use repo_model::desired::{Assembled, Desired, Document, assemble};
 use repo_model::envelope::{DevicePolicy, Envelope, EnvelopeDeployment, EnvelopeDevice, LAYOUT};
+use repo_model::problem::Problems;
 use repo_model::{DeploymentId, DeploymentName, DeviceId, Digest, FileTree, FleetId, KeyText};
 
 use crate::fleet::Broken;
@@ -29,8 +30,10 @@ pub struct DevicePlan {
     pub changes: Vec<Change>,
     /// What changes around them: policy, keys, trust.
     pub settings: Vec<Difference>,
-    /// Deployments that are left as they are, because a file is broken or a tag isn't resolved.
+    /// Deployments that are left as they are, because something is wrong with them or a tag isn't resolved.
     pub kept: BTreeSet<DeploymentName>,
+    /// What is wrong with those deployments on this device.
+    pub problems: Problems,
     /// What would be published.
     pub target: Target,
 }
@@ -123,7 +126,8 @@ impl Target {
             requires: Vec::new(),
             deployments: self.deployments.clone(),
         };
-        assemble(envelope, &self.documents, trust)
+        let requires = envelope.features().iter().map(|feature| feature.name.to_owned()).collect();
+        assemble(Envelope { requires, ..envelope }, &self.documents, trust)
     }
 }
 
@@ -131,12 +135,14 @@ impl Target {
 pub fn plan(rendered: &Rendered, parent: Option<&Desired>, trust: &FileTree, broken: &Broken) -> DevicePlan {
     let none = BTreeMap::new();
     let before = parent.map_or(&none, |parent| &parent.deployments);
-    let mut draft = Draft::default();
+    let mut draft = Draft { kept: rendered.left.clone(), ..Draft::default() };
     for (id, wanted) in &rendered.deployments {
         draft.wanted(*id, wanted, Present::of(parent, *id));
     }
     for (id, document) in before.iter().filter(|(id, _)| !rendered.deployments.contains_key(id)) {
-        draft.unwanted(*id, document, parent.and_then(|parent| parent.envelope.deployments.get(id)), broken);
+        let envelope = parent.and_then(|parent| parent.envelope.deployments.get(id));
+        let stays = |name: &DeploymentName| broken.keeps(name) || rendered.left.contains(name);
+        draft.unwanted(*id, document, envelope, &stays);
     }
     let status_keys = keep_order(&rendered.status_keys, parent);
     let new_manifest =
@@ -148,6 +154,7 @@ pub fn plan(rendered: &Rendered, parent: Option<&Desired>, trust: &FileTree, bro
         settings: parent.map_or_else(Vec::new, |parent| difference::of_settings(rendered, trust, parent)),
         changes: draft.changes,
         kept: draft.kept,
+        problems: rendered.problems.clone(),
         target: Target {
             documents: draft.documents,
             deployments: draft.deployments,
@@ -207,11 +214,11 @@ impl Draft {
         id: DeploymentId,
         document: &Document,
         envelope: Option<&EnvelopeDeployment>,
-        broken: &Broken,
+        stays: &dyn Fn(&DeploymentName) -> bool,
     ) {
         // A verified tip always has both.
         let Some(envelope) = envelope else { return };
-        if broken.keeps(&envelope.id) {
+        if stays(&envelope.id) {
             self.kept.insert(envelope.id.clone());
             return self.put(id, document.bytes.clone(), envelope);
         }

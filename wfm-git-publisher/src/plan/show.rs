@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use repo_model::problem::Problems;
 use repo_model::{DeploymentName, DeviceId};
 use serde_json::{Value, json};
 
@@ -27,6 +28,11 @@ impl Shown {
             Self::Plan(plan) => &plan.device,
             Self::NotEnrolled(device) | Self::Broken(device) | Self::Failed(device) => device,
         }
+    }
+
+    /// What is wrong with what is meant for it.
+    pub fn problems(&self) -> Option<(&DeviceId, &Problems)> {
+        if let Self::Plan(plan) = self { Some((&plan.device, &plan.problems)) } else { None }
     }
 
     /// Whether `publish` would change its repository.
@@ -80,7 +86,7 @@ fn device_text(text: &mut String, plan: &DevicePlan) {
         let _ = writeln!(text, "  ~ {}", difference_text(difference));
     }
     for name in plan.kept.iter().filter(|name| !plan.changes.iter().any(|change| change.name == **name)) {
-        let _ = writeln!(text, "  = {name}: left as it is, because a file is broken");
+        let _ = writeln!(text, "  = {name}: left as it is, because something is wrong with it");
     }
 }
 

@@ -5,6 +5,7 @@ use repo_git::{CommitId, Person, SigningKey};
 use repo_model::desired::{Assembled, Desired};
 use repo_model::freshness::{FRESHNESS, Freshness};
 use repo_model::message::Message;
+use repo_model::problem::Problems;
 use repo_model::report::Adopted;
 use repo_model::{DeviceId, Digest, FileTree, json};
 
@@ -15,7 +16,7 @@ use super::serial::{Known, SerialError};
 use crate::fleet::Device;
 use crate::host::{DESIRED, DeviceRepo, DeviceRepoError, Entry, EntryState, Published, Tip, publisher};
 use crate::plan::{DevicePlan, Target, plan};
-use crate::render::{Locks, render};
+use crate::render::{Facts, Locks, render};
 
 /// How long a proof of freshness counts, in seconds; it is renewed at half of that.
 pub const FRESH_FOR: i64 = 24 * 60 * 60;
@@ -60,8 +61,8 @@ impl State {
 
     /// What would be published, whether it differs or not.
     pub(super) fn plan(&self, pass: &Pass<'_>, device: &Device, locks: &Locks) -> DevicePlan {
-        let rendered = render(pass.fleet, device, locks);
         let parent = self.tip.as_ref().map(|tip| &tip.desired);
+        let rendered = render(pass.fleet, device, Facts { parent }, locks);
         plan(&rendered, parent, &pass.rosters.files, &pass.fleet.broken)
     }
 
@@ -116,8 +117,10 @@ pub(super) fn decide(
     state: State,
     entry: Option<&Entry>,
     locks: &Locks,
+    problems: &mut Problems,
 ) -> Result<Step, DeviceError> {
     let plan = state.plan(pass, device, locks).without_unresolved();
+    problems.extend(plan.problems.clone());
     let lost = state.known(entry).lost();
     if plan.is_empty() && lost.is_none() {
         return renew(pass, state);

@@ -11,7 +11,6 @@ mod device;
 mod locks;
 mod message;
 mod outcome;
-mod parallel;
 mod pass;
 mod serial;
 
@@ -28,7 +27,7 @@ use repo_model::{DeviceId, FleetId};
 use crate::fleet::{self, Fleet};
 use crate::host::{Control, ControlError, FleetRepo, Home, HomeError, HomeLock, Rosters, SourceError};
 use crate::plan::Shown;
-use crate::render::with_published;
+use crate::render::{merged, with_published};
 use message::Origin;
 use pass::Pass;
 
@@ -132,6 +131,7 @@ pub fn plan(home: &Home, source: &FleetRepo, rev: &str, options: &Options<'_>) -
             }
         });
     }
+    planned.problems.extend(merged(planned.devices.iter().filter_map(Shown::problems)));
     Ok(planned)
 }
 
@@ -166,10 +166,11 @@ impl Publisher {
 
     /// Does one pass.
     pub fn publish(&mut self, source: &FleetRepo, rev: &str, options: &Options<'_>) -> Result<Outcome, PublishError> {
-        let (commit, fleet, problems) = read(source, rev, &self.rosters)?;
+        let (commit, fleet, mut problems) = read(source, rev, &self.rosters)?;
         let origin = self.origin(source, commit)?;
         let pass = Pass { home: &self.home, rosters: &self.rosters, fleet: &fleet, origin, now: options.now };
-        let (unresolved, devices) = pass.run(&self.key, &mut self.control, options)?;
+        let (unresolved, found, devices) = pass.run(&self.key, &mut self.control, options)?;
+        problems.extend(found);
         let unidentified = fleet.broken.unidentified.iter().cloned().collect();
         let outcome = Outcome { commit, problems, unidentified, unresolved, devices };
         if options.devices.is_none() && outcome.is_complete() {

@@ -5,13 +5,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use jiff::Timestamp;
 use repo_git::{CommitId, CommitSpec, Person, SigningKey, TreeSource};
+use repo_model::problem::Problems;
 use repo_model::{DeviceId, FileTree};
 
 use super::device::{self, State, Step};
 use super::message::Origin;
-use super::{DeviceError, Done, Options, ResolveError, locks, parallel};
+use super::{DeviceError, Done, Options, ResolveError, locks};
 use crate::fleet::Fleet;
 use crate::host::{Control, ControlError, Entry, EntryState, Home, Ledger, Rosters, Tip, publisher};
+use crate::parallel;
+use crate::render::merged;
 
 /// What the work on every device needs to know.
 pub(super) struct Pass<'a> {
@@ -40,16 +43,16 @@ impl Pass<'_> {
         key: &SigningKey,
         control: &mut Control,
         options: &Options<'_>,
-    ) -> Result<(Vec<ResolveError>, Results), ControlError> {
+    ) -> Result<(Vec<ResolveError>, Problems, Results), ControlError> {
         let states = self.read(options);
         self.heal(&states, control);
         let tips = states.iter().filter_map(|(_, state)| state.as_ref().ok()?.tip.as_ref());
         let unresolved = locks::resolve(self.fleet, tips, control, (options.resolve, self.now));
-        let steps = self.decide(states, control.ledger(), options);
+        let (steps, problems) = self.decide(states, control.ledger(), options);
         self.reserve(&steps, key, control)?;
         let written = self.carry_out(steps, key, options);
         self.remember(&written, key, control)?;
-        Ok((unresolved, written.into_iter().map(|one| (one.device, one.result)).collect()))
+        Ok((unresolved, problems, written.into_iter().map(|one| (one.device, one.result)).collect()))
     }
 
     /// What is there of each device, the broken ones included: their tips are kept fresh.
@@ -72,17 +75,21 @@ impl Pass<'_> {
         }
     }
 
-    fn decide(&self, states: Each<State>, ledger: &Ledger, options: &Options<'_>) -> Each<Step> {
-        parallel::map(states, options.threads, |(id, state)| {
+    /// What is done for each device, and what is wrong with what is meant for it.
+    fn decide(&self, states: Each<State>, ledger: &Ledger, options: &Options<'_>) -> (Each<Step>, Problems) {
+        let decided = parallel::map(states, options.threads, |(id, state)| {
+            let mut problems = Problems::default();
             let step = state.and_then(|state| match self.fleet.devices.get(&id) {
                 // One that lost its keys is still told so, because its word counts no more.
                 Some(device) if device.is_enrolled() || state.tip.is_some() => {
-                    device::decide(self, device, state, ledger.entry(&id), &ledger.locks)
+                    device::decide(self, device, state, ledger.entry(&id), &ledger.locks, &mut problems)
                 }
                 _ => device::renew(self, state),
             });
-            (id, step)
-        })
+            ((id, step), problems)
+        });
+        let problems = merged(decided.iter().map(|((id, _), problems)| (id, problems)));
+        (decided.into_iter().map(|(step, _)| step).collect(), problems)
     }
 
     /// Gives out all serials of the pass by one commit; those that an interrupted pass gave out already are there.
