@@ -2,6 +2,7 @@
 
 mod dependencies;
 mod problems;
+mod profiles;
 
 use std::cell::LazyCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use repo_model::desired::Desired;
 use repo_model::envelope::{DeploymentPolicy, DevicePolicy, EnvelopeDeployment, Lock, ValueFrom, ValueTarget};
 use repo_model::margo::deployment::Dialect;
-use repo_model::margo::{ApplicationDeployment, Component, Parameter, Source, Target};
+use repo_model::margo::{ApplicationDeployment, Component, DeviceCapabilities, Parameter, Source, Target};
 use repo_model::problem::{Problem, Problems};
 use repo_model::value::ParamValue;
 use repo_model::{ComponentName, DeploymentId, DeploymentName, DeviceId, KeyText};
@@ -42,6 +43,20 @@ pub type Locks = BTreeMap<Artifact, Lock>;
 pub struct Facts<'a> {
     /// What its `desired` holds.
     pub parent: Option<&'a Desired>,
+    /// What it has and can run.
+    pub capabilities: Capabilities<'a>,
+}
+
+/// What is known of what a device has and can run.
+#[derive(Debug, Clone, Copy, Default)]
+pub enum Capabilities<'a> {
+    /// Nobody asked: whatever could fit does.
+    #[default]
+    Unasked,
+    /// The device said nothing yet.
+    Unreported,
+    /// What it verifiably says.
+    Reported(&'a DeviceCapabilities),
 }
 
 /// What one device shall run, before it has a serial.
@@ -59,6 +74,8 @@ pub struct Rendered {
     pub left: BTreeSet<DeploymentName>,
     /// Why.
     pub problems: Problems,
+    /// Those of either kind that would be others on a device with other capabilities.
+    pub by_capabilities: BTreeSet<DeploymentName>,
 }
 
 /// One deployment on one device.
@@ -81,9 +98,13 @@ pub fn render(fleet: &Fleet, device: &Device, facts: Facts<'_>, locks: &Locks) -
         deployments: BTreeMap::new(),
         left: BTreeSet::new(),
         problems: Problems::default(),
+        by_capabilities: BTreeSet::new(),
     };
     for deployment in fleet.deployments.values().filter(|deployment| deployment.is_for(device)) {
         let id = DeploymentId::derive(fleet.id, &deployment.id, &device.id);
+        if profiles::asks(deployment) {
+            rendered.by_capabilities.insert(deployment.id.clone());
+        }
         match (Work { fleet, device, deployment, id, facts, locks }.render()) {
             Ok(one) => _ = rendered.deployments.insert(id, one),
             Err(problems) => {
@@ -96,13 +117,26 @@ pub fn render(fleet: &Fleet, device: &Device, facts: Facts<'_>, locks: &Locks) -
     rendered
 }
 
-/// The tags that enrolled devices need and that have no lock yet.
-pub fn unresolved(fleet: &Fleet, locks: &Locks) -> BTreeSet<Artifact> {
+/// The tags that enrolled devices need and that have no lock yet. `facts` tells what is known of a device.
+pub fn unresolved<'a>(fleet: &Fleet, facts: &dyn Fn(&DeviceId) -> Facts<'a>, locks: &Locks) -> BTreeSet<Artifact> {
     let enrolled: Vec<_> = fleet.devices.values().filter(|device| device.is_enrolled()).collect();
-    let needed = fleet.deployments.values().filter(|one| enrolled.iter().any(|device| one.is_for(device)));
-    let profiles = needed.flat_map(|deployment| deployment.profiles());
-    let artifacts = profiles.flat_map(|profile| profile.description.components.iter().filter_map(artifact));
-    artifacts.filter(|artifact| !locks.contains_key(artifact)).collect()
+    let mut needed = BTreeSet::new();
+    for deployment in fleet.deployments.values() {
+        let mut devices = enrolled.iter().filter(|device| deployment.is_for(device));
+        let profiles: Vec<_> = match &deployment.profile {
+            // The same for all of them.
+            Choice::Named(_) => devices.next().map(|_| deployment.profiles().collect()).unwrap_or_default(),
+            Choice::Auto(_) => devices
+                .filter_map(|device| {
+                    let id = DeploymentId::derive(fleet.id, &deployment.id, &device.id);
+                    profiles::choose(deployment, id, facts(&device.id)).ok()
+                })
+                .collect(),
+        };
+        needed.extend(profiles.iter().flat_map(|profile| profile.description.components.iter().filter_map(artifact)));
+    }
+    needed.retain(|artifact| !locks.contains_key(artifact));
+    needed
 }
 
 /// The locks with those added that a device already has, for where the memory of them was lost.
@@ -141,7 +175,7 @@ impl Work<'_> {
     fn render(&self) -> Result<RenderedDeployment, Problems> {
         let Self { deployment, device, .. } = self;
         let description = &deployment.application.description;
-        let profile = self.profile()?;
+        let profile = profiles::choose(deployment, self.id, self.facts)?;
         let (parameters, values_from) = self.parameters(profile)?;
         let (locked, unresolved) = lock(&profile.description.components, self.locks);
         let document = ApplicationDeployment {
@@ -162,16 +196,9 @@ impl Work<'_> {
         let depends_on: BTreeSet<_> = deployment.depends_on.iter().map(|(id, _)| id.clone()).collect();
         let policy = DeploymentPolicy { suspended: deployment.suspended, depends_on: depends_on.into_iter().collect() };
         let id = deployment.id.clone();
-        let envelope = EnvelopeDeployment { id, policy, profile: None, locks: locked, values_from };
+        let chosen = matches!(deployment.profile, Choice::Auto(_)).then(|| profile.description.id.clone());
+        let envelope = EnvelopeDeployment { id, policy, profile: chosen, locks: locked, values_from };
         Ok(RenderedDeployment { document, envelope, unresolved })
-    }
-
-    fn profile(&self) -> Result<&Profile, Problems> {
-        let Choice::Named(index) = &self.deployment.profile else {
-            return Err(self.deployment.place.problem("`auto` is not built yet").into());
-        };
-        let profile = self.deployment.application.profiles.get(*index);
-        profile.ok_or_else(|| self.deployment.place.problem("has a profile that isn't there").into())
     }
 
     /// The values that the document carries, and those that stay on the device.

@@ -287,8 +287,10 @@ fn choose(
 ) -> Option<Choice> {
     let (place, chosen) = match wanted {
         Some((id, place)) if id == "auto" && application.profile(id).is_none() => {
-            problems.push(place.problem("`auto` is not built yet").hint("write the id of a profile"));
-            return None;
+            if application.profiles.iter().any(|profile| profile.usable().is_ok()) {
+                return Some(Choice::Auto(place.clone()));
+            }
+            (place, only_profile(application))
         }
         Some((id, place)) => (place, named_profile(application, id)),
         None => (place, only_profile(application)),

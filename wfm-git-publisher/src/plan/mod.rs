@@ -34,6 +34,8 @@ pub struct DevicePlan {
     pub kept: BTreeSet<DeploymentName>,
     /// What is wrong with those deployments on this device.
     pub problems: Problems,
+    /// Deployments that would be others on a device with other capabilities.
+    pub by_capabilities: BTreeSet<DeploymentName>,
     /// What would be published.
     pub target: Target,
 }
@@ -155,6 +157,7 @@ pub fn plan(rendered: &Rendered, parent: Option<&Desired>, trust: &FileTree, bro
         changes: draft.changes,
         kept: draft.kept,
         problems: rendered.problems.clone(),
+        by_capabilities: rendered.by_capabilities.clone(),
         target: Target {
             documents: draft.documents,
             deployments: draft.deployments,

@@ -6,7 +6,6 @@ use repo_model::desired::{Assembled, Desired};
 use repo_model::freshness::{FRESHNESS, Freshness};
 use repo_model::message::Message;
 use repo_model::problem::Problems;
-use repo_model::report::Adopted;
 use repo_model::{DeviceId, Digest, FileTree, json};
 
 use super::Done;
@@ -14,9 +13,9 @@ use super::message;
 use super::pass::Pass;
 use super::serial::{Known, SerialError};
 use crate::fleet::Device;
-use crate::host::{DESIRED, DeviceRepo, DeviceRepoError, Entry, EntryState, Published, Tip, publisher};
+use crate::host::{DESIRED, DeviceRepo, DeviceRepoError, Entry, EntryState, Published, Status, Tip, publisher};
 use crate::plan::{DevicePlan, Target, plan};
-use crate::render::{Facts, Locks, render};
+use crate::render::{Capabilities, Facts, Locks, render};
 
 /// How long a proof of freshness counts, in seconds; it is renewed at half of that.
 pub const FRESH_FOR: i64 = 24 * 60 * 60;
@@ -37,7 +36,7 @@ pub enum DeviceError {
 pub(super) struct State {
     pub(super) repo: Option<DeviceRepo>,
     pub(super) tip: Option<Tip>,
-    adopted: Option<Adopted>,
+    status: Option<Status>,
     adopted_is_known: bool,
 }
 
@@ -46,24 +45,32 @@ impl State {
     pub(super) fn read(pass: &Pass<'_>, device: &DeviceId) -> Result<Self, DeviceError> {
         let publishers = &pass.rosters.publishers;
         let Some(repo) = DeviceRepo::open(pass.home, pass.rosters.fleet(), device)? else {
-            return Ok(Self { repo: None, tip: None, adopted: None, adopted_is_known: false });
+            return Ok(Self { repo: None, tip: None, status: None, adopted_is_known: false });
         };
         let tip = repo.desired(publishers)?;
         let enrolled = pass.fleet.devices.get(device).map_or(&[][..], |device| &device.status_keys);
-        let adopted = repo.adopted(tip.as_ref(), enrolled, publishers);
-        let adopted_is_known = match (&tip, &adopted) {
+        let status = repo.verified_status(tip.as_ref(), enrolled, publishers);
+        let adopted = status.as_ref().and_then(|status| status.syncer.adopted.as_ref());
+        let adopted_is_known = match (&tip, adopted) {
             (Some(tip), Some(adopted)) if adopted.envelope == tip.desired.envelope_digest => true,
             (Some(tip), Some(adopted)) => repo.knows(tip.commit, adopted.envelope, adopted.serial)?,
             _ => false,
         };
-        Ok(Self { repo: Some(repo), tip, adopted, adopted_is_known })
+        Ok(Self { repo: Some(repo), tip, status, adopted_is_known })
+    }
+
+    /// What is known of the device beyond the fleet's files.
+    pub(super) fn facts(&self) -> Facts<'_> {
+        let reported = self.status.as_ref().and_then(|status| status.capabilities.as_ref());
+        let capabilities = reported.map_or(Capabilities::Unreported, Capabilities::Reported);
+        Facts { parent: self.tip.as_ref().map(|tip| &tip.desired), capabilities }
     }
 
     /// What would be published, whether it differs or not.
     pub(super) fn plan(&self, pass: &Pass<'_>, device: &Device, locks: &Locks) -> DevicePlan {
-        let parent = self.tip.as_ref().map(|tip| &tip.desired);
-        let rendered = render(pass.fleet, device, Facts { parent }, locks);
-        plan(&rendered, parent, &pass.rosters.files, &pass.fleet.broken)
+        let facts = self.facts();
+        let rendered = render(pass.fleet, device, facts, locks);
+        plan(&rendered, facts.parent, &pass.rosters.files, &pass.fleet.broken)
     }
 
     pub(super) fn known<'a>(&'a self, entry: Option<&'a Entry>) -> Known<'a> {
@@ -71,7 +78,7 @@ impl State {
         Known {
             parent: parent.map(|envelope| (envelope.serial, envelope.manifest_version)),
             ledger: entry,
-            adopted: self.adopted.as_ref(),
+            adopted: self.status.as_ref().and_then(|status| status.syncer.adopted.as_ref()),
             adopted_is_known: self.adopted_is_known,
         }
     }
@@ -163,12 +170,16 @@ fn numbered(
 /// Why there is a commit although no fleet commit asks for it.
 fn cause(pass: &Pass<'_>, plan: &DevicePlan, state: &State, lost: Option<Published>) -> Option<&'static str> {
     let origin = pass.origin.commit.to_string();
-    let again = state.tip.as_ref().is_some_and(|tip| tip.message.get("Fleet-Commit") == Some(&origin));
+    let of_tip = state.tip.as_ref().is_some_and(|tip| tip.message.get("Fleet-Commit") == Some(&origin));
+    let again = of_tip || (pass.again && state.tip.is_some());
+    let by_capabilities =
+        plan.settings.is_empty() && plan.changes.iter().all(|change| plan.by_capabilities.contains(&change.name));
     match lost {
         Some(_) => Some("a restored repository lagged behind what was published"),
         None if plan.changes.is_empty() && plan.settings.iter().all(|one| one.what == "roster") => {
             (!plan.settings.is_empty()).then_some("a new roster")
         }
+        None if again && by_capabilities => Some("the device's capabilities changed"),
         None => again.then_some("rendered anew from the same fleet commit"),
     }
 }

@@ -113,7 +113,7 @@ pub fn plan(home: &Home, source: &FleetRepo, rev: &str, options: &Options<'_>) -
     let (ledger, rosters) = Control::read(home)?;
     let (commit, fleet, problems) = read(source, rev, &rosters)?;
     let origin = Origin::of(&source.commit(commit)?, None, false);
-    let pass = Pass { home, rosters: &rosters, fleet: &fleet, origin, now: options.now };
+    let pass = Pass { home, rosters: &rosters, fleet: &fleet, origin, again: false, now: options.now };
     let unidentified = fleet.broken.unidentified.iter().cloned().collect();
     let mut planned = Planned { commit, problems, unidentified, devices: Vec::new(), failed: Vec::new() };
     for (id, state) in pass.read(options) {
@@ -168,7 +168,8 @@ impl Publisher {
     pub fn publish(&mut self, source: &FleetRepo, rev: &str, options: &Options<'_>) -> Result<Outcome, PublishError> {
         let (commit, fleet, mut problems) = read(source, rev, &self.rosters)?;
         let origin = self.origin(source, commit)?;
-        let pass = Pass { home: &self.home, rosters: &self.rosters, fleet: &fleet, origin, now: options.now };
+        let again = self.published() == Some(commit);
+        let pass = Pass { home: &self.home, rosters: &self.rosters, fleet: &fleet, origin, again, now: options.now };
         let (unresolved, found, devices) = pass.run(&self.key, &mut self.control, options)?;
         problems.extend(found);
         let unidentified = fleet.broken.unidentified.iter().cloned().collect();
@@ -181,11 +182,15 @@ impl Publisher {
 
     /// Who answers for a commit of the fleet.
     fn origin(&self, source: &FleetRepo, commit: CommitId) -> Result<Origin, PublishError> {
-        let published = std::fs::read_to_string(self.published_file()).ok().and_then(|text| text.trim().parse().ok());
-        let sole = source.sole_cause(published, commit).is_some_and(|cause| cause.id == commit);
+        let sole = source.sole_cause(self.published(), commit).is_some_and(|cause| cause.id == commit);
         let read = source.commit(commit)?;
         let operator = crate::host::operator(&read, &self.operators);
         Ok(Origin::of(&read, operator, sole))
+    }
+
+    /// The commit up to which every device has everything.
+    fn published(&self) -> Option<CommitId> {
+        std::fs::read_to_string(self.published_file()).ok().and_then(|text| text.trim().parse().ok())
     }
 
     /// Remembers the commit up to which every device has everything. Losing it costs nothing but an author's name.

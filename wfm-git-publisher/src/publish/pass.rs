@@ -22,6 +22,8 @@ pub(super) struct Pass<'a> {
     pub(super) rosters: &'a Rosters,
     pub(super) fleet: &'a Fleet,
     pub(super) origin: Origin,
+    /// Whether every device had everything of this fleet commit already.
+    pub(super) again: bool,
     pub(super) now: Timestamp,
 }
 
@@ -47,7 +49,10 @@ impl Pass<'_> {
         let states = self.read(options);
         self.heal(&states, control);
         let tips = states.iter().filter_map(|(_, state)| state.as_ref().ok()?.tip.as_ref());
-        let unresolved = locks::resolve(self.fleet, tips, control, (options.resolve, self.now));
+        let known: BTreeMap<_, _> =
+            states.iter().filter_map(|(id, state)| Some((id, state.as_ref().ok()?.facts()))).collect();
+        let facts = |id: &DeviceId| known.get(id).copied().unwrap_or_default();
+        let unresolved = locks::resolve(self.fleet, tips, &facts, control, (options.resolve, self.now));
         let (steps, problems) = self.decide(states, control.ledger(), options);
         self.reserve(&steps, key, control)?;
         let written = self.carry_out(steps, key, options);

@@ -21,7 +21,7 @@ fn cases() -> Vec<PathBuf> {
 
 /// What every tag means here: the digests of its own name.
 fn locks(fleet: &Fleet) -> Locks {
-    let needed = unresolved(fleet, &Locks::new());
+    let needed = unresolved(fleet, &|_| Facts::default(), &Locks::new());
     let lock = |text: String| Lock { manifest: Digest::of(text.as_bytes()), content: Digest::of(text.as_bytes()) };
     needed.into_iter().map(|artifact| (artifact.clone(), lock(artifact.to_string()))).collect()
 }
@@ -51,7 +51,7 @@ fn made(files: &[SourceFile]) -> FileTree {
         let assembled = planned.target.assemble(fleet.id, &device.id, numbers, &FileTree::new());
         // What was planned is what is there afterwards: nothing is left to do.
         let parent = repo_model::desired::read(&assembled.tree).unwrap();
-        let facts = Facts { parent: Some(&parent) };
+        let facts = Facts { parent: Some(&parent), ..Facts::default() };
         let again = plan(&render(&fleet, device, facts, &locks), Some(&parent), &FileTree::new(), &fleet.broken);
         assert!(again.is_empty() && !again.target.new_manifest, "{again:?}");
         let name = device.id.repository_name();
