@@ -15,6 +15,7 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, Signal, kill_process};
 use uuid::Uuid;
 
+use crate::capabilities::Probe;
 use crate::conditions::{EVENT, condition};
 use crate::config::{ConfigError, Home, SAMPLE, Settings};
 use crate::floor::{Floor, FloorError};
@@ -209,6 +210,7 @@ pub fn open(home: Home) -> Result<(Syncer, Locks), HomeError> {
         key: key_line,
         retries: Retries::default(),
         reported: None,
+        probe: Probe::default(),
         home,
         settings,
         join,

@@ -11,6 +11,7 @@ pub mod act;
 pub mod agent;
 pub mod artifacts;
 pub mod backoff;
+pub mod capabilities;
 pub mod cli;
 pub mod conditions;
 pub mod config;

@@ -16,12 +16,13 @@ use jiff::Timestamp;
 use repo_git::{CommitId, FetchError, Remote};
 use repo_model::desired::Desired;
 use repo_model::join::Join;
-use repo_model::report::Condition;
+use repo_model::report::{CAPABILITIES, Condition};
 use repo_model::{KeyText, envelope};
 use uuid::Uuid;
 
 use crate::act::{self, Actor, Done, Identity};
 use crate::backoff;
+use crate::capabilities::Probe;
 use crate::conditions::{self, EVENT, RUNTIME, STALE, UNVERIFIED, condition};
 use crate::config::{Home, Settings};
 use crate::desired::{DeviceValues, wanted};
@@ -65,6 +66,8 @@ pub struct Syncer {
     pub retries: Retries,
     /// When the heartbeat was last replaced.
     pub reported: Option<Timestamp>,
+    /// What this device has and can run.
+    pub probe: Probe,
     /// Security events that the next pass tells.
     pub events: Vec<Condition>,
 }
@@ -276,6 +279,7 @@ impl Syncer {
             pass.conditions.push(condition(RUNTIME, error.code(), error_chain(error)));
         }
         conditions::write(&mut pass.next, self.instance, &pass.conditions);
+        self.tell_capabilities(&mut pass.next);
         let (identity, next) = (self.identity(), pass.next.clone());
         let (Some(wanted), Ok(observed)) = (wanted, observed) else {
             act::commit(&mut self.store, next, &report, &identity, Timestamp::now())?;
@@ -304,6 +308,15 @@ impl Syncer {
             heads.status = teller.tip();
         }
         Ok(done)
+    }
+
+    /// Puts what this device has and can run into its `status`, where it isn't known yet.
+    fn tell_capabilities(&mut self, next: &mut Memory) {
+        let versions = || self.runtime.versions();
+        let (device, described) = (&self.join.device, &self.settings.capabilities);
+        if let Some(bytes) = self.probe.look(device, described, self.home.root(), versions) {
+            next.status.insert(CAPABILITIES.to_owned(), bytes.to_vec());
+        }
     }
 
     /// Keeps the archives of what is wanted or runs, and no others.
