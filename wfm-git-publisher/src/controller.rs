@@ -17,6 +17,7 @@ use tracing::{Span, debug, error, info, warn};
 
 use crate::error::chain;
 use crate::host::{DeviceRepo, FleetRepo, Home, Registries};
+use crate::plan::Allowed;
 use crate::publish::{Done, Options, Outcome, PublishError, Publisher};
 use crate::render::Artifact;
 use crate::trigger::Trigger;
@@ -134,8 +135,15 @@ impl Controller {
         }
         let resolve = |artifact: &Artifact| self.registries.resolve(artifact).map_err(Into::into);
         let progress = |done, all| debug!(done, all, "publishing");
-        let options =
-            Options { now, devices: None, resolve: &resolve, threads: self.threads, stop, progress: &progress };
+        let options = Options {
+            now,
+            devices: None,
+            allowed: Allowed::default(),
+            resolve: &resolve,
+            threads: self.threads,
+            stop,
+            progress: &progress,
+        };
         let mut publisher = Publisher::open(&self.home, now)?;
         let outcome = publisher.publish(&source, &commit.to_string(), &options)?;
         // A commit that is broken is told once, not with every poll.

@@ -149,17 +149,6 @@ pub struct ValueTarget {
     pub components: Vec<ComponentName>,
 }
 
-impl Envelope {
-    /// What must be in `requires`, by what is used; sorted by name.
-    pub fn features(&self) -> Vec<Feature> {
-        let uses = |test: fn(&DeploymentPolicy) -> bool| self.deployments.values().any(|one| test(&one.policy));
-        let suspended = self.policy.suspended || uses(|policy| policy.suspended);
-        let dependent = uses(|policy| !policy.depends_on.is_empty());
-        let used = [dependent.then_some(DEPENDS_ON), suspended.then_some(SUSPENDED)];
-        used.into_iter().flatten().collect()
-    }
-}
-
 impl ValueTarget {
     /// The name of the environment variable that a compose pointer means.
     pub fn variable(&self) -> &str {

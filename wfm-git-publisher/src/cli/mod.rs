@@ -27,6 +27,7 @@ use repo_model::problem::Problems;
 use crate::config::Config;
 use crate::error::{Failure, INTERNAL, warning};
 use crate::host::{FleetRepo, Home, Registries, StockGit};
+use crate::plan::Allowed;
 use crate::publish::Options;
 use crate::render::Artifact;
 
@@ -185,12 +186,18 @@ fn print_uncommitted(place: &Place, rev: &str) {
 }
 
 /// Does something with the options of a pass for these devices.
-fn with_options<T>(registries: &Registries, devices: &[DeviceId], work: impl FnOnce(&Options<'_>) -> T) -> T {
+fn with_options<T>(
+    registries: &Registries,
+    devices: &[DeviceId],
+    allowed: Allowed,
+    work: impl FnOnce(&Options<'_>) -> T,
+) -> T {
     let resolve = |artifact: &Artifact| registries.resolve(artifact).map_err(Into::into);
     let (stop, progress) = (AtomicBool::new(false), publish::Progress::default());
     work(&Options {
         now: Timestamp::now(),
         devices: (!devices.is_empty()).then(|| devices.iter().cloned().collect::<BTreeSet<_>>()),
+        allowed,
         resolve: &resolve,
         threads: threads(),
         stop: &stop,

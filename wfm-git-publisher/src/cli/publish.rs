@@ -9,6 +9,7 @@ use repo_model::DeviceId;
 
 use super::{Place, RegistryArgs};
 use crate::error::{Failure, USER};
+use crate::plan::Allowed;
 use crate::publish::{DeviceError, Done, Outcome, Publisher};
 
 /// Publishes the fleet at a commit: one signed commit for each device whose desired state changes
@@ -20,6 +21,8 @@ use crate::publish::{DeviceError, Done, Outcome, Publisher};
 ///   wfm-git-publisher publish
 ///   wfm-git-publisher publish press-01
 ///   wfm-git-publisher publish --rev v12
+///
+/// More removals than the guards of fleet.yaml allow, and a deployment whose id changed, need a person: see `plan`.
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct Args {
@@ -30,6 +33,14 @@ pub(super) struct Args {
     #[arg(long, default_value = "HEAD")]
     rev: String,
 
+    /// Remove as much as the fleet says, whatever its guards are
+    #[arg(long)]
+    allow_removals: bool,
+
+    /// Let deployments take the place of others of the same application; their data is not carried
+    #[arg(long)]
+    allow_replace: bool,
+
     #[command(flatten)]
     registry: RegistryArgs,
 }
@@ -38,7 +49,8 @@ pub(super) fn run(place: &Place, args: Args) -> Result<u8, Failure> {
     let (home, source) = (place.home()?, place.source()?);
     super::print_uncommitted(place, &args.rev);
     let registries = place.registries(&args.registry)?;
-    let outcome = super::with_options(&registries, &args.devices, |options| {
+    let allowed = Allowed { removals: args.allow_removals, replacements: args.allow_replace };
+    let outcome = super::with_options(&registries, &args.devices, allowed, |options| {
         Publisher::open(&home, Timestamp::now())?.publish(&source, &args.rev, options)
     })?;
     print_outcome(&outcome);

@@ -12,6 +12,7 @@ mod device;
 mod expression;
 mod file;
 mod group;
+mod guards;
 mod layers;
 mod place;
 mod policy;
@@ -34,6 +35,7 @@ pub use deployment::{Choice, Deployment, Override};
 pub use device::Device;
 pub use file::{Content, SourceFile, is_relevant};
 pub use group::Group;
+pub use guards::{Guards, Limit};
 pub(crate) use layers::shown_value;
 pub use layers::{Layers, Rule};
 pub use place::Place;
@@ -61,6 +63,8 @@ pub struct Fleet {
     pub groups: Vec<Group>,
     /// What templates can name as `fleet.data.…`.
     pub data: BTreeMap<String, ParamValue>,
+    /// How much may be removed at once.
+    pub guards: Guards,
     /// The devices by id.
     pub devices: BTreeMap<DeviceId, Device>,
     /// The deployments by id.
@@ -104,13 +108,14 @@ pub fn read(files: &[SourceFile]) -> Reading {
     let parts = check::Parts::read(&files, &mut problems);
     let settings = settings::read(&files, &mut problems);
     let (devices, deployments, broken) = parts.join(settings.as_ref(), &mut problems);
-    let fleet = settings.map(|Settings { id, name, policy, defaults, groups, data }| Fleet {
+    let fleet = settings.map(|Settings { id, name, policy, defaults, groups, data, guards }| Fleet {
         id,
         name,
         policy,
         defaults,
         groups,
         data,
+        guards,
         devices,
         deployments,
         broken,

@@ -10,6 +10,7 @@ use repo_model::yaml::{Field, Reader};
 
 use super::file::{Decoded, Role, SourceFile, decode, refuse_unbuilt};
 use super::group::Group;
+use super::guards::Guards;
 use super::values::{Values, data, values};
 use super::{SETTINGS, policy};
 
@@ -28,6 +29,8 @@ pub struct Settings {
     pub groups: Vec<Group>,
     /// What templates can name as `fleet.data.…`.
     pub data: BTreeMap<String, ParamValue>,
+    /// How much may be removed at once.
+    pub guards: Guards,
 }
 
 const UNBUILT: &[&str] = &["repositories", "signing", "operators", "rollout", "registries"];
@@ -51,8 +54,10 @@ fn document(reader: &mut Reader<'_>) -> Option<Settings> {
     let defaults = reader.optional("defaults", defaults).unwrap_or_default();
     let groups = reader.optional("groups", Group::read_list).unwrap_or_default();
     let data = reader.optional("data", data).unwrap_or_default();
+    let guards = reader.optional("guards", Guards::read).unwrap_or_default();
     refuse_unbuilt(reader, UNBUILT);
-    Some(Settings { id: id?, name: name?, policy: policy::over(&policy, &policy::DEFAULT), defaults, groups, data })
+    let policy = policy::over(&policy, &policy::DEFAULT);
+    Some(Settings { id: id?, name: name?, policy, defaults, groups, data, guards })
 }
 
 fn defaults(field: Field<'_>) -> Option<Values> {

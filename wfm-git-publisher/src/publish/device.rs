@@ -14,7 +14,7 @@ use super::pass::Pass;
 use super::serial::{Known, SerialError};
 use crate::fleet::Device;
 use crate::host::{DESIRED, DeviceRepo, DeviceRepoError, Entry, EntryState, Published, Status, Tip, publisher};
-use crate::plan::{DevicePlan, Target, plan};
+use crate::plan::{DevicePlan, Guarded, Target, plan};
 use crate::render::{Capabilities, Facts, Locks, render};
 
 /// How long a proof of freshness counts, in seconds; it is renewed at half of that.
@@ -29,6 +29,9 @@ pub enum DeviceError {
     /// It can't get another serial.
     #[error(transparent)]
     Serial(#[from] SerialError),
+    /// A person has to allow it, or the device is too old.
+    #[error(transparent)]
+    Guarded(#[from] Guarded),
 }
 
 /// What is there of a device before anything is decided.
@@ -57,6 +60,16 @@ impl State {
             _ => false,
         };
         Ok(Self { repo: Some(repo), tip, status, adopted_is_known })
+    }
+
+    /// What the device's syncer verifiably says it is.
+    pub(super) fn version(&self) -> Option<&str> {
+        self.status.as_ref().map(|status| status.syncer.version.as_str())
+    }
+
+    /// How many deployments the device has.
+    pub(super) fn present(&self) -> usize {
+        self.tip.as_ref().map_or(0, |tip| tip.desired.deployments.len())
     }
 
     /// What is known of the device beyond the fleet's files.
@@ -108,6 +121,8 @@ pub(super) struct Renewal {
 #[derive(Debug)]
 pub(super) struct Draft {
     pub(super) device: DeviceId,
+    /// How many deployments go.
+    pub(super) removed: usize,
     pub(super) assembled: Assembled,
     /// Whether an interrupted attempt reserved this very serial for this very envelope.
     pub(super) reserved: bool,
@@ -128,6 +143,10 @@ pub(super) fn decide(
 ) -> Result<Step, DeviceError> {
     let plan = state.plan(pass, device, locks).without_unresolved();
     problems.extend(plan.problems.clone());
+    if let Some(guarded) = plan.guarded(&pass.fleet.guards, pass.allowed, state.version()) {
+        return Err(guarded.into());
+    }
+    let removed = plan.removed();
     let lost = state.known(entry).lost();
     if plan.is_empty() && lost.is_none() {
         return renew(pass, state);
@@ -140,7 +159,8 @@ pub(super) fn decide(
     let author = if cause.is_none() { pass.origin.author() } else { publisher() };
     let parent = state.tip.as_ref().map(|tip| tip.commit);
     let repo = state.repo;
-    Ok(Step::Publish(Box::new(Draft { device: device.id.clone(), assembled, reserved, repo, parent, message, author })))
+    let device = device.id.clone();
+    Ok(Step::Publish(Box::new(Draft { device, removed, assembled, reserved, repo, parent, message, author })))
 }
 
 /// Gives the target its numbers: those of an interrupted attempt at the same envelope, or the next ones.

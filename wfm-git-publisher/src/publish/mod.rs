@@ -26,6 +26,7 @@ use repo_model::{DeviceId, FleetId};
 
 use crate::fleet::{self, Fleet};
 use crate::host::{Control, ControlError, FleetRepo, Home, HomeError, HomeLock, Rosters, SourceError};
+use crate::plan::Allowed;
 use crate::plan::Shown;
 use crate::render::{merged, with_published};
 use message::Origin;
@@ -92,6 +93,8 @@ pub struct Options<'a> {
     pub now: Timestamp,
     /// Only these devices; all if absent.
     pub devices: Option<BTreeSet<DeviceId>>,
+    /// What a person allowed.
+    pub allowed: Allowed,
     /// Asks a registry what a tag means.
     pub resolve: Resolve<'a>,
     /// How many devices are worked on at the same time.
@@ -113,7 +116,15 @@ pub fn plan(home: &Home, source: &FleetRepo, rev: &str, options: &Options<'_>) -
     let (ledger, rosters) = Control::read(home)?;
     let (commit, fleet, problems) = read(source, rev, &rosters)?;
     let origin = Origin::of(&source.commit(commit)?, None, false);
-    let pass = Pass { home, rosters: &rosters, fleet: &fleet, origin, again: false, now: options.now };
+    let pass = Pass {
+        home,
+        rosters: &rosters,
+        fleet: &fleet,
+        origin,
+        again: false,
+        allowed: Allowed::default(),
+        now: options.now,
+    };
     let unidentified = fleet.broken.unidentified.iter().cloned().collect();
     let mut planned = Planned { commit, problems, unidentified, devices: Vec::new(), failed: Vec::new() };
     for (id, state) in pass.read(options) {
@@ -123,7 +134,9 @@ pub fn plan(home: &Home, source: &FleetRepo, rev: &str, options: &Options<'_>) -
             (Ok(state), Some(device)) => {
                 let tip = state.tip.iter();
                 let locks = tip.fold(ledger.locks.clone(), |locks, tip| with_published(locks, &tip.desired));
-                Shown::Plan(Box::new(state.plan(&pass, device, &locks)))
+                let plan = state.plan(&pass, device, &locks);
+                let guarded = plan.guarded(&fleet.guards, Allowed::default(), state.version());
+                Shown::Plan(Box::new(plan), guarded)
             }
             (Err(error), Some(_)) => {
                 planned.failed.push((id.clone(), error));
@@ -169,7 +182,8 @@ impl Publisher {
         let (commit, fleet, mut problems) = read(source, rev, &self.rosters)?;
         let origin = self.origin(source, commit)?;
         let again = self.published() == Some(commit);
-        let pass = Pass { home: &self.home, rosters: &self.rosters, fleet: &fleet, origin, again, now: options.now };
+        let (home, rosters, allowed) = (&self.home, &self.rosters, options.allowed);
+        let pass = Pass { home, rosters, fleet: &fleet, origin, again, allowed, now: options.now };
         let (unresolved, found, devices) = pass.run(&self.key, &mut self.control, options)?;
         problems.extend(found);
         let unidentified = fleet.broken.unidentified.iter().cloned().collect();

@@ -14,6 +14,7 @@ use super::{DeviceError, Done, Options, ResolveError, locks};
 use crate::fleet::Fleet;
 use crate::host::{Control, ControlError, Entry, EntryState, Home, Ledger, Rosters, Tip, publisher};
 use crate::parallel;
+use crate::plan::{Allowed, Guarded};
 use crate::render::merged;
 
 /// What the work on every device needs to know.
@@ -24,6 +25,8 @@ pub(super) struct Pass<'a> {
     pub(super) origin: Origin,
     /// Whether every device had everything of this fleet commit already.
     pub(super) again: bool,
+    /// What a person allowed.
+    pub(super) allowed: Allowed,
     pub(super) now: Timestamp,
 }
 
@@ -53,7 +56,9 @@ impl Pass<'_> {
             states.iter().filter_map(|(id, state)| Some((id, state.as_ref().ok()?.facts()))).collect();
         let facts = |id: &DeviceId| known.get(id).copied().unwrap_or_default();
         let unresolved = locks::resolve(self.fleet, tips, &facts, control, (options.resolve, self.now));
-        let (steps, problems) = self.decide(states, control.ledger(), options);
+        let present = states.iter().flat_map(|(_, state)| state).map(State::present).sum();
+        let (mut steps, problems) = self.decide(states, control.ledger(), options);
+        self.guard(&mut steps, present);
         self.reserve(&steps, key, control)?;
         let written = self.carry_out(steps, key, options);
         self.remember(&written, key, control)?;
@@ -95,6 +100,21 @@ impl Pass<'_> {
         });
         let problems = merged(decided.iter().map(|((id, _), problems)| (id, problems)));
         (decided.into_iter().map(|(step, _)| step).collect(), problems)
+    }
+
+    /// Refuses all removals if they are too many for the fleet; whoever loses nothing gets what is new.
+    fn guard(&self, steps: &mut Each<Step>, present: usize) {
+        let removed = |step: &Result<Step, _>| match step {
+            Ok(Step::Publish(draft)) => draft.removed,
+            _ => 0,
+        };
+        let all = steps.iter().map(|(_, step)| removed(step)).sum();
+        let limit = self.fleet.guards.fleet;
+        if !self.allowed.removals && limit.is_passed(all, present) {
+            let refused = Guarded::FleetRemovals { removed: all, of: present, percent: limit.percent };
+            let losing = steps.iter_mut().filter(|(_, step)| removed(step) > 0);
+            losing.for_each(|(_, step)| *step = Err(refused.clone().into()));
+        }
     }
 
     /// Gives out all serials of the pass by one commit; those that an interrupted pass gave out already are there.

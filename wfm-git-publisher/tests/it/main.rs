@@ -7,6 +7,7 @@ mod crash;
 mod follow;
 mod full;
 mod golden;
+mod guards;
 mod history;
 mod meaning;
 mod registry;

@@ -164,7 +164,15 @@ impl Lab {
         let now = Timestamp::from_second(second).unwrap();
         let source = FleetRepo::open(&self.fleet).unwrap();
         let (stop, progress) = (AtomicBool::new(false), |_: usize, _: usize| {});
-        let options = Options { now, devices: None, resolve, threads: 2, stop: &stop, progress: &progress };
+        let options = Options {
+            now,
+            devices: None,
+            allowed: Default::default(),
+            resolve,
+            threads: 2,
+            stop: &stop,
+            progress: &progress,
+        };
         Publisher::open(&self.home, now).unwrap().publish(&source, "HEAD", &options).unwrap()
     }
 
