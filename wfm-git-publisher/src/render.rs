@@ -70,10 +70,8 @@ pub struct Rendered {
     pub policy: DevicePolicy,
     /// What it runs.
     pub deployments: BTreeMap<DeploymentId, RenderedDeployment>,
-    /// Deployments that are meant for it and can't be rendered; whatever it has of them stays.
-    pub left: BTreeSet<DeploymentName>,
-    /// Why.
-    pub problems: Problems,
+    /// Deployments that are meant for it and can't be rendered, and why; whatever it has of them stays.
+    pub left: BTreeMap<DeploymentName, Problems>,
     /// Those of either kind that would be others on a device with other capabilities.
     pub by_capabilities: BTreeSet<DeploymentName>,
 }
@@ -89,6 +87,13 @@ pub struct RenderedDeployment {
     pub unresolved: BTreeSet<Artifact>,
 }
 
+impl Rendered {
+    /// Everything that is wrong with what is meant for the device.
+    pub fn problems(&self) -> Problems {
+        Problems(self.left.values().flat_map(|problems| problems.0.iter().cloned()).collect())
+    }
+}
+
 /// Renders one device of the fleet.
 pub fn render(fleet: &Fleet, device: &Device, facts: Facts<'_>, locks: &Locks) -> Rendered {
     let mut rendered = Rendered {
@@ -96,8 +101,7 @@ pub fn render(fleet: &Fleet, device: &Device, facts: Facts<'_>, locks: &Locks) -
         status_keys: device.status_keys.clone(),
         policy: device.policy_in(fleet),
         deployments: BTreeMap::new(),
-        left: BTreeSet::new(),
-        problems: Problems::default(),
+        left: BTreeMap::new(),
         by_capabilities: BTreeSet::new(),
     };
     for deployment in fleet.deployments.values().filter(|deployment| deployment.is_for(device)) {
@@ -107,10 +111,7 @@ pub fn render(fleet: &Fleet, device: &Device, facts: Facts<'_>, locks: &Locks) -
         }
         match (Work { fleet, device, deployment, id, facts, locks }.render()) {
             Ok(one) => _ = rendered.deployments.insert(id, one),
-            Err(problems) => {
-                rendered.left.insert(deployment.id.clone());
-                rendered.problems.extend(problems);
-            }
+            Err(problems) => _ = rendered.left.insert(deployment.id.clone(), problems),
         }
     }
     dependencies::check(fleet, device, facts, &mut rendered);

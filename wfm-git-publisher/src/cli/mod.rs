@@ -3,6 +3,7 @@
 mod account;
 mod app;
 mod device;
+mod explain;
 mod hook;
 mod init;
 mod plan;
@@ -69,6 +70,8 @@ enum Command {
     Validate(validate::Args),
     Plan(plan::Args),
     Publish(publish::Args),
+    Explain(explain::ExplainArgs),
+    WhyNot(explain::WhyNotArgs),
     Run(run::Args),
     Serve(serve::Args),
     #[command(subcommand)]
@@ -128,6 +131,8 @@ fn run(args: Args) -> Result<u8, Failure> {
         Command::Validate(args) => validate::run(&place, &args),
         Command::Plan(args) => plan::run(&place, args),
         Command::Publish(args) => publish::run(&place, args),
+        Command::Explain(args) => explain::run(&place, args),
+        Command::WhyNot(args) => explain::run_why_not(&place, args),
         Command::Run(args) => run::run(&place, &args),
         Command::Serve(args) => serve::run(&place, &args),
         Command::Device(command) => device::run(&place, command),

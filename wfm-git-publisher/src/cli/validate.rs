@@ -61,7 +61,7 @@ pub(super) fn run(place: &Place, args: &Args) -> Result<u8, Failure> {
 fn rendered(fleet: &Fleet) -> Problems {
     let devices = fleet.devices.values().collect();
     let problems = parallel::map(devices, super::threads(), |device| {
-        (&device.id, render(fleet, device, Facts::default(), &Locks::new()).problems)
+        (&device.id, render(fleet, device, Facts::default(), &Locks::new()).problems())
     });
     merged(problems.iter().map(|(id, problems)| (*id, problems)))
 }

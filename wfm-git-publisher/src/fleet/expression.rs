@@ -1,6 +1,7 @@
 //! `matchExpressions`: what a label has to be, by the rules of Kubernetes' selectors.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use repo_model::yaml::{Field, Reader};
 
@@ -60,6 +61,20 @@ impl Expression {
 
     pub(super) fn read_list(field: Field<'_>) -> Option<Vec<Self>> {
         field.list(|field| field.mapping(expression))
+    }
+}
+
+impl fmt::Display for Expression {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let listed = |values: &BTreeSet<String>| values.iter().cloned().collect::<Vec<_>>().join(", ");
+        match &self.test {
+            Test::In(values) => write!(f, "`{}` In [{}]", self.key, listed(values)),
+            Test::NotIn(values) => write!(f, "`{}` NotIn [{}]", self.key, listed(values)),
+            Test::Exists => write!(f, "`{}` Exists", self.key),
+            Test::DoesNotExist => write!(f, "`{}` DoesNotExist", self.key),
+            Test::Gt(limit) => write!(f, "`{}` Gt {limit}", self.key),
+            Test::Lt(limit) => write!(f, "`{}` Lt {limit}", self.key),
+        }
     }
 }
 

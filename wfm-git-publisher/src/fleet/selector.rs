@@ -44,6 +44,22 @@ impl Selector {
         }
     }
 
+    /// What the device lacks for this, in words; `None` if this means it.
+    pub fn lacks(&self, device: &Device) -> Option<String> {
+        match &self.terms {
+            Terms::Labels(labels, expressions) => {
+                let wrong = labels.iter().find_map(|(key, wanted)| match device.labels.get(key) {
+                    Some(value) if value == wanted => None,
+                    Some(value) => Some(format!("its label `{key}` is `{value}`, not `{wanted}`")),
+                    None => Some(format!("it has no label `{key}`, which has to be `{wanted}`")),
+                });
+                let failing = || expressions.iter().find(|expression| !expression.holds(&device.labels));
+                wrong.or_else(|| failing().map(|expression| format!("its labels don't meet {expression}")))
+            }
+            Terms::Devices(devices) => (!devices.contains_key(&device.id)).then(|| "it isn't named".to_owned()),
+        }
+    }
+
     /// The devices that it names.
     pub(super) fn named(&self) -> impl Iterator<Item = (&DeviceId, &Place)> {
         let named = if let Terms::Devices(devices) = &self.terms { Some(devices) } else { None };

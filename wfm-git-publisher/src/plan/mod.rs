@@ -155,13 +155,13 @@ impl Target {
 pub fn plan(rendered: &Rendered, parent: Option<&Desired>, trust: &FileTree, broken: &Broken) -> DevicePlan {
     let none = BTreeMap::new();
     let before = parent.map_or(&none, |parent| &parent.deployments);
-    let mut draft = Draft { kept: rendered.left.clone(), ..Draft::default() };
+    let mut draft = Draft { kept: rendered.left.keys().cloned().collect(), ..Draft::default() };
     for (id, wanted) in &rendered.deployments {
         draft.wanted(*id, wanted, Present::of(parent, *id));
     }
     for (id, document) in before.iter().filter(|(id, _)| !rendered.deployments.contains_key(id)) {
         let envelope = parent.and_then(|parent| parent.envelope.deployments.get(id));
-        let stays = |name: &DeploymentName| broken.keeps(name) || rendered.left.contains(name);
+        let stays = |name: &DeploymentName| broken.keeps(name) || rendered.left.contains_key(name);
         draft.unwanted(*id, document, envelope, &stays);
     }
     let status_keys = keep_order(&rendered.status_keys, parent);
@@ -176,7 +176,7 @@ pub fn plan(rendered: &Rendered, parent: Option<&Desired>, trust: &FileTree, bro
         settings: parent.map_or_else(Vec::new, |parent| difference::of_settings(rendered, trust, parent)),
         changes: draft.changes,
         kept: draft.kept,
-        problems: rendered.problems.clone(),
+        problems: rendered.problems(),
         by_capabilities: rendered.by_capabilities.clone(),
         target: Target {
             documents: draft.documents,

@@ -24,11 +24,11 @@ use repo_git::{CommitId, KeyError, PublicKey, SigningKey};
 use repo_model::problem::Problems;
 use repo_model::{DeviceId, FleetId};
 
-use crate::fleet::{self, Fleet};
+use crate::fleet::{self, Device, Fleet};
 use crate::host::{Control, ControlError, FleetRepo, Home, HomeError, HomeLock, Rosters, SourceError};
 use crate::plan::Allowed;
 use crate::plan::Shown;
-use crate::render::{merged, with_published};
+use crate::render::{Facts, merged, with_published};
 use message::Origin;
 use pass::Pass;
 
@@ -146,6 +146,26 @@ pub fn plan(home: &Home, source: &FleetRepo, rev: &str, options: &Options<'_>) -
     }
     planned.problems.extend(merged(planned.devices.iter().filter_map(Shown::problems)));
     Ok(planned)
+}
+
+/// Looks at one device of the fleet at a revision, with all that is known of it; `None` if it isn't there. Changes
+/// nothing.
+pub fn look<T>(
+    home: &Home,
+    source: &FleetRepo,
+    rev: &str,
+    device: &DeviceId,
+    now: Timestamp,
+    work: impl FnOnce(&Fleet, &Device, Facts<'_>) -> T,
+) -> Result<Option<T>, PublishError> {
+    let (_, rosters) = Control::read(home)?;
+    let (commit, fleet, _) = read(source, rev, &rosters)?;
+    let Some(found) = fleet.devices.get(device) else { return Ok(None) };
+    let origin = Origin::of(&source.commit(commit)?, None, false);
+    let pass = Pass { home, rosters: &rosters, fleet: &fleet, origin, again: false, allowed: Allowed::default(), now };
+    // A repository that can't be believed tells nothing, and explains nothing away.
+    let state = device::State::read(&pass, device).ok();
+    Ok(Some(work(&fleet, found, state.as_ref().map(device::State::facts).unwrap_or_default())))
 }
 
 /// Reads the fleet at a revision, which must be the one that the home belongs to.

@@ -8,7 +8,7 @@ use crate::fleet::{Device, Fleet};
 /// Leaves out what waits for a deployment that the device doesn't get, and what waits for that in turn.
 pub(super) fn check(fleet: &Fleet, device: &Device, facts: Facts<'_>, rendered: &mut Rendered) {
     let has = |rendered: &Rendered, name: &DeploymentName| {
-        let stays = || rendered.left.contains(name) || fleet.broken.keeps(name);
+        let stays = || rendered.left.contains_key(name) || fleet.broken.keeps(name);
         let present = |facts: Facts<'_>| {
             facts.parent.is_some_and(|parent| parent.envelope.deployments.values().any(|one| one.id == *name))
         };
@@ -21,7 +21,7 @@ pub(super) fn check(fleet: &Fleet, device: &Device, facts: Facts<'_>, rendered: 
         });
         let Some((id, name, missing)) = missing else { return };
         rendered.deployments.remove(&id);
-        rendered.left.insert(name.clone());
+        let problems = rendered.left.entry(name.clone()).or_default();
         let Some(deployment) = fleet.deployments.get(&name) else { continue };
         let place = deployment.depends_on.iter().find(|(id, _)| *id == missing).map(|(_, place)| place);
         let why = match fleet.deployments.get(&missing) {
@@ -29,6 +29,6 @@ pub(super) fn check(fleet: &Fleet, device: &Device, facts: Facts<'_>, rendered: 
             _ => "can't come to this device",
         };
         let problem = place.unwrap_or(&deployment.place).problem(format!("waits for `{missing}`, which {why}"));
-        rendered.problems.push(problem.hint(format!("let `{missing}` have the same targets, or leave it out here")));
+        problems.push(problem.hint(format!("let `{missing}` have the same targets, or leave it out here")));
     }
 }

@@ -31,9 +31,9 @@ fn made(files: &[SourceFile]) -> FileTree {
     let mut reading = fleet::read(files);
     let mut made = FileTree::new();
     if let Some(fleet) = &reading.fleet {
-        let rendered: Vec<_> =
-            fleet.devices.values().map(|one| render(fleet, one, Facts::default(), &Locks::new())).collect();
-        reading.problems.extend(merged(rendered.iter().map(|one| (&one.device, &one.problems))));
+        let problems = |one| render(fleet, one, Facts::default(), &Locks::new()).problems();
+        let rendered: Vec<_> = fleet.devices.values().map(|one| (&one.id, problems(one))).collect();
+        reading.problems.extend(merged(rendered.iter().map(|(id, problems)| (*id, problems))));
     }
     if !reading.problems.is_empty() {
         let line = |problem: &repo_model::problem::Problem| {

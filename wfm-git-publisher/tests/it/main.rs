@@ -4,6 +4,7 @@ mod accounts;
 mod capabilities;
 mod cli;
 mod crash;
+mod explain;
 mod follow;
 mod full;
 mod golden;
