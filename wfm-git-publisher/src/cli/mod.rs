@@ -9,6 +9,7 @@ mod init;
 mod plan;
 mod publish;
 mod run;
+mod schema;
 mod serve;
 mod status;
 mod validate;
@@ -81,6 +82,7 @@ enum Command {
     #[command(subcommand)]
     App(app::Command),
     Status(status::Args),
+    Schema(schema::Args),
     /// Prints a completion script for a shell
     ///
     /// For bash: wfm-git-publisher completions bash > ~/.local/share/bash-completion/completions/wfm-git-publisher
@@ -139,6 +141,7 @@ fn run(args: Args) -> Result<u8, Failure> {
         Command::Account(command) => account::run(&place, command),
         Command::App(command) => app::run(&place, &command),
         Command::Status(args) => status::run(&place, &args),
+        Command::Schema(args) => schema::run(&place, &args),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Args::command(), "wfm-git-publisher", &mut std::io::stdout());
             Ok(0)

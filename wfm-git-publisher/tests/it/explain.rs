@@ -25,10 +25,10 @@ fn each_value_has_a_file_a_line_and_a_rule() {
     for line in [
         "press-01 (devices/press-01.yaml)",
         "  + hello (hello 1.0.0)",
-        "a target means the device  [deployments/hello.yaml:11:5]",
-        "profile hello-compose (named)  [applications/hello/1.0.0/margo.yaml:17:5]",
+        "a target means the device  [deployments/hello.yaml:12:5]",
+        "profile hello-compose (named)  [applications/hello/1.0.0/margo.yaml:18:5]",
         "greeting: \"hello from press-01\" → GREETING in hello",
-        "by the deployment's parameters: template hello from {{ device.id }}  [deployments/hello.yaml:21:13]",
+        "by the deployment's parameters: template hello from {{ device.id }}  [deployments/hello.yaml:22:13]",
         "interval: 8 → INTERVAL in hello",
         "by the fleet's group `graz`: 8",
         "over the fleet's defaults: 7",
@@ -53,7 +53,7 @@ fn the_reason_against_is_named() {
     assert_eq!(ran.code, Some(1));
     assert!(ran.out.contains("- hello (hello 1.0.0)"), "{}", ran.out);
     assert!(
-        ran.out.contains("no target: its label `site` is `linz`, not `graz`  [deployments/hello.yaml:11:5]"),
+        ran.out.contains("no target: its label `site` is `linz`, not `graz`  [deployments/hello.yaml:12:5]"),
         "{}",
         ran.out
     );
@@ -67,7 +67,7 @@ fn the_reason_against_is_named() {
     lab.edit("devices/press-01.yaml", "  line: \"1\"", "  # line: \"1\"");
     lab.commit();
     let ran = lab.run(&["why-not", "hello", "press-02"]);
-    assert!(ran.out.contains("`exclude` takes the device out again  [deployments/hello.yaml:17:5]"), "{}", ran.out);
+    assert!(ran.out.contains("`exclude` takes the device out again  [deployments/hello.yaml:18:5]"), "{}", ran.out);
     let ran = lab.run(&["why-not", "hello", "press-01"]);
     assert!(ran.out.contains("there is no `device.labels.line` here"), "{}", ran.out);
     for (args, message) in [

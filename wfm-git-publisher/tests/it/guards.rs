@@ -110,7 +110,7 @@ fn an_immutable_value_does_not_change_on_a_device_that_has_it() {
     lab.edit("deployments/hello.yaml", "      interval: 10", "      interval: 11");
     lab.commit();
     let error = lab.run(&["publish"]).failed(1);
-    let place = "deployments/hello.yaml:21:13: parameters.greeting: on `press-01`: can't change once it is installed";
+    let place = "deployments/hello.yaml:22:13: parameters.greeting: on `press-01`: can't change once it is installed";
     assert!(error.contains(place), "{error}");
     assert!(error.contains("it is \"hello from the press\", and would be \"servus\""), "{error}");
     assert!(lab.documents("press-01")["hello"].contains("hello from the press"));

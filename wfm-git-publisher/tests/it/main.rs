@@ -15,6 +15,7 @@ mod registry;
 mod removal;
 mod reports;
 mod restore;
+mod schemas;
 mod secrets;
 mod serve;
 mod support;
