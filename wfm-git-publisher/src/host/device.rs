@@ -11,6 +11,7 @@ use repo_model::freshness::{FRESHNESS, Freshness};
 use repo_model::message::Message;
 use repo_model::{DeviceId, Digest, FleetId, KeyText};
 
+use super::moves::Moves;
 use super::rosters::key_text;
 use super::{DESIRED, Home};
 
@@ -26,6 +27,7 @@ pub struct DeviceRepo {
     pub(super) repo: Repo,
     pub(super) fleet: FleetId,
     pub(super) device: DeviceId,
+    moves: Moves,
 }
 
 /// The tip of `desired`, signed by a publisher of this fleet.
@@ -113,7 +115,7 @@ impl DeviceRepo {
     /// completes.
     pub fn open(home: &Home, fleet: FleetId, device: &DeviceId) -> Result<Option<Self>, DeviceRepoError> {
         match Repo::open(&home.device(device)) {
-            Ok(repo) => Ok(Some(Self { repo, fleet, device: device.clone() })),
+            Ok(repo) => Ok(Some(Self { repo, fleet, device: device.clone(), moves: home.moves.clone() })),
             Err(OpenError::NotARepository { .. }) => Ok(None),
             Err(error) => Err(error.into()),
         }
@@ -122,7 +124,7 @@ impl DeviceRepo {
     /// Makes the repository, or completes and opens the one that is there.
     pub fn create(home: &Home, fleet: FleetId, device: &DeviceId) -> Result<Self, DeviceRepoError> {
         let repo = Repo::create(&home.device(device), DESIRED)?;
-        Ok(Self { repo, fleet, device: device.clone() })
+        Ok(Self { repo, fleet, device: device.clone(), moves: home.moves.clone() })
     }
 
     /// Where a branch stands.
@@ -222,14 +224,17 @@ impl DeviceRepo {
                 new: Some(*new),
             })
             .collect();
-        match self.repo.move_refs(&moves) {
+        let moved = match self.repo.move_refs(&moves) {
             Err(RefError::Locked { name, .. }) => {
                 self.repo.recover(lock)?;
                 let rest = moves.iter().position(|one| one.name == name).unwrap_or(0);
-                Ok(self.repo.move_refs(&moves[rest..])?)
+                self.repo.move_refs(&moves[rest..])
             }
-            moved => Ok(moved?),
-        }
+            moved => moved,
+        };
+        // Also after a failure: some may have moved.
+        self.moves.tell(&self.device);
+        Ok(moved?)
     }
 
     /// Keeps the number of packs bounded.

@@ -4,6 +4,7 @@ mod control;
 mod device;
 mod git;
 mod home;
+mod moves;
 mod rebuild;
 mod registry;
 mod report;
