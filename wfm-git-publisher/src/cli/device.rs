@@ -126,15 +126,16 @@ fn run_add(place: &Place, args: AddArgs) -> Result<u8, Failure> {
     let out = args.file.out.map(std::path::absolute).transpose()?;
     let config = place.config()?;
     let reach = reach(&config, args.file.ttl, false);
-    let added = add(&place.root()?, &place.home()?, &args.id, &labels, reach, out)?;
+    let added = add(&place.work_tree()?, &place.home()?, &args.id, &labels, reach, out)?;
     let said = if added.was_there { "is in the fleet already" } else { "is in the fleet now" };
     super::print(&format!(
         "{} {said}: {}\njoin file: {}\n\nOn the device: device-syncer init --join FILE\n\
-         Then here:     wfm-git-publisher device enroll {} 'the line that it prints'\n",
+         Then here:     wfm-git-publisher device enroll {} 'the line that it prints'\n{}",
         args.id,
         added.file,
         added.join.display(),
         args.id,
+        place.next_push()?,
     ));
     Ok(0)
 }
@@ -143,7 +144,7 @@ fn run_join(place: &Place, args: JoinArgs) -> Result<u8, Failure> {
     let out = args.file.out.map(std::path::absolute).transpose()?;
     let config = place.config()?;
     let reach = reach(&config, args.file.ttl, args.at_once);
-    let join = rejoin(&place.root()?, &place.home()?, &args.id, reach, out)?;
+    let join = rejoin(&place.work_tree()?, &place.home()?, &args.id, reach, out)?;
     super::print(&format!("join file: {}\n", join.display()));
     Ok(0)
 }
@@ -163,9 +164,10 @@ fn run_enroll(place: &Place, args: &EnrollArgs) -> Result<u8, Failure> {
         }
         line => line.to_owned(),
     };
-    let enrolled = enroll(&place.root()?, &place.home()?, &args.id, &line, args.replace)?;
+    let enrolled = enroll(&place.work_tree()?, &place.home()?, &args.id, &line, args.replace)?;
     let said = if enrolled.was_there { "is enrolled already with" } else { "is enrolled with" };
-    super::print(&format!("{} {said} {} ({})\n", args.id, enrolled.fingerprint, enrolled.file));
+    let next = place.next_push()?;
+    super::print(&format!("{} {said} {} ({})\n{next}", args.id, enrolled.fingerprint, enrolled.file));
     Ok(0)
 }
 

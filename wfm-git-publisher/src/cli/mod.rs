@@ -147,10 +147,15 @@ struct Place {
 }
 
 impl Place {
-    /// The fleet's work tree: the directory with `.git` that holds the one that was named; a bare repository is its own.
+    /// The fleet's work tree: the directory with `.git` that holds the one that was named; a bare repository is its own,
+    /// and a publisher's home stands for the one that it hosts.
     fn root(&self) -> Result<PathBuf, Failure> {
         let absolute = std::fs::canonicalize(&self.fleet)
             .map_err(|error| Failure::new(format!("cannot use `{}`: {error}", self.fleet.display())))?;
+        let hosted = Home::at(&absolute).hosted_fleet();
+        if hosted.is_dir() {
+            return Ok(hosted);
+        }
         let root = absolute.ancestors().find(|path| path.join(".git").exists()).map(Path::to_owned);
         Ok(root.unwrap_or(absolute))
     }
@@ -158,12 +163,37 @@ impl Place {
     fn home(&self) -> Result<Home, Failure> {
         match &self.home {
             Some(home) => Ok(Home::at(std::path::absolute(home)?)),
-            None => Ok(Home::beside(&self.root()?)),
+            None => Ok(Home::of(&self.root()?)),
         }
     }
 
     fn source(&self) -> Result<FleetRepo, Failure> {
         Ok(FleetRepo::open(&self.root()?)?)
+    }
+
+    /// What gets published: the hosted fleet repository if there is one, and not what isn't pushed to it yet.
+    fn published(&self) -> Result<PathBuf, Failure> {
+        let hosted = self.home()?.hosted_fleet();
+        if hosted.is_dir() { Ok(hosted) } else { self.root() }
+    }
+
+    fn published_source(&self) -> Result<FleetRepo, Failure> {
+        Ok(FleetRepo::open(&self.published()?)?)
+    }
+
+    /// The work tree, for what edits files in it.
+    fn work_tree(&self) -> Result<PathBuf, Failure> {
+        let root = self.root()?;
+        if root.join(".git").exists() {
+            return Ok(root);
+        }
+        let failure = Failure::new(format!("`{}` has no work tree", root.display()));
+        Err(failure.hint("work in a clone of it, and name that with -C, and this home with --home"))
+    }
+
+    /// What is still to be done after a commit, if the fleet repository is hosted.
+    fn next_push(&self) -> Result<&'static str, Failure> {
+        Ok(if self.home()?.hosted_fleet().is_dir() { "Then: git push\n" } else { "" })
     }
 
     fn config(&self) -> Result<Config, Failure> {

@@ -35,7 +35,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(place: &Place, args: Args) -> Result<u8, Failure> {
-    let (home, source) = (place.home()?, place.source()?);
+    let (home, source) = (place.home()?, place.published_source()?);
     super::print_uncommitted(place, &args.rev);
     let registries = place.registries(&args.registry)?;
     let outcome = super::with_options(&registries, &args.devices, |options| {

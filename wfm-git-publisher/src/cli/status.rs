@@ -43,7 +43,7 @@ enum Output {
 }
 
 pub(super) fn run(place: &Place, args: &Args) -> Result<u8, Failure> {
-    let source = place.source()?;
+    let source = place.published_source()?;
     let reading = fleet::read(&source.files(source.resolve(&args.rev)?)?);
     let Some(fleet) = reading.fleet else {
         return Err(Failure::new("the fleet can't be used").problems(&reading.problems));

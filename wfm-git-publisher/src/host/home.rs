@@ -117,6 +117,13 @@ impl Home {
         Self::at(fleet.with_file_name(name))
     }
 
+    /// The home of a fleet at this place: of the hosted repository in it, of itself, or of a work tree beside it.
+    pub fn of(fleet: &Path) -> Self {
+        let around = fleet.parent().map(Self::at).filter(|home| home.hosted_fleet() == fleet && home.check().is_ok());
+        let itself = || Some(Self::at(fleet)).filter(|home| home.check_memory().is_ok());
+        around.or_else(itself).unwrap_or_else(|| Self::beside(fleet))
+    }
+
     /// A home at this place.
     pub fn at(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into(), moves: Moves::default() }

@@ -44,6 +44,8 @@ pub struct InitOptions {
     pub image: String,
     /// The section of `publisher.yaml` about the host, if the fleet is served over HTTPS.
     pub serve: Option<String>,
+    /// Whether the fleet repository itself is hosted, too.
+    pub hosted: bool,
     /// The present moment.
     pub now: Timestamp,
 }
@@ -112,7 +114,31 @@ pub fn init(dir: &Path, home: Home, options: &InitOptions) -> Result<Made, InitE
     // `git init` syncs nothing, and an empty HEAD is no repository.
     durable::sync_tree(dir).map_err(|source| InitError::Write { path: dir.to_owned(), source })?;
     git.commit(&["."], &format!("{}: a new fleet", options.name))?;
+    if options.hosted {
+        make_hosted(dir, &home)?;
+    }
     Ok(Made { fleet: dir.to_owned(), home })
+}
+
+/// Makes the hosted fleet repository, whole at once, and the new directory a clone of it: from now on only what is
+/// pushed counts.
+fn make_hosted(dir: &Path, home: &Home) -> Result<(), InitError> {
+    let git = StockGit::new(dir);
+    let (hosted, temp) = (home.hosted_fleet(), home.root().join(format!("{}fleet.git", durable::TEMP_PREFIX)));
+    let failed = |source| InitError::Write { path: hosted.clone(), source };
+    let place = temp.to_string_lossy();
+    git.run(&["clone", "--quiet", "--bare", "--no-hardlinks", "--template=", ".", &place])?;
+    StockGit::new(&temp).run(&["remote", "remove", "origin"])?;
+    durable::sync_tree(&temp).map_err(failed)?;
+    durable::rename(&temp, &hosted).map_err(failed)?;
+    let Some(serve) = Config::load(&home.config())?.serve else { return Ok(()) };
+    let base = serve.base_url();
+    let authority = home.ca().join("ca.pem");
+    git.run(&["remote", "add", "origin", &format!("{base}/fleet.git")])?;
+    git.run(&["config", &format!("http.{base}/.sslCAInfo"), &authority.to_string_lossy()])?;
+    git.run(&["config", "branch.main.remote", "origin"])?;
+    git.run(&["config", "branch.main.merge", "refs/heads/main"])?;
+    durable::sync_file(&dir.join(".git/config")).map_err(failed)
 }
 
 fn refuse_existing(path: &Path) -> Result<(), InitError> {

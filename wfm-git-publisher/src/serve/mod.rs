@@ -13,6 +13,7 @@ mod answer;
 mod body;
 mod connection;
 mod fetch;
+mod fleet_push;
 mod http;
 mod janitor;
 pub mod judge;

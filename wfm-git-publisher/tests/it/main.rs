@@ -7,6 +7,7 @@ mod follow;
 mod full;
 mod golden;
 mod history;
+mod hosted;
 mod meaning;
 mod registry;
 mod removal;

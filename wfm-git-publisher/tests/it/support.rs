@@ -75,6 +75,12 @@ impl Lab {
         lab
     }
 
+    /// The same place with another fleet in it.
+    pub(crate) fn moved_to(self, name: &str) -> Self {
+        let fleet = self.dir.path().join(name);
+        Self { home: Home::beside(&fleet), fleet, ..self }
+    }
+
     pub(crate) fn dir(&self) -> &Path {
         self.dir.path()
     }
@@ -161,8 +167,19 @@ impl Lab {
 
     #[track_caller]
     pub(crate) fn publish_with(&self, second: i64, resolve: wfm_git_publisher::publish::Resolve<'_>) -> Outcome {
+        self.publish_from(&self.fleet, second, resolve)
+    }
+
+    /// Publishes what is pushed to the hosted fleet repository.
+    #[track_caller]
+    pub(crate) fn publish_hosted(&self) -> Outcome {
+        self.publish_from(&self.home.hosted_fleet(), NOON, &|artifact| Ok(lock(artifact)))
+    }
+
+    #[track_caller]
+    fn publish_from(&self, fleet: &Path, second: i64, resolve: wfm_git_publisher::publish::Resolve<'_>) -> Outcome {
         let now = Timestamp::from_second(second).unwrap();
-        let source = FleetRepo::open(&self.fleet).unwrap();
+        let source = FleetRepo::open(fleet).unwrap();
         let (stop, progress) = (AtomicBool::new(false), |_: usize, _: usize| {});
         let options = Options { now, devices: None, resolve, threads: 2, stop: &stop, progress: &progress };
         Publisher::open(&self.home, now).unwrap().publish(&source, "HEAD", &options).unwrap()
