@@ -26,7 +26,7 @@ use repo_model::problem::Problems;
 
 use crate::config::Config;
 use crate::error::{Failure, INTERNAL, warning};
-use crate::host::{FleetRepo, Home, Registries, StockGit};
+use crate::host::{FleetRepo, Home, Registries, Remotes, StockGit};
 use crate::publish::Options;
 use crate::render::Artifact;
 
@@ -200,6 +200,11 @@ impl Place {
         Ok(Config::load(&self.home()?.config())?)
     }
 
+    /// The host that devices talk to, where it isn't this one.
+    fn remotes(&self) -> Result<Option<Remotes>, Failure> {
+        Ok(self.config()?.remote.map(Remotes::new).transpose()?)
+    }
+
     fn registries(&self, args: &RegistryArgs) -> Result<Registries, Failure> {
         Ok(Registries::new(self.config()?.registry_settings(&args.plain_http)?))
     }
@@ -215,16 +220,23 @@ fn print_uncommitted(place: &Place, rev: &str) {
 }
 
 /// Does something with the options of a pass for these devices.
-fn with_options<T>(registries: &Registries, devices: &[DeviceId], work: impl FnOnce(&Options<'_>) -> T) -> T {
+fn with_options<T>(
+    registries: &Registries,
+    remotes: Option<&Remotes>,
+    devices: &[DeviceId],
+    work: impl FnOnce(Options<'_>) -> T,
+) -> T {
     let resolve = |artifact: &Artifact| registries.resolve(artifact).map_err(Into::into);
     let (stop, progress) = (AtomicBool::new(false), publish::Progress::default());
-    work(&Options {
+    work(Options {
         now: Timestamp::now(),
         devices: (!devices.is_empty()).then(|| devices.iter().cloned().collect::<BTreeSet<_>>()),
         resolve: &resolve,
         threads: threads(),
         stop: &stop,
         progress: &|done, all| progress.tell(done, all),
+        remotes,
+        reclaim: BTreeSet::new(),
     })
 }
 

@@ -52,6 +52,7 @@ pub(super) fn run(place: &Place, args: &Args) -> Result<u8, Failure> {
         rev: args.rev.clone(),
         poll: config.poll(),
         registries: place.registries(&args.registry)?,
+        remotes: place.remotes()?,
         threads: super::threads(),
         home,
     };

@@ -161,13 +161,32 @@ impl DeviceRepo {
     /// The newest proof of freshness, if one of `publishers` signed it. Anything else is as good as none.
     pub fn freshness(&self, publishers: &BTreeSet<KeyText>) -> Result<Option<Freshness>, DeviceRepoError> {
         let Some(tip) = self.repo.tip("freshness")? else { return Ok(None) };
-        let Ok(commit) = self.repo.commit(tip) else { return Ok(None) };
-        let signer = commit.signer().ok().and_then(key_text);
-        if !signer.is_some_and(|key| publishers.contains(&key)) {
-            return Ok(None);
+        let signer = self.repo.commit(tip).ok().and_then(|commit| commit.signer().ok()).and_then(key_text);
+        Ok(self.freshness_at(tip).filter(|_| signer.is_some_and(|key| publishers.contains(&key))))
+    }
+
+    /// The proof of freshness in a commit, whoever signed it.
+    pub fn freshness_at(&self, commit: CommitId) -> Option<Freshness> {
+        let files = self.repo.files(commit, &TreeLimits::default()).ok()?;
+        files.get(FRESHNESS).and_then(|bytes| serde_json::from_slice(bytes).ok())
+    }
+
+    /// The newest commit of `desired` that can be verified, from `tip` back along first parents, at most `max` of them.
+    pub fn last_verified(
+        &self,
+        tip: CommitId,
+        publishers: &BTreeSet<KeyText>,
+        max: usize,
+    ) -> Result<Option<CommitId>, DeviceRepoError> {
+        let mut next = Some(tip);
+        for _ in 0..max {
+            let Some(id) = next else { return Ok(None) };
+            if self.desired_at(id, publishers).is_ok() {
+                return Ok(Some(id));
+            }
+            next = self.repo.commit(id)?.parents.first().copied();
         }
-        let files = self.repo.files(tip, &TreeLimits::default()).unwrap_or_default();
-        Ok(files.get(FRESHNESS).and_then(|bytes| serde_json::from_slice(bytes).ok()))
+        Ok(None)
     }
 
     /// Whether the history from `tip` on knows what a device adopted: a commit with this envelope, or a `Continues`

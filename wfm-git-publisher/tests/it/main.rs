@@ -10,6 +10,7 @@ mod history;
 mod hosted;
 mod meaning;
 mod registry;
+mod remote;
 mod removal;
 mod reports;
 mod restore;
