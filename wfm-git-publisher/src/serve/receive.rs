@@ -171,7 +171,10 @@ async fn push(
         Err(reason) => return Ok(Report::refused(&commands, &reason)),
         Ok(policy) => policy,
     };
-    let report = receive(&host, &hosted, &policy, &commands, spool).await?;
+    let report = receive(&host, &hosted, &policy, &commands, spool).await;
+    // What git had to leave behind when it was ended is cleared before the next push.
+    written.recovered = report.is_ok();
+    let report = report?;
     let to = Arc::clone(&hosted);
     let consolidate = tokio::task::spawn_blocking(move || -> Result<_, PushError> {
         repo.sync_pushed_refs().map_err(PushError::Sync)?;

@@ -167,3 +167,32 @@ fn power_cuts_while_a_push_is_received_leave_the_old_status_or_the_new_one() {
         }
     }
 }
+
+#[test]
+fn power_volume_without_room_refuses_pushes_and_takes_them_again_when_there_is_room() {
+    let kept = Kept::new();
+    let (volume, plant) = kept.volume();
+    let host = Host::start(&plant, &[]);
+    let filler = volume.path().join("filler");
+    fill(&filler);
+    let pushed = kept.push(&host, &kept.second);
+    let said = String::from_utf8_lossy(&pushed.stderr);
+    assert!(!pushed.status.success() && said.contains("remote rejected"), "{said}");
+    let repository = plant.device(DEVICE);
+    assert_eq!(git::tip(&repository, "status"), Some(kept.first.clone()));
+    git::git(&repository, &["fsck", "--strict"]);
+    std::fs::remove_file(filler).expect("removed");
+    text(kept.push(&host, &kept.second));
+    assert_eq!(git::tip(&repository, "status"), Some(kept.second.clone()));
+}
+
+/// Writes until there is no room for a single byte.
+fn fill(path: &Path) {
+    use std::io::Write;
+    let mut file = std::fs::File::create(path).expect("created");
+    for size in [1 << 20, 1 << 10, 1] {
+        let block = vec![1; size];
+        while file.write_all(&block).is_ok() {}
+    }
+    let _ = file.sync_all();
+}

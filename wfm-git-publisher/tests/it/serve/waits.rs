@@ -34,7 +34,7 @@ fn waiting<'a>(
     })
 }
 
-fn waiters(site: &Site, auditor: &Login) -> u64 {
+pub(crate) fn waiters(site: &Site, auditor: &Login) -> u64 {
     let text = site.get("/metrics", Some(auditor)).text();
     text.lines().find_map(|line| line.strip_prefix("wfm_waiting ")).and_then(|text| text.parse().ok()).unwrap()
 }
