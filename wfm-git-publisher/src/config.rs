@@ -9,7 +9,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use repo_artifacts::{Auth, Settings};
+use repo_artifacts::Settings;
+use repo_http::{Credential, Credentials};
 use repo_model::DeviceId;
 use repo_model::problem::Problems;
 use repo_model::yaml::{self, Field, Reader, Strictness};
@@ -137,7 +138,8 @@ impl Config {
             }
             if let (Some(user), Some(path)) = (&registry.user, &registry.password_file) {
                 let password = String::from_utf8_lossy(&read(path)?).trim_end_matches(['\r', '\n']).to_owned();
-                settings.accounts.insert(host.clone(), Auth::Basic(user.clone(), password));
+                let credential = Credential::Basic { user: user.clone(), secret: password };
+                settings.accounts.insert(host.clone(), Credentials::of(move || Ok(credential.clone())));
             }
         }
         Ok(settings)

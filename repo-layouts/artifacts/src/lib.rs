@@ -11,7 +11,7 @@ mod registry;
 pub use archive::{Archive, ArchiveError, File, Limits};
 pub use pack::{PackError, pack};
 pub use reference::{InvalidReference, Reference};
-pub use registry::{Auth, Registry, RegistryError, Settings};
+pub use registry::{Registry, RegistryError, Settings};
 pub use repo_model::envelope::Lock;
 
 /// `artifactType` of the manifest.

@@ -104,6 +104,7 @@ pub fn write_join(
         url,
         ca,
         account,
+        issued: Some(Timestamp::now()),
         trust: trust(&rosters)?,
         floor: floor(&ledger, device, tip.as_ref()),
     };
