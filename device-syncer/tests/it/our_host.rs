@@ -114,10 +114,7 @@ fn serve(asked: &Asked, repository: &Path, shared: &(Mutex<State>, Condvar)) -> 
 }
 
 fn secret_of(asked: &Asked) -> Option<String> {
-    let value = asked
-        .head
-        .lines()
-        .find_map(|line| line.to_ascii_lowercase().starts_with("authorization: basic ").then_some(line))?;
+    let value = asked.head.lines().find(|line| line.to_ascii_lowercase().starts_with("authorization: basic "))?;
     let decoded = BASE64_STANDARD.decode(value.rsplit(' ').next()?).ok()?;
     Some(String::from_utf8(decoded).ok()?.split_once(':')?.1.to_owned())
 }
