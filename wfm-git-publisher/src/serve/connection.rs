@@ -71,7 +71,8 @@ async fn serve(
     tls: Arc<ServerConfig>,
 ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     stream.set_nodelay(true)?;
-    let stream = timeout(Limits::HEAD, TlsAcceptor::from(tls).accept(stream)).await??;
+    // What is needed only for a while is put aside: there may be thousands of connections that just wait.
+    let stream = Box::pin(timeout(Limits::HEAD, TlsAcceptor::from(tls).accept(stream))).await??;
     let service = service_fn(|request: hyper::Request<hyper::body::Incoming>| {
         let (host, peer) = (host.clone(), Arc::clone(&peer));
         async move {

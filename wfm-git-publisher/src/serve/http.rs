@@ -68,10 +68,10 @@ async fn route(host: &Host, peer: &Peer, request: Request<Body>, seen: &mut Seen
     let _allowance = host.accounting.request(&who, host.limits.requests_per_account)?;
     let (head, body) = request.into_parts();
     match head.uri.path() {
-        "/metrics" => return metrics(host, &who, seen).await,
+        "/metrics" => return Box::pin(metrics(host, &who, seen)).await,
         "/account" | "/account/renew" => {
             seen.action = "account";
-            let answered = host.account.clone().oneshot(Request::from_parts(head, body)).await;
+            let answered = Box::pin(host.account.clone().oneshot(Request::from_parts(head, body))).await;
             return answered.map_err(|never| match never {});
         }
         _ => {}
@@ -86,17 +86,19 @@ async fn route(host: &Host, peer: &Peer, request: Request<Body>, seen: &mut Seen
     if head.method != method(action) {
         return Err(Refusal::Method);
     }
-    let found = host.repos.find(target).await.map_err(|error| {
+    let found = Box::pin(host.repos.find(target)).await.map_err(|error| {
         tracing::error!(?target, error = chain(&error), "a repository can't be read");
         Refusal::Internal
     })?;
     let hosted = found.ok_or(Refusal::NotFound)?;
     seen.repository = Some(hosted.name.clone());
     if let Action::Wait(known) = action {
-        return waiting(host, &hosted, known, &who, accounts).await;
+        // Of a request that waits, only what it waits for is kept.
+        drop((head, body));
+        return Box::pin(waiting(host, &hosted, known, &who, accounts)).await;
     }
     let _slot = host.requests.clone().try_acquire_owned().map_err(|_| Refusal::Busy)?;
-    let mut response = serve(host, &hosted, action, &who, &head.headers, body).await?;
+    let mut response = Box::pin(serve(host, &hosted, action, &who, &head.headers, body)).await?;
     if matches!(target, Target::Device(_)) && !matches!(action, Action::Call(Service::ReceivePack)) {
         response.headers_mut().insert(wait::WAIT, HeaderValue::from(host.limits.wait_seconds));
     }

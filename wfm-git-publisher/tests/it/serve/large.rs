@@ -84,7 +84,7 @@ fn two_thousand_that_wait_are_cheap() {
     assert!(eventually(|| super::waits::waiters(&site, &auditor) == 2_100));
     let each = (memory(site.pid()) - before) / 2_000;
     println!("{each} bytes for each that waits");
-    assert!(each < 32 << 10, "{each} bytes for each that waits");
+    assert!(each < 24 << 10, "{each} bytes for each that waits");
     drop((first, more));
     assert!(eventually(|| super::waits::waiters(&site, &auditor) == 0));
 }
