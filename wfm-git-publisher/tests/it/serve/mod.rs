@@ -162,10 +162,15 @@ impl Site {
         (lab, log.join().unwrap())
     }
 
-    /// Kills the host without a word, and starts it again.
-    pub(crate) fn restart(&mut self) {
+    /// Kills the host without a word.
+    pub(crate) fn kill(&mut self) {
         let _ = self.server.kill();
         let _ = self.server.wait();
+    }
+
+    /// Kills the host without a word, and starts it again.
+    pub(crate) fn restart(&mut self) {
+        self.kill();
         (self.server, self.address, self.log) = start(&self.lab);
     }
 }

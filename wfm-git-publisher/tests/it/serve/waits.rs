@@ -128,3 +128,47 @@ fn a_host_that_stops_sends_the_waiting_away() {
         assert_eq!((answer.status, answer.header("retry-after").as_deref()), (503, Some("2")));
     });
 }
+
+/// `run` with a host in it, until dropped; where it listens.
+struct Running(std::process::Child, String);
+
+impl Running {
+    fn start(site: &Site) -> Self {
+        use std::io::BufRead;
+        let mut command = site.lab.command(&["run"]);
+        let mut child = command.env("RUST_LOG", "info").stderr(std::process::Stdio::piped()).spawn().unwrap();
+        let mut lines = std::io::BufReader::new(child.stderr.take().unwrap()).lines();
+        let address = lines.find_map(|line| Some(line.ok()?.split_once("address=")?.1.to_owned())).unwrap();
+        // Whatever else it says has to go somewhere.
+        std::thread::spawn(move || lines.count());
+        Self(child, address)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_publisher_that_runs_hosts_too_and_tells_those_who_wait() {
+    let mut site = Site::new();
+    let (device, auditor) = (site.device(), site.login("aud", wfm_git_publisher::accounts::Role::Auditor, None));
+    site.kill();
+    // An hour from now nothing has to be renewed: what moves is what is committed.
+    site.lab.publish_at(Timestamp::now().as_second());
+    let running = Running::start(&site);
+    site.address.clone_from(&running.1);
+    std::thread::scope(|scope| {
+        let waiter = waiting(scope, &site, &device);
+        assert!(eventually(|| waiters(&site, &auditor) == 1));
+        let before = site.lab.tip(DEVICE, "desired");
+        site.lab.edit("deployments/hello.yaml", "greeting:", "greeting: from the loop #");
+        site.lab.commit();
+        let (answer, _) = waiter.join().unwrap();
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        assert_ne!(site.lab.tip(DEVICE, "desired"), before);
+    });
+}
