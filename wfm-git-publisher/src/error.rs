@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::fmt::Write;
 
-use repo_git::KeyError;
+use repo_git::{KeyError, OpenError};
 use repo_http::{HttpError, Problem as Trouble};
 use repo_model::problem::{Problem, Problems};
 
@@ -147,6 +147,9 @@ fn hint(error: &(dyn Error + 'static)) -> Option<String> {
         }
     } else if let Some(error) = error.downcast_ref::<SourceError>() {
         match error {
+            SourceError::Open(OpenError::NotARepository { path, .. }) if path.ends_with("fleet.git") => {
+                format!("make it: git clone --bare <the fleet's directory> {}", path.display())
+            }
             SourceError::Open(_) => "go to the fleet's directory, or name it with -C".to_owned(),
             SourceError::NoSuchRevision { rev } if rev == "HEAD" => "commit the fleet first".to_owned(),
             _ => return None,
