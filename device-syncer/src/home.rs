@@ -212,8 +212,9 @@ pub fn open(home: Home) -> Result<(Syncer, Locks), HomeError> {
     let key_line = key_text(&key.public());
     let store = Store::open(&home, &join.device, key)?;
     let (floor, events) = read_floor(&home, &join, &store)?;
-    let runtime = compose(&home, &settings, &join)?;
-    let link = Link::open(&home, &join, &settings.host, Clock::default())?;
+    let clock = Clock::default();
+    let runtime = compose(&home, &settings, &join, &clock)?;
+    let link = Link::open(&home, &join, &settings.host, clock)?;
     link.raise_clock(floor.time.as_second());
     let syncer = Syncer {
         instance: installation(&home)?,
@@ -263,13 +264,15 @@ fn read_floor(home: &Home, join: &Join, store: &Store) -> Result<(Floor, Vec<Con
     Ok((floor, events))
 }
 
-fn compose(home: &Home, settings: &Settings, join: &Join) -> Result<ComposeRuntime, HomeError> {
+fn compose(home: &Home, settings: &Settings, join: &Join, clock: &Clock) -> Result<ComposeRuntime, HomeError> {
     let environment = settings.docker_env.iter().map(|(name, value)| (name.into(), value.into())).collect();
     let extra_roots = settings.registries.ca.iter().map(|path| fs::read(path).map_err(file("read", path)));
     let registry = repo_artifacts::Settings {
         plain_http: settings.registries.plain_http.iter().cloned().collect(),
         extra_roots: extra_roots.collect::<Result<_, _>>()?,
         accounts: settings.registries.accounts.clone(),
+        proxy: settings.host.proxy.clone(),
+        clock: Some(clock.clone()),
         ..repo_artifacts::Settings::default()
     };
     Ok(ComposeRuntime::new(ComposeSettings {

@@ -348,3 +348,51 @@ fn an_address_with_a_credential_is_refused_and_not_repeated() {
     assert!(run.stderr.contains("holds a credential") && !run.stderr.contains("c4nary"), "{}", run.stderr);
     drop(host);
 }
+
+#[test]
+fn an_archive_by_url_runs_when_it_is_the_locked_one_and_only_then() {
+    use repo_testkit::scripted_host::{Host, Reply, answer};
+    let apps = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/apps/hello");
+    let archive = repo_artifacts::pack(&apps, "hello").expect("an archive");
+    let digest = repo_model::Digest::of(&archive).to_string();
+    let host = Host::start(move |_| Reply::Keep(answer("200 OK", &["Content-Type: application/gzip"], &archive)));
+    let world = World::enrolled();
+    fs::write(world.home().join("plant-ca.pem"), host.authority.certificate()).expect("written");
+    let settings = fs::read_to_string(world.home().join("device.yaml")).expect("settings");
+    let with_ca = settings.replace("registries: {", "registries: {ca: [plant-ca.pem], ");
+    let publish = |digest: &str, more: &str| {
+        world.hand.want("greeter", &world.app, "by url");
+        let (url, more) = (host.url("/hello.tar.gz?token=c4nary"), more.to_owned());
+        world.hand.edit("greeter", |document| {
+            let lines = document.lines().filter(|line| !line.trim_start().starts_with("revision:"));
+            let place = |line: &str| match line.trim_start().starts_with("repository:") {
+                true => format!("          packageLocation: \"{url}\"\n{more}"),
+                false => format!("{line}\n"),
+            };
+            lines.map(place).collect()
+        });
+        world.hand.describe("greeter", |described| {
+            described["locks"]["hello"] = json!({"manifest": digest, "content": digest});
+        });
+        world.hand.publish();
+    };
+    publish(&digest, "");
+    // Nobody trusts its authority yet.
+    world.once().ended(1);
+    assert_eq!(world.states("greeter"), ["hello pending artifact-unavailable"]);
+    fs::write(world.home().join("device.yaml"), with_ca).expect("written");
+    world.syncer(&["retry"]).good();
+    world.once().good();
+    assert_eq!(
+        (world.states("greeter"), world.greetings()),
+        (vec!["hello installed".to_owned()], vec!["by url".to_owned()])
+    );
+    publish(&repo_model::Digest::of(b"other").to_string(), "");
+    world.once().ended(1);
+    assert_eq!(world.states("greeter"), ["hello failed artifact-digest-changed"]);
+    assert!(!world.message("greeter").contains("c4nary"), "{}", world.message("greeter"));
+    publish(&digest, "          keyLocation: \"https://example.invalid/key.asc\"\n");
+    world.once().ended(1);
+    assert_eq!(world.states("greeter"), ["hello failed capability-missing"]);
+    assert_eq!(world.greetings(), ["by url"], "what runs keeps running");
+}

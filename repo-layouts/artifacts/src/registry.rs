@@ -16,7 +16,7 @@ use repo_model::Digest;
 use repo_model::envelope::Lock;
 use tokio::io::AsyncWrite;
 
-use crate::{ARTIFACT_TYPE, LAYER_TYPE, Reference};
+use crate::{ARTIFACT_TYPE, LAYER_TYPE, Reference, download};
 
 /// Media type and bytes of the empty config blob (OCI image specification, *Guidelines for Artifact Usage*).
 const EMPTY: (&str, &[u8]) = ("application/vnd.oci.empty.v1+json", b"{}");
@@ -30,6 +30,10 @@ pub struct Settings {
     pub extra_roots: Vec<Vec<u8>>,
     /// Accounts, by `host[:port]`; their secrets are read again for each operation.
     pub accounts: BTreeMap<String, Credentials>,
+    /// What stands between here and hosts of archives by URL.
+    pub proxy: Option<repo_http::Proxy>,
+    /// The time that certificates of those hosts are judged by; `None`: the machine's.
+    pub clock: Option<repo_http::Clock>,
     /// Largest layer, in bytes.
     pub max_layer: usize,
     /// Limit of one operation.
@@ -42,6 +46,8 @@ impl Default for Settings {
             plain_http: BTreeSet::new(),
             extra_roots: Vec::new(),
             accounts: BTreeMap::new(),
+            proxy: None,
+            clock: None,
             max_layer: 64 << 20,
             timeout: Duration::from_secs(300),
         }
@@ -107,6 +113,9 @@ impl Registry {
 
     /// What the tag means now.
     pub fn resolve(&self, reference: &Reference) -> Result<Lock, RegistryError> {
+        if let Some(url) = reference.url() {
+            return download::resolve(&self.settings, url);
+        }
         self.block_on(reference, async {
             let (manifest, layer) = self.manifest(reference, reference.tag().to_owned()).await?;
             Ok(Lock { manifest, content: digest_of(reference, &layer)? })
@@ -115,6 +124,9 @@ impl Registry {
 
     /// The layer's bytes, verified; with a lock the artefact is asked for by its digest, whatever the tag says now.
     pub fn pull(&self, reference: &Reference, lock: Option<&Lock>) -> Result<Vec<u8>, RegistryError> {
+        if let Some(url) = reference.url() {
+            return download::pull(&self.settings, url, lock);
+        }
         self.block_on(reference, async {
             let wanted = lock.map_or_else(|| reference.tag().to_owned(), |lock| lock.manifest.to_string());
             let (manifest, layer) = self.manifest(reference, wanted).await?;
@@ -131,6 +143,9 @@ impl Registry {
 
     /// Stores an archive under the reference's tag.
     pub fn push(&self, reference: &Reference, layer: Vec<u8>) -> Result<Lock, RegistryError> {
+        if reference.url().is_some() {
+            return Err(invalid(reference, "an archive by URL is stored by whoever has the URL's host".to_owned()));
+        }
         let content = Digest::of(&layer);
         let manifest = manifest_for(content, layer.len());
         let body = serde_json::to_vec(&manifest).map_err(|error| unavailable(reference, error))?;
