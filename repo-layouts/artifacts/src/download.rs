@@ -53,7 +53,7 @@ fn agent(settings: &Settings) -> Result<Agent, repo_http::Cause> {
         public_roots: true,
         proxy: settings.proxy.clone(),
         timeouts: Timeouts { total: settings.timeout, ..Timeouts::default() },
-        clock: settings.clock.clone().unwrap_or_else(Clock::default),
+        clock: settings.clock.clone().unwrap_or_default(),
         user_agent: concat!("repo-artifacts-", env!("CARGO_PKG_VERSION")).to_owned(),
         ..repo_http::Settings::default()
     };
