@@ -2,7 +2,7 @@
 //!
 //! Such an archive has no manifest; its lock has the archive's own digest in both places.
 
-use repo_http::{Agent, Clock, Credential, HttpError, Problem, Request, Timeouts, Url};
+use repo_http::{Agent, Credential, HttpError, Problem, Request, Timeouts, Url};
 use repo_model::Digest;
 use repo_model::envelope::Lock;
 
