@@ -32,7 +32,7 @@ check:
 build:
     cargo build --release -p wfm-git-publisher -p device-syncer
 
-# Installs what the tests, the checks and the demo need (parts: base stack power nextest deny)
+# Installs what the tests, the checks and the demo need (parts: base stack power clients nextest deny)
 setup *parts:
     .ci/setup "$@"
 

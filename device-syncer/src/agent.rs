@@ -1,26 +1,38 @@
 //! The loop: pass after pass, at the poll interval or when a retry is due, until a signal ends it.
+//!
+//! At a host that offers it, one request waits there while the passes between look at the device only: the host is asked
+//! when the wait ends, which it does when something moved and at the latest when the host lets nobody wait longer.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use jiff::Timestamp;
+use repo_git::Remote;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use crate::backoff;
-use crate::reconcile::{Outcome, POLL, PassError, Syncer};
+use crate::hints::Hints;
+use crate::reconcile::{Ask, Outcome, POLL, PassError, Syncer};
 use crate::update::{error_chain, is_disk_full};
+use crate::waiter::Waiter;
+
+/// How long requests to the host that are under way may go on after a signal.
+const LEAVE: Duration = Duration::from_secs(5);
 
 /// Makes passes until SIGTERM or SIGINT; the step in hand is finished or stopped cleanly.
 pub async fn run(mut syncer: Syncer) -> std::io::Result<()> {
-    let stop = Stop::on_signals()?;
+    let stop = Stop::on_signals(syncer.link.remote.clone())?;
+    let mut hints = Hints::watch(&syncer.home, &syncer.settings.host);
+    let (mut waiter, mut ask) = (Waiter::default(), Ask::Host);
     let (mut unreached, mut poll) = (0, POLL);
     syncer.resume_retries();
     while !stop.is_set() {
         let cancel = stop.clone();
         let (back, result) = blocking(move || {
-            let result = syncer.pass(&|| cancel.is_set());
+            let result = syncer.pass(ask, &|| cancel.is_set());
             (syncer, result)
         })
         .await;
@@ -29,16 +41,42 @@ pub async fn run(mut syncer: Syncer) -> std::io::Result<()> {
         unreached =
             if matches!(&result, Ok(outcome) if outcome.reached && outcome.fetched) { 0 } else { unreached + 1 };
         let outdated = matches!(&result, Ok(outcome) if outcome.outdated);
+        let retry_after = result.as_ref().ok().and_then(|outcome| outcome.retry_after).unwrap_or_default();
         poll = result.map_or(poll, |outcome| outcome.poll);
-        let wait = if outdated { Duration::ZERO } else { wait(&syncer, poll, unreached) };
+        match (unreached, syncer.shown) {
+            (0, Some(shown)) => waiter.hold(&syncer.link.remote, shown).await,
+            (0, None) => {}
+            _ => waiter.end().await,
+        }
+        let wait = if outdated { Duration::ZERO } else { wait(&syncer, poll, unreached).max(retry_after) };
+        ask = rest(wait, &mut waiter, &mut hints, &stop).await;
+    }
+    waiter.end().await;
+    Ok(())
+}
+
+/// Rests until the next pass, and says whom that asks.
+async fn rest(wait: Duration, waiter: &mut Waiter, hints: &mut Hints, stop: &Stop) -> Ask {
+    let mut due = Instant::now() + wait;
+    let mut ask = if waiter.is_held() { Ask::Nobody } else { Ask::Host };
+    loop {
         tokio::select! {
             // Cancel-safe: a timer holds nothing.
-            () = tokio::time::sleep(wait) => {}
+            () = tokio::time::sleep_until(due) => return ask,
+            // Cancel-safe: the wait goes on in its own thread.
+            pause = waiter.ended() => (due, ask) = (Instant::now() + pause, Ask::Host),
+            // Cancel-safe: a hint stays in its channel.
+            () = hints.next() => {
+                tracing::debug!("something changed at the device");
+                return Ask::Host;
+            }
             // Cancel-safe: a permit stays until it is taken.
-            () = stop.notify.notified() => tracing::info!("stopping"),
+            () = stop.notify.notified() => {
+                tracing::info!("stopping");
+                return Ask::Host;
+            }
         }
     }
-    Ok(())
 }
 
 /// Runs blocking code off the loop, within the caller's span.
@@ -80,14 +118,17 @@ struct Stop {
 }
 
 impl Stop {
-    fn on_signals() -> std::io::Result<Self> {
+    fn on_signals(host: Remote) -> std::io::Result<Self> {
         let stop = Self { set: Arc::default(), notify: Arc::default() };
         for kind in [SignalKind::terminate(), SignalKind::interrupt()] {
-            let (mut signals, stop) = (signal(kind)?, stop.clone());
+            let (mut signals, stop, host) = (signal(kind)?, stop.clone(), host.clone());
             tokio::spawn(async move {
                 while signals.recv().await.is_some() {
                     stop.set.store(true, Ordering::Relaxed);
                     stop.notify.notify_one();
+                    // A host that is slow or silent doesn't hold up the end.
+                    tokio::time::sleep(LEAVE).await;
+                    host.interrupt();
                 }
             });
         }

@@ -11,8 +11,9 @@ use repo_git::CommitId;
 
 use crate::config::Home;
 use crate::error::{CliError, DIFFERENCES, INTERNAL, USER};
+use crate::reconcile::Ask;
 use crate::requests::Requests;
-use crate::{agent, home, store};
+use crate::{agent, contact, home, store};
 
 /// Applies what this device's Git repository asks for, and reports what happened.
 ///
@@ -161,7 +162,7 @@ fn run(home: Home) -> Result<ExitCode, CliError> {
 
 fn once(home: Home) -> Result<ExitCode, CliError> {
     let (mut syncer, _locks) = home::open(home)?;
-    let outcome = syncer.pass(&|| false)?;
+    let outcome = syncer.pass(Ask::Host, &|| false)?;
     for problem in &outcome.problems {
         eprintln!("{problem}");
     }
@@ -191,7 +192,8 @@ fn status(home: &Home, output: Output) -> Result<ExitCode, CliError> {
         return Err(home::HomeError::NotInitialised { path: home.root().to_owned() }.into());
     }
     let (memory, desired) = store::peek(&home.repository()).map_err(home::HomeError::Store)?;
-    let status = show::StatusOut::of(&memory, desired.as_ref());
+    let trouble = contact::read(&home.contact());
+    let status = show::StatusOut::of(&memory, desired.as_ref(), trouble);
     print(&match output {
         Output::Table => show::status(&status),
         Output::Json => show::json(&status),

@@ -1,5 +1,7 @@
 //! Settings: what `device.yaml` may say (all optional), made whole with defaults and checked.
 
+mod host;
+
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -7,6 +9,9 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
+pub use host::{HostSettings, Registries};
+
+use self::host::{HostFragment, RegistriesFragment};
 use crate::capabilities::Described;
 use crate::runtime::SitePolicy;
 
@@ -53,6 +58,10 @@ places! {
     projects: "projects",
     /// Archives by digest.
     cache: "cache",
+    /// The account on the host: the secret in use, and the next or previous one.
+    account: "account.json",
+    /// Why the host can't be reached, while it can't.
+    contact: "contact.json",
     /// An empty HOME for child processes.
     child_home: "child-home",
 }
@@ -75,7 +84,8 @@ impl Home {
 struct Fragment {
     device_files: Option<PathBuf>,
     docker: Docker,
-    registries: Registries,
+    host: HostFragment,
+    registries: RegistriesFragment,
     policy: SitePolicy,
     poll: Option<String>,
     report: Option<String>,
@@ -91,14 +101,6 @@ struct Docker {
     program: Option<PathBuf>,
     host: Option<String>,
     config: Option<String>,
-}
-
-/// Registries that need more than a public CA.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct Registries {
-    /// `host[:port]` of registries that speak plain HTTP. Those on loopback need no entry.
-    pub plain_http: Vec<String>,
 }
 
 /// Bounds on what the host may make the device fetch and keep.
@@ -130,7 +132,9 @@ pub struct Settings {
     pub docker_env: Vec<(String, String)>,
     /// `PATH` of child processes.
     pub path: String,
-    /// Registries that need more than a public CA.
+    /// How the host is reached.
+    pub host: HostSettings,
+    /// How registries are reached.
     pub registries: Registries,
     /// What the site allows.
     pub policy: SitePolicy,
@@ -193,7 +197,8 @@ impl Settings {
             docker: fragment.docker.program.unwrap_or_else(|| "docker".into()),
             docker_env: docker_env.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect(),
             path: fragment.path.unwrap_or_else(|| PATH.to_owned()),
-            registries: fragment.registries,
+            host: HostSettings::make(fragment.host, home.root())?,
+            registries: Registries::make(fragment.registries, home.root()),
             policy: fragment.policy,
             poll: interval("poll", fragment.poll)?,
             report: interval("report", fragment.report)?,
@@ -235,6 +240,12 @@ mod tests {
             ("poll: soon\n", vec!["poll", "soon"]),
             ("poll: 0s\n", vec!["at least 1s"]),
             ("docker: [a]\n", vec!["line 1"]),
+            ("host: {password: x}\n", vec!["password"]),
+            ("host: {bearer: {file: a}, account: {user: u, password: {env: X}}}\n", vec!["exclude each other"]),
+            ("host: {proxy: {url: \"http://u:p@proxy\"}}\n", vec!["proxy.url", "credential"]),
+            ("host: {proxy: {url: \"http://proxy\", user: u}}\n", vec!["both"]),
+            ("host: {pin: abc}\n", vec!["host.pin"]),
+            ("host: {timeouts: {stall: 1ms}}\n", vec!["stall", "100ms"]),
         ] {
             let problem = Settings::parse(text, &home).unwrap_err();
             for word in words {

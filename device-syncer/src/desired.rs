@@ -91,9 +91,15 @@ fn input(
     if document.deployment.profile_type != ProfileType::Compose {
         return Err(Failure::new("capability-missing", "this device runs compose components only"));
     }
-    let Source::Oci { repository, revision } = &component.source else {
-        let text = "this syncer fetches components from OCI registries (`repository: oci://…`) only";
-        return Err(Failure::new("capability-missing", text));
+    let (repository, revision) = match &component.source {
+        Source::Oci { repository, revision } => (repository.as_str(), revision.as_str()),
+        Source::Https { package_location, key_location: None } => (package_location.as_str(), ""),
+        Source::Https { key_location: Some(_), .. } => {
+            return Err(Failure::new("capability-missing", "`keyLocation` is not supported yet"));
+        }
+        Source::HelmRepo { .. } => {
+            return Err(Failure::new("capability-missing", "a compose component has no chart repository"));
+        }
     };
     let lock = envelope.locks.get(&component.name).ok_or_else(|| {
         Failure::new("artifact-invalid", format!("`envelope.json` has no lock for component `{}`", component.name))
@@ -108,8 +114,8 @@ fn input(
         deployment_name: envelope.id.clone(),
         component: component.name.clone(),
         project: id.runtime_name(&component.name),
-        repository: repository.clone(),
-        revision: revision.clone(),
+        repository: repository.to_owned(),
+        revision: revision.to_owned(),
         lock: Some(*lock),
         input_digest: input_digest("compose", component.name.as_str(), None, lock.content, &digested),
         secrets: secrets(&parameters),

@@ -66,6 +66,9 @@ impl CliError {
                 Some("end the other one, or look with `device-syncer status`, which needs no lock")
             }
             Self::Home(HomeError::Join { .. }) => Some("have it written again by `wfm-git-publisher device add`"),
+            Self::Home(HomeError::Link(_)) => {
+                Some("`host` in device.yaml and `url` in the join file say how; device.sample.yaml shows every key")
+            }
             Self::Home(HomeError::Config(_)) => Some("device.sample.yaml shows every key with its form"),
             Self::Plan(PlanError::Runtime(RuntimeError::RuntimeUnavailable { .. })) => {
                 Some("is the engine running, and is `docker.host` in device.yaml right?")

@@ -66,7 +66,7 @@ impl Floor {
             manifest: None,
             trust: join.trust.version,
             trust_digest: join.trust.sha256,
-            time: Timestamp::UNIX_EPOCH,
+            time: join.issued.unwrap_or(Timestamp::UNIX_EPOCH),
         }
     }
 
@@ -81,6 +81,7 @@ impl Floor {
         if join.trust.version > self.trust {
             (self.trust, self.trust_digest) = (join.trust.version, join.trust.sha256);
         }
+        self.time = self.time.max(join.issued.unwrap_or(self.time));
     }
 
     /// Never below what was accepted, which the clone may know better after the floor was lost.

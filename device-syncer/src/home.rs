@@ -6,7 +6,9 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use repo_git::{Cause, Remote, SigningKey, durable};
+use jiff::Timestamp;
+use repo_git::{Cause, SigningKey, durable};
+use repo_http::Clock;
 use repo_model::join::Join;
 use repo_model::report::Condition;
 use repo_model::roster::{Trust, roster_path};
@@ -15,10 +17,13 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, Signal, kill_process};
 use uuid::Uuid;
 
+use crate::account::{self, AccountError};
 use crate::capabilities::Probe;
 use crate::conditions::{EVENT, condition};
 use crate::config::{ConfigError, Home, SAMPLE, Settings};
+use crate::contact::Contact;
 use crate::floor::{Floor, FloorError};
+use crate::link::{Link, LinkError};
 use crate::reconcile::Syncer;
 use crate::retries::Retries;
 use crate::runtime::{ComposeRuntime, ComposeSettings, RuntimeError, command};
@@ -73,9 +78,12 @@ pub enum HomeError {
     /// The key can't be used.
     #[error("the device's key can't be used")]
     Key(#[source] Cause),
-    /// The address in the join file can't be used.
-    #[error("the host's address can't be used")]
-    Remote(#[from] repo_git::RemoteError),
+    /// The way to the host can't be made.
+    #[error("the host can't be reached like this")]
+    Link(#[from] LinkError),
+    /// The account can't be kept.
+    #[error(transparent)]
+    Account(#[from] AccountError),
     /// The settings can't be used.
     #[error(transparent)]
     Config(#[from] ConfigError),
@@ -99,11 +107,13 @@ fn file<'a>(doing: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> Ho
 pub fn init(home: &Home, join_file: &Path) -> Result<String, HomeError> {
     let bytes = fs::read(join_file).map_err(file("read", join_file))?;
     let join = read_join(join_file, &bytes)?;
+    let mut before = None;
     if let Ok(known) = fs::read(home.join()) {
         let known = read_join(&home.join(), &known)?;
         if (known.fleet, &known.device) != (join.fleet, &join.device) {
             return Err(HomeError::Taken { path: home.root().to_owned(), device: known.device.to_string() });
         }
+        before = known.account;
     }
     make_directories(home)?;
     let write = |path: PathBuf, bytes: &[u8]| -> Result<(), HomeError> {
@@ -121,6 +131,8 @@ pub fn init(home: &Home, join_file: &Path) -> Result<String, HomeError> {
     if !home.floor().exists() {
         Floor::of_join(&join).create(&home.floor())?;
     }
+    let now = Timestamp::now().max(join.issued.unwrap_or(Timestamp::UNIX_EPOCH));
+    account::join(&home.account(), join.account.as_ref(), before.as_ref(), now)?;
     durable::replace_file(&home.join(), &bytes, 0o600).map_err(file("write", &home.join()))?;
     let key = SigningKey::load(&home.key()).map_err(|error| HomeError::Key(error.into()))?;
     Ok(format!("{} {}", key.public(), join.device))
@@ -201,12 +213,18 @@ pub fn open(home: Home) -> Result<(Syncer, Locks), HomeError> {
     let key_line = key_text(&key.public());
     let store = Store::open(&home, &join.device, key)?;
     let (floor, events) = read_floor(&home, &join, &store)?;
-    let runtime = compose(&home, &settings, &join)?;
+    let clock = Clock::default();
+    let runtime = compose(&home, &settings, &join, &clock)?;
+    let link = Link::open(&home, &join, &settings.host, clock)?;
+    link.raise_clock(floor.time.as_second());
     let syncer = Syncer {
         instance: installation(&home)?,
         hmac_key: fs::read(home.hmac_key()).map_err(file("read", &home.hmac_key()))?,
         boot_id: read_text(&settings.boot_id_file)?,
-        remote: Remote::open(&join.url)?,
+        link,
+        contact: Contact::open(home.contact()),
+        heads: None,
+        shown: None,
         key: key_line,
         retries: Retries::default(),
         reported: None,
@@ -248,10 +266,15 @@ fn read_floor(home: &Home, join: &Join, store: &Store) -> Result<(Floor, Vec<Con
     Ok((floor, events))
 }
 
-fn compose(home: &Home, settings: &Settings, join: &Join) -> Result<ComposeRuntime, HomeError> {
+fn compose(home: &Home, settings: &Settings, join: &Join, clock: &Clock) -> Result<ComposeRuntime, HomeError> {
     let environment = settings.docker_env.iter().map(|(name, value)| (name.into(), value.into())).collect();
+    let extra_roots = settings.registries.ca.iter().map(|path| fs::read(path).map_err(file("read", path)));
     let registry = repo_artifacts::Settings {
         plain_http: settings.registries.plain_http.iter().cloned().collect(),
+        extra_roots: extra_roots.collect::<Result<_, _>>()?,
+        accounts: settings.registries.accounts.clone(),
+        proxy: settings.host.proxy.clone(),
+        clock: Some(clock.clone()),
         ..repo_artifacts::Settings::default()
     };
     Ok(ComposeRuntime::new(ComposeSettings {

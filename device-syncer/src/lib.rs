@@ -7,6 +7,7 @@
 //!
 //! `desired`, `plan`, `status`, `conditions`, `memory`, `message` and `backoff` know no I/O, clock or environment.
 
+pub mod account;
 pub mod act;
 pub mod agent;
 pub mod artifacts;
@@ -15,10 +16,13 @@ pub mod capabilities;
 pub mod cli;
 pub mod conditions;
 pub mod config;
+pub mod contact;
 pub mod desired;
 pub mod error;
 pub mod floor;
+pub mod hints;
 pub mod home;
+pub mod link;
 pub mod memory;
 pub mod message;
 pub mod plan;
@@ -33,3 +37,4 @@ pub mod tell;
 mod testing;
 pub mod update;
 pub mod verify;
+pub mod waiter;

@@ -13,7 +13,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use repo_git::{CommitId, FetchError, Remote};
+use repo_git::{CommitId, FetchError};
 use repo_model::desired::Desired;
 use repo_model::join::Join;
 use repo_model::report::{CAPABILITIES, Condition};
@@ -25,8 +25,10 @@ use crate::backoff;
 use crate::capabilities::Probe;
 use crate::conditions::{self, EVENT, RUNTIME, STALE, UNVERIFIED, condition};
 use crate::config::{Home, Settings};
+use crate::contact::{self, Contact};
 use crate::desired::{DeviceValues, wanted};
 use crate::floor::{Floor, FloorError};
+use crate::link::Link;
 use crate::memory::{Accepted, Failure, Memory};
 use crate::plan::{Plan, Wanted};
 use crate::requests::Requests;
@@ -37,6 +39,7 @@ use crate::store::{Store, StoreError};
 use crate::tell::Teller;
 use crate::update::{Heads, NewerRevision, News, error_chain};
 use crate::verify::{Adoption, Descent};
+use crate::waiter::Shown;
 
 /// Everything that a pass works with.
 pub struct Syncer {
@@ -54,8 +57,14 @@ pub struct Syncer {
     pub key: KeyText,
     /// Tells this boot from the ones before.
     pub boot_id: String,
-    /// The host.
-    pub remote: Remote,
+    /// The way to the host.
+    pub link: Link,
+    /// How talking with it goes.
+    pub contact: Contact,
+    /// Where its branches stood when it was last asked; forgotten when this device moved one.
+    pub heads: Option<Heads>,
+    /// Where `desired` and `freshness` stood when it was last asked.
+    pub shown: Option<Shown>,
     /// The clone.
     pub store: Store,
     /// Never below.
@@ -95,6 +104,8 @@ pub struct Outcome {
     pub problems: Vec<String>,
     /// How often the host is asked.
     pub poll: Duration,
+    /// How long the host wants to be left alone.
+    pub retry_after: Option<Duration>,
 }
 
 /// A pass couldn't be made. What runs keeps running, and the next pass starts from what is durable.
@@ -131,6 +142,15 @@ pub const POLL: Duration = Duration::from_secs(15);
 /// The largest value that a device file may hold, in bytes: Linux takes no longer string in an environment.
 const MAX_VALUE: u64 = 128 << 10;
 
+/// What a pass knows of the host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ask {
+    /// It asks.
+    Host,
+    /// What was known last, because a wait at the host would have ended if that had changed.
+    Nobody,
+}
+
 /// What one pass goes by.
 struct Pass {
     heads: Option<Heads>,
@@ -148,19 +168,30 @@ struct Pass {
 
 impl Syncer {
     /// Makes actual equal desired, as far as it can be now.
-    pub fn pass(&mut self, cancel: &dyn Fn() -> bool) -> Result<Outcome, PassError> {
+    pub fn pass(&mut self, ask: Ask, cancel: &dyn Fn() -> bool) -> Result<Outcome, PassError> {
+        self.contact.begin();
+        let mut result = self.make_pass(ask, cancel);
+        self.contact.end();
+        if let Ok(outcome) = &mut result {
+            outcome.retry_after = self.contact.retry_after();
+            outcome.problems.extend(self.contact.trouble().map(ToString::to_string));
+        }
+        result
+    }
+
+    fn make_pass(&mut self, ask: Ask, cancel: &dyn Fn() -> bool) -> Result<Outcome, PassError> {
         let requests = Requests::read(&self.home);
         if let Some(retry) = &requests.retry {
             self.forget_failures(retry)?;
             Requests::retry_is_done(&self.home);
         }
-        let heads = self.poll();
+        let heads = self.heads_by(ask);
         if !self.find_status_again(heads.as_ref())? {
             return Ok(Outcome::unreached());
         }
         let mut pass = self.take(heads, &requests)?;
         let poll = self.poll_interval(pass.desired.as_ref());
-        let newer = NewerRevision::new(self.remote.clone(), self.known_tip(&pass), poll);
+        let newer = NewerRevision::new(self.link.remote.clone(), self.known_tip(&pass), poll);
         let done = self.converge(&mut pass, &|| cancel() || newer.is_there())?;
         self.events.clear();
         let told = self.tell(&pass, done.acted)?;
@@ -177,6 +208,7 @@ impl Syncer {
             outdated: newer.was_there(),
             problems: conditions.iter().map(|one| format!("{}: {}", one.reason, one.message)).collect(),
             poll,
+            retry_after: None,
         })
     }
 
@@ -193,7 +225,10 @@ impl Syncer {
                 pass.conditions.push(condition);
                 pass.fetched = false;
             }
-            News::Unreached => pass.reached = false,
+            News::Unreached(error) => {
+                self.contact.failed(&error, "can't fetch", Timestamp::now());
+                pass.reached = false;
+            }
             News::Nothing => {}
         }
         if pass.desired.is_none() {
@@ -287,7 +322,7 @@ impl Syncer {
         };
         let plan = Plan::make(Some(&wanted), &next, &observed);
         let plan = if is_suspended(pass.desired.as_ref()) { plan.suspended() } else { plan };
-        let teller = Teller::new(self.remote.clone(), pass.heads.as_ref());
+        let teller = Teller::new(self.link.remote.clone(), pass.heads.as_ref());
         let mut actor = Actor {
             store: &mut self.store,
             hands: &self.runtime,
@@ -306,6 +341,9 @@ impl Syncer {
         }
         if let Some(heads) = &mut pass.heads {
             heads.status = teller.tip();
+            if self.heads.as_ref().is_some_and(|known| known.status != heads.status) {
+                self.heads = None;
+            }
         }
         Ok(done)
     }
@@ -388,10 +426,11 @@ impl Syncer {
         let requests = Requests::read(&self.home);
         let accepted_history = requests.accept_history.filter(|commit| !self.is_in_force(*commit));
         let (mut conditions, mut news) = (Vec::new(), None);
-        match self.poll().map_or(News::Unreached, |heads| self.news(&heads, accepted_history)) {
+        let heads = Heads::poll(&self.link.remote);
+        match heads.map_or_else(|error| News::Unreached(Box::new(error)), |heads| self.news(&heads, accepted_history)) {
             News::Adoption(adoption) => news = Some(adoption),
             News::Not(condition) | News::Unfetched(condition) => conditions.push(condition),
-            News::Unreached => conditions.push(condition("Host", "Unreachable", "what it shows now isn't known")),
+            News::Unreached(error) => conditions.push(contact::condition(&error)),
             News::Nothing => {}
         }
         let mut memory = self.store.memory.clone();
@@ -435,6 +474,7 @@ impl Outcome {
             outdated: false,
             problems: Vec::new(),
             poll: POLL,
+            retry_after: None,
         }
     }
 }

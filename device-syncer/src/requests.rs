@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io;
+use std::path::PathBuf;
 
 use repo_git::{CommitId, durable};
 
@@ -18,6 +19,11 @@ pub struct Requests {
 
 const RETRY: &str = "request-retry";
 const ACCEPT_HISTORY: &str = "request-accept-history";
+
+/// Where requests appear.
+pub fn places(home: &Home) -> Vec<PathBuf> {
+    [RETRY, ACCEPT_HISTORY].iter().map(|name| home.root().join(name)).collect()
+}
 
 impl Requests {
     /// Reads what waits.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use repo_git::repo::TreeLimits;
-use repo_git::{CommitId, FetchError, PushResult, PushUpdate, Remote};
+use repo_git::{CommitId, FetchError, PushError, PushResult, PushUpdate, Remote};
 use repo_model::desired::Desired;
 use repo_model::message::Message;
 use repo_model::report::{CURRENT_STATE, CurrentComponent, CurrentDeployment, CurrentState};
@@ -75,10 +75,10 @@ impl Syncer {
         }
         let Some(heads) = heads else { return Ok(false) };
         let Some(tip) = heads.status else { return Ok(true) };
-        match update::fetch(&self.remote, &self.store, &[tip], History::Since(None), &self.settings.limits) {
+        match update::fetch(&self.link.remote, &self.store, &[tip], History::Since(None), &self.settings.limits) {
             Ok(()) => {}
             Err(FetchError::Remote(error)) => {
-                tracing::warn!(error = error_chain(&error), "the host's `status` can't be fetched");
+                self.contact.failed(&error, "the host's `status` can't be fetched", Timestamp::now());
                 return Ok(false);
             }
             Err(error @ (FetchError::Store { .. } | FetchError::Read(_))) => return Err(PassError::Status(error)),
@@ -130,8 +130,9 @@ impl Syncer {
         Ok(self.push_one(PushUpdate { branch: "status".to_owned(), expected: heads.status, new, force }))
     }
 
-    fn push_one(&self, update: PushUpdate) -> bool {
-        match self.remote.push(&self.store.repo, std::slice::from_ref(&update)) {
+    fn push_one(&mut self, update: PushUpdate) -> bool {
+        self.heads = None;
+        match self.link.remote.push(&self.store.repo, std::slice::from_ref(&update)) {
             Ok(results) => match results.into_iter().next() {
                 Some(PushResult::Done) => true,
                 other => {
@@ -139,6 +140,11 @@ impl Syncer {
                     false
                 }
             },
+            Err(PushError::Remote(error)) => {
+                let doing = format!("can't push `{}`", update.branch);
+                self.contact.failed(&error, &doing, Timestamp::now());
+                false
+            }
             Err(error) => {
                 tracing::warn!(branch = update.branch, error = error_chain(&error), "can't push");
                 false
@@ -151,7 +157,7 @@ impl Syncer {
         if ours.is_some_and(|ours| self.store.descends(ours, tip)) {
             return Ok(Theirs::Known);
         }
-        match update::fetch(&self.remote, &self.store, &[tip], History::Since(ours), &self.settings.limits) {
+        match update::fetch(&self.link.remote, &self.store, &[tip], History::Since(ours), &self.settings.limits) {
             // A device's own tip alone is never that large.
             Err(error) if update::is_too_much(&error) => return Ok(Theirs::Foreign(tip)),
             result => result?,

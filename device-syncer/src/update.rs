@@ -5,23 +5,27 @@ use std::io::ErrorKind;
 use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
-use repo_git::{CommitId, FetchError, FetchLimits, Remote};
+use repo_git::{CommitId, FetchError, FetchLimits, Remote, RemoteError};
 use repo_model::desired::Refusal;
 use repo_model::freshness::Freshness;
 use repo_model::report::Condition;
 use repo_model::roster::{Trust, roster_path};
 
+use crate::account::Keeper;
 use crate::conditions::{STALLED, WAITING, condition};
 use crate::config::Limits;
 use crate::floor::FloorError;
 use crate::memory::{Accepted, Memory};
-use crate::reconcile::Syncer;
+use crate::reconcile::{Ask, Syncer};
 use crate::store::Store;
 use crate::verify::{Adoption, Judge};
 
 /// A publisher renews its proof of freshness at half its life of a day: with less than this left, a newer one is
 /// looked for.
 const RENEWAL: SignedDuration = SignedDuration::from_hours(13);
+
+/// What a poll is, where it fails.
+const POLLING: &str = "the host can't be asked";
 
 /// How long a fetch may take.
 const FETCH: Duration = Duration::from_secs(600);
@@ -44,7 +48,7 @@ pub struct Heads {
 
 impl Heads {
     /// Asks the host, in one request.
-    pub fn poll(remote: &Remote) -> Result<Self, repo_git::RemoteError> {
+    pub fn poll(remote: &Remote) -> Result<Self, RemoteError> {
         let mut refs = remote.refs(&["refs/heads/"])?;
         let mut take = |name: &str| refs.remove(&format!("refs/heads/{name}"));
         Ok(Self {
@@ -68,7 +72,7 @@ pub enum News {
     /// It can't be fetched, for a reason that is not the way to the host.
     Unfetched(Condition),
     /// The host went away while it was fetched.
-    Unreached,
+    Unreached(Box<RemoteError>),
 }
 
 /// Why something of the host's isn't known.
@@ -147,14 +151,35 @@ pub fn fetch(
 }
 
 impl Syncer {
-    pub(crate) fn poll(&self) -> Option<Heads> {
-        match Heads::poll(&self.remote) {
-            Ok(heads) => Some(heads),
-            Err(error) => {
-                tracing::warn!(error = error_chain(&error), "the host can't be reached");
-                None
-            }
+    /// Where the host's branches stand, by what it says now or said before.
+    pub(crate) fn heads_by(&mut self, ask: Ask) -> Option<Heads> {
+        if let (Ask::Nobody, Some(heads)) = (ask, &self.heads) {
+            return Some(heads.clone());
         }
+        self.link.refresh(&self.home, &self.join, &self.settings.host);
+        self.link.raise_clock(self.floor.time.as_second());
+        let heads = self.poll().inspect_err(|error| self.contact.failed(error, POLLING, Timestamp::now())).ok();
+        self.shown = heads.as_ref().map(|heads| (heads.desired, heads.freshness));
+        self.heads = heads;
+        let now = self.now();
+        // Only a host of our kind lets devices wait, and has accounts that end.
+        if let Some(keeper) =
+            self.link.keeper.as_mut().filter(|_| self.heads.is_some() && self.link.remote.waits().is_some())
+        {
+            keeper.renew_if_due(now);
+        }
+        self.heads.clone()
+    }
+
+    /// Asks the host, with the secret that it knows.
+    fn poll(&mut self) -> Result<Heads, RemoteError> {
+        if let Some(keeper) = &mut self.link.keeper {
+            keeper.prove();
+        }
+        let heads = Heads::poll(&self.link.remote);
+        let refused = matches!(&heads, Err(RemoteError::Http(error)) if error.status() == Some(401));
+        let falls_back = refused && self.link.keeper.as_mut().is_some_and(Keeper::fall_back);
+        if falls_back { Heads::poll(&self.link.remote) } else { heads }
     }
 
     /// Fetches and judges what is new on `desired`.
@@ -174,10 +199,7 @@ impl Syncer {
             Err(UpdateError::Refused(refusal)) => {
                 News::Not(condition(STALLED, refusal.code, format!("{tip}: {}", refusal.message)))
             }
-            Err(UpdateError::Fetch(FetchError::Remote(error))) => {
-                tracing::warn!(commit = %tip, error = error_chain(&error), "can't fetch");
-                News::Unreached
-            }
+            Err(UpdateError::Fetch(FetchError::Remote(error))) => News::Unreached(Box::new(error)),
             Err(UpdateError::Fetch(error)) => {
                 tracing::warn!(commit = %tip, error = error_chain(&error), "can't fetch");
                 let reason = if is_disk_full(&error) { "disk-full" } else { "FetchFailed" };
@@ -191,7 +213,7 @@ impl Syncer {
         let accepted = self.store.memory.accepted.as_ref().and_then(Accepted::id);
         let history = accepted.map_or(History::None, |accepted| History::Since(Some(accepted)));
         let wants: Vec<CommitId> = [Some(tip), heads.freshness].into_iter().flatten().collect();
-        fetch(&self.remote, &self.store, &wants, history, &self.settings.limits)?;
+        fetch(&self.link.remote, &self.store, &wants, history, &self.settings.limits)?;
         Ok(self.judging(&self.trust()?, accepted_history).desired(tip)?)
     }
 
@@ -238,7 +260,7 @@ impl Syncer {
     }
 
     fn proof(&self, tip: CommitId, accepted: &Accepted) -> Result<Freshness, UpdateError> {
-        fetch(&self.remote, &self.store, &[tip], History::None, &self.settings.limits)?;
+        fetch(&self.link.remote, &self.store, &[tip], History::None, &self.settings.limits)?;
         Ok(self.judging(&self.trust()?, None).freshness(tip, accepted)?)
     }
 }

@@ -1,5 +1,7 @@
 //! Settings of the publisher's machine: `publisher.yaml` in its home, made whole with defaults.
 
+mod remote;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
@@ -7,13 +9,16 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use repo_artifacts::{Auth, Settings};
+use repo_artifacts::Settings;
+use repo_http::{Credential, Credentials};
 use repo_model::DeviceId;
 use repo_model::problem::Problems;
 use repo_model::yaml::{self, Field, Reader, Strictness};
 
 use crate::fleet::duration;
 use crate::serve::Limits;
+
+pub use remote::{DEVICE, Remote};
 
 /// The commented sample that `init` writes.
 pub const SAMPLE: &str = include_str!("../publisher.sample.yaml");
@@ -31,6 +36,8 @@ pub struct Config {
     pub registries: BTreeMap<String, Registry>,
     /// The host's, if this publisher serves its repositories itself.
     pub serve: Option<Serve>,
+    /// Where the devices' repositories are, if another host has them.
+    pub remote: Option<Remote>,
     poll: Option<u64>,
 }
 
@@ -105,6 +112,9 @@ impl Config {
         yaml::read(file, bytes, Strictness::Fleet, |field| field.mapping(document)).map(|(config, _)| config)
     }
 
+    /// Stands for a device's repository name in a URL.
+    pub const DEVICE: &str = "{device}";
+
     /// How often `run` looks at the fleet repository.
     pub fn poll(&self) -> Duration {
         self.poll.map_or(POLL, Duration::from_secs)
@@ -128,7 +138,8 @@ impl Config {
             }
             if let (Some(user), Some(path)) = (&registry.user, &registry.password_file) {
                 let password = String::from_utf8_lossy(&read(path)?).trim_end_matches(['\r', '\n']).to_owned();
-                settings.accounts.insert(host.clone(), Auth::Basic(user.clone(), password));
+                let credential = Credential::Basic { user: user.clone(), secret: password };
+                settings.accounts.insert(host.clone(), Credentials::of(move || Ok(credential.clone())));
             }
         }
         Ok(settings)
@@ -141,9 +152,10 @@ fn read(path: &Path) -> Result<Vec<u8>, ConfigError> {
 
 fn document(reader: &mut Reader<'_>) -> Option<Config> {
     let registries = reader.optional("registries", |field| field.entries(|_, field| field.mapping(registry)));
+    let remote = reader.optional("remote", |field| field.mapping(remote::read));
     let poll = reader.optional("poll", duration);
     let serve = reader.optional("serve", |field| field.mapping(serve));
-    Some(Config { registries: registries.unwrap_or_default(), serve, poll })
+    Some(Config { registries: registries.unwrap_or_default(), serve, remote, poll })
 }
 
 fn serve(reader: &mut Reader<'_>) -> Option<Serve> {
@@ -254,7 +266,11 @@ mod tests {
         let url = serve.device_url(&"press-01".parse().unwrap());
         assert_eq!(url, "https://wfm.plant.example/devices/press-01.git");
         assert_eq!(config.registries["registry.example:5000"].user.as_deref(), Some("publisher"));
+        let remote = config.remote.unwrap();
+        assert_eq!((remote.connections, remote.poll), (8, Duration::from_secs(60)));
+        assert_eq!(remote.secret, Some(repo_http::Source::File("/run/secrets/git".into())));
     }
+
     #[test]
     fn a_host_without_a_url_is_called_by_its_first_name_and_port() {
         let read = |text: &str| Config::parse("publisher.yaml", text.as_bytes());

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use repo_git::CommitId;
@@ -16,7 +16,8 @@ use tokio::time::{MissedTickBehavior, interval};
 use tracing::{Span, debug, error, info, warn};
 
 use crate::error::chain;
-use crate::host::{DeviceRepo, FleetRepo, Home, Registries};
+use crate::host::{DeviceRepo, FleetRepo, Home, Registries, Remotes};
+use crate::mirror::{MirrorError, Mirrored};
 use crate::plan::Allowed;
 use crate::publish::{Done, Options, Outcome, PublishError, Publisher};
 use crate::render::Artifact;
@@ -35,6 +36,8 @@ pub struct Controller {
     pub poll: Duration,
     /// Where archives come from.
     pub registries: Registries,
+    /// The host that devices talk to, where it isn't this one.
+    pub remotes: Option<Remotes>,
     /// How many devices are worked on at the same time.
     pub threads: usize,
 }
@@ -52,6 +55,8 @@ struct Seen {
     commit: Option<CommitId>,
     complete: bool,
     devices: Vec<SeenDevice>,
+    /// When the other host is looked at again, where there is one.
+    look_at: Option<Instant>,
     /// What was told as an error already; it isn't told again with every poll.
     errors: BTreeSet<String>,
 }
@@ -143,6 +148,8 @@ impl Controller {
             threads: self.threads,
             stop,
             progress: &progress,
+            remotes: self.remotes.as_ref(),
+            reclaim: BTreeSet::new(),
         };
         let mut publisher = Publisher::open(&self.home, now)?;
         let outcome = publisher.publish(&source, &commit.to_string(), &options)?;
@@ -156,7 +163,8 @@ impl Controller {
 
     /// Whether all branches stand where the last pass left them, and nothing has to be renewed.
     fn is_still_so(&self, seen: &Seen, now: Timestamp) -> bool {
-        seen.devices.iter().all(|one| now.as_second() < one.renew_at && self.tips(&one.device) == one.tips)
+        seen.look_at.is_none_or(|moment| Instant::now() < moment)
+            && seen.devices.iter().all(|one| now.as_second() < one.renew_at && self.tips(&one.device) == one.tips)
     }
 
     fn tips(&self, device: &repo_model::DeviceId) -> [Option<CommitId>; 2] {
@@ -172,14 +180,20 @@ impl Controller {
             Some(SeenDevice { device: device.clone(), tips: self.tips(device), renew_at: done.renew_at()? })
         });
         let devices = settled.collect();
-        Seen { commit: Some(outcome.commit), complete: outcome.is_settled(), devices, errors: errors(outcome) }
+        let look_at = self.remotes.as_ref().map(|remotes| Instant::now() + remotes.poll());
+        let (commit, complete) = (Some(outcome.commit), outcome.is_settled());
+        Seen { commit, complete, devices, look_at, errors: errors(outcome) }
     }
 }
 
 fn errors(outcome: &Outcome) -> BTreeSet<String> {
     let failed = outcome.devices.iter().filter_map(|(device, result)| Some((device, result.as_ref().err()?)));
     let failed = failed.map(|(device, error)| format!("device `{device}` is left as it is: {}", chain(error)));
-    failed.chain(outcome.unresolved.iter().map(|error| chain(error))).collect()
+    let unpushed = outcome.remote.iter().filter_map(|(device, result)| Some((device, result.as_ref().err()?)));
+    // One host that is down is told once, not for each device.
+    let unpushed = unpushed.filter(|(_, error)| !matches!(error, MirrorError::HostDown { .. }));
+    let unpushed = unpushed.map(|(device, error)| format!("device `{device}`: {}", chain(error)));
+    failed.chain(unpushed).chain(outcome.unresolved.iter().map(|error| chain(error))).collect()
 }
 
 fn tell_problems(outcome: &Outcome) {
@@ -197,6 +211,11 @@ fn tell(outcome: &Outcome) {
             Ok(Done::Published { serial, commit, .. }) => info!(%device, serial, %commit, "published"),
             Ok(Done::Renewed { .. }) => debug!(%device, "renewed its proof of freshness"),
             _ => {}
+        }
+    }
+    for (device, result) in &outcome.remote {
+        if let Ok(Mirrored::Pushed(branches)) = result {
+            info!(%device, branches, "pushed to the remote host");
         }
     }
 }

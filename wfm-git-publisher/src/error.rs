@@ -3,13 +3,15 @@
 use std::error::Error;
 use std::fmt::Write;
 
-use repo_git::KeyError;
+use repo_git::{KeyError, OpenError};
+use repo_http::{HttpError, Problem as Trouble};
 use repo_model::problem::{Problem, Problems};
 
 use crate::accounts::{AccountError, Malformed};
 use crate::ca::CaError;
 use crate::config::ConfigError;
-use crate::host::{ControlError, DeviceRepoError, GitError, HomeError, SourceError};
+use crate::host::{ControlError, DeviceRepoError, GitError, HomeError, RemoteRepoError, SourceError};
+use crate::mirror::MirrorError;
 use crate::operator::{AddError, EnrollError, InitError};
 use crate::publish::{DeviceError, PublishError, ResolveError};
 
@@ -104,11 +106,15 @@ pub fn warning(problem: &Problem) -> String {
 }
 
 /// An error with its causes, in one line.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+pub(crate) fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
-        text.push_str(&format!(": {cause}"));
+        let said = cause.to_string();
+        // What passes its cause's text on says it once.
+        if !text.ends_with(&said) {
+            text.push_str(&format!(": {said}"));
+        }
         source = cause.source();
     }
     text
@@ -144,12 +150,21 @@ fn hint(error: &(dyn Error + 'static)) -> Option<String> {
         }
     } else if let Some(error) = error.downcast_ref::<SourceError>() {
         match error {
+            SourceError::Open(OpenError::NotARepository { path, .. }) if path.ends_with("fleet.git") => {
+                format!("make it: git clone --bare <the fleet's directory> {}", path.display())
+            }
             SourceError::Open(_) => "go to the fleet's directory, or name it with -C".to_owned(),
             SourceError::NoSuchRevision { rev } if rev == "HEAD" => "commit the fleet first".to_owned(),
             _ => return None,
         }
     } else if let Some(DeviceRepoError::Foreign { .. } | DeviceRepoError::Unverified { .. }) = error.downcast_ref() {
-        "find out who wrote it: `git log --show-signature desired` in the device's repository".to_owned()
+        "find out who wrote it (`git log --show-signature desired` in the device's repository); then \
+         `publish --reclaim DEVICE` puts it right"
+            .to_owned()
+    } else if let Some(MirrorError::Raced { .. }) = error.downcast_ref() {
+        "run `publish` again; let one publisher only follow a fleet".to_owned()
+    } else if let Some(error) = error.downcast_ref::<RemoteRepoError>() {
+        return error.http().and_then(http_hint);
     } else if let Some(PublishError::OtherFleet { .. }) = error.downcast_ref() {
         "put the old id back, or name the right home with --home".to_owned()
     } else if let Some(ControlError::Foreign { .. } | ControlError::NothingToRebuild) = error.downcast_ref() {
@@ -166,6 +181,21 @@ fn hint(error: &(dyn Error + 'static)) -> Option<String> {
         return add_hint(error).or_else(|| enroll_hint(error)).or_else(|| host_hint(error));
     };
     Some(text)
+}
+
+fn http_hint(error: &HttpError) -> Option<String> {
+    let text = match &error.problem {
+        Trouble::Status { status: 401 | 403, .. } => {
+            "check the account under `remote` in publisher.yaml, and its rights"
+        }
+        Trouble::Status { status: 404, .. } => {
+            "make the repository at the host, or give the account the right to see it"
+        }
+        Trouble::Certificate(_) => "name the host's authority with `caFile` under `remote` in publisher.yaml",
+        Trouble::Redirect { .. } => "write the new address into publisher.yaml: a redirect may lead anywhere",
+        _ => return None,
+    };
+    Some(text.to_owned())
 }
 
 fn add_hint(error: &(dyn Error + 'static)) -> Option<String> {

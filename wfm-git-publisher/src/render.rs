@@ -23,15 +23,18 @@ pub use problems::merged;
 /// A tag in a registry.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Artifact {
-    /// `oci://host/path`.
+    /// `oci://host/path`, or the URL of an archive.
     pub repository: String,
-    /// The tag.
+    /// The tag; empty for a URL.
     pub revision: String,
 }
 
 impl std::fmt::Display for Artifact {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}:{}", self.repository, self.revision)
+        match self.revision.as_str() {
+            "" => f.write_str(&self.repository),
+            revision => write!(f, "{}:{revision}", self.repository),
+        }
     }
 }
 
@@ -158,7 +161,10 @@ fn artifact(component: &Component) -> Option<Artifact> {
         Source::Oci { repository, revision } => {
             Some(Artifact { repository: repository.clone(), revision: revision.clone() })
         }
-        _ => None,
+        Source::Https { package_location, .. } => {
+            Some(Artifact { repository: package_location.clone(), revision: String::new() })
+        }
+        Source::HelmRepo { .. } => None,
     }
 }
 

@@ -1,6 +1,7 @@
 //! What runs where, as far as signatures prove it: each device's tip against what it verifiably reports.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::AtomicBool;
 
 use jiff::Timestamp;
 use repo_model::desired::Document;
@@ -10,7 +11,8 @@ use repo_model::{DeploymentId, DeviceId};
 use serde::Serialize;
 
 use crate::fleet::{Device, Fleet};
-use crate::host::{Checked, Control, ControlError, DeviceRepo, DeviceRepoError, Home, Reports, Rosters, Tip};
+use crate::host::{Checked, Control, ControlError, DeviceRepo, DeviceRepoError, Home, Remotes, Reports, Rosters, Tip};
+use crate::mirror::{Each, Mirror};
 
 /// What there is to say about one device.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -64,6 +66,19 @@ pub struct DeploymentRow {
     pub reason: Option<String>,
     /// Seconds since the newest of these was said.
     pub age: Option<i64>,
+}
+
+/// Fetches from the host that devices talk to what these devices reported.
+pub fn fetch(
+    home: &Home,
+    remotes: &Remotes,
+    fleet: &Fleet,
+    devices: impl Iterator<Item = DeviceId>,
+) -> Result<Each<()>, ControlError> {
+    let (_, rosters) = Control::read(home)?;
+    let (reclaim, stop) = (BTreeSet::new(), AtomicBool::new(false));
+    let mirror = Mirror { home, rosters: &rosters, remotes, reclaim: &reclaim, stop: &stop, progress: &|_, _| {} };
+    Ok(mirror.reports(mirror.concerned(fleet, devices)))
 }
 
 /// Reads every device of the fleet, and those that it had once.

@@ -7,6 +7,7 @@ use repo_model::report::Condition;
 use serde::Serialize;
 
 use crate::conditions;
+use crate::contact::Trouble;
 use crate::memory::{Accepted, Failure, Memory};
 use crate::plan::{Action, Plan, Reason};
 use crate::reconcile::Preview;
@@ -87,6 +88,8 @@ fn reason_text(reason: Reason) -> &'static str {
 #[serde(rename_all = "camelCase")]
 pub(super) struct StatusOut {
     accepted: Option<Accepted>,
+    /// Why the host can't be reached.
+    host: Option<Trouble>,
     conditions: Vec<Condition>,
     components: Vec<ComponentOut>,
 }
@@ -103,7 +106,7 @@ struct ComponentOut {
 
 impl StatusOut {
     /// Everything that the memory says.
-    pub(super) fn of(memory: &Memory, desired: Option<&Desired>) -> Self {
+    pub(super) fn of(memory: &Memory, desired: Option<&Desired>, host: Option<Trouble>) -> Self {
         let mut components = Vec::new();
         for (id, reported) in Report::read(&memory.status).deployments {
             let wanted = desired.and_then(|desired| desired.envelope.deployments.get(&id)).map(|one| &one.id);
@@ -118,7 +121,7 @@ impl StatusOut {
             }));
         }
         let conditions = conditions::all(&memory.status);
-        Self { accepted: memory.accepted.clone(), conditions, components }
+        Self { accepted: memory.accepted.clone(), host, conditions, components }
     }
 }
 
@@ -128,6 +131,9 @@ pub(super) fn status(out: &StatusOut) -> String {
         Some(accepted) => format!("adopted: serial {} ({})\n", accepted.serial, accepted.commit),
         None => "adopted: nothing yet\n".to_owned(),
     };
+    if let Some(trouble) = &out.host {
+        let _ = writeln!(text, "{trouble}");
+    }
     for condition in &out.conditions {
         let _ = writeln!(text, "{}: {}: {}", condition.kind, condition.reason, condition.message);
     }

@@ -57,7 +57,10 @@ fn plan_says_what_the_host_or_docker_keeps_it_from() {
     world.fake.unset("unavailable");
     fs::rename(world.hand.repository(), world.path("away.git")).unwrap();
     let plan = world.syncer(&["plan"]).ended(1);
-    assert!(plan.stdout.contains("Host: Unreachable") && plan.stdout.contains("= greeter/hello: keep"), "{plan:?}");
+    assert!(
+        plan.stdout.contains("Unreachable: HostUnreachable") && plan.stdout.contains("= greeter/hello: keep"),
+        "{plan:?}"
+    );
 }
 
 #[test]

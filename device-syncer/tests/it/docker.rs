@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use repo_testkit::git;
+use repo_testkit::power::Volume;
 use serde_json::Value;
 
 use crate::world::{App, World, command, finish, push, text};
@@ -272,6 +273,57 @@ fn killed_between_up_and_the_status_commit_no_transition_is_told_twice() {
             "greeter/* installing > installed; greeter/hello installing > installed",
         ]
     );
+    real.assert_idle();
+}
+
+/// A docker client after whose every `up` the box goes down: it notes that and kills whoever called it.
+fn bomb(real: &Real) -> (PathBuf, PathBuf) {
+    let (program, ups) = (real.path("docker-that-takes-the-box-down"), real.path("ups"));
+    let script = format!(
+        "#!/bin/sh\n{} \"$@\"\nresult=$?\ncase \" $* \" in *' up '*) echo up >>{}; kill -9 $PPID;; esac\nexit $result\n",
+        client().display(),
+        ups.display()
+    );
+    fs::write(&program, script).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    (program, ups)
+}
+
+#[test]
+fn an_application_that_takes_the_box_down_ends_as_failed_though_all_that_was_not_synced_is_lost_each_time() {
+    let real = Real::enrolled();
+    let volume = Volume::new(64).expect("a file system: this needs root");
+    text(Command::new("mv").arg(real.home()).arg(volume.path().join("home")).output().unwrap());
+    std::os::unix::fs::symlink(volume.path().join("home"), real.home()).unwrap();
+    let (program, ups) = bomb(&real);
+    real.use_program(&program);
+    text(Command::new("sync").arg("--file-system").arg(volume.path()).output().unwrap());
+    real.hand.want("greeter", &real.app, "bomb");
+    real.hand.publish();
+    for boot in ["one", "two", "three"] {
+        real.reboot(boot);
+        assert_eq!(real.once().code, -1, "it was killed");
+        volume.cut().unwrap();
+        volume.reboot().unwrap();
+        docker(&["kill", &docker(&["ps", "--quiet", "--filter", &real.label()])]);
+    }
+    real.reboot("four");
+    real.once().ended(1);
+    real.once().ended(1);
+    assert_eq!(fs::read_to_string(ups).unwrap().lines().count(), 3, "it is not tried again");
+    assert_eq!(
+        real.told(),
+        [
+            "greeter/* none > pending queued; greeter/hello none > pending queued",
+            "greeter/* pending > installing; greeter/hello pending > installing",
+            "greeter/* installing > failed crash-loop; greeter/hello installing > failed crash-loop",
+        ]
+    );
+    git::git(&real.clone(), &["fsck", "--strict"]);
+    real.use_program(&client());
+    real.hand.want("greeter", &real.app, "harmless");
+    real.hand.publish();
+    real.once().good();
     real.assert_idle();
 }
 

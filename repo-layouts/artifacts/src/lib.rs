@@ -1,9 +1,11 @@
-//! Compose archives (Margo, *Compose archive*): packing, checking, and moving them to and from OCI registries.
+//! Compose archives (Margo, *Compose archive*): packing, checking, and moving them to and from OCI registries, or from
+//! where a URL says.
 //!
 //! An archive lives in memory from its verified bytes to the checked files, so a bad one never touches a disk.
 //! Blocking: the little asynchronous part has its own runtime inside.
 
 mod archive;
+mod download;
 mod pack;
 mod reference;
 mod registry;
@@ -11,7 +13,7 @@ mod registry;
 pub use archive::{Archive, ArchiveError, File, Limits};
 pub use pack::{PackError, pack};
 pub use reference::{InvalidReference, Reference};
-pub use registry::{Auth, Registry, RegistryError, Settings};
+pub use registry::{Registry, RegistryError, Settings};
 pub use repo_model::envelope::Lock;
 
 /// `artifactType` of the manifest.

@@ -1,13 +1,16 @@
-//! Where an artefact is: `oci://host[:port]/path` and a tag.
+//! Where an artefact is: `oci://host[:port]/path` and a tag, or an `https` URL.
 
 use std::fmt;
 
-/// A repository in a registry, and a tag in it.
+use repo_http::Url;
+
+/// A repository in a registry and a tag in it, or the URL of an archive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reference {
     host: String,
     path: String,
     tag: String,
+    url: Option<Url>,
 }
 
 /// The text doesn't name an artefact.
@@ -21,9 +24,15 @@ pub struct InvalidReference {
 }
 
 impl Reference {
-    /// Reads a component's `repository` and `revision`.
+    /// Reads a component's `repository` and `revision`, or its `packageLocation` with an empty revision.
     pub fn parse(repository: &str, revision: &str) -> Result<Self, InvalidReference> {
         let invalid = |text: &str, rule| InvalidReference { text: text.chars().take(200).collect(), rule };
+        if revision.is_empty() && repository.starts_with("https://") {
+            // Not repeated: it may hold a credential.
+            let url = Url::parse(repository)
+                .map_err(|_| invalid("https://…", "an address is `https://host/path`, without a credential"))?;
+            return Ok(Self { host: String::new(), path: String::new(), tag: String::new(), url: Some(url) });
+        }
         let rest =
             repository.strip_prefix("oci://").ok_or_else(|| invalid(repository, "expected `oci://host/path`"))?;
         let (host, path) = rest.split_once('/').ok_or_else(|| invalid(repository, "expected `oci://host/path`"))?;
@@ -36,7 +45,12 @@ impl Reference {
         if !is_tag(revision) {
             return Err(invalid(revision, "a tag is 1 to 128 letters, digits and `. _ -`"));
         }
-        Ok(Self { host: host.to_owned(), path: path.to_owned(), tag: revision.to_owned() })
+        Ok(Self { host: host.to_owned(), path: path.to_owned(), tag: revision.to_owned(), url: None })
+    }
+
+    /// The URL of an archive that isn't in a registry.
+    pub fn url(&self) -> Option<&Url> {
+        self.url.as_ref()
     }
 
     /// Host and port of the registry.
@@ -66,7 +80,10 @@ impl Reference {
 
 impl fmt::Display for Reference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "oci://{}/{}:{}", self.host, self.path, self.tag)
+        match &self.url {
+            Some(url) => write!(f, "{url}"),
+            None => write!(f, "oci://{}/{}:{}", self.host, self.path, self.tag),
+        }
     }
 }
 

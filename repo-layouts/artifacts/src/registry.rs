@@ -11,11 +11,12 @@ use oci_client::errors::{DigestError, OciDistributionError, OciErrorCode};
 use oci_client::manifest::{IMAGE_MANIFEST_MEDIA_TYPE, OciDescriptor, OciImageManifest, OciManifest};
 use oci_client::secrets::RegistryAuth;
 use oci_client::{Client, RegistryOperation};
+use repo_http::{Credential, Credentials};
 use repo_model::Digest;
 use repo_model::envelope::Lock;
 use tokio::io::AsyncWrite;
 
-use crate::{ARTIFACT_TYPE, LAYER_TYPE, Reference};
+use crate::{ARTIFACT_TYPE, LAYER_TYPE, Reference, download};
 
 /// Media type and bytes of the empty config blob (OCI image specification, *Guidelines for Artifact Usage*).
 const EMPTY: (&str, &[u8]) = ("application/vnd.oci.empty.v1+json", b"{}");
@@ -27,8 +28,12 @@ pub struct Settings {
     pub plain_http: BTreeSet<String>,
     /// More certificate authorities, in PEM.
     pub extra_roots: Vec<Vec<u8>>,
-    /// Accounts, by `host[:port]`.
-    pub accounts: BTreeMap<String, Auth>,
+    /// Accounts, by `host[:port]`; their secrets are read again for each operation.
+    pub accounts: BTreeMap<String, Credentials>,
+    /// What stands between here and hosts of archives by URL.
+    pub proxy: Option<repo_http::Proxy>,
+    /// The time that certificates of those hosts are judged by; `None`: the machine's.
+    pub clock: Option<repo_http::Clock>,
     /// Largest layer, in bytes.
     pub max_layer: usize,
     /// Limit of one operation.
@@ -41,24 +46,11 @@ impl Default for Settings {
             plain_http: BTreeSet::new(),
             extra_roots: Vec::new(),
             accounts: BTreeMap::new(),
+            proxy: None,
+            clock: None,
             max_layer: 64 << 20,
             timeout: Duration::from_secs(300),
         }
-    }
-}
-
-/// An account at a registry.
-#[derive(Clone)]
-pub enum Auth {
-    /// User and password.
-    Basic(String, String),
-    /// A bearer token.
-    Bearer(String),
-}
-
-impl std::fmt::Debug for Auth {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Auth(***)")
     }
 }
 
@@ -121,6 +113,9 @@ impl Registry {
 
     /// What the tag means now.
     pub fn resolve(&self, reference: &Reference) -> Result<Lock, RegistryError> {
+        if let Some(url) = reference.url() {
+            return download::resolve(&self.settings, url);
+        }
         self.block_on(reference, async {
             let (manifest, layer) = self.manifest(reference, reference.tag().to_owned()).await?;
             Ok(Lock { manifest, content: digest_of(reference, &layer)? })
@@ -129,6 +124,9 @@ impl Registry {
 
     /// The layer's bytes, verified; with a lock the artefact is asked for by its digest, whatever the tag says now.
     pub fn pull(&self, reference: &Reference, lock: Option<&Lock>) -> Result<Vec<u8>, RegistryError> {
+        if let Some(url) = reference.url() {
+            return download::pull(&self.settings, url, lock);
+        }
         self.block_on(reference, async {
             let wanted = lock.map_or_else(|| reference.tag().to_owned(), |lock| lock.manifest.to_string());
             let (manifest, layer) = self.manifest(reference, wanted).await?;
@@ -145,13 +143,16 @@ impl Registry {
 
     /// Stores an archive under the reference's tag.
     pub fn push(&self, reference: &Reference, layer: Vec<u8>) -> Result<Lock, RegistryError> {
+        if reference.url().is_some() {
+            return Err(invalid(reference, "an archive by URL is stored by whoever has the URL's host".to_owned()));
+        }
         let content = Digest::of(&layer);
         let manifest = manifest_for(content, layer.len());
         let body = serde_json::to_vec(&manifest).map_err(|error| unavailable(reference, error))?;
         let lock = Lock { manifest: Digest::of(&body), content };
         self.block_on(reference, async {
             let (client, image) = (self.client(reference)?, image(reference, reference.tag()));
-            let auth = self.auth(reference);
+            let auth = self.auth(reference)?;
             client.auth(&image, &auth, RegistryOperation::Push).await.map_err(|error| failed(reference, error))?;
             let config = Digest::of(EMPTY.1).to_string();
             client.push_blob(&image, EMPTY.1.to_vec(), &config).await.map_err(|error| failed(reference, error))?;
@@ -182,7 +183,7 @@ impl Registry {
     /// Digest and checked layer of the manifest with this tag or digest.
     async fn manifest(&self, reference: &Reference, wanted: String) -> Result<(Digest, OciDescriptor), RegistryError> {
         let (client, image) = (self.client(reference)?, image(reference, &wanted));
-        let pulled = client.pull_manifest_raw(&image, &self.auth(reference), &[IMAGE_MANIFEST_MEDIA_TYPE]).await;
+        let pulled = client.pull_manifest_raw(&image, &self.auth(reference)?, &[IMAGE_MANIFEST_MEDIA_TYPE]).await;
         let (body, _) = pulled.map_err(|error| failed(reference, error))?;
         let found = Digest::of(&body);
         if let Ok(locked) = wanted.parse() {
@@ -199,7 +200,7 @@ impl Registry {
         }
         let mut bytes = Bounded { bytes: Vec::new(), limit };
         let (client, image) = (self.client(reference)?, image(reference, reference.tag()));
-        client.store_auth_if_needed(reference.host(), &self.auth(reference)).await;
+        client.store_auth_if_needed(reference.host(), &self.auth(reference)?).await;
         match client.pull_blob(&image, layer, &mut bytes).await {
             Ok(()) => Ok(bytes.bytes),
             Err(_) if bytes.bytes.len() >= limit => {
@@ -223,12 +224,13 @@ impl Registry {
         Client::try_from(config).map_err(|error| failed(reference, error))
     }
 
-    fn auth(&self, reference: &Reference) -> RegistryAuth {
-        match self.settings.accounts.get(reference.host()) {
-            None => RegistryAuth::Anonymous,
-            Some(Auth::Basic(user, password)) => RegistryAuth::Basic(user.clone(), password.clone()),
-            Some(Auth::Bearer(token)) => RegistryAuth::Bearer(token.clone()),
-        }
+    fn auth(&self, reference: &Reference) -> Result<RegistryAuth, RegistryError> {
+        let Some(account) = self.settings.accounts.get(reference.host()) else { return Ok(RegistryAuth::Anonymous) };
+        Ok(match account.get().map_err(|error| unavailable(reference, error))? {
+            Credential::None => RegistryAuth::Anonymous,
+            Credential::Basic { user, secret } => RegistryAuth::Basic(user, secret),
+            Credential::Bearer(token) => RegistryAuth::Bearer(token),
+        })
     }
 }
 

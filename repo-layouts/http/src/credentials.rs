@@ -162,8 +162,8 @@ fn read(path: &PathBuf, private: bool) -> Result<String, CredentialError> {
     Ok(text)
 }
 
-/// The bytes of a file that is its owner's alone.
-pub(crate) fn read_private(path: &std::path::Path) -> Result<Vec<u8>, CredentialError> {
+/// The bytes of a file that nobody but its owner may read or write.
+pub fn read_private(path: &std::path::Path) -> Result<Vec<u8>, CredentialError> {
     let fail = |source| CredentialError::Read { path: path.to_owned(), source };
     let mode = fs::metadata(path).map_err(fail)?.permissions().mode() & 0o777;
     if mode & 0o077 != 0 {

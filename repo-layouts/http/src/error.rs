@@ -227,7 +227,10 @@ impl HttpError {
     pub(crate) fn judge(url: &Url, error: ureq::Error, timeouts: &Timeouts) -> Self {
         let problem = problem(&error, timeouts);
         // What these would add was said in full.
-        let is_said = matches!(problem, Problem::Slow { .. } | Problem::Proxy { .. } | Problem::NameUnknown);
+        let is_said = matches!(
+            problem,
+            Problem::Slow { .. } | Problem::Proxy { .. } | Problem::NameUnknown | Problem::Refused | Problem::Cut
+        );
         let source: Option<Cause> = match error {
             _ if is_said => None,
             ureq::Error::Io(error) => Some(error.into()),

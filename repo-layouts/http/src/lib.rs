@@ -22,7 +22,7 @@ mod url;
 pub use agent::{Agent, Request, Response};
 pub use body::Body;
 pub use clock::Clock;
-pub use credentials::{Credential, CredentialError, Credentials, Source};
+pub use credentials::{Credential, CredentialError, Credentials, Source, read_private};
 pub use error::{HttpError, Phase, Problem, Trust};
 pub use settings::{ClientCertificate, Pin, Proxy, Settings, SettingsError, Timeouts};
 pub use url::{InvalidUrl, Url};

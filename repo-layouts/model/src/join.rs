@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::{DeviceId, Digest, FleetId};
@@ -23,6 +24,10 @@ pub struct Join {
     /// The account on the host; absent for a local path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub account: Option<Account>,
+    /// When the file was written: the device's first floor of time, so that one whose clock is at 1970 can still tell
+    /// that the host's certificate is valid.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub issued: Option<Timestamp>,
     /// The roster version that the device pins.
     pub trust: JoinTrust,
     /// The first floor, so that a fresh device sees a replay too.

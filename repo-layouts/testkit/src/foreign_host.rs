@@ -179,9 +179,9 @@ impl ForeignHost {
         self.dir.path().join("tls/ca.pem")
     }
 
-    /// The exact bytes of the certificate that it shows now, for pins.
-    pub fn certificate(&self) -> Vec<u8> {
-        fs::read(self.dir.path().join("tls/server.der")).expect("written at its start")
+    /// The public key of the certificate that it shows now (`SubjectPublicKeyInfo`, DER), for pins.
+    pub fn public_key(&self) -> Vec<u8> {
+        fs::read(self.dir.path().join("tls/server.pub.der")).expect("written at its start")
     }
 
     /// A certificate for a client of this name, of the host's own authority.
@@ -228,7 +228,7 @@ impl ForeignHost {
             Shown::OtherName => self.authority.server(&["elsewhere.example"], Validity::Now),
             Shown::OtherAuthority => self.others.server(&["127.0.0.1", "localhost"], Validity::Now),
         };
-        self.write("tls/server.der", &identity.der);
+        self.write("tls/server.pub.der", &identity.public);
         self.write("tls/server.pem", format!("{}{}", identity.certificate, identity.key).as_bytes());
         if let Some((user, password)) = &self.options.account {
             self.write("accounts", format!("{user}:{password}\n").as_bytes());

@@ -4,6 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
+    PublicKeyData,
 };
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
@@ -21,8 +22,8 @@ pub struct Identity {
     pub certificate: String,
     /// Its secret key.
     pub key: String,
-    /// The certificate's exact bytes, for pins.
-    pub der: Vec<u8>,
+    /// The public key as certificates hold it (`SubjectPublicKeyInfo`, DER), for pins.
+    pub public: Vec<u8>,
 }
 
 /// When a certificate counts.
@@ -71,7 +72,8 @@ impl Authority {
         params.use_authority_key_identifier_extension = true;
         let key = KeyPair::generate().expect("a key");
         let certificate = params.signed_by(&key, &self.issuer).expect("a certificate");
-        Identity { certificate: certificate.pem(), key: key.serialize_pem(), der: certificate.der().to_vec() }
+        let public = key.subject_public_key_info();
+        Identity { certificate: certificate.pem(), key: key.serialize_pem(), public }
     }
 }
 

@@ -163,6 +163,7 @@ fn many_changes_at_once_lose_none() {
     let accounts = Accounts::open(&lab.home).unwrap();
     let first = lab.device("press-01");
     within_a_second(|| accounts.authenticate(Some(&bearer(&first))).is_ok());
+    within_a_second(|| lab.store.read(&first.name).unwrap().unwrap().secrets[0].confirmed.is_some());
     std::thread::scope(|scope| {
         for number in 0..8 {
             let lab = &lab;

@@ -101,9 +101,8 @@ impl Authority {
     pub fn issue(&self, names: &[String], now: Timestamp) -> Result<CertifiedKey, CaError> {
         let mut params = CertificateParams::new(names)?;
         params.distinguished_name = rcgen::DistinguishedName::new();
-        if let Some(name) = names.first() {
-            params.distinguished_name.push(DnType::CommonName, name.chars().take(64).collect::<String>());
-        }
+        // No common name: GnuTLS, under Debian's git, takes one for a host's name, and an address for a forbidden one.
+        params.distinguished_name.push(DnType::OrganizationName, "wfm-git-publisher");
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         params.use_authority_key_identifier_extension = true;

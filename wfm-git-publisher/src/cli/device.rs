@@ -11,6 +11,7 @@ use super::{Place, account};
 use crate::config::Config;
 use crate::error::{Failure, USER};
 use crate::fleet;
+use crate::host::Remotes;
 use crate::operator::{Reach, add, enroll, rejoin};
 
 /// The devices of the fleet
@@ -125,16 +126,18 @@ fn run_add(place: &Place, args: AddArgs) -> Result<u8, Failure> {
     let labels: BTreeMap<_, _> = args.labels.into_iter().collect();
     let out = args.file.out.map(std::path::absolute).transpose()?;
     let config = place.config()?;
-    let reach = reach(&config, args.file.ttl, false);
-    let added = add(&place.root()?, &place.home()?, &args.id, &labels, reach, out)?;
+    let remotes = place.remotes()?;
+    let reach = reach(&config, remotes.as_ref(), args.file.ttl, false);
+    let added = add(&place.work_tree()?, &place.home()?, &args.id, &labels, reach, out)?;
     let said = if added.was_there { "is in the fleet already" } else { "is in the fleet now" };
     super::print(&format!(
         "{} {said}: {}\njoin file: {}\n\nOn the device: device-syncer init --join FILE\n\
-         Then here:     wfm-git-publisher device enroll {} 'the line that it prints'\n",
+         Then here:     wfm-git-publisher device enroll {} 'the line that it prints'\n{}",
         args.id,
         added.file,
         added.join.display(),
         args.id,
+        place.next_push()?,
     ));
     Ok(0)
 }
@@ -142,14 +145,18 @@ fn run_add(place: &Place, args: AddArgs) -> Result<u8, Failure> {
 fn run_join(place: &Place, args: JoinArgs) -> Result<u8, Failure> {
     let out = args.file.out.map(std::path::absolute).transpose()?;
     let config = place.config()?;
-    let reach = reach(&config, args.file.ttl, args.at_once);
-    let join = rejoin(&place.root()?, &place.home()?, &args.id, reach, out)?;
+    let remotes = place.remotes()?;
+    let reach = reach(&config, remotes.as_ref(), args.file.ttl, args.at_once);
+    let join = rejoin(&place.work_tree()?, &place.home()?, &args.id, reach, out)?;
     super::print(&format!("join file: {}\n", join.display()));
     Ok(0)
 }
 
-/// Over HTTPS if this publisher has a host.
-fn reach(config: &Config, ttl: account::Ttl, at_once: bool) -> Reach<'_> {
+/// Elsewhere if devices talk to another host, over HTTPS if this publisher is one.
+fn reach<'a>(config: &'a Config, remotes: Option<&'a Remotes>, ttl: account::Ttl, at_once: bool) -> Reach<'a> {
+    if let Some(remotes) = remotes {
+        return Reach::Elsewhere(remotes);
+    }
     config.serve.as_ref().map_or(Reach::Path, |serve| Reach::Host { serve, ttl: ttl.0, at_once })
 }
 
@@ -163,9 +170,10 @@ fn run_enroll(place: &Place, args: &EnrollArgs) -> Result<u8, Failure> {
         }
         line => line.to_owned(),
     };
-    let enrolled = enroll(&place.root()?, &place.home()?, &args.id, &line, args.replace)?;
+    let enrolled = enroll(&place.work_tree()?, &place.home()?, &args.id, &line, args.replace)?;
     let said = if enrolled.was_there { "is enrolled already with" } else { "is enrolled with" };
-    super::print(&format!("{} {said} {} ({})\n", args.id, enrolled.fingerprint, enrolled.file));
+    let next = place.next_push()?;
+    super::print(&format!("{} {said} {} ({})\n{next}", args.id, enrolled.fingerprint, enrolled.file));
     Ok(0)
 }
 

@@ -36,8 +36,12 @@ fn pre_receive(policy: &str) -> Result<(), String> {
     let read = std::io::stdin().take(MAX_INPUT).read_to_string(&mut text);
     read.map_err(|error| format!("the hook can't read what is pushed: {error}"))?;
     let moves = moves(&text).ok_or("the hook doesn't understand what is pushed")?;
-    let quarantine = std::env::var_os("GIT_OBJECT_DIRECTORY").ok_or("there is no quarantine")?;
-    judge(&policy, &repository()?, &PathBuf::from(quarantine), &moves).map_err(|error| error.to_string())
+    let repository = repository()?;
+    // A push that only deletes brings no objects, so git makes no quarantine for it.
+    let quarantine = std::env::var_os("GIT_OBJECT_DIRECTORY").map_or_else(|| repository.join("objects"), PathBuf::from);
+    let notes = judge(&policy, &repository, &quarantine, &moves).map_err(|error| error.to_string())?;
+    notes.iter().for_each(|note| eprintln!("{note}"));
+    Ok(())
 }
 
 /// The objects are accepted, and the ref is about to move: first they have to be on the disk.

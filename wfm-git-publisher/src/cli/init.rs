@@ -16,7 +16,8 @@ use crate::operator::{InitOptions, init};
 ///
 /// The repository gets a commented compose application, three devices with labels and one deployment. The home
 /// (DIR.wfm) gets a root key, a publisher key and the publisher's memory; nothing secret is ever in the repository. With
-/// --host the fleet is served over HTTPS by `run`, with a certificate of the fleet's own authority.
+/// --host the fleet is served over HTTPS by `run`, with a certificate of the fleet's own authority. With --hosted the
+/// fleet repository is served there, too: what operators push to it is validated, and what is accepted is published.
 ///
 ///   wfm-git-publisher init my-fleet
 ///   wfm-git-publisher init my-fleet --host wfm.plant.example
@@ -43,6 +44,10 @@ pub(super) struct Args {
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:8443", requires = "hosts")]
     listen: SocketAddr,
 
+    /// Host the fleet repository itself, too, for operators at other machines: the new directory becomes a clone of it
+    #[arg(long, requires = "hosts")]
+    hosted: bool,
+
     /// The image that the example runs
     #[arg(long, default_value = "busybox:1.36")]
     image: String,
@@ -66,7 +71,15 @@ pub(super) fn run(place: &Place, args: Args) -> Result<u8, Failure> {
     }
     let id = Uuid::new_v4().into();
     let serve = (!args.hosts.is_empty()).then(|| config::serve_section(args.listen, &args.hosts));
-    let options = InitOptions { name, id, registry: args.registry, image: args.image, serve, now: Timestamp::now() };
+    let options = InitOptions {
+        name,
+        id,
+        registry: args.registry,
+        image: args.image,
+        serve,
+        hosted: args.hosted,
+        now: Timestamp::now(),
+    };
     let made = init(&dir, home, &options)?;
     super::print(&format!(
         "fleet: {}\nhome:  {}\n\n\

@@ -28,7 +28,7 @@ use repo_model::problem::Problems;
 
 use crate::config::Config;
 use crate::error::{Failure, INTERNAL, warning};
-use crate::host::{FleetRepo, Home, Registries, StockGit};
+use crate::host::{FleetRepo, Home, Registries, Remotes, StockGit};
 use crate::plan::Allowed;
 use crate::publish::Options;
 use crate::render::Artifact;
@@ -156,10 +156,15 @@ struct Place {
 }
 
 impl Place {
-    /// The fleet's work tree: the directory with `.git` that holds the one that was named; a bare repository is its own.
+    /// The fleet's work tree: the directory with `.git` that holds the one that was named; a bare repository is its own,
+    /// and a publisher's home stands for the one that it hosts.
     fn root(&self) -> Result<PathBuf, Failure> {
         let absolute = std::fs::canonicalize(&self.fleet)
             .map_err(|error| Failure::new(format!("cannot use `{}`: {error}", self.fleet.display())))?;
+        let hosted = Home::at(&absolute).hosted_fleet();
+        if hosted.is_dir() {
+            return Ok(hosted);
+        }
         let root = absolute.ancestors().find(|path| path.join(".git").exists()).map(Path::to_owned);
         Ok(root.unwrap_or(absolute))
     }
@@ -167,7 +172,7 @@ impl Place {
     fn home(&self) -> Result<Home, Failure> {
         match &self.home {
             Some(home) => Ok(Home::at(std::path::absolute(home)?)),
-            None => Ok(Home::beside(&self.root()?)),
+            None => Ok(Home::of(&self.root()?)),
         }
     }
 
@@ -175,8 +180,38 @@ impl Place {
         Ok(FleetRepo::open(&self.root()?)?)
     }
 
+    /// What gets published: the hosted fleet repository if there is one, and not what isn't pushed to it yet.
+    fn published(&self) -> Result<PathBuf, Failure> {
+        let hosted = self.home()?.hosted_fleet();
+        if hosted.is_dir() { Ok(hosted) } else { self.root() }
+    }
+
+    fn published_source(&self) -> Result<FleetRepo, Failure> {
+        Ok(FleetRepo::open(&self.published()?)?)
+    }
+
+    /// The work tree, for what edits files in it.
+    fn work_tree(&self) -> Result<PathBuf, Failure> {
+        let root = self.root()?;
+        if root.join(".git").exists() {
+            return Ok(root);
+        }
+        let failure = Failure::new(format!("`{}` has no work tree", root.display()));
+        Err(failure.hint("work in a clone of it, and name that with -C, and this home with --home"))
+    }
+
+    /// What is still to be done after a commit, if the fleet repository is hosted.
+    fn next_push(&self) -> Result<&'static str, Failure> {
+        Ok(if self.home()?.hosted_fleet().is_dir() { "Then: git push\n" } else { "" })
+    }
+
     fn config(&self) -> Result<Config, Failure> {
         Ok(Config::load(&self.home()?.config())?)
+    }
+
+    /// The host that devices talk to, where it isn't this one.
+    fn remotes(&self) -> Result<Option<Remotes>, Failure> {
+        Ok(self.config()?.remote.map(Remotes::new).transpose()?)
     }
 
     fn registries(&self, args: &RegistryArgs) -> Result<Registries, Failure> {
@@ -196,13 +231,14 @@ fn print_uncommitted(place: &Place, rev: &str) {
 /// Does something with the options of a pass for these devices.
 fn with_options<T>(
     registries: &Registries,
+    remotes: Option<&Remotes>,
     devices: &[DeviceId],
     allowed: Allowed,
-    work: impl FnOnce(&Options<'_>) -> T,
+    work: impl FnOnce(Options<'_>) -> T,
 ) -> T {
     let resolve = |artifact: &Artifact| registries.resolve(artifact).map_err(Into::into);
     let (stop, progress) = (AtomicBool::new(false), publish::Progress::default());
-    work(&Options {
+    work(Options {
         now: Timestamp::now(),
         devices: (!devices.is_empty()).then(|| devices.iter().cloned().collect::<BTreeSet<_>>()),
         allowed,
@@ -210,6 +246,8 @@ fn with_options<T>(
         threads: threads(),
         stop: &stop,
         progress: &|done, all| progress.tell(done, all),
+        remotes,
+        reclaim: BTreeSet::new(),
     })
 }
 

@@ -49,8 +49,8 @@ pub(super) fn run(place: &Place, args: Args) -> Result<u8, Failure> {
     let (home, source) = (place.home()?, place.source()?);
     super::print_uncommitted(place, &args.rev);
     let registries = Registries::new(Default::default());
-    let planned = super::with_options(&registries, &args.devices, Allowed::default(), |options| {
-        publish::plan(&home, &source, &args.rev, options)
+    let planned = super::with_options(&registries, None, &args.devices, Allowed::default(), |options| {
+        publish::plan(&home, &source, &args.rev, &options)
     })?;
     super::print_problems(&planned.problems, &format!("the fleet at {}", &planned.commit.to_string()[..12]));
     super::print_unidentified(&planned.unidentified);

@@ -18,9 +18,14 @@ use crate::publish::{DeviceError, Done, Outcome, Publisher};
 /// others; then the exit code is 1. Tags of archives are looked up in their registries once, and mean the same for the
 /// whole fleet from then on.
 ///
+/// With a remote host in publisher.yaml everything is published here first and pushed there then; what can't be pushed
+/// is told for each device, and the exit code is 1. A `desired` that someone else wrote is told, and never overwritten
+/// without --reclaim.
+///
 ///   wfm-git-publisher publish
 ///   wfm-git-publisher publish press-01
 ///   wfm-git-publisher publish --rev v12
+///   wfm-git-publisher publish --reclaim press-01
 ///
 /// More removals than the guards of fleet.yaml allow, and a deployment whose id changed, need a person: see `plan`.
 #[derive(Debug, clap::Args)]
@@ -41,20 +46,27 @@ pub(super) struct Args {
     #[arg(long)]
     allow_replace: bool,
 
+    /// Put a new commit on the last state that was ours, in place of what someone else wrote to `desired`; only this
+    /// device is published
+    #[arg(long, value_name = "DEVICE", conflicts_with = "devices")]
+    reclaim: Option<DeviceId>,
+
     #[command(flatten)]
     registry: RegistryArgs,
 }
 
 pub(super) fn run(place: &Place, args: Args) -> Result<u8, Failure> {
-    let (home, source) = (place.home()?, place.source()?);
+    let (home, source) = (place.home()?, place.published_source()?);
     super::print_uncommitted(place, &args.rev);
-    let registries = place.registries(&args.registry)?;
+    let (registries, remotes) = (place.registries(&args.registry)?, place.remotes()?);
+    let devices: Vec<_> = args.devices.iter().chain(&args.reclaim).cloned().collect();
     let allowed = Allowed { removals: args.allow_removals, replacements: args.allow_replace };
-    let outcome = super::with_options(&registries, &args.devices, allowed, |options| {
-        Publisher::open(&home, Timestamp::now())?.publish(&source, &args.rev, options)
+    let outcome = super::with_options(&registries, remotes.as_ref(), &devices, allowed, |mut options| {
+        options.reclaim.extend(args.reclaim);
+        Publisher::open(&home, Timestamp::now())?.publish(&source, &args.rev, &options)
     })?;
     print_outcome(&outcome);
-    let unknown = super::print_unknown(&args.devices, outcome.devices.keys());
+    let unknown = super::print_unknown(&devices, outcome.devices.keys());
     Ok(if outcome.is_complete() && !unknown { 0 } else { USER })
 }
 
@@ -75,6 +87,9 @@ fn print_outcome(outcome: &Outcome) {
             Err(error) => eprint!("{}", device_failure(device, error)),
         }
     }
+    for (device, error) in outcome.remote.iter().filter_map(|(device, result)| Some((device, result.as_ref().err()?))) {
+        eprint!("{}", Failure::of(error).about(format!("device `{device}`")));
+    }
     let count = |test: fn(&Done) -> bool| outcome.devices.values().flatten().filter(|done| test(done)).count();
     let unchanged = count(|done| matches!(done, Done::Unchanged { .. } | Done::Renewed { .. }));
     let waiting = count(|done| *done == Done::NotEnrolled);
@@ -83,6 +98,13 @@ fn print_outcome(outcome: &Outcome) {
     for (count, what) in [(waiting, "not enrolled"), (failed, "failed")] {
         if count > 0 {
             let _ = write!(text, ", {count} {what}");
+        }
+    }
+    if !outcome.remote.is_empty() {
+        let unpushed = outcome.remote.values().filter(|result| result.is_err()).count();
+        let _ = write!(text, "; {} pushed to the remote host", outcome.pushed());
+        if unpushed > 0 {
+            let _ = write!(text, ", {unpushed} not as they are here");
         }
     }
     super::print(&(text + "\n"));

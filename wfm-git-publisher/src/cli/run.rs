@@ -45,13 +45,14 @@ pub(super) fn run(place: &Place, args: &Args) -> Result<u8, Failure> {
     let home = place.home()?;
     home.check()?;
     // A fleet that isn't there is told now, not with every poll.
-    place.source()?;
+    place.published_source()?;
     let config = Config::load(&home.config())?;
     let controller = Controller {
-        fleet: place.root()?,
+        fleet: place.published()?,
         rev: args.rev.clone(),
         poll: config.poll(),
         registries: place.registries(&args.registry)?,
+        remotes: place.remotes()?,
         threads: super::threads(),
         home,
     };

@@ -1,20 +1,24 @@
 //! `status`.
 
+use std::collections::BTreeMap;
+
 use clap::ValueEnum;
 use jiff::Timestamp;
 use repo_model::DeviceId;
 use serde_json::json;
 
 use super::Place;
+use crate::error::chain;
 use crate::error::{Failure, USER};
 use crate::fleet;
-use crate::status::{DeviceStatus, Membership, read};
+use crate::status::{DeviceStatus, Membership, fetch, read};
 
 /// Shows what runs where, as far as signatures prove it
 ///
 /// Per device and deployment: what is desired, what the device sees running, Margo's state, the reason, and how old the
 /// news is. Only reports signed by a key that the device's verified desired state allows are believed; others are shown
-/// as doubts with the reason.
+/// as doubts with the reason. With a remote host in publisher.yaml the reports are fetched from there; what can't be
+/// fetched is a doubt, too, and what was fetched before is shown.
 ///
 ///   wfm-git-publisher status
 ///   wfm-git-publisher status press-01 --output json
@@ -31,6 +35,10 @@ pub(super) struct Args {
     /// The commit of the fleet
     #[arg(long, default_value = "HEAD")]
     rev: String,
+
+    /// Ask no remote host: show what was fetched from it before
+    #[arg(long)]
+    cached: bool,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
@@ -43,13 +51,23 @@ enum Output {
 }
 
 pub(super) fn run(place: &Place, args: &Args) -> Result<u8, Failure> {
-    let source = place.source()?;
+    let source = place.published_source()?;
     let reading = fleet::read(&source.files(source.resolve(&args.rev)?)?);
     let Some(fleet) = reading.fleet else {
         return Err(Failure::new("the fleet can't be used").problems(&reading.problems));
     };
-    let mut all = read(&place.home()?, &fleet, Timestamp::now())?;
-    all.retain(|status| args.devices.is_empty() || args.devices.contains(&status.device));
+    let home = place.home()?;
+    let asked = |device: &DeviceId| args.devices.is_empty() || args.devices.contains(device);
+    let fetched = match place.remotes()?.filter(|_| !args.cached) {
+        Some(remotes) => fetch(&home, &remotes, &fleet, fleet.devices.keys().filter(|id| asked(id)).cloned())?,
+        None => BTreeMap::new(),
+    };
+    let mut all = read(&home, &fleet, Timestamp::now())?;
+    all.retain(|status| asked(&status.device));
+    for status in &mut all {
+        let error = fetched.get(&status.device).and_then(|result| result.as_ref().err());
+        status.doubts.extend(error.map(|error| chain(error)));
+    }
     match args.output {
         Output::Json => super::print_json(&json!({ "fleet": fleet.id, "name": fleet.name, "devices": all })),
         Output::Table => super::print(&table(&all)),

@@ -131,10 +131,11 @@ impl Profile {
             let message = format!("the profile `{}` is a helm profile, which is not built yet", profile.id);
             return Err((message, "choose a compose profile".to_owned()));
         }
-        match profile.components.iter().find(|component| !matches!(component.source, Source::Oci { .. })) {
+        let is_signed = |source: &Source| matches!(source, Source::Https { key_location: Some(_), .. });
+        match profile.components.iter().find(|component| is_signed(&component.source)) {
             Some(component) => Err((
-                format!("component `{}` comes from an https package, which is not built yet", component.name),
-                "push it to an OCI registry, and write `repository` and `revision`".to_owned(),
+                format!("component `{}` has a `keyLocation`, which is not built yet", component.name),
+                "leave it out: what is published is locked by its digest".to_owned(),
             )),
             None => Ok(()),
         }

@@ -11,6 +11,7 @@ use repo_model::freshness::{FRESHNESS, Freshness};
 use repo_model::message::Message;
 use repo_model::{DeviceId, Digest, FleetId, KeyText};
 
+use super::moves::Moves;
 use super::rosters::key_text;
 use super::{DESIRED, Home};
 
@@ -26,6 +27,7 @@ pub struct DeviceRepo {
     pub(super) repo: Repo,
     pub(super) fleet: FleetId,
     pub(super) device: DeviceId,
+    moves: Moves,
 }
 
 /// The tip of `desired`, signed by a publisher of this fleet.
@@ -113,7 +115,7 @@ impl DeviceRepo {
     /// completes.
     pub fn open(home: &Home, fleet: FleetId, device: &DeviceId) -> Result<Option<Self>, DeviceRepoError> {
         match Repo::open(&home.device(device)) {
-            Ok(repo) => Ok(Some(Self { repo, fleet, device: device.clone() })),
+            Ok(repo) => Ok(Some(Self { repo, fleet, device: device.clone(), moves: home.moves.clone() })),
             Err(OpenError::NotARepository { .. }) => Ok(None),
             Err(error) => Err(error.into()),
         }
@@ -122,7 +124,7 @@ impl DeviceRepo {
     /// Makes the repository, or completes and opens the one that is there.
     pub fn create(home: &Home, fleet: FleetId, device: &DeviceId) -> Result<Self, DeviceRepoError> {
         let repo = Repo::create(&home.device(device), DESIRED)?;
-        Ok(Self { repo, fleet, device: device.clone() })
+        Ok(Self { repo, fleet, device: device.clone(), moves: home.moves.clone() })
     }
 
     /// Where a branch stands.
@@ -159,13 +161,32 @@ impl DeviceRepo {
     /// The newest proof of freshness, if one of `publishers` signed it. Anything else is as good as none.
     pub fn freshness(&self, publishers: &BTreeSet<KeyText>) -> Result<Option<Freshness>, DeviceRepoError> {
         let Some(tip) = self.repo.tip("freshness")? else { return Ok(None) };
-        let Ok(commit) = self.repo.commit(tip) else { return Ok(None) };
-        let signer = commit.signer().ok().and_then(key_text);
-        if !signer.is_some_and(|key| publishers.contains(&key)) {
-            return Ok(None);
+        let signer = self.repo.commit(tip).ok().and_then(|commit| commit.signer().ok()).and_then(key_text);
+        Ok(self.freshness_at(tip).filter(|_| signer.is_some_and(|key| publishers.contains(&key))))
+    }
+
+    /// The proof of freshness in a commit, whoever signed it.
+    pub fn freshness_at(&self, commit: CommitId) -> Option<Freshness> {
+        let files = self.repo.files(commit, &TreeLimits::default()).ok()?;
+        files.get(FRESHNESS).and_then(|bytes| serde_json::from_slice(bytes).ok())
+    }
+
+    /// The newest commit of `desired` that can be verified, from `tip` back along first parents, at most `max` of them.
+    pub fn last_verified(
+        &self,
+        tip: CommitId,
+        publishers: &BTreeSet<KeyText>,
+        max: usize,
+    ) -> Result<Option<CommitId>, DeviceRepoError> {
+        let mut next = Some(tip);
+        for _ in 0..max {
+            let Some(id) = next else { return Ok(None) };
+            if self.desired_at(id, publishers).is_ok() {
+                return Ok(Some(id));
+            }
+            next = self.repo.commit(id)?.parents.first().copied();
         }
-        let files = self.repo.files(tip, &TreeLimits::default()).unwrap_or_default();
-        Ok(files.get(FRESHNESS).and_then(|bytes| serde_json::from_slice(bytes).ok()))
+        Ok(None)
     }
 
     /// Whether the history from `tip` on knows what a device adopted: a commit with this envelope, or a `Continues`
@@ -222,14 +243,17 @@ impl DeviceRepo {
                 new: Some(*new),
             })
             .collect();
-        match self.repo.move_refs(&moves) {
+        let moved = match self.repo.move_refs(&moves) {
             Err(RefError::Locked { name, .. }) => {
                 self.repo.recover(lock)?;
                 let rest = moves.iter().position(|one| one.name == name).unwrap_or(0);
-                Ok(self.repo.move_refs(&moves[rest..])?)
+                self.repo.move_refs(&moves[rest..])
             }
-            moved => Ok(moved?),
-        }
+            moved => moved,
+        };
+        // Also after a failure: some may have moved.
+        self.moves.tell(&self.device);
+        Ok(moved?)
     }
 
     /// Keeps the number of packs bounded.

@@ -12,10 +12,13 @@ use std::time::{Duration, Instant};
 use repo_git::{PublicKey, durable};
 use repo_model::DeviceId;
 
+use super::moves::Moves;
+
 /// Where everything of one fleet's publisher lies.
 #[derive(Debug, Clone)]
 pub struct Home {
     root: PathBuf,
+    pub(super) moves: Moves,
 }
 
 /// The home can't be used.
@@ -111,12 +114,25 @@ impl Home {
     pub fn beside(fleet: &Path) -> Self {
         let mut name = fleet.file_name().unwrap_or_default().to_owned();
         name.push(".wfm");
-        Self { root: fleet.with_file_name(name) }
+        Self::at(fleet.with_file_name(name))
+    }
+
+    /// The home of a fleet at this place: of the hosted repository in it, of itself, or of a work tree beside it.
+    pub fn of(fleet: &Path) -> Self {
+        let around = fleet.parent().map(Self::at).filter(|home| home.hosted_fleet() == fleet && home.check().is_ok());
+        let itself = || Some(Self::at(fleet)).filter(|home| home.check_memory().is_ok());
+        around.or_else(itself).unwrap_or_else(|| Self::beside(fleet))
     }
 
     /// A home at this place.
     pub fn at(root: impl Into<PathBuf>) -> Self {
-        Self { root: root.into() }
+        Self { root: root.into(), moves: Moves::default() }
+    }
+
+    /// From now on `listener` is told, within this process, when branches of a device moved through this home or a clone
+    /// of it.
+    pub fn on_move(&self, listener: impl Fn(&DeviceId) + Send + Sync + 'static) {
+        self.moves.listen(Box::new(listener));
     }
 
     /// The directory itself.

@@ -2,10 +2,14 @@
 
 mod control;
 mod device;
+mod exchange;
 mod git;
 mod home;
+mod libgit2;
+mod moves;
 mod rebuild;
 mod registry;
+mod remote;
 mod report;
 mod rosters;
 mod source;
@@ -16,7 +20,9 @@ pub use device::{DeviceRepo, DeviceRepoError, Tip};
 pub use git::{GitError, StockGit};
 pub(crate) use home::lock_dir;
 pub use home::{Home, HomeError, HomeLock};
+pub use libgit2::TransferError;
 pub use registry::{ArtifactError, Registries, pack};
+pub use remote::{RemoteRepo, RemoteRepoError, Remotes, RemotesError};
 pub use report::{Checked, Heartbeat, Reports, Status};
 pub use rosters::Rosters;
 pub(crate) use rosters::key_text;

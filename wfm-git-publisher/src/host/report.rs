@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use repo_git::{Ancestry, Commit, CommitId};
 use repo_model::margo::{DeploymentStatus, DeviceCapabilities};
 use repo_model::message::Message;
-use repo_model::report::{CAPABILITIES, CURRENT_STATE, CurrentState, SYNCER, SyncerReport};
+use repo_model::report::{Adopted, CAPABILITIES, CURRENT_STATE, CurrentState, SYNCER, SyncerReport};
 use repo_model::{DeploymentId, FileTree, KeyText};
 
 use super::device::{DeviceRepo, DeviceRepoError, Tip};
@@ -83,6 +83,11 @@ impl DeviceRepo {
     ) -> Option<Status> {
         let current = current_keys(tip, enrolled);
         self.status(tip, &current, publishers, &mut BTreeSet::new()).ok()?
+    }
+
+    /// What the device verifiably says that it adopted.
+    pub fn adopted(&self, tip: Option<&Tip>, enrolled: &[KeyText], publishers: &BTreeSet<KeyText>) -> Option<Adopted> {
+        self.verified_status(tip, enrolled, publishers)?.syncer.adopted
     }
 
     /// Reads both branches. `enrolled` are the fleet's keys for the device, for as long as no `desired` lists any.

@@ -82,6 +82,11 @@ impl FleetRepo {
         Repo::discover(path).map(|repo| Self { repo }).map_err(SourceError::Open)
     }
 
+    /// Opens a bare repository together with the objects of a push that isn't accepted yet.
+    pub(crate) fn quarantined(path: &Path, objects: &Path) -> Result<Self, OpenError> {
+        Repo::open_with_quarantine(path, objects).map(|repo| Self { repo })
+    }
+
     /// Its Git directory.
     pub fn git_dir(&self) -> &Path {
         self.repo.path()

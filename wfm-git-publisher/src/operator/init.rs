@@ -48,6 +48,8 @@ pub struct InitOptions {
     pub image: String,
     /// The section of `publisher.yaml` about the host, if the fleet is served over HTTPS.
     pub serve: Option<String>,
+    /// Whether the fleet repository itself is hosted, too.
+    pub hosted: bool,
     /// The present moment.
     pub now: Timestamp,
 }
@@ -105,6 +107,10 @@ pub fn init(dir: &Path, home: Home, options: &InitOptions) -> Result<Made, InitE
         refuse_existing(path)?;
     }
     make_home(&home, options)?;
+    if options.hosted {
+        let path = home.hosted_fleet();
+        durable::create_dir_all(&path, 0o700).map_err(|source| InitError::Write { path, source })?;
+    }
     for (path, text) in SKELETON {
         let (file, text) = (dir.join(path), fill_in(text, options));
         let failed = |source| InitError::Write { path: file.clone(), source };
@@ -116,7 +122,30 @@ pub fn init(dir: &Path, home: Home, options: &InitOptions) -> Result<Made, InitE
     // `git init` syncs nothing, and an empty HEAD is no repository.
     durable::sync_tree(dir).map_err(|source| InitError::Write { path: dir.to_owned(), source })?;
     git.commit(&["."], &format!("{}: a new fleet", options.name))?;
+    if options.hosted {
+        make_hosted(dir, &home)?;
+    }
     Ok(Made { fleet: dir.to_owned(), home })
+}
+
+/// Makes the new directory a clone of the hosted fleet repository, and that one whole at once, in the place of the empty
+/// directory that tells until then that it isn't there yet.
+fn make_hosted(dir: &Path, home: &Home) -> Result<(), InitError> {
+    let git = StockGit::new(dir);
+    let (hosted, temp) = (home.hosted_fleet(), home.root().join(format!("{}fleet.git", durable::TEMP_PREFIX)));
+    let failed = |source| InitError::Write { path: hosted.clone(), source };
+    if let Some(serve) = Config::load(&home.config())?.serve {
+        let (base, authority) = (serve.base_url(), home.ca().join("ca.pem"));
+        git.run(&["remote", "add", "origin", &format!("{base}/fleet.git")])?;
+        git.run(&["config", &format!("http.{base}/.sslCAInfo"), &authority.to_string_lossy()])?;
+        git.run(&["config", "branch.main.remote", "origin"])?;
+        git.run(&["config", "branch.main.merge", "refs/heads/main"])?;
+        durable::sync_file(&dir.join(".git/config")).map_err(failed)?;
+    }
+    git.run(&["clone", "--quiet", "--bare", "--no-hardlinks", "--template=", ".", &temp.to_string_lossy()])?;
+    StockGit::new(&temp).run(&["remote", "remove", "origin"])?;
+    durable::sync_tree(&temp).map_err(failed)?;
+    durable::rename(&temp, &hosted).map_err(failed)
 }
 
 fn refuse_existing(path: &Path) -> Result<(), InitError> {

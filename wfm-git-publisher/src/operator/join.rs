@@ -16,7 +16,8 @@ use crate::accounts::{AccountError, Store};
 use crate::ca::{self, CaError};
 use crate::config::Serve;
 use crate::host::{
-    Control, ControlError, DeviceRepo, DeviceRepoError, EntryState, Home, HomeError, Ledger, Rosters, Tip,
+    Control, ControlError, DeviceRepo, DeviceRepoError, EntryState, Home, HomeError, Ledger, Remotes, RemotesError,
+    Rosters, Tip,
 };
 
 /// A join file can't be written.
@@ -49,6 +50,9 @@ pub enum JoinError {
     /// What the device shall trust can't be told.
     #[error("cannot tell which certificates the device shall trust")]
     Ca(#[from] CaError),
+    /// The settings of the host that devices talk to can't be used.
+    #[error("cannot use the remote host of the publisher's settings")]
+    Remotes(#[from] RemotesError),
     /// The file can't be written.
     #[error("cannot write the join file")]
     Write(#[from] HomeError),
@@ -59,6 +63,8 @@ pub enum JoinError {
 pub enum Reach<'a> {
     /// By its path: the device is on this machine.
     Path,
+    /// At a host that isn't this one; its administrator makes the account.
+    Elsewhere(&'a Remotes),
     /// Over HTTPS, with an account of its own.
     Host {
         /// The host.
@@ -83,6 +89,7 @@ pub fn write_join(
     let tip = repo.desired(&rosters.publishers)?;
     let (url, ca, account) = match reach {
         Reach::Path => (local(home, device)?, None, None),
+        Reach::Elsewhere(remotes) => (remotes.url(device), remotes.authorities()?, None),
         Reach::Host { serve, ttl, at_once } => {
             let ca = ca::trusted(home, serve)?;
             let issued = Store::new(home).issue_for_device(device, ttl, at_once, Timestamp::now())?;
@@ -97,6 +104,7 @@ pub fn write_join(
         url,
         ca,
         account,
+        issued: Some(Timestamp::now()),
         trust: trust(&rosters)?,
         floor: floor(&ledger, device, tip.as_ref()),
     };

@@ -17,6 +17,9 @@ use crate::host::{DESIRED, DeviceRepo, DeviceRepoError, Entry, EntryState, Publi
 use crate::plan::{DevicePlan, Guarded, Target, plan};
 use crate::render::{Capabilities, Facts, Locks, render};
 
+/// Why there is a commit in place of a foreign tip.
+const RECLAIMED: &str = "a tip that is not of this fleet's publisher was replaced";
+
 /// How long a proof of freshness counts, in seconds; it is renewed at half of that.
 pub const FRESH_FOR: i64 = 24 * 60 * 60;
 
@@ -40,6 +43,8 @@ pub(super) struct State {
     pub(super) repo: Option<DeviceRepo>,
     pub(super) tip: Option<Tip>,
     status: Option<Status>,
+    /// Where `desired` stands, if that isn't the tip: someone else wrote it, and it is replaced.
+    foreign: Option<CommitId>,
     adopted_is_known: bool,
 }
 
@@ -48,9 +53,12 @@ impl State {
     pub(super) fn read(pass: &Pass<'_>, device: &DeviceId) -> Result<Self, DeviceError> {
         let publishers = &pass.rosters.publishers;
         let Some(repo) = DeviceRepo::open(pass.home, pass.rosters.fleet(), device)? else {
-            return Ok(Self { repo: None, tip: None, status: None, adopted_is_known: false });
+            return Ok(Self { repo: None, tip: None, foreign: None, status: None, adopted_is_known: false });
         };
-        let tip = repo.desired(publishers)?;
+        let (tip, foreign) = match repo.desired(publishers) {
+            Err(_) if pass.reclaim.contains(device) => last_verified(&repo, pass)?,
+            read => (read?, None),
+        };
         let enrolled = pass.fleet.devices.get(device).map_or(&[][..], |device| &device.status_keys);
         let status = repo.verified_status(tip.as_ref(), enrolled, publishers);
         let adopted = status.as_ref().and_then(|status| status.syncer.adopted.as_ref());
@@ -59,7 +67,7 @@ impl State {
             (Some(tip), Some(adopted)) => repo.knows(tip.commit, adopted.envelope, adopted.serial)?,
             _ => false,
         };
-        Ok(Self { repo: Some(repo), tip, status, adopted_is_known })
+        Ok(Self { repo: Some(repo), tip, foreign, status, adopted_is_known })
     }
 
     /// What the device's syncer verifiably says it is.
@@ -97,6 +105,18 @@ impl State {
     }
 }
 
+/// How far back the last commit of ours is looked for under a foreign tip.
+const MAX_BACK: usize = 1000;
+
+/// The last commit of ours under a foreign tip, and that tip.
+fn last_verified(repo: &DeviceRepo, pass: &Pass<'_>) -> Result<(Option<Tip>, Option<CommitId>), DeviceError> {
+    let publishers = &pass.rosters.publishers;
+    let Some(foreign) = repo.tip(DESIRED)? else { return Ok((None, None)) };
+    let last = repo.last_verified(foreign, publishers, MAX_BACK)?;
+    let tip = last.map(|commit| repo.desired_at(commit, publishers)).transpose()?;
+    Ok((tip, Some(foreign)))
+}
+
 /// What a pass does for one device.
 #[derive(Debug)]
 pub(super) enum Step {
@@ -128,6 +148,8 @@ pub(super) struct Draft {
     pub(super) reserved: bool,
     repo: Option<DeviceRepo>,
     parent: Option<CommitId>,
+    /// Where `desired` stands now.
+    at: Option<CommitId>,
     message: Message,
     author: Person,
 }
@@ -148,19 +170,20 @@ pub(super) fn decide(
     }
     let removed = plan.removed();
     let lost = state.known(entry).lost();
-    if plan.is_empty() && lost.is_none() {
+    let reclaim = state.foreign.is_some() || pass.reclaim_elsewhere.contains(&device.id);
+    if plan.is_empty() && lost.is_none() && !reclaim {
         return renew(pass, state);
     }
     let known = state.known(entry);
     let parent = state.tip.as_ref().map(|tip| &tip.desired);
     let (assembled, reserved) = numbered(pass, &device.id, &plan.target, (&known, parent))?;
-    let cause = cause(pass, &plan, &state, lost);
+    let cause = cause(pass, &plan, &state, lost).filter(|_| !reclaim).or(reclaim.then_some(RECLAIMED));
     let message = message::desired(&plan, &assembled, &pass.origin, cause, lost);
     let author = if cause.is_none() { pass.origin.author() } else { publisher() };
     let parent = state.tip.as_ref().map(|tip| tip.commit);
-    let repo = state.repo;
-    let device = device.id.clone();
-    Ok(Step::Publish(Box::new(Draft { device, removed, assembled, reserved, repo, parent, message, author })))
+    let at = state.foreign.or(parent);
+    let (device, repo) = (device.id.clone(), state.repo);
+    Ok(Step::Publish(Box::new(Draft { device, removed, assembled, reserved, repo, parent, at, message, author })))
 }
 
 /// Gives the target its numbers: those of an interrupted attempt at the same envelope, or the next ones.
@@ -256,7 +279,7 @@ impl Draft {
         batch.store().map_err(DeviceRepoError::from)?;
         let moves = [
             ("bundle", repo.tip("bundle")?, bundle),
-            (DESIRED, self.parent, desired),
+            (DESIRED, self.at, desired),
             ("freshness", repo.tip("freshness")?, fresh),
         ];
         repo.move_branches(&lock, &moves)?;

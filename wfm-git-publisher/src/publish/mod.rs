@@ -14,7 +14,7 @@ mod outcome;
 mod pass;
 mod serial;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -25,7 +25,8 @@ use repo_model::problem::Problems;
 use repo_model::{DeviceId, FleetId};
 
 use crate::fleet::{self, Device, Fleet};
-use crate::host::{Control, ControlError, FleetRepo, Home, HomeError, HomeLock, Rosters, SourceError};
+use crate::host::{Control, ControlError, FleetRepo, Home, HomeError, HomeLock, Remotes, Rosters, SourceError};
+use crate::mirror::{Each, Mirror, Seen};
 use crate::plan::Allowed;
 use crate::plan::Shown;
 use crate::render::{Facts, merged, with_published};
@@ -39,6 +40,9 @@ pub use serial::{Known, SerialError};
 
 /// How long a second publisher waits for the first one.
 const LOCK_WAIT: Duration = Duration::from_secs(30);
+
+/// How often a device is published anew because another publisher was quicker.
+const ROUNDS: u32 = 3;
 
 /// A publisher at work: the only one of its home.
 #[derive(Debug)]
@@ -103,6 +107,10 @@ pub struct Options<'a> {
     pub stop: &'a AtomicBool,
     /// Told how many of how many devices are done.
     pub progress: &'a (dyn Fn(usize, usize) + Sync),
+    /// The host that devices talk to, where it isn't this one.
+    pub remotes: Option<&'a Remotes>,
+    /// Devices whose tip of `desired` is replaced if nobody of this fleet signed it.
+    pub reclaim: BTreeSet<DeviceId>,
 }
 
 impl std::fmt::Debug for Options<'_> {
@@ -116,18 +124,12 @@ pub fn plan(home: &Home, source: &FleetRepo, rev: &str, options: &Options<'_>) -
     let (ledger, rosters) = Control::read(home)?;
     let (commit, fleet, problems) = read(source, rev, &rosters)?;
     let origin = Origin::of(&source.commit(commit)?, None, false);
-    let pass = Pass {
-        home,
-        rosters: &rosters,
-        fleet: &fleet,
-        origin,
-        again: false,
-        allowed: Allowed::default(),
-        now: options.now,
-    };
+    let (now, reclaim, reclaim_elsewhere) = (options.now, &BTreeSet::new(), BTreeSet::new());
+    let (again, allowed) = (false, Allowed::default());
+    let pass = Pass { home, rosters: &rosters, fleet: &fleet, origin, again, allowed, now, reclaim, reclaim_elsewhere };
     let unidentified = fleet.broken.unidentified.iter().cloned().collect();
     let mut planned = Planned { commit, problems, unidentified, devices: Vec::new(), failed: Vec::new() };
-    for (id, state) in pass.read(options) {
+    for (id, state) in pass.read(selected(&fleet, options), options) {
         planned.devices.push(match (state, fleet.devices.get(&id)) {
             (_, None) => Shown::Broken(id),
             (Ok(state), Some(device)) if !device.is_enrolled() && state.tip.is_none() => Shown::NotEnrolled(id),
@@ -162,7 +164,9 @@ pub fn look<T>(
     let (commit, fleet, _) = read(source, rev, &rosters)?;
     let Some(found) = fleet.devices.get(device) else { return Ok(None) };
     let origin = Origin::of(&source.commit(commit)?, None, false);
-    let pass = Pass { home, rosters: &rosters, fleet: &fleet, origin, again: false, allowed: Allowed::default(), now };
+    let (again, allowed) = (false, Allowed::default());
+    let (reclaim, reclaim_elsewhere) = (&BTreeSet::new(), BTreeSet::new());
+    let pass = Pass { home, rosters: &rosters, fleet: &fleet, origin, again, allowed, now, reclaim, reclaim_elsewhere };
     // A repository that can't be believed tells nothing, and explains nothing away.
     let state = device::State::read(&pass, device).ok();
     Ok(Some(work(&fleet, found, state.as_ref().map(device::State::facts).unwrap_or_default())))
@@ -178,6 +182,18 @@ fn read(source: &FleetRepo, rev: &str, rosters: &Rosters) -> Result<(CommitId, F
         return Err(PublishError::OtherFleet { fleet: fleet.id, home });
     }
     Ok((commit, fleet, reading.problems))
+}
+
+/// The devices of a pass, the broken ones included: their tips are kept fresh.
+fn selected(fleet: &Fleet, options: &Options<'_>) -> BTreeSet<DeviceId> {
+    let all = fleet.devices.keys().chain(&fleet.broken.devices).cloned();
+    all.filter(|id| options.devices.as_ref().is_none_or(|only| only.contains(id))).collect()
+}
+
+/// The devices whose foreign tip at the other host is to be replaced.
+fn reclaimed(seen: &Each<Seen>) -> BTreeSet<DeviceId> {
+    let foreign = seen.iter().filter(|(_, seen)| seen.as_ref().is_ok_and(|seen| seen.reclaim));
+    foreign.map(|(device, _)| device.clone()).collect()
 }
 
 impl Publisher {
@@ -199,19 +215,66 @@ impl Publisher {
 
     /// Does one pass.
     pub fn publish(&mut self, source: &FleetRepo, rev: &str, options: &Options<'_>) -> Result<Outcome, PublishError> {
-        let (commit, fleet, mut problems) = read(source, rev, &self.rosters)?;
+        let (commit, fleet, problems) = read(source, rev, &self.rosters)?;
         let origin = self.origin(source, commit)?;
-        let again = self.published() == Some(commit);
-        let (home, rosters, allowed) = (&self.home, &self.rosters, options.allowed);
-        let pass = Pass { home, rosters, fleet: &fleet, origin, again, allowed, now: options.now };
-        let (unresolved, found, devices) = pass.run(&self.key, &mut self.control, options)?;
-        problems.extend(found);
         let unidentified = fleet.broken.unidentified.iter().cloned().collect();
-        let outcome = Outcome { commit, problems, unidentified, unresolved, devices };
+        let (devices, remote) = (BTreeMap::new(), BTreeMap::new());
+        let mut outcome = Outcome { commit, problems, unidentified, unresolved: Vec::new(), devices, remote };
+        let mut left = selected(&fleet, options);
+        for round in 1..=ROUNDS {
+            self.round(&fleet, &origin, left, options, &mut outcome)?;
+            left = outcome.raced();
+            if left.is_empty() || round == ROUNDS {
+                break;
+            }
+        }
         if options.devices.is_none() && outcome.is_complete() {
             self.remember_commit(commit)?;
         }
         Ok(outcome)
+    }
+
+    /// One pass over these devices: the other host is looked at, everything is published here, and then there.
+    fn round(
+        &mut self,
+        fleet: &Fleet,
+        origin: &Origin,
+        devices: BTreeSet<DeviceId>,
+        options: &Options<'_>,
+        outcome: &mut Outcome,
+    ) -> Result<(), PublishError> {
+        let mirror = options.remotes.map(|remotes| Mirror {
+            home: &self.home,
+            rosters: &self.rosters,
+            remotes,
+            reclaim: &options.reclaim,
+            stop: options.stop,
+            progress: options.progress,
+        });
+        let pull = |mirror: &Mirror<'_>| mirror.pull(mirror.concerned(fleet, devices.iter().cloned()));
+        let seen = mirror.as_ref().map(pull).unwrap_or_default();
+        let pass = Pass {
+            home: &self.home,
+            rosters: &self.rosters,
+            fleet,
+            origin: origin.clone(),
+            again: self.published() == Some(outcome.commit),
+            allowed: options.allowed,
+            now: options.now,
+            reclaim: &options.reclaim,
+            reclaim_elsewhere: reclaimed(&seen),
+        };
+        let (unresolved, problems, done) = pass.run(&self.key, &mut self.control, devices, options)?;
+        outcome.problems.extend(problems);
+        outcome.unresolved = unresolved;
+        outcome.add(done);
+        let (ready, failed): (Vec<_>, Vec<_>) = seen.into_iter().partition(|(_, seen)| seen.is_ok());
+        outcome.remote.extend(failed.into_iter().filter_map(|(device, seen)| Some((device, Err(seen.err()?)))));
+        if let Some(mirror) = mirror {
+            let ready = ready.into_iter().filter_map(|(device, seen)| Some((device, seen.ok()?)));
+            outcome.remote.extend(mirror.push(ready.collect()));
+        }
+        Ok(())
     }
 
     /// Who answers for a commit of the fleet.

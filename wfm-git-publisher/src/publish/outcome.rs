@@ -1,12 +1,13 @@
 //! What came of a plan or a pass, device by device.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use repo_git::CommitId;
 use repo_model::DeviceId;
 use repo_model::problem::Problems;
 
 use super::{DeviceError, ResolveError};
+use crate::mirror::{Each, MirrorError, Mirrored};
 use crate::plan::Shown;
 
 /// What a plan shows, and what is wrong in the fleet.
@@ -37,6 +38,8 @@ pub struct Outcome {
     pub unresolved: Vec<ResolveError>,
     /// What was done for each device, or why not.
     pub devices: BTreeMap<DeviceId, Result<Done, DeviceError>>,
+    /// What became of each device at the other host, where there is one.
+    pub remote: Each<Mirrored>,
 }
 
 /// What was done for one device.
@@ -89,6 +92,28 @@ impl Outcome {
     pub fn is_settled(&self) -> bool {
         self.unresolved.is_empty()
             && self.devices.values().all(|result| result.as_ref().is_ok_and(|done| *done != Done::Stopped))
+            && self.remote.values().all(Result::is_ok)
+    }
+
+    /// The results of another pass over some devices; what was published stays published.
+    pub(super) fn add(&mut self, results: BTreeMap<DeviceId, Result<Done, DeviceError>>) {
+        for (device, result) in results {
+            let before = self.devices.remove(&device);
+            let is_less = matches!(result, Ok(Done::Unchanged { .. } | Done::Renewed { .. }));
+            let kept = before.filter(|before| is_less && matches!(before, Ok(Done::Published { .. })));
+            self.devices.insert(device, kept.unwrap_or(result));
+        }
+    }
+
+    /// The devices where another publisher was quicker: they are looked at again.
+    pub(super) fn raced(&self) -> BTreeSet<DeviceId> {
+        let raced = self.remote.iter().filter(|(_, result)| matches!(result, Err(MirrorError::Raced { .. })));
+        raced.map(|(device, _)| device.clone()).collect()
+    }
+
+    /// How many devices have new branches at the other host.
+    pub fn pushed(&self) -> usize {
+        self.remote.values().filter(|result| matches!(result, Ok(Mirrored::Pushed(_)))).count()
     }
 
     /// How many devices got a new `desired` commit.

@@ -28,6 +28,10 @@ pub(super) struct Pass<'a> {
     /// What a person allowed.
     pub(super) allowed: Allowed,
     pub(super) now: Timestamp,
+    /// Devices whose foreign tip here, if there is one, is replaced.
+    pub(super) reclaim: &'a BTreeSet<DeviceId>,
+    /// Devices that need a new commit, because their tip at the other host is foreign.
+    pub(super) reclaim_elsewhere: BTreeSet<DeviceId>,
 }
 
 type Each<T> = Vec<(DeviceId, Result<T, DeviceError>)>;
@@ -47,9 +51,10 @@ impl Pass<'_> {
         &self,
         key: &SigningKey,
         control: &mut Control,
+        devices: BTreeSet<DeviceId>,
         options: &Options<'_>,
     ) -> Result<(Vec<ResolveError>, Problems, Results), ControlError> {
-        let states = self.read(options);
+        let states = self.read(devices, options);
         self.heal(&states, control);
         let tips = states.iter().filter_map(|(_, state)| state.as_ref().ok()?.tip.as_ref());
         let known: BTreeMap<_, _> =
@@ -65,11 +70,9 @@ impl Pass<'_> {
         Ok((unresolved, problems, written.into_iter().map(|one| (one.device, one.result)).collect()))
     }
 
-    /// What is there of each device, the broken ones included: their tips are kept fresh.
-    pub(super) fn read(&self, options: &Options<'_>) -> Each<State> {
-        let all: BTreeSet<_> = self.fleet.devices.keys().chain(&self.fleet.broken.devices).cloned().collect();
-        let selected = all.into_iter().filter(|id| options.devices.as_ref().is_none_or(|only| only.contains(id)));
-        parallel::map(selected.collect(), options.threads, |id| {
+    /// What is there of each device.
+    pub(super) fn read(&self, devices: BTreeSet<DeviceId>, options: &Options<'_>) -> Each<State> {
+        parallel::map(devices.into_iter().collect(), options.threads, |id| {
             let state = State::read(self, &id);
             (id, state)
         })

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::hash::Hash;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex};
 
 use super::answer::Refusal;
@@ -14,8 +14,48 @@ use crate::accounts::Identity;
 pub(super) struct Accounting {
     /// Connections of each address.
     addresses: Arc<Counts<IpAddr>>,
+    /// Connections of each address that are nobody's yet.
+    strangers: Arc<Counts<IpAddr>>,
+    /// Connections of each account.
+    connected: Arc<Counts<String>>,
     /// Requests of each account.
     accounts: Arc<Counts<String>>,
+}
+
+/// The other end of a connection.
+#[derive(Debug)]
+pub(super) struct Peer {
+    pub(super) address: SocketAddr,
+    place: Mutex<Place>,
+}
+
+/// As whom a connection is counted.
+#[derive(Debug)]
+enum Place {
+    Stranger(#[allow(dead_code, reason = "held")] Counted<IpAddr>),
+    Account(Counted<String>),
+}
+
+impl Peer {
+    /// Someone of whom only the address is known.
+    pub(super) fn new(address: SocketAddr, stranger: Counted<IpAddr>) -> Self {
+        Self { address, place: Mutex::new(Place::Stranger(stranger)) }
+    }
+
+    /// Whether it showed an account.
+    pub(super) fn is_known(&self) -> bool {
+        matches!(*lock(&self.place), Place::Account(_))
+    }
+
+    /// It showed this account, as which it is counted from now on.
+    pub(super) fn is(&self, who: &Identity, accounting: &Accounting, limit: usize) -> Result<(), Refusal> {
+        let mut place = lock(&self.place);
+        match &*place {
+            Place::Account(counted) if counted.key == who.name.as_str() => {}
+            _ => *place = Place::Account(accounting.connected(who, limit)?),
+        }
+        Ok(())
+    }
 }
 
 /// How many of something there are now, for each key that has any.
@@ -62,6 +102,16 @@ impl Accounting {
     /// Counts a connection of this address.
     pub(super) fn connection(&self, address: IpAddr, limit: usize) -> Option<Counted<IpAddr>> {
         self.addresses.take(&address, limit)
+    }
+
+    /// Counts a connection of this address that is nobody's yet.
+    pub(super) fn stranger(&self, address: IpAddr, limit: usize) -> Option<Counted<IpAddr>> {
+        self.strangers.take(&address, limit)
+    }
+
+    /// Counts a connection of this account.
+    pub(super) fn connected(&self, who: &Identity, limit: usize) -> Result<Counted<String>, Refusal> {
+        self.connected.take(&who.name.to_string(), limit).ok_or(Refusal::TooMany)
     }
 
     /// Counts a request of this account.

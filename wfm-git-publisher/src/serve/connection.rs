@@ -16,17 +16,12 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Duration, Instant, Sleep, sleep, sleep_until, timeout};
 use tokio_rustls::TlsAcceptor;
 
+use super::accounting::Peer;
 use super::limits::Limits;
 use super::{Host, http};
 
 /// The most headers of a request.
 const HEADERS: usize = 64;
-
-/// The other end of a connection.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Peer {
-    pub(super) address: SocketAddr,
-}
 
 /// Accepts connections until the host stops.
 pub(super) async fn accept(host: &Host, listener: TcpListener, tls: Arc<ServerConfig>) {
@@ -49,17 +44,20 @@ pub(super) async fn accept(host: &Host, listener: TcpListener, tls: Arc<ServerCo
 
 /// Serves a connection, unless there are too many; then it is closed without a word, which costs the least.
 fn admit(host: &Host, stream: TcpStream, address: SocketAddr, tls: Arc<ServerConfig>) {
-    let limit = host.limits.connections_per_address;
+    let (limits, accounting, ip) = (&host.limits, &host.accounting, address.ip());
     let place = Arc::clone(&host.connections).try_acquire_owned().ok();
-    let (Some(place), Some(counted)) = (place, host.accounting.connection(address.ip(), limit)) else {
+    let counted = accounting.connection(ip, limits.connections_per_address);
+    let stranger = accounting.stranger(ip, limits.strangers_per_address);
+    let (Some(place), Some(counted), Some(stranger)) = (place, counted, stranger) else {
         host.metrics.refused_connections.inc();
         return;
     };
+    let peer = Arc::new(Peer::new(address, stranger));
     let serving = host.clone();
     host.serving.spawn(async move {
         let _held = (place, counted);
         serving.metrics.connections.inc();
-        if let Err(error) = serve(&serving, stream, address, tls).await {
+        if let Err(error) = serve(&serving, stream, peer, tls).await {
             tracing::debug!(%address, error = super::chain(&*error), "a connection ended");
         }
         serving.metrics.connections.dec();
@@ -69,16 +67,17 @@ fn admit(host: &Host, stream: TcpStream, address: SocketAddr, tls: Arc<ServerCon
 async fn serve(
     host: &Host,
     stream: TcpStream,
-    address: SocketAddr,
+    peer: Arc<Peer>,
     tls: Arc<ServerConfig>,
 ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     stream.set_nodelay(true)?;
-    let stream = timeout(Limits::HEAD, TlsAcceptor::from(tls).accept(stream)).await??;
+    // What is needed only for a while is put aside: there may be thousands of connections that just wait.
+    let stream = Box::pin(timeout(Limits::HEAD, TlsAcceptor::from(tls).accept(stream))).await??;
     let service = service_fn(|request: hyper::Request<hyper::body::Incoming>| {
-        let host = host.clone();
+        let (host, peer) = (host.clone(), Arc::clone(&peer));
         async move {
             let request = request.map(Body::new);
-            Ok::<_, std::convert::Infallible>(http::answer(host, Peer { address }, request).await)
+            Ok::<_, std::convert::Infallible>(http::answer(host, peer, request).await)
         }
     });
     let connection = http1::Builder::new()
@@ -90,8 +89,18 @@ async fn serve(
     let mut connection = pin!(connection);
     tokio::select! {
         done = &mut connection => return Ok(done?),
-        () = host.stop.cancelled() => connection.as_mut().graceful_shutdown(),
+        () = host.stop.cancelled() => {}
+        () = sleep(Limits::HEAD) => {
+            if !peer.is_known() {
+                return Err("nobody showed an account in time".into());
+            }
+            tokio::select! {
+                done = &mut connection => return Ok(done?),
+                () = host.stop.cancelled() => {}
+            }
+        }
     }
+    connection.as_mut().graceful_shutdown();
     Ok(connection.await?)
 }
 

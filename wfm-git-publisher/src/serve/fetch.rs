@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, Response, StatusCode};
 use hyper::body::Frame;
+use repo_git::OpenError;
 use tokio::io::AsyncReadExt;
 use tokio::process::ChildStdout;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
@@ -17,7 +18,7 @@ use super::answer::{Refusal, with_type};
 use super::body;
 use super::limits::Limits;
 use super::process::{Git, Running};
-use super::repos::{Hosted, Refs};
+use super::repos::{Hosted, Refs, ReposError};
 use super::wire::ls_refs::ADVERTISEMENT;
 use super::wire::path::Service;
 use super::wire::pktline;
@@ -77,7 +78,7 @@ pub(super) async fn upload_pack(
     let body = spool.into_memory().map_err(|error| internal(hosted, &error))?;
     let parsed = Request::parse(&body, is_v2(version)).map_err(|error| Refusal::Bad(error.to_string()))?;
     let kind = content_type(Service::UploadPack, "result");
-    let refs = host.repos.refs(hosted).await.map_err(|error| internal(hosted, &error))?;
+    let refs = host.repos.refs(hosted).await.map_err(|error| unreadable(hosted, &error))?;
     match parsed {
         Request::Probe => Ok(with_type(StatusCode::OK, kind, Vec::new())),
         Request::LsRefs(asked) => Ok(with_type(StatusCode::OK, kind, asked.answer(&refs.0))),
@@ -195,6 +196,14 @@ pub(super) fn content_type(service: Service, what: &str) -> &'static str {
         (Service::UploadPack, _) => "application/x-git-upload-pack-result",
         (Service::ReceivePack, "advertisement") => "application/x-git-receive-pack-advertisement",
         (Service::ReceivePack, _) => "application/x-git-receive-pack-result",
+    }
+}
+
+/// Why refs can't be told: the repository may have gone since it was found.
+pub(super) fn unreadable(hosted: &Hosted, error: &ReposError) -> Refusal {
+    match error {
+        ReposError::Open(OpenError::NotARepository { .. }) => Refusal::NotFound,
+        error => internal(hosted, error),
     }
 }
 

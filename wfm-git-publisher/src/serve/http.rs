@@ -7,15 +7,17 @@ use axum::body::{Body, HttpBody};
 use axum::http::header::{AUTHORIZATION, CONTENT_LENGTH};
 use axum::http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 
+use jiff::Timestamp;
 use tower::ServiceExt;
 
 use super::access::{Access, Who, decide};
+use super::accounting::Peer;
 use super::answer::{Refusal, text, with_type};
-use super::connection::Peer;
-use super::repos::Hosted;
+use super::repos::{Hosted, lock};
 use super::wire::path::{Action, Service, Target, parse};
 use super::{Host, fetch, receive, wait};
 use crate::accounts::{Identity, Role};
+use crate::error::chain;
 
 /// What a request turned out to be, for log and metrics.
 #[derive(Debug, Default)]
@@ -26,12 +28,12 @@ struct Seen {
 }
 
 /// Answers a request. Never fails.
-pub(super) async fn answer(host: Host, peer: Peer, request: Request<Body>) -> Response<Body> {
+pub(super) async fn answer(host: Host, peer: Arc<Peer>, request: Request<Body>) -> Response<Body> {
     let start = Instant::now();
     let method = request.method().clone();
     let received = number(request.headers().get(CONTENT_LENGTH));
     let mut seen = Seen { action: "other", ..Seen::default() };
-    let response = route(&host, request, &mut seen).await.unwrap_or_else(Refusal::into_response);
+    let response = route(&host, &peer, request, &mut seen).await.unwrap_or_else(Refusal::into_response);
     let (took, status) = (start.elapsed(), response.status().as_u16());
     host.metrics.answered(seen.action, status, took);
     host.metrics.received.inc_by(received);
@@ -53,7 +55,7 @@ pub(super) async fn answer(host: Host, peer: Peer, request: Request<Body>) -> Re
     response
 }
 
-async fn route(host: &Host, request: Request<Body>, seen: &mut Seen) -> Result<Response<Body>, Refusal> {
+async fn route(host: &Host, peer: &Peer, request: Request<Body>, seen: &mut Seen) -> Result<Response<Body>, Refusal> {
     match request.uri().path() {
         "/healthz" => return Ok(text(StatusCode::OK, "ok")),
         "/readyz" => return ready(host),
@@ -62,13 +64,14 @@ async fn route(host: &Host, request: Request<Body>, seen: &mut Seen) -> Result<R
     let accounts = host.accounts.subscribe();
     let who = authenticate(host, request.headers())?;
     seen.account = Some(who.name.to_string());
+    peer.is(&who, &host.accounting, host.limits.connections_per_account)?;
     let _allowance = host.accounting.request(&who, host.limits.requests_per_account)?;
     let (head, body) = request.into_parts();
     match head.uri.path() {
-        "/metrics" => return metrics(host, &who, seen),
+        "/metrics" => return Box::pin(metrics(host, &who, seen)).await,
         "/account" | "/account/renew" => {
             seen.action = "account";
-            let answered = host.account.clone().oneshot(Request::from_parts(head, body)).await;
+            let answered = Box::pin(host.account.clone().oneshot(Request::from_parts(head, body))).await;
             return answered.map_err(|never| match never {});
         }
         _ => {}
@@ -83,17 +86,19 @@ async fn route(host: &Host, request: Request<Body>, seen: &mut Seen) -> Result<R
     if head.method != method(action) {
         return Err(Refusal::Method);
     }
-    let found = host.repos.find(target).await.map_err(|error| {
-        tracing::error!(?target, error = super::chain(&error), "a repository can't be read");
+    let found = Box::pin(host.repos.find(target)).await.map_err(|error| {
+        tracing::error!(?target, error = chain(&error), "a repository can't be read");
         Refusal::Internal
     })?;
     let hosted = found.ok_or(Refusal::NotFound)?;
     seen.repository = Some(hosted.name.clone());
     if let Action::Wait(known) = action {
-        return waiting(host, &hosted, known, &who, accounts).await;
+        // Of a request that waits, only what it waits for is kept.
+        drop((head, body));
+        return Box::pin(waiting(host, &hosted, known, &who, accounts)).await;
     }
     let _slot = host.requests.clone().try_acquire_owned().map_err(|_| Refusal::Busy)?;
-    let mut response = serve(host, &hosted, action, &who, &head.headers, body).await?;
+    let mut response = Box::pin(serve(host, &hosted, action, &who, &head.headers, body)).await?;
     if matches!(target, Target::Device(_)) && !matches!(action, Action::Call(Service::ReceivePack)) {
         response.headers_mut().insert(wait::WAIT, HeaderValue::from(host.limits.wait_seconds));
     }
@@ -161,11 +166,17 @@ fn ready(host: &Host) -> Result<Response<Body>, Refusal> {
 }
 
 /// Names of devices and accounts stay out of the metrics, but their numbers are nothing for a device, either.
-fn metrics(host: &Host, who: &Identity, seen: &mut Seen) -> Result<Response<Body>, Refusal> {
+async fn metrics(host: &Host, who: &Identity, seen: &mut Seen) -> Result<Response<Body>, Refusal> {
     if who.role == Role::Device {
         return Err(Refusal::NotFound);
     }
     seen.action = "metrics";
+    let (survey, home) = (Arc::clone(&host.survey), host.home.clone());
+    let look = move || lock(&survey).take(&home, Timestamp::now());
+    match tokio::task::spawn_blocking(look).await.map_err(|_| Refusal::Internal)? {
+        Ok(summary) => host.metrics.surveyed(&summary),
+        Err(error) => tracing::warn!(error = chain(&error), "how the devices stand can't be told"),
+    }
     let text = host.metrics.text().map_err(|_| Refusal::Internal)?;
     Ok(with_type(StatusCode::OK, "application/openmetrics-text; version=1.0.0; charset=utf-8", text))
 }

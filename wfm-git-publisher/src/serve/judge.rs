@@ -11,6 +11,7 @@ use repo_model::message::Message;
 use repo_model::{DeviceId, FleetId, KeyText};
 use serde::{Deserialize, Serialize};
 
+use super::fleet_push;
 use super::wire::object_name;
 use crate::host::key_text;
 
@@ -86,15 +87,16 @@ pub fn moves(text: &str) -> Option<Vec<Move>> {
     text.lines().map(line).collect()
 }
 
-/// Judges a push to the repository at `path` whose objects are in `quarantine`.
-pub fn judge(policy: &Policy, path: &Path, quarantine: &Path, moves: &[Move]) -> Result<(), Rejected> {
+/// Judges a push to the repository at `path` whose objects are in `quarantine`; what the one who pushes should know of
+/// an accepted one is returned.
+pub fn judge(policy: &Policy, path: &Path, quarantine: &Path, moves: &[Move]) -> Result<Vec<String>, Rejected> {
     match policy {
         Policy::Device { fleet, device, keys } => {
             let repo = Repo::open_with_quarantine(path, quarantine)?;
             let rules = Rules { repo: &repo, fleet: *fleet, device, keys };
-            moves.iter().try_for_each(|step| rules.check(step))
+            moves.iter().try_for_each(|step| rules.check(step)).map(|()| Vec::new())
         }
-        Policy::Fleet { .. } => Ok(()),
+        Policy::Fleet { home, .. } => fleet_push::judge(home, path, quarantine, moves),
     }
 }
 

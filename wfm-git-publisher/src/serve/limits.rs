@@ -35,6 +35,10 @@ limits! {
     connections: usize = "connections", 20_000, 1..=1_000_000;
     /// Open connections of one address. Many devices may share one behind a router.
     connections_per_address: usize = "connectionsPerAddress", 10_000, 1..=1_000_000;
+    /// Open connections of one address that didn't show an account yet.
+    strangers_per_address: usize = "strangersPerAddress", 500, 1..=1_000_000;
+    /// Open connections of one account.
+    connections_per_account: usize = "connectionsPerAccount", 32, 1..=100_000;
     /// Requests of one account at the same time, waiting ones included.
     requests_per_account: usize = "requestsPerAccount", 8, 1..=10_000;
     /// Requests of everyone at the same time; those who wait for a change don't count.
@@ -61,7 +65,7 @@ fn processes() -> usize {
 }
 
 impl Limits {
-    /// Longest time for a TLS handshake, and for the head of a request from its first byte on.
+    /// Longest time for a TLS handshake, and again until somebody shows an account.
     pub const HEAD: Duration = Duration::from_secs(10);
     /// Longest silence of a connection between two requests; more than a usual poll.
     pub const IDLE: Duration = Duration::from_secs(120);

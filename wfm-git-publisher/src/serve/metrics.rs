@@ -11,6 +11,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
+use super::survey::{Standing, Summary};
+
 /// What a request was and how it ended. Never who asked: there may be very many.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Answered {
@@ -21,6 +23,11 @@ struct Answered {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Action {
     action: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct State {
+    state: &'static str,
 }
 
 /// All that is counted.
@@ -39,6 +46,8 @@ pub(super) struct Metrics {
     /// Pushes of which a ref was refused.
     pub(super) refused_pushes: Counter,
     waiting: Gauge,
+    devices: Family<State, Gauge>,
+    lag: Gauge,
 }
 
 /// One that waits, until dropped.
@@ -77,7 +86,23 @@ impl Metrics {
         registry.register("waiting", "Requests that wait for a change", waiting.clone());
         registry.register("refused_connections", "Connections closed for a limit", refused_connections.clone());
         registry.register("refused_pushes", "Pushes refused", refused_pushes.clone());
-        Self { registry, requests, seconds, sent, received, connections, refused_connections, refused_pushes, waiting }
+        let (devices, lag) = (Family::default(), Gauge::default());
+        registry.register("devices", "Devices by how they stand to what was published", devices.clone());
+        let help = "Since the oldest publish that its device doesn't have yet";
+        registry.register_with_unit("publish_lag", help, Unit::Seconds, lag.clone());
+        Self {
+            registry,
+            requests,
+            seconds,
+            sent,
+            received,
+            connections,
+            refused_connections,
+            refused_pushes,
+            waiting,
+            devices,
+            lag,
+        }
     }
 
     /// Counts one more that waits.
@@ -92,6 +117,15 @@ impl Metrics {
         if action != "wait" {
             self.seconds.get_or_create(&Action { action }).observe(took.as_secs_f64());
         }
+    }
+
+    /// Notes how the devices stand.
+    pub(super) fn surveyed(&self, summary: &Summary) {
+        for standing in Standing::ALL {
+            let count = summary.devices.get(&standing).copied().unwrap_or(0);
+            self.devices.get_or_create(&State { state: standing.name() }).set(count);
+        }
+        self.lag.set(summary.lag);
     }
 
     /// The text.

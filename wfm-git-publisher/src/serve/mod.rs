@@ -13,6 +13,7 @@ mod answer;
 mod body;
 mod connection;
 mod fetch;
+mod fleet_push;
 mod http;
 mod janitor;
 pub mod judge;
@@ -22,6 +23,7 @@ mod metrics;
 mod process;
 mod receive;
 mod repos;
+mod survey;
 mod wait;
 pub mod wire;
 
@@ -31,7 +33,7 @@ use std::net::SocketAddr;
 use std::ops::Deref;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use repo_git::durable;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -47,8 +49,9 @@ use self::keys::Keys;
 use self::metrics::Metrics;
 use self::process::Gate;
 use self::repos::Repos;
+use self::survey::Survey;
 use self::wait::Wakes;
-use self::wire::path::Service;
+use self::wire::path::{Service, Target};
 use crate::accounts::{AccountError, Accounts};
 use crate::ca::{self, CaError};
 use crate::config::Serve;
@@ -102,6 +105,7 @@ struct Shared {
     keys: Keys,
     wakes: Arc<Wakes>,
     metrics: Metrics,
+    survey: Arc<Mutex<Survey>>,
     accounting: Accounting,
     connections: Arc<Semaphore>,
     requests: Arc<Semaphore>,
@@ -170,6 +174,8 @@ impl Server {
         let limits = serve.limits.clone();
         let accounts = Accounts::open(&home)?;
         let (wakes, hints) = Wakes::new(home.root());
+        let told = Arc::clone(&wakes);
+        home.on_move(move |device| told.hint(Target::Device(&device.repository_name()).place()));
         let host = Host(Arc::new(Shared {
             account: account::router(accounts.clone()),
             accounts,
@@ -177,6 +183,7 @@ impl Server {
             keys: Keys::default(),
             wakes,
             metrics: Metrics::new(),
+            survey: Arc::default(),
             accounting: Accounting::default(),
             connections: Arc::new(Semaphore::new(limits.connections)),
             requests: Arc::new(Semaphore::new(limits.requests)),

@@ -142,7 +142,7 @@ impl Git {
         command.env("PATH", &self.path).env("HOME", "/nonexistent").env("GIT_TERMINAL_PROMPT", "0");
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         #[cfg(feature = "cut-points")]
-        command.envs(std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("SYNC_")));
+        command.envs(cuts());
         for setting in CONFIG.iter().copied().chain(self.config.iter().map(String::as_str)) {
             command.args(["-c", setting]);
         }
@@ -157,6 +157,17 @@ impl Git {
         let said = tokio::spawn(tail(child.stderr.take()));
         Ok(Running { child, group, input, output, said })
     }
+}
+
+/// Where the crash tests cut the hooks of this git; this program itself is cut elsewhere.
+#[cfg(feature = "cut-points")]
+fn cuts() -> impl Iterator<Item = (std::ffi::OsString, std::ffi::OsString)> {
+    let variables = std::env::vars_os().filter(|(name, _)| name != "SYNC_CUT");
+    variables.filter_map(|(name, value)| match name.to_str()? {
+        "SYNC_HOOK_CUT" => Some(("SYNC_CUT".into(), value)),
+        known if known.starts_with("SYNC_") => Some((name, value)),
+        _ => None,
+    })
 }
 
 fn limit(process: Pid) -> io::Result<()> {

@@ -23,6 +23,7 @@ use super::wire::commands::{Commands, PackHead};
 use super::wire::path::Service;
 use super::wire::report::Report;
 use super::{Host, Limits};
+use crate::error::chain;
 use crate::host::{ControlError, DeviceRepoError};
 
 /// The branches that a device writes.
@@ -91,6 +92,9 @@ pub(super) async fn receive_pack(
         .ok_or_else(|| Refusal::Bad("the push ends before its commands do".to_owned()))?;
     if commands.commands.is_empty() {
         return Ok(with_type(StatusCode::OK, kind, Vec::new()));
+    }
+    if !commands.can("report-status") && !commands.can("report-status-v2") {
+        return Err(Refusal::Bad("a push must be able to hear what became of it: report-status".to_owned()));
     }
     let pack = PackHead::parse(&spool.head[length..]).map_err(bad)?;
     let report = match denied(&pusher, &commands, pack, limits) {
@@ -171,7 +175,10 @@ async fn push(
         Err(reason) => return Ok(Report::refused(&commands, &reason)),
         Ok(policy) => policy,
     };
-    let report = receive(&host, &hosted, &policy, &commands, spool).await?;
+    let report = receive(&host, &hosted, &policy, &commands, spool).await;
+    // What git had to leave behind when it was ended is cleared before the next push.
+    written.recovered = report.is_ok();
+    let report = report?;
     let to = Arc::clone(&hosted);
     let consolidate = tokio::task::spawn_blocking(move || -> Result<_, PushError> {
         repo.sync_pushed_refs().map_err(PushError::Sync)?;
@@ -198,9 +205,14 @@ fn prepare(path: &Path, recovered: bool) -> Result<(Repo, RepoLock), PushError> 
 fn policy(host: &Host, pusher: &Pusher) -> Result<Result<Policy, String>, PushError> {
     match pusher {
         Pusher::Operator(name) => Ok(Ok(Policy::Fleet { home: host.home.root().to_owned(), account: name.clone() })),
-        Pusher::Device(device) => Ok(match host.keys.allowed(&host.home, device)? {
-            Some((fleet, keys)) => Ok(Policy::Device { fleet, device: device.clone(), keys }),
-            None => Err("nothing is published for this device that names its key; enroll it first".to_owned()),
+        Pusher::Device(device) => Ok(match host.keys.allowed(&host.home, device) {
+            Err(PushError::Desired(error)) => {
+                tracing::error!(%device, error = chain(&error), "what it shall run can't be verified");
+                Err("the host can't verify what this device shall run; tell its operator".to_owned())
+            }
+            Err(error) => return Err(error),
+            Ok(Some((fleet, keys))) => Ok(Policy::Device { fleet, device: device.clone(), keys }),
+            Ok(None) => Err("nothing is published for this device that names its key; enroll it first".to_owned()),
         }),
     }
 }

@@ -92,11 +92,7 @@ impl Repos {
 
     /// The repository, if there is one.
     pub(super) async fn find(&self, target: Target<'_>) -> Result<Option<Arc<Hosted>>, ReposError> {
-        let name = match target {
-            Target::Device(name) => format!("devices/{name}.git"),
-            Target::Fleet => "fleet.git".to_owned(),
-            Target::Control => "control.git".to_owned(),
-        };
+        let name = target.place();
         if let Some(found) = lock(&self.hosted).get(&name) {
             return Ok(Some(Arc::clone(found)));
         }

@@ -18,7 +18,7 @@ use tokio::time::{sleep_until, timeout_at};
 
 use super::Host;
 use super::answer::{Refusal, with_type};
-use super::fetch::internal;
+use super::fetch::unreadable;
 use super::repos::{Hosted, Tips, lock};
 use super::wire::path::Known;
 
@@ -48,7 +48,7 @@ pub(super) async fn wait(host: &Host, hosted: &Arc<Hosted>, known: Known) -> Res
     // Watched first, read then: what moves in between is told.
     let mut tips = hosted.tips.subscribe();
     host.wakes.watch(hosted);
-    host.repos.refs(hosted).await.map_err(|error| internal(hosted, &error))?;
+    Box::pin(host.repos.refs(hosted)).await.map_err(|error| unreadable(hosted, &error))?;
     let _waiting = host.metrics.waiting();
     let changed = timeout_at(end, tips.wait_for(|now| *now != known)).await;
     match changed {

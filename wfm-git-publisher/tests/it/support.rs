@@ -13,8 +13,9 @@ use repo_model::envelope::Lock;
 use repo_model::message::Message;
 use repo_model::{DeviceId, Digest};
 use repo_testkit::git::git;
-use wfm_git_publisher::host::{FleetRepo, Home};
-use wfm_git_publisher::publish::{Options, Outcome, Publisher};
+use wfm_git_publisher::config::Config;
+use wfm_git_publisher::host::{FleetRepo, Home, Remotes};
+use wfm_git_publisher::publish::{Options, Outcome, Publisher, Resolve};
 use wfm_git_publisher::render::Artifact;
 
 /// The publisher, as Cargo built it for these tests.
@@ -73,6 +74,12 @@ impl Lab {
         let lab = Self::new();
         devices.iter().for_each(|device| lab.enroll(device));
         lab
+    }
+
+    /// The same place with another fleet in it.
+    pub(crate) fn moved_to(self, name: &str) -> Self {
+        let fleet = self.dir.path().join(name);
+        Self { home: Home::beside(&fleet), fleet, ..self }
     }
 
     pub(crate) fn dir(&self) -> &Path {
@@ -160,19 +167,34 @@ impl Lab {
     }
 
     #[track_caller]
-    pub(crate) fn publish_with(&self, second: i64, resolve: wfm_git_publisher::publish::Resolve<'_>) -> Outcome {
+    pub(crate) fn publish_with(&self, second: i64, resolve: Resolve<'_>) -> Outcome {
+        self.publish_from(&self.fleet, second, resolve, &[])
+    }
+
+    /// Publishes what is pushed to the hosted fleet repository.
+    #[track_caller]
+    pub(crate) fn publish_hosted(&self) -> Outcome {
+        self.publish_from(&self.home.hosted_fleet(), NOON, &|artifact| Ok(lock(artifact)), &[])
+    }
+
+    /// Publishes at noon, replacing the foreign tips of these devices.
+    #[track_caller]
+    pub(crate) fn reclaim(&self, devices: &[&str]) -> Outcome {
+        self.publish_from(&self.fleet, NOON, &|artifact| Ok(lock(artifact)), devices)
+    }
+
+    /// Publishes with the home's settings.
+    #[track_caller]
+    fn publish_from(&self, fleet: &Path, second: i64, resolve: Resolve<'_>, reclaim: &[&str]) -> Outcome {
         let now = Timestamp::from_second(second).unwrap();
-        let source = FleetRepo::open(&self.fleet).unwrap();
+        let source = FleetRepo::open(fleet).unwrap();
         let (stop, progress) = (AtomicBool::new(false), |_: usize, _: usize| {});
-        let options = Options {
-            now,
-            devices: None,
-            allowed: Default::default(),
-            resolve,
-            threads: 2,
-            stop: &stop,
-            progress: &progress,
-        };
+        let settings = Config::load(&self.home.config()).unwrap().remote;
+        let remotes = settings.map(|settings| Remotes::new(settings).unwrap());
+        let reclaim = reclaim.iter().map(|device| device.parse().unwrap()).collect();
+        let (progress, remotes) = (&progress, remotes.as_ref());
+        let (allowed, stop) = (Default::default(), &stop);
+        let options = Options { now, devices: None, allowed, resolve, threads: 2, stop, progress, remotes, reclaim };
         Publisher::open(&self.home, now).unwrap().publish(&source, "HEAD", &options).unwrap()
     }
 

@@ -158,7 +158,11 @@ impl Drop for Staging {
 
 /// The archive, for messages.
 fn what(component: &Component) -> String {
-    format!("{}:{}", component.repository, component.revision)
+    match component.revision.as_str() {
+        // An archive by URL; its query may be a secret.
+        "" => component.repository.split('?').next().unwrap_or_default().to_owned(),
+        revision => format!("{}:{revision}", component.repository),
+    }
 }
 
 fn registry_error(what: String, error: RegistryError) -> RuntimeError {

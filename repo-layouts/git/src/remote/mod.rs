@@ -23,6 +23,7 @@ use std::time::Duration;
 
 pub use fetch::{FetchError, FetchLimits, Fetched};
 pub use push::{PushError, PushResult, PushUpdate};
+pub use receive_pack::refusal;
 pub use wait::Waited;
 
 use repo_http::{Agent, Credentials, HttpError, Url};

@@ -239,7 +239,7 @@ fn with_said(text: &str, said: &str) -> String {
 }
 
 /// The words of stock Git 2.39 to 2.52 for a branch that someone else moved or is moving.
-fn refusal(reason: &str) -> PushResult {
+pub fn refusal(reason: &str) -> PushResult {
     let text = reason.to_owned();
     let stale =
         ["failed to update ref", "cannot lock ref", "incorrect old value", "reference already exists", "fetch first"];

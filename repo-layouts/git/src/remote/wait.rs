@@ -16,7 +16,7 @@ const NOTHING: &str = "0000000000000000000000000000000000000000";
 /// How a wait ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Waited {
-    /// A branch moved; the host asks to be spared for this long, so that not all devices come at once.
+    /// A branch moved; the host asks to come at a random time within this, so that not all devices come at once.
     Moved {
         /// At most a minute.
         jitter: Duration,

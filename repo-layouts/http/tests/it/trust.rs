@@ -4,8 +4,6 @@ use std::time::{Duration, SystemTime};
 
 use repo_http::{Agent, ClientCertificate, Clock, HttpError, Pin, Problem, Request, Settings, SettingsError, Trust};
 use repo_model::Digest;
-use rustls::pki_types::CertificateDer;
-use rustls::server::ParsedCertificate;
 
 use repo_testkit::scripted_host::{Host, Reply, answer};
 
@@ -50,8 +48,7 @@ fn each_reason_not_to_believe_a_certificate_has_its_name() {
 #[test]
 fn a_pinned_key_is_wanted_beside_a_trusted_certificate() {
     let host = host(|ca| ca.server(&["127.0.0.1"], Validity::Now), false);
-    let certificate = CertificateDer::from(host.identity.der.clone());
-    let key = Digest::of(&ParsedCertificate::try_from(&certificate).unwrap().subject_public_key_info());
+    let key = Digest::of(&host.identity.public);
     let settings = settings_of(&host);
     ask(&host, &Settings { pin: Some(Pin(key)), ..settings.clone() }).unwrap();
     let other = Some(Pin(Digest::of(b"another key")));

@@ -1,5 +1,6 @@
 //! The README's walkthrough, run as it stands there, on real Docker.
 
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -17,7 +18,8 @@ fn blocks() -> Vec<String> {
 fn script() -> String {
     let blocks: Vec<_> =
         blocks().iter().enumerate().map(|(n, block)| format!("{block}echo \"== end of {n}\"\n")).collect();
-    format!("set -euo pipefail\n{}", blocks.concat())
+    // Wherever it breaks off, the host ends with it.
+    format!("set -euo pipefail\ntrap 'kill $(jobs -p) 2>/dev/null || true' EXIT\n{}", blocks.concat())
 }
 
 fn variable(name: &str) -> String {
@@ -35,6 +37,8 @@ impl Walk {
         let image = format!("{}:1", variable("MARGO_TEST_IMAGE"));
         let mut bash = Command::new("bash");
         bash.args(["-c", &script()]).current_dir(self.dir.path()).stdin(Stdio::null()).env("PATH", path);
+        let port = TcpListener::bind("127.0.0.1:0").and_then(|port| port.local_addr()).expect("a free port").port();
+        bash.env("PORT", port.to_string());
         bash.env("REGISTRY", variable("MARGO_TEST_REGISTRY")).env("IMAGE", image).env("HOME", self.dir.path());
         bash.env("GIT_CONFIG_NOSYSTEM", "1").env("GIT_CONFIG_GLOBAL", "/dev/null");
         for who in ["AUTHOR", "COMMITTER"] {

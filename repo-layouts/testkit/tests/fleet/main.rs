@@ -11,6 +11,7 @@ mod docker_walkthrough;
 mod draft;
 mod end_to_end;
 mod foreign_host;
+mod host_crash;
 mod invariants;
 mod plant;
 mod publish_crash;

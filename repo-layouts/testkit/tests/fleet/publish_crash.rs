@@ -19,6 +19,8 @@ use crate::stand::{copy, text};
 enum Deed {
     /// A new fleet and its home.
     Init,
+    /// The same with the fleet repository hosted, too.
+    InitHosted,
     /// A device comes into the fleet.
     Add,
     /// A device's key comes into the fleet.
@@ -67,7 +69,7 @@ impl Kept {
     }
 
     fn prepare(&self, deed: Deed, root: &Path) {
-        if deed == Deed::Init {
+        if [Deed::Init, Deed::InitHosted].contains(&deed) {
             return;
         }
         let (plant, kept) = (Plant::at(root), self.dir.path().join(format!("{deed:?}")));
@@ -91,7 +93,7 @@ impl Kept {
             plant.run(&["publish"]);
         }
         match deed {
-            Deed::Init | Deed::Add | Deed::First => {}
+            Deed::Init | Deed::InitHosted | Deed::Add | Deed::First => {}
             Deed::Enroll => drop(plant.run(&ADD)),
             Deed::Change => {
                 plant.change(DEPLOYMENT, "hello from the packer", "servus from the packer");
@@ -113,6 +115,11 @@ impl Kept {
         let plant = Plant::at(root);
         match deed {
             Deed::Init => plant.init_command(&self.name()),
+            Deed::InitHosted => {
+                let mut command = plant.init_command(&self.name());
+                command.args(["--host", "wfm.example", "--hosted"]);
+                command
+            }
             Deed::Add => plant.command(&ADD),
             Deed::Enroll => plant.command(&["device", "enroll", NEW, &self.line()]),
             Deed::First | Deed::Change | Deed::Remove | Deed::Renew => plant.command(&["publish"]),
@@ -127,7 +134,7 @@ impl Kept {
             remove_lock(&plant, when);
         }
         match deed {
-            Deed::Init => self.check_init(&plant, when),
+            Deed::Init | Deed::InitHosted => self.check_init(deed, &plant, when),
             Deed::Add | Deed::Enroll => {
                 plant.assert_whole(false, when);
                 if deed == Deed::Add {
@@ -150,8 +157,8 @@ impl Kept {
     }
 
     /// A half-made fleet is never taken for a whole one: it works, or it is refused and made anew.
-    fn check_init(&self, plant: &Plant, when: &str) {
-        let again = self.command(Deed::Init, plant.root()).output().expect("the publisher runs");
+    fn check_init(&self, deed: Deed, plant: &Plant, when: &str) {
+        let again = self.command(deed, plant.root()).output().expect("the publisher runs");
         if !again.status.success() {
             let said = String::from_utf8_lossy(&again.stderr);
             assert_eq!(again.status.code(), Some(1), "{when}: {said}");
@@ -164,10 +171,16 @@ impl Kept {
                 for half in [plant.fleet(), plant.home()] {
                     let _ = std::fs::remove_dir_all(half);
                 }
-                text(self.command(Deed::Init, plant.root()).output().expect("the publisher runs"));
+                text(self.command(deed, plant.root()).output().expect("the publisher runs"));
             }
         }
         plant.run(&["validate"]);
+        let hosted = plant.home().join("fleet.git");
+        assert_eq!(hosted.is_dir(), deed == Deed::InitHosted, "{when}");
+        if deed == Deed::InitHosted {
+            let (there, here) = (git::tip(&hosted, "main"), git::tip(&plant.fleet(), "main"));
+            assert!(there.is_some() && there == here, "{when}: {there:?} {here:?}");
+        }
         plant.assert_converges(when);
     }
 }
@@ -291,7 +304,8 @@ fn power_cuts_of_a_publish_leave_each_device_its_last_state_or_the_new_one() {
 #[test]
 fn power_cuts_of_commands_that_change_the_fleet_are_made_good_by_the_same_command() {
     let kept = Kept::new();
-    let all = [Deed::Init, Deed::Add, Deed::Enroll].map(|deed| cut(&kept, deed, Cut::Power, occurrences()));
+    let all =
+        [Deed::Init, Deed::InitHosted, Deed::Add, Deed::Enroll].map(|deed| cut(&kept, deed, Cut::Power, occurrences()));
     let all: BTreeSet<_> = all.into_iter().flatten().collect();
     for name in ["dir.create", "dir.parent", "file.data", "file.rename", "file.dir", "ref.move"] {
         assert!(all.contains(name), "{name} was not cut on both sides: {all:?}");

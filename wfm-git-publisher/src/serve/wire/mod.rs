@@ -9,6 +9,9 @@ pub mod pktline;
 pub mod report;
 pub mod upload;
 
+#[cfg(test)]
+mod tests;
+
 use repo_git::CommitId;
 
 /// What was sent is not what the protocol allows.

@@ -79,6 +79,15 @@ pub fn parse<'a>(path: &'a str, query: Option<&str>) -> Option<(Target<'a>, Acti
 }
 
 impl Target<'_> {
+    /// Where it lies in the publisher's home; also its name in logs.
+    pub fn place(&self) -> String {
+        match self {
+            Self::Device(name) => format!("devices/{name}.git"),
+            Self::Fleet => "fleet.git".to_owned(),
+            Self::Control => "control.git".to_owned(),
+        }
+    }
+
     /// A name as [`repo_model::DeviceId::repository_name`] makes them.
     fn checked(self) -> Option<Self> {
         let Self::Device(name) = self else { return Some(self) };

@@ -1,8 +1,12 @@
 //! The host as devices, operators and strangers meet it: the real program, real TLS, stock git on the other side.
 #![allow(clippy::disallowed_methods, reason = "test data needs no syncing")]
 
+mod abuse;
+mod clients;
+mod large;
 mod pushes;
 mod reads;
+mod trouble;
 mod waits;
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -154,8 +158,20 @@ impl Site {
         terminate(self.server.id());
         let status = self.server.wait().unwrap();
         assert!(status.success(), "{status}");
-        let Self { lab, log, .. } = { self };
+        let Self { lab, log, .. } = self;
         (lab, log.join().unwrap())
+    }
+
+    /// Kills the host without a word.
+    pub(crate) fn kill(&mut self) {
+        let _ = self.server.kill();
+        let _ = self.server.wait();
+    }
+
+    /// Kills the host without a word, and starts it again.
+    pub(crate) fn restart(&mut self) {
+        self.kill();
+        (self.server, self.address, self.log) = start(&self.lab);
     }
 }
 

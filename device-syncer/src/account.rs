@@ -1,0 +1,283 @@
+//! The device's account on the host: its secret, and the renewal of it without a gap.
+//!
+//! `account.json` holds the secret in use and, during a renewal, the next one. Each step is one durable replacement of the
+//! file: a renewed secret is kept beside the one in use, then shown to the host, and only when the host took it does it
+//! become the one in use. The one before is kept as well, for a host that was restored from an old backup. Whatever is
+//! cut off between two steps, the host knows at least one of the secrets that are in the file.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use repo_git::durable;
+use repo_http::{Agent, Credential, CredentialError, Credentials, HttpError, Request, Url, read_private};
+use repo_model::join;
+use serde::{Deserialize, Serialize};
+
+use crate::update::error_chain;
+
+/// How long nothing is tried again after a renewal that failed.
+const PAUSE: Duration = Duration::from_secs(600);
+
+/// The longest answer of the host about an account, in bytes.
+const MAX_ANSWER: u64 = 64 << 10;
+
+/// `account.json`.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Kept {
+    current: Secret,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    next: Option<Secret>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    previous: Option<Secret>,
+}
+
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Secret {
+    user: String,
+    secret: String,
+    /// When it came.
+    since: Timestamp,
+    /// When it ends; absent if that isn't known, or never.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    expires: Option<Timestamp>,
+}
+
+impl Secret {
+    fn credential(&self) -> Credential {
+        Credential::Basic { user: self.user.clone(), secret: self.secret.clone() }
+    }
+
+    /// A third of its life is left, or less.
+    fn is_due(&self, now: Timestamp) -> bool {
+        let Some(expires) = self.expires else { return false };
+        let (life, left) = (expires.duration_since(self.since), expires.duration_since(now));
+        left.as_secs() < life.as_secs() / 3
+    }
+}
+
+/// The account can't be kept or renewed. What was kept before still counts.
+#[derive(Debug, thiserror::Error)]
+pub enum AccountError {
+    /// The file can't be read.
+    #[error("can't read the account")]
+    Read(#[from] CredentialError),
+    /// The file isn't one.
+    #[error("`{}` is not an account", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file can't be written.
+    #[error("can't write `{}`", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The host doesn't answer as it should.
+    #[error(transparent)]
+    Host(#[from] HttpError),
+    /// The host's answer isn't one.
+    #[error("the host's answer about the account can't be understood")]
+    Answer,
+}
+
+fn read(path: &Path) -> Result<Kept, AccountError> {
+    // What serde would say may repeat a secret.
+    serde_json::from_slice(&read_private(path)?).map_err(|_| AccountError::Damaged { path: path.to_owned() })
+}
+
+fn write(path: &Path, kept: &Kept) -> Result<(), AccountError> {
+    let bytes = repo_model::json::to_bytes(kept);
+    durable::replace_file(path, &bytes, 0o600).map_err(|source| AccountError::Write { path: path.to_owned(), source })
+}
+
+/// Keeps the account of a join file. `before` is that of the one before: the same again changes nothing, because the
+/// secret may have been renewed since.
+pub fn join(
+    path: &Path,
+    account: Option<&join::Account>,
+    before: Option<&join::Account>,
+    now: Timestamp,
+) -> Result<(), AccountError> {
+    let Some(account) = account.filter(|account| Some(*account) != before || !path.exists()) else { return Ok(()) };
+    let join::Account { user, secret } = account.clone();
+    write(path, &Kept { current: Secret { user, secret, since: now, expires: None }, next: None, previous: None })
+}
+
+/// Who the file says asks, read again each time.
+pub fn credentials(path: &Path) -> Credentials {
+    let path = path.to_owned();
+    Credentials::of(move || match read(&path) {
+        Ok(kept) => Ok(kept.current.credential()),
+        Err(AccountError::Read(error)) => Err(error),
+        Err(_) => Err(CredentialError::Unusable(format!("`{}`", path.display()))),
+    })
+}
+
+/// Keeps the account's secret valid.
+#[derive(Debug)]
+pub struct Keeper {
+    path: PathBuf,
+    agent: Agent,
+    url: Url,
+    /// Nothing is asked before.
+    quiet_until: Option<Instant>,
+    /// The host said that the secret in use never ends, or since when it was asked.
+    asked: bool,
+}
+
+/// What `GET /account` and `POST /account/renew` answer, as far as it matters.
+#[derive(Deserialize)]
+struct Answer {
+    #[serde(default)]
+    user: Option<String>,
+    #[serde(default)]
+    secret: Option<String>,
+    #[serde(default)]
+    expires: Option<Timestamp>,
+}
+
+impl Keeper {
+    /// For the account in `path` at the host of `repository`.
+    pub fn new(path: PathBuf, agent: Agent, repository: &Url) -> Self {
+        Self { path, agent, url: repository.at_host("account"), quiet_until: None, asked: false }
+    }
+
+    /// Shows the next secret, if there is one, to the host: a renewal that was cut off goes on.
+    pub fn prove(&mut self) {
+        if let Err(error) = read(&self.path).and_then(|kept| self.prove_next(kept)) {
+            tracing::debug!(error = error_chain(&error), "the next secret isn't proven yet");
+        }
+    }
+
+    /// The host refused the secret in use. Returns whether it takes the one before: then it was restored from a backup
+    /// of that time, and that one is in use again.
+    pub fn fall_back(&mut self) -> bool {
+        let Ok(Kept { current, previous: Some(previous), .. }) = read(&self.path) else { return false };
+        let Ok(answer) = self.show(&previous) else { return false };
+        tracing::warn!("the host knows the secret before the one in use; going on with that");
+        let previous = Secret { expires: answer.expires.or(previous.expires), ..previous };
+        let kept = Kept { current: previous, next: Some(current), previous: None };
+        self.asked = true;
+        write(&self.path, &kept)
+            .inspect_err(|error| tracing::warn!(error = error_chain(error), "can't keep it"))
+            .is_ok()
+    }
+
+    /// Renews the secret in use when a third of its life is left. For hosts that have accounts of our kind.
+    pub fn renew_if_due(&mut self, now: Timestamp) {
+        if self.quiet_until.is_some_and(|until| Instant::now() < until) {
+            return;
+        }
+        match self.try_renew(now) {
+            Ok(()) => self.quiet_until = None,
+            Err(error) => {
+                tracing::warn!(error = error_chain(&error), "the account's secret can't be renewed now");
+                self.quiet_until = Some(Instant::now() + PAUSE);
+            }
+        }
+    }
+
+    fn try_renew(&mut self, now: Timestamp) -> Result<(), AccountError> {
+        let mut kept = read(&self.path)?;
+        if kept.current.expires.is_none() && !self.asked {
+            kept.current.expires = self.show(&kept.current)?.expires;
+            self.asked = true;
+            if kept.current.expires.is_some() {
+                write(&self.path, &kept)?;
+            }
+        }
+        if !kept.current.is_due(now) {
+            return Ok(());
+        }
+        let credential = kept.current.credential();
+        let url = self.url.below("renew");
+        let request =
+            Request { credential: &credential, expects: Some("application/json"), ..Request::post(&url, b"") };
+        let Answer { user, secret, expires } = self.ask(&request)?;
+        let secret = secret.ok_or(AccountError::Answer)?;
+        let user = user.unwrap_or_else(|| kept.current.user.clone());
+        kept.next = Some(Secret { user, secret, since: now, expires });
+        write(&self.path, &kept)?;
+        self.prove_next(kept)
+    }
+
+    /// The next secret becomes the one in use if the host takes it, and is forgotten if the host doesn't know it.
+    fn prove_next(&mut self, kept: Kept) -> Result<(), AccountError> {
+        let Some(next) = kept.next.clone() else { return Ok(()) };
+        let kept = match self.show(&next) {
+            Ok(_) => {
+                tracing::info!(expires = ?next.expires, "the account has a new secret");
+                Kept { current: next, next: None, previous: Some(kept.current) }
+            }
+            Err(AccountError::Host(error)) if error.status() == Some(401) => {
+                tracing::warn!("the host doesn't know the renewed secret; the one in use stays");
+                Kept { next: None, ..kept }
+            }
+            Err(error) => return Err(error),
+        };
+        write(&self.path, &kept)
+    }
+
+    fn show(&self, secret: &Secret) -> Result<Answer, AccountError> {
+        let credential = secret.credential();
+        self.ask(&Request { credential: &credential, expects: Some("application/json"), ..Request::get(&self.url) })
+    }
+
+    fn ask(&self, request: &Request<'_>) -> Result<Answer, AccountError> {
+        let bytes = self.agent.send(request)?.body.bytes(MAX_ANSWER)?;
+        serde_json::from_slice(&bytes).map_err(|_| AccountError::Answer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(text: &str) -> Timestamp {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn a_secret_is_due_when_a_third_of_its_life_is_left() {
+        let mut secret = Secret {
+            user: "u".to_owned(),
+            secret: "s".to_owned(),
+            since: at("2026-01-01T00:00:00Z"),
+            expires: Some(at("2026-04-01T00:00:00Z")),
+        };
+        assert!(!secret.is_due(at("2026-03-01T23:00:00Z")) && secret.is_due(at("2026-03-02T01:00:00Z")));
+        assert!(secret.is_due(at("2027-01-01T00:00:00Z")));
+        // With a clock that stands still, nothing is renewed again and again.
+        secret.since = Timestamp::UNIX_EPOCH;
+        assert!(!secret.is_due(Timestamp::UNIX_EPOCH));
+        secret.expires = None;
+        assert!(!secret.is_due(at("2027-01-01T00:00:00Z")));
+    }
+
+    #[test]
+    fn joining_again_with_the_same_file_keeps_a_renewed_secret() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("account.json");
+        let account = |secret: &str| join::Account { user: "u".to_owned(), secret: secret.to_owned() };
+        let (old, new) = (account("first"), account("second"));
+        let now = at("2026-01-01T00:00:00Z");
+        let secret = || match credentials(&path).get().unwrap() {
+            Credential::Basic { secret, .. } => secret,
+            _ => panic!("basic"),
+        };
+        join(&path, Some(&old), None, now).unwrap();
+        let mut kept = read(&path).unwrap();
+        kept.current.secret = "renewed".to_owned();
+        write(&path, &kept).unwrap();
+        join(&path, Some(&old), Some(&old), now).unwrap();
+        assert_eq!(secret(), "renewed");
+        join(&path, Some(&new), Some(&old), now).unwrap();
+        assert_eq!(secret(), "second");
+    }
+}

@@ -1,0 +1,220 @@
+//! How the host and registries are reached: what `device.yaml` says under `host` and `registries`.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use repo_http::{Clock, Credentials, Pin, Source};
+use repo_model::Digest;
+use serde::Deserialize;
+
+use super::parse_duration;
+
+/// Where a secret comes from; never the secret itself.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) enum Secret {
+    /// A file that is its owner's alone.
+    File(PathBuf),
+    /// An environment variable.
+    Env(String),
+    /// A credential that systemd loads.
+    Systemd(String),
+}
+
+/// A user and the password.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Login {
+    user: String,
+    password: Secret,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct ClientCertificate {
+    chain: PathBuf,
+    key: PathBuf,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Proxy {
+    url: String,
+    user: Option<String>,
+    password: Option<Secret>,
+    #[serde(default)]
+    except: Vec<String>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+struct Timeouts {
+    connect: Option<String>,
+    answer: Option<String>,
+    stall: Option<String>,
+    total: Option<String>,
+}
+
+/// `host` as written.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub(super) struct HostFragment {
+    ca: Option<PathBuf>,
+    public_roots: bool,
+    pin: Option<String>,
+    client_certificate: Option<ClientCertificate>,
+    account: Option<Login>,
+    bearer: Option<Secret>,
+    proxy: Option<Proxy>,
+    timeouts: Timeouts,
+}
+
+/// How the host is reached.
+#[derive(Debug, Clone)]
+pub struct HostSettings {
+    /// PEM file with authorities, in place of the join file's.
+    pub ca: Option<PathBuf>,
+    /// Trusts the public roots beside those authorities.
+    pub public_roots: bool,
+    /// The key that the host must have.
+    pub pin: Option<Pin>,
+    /// Shown to a host that wants one.
+    pub client_certificate: Option<repo_http::ClientCertificate>,
+    /// Who asks, in place of the join file's account.
+    pub credentials: Option<Credentials>,
+    /// What stands between.
+    pub proxy: Option<repo_http::Proxy>,
+    /// Limits in time.
+    pub timeouts: repo_http::Timeouts,
+    /// Files whose change means another agent.
+    pub files: Vec<PathBuf>,
+    /// Files with secrets, which are read again for each request.
+    pub secrets: Vec<PathBuf>,
+}
+
+/// Registries that need more than a public CA.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub(super) struct RegistriesFragment {
+    plain_http: Vec<String>,
+    ca: Vec<PathBuf>,
+    accounts: BTreeMap<String, Login>,
+}
+
+/// How registries, and hosts of archives, are reached.
+#[derive(Debug, Clone, Default)]
+pub struct Registries {
+    /// `host[:port]` of registries that speak plain HTTP. Those on loopback need no entry.
+    pub plain_http: Vec<String>,
+    /// PEM files with authorities beside the public roots.
+    pub ca: Vec<PathBuf>,
+    /// Accounts by `host[:port]`.
+    pub accounts: BTreeMap<String, Credentials>,
+}
+
+impl HostSettings {
+    pub(super) fn make(fragment: HostFragment, root: &Path) -> Result<Self, String> {
+        let HostFragment { ca, public_roots, pin, client_certificate, account, bearer, proxy, timeouts } = fragment;
+        let (mut files, mut secrets) = (Vec::new(), Vec::new());
+        let mut place = |path: PathBuf| {
+            let path = root.join(path);
+            files.push(path.clone());
+            path
+        };
+        let ca = ca.map(&mut place);
+        let client_certificate =
+            client_certificate.map(|one| repo_http::ClientCertificate { chain: place(one.chain), key: place(one.key) });
+        let mut source = |secret: Secret| secret.source(root, &mut secrets);
+        let credentials = match (account, bearer) {
+            (Some(_), Some(_)) => return Err("`host.account` and `host.bearer` exclude each other".to_owned()),
+            (Some(login), None) => Some(Credentials::basic(login.user, source(login.password))),
+            (None, Some(token)) => Some(Credentials::bearer(source(token))),
+            (None, None) => None,
+        };
+        let proxy = proxy.map(|proxy| proxy.make(&mut source)).transpose()?;
+        if let Some((_, Source::File(path))) = proxy.as_ref().and_then(|proxy| proxy.account.as_ref()) {
+            files.push(path.clone());
+        }
+        let pin = pin.map(|text| text.parse::<Digest>().map(Pin));
+        let pin = pin.transpose().map_err(|_| "`host.pin` is not `sha256:` and 64 lower-case hex digits")?;
+        let timeouts = timeouts.make()?;
+        Ok(Self { ca, public_roots, pin, client_certificate, credentials, proxy, timeouts, files, secrets })
+    }
+
+    /// What an agent is made with; `joined` is the CA of the join file.
+    pub fn agent(&self, joined: Option<&str>, clock: &Clock) -> Result<repo_http::Settings, std::io::Error> {
+        let authorities = match &self.ca {
+            Some(path) => Some(std::fs::read_to_string(path)?),
+            None => joined.map(str::to_owned),
+        };
+        Ok(repo_http::Settings {
+            authorities: authorities.into_iter().collect(),
+            public_roots: self.public_roots,
+            pin: self.pin,
+            client_certificate: self.client_certificate.clone(),
+            proxy: self.proxy.clone(),
+            timeouts: self.timeouts,
+            clock: clock.clone(),
+            user_agent: concat!("git/device-syncer-", env!("CARGO_PKG_VERSION")).to_owned(),
+        })
+    }
+}
+
+impl Registries {
+    pub(super) fn make(fragment: RegistriesFragment, root: &Path) -> Self {
+        let credentials = |login: Login| Credentials::basic(login.user, login.password.source(root, &mut Vec::new()));
+        Self {
+            plain_http: fragment.plain_http,
+            ca: fragment.ca.into_iter().map(|path| root.join(path)).collect(),
+            accounts: fragment.accounts.into_iter().map(|(host, login)| (host, credentials(login))).collect(),
+        }
+    }
+}
+
+impl Secret {
+    fn source(self, root: &Path, files: &mut Vec<PathBuf>) -> Source {
+        match self {
+            Self::File(path) => {
+                let path = root.join(path);
+                files.push(path.clone());
+                Source::File(path)
+            }
+            Self::Env(name) => Source::Environment(name),
+            Self::Systemd(name) => Source::Systemd(name),
+        }
+    }
+}
+
+impl Proxy {
+    fn make(self, source: &mut dyn FnMut(Secret) -> Source) -> Result<repo_http::Proxy, String> {
+        let account = match (self.user, self.password) {
+            (Some(user), Some(password)) => Some((user, source(password))),
+            (None, None) => None,
+            _ => return Err("`host.proxy` has both `user` and `password`, or neither".to_owned()),
+        };
+        if self.url.contains('@') {
+            return Err("`host.proxy.url` holds a credential: use `user` and `password: {file: …}`".to_owned());
+        }
+        Ok(repo_http::Proxy { url: self.url, account, except: self.except })
+    }
+}
+
+impl Timeouts {
+    fn make(self) -> Result<repo_http::Timeouts, String> {
+        let default = repo_http::Timeouts::default();
+        let limit = |name: &str, text: Option<String>, default: Duration| match text {
+            None => Ok(default),
+            Some(text) => match parse_duration(&text) {
+                Some(limit) if limit >= Duration::from_millis(100) => Ok(limit),
+                _ => Err(format!("`host.timeouts.{name}: {text}` is not a duration of at least 100ms, like 10s")),
+            },
+        };
+        Ok(repo_http::Timeouts {
+            connect: limit("connect", self.connect, default.connect)?,
+            answer: limit("answer", self.answer, default.answer)?,
+            stall: limit("stall", self.stall, default.stall)?,
+            total: limit("total", self.total, default.total)?,
+        })
+    }
+}

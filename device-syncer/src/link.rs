@@ -1,0 +1,95 @@
+//! The way to the host: an agent made of the join file and the settings, and made anew when their files change.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+
+use repo_git::{Remote, RemoteError};
+use repo_http::{Agent, Clock, InvalidUrl, SettingsError, Url};
+use repo_model::join::Join;
+
+use crate::account::{self, Keeper};
+use crate::config::{Home, HostSettings};
+use crate::update::error_chain;
+
+/// The host's address, or how it is to be reached, can't be used.
+#[derive(Debug, thiserror::Error)]
+pub enum LinkError {
+    /// The URL of the join file.
+    #[error("`url` in the join file can't be used")]
+    Url(#[from] InvalidUrl),
+    /// A local path.
+    #[error(transparent)]
+    Remote(#[from] RemoteError),
+    /// The file with the authorities can't be read.
+    #[error("can't read `host.ca`")]
+    Ca(#[source] io::Error),
+    /// Anything else of the settings.
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+}
+
+/// The way to the host.
+#[derive(Debug)]
+pub struct Link {
+    /// The repository there.
+    pub remote: Remote,
+    /// Keeps the secret of the join file's account valid; `None` where that isn't used.
+    pub keeper: Option<Keeper>,
+    clock: Clock,
+    stamp: Vec<Option<(u64, i64, i64, u64)>>,
+}
+
+impl Link {
+    /// Makes the way. Nothing is contacted.
+    pub fn open(home: &Home, join: &Join, settings: &HostSettings, clock: Clock) -> Result<Self, LinkError> {
+        let stamp = stamp(&settings.files);
+        if !join.url.get(..8).is_some_and(|scheme| scheme.eq_ignore_ascii_case("https://")) {
+            return Ok(Self { remote: Remote::open(&join.url)?, keeper: None, clock, stamp });
+        }
+        let url = Url::parse(&join.url)?;
+        let agent = Agent::new(&settings.agent(join.ca.as_deref(), &clock).map_err(LinkError::Ca)?)?;
+        let (credentials, keeper) = match &settings.credentials {
+            Some(own) => (own.clone(), None),
+            None if join.account.is_none() => (repo_http::Credentials::none(), None),
+            None => {
+                let keeper = Keeper::new(home.account(), agent.clone(), &url);
+                (account::credentials(&home.account()), Some(keeper))
+            }
+        };
+        Ok(Self { remote: Remote::https(url, agent, credentials), keeper, clock, stamp })
+    }
+
+    /// Makes the way anew if a file changed that it was made of. One that can't be used leaves the way as it is.
+    pub fn refresh(&mut self, home: &Home, join: &Join, settings: &HostSettings) {
+        let now = stamp(&settings.files);
+        if now == self.stamp {
+            return;
+        }
+        match Self::open(home, join, settings, self.clock.clone()) {
+            Ok(link) => {
+                tracing::info!("the host's CA, client certificate or proxy changed; connecting anew");
+                *self = link;
+            }
+            Err(error) => {
+                tracing::warn!(error = error_chain(&error), "changed files can't be used; going on as before")
+            }
+        }
+        self.stamp = now;
+    }
+
+    /// Certificates are never judged by an earlier time than this, in seconds since 1970.
+    pub fn raise_clock(&self, seconds: i64) {
+        self.clock.raise_floor(seconds.try_into().unwrap_or(0));
+    }
+}
+
+/// Tells files from what they were before.
+fn stamp(files: &[PathBuf]) -> Vec<Option<(u64, i64, i64, u64)>> {
+    let one = |path: &PathBuf| {
+        let meta = fs::metadata(path).ok()?;
+        Some((meta.ino(), meta.mtime(), meta.mtime_nsec(), meta.len()))
+    };
+    files.iter().map(one).collect()
+}

@@ -1,0 +1,198 @@
+//! Power cuts of the host while a device pushes: what was acknowledged is there, and what wasn't is whole or not there.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+use repo_testkit::power::{VOLUME_VARIABLE, Volume, kill};
+use repo_testkit::{git, program};
+use tempfile::TempDir;
+
+use crate::plant::Plant;
+use crate::site::registry_name;
+use crate::stand::{copy, text};
+
+const DEVICE: &str = "press-01";
+
+/// A published fleet whose home names a host, kept outside of every volume, with a device's clone and next commits.
+struct Kept {
+    dir: TempDir,
+    secret: String,
+    first: String,
+    second: String,
+}
+
+impl Kept {
+    fn new() -> Self {
+        let dir = TempDir::new().expect("a temporary directory");
+        let plant = Plant::at(dir.path());
+        text(plant.init_command(&registry_name(dir.path())).args(["--host", "127.0.0.1"]).output().expect("run"));
+        let config = plant.home().join("publisher.yaml");
+        std::fs::write(&config, "serve:\n  names: [127.0.0.1]\n  listen: 127.0.0.1:0\n").expect("written");
+        plant.push_application();
+        let key = dir.path().join("device");
+        let mut make = Command::new("ssh-keygen");
+        text(make.args(["-q", "-t", "ed25519", "-N", "", "-C", "device", "-f"]).arg(&key).output().expect("run"));
+        let line = std::fs::read_to_string(key.with_extension("pub")).expect("a key");
+        plant.run(&["device", "add", DEVICE]);
+        plant.run(&["device", "enroll", DEVICE, &line]);
+        plant.run(&["publish"]);
+        let join = std::fs::read(plant.join_file(DEVICE)).expect("a join file");
+        let join: serde_json::Value = serde_json::from_slice(&join).expect("JSON");
+        let secret = join["account"]["secret"].as_str().expect("a secret").to_owned();
+        let fleet = join["fleet"].as_str().expect("a fleet").to_owned();
+        let clone = dir.path().join("clone");
+        let from = plant.device(DEVICE).display().to_string();
+        git::git(dir.path(), &["clone", "-q", &from, &clone.display().to_string()]);
+        let first = commit(&clone, &key, &fleet, None);
+        let second = commit(&clone, &key, &fleet, Some(&first));
+        Self { dir, secret, first, second }
+    }
+
+    fn ca(&self) -> PathBuf {
+        Plant::at(self.dir.path()).home().join("ca/ca.pem")
+    }
+
+    /// A volume with the publisher's files on it, and `status` at the first commit.
+    fn volume(&self) -> (Volume, Plant) {
+        let volume = Volume::new(64).expect("a volume");
+        let (kept, plant) = (Plant::at(self.dir.path()), Plant::at(&volume.path()));
+        copy(&kept.fleet(), &plant.fleet());
+        copy(&kept.home(), &plant.home());
+        let host = Host::start(&plant, &[]);
+        text(self.push(&host, &self.first));
+        drop(host);
+        text(Command::new("sync").arg("-f").arg(volume.path()).output().expect("run"));
+        (volume, plant)
+    }
+
+    fn push(&self, host: &Host, commit: &str) -> Output {
+        let ca = format!("http.sslCAInfo={}", self.ca().display());
+        let account = format!("http.extraHeader=Authorization: Bearer {}", self.secret);
+        let url = format!("{}/devices/{DEVICE}.git", host.url);
+        let args = ["-c", &ca, "-c", &account, "push", &url, &format!("{commit}:refs/heads/status")];
+        git::try_git(&self.dir.path().join("clone"), &args)
+    }
+
+    /// What must hold after a cut: all is whole, `status` stands at one of the two, and the device gets through again.
+    fn check(&self, plant: &Plant, acknowledged: bool, when: &str) {
+        let repository = plant.device(DEVICE);
+        let tip = git::tip(&repository, "status");
+        let expected = [Some(self.first.clone()), Some(self.second.clone())];
+        assert!(expected.contains(&tip), "{when}: status is {tip:?}");
+        assert!(!acknowledged || tip == expected[1], "{when}: what was acknowledged is lost");
+        git::git(&repository, &["fsck", "--strict"]);
+        age_locks(&repository);
+        let host = Host::start(plant, &[]);
+        let pushed = self.push(&host, &self.second);
+        assert!(pushed.status.success(), "{when}: {}", String::from_utf8_lossy(&pushed.stderr));
+        assert_eq!(git::tip(&repository, "status"), expected[1], "{when}");
+        git::git(&repository, &["fsck", "--strict"]);
+    }
+}
+
+fn commit(clone: &Path, key: &Path, fleet: &str, parent: Option<&str>) -> String {
+    let tree = git::git(clone, &["rev-parse", "HEAD^{tree}"]);
+    let message = format!("report\n\nKind: status\nFleet: {fleet}\nDevice: {DEVICE}");
+    let signing = format!("user.signingkey={}", key.display());
+    let mut args = vec!["-c", "gpg.format=ssh", "-c", &signing, "commit-tree", "-S", &tree, "-m", &message];
+    args.extend(parent.iter().flat_map(|parent| ["-p", parent]));
+    git::git(clone, &args)
+}
+
+/// After a real power cut every lock file is older than the machine's uptime; here the machine goes on.
+fn age_locks(repository: &Path) {
+    let mut find = Command::new("find");
+    let age = ["-name", "*.lock", "-o", "-name", "tmp_*", "-o", "-name", "incoming-*"];
+    let touch = ["-exec", "touch", "-h", "-d", "1 hour ago", "{}", "+"];
+    let found = find.arg(repository).arg("(").args(age).arg(")").args(touch).output();
+    text(found.expect("find runs"));
+}
+
+/// A host that runs; killed when dropped.
+struct Host {
+    child: Child,
+    url: String,
+}
+
+impl Host {
+    fn start(plant: &Plant, environment: &[(&str, String)]) -> Self {
+        let mut command = plant.command(&["serve"]);
+        command.envs(environment.iter().map(|(name, value)| (name, value)));
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("the host starts");
+        let mut url = String::new();
+        BufReader::new(child.stdout.take().expect("piped")).read_line(&mut url).expect("it says where it listens");
+        Self { child, url: url.trim().to_owned() }
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        let _ = kill(self.child.id());
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn power_cut_right_after_ok_loses_nothing() {
+    let kept = Kept::new();
+    let (volume, plant) = kept.volume();
+    let host = Host::start(&plant, &[]);
+    text(kept.push(&host, &kept.second));
+    volume.cut().expect("cut");
+    drop(host);
+    volume.reboot().expect("rebooted");
+    kept.check(&plant, true, "right after ok");
+}
+
+#[test]
+fn power_cuts_while_a_push_is_received_leave_the_old_status_or_the_new_one() {
+    let kept = Kept::new();
+    // The `update` hook syncs the packs before a ref moves; the host the refs before it answers.
+    let points = [("SYNC_HOOK_CUT", "pack.dir", 2), ("SYNC_CUT", "ref.dir", 3)];
+    for (variable, point, occurrences) in points {
+        for cut in (1..=occurrences).flat_map(|n| ["before", "after"].map(|side| format!("{point}:{side}:{n}"))) {
+            let (volume, plant) = kept.volume();
+            let environment = [
+                (variable, cut.clone()),
+                ("SYNC_CUT_COMMAND", program("power-cut").display().to_string()),
+                (VOLUME_VARIABLE, volume.path().display().to_string()),
+            ];
+            let host = Host::start(&plant, &environment);
+            let pushed = kept.push(&host, &kept.second);
+            drop(host);
+            assert!(std::fs::write(volume.path().join("alive"), "").is_err(), "{cut} was not reached");
+            volume.reboot().expect("rebooted");
+            kept.check(&plant, pushed.status.success(), &cut);
+        }
+    }
+}
+
+#[test]
+fn power_volume_without_room_refuses_pushes_and_takes_them_again_when_there_is_room() {
+    let kept = Kept::new();
+    let (volume, plant) = kept.volume();
+    let host = Host::start(&plant, &[]);
+    let filler = volume.path().join("filler");
+    fill(&filler);
+    let pushed = kept.push(&host, &kept.second);
+    let said = String::from_utf8_lossy(&pushed.stderr);
+    assert!(!pushed.status.success() && said.contains("remote rejected"), "{said}");
+    let repository = plant.device(DEVICE);
+    assert_eq!(git::tip(&repository, "status"), Some(kept.first.clone()));
+    git::git(&repository, &["fsck", "--strict"]);
+    std::fs::remove_file(filler).expect("removed");
+    text(kept.push(&host, &kept.second));
+    assert_eq!(git::tip(&repository, "status"), Some(kept.second.clone()));
+}
+
+/// Writes until there is no room for a single byte.
+fn fill(path: &Path) {
+    use std::io::Write;
+    let mut file = std::fs::File::create(path).expect("created");
+    for size in [1 << 20, 1 << 10, 1] {
+        let block = vec![1; size];
+        while file.write_all(&block).is_ok() {}
+    }
+    let _ = file.sync_all();
+}

@@ -1,0 +1,83 @@
+//! What can be wrong between here and the other host.
+
+use repo_git::CommitId;
+use repo_http::{Phase, Problem};
+use repo_model::DeviceId;
+
+use crate::host::{DeviceRepoError, RemoteRepoError};
+
+/// A tip of `desired` that nobody of this fleet signed.
+#[derive(Debug, thiserror::Error)]
+#[error("the tip of `desired` at `{url}` is not of this fleet's publisher, and is left as it is: {what}")]
+pub struct ForeignTip {
+    /// Where it is.
+    pub url: String,
+    /// The tip.
+    pub commit: CommitId,
+    /// Its name, subject and author, as the commit says.
+    pub what: String,
+    /// Why it isn't believed, and who signed it.
+    pub source: DeviceRepoError,
+}
+
+/// A device's repository at the other host isn't as it is here.
+#[derive(Debug, thiserror::Error)]
+pub enum MirrorError {
+    /// The host's repository can't be used.
+    #[error("cannot use its repository at `{url}`")]
+    Remote {
+        /// Where it is.
+        url: String,
+        /// Why.
+        #[source]
+        source: RemoteRepoError,
+    },
+    /// The host failed for another device already.
+    #[error("its repository at the remote host was not looked at, because the host failed for `{first}`")]
+    HostDown {
+        /// The device whose error says why.
+        first: DeviceId,
+    },
+    /// The program was told to stop.
+    #[error("its repository at the remote host was not looked at, because this program was told to stop")]
+    Stopped,
+    /// The repository here can't be used.
+    #[error(transparent)]
+    Local(#[from] DeviceRepoError),
+    /// Someone else wrote `desired` there.
+    #[error(transparent)]
+    Foreign(Box<ForeignTip>),
+    /// Another publisher was quicker.
+    #[error("another publisher moved a branch at `{url}` meanwhile: {text}")]
+    Raced {
+        /// Where it is.
+        url: String,
+        /// Which one, and where it is now.
+        text: String,
+    },
+    /// The host doesn't allow it.
+    #[error("`{url}` refuses to move `{branch}`: {text}")]
+    Refused {
+        /// Where it is.
+        url: String,
+        /// The branch.
+        branch: String,
+        /// What the host said.
+        text: String,
+    },
+}
+
+impl MirrorError {
+    /// Whether every device would meet the same: then the others needn't be tried one by one.
+    pub fn is_the_host(&self) -> bool {
+        let Self::Remote { source, .. } = self else { return false };
+        source.http().is_some_and(|error| match &error.problem {
+            Problem::NameUnknown | Problem::Refused | Problem::Network | Problem::Proxy { .. } => true,
+            Problem::Certificate(_) | Problem::ClientCertificate | Problem::Tls => true,
+            Problem::Settings | Problem::Credential | Problem::ContentType { .. } => true,
+            Problem::Slow { phase, .. } => *phase == Phase::Connect || *phase == Phase::Answer,
+            Problem::Status { status, .. } => matches!(status, 401 | 429 | 502 | 503),
+            _ => false,
+        })
+    }
+}

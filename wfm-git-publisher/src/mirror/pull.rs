@@ -1,0 +1,196 @@
+//! What the other host has that isn't here: reports of devices, and what another publisher of this fleet published.
+
+use repo_git::{Ancestry, CommitId, Expected, RefMove, RepoLock};
+use repo_model::DeviceId;
+use tracing::warn;
+
+use super::{ForeignTip, Mirror, MirrorError, Seen};
+use crate::host::{DESIRED, DeviceRepo, DeviceRepoError, RemoteRepo, RemoteRepoError};
+
+/// What the publisher writes, `desired` first.
+pub(super) const OURS: [&str; 3] = [DESIRED, "bundle", "freshness"];
+
+/// What the device writes.
+const REPORTS: [&str; 2] = ["status", "heartbeat"];
+
+/// The longest subject and author of a foreign commit that are shown, in characters.
+const MAX_SHOWN: usize = 200;
+
+/// How far back the last commit of ours is looked for under a foreign tip.
+const MAX_BACK: usize = 1000;
+
+pub(super) fn pull(mirror: &Mirror<'_>, device: &DeviceId) -> Result<Seen, MirrorError> {
+    let (remote, mut seen) = look(mirror, device)?;
+    let fleet = mirror.rosters.fleet();
+    let repo = match DeviceRepo::open(mirror.home, fleet, device)? {
+        Some(repo) => repo,
+        None if !seen.branches.contains_key(DESIRED) => return Ok(seen),
+        // This machine was lost, or is a second publisher's.
+        None => DeviceRepo::create(mirror.home, fleet, device)?,
+    };
+    let lock = repo.lock()?;
+    let here = Here { mirror, device, repo: &repo, lock: &lock, remote: &remote };
+    here.fetch(&seen, &OURS)?;
+    let foreign = here.adopt(&seen);
+    let reports = here.take_reports(&seen);
+    match foreign {
+        Err(MirrorError::Foreign(tip)) if mirror.reclaim.contains(device) => {
+            here.step_back(tip.commit)?;
+            seen.reclaim = true;
+        }
+        foreign => foreign?,
+    }
+    reports?;
+    Ok(seen)
+}
+
+pub(super) fn reports(mirror: &Mirror<'_>, device: &DeviceId) -> Result<(), MirrorError> {
+    let Some(repo) = DeviceRepo::open(mirror.home, mirror.rosters.fleet(), device)? else { return Ok(()) };
+    let (remote, seen) = look(mirror, device)?;
+    let lock = repo.lock()?;
+    let here = Here { mirror, device, repo: &repo, lock: &lock, remote: &remote };
+    here.take_reports(&seen)?;
+    here.fetch(&seen, &[DESIRED])?;
+    match seen.branches.get(DESIRED) {
+        Some(tip) if !here.has_part(*tip)? => here.believe(*tip).map(drop),
+        _ => Ok(()),
+    }
+}
+
+fn look(mirror: &Mirror<'_>, device: &DeviceId) -> Result<(RemoteRepo, Seen), MirrorError> {
+    let failed = |source| MirrorError::Remote { url: mirror.remotes.url(device), source };
+    let remote = mirror.remotes.repo(device).map_err(failed)?;
+    let branches = remote.branches().map_err(failed)?;
+    Ok((remote, Seen { branches, reclaim: false }))
+}
+
+/// A device's repository here, locked, and the one at the host.
+struct Here<'a> {
+    mirror: &'a Mirror<'a>,
+    device: &'a DeviceId,
+    repo: &'a DeviceRepo,
+    lock: &'a RepoLock,
+    remote: &'a RemoteRepo,
+}
+
+impl Here<'_> {
+    fn failed(&self, source: RemoteRepoError) -> MirrorError {
+        MirrorError::Remote { url: self.remote.url().to_owned(), source }
+    }
+
+    /// Fetches the tips of these branches that aren't here yet.
+    fn fetch(&self, seen: &Seen, branches: &[&str]) -> Result<(), MirrorError> {
+        let tips = branches.iter().filter_map(|branch| seen.branches.get(*branch).copied());
+        let wants: Vec<_> = tips.filter(|tip| !self.repo.has(*tip)).collect();
+        if wants.is_empty() {
+            return Ok(());
+        }
+        let mut haves = Vec::new();
+        for branch in OURS.iter().chain(&REPORTS) {
+            haves.extend(self.repo.tip(branch)?);
+        }
+        self.repo.fetch(self.remote, &wants, &haves).map_err(|source| self.failed(source))?;
+        Ok(self.repo.consolidate(self.lock)?)
+    }
+
+    /// The reports here are those of the host. What vanished there stays: it is what the device once said.
+    fn take_reports(&self, seen: &Seen) -> Result<(), MirrorError> {
+        self.fetch(seen, &REPORTS)?;
+        for branch in REPORTS {
+            if let Some(tip) = seen.branches.get(branch).filter(|tip| self.repo.tip(branch).ok() != Some(Some(**tip))) {
+                self.set(branch, Expected::Any, *tip)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves `desired` here to where another publisher of this fleet brought it, and its company along.
+    fn adopt(&self, seen: &Seen) -> Result<(), MirrorError> {
+        let Some(tip) = seen.branches.get(DESIRED).copied() else { return Ok(()) };
+        let local = self.repo.tip(DESIRED)?;
+        if self.has_part(tip)? && local != Some(tip) {
+            return Ok(());
+        }
+        if local != Some(tip) {
+            self.believe(tip)?;
+            if let Some(local) = local {
+                // A tip here that isn't ours is told by the pass itself.
+                self.repo.desired_at(local, &self.mirror.rosters.publishers)?;
+                if self.repo.is_ancestor(local, tip)? != Ancestry::Yes {
+                    warn!(device = %self.device, %local, %tip, "another publisher was quicker: its state is built upon");
+                }
+            }
+            self.set(DESIRED, local.map_or(Expected::Absent, Expected::At), tip)?;
+        }
+        self.adopt_company(seen, tip, local != Some(tip))
+    }
+
+    /// Takes over `bundle` and `freshness` of the same `desired`, unless those here are better: two publishers that
+    /// replace each other's equal ones would never end.
+    fn adopt_company(&self, seen: &Seen, desired: CommitId, moved: bool) -> Result<(), MirrorError> {
+        let publishers = &self.mirror.rosters.publishers;
+        let differs = |branch: &str| {
+            seen.branches.get(branch).copied().filter(|tip| self.repo.tip(branch).ok() != Some(Some(*tip)))
+        };
+        if let Some(tip) = differs("bundle").filter(|tip| self.repo.is_ours(*tip, "bundle", publishers))
+            && (moved || self.repo.same_files(tip, "bundle"))
+        {
+            self.set("bundle", Expected::Any, tip)?;
+        }
+        if let Some(tip) = differs("freshness").filter(|tip| self.repo.is_ours(*tip, "freshness", publishers)) {
+            let expires = |commit| {
+                let proof = self.repo.freshness_at(commit)?;
+                (proof.tip == desired.to_string()).then_some(proof.expires)
+            };
+            let here = self.repo.tip("freshness")?.and_then(expires);
+            if expires(tip).is_some_and(|there| here.is_none_or(|here| there >= here)) {
+                self.set("freshness", Expected::Any, tip)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether `desired` here is this commit or has it in its history.
+    fn has_part(&self, tip: CommitId) -> Result<bool, MirrorError> {
+        match self.repo.tip(DESIRED)? {
+            Some(local) if local == tip => Ok(true),
+            Some(local) if self.repo.has(tip) => Ok(self.repo.is_ancestor(tip, local)? == Ancestry::Yes),
+            _ => Ok(false),
+        }
+    }
+
+    /// A tip that a publisher of this fleet signed for this device, or who wrote it instead.
+    fn believe(&self, tip: CommitId) -> Result<(), MirrorError> {
+        let Err(source) = self.repo.desired_at(tip, &self.mirror.rosters.publishers) else { return Ok(()) };
+        match source {
+            DeviceRepoError::Foreign { .. }
+            | DeviceRepoError::Unverified { .. }
+            | DeviceRepoError::Misplaced { .. }
+            | DeviceRepoError::Invalid { .. }
+            | DeviceRepoError::Tree { .. } => {
+                let what = self.repo.described(tip, MAX_SHOWN);
+                let url = self.remote.url().to_owned();
+                Err(MirrorError::Foreign(Box::new(ForeignTip { url, commit: tip, what, source })))
+            }
+            other => Err(other.into()),
+        }
+    }
+
+    /// Moves `desired` here on to the last commit of ours under a foreign tip, if it is newer than what is here.
+    fn step_back(&self, foreign: CommitId) -> Result<(), MirrorError> {
+        let local = self.repo.tip(DESIRED)?;
+        let last = self.repo.last_verified(foreign, &self.mirror.rosters.publishers, MAX_BACK)?;
+        match (last, local) {
+            (Some(last), None) => self.set(DESIRED, Expected::Absent, last),
+            (Some(last), Some(local)) if last != local && self.repo.is_ancestor(local, last)? == Ancestry::Yes => {
+                self.set(DESIRED, Expected::At(local), last)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn set(&self, branch: &str, expected: Expected, tip: CommitId) -> Result<(), MirrorError> {
+        let name = format!("refs/heads/{branch}");
+        Ok(self.repo.move_ref(self.lock, RefMove { name, expected, new: Some(tip) })?)
+    }
+}

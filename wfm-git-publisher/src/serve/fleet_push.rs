@@ -1,0 +1,121 @@
+//! A push to the hosted fleet repository: what `validate` would refuse is refused before it is there.
+
+use std::path::Path;
+
+use repo_git::{Ancestry, CommitId, Repo};
+use repo_model::problem::{Problem, Problems};
+
+use super::judge::{Move, Rejected};
+use crate::fleet;
+use crate::host::{Control, FleetRepo, Home};
+
+/// The most problems that a person is told at once.
+const MAX_TOLD: usize = 50;
+
+/// Judges a push to the fleet repository at `path` whose objects are in `quarantine`. What is worth saying about one
+/// that is accepted is returned.
+///
+/// The branch of `HEAD` is what gets published: it only moves forward, and only to a fleet without errors that is still
+/// this fleet. Other branches are work on the way; their problems are told and refuse nothing.
+pub(super) fn judge(home: &Path, path: &Path, quarantine: &Path, moves: &[Move]) -> Result<Vec<String>, Rejected> {
+    let repo = Repo::open_with_quarantine(path, quarantine)?;
+    let refs = repo.advertisement().map_err(|source| Rejected::Read { name: "HEAD".to_owned(), source })?;
+    let published = refs.into_iter().find_map(|one| one.symref.filter(|_| one.name == "HEAD"));
+    let push = Push { repo: &repo, source: FleetRepo::quarantined(path, quarantine)?, home: Home::at(home), published };
+    let mut notes = Vec::new();
+    for step in moves {
+        push.check(step, &mut notes)?;
+    }
+    Ok(notes)
+}
+
+struct Push<'a> {
+    repo: &'a Repo,
+    source: FleetRepo,
+    home: Home,
+    /// The full name of the branch that gets published.
+    published: Option<String>,
+}
+
+impl Push<'_> {
+    fn check(&self, step: &Move, notes: &mut Vec<String>) -> Result<(), Rejected> {
+        let name = &step.name;
+        // Anything else could change what other refs mean to git: `refs/replace/`, `refs/notes/`…
+        let Some(branch) = name.strip_prefix("refs/heads/") else {
+            return if name.starts_with("refs/tags/") {
+                Ok(())
+            } else {
+                rule(format!("{name} is neither a branch nor a tag"))
+            };
+        };
+        let is_published = self.published.as_ref() == Some(name);
+        match step.new {
+            None if is_published => rule(format!("{branch} is what gets published; it can't be deleted")),
+            None => Ok(()),
+            Some(new) if is_published => {
+                self.check_history(branch, step.old, new)?;
+                self.check_fleet(branch, new, notes)
+            }
+            Some(new) => {
+                if let Err(rejected) = self.check_fleet(branch, new, notes) {
+                    notes.push(format!("{branch} isn't published as it is: {rejected}"));
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// What was published stays in the history: devices' commits name it.
+    fn check_history(&self, branch: &str, old: Option<CommitId>, new: CommitId) -> Result<(), Rejected> {
+        let Some(old) = old else { return Ok(()) };
+        let read = |source| Rejected::Read { name: branch.to_owned(), source };
+        match self.repo.is_ancestor(old, new).map_err(read)? {
+            Ancestry::Yes => Ok(()),
+            _ => rule(format!("{branch} is what gets published; it only moves forward: pull first, or `git revert`")),
+        }
+    }
+
+    fn check_fleet(&self, branch: &str, new: CommitId, notes: &mut Vec<String>) -> Result<(), Rejected> {
+        let files = self.source.files(new).map_err(|error| Rejected::Rule(crate::error::chain(&error)))?;
+        let reading = fleet::read(&files);
+        if reading.problems.has_errors() {
+            let count = reading.problems.errors().count();
+            let problems = told(reading.problems.errors());
+            return rule(format!("{branch}: the fleet has {count} problem(s)\n{problems}"));
+        }
+        notes.extend(warnings(&reading.problems));
+        let known = Control::read(&self.home).map(|(_, rosters)| rosters.fleet());
+        match (known, reading.fleet) {
+            (Ok(known), Some(fleet)) if fleet.id != known => {
+                rule(format!("{branch}: fleet.yaml: id: is another fleet's; here it is {known}"))
+            }
+            // Without its memory the publisher tells by itself what it can't do.
+            _ => Ok(()),
+        }
+    }
+}
+
+fn warnings(problems: &Problems) -> Option<String> {
+    let text = told(problems.warnings());
+    (!text.is_empty()).then(|| format!("warnings:\n{text}"))
+}
+
+/// Problems as `validate` shows them, file, line and column first.
+fn told<'a>(problems: impl Iterator<Item = &'a Problem>) -> String {
+    let mut lines: Vec<_> = problems
+        .map(|problem| {
+            let hint = problem.hint.as_ref().map(|hint| format!("\n  hint: {hint}")).unwrap_or_default();
+            format!("{problem}{hint}")
+        })
+        .collect();
+    let all = lines.len();
+    lines.truncate(MAX_TOLD);
+    if all > MAX_TOLD {
+        lines.push(format!("and {} more; `wfm-git-publisher validate` tells them all", all - MAX_TOLD));
+    }
+    lines.join("\n")
+}
+
+fn rule<T>(text: String) -> Result<T, Rejected> {
+    Err(Rejected::Rule(text))
+}

@@ -1,0 +1,183 @@
+//! The fleet repository hosted beside the devices': what operators push is validated, and what is accepted published.
+#![allow(clippy::disallowed_methods, reason = "test data needs no syncing")]
+
+use std::fs;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+use repo_testkit::git;
+use wfm_git_publisher::accounts::Role;
+
+use crate::serve::{Login, Site, eventually, said, terminate};
+use crate::support::Lab;
+
+/// A fleet as it is, made a hosted one the way the documentation says.
+fn hosted() -> Lab {
+    let lab = Lab::with(&["press-01"]);
+    lab.publish_all();
+    let bare = lab.home.hosted_fleet();
+    git::git(lab.dir(), &["clone", "--quiet", "--bare", "fleet", &bare.display().to_string()]);
+    lab
+}
+
+/// An operator at another machine.
+struct Operator {
+    site: Site,
+    login: Login,
+    clone: PathBuf,
+}
+
+impl Operator {
+    fn new() -> Self {
+        let site = Site::on(hosted(), "");
+        let login = site.login("olga", Role::Operator, None);
+        let clone = site.clone(&login, "fleet.git", "olga");
+        Self { site, login, clone }
+    }
+
+    fn edit(&self, path: &str, from: &str, to: &str) {
+        let path = self.clone.join(path);
+        let text = fs::read_to_string(&path).unwrap();
+        assert!(text.contains(from), "{text}");
+        fs::write(path, text.replacen(from, to, 1)).unwrap();
+        git::git(&self.clone, &["commit", "--quiet", "--all", "--message", "a change"]);
+    }
+
+    fn push(&self, args: &[&str]) -> Output {
+        self.site.run(&self.clone, &self.login, &[&["push", "origin"], args].concat())
+    }
+
+    fn refs(&self) -> String {
+        git::git(&self.site.lab.home.hosted_fleet(), &["for-each-ref"])
+    }
+
+    /// The push fails for this reason, in the operator's terminal, and nothing has moved.
+    #[track_caller]
+    fn refused(&self, args: &[&str], reason: &str) {
+        let before = self.refs();
+        let pushed = self.push(args);
+        assert!(!pushed.status.success() && said(&pushed).contains(reason), "{}", said(&pushed));
+        assert_eq!(self.refs(), before);
+    }
+
+    #[track_caller]
+    fn accepted(&self, args: &[&str]) -> String {
+        let pushed = self.push(args);
+        assert!(pushed.status.success(), "{}", said(&pushed));
+        git::git(&self.site.lab.home.hosted_fleet(), &["fsck", "--strict"]);
+        said(&pushed)
+    }
+}
+
+#[test]
+fn a_broken_fleet_is_refused_with_file_line_and_column_in_the_operators_terminal() {
+    let olga = Operator::new();
+    olga.edit("deployments/hello.yaml", "parameters:", "parametres:");
+    let expected = fs::read_to_string(olga.clone.join("deployments/hello.yaml")).unwrap();
+    let line = expected.lines().position(|line| line.starts_with("parametres:")).unwrap() + 1;
+    olga.refused(&["main"], &format!("remote: deployments/hello.yaml:{line}:1: parametres"));
+    olga.refused(&["main"], "main: the fleet has 1 problem(s)");
+    // The publisher's own words for it are the same.
+    let validate = olga.site.lab.run_in(&olga.clone, &["validate"]).failed(1);
+    assert!(validate.contains(&format!("deployments/hello.yaml:{line}:1: parametres")), "{validate}");
+    // Work on the way is nobody's business, and no secret either.
+    let text = olga.accepted(&["HEAD:refs/heads/wip"]);
+    assert!(text.contains("wip isn't published as it is") && text.contains(&format!("hello.yaml:{line}:1")), "{text}");
+    olga.edit("deployments/hello.yaml", "parametres:", "parameters:");
+    olga.accepted(&["main"]);
+}
+
+#[test]
+fn what_was_published_stays_in_the_history_and_the_fleet_stays_this_fleet() {
+    let olga = Operator::new();
+    olga.edit("deployments/hello.yaml", "hello from the press", "servus");
+    olga.accepted(&["main", "HEAD:refs/heads/next", "HEAD:refs/tags/v1"]);
+    olga.accepted(&["--delete", "next"]);
+    olga.refused(&["--delete", "main"], "can't be deleted");
+    olga.refused(&["HEAD:refs/replace/1234567890123456789012345678901234567890"], "neither a branch nor a tag");
+    git::git(&olga.clone, &["commit", "--quiet", "--amend", "--message", "another one"]);
+    olga.refused(&["--force", "main"], "it only moves forward");
+    git::git(&olga.clone, &["reset", "--quiet", "--hard", "origin/main"]);
+    let id =
+        olga.site.lab.read("fleet.yaml").lines().find_map(|line| line.strip_prefix("id: ").map(str::to_owned)).unwrap();
+    olga.edit("fleet.yaml", &id, "11111111-2222-4333-8444-555555555555");
+    olga.refused(&["main"], "fleet.yaml: id: is another fleet's");
+    git::git(&olga.clone, &["rm", "--quiet", "fleet.yaml"]);
+    git::git(&olga.clone, &["commit", "--quiet", "--message", "nothing is left"]);
+    olga.refused(&["main"], "fleet.yaml: is missing");
+    let before = olga.refs();
+    let auditor = olga.site.login("audit", Role::Auditor, None);
+    let pushed = olga.site.run(&olga.clone, &auditor, &["push", "origin", "HEAD:refs/heads/x"]);
+    assert!(!pushed.status.success());
+    assert_eq!(olga.refs(), before);
+}
+
+/// `run` with its host, ended with the test.
+struct Running {
+    child: Child,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// Stock git as the operator uses it: what it trusts stands in the clone, and the account comes from a helper.
+fn git_with(dir: &Path, user: &str, secret: &Path) -> Command {
+    let helper =
+        format!("credential.helper=!f() {{ echo username={user}; echo password=$(cat '{}'); }}; f", secret.display());
+    let mut command = git::command(dir);
+    command.args(["-c", "credential.helper=", "-c", &helper]).env("GIT_TERMINAL_PROMPT", "0");
+    command
+}
+
+#[test]
+fn what_an_operator_pushes_is_published_at_once_and_commits_that_are_not_pushed_are_not() {
+    let lab = Lab::new();
+    let port = free_port();
+    let listen = format!("127.0.0.1:{port}");
+    let init =
+        ["init", "plant", "--registry", "registry.example", "--host", "127.0.0.1", "--listen", &listen, "--hosted"];
+    lab.run_in(lab.dir(), &init).good();
+    let lab = lab.moved_to("plant");
+    lab.enroll("press-01");
+    // The new device is committed, and not pushed: nothing is published for it.
+    assert_eq!(lab.run(&["publish"]).good(), "0 published, 0 unchanged, 3 not enrolled\n");
+    let secret = lab.dir().join("olga.secret");
+    let add = ["account", "add", "olga", "--role", "operator", "--secret-file", secret.to_str().unwrap()];
+    lab.run(&add).good();
+    let log = lab.dir().join("run.log");
+    // Told to follow the home, as on a host without any work tree.
+    let mut command = lab.command(&["-C", lab.home.root().to_str().unwrap(), "run"]);
+    let mut running =
+        Running { child: command.stderr(fs::File::create(&log).unwrap()).stdout(Stdio::null()).spawn().unwrap() };
+    let listens = || fs::read_to_string(&log).unwrap().contains("listening");
+    assert!(eventually(listens), "{}", fs::read_to_string(&log).unwrap());
+    let source = git::git(&lab.home.hosted_fleet(), &["rev-parse", "main"]);
+    let pushed = git_with(&lab.fleet, "olga", &secret).args(["push", "--quiet"]).output().unwrap();
+    assert!(pushed.status.success(), "{}", said(&pushed));
+    assert_ne!(git::git(&lab.home.hosted_fleet(), &["rev-parse", "main"]), source);
+    let noticed = || fs::read_to_string(&log).unwrap().contains("registry.example");
+    assert!(eventually(noticed), "the push is looked at: {}", fs::read_to_string(&log).unwrap());
+    // Serial 1 had to leave the application out: there is no such registry. From now on its tag's meaning is known.
+    assert_eq!(lab.publish_hosted().published(), 1);
+    lab.edit("deployments/hello.yaml", "hello from the press", "servus");
+    let commit = lab.commit();
+    let pushed = git_with(&lab.fleet, "olga", &secret).args(["push", "--quiet"]).output().unwrap();
+    assert!(pushed.status.success(), "{}", said(&pushed));
+    assert!(eventually(|| lab.serial("press-01") == 3), "{}", fs::read_to_string(&log).unwrap());
+    assert_eq!(lab.trailer("press-01", "Fleet-Commit"), commit);
+    terminate(running.child.id());
+    assert!(running.child.wait().unwrap().success());
+    let log = fs::read_to_string(&log).unwrap();
+    assert!(!log.contains(fs::read_to_string(&secret).unwrap().trim()), "{log}");
+    let said = lab.run_in(lab.home.root(), &["device", "add", "press-09"]).failed(1);
+    assert!(said.contains("has no work tree") && said.contains("hint: work in a clone"), "{said}");
+}

@@ -1,0 +1,253 @@
+//! What strangers and broken devices do to the host, and that the others don't notice.
+
+use std::io::{Read, Write};
+use std::time::{Duration, Instant};
+
+use repo_testkit::git;
+use tokio::net::TcpSocket;
+
+use super::{Answer, DEVICE, Login, OTHER, Report, Site, printed, said};
+use crate::support::Lab;
+
+const REFS: &str = "/devices/press-01.git/info/refs?service=git-upload-pack";
+
+#[test]
+fn five_thousand_connections_of_a_stranger_keep_no_device_out() {
+    raise_file_limit();
+    let site = Site::new();
+    let device = site.device();
+    let address: std::net::SocketAddr = site.address.parse().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let _held = runtime.block_on(async {
+        let mut held = Vec::new();
+        for _ in 0..5_000 {
+            let socket = TcpSocket::new_v4().unwrap();
+            socket.bind("127.0.0.2:0".parse().unwrap()).unwrap();
+            // A full queue is the host's way to say no, too.
+            if let Ok(Ok(stream)) = tokio::time::timeout(Duration::from_secs(2), socket.connect(address)).await {
+                held.push(stream);
+            }
+        }
+        held
+    });
+    let start = Instant::now();
+    assert_eq!(site.get(REFS, Some(&device)).status, 200);
+    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    let auditor = site.login("aud", wfm_git_publisher::accounts::Role::Auditor, None);
+    let text = site.get("/metrics", Some(&auditor)).text();
+    let count = |name: &str| -> u64 {
+        text.lines().find_map(|line| line.strip_prefix(name)).and_then(|text| text.trim().parse().ok()).unwrap()
+    };
+    assert!(count("wfm_refused_connections_total") >= 4_000, "{text}");
+    assert!(count("wfm_connections ") < 600, "{text}");
+}
+
+pub(crate) fn raise_file_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum }).unwrap();
+}
+
+#[test]
+fn headers_without_end_are_cut_off() {
+    let site = Site::new();
+    let mut stream = site.connect();
+    stream.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n").unwrap();
+    let mut sent = 0;
+    let line = format!("X-Filler: {}\r\n", "x".repeat(1000));
+    while sent < 10_000_000 && stream.write_all(line.as_bytes()).and_then(|()| stream.flush()).is_ok() {
+        sent += line.len();
+    }
+    // What lay in the sockets' buffers counts, too.
+    assert!(sent < 8_000_000, "{sent} bytes were taken");
+    assert_eq!(site.get("/healthz", None).status, 200);
+    let many: String = (0..200).map(|n| format!("X-{n}: y\r\n")).collect();
+    let answer = site.request(&format!("GET /healthz HTTP/1.1\r\n{}", many.trim_end()), None, b"");
+    assert_eq!(answer.status, 431);
+}
+
+#[test]
+fn who_shows_no_account_in_time_is_sent_away() {
+    let site = Site::new();
+    let mut stream = site.connect();
+    let start = Instant::now();
+    stream.write_all(b"GET / HTTP/1.1\r\n").unwrap();
+    stream.flush().unwrap();
+    let mut rest = Vec::new();
+    let _ = stream.read_to_end(&mut rest);
+    assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
+    let mut plain = std::net::TcpStream::connect(&site.address).unwrap();
+    plain.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    let start = Instant::now();
+    let _ = plain.read_to_end(&mut rest);
+    assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
+}
+
+#[test]
+fn a_body_that_is_announced_too_large_is_refused_at_once_and_one_that_becomes_so_on_the_way() {
+    let site = Site::with("  limits: {pushBytes: 65536}\n");
+    let device = site.device();
+    let mut stream = site.connect();
+    let head = format!(
+        "POST /devices/press-01.git/git-receive-pack HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {}\r\n",
+        device.secret
+    );
+    stream.write_all(format!("{head}Content-Length: 10000000000\r\n\r\n").as_bytes()).unwrap();
+    let mut answer = vec![0; 12];
+    stream.read_exact(&mut answer).unwrap();
+    assert_eq!(answer, b"HTTP/1.1 413");
+    let mut stream = site.connect();
+    stream.write_all(format!("{head}Transfer-Encoding: chunked\r\n\r\n").as_bytes()).unwrap();
+    let chunk = format!("4000\r\n{}\r\n", "x".repeat(0x4000));
+    let mut sent = 0;
+    while sent < 100_000_000 && stream.write_all(chunk.as_bytes()).and_then(|()| stream.flush()).is_ok() {
+        sent += chunk.len();
+    }
+    assert!(sent < 20_000_000, "{sent} bytes were taken");
+}
+
+#[test]
+fn an_account_with_too_many_requests_is_asked_to_wait() {
+    let site = Site::with("  limits: {requestsPerAccount: 2, waitSeconds: 30}\n");
+    let device = site.device();
+    let tip = |branch| site.lab.tip(DEVICE, branch).unwrap();
+    let path = format!("/devices/{DEVICE}.git/wait?desired={}&freshness={}", tip("desired"), tip("freshness"));
+    let mut held = Vec::new();
+    for _ in 0..2 {
+        let mut stream = site.connect();
+        let head = format!("GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {}\r\n\r\n", device.secret);
+        stream.write_all(head.as_bytes()).unwrap();
+        stream.flush().unwrap();
+        held.push(stream);
+    }
+    let mut last = 0;
+    let refused = super::eventually(|| {
+        let answer = site.get(REFS, Some(&device));
+        last = answer.status;
+        last == 429 && answer.header("retry-after").is_some()
+    });
+    assert!(refused, "{last}");
+    let other = site.login("dev-2", wfm_git_publisher::accounts::Role::Device, Some(OTHER));
+    assert_eq!(site.get(&REFS.replace(DEVICE, OTHER), Some(&other)).status, 200);
+}
+
+/// A commit as a device makes it, and a pack of exactly these objects.
+fn raw_push(site: &Site, login: &Login, new: &str, pack: &[u8]) -> Answer {
+    let zeros = "0".repeat(40);
+    let line = format!("{zeros} {new} refs/heads/status\0report-status\n");
+    let mut body = format!("{:04x}{line}0000", line.len() + 4).into_bytes();
+    body.extend(pack);
+    site.request("POST /devices/press-01.git/git-receive-pack HTTP/1.1", Some(login), &body)
+}
+
+fn pack(clone: &std::path::Path, site: &Site, objects: &[&str]) -> Vec<u8> {
+    let list = site.lab.dir().join("objects");
+    std::fs::write(&list, objects.join("\n") + "\n").unwrap();
+    let input = std::fs::File::open(&list).unwrap();
+    let output = git::command(clone).args(["pack-objects", "-q", "--stdout"]).stdin(input).output().unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    output.stdout
+}
+
+#[test]
+fn no_pack_reaches_into_another_devices_repository() {
+    let site = Site::new();
+    let device = site.device();
+    let clone = site.clone(&device, "devices/press-01.git", "device");
+    let key = Lab::device_key(DEVICE);
+    let report = Report { device: DEVICE, kind: "status", parents: &[], signer: Some(&key) };
+    // A tree that names a blob of the other device, which the host has, but not here.
+    let foreign = site.lab.git(OTHER, &["rev-parse", "desired:envelope.json"]);
+    let entries = site.lab.dir().join("entries");
+    std::fs::write(&entries, format!("100644 blob {foreign}\tsyncer.json\n")).unwrap();
+    let input = std::fs::File::open(&entries).unwrap();
+    let tree = printed(&git::command(&clone).args(["mktree", "--missing"]).stdin(input).output().unwrap());
+    let commit = report.commit_tree(&site, &clone, &tree);
+    let answer = raw_push(&site, &device, &commit, &pack(&clone, &site, &[&commit, &tree]));
+    assert!(answer.text().contains("ng refs/heads/status"), "{}", answer.text());
+    // A commit that isn't in the pack at all.
+    let desired = site.lab.tip(OTHER, "desired").unwrap();
+    let blob = git::git(&clone, &["rev-parse", "HEAD:envelope.json"]);
+    let answer = raw_push(&site, &device, &desired, &pack(&clone, &site, &[&blob]));
+    assert!(answer.text().contains("ng refs/heads/status"), "{}", answer.text());
+    assert_eq!(site.lab.tip(DEVICE, "status"), None);
+}
+
+#[test]
+fn a_broken_pack_is_refused_and_leaves_nothing() {
+    let site = Site::new();
+    let device = site.device();
+    let clone = site.clone(&device, "devices/press-01.git", "device");
+    let key = Lab::device_key(DEVICE);
+    let report = Report { device: DEVICE, kind: "status", parents: &[], signer: Some(&key) };
+    let commit = report.commit(&site, &clone, "1");
+    let tree = git::git(&clone, &["rev-parse", &format!("{commit}^{{tree}}")]);
+    let blob = git::git(&clone, &["rev-parse", &format!("{commit}:syncer.json")]);
+    let good = pack(&clone, &site, &[&commit, &tree, &blob]);
+    let before = site.lab.git(DEVICE, &["count-objects", "-v"]);
+    let mut flipped = good.clone();
+    flipped[20] ^= 1;
+    let mut claims = good.clone();
+    claims[8..12].copy_from_slice(&10_000u32.to_be_bytes());
+    for bad in [&flipped, &claims, &good[..good.len() / 2].to_vec()] {
+        let answer = raw_push(&site, &device, &commit, bad);
+        assert!(answer.text().contains("ng refs/heads/status"), "{}: {}", answer.status, answer.text());
+    }
+    for bad in [&b"no pack at all"[..], b"PACK\0\0\0\x09\0\0\0\x01"] {
+        assert_eq!(raw_push(&site, &device, &commit, bad).status, 400);
+    }
+    assert_eq!(site.lab.git(DEVICE, &["count-objects", "-v"]), before);
+    assert!(raw_push(&site, &device, &commit, &good).text().contains("ok refs/heads/status"));
+}
+
+#[test]
+fn a_pack_bomb_is_refused_within_bounds_of_memory_and_time() {
+    let site = Site::new();
+    let device = site.device();
+    let clone = site.clone(&device, "devices/press-01.git", "device");
+    let key = Lab::device_key(DEVICE);
+    let report = Report { device: DEVICE, kind: "status", parents: &[], signer: Some(&key) };
+    let bomb = report.commit_file(&site, &clone, "syncer.json", &vec![0; 200 << 20]);
+    let start = Instant::now();
+    let pushed =
+        site.run(&clone, &device, &["push", &site.url("devices/press-01.git"), &format!("{bomb}:refs/heads/status")]);
+    assert!(!pushed.status.success() && said(&pushed).contains("bytes"), "{}", said(&pushed));
+    assert!(start.elapsed() < Duration::from_secs(120), "{:?}", start.elapsed());
+    let status = std::fs::read_to_string(format!("/proc/{}/status", site.pid())).unwrap();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    let peak: u64 = peak.trim().trim_end_matches(" kB").parse().unwrap();
+    assert!(peak < 100_000, "the host took {peak} KB");
+    assert_eq!(site.lab.tip(DEVICE, "status"), None);
+}
+
+#[test]
+fn what_is_hidden_takes_as_long_as_what_is_missing() {
+    let site = Site::new();
+    let device = site.device();
+    let mut stream = site.connect();
+    let mut time = |name: &str| {
+        let head = format!(
+            "GET /devices/{name}.git/info/refs?service=git-upload-pack HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {}\r\n\r\n",
+            device.secret
+        );
+        let start = Instant::now();
+        stream.write_all(head.as_bytes()).unwrap();
+        stream.flush().unwrap();
+        let mut answer = vec![0; 4096];
+        let mut read = 0;
+        while !answer[..read].ends_with(b"nothing here\n") {
+            read += stream.read(&mut answer[read..]).unwrap();
+        }
+        (start.elapsed(), read)
+    };
+    let (mut hidden, mut missing) = (Vec::new(), Vec::new());
+    for _ in 0..300 {
+        hidden.push(time(OTHER));
+        missing.push(time("packer-99"));
+    }
+    hidden.sort();
+    missing.sort();
+    assert!(hidden.iter().chain(&missing).all(|(_, length)| *length == hidden[0].1), "the answers differ");
+    let (one, two) = (hidden[150].0.as_secs_f64(), missing[150].0.as_secs_f64());
+    assert!(one / two < 1.5 && two / one < 1.5, "{one} s for what is hidden, {two} s for what is missing");
+}

@@ -1,0 +1,97 @@
+//! Answers that don't fit into memory, and many who wait.
+
+use std::io::{Read, Write};
+
+use repo_testkit::git;
+
+use super::{DEVICE, Report, Site, eventually};
+use crate::support::Lab;
+
+/// A `status` of some megabytes that don't compress, put there by hand.
+fn grow(site: &Site) -> String {
+    let device = site.device();
+    let clone = site.clone(&device, "devices/press-01.git", "device");
+    let key = Lab::device_key(DEVICE);
+    let noise: Vec<u8> = (0u32..2_000_000).flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
+    let report = Report { device: DEVICE, kind: "status", parents: &[], signer: Some(&key) };
+    let commit = report.commit_file(site, &clone, "syncer.json", &noise);
+    let here = site.lab.repo(DEVICE).display().to_string();
+    git::git(&clone, &["push", "-q", &here, &format!("{commit}:refs/heads/status")]);
+    commit
+}
+
+#[test]
+fn a_large_answer_arrives_whole_and_its_process_ends_with_a_client_that_goes_away() {
+    let site = Site::new();
+    let commit = grow(&site);
+    let auditor = site.login("aud", wfm_git_publisher::accounts::Role::Auditor, None);
+    let clone = site.clone(&auditor, "devices/press-01.git", "large");
+    git::git(&clone, &["fsck", "--strict"]);
+    let mut body = Vec::new();
+    for line in ["command=fetch", "|", "done\n", &format!("want {commit}\n")] {
+        match line {
+            "|" => body.extend(b"0001"),
+            line => body.extend(format!("{:04x}{line}", line.len() + 4).as_bytes()),
+        }
+    }
+    body.extend(b"0000");
+    let mut stream = site.connect();
+    let head = format!(
+        "POST /devices/press-01.git/git-upload-pack HTTP/1.1\r\nHost: x\r\nGit-Protocol: version=2\r\n\
+         Content-Length: {}\r\nAuthorization: Bearer {}\r\n\r\n",
+        body.len(),
+        auditor.secret
+    );
+    stream.write_all(head.as_bytes()).unwrap();
+    stream.write_all(&body).unwrap();
+    let mut begin = [0; 12];
+    stream.read_exact(&mut begin).unwrap();
+    assert_eq!(&begin, b"HTTP/1.1 200");
+    assert!(children(site.pid()) > 0, "the answer was made before anyone took it");
+    drop(stream);
+    assert!(eventually(|| children(site.pid()) == 0), "a process goes on for nobody");
+}
+
+fn children(pid: u32) -> usize {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
+    let children = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
+    children.map(|text| text.split_whitespace().count()).sum()
+}
+
+#[test]
+fn two_thousand_that_wait_are_cheap() {
+    let limits = "connectionsPerAccount: 5000, requestsPerAccount: 5000, strangersPerAddress: 5000";
+    let site = Site::with(&format!("  limits: {{{limits}}}\n"));
+    let auditor = site.login("aud", wfm_git_publisher::accounts::Role::Auditor, None);
+    let tip = |branch| site.lab.tip(DEVICE, branch).unwrap();
+    let path = format!("/devices/{DEVICE}.git/wait?desired={}&freshness={}", tip("desired"), tip("freshness"));
+    let head = format!("GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {}\r\n\r\n", auditor.secret);
+    super::abuse::raise_file_limit();
+    let wait = |count: usize| {
+        let connect = |_| {
+            let mut stream = site.connect();
+            stream.write_all(head.as_bytes()).and_then(|()| stream.flush()).unwrap();
+            stream
+        };
+        let streams: Vec<_> = (0..count).map(connect).collect();
+        streams
+    };
+    // What the first ones cost is the same for any number.
+    let first = wait(100);
+    assert!(eventually(|| super::waits::waiters(&site, &auditor) == 100));
+    let before = memory(site.pid());
+    let more = wait(2_000);
+    assert!(eventually(|| super::waits::waiters(&site, &auditor) == 2_100));
+    let each = (memory(site.pid()) - before) / 2_000;
+    println!("{each} bytes for each that waits");
+    assert!(each < 24 << 10, "{each} bytes for each that waits");
+    drop((first, more));
+    assert!(eventually(|| super::waits::waiters(&site, &auditor) == 0));
+}
+
+/// Proportional memory of a process, in bytes.
+fn memory(pid: u32) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix("Pss:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
+}
