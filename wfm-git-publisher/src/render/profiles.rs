@@ -37,10 +37,9 @@ pub(super) fn choose<'a>(
             };
         }
     };
-    if let Some(profile) = present(deployment, id, facts) {
-        if !matches!(fit(profile, facts.capabilities), Fit::No(_)) {
-            return Ok(profile);
-        }
+    let fits = |profile: &&Profile| !matches!(fit(profile, facts.capabilities), Fit::No(_));
+    if let Some(profile) = present(deployment, id, facts).filter(fits) {
+        return Ok(profile);
     }
     let mut against = Vec::new();
     for profile in deployment.profiles() {
