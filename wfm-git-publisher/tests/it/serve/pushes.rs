@@ -161,6 +161,23 @@ fn a_signed_status_is_only_added_to_and_a_foreign_one_replaced() {
 }
 
 #[test]
+fn a_device_can_report_that_its_desired_state_is_forged() {
+    let pusher = Pusher::new();
+    let (repository, good) = (pusher.repository(), pusher.tip("desired").unwrap());
+    let forge = |parents: &[&str]| {
+        let commit = git::git(&repository, &[&["commit-tree", "desired^{tree}", "-m", "forged"], parents].concat());
+        git::git(&repository, &["update-ref", "refs/heads/desired", &commit]);
+    };
+    // Upon the good one, unsigned; then without any history, which only a host that saw the good one can make up for.
+    forge(&["-p", &good]);
+    let first = pusher.commit("status", &[], "signature-invalid");
+    pusher.accepted(&format!("{first}:refs/heads/status"));
+    forge(&[]);
+    let second = pusher.commit("status", &[&first], "signature-invalid, still");
+    pusher.accepted(&format!("{second}:refs/heads/status"));
+}
+
+#[test]
 fn a_push_that_expects_another_state_is_refused() {
     let pusher = Pusher::new();
     let first = pusher.commit("status", &[], "1");
