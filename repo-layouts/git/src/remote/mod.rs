@@ -163,7 +163,7 @@ impl RemoteError {
         match self {
             Self::Http(error) => error.reason(),
             Self::Unsupported { .. } => "UnsupportedUrl",
-            Self::Unreachable { .. } => "Unreachable",
+            Self::Unreachable { .. } => "HostUnreachable",
             Self::Timeout { .. } => "TotalTimeout",
             Self::Protocol { .. } => "GitProtocolBroken",
         }
