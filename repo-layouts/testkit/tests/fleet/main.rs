@@ -12,6 +12,7 @@ mod draft;
 mod end_to_end;
 mod foreign_host;
 mod host_crash;
+mod https;
 mod invariants;
 mod plant;
 mod publish_crash;
