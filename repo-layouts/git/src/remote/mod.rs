@@ -7,6 +7,8 @@
 mod advertisement;
 mod connection;
 mod fetch;
+#[cfg(feature = "fuzz")]
+pub mod fuzz;
 mod gix_http;
 mod https;
 mod incoming;
