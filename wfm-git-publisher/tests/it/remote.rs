@@ -14,6 +14,7 @@ use wfm_git_publisher::host::Home;
 use wfm_git_publisher::mirror::{MirrorError, Mirrored};
 use wfm_git_publisher::publish::Outcome;
 
+use crate::follow::{Running, wait_for};
 use crate::support::{Lab, NOON, copy};
 
 const PASSWORD: &str = "s3cret-of-the-publisher";
@@ -495,6 +496,24 @@ fn of_two_publishers_at_once_exactly_one_wins_and_nothing_is_lost() {
         site.assert_same(device);
     }
     assert_eq!(other.tip("press-01", "desired"), site.lab.tip("press-01", "desired"));
+}
+
+#[test]
+fn run_pushes_as_soon_as_the_host_is_back() {
+    let mut site = Site::new(&["press-01"]);
+    site.lab.publish_all();
+    let config = fs::read_to_string(site.lab.home.config()).unwrap();
+    fs::write(site.lab.home.config(), format!("poll: 1s\n{config}")).unwrap();
+    site.host.stop();
+    let running = Running::start(&site.lab, &[]);
+    site.greet("while the host is away");
+    wait_for("serial 2", || site.lab.tip("press-01", "desired").is_some() && site.lab.serial("press-01") == 2);
+    site.host.restart();
+    wait_for("the push", || site.remote_tip("press-01", "desired") == site.lab.tip("press-01", "desired"));
+    wait_for("the proof", || site.remote_tip("press-01", "freshness") == site.lab.tip("press-01", "freshness"));
+    let ran = running.stop();
+    assert_eq!(ran.code, Some(0));
+    assert!(ran.err.contains("refuses connections") && ran.err.contains("pushed to the remote host"), "{}", ran.err);
 }
 
 #[test]

@@ -9,6 +9,7 @@ mod device;
 mod docker_fleet;
 mod docker_walkthrough;
 mod draft;
+mod elsewhere;
 mod end_to_end;
 mod foreign_host;
 mod host_crash;
