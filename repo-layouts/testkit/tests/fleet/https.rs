@@ -1,10 +1,12 @@
 //! Both programs over HTTPS: the real host, the real device, and the trouble between them.
 
 use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
+use repo_testkit::power::{Cut, Experiment, Point, cut_everywhere};
 use repo_testkit::terminate;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -12,6 +14,7 @@ use tempfile::TempDir;
 use crate::device::Device;
 use crate::plant::{DEPLOYMENT, Plant};
 use crate::site::registry_name;
+use crate::stand::copy;
 
 const ID: &str = "press-01";
 
@@ -157,4 +160,51 @@ fn a_secret_is_renewed_at_the_real_host_and_the_old_one_ends_with_its_first_use(
         hosted.device.pass();
     }
     assert_eq!(hosted.trouble(), None);
+}
+
+/// A renewal can be cut anywhere: the device always has a secret that the host knows, and renews at last.
+#[test]
+fn power_cuts_of_a_renewal_leave_a_secret_that_the_host_knows() {
+    let mut hosted = Hosted::new();
+    hosted.start_host();
+    hosted.until("the host answers", |hosted| hosted.device.syncer(&["once"]).status.success());
+    let (template, file) = (hosted.dir.path().join(ID), hosted.device.home().join("account.json"));
+    let mut due = hosted.account();
+    due["current"]["since"] = "2020-01-01T00:00:00Z".into();
+    due["current"]["expires"] = "2020-02-01T00:00:00Z".into();
+    std::fs::write(&file, due.to_string()).expect("written");
+    let at_host = hosted.plant.home().join(format!("accounts/{ID}.json"));
+    let known = std::fs::read(&at_host).expect("an account");
+    let prepare = |root: &Path| {
+        // What the host knew before; it reads its accounts again within half a second.
+        let new = at_host.with_extension("new");
+        std::fs::write(&new, &known).expect("written");
+        std::fs::set_permissions(&new, std::fs::Permissions::from_mode(0o600)).expect("set");
+        std::fs::rename(&new, &at_host).expect("renamed");
+        copy(&template, &root.join(ID));
+        hosted.until("the host knows the old secret again", |hosted| {
+            !String::from_utf8_lossy(&hosted.device.syncer(&["plan"]).stdout).contains("Unauthorized")
+        });
+    };
+    let check = |root: &Path, point: Option<&Point>| {
+        let when = point.map_or("uncut".to_owned(), |point| format!("cut at {point}"));
+        let device = Device::at(ID, &root.join(ID));
+        let mut said = String::new();
+        let good = (0..2).any(|_| {
+            let output = device.syncer(&["once"]);
+            said = String::from_utf8_lossy(&output.stderr).into_owned();
+            output.status.success()
+        });
+        assert!(good, "{when}: {said}");
+        let kept = read(&device.home().join("account.json"));
+        assert_ne!(kept["current"]["secret"], due["current"]["secret"], "{when}: it is renewed");
+        assert!(kept["next"].is_null(), "{when}");
+    };
+    let command = |root: &Path| Device::at(ID, &root.join(ID)).once();
+    let experiment =
+        Experiment { prepare: &prepare, command: &command, check: &check, cut: Cut::Power, occurrences: 2 };
+    let covered = cut_everywhere(&experiment).expect("the cuts are made");
+    for name in ["file.data", "file.rename", "file.dir"] {
+        assert!(covered.both_sides.contains(name), "{name} was not cut on both sides: {:?}", covered.both_sides);
+    }
 }
