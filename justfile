@@ -32,7 +32,7 @@ check:
 build:
     cargo build --release -p wfm-git-publisher -p device-syncer
 
-# Installs what the tests, the checks and the demo need (parts: base stack power clients nextest deny)
+# Installs what the tests, the checks and the demo need (parts: base stack power clients nextest deny fuzz)
 setup *parts:
     .ci/setup "$@"
 
@@ -51,6 +51,10 @@ chaos rounds="1000" *args:
 # Shows that each mutant in mutants/ turns exactly its invariant's test red
 mutants *names:
     .ci/mutants "$@"
+
+# Feeds made-up bytes to the readers of what strangers send, so many seconds each
+fuzz seconds="15" *targets:
+    .ci/fuzz "$@"
 
 # Measures publishing, beside the git CLI in the same run
 bench *args:

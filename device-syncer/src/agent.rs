@@ -8,13 +8,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use repo_git::Remote;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::backoff;
 use crate::hints::Hints;
+use crate::link::Current;
 use crate::reconcile::{Ask, Outcome, POLL, PassError, Syncer};
 use crate::update::{error_chain, is_disk_full};
 use crate::waiter::Waiter;
@@ -24,7 +24,7 @@ const LEAVE: Duration = Duration::from_secs(5);
 
 /// Makes passes until SIGTERM or SIGINT; the step in hand is finished or stopped cleanly.
 pub async fn run(mut syncer: Syncer) -> std::io::Result<()> {
-    let stop = Stop::on_signals(syncer.link.remote.clone())?;
+    let stop = Stop::on_signals(syncer.link.current())?;
     let mut hints = Hints::watch(&syncer.home, &syncer.settings.host);
     let (mut waiter, mut ask) = (Waiter::default(), Ask::Host);
     let (mut unreached, mut poll) = (0, POLL);
@@ -49,22 +49,22 @@ pub async fn run(mut syncer: Syncer) -> std::io::Result<()> {
             _ => waiter.end().await,
         }
         let wait = if outdated { Duration::ZERO } else { wait(&syncer, poll, unreached).max(retry_after) };
-        ask = rest(wait, &mut waiter, &mut hints, &stop).await;
+        ask = rest(wait, retry_after, &mut waiter, &mut hints, &stop).await;
     }
     waiter.end().await;
     Ok(())
 }
 
-/// Rests until the next pass, and says whom that asks.
-async fn rest(wait: Duration, waiter: &mut Waiter, hints: &mut Hints, stop: &Stop) -> Ask {
-    let mut due = Instant::now() + wait;
+/// Rests until the next pass, and says whom that asks. The end of a wait at the host is heeded after `hold_off` only.
+async fn rest(wait: Duration, hold_off: Duration, waiter: &mut Waiter, hints: &mut Hints, stop: &Stop) -> Ask {
+    let (mut due, earliest) = (Instant::now() + wait, Instant::now() + hold_off);
     let mut ask = if waiter.is_held() { Ask::Nobody } else { Ask::Host };
     loop {
         tokio::select! {
             // Cancel-safe: a timer holds nothing.
             () = tokio::time::sleep_until(due) => return ask,
             // Cancel-safe: the wait goes on in its own thread.
-            pause = waiter.ended() => (due, ask) = (Instant::now() + pause, Ask::Host),
+            pause = waiter.ended() => (due, ask) = (earliest.max(Instant::now() + pause), Ask::Host),
             // Cancel-safe: a hint stays in its channel.
             () = hints.next() => {
                 tracing::debug!("something changed at the device");
@@ -118,7 +118,7 @@ struct Stop {
 }
 
 impl Stop {
-    fn on_signals(host: Remote) -> std::io::Result<Self> {
+    fn on_signals(host: Current) -> std::io::Result<Self> {
         let stop = Self { set: Arc::default(), notify: Arc::default() };
         for kind in [SignalKind::terminate(), SignalKind::interrupt()] {
             let (mut signals, stop, host) = (signal(kind)?, stop.clone(), host.clone());

@@ -4,6 +4,7 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use repo_git::{Remote, RemoteError};
 use repo_http::{Agent, Clock, InvalidUrl, SettingsError, Url};
@@ -37,28 +38,35 @@ pub struct Link {
     pub remote: Remote,
     /// Keeps the secret of the join file's account valid; `None` where that isn't used.
     pub keeper: Option<Keeper>,
+    /// The same repository, for whoever has to end what is under way.
+    current: Current,
     clock: Clock,
     stamp: Vec<Option<(u64, i64, i64, u64)>>,
+}
+
+/// The way that is in use, from any thread.
+#[derive(Debug, Clone)]
+pub struct Current(Arc<Mutex<Remote>>);
+
+impl Current {
+    /// Ends every request to the host that is under way.
+    pub fn interrupt(&self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).interrupt();
+    }
 }
 
 impl Link {
     /// Makes the way. Nothing is contacted.
     pub fn open(home: &Home, join: &Join, settings: &HostSettings, clock: Clock) -> Result<Self, LinkError> {
         let stamp = stamp(&settings.files);
-        if !join.url.get(..8).is_some_and(|scheme| scheme.eq_ignore_ascii_case("https://")) {
-            return Ok(Self { remote: Remote::open(&join.url)?, keeper: None, clock, stamp });
-        }
-        let url = Url::parse(&join.url)?;
-        let agent = Agent::new(&settings.agent(join.ca.as_deref(), &clock).map_err(LinkError::Ca)?)?;
-        let (credentials, keeper) = match &settings.credentials {
-            Some(own) => (own.clone(), None),
-            None if join.account.is_none() => (repo_http::Credentials::none(), None),
-            None => {
-                let keeper = Keeper::new(home.account(), agent.clone(), &url);
-                (account::credentials(&home.account()), Some(keeper))
-            }
-        };
-        Ok(Self { remote: Remote::https(url, agent, credentials), keeper, clock, stamp })
+        let (remote, keeper) = connect(home, join, settings, &clock)?;
+        let current = Current(Arc::new(Mutex::new(remote.clone())));
+        Ok(Self { remote, keeper, current, clock, stamp })
+    }
+
+    /// The way that is in use, also after [`Link::refresh`].
+    pub fn current(&self) -> Current {
+        self.current.clone()
     }
 
     /// Makes the way anew if a file changed that it was made of. One that can't be used leaves the way as it is.
@@ -67,10 +75,11 @@ impl Link {
         if now == self.stamp {
             return;
         }
-        match Self::open(home, join, settings, self.clock.clone()) {
-            Ok(link) => {
+        match connect(home, join, settings, &self.clock) {
+            Ok((remote, keeper)) => {
                 tracing::info!("the host's CA, client certificate or proxy changed; connecting anew");
-                *self = link;
+                *self.current.0.lock().unwrap_or_else(PoisonError::into_inner) = remote.clone();
+                (self.remote, self.keeper) = (remote, keeper);
             }
             Err(error) => {
                 tracing::warn!(error = error_chain(&error), "changed files can't be used; going on as before")
@@ -83,6 +92,28 @@ impl Link {
     pub fn raise_clock(&self, seconds: i64) {
         self.clock.raise_floor(seconds.try_into().unwrap_or(0));
     }
+}
+
+fn connect(
+    home: &Home,
+    join: &Join,
+    settings: &HostSettings,
+    clock: &Clock,
+) -> Result<(Remote, Option<Keeper>), LinkError> {
+    if !join.url.get(..8).is_some_and(|scheme| scheme.eq_ignore_ascii_case("https://")) {
+        return Ok((Remote::open(&join.url)?, None));
+    }
+    let url = Url::parse(&join.url)?;
+    let agent = Agent::new(&settings.agent(join.ca.as_deref(), clock).map_err(LinkError::Ca)?)?;
+    let (credentials, keeper) = match &settings.credentials {
+        Some(own) => (own.clone(), None),
+        None if join.account.is_none() => (repo_http::Credentials::none(), None),
+        None => {
+            let keeper = Keeper::new(home.account(), agent.clone(), &url);
+            (account::credentials(&home.account()), Some(keeper))
+        }
+    };
+    Ok((Remote::https(url, agent, credentials), keeper))
 }
 
 /// Tells files from what they were before.

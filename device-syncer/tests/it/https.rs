@@ -396,3 +396,57 @@ fn an_archive_by_url_runs_when_it_is_the_locked_one_and_only_then() {
     assert_eq!(world.states("greeter"), ["hello failed capability-missing"]);
     assert_eq!(world.greetings(), ["by url"], "what runs keeps running");
 }
+
+#[test]
+fn a_client_certificate_and_a_proxy_are_taken_from_the_settings_and_changed_files_are_read_again() {
+    let (world, host, proxy) = abroad(Options { client_certificate: true, ..Options::default() });
+    world.once().ended(1);
+    assert_eq!(trouble(&world).as_deref(), Some("Stalled ClientCertificateRefused"));
+    let keep = |name: &str, text: &str| {
+        let path = world.home().join(name);
+        fs::write(&path, text).expect("written");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("set");
+    };
+    let good = host.client("press-01");
+    let other = repo_testkit::pki::Authority::new("another authority").client("press-01");
+    keep("client.pem", &other.certificate);
+    keep("client.key", &other.key);
+    let settings = format!("{HOST}poll: 1s\n");
+    world.settings(&settings.replace("host: {", "host: {clientCertificate: {chain: client.pem, key: client.key}, "));
+    let syncer = command(&world.home(), &["run"]).spawn().expect("it starts");
+    let before = proxy.counts().connections;
+    until("it tried", || proxy.counts().connections > before);
+    assert_eq!(trouble(&world).as_deref(), Some("Stalled ClientCertificateRefused"));
+    // In place of a back-off of minutes: the change itself wakes it.
+    keep("client.key", &good.key);
+    keep("client.pem", &good.certificate);
+    until("it is in", || trouble(&world).is_none() && world.states("greeter") == ["hello installed"]);
+    terminate(&syncer);
+    finish(syncer).good();
+}
+
+#[test]
+fn a_device_whose_clock_is_at_1970_joins_and_goes_on() {
+    let (world, host, _proxy) = abroad(Options::default());
+    let at_1970 = |args: &[&str]| {
+        let mut faketime = std::process::Command::new("faketime");
+        faketime.args(["-m", "--exclude-monotonic", "1970-01-03 00:00:00", env!("CARGO_BIN_EXE_device-syncer")]);
+        faketime.arg("--home").arg(world.home()).args(args).stdin(std::process::Stdio::null());
+        faketime.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+        finish(faketime.spawn().expect("faketime is installed: ./justw setup stack"))
+    };
+    // Nothing tells it the time yet.
+    at_1970(&["once"]).ended(1);
+    assert_eq!(trouble(&world).as_deref(), Some("Stalled CertificateNotYetValid"));
+    // A join file says when it was written.
+    let path = world.hand.path("join.json");
+    let mut join: Value = serde_json::from_slice(&fs::read(&path).expect("a join file")).expect("JSON");
+    join["issued"] = jiff::Timestamp::now().to_string().into();
+    fs::write(&path, join.to_string()).expect("written");
+    at_1970(&["init", "--join", &path.display().to_string()]).good();
+    at_1970(&["once"]).good();
+    assert_eq!(world.states("greeter"), ["hello installed"]);
+    // What was verified is the floor from then on.
+    at_1970(&["once"]).good();
+    drop(host);
+}

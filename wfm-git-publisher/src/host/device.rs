@@ -21,6 +21,9 @@ const MAX_PACKS: usize = 40;
 /// How long another writer, a device's push for instance, may keep the repository.
 const LOCK_WAIT: std::time::Duration = std::time::Duration::from_secs(10);
 
+/// How many forged commits upon a verified one are looked through.
+const MAX_FORGED: usize = 100;
+
 /// One device's repository on this host.
 #[derive(Debug)]
 pub struct DeviceRepo {
@@ -156,6 +159,17 @@ impl DeviceRepo {
             return Err(DeviceRepoError::Misplaced { tip });
         }
         Ok(Tip { commit: tip, message, desired })
+    }
+
+    /// The newest commit of `desired` that can be verified: its tip, or what a forged one was put upon. The error is that
+    /// of the tip.
+    pub fn newest_verified(&self, tip: CommitId, publishers: &BTreeSet<KeyText>) -> Result<Tip, DeviceRepoError> {
+        let at_tip = self.desired_at(tip, publishers);
+        if at_tip.is_ok() {
+            return at_tip;
+        }
+        let history = self.repo.history(tip, None, MAX_FORGED).unwrap_or_default();
+        history.into_iter().skip(1).find_map(|commit| self.desired_at(commit, publishers).ok()).map_or(at_tip, Ok)
     }
 
     /// The newest proof of freshness, if one of `publishers` signed it. Anything else is as good as none.

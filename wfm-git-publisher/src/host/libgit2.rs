@@ -54,7 +54,8 @@ pub enum TransferError {
 /// Moves branches at the host by one push, each only from where it is expected; the results have the order of `updates`.
 /// If one of them isn't where it is expected when the conversation begins, nothing is sent.
 pub(super) fn push(from: &Path, to: &Target, updates: &[PushUpdate]) -> Result<Vec<PushResult>, TransferError> {
-    let conversation = Arc::new(Conversation { target: to.clone(), failure: Mutex::new(None) });
+    let conversation =
+        Arc::new(Conversation { target: to.clone(), failure: Mutex::default(), report: Mutex::default() });
     let number = Number::of(Arc::clone(&conversation));
     let said = RefCell::new(Said::default());
     let pushed = setup().and_then(|()| transfer(from, &number, updates, &said));
@@ -64,7 +65,10 @@ pub(super) fn push(from: &Path, to: &Target, updates: &[PushUpdate]) -> Result<V
         Err(_) if !said.stale.is_empty() => Ok(updates.iter().map(|update| said.lease(update)).collect()),
         Err(source) => Err(match conversation.lock().take() {
             Some(failure) => failure.into(),
-            None => TransferError::Git { url: to.url.to_string(), text: said.text(&source), source },
+            None => {
+                let text = conversation.unpack().unwrap_or_else(|| source.message().to_owned());
+                TransferError::Git { url: to.url.to_string(), text: said.beside(text), source }
+            }
         }),
     }
 }
@@ -122,9 +126,10 @@ impl Said {
         self.beside.extend(clean.chars().map(|c| if c.is_control() { ' ' } else { c }).take(room));
     }
 
-    fn text(&self, error: &git2::Error) -> String {
+    /// The text with what the host said beside it.
+    fn beside(&self, text: String) -> String {
         let beside = self.beside.split_whitespace().collect::<Vec<_>>().join(" ");
-        if beside.is_empty() { error.message().to_owned() } else { beside }
+        if beside.is_empty() { text } else { format!("{text} ({beside})") }
     }
 
     fn lease(&self, update: &PushUpdate) -> PushResult {
@@ -149,11 +154,28 @@ impl Said {
 struct Conversation {
     target: Target,
     failure: Mutex<Option<HttpError>>,
+    /// The beginning of what the host reports: libgit2 keeps to itself why a pack couldn't be unpacked.
+    report: Mutex<Vec<u8>>,
 }
 
 impl Conversation {
     fn lock(&self) -> MutexGuard<'_, Option<HttpError>> {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn note(&self, bytes: &[u8]) {
+        let mut report = self.report.lock().unwrap_or_else(PoisonError::into_inner);
+        let room = MAX_SAID.saturating_sub(report.len()).min(bytes.len());
+        report.extend(&bytes[..room]);
+    }
+
+    /// Why the host couldn't unpack what was sent (gitprotocol-pack, *Report Status*).
+    fn unpack(&self) -> Option<String> {
+        const WORD: &[u8] = b"unpack ";
+        let report = self.report.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = report.windows(WORD.len()).position(|bytes| bytes == WORD)?;
+        let line = report[at + WORD.len()..].split(|byte| byte.is_ascii_control()).next()?;
+        (line != b"ok").then(|| format!("the host can't unpack it: {}", String::from_utf8_lossy(line)))
     }
 
     fn ask(&self, path: &str, body: Option<&[u8]>, expects: &'static str) -> io::Result<Body> {
@@ -299,6 +321,9 @@ impl Read for Stream {
                 Ok(count) => break count,
             }
         };
+        if self.sends.is_some() {
+            self.conversation.note(&buffer[..count]);
+        }
         self.left = self.left.saturating_sub(count as u64);
         if self.left > 0 {
             return Ok(count);

@@ -154,3 +154,29 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Paced<T> {
         self.pace(context, closed)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn who_takes_nothing_for_too_long_is_given_up_and_who_is_slow_is_not() {
+        let (ours, mut theirs) = tokio::io::duplex(10);
+        let mut ours = Paced::new(ours);
+        let slow = async {
+            let mut byte = [0];
+            for _ in 0..50 {
+                sleep(Limits::STALL / 2).await;
+                theirs.read_exact(&mut byte).await.unwrap();
+            }
+        };
+        let (written, ()) = tokio::join!(ours.write_all(&[7; 50]), slow);
+        written.unwrap();
+        let start = Instant::now();
+        let error = ours.write_all(&[7; 50]).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        assert!(start.elapsed() >= Limits::STALL && start.elapsed() < Limits::STALL * 2);
+    }
+}

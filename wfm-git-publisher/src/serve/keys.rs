@@ -25,7 +25,8 @@ struct Verified {
 }
 
 impl Keys {
-    /// The device's fleet and the keys that the tip of its `desired` allows; `None` without a `desired` that names any.
+    /// The device's fleet and the keys that its `desired` allows; `None` without a `desired` that names any. A tip that
+    /// can't be verified doesn't keep the device from saying so: the newest commit that can be is what counts then.
     pub(super) fn allowed(
         &self,
         home: &Home,
@@ -39,8 +40,14 @@ impl Keys {
         {
             return Ok(Some((rosters.fleet(), known.keys.clone())));
         }
-        let tip = repo.desired_at(desired, &rosters.publishers)?;
-        let keys: BTreeSet<_> = tip.desired.envelope.device.status_keys.into_iter().collect();
+        let keys = match repo.newest_verified(desired, &rosters.publishers) {
+            Ok(tip) => tip.desired.envelope.device.status_keys.into_iter().collect(),
+            // A forged history has nothing that could be verified; what was before it still counts.
+            Err(error) => match lock(&self.devices).get(device) {
+                Some(known) => known.keys.clone(),
+                None => return Err(error.into()),
+            },
+        };
         if keys.is_empty() {
             return Ok(None);
         }

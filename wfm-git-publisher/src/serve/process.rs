@@ -253,3 +253,51 @@ impl Drop for Running {
         });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_gate_lets_few_in_queues_some_and_turns_the_rest_away() {
+        let gate = Gate::new(1, 1);
+        let first = gate.enter().await.unwrap();
+        let waiting = gate.enter();
+        tokio::pin!(waiting);
+        tokio::select! {
+            biased;
+            _ = &mut waiting => panic!("there is no room"),
+            third = gate.enter() => assert!(matches!(third, Err(Refusal::Busy))),
+        }
+        drop(first);
+        let second = waiting.await.unwrap();
+        // Whoever waits too long is turned away, too; its place in the queue is free again.
+        for _ in 0..3 {
+            assert!(matches!(gate.enter().await, Err(Refusal::Busy)));
+        }
+        drop(second);
+        assert!(gate.enter().await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_git_that_is_given_up_ends_and_one_that_fails_says_why() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = std::env::var_os("PATH").unwrap();
+        let git = Git::new(&path, Service::UploadPack, dir.path());
+        let (output, ended) = git.spawn().unwrap().finish(1000).await.unwrap();
+        assert!(output.is_empty() && !ended.status.success());
+        assert!(ended.said.contains("not appear to be a git repository"), "{}", ended.said);
+        repo_git::Repo::create(dir.path(), "desired").unwrap();
+        // It waits for a request that never comes.
+        let running = git.spawn().unwrap();
+        let process = running.group.unwrap();
+        drop(running);
+        for _ in 0..500 {
+            if rustix::process::test_kill_process(process).is_err() {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        panic!("it still runs");
+    }
+}

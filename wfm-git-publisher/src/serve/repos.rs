@@ -183,12 +183,13 @@ impl Hosted {
         lock(&self.told).iter().any(|(other, since)| other == id && since.elapsed() < TOLD)
     }
 
-    /// Reads the refs again if they may have moved.
-    pub(super) fn refresh(&self) -> Result<(), ReposError> {
+    /// Reads the refs again if they may have moved; whether anyone who waits is told so.
+    pub(super) fn refresh(&self) -> Result<bool, ReposError> {
+        let before = *self.tips.borrow();
         if self.cached().is_none() {
             self.read()?;
         }
-        Ok(())
+        Ok(*self.tips.borrow() != before)
     }
 }
 

@@ -21,6 +21,7 @@ use super::answer::{Refusal, with_type};
 use super::fetch::unreadable;
 use super::repos::{Hosted, Tips, lock};
 use super::wire::path::Known;
+use crate::error::chain;
 
 /// The header that says how many seconds a request waits at most.
 pub(super) const WAIT: &str = "wfm-wait";
@@ -35,7 +36,7 @@ const CALLS_PER_SECOND: u32 = 300;
 const UNWATCHED: Duration = Duration::from_millis(100);
 
 /// How often all others are, in case the file system forgot to tell.
-const SWEEP: Duration = Duration::from_secs(5);
+const SWEEP: Duration = Duration::from_secs(10);
 
 /// Hints that are kept until they are looked at; when there are more, everything is looked at.
 const HINTS: usize = 10_000;
@@ -151,6 +152,17 @@ impl Wakes {
         }
     }
 
+    /// Watches a repository anew: what moved without a hint isn't what is watched, another directory took its place.
+    fn watch_again(&self, hosted: &Hosted) {
+        if lock(&self.watched).remove(&hosted.name)
+            && let Some(watcher) = lock(&self.watcher).as_mut()
+        {
+            // It fails when what was watched is gone, which is as good.
+            let _ = watcher.unwatch(&hosted.path.join("refs/heads"));
+        }
+        self.watch(hosted);
+    }
+
     /// Another device is called to come; within how long it should.
     fn call(&self) -> Duration {
         lock(&self.calls).call(Instant::now())
@@ -163,6 +175,14 @@ fn moved(home: &Path, path: &Path) -> Option<String> {
     let is_lock = inside.extension().is_some_and(|ending| ending == "lock");
     let name: PathBuf = inside.components().take_while(|part| part.as_os_str() != "refs").collect();
     (!is_lock && name.as_path() != inside).then(|| name.to_string_lossy().into_owned())
+}
+
+/// Whether the refs of a repository had moved.
+fn refresh(hosted: &Hosted) -> bool {
+    hosted.refresh().unwrap_or_else(|error| {
+        tracing::warn!(repository = hosted.name, error = chain(&error), "it can't be looked at");
+        false
+    })
 }
 
 /// Looks at the repositories that may have moved, for as long as the host lives.
@@ -194,11 +214,15 @@ pub(super) async fn run(host: Host, mut hinted: mpsc::Receiver<String>) {
         }
         let looking = host.clone();
         let look = move || {
+            let waited_for = |hosted: &Arc<Hosted>| hosted.tips.receiver_count() > 0;
+            let told: Vec<_> = names.iter().filter_map(|name| looking.repos.get(name)).filter(waited_for).collect();
+            for hosted in &told {
+                refresh(hosted);
+            }
             let all = if everything { looking.repos.known() } else { Vec::new() };
-            let some = names.iter().filter_map(|name| looking.repos.get(name));
-            for hosted in some.chain(all).filter(|hosted| hosted.tips.receiver_count() > 0) {
-                if let Err(error) = hosted.refresh() {
-                    tracing::warn!(repository = hosted.name, error = super::chain(&error), "it can't be looked at");
+            for hosted in all.iter().filter(|hosted| waited_for(hosted) && !names.contains(&hosted.name)) {
+                if refresh(hosted) {
+                    looking.wakes.watch_again(hosted);
                 }
             }
         };

@@ -5,16 +5,16 @@ use std::time::{Duration, Instant};
 
 use crate::support::{Lab, Ran};
 
-struct Running(Option<Child>);
+pub(crate) struct Running(Option<Child>);
 
 impl Running {
-    fn start(lab: &Lab, args: &[&str]) -> Self {
+    pub(crate) fn start(lab: &Lab, args: &[&str]) -> Self {
         let mut command = lab.command(&[&["run"], args].concat());
         Self(Some(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()))
     }
 
     /// Asks it to stop; what it said.
-    fn stop(mut self) -> Ran {
+    pub(crate) fn stop(mut self) -> Ran {
         let child = self.0.take().unwrap();
         let id = rustix::process::Pid::from_child(&child);
         rustix::process::kill_process(id, rustix::process::Signal::TERM).unwrap();
@@ -32,7 +32,7 @@ impl Drop for Running {
 }
 
 #[track_caller]
-fn wait_for(what: &str, test: impl Fn() -> bool) {
+pub(crate) fn wait_for(what: &str, test: impl Fn() -> bool) {
     let start = Instant::now();
     while !test() {
         assert!(start.elapsed() < Duration::from_secs(60), "{what} took more than a minute");

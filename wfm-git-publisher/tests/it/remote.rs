@@ -2,6 +2,7 @@
 #![allow(clippy::disallowed_methods, reason = "test data needs no syncing")]
 
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
@@ -10,10 +11,12 @@ use repo_model::{Digest, FileTree};
 use repo_testkit::fault_proxy::{Direction, Fault, FaultProxy};
 use repo_testkit::foreign_host::{Answer, ForeignHost, Options, Shown};
 use repo_testkit::git::{self, git};
+use repo_testkit::power::Volume;
 use wfm_git_publisher::host::Home;
 use wfm_git_publisher::mirror::{MirrorError, Mirrored};
 use wfm_git_publisher::publish::Outcome;
 
+use crate::follow::{Running, wait_for};
 use crate::support::{Lab, NOON, copy};
 
 const PASSWORD: &str = "s3cret-of-the-publisher";
@@ -289,17 +292,40 @@ fn a_push_that_breaks_off_anywhere_is_made_up_for() {
     }
 }
 
+/// On a small file system of its own, which something else fills to the last byte.
 #[test]
 fn a_host_whose_disk_is_full_says_so_and_keeps_what_it_has() {
-    let site = Site::new(&["press-01"]);
+    let site = Site::new(&["press-01", "packer-01"]);
+    let volume = Volume::new(8).expect("a volume");
+    let (remote, moved) = (site.remote("press-01"), volume.path().join("press-01.git"));
+    copy(&remote, &moved);
+    fs::remove_dir_all(&remote).unwrap();
+    std::os::unix::fs::symlink(&moved, &remote).unwrap();
     site.lab.publish_all();
     let before = site.remote_tip("press-01", "desired");
-    git(&site.remote("press-01"), &["config", "receive.maxInputSize", "100"]);
+    let filler = volume.path().join("filler");
+    let mut file = fs::File::create(&filler).unwrap();
+    while file.write_all(&[0; 512]).is_ok() {}
+    drop(file);
+    site.lab.edit("deployments/hello.yaml", "hello from the packer", "hi packer");
     site.greet("too much");
     let outcome = site.lab.publish();
     let text = said(&outcome, "press-01");
-    assert!(text.contains("pack exceeds maximum allowed size") || text.contains("unpack"), "{text}");
+    assert!(text.contains("the host can't unpack it: ") && !text.contains(": ok"), "{text}");
     assert_eq!(site.remote_tip("press-01", "desired"), before);
+    assert_eq!(outcome.pushed(), 1, "the packer's disk has room: {outcome:?}");
+    site.assert_same("packer-01");
+    fs::remove_file(&filler).unwrap();
+    site.lab.publish_all();
+    site.assert_same("press-01");
+}
+
+#[test]
+fn what_the_host_s_git_says_of_a_pack_is_told() {
+    let site = Site::new(&["press-01"]);
+    git(&site.remote("press-01"), &["config", "receive.maxInputSize", "100"]);
+    let text = said(&site.lab.publish(), "press-01");
+    assert!(text.contains("pack exceeds maximum allowed size"), "{text}");
     git(&site.remote("press-01"), &["config", "--unset", "receive.maxInputSize"]);
     site.lab.publish_all();
     site.assert_same("press-01");
@@ -495,6 +521,24 @@ fn of_two_publishers_at_once_exactly_one_wins_and_nothing_is_lost() {
         site.assert_same(device);
     }
     assert_eq!(other.tip("press-01", "desired"), site.lab.tip("press-01", "desired"));
+}
+
+#[test]
+fn run_pushes_as_soon_as_the_host_is_back() {
+    let mut site = Site::new(&["press-01"]);
+    site.lab.publish_all();
+    let config = fs::read_to_string(site.lab.home.config()).unwrap();
+    fs::write(site.lab.home.config(), format!("poll: 1s\n{config}")).unwrap();
+    site.host.stop();
+    let running = Running::start(&site.lab, &[]);
+    site.greet("while the host is away");
+    wait_for("serial 2", || site.lab.tip("press-01", "desired").is_some() && site.lab.serial("press-01") == 2);
+    site.host.restart();
+    wait_for("the push", || site.remote_tip("press-01", "desired") == site.lab.tip("press-01", "desired"));
+    wait_for("the proof", || site.remote_tip("press-01", "freshness") == site.lab.tip("press-01", "freshness"));
+    let ran = running.stop();
+    assert_eq!(ran.code, Some(0));
+    assert!(ran.err.contains("refuses connections") && ran.err.contains("pushed to the remote host"), "{}", ran.err);
 }
 
 #[test]

@@ -4,7 +4,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use repo_testkit::git::git;
+use serde_json::Value;
+use wfm_git_publisher::accounts::Role;
 
+use crate::serve::{Login, Site, eventually};
 use crate::support::Lab;
 
 /// Every line of a private key that could give something away.
@@ -82,4 +85,38 @@ fn only_the_owner_can_read_the_home() {
     fs::set_permissions(lab.home.publisher_key(), fs::Permissions::from_mode(0o644)).unwrap();
     let said = lab.run(&["publish"]).failed(1);
     assert!(said.contains("chmod 600"), "{said}");
+}
+
+#[test]
+fn no_secret_of_an_account_or_of_the_host_leaves_its_place() {
+    let site = Site::new();
+    let file = site.lab.dir().join("join.json");
+    let said = site.lab.run(&["device", "join", "press-01", "--out", file.to_str().unwrap()]).good();
+    let join: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+    let secret = |value: &Value| value["secret"].as_str().unwrap().to_owned();
+    let device = Login { name: "press-01".to_owned(), secret: secret(&join["account"]) };
+    assert!(eventually(|| site.get("/account", Some(&device)).status == 200));
+    let auditor = site.login("audit", Role::Auditor, None);
+    site.clone(&device, "devices/press-01.git", "a");
+    site.clone(&auditor, "control.git", "b");
+    let renewed = site.request("POST /account/renew HTTP/1.1", Some(&device), b"");
+    let renewed: Value = serde_json::from_str(renewed.text().trim()).unwrap();
+    let listed = site.lab.run(&["account", "list", "--output", "json"]).good();
+    let mut secrets = vec![device.secret, auditor.secret, secret(&renewed)];
+    for key in ["ca.key", "server.key"] {
+        let text = fs::read_to_string(site.lab.home.ca().join(key)).unwrap();
+        secrets.push(text.lines().nth(1).unwrap().to_owned());
+    }
+    let (lab, log) = site.stop();
+    let said = [("the log", log), ("device join", said), ("account list", listed)];
+    let said = said.into_iter().map(|(name, text)| (name.to_owned(), text.into_bytes()));
+    let found = |(_, bytes): &(String, Vec<u8>)| {
+        let text = String::from_utf8_lossy(bytes);
+        secrets.iter().any(|secret| text.contains(secret))
+    };
+    let mut leaks: Vec<_> = everything(&lab).into_iter().chain(said).filter(found).map(|(name, _)| name).collect();
+    leaks.sort();
+    // The search finds what it looks for, where it belongs.
+    let home = ["ca.key", "server.key"].map(|key| lab.home.ca().join(key).display().to_string());
+    assert_eq!(leaks, home);
 }

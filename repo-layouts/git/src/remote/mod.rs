@@ -7,6 +7,8 @@
 mod advertisement;
 mod connection;
 mod fetch;
+#[cfg(feature = "fuzz")]
+pub mod fuzz;
 mod gix_http;
 mod https;
 mod incoming;
@@ -163,7 +165,7 @@ impl RemoteError {
         match self {
             Self::Http(error) => error.reason(),
             Self::Unsupported { .. } => "UnsupportedUrl",
-            Self::Unreachable { .. } => "Unreachable",
+            Self::Unreachable { .. } => "HostUnreachable",
             Self::Timeout { .. } => "TotalTimeout",
             Self::Protocol { .. } => "GitProtocolBroken",
         }

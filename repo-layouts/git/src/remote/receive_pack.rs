@@ -158,6 +158,14 @@ fn clean(bytes: &[u8]) -> String {
     lines.chars().filter(|c| !c.is_control()).take(MAX_SAID).collect()
 }
 
+/// Bytes in the place of an advertisement, and of an answer to a push.
+#[cfg(feature = "fuzz")]
+pub(super) fn fuzz(bytes: &[u8]) {
+    let _ = read_advertisement(bytes).map(|lines| Advertised::parse(&lines));
+    let (report, said) = apart(bytes).unwrap_or_else(|_| (bytes.to_owned(), String::new()));
+    let _ = pktline::read_all(&mut &report[..], MAX_LINES).map(|lines| Report::parse(&lines, said));
+}
+
 impl Advertised {
     fn parse(lines: &[Vec<u8>]) -> Self {
         let mut advertised = Self::default();

@@ -25,6 +25,11 @@ pub(crate) struct Marks {
 }
 
 impl Device {
+    /// The device whose home is below `root`.
+    pub(crate) fn at(id: &str, root: &Path) -> Self {
+        Self { id: id.to_owned(), root: root.to_owned() }
+    }
+
     /// A device of the plant on the stand-in for docker: joined and enrolled, nothing published yet.
     pub(crate) fn join(plant: &Plant, id: &str, root: &Path) -> Self {
         let docker = root.join("docker");

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::io::{self, Read, Write};
 use std::path::Path;
 use std::process::{Command, Output};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use git2::transport::{Service, SmartSubtransport, SmartSubtransportStream, Transport};
 
@@ -50,7 +50,8 @@ fn go_git_lists_clones_and_pushes_and_is_refused_with_a_reason() {
 /// libgit2 on the tests' own TLS: what it reads and writes goes to the host as it is.
 #[derive(Clone)]
 struct Wire {
-    site: Arc<Site>,
+    /// Weak, because libgit2 keeps its transports for ever.
+    site: Weak<Site>,
     login: Login,
 }
 
@@ -93,7 +94,7 @@ impl Read for Call {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let Self { wire, head, body, answer } = self;
         let answer = answer.get_or_insert_with(|| {
-            let answer = wire.site.request(head, Some(&wire.login), body);
+            let answer = wire.site.upgrade().unwrap().request(head, Some(&wire.login), body);
             assert_eq!(answer.status, 200, "{head}: {}", answer.text());
             io::Cursor::new(answer.body)
         });
@@ -131,7 +132,7 @@ fn libgit2_push(repository: &git2::Repository, refspec: &str) -> Option<String> 
 fn libgit2_fetches_and_pushes_and_is_refused_with_a_reason() {
     let site = Arc::new(Site::new());
     let login = site.device();
-    Wire { site: Arc::clone(&site), login }.register();
+    Wire { site: Arc::downgrade(&site), login }.register();
     let dir = site.lab.dir().join("libgit2.git");
     let repository = git2::Repository::init_bare(&dir).unwrap();
     let mut remote = repository.remote_anonymous("wire://x").unwrap();

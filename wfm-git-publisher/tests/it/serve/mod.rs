@@ -30,12 +30,23 @@ use crate::support::Lab;
 
 /// A fleet with two devices whose host runs.
 pub(crate) struct Site {
+    // First, so that it is gone before its files are.
+    server: Server,
     pub(crate) lab: Lab,
     pub(crate) address: String,
     /// The authority's certificate, PEM.
     pub(crate) ca: PathBuf,
-    server: Child,
     log: std::thread::JoinHandle<String>,
+}
+
+/// The program, killed when dropped.
+struct Server(Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 /// Name and secret of an account.
@@ -150,13 +161,13 @@ impl Site {
     }
 
     pub(crate) fn pid(&self) -> u32 {
-        self.server.id()
+        self.server.0.id()
     }
 
     /// Ends the host in good order, and gives its log.
     pub(crate) fn stop(mut self) -> (Lab, String) {
-        terminate(self.server.id());
-        let status = self.server.wait().unwrap();
+        terminate(self.server.0.id());
+        let status = self.server.0.wait().unwrap();
         assert!(status.success(), "{status}");
         let Self { lab, log, .. } = self;
         (lab, log.join().unwrap())
@@ -164,8 +175,8 @@ impl Site {
 
     /// Kills the host without a word.
     pub(crate) fn kill(&mut self) {
-        let _ = self.server.kill();
-        let _ = self.server.wait();
+        let _ = self.server.0.kill();
+        let _ = self.server.0.wait();
     }
 
     /// Kills the host without a word, and starts it again.
@@ -180,7 +191,7 @@ pub(crate) fn terminate(pid: u32) {
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
 }
 
-fn start(lab: &Lab) -> (Child, String, std::thread::JoinHandle<String>) {
+fn start(lab: &Lab) -> (Server, String, std::thread::JoinHandle<String>) {
     let mut command = lab.command(&["serve"]);
     command.env("RUST_LOG", "info,access=info").stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut server = command.spawn().unwrap();
@@ -195,7 +206,7 @@ fn start(lab: &Lab) -> (Child, String, std::thread::JoinHandle<String>) {
     let Some(address) = line.trim().strip_prefix("https://") else {
         panic!("the host didn't start: {line}{}", log.join().unwrap());
     };
-    (server, address.to_owned(), log)
+    (Server(server), address.to_owned(), log)
 }
 
 impl Login {

@@ -161,6 +161,23 @@ fn a_signed_status_is_only_added_to_and_a_foreign_one_replaced() {
 }
 
 #[test]
+fn a_device_can_report_that_its_desired_state_is_forged() {
+    let pusher = Pusher::new();
+    let (repository, good) = (pusher.repository(), pusher.tip("desired").unwrap());
+    let forge = |parents: &[&str]| {
+        let commit = git::git(&repository, &[&["commit-tree", "desired^{tree}", "-m", "forged"], parents].concat());
+        git::git(&repository, &["update-ref", "refs/heads/desired", &commit]);
+    };
+    // Upon the good one, unsigned; then without any history, which only a host that saw the good one can make up for.
+    forge(&["-p", &good]);
+    let first = pusher.commit("status", &[], "signature-invalid");
+    pusher.accepted(&format!("{first}:refs/heads/status"));
+    forge(&[]);
+    let second = pusher.commit("status", &[&first], "signature-invalid, still");
+    pusher.accepted(&format!("{second}:refs/heads/status"));
+}
+
+#[test]
 fn a_push_that_expects_another_state_is_refused() {
     let pusher = Pusher::new();
     let first = pusher.commit("status", &[], "1");
@@ -196,7 +213,7 @@ fn trees_with_anything_but_plain_files_are_refused() {
 
 fn tree(clone: &Path, site: &Site, entries: &str) -> String {
     let file = site.lab.dir().join("entries");
-    std::fs::write(&file, format!("{entries}\n")).unwrap();
+    std::fs::write(&file, if entries.is_empty() { String::new() } else { format!("{entries}\n") }).unwrap();
     let input = std::fs::File::open(&file).unwrap();
     super::printed(&git::command(clone).arg("mktree").stdin(input).output().unwrap())
 }
@@ -255,4 +272,29 @@ fn replaced_heartbeats_leave_a_bounded_repository_without_what_nobody_reaches() 
     let counted = pusher.site.lab.git(DEVICE, &["count-objects", "-v"]);
     assert!(counted.contains("packs: 1\n") && counted.contains("count: 0\n"), "{counted}");
     assert!(pusher.site.lab.git(DEVICE, &["fsck", "--unreachable", "--no-reflogs"]).is_empty());
+}
+
+#[test]
+fn before_anything_is_published_a_device_sees_an_empty_repository_and_pushes_nothing() {
+    let lab = Lab::with(&[DEVICE, OTHER]);
+    let site = Site::on(lab, "");
+    let device = site.device();
+    for version in ["0", "2"] {
+        let (protocol, name) = (format!("protocol.version={version}"), format!("empty-{version}"));
+        let args = ["-c", &protocol, "clone", "-q", &site.url("devices/press-01.git"), &name];
+        let cloned = site.run(site.lab.dir(), &device, &args);
+        assert!(cloned.status.success() && said(&cloned).contains("empty repository"), "{}", said(&cloned));
+    }
+    let head = git::git(&site.lab.dir().join("empty-2"), &["symbolic-ref", "HEAD"]);
+    assert_eq!(head, "refs/heads/desired");
+    let clone = site.lab.dir().join("empty-2");
+    let tree = tree(&clone, &site, "");
+    let commit = git::git(&clone, &["commit-tree", &tree, "-m", "x"]);
+    let args = ["push", &site.url("devices/press-01.git"), &format!("{commit}:refs/heads/status")];
+    let pushed = site.run(&clone, &device, &args);
+    assert!(
+        !pushed.status.success() && said(&pushed).contains("nothing is published for this device"),
+        "{}",
+        said(&pushed)
+    );
 }

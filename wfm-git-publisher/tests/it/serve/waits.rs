@@ -172,3 +172,29 @@ fn a_publisher_that_runs_hosts_too_and_tells_those_who_wait() {
         assert_ne!(site.lab.tip(DEVICE, "desired"), before);
     });
 }
+
+#[test]
+fn a_repository_that_is_put_back_from_a_backup_is_noticed_and_watched_again() {
+    let site = Site::new();
+    let (device, auditor) = (site.device(), site.login("aud", wfm_git_publisher::accounts::Role::Auditor, None));
+    let (here, backup) = (site.lab.repo(DEVICE), site.lab.dir().join("backup.git"));
+    crate::support::copy(&here, &backup);
+    site.lab.edit("deployments/hello.yaml", "greeting:", "greeting: newer #");
+    site.lab.commit();
+    site.lab.publish_all();
+    std::thread::scope(|scope| {
+        let waiter = waiting(scope, &site, &device);
+        assert!(eventually(|| waiters(&site, &auditor) == 1));
+        std::fs::rename(&here, site.lab.dir().join("away.git")).unwrap();
+        std::fs::rename(&backup, &here).unwrap();
+        assert_eq!(waiter.join().unwrap().0.status, 200);
+        let waiter = waiting(scope, &site, &device);
+        assert!(eventually(|| waiters(&site, &auditor) == 1));
+        let moved = Instant::now();
+        site.lab.publish_all();
+        let (answer, answered) = waiter.join().unwrap();
+        assert_eq!(answer.status, 200);
+        // A look now and then alone would take longer.
+        assert!(answered.duration_since(moved) < Duration::from_secs(5));
+    });
+}

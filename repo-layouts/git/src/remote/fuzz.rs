@@ -1,0 +1,37 @@
+//! What other hosts send, as `cargo fuzz` makes it up; built with the feature `fuzz` only.
+
+use std::sync::atomic::AtomicBool;
+
+use super::advertisement::{Advertisement, read_ls_refs};
+use super::incoming::Incoming;
+use super::{FetchError, FetchLimits, Fetched, receive_pack};
+use crate::Repo;
+
+/// Bytes in the place of everything that a host says of its refs and of a push.
+pub fn answers(bytes: &[u8]) {
+    for service in ["git-upload-pack", "git-receive-pack"] {
+        let _ = Advertisement::read(bytes, service);
+    }
+    let _ = read_ls_refs(bytes);
+    receive_pack::fuzz(bytes);
+}
+
+/// The bytes of a pack with the checksum that they should have, so that what is behind it is reached, too.
+pub fn sealed(bytes: &[u8]) -> Vec<u8> {
+    let body = &bytes[..bytes.len().saturating_sub(20)];
+    let mut hash = gix::hash::hasher(gix::hash::Kind::Sha1);
+    hash.update(body);
+    let checksum = hash.try_finalize().map(|id| id.as_slice().to_owned()).unwrap_or_default();
+    [body, &checksum].concat()
+}
+
+/// Bytes in the place of a pack.
+pub fn pack(into: &Repo, bytes: &[u8], limits: &FetchLimits) -> Result<Fetched, FetchError> {
+    let mut incoming = Incoming::begin(into, limits)?;
+    let received = incoming.receive(&mut &*bytes, &AtomicBool::new(false));
+    match (received, incoming.failure.take()) {
+        (_, Some(failure)) => Err(failure),
+        (Ok(()), None) => incoming.keep(&[]),
+        (Err(error), None) => Err(FetchError::Corrupt(error.into())),
+    }
+}
