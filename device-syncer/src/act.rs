@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use repo_model::margo::State;
-use repo_model::{ComponentName, DeviceId, Digest, FleetId};
+use repo_model::{DeploymentName, DeviceId, Digest, FleetId};
 
 use crate::backoff;
 use crate::memory::{AppliedComponent, Attempt, Bad, Failure, Memory};
@@ -114,8 +114,12 @@ impl<H: Hands + ?Sized> Actor<'_, H> {
         }
         self.commit()?;
         let mut prepared = self.prefetch(plan)?;
-        for (planned, wanted) in plan.deployments.iter().zip(wanted) {
-            done.acted |= self.apply_deployment(planned, wanted, &mut prepared)?;
+        for (planned, one) in plan.deployments.iter().zip(wanted) {
+            match self.awaited(one, wanted) {
+                Some(name) if !(self.cancel)() => self.hold_all(planned, &name),
+                Some(_) => {}
+                None => done.acted |= self.apply_deployment(planned, one, &mut prepared)?,
+            }
         }
         self.commit()?;
         done.settled &= self.all_installed(plan);
@@ -143,6 +147,9 @@ impl<H: Hands + ?Sized> Actor<'_, H> {
                     Action::Fail(failure) => {
                         self.report.set(planned.id, &component.name, State::Failed, Some(failure.clone()));
                     }
+                    Action::Wait(reason) => {
+                        self.report.explain(planned.id, &component.name, State::Pending, reason.clone());
+                    }
                     Action::Apply { input, .. } => self.queue(input),
                 }
             }
@@ -169,13 +176,32 @@ impl<H: Hands + ?Sized> Actor<'_, H> {
         }
     }
 
-    /// What failed, or waits for something of its own, says more than that it waits for another component.
-    fn hold(&mut self, input: &Component, before: &ComponentName) {
+    /// The first deployment that this one waits for and that isn't installed.
+    fn awaited(&self, one: &Wanted, all: &[Wanted]) -> Option<DeploymentName> {
+        let is_installed = |name: &DeploymentName| {
+            let found = all.iter().find(|other| other.name == *name);
+            found.is_some_and(|found| {
+                let mut parts = found.components.iter().map(|part| self.report.get(found.id, &part.name));
+                parts.all(|now| now.is_some_and(|now| now.state == State::Installed))
+            })
+        };
+        one.depends_on.iter().find(|name| !is_installed(name)).cloned()
+    }
+
+    fn hold_all(&mut self, planned: &Planned, awaited: &DeploymentName) {
+        for component in &planned.components {
+            if let Action::Apply { input, .. } = &component.action {
+                self.hold(input, format!("waits for deployment `{awaited}`, which isn't installed"));
+            }
+        }
+    }
+
+    /// What failed, or waits for something of its own, says more than that it waits for something else.
+    fn hold(&mut self, input: &Component, text: String) {
         let now = self.report.get(input.deployment, &input.component);
         let reason = now.filter(|now| now.state == State::Pending).and_then(|now| now.failure.as_ref());
         let says_more = reason.is_some_and(|reason| reason.code != "queued");
         if !says_more && self.next.failure(input).is_none() {
-            let text = format!("waits for component `{before}`, which is listed before it");
             self.pend(input, Failure::new("waiting-dependency", text));
         }
     }
@@ -250,8 +276,10 @@ impl<H: Hands + ?Sized> Actor<'_, H> {
         for component in &planned.components {
             match (&component.action, &blocked) {
                 (Action::Keep, _) => {}
-                (Action::Fail(_), _) => blocked = Some(component.name.clone()),
-                (Action::Apply { input, .. }, Some(before)) if !(self.cancel)() => self.hold(input, before),
+                (Action::Fail(_) | Action::Wait(_), _) => blocked = Some(component.name.clone()),
+                (Action::Apply { input, .. }, Some(before)) if !(self.cancel)() => {
+                    self.hold(input, format!("waits for component `{before}`, which is listed before it"));
+                }
                 (Action::Apply { .. }, Some(_)) => {}
                 (Action::Apply { input, .. }, None) => {
                     let ready = prepared.remove(&input.project);

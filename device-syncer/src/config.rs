@@ -12,6 +12,7 @@ use serde::Deserialize;
 pub use host::{HostSettings, Registries};
 
 use self::host::{HostFragment, RegistriesFragment};
+use crate::capabilities::Described;
 use crate::runtime::SitePolicy;
 
 /// The commented sample that `init` writes.
@@ -89,6 +90,7 @@ struct Fragment {
     poll: Option<String>,
     report: Option<String>,
     limits: Limits,
+    capabilities: Described,
     boot_id_file: Option<PathBuf>,
     path: Option<String>,
 }
@@ -142,6 +144,8 @@ pub struct Settings {
     pub report: Option<Duration>,
     /// Bounds.
     pub limits: Limits,
+    /// What the device says of itself beyond what is found on it.
+    pub capabilities: Described,
     /// Tells one boot from the next.
     pub boot_id_file: PathBuf,
 }
@@ -186,6 +190,7 @@ impl Settings {
                 _ => Err(format!("`{name}: {text}` is not a duration of at least 1s, like 15s, 5m or 1h")),
             },
         };
+        fragment.capabilities.check().map_err(|problem| format!("`capabilities`: {problem}"))?;
         let docker_env = [("DOCKER_HOST", fragment.docker.host), ("DOCKER_CONFIG", fragment.docker.config)];
         Ok(Self {
             device_files: home.root().join(fragment.device_files.unwrap_or_else(|| "device-files".into())),
@@ -198,6 +203,7 @@ impl Settings {
             poll: interval("poll", fragment.poll)?,
             report: interval("report", fragment.report)?,
             limits: fragment.limits,
+            capabilities: fragment.capabilities,
             boot_id_file: fragment.boot_id_file.unwrap_or_else(|| "/proc/sys/kernel/random/boot_id".into()),
         })
     }

@@ -8,7 +8,7 @@ use repo_model::desired::{Desired, Document};
 use repo_model::envelope::EnvelopeDeployment;
 use repo_model::margo::{Component, ProfileType, Source};
 use repo_model::value::{Param, input_digest};
-use repo_model::{ComponentName, DeploymentId};
+use repo_model::{ComponentName, DeploymentId, DeploymentName};
 use sha2::Sha256;
 
 use crate::memory::Failure;
@@ -32,7 +32,8 @@ impl std::fmt::Debug for DeviceValues<'_> {
     }
 }
 
-/// Everything that the accepted state wants, deployments in the order of the operators' ids.
+/// Everything that the accepted state wants: deployments after those that they wait for, else in the order of the
+/// operators' ids.
 pub fn wanted(desired: &Desired, values: &DeviceValues<'_>) -> Vec<Wanted> {
     let mut all: Vec<_> = desired
         .deployments
@@ -42,7 +43,19 @@ pub fn wanted(desired: &Desired, values: &DeviceValues<'_>) -> Vec<Wanted> {
         })
         .collect();
     all.sort_by(|a, b| a.name.cmp(&b.name));
-    all
+    in_order(all)
+}
+
+/// Puts each behind what it waits for. Those that wait in a circle, or for something that isn't there, come last.
+fn in_order(mut all: Vec<Wanted>) -> Vec<Wanted> {
+    let mut ordered: Vec<Wanted> = Vec::new();
+    loop {
+        let is_done = |name: &DeploymentName| ordered.iter().any(|one| one.name == *name);
+        let Some(next) = all.iter().position(|one| one.depends_on.iter().all(is_done)) else { break };
+        ordered.push(all.remove(next));
+    }
+    ordered.append(&mut all);
+    ordered
 }
 
 fn wanted_deployment(
@@ -62,6 +75,8 @@ fn wanted_deployment(
         name: envelope.id.clone(),
         title: deployment.name.clone(),
         document: document.bytes.clone(),
+        suspended: envelope.policy.suspended,
+        depends_on: envelope.policy.depends_on.clone(),
         components: deployment.components.iter().map(component).collect(),
     }
 }
@@ -194,11 +209,23 @@ mod tests {
         document("compose", "oci://registry.invalid/app", parameters)
     }
 
+    #[test]
+    fn each_comes_behind_what_it_waits_for() {
+        let one = |name: &str, after: &[&str]| Wanted {
+            depends_on: after.iter().map(|name| name.parse().unwrap()).collect(),
+            ..crate::testing::wanted(name, &[])
+        };
+        let ordered = |all: Vec<Wanted>| in_order(all).iter().map(|one| one.name.to_string()).collect::<Vec<_>>();
+        assert_eq!(ordered(vec![one("a", &["c"]), one("b", &[]), one("c", &["b"])]), ["b", "c", "a"]);
+        assert_eq!(ordered(vec![one("a", &["b"]), one("b", &["a"]), one("c", &[])]), ["c", "a", "b"]);
+    }
+
     fn envelope(components: &[&str]) -> EnvelopeDeployment {
         let lock = Lock { manifest: Digest::of(b"manifest"), content: Digest::of(b"content") };
         EnvelopeDeployment {
             id: "a".parse().unwrap(),
             policy: Default::default(),
+            profile: None,
             locks: components.iter().map(|name| (name.parse().unwrap(), lock)).collect(),
             values_from: BTreeMap::new(),
         }

@@ -18,6 +18,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use uuid::Uuid;
 
 use crate::account::{self, AccountError};
+use crate::capabilities::Probe;
 use crate::conditions::{EVENT, condition};
 use crate::config::{ConfigError, Home, SAMPLE, Settings};
 use crate::contact::Contact;
@@ -227,6 +228,7 @@ pub fn open(home: Home) -> Result<(Syncer, Locks), HomeError> {
         key: key_line,
         retries: Retries::default(),
         reported: None,
+        probe: Probe::default(),
         home,
         settings,
         join,

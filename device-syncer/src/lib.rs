@@ -12,6 +12,7 @@ pub mod act;
 pub mod agent;
 pub mod artifacts;
 pub mod backoff;
+pub mod capabilities;
 pub mod cli;
 pub mod conditions;
 pub mod config;

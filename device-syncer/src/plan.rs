@@ -19,6 +19,10 @@ pub struct Wanted {
     pub title: String,
     /// The exact ApplicationDeployment.
     pub document: Vec<u8>,
+    /// Whether the operator told the device to leave it as it is.
+    pub suspended: bool,
+    /// The deployments that are installed before it is applied, by the operator's ids.
+    pub depends_on: Vec<DeploymentName>,
     /// Its components in the order in which they are applied.
     pub components: Vec<WantedComponent>,
 }
@@ -39,6 +43,9 @@ pub struct WantedComponent {
 pub struct Plan {
     /// What we own and is no longer wanted, in reverse order of its application.
     pub removals: Vec<Removal>,
+    /// What would go, and stays for as long as the operator says so.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub held: Vec<Removal>,
     /// What is wanted, in order.
     pub deployments: Vec<Planned>,
 }
@@ -101,6 +108,8 @@ pub enum Action {
     },
     /// It is left alone, because this input can't succeed here.
     Fail(Failure),
+    /// It would be applied, and waits for a gate to open.
+    Wait(Failure),
 }
 
 /// Why a component is applied.
@@ -125,7 +134,21 @@ impl Plan {
         let Some(wanted) = wanted else { return Self::default() };
         let by_project: BTreeMap<_, _> = observed.iter().map(|found| (found.project.as_str(), found)).collect();
         let deployments = wanted.iter().map(|deployment| planned(deployment, memory, &by_project)).collect();
-        Self { removals: removals(wanted, memory, observed), deployments }
+        let is_suspended = |id: DeploymentId| wanted.iter().any(|one| one.id == id && one.suspended);
+        let all = removals(wanted, memory, observed).into_iter();
+        let (held, removals) = all.partition(|removal| removal.deployment.is_some_and(is_suspended));
+        Self { removals, held, deployments }
+    }
+
+    /// The plan of a device that was told to leave everything as it is.
+    pub fn suspended(mut self) -> Self {
+        self.held.append(&mut self.removals);
+        for component in self.deployments.iter_mut().flat_map(|deployment| &mut deployment.components) {
+            if matches!(component.action, Action::Apply { .. }) {
+                component.action = Action::Wait(Failure::new("suspended", "the operator suspended this device"));
+            }
+        }
+        self
     }
 
     /// Whether carrying it out would change nothing on the device.
@@ -147,10 +170,16 @@ impl Plan {
 }
 
 fn planned(wanted: &Wanted, memory: &Memory, observed: &BTreeMap<&str, &Observed>) -> Planned {
+    let gated = |action| match action {
+        Action::Apply { .. } if wanted.suspended => {
+            Action::Wait(Failure::new("suspended", "the operator suspended this deployment"))
+        }
+        action => action,
+    };
     let component = |wanted: &WantedComponent| PlannedComponent {
         name: wanted.name.clone(),
         project: wanted.project.clone(),
-        action: action(wanted, memory, observed.get(wanted.project.as_str()).copied()),
+        action: gated(action(wanted, memory, observed.get(wanted.project.as_str()).copied())),
     };
     Planned { id: wanted.id, name: wanted.name.clone(), components: wanted.components.iter().map(component).collect() }
 }
@@ -231,7 +260,7 @@ mod tests {
         match &plan.deployments[0].components[0].action {
             Action::Keep => "keep".to_owned(),
             Action::Apply { reason, .. } => format!("{reason:?}"),
-            Action::Fail(failure) => failure.code.clone(),
+            Action::Fail(failure) | Action::Wait(failure) => failure.code.clone(),
         }
     }
 
@@ -286,6 +315,26 @@ mod tests {
         assert_eq!(plan.removals.len(), 1);
         assert_eq!(plan.removals[0].component(), Some((id("a"), &component("x"))));
         assert_eq!(plan.applies().count(), 0);
+    }
+
+    #[test]
+    fn what_is_suspended_stays_as_it_is() {
+        let memory = applied(&[("a", "x", Some("1")), ("a", "y", Some("1")), ("b", "x", Some("1"))]);
+        let running = |a, x| observed(a, x, Some(input_digest(a, x, "1")), Condition::Running);
+        let found = [running("a", "x"), running("a", "y"), running("b", "x")];
+        let suspended = Wanted { suspended: true, ..wanted("a", &[("x", "2")]) };
+        let plan = Plan::make(Some(&[suspended]), &memory, &found);
+        let gone: Vec<_> = plan.removals.iter().map(|one| one.project.clone()).collect();
+        assert_eq!(gone, [project("b", "x")], "its neighbour isn't suspended");
+        let held: Vec<_> = plan.held.iter().map(|one| one.project.clone()).collect();
+        assert_eq!(held, [project("a", "y")]);
+        assert!(matches!(&plan.deployments[0].components[0].action, Action::Wait(why) if why.code == "suspended"));
+        let plan = Plan::make(Some(&[wanted("a", &[("x", "2"), ("y", "1")])]), &memory, &found).suspended();
+        assert!(plan.is_in_sync() && plan.held.len() == 1);
+        assert!(
+            matches!(plan.deployments[0].components[1].action, Action::Keep),
+            "what runs as wanted waits for nothing"
+        );
     }
 
     #[test]

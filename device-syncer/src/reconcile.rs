@@ -16,12 +16,13 @@ use jiff::Timestamp;
 use repo_git::{CommitId, FetchError};
 use repo_model::desired::Desired;
 use repo_model::join::Join;
-use repo_model::report::Condition;
+use repo_model::report::{CAPABILITIES, Condition};
 use repo_model::{KeyText, envelope};
 use uuid::Uuid;
 
 use crate::act::{self, Actor, Done, Identity};
 use crate::backoff;
+use crate::capabilities::Probe;
 use crate::conditions::{self, EVENT, RUNTIME, STALE, UNVERIFIED, condition};
 use crate::config::{Home, Settings};
 use crate::contact::{self, Contact};
@@ -74,6 +75,8 @@ pub struct Syncer {
     pub retries: Retries,
     /// When the heartbeat was last replaced.
     pub reported: Option<Timestamp>,
+    /// What this device has and can run.
+    pub probe: Probe,
     /// Security events that the next pass tells.
     pub events: Vec<Condition>,
 }
@@ -311,12 +314,14 @@ impl Syncer {
             pass.conditions.push(condition(RUNTIME, error.code(), error_chain(error)));
         }
         conditions::write(&mut pass.next, self.instance, &pass.conditions);
+        self.tell_capabilities(&mut pass.next);
         let (identity, next) = (self.identity(), pass.next.clone());
         let (Some(wanted), Ok(observed)) = (wanted, observed) else {
             act::commit(&mut self.store, next, &report, &identity, Timestamp::now())?;
             return Ok(Done::default());
         };
         let plan = Plan::make(Some(&wanted), &next, &observed);
+        let plan = if is_suspended(pass.desired.as_ref()) { plan.suspended() } else { plan };
         let teller = Teller::new(self.link.remote.clone(), pass.heads.as_ref());
         let mut actor = Actor {
             store: &mut self.store,
@@ -341,6 +346,15 @@ impl Syncer {
             }
         }
         Ok(done)
+    }
+
+    /// Puts what this device has and can run into its `status`, where it isn't known yet.
+    fn tell_capabilities(&mut self, next: &mut Memory) {
+        let versions = || self.runtime.versions();
+        let (device, described) = (&self.join.device, &self.settings.capabilities);
+        if let Some(bytes) = self.probe.look(device, described, self.home.root(), versions) {
+            next.status.insert(CAPABILITIES.to_owned(), bytes.to_vec());
+        }
     }
 
     /// Keeps the archives of what is wanted or runs, and no others.
@@ -420,17 +434,22 @@ impl Syncer {
             News::Nothing => {}
         }
         let mut memory = self.store.memory.clone();
-        let wanted = match &news {
-            Some(adoption) => Some(self.wanted(&adoption.desired)),
-            None => self.accepted(&memory)?.as_ref().map(|desired| self.wanted(desired)),
-        };
+        let accepted = if news.is_none() { self.accepted(&memory)? } else { None };
+        let desired = news.as_ref().map(|adoption| &adoption.desired).or(accepted.as_ref());
+        let wanted = desired.map(|desired| self.wanted(desired));
         if let Some(retry) = requests.retry {
             let named = wanted.iter().flatten().filter(|wanted| retry.is_empty() || wanted.name.as_str() == retry);
             named.for_each(|wanted| memory.forget_failures(wanted));
         }
         let plan = Plan::make(wanted.as_deref(), &memory, &self.runtime.observe()?);
+        let plan = if is_suspended(desired) { plan.suspended() } else { plan };
         Ok(Preview { plan, news, conditions })
     }
+}
+
+/// Whether the operator told this device to leave everything as it is.
+fn is_suspended(desired: Option<&Desired>) -> bool {
+    desired.is_some_and(|desired| desired.envelope.policy.suspended)
 }
 
 /// What the next pass would do.

@@ -100,7 +100,8 @@ impl Report {
     /// What is neither wanted nor being removed never came onto the device: a component of a deployment that stays is
     /// dropped, anything else is removed.
     pub fn forget_unknown(&mut self, plan: &Plan) {
-        let removals: BTreeSet<_> = plan.removals.iter().filter_map(Removal::component).collect();
+        let removals = plan.removals.iter().chain(&plan.held);
+        let removals: BTreeSet<_> = removals.filter_map(Removal::component).collect();
         for (id, reported) in &mut self.deployments {
             match plan.deployments.iter().find(|planned| planned.id == *id) {
                 Some(planned) => reported.components.retain(|one| {

@@ -40,6 +40,8 @@ pub(crate) fn wanted(name: &str, components: &[(&str, &str)]) -> Wanted {
         name: name.parse().unwrap(),
         title: format!("{name}'s title"),
         document: format!("{name} {components:?}").into_bytes(),
+        suspended: false,
+        depends_on: Vec::new(),
         components: components.iter().map(|(part, version)| wanted_component(name, part, version)).collect(),
     }
 }

@@ -18,6 +18,7 @@ use tracing::{Span, debug, error, info, warn};
 use crate::error::chain;
 use crate::host::{DeviceRepo, FleetRepo, Home, Registries, Remotes};
 use crate::mirror::{MirrorError, Mirrored};
+use crate::plan::Allowed;
 use crate::publish::{Done, Options, Outcome, PublishError, Publisher};
 use crate::render::Artifact;
 use crate::trigger::Trigger;
@@ -142,6 +143,7 @@ impl Controller {
         let options = Options {
             now,
             devices: None,
+            allowed: Allowed::default(),
             resolve: &resolve,
             threads: self.threads,
             stop,

@@ -13,7 +13,7 @@ use crate::config::ConfigError;
 use crate::host::{ControlError, DeviceRepoError, GitError, HomeError, RemoteRepoError, SourceError};
 use crate::mirror::MirrorError;
 use crate::operator::{AddError, EnrollError, InitError};
-use crate::publish::{PublishError, ResolveError};
+use crate::publish::{DeviceError, PublishError, ResolveError};
 
 /// A person or a setting has to change.
 pub const USER: u8 = 1;
@@ -137,6 +137,9 @@ fn is_disk_full(error: &std::io::Error) -> bool {
 
 /// What to do about an error.
 fn hint(error: &(dyn Error + 'static)) -> Option<String> {
+    if let Some(DeviceError::Guarded(guarded)) = error.downcast_ref() {
+        return Some(guarded.hint());
+    }
     let text = if let Some(error) = error.downcast_ref::<HomeError>() {
         match error {
             HomeError::Missing { .. } => "make a fleet with `init`, or name the home with --home".to_owned(),

@@ -5,7 +5,7 @@
 //! plan out, durably and one device at a time; [`controller`] does that for each new commit. What devices report comes
 //! back through [`status`], believed only as far as its signatures reach.
 //!
-//! `fleet`, `render` and `plan` are pure: no files, no clock, no environment. [`host`] and [`trigger`] reach the outside
+//! `fleet`, `render`, `plan` and `explain` are pure: no files, no clock, no environment. [`host`] and [`trigger`] reach the outside
 //! world, [`operator`] edits the operators' own repository, and only [`cli`] prints and reads the environment.
 
 pub mod accounts;
@@ -14,6 +14,7 @@ pub mod cli;
 pub mod config;
 pub mod controller;
 pub mod error;
+pub mod explain;
 pub mod fleet;
 pub mod host;
 pub mod mirror;

@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use proptest::prelude::*;
 use repo_git::SigningKey;
 use repo_git::repo::Repo;
-use repo_model::DeploymentId;
 use repo_model::message::Message;
+use repo_model::{ComponentName, DeploymentId};
 use tempfile::TempDir;
 
 use super::*;
@@ -504,6 +504,37 @@ fn a_runtime_that_lost_a_part_gets_it_back() {
             "a/* installing > installed; a/x installing > installed",
         ]
     );
+}
+
+#[test]
+fn a_deployment_waits_until_what_it_depends_on_is_installed() {
+    let mut bench = Bench::new();
+    let dependent = |version| Wanted { depends_on: vec!["a".parse().unwrap()], ..wanted("b", &[("y", version)]) };
+    bench.fail("apply", ("a", "x"), vec![permanent()]);
+    assert!(!bench.pass(&[wanted("a", &[("x", "1")]), dependent("1")]).settled);
+    assert!(!bench.hands.log().iter().any(|line| line.starts_with("apply b")), "{:?}", bench.hands.log());
+    let report = Report::read(&bench.store.memory.status);
+    let waits = report.get(id("b"), &component("y")).and_then(|now| now.failure.clone()).unwrap();
+    assert_eq!(waits, Failure::new("waiting-dependency", "waits for deployment `a`, which isn't installed"));
+    assert!(bench.pass(&[wanted("a", &[("x", "2")]), dependent("1")]).settled);
+    // A dependency that can't come takes nothing away from what runs already.
+    bench.fail("apply", ("a", "x"), vec![permanent()]);
+    bench.told();
+    bench.pass(&[wanted("a", &[("x", "3")]), dependent("1")]);
+    assert!(!bench.told().join("\n").contains("b/"), "what runs waits for nothing");
+}
+
+#[test]
+fn what_is_suspended_is_told_once_and_goes_on_when_it_is_not() {
+    let mut bench = Bench::new();
+    bench.pass(&[wanted("a", &[("x", "1")])]);
+    bench.told();
+    let suspended = Wanted { suspended: true, ..wanted("a", &[("x", "2")]) };
+    for _ in 0..2 {
+        assert!(!bench.pass(std::slice::from_ref(&suspended)).acted);
+    }
+    assert_eq!(bench.told(), ["a/* installed > pending suspended; a/x installed > pending suspended"]);
+    assert!(bench.pass(&[wanted("a", &[("x", "2")])]).settled);
 }
 
 #[test]

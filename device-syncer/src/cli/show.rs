@@ -52,12 +52,18 @@ pub(super) fn plan(preview: &Preview) -> String {
         let component = removal.component.as_ref().map_or("?", |name| name.as_str());
         let _ = writeln!(text, "- {name}/{component}: remove ({})", removal.project);
     }
+    for removal in &plan.held {
+        let name = removal.name.as_ref().map_or("?", |name| name.as_str());
+        let component = removal.component.as_ref().map_or("?", |name| name.as_str());
+        let _ = writeln!(text, ". {name}/{component}: stays for now, because it is suspended ({})", removal.project);
+    }
     for deployment in &plan.deployments {
         for component in &deployment.components {
             let (mark, what) = match &component.action {
                 Action::Keep => ("=", "keep".to_owned()),
                 Action::Apply { reason, .. } => ("+", format!("apply: {}", reason_text(*reason))),
                 Action::Fail(failure) => ("!", format!("{}: {}", failure.code, failure.message)),
+                Action::Wait(reason) => (".", format!("{}: {}", reason.code, reason.message)),
             };
             let _ = writeln!(text, "{mark} {}/{}: {what}", deployment.name, component.name);
         }

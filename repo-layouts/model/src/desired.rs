@@ -153,7 +153,7 @@ fn read_envelope(files: &FileTree) -> Result<(Envelope, Digest), Refusal> {
     let bytes = files.get(ENVELOPE).ok_or_else(|| invalid(format!("`{ENVELOPE}` is missing")))?;
     let unreadable = |error: serde_json::Error| invalid(format!("`{ENVELOPE}`: {error}"));
     let head: Head = serde_json::from_slice(bytes).map_err(unreadable)?;
-    let unknown = head.requires.iter().find(|feature| !FEATURES.contains(&feature.as_str()));
+    let unknown = head.requires.iter().find(|feature| !FEATURES.iter().any(|known| known.name == feature.as_str()));
     if head.layout != LAYOUT {
         let message = format!("`{ENVELOPE}` has layout {}, and this program knows {LAYOUT}: update it", head.layout);
         return Err(Refusal::new("layout-too-new", message));

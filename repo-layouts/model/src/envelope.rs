@@ -9,8 +9,23 @@ use crate::{ComponentName, DeploymentId, DeploymentName, DeviceId, Digest, Fleet
 /// The layout number that this code reads and writes. A higher one is refused with `layout-too-new`.
 pub const LAYOUT: u64 = 1;
 
+/// Something that a reader must not ignore: an envelope that uses it names it in `requires`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Feature {
+    /// Its name in `requires`.
+    pub name: &'static str,
+    /// The first version of the syncer that knows it.
+    pub since: &'static str,
+}
+
+/// `policy.suspended` of the device or of one of its deployments.
+pub const SUSPENDED: Feature = Feature { name: "suspended", since: "0.2.0" };
+
+/// `policy.dependsOn` of a deployment.
+pub const DEPENDS_ON: Feature = Feature { name: "depends-on", since: "0.2.0" };
+
 /// The features that this code knows by name; `requires` may list no other one.
-pub const FEATURES: &[&str] = &[];
+pub const FEATURES: &[Feature] = &[DEPENDS_ON, SUSPENDED];
 
 /// The largest serial and `manifestVersion` ever written: 2^53−1, the largest integer every JSON reader keeps.
 pub const MAX_SERIAL: u64 = (1 << 53) - 1;
@@ -69,6 +84,9 @@ pub struct DevicePolicy {
     /// How often it replaces `heartbeat`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub report_seconds: Option<u64>,
+    /// Whether it leaves everything on it as it is, until the operator says otherwise.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub suspended: bool,
 }
 
 /// What goes with one ApplicationDeployment.
@@ -77,9 +95,12 @@ pub struct DevicePolicy {
 pub struct EnvelopeDeployment {
     /// The operator's own id of the deployment.
     pub id: DeploymentName,
-    /// Policy of this deployment; nothing yet, and a reader ignores what it doesn't know.
+    /// Policy of this deployment; a reader ignores what it doesn't know.
     #[serde(default)]
     pub policy: DeploymentPolicy,
+    /// The profile that was chosen by the device's capabilities; absent if the operator named it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profile: Option<String>,
     /// The bytes that each component's tag meant when it was published.
     #[serde(default)]
     pub locks: BTreeMap<ComponentName, Lock>,
@@ -90,7 +111,15 @@ pub struct EnvelopeDeployment {
 
 /// Policy of one deployment.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DeploymentPolicy {}
+#[serde(rename_all = "camelCase")]
+pub struct DeploymentPolicy {
+    /// Whether the device leaves what it has of it as it is, until the operator says otherwise.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub suspended: bool,
+    /// The deployments on the same device, by the operator's ids, that are installed before it is applied; sorted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub depends_on: Vec<DeploymentName>,
+}
 
 /// What a tag in a registry meant when it was first resolved, for the whole fleet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -52,7 +52,7 @@ impl ParamValue {
     /// The text that enters digests and that compose receives (`repo-layouts/README.md`, *Same meaning*).
     ///
     /// Integers in decimal. Doubles with the fewest digits that read back as the same double and always a fraction
-    /// digit: `0.00001` up to below `1e16` in positions (`1.0`, `0.5`), else as `1.5e-7`, `1.0e+20`. Arrays are compact JSON
+    /// digit: `0.0001` up to below `1e16` in positions (`1.0`, `0.5`), else as `1.5e-7`, `1.0e+20`. Arrays are compact JSON
     /// with the same numbers in it.
     pub fn text(&self) -> String {
         match self {

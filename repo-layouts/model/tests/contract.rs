@@ -14,7 +14,7 @@ use repo_model::envelope::{
 };
 use repo_model::freshness::{FRESHNESS, Freshness};
 use repo_model::margo::status::{ComponentStatus, DeploymentStatus, Status};
-use repo_model::margo::{ApplicationDeployment, ErrorCode, State};
+use repo_model::margo::{ApplicationDeployment, ApplicationDescription, DeviceCapabilities, ErrorCode, State};
 use repo_model::message::Message;
 use repo_model::report::{
     Adopted, CURRENT_STATE, CurrentComponent, CurrentDeployment, CurrentState, SYNCER, SyncerReport,
@@ -79,6 +79,7 @@ fn skeleton() -> Assembled {
     let described = EnvelopeDeployment {
         id: "digitron".parse().unwrap(),
         policy: Default::default(),
+        profile: None,
         locks: BTreeMap::from([("digitron".parse().unwrap(), lock)]),
         values_from: BTreeMap::from([("password".to_owned(), password)]),
     };
@@ -89,7 +90,7 @@ fn skeleton() -> Assembled {
         serial: 7,
         manifest_version: 5,
         files: BTreeMap::new(),
-        policy: DevicePolicy { poll_seconds: Some(15), report_seconds: Some(300) },
+        policy: DevicePolicy { poll_seconds: Some(15), report_seconds: Some(300), suspended: false },
         requires: Vec::new(),
         deployments: BTreeMap::from([(deployment(), described)]),
     };
@@ -234,9 +235,62 @@ fn golden_vectors_for_other_implementations() {
         "message": Message::new("digitron: change (serial 7)").trailer("Kind", "desired").trailer("Serial", 7).to_string(),
     });
     let folder = root().join("fixtures/vectors");
-    for (name, value) in [("identity.json", identity), ("bytes.json", bytes)] {
+    for (name, value) in [("identity.json", identity), ("bytes.json", bytes), ("values.json", values())] {
         golden(&folder.join(name), (serde_json::to_string_pretty(&value).unwrap() + "\n").as_bytes());
     }
+}
+
+/// Doubles with the text that enters digests, and what profiles ask of one device with the answer.
+fn values() -> serde_json::Value {
+    let doubles =
+        ["1.0", "-0.5", "0.1", "1e-4", "9.9e-5", "1.5e-7", "1e15", "1e16", "1e20", "1.7976931348623157e308", "5e-324"];
+    let doubles: BTreeMap<_, _> =
+        doubles.map(|text| (text, ParamValue::Double(text.parse().unwrap()).text())).into_iter().collect();
+    let device = serde_json::json!({
+        "labels": {"line": "2", "size": 7, "slots": ["a", "b"]},
+        "properties": {"id": "press-04", "vendor": "Acme", "modelNumber": "m", "serialNumber": "s", "memory": "8Gi",
+            "cpus": [{"cores": 2, "architecture": "amd64"}], "supportedRuntimes": ["oci"]},
+    });
+    let capabilities = DeviceCapabilities::read("device", device.to_string().as_bytes()).unwrap();
+    let asked = [
+        ("propertySelector", "/vendor", "In", serde_json::json!(["Acme"])),
+        ("propertySelector", "/vendor", "NotIn", serde_json::json!(["Acme"])),
+        ("propertySelector", "/none", "NotIn", serde_json::json!(["a"])),
+        ("propertySelector", "/cpus/0/cores", "Gt", serde_json::json!([1.5])),
+        ("propertySelector", "/memory", "Gt", serde_json::json!(["8191Mi"])),
+        ("propertySelector", "/memory", "Lt", serde_json::json!(["8Gi"])),
+        ("propertySelector", "/supportedRuntimes", "ContainsAny", serde_json::json!(["custom", "oci"])),
+        ("propertySelector", "/supportedRuntimes", "ContainsAll", serde_json::json!(["custom", "oci"])),
+        ("labelSelector", "line", "Gt", serde_json::json!([1])),
+        ("labelSelector", "line", "In", serde_json::json!([2])),
+        ("labelSelector", "slots", "ContainsAll", serde_json::json!(["b", "a"])),
+        ("labelSelector", "none", "DoesNotExist", serde_json::Value::Null),
+        ("labelSelector", "line", "Exists", serde_json::Value::Null),
+    ];
+    let fits = asked.map(|(selector, key, operator, values)| {
+        let mut one = serde_json::json!({"key": key, "operator": operator});
+        if !values.is_null() {
+            one["values"] = values;
+        }
+        let rule = serde_json::json!({ selector: {"matchExpressions": [one]} });
+        let text = serde_json::json!({
+            "id": "a", "metadata": {"name": "a", "version": "1"},
+            "deploymentProfiles": [{"id": "a", "type": "compose", "deviceConstraints": {"eligibilityRules": [rule]},
+                "components": [{"name": "a", "properties": {"repository": "oci://a.example/a", "revision": "1.0.0"}}]}],
+        });
+        let (description, _) = ApplicationDescription::read("a", text.to_string().as_bytes()).unwrap();
+        serde_json::json!({"rule": rule, "fits": description.profiles[0].unmet(&capabilities).is_empty()})
+    });
+    serde_json::json!({"doubles": doubles, "device": device, "eligibility": fits})
+}
+
+/// A second implementation, in another language and written from the contract alone, comes to the same.
+#[test]
+fn another_implementation_comes_to_the_same_vectors() {
+    let mut check = std::process::Command::new("python3");
+    let output = check.arg(root().join("fixtures/vectors/check.py")).output().expect("python3, see .ci/setup");
+    let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success() && said.contains("all right"), "{said}");
 }
 
 /// The words, beside the bytes: the contract's table of codes is the enum, row by row.

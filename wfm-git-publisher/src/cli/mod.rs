@@ -3,11 +3,13 @@
 mod account;
 mod app;
 mod device;
+mod explain;
 mod hook;
 mod init;
 mod plan;
 mod publish;
 mod run;
+mod schema;
 mod serve;
 mod status;
 mod validate;
@@ -27,6 +29,7 @@ use repo_model::problem::Problems;
 use crate::config::Config;
 use crate::error::{Failure, INTERNAL, warning};
 use crate::host::{FleetRepo, Home, Registries, Remotes, StockGit};
+use crate::plan::Allowed;
 use crate::publish::Options;
 use crate::render::Artifact;
 
@@ -68,6 +71,8 @@ enum Command {
     Validate(validate::Args),
     Plan(plan::Args),
     Publish(publish::Args),
+    Explain(explain::ExplainArgs),
+    WhyNot(explain::WhyNotArgs),
     Run(run::Args),
     Serve(serve::Args),
     #[command(subcommand)]
@@ -77,6 +82,7 @@ enum Command {
     #[command(subcommand)]
     App(app::Command),
     Status(status::Args),
+    Schema(schema::Args),
     /// Prints a completion script for a shell
     ///
     /// For bash: wfm-git-publisher completions bash > ~/.local/share/bash-completion/completions/wfm-git-publisher
@@ -127,12 +133,15 @@ fn run(args: Args) -> Result<u8, Failure> {
         Command::Validate(args) => validate::run(&place, &args),
         Command::Plan(args) => plan::run(&place, args),
         Command::Publish(args) => publish::run(&place, args),
+        Command::Explain(args) => explain::run(&place, args),
+        Command::WhyNot(args) => explain::run_why_not(&place, args),
         Command::Run(args) => run::run(&place, &args),
         Command::Serve(args) => serve::run(&place, &args),
         Command::Device(command) => device::run(&place, command),
         Command::Account(command) => account::run(&place, command),
         Command::App(command) => app::run(&place, &command),
         Command::Status(args) => status::run(&place, &args),
+        Command::Schema(args) => schema::run(&place, &args),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Args::command(), "wfm-git-publisher", &mut std::io::stdout());
             Ok(0)
@@ -224,6 +233,7 @@ fn with_options<T>(
     registries: &Registries,
     remotes: Option<&Remotes>,
     devices: &[DeviceId],
+    allowed: Allowed,
     work: impl FnOnce(Options<'_>) -> T,
 ) -> T {
     let resolve = |artifact: &Artifact| registries.resolve(artifact).map_err(Into::into);
@@ -231,6 +241,7 @@ fn with_options<T>(
     work(Options {
         now: Timestamp::now(),
         devices: (!devices.is_empty()).then(|| devices.iter().cloned().collect::<BTreeSet<_>>()),
+        allowed,
         resolve: &resolve,
         threads: threads(),
         stop: &stop,

@@ -1,12 +1,13 @@
 //! `plan`.
 
+use clap::ValueEnum;
 use repo_model::DeviceId;
 use serde_json::json;
 
-use super::{Output, Place};
+use super::Place;
 use crate::error::{DIFFERENCES, Failure, USER};
 use crate::host::Registries;
-use crate::plan::{Shown, to_json, to_text};
+use crate::plan::{Allowed, Shown, to_json, to_markdown, to_text};
 use crate::publish;
 
 /// Shows what `publish` would change: per device, per deployment, per parameter, old → new
@@ -16,7 +17,7 @@ use crate::publish;
 ///
 ///   wfm-git-publisher plan
 ///   wfm-git-publisher plan press-01 press-02 --rev my-branch
-///   wfm-git-publisher plan --output json | jq '.devices[] | select(.state == "changed")'
+///   wfm-git-publisher plan --format json | jq '.devices[] | select(.state == "changed")'
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct Args {
@@ -28,15 +29,27 @@ pub(super) struct Args {
     rev: String,
 
     /// How it is printed
-    #[arg(long, value_enum, default_value_t)]
-    output: Output,
+    #[arg(long, alias = "output", value_enum, default_value_t)]
+    format: Format,
+}
+
+/// How a plan is printed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// For people
+    #[default]
+    Text,
+    /// For programs
+    Json,
+    /// For reviews
+    Markdown,
 }
 
 pub(super) fn run(place: &Place, args: Args) -> Result<u8, Failure> {
     let (home, source) = (place.home()?, place.source()?);
     super::print_uncommitted(place, &args.rev);
     let registries = Registries::new(Default::default());
-    let planned = super::with_options(&registries, None, &args.devices, |options| {
+    let planned = super::with_options(&registries, None, &args.devices, Allowed::default(), |options| {
         publish::plan(&home, &source, &args.rev, &options)
     })?;
     super::print_problems(&planned.problems, &format!("the fleet at {}", &planned.commit.to_string()[..12]));
@@ -44,9 +57,10 @@ pub(super) fn run(place: &Place, args: Args) -> Result<u8, Failure> {
     for (device, error) in &planned.failed {
         eprint!("{}", super::publish::device_failure(device, error));
     }
-    match args.output {
-        Output::Text => super::print(&to_text(&planned.devices)),
-        Output::Json => super::print_json(&json!({ "commit": planned.commit, "devices": to_json(&planned.devices) })),
+    match args.format {
+        Format::Text => super::print(&to_text(&planned.devices)),
+        Format::Markdown => super::print(&to_markdown(&planned.devices)),
+        Format::Json => super::print_json(&json!({ "commit": planned.commit, "devices": to_json(&planned.devices) })),
     }
     let unknown = super::print_unknown(&args.devices, planned.devices.iter().map(Shown::device));
     match () {

@@ -9,6 +9,7 @@ use repo_model::DeviceId;
 
 use super::{Place, RegistryArgs};
 use crate::error::{Failure, USER};
+use crate::plan::Allowed;
 use crate::publish::{DeviceError, Done, Outcome, Publisher};
 
 /// Publishes the fleet at a commit: one signed commit for each device whose desired state changes
@@ -25,6 +26,8 @@ use crate::publish::{DeviceError, Done, Outcome, Publisher};
 ///   wfm-git-publisher publish press-01
 ///   wfm-git-publisher publish --rev v12
 ///   wfm-git-publisher publish --reclaim press-01
+///
+/// More removals than the guards of fleet.yaml allow, and a deployment whose id changed, need a person: see `plan`.
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct Args {
@@ -34,6 +37,14 @@ pub(super) struct Args {
     /// The commit of the fleet
     #[arg(long, default_value = "HEAD")]
     rev: String,
+
+    /// Remove as much as the fleet says, whatever its guards are
+    #[arg(long)]
+    allow_removals: bool,
+
+    /// Let deployments take the place of others of the same application; their data is not carried
+    #[arg(long)]
+    allow_replace: bool,
 
     /// Put a new commit on the last state that was ours, in place of what someone else wrote to `desired`; only this
     /// device is published
@@ -49,7 +60,8 @@ pub(super) fn run(place: &Place, args: Args) -> Result<u8, Failure> {
     super::print_uncommitted(place, &args.rev);
     let (registries, remotes) = (place.registries(&args.registry)?, place.remotes()?);
     let devices: Vec<_> = args.devices.iter().chain(&args.reclaim).cloned().collect();
-    let outcome = super::with_options(&registries, remotes.as_ref(), &devices, |mut options| {
+    let allowed = Allowed { removals: args.allow_removals, replacements: args.allow_replace };
+    let outcome = super::with_options(&registries, remotes.as_ref(), &devices, allowed, |mut options| {
         options.reclaim.extend(args.reclaim);
         Publisher::open(&home, Timestamp::now())?.publish(&source, &args.rev, &options)
     })?;

@@ -1,10 +1,14 @@
 //! `validate`.
 
+use repo_model::problem::Problems;
+
 use super::Place;
 use crate::error::{Failure, USER};
-use crate::fleet;
+use crate::fleet::{self, Fleet, Reading};
 use crate::host::work_tree;
 use crate::operator::fix;
+use crate::parallel;
+use crate::render::{Facts, Locks, merged, render};
 
 /// Checks everything in the fleet, and tells every problem with its file, line and column
 ///
@@ -40,14 +44,24 @@ pub(super) fn run(place: &Place, args: &Args) -> Result<u8, Failure> {
         }
         None => work_tree(&root)?,
     };
-    let reading = fleet::read(&files);
-    super::print_problems(&reading.problems, "the fleet");
-    match reading.fleet {
-        Some(fleet) if !reading.problems.has_errors() => {
+    let Reading { fleet, mut problems } = fleet::read(&files);
+    problems.extend(fleet.iter().flat_map(rendered));
+    super::print_problems(&problems, "the fleet");
+    match fleet {
+        Some(fleet) if !problems.has_errors() => {
             let (devices, deployments) = (fleet.devices.len(), fleet.deployments.len());
             super::print(&format!("{}: {devices} devices, {deployments} deployments, all right\n", fleet.name));
             Ok(0)
         }
         _ => Ok(USER),
     }
+}
+
+/// What is wrong with what single devices would get.
+fn rendered(fleet: &Fleet) -> Problems {
+    let devices = fleet.devices.values().collect();
+    let problems = parallel::map(devices, super::threads(), |device| {
+        (&device.id, render(fleet, device, Facts::default(), &Locks::new()).problems())
+    });
+    merged(problems.iter().map(|(id, problems)| (*id, problems)))
 }

@@ -1,10 +1,16 @@
 //! Application packages: found by what their `margo.yaml` says they are, which their path must repeat.
 
+use std::collections::BTreeMap;
+
 use repo_model::ApplicationId;
-use repo_model::margo::ApplicationDescription;
+use repo_model::margo::configuration::Schema;
+use repo_model::margo::description::DeploymentProfile;
+use repo_model::margo::{ApplicationDescription, ProfileType, Source, Target};
 use repo_model::problem::{Problem, Problems};
+use repo_model::yaml::{Limits, Node, Span, parse};
 
 use super::file::SourceFile;
+use super::place::Place;
 
 /// A package in the fleet.
 #[derive(Debug, Clone, PartialEq)]
@@ -13,12 +19,47 @@ pub struct Application {
     pub file: String,
     /// What it says.
     pub description: ApplicationDescription,
+    /// The rules for its parameters' values, by parameter.
+    pub rules: BTreeMap<String, Rule>,
+    /// Its profiles, in the vendor's order.
+    pub profiles: Vec<Profile>,
+    places: BTreeMap<String, Place>,
+}
+
+/// What an operator's value of a parameter has to follow.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Rule {
+    /// Whether it can't change once installed.
+    pub immutable: bool,
+    /// The rule itself.
+    pub schema: Schema,
+}
+
+/// A profile of a package, with what is needed to render it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Profile {
+    /// As the vendor wrote it.
+    pub description: DeploymentProfile,
+    /// The parameters that it uses, with the places in it where their values go, in the one spelling that is written.
+    pub parameters: BTreeMap<String, Vec<Target>>,
+    /// Where it stands.
+    pub place: Place,
 }
 
 impl Application {
     /// What deployments call it.
     pub fn key(&self) -> (ApplicationId, String) {
         (self.description.id.clone(), self.description.version.clone())
+    }
+
+    /// The profile with this id.
+    pub fn profile(&self, id: &str) -> Option<&Profile> {
+        self.profiles.iter().find(|profile| profile.description.id == id)
+    }
+
+    /// Where the default of a parameter stands.
+    pub fn default_place(&self, parameter: &str) -> Option<&Place> {
+        self.places.get(parameter)
     }
 
     /// Reads a package's `margo.yaml`. A broken one breaks the deployments that name it, and nothing else.
@@ -40,6 +81,63 @@ impl Application {
             let problem = Problem::error(&file.path, format!("describes {} {}", description.id, description.version));
             problems.push(problem.hint(format!("move it to {expected}, or correct its id and version")));
         }
-        (problems.errors().count() == before).then(|| Self { file: file.path.clone(), description })
+        let node = parse(&file.path, bytes, &Limits::VENDOR).ok()?;
+        (problems.errors().count() == before).then(|| Self::prepare(&file.path, description, &node))
+    }
+
+    fn prepare(file: &str, description: ApplicationDescription, node: &Node) -> Self {
+        let place = |span: Span, key: String| {
+            let number = |number| u32::try_from(number).unwrap_or(u32::MAX);
+            Place { file: file.to_owned(), line: number(span.line), column: number(span.column), key }
+        };
+        let names = description.parameters.keys();
+        let places = names.filter_map(|name| {
+            let found = node.at(&["parameters", name, "value"]).or_else(|| node.at(&["parameters", name]))?;
+            Some((name.clone(), place(found.span, format!("parameters.{name}.value"))))
+        });
+        let configuration = description.configuration.iter();
+        let settings = configuration.flat_map(|one| one.sections.iter().flat_map(|section| &section.settings));
+        let rules = settings.filter_map(|setting| {
+            let (_, schema) = description.configuration.as_ref()?.rule(&setting.parameter)?;
+            let rule = Rule { immutable: setting.immutable, schema: schema.clone() };
+            Some((setting.parameter.clone(), rule))
+        });
+        let profile = |(index, profile): (usize, &DeploymentProfile)| {
+            let key = format!("deploymentProfiles[{index}]");
+            let span = node.at(&["deploymentProfiles"]).and_then(|list| list.item(index)).map(|node| node.span);
+            Profile::new(profile, &description, place(span.unwrap_or(node.span), key))
+        };
+        let profiles = description.profiles.iter().enumerate().map(profile).collect();
+        let (places, rules) = (places.collect(), rules.collect());
+        Self { file: file.to_owned(), rules, profiles, places, description }
+    }
+}
+
+impl Profile {
+    fn new(profile: &DeploymentProfile, description: &ApplicationDescription, place: Place) -> Self {
+        let parameters = description.parameters.iter().map(|(name, definition)| {
+            let targets = definition.targets_in(profile).into_iter();
+            let written = |target: Target| Target { pointer: target.place(profile.kind).to_owned(), ..target };
+            (name.clone(), targets.map(written).collect::<Vec<_>>())
+        });
+        let parameters = parameters.filter(|(_, targets)| !targets.is_empty()).collect();
+        Self { description: profile.clone(), parameters, place }
+    }
+
+    /// Whether this version can publish the profile; if not, why, and what to do.
+    pub fn usable(&self) -> Result<(), (String, String)> {
+        let Self { description: profile, .. } = self;
+        if profile.kind == ProfileType::Helm {
+            let message = format!("the profile `{}` is a helm profile, which is not built yet", profile.id);
+            return Err((message, "choose a compose profile".to_owned()));
+        }
+        let is_signed = |source: &Source| matches!(source, Source::Https { key_location: Some(_), .. });
+        match profile.components.iter().find(|component| is_signed(&component.source)) {
+            Some(component) => Err((
+                format!("component `{}` has a `keyLocation`, which is not built yet", component.name),
+                "leave it out: what is published is locked by its digest".to_owned(),
+            )),
+            None => Ok(()),
+        }
     }
 }

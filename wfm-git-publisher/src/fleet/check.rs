@@ -2,19 +2,21 @@
 //!
 //! Whatever doesn't lead anywhere breaks the one deployment or device that it stands in, never its neighbours.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use repo_model::margo::description::DeploymentProfile;
-use repo_model::margo::{ProfileType, Source};
+use repo_model::margo::ProfileType;
 use repo_model::problem::{Problem, Problems};
 use repo_model::{ApplicationId, DeploymentName, DeviceId};
 
-use super::deployment::{Placed, Written};
+use super::application::{Application, Profile};
+use super::deployment::{Choice, Written};
 use super::file::{Decoded, Role, SourceFile, decode};
+use super::place::Place;
 use super::schema::{self, Breach};
-use super::selector::{Place, Selector};
-use super::{Application, Broken, Deployment, Device, Override, Setting};
+use super::selector::Selector;
+use super::values::{Given, Setting, Values};
+use super::{Broken, Deployment, Device, Settings, cycles};
 
 type Applications = BTreeMap<(ApplicationId, String), Arc<Application>>;
 
@@ -23,7 +25,7 @@ type Applications = BTreeMap<(ApplicationId, String), Arc<Application>>;
 pub(super) struct Parts {
     applications: Vec<Application>,
     devices: Vec<(Device, Place)>,
-    deployments: Vec<(String, Written)>,
+    deployments: Vec<Written>,
     broken: Broken,
 }
 
@@ -64,19 +66,24 @@ impl Parts {
 
     fn add_deployment(&mut self, file: &SourceFile, problems: &mut Problems) {
         match decode(file, problems, Written::read) {
-            Decoded::Good(written) => self.deployments.push((file.path.clone(), written)),
+            Decoded::Good(written) => self.deployments.push(written),
             Decoded::Broken(id) => _ = self.broken.deployments.insert(id),
             Decoded::Unidentified => _ = self.broken.unidentified.insert(file.path.clone()),
         }
     }
 
     /// Looks up every name.
-    pub(super) fn join(self, problems: &mut Problems) -> Joined {
+    pub(super) fn join(self, settings: Option<&Settings>, problems: &mut Problems) -> Joined {
         let mut broken = self.broken;
         // Two packages with one id and version can't both have the path that both must have.
         let applications = self.applications.into_iter().map(|one| (one.key(), Arc::new(one))).collect();
         let devices = join_devices(self.devices, &mut broken, problems);
-        let deployments = join_deployments(self.deployments, &applications, &devices, &mut broken, problems);
+        if let Some(settings) = settings {
+            Check { applications: &applications, devices: &devices, broken: &broken, settings: None }
+                .settings(settings, problems);
+        }
+        let check = Names { applications: &applications, devices: &devices, settings };
+        let deployments = join_deployments(self.deployments, &check, &mut broken, problems);
         (devices, deployments, broken)
     }
 }
@@ -89,7 +96,7 @@ fn join_devices(all: Vec<(Device, Place)>, broken: &mut Broken, problems: &mut P
         if let Some((other, file)) = repositories.get(&repository) {
             let what =
                 if *other == device.id { "the same id as" } else { "an id that makes the same repository name as" };
-            problems.push(place.problem(&device.file, format!("has {what} `{other}` in {file}")));
+            problems.push(place.problem(format!("has {what} `{other}` in {file}")));
             broken.devices.extend([device.id, other.clone()]);
             continue;
         }
@@ -100,81 +107,116 @@ fn join_devices(all: Vec<(Device, Place)>, broken: &mut Broken, problems: &mut P
     devices
 }
 
+/// What names are looked up in.
+struct Names<'a> {
+    applications: &'a Applications,
+    devices: &'a BTreeMap<DeviceId, Device>,
+    settings: Option<&'a Settings>,
+}
+
 fn join_deployments(
-    all: Vec<(String, Written)>,
-    applications: &Applications,
-    devices: &BTreeMap<DeviceId, Device>,
+    all: Vec<Written>,
+    names: &Names<'_>,
     broken: &mut Broken,
     problems: &mut Problems,
 ) -> BTreeMap<DeploymentName, Arc<Deployment>> {
     let mut deployments: BTreeMap<DeploymentName, Arc<Deployment>> = BTreeMap::new();
     let mut files: BTreeMap<DeploymentName, String> = BTreeMap::new();
-    for (file, written) in all {
-        if let Some(other) = files.insert(written.id.clone(), file.clone()) {
-            let problem = written.id_place.problem(&file, format!("`{}` is the id in {other} too", written.id));
+    let known: BTreeSet<_> = all.iter().map(|written| written.id.clone()).collect();
+    for written in all {
+        let place = written.place.clone();
+        if let Some(other) = files.insert(written.id.clone(), place.file.clone()) {
+            let problem = place.problem(format!("`{}` is the id in {other} too", written.id));
             problems.push(problem.hint("give each deployment its own id, or remove one of the two"));
             broken.deployments.insert(written.id);
             continue;
         }
         let id = written.id.clone();
-        let check = Check { file: &file, applications, devices, broken };
-        match check.deployment(written, problems) {
+        let Names { applications, devices, settings } = *names;
+        let depends = check_depends_on(&written, &known, broken, problems);
+        let check = Check { applications, devices, broken, settings };
+        match check.deployment(written, problems).filter(|_| depends) {
             Some(deployment) => _ = deployments.insert(id, Arc::new(deployment)),
             None => _ = broken.deployments.insert(id),
         }
     }
+    broken.deployments.extend(cycles::find(&deployments, problems));
     deployments.retain(|id, _| !broken.deployments.contains(id));
     deployments
 }
 
+/// Whether everything that a deployment waits for is in the fleet.
+fn check_depends_on(
+    written: &Written,
+    known: &BTreeSet<DeploymentName>,
+    broken: &Broken,
+    problems: &mut Problems,
+) -> bool {
+    let missing = written.depends_on.iter().filter(|(id, _)| !known.contains(id) && !broken.keeps(id));
+    let missing: Vec<_> = missing
+        .map(|(id, place)| place.problem(format!("there is no deployment `{id}`")).hint("correct the id, or add it"))
+        .collect();
+    let good = missing.is_empty();
+    problems.extend(missing);
+    good
+}
+
 /// What one deployment's names are looked up in.
 struct Check<'a> {
-    file: &'a str,
     applications: &'a Applications,
     devices: &'a BTreeMap<DeviceId, Device>,
     broken: &'a Broken,
+    settings: Option<&'a Settings>,
 }
 
 impl Check<'_> {
+    /// Checks what `fleet.yaml` says of devices and applications. What is wrong there is wrong for nobody else.
+    fn settings(&self, settings: &Settings, problems: &mut Problems) {
+        for group in &settings.groups {
+            self.selector(&group.when, problems);
+        }
+        let known: BTreeSet<_> =
+            self.applications.values().flat_map(|one| one.description.parameters.keys().map(String::as_str)).collect();
+        let groups = settings.groups.iter().map(|group| &group.parameters);
+        for (name, given) in [&settings.defaults].into_iter().chain(groups).flatten() {
+            if !known.contains(name.as_str()) {
+                let problem = given.place.problem(format!("no package in this fleet has a parameter `{name}`"));
+                problems.push(problem.hint("correct the name, or leave it out"));
+            }
+        }
+    }
+
     fn deployment(&self, written: Written, problems: &mut Problems) -> Option<Deployment> {
         let before = problems.errors().count();
-        let when = written.overrides.iter().map(|(when, _)| when);
+        let when = written.overrides.iter().map(|one| &one.when);
         for selector in written.targets.iter().chain(&written.exclude).chain(when) {
             self.selector(selector, problems);
         }
         let application = self.application(&written, problems)?;
-        let profile = self.profile(&application, written.profile.as_ref(), &written.application_place, problems)?;
-        for parameters in [&written.parameters].into_iter().chain(written.overrides.iter().map(|(_, p)| p)) {
-            self.parameters(&application, &profile, parameters, problems);
-        }
-        if problems.errors().count() > before {
-            return None;
-        }
-        let bare = |placed: Placed| placed.into_iter().map(|(name, (setting, _))| (name, setting)).collect();
-        let place = written.id_place;
+        let profile = choose(&application, written.profile.as_ref(), &written.application_place, problems)?;
         let deployment = Deployment {
-            file: self.file.to_owned(),
             id: written.id,
+            place: written.place,
             application,
             profile,
             targets: written.targets,
             exclude: written.exclude,
-            parameters: bare(written.parameters),
-            overrides: written
-                .overrides
-                .into_iter()
-                .map(|(when, parameters)| Override { when, parameters: bare(parameters) })
-                .collect(),
+            parameters: written.parameters,
+            overrides: written.overrides,
+            suspended: written.suspended,
+            depends_on: written.depends_on,
         };
-        self.required(&deployment, &place, problems);
+        for values in [&deployment.parameters].into_iter().chain(deployment.overrides.iter().map(|o| &o.parameters)) {
+            names(&deployment, values, problems);
+        }
+        self.values(&deployment, problems);
         (problems.errors().count() == before).then_some(deployment)
     }
 
     fn selector(&self, selector: &Selector, problems: &mut Problems) {
-        let Selector::Devices(named) = selector else { return };
-        for (id, place) in named {
+        for (id, place) in selector.named() {
             if !self.devices.contains_key(id) && !self.broken.devices.contains(id) {
-                let problem = place.problem(self.file, format!("there is no device `{id}`"));
+                let problem = place.problem(format!("there is no device `{id}`"));
                 problems.push(problem.hint("correct the id, or add the device with `device add`"));
             }
         }
@@ -187,7 +229,7 @@ impl Check<'_> {
         }
         let versions: Vec<_> = self.applications.keys().filter(|(other, _)| other == id).map(|(_, v)| v).collect();
         let place = &written.application_place;
-        let problem = place.problem(self.file, format!("there is no usable package `{id}` in version {version}"));
+        let problem = place.problem(format!("there is no usable package `{id}` in version {version}"));
         problems.push(match versions.as_slice() {
             [] => problem.hint(format!("add applications/{id}/{version}/margo.yaml, or correct what is wrong in it")),
             versions => problem.hint(format!("there is {}", listed(versions.iter()))),
@@ -195,131 +237,103 @@ impl Check<'_> {
         None
     }
 
-    /// The profile that is named, or the only one that can be used.
-    fn profile(
-        &self,
-        application: &Application,
-        wanted: Option<&(String, Place)>,
-        place: &Place,
-        problems: &mut Problems,
-    ) -> Option<DeploymentProfile> {
-        let (place, chosen) = match wanted {
-            Some((id, place)) => (place, named_profile(application, id)),
-            None => (place, only_profile(application)),
-        };
-        let checked = chosen.and_then(|profile| self::usable(profile).map(|()| profile));
-        match checked {
-            Ok(profile) => Some(profile.clone()),
-            Err((message, hint)) => {
-                problems.push(place.problem(self.file, message).hint(hint));
-                None
-            }
-        }
-    }
-
-    fn parameters(
-        &self,
-        application: &Application,
-        profile: &DeploymentProfile,
-        given: &Placed,
-        problems: &mut Problems,
-    ) {
-        let known = &application.description.parameters;
-        for (name, (setting, place)) in given {
-            match known.get(name) {
-                None => {
-                    let message = format!("{} has no parameter `{name}`", application.description.id);
-                    problems.push(place.problem(self.file, message).hint(format!("it has {}", listed(known.keys()))));
-                }
-                Some(definition) if definition.targets_in(profile).is_empty() => {
-                    let message = format!("the profile `{}` doesn't use this parameter", profile.id);
-                    problems.push(place.problem(self.file, message).hint("leave it out"));
-                }
-                Some(_) => self.value(application, (name, setting), place, problems),
-            }
-        }
-    }
-
-    /// Checks a value against the package's rule for it. What stays on the device is checked by no one.
-    fn value(
-        &self,
-        application: &Application,
-        (name, setting): (&str, &Setting),
-        place: &Place,
-        problems: &mut Problems,
-    ) {
-        let configuration = application.description.configuration.as_ref();
-        let Some((_, rule)) = configuration.and_then(|configuration| configuration.rule(name)) else { return };
-        let Setting::Literal(value) = setting else { return };
-        match schema::check(rule, value) {
-            Ok(()) => {}
-            Err(Breach::Wrong(message)) => {
-                problems.push(place.problem(self.file, message).hint(format!("its rule is `{}`", rule.name)));
-            }
-            Err(Breach::Doubt(message)) => problems.push(place.problem(self.file, message).warning()),
-        }
-    }
-
-    /// What must have a value has one on every device that gets the deployment.
-    fn required(&self, deployment: &Deployment, place: &Place, problems: &mut Problems) {
-        let description = &deployment.application.description;
-        for (name, definition) in &description.parameters {
-            let rule = description.configuration.as_ref().and_then(|configuration| configuration.rule(name));
-            let is_required = rule.is_some_and(|(_, rule)| rule.allow_empty == Some(false));
-            if !is_required || definition.default.is_some() || definition.targets_in(&deployment.profile).is_empty() {
-                continue;
-            }
-            let lacks = |device: &&Device| deployment.is_for(device) && deployment.setting(name, device).is_none();
-            if let Some(device) = self.devices.values().find(lacks) {
-                let problem = place.problem(self.file, format!("`{name}` has no value on `{}`", device.id));
-                problems.push(problem.hint("give it one under `parameters`: the package requires it"));
-            }
+    /// Checks every value that some device could get against the package's rule for it.
+    fn values(&self, deployment: &Deployment, problems: &mut Problems) {
+        let about = &deployment.application.description.id;
+        let groups = self.settings.iter().flat_map(|settings| &settings.groups);
+        let groups = groups.filter(|group| group.is_about(about)).map(|group| &group.parameters);
+        let shared: Vec<_> = self.settings.iter().map(|settings| &settings.defaults).chain(groups).collect();
+        let own = [&deployment.parameters].into_iter().chain(deployment.overrides.iter().map(|one| &one.parameters));
+        let used = |name: &str| deployment.profiles().any(|profile| profile.parameters.contains_key(name));
+        for (name, given) in own.chain(shared).flatten().filter(|(name, _)| used(name)) {
+            problems.extend(check_value(&deployment.application, name, given));
         }
     }
 }
 
-type Choice<'a> = Result<&'a DeploymentProfile, (String, String)>;
+/// Checks a value against the package's rule for it. What a template makes is checked on each device; what stays on the
+/// device is checked by no one.
+fn check_value(application: &Application, name: &str, given: &Given) -> Option<Problem> {
+    let Setting::Literal(value) = &given.setting else { return None };
+    let rule = &application.rules.get(name)?.schema;
+    match schema::check(rule, value) {
+        Ok(()) => None,
+        Err(Breach::Wrong(message)) => Some(given.place.problem(message).hint(format!("its rule is `{}`", rule.name))),
+        Err(Breach::Doubt(message)) => Some(given.place.problem(message).warning()),
+    }
+}
 
-fn named_profile<'a>(application: &'a Application, id: &str) -> Choice<'a> {
-    application.description.profile(id).ok_or_else(|| {
-        let ids = listed(application.description.profiles.iter().map(|profile| &profile.id));
+/// Whether the package has parameters of these names, and a profile that uses them.
+fn names(deployment: &Deployment, values: &Values, problems: &mut Problems) {
+    let description = &deployment.application.description;
+    for (name, Given { place, .. }) in values {
+        if !description.parameters.contains_key(name) {
+            let problem = place.problem(format!("{} has no parameter `{name}`", description.id));
+            problems.push(problem.hint(format!("it has {}", listed(description.parameters.keys()))));
+        } else if !deployment.profiles().any(|profile| profile.parameters.contains_key(name)) {
+            let profiles = listed(deployment.profiles().map(|profile| &profile.description.id));
+            problems
+                .push(place.problem(format!("the profile {profiles} doesn't use this parameter")).hint("leave it out"));
+        }
+    }
+}
+
+/// The profile that is named, the only one that can be used, or whichever fits.
+fn choose(
+    application: &Application,
+    wanted: Option<&(String, Place)>,
+    place: &Place,
+    problems: &mut Problems,
+) -> Option<Choice> {
+    let (place, chosen) = match wanted {
+        Some((id, place)) if id == "auto" && application.profile(id).is_none() => {
+            if application.profiles.iter().any(|profile| profile.usable().is_ok()) {
+                return Some(Choice::Auto(place.clone()));
+            }
+            (place, only_profile(application))
+        }
+        Some((id, place)) => (place, named_profile(application, id)),
+        None => (place, only_profile(application)),
+    };
+    match chosen.and_then(|(index, profile)| profile.usable().map(|()| index)) {
+        Ok(index) => Some(Choice::Named(index)),
+        Err((message, hint)) => {
+            problems.push(place.problem(message).hint(hint));
+            None
+        }
+    }
+}
+
+type Chosen<'a> = Result<(usize, &'a Profile), (String, String)>;
+
+fn named_profile<'a>(application: &'a Application, id: &str) -> Chosen<'a> {
+    let found = application.profiles.iter().enumerate().find(|(_, profile)| profile.description.id == id);
+    found.ok_or_else(|| {
+        let ids = listed(application.profiles.iter().map(|profile| &profile.description.id));
         (format!("{} has no profile `{id}`", application.description.id), format!("it has {ids}"))
     })
 }
 
-fn only_profile(application: &Application) -> Choice<'_> {
-    let profiles = &application.description.profiles;
-    let compose: Vec<_> = profiles.iter().filter(|profile| profile.kind == ProfileType::Compose).collect();
+fn only_profile(application: &Application) -> Chosen<'_> {
+    let all = application.profiles.iter().enumerate();
+    let compose: Vec<_> = all.filter(|(_, profile)| profile.description.kind == ProfileType::Compose).collect();
     match compose.as_slice() {
-        [one] => Ok(one),
+        [one] => Ok(*one),
         [] => Err((
             format!("{} has no compose profile", application.description.id),
             "helm profiles are not built yet".to_owned(),
         )),
         several => Err((
             format!("{} has more than one compose profile", application.description.id),
-            format!("add `profile:` with one of {}", listed(several.iter().map(|profile| &profile.id))),
+            format!(
+                "add `profile:` with `auto` or one of {}",
+                listed(several.iter().map(|(_, profile)| &profile.description.id))
+            ),
         )),
     }
 }
 
-/// Whether this version can publish the profile.
-fn usable(profile: &DeploymentProfile) -> Result<(), (String, String)> {
-    if profile.kind == ProfileType::Helm {
-        let message = format!("the profile `{}` is a helm profile, which is not built yet", profile.id);
-        return Err((message, "choose a compose profile".to_owned()));
-    }
-    let is_signed = |source: &Source| matches!(source, Source::Https { key_location: Some(_), .. });
-    match profile.components.iter().find(|component| is_signed(&component.source)) {
-        Some(component) => Err((
-            format!("component `{}` has a `keyLocation`, which is not built yet", component.name),
-            "leave it out: what is published is locked by its digest".to_owned(),
-        )),
-        None => Ok(()),
-    }
-}
-
-fn listed<T: std::fmt::Display>(names: impl Iterator<Item = T>) -> String {
+pub(super) fn listed<T: std::fmt::Display>(names: impl Iterator<Item = T>) -> String {
     let names: Vec<_> = names.map(|name| format!("`{name}`")).collect();
     if names.is_empty() { "none".to_owned() } else { names.join(", ") }
 }

@@ -3,12 +3,14 @@
 use std::collections::BTreeMap;
 
 use repo_model::envelope::DevicePolicy;
+use repo_model::value::ParamValue;
 use repo_model::yaml::{Field, Reader};
 use repo_model::{DeviceId, KeyText};
 
-use super::deployment::placed_id;
+use super::deployment::placed;
 use super::file::refuse_unbuilt;
-use super::selector::Place;
+use super::place::Place;
+use super::values::data;
 use super::{Fleet, policy, selector};
 
 /// A device of the fleet.
@@ -22,11 +24,15 @@ pub struct Device {
     pub labels: BTreeMap<String, String>,
     /// What it does differently from the fleet.
     pub policy: DevicePolicy,
+    /// Whether it is told to leave everything as it is.
+    pub suspended: bool,
+    /// What templates can name as `device.data.…`.
+    pub data: BTreeMap<String, ParamValue>,
     /// The keys that may sign its `status`; none before it is enrolled.
     pub status_keys: Vec<KeyText>,
 }
 
-const UNBUILT: &[&str] = &["suspended", "repository", "capabilities", "windows"];
+const UNBUILT: &[&str] = &["repository", "capabilities", "windows"];
 
 impl Device {
     /// Whether a key of the device is known; before that nothing is published for it.
@@ -34,20 +40,24 @@ impl Device {
         !self.status_keys.is_empty()
     }
 
-    /// What holds for the device: its own policy over the fleet's.
+    /// What holds for the device: its own policy over that of its groups, the later over the earlier, over the fleet's.
     pub fn policy_in(&self, fleet: &Fleet) -> DevicePolicy {
-        policy::over(&self.policy, &fleet.policy)
+        let groups = fleet.groups.iter().filter(|group| group.when.selects(self));
+        let base = groups.fold(fleet.policy.clone(), |base, group| policy::over(&group.policy, &base));
+        DevicePolicy { suspended: self.suspended, ..policy::over(&self.policy, &base) }
     }
 
     /// Reads a device, with the place of its id.
     pub(super) fn read(file: &str, reader: &mut Reader<'_>) -> Option<(Self, Place)> {
-        let id = reader.required("id", placed_id);
+        let id = reader.required("id", placed);
         let labels = reader.optional("labels", selector::labels).unwrap_or_default();
         let policy = reader.optional("policy", policy::read).unwrap_or_default();
+        let suspended = reader.optional("suspended", Field::bool).unwrap_or_default();
+        let data = reader.optional("data", data).unwrap_or_default();
         let status_keys = reader.optional("statusKeys", status_keys).unwrap_or_default();
         refuse_unbuilt(reader, UNBUILT);
         let (id, place) = id?;
-        Some((Self { file: file.to_owned(), id, labels, policy, status_keys }, place))
+        Some((Self { file: file.to_owned(), id, labels, policy, suspended, data, status_keys }, place))
     }
 }
 

@@ -6,28 +6,44 @@
 
 mod application;
 mod check;
+mod cycles;
 mod deployment;
 mod device;
+mod expression;
 mod file;
+mod group;
+mod guards;
+mod layers;
+mod place;
 mod policy;
-mod schema;
+pub(crate) mod schema;
 mod selector;
 mod settings;
+mod template;
+mod values;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use repo_model::envelope::DevicePolicy;
 use repo_model::problem::Problems;
+use repo_model::value::ParamValue;
 use repo_model::{DeploymentName, DeviceId, FleetId};
 
-pub use application::Application;
-pub use deployment::{Deployment, Override, Setting};
+pub use application::{Application, Profile};
+pub use deployment::{Choice, Deployment, Override};
 pub use device::Device;
 pub use file::{Content, SourceFile, is_relevant};
+pub use group::Group;
+pub use guards::{Guards, Limit};
+pub(crate) use layers::shown_value;
+pub use layers::{Layers, Rule};
+pub use place::Place;
 pub use policy::duration;
-pub use selector::Selector;
+pub use selector::{Selector, Terms};
 pub use settings::Settings;
+pub use template::Names;
+pub use values::{Given, Setting, Values};
 
 /// The file that every fleet has at its root.
 pub const SETTINGS: &str = "fleet.yaml";
@@ -41,6 +57,14 @@ pub struct Fleet {
     pub name: String,
     /// What devices do that say nothing else; every key has a value.
     pub policy: DevicePolicy,
+    /// Values for every deployment whose application has a parameter of that name.
+    pub defaults: Values,
+    /// What holds for some devices, in order: the later wins.
+    pub groups: Vec<Group>,
+    /// What templates can name as `fleet.data.…`.
+    pub data: BTreeMap<String, ParamValue>,
+    /// How much may be removed at once.
+    pub guards: Guards,
     /// The devices by id.
     pub devices: BTreeMap<DeviceId, Device>,
     /// The deployments by id.
@@ -83,10 +107,27 @@ pub fn read(files: &[SourceFile]) -> Reading {
     let mut problems = Problems::default();
     let parts = check::Parts::read(&files, &mut problems);
     let settings = settings::read(&files, &mut problems);
-    let (devices, deployments, broken) = parts.join(&mut problems);
+    let (devices, deployments, broken) = parts.join(settings.as_ref(), &mut problems);
+    let fleet = settings.map(|Settings { id, name, policy, defaults, groups, data, guards }| Fleet {
+        id,
+        name,
+        policy,
+        defaults,
+        groups,
+        data,
+        guards,
+        devices,
+        deployments,
+        broken,
+    });
+    Reading { fleet, problems: sorted(problems) }
+}
+
+/// The problems by file and place, each once.
+pub(crate) fn sorted(mut problems: Problems) -> Problems {
     problems.0.sort_by(|a, b| (&a.file, a.line, a.column).cmp(&(&b.file, b.line, b.column)));
-    let fleet = settings.map(|Settings { id, name, policy }| Fleet { id, name, policy, devices, deployments, broken });
-    Reading { fleet, problems }
+    problems.0.dedup();
+    problems
 }
 
 /// Reads one device's file on its own.

@@ -6,7 +6,8 @@ use repo_model::yaml::{Field, Reader};
 use super::file::refuse_unbuilt;
 
 /// What a device does when neither `fleet.yaml` nor its own file says anything.
-pub(super) const DEFAULT: DevicePolicy = DevicePolicy { poll_seconds: Some(15), report_seconds: Some(300) };
+pub(super) const DEFAULT: DevicePolicy =
+    DevicePolicy { poll_seconds: Some(15), report_seconds: Some(300), suspended: false };
 
 /// Under a second a device would do nothing else; over a day it would look dead.
 const RANGE: std::ops::RangeInclusive<u64> = 1..=86_400;
@@ -20,7 +21,7 @@ pub(super) fn read(field: Field<'_>) -> Option<DevicePolicy> {
         let poll_seconds = reader.optional("poll", duration);
         let report_seconds = reader.optional("report", duration);
         refuse_unbuilt(reader, UNBUILT);
-        Some(DevicePolicy { poll_seconds, report_seconds })
+        Some(DevicePolicy { poll_seconds, report_seconds, suspended: false })
     })
 }
 
@@ -29,6 +30,7 @@ pub(super) fn over(policy: &DevicePolicy, base: &DevicePolicy) -> DevicePolicy {
     DevicePolicy {
         poll_seconds: policy.poll_seconds.or(base.poll_seconds),
         report_seconds: policy.report_seconds.or(base.report_seconds),
+        suspended: policy.suspended || base.suspended,
     }
 }
 

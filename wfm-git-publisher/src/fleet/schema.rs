@@ -6,7 +6,7 @@ use repo_model::value::ParamValue;
 
 /// Why a value doesn't follow its rule; `Doubt` where the rule itself can't be applied.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Breach {
+pub(crate) enum Breach {
     /// The value is wrong.
     Wrong(String),
     /// The rule can't be checked here.
@@ -14,7 +14,7 @@ pub(super) enum Breach {
 }
 
 /// Checks a value against its rule. A list follows a rule if each of its items does.
-pub(super) fn check(schema: &Schema, value: &ParamValue) -> Result<(), Breach> {
+pub(crate) fn check(schema: &Schema, value: &ParamValue) -> Result<(), Breach> {
     let wrong = |message: String| Err(Breach::Wrong(message));
     if !schema.data_type.fits(value) {
         let wanted = serde_json::to_value(schema.data_type).unwrap_or_default();

@@ -3,59 +3,78 @@
 use std::collections::BTreeMap;
 
 use repo_model::DeviceId;
-use repo_model::problem::Problem;
-use repo_model::yaml::{Field, Reader, Span};
+use repo_model::yaml::{Field, Reader};
 
 use super::Device;
-use super::file::refuse_unbuilt;
+use super::expression::Expression;
+use super::place::Place;
 
 /// One way to name devices.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Selector {
-    /// Every device that has all of these labels.
-    Labels(BTreeMap<String, String>),
-    /// These devices.
-    Devices(Vec<(DeviceId, Place)>),
+pub struct Selector {
+    /// Where it is written.
+    pub place: Place,
+    /// Whom it means.
+    pub terms: Terms,
 }
 
-/// Where something stands in a file, for problems that are only found later.
+/// Whom a selector means.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
-    span: Span,
-    key: String,
+pub enum Terms {
+    /// Every device that has all of these labels and meets all of these requirements.
+    Labels(BTreeMap<String, String>, Vec<Expression>),
+    /// These devices.
+    Devices(BTreeMap<DeviceId, Place>),
 }
 
-impl Place {
-    pub(super) fn of(field: &Field<'_>) -> Self {
-        Self { span: field.node().span, key: field.path().to_owned() }
-    }
-
-    pub(super) fn problem(&self, file: &str, message: impl Into<String>) -> Problem {
-        Problem::error(file, message).at(self.span.line, self.span.column).key(&self.key)
-    }
-}
-
-/// Whether any of the selectors means the device.
-pub(super) fn selects(selectors: &[Selector], device: &Device) -> bool {
-    selectors.iter().any(|selector| selector.selects(device))
+/// The first of the selectors that means the device.
+pub(super) fn selects<'a>(selectors: &'a [Selector], device: &Device) -> Option<&'a Selector> {
+    selectors.iter().find(|selector| selector.selects(device))
 }
 
 impl Selector {
     /// Whether this means the device.
     pub fn selects(&self, device: &Device) -> bool {
-        match self {
-            Self::Labels(labels) => labels.iter().all(|(key, value)| device.labels.get(key) == Some(value)),
-            Self::Devices(devices) => devices.iter().any(|(id, _)| *id == device.id),
+        match &self.terms {
+            Terms::Labels(labels, expressions) => {
+                labels.iter().all(|(key, value)| device.labels.get(key) == Some(value))
+                    && expressions.iter().all(|expression| expression.holds(&device.labels))
+            }
+            Terms::Devices(devices) => devices.contains_key(&device.id),
         }
     }
 
+    /// What the device lacks for this, in words; `None` if this means it.
+    pub fn lacks(&self, device: &Device) -> Option<String> {
+        match &self.terms {
+            Terms::Labels(labels, expressions) => {
+                let wrong = labels.iter().find_map(|(key, wanted)| match device.labels.get(key) {
+                    Some(value) if value == wanted => None,
+                    Some(value) => Some(format!("its label `{key}` is `{value}`, not `{wanted}`")),
+                    None => Some(format!("it has no label `{key}`, which has to be `{wanted}`")),
+                });
+                let failing = || expressions.iter().find(|expression| !expression.holds(&device.labels));
+                wrong.or_else(|| failing().map(|expression| format!("its labels don't meet {expression}")))
+            }
+            Terms::Devices(devices) => (!devices.contains_key(&device.id)).then(|| "it isn't named".to_owned()),
+        }
+    }
+
+    /// The devices that it names.
+    pub(super) fn named(&self) -> impl Iterator<Item = (&DeviceId, &Place)> {
+        let named = if let Terms::Devices(devices) = &self.terms { Some(devices) } else { None };
+        named.into_iter().flatten()
+    }
+
     pub(super) fn read(field: Field<'_>) -> Option<Self> {
-        field.mapping(|reader| {
-            refuse_unbuilt(reader, &["matchExpressions"]);
+        let place = Place::of(&field);
+        let terms = field.mapping(|reader| {
             let by_labels = reader.optional("matchLabels", labels);
+            let expressions = reader.optional("matchExpressions", Expression::read_list);
             let by_name = reader.optional("devices", devices);
-            one_of(reader, by_labels, by_name)
-        })
+            terms(reader, by_labels, expressions, by_name)
+        });
+        Some(Self { place, terms: terms? })
     }
 
     pub(super) fn read_list(field: Field<'_>) -> Option<Vec<Self>> {
@@ -63,44 +82,57 @@ impl Selector {
     }
 }
 
-fn one_of(
+fn terms(
     reader: &Reader<'_>,
     labels: Option<BTreeMap<String, String>>,
-    devices: Option<Vec<(DeviceId, Place)>>,
-) -> Option<Selector> {
-    match (labels, devices) {
-        (Some(labels), None) if !reader.has("devices") => Some(Selector::Labels(labels)),
-        (None, Some(devices)) if !reader.has("matchLabels") => Some(Selector::Devices(devices)),
-        _ if reader.has("matchLabels") && reader.has("devices") => {
-            reader.field().fail_hint("has both `matchLabels` and `devices`", "write them as two items of the list")
+    expressions: Option<Vec<Expression>>,
+    devices: Option<BTreeMap<DeviceId, Place>>,
+) -> Option<Terms> {
+    let has = |key| reader.has(key);
+    let by_labels = has("matchLabels") || has("matchExpressions");
+    match (by_labels, has("devices")) {
+        (true, true) => {
+            let rule = "write labels and `devices` as two items of the list";
+            reader.field().fail_hint("has both labels and `devices`", rule)
         }
-        // What is there was wrong, and is reported.
-        _ if reader.has("matchLabels") || reader.has("devices") || reader.has("matchExpressions") => None,
-        _ => reader.field().fail("needs `matchLabels` or `devices`"),
+        // What is there and wrong was reported.
+        (true, false) if has("matchLabels") != labels.is_some() => None,
+        (true, false) if has("matchExpressions") != expressions.is_some() => None,
+        (true, false) => Some(Terms::Labels(labels.unwrap_or_default(), expressions.unwrap_or_default())),
+        (false, true) => devices.map(Terms::Devices),
+        (false, false) => reader.field().fail("needs `matchLabels`, `matchExpressions` or `devices`"),
     }
 }
 
-fn devices(field: Field<'_>) -> Option<Vec<(DeviceId, Place)>> {
+fn devices(field: Field<'_>) -> Option<BTreeMap<DeviceId, Place>> {
     let devices = field.clone().list(|field| {
         let place = Place::of(&field);
         Some((field.parse()?, place))
     })?;
-    if devices.is_empty() { field.fail("names no device") } else { Some(devices) }
+    if devices.is_empty() { field.fail("names no device") } else { Some(devices.into_iter().collect()) }
 }
 
 /// Labels by Kubernetes' rules, without its limit on what may stand before a key's `/`.
 pub(super) fn labels(field: Field<'_>) -> Option<BTreeMap<String, String>> {
     field.entries(|key, field| {
-        if !is_label(key, 253, b"._-/") || key.is_empty() {
+        if !is_label_key(key) {
             return field.fail(format!("`{key}` is not a label's name: letters, digits and inner `. _ - /`"));
         }
         let value = field.clone().string()?;
-        if is_label(&value, 63, b"._-") {
+        if is_label_value(&value) {
             Some(value)
         } else {
             field.fail("must be at most 63 letters, digits and inner `. _ -`")
         }
     })
+}
+
+pub(super) fn is_label_key(text: &str) -> bool {
+    !text.is_empty() && is_label(text, 253, b"._-/")
+}
+
+pub(super) fn is_label_value(text: &str) -> bool {
+    is_label(text, 63, b"._-")
 }
 
 fn is_label(text: &str, max: usize, inner: &[u8]) -> bool {

@@ -1,15 +1,21 @@
 //! `fleet.yaml`: who the fleet is and what holds for all of its devices.
 
+use std::collections::BTreeMap;
+
 use repo_model::FleetId;
 use repo_model::envelope::DevicePolicy;
 use repo_model::problem::{Problem, Problems};
+use repo_model::value::ParamValue;
 use repo_model::yaml::{Field, Reader};
 
 use super::file::{Decoded, Role, SourceFile, decode, refuse_unbuilt};
+use super::group::Group;
+use super::guards::Guards;
+use super::values::{Values, data, values};
 use super::{SETTINGS, policy};
 
 /// What `fleet.yaml` says.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
     /// The fleet's identity.
     pub id: FleetId,
@@ -17,9 +23,17 @@ pub struct Settings {
     pub name: String,
     /// Policy with the defaults filled in.
     pub policy: DevicePolicy,
+    /// Values for every deployment whose application has a parameter of that name.
+    pub defaults: Values,
+    /// What holds for some devices, in order: the later wins.
+    pub groups: Vec<Group>,
+    /// What templates can name as `fleet.data.…`.
+    pub data: BTreeMap<String, ParamValue>,
+    /// How much may be removed at once.
+    pub guards: Guards,
 }
 
-const UNBUILT: &[&str] = &["defaults", "repositories", "signing", "operators", "rollout", "registries"];
+const UNBUILT: &[&str] = &["repositories", "signing", "operators", "rollout", "registries"];
 
 pub(super) fn read(files: &[&SourceFile], problems: &mut Problems) -> Option<Settings> {
     let Some(file) = files.iter().find(|file| Role::of(&file.path) == Some(Role::Settings)) else {
@@ -37,8 +51,17 @@ fn document(reader: &mut Reader<'_>) -> Option<Settings> {
     let id = reader.required("id", Field::parse);
     let name = reader.required("name", name);
     let policy = reader.optional("policy", policy::read).unwrap_or_default();
+    let defaults = reader.optional("defaults", defaults).unwrap_or_default();
+    let groups = reader.optional("groups", Group::read_list).unwrap_or_default();
+    let data = reader.optional("data", data).unwrap_or_default();
+    let guards = reader.optional("guards", Guards::read).unwrap_or_default();
     refuse_unbuilt(reader, UNBUILT);
-    Some(Settings { id: id?, name: name?, policy: policy::over(&policy, &policy::DEFAULT) })
+    let policy = policy::over(&policy, &policy::DEFAULT);
+    Some(Settings { id: id?, name: name?, policy, defaults, groups, data, guards })
+}
+
+fn defaults(field: Field<'_>) -> Option<Values> {
+    field.mapping(|reader| reader.required("parameters", values))
 }
 
 fn name(field: Field<'_>) -> Option<String> {

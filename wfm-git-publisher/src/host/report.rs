@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use repo_git::{Ancestry, Commit, CommitId};
-use repo_model::margo::DeploymentStatus;
+use repo_model::margo::{DeploymentStatus, DeviceCapabilities};
 use repo_model::message::Message;
-use repo_model::report::{Adopted, CURRENT_STATE, CurrentState, SYNCER, SyncerReport};
+use repo_model::report::{Adopted, CAPABILITIES, CURRENT_STATE, CurrentState, SYNCER, SyncerReport};
 use repo_model::{DeploymentId, FileTree, KeyText};
 
 use super::device::{DeviceRepo, DeviceRepoError, Tip};
@@ -40,6 +40,8 @@ pub struct Status {
     pub time: i64,
     /// What the syncer says of itself.
     pub syncer: SyncerReport,
+    /// What it has and can run; absent if it doesn't say, or not in a way that can be read.
+    pub capabilities: Option<DeviceCapabilities>,
     /// What it says of each deployment.
     pub deployments: BTreeMap<DeploymentId, DeploymentStatus>,
     /// What is doubtful about it although the signature is good.
@@ -72,10 +74,20 @@ impl<T> Checked<T> {
 }
 
 impl DeviceRepo {
+    /// What the device verifiably says on `status`; anything else is as good as nothing.
+    pub fn verified_status(
+        &self,
+        tip: Option<&Tip>,
+        enrolled: &[KeyText],
+        publishers: &BTreeSet<KeyText>,
+    ) -> Option<Status> {
+        let current = current_keys(tip, enrolled);
+        self.status(tip, &current, publishers, &mut BTreeSet::new()).ok()?
+    }
+
     /// What the device verifiably says that it adopted.
     pub fn adopted(&self, tip: Option<&Tip>, enrolled: &[KeyText], publishers: &BTreeSet<KeyText>) -> Option<Adopted> {
-        let current = current_keys(tip, enrolled);
-        self.status(tip, &current, publishers, &mut BTreeSet::new()).ok()??.syncer.adopted
+        self.verified_status(tip, enrolled, publishers)?.syncer.adopted
     }
 
     /// Reads both branches. `enrolled` are the fleet's keys for the device, for as long as no `desired` lists any.
@@ -113,8 +125,18 @@ impl DeviceRepo {
         let files = self.files(commit.id).map_err(chain)?;
         let syncer = files.get(SYNCER).ok_or_else(|| format!("`{SYNCER}` is missing"))?;
         let syncer = serde_json::from_slice(syncer).map_err(|error| format!("`{SYNCER}`: {error}"))?;
+        let capabilities = self.read_capabilities(&files, &mut notes);
         let deployments = read_deployments(&files, &mut notes);
-        Ok(Some(Status { commit: commit.id, time: commit.commit_time, syncer, deployments, notes }))
+        Ok(Some(Status { commit: commit.id, time: commit.commit_time, syncer, capabilities, deployments, notes }))
+    }
+
+    fn read_capabilities(&self, files: &FileTree, notes: &mut Vec<String>) -> Option<DeviceCapabilities> {
+        match DeviceCapabilities::read(CAPABILITIES, files.get(CAPABILITIES)?) {
+            Ok(found) if found.id == self.device => return Some(found),
+            Ok(found) => notes.push(format!("`{CAPABILITIES}` is about `{}`", found.id)),
+            Err(problems) => notes.push(problems.to_string()),
+        }
+        None
     }
 
     fn heartbeat(&self, keys: &BTreeSet<KeyText>) -> Result<Option<Heartbeat>, String> {

@@ -21,6 +21,10 @@ macro_rules! skeleton {
 }
 
 skeleton! {
+    ".schemas/application.json",
+    ".schemas/deployment.json",
+    ".schemas/device.json",
+    ".schemas/fleet.json",
     "README.md",
     "fleet.yaml",
     "applications/hello/1.0.0/margo.yaml",

@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use repo_model::desired::Desired;
-use repo_model::envelope::{EnvelopeDeployment, Lock, ValueFrom};
+use repo_model::envelope::{DeploymentPolicy, EnvelopeDeployment, Lock, ValueFrom};
 use repo_model::margo::{ApplicationDeployment, Component, Parameter, Source};
-use repo_model::value::ParamValue;
 use repo_model::{ComponentName, FileTree, KeyText};
 use serde::Serialize;
 
 use super::trust_files;
+use crate::fleet::shown_value;
 use crate::render::{Rendered, RenderedDeployment};
 
 /// Something that has another value than before.
@@ -34,7 +34,13 @@ pub(super) fn of_deployment(
     wanted: &RenderedDeployment,
     present: Option<(&ApplicationDeployment, &EnvelopeDeployment)>,
 ) -> Vec<Difference> {
-    let empty = EnvelopeDeployment { locks: BTreeMap::new(), values_from: BTreeMap::new(), ..wanted.envelope.clone() };
+    let empty = EnvelopeDeployment {
+        policy: DeploymentPolicy::default(),
+        profile: None,
+        locks: BTreeMap::new(),
+        values_from: BTreeMap::new(),
+        id: wanted.envelope.id.clone(),
+    };
     let (old, old_envelope) = present.map_or((None, &empty), |(document, envelope)| (Some(document), envelope));
     let none = BTreeMap::new();
     let old_parameters = old.map_or(&none, |old| &old.parameters);
@@ -44,6 +50,7 @@ pub(super) fn of_deployment(
         &shown_parameters(old_parameters, &old_envelope.values_from),
         &shown_parameters(&wanted.document.parameters, &wanted.envelope.values_from),
     ));
+    all.extend(of_policy(old_envelope, &wanted.envelope));
     if wanted.unresolved.is_empty() {
         all.extend(of_locks(&old_envelope.locks, &wanted.envelope.locks));
     }
@@ -89,6 +96,23 @@ fn shown_component(component: &Component) -> String {
     text
 }
 
+fn of_policy(old: &EnvelopeDeployment, new: &EnvelopeDeployment) -> Vec<Difference> {
+    let after = |policy: &DeploymentPolicy| {
+        let names = policy.depends_on.iter().map(|name| name.as_str()).collect::<Vec<_>>().join(", ");
+        (!names.is_empty()).then_some(names)
+    };
+    let all = [
+        Difference::between("profile", old.profile.clone(), new.profile.clone()),
+        Difference::between("after", after(&old.policy), after(&new.policy)),
+        Difference::between("suspended", yes(old.policy.suspended), yes(new.policy.suspended)),
+    ];
+    all.into_iter().flatten().collect()
+}
+
+fn yes(is: bool) -> Option<String> {
+    is.then(|| "yes".to_owned())
+}
+
 fn of_locks(old: &BTreeMap<ComponentName, Lock>, new: &BTreeMap<ComponentName, Lock>) -> Vec<Difference> {
     let shown = |locks: &BTreeMap<ComponentName, Lock>| -> BTreeMap<String, String> {
         locks.iter().map(|(name, lock)| (format!("archive of {name}"), lock.content.to_string())).collect()
@@ -129,14 +153,6 @@ fn of_parameters(
     names.iter().filter_map(difference).collect()
 }
 
-/// The value so that its type can be seen: text in quotes.
-fn shown_value(value: &ParamValue) -> String {
-    match value {
-        ParamValue::String(text) => serde_json::Value::from(text.as_str()).to_string(),
-        other => other.text(),
-    }
-}
-
 fn of_maps(old: &BTreeMap<String, String>, new: &BTreeMap<String, String>) -> Vec<Difference> {
     let names: BTreeSet<_> = old.keys().chain(new.keys()).collect();
     names
@@ -153,6 +169,7 @@ pub(super) fn of_settings(rendered: &Rendered, trust: &FileTree, parent: &Desire
     let mut all: Vec<_> = [
         Difference::between("policy poll", seconds(old.poll_seconds), seconds(new.poll_seconds)),
         Difference::between("policy report", seconds(old.report_seconds), seconds(new.report_seconds)),
+        Difference::between("suspended", yes(old.suspended), yes(new.suspended)),
     ]
     .into_iter()
     .flatten()

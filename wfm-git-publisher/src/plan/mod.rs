@@ -4,19 +4,26 @@
 //! bytes, and where everything means the same there is nothing to do.
 
 mod difference;
+mod guard;
 mod show;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use repo_model::desired::{Assembled, Desired, Document, assemble};
-use repo_model::envelope::{DevicePolicy, Envelope, EnvelopeDeployment, EnvelopeDevice, LAYOUT};
+use repo_model::envelope::{
+    DEPENDS_ON, DeploymentPolicy, DevicePolicy, Envelope, EnvelopeDeployment, EnvelopeDevice, Feature, LAYOUT,
+    SUSPENDED,
+};
+use repo_model::margo::Component;
+use repo_model::problem::Problems;
 use repo_model::{DeploymentId, DeploymentName, DeviceId, Digest, FileTree, FleetId, KeyText};
 
 use crate::fleet::Broken;
 use crate::render::{Artifact, Rendered, RenderedDeployment};
 
 pub use difference::Difference;
-pub use show::{Shown, to_json, to_text};
+pub use guard::{Allowed, Guarded};
+pub use show::{Shown, to_json, to_markdown, to_text};
 
 /// What would be done for one device.
 #[derive(Debug, Clone, PartialEq)]
@@ -25,12 +32,18 @@ pub struct DevicePlan {
     pub device: DeviceId,
     /// The serial of the tip; absent if there is none.
     pub serial: Option<u64>,
+    /// How many deployments the tip has.
+    pub present: usize,
     /// What changes in its deployments, in the order of their ids.
     pub changes: Vec<Change>,
     /// What changes around them: policy, keys, trust.
     pub settings: Vec<Difference>,
-    /// Deployments that are left as they are, because a file is broken or a tag isn't resolved.
+    /// Deployments that are left as they are, because something is wrong with them or a tag isn't resolved.
     pub kept: BTreeSet<DeploymentName>,
+    /// What is wrong with those deployments on this device.
+    pub problems: Problems,
+    /// Deployments that would be others on a device with other capabilities.
+    pub by_capabilities: BTreeSet<DeploymentName>,
     /// What would be published.
     pub target: Target,
 }
@@ -48,6 +61,8 @@ pub struct Change {
     pub differences: Vec<Difference>,
     /// Tags whose meaning `publish` has to find out.
     pub unresolved: BTreeSet<Artifact>,
+    /// The deployment of the same application whose place it takes.
+    pub replaces: Option<DeploymentName>,
 }
 
 /// What happens to a deployment.
@@ -110,6 +125,14 @@ impl DevicePlan {
 }
 
 impl Target {
+    /// What a reader of it must know, by what it uses; sorted by name.
+    pub fn features(&self) -> Vec<Feature> {
+        let uses = |test: fn(&DeploymentPolicy) -> bool| self.deployments.values().any(|one| test(&one.policy));
+        let suspended = self.policy.suspended || uses(|policy| policy.suspended);
+        let dependent = uses(|policy| !policy.depends_on.is_empty());
+        [dependent.then_some(DEPENDS_ON), suspended.then_some(SUSPENDED)].into_iter().flatten().collect()
+    }
+
     /// The whole desired state under these numbers; its bytes depend on nothing else.
     pub fn assemble(&self, fleet: FleetId, device: &DeviceId, numbers: Numbers, trust: &FileTree) -> Assembled {
         let envelope = Envelope {
@@ -123,7 +146,8 @@ impl Target {
             requires: Vec::new(),
             deployments: self.deployments.clone(),
         };
-        assemble(envelope, &self.documents, trust)
+        let requires = self.features().iter().map(|feature| feature.name.to_owned()).collect();
+        assemble(Envelope { requires, ..envelope }, &self.documents, trust)
     }
 }
 
@@ -131,23 +155,29 @@ impl Target {
 pub fn plan(rendered: &Rendered, parent: Option<&Desired>, trust: &FileTree, broken: &Broken) -> DevicePlan {
     let none = BTreeMap::new();
     let before = parent.map_or(&none, |parent| &parent.deployments);
-    let mut draft = Draft::default();
+    let mut draft = Draft { kept: rendered.left.keys().cloned().collect(), ..Draft::default() };
     for (id, wanted) in &rendered.deployments {
         draft.wanted(*id, wanted, Present::of(parent, *id));
     }
     for (id, document) in before.iter().filter(|(id, _)| !rendered.deployments.contains_key(id)) {
-        draft.unwanted(*id, document, parent.and_then(|parent| parent.envelope.deployments.get(id)), broken);
+        let envelope = parent.and_then(|parent| parent.envelope.deployments.get(id));
+        let stays = |name: &DeploymentName| broken.keeps(name) || rendered.left.contains_key(name);
+        draft.unwanted(*id, document, envelope, &stays);
     }
     let status_keys = keep_order(&rendered.status_keys, parent);
     let new_manifest =
         parent.is_none_or(|_| !before.iter().map(|(id, document)| (id, &document.bytes)).eq(draft.documents.iter()));
     draft.changes.sort_by(|a, b| a.name.cmp(&b.name));
+    replacements(&mut draft.changes, rendered, parent);
     DevicePlan {
         device: rendered.device.clone(),
         serial: parent.map(|parent| parent.envelope.serial),
+        present: before.len(),
         settings: parent.map_or_else(Vec::new, |parent| difference::of_settings(rendered, trust, parent)),
         changes: draft.changes,
         kept: draft.kept,
+        problems: rendered.problems(),
+        by_capabilities: rendered.by_capabilities.clone(),
         target: Target {
             documents: draft.documents,
             deployments: draft.deployments,
@@ -155,6 +185,25 @@ pub fn plan(rendered: &Rendered, parent: Option<&Desired>, trust: &FileTree, bro
             status_keys,
             new_manifest,
         },
+    }
+}
+
+/// Finds what comes in the place of what goes: the same application with a component of the same name.
+fn replacements(changes: &mut [Change], rendered: &Rendered, parent: Option<&Desired>) {
+    let Some(parent) = parent else { return };
+    let gone: Vec<_> = changes.iter().filter(|one| one.kind == ChangeKind::Remove).cloned().collect();
+    let mut taken = BTreeSet::new();
+    for change in changes.iter_mut().filter(|one| one.kind == ChangeKind::Add) {
+        let Some(new) = rendered.deployments.get(&change.id).map(|one| &one.document) else { continue };
+        let old = gone.iter().find(|old| {
+            !taken.contains(&old.name)
+                && parent.deployments.get(&old.id).is_some_and(|old| {
+                    let shares = |one: &Component| new.components.iter().any(|other| other.name == one.name);
+                    old.deployment.application_id == new.application_id && old.deployment.components.iter().any(shares)
+                })
+        });
+        change.replaces = old.map(|old| old.name.clone());
+        taken.extend(change.replaces.clone());
     }
 }
 
@@ -189,7 +238,7 @@ impl Draft {
         if !same {
             let kind = if present.is_some() { ChangeKind::Change } else { ChangeKind::Add };
             let (name, unresolved) = (wanted.envelope.id.clone(), wanted.unresolved.clone());
-            self.changes.push(Change { kind, name: name.clone(), id, differences, unresolved });
+            self.changes.push(Change { kind, name: name.clone(), id, differences, unresolved, replaces: None });
             if !wanted.unresolved.is_empty() {
                 self.kept.insert(name);
                 return present.into_iter().for_each(|one| self.put(id, one.document.bytes.clone(), one.envelope));
@@ -207,16 +256,23 @@ impl Draft {
         id: DeploymentId,
         document: &Document,
         envelope: Option<&EnvelopeDeployment>,
-        broken: &Broken,
+        stays: &dyn Fn(&DeploymentName) -> bool,
     ) {
         // A verified tip always has both.
         let Some(envelope) = envelope else { return };
-        if broken.keeps(&envelope.id) {
+        if stays(&envelope.id) {
             self.kept.insert(envelope.id.clone());
             return self.put(id, document.bytes.clone(), envelope);
         }
         let (kind, name) = (ChangeKind::Remove, envelope.id.clone());
-        self.changes.push(Change { kind, name, id, differences: Vec::new(), unresolved: BTreeSet::new() });
+        self.changes.push(Change {
+            kind,
+            name,
+            id,
+            differences: Vec::new(),
+            unresolved: BTreeSet::new(),
+            replaces: None,
+        });
     }
 
     fn put(&mut self, id: DeploymentId, bytes: Vec<u8>, envelope: &EnvelopeDeployment) {

@@ -2,16 +2,17 @@
 
 use std::fmt::Write;
 
+use repo_model::problem::Problems;
 use repo_model::{DeploymentName, DeviceId};
 use serde_json::{Value, json};
 
-use super::{Change, ChangeKind, DevicePlan, Difference};
+use super::{Change, ChangeKind, DevicePlan, Difference, Guarded};
 
 /// What there is to say about one device.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Shown {
     /// It was compared.
-    Plan(Box<DevicePlan>),
+    Plan(Box<DevicePlan>, Option<Guarded>),
     /// No key of it is known, so nothing is published for it yet.
     NotEnrolled(DeviceId),
     /// Its file is broken, so it is left as it is.
@@ -24,14 +25,19 @@ impl Shown {
     /// The device.
     pub fn device(&self) -> &DeviceId {
         match self {
-            Self::Plan(plan) => &plan.device,
+            Self::Plan(plan, _) => &plan.device,
             Self::NotEnrolled(device) | Self::Broken(device) | Self::Failed(device) => device,
         }
     }
 
+    /// What is wrong with what is meant for it.
+    pub fn problems(&self) -> Option<(&DeviceId, &Problems)> {
+        if let Self::Plan(plan, _) = self { Some((&plan.device, &plan.problems)) } else { None }
+    }
+
     /// Whether `publish` would change its repository.
     pub fn differs(&self) -> bool {
-        matches!(self, Self::Plan(plan) if !plan.is_empty())
+        matches!(self, Self::Plan(plan, _) if !plan.is_empty())
     }
 }
 
@@ -40,16 +46,26 @@ pub fn to_text(all: &[Shown]) -> String {
     let mut text = String::new();
     for shown in all {
         match shown {
-            Shown::Plan(plan) if plan.is_empty() && plan.kept.is_empty() => {}
-            Shown::Plan(plan) => device_text(&mut text, plan),
+            Shown::Plan(plan, _) if plan.is_empty() && plan.kept.is_empty() => {}
+            Shown::Plan(plan, guarded) => {
+                device_text(&mut text, plan);
+                if let Some(guarded) = guarded {
+                    let _ = writeln!(text, "  ! not published: {guarded}\n    {}", guarded.hint());
+                }
+            }
             Shown::NotEnrolled(id) => _ = writeln!(text, "{id}: not enrolled yet, nothing is published for it"),
             Shown::Broken(id) => _ = writeln!(text, "{id}: left as it is, because its file is broken"),
             Shown::Failed(id) => _ = writeln!(text, "{id}: left as it is, because its repository can't be believed"),
         }
     }
+    text + &summary(all)
+}
+
+fn summary(all: &[Shown]) -> String {
+    let mut text = String::new();
     let count = |test: fn(&Shown) -> bool| all.iter().filter(|shown| test(shown)).count();
     let changed = count(Shown::differs);
-    let same = count(|shown| matches!(shown, Shown::Plan(plan) if plan.is_empty()));
+    let same = count(|shown| matches!(shown, Shown::Plan(plan, _) if plan.is_empty()));
     let waiting = count(|shown| matches!(shown, Shown::NotEnrolled(_)));
     let left = all.len() - changed - same - waiting;
     let _ = write!(text, "{} to change, {same} unchanged", devices(changed));
@@ -80,7 +96,7 @@ fn device_text(text: &mut String, plan: &DevicePlan) {
         let _ = writeln!(text, "  ~ {}", difference_text(difference));
     }
     for name in plan.kept.iter().filter(|name| !plan.changes.iter().any(|change| change.name == **name)) {
-        let _ = writeln!(text, "  = {name}: left as it is, because a file is broken");
+        let _ = writeln!(text, "  = {name}: left as it is, because something is wrong with it");
     }
 }
 
@@ -90,7 +106,8 @@ fn change_text(text: &mut String, change: &Change) {
         ChangeKind::Change => '~',
         ChangeKind::Remove => '-',
     };
-    let _ = writeln!(text, "  {sign} {}", change.name);
+    let replaces = change.replaces.as_ref().map(|old| format!(" (replaces {old}: data not carried)"));
+    let _ = writeln!(text, "  {sign} {}{}", change.name, replaces.unwrap_or_default());
     for difference in &change.differences {
         let _ = writeln!(text, "      {}", difference_text(difference));
     }
@@ -109,6 +126,31 @@ fn difference_text(difference: &Difference) -> String {
     }
 }
 
+/// The plan for a review: one table over all devices that change, then a summary.
+pub fn to_markdown(all: &[Shown]) -> String {
+    // A value may hold anything; a cell holds neither its own end nor a new line.
+    let cell = |text: &str| text.replace('\\', "\\\\").replace('|', "\\|").replace(['\n', '\r'], " ").replace('`', "'");
+    let mut rows = String::new();
+    let mut row = |device: &DeviceId, sign: &str, what: &str, text: &str| {
+        let _ = writeln!(rows, "| `{}` | {sign} | `{}` | {} |", cell(device.as_str()), cell(what), cell(text));
+    };
+    for shown in all {
+        let Shown::Plan(plan, guarded) = shown else { continue };
+        for change in &plan.changes {
+            let what: Vec<_> = change.differences.iter().map(difference_text).collect();
+            let replaces = change.replaces.iter().map(|old| format!("replaces {old}: data not carried"));
+            let what: Vec<_> = replaces.chain(what).collect();
+            row(&plan.device, change.kind.as_str(), change.name.as_str(), &what.join("; "));
+        }
+        plan.settings.iter().for_each(|one| row(&plan.device, "change", &one.what, &difference_text(one)));
+        if let Some(guarded) = guarded {
+            row(&plan.device, "**not published**", "guard", &guarded.to_string());
+        }
+    }
+    let head = if rows.is_empty() { "" } else { "| Device | Change | What | Old → new |\n|---|---|---|---|\n" };
+    format!("{head}{rows}\n{}", summary(all))
+}
+
 /// The plan for programs: a list of devices in the order of their ids.
 pub fn to_json(all: &[Shown]) -> Value {
     Value::Array(all.iter().map(device_json).collect())
@@ -120,12 +162,13 @@ fn device_json(shown: &Shown) -> Value {
         Shown::NotEnrolled(_) => json!({ "device": id, "state": "not-enrolled" }),
         Shown::Broken(_) => json!({ "device": id, "state": "broken" }),
         Shown::Failed(_) => json!({ "device": id, "state": "failed" }),
-        Shown::Plan(plan) => json!({
+        Shown::Plan(plan, guarded) => json!({
             "device": id,
             "state": if plan.is_empty() { "unchanged" } else { "changed" },
             "serial": plan.serial,
             "deployments": plan.changes.iter().map(change_json).collect::<Vec<_>>(),
             "settings": plan.settings,
+            "guarded": guarded.as_ref().map(ToString::to_string),
             "kept": plan.kept.iter().map(DeploymentName::as_str).collect::<Vec<_>>(),
         }),
     }
@@ -136,6 +179,7 @@ fn change_json(change: &Change) -> Value {
         "change": change.kind.as_str(),
         "deployment": change.name,
         "deploymentId": change.id,
+        "replaces": change.replaces,
         "differences": change.differences,
         "unresolved": change.unresolved.iter().map(ToString::to_string).collect::<Vec<_>>(),
     })

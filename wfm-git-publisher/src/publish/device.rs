@@ -5,7 +5,7 @@ use repo_git::{CommitId, Person, SigningKey};
 use repo_model::desired::{Assembled, Desired};
 use repo_model::freshness::{FRESHNESS, Freshness};
 use repo_model::message::Message;
-use repo_model::report::Adopted;
+use repo_model::problem::Problems;
 use repo_model::{DeviceId, Digest, FileTree, json};
 
 use super::Done;
@@ -13,9 +13,9 @@ use super::message;
 use super::pass::Pass;
 use super::serial::{Known, SerialError};
 use crate::fleet::Device;
-use crate::host::{DESIRED, DeviceRepo, DeviceRepoError, Entry, EntryState, Published, Tip, publisher};
-use crate::plan::{DevicePlan, Target, plan};
-use crate::render::{Locks, render};
+use crate::host::{DESIRED, DeviceRepo, DeviceRepoError, Entry, EntryState, Published, Status, Tip, publisher};
+use crate::plan::{DevicePlan, Guarded, Target, plan};
+use crate::render::{Capabilities, Facts, Locks, render};
 
 /// Why there is a commit in place of a foreign tip.
 const RECLAIMED: &str = "a tip that is not of this fleet's publisher was replaced";
@@ -32,6 +32,9 @@ pub enum DeviceError {
     /// It can't get another serial.
     #[error(transparent)]
     Serial(#[from] SerialError),
+    /// A person has to allow it, or the device is too old.
+    #[error(transparent)]
+    Guarded(#[from] Guarded),
 }
 
 /// What is there of a device before anything is decided.
@@ -39,9 +42,9 @@ pub enum DeviceError {
 pub(super) struct State {
     pub(super) repo: Option<DeviceRepo>,
     pub(super) tip: Option<Tip>,
+    status: Option<Status>,
     /// Where `desired` stands, if that isn't the tip: someone else wrote it, and it is replaced.
     foreign: Option<CommitId>,
-    adopted: Option<Adopted>,
     adopted_is_known: bool,
 }
 
@@ -50,27 +53,45 @@ impl State {
     pub(super) fn read(pass: &Pass<'_>, device: &DeviceId) -> Result<Self, DeviceError> {
         let publishers = &pass.rosters.publishers;
         let Some(repo) = DeviceRepo::open(pass.home, pass.rosters.fleet(), device)? else {
-            return Ok(Self { repo: None, tip: None, foreign: None, adopted: None, adopted_is_known: false });
+            return Ok(Self { repo: None, tip: None, foreign: None, status: None, adopted_is_known: false });
         };
         let (tip, foreign) = match repo.desired(publishers) {
             Err(_) if pass.reclaim.contains(device) => last_verified(&repo, pass)?,
             read => (read?, None),
         };
         let enrolled = pass.fleet.devices.get(device).map_or(&[][..], |device| &device.status_keys);
-        let adopted = repo.adopted(tip.as_ref(), enrolled, publishers);
-        let adopted_is_known = match (&tip, &adopted) {
+        let status = repo.verified_status(tip.as_ref(), enrolled, publishers);
+        let adopted = status.as_ref().and_then(|status| status.syncer.adopted.as_ref());
+        let adopted_is_known = match (&tip, adopted) {
             (Some(tip), Some(adopted)) if adopted.envelope == tip.desired.envelope_digest => true,
             (Some(tip), Some(adopted)) => repo.knows(tip.commit, adopted.envelope, adopted.serial)?,
             _ => false,
         };
-        Ok(Self { repo: Some(repo), tip, foreign, adopted, adopted_is_known })
+        Ok(Self { repo: Some(repo), tip, foreign, status, adopted_is_known })
+    }
+
+    /// What the device's syncer verifiably says it is.
+    pub(super) fn version(&self) -> Option<&str> {
+        self.status.as_ref().map(|status| status.syncer.version.as_str())
+    }
+
+    /// How many deployments the device has.
+    pub(super) fn present(&self) -> usize {
+        self.tip.as_ref().map_or(0, |tip| tip.desired.deployments.len())
+    }
+
+    /// What is known of the device beyond the fleet's files.
+    pub(super) fn facts(&self) -> Facts<'_> {
+        let reported = self.status.as_ref().and_then(|status| status.capabilities.as_ref());
+        let capabilities = reported.map_or(Capabilities::Unreported, Capabilities::Reported);
+        Facts { parent: self.tip.as_ref().map(|tip| &tip.desired), capabilities }
     }
 
     /// What would be published, whether it differs or not.
     pub(super) fn plan(&self, pass: &Pass<'_>, device: &Device, locks: &Locks) -> DevicePlan {
-        let rendered = render(pass.fleet, device, locks);
-        let parent = self.tip.as_ref().map(|tip| &tip.desired);
-        plan(&rendered, parent, &pass.rosters.files, &pass.fleet.broken)
+        let facts = self.facts();
+        let rendered = render(pass.fleet, device, facts, locks);
+        plan(&rendered, facts.parent, &pass.rosters.files, &pass.fleet.broken)
     }
 
     pub(super) fn known<'a>(&'a self, entry: Option<&'a Entry>) -> Known<'a> {
@@ -78,7 +99,7 @@ impl State {
         Known {
             parent: parent.map(|envelope| (envelope.serial, envelope.manifest_version)),
             ledger: entry,
-            adopted: self.adopted.as_ref(),
+            adopted: self.status.as_ref().and_then(|status| status.syncer.adopted.as_ref()),
             adopted_is_known: self.adopted_is_known,
         }
     }
@@ -120,6 +141,8 @@ pub(super) struct Renewal {
 #[derive(Debug)]
 pub(super) struct Draft {
     pub(super) device: DeviceId,
+    /// How many deployments go.
+    pub(super) removed: usize,
     pub(super) assembled: Assembled,
     /// Whether an interrupted attempt reserved this very serial for this very envelope.
     pub(super) reserved: bool,
@@ -138,8 +161,14 @@ pub(super) fn decide(
     state: State,
     entry: Option<&Entry>,
     locks: &Locks,
+    problems: &mut Problems,
 ) -> Result<Step, DeviceError> {
     let plan = state.plan(pass, device, locks).without_unresolved();
+    problems.extend(plan.problems.clone());
+    if let Some(guarded) = plan.guarded(&pass.fleet.guards, pass.allowed, state.version()) {
+        return Err(guarded.into());
+    }
+    let removed = plan.removed();
     let lost = state.known(entry).lost();
     let reclaim = state.foreign.is_some() || pass.reclaim_elsewhere.contains(&device.id);
     if plan.is_empty() && lost.is_none() && !reclaim {
@@ -154,7 +183,7 @@ pub(super) fn decide(
     let parent = state.tip.as_ref().map(|tip| tip.commit);
     let at = state.foreign.or(parent);
     let (device, repo) = (device.id.clone(), state.repo);
-    Ok(Step::Publish(Box::new(Draft { device, assembled, reserved, repo, parent, at, message, author })))
+    Ok(Step::Publish(Box::new(Draft { device, removed, assembled, reserved, repo, parent, at, message, author })))
 }
 
 /// Gives the target its numbers: those of an interrupted attempt at the same envelope, or the next ones.
@@ -184,12 +213,16 @@ fn numbered(
 /// Why there is a commit although no fleet commit asks for it.
 fn cause(pass: &Pass<'_>, plan: &DevicePlan, state: &State, lost: Option<Published>) -> Option<&'static str> {
     let origin = pass.origin.commit.to_string();
-    let again = state.tip.as_ref().is_some_and(|tip| tip.message.get("Fleet-Commit") == Some(&origin));
+    let of_tip = state.tip.as_ref().is_some_and(|tip| tip.message.get("Fleet-Commit") == Some(&origin));
+    let again = of_tip || (pass.again && state.tip.is_some());
+    let by_capabilities =
+        plan.settings.is_empty() && plan.changes.iter().all(|change| plan.by_capabilities.contains(&change.name));
     match lost {
         Some(_) => Some("a restored repository lagged behind what was published"),
         None if plan.changes.is_empty() && plan.settings.iter().all(|one| one.what == "roster") => {
             (!plan.settings.is_empty()).then_some("a new roster")
         }
+        None if again && by_capabilities => Some("the device's capabilities changed"),
         None => again.then_some("rendered anew from the same fleet commit"),
     }
 }

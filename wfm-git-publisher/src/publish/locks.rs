@@ -3,11 +3,12 @@
 use std::error::Error;
 
 use jiff::Timestamp;
+use repo_model::DeviceId;
 use repo_model::envelope::Lock;
 
 use crate::fleet::Fleet;
 use crate::host::{Control, Tip};
-use crate::render::{Artifact, Locks, unresolved, with_published};
+use crate::render::{Artifact, Facts, Locks, unresolved, with_published};
 
 /// Asks a registry what a tag means now.
 pub type Resolve<'a> = &'a dyn Fn(&Artifact) -> Result<Lock, Box<dyn Error + Send + Sync>>;
@@ -28,10 +29,11 @@ pub struct ResolveError {
 pub(super) fn resolve<'a>(
     fleet: &Fleet,
     tips: impl Iterator<Item = &'a Tip>,
+    facts: &dyn Fn(&DeviceId) -> Facts<'a>,
     control: &mut Control,
     (resolve, now): (Resolve<'_>, Timestamp),
 ) -> Vec<ResolveError> {
-    let missing = unresolved(fleet, &control.ledger().locks);
+    let missing = unresolved(fleet, facts, &control.ledger().locks);
     if missing.is_empty() {
         return Vec::new();
     }

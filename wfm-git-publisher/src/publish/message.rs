@@ -146,6 +146,7 @@ mod tests {
             id: uuid::Uuid::nil().into(),
             differences: names.iter().map(difference).collect(),
             unresolved: BTreeSet::new(),
+            replaces: None,
         }
     }
 

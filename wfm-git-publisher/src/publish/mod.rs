@@ -24,11 +24,12 @@ use repo_git::{CommitId, KeyError, PublicKey, SigningKey};
 use repo_model::problem::Problems;
 use repo_model::{DeviceId, FleetId};
 
-use crate::fleet::{self, Fleet};
+use crate::fleet::{self, Device, Fleet};
 use crate::host::{Control, ControlError, FleetRepo, Home, HomeError, HomeLock, Remotes, Rosters, SourceError};
 use crate::mirror::{Each, Mirror, Seen};
+use crate::plan::Allowed;
 use crate::plan::Shown;
-use crate::render::with_published;
+use crate::render::{Facts, merged, with_published};
 use message::Origin;
 use pass::Pass;
 
@@ -96,6 +97,8 @@ pub struct Options<'a> {
     pub now: Timestamp,
     /// Only these devices; all if absent.
     pub devices: Option<BTreeSet<DeviceId>>,
+    /// What a person allowed.
+    pub allowed: Allowed,
     /// Asks a registry what a tag means.
     pub resolve: Resolve<'a>,
     /// How many devices are worked on at the same time.
@@ -122,7 +125,8 @@ pub fn plan(home: &Home, source: &FleetRepo, rev: &str, options: &Options<'_>) -
     let (commit, fleet, problems) = read(source, rev, &rosters)?;
     let origin = Origin::of(&source.commit(commit)?, None, false);
     let (now, reclaim, reclaim_elsewhere) = (options.now, &BTreeSet::new(), BTreeSet::new());
-    let pass = Pass { home, rosters: &rosters, fleet: &fleet, origin, now, reclaim, reclaim_elsewhere };
+    let (again, allowed) = (false, Allowed::default());
+    let pass = Pass { home, rosters: &rosters, fleet: &fleet, origin, again, allowed, now, reclaim, reclaim_elsewhere };
     let unidentified = fleet.broken.unidentified.iter().cloned().collect();
     let mut planned = Planned { commit, problems, unidentified, devices: Vec::new(), failed: Vec::new() };
     for (id, state) in pass.read(selected(&fleet, options), options) {
@@ -132,7 +136,9 @@ pub fn plan(home: &Home, source: &FleetRepo, rev: &str, options: &Options<'_>) -
             (Ok(state), Some(device)) => {
                 let tip = state.tip.iter();
                 let locks = tip.fold(ledger.locks.clone(), |locks, tip| with_published(locks, &tip.desired));
-                Shown::Plan(Box::new(state.plan(&pass, device, &locks)))
+                let plan = state.plan(&pass, device, &locks);
+                let guarded = plan.guarded(&fleet.guards, Allowed::default(), state.version());
+                Shown::Plan(Box::new(plan), guarded)
             }
             (Err(error), Some(_)) => {
                 planned.failed.push((id.clone(), error));
@@ -140,7 +146,30 @@ pub fn plan(home: &Home, source: &FleetRepo, rev: &str, options: &Options<'_>) -
             }
         });
     }
+    planned.problems.extend(merged(planned.devices.iter().filter_map(Shown::problems)));
     Ok(planned)
+}
+
+/// Looks at one device of the fleet at a revision, with all that is known of it; `None` if it isn't there. Changes
+/// nothing.
+pub fn look<T>(
+    home: &Home,
+    source: &FleetRepo,
+    rev: &str,
+    device: &DeviceId,
+    now: Timestamp,
+    work: impl FnOnce(&Fleet, &Device, Facts<'_>) -> T,
+) -> Result<Option<T>, PublishError> {
+    let (_, rosters) = Control::read(home)?;
+    let (commit, fleet, _) = read(source, rev, &rosters)?;
+    let Some(found) = fleet.devices.get(device) else { return Ok(None) };
+    let origin = Origin::of(&source.commit(commit)?, None, false);
+    let (again, allowed) = (false, Allowed::default());
+    let (reclaim, reclaim_elsewhere) = (&BTreeSet::new(), BTreeSet::new());
+    let pass = Pass { home, rosters: &rosters, fleet: &fleet, origin, again, allowed, now, reclaim, reclaim_elsewhere };
+    // A repository that can't be believed tells nothing, and explains nothing away.
+    let state = device::State::read(&pass, device).ok();
+    Ok(Some(work(&fleet, found, state.as_ref().map(device::State::facts).unwrap_or_default())))
 }
 
 /// Reads the fleet at a revision, which must be the one that the home belongs to.
@@ -229,11 +258,14 @@ impl Publisher {
             rosters: &self.rosters,
             fleet,
             origin: origin.clone(),
+            again: self.published() == Some(outcome.commit),
+            allowed: options.allowed,
             now: options.now,
             reclaim: &options.reclaim,
             reclaim_elsewhere: reclaimed(&seen),
         };
-        let (unresolved, done) = pass.run(&self.key, &mut self.control, devices, options)?;
+        let (unresolved, problems, done) = pass.run(&self.key, &mut self.control, devices, options)?;
+        outcome.problems.extend(problems);
         outcome.unresolved = unresolved;
         outcome.add(done);
         let (ready, failed): (Vec<_>, Vec<_>) = seen.into_iter().partition(|(_, seen)| seen.is_ok());
@@ -247,11 +279,15 @@ impl Publisher {
 
     /// Who answers for a commit of the fleet.
     fn origin(&self, source: &FleetRepo, commit: CommitId) -> Result<Origin, PublishError> {
-        let published = std::fs::read_to_string(self.published_file()).ok().and_then(|text| text.trim().parse().ok());
-        let sole = source.sole_cause(published, commit).is_some_and(|cause| cause.id == commit);
+        let sole = source.sole_cause(self.published(), commit).is_some_and(|cause| cause.id == commit);
         let read = source.commit(commit)?;
         let operator = crate::host::operator(&read, &self.operators);
         Ok(Origin::of(&read, operator, sole))
+    }
+
+    /// The commit up to which every device has everything.
+    fn published(&self) -> Option<CommitId> {
+        std::fs::read_to_string(self.published_file()).ok().and_then(|text| text.trim().parse().ok())
     }
 
     /// Remembers the commit up to which every device has everything. Losing it costs nothing but an author's name.

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use jiff::Timestamp;
 use repo_git::{CommitId, CommitSpec, Person, SigningKey, TreeSource};
+use repo_model::problem::Problems;
 use repo_model::{DeviceId, FileTree};
 
 use super::device::{self, State, Step};
@@ -13,6 +14,8 @@ use super::{DeviceError, Done, Options, ResolveError, locks};
 use crate::fleet::Fleet;
 use crate::host::{Control, ControlError, Entry, EntryState, Home, Ledger, Rosters, Tip, publisher};
 use crate::parallel;
+use crate::plan::{Allowed, Guarded};
+use crate::render::merged;
 
 /// What the work on every device needs to know.
 pub(super) struct Pass<'a> {
@@ -20,6 +23,10 @@ pub(super) struct Pass<'a> {
     pub(super) rosters: &'a Rosters,
     pub(super) fleet: &'a Fleet,
     pub(super) origin: Origin,
+    /// Whether every device had everything of this fleet commit already.
+    pub(super) again: bool,
+    /// What a person allowed.
+    pub(super) allowed: Allowed,
     pub(super) now: Timestamp,
     /// Devices whose foreign tip here, if there is one, is replaced.
     pub(super) reclaim: &'a BTreeSet<DeviceId>,
@@ -46,16 +53,21 @@ impl Pass<'_> {
         control: &mut Control,
         devices: BTreeSet<DeviceId>,
         options: &Options<'_>,
-    ) -> Result<(Vec<ResolveError>, Results), ControlError> {
+    ) -> Result<(Vec<ResolveError>, Problems, Results), ControlError> {
         let states = self.read(devices, options);
         self.heal(&states, control);
         let tips = states.iter().filter_map(|(_, state)| state.as_ref().ok()?.tip.as_ref());
-        let unresolved = locks::resolve(self.fleet, tips, control, (options.resolve, self.now));
-        let steps = self.decide(states, control.ledger(), options);
+        let known: BTreeMap<_, _> =
+            states.iter().filter_map(|(id, state)| Some((id, state.as_ref().ok()?.facts()))).collect();
+        let facts = |id: &DeviceId| known.get(id).copied().unwrap_or_default();
+        let unresolved = locks::resolve(self.fleet, tips, &facts, control, (options.resolve, self.now));
+        let present = states.iter().flat_map(|(_, state)| state).map(State::present).sum();
+        let (mut steps, problems) = self.decide(states, control.ledger(), options);
+        self.guard(&mut steps, present);
         self.reserve(&steps, key, control)?;
         let written = self.carry_out(steps, key, options);
         self.remember(&written, key, control)?;
-        Ok((unresolved, written.into_iter().map(|one| (one.device, one.result)).collect()))
+        Ok((unresolved, problems, written.into_iter().map(|one| (one.device, one.result)).collect()))
     }
 
     /// What is there of each device.
@@ -76,17 +88,36 @@ impl Pass<'_> {
         }
     }
 
-    fn decide(&self, states: Each<State>, ledger: &Ledger, options: &Options<'_>) -> Each<Step> {
-        parallel::map(states, options.threads, |(id, state)| {
+    /// What is done for each device, and what is wrong with what is meant for it.
+    fn decide(&self, states: Each<State>, ledger: &Ledger, options: &Options<'_>) -> (Each<Step>, Problems) {
+        let decided = parallel::map(states, options.threads, |(id, state)| {
+            let mut problems = Problems::default();
             let step = state.and_then(|state| match self.fleet.devices.get(&id) {
                 // One that lost its keys is still told so, because its word counts no more.
                 Some(device) if device.is_enrolled() || state.tip.is_some() => {
-                    device::decide(self, device, state, ledger.entry(&id), &ledger.locks)
+                    device::decide(self, device, state, ledger.entry(&id), &ledger.locks, &mut problems)
                 }
                 _ => device::renew(self, state),
             });
-            (id, step)
-        })
+            ((id, step), problems)
+        });
+        let problems = merged(decided.iter().map(|((id, _), problems)| (id, problems)));
+        (decided.into_iter().map(|(step, _)| step).collect(), problems)
+    }
+
+    /// Refuses all removals if they are too many for the fleet; whoever loses nothing gets what is new.
+    fn guard(&self, steps: &mut Each<Step>, present: usize) {
+        let removed = |step: &Result<Step, _>| match step {
+            Ok(Step::Publish(draft)) => draft.removed,
+            _ => 0,
+        };
+        let all = steps.iter().map(|(_, step)| removed(step)).sum();
+        let limit = self.fleet.guards.fleet;
+        if !self.allowed.removals && limit.is_passed(all, present) {
+            let refused = Guarded::FleetRemovals { removed: all, of: present, percent: limit.percent };
+            let losing = steps.iter_mut().filter(|(_, step)| removed(step) > 0);
+            losing.for_each(|(_, step)| *step = Err(refused.clone().into()));
+        }
     }
 
     /// Gives out all serials of the pass by one commit; those that an interrupted pass gave out already are there.

@@ -135,9 +135,9 @@ fn all_problems_are_told_at_once_in_one_form() {
     assert_eq!(
         said,
         "error: the fleet has 2 problems
-caused by: deployments/hello.yaml:20:12: parameters.greting: hello has no parameter `greting`
+caused by: deployments/hello.yaml:22:12: parameters.greting: hello has no parameter `greting`
 hint: it has `greeting`, `interval`, `token`
-caused by: devices/press-01.yaml:7:9: labels.line: is an integer, expected a string
+caused by: devices/press-01.yaml:8:9: labels.line: is an integer, expected a string
 hint: write \"1\" in quotes if it is meant as text
 "
     );

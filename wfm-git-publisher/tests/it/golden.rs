@@ -10,7 +10,7 @@ use repo_model::{Digest, FileTree};
 use wfm_git_publisher::fleet::{self, Fleet, SourceFile};
 use wfm_git_publisher::host::work_tree;
 use wfm_git_publisher::plan::{Numbers, plan};
-use wfm_git_publisher::render::{Locks, render, unresolved};
+use wfm_git_publisher::render::{Facts, Locks, merged, render, unresolved};
 
 fn cases() -> Vec<PathBuf> {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/fleets");
@@ -21,15 +21,20 @@ fn cases() -> Vec<PathBuf> {
 
 /// What every tag means here: the digests of its own name.
 fn locks(fleet: &Fleet) -> Locks {
-    let needed = unresolved(fleet, &Locks::new());
+    let needed = unresolved(fleet, &|_| Facts::default(), &Locks::new());
     let lock = |text: String| Lock { manifest: Digest::of(text.as_bytes()), content: Digest::of(text.as_bytes()) };
     needed.into_iter().map(|artifact| (artifact.clone(), lock(artifact.to_string()))).collect()
 }
 
 /// Path → bytes of everything that a fleet makes: the problems, and each device's first desired state.
 fn made(files: &[SourceFile]) -> FileTree {
-    let reading = fleet::read(files);
+    let mut reading = fleet::read(files);
     let mut made = FileTree::new();
+    if let Some(fleet) = &reading.fleet {
+        let problems = |one| render(fleet, one, Facts::default(), &Locks::new()).problems();
+        let rendered: Vec<_> = fleet.devices.values().map(|one| (&one.id, problems(one))).collect();
+        reading.problems.extend(merged(rendered.iter().map(|(id, problems)| (*id, problems))));
+    }
     if !reading.problems.is_empty() {
         let line = |problem: &repo_model::problem::Problem| {
             let hint = problem.hint.as_ref().map(|hint| format!("    hint: {hint}\n")).unwrap_or_default();
@@ -41,12 +46,13 @@ fn made(files: &[SourceFile]) -> FileTree {
     let Some(fleet) = reading.fleet else { return made };
     let locks = locks(&fleet);
     for device in fleet.devices.values() {
-        let planned = plan(&render(&fleet, device, &locks), None, &FileTree::new(), &fleet.broken);
+        let planned = plan(&render(&fleet, device, Facts::default(), &locks), None, &FileTree::new(), &fleet.broken);
         let numbers = Numbers { serial: 1, manifest_version: 1 };
         let assembled = planned.target.assemble(fleet.id, &device.id, numbers, &FileTree::new());
         // What was planned is what is there afterwards: nothing is left to do.
         let parent = repo_model::desired::read(&assembled.tree).unwrap();
-        let again = plan(&render(&fleet, device, &locks), Some(&parent), &FileTree::new(), &fleet.broken);
+        let facts = Facts { parent: Some(&parent), ..Facts::default() };
+        let again = plan(&render(&fleet, device, facts, &locks), Some(&parent), &FileTree::new(), &fleet.broken);
         assert!(again.is_empty() && !again.target.new_manifest, "{again:?}");
         let name = device.id.repository_name();
         made.extend(assembled.tree.into_iter().map(|(path, bytes)| (format!("{name}/{path}"), bytes)));

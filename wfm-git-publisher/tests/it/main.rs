@@ -2,11 +2,14 @@
 
 mod accounts;
 mod by_url;
+mod capabilities;
 mod cli;
 mod crash;
+mod explain;
 mod follow;
 mod full;
 mod golden;
+mod guards;
 mod history;
 mod hosted;
 mod meaning;
@@ -15,6 +18,7 @@ mod remote;
 mod removal;
 mod reports;
 mod restore;
+mod schemas;
 mod secrets;
 mod serve;
 mod support;

@@ -8,9 +8,9 @@ use serde_json::Value;
 use crate::support::Lab;
 
 /// A work tree in which a device's reports are made.
-struct Reporter<'a> {
-    lab: &'a Lab,
-    device: &'a str,
+pub(crate) struct Reporter<'a> {
+    pub(crate) lab: &'a Lab,
+    pub(crate) device: &'a str,
 }
 
 impl Reporter<'_> {
@@ -66,11 +66,22 @@ impl Reporter<'_> {
     }
 
     fn status(&self, signer: &str, state: &str, error: &str) {
+        self.status_with(signer, (state, error), "0.2.0", &[]);
+    }
+
+    /// A status of a syncer in this version, with more files.
+    pub(crate) fn status_with(
+        &self,
+        signer: &str,
+        (state, error): (&str, &str),
+        version: &str,
+        more: &[(&str, String)],
+    ) {
         let tip = self.lab.tip(self.device, "desired").unwrap();
         let (id, serial) = (self.deployment(), self.lab.serial(self.device));
         let envelope = self.lab.trailer(self.device, "Envelope-Digest");
         let syncer = format!(
-            r#"{{"layout":1,"version":"0.1.0","instance":"00000000-0000-0000-0000-000000000000",
+            r#"{{"layout":1,"version":"{version}","instance":"00000000-0000-0000-0000-000000000000",
                "adopted":{{"serial":{serial},"manifestVersion":1,"trust":1,"commit":"{tip}","envelope":"{envelope}"}},
                "conditions":[{{"type":"Stale","reason":"NoFreshness","message":"no proof of freshness"}}],"holds":[]}}"#
         );
@@ -80,7 +91,12 @@ impl Reporter<'_> {
             self.device
         );
         let trailers = format!("{}Serial: {serial}\nDesired-Commit: {tip}\n", self.trailers("status"));
-        let files = [("syncer.json", syncer), (&format!("deployments/{id}.json"), document)];
+        let path = format!("deployments/{id}.json");
+        let mut files = vec![("syncer.json", syncer)];
+        if !id.is_empty() {
+            files.push((&path, document));
+        }
+        files.extend_from_slice(more);
         self.commit("status", signer, &files, &trailers);
     }
 
@@ -95,7 +111,7 @@ impl Reporter<'_> {
 
     fn deployment(&self) -> String {
         let manifest = self.lab.json(self.device, "desired", "manifest.json");
-        manifest["deployments"][0]["deploymentId"].as_str().unwrap().to_owned()
+        manifest["deployments"][0]["deploymentId"].as_str().unwrap_or_default().to_owned()
     }
 }
 

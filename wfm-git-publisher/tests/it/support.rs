@@ -193,7 +193,8 @@ impl Lab {
         let remotes = settings.map(|settings| Remotes::new(settings).unwrap());
         let reclaim = reclaim.iter().map(|device| device.parse().unwrap()).collect();
         let (progress, remotes) = (&progress, remotes.as_ref());
-        let options = Options { now, devices: None, resolve, threads: 2, stop: &stop, progress, remotes, reclaim };
+        let (allowed, stop) = (Default::default(), &stop);
+        let options = Options { now, devices: None, allowed, resolve, threads: 2, stop, progress, remotes, reclaim };
         Publisher::open(&self.home, now).unwrap().publish(&source, "HEAD", &options).unwrap()
     }
 

@@ -126,10 +126,10 @@ fn settings_that_can_not_be_used_stop_everything() {
     let good = lab.read("fleet.yaml");
     let id = good.lines().find(|line| line.starts_with("id:")).unwrap().to_owned();
     for (from, to, expected) in [
-        ("poll: 15s", "poll: 15", "fleet.yaml:12:9: policy.poll: is an integer"),
-        ("poll: 15s", "poll: 2d", "fleet.yaml:12:9: policy.poll: `2d` is not a duration"),
-        (&id, "", "fleet.yaml:8:1: id: is missing"),
-        (&id, "id: 0", "fleet.yaml:5:5: id:"),
+        ("poll: 15s", "poll: 15", "fleet.yaml:13:9: policy.poll: is an integer"),
+        ("poll: 15s", "poll: 2d", "fleet.yaml:13:9: policy.poll: `2d` is not a duration"),
+        (&id, "", "fleet.yaml:9:1: id: is missing"),
+        (&id, "id: 0", "fleet.yaml:6:5: id:"),
     ] {
         lab.write("fleet.yaml", good.replace(from, to));
         lab.commit();

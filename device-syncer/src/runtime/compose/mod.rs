@@ -108,6 +108,18 @@ impl ComposeRuntime {
         Ok(Self { settings, docker, owner, cache, registry })
     }
 
+    /// The versions of engine and compose, by name; `None` while the engine doesn't answer.
+    pub fn versions(&self) -> Option<BTreeMap<String, String>> {
+        let engine = self.docker.ask(&["version", "--format", "{{.Server.Version}}"]).ok()?;
+        let compose = self.docker.ask(&["compose", "version", "--short"]).ok();
+        let all = [("docker", Some(engine)), ("compose", compose)];
+        let known = all.into_iter().filter_map(|(name, version)| {
+            let version = version?.trim().to_owned();
+            (!version.is_empty() && !version.contains(char::is_control)).then(|| (name.to_owned(), version))
+        });
+        Some(known.collect())
+    }
+
     /// Removes every archive from the cache but these, and those that the projects on this device were made from.
     pub fn prune_cache(&self, keep: &BTreeSet<Digest>) -> Result<(), RuntimeError> {
         let applied = project::Project::list(&self.settings.projects_dir)?;

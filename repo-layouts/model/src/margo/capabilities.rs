@@ -89,6 +89,11 @@ impl DeviceCapabilities {
         json::to_bytes(&document)
     }
 
+    /// The properties as rc.3 writes them: what the keys of requirements point into, whatever the dialect.
+    pub fn properties_rc3(&self) -> Value {
+        if self.pre_draft { Self { pre_draft: false, ..self.clone() }.properties() } else { self.properties() }
+    }
+
     fn properties(&self) -> Value {
         let mut properties = Map::new();
         put(&mut properties, "id", json!(self.id));
@@ -252,7 +257,8 @@ fn strings(reader: &mut Reader<'_>, key: &'static str) -> Vec<String> {
     reader.optional(key, |field| field.list(Field::string)).unwrap_or_default()
 }
 
-fn capacity(field: Field<'_>) -> Option<String> {
+/// A capacity, as written.
+pub(super) fn capacity(field: Field<'_>) -> Option<String> {
     let text = field.clone().string()?;
     if bytes_of(&text).is_none() {
         return field

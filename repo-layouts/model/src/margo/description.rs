@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
+use super::capabilities::DeviceCapabilities;
 use super::configuration::Configuration;
 use super::parameter::check_unique;
-use super::{Component, Extensions, ProfileType, Target, read_header};
+use super::{Component, Extensions, ProfileType, Requirements, Target, read_header};
 use crate::ApplicationId;
 use crate::problem::Problems;
 use crate::value::{ParamValue, Strictness};
@@ -60,6 +61,8 @@ pub struct DeploymentProfile {
     pub required_resources: Option<serde_json::Value>,
     /// rc.3's requirements, as written.
     pub device_constraints: Option<serde_json::Value>,
+    /// What the two of them mean: all of it must be met.
+    pub requirements: Vec<Requirements>,
     /// Vendors' own keys.
     pub extensions: Extensions,
 }
@@ -88,6 +91,19 @@ impl ApplicationDescription {
     /// The document in its dialect.
     pub fn to_yaml(&self) -> Vec<u8> {
         yaml::to_yaml(self)
+    }
+}
+
+impl DeploymentProfile {
+    /// Everything that a device with these capabilities lacks for this profile, in words; empty if it fits. A device
+    /// that lists what it can run must list the profile's type.
+    pub fn unmet(&self, device: &DeviceCapabilities) -> Vec<String> {
+        let types = &device.supported_deployment_types;
+        let known =
+            types.is_empty() || types.iter().any(|kind| kind == self.kind.as_str() || kind == self.kind.old_name());
+        let listed = || format!("it is a {} profile, and the device runs {}", self.kind, types.join(", "));
+        let kind = (!known).then(listed);
+        kind.into_iter().chain(self.requirements.iter().flat_map(|one| one.unmet(device))).collect()
     }
 }
 
@@ -188,8 +204,12 @@ fn profile(reader: &mut Reader<'_>) -> Option<DeploymentProfile> {
     let kind = reader.required("type", ProfileType::read);
     let description = reader.optional("description", Field::string);
     let components = reader.required("components", |field| Component::read_list(field, kind.map(|(kind, _)| kind)));
-    let required_resources = reader.optional("requiredResources", Field::json);
-    let device_constraints = reader.optional("deviceConstraints", Field::json);
+    let required_resources = reader
+        .optional("requiredResources", |field| Some((Requirements::read_resources(field.clone())?, field.json()?)));
+    let device_constraints = reader
+        .optional("deviceConstraints", |field| Some((Requirements::read_constraints(field.clone())?, field.json()?)));
+    let (resources, required_resources) = required_resources.unzip();
+    let (constraints, device_constraints) = device_constraints.unzip();
     let (kind, old_type) = kind?;
     let (id, components) = (id?, components?);
     Some(DeploymentProfile {
@@ -200,6 +220,7 @@ fn profile(reader: &mut Reader<'_>) -> Option<DeploymentProfile> {
         components,
         required_resources,
         device_constraints,
+        requirements: resources.into_iter().chain(constraints).filter(|one| !one.is_empty()).collect(),
         extensions,
     })
 }

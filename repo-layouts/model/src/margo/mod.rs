@@ -10,8 +10,10 @@ pub mod deployment;
 mod deployment_yaml;
 pub mod description;
 pub mod error_code;
+mod expression;
 pub mod manifest;
 pub mod parameter;
+pub mod requirements;
 mod source;
 pub mod status;
 
@@ -24,6 +26,7 @@ pub use description::ApplicationDescription;
 pub use error_code::ErrorCode;
 pub use manifest::StateManifest;
 pub use parameter::{Parameter, Target};
+pub use requirements::Requirements;
 pub use status::{DeploymentStatus, State};
 
 use crate::yaml::Reader;

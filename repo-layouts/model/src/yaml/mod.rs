@@ -114,6 +114,11 @@ impl Node {
         path.iter().try_fold(self, |node, key| node.get(key))
     }
 
+    /// The item of a list.
+    pub fn item(&self, index: usize) -> Option<&Self> {
+        if let Value::Sequence(items) = &self.value { items.get(index) } else { None }
+    }
+
     /// What it is, for messages: `a list`.
     pub fn kind(&self) -> &'static str {
         match &self.value {

@@ -5,6 +5,7 @@ mod deployments;
 mod examples;
 mod json_documents;
 mod reading;
+mod requirements;
 mod values;
 
 use repo_model::problem::{Problem, Problems};

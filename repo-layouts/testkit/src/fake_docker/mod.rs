@@ -71,6 +71,7 @@ fn run(store: &mut Store, args: &[String]) -> Result<String> {
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
     match words.as_slice() {
         ["version", ..] => Ok("20.10.24\n".to_owned()),
+        ["compose", "version", ..] => Ok("2.40.0\n".to_owned()),
         ["ps", rest @ ..] => query::ps(store, rest),
         ["inspect", rest @ ..] => query::inspect(store, rest),
         ["network" | "volume", "ls", rest @ ..] => query::objects(store, words[0], rest),

@@ -1,0 +1,197 @@
+//! What a profile needs of a device: rc.3's `deviceConstraints` and the pre-draft's `requiredResources`, and whether a
+//! device's capabilities meet it.
+
+use serde_json::Value;
+
+use super::capabilities::{DeviceCapabilities, bytes_of};
+use super::expression::Expression;
+use crate::yaml::{Field, Reader};
+
+/// What a profile needs. Without any of it every device will do.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Requirements {
+    cores: Option<f64>,
+    architectures: Vec<String>,
+    memory: Option<String>,
+    storage: Option<String>,
+    peripherals: Vec<Need>,
+    interfaces: Vec<String>,
+    properties: Vec<Expression>,
+    labels: Vec<Expression>,
+}
+
+/// A peripheral that must be there; what isn't said may be anything.
+#[derive(Debug, Clone, PartialEq)]
+struct Need {
+    kind: String,
+    manufacturer: Option<String>,
+    model: Option<String>,
+}
+
+impl Requirements {
+    /// Whether nothing is needed.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Everything that a device with these capabilities lacks, in words; empty if it fits.
+    pub fn unmet(&self, device: &DeviceCapabilities) -> Vec<String> {
+        let capacities = [("memory", &self.memory, &device.memory), ("storage", &self.storage, &device.storage)];
+        let properties = device.properties_rc3();
+        let labels = Value::Object(device.labels.clone().into_iter().collect());
+        let mut unmet: Vec<_> = self.unmet_cpu(device).into_iter().collect();
+        unmet.extend(capacities.into_iter().filter_map(|(what, need, has)| unmet_capacity(what, need, has)));
+        let lacking = self.peripherals.iter().filter(|need| !need.is_met(device));
+        unmet.extend(lacking.map(|need| format!("it needs the peripheral {need}")));
+        let lacking = self.interfaces.iter().filter(|kind| !device.interfaces.contains(kind));
+        unmet.extend(lacking.map(|kind| format!("it needs the interface `{kind}`")));
+        let failing = self.properties.iter().filter(|one| !one.holds(one.at_pointer(&properties)));
+        unmet.extend(failing.map(|one| format!("it needs the property {one}")));
+        let failing = self.labels.iter().filter(|one| !one.holds(labels.get(one.key())));
+        unmet.extend(failing.map(|one| format!("it needs the label {one}")));
+        unmet
+    }
+
+    /// All of the processors that will do count together.
+    fn unmet_cpu(&self, device: &DeviceCapabilities) -> Option<String> {
+        if self.cores.is_none() && self.architectures.is_empty() {
+            return None;
+        }
+        let fits = |name: Option<&str>| {
+            let wanted = |other: &String| name.is_some_and(|name| architecture(name) == architecture(other));
+            self.architectures.is_empty() || self.architectures.iter().any(wanted)
+        };
+        let fitting: Vec<_> = device.cpus.iter().filter(|cpu| fits(cpu.architecture.as_deref())).collect();
+        let cores: f64 = fitting.iter().map(|cpu| cpu.cores).sum();
+        if fitting.is_empty() {
+            let has: Vec<_> = device.cpus.iter().filter_map(|cpu| cpu.architecture.as_deref()).collect();
+            let has = if has.is_empty() { "none".to_owned() } else { has.join(", ") };
+            return Some(format!(
+                "it needs a processor of {}, and the device has {has}",
+                self.architectures.join(" or ")
+            ));
+        }
+        let need = self.cores.filter(|need| cores < *need)?;
+        Some(format!("it needs {need} cores, and the device has {cores}"))
+    }
+
+    /// Reads rc.3's `deviceConstraints`.
+    pub(super) fn read_constraints(field: Field<'_>) -> Option<Self> {
+        field.mapping(|reader| {
+            reader.extensions();
+            let capacity = reader.optional("capacityRequirements", |field| {
+                field.mapping(|reader| {
+                    reader.extensions();
+                    Some(Self::read_capacity(reader))
+                })
+            });
+            let mut all = capacity.unwrap_or_default();
+            let rules = reader.optional("eligibilityRules", |field| field.list(|field| field.mapping(rule)));
+            for (properties, labels) in rules.unwrap_or_default() {
+                all.properties.extend(properties);
+                all.labels.extend(labels);
+            }
+            Some(all)
+        })
+    }
+
+    /// Reads the pre-draft's `requiredResources`.
+    pub(super) fn read_resources(field: Field<'_>) -> Option<Self> {
+        field.mapping(|reader| {
+            reader.extensions();
+            let mut all = Self::read_capacity(reader);
+            all.peripherals = reader.optional("peripherals", |field| field.list(Need::read)).unwrap_or_default();
+            let interface = |field: Field<'_>| field.mapping(|reader| reader.required("type", Field::string));
+            all.interfaces = reader.optional("interfaces", |field| field.list(interface)).unwrap_or_default();
+            Some(all)
+        })
+    }
+
+    fn read_capacity(reader: &mut Reader<'_>) -> Self {
+        let cpu = reader.optional("cpu", |field| {
+            field.mapping(|reader| {
+                let cores = reader.optional("cores", |field| match field.clone().json()?.as_f64() {
+                    Some(cores) if cores > 0.0 => Some(cores),
+                    _ => field.fail("must be a number above 0"),
+                });
+                let architectures = reader.optional("architectures", |field| {
+                    let all = field.clone().list(Field::string)?;
+                    if all.is_empty() { field.fail("names no architecture") } else { Some(all) }
+                });
+                Some((cores, architectures.unwrap_or_default()))
+            })
+        });
+        let (cores, architectures) = cpu.unwrap_or_default();
+        let memory = reader.optional("memory", super::capabilities::capacity);
+        let storage = reader.optional("storage", super::capabilities::capacity);
+        Self { cores, architectures, memory, storage, ..Self::default() }
+    }
+}
+
+/// The requirements of one rule: for properties and for labels.
+fn rule(reader: &mut Reader<'_>) -> Option<(Vec<Expression>, Vec<Expression>)> {
+    reader.extensions();
+    let selector = |read: fn(Field<'_>) -> Option<Expression>| {
+        move |field: Field<'_>| {
+            field.mapping(|reader| {
+                reader.required("matchExpressions", |field| {
+                    let all = field.clone().list(read)?;
+                    if all.is_empty() { field.fail("requires nothing") } else { Some(all) }
+                })
+            })
+        }
+    };
+    let properties = reader.optional("propertySelector", selector(Expression::read_property));
+    let labels = reader.optional("labelSelector", selector(Expression::read_label));
+    if !reader.has("propertySelector") && !reader.has("labelSelector") {
+        return reader.field().fail("needs `propertySelector` or `labelSelector`");
+    }
+    Some((properties.unwrap_or_default(), labels.unwrap_or_default()))
+}
+
+fn unmet_capacity(what: &str, need: &Option<String>, has: &Option<String>) -> Option<String> {
+    let need = need.as_ref()?;
+    match has {
+        None => Some(format!("it needs {need} of {what}, and the device reports none")),
+        Some(has) if bytes_of(has) < bytes_of(need) => {
+            Some(format!("it needs {need} of {what}, and the device has {has}"))
+        }
+        Some(_) => None,
+    }
+}
+
+/// The one name of an architecture that has several.
+fn architecture(name: &str) -> String {
+    match name.to_lowercase().as_str() {
+        "x86_64" | "x86-64" => "amd64".to_owned(),
+        "aarch64" => "arm64".to_owned(),
+        other => other.to_owned(),
+    }
+}
+
+impl Need {
+    fn is_met(&self, device: &DeviceCapabilities) -> bool {
+        let same = |need: &Option<String>, has: &Option<String>| {
+            need.as_ref().is_none_or(|need| has.as_ref().is_some_and(|has| has.eq_ignore_ascii_case(need)))
+        };
+        device.peripherals.iter().any(|has| {
+            has.kind == self.kind && same(&self.manufacturer, &has.manufacturer) && same(&self.model, &has.model)
+        })
+    }
+
+    fn read(field: Field<'_>) -> Option<Self> {
+        field.mapping(|reader| {
+            let kind = reader.required("type", Field::string);
+            let manufacturer = reader.optional("manufacturer", Field::string);
+            let model = reader.optional("model", Field::string);
+            Some(Self { kind: kind?, manufacturer, model })
+        })
+    }
+}
+
+impl std::fmt::Display for Need {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let words = [self.manufacturer.as_deref(), self.model.as_deref(), Some(self.kind.as_str())];
+        write!(f, "`{}`", words.into_iter().flatten().collect::<Vec<_>>().join(" "))
+    }
+}

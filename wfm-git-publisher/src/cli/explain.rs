@@ -1,0 +1,115 @@
+//! `explain` and `why-not`.
+
+use jiff::Timestamp;
+use repo_model::{ApplicationId, DeploymentName, DeviceId};
+use serde_json::json;
+
+use super::{Output, Place};
+use crate::error::{Failure, USER};
+use crate::explain::{Explained, explain, to_text, why_not};
+use crate::publish;
+
+/// Shows why a device gets what it gets: the file, line and rule behind each decision and each value
+///
+/// Says the same as what `plan` and `publish` would do with the fleet at a commit, and changes nothing.
+///
+///   wfm-git-publisher explain press-01
+///   wfm-git-publisher explain press-01 hello greeting
+///   wfm-git-publisher explain press-01 --output json
+#[derive(Debug, clap::Args)]
+#[command(verbatim_doc_comment)]
+pub(super) struct ExplainArgs {
+    /// The device
+    device: DeviceId,
+
+    /// Only this deployment, also if the device doesn't get it
+    deployment: Option<DeploymentName>,
+
+    /// Only this parameter of it
+    parameter: Option<String>,
+
+    #[command(flatten)]
+    how: How,
+}
+
+/// Shows why a device doesn't get an application
+///
+/// Lists every deployment of the application, with the reason against it, or that the device does get it. Exit code 0
+/// if it gets one, 1 if it gets none.
+///
+///   wfm-git-publisher why-not hello spare-01
+#[derive(Debug, clap::Args)]
+#[command(verbatim_doc_comment)]
+pub(super) struct WhyNotArgs {
+    /// The application's id
+    application: ApplicationId,
+
+    /// The device
+    device: DeviceId,
+
+    #[command(flatten)]
+    how: How,
+}
+
+#[derive(Debug, clap::Args)]
+struct How {
+    /// The commit of the fleet
+    #[arg(long, default_value = "HEAD")]
+    rev: String,
+
+    /// How it is printed
+    #[arg(long, value_enum, default_value_t)]
+    output: Output,
+}
+
+pub(super) fn run(place: &Place, args: ExplainArgs) -> Result<u8, Failure> {
+    let ExplainArgs { device, deployment, parameter, how } = args;
+    let mut explained = look(place, &how, &device, |fleet, device, facts| {
+        let known = deployment.as_ref().is_none_or(|name| fleet.deployments.contains_key(name));
+        known.then(|| explain(fleet, device, facts, deployment.as_ref()))
+    })?
+    .ok_or_else(|| Failure::new("there is no usable deployment of this id in the fleet").hint("see `validate`"))?;
+    if let Some(name) = &parameter {
+        let all = || explained.deployments.iter().flat_map(|one| &one.parameters);
+        if !all().any(|one| one.name == *name) {
+            return Err(Failure::new(format!("`{name}` is no parameter that is used there")));
+        }
+        explained.deployments.iter_mut().for_each(|one| one.parameters.retain(|one| one.name == *name));
+    }
+    print(&explained, how.output, parameter.as_deref());
+    Ok(0)
+}
+
+pub(super) fn run_why_not(place: &Place, args: WhyNotArgs) -> Result<u8, Failure> {
+    let WhyNotArgs { application, device, how } = args;
+    let explained =
+        look(place, &how, &device, |fleet, device, facts| why_not(fleet, device, facts, application.as_str()))?;
+    if explained.deployments.is_empty() {
+        let failure = Failure::new(format!("no usable deployment in the fleet is of `{application}`"));
+        return Err(failure.hint("write one under deployments/, or see `validate`"));
+    }
+    print(&explained, how.output, None);
+    Ok(if explained.deployments.iter().any(|one| one.gets) { 0 } else { USER })
+}
+
+fn look<T>(
+    place: &Place,
+    how: &How,
+    device: &DeviceId,
+    work: impl FnOnce(&crate::fleet::Fleet, &crate::fleet::Device, crate::render::Facts<'_>) -> T,
+) -> Result<T, Failure> {
+    let (home, source) = (place.home()?, place.source()?);
+    super::print_uncommitted(place, &how.rev);
+    let found = publish::look(&home, &source, &how.rev, device, Timestamp::now(), work)?;
+    found.ok_or_else(|| {
+        let failure = Failure::new(format!("there is no usable device `{device}` in the fleet"));
+        failure.hint("correct the id, or see `validate`")
+    })
+}
+
+fn print(explained: &Explained, output: Output, parameter: Option<&str>) {
+    match output {
+        Output::Text => super::print(&to_text(explained, parameter)),
+        Output::Json => super::print_json(&json!(explained)),
+    }
+}

@@ -1,0 +1,66 @@
+//! `schema`.
+
+use clap::ValueEnum;
+use repo_git::durable;
+
+use super::Place;
+use crate::error::Failure;
+use crate::operator::SKELETON;
+
+/// Prints the JSON Schema of a file that operators write
+///
+/// Editors complete and check a file by the line `# yaml-language-server: $schema=…` at its head; a new fleet has the
+/// schemas in its folder .schemas, and --write puts those of this version there.
+///
+///   wfm-git-publisher schema deployment
+///   wfm-git-publisher schema --write
+#[derive(Debug, clap::Args)]
+#[command(verbatim_doc_comment)]
+pub(super) struct Args {
+    /// The kind of file
+    #[arg(value_enum, required_unless_present = "write")]
+    kind: Option<Kind>,
+
+    /// Write all of them into .schemas of the fleet; nothing is committed
+    #[arg(long, conflicts_with = "kind")]
+    write: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Kind {
+    /// fleet.yaml
+    Fleet,
+    /// devices/**/*.yaml
+    Device,
+    /// deployments/**/*.yaml
+    Deployment,
+    /// applications/<id>/<version>/margo.yaml
+    Application,
+}
+
+impl Kind {
+    fn path(self) -> &'static str {
+        match self {
+            Self::Fleet => ".schemas/fleet.json",
+            Self::Device => ".schemas/device.json",
+            Self::Deployment => ".schemas/deployment.json",
+            Self::Application => ".schemas/application.json",
+        }
+    }
+}
+
+pub(super) fn run(place: &Place, args: &Args) -> Result<u8, Failure> {
+    let schemas = SKELETON.iter().filter(|(path, _)| path.starts_with(".schemas/"));
+    if let Some(kind) = args.kind {
+        schemas.filter(|(path, _)| *path == kind.path()).for_each(|(_, text)| super::print(text));
+        return Ok(0);
+    }
+    let root = place.root()?;
+    for (path, text) in schemas {
+        let file = root.join(path);
+        durable::create_dir_all(file.parent().unwrap_or(&root), 0o755)?;
+        durable::replace_file(&file, text.as_bytes(), 0o644)?;
+        super::print(&format!("{path}\n"));
+    }
+    Ok(0)
+}

@@ -1,0 +1,212 @@
+//! Why a device gets what it gets: the file, line and rule behind each decision and each value.
+//!
+//! Pure, and over the same functions as the render, so that an explanation can't tell anything else than what is done.
+
+mod show;
+
+use repo_model::margo::Target;
+use repo_model::{DeploymentId, DeploymentName, DeviceId};
+use serde::Serialize;
+
+use crate::fleet::{Deployment, Device, Fleet, Place, Selector, Setting, shown_value};
+use crate::render::{Facts, Locks, Rendered, render};
+
+pub use show::to_text;
+
+/// Everything about one device, or a part of it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Explained {
+    /// The device.
+    pub device: DeviceId,
+    /// Its file.
+    pub file: String,
+    /// Whether it is told to leave everything as it is.
+    pub suspended: bool,
+    /// Whether a key of it is known; before that nothing is published for it.
+    pub enrolled: bool,
+    /// The deployments that were asked for.
+    pub deployments: Vec<DeploymentExplained>,
+}
+
+/// One deployment and one device.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DeploymentExplained {
+    /// The operator's id.
+    pub deployment: DeploymentName,
+    /// Margo's id.
+    pub deployment_id: DeploymentId,
+    /// What it deploys.
+    pub application: String,
+    /// Whether the device gets it.
+    pub gets: bool,
+    /// Why, or why not.
+    pub reasons: Vec<Reason>,
+    /// The profile that is used, if the device gets it.
+    pub profile: Option<Reason>,
+    /// Its parameters, if the device gets it.
+    pub parameters: Vec<ParameterExplained>,
+}
+
+/// Why something is as it is, and where that is written.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Reason {
+    /// In words.
+    pub text: String,
+    /// Where.
+    pub place: Option<Place>,
+}
+
+/// Where the value of one parameter comes from.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ParameterExplained {
+    /// Its name.
+    pub name: String,
+    /// The value on the device; absent if it is left out.
+    pub value: Option<String>,
+    /// Everything that is said of it, the strongest first; the first one counts.
+    pub said: Vec<Said>,
+    /// Where it goes: `pointer in components`.
+    pub targets: Vec<String>,
+}
+
+/// One thing that is said of a parameter.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Said {
+    /// What, as it is written.
+    pub what: String,
+    /// Who says so.
+    pub rule: String,
+    /// Where.
+    pub place: Option<Place>,
+}
+
+impl Reason {
+    fn new(text: impl Into<String>, place: Option<&Place>) -> Self {
+        Self { text: text.into(), place: place.cloned() }
+    }
+}
+
+/// Explains what a device gets; with a name only that deployment, also if the device doesn't get it.
+pub fn explain(fleet: &Fleet, device: &Device, facts: Facts<'_>, only: Option<&DeploymentName>) -> Explained {
+    let rendered = render(fleet, device, facts, &Locks::new());
+    let all = fleet.deployments.values();
+    let asked = all.filter(|one| only.map_or(one.is_for(device), |name| one.id == *name));
+    let deployments = asked.map(|one| explain_deployment(fleet, device, one, &rendered)).collect();
+    of_device(device, deployments)
+}
+
+/// Explains for every deployment of an application why a device doesn't get it, or that it does.
+pub fn why_not(fleet: &Fleet, device: &Device, facts: Facts<'_>, application: &str) -> Explained {
+    let rendered = render(fleet, device, facts, &Locks::new());
+    let of_it = fleet.deployments.values().filter(|one| one.application.description.id.as_str() == application);
+    let deployments = of_it.map(|one| explain_deployment(fleet, device, one, &rendered)).collect();
+    of_device(device, deployments)
+}
+
+fn of_device(device: &Device, deployments: Vec<DeploymentExplained>) -> Explained {
+    Explained {
+        device: device.id.clone(),
+        file: device.file.clone(),
+        suspended: device.suspended,
+        enrolled: device.is_enrolled(),
+        deployments,
+    }
+}
+
+fn explain_deployment(
+    fleet: &Fleet,
+    device: &Device,
+    deployment: &Deployment,
+    rendered: &Rendered,
+) -> DeploymentExplained {
+    let id = DeploymentId::derive(fleet.id, &deployment.id, &device.id);
+    let description = &deployment.application.description;
+    let found = rendered.deployments.get(&id);
+    let mut reasons = selection(device, deployment);
+    let problems = rendered.left.get(&deployment.id).into_iter().flat_map(|problems| problems.iter());
+    reasons.extend(problems.map(|problem| Reason::new(problem.to_string(), None)));
+    if deployment.suspended {
+        reasons.push(Reason::new("it is suspended: devices leave what they have of it", Some(&deployment.place)));
+    }
+    for (name, place) in &deployment.depends_on {
+        reasons.push(Reason::new(format!("it waits for `{name}`"), Some(place)));
+    }
+    let profile = found.and_then(|found| {
+        let mut profiles = deployment.application.profiles.iter();
+        let profile = profiles.find(|one| one.description.components == found.document.components)?;
+        let by = if found.envelope.profile.is_some() { "the first that fits, kept while it does" } else { "named" };
+        Some((profile, Reason::new(format!("{} ({by})", profile.description.id), Some(&profile.place))))
+    });
+    let parameters = profile.iter().flat_map(|(profile, _)| &profile.parameters);
+    let parameters = parameters.map(|(name, targets)| parameter(fleet, device, deployment, (name, targets), rendered));
+    DeploymentExplained {
+        deployment: deployment.id.clone(),
+        deployment_id: id,
+        application: format!("{} {}", description.id, description.version),
+        gets: found.is_some(),
+        reasons,
+        parameters: parameters.collect(),
+        profile: profile.map(|(_, reason)| reason),
+    }
+}
+
+/// Which target means the device, or why none does.
+fn selection(device: &Device, deployment: &Deployment) -> Vec<Reason> {
+    let Some(target) = deployment.target(device) else {
+        let lacks = |selector: &Selector| {
+            let why = selector.lacks(device).unwrap_or_else(|| "it doesn't mean the device".to_owned());
+            Reason::new(format!("no target: {why}"), Some(&selector.place))
+        };
+        return deployment.targets.iter().map(lacks).collect();
+    };
+    let mut reasons = vec![Reason::new("a target means the device", Some(&target.place))];
+    if let Some(exclusion) = deployment.exclusion(device) {
+        reasons.push(Reason::new("`exclude` takes the device out again", Some(&exclusion.place)));
+    }
+    reasons
+}
+
+fn parameter(
+    fleet: &Fleet,
+    device: &Device,
+    deployment: &Deployment,
+    (name, targets): (&str, &[Target]),
+    rendered: &Rendered,
+) -> ParameterExplained {
+    let id = DeploymentId::derive(fleet.id, &deployment.id, &device.id);
+    let found = rendered.deployments.get(&id);
+    let literal = found.and_then(|one| one.document.parameters.get(name)).map(|one| shown_value(&one.value));
+    let from_device = || {
+        let from = found?.envelope.values_from.get(name)?;
+        Some(format!("file {} of the device", from.device_file))
+    };
+    let layers = fleet.layers(deployment, device);
+    let said = layers.of(name).map(|(rule, given)| {
+        let what = match &given.setting {
+            Setting::Literal(value) => shown_value(value),
+            Setting::Template(template) => format!("template {}", template.source()),
+            Setting::DeviceFile(file) => format!("file {file} of the device"),
+        };
+        Said { what, rule: rule.to_string(), place: Some(given.place.clone()) }
+    });
+    let application = &deployment.application;
+    let default = application.description.parameters.get(name).and_then(|one| one.default.as_ref());
+    let default = default.map(|value| Said {
+        what: shown_value(value),
+        rule: crate::fleet::Rule::Package.to_string(),
+        place: application.default_place(name).cloned(),
+    });
+    let shown = |target: &Target| {
+        let components: Vec<_> = target.components.iter().map(|name| name.as_str()).collect();
+        format!("{} in {}", target.pointer, components.join(", "))
+    };
+    ParameterExplained {
+        name: name.to_owned(),
+        value: literal.or_else(from_device),
+        said: said.chain(default).collect(),
+        targets: targets.iter().map(shown).collect(),
+    }
+}

@@ -1,0 +1,53 @@
+//! An explanation as text for people.
+
+use std::fmt::Write;
+
+use super::{DeploymentExplained, Explained, ParameterExplained, Reason, Said};
+use crate::fleet::Place;
+
+/// The explanation; with a name only that parameter of each deployment.
+pub fn to_text(explained: &Explained, parameter: Option<&str>) -> String {
+    let Explained { device, file, suspended, enrolled, deployments } = explained;
+    let mut text = format!("{device} ({file})\n");
+    if *suspended {
+        text += "  suspended: the device leaves everything as it is\n";
+    }
+    if !enrolled {
+        text += "  not enrolled: nothing is published for it yet\n";
+    }
+    for deployment in deployments {
+        deployment_text(&mut text, deployment, parameter);
+    }
+    if deployments.is_empty() {
+        text += "  nothing\n";
+    }
+    text
+}
+
+fn deployment_text(text: &mut String, deployment: &DeploymentExplained, only: Option<&str>) {
+    let DeploymentExplained { deployment: name, application, gets, reasons, profile, parameters, .. } = deployment;
+    let _ = writeln!(text, "  {} {name} ({application})", if *gets { '+' } else { '-' });
+    for Reason { text: why, place } in reasons {
+        let _ = writeln!(text, "      {why}{}", at(place.as_ref()));
+    }
+    if let Some(Reason { text: id, place }) = profile {
+        let _ = writeln!(text, "      profile {id}{}", at(place.as_ref()));
+    }
+    for parameter in parameters.iter().filter(|one| only.is_none_or(|name| one.name == name)) {
+        parameter_text(text, parameter);
+    }
+}
+
+fn parameter_text(text: &mut String, parameter: &ParameterExplained) {
+    let ParameterExplained { name, value, said, targets } = parameter;
+    let value = value.as_deref().unwrap_or("left out");
+    let _ = writeln!(text, "      {name}: {value} → {}", targets.join("; "));
+    for (index, Said { what, rule, place }) in said.iter().enumerate() {
+        let counts = if index == 0 { "by" } else { "over" };
+        let _ = writeln!(text, "          {counts} {rule}: {what}{}", at(place.as_ref()));
+    }
+}
+
+fn at(place: Option<&Place>) -> String {
+    place.map(|place| format!("  [{place}]")).unwrap_or_default()
+}

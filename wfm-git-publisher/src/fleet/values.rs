@@ -1,0 +1,69 @@
+//! Values that operators give to parameters, and the places where they say them.
+
+use std::collections::BTreeMap;
+
+use repo_model::envelope::ValueFrom;
+use repo_model::value::ParamValue;
+use repo_model::yaml::{Field, Reader, Value};
+
+use super::place::Place;
+use super::template::{Template, is_template};
+
+/// Values by the parameters' names.
+pub type Values = BTreeMap<String, Given>;
+
+/// A value as the operator gave it, and where.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Given {
+    /// The value.
+    pub setting: Setting,
+    /// Where it stands.
+    pub place: Place,
+}
+
+/// A value as the operator gave it.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Setting {
+    /// The value itself.
+    Literal(ParamValue),
+    /// What makes the value on each device.
+    Template(Template),
+    /// The name of a file on the device that holds it.
+    DeviceFile(String),
+}
+
+pub(super) fn values(field: Field<'_>) -> Option<Values> {
+    field.entries(|_, field| {
+        let place = Place::of(&field);
+        Some(Given { setting: setting(field)?, place })
+    })
+}
+
+/// Data for templates: values of the same types, under any names.
+pub(super) fn data(field: Field<'_>) -> Option<BTreeMap<String, ParamValue>> {
+    field.entries(|_, field| {
+        let value = ParamValue::read(field.clone())?;
+        if is_template(&value) { field.fail("must be a value, not a template") } else { Some(value) }
+    })
+}
+
+fn setting(field: Field<'_>) -> Option<Setting> {
+    match field.node().value {
+        Value::Mapping(_) => field.mapping(|reader| reader.required("valueFrom", |field| field.mapping(value_from))),
+        _ => match ParamValue::read(field.clone())? {
+            value if is_template(&value) => Template::read(&field, value).map(Setting::Template),
+            value => Some(Setting::Literal(value)),
+        },
+    }
+}
+
+fn value_from(reader: &mut Reader<'_>) -> Option<Setting> {
+    reader.required("deviceFile", |field| {
+        let name = field.clone().string()?;
+        if ValueFrom::is_bare(&name) {
+            return Some(Setting::DeviceFile(name));
+        }
+        let rule = "write 1 to 100 letters, digits and `. _ -`, the first a letter or digit";
+        field.fail_hint(format!("`{name}` is not the bare name of a file"), rule)
+    })
+}

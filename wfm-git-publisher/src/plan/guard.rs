@@ -1,0 +1,123 @@
+//! What a person has to allow before it is done, and what a device is too old for.
+
+use repo_model::DeploymentName;
+use repo_model::envelope::Feature;
+
+use super::{ChangeKind, DevicePlan};
+use crate::fleet::Guards;
+
+/// What a person allowed for this run.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Allowed {
+    /// Any number of removals.
+    pub removals: bool,
+    /// Deployments that take the place of others.
+    pub replacements: bool,
+}
+
+/// Why nothing is published for a device although something differs.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Guarded {
+    /// Too much would go from the device.
+    #[error("{removed} of its {of} deployments would be removed, and the guard is {percent} %")]
+    Removals {
+        /// How many.
+        removed: usize,
+        /// Of how many.
+        of: usize,
+        /// The share that is allowed.
+        percent: u8,
+    },
+    /// Too much would go from the fleet.
+    #[error("{removed} of the {of} deployments on all devices would be removed, and the guard is {percent} %")]
+    FleetRemovals {
+        /// How many.
+        removed: usize,
+        /// Of how many.
+        of: usize,
+        /// The share that is allowed.
+        percent: u8,
+    },
+    /// Another deployment takes the place of one.
+    #[error("`{new}` would replace `{old}`: its data is not carried")]
+    Replaced {
+        /// The one that goes.
+        old: DeploymentName,
+        /// The one that comes.
+        new: DeploymentName,
+    },
+    /// The device doesn't know what it must not ignore.
+    #[error("its syncer is version {version}, and `{}` needs {}", feature.name, feature.since)]
+    TooOld {
+        /// What it doesn't know.
+        feature: Feature,
+        /// What it says it is.
+        version: String,
+    },
+}
+
+impl Guarded {
+    /// What to do about it.
+    pub fn hint(&self) -> String {
+        match self {
+            Self::Removals { .. } | Self::FleetRemovals { .. } => {
+                "look at `plan`; if it is meant, use `publish --allow-removals`".to_owned()
+            }
+            Self::Replaced { old, new } => {
+                format!("put the id `{old}` back, or use `publish --allow-replace` if `{new}` shall begin anew")
+            }
+            Self::TooOld { feature, .. } => {
+                format!("update device-syncer there to {} or newer; until then it keeps what it has", feature.since)
+            }
+        }
+    }
+}
+
+impl DevicePlan {
+    /// How many of the device's deployments would go.
+    pub fn removed(&self) -> usize {
+        self.changes.iter().filter(|change| change.kind == ChangeKind::Remove).count()
+    }
+
+    /// The first reason why this isn't carried out without a person. `version` is what the device's syncer says it is.
+    pub fn guarded(&self, guards: &Guards, allowed: Allowed, version: Option<&str>) -> Option<Guarded> {
+        let too_old = || {
+            let version = version.filter(|_| !self.is_empty())?;
+            let unknown = |feature: &Feature| numbers(version).zip(numbers(feature.since)).is_some_and(|(a, b)| a < b);
+            let feature = self.target.features().into_iter().find(unknown)?;
+            Some(Guarded::TooOld { feature, version: version.to_owned() })
+        };
+        let removals = || {
+            let (removed, of, percent) = (self.removed(), self.present, guards.device.percent);
+            (!allowed.removals && guards.device.is_passed(removed, of)).then_some(Guarded::Removals {
+                removed,
+                of,
+                percent,
+            })
+        };
+        let replaced = || {
+            let mut replacing = self.changes.iter().filter(|_| !allowed.replacements);
+            replacing
+                .find_map(|change| Some(Guarded::Replaced { old: change.replaces.clone()?, new: change.name.clone() }))
+        };
+        too_old().or_else(removals).or_else(replaced)
+    }
+}
+
+/// The three numbers of a version; what follows them says nothing here.
+fn numbers(version: &str) -> Option<[u64; 3]> {
+    let core = version.split(['-', '+']).next()?;
+    let numbers: Vec<_> = core.split('.').map(|part| part.parse().ok()).collect::<Option<_>>()?;
+    numbers.try_into().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_compared_by_their_numbers() {
+        assert!(numbers("0.10.0") > numbers("0.2.0") && numbers("0.2.0-rc.1") == numbers("0.2.0"));
+        assert_eq!((numbers("0.2"), numbers("new"), numbers("")), (None, None, None));
+    }
+}

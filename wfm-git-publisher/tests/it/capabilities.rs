@@ -1,0 +1,102 @@
+//! What a device can run decides what it gets: `profile: auto`, sticky once chosen, and the trailer that says why.
+
+use serde_json::json;
+
+use crate::reports::Reporter;
+use crate::support::Lab;
+
+/// Two profiles: the first wants 4 GiB, the second anything with a processor.
+const PACKAGE: &str = r#"
+id: app
+metadata: {name: App, version: 1.0.0}
+deploymentProfiles:
+  - id: large
+    type: compose
+    deviceConstraints: {capacityRequirements: {memory: 4Gi}}
+    components: [{name: large, properties: {repository: "oci://r.example/large", revision: 1.0.0}}]
+  - id: small
+    type: docker-compose
+    requiredResources: {cpu: {cores: 1, architectures: [amd64]}}
+    components: [{name: small, properties: {repository: "oci://r.example/small", revision: 1.0.0}}]
+"#;
+
+const DEPLOYMENT: &str =
+    "id: app\napplication: {id: app, version: 1.0.0}\nprofile: auto\ntargets: [{matchLabels: {}}]\n";
+
+fn lab() -> Lab {
+    let lab = Lab::with(&["press-01"]);
+    lab.remove("deployments/hello.yaml");
+    lab.write("applications/app/1.0.0/margo.yaml", PACKAGE);
+    lab.write("deployments/app.yaml", DEPLOYMENT);
+    lab.commit();
+    lab
+}
+
+fn report(lab: &Lab, memory: &str, architecture: &str) {
+    let capabilities = json!({"properties": {
+        "id": "press-01", "vendor": "v", "modelNumber": "m", "serialNumber": "s", "memory": memory,
+        "cpus": [{"cores": 2, "architecture": architecture}], "supportedDeploymentTypes": ["compose"],
+    }});
+    let device = Reporter { lab, device: "press-01" };
+    let files = [("capabilities.json", capabilities.to_string())];
+    device.status_with("press-01", ("installed", ""), "0.2.0", &files);
+}
+
+fn profile(lab: &Lab) -> Vec<String> {
+    let envelope = lab.json("press-01", "desired", "envelope.json");
+    let all = envelope["deployments"].as_object().unwrap().values();
+    all.map(|one| one["profile"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn the_first_profile_that_fits_is_taken_and_kept() {
+    let lab = lab();
+    let outcome = lab.publish_all();
+    assert!(outcome.problems.to_string().contains("on `press-01`: waits until the device reports"), "{outcome:?}");
+    assert!(profile(&lab).is_empty(), "nothing is known of the device yet");
+    report(&lab, "2Gi", "amd64");
+    assert_eq!(lab.publish_all().published(), 1);
+    assert_eq!(profile(&lab), ["small"]);
+    assert_eq!(lab.trailer("press-01", "Cause"), "the device's capabilities changed");
+    assert_eq!(lab.git("press-01", &["log", "-1", "--format=%an", "desired"]), "wfm-git-publisher");
+    report(&lab, "8Gi", "amd64");
+    assert_eq!(lab.publish_all().published(), 0, "what it has still fits");
+    report(&lab, "8Gi", "arm64");
+    assert_eq!(lab.publish_all().published(), 1);
+    assert_eq!(profile(&lab), ["large"], "what it had doesn't fit any more");
+    assert_eq!(lab.trailer("press-01", "Cause"), "the device's capabilities changed");
+}
+
+#[test]
+fn where_nothing_fits_nothing_comes_and_nothing_goes() {
+    let lab = lab();
+    lab.publish_all();
+    report(&lab, "2Gi", "arm64");
+    let outcome = lab.publish_all();
+    let problems = outcome.problems.to_string();
+    assert!(
+        problems.contains("no profile fits (`large`: it needs 4Gi of memory, and the device has 2Gi."),
+        "{problems}"
+    );
+    assert!(problems.contains("it needs a processor of amd64, and the device has arm64"), "{problems}");
+    report(&lab, "4Gi", "arm64");
+    lab.publish_all();
+    assert_eq!(profile(&lab), ["large"]);
+    report(&lab, "1Gi", "arm64");
+    lab.publish_all();
+    assert_eq!(profile(&lab), ["large"], "what a device has is never removed for its capabilities");
+}
+
+#[test]
+fn a_named_profile_that_does_not_fit_is_an_error_for_that_device() {
+    let lab = lab();
+    lab.edit("deployments/app.yaml", "profile: auto", "profile: large");
+    lab.commit();
+    lab.publish_all();
+    assert_eq!(lab.documents("press-01").len(), 1, "a device that says nothing is believed to fit");
+    report(&lab, "2Gi", "amd64");
+    let outcome = lab.publish();
+    assert!(!outcome.is_complete());
+    assert!(outcome.problems.to_string().contains("the profile `large` doesn't fit: it needs 4Gi"), "{outcome:?}");
+    assert_eq!(lab.documents("press-01").len(), 1);
+}
