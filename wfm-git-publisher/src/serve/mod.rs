@@ -1,8 +1,8 @@
 //! The Git host that devices come to: one port with TLS, stock Git on the other side of it.
 //!
-//! A request comes in through [`connection`], is let in and routed by [`http`] and [`access`]. What devices ask all day
-//! is answered from the object store ([`fetch`], [`repos`]) or waits for a change ([`wait`]); fetches and pushes are
-//! rare and go to stock `git upload-pack` and `git receive-pack`, bounded by [`process`]. A push ([`receive`]) is judged
+//! A request comes in through `connection`, is let in and routed by `http` and `access`. What devices ask all day
+//! is answered from the object store (`fetch`, `repos`) or waits for a change (`wait`); fetches and pushes are
+//! rare and go to stock `git upload-pack` and `git receive-pack`, bounded by `process`. A push (`receive`) is judged
 //! by [`judge`] while stock git keeps its objects in quarantine, and answered when it is on the disk. [`wire`] reads what
 //! strangers send, as pure functions.
 
