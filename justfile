@@ -56,9 +56,10 @@ mutants *names:
 fuzz seconds="15" *targets:
     .ci/fuzz "$@"
 
-# Measures publishing, beside the git CLI in the same run
-bench *args:
-    cargo bench --workspace "$@"
+# Prints the table of figures beside their baselines (groups to measure: see the bench's main.rs; none means all)
+bench *groups:
+    .ci/setup base stack clients
+    .ci/with-stack cargo bench -p repo-testkit --bench fleet -- "$@"
 
 # Stops the private Docker and the registry, and removes all tools from the cache
 clean-tools:

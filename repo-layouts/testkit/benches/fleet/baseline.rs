@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use repo_testkit::git;
 
 use crate::DEVICES;
-use crate::publish::Fleet;
+use crate::fleet::Fleet;
 use crate::stage::{Stage, run};
 
 /// How many devices, spread over the fleet; each is one run.

@@ -1,11 +1,12 @@
 //! What an idle device costs, on the stand-in for docker.
 
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use repo_testkit::program;
 
+use crate::cost::{Process, Running};
 use crate::stage::{Stage, run, text};
 use crate::{Line, median};
 
@@ -22,9 +23,7 @@ impl<'a> Device<'a> {
     fn new(stage: &'a Stage) -> Self {
         let (fleet, root) = (stage.dir.path().join("site"), stage.dir.path().join("device"));
         let device = Self { stage, home: root.join("home") };
-        let name =
-            stage.dir.path().file_name().expect("a name").to_string_lossy().to_lowercase().replace(['.', '-'], "");
-        let registry = format!("{}/{name}-device", stage.registry);
+        let registry = stage.registry_for("device");
         let mut init = Command::new(&stage.publisher);
         run(init.arg("init").arg(&fleet).args(["--registry", &registry, "--image", "margo-test/busybox:1"]));
         let publisher = |args: &[&str]| text(Command::new(&stage.publisher).arg("-C").arg(&fleet).args(args));
@@ -69,33 +68,17 @@ impl<'a> Device<'a> {
         let child = self.command(&["run"]).stdin(Stdio::null()).stderr(Stdio::null()).spawn().expect("it runs");
         let running = Running(child);
         std::thread::sleep(Duration::from_secs(4));
-        let sample = |key: &str| {
+        let sample = |of: fn(Process) -> u64| {
             let all: Vec<_> = (0..SAMPLES)
                 .map(|_| {
                     std::thread::sleep(Duration::from_millis(130));
-                    field(Path::new(&format!("/proc/{}/smaps_rollup", running.0.id())), key)
+                    of(running.process())
                 })
                 .collect();
             median(&all)
         };
-        (sample("Pss:"), sample("Private_Dirty:"))
+        (sample(Process::pss), sample(Process::private_dirty))
     }
-}
-
-/// A child that ends with this.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn field(path: &Path, key: &str) -> u64 {
-    let text = std::fs::read_to_string(path).expect("the syncer runs");
-    let line = text.lines().find(|line| line.starts_with(key)).expect("a line");
-    line.split_whitespace().nth(1).and_then(|number| number.parse().ok()).expect("a number")
 }
 
 pub(crate) fn measure(stage: &Stage) -> Vec<Line> {

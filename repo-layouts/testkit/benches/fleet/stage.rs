@@ -20,11 +20,21 @@ impl Stage {
     pub(crate) fn new() -> Self {
         // Beside the binaries, because the system's temporary directory may be in memory, where a sync costs nothing.
         let own = std::env::current_exe().expect("a bench knows its own path");
-        let target = own.ancestors().nth(3).expect("a bench lies in <target>/<profile>/deps").to_owned();
-        let dir = tempfile::Builder::new().prefix("bench-").tempdir_in(&target).expect("a directory");
-        let [publisher, syncer] = build(&target);
+        let profile = own.ancestors().nth(2).expect("a bench lies in <target>/<profile>/deps");
+        let dir = tempfile::Builder::new()
+            .prefix("bench-")
+            .tempdir_in(profile.parent().expect("a target directory"))
+            .expect("a directory");
+        let [publisher, syncer] = build(profile);
         let (registry, started) = registry();
         Self { dir, publisher, syncer, registry, started }
+    }
+
+    /// Where a fleet pushes its archives.
+    pub(crate) fn registry_for(&self, fleet: &str) -> String {
+        let name = self.dir.path().file_name().expect("a name").to_string_lossy().to_lowercase();
+        let name: String = name.chars().filter(char::is_ascii_alphanumeric).collect();
+        format!("{}/{name}-{fleet}", self.registry)
     }
 
     /// The kind of file system that all this is on.
@@ -46,13 +56,16 @@ pub(crate) fn cores() -> usize {
 }
 
 /// The products as they are delivered: without the hooks of the crash tests, whatever else is built in this directory.
-fn build(target: &Path) -> [PathBuf; 2] {
+/// Only with `--profile dev`, to try the bench itself, they are not optimised.
+fn build(profile: &Path) -> [PathBuf; 2] {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut build = Command::new(cargo);
-    build.args(["build", "--release", "--quiet", "-p", "wfm-git-publisher", "-p", "device-syncer", "--bins"]);
+    build.args(["build", "--quiet", "-p", "wfm-git-publisher", "-p", "device-syncer", "--bins"]);
+    build.args(profile.ends_with("release").then_some("--release"));
+    let target = profile.parent().expect("a target directory");
     let built = build.arg("--target-dir").arg(target).current_dir(root()).status();
-    assert!(built.is_ok_and(|status| status.success()), "the release binaries can't be built");
-    ["wfm-git-publisher", "device-syncer"].map(|name| target.join("release").join(name))
+    assert!(built.is_ok_and(|status| status.success()), "the programs can't be built");
+    ["wfm-git-publisher", "device-syncer"].map(|name| profile.join(name))
 }
 
 /// The registry of the tests, and whether it had to be started.

@@ -1,0 +1,39 @@
+//! A fleet of 10,000 devices and its host, shared by all that need many.
+
+use crate::fleet::Fleet;
+use crate::host::{Host, Login};
+use crate::stage::{Stage, run};
+
+/// How many devices there are, and how many of them a change is for.
+pub(crate) const CROWD: usize = 10_000;
+pub(crate) const BUSY: usize = 100;
+
+/// The fleet, published, and its host.
+pub(crate) struct Crowd<'a> {
+    pub(crate) fleet: Fleet<'a>,
+    pub(crate) host: Host,
+}
+
+impl<'a> Crowd<'a> {
+    pub(crate) fn new(stage: &'a Stage, name: &'static str, devices: usize) -> Self {
+        let fleet = Fleet::new(stage, name, devices, BUSY);
+        run(&mut fleet.command(&["publish"]));
+        let host = Host::start(&fleet, devices);
+        Self { fleet, host }
+    }
+
+    /// The request of a poll as the syncer sends it.
+    pub(crate) fn poll(number: usize) -> Vec<u8> {
+        let lines =
+            ["command=ls-refs\n", "agent=repo-git/0.1.0\n", "object-format=sha1\n", "", "ref-prefix refs/heads/\n"];
+        let line =
+            |text: &str| if text.is_empty() { "0001".to_owned() } else { format!("{:04x}{text}", text.len() + 4) };
+        let body = lines.map(line).concat() + "0000";
+        let headers = "Git-Protocol: version=2\r\nContent-Type: application/x-git-upload-pack-request\r\n\
+                       Accept: application/x-git-upload-pack-result\r\nHost: 127.0.0.1\r\n";
+        let path = format!("/devices/{}.git/git-upload-pack", crate::fleet::id(number));
+        let (login, length) = (Login::of(number).header(), body.len());
+        let authorization = format!("Authorization: {login}\r\nContent-Length: {length}\r\n");
+        format!("POST {path} HTTP/1.1\r\n{headers}{authorization}\r\n{body}").into_bytes()
+    }
+}

@@ -1,0 +1,107 @@
+//! A device that waits, over HTTPS: memory and wake-ups, beside others that poll.
+
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::cost::{Process, Running, pss_if_there};
+use crate::host::Place;
+use crate::site::{Docker, Site};
+use crate::stage::Stage;
+use crate::{Line, RUNS, median};
+
+/// Until everyone is at rest, and how long they are watched.
+const BEGIN: Duration = Duration::from_secs(20);
+const WATCH: Duration = Duration::from_secs(60);
+
+/// What one takes while nothing happens.
+struct Idle {
+    /// In KiB, each with all that it started.
+    pss: u64,
+    dirty: u64,
+    wakes_per_minute: f64,
+    cpu: Duration,
+}
+
+fn start(mut command: Command) -> Running {
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    Running(command.spawn().expect("it starts"))
+}
+
+/// Asks each 15 s, as a shell script does.
+fn shell(place: &Place, stage: &Stage) -> Command {
+    let git = place.ls_remote(stage.dir.path());
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "while :; do \"$@\"; sleep 15; done", "sh"]).arg(git.get_program()).args(git.get_args());
+    for (name, value) in git.get_envs() {
+        shell.env(name, value.unwrap_or_default());
+    }
+    shell.env_remove("GIT_SSL_CAINFO");
+    shell
+}
+
+fn watch(all: &[Process]) -> Vec<Idle> {
+    std::thread::sleep(BEGIN);
+    let before: Vec<_> = all.iter().map(|one| (one.wakes(), one.cpu())).collect();
+    let mut memory: Vec<Vec<(u64, u64)>> = all.iter().map(|_| Vec::new()).collect();
+    let start = Instant::now();
+    for _ in 0..RUNS {
+        std::thread::sleep(WATCH / RUNS as u32);
+        for (samples, one) in memory.iter_mut().zip(all) {
+            let started = one.tree().into_iter().skip(1).filter_map(pss_if_there).sum::<u64>();
+            samples.push((one.pss() + started, one.private_dirty()));
+        }
+    }
+    let minutes = start.elapsed().as_secs_f64() / 60.0;
+    let after = all.iter().map(|one| (one.wakes(), one.cpu()));
+    let of =
+        |((samples, (wakes, cpu)), (wakes_after, cpu_after)): ((Vec<(u64, u64)>, (u64, Duration)), (u64, Duration))| {
+            let (pss, dirty): (Vec<_>, Vec<_>) = samples.into_iter().unzip();
+            let wakes_per_minute = (wakes_after - wakes) as f64 / minutes;
+            Idle { pss: median(&pss), dirty: median(&dirty), wakes_per_minute, cpu: cpu_after - cpu }
+        };
+    memory.into_iter().zip(before).zip(after).map(of).collect()
+}
+
+/// The most memory that a poll by git takes while it lasts, in KiB.
+fn peak(command: &mut Command) -> u64 {
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("git runs");
+    let mut most = 0;
+    while child.try_wait().expect("it is ours").is_none() {
+        most = most.max(Process(child.id()).tree().into_iter().filter_map(pss_if_there).sum());
+    }
+    most
+}
+
+pub(crate) fn measure(stage: &Stage) -> Vec<Line> {
+    let site = Site::new(stage, "idle", "serve", "", &Docker::Fake);
+    let place = site.place();
+    let (ours, go) = (start(site.syncer(&["run"])), start(place.go_git("poll", &["1000", "15"])));
+    let shell = start(shell(&place, stage));
+    let all = watch(&[ours.process(), go.process(), shell.process()]);
+    let peaks: Vec<_> = (0..RUNS).map(|_| peak(&mut place.ls_remote(stage.dir.path()))).collect();
+    let names = ["device-syncer, waiting", "go-git program, poll each 15 s", "git in a shell loop, poll each 15 s"];
+    let mut lines = Vec::new();
+    for (name, idle) in names.into_iter().zip(all) {
+        lines.extend(idle.lines(name));
+    }
+    let first = lines.remove(0).goal("≤ 6 MB");
+    lines.insert(0, first);
+    lines.push(Line::new("idle, git in a shell loop: memory during its poll (PSS)", megabytes(median(&peaks)), RUNS));
+    lines
+}
+
+fn megabytes(kib: u64) -> String {
+    format!("{:.1} MB", kib as f64 * 1024.0 / 1e6)
+}
+
+impl Idle {
+    fn lines(&self, who: &str) -> Vec<Line> {
+        let cpu = self.cpu.as_secs_f64() / WATCH.as_secs_f64() * 1e3;
+        vec![
+            Line::new(format!("idle, {who}: memory (PSS)"), megabytes(self.pss), RUNS),
+            Line::new(format!("idle, {who}: private dirty"), megabytes(self.dirty), RUNS),
+            Line::new(format!("idle, {who}: wake-ups each minute"), format!("{:.0}", self.wakes_per_minute), 1),
+            Line::new(format!("idle, {who}: CPU with its children, each second"), format!("{cpu:.2} ms"), 1),
+        ]
+    }
+}
