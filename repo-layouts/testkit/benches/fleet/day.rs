@@ -104,12 +104,13 @@ fn by_git(site: &Site<'_>, syncer: &mut Syncer) -> Parts {
             site.change(number as usize);
             site.publish();
             parts.changes = parts.changes.plus(spent(proxy, || pass(syncer)));
-        } else if number % (POLLS / HEARTBEATS) == 0 {
+            continue;
+        }
+        let poll = spent(proxy, || _ = Heads::poll(&syncer.link.remote).expect("the host answers"));
+        parts.polls = parts.polls.plus(poll);
+        if number % (POLLS / HEARTBEATS) == 0 {
             syncer.reported = None;
             parts.heartbeats = parts.heartbeats.plus(spent(proxy, || pass(syncer)));
-        } else {
-            let poll = spent(proxy, || _ = Heads::poll(&syncer.link.remote).expect("the host answers"));
-            parts.polls = parts.polls.plus(poll);
         }
     }
     parts.told = commits() - told;

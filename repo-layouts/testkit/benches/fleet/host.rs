@@ -68,7 +68,8 @@ impl Host {
 
     /// Runs `run`, which listens at an address that is known.
     pub(crate) fn spawn_at(mut command: Command, address: SocketAddr, ca: PathBuf) -> Self {
-        let running = Running(command.stdin(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts"));
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let running = Running(command.spawn().expect("it starts"));
         let start = Instant::now();
         while TcpStream::connect(address).is_err() {
             assert!(start.elapsed() < START, "the host doesn't start");

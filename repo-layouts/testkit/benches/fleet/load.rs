@@ -22,6 +22,9 @@ pub(crate) struct Connection {
     read: Vec<u8>,
 }
 
+/// A connection with its request.
+pub(crate) type Client = (Connection, Vec<u8>);
+
 /// A client that knows this authority.
 pub(crate) fn connector(authority: &str) -> TlsConnector {
     let mut roots = RootCertStore::empty();
@@ -71,18 +74,25 @@ impl Connection {
     }
 }
 
-/// As many connections as asked for.
-pub(crate) async fn connections(address: SocketAddr, authority: &str, count: usize) -> Vec<Connection> {
-    let (tls, mut opening, mut open) = (connector(authority), JoinSet::new(), Vec::new());
-    for number in 0..count {
+/// One connection for each request, which is sent at once: a host doesn't bear strangers for long.
+pub(crate) async fn connections(address: SocketAddr, authority: &str, requests: Vec<Vec<u8>>) -> Vec<Client> {
+    let (tls, mut opening) = (connector(authority), JoinSet::new());
+    let mut open: Vec<Option<Client>> = requests.iter().map(|_| None).collect();
+    let mut opened = |(number, client): (usize, Client)| open[number] = Some(client);
+    for (number, request) in requests.into_iter().enumerate() {
         if number >= AT_ONCE {
-            open.push(opening.join_next().await.expect("one is opening").expect("it opens"));
+            opened(opening.join_next().await.expect("one is opening").expect("it opens"));
         }
         let tls = tls.clone();
-        opening.spawn(async move { Connection::open(address, &tls).await });
+        opening.spawn(async move {
+            let mut connection = Connection::open(address, &tls).await;
+            let (status, _) = connection.ask(&request).await;
+            assert_eq!(status, 200);
+            (number, (connection, request))
+        });
     }
-    open.extend(opening.join_all().await);
-    open
+    opening.join_all().await.into_iter().for_each(opened);
+    open.into_iter().map(|client| client.expect("opened")).collect()
 }
 
 /// What came of a time under load.
@@ -98,12 +108,8 @@ impl Served {
     }
 }
 
-/// Each client is a connection with its request; every client of a group asks in turn, so as many requests as there
-/// are groups are under way at any time.
-pub(crate) async fn run(
-    groups: Vec<Vec<(Connection, Vec<u8>)>>,
-    time: Duration,
-) -> (Served, Vec<Vec<(Connection, Vec<u8>)>>) {
+/// Every client of a group asks in turn, so as many requests as there are groups are under way at any time.
+pub(crate) async fn run(groups: Vec<Vec<Client>>, time: Duration) -> (Served, Vec<Vec<Client>>) {
     let (start, mut asking) = (Instant::now(), JoinSet::new());
     for mut group in groups {
         asking.spawn(async move {

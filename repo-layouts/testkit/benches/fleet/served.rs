@@ -36,17 +36,15 @@ fn rate(
     address: SocketAddr,
     authority: &str,
     devices: usize,
-    path: fn(usize) -> Vec<u8>,
+    poll: fn(usize) -> Vec<u8>,
     host: Option<Process>,
 ) -> Rate {
     let runtime = runtime();
-    let connections = runtime.block_on(load::connections(address, authority, devices));
+    let requests = (0..devices).map(poll).collect();
     let mut groups: Vec<Vec<_>> = (0..AT_ONCE).map(|_| Vec::new()).collect();
-    for (number, connection) in connections.into_iter().enumerate() {
-        groups[number % AT_ONCE].push((connection, path(number)));
+    for (number, client) in runtime.block_on(load::connections(address, authority, requests)).into_iter().enumerate() {
+        groups[number % AT_ONCE].push(client);
     }
-    // Once around, so that everything that is made at first is there.
-    let (_, mut groups) = runtime.block_on(load::run(groups, Duration::from_nanos(1)));
     let mut runs = Vec::new();
     for _ in 0..RUNS {
         let before = host.map(Process::cpu);

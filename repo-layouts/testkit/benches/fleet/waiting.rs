@@ -92,9 +92,10 @@ async fn measure_with(crowd: &Crowd<'_>, devices: usize) -> Waiting {
     let (host, authority) = (crowd.host.process(), crowd.host.authority());
     let empty = host.pss();
     let (sender, mut heard) = unbounded_channel();
-    let connections = load::connections(crowd.host.address, &authority, devices).await;
+    let requests = (0..devices).map(Crowd::poll).collect();
+    let connections = load::connections(crowd.host.address, &authority, requests).await;
     let mut waiters = Vec::new();
-    for (number, connection) in (0..).zip(connections) {
+    for (number, (connection, _)) in (0..).zip(connections) {
         let tips = ["desired", "freshness"].map(|branch| crowd.fleet.tip(number, branch));
         waiters.push(tokio::spawn(wait(connection, number, tips, sender.clone())));
     }
