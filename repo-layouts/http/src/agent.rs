@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use ureq::AsSendBody;
+use ureq::config::AutoHeaderValue;
 use ureq::http::{self, HeaderMap, Method, header};
 use ureq::unversioned::transport::{ConnectProxyConnector, Connector, TcpConnector};
 
@@ -108,6 +109,8 @@ impl Agent {
             .proxy(proxy)
             .no_delay(true)
             .user_agent(settings.user_agent.as_str())
+            // Whoever wants a certain kind of answer says so.
+            .accept(AutoHeaderValue::None)
             .max_response_header_size(HEADERS)
             .input_buffer_size(2 * HEADERS)
             .output_buffer_size(2 * HEADERS)

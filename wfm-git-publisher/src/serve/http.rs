@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use axum::body::{Body, HttpBody};
-use axum::http::header::{AUTHORIZATION, CONTENT_LENGTH};
+use axum::http::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_LENGTH};
 use axum::http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 
 use jiff::Timestamp;
@@ -99,6 +99,10 @@ async fn route(host: &Host, peer: &Peer, request: Request<Body>, seen: &mut Seen
     }
     let _slot = host.requests.clone().try_acquire_owned().map_err(|_| Refusal::Busy)?;
     let mut response = Box::pin(serve(host, &hosted, action, &who, &head.headers, body)).await?;
+    if matches!(action, Action::Call(_)) {
+        // No cache keeps what answers a POST, and devices get it all day.
+        response.headers_mut().remove(CACHE_CONTROL);
+    }
     if matches!(target, Target::Device(_)) && !matches!(action, Action::Call(Service::ReceivePack)) {
         response.headers_mut().insert(wait::WAIT, HeaderValue::from(host.limits.wait_seconds));
     }

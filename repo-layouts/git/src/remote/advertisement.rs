@@ -15,17 +15,10 @@ pub(super) type Refs = BTreeMap<String, CommitId>;
 /// What a host says first.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Advertisement {
-    /// It wants to be asked for its refs.
-    V2(Abilities),
+    /// It speaks version 2, and wants to be asked for its refs.
+    V2,
     /// Its refs, in protocol version 0 or 1.
     Refs(Refs),
-}
-
-/// What a host of protocol version 2 can do, as far as it matters for `ls-refs`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Abilities {
-    agent: bool,
-    object_format: bool,
 }
 
 impl Advertisement {
@@ -45,7 +38,7 @@ impl Advertisement {
         let rest = pktline::read_all(&mut from, MAX_LINES)?;
         let lines = rest.iter().map(Vec::as_slice);
         match first.as_slice() {
-            b"version 2" => Abilities::parse(&rest).map(Self::V2),
+            b"version 2" => check_abilities(&rest).map(|()| Self::V2),
             b"version 1" => parse_refs(lines).map(Self::Refs),
             line => parse_refs(std::iter::once(line).chain(lines)).map(Self::Refs),
         }
@@ -61,41 +54,28 @@ fn next(from: &mut impl Read) -> Result<Option<Vec<u8>>, Cause> {
     Ok(line)
 }
 
-impl Abilities {
-    fn parse(lines: &[Vec<u8>]) -> Result<Self, Cause> {
-        let mut abilities = Self { agent: false, object_format: false };
-        let mut lists = false;
-        for line in lines {
-            let text = String::from_utf8_lossy(line);
-            let (name, value) = text.split_once('=').unwrap_or((&text, ""));
-            match name {
-                "agent" => abilities.agent = true,
-                "ls-refs" => lists = true,
-                "object-format" if value == "sha1" => abilities.object_format = true,
-                "object-format" => return Err(format!("the repository has {value} objects, expected sha1").into()),
-                _ => {}
-            }
+/// Whether a host of version 2 can do what is needed.
+fn check_abilities(lines: &[Vec<u8>]) -> Result<(), Cause> {
+    let mut lists = false;
+    for line in lines {
+        let text = String::from_utf8_lossy(line);
+        match text.split_once('=').unwrap_or((&text, "")) {
+            ("ls-refs", _) => lists = true,
+            ("object-format", "sha1") => {}
+            ("object-format", value) => return Err(format!("the repository has {value} objects, expected sha1").into()),
+            _ => {}
         }
-        if lists { Ok(abilities) } else { Err("the host can't list refs".into()) }
     }
+    if lists { Ok(()) } else { Err("the host can't list refs".into()) }
+}
 
-    /// The body of a request for the refs with one of these prefixes (none: all).
-    pub(super) fn ls_refs(self, prefixes: &[&str]) -> Vec<u8> {
-        let mut request = Vec::new();
-        let mut line = |text: &str| request.extend(format!("{:04x}{text}\n", text.len() + 5).bytes());
-        line("command=ls-refs");
-        if self.agent {
-            line(concat!("agent=repo-git/", env!("CARGO_PKG_VERSION")));
-        }
-        if self.object_format {
-            line("object-format=sha1");
-        }
-        request.extend(b"0001");
-        let mut line = |text: &str| request.extend(format!("{:04x}{text}\n", text.len() + 5).bytes());
-        prefixes.iter().for_each(|prefix| line(&format!("ref-prefix {prefix}")));
-        request.extend(pktline::FLUSH);
-        request
-    }
+/// The body of a request for the refs with one of these prefixes (none: all). Without a word too many, because devices
+/// send it all day: who asks stands in the headers, and SHA-1 is the default.
+pub(super) fn ls_refs(prefixes: &[&str]) -> Vec<u8> {
+    let line = |text: &str| format!("{:04x}{text}\n", text.len() + 5);
+    let mut request = line("command=ls-refs") + "0001";
+    prefixes.iter().for_each(|prefix| request += &line(&format!("ref-prefix {prefix}")));
+    [request.as_bytes(), pktline::FLUSH].concat()
 }
 
 /// Reads the answer to `ls-refs`.
@@ -147,7 +127,7 @@ mod tests {
     fn each_protocol_version_is_understood() {
         let service = "# service=git-upload-pack\n";
         let v2 = read(&[service, "", "version 2\n", "agent=git/2\n", "ls-refs=unborn\n", "object-format=sha1\n", ""]);
-        assert_eq!(v2, Ok(Advertisement::V2(Abilities { agent: true, object_format: true })));
+        assert_eq!(v2, Ok(Advertisement::V2));
         let head = format!("{ID} HEAD\0multi_ack agent=git/2\n");
         let (branch, peeled) = (format!("{ID} refs/heads/desired\n"), format!("{ID} refs/tags/v1^{{}}\n"));
         let Ok(Advertisement::Refs(v0)) = read(&[service, "", &head, &branch, &peeled, ""]) else { panic!("v0") };
@@ -178,9 +158,8 @@ mod tests {
 
     #[test]
     fn refs_are_asked_for_by_prefix() {
-        let abilities = Abilities { agent: false, object_format: true };
-        let request = String::from_utf8(abilities.ls_refs(&["refs/heads/"])).unwrap();
-        assert_eq!(request, "0014command=ls-refs\n0017object-format=sha1\n0001001bref-prefix refs/heads/\n0000");
+        let request = String::from_utf8(ls_refs(&["refs/heads/"])).unwrap();
+        assert_eq!(request, "0014command=ls-refs\n0001001bref-prefix refs/heads/\n0000");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use repo_http::{Agent, Credentials, HttpError, Request, Response, Timeouts, Url};
 
 use super::RemoteError;
-use super::advertisement::{Abilities, Advertisement, Refs, read_ls_refs};
+use super::advertisement::{Advertisement, Refs, ls_refs, read_ls_refs};
 use crate::Cause;
 
 /// The most bytes of an advertisement or an answer to `ls-refs`.
@@ -30,7 +30,7 @@ pub(super) struct Https {
 #[derive(Debug, Default)]
 struct Known {
     /// It speaks protocol version 2, so its refs can be asked for at once.
-    v2: Option<Abilities>,
+    v2: bool,
     /// The longest wait that it offers.
     waits: Option<Duration>,
 }
@@ -103,9 +103,9 @@ impl Https {
     /// The refs with one of these prefixes (none: all). One request where the host is known to speak version 2.
     pub(super) fn refs(&self, prefixes: &[&str], limit: Duration) -> Result<Refs, RemoteError> {
         let known = self.known().v2;
-        if let Some(abilities) = known {
-            match self.ls_refs(abilities, prefixes, limit) {
-                Err(error) if is_another_host(&error) => self.known().v2 = None,
+        if known {
+            match self.ls_refs(prefixes, limit) {
+                Err(error) if is_another_host(&error) => self.known().v2 = false,
                 result => return result,
             }
         }
@@ -113,23 +113,19 @@ impl Https {
         let expects = "application/x-git-upload-pack-advertisement";
         let bytes = self.advertisement("git-upload-pack", &version, expects, limit)?;
         match Advertisement::read(&bytes[..], "git-upload-pack").map_err(|source| self.broken(source))? {
-            Advertisement::V2(abilities) => {
-                let refs = self.ls_refs(abilities, prefixes, limit)?;
-                self.known().v2 = Some(abilities);
+            Advertisement::V2 => {
+                let refs = self.ls_refs(prefixes, limit)?;
+                self.known().v2 = true;
                 Ok(refs)
             }
             Advertisement::Refs(refs) => Ok(only(refs, prefixes)),
         }
     }
 
-    fn ls_refs(&self, abilities: Abilities, prefixes: &[&str], limit: Duration) -> Result<Refs, RemoteError> {
+    fn ls_refs(&self, prefixes: &[&str], limit: Duration) -> Result<Refs, RemoteError> {
         let expects = "application/x-git-upload-pack-result";
-        let headers = [
-            ("Git-Protocol", "version=2"),
-            ("Content-Type", "application/x-git-upload-pack-request"),
-            ("Accept", expects),
-        ];
-        let (url, request) = (self.url.below("git-upload-pack"), abilities.ls_refs(prefixes));
+        let headers = [("Git-Protocol", "version=2"), ("Content-Type", "application/x-git-upload-pack-request")];
+        let (url, request) = (self.url.below("git-upload-pack"), ls_refs(prefixes));
         let answer = self.send(&url, &headers, Some(&request), Some(expects), limit)?.body.bytes(MAX_REFS)?;
         // The prefixes are a hint to the other side, which may send more.
         Ok(only(read_ls_refs(&answer[..]).map_err(|source| self.broken(source))?, prefixes))

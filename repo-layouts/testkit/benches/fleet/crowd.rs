@@ -24,13 +24,9 @@ impl<'a> Crowd<'a> {
 
     /// The request of a poll as the syncer sends it.
     pub(crate) fn poll(number: usize) -> Vec<u8> {
-        let lines =
-            ["command=ls-refs\n", "agent=repo-git/0.1.0\n", "object-format=sha1\n", "", "ref-prefix refs/heads/\n"];
-        let line =
-            |text: &str| if text.is_empty() { "0001".to_owned() } else { format!("{:04x}{text}", text.len() + 4) };
-        let body = lines.map(line).concat() + "0000";
+        let body = "0014command=ls-refs\n0001001bref-prefix refs/heads/\n0000";
         let headers = "Git-Protocol: version=2\r\nContent-Type: application/x-git-upload-pack-request\r\n\
-                       Accept: application/x-git-upload-pack-result\r\nHost: 127.0.0.1\r\n";
+                       Host: 127.0.0.1\r\n";
         let path = format!("/devices/{}.git/git-upload-pack", crate::fleet::id(number));
         let (login, length) = (Login::of(number).header(), body.len());
         let authorization = format!("Authorization: {login}\r\nContent-Length: {length}\r\n");
