@@ -1,11 +1,10 @@
-//! A fleet of 10,000 devices and its host, shared by all that need many.
+//! A fleet of many devices and its host.
 
 use crate::fleet::Fleet;
 use crate::host::{Host, Login};
 use crate::stage::{Stage, run};
 
-/// How many devices there are, and how many of them a change is for.
-pub(crate) const CROWD: usize = 10_000;
+/// How many of the devices a change is for.
 pub(crate) const BUSY: usize = 100;
 
 /// The fleet, published, and its host.

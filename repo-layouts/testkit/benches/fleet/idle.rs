@@ -39,27 +39,43 @@ fn shell(place: &Place, stage: &Stage) -> Command {
     shell
 }
 
-fn watch(all: &[Process]) -> Vec<Idle> {
+/// One that is watched, and what it had taken when that began.
+struct Watched {
+    process: Process,
+    wakes: u64,
+    cpu: Duration,
+    pss: Vec<u64>,
+    dirty: Vec<u64>,
+}
+
+impl Watched {
+    fn begin(process: Process) -> Self {
+        Self { process, wakes: process.wakes(), cpu: process.cpu(), pss: Vec::new(), dirty: Vec::new() }
+    }
+
+    fn sample(&mut self) {
+        let started = self.process.tree().into_iter().skip(1).filter_map(pss_if_there);
+        self.pss.push(self.process.pss() + started.sum::<u64>());
+        self.dirty.push(self.process.private_dirty());
+    }
+
+    fn end(self, minutes: f64) -> Idle {
+        let wakes_per_minute = (self.process.wakes() - self.wakes) as f64 / minutes;
+        let cpu = self.process.cpu() - self.cpu;
+        Idle { pss: median(&self.pss), dirty: median(&self.dirty), wakes_per_minute, cpu }
+    }
+}
+
+fn watch(processes: [Process; 3]) -> [Idle; 3] {
     std::thread::sleep(BEGIN);
-    let before: Vec<_> = all.iter().map(|one| (one.wakes(), one.cpu())).collect();
-    let mut memory: Vec<Vec<(u64, u64)>> = all.iter().map(|_| Vec::new()).collect();
+    let mut all = processes.map(Watched::begin);
     let start = Instant::now();
     for _ in 0..RUNS {
         std::thread::sleep(WATCH / RUNS as u32);
-        for (samples, one) in memory.iter_mut().zip(all) {
-            let started = one.tree().into_iter().skip(1).filter_map(pss_if_there).sum::<u64>();
-            samples.push((one.pss() + started, one.private_dirty()));
-        }
+        all.iter_mut().for_each(Watched::sample);
     }
     let minutes = start.elapsed().as_secs_f64() / 60.0;
-    let after = all.iter().map(|one| (one.wakes(), one.cpu()));
-    let of =
-        |((samples, (wakes, cpu)), (wakes_after, cpu_after)): ((Vec<(u64, u64)>, (u64, Duration)), (u64, Duration))| {
-            let (pss, dirty): (Vec<_>, Vec<_>) = samples.into_iter().unzip();
-            let wakes_per_minute = (wakes_after - wakes) as f64 / minutes;
-            Idle { pss: median(&pss), dirty: median(&dirty), wakes_per_minute, cpu: cpu_after - cpu }
-        };
-    memory.into_iter().zip(before).zip(after).map(of).collect()
+    all.map(|one| one.end(minutes))
 }
 
 /// The most memory that a poll by git takes while it lasts, in KiB.
@@ -77,7 +93,7 @@ pub(crate) fn measure(stage: &Stage) -> Vec<Line> {
     let place = site.place();
     let (ours, go) = (start(site.syncer(&["run"])), start(place.go_git("poll", &["1000", "15"])));
     let shell = start(shell(&place, stage));
-    let all = watch(&[ours.process(), go.process(), shell.process()]);
+    let all = watch([ours.process(), go.process(), shell.process()]);
     let peaks: Vec<_> = (0..RUNS).map(|_| peak(&mut place.ls_remote(stage.dir.path()))).collect();
     let names = ["device-syncer, waiting", "go-git program, poll each 15 s", "git in a shell loop, poll each 15 s"];
     let mut lines = Vec::new();
