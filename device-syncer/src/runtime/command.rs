@@ -10,7 +10,8 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
 use super::redact::Redactor;
 
@@ -18,7 +19,7 @@ use super::redact::Redactor;
 const GRACE: Duration = Duration::from_secs(5);
 /// How much of standard error is kept: its end.
 const STDERR_LIMIT: usize = 8 * 1024;
-/// Between two looks at the child, at most; the first ones follow faster, as most calls are short.
+/// How often is looked whether to cancel.
 const TICK: Duration = Duration::from_millis(20);
 
 /// What to run.
@@ -156,7 +157,7 @@ enum End {
 }
 
 fn wait(child: &mut Child, until: Instant, cancel: &dyn Fn() -> bool) -> io::Result<End> {
-    let mut tick = Duration::from_millis(1);
+    let rest = rest(child);
     loop {
         if let Some(status) = child.try_wait()? {
             return Ok(End::Exited(status));
@@ -167,8 +168,20 @@ fn wait(child: &mut Child, until: Instant, cancel: &dyn Fn() -> bool) -> io::Res
         if Instant::now() >= until {
             return Ok(End::TimedOut);
         }
-        thread::sleep(tick);
-        tick = (tick * 2).min(TICK);
+        rest();
+    }
+}
+
+/// Rests until the child ends, and no longer than a tick. A kernel before Linux 5.3 doesn't tell when a child ends.
+fn rest(child: &Child) -> impl Fn() + use<> {
+    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    let end = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+    move || {
+        let tick = Timespec { tv_sec: 0, tv_nsec: TICK.subsec_nanos().into() };
+        let told = end.as_ref().map(|end| poll(&mut [PollFd::new(end, PollFlags::IN)], Some(&tick)));
+        if !matches!(told, Some(Ok(_))) {
+            thread::sleep(TICK);
+        }
     }
 }
 
