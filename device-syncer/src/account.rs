@@ -12,10 +12,9 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use repo_git::durable;
 use repo_http::{Agent, Credential, CredentialError, Credentials, HttpError, Request, Url, read_private};
+use repo_model::error_chain;
 use repo_model::join;
 use serde::{Deserialize, Serialize};
-
-use crate::update::error_chain;
 
 /// How long nothing is tried again after a renewal that failed.
 const PAUSE: Duration = Duration::from_secs(600);

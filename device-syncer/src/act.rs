@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use repo_model::margo::State;
-use repo_model::{DeploymentName, DeviceId, Digest, FleetId};
+use repo_model::{DeploymentName, DeviceId, Digest, FleetId, error_chain};
 
 use crate::backoff;
 use crate::memory::{AppliedComponent, Attempt, Bad, Failure, Memory};
@@ -15,7 +15,6 @@ use crate::retries::Retries;
 use crate::runtime::{Component, Prepared, Runtime, RuntimeError};
 use crate::status::Report;
 use crate::store::{Store, StoreError};
-use crate::update::error_chain;
 
 /// After so many attempts that took the device down with them, an input is given up.
 const MAX_LOST: u32 = 3;

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use jiff::Timestamp;
+use repo_model::error_chain;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -16,7 +17,7 @@ use crate::backoff;
 use crate::hints::Hints;
 use crate::link::Current;
 use crate::reconcile::{Ask, Outcome, POLL, PassError, Syncer};
-use crate::update::{error_chain, is_disk_full};
+use crate::update::is_disk_full;
 use crate::waiter::Waiter;
 
 /// How long requests to the host that are under way may go on after a signal.

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use repo_git::{RemoteError, durable};
+use repo_model::error_chain;
 use repo_model::report::Condition;
 use serde::{Deserialize, Serialize};
 
 use crate::conditions::{self, STALLED};
-use crate::update::error_chain;
 
 /// It may pass by itself.
 pub const UNREACHABLE: &str = "Unreachable";

@@ -12,7 +12,7 @@ use repo_http::Clock;
 use repo_model::join::Join;
 use repo_model::report::Condition;
 use repo_model::roster::{Trust, roster_path};
-use repo_model::{Digest, envelope};
+use repo_model::{Digest, envelope, error_chain};
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, Signal, kill_process};
 use uuid::Uuid;
@@ -28,7 +28,6 @@ use crate::reconcile::Syncer;
 use crate::retries::Retries;
 use crate::runtime::{ComposeRuntime, ComposeSettings, RuntimeError, command};
 use crate::store::{Store, StoreError};
-use crate::update::error_chain;
 use crate::verify::key_text;
 
 /// How long the children of a killed syncer are waited for before they are ended.

@@ -8,11 +8,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use repo_git::{Remote, RemoteError};
 use repo_http::{Agent, Clock, InvalidUrl, SettingsError, Url};
+use repo_model::error_chain;
 use repo_model::join::Join;
 
 use crate::account::{self, Keeper};
 use crate::config::{Home, HostSettings};
-use crate::update::error_chain;
 
 /// The host's address, or how it is to be reached, can't be used.
 #[derive(Debug, thiserror::Error)]

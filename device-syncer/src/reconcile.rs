@@ -17,7 +17,7 @@ use repo_git::{CommitId, FetchError};
 use repo_model::desired::Desired;
 use repo_model::join::Join;
 use repo_model::report::{CAPABILITIES, Condition};
-use repo_model::{KeyText, envelope};
+use repo_model::{KeyText, envelope, error_chain};
 use uuid::Uuid;
 
 use crate::act::{self, Actor, Done, Identity};
@@ -37,7 +37,7 @@ use crate::runtime::{ComposeRuntime, Runtime, RuntimeError};
 use crate::status::Report;
 use crate::store::{Store, StoreError};
 use crate::tell::Teller;
-use crate::update::{Heads, NewerRevision, News, error_chain};
+use crate::update::{Heads, NewerRevision, News};
 use crate::verify::{Adoption, Descent};
 use crate::waiter::Shown;
 

@@ -91,7 +91,7 @@ impl Store {
             Ok(()) if recovery.damaged.is_empty() => Ok(store),
             Ok(()) => store.restart(home),
             Err(error) => {
-                tracing::error!(error = crate::update::error_chain(&error), "the memory can't be read");
+                tracing::error!(error = repo_model::error_chain(&error), "the memory can't be read");
                 store.restart(home)
             }
         }

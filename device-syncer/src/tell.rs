@@ -10,7 +10,7 @@ use repo_git::{CommitId, FetchError, PushError, PushResult, PushUpdate, Remote};
 use repo_model::desired::Desired;
 use repo_model::message::Message;
 use repo_model::report::{CURRENT_STATE, CurrentComponent, CurrentDeployment, CurrentState};
-use repo_model::{FileTree, KeyText, envelope, json};
+use repo_model::{FileTree, KeyText, envelope, error_chain, json};
 use uuid::Uuid;
 
 use crate::act;
@@ -19,7 +19,7 @@ use crate::reconcile::{PassError, Syncer};
 use crate::runtime::{Condition, Observed, Runtime};
 use crate::status::Report;
 use crate::store::Store;
-use crate::update::{self, Heads, History, error_chain};
+use crate::update::{self, Heads, History};
 use crate::verify::key_text;
 
 /// How often the heartbeat is replaced where nothing else is said.

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use jiff::{SignedDuration, Timestamp};
 use repo_git::{CommitId, FetchError, FetchLimits, Remote, RemoteError};
 use repo_model::desired::Refusal;
+use repo_model::error_chain;
 use repo_model::freshness::Freshness;
 use repo_model::report::Condition;
 use repo_model::roster::{Trust, roster_path};
@@ -84,17 +85,6 @@ pub enum UpdateError {
     /// It isn't believed.
     #[error(transparent)]
     Refused(#[from] Refusal),
-}
-
-/// A text with all causes.
-pub fn error_chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
-    text
 }
 
 /// Whether the cause of an error is that there is no room on a disk.

@@ -8,12 +8,11 @@ use repo_model::freshness::{FRESHNESS, Freshness};
 use repo_model::join::Join;
 use repo_model::message::Message;
 use repo_model::roster::{ROSTER_NAMESPACE, Trust, roster_path};
-use repo_model::{FileTree, KeyText};
+use repo_model::{FileTree, KeyText, error_chain};
 
 use crate::floor::Floor;
 use crate::memory::{Accepted, Memory};
 use crate::store::Store;
-use crate::update::error_chain;
 
 /// The longest way back that a `Continues` is looked for.
 const MAX_WALK: usize = 100_000;

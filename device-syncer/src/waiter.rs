@@ -4,10 +4,10 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use repo_git::{CommitId, Remote, RemoteError, Waited};
+use repo_model::error_chain;
 use tokio::task::JoinHandle;
 
 use crate::backoff;
-use crate::update::error_chain;
 
 /// A wait that ends sooner brought nothing, or the host or something before it doesn't wait at all.
 const SHORT: Duration = Duration::from_secs(1);

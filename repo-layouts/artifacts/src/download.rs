@@ -5,6 +5,7 @@
 use repo_http::{Agent, Credential, HttpError, Problem, Request, Timeouts, Url};
 use repo_model::Digest;
 use repo_model::envelope::Lock;
+use repo_model::error_chain;
 
 use crate::{Archive, Limits, RegistryError, Settings};
 
@@ -15,7 +16,7 @@ const AS_IT_IS: &[(&str, &str)] = &[("Accept-Encoding", "identity")];
 pub(crate) fn resolve(settings: &Settings, url: &Url) -> Result<Lock, RegistryError> {
     let bytes = download(settings, url)?;
     Archive::read(&bytes, &Limits::default())
-        .map_err(|error| RegistryError::Invalid { artifact: url.to_string(), reason: chain(&error) })?;
+        .map_err(|error| RegistryError::Invalid { artifact: url.to_string(), reason: error_chain(&error) })?;
     let digest = Digest::of(&bytes);
     Ok(Lock { manifest: digest, content: digest })
 }
@@ -69,16 +70,6 @@ fn failed(url: &Url, error: HttpError) -> RegistryError {
         }
         _ => RegistryError::Unavailable { artifact, source: error.into() },
     }
-}
-
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(&format!(": {error}"));
-        cause = error.source();
-    }
-    text
 }
 
 #[cfg(test)]

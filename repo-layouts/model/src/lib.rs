@@ -3,6 +3,7 @@
 //! Nothing here touches a file, a clock or the environment.
 
 pub mod bundle;
+mod chain;
 pub mod desired;
 pub mod digest;
 pub mod envelope;
@@ -20,6 +21,7 @@ pub mod tree;
 pub mod value;
 pub mod yaml;
 
+pub use chain::error_chain;
 pub use digest::Digest;
 pub use ids::{ApplicationId, ComponentName, DeploymentId, DeploymentName, DeviceId, FleetId};
 pub use key::KeyText;

@@ -6,7 +6,7 @@ use repo_git::{Ancestry, Commit, CommitId};
 use repo_model::margo::{DeploymentStatus, DeviceCapabilities};
 use repo_model::message::Message;
 use repo_model::report::{Adopted, CAPABILITIES, CURRENT_STATE, CurrentState, SYNCER, SyncerReport};
-use repo_model::{DeploymentId, FileTree, KeyText};
+use repo_model::{DeploymentId, FileTree, KeyText, error_chain};
 
 use super::device::{DeviceRepo, DeviceRepoError, Tip};
 use super::rosters::key_text;
@@ -111,7 +111,7 @@ impl DeviceRepo {
         let Some((commit, message)) = self.report("status")? else { return Ok(None) };
         let mut notes = Vec::new();
         let named = message.get("Desired-Commit").and_then(|id| id.parse().ok());
-        let keys = match self.keys_at(named, tip, publishers).map_err(chain)? {
+        let keys = match self.keys_at(named, tip, publishers).map_err(|error| error_chain(&error))? {
             Some(keys) => keys,
             None => {
                 if named.is_some() {
@@ -122,7 +122,7 @@ impl DeviceRepo {
         };
         check_signer(&commit, &keys)?;
         judged.extend(keys);
-        let files = self.files(commit.id).map_err(chain)?;
+        let files = self.files(commit.id).map_err(|error| error_chain(&error))?;
         let syncer = files.get(SYNCER).ok_or_else(|| format!("`{SYNCER}` is missing"))?;
         let syncer = serde_json::from_slice(syncer).map_err(|error| format!("`{SYNCER}`: {error}"))?;
         let capabilities = self.read_capabilities(&files, &mut notes);
@@ -142,7 +142,7 @@ impl DeviceRepo {
     fn heartbeat(&self, keys: &BTreeSet<KeyText>) -> Result<Option<Heartbeat>, String> {
         let Some((commit, _)) = self.report("heartbeat")? else { return Ok(None) };
         check_signer(&commit, keys)?;
-        let files = self.files(commit.id).map_err(chain)?;
+        let files = self.files(commit.id).map_err(|error| error_chain(&error))?;
         let bytes = files.get(CURRENT_STATE).ok_or_else(|| format!("`{CURRENT_STATE}` is missing"))?;
         let state = serde_json::from_slice(bytes).map_err(|error| format!("`{CURRENT_STATE}`: {error}"))?;
         Ok(Some(Heartbeat { state }))
@@ -150,8 +150,8 @@ impl DeviceRepo {
 
     /// The tip of a branch of the device, if it says that it belongs there.
     fn report(&self, branch: &str) -> Result<Option<(Commit, Message)>, String> {
-        let Some(tip) = self.tip(branch).map_err(chain)? else { return Ok(None) };
-        let commit = self.repo.commit(tip).map_err(chain)?;
+        let Some(tip) = self.tip(branch).map_err(|error| error_chain(&error))? else { return Ok(None) };
+        let commit = self.repo.commit(tip).map_err(|error| error_chain(&error))?;
         let message = Message::parse(&commit.message);
         let expected = [("Kind", branch), ("Fleet", &self.fleet.to_string()), ("Device", self.device.as_str())];
         match expected.iter().find(|(key, value)| message.get(key) != Some(value)) {
@@ -186,7 +186,7 @@ fn current_keys(tip: Option<&Tip>, enrolled: &[KeyText]) -> BTreeSet<KeyText> {
 }
 
 fn check_signer(commit: &Commit, keys: &BTreeSet<KeyText>) -> Result<(), String> {
-    let signer = commit.signer().map_err(chain)?;
+    let signer = commit.signer().map_err(|error| error_chain(&error))?;
     match key_text(signer) {
         Some(key) if keys.contains(&key) => Ok(()),
         _ => Err(format!("it is signed by {}, which is no key of this device", signer.fingerprint())),
@@ -202,15 +202,4 @@ fn read_deployments(files: &FileTree, notes: &mut Vec<String>) -> BTreeMap<Deplo
         }
     }
     deployments
-}
-
-/// An error with its causes, in one line.
-fn chain(error: impl std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(&format!(": {cause}"));
-        source = cause.source();
-    }
-    text
 }

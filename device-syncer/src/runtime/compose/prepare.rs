@@ -6,6 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use repo_artifacts::{Archive, Limits, Lock, Reference, RegistryError};
+use repo_model::error_chain;
 
 use super::docker::{Call, compose};
 use super::project::{Project, failed};
@@ -19,7 +20,7 @@ impl ComposeRuntime {
         parameters::check(&component.parameters)?;
         let (lock, bytes) = self.fetch(component)?;
         let invalid = |reason: String| RuntimeError::ArtifactInvalid { what: what(component), reason };
-        let archive = Archive::read(&bytes, &Limits::default()).map_err(|error| invalid(chain(&error)))?;
+        let archive = Archive::read(&bytes, &Limits::default()).map_err(|error| invalid(error_chain(&error)))?;
         raw::check(&archive).map_err(invalid)?;
         let redactor = Redactor::new(component.secret_values());
         let staging = Staging::new(&self.settings.cache_dir, &component.project, &archive)?;
@@ -171,15 +172,4 @@ fn registry_error(what: String, error: RegistryError) -> RuntimeError {
         RegistryError::Changed { .. } => RuntimeError::ArtifactDigestChanged { what, reason: error.to_string() },
         error => RuntimeError::ArtifactUnavailable { what, reason: error.to_string(), source: Some(Box::new(error)) },
     }
-}
-
-/// An error and its causes in one line.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(&format!(": {error}"));
-        cause = error.source();
-    }
-    text
 }
