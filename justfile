@@ -19,20 +19,22 @@ demo *args:
 test *args:
     .ci/test "$@"
 
-# Checks format, lints, documentation, and the dependencies' licences, sources and advisories
+# Checks format, lints, documentation, the dependencies' licences, sources and advisories, and that mutants still apply
 check:
     .ci/setup base deny
     cargo fmt --all --check
     cargo clippy --workspace --all-targets -- -D warnings
     RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
-    cargo deny check --hide-inclusion-graph bans licenses sources
+    cargo deny check --hide-inclusion-graph -A license-exception-not-encountered bans licenses sources
+    cargo deny --manifest-path fuzz/Cargo.toml check --hide-inclusion-graph -A license-exception-not-encountered bans licenses sources
     .ci/advisories
+    for patch in mutants/*.patch; do git apply --check "$patch"; done
 
 # Builds the two programs for release
 build:
     cargo build --release -p wfm-git-publisher -p device-syncer
 
-# Installs what the tests, the checks and the demo need (parts: base stack power clients nextest deny fuzz)
+# Installs what the tests, the checks and the demo need (parts: base stack kube power clients nextest deny fuzz)
 setup *parts:
     .ci/setup "$@"
 
@@ -61,6 +63,6 @@ bench *groups:
     .ci/setup base stack clients
     .ci/with-stack cargo bench -p repo-testkit --bench fleet -- "$@"
 
-# Stops the private Docker and the registry, and removes all tools from the cache
+# Stops the private Docker, the registry and Kubernetes, and removes all tools from the cache
 clean-tools:
     .ci/clean-tools

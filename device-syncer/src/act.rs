@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use repo_model::margo::State;
+use repo_model::margo::{ProfileType, State};
 use repo_model::{DeploymentName, DeviceId, Digest, FleetId, error_chain};
 
 use crate::backoff;
@@ -12,7 +12,7 @@ use crate::memory::{AppliedComponent, Attempt, Bad, Failure, Memory};
 use crate::message::message;
 use crate::plan::{Action, Plan, Planned, PlannedComponent, Removal, Wanted};
 use crate::retries::Retries;
-use crate::runtime::{Component, Prepared, Runtime, RuntimeError};
+use crate::runtime::{Component, RuntimeError};
 use crate::status::Report;
 use crate::store::{Store, StoreError};
 
@@ -43,32 +43,22 @@ pub struct Done {
     pub settled: bool,
 }
 
-/// What an actor uses of a [`Runtime`]: a test's hands prepare something of their own.
+/// What an actor uses of the [runtimes](crate::runtime::Runtimes): a test's hands prepare something of their own.
 pub trait Hands {
     /// What `prefetch` makes ready.
     type Ready;
-    /// See [`Runtime::prefetch`].
+    /// See [`Runtime::prefetch`](crate::runtime::Runtime::prefetch).
     fn prefetch(&self, component: &Component, cancel: &dyn Fn() -> bool) -> Result<Self::Ready, RuntimeError>;
-    /// See [`Runtime::apply`].
+    /// See [`Runtime::apply`](crate::runtime::Runtime::apply).
     fn apply(&self, ready: &Self::Ready, cancel: &dyn Fn() -> bool) -> Result<(), RuntimeError>;
-    /// See [`Runtime::remove`].
-    fn remove(&self, project: &str, timeout: Duration, cancel: &dyn Fn() -> bool) -> Result<(), RuntimeError>;
-}
-
-impl<R: Runtime + ?Sized> Hands for R {
-    type Ready = Prepared;
-
-    fn prefetch(&self, component: &Component, cancel: &dyn Fn() -> bool) -> Result<Prepared, RuntimeError> {
-        Runtime::prefetch(self, component, cancel)
-    }
-
-    fn apply(&self, ready: &Prepared, cancel: &dyn Fn() -> bool) -> Result<(), RuntimeError> {
-        Runtime::apply(self, ready, cancel)
-    }
-
-    fn remove(&self, project: &str, timeout: Duration, cancel: &dyn Fn() -> bool) -> Result<(), RuntimeError> {
-        Runtime::remove(self, project, timeout, cancel)
-    }
+    /// See [`Runtime::remove`](crate::runtime::Runtime::remove).
+    fn remove(
+        &self,
+        kind: ProfileType,
+        project: &str,
+        timeout: Duration,
+        cancel: &dyn Fn() -> bool,
+    ) -> Result<(), RuntimeError>;
 }
 
 /// Carries one plan out.
@@ -149,6 +139,8 @@ impl<H: Hands + ?Sized> Actor<'_, H> {
                     Action::Wait(reason) => {
                         self.report.explain(planned.id, &component.name, State::Pending, reason.clone());
                     }
+                    // What is replaced keeps its state until it is removed.
+                    Action::Unknown | Action::Apply { replaces: Some(_), .. } => {}
                     Action::Apply { input, .. } => self.queue(input),
                 }
             }
@@ -217,7 +209,7 @@ impl<H: Hands + ?Sized> Actor<'_, H> {
         }
         self.commit()?;
         tracing::info!(project = removal.project, "removing");
-        match self.hands.remove(&removal.project, REMOVAL, self.cancel) {
+        match self.hands.remove(removal.kind, &removal.project, REMOVAL, self.cancel) {
             Ok(()) => {
                 self.retries.succeeded(&removal.project);
                 self.next.forget(&removal.project);
@@ -275,16 +267,16 @@ impl<H: Hands + ?Sized> Actor<'_, H> {
         for component in &planned.components {
             match (&component.action, &blocked) {
                 (Action::Keep, _) => {}
-                (Action::Fail(_) | Action::Wait(_), _) => blocked = Some(component.name.clone()),
+                (Action::Fail(_) | Action::Wait(_) | Action::Unknown, _) => blocked = Some(component.name.clone()),
                 (Action::Apply { input, .. }, Some(before)) if !(self.cancel)() => {
                     self.hold(input, format!("waits for component `{before}`, which is listed before it"));
                 }
                 (Action::Apply { .. }, Some(_)) => {}
-                (Action::Apply { input, .. }, None) => {
+                (Action::Apply { input, replaces, .. }, None) => {
                     let ready = prepared.remove(&input.project);
                     acted |= ready.is_some();
                     let done = match ready {
-                        Some(ready) => self.apply(wanted, input, &ready)?,
+                        Some(ready) => self.replace(input, *replaces)? && self.apply(wanted, input, &ready)?,
                         None => false,
                     };
                     blocked = (!done).then(|| component.name.clone());
@@ -292,6 +284,34 @@ impl<H: Hands + ?Sized> Actor<'_, H> {
             }
         }
         Ok(acted)
+    }
+
+    /// Removes what runs of the component under another type, with a status of its own. Returns whether it is gone.
+    fn replace(&mut self, input: &Component, kind: Option<ProfileType>) -> Result<bool, StoreError> {
+        let Some(kind) = kind else { return Ok(true) };
+        if (self.cancel)() {
+            return Ok(false);
+        }
+        let (id, name) = (input.deployment, &input.component);
+        if self.report.get(id, name).is_none_or(|now| now.state != State::Removing) {
+            self.report.set(id, name, State::Removing, None);
+        }
+        self.commit()?;
+        tracing::info!(project = input.project, %kind, "removing, because its type changed");
+        let gone = match self.hands.remove(kind, &input.project, REMOVAL, self.cancel) {
+            Ok(()) => {
+                self.next.forget(&input.project);
+                self.report.set(id, name, State::Removed, None);
+                true
+            }
+            Err(RuntimeError::Cancelled) => false,
+            Err(error) => {
+                self.failed(input, &error, State::Removing);
+                false
+            }
+        };
+        self.commit()?;
+        Ok(gone)
     }
 
     /// One apply: the attempt and `installing` are durable before the first effect; `installed` becomes so with the
@@ -346,8 +366,12 @@ impl<H: Hands + ?Sized> Actor<'_, H> {
     }
 
     fn note(&mut self, wanted: &Wanted, input: &Component, input_digest: Option<Digest>) {
-        let component =
-            AppliedComponent { name: input.component.clone(), project: input.project.clone(), input_digest };
+        let component = AppliedComponent {
+            name: input.component.clone(),
+            project: input.project.clone(),
+            kind: input.profile_type(),
+            input_digest,
+        };
         self.next.note(wanted, component);
     }
 
@@ -368,12 +392,12 @@ impl<H: Hands + ?Sized> Actor<'_, H> {
 
     /// Health is waited for some times, because it may hang on something else; all other failures say by themselves.
     fn may_succeed_later(&mut self, input: &Component, error: &RuntimeError) -> bool {
-        match (error, self.next.attempt(input)) {
-            (RuntimeError::HealthTimeout { .. }, Some(attempt)) => {
+        match self.next.attempt(input).filter(|_| error.is_health_timeout()) {
+            Some(attempt) => {
                 attempt.timeouts += 1;
                 attempt.timeouts < MAX_TIMEOUTS
             }
-            _ => error.is_transient(),
+            None => error.is_transient(),
         }
     }
 

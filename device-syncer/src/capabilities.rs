@@ -1,13 +1,13 @@
 //! What this device has and can run: found on it, completed by its own configuration, told on `status` when it changes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use repo_model::DeviceId;
-use repo_model::margo::DeviceCapabilities;
 use repo_model::margo::capabilities::{Cpu, Peripheral};
+use repo_model::margo::{DeviceCapabilities, ProfileType};
 use serde::Deserialize;
 use serde_json::json;
 
@@ -27,12 +27,29 @@ pub struct Described {
     pub model_number: Option<String>,
     /// Its serial number.
     pub serial_number: Option<String>,
+    /// Its processors; found if absent.
+    pub cpus: Option<Vec<DescribedCpu>>,
+    /// Memory such as `4Gi`; found if absent.
+    pub memory: Option<String>,
+    /// Storage in the same way.
+    pub storage: Option<String>,
     /// What packages may ask for: strings, numbers, booleans or lists of those.
     pub labels: BTreeMap<String, serde_json::Value>,
     /// GPUs, displays, cameras …
     pub peripherals: Vec<DescribedPeripheral>,
     /// `ethernet`, `wifi` …; found if absent.
     pub interfaces: Option<Vec<String>>,
+}
+
+/// A processor as the configuration describes it.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DescribedCpu {
+    /// How many cores.
+    pub cores: f64,
+    /// `amd64`, `arm64`, `arm` …; found if absent.
+    #[serde(default)]
+    pub architecture: Option<String>,
 }
 
 /// A peripheral as the configuration describes it.
@@ -57,19 +74,25 @@ pub struct Probe {
 }
 
 impl Probe {
+    /// Whether the next look asks anew.
+    pub fn is_due(&self) -> bool {
+        self.last.as_ref().is_none_or(|(when, _)| when.elapsed() >= FRESH)
+    }
+
     /// The document to tell, as its bytes; `None` while the runtimes don't answer, so that what was told before stays.
     ///
-    /// `versions` asks the runtimes, by name.
+    /// Storage is the file system of `disk`; `versions` asks the runtimes, by name.
     pub fn look(
         &mut self,
         device: &DeviceId,
         described: &Described,
         disk: &Path,
+        types: &BTreeSet<ProfileType>,
         versions: impl FnOnce() -> Option<BTreeMap<String, String>>,
     ) -> Option<&[u8]> {
-        if self.last.as_ref().is_none_or(|(when, _)| when.elapsed() >= FRESH) {
+        if self.is_due() {
             let found = Found::here(disk, versions()?);
-            self.last = Some((Instant::now(), found.document(device, described).to_bytes()));
+            self.last = Some((Instant::now(), found.document(device, described, types).to_bytes()));
         }
         self.last.as_ref().map(|(_, bytes)| bytes.as_slice())
     }
@@ -100,9 +123,15 @@ impl Found {
         };
         let storage = rustix::fs::statvfs(disk).ok().map(|stat| stat.f_blocks.saturating_mul(stat.f_frsize));
         Self {
-            cores: std::thread::available_parallelism().map_or(1, usize::from),
+            // What the machine has, and not what this process was given of it.
+            cores: text("/sys/devices/system/cpu/online")
+                .and_then(|text| online(&text))
+                .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from)),
             architecture: architecture(std::env::consts::ARCH),
-            memory: text("/proc/meminfo").and_then(|text| total_memory(&text)),
+            memory: text("/proc/meminfo").and_then(|text| total_memory(&text)).map(|total| {
+                let installed = installed_memory(Path::new("/sys/devices/system/memory"));
+                installed.filter(|installed| is_near(*installed, total)).unwrap_or(total)
+            }),
             storage,
             interfaces: interfaces(Path::new("/sys/class/net")),
             vendor: dmi("sys_vendor"),
@@ -112,7 +141,7 @@ impl Found {
         }
     }
 
-    fn document(self, device: &DeviceId, described: &Described) -> DeviceCapabilities {
+    fn document(self, device: &DeviceId, described: &Described, types: &BTreeSet<ProfileType>) -> DeviceCapabilities {
         let or = |described: &Option<String>, found: Option<String>| {
             described.clone().or(found).unwrap_or_else(|| "unknown".to_owned())
         };
@@ -121,6 +150,12 @@ impl Found {
             manufacturer: one.manufacturer.clone(),
             model: one.model.clone(),
         };
+        let cpu = |one: &DescribedCpu| Cpu {
+            cores: one.cores,
+            architecture: Some(one.architecture.clone().unwrap_or_else(|| self.architecture.to_owned())),
+        };
+        let found = || vec![Cpu { cores: self.cores as f64, architecture: Some(self.architecture.to_owned()) }];
+        let cpus = described.cpus.as_ref().map_or_else(found, |all| all.iter().map(cpu).collect());
         let mut extensions = BTreeMap::new();
         if !self.versions.is_empty() {
             extensions.insert(EXTENSION.to_owned(), json!({ "runtimes": self.versions }));
@@ -132,14 +167,14 @@ impl Found {
             model_number: or(&described.model_number, self.model),
             serial_number: or(&described.serial_number, self.serial),
             roles: Vec::new(),
-            cpus: vec![Cpu { cores: self.cores as f64, architecture: Some(self.architecture.to_owned()) }],
-            memory: self.memory.map(capacity),
-            storage: self.storage.map(capacity),
+            cpus,
+            memory: described.memory.clone().or(self.memory.map(capacity)),
+            storage: described.storage.clone().or(self.storage.map(capacity)),
             peripherals: described.peripherals.iter().map(peripheral).collect(),
             interfaces: described.interfaces.clone().unwrap_or(self.interfaces),
             otel_collector: None,
             supported_runtimes: vec!["oci".to_owned()],
-            supported_deployment_types: vec!["compose".to_owned()],
+            supported_deployment_types: types.iter().map(ToString::to_string).collect(),
             labels: described.labels.clone(),
             extensions,
         }
@@ -151,7 +186,7 @@ impl Described {
     pub(crate) fn check(&self) -> Result<(), String> {
         let device: DeviceId = "any".parse().map_err(|_| "no device id can be made".to_owned())?;
         let found = Found { interfaces: Vec::new(), ..Found::here(Path::new("/"), BTreeMap::new()) };
-        let bytes = found.document(&device, self).to_bytes();
+        let bytes = found.document(&device, self, &BTreeSet::new()).to_bytes();
         DeviceCapabilities::read("capabilities", &bytes).map(drop).map_err(|problems| problems.to_string())
     }
 }
@@ -169,6 +204,31 @@ fn architecture(rust: &'static str) -> &'static str {
 fn total_memory(meminfo: &str) -> Option<u64> {
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+}
+
+/// The memory that is built in, in the blocks that the kernel manages it in; `MemTotal` lacks what the kernel keeps for
+/// itself, so that a machine of 4 GiB would never have 4Gi.
+fn installed_memory(dir: &Path) -> Option<u64> {
+    let read = |path: &Path| fs::read_to_string(path).ok();
+    let size = u64::from_str_radix(read(&dir.join("block_size_bytes"))?.trim(), 16).ok()?;
+    let blocks = fs::read_dir(dir).ok()?.flatten().map(|entry| entry.path().join("state"));
+    let online = blocks.filter(|state| read(state).is_some_and(|state| state.trim() == "online")).count();
+    size.checked_mul(online as u64).filter(|bytes| *bytes > 0)
+}
+
+/// Whether this is `MemTotal` and what the kernel keeps, and not the machine behind a container that sees less of it.
+fn is_near(installed: u64, total: u64) -> bool {
+    installed >= total && installed - total <= installed / 8
+}
+
+/// How many there are in a list such as `0-3,8`.
+fn online(list: &str) -> Option<usize> {
+    let range = |part: &str| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
+        last.checked_sub(first)?.checked_add(1)
+    };
+    list.trim().split(',').map(range).try_fold(0_usize, |sum, one| sum.checked_add(one?)).filter(|count| *count > 0)
 }
 
 fn model(text: &str) -> Option<String> {
@@ -205,22 +265,28 @@ mod tests {
     #[test]
     fn what_is_told_is_margos_document_and_stays_the_same() {
         let device: DeviceId = "press-04".parse().unwrap();
+        let types = BTreeSet::from([ProfileType::Helm, ProfileType::Compose]);
         let versions = || Some(BTreeMap::from([("docker".to_owned(), "28.0.1".to_owned())]));
         let mut probe = Probe::default();
-        let first = probe.look(&device, &described(), Path::new("/"), versions).unwrap().to_vec();
+        let first = probe.look(&device, &described(), Path::new("/"), &types, versions).unwrap().to_vec();
         let read = DeviceCapabilities::read("capabilities.json", &first).unwrap();
         assert!(!read.pre_draft && read.id == device && read.vendor == "Acme" && read.interfaces == ["ethernet"]);
         assert!(read.cpus[0].cores >= 1.0 && read.memory.is_some() && read.storage.is_some(), "{read:?}");
         assert_eq!(read.labels["slots"], json!([1, 2]));
         assert_eq!(read.extensions[EXTENSION]["runtimes"]["docker"], "28.0.1");
-        let again = probe.look(&device, &described(), Path::new("/"), || panic!("asked again within the hour"));
+        assert_eq!(read.supported_deployment_types, ["compose", "helm"]);
+        let asked = || panic!("asked again within the hour");
+        let again = probe.look(&device, &described(), Path::new("/"), &types, asked);
         assert_eq!(again.unwrap(), first);
     }
 
     #[test]
     fn while_the_runtimes_do_not_answer_nothing_new_is_told() {
         let device: DeviceId = "press-04".parse().unwrap();
-        assert_eq!(Probe::default().look(&device, &Described::default(), Path::new("/"), || None), None);
+        assert_eq!(
+            Probe::default().look(&device, &Described::default(), Path::new("/"), &BTreeSet::new(), || None),
+            None
+        );
     }
 
     #[test]
@@ -230,6 +296,39 @@ mod tests {
         assert_eq!((architecture("x86_64"), architecture("aarch64"), architecture("arm")), ("amd64", "arm64", "arm"));
         assert_eq!(model("Raspberry Pi 4\0"), Some("Raspberry Pi 4".to_owned()));
         assert_eq!(capacity((2 << 30) + 4096), "2048Mi");
+        for (list, count) in [("0-3\n", Some(4)), ("0", Some(1)), ("0-1,4-7,9", Some(7)), ("", None), ("3-1", None)] {
+            assert_eq!(online(list), count, "{list}");
+        }
+    }
+
+    #[test]
+    #[allow(clippy::disallowed_methods, reason = "test data needs no syncing")]
+    fn a_machine_of_four_gibibytes_has_them_whatever_its_kernel_keeps() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("block_size_bytes"), "8000000\n").unwrap();
+        for block in 0..33 {
+            let state = if block == 32 { "offline\n" } else { "online\n" };
+            let block = dir.path().join(format!("memory{block}"));
+            fs::create_dir(&block).unwrap();
+            fs::write(block.join("state"), state).unwrap();
+        }
+        let installed = installed_memory(dir.path()).unwrap();
+        assert_eq!(capacity(installed), "4096Mi");
+        assert!(is_near(installed, 4_021_000 << 10) && is_near(installed, installed));
+        assert!(!is_near(installed, 2 << 30) && !is_near(installed, 5 << 30), "that is a container's, or nonsense");
+        assert_eq!(installed_memory(&dir.path().join("none")), None);
+    }
+
+    #[test]
+    fn what_the_configuration_says_stands_before_what_was_found() {
+        let text = "cpus: [{cores: 4, architecture: arm64}, {cores: 0.5}]\nmemory: 4Gi\nstorage: 1 Ti\n";
+        let described: Described = serde_yaml::from_str(text).unwrap();
+        assert_eq!(described.check(), Ok(()));
+        let found = Found::here(Path::new("/"), BTreeMap::new());
+        let document = found.document(&"any".parse().unwrap(), &described, &BTreeSet::new());
+        assert_eq!((document.memory.as_deref(), document.storage.as_deref()), (Some("4Gi"), Some("1 Ti")));
+        let architectures: Vec<_> = document.cpus.iter().map(|cpu| (cpu.cores, cpu.architecture.as_deref())).collect();
+        assert_eq!(architectures, [(4.0, Some("arm64")), (0.5, Some(architecture(std::env::consts::ARCH)))]);
     }
 
     #[test]
@@ -237,5 +336,13 @@ mod tests {
         assert_eq!(described().check(), Ok(()));
         let nested: Described = serde_yaml::from_str("labels: {a: {b: c}}\n").unwrap();
         assert!(nested.check().unwrap_err().contains("labels.a"));
+        for (text, expected) in [
+            ("memory: 4GB\n", "properties.memory"),
+            ("storage: \"5\"\n", "properties.storage"),
+            ("cpus: [{cores: 0}]\n", "properties.cpus[0].cores"),
+        ] {
+            let wrong = serde_yaml::from_str::<Described>(text).unwrap().check().unwrap_err();
+            assert!(wrong.contains(expected), "{text}: {wrong}");
+        }
     }
 }

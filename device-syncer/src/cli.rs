@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use repo_git::CommitId;
 
-use crate::config::Home;
+use crate::config::{Home, SCHEMA};
 use crate::error::{CliError, DIFFERENCES, INTERNAL, USER};
 use crate::reconcile::Ask;
 use crate::requests::Requests;
@@ -18,7 +18,7 @@ use crate::{agent, contact, home, store};
 /// Applies what this device's Git repository asks for, and reports what happened.
 ///
 /// A device is joined once (`init`), then `run` follows its repository for as long as it lives: it verifies every
-/// signed desired state, plans, applies with docker compose, and pushes signed status commits. It opens no port.
+/// signed desired state, plans, applies with docker compose and helm, and pushes signed status commits. It opens no port.
 #[derive(Debug, Parser)]
 #[command(name = "device-syncer", version, max_term_width = 100)]
 pub struct Cli {
@@ -85,6 +85,11 @@ enum Command {
         /// The commit, 40 hex digits.
         rev: String,
     },
+    /// Prints the JSON Schema of device.yaml, by which editors complete and check it.
+    ///
+    /// `init` puts it beside device.yaml as device.schema.json; after an update:
+    /// `device-syncer schema > /var/lib/device-syncer/device.schema.json`.
+    Schema,
     /// Prints completions for a shell.
     Completions {
         /// The shell.
@@ -138,6 +143,10 @@ fn execute(cli: Cli) -> Result<ExitCode, CliError> {
             let commit: CommitId =
                 rev.parse().map_err(|error: repo_git::InvalidId| CliError::Input(error.to_string()))?;
             request(&home, |home| Requests::ask_accept_history(home, commit))
+        }
+        Command::Schema => {
+            print(SCHEMA)?;
+            Ok(ExitCode::SUCCESS)
         }
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "device-syncer", &mut std::io::stdout());

@@ -18,6 +18,9 @@ use crate::runtime::SitePolicy;
 /// The commented sample that `init` writes.
 pub const SAMPLE: &str = include_str!("../device.sample.yaml");
 
+/// The JSON Schema of the settings, for editors.
+pub const SCHEMA: &str = include_str!("../device.schema.json");
+
 /// `PATH` of child processes where nothing else is said.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
@@ -38,6 +41,8 @@ macro_rules! places {
 places! {
     /// The settings a person may edit.
     config: "device.yaml",
+    /// Their JSON Schema, for editors.
+    config_schema: "device.schema.json",
     /// What the device joined with: identity, address, pinned roster, first floor.
     join: "join.json",
     /// The key that signs `status` and `heartbeat`; never leaves the device.
@@ -62,7 +67,9 @@ places! {
     account: "account.json",
     /// Why the host can't be reached, while it can't.
     contact: "contact.json",
-    /// An empty HOME for child processes.
+    /// The values of releases, for as long as helm reads them.
+    helm_values: "helm-values",
+    /// HOME of child processes, where nobody's own configuration is.
     child_home: "child-home",
 }
 
@@ -84,6 +91,7 @@ impl Home {
 struct Fragment {
     device_files: Option<PathBuf>,
     docker: Docker,
+    helm: Option<HelmFragment>,
     host: HostFragment,
     registries: RegistriesFragment,
     policy: SitePolicy,
@@ -98,9 +106,53 @@ struct Fragment {
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 struct Docker {
+    #[serde(rename = "use")]
+    is_used: Option<bool>,
     program: Option<PathBuf>,
     host: Option<String>,
     config: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct HelmFragment {
+    program: Option<PathBuf>,
+    kubeconfig: PathBuf,
+    context: String,
+    history_max: Option<u32>,
+}
+
+/// How charts are run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Helm {
+    /// The helm client.
+    pub program: PathBuf,
+    /// How the API server is reached.
+    pub kubeconfig: PathBuf,
+    /// The context in it.
+    pub context: String,
+    /// How many revisions of a release are kept; at least 2.
+    pub history_max: u32,
+}
+
+impl Helm {
+    fn make(fragment: HelmFragment, root: &Path) -> Result<Self, String> {
+        let history_max = fragment.history_max.unwrap_or(10);
+        if history_max < 2 {
+            return Err(
+                "`helm.historyMax` is at least 2: a release that a crash left under way goes back one".to_owned()
+            );
+        }
+        if fragment.context.is_empty() {
+            return Err("`helm.context` names a context of the kubeconfig".to_owned());
+        }
+        Ok(Self {
+            program: fragment.program.unwrap_or_else(|| "helm".into()),
+            kubeconfig: root.join(fragment.kubeconfig),
+            context: fragment.context,
+            history_max,
+        })
+    }
 }
 
 /// Bounds on what the host may make the device fetch and keep.
@@ -126,10 +178,14 @@ impl Default for Limits {
 pub struct Settings {
     /// Where the files for `valueFrom` lie.
     pub device_files: PathBuf,
+    /// Whether compose components run here.
+    pub uses_docker: bool,
     /// The docker client.
     pub docker: PathBuf,
     /// `DOCKER_*` for the client.
     pub docker_env: Vec<(String, String)>,
+    /// How charts are run, if they are.
+    pub helm: Option<Helm>,
     /// `PATH` of child processes.
     pub path: String,
     /// How the host is reached.
@@ -194,6 +250,8 @@ impl Settings {
         let docker_env = [("DOCKER_HOST", fragment.docker.host), ("DOCKER_CONFIG", fragment.docker.config)];
         Ok(Self {
             device_files: home.root().join(fragment.device_files.unwrap_or_else(|| "device-files".into())),
+            uses_docker: fragment.docker.is_used.unwrap_or(true),
+            helm: fragment.helm.map(|helm| Helm::make(helm, home.root())).transpose()?,
             docker: fragment.docker.program.unwrap_or_else(|| "docker".into()),
             docker_env: docker_env.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect(),
             path: fragment.path.unwrap_or_else(|| PATH.to_owned()),
@@ -230,16 +288,45 @@ mod tests {
         let full = Settings::parse(&all_of_it, &home).unwrap();
         assert_eq!(full.poll, Some(Duration::from_secs(15)));
         assert!(full.policy.privileged);
+        assert_eq!(full.helm.unwrap().kubeconfig, Path::new("/var/lib/device-syncer/kubeconfig"));
+    }
+
+    fn schema() -> jsonschema::Validator {
+        let schema: serde_json::Value = serde_json::from_str(SCHEMA).unwrap();
+        assert!(jsonschema::meta::is_valid(&schema));
+        jsonschema::validator_for(&schema).unwrap()
+    }
+
+    fn json(text: &str) -> serde_json::Value {
+        serde_yaml::from_str(text).unwrap()
+    }
+
+    #[test]
+    fn the_schema_takes_what_our_own_reading_takes() {
+        let home = Home::new("/x");
+        let full: String =
+            SAMPLE.lines().map(|line| format!("{}\n", line.strip_prefix("#: ").unwrap_or(line))).collect();
+        let bearer = "host: {bearer: {systemd: token}, proxy: {url: \"http://p\"}}\n";
+        let rest = "bootIdFile: /b\npolicy: {ports: any}\ncapabilities: {labels: {a: true, b: [1, x]}}\n";
+        for text in ["", SAMPLE, &full, "poll: 1 hour 5 min\n", bearer, rest, "helm: {kubeconfig: k, context: c}\n"] {
+            Settings::parse(text, &home).unwrap();
+            let value = json(text);
+            let errors: Vec<_> = schema().iter_errors(&value).map(|error| error.to_string()).collect();
+            assert!(errors.is_empty(), "{text}: {errors:?}");
+        }
     }
 
     #[test]
     fn a_mistake_is_named_with_its_line() {
         let home = Home::new("/x");
+        let schema = schema();
         for (text, words) in [
             ("poll: 15s\nrepot: 5m\n", vec!["repot", "line 2"]),
             ("poll: soon\n", vec!["poll", "soon"]),
             ("poll: 0s\n", vec!["at least 1s"]),
             ("docker: [a]\n", vec!["line 1"]),
+            ("helm: {kubeconfig: k}\n", vec!["context"]),
+            ("helm: {kubeconfig: k, context: c, historyMax: 1}\n", vec!["historyMax", "at least 2"]),
             ("host: {password: x}\n", vec!["password"]),
             ("host: {bearer: {file: a}, account: {user: u, password: {env: X}}}\n", vec!["exclude each other"]),
             ("host: {proxy: {url: \"http://u:p@proxy\"}}\n", vec!["proxy.url", "credential"]),
@@ -248,6 +335,9 @@ mod tests {
             ("host: {timeouts: {stall: 1ms}}\n", vec!["stall", "100ms"]),
         ] {
             let problem = Settings::parse(text, &home).unwrap_err();
+            // How long something takes no pattern tells.
+            let is_length = ["poll: ", "host: {timeouts"].iter().any(|head| text.starts_with(head));
+            assert!(!schema.is_valid(&json(text)) || is_length, "{text}");
             for word in words {
                 assert!(problem.contains(word), "{word} in {problem}");
             }

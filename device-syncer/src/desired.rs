@@ -6,20 +6,23 @@ use std::time::Duration;
 use hmac::{Hmac, KeyInit, Mac};
 use repo_model::desired::{Desired, Document};
 use repo_model::envelope::EnvelopeDeployment;
+use repo_model::margo::helm_values::HelmValues;
 use repo_model::margo::{Component, ProfileType, Source};
-use repo_model::value::{Param, input_digest};
+use repo_model::value::{Param, ParamValue, input_digest};
 use repo_model::{ComponentName, DeploymentId, DeploymentName};
 use sha2::Sha256;
 
 use crate::memory::Failure;
 use crate::plan::{Wanted, WantedComponent};
-use crate::runtime;
+use crate::runtime::{self, Kind};
 
 /// How long an apply may take where the document doesn't say.
 const TIMEOUT: Duration = Duration::from_secs(300);
 
-/// The values that stay on the device, and the key under which they enter digests.
+/// What only the device knows: what it can run, the values that stay on it, and the key under which they enter digests.
 pub struct DeviceValues<'a> {
+    /// What can run here.
+    pub types: &'a BTreeSet<ProfileType>,
     /// Reads a device file by its bare name; the failure never holds its contents.
     pub read: &'a dyn Fn(&str) -> Result<String, Failure>,
     /// Never leaves the device.
@@ -43,15 +46,19 @@ pub fn wanted(desired: &Desired, values: &DeviceValues<'_>) -> Vec<Wanted> {
         })
         .collect();
     all.sort_by(|a, b| a.name.cmp(&b.name));
-    in_order(all)
+    in_order(all, |one| &one.name, |one| &one.depends_on)
 }
 
-/// Puts each behind what it waits for. Those that wait in a circle, or for something that isn't there, come last.
-fn in_order(mut all: Vec<Wanted>) -> Vec<Wanted> {
-    let mut ordered: Vec<Wanted> = Vec::new();
+/// Puts each deployment behind those that it waits for, as far as they are among them. Those in a circle come last.
+pub(crate) fn in_order<T>(
+    mut all: Vec<T>,
+    name: impl Fn(&T) -> &DeploymentName,
+    depends_on: impl Fn(&T) -> &[DeploymentName],
+) -> Vec<T> {
+    let mut ordered = Vec::with_capacity(all.len());
     loop {
-        let is_done = |name: &DeploymentName| ordered.iter().any(|one| one.name == *name);
-        let Some(next) = all.iter().position(|one| one.depends_on.iter().all(is_done)) else { break };
+        let waits = |other: &DeploymentName| all.iter().any(|one| name(one) == other);
+        let Some(next) = all.iter().position(|one| !depends_on(one).iter().any(waits)) else { break };
         ordered.push(all.remove(next));
     }
     ordered.append(&mut all);
@@ -88,26 +95,19 @@ fn input(
     envelope: &EnvelopeDeployment,
     values: &DeviceValues<'_>,
 ) -> Result<runtime::Component, Failure> {
-    if document.deployment.profile_type != ProfileType::Compose {
-        return Err(Failure::new("capability-missing", "this device runs compose components only"));
+    let kind = document.deployment.profile_type;
+    if !values.types.contains(&kind) {
+        return Err(Failure::new("capability-missing", format!("this device has no runtime for {kind} components")));
     }
-    let (repository, revision) = match &component.source {
-        Source::Oci { repository, revision } => (repository.as_str(), revision.as_str()),
-        Source::Https { package_location, key_location: None } => (package_location.as_str(), ""),
-        Source::Https { key_location: Some(_), .. } => {
-            return Err(Failure::new("capability-missing", "`keyLocation` is not supported yet"));
-        }
-        Source::HelmRepo { .. } => {
-            return Err(Failure::new("capability-missing", "a compose component has no chart repository"));
-        }
-    };
+    let (repository, revision) = source(component);
     let lock = envelope.locks.get(&component.name).ok_or_else(|| {
         Failure::new("artifact-invalid", format!("`envelope.json` has no lock for component `{}`", component.name))
     })?;
     let parameters = parameters(&component.name, document, envelope, values)?;
+    let namespace = (kind == ProfileType::Helm).then_some(document.deployment.namespace.as_str());
     let digested: Vec<_> = parameters
         .iter()
-        .map(|(name, value)| Param { pointer: name.clone(), tag: value.tag.to_owned(), text: value.digested.clone() })
+        .map(|(place, value)| Param { pointer: place.clone(), tag: value.tag.to_owned(), text: value.digested.clone() })
         .collect();
     Ok(runtime::Component {
         deployment: id,
@@ -117,51 +117,81 @@ fn input(
         repository: repository.to_owned(),
         revision: revision.to_owned(),
         lock: Some(*lock),
-        input_digest: input_digest("compose", component.name.as_str(), None, lock.content, &digested),
-        secrets: secrets(&parameters),
-        parameters: parameters.into_iter().map(|(name, value)| (name, value.text)).collect(),
+        input_digest: input_digest(kind.as_str(), component.name.as_str(), namespace, lock.content, &digested),
+        kind: match namespace {
+            None => compose(parameters),
+            Some(namespace) => helm(namespace, parameters)?,
+        },
         wait: component.wait,
         timeout: component.timeout.unwrap_or(TIMEOUT),
     })
 }
 
+/// Where the package is: repository and revision; a URL has no revision.
+fn source(component: &Component) -> (&str, &str) {
+    match &component.source {
+        Source::Oci { repository, revision } | Source::HelmRepo { repository, revision } => (repository, revision),
+        // Its signature was checked when it was locked.
+        Source::Https { package_location, key_location: _ } => (package_location, ""),
+    }
+}
+
 /// A value as the component gets it, and as it enters the digest.
 struct Value {
-    text: String,
+    value: ParamValue,
     tag: &'static str,
     digested: String,
 }
 
-fn secrets(parameters: &BTreeMap<String, Value>) -> BTreeSet<String> {
-    parameters.iter().filter(|(_, value)| value.tag == "deviceFile").map(|(name, _)| name.clone()).collect()
+impl Value {
+    fn is_secret(&self) -> bool {
+        self.tag == DEVICE_FILE
+    }
 }
 
-/// Environment variable → value, of everything that targets the component.
+/// The tag of a value from a device file.
+const DEVICE_FILE: &str = "deviceFile";
+
+fn compose(parameters: BTreeMap<String, Value>) -> Kind {
+    let secrets = parameters.iter().filter(|(_, value)| value.is_secret()).map(|(name, _)| name.clone()).collect();
+    let parameters = parameters.into_iter().map(|(name, value)| (name, value.value.text())).collect();
+    Kind::Compose { parameters, secrets }
+}
+
+fn helm(namespace: &str, parameters: BTreeMap<String, Value>) -> Result<Kind, Failure> {
+    let values = HelmValues::new(parameters.iter().map(|(pointer, value)| (pointer.as_str(), &value.value)));
+    let values = values.map_err(|error| Failure::new("parameter-invalid", error.to_string()))?;
+    let secrets = parameters.into_values().filter(Value::is_secret).map(|value| value.value.text()).collect();
+    Ok(Kind::Helm { namespace: namespace.to_owned(), values, secrets })
+}
+
+/// Environment variable, or path into the chart's values → value, of everything that targets the component.
 fn parameters(
     component: &ComponentName,
     document: &Document,
     envelope: &EnvelopeDeployment,
     values: &DeviceValues<'_>,
 ) -> Result<BTreeMap<String, Value>, Failure> {
+    let kind = document.deployment.profile_type;
     let mut all = BTreeMap::new();
-    let mut put = |parameter: &str, variable: &str, value: Value| match all.insert(variable.to_owned(), value) {
+    let mut put = |parameter: &str, place: &str, value: Value| match all.insert(place.to_owned(), value) {
         None => Ok(()),
         Some(_) => {
-            let text = format!("parameter `{parameter}`: `{variable}` is set by another parameter too");
+            let text = format!("parameter `{parameter}`: `{place}` is set by another parameter too");
             Err(Failure::new("parameter-invalid", text))
         }
     };
     for (name, parameter) in &document.deployment.parameters {
         for target in parameter.targets.iter().filter(|target| target.components.contains(component)) {
-            let (text, tag) = (parameter.value.text(), parameter.value.type_tag());
-            put(name, target.variable(), Value { digested: text.clone(), text, tag })?;
+            let (value, tag) = (parameter.value.clone(), parameter.value.type_tag());
+            put(name, target.place(kind), Value { digested: value.text(), value, tag })?;
         }
     }
     for (name, from) in &envelope.values_from {
         for target in from.targets.iter().filter(|target| target.components.contains(component)) {
             let text = (values.read)(&from.device_file)?;
             let digested = keyed_digest(values.hmac_key, &text);
-            put(name, target.variable(), Value { text, tag: "deviceFile", digested })?;
+            put(name, target.place(kind), Value { value: ParamValue::String(text), tag: DEVICE_FILE, digested })?;
         }
     }
     Ok(all)
@@ -215,9 +245,13 @@ mod tests {
             depends_on: after.iter().map(|name| name.parse().unwrap()).collect(),
             ..crate::testing::wanted(name, &[])
         };
-        let ordered = |all: Vec<Wanted>| in_order(all).iter().map(|one| one.name.to_string()).collect::<Vec<_>>();
+        let ordered = |all: Vec<Wanted>| {
+            let all = in_order(all, |one| &one.name, |one| &one.depends_on);
+            all.iter().map(|one| one.name.to_string()).collect::<Vec<_>>()
+        };
         assert_eq!(ordered(vec![one("a", &["c"]), one("b", &[]), one("c", &["b"])]), ["b", "c", "a"]);
         assert_eq!(ordered(vec![one("a", &["b"]), one("b", &["a"]), one("c", &[])]), ["c", "a", "b"]);
+        assert_eq!(ordered(vec![one("a", &["gone", "b"]), one("b", &["gone"])]), ["b", "a"]);
     }
 
     fn envelope(components: &[&str]) -> EnvelopeDeployment {
@@ -241,11 +275,29 @@ mod tests {
             "db-password" => Ok(secret.to_owned()),
             _ => Err(Failure::new("parameter-invalid", format!("device file `{name}`: is missing"))),
         };
-        wanted_deployment(id("a"), document, envelope, &DeviceValues { read: &read, hmac_key: b"key" }).components
+        let types = [ProfileType::Compose, ProfileType::Helm].into();
+        resolve_on(&types, &read, document, envelope)
+    }
+
+    fn resolve_on(
+        types: &BTreeSet<ProfileType>,
+        read: &dyn Fn(&str) -> Result<String, Failure>,
+        document: &Document,
+        envelope: &EnvelopeDeployment,
+    ) -> Vec<WantedComponent> {
+        let values = DeviceValues { types, read, hmac_key: b"key" };
+        wanted_deployment(id("a"), document, envelope, &values).components
     }
 
     fn input(component: &WantedComponent) -> &runtime::Component {
         component.input.as_ref().unwrap()
+    }
+
+    fn variables(component: &WantedComponent) -> (&BTreeMap<String, String>, &BTreeSet<String>) {
+        match &input(component).kind {
+            Kind::Compose { parameters, secrets } => (parameters, secrets),
+            Kind::Helm { .. } => panic!("it is a compose component"),
+        }
     }
 
     fn code(component: &WantedComponent) -> &str {
@@ -255,7 +307,7 @@ mod tests {
     #[test]
     fn each_component_gets_its_own_parameters_as_text() {
         let all = resolve(&compose(PARAMETERS), &envelope(&["x", "y"]), "");
-        let get = |at: usize| input(&all[at]).parameters.iter().map(|(k, v)| format!("{k}={v}")).collect::<Vec<_>>();
+        let get = |at: usize| variables(&all[at]).0.iter().map(|(k, v)| format!("{k}={v}")).collect::<Vec<_>>();
         assert_eq!(get(0), ["DOUBLE=30.0", "NUMBER=30", "TEXT=1.10"]);
         assert_eq!(get(1), ["NUMBER=30", "SWITCH=false"]);
     }
@@ -286,8 +338,8 @@ mod tests {
         let mut envelope = envelope(&["x", "y"]);
         envelope.values_from.insert("password".to_owned(), from_file("db-password", "PASSWORD"));
         let (one, two) = (resolve(&compose("{}"), &envelope, "one"), resolve(&compose("{}"), &envelope, "two"));
-        assert_eq!(input(&one[0]).parameters["PASSWORD"], "one");
-        assert!(input(&one[0]).secrets.contains("PASSWORD") && input(&one[1]).secrets.is_empty());
+        assert_eq!(variables(&one[0]).0["PASSWORD"], "one");
+        assert!(variables(&one[0]).1.contains("PASSWORD") && variables(&one[1]).1.is_empty());
         assert_ne!(input(&one[0]).input_digest, input(&two[0]).input_digest);
         assert_eq!(input(&one[1]).input_digest, input(&two[1]).input_digest);
         let plain = compose("\n    password: {value: one, targets: [{pointer: PASSWORD, components: [x]}]}");
@@ -298,7 +350,8 @@ mod tests {
     #[test]
     fn what_this_device_cannot_run_says_why_and_its_neighbour_is_not_concerned() {
         let helm = document("helm", "oci://registry.invalid/app", "{}");
-        assert_eq!(code(&resolve(&helm, &envelope(&["x", "y"]), "")[0]), "capability-missing");
+        let on_docker = |helm| resolve_on(&[ProfileType::Compose].into(), &|_| panic!(), helm, &envelope(&["x", "y"]));
+        assert_eq!(code(&on_docker(&helm)[0]), "capability-missing");
         let unlocked = resolve(&compose("{}"), &envelope(&["y"]), "");
         assert_eq!(code(&unlocked[0]), "artifact-invalid");
         assert!(unlocked[1].input.is_ok());
@@ -308,6 +361,31 @@ mod tests {
         assert_eq!(code(&missing[0]), "parameter-invalid");
         assert!(missing[0].input.as_ref().unwrap_err().message.contains("nothing-here"));
         assert!(missing[1].input.is_ok());
+    }
+
+    #[test]
+    fn a_chart_gets_typed_values_and_its_namespace_counts() {
+        let parameters = "
+    text: {value: \"1.10\", targets: [{pointer: 'image.tag', components: [x]}]}
+    number: {value: 30, targets: [{pointer: 'list[0].n', components: [x]}]}
+";
+        let mut envelope = envelope(&["x", "y"]);
+        envelope.values_from.insert("password".to_owned(), from_file("db-password", "auth.password"));
+        let helm = |repository: &str| document("helm", repository, parameters);
+        let (oci, https) = (helm("oci://registry.invalid/app"), helm("https://charts.invalid/stable"));
+        let all = resolve(&oci, &envelope, "s3cret");
+        let Kind::Helm { namespace, values, secrets } = &input(&all[0]).kind else { panic!("{:?}", all[0]) };
+        let values: serde_json::Value = serde_yaml::from_slice(&values.to_yaml()).unwrap();
+        let expected = serde_json::json!(
+            {"image": {"tag": "1.10"}, "list": [{"n": 30}], "auth": {"password": "s3cret"}}
+        );
+        assert_eq!((namespace.as_str(), values, &secrets[..]), ("default", expected, &["s3cret".to_owned()][..]));
+        assert!(!format!("{all:?}").contains("s3cret"));
+        let digest = |document: &Document| input(&resolve(document, &envelope, "s3cret")[0]).input_digest;
+        let mut elsewhere = oci.clone();
+        elsewhere.deployment.namespace = "plant".to_owned();
+        assert_ne!(digest(&oci), digest(&elsewhere));
+        assert_eq!(digest(&oci), digest(&https), "where the same chart comes from doesn't count");
     }
 
     #[test]

@@ -70,6 +70,9 @@ impl CliError {
                 Some("`host` in device.yaml and `url` in the join file say how; device.sample.yaml shows every key")
             }
             Self::Home(HomeError::Config(_)) => Some("device.sample.yaml shows every key with its form"),
+            Self::Plan(PlanError::Runtime(RuntimeError::RuntimeUnavailable { tool: "helm", .. })) => {
+                Some("does the API server run, and are `helm.kubeconfig` and `helm.context` in device.yaml right?")
+            }
             Self::Plan(PlanError::Runtime(RuntimeError::RuntimeUnavailable { .. })) => {
                 Some("is the engine running, and is `docker.host` in device.yaml right?")
             }

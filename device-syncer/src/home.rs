@@ -20,13 +20,13 @@ use uuid::Uuid;
 use crate::account::{self, AccountError};
 use crate::capabilities::Probe;
 use crate::conditions::{EVENT, condition};
-use crate::config::{ConfigError, Home, SAMPLE, Settings};
+use crate::config::{ConfigError, Home, SAMPLE, SCHEMA, Settings};
 use crate::contact::Contact;
 use crate::floor::{Floor, FloorError};
 use crate::link::{Link, LinkError};
 use crate::reconcile::Syncer;
 use crate::retries::Retries;
-use crate::runtime::{ComposeRuntime, ComposeSettings, RuntimeError, command};
+use crate::runtime::{ComposeRuntime, ComposeSettings, HelmRuntime, HelmSettings, RuntimeError, Runtimes, command};
 use crate::store::{Store, StoreError};
 use crate::verify::key_text;
 
@@ -126,6 +126,8 @@ pub fn init(home: &Home, join_file: &Path) -> Result<String, HomeError> {
     }
     write(home.hmac_key(), &random()?)?;
     write(home.config(), SAMPLE.as_bytes())?;
+    let schema = home.config_schema();
+    durable::replace_file(&schema, SCHEMA.as_bytes(), 0o600).map_err(file("write", &schema))?;
     installation(home)?;
     if !home.floor().exists() {
         Floor::of_join(&join).create(&home.floor())?;
@@ -213,7 +215,7 @@ pub fn open(home: Home) -> Result<(Syncer, Locks), HomeError> {
     let store = Store::open(&home, &join.device, key)?;
     let (floor, events) = read_floor(&home, &join, &store)?;
     let clock = Clock::default();
-    let runtime = compose(&home, &settings, &join, &clock)?;
+    let runtimes = runtimes(&home, &settings, &join, &clock)?;
     let link = Link::open(&home, &join, &settings.host, clock)?;
     link.raise_clock(floor.time.as_second());
     let syncer = Syncer {
@@ -233,7 +235,7 @@ pub fn open(home: Home) -> Result<(Syncer, Locks), HomeError> {
         join,
         store,
         floor,
-        runtime,
+        runtimes,
         events,
     };
     Ok((syncer, locks))
@@ -265,8 +267,7 @@ fn read_floor(home: &Home, join: &Join, store: &Store) -> Result<(Floor, Vec<Con
     Ok((floor, events))
 }
 
-fn compose(home: &Home, settings: &Settings, join: &Join, clock: &Clock) -> Result<ComposeRuntime, HomeError> {
-    let environment = settings.docker_env.iter().map(|(name, value)| (name.into(), value.into())).collect();
+fn runtimes(home: &Home, settings: &Settings, join: &Join, clock: &Clock) -> Result<Runtimes, HomeError> {
     let extra_roots = settings.registries.ca.iter().map(|path| fs::read(path).map_err(file("read", path)));
     let registry = repo_artifacts::Settings {
         plain_http: settings.registries.plain_http.iter().cloned().collect(),
@@ -276,7 +277,8 @@ fn compose(home: &Home, settings: &Settings, join: &Join, clock: &Clock) -> Resu
         clock: Some(clock.clone()),
         ..repo_artifacts::Settings::default()
     };
-    Ok(ComposeRuntime::new(ComposeSettings {
+    let environment = settings.docker_env.iter().map(|(name, value)| (name.into(), value.into())).collect();
+    let compose = settings.uses_docker.then(|| ComposeSettings {
         docker: settings.docker.clone(),
         path: settings.path.clone(),
         home: home.child_home(),
@@ -286,8 +288,25 @@ fn compose(home: &Home, settings: &Settings, join: &Join, clock: &Clock) -> Resu
         fleet: join.fleet,
         device: join.device.clone(),
         policy: settings.policy.clone(),
-        registry,
-    })?)
+        registry: registry.clone(),
+    });
+    let helm = settings.helm.as_ref().map(|helm| HelmSettings {
+        program: helm.program.clone(),
+        kubeconfig: helm.kubeconfig.clone(),
+        context: helm.context.clone(),
+        history_max: helm.history_max,
+        path: settings.path.clone(),
+        home: home.child_home(),
+        values_dir: home.helm_values(),
+        cache_dir: home.cache(),
+        fleet: join.fleet,
+        device: join.device.clone(),
+        registry: registry.clone(),
+    });
+    Ok(Runtimes {
+        compose: compose.map(ComposeRuntime::new).transpose()?,
+        helm: helm.map(HelmRuntime::new).transpose()?,
+    })
 }
 
 fn lock(home: &Home) -> Result<Locks, HomeError> {

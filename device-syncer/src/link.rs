@@ -1,11 +1,10 @@
 //! The way to the host: an agent made of the join file and the settings, and made anew when their files change.
 
-use std::fs;
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use repo_git::durable::Stamp;
 use repo_git::{Remote, RemoteError};
 use repo_http::{Agent, Clock, InvalidUrl, SettingsError, Url};
 use repo_model::error_chain;
@@ -41,7 +40,7 @@ pub struct Link {
     /// The same repository, for whoever has to end what is under way.
     current: Current,
     clock: Clock,
-    stamp: Vec<Option<(u64, i64, i64, u64)>>,
+    stamps: Vec<Option<Stamp>>,
 }
 
 /// The way that is in use, from any thread.
@@ -58,10 +57,10 @@ impl Current {
 impl Link {
     /// Makes the way. Nothing is contacted.
     pub fn open(home: &Home, join: &Join, settings: &HostSettings, clock: Clock) -> Result<Self, LinkError> {
-        let stamp = stamp(&settings.files);
+        let stamps = stamps(&settings.files);
         let (remote, keeper) = connect(home, join, settings, &clock)?;
         let current = Current(Arc::new(Mutex::new(remote.clone())));
-        Ok(Self { remote, keeper, current, clock, stamp })
+        Ok(Self { remote, keeper, current, clock, stamps })
     }
 
     /// The way that is in use, also after [`Link::refresh`].
@@ -71,8 +70,8 @@ impl Link {
 
     /// Makes the way anew if a file changed that it was made of. One that can't be used leaves the way as it is.
     pub fn refresh(&mut self, home: &Home, join: &Join, settings: &HostSettings) {
-        let now = stamp(&settings.files);
-        if now == self.stamp {
+        let now = stamps(&settings.files);
+        if now == self.stamps {
             return;
         }
         match connect(home, join, settings, &self.clock) {
@@ -85,7 +84,7 @@ impl Link {
                 tracing::warn!(error = error_chain(&error), "changed files can't be used; going on as before")
             }
         }
-        self.stamp = now;
+        self.stamps = now;
     }
 
     /// Certificates are never judged by an earlier time than this, in seconds since 1970.
@@ -116,11 +115,6 @@ fn connect(
     Ok((Remote::https(url, agent, credentials), keeper))
 }
 
-/// Tells files from what they were before.
-fn stamp(files: &[PathBuf]) -> Vec<Option<(u64, i64, i64, u64)>> {
-    let one = |path: &PathBuf| {
-        let meta = fs::metadata(path).ok()?;
-        Some((meta.ino(), meta.mtime(), meta.mtime_nsec(), meta.len()))
-    };
-    files.iter().map(one).collect()
+fn stamps(files: &[PathBuf]) -> Vec<Option<Stamp>> {
+    files.iter().map(|path| Stamp::of(path)).collect()
 }

@@ -7,9 +7,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 use repo_git::CommitId;
+use repo_model::margo::ProfileType;
 use repo_model::{ComponentName, DeploymentId, DeploymentName, Digest, FileTree, json};
 use serde::{Deserialize, Serialize};
 
+use crate::desired::in_order;
 use crate::plan::{Removal, Wanted};
 use crate::runtime;
 
@@ -89,9 +91,13 @@ pub struct Applied {
 
 /// `inputs.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Inputs {
     /// The operator's id of the deployment.
     pub id: DeploymentName,
+    /// What it waits for, and goes before.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub depends_on: Vec<DeploymentName>,
     /// Its components in the order in which they were applied.
     pub components: Vec<AppliedComponent>,
 }
@@ -104,9 +110,20 @@ pub struct AppliedComponent {
     pub name: ComponentName,
     /// The name under which the runtime knows it.
     pub project: String,
+    /// What runs it.
+    #[serde(rename = "type", default = "compose", skip_serializing_if = "is_compose")]
+    pub kind: ProfileType,
     /// What was applied; absent while an apply is under way or after it failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input_digest: Option<Digest>,
+}
+
+fn compose() -> ProfileType {
+    ProfileType::Compose
+}
+
+fn is_compose(kind: &ProfileType) -> bool {
+    *kind == compose()
 }
 
 /// An apply that began and didn't succeed so far.
@@ -183,17 +200,27 @@ impl Memory {
         self.applied_components().find(|(_, _, component)| component.project == project)?.2.input_digest
     }
 
+    /// What runs, or ran last, what was applied under this name.
+    pub fn applied_kind(&self, project: &str) -> Option<ProfileType> {
+        Some(self.applied_components().find(|(_, _, component)| component.project == project)?.2.kind)
+    }
+
     /// Everything that was put onto the device and not removed since, in the order of its application.
     pub fn removable(&self) -> Vec<Removal> {
-        let removal = |(id, inputs, component): (_, &Inputs, &AppliedComponent)| Removal {
-            deployment: Some(id),
-            name: Some(inputs.id.clone()),
-            component: Some(component.name.clone()),
-            project: component.project.clone(),
+        let mut all: Vec<_> = self.deployments.iter().map(|(id, applied)| (*id, &applied.inputs)).collect();
+        all.sort_by(|(_, a), (_, b)| a.id.cmp(&b.id));
+        let all = in_order(all, |(_, inputs)| &inputs.id, |(_, inputs)| &inputs.depends_on);
+        let removals = |(id, inputs): (_, &Inputs)| {
+            let removal = |component: &AppliedComponent| Removal {
+                deployment: Some(id),
+                name: Some(inputs.id.clone()),
+                component: Some(component.name.clone()),
+                kind: component.kind,
+                project: component.project.clone(),
+            };
+            inputs.components.iter().map(removal).collect::<Vec<_>>()
         };
-        let mut all: Vec<_> = self.applied_components().map(removal).collect();
-        all.sort_by(|a, b| a.name.cmp(&b.name));
-        all
+        all.into_iter().flat_map(removals).collect()
     }
 
     fn applied_components(&self) -> impl Iterator<Item = (DeploymentId, &Inputs, &AppliedComponent)> {
@@ -204,9 +231,10 @@ impl Memory {
 
     /// Notes what was, or is about to be, put onto the device. Until an apply is complete its digest is absent.
     pub fn note(&mut self, wanted: &Wanted, component: AppliedComponent) {
-        let inputs = Inputs { id: wanted.name.clone(), components: Vec::new() };
+        let inputs = Inputs { id: wanted.name.clone(), depends_on: Vec::new(), components: Vec::new() };
         let applied = self.deployments.entry(wanted.id).or_insert(Applied { document: Vec::new(), inputs });
         applied.document.clone_from(&wanted.document);
+        applied.inputs.depends_on.clone_from(&wanted.depends_on);
         match applied.inputs.components.iter_mut().find(|known| known.project == component.project) {
             Some(known) => *known = component,
             None => applied.inputs.components.push(component),
@@ -240,8 +268,13 @@ impl Memory {
         }
     }
 
-    /// Forgets attempts at, and failures of, inputs that are no longer wanted.
+    /// Forgets attempts at, and failures of, inputs that are no longer wanted, and learns the order of what is.
     pub fn keep_only(&mut self, wanted: &[Wanted]) {
+        for wanted in wanted {
+            if let Some(applied) = self.deployments.get_mut(&wanted.id) {
+                applied.inputs.depends_on.clone_from(&wanted.depends_on);
+            }
+        }
         let inputs = wanted.iter().flat_map(|wanted| &wanted.components).filter_map(|one| one.input.as_ref().ok());
         let inputs: BTreeSet<_> = inputs.map(|input| (input.project.as_str(), input.input_digest)).collect();
         self.bad.retain(|project, bad| inputs.contains(&(project.as_str(), bad.input_digest)));
@@ -327,7 +360,12 @@ mod tests {
         };
         for (name, version) in [("x", Some("1")), ("y", None)] {
             let input_digest = version.map(|version| input_digest("a", name, version));
-            let applied = AppliedComponent { name: component(name), project: format!("{name}-1"), input_digest };
+            let applied = AppliedComponent {
+                name: component(name),
+                project: format!("{name}-1"),
+                kind: ProfileType::Compose,
+                input_digest,
+            };
             memory.note(&wanted("a", &[(name, "1")]), applied);
         }
         let mut attempt = Attempt::new(input_digest("a", "y", "1"));

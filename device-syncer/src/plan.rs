@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use repo_model::margo::ProfileType;
 use repo_model::{ComponentName, DeploymentId, DeploymentName, Digest};
 use serde::Serialize;
 
@@ -43,7 +44,7 @@ pub struct WantedComponent {
 pub struct Plan {
     /// What we own and is no longer wanted, in reverse order of its application.
     pub removals: Vec<Removal>,
-    /// What would go, and stays for as long as the operator says so.
+    /// What would go, and stays for as long as the operator says so, or its runtime doesn't answer.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub held: Vec<Removal>,
     /// What is wanted, in order.
@@ -59,6 +60,9 @@ pub struct Removal {
     pub name: Option<DeploymentName>,
     /// The component, if its labels still tell.
     pub component: Option<ComponentName>,
+    /// What runs it.
+    #[serde(rename = "type")]
+    pub kind: ProfileType,
     /// The name under which the runtime knows it.
     pub project: String,
 }
@@ -102,6 +106,9 @@ pub enum Action {
     Apply {
         /// Why.
         reason: Reason,
+        /// What runs it until now, if its type changed: that is removed before.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        replaces: Option<ProfileType>,
         /// What the runtime gets.
         #[serde(skip)]
         input: Box<runtime::Component>,
@@ -110,6 +117,8 @@ pub enum Action {
     Fail(Failure),
     /// It would be applied, and waits for a gate to open.
     Wait(Failure),
+    /// It is left alone, because its runtime doesn't answer: nothing is known of it.
+    Unknown,
 }
 
 /// Why a component is applied.
@@ -120,8 +129,12 @@ pub enum Reason {
     New,
     /// Its inputs changed.
     Changed,
+    /// It runs under another type.
+    Retyped,
     /// It was applied, and at least one of its parts is gone.
     Missing,
+    /// It was applied, and somebody changed a part of it.
+    Edited,
     /// An apply began and didn't complete.
     HalfMade,
 }
@@ -129,14 +142,22 @@ pub enum Reason {
 impl Plan {
     /// Makes actual equal desired: removals first, then deployments in order, components as listed.
     ///
-    /// `wanted` is `None` before the first desired state was accepted: then nothing is known to be unwanted.
-    pub fn make(wanted: Option<&[Wanted]>, memory: &Memory, observed: &[Observed]) -> Self {
+    /// `wanted` is `None` before the first desired state was accepted: then nothing is known to be unwanted. Runtimes in
+    /// `unseen` don't answer: what is theirs is left alone.
+    pub fn make(
+        wanted: Option<&[Wanted]>,
+        memory: &Memory,
+        observed: &[Observed],
+        unseen: &BTreeSet<ProfileType>,
+    ) -> Self {
         let Some(wanted) = wanted else { return Self::default() };
-        let by_project: BTreeMap<_, _> = observed.iter().map(|found| (found.project.as_str(), found)).collect();
-        let deployments = wanted.iter().map(|deployment| planned(deployment, memory, &by_project)).collect();
+        let observed = observed.iter().map(|found| ((found.kind, found.project.as_str()), found)).collect();
+        let actual = Actual { memory, observed, unseen };
+        let deployments = wanted.iter().map(|deployment| planned(deployment, &actual)).collect();
         let is_suspended = |id: DeploymentId| wanted.iter().any(|one| one.id == id && one.suspended);
-        let all = removals(wanted, memory, observed).into_iter();
-        let (held, removals) = all.partition(|removal| removal.deployment.is_some_and(is_suspended));
+        let stays = |gone: &Removal| unseen.contains(&gone.kind) || gone.deployment.is_some_and(is_suspended);
+        let all = removals(wanted, &actual).into_iter();
+        let (held, removals) = all.partition(stays);
         Self { removals, held, deployments }
     }
 
@@ -169,7 +190,22 @@ impl Plan {
     }
 }
 
-fn planned(wanted: &Wanted, memory: &Memory, observed: &BTreeMap<&str, &Observed>) -> Planned {
+/// What is, as far as it can be seen.
+struct Actual<'a> {
+    memory: &'a Memory,
+    observed: BTreeMap<(ProfileType, &'a str), &'a Observed>,
+    unseen: &'a BTreeSet<ProfileType>,
+}
+
+impl Actual<'_> {
+    /// What runs a component, if it isn't this type.
+    fn other(&self, kind: ProfileType, project: &str) -> Option<ProfileType> {
+        let of_project = self.observed.keys().filter(|(_, found)| *found == project).map(|(kind, _)| *kind);
+        of_project.chain(self.memory.applied_kind(project)).find(|other| *other != kind)
+    }
+}
+
+fn planned(wanted: &Wanted, actual: &Actual<'_>) -> Planned {
     let gated = |action| match action {
         Action::Apply { .. } if wanted.suspended => {
             Action::Wait(Failure::new("suspended", "the operator suspended this deployment"))
@@ -179,54 +215,66 @@ fn planned(wanted: &Wanted, memory: &Memory, observed: &BTreeMap<&str, &Observed
     let component = |wanted: &WantedComponent| PlannedComponent {
         name: wanted.name.clone(),
         project: wanted.project.clone(),
-        action: gated(action(wanted, memory, observed.get(wanted.project.as_str()).copied())),
+        action: gated(action(wanted, actual)),
     };
     Planned { id: wanted.id, name: wanted.name.clone(), components: wanted.components.iter().map(component).collect() }
 }
 
-fn action(wanted: &WantedComponent, memory: &Memory, observed: Option<&Observed>) -> Action {
+fn action(wanted: &WantedComponent, actual: &Actual<'_>) -> Action {
     let input = match &wanted.input {
         Ok(input) => input,
         Err(failure) => return Action::Fail(failure.clone()),
     };
-    let apply = |reason| Action::Apply { reason, input: Box::new(input.clone()) };
-    match (observed, memory.failure(input)) {
-        (Some(found), _) if found.input_digest == Some(input.input_digest) && found.condition != Condition::Missing => {
-            Action::Keep
-        }
+    let (kind, project) = (input.profile_type(), wanted.project.as_str());
+    let replaces = actual.other(kind, project);
+    if [Some(kind), replaces].into_iter().flatten().any(|kind| actual.unseen.contains(&kind)) {
+        return Action::Unknown;
+    }
+    let apply = |reason| Action::Apply { reason, replaces, input: Box::new(input.clone()) };
+    match (actual.observed.get(&(kind, project)), actual.memory.failure(input)) {
+        (Some(found), _) if replaces.is_none() && is_in_sync(found, input) => Action::Keep,
         (_, Some(failure)) => Action::Fail(failure.clone()),
-        (Some(found), None) => apply(reason(found.input_digest, input.input_digest)),
-        (None, None) if memory.applied_digest(&wanted.project).is_some() => apply(Reason::Missing),
+        _ if replaces.is_some() => apply(Reason::Retyped),
+        (Some(found), None) => apply(reason(found, input.input_digest)),
+        (None, None) if actual.memory.applied_digest(project).is_some() => apply(Reason::Missing),
         (None, None) => apply(Reason::New),
     }
 }
 
-fn reason(found: Option<Digest>, wanted: Digest) -> Reason {
-    match found {
-        Some(found) if found == wanted => Reason::Missing,
-        Some(_) => Reason::Changed,
-        None => Reason::HalfMade,
+fn is_in_sync(found: &Observed, input: &runtime::Component) -> bool {
+    let is_whole = !matches!(found.condition, Condition::Missing | Condition::Edited(_));
+    found.input_digest == Some(input.input_digest) && is_whole
+}
+
+fn reason(found: &Observed, wanted: Digest) -> Reason {
+    match (found.input_digest, &found.condition) {
+        (Some(digest), _) if digest != wanted => Reason::Changed,
+        (Some(_), Condition::Edited(_)) => Reason::Edited,
+        (Some(_), _) => Reason::Missing,
+        (None, _) => Reason::HalfMade,
     }
 }
 
 /// Everything of ours, remembered or observed, that isn't wanted: prune is the difference of two inventories.
-fn removals(wanted: &[Wanted], memory: &Memory, observed: &[Observed]) -> Vec<Removal> {
+fn removals(wanted: &[Wanted], actual: &Actual<'_>) -> Vec<Removal> {
     let keep: BTreeSet<_> = wanted
         .iter()
         .flat_map(|deployment| &deployment.components)
         .map(|component| component.project.as_str())
         .collect();
-    let mut gone = memory.removable();
+    let mut gone = actual.memory.removable();
     gone.retain(|removal| !keep.contains(removal.project.as_str()));
     gone.reverse();
-    let known: BTreeSet<_> = gone.iter().map(|removal| removal.project.clone()).collect();
-    let forgotten = observed
-        .iter()
-        .filter(|found| !keep.contains(found.project.as_str()) && !known.contains(&found.project))
+    let known: BTreeSet<_> = gone.iter().map(|removal| (removal.kind, removal.project.clone())).collect();
+    let forgotten = actual
+        .observed
+        .values()
+        .filter(|found| !keep.contains(found.project.as_str()) && !known.contains(&(found.kind, found.project.clone())))
         .map(|found| Removal {
             deployment: found.deployment,
             name: None,
             component: found.component.clone(),
+            kind: found.kind,
             project: found.project.clone(),
         });
     gone.extend(forgotten);
@@ -240,13 +288,20 @@ mod tests {
     use crate::testing::{any_wanted, component, id, input_digest, observed, project, wanted};
     use proptest::prelude::*;
 
+    fn make(wanted: Option<&[Wanted]>, memory: &Memory, observed: &[Observed]) -> Plan {
+        Plan::make(wanted, memory, observed, &BTreeSet::new())
+    }
+
     /// A memory in which these components were applied in these versions; one without is under way.
     fn applied(all: &[(&str, &str, Option<&str>)]) -> Memory {
         let mut memory = Memory::default();
         for (deployment, name, version) in all {
             let input_digest = version.map(|version| input_digest(deployment, name, version));
             let (name, project) = (component(name), project(deployment, name));
-            memory.note(&wanted(deployment, &[]), AppliedComponent { name, project, input_digest });
+            memory.note(
+                &wanted(deployment, &[]),
+                AppliedComponent { name, project, kind: ProfileType::Compose, input_digest },
+            );
         }
         memory
     }
@@ -256,12 +311,50 @@ mod tests {
     }
 
     fn action(memory: &Memory, observed: &[Observed], want: &str) -> String {
-        let plan = Plan::make(Some(&[wanted("a", &[("x", want)])]), memory, observed);
+        let plan = make(Some(&[wanted("a", &[("x", want)])]), memory, observed);
         match &plan.deployments[0].components[0].action {
             Action::Keep => "keep".to_owned(),
             Action::Apply { reason, .. } => format!("{reason:?}"),
             Action::Fail(failure) | Action::Wait(failure) => failure.code.clone(),
+            Action::Unknown => "unknown".to_owned(),
         }
+    }
+
+    /// The same, which helm runs.
+    fn by_helm(found: Observed) -> Observed {
+        Observed { kind: ProfileType::Helm, ..found }
+    }
+
+    #[test]
+    fn what_runs_under_another_type_is_replaced_and_an_unwanted_project_goes_from_every_runtime() {
+        let digest = || Some(input_digest("a", "x", "1"));
+        let running = || observed("a", "x", digest(), Condition::Running);
+        let mut memory = applied(&[("a", "x", Some("1"))]);
+        for found in [vec![by_helm(running())], vec![running(), by_helm(running())]] {
+            assert_eq!(action(&memory, &found, "1"), "Retyped");
+            let plan = make(Some(&[wanted("a", &[("x", "1")])]), &memory, &found);
+            let Action::Apply { replaces, .. } = plan.deployments[0].components[0].action else { panic!("{plan:?}") };
+            assert_eq!((replaces, plan.removals.len()), (Some(ProfileType::Helm), 0));
+            let gone = make(Some(&[]), &memory, &found);
+            let kinds: BTreeSet<_> = gone.removals.iter().map(|removal| removal.kind).collect();
+            assert_eq!(kinds, [ProfileType::Compose, ProfileType::Helm].into());
+        }
+        let applied = &mut memory.deployments.get_mut(&id("a")).unwrap().inputs.components[0];
+        applied.kind = ProfileType::Helm;
+        assert_eq!(action(&memory, &[], "1"), "Retyped", "it may have left something");
+        memory.bad.insert(project("a", "x"), failed("1"));
+        assert_eq!(action(&memory, &[by_helm(running())], "1"), "compose-failed", "what runs stays");
+    }
+
+    #[test]
+    fn what_belongs_to_a_runtime_that_does_not_answer_is_left_alone() {
+        let memory = applied(&[("a", "x", Some("1")), ("b", "x", Some("1"))]);
+        let (unseen, helm) = (BTreeSet::from([ProfileType::Compose]), observed("c", "x", None, Condition::Running));
+        let plan = Plan::make(Some(&[wanted("a", &[("x", "2")])]), &memory, &[by_helm(helm)], &unseen);
+        assert!(matches!(plan.deployments[0].components[0].action, Action::Unknown));
+        let projects = |all: &[Removal]| all.iter().map(|one| one.project.clone()).collect::<Vec<_>>();
+        assert_eq!(projects(&plan.removals), [project("c", "x")]);
+        assert_eq!(projects(&plan.held), [project("b", "x")]);
     }
 
     #[test]
@@ -285,6 +378,7 @@ mod tests {
             ("another version is unwell", &once, run("1", degraded()), "2", "Changed"),
             ("a container of it is gone", &once, run("1", Condition::Missing), "1", "Missing"),
             ("all of it is gone", &once, vec![], "1", "Missing"),
+            ("somebody changed it", &once, run("1", Condition::Edited("image".to_owned())), "1", "Edited"),
             ("it is half made", &begun, half(Condition::Running), "1", "HalfMade"),
             ("it is half made, and the memory was lost", &Memory::default(), half(Condition::Missing), "1", "HalfMade"),
             ("it failed before", &bad, vec![], "1", "compose-failed"),
@@ -301,7 +395,7 @@ mod tests {
     fn what_is_not_wanted_goes_in_the_reverse_order_of_its_application() {
         let memory = applied(&[("b", "x", Some("1")), ("a", "x", Some("1")), ("a", "y", Some("1"))]);
         let stray = observed("c", "x", None, Condition::Running);
-        let plan = Plan::make(Some(&[]), &memory, &[stray]);
+        let plan = make(Some(&[]), &memory, &[stray]);
         let gone: Vec<_> = plan.removals.iter().map(|removal| removal.project.clone()).collect();
         assert_eq!(gone, [project("b", "x"), project("a", "y"), project("a", "x"), project("c", "x")]);
         assert!(!plan.is_in_sync());
@@ -311,7 +405,7 @@ mod tests {
     fn a_component_that_left_its_deployment_goes_and_its_neighbour_stays() {
         let memory = applied(&[("a", "x", Some("1")), ("a", "y", Some("1"))]);
         let running = |name| observed("a", name, Some(input_digest("a", name, "1")), Condition::Running);
-        let plan = Plan::make(Some(&[wanted("a", &[("y", "1")])]), &memory, &[running("x"), running("y")]);
+        let plan = make(Some(&[wanted("a", &[("y", "1")])]), &memory, &[running("x"), running("y")]);
         assert_eq!(plan.removals.len(), 1);
         assert_eq!(plan.removals[0].component(), Some((id("a"), &component("x"))));
         assert_eq!(plan.applies().count(), 0);
@@ -323,13 +417,13 @@ mod tests {
         let running = |a, x| observed(a, x, Some(input_digest(a, x, "1")), Condition::Running);
         let found = [running("a", "x"), running("a", "y"), running("b", "x")];
         let suspended = Wanted { suspended: true, ..wanted("a", &[("x", "2")]) };
-        let plan = Plan::make(Some(&[suspended]), &memory, &found);
+        let plan = make(Some(&[suspended]), &memory, &found);
         let gone: Vec<_> = plan.removals.iter().map(|one| one.project.clone()).collect();
         assert_eq!(gone, [project("b", "x")], "its neighbour isn't suspended");
         let held: Vec<_> = plan.held.iter().map(|one| one.project.clone()).collect();
         assert_eq!(held, [project("a", "y")]);
         assert!(matches!(&plan.deployments[0].components[0].action, Action::Wait(why) if why.code == "suspended"));
-        let plan = Plan::make(Some(&[wanted("a", &[("x", "2"), ("y", "1")])]), &memory, &found).suspended();
+        let plan = make(Some(&[wanted("a", &[("x", "2"), ("y", "1")])]), &memory, &found).suspended();
         assert!(plan.is_in_sync() && plan.held.len() == 1);
         assert!(
             matches!(plan.deployments[0].components[1].action, Action::Keep),
@@ -339,7 +433,7 @@ mod tests {
 
     #[test]
     fn before_the_first_accepted_state_nothing_is_known_to_be_unwanted() {
-        let plan = Plan::make(None, &Memory::default(), &[observed("a", "x", None, Condition::Running)]);
+        let plan = make(None, &Memory::default(), &[observed("a", "x", None, Condition::Running)]);
         assert!(plan.is_in_sync());
     }
 
@@ -367,7 +461,12 @@ mod tests {
                     Condition::Running,
                 );
                 self.runtime.push(made);
-                let component = AppliedComponent { name, project, input_digest: Some(input.input_digest) };
+                let component = AppliedComponent {
+                    name,
+                    project,
+                    kind: input.profile_type(),
+                    input_digest: Some(input.input_digest),
+                };
                 self.memory.note(deployment, component);
             }
         }
@@ -381,6 +480,7 @@ mod tests {
             Condition::Starting,
             Condition::Degraded("x".to_owned()),
             Condition::Missing,
+            Condition::Edited("x".to_owned()),
         ]);
         let remembered = prop::collection::btree_map(place.clone(), version.clone(), 0..6);
         let running = prop::collection::btree_map(place, (version, condition), 0..6);
@@ -401,15 +501,15 @@ mod tests {
     proptest! {
         #[test]
         fn once_a_plan_is_carried_out_there_is_nothing_left_to_do(desired in any_wanted(), mut model in any_model()) {
-            let plan = Plan::make(Some(&desired), &model.memory, &model.runtime);
+            let plan = make(Some(&desired), &model.memory, &model.runtime);
             model.carry_out(&plan, &desired);
-            let next = Plan::make(Some(&desired), &model.memory, &model.runtime);
+            let next = make(Some(&desired), &model.memory, &model.runtime);
             prop_assert!(next.is_in_sync(), "{next:?}");
         }
 
         #[test]
         fn only_what_is_ours_and_unwanted_is_removed(desired in any_wanted(), model in any_model()) {
-            let plan = Plan::make(Some(&desired), &model.memory, &model.runtime);
+            let plan = make(Some(&desired), &model.memory, &model.runtime);
             let inventory: BTreeSet<_> = model.memory.removable().into_iter().map(|one| one.project)
                 .chain(model.runtime.iter().map(|found| found.project.clone())).collect();
             let keep: BTreeSet<_> =

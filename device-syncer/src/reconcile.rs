@@ -33,7 +33,7 @@ use crate::memory::{Accepted, Failure, Memory};
 use crate::plan::{Plan, Wanted};
 use crate::requests::Requests;
 use crate::retries::Retries;
-use crate::runtime::{ComposeRuntime, Runtime, RuntimeError};
+use crate::runtime::{RuntimeError, Runtimes, Sight};
 use crate::status::Report;
 use crate::store::{Store, StoreError};
 use crate::tell::Teller;
@@ -70,7 +70,7 @@ pub struct Syncer {
     /// Never below.
     pub floor: Floor,
     /// What runs components.
-    pub runtime: ComposeRuntime,
+    pub runtimes: Runtimes,
     /// What may not be tried yet.
     pub retries: Retries,
     /// When the heartbeat was last replaced.
@@ -309,23 +309,21 @@ impl Syncer {
         if pass.adopted {
             report.forget_removed();
         }
-        let observed = self.runtime.observe();
-        if let Err(error) = &observed {
-            pass.conditions.push(condition(RUNTIME, error.code(), error_chain(error)));
-        }
+        let sight = self.runtimes.observe();
+        pass.conditions.extend(unseen(&sight, &conditions::all(&pass.next.status)));
         conditions::write(&mut pass.next, self.instance, &pass.conditions);
         self.tell_capabilities(&mut pass.next);
         let (identity, next) = (self.identity(), pass.next.clone());
-        let (Some(wanted), Ok(observed)) = (wanted, observed) else {
+        let Some(wanted) = wanted else {
             act::commit(&mut self.store, next, &report, &identity, Timestamp::now())?;
             return Ok(Done::default());
         };
-        let plan = Plan::make(Some(&wanted), &next, &observed);
+        let plan = Plan::make(Some(&wanted), &next, &sight.found, &sight.kinds_unseen());
         let plan = if is_suspended(pass.desired.as_ref()) { plan.suspended() } else { plan };
         let teller = Teller::new(self.link.remote.clone(), pass.heads.as_ref());
         let mut actor = Actor {
             store: &mut self.store,
-            hands: &self.runtime,
+            hands: &self.runtimes,
             identity: &identity,
             retries: &mut self.retries,
             boot_id: &self.boot_id,
@@ -350,9 +348,11 @@ impl Syncer {
 
     /// Puts what this device has and can run into its `status`, where it isn't known yet.
     fn tell_capabilities(&mut self, next: &mut Memory) {
-        let versions = || self.runtime.versions();
+        let (types, versions) = (self.runtimes.types(), || self.runtimes.versions());
         let (device, described) = (&self.join.device, &self.settings.capabilities);
-        if let Some(bytes) = self.probe.look(device, described, self.home.root(), versions) {
+        let disk = if self.probe.is_due() { self.runtimes.data_root() } else { None };
+        let disk = disk.unwrap_or_else(|| self.home.root().to_owned());
+        if let Some(bytes) = self.probe.look(device, described, &disk, &types, versions) {
             next.status.insert(CAPABILITIES.to_owned(), bytes.to_vec());
         }
     }
@@ -361,7 +361,7 @@ impl Syncer {
     fn prune_cache(&self, wanted: &[Wanted]) {
         let inputs = wanted.iter().flat_map(|wanted| &wanted.components).filter_map(|one| one.input.as_ref().ok());
         let keep = inputs.filter_map(|input| input.lock).map(|lock| lock.content).collect();
-        if let Err(error) = self.runtime.prune_cache(&keep) {
+        if let Err(error) = self.runtimes.prune_cache(&keep) {
             tracing::warn!(error = error_chain(&error), "can't prune the cache");
         }
     }
@@ -389,7 +389,7 @@ impl Syncer {
     /// What the accepted state wants on this device.
     fn wanted(&self, desired: &Desired) -> Vec<Wanted> {
         let read = |name: &str| read_device_file(&self.settings.device_files, name);
-        wanted(desired, &DeviceValues { read: &read, hmac_key: &self.hmac_key })
+        wanted(desired, &DeviceValues { types: &self.runtimes.types(), read: &read, hmac_key: &self.hmac_key })
     }
 
     /// Lets what was given up be tried again: everything, or one deployment by the operator's id.
@@ -441,10 +441,30 @@ impl Syncer {
             let named = wanted.iter().flatten().filter(|wanted| retry.is_empty() || wanted.name.as_str() == retry);
             named.for_each(|wanted| memory.forget_failures(wanted));
         }
-        let plan = Plan::make(wanted.as_deref(), &memory, &self.runtime.observe()?);
+        let mut sight = self.runtimes.observe();
+        conditions.extend(unseen(&sight, &[]));
+        if sight.unseen.len() == self.runtimes.types().len()
+            && let Some((_, error)) = sight.unseen.pop_first()
+        {
+            return Err(error.into());
+        }
+        let plan = Plan::make(wanted.as_deref(), &memory, &sight.found, &sight.kinds_unseen());
         let plan = if is_suspended(desired) { plan.suspended() } else { plan };
         Ok(Preview { plan, news, conditions })
     }
+}
+
+/// What stands in the way of what can't be seen. The words of the first time stay, so that being tried again and again
+/// grows no history.
+fn unseen(sight: &Sight, before: &[Condition]) -> impl Iterator<Item = Condition> {
+    sight.unseen.values().map(|error| {
+        let new = condition(RUNTIME, error.code(), error_chain(error));
+        let is_known = |one: &&Condition| {
+            let tool = |one: &Condition| one.message.split(' ').next().map(str::to_owned);
+            one.kind == new.kind && one.reason == new.reason && tool(one) == tool(&new)
+        };
+        before.iter().find(is_known).cloned().unwrap_or(new)
+    })
 }
 
 /// Whether the operator told this device to leave everything as it is.

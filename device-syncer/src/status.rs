@@ -342,7 +342,7 @@ mod tests {
         let plan = |components: &[(&str, &str)]| {
             let wanted = [wanted("a", components)];
             let wanted = if components.is_empty() { &wanted[..0] } else { &wanted[..] };
-            Plan::make(Some(wanted), &Memory::default(), &[])
+            Plan::make(Some(wanted), &Memory::default(), &[], &BTreeSet::new())
         };
         now.forget_unknown(&plan(&[("y", "1")]));
         assert_eq!(now, report(&[("y", State::Installed, None)]));

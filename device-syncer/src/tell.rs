@@ -16,7 +16,7 @@ use uuid::Uuid;
 use crate::act;
 use crate::conditions::{self, EVENT, condition};
 use crate::reconcile::{PassError, Syncer};
-use crate::runtime::{Condition, Observed, Runtime};
+use crate::runtime::{Condition, Observed, Sight};
 use crate::status::Report;
 use crate::store::Store;
 use crate::update::{self, Heads, History};
@@ -206,8 +206,7 @@ impl Syncer {
     /// Replaces the heartbeat.
     pub(crate) fn beat(&mut self, heads: &Heads, desired: &Desired) -> Result<(), PassError> {
         let now = Timestamp::now();
-        let observed = self.runtime.observe().ok();
-        let state = self.current_state(desired, observed.as_deref(), now);
+        let state = self.current_state(desired, &self.runtimes.observe(), now);
         let message = Message::new(format!("heartbeat (serial {})", state.serial))
             .trailer("Kind", "heartbeat")
             .trailer("Fleet", self.join.fleet)
@@ -230,13 +229,16 @@ impl Syncer {
         self.reported.is_none_or(|last| Timestamp::now().duration_since(last).abs() >= interval)
     }
 
-    fn current_state(&self, desired: &Desired, observed: Option<&[Observed]>, time: Timestamp) -> CurrentState {
+    fn current_state(&self, desired: &Desired, sight: &Sight, time: Timestamp) -> CurrentState {
         let report = Report::read(&self.store.memory.status);
         let mut deployments: BTreeMap<_, CurrentDeployment> = BTreeMap::new();
         for (id, reported) in &report.deployments {
             for component in &reported.components {
                 let project = id.runtime_name(&component.name);
-                let found = observed.map(|observed| observed.iter().find(|found| found.project == project));
+                let applied = self.store.memory.applied_kind(&project);
+                let found = sight.found.iter().find(|found| found.project == project);
+                let is_unseen = applied.is_some_and(|kind| sight.unseen.contains_key(&kind));
+                let found = (found.is_some() || !is_unseen).then_some(found);
                 let current = CurrentComponent {
                     input_digest: found.flatten().and_then(|found| found.input_digest),
                     state: component.state.to_string(),
@@ -257,7 +259,7 @@ fn health(found: Option<Option<&Observed>>) -> &'static str {
         None => "unknown",
         Some(Some(Condition::Running)) => "healthy",
         Some(Some(Condition::Starting)) => "starting",
-        Some(Some(Condition::Degraded(_))) => "degraded",
+        Some(Some(Condition::Degraded(_) | Condition::Edited(_))) => "degraded",
         Some(Some(Condition::Missing) | None) => "missing",
     }
 }
@@ -267,6 +269,7 @@ fn drift(found: Option<Option<&Observed>>, applied: bool) -> &'static str {
         None => "unknown",
         Some(Some(found)) if found.condition == Condition::Missing => "missing",
         Some(None) if applied => "missing",
+        Some(Some(Observed { condition: Condition::Edited(_), .. })) => "changed",
         Some(_) => "none",
     }
 }

@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use proptest::prelude::*;
+use repo_model::margo::ProfileType;
 use repo_model::{ComponentName, DeploymentId, DeploymentName, Digest, FleetId};
 
 use crate::memory::Failure;
 use crate::plan::{Wanted, WantedComponent};
-use crate::runtime::{self, Condition, Observed};
+use crate::runtime::{self, Condition, Kind, Observed};
 
 pub(crate) fn fleet() -> FleetId {
     "5d3f7d5e-7a3a-4c3a-9a57-1c1f6a3f9f10".parse().unwrap()
@@ -55,8 +56,7 @@ fn wanted_component(deployment: &str, name: &str, version: &str) -> WantedCompon
         repository: "oci://registry.invalid/app".to_owned(),
         revision: version.to_owned(),
         lock: None,
-        parameters: BTreeMap::new(),
-        secrets: BTreeSet::new(),
+        kind: Kind::Compose { parameters: BTreeMap::new(), secrets: BTreeSet::new() },
         input_digest: input_digest(deployment, name, version),
         wait: true,
         timeout: Duration::from_secs(1),
@@ -71,6 +71,7 @@ fn wanted_component(deployment: &str, name: &str, version: &str) -> WantedCompon
 /// A project as the runtime finds it; without a digest it is half made.
 pub(crate) fn observed(deployment: &str, name: &str, digest: Option<Digest>, condition: Condition) -> Observed {
     Observed {
+        kind: ProfileType::Compose,
         project: project(deployment, name),
         deployment: Some(id(deployment)),
         component: Some(component(name)),

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use repo_artifacts::Settings;
-use repo_http::{Credential, Credentials};
+use repo_http::{Credentials, Source};
 use repo_model::DeviceId;
 use repo_model::problem::Problems;
 use repo_model::yaml::{self, Field, Reader, Strictness};
@@ -22,6 +22,9 @@ pub use remote::{DEVICE, Remote};
 
 /// The commented sample that `init` writes.
 pub const SAMPLE: &str = include_str!("../publisher.sample.yaml");
+
+/// The JSON Schema of the file, for editors.
+pub const SCHEMA: &str = include_str!("../publisher.schema.json");
 
 /// How often `run` looks at the fleet repository where nothing else is said.
 const POLL: Duration = Duration::from_secs(10);
@@ -69,7 +72,7 @@ pub struct Registry {
     pub ca_file: Option<PathBuf>,
     /// The account's name.
     pub user: Option<String>,
-    /// The file with its password.
+    /// The file with its password, readable by its owner only.
     pub password_file: Option<PathBuf>,
 }
 
@@ -137,9 +140,7 @@ impl Config {
                 settings.extra_roots.push(read(path)?);
             }
             if let (Some(user), Some(path)) = (&registry.user, &registry.password_file) {
-                let password = String::from_utf8_lossy(&read(path)?).trim_end_matches(['\r', '\n']).to_owned();
-                let credential = Credential::Basic { user: user.clone(), secret: password };
-                settings.accounts.insert(host.clone(), Credentials::of(move || Ok(credential.clone())));
+                settings.accounts.insert(host.clone(), Credentials::basic(user.clone(), Source::File(path.clone())));
             }
         }
         Ok(settings)
@@ -255,7 +256,9 @@ mod tests {
     fn the_sample_is_valid_with_and_without_its_comments() {
         assert_eq!(Config::parse("publisher.yaml", SAMPLE.as_bytes()).unwrap(), Config::default());
         let setting = |line: &&str| {
-            !line.starts_with("# ") || line[2..].trim_start().split(' ').next().is_some_and(|word| word.ends_with(':'))
+            !line.starts_with("# ")
+                || !line.contains("$schema")
+                    && line[2..].trim_start().split(' ').next().is_some_and(|word| word.ends_with(':'))
         };
         let lines: Vec<_> =
             SAMPLE.lines().filter(setting).map(|line| line.strip_prefix("# ").unwrap_or(line)).collect();

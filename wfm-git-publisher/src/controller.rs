@@ -16,10 +16,10 @@ use tokio::time::{MissedTickBehavior, interval};
 use tracing::{Span, debug, error, info, warn};
 
 use crate::error::chain;
-use crate::host::{DeviceRepo, FleetRepo, Home, Registries, Remotes};
+use crate::host::{FleetRepo, Home, Registries, Remotes};
 use crate::mirror::{MirrorError, Mirrored};
 use crate::plan::Allowed;
-use crate::publish::{Done, Options, Outcome, PublishError, Publisher};
+use crate::publish::{Done, Options, Outcome, PublishError, Publisher, Tips, tips};
 use crate::render::Artifact;
 use crate::trigger::Trigger;
 
@@ -64,7 +64,7 @@ struct Seen {
 #[derive(Debug)]
 struct SeenDevice {
     device: repo_model::DeviceId,
-    tips: [Option<CommitId>; 2],
+    tips: Option<Tips>,
     renew_at: i64,
 }
 
@@ -139,7 +139,7 @@ impl Controller {
             return Ok(seen);
         }
         let resolve = |artifact: &Artifact| self.registries.resolve(artifact).map_err(Into::into);
-        let progress = |done, all| debug!(done, all, "publishing");
+        let progress = |work, done, all| debug!(?work, done, all, "at work");
         let options = Options {
             now,
             devices: None,
@@ -164,20 +164,17 @@ impl Controller {
     /// Whether all branches stand where the last pass left them, and nothing has to be renewed.
     fn is_still_so(&self, seen: &Seen, now: Timestamp) -> bool {
         seen.look_at.is_none_or(|moment| Instant::now() < moment)
-            && seen.devices.iter().all(|one| now.as_second() < one.renew_at && self.tips(&one.device) == one.tips)
-    }
-
-    fn tips(&self, device: &repo_model::DeviceId) -> [Option<CommitId>; 2] {
-        // The fleet's id plays no part in where branches stand.
-        let repo = DeviceRepo::open(&self.home, uuid::Uuid::nil().into(), device);
-        let repo = repo.ok().flatten();
-        ["desired", "status"].map(|branch| repo.as_ref().and_then(|repo| repo.tip(branch).ok().flatten()))
+            && seen
+                .devices
+                .iter()
+                .all(|one| now.as_second() < one.renew_at && tips(&self.home, &one.device) == one.tips)
     }
 
     fn seen(&self, outcome: &Outcome) -> Seen {
         let settled = outcome.devices.iter().filter_map(|(device, result)| {
             let done = result.as_ref().ok()?;
-            Some(SeenDevice { device: device.clone(), tips: self.tips(device), renew_at: done.renew_at()? })
+            let tips = outcome.tips.get(device).copied();
+            Some(SeenDevice { device: device.clone(), tips, renew_at: done.renew_at()? })
         });
         let devices = settled.collect();
         let look_at = self.remotes.as_ref().map(|remotes| Instant::now() + remotes.poll());

@@ -13,7 +13,8 @@ use crate::config::ConfigError;
 use crate::host::{ControlError, DeviceRepoError, GitError, HomeError, RemoteRepoError, SourceError};
 use crate::mirror::MirrorError;
 use crate::operator::{AddError, EnrollError, InitError};
-use crate::publish::{DeviceError, PublishError, ResolveError};
+use crate::publish::{DeviceError, NewKey, PublishError, ResolveError};
+use crate::render::ArtifactKind;
 
 /// A person or a setting has to change.
 pub const USER: u8 = 1;
@@ -175,8 +176,23 @@ fn hint(error: &(dyn Error + 'static)) -> Option<String> {
         "install git".to_owned()
     } else if error.downcast_ref::<std::io::Error>().is_some_and(is_disk_full) {
         "disk-full: make room on the disk of the publisher's home, and do it again; what was published stays".to_owned()
-    } else if error.is::<ResolveError>() {
-        "push it with `app push`, or correct `repository` and `revision` in its margo.yaml".to_owned()
+    } else if error.is::<NewKey>() {
+        "ask the vendor by another way whether it is theirs; then `publish --allow-new-key`".to_owned()
+    } else if let Some(ResolveError { artifact, .. }) = error.downcast_ref() {
+        let text = match artifact.kind {
+            ArtifactKind::Archive if artifact.revision.is_empty() => "correct `packageLocation` in its margo.yaml",
+            ArtifactKind::Archive => {
+                "push it with `app push`, or correct `repository` and `revision` in its margo.yaml"
+            }
+            ArtifactKind::SignedArchive(_) => {
+                "correct `packageLocation` and `keyLocation` in its margo.yaml, or ask its vendor"
+            }
+            ArtifactKind::Chart => "push it with `helm push`, or correct `repository` and `revision` in its margo.yaml",
+            ArtifactKind::NamedChart(_) => {
+                "correct `repository`, `revision` and the component's name in its margo.yaml"
+            }
+        };
+        text.to_owned()
     } else {
         return add_hint(error).or_else(|| enroll_hint(error)).or_else(|| host_hint(error));
     };
@@ -241,6 +257,9 @@ fn enroll_hint(error: &(dyn Error + 'static)) -> Option<String> {
         EnrollError::OtherKey { .. } => {
             Some("if its disk is new or it was replaced, use --replace: the old key then counts no more".to_owned())
         }
+        EnrollError::Taken { .. } => Some(
+            "copy the line that `device-syncer init` printed on this device; a cloned disk has to join anew".to_owned(),
+        ),
         EnrollError::Dirty { .. } => Some("commit or undo them first".to_owned()),
         EnrollError::Edit { .. } => Some("write `statusKeys:` with the key yourself, and commit".to_owned()),
         _ => None,

@@ -8,8 +8,10 @@ use repo_model::margo::Target;
 use repo_model::{DeploymentId, DeploymentName, DeviceId};
 use serde::Serialize;
 
-use crate::fleet::{Deployment, Device, Fleet, Place, Selector, Setting, shown_value};
-use crate::render::{Facts, Locks, Rendered, render};
+use crate::error::chain;
+use crate::fleet::{Choice, Deployment, Device, Fleet, Place, Policy, Seconds, Selector, Setting, shown_value};
+use crate::publish::Look;
+use crate::render::{Facts, Rendered, choose, render};
 
 pub use show::to_text;
 
@@ -25,8 +27,28 @@ pub struct Explained {
     pub suspended: bool,
     /// Whether a key of it is known; before that nothing is published for it.
     pub enrolled: bool,
+    /// How it behaves.
+    pub policy: Vec<PolicyExplained>,
+    /// Why nothing is published for it although something differs, and what to do about it.
+    pub guarded: Option<String>,
+    /// Why its repository tells nothing of it.
+    pub trouble: Option<String>,
+    /// Deployments that can't be used; whoever has one of them keeps it.
+    pub broken: Vec<String>,
     /// The deployments that were asked for.
     pub deployments: Vec<DeploymentExplained>,
+}
+
+/// Where a part of a device's behaviour comes from.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PolicyExplained {
+    /// What it is: `poll`, `report`.
+    pub name: String,
+    /// In seconds.
+    pub seconds: u64,
+    /// Everything that is said of it, the strongest first; the first one counts.
+    pub said: Vec<Said>,
 }
 
 /// One deployment and one device.
@@ -90,55 +112,89 @@ impl Reason {
 }
 
 /// Explains what a device gets; with a name only that deployment, also if the device doesn't get it.
-pub fn explain(fleet: &Fleet, device: &Device, facts: Facts<'_>, only: Option<&DeploymentName>) -> Explained {
-    let rendered = render(fleet, device, facts, &Locks::new());
-    let all = fleet.deployments.values();
-    let asked = all.filter(|one| only.map_or(one.is_for(device), |name| one.id == *name));
-    let deployments = asked.map(|one| explain_deployment(fleet, device, one, &rendered)).collect();
-    of_device(device, deployments)
+pub fn explain(look: &Look<'_>, only: Option<&DeploymentName>) -> Explained {
+    let Look { fleet, device, .. } = look;
+    let has = |name: &DeploymentName| {
+        look.facts.parent.is_some_and(|parent| parent.envelope.deployments.values().any(|one| one.id == *name))
+    };
+    let broken = |name: &&DeploymentName| only.map_or(has(name), |only| only == *name);
+    let broken = fleet.broken.deployments.iter().filter(broken).map(ToString::to_string).collect();
+    of_device(look, broken, |one| only.map_or(one.is_for(device), |name| one.id == *name))
 }
 
 /// Explains for every deployment of an application why a device doesn't get it, or that it does.
-pub fn why_not(fleet: &Fleet, device: &Device, facts: Facts<'_>, application: &str) -> Explained {
-    let rendered = render(fleet, device, facts, &Locks::new());
-    let of_it = fleet.deployments.values().filter(|one| one.application.description.id.as_str() == application);
-    let deployments = of_it.map(|one| explain_deployment(fleet, device, one, &rendered)).collect();
-    of_device(device, deployments)
+pub fn why_not(look: &Look<'_>, application: &str) -> Explained {
+    // Whose application they are isn't known.
+    let broken = &look.fleet.broken;
+    let broken =
+        broken.deployments.iter().map(ToString::to_string).chain(broken.unidentified.iter().cloned()).collect();
+    of_device(look, broken, |one| one.application.description.id.as_str() == application)
 }
 
-fn of_device(device: &Device, deployments: Vec<DeploymentExplained>) -> Explained {
+fn of_device(look: &Look<'_>, broken: Vec<String>, is_asked: impl Fn(&Deployment) -> bool) -> Explained {
+    let Look { fleet, device, facts, locks, guarded, trouble } = look;
+    let rendered = render(fleet, device, *facts, locks);
+    let asked = fleet.deployments.values().filter(|one| is_asked(one));
     Explained {
         device: device.id.clone(),
         file: device.file.clone(),
         suspended: device.suspended,
         enrolled: device.is_enrolled(),
-        deployments,
+        policy: policy(fleet, device),
+        guarded: guarded.as_ref().map(|guarded| format!("{guarded}; {}", guarded.hint())),
+        trouble: trouble.as_ref().map(|error| chain(error)),
+        broken,
+        deployments: asked.map(|one| explain_deployment(fleet, device, one, (&rendered, *facts))).collect(),
     }
+}
+
+fn policy(fleet: &Fleet, device: &Device) -> Vec<PolicyExplained> {
+    let holds = device.policy_in(fleet);
+    let explained = |name: &str, seconds: Option<u64>, key: fn(&Policy) -> Option<&Seconds>| {
+        let said = device.policies(fleet).filter_map(|(rule, policy)| {
+            let Seconds(seconds, place) = key(policy)?;
+            Some(Said { what: format!("{seconds} s"), rule, place: Some(place.clone()) })
+        });
+        PolicyExplained { name: name.to_owned(), seconds: seconds.unwrap_or_default(), said: said.collect() }
+    };
+    vec![
+        explained("poll", holds.poll_seconds, |policy| policy.poll.as_ref()),
+        explained("report", holds.report_seconds, |policy| policy.report.as_ref()),
+    ]
 }
 
 fn explain_deployment(
     fleet: &Fleet,
     device: &Device,
     deployment: &Deployment,
-    rendered: &Rendered,
+    (rendered, facts): (&Rendered, Facts<'_>),
 ) -> DeploymentExplained {
-    let id = DeploymentId::derive(fleet.id, &deployment.id, &device.id);
+    let id = DeploymentId::derive(fleet.settings.id, &deployment.id, &device.id);
     let description = &deployment.application.description;
     let found = rendered.deployments.get(&id);
     let mut reasons = selection(device, deployment);
-    let problems = rendered.left.get(&deployment.id).into_iter().flat_map(|problems| problems.iter());
+    let problems = rendered.left.get(&deployment.id).into_iter().flat_map(|left| left.problems.iter());
     reasons.extend(problems.map(|problem| Reason::new(problem.to_string(), None)));
+    if let (None, true, Some(parent)) = (found, deployment.is_for(device), facts.parent)
+        && parent.deployments.contains_key(&id)
+    {
+        reasons.push(Reason::new(format!("it keeps what it has (serial {})", parent.envelope.serial), None));
+    }
     if deployment.suspended {
         reasons.push(Reason::new("it is suspended: devices leave what they have of it", Some(&deployment.place)));
     }
     for (name, place) in &deployment.depends_on {
         reasons.push(Reason::new(format!("it waits for `{name}`"), Some(place)));
     }
-    let profile = found.and_then(|found| {
-        let mut profiles = deployment.application.profiles.iter();
-        let profile = profiles.find(|one| one.description.components == found.document.components)?;
-        let by = if found.envelope.profile.is_some() { "the first that fits, kept while it does" } else { "named" };
-        Some((profile, Reason::new(format!("{} ({by})", profile.description.id), Some(&profile.place))))
+    // Also of one that is left as it is because of a parameter: it is explained then more than ever.
+    let profile = deployment.is_for(device).then(|| choose(deployment, id, facts).ok()).flatten();
+    let profile = profile.map(|profile| {
+        let by = match deployment.profile {
+            Choice::Auto(_) => "by `auto`, kept while it fits",
+            Choice::Named(_) if deployment.application.profiles.len() == 1 => "the only one",
+            Choice::Named(_) => "named",
+        };
+        (profile, Reason::new(format!("{} ({by})", profile.description.id), Some(&profile.place)))
     });
     let parameters = profile.iter().flat_map(|(profile, _)| &profile.parameters);
     let parameters = parameters.map(|(name, targets)| parameter(fleet, device, deployment, (name, targets), rendered));
@@ -176,7 +232,7 @@ fn parameter(
     (name, targets): (&str, &[Target]),
     rendered: &Rendered,
 ) -> ParameterExplained {
-    let id = DeploymentId::derive(fleet.id, &deployment.id, &device.id);
+    let id = DeploymentId::derive(fleet.settings.id, &deployment.id, &device.id);
     let found = rendered.deployments.get(&id);
     let literal = found.and_then(|one| one.document.parameters.get(name)).map(|one| shown_value(&one.value));
     let from_device = || {

@@ -1,45 +1,31 @@
 //! What each device shall run, as typed documents: a pure function of the fleet, the device and the locks.
 
+mod artifacts;
+mod charts;
 mod dependencies;
 mod problems;
 mod profiles;
+mod whole;
 
 use std::cell::LazyCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use repo_model::desired::Desired;
-use repo_model::envelope::{DeploymentPolicy, DevicePolicy, EnvelopeDeployment, Lock, ValueFrom, ValueTarget};
+use repo_model::envelope::{DeploymentPolicy, DevicePolicy, EnvelopeDeployment, ValueFrom, ValueTarget};
 use repo_model::margo::deployment::Dialect;
-use repo_model::margo::{ApplicationDeployment, Component, DeviceCapabilities, Parameter, Source, Target};
+use repo_model::margo::{ApplicationDeployment, DeviceCapabilities, Parameter, Target};
 use repo_model::problem::{Problem, Problems};
 use repo_model::value::ParamValue;
-use repo_model::{ComponentName, DeploymentId, DeploymentName, DeviceId, KeyText};
+use repo_model::{DeploymentId, DeploymentName, DeviceId, KeyText};
 
 use crate::fleet::schema::{self, Breach};
 use crate::fleet::{Choice, Deployment, Device, Fleet, Layers, Names, Place, Profile, Setting, shown_value};
 
+pub use artifacts::{Artifact, ArtifactKind, Locks, Resolved, with_published};
+pub use charts::{has_charts, undeclared};
 pub use problems::merged;
-
-/// A tag in a registry.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Artifact {
-    /// `oci://host/path`, or the URL of an archive.
-    pub repository: String,
-    /// The tag; empty for a URL.
-    pub revision: String,
-}
-
-impl std::fmt::Display for Artifact {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.revision.as_str() {
-            "" => f.write_str(&self.repository),
-            revision => write!(f, "{}:{revision}", self.repository),
-        }
-    }
-}
-
-/// What each tag meant when it was first resolved, for the whole fleet.
-pub type Locks = BTreeMap<Artifact, Lock>;
+pub use profiles::choose;
+pub use whole::problems_of;
 
 /// What is known of a device beyond the fleet's files.
 #[derive(Debug, Clone, Copy, Default)]
@@ -73,10 +59,19 @@ pub struct Rendered {
     pub policy: DevicePolicy,
     /// What it runs.
     pub deployments: BTreeMap<DeploymentId, RenderedDeployment>,
-    /// Deployments that are meant for it and can't be rendered, and why; whatever it has of them stays.
-    pub left: BTreeMap<DeploymentName, Problems>,
+    /// Deployments of which stays whatever it has.
+    pub left: BTreeMap<DeploymentName, Left>,
     /// Those of either kind that would be others on a device with other capabilities.
     pub by_capabilities: BTreeSet<DeploymentName>,
+}
+
+/// A deployment that is meant for a device and can't be rendered, or that something else there still waits for.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Left {
+    /// Why it can't be as it is meant.
+    pub problems: Problems,
+    /// Whether it shall be suspended, which also what stays can be; absent if the fleet doesn't say.
+    pub suspended: Option<bool>,
 }
 
 /// One deployment on one device.
@@ -93,7 +88,7 @@ pub struct RenderedDeployment {
 impl Rendered {
     /// Everything that is wrong with what is meant for the device.
     pub fn problems(&self) -> Problems {
-        Problems(self.left.values().flat_map(|problems| problems.0.iter().cloned()).collect())
+        Problems(self.left.values().flat_map(|left| left.problems.iter().cloned()).collect())
     }
 }
 
@@ -108,22 +103,37 @@ pub fn render(fleet: &Fleet, device: &Device, facts: Facts<'_>, locks: &Locks) -
         by_capabilities: BTreeSet::new(),
     };
     for deployment in fleet.deployments.values().filter(|deployment| deployment.is_for(device)) {
-        let id = DeploymentId::derive(fleet.id, &deployment.id, &device.id);
+        let id = DeploymentId::derive(fleet.settings.id, &deployment.id, &device.id);
         if profiles::asks(deployment) {
             rendered.by_capabilities.insert(deployment.id.clone());
         }
         match (Work { fleet, device, deployment, id, facts, locks }.render()) {
             Ok(one) => _ = rendered.deployments.insert(id, one),
-            Err(problems) => _ = rendered.left.insert(deployment.id.clone(), problems),
+            Err(problems) => {
+                let left = Left { problems, suspended: Some(deployment.suspended) };
+                rendered.left.insert(deployment.id.clone(), left);
+            }
         }
     }
     dependencies::check(fleet, device, facts, &mut rendered);
     rendered
 }
 
-/// The tags that enrolled devices need and that have no lock yet. `facts` tells what is known of a device.
-pub fn unresolved<'a>(fleet: &Fleet, facts: &dyn Fn(&DeviceId) -> Facts<'a>, locks: &Locks) -> BTreeSet<Artifact> {
-    let enrolled: Vec<_> = fleet.devices.values().filter(|device| device.is_enrolled()).collect();
+/// What a deployment's application is made of, whichever profile is used.
+pub(crate) fn artifacts(deployment: &Deployment) -> impl Iterator<Item = Artifact> {
+    let profiles = deployment.application.profiles.iter().map(|profile| &profile.description);
+    profiles.flat_map(|one| one.components.iter().map(|component| Artifact::of(one.kind, component)))
+}
+
+/// The tags that enrolled devices need and that have no lock yet. `facts` tells what is known of a device; one of which
+/// nothing is needs none.
+pub fn unresolved<'a>(
+    fleet: &Fleet,
+    facts: &dyn Fn(&DeviceId) -> Option<Facts<'a>>,
+    locks: &Locks,
+) -> BTreeSet<Artifact> {
+    let enrolled: Vec<_> =
+        fleet.devices.values().filter(|device| device.is_enrolled() && facts(&device.id).is_some()).collect();
     let mut needed = BTreeSet::new();
     for deployment in fleet.deployments.values() {
         let mut devices = enrolled.iter().filter(|device| deployment.is_for(device));
@@ -132,40 +142,16 @@ pub fn unresolved<'a>(fleet: &Fleet, facts: &dyn Fn(&DeviceId) -> Facts<'a>, loc
             Choice::Named(_) => devices.next().map(|_| deployment.profiles().collect()).unwrap_or_default(),
             Choice::Auto(_) => devices
                 .filter_map(|device| {
-                    let id = DeploymentId::derive(fleet.id, &deployment.id, &device.id);
-                    profiles::choose(deployment, id, facts(&device.id)).ok()
+                    let id = DeploymentId::derive(fleet.settings.id, &deployment.id, &device.id);
+                    profiles::choose(deployment, id, facts(&device.id)?).ok()
                 })
                 .collect(),
         };
-        needed.extend(profiles.iter().flat_map(|profile| profile.description.components.iter().filter_map(artifact)));
+        let descriptions = profiles.iter().map(|profile| &profile.description);
+        needed.extend(descriptions.flat_map(|one| one.components.iter().map(|part| Artifact::of(one.kind, part))));
     }
     needed.retain(|artifact| !locks.contains_key(artifact));
     needed
-}
-
-/// The locks with those added that a device already has, for where the memory of them was lost.
-pub fn with_published(mut locks: Locks, desired: &Desired) -> Locks {
-    for (id, document) in &desired.deployments {
-        let Some(envelope) = desired.envelope.deployments.get(id) else { continue };
-        for component in &document.deployment.components {
-            if let Some((artifact, lock)) = artifact(component).zip(envelope.locks.get(&component.name)) {
-                locks.entry(artifact).or_insert(*lock);
-            }
-        }
-    }
-    locks
-}
-
-fn artifact(component: &Component) -> Option<Artifact> {
-    match &component.source {
-        Source::Oci { repository, revision } => {
-            Some(Artifact { repository: repository.clone(), revision: revision.clone() })
-        }
-        Source::Https { package_location, .. } => {
-            Some(Artifact { repository: package_location.clone(), revision: String::new() })
-        }
-        Source::HelmRepo { .. } => None,
-    }
 }
 
 /// One deployment on its way to one device.
@@ -184,13 +170,14 @@ impl Work<'_> {
         let description = &deployment.application.description;
         let profile = profiles::choose(deployment, self.id, self.facts)?;
         let (parameters, values_from) = self.parameters(profile)?;
-        let (locked, unresolved) = lock(&profile.description.components, self.locks);
+        let (locked, unresolved) =
+            artifacts::lock(profile.description.kind, &profile.description.components, self.locks);
         let document = ApplicationDeployment {
             dialect: Dialect::RC3,
             id: self.id,
             application_id: description.id.clone(),
             name: deployment.id.to_string(),
-            namespace: deployment.id.to_string(),
+            namespace: deployment.namespace.clone(),
             device_id: Some(device.id.to_string()),
             labels: BTreeMap::new(),
             profile_type: profile.description.kind,
@@ -229,7 +216,11 @@ impl Work<'_> {
             }
         }
         if problems.is_empty() {
-            problems.extend(self.changed_immutables(&literal, &from_device));
+            problems.extend(self.changed_immutables(profile, &literal, &from_device));
+            problems.extend(charts::contradiction(profile, &literal, &from_device).map(|error| {
+                let problem = self.deployment.place.problem(error.to_string());
+                problem.hint("leave one of the two parameters without a value, or have the package corrected")
+            }));
         }
         if problems.is_empty() { Ok((literal, from_device)) } else { Err(problems) }
     }
@@ -253,6 +244,9 @@ impl Work<'_> {
                 default => Ok(default.map(Value::Literal)),
             };
         };
+        if let Some(misfit) = self.deployment.misfits.get(&given.place) {
+            return Err(misfit.clone());
+        }
         match &given.setting {
             Setting::Literal(value) => Ok(Some(Value::Literal(value.clone()))),
             Setting::DeviceFile(name) => Ok(Some(Value::DeviceFile(name.clone()))),
@@ -270,9 +264,11 @@ impl Work<'_> {
         }
     }
 
-    /// What can't change once it is on the device, and would.
+    /// What can't change once it is on the device, and would. A value where there was none is a change too, unless it
+    /// may be that of a new parameter: one that comes with other components, or by the package's own word.
     fn changed_immutables(
         &self,
+        profile: &Profile,
         literal: &BTreeMap<String, Parameter>,
         from_device: &BTreeMap<String, ValueFrom>,
     ) -> Vec<Problem> {
@@ -291,12 +287,17 @@ impl Work<'_> {
             (None, from) => from.map(|from| format!("file {} of the device", from.device_file)),
         };
         let immutable = application.rules.iter().filter(|(_, rule)| rule.immutable);
+        let same_components = document.deployment.components == profile.description.components;
+        let layers = self.fleet.layers(self.deployment, self.device);
         let changed = immutable.filter_map(|(name, _)| {
-            let old = shown(document.deployment.parameters.get(name), envelope.values_from.get(name))?;
+            let old = shown(document.deployment.parameters.get(name), envelope.values_from.get(name));
             let new = shown(literal.get(name), from_device.get(name));
-            let (new, is_same) = (new.as_deref().unwrap_or("nothing"), new.as_ref() == Some(&old));
+            if old == new || (old.is_none() && !(same_components && layers.of(name).next().is_some())) {
+                return None;
+            }
+            let [old, new] = [&old, &new].map(|one| one.as_deref().unwrap_or("nothing"));
             let text = format!("can't change once it is installed: it is {old}, and would be {new}");
-            (!is_same).then(|| self.place_of(name).problem(text).hint(IMMUTABLE))
+            Some(self.place_of(name).problem(text).hint(IMMUTABLE))
         });
         changed.collect()
     }
@@ -318,16 +319,4 @@ type Parameters = (BTreeMap<String, Parameter>, BTreeMap<String, ValueFrom>);
 enum Value {
     Literal(ParamValue),
     DeviceFile(String),
-}
-
-fn lock(components: &[Component], locks: &Locks) -> (BTreeMap<ComponentName, Lock>, BTreeSet<Artifact>) {
-    let (mut locked, mut unresolved) = (BTreeMap::new(), BTreeSet::new());
-    for component in components {
-        let Some(artifact) = artifact(component) else { continue };
-        match locks.get(&artifact) {
-            Some(lock) => _ = locked.insert(component.name.clone(), *lock),
-            None => _ = unresolved.insert(artifact),
-        }
-    }
-    (locked, unresolved)
 }

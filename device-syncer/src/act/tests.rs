@@ -13,7 +13,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::config::Home;
-use crate::runtime::{Condition, Observed};
+use crate::runtime::{Condition, Kind, Observed};
 use crate::store;
 use crate::testing::{any_wanted, component, fleet, id, input_digest, observed, project, wanted};
 
@@ -61,14 +61,14 @@ impl Hands for FakeHands {
         let outcome = self.take("apply", &ready.project);
         let digest = outcome.is_ok().then_some(ready.input_digest);
         let (deployment, name) = (ready.deployment_name.as_str(), ready.component.as_str());
-        let made = observed(deployment, name, digest, Condition::Running);
+        let made = Observed { kind: ready.profile_type(), ..observed(deployment, name, digest, Condition::Running) };
         self.running.borrow_mut().insert(ready.project.clone(), made);
         outcome
     }
 
-    fn remove(&self, project: &str, _: Duration, _: &dyn Fn() -> bool) -> Result<(), RuntimeError> {
+    fn remove(&self, kind: ProfileType, project: &str, _: Duration, _: &dyn Fn() -> bool) -> Result<(), RuntimeError> {
         let found = self.running.borrow().get(project).cloned();
-        if let Some(found) = found {
+        if let Some(found) = found.filter(|found| found.kind == kind) {
             self.note("remove", found.deployment.unwrap(), &found.component.unwrap());
         }
         self.take("remove", project)?;
@@ -113,7 +113,7 @@ impl Bench {
         let mut next = self.store.memory.clone();
         next.keep_only(wanted);
         let found: Vec<_> = self.hands.running.borrow().values().cloned().collect();
-        let plan = Plan::make(Some(wanted), &next, &found);
+        let plan = Plan::make(Some(wanted), &next, &found, &BTreeSet::new());
         let identity = Identity { fleet: fleet(), device: "press-01".parse().unwrap() };
         let mut actor = Actor {
             report: Report::read(&next.status),
@@ -168,7 +168,7 @@ impl Bench {
 }
 
 fn transient() -> RuntimeError {
-    RuntimeError::RuntimeUnavailable { reason: "gone".to_owned(), source: None }
+    RuntimeError::RuntimeUnavailable { tool: "docker", reason: "gone".to_owned(), source: None }
 }
 
 fn permanent() -> RuntimeError {
@@ -315,7 +315,8 @@ fn what_cannot_be_fetched_now_waits_and_nothing_of_it_is_touched() {
     let mut bench = Bench::new();
     bench.pass(&[wanted("a", &[("x", "1")])]);
     bench.listen_anew();
-    let in_other_words = RuntimeError::RuntimeUnavailable { reason: "read udp :49282".to_owned(), source: None };
+    let in_other_words =
+        RuntimeError::RuntimeUnavailable { tool: "docker", reason: "read udp :49282".to_owned(), source: None };
     bench.fail("prefetch", ("a", "x"), vec![transient(), in_other_words]);
     let desired = [wanted("a", &[("x", "2")])];
     bench.pass(&desired);
@@ -457,6 +458,42 @@ fn once_the_end_is_asked_for_nothing_more_is_begun() {
     assert_eq!([bench.state("b", "x"), bench.state("b", "y")], ["pending queued", "pending queued"]);
     bench.cancelled.set(false);
     assert_eq!(bench.pass(&desired), Done { acted: true, settled: true });
+}
+
+/// The same deployment, by helm.
+fn by_helm(mut wanted: Wanted) -> Wanted {
+    for component in &mut wanted.components {
+        let input = component.input.as_mut().unwrap();
+        let (namespace, values) = ("default".to_owned(), Default::default());
+        input.kind = Kind::Helm { namespace, values, secrets: Vec::new() };
+        input.input_digest = Digest::of(format!("helm {}", input.input_digest).as_bytes());
+    }
+    wanted
+}
+
+#[test]
+fn a_component_that_changes_its_type_ends_with_a_status_of_its_own_before_it_begins_anew() {
+    let mut bench = Bench::new();
+    let (compose, helm) = ([wanted("a", &[("x", "1")])], [by_helm(wanted("a", &[("x", "1")]))]);
+    bench.pass(&compose);
+    bench.listen_anew();
+    bench.fail("prefetch", ("a", "x"), vec![transient()]);
+    bench.pass(&helm);
+    assert_eq!(bench.hands.log(), [""; 0], "what can't be had changes nothing");
+    bench.told();
+    bench.fail("remove", ("a", "x"), vec![transient()]);
+    bench.later(&helm);
+    assert_eq!(bench.state("a", "x"), "removing runtime-unavailable");
+    bench.later(&helm);
+    assert_eq!(bench.hands.log(), ["remove x (removing)", "remove x (removing)", "apply x (installing, attempt 1)"]);
+    let told: Vec<_> = bench.told().into_iter().filter(|said| !said.is_empty()).collect();
+    let of_x = |said: &String| said.split("; ").find(|one| one.starts_with("a/x")).map(str::to_owned);
+    let transitions =
+        ["a/x pending > removing", "a/x removing > removed", "a/x removed > installing", "a/x installing > installed"];
+    assert_eq!(told.iter().filter_map(of_x).collect::<Vec<_>>(), transitions);
+    assert_eq!(bench.store.memory.applied_kind(&project("a", "x")), Some(ProfileType::Helm));
+    bench.pass(&helm);
+    assert_eq!(bench.hands.log(), [""; 0]);
 }
 
 #[test]

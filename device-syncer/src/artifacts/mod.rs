@@ -1,4 +1,4 @@
-//! The cache of archives: content-addressed, written durably, verified again on every read.
+//! The cache of archives and charts: content-addressed, written durably, verified again on every read.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -20,9 +20,14 @@ impl Cache {
         Self { dir: dir.into().join("sha256") }
     }
 
+    /// Where the bytes with this digest lie, if they are here.
+    pub fn path(&self, digest: &Digest) -> PathBuf {
+        self.dir.join(digest.hex())
+    }
+
     /// The bytes with this digest. Bytes that rotted on the disk are removed and not returned.
     pub fn get(&self, digest: &Digest) -> io::Result<Option<Vec<u8>>> {
-        let path = self.dir.join(digest.hex());
+        let path = self.path(digest);
         match fs::read(&path) {
             Ok(bytes) if Digest::of(&bytes) == *digest => Ok(Some(bytes)),
             Ok(_) => durable::remove_file(&path).map(|_| None),
@@ -35,7 +40,7 @@ impl Cache {
     pub fn put(&self, bytes: &[u8]) -> io::Result<Digest> {
         let digest = Digest::of(bytes);
         durable::create_dir_all(&self.dir, 0o700)?;
-        durable::replace_file(&self.dir.join(digest.hex()), bytes, 0o600)?;
+        durable::replace_file(&self.path(&digest), bytes, 0o600)?;
         Ok(digest)
     }
 

@@ -55,7 +55,11 @@ pub(super) fn plan(preview: &Preview) -> String {
     for removal in &plan.held {
         let name = removal.name.as_ref().map_or("?", |name| name.as_str());
         let component = removal.component.as_ref().map_or("?", |name| name.as_str());
-        let _ = writeln!(text, ". {name}/{component}: stays for now, because it is suspended ({})", removal.project);
+        let _ = writeln!(
+            text,
+            ". {name}/{component}: stays for now: it is suspended, or its runtime doesn't answer ({})",
+            removal.project
+        );
     }
     for deployment in &plan.deployments {
         for component in &deployment.components {
@@ -64,6 +68,7 @@ pub(super) fn plan(preview: &Preview) -> String {
                 Action::Apply { reason, .. } => ("+", format!("apply: {}", reason_text(*reason))),
                 Action::Fail(failure) => ("!", format!("{}: {}", failure.code, failure.message)),
                 Action::Wait(reason) => (".", format!("{}: {}", reason.code, reason.message)),
+                Action::Unknown => ("?", "its runtime doesn't answer".to_owned()),
             };
             let _ = writeln!(text, "{mark} {}/{}: {what}", deployment.name, component.name);
         }
@@ -78,7 +83,9 @@ fn reason_text(reason: Reason) -> &'static str {
     match reason {
         Reason::New => "it is new",
         Reason::Changed => "its inputs changed",
+        Reason::Retyped => "what runs of it is of another type, and goes first",
         Reason::Missing => "something of it is missing",
+        Reason::Edited => "somebody changed it",
         Reason::HalfMade => "an apply began and didn't complete",
     }
 }

@@ -17,6 +17,8 @@ use super::redact::Redactor;
 
 /// How long a group may take to end after TERM.
 const GRACE: Duration = Duration::from_secs(5);
+/// How long the output of a child that has ended may take to end.
+const DRAIN: Duration = Duration::from_secs(20);
 /// How much of standard error is kept: its end.
 const STDERR_LIMIT: usize = 8 * 1024;
 /// How often is looked whether to cancel.
@@ -112,7 +114,8 @@ pub fn run(spec: &Spec, cancel: &dyn Fn() -> bool) -> Result<Output, CommandErro
     if !matches!(end, Ok(End::Exited(_))) {
         end_group(&mut child);
     }
-    let stderr = spec.redactor.clean(&whole_lines(&received(&stderr)));
+    let until = Instant::now() + DRAIN;
+    let stderr = spec.redactor.clean(&whole_lines(&received(&stderr, until).unwrap_or_default()));
     let status = match end.map_err(|source| CommandError::Wait { command: spec.to_string(), source })? {
         End::Exited(status) => status,
         End::Cancelled => return Err(CommandError::Cancelled { command: spec.to_string() }),
@@ -121,11 +124,22 @@ pub fn run(spec: &Spec, cancel: &dyn Fn() -> bool) -> Result<Output, CommandErro
             return Err(CommandError::TimedOut { command: spec.to_string(), seconds, stderr });
         }
     };
-    let stdout = received(&stdout);
+    let unfinished = || io::Error::new(io::ErrorKind::TimedOut, "its output has no end: another process keeps it open");
+    let stdout = received(&stdout, until)
+        .ok_or_else(|| CommandError::Wait { command: spec.to_string(), source: unfinished() })?;
     if stdout.len() > spec.stdout_limit {
         return Err(CommandError::TooMuch { command: spec.to_string(), limit: spec.stdout_limit });
     }
     Ok(Output { status, stdout, stderr })
+}
+
+/// The end of a text, in whole lines where they fit.
+pub fn last_lines(text: &str, limit: usize) -> String {
+    let text = text.trim();
+    let Some(cut) = text.len().checked_sub(limit).filter(|cut| *cut > 0) else { return text.to_owned() };
+    let cut = (cut..text.len()).find(|at| text.is_char_boundary(*at)).unwrap_or(text.len());
+    let tail = &text[cut..];
+    tail.split_once('\n').map_or(tail, |(_, whole)| whole).to_owned()
 }
 
 impl std::fmt::Display for Spec {
@@ -228,9 +242,10 @@ fn whole_lines(tail: &[u8]) -> String {
     String::from_utf8_lossy(&tail[start..]).trim_end().to_owned()
 }
 
-/// What was read; a process that left the group and keeps the pipe open doesn't hold us up.
-fn received(pipe: &Receiver<Vec<u8>>) -> Vec<u8> {
-    pipe.recv_timeout(Duration::from_secs(2)).unwrap_or_default()
+/// What was read; nothing if the pipe doesn't end, so that a process that left the group and keeps it open doesn't hold us
+/// up for good.
+fn received(pipe: &Receiver<Vec<u8>>, until: Instant) -> Option<Vec<u8>> {
+    pipe.recv_timeout(until.saturating_duration_since(Instant::now())).ok()
 }
 
 #[cfg(test)]
@@ -269,21 +284,40 @@ mod tests {
     }
 
     #[test]
+    fn an_output_that_another_process_keeps_open_is_not_taken_for_an_empty_one() {
+        let kept = run(&shell("setsid sleep 60 & echo out"), &|| false).unwrap_err();
+        assert!(matches!(kept, CommandError::Wait { .. }), "{kept:?}");
+        let quiet = run(&shell("setsid sleep 1 >/dev/null 2>&1 & echo out"), &|| false).unwrap();
+        assert_eq!(quiet.stdout, b"out\n");
+    }
+
+    #[test]
     fn a_whole_group_is_ended_at_the_limit_and_on_request() {
         let dir = tempfile::tempdir().unwrap();
         let script = format!("(sleep 1000 & echo $! > {}/pid; wait) & wait", dir.path().display());
-        let slow = Spec { timeout: Duration::from_millis(300), ..shell(&script) };
-        assert!(matches!(run(&slow, &|| false), Err(CommandError::TimedOut { .. })));
-        let pid = std::fs::read_to_string(dir.path().join("pid")).unwrap();
+        // The grandchild may need more time than the first of these.
+        let pid = [300, 3_000, 30_000].into_iter().find_map(|limit| {
+            let slow = Spec { timeout: Duration::from_millis(limit), ..shell(&script) };
+            assert!(matches!(run(&slow, &|| false), Err(CommandError::TimedOut { .. })));
+            std::fs::read_to_string(dir.path().join("pid")).ok().filter(|pid| pid.ends_with('\n'))
+        });
+        let pid = pid.expect("it began");
         let gone = || !Path::new("/proc").join(pid.trim()).exists();
-        let until = Instant::now() + Duration::from_secs(5);
+        let until = Instant::now() + Duration::from_secs(60);
         while !gone() && Instant::now() < until {
             thread::sleep(TICK);
         }
         assert!(gone(), "the grandchild is gone too");
         let began = Instant::now();
         assert!(matches!(run(&shell("trap '' TERM; sleep 1000"), &|| true), Err(CommandError::Cancelled { .. })));
-        assert!(began.elapsed() < GRACE + Duration::from_secs(5));
+        assert!(began.elapsed() < GRACE + Duration::from_secs(60));
+    }
+
+    #[test]
+    fn the_end_of_a_text_is_cut_at_a_line() {
+        assert_eq!(last_lines("short\n", 100), "short");
+        assert_eq!(last_lines("first\nsecond\nthird", 14), "second\nthird");
+        assert_eq!(last_lines("äöüäöü", 5), "öü");
     }
 
     #[test]

@@ -7,10 +7,10 @@ use super::command::CommandError;
 /// A failed operation on one component. Texts never contain a secret parameter's value.
 #[derive(Debug, thiserror::Error)]
 pub enum RuntimeError {
-    /// The archive or an image can't be had now.
+    /// The archive, chart or an image can't be had now.
     #[error("{what} can't be fetched: {reason}")]
     ArtifactUnavailable {
-        /// The archive or image.
+        /// The archive, chart or image.
         what: String,
         /// The answer of registry or tool.
         reason: String,
@@ -18,10 +18,10 @@ pub enum RuntimeError {
         #[source]
         source: Option<Box<dyn std::error::Error + Send + Sync>>,
     },
-    /// The archive breaks a rule, or compose can't read it.
+    /// The archive or chart breaks a rule, or its tool can't read it.
     #[error("the archive of {what} is not valid: {reason}")]
     ArtifactInvalid {
-        /// The archive.
+        /// The archive or chart.
         what: String,
         /// File, place and rule.
         reason: String,
@@ -66,9 +66,19 @@ pub enum RuntimeError {
         /// The tail of what the tool said.
         reason: String,
     },
-    /// The tool or its daemon doesn't answer.
-    #[error("docker can't be used: {reason}")]
+    /// Helm refused, or a hook of the chart failed.
+    #[error("helm failed for `{release}`: {reason}")]
+    HelmFailed {
+        /// The release.
+        release: String,
+        /// The tail of what the tool said.
+        reason: String,
+    },
+    /// The tool, or what it talks to, doesn't answer.
+    #[error("{tool} can't be used: {reason}")]
     RuntimeUnavailable {
+        /// `docker` or `helm`.
+        tool: &'static str,
         /// What the tool said.
         reason: String,
         /// The cause.
@@ -89,10 +99,20 @@ pub enum RuntimeError {
         /// The end of its log.
         log: String,
     },
-    /// Containers, networks or files couldn't be removed.
+    /// The objects of a release, or its hooks, weren't ready in time.
+    #[error("release `{release}` isn't ready after {seconds} s: {reason}")]
+    NotReady {
+        /// The release.
+        release: String,
+        /// How long was waited, in seconds.
+        seconds: u64,
+        /// The tail of what the tool said.
+        reason: String,
+    },
+    /// Containers, networks, files or a release couldn't be removed.
     #[error("`{project}` can't be removed: {reason}")]
     RemovalFailed {
-        /// The compose project.
+        /// The compose project or helm release.
         project: String,
         /// What the tool said.
         reason: String,
@@ -130,11 +150,17 @@ impl RuntimeError {
             Self::PolicyDenied { .. } => "policy-denied",
             Self::NotOurs { .. } => "not-ours",
             Self::ComposeFailed { .. } => "compose-failed",
+            Self::HelmFailed { .. } => "helm-failed",
             Self::RuntimeUnavailable { .. } | Self::Files { .. } | Self::Cancelled => "runtime-unavailable",
-            Self::HealthTimeout { .. } => "health-timeout",
+            Self::HealthTimeout { .. } | Self::NotReady { .. } => "health-timeout",
             Self::RemovalFailed { .. } => "removal-failed",
             Self::DiskFull { .. } => "disk-full",
         }
+    }
+
+    /// Whether it was waited long enough for something to become healthy.
+    pub fn is_health_timeout(&self) -> bool {
+        matches!(self, Self::HealthTimeout { .. } | Self::NotReady { .. })
     }
 
     /// Whether the same operation may succeed later without any change of input.

@@ -1,10 +1,14 @@
-//! What runs components: one trait, and one directory per tool that does it.
+//! What runs components: one trait, one directory per tool that does it, and all of a device's tools together.
 //!
-//! Only this module and what is below it names `docker`. Everything blocks; time is used only to wait.
+//! Only this module and what is below it names `docker` or `helm`. Everything blocks; time is used only to wait.
 
+mod all;
+mod client;
 pub mod command;
 pub mod compose;
 mod error;
+pub mod helm;
+mod labels;
 pub mod policy;
 mod redact;
 
@@ -12,10 +16,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use repo_model::envelope::Lock;
+use repo_model::margo::ProfileType;
+use repo_model::margo::helm_values::HelmValues;
 use repo_model::{ComponentName, DeploymentId, DeploymentName, Digest};
 
-pub use compose::{ComposeRuntime, ComposeSettings, Prepared};
+pub use all::{Ready, Runtimes, Sight};
+pub use compose::{ComposeRuntime, ComposeSettings};
 pub use error::RuntimeError;
+pub use helm::{HelmRuntime, HelmSettings};
 pub use policy::SitePolicy;
 pub use redact::Redactor;
 
@@ -28,19 +36,17 @@ pub struct Component {
     pub deployment_name: DeploymentName,
     /// The component's name.
     pub component: ComponentName,
-    /// The compose project: `DeploymentId::runtime_name` of the component.
+    /// The compose project or helm release: `DeploymentId::runtime_name` of the component.
     pub project: String,
-    /// Where its archive is: `oci://host[:port]/path`.
+    /// Where its archive or chart is: `oci://host[:port]/path`, or a URL.
     pub repository: String,
-    /// The tag of its archive.
+    /// The tag of its archive, or its chart's version.
     pub revision: String,
     /// What the tag meant when it was published; other bytes are refused.
     pub lock: Option<Lock>,
-    /// Environment variable → text, exactly as the container shall see it.
-    pub parameters: BTreeMap<String, String>,
-    /// Names in `parameters` whose values stay on the device: never in an error, a log or an argument.
-    pub secrets: BTreeSet<String>,
-    /// Keys the apply; remembered in the project's marker once the apply is complete.
+    /// What only one type of runtime knows.
+    pub kind: Kind,
+    /// Keys the apply; remembered in the project's marker, or the release's description, once the apply is complete.
     pub input_digest: Digest,
     /// Whether `apply` waits for health.
     pub wait: bool,
@@ -48,18 +54,62 @@ pub struct Component {
     pub timeout: Duration,
 }
 
+/// What a component gets, by the type of its runtime.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Kind {
+    /// A compose project.
+    Compose {
+        /// Environment variable → text, exactly as the container shall see it.
+        parameters: BTreeMap<String, String>,
+        /// Names in `parameters` whose values stay on the device: never in an error, a log or an argument.
+        secrets: BTreeSet<String>,
+    },
+    /// A helm release.
+    Helm {
+        /// Made if it is missing.
+        namespace: String,
+        /// What is set of the chart's values.
+        values: HelmValues,
+        /// Those of the values that stay on the device: never in an error, a log or an argument.
+        secrets: Vec<String>,
+    },
+}
+
+impl std::fmt::Debug for Kind {
+    /// Leaves the values out: some are secret.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Compose { parameters, .. } => f.debug_tuple("Compose").field(&parameters.keys()).finish(),
+            Self::Helm { namespace, .. } => f.debug_tuple("Helm").field(namespace).finish(),
+        }
+    }
+}
+
 impl Component {
-    /// The values that must never be seen.
-    pub fn secret_values(&self) -> impl Iterator<Item = &str> {
-        self.secrets.iter().filter_map(|name| self.parameters.get(name)).map(String::as_str)
+    /// What runs it.
+    pub fn profile_type(&self) -> ProfileType {
+        match self.kind {
+            Kind::Compose { .. } => ProfileType::Compose,
+            Kind::Helm { .. } => ProfileType::Helm,
+        }
+    }
+
+    /// Knows the values that must never be seen.
+    pub fn redactor(&self) -> Redactor {
+        match &self.kind {
+            Kind::Compose { parameters, secrets } => {
+                Redactor::new(secrets.iter().filter_map(|name| parameters.get(name)).map(String::as_str))
+            }
+            Kind::Helm { secrets, .. } => Redactor::new(secrets.iter().map(String::as_str)),
+        }
     }
 }
 
 impl std::fmt::Debug for Component {
-    /// Leaves the parameters' values out: some are secret.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Component")
             .field("project", &self.project)
+            .field("kind", &self.kind)
             .field("repository", &self.repository)
             .field("revision", &self.revision)
             .field("input_digest", &self.input_digest)
@@ -67,40 +117,45 @@ impl std::fmt::Debug for Component {
     }
 }
 
-/// A tool that runs components.
+/// A tool that runs components of one type.
 pub trait Runtime: Send {
-    /// Finds what is ours: containers with the labels of this fleet and device, and projects with a marker.
+    /// A component that is checked and ready to be applied.
+    type Prepared;
+
+    /// Finds what is ours by the labels of this fleet and device, and by what is noted on the device.
     ///
-    /// Two calls of the tool, however many projects there are.
+    /// Few calls of the tool, however much there is.
     fn observe(&self) -> Result<Vec<Observed>, RuntimeError>;
 
-    /// Makes everything ready that needs the network, and checks it: archive, rules, policy, images.
+    /// Makes everything ready that needs the network, and checks it: archive or chart, rules, policy, images.
     ///
     /// Changes nothing that runs; idempotent, and quick when all is cached.
-    fn prefetch(&self, component: &Component, cancel: &dyn Fn() -> bool) -> Result<Prepared, RuntimeError>;
+    fn prefetch(&self, component: &Component, cancel: &dyn Fn() -> bool) -> Result<Self::Prepared, RuntimeError>;
 
-    /// Files, then containers, then health, then the marker. A second apply of the same input changes nothing.
-    fn apply(&self, prepared: &Prepared, cancel: &dyn Fn() -> bool) -> Result<(), RuntimeError>;
+    /// Makes it run, waits for its health, and notes the input. A second apply of the same input touches nothing that
+    /// runs.
+    fn apply(&self, prepared: &Self::Prepared, cancel: &dyn Fn() -> bool) -> Result<(), RuntimeError>;
 
-    /// Ends and removes a project's containers and networks, then our files; volumes and the application's own
-    /// files stay. Idempotent.
+    /// Ends and removes what `apply` made; volumes and the application's own files stay. Idempotent.
     fn remove(&self, project: &str, timeout: Duration, cancel: &dyn Fn() -> bool) -> Result<(), RuntimeError>;
 }
 
-/// One project of ours as it is now.
+/// One project or release of ours as it is now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Observed {
-    /// The compose project.
+    /// What runs it.
+    pub kind: ProfileType,
+    /// The compose project or helm release.
     pub project: String,
-    /// From the marker, else from the containers' labels.
+    /// From the marker, else from labels.
     pub deployment: Option<DeploymentId>,
-    /// From the marker, else from the containers' labels (absent if the name didn't fit into a label).
+    /// From the marker, else from labels (absent if the name didn't fit into a label).
     pub component: Option<ComponentName>,
     /// Of the last apply, if it completed and nothing was begun since. Absent: half made.
     pub input_digest: Option<Digest>,
     /// All services in one word.
     pub condition: Condition,
-    /// Every service that the marker lists or that has a container.
+    /// Every service that the marker lists or that has a container; none of a release.
     pub services: BTreeMap<String, ServiceState>,
 }
 
@@ -113,8 +168,10 @@ pub enum Condition {
     Starting,
     /// Ended, restarting or unhealthy; the text says which service and how.
     Degraded(String),
-    /// At least one service has no container.
+    /// At least one service has no container, or an object of a release is gone.
     Missing,
+    /// Somebody changed an object of a release; the text says which one and what.
+    Edited(String),
 }
 
 /// The container of a service.
@@ -132,4 +189,15 @@ pub struct ServiceState {
     pub started_at: String,
     /// How it is.
     pub condition: Condition,
+}
+
+/// A file of ours can't be read or written: the disk is full, or something else.
+fn files_failed(doing: &'static str, path: &std::path::Path) -> impl Fn(std::io::Error) -> RuntimeError + use<> {
+    let path = path.to_owned();
+    move |source| match source.kind() {
+        std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
+            RuntimeError::DiskFull { reason: format!("can't {doing} `{}`", path.display()) }
+        }
+        _ => RuntimeError::Files { doing, path: path.clone(), source },
+    }
 }

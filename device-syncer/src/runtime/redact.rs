@@ -22,6 +22,11 @@ impl Redactor {
         Self { needles }
     }
 
+    /// Whether the text has a secret that is too long to be there by chance.
+    pub fn finds(&self, text: &str) -> bool {
+        self.needles.iter().any(|needle| needle.len() >= 6 && text.contains(needle))
+    }
+
     /// The text with `***` in place of every secret.
     pub fn clean(&self, text: &str) -> String {
         self.needles.iter().fold(text.to_owned(), |text, needle| text.replace(needle, "***"))

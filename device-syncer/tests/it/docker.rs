@@ -291,8 +291,8 @@ fn bomb(real: &Real) -> (PathBuf, PathBuf) {
 
 #[test]
 fn an_application_that_takes_the_box_down_ends_as_failed_though_all_that_was_not_synced_is_lost_each_time() {
-    let real = Real::enrolled();
     let volume = Volume::new(64).expect("a file system: this needs root");
+    let real = Real::enrolled();
     text(Command::new("mv").arg(real.home()).arg(volume.path().join("home")).output().unwrap());
     std::os::unix::fs::symlink(volume.path().join("home"), real.home()).unwrap();
     let (program, ups) = bomb(&real);
@@ -373,7 +373,7 @@ fn a_secret_reaches_its_container_and_no_repository_log_or_argument() {
     );
     real.hand.edit("greeter", |text| {
         let begin = text.find("  parameters:").unwrap();
-        text[..begin].replace("timeout: 1m", "timeout: 8s")
+        text[..begin].replace("timeout: 1m", "timeout: 20s")
     });
     real.hand.describe("greeter", |described| {
         described["valuesFrom"] = serde_json::json!({

@@ -150,7 +150,7 @@ const SLOW: &str = r#"services:
   gate:
     image: margo-test/busybox:1
     network_mode: none
-    command: [sh, -c, "sleep 4; : >/tmp/open; exec sleep 100000"]
+    command: [sh, -c, "sleep 15; : >/tmp/open; exec sleep 100000"]
     environment: {GREETING: "${GREETING}"}
     healthcheck: {test: [CMD, test, -e, /tmp/open], interval: 1s, retries: 60}
     restart: unless-stopped

@@ -148,7 +148,7 @@ fn a_floor_that_there_is_no_room_for_stops_the_pass_and_nothing_that_runs() {
 fn a_state_that_there_is_no_room_for_is_told_and_leaves_nothing_behind() {
     let (world, volume) = on_a_small_disk();
     let before = (world.fake.calls(), world.containers());
-    let noise: Vec<u8> = (0..1_000_000_u32).flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
+    let noise = repo_testkit::noise(4_000_000, 0);
     let tip = world.hand.forge(|draft| {
         draft.put("noise", noise);
         draft.seal();

@@ -14,8 +14,8 @@ use crate::world::{World, command, finish};
 
 const SECRET: &str = "c4nary-of-this-device";
 
-/// Short limits, so that trouble doesn't take long.
-const HOST: &str = "host: {timeouts: {connect: 2s, answer: 2s, stall: 1500ms, total: 6s}}\n";
+/// Short limits, so that silence doesn't take long.
+const SHORT: &str = "host: {timeouts: {connect: 2s, answer: 2s, stall: 1500ms, total: 6s}}\n";
 
 /// Joins the world's device again, over HTTPS.
 fn join(world: &World, url: &str, ca: &str, account: bool) {
@@ -28,7 +28,7 @@ fn join(world: &World, url: &str, ca: &str, account: bool) {
     }
     fs::write(&path, join.to_string()).expect("written");
     world.init(&world.home());
-    world.settings(HOST);
+    world.settings("");
 }
 
 /// The device's repository at a foreign host, and a device that reaches it through a proxy that breaks things.
@@ -165,16 +165,19 @@ fn whatever_the_network_does_the_device_goes_on_and_tells_later() {
             ],
         ),
     ] {
+        let is_silent = matches!(fault, Fault::HalfOpen | Fault::StallAfter(..) | Fault::Throttle(_));
+        world.settings(if is_silent { SHORT } else { "" });
         proxy.set(fault);
         let (begin, before) = (Instant::now(), world.containers());
         world.once().ended(1);
-        assert!(begin.elapsed() < Duration::from_secs(20), "{fault:?}: {:?}", begin.elapsed());
+        assert!(begin.elapsed() < Duration::from_secs(60), "{fault:?}: {:?}", begin.elapsed());
         let found = trouble(&world).expect("trouble");
         assert!(names.contains(&found.as_str()), "{fault:?}: {found}");
         assert_eq!(world.containers(), before);
         proxy.set(Fault::Refuse);
         proxy.set(Fault::None);
     }
+    world.settings("");
     world.once().good();
     assert_eq!(trouble(&world), None);
     world.assert_cured();
@@ -183,7 +186,7 @@ fn whatever_the_network_does_the_device_goes_on_and_tells_later() {
 #[test]
 fn a_running_device_backs_off_from_a_host_in_trouble_and_heeds_what_it_asks_for() {
     let (world, mut host, proxy) = abroad(Options::default());
-    world.settings(&format!("{HOST}poll: 1s\nreport: 1h\n"));
+    world.settings("poll: 1s\nreport: 1h\n");
     world.once().good();
     let answer = Answer { status: 429, headers: vec!["Retry-After: 3600".to_owned()], body: String::new() };
     host.set(|options| options.answer = Some(answer));
@@ -201,7 +204,7 @@ fn a_running_device_backs_off_from_a_host_in_trouble_and_heeds_what_it_asks_for(
 #[test]
 fn a_device_that_waits_sees_a_publish_at_once_and_asks_for_nothing_in_between() {
     let (world, host) = at_home(State { wait: Some(Duration::from_secs(300)), ..State::default() });
-    world.settings(&format!("{HOST}poll: 1s\nreport: 1h\n"));
+    world.settings("poll: 1s\nreport: 1h\n");
     let syncer = command(&world.home(), &["run"]).spawn().expect("it starts");
     until("it waits", || host.state().waiting == 1 && world.states("greeter") == ["hello installed"]);
     // The heartbeat and the status were told; then there is nothing to ask.
@@ -214,7 +217,7 @@ fn a_device_that_waits_sees_a_publish_at_once_and_asks_for_nothing_in_between() 
     world.hand.want("greeter", &world.app, "at once");
     world.hand.publish();
     until("the update runs", || world.greetings() == ["at once"]);
-    assert!(begin.elapsed() < Duration::from_secs(30));
+    assert!(begin.elapsed() < Duration::from_secs(60));
     assert!(host.asked("git-upload-pack").len() > asked);
     until("it waits again", || host.state().waiting == 1);
     // A container that goes away is healed although the host isn't asked.
@@ -228,13 +231,42 @@ fn a_device_that_waits_sees_a_publish_at_once_and_asks_for_nothing_in_between() 
     let begin = Instant::now();
     terminate(&syncer);
     finish(syncer).good();
-    assert!(begin.elapsed() < Duration::from_secs(8), "{:?}", begin.elapsed());
+    assert!(begin.elapsed() < Duration::from_secs(60), "{:?}", begin.elapsed());
+}
+
+#[test]
+fn a_device_that_is_called_with_many_others_comes_at_a_moment_of_its_own() {
+    let jitter = Duration::from_secs(3);
+    let wait = Some(Duration::from_secs(300));
+    let (world, host) = at_home(State { wait, jitter: 3000, ..State::default() });
+    world.settings("poll: 1h\nreport: 1h\n");
+    let syncer = command(&world.home(), &["run"]).spawn().expect("it starts");
+    until("it waits", || host.state().waiting == 1 && world.states("greeter") == ["hello installed"]);
+    let delays: Vec<_> = (0..5)
+        .map(|round| {
+            until("it waits again", || host.state().waiting == 1);
+            let before = host.asked("git-upload-pack").len();
+            world.hand.want("greeter", &world.app, &format!("round {round}"));
+            world.hand.publish();
+            let called = Instant::now();
+            until("it comes", || host.asked("git-upload-pack").len() > before);
+            let delay = called.elapsed();
+            until("the update runs", || world.greetings() == [format!("round {round}")]);
+            delay
+        })
+        .collect();
+    // All five within a twentieth of the time would be one chance in three million.
+    let spread = delays.iter().max().expect("five").saturating_sub(*delays.iter().min().expect("five"));
+    assert!(spread > jitter / 20, "{delays:?}");
+    assert!(delays.iter().all(|delay| *delay < jitter + Duration::from_secs(60)), "{delays:?}");
+    terminate(&syncer);
+    finish(syncer).good();
 }
 
 #[test]
 fn a_request_at_the_device_ends_its_rest_at_once() {
     let (world, host) = at_home(State { wait: Some(Duration::from_secs(300)), ..State::default() });
-    world.settings(&format!("{HOST}poll: 1h\n"));
+    world.settings("poll: 1h\n");
     let syncer = command(&world.home(), &["run"]).spawn().expect("it starts");
     until("it waits", || host.state().waiting == 1);
     let request = world.home().join("request-retry");
@@ -392,9 +424,8 @@ fn an_archive_by_url_runs_when_it_is_the_locked_one_and_only_then() {
     assert_eq!(world.states("greeter"), ["hello failed artifact-digest-changed"]);
     assert!(!world.message("greeter").contains("c4nary"), "{}", world.message("greeter"));
     publish(&digest, "          keyLocation: \"https://example.invalid/key.asc\"\n");
-    world.once().ended(1);
-    assert_eq!(world.states("greeter"), ["hello failed capability-missing"]);
-    assert_eq!(world.greetings(), ["by url"], "what runs keeps running");
+    world.once().good();
+    assert_eq!(world.states("greeter"), ["hello installed"], "its signature was checked when it was locked");
 }
 
 #[test]
@@ -411,8 +442,7 @@ fn a_client_certificate_and_a_proxy_are_taken_from_the_settings_and_changed_file
     let other = repo_testkit::pki::Authority::new("another authority").client("press-01");
     keep("client.pem", &other.certificate);
     keep("client.key", &other.key);
-    let settings = format!("{HOST}poll: 1s\n");
-    world.settings(&settings.replace("host: {", "host: {clientCertificate: {chain: client.pem, key: client.key}, "));
+    world.settings("host: {clientCertificate: {chain: client.pem, key: client.key}}\npoll: 1s\n");
     let syncer = command(&world.home(), &["run"]).spawn().expect("it starts");
     let before = proxy.counts().connections;
     until("it tried", || proxy.counts().connections > before);

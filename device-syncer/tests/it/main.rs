@@ -1,6 +1,6 @@
 //! The syncer as a program, against device repositories that a shell script made from the contract alone.
 //!
-//! Most tests use the stand-in for docker; those in `docker` the real one. All need the registry of
+//! Most tests use the stand-in for docker; those in `docker` the real one, and those in `helm` real Helm. All need the registry of
 //! `MARGO_TEST_REGISTRY`, and fail without it.
 #![allow(clippy::disallowed_methods, reason = "tests write and remove their own files")]
 
@@ -12,6 +12,7 @@ mod docker_hostile;
 mod docker_restart;
 mod full;
 mod hand;
+mod helm;
 mod https;
 mod objects;
 mod our_host;

@@ -31,6 +31,8 @@ pub(crate) struct State {
     pub(crate) waiting: usize,
     /// Answers every wait at once, whatever moved.
     pub(crate) lies: bool,
+    /// Within how many milliseconds to come for what moved.
+    pub(crate) jitter: u64,
     pub(crate) ended: bool,
 }
 
@@ -132,7 +134,7 @@ fn wait(query: &str, repository: &Path, longest: Duration, shared: &(Mutex<State
         let state = shared.0.lock().unwrap_or_else(PoisonError::into_inner);
         if now != query || state.lies {
             let body = json!({"desired": tip("desired"), "freshness": tip("freshness")}).to_string();
-            let headers = ["Content-Type: application/json", "Wfm-Jitter: 5"];
+            let headers = ["Content-Type: application/json", &format!("Wfm-Jitter: {}", state.jitter)];
             return Reply::Keep(answer("200 OK", &headers, body.as_bytes()));
         }
         if begin.elapsed() >= longest || state.ended {

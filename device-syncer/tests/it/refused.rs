@@ -593,7 +593,7 @@ fn too_much(limits: &str, words: &[&str], change: impl FnOnce(&mut Draft)) {
 
 #[test]
 fn a_pack_that_is_too_large() {
-    let noise: Vec<u8> = (0..300_000_u32).flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
+    let noise = repo_testkit::noise(1_200_000, 0);
     too_much("limits: {packBytes: 100000}\n", &["100000 bytes"], |draft| draft.put("noise", noise));
 }
 

@@ -272,21 +272,27 @@ fn a_child_that_never_ends_is_ended() {
     let mut first = command(&world.home(), &["once"]).spawn().unwrap();
     until("it applies", || world.greetings() == ["servus"]);
     kill(&mut first);
+    let left = holders(&world.home().join("children.lock"));
+    assert!(!left.is_empty());
     let second = command(&world.home(), &["once"]).spawn().unwrap();
     // The knob is for the child of the first alone: the second's own call comes once that is gone.
-    until("the child is ended", || !holds(&world.home().join("children.lock"), second.id()));
+    until("the child is ended", || left.iter().all(|pid| !holds(*pid, &world.home().join("children.lock"))));
     world.fake.unset("hang-up");
     let run = finish(second).good();
     assert!(run.stderr.contains("ending what a killed syncer left running"), "{run:?}");
     world.assert_idle();
 }
 
-/// Whether a process other than this one keeps a file open.
-fn holds(path: &Path, but: u32) -> bool {
+/// The processes that keep a file open.
+fn holders(path: &Path) -> Vec<u32> {
     let processes = fs::read_dir("/proc").unwrap().flatten();
-    let others = processes
-        .filter(|one| one.file_name().to_str().is_some_and(|pid| pid.parse().is_ok_and(|pid: u32| pid != but)));
-    let mut files = others.flat_map(|one| fs::read_dir(one.path().join("fd")).into_iter().flatten().flatten());
+    let pids = processes.filter_map(|one| one.file_name().to_str()?.parse().ok());
+    pids.filter(|pid| holds(*pid, path)).collect()
+}
+
+/// Whether a process keeps a file open.
+fn holds(pid: u32, path: &Path) -> bool {
+    let mut files = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
     files.any(|file| fs::read_link(file.path()).is_ok_and(|target| target == path))
 }
 
@@ -303,11 +309,11 @@ fn an_application_that_takes_the_device_down_is_given_up_after_three_boots() {
         until("it applies", || {
             let attempts = git::show(&world.clone(), "refs/syncer/state", "attempt.json").unwrap_or_default();
             String::from_utf8(attempts).unwrap().contains(&format!("\"bootId\":\"{boot}\""))
-                && holds(&world.home().join("children.lock"), syncer.id())
+                && holders(&world.home().join("children.lock")).iter().any(|pid| *pid != syncer.id())
         });
         kill(&mut syncer);
         world.fake.unset("hang-up");
-        until("its child has ended", || !holds(&world.home().join("children.lock"), 0));
+        until("its child has ended", || holders(&world.home().join("children.lock")).is_empty());
         // What the power took: nothing says that the apply was complete.
         fs::remove_dir_all(world.home().join("projects")).unwrap();
     }
@@ -468,7 +474,7 @@ fn a_syncer_that_is_told_to_end_during_an_apply_ends_and_the_next_goes_on() {
     until("it applies", || world.greetings() == ["servus"]);
     terminate(&syncer);
     finish(syncer).good();
-    assert!(!holds(&world.home().join("children.lock"), 0), "its child has ended too");
+    assert!(holders(&world.home().join("children.lock")).is_empty(), "its child has ended too");
     world.fake.unset("hang-up");
     world.once().good();
     let told = world.told();

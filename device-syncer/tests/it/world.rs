@@ -6,6 +6,7 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
+use repo_testkit::cluster::Cluster;
 use repo_testkit::fake_docker::FakeDocker;
 use repo_testkit::{git, invariants, program};
 use serde_json::Value;
@@ -224,11 +225,17 @@ impl World {
 
     /// The invariants, by stock git. `converged`: the device has nothing left to do or to tell.
     pub(crate) fn assert_whole(&self, converged: bool) {
+        self.assert_whole_at(None, converged);
+    }
+
+    /// The same, with the device's releases.
+    pub(crate) fn assert_whole_at(&self, cluster: Option<&Cluster>, converged: bool) {
         let (host, home) = (self.hand.repository(), self.home());
         let world = invariants::World {
             host: Some(&host),
             device: Some(&home),
             runtime: Some(self.fake.dir()),
+            cluster,
             converged,
             ..Default::default()
         };

@@ -131,7 +131,7 @@ const NEVER_HEALTHY: &str = "{image: margo-test/busybox:1, environment: {SECRET:
 fn never_healthy(world: &mut World) {
     world.archive(&[("compose.yaml", &compose(&format!("web: {NEVER_HEALTHY}, other: {SLEEPER}")))]);
     world.parameter("SECRET", "s3cr$t");
-    world.component.secrets = ["SECRET".to_owned()].into();
+    world.secret("SECRET");
     if let Some(fake) = &world.fake {
         fake.set("unhealthy-web", "");
     }
@@ -284,7 +284,7 @@ pub(crate) fn a_refusal_never_says_a_secret(world: &mut World) {
         "services: {web: {image: 'margo-test/${KEY}:1', volumes: ['/srv/${KEY}:/x'], labels: {device-syncer.x: '${KEY}'}}}",
     )]);
     world.parameter("KEY", "hunter2hunter2");
-    world.component.secrets = ["KEY".to_owned()].into();
+    world.secret("KEY");
     let error = world.prefetch_and_apply().unwrap_err();
     assert_eq!(error.code(), "policy-denied", "{error}");
     assert!(error.to_string().contains("/srv/***") && error.to_string().contains("image's name"), "{error}");

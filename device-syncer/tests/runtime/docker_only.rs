@@ -284,3 +284,14 @@ mod docker_registry {
         assert_eq!((error.code(), error.is_transient()), ("artifact-unavailable", true), "{error}");
     }
 }
+
+/// What the engine itself says of where its data are.
+mod docker_capabilities {
+    use crate::world::World;
+
+    #[test]
+    fn docker_tells_where_it_keeps_what_takes_the_storage() {
+        let root = World::docker().runtime.data_root().expect("docker's directory can be seen from here");
+        assert!(root.join("volumes").is_dir(), "{}", root.display());
+    }
+}

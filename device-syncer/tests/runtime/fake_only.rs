@@ -45,7 +45,7 @@ fn what_the_tool_says_about_a_failure_has_no_secrets() {
     let fake = world.fake.clone().unwrap();
     world.app("hello");
     world.parameter("GREETING", "s3cret");
-    world.component.secrets = ["GREETING".to_owned()].into();
+    world.secret("GREETING");
     fake.set("fail-up", "Error: bad greeting s3cret");
     let error = world.prefetch_and_apply().unwrap_err();
     assert_eq!((error.code(), error.is_transient()), ("compose-failed", false));

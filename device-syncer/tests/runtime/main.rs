@@ -1,11 +1,15 @@
 //! The compose runtime against the fake docker and against the real one: the same rules, told once in `contract`.
 //!
+//! The helm runtime (`helm`) has no fake: its tests run on real Helm 4 and 3 against a real Kubernetes API, and need
+//! `MARGO_TEST_HELM4`, `MARGO_TEST_HELM3`, `MARGO_TEST_KUBERNETES` and `MARGO_TEST_KUBECONFIG`.
+//!
 //! Tests on real Docker are named `docker_…`; they need `DOCKER_HOST`, `DOCKER_CONFIG` and `MARGO_TEST_REGISTRY` and
 //! fail without them. They remove what they made, by name, and nothing else.
 
 mod contract;
 mod docker_only;
 mod fake_only;
+mod helm;
 mod world;
 
 use world::World;

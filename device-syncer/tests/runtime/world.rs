@@ -1,12 +1,14 @@
 //! One runtime on its own directories, with applications of its own, on the fake or on the real engine.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 use device_syncer::artifacts::Cache;
-use device_syncer::runtime::{Component, ComposeRuntime, ComposeSettings, Observed, Runtime, RuntimeError, SitePolicy};
+use device_syncer::runtime::{
+    Component, ComposeRuntime, ComposeSettings, Kind, Observed, Runtime, RuntimeError, SitePolicy,
+};
 use repo_artifacts::{Lock, pack};
 use repo_model::{DeploymentId, Digest, FleetId};
 use repo_testkit::fake_docker::FakeDocker;
@@ -65,14 +67,26 @@ impl World {
             repository: "oci://registry.invalid/app".to_owned(),
             revision: "1.0.0".to_owned(),
             lock: None,
-            parameters: BTreeMap::new(),
-            secrets: Default::default(),
+            kind: Kind::Compose { parameters: BTreeMap::new(), secrets: BTreeSet::new() },
             input_digest: Digest::of(b"1"),
             wait: true,
             timeout: Duration::from_secs(60),
         };
         let runtime = ComposeRuntime::new(settings.clone()).unwrap();
         Self { dir, fake, settings, runtime, component, made: Vec::new() }
+    }
+
+    /// The parameters, and the names of those that are secret.
+    fn given(&mut self) -> (&mut BTreeMap<String, String>, &mut BTreeSet<String>) {
+        match &mut self.component.kind {
+            Kind::Compose { parameters, secrets } => (parameters, secrets),
+            Kind::Helm { .. } => panic!("it is a compose component"),
+        }
+    }
+
+    /// Makes a parameter secret.
+    pub(crate) fn secret(&mut self, name: &str) {
+        self.given().1.insert(name.to_owned());
     }
 
     /// The runtime anew, after a change of `settings`.
@@ -105,12 +119,13 @@ impl World {
 
     /// Sets a parameter, which changes the input digest.
     pub(crate) fn parameter(&mut self, name: &str, value: &str) {
-        self.component.parameters.insert(name.to_owned(), value.to_owned());
+        self.given().0.insert(name.to_owned(), value.to_owned());
         self.changed();
     }
 
     fn changed(&mut self) {
-        let text = format!("{:?} {:?}", self.component.lock, self.component.parameters);
+        let lock = self.component.lock;
+        let text = format!("{lock:?} {:?}", self.given().0);
         self.component.input_digest = Digest::of(text.as_bytes());
     }
 

@@ -117,7 +117,8 @@ enum Node {
 
 type Nodes = BTreeMap<String, Node>;
 
-fn inflate(gzip: &[u8], limits: &Limits) -> Result<Vec<u8>, ArchiveError> {
+/// The tar stream, as far as the limits allow.
+pub(crate) fn inflate(gzip: &[u8], limits: &Limits) -> Result<Vec<u8>, ArchiveError> {
     let by_ratio = gzip.len().saturating_mul(limits.ratio).max(1 << 20);
     let limit = limits.bytes.min(by_ratio);
     let mut tar = Vec::new();
@@ -170,7 +171,7 @@ fn node(name: &str, entry: &mut tar::Entry<'_, &[u8]>) -> Result<Option<Node>, A
 }
 
 /// The path without `./` and a final `/`; none for the archive's root itself.
-fn checked_path(name: &str) -> Result<Option<String>, ArchiveError> {
+pub(crate) fn checked_path(name: &str) -> Result<Option<String>, ArchiveError> {
     let refused = |rule| Err(ArchiveError::Entry { path: name.to_owned(), rule });
     if name.starts_with('/') {
         return refused("the path is absolute");

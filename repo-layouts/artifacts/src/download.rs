@@ -7,6 +7,7 @@ use repo_model::Digest;
 use repo_model::envelope::Lock;
 use repo_model::error_chain;
 
+use crate::reference::Kind;
 use crate::{Archive, Limits, RegistryError, Settings};
 
 /// Compressed answers would hide the bytes that the digest is of.
@@ -14,37 +15,52 @@ const AS_IT_IS: &[(&str, &str)] = &[("Accept-Encoding", "identity")];
 
 /// What the address means now. Only a compose archive is locked, whatever else answers there.
 pub(crate) fn resolve(settings: &Settings, url: &Url) -> Result<Lock, RegistryError> {
-    let bytes = download(settings, url)?;
-    Archive::read(&bytes, &Limits::default())
-        .map_err(|error| RegistryError::Invalid { artifact: url.to_string(), reason: error_chain(&error) })?;
+    let bytes = download(settings, url, Kind::Compose.name(), settings.max_layer)?;
+    Archive::read(&bytes, &Limits::default()).map_err(|error| RegistryError::Invalid {
+        artifact: url.to_string(),
+        kind: Kind::Compose.name(),
+        reason: error_chain(&error),
+    })?;
     let digest = Digest::of(&bytes);
     Ok(Lock { manifest: digest, content: digest })
 }
 
 /// The archive's bytes, verified where there is a lock.
 pub(crate) fn pull(settings: &Settings, url: &Url, lock: Option<&Lock>) -> Result<Vec<u8>, RegistryError> {
-    let bytes = download(settings, url)?;
-    let found = Digest::of(&bytes);
+    let bytes = download(settings, url, Kind::Compose.name(), settings.max_layer)?;
+    same(url, "archive", lock, &bytes)?;
+    Ok(bytes)
+}
+
+/// Whether these are the locked bytes, if any are.
+pub(crate) fn same(url: &Url, part: &'static str, lock: Option<&Lock>, bytes: &[u8]) -> Result<(), RegistryError> {
+    let found = Digest::of(bytes);
     match lock {
         Some(lock) if lock.content != found => Err(RegistryError::Changed {
             artifact: url.to_string(),
-            part: "archive",
+            part,
             locked: lock.content.to_string(),
             found: found.to_string(),
         }),
-        _ => Ok(bytes),
+        _ => Ok(()),
     }
 }
 
-fn download(settings: &Settings, url: &Url) -> Result<Vec<u8>, RegistryError> {
+/// What is at the address, up to `limit` bytes. `kind` is what it should be, for messages.
+pub(crate) fn download(
+    settings: &Settings,
+    url: &Url,
+    kind: &'static str,
+    limit: usize,
+) -> Result<Vec<u8>, RegistryError> {
     let unavailable = |source: repo_http::Cause| RegistryError::Unavailable { artifact: url.to_string(), source };
     let agent = agent(settings).map_err(unavailable)?;
     let host = url.origin().trim_start_matches("https://");
     let account = settings.accounts.get(host).map(|account| account.get()).transpose();
     let credential = account.map_err(|error| unavailable(error.into()))?.unwrap_or(Credential::None);
     let request = Request { headers: AS_IT_IS, credential: &credential, ..Request::get(url) };
-    let limit = settings.max_layer as u64;
-    agent.send_anywhere(&request).and_then(|response| response.body.bytes(limit)).map_err(|error| failed(url, error))
+    let answer = agent.send_anywhere(&request).and_then(|response| response.body.bytes(limit as u64));
+    answer.map_err(|error| failed(url, kind, error))
 }
 
 fn agent(settings: &Settings) -> Result<Agent, repo_http::Cause> {
@@ -61,12 +77,12 @@ fn agent(settings: &Settings) -> Result<Agent, repo_http::Cause> {
     Ok(Agent::new(&settings)?)
 }
 
-fn failed(url: &Url, error: HttpError) -> RegistryError {
+fn failed(url: &Url, kind: &'static str, error: HttpError) -> RegistryError {
     let artifact = url.to_string();
     match error.problem {
         Problem::Status { status: 404 | 410, .. } => RegistryError::NotFound { artifact },
         Problem::TooLarge { limit } => {
-            RegistryError::Invalid { artifact, reason: format!("it has more than {limit} bytes") }
+            RegistryError::Invalid { artifact, kind, reason: format!("it has more than {limit} bytes") }
         }
         _ => RegistryError::Unavailable { artifact, source: error.into() },
     }

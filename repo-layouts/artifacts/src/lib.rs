@@ -1,22 +1,30 @@
-//! Compose archives (Margo, *Compose archive*): packing, checking, and moving them to and from OCI registries, or from
-//! where a URL says.
+//! What components are made of. Compose archives (Margo, *Compose archive*): packing, checking, and moving them to and
+//! from OCI registries, or from where a URL says. Helm charts: from OCI registries and chart repositories.
 //!
 //! An archive lives in memory from its verified bytes to the checked files, so a bad one never touches a disk.
 //! Blocking: the little asynchronous part has its own runtime inside.
 
 mod archive;
+mod chart;
 mod download;
 mod pack;
 mod reference;
 mod registry;
 
 pub use archive::{Archive, ArchiveError, File, Limits};
+pub use chart::{Chart, ChartError, ChartReference, Entry};
 pub use pack::{PackError, pack};
 pub use reference::{InvalidReference, Reference};
 pub use registry::{Registry, RegistryError, Settings};
 pub use repo_model::envelope::Lock;
 
-/// `artifactType` of the manifest.
+/// `artifactType` of a compose archive's manifest.
 pub const ARTIFACT_TYPE: &str = "application/vnd.org.margo.component.compose+json";
 /// Media type of its one layer.
 pub const LAYER_TYPE: &str = "application/vnd.org.margo.component.compose.tar+gzip";
+/// Media type of the config of a chart's manifest (Helm, *OCI registries*).
+pub const CHART_CONFIG_TYPE: &str = "application/vnd.cncf.helm.config.v1+json";
+/// Media type of the layer with the chart.
+pub const CHART_LAYER_TYPE: &str = "application/vnd.cncf.helm.chart.content.v1.tar+gzip";
+/// Media type of the layer with the chart's provenance file, which needn't be there.
+pub const CHART_PROVENANCE_TYPE: &str = "application/vnd.cncf.helm.chart.provenance.v1.prov";

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use flate2::{Compression, GzBuilder};
+use repo_model::gzip;
 
 /// A file that can't be packed.
 #[derive(Debug, thiserror::Error)]
@@ -23,9 +23,9 @@ pub fn pack(dir: &Path, name: &str) -> Result<Vec<u8>, PackError> {
         let path = path.to_owned();
         move |source| PackError { path, source }
     };
-    let mut tar = tar::Builder::new(GzBuilder::new().mtime(0).write(Vec::new(), Compression::best()));
+    let mut tar = tar::Builder::new(Vec::new());
     append(&mut tar, dir, name)?;
-    tar.into_inner().and_then(|gzip| gzip.finish()).map_err(failed(dir))
+    Ok(gzip::compress(&tar.into_inner().map_err(failed(dir))?, gzip::BEST))
 }
 
 fn append(tar: &mut tar::Builder<impl Write>, path: &Path, name: &str) -> Result<(), PackError> {

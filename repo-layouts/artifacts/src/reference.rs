@@ -11,6 +11,40 @@ pub struct Reference {
     path: String,
     tag: String,
     url: Option<Url>,
+    kind: Kind,
+}
+
+/// What an artefact is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Compose,
+    Chart,
+}
+
+impl Kind {
+    /// For messages.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Compose => "compose archive",
+            Self::Chart => "chart",
+        }
+    }
+
+    /// What the manifest says it is: `artifactType`, or where there is none the config's media type.
+    pub(crate) fn artifact_type(self) -> &'static str {
+        match self {
+            Self::Compose => crate::ARTIFACT_TYPE,
+            Self::Chart => crate::CHART_CONFIG_TYPE,
+        }
+    }
+
+    /// Media type of the layer with the archive.
+    pub(crate) fn layer_type(self) -> &'static str {
+        match self {
+            Self::Compose => crate::LAYER_TYPE,
+            Self::Chart => crate::CHART_LAYER_TYPE,
+        }
+    }
 }
 
 /// The text doesn't name an artefact.
@@ -26,13 +60,17 @@ pub struct InvalidReference {
 impl Reference {
     /// Reads a component's `repository` and `revision`, or its `packageLocation` with an empty revision.
     pub fn parse(repository: &str, revision: &str) -> Result<Self, InvalidReference> {
-        let invalid = |text: &str, rule| InvalidReference { text: text.chars().take(200).collect(), rule };
         if revision.is_empty() && repository.starts_with("https://") {
             // Not repeated: it may hold a credential.
             let url = Url::parse(repository)
                 .map_err(|_| invalid("https://…", "an address is `https://host/path`, without a credential"))?;
-            return Ok(Self { host: String::new(), path: String::new(), tag: String::new(), url: Some(url) });
+            let empty = String::new;
+            return Ok(Self { host: empty(), path: empty(), tag: empty(), url: Some(url), kind: Kind::Compose });
         }
+        Self::oci(repository, revision, Kind::Compose)
+    }
+
+    pub(crate) fn oci(repository: &str, revision: &str, kind: Kind) -> Result<Self, InvalidReference> {
         let rest =
             repository.strip_prefix("oci://").ok_or_else(|| invalid(repository, "expected `oci://host/path`"))?;
         let (host, path) = rest.split_once('/').ok_or_else(|| invalid(repository, "expected `oci://host/path`"))?;
@@ -45,7 +83,11 @@ impl Reference {
         if !is_tag(revision) {
             return Err(invalid(revision, "a tag is 1 to 128 letters, digits and `. _ -`"));
         }
-        Ok(Self { host: host.to_owned(), path: path.to_owned(), tag: revision.to_owned(), url: None })
+        Ok(Self { host: host.to_owned(), path: path.to_owned(), tag: revision.to_owned(), url: None, kind })
+    }
+
+    pub(crate) fn kind(&self) -> Kind {
+        self.kind
     }
 
     /// The URL of an archive that isn't in a registry.
@@ -85,6 +127,10 @@ impl fmt::Display for Reference {
             None => write!(f, "oci://{}/{}:{}", self.host, self.path, self.tag),
         }
     }
+}
+
+pub(crate) fn invalid(text: &str, rule: &'static str) -> InvalidReference {
+    InvalidReference { text: text.chars().take(200).collect(), rule }
 }
 
 fn is_path_part(part: &str) -> bool {

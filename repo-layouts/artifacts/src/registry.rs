@@ -8,18 +8,27 @@ use std::time::Duration;
 
 use oci_client::client::{Certificate, CertificateEncoding, ClientConfig, ClientProtocol};
 use oci_client::errors::{DigestError, OciDistributionError, OciErrorCode};
-use oci_client::manifest::{IMAGE_MANIFEST_MEDIA_TYPE, OciDescriptor, OciImageManifest, OciManifest};
+use oci_client::manifest::{
+    IMAGE_MANIFEST_MEDIA_TYPE, OCI_IMAGE_INDEX_MEDIA_TYPE, OCI_IMAGE_MEDIA_TYPE, OciDescriptor, OciImageManifest,
+    OciManifest,
+};
 use oci_client::secrets::RegistryAuth;
 use oci_client::{Client, RegistryOperation};
-use repo_http::{Credential, Credentials};
+use repo_http::{Credential, Credentials, Url};
 use repo_model::Digest;
 use repo_model::envelope::Lock;
 use tokio::io::AsyncWrite;
 
-use crate::{ARTIFACT_TYPE, LAYER_TYPE, Reference, download};
+use crate::chart::repository;
+use crate::reference::Kind;
+use crate::{ARTIFACT_TYPE, CHART_PROVENANCE_TYPE, ChartReference, LAYER_TYPE, Reference, download};
 
 /// Media type and bytes of the empty config blob (OCI image specification, *Guidelines for Artifact Usage*).
 const EMPTY: (&str, &[u8]) = ("application/vnd.oci.empty.v1+json", b"{}");
+
+/// Media types of manifests that are asked for: OCI's, and Docker's, under which some registries keep the same. An index
+/// is asked for so that it isn't taken for nothing.
+const MANIFESTS: &[&str] = &[OCI_IMAGE_MEDIA_TYPE, IMAGE_MANIFEST_MEDIA_TYPE, OCI_IMAGE_INDEX_MEDIA_TYPE];
 
 /// How registries are reached.
 #[derive(Debug, Clone)]
@@ -75,11 +84,13 @@ pub enum RegistryError {
         /// The artefact.
         artifact: String,
     },
-    /// It is there, and isn't a compose archive.
-    #[error("`{artifact}` is not a compose archive: {reason}")]
+    /// It is there, and isn't what it should be.
+    #[error("`{artifact}` is not a {kind}: {reason}")]
     Invalid {
         /// The artefact.
         artifact: String,
+        /// What it should be: `compose archive`, `chart` or `chart repository`.
+        kind: &'static str,
         /// The rule it breaks.
         reason: String,
     },
@@ -116,6 +127,18 @@ impl Registry {
         if let Some(url) = reference.url() {
             return download::resolve(&self.settings, url);
         }
+        self.resolve_tag(reference)
+    }
+
+    /// What the chart's tag means now, or its version in a chart repository.
+    pub fn resolve_chart(&self, reference: &ChartReference) -> Result<Lock, RegistryError> {
+        match reference {
+            ChartReference::Oci(reference) => self.resolve_tag(reference),
+            ChartReference::Repository(entry) => repository::resolve(&self.settings, entry),
+        }
+    }
+
+    fn resolve_tag(&self, reference: &Reference) -> Result<Lock, RegistryError> {
         self.block_on(reference, async {
             let (manifest, layer) = self.manifest(reference, reference.tag().to_owned()).await?;
             Ok(Lock { manifest, content: digest_of(reference, &layer)? })
@@ -127,6 +150,19 @@ impl Registry {
         if let Some(url) = reference.url() {
             return download::pull(&self.settings, url, lock);
         }
+        self.pull_layer(reference, lock)
+    }
+
+    /// The chart's `.tgz`, verified; with a lock in a registry it is asked for by its digest, in a chart repository no
+    /// other bytes are taken.
+    pub fn pull_chart(&self, reference: &ChartReference, lock: Option<&Lock>) -> Result<Vec<u8>, RegistryError> {
+        match reference {
+            ChartReference::Oci(reference) => self.pull_layer(reference, lock),
+            ChartReference::Repository(entry) => repository::pull(&self.settings, entry, lock),
+        }
+    }
+
+    fn pull_layer(&self, reference: &Reference, lock: Option<&Lock>) -> Result<Vec<u8>, RegistryError> {
         self.block_on(reference, async {
             let wanted = lock.map_or_else(|| reference.tag().to_owned(), |lock| lock.manifest.to_string());
             let (manifest, layer) = self.manifest(reference, wanted).await?;
@@ -139,6 +175,11 @@ impl Registry {
             same(reference, "layer", content, Digest::of(&bytes))?;
             Ok(bytes)
         })
+    }
+
+    /// What is at an address, up to `limit` bytes: a key or a signature, for instance.
+    pub fn fetch(&self, url: &Url, limit: usize) -> Result<Vec<u8>, RegistryError> {
+        download::download(&self.settings, url, "small file", limit)
     }
 
     /// Stores an archive under the reference's tag.
@@ -183,7 +224,7 @@ impl Registry {
     /// Digest and checked layer of the manifest with this tag or digest.
     async fn manifest(&self, reference: &Reference, wanted: String) -> Result<(Digest, OciDescriptor), RegistryError> {
         let (client, image) = (self.client(reference)?, image(reference, &wanted));
-        let pulled = client.pull_manifest_raw(&image, &self.auth(reference)?, &[IMAGE_MANIFEST_MEDIA_TYPE]).await;
+        let pulled = client.pull_manifest_raw(&image, &self.auth(reference)?, MANIFESTS).await;
         let (body, _) = pulled.map_err(|error| failed(reference, error))?;
         let found = Digest::of(&body);
         if let Ok(locked) = wanted.parse() {
@@ -251,7 +292,7 @@ fn manifest_for(content: Digest, size: usize) -> OciImageManifest {
         ..OciDescriptor::default()
     };
     OciImageManifest {
-        media_type: Some(IMAGE_MANIFEST_MEDIA_TYPE.to_owned()),
+        media_type: Some(OCI_IMAGE_MEDIA_TYPE.to_owned()),
         artifact_type: Some(ARTIFACT_TYPE.to_owned()),
         config: descriptor(EMPTY.0, Digest::of(EMPTY.1), EMPTY.1.len()),
         layers: vec![descriptor(LAYER_TYPE, content, size)],
@@ -259,19 +300,24 @@ fn manifest_for(content: Digest, size: usize) -> OciImageManifest {
     }
 }
 
-/// The one layer of a compose archive's manifest.
+/// The layer of a manifest that holds the archive. A chart may have its provenance file beside it.
 fn the_layer(reference: &Reference, manifest: OciManifest) -> Result<OciDescriptor, RegistryError> {
     let OciManifest::Image(manifest) = manifest else {
         return Err(invalid(reference, "it is an index of several artefacts".to_owned()));
     };
-    let kind = manifest.artifact_type.as_deref().unwrap_or(&manifest.config.media_type);
-    if kind != ARTIFACT_TYPE {
-        return Err(invalid(reference, format!("its artifactType is `{kind}`, expected `{ARTIFACT_TYPE}`")));
+    let (expected, layer_type) = (reference.kind().artifact_type(), reference.kind().layer_type());
+    let found = match reference.kind() {
+        Kind::Compose => manifest.artifact_type.as_deref().unwrap_or(&manifest.config.media_type),
+        Kind::Chart => &manifest.config.media_type,
+    };
+    if found != expected {
+        return Err(invalid(reference, format!("it is of type `{found}`, expected `{expected}`")));
     }
-    let mut layers = manifest.layers.into_iter();
+    let beside = |layer: &OciDescriptor| reference.kind() == Kind::Chart && layer.media_type == CHART_PROVENANCE_TYPE;
+    let mut layers = manifest.layers.into_iter().filter(|layer| !beside(layer));
     match (layers.next(), layers.next()) {
-        (Some(layer), None) if layer.media_type == LAYER_TYPE => Ok(layer),
-        _ => Err(invalid(reference, format!("expected one layer of type `{LAYER_TYPE}`"))),
+        (Some(layer), None) if layer.media_type == layer_type => Ok(layer),
+        _ => Err(invalid(reference, format!("expected one layer of type `{layer_type}`"))),
     }
 }
 
@@ -288,7 +334,7 @@ fn same(reference: &Reference, part: &'static str, locked: Digest, found: Digest
 }
 
 fn invalid(reference: &Reference, reason: String) -> RegistryError {
-    RegistryError::Invalid { artifact: reference.to_string(), reason }
+    RegistryError::Invalid { artifact: reference.to_string(), kind: reference.kind().name(), reason }
 }
 
 fn unavailable(reference: &Reference, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> RegistryError {
@@ -338,5 +384,31 @@ impl AsyncWrite for Bounded {
 
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_archive_is_stored_as_any_oci_client_looks_for_it() {
+        let host = std::env::var("MARGO_TEST_REGISTRY").expect("MARGO_TEST_REGISTRY is set: run `./justw test`");
+        let repository = format!("oci://{host}/archives/{}/oci", std::process::id());
+        let (registry, reference) =
+            (Registry::new(Settings::default()), Reference::parse(&repository, "1.0.0").unwrap());
+        let lock = registry.push(&reference, b"archive".to_vec()).unwrap();
+        let pulled = registry.block_on(&reference, async {
+            let client = registry.client(&reference)?;
+            let (image, accepted) = (image(&reference, "1.0.0"), [OCI_IMAGE_MEDIA_TYPE]);
+            let pulled = client.pull_manifest_raw(&image, &RegistryAuth::Anonymous, &accepted).await;
+            pulled.map_err(|error| failed(&reference, error))
+        });
+        let (body, _) = pulled.unwrap();
+        assert_eq!(Digest::of(&body), lock.manifest);
+        let manifest: serde_json::Value = serde_json::from_slice(&body).unwrap();
+        assert_eq!(manifest["mediaType"], OCI_IMAGE_MEDIA_TYPE);
+        assert_eq!(manifest["artifactType"], ARTIFACT_TYPE);
+        assert_eq!(registry.resolve(&reference).unwrap(), lock);
     }
 }

@@ -1,10 +1,9 @@
 //! The bundle: a deterministic `.tar.gz` of exactly the files of `deployments/`.
 
-use std::io::Write;
+use crate::{FileTree, gzip};
 
-use flate2::{Compression, GzBuilder};
-
-use crate::FileTree;
+/// How hard it is compressed.
+const LEVEL: u8 = 6;
 
 /// The path of the archive in the tree of `bundle`.
 pub const BUNDLE: &str = "bundle.tar.gz";
@@ -14,10 +13,7 @@ pub const BUNDLE: &str = "bundle.tar.gz";
 /// # Panics
 /// If a name has more than 100 bytes; deployment files are named by UUID.
 pub fn archive(files: &FileTree) -> Vec<u8> {
-    let gzip = GzBuilder::new().mtime(0).operating_system(255).write(Vec::new(), Compression::new(6));
-    let mut gzip = gzip;
-    gzip.write_all(&tar(files)).expect("writing to memory");
-    gzip.finish().expect("writing to memory")
+    gzip::compress(&tar(files), LEVEL)
 }
 
 /// The tar inside, whose bytes the vectors fix.

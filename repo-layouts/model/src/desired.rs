@@ -129,14 +129,22 @@ pub fn accept(
     let manifest_digest = Digest::of(&files[MANIFEST]);
     check_floor("serial", envelope.serial, envelope_digest, reader.serial)?;
     check_floor("manifestVersion", envelope.manifest_version, manifest_digest, reader.manifest_version)?;
-    Ok((read_documents(envelope, envelope_digest, files)?, trust))
+    Ok((read_documents(envelope, envelope_digest, files, &|_, _| None)?, trust))
 }
 
 /// Reads a tree whose signature was checked elsewhere, or doesn't matter.
 pub fn read(files: &FileTree) -> Result<Desired, Refusal> {
+    read_knowing(files, &|_, _| None)
+}
+
+/// What a document with these bytes says, if the caller knows that because it would write the same.
+pub type KnownDocument<'a> = dyn Fn(DeploymentId, &[u8]) -> Option<ApplicationDeployment> + 'a;
+
+/// Reads a tree as [`read`] does, without parsing documents that are known.
+pub fn read_knowing(files: &FileTree, known: &KnownDocument<'_>) -> Result<Desired, Refusal> {
     let (envelope, digest) = read_envelope(files)?;
     check_files(&envelope, files)?;
-    read_documents(envelope, digest, files)
+    read_documents(envelope, digest, files, known)
 }
 
 fn invalid(message: impl Into<String>) -> Refusal {
@@ -227,7 +235,12 @@ fn check_floor(what: &str, found: u64, digest: Digest, floor: (u64, Option<Diges
     }
 }
 
-fn read_documents(envelope: Envelope, envelope_digest: Digest, files: &FileTree) -> Result<Desired, Refusal> {
+fn read_documents(
+    envelope: Envelope,
+    envelope_digest: Digest,
+    files: &FileTree,
+    known: &KnownDocument<'_>,
+) -> Result<Desired, Refusal> {
     let bytes = &files[MANIFEST];
     let manifest = StateManifest::parse(bytes).map_err(|error| invalid(format!("`{MANIFEST}`: {error}")))?;
     if manifest.manifest_version != envelope.manifest_version {
@@ -244,7 +257,12 @@ fn read_documents(envelope: Envelope, envelope_digest: Digest, files: &FileTree)
             let message = format!("`{path}` is {found}, and `{MANIFEST}` says {}", entry.digest);
             return Err(Refusal::new("digest-mismatch", message));
         }
-        deployments.insert(entry.deployment_id, read_document(&path, entry.deployment_id, bytes)?);
+        let id = entry.deployment_id;
+        let document = match known(id, bytes) {
+            Some(deployment) => Document { deployment, bytes: bytes.clone() },
+            None => read_document(&path, id, bytes)?,
+        };
+        deployments.insert(id, document);
     }
     let described = envelope.deployments.keys();
     if !described.eq(deployments.keys()) {

@@ -24,7 +24,8 @@ impl Digest {
 
     /// The 64 hex digits without the algorithm.
     pub fn hex(&self) -> String {
-        self.0.iter().map(|byte| format!("{byte:02x}")).collect()
+        let nibbles = self.0.iter().flat_map(|byte| [byte >> 4, byte & 15]);
+        nibbles.map(|nibble| char::from_digit(nibble.into(), 16).unwrap_or_default()).collect()
     }
 
     /// The raw 32 bytes.

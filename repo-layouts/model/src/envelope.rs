@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::margo::ProfileType;
 use crate::{ComponentName, DeploymentId, DeploymentName, DeviceId, Digest, FleetId, KeyText};
 
 /// The layout number that this code reads and writes. A higher one is refused with `layout-too-new`.
@@ -150,9 +151,12 @@ pub struct ValueTarget {
 }
 
 impl ValueTarget {
-    /// The name of the environment variable that a compose pointer means.
-    pub fn variable(&self) -> &str {
-        self.pointer.strip_prefix("ENV.").unwrap_or(&self.pointer)
+    /// What the pointer means to a runtime of this type, in one spelling.
+    pub fn place(&self, kind: ProfileType) -> &str {
+        match kind {
+            ProfileType::Compose => self.pointer.strip_prefix("ENV.").unwrap_or(&self.pointer),
+            ProfileType::Helm => &self.pointer,
+        }
     }
 }
 

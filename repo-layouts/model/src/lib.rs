@@ -8,6 +8,7 @@ pub mod desired;
 pub mod digest;
 pub mod envelope;
 pub mod freshness;
+pub mod gzip;
 pub mod ids;
 pub mod join;
 pub mod json;

@@ -2,6 +2,9 @@
 //! byte. `MARGO_BLESS=1` writes them anew.
 #![allow(clippy::disallowed_methods, reason = "blessing writes fixtures")]
 
+#[path = "contract/documents.rs"]
+mod documents;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -193,6 +196,23 @@ fn golden_the_device_skeleton_is_what_the_code_writes() {
 }
 
 #[test]
+fn a_document_that_is_known_is_not_parsed() {
+    let assembled = skeleton();
+    let document = desired::read(&assembled.tree).unwrap().deployments[&deployment()].clone();
+    let known = ApplicationDeployment { name: "known".to_owned(), ..document.deployment.clone() };
+    let same = |id, bytes: &[u8]| (id == deployment() && bytes == document.bytes).then(|| known.clone());
+    let read = desired::read_knowing(&assembled.tree, &same).unwrap();
+    assert_eq!(
+        (&read.deployments[&deployment()].deployment, &read.deployments[&deployment()].bytes),
+        (&known, &document.bytes)
+    );
+    let mut tampered = assembled.tree;
+    tampered.get_mut(&deployment_path(deployment())).unwrap().push(b'\n');
+    let all = |_, _: &[u8]| Some(known.clone());
+    assert_eq!(desired::read_knowing(&tampered, &all).unwrap_err().code, "digest-mismatch");
+}
+
+#[test]
 fn the_skeleton_is_read_back() {
     let assembled = skeleton();
     let read = desired::read(&assembled.tree).unwrap();
@@ -235,7 +255,10 @@ fn golden_vectors_for_other_implementations() {
         "message": Message::new("digitron: change (serial 7)").trailer("Kind", "desired").trailer("Serial", 7).to_string(),
     });
     let folder = root().join("fixtures/vectors");
-    for (name, value) in [("identity.json", identity), ("bytes.json", bytes), ("values.json", values())] {
+    let documents = documents::vectors();
+    let all =
+        [("identity.json", identity), ("bytes.json", bytes), ("values.json", values()), ("documents.json", documents)];
+    for (name, value) in all {
         golden(&folder.join(name), (serde_json::to_string_pretty(&value).unwrap() + "\n").as_bytes());
     }
 }
@@ -249,37 +272,58 @@ fn values() -> serde_json::Value {
     let device = serde_json::json!({
         "labels": {"line": "2", "size": 7, "slots": ["a", "b"]},
         "properties": {"id": "press-04", "vendor": "Acme", "modelNumber": "m", "serialNumber": "s", "memory": "8Gi",
-            "cpus": [{"cores": 2, "architecture": "amd64"}], "supportedRuntimes": ["oci"]},
+            "cpus": [{"cores": 2, "architecture": "amd64"}], "supportedRuntimes": ["oci"],
+            "peripherals": [{"type": "gpu", "manufacturer": "NVIDIA"}, {"type": "display"}]},
     });
     let capabilities = DeviceCapabilities::read("device", device.to_string().as_bytes()).unwrap();
-    let asked = [
-        ("propertySelector", "/vendor", "In", serde_json::json!(["Acme"])),
-        ("propertySelector", "/vendor", "NotIn", serde_json::json!(["Acme"])),
-        ("propertySelector", "/none", "NotIn", serde_json::json!(["a"])),
-        ("propertySelector", "/cpus/0/cores", "Gt", serde_json::json!([1.5])),
-        ("propertySelector", "/memory", "Gt", serde_json::json!(["8191Mi"])),
-        ("propertySelector", "/memory", "Lt", serde_json::json!(["8Gi"])),
-        ("propertySelector", "/supportedRuntimes", "ContainsAny", serde_json::json!(["custom", "oci"])),
-        ("propertySelector", "/supportedRuntimes", "ContainsAll", serde_json::json!(["custom", "oci"])),
-        ("labelSelector", "line", "Gt", serde_json::json!([1])),
-        ("labelSelector", "line", "In", serde_json::json!([2])),
-        ("labelSelector", "slots", "ContainsAll", serde_json::json!(["b", "a"])),
-        ("labelSelector", "none", "DoesNotExist", serde_json::Value::Null),
-        ("labelSelector", "line", "Exists", serde_json::Value::Null),
+    let (property, label) = ("propertySelector", "labelSelector");
+    let asked = |selector: &str, key: &str, operator: &str, values: serde_json::Value| serde_json::json!({selector: {"matchExpressions": [{"key": key, "operator": operator, "values": values}]}});
+    let exists = |selector: &str, key: &str, operator: &str| serde_json::json!({selector: {"matchExpressions": [{"key": key, "operator": operator}]}});
+    let item = |operator: &str, items: &[(&str, &str)]| {
+        let items: Vec<_> = items
+            .iter()
+            .map(|(key, value)| serde_json::json!({"key": key, "operator": "In", "values": [value]}))
+            .collect();
+        serde_json::json!({property: {"matchExpressions": [
+            {"key": "/peripherals", "operator": operator, "itemSelector": {"matchExpressions": items}}]}})
+    };
+    let together = |mut one: serde_json::Value, other: serde_json::Value| {
+        one.as_object_mut().unwrap().extend(other.as_object().unwrap().clone());
+        one
+    };
+    let vendor = |name: &str| asked(property, "/vendor", "In", serde_json::json!([name]));
+    let line = |name: &str| asked(label, "line", "In", serde_json::json!([name]));
+    let rules = [
+        vec![vendor("Acme")],
+        vec![asked(property, "/vendor", "NotIn", serde_json::json!(["Acme"]))],
+        vec![asked(property, "/none", "NotIn", serde_json::json!(["a"]))],
+        vec![asked(property, "/supportedRuntimes", "In", serde_json::json!(["custom", "oci"]))],
+        vec![asked(property, "/supportedRuntimes", "NotIn", serde_json::json!(["custom", "oci"]))],
+        vec![asked(property, "/cpus/0/cores", "Gt", serde_json::json!([1.5]))],
+        vec![asked(property, "/memory", "Gt", serde_json::json!(["8191Mi"]))],
+        vec![asked(property, "/memory", "Lt", serde_json::json!(["8Gi"]))],
+        vec![exists(property, "/peripherals", "Exists")],
+        vec![item("ContainsAll", &[("/type", "gpu"), ("/manufacturer", "NVIDIA")])],
+        vec![item("ContainsAll", &[("/type", "display"), ("/manufacturer", "NVIDIA")])],
+        vec![item("ContainsAny", &[("/type", "camera"), ("/manufacturer", "NVIDIA")])],
+        vec![item("ContainsAny", &[("/type", "camera"), ("/manufacturer", "AMD")])],
+        vec![asked(label, "line", "Gt", serde_json::json!([1]))],
+        vec![asked(label, "line", "In", serde_json::json!([2]))],
+        vec![asked(label, "slots", "In", serde_json::json!(["b", "c"]))],
+        vec![exists(label, "none", "DoesNotExist")],
+        vec![exists(label, "line", "Exists")],
+        vec![vendor("Other"), line("2")],
+        vec![together(vendor("Acme"), line("2"))],
+        vec![together(vendor("Acme"), line("3")), vendor("Other")],
     ];
-    let fits = asked.map(|(selector, key, operator, values)| {
-        let mut one = serde_json::json!({"key": key, "operator": operator});
-        if !values.is_null() {
-            one["values"] = values;
-        }
-        let rule = serde_json::json!({ selector: {"matchExpressions": [one]} });
+    let fits = rules.map(|rules| {
         let text = serde_json::json!({
             "id": "a", "metadata": {"name": "a", "version": "1"},
-            "deploymentProfiles": [{"id": "a", "type": "compose", "deviceConstraints": {"eligibilityRules": [rule]},
+            "deploymentProfiles": [{"id": "a", "type": "compose", "deviceConstraints": {"eligibilityRules": rules},
                 "components": [{"name": "a", "properties": {"repository": "oci://a.example/a", "revision": "1.0.0"}}]}],
         });
         let (description, _) = ApplicationDescription::read("a", text.to_string().as_bytes()).unwrap();
-        serde_json::json!({"rule": rule, "fits": description.profiles[0].unmet(&capabilities).is_empty()})
+        serde_json::json!({"eligibilityRules": rules, "fits": description.profiles[0].unmet(&capabilities).is_empty()})
     });
     serde_json::json!({"doubles": doubles, "device": device, "eligibility": fits})
 }

@@ -8,6 +8,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use crate::foreign_host::free_port;
+
 /// What becomes of connections, from the moment that it is set. Bytes are counted per connection, from its beginning.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Fault {
@@ -81,7 +83,8 @@ impl FaultProxy {
     /// # Panics
     /// If no port can be had.
     pub fn start(target: SocketAddr) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        // One that nobody is given while new connections are refused.
+        let listener = (0..100).find_map(|_| TcpListener::bind(("127.0.0.1", free_port())).ok()).expect("a free port");
         let address = listener.local_addr().expect("an address");
         let shared = Arc::new(Shared::default());
         let mut state = shared.lock();

@@ -25,7 +25,7 @@ use crate::git;
 use crate::pki::{Authority, Identity, Validity};
 
 /// How long lighttpd may take to answer after its start.
-const START: Duration = Duration::from_secs(15);
+const START: Duration = Duration::from_secs(60);
 
 /// Ports outside the range that the kernel gives to outgoing connections, so that a stopped host finds its own again.
 const PORTS: std::ops::Range<u16> = 20_000..32_000;
@@ -298,8 +298,11 @@ impl Drop for ForeignHost {
     }
 }
 
-/// A port that nobody listens on now; each call begins to look elsewhere.
-fn free_port() -> u16 {
+/// A port that nobody listens on now, and that the kernel gives to nobody; each call begins to look elsewhere.
+///
+/// # Panics
+/// If there is none.
+pub fn free_port() -> u16 {
     static CALLS: AtomicU32 = AtomicU32::new(0);
     let width = u32::from(PORTS.end - PORTS.start);
     let call = CALLS.fetch_add(1, Ordering::Relaxed);

@@ -12,7 +12,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{Command, ExitStatus, Output, Stdio};
 
 use rustix::ioctl::{Setter, ioctl};
 use rustix::process::{Pid, Signal, geteuid, kill_process};
@@ -91,7 +91,7 @@ impl Volume {
     }
 
     /// Makes all that is there survive a cut.
-    fn sync(&self) -> Result<(), PowerError> {
+    pub fn sync(&self) -> Result<(), PowerError> {
         rustix::fs::syncfs(File::open(self.path())?).map_err(|error| PowerError::Io(error.into()))
     }
 
@@ -165,50 +165,66 @@ pub enum Cut {
 
 /// An experiment: how to set it up, what to run, and what must hold afterwards.
 pub struct Experiment<'a> {
+    /// What is done, for messages.
+    pub deed: &'a str,
     /// Fills the empty volume; the result is synced. Called before every run.
     pub prepare: &'a dyn Fn(&Path),
     /// The command to cut, built with `cut-points`.
     pub command: &'a dyn Fn(&Path) -> Command,
-    /// Judges the volume after the cut and the reboot, and panics if anything is wrong. `None`: the uncut run.
-    pub check: &'a dyn Fn(&Path, Option<&Point>),
+    /// Judges the volume after the cut and the reboot, and panics with the words given if anything is wrong. `None`: the
+    /// uncut run.
+    pub check: &'a dyn Fn(&Path, Option<&Point>, &str),
     /// What is cut.
     pub cut: Cut,
     /// At most this many occurrences of each point and side, spread evenly, the first and the last among them.
     pub occurrences: usize,
 }
 
-/// What an experiment did.
-#[derive(Debug, Default)]
-pub struct Covered {
-    /// How many cuts were made.
-    pub cuts: usize,
-    /// The sync points that were cut on both sides.
-    pub both_sides: BTreeSet<String>,
+/// These points were cut on both sides.
+///
+/// # Panics
+/// If one wasn't.
+pub fn assert_cut(both_sides: &BTreeSet<String>, points: &[&str]) {
+    let missing: Vec<_> = points.iter().filter(|name| !both_sides.contains(**name)).collect();
+    assert!(missing.is_empty(), "{missing:?} were not cut on both sides: {both_sides:?}");
 }
 
-/// Runs the experiment once uncut, to learn its points, and then once for each of them.
-pub fn cut_everywhere(experiment: &Experiment<'_>) -> Result<Covered, PowerError> {
+/// Runs the experiment once uncut, to learn its points, and then once for each of them. Gives the points that were cut on
+/// both sides.
+pub fn cut_everywhere(experiment: &Experiment<'_>) -> Result<BTreeSet<String>, PowerError> {
     let volume = Volume::new(64)?;
     start(&volume, experiment)?;
     let points = trace(&mut (experiment.command)(&volume.path()))?;
-    (experiment.check)(&volume.path(), None);
+    let (deed, cut) = (experiment.deed, experiment.cut);
+    (experiment.check)(&volume.path(), None, &format!("{deed} uncut"));
     let mut sides: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     let chosen = choose(&points, experiment.occurrences);
     for point in &chosen {
         start(&volume, experiment)?;
-        cut_at(&volume, experiment, point)?;
-        (experiment.check)(&volume.path(), Some(point));
+        let mut command = (experiment.command)(&volume.path());
+        // A command that passes other points each time proves nothing.
+        if let Some(output) = cut_at(&volume, &mut command, point, cut)? {
+            let detail = format!("it was to be cut at {point}, but: {}", describe(output.status, &output.stderr));
+            return Err(PowerError::Command { command: format!("{command:?}"), detail });
+        }
+        (experiment.check)(&volume.path(), Some(point), &format!("{deed}, {cut:?} cut at {point}"));
         sides.entry(point.name.clone()).or_default().insert(point.side.clone());
     }
     let both_sides = sides.into_iter().filter(|(_, sides)| sides.len() == 2).map(|(name, _)| name).collect();
-    Ok(Covered { cuts: chosen.len(), both_sides })
+    println!("{deed}: {} {cut:?} cuts, {both_sides:?}", chosen.len());
+    Ok(both_sides)
 }
 
 /// Runs a command that must succeed and returns every point it passed, in order.
 pub fn trace(command: &mut Command) -> Result<Vec<Point>, PowerError> {
     let file = tempfile::NamedTempFile::new()?;
-    run(command.env("SYNC_TRACE", file.path()))?;
-    let text = std::fs::read_to_string(file.path())?;
+    trace_to(command, file.path())
+}
+
+/// The same into a file that others may write points of their own to while the command runs.
+pub fn trace_to(command: &mut Command, file: &Path) -> Result<Vec<Point>, PowerError> {
+    run(command.env("SYNC_TRACE", file))?;
+    let text = std::fs::read_to_string(file)?;
     let mut counts: BTreeMap<&str, u32> = BTreeMap::new();
     let mut points = Vec::new();
     for line in text.lines() {
@@ -228,19 +244,20 @@ fn start(volume: &Volume, experiment: &Experiment<'_>) -> Result<(), PowerError>
     volume.sync()
 }
 
-/// One run that ends at this point. It must end there: a command that passes other points each time proves nothing.
-fn cut_at(volume: &Volume, experiment: &Experiment<'_>, point: &Point) -> Result<(), PowerError> {
-    let mut command = (experiment.command)(&volume.path());
+/// One run that ends at this point, and the reboot. What it said if it ended by itself, because it never came there.
+pub fn cut_at(volume: &Volume, command: &mut Command, point: &Point, cut: Cut) -> Result<Option<Output>, PowerError> {
     command.env("SYNC_CUT", point.to_string()).env("SYNC_CUT_COMMAND", crate::program("power-cut"));
-    if experiment.cut == Cut::Power {
+    if cut == Cut::Power {
         command.env(VOLUME_VARIABLE, volume.path());
     }
     let output = command.stdin(Stdio::null()).output()?;
     if output.status.signal() != Some(Signal::KILL.as_raw()) {
-        let detail = format!("it was to be cut at {point}, but: {}", describe(output.status, &output.stderr));
-        return Err(PowerError::Command { command: format!("{command:?}"), detail });
+        return Ok(Some(output));
     }
-    if experiment.cut == Cut::Power { volume.reboot() } else { Ok(()) }
+    if cut == Cut::Power {
+        volume.reboot()?;
+    }
+    Ok(None)
 }
 
 /// For each point and side at most `most` occurrences, evenly spread.

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Read};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use repo_git::durable;
+use repo_git::durable::{self, Stamp};
 use repo_model::{DeviceId, Digest};
 
 use super::file::{Account, AccountName, LAYOUT, MAX_BYTES, Malformed, Record, Role, TTL};
@@ -96,14 +96,6 @@ pub struct Listing {
     pub accounts: BTreeMap<AccountName, Account>,
     /// The others.
     pub broken: Vec<AccountError>,
-}
-
-/// What tells that a file was changed, without reading it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Stamp {
-    inode: u64,
-    size: u64,
-    changed: (i64, i64),
 }
 
 impl Store {
@@ -277,12 +269,12 @@ impl Store {
 
     /// What tells whether an account's file was changed.
     pub(super) fn stamp(&self, name: &AccountName) -> Option<Stamp> {
-        stamp(&self.path(name))
+        Stamp::of(&self.path(name))
     }
 
     /// What tells whether files came, went or were replaced.
     pub(super) fn dir_stamp(&self) -> Option<Stamp> {
-        stamp(&self.dir)
+        Stamp::of(&self.dir)
     }
 
     fn existing(&self, name: &AccountName) -> Result<Account, AccountError> {
@@ -313,20 +305,6 @@ impl Store {
     fn lock(&self) -> Result<File, AccountError> {
         lock_dir(&self.dir).map_err(|source| AccountError::Write { path: self.dir.clone(), source })
     }
-}
-
-impl Stamp {
-    /// Whether it is so old that a later change would show.
-    pub(super) fn is_settled(&self, now: Timestamp) -> bool {
-        // Kernels stamp files with a coarse clock, of up to 10 ms.
-        let changed = Timestamp::new(self.changed.0, 0).unwrap_or(now);
-        now.as_second() - changed.as_second() > 1
-    }
-}
-
-fn stamp(path: &Path) -> Option<Stamp> {
-    let meta = fs::metadata(path).ok()?;
-    Some(Stamp { inode: meta.ino(), size: meta.size(), changed: (meta.ctime(), meta.ctime_nsec()) })
 }
 
 fn still_valid(account: Account) -> Result<Account, AccountError> {

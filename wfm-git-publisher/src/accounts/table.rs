@@ -5,12 +5,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use repo_git::durable::Stamp;
 use repo_model::Digest;
 use tracing::{info, warn};
 
 use super::file::{Account, AccountName, Malformed};
 use super::secret::Shown;
-use super::store::{AccountError, Stamp, Store};
+use super::store::{AccountError, Store};
 use super::{Denied, Identity};
 
 /// All accounts at one moment. Cheap to look at, made anew when a file changes.
@@ -71,11 +72,18 @@ impl Table {
         let mut files = BTreeMap::new();
         let mut changed = names.len() != self.files.len();
         for name in names {
-            let Some(stamp) = store.stamp(&name) else { continue };
+            let Some(stamp) = store.stamp(&name) else {
+                changed |= self.files.contains_key(&name);
+                continue;
+            };
             let known = match self.files.get(&name) {
                 Some(known) if known.stamp == stamp && known.settled => known.clone(),
                 before => {
-                    let known = Known { stamp, settled: stamp.is_settled(now), account: read(store, &name, before) };
+                    let known = Known {
+                        stamp,
+                        settled: stamp.is_settled(now.as_second()),
+                        account: read(store, &name, before),
+                    };
                     changed |= before.is_none_or(|before| before.account != known.account);
                     known
                 }

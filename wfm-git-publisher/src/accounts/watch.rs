@@ -8,13 +8,12 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher};
-use repo_git::durable;
+use repo_git::durable::{self, Stamp};
 use repo_model::Digest;
 use tracing::warn;
 
 use super::Shared;
 use super::file::AccountName;
-use super::store::Stamp;
 use crate::error::chain;
 
 /// How long a change may go unseen where the file system tells nothing.
@@ -92,7 +91,7 @@ fn follow(shared: &Weak<Shared>, tasks: &Receiver<Task>) {
             Err(RecvTimeoutError::Timeout) => {
                 let stamp = shared.store.dir_stamp();
                 // A stamp that is new may hide a second change of the same moment.
-                let settled = stamp.is_some_and(|stamp| stamp.is_settled(now));
+                let settled = stamp.is_some_and(|stamp| stamp.is_settled(now.as_second()));
                 if stamp != seen || !settled || round.is_multiple_of(THOROUGH) {
                     shared.reload(now);
                 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp, tz::TimeZone};
 use rcgen::{
     BasicConstraints, CertificateParams, CidrSubnet, DnType, ExtendedKeyUsagePurpose, GeneralSubtree, IsCa, Issuer,
-    KeyPair, KeyUsagePurpose, NameConstraints, PKCS_ECDSA_P256_SHA256, date_time_ymd,
+    KeyPair, KeyUsagePurpose, NameConstraints, PKCS_ECDSA_P256_SHA256, SerialNumber, date_time_ymd,
 };
 use repo_git::durable;
 use repo_model::Digest;
@@ -22,6 +22,7 @@ use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName, UnixTime};
 use rustls::sign::CertifiedKey;
+use uuid::Uuid;
 use zeroize::Zeroizing;
 
 use super::CaError;
@@ -106,6 +107,7 @@ impl Authority {
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         params.use_authority_key_identifier_extension = true;
+        params.serial_number = Some(SerialNumber::from_slice(Uuid::new_v4().as_bytes()));
         valid_until(&mut params, now + VALID);
         let certificate = params.signed_by(&self.server_key, &self.issuer)?.der().clone();
         self.check(&certificate, names, now)?;

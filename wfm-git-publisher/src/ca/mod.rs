@@ -19,7 +19,7 @@ use rustls::ServerConfig;
 use rustls::crypto::ring;
 
 pub use authority::Authority;
-pub use served::Served;
+pub use served::{SOON, Served, file_expires};
 
 use crate::config::Serve;
 use crate::host::Home;
@@ -91,8 +91,7 @@ pub enum CaError {
 
 /// What TLS the host speaks: 1.2 and 1.3, HTTP/1.1, resumption without memory on this side, and a certificate that is
 /// renewed or read again while it is in use.
-pub fn server_config(home: &Home, serve: &Serve) -> Result<Arc<ServerConfig>, CaError> {
-    let served = Served::open(home, serve)?;
+pub fn server_config(served: Arc<Served>) -> Result<Arc<ServerConfig>, CaError> {
     let provider = Arc::new(ring::default_provider());
     let builder = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
     let mut config = builder.with_no_client_auth().with_cert_resolver(served);

@@ -5,16 +5,19 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, PoisonError, RwLock, Weak};
 use std::thread;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher};
+use repo_git::durable::Stamp;
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use tracing::{info, warn};
+use x509_cert::Certificate;
+use x509_cert::der::Decode;
 
 use super::CaError;
 use super::authority::{Authority, RENEW_AFTER, read_private};
@@ -24,6 +27,12 @@ use crate::host::Home;
 
 /// How often the files and the calendar are looked at, whatever the file system tells.
 const POLL: Duration = Duration::from_secs(5);
+
+/// With less than this left somebody is told: what renews by itself never comes to it.
+pub const SOON: SignedDuration = SignedDuration::from_hours(30 * 24);
+
+/// How often that is told again.
+const REMIND: SignedDuration = SignedDuration::from_hours(24);
 
 /// A certificate that renews itself for as long as it lives.
 #[derive(Debug)]
@@ -43,7 +52,7 @@ enum Source {
 #[derive(Debug, PartialEq)]
 enum Seen {
     Own { renew_at: Timestamp },
-    Files([Option<(SystemTime, u64)>; 2]),
+    Files([Option<Stamp>; 2]),
 }
 
 impl Served {
@@ -60,10 +69,10 @@ impl Served {
         let watcher = source.watch(&hints);
         let seen = source.look(now);
         let served = Arc::new(Self { current: RwLock::new(Arc::new(source.certificate(now)?)), source });
-        let weak = Arc::downgrade(&served);
+        let (weak, remind_at) = (Arc::downgrade(&served), served.remind(now));
         let followed = thread::Builder::new().name("certificates".to_owned()).spawn(move || {
             let _watcher = watcher;
-            follow(&weak, &hinted, seen);
+            follow(&weak, &hinted, seen, remind_at);
         });
         if let Err(error) = followed {
             warn!(error = chain(&error), "the host's certificate is not renewed until a restart");
@@ -76,16 +85,28 @@ impl Served {
         Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Gets another certificate; if that fails, the old one stays, and that is told.
-    fn renew(&self, now: Timestamp) {
-        match self.source.certificate(now) {
-            Ok(new) if new.cert == self.current().cert => {}
-            Ok(new) => {
-                *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(new);
-                info!("the host shows a new certificate");
-            }
-            Err(error) => warn!(error = chain(&error), "the host's certificate stays the old one"),
+    /// When it ends, or one of those that vouch for it and are shown with it; `None` if that can't be read.
+    pub fn expires(&self) -> Option<Timestamp> {
+        expires(&self.current().cert)
+    }
+
+    /// Gets another certificate; if that fails, the old one stays.
+    fn renew(&self, now: Timestamp) -> Result<(), CaError> {
+        let new = self.source.certificate(now)?;
+        if new.cert != self.current().cert {
+            *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(new);
+            info!("the host shows a new certificate");
         }
+        Ok(())
+    }
+
+    /// Tells that it ends soon; when to tell that again.
+    fn remind(&self, now: Timestamp) -> Timestamp {
+        if let Some(expires) = self.expires().filter(|expires| *expires < now + SOON) {
+            let days = expires.duration_since(now).as_hours() / 24;
+            warn!(%expires, days, "the host's certificate ends soon; replace its file in time, or devices are cut off");
+        }
+        now + REMIND
     }
 }
 
@@ -106,10 +127,7 @@ impl Source {
     fn look(&self, now: Timestamp) -> Seen {
         match self {
             Self::Own { .. } => Seen::Own { renew_at: now + RENEW_AFTER },
-            Self::Files { certificate, key } => Seen::Files([certificate, key].map(|path| {
-                let meta = fs::metadata(path).ok()?;
-                Some((meta.modified().ok()?, meta.len()))
-            })),
+            Self::Files { certificate, key } => Seen::Files([certificate, key].map(|path| Stamp::of(path))),
         }
     }
 
@@ -153,18 +171,73 @@ fn read_pair(certificate: &Path, key: &Path) -> Result<CertifiedKey, CaError> {
     Ok(CertifiedKey::from_der(chain, private, &ring::default_provider())?)
 }
 
-fn follow(served: &Weak<Served>, hinted: &Receiver<()>, mut seen: Seen) {
+/// When the first of these certificates ends.
+fn expires(chain: &[CertificateDer<'_>]) -> Option<Timestamp> {
+    let end = |certificate: &CertificateDer<'_>| {
+        let certificate = Certificate::from_der(certificate).ok()?;
+        let end = certificate.tbs_certificate.validity.not_after.to_unix_duration();
+        Timestamp::from_second(end.as_secs().try_into().ok()?).ok()
+    };
+    chain.iter().filter_map(end).min()
+}
+
+/// When the certificate in a file, or one of its chain, ends.
+pub fn file_expires(certificate: &Path) -> Option<Timestamp> {
+    let pem = fs::read(certificate).ok()?;
+    expires(&CertificateDer::pem_slice_iter(&pem).filter_map(Result::ok).collect::<Vec<_>>())
+}
+
+/// Tries until it succeeds, and tells each reason against it once.
+fn follow(served: &Weak<Served>, hinted: &Receiver<()>, mut seen: Seen, mut remind_at: Timestamp) {
+    let mut told = None;
     loop {
         let hint = hinted.recv_timeout(POLL);
         let Some(served) = served.upgrade() else { return };
         let now = Timestamp::now();
         if served.source.is_due(&seen, now) {
-            seen = served.source.look(now);
-            served.renew(now);
+            let found = served.source.look(now);
+            match served.renew(now).map_err(|error| chain(&error)) {
+                Ok(()) => (seen, told, remind_at) = (found, None, now),
+                Err(reason) if told.as_ref() == Some(&reason) => {}
+                Err(error) => {
+                    warn!(error, "the host's certificate stays the old one");
+                    told = Some(error);
+                }
+            }
+        }
+        if now >= remind_at {
+            remind_at = served.remind(now);
         }
         if hint == Err(RecvTimeoutError::Disconnected) {
             // Nobody hints: the poll alone.
             thread::sleep(POLL);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn own() -> (tempfile::TempDir, Arc<Served>) {
+        let dir = tempfile::tempdir().unwrap();
+        let home = Home::at(dir.path().join("home"));
+        home.create().unwrap();
+        let config = crate::config::Config::parse("publisher.yaml", b"serve: {names: [wfm.internal]}").unwrap();
+        (dir, Served::open(&home, &config.serve.unwrap()).unwrap())
+    }
+
+    #[test]
+    fn the_fleets_own_certificate_is_renewed_long_before_it_ends_and_keeps_its_key() {
+        let (_dir, served) = own();
+        let (now, days) = (Timestamp::now(), |days: i64| SignedDuration::from_hours(days * 24));
+        let (seen, first) = (served.source.look(now), served.current());
+        let end = served.expires().unwrap();
+        assert!(end > now + days(88) && end <= now + days(90), "{end}");
+        assert!(!served.source.is_due(&seen, now + days(59)) && served.source.is_due(&seen, now + days(60)));
+        served.renew(now + days(60)).unwrap();
+        assert!(served.expires().unwrap() > now + days(148));
+        let key = |one: &CertifiedKey| one.key.public_key().unwrap().to_vec();
+        assert_eq!(key(&served.current()), key(&first));
     }
 }

@@ -106,12 +106,17 @@ fn the_operators_files_are_read_again_and_bad_ones_keep_the_old() {
     fs::write(&certificate, "nothing").unwrap();
     std::thread::sleep(Duration::from_millis(200));
     assert_eq!(served.current().cert, [first]);
-    let second = write_pair(&certificate, &key);
-    let start = Instant::now();
-    while served.current().cert != [second.clone()] {
-        assert!(start.elapsed() < Duration::from_secs(4), "the new certificate isn't used");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    // The file system tells it, and not only a look every five seconds.
+    let is_told = || {
+        let next = write_pair(&certificate, &key);
+        let start = Instant::now();
+        while served.current().cert != [next.clone()] && start.elapsed() < Duration::from_secs(60) {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        assert_eq!(served.current().cert, [next], "the new certificate isn't used");
+        start.elapsed() < Duration::from_secs(1)
+    };
+    assert!((0..10).any(|_| is_told()), "each took more than a second");
     // A key of another pair, or one that everybody can read, is refused at the start.
     let other = KeyPair::generate().unwrap();
     repo_git::durable::replace_file(&key, other.serialize_pem().as_bytes(), 0o600).unwrap();

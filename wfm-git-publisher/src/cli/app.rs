@@ -20,7 +20,8 @@ pub(super) enum Command {
 ///
 /// For each component of a compose profile the folder compose/<component>/ beside margo.yaml becomes one compose
 /// archive, pushed under the component's `repository` and `revision`. The same files always make the same bytes. What
-/// was once published under a tag keeps its meaning for ever: raise the version to change it.
+/// was once published under a tag keeps its meaning for ever: raise the version to change it. Charts are pushed by helm
+/// itself: `helm package` and `helm push`.
 ///
 ///   wfm-git-publisher app push applications/hello/1.0.0
 #[derive(Debug, clap::Args)]
@@ -70,10 +71,9 @@ fn read(dir: &Path) -> Result<ApplicationDescription, Failure> {
 
 /// Where a component's folder goes, if it has one here.
 fn source(dir: &Path, component: &Component) -> Option<(Artifact, PathBuf)> {
-    let Source::Oci { repository, revision } = &component.source else { return None };
+    let Source::Oci { .. } = &component.source else { return None };
     let folder = dir.join("compose").join(component.name.as_str());
-    let artifact = Artifact { repository: repository.clone(), revision: revision.clone() };
-    folder.is_dir().then_some((artifact, folder))
+    folder.is_dir().then(|| (Artifact::of(ProfileType::Compose, component), folder))
 }
 
 fn check_lock(artifact: &Artifact, content: repo_model::Digest, locks: Option<&Locks>) -> Result<(), Failure> {

@@ -7,7 +7,7 @@ use serde_json::json;
 use super::{Output, Place};
 use crate::error::{Failure, USER};
 use crate::explain::{Explained, explain, to_text, why_not};
-use crate::publish;
+use crate::publish::{self, Look};
 
 /// Shows why a device gets what it gets: the file, line and rule behind each decision and each value
 ///
@@ -64,11 +64,11 @@ struct How {
 
 pub(super) fn run(place: &Place, args: ExplainArgs) -> Result<u8, Failure> {
     let ExplainArgs { device, deployment, parameter, how } = args;
-    let mut explained = look(place, &how, &device, |fleet, device, facts| {
-        let known = deployment.as_ref().is_none_or(|name| fleet.deployments.contains_key(name));
-        known.then(|| explain(fleet, device, facts, deployment.as_ref()))
+    let mut explained = look(place, &how, &device, |look| {
+        let is_known = |name| look.fleet.deployments.contains_key(name) || look.fleet.broken.deployments.contains(name);
+        deployment.as_ref().is_none_or(is_known).then(|| explain(&look, deployment.as_ref()))
     })?
-    .ok_or_else(|| Failure::new("there is no usable deployment of this id in the fleet").hint("see `validate`"))?;
+    .ok_or_else(|| Failure::new("there is no deployment of this id in the fleet").hint("see `validate`"))?;
     if let Some(name) = &parameter {
         let all = || explained.deployments.iter().flat_map(|one| &one.parameters);
         if !all().any(|one| one.name == *name) {
@@ -82,9 +82,8 @@ pub(super) fn run(place: &Place, args: ExplainArgs) -> Result<u8, Failure> {
 
 pub(super) fn run_why_not(place: &Place, args: WhyNotArgs) -> Result<u8, Failure> {
     let WhyNotArgs { application, device, how } = args;
-    let explained =
-        look(place, &how, &device, |fleet, device, facts| why_not(fleet, device, facts, application.as_str()))?;
-    if explained.deployments.is_empty() {
+    let explained = look(place, &how, &device, |look| why_not(&look, application.as_str()))?;
+    if explained.deployments.is_empty() && explained.broken.is_empty() {
         let failure = Failure::new(format!("no usable deployment in the fleet is of `{application}`"));
         return Err(failure.hint("write one under deployments/, or see `validate`"));
     }
@@ -92,16 +91,10 @@ pub(super) fn run_why_not(place: &Place, args: WhyNotArgs) -> Result<u8, Failure
     Ok(if explained.deployments.iter().any(|one| one.gets) { 0 } else { USER })
 }
 
-fn look<T>(
-    place: &Place,
-    how: &How,
-    device: &DeviceId,
-    work: impl FnOnce(&crate::fleet::Fleet, &crate::fleet::Device, crate::render::Facts<'_>) -> T,
-) -> Result<T, Failure> {
+fn look<T>(place: &Place, how: &How, device: &DeviceId, work: impl FnOnce(Look<'_>) -> T) -> Result<T, Failure> {
     let (home, source) = (place.home()?, place.source()?);
-    super::print_uncommitted(place, &how.rev);
-    let found = publish::look(&home, &source, &how.rev, device, Timestamp::now(), work)?;
-    found.ok_or_else(|| {
+    let look = || publish::look(&home, &source, &how.rev, device, Timestamp::now(), work);
+    super::with_committed(place, &how.rev, look)?.ok_or_else(|| {
         let failure = Failure::new(format!("there is no usable device `{device}` in the fleet"));
         failure.hint("correct the id, or see `validate`")
     })

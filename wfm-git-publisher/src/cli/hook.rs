@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use repo_git::Repo;
 
+use crate::serve::HOOK;
 use crate::serve::judge::{POLICY, Policy, REFUSED, judge, moves};
 
 /// The most bytes that git tells a hook.
@@ -13,9 +14,10 @@ const MAX_INPUT: u64 = 1 << 20;
 
 /// Runs as a hook, if the program was called as one by the host.
 pub(super) fn called() -> Option<ExitCode> {
-    let name = PathBuf::from(std::env::args_os().next()?).file_name()?.to_owned();
     let policy = std::env::var(POLICY).ok()?;
-    let done = match name.to_str()? {
+    let mut arguments = std::env::args_os().skip(1);
+    arguments.next().filter(|first| first == HOOK)?;
+    let done = match arguments.next()?.to_str()? {
         "pre-receive" => pre_receive(&policy),
         "update" => update(),
         _ => return None,

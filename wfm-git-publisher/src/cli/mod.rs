@@ -219,13 +219,20 @@ impl Place {
     }
 }
 
-/// Reminds of changes that aren't committed, because only commits count.
-fn print_uncommitted(place: &Place, rev: &str) {
+/// Does something with what is committed, and says meanwhile that there is more if there is; in a large fleet looking for
+/// that takes longer than finding that nothing is to be done.
+fn with_committed<T>(place: &Place, rev: &str, work: impl FnOnce() -> T) -> T {
     let parts = ["status", "--porcelain", "--", "fleet.yaml", "applications", "devices", "deployments"];
-    let changed = || StockGit::new(&place.root().ok()?).run(&parts).ok();
-    if rev == "HEAD" && changed().is_some_and(|text| !text.is_empty()) {
-        eprintln!("note: there are changes that are not committed, and only commits count");
-    }
+    let root = (rev == "HEAD").then(|| place.root().ok()).flatten();
+    let changed = || root.is_some_and(|root| StockGit::new(&root).run(&parts).is_ok_and(|text| !text.is_empty()));
+    std::thread::scope(|scope| {
+        let changed = scope.spawn(changed);
+        let done = work();
+        if changed.join().unwrap_or_default() {
+            eprintln!("note: there are changes that are not committed, and only commits count");
+        }
+        done
+    })
 }
 
 /// Does something with the options of a pass for these devices.
@@ -245,7 +252,7 @@ fn with_options<T>(
         resolve: &resolve,
         threads: threads(),
         stop: &stop,
-        progress: &|done, all| progress.tell(done, all),
+        progress: &|work, done, all| progress.tell(work, done, all),
         remotes,
         reclaim: BTreeSet::new(),
     })

@@ -46,8 +46,12 @@ enum Format {
 }
 
 pub(super) fn run(place: &Place, args: Args) -> Result<u8, Failure> {
+    let rev = args.rev.clone();
+    super::with_committed(place, &rev, || run_committed(place, args))
+}
+
+fn run_committed(place: &Place, args: Args) -> Result<u8, Failure> {
     let (home, source) = (place.home()?, place.source()?);
-    super::print_uncommitted(place, &args.rev);
     let registries = Registries::new(Default::default());
     let planned = super::with_options(&registries, None, &args.devices, Allowed::default(), |options| {
         publish::plan(&home, &source, &args.rev, &options)

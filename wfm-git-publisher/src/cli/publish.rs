@@ -10,7 +10,7 @@ use repo_model::DeviceId;
 use super::{Place, RegistryArgs};
 use crate::error::{Failure, USER};
 use crate::plan::Allowed;
-use crate::publish::{DeviceError, Done, Outcome, Publisher};
+use crate::publish::{self, DeviceError, Done, Outcome, Publisher, Work};
 
 /// Publishes the fleet at a commit: one signed commit for each device whose desired state changes
 ///
@@ -26,6 +26,9 @@ use crate::publish::{DeviceError, Done, Outcome, Publisher};
 ///   wfm-git-publisher publish press-01
 ///   wfm-git-publisher publish --rev v12
 ///   wfm-git-publisher publish --reclaim press-01
+///
+/// An archive by URL with a `keyLocation` is published only with the vendor's signature beside it. The key is remembered
+/// from its first time on; another one needs a person.
 ///
 /// More removals than the guards of fleet.yaml allow, and a deployment whose id changed, need a person: see `plan`.
 #[derive(Debug, clap::Args)]
@@ -46,6 +49,10 @@ pub(super) struct Args {
     #[arg(long)]
     allow_replace: bool,
 
+    /// Believe a vendor's key that is another one than before
+    #[arg(long)]
+    allow_new_key: bool,
+
     /// Put a new commit on the last state that was ours, in place of what someone else wrote to `desired`; only this
     /// device is published
     #[arg(long, value_name = "DEVICE", conflicts_with = "devices")]
@@ -56,13 +63,21 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(place: &Place, args: Args) -> Result<u8, Failure> {
+    let rev = args.rev.clone();
+    super::with_committed(place, &rev, || run_committed(place, args))
+}
+
+fn run_committed(place: &Place, args: Args) -> Result<u8, Failure> {
     let (home, source) = (place.home()?, place.published_source()?);
-    super::print_uncommitted(place, &args.rev);
     let (registries, remotes) = (place.registries(&args.registry)?, place.remotes()?);
     let devices: Vec<_> = args.devices.iter().chain(&args.reclaim).cloned().collect();
-    let allowed = Allowed { removals: args.allow_removals, replacements: args.allow_replace };
+    let allowed =
+        Allowed { removals: args.allow_removals, replacements: args.allow_replace, new_keys: args.allow_new_key };
     let outcome = super::with_options(&registries, remotes.as_ref(), &devices, allowed, |mut options| {
         options.reclaim.extend(args.reclaim);
+        if let Some(outcome) = publish::unchanged(&home, &source, &args.rev, &options) {
+            return Ok(outcome);
+        }
         Publisher::open(&home, Timestamp::now())?.publish(&source, &args.rev, &options)
     })?;
     print_outcome(&outcome);
@@ -131,11 +146,16 @@ impl Default for Progress {
 }
 
 impl Progress {
-    pub(super) fn tell(&self, done: usize, all: usize) {
+    pub(super) fn tell(&self, work: Work, done: usize, all: usize) {
         let Ok(mut last) = self.last.lock() else { return };
         if last.elapsed() >= QUIET {
             *last = Instant::now();
-            eprintln!("published {done} of {all} devices");
+            let done_with = match work {
+                Work::Compare => "compared",
+                Work::Publish => "published",
+                Work::Mirror => "mirrored",
+            };
+            eprintln!("{done_with} {done} of {all} devices");
         }
     }
 }

@@ -4,13 +4,14 @@ use clap::ValueEnum;
 use repo_git::durable;
 
 use super::Place;
+use crate::config;
 use crate::error::Failure;
 use crate::operator::SKELETON;
 
 /// Prints the JSON Schema of a file that operators write
 ///
 /// Editors complete and check a file by the line `# yaml-language-server: $schema=…` at its head; a new fleet has the
-/// schemas in its folder .schemas, and --write puts those of this version there.
+/// schemas in its folder .schemas, and that of publisher.yaml beside it. --write puts those of this version there.
 ///
 ///   wfm-git-publisher schema deployment
 ///   wfm-git-publisher schema --write
@@ -21,7 +22,7 @@ pub(super) struct Args {
     #[arg(value_enum, required_unless_present = "write")]
     kind: Option<Kind>,
 
-    /// Write all of them into .schemas of the fleet; nothing is committed
+    /// Write all of them into .schemas of the fleet and into the publisher's home; nothing is committed
     #[arg(long, conflicts_with = "kind")]
     write: bool,
 }
@@ -36,31 +37,39 @@ enum Kind {
     Deployment,
     /// applications/<id>/<version>/margo.yaml
     Application,
+    /// publisher.yaml in the publisher's home
+    Publisher,
 }
 
 impl Kind {
-    fn path(self) -> &'static str {
-        match self {
+    fn text(self) -> &'static str {
+        let path = match self {
             Self::Fleet => ".schemas/fleet.json",
             Self::Device => ".schemas/device.json",
             Self::Deployment => ".schemas/deployment.json",
             Self::Application => ".schemas/application.json",
-        }
+            Self::Publisher => return config::SCHEMA,
+        };
+        SKELETON.iter().find(|(name, _)| *name == path).map_or("", |(_, text)| text)
     }
 }
 
 pub(super) fn run(place: &Place, args: &Args) -> Result<u8, Failure> {
-    let schemas = SKELETON.iter().filter(|(path, _)| path.starts_with(".schemas/"));
     if let Some(kind) = args.kind {
-        schemas.filter(|(path, _)| *path == kind.path()).for_each(|(_, text)| super::print(text));
+        super::print(kind.text());
         return Ok(0);
     }
     let root = place.root()?;
-    for (path, text) in schemas {
+    for (path, text) in SKELETON.iter().filter(|(path, _)| path.starts_with(".schemas/")) {
         let file = root.join(path);
         durable::create_dir_all(file.parent().unwrap_or(&root), 0o755)?;
         durable::replace_file(&file, text.as_bytes(), 0o644)?;
         super::print(&format!("{path}\n"));
+    }
+    let home = place.home()?;
+    if home.check().is_ok() {
+        home.write(&home.config_schema(), config::SCHEMA.as_bytes(), 0o644)?;
+        super::print(&format!("{}\n", home.config_schema().display()));
     }
     Ok(0)
 }

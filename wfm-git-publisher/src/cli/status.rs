@@ -8,6 +8,7 @@ use repo_model::DeviceId;
 use serde_json::json;
 
 use super::Place;
+use crate::ca;
 use crate::error::chain;
 use crate::error::{Failure, USER};
 use crate::fleet;
@@ -50,6 +51,16 @@ enum Output {
     Json,
 }
 
+/// When the operator's own certificate ends; what ends soon is told.
+fn certificate(place: &Place) -> Result<Option<Timestamp>, Failure> {
+    let Some(path) = place.config()?.serve.and_then(|serve| serve.certificate) else { return Ok(None) };
+    let expires = ca::file_expires(&path);
+    if let Some(expires) = expires.filter(|expires| *expires < Timestamp::now() + ca::SOON) {
+        eprintln!("warning: the host's certificate `{}` ends at {expires}; replace it before that", path.display());
+    }
+    Ok(expires)
+}
+
 pub(super) fn run(place: &Place, args: &Args) -> Result<u8, Failure> {
     let source = place.published_source()?;
     let reading = fleet::read(&source.files(source.resolve(&args.rev)?)?);
@@ -68,8 +79,14 @@ pub(super) fn run(place: &Place, args: &Args) -> Result<u8, Failure> {
         let error = fetched.get(&status.device).and_then(|result| result.as_ref().err());
         status.doubts.extend(error.map(|error| chain(error)));
     }
+    let certificate = certificate(place)?;
     match args.output {
-        Output::Json => super::print_json(&json!({ "fleet": fleet.id, "name": fleet.name, "devices": all })),
+        Output::Json => super::print_json(&json!({
+            "fleet": fleet.settings.id,
+            "name": fleet.settings.name,
+            "certificateExpires": certificate,
+            "devices": all,
+        })),
         Output::Table => super::print(&table(&all)),
     }
     let unknown = super::print_unknown(&args.devices, all.iter().map(|status| &status.device));

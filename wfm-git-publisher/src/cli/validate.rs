@@ -5,10 +5,10 @@ use repo_model::problem::Problems;
 use super::Place;
 use crate::error::{Failure, USER};
 use crate::fleet::{self, Fleet, Reading};
-use crate::host::work_tree;
+use crate::host::{Control, work_tree};
 use crate::operator::fix;
-use crate::parallel;
-use crate::render::{Facts, Locks, merged, render};
+use crate::publish;
+use crate::render::{has_charts, problems_of};
 
 /// Checks everything in the fleet, and tells every problem with its file, line and column
 ///
@@ -40,28 +40,29 @@ pub(super) fn run(place: &Place, args: &Args) -> Result<u8, Failure> {
     let files = match &args.rev {
         Some(rev) => {
             let source = place.source()?;
-            source.files(source.resolve(rev)?)?
+            source.files_on(source.resolve(rev)?, super::threads())?
         }
         None => work_tree(&root)?,
     };
-    let Reading { fleet, mut problems } = fleet::read(&files);
-    problems.extend(fleet.iter().flat_map(rendered));
+    let Reading { fleet, mut problems } = fleet::read_on(&files, super::threads());
+    problems.extend(fleet.iter().flat_map(|fleet| problems_of(fleet, super::threads())));
+    problems.extend(fleet.iter().filter(|fleet| has_charts(fleet)).flat_map(|fleet| undeclared(place, fleet)));
     super::print_problems(&problems, "the fleet");
     match fleet {
         Some(fleet) if !problems.has_errors() => {
             let (devices, deployments) = (fleet.devices.len(), fleet.deployments.len());
-            super::print(&format!("{}: {devices} devices, {deployments} deployments, all right\n", fleet.name));
+            super::print(&format!(
+                "{}: {devices} devices, {deployments} deployments, all right\n",
+                fleet.settings.name
+            ));
             Ok(0)
         }
         _ => Ok(USER),
     }
 }
 
-/// What is wrong with what single devices would get.
-fn rendered(fleet: &Fleet) -> Problems {
-    let devices = fleet.devices.values().collect();
-    let problems = parallel::map(devices, super::threads(), |device| {
-        (&device.id, render(fleet, device, Facts::default(), &Locks::new()).problems())
-    });
-    merged(problems.iter().map(|(id, problems)| (*id, problems)))
+/// What is set in charts that they don't know, as far as they were published from here.
+fn undeclared(place: &Place, fleet: &Fleet) -> Problems {
+    let read = place.home().ok().and_then(|home| Some((Control::read_locks(&home).ok()?.0, home)));
+    read.map(|(locks, home)| publish::undeclared(&home, fleet, &locks)).unwrap_or_default()
 }

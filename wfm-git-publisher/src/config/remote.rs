@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use repo_http::Source;
+use repo_http::{Source, Timeouts};
 use repo_model::Digest;
 use repo_model::yaml::{Field, Reader};
 
@@ -17,6 +17,14 @@ const POLL: Duration = Duration::from_secs(60);
 
 /// Conversations with the other host at the same time where nothing else is said.
 const CONNECTIONS: usize = 8;
+
+/// How long the other host may take where nothing else is said: it checks and stores whole packs before it answers.
+const TIMEOUTS: Timeouts = Timeouts {
+    connect: Duration::from_secs(10),
+    answer: Duration::from_secs(60),
+    stall: Duration::from_secs(30),
+    total: Duration::from_secs(120),
+};
 
 /// The host that devices talk to, where it isn't this one.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -41,6 +49,8 @@ pub struct Remote {
     pub connections: usize,
     /// How often `run` looks what devices said and whether everything is there.
     pub poll: Duration,
+    /// How long each conversation may take.
+    pub timeouts: Timeouts,
 }
 
 /// Reads the section `remote`.
@@ -63,6 +73,7 @@ pub(super) fn read(reader: &mut Reader<'_>) -> Option<Remote> {
     let proxy = reader.optional("proxy", Field::string);
     let connections = reader.optional("connections", Field::integer).unwrap_or(CONNECTIONS);
     let poll = reader.optional("poll", duration).map_or(POLL, Duration::from_secs);
+    let timeouts = reader.optional("timeouts", |field| field.mapping(timeouts)).unwrap_or(TIMEOUTS);
     let mut sources = sources.into_iter().flatten();
     let secret = sources.next();
     let client = match client {
@@ -76,7 +87,17 @@ pub(super) fn read(reader: &mut Reader<'_>) -> Option<Remote> {
     if !(1..=64).contains(&connections) {
         return reader.field().fail("`connections` is between 1 and 64");
     }
-    Some(Remote { url: url?, ca_file, public_roots, pin, client, user, secret, proxy, connections, poll })
+    Some(Remote { url: url?, ca_file, public_roots, pin, client, user, secret, proxy, connections, poll, timeouts })
+}
+
+fn timeouts(reader: &mut Reader<'_>) -> Option<Timeouts> {
+    let mut limit = |key, default| reader.optional(key, duration).map_or(default, Duration::from_secs);
+    Some(Timeouts {
+        connect: limit("connect", TIMEOUTS.connect),
+        answer: limit("answer", TIMEOUTS.answer),
+        stall: limit("stall", TIMEOUTS.stall),
+        total: limit("total", TIMEOUTS.total),
+    })
 }
 
 /// Whether `{device}` stands in the path, so that an account's secret goes to one host only.
@@ -99,6 +120,7 @@ mod tests {
             ("url: https://git.example/{device}.git\n  secretFile: a\n  secretVariable: B", "needs one of"),
             ("url: https://git.example/{device}.git\n  keyFile: a", "needs `certificateFile`"),
             ("url: https://git.example/{device}.git\n  connections: 0", "between 1 and 64"),
+            ("url: https://git.example/{device}.git\n  timeouts: {stall: 0s}", "1s to 24h"),
         ] {
             let text = format!("remote:\n  {lines}\n");
             let problems = Config::parse("publisher.yaml", text.as_bytes()).unwrap_err().to_string();

@@ -2,12 +2,12 @@
 
 use std::fmt::Write;
 
-use super::{DeploymentExplained, Explained, ParameterExplained, Reason, Said};
+use super::{DeploymentExplained, Explained, ParameterExplained, PolicyExplained, Reason, Said};
 use crate::fleet::Place;
 
 /// The explanation; with a name only that parameter of each deployment.
 pub fn to_text(explained: &Explained, parameter: Option<&str>) -> String {
-    let Explained { device, file, suspended, enrolled, deployments } = explained;
+    let Explained { device, file, suspended, enrolled, policy, guarded, trouble, broken, deployments } = explained;
     let mut text = format!("{device} ({file})\n");
     if *suspended {
         text += "  suspended: the device leaves everything as it is\n";
@@ -15,10 +15,24 @@ pub fn to_text(explained: &Explained, parameter: Option<&str>) -> String {
     if !enrolled {
         text += "  not enrolled: nothing is published for it yet\n";
     }
+    if let Some(trouble) = trouble {
+        let _ = writeln!(text, "  its repository tells nothing of it: {trouble}");
+    }
+    if let Some(guarded) = guarded {
+        let _ = writeln!(text, "  not published: {guarded}");
+    }
+    for PolicyExplained { name, seconds, said } in policy.iter().filter(|_| parameter.is_none()) {
+        let _ =
+            writeln!(text, "  {name}: {seconds} s{}", if said.is_empty() { " (where nothing is said)" } else { "" });
+        said_text(&mut text, "      ", said);
+    }
+    for name in broken {
+        let _ = writeln!(text, "  ? {name}: can't be used, see `validate`; whoever has it keeps it");
+    }
     for deployment in deployments {
         deployment_text(&mut text, deployment, parameter);
     }
-    if deployments.is_empty() {
+    if deployments.is_empty() && broken.is_empty() {
         text += "  nothing\n";
     }
     text
@@ -42,9 +56,13 @@ fn parameter_text(text: &mut String, parameter: &ParameterExplained) {
     let ParameterExplained { name, value, said, targets } = parameter;
     let value = value.as_deref().unwrap_or("left out");
     let _ = writeln!(text, "      {name}: {value} → {}", targets.join("; "));
+    said_text(text, "          ", said);
+}
+
+fn said_text(text: &mut String, indent: &str, said: &[Said]) {
     for (index, Said { what, rule, place }) in said.iter().enumerate() {
         let counts = if index == 0 { "by" } else { "over" };
-        let _ = writeln!(text, "          {counts} {rule}: {what}{}", at(place.as_ref()));
+        let _ = writeln!(text, "{indent}{counts} {rule}: {what}{}", at(place.as_ref()));
     }
 }
 

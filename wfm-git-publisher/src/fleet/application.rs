@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use repo_model::ApplicationId;
 use repo_model::margo::configuration::Schema;
 use repo_model::margo::description::DeploymentProfile;
-use repo_model::margo::{ApplicationDescription, ProfileType, Source, Target};
+use repo_model::margo::{ApplicationDescription, Target};
 use repo_model::problem::{Problem, Problems};
 use repo_model::yaml::{Limits, Node, Span, parse};
 
@@ -24,6 +24,7 @@ pub struct Application {
     /// Its profiles, in the vendor's order.
     pub profiles: Vec<Profile>,
     places: BTreeMap<String, Place>,
+    pointers: BTreeMap<(String, String), Place>,
 }
 
 /// What an operator's value of a parameter has to follow.
@@ -62,6 +63,11 @@ impl Application {
         self.places.get(parameter)
     }
 
+    /// Where the pointer of a parameter's target stands.
+    pub fn pointer_place(&self, parameter: &str, target: &Target) -> Option<&Place> {
+        self.pointers.get(&(parameter.to_owned(), target.pointer.clone()))
+    }
+
     /// Reads a package's `margo.yaml`. A broken one breaks the deployments that name it, and nothing else.
     pub(super) fn read(file: &SourceFile, problems: &mut Problems) -> Option<Self> {
         let before = problems.errors().count();
@@ -95,6 +101,15 @@ impl Application {
             let found = node.at(&["parameters", name, "value"]).or_else(|| node.at(&["parameters", name]))?;
             Some((name.clone(), place(found.span, format!("parameters.{name}.value"))))
         });
+        let targets = description
+            .parameters
+            .iter()
+            .flat_map(|(name, one)| one.targets.iter().enumerate().map(move |(index, target)| (name, index, target)));
+        let pointers = targets.filter_map(|(name, index, target)| {
+            let found = node.at(&["parameters", name, "targets"])?.item(index)?.get("pointer")?;
+            let key = format!("parameters.{name}.targets[{index}].pointer");
+            Some(((name.clone(), target.pointer.clone()), place(found.span, key)))
+        });
         let configuration = description.configuration.iter();
         let settings = configuration.flat_map(|one| one.sections.iter().flat_map(|section| &section.settings));
         let rules = settings.filter_map(|setting| {
@@ -108,8 +123,8 @@ impl Application {
             Profile::new(profile, &description, place(span.unwrap_or(node.span), key))
         };
         let profiles = description.profiles.iter().enumerate().map(profile).collect();
-        let (places, rules) = (places.collect(), rules.collect());
-        Self { file: file.to_owned(), rules, profiles, places, description }
+        let (places, pointers, rules) = (places.collect(), pointers.collect(), rules.collect());
+        Self { file: file.to_owned(), rules, profiles, places, pointers, description }
     }
 }
 
@@ -122,22 +137,5 @@ impl Profile {
         });
         let parameters = parameters.filter(|(_, targets)| !targets.is_empty()).collect();
         Self { description: profile.clone(), parameters, place }
-    }
-
-    /// Whether this version can publish the profile; if not, why, and what to do.
-    pub fn usable(&self) -> Result<(), (String, String)> {
-        let Self { description: profile, .. } = self;
-        if profile.kind == ProfileType::Helm {
-            let message = format!("the profile `{}` is a helm profile, which is not built yet", profile.id);
-            return Err((message, "choose a compose profile".to_owned()));
-        }
-        let is_signed = |source: &Source| matches!(source, Source::Https { key_location: Some(_), .. });
-        match profile.components.iter().find(|component| is_signed(&component.source)) {
-            Some(component) => Err((
-                format!("component `{}` has a `keyLocation`, which is not built yet", component.name),
-                "leave it out: what is published is locked by its digest".to_owned(),
-            )),
-            None => Ok(()),
-        }
     }
 }

@@ -6,17 +6,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use repo_model::margo::ProfileType;
-use repo_model::problem::{Problem, Problems};
-use repo_model::{ApplicationId, DeploymentName, DeviceId};
+use repo_model::problem::{Problem, Problems, Severity};
+use repo_model::{ApplicationId, DeploymentName, DeviceId, KeyText};
 
-use super::application::{Application, Profile};
+use super::application::Application;
 use super::deployment::{Choice, Written};
 use super::file::{Decoded, Role, SourceFile, decode};
 use super::place::Place;
 use super::schema::{self, Breach};
 use super::selector::Selector;
 use super::values::{Given, Setting, Values};
-use super::{Broken, Deployment, Device, Settings, cycles};
+use super::{Broken, Deployment, Device, Group, Settings, cycles};
+use crate::parallel;
 
 type Applications = BTreeMap<(ApplicationId, String), Arc<Application>>;
 
@@ -29,10 +30,29 @@ pub(super) struct Parts {
     broken: Broken,
 }
 
+/// How many files one thread reads before it takes others.
+const CHUNK: usize = 64;
+
 type Joined = (BTreeMap<DeviceId, Device>, BTreeMap<DeploymentName, Arc<Deployment>>, Broken);
 
 impl Parts {
-    pub(super) fn read(files: &[&SourceFile], problems: &mut Problems) -> Self {
+    pub(super) fn read(files: &[&SourceFile], threads: usize, problems: &mut Problems) -> Self {
+        let mut parts = Self::default();
+        let read = parallel::map(files.chunks(CHUNK).collect(), threads, |files| {
+            let mut problems = Problems::default();
+            (Self::read_some(files, &mut problems), problems)
+        });
+        for (some, found) in read {
+            parts.applications.extend(some.applications);
+            parts.devices.extend(some.devices);
+            parts.deployments.extend(some.deployments);
+            parts.broken.extend(some.broken);
+            problems.extend(found);
+        }
+        parts
+    }
+
+    fn read_some(files: &[&SourceFile], problems: &mut Problems) -> Self {
         let mut parts = Self::default();
         for file in files {
             match Role::of(&file.path) {
@@ -91,6 +111,7 @@ impl Parts {
 fn join_devices(all: Vec<(Device, Place)>, broken: &mut Broken, problems: &mut Problems) -> BTreeMap<DeviceId, Device> {
     let mut devices = BTreeMap::new();
     let mut repositories: BTreeMap<String, (DeviceId, String)> = BTreeMap::new();
+    let mut keys: BTreeMap<KeyText, (DeviceId, String)> = BTreeMap::new();
     for (device, place) in all {
         let repository = device.id.repository_name().to_lowercase();
         if let Some((other, file)) = repositories.get(&repository) {
@@ -101,6 +122,13 @@ fn join_devices(all: Vec<(Device, Place)>, broken: &mut Broken, problems: &mut P
             continue;
         }
         repositories.insert(repository, (device.id.clone(), device.file.clone()));
+        for key in &device.status_keys {
+            if let Some((other, file)) = keys.insert(key.clone(), (device.id.clone(), device.file.clone())) {
+                let problem = place.problem(format!("has the status key of `{other}` in {file}: {key}"));
+                problems.push(problem.hint("no two devices may have one key: let each join with its own"));
+                broken.devices.extend([device.id.clone(), other]);
+            }
+        }
         devices.insert(device.id.clone(), device);
     }
     devices.retain(|id, _| !broken.devices.contains(id));
@@ -175,14 +203,33 @@ impl Check<'_> {
         for group in &settings.groups {
             self.selector(&group.when, problems);
         }
-        let known: BTreeSet<_> =
-            self.applications.values().flat_map(|one| one.description.parameters.keys().map(String::as_str)).collect();
-        let groups = settings.groups.iter().map(|group| &group.parameters);
-        for (name, given) in [&settings.defaults].into_iter().chain(groups).flatten() {
-            if !known.contains(name.as_str()) {
-                let problem = given.place.problem(format!("no package in this fleet has a parameter `{name}`"));
-                problems.push(problem.hint("correct the name, or leave it out"));
+        self.shared(&settings.defaults, None, problems);
+        for Group { applications, parameters, .. } in &settings.groups {
+            let is_there = |id: &ApplicationId| self.applications.keys().any(|(other, _)| other == id);
+            let missing: Vec<_> = applications.iter().flatten().filter(|(id, _)| !is_there(id)).collect();
+            if missing.is_empty() {
+                self.shared(parameters, applications.as_ref(), problems);
             }
+            for (id, place) in missing {
+                let known: BTreeSet<_> = self.applications.keys().map(|(id, _)| id).collect();
+                let problem = place.problem(format!("there is no usable package `{id}` in this fleet"));
+                problems.push(problem.hint(format!("there is {}", listed(known.into_iter()))));
+            }
+        }
+    }
+
+    /// Whether any package has the parameters, of these applications where some are named.
+    fn shared(&self, values: &Values, only: Option<&BTreeMap<ApplicationId, Place>>, problems: &mut Problems) {
+        let meant =
+            self.applications.values().filter(|one| only.is_none_or(|ids| ids.contains_key(&one.description.id)));
+        let known: BTreeSet<_> = meant.flat_map(|one| one.description.parameters.keys()).collect();
+        let whose = match only {
+            Some(ids) => format!("no package of {}", listed(ids.keys())),
+            None => "no package in this fleet".to_owned(),
+        };
+        for (name, given) in values.iter().filter(|(name, _)| !known.contains(name)) {
+            let problem = given.place.problem(format!("{whose} has a parameter `{name}`"));
+            problems.push(problem.hint("correct the name, or leave it out"));
         }
     }
 
@@ -194,7 +241,8 @@ impl Check<'_> {
         }
         let application = self.application(&written, problems)?;
         let profile = choose(&application, written.profile.as_ref(), &written.application_place, problems)?;
-        let deployment = Deployment {
+        let id = written.id.to_string();
+        let mut deployment = Deployment {
             id: written.id,
             place: written.place,
             application,
@@ -205,11 +253,13 @@ impl Check<'_> {
             overrides: written.overrides,
             suspended: written.suspended,
             depends_on: written.depends_on,
+            namespace: written.namespace.unwrap_or(id),
+            misfits: BTreeMap::new(),
         };
         for values in [&deployment.parameters].into_iter().chain(deployment.overrides.iter().map(|o| &o.parameters)) {
             names(&deployment, values, problems);
         }
-        self.values(&deployment, problems);
+        deployment.misfits = self.values(&deployment, problems);
         (problems.errors().count() == before).then_some(deployment)
     }
 
@@ -237,17 +287,24 @@ impl Check<'_> {
         None
     }
 
-    /// Checks every value that some device could get against the package's rule for it.
-    fn values(&self, deployment: &Deployment, problems: &mut Problems) {
+    /// Checks every value that some device could get against the package's rule for it. What is wrong in the
+    /// deployment's own values is told at once; what is wrong in those that it shares, wherever it counts.
+    fn values(&self, deployment: &Deployment, problems: &mut Problems) -> BTreeMap<Place, Problem> {
         let about = &deployment.application.description.id;
         let groups = self.settings.iter().flat_map(|settings| &settings.groups);
         let groups = groups.filter(|group| group.is_about(about)).map(|group| &group.parameters);
-        let shared: Vec<_> = self.settings.iter().map(|settings| &settings.defaults).chain(groups).collect();
+        let shared = self.settings.iter().map(|settings| &settings.defaults).chain(groups);
         let own = [&deployment.parameters].into_iter().chain(deployment.overrides.iter().map(|one| &one.parameters));
-        let used = |name: &str| deployment.profiles().any(|profile| profile.parameters.contains_key(name));
-        for (name, given) in own.chain(shared).flatten().filter(|(name, _)| used(name)) {
-            problems.extend(check_value(&deployment.application, name, given));
-        }
+        let check = |(name, given): (&String, &Given)| {
+            let is_used = deployment.profiles().any(|profile| profile.parameters.contains_key(name));
+            let problem = if is_used { check_value(&deployment.application, name, given) } else { None };
+            problem.map(|problem| (given.place.clone(), problem))
+        };
+        problems.extend(own.flatten().filter_map(check).map(|(_, problem)| problem));
+        let (wrong, doubts): (Vec<_>, Vec<_>) =
+            shared.flatten().filter_map(check).partition(|(_, problem)| problem.severity == Severity::Error);
+        problems.extend(doubts.into_iter().map(|(_, problem)| problem));
+        wrong.into_iter().collect()
     }
 }
 
@@ -287,15 +344,12 @@ fn choose(
 ) -> Option<Choice> {
     let (place, chosen) = match wanted {
         Some((id, place)) if id == "auto" && application.profile(id).is_none() => {
-            if application.profiles.iter().any(|profile| profile.usable().is_ok()) {
-                return Some(Choice::Auto(place.clone()));
-            }
-            (place, only_profile(application))
+            return Some(Choice::Auto(place.clone()));
         }
         Some((id, place)) => (place, named_profile(application, id)),
         None => (place, only_profile(application)),
     };
-    match chosen.and_then(|(index, profile)| profile.usable().map(|()| index)) {
+    match chosen {
         Ok(index) => Some(Choice::Named(index)),
         Err((message, hint)) => {
             problems.push(place.problem(message).hint(hint));
@@ -304,31 +358,27 @@ fn choose(
     }
 }
 
-type Chosen<'a> = Result<(usize, &'a Profile), (String, String)>;
+/// The index of a profile; or why there is none, and what to do.
+type Chosen = Result<usize, (String, String)>;
 
-fn named_profile<'a>(application: &'a Application, id: &str) -> Chosen<'a> {
-    let found = application.profiles.iter().enumerate().find(|(_, profile)| profile.description.id == id);
+fn named_profile(application: &Application, id: &str) -> Chosen {
+    let found = application.profiles.iter().position(|profile| profile.description.id == id);
     found.ok_or_else(|| {
         let ids = listed(application.profiles.iter().map(|profile| &profile.description.id));
         (format!("{} has no profile `{id}`", application.description.id), format!("it has {ids}"))
     })
 }
 
-fn only_profile(application: &Application) -> Chosen<'_> {
-    let all = application.profiles.iter().enumerate();
-    let compose: Vec<_> = all.filter(|(_, profile)| profile.description.kind == ProfileType::Compose).collect();
-    match compose.as_slice() {
-        [one] => Ok(*one),
-        [] => Err((
-            format!("{} has no compose profile", application.description.id),
-            "helm profiles are not built yet".to_owned(),
-        )),
-        several => Err((
-            format!("{} has more than one compose profile", application.description.id),
-            format!(
-                "add `profile:` with `auto` or one of {}",
-                listed(several.iter().map(|(_, profile)| &profile.description.id))
-            ),
+/// The only profile, or else the only one for compose.
+fn only_profile(application: &Application) -> Chosen {
+    let all = &application.profiles;
+    let compose = || all.iter().enumerate().filter(|(_, one)| one.description.kind == ProfileType::Compose);
+    match (all.len(), compose().next(), compose().count()) {
+        (1, ..) => Ok(0),
+        (_, Some((index, _)), 1) => Ok(index),
+        _ => Err((
+            format!("{} has more than one profile", application.description.id),
+            format!("add `profile:` with `auto` or one of {}", listed(all.iter().map(|one| &one.description.id))),
         )),
     }
 }

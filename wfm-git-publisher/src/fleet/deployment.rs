@@ -1,9 +1,12 @@
 //! `deployments/**/*.yaml`: an application, the devices that get it, and the values it gets there.
 
+use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use repo_model::margo::deployment::namespace;
+use repo_model::problem::Problem;
 use repo_model::yaml::{Field, Reader};
 use repo_model::{ApplicationId, DeploymentName};
 
@@ -37,6 +40,10 @@ pub struct Deployment {
     pub suspended: bool,
     /// The deployments that are installed before it on each device.
     pub depends_on: Vec<(DeploymentName, Place)>,
+    /// Where its charts go in Kubernetes; its id unless something else is said.
+    pub namespace: String,
+    /// What `fleet.yaml` says for several and doesn't fit here, by its place: wrong only where it counts.
+    pub misfits: BTreeMap<Place, Problem>,
 }
 
 /// Which profile of the application is used.
@@ -54,6 +61,11 @@ impl Deployment {
         self.target(device).is_some() && self.exclusion(device).is_none()
     }
 
+    /// Where it is written that it waits for another one; its own place if that isn't written.
+    pub(crate) fn waits_at(&self, other: &DeploymentName) -> &Place {
+        self.depends_on.iter().find(|(id, _)| id == other).map_or(&self.place, |(_, place)| place)
+    }
+
     /// The target that means the device.
     pub fn target(&self, device: &Device) -> Option<&Selector> {
         selects(&self.targets, device)
@@ -66,12 +78,12 @@ impl Deployment {
 
     /// The profiles that may be used on some device.
     pub fn profiles(&self) -> impl Iterator<Item = &Profile> {
-        let all = self.application.profiles.iter().enumerate();
-        let may = move |(index, profile): (usize, &Profile)| match self.profile {
-            Choice::Named(named) => index == named,
-            Choice::Auto(_) => profile.usable().is_ok(),
+        let all = self.application.profiles.as_slice();
+        let may = match self.profile {
+            Choice::Named(index) => all.get(index..=index),
+            Choice::Auto(_) => Some(all),
         };
-        all.filter(move |one| may(*one)).map(|(_, profile)| profile)
+        may.unwrap_or_default().iter()
     }
 }
 
@@ -98,9 +110,10 @@ pub(super) struct Written {
     pub(super) overrides: Vec<Override>,
     pub(super) suspended: bool,
     pub(super) depends_on: Vec<(DeploymentName, Place)>,
+    pub(super) namespace: Option<String>,
 }
 
-const UNBUILT: &[&str] = &["rollout", "onFailure", "drift", "approval", "windows", "namespace", "policy", "replaces"];
+const UNBUILT: &[&str] = &["rollout", "onFailure", "drift", "approval", "windows", "policy", "replaces"];
 
 impl Written {
     pub(super) fn read(reader: &mut Reader<'_>) -> Option<Self> {
@@ -109,7 +122,14 @@ impl Written {
             let place = Place::of(&field);
             Some((field.mapping(application)?, place))
         });
-        let targets = reader.required("targets", Selector::read_list);
+        let targets = reader.required("targets", |field| {
+            let targets = Selector::read_list(field.clone())?;
+            if targets.is_empty() {
+                let problem = field.problem("names no device: this is deployed nowhere").warning();
+                field.report(problem.hint("`{matchLabels: {}}` means every device"));
+            }
+            Some(targets)
+        });
         let exclude = reader.optional("exclude", Selector::read_list).unwrap_or_default();
         let profile = reader.optional("profile", |field| {
             let place = Place::of(&field);
@@ -119,6 +139,7 @@ impl Written {
         let overrides = reader.optional("overrides", |field| field.list(read_override)).unwrap_or_default();
         let suspended = reader.optional("suspended", Field::bool).unwrap_or_default();
         let depends_on = reader.optional("dependsOn", |field| field.list(placed)).unwrap_or_default();
+        let namespace = reader.optional("namespace", namespace);
         refuse_unbuilt(reader, UNBUILT);
         let ((id, place), (application, application_place)) = id.zip(application)?;
         Some(Self {
@@ -133,6 +154,7 @@ impl Written {
             overrides,
             suspended,
             depends_on,
+            namespace,
         })
     }
 }

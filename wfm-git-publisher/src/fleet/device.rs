@@ -10,6 +10,7 @@ use repo_model::{DeviceId, KeyText};
 use super::deployment::placed;
 use super::file::refuse_unbuilt;
 use super::place::Place;
+use super::policy::{Policy, Seconds};
 use super::values::data;
 use super::{Fleet, policy, selector};
 
@@ -23,7 +24,7 @@ pub struct Device {
     /// What selectors match.
     pub labels: BTreeMap<String, String>,
     /// What it does differently from the fleet.
-    pub policy: DevicePolicy,
+    pub policy: Policy,
     /// Whether it is told to leave everything as it is.
     pub suspended: bool,
     /// What templates can name as `device.data.…`.
@@ -40,11 +41,24 @@ impl Device {
         !self.status_keys.is_empty()
     }
 
-    /// What holds for the device: its own policy over that of its groups, the later over the earlier, over the fleet's.
+    /// What holds for the device.
     pub fn policy_in(&self, fleet: &Fleet) -> DevicePolicy {
-        let groups = fleet.groups.iter().filter(|group| group.when.selects(self));
-        let base = groups.fold(fleet.policy.clone(), |base, group| policy::over(&group.policy, &base));
-        DevicePolicy { suspended: self.suspended, ..policy::over(&self.policy, &base) }
+        let first = |key: fn(&Policy) -> Option<&Seconds>| self.policies(fleet).find_map(|(_, policy)| key(policy));
+        let seconds = |found: Option<&Seconds>, default| Some(found.map_or(default, |Seconds(seconds, _)| *seconds));
+        DevicePolicy {
+            poll_seconds: seconds(first(|policy| policy.poll.as_ref()), policy::POLL),
+            report_seconds: seconds(first(|policy| policy.report.as_ref()), policy::REPORT),
+            suspended: self.suspended,
+        }
+    }
+
+    /// Everything that is said about its behaviour, and by whom, the strongest first: its own file over its groups, the
+    /// later over the earlier, over the fleet.
+    pub fn policies<'a>(&'a self, fleet: &'a Fleet) -> impl Iterator<Item = (String, &'a Policy)> {
+        let groups = fleet.settings.groups.iter().rev().filter(|group| group.when.selects(self));
+        let groups = groups.map(|group| (format!("the fleet's group `{}`", group.name), &group.policy));
+        let own = [("the device's policy".to_owned(), &self.policy)].into_iter();
+        own.chain(groups).chain([("the fleet's policy".to_owned(), &fleet.settings.policy)])
     }
 
     /// Reads a device, with the place of its id.

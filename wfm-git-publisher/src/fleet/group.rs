@@ -1,12 +1,13 @@
 //! Groups in `fleet.yaml`: what holds for some devices, below what a deployment itself says.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use repo_model::ApplicationId;
-use repo_model::envelope::DevicePolicy;
 use repo_model::yaml::Field;
 
-use super::policy;
+use super::deployment::placed;
+use super::place::Place;
+use super::policy::{self, Policy};
 use super::selector::Selector;
 use super::values::{Values, values};
 
@@ -18,9 +19,9 @@ pub struct Group {
     /// The devices.
     pub when: Selector,
     /// What they do differently from the fleet.
-    pub policy: DevicePolicy,
+    pub policy: Policy,
     /// The applications that the values are for; every one that has such parameters if absent.
-    pub applications: Option<BTreeSet<ApplicationId>>,
+    pub applications: Option<BTreeMap<ApplicationId, Place>>,
     /// Values for the deployments of those on those devices.
     pub parameters: Values,
 }
@@ -28,7 +29,7 @@ pub struct Group {
 impl Group {
     /// Whether the values are for deployments of this application.
     pub fn is_about(&self, application: &ApplicationId) -> bool {
-        self.applications.as_ref().is_none_or(|only| only.contains(application))
+        self.applications.as_ref().is_none_or(|only| only.contains_key(application))
     }
 
     pub(super) fn read_list(field: Field<'_>) -> Option<Vec<Self>> {
@@ -49,9 +50,11 @@ impl Group {
             });
             let when = reader.required("when", Selector::read);
             let policy = reader.optional("policy", policy::read).unwrap_or_default();
-            let applications = reader.optional("applications", |field| field.list(Field::parse));
+            let applications = reader.optional("applications", |field| {
+                let all: BTreeMap<_, _> = field.clone().list(placed)?.into_iter().collect();
+                if all.is_empty() { field.fail("names no application") } else { Some(all) }
+            });
             let parameters = reader.optional("parameters", values).unwrap_or_default();
-            let applications = applications.map(|list| list.into_iter().collect());
             Some(Self { name: name?, when: when?, policy, applications, parameters })
         })
     }

@@ -47,12 +47,13 @@ impl Fleet {
         let application = &deployment.application.description.id;
         let overrides = deployment.overrides.iter().enumerate().rev();
         let overrides = overrides.filter(|(_, one)| one.when.selects(device));
-        let groups = self.groups.iter().rev().filter(|group| group.when.selects(device) && group.is_about(application));
+        let groups =
+            self.settings.groups.iter().rev().filter(|group| group.when.selects(device) && group.is_about(application));
         let layers = overrides
             .map(|(index, one)| (Rule::Override(index), &one.parameters))
             .chain([(Rule::Deployment, &deployment.parameters)])
             .chain(groups.map(|group| (Rule::Group(&group.name), &group.parameters)))
-            .chain([(Rule::Fleet, &self.defaults)]);
+            .chain([(Rule::Fleet, &self.settings.defaults)]);
         Layers { layers: layers.filter(|(_, values)| !values.is_empty()).collect() }
     }
 }

@@ -25,12 +25,11 @@ mod values;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use repo_model::envelope::DevicePolicy;
 use repo_model::problem::Problems;
-use repo_model::value::ParamValue;
-use repo_model::{DeploymentName, DeviceId, FleetId};
+use repo_model::{DeploymentName, DeviceId};
 
 pub use application::{Application, Profile};
+pub(crate) use cycles::circle;
 pub use deployment::{Choice, Deployment, Override};
 pub use device::Device;
 pub use file::{Content, SourceFile, is_relevant};
@@ -39,7 +38,7 @@ pub use guards::{Guards, Limit};
 pub(crate) use layers::shown_value;
 pub use layers::{Layers, Rule};
 pub use place::Place;
-pub use policy::duration;
+pub use policy::{Policy, Seconds, duration};
 pub use selector::{Selector, Terms};
 pub use settings::Settings;
 pub use template::Names;
@@ -51,20 +50,8 @@ pub const SETTINGS: &str = "fleet.yaml";
 /// Everything usable in a fleet, and the names of what isn't.
 #[derive(Debug, Clone)]
 pub struct Fleet {
-    /// The fleet's identity, made once by `init` and never changed.
-    pub id: FleetId,
-    /// What people call it.
-    pub name: String,
-    /// What devices do that say nothing else; every key has a value.
-    pub policy: DevicePolicy,
-    /// Values for every deployment whose application has a parameter of that name.
-    pub defaults: Values,
-    /// What holds for some devices, in order: the later wins.
-    pub groups: Vec<Group>,
-    /// What templates can name as `fleet.data.…`.
-    pub data: BTreeMap<String, ParamValue>,
-    /// How much may be removed at once.
-    pub guards: Guards,
+    /// What `fleet.yaml` says.
+    pub settings: Settings,
     /// The devices by id.
     pub devices: BTreeMap<DeviceId, Device>,
     /// The deployments by id.
@@ -85,6 +72,13 @@ pub struct Broken {
 }
 
 impl Broken {
+    /// Adds what can't be used either.
+    fn extend(&mut self, other: Self) {
+        self.devices.extend(other.devices);
+        self.deployments.extend(other.deployments);
+        self.unidentified.extend(other.unidentified);
+    }
+
     /// Whether this deployment must stay on the devices that have it, although it isn't rendered for them.
     pub fn keeps(&self, deployment: &DeploymentName) -> bool {
         !self.unidentified.is_empty() || self.deployments.contains(deployment)
@@ -102,24 +96,18 @@ pub struct Reading {
 
 /// Reads a fleet; the order of `files` doesn't matter.
 pub fn read(files: &[SourceFile]) -> Reading {
+    read_on(files, 1)
+}
+
+/// The same on so many threads; nothing depends on how many.
+pub fn read_on(files: &[SourceFile], threads: usize) -> Reading {
     let mut files: Vec<_> = files.iter().collect();
     files.sort_by(|a, b| a.path.cmp(&b.path));
     let mut problems = Problems::default();
-    let parts = check::Parts::read(&files, &mut problems);
+    let parts = check::Parts::read(&files, threads, &mut problems);
     let settings = settings::read(&files, &mut problems);
     let (devices, deployments, broken) = parts.join(settings.as_ref(), &mut problems);
-    let fleet = settings.map(|Settings { id, name, policy, defaults, groups, data, guards }| Fleet {
-        id,
-        name,
-        policy,
-        defaults,
-        groups,
-        data,
-        guards,
-        devices,
-        deployments,
-        broken,
-    });
+    let fleet = settings.map(|settings| Fleet { settings, devices, deployments, broken });
     Reading { fleet, problems: sorted(problems) }
 }
 

@@ -1,13 +1,28 @@
 //! What operators say about a device's behaviour, in durations that people read.
 
-use repo_model::envelope::DevicePolicy;
 use repo_model::yaml::{Field, Reader};
 
 use super::file::refuse_unbuilt;
+use super::place::Place;
 
-/// What a device does when neither `fleet.yaml` nor its own file says anything.
-pub(super) const DEFAULT: DevicePolicy =
-    DevicePolicy { poll_seconds: Some(15), report_seconds: Some(300), suspended: false };
+/// What `fleet.yaml`, a group or a device says about a device's behaviour; an absent key leaves it to whoever is below.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Policy {
+    /// How often to ask for news.
+    pub poll: Option<Seconds>,
+    /// How often to report.
+    pub report: Option<Seconds>,
+}
+
+/// So many seconds, and where they are written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Seconds(pub u64, pub Place);
+
+/// How often to ask for news when nobody says anything.
+pub(super) const POLL: u64 = 15;
+
+/// How often to report then.
+pub(super) const REPORT: u64 = 300;
 
 /// Under a second a device would do nothing else; over a day it would look dead.
 const RANGE: std::ops::RangeInclusive<u64> = 1..=86_400;
@@ -16,22 +31,17 @@ const RANGE: std::ops::RangeInclusive<u64> = 1..=86_400;
 const UNBUILT: &[&str] =
     &["jitter", "period", "windows", "applyWindows", "prefetchWindows", "downtime", "approval", "massRemoval"];
 
-pub(super) fn read(field: Field<'_>) -> Option<DevicePolicy> {
+pub(super) fn read(field: Field<'_>) -> Option<Policy> {
     field.mapping(|reader: &mut Reader<'_>| {
-        let poll_seconds = reader.optional("poll", duration);
-        let report_seconds = reader.optional("report", duration);
+        let (poll, report) = (reader.optional("poll", seconds), reader.optional("report", seconds));
         refuse_unbuilt(reader, UNBUILT);
-        Some(DevicePolicy { poll_seconds, report_seconds, suspended: false })
+        Some(Policy { poll, report })
     })
 }
 
-/// The policy with what it doesn't say taken from `base`.
-pub(super) fn over(policy: &DevicePolicy, base: &DevicePolicy) -> DevicePolicy {
-    DevicePolicy {
-        poll_seconds: policy.poll_seconds.or(base.poll_seconds),
-        report_seconds: policy.report_seconds.or(base.report_seconds),
-        suspended: policy.suspended || base.suspended,
-    }
+fn seconds(field: Field<'_>) -> Option<Seconds> {
+    let place = Place::of(&field);
+    Some(Seconds(duration(field)?, place))
 }
 
 /// Reads a duration of 1 s to 24 h, in seconds.

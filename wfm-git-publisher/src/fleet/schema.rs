@@ -1,7 +1,7 @@
 //! Whether a value that an operator gives follows the package's rules for it (Margo, *Schema*).
 
 use regex::Regex;
-use repo_model::margo::configuration::Schema;
+use repo_model::margo::configuration::{DataType, Schema};
 use repo_model::value::ParamValue;
 
 /// Why a value doesn't follow its rule; `Doubt` where the rule itself can't be applied.
@@ -16,7 +16,7 @@ pub(crate) enum Breach {
 /// Checks a value against its rule. A list follows a rule if each of its items does.
 pub(crate) fn check(schema: &Schema, value: &ParamValue) -> Result<(), Breach> {
     let wrong = |message: String| Err(Breach::Wrong(message));
-    if !schema.data_type.fits(value) {
+    if !schema.data_type.fits(value) && !is_selection(schema, value) {
         let wanted = serde_json::to_value(schema.data_type).unwrap_or_default();
         return wrong(format!(
             "is {} {}, expected {}",
@@ -29,8 +29,31 @@ pub(crate) fn check(schema: &Schema, value: &ParamValue) -> Result<(), Breach> {
         return wrong("must not be empty".to_owned());
     }
     match value {
-        ParamValue::Array(items) => items.iter().try_for_each(|item| check_item(schema, item)),
+        ParamValue::Array(items) => {
+            check_selection(schema, items)?;
+            items.iter().try_for_each(|item| check_item(schema, item))
+        }
         item => check_item(schema, item),
+    }
+}
+
+/// Whether the value lists options of a rule that lets several be chosen, whatever its type is called.
+fn is_selection(schema: &Schema, value: &ParamValue) -> bool {
+    let list = DataType { array: true, ..schema.data_type };
+    schema.multiselect == Some(true) && schema.options.is_some() && list.fits(value)
+}
+
+/// Checks how many options are chosen, and that none is twice.
+fn check_selection(schema: &Schema, chosen: &[ParamValue]) -> Result<(), Breach> {
+    if schema.options.is_none() {
+        return Ok(());
+    }
+    if schema.multiselect == Some(false) && chosen.len() > 1 {
+        return Err(Breach::Wrong(format!("chooses {} options, and may choose one", chosen.len())));
+    }
+    match chosen.iter().enumerate().find(|(index, item)| chosen[..*index].contains(item)) {
+        Some((_, twice)) => Err(Breach::Wrong(format!("chooses `{twice}` twice"))),
+        None => Ok(()),
     }
 }
 
@@ -113,7 +136,7 @@ fn fraction_digits(value: &ParamValue) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use repo_model::margo::configuration::{DataType, ItemType};
+    use repo_model::margo::configuration::ItemType;
 
     use super::*;
 
@@ -166,6 +189,31 @@ mod tests {
         ] {
             assert_eq!(check(&schema, &good), Ok(()), "{schema:?} {good:?}");
             assert!(matches!(check(&schema, &bad), Err(Breach::Wrong(_))), "{schema:?} {bad:?}");
+        }
+    }
+
+    #[test]
+    fn several_options_are_chosen_only_where_the_rule_lets_them() {
+        let several = |items: &[&str]| ParamValue::Array(items.iter().map(|item| text(item)).collect());
+        let rule = |array, multiselect| Schema {
+            options: Some(vec![text("a"), text("b")]),
+            multiselect,
+            ..schema(ItemType::String, array)
+        };
+        for (rule, good, bad) in [
+            (rule(false, None), text("a"), several(&["a"])),
+            (rule(false, Some(false)), text("a"), several(&["a"])),
+            (rule(false, Some(true)), several(&["a", "b"]), several(&["a", "c"])),
+            (rule(false, Some(true)), text("b"), several(&["a", "a"])),
+            (rule(false, Some(true)), several(&[]), ParamValue::Array(vec![ParamValue::Integer(1)])),
+            (rule(true, None), several(&["a", "b"]), text("a")),
+            (rule(true, Some(true)), several(&["b", "a"]), several(&["b", "a", "b"])),
+            (rule(true, Some(false)), several(&["b"]), several(&["b", "a"])),
+            (Schema { allow_empty: Some(false), ..rule(false, Some(true)) }, several(&["a"]), several(&[])),
+            (Schema { options: None, ..rule(false, Some(true)) }, text("c"), several(&["a"])),
+        ] {
+            assert_eq!(check(&rule, &good), Ok(()), "{rule:?} {good:?}");
+            assert!(matches!(check(&rule, &bad), Err(Breach::Wrong(_))), "{rule:?} {bad:?}");
         }
     }
 

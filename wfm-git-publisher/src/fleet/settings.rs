@@ -3,26 +3,26 @@
 use std::collections::BTreeMap;
 
 use repo_model::FleetId;
-use repo_model::envelope::DevicePolicy;
 use repo_model::problem::{Problem, Problems};
 use repo_model::value::ParamValue;
 use repo_model::yaml::{Field, Reader};
 
+use super::SETTINGS;
 use super::file::{Decoded, Role, SourceFile, decode, refuse_unbuilt};
 use super::group::Group;
 use super::guards::Guards;
+use super::policy::{self, Policy};
 use super::values::{Values, data, values};
-use super::{SETTINGS, policy};
 
 /// What `fleet.yaml` says.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
-    /// The fleet's identity.
+    /// The fleet's identity, made once by `init` and never changed.
     pub id: FleetId,
     /// What people call it.
     pub name: String,
-    /// Policy with the defaults filled in.
-    pub policy: DevicePolicy,
+    /// What devices do that say nothing else.
+    pub policy: Policy,
     /// Values for every deployment whose application has a parameter of that name.
     pub defaults: Values,
     /// What holds for some devices, in order: the later wins.
@@ -56,7 +56,6 @@ fn document(reader: &mut Reader<'_>) -> Option<Settings> {
     let data = reader.optional("data", data).unwrap_or_default();
     let guards = reader.optional("guards", Guards::read).unwrap_or_default();
     refuse_unbuilt(reader, UNBUILT);
-    let policy = policy::over(&policy, &policy::DEFAULT);
     Some(Settings { id: id?, name: name?, policy, defaults, groups, data, guards })
 }
 

@@ -16,8 +16,11 @@ use super::{Deployment, Device, Fleet};
 /// How many steps a template may take: far more than any text needs, and no endless loop.
 const FUEL: u64 = 20_000;
 
-/// The longest text that a template may make, in bytes.
+/// The longest text that a template may make, in bytes; a list's texts count together.
 const MAX_TEXT: usize = 64 << 10;
+
+/// The longest list that a template may make.
+const MAX_ITEMS: usize = 10_000;
 
 static ENGINE: LazyLock<Environment<'static>> = LazyLock::new(|| {
     let mut engine = Environment::new();
@@ -124,10 +127,12 @@ impl Text {
         }
     }
 
-    /// What is between the braces, if the whole text is one expression: then the value keeps its type.
+    /// What is between the braces, if the whole text is one expression: then the value keeps its type. A `-` or `+`
+    /// directly inside of a brace is about spaces, of which there are none, and no part of the expression.
     fn expression(&self) -> Option<minijinja::Expression<'_, '_>> {
         let inner = self.source.strip_prefix("{{")?.strip_suffix("}}")?;
-        ENGINE.compile_expression(inner).ok()
+        let inner = inner.strip_prefix(SPACES).unwrap_or(inner);
+        ENGINE.compile_expression(inner.strip_suffix(SPACES).unwrap_or(inner)).ok()
     }
 
     fn fill(&self, names: &Names) -> Result<ParamValue, Problem> {
@@ -162,16 +167,31 @@ impl Text {
                 _ => wrong("is not a finite number".to_owned()),
             },
             ValueKind::String => self.bounded(value.as_str().unwrap_or_default().to_owned()),
-            ValueKind::Seq => {
-                let items = value.try_iter()?.map(|item| match item.kind() {
-                    ValueKind::Seq => wrong("is a list of lists".to_owned()),
-                    _ => self.typed(item),
-                });
-                items.collect::<Result<_, _>>().map(ParamValue::Array)
-            }
+            ValueKind::Seq | ValueKind::Iterable => self.list(value.try_iter()?),
             ValueKind::Undefined => Err(ErrorKind::UndefinedError.into()),
             kind => wrong(format!("is {kind}, expected a string, number, boolean or a list of them")),
         }
+    }
+
+    fn list(&self, values: impl Iterator<Item = Value>) -> Result<ParamValue, Error> {
+        let wrong = |text: String| Err(Error::new(ErrorKind::InvalidOperation, text));
+        let (mut items, mut bytes) = (Vec::new(), 0);
+        for value in values {
+            let item = self.typed(value)?;
+            match &item {
+                ParamValue::Array(_) => return wrong("is a list of lists".to_owned()),
+                ParamValue::String(text) => bytes += text.len(),
+                _ => {}
+            }
+            items.push(item);
+            if items.len() > MAX_ITEMS {
+                return wrong(format!("makes a list of more than {MAX_ITEMS} items"));
+            }
+            if bytes > MAX_TEXT {
+                return wrong(format!("makes more than {MAX_TEXT} bytes"));
+            }
+        }
+        Ok(ParamValue::Array(items))
     }
 
     fn no_list(&self, value: ParamValue) -> Result<ParamValue, Problem> {
@@ -191,7 +211,8 @@ impl Text {
         };
         let mut problem = self.place.problem(message);
         // An expression was cut out from between its braces.
-        let cut = if self.expression().is_some() { 2 } else { 0 };
+        let spaces = self.source.get(2..).is_some_and(|rest| rest.starts_with(SPACES));
+        let cut = if self.expression().is_some() { 2 + usize::from(spaces) } else { 0 };
         if let Some(within) = error.range().and_then(|range| self.source.get(..range.start + cut)) {
             problem.column = Some(self.place.column + self.shift(within));
         }
@@ -208,6 +229,9 @@ impl Text {
         if plain { u32::try_from(within.chars().count()).unwrap_or(0) + self.quote } else { 0 }
     }
 }
+
+/// What stands inside of a brace to say what becomes of the spaces beside it.
+const SPACES: [char; 2] = ['-', '+'];
 
 const HINT: &str = "there are `device.id`, `device.labels.…`, `device.data.…`, `fleet.id`, `fleet.name`, `fleet.data.…`, \
      `deployment.id`, `application.id`, `application.version`; `… | default(\"…\")` stands in for one that is missing";
@@ -232,7 +256,14 @@ impl Names {
                     ("data", data(&device.data)),
                 ]),
             ),
-            ("fleet", map(vec![("id", text(&fleet.id)), ("name", text(&fleet.name)), ("data", data(&fleet.data))])),
+            (
+                "fleet",
+                map(vec![
+                    ("id", text(&fleet.settings.id)),
+                    ("name", text(&fleet.settings.name)),
+                    ("data", data(&fleet.settings.data)),
+                ]),
+            ),
             ("deployment", map(vec![("id", text(&deployment.id))])),
             ("application", map(vec![("id", text(&description.id)), ("version", text(&description.version))])),
         ]))

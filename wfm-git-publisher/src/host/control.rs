@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use super::rosters::{Rosters, key_text};
 use super::trailers::{CONTROL, publisher};
 use super::{Home, HomeError};
-use crate::render::{Artifact, Locks};
+use crate::render::{Artifact, ArtifactKind, Locks, Resolved};
 
 const LIMITS: TreeLimits = TreeLimits { files: 1_000_000, bytes: 1 << 30, depth: 8, strict: true };
 
@@ -40,8 +40,10 @@ pub struct Control {
 #[derive(Debug, Default)]
 pub struct Ledger {
     entries: BTreeMap<DeviceId, Entry>,
-    /// What every tag that was ever published means.
+    /// What every artefact that was ever published is.
     pub locks: Locks,
+    /// The key that was last found at each `keyLocation`, by its fingerprint.
+    pub signers: BTreeMap<String, String>,
 }
 
 impl Ledger {
@@ -109,11 +111,25 @@ impl Entry {
 /// A lock as `control.git` keeps it.
 #[derive(Debug, Serialize, Deserialize)]
 struct KeptLock {
+    #[serde(default, skip_serializing_if = "is_archive")]
+    kind: ArtifactKind,
     repository: String,
     revision: String,
     #[serde(flatten)]
     lock: Lock,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    signer: Option<String>,
     time: Timestamp,
+}
+
+impl KeptLock {
+    fn artifact(&self) -> Artifact {
+        Artifact { kind: self.kind.clone(), repository: self.repository.clone(), revision: self.revision.clone() }
+    }
+}
+
+fn is_archive(kind: &ArtifactKind) -> bool {
+    *kind == ArtifactKind::Archive
 }
 
 /// The memory can't be read or written.
@@ -185,7 +201,7 @@ impl Control {
         home.check_memory()?;
         let repo = Repo::open(&home.control())?;
         let lock = repo.lock()?;
-        repo.recover(&lock)?;
+        repo.clear(&lock)?;
         let Loaded { tip, tree, ledger, rosters } = load(&repo)?;
         Ok((Self { repo, lock, tip, tree, ledger, changed: false }, rosters))
     }
@@ -197,6 +213,19 @@ impl Control {
         Ok((ledger, rosters))
     }
 
+    /// Loads what tags mean and the rosters, without the ledger; a publisher may be at work.
+    pub fn read_locks(home: &Home) -> Result<(Locks, Rosters), ControlError> {
+        home.check_memory()?;
+        let repo = Repo::open(&home.control())?;
+        let tip = repo.tip(CONTROL)?;
+        let tree = tip.map(|tip| files(&repo, tip, &["trust/", "locks/"])).transpose()?.unwrap_or_default();
+        let rosters = Rosters::read(&tree)?;
+        if let Some(tip) = tip {
+            check_signer(&repo, tip, &rosters)?;
+        }
+        Ok((locks(&read_kept(&tree)?), rosters))
+    }
+
     /// Where the memory stands; `None` before its first commit.
     pub fn tip(home: &Home) -> Result<Option<CommitId>, ControlError> {
         home.check_memory()?;
@@ -206,9 +235,7 @@ impl Control {
     /// The rosters at a commit of the memory, without the rest of it.
     pub fn rosters_at(home: &Home, tip: CommitId) -> Result<Rosters, ControlError> {
         let repo = Repo::open(&home.control())?;
-        let files = repo.list(tip, &LIMITS)?.into_iter().filter(|entry| entry.path.starts_with("trust/"));
-        let read = |entry: repo_git::Entry| Ok((entry.path, repo.blob(entry.blob, LIMITS.bytes)?));
-        let rosters = Rosters::read(&files.map(read).collect::<Result<_, ReadError>>()?)?;
+        let rosters = Rosters::read(&files(&repo, tip, &["trust/"])?)?;
         check_signer(&repo, tip, &rosters)?;
         Ok(rosters)
     }
@@ -225,16 +252,18 @@ impl Control {
         self.ledger.entries.insert(entry.device.clone(), entry);
     }
 
-    /// Remembers what a tag means. The first resolution stays.
-    pub fn put_lock(&mut self, artifact: &Artifact, lock: Lock, time: Timestamp) {
+    /// Remembers what an artefact is. The first resolution stays.
+    pub fn put_lock(&mut self, artifact: &Artifact, resolved: Resolved, time: Timestamp) {
         if self.ledger.locks.contains_key(artifact) {
             return;
         }
         self.changed = true;
-        let (repository, revision) = (artifact.repository.clone(), artifact.revision.clone());
-        let kept = KeptLock { repository, revision, lock, time };
+        let Resolved { lock, signer, .. } = resolved;
+        let Artifact { kind, repository, revision } = artifact.clone();
+        let kept = KeptLock { kind, repository, revision, lock, signer, time };
         let path = format!("locks/{}.json", &Digest::of(artifact.to_string().as_bytes()).hex()[..32]);
         self.tree.insert(path, json::to_bytes(&kept));
+        self.ledger.signers.extend(signer_of(&kept));
         self.ledger.locks.insert(artifact.clone(), lock);
     }
 
@@ -292,10 +321,35 @@ fn load(repo: &Repo) -> Result<Loaded, ControlError> {
         check_signer(repo, tip, &rosters)?;
     }
     let entries = read_all(&tree, "ledger/", |entry: Entry| (entry.device.clone(), entry))?;
-    let locks = read_all(&tree, "locks/", |kept: KeptLock| {
-        (Artifact { repository: kept.repository, revision: kept.revision }, kept.lock)
-    })?;
-    Ok(Loaded { tip, tree, ledger: Ledger { entries, locks }, rosters })
+    let kept = read_kept(&tree)?;
+    // In the order of time, so that the last one counts.
+    let signers = kept.values().filter_map(signer_of).collect();
+    Ok(Loaded { tip, tree, ledger: Ledger { entries, locks: locks(&kept), signers }, rosters })
+}
+
+/// The `keyLocation` of a signed archive, and the key that was there.
+fn signer_of(kept: &KeptLock) -> Option<(String, String)> {
+    match (&kept.kind, &kept.signer) {
+        (ArtifactKind::SignedArchive(url), Some(signer)) => Some((url.clone(), signer.clone())),
+        _ => None,
+    }
+}
+
+/// The files below some folders.
+fn files(repo: &Repo, tip: CommitId, folders: &[&str]) -> Result<FileTree, ControlError> {
+    let all = repo.list(tip, &LIMITS)?.into_iter();
+    let wanted = all.filter(|entry| folders.iter().any(|folder| entry.path.starts_with(folder)));
+    let read = |entry: repo_git::Entry| Ok((entry.path, repo.blob(entry.blob, LIMITS.bytes)?));
+    Ok(wanted.map(read).collect::<Result<_, ReadError>>()?)
+}
+
+/// What artefacts mean, in the order in which that was found out.
+fn read_kept(tree: &FileTree) -> Result<BTreeMap<(Timestamp, Artifact), KeptLock>, ControlError> {
+    read_all(tree, "locks/", |kept: KeptLock| ((kept.time, kept.artifact()), kept))
+}
+
+fn locks(kept: &BTreeMap<(Timestamp, Artifact), KeptLock>) -> Locks {
+    kept.values().map(|kept| (kept.artifact(), kept.lock)).collect()
 }
 
 fn check_signer(repo: &Repo, tip: CommitId, rosters: &Rosters) -> Result<(), ControlError> {

@@ -1,12 +1,14 @@
 //! One device's repository: its verified tip, and how a new one gets there.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 
+use repo_git::repo::{Bare, Pack, Prepared};
 use repo_git::{
-    Batch, BatchError, CommitId, ConsolidateError, Expected, LockError, OpenError, ReadError, RecoverError, RefError,
-    RefMove, Repo, RepoLock, SignatureError, TreeError, TreeLimits,
+    BatchError, CommitId, ConsolidateError, Expected, LockError, OpenError, ReadError, RecoverError, RefError, RefMove,
+    Repo, RepoLock, SignatureError, TreeError, TreeLimits,
 };
-use repo_model::desired::{self, Desired, Refusal};
+use repo_model::desired::{self, Desired, KnownDocument, Refusal};
 use repo_model::freshness::{FRESHNESS, Freshness};
 use repo_model::message::Message;
 use repo_model::{DeviceId, Digest, FleetId, KeyText};
@@ -30,7 +32,6 @@ pub struct DeviceRepo {
     pub(super) repo: Repo,
     pub(super) fleet: FleetId,
     pub(super) device: DeviceId,
-    moves: Moves,
 }
 
 /// The tip of `desired`, signed by a publisher of this fleet.
@@ -117,8 +118,8 @@ impl DeviceRepo {
     /// Opens the repository; `None` if there is none yet, or only a half-made one that [`create`](Self::create)
     /// completes.
     pub fn open(home: &Home, fleet: FleetId, device: &DeviceId) -> Result<Option<Self>, DeviceRepoError> {
-        match Repo::open(&home.device(device)) {
-            Ok(repo) => Ok(Some(Self { repo, fleet, device: device.clone(), moves: home.moves.clone() })),
+        match Repo::open_briefly(&home.device(device)) {
+            Ok(repo) => Ok(Some(Self { repo, fleet, device: device.clone() })),
             Err(OpenError::NotARepository { .. }) => Ok(None),
             Err(error) => Err(error.into()),
         }
@@ -127,7 +128,7 @@ impl DeviceRepo {
     /// Makes the repository, or completes and opens the one that is there.
     pub fn create(home: &Home, fleet: FleetId, device: &DeviceId) -> Result<Self, DeviceRepoError> {
         let repo = Repo::create(&home.device(device), DESIRED)?;
-        Ok(Self { repo, fleet, device: device.clone(), moves: home.moves.clone() })
+        Ok(Self { repo, fleet, device: device.clone() })
     }
 
     /// Where a branch stands.
@@ -137,11 +138,29 @@ impl DeviceRepo {
 
     /// The tip of `desired`, which one of `publishers` must have signed for this device.
     pub fn desired(&self, publishers: &BTreeSet<KeyText>) -> Result<Option<Tip>, DeviceRepoError> {
-        self.repo.tip(DESIRED)?.map(|tip| self.desired_at(tip, publishers)).transpose()
+        self.desired_knowing(publishers, &|_, _| None)
+    }
+
+    /// The same, without parsing documents that are known.
+    pub fn desired_knowing(
+        &self,
+        publishers: &BTreeSet<KeyText>,
+        known: &KnownDocument<'_>,
+    ) -> Result<Option<Tip>, DeviceRepoError> {
+        self.repo.tip(DESIRED)?.map(|tip| self.verified(tip, publishers, known)).transpose()
     }
 
     /// A commit of `desired`, verified as its tip is.
     pub fn desired_at(&self, tip: CommitId, publishers: &BTreeSet<KeyText>) -> Result<Tip, DeviceRepoError> {
+        self.verified(tip, publishers, &|_, _| None)
+    }
+
+    fn verified(
+        &self,
+        tip: CommitId,
+        publishers: &BTreeSet<KeyText>,
+        known: &KnownDocument<'_>,
+    ) -> Result<Tip, DeviceRepoError> {
         let commit = self.repo.commit(tip)?;
         let signer = commit.signer().map_err(|source| DeviceRepoError::Unverified { tip, source })?;
         if !key_text(signer).is_some_and(|key| publishers.contains(&key)) {
@@ -149,7 +168,8 @@ impl DeviceRepo {
         }
         let message = Message::parse(&commit.message);
         let files = self.files(tip)?;
-        let desired = desired::read(&files).map_err(|source| DeviceRepoError::Invalid { tip, source })?;
+        let desired =
+            desired::read_knowing(&files, known).map_err(|source| DeviceRepoError::Invalid { tip, source })?;
         let envelope = &desired.envelope;
         let ours = message.get("Kind") == Some(DESIRED)
             && envelope.fleet == self.fleet
@@ -226,29 +246,77 @@ impl DeviceRepo {
         files.map_err(|source| DeviceRepoError::Tree { commit, source })
     }
 
-    /// Begins new commits.
-    pub fn batch(&self) -> Batch<'_> {
-        self.repo.batch()
+    /// Begins new commits upon a tip whose files were read.
+    pub fn prepare(&self, tip: CommitId) -> Result<Prepared, DeviceRepoError> {
+        let entries = self.repo.list(tip, &TreeLimits::default());
+        let entries = entries.map_err(|source| DeviceRepoError::Tree { commit: tip, source })?;
+        Ok(Prepared::upon(entries.into_iter().map(|entry| entry.blob)))
+    }
+
+    /// Keeps the number of packs bounded.
+    pub fn consolidate(&self, lock: &RepoLock) -> Result<(), DeviceRepoError> {
+        self.repo.consolidate(lock, MAX_PACKS)?;
+        Ok(())
     }
 
     /// Takes the writer's lock.
     pub fn lock(&self) -> Result<RepoLock, DeviceRepoError> {
         Ok(self.repo.try_lock(LOCK_WAIT)?)
     }
+}
+
+/// One device's repository on this host, for writing what is made already: it isn't opened for that.
+#[derive(Debug)]
+pub struct DeviceWriter {
+    bare: Bare,
+    path: PathBuf,
+    device: DeviceId,
+    moves: Moves,
+    lock: RepoLock,
+}
+
+impl DeviceWriter {
+    /// Makes the repository with these commits and branches in it, all of it at once; `Ok(false)` if there is one, or
+    /// these branches stand somewhere.
+    pub fn create_with(
+        home: &Home,
+        device: &DeviceId,
+        pack: &Pack,
+        moves: &[(&str, Option<CommitId>, CommitId)],
+    ) -> Result<bool, DeviceRepoError> {
+        if moves.iter().any(|(_, old, _)| old.is_some()) {
+            return Ok(false);
+        }
+        let branches: Vec<_> = moves.iter().map(|(branch, _, new)| (*branch, *new)).collect();
+        let is_made = Bare::create_with(&home.device(device), DESIRED, pack, &branches)?;
+        if is_made {
+            home.moves.tell(device);
+        }
+        Ok(is_made)
+    }
+
+    /// Makes the repository if there is none yet, and takes the writer's lock.
+    pub fn lock(home: &Home, device: &DeviceId) -> Result<Self, DeviceRepoError> {
+        let path = home.device(device);
+        let bare = Bare::create(&path, DESIRED)?;
+        let lock = bare.try_lock(LOCK_WAIT)?;
+        Ok(Self { bare, path, device: device.clone(), moves: home.moves.clone(), lock })
+    }
 
     /// Clears what a crash left behind.
-    pub fn recover(&self, lock: &RepoLock) -> Result<(), DeviceRepoError> {
-        self.repo.recover(lock)?;
+    pub fn clear(&self) -> Result<(), DeviceRepoError> {
+        Repo::open_briefly(&self.path)?.clear(&self.lock)?;
         Ok(())
+    }
+
+    /// Stores new commits.
+    pub fn store(&self, pack: &Pack) -> Result<(), DeviceRepoError> {
+        Ok(self.bare.store(pack)?)
     }
 
     /// Moves branches one after the other, each only from where it stood. A lock file that a killed process left is
     /// cleared once.
-    pub fn move_branches(
-        &self,
-        lock: &RepoLock,
-        moves: &[(&str, Option<CommitId>, CommitId)],
-    ) -> Result<(), DeviceRepoError> {
+    pub fn move_branches(&self, moves: &[(&str, Option<CommitId>, CommitId)]) -> Result<(), DeviceRepoError> {
         let moves: Vec<_> = moves
             .iter()
             .map(|(branch, old, new)| RefMove {
@@ -257,11 +325,10 @@ impl DeviceRepo {
                 new: Some(*new),
             })
             .collect();
-        let moved = match self.repo.move_refs(&moves) {
-            Err(RefError::Locked { name, .. }) => {
-                self.repo.recover(lock)?;
-                let rest = moves.iter().position(|one| one.name == name).unwrap_or(0);
-                self.repo.move_refs(&moves[rest..])
+        let moved = match self.bare.move_refs(&moves) {
+            Err(RefError::Locked { .. }) => {
+                self.clear()?;
+                self.bare.move_refs(&moves)
             }
             moved => moved,
         };
@@ -271,8 +338,10 @@ impl DeviceRepo {
     }
 
     /// Keeps the number of packs bounded.
-    pub fn consolidate(&self, lock: &RepoLock) -> Result<(), DeviceRepoError> {
-        self.repo.consolidate(lock, MAX_PACKS)?;
+    pub fn consolidate(&self) -> Result<(), DeviceRepoError> {
+        if self.bare.is_scattered(MAX_PACKS) {
+            Repo::open(&self.path)?.consolidate(&self.lock, MAX_PACKS)?;
+        }
         Ok(())
     }
 }

@@ -61,7 +61,7 @@ impl DeviceRepo {
     pub fn move_ref(&self, lock: &RepoLock, one: RefMove) -> Result<(), DeviceRepoError> {
         match self.repo.move_refs(std::slice::from_ref(&one)) {
             Err(RefError::Locked { .. }) => {
-                self.repo.recover(lock)?;
+                self.repo.clear(lock)?;
                 Ok(self.repo.move_refs(&[one])?)
             }
             moved => Ok(moved?),

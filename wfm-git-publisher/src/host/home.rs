@@ -97,12 +97,16 @@ places! {
     ca: "ca",
     /// What can be rebuilt at any time.
     index: "index",
+    /// Which devices have nothing left to do.
+    settled: "index/settled",
     /// For `git log --show-signature`.
     allowed_signers: "allowed_signers",
     /// The operators' public keys, one a line.
     operators: "operators",
     /// Settings that are this machine's business.
     config: "publisher.yaml",
+    /// Their JSON Schema, for editors.
+    config_schema: "publisher.schema.json",
     /// The operators' own repository, if it is hosted beside the devices'.
     hosted_fleet: "fleet.git",
     /// Held by the one publisher that is at work.
@@ -155,6 +159,20 @@ impl Home {
     pub fn create(&self) -> Result<(), HomeError> {
         for path in [self.root.clone(), self.keys(), self.devices(), self.joins(), self.accounts(), self.index()] {
             durable::create_dir_all(&path, 0o700).map_err(|source| HomeError::Write { path, source })?;
+        }
+        Ok(())
+    }
+
+    /// Removes what a publisher that was killed left half made beside the devices' repositories. Under the lock.
+    pub(crate) fn clear_devices(&self) -> Result<(), HomeError> {
+        let path = self.devices();
+        let failed = |source| HomeError::Read { path: path.clone(), source };
+        for entry in fs::read_dir(&path).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            if entry.file_name().as_encoded_bytes().starts_with(durable::TEMP_PREFIX.as_bytes()) {
+                durable::remove_dir_all(&entry.path())
+                    .map_err(|source| HomeError::Write { path: entry.path(), source })?;
+            }
         }
         Ok(())
     }

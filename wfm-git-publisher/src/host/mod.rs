@@ -1,5 +1,6 @@
 //! Everything outside the process: the fleet repository, the publisher's home, the devices' repositories.
 
+mod charts;
 mod control;
 mod device;
 mod exchange;
@@ -15,8 +16,9 @@ mod rosters;
 mod source;
 mod trailers;
 
+pub use charts::Charts;
 pub use control::{Control, ControlError, Entry, EntryState, Ledger, Published};
-pub use device::{DeviceRepo, DeviceRepoError, Tip};
+pub use device::{DeviceRepo, DeviceRepoError, DeviceWriter, Tip};
 pub use git::{GitError, StockGit};
 pub(crate) use home::lock_dir;
 pub use home::{Home, HomeError, HomeLock};

@@ -40,7 +40,7 @@ impl Control {
             locks = with_published(locks, desired);
         }
         for (artifact, lock) in &locks {
-            control.put_lock(artifact, *lock, now);
+            control.put_lock(artifact, (*lock).into(), now);
         }
         let subject = format!("rebuilt from {} devices' repositories", tips.len());
         control.commit(Self::message(subject, newest.fleet()), key, now)?;

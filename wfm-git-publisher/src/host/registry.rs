@@ -2,13 +2,20 @@
 
 use std::path::{Path, PathBuf};
 
+use jiff::Timestamp;
 use repo_artifacts::{
-    Archive, ArchiveError, InvalidReference, Limits, PackError, Reference, Registry, RegistryError, Settings,
+    Archive, ArchiveError, Chart, ChartError, ChartReference, InvalidReference, Limits, PackError, Reference, Registry,
+    RegistryError, Settings,
 };
+use repo_http::{InvalidUrl, Url};
 use repo_model::Digest;
 use repo_model::envelope::Lock;
 
-use crate::render::Artifact;
+use crate::render::{Artifact, ArtifactKind, Resolved};
+use crate::signature::{VendorKey, VendorKeyError, VendorSignatureError};
+
+/// The largest key or signature.
+const SMALL: usize = 1 << 20;
 
 /// All registries.
 #[derive(Debug)]
@@ -25,6 +32,36 @@ pub enum ArtifactError {
     /// Its registry failed.
     #[error("cannot use its registry")]
     Registry(#[from] RegistryError),
+    /// It is no chart that can be installed.
+    #[error("it is no chart that can be installed")]
+    Chart(#[from] ChartError),
+    /// An address that can't be asked.
+    #[error("cannot use the address")]
+    Url(#[from] InvalidUrl),
+    /// The vendor's key can't be used.
+    #[error("cannot use the vendor's key at `{url}`")]
+    VendorKey {
+        /// Its `keyLocation`.
+        url: String,
+        /// Why.
+        #[source]
+        source: VendorKeyError,
+    },
+    /// There is a key and no signature.
+    #[error("there is no signature at `{url}`")]
+    Unsigned {
+        /// Where it should be.
+        url: String,
+    },
+    /// The signature proves nothing.
+    #[error("the signature at `{url}` isn't accepted")]
+    Signature {
+        /// Where it is.
+        url: String,
+        /// Why.
+        #[source]
+        source: VendorSignatureError,
+    },
     /// The folder can't be packed.
     #[error("cannot pack the folder")]
     Pack(#[from] PackError),
@@ -45,10 +82,38 @@ impl Registries {
         Self { settings }
     }
 
-    /// What the tag means now.
-    pub fn resolve(&self, artifact: &Artifact) -> Result<Lock, ArtifactError> {
-        let reference = Reference::parse(&artifact.repository, &artifact.revision)?;
-        Ok(self.registry().resolve(&reference)?)
+    /// What the artefact is now. It is looked at, so that nothing is locked that no device could use or that its vendor
+    /// didn't sign.
+    pub fn resolve(&self, artifact: &Artifact) -> Result<Resolved, ArtifactError> {
+        let Artifact { kind, repository, revision } = artifact;
+        let chart = match kind {
+            ArtifactKind::Archive => {
+                return Ok(self.registry().resolve(&Reference::parse(repository, revision)?)?.into());
+            }
+            ArtifactKind::SignedArchive(key) => return self.resolve_signed(&Reference::parse(repository, "")?, key),
+            ArtifactKind::Chart => ChartReference::oci(repository, revision)?,
+            ArtifactKind::NamedChart(name) => ChartReference::repository(repository, name, revision)?,
+        };
+        let lock = self.registry().resolve_chart(&chart)?;
+        let chart = Chart::read(&self.registry().pull_chart(&chart, Some(&lock))?)?;
+        Ok(Resolved { chart: Some(chart), ..lock.into() })
+    }
+
+    fn resolve_signed(&self, archive: &Reference, key: &str) -> Result<Resolved, ArtifactError> {
+        let registry = self.registry();
+        let lock = registry.resolve(archive)?;
+        let bytes = registry.pull(archive, Some(&lock))?;
+        let url = Url::parse(key)?;
+        let key = VendorKey::read(&registry.fetch(&url, SMALL)?);
+        let key = key.map_err(|source| ArtifactError::VendorKey { url: url.to_string(), source })?;
+        let url = signature_url(archive, &key)?;
+        let signature = registry.fetch(&url, SMALL).map_err(|error| match error {
+            RegistryError::NotFound { .. } => ArtifactError::Unsigned { url: url.to_string() },
+            error => error.into(),
+        })?;
+        let signer = key.verify(&bytes, &signature, Timestamp::now());
+        let signer = signer.map_err(|source| ArtifactError::Signature { url: url.to_string(), source })?;
+        Ok(Resolved { signer: Some(signer), ..lock.into() })
     }
 
     /// Stores an archive under the tag.
@@ -60,6 +125,13 @@ impl Registries {
     fn registry(&self) -> Registry {
         Registry::new(self.settings.clone())
     }
+}
+
+/// The address of an archive's signature: beside it, before what follows a `?`.
+fn signature_url(archive: &Reference, key: &VendorKey) -> Result<Url, ArtifactError> {
+    let url = archive.url().map(Url::as_str).unwrap_or_default();
+    let (path, query) = url.split_at(url.find('?').unwrap_or(url.len()));
+    Ok(Url::parse(&format!("{path}{}{query}", key.suffix()))?)
 }
 
 /// Packs a folder with a `compose.yaml` into an archive that a device would accept; the same folder always makes the

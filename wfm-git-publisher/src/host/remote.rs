@@ -6,20 +6,12 @@ use std::time::Duration;
 
 use repo_git::{CommitId, FetchError, FetchLimits, PushError, PushResult, PushUpdate, Remote, RemoteError, Repo};
 use repo_http::{
-    Agent, ClientCertificate, Credentials, HttpError, InvalidUrl, Pin, Proxy, Settings, SettingsError, Timeouts, Url,
+    Agent, ClientCertificate, Credentials, HttpError, InvalidUrl, Pin, Proxy, Settings, SettingsError, Url,
 };
 use repo_model::DeviceId;
 
 use super::libgit2::{self, Target, TransferError};
 use crate::config;
-
-/// How long the host may take: it checks and stores whole packs before it answers.
-const TIMEOUTS: Timeouts = Timeouts {
-    connect: Duration::from_secs(10),
-    answer: Duration::from_secs(120),
-    stall: Duration::from_secs(30),
-    total: Duration::from_secs(600),
-};
 
 /// The host where all devices' repositories are.
 #[derive(Debug)]
@@ -112,9 +104,9 @@ impl Remotes {
 
     /// A device's repository. The account's secret is read for each request, so that a new one counts at once.
     pub fn repo(&self, device: &DeviceId) -> Result<RemoteRepo, RemoteRepoError> {
-        let url = self.url(device);
+        let (url, timeout) = (self.url(device), self.settings.timeouts.total);
         let Some(agent) = &self.agent else {
-            return Ok(RemoteRepo { read: Remote::open(&url)?, url, target: None });
+            return Ok(RemoteRepo { read: Remote::open(&url)?, url, target: None, timeout });
         };
         let credentials = match (self.settings.secret.clone(), self.settings.user.clone()) {
             (None, _) => Credentials::none(),
@@ -123,7 +115,7 @@ impl Remotes {
         };
         let target = Target { agent: agent.clone(), url: Url::parse(&url)?, credentials };
         let read = Remote::https(target.url.clone(), agent.clone(), target.credentials.clone());
-        Ok(RemoteRepo { read, url, target: Some(target) })
+        Ok(RemoteRepo { read, url, target: Some(target), timeout })
     }
 }
 
@@ -136,7 +128,7 @@ fn agent(settings: &config::Remote) -> Result<Agent, RemotesError> {
         pin: settings.pin.map(Pin),
         client_certificate: settings.client.clone().map(|(chain, key)| ClientCertificate { chain, key }),
         proxy: settings.proxy.clone().map(|url| Proxy { url, account: None, except: Vec::new() }),
-        timeouts: TIMEOUTS,
+        timeouts: settings.timeouts,
         clock: repo_http::Clock::default(),
         user_agent: concat!("wfm-git-publisher/", env!("CARGO_PKG_VERSION")).to_owned(),
     })?)
@@ -152,6 +144,7 @@ pub struct RemoteRepo {
     read: Remote,
     url: String,
     target: Option<Target>,
+    timeout: Duration,
 }
 
 impl RemoteRepo {
@@ -168,7 +161,7 @@ impl RemoteRepo {
 
     /// Fetches commits within limits. The caller holds the writer's lock of `into`.
     pub fn fetch(&self, into: &Repo, wants: &[CommitId], haves: &[CommitId]) -> Result<(), RemoteRepoError> {
-        let limits = FetchLimits { timeout: TIMEOUTS.total, ..FetchLimits::default() };
+        let limits = FetchLimits { timeout: self.timeout, ..FetchLimits::default() };
         self.read.fetch(into, wants, haves, false, &limits)?;
         Ok(())
     }

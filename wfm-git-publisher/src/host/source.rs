@@ -10,6 +10,7 @@ use repo_git::{Commit, CommitId, Entry, EntryKind, OpenError, PublicKey, ReadErr
 
 use super::StockGit;
 use crate::fleet::{SourceFile, is_relevant};
+use crate::parallel;
 
 /// The largest file that is read; YAML has its own, equal limit.
 const MAX_FILE: u64 = 1 << 20;
@@ -115,30 +116,18 @@ impl FleetRepo {
     /// The fleet's files at a commit, never those of the work tree. One that can't be read is in the list too, with
     /// the reason.
     pub fn files(&self, commit: CommitId) -> Result<Vec<SourceFile>, SourceError> {
-        let entries = self.repo.list(commit, &LIMITS).map_err(|source| SourceError::Tree { commit, source })?;
-        Ok(entries
-            .iter()
-            .filter(|entry| is_relevant(&entry.path) || hides_files(entry))
-            .map(|e| self.file(e))
-            .collect())
+        self.files_on(commit, 1)
     }
 
-    fn file(&self, entry: &Entry) -> SourceFile {
-        // What refuses the file may be cured by a name that is part of the fleet.
-        let path = entry.path.clone();
-        let read = || self.repo.blob(entry.blob, MAX_FILE);
-        match entry.kind {
-            _ if entry.odd_name => SourceFile::refused(path, "has a name that is not UTF-8 or not allowed", None),
-            EntryKind::Symlink => SourceFile::refused(path, "is a symbolic link; write the file itself", None),
-            EntryKind::Submodule => SourceFile::refused(path, "is a submodule; a fleet is one repository", None),
-            EntryKind::Executable => {
-                SourceFile::refused(path, "is executable; run `chmod -x` on it and commit that", read().ok())
-            }
-            EntryKind::File => match read() {
-                Ok(bytes) => SourceFile::plain(path, bytes),
-                Err(error) => SourceFile::refused(path, format!("can't be read: {error}"), None),
-            },
-        }
+    /// The same on so many threads.
+    pub fn files_on(&self, commit: CommitId, threads: usize) -> Result<Vec<SourceFile>, SourceError> {
+        let mut entries = self.repo.list(commit, &LIMITS).map_err(|source| SourceError::Tree { commit, source })?;
+        entries.retain(|entry| is_relevant(&entry.path) || hides_files(entry));
+        // Each thread needs a handle of its own.
+        let parts = entries.chunks(entries.len().div_ceil(threads.max(1)).max(1));
+        let parts = parts.map(|part| (self.repo.clone(), part)).collect();
+        let read = |(repo, part): (Repo, &[Entry])| part.iter().map(|entry| file(&repo, entry)).collect::<Vec<_>>();
+        Ok(parallel::map(parts, threads, read).concat())
     }
 
     /// The one commit after `published` up to `commit` that can have changed something, if there is exactly one.
@@ -153,6 +142,24 @@ impl FleetRepo {
     /// Reads a commit.
     pub fn commit(&self, id: CommitId) -> Result<Commit, SourceError> {
         self.repo.commit(id).map_err(|source| SourceError::Commit { commit: id, source })
+    }
+}
+
+fn file(repo: &Repo, entry: &Entry) -> SourceFile {
+    // What refuses the file may be cured by a name that is part of the fleet.
+    let path = entry.path.clone();
+    let read = || repo.blob(entry.blob, MAX_FILE);
+    match entry.kind {
+        _ if entry.odd_name => SourceFile::refused(path, "has a name that is not UTF-8 or not allowed", None),
+        EntryKind::Symlink => SourceFile::refused(path, "is a symbolic link; write the file itself", None),
+        EntryKind::Submodule => SourceFile::refused(path, "is a submodule; a fleet is one repository", None),
+        EntryKind::Executable => {
+            SourceFile::refused(path, "is executable; run `chmod -x` on it and commit that", read().ok())
+        }
+        EntryKind::File => match read() {
+            Ok(bytes) => SourceFile::plain(path, bytes),
+            Err(error) => SourceFile::refused(path, format!("can't be read: {error}"), None),
+        },
     }
 }
 

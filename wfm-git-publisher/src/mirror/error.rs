@@ -67,17 +67,29 @@ pub enum MirrorError {
     },
 }
 
+/// Who is to blame for what went wrong with one device's repository.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Blame {
+    /// The host: every device would meet the same.
+    Host,
+    /// The host, if others meet the same; it may be just this repository.
+    Perhaps,
+    /// This repository alone.
+    Repository,
+}
+
 impl MirrorError {
-    /// Whether every device would meet the same: then the others needn't be tried one by one.
-    pub fn is_the_host(&self) -> bool {
-        let Self::Remote { source, .. } = self else { return false };
-        source.http().is_some_and(|error| match &error.problem {
-            Problem::NameUnknown | Problem::Refused | Problem::Network | Problem::Proxy { .. } => true,
-            Problem::Certificate(_) | Problem::ClientCertificate | Problem::Tls => true,
-            Problem::Settings | Problem::Credential | Problem::ContentType { .. } => true,
-            Problem::Slow { phase, .. } => *phase == Phase::Connect || *phase == Phase::Answer,
-            Problem::Status { status, .. } => matches!(status, 401 | 429 | 502 | 503),
-            _ => false,
-        })
+    /// Whether the others need to be tried.
+    pub fn blame(&self) -> Blame {
+        let Self::Remote { source, .. } = self else { return Blame::Repository };
+        let Some(error) = source.http() else { return Blame::Repository };
+        match &error.problem {
+            Problem::NameUnknown | Problem::Refused | Problem::Network | Problem::Proxy { .. } => Blame::Host,
+            Problem::Certificate(_) | Problem::ClientCertificate | Problem::Tls => Blame::Host,
+            Problem::Settings | Problem::Credential | Problem::ContentType { .. } => Blame::Host,
+            Problem::Slow { phase: Phase::Connect, .. } | Problem::Status { status: 401 | 429, .. } => Blame::Host,
+            Problem::Slow { .. } | Problem::Status { status: 502..=504, .. } => Blame::Perhaps,
+            _ => Blame::Repository,
+        }
     }
 }

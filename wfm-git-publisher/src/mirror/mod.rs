@@ -19,8 +19,12 @@ use repo_model::DeviceId;
 use crate::fleet::Fleet;
 use crate::host::{DESIRED, DeviceRepo, Home, Remotes, Rosters};
 use crate::parallel;
+use crate::publish::Work;
 
-pub use error::{ForeignTip, MirrorError};
+pub use error::{Blame, ForeignTip, MirrorError};
+
+/// What a commit says that replaces a tip that nobody of this fleet signed.
+pub(crate) const RECLAIMED: &str = "a tip that is not of this fleet's publisher was replaced";
 
 /// What a host has of a device.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -29,6 +33,8 @@ pub struct Seen {
     branches: BTreeMap<String, CommitId>,
     /// Whether the tip of `desired` is someone else's, and is to be replaced.
     pub reclaim: bool,
+    /// Whether the commit that replaces it is here already, from a time when it couldn't be pushed.
+    pub reclaimed: bool,
 }
 
 /// What became of a device's repository at the host.
@@ -53,7 +59,7 @@ pub(crate) struct Mirror<'a> {
     /// Set when no other device shall be begun.
     pub(crate) stop: &'a AtomicBool,
     /// Told how many of how many devices are done.
-    pub(crate) progress: &'a (dyn Fn(usize, usize) + Sync),
+    pub(crate) progress: &'a (dyn Fn(Work, usize, usize) + Sync),
 }
 
 impl Mirror<'_> {
@@ -83,13 +89,16 @@ impl Mirror<'_> {
         self.each(seen, |device, seen| push::push(self, device, &seen))
     }
 
-    /// The same for each device, some at a time. Once the host itself fails, the others aren't begun.
+    /// The same for each device, some at a time. Once the host itself fails, the others aren't begun. A repository that
+    /// keeps silent may be stuck alone; as many of them as there are conversations, and nothing else in between, are the
+    /// host.
     fn each<I: Send, T: Send>(
         &self,
         items: Vec<(DeviceId, I)>,
         work: impl Fn(&DeviceId, I) -> Result<T, MirrorError> + Sync,
     ) -> Each<T> {
         let (all, done) = (items.len(), AtomicUsize::new(0));
+        let (silent, patience) = (AtomicUsize::new(0), self.remotes.connections().max(2));
         let down: Mutex<Option<DeviceId>> = Mutex::new(None);
         let results = parallel::map(items, self.remotes.connections(), |(device, item)| {
             let before = down.lock().expect("nobody panics with it").clone();
@@ -98,10 +107,18 @@ impl Mirror<'_> {
                 Some(first) => Err(MirrorError::HostDown { first }),
                 None => work(&device, item),
             };
-            if result.as_ref().is_err_and(MirrorError::is_the_host) {
+            let is_down = match result.as_ref().map_err(MirrorError::blame) {
+                Err(Blame::Host) => true,
+                Err(Blame::Perhaps) => silent.fetch_add(1, Ordering::Relaxed) + 1 >= patience,
+                _ => {
+                    silent.store(0, Ordering::Relaxed);
+                    false
+                }
+            };
+            if is_down {
                 down.lock().expect("nobody panics with it").get_or_insert(device.clone());
             }
-            (self.progress)(done.fetch_add(1, Ordering::Relaxed) + 1, all);
+            (self.progress)(Work::Mirror, done.fetch_add(1, Ordering::Relaxed) + 1, all);
             (device, result)
         });
         results.into_iter().collect()

@@ -4,7 +4,7 @@ use repo_git::{Ancestry, CommitId, Expected, RefMove, RepoLock};
 use repo_model::DeviceId;
 use tracing::warn;
 
-use super::{ForeignTip, Mirror, MirrorError, Seen};
+use super::{ForeignTip, Mirror, MirrorError, RECLAIMED, Seen};
 use crate::host::{DESIRED, DeviceRepo, DeviceRepoError, RemoteRepo, RemoteRepoError};
 
 /// What the publisher writes, `desired` first.
@@ -36,7 +36,7 @@ pub(super) fn pull(mirror: &Mirror<'_>, device: &DeviceId) -> Result<Seen, Mirro
     match foreign {
         Err(MirrorError::Foreign(tip)) if mirror.reclaim.contains(device) => {
             here.step_back(tip.commit)?;
-            seen.reclaim = true;
+            (seen.reclaim, seen.reclaimed) = (true, here.is_reclaimed(tip.commit)?);
         }
         foreign => foreign?,
     }
@@ -61,7 +61,7 @@ fn look(mirror: &Mirror<'_>, device: &DeviceId) -> Result<(RemoteRepo, Seen), Mi
     let failed = |source| MirrorError::Remote { url: mirror.remotes.url(device), source };
     let remote = mirror.remotes.repo(device).map_err(failed)?;
     let branches = remote.branches().map_err(failed)?;
-    Ok((remote, Seen { branches, reclaim: false }))
+    Ok((remote, Seen { branches, ..Seen::default() }))
 }
 
 /// A device's repository here, locked, and the one at the host.
@@ -187,6 +187,13 @@ impl Here<'_> {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Whether what is here was made to replace this tip.
+    fn is_reclaimed(&self, foreign: CommitId) -> Result<bool, MirrorError> {
+        let Some(local) = self.repo.desired(&self.mirror.rosters.publishers)? else { return Ok(false) };
+        let is_old = self.repo.is_ancestor(local.commit, foreign)? == Ancestry::Yes;
+        Ok(!is_old && local.message.get("Cause") == Some(RECLAIMED))
     }
 
     fn set(&self, branch: &str, expected: Expected, tip: CommitId) -> Result<(), MirrorError> {

@@ -8,7 +8,7 @@ use repo_model::problem::Problems;
 use repo_model::{DeviceId, KeyText};
 
 use super::edit;
-use crate::fleet::{self, Device, SourceFile};
+use crate::fleet::{self, Content, Device, SourceFile};
 use crate::host::{GitError, Home, HomeError, SourceError, StockGit, key_text, work_tree};
 
 /// What came of it.
@@ -47,6 +47,14 @@ pub enum EnrollError {
     OtherKey {
         /// The device.
         device: DeviceId,
+    },
+    /// It is another device's key.
+    #[error("that is the key of `{owner}`, in `{file}`")]
+    Taken {
+        /// The other device.
+        owner: DeviceId,
+        /// Its file.
+        file: String,
     },
     /// Its file has changes that aren't committed.
     #[error("`{file}` has changes that are not committed")]
@@ -105,6 +113,9 @@ pub fn enroll(root: &Path, home: &Home, device: &DeviceId, line: &str, replace: 
     if before.is_enrolled() && !replace {
         return Err(EnrollError::OtherKey { device: device.clone() });
     }
+    if let Some((owner, file)) = owner(&files, device, &key) {
+        return Err(EnrollError::Taken { owner, file });
+    }
     if git.is_dirty(&file)? {
         return Err(EnrollError::Dirty { file });
     }
@@ -113,6 +124,17 @@ pub fn enroll(root: &Path, home: &Home, device: &DeviceId, line: &str, replace: 
     git.commit(&[&file], &message)?;
     add_signer(home, device, &key)?;
     Ok(Enrolled { file, fingerprint, was_there: false })
+}
+
+/// The other device that has the key, and its file.
+fn owner(files: &[SourceFile], device: &DeviceId, key: &KeyText) -> Option<(DeviceId, String)> {
+    let names = |file: &&SourceFile| match &file.content {
+        Content::Plain(bytes) => String::from_utf8_lossy(bytes).contains(key.as_str()),
+        Content::Refused(..) => false,
+    };
+    let mut others = files.iter().filter(names).filter_map(|file| fleet::read_device(file).ok());
+    let other = others.find(|other| other.id != *device && other.status_keys.contains(key))?;
+    Some((other.id, other.file))
 }
 
 /// Whether the file is the committed one with the key, and nothing else.

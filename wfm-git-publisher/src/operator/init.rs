@@ -186,6 +186,7 @@ fn make_home(home: &Home, options: &InitOptions) -> Result<(), InitError> {
         Some(section) => format!("{}\n{section}", config::SAMPLE),
         None => config::SAMPLE.to_owned(),
     };
+    home.write(&home.config_schema(), config::SCHEMA.as_bytes(), 0o644)?;
     home.write(&home.config(), settings.as_bytes(), 0o600)?;
     if let Some(serve) = Config::load(&home.config())?.serve {
         Authority::ensure(home, &serve.names)?;

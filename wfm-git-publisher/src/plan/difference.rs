@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use repo_model::desired::Desired;
 use repo_model::envelope::{DeploymentPolicy, EnvelopeDeployment, Lock, ValueFrom};
-use repo_model::margo::{ApplicationDeployment, Component, Parameter, Source};
+use repo_model::margo::{ApplicationDeployment, Component, Parameter, ProfileType, Source};
 use repo_model::{ComponentName, FileTree, KeyText};
 use serde::Serialize;
 
@@ -44,7 +44,7 @@ pub(super) fn of_deployment(
     let (old, old_envelope) = present.map_or((None, &empty), |(document, envelope)| (Some(document), envelope));
     let none = BTreeMap::new();
     let old_parameters = old.map_or(&none, |old| &old.parameters);
-    let mut all: Vec<_> = of_application(old, &wanted.document).into_iter().collect();
+    let mut all = of_application(old, &wanted.document);
     all.extend(of_components(old.map_or(&[], |old| &old.components), &wanted.document.components));
     all.extend(of_parameters(
         &shown_parameters(old_parameters, &old_envelope.values_from),
@@ -60,9 +60,18 @@ pub(super) fn of_deployment(
     all
 }
 
-fn of_application(old: Option<&ApplicationDeployment>, new: &ApplicationDeployment) -> Option<Difference> {
+fn of_application(old: Option<&ApplicationDeployment>, new: &ApplicationDeployment) -> Vec<Difference> {
     let id = |document: &ApplicationDeployment| document.application_id.to_string();
-    Difference::between("application", old.map(id), Some(id(new)))
+    let kind = |document: &ApplicationDeployment| document.profile_type.to_string();
+    let moved = |old: &ApplicationDeployment| {
+        Difference::between("namespace", Some(old.namespace.clone()), Some(new.namespace.clone()))
+    };
+    let all = [
+        Difference::between("application", old.map(id), Some(id(new))),
+        old.and_then(|old| Difference::between("type", Some(kind(old)), Some(kind(new)))),
+        old.filter(|_| new.profile_type == ProfileType::Helm).and_then(moved),
+    ];
+    all.into_iter().flatten().collect()
 }
 
 fn of_components(old: &[Component], new: &[Component]) -> Vec<Difference> {
@@ -104,9 +113,14 @@ fn of_policy(old: &EnvelopeDeployment, new: &EnvelopeDeployment) -> Vec<Differen
     let all = [
         Difference::between("profile", old.profile.clone(), new.profile.clone()),
         Difference::between("after", after(&old.policy), after(&new.policy)),
-        Difference::between("suspended", yes(old.policy.suspended), yes(new.policy.suspended)),
+        of_suspension(&old.policy, &new.policy),
     ];
     all.into_iter().flatten().collect()
+}
+
+/// Whether it is suspended.
+pub(super) fn of_suspension(old: &DeploymentPolicy, new: &DeploymentPolicy) -> Option<Difference> {
+    Difference::between("suspended", yes(old.suspended), yes(new.suspended))
 }
 
 fn yes(is: bool) -> Option<String> {

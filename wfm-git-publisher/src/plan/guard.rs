@@ -13,6 +13,8 @@ pub struct Allowed {
     pub removals: bool,
     /// Deployments that take the place of others.
     pub replacements: bool,
+    /// Other keys of vendors than before.
+    pub new_keys: bool,
 }
 
 /// Why nothing is published for a device although something differs.
@@ -71,6 +73,12 @@ impl Guarded {
             }
         }
     }
+}
+
+/// The reason why nothing is removed from any device, if that is too much of what there is on all of them.
+pub fn of_fleet(guards: &Guards, allowed: Allowed, removed: usize, of: usize) -> Option<Guarded> {
+    let (limit, percent) = (guards.fleet, guards.fleet.percent);
+    (!allowed.removals && limit.is_passed(removed, of)).then_some(Guarded::FleetRemovals { removed, of, percent })
 }
 
 impl DevicePlan {

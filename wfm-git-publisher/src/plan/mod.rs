@@ -22,7 +22,7 @@ use crate::fleet::Broken;
 use crate::render::{Artifact, Rendered, RenderedDeployment};
 
 pub use difference::Difference;
-pub use guard::{Allowed, Guarded};
+pub use guard::{Allowed, Guarded, of_fleet};
 pub use show::{Shown, to_json, to_markdown, to_text};
 
 /// What would be done for one device.
@@ -32,6 +32,9 @@ pub struct DevicePlan {
     pub device: DeviceId,
     /// The serial of the tip; absent if there is none.
     pub serial: Option<u64>,
+    /// A serial that went out and that the tip doesn't know, because the repository was restored: what it holds is
+    /// published anew.
+    pub lags_behind: Option<u64>,
     /// How many deployments the tip has.
     pub present: usize,
     /// What changes in its deployments, in the order of their ids.
@@ -76,6 +79,12 @@ pub enum ChangeKind {
     Remove,
 }
 
+impl Change {
+    fn new(kind: ChangeKind, name: &DeploymentName, id: DeploymentId, differences: Vec<Difference>) -> Self {
+        Self { kind, name: name.clone(), id, differences, unresolved: BTreeSet::new(), replaces: None }
+    }
+}
+
 impl ChangeKind {
     /// The word in trailers.
     pub fn as_str(self) -> &'static str {
@@ -114,7 +123,22 @@ pub struct Target {
 impl DevicePlan {
     /// Whether there is anything to publish.
     pub fn is_empty(&self) -> bool {
-        self.serial.is_some() && self.changes.is_empty() && self.settings.is_empty()
+        self.serial.is_some() && self.changes.is_empty() && self.settings.is_empty() && self.lags_behind.is_none()
+    }
+
+    /// Whether something in it can't be published yet, because the meaning of a tag isn't known.
+    pub fn is_unresolved(&self) -> bool {
+        self.changes.iter().any(|change| !change.unresolved.is_empty())
+    }
+
+    /// Whether this deployment can't be published yet, because the meaning of a tag isn't known.
+    fn awaits(&self, deployment: &DeploymentName) -> bool {
+        self.changes.iter().any(|change| change.name == *deployment && !change.unresolved.is_empty())
+    }
+
+    /// Whether something that can't be published yet comes in the place of something else.
+    pub fn replaces_unresolved(&self) -> bool {
+        self.changes.iter().any(|change| change.replaces.is_some() && !change.unresolved.is_empty())
     }
 
     /// The plan without what can't be published yet; the target leaves that as it is already.
@@ -159,10 +183,10 @@ pub fn plan(rendered: &Rendered, parent: Option<&Desired>, trust: &FileTree, bro
     for (id, wanted) in &rendered.deployments {
         draft.wanted(*id, wanted, Present::of(parent, *id));
     }
-    for (id, document) in before.iter().filter(|(id, _)| !rendered.deployments.contains_key(id)) {
-        let envelope = parent.and_then(|parent| parent.envelope.deployments.get(id));
-        let stays = |name: &DeploymentName| broken.keeps(name) || rendered.left.contains_key(name);
-        draft.unwanted(*id, document, envelope, &stays);
+    for id in before.keys().filter(|id| !rendered.deployments.contains_key(id)) {
+        // A verified tip always has both.
+        let present = Present::of(parent, *id);
+        present.into_iter().for_each(|present| draft.unwanted(*id, present, rendered, broken));
     }
     let status_keys = keep_order(&rendered.status_keys, parent);
     let new_manifest =
@@ -172,6 +196,7 @@ pub fn plan(rendered: &Rendered, parent: Option<&Desired>, trust: &FileTree, bro
     DevicePlan {
         device: rendered.device.clone(),
         serial: parent.map(|parent| parent.envelope.serial),
+        lags_behind: None,
         present: before.len(),
         settings: parent.map_or_else(Vec::new, |parent| difference::of_settings(rendered, trust, parent)),
         changes: draft.changes,
@@ -231,17 +256,18 @@ struct Draft {
 
 impl Draft {
     fn wanted(&mut self, id: DeploymentId, wanted: &RenderedDeployment, present: Option<Present<'_>>) {
-        let differences =
-            difference::of_deployment(wanted, present.map(|one| (&one.document.deployment, one.envelope)));
         let same_document = present.is_some_and(|one| one.document.deployment.same_meaning(&wanted.document));
         let same = same_document && present.is_some_and(|one| *one.envelope == wanted.envelope);
         if !same {
+            let before = present.map(|one| (&one.document.deployment, one.envelope));
+            let differences = difference::of_deployment(wanted, before);
             let kind = if present.is_some() { ChangeKind::Change } else { ChangeKind::Add };
             let (name, unresolved) = (wanted.envelope.id.clone(), wanted.unresolved.clone());
-            self.changes.push(Change { kind, name: name.clone(), id, differences, unresolved, replaces: None });
+            self.changes.push(Change { unresolved, ..Change::new(kind, &name, id, differences) });
             if !wanted.unresolved.is_empty() {
                 self.kept.insert(name);
-                return present.into_iter().for_each(|one| self.put(id, one.document.bytes.clone(), one.envelope));
+                let suspended = Some(wanted.envelope.policy.suspended);
+                return present.into_iter().for_each(|one| self.keep(id, one, suspended));
             }
         }
         let bytes = match present {
@@ -251,28 +277,23 @@ impl Draft {
         self.put(id, bytes, &wanted.envelope);
     }
 
-    fn unwanted(
-        &mut self,
-        id: DeploymentId,
-        document: &Document,
-        envelope: Option<&EnvelopeDeployment>,
-        stays: &dyn Fn(&DeploymentName) -> bool,
-    ) {
-        // A verified tip always has both.
-        let Some(envelope) = envelope else { return };
-        if stays(&envelope.id) {
-            self.kept.insert(envelope.id.clone());
-            return self.put(id, document.bytes.clone(), envelope);
+    fn unwanted(&mut self, id: DeploymentId, present: Present<'_>, rendered: &Rendered, broken: &Broken) {
+        let name = &present.envelope.id;
+        let left = rendered.left.get(name);
+        if left.is_some() || broken.keeps(name) {
+            self.kept.insert(name.clone());
+            return self.keep(id, present, left.and_then(|left| left.suspended));
         }
-        let (kind, name) = (ChangeKind::Remove, envelope.id.clone());
-        self.changes.push(Change {
-            kind,
-            name,
-            id,
-            differences: Vec::new(),
-            unresolved: BTreeSet::new(),
-            replaces: None,
-        });
+        self.changes.push(Change::new(ChangeKind::Remove, name, id, Vec::new()));
+    }
+
+    /// What is there stays, but for whether it is suspended: that is no part of what can't be rendered.
+    fn keep(&mut self, id: DeploymentId, present: Present<'_>, suspended: Option<bool>) {
+        let mut envelope = present.envelope.clone();
+        envelope.policy.suspended = suspended.unwrap_or(envelope.policy.suspended);
+        let difference = difference::of_suspension(&present.envelope.policy, &envelope.policy);
+        self.changes.extend(difference.map(|one| Change::new(ChangeKind::Change, &envelope.id, id, vec![one])));
+        self.put(id, present.document.bytes.clone(), &envelope);
     }
 
     fn put(&mut self, id: DeploymentId, bytes: Vec<u8>, envelope: &EnvelopeDeployment) {

@@ -13,6 +13,8 @@ use super::{Change, ChangeKind, DevicePlan, Difference, Guarded};
 pub enum Shown {
     /// It was compared.
     Plan(Box<DevicePlan>, Option<Guarded>),
+    /// Nothing changed for it since it had everything, with this serial.
+    Settled(DeviceId, u64),
     /// No key of it is known, so nothing is published for it yet.
     NotEnrolled(DeviceId),
     /// Its file is broken, so it is left as it is.
@@ -26,7 +28,9 @@ impl Shown {
     pub fn device(&self) -> &DeviceId {
         match self {
             Self::Plan(plan, _) => &plan.device,
-            Self::NotEnrolled(device) | Self::Broken(device) | Self::Failed(device) => device,
+            Self::Settled(device, _) | Self::NotEnrolled(device) | Self::Broken(device) | Self::Failed(device) => {
+                device
+            }
         }
     }
 
@@ -46,6 +50,7 @@ pub fn to_text(all: &[Shown]) -> String {
     let mut text = String::new();
     for shown in all {
         match shown {
+            Shown::Settled(..) => {}
             Shown::Plan(plan, _) if plan.is_empty() && plan.kept.is_empty() => {}
             Shown::Plan(plan, guarded) => {
                 device_text(&mut text, plan);
@@ -65,7 +70,11 @@ fn summary(all: &[Shown]) -> String {
     let mut text = String::new();
     let count = |test: fn(&Shown) -> bool| all.iter().filter(|shown| test(shown)).count();
     let changed = count(Shown::differs);
-    let same = count(|shown| matches!(shown, Shown::Plan(plan, _) if plan.is_empty()));
+    let same = count(|shown| match shown {
+        Shown::Settled(..) => true,
+        Shown::Plan(plan, _) => plan.is_empty(),
+        _ => false,
+    });
     let waiting = count(|shown| matches!(shown, Shown::NotEnrolled(_)));
     let left = all.len() - changed - same - waiting;
     let _ = write!(text, "{} to change, {same} unchanged", devices(changed));
@@ -89,15 +98,23 @@ fn device_text(text: &mut String, plan: &DevicePlan) {
         Some(serial) => writeln!(text, "{}: after serial {serial}", plan.device),
         None => writeln!(text, "{}: first desired state", plan.device),
     };
+    if let Some(serial) = plan.lags_behind {
+        let _ = writeln!(text, "  ~ {}", lags_behind(serial));
+    }
     for change in &plan.changes {
         change_text(text, change);
     }
     for difference in &plan.settings {
         let _ = writeln!(text, "  ~ {}", difference_text(difference));
     }
-    for name in plan.kept.iter().filter(|name| !plan.changes.iter().any(|change| change.name == **name)) {
-        let _ = writeln!(text, "  = {name}: left as it is, because something is wrong with it");
+    for name in plan.kept.iter().filter(|name| !plan.awaits(name)) {
+        let _ =
+            writeln!(text, "  = {name}: left as it is, because something is wrong with it, or with what waits for it");
     }
+}
+
+fn lags_behind(serial: u64) -> String {
+    format!("published anew: its repository was restored, and doesn't know serial {serial}")
 }
 
 fn change_text(text: &mut String, change: &Change) {
@@ -112,7 +129,7 @@ fn change_text(text: &mut String, change: &Change) {
         let _ = writeln!(text, "      {}", difference_text(difference));
     }
     for artifact in &change.unresolved {
-        let _ = writeln!(text, "      {artifact}: `publish` finds out which archive this is");
+        let _ = writeln!(text, "      {artifact}: `publish` finds out which bytes these are");
     }
 }
 
@@ -143,6 +160,9 @@ pub fn to_markdown(all: &[Shown]) -> String {
             row(&plan.device, change.kind.as_str(), change.name.as_str(), &what.join("; "));
         }
         plan.settings.iter().for_each(|one| row(&plan.device, "change", &one.what, &difference_text(one)));
+        if let Some(serial) = plan.lags_behind {
+            row(&plan.device, "change", "serial", &lags_behind(serial));
+        }
         if let Some(guarded) = guarded {
             row(&plan.device, "**not published**", "guard", &guarded.to_string());
         }
@@ -160,12 +180,22 @@ fn device_json(shown: &Shown) -> Value {
     let id = shown.device();
     match shown {
         Shown::NotEnrolled(_) => json!({ "device": id, "state": "not-enrolled" }),
+        Shown::Settled(_, serial) => json!({
+            "device": id,
+            "state": "unchanged",
+            "serial": serial,
+            "deployments": [],
+            "settings": [],
+            "guarded": null,
+            "kept": [],
+        }),
         Shown::Broken(_) => json!({ "device": id, "state": "broken" }),
         Shown::Failed(_) => json!({ "device": id, "state": "failed" }),
         Shown::Plan(plan, guarded) => json!({
             "device": id,
             "state": if plan.is_empty() { "unchanged" } else { "changed" },
             "serial": plan.serial,
+            "lagsBehind": plan.lags_behind,
             "deployments": plan.changes.iter().map(change_json).collect::<Vec<_>>(),
             "settings": plan.settings,
             "guarded": guarded.as_ref().map(ToString::to_string),

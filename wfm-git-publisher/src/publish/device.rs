@@ -1,24 +1,25 @@
 //! One device in a pass: what is there, what shall be there, and how it gets there.
 
 use jiff::Timestamp;
+use repo_git::repo::{Pack, Prepared};
 use repo_git::{CommitId, Person, SigningKey};
 use repo_model::desired::{Assembled, Desired};
 use repo_model::freshness::{FRESHNESS, Freshness};
 use repo_model::message::Message;
 use repo_model::problem::Problems;
-use repo_model::{DeviceId, Digest, FileTree, json};
+use repo_model::{DeploymentId, DeviceId, Digest, FileTree, json};
 
 use super::Done;
 use super::message;
 use super::pass::Pass;
 use super::serial::{Known, SerialError};
 use crate::fleet::Device;
-use crate::host::{DESIRED, DeviceRepo, DeviceRepoError, Entry, EntryState, Published, Status, Tip, publisher};
-use crate::plan::{DevicePlan, Guarded, Target, plan};
+use crate::host::{
+    DESIRED, DeviceRepo, DeviceRepoError, DeviceWriter, Entry, EntryState, Published, Status, Tip, publisher,
+};
+use crate::mirror::RECLAIMED;
+use crate::plan::{DevicePlan, Guarded, Numbers, Target, plan};
 use crate::render::{Capabilities, Facts, Locks, render};
-
-/// Why there is a commit in place of a foreign tip.
-const RECLAIMED: &str = "a tip that is not of this fleet's publisher was replaced";
 
 /// How long a proof of freshness counts, in seconds; it is renewed at half of that.
 pub const FRESH_FOR: i64 = 24 * 60 * 60;
@@ -55,7 +56,14 @@ impl State {
         let Some(repo) = DeviceRepo::open(pass.home, pass.rosters.fleet(), device)? else {
             return Ok(Self { repo: None, tip: None, foreign: None, status: None, adopted_is_known: false });
         };
-        let (tip, foreign) = match repo.desired(publishers) {
+        // Most of what a device has is what it gets again.
+        let wanted = pass.fleet.devices.get(device);
+        let wanted = wanted.map(|device| render(pass.fleet, device, Facts::default(), &Locks::new()).deployments);
+        let known = |id: DeploymentId, bytes: &[u8]| {
+            let document = &wanted.as_ref()?.get(&id)?.document;
+            (document.to_yaml() == bytes).then(|| document.clone())
+        };
+        let (tip, foreign) = match repo.desired_knowing(publishers, &known) {
             Err(_) if pass.reclaim.contains(device) => last_verified(&repo, pass)?,
             read => (read?, None),
         };
@@ -128,30 +136,46 @@ pub(super) enum Step {
     Publish(Box<Draft>),
 }
 
-/// A tip whose proof of freshness is renewed.
+/// A proof of freshness that is renewed.
 #[derive(Debug)]
 pub(super) struct Renewal {
-    repo: DeviceRepo,
     tip: CommitId,
-    envelope: Digest,
-    serial: u64,
+    ready: Ready,
 }
 
-/// Everything about a new `desired` commit, decided before anything is written.
+/// Commits that are made, and the branches that move to them, in this order.
+#[derive(Debug)]
+struct Ready {
+    pack: Pack,
+    moves: Vec<(&'static str, Option<CommitId>, CommitId)>,
+}
+
+/// What is decided for an enrolled device.
+pub(super) struct Decision {
+    pub(super) step: Result<Step, DeviceError>,
+    /// What is wrong with what is meant for it.
+    pub(super) problems: Problems,
+    /// Whether it keeps something that isn't what the fleet says.
+    pub(super) kept: bool,
+    /// Whether it gets something else as soon as the meaning of a tag is known.
+    pub(super) awaits: bool,
+}
+
+/// A new `desired` commit and all that goes with it, made before anything is written.
 #[derive(Debug)]
 pub(super) struct Draft {
     pub(super) device: DeviceId,
     /// How many deployments go.
     pub(super) removed: usize,
-    pub(super) assembled: Assembled,
+    /// How many there are then.
+    deployments: usize,
+    numbers: Numbers,
+    envelope: Digest,
     /// Whether an interrupted attempt reserved this very serial for this very envelope.
     pub(super) reserved: bool,
-    repo: Option<DeviceRepo>,
-    parent: Option<CommitId>,
-    /// Where `desired` stands now.
-    at: Option<CommitId>,
-    message: Message,
-    author: Person,
+    desired: CommitId,
+    fresh: CommitId,
+    ready: Ready,
 }
 
 /// Decides what to do for an enrolled device.
@@ -161,29 +185,80 @@ pub(super) fn decide(
     state: State,
     entry: Option<&Entry>,
     locks: &Locks,
-    problems: &mut Problems,
+    key: &SigningKey,
+) -> Decision {
+    let plan = state.plan(pass, device, locks);
+    let (problems, kept, awaits) = (plan.problems.clone(), !plan.kept.is_empty(), plan.is_unresolved());
+    let step = match plan.guarded(&pass.fleet.settings.guards, pass.allowed, state.version()) {
+        Some(guarded) => Err(guarded.into()),
+        // What is replaced stays until the other can come.
+        None if plan.replaces_unresolved() => renew(pass, key, &device.id, state),
+        None => step(pass, device, state, entry, plan.without_unresolved(), key),
+    };
+    Decision { step, problems, kept, awaits }
+}
+
+fn step(
+    pass: &Pass<'_>,
+    device: &Device,
+    state: State,
+    entry: Option<&Entry>,
+    plan: DevicePlan,
+    key: &SigningKey,
 ) -> Result<Step, DeviceError> {
-    let plan = state.plan(pass, device, locks).without_unresolved();
-    problems.extend(plan.problems.clone());
-    if let Some(guarded) = plan.guarded(&pass.fleet.guards, pass.allowed, state.version()) {
-        return Err(guarded.into());
-    }
     let removed = plan.removed();
     let lost = state.known(entry).lost();
     let reclaim = state.foreign.is_some() || pass.reclaim_elsewhere.contains(&device.id);
     if plan.is_empty() && lost.is_none() && !reclaim {
-        return renew(pass, state);
+        return renew(pass, key, &device.id, state);
     }
     let known = state.known(entry);
     let parent = state.tip.as_ref().map(|tip| &tip.desired);
     let (assembled, reserved) = numbered(pass, &device.id, &plan.target, (&known, parent))?;
     let cause = cause(pass, &plan, &state, lost).filter(|_| !reclaim).or(reclaim.then_some(RECLAIMED));
     let message = message::desired(&plan, &assembled, &pass.origin, cause, lost);
-    let author = if cause.is_none() { pass.origin.author() } else { publisher() };
+    let sole = cause.is_none() && pass.sole_after.contains(&pass.reached.of(&device.id));
+    let author = pass.origin.author(sole);
+    draft(pass, key, &device.id, state, (assembled, reserved), (message, author)).map(|draft| {
+        let draft = Draft { removed, ..draft };
+        Step::Publish(Box::new(draft))
+    })
+}
+
+/// Makes the three commits of a new state.
+fn draft(
+    pass: &Pass<'_>,
+    key: &SigningKey,
+    device: &DeviceId,
+    state: State,
+    (assembled, reserved): (Assembled, bool),
+    (message, author): (Message, Person),
+) -> Result<Draft, DeviceError> {
     let parent = state.tip.as_ref().map(|tip| tip.commit);
-    let at = state.foreign.or(parent);
-    let (device, repo) = (device.id.clone(), state.repo);
-    Ok(Step::Publish(Box::new(Draft { device, removed, assembled, reserved, repo, parent, at, message, author })))
+    let (repo, envelope) = (state.repo.as_ref(), assembled.envelope_digest);
+    let mut prepared = match repo.zip(parent) {
+        Some((repo, tip)) => repo.prepare(tip)?,
+        None => Prepared::default(),
+    };
+    let mut make = |files: &FileTree, parents, author, text| {
+        prepared.commit(&pass.spec(files, parents, author, text), Some(key)).map_err(DeviceRepoError::from)
+    };
+    let desired = make(&assembled.tree, parent.into_iter().collect(), author, message.to_string())?;
+    let bundle = make(&assembled.bundle, Vec::new(), publisher(), message::bundle(&assembled).to_string())?;
+    let serial = assembled.envelope.serial;
+    let (files, text) = freshness(pass, device, desired, envelope, serial);
+    let fresh = make(&files, Vec::new(), publisher(), text)?;
+    let pack = prepared.pack().map_err(DeviceRepoError::from)?;
+    let tip = |branch| repo.map_or(Ok(None), |repo| repo.tip(branch));
+    let moves = vec![
+        ("bundle", tip("bundle")?, bundle),
+        (DESIRED, state.foreign.or(parent), desired),
+        ("freshness", tip("freshness")?, fresh),
+    ];
+    let (device, deployments) = (device.clone(), assembled.envelope.deployments.len());
+    let numbers = Numbers { serial, manifest_version: assembled.envelope.manifest_version };
+    let ready = Ready { pack, moves };
+    Ok(Draft { device, removed: 0, deployments, numbers, envelope, reserved, desired, fresh, ready })
 }
 
 /// Gives the target its numbers: those of an interrupted attempt at the same envelope, or the next ones.
@@ -193,7 +268,7 @@ fn numbered(
     target: &Target,
     (known, parent): (&Known<'_>, Option<&Desired>),
 ) -> Result<(Assembled, bool), SerialError> {
-    let put_together = |numbers| target.assemble(pass.fleet.id, device, numbers, &pass.rosters.files);
+    let put_together = |numbers| target.assemble(pass.fleet.settings.id, device, numbers, &pass.rosters.files);
     if let Some((numbers, envelope)) = known.reserved() {
         let again = put_together(numbers);
         if again.envelope_digest == envelope {
@@ -214,7 +289,7 @@ fn numbered(
 fn cause(pass: &Pass<'_>, plan: &DevicePlan, state: &State, lost: Option<Published>) -> Option<&'static str> {
     let origin = pass.origin.commit.to_string();
     let of_tip = state.tip.as_ref().is_some_and(|tip| tip.message.get("Fleet-Commit") == Some(&origin));
-    let again = of_tip || (pass.again && state.tip.is_some());
+    let again = of_tip || (state.tip.is_some() && pass.reached.of(&plan.device) == Some(pass.origin.commit));
     let by_capabilities =
         plan.settings.is_empty() && plan.changes.iter().all(|change| plan.by_capabilities.contains(&change.name));
     match lost {
@@ -228,7 +303,7 @@ fn cause(pass: &Pass<'_>, plan: &DevicePlan, state: &State, lost: Option<Publish
 }
 
 /// Decides whether the proof of freshness of the present tip has to be renewed.
-pub(super) fn renew(pass: &Pass<'_>, state: State) -> Result<Step, DeviceError> {
+pub(super) fn renew(pass: &Pass<'_>, key: &SigningKey, device: &DeviceId, state: State) -> Result<Step, DeviceError> {
     let (Some(repo), Some(tip)) = (state.repo, state.tip) else { return Ok(Step::Settled(Done::NotEnrolled)) };
     let (digest, serial) = (tip.desired.envelope_digest, tip.desired.envelope.serial);
     let present = repo.freshness(&pass.rosters.publishers)?;
@@ -236,70 +311,70 @@ pub(super) fn renew(pass: &Pass<'_>, state: State) -> Result<Step, DeviceError> 
     let fresh = present.filter(|one| one.tip == tip.commit.to_string() && one.envelope_digest == digest);
     match fresh.filter(|one| one.expires.as_second() > half) {
         Some(fresh) => Ok(Step::Settled(Done::Unchanged { renew_at: fresh.expires.as_second() - FRESH_FOR / 2 })),
-        None => Ok(Step::Renew(Box::new(Renewal { repo, tip: tip.commit, envelope: digest, serial }))),
+        None => {
+            let (files, text) = freshness(pass, device, tip.commit, digest, serial);
+            let mut prepared = Prepared::default();
+            let spec = pass.spec(&files, Vec::new(), publisher(), text);
+            let fresh = prepared.commit(&spec, Some(key)).map_err(DeviceRepoError::from)?;
+            let pack = prepared.pack().map_err(DeviceRepoError::from)?;
+            let moves = vec![("freshness", repo.tip("freshness")?, fresh)];
+            Ok(Step::Renew(Box::new(Renewal { tip: tip.commit, ready: Ready { pack, moves } })))
+        }
     }
 }
 
+/// What was done, and where `desired` and `freshness` stand then.
+pub(super) type Moved = (Done, [CommitId; 2]);
+
 impl Draft {
+    /// The serial, the envelope's digest, and how many deployments there are.
+    pub(super) fn has(&self) -> (u64, Digest, usize) {
+        (self.numbers.serial, self.envelope, self.deployments)
+    }
+
     /// The entry of the ledger for this draft.
     pub(super) fn entry(&self, state: EntryState, before: Option<&Entry>, now: Timestamp) -> Entry {
         Entry {
             device: self.device.clone(),
-            serial: self.assembled.envelope.serial,
-            manifest_version: self.assembled.envelope.manifest_version,
-            envelope: self.assembled.envelope_digest,
+            serial: self.numbers.serial,
+            manifest_version: self.numbers.manifest_version,
+            envelope: self.envelope,
             state,
             time: now,
             published: before.filter(|_| state == EntryState::Reserved).and_then(Entry::last_published),
         }
     }
 
-    /// Writes the commits as one pack, then moves `bundle`, `desired` and `freshness`, in this order.
-    pub(super) fn write(self, pass: &Pass<'_>, key: &SigningKey) -> Result<Done, DeviceError> {
-        let repo = match self.repo {
-            Some(repo) => repo,
-            None => DeviceRepo::create(pass.home, pass.fleet.id, &self.device)?,
-        };
-        let lock = repo.lock()?;
-        if self.reserved {
-            repo.recover(&lock)?;
-        }
-        let envelope = &self.assembled.envelope;
-        let mut batch = repo.batch();
-        let (tree, text) = (&self.assembled.tree, self.message.to_string());
-        let parents = self.parent.into_iter().collect();
-        let spec = pass.spec(tree, parents, self.author, text);
-        let desired = batch.commit(&spec, Some(key)).map_err(DeviceRepoError::from)?;
-        let text = message::bundle(&self.assembled).to_string();
-        let spec = pass.spec(&self.assembled.bundle, Vec::new(), publisher(), text);
-        let bundle = batch.commit(&spec, Some(key)).map_err(DeviceRepoError::from)?;
-        let (files, text) = freshness(pass, &self.device, desired, self.assembled.envelope_digest, envelope.serial);
-        let spec = pass.spec(&files, Vec::new(), publisher(), text);
-        let fresh = batch.commit(&spec, Some(key)).map_err(DeviceRepoError::from)?;
-        batch.store().map_err(DeviceRepoError::from)?;
-        let moves = [
-            ("bundle", repo.tip("bundle")?, bundle),
-            (DESIRED, self.at, desired),
-            ("freshness", repo.tip("freshness")?, fresh),
-        ];
-        repo.move_branches(&lock, &moves)?;
-        repo.consolidate(&lock)?;
-        Ok(Done::Published { serial: envelope.serial, commit: desired, renew_at: pass.now.as_second() + FRESH_FOR / 2 })
+    /// Writes the commits, then moves `bundle`, `desired` and `freshness`, in this order.
+    pub(super) fn write(self, pass: &Pass<'_>) -> Result<Moved, DeviceError> {
+        self.ready.write(pass, &self.device, self.reserved)?;
+        let renew_at = pass.now.as_second() + FRESH_FOR / 2;
+        let (serial, commit) = (self.numbers.serial, self.desired);
+        Ok((Done::Published { serial, commit, renew_at }, [self.desired, self.fresh]))
     }
 }
 
 impl Renewal {
     /// Replaces the proof of freshness; the tip of `desired` stays.
-    pub(super) fn write(self, pass: &Pass<'_>, key: &SigningKey, device: &DeviceId) -> Result<Done, DeviceError> {
-        let lock = self.repo.lock()?;
-        let (files, text) = freshness(pass, device, self.tip, self.envelope, self.serial);
-        let mut batch = self.repo.batch();
-        let spec = pass.spec(&files, Vec::new(), publisher(), text);
-        let fresh = batch.commit(&spec, Some(key)).map_err(DeviceRepoError::from)?;
-        batch.store().map_err(DeviceRepoError::from)?;
-        self.repo.move_branches(&lock, &[("freshness", self.repo.tip("freshness")?, fresh)])?;
-        self.repo.consolidate(&lock)?;
-        Ok(Done::Renewed { renew_at: pass.now.as_second() + FRESH_FOR / 2 })
+    pub(super) fn write(self, pass: &Pass<'_>, device: &DeviceId) -> Result<Moved, DeviceError> {
+        let fresh = self.ready.write(pass, device, false)?;
+        Ok((Done::Renewed { renew_at: pass.now.as_second() + FRESH_FOR / 2 }, [self.tip, fresh]))
+    }
+}
+
+impl Ready {
+    /// Makes the repository whole, or writes the pack and then moves the branches; where the last of them stands.
+    fn write(self, pass: &Pass<'_>, device: &DeviceId, interrupted: bool) -> Result<CommitId, DeviceError> {
+        if !DeviceWriter::create_with(pass.home, device, &self.pack, &self.moves)? {
+            let writer = DeviceWriter::lock(pass.home, device)?;
+            if interrupted {
+                writer.clear()?;
+            }
+            writer.store(&self.pack)?;
+            writer.move_branches(&self.moves)?;
+            writer.consolidate()?;
+        }
+        Ok(self.moves[self.moves.len() - 1].2)
     }
 }
 

@@ -1,37 +1,61 @@
-//! What tags mean: the first resolution wins for the whole fleet, and is remembered for ever.
+//! What tags, versions and addresses mean: the first resolution wins for the whole fleet, and is remembered for ever.
 
 use std::error::Error;
 
 use jiff::Timestamp;
 use repo_model::DeviceId;
-use repo_model::envelope::Lock;
 
 use crate::fleet::Fleet;
-use crate::host::{Control, Tip};
-use crate::render::{Artifact, Facts, Locks, unresolved, with_published};
+use crate::host::{Charts, Control, Tip};
+use crate::plan::Allowed;
+use crate::render::{Artifact, ArtifactKind, Facts, Locks, Resolved, artifacts, unresolved, with_published};
 
-/// Asks a registry what a tag means now.
-pub type Resolve<'a> = &'a dyn Fn(&Artifact) -> Result<Lock, Box<dyn Error + Send + Sync>>;
+/// Asks a registry or another host what an artefact is now.
+pub type Resolve<'a> = &'a dyn Fn(&Artifact) -> Result<Resolved, Box<dyn Error + Send + Sync>>;
 
-/// A tag's meaning couldn't be found out; what needs it is left as it is.
+/// What an artefact is couldn't be found out; what needs it is left as it is.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot find out which archive {artifact} is")]
+#[error("cannot find out which bytes {artifact} is")]
 pub struct ResolveError {
-    /// The tag.
+    /// The artefact.
     pub artifact: Artifact,
     /// Why.
     #[source]
     pub source: Box<dyn Error + Send + Sync>,
 }
 
-/// Finds out what every needed tag means: from what devices already have where the memory was lost, else from its
-/// registry.
+/// A vendor's key is another one than before, which the vendor's host alone can't prove to be right.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the key at {location} is {found} now, and was {known} before")]
+pub struct NewKey {
+    /// The `keyLocation`.
+    pub location: String,
+    /// Its fingerprint now.
+    pub found: String,
+    /// The one that was found there before.
+    pub known: String,
+}
+
+fn new_key(artifact: &Artifact, resolved: &Resolved, control: &Control) -> Option<NewKey> {
+    let ArtifactKind::SignedArchive(location) = &artifact.kind else { return None };
+    let (found, known) = (resolved.signer.clone()?, control.ledger().signers.get(location)?.clone());
+    (found != known).then(|| NewKey { location: location.clone(), found, known })
+}
+
+/// Whether every artefact in the fleet has a meaning already, so that nothing has to be found out.
+pub(super) fn are_known(fleet: &Fleet, locks: &Locks) -> bool {
+    fleet.deployments.values().all(|deployment| artifacts(deployment).all(|artifact| locks.contains_key(&artifact)))
+}
+
+/// Finds out what everything needed is: from what devices already have where the memory was lost, else from where it
+/// lies.
 pub(super) fn resolve<'a>(
     fleet: &Fleet,
     tips: impl Iterator<Item = &'a Tip>,
-    facts: &dyn Fn(&DeviceId) -> Facts<'a>,
+    facts: &dyn Fn(&DeviceId) -> Option<Facts<'a>>,
     control: &mut Control,
-    (resolve, now): (Resolve<'_>, Timestamp),
+    charts: &Charts,
+    (resolve, allowed, now): (Resolve<'_>, Allowed, Timestamp),
 ) -> Vec<ResolveError> {
     let missing = unresolved(fleet, facts, &control.ledger().locks);
     if missing.is_empty() {
@@ -40,8 +64,16 @@ pub(super) fn resolve<'a>(
     let published = tips.fold(Locks::new(), |locks, tip| with_published(locks, &tip.desired));
     let mut failed = Vec::new();
     for artifact in missing {
-        match published.get(&artifact).map_or_else(|| resolve(&artifact), |lock| Ok(*lock)) {
-            Ok(lock) => control.put_lock(&artifact, lock, now),
+        match published.get(&artifact).map_or_else(|| resolve(&artifact), |lock| Ok((*lock).into())) {
+            Ok(resolved) => match new_key(&artifact, &resolved, control).filter(|_| !allowed.new_keys) {
+                Some(error) => failed.push(ResolveError { artifact, source: error.into() }),
+                None => {
+                    if let Some(chart) = &resolved.chart {
+                        charts.put(&resolved.lock, chart);
+                    }
+                    control.put_lock(&artifact, resolved, now);
+                }
+            },
             Err(source) => failed.push(ResolveError { artifact, source }),
         }
     }

@@ -22,22 +22,22 @@ pub(super) struct Origin {
     pub(super) commit: CommitId,
     /// The operator whose key verifiably signed it.
     pub(super) operator: Option<PublicKey>,
-    /// Its author, if this commit alone and verifiably caused what changes.
-    pub(super) author: Option<Person>,
+    /// Its author, if that is verifiably an operator.
+    author: Option<Person>,
 }
 
 impl Origin {
-    /// What a commit says of itself. `sole` tells that no other one can have caused the change.
-    pub(super) fn of(commit: &Commit, operator: Option<PublicKey>, sole: bool) -> Self {
+    /// What a commit says of itself.
+    pub(super) fn of(commit: &Commit, operator: Option<PublicKey>) -> Self {
         let good = |text: &str| !text.trim().is_empty() && !text.contains(|c: char| c.is_control() || "<>".contains(c));
         let author = Some(&commit.author).filter(|author| good(&author.name) && good(&author.email));
-        let author = author.filter(|_| sole && operator.is_some()).cloned();
+        let author = author.filter(|_| operator.is_some()).cloned();
         Self { commit: commit.id, operator, author }
     }
 
-    /// Who stands as the author of a `desired` commit.
-    pub(super) fn author(&self) -> Person {
-        self.author.clone().unwrap_or_else(publisher)
+    /// Who stands as the author of a `desired` commit; `sole` tells that no other commit can have caused it.
+    pub(super) fn author(&self, sole: bool) -> Person {
+        self.author.clone().filter(|_| sole).unwrap_or_else(publisher)
     }
 }
 

@@ -1,21 +1,26 @@
 //! Publishing: one level-triggered pass over the fleet at a commit.
 //!
-//! The order of a pass: the fleet is read from the commit's objects → every device's verified tip and report are read
-//! → tags without a lock are resolved, the first meaning wins for ever → each device is rendered and compared; where
-//! everything means the same there is nothing to do → all new serials are reserved in `control.git` by one commit →
-//! per device one pack with the new commits, synced, then `bundle`, `desired`, `freshness` move by compare-and-swap →
-//! one commit in `control.git` remembers what was published. A pass that is cut off anywhere is completed by the next
-//! one: a reserved serial is used again for the same envelope and for no other.
+//! The order of a pass: the fleet is read from the commit's objects → every device's verified tip and report are read,
+//! but for those that nothing changed for since they were settled → tags without a lock are resolved, the first meaning
+//! wins for ever → each device is rendered and compared; where everything means the same there is nothing to do → all
+//! new serials are reserved in `control.git` by one commit → per device one pack with the new commits, synced, then
+//! `bundle`, `desired`, `freshness` move by compare-and-swap (a new device's repository comes into its place with all
+//! that in it); the syncs of many devices are put together → one commit in `control.git` remembers what was published.
+//! A pass that is cut off anywhere is completed by the next one: a reserved serial is used again for the same envelope
+//! and for no other.
 
 mod device;
 mod locks;
+mod look;
 mod message;
 mod outcome;
 mod pass;
+mod reached;
+mod renamed;
 mod serial;
+mod settled;
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::collections::BTreeSet;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
@@ -24,19 +29,23 @@ use repo_git::{CommitId, KeyError, PublicKey, SigningKey};
 use repo_model::problem::Problems;
 use repo_model::{DeviceId, FleetId};
 
-use crate::fleet::{self, Device, Fleet};
-use crate::host::{Control, ControlError, FleetRepo, Home, HomeError, HomeLock, Remotes, Rosters, SourceError};
+use crate::fleet::{self, Fleet};
+use crate::host::{Charts, Control, ControlError, FleetRepo, Home, HomeError, HomeLock, Remotes, Rosters, SourceError};
 use crate::mirror::{Each, Mirror, Seen};
 use crate::plan::Allowed;
-use crate::plan::Shown;
-use crate::render::{Facts, merged, with_published};
+use crate::render::{self, Locks};
 use message::Origin;
-use pass::Pass;
+use pass::{Pass, Ran};
+use reached::Reached;
+use settled::Settled;
 
 pub use device::{DeviceError, FRESH_FOR};
-pub use locks::{Resolve, ResolveError};
+pub use locks::{NewKey, Resolve, ResolveError};
+pub use look::{Look, look, plan};
 pub use outcome::{Done, Outcome, Planned};
 pub use serial::{Known, SerialError};
+pub use settled::unchanged;
+pub(crate) use settled::{Tips, tips};
 
 /// How long a second publisher waits for the first one.
 const LOCK_WAIT: Duration = Duration::from_secs(30);
@@ -52,6 +61,8 @@ pub struct Publisher {
     rosters: Rosters,
     control: Control,
     operators: BTreeSet<PublicKey>,
+    settled: Settled,
+    reached: Reached,
     _lock: HomeLock,
 }
 
@@ -91,6 +102,17 @@ pub enum PublishError {
     },
 }
 
+/// What a pass does with many devices.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Work {
+    /// What they have is compared with what the fleet says.
+    Compare,
+    /// What is new is written.
+    Publish,
+    /// They are brought to the other host, or looked at there.
+    Mirror,
+}
+
 /// How a pass is done; everything that isn't in Git comes in here.
 pub struct Options<'a> {
     /// The present moment.
@@ -106,7 +128,7 @@ pub struct Options<'a> {
     /// Set when the device in hand shall be the last one.
     pub stop: &'a AtomicBool,
     /// Told how many of how many devices are done.
-    pub progress: &'a (dyn Fn(usize, usize) + Sync),
+    pub progress: &'a (dyn Fn(Work, usize, usize) + Sync),
     /// The host that devices talk to, where it isn't this one.
     pub remotes: Option<&'a Remotes>,
     /// Devices whose tip of `desired` is replaced if nobody of this fleet signed it.
@@ -119,67 +141,25 @@ impl std::fmt::Debug for Options<'_> {
     }
 }
 
-/// What the fleet repository and the devices' repositories differ in; asks no registry and changes nothing.
-pub fn plan(home: &Home, source: &FleetRepo, rev: &str, options: &Options<'_>) -> Result<Planned, PublishError> {
-    let (ledger, rosters) = Control::read(home)?;
-    let (commit, fleet, problems) = read(source, rev, &rosters)?;
-    let origin = Origin::of(&source.commit(commit)?, None, false);
-    let (now, reclaim, reclaim_elsewhere) = (options.now, &BTreeSet::new(), BTreeSet::new());
-    let (again, allowed) = (false, Allowed::default());
-    let pass = Pass { home, rosters: &rosters, fleet: &fleet, origin, again, allowed, now, reclaim, reclaim_elsewhere };
-    let unidentified = fleet.broken.unidentified.iter().cloned().collect();
-    let mut planned = Planned { commit, problems, unidentified, devices: Vec::new(), failed: Vec::new() };
-    for (id, state) in pass.read(selected(&fleet, options), options) {
-        planned.devices.push(match (state, fleet.devices.get(&id)) {
-            (_, None) => Shown::Broken(id),
-            (Ok(state), Some(device)) if !device.is_enrolled() && state.tip.is_none() => Shown::NotEnrolled(id),
-            (Ok(state), Some(device)) => {
-                let tip = state.tip.iter();
-                let locks = tip.fold(ledger.locks.clone(), |locks, tip| with_published(locks, &tip.desired));
-                let plan = state.plan(&pass, device, &locks);
-                let guarded = plan.guarded(&fleet.guards, Allowed::default(), state.version());
-                Shown::Plan(Box::new(plan), guarded)
-            }
-            (Err(error), Some(_)) => {
-                planned.failed.push((id.clone(), error));
-                Shown::Failed(id)
-            }
-        });
-    }
-    planned.problems.extend(merged(planned.devices.iter().filter_map(Shown::problems)));
-    Ok(planned)
-}
-
-/// Looks at one device of the fleet at a revision, with all that is known of it; `None` if it isn't there. Changes
-/// nothing.
-pub fn look<T>(
-    home: &Home,
-    source: &FleetRepo,
-    rev: &str,
-    device: &DeviceId,
-    now: Timestamp,
-    work: impl FnOnce(&Fleet, &Device, Facts<'_>) -> T,
-) -> Result<Option<T>, PublishError> {
-    let (_, rosters) = Control::read(home)?;
-    let (commit, fleet, _) = read(source, rev, &rosters)?;
-    let Some(found) = fleet.devices.get(device) else { return Ok(None) };
-    let origin = Origin::of(&source.commit(commit)?, None, false);
-    let (again, allowed) = (false, Allowed::default());
-    let (reclaim, reclaim_elsewhere) = (&BTreeSet::new(), BTreeSet::new());
-    let pass = Pass { home, rosters: &rosters, fleet: &fleet, origin, again, allowed, now, reclaim, reclaim_elsewhere };
-    // A repository that can't be believed tells nothing, and explains nothing away.
-    let state = device::State::read(&pass, device).ok();
-    Ok(Some(work(&fleet, found, state.as_ref().map(device::State::facts).unwrap_or_default())))
+/// Warns of values that locked charts don't know.
+pub fn undeclared(home: &Home, fleet: &Fleet, locks: &Locks) -> Problems {
+    let charts = Charts::of(home);
+    render::undeclared(fleet, locks, &|lock| charts.get(lock))
 }
 
 /// Reads the fleet at a revision, which must be the one that the home belongs to.
-fn read(source: &FleetRepo, rev: &str, rosters: &Rosters) -> Result<(CommitId, Fleet, Problems), PublishError> {
+fn read(
+    source: &FleetRepo,
+    rev: &str,
+    rosters: &Rosters,
+    threads: usize,
+) -> Result<(CommitId, Fleet, Problems), PublishError> {
     let commit = source.resolve(rev)?;
-    let reading = fleet::read(&source.files(commit)?);
+    let reading = fleet::read_on(&source.files_on(commit, threads)?, threads);
     let Some(fleet) = reading.fleet else { return Err(PublishError::Fleet(reading.problems)) };
     let home = rosters.fleet();
-    if fleet.id != home {
-        return Err(PublishError::OtherFleet { fleet: fleet.id, home });
+    if fleet.settings.id != home {
+        return Err(PublishError::OtherFleet { fleet: fleet.settings.id, home });
     }
     Ok((commit, fleet, reading.problems))
 }
@@ -190,9 +170,9 @@ fn selected(fleet: &Fleet, options: &Options<'_>) -> BTreeSet<DeviceId> {
     all.filter(|id| options.devices.as_ref().is_none_or(|only| only.contains(id))).collect()
 }
 
-/// The devices whose foreign tip at the other host is to be replaced.
-fn reclaimed(seen: &Each<Seen>) -> BTreeSet<DeviceId> {
-    let foreign = seen.iter().filter(|(_, seen)| seen.as_ref().is_ok_and(|seen| seen.reclaim));
+/// The devices whose foreign tip at the other host is to be replaced by a new commit.
+fn to_reclaim(seen: &Each<Seen>) -> BTreeSet<DeviceId> {
+    let foreign = seen.iter().filter(|(_, seen)| seen.as_ref().is_ok_and(|seen| seen.reclaim && !seen.reclaimed));
     foreign.map(|(device, _)| device.clone()).collect()
 }
 
@@ -210,27 +190,37 @@ impl Publisher {
             return Err(PublishError::KeyNotAllowed { key: key.public().fingerprint(), version });
         }
         let operators = home.operator_keys()?.into_iter().collect();
-        Ok(Self { home: home.clone(), key, rosters, control, operators, _lock: lock })
+        home.clear_devices()?;
+        let (settled, reached) = (Settled::read(home), Reached::read(home));
+        Ok(Self { home: home.clone(), key, rosters, control, operators, settled, reached, _lock: lock })
     }
 
     /// Does one pass.
     pub fn publish(&mut self, source: &FleetRepo, rev: &str, options: &Options<'_>) -> Result<Outcome, PublishError> {
-        let (commit, fleet, problems) = read(source, rev, &self.rosters)?;
-        let origin = self.origin(source, commit)?;
+        let (commit, fleet, problems) = read(source, rev, &self.rosters, options.threads)?;
+        let read = source.commit(commit)?;
+        let origin = Origin::of(&read, crate::host::operator(&read, &self.operators));
+        let only = |before: &Option<CommitId>| source.sole_cause(*before, commit).is_some_and(|sole| sole.id == commit);
+        let sole_after = self.reached.commits().collect::<BTreeSet<_>>().into_iter().filter(only).collect();
         let unidentified = fleet.broken.unidentified.iter().cloned().collect();
-        let (devices, remote) = (BTreeMap::new(), BTreeMap::new());
-        let mut outcome = Outcome { commit, problems, unidentified, unresolved: Vec::new(), devices, remote };
+        let mut outcome = Outcome::of(commit, problems, unidentified);
         let mut left = selected(&fleet, options);
         for round in 1..=ROUNDS {
-            self.round(&fleet, &origin, left, options, &mut outcome)?;
+            self.round(&fleet, (&origin, &sole_after), left, options, &mut outcome)?;
             left = outcome.raced();
             if left.is_empty() || round == ROUNDS {
                 break;
             }
         }
-        if options.devices.is_none() && outcome.is_complete() {
-            self.remember_commit(commit)?;
+        match options.devices.is_none() && outcome.is_complete() {
+            true => self.reached.all_reached(commit),
+            false => self.reached.reached(commit, outcome.reached()),
         }
+        self.reached.write(&self.home)?;
+        if options.devices.is_none() {
+            self.settled.settle(&outcome, &self.home, &self.key, &self.rosters);
+        }
+        self.settled.write(&self.home)?;
         Ok(outcome)
     }
 
@@ -238,7 +228,7 @@ impl Publisher {
     fn round(
         &mut self,
         fleet: &Fleet,
-        origin: &Origin,
+        (origin, sole_after): (&Origin, &BTreeSet<Option<CommitId>>),
         devices: BTreeSet<DeviceId>,
         options: &Options<'_>,
         outcome: &mut Outcome,
@@ -258,16 +248,22 @@ impl Publisher {
             rosters: &self.rosters,
             fleet,
             origin: origin.clone(),
-            again: self.published() == Some(outcome.commit),
+            reached: &self.reached,
+            sole_after,
             allowed: options.allowed,
             now: options.now,
+            settled: &self.settled,
             reclaim: &options.reclaim,
-            reclaim_elsewhere: reclaimed(&seen),
+            reclaim_elsewhere: to_reclaim(&seen),
         };
-        let (unresolved, problems, done) = pass.run(&self.key, &mut self.control, devices, options)?;
+        let Ran { unresolved, problems, results, rests, tips, awaiting } =
+            pass.run(&self.key, &mut self.control, devices, options)?;
+        self.settled.update(rests);
         outcome.problems.extend(problems);
         outcome.unresolved = unresolved;
-        outcome.add(done);
+        outcome.tips.extend(tips);
+        outcome.awaiting.extend(awaiting);
+        outcome.add(results);
         let (ready, failed): (Vec<_>, Vec<_>) = seen.into_iter().partition(|(_, seen)| seen.is_ok());
         outcome.remote.extend(failed.into_iter().filter_map(|(device, seen)| Some((device, Err(seen.err()?)))));
         if let Some(mirror) = mirror {
@@ -275,32 +271,5 @@ impl Publisher {
             outcome.remote.extend(mirror.push(ready.collect()));
         }
         Ok(())
-    }
-
-    /// Who answers for a commit of the fleet.
-    fn origin(&self, source: &FleetRepo, commit: CommitId) -> Result<Origin, PublishError> {
-        let sole = source.sole_cause(self.published(), commit).is_some_and(|cause| cause.id == commit);
-        let read = source.commit(commit)?;
-        let operator = crate::host::operator(&read, &self.operators);
-        Ok(Origin::of(&read, operator, sole))
-    }
-
-    /// The commit up to which every device has everything.
-    fn published(&self) -> Option<CommitId> {
-        std::fs::read_to_string(self.published_file()).ok().and_then(|text| text.trim().parse().ok())
-    }
-
-    /// Remembers the commit up to which every device has everything. Losing it costs nothing but an author's name.
-    fn remember_commit(&self, commit: CommitId) -> Result<(), PublishError> {
-        let path = self.published_file();
-        let text = format!("{commit}\n");
-        if std::fs::read_to_string(&path).is_ok_and(|present| present == text) {
-            return Ok(());
-        }
-        Ok(self.home.write(&path, text.as_bytes(), 0o600)?)
-    }
-
-    fn published_file(&self) -> PathBuf {
-        self.home.index().join("published")
     }
 }

@@ -6,7 +6,7 @@ use repo_git::CommitId;
 use repo_model::DeviceId;
 use repo_model::problem::Problems;
 
-use super::{DeviceError, ResolveError};
+use super::{DeviceError, ResolveError, Tips};
 use crate::mirror::{Each, MirrorError, Mirrored};
 use crate::plan::Shown;
 
@@ -40,6 +40,10 @@ pub struct Outcome {
     pub devices: BTreeMap<DeviceId, Result<Done, DeviceError>>,
     /// What became of each device at the other host, where there is one.
     pub remote: Each<Mirrored>,
+    /// Where the branches of each device stand, as far as the pass knows: a `status` that came meanwhile isn't in it.
+    pub(crate) tips: BTreeMap<DeviceId, Tips>,
+    /// Devices for which something can't be published yet, because the meaning of a tag isn't known.
+    pub(super) awaiting: BTreeSet<DeviceId>,
 }
 
 /// What was done for one device.
@@ -83,6 +87,30 @@ impl Done {
 }
 
 impl Outcome {
+    /// Before anything was done.
+    pub(super) fn of(commit: CommitId, problems: Problems, unidentified: Vec<String>) -> Self {
+        Self {
+            commit,
+            problems,
+            unidentified,
+            unresolved: Vec::new(),
+            devices: BTreeMap::new(),
+            remote: BTreeMap::new(),
+            tips: BTreeMap::new(),
+            awaiting: BTreeSet::new(),
+        }
+    }
+
+    /// The devices for which another pass over the same commit would find nothing to do by that commit.
+    pub(super) fn reached(&self) -> impl Iterator<Item = DeviceId> {
+        let done = self
+            .devices
+            .iter()
+            .filter(|(_, result)| result.as_ref().is_ok_and(|done| !matches!(done, Done::NotEnrolled | Done::Stopped)));
+        let there = |device: &DeviceId| self.remote.get(device).is_none_or(Result::is_ok);
+        done.map(|(device, _)| device).filter(move |one| there(one) && !self.awaiting.contains(one)).cloned()
+    }
+
     /// Whether every device has what the fleet says.
     pub fn is_complete(&self) -> bool {
         !self.problems.has_errors() && self.is_settled()

@@ -1,21 +1,24 @@
 //! The steps of a pass, each over all devices.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use jiff::Timestamp;
+use repo_git::durable::Group;
 use repo_git::{CommitId, CommitSpec, Person, SigningKey, TreeSource};
 use repo_model::problem::Problems;
 use repo_model::{DeviceId, FileTree};
 
-use super::device::{self, State, Step};
+use super::device::{self, Decision, Moved, State, Step};
 use super::message::Origin;
-use super::{DeviceError, Done, Options, ResolveError, locks};
-use crate::fleet::Fleet;
-use crate::host::{Control, ControlError, Entry, EntryState, Home, Ledger, Rosters, Tip, publisher};
+use super::reached::Reached;
+use super::settled::{Inputs, Rest, Settled, Tips};
+use super::{DeviceError, Done, Options, ResolveError, Work, locks, renamed};
+use crate::fleet::{Broken, Fleet};
+use crate::host::{Charts, Control, ControlError, Entry, EntryState, Home, HomeError, Ledger, Rosters, Tip, publisher};
 use crate::parallel;
-use crate::plan::{Allowed, Guarded};
-use crate::render::merged;
+use crate::plan::{self, Allowed};
+use crate::render::{Facts, merged};
 
 /// What the work on every device needs to know.
 pub(super) struct Pass<'a> {
@@ -23,13 +26,17 @@ pub(super) struct Pass<'a> {
     pub(super) rosters: &'a Rosters,
     pub(super) fleet: &'a Fleet,
     pub(super) origin: Origin,
-    /// Whether every device had everything of this fleet commit already.
-    pub(super) again: bool,
+    /// How far the devices are.
+    pub(super) reached: &'a Reached,
+    /// Of devices that are as far as one of these, no other commit can cause a change.
+    pub(super) sole_after: &'a BTreeSet<Option<CommitId>>,
     /// What a person allowed.
     pub(super) allowed: Allowed,
     pub(super) now: Timestamp,
     /// Devices whose foreign tip here, if there is one, is replaced.
     pub(super) reclaim: &'a BTreeSet<DeviceId>,
+    /// What earlier passes left settled.
+    pub(super) settled: &'a Settled,
     /// Devices that need a new commit, because their tip at the other host is foreign.
     pub(super) reclaim_elsewhere: BTreeSet<DeviceId>,
 }
@@ -38,11 +45,84 @@ type Each<T> = Vec<(DeviceId, Result<T, DeviceError>)>;
 
 type Results = BTreeMap<DeviceId, Result<Done, DeviceError>>;
 
+/// What came of a pass.
+pub(super) struct Ran {
+    pub(super) unresolved: Vec<ResolveError>,
+    pub(super) problems: Problems,
+    pub(super) results: Results,
+    /// What each device has now, if nothing is left to do for it.
+    pub(super) rests: Vec<(DeviceId, Option<Rest>)>,
+    /// Where the branches stand.
+    pub(super) tips: Vec<(DeviceId, Tips)>,
+    /// Devices that get something else as soon as the meaning of a tag is known.
+    pub(super) awaiting: Vec<DeviceId>,
+}
+
+/// What is found of a device before anything is decided.
+pub(super) enum Found {
+    /// Nothing that it depends on is another than it was when there was nothing left to do.
+    Settled(Rest),
+    /// Its repository was read, with where its branches stood before that.
+    Read(Box<State>, Option<Tips>),
+}
+
+/// What is decided for a device.
+struct Decided {
+    step: Result<Step, DeviceError>,
+    problems: Problems,
+    /// How many deployments it has.
+    present: usize,
+    /// It has nothing yet.
+    is_new: bool,
+    /// It gets something else as soon as the meaning of a tag is known.
+    awaits: bool,
+    /// Where its branches stood.
+    before: Option<Tips>,
+    /// What the ledger has to say of it first.
+    truth: Option<Entry>,
+    /// What it will have, if there is nothing left to do then.
+    rest: Option<Rest>,
+}
+
 /// What came of one device, and what the ledger shall say of it.
 struct Written {
     device: DeviceId,
     result: Result<Done, DeviceError>,
     entry: Option<Entry>,
+    tips: Option<Tips>,
+    awaits: bool,
+    rest: Option<Rest>,
+}
+
+/// How many devices are written at the same time for each thread that works: they mostly wait for the disk, and the more
+/// there are, the more are synced together.
+const WRITERS: usize = 4;
+
+/// Up to this many files are synced one by one.
+const FEW: usize = 4;
+
+/// No device.
+static NONE: BTreeSet<DeviceId> = BTreeSet::new();
+
+/// Nothing is known of how far devices are.
+static NOWHERE: Reached = Reached::NOWHERE;
+
+/// No commit.
+static NO_COMMIT: BTreeSet<Option<CommitId>> = BTreeSet::new();
+
+impl<'a> Pass<'a> {
+    /// One that only looks: nothing is allowed, and nothing reclaimed.
+    pub(super) fn to_look(
+        home: &'a Home,
+        rosters: &'a Rosters,
+        fleet: &'a Fleet,
+        (origin, now): (Origin, Timestamp),
+        settled: &'a Settled,
+    ) -> Self {
+        let (allowed, reclaim_elsewhere) = (Allowed::default(), BTreeSet::new());
+        let (reached, sole_after, reclaim) = (&NOWHERE, &NO_COMMIT, &NONE);
+        Self { home, rosters, fleet, origin, reached, sole_after, allowed, now, reclaim, settled, reclaim_elsewhere }
+    }
 }
 
 impl Pass<'_> {
@@ -53,76 +133,174 @@ impl Pass<'_> {
         control: &mut Control,
         devices: BTreeSet<DeviceId>,
         options: &Options<'_>,
-    ) -> Result<(Vec<ResolveError>, Problems, Results), ControlError> {
-        let states = self.read(devices, options);
-        self.heal(&states, control);
-        let tips = states.iter().filter_map(|(_, state)| state.as_ref().ok()?.tip.as_ref());
-        let known: BTreeMap<_, _> =
-            states.iter().filter_map(|(id, state)| Some((id, state.as_ref().ok()?.facts()))).collect();
-        let facts = |id: &DeviceId| known.get(id).copied().unwrap_or_default();
-        let unresolved = locks::resolve(self.fleet, tips, &facts, control, (options.resolve, self.now));
-        let present = states.iter().flat_map(|(_, state)| state).map(State::present).sum();
-        let (mut steps, problems) = self.decide(states, control.ledger(), options);
-        self.guard(&mut steps, present);
-        self.reserve(&steps, key, control)?;
-        let written = self.carry_out(steps, key, options);
+    ) -> Result<Ran, ControlError> {
+        // Only where a tag is new the meaning of everything is looked at before anything is decided.
+        let (work, unresolved): (Vec<(_, Option<_>)>, _) = if locks::are_known(self.fleet, &control.ledger().locks) {
+            (devices.into_iter().map(|id| (id, None)).collect(), Vec::new())
+        } else {
+            let ledger = control.ledger();
+            let inputs = Inputs::new(self.fleet, self.rosters, &ledger.locks);
+            let found = parallel::map(devices.into_iter().collect(), options.threads, |id| {
+                let found = self.look(&id, &inputs, Some(ledger));
+                (id, found)
+            });
+            let unresolved = self.resolve(&found, control, options);
+            (found.into_iter().map(|(id, found)| (id, Some(found))).collect(), unresolved)
+        };
+        // The meaning of tags is an input, too.
+        let inputs = Inputs::new(self.fleet, self.rosters, &control.ledger().locks);
+        let (all, done, ledger) = (work.len(), AtomicUsize::new(0), control.ledger());
+        let mut decided = parallel::map(work, options.threads, |(id, found)| {
+            let found = found.unwrap_or_else(|| self.look(&id, &inputs, Some(ledger)));
+            let decided = self.decide(&id, found, ledger, &inputs, key);
+            (options.progress)(Work::Compare, done.fetch_add(1, Ordering::Relaxed) + 1, all);
+            (id, decided)
+        });
+        let mut problems = merged(decided.iter().map(|(id, decided)| (id, &decided.problems)));
+        problems.extend(super::undeclared(self.home, self.fleet, &ledger.locks));
+        let new = decided.iter().filter(|(_, one)| one.is_new).filter_map(|(id, _)| self.fleet.devices.get(id));
+        problems.extend(renamed::warnings(self, ledger, &new.collect::<Vec<_>>()));
+        decided.iter_mut().filter_map(|(_, decided)| decided.truth.take()).for_each(|entry| control.put(entry));
+        self.guard(&mut decided);
+        self.reserve(&decided, key, control)?;
+        let written = self.carry_out(decided, options)?;
         self.remember(&written, key, control)?;
-        Ok((unresolved, problems, written.into_iter().map(|one| (one.device, one.result)).collect()))
+        let tips = written.iter().filter_map(|one| Some((one.device.clone(), one.tips?))).collect();
+        let awaiting = written.iter().filter(|one| one.awaits).map(|one| one.device.clone()).collect();
+        let (mut results, mut rests) = (Results::new(), Vec::new());
+        // What is kept because something is broken, or isn't known yet, is no rest.
+        let rests_now = unresolved.is_empty() && self.fleet.broken == Broken::default();
+        for one in written {
+            rests.push((one.device.clone(), one.rest.filter(|_| rests_now)));
+            results.insert(one.device, one.result);
+        }
+        Ok(Ran { unresolved, problems, results, rests, tips, awaiting })
     }
 
-    /// What is there of each device.
-    pub(super) fn read(&self, devices: BTreeSet<DeviceId>, options: &Options<'_>) -> Each<State> {
-        parallel::map(devices.into_iter().collect(), options.threads, |id| {
-            let state = State::read(self, &id);
-            (id, state)
-        })
-    }
-
-    /// Corrects the ledger where a tip knows better: a pass was cut off before its end, or the ledger was restored.
-    fn heal(&self, states: &Each<State>, control: &mut Control) {
-        for (id, state) in states {
-            let tip = state.as_ref().ok().and_then(|state| state.tip.as_ref());
-            if let Some(entry) = tip.and_then(|tip| truth(id, tip, control.ledger().entry(id), self.now)) {
-                control.put(entry);
-            }
+    /// What is there of a device. Of one that is settled nothing is read but where its branches stand.
+    pub(super) fn look(
+        &self,
+        device: &DeviceId,
+        inputs: &Inputs<'_>,
+        ledger: Option<&Ledger>,
+    ) -> Result<Found, DeviceError> {
+        let before = self.settled.tips(self.home, device);
+        let reclaimed = self.reclaim.contains(device) || self.reclaim_elsewhere.contains(device);
+        let known = self.fleet.devices.get(device).filter(|_| !reclaimed).zip(before);
+        let rest = known.and_then(|(device, tips)| {
+            let rest = self.settled.rest(&device.id, &tips, self.now)?;
+            let agrees = ledger.is_none_or(|ledger| rest.agrees(ledger.entry(&device.id)));
+            (agrees && rest.inputs == inputs.of(device)).then_some(rest)
+        });
+        match rest {
+            Some(rest) => Ok(Found::Settled(rest.clone())),
+            None => State::read(self, device).map(|state| Found::Read(Box::new(state), before)),
         }
     }
 
-    /// What is done for each device, and what is wrong with what is meant for it.
-    fn decide(&self, states: Each<State>, ledger: &Ledger, options: &Options<'_>) -> (Each<Step>, Problems) {
-        let decided = parallel::map(states, options.threads, |(id, state)| {
-            let mut problems = Problems::default();
-            let step = state.and_then(|state| match self.fleet.devices.get(&id) {
-                // One that lost its keys is still told so, because its word counts no more.
-                Some(device) if device.is_enrolled() || state.tip.is_some() => {
-                    device::decide(self, device, state, ledger.entry(&id), &ledger.locks, &mut problems)
-                }
-                _ => device::renew(self, state),
-            });
-            ((id, step), problems)
+    /// Finds out what every tag means that a device needs of which was read what it has.
+    fn resolve(&self, found: &Each<Found>, control: &mut Control, options: &Options<'_>) -> Vec<ResolveError> {
+        let states: BTreeMap<_, _> = found
+            .iter()
+            .filter_map(|(id, found)| match found {
+                Ok(Found::Read(state, _)) => Some((id, state)),
+                _ => None,
+            })
+            .collect();
+        let tips = states.values().filter_map(|state| state.tip.as_ref());
+        let failed: BTreeSet<_> = found.iter().filter(|(_, found)| found.is_err()).map(|(id, _)| id).collect();
+        let facts = |id: &DeviceId| match states.get(id) {
+            Some(state) => Some(state.facts()),
+            None => failed.contains(id).then(Facts::default),
+        };
+        let how = (options.resolve, self.allowed, self.now);
+        locks::resolve(self.fleet, tips, &facts, control, &Charts::of(self.home), how)
+    }
+
+    /// What is done for a device, and what is wrong with what is meant for it.
+    fn decide(
+        &self,
+        id: &DeviceId,
+        found: Result<Found, DeviceError>,
+        ledger: &Ledger,
+        inputs: &Inputs<'_>,
+        key: &SigningKey,
+    ) -> Decided {
+        let nothing = |step, before| Decided {
+            step,
+            problems: Problems::default(),
+            present: 0,
+            is_new: false,
+            awaits: false,
+            before,
+            truth: None,
+            rest: None,
+        };
+        let (state, before) = match found {
+            Err(error) => return nothing(Err(error), None),
+            Ok(Found::Settled(rest)) => {
+                let step = Ok(Step::Settled(Done::Unchanged { renew_at: rest.renew_at }));
+                let (present, tips) = (rest.deployments, rest.tips);
+                return Decided { present, rest: Some(rest), ..nothing(step, Some(tips)) };
+            }
+            Ok(Found::Read(state, before)) => (*state, before),
+        };
+        let (present, is_new) = (state.present(), state.tip.is_none());
+        let truth = state.tip.as_ref().and_then(|tip| truth(id, tip, ledger.entry(id), self.now));
+        let entry = truth.as_ref().or_else(|| ledger.entry(id));
+        let has = state
+            .tip
+            .as_ref()
+            .map(|tip| (tip.desired.envelope.serial, tip.desired.envelope_digest, tip.desired.deployments.len()));
+        let Decision { step, problems, kept, awaits } = match self.fleet.devices.get(id) {
+            // One that lost its keys is still told so, because its word counts no more.
+            Some(device) if device.is_enrolled() || state.tip.is_some() => {
+                device::decide(self, device, state, entry, &ledger.locks, key)
+            }
+            _ => {
+                let step = device::renew(self, key, id, state);
+                Decision { step, problems: Problems::default(), kept: true, awaits: false }
+            }
+        };
+        let has = match &step {
+            Ok(Step::Publish(draft)) => Some(draft.has()),
+            _ => has,
+        };
+        let device = self.fleet.devices.get(id).filter(|_| !kept && problems.is_empty());
+        let rest = device.zip(before.zip(has)).map(|(device, (tips, (serial, envelope, deployments)))| Rest {
+            inputs: inputs.of(device),
+            tips,
+            stamps: None,
+            serial,
+            envelope,
+            deployments,
+            renew_at: 0,
         });
-        let problems = merged(decided.iter().map(|((id, _), problems)| (id, problems)));
-        (decided.into_iter().map(|(step, _)| step).collect(), problems)
+        Decided { step, problems, present, is_new, awaits, before, truth, rest }
     }
 
     /// Refuses all removals if they are too many for the fleet; whoever loses nothing gets what is new.
-    fn guard(&self, steps: &mut Each<Step>, present: usize) {
-        let removed = |step: &Result<Step, _>| match step {
+    fn guard(&self, decided: &mut [(DeviceId, Decided)]) {
+        let removed = |one: &Decided| match &one.step {
             Ok(Step::Publish(draft)) => draft.removed,
             _ => 0,
         };
-        let all = steps.iter().map(|(_, step)| removed(step)).sum();
-        let limit = self.fleet.guards.fleet;
-        if !self.allowed.removals && limit.is_passed(all, present) {
-            let refused = Guarded::FleetRemovals { removed: all, of: present, percent: limit.percent };
-            let losing = steps.iter_mut().filter(|(_, step)| removed(step) > 0);
-            losing.for_each(|(_, step)| *step = Err(refused.clone().into()));
+        let all = decided.iter().map(|(_, one)| removed(one)).sum();
+        let present = decided.iter().map(|(_, one)| one.present).sum();
+        if let Some(refused) = plan::of_fleet(&self.fleet.settings.guards, self.allowed, all, present) {
+            let losing = decided.iter_mut().filter(|(_, one)| removed(one) > 0);
+            losing.for_each(|(_, one)| one.step = Err(refused.clone().into()));
         }
     }
 
     /// Gives out all serials of the pass by one commit; those that an interrupted pass gave out already are there.
-    fn reserve(&self, steps: &Each<Step>, key: &SigningKey, control: &mut Control) -> Result<(), ControlError> {
-        let drafts = steps.iter().filter_map(|(_, step)| match step {
+    fn reserve(
+        &self,
+        decided: &[(DeviceId, Decided)],
+        key: &SigningKey,
+        control: &mut Control,
+    ) -> Result<(), ControlError> {
+        let drafts = decided.iter().filter_map(|(_, one)| match &one.step {
             Ok(Step::Publish(draft)) => Some(draft),
             _ => None,
         });
@@ -135,26 +313,48 @@ impl Pass<'_> {
         if count == 0 { Ok(()) } else { self.commit(control, key, format!("reserve {}", serials(count))) }
     }
 
-    /// Writes, device by device.
-    fn carry_out(&self, steps: Each<Step>, key: &SigningKey, options: &Options<'_>) -> Vec<Written> {
-        let work = steps.iter().filter(|(_, step)| matches!(step, Ok(Step::Publish(_) | Step::Renew(_)))).count();
-        let done = AtomicUsize::new(0);
-        parallel::map(steps, options.threads, |(device, step)| {
-            let (result, entry) = match step {
-                Ok(Step::Settled(done)) => return Written { device, result: Ok(done), entry: None },
-                Err(error) => return Written { device, result: Err(error), entry: None },
-                _ if options.stop.load(Ordering::Relaxed) => (Ok(Done::Stopped), None),
-                Ok(Step::Renew(renewal)) => (renewal.write(self, key, &device), None),
-                Ok(Step::Publish(draft)) => {
-                    let entry = draft.entry(EntryState::Published, None, self.now);
-                    let result = draft.write(self, key);
-                    let entry = result.is_ok().then_some(entry);
-                    (result, entry)
-                }
-            };
-            (options.progress)(done.fetch_add(1, Ordering::Relaxed) + 1, work);
-            Written { device, result, entry }
-        })
+    /// Writes, many devices side by side, whose syncs are put together.
+    fn carry_out(
+        &self,
+        decided: Vec<(DeviceId, Decided)>,
+        options: &Options<'_>,
+    ) -> Result<Vec<Written>, ControlError> {
+        let is_work = |step: &Result<Step, _>| matches!(step, Ok(Step::Publish(_) | Step::Renew(_)));
+        let (work, settled): (Vec<_>, Vec<_>) = decided.into_iter().partition(|(_, one)| is_work(&one.step));
+        let (all, done, stop, progress) = (work.len(), AtomicUsize::new(0), options.stop, options.progress);
+        let path = self.home.devices();
+        let group = Group::new(&path, FEW).map_err(|source| HomeError::Read { path, source })?;
+        let mut written = parallel::map(work, options.threads.saturating_mul(WRITERS), |(device, decided)| {
+            let one = group.within(|| self.write(device, decided, stop));
+            progress(Work::Publish, done.fetch_add(1, Ordering::Relaxed) + 1, all);
+            one
+        });
+        written.extend(settled.into_iter().map(|(device, one)| self.write(device, one, stop)));
+        Ok(written)
+    }
+
+    /// Writes one device, if there is anything to write and nobody wants an end.
+    fn write(&self, device: DeviceId, decided: Decided, stop: &AtomicBool) -> Written {
+        let Decided { step, awaits, before, rest, .. } = decided;
+        let (result, entry) = match step {
+            Ok(Step::Settled(done)) => (Ok((done, None)), None),
+            Ok(_) if stop.load(Ordering::Relaxed) => (Ok((Done::Stopped, None)), None),
+            Ok(Step::Renew(renewal)) => (renewal.write(self, &device).map(moved), None),
+            Ok(Step::Publish(draft)) => {
+                let entry = draft.entry(EntryState::Published, None, self.now);
+                (draft.write(self).map(moved), Some(entry))
+            }
+            Err(error) => (Err(error), None),
+        };
+        let tips = before.zip(result.as_ref().ok()).map(|(before, (_, to))| match to {
+            Some([desired, freshness]) => [Some(*desired), Some(*freshness), before[2]],
+            None => before,
+        });
+        let result = result.map(|(done, _)| done);
+        let renew_at = result.as_ref().ok().and_then(Done::renew_at);
+        let rest = rest.zip(tips).zip(renew_at).map(|((rest, tips), renew_at)| Rest { tips, renew_at, ..rest });
+        let entry = entry.filter(|_| result.is_ok());
+        Written { device, result, entry, tips, awaits, rest }
     }
 
     /// Remembers what was published, by one commit.
@@ -187,6 +387,10 @@ impl Pass<'_> {
         let time = self.now.as_second();
         CommitSpec { tree: TreeSource::Files(tree), parents, author, committer: publisher(), time, message }
     }
+}
+
+fn moved((done, to): Moved) -> (Done, Option<[CommitId; 2]>) {
+    (done, Some(to))
 }
 
 fn serials(count: usize) -> String {

@@ -1,34 +1,148 @@
-//! What deployments on one device wait for has to be on that device.
+//! What deployments on one device wait for has to be on that device, and nothing there may wait for itself.
+//!
+//! What is left as it is, and what can't come before a tag's meaning is known, waits for what it waited for before.
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use repo_model::DeploymentName;
+use repo_model::problem::Problem;
 
-use super::{Facts, Rendered};
-use crate::fleet::{Device, Fleet};
+use super::{Artifact, Facts, Left, Rendered, RenderedDeployment};
+use crate::fleet::{Device, Fleet, circle};
 
-/// Leaves out what waits for a deployment that the device doesn't get, and what waits for that in turn.
+/// Leaves what would wait for something that the device doesn't get, or for itself; and keeps what is still waited for.
 pub(super) fn check(fleet: &Fleet, device: &Device, facts: Facts<'_>, rendered: &mut Rendered) {
-    let has = |rendered: &Rendered, name: &DeploymentName| {
-        let stays = || rendered.left.contains_key(name) || fleet.broken.keeps(name);
-        let present = |facts: Facts<'_>| {
-            facts.parent.is_some_and(|parent| parent.envelope.deployments.values().any(|one| one.id == *name))
+    let envelopes = facts.parent.iter().flat_map(|parent| parent.envelope.deployments.values());
+    let before: Waits<'_> = envelopes.map(|one| (&one.id, one.policy.depends_on.as_slice())).collect();
+    // On most devices nothing waits for anything.
+    if before.values().all(|waits| waits.is_empty()) && rendered.deployments.values().all(|one| waits(one).is_empty()) {
+        return;
+    }
+    while let Some((name, mend)) = (Sight::of(fleet, device, &before, rendered)).next() {
+        match mend {
+            Mend::Leave(problem) => {
+                rendered.deployments.retain(|_, one| one.envelope.id != name);
+                let suspended = fleet.deployments.get(&name).map(|deployment| deployment.suspended);
+                let left = rendered.left.entry(name).or_insert_with(|| Left { suspended, ..Left::default() });
+                left.problems.extend(problem);
+            }
+            Mend::Await(artifacts) => {
+                let one = rendered.deployments.values_mut().find(|one| one.envelope.id == name);
+                one.into_iter().for_each(|one| one.unresolved.extend(artifacts.iter().cloned()));
+            }
+        }
+    }
+}
+
+/// What is done with a deployment that can't be as it is rendered.
+enum Mend {
+    /// What the device has of it stays, if it has anything.
+    Leave(Option<Problem>),
+    /// It comes when the meaning of these tags is known.
+    Await(BTreeSet<Artifact>),
+}
+
+/// Deployments, and what each waits for.
+type Waits<'a> = BTreeMap<&'a DeploymentName, &'a [DeploymentName]>;
+
+fn waits(one: &RenderedDeployment) -> &[DeploymentName] {
+    &one.envelope.policy.depends_on
+}
+
+/// What the device would have, as far as it is rendered.
+struct Sight<'a> {
+    fleet: &'a Fleet,
+    device: &'a Device,
+    rendered: &'a Rendered,
+    /// The deployments that it has.
+    before: &'a Waits<'a>,
+    /// Those that it would have.
+    after: Waits<'a>,
+    /// What can't come yet, and the tags of which the meaning isn't known.
+    pending: BTreeMap<&'a DeploymentName, &'a BTreeSet<Artifact>>,
+}
+
+impl<'a> Sight<'a> {
+    fn of(fleet: &'a Fleet, device: &'a Device, before: &'a Waits<'a>, rendered: &'a Rendered) -> Self {
+        let (new, pending): (Vec<_>, Vec<_>) = rendered.deployments.values().partition(|one| one.unresolved.is_empty());
+        let pending: BTreeMap<_, _> = pending.into_iter().map(|one| (&one.envelope.id, &one.unresolved)).collect();
+        let stays = |name: &DeploymentName| {
+            rendered.left.contains_key(name) || fleet.broken.keeps(name) || pending.contains_key(name)
         };
-        rendered.deployments.values().any(|one| one.envelope.id == *name) || (stays() && present(facts))
-    };
-    loop {
-        let missing = rendered.deployments.iter().find_map(|(id, one)| {
-            let missing = one.envelope.policy.depends_on.iter().find(|name| !has(rendered, name))?;
-            Some((*id, one.envelope.id.clone(), missing.clone()))
-        });
-        let Some((id, name, missing)) = missing else { return };
-        rendered.deployments.remove(&id);
-        let problems = rendered.left.entry(name.clone()).or_default();
-        let Some(deployment) = fleet.deployments.get(&name) else { continue };
-        let place = deployment.depends_on.iter().find(|(id, _)| *id == missing).map(|(_, place)| place);
-        let why = match fleet.deployments.get(&missing) {
-            Some(other) if !other.is_for(device) => "isn't for this device",
+        let kept = before.iter().filter(|(name, _)| stays(name)).map(|(name, waits)| (*name, *waits));
+        let after = kept.chain(new.into_iter().map(|one| (&one.envelope.id, waits(one)))).collect();
+        Self { fleet, device, rendered, before, after, pending }
+    }
+
+    /// The next deployment that can't be as it is. Each mend takes one from those that come, or adds one to those that
+    /// stay, so there is an end.
+    fn next(&self) -> Option<(DeploymentName, Mend)> {
+        self.missing().or_else(|| self.waited_for()).or_else(|| self.circle())
+    }
+
+    /// The new ones that can come.
+    fn new_ones(&self) -> impl Iterator<Item = &'a RenderedDeployment> {
+        self.rendered.deployments.values().filter(|one| one.unresolved.is_empty())
+    }
+
+    /// Something that waits for what doesn't come to the device, or not yet.
+    fn missing(&self) -> Option<(DeploymentName, Mend)> {
+        let mend = |one: &RenderedDeployment, missing: &DeploymentName| match self.pending.get(missing) {
+            Some(artifacts) => one.unresolved.is_empty().then(|| Mend::Await((*artifacts).clone())),
+            None => Some(Mend::Leave(self.unmet(&one.envelope.id, missing))),
+        };
+        self.rendered.deployments.values().find_map(|one| {
+            let mut missing = waits(one).iter().filter(|name| !self.after.contains_key(name));
+            Some((one.envelope.id.clone(), missing.find_map(|missing| mend(one, missing))?))
+        })
+    }
+
+    fn unmet(&self, name: &DeploymentName, missing: &DeploymentName) -> Option<Problem> {
+        let deployment = self.fleet.deployments.get(name)?;
+        let why = match self.fleet.deployments.get(missing) {
+            Some(other) if !other.is_for(self.device) => "isn't for this device",
             _ => "can't come to this device",
         };
-        let problem = place.unwrap_or(&deployment.place).problem(format!("waits for `{missing}`, which {why}"));
-        problems.push(problem.hint(format!("let `{missing}` have the same targets, or leave it out here")));
+        let problem = deployment.waits_at(missing).problem(format!("waits for `{missing}`, which {why}"));
+        Some(problem.hint(format!("let `{missing}` have the same targets, or leave it out here")))
+    }
+
+    /// Something of the device's that would go, although one that stays as it is waits for it.
+    fn waited_for(&self) -> Option<(DeploymentName, Mend)> {
+        let all = self.after.iter().flat_map(|(name, others)| others.iter().map(move |other| (*name, other)));
+        // A tip that another publisher made may lack what it waits for.
+        let goes = |other: &DeploymentName| self.before.contains_key(other) && !self.after.contains_key(other);
+        let (name, other) = all.into_iter().find(|(_, other)| goes(other))?;
+        let place = self.fleet.deployments.get(name).map(|one| &one.place);
+        let problem = place.filter(|_| self.rendered.left.contains_key(name)).map(|place| {
+            let problem = place.problem(format!("is left as it is and waits for `{other}`, which stays for that"));
+            problem.warning().hint(format!("`{other}` goes once this deployment can be changed or removed"))
+        });
+        Some((other.clone(), Mend::Leave(problem)))
+    }
+
+    /// Something new that would wait for itself by way of what stays as it is.
+    fn circle(&self) -> Option<(DeploymentName, Mend)> {
+        let next = |name: &DeploymentName| self.after.get(name).copied().unwrap_or_default();
+        let waited = |name: &DeploymentName, other| self.before.get(name).is_some_and(|before| before.contains(other));
+        self.new_ones().map(|one| &one.envelope.id).find_map(|name| {
+            let circle = circle(name, next)?;
+            let second = circle.get(1).copied().unwrap_or(name);
+            if waited(name, second) {
+                return None;
+            }
+            let awaited = circle.iter().filter_map(|one| self.pending.get(*one));
+            let awaited: BTreeSet<_> = awaited.flat_map(|tags| tags.iter().cloned()).collect();
+            if !awaited.is_empty() {
+                return Some((name.clone(), Mend::Await(awaited)));
+            }
+            let way: Vec<_> = circle.iter().chain([&name]).map(|one| one.as_str()).collect();
+            let problem = self.fleet.deployments.get(name).map(|deployment| {
+                let text = format!("would wait for itself on this device: {}", way.join(" → "));
+                let problem = deployment.waits_at(second).problem(text);
+                problem.hint("correct first what is wrong with those of them that are left as they are")
+            });
+            Some((name.clone(), Mend::Leave(problem)))
+        })
     }
 }

@@ -1,5 +1,7 @@
 //! Which profile of an application a device gets.
 
+use std::collections::BTreeSet;
+
 use repo_model::DeploymentId;
 use repo_model::problem::Problem;
 
@@ -17,11 +19,7 @@ pub(super) fn asks(deployment: &Deployment) -> bool {
 ///
 /// # Errors
 /// An error where a named profile doesn't fit; a warning where none does, or where that can't be told yet.
-pub(super) fn choose<'a>(
-    deployment: &'a Deployment,
-    id: DeploymentId,
-    facts: Facts<'_>,
-) -> Result<&'a Profile, Problem> {
+pub fn choose<'a>(deployment: &'a Deployment, id: DeploymentId, facts: Facts<'_>) -> Result<&'a Profile, Problem> {
     let place = match &deployment.profile {
         Choice::Auto(place) => place,
         Choice::Named(index) => {
@@ -38,14 +36,17 @@ pub(super) fn choose<'a>(
         }
     };
     let fits = |profile: &&Profile| !matches!(fit(profile, facts.capabilities), Fit::No(_));
+    // Which types of profiles it runs is for the device to say.
+    let kinds: BTreeSet<_> = deployment.profiles().map(|profile| profile.description.kind).collect();
+    let untold = matches!(facts.capabilities, Capabilities::Unreported) && kinds.len() > 1;
     if let Some(profile) = present(deployment, id, facts).filter(fits) {
         return Ok(profile);
     }
     let mut against = Vec::new();
     for profile in deployment.profiles() {
         match fit(profile, facts.capabilities) {
-            Fit::Yes => return Ok(profile),
-            Fit::Unknown => {
+            Fit::Yes if !untold => return Ok(profile),
+            Fit::Yes | Fit::Unknown => {
                 let problem = place.problem("waits until the device reports its capabilities, because a profile asks");
                 return Err(problem.warning());
             }

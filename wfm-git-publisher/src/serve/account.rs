@@ -135,7 +135,7 @@ mod tests {
             assert_eq!(ask(&lab, "GET", "/account", Some(secret)).await.0, StatusCode::OK);
         }
         Store::new(&lab.home).revoke(&lab.issued.name, Timestamp::now()).unwrap();
-        let late = std::time::Instant::now() + std::time::Duration::from_secs(1);
+        let late = std::time::Instant::now() + std::time::Duration::from_secs(8);
         while ask(&lab, "GET", "/account", Some(second)).await.0 != StatusCode::UNAUTHORIZED {
             assert!(std::time::Instant::now() < late, "it is still let in");
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;

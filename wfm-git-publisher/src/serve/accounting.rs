@@ -3,7 +3,10 @@
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::answer::Refusal;
 use super::repos::lock;
@@ -13,13 +16,30 @@ use crate::accounts::Identity;
 #[derive(Debug, Default)]
 pub(super) struct Accounting {
     /// Connections of each address.
-    addresses: Arc<Counts<IpAddr>>,
+    pub(super) addresses: Arc<Counts<IpAddr>>,
     /// Connections of each address that are nobody's yet.
-    strangers: Arc<Counts<IpAddr>>,
+    pub(super) strangers: Arc<Counts<IpAddr>>,
     /// Connections of each account.
     connected: Arc<Counts<String>>,
-    /// Requests of each account.
-    accounts: Arc<Counts<String>>,
+    /// Requests of each account, but for those that wait for a change.
+    pub(super) requests: Arc<Counts<String>>,
+    /// Those, apart: a device that lost power again and again has left some behind, and may poll all the same.
+    pub(super) waits: Arc<Counts<String>>,
+    /// Processes of each account.
+    pub(super) processes: Arc<Counts<String>>,
+}
+
+/// What a request takes up until it is done: the making of its answer, and a push, may outlast its connection.
+#[derive(Debug)]
+pub(super) struct Room {
+    _account: Counted<String>,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Room {
+    pub(super) fn new(account: Counted<String>, place: OwnedSemaphorePermit) -> Self {
+        Self { _account: account, _place: place }
+    }
 }
 
 /// The other end of a connection.
@@ -27,6 +47,7 @@ pub(super) struct Accounting {
 pub(super) struct Peer {
     pub(super) address: SocketAddr,
     place: Mutex<Place>,
+    waits: AtomicBool,
 }
 
 /// As whom a connection is counted.
@@ -39,7 +60,17 @@ enum Place {
 impl Peer {
     /// Someone of whom only the address is known.
     pub(super) fn new(address: SocketAddr, stranger: Counted<IpAddr>) -> Self {
-        Self { address, place: Mutex::new(Place::Stranger(stranger)) }
+        Self { address, place: Mutex::new(Place::Stranger(stranger)), waits: AtomicBool::new(false) }
+    }
+
+    /// Notes whether its request is only waiting from now on.
+    pub(super) fn waits(&self, waits: bool) {
+        self.waits.store(waits, Ordering::Relaxed);
+    }
+
+    /// Whether its request is only waiting.
+    pub(super) fn only_waits(&self) -> bool {
+        self.waits.load(Ordering::Relaxed)
     }
 
     /// Whether it showed an account.
@@ -52,7 +83,7 @@ impl Peer {
         let mut place = lock(&self.place);
         match &*place {
             Place::Account(counted) if counted.key == who.name.as_str() => {}
-            _ => *place = Place::Account(accounting.connected(who, limit)?),
+            _ => *place = Place::Account(accounting.connected.take_for(who, limit)?),
         }
         Ok(())
     }
@@ -60,7 +91,7 @@ impl Peer {
 
 /// How many of something there are now, for each key that has any.
 #[derive(Debug)]
-struct Counts<K>(Mutex<HashMap<K, usize>>);
+pub(super) struct Counts<K>(Mutex<HashMap<K, usize>>);
 
 impl<K> Default for Counts<K> {
     fn default() -> Self {
@@ -75,9 +106,16 @@ pub(super) struct Counted<K: Hash + Eq> {
     key: K,
 }
 
+impl Counts<String> {
+    /// Counts one more of this account.
+    pub(super) fn take_for(self: &Arc<Self>, who: &Identity, limit: usize) -> Result<Counted<String>, Refusal> {
+        self.take(&who.name.to_string(), limit).ok_or(Refusal::TooMany)
+    }
+}
+
 impl<K: Hash + Eq + Clone> Counts<K> {
     /// Counts one more, unless there are as many as there may be.
-    fn take(self: &Arc<Self>, key: &K, limit: usize) -> Option<Counted<K>> {
+    pub(super) fn take(self: &Arc<Self>, key: &K, limit: usize) -> Option<Counted<K>> {
         let mut counts = lock(&self.0);
         let count = counts.get(key).copied().unwrap_or(0);
         if count >= limit {
@@ -95,28 +133,6 @@ impl<K: Hash + Eq> Drop for Counted<K> {
             Some(count) if *count > 1 => *count -= 1,
             _ => _ = counts.remove(&self.key),
         }
-    }
-}
-
-impl Accounting {
-    /// Counts a connection of this address.
-    pub(super) fn connection(&self, address: IpAddr, limit: usize) -> Option<Counted<IpAddr>> {
-        self.addresses.take(&address, limit)
-    }
-
-    /// Counts a connection of this address that is nobody's yet.
-    pub(super) fn stranger(&self, address: IpAddr, limit: usize) -> Option<Counted<IpAddr>> {
-        self.strangers.take(&address, limit)
-    }
-
-    /// Counts a connection of this account.
-    pub(super) fn connected(&self, who: &Identity, limit: usize) -> Result<Counted<String>, Refusal> {
-        self.connected.take(&who.name.to_string(), limit).ok_or(Refusal::TooMany)
-    }
-
-    /// Counts a request of this account.
-    pub(super) fn request(&self, who: &Identity, limit: usize) -> Result<Counted<String>, Refusal> {
-        self.accounts.take(&who.name.to_string(), limit).ok_or(Refusal::TooMany)
     }
 }
 

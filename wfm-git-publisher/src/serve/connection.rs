@@ -1,9 +1,14 @@
 //! Connections: accepted within limits, encrypted, and ended in good order when the host stops.
+//!
+//! While a request only waits, its connection is a stream and no more: HTTP and its buffers are dropped, and made anew
+//! when there is an answer, or the other end says something.
 
+use std::future::{pending, poll_fn};
 use std::io;
 use std::net::SocketAddr;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 
 use axum::body::Body;
@@ -15,10 +20,13 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Duration, Instant, Sleep, sleep, sleep_until, timeout};
 use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 
+use super::Host;
 use super::accounting::Peer;
 use super::limits::Limits;
-use super::{Host, http};
+use super::metrics::Traffic;
+use super::underway::Underway;
 
 /// The most headers of a request.
 const HEADERS: usize = 64;
@@ -46,8 +54,8 @@ pub(super) async fn accept(host: &Host, listener: TcpListener, tls: Arc<ServerCo
 fn admit(host: &Host, stream: TcpStream, address: SocketAddr, tls: Arc<ServerConfig>) {
     let (limits, accounting, ip) = (&host.limits, &host.accounting, address.ip());
     let place = Arc::clone(&host.connections).try_acquire_owned().ok();
-    let counted = accounting.connection(ip, limits.connections_per_address);
-    let stranger = accounting.stranger(ip, limits.strangers_per_address);
+    let counted = accounting.addresses.take(&ip, limits.connections_per_address);
+    let stranger = accounting.strangers.take(&ip, limits.strangers_per_address);
     let (Some(place), Some(counted), Some(stranger)) = (place, counted, stranger) else {
         host.metrics.refused_connections.inc();
         return;
@@ -64,60 +72,101 @@ fn admit(host: &Host, stream: TcpStream, address: SocketAddr, tls: Arc<ServerCon
     });
 }
 
-async fn serve(
-    host: &Host,
-    stream: TcpStream,
-    peer: Arc<Peer>,
-    tls: Arc<ServerConfig>,
-) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+/// Why a connection ended.
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+type Stream = Paced<Box<TlsStream<TcpStream>>>;
+
+async fn serve(host: &Host, stream: TcpStream, peer: Arc<Peer>, tls: Arc<ServerConfig>) -> Result<(), Failure> {
     stream.set_nodelay(true)?;
     // What is needed only for a while is put aside: there may be thousands of connections that just wait.
-    let stream = Box::pin(timeout(Limits::HEAD, TlsAcceptor::from(tls).accept(stream))).await??;
-    let service = service_fn(|request: hyper::Request<hyper::body::Incoming>| {
-        let (host, peer) = (host.clone(), Arc::clone(&peer));
-        async move {
-            let request = request.map(Body::new);
-            Ok::<_, std::convert::Infallible>(http::answer(host, peer, request).await)
+    let stream = Box::new(Box::pin(timeout(Limits::HEAD, TlsAcceptor::from(tls).accept(stream))).await??);
+    let known_by = Instant::now() + Limits::HEAD;
+    let underway = Arc::new(Underway::default());
+    let mut stream = Paced::new(stream, host.metrics.traffic());
+    while let Some(resting) = Box::pin(talk(host, &peer, &underway, stream, known_by)).await? {
+        stream = resting;
+        let again = underway.again();
+        if stream.ahead.is_empty() {
+            let said = underway.rest(&mut stream).await?;
+            stream.ahead.extend(said);
         }
-    });
-    let connection = http1::Builder::new()
+        stream.ahead.splice(..0, again);
+    }
+    Ok(())
+}
+
+/// Talks HTTP until all is said, or until a request only waits; then the stream is given back, with what else came.
+async fn talk(
+    host: &Host,
+    peer: &Arc<Peer>,
+    underway: &Arc<Underway>,
+    stream: Stream,
+    known_by: Instant,
+) -> Result<Option<Stream>, Failure> {
+    let stuck = Arc::clone(&stream.stuck);
+    let service =
+        service_fn(|request: hyper::Request<hyper::body::Incoming>| underway.ask(host, peer, request.map(Body::new)));
+    let mut connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(Limits::IDLE)
         .max_buf_size(Limits::HEAD_BYTES)
         .max_headers(HEADERS)
-        .serve_connection(TokioIo::new(Paced::new(stream)), service);
-    let mut connection = pin!(connection);
-    tokio::select! {
-        done = &mut connection => return Ok(done?),
-        () = host.stop.cancelled() => {}
-        () = sleep(Limits::HEAD) => {
-            if !peer.is_known() {
-                return Err("nobody showed an account in time".into());
-            }
-            tokio::select! {
-                done = &mut connection => return Ok(done?),
-                () = host.stop.cancelled() => {}
-            }
+        .serve_connection(TokioIo::new(stream), service);
+    // Answers before it have to be out: what isn't written yet would go with the HTTP.
+    let may_rest = || peer.only_waits() && underway.may_rest() && !stuck.load(Ordering::Relaxed);
+    let said_or_rests = poll_fn(|context| match Pin::new(&mut connection).poll(context) {
+        Poll::Pending if may_rest() => Poll::Ready(Ok(true)),
+        said => said.map_ok(|()| false),
+    });
+    let rests = tokio::select! {
+        // A request that is asked again has to be read before the connection is told to end.
+        biased;
+        rests = said_or_rests => rests?,
+        () = host.stop.cancelled() => {
+            Pin::new(&mut connection).graceful_shutdown();
+            connection.await?;
+            return Ok(None);
         }
+        () = unknown(peer, known_by) => return Err("nobody showed an account in time".into()),
+    };
+    if !rests {
+        return Ok(None);
     }
-    connection.as_mut().graceful_shutdown();
-    Ok(connection.await?)
+    let parts = connection.into_parts();
+    let mut stream = parts.io.into_inner();
+    stream.ahead = parts.read_buf.to_vec();
+    Ok(Some(stream))
 }
 
-/// A stream whose other end must go on taking bytes.
+/// Ends if it is too late to show an account, and none was shown.
+async fn unknown(peer: &Peer, known_by: Instant) {
+    sleep_until(known_by).await;
+    if peer.is_known() {
+        pending().await
+    }
+}
+
+/// A stream whose other end must go on taking bytes; what passes is counted.
 struct Paced<T> {
     stream: T,
+    traffic: Traffic,
+    /// What was read before, and is read again.
+    ahead: Vec<u8>,
     /// Set while nothing is taken.
     deadline: Option<Pin<Box<Sleep>>>,
+    /// Whether it is set, for whoever has given the stream away.
+    stuck: Arc<AtomicBool>,
 }
 
 impl<T> Paced<T> {
-    fn new(stream: T) -> Self {
-        Self { stream, deadline: None }
+    fn new(stream: T, traffic: Traffic) -> Self {
+        Self { stream, traffic, ahead: Vec::new(), deadline: None, stuck: Arc::default() }
     }
 
     /// What became of an attempt to write; an error if none came through for too long.
     fn pace<R>(&mut self, context: &mut Context<'_>, written: Poll<io::Result<R>>) -> Poll<io::Result<R>> {
+        self.stuck.store(written.is_pending(), Ordering::Relaxed);
         if written.is_ready() {
             self.deadline = None;
             return written;
@@ -134,13 +183,25 @@ impl<T: AsyncRead + Unpin> AsyncRead for Paced<T> {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(context, buffer)
+        if !self.ahead.is_empty() {
+            let count = self.ahead.len().min(buffer.remaining());
+            let rest = self.ahead.split_off(count);
+            buffer.put_slice(&std::mem::replace(&mut self.ahead, rest));
+            return Poll::Ready(Ok(()));
+        }
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(context, buffer);
+        self.traffic.received.inc_by((buffer.filled().len() - before) as u64);
+        read
     }
 }
 
 impl<T: AsyncWrite + Unpin> AsyncWrite for Paced<T> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(context, bytes);
+        if let Poll::Ready(Ok(count)) = written {
+            self.traffic.sent.inc_by(count as u64);
+        }
         self.pace(context, written)
     }
 
@@ -164,7 +225,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn who_takes_nothing_for_too_long_is_given_up_and_who_is_slow_is_not() {
         let (ours, mut theirs) = tokio::io::duplex(10);
-        let mut ours = Paced::new(ours);
+        let mut ours = Paced::new(ours, Traffic::default());
         let slow = async {
             let mut byte = [0];
             for _ in 0..50 {
@@ -174,9 +235,26 @@ mod tests {
         };
         let (written, ()) = tokio::join!(ours.write_all(&[7; 50]), slow);
         written.unwrap();
+        assert!(!ours.stuck.load(Ordering::Relaxed));
         let start = Instant::now();
         let error = ours.write_all(&[7; 50]).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         assert!(start.elapsed() >= Limits::STALL && start.elapsed() < Limits::STALL * 2);
+        assert!(ours.stuck.load(Ordering::Relaxed));
+        assert_eq!(ours.traffic.sent.get(), 60);
+    }
+
+    #[tokio::test]
+    async fn what_is_read_again_comes_first_and_is_no_traffic() {
+        let (ours, mut theirs) = tokio::io::duplex(10);
+        let mut ours = Paced::new(ours, Traffic::default());
+        ours.ahead = b"again".to_vec();
+        theirs.write_all(b"new").await.unwrap();
+        drop(theirs);
+        let (mut begin, mut rest) = ([0; 2], String::new());
+        ours.read_exact(&mut begin).await.unwrap();
+        ours.read_to_string(&mut rest).await.unwrap();
+        assert_eq!((&begin, rest.as_str()), (b"ag", "ainnew"));
+        assert_eq!(ours.traffic.received.get(), 3);
     }
 }

@@ -2,20 +2,22 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use axum::body::{Body, Bytes};
-use axum::http::{HeaderMap, Response, StatusCode};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use hyper::body::Frame;
 use repo_git::OpenError;
+use repo_model::Digest;
 use tokio::io::AsyncReadExt;
 use tokio::process::ChildStdout;
-use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use super::Host;
 use super::answer::{Refusal, with_type};
 use super::body;
+use super::http::{Asked, gone};
 use super::limits::Limits;
 use super::process::{Git, Running};
 use super::repos::{Hosted, Refs, ReposError};
@@ -29,6 +31,10 @@ const BUFFERED: usize = 1 << 20;
 
 /// How much of an answer is read at once.
 const CHUNK: usize = 64 << 10;
+
+/// The header that names an answer to `ls-refs`, and how many hex digits of its digest that takes.
+const REFS: &str = "wfm-refs";
+const REFS_NAME: usize = 32;
 
 /// The most bytes of an advertisement of refs.
 const ADVERTISED: u64 = 64 << 20;
@@ -54,7 +60,7 @@ pub(super) async fn info_refs(
     if version.is_some_and(|version| version.split(':').any(|word| word == "version=1")) {
         git = git.environment("GIT_PROTOCOL", "version=1");
     }
-    let running = git.spawn().map_err(|error| internal(hosted, &error))?;
+    let mut running = git.spawn().map_err(|error| internal(hosted, &error))?;
     let finished = timeout(Limits::TOTAL, running.finish(ADVERTISED)).await.map_err(|_| Refusal::Timeout)?;
     let (refs, ended) = finished.map_err(|error| internal(hosted, &error))?;
     if !ended.status.success() {
@@ -71,26 +77,44 @@ pub(super) async fn upload_pack(
     host: &Host,
     hosted: &Arc<Hosted>,
     version: Option<&str>,
-    headers: &HeaderMap,
-    request: Body,
+    asked: Asked<'_>,
 ) -> Result<Response<Body>, Refusal> {
-    let spool = body::read(headers, request, Limits::FETCH_BYTES, &host.temp).await?;
+    let Asked { who, headers, body, room, accounts } = asked;
+    let spool = body::read(headers, body, Limits::FETCH_BYTES, &host.temp).await?;
     let body = spool.into_memory().map_err(|error| internal(hosted, &error))?;
     let parsed = Request::parse(&body, is_v2(version)).map_err(|error| Refusal::Bad(error.to_string()))?;
     let kind = content_type(Service::UploadPack, "result");
     let refs = host.repos.refs(hosted).await.map_err(|error| unreadable(hosted, &error))?;
     match parsed {
         Request::Probe => Ok(with_type(StatusCode::OK, kind, Vec::new())),
-        Request::LsRefs(asked) => Ok(with_type(StatusCode::OK, kind, asked.answer(&refs.0))),
+        Request::LsRefs(wanted) => Ok(named(wanted.answer(&refs.0), kind, headers)),
         Request::Fetch(wants) => match wants.iter().find(|want| !hosted.has_told(&refs, want)) {
             Some(want) => {
                 let mut out = Vec::new();
                 pktline::write(&mut out, format!("ERR upload-pack: not our ref {want}\n").as_bytes());
                 Ok(with_type(StatusCode::OK, kind, out))
             }
-            None => spawn(host, hosted, version, body).await,
+            None => {
+                let process = host.accounting.processes.take_for(who, host.limits.processes_per_account)?;
+                let (of, who) = (host.clone(), who.clone());
+                let gone = async move { gone(&of, &who, accounts).await };
+                spawn(host, hosted, version, body, gone, (room, process)).await
+            }
         },
     }
+}
+
+/// An answer to `ls-refs` under the name that it has; only that it is the same, for who has it already.
+fn named(answer: Vec<u8>, kind: &'static str, asked: &HeaderMap) -> Response<Body> {
+    let name = &Digest::of(&answer).hex()[..REFS_NAME];
+    if asked.get(REFS).is_some_and(|known| known == name) {
+        let mut response = Response::new(Body::empty());
+        *response.status_mut() = StatusCode::NO_CONTENT;
+        return response;
+    }
+    let mut response = with_type(StatusCode::OK, kind, answer);
+    response.headers_mut().extend(HeaderValue::from_str(name).ok().map(|name| (HeaderName::from_static(REFS), name)));
+    response
 }
 
 async fn spawn(
@@ -98,6 +122,8 @@ async fn spawn(
     hosted: &Arc<Hosted>,
     version: Option<&str>,
     body: Vec<u8>,
+    gone: impl Future<Output = Refusal> + Send + 'static,
+    room: impl Send + 'static,
 ) -> Result<Response<Body>, Refusal> {
     let slot = host.gate(Service::UploadPack).enter().await?;
     let mut git = Git::new(&host.path, Service::UploadPack, &hosted.path);
@@ -113,7 +139,8 @@ async fn spawn(
     read.map_err(|error| internal(hosted, &error))?;
     let kind = content_type(Service::UploadPack, "result");
     if begin.len() == BUFFERED {
-        return Ok(with_type(StatusCode::OK, kind, Body::new(stream(hosted, begin, output, running, slot))));
+        let held = (slot, room);
+        return Ok(with_type(StatusCode::OK, kind, Body::new(stream(hosted, begin, output, running, gone, held))));
     }
     let ended = running.end().await.map_err(|error| internal(hosted, &error))?;
     if !ended.status.success() && begin.is_empty() {
@@ -122,49 +149,60 @@ async fn spawn(
     Ok(with_type(StatusCode::OK, kind, begin))
 }
 
-/// Passes an answer on while it is made. The process ends when the client goes away or takes nothing for too long.
+/// Passes an answer on while it is made. The process ends when the client goes away, takes nothing for too long, or is
+/// no longer let in. What the request takes up is `held` until then.
 fn stream(
     hosted: &Arc<Hosted>,
     begin: Vec<u8>,
     mut output: ChildStdout,
-    running: Running,
-    slot: OwnedSemaphorePermit,
+    mut running: Running,
+    gone: impl Future<Output = Refusal> + Send + 'static,
+    held: impl Send + 'static,
 ) -> Stream {
     let (sender, receiver) = mpsc::channel(2);
     let hosted = Arc::clone(hosted);
     tokio::spawn(async move {
-        let _slot = slot;
+        let _held = held;
+        let send = async |chunk| match timeout(Limits::STALL, sender.send(chunk)).await {
+            Ok(Ok(())) => Ok(()),
+            _ => Err("the client takes nothing more".to_owned()),
+        };
         let pass = async {
             let mut chunk = Bytes::from(begin);
             while !chunk.is_empty() {
-                let sent = timeout(Limits::STALL, sender.send(Ok(chunk))).await;
-                if !matches!(sent, Ok(Ok(()))) {
-                    return Err("the client takes nothing more".to_owned());
-                }
+                send(Part::Bytes(chunk)).await?;
                 let mut buffer = vec![0; CHUNK];
                 let count = output.read(&mut buffer).await.map_err(|error| error.to_string())?;
                 buffer.truncate(count);
                 chunk = Bytes::from(buffer);
             }
-            Ok(())
+            let ended = running.end().await.map_err(|error| error.to_string())?;
+            if ended.status.success() { send(Part::End).await } else { Err(ended.said) }
         };
-        let passed = timeout(Limits::TOTAL, pass).await.unwrap_or_else(|_| Err("it took too long".to_owned()));
-        match passed {
-            Err(reason) => tracing::warn!(repository = hosted.name, reason, "a fetch was broken off"),
-            Ok(()) => match running.end().await {
-                Ok(ended) if ended.status.success() => return,
-                Ok(ended) => tracing::warn!(repository = hosted.name, said = ended.said, "a fetch failed"),
-                Err(error) => tracing::warn!(repository = hosted.name, %error, "a fetch failed"),
-            },
+        let passed = tokio::select! {
+            passed = timeout(Limits::TOTAL, pass) => passed.unwrap_or_else(|_| Err("it took too long".to_owned())),
+            _ = gone => Err("its account is no longer good".to_owned()),
+        };
+        if let Err(reason) = passed {
+            tracing::warn!(repository = hosted.name, reason, "a fetch was broken off");
         }
-        // The client must not take this for the end of a good answer.
-        let _ = sender.try_send(Err("the answer was broken off".into()));
     });
-    Stream(receiver)
+    Stream { parts: receiver, is_done: false }
 }
 
-/// The body of an answer that is still being made.
-struct Stream(mpsc::Receiver<Result<Bytes, axum::BoxError>>);
+/// A part of an answer.
+#[derive(Debug)]
+enum Part {
+    Bytes(Bytes),
+    /// It was all of it.
+    End,
+}
+
+/// The body of an answer that is still being made. Without its end it is an error, which no client takes for a good one.
+struct Stream {
+    parts: mpsc::Receiver<Part>,
+    is_done: bool,
+}
 
 impl hyper::body::Body for Stream {
     type Data = Bytes;
@@ -174,7 +212,16 @@ impl hyper::body::Body for Stream {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::BoxError>>> {
-        self.0.poll_recv(context).map(|next| next.map(|chunk| chunk.map(Frame::data)))
+        if self.is_done {
+            return Poll::Ready(None);
+        }
+        let part = ready!(self.parts.poll_recv(context));
+        self.is_done = !matches!(part, Some(Part::Bytes(_)));
+        Poll::Ready(match part {
+            Some(Part::Bytes(bytes)) => Some(Ok(Frame::data(bytes))),
+            Some(Part::End) => None,
+            None => Some(Err("the answer was broken off".into())),
+        })
     }
 }
 

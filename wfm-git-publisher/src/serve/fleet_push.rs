@@ -6,8 +6,10 @@ use repo_git::{Ancestry, CommitId, Repo};
 use repo_model::problem::{Problem, Problems};
 
 use super::judge::{Move, Rejected};
-use crate::fleet;
+use crate::fleet::{self, Reading};
 use crate::host::{Control, FleetRepo, Home};
+use crate::parallel;
+use crate::render::problems_of;
 
 /// The most problems that a person is told at once.
 const MAX_TOLD: usize = 50;
@@ -77,16 +79,17 @@ impl Push<'_> {
 
     fn check_fleet(&self, branch: &str, new: CommitId, notes: &mut Vec<String>) -> Result<(), Rejected> {
         let files = self.source.files(new).map_err(|error| Rejected::Rule(crate::error::chain(&error)))?;
-        let reading = fleet::read(&files);
-        if reading.problems.has_errors() {
-            let count = reading.problems.errors().count();
-            let problems = told(reading.problems.errors());
+        let Reading { fleet, mut problems } = fleet::read(&files);
+        problems.extend(fleet.iter().flat_map(|fleet| problems_of(fleet, parallel::cores())));
+        if problems.has_errors() {
+            let count = problems.errors().count();
+            let problems = told(problems.errors());
             return rule(format!("{branch}: the fleet has {count} problem(s)\n{problems}"));
         }
-        notes.extend(warnings(&reading.problems));
+        notes.extend(warnings(&problems));
         let known = Control::read(&self.home).map(|(_, rosters)| rosters.fleet());
-        match (known, reading.fleet) {
-            (Ok(known), Some(fleet)) if fleet.id != known => {
+        match (known, fleet) {
+            (Ok(known), Some(fleet)) if fleet.settings.id != known => {
                 rule(format!("{branch}: fleet.yaml: id: is another fleet's; here it is {known}"))
             }
             // Without its memory the publisher tells by itself what it can't do.

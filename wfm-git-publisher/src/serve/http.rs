@@ -8,10 +8,11 @@ use axum::http::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_LENGTH};
 use axum::http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 
 use jiff::Timestamp;
+use tokio::sync::watch;
 use tower::ServiceExt;
 
 use super::access::{Access, Who, decide};
-use super::accounting::Peer;
+use super::accounting::{Peer, Room};
 use super::answer::{Refusal, text, with_type};
 use super::repos::{Hosted, lock};
 use super::wire::path::{Action, Service, Target, parse};
@@ -31,15 +32,14 @@ struct Seen {
 pub(super) async fn answer(host: Host, peer: Arc<Peer>, request: Request<Body>) -> Response<Body> {
     let start = Instant::now();
     let method = request.method().clone();
+    // As it was announced; how much came and went is counted where it does.
     let received = number(request.headers().get(CONTENT_LENGTH));
     let mut seen = Seen { action: "other", ..Seen::default() };
     let response = route(&host, &peer, request, &mut seen).await.unwrap_or_else(Refusal::into_response);
     let (took, status) = (start.elapsed(), response.status().as_u16());
     host.metrics.answered(seen.action, status, took);
-    host.metrics.received.inc_by(received);
     // Of an answer that is still being made, the bytes aren't known yet.
     let sent = response.body().size_hint().exact().unwrap_or(0);
-    host.metrics.sent.inc_by(sent);
     tracing::info!(
         target: "access",
         address = %peer.address.ip(),
@@ -65,8 +65,13 @@ async fn route(host: &Host, peer: &Peer, request: Request<Body>, seen: &mut Seen
     let who = authenticate(host, request.headers())?;
     seen.account = Some(who.name.to_string());
     peer.is(&who, &host.accounting, host.limits.connections_per_account)?;
-    let _allowance = host.accounting.request(&who, host.limits.requests_per_account)?;
     let (head, body) = request.into_parts();
+    let meant = parse(head.uri.path(), head.uri.query());
+    let counts = match meant {
+        Some((_, Action::Wait(_))) => &host.accounting.waits,
+        _ => &host.accounting.requests,
+    };
+    let allowance = counts.take_for(&who, host.limits.requests_per_account)?;
     match head.uri.path() {
         "/metrics" => return Box::pin(metrics(host, &who, seen)).await,
         "/account" | "/account/renew" => {
@@ -76,7 +81,7 @@ async fn route(host: &Host, peer: &Peer, request: Request<Body>, seen: &mut Seen
         }
         _ => {}
     }
-    let (target, action) = parse(head.uri.path(), head.uri.query()).ok_or(Refusal::NotFound)?;
+    let (target, action) = meant.ok_or(Refusal::NotFound)?;
     match decide(Who { role: who.role, device: who.device.as_ref() }, target, action) {
         Access::Hidden => return Err(Refusal::NotFound),
         Access::Forbidden(why) => return Err(Refusal::Forbidden(why)),
@@ -95,10 +100,15 @@ async fn route(host: &Host, peer: &Peer, request: Request<Body>, seen: &mut Seen
     if let Action::Wait(known) = action {
         // Of a request that waits, only what it waits for is kept.
         drop((head, body));
-        return Box::pin(waiting(host, &hosted, known, &who, accounts)).await;
+        return Box::pin(waiting(host, peer, &hosted, known, &who, accounts)).await;
     }
-    let _slot = host.requests.clone().try_acquire_owned().map_err(|_| Refusal::Busy)?;
-    let mut response = Box::pin(serve(host, &hosted, action, &who, &head.headers, body)).await?;
+    let place = host.requests.clone().try_acquire_owned().map_err(|_| Refusal::Busy)?;
+    let (headers, room) = (&head.headers, Room::new(allowance, place));
+    let asked = Asked { who: &who, headers, body, room, accounts: accounts.clone() };
+    let mut response = tokio::select! {
+        response = Box::pin(serve(host, &hosted, action, asked)) => response?,
+        refusal = gone(host, &who, accounts) => return Err(refusal),
+    };
     if matches!(action, Action::Call(_)) {
         // No cache keeps what answers a POST, and devices get it all day.
         response.headers_mut().remove(CACHE_CONTROL);
@@ -109,25 +119,23 @@ async fn route(host: &Host, peer: &Peer, request: Request<Body>, seen: &mut Seen
     Ok(response)
 }
 
-async fn serve(
-    host: &Host,
-    hosted: &Arc<Hosted>,
-    action: Action,
-    who: &Identity,
-    headers: &HeaderMap,
-    body: Body,
-) -> Result<Response<Body>, Refusal> {
-    let version = headers.get("git-protocol").and_then(|value| value.to_str().ok());
+/// A request that was let in.
+pub(super) struct Asked<'a> {
+    pub(super) who: &'a Identity,
+    pub(super) headers: &'a HeaderMap,
+    pub(super) body: Body,
+    /// What it takes up.
+    pub(super) room: Room,
+    /// Tells that accounts changed.
+    pub(super) accounts: watch::Receiver<u64>,
+}
+
+async fn serve(host: &Host, hosted: &Arc<Hosted>, action: Action, asked: Asked<'_>) -> Result<Response<Body>, Refusal> {
+    let version = asked.headers.get("git-protocol").and_then(|value| value.to_str().ok());
     match action {
         Action::InfoRefs(service) => fetch::info_refs(host, hosted, service, version).await,
-        Action::Call(Service::UploadPack) => fetch::upload_pack(host, hosted, version, headers, body).await,
-        Action::Call(Service::ReceivePack) => {
-            let pusher = match &who.device {
-                Some(device) => receive::Pusher::Device(device.clone()),
-                None => receive::Pusher::Operator(who.name.to_string()),
-            };
-            receive::receive_pack(host, hosted, pusher, headers, body).await
-        }
+        Action::Call(Service::UploadPack) => fetch::upload_pack(host, hosted, version, asked).await,
+        Action::Call(Service::ReceivePack) => receive::receive_pack(host, hosted, asked).await,
         Action::Wait(_) => Err(Refusal::Internal),
     }
 }
@@ -135,23 +143,27 @@ async fn serve(
 /// Waits for a change, and no longer than the account is good and the host lives.
 async fn waiting(
     host: &Host,
+    peer: &Peer,
     hosted: &Arc<Hosted>,
     known: super::wire::path::Known,
     who: &Identity,
-    mut accounts: tokio::sync::watch::Receiver<u64>,
+    accounts: watch::Receiver<u64>,
 ) -> Result<Response<Body>, Refusal> {
-    let mut waiting = std::pin::pin!(wait::wait(host, hosted, known));
-    loop {
-        tokio::select! {
-            // All are cancel-safe: nothing is taken out of anything.
-            response = &mut waiting => return response,
-            () = host.stop.cancelled() => return Err(Refusal::Stopping),
-            changed = accounts.changed() => {
-                changed.map_err(|_| Refusal::Stopping)?;
-                host.accounts.check(who).map_err(|_| Refusal::Unauthorized)?;
-            }
+    tokio::select! {
+        response = wait::wait(host, peer, hosted, known) => response,
+        () = host.stop.cancelled() => Err(Refusal::Stopping),
+        refusal = gone(host, who, accounts) => Err(refusal),
+    }
+}
+
+/// Ends when the account is no longer good.
+pub(super) async fn gone(host: &Host, who: &Identity, mut accounts: watch::Receiver<u64>) -> Refusal {
+    while accounts.changed().await.is_ok() {
+        if host.accounts.check(who).is_err() {
+            return Refusal::Unauthorized;
         }
     }
+    Refusal::Stopping
 }
 
 fn authenticate(host: &Host, headers: &HeaderMap) -> Result<Identity, Refusal> {
@@ -180,6 +192,9 @@ async fn metrics(host: &Host, who: &Identity, seen: &mut Seen) -> Result<Respons
     match tokio::task::spawn_blocking(look).await.map_err(|_| Refusal::Internal)? {
         Ok(summary) => host.metrics.surveyed(&summary),
         Err(error) => tracing::warn!(error = chain(&error), "how the devices stand can't be told"),
+    }
+    if let Some(expires) = host.certificate.expires() {
+        host.metrics.certificate_expires(expires.as_second() - Timestamp::now().as_second());
     }
     let text = host.metrics.text().map_err(|_| Refusal::Internal)?;
     Ok(with_type(StatusCode::OK, "application/openmetrics-text; version=1.0.0; charset=utf-8", text))

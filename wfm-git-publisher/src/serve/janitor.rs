@@ -5,11 +5,11 @@ use std::path::Path;
 use repo_git::{Repo, RepoLock};
 
 /// Packs in a repository before they are made one.
-const MAX_PACKS: usize = 40;
+pub(super) const MAX_PACKS: usize = 40;
 
-/// Consolidates a repository that is locked. That it fails harms nothing: it is tried again with the next push.
-pub(super) fn tidy(name: &str, repo: &Repo, lock: &RepoLock) {
-    match repo.consolidate(lock, MAX_PACKS) {
+/// Consolidates a repository that is locked, if it has more packs than that. That it fails harms nothing: it is tried again with the next push.
+pub(super) fn tidy(name: &str, repo: &Repo, lock: &RepoLock, max_packs: usize) {
+    match repo.consolidate(lock, max_packs) {
         Ok(true) => tracing::debug!(repository = name, "its packs are one now"),
         Ok(false) => {}
         Err(error) => tracing::warn!(repository = name, error = super::chain(&error), "its packs can't be made one"),

@@ -39,12 +39,14 @@ limits! {
     strangers_per_address: usize = "strangersPerAddress", 500, 1..=1_000_000;
     /// Open connections of one account.
     connections_per_account: usize = "connectionsPerAccount", 32, 1..=100_000;
-    /// Requests of one account at the same time, waiting ones included.
+    /// Requests of one account at the same time, and as many that wait for a change.
     requests_per_account: usize = "requestsPerAccount", 8, 1..=10_000;
     /// Requests of everyone at the same time; those who wait for a change don't count.
     requests: usize = "requests", 1_000, 1..=100_000;
     /// Git processes for readers at the same time, and as many for writers.
     processes: usize = "processes", processes(), 1..=256;
+    /// Git processes of one account at the same time, so that slow readers leave some to others.
+    processes_per_account: usize = "processesPerAccount", processes() / 2, 1..=256;
     /// Requests that wait for a process; more are turned away.
     queue: usize = "queue", 500, 0..=100_000;
     /// Seconds that a request waits for a change at most.

@@ -35,10 +35,7 @@ pub(super) struct Metrics {
     registry: Registry,
     requests: Family<Answered, Counter>,
     seconds: Family<Action, Histogram, fn() -> Histogram>,
-    /// Bytes of answers.
-    pub(super) sent: Counter,
-    /// Bytes of requests.
-    pub(super) received: Counter,
+    traffic: Traffic,
     /// Open connections.
     pub(super) connections: Gauge,
     /// Connections that were closed at once, for a limit.
@@ -48,6 +45,14 @@ pub(super) struct Metrics {
     waiting: Gauge,
     devices: Family<State, Gauge>,
     lag: Gauge,
+    certificate: Gauge,
+}
+
+/// Bytes that passed, heads of requests and answers included, without TLS.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Traffic {
+    pub(super) sent: Counter,
+    pub(super) received: Counter,
 }
 
 /// One that waits, until dropped.
@@ -73,15 +78,15 @@ fn latencies() -> Histogram {
 impl Metrics {
     pub(super) fn new() -> Self {
         let mut registry = Registry::with_prefix("wfm");
-        let (requests, sent, received) = (Family::default(), Counter::default(), Counter::default());
+        let (requests, traffic) = (Family::default(), Traffic::default());
         let seconds = Family::new_with_constructor(latencies as fn() -> Histogram);
         let (connections, waiting) = (Gauge::default(), Gauge::default());
         let (refused_connections, refused_pushes) = (Counter::default(), Counter::default());
         registry.register("requests", "Requests answered", requests.clone());
         let help = "Time until an answer began; those that wait for a change are left out";
         registry.register_with_unit("request", help, Unit::Seconds, seconds.clone());
-        registry.register_with_unit("sent", "Bytes of answers", Unit::Bytes, sent.clone());
-        registry.register_with_unit("received", "Bytes of requests, as announced", Unit::Bytes, received.clone());
+        registry.register_with_unit("sent", "Answers, without TLS", Unit::Bytes, traffic.sent.clone());
+        registry.register_with_unit("received", "Requests, without TLS", Unit::Bytes, traffic.received.clone());
         registry.register("connections", "Open connections", connections.clone());
         registry.register("waiting", "Requests that wait for a change", waiting.clone());
         registry.register("refused_connections", "Connections closed for a limit", refused_connections.clone());
@@ -90,19 +95,27 @@ impl Metrics {
         registry.register("devices", "Devices by how they stand to what was published", devices.clone());
         let help = "Since the oldest publish that its device doesn't have yet";
         registry.register_with_unit("publish_lag", help, Unit::Seconds, lag.clone());
+        let certificate = Gauge::default();
+        let help = "Until the certificate that the host shows ends";
+        registry.register_with_unit("certificate_expires", help, Unit::Seconds, certificate.clone());
         Self {
             registry,
             requests,
             seconds,
-            sent,
-            received,
+            traffic,
             connections,
             refused_connections,
             refused_pushes,
             waiting,
             devices,
             lag,
+            certificate,
         }
+    }
+
+    /// Where a connection counts what passes.
+    pub(super) fn traffic(&self) -> Traffic {
+        self.traffic.clone()
     }
 
     /// Counts one more that waits.
@@ -126,6 +139,11 @@ impl Metrics {
             self.devices.get_or_create(&State { state: standing.name() }).set(count);
         }
         self.lag.set(summary.lag);
+    }
+
+    /// Notes how many seconds the host's certificate has left; below 0 it has ended.
+    pub(super) fn certificate_expires(&self, seconds: i64) {
+        self.certificate.set(seconds);
     }
 
     /// The text.

@@ -1,10 +1,10 @@
 //! The Git host that devices come to: one port with TLS, stock Git on the other side of it.
 //!
-//! A request comes in through `connection`, is let in and routed by `http` and `access`. What devices ask all day
-//! is answered from the object store (`fetch`, `repos`) or waits for a change (`wait`); fetches and pushes are
-//! rare and go to stock `git upload-pack` and `git receive-pack`, bounded by `process`. A push (`receive`) is judged
-//! by [`judge`] while stock git keeps its objects in quarantine, and answered when it is on the disk. [`wire`] reads what
-//! strangers send, as pure functions.
+//! A request comes in through `connection`, is let in and routed by `http` and `access`, and answered apart from the HTTP
+//! that asked for it (`underway`). What devices ask all day is answered from the object store (`fetch`, `repos`) or waits
+//! for a change (`wait`); fetches and pushes are rare and go to stock `git upload-pack` and `git receive-pack`, bounded
+//! by `process`. A push (`receive`) is judged by [`judge`] while stock git keeps its objects in quarantine, and answered
+//! when it is on the disk. [`wire`] reads what strangers send, as pure functions.
 
 mod access;
 pub mod account;
@@ -24,6 +24,7 @@ mod process;
 mod receive;
 mod repos;
 mod survey;
+mod underway;
 mod wait;
 pub mod wire;
 
@@ -31,11 +32,12 @@ use std::ffi::OsString;
 use std::io;
 use std::net::SocketAddr;
 use std::ops::Deref;
-use std::os::unix::fs::symlink;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use repo_git::durable;
+use rustix::fs::Access;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
@@ -53,13 +55,16 @@ use self::survey::Survey;
 use self::wait::Wakes;
 use self::wire::path::{Service, Target};
 use crate::accounts::{AccountError, Accounts};
-use crate::ca::{self, CaError};
+use crate::ca::{self, CaError, Served};
 use crate::config::Serve;
 use crate::error::chain;
 use crate::host::Home;
 
 /// The hooks that stock git calls for a push, both this program.
 pub const HOOKS: [&str; 2] = ["pre-receive", "update"];
+
+/// The first argument of this program when it is called as a hook; the second is the hook's name.
+pub const HOOK: &str = "hook";
 
 /// The host can't start.
 #[derive(Debug, thiserror::Error)]
@@ -105,6 +110,7 @@ struct Shared {
     keys: Keys,
     wakes: Arc<Wakes>,
     metrics: Metrics,
+    certificate: Arc<Served>,
     survey: Arc<Mutex<Survey>>,
     accounting: Accounting,
     connections: Arc<Semaphore>,
@@ -157,7 +163,8 @@ impl Server {
     /// Binds the address, and prepares all that is needed to serve the home. `path` is where stock git is found.
     pub async fn bind(home: Home, serve: &Serve, path: OsString) -> Result<Self, ServeError> {
         raise_file_limit();
-        let tls = ca::server_config(&home, serve)?;
+        let certificate = Served::open(&home, serve)?;
+        let tls = ca::server_config(Arc::clone(&certificate))?;
         let (hooks, temp) = (home.index().join("hooks"), home.index().join("uploads"));
         let place = |path: &PathBuf| durable::create_dir_all(path, 0o700);
         for path in [&hooks, &temp] {
@@ -183,6 +190,7 @@ impl Server {
             keys: Keys::default(),
             wakes,
             metrics: Metrics::new(),
+            certificate,
             survey: Arc::default(),
             accounting: Accounting::default(),
             connections: Arc::new(Semaphore::new(limits.connections)),
@@ -232,17 +240,21 @@ impl Server {
     }
 }
 
-/// Lets stock git call this very program.
+/// Lets stock git call this very program. By scripts, because git takes a link to a program that has gone for no hook
+/// at all, and would accept every push; a script that can't run it fails, and the push with it.
 fn install_hooks(hooks: &Path) -> io::Result<()> {
     let program = std::env::current_exe()?;
+    let quoted = program.as_os_str().as_bytes().split(|byte| *byte == b'\'').collect::<Vec<_>>().join(&b"'\\''"[..]);
     for name in HOOKS {
-        let hook = hooks.join(name);
-        let temp = hooks.join(format!("{}{name}-{}", durable::TEMP_PREFIX, std::process::id()));
-        durable::remove_file(&temp)?;
-        symlink(&program, &temp)?;
-        durable::rename(&temp, &hook)?;
+        let script = [b"#!/bin/sh\nexec '", &quoted[..], format!("' {HOOK} {name} \"$@\"\n").as_bytes()].concat();
+        durable::replace_file(&hooks.join(name), &script, 0o700)?;
     }
-    Ok(())
+    check_hooks(hooks)
+}
+
+/// Whether git will call the hooks: those that it may not execute it leaves out, with a word to nobody.
+fn check_hooks(hooks: &Path) -> io::Result<()> {
+    HOOKS.iter().try_for_each(|name| Ok(rustix::fs::access(hooks.join(name), Access::EXEC_OK)?))
 }
 
 /// Each connection and each process takes file descriptors; the soft limit is often 1,024.

@@ -211,6 +211,11 @@ pub(super) struct Ended {
 }
 
 impl Running {
+    /// The number of its process group.
+    pub(super) fn group(&self) -> Option<u32> {
+        self.group.and_then(|group| group.as_raw_nonzero().get().try_into().ok())
+    }
+
     /// Feeds it in the background. That it stops listening is no error: what it says tells why.
     pub(super) fn feed(&mut self, head: Vec<u8>, rest: Option<File>) {
         let Some(mut input) = self.input.take() else { return };
@@ -224,7 +229,7 @@ impl Running {
     }
 
     /// Waits for its end.
-    pub(super) async fn end(mut self) -> io::Result<Ended> {
+    pub(super) async fn end(&mut self) -> io::Result<Ended> {
         let status = self.child.wait().await?;
         self.group = None;
         let said = timeout(GRACE, &mut self.said).await.ok().and_then(Result::ok).unwrap_or_default();
@@ -232,19 +237,28 @@ impl Running {
     }
 
     /// Reads all of its output, at most `limit` bytes, and waits for its end.
-    pub(super) async fn finish(mut self, limit: u64) -> io::Result<(Vec<u8>, Ended)> {
+    pub(super) async fn finish(&mut self, limit: u64) -> io::Result<(Vec<u8>, Ended)> {
         let mut output = Vec::new();
         if let Some(from) = self.output.take() {
             from.take(limit).read_to_end(&mut output).await?;
         }
         Ok((output, self.end().await?))
     }
+
+    /// Ends it with all its children, and waits until it is gone.
+    pub(super) async fn kill(&mut self) {
+        let Some(group) = self.group.take() else { return };
+        // Asked first: git then removes its lock and temporary files.
+        let _ = kill_process_group(group, Signal::TERM);
+        let _ = timeout(GRACE, self.child.wait()).await;
+        let _ = kill_process_group(group, Signal::KILL);
+        let _ = self.child.wait().await;
+    }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
         let Some(group) = self.group.take() else { return };
-        // Asked first: git then removes its lock and temporary files.
         let _ = kill_process_group(group, Signal::TERM);
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         runtime.spawn(async move {
@@ -292,7 +306,7 @@ mod tests {
         let running = git.spawn().unwrap();
         let process = running.group.unwrap();
         drop(running);
-        for _ in 0..500 {
+        for _ in 0..3000 {
             if rustix::process::test_kill_process(process).is_err() {
                 return;
             }

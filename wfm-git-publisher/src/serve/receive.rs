@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use axum::body::Body;
-use axum::http::{HeaderMap, Response, StatusCode};
+use axum::http::{Response, StatusCode};
 use repo_git::{LockError, OpenError, RecoverError, Repo, RepoLock};
 use repo_model::DeviceId;
 use tokio::time::timeout;
@@ -16,13 +16,14 @@ use tokio::time::timeout;
 use super::answer::{Refusal, with_type};
 use super::body::{self, Spool};
 use super::fetch::{content_type, internal};
+use super::http::Asked;
 use super::judge::{POLICY, Policy, REFUSED};
 use super::process::Git;
 use super::repos::{Hosted, ReposError};
 use super::wire::commands::{Commands, PackHead};
 use super::wire::path::Service;
 use super::wire::report::Report;
-use super::{Host, Limits};
+use super::{Host, Limits, janitor};
 use crate::error::chain;
 use crate::host::{ControlError, DeviceRepoError};
 
@@ -44,6 +45,8 @@ pub(super) enum PushError {
     Lock(#[from] LockError),
     #[error("cannot clear what a crash left behind")]
     Recover(#[from] RecoverError),
+    #[error("git would not call the host's hooks, which are to judge the push")]
+    Hooks(#[source] io::Error),
     #[error("cannot run git")]
     Git(#[source] io::Error),
     #[error("git said nothing that can be understood: {said}")]
@@ -75,16 +78,19 @@ pub(super) enum Pusher {
 pub(super) async fn receive_pack(
     host: &Host,
     hosted: &Arc<Hosted>,
-    pusher: Pusher,
-    headers: &HeaderMap,
-    request: Body,
+    asked: Asked<'_>,
 ) -> Result<Response<Body>, Refusal> {
+    let Asked { who, headers, body, room, .. } = asked;
+    let pusher = match &who.device {
+        Some(device) => Pusher::Device(device.clone()),
+        None => Pusher::Operator(who.name.to_string()),
+    };
     let limits = &host.limits;
     let most = match pusher {
         Pusher::Device(_) => limits.push_bytes,
         Pusher::Operator(_) => limits.fleet_push_bytes,
     };
-    let spool = body::read(headers, request, most, &host.temp).await?;
+    let spool = body::read(headers, body, most, &host.temp).await?;
     let kind = content_type(Service::ReceivePack, "result");
     let bad = |error: super::wire::Malformed| Refusal::Bad(error.to_string());
     let (commands, length) = Commands::parse(&spool.head)
@@ -101,7 +107,11 @@ pub(super) async fn receive_pack(
         Some(reason) => Report::refused(&commands, &reason),
         None => {
             let work = push(host.clone(), Arc::clone(hosted), pusher, commands.clone(), spool);
-            // Not ended with the connection, and waited for before the host stops.
+            // Not ended with the connection, and waited for before the host stops; until then its account has it under way.
+            let work = async move {
+                let _room = room;
+                work.await
+            };
             let done = host.pushes.spawn(work).await.map_err(|error| internal(hosted, &error))?;
             match done {
                 Ok(report) => report,
@@ -166,8 +176,11 @@ async fn push(
     let (repo, lock) = tokio::task::spawn_blocking(move || prepare(&open.path, recovered)).await??;
     written.recovered = true;
     let (of, to) = (host.clone(), Arc::clone(&hosted));
-    let (judged, full) = tokio::task::spawn_blocking(move || -> Result<_, PushError> {
-        Ok((policy(&of, &pusher)?, full(&to.path, &of.limits)))
+    let (repo, lock, judged, full) = tokio::task::spawn_blocking(move || -> Result<_, PushError> {
+        super::check_hooks(&of.hooks).map_err(PushError::Hooks)?;
+        let judged = policy(&of, &pusher)?;
+        let full = matches!(pusher, Pusher::Device(_)) && is_full(&to, (&repo, &lock), &of.limits);
+        Ok((repo, lock, judged, full))
     })
     .await??;
     let policy = match judged {
@@ -175,7 +188,7 @@ async fn push(
         Err(reason) => return Ok(Report::refused(&commands, &reason)),
         Ok(policy) => policy,
     };
-    let report = receive(&host, &hosted, &policy, &commands, spool).await;
+    let report = receive(&host, &hosted, &lock, &policy, &commands, spool).await;
     // What git had to leave behind when it was ended is cleared before the next push.
     written.recovered = report.is_ok();
     let report = report?;
@@ -183,7 +196,7 @@ async fn push(
     let consolidate = tokio::task::spawn_blocking(move || -> Result<_, PushError> {
         repo.sync_pushed_refs().map_err(PushError::Sync)?;
         to.read()?;
-        super::janitor::tidy(&to.name, &repo, &lock);
+        janitor::tidy(&to.name, &repo, &lock, janitor::MAX_PACKS);
         Ok(())
     });
     consolidate.await??;
@@ -217,15 +230,20 @@ fn policy(host: &Host, pusher: &Pusher) -> Result<Result<Policy, String>, PushEr
     }
 }
 
-/// Whether a repository has as many bytes as it may have.
-fn full(repository: &Path, limits: &Limits) -> bool {
-    super::janitor::size(repository) >= limits.repository_bytes
+/// Whether a device's repository has as many bytes as it may have, although what no ref reaches any more is gone.
+fn is_full(hosted: &Hosted, (repo, lock): (&Repo, &RepoLock), limits: &Limits) -> bool {
+    let is_full = || janitor::size(&hosted.path) >= limits.repository_bytes;
+    is_full() && {
+        janitor::tidy(&hosted.name, repo, lock, 1);
+        is_full()
+    }
 }
 
 /// The conversation with stock git, which moves the refs by compare-and-swap.
 async fn receive(
     host: &Host,
     hosted: &Hosted,
+    lock: &RepoLock,
     policy: &Policy,
     commands: &Commands,
     spool: Spool,
@@ -240,9 +258,19 @@ async fn receive(
         .config("receive.maxInputSize", most)
         .environment(POLICY, json);
     let mut running = git.spawn().map_err(PushError::Git)?;
+    if let Some(group) = running.group() {
+        lock.note_writer(group).map_err(PushError::Git)?;
+    }
     running.feed(spool.head, spool.rest);
-    let finished = timeout(Limits::RECEIVE, running.finish(OUTPUT)).await.map_err(|_| PushError::Timeout)?;
+    let Ok(finished) = timeout(Limits::RECEIVE, running.finish(OUTPUT)).await else {
+        // It may hold a lock or move a ref until it is gone.
+        running.kill().await;
+        return Err(PushError::Timeout);
+    };
     let (output, ended) = finished.map_err(PushError::Git)?;
+    if ended.status.code().is_some() {
+        lock.forget_writer().map_err(PushError::Git)?;
+    }
     let sideband = commands.can("side-band-64k");
     let mut report = Report::parse(&output, sideband).map_err(|_| PushError::Output { said: ended.said.clone() })?;
     explain(&mut report, &ended.said);

@@ -154,7 +154,7 @@ impl Hosted {
         let repo = Repo::open(&self.path)?;
         let stamp = Stamp::of(&self.path)?;
         let refs = Arc::new(Refs(repo.advertisement()?));
-        let next = stamp.is_settled().then(|| Cached { stamp, refs: Arc::clone(&refs) });
+        let next = stamp.is_settled(SystemTime::now()).then(|| Cached { stamp, refs: Arc::clone(&refs) });
         let before = std::mem::replace(&mut *lock(&self.cached), next);
         before.iter().for_each(|before| self.remember(&before.refs));
         self.remember(&refs);
@@ -221,12 +221,17 @@ impl Stamp {
         self.0.iter().all(|(path, before)| stat(path) == *before)
     }
 
-    /// Whether any later change has to show.
-    fn is_settled(&self) -> bool {
+    /// Whether a change from now on has to show.
+    fn is_settled(&self, now: SystemTime) -> bool {
+        self.newest().and_then(|newest| now.duration_since(newest).ok()).is_some_and(|age| age > TICK)
+    }
+
+    /// When something changed last.
+    fn newest(&self) -> Option<SystemTime> {
         let newest = self.0.iter().filter_map(|(_, stat)| stat.map(|(_, seconds, nanos)| (seconds, nanos))).max();
-        let Some((seconds, nanos)) = newest else { return false };
+        let (seconds, nanos) = newest?;
         let time = Duration::new(u64::try_from(seconds).unwrap_or(0), u32::try_from(nanos).unwrap_or(0));
-        SystemTime::UNIX_EPOCH.checked_add(time).and_then(|then| then.elapsed().ok()).is_some_and(|age| age > TICK)
+        SystemTime::UNIX_EPOCH.checked_add(time)
     }
 }
 
@@ -268,9 +273,10 @@ mod tests {
         touch(&dir.path().join("HEAD"));
         for changed in ["refs/heads/desired", "refs/heads/deep/x", "HEAD", "packed-refs", "refs/tags"] {
             let stamp = Stamp::of(dir.path()).unwrap();
-            assert!(stamp.holds() && !stamp.is_settled(), "{changed}");
+            let newest = stamp.newest().unwrap();
+            assert!(stamp.holds() && !stamp.is_settled(newest + TICK / 2), "{changed}");
+            assert!(stamp.is_settled(newest + TICK * 2), "{changed}");
             std::thread::sleep(TICK * 2);
-            assert!(stamp.is_settled(), "{changed}");
             touch(&dir.path().join(changed));
             assert!(!stamp.holds(), "{changed}");
         }

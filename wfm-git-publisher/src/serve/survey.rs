@@ -76,7 +76,11 @@ impl Survey {
         let (ledger, rosters) = &*memory;
         for device in ledger.devices() {
             let Some(entry) = ledger.entry(device) else { continue };
-            let standing = self.standing(home, rosters, device, entry)?;
+            // One that can't be read doesn't hide the others.
+            let standing = self.standing(home, rosters, device, entry).unwrap_or_else(|error| {
+                tracing::warn!(%device, error = super::chain(&error), "how it stands can't be told");
+                Standing::Silent
+            });
             *summary.devices.entry(standing).or_default() += 1;
             if standing != Standing::Current {
                 summary.lag = summary.lag.max(now.as_second().saturating_sub(entry.time.as_second()));

@@ -17,6 +17,7 @@ use tokio::sync::mpsc;
 use tokio::time::{sleep_until, timeout_at};
 
 use super::Host;
+use super::accounting::Peer;
 use super::answer::{Refusal, with_type};
 use super::fetch::unreadable;
 use super::repos::{Hosted, Tips, lock};
@@ -42,7 +43,12 @@ const SWEEP: Duration = Duration::from_secs(10);
 const HINTS: usize = 10_000;
 
 /// `GET …/wait`
-pub(super) async fn wait(host: &Host, hosted: &Arc<Hosted>, known: Known) -> Result<Response<Body>, Refusal> {
+pub(super) async fn wait(
+    host: &Host,
+    peer: &Peer,
+    hosted: &Arc<Hosted>,
+    known: Known,
+) -> Result<Response<Body>, Refusal> {
     let known = Tips { desired: known.desired, freshness: known.freshness };
     let longest = Duration::from_secs(host.limits.wait_seconds);
     let end = tokio::time::Instant::now() + longest;
@@ -51,6 +57,7 @@ pub(super) async fn wait(host: &Host, hosted: &Arc<Hosted>, known: Known) -> Res
     host.wakes.watch(hosted);
     Box::pin(host.repos.refs(hosted)).await.map_err(|error| unreadable(hosted, &error))?;
     let _waiting = host.metrics.waiting();
+    peer.waits(true);
     let changed = timeout_at(end, tips.wait_for(|now| *now != known)).await;
     match changed {
         Ok(Ok(now)) => Ok(changed_to(&now, host.wakes.call())),
@@ -149,6 +156,8 @@ impl Wakes {
         if !matches!(watched, Some(Ok(()))) {
             tracing::debug!(repository = hosted.name, "it can't be watched, and is looked at often");
             lock(&self.unwatched).insert(hosted.name.clone());
+            // Whoever looks may rest for longer than that.
+            self.hint(hosted.name.clone());
         }
     }
 

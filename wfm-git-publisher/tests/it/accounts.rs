@@ -35,7 +35,8 @@ fn bearer(secret: &str) -> String {
 #[track_caller]
 fn wait_until_noted(lab: &Lab, account: &str) {
     let file = lab.home.accounts().join(format!("{account}.json"));
-    for _ in 0..400 {
+    let start = std::time::Instant::now();
+    while start.elapsed() < std::time::Duration::from_secs(60) {
         let account: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
         if account["secrets"].as_array().unwrap().last().unwrap().get("confirmed").is_some() {
             return;

@@ -33,9 +33,13 @@ fn lab() -> Lab {
 }
 
 fn report(lab: &Lab, memory: &str, architecture: &str) {
+    report_types(lab, memory, architecture, &["compose"]);
+}
+
+fn report_types(lab: &Lab, memory: &str, architecture: &str, types: &[&str]) {
     let capabilities = json!({"properties": {
         "id": "press-01", "vendor": "v", "modelNumber": "m", "serialNumber": "s", "memory": memory,
-        "cpus": [{"cores": 2, "architecture": architecture}], "supportedDeploymentTypes": ["compose"],
+        "cpus": [{"cores": 2, "architecture": architecture}], "supportedDeploymentTypes": types,
     }});
     let device = Reporter { lab, device: "press-01" };
     let files = [("capabilities.json", capabilities.to_string())];
@@ -64,6 +68,24 @@ fn the_first_profile_that_fits_is_taken_and_kept() {
     report(&lab, "8Gi", "arm64");
     assert_eq!(lab.publish_all().published(), 1);
     assert_eq!(profile(&lab), ["large"], "what it had doesn't fit any more");
+    assert_eq!(lab.trailer("press-01", "Cause"), "the device's capabilities changed");
+}
+
+#[test]
+fn the_cause_is_told_rightly_after_a_pass_that_could_not_do_everything() {
+    let lab = lab();
+    lab.publish_all();
+    report(&lab, "8Gi", "amd64");
+    lab.publish_all();
+    assert_eq!(profile(&lab), ["large"]);
+    // A commit that changes nothing here, and can't be published as a whole.
+    lab.write("deployments/broken.yaml", "id: broken\n");
+    let broken = lab.commit();
+    assert!(!lab.publish().is_complete());
+    report(&lab, "2Gi", "amd64");
+    assert!(!lab.publish().is_complete());
+    assert_eq!(profile(&lab), ["small"]);
+    assert_eq!(lab.trailer("press-01", "Fleet-Commit"), broken);
     assert_eq!(lab.trailer("press-01", "Cause"), "the device's capabilities changed");
 }
 
@@ -99,4 +121,67 @@ fn a_named_profile_that_does_not_fit_is_an_error_for_that_device() {
     assert!(!outcome.is_complete());
     assert!(outcome.problems.to_string().contains("the profile `large` doesn't fit: it needs 4Gi"), "{outcome:?}");
     assert_eq!(lab.documents("press-01").len(), 1);
+}
+
+#[test]
+fn a_device_gets_charts_where_it_says_that_it_runs_helm() {
+    let lab = lab();
+    let chart =
+        "    components: [{name: chart, properties: {repository: \"oci://r.example/chart\", revision: 1.0.0}}]\n";
+    let package = PACKAGE
+        .replace("deploymentProfiles:\n", &format!("deploymentProfiles:\n  - id: chart\n    type: helm\n{chart}"));
+    lab.write("applications/app/1.0.0/margo.yaml", package);
+    lab.commit();
+    let outcome = lab.publish_all();
+    assert!(outcome.problems.to_string().contains("waits until the device reports"), "{outcome:?}");
+    assert!(profile(&lab).is_empty(), "a chart asks nothing of a device but helm");
+    report_types(&lab, "2Gi", "amd64", &["compose"]);
+    lab.publish_all();
+    assert_eq!(profile(&lab), ["small"]);
+    report_types(&lab, "2Gi", "amd64", &["compose", "helm"]);
+    assert_eq!(lab.publish_all().published(), 0, "what it has still fits");
+    report_types(&lab, "2Gi", "amd64", &["helm"]);
+    lab.publish_all();
+    assert_eq!(profile(&lab), ["chart"]);
+    assert!(lab.documents("press-01")["app"].contains("type: helm\n"));
+    lab.edit("deployments/app.yaml", "profile: auto", "profile: small");
+    lab.commit();
+    let outcome = lab.publish();
+    let said = outcome.problems.to_string();
+    assert!(said.contains("`small` doesn't fit: it is a compose profile, and the device runs helm"), "{said}");
+}
+
+#[test]
+fn what_a_device_lacks_and_what_was_chosen_for_it_is_explained() {
+    let lab = lab();
+    lab.publish_all();
+    let why_not = |code: i32, expected: &[&str]| {
+        let ran = lab.run(&["why-not", "app", "press-01"]);
+        assert_eq!(ran.code, Some(code), "{}{}", ran.out, ran.err);
+        expected.iter().for_each(|one| assert!(ran.out.contains(one), "{one}\n{}", ran.out));
+    };
+    why_not(1, &["- app (app 1.0.0)", "a target means the device", "waits until the device reports its capabilities"]);
+    report(&lab, "2Gi", "arm64");
+    why_not(
+        1,
+        &[
+            "deployments/app.yaml:3:10: profile: no profile fits",
+            "`large`: it needs 4Gi of memory, and the device has 2Gi",
+            "`small`: it needs a processor of amd64, and the device has arm64",
+        ],
+    );
+    report(&lab, "2Gi", "amd64");
+    why_not(0, &["+ app (app 1.0.0)", "profile small (by `auto`, kept while it fits)"]);
+    lab.publish_all();
+    report(&lab, "8Gi", "amd64");
+    let text = lab.run(&["explain", "press-01", "app"]).good();
+    let place = "profile small (by `auto`, kept while it fits)  [applications/app/1.0.0/margo.yaml:9:5]";
+    assert!(text.contains(place), "it has what it had: {text}");
+    lab.edit("deployments/app.yaml", "profile: auto", "profile: large");
+    lab.commit();
+    report(&lab, "2Gi", "amd64");
+    why_not(
+        1,
+        &["- app (app 1.0.0)", "the profile `large` doesn't fit: it needs 4Gi of memory, and the device has 2Gi"],
+    );
 }

@@ -30,7 +30,7 @@ fn a_fleet_from_nothing_to_a_published_device() {
     let plan = run(&["plan"]);
     let expected = format!(
         "press-01: first desired state\n  + hello\n      application: hello\n      component hello: oci://{0}/hello:1.0.0, timeout 120 s\n      \
-         greeting: \"hello from the press\"\n      interval: 5\n      oci://{0}/hello:1.0.0: `publish` finds out which archive this is\n",
+         greeting: \"hello from the press\"\n      interval: 5\n      oci://{0}/hello:1.0.0: `publish` finds out which bytes these are\n",
         registry.host
     );
     assert!(plan.out.contains(&expected), "{}", plan.out);
@@ -179,12 +179,14 @@ fn enrolment_keeps_what_people_wrote() {
         ("press-09", key.to_string(), "hint: add it first: device add press-09"),
         ("press-02", "ssh-ed25519 AAAA".to_owned(), "the line is not the one that `device-syncer init` prints"),
         ("press-02", "ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAAAgQC7".to_owned(), "the line is not the one"),
+        ("press-02", key.to_string(), "that is the key of `press-01`, in `devices/press-01.yaml`"),
     ] {
         let said = lab.run(&["device", "enroll", id, &line]).failed(1);
         assert!(said.contains(expected), "{said}");
     }
     lab.edit("devices/press-02.yaml", "role: press", "role: other");
-    let said = lab.run(&["device", "enroll", "press-02", &key.to_string()]).failed(1);
+    let other = Lab::device_key("press-02").public();
+    let said = lab.run(&["device", "enroll", "press-02", &other.to_string()]).failed(1);
     assert!(said.contains("has changes that are not committed"), "{said}");
 }
 

@@ -26,7 +26,7 @@ fn each_value_has_a_file_a_line_and_a_rule() {
         "press-01 (devices/press-01.yaml)",
         "  + hello (hello 1.0.0)",
         "a target means the device  [deployments/hello.yaml:12:5]",
-        "profile hello-compose (named)  [applications/hello/1.0.0/margo.yaml:18:5]",
+        "profile hello-compose (the only one)  [applications/hello/1.0.0/margo.yaml:18:5]",
         "greeting: \"hello from press-01\" → GREETING in hello",
         "by the deployment's parameters: template hello from {{ device.id }}  [deployments/hello.yaml:22:13]",
         "interval: 8 → INTERVAL in hello",
@@ -73,9 +73,113 @@ fn the_reason_against_is_named() {
     for (args, message) in [
         (["why-not", "nothing", "press-01"], "no usable deployment in the fleet is of `nothing`"),
         (["why-not", "hello", "nobody"], "there is no usable device `nobody`"),
-        (["explain", "press-01", "nothing"], "no usable deployment of this id"),
+        (["explain", "press-01", "nothing"], "no deployment of this id"),
     ] {
         let error = lab.run(&args).failed(1);
         assert!(error.contains(message), "{error}");
     }
+}
+
+#[test]
+fn what_is_left_as_it_is_is_explained_down_to_the_value_that_is_wrong() {
+    let lab = lab();
+    lab.publish_all();
+    lab.edit("deployments/hello.yaml", "hello from {{ device.id }}", "hello from {{ device.labels.nowhere }}");
+    lab.commit();
+    let text = lab.run(&["explain", "press-01", "hello", "greeting"]).good();
+    for line in ["device.labels.nowhere", "it keeps what it has (serial 1)", "by the deployment's parameters: template"]
+    {
+        assert!(text.contains(line), "{line}\n{text}");
+    }
+}
+
+#[test]
+fn how_a_device_behaves_has_files_lines_and_rules_too() {
+    let lab = lab();
+    lab.edit(
+        "fleet.yaml",
+        "{name: graz, when: {matchLabels: {site: graz}},",
+        "{name: graz, policy: {poll: 20s}, when: {matchLabels: {site: graz}},",
+    );
+    lab.write("devices/press-01.yaml", lab.read("devices/press-01.yaml") + "policy: {poll: 1m}\n");
+    lab.write("devices/spare-02.yaml", "id: spare-02\n");
+    lab.commit();
+    let text = lab.run(&["explain", "press-01"]).good();
+    let line = lab.read("devices/press-01.yaml").lines().count();
+    for part in [
+        &format!("  poll: 60 s\n      by the device's policy: 60 s  [devices/press-01.yaml:{line}:16]\n"),
+        "      over the fleet's group `graz`: 20 s  [fleet.yaml:",
+        "      over the fleet's policy: 15 s  [fleet.yaml:",
+    ] {
+        assert!(text.contains(part), "{part}\n{text}");
+    }
+    let json: Value = serde_json::from_str(&lab.run(&["explain", "spare-02", "--output", "json"]).good()).unwrap();
+    assert_eq!((&json["policy"][0]["name"], &json["policy"][0]["seconds"]), (&"poll".into(), &15.into()));
+    assert_eq!(json["policy"][0]["said"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn what_keeps_everything_as_it_is_is_told() {
+    let lab = lab();
+    lab.publish_all();
+    // Too much would go.
+    lab.write("fleet.yaml", lab.read("fleet.yaml") + "guards: {deviceRemovals: 0%}\n");
+    lab.edit("deployments/hello.yaml", "- matchLabels: {site: graz}", "- devices: [spare-01]");
+    lab.commit();
+    let text = lab.run(&["explain", "press-01"]).good();
+    let guarded = "  not published: 1 of its 1 deployments would be removed, and the guard is 0 %; look at `plan`";
+    assert!(text.contains(guarded), "{text}");
+    // The file of what it has can't be used.
+    lab.write("deployments/hello.yaml", "id: hello\n");
+    lab.commit();
+    for args in [&["explain", "press-01"][..], &["explain", "press-01", "hello"]] {
+        let text = lab.run(args).good();
+        assert!(text.contains("  ? hello: can't be used, see `validate`; whoever has it keeps it"), "{text}");
+    }
+    let ran = lab.run(&["why-not", "hello", "press-01"]);
+    assert!(ran.code == Some(1) && ran.out.contains("? hello: can't be used"), "{}", ran.out);
+    // Its repository can't be believed: then nothing that it says counts.
+    let stranger = lab.git("press-01", &["commit-tree", "desired^{tree}", "-p", "desired", "-m", "a stranger's"]);
+    lab.git("press-01", &["update-ref", "refs/heads/desired", &stranger]);
+    let text = lab.run(&["explain", "press-01"]).good();
+    assert!(text.contains("  its repository tells nothing of it: "), "{text}");
+}
+
+#[test]
+fn suspension_and_dependencies_are_told_with_their_places() {
+    let lab = lab();
+    lab.write("deployments/base.yaml", BASE);
+    lab.write("deployments/hello.yaml", lab.read("deployments/hello.yaml") + "suspended: true\ndependsOn: [base]\n");
+    lab.write("devices/press-01.yaml", lab.read("devices/press-01.yaml") + "suspended: true\n");
+    lab.commit();
+    let lines = lab.read("deployments/hello.yaml").lines().count();
+    let text = lab.run(&["explain", "press-01", "hello"]).good();
+    for line in [
+        "press-01 (devices/press-01.yaml)\n  suspended: the device leaves everything as it is\n",
+        "  + hello (hello 1.0.0)",
+        "it is suspended: devices leave what they have of it  [deployments/hello.yaml:",
+        &format!("it waits for `base`  [deployments/hello.yaml:{lines}:13]"),
+    ] {
+        assert!(text.contains(line), "{line}\n{text}");
+    }
+    // What it waits for isn't for this device: then neither is what waits.
+    lab.edit("deployments/base.yaml", "{matchLabels: {site: graz}}", "{devices: [packer-01]}");
+    lab.commit();
+    let ran = lab.run(&["why-not", "hello", "press-01"]);
+    assert!(ran.code == Some(1) && ran.out.contains("  - hello (hello 1.0.0)"), "{}", ran.out);
+    let expected =
+        format!("deployments/hello.yaml:{lines}:13: dependsOn[0]: waits for `base`, which isn't for this device");
+    assert!(ran.out.contains(&expected), "{expected}\n{}", ran.out);
+}
+
+const BASE: &str = "id: base\napplication: {id: hello, version: 1.0.0}\ntargets: [{matchLabels: {site: graz}}]\n";
+
+#[test]
+fn a_value_that_stays_on_the_device_is_told_as_its_file() {
+    let lab = lab();
+    lab.edit("fleet.yaml", "parameters: {interval: 7}", "parameters: {token: {valueFrom: {deviceFile: token}}}");
+    lab.commit();
+    let text = lab.run(&["explain", "press-01", "hello", "token"]).good();
+    assert!(text.contains("token: file token of the device → TOKEN in hello"), "{text}");
+    assert!(text.contains("by the fleet's defaults: file token of the device  [fleet.yaml:"), "{text}");
 }

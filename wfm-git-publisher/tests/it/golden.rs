@@ -21,7 +21,7 @@ fn cases() -> Vec<PathBuf> {
 
 /// What every tag means here: the digests of its own name.
 fn locks(fleet: &Fleet) -> Locks {
-    let needed = unresolved(fleet, &|_| Facts::default(), &Locks::new());
+    let needed = unresolved(fleet, &|_| Some(Facts::default()), &Locks::new());
     let lock = |text: String| Lock { manifest: Digest::of(text.as_bytes()), content: Digest::of(text.as_bytes()) };
     needed.into_iter().map(|artifact| (artifact.clone(), lock(artifact.to_string()))).collect()
 }
@@ -48,7 +48,7 @@ fn made(files: &[SourceFile]) -> FileTree {
     for device in fleet.devices.values() {
         let planned = plan(&render(&fleet, device, Facts::default(), &locks), None, &FileTree::new(), &fleet.broken);
         let numbers = Numbers { serial: 1, manifest_version: 1 };
-        let assembled = planned.target.assemble(fleet.id, &device.id, numbers, &FileTree::new());
+        let assembled = planned.target.assemble(fleet.settings.id, &device.id, numbers, &FileTree::new());
         // What was planned is what is there afterwards: nothing is left to do.
         let parent = repo_model::desired::read(&assembled.tree).unwrap();
         let facts = Facts { parent: Some(&parent), ..Facts::default() };

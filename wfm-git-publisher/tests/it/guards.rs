@@ -41,8 +41,11 @@ fn a_fleet_that_would_lose_too_much_keeps_it_and_gets_what_is_new() {
     lab.edit("deployments/hello.yaml", "- matchLabels: {site: graz}", "- devices: [packer-01]");
     lab.edit("deployments/hello.yaml", "hello from the packer", "good morning");
     lab.commit();
+    let refused = "2 of the 4 deployments on all devices would be removed, and the guard is 25 %";
+    let plan = lab.run(&["plan"]);
+    assert_eq!(plan.out.matches(refused).count(), 2, "{}", plan.out);
     let error = lab.run(&["publish"]).failed(1);
-    assert!(error.contains("2 of the 4 deployments on all devices would be removed, and the guard is 25 %"), "{error}");
+    assert!(error.contains(refused), "{error}");
     assert_eq!((lab.documents("press-01").len(), lab.documents("packer-01").len()), (2, 2));
     lab.run(&["publish", "--allow-removals"]).good();
     assert_eq!((lab.documents("press-01").len(), lab.documents("packer-01").len()), (1, 1));
@@ -76,6 +79,26 @@ fn another_id_is_a_replacement_and_needs_a_flag() {
 }
 
 #[test]
+fn what_is_replaced_stays_while_the_other_can_not_be_had() {
+    let lab = Lab::with(&["press-01"]);
+    lab.publish_all();
+    let package = lab.read("applications/hello/1.0.0/margo.yaml");
+    lab.write("applications/hello/1.0.1/margo.yaml", package.replace("1.0.0", "1.0.1"));
+    lab.edit("deployments/hello.yaml", "id: hello\n", "id: hello-anew\n");
+    lab.edit("deployments/hello.yaml", "version: 1.0.0", "version: 1.0.1");
+    lab.commit();
+    let outcome = lab.publish_with(*crate::support::BEGIN, &|artifact| Err(format!("{artifact} is away").into()));
+    assert!(!outcome.is_complete() && outcome.unresolved.len() == 1, "{outcome:?}");
+    assert!(
+        matches!(&outcome.devices[&"press-01".parse().unwrap()], Err(error) if error.to_string().contains("replace"))
+    );
+    // Also where a person allows it: nothing came in its place.
+    lab.run(&["publish", "--allow-replace"]).failed(1);
+    assert_eq!(lab.documents("press-01").into_keys().collect::<Vec<_>>(), ["hello"]);
+    assert_eq!(lab.serial("press-01"), 1);
+}
+
+#[test]
 fn a_syncer_that_is_too_old_for_a_feature_is_left_as_it_is() {
     let lab = Lab::with(&["press-01"]);
     lab.publish_all();
@@ -97,6 +120,26 @@ fn a_syncer_that_is_too_old_for_a_feature_is_left_as_it_is() {
 }
 
 #[test]
+fn a_syncer_that_is_too_old_to_wait_for_another_deployment_is_left_as_it_is() {
+    let lab = Lab::with(&["press-01"]);
+    lab.publish_all();
+    let device = Reporter { lab: &lab, device: "press-01" };
+    device.status_with("press-01", ("installed", ""), "0.1.9", &[]);
+    lab.write("deployments/second.yaml", format!("{SECOND}dependsOn: [hello]\n"));
+    lab.commit();
+    let error = lab.run(&["publish"]).failed(1);
+    assert!(error.contains("its syncer is version 0.1.9, and `depends-on` needs 0.2.0"), "{error}");
+    assert!(error.contains("update device-syncer there to 0.2.0 or newer"), "{error}");
+    assert_eq!((lab.serial("press-01"), lab.documents("press-01").len()), (1, 1));
+    device.status_with("press-01", ("installed", ""), "0.2.0-rc.1", &[]);
+    lab.publish_all();
+    let envelope = lab.json("press-01", "desired", "envelope.json");
+    assert_eq!(envelope["requires"], serde_json::json!(["depends-on"]));
+    let policies: Vec<_> = envelope["deployments"].as_object().unwrap().values().map(|one| &one["policy"]).collect();
+    assert!(policies.contains(&&serde_json::json!({"dependsOn": ["hello"]})), "{policies:?}");
+}
+
+#[test]
 fn an_immutable_value_does_not_change_on_a_device_that_has_it() {
     let lab = Lab::with(&["press-01"]);
     lab.edit(
@@ -114,4 +157,22 @@ fn an_immutable_value_does_not_change_on_a_device_that_has_it() {
     assert!(error.contains(place), "{error}");
     assert!(error.contains("it is \"hello from the press\", and would be \"servus\""), "{error}");
     assert!(lab.documents("press-01")["hello"].contains("hello from the press"));
+}
+
+#[test]
+fn a_device_whose_id_changed_is_told_as_one_that_begins_anew() {
+    let lab = Lab::with(&["press-01"]);
+    lab.publish_all();
+    lab.edit("devices/press-01.yaml", "id: press-01", "id: press-07");
+    lab.commit();
+    let words = "devices/press-01.yaml: `press-07` has the key that `press-01` had: its repository begins anew, and the \
+                 machine stays on that of `press-01`, as it is, until it joins anew";
+    let planned = lab.run(&["plan"]);
+    assert_eq!(planned.code, Some(3), "{}{}", planned.out, planned.err);
+    assert!(planned.err.contains(words) && planned.err.contains("put the id `press-01` back"), "{}", planned.err);
+    let published = lab.run(&["publish"]);
+    assert!(published.code == Some(0) && published.err.contains(words), "{}{}", published.out, published.err);
+    assert_eq!((lab.serial("press-01"), lab.serial("press-07")), (1, 1));
+    let again = lab.run(&["plan"]);
+    assert!(!again.err.contains("had: its repository"), "it has begun: {}", again.err);
 }

@@ -2,10 +2,10 @@
 #![allow(clippy::disallowed_methods, reason = "test data needs no syncing")]
 
 use std::fs;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
+use repo_testkit::foreign_host::free_port;
 use repo_testkit::git;
 use wfm_git_publisher::accounts::Role;
 
@@ -86,6 +86,9 @@ fn a_broken_fleet_is_refused_with_file_line_and_column_in_the_operators_terminal
     assert!(text.contains("wip isn't published as it is") && text.contains(&format!("hello.yaml:{line}:1")), "{text}");
     olga.edit("deployments/hello.yaml", "parametres:", "parameters:");
     olga.accepted(&["main"]);
+    // What only goes wrong for a device is wrong, too.
+    olga.edit("deployments/hello.yaml", "hello from the press", "\"{{ device.labels.nowhere }}\"");
+    olga.refused(&["main"], "device.labels.nowhere");
 }
 
 #[test]
@@ -125,10 +128,6 @@ impl Drop for Running {
     }
 }
 
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
-
 /// Stock git as the operator uses it: what it trusts stands in the clone, and the account comes from a helper.
 fn git_with(dir: &Path, user: &str, secret: &Path) -> Command {
     let helper =
@@ -147,6 +146,10 @@ fn what_an_operator_pushes_is_published_at_once_and_commits_that_are_not_pushed_
         ["init", "plant", "--registry", "registry.example", "--host", "127.0.0.1", "--listen", &listen, "--hosted"];
     lab.run_in(lab.dir(), &init).good();
     let lab = lab.moved_to("plant");
+    // Only being told of a push makes it look in time.
+    let settings = lab.home.root().join("publisher.yaml");
+    let text = fs::read_to_string(&settings).unwrap();
+    fs::write(&settings, text + "poll: 1h\n").unwrap();
     lab.enroll("press-01");
     // The new device is committed, and not pushed: nothing is published for it.
     assert_eq!(lab.run(&["publish"]).good(), "0 published, 0 unchanged, 3 not enrolled\n");

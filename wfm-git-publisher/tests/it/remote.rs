@@ -17,22 +17,22 @@ use wfm_git_publisher::mirror::{MirrorError, Mirrored};
 use wfm_git_publisher::publish::Outcome;
 
 use crate::follow::{Running, wait_for};
-use crate::support::{Lab, NOON, copy};
+use crate::support::{BEGIN, Lab, copy};
 
-const PASSWORD: &str = "s3cret-of-the-publisher";
+pub(crate) const PASSWORD: &str = "s3cret-of-the-publisher";
 
 /// A fleet whose devices' repositories are at another host.
-struct Site {
-    lab: Lab,
-    host: ForeignHost,
+pub(crate) struct Site {
+    pub(crate) lab: Lab,
+    pub(crate) host: ForeignHost,
 }
 
 impl Site {
-    fn new(devices: &[&str]) -> Self {
+    pub(crate) fn new(devices: &[&str]) -> Self {
         Self::with(devices, Options::default())
     }
 
-    fn with(devices: &[&str], options: Options) -> Self {
+    pub(crate) fn with(devices: &[&str], options: Options) -> Self {
         let site = Self { lab: Lab::with(devices), host: ForeignHost::start(options) };
         for device in devices {
             site.host.create(&format!("fleet/{device}"));
@@ -42,13 +42,13 @@ impl Site {
     }
 
     /// Writes `publisher.yaml`; `more` are further lines of `remote`.
-    fn settings(&self, url: &str, more: &str) {
+    pub(crate) fn settings(&self, url: &str, more: &str) {
         let text =
             format!("remote:\n  url: {url}/fleet/{{device}}.git\n  caFile: {}\n{more}", self.host.ca().display());
         fs::write(self.lab.home.config(), text).unwrap();
     }
 
-    fn remote(&self, device: &str) -> PathBuf {
+    pub(crate) fn remote(&self, device: &str) -> PathBuf {
         self.host.repository(&format!("fleet/{device}"))
     }
 
@@ -58,14 +58,14 @@ impl Site {
 
     /// What the host has is what is here.
     #[track_caller]
-    fn assert_same(&self, device: &str) {
+    pub(crate) fn assert_same(&self, device: &str) {
         for branch in ["desired", "bundle", "freshness"] {
             assert_eq!(self.remote_tip(device, branch), self.lab.tip(device, branch), "{device}: {branch}");
         }
         git(&self.remote(device), &["fsck", "--strict", "--full"]);
     }
 
-    fn greet(&self, text: &str) {
+    pub(crate) fn greet(&self, text: &str) {
         let before = self.lab.read("deployments/hello.yaml");
         let line = before.lines().find(|line| line.starts_with("  greeting:")).unwrap();
         self.lab.write("deployments/hello.yaml", before.replacen(line, &format!("  greeting: {text}"), 1));
@@ -79,7 +79,7 @@ fn result<'a>(outcome: &'a Outcome, device: &str) -> &'a Result<Mirrored, Mirror
 
 /// An error of one device, with its causes.
 #[track_caller]
-fn said(outcome: &Outcome, device: &str) -> String {
+pub(crate) fn said(outcome: &Outcome, device: &str) -> String {
     let mut next: Option<&dyn std::error::Error> = result(outcome, device).as_ref().err().map(|error| error as _);
     assert!(next.is_some(), "{device}: {outcome:?}");
     let mut text = String::new();
@@ -100,7 +100,7 @@ fn write(repository: &std::path::Path, branch: &str, key: &SigningKey, message: 
         parents: repo.tip(branch).unwrap().into_iter().collect(),
         author: person.clone(),
         committer: person,
-        time: NOON,
+        time: *BEGIN,
         message: message.to_owned(),
     };
     let mut batch = repo.batch();
@@ -135,7 +135,7 @@ fn a_fleet_is_pushed_and_stock_git_clones_it() {
     assert_eq!(site.lab.publish_all().pushed(), 0);
     assert_eq!(site.host.requests("POST", "/git-receive-pack"), pushes, "nothing changed, and something was pushed");
     // A replaced proof of freshness is pushed, too.
-    assert_eq!(site.lab.publish_at(NOON + 13 * 3600).pushed(), 2);
+    assert_eq!(site.lab.publish_at(*BEGIN + 13 * 3600).pushed(), 2);
     site.assert_same("press-01");
 }
 
@@ -398,7 +398,7 @@ fn host_and_publisher_restored_to_the_same_day_continue_what_the_device_has() {
     let message =
         format!("x\n\nKind: status\nFleet: {fleet}\nDevice: press-01\nSerial: {serial}\nDesired-Commit: {desired}\n");
     let (tree, parents) = (TreeSource::Files(&tree), vec![]);
-    let spec = CommitSpec { tree, parents, author: person.clone(), committer: person, time: NOON, message };
+    let spec = CommitSpec { tree, parents, author: person.clone(), committer: person, time: *BEGIN, message };
     let mut batch = repo.batch();
     let id = batch.commit(&spec, Some(&Lab::device_key("press-01"))).unwrap();
     batch.store().unwrap();

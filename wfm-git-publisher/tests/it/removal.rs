@@ -2,7 +2,7 @@
 
 use wfm_git_publisher::publish::Done;
 
-use crate::support::{Lab, NOON, SECOND};
+use crate::support::{BEGIN, Lab, SECOND};
 
 /// Two enrolled devices, each with `hello` and `second`.
 fn lab() -> Lab {
@@ -96,7 +96,7 @@ fn a_device_with_a_broken_file_is_left_as_it_is_and_kept_fresh() {
     lab.remove("deployments/second.yaml");
     lab.commit();
     let tip = lab.tip("press-01", "desired");
-    let outcome = lab.publish_at(NOON + 13 * 3600);
+    let outcome = lab.publish_at(*BEGIN + 13 * 3600);
     assert!(matches!(outcome.devices[&"press-01".parse().unwrap()], Ok(Done::Renewed { .. })));
     assert_eq!(lab.tip("press-01", "desired"), tip);
     assert_eq!(names(&lab, "packer-01"), ["hello"]);
@@ -123,7 +123,7 @@ fn an_archive_that_can_not_be_found_holds_up_only_what_needs_it() {
     lab.edit("deployments/second.yaml", "1.0.0", "1.1.0");
     lab.edit("deployments/hello.yaml", "hello from the press", "good morning");
     lab.commit();
-    let outcome = lab.publish_with(NOON, &|_| Err("the registry is away".into()));
+    let outcome = lab.publish_with(*BEGIN, &|_| Err("the registry is away".into()));
     assert_eq!(outcome.unresolved.len(), 1, "the known tag isn't asked for again");
     assert!(lab.documents("press-01")["hello"].contains("good morning"));
     assert!(lab.documents("press-01")["second"].contains("1.0.0"));

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use repo_testkit::git::git;
 use serde_json::Value;
 
-use crate::support::Lab;
+use crate::support::{Lab, after};
 
 /// A work tree in which a device's reports are made.
 pub(crate) struct Reporter<'a> {
@@ -132,7 +132,7 @@ fn a_status_made_by_hand_is_shown() {
     let device = Reporter { lab: &lab, device: "press-01" };
     assert_eq!(status(&lab)["deployments"][0]["reason"], "the device adopted nothing yet");
     device.status("press-01", "installed", "");
-    device.heartbeat("press-01", "2026-11-21T11:59:00Z");
+    device.heartbeat("press-01", &after(-60));
     let shown = status(&lab);
     assert_eq!((shown["desiredSerial"].as_u64(), shown["adoptedSerial"].as_u64()), (Some(1), Some(1)));
     assert_eq!(shown["conditions"][0]["type"], "Stale");
@@ -175,7 +175,7 @@ fn a_report_that_no_key_of_the_device_signed_is_a_doubt_and_nothing_more() {
     let lab = lab();
     let device = Reporter { lab: &lab, device: "press-01" };
     device.status("packer-01", "installed", "");
-    device.heartbeat("packer-01", "2026-11-21T11:59:00Z");
+    device.heartbeat("packer-01", &after(-60));
     let shown = status(&lab);
     assert_eq!((&shown["adoptedSerial"], &shown["deployments"][0]["state"]), (&Value::Null, &Value::Null));
     let doubts = shown["doubts"].to_string();
@@ -188,12 +188,12 @@ fn a_report_that_no_key_of_the_device_signed_is_a_doubt_and_nothing_more() {
 fn a_report_from_elsewhere_is_not_believed() {
     let lab = lab();
     let device = Reporter { lab: &lab, device: "press-01" };
-    device.heartbeat("press-01", "2026-11-21T11:59:00Z");
+    device.heartbeat("press-01", &after(-60));
     let heartbeat = lab.tip("press-01", "heartbeat").unwrap();
     lab.git("press-01", &["update-ref", "refs/heads/status", &heartbeat]);
     assert!(status(&lab)["doubts"].to_string().contains("its trailer `Kind` is not `status`"));
     let packer = Reporter { lab: &lab, device: "packer-01" };
-    packer.heartbeat("press-01", "2026-11-21T11:59:00Z");
+    packer.heartbeat("press-01", &after(-60));
     git(&lab.repo("press-01"), &["fetch", "--quiet", lab.repo("packer-01").to_str().unwrap(), "+heartbeat:heartbeat"]);
     assert!(status(&lab)["doubts"].to_string().contains("its trailer `Device` is not `press-01`"));
 }

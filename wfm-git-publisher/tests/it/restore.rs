@@ -101,9 +101,13 @@ fn a_tip_that_lags_is_replaced_even_if_it_means_the_same() {
     lab.publish_all();
     let lost = continues(&lab);
     copy(&backup, &lab.repo("press-01"));
+    let plan = lab.run(&["plan"]);
+    let expected = "  ~ published anew: its repository was restored, and doesn't know serial 3";
+    assert!(plan.code == Some(3) && plan.out.contains(expected), "{}", plan.out);
     lab.publish_all();
     assert_eq!((lab.serial("press-01"), lab.trailer("press-01", "Continues")), (4, lost));
     assert_eq!(lab.trailer("press-01", "Manifest-Version"), "4");
+    assert_eq!(lab.run(&["plan"]).code, Some(0));
 }
 
 #[test]
@@ -246,7 +250,7 @@ fn a_lost_memory_is_rebuilt_from_the_devices_repositories() {
     assert!(said.contains("hint: `publish` rebuilds it"), "{said}");
     let before = lab.refs("press-01");
     let asked = std::cell::Cell::new(false);
-    let outcome = lab.publish_with(crate::support::NOON, &|_| {
+    let outcome = lab.publish_with(*crate::support::BEGIN, &|_| {
         asked.set(true);
         Err("no registry".into())
     });

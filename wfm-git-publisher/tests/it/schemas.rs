@@ -3,8 +3,10 @@
 use std::path::Path;
 
 use jsonschema::Validator;
+use repo_model::margo::ApplicationDescription;
 use repo_model::yaml::{Limits, parse};
 use serde_json::Value;
+use wfm_git_publisher::config::{self, Config};
 use wfm_git_publisher::fleet::{self, Content, SourceFile};
 use wfm_git_publisher::host::work_tree;
 use wfm_git_publisher::operator::SKELETON;
@@ -13,8 +15,8 @@ use crate::support::Lab;
 
 fn schema(kind: &str) -> Validator {
     let path = format!(".schemas/{kind}.json");
-    let (_, text) = SKELETON.iter().find(|(name, _)| *name == path).unwrap();
-    let schema: Value = serde_json::from_str(text).unwrap();
+    let found = SKELETON.iter().find(|(name, _)| *name == path).map(|(_, text)| *text);
+    let schema: Value = serde_json::from_str(found.unwrap_or(config::SCHEMA)).unwrap();
     assert!(jsonschema::meta::is_valid(&schema), "{path} is a schema itself");
     jsonschema::validator_for(&schema).unwrap()
 }
@@ -66,6 +68,10 @@ fn what_is_wrong_is_seen_by_the_schemas_too() {
         ("fleet", "id: 5d3f7d5e-7a3a-4c3a-9a57-1c1f6a3f9f20\nname: a\npolicy: {poll: 5}\n"),
         ("fleet", "id: 5d3f7d5e-7a3a-4c3a-9a57-1c1f6a3f9f20\nname: a\nguards: {deviceRemovals: 101%}\n"),
         ("fleet", "id: 5d3f7d5e-7a3a-4c3a-9a57-1c1f6a3f9f20\nname: a\ngroups: [{name: a}]\n"),
+        (
+            "fleet",
+            "id: 5d3f7d5e-7a3a-4c3a-9a57-1c1f6a3f9f20\nname: a\ngroups: [{name: a, when: {devices: [a]}, applications: []}]\n",
+        ),
         ("device", "id: a b\n"),
         ("device", "id: a\nlabels: {line: 1}\n"),
         ("device", "id: a\nlabels: {-line: a}\n"),
@@ -92,6 +98,44 @@ fn what_is_wrong_is_seen_by_the_schemas_too() {
 }
 
 #[test]
+fn what_a_profile_asks_is_the_same_to_the_schema_and_to_our_own_reading() {
+    let schema = schema("application");
+    let item = "itemSelector: {matchExpressions: [{key: /type, operator: In, values: [gpu]}]}";
+    for (good, expression) in [
+        (true, "operator: In, values: [a, b]"),
+        (true, "operator: NotIn, values: [1, 2.5]"),
+        (true, "operator: In, values: [true]"),
+        (false, "operator: In, values: [a, 1]"),
+        (false, "operator: In, values: [true, false]"),
+        (false, "operator: In, values: []"),
+        (false, "operator: In"),
+        (false, &format!("operator: In, {item}")),
+        (true, "operator: Exists"),
+        (false, &format!("operator: Exists, {item}")),
+        (true, "operator: Gt, values: [4Gi]"),
+        (false, "operator: Gt, values: [1, 2]"),
+        (true, &format!("operator: ContainsAll, {item}")),
+        (true, &format!("operator: ContainsAny, {item}")),
+        (true, "operator: ContainsAny, values: [a]"),
+        (false, "operator: ContainsAny"),
+        (false, &format!("operator: ContainsAny, values: [a], {item}")),
+        (false, "operator: ContainsAll, itemSelector: {matchExpressions: []}"),
+    ] {
+        for (selector, key) in [("propertySelector", "/a"), ("labelSelector", "a")] {
+            let text = format!(
+                "id: a\nmetadata: {{name: a, version: \"1\"}}\ndeploymentProfiles:\n  - id: one\n    type: compose\n    \
+                 components: [{{name: c, properties: {{repository: \"oci://r.example/c\", revision: 1.0.0}}}}]\n    \
+                 deviceConstraints: {{eligibilityRules: [{{{selector}: {{matchExpressions: [{{key: {key}, \
+                 {expression}}}]}}}}]}}\n"
+            );
+            let ours = ApplicationDescription::read("margo.yaml", text.as_bytes());
+            assert_eq!(ours.is_ok(), good, "{expression}: {:?}", ours.err());
+            assert_eq!(schema.is_valid(&json(text.as_bytes())), good, "{selector}: {expression}");
+        }
+    }
+}
+
+#[test]
 fn every_file_of_a_new_fleet_names_its_schema_and_the_command_prints_it() {
     let lab = Lab::new();
     for (path, text) in SKELETON.iter().filter(|(path, _)| path.ends_with(".yaml") && !path.contains("compose")) {
@@ -104,4 +148,74 @@ fn every_file_of_a_new_fleet_names_its_schema_and_the_command_prints_it() {
     lab.remove(".schemas/fleet.json");
     assert!(lab.run(&["schema", "--write"]).good().contains(".schemas/fleet.json"));
     assert!(lab.path(".schemas/fleet.json").exists());
+}
+
+/// The sample without the marks of its comments.
+fn sample() -> String {
+    let is_setting = |line: &&str| {
+        !line.contains("$schema") && line[2..].trim_start().split(' ').next().is_some_and(|word| word.ends_with(':'))
+    };
+    let lines = config::SAMPLE.lines().filter(|line| line.starts_with("# "));
+    lines.filter(is_setting).map(|line| format!("{}\n", &line[2..])).collect()
+}
+
+#[test]
+fn the_schema_of_the_publishers_settings_takes_and_refuses_what_our_own_reading_does() {
+    let validator = schema("publisher");
+    let good = sample();
+    assert!(good.contains("registries:") && good.contains("serve:") && good.contains("remote:"), "{good}");
+    for text in [
+        good.as_str(),
+        "{}\n",
+        "poll: 1h30m\n",
+        "serve: {names: [\"2001:db8::1\", 192.0.2.1, a.example], listen: \"[::]:8443\", limits: {queue: 0, processesPerAccount: 1}}\n",
+        "remote: {url: \"https://git.example/{device}.git\", secretVariable: TOKEN}\n",
+    ] {
+        Config::parse("publisher.yaml", text.as_bytes()).unwrap();
+        let value = json(text.as_bytes());
+        let errors: Vec<_> = validator.iter_errors(&value).map(|error| error.to_string()).collect();
+        assert!(errors.is_empty(), "{text}: {errors:?}");
+    }
+    assert!(validator.is_valid(&Value::Null), "only comments are good, too");
+    for text in [
+        "registry: {}\n",
+        "poll: 5\n",
+        "poll: \"\"\n",
+        "registries: {a: {user: me}}\n",
+        "registries: {a: {plainHttp: \"yes\"}}\n",
+        "serve: {listen: \"0.0.0.0:1\"}\n",
+        "serve: {names: []}\n",
+        "serve: {names: [\"https://a\"]}\n",
+        "serve: {names: [a], listen: here}\n",
+        "serve: {names: [a], keyFile: k}\n",
+        "serve: {names: [a], caFile: k}\n",
+        "serve: {names: [a], url: \"https://me@a\"}\n",
+        "serve: {names: [a], limits: {queue: -1}}\n",
+        "serve: {names: [a], limits: {connections: 0}}\n",
+        "serve: {names: [a], limits: {waitSeconds: 3601}}\n",
+        "remote: {url: \"https://git.example/fleet.git\"}\n",
+        "remote: {url: \"https://{device}.example/fleet.git\"}\n",
+        "remote: {url: \"https://git.example/{device}/{device}.git\"}\n",
+        "remote: {url: \"https://git.example/{device}.git\", user: a}\n",
+        "remote: {url: \"https://git.example/{device}.git\", secretFile: a, secretVariable: B}\n",
+        "remote: {url: \"https://git.example/{device}.git\", connections: 65}\n",
+        "remote: {url: \"https://git.example/{device}.git\", timeouts: {total: 5}}\n",
+        "remote: {url: \"https://git.example/{device}.git\", timeouts: {all: 5s}}\n",
+        "remote: {url: \"https://git.example/{device}.git\", pin: abc}\n",
+    ] {
+        assert!(Config::parse("publisher.yaml", text.as_bytes()).is_err(), "{text}");
+        assert!(!validator.is_valid(&json(text.as_bytes())), "{text}");
+    }
+}
+
+#[test]
+fn the_publishers_settings_name_their_schema_and_the_command_prints_it() {
+    let lab = Lab::new();
+    let first = std::fs::read_to_string(lab.home.config()).unwrap();
+    assert!(first.starts_with("# yaml-language-server: $schema=publisher.schema.json\n"), "{first}");
+    let schema = lab.home.config().with_file_name("publisher.schema.json");
+    assert_eq!(std::fs::read_to_string(&schema).unwrap(), lab.run(&["schema", "publisher"]).good());
+    repo_git::durable::remove_file(&schema).unwrap();
+    assert!(lab.run(&["schema", "--write"]).good().contains("publisher.schema.json"));
+    assert!(schema.exists());
 }

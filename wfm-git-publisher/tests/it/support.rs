@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::LazyLock;
 use std::sync::atomic::AtomicBool;
 
 use jiff::Timestamp;
@@ -15,14 +16,19 @@ use repo_model::{DeviceId, Digest};
 use repo_testkit::git::git;
 use wfm_git_publisher::config::Config;
 use wfm_git_publisher::host::{FleetRepo, Home, Remotes};
-use wfm_git_publisher::publish::{Options, Outcome, Publisher, Resolve};
+use wfm_git_publisher::publish::{Options, Outcome, Publisher, Resolve, Work, unchanged};
 use wfm_git_publisher::render::Artifact;
 
 /// The publisher, as Cargo built it for these tests.
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_wfm-git-publisher");
 
-/// The moment at which tests begin.
-pub(crate) const NOON: i64 = 1_795_262_400;
+/// The moment at which a test begins, in Unix seconds: never long ago, because the program itself goes by the clock.
+pub(crate) static BEGIN: LazyLock<i64> = LazyLock::new(|| Timestamp::now().as_second());
+
+/// So many seconds after that, as documents have it.
+pub(crate) fn after(seconds: i64) -> String {
+    Timestamp::from_second(*BEGIN + seconds).unwrap().to_string()
+}
 
 /// A new fleet with its home.
 pub(crate) struct Lab {
@@ -155,15 +161,15 @@ impl Lab {
         git(&self.fleet, &["rev-parse", "HEAD"])
     }
 
-    /// Publishes with a registry that knows every tag, at noon.
+    /// Publishes with a registry that knows every tag.
     #[track_caller]
     pub(crate) fn publish(&self) -> Outcome {
-        self.publish_at(NOON)
+        self.publish_at(*BEGIN)
     }
 
     #[track_caller]
     pub(crate) fn publish_at(&self, second: i64) -> Outcome {
-        self.publish_with(second, &|artifact| Ok(lock(artifact)))
+        self.publish_with(second, &|artifact| Ok(lock(artifact).into()))
     }
 
     #[track_caller]
@@ -174,28 +180,49 @@ impl Lab {
     /// Publishes what is pushed to the hosted fleet repository.
     #[track_caller]
     pub(crate) fn publish_hosted(&self) -> Outcome {
-        self.publish_from(&self.home.hosted_fleet(), NOON, &|artifact| Ok(lock(artifact)), &[])
+        self.publish_from(&self.home.hosted_fleet(), *BEGIN, &|artifact| Ok(lock(artifact).into()), &[])
     }
 
-    /// Publishes at noon, replacing the foreign tips of these devices.
+    /// Publishes, replacing the foreign tips of these devices.
     #[track_caller]
     pub(crate) fn reclaim(&self, devices: &[&str]) -> Outcome {
-        self.publish_from(&self.fleet, NOON, &|artifact| Ok(lock(artifact)), devices)
+        self.publish_from(&self.fleet, *BEGIN, &|artifact| Ok(lock(artifact).into()), devices)
     }
 
     /// Publishes with the home's settings.
     #[track_caller]
     fn publish_from(&self, fleet: &Path, second: i64, resolve: Resolve<'_>, reclaim: &[&str]) -> Outcome {
+        self.with_options(second, resolve, reclaim, |options| {
+            let source = FleetRepo::open(fleet).unwrap();
+            Publisher::open(&self.home, options.now).unwrap().publish(&source, "HEAD", &options).unwrap()
+        })
+    }
+
+    /// Whether it is known without a pass that there is nothing to do.
+    pub(crate) fn is_unchanged_at(&self, second: i64) -> bool {
+        let unknown: Resolve<'_> = &|artifact| panic!("{artifact} is asked for");
+        self.with_options(second, unknown, &[], |options| {
+            let source = FleetRepo::open(&self.fleet).unwrap();
+            let outcome = unchanged(&self.home, &source, "HEAD", &options);
+            outcome.inspect(|outcome| assert!(outcome.is_complete(), "{outcome:?}")).is_some()
+        })
+    }
+
+    fn with_options<T>(
+        &self,
+        second: i64,
+        resolve: Resolve<'_>,
+        reclaim: &[&str],
+        work: impl FnOnce(Options<'_>) -> T,
+    ) -> T {
         let now = Timestamp::from_second(second).unwrap();
-        let source = FleetRepo::open(fleet).unwrap();
-        let (stop, progress) = (AtomicBool::new(false), |_: usize, _: usize| {});
+        let (stop, progress) = (AtomicBool::new(false), |_: Work, _: usize, _: usize| {});
         let settings = Config::load(&self.home.config()).unwrap().remote;
         let remotes = settings.map(|settings| Remotes::new(settings).unwrap());
         let reclaim = reclaim.iter().map(|device| device.parse().unwrap()).collect();
         let (progress, remotes) = (&progress, remotes.as_ref());
         let (allowed, stop) = (Default::default(), &stop);
-        let options = Options { now, devices: None, allowed, resolve, threads: 2, stop, progress, remotes, reclaim };
-        Publisher::open(&self.home, now).unwrap().publish(&source, "HEAD", &options).unwrap()
+        work(Options { now, devices: None, allowed, resolve, threads: 2, stop, progress, remotes, reclaim })
     }
 
     /// Publishes; everything must have gone well.

@@ -7,10 +7,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::containers::{self, missing, overall};
-use super::docker::{Call, compose, last_lines};
+use super::docker::compose;
 use super::project::{Marker, Project, Stage};
 use super::{ComposeRuntime, Prepared, files, labels, ownership};
-use crate::runtime::command::CommandError;
+use crate::runtime::client::Call;
+use crate::runtime::command::{CommandError, last_lines};
 use crate::runtime::{Condition, Redactor, RuntimeError, ServiceState};
 
 /// How often `cancel` is asked while health is waited for.

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::docker::Docker;
+use super::docker::DOCKER;
 use super::labels;
+use crate::runtime::client::Client;
 use crate::runtime::{Condition, RuntimeError, ServiceState};
 
 /// A container as `docker inspect` gives it (docker 20.10 to 28).
@@ -56,10 +57,10 @@ struct RestartPolicy {
 }
 
 /// Every container with these labels, in two calls.
-pub(super) fn with_labels(docker: &Docker, filters: &[String]) -> Result<Vec<Container>, RuntimeError> {
+pub(super) fn with_labels(docker: &Client, filters: &[String]) -> Result<Vec<Container>, RuntimeError> {
     let mut args = vec!["ps", "--all", "--quiet", "--no-trunc", "--filter", "label=com.docker.compose.oneoff=False"];
     filters.iter().for_each(|filter| args.extend(["--filter", filter]));
-    let listed = docker.ask(&args)?;
+    let listed = docker.ask_text(&args)?;
     let ids: Vec<&str> = listed.split_whitespace().collect();
     if ids.is_empty() {
         return Ok(Vec::new());
@@ -67,16 +68,14 @@ pub(super) fn with_labels(docker: &Docker, filters: &[String]) -> Result<Vec<Con
     let output = docker.try_ask(&[["inspect", "--type", "container"].as_slice(), &ids].concat())?;
     // One that vanished since is named on standard error; the others are printed all the same.
     if !output.status.success() && !output.stderr.to_lowercase().contains("no such") {
-        return Err(docker.failure(&output, |reason| RuntimeError::RuntimeUnavailable { reason, source: None }));
+        return Err(docker.failure(&output, |reason| DOCKER.unavailable(reason, None)));
     }
     parse(&output.stdout)
 }
 
 fn parse(json: &[u8]) -> Result<Vec<Container>, RuntimeError> {
-    serde_json::from_slice(json).map_err(|error| RuntimeError::RuntimeUnavailable {
-        reason: format!("what `docker inspect` printed can't be read: {error}"),
-        source: None,
-    })
+    serde_json::from_slice(json)
+        .map_err(|error| DOCKER.unavailable(format!("what `docker inspect` printed can't be read: {error}"), None))
 }
 
 impl Container {
@@ -140,7 +139,7 @@ pub(super) fn missing() -> ServiceState {
 /// A whole project in one word: the worst of its services'.
 pub(super) fn overall(services: &BTreeMap<String, ServiceState>) -> Condition {
     let rank = |condition: &Condition| match condition {
-        Condition::Missing => 3,
+        Condition::Missing | Condition::Edited(_) => 3,
         Condition::Degraded(_) => 2,
         Condition::Starting => 1,
         Condition::Running => 0,

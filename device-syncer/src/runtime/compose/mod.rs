@@ -11,7 +11,6 @@ mod apply;
 mod containers;
 mod docker;
 mod files;
-mod labels;
 mod observe;
 mod ownership;
 mod parameters;
@@ -32,9 +31,9 @@ use repo_artifacts::{Archive, Registry};
 use repo_git::durable;
 use repo_model::{DeviceId, Digest, FleetId};
 
-use super::{Component, Observed, Redactor, Runtime, RuntimeError, SitePolicy};
+use super::client::Client;
+use super::{Component, Observed, Redactor, Runtime, RuntimeError, SitePolicy, files_failed, labels};
 use crate::artifacts::Cache;
-use docker::Docker;
 use labels::Owner;
 use resolved::Resolved;
 
@@ -67,7 +66,7 @@ pub struct ComposeSettings {
 #[derive(Debug)]
 pub struct ComposeRuntime {
     settings: ComposeSettings,
-    docker: Docker,
+    docker: Client,
     owner: Owner,
     cache: Cache,
     registry: Registry,
@@ -99,10 +98,10 @@ impl ComposeRuntime {
     /// Makes the directories of its own; neither docker nor a registry is asked yet.
     pub fn new(settings: ComposeSettings) -> Result<Self, RuntimeError> {
         for dir in [&settings.home, &settings.projects_dir, &settings.cache_dir] {
-            durable::create_dir_all(dir, 0o700).map_err(project::failed("make", dir))?;
+            durable::create_dir_all(dir, 0o700).map_err(files_failed("make", dir))?;
         }
         let registry = Registry::new(settings.registry.clone());
-        let docker = Docker::new(&settings);
+        let docker = docker::client(&settings);
         let owner = Owner::new(settings.fleet, &settings.device);
         let cache = Cache::new(&settings.cache_dir);
         Ok(Self { settings, docker, owner, cache, registry })
@@ -110,8 +109,8 @@ impl ComposeRuntime {
 
     /// The versions of engine and compose, by name; `None` while the engine doesn't answer.
     pub fn versions(&self) -> Option<BTreeMap<String, String>> {
-        let engine = self.docker.ask(&["version", "--format", "{{.Server.Version}}"]).ok()?;
-        let compose = self.docker.ask(&["compose", "version", "--short"]).ok();
+        let engine = self.docker.ask_text(&["version", "--format", "{{.Server.Version}}"]).ok()?;
+        let compose = self.docker.ask_text(&["compose", "version", "--short"]).ok();
         let all = [("docker", Some(engine)), ("compose", compose)];
         let known = all.into_iter().filter_map(|(name, version)| {
             let version = version?.trim().to_owned();
@@ -120,15 +119,23 @@ impl ComposeRuntime {
         Some(known.collect())
     }
 
+    /// Where the engine keeps images and volumes, if this process sees that too.
+    pub fn data_root(&self) -> Option<PathBuf> {
+        let answer = self.docker.ask_text(&["info", "--format", "{{.DockerRootDir}}"]).ok()?;
+        Some(PathBuf::from(answer.trim())).filter(|path| path.is_absolute() && path.is_dir())
+    }
+
     /// Removes every archive from the cache but these, and those that the projects on this device were made from.
     pub fn prune_cache(&self, keep: &BTreeSet<Digest>) -> Result<(), RuntimeError> {
         let applied = project::Project::list(&self.settings.projects_dir)?;
         let keep = keep.iter().copied().chain(applied.into_iter().map(|(_, marker)| marker.content_digest)).collect();
-        self.cache.prune(&keep).map_err(project::failed("prune the cache", &self.settings.cache_dir))
+        self.cache.prune(&keep).map_err(files_failed("prune the cache", &self.settings.cache_dir))
     }
 }
 
 impl Runtime for ComposeRuntime {
+    type Prepared = Prepared;
+
     fn observe(&self) -> Result<Vec<Observed>, RuntimeError> {
         self.look()
     }

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use repo_model::margo::ProfileType;
+
 use super::containers::{Container, missing, overall, with_labels};
 use super::labels;
 use super::project::{Marker, Project, Stage};
@@ -28,6 +30,7 @@ fn observed(project: String, marker: Option<Marker>, containers: &[Container]) -
     services.extend(containers.iter().map(|container| (container.service().to_owned(), container.state())));
     let complete = marker.as_ref().filter(|marker| marker.stage == Stage::Applied);
     Observed {
+        kind: ProfileType::Compose,
         project,
         input_digest: complete.map(|marker| marker.input_digest),
         condition: overall(&services),

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::docker::Docker;
 use super::labels::{self, Owner};
 use super::resolved::Resolved;
 use crate::runtime::RuntimeError;
+use crate::runtime::client::Client;
 
 const CONTAINERS: &str = "{{.ID}}\t{{.Names}}\t{{.Label \"com.docker.compose.project\"}}\t\
                           {{.Label \"device-syncer.fleet\"}}\t{{.Label \"device-syncer.device\"}}";
@@ -13,12 +13,12 @@ const OBJECTS: &str = "{{.Name}}\t{{.Label \"com.docker.compose.project\"}}";
 
 /// Refuses containers that have the project's label or one of its names, and aren't ours. Tells whether any are ours.
 pub(super) fn check_containers(
-    docker: &Docker,
+    docker: &Client,
     owner: &Owner,
     project: &str,
     services: impl IntoIterator<Item = String>,
 ) -> Result<bool, RuntimeError> {
-    let listed = docker.ask(&["ps", "--all", "--no-trunc", "--format", CONTAINERS])?;
+    let listed = docker.ask_text(&["ps", "--all", "--no-trunc", "--format", CONTAINERS])?;
     let names: Vec<String> = services.into_iter().map(|service| format!("{project}-{service}-1")).collect();
     let mut some_are_ours = false;
     for line in listed.lines() {
@@ -43,7 +43,7 @@ pub(super) fn check_containers(
 /// They carry no labels of ours. A network with the project's own label is ours if anything else says that the project
 /// is; a volume with it is ours always, because volumes stay when a project is removed.
 pub(super) fn check_objects(
-    docker: &Docker,
+    docker: &Client,
     resolved: &Resolved,
     project: &str,
     project_is_ours: bool,
@@ -51,7 +51,7 @@ pub(super) fn check_objects(
     for (kind, section) in [("network", "networks"), ("volume", "volumes")] {
         let own = resolved.section(section).filter(|(_, it)| it["external"] != true);
         let names: Vec<&str> = own.filter_map(|(_, it)| it["name"].as_str()).collect();
-        let listed = docker.ask(&[kind, "ls", "--format", OBJECTS])?;
+        let listed = docker.ask_text(&[kind, "ls", "--format", OBJECTS])?;
         for (name, of) in listed.lines().filter_map(|line| line.split_once('\t')) {
             let named = names.contains(&name) || (kind == "network" && of == project);
             let ours = of == project && (kind == "volume" || project_is_ours);

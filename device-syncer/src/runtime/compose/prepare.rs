@@ -1,5 +1,6 @@
 //! From a component to a checked document: fetch, check as written, resolve, check as resolved, complete.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
 use std::io;
@@ -8,23 +9,27 @@ use std::path::{Path, PathBuf};
 use repo_artifacts::{Archive, Limits, Lock, Reference, RegistryError};
 use repo_model::error_chain;
 
-use super::docker::{Call, compose};
-use super::project::{Project, failed};
+use super::docker::compose;
+use super::project::Project;
 use super::resolved::Resolved;
-use super::{ComposeRuntime, Prepared, allowed, docker, labels, parameters, privileges, raw};
-use crate::runtime::{Component, Redactor, RuntimeError};
+use super::{ComposeRuntime, Prepared, allowed, labels, parameters, privileges, raw};
+use crate::runtime::client::{Call, QUERY};
+use crate::runtime::{Component, Kind, Redactor, RuntimeError, files_failed};
 
 impl ComposeRuntime {
     /// Everything before the first effect, but for the images.
     pub(super) fn prepare(&self, component: &Component, cancel: &dyn Fn() -> bool) -> Result<Prepared, RuntimeError> {
-        parameters::check(&component.parameters)?;
-        let (lock, bytes) = self.fetch(component)?;
         let invalid = |reason: String| RuntimeError::ArtifactInvalid { what: what(component), reason };
+        let Kind::Compose { parameters, .. } = &component.kind else {
+            return Err(invalid("it isn't a compose component's".to_owned()));
+        };
+        parameters::check(parameters)?;
+        let (lock, bytes) = self.fetch(component)?;
         let archive = Archive::read(&bytes, &Limits::default()).map_err(|error| invalid(error_chain(&error)))?;
         raw::check(&archive).map_err(invalid)?;
-        let redactor = Redactor::new(component.secret_values());
+        let redactor = component.redactor();
         let staging = Staging::new(&self.settings.cache_dir, &component.project, &archive)?;
-        let mut resolved = self.resolve(component, &staging, &redactor, cancel)?;
+        let mut resolved = self.resolve(component, parameters, &staging, &redactor, cancel)?;
         let files = Project::new(&self.settings.projects_dir, &component.project).files();
         resolved.rebase(&staging.0, &files);
         let content = lock.content;
@@ -41,7 +46,7 @@ impl ComposeRuntime {
             .map_err(|error| RuntimeError::ArtifactInvalid { what: what.clone(), reason: error.to_string() })?;
         let failed = |error| registry_error(what.clone(), error);
         let lock = component.lock.map_or_else(|| self.registry.resolve(&reference), Ok).map_err(failed)?;
-        let cache_error = super::project::failed("use the cache", &self.settings.cache_dir);
+        let cache_error = files_failed("use the cache", &self.settings.cache_dir);
         if let Some(bytes) = self.cache.get(&lock.content).map_err(&cache_error)? {
             return Ok((lock, bytes));
         }
@@ -53,6 +58,7 @@ impl ComposeRuntime {
     fn resolve(
         &self,
         component: &Component,
+        parameters: &BTreeMap<String, String>,
         staging: &Staging,
         redactor: &Redactor,
         cancel: &dyn Fn() -> bool,
@@ -61,8 +67,8 @@ impl ComposeRuntime {
         let env_file = if env_file.exists() { env_file } else { PathBuf::from("/dev/null") };
         let mut args = compose(&component.project, Some((&file, &staging.0, &env_file)));
         args.extend(["config", "--format", "json"].map(OsString::from));
-        let parameters: Vec<_> = component.parameters.iter().map(|(name, value)| (&**name, &**value)).collect();
-        let call = Call { args, timeout: docker::QUERY, redactor, parameters: &parameters, cancel };
+        let parameters: Vec<_> = parameters.iter().map(|(name, value)| (&**name, &**value)).collect();
+        let call = Call { args, timeout: QUERY, redactor, parameters: &parameters, cancel };
         let output = self.docker.run(call)?;
         let invalid = |reason| RuntimeError::ArtifactInvalid { what: what(component), reason };
         if !output.status.success() {
@@ -87,7 +93,7 @@ impl ComposeRuntime {
         let mut reasons = allowed::violations(resolved.document());
         reasons.extend(privileges::denied(resolved, &self.settings.policy, &component.project, files));
         // An image's name becomes an argument of `docker pull`.
-        let has_secret = |image: &&&str| component.secret_values().any(|it| it.len() >= 6 && image.contains(it));
+        let has_secret = |image: &&&str| prepared.redactor.finds(image);
         reasons.extend(resolved.images().iter().filter(has_secret).map(|_| "an image's name has a secret".to_owned()));
         let reasons: Vec<_> = reasons.iter().map(|reason| prepared.redactor.clean(reason)).collect();
         let project = component.project.clone();
@@ -112,7 +118,7 @@ impl ComposeRuntime {
                 continue;
             }
             let args = ["pull", "--quiet", "--", image].map(OsString::from).into();
-            let timeout = prepared.component.timeout.max(docker::QUERY);
+            let timeout = prepared.component.timeout.max(QUERY);
             let call = Call { args, timeout, redactor: &prepared.redactor, parameters: &[], cancel };
             let pulled = self.docker.run(call)?;
             if !pulled.status.success() {
@@ -135,7 +141,7 @@ struct Staging(PathBuf);
 impl Staging {
     fn new(cache_dir: &Path, project: &str, archive: &Archive) -> Result<Self, RuntimeError> {
         let staging = Self(cache_dir.join("staging").join(project));
-        staging.fill(archive).map_err(failed("write the staging directory", &staging.0))?;
+        staging.fill(archive).map_err(files_failed("write the staging directory", &staging.0))?;
         Ok(staging)
     }
 

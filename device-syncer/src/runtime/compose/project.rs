@@ -14,7 +14,7 @@ use repo_model::{ComponentName, DeploymentId, Digest};
 use serde::{Deserialize, Serialize};
 
 use super::files;
-use crate::runtime::RuntimeError;
+use crate::runtime::{RuntimeError, files_failed as failed};
 
 /// The directory of one project.
 #[derive(Debug)]
@@ -133,15 +133,5 @@ impl Project {
         let _ = fs::remove_dir(self.files());
         let _ = fs::remove_dir(&self.dir);
         Ok(())
-    }
-}
-
-pub(super) fn failed(doing: &'static str, path: &Path) -> impl Fn(io::Error) -> RuntimeError + use<> {
-    let path = path.to_owned();
-    move |source| match source.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            RuntimeError::DiskFull { reason: format!("can't {doing} `{}`", path.display()) }
-        }
-        _ => RuntimeError::Files { doing, path: path.clone(), source },
     }
 }

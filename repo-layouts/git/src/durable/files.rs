@@ -7,13 +7,14 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::TEMP_PREFIX;
+use super::group::sync;
 use super::points::{SyncPoint, at};
 
 /// Replaces a file: its old bytes or the new ones are there after a power cut, never a mix. `mode` is exact, whatever
 /// the umask.
 pub fn replace_file(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     let (temp, mut file) = Temp::file(parent(path), mode)?;
-    at(SyncPoint::FileData, || file.write_all(bytes).and_then(|()| file.sync_all()))?;
+    at(SyncPoint::FileData, || file.write_all(bytes).and_then(|()| sync(vec![file])))?;
     at(SyncPoint::FileRename, || fs::rename(&temp.0, path))?;
     temp.moved();
     at(SyncPoint::FileDir, || sync_dir(parent(path)))
@@ -32,6 +33,22 @@ pub fn create_dir_all(path: &Path, mode: u32) -> io::Result<()> {
         Err(error) => Err(error),
         Ok(()) => at(SyncPoint::DirParent, || sync_dir(parent(path))),
     }
+}
+
+/// Makes a directory at a place where nothing is, with these directories, outer ones first, and files with their modes
+/// in it: all of it is there after a power cut, or nothing. Missing parents of it are made, too.
+pub fn create_tree(path: &Path, directories: &[&str], files: &[(&str, u32, &[u8])]) -> io::Result<()> {
+    create_dir_all(parent(path), 0o755)?;
+    let temp = Temp::dir(parent(path))?;
+    directories.iter().try_for_each(|directory| make_dir(&temp.0.join(directory), 0o755))?;
+    for (name, mode, bytes) in files {
+        new_file(&temp.0.join(name), *mode)?.write_all(bytes)?;
+    }
+    fs::set_permissions(&temp.0, Permissions::from_mode(0o755))?;
+    sync_tree(&temp.0)?;
+    rename(&temp.0, path)?;
+    temp.moved();
+    Ok(())
 }
 
 /// Overwrites bytes of an existing file in place and syncs them.
@@ -58,23 +75,33 @@ pub fn rename(from: &Path, to: &Path) -> io::Result<()> {
     })
 }
 
+/// How many files are open at the same time while a tree is synced.
+const OPEN: usize = 64;
+
 /// Syncs every file and directory at and below `dir`; symlinks are not followed.
 pub fn sync_tree(dir: &Path) -> io::Result<()> {
+    let mut paths = Vec::new();
+    list_tree(dir, &mut paths)?;
+    paths.chunks(OPEN).try_for_each(|some| at(SyncPoint::TreeSync, || sync_paths(some)))
+}
+
+fn list_tree(dir: &Path, paths: &mut Vec<PathBuf>) -> io::Result<()> {
     for entry in fs::read_dir(dir)? {
         let entry = entry?;
         let kind = entry.file_type()?;
         if kind.is_dir() {
-            sync_tree(&entry.path())?;
+            list_tree(&entry.path(), paths)?;
         } else if kind.is_file() {
-            sync_file(&entry.path())?;
+            paths.push(entry.path());
         }
     }
-    at(SyncPoint::TreeSync, || sync_dir(dir))
+    paths.push(dir.to_owned());
+    Ok(())
 }
 
 /// Syncs a file that another program wrote.
 pub fn sync_file(path: &Path) -> io::Result<()> {
-    at(SyncPoint::TreeSync, || File::open(path)?.sync_all())
+    at(SyncPoint::TreeSync, || sync_paths(&[path]))
 }
 
 /// Removes a directory and all below it for good; `Ok(false)` when there is none.
@@ -96,7 +123,12 @@ pub(super) fn parent(path: &Path) -> &Path {
 }
 
 pub(super) fn sync_dir(dir: &Path) -> io::Result<()> {
-    File::open(dir)?.sync_all()
+    sync_paths(&[dir])
+}
+
+/// Syncs files and directories together.
+pub(super) fn sync_paths(paths: &[impl AsRef<Path>]) -> io::Result<()> {
+    sync(paths.iter().map(File::open).collect::<io::Result<_>>()?)
 }
 
 /// A temporary file or directory that is removed when dropped. An equal name left behind by an earlier life of this
@@ -106,10 +138,7 @@ pub(crate) struct Temp(pub(crate) PathBuf);
 
 impl Temp {
     pub(super) fn file(dir: &Path, mode: u32) -> io::Result<(Self, File)> {
-        let (temp, file) =
-            Self::make(dir, |path| OpenOptions::new().write(true).create_new(true).mode(mode).open(path))?;
-        file.set_permissions(Permissions::from_mode(mode))?;
-        Ok((temp, file))
+        Self::make(dir, |path| new_file(path, mode))
     }
 
     /// A directory that only its owner can enter.
@@ -117,7 +146,7 @@ impl Temp {
         Self::make(dir, |path| make_dir(path, 0o700)).map(|(temp, ())| temp)
     }
 
-    /// Forgets a file that has another name now: whatever takes the old one is not ours.
+    /// Forgets what has another name now: whatever takes the old one is not ours.
     pub(super) fn moved(mut self) {
         self.0.clear();
     }
@@ -148,5 +177,22 @@ fn temp_path(dir: &Path) -> PathBuf {
 
 fn make_dir(path: &Path, mode: u32) -> io::Result<()> {
     DirBuilder::new().mode(mode).create(path)?;
-    fs::set_permissions(path, Permissions::from_mode(mode))
+    set_mode(path, mode)
+}
+
+fn new_file(path: &Path, mode: u32) -> io::Result<File> {
+    let file = OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?;
+    // The umask may have taken something away.
+    if file.metadata()?.permissions().mode() & 0o7777 != mode {
+        file.set_permissions(Permissions::from_mode(mode))?;
+    }
+    Ok(file)
+}
+
+/// Gives a file or directory this mode, if it has another one: to write one costs more than to look.
+pub(super) fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
+    match fs::symlink_metadata(path)?.permissions().mode() & 0o7777 == mode {
+        true => Ok(()),
+        false => fs::set_permissions(path, Permissions::from_mode(mode)),
+    }
 }

@@ -5,12 +5,18 @@
 #![allow(clippy::disallowed_methods, reason = "this module is where the disallowed methods are called")]
 
 mod files;
+mod group;
 mod points;
+mod stamp;
 pub(crate) mod store;
 
 pub(crate) use files::Temp;
-pub use files::{create_dir_all, remove_dir_all, remove_file, rename, replace_file, sync_file, sync_tree, write_slot};
+pub use files::{
+    create_dir_all, create_tree, remove_dir_all, remove_file, rename, replace_file, sync_file, sync_tree, write_slot,
+};
+pub use group::Group;
 pub use points::SyncPoint;
+pub use stamp::Stamp;
 
 /// What the name of every temporary file and directory begins with; a leftover one may be deleted under the lock.
 pub const TEMP_PREFIX: &str = ".tmp-";

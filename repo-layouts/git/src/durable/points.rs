@@ -45,16 +45,14 @@ points! {
     DirRename = "dir.rename",
     /// The directories on both sides of a rename are synced.
     DirRenameParents = "dir.rename-parents",
-    /// One file or directory below a tree is synced.
+    /// Some files and directories of a tree are synced.
     TreeSync = "tree.sync",
     /// A directory is removed with all below it.
     TreeRemove = "tree.remove",
     /// The parent of a removed directory is synced.
     TreeRemoveParent = "tree.remove-parent",
-    /// A pack's bytes are synced.
+    /// The bytes of a pack and its index are synced.
     PackData = "pack.data",
-    /// A pack index's bytes are synced.
-    PackIndex = "pack.index",
     /// A pack takes its name.
     PackRename = "pack.rename",
     /// A pack index takes its name, which makes the objects visible.
@@ -63,7 +61,7 @@ points! {
     PackDir = "pack.dir",
     /// A pack's file, or a loose object that a pack replaced, is removed.
     PackRemove = "pack.remove",
-    /// A ref's lock file is written and synced.
+    /// The lock files of some refs are written and synced.
     RefLock = "ref.lock",
     /// The lock file becomes the ref.
     RefMove = "ref.move",

@@ -1,16 +1,17 @@
 //! Packs and refs: the synced steps of the object store.
 
-use std::fs::{self, File, Permissions};
+use std::fs::{self, File};
 use std::io::{self, BufWriter, ErrorKind, Write};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use super::files::{Temp, create_dir_all, parent, sync_dir};
+use super::files::{Temp, create_dir_all, parent, set_mode, sync_dir, sync_paths};
+use super::group::sync;
 use super::points::{SyncPoint, at};
 use crate::pack::{FinishedPack, PackWriter};
 
 /// Packs are never changed once they are there.
-const PACK_MODE: u32 = 0o444;
+pub(crate) const PACK_MODE: u32 = 0o444;
 
 /// Writes a pack of `count` objects, which `fill` adds, into `objects/pack`; durable when it returns.
 pub(crate) fn write_pack<E: From<io::Error>>(
@@ -22,19 +23,32 @@ pub(crate) fn write_pack<E: From<io::Error>>(
     let (pack, file) = Temp::file(pack_dir, PACK_MODE)?;
     let mut writer = PackWriter::new(BufWriter::new(file), count)?;
     fill(&mut writer)?;
-    let (_, FinishedPack { checksum, index }) = writer.finish()?;
-    let (index_temp, mut file) = Temp::file(pack_dir, PACK_MODE)?;
-    file.write_all(&index)?;
-    let name = checksum.to_string();
-    install_pack(pack_dir, &pack.0, &index_temp.0, &name)?;
-    Ok(name)
+    let (_, finished) = writer.finish()?;
+    install(pack_dir, &pack, &finished)?;
+    Ok(finished.checksum.to_string())
+}
+
+/// Stores a pack that is in memory; durable when it returns.
+pub(crate) fn store_pack(pack_dir: &Path, bytes: &[u8], finished: &FinishedPack) -> io::Result<()> {
+    create_dir_all(pack_dir, 0o755)?;
+    let (pack, mut file) = Temp::file(pack_dir, PACK_MODE)?;
+    file.write_all(bytes)?;
+    install(pack_dir, &pack, finished)
+}
+
+fn install(pack_dir: &Path, pack: &Temp, finished: &FinishedPack) -> io::Result<()> {
+    let (index, mut file) = Temp::file(pack_dir, PACK_MODE)?;
+    file.write_all(&finished.index()?)?;
+    install_pack(pack_dir, &pack.0, &index.0, &finished.checksum.to_string())
 }
 
 /// Syncs a pack and its index and moves them into `objects/pack`. The index goes last: it is what makes readers look.
 /// Files of the same name are replaced, because after a power cut they may be damaged.
 pub(crate) fn install_pack(pack_dir: &Path, pack: &Path, index: &Path, name: &str) -> io::Result<()> {
-    at(SyncPoint::PackData, || sync_file(pack))?;
-    at(SyncPoint::PackIndex, || sync_file(index))?;
+    at(SyncPoint::PackData, || {
+        [pack, index].iter().try_for_each(|path| set_mode(path, PACK_MODE))?;
+        sync_paths(&[pack, index])
+    })?;
     at(SyncPoint::PackRename, || fs::rename(pack, pack_dir.join(format!("pack-{name}.pack"))))?;
     at(SyncPoint::IndexRename, || fs::rename(index, pack_dir.join(format!("pack-{name}.idx"))))?;
     sync_packs(pack_dir)
@@ -69,12 +83,6 @@ pub(crate) fn remove_replaced(path: &Path) -> io::Result<()> {
     }
 }
 
-fn sync_file(path: &Path) -> io::Result<()> {
-    let file = File::open(path)?;
-    file.set_permissions(Permissions::from_mode(PACK_MODE))?;
-    file.sync_all()
-}
-
 /// The lock of one ref (or of `packed-refs`), as stock Git makes and respects it.
 ///
 /// The lock file is a second name of a temporary file in the repository's root. That tells our own lock files from
@@ -83,30 +91,42 @@ fn sync_file(path: &Path) -> io::Result<()> {
 pub(crate) struct RefLock {
     target: PathBuf,
     lock: Temp,
-    twin: Temp,
+    /// Removed when the lock is dropped.
+    _twin: Temp,
+    file: File,
 }
 
 impl RefLock {
     /// Takes the lock; `None` when someone else has it.
     pub(crate) fn take(git_dir: &Path, target: &Path) -> io::Result<Option<Self>> {
         create_dir_all(parent(target), 0o755)?;
-        let (twin, _) = Temp::file(git_dir, 0o644)?;
+        let (twin, file) = Temp::file(git_dir, 0o644)?;
         let mut lock = target.as_os_str().to_owned();
         lock.push(".lock");
         match fs::hard_link(&twin.0, &lock) {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(None),
             Err(error) => Err(error),
-            Ok(()) => Ok(Some(Self { target: target.to_owned(), lock: Temp(lock.into()), twin })),
+            Ok(()) => Ok(Some(Self { target: target.to_owned(), lock: Temp(lock.into()), _twin: twin, file })),
         }
     }
 
     /// Gives the file these contents, durably.
     pub(crate) fn replace(self, contents: &[u8]) -> io::Result<()> {
-        at(SyncPoint::RefLock, || {
-            let mut file = File::options().write(true).open(&self.twin.0)?;
-            file.write_all(contents)?;
-            file.sync_all()
-        })?;
+        Self::prepare(&[(&self, contents.to_owned())])?;
+        self.replace_prepared()
+    }
+
+    /// Writes what some files will hold into their lock files, and syncs it.
+    pub(crate) fn prepare(locks: &[(&Self, Vec<u8>)]) -> io::Result<()> {
+        let write = |(lock, contents): &(&Self, Vec<u8>)| {
+            (&lock.file).write_all(contents)?;
+            lock.file.try_clone()
+        };
+        at(SyncPoint::RefLock, || sync(locks.iter().map(write).collect::<io::Result<_>>()?))
+    }
+
+    /// Gives the file the contents that were prepared, durably.
+    pub(crate) fn replace_prepared(self) -> io::Result<()> {
         at(SyncPoint::RefMove, || fs::rename(&self.lock.0, &self.target))?;
         self.lock.moved();
         at(SyncPoint::RefDir, || sync_dir(parent(&self.target)))

@@ -27,12 +27,28 @@ pub(super) struct Https {
     known: Mutex<Known>,
 }
 
+/// A header with which a host names its answer to `ls-refs`, and a device the one that it has.
+const REFS: &str = "wfm-refs";
+
+/// The longest such name that is kept.
+const LONGEST_NAME: usize = 64;
+
 #[derive(Debug, Default)]
 struct Known {
     /// It speaks protocol version 2, so its refs can be asked for at once.
     v2: bool,
     /// The longest wait that it offers.
     waits: Option<Duration>,
+    /// Its last answer to `ls-refs`, if it gave that a name.
+    refs: Option<Named>,
+}
+
+/// An answer to `ls-refs` with a name.
+#[derive(Debug, Clone)]
+struct Named {
+    name: String,
+    request: Vec<u8>,
+    refs: Refs,
 }
 
 impl Https {
@@ -124,11 +140,21 @@ impl Https {
 
     fn ls_refs(&self, prefixes: &[&str], limit: Duration) -> Result<Refs, RemoteError> {
         let expects = "application/x-git-upload-pack-result";
-        let headers = [("Git-Protocol", "version=2"), ("Content-Type", "application/x-git-upload-pack-request")];
+        let mut headers =
+            vec![("Git-Protocol", "version=2"), ("Content-Type", "application/x-git-upload-pack-request")];
         let (url, request) = (self.url.below("git-upload-pack"), ls_refs(prefixes));
-        let answer = self.send(&url, &headers, Some(&request), Some(expects), limit)?.body.bytes(MAX_REFS)?;
+        let before = self.known().refs.clone().filter(|before| before.request == request);
+        headers.extend(before.iter().map(|before| (REFS, before.name.as_str())));
+        let response = self.send(&url, &headers, Some(&request), Some(expects), limit)?;
+        if let (204, Some(before)) = (response.status, before) {
+            return Ok(before.refs);
+        }
+        let name = response.header(REFS).filter(|name| name.len() <= LONGEST_NAME).map(str::to_owned);
+        let answer = response.body.bytes(MAX_REFS)?;
         // The prefixes are a hint to the other side, which may send more.
-        Ok(only(read_ls_refs(&answer[..]).map_err(|source| self.broken(source))?, prefixes))
+        let refs = only(read_ls_refs(&answer[..]).map_err(|source| self.broken(source))?, prefixes);
+        self.known().refs = name.map(|name| Named { name, request, refs: refs.clone() });
+        Ok(refs)
     }
 
     pub(super) fn broken(&self, source: Cause) -> RemoteError {

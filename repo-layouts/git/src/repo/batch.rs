@@ -1,7 +1,8 @@
 //! Commits made in memory and stored together, as one synced pack.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::{fmt, io};
 
 use gix::ObjectId;
@@ -11,8 +12,9 @@ use repo_model::FileTree;
 
 use super::tree::is_safe_name;
 use super::{ReadError, Repo};
+use crate::pack::{FinishedPack, PackWriter};
 use crate::sign::SigningKey;
-use crate::{Cause, CommitId, KeyError, TreeId, durable};
+use crate::{BlobId, Cause, CommitId, KeyError, TreeId, durable};
 
 /// A name and an address in a commit.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -89,6 +91,9 @@ pub enum BatchError {
     /// An object has no safe name: its bytes are an attack on SHA-1.
     #[error("cannot name an object")]
     Hash(#[source] Cause),
+    /// The objects can't be put into a pack.
+    #[error("cannot put the objects into a pack")]
+    Pack(#[source] Cause),
     /// The pack can't be written.
     #[error("cannot store the objects in `{}`", path.display())]
     Store {
@@ -105,8 +110,26 @@ pub struct Batch<'a> {
     repo: &'a Repo,
     /// Looks for objects without reading the directory again for each that isn't there.
     known: gix::OdbHandle,
+    objects: Objects,
+}
+
+/// Commits made before their repository is opened to be written, or is there at all.
+#[derive(Default)]
+pub struct Prepared {
+    objects: Objects,
+}
+
+/// A pack in memory, for [`Repo::store`].
+pub struct Pack {
+    count: usize,
+    bytes: Vec<u8>,
+    finished: FinishedPack,
+}
+
+#[derive(Default)]
+struct Objects {
     seen: HashSet<ObjectId>,
-    objects: Vec<(ObjectId, Kind, Vec<u8>)>,
+    list: Vec<(ObjectId, Kind, Vec<u8>)>,
 }
 
 impl Repo {
@@ -114,7 +137,28 @@ impl Repo {
     pub fn batch(&self) -> Batch<'_> {
         let mut known = self.git.objects.clone();
         known.refresh_never();
-        Batch { repo: self, known, seen: HashSet::new(), objects: Vec::new() }
+        Batch { repo: self, known, objects: Objects::default() }
+    }
+
+    /// Stores a pack, durable when it returns.
+    pub fn store(&self, pack: &Pack) -> Result<(), BatchError> {
+        pack.store(&self.path, &self.pack_dir())
+    }
+}
+
+impl Pack {
+    /// Its two files, the names below the Git directory.
+    pub(super) fn files(&self) -> io::Result<[(String, Cow<'_, [u8]>); 2]> {
+        let name = |ending| format!("objects/pack/pack-{}.{ending}", self.finished.checksum);
+        Ok([(name("pack"), self.bytes.as_slice().into()), (name("idx"), self.finished.index()?.into())])
+    }
+
+    pub(super) fn store(&self, repository: &Path, pack_dir: &Path) -> Result<(), BatchError> {
+        if self.count == 0 {
+            return Ok(());
+        }
+        let stored = durable::store::store_pack(pack_dir, &self.bytes, &self.finished);
+        stored.map_err(|source| BatchError::Store { path: repository.to_owned(), source: source.into() })
     }
 }
 
@@ -136,17 +180,11 @@ impl Batch<'_> {
 
     /// Writes all objects as one pack, durable when it returns; nothing is written when nothing is new.
     pub fn store(self) -> Result<(), BatchError> {
-        if self.objects.is_empty() {
-            return Ok(());
-        }
-        let written = durable::store::write_pack(&self.repo.pack_dir(), self.objects.len(), |pack| {
-            self.objects.iter().try_for_each(|(id, kind, data)| pack.add(*id, *kind, data))
-        });
-        written.map(drop).map_err(|source: io::Error| self.repo.store_error(source))
+        self.repo.store(&self.objects.pack(PackWriter::new(Vec::new(), self.objects.list.len()))?)
     }
 
     fn check_tree(&self, id: TreeId) -> Result<TreeId, BatchError> {
-        if self.seen.contains(&id.0) {
+        if self.objects.seen.contains(&id.0) {
             return Ok(id);
         }
         self.repo.object_of(id.0, Kind::Tree).map(|_| id).map_err(BatchError::Tree)
@@ -154,11 +192,54 @@ impl Batch<'_> {
 
     /// A header that can be read: a loose object may be there and empty after a power cut, and is then written anew.
     fn keep(&mut self, kind: Kind, data: Vec<u8>) -> Result<ObjectId, BatchError> {
+        self.objects.keep(kind, data, |id| matches!(self.known.try_header(id), Ok(Some(_))))
+    }
+}
+
+impl Prepared {
+    /// Begins; the repository holds these blobs for good, because a branch does that moves with what is made here.
+    pub fn upon(blobs: impl IntoIterator<Item = BlobId>) -> Self {
+        let seen = blobs.into_iter().map(|blob| blob.0).collect();
+        Self { objects: Objects { seen, list: Vec::new() } }
+    }
+
+    /// Makes a commit of files, signed if a key is given.
+    pub fn commit(&mut self, spec: &CommitSpec<'_>, signer: Option<&SigningKey>) -> Result<CommitId, BatchError> {
+        let keep = &mut |kind, data| self.objects.keep(kind, data, |_| false);
+        let tree = match spec.tree {
+            TreeSource::Files(files) => TreeId(write_tree(files, keep)?),
+            TreeSource::Existing(id) => id,
+        };
+        keep(Kind::Commit, encode(spec, tree, signer)?).map(CommitId)
+    }
+
+    /// All of it as one pack.
+    pub fn pack(self) -> Result<Pack, BatchError> {
+        self.objects.pack(PackWriter::one_of_many(Vec::new(), self.objects.list.len()))
+    }
+}
+
+impl Objects {
+    fn keep(
+        &mut self,
+        kind: Kind,
+        data: Vec<u8>,
+        is_there: impl FnOnce(&ObjectId) -> bool,
+    ) -> Result<ObjectId, BatchError> {
         let id = hash(kind, &data)?;
-        if self.seen.insert(id) && !matches!(self.known.try_header(&id), Ok(Some(_))) {
-            self.objects.push((id, kind, data));
+        if self.seen.insert(id) && !is_there(&id) {
+            self.list.push((id, kind, data));
         }
         Ok(id)
+    }
+
+    fn pack(&self, writer: io::Result<PackWriter<Vec<u8>>>) -> Result<Pack, BatchError> {
+        let fail = |source: io::Error| BatchError::Pack(source.into());
+        let mut writer = writer.map_err(fail)?;
+        self.list.iter().try_for_each(|(id, kind, data)| writer.add(*id, *kind, data)).map_err(fail)?;
+        let (mut bytes, finished) = writer.finish().map_err(fail)?;
+        bytes.shrink_to_fit();
+        Ok(Pack { count: self.list.len(), bytes, finished })
     }
 }
 
@@ -166,15 +247,29 @@ impl Repo {
     pub(crate) fn pack_dir(&self) -> PathBuf {
         self.git.common_dir().join("objects/pack")
     }
-
-    fn store_error(&self, source: io::Error) -> BatchError {
-        BatchError::Store { path: self.path.clone(), source: source.into() }
-    }
 }
 
 impl fmt::Debug for Batch<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Batch").field("repo", self.repo).field("objects", &self.objects.len()).finish_non_exhaustive()
+        f.debug_struct("Batch")
+            .field("repo", self.repo)
+            .field("objects", &self.objects.list.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Prepared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Prepared").field("objects", &self.objects.list.len()).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Pack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pack")
+            .field("objects", &self.count)
+            .field("name", &self.finished.checksum)
+            .finish_non_exhaustive()
     }
 }
 

@@ -81,22 +81,31 @@ impl Repo {
         durable::store::sync_packs(&self.pack_dir())
     }
 
-    /// All packs but those with a `.keep` file, which a stock Git's `receive-pack` makes until its refs have moved.
     fn old_packs(&self) -> io::Result<Vec<PathBuf>> {
-        let packs = files(&self.pack_dir())?.into_iter();
-        Ok(packs.filter(|path| has_extension(path, "pack") && !path.with_extension("keep").exists()).collect())
+        packs(&self.pack_dir())
     }
 
     fn loose_objects(&self) -> io::Result<Vec<PathBuf>> {
-        let objects = self.git.common_dir().join("objects");
-        let mut loose = Vec::new();
-        for directory in (0..=255u8).map(|first| objects.join(format!("{first:02x}"))).filter(|path| path.is_dir()) {
-            loose.extend(
-                files(&directory)?.into_iter().filter(|path| path.file_name().is_some_and(|name| name.len() == 38)),
-            );
-        }
-        Ok(loose)
+        loose(&self.git.common_dir().join("objects"))
     }
+}
+
+/// All packs but those with a `.keep` file, which a stock Git's `receive-pack` makes until its refs have moved.
+pub(super) fn packs(pack_dir: &Path) -> io::Result<Vec<PathBuf>> {
+    let packs = files(pack_dir)?.into_iter();
+    Ok(packs.filter(|path| has_extension(path, "pack") && !path.with_extension("keep").exists()).collect())
+}
+
+/// All objects that aren't in packs.
+pub(super) fn loose(objects: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut loose = Vec::new();
+    let is_hex = |name: &OsStr| name.len() == 2 && name.as_encoded_bytes().iter().all(u8::is_ascii_hexdigit);
+    for directory in files(objects)?.into_iter().filter(|path| path.file_name().is_some_and(is_hex) && path.is_dir()) {
+        loose.extend(
+            files(&directory)?.into_iter().filter(|path| path.file_name().is_some_and(|name| name.len() == 38)),
+        );
+    }
+    Ok(loose)
 }
 
 /// Why the new pack could not be filled.

@@ -1,13 +1,17 @@
 //! Making a minimal bare repository: seven inodes, and a configuration that keeps stock Git from harming it.
+//!
+//! A new one is made under another name, and takes its own when all of it is on the disk, with what it holds from the
+//! beginning if that is known.
 
 use std::io;
 use std::path::Path;
 
-use super::{OpenError, Repo};
-use crate::durable;
+use super::{Bare, OpenError, Pack, Repo};
+use crate::durable::store::PACK_MODE;
+use crate::{CommitId, durable};
 
 /// Stock Git syncs what it writes here, keeps pushes as packs, checks them, and never tidies up on its own.
-const CONFIG: &[u8] = b"\
+pub(super) const CONFIG: &[u8] = b"\
 [core]
 \trepositoryformatversion = 0
 \tbare = true
@@ -29,23 +33,58 @@ impl Repo {
     /// Makes a bare repository whose `HEAD` is `refs/heads/<head_branch>`, or opens the one that is there. A half-made
     /// one is completed; durable when it returns.
     pub fn create(path: &Path, head_branch: &str) -> Result<Self, OpenError> {
-        let head = path.join("HEAD");
-        if !head.exists() {
-            let made = make(path, &head, head_branch);
-            made.map_err(|source| OpenError::Create { path: path.to_owned(), source })?;
-        }
+        Self::make(path, head_branch)?;
         Self::open(path)
+    }
+
+    pub(super) fn make(path: &Path, head_branch: &str) -> Result<(), OpenError> {
+        let head = path.join("HEAD");
+        if head.exists() {
+            return Ok(());
+        }
+        let made = if path.exists() { complete(path, &head, head_branch) } else { make(path, head_branch, &[]) };
+        made.map_err(|source| OpenError::Create { path: path.to_owned(), source })
     }
 }
 
-/// `HEAD` comes last: where it is, all the rest is.
-fn make(path: &Path, head: &Path, head_branch: &str) -> io::Result<()> {
-    let half_made = path.exists();
+impl Bare {
+    /// Makes a bare repository with this pack and these branches in it, all of it at once; `Ok(false)` where something
+    /// is already. Durable when it returns.
+    pub fn create_with(
+        path: &Path,
+        head_branch: &str,
+        pack: &Pack,
+        branches: &[(&str, CommitId)],
+    ) -> Result<bool, OpenError> {
+        if path.exists() {
+            return Ok(false);
+        }
+        let fail = |source| OpenError::Create { path: path.to_owned(), source };
+        let branches: Vec<_> =
+            branches.iter().map(|(name, tip)| (format!("refs/heads/{name}"), format!("{tip}\n"))).collect();
+        let branches = branches.iter().map(|(name, tip)| (name.as_str(), 0o644, tip.as_bytes()));
+        let pack = pack.files().map_err(fail)?;
+        let pack = pack.iter().map(|(name, bytes)| (name.as_str(), PACK_MODE, &**bytes));
+        make(path, head_branch, &pack.chain(branches).collect::<Vec<_>>()).map_err(fail)?;
+        Ok(true)
+    }
+}
+
+fn head_text(branch: &str) -> String {
+    format!("ref: refs/heads/{branch}\n")
+}
+
+fn make(path: &Path, head_branch: &str, more: &[(&str, u32, &[u8])]) -> io::Result<()> {
+    let head = head_text(head_branch);
+    let files = [&[("config", 0o644, CONFIG), ("HEAD", 0o644, head.as_bytes())], more].concat();
+    durable::create_tree(path, &["objects", "objects/pack", "refs", "refs/heads"], &files)
+}
+
+/// Completes one in place that was there before: `HEAD` comes last, where it is, all the rest is.
+fn complete(path: &Path, head: &Path, head_branch: &str) -> io::Result<()> {
     durable::create_dir_all(&path.join("objects/pack"), 0o755)?;
     durable::create_dir_all(&path.join("refs/heads"), 0o755)?;
     durable::replace_file(&path.join("config"), CONFIG, 0o644)?;
-    if half_made {
-        durable::sync_tree(path)?;
-    }
-    durable::replace_file(head, format!("ref: refs/heads/{head_branch}\n").as_bytes(), 0o644)
+    durable::sync_tree(path)?;
+    durable::replace_file(head, head_text(head_branch).as_bytes(), 0o644)
 }

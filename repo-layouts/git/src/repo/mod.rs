@@ -4,7 +4,9 @@
 //! ([`Repo::move_refs`]). Who writes holds the [`RepoLock`]; readers need nothing.
 
 mod advertise;
+mod bare;
 mod batch;
+mod branches;
 mod commit;
 mod consolidate;
 mod create;
@@ -21,7 +23,9 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 pub use advertise::Ref;
-pub use batch::{Batch, BatchError, CommitSpec, Person, TreeSource, tree_id};
+pub use bare::Bare;
+pub use batch::{Batch, BatchError, CommitSpec, Pack, Person, Prepared, TreeSource, tree_id};
+pub use branches::{BranchStamps, BranchesError, branches, stamped_branches};
 pub use commit::Commit;
 pub use consolidate::ConsolidateError;
 pub use history::Ancestry;

@@ -9,6 +9,7 @@ use gix::objs::{Find as _, FindHeader as _, Kind, TagRefIter};
 use gix::refs::{FullNameRef, PartialNameRef};
 
 use super::Repo;
+use super::branches::plain;
 use crate::{BlobId, Cause, Commit, CommitId};
 
 /// Something could not be read from a repository.
@@ -93,7 +94,9 @@ impl Repo {
     pub fn reference(&self, full_name: &str) -> Result<Option<CommitId>, ReadError> {
         let invalid = |_| ReadError::InvalidName { name: full_name.to_owned() };
         let name: &FullNameRef = full_name.try_into().map_err(invalid)?;
-        self.find_ref(name.as_partial_name(), full_name)
+        // Most branches are plain files; one that isn't there, gix looks for in six places.
+        let plain = full_name.starts_with("refs/heads/").then(|| plain(self.git.common_dir(), full_name)).flatten();
+        plain.map_or_else(|| self.find_ref(name.as_partial_name(), full_name), Ok)
     }
 
     /// All refs whose full name begins with `prefix`, in order. A damaged one is an error.

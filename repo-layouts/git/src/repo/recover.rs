@@ -4,10 +4,10 @@ use std::collections::HashSet;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use super::consolidate::{files, has_extension};
-use super::lock::LOCK_FILE;
+use super::lock::{LOCK_FILE, WRITER_FILE};
 use super::{EntryKind, ReadError, Repo, RepoLock, TreeError, TreeLimits};
 use crate::durable::store::RefLock;
 use crate::{BlobId, durable};
@@ -56,18 +56,31 @@ pub struct RecoverError {
 const DEAD_AFTER: Duration = Duration::from_secs(600);
 
 impl Repo {
-    /// Removes the leftovers of processes that died (ours at once, stock Git's when they are too old to be alive) and
-    /// reads every ref's tip: commit, trees and blobs, by hash. For the start of a program, under the lock.
-    pub fn recover(&self, lock: &RepoLock) -> Result<Recovery, RecoverError> {
-        debug_assert_eq!(lock.path, self.path, "the lock is of another repository");
-        let removed = self.clear()?;
-        // A killed process may have renamed a pack and not synced its name; refs are about to rely on it.
-        let synced = durable::store::sync_packs(&self.pack_dir());
-        synced.map_err(|source| RecoverError { path: self.pack_dir(), source })?;
-        Ok(Recovery { removed, damaged: self.damaged_refs()? })
+    /// When a stock Git began to write of which no process is left. One whose number is another's by now counts as alive.
+    fn writer_gone(&self) -> Option<SystemTime> {
+        let file = self.path.join(WRITER_FILE);
+        let group = std::fs::read_to_string(&file).ok()?.trim().parse().ok()?;
+        let begun = file.symlink_metadata().ok()?.modified().ok()?;
+        (!lives(group).ok()?).then_some(begun)
     }
 
-    fn clear(&self) -> Result<Vec<PathBuf>, RecoverError> {
+    /// Removes the leftovers of processes that died (ours at once, stock Git's when it is known to be gone, or they are
+    /// too old for it to be alive) and reads every ref's tip: commit, trees and blobs, by hash. For the start of a
+    /// program, under the lock.
+    pub fn recover(&self, lock: &RepoLock) -> Result<Recovery, RecoverError> {
+        Ok(Recovery { removed: self.clear(lock)?, damaged: self.damaged_refs()? })
+    }
+
+    /// Only removes the leftovers, and returns which: for who reads what it relies on anyway. Under the lock.
+    pub fn clear(&self, lock: &RepoLock) -> Result<Vec<PathBuf>, RecoverError> {
+        debug_assert_eq!(lock.path, self.path, "the lock is of another repository");
+        let removed = self.remove_leftovers()?;
+        // A killed process may have renamed a pack and not synced its name; refs are about to rely on it.
+        let synced = durable::store::sync_packs(&self.pack_dir());
+        synced.map_err(|source| RecoverError { path: self.pack_dir(), source }).map(|()| removed)
+    }
+
+    fn remove_leftovers(&self) -> Result<Vec<PathBuf>, RecoverError> {
         let mut removed = Vec::new();
         for path in self.leftovers().map_err(|source| RecoverError { path: self.path.clone(), source })? {
             let is_dir = path.is_dir();
@@ -85,12 +98,14 @@ impl Repo {
         leftovers.retain(|path| name(path).starts_with(durable::TEMP_PREFIX));
         let temps: Vec<u64> = leftovers.iter().filter_map(|path| Some(path.symlink_metadata().ok()?.ino())).collect();
 
+        let gone = self.writer_gone();
         let mut foreign = files(root)?;
         locks_below(&root.join("refs"), &mut foreign)?;
         foreign.retain(|path| has_extension(path, "lock") && name(path) != LOCK_FILE);
         foreign.extend(files(&root.join("objects"))?.into_iter().filter(|path| is_foreign_temp(path)));
         foreign.extend(files(&packs)?.into_iter().filter(|path| is_foreign_temp(path) || is_half_pack(path)));
-        foreign.retain(|path| RefLock::is_ours(path, &temps) || is_dead(path));
+        foreign.retain(|path| RefLock::is_ours(path, &temps) || is_dead(path) || is_since(path, gone));
+        foreign.extend(gone.map(|_| self.path.join(WRITER_FILE)));
         // Locks first: without its twin a lock of ours would look like a stock Git's.
         foreign.append(&mut leftovers);
         Ok(foreign)
@@ -150,6 +165,26 @@ fn is_dead(path: &Path) -> bool {
     let limit = uptime().map_or(DEAD_AFTER, |up| up.min(DEAD_AFTER));
     let modified = path.symlink_metadata().and_then(|meta| meta.modified());
     modified.is_ok_and(|time| time.elapsed().map_or_else(|ahead| ahead.duration() > DEAD_AFTER, |age| age > limit))
+}
+
+/// Made since then: by the process that is gone, because nobody else writes under the lock.
+fn is_since(path: &Path, begun: Option<SystemTime>) -> bool {
+    let modified = path.symlink_metadata().and_then(|meta| meta.modified());
+    begun.is_some_and(|begun| modified.is_ok_and(|time| time >= begun))
+}
+
+/// Whether any process of a group still runs; one that only waits for its parent to look doesn't.
+fn lives(group: u32) -> io::Result<bool> {
+    for process in std::fs::read_dir("/proc")? {
+        let Ok(stat) = std::fs::read_to_string(process?.path().join("stat")) else { continue };
+        // `pid (name) state parent group …`; the name may hold anything (proc_pid_stat(5)).
+        let mut fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
+        let (state, of) = (fields.next(), fields.nth(1).and_then(|text| text.parse::<u32>().ok()));
+        if of == Some(group) && !matches!(state, Some("Z" | "X")) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 fn uptime() -> Option<Duration> {

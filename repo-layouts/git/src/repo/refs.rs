@@ -1,5 +1,6 @@
 //! Moving refs, each by a synced compare-and-swap that stock Git's own locks respect.
 
+use std::path::Path;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 use std::{fmt, io};
@@ -42,7 +43,7 @@ pub struct RefMove {
     pub new: Option<CommitId>,
 }
 
-/// A ref didn't move. The moves before it in the list have happened.
+/// A ref didn't move. Only where the disk refused can others of the list have moved, those before it.
 #[derive(Debug, thiserror::Error)]
 pub enum RefError {
     /// It stands elsewhere than expected.
@@ -93,10 +94,11 @@ pub enum RefError {
 const PATIENCE: Duration = Duration::from_millis(500);
 
 impl Repo {
-    /// Moves refs one after the other, in this order, each durable before the next begins; stops at the first that
-    /// can't be moved.
+    /// Moves refs one after the other, in this order, each durable before the next begins. None moves if any is locked or
+    /// stands elsewhere than expected.
     pub fn move_refs(&self, moves: &[RefMove]) -> Result<(), RefError> {
-        moves.iter().try_for_each(|step| self.move_ref(step))
+        let find = |name: &str| self.reference(name);
+        Mover { root: &self.path, common: self.git.common_dir(), find: &find }.move_refs(moves)
     }
 
     /// Makes the packs durable that a stock Git put here (it syncs files, never directories): for its `update` hook, so
@@ -113,23 +115,47 @@ impl Repo {
         // `packed-refs` lies here.
         durable::store::sync_ref_dir(root)
     }
+}
 
-    fn move_ref(&self, step: &RefMove) -> Result<(), RefError> {
+/// Moves the refs of one repository.
+pub(super) struct Mover<'a> {
+    /// Where the temporary files of locks lie.
+    pub(super) root: &'a Path,
+    /// Where the refs lie.
+    pub(super) common: &'a Path,
+    /// Where a ref stands.
+    pub(super) find: &'a dyn Fn(&str) -> Result<Option<CommitId>, ReadError>,
+}
+
+impl Mover<'_> {
+    pub(super) fn move_refs(&self, moves: &[RefMove]) -> Result<(), RefError> {
+        let locks = moves.iter().map(|step| self.lock_move(step)).collect::<Result<Vec<_>, _>>()?;
+        let contents = |(step, lock)| step_contents(step).map(|contents| (lock, contents));
+        let contents: Vec<_> = moves.iter().zip(&locks).filter_map(contents).collect();
+        let first = moves.first().map_or("", |step| &step.name);
+        RefLock::prepare(&contents).map_err(|source| RefError::Io { name: first.to_owned(), source })?;
+        moves.iter().zip(locks).try_for_each(|(step, lock)| self.move_ref(step, lock))
+    }
+
+    fn lock_move(&self, step: &RefMove) -> Result<RefLock, RefError> {
         let name = &step.name;
         let valid = <&FullNameRef>::try_from(name.as_str()).is_ok() && name.starts_with("refs/");
         if !valid {
             return Err(RefError::InvalidName { name: name.clone() });
         }
         let lock = self.lock_ref(name, name)?;
-        self.compare(step)?;
+        self.compare(step).map(|()| lock)
+    }
+
+    fn move_ref(&self, step: &RefMove, lock: RefLock) -> Result<(), RefError> {
         let moved = match step.new {
-            Some(id) => lock.replace(format!("{id}\n").as_bytes()),
+            Some(_) => lock.replace_prepared(),
             None => {
-                self.forget_packed(name)?;
+                self.forget_packed(&step.name)?;
                 lock.delete()
             }
         };
-        moved.map_err(|source| RefError::Io { name: name.clone(), source })
+        moved.map_err(|source| RefError::Io { name: step.name.clone(), source })
     }
 
     fn compare(&self, step: &RefMove) -> Result<(), RefError> {
@@ -137,7 +163,7 @@ impl Repo {
         if *expected == Expected::Any {
             return Ok(());
         }
-        let found = self.reference(name).map_err(|source| RefError::Read { name: name.clone(), source })?;
+        let found = (self.find)(name).map_err(|source| RefError::Read { name: name.clone(), source })?;
         let wanted = match expected {
             Expected::At(id) => Some(*id),
             _ => None,
@@ -147,10 +173,10 @@ impl Repo {
 
     /// Locks `file` in the Git directory for the sake of ref `name`, waiting a little for whoever has it.
     fn lock_ref(&self, name: &str, file: &str) -> Result<RefLock, RefError> {
-        let target = self.git.common_dir().join(file);
+        let target = self.common.join(file);
         let start = Instant::now();
         loop {
-            let taken = RefLock::take(&self.path, &target);
+            let taken = RefLock::take(self.root, &target);
             match taken.map_err(|source| RefError::Io { name: name.to_owned(), source })? {
                 Some(lock) => return Ok(lock),
                 None if start.elapsed() < PATIENCE => sleep(Duration::from_millis(2)),
@@ -164,7 +190,7 @@ impl Repo {
     /// Takes a ref out of `packed-refs`, where a stock Git may have put it.
     fn forget_packed(&self, name: &str) -> Result<(), RefError> {
         let fail = |source| RefError::Io { name: name.to_owned(), source };
-        let packed = self.git.common_dir().join("packed-refs");
+        let packed = self.common.join("packed-refs");
         if !packed.exists() {
             return Ok(());
         }
@@ -175,6 +201,11 @@ impl Repo {
             None => Ok(()),
         }
     }
+}
+
+/// What the file of a ref holds; `None` if it goes.
+fn step_contents(step: &RefMove) -> Option<Vec<u8>> {
+    step.new.map(|id| format!("{id}\n").into_bytes())
 }
 
 /// `packed-refs` without this ref and the line that says what its tag points at; `None` if it isn't there.

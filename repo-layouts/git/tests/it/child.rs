@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use repo_git::durable::Group;
 use repo_git::{FetchLimits, Remote, Repo};
 
 use crate::{power, support};
@@ -24,6 +25,10 @@ pub(crate) fn path(variable: &str) -> PathBuf {
 fn task() {
     match std::env::var("CHILD_TASK").as_deref() {
         Ok("scenario") => power::scenario(&path("CHILD_ROOT"), &path("CHILD_UPSTREAM"), &path("CHILD_PROGRESS")),
+        // Each sync is one of the whole file system, as with many threads side by side.
+        Ok("scenario in a group") => Group::new(&path("CHILD_ROOT"), 0).expect("a group").within(|| {
+            power::scenario(&path("CHILD_ROOT"), &path("CHILD_UPSTREAM"), &path("CHILD_PROGRESS"));
+        }),
         Ok("fetch") => fetch(&path("CHILD_ROOT"), &path("CHILD_UPSTREAM")),
         _ => {}
     }

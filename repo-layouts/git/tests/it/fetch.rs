@@ -11,7 +11,7 @@ fn remote(repo: &Repo) -> Remote {
 }
 
 fn limits() -> FetchLimits {
-    FetchLimits { timeout: Duration::from_secs(30), ..FetchLimits::default() }
+    FetchLimits { timeout: Duration::from_secs(300), ..FetchLimits::default() }
 }
 
 /// A repository with a history of `count` commits.
@@ -151,7 +151,8 @@ fn fake_git(corner: &Corner, body: &str) -> String {
     let greeting = ["version 2", "agent=fake", "ls-refs", "fetch=shallow"];
     let lines: String =
         greeting.iter().map(|line| format!("printf '%04x%s\\n' {} '{line}'\n", line.len() + 5)).collect();
-    let script = format!("#!/bin/sh\n{lines}printf 0000\nhead -c 20 >/dev/null\n{body}\n");
+    // It takes the whole request, also when it has said all.
+    let script = format!("#!/bin/sh\n{lines}printf 0000\nhead -c 20 >/dev/null\n{body}\nexec >&-\ncat >/dev/null\n");
     std::fs::write(bin.join("git"), script).expect("written");
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(bin.join("git"), mode).expect("executable");
@@ -181,7 +182,7 @@ while printf 'fff0\001' && dd bs=65515 count=1 iflag=fullblock 2>/dev/null; do :
 
 #[test]
 fn an_endless_pack_stops_at_the_limit() {
-    let (result, _) = fetch_from_fake(ENDLESS, 30);
+    let (result, _) = fetch_from_fake(ENDLESS, 300);
     assert!(result.contains("TooManyBytes"), "{result}");
 }
 
@@ -196,10 +197,10 @@ fn a_remote_that_falls_silent_or_only_chats_is_given_up() {
 
 #[test]
 fn nonsense_and_a_torn_pack_are_told_apart_from_silence() {
-    let (result, _) = fetch_from_fake("printf 'nonsense'", 30);
+    let (result, _) = fetch_from_fake("printf 'nonsense'", 300);
     assert!(result.contains("Protocol"), "{result}");
-    let (result, _) = fetch_from_fake(r"printf '000dpackfile\n0011\001PACK\0\0\0\002\0\0\0\001'", 30);
+    let (result, _) = fetch_from_fake(r"printf '000dpackfile\n0011\001PACK\0\0\0\002\0\0\0\001'", 300);
     assert!(result.contains("Corrupt"), "{result}");
-    let (result, _) = fetch_from_fake(r"printf '000dpackfile\n0011\001PACK\0\0\0\002\377\0\0\0'", 30);
+    let (result, _) = fetch_from_fake(r"printf '000dpackfile\n0011\001PACK\0\0\0\002\377\0\0\0'", 300);
     assert!(result.contains("TooManyObjects"), "{result}");
 }

@@ -12,7 +12,9 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use repo_git::durable::{self, SyncPoint};
-use repo_git::{CommitId, Expected, FetchLimits, RefMove, Remote, Repo};
+use repo_git::repo::{Bare, Prepared};
+use repo_git::{CommitId, Expected, FetchLimits, RefMove, Remote, Repo, TreeLimits};
+use repo_testkit::git;
 use repo_testkit::power::{Cut, Experiment, cut_everywhere};
 
 use crate::child;
@@ -31,12 +33,13 @@ struct World<'a> {
 type Step = fn(&World<'_>);
 
 /// Each changes one visible thing, and does nothing when it is done already.
-const STEPS: [Step; 17] = [
+const STEPS: [Step; 18] = [
     |w| {
         durable::create_dir_all(&w.root.join("etc/deep"), 0o755).expect("made");
         durable::replace_file(&w.root.join("etc/deep/config"), &[b'1'; 3000], 0o600).expect("written");
     },
     |w| drop(Repo::create(&w.root.join("device.git"), "desired").expect("made")),
+    |w| w.give_birth(),
     |w| w.advance("refs/heads/desired", 0, Some(w.commits()[0])),
     |w| w.advance("refs/heads/desired", 0, Some(w.commits()[1])),
     |w| w.advance("refs/heads/status", 0, Some(w.commits()[2])),
@@ -105,6 +108,15 @@ impl World<'_> {
         [first, second, status, heartbeat]
     }
 
+    /// Makes a repository with what it holds.
+    fn give_birth(&self) {
+        let mut prepared = Prepared::default();
+        let mut make = |text: &str| prepared.commit(&spec(&tree(&[("f", text)]), &[], "m"), None).expect("made");
+        let branches = [("bundle", make("1")), ("desired", make("2"))];
+        let pack = prepared.pack().expect("packed");
+        Bare::create_with(&self.root.join("born.git"), "desired", &pack, &branches).expect("made");
+    }
+
     /// Moves a ref to `new`, by compare-and-swap from where it stands, unless it is there.
     fn advance(&self, name: &str, extra_packs: usize, new: Option<CommitId>) {
         let repo = self.repo();
@@ -157,6 +169,14 @@ fn observe(root: &Path) -> State {
     );
     see("doomed", if whole("doomed") { "whole" } else { "gone" }.to_owned());
     see("gone", root.join("gone").exists().to_string());
+    if root.join("born.git").exists() {
+        let repo = Repo::open(&root.join("born.git")).expect("opened");
+        for (name, id) in repo.references("refs/").expect("readable") {
+            repo.files(id, &TreeLimits::default()).expect("whole");
+            see(&format!("born {name}"), id.to_string());
+        }
+        git::git(&root.join("born.git"), &["fsck", "--strict"]);
+    }
     if root.join("device.git/HEAD").exists() {
         let repo = Repo::open(&root.join("device.git")).expect("opened");
         see("repository", "there".to_owned());
@@ -180,6 +200,8 @@ fn read(progress: &Path) -> Vec<State> {
 /// The driver's part.
 struct Driver {
     corner: Corner,
+    /// What the child does.
+    task: &'static str,
     upstream: PathBuf,
     progress: PathBuf,
     /// The states of the uncut run.
@@ -187,30 +209,29 @@ struct Driver {
 }
 
 impl Driver {
-    fn new() -> Self {
+    fn new(task: &'static str) -> Self {
         let corner = Corner::new();
         let upstream = corner.repo("upstream.git");
         for n in 0..3 {
             commit(&upstream, "desired", &[("f", &"line\n".repeat(100)), ("g", &n.to_string())]);
         }
         let (upstream, progress) = (upstream.path().to_owned(), corner.path("progress"));
-        Self { corner, upstream, progress, expected: RefCell::default() }
+        Self { corner, task, upstream, progress, expected: RefCell::default() }
     }
 
     fn run(&self, cut: Cut, occurrences: usize) -> BTreeSet<String> {
-        let covered = cut_everywhere(&Experiment {
+        let cut = cut_everywhere(&Experiment {
+            deed: self.task,
             prepare: &|root| self.prepare(root),
             command: &|root| self.command(root),
-            check: &|root, point| match point {
+            check: &|root, point, when| match point {
                 None => *self.expected.borrow_mut() = read(&self.progress),
-                Some(point) => self.check(root, &point.to_string()),
+                Some(_) => self.check(root, when),
             },
             cut,
             occurrences,
         });
-        let covered = covered.expect("every cut was made");
-        println!("{cut:?}: {} cuts at {} points", covered.cuts, covered.both_sides.len());
-        covered.both_sides
+        cut.expect("every cut was made")
     }
 
     fn prepare(&self, root: &Path) {
@@ -224,7 +245,7 @@ impl Driver {
     }
 
     fn command(&self, root: &Path) -> std::process::Command {
-        let mut command = child::command("scenario");
+        let mut command = child::command(self.task);
         command.env("CHILD_ROOT", root).env("CHILD_UPSTREAM", &self.upstream).env("CHILD_PROGRESS", &self.progress);
         command
     }
@@ -271,12 +292,26 @@ fn all_names() -> BTreeSet<String> {
 
 #[test]
 fn no_power_cut_at_any_sync_point_loses_or_tears_anything() {
-    assert_eq!(Driver::new().run(Cut::Power, occurrences()), all_names(), "every point was cut on both sides");
+    assert_eq!(
+        Driver::new("scenario").run(Cut::Power, occurrences()),
+        all_names(),
+        "every point was cut on both sides"
+    );
+}
+
+#[test]
+fn no_power_cut_loses_or_tears_anything_where_syncs_are_put_together() {
+    let cut = Driver::new("scenario in a group").run(Cut::Power, 1);
+    assert_eq!(cut, all_names(), "every point was cut on both sides");
 }
 
 #[test]
 fn no_kill_at_any_sync_point_loses_or_tears_anything() {
-    assert_eq!(Driver::new().run(Cut::Process, occurrences()), all_names(), "every point was cut on both sides");
+    assert_eq!(
+        Driver::new("scenario").run(Cut::Process, occurrences()),
+        all_names(),
+        "every point was cut on both sides"
+    );
 }
 
 #[test]

@@ -47,6 +47,30 @@ fn leftovers_go_and_what_may_be_alive_stays() {
 }
 
 #[test]
+fn what_a_git_leaves_that_was_killed_under_the_lock_goes_at_once() {
+    use std::os::unix::process::CommandExt;
+    let corner = Corner::new();
+    let repo = corner.repo("r.git");
+    commit(&repo, "desired", &[("f", "1")]);
+    let before = write(&repo, "refs/heads/before.lock");
+    age(&before, 60);
+    let lock = repo.lock().expect("locked");
+    let mut git = std::process::Command::new("sleep").arg("60").process_group(0).spawn().expect("it runs");
+    lock.note_writer(git.id()).expect("noted");
+    let left = ["refs/heads/status.lock", "packed-refs.lock", "objects/incoming-x/pack/tmp_pack_1"];
+    left.iter().for_each(|name| drop(write(&repo, name)));
+    assert!(repo.recover(&lock).expect("recovered").removed.is_empty(), "it is alive");
+    git.kill().and_then(|()| git.wait()).expect("ended");
+    let removed = repo.recover(&lock).expect("recovered").removed;
+    assert!(left.iter().all(|name| !repo.path().join(name).exists()), "{removed:?}");
+    assert!(before.exists(), "what was there before it isn't its own");
+    // One that ended by itself left nothing: what is there is somebody else's.
+    lock.note_writer(git.id()).and_then(|()| lock.forget_writer()).expect("noted");
+    let other = write(&repo, "refs/heads/other.lock");
+    assert!(repo.recover(&lock).expect("recovered").removed.is_empty() && other.exists());
+}
+
+#[test]
 fn damage_is_found_and_named_by_ref() {
     let corner = Corner::new();
     for (what, damage) in [

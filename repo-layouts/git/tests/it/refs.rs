@@ -1,7 +1,9 @@
 //! Compare-and-swap of refs, alone and against others.
 
-use std::time::Duration;
+use std::fs;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use repo_git::repo::{BranchStamps, stamped_branches};
 use repo_git::{Expected, LockError, RefError, RefMove, Repo};
 
 use crate::support::{Corner, commit, set, store, tree};
@@ -33,7 +35,7 @@ fn a_ref_moves_only_from_where_it_is_expected() {
 }
 
 #[test]
-fn moves_before_the_failing_one_have_happened() {
+fn nothing_moves_if_one_of_them_can_not() {
     let corner = Corner::new();
     let repo = corner.repo("r.git");
     let one = store(&repo, &tree(&[("f", "1")]), &[], "1");
@@ -44,8 +46,7 @@ fn moves_before_the_failing_one_have_happened() {
         to("refs/heads/c", Expected::Any),
     ];
     assert!(matches!(repo.move_refs(&moves), Err(RefError::Moved { name, .. }) if name == "refs/heads/b"));
-    let names: Vec<String> = repo.references("refs/").expect("readable").into_iter().map(|(name, _)| name).collect();
-    assert_eq!(names, ["refs/heads/a"]);
+    assert_eq!(repo.references("refs/").expect("readable"), []);
 }
 
 #[test]
@@ -121,4 +122,39 @@ fn the_writers_lock_is_exclusive_and_given_up_when_dropped() {
     drop(lock);
     repo.try_lock(Duration::ZERO).expect("free although the child lives");
     child.kill().and_then(|()| child.wait()).expect("killed");
+}
+
+#[test]
+fn every_touch_of_a_branch_gives_another_stamp() {
+    let corner = Corner::new();
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs() as i64;
+    let repo = corner.repo("r.git");
+    let one = commit(&repo, "desired", &[("f", "1")]);
+    let two = store(&repo, &tree(&[("f", "2")]), &[], "2");
+    let names = ["desired", "status"];
+    let look = |now| stamped_branches(repo.path(), names, now).expect("readable");
+    assert_eq!(look(now), ([Some(one), None], None), "what was touched just now could be touched again");
+    let file = repo.path().join(NAME);
+    let git = |args: &[&str]| drop(corner.git(repo.path(), args));
+    let in_place = || fs::write(&file, format!("{two}\n")).expect("written");
+    let touches: [(&str, &dyn Fn(), _); 6] = [
+        ("it moves", &|| set(&repo, "desired", two), [Some(two), None]),
+        ("it moves back", &|| set(&repo, "desired", one), [Some(one), None]),
+        ("it is overwritten in place", &in_place, [Some(two), None]),
+        ("another one comes", &|| git(&["branch", "status", "desired"]), [Some(two), Some(two)]),
+        ("both are packed", &|| git(&["pack-refs", "--all"]), [Some(two), Some(two)]),
+        ("one goes from the pack", &|| git(&["update-ref", "-d", "refs/heads/status"]), [Some(two), None]),
+    ];
+    for (what, touch, tips) in touches {
+        let (_, before) = look(now + 100);
+        assert_eq!(before, Some(BranchStamps::of(repo.path(), names)), "before {what}");
+        // Longer than the clock that stamps files stands still.
+        std::thread::sleep(Duration::from_millis(20));
+        touch();
+        let (found, after) = look(now + 100);
+        assert_eq!(found, tips, "{what}");
+        assert!(after.is_some() && after != before, "{what}");
+    }
+    git(&["symbolic-ref", "refs/heads/status", "refs/heads/desired"]);
+    assert_eq!(look(now + 100), ([Some(two), Some(two)], None), "what a symbolic ref names moves without it");
 }

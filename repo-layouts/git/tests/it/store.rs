@@ -1,5 +1,6 @@
 //! Commits and packs as stock Git and libgit2 read them.
 
+use repo_git::repo::{Bare, Prepared};
 use repo_git::{BatchError, OpenError, Person, Repo, TreeLimits, TreeSource};
 
 use crate::support::{Corner, commit, key, set, spec, store, tree};
@@ -104,6 +105,25 @@ fn a_repository_is_made_once_and_completed_when_half_made() {
     assert_eq!(again.resolve("HEAD").expect("readable"), Some(id));
     assert_eq!(std::fs::read_dir(&path).expect("listed").count(), 4, "HEAD config objects refs");
     corner.git(&path, &["config", "core.fsync"]);
+}
+
+#[test]
+fn a_repository_is_made_with_what_it_holds_and_nothing_that_is_there_is_touched() {
+    let corner = Corner::new();
+    let mut prepared = Prepared::default();
+    let mut make = |text: &str| prepared.commit(&spec(&tree(&[("f", text)]), &[], "m"), None).expect("made");
+    let branches = [("bundle", make("1")), ("desired", make("2"))];
+    let pack = prepared.pack().expect("packed");
+    let path = corner.path("r.git");
+    assert!(Bare::create_with(&path, "desired", &pack, &branches).expect("made"));
+    corner.git(&path, &["fsck", "--strict", "--no-dangling"]);
+    for (name, id) in branches {
+        assert_eq!(corner.git(&path, &["rev-parse", &format!("refs/heads/{name}")]), id.to_string());
+    }
+    assert_eq!(corner.git(&path, &["show", "HEAD:f"]), "2");
+    assert!(!Bare::create_with(&path, "other", &pack, &[]).expect("nothing is done"));
+    assert_eq!(corner.git(&path, &["symbolic-ref", "HEAD"]), "refs/heads/desired");
+    assert_eq!(std::fs::read_dir(corner.path("")).expect("listed").count(), 2, "`home` and `r.git`");
 }
 
 #[test]

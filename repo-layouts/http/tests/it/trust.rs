@@ -7,7 +7,7 @@ use repo_model::Digest;
 
 use repo_testkit::scripted_host::{Host, Reply, answer};
 
-use crate::{settings_of, short, url_of};
+use crate::{settings_of, url_of};
 use repo_testkit::pki::{Authority, Identity, Validity};
 
 fn host(make: impl FnOnce(&Authority) -> Identity, client: bool) -> Host {
@@ -42,7 +42,7 @@ fn each_reason_not_to_believe_a_certificate_has_its_name() {
     assert_eq!(distrust(ask(&stranger, &settings_of(&stranger))), Trust::Authority);
     // Without an authority of one's own, the public roots count, and they didn't sign this.
     let good = host(|ca| ca.server(names, Validity::Now), false);
-    assert_eq!(distrust(ask(&good, &Settings { timeouts: short(), ..Settings::default() })), Trust::Authority);
+    assert_eq!(distrust(ask(&good, &Settings::default())), Trust::Authority);
 }
 
 #[test]
@@ -55,7 +55,7 @@ fn a_pinned_key_is_wanted_beside_a_trusted_certificate() {
     let error = ask(&host, &Settings { pin: other, ..settings }).unwrap_err();
     assert_eq!(error.problem, Problem::Certificate(Trust::Key));
     // A pin alone believes nobody.
-    let alone = Settings { pin: Some(Pin(key)), timeouts: short(), ..Settings::default() };
+    let alone = Settings { pin: Some(Pin(key)), ..Settings::default() };
     assert_eq!(distrust(ask(&host, &alone)), Trust::Authority);
 }
 

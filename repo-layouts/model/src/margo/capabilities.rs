@@ -59,7 +59,7 @@ pub struct Cpu {
     pub architecture: Option<String>,
 }
 
-/// A peripheral.
+/// A peripheral that a device has, or one that it needs, where what isn't said may be anything.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Peripheral {
     /// `gpu`, `display`, `camera`, `microphone`, `speaker`.
@@ -162,6 +162,14 @@ impl Cpu {
 }
 
 impl Peripheral {
+    /// Whether this one is what is needed.
+    pub fn meets(&self, need: &Self) -> bool {
+        let same = |need: &Option<String>, has: &Option<String>| {
+            need.as_ref().is_none_or(|need| has.as_ref().is_some_and(|has| has.eq_ignore_ascii_case(need)))
+        };
+        self.kind == need.kind && same(&need.manufacturer, &self.manufacturer) && same(&need.model, &self.model)
+    }
+
     fn to_json(&self) -> Value {
         let mut peripheral = Map::new();
         put(&mut peripheral, "type", json!(self.kind));
@@ -170,13 +178,20 @@ impl Peripheral {
         peripheral.into()
     }
 
-    fn read(field: Field<'_>) -> Option<Self> {
+    pub(super) fn read(field: Field<'_>) -> Option<Self> {
         field.mapping(|reader| {
             let kind = reader.required("type", Field::string);
             let manufacturer = reader.optional("manufacturer", Field::string);
             let model = reader.optional("model", Field::string);
             Some(Self { kind: kind?, manufacturer, model })
         })
+    }
+}
+
+impl std::fmt::Display for Peripheral {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let words = [self.manufacturer.as_deref(), self.model.as_deref(), Some(self.kind.as_str())];
+        write!(f, "`{}`", words.into_iter().flatten().collect::<Vec<_>>().join(" "))
     }
 }
 

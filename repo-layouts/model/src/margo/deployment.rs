@@ -186,8 +186,8 @@ fn name(field: Field<'_>) -> Option<String> {
     Some(text)
 }
 
-/// A namespace of Kubernetes: a DNS label.
-fn namespace(field: Field<'_>) -> Option<String> {
+/// Reads a namespace of Kubernetes: a DNS label.
+pub fn namespace(field: Field<'_>) -> Option<String> {
     let text = field.clone().string()?;
     let is_inner = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-';
     let good =

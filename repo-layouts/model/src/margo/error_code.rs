@@ -59,7 +59,7 @@ codes! {
     ArtifactDigestChanged "artifact-digest-changed" "The package's bytes are not those that were published."
     PolicyDenied "policy-denied" "The site's policy doesn't allow it."
     NotOurs "not-ours" "A project or release of that name exists and isn't ours."
-    HelmFailed "helm-failed" "Helm refused or failed."
+    HelmFailed "helm-failed" "Helm refused or failed, or a hook of the chart did."
     ComposeFailed "compose-failed" "Docker Compose refused or failed."
     RuntimeUnavailable "runtime-unavailable" "The runtime doesn't answer."
     HealthTimeout "health-timeout" "The component didn't become healthy in time."

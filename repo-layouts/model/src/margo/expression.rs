@@ -1,5 +1,6 @@
 //! One requirement of an eligibility rule: a property or label, an operator, and values.
 
+use std::cmp::Ordering;
 use std::fmt;
 
 use serde_json::Value;
@@ -7,14 +8,14 @@ use serde_json::Value;
 use super::capabilities::bytes_of;
 use crate::yaml::{Field, Reader};
 
-/// What one property or label of a device has to be (Margo, *matchExpressions*).
+/// What one property or label of a device has to be (Margo, *ApplicationDescription*, *MatchExpression Attributes*).
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Expression {
     key: String,
     operator: Operator,
     values: Vec<Value>,
-    /// What at least one item of a list has to be.
-    item: Option<Vec<Expression>>,
+    /// What one object in a list has to be; for `ContainsAll` and `ContainsAny` only, and empty where they list values.
+    item: Vec<Expression>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,38 +46,39 @@ impl Expression {
         &self.key
     }
 
-    /// What the key points to in a document of properties.
+    /// What the key points to in a document of properties, also where it is written for the pre-draft's document.
     pub(super) fn at_pointer<'v>(&self, properties: &'v Value) -> Option<&'v Value> {
-        properties.pointer(&self.key)
+        properties.pointer(&self.key).or_else(|| properties.pointer(self.key.strip_prefix("/resources")?))
     }
 
-    /// Whether what is there is as this wants it. What isn't there is in no set, contains nothing, and is neither
-    /// greater nor less than anything.
+    /// Whether what is there is as this wants it. A list is in a set if one of its items is. Of what isn't there only
+    /// `DoesNotExist` holds, and not `NotIn`; of objects and lists of objects only `ContainsAll` and `ContainsAny`.
     pub(super) fn holds(&self, found: Option<&Value>) -> bool {
-        let is_wanted = |value: &Value| self.values.iter().any(|wanted| same(wanted, value));
-        let items = || found.map(|found| found.as_array().map_or(std::slice::from_ref(found), Vec::as_slice));
-        let has = |wanted: &Value| items().is_some_and(|items| items.iter().any(|item| same(item, wanted)));
-        let compared = || compare(found?, self.values.first()?);
-        match self.operator {
-            Operator::In => found.is_some_and(is_wanted),
-            Operator::NotIn => !found.is_some_and(is_wanted),
-            Operator::Exists => self.matching(found),
-            Operator::DoesNotExist => !self.matching(found),
-            Operator::Gt => compared() == Some(std::cmp::Ordering::Greater),
-            Operator::Lt => compared() == Some(std::cmp::Ordering::Less),
-            Operator::ContainsAll => self.values.iter().all(has),
-            Operator::ContainsAny => self.values.iter().any(has),
+        let Some(found) = found else { return self.operator == Operator::DoesNotExist };
+        let items = found.as_array().map_or(std::slice::from_ref(found), Vec::as_slice);
+        if !self.item.is_empty() {
+            return found.is_array() && items.iter().any(|item| item.is_object() && self.fits(item));
         }
+        let has = |wanted: &Value| items.iter().any(|item| same(item, wanted));
+        let compared = || compare(found, self.values.first()?);
+        items.iter().all(is_scalar)
+            && match self.operator {
+                Operator::In | Operator::ContainsAny => self.values.iter().any(has),
+                Operator::NotIn => !self.values.iter().any(has),
+                Operator::Exists => true,
+                Operator::DoesNotExist => false,
+                Operator::Gt => compared() == Some(Ordering::Greater),
+                Operator::Lt => compared() == Some(Ordering::Less),
+                Operator::ContainsAll => self.values.iter().all(has),
+            }
     }
 
-    /// Whether it is there at all, and if items are described, one of them is as described.
-    fn matching(&self, found: Option<&Value>) -> bool {
-        match (&self.item, found) {
-            (None, found) => found.is_some(),
-            (Some(wanted), Some(Value::Array(items))) => {
-                items.iter().any(|item| wanted.iter().all(|one| one.holds(one.at_pointer(item))))
-            }
-            (Some(_), _) => false,
+    /// Whether one object is as described, in everything or in anything.
+    fn fits(&self, item: &Value) -> bool {
+        let holds = |one: &Self| one.holds(one.at_pointer(item));
+        match self.operator {
+            Operator::ContainsAny => self.item.iter().any(holds),
+            _ => self.item.iter().all(holds),
         }
     }
 
@@ -90,16 +92,8 @@ impl Expression {
                 }
                 field.fail_hint(format!("`{key}` is not a JSON Pointer"), "write it like /memory or /cpus/0/cores")
             });
-            let item = reader.optional("itemSelector", |field| {
-                let items = |field: Field<'_>| field.list(Self::read_property);
-                field.mapping(|reader| reader.required("matchExpressions", items))
-            });
-            let has_items = reader.has("itemSelector");
-            let (operator, values) = operator(reader)?;
-            if has_items && !matches!(operator, Operator::Exists | Operator::DoesNotExist) {
-                return reader.field().fail("has an `itemSelector`, which goes with `Exists` and `DoesNotExist` only");
-            }
-            Some(Self { key: key?, operator, values: values?, item })
+            let (operator, values, item) = operator(reader)?;
+            Some(Self { key: key?, operator, values: values?, item: item? })
         })
     }
 
@@ -110,17 +104,34 @@ impl Expression {
                 let key = field.clone().string()?;
                 if key.is_empty() { field.fail("must not be empty") } else { Some(key) }
             });
-            let (operator, values) = operator(reader)?;
-            Some(Self { key: key?, operator, values: values?, item: None })
+            let (operator, values, item) = operator(reader)?;
+            Some(Self { key: key?, operator, values: values?, item: item? })
         })
     }
 }
 
-fn operator(reader: &mut Reader<'_>) -> Option<(Operator, Option<Vec<Value>>)> {
+type Operands = (Operator, Option<Vec<Value>>, Option<Vec<Expression>>);
+
+/// The operator with what goes with it. Margo has no `values` for `ContainsAll` and `ContainsAny`; on a list of texts or
+/// numbers they can mean one thing only, so they are taken.
+fn operator(reader: &mut Reader<'_>) -> Option<Operands> {
     let Some(operator) = reader.required("operator", |field| field.choice(OPERATORS)) else {
         reader.ignore("values");
+        reader.ignore("itemSelector");
         return None;
     };
+    let contains = matches!(operator, Operator::ContainsAll | Operator::ContainsAny);
+    if !contains {
+        reader.refuse("itemSelector", "has no place here: it goes with `ContainsAll` and `ContainsAny`");
+    } else if reader.has("itemSelector") {
+        reader.refuse("values", "has no place here: `itemSelector` says what one item has to be");
+        let item = reader
+            .required("itemSelector", |field| field.mapping(|reader| expressions(reader, Expression::read_property)));
+        return Some((operator, Some(Vec::new()), item));
+    } else if !reader.has("values") {
+        reader.ignore("values");
+        return reader.field().fail("needs an `itemSelector`");
+    }
     let values = match operator {
         Operator::Exists | Operator::DoesNotExist => {
             reader.refuse("values", "has no place here: this operator asks for the key alone");
@@ -136,16 +147,35 @@ fn operator(reader: &mut Reader<'_>) -> Option<(Operator, Option<Vec<Value>>)> {
         }),
         _ => reader.required("values", |field| {
             let values = field.clone().list(scalar)?;
-            if values.is_empty() { field.fail("names no value") } else { Some(values) }
+            match values.as_slice() {
+                [] => field.fail("names no value"),
+                [_] => Some(values),
+                all if all.iter().all(Value::is_string) || all.iter().all(Value::is_number) => Some(values),
+                _ => field.fail("must be only strings, only numbers, or one boolean"),
+            }
         }),
     };
-    Some((operator, values))
+    Some((operator, values, Some(Vec::new())))
+}
+
+/// The `matchExpressions` of a selector.
+pub(super) fn expressions(
+    reader: &mut Reader<'_>,
+    read: fn(Field<'_>) -> Option<Expression>,
+) -> Option<Vec<Expression>> {
+    reader.required("matchExpressions", |field| {
+        let all = field.clone().list(read)?;
+        if all.is_empty() { field.fail("requires nothing") } else { Some(all) }
+    })
 }
 
 fn scalar(field: Field<'_>) -> Option<Value> {
     let value = field.clone().json()?;
-    let is_scalar = value.is_string() || value.is_number() || value.is_boolean();
-    if is_scalar { Some(value) } else { field.fail("must be a string, number or boolean") }
+    if is_scalar(&value) { Some(value) } else { field.fail("must be a string, number or boolean") }
+}
+
+fn is_scalar(value: &Value) -> bool {
+    value.is_string() || value.is_number() || value.is_boolean()
 }
 
 /// `""`, or parts that each begin with `/`; `~` only as `~0` and `~1`.
@@ -168,7 +198,7 @@ fn number(value: &Value) -> Option<f64> {
     }
 }
 
-fn compare(found: &Value, limit: &Value) -> Option<std::cmp::Ordering> {
+fn compare(found: &Value, limit: &Value) -> Option<Ordering> {
     // Capacities are compared as whole bytes, which a double may not hold.
     if let (Some(found), Some(limit)) = (found.as_str().and_then(bytes_of), limit.as_str().and_then(bytes_of)) {
         return Some(found.cmp(&limit));
@@ -184,8 +214,9 @@ impl fmt::Display for Expression {
         if !values.is_empty() {
             write!(f, " [{}]", values.join(", "))?;
         }
-        for (index, item) in self.item.iter().flatten().enumerate() {
-            write!(f, "{}{item}", if index == 0 { " with an item whose " } else { " and " })?;
+        let or = if self.operator == Operator::ContainsAny { " or " } else { " and " };
+        for (index, item) in self.item.iter().enumerate() {
+            write!(f, "{}{item}", if index == 0 { " an item with " } else { or })?;
         }
         Ok(())
     }

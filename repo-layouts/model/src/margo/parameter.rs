@@ -130,7 +130,8 @@ fn is_variable(name: &str) -> bool {
         && name.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'_')
 }
 
-fn parse_path(pointer: &str) -> Option<Vec<Part>> {
+/// Reads a path into a chart's values in the syntax of `helm --set`.
+pub fn parse_path(pointer: &str) -> Option<Vec<Part>> {
     let mut parts = Vec::new();
     let mut rest = pointer;
     loop {

@@ -3,8 +3,8 @@
 
 use serde_json::Value;
 
-use super::capabilities::{DeviceCapabilities, bytes_of};
-use super::expression::Expression;
+use super::capabilities::{DeviceCapabilities, Peripheral, bytes_of};
+use super::expression::{Expression, expressions};
 use crate::yaml::{Field, Reader};
 
 /// What a profile needs. Without any of it every device will do.
@@ -14,18 +14,17 @@ pub struct Requirements {
     architectures: Vec<String>,
     memory: Option<String>,
     storage: Option<String>,
-    peripherals: Vec<Need>,
+    peripherals: Vec<Peripheral>,
     interfaces: Vec<String>,
-    properties: Vec<Expression>,
-    labels: Vec<Expression>,
+    /// A device has to meet one of them, where there are any.
+    rules: Vec<Rule>,
 }
 
-/// A peripheral that must be there; what isn't said may be anything.
-#[derive(Debug, Clone, PartialEq)]
-struct Need {
-    kind: String,
-    manufacturer: Option<String>,
-    model: Option<String>,
+/// One of the `eligibilityRules`: all of it must hold.
+#[derive(Debug, Clone, Default, PartialEq)]
+struct Rule {
+    properties: Vec<Expression>,
+    labels: Vec<Expression>,
 }
 
 impl Requirements {
@@ -34,22 +33,35 @@ impl Requirements {
         *self == Self::default()
     }
 
-    /// Everything that a device with these capabilities lacks, in words; empty if it fits.
+    /// Everything that a device with these capabilities lacks, in words; empty if it fits. The eligibility rules count
+    /// where everything else is met, and one of them is enough (Margo, *ApplicationDescription*, *Eligibility rules*).
     pub fn unmet(&self, device: &DeviceCapabilities) -> Vec<String> {
+        let unmet = self.unmet_resources(device);
+        if unmet.is_empty() { self.unmet_rules(device) } else { unmet }
+    }
+
+    fn unmet_resources(&self, device: &DeviceCapabilities) -> Vec<String> {
         let capacities = [("memory", &self.memory, &device.memory), ("storage", &self.storage, &device.storage)];
-        let properties = device.properties_rc3();
-        let labels = Value::Object(device.labels.clone().into_iter().collect());
         let mut unmet: Vec<_> = self.unmet_cpu(device).into_iter().collect();
         unmet.extend(capacities.into_iter().filter_map(|(what, need, has)| unmet_capacity(what, need, has)));
-        let lacking = self.peripherals.iter().filter(|need| !need.is_met(device));
+        let lacking = self.peripherals.iter().filter(|need| !device.peripherals.iter().any(|has| has.meets(need)));
         unmet.extend(lacking.map(|need| format!("it needs the peripheral {need}")));
         let lacking = self.interfaces.iter().filter(|kind| !device.interfaces.contains(kind));
         unmet.extend(lacking.map(|kind| format!("it needs the interface `{kind}`")));
-        let failing = self.properties.iter().filter(|one| !one.holds(one.at_pointer(&properties)));
-        unmet.extend(failing.map(|one| format!("it needs the property {one}")));
-        let failing = self.labels.iter().filter(|one| !one.holds(labels.get(one.key())));
-        unmet.extend(failing.map(|one| format!("it needs the label {one}")));
         unmet
+    }
+
+    fn unmet_rules(&self, device: &DeviceCapabilities) -> Vec<String> {
+        let properties = device.properties_rc3();
+        let mut failing: Vec<_> = self.rules.iter().map(|rule| rule.failing(&properties, device)).collect();
+        if failing.is_empty() || failing.iter().any(Vec::is_empty) {
+            return Vec::new();
+        }
+        if failing.len() == 1 {
+            return failing.remove(0).into_iter().map(|one| format!("it needs {one}")).collect();
+        }
+        let ways: Vec<_> = failing.iter().map(|rule| rule.join("; and ")).collect();
+        vec![format!("none of its {} rules is met: it needs {}", ways.len(), ways.join("; or else "))]
     }
 
     /// All of the processors that will do count together.
@@ -86,11 +98,11 @@ impl Requirements {
                 })
             });
             let mut all = capacity.unwrap_or_default();
-            let rules = reader.optional("eligibilityRules", |field| field.list(|field| field.mapping(rule)));
-            for (properties, labels) in rules.unwrap_or_default() {
-                all.properties.extend(properties);
-                all.labels.extend(labels);
-            }
+            let rules = reader.optional("eligibilityRules", |field| {
+                let rules = field.clone().list(|field| field.mapping(Rule::read))?;
+                if rules.is_empty() { field.fail("names no rule") } else { Some(rules) }
+            });
+            all.rules = rules.unwrap_or_default();
             Some(all)
         })
     }
@@ -100,7 +112,7 @@ impl Requirements {
         field.mapping(|reader| {
             reader.extensions();
             let mut all = Self::read_capacity(reader);
-            all.peripherals = reader.optional("peripherals", |field| field.list(Need::read)).unwrap_or_default();
+            all.peripherals = reader.optional("peripherals", |field| field.list(Peripheral::read)).unwrap_or_default();
             let interface = |field: Field<'_>| field.mapping(|reader| reader.required("type", Field::string));
             all.interfaces = reader.optional("interfaces", |field| field.list(interface)).unwrap_or_default();
             Some(all)
@@ -128,25 +140,31 @@ impl Requirements {
     }
 }
 
-/// The requirements of one rule: for properties and for labels.
-fn rule(reader: &mut Reader<'_>) -> Option<(Vec<Expression>, Vec<Expression>)> {
-    reader.extensions();
-    let selector = |read: fn(Field<'_>) -> Option<Expression>| {
-        move |field: Field<'_>| {
-            field.mapping(|reader| {
-                reader.required("matchExpressions", |field| {
-                    let all = field.clone().list(read)?;
-                    if all.is_empty() { field.fail("requires nothing") } else { Some(all) }
-                })
-            })
-        }
-    };
-    let properties = reader.optional("propertySelector", selector(Expression::read_property));
-    let labels = reader.optional("labelSelector", selector(Expression::read_label));
-    if !reader.has("propertySelector") && !reader.has("labelSelector") {
-        return reader.field().fail("needs `propertySelector` or `labelSelector`");
+impl Rule {
+    /// What doesn't hold, in words.
+    fn failing(&self, properties: &Value, device: &DeviceCapabilities) -> Vec<String> {
+        let properties = self.properties.iter().map(|one| ("property", one, one.at_pointer(properties)));
+        let labels = self.labels.iter().map(|one| ("label", one, device.labels.get(one.key())));
+        let failing = properties.chain(labels).filter(|(_, one, found)| !one.holds(*found));
+        let words = |(what, one, found): (_, &Expression, Option<&Value>)| {
+            let has = found.map_or("none".to_owned(), ToString::to_string);
+            format!("the {what} {one}, and the device has {has}")
+        };
+        failing.map(words).collect()
     }
-    Some((properties.unwrap_or_default(), labels.unwrap_or_default()))
+
+    fn read(reader: &mut Reader<'_>) -> Option<Self> {
+        reader.extensions();
+        let selector = |read: fn(Field<'_>) -> Option<Expression>| {
+            move |field: Field<'_>| field.mapping(|reader| expressions(reader, read))
+        };
+        let properties = reader.optional("propertySelector", selector(Expression::read_property));
+        let labels = reader.optional("labelSelector", selector(Expression::read_label));
+        if !reader.has("propertySelector") && !reader.has("labelSelector") {
+            return reader.field().fail("needs `propertySelector` or `labelSelector`");
+        }
+        Some(Self { properties: properties.unwrap_or_default(), labels: labels.unwrap_or_default() })
+    }
 }
 
 fn unmet_capacity(what: &str, need: &Option<String>, has: &Option<String>) -> Option<String> {
@@ -166,32 +184,5 @@ fn architecture(name: &str) -> String {
         "x86_64" | "x86-64" => "amd64".to_owned(),
         "aarch64" => "arm64".to_owned(),
         other => other.to_owned(),
-    }
-}
-
-impl Need {
-    fn is_met(&self, device: &DeviceCapabilities) -> bool {
-        let same = |need: &Option<String>, has: &Option<String>| {
-            need.as_ref().is_none_or(|need| has.as_ref().is_some_and(|has| has.eq_ignore_ascii_case(need)))
-        };
-        device.peripherals.iter().any(|has| {
-            has.kind == self.kind && same(&self.manufacturer, &has.manufacturer) && same(&self.model, &has.model)
-        })
-    }
-
-    fn read(field: Field<'_>) -> Option<Self> {
-        field.mapping(|reader| {
-            let kind = reader.required("type", Field::string);
-            let manufacturer = reader.optional("manufacturer", Field::string);
-            let model = reader.optional("model", Field::string);
-            Some(Self { kind: kind?, manufacturer, model })
-        })
-    }
-}
-
-impl std::fmt::Display for Need {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let words = [self.manufacturer.as_deref(), self.model.as_deref(), Some(self.kind.as_str())];
-        write!(f, "`{}`", words.into_iter().flatten().collect::<Vec<_>>().join(" "))
     }
 }

@@ -9,7 +9,7 @@ use serde_json::{Map, Number};
 use super::{Limits, Node, Plain, Scalar, Span, Style, Value, resolve};
 use crate::problem::Problem;
 
-/// Reads one JSON text. Duplicate keys are refused; nodes have no positions, errors of syntax do.
+/// Reads one JSON text. Duplicate keys are refused.
 pub fn parse_json(file: &str, bytes: &[u8], limits: &Limits) -> Result<Node, Problem> {
     if bytes.len() > limits.bytes {
         return Err(Problem::error(file, format!("is larger than {} bytes", limits.bytes)));
@@ -17,11 +17,90 @@ pub fn parse_json(file: &str, bytes: &[u8], limits: &Limits) -> Result<Node, Pro
     // serde_json itself stops at a depth of 128.
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
     let node = Seed.deserialize(&mut deserializer).and_then(|node| deserializer.end().map(|()| node));
-    node.map_err(|error| {
+    let mut node = node.map_err(|error| {
         let text = error.to_string();
         let message = text.rsplit_once(" at line ").map_or(text.as_str(), |(message, _)| message).to_owned();
         Problem::error(file, message).at(error.line(), error.column())
-    })
+    })?;
+    Places { rest: bytes, span: Span { line: 1, column: 1 } }.note(&mut node);
+    Ok(node)
+}
+
+/// What is left of a text that is JSON for certain, walked through beside the nodes that were read from it: serde_json
+/// doesn't tell where a value stands.
+struct Places<'a> {
+    rest: &'a [u8],
+    span: Span,
+}
+
+impl Places<'_> {
+    fn note(&mut self, node: &mut Node) {
+        self.space();
+        node.span = self.span;
+        match &mut node.value {
+            Value::Mapping(entries) => {
+                self.step();
+                for (key, value) in entries.iter_mut() {
+                    self.note(key);
+                    self.mark();
+                    self.note(value);
+                    self.mark();
+                }
+                if entries.is_empty() {
+                    self.mark();
+                }
+            }
+            Value::Sequence(items) => {
+                self.step();
+                for item in items.iter_mut() {
+                    self.note(item);
+                    self.mark();
+                }
+                if items.is_empty() {
+                    self.mark();
+                }
+            }
+            Value::Scalar(Scalar { style: Style::Quoted, .. }) => self.quoted(),
+            Value::Scalar(_) | Value::Null => {
+                while self.rest.first().is_some_and(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(byte)) {
+                    self.step();
+                }
+            }
+        }
+    }
+
+    /// One of `:`, `,`, `]` and `}`.
+    fn mark(&mut self) {
+        self.space();
+        self.step();
+    }
+
+    fn quoted(&mut self) {
+        self.step();
+        while let Some(byte) = self.step().filter(|byte| *byte != b'"') {
+            if byte == b'\\' {
+                self.step();
+            }
+        }
+    }
+
+    fn space(&mut self) {
+        while self.rest.first().is_some_and(u8::is_ascii_whitespace) {
+            self.step();
+        }
+    }
+
+    fn step(&mut self) -> Option<u8> {
+        let (byte, rest) = self.rest.split_first()?;
+        self.rest = rest;
+        match byte {
+            b'\n' => self.span = Span { line: self.span.line + 1, column: 1 },
+            // What goes on with a character that has begun.
+            0x80..=0xbf => {}
+            _ => self.span.column += 1,
+        }
+        Some(*byte)
+    }
 }
 
 /// The JSON value of a node; see [`Node::to_json`].

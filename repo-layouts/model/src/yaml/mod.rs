@@ -18,7 +18,7 @@ pub use reader::Reader;
 pub use scalar::{Plain, Strictness, is_ambiguous, resolve};
 pub use write::to_yaml;
 
-/// Where a node starts: line and column from 1, the column in characters. Line 0 means unknown (JSON).
+/// Where a node starts: line and column from 1, the column in characters. Line 0 means unknown.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Span {
     /// Line from 1.

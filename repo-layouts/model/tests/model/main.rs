@@ -2,7 +2,9 @@
 
 mod configuration;
 mod deployments;
+mod edges;
 mod examples;
+mod helm;
 mod json_documents;
 mod reading;
 mod requirements;

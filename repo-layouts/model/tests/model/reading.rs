@@ -109,6 +109,33 @@ fn json_keeps_its_own_rules() {
     }
 }
 
+#[test]
+fn a_mistake_in_json_is_told_with_its_place_too() {
+    let text =
+        "{\n  \"ä\\\"}\": [1, {\"b\": -2.5e+3, \"c\": \"\\\\\"}, [], {}, null],\r\n\t\"täglich\" : true, \"d\": 1}\n";
+    let node = parse_json("a.json", text.as_bytes(), &Limits::VENDOR).unwrap();
+    let mut places = Vec::new();
+    fn walk(node: &Node, places: &mut Vec<(usize, usize)>) {
+        places.push((node.span.line, node.span.column));
+        match &node.value {
+            Value::Sequence(items) => items.iter().for_each(|item| walk(item, places)),
+            Value::Mapping(entries) => entries.iter().for_each(|(key, value)| {
+                walk(key, places);
+                walk(value, places);
+            }),
+            _ => {}
+        }
+    }
+    walk(&node, &mut places);
+    let second = [(2, 3), (2, 11), (2, 12), (2, 15), (2, 16), (2, 21), (2, 30), (2, 35), (2, 42), (2, 46), (2, 50)];
+    let third = [(3, 2), (3, 14), (3, 20), (3, 25)];
+    assert_eq!(places, [&[(1, 1)], &second[..], &third[..]].concat());
+    let problems =
+        yaml::read_json("a.json", text.as_bytes(), |field| field.mapping(|reader| reader.required("d", Field::bool)));
+    let told = problems.unwrap_err().to_string();
+    assert!(told.contains("a.json:3:25: d: is `1`") && told.contains("a.json:3:2: täglich: unknown key"), "{told}");
+}
+
 #[derive(Debug, PartialEq)]
 struct Example {
     id: String,

@@ -66,7 +66,24 @@ fn every_operator_works_on_properties_and_labels() {
     for (kind, good, bad) in [
         ("property", "key: /vendor, operator: In, values: [Other, Acme]", "key: /vendor, operator: In, values: [acme]"),
         ("property", "key: /vendor, operator: NotIn, values: [Other]", "key: /vendor, operator: NotIn, values: [Acme]"),
-        ("property", "key: /none, operator: NotIn, values: [a]", "key: /none, operator: In, values: [a]"),
+        ("property", "key: /vendor, operator: NotIn, values: [a]", "key: /none, operator: NotIn, values: [a]"),
+        ("property", "key: /vendor, operator: In, values: [Acme]", "key: /none, operator: In, values: [a]"),
+        (
+            "property",
+            "key: /supportedDeploymentTypes, operator: In, values: [compose]",
+            "key: /supportedDeploymentTypes, operator: In, values: [helm]",
+        ),
+        (
+            "property",
+            "key: /supportedDeploymentTypes, operator: NotIn, values: [helm]",
+            "key: /supportedDeploymentTypes, operator: NotIn, values: [helm, compose]",
+        ),
+        // Of a list of objects, and of an object, nothing holds but the operators made for it.
+        ("property", "key: /cpus/0/cores, operator: Exists", "key: /cpus/0, operator: Exists"),
+        ("property", "key: /none, operator: DoesNotExist", "key: /peripherals, operator: DoesNotExist"),
+        ("property", "key: /memory, operator: Exists", "key: /peripherals, operator: Exists"),
+        // The keys of the proposal that these rules came from, which had the pre-draft's capabilities before it.
+        ("property", "key: /resources/memory, operator: Exists", "key: /resources/none, operator: Exists"),
         ("property", "key: /memory, operator: Exists", "key: /none, operator: Exists"),
         ("property", "key: /none, operator: DoesNotExist", "key: /memory, operator: DoesNotExist"),
         ("property", "key: /memory, operator: Gt, values: [7Gi]", "key: /memory, operator: Gt, values: [8Gi]"),
@@ -89,19 +106,28 @@ fn every_operator_works_on_properties_and_labels() {
         ),
         (
             "property",
-            "key: /peripherals, operator: Exists, itemSelector: {matchExpressions: [{key: /type, operator: In, \
+            "key: /peripherals, operator: ContainsAll, itemSelector: {matchExpressions: [{key: /type, operator: In, \
              values: [gpu]}, {key: /manufacturer, operator: In, values: [NVIDIA]}]}",
             // Both hold for some item, but not for the same one.
-            "key: /peripherals, operator: Exists, itemSelector: {matchExpressions: [{key: /type, operator: In, \
+            "key: /peripherals, operator: ContainsAll, itemSelector: {matchExpressions: [{key: /type, operator: In, \
              values: [display]}, {key: /manufacturer, operator: Exists}]}",
         ),
         (
             "property",
-            "key: /peripherals, operator: DoesNotExist, itemSelector: {matchExpressions: [{key: /type, operator: In, \
-             values: [camera]}]}",
-            "key: /peripherals, operator: DoesNotExist, itemSelector: {matchExpressions: [{key: /type, operator: In, \
-             values: [gpu]}]}",
+            "key: /peripherals, operator: ContainsAny, itemSelector: {matchExpressions: [{key: /type, operator: In, \
+             values: [camera]}, {key: /manufacturer, operator: Exists}]}",
+            "key: /peripherals, operator: ContainsAny, itemSelector: {matchExpressions: [{key: /type, operator: In, \
+             values: [camera]}, {key: /model, operator: Exists}]}",
         ),
+        (
+            "property",
+            "key: /interfaces, operator: ContainsAny, itemSelector: {matchExpressions: [{key: /type, operator: NotIn, \
+             values: [wifi]}]}",
+            "key: /supportedRuntimes, operator: ContainsAny, itemSelector: {matchExpressions: [{key: \"\", operator: \
+             In, values: [oci]}]}",
+        ),
+        ("label", "key: slots, operator: In, values: [c, b]", "key: slots, operator: NotIn, values: [c, b]"),
+        ("label", "key: slots, operator: NotIn, values: [c]", "key: lines, operator: NotIn, values: [c]"),
         ("label", "key: line, operator: In, values: [\"2\"]", "key: line, operator: In, values: [2]"),
         ("label", "key: size, operator: In, values: [7.0]", "key: size, operator: In, values: [\"7\"]"),
         ("label", "key: armed, operator: In, values: [true]", "key: armed, operator: NotIn, values: [true]"),
@@ -123,11 +149,65 @@ fn every_operator_works_on_properties_and_labels() {
 }
 
 #[test]
-fn requirements_of_both_dialects_and_all_rules_must_hold() {
-    let two = "requiredResources: {memory: 9Gi}\n    deviceConstraints: {capacityRequirements: {storage: 65Gi}, \
-               eligibilityRules: [{propertySelector: {matchExpressions: [{key: /none, operator: Exists}]}, \
-               labelSelector: {matchExpressions: [{key: none, operator: Exists}]}}]}";
-    assert_eq!(unmet(two).len(), 4, "{:?}", unmet(two));
+fn all_of_a_rule_must_hold_and_one_of_the_rules() {
+    let property = |vendor: &str| {
+        format!("propertySelector: {{matchExpressions: [{{key: /vendor, operator: In, values: [{vendor}]}}]}}")
+    };
+    let label = |line: &str| {
+        format!("labelSelector: {{matchExpressions: [{{key: line, operator: In, values: [\"{line}\"]}}]}}")
+    };
+    let rules = |rules: &[String]| {
+        let rules: Vec<_> = rules.iter().map(|rule| format!("{{{rule}}}")).collect();
+        unmet(&format!("deviceConstraints: {{eligibilityRules: [{}]}}", rules.join(", ")))
+    };
+    let both = |vendor, line| format!("{}, {}", property(vendor), label(line));
+    assert!(rules(&[both("Acme", "2")]).is_empty());
+    assert_eq!(rules(&[both("Acme", "3")]).len(), 1);
+    assert_eq!(rules(&[both("Other", "3")]).len(), 2);
+    assert!(rules(&[property("Other"), label("2")]).is_empty());
+    assert!(rules(&[label("2"), property("Other")]).is_empty());
+    assert_eq!(
+        rules(&[both("Other", "3"), label("4")]),
+        [
+            "none of its 2 rules is met: it needs the property `/vendor` In [\"Other\"], and the device has \"Acme\"; and \
+          the label `line` In [\"3\"], and the device has \"2\"; or else the label `line` In [\"4\"], and the device \
+          has \"2\""
+        ]
+    );
+}
+
+#[test]
+fn requirements_of_both_dialects_must_hold_and_rules_are_asked_where_the_capacity_is_there() {
+    let rule = "eligibilityRules: [{labelSelector: {matchExpressions: [{key: none, operator: Exists}]}}]";
+    let both = format!(
+        "requiredResources: {{memory: 9Gi}}\n    deviceConstraints: {{capacityRequirements: {{storage: 65Gi}}, {rule}}}"
+    );
+    assert_eq!(
+        unmet(&both),
+        ["it needs 9Gi of memory, and the device has 8Gi", "it needs 65Gi of storage, and the device has 64 Gi"]
+    );
+    let enough = both.replace("9Gi", "8Gi").replace("65Gi", "64Gi");
+    assert_eq!(unmet(&enough), ["it needs the label `none` Exists, and the device has none"]);
+}
+
+/// The examples of Margo's text, *Object Array Item Matching* and *Custom runtimes*.
+#[test]
+fn the_examples_of_the_specification_mean_what_it_says() {
+    let fits = |rule: &str| unmet(&format!("deviceConstraints: {{eligibilityRules: [{rule}]}}")).is_empty();
+    let gpu = "{key: /type, operator: In, values: [\"gpu\"]}";
+    let nvidia = "{key: /manufacturer, operator: In, values: [\"NVIDIA\"]}";
+    let peripherals = |operator: &str, items: &str| {
+        format!("{{key: /peripherals, operator: {operator}, itemSelector: {{matchExpressions: [{items}]}}}}")
+    };
+    let properties = |all: &str| format!("{{propertySelector: {{matchExpressions: [{all}]}}}}");
+    assert!(fits(&properties(&peripherals("ContainsAll", &format!("{gpu}, {nvidia}")))));
+    assert!(fits(&properties(&peripherals("ContainsAny", "{key: /type, operator: In, values: [\"gpu\", \"nic\"]}"))));
+    let vendor = |name: &str| format!("{{key: /vendor, operator: In, values: [\"{name}\"]}}");
+    assert!(fits(&properties(&format!("{}, {}", vendor("Acme"), peripherals("ContainsAll", gpu)))));
+    assert!(!fits(&properties(&format!("{}, {}", vendor("Vendor Name"), peripherals("ContainsAll", gpu)))));
+    let label =
+        "labelSelector: {matchExpressions: [{key: example.com/hypervisor, operator: In, values: [\"hyper-v\"]}]}";
+    assert!(!fits(&format!("{{propertySelector: {{matchExpressions: [{}]}}, {label}}}", vendor("Acme"))));
 }
 
 #[test]
@@ -162,7 +242,20 @@ fn a_requirement_that_makes_no_sense_is_refused_where_it_stands() {
         (rule("key: /a, operator: Gt, values: [1, 2]"), "exactly one"),
         (rule("key: /a, operator: Gt, values: [x]"), "must be a number"),
         (rule("key: /a, operator: In, values: [[1]]"), "must be a string, number or boolean"),
-        (rule("key: /a, operator: In, values: [a], itemSelector: {matchExpressions: []}"), "`Exists` and"),
+        (rule("key: /a, operator: In, values: [a, 1]"), "only strings, only numbers"),
+        (rule("key: /a, operator: In, values: [true, false]"), "only strings, only numbers"),
+        (rule("key: /a, operator: In, values: [a], itemSelector: {matchExpressions: []}"), "`ContainsAll` and"),
+        (rule("key: /a, operator: Exists, itemSelector: {matchExpressions: []}"), "`ContainsAll` and"),
+        (rule("key: /a, operator: ContainsAll"), "needs an `itemSelector`"),
+        (rule("key: /a, operator: ContainsAny, itemSelector: {matchExpressions: []}"), "requires nothing"),
+        (
+            rule(
+                "key: /a, operator: ContainsAny, values: [a], itemSelector: {matchExpressions: [{key: /a, operator: \
+                 Exists}]}",
+            ),
+            "says what one item",
+        ),
+        ("deviceConstraints: {eligibilityRules: []}".to_owned(), "names no rule"),
     ] {
         let error = description(&text).unwrap_err();
         assert!(error.contains(expected) && error.contains("margo.yaml:"), "{text}: {error}");

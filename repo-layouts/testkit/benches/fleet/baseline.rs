@@ -54,7 +54,8 @@ pub(crate) struct Baseline {
 
 impl Baseline {
     pub(crate) fn new(fleet: &Fleet<'_>, stage: &Stage) -> Self {
-        let dir = stage.dir.path().join("baseline");
+        let name = fleet.dir().file_name().expect("a name").to_string_lossy().into_owned();
+        let dir = stage.dir.path().join(format!("{name}-baseline"));
         let numbers = (0..SAMPLE).map(|n| n * DEVICES / SAMPLE);
         let mut trees = Vec::new();
         for number in numbers {

@@ -1,7 +1,7 @@
 //! What something costs: CPU time, memory and wake-ups, as the kernel counts them.
 
 use std::path::Path;
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
@@ -57,6 +57,14 @@ impl Process {
         Duration::from_secs(ticks) / rustix::param::clock_ticks_per_second() as u32
     }
 
+    /// CPU time of its children that ended.
+    fn cpu_of_children(self) -> Duration {
+        let stat = self.read("stat");
+        let fields = stat.rsplit(") ").next().expect("what follows the name");
+        let ticks: u64 = fields.split(' ').skip(13).take(2).map(|ticks| ticks.parse::<u64>().expect("ticks")).sum();
+        Duration::from_millis(1000 * ticks / rustix::param::clock_ticks_per_second())
+    }
+
     /// Proportional memory in KiB.
     pub(crate) fn pss(self) -> u64 {
         field(&self.read("smaps_rollup"), "Pss:")
@@ -96,6 +104,29 @@ pub(crate) fn pss_if_there(process: Process) -> Option<u64> {
 fn field(text: &str, key: &str) -> u64 {
     let line = text.lines().find(|line| line.starts_with(key)).expect("a line");
     line.split_whitespace().nth(1).and_then(|number| number.parse().ok()).expect("a number")
+}
+
+/// Wall-clock time, CPU time and highest memory in KiB of a command that must succeed. The memory is looked at every few
+/// milliseconds, so that the last of it may be missed.
+pub(crate) fn of_run(command: &mut Command) -> (Duration, Duration, u64) {
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let before = Process(std::process::id()).cpu_of_children();
+    let (start, mut highest) = (Instant::now(), 0);
+    let mut child = command.spawn().expect("it can be started");
+    let ended = loop {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap_or_default();
+        if status.contains("VmHWM:") {
+            highest = highest.max(field(&status, "VmHWM:"));
+        }
+        match child.try_wait().expect("it is waited for") {
+            Some(ended) => break ended,
+            None => std::thread::sleep(Duration::from_millis(2)),
+        }
+    };
+    let took = start.elapsed();
+    // 3: a plan that found differences.
+    assert!(matches!(ended.code(), Some(0 | 3)), "{command:?}: {ended}");
+    (took, Process(std::process::id()).cpu_of_children() - before, highest)
 }
 
 /// What a directory takes on the disk, in bytes.

@@ -1,4 +1,4 @@
-//! One day of a device, accelerated and not simulated: by polling each 15 s, by waiting, and by REST.
+//! A day of a device, accelerated and not simulated: by polling each 15 s, by waiting, and by REST.
 //!
 //! Every poll, change and heartbeat of the day is made, one after the other, by the syncer's own code over TLS through
 //! a proxy that counts. A wait of five minutes is made in one second; its bytes are the same.
@@ -19,7 +19,7 @@ use crate::poll::documents;
 use crate::rest::{Client, Rest};
 use crate::site::{Docker, Site};
 use crate::stage::Stage;
-use crate::{Line, shown};
+use crate::{Line, RUNS, median, shown};
 
 const CHANGES: u32 = 10;
 
@@ -84,7 +84,7 @@ struct Parts {
     told: u64,
 }
 
-fn by_git(site: &Site<'_>, syncer: &mut Syncer) -> Parts {
+fn by_git(site: &Site<'_>, syncer: &mut Syncer, day: u32) -> Parts {
     let proxy = &site.proxy;
     let clone = site.home().join("repository.git");
     let commits = || git::git(&site.repository(), &["rev-list", "--count", "status"]).parse::<u64>().expect("a number");
@@ -101,7 +101,7 @@ fn by_git(site: &Site<'_>, syncer: &mut Syncer) -> Parts {
     pass(syncer);
     for number in 1..=POLLS {
         if number % (POLLS / CHANGES) == 0 {
-            site.change(number as usize);
+            site.change((day * POLLS + number) as usize);
             site.publish();
             parts.changes = parts.changes.plus(spent(proxy, || pass(syncer)));
             continue;
@@ -163,23 +163,38 @@ fn by_rest(site: &Site<'_>, reports: u64) -> Spent {
 pub(crate) fn measure(stage: &Stage) -> Vec<Line> {
     let site = Site::new(stage, "day", "serve", "waitSeconds: 1", &Docker::Fake);
     let (mut syncer, _locks) = home::open(Home::new(site.home())).expect("a device's home");
-    let parts = by_git(&site, &mut syncer);
-    let polling = parts.polls.plus(parts.changes);
-    let waiting = parts.wait.times(HEARTBEATS).plus(parts.called.times(CHANGES)).plus(parts.changes);
-    let rest = by_rest(&site, parts.told);
-    let reports = parts.told;
+    let days: Vec<_> = (0..RUNS as u32).map(|day| by_git(&site, &mut syncer, day)).collect();
+    let reports = median_of(&days, |day| day.told);
+    let rests: Vec<_> = (0..RUNS).map(|_| by_rest(&site, reports)).collect();
+    let each = |of: fn(&Parts) -> Spent| median_spent(&days.iter().map(of).collect::<Vec<_>>());
+    let polling = each(|day| day.polls.plus(day.changes));
+    let waiting = each(|day| day.wait.times(HEARTBEATS).plus(day.called.times(CHANGES)).plus(day.changes));
+    let (rest, heartbeats, change) =
+        (median_spent(&rests), each(|day| day.heartbeats), each(|day| day.changes.over(CHANGES)));
     let mut lines = line(&format!("a day, poll each 15 s, {CHANGES} changes, {reports} reports, by Git"), polling);
     lines.extend(line(&format!("a day, poll each 15 s, {CHANGES} changes, {reports} reports, by REST"), rest));
     lines.extend(line(&format!("a day, waiting, {CHANGES} changes, {reports} reports, by Git"), waiting));
-    lines.extend(line(&format!("a day, {HEARTBEATS} heartbeats beside that, by Git"), parts.heartbeats));
-    lines.extend(line("a day, of that one change: fetch, verify, apply, report", parts.changes.over(CHANGES)));
-    let [device, host, whole] = parts.disk;
+    lines.extend(line(&format!("a day, {HEARTBEATS} heartbeats beside that, by Git"), heartbeats));
+    lines.extend(line("a day, of that one change: fetch, verify, apply, report", change));
+    let [device, host, whole] = [0, 1, 2].map(|part| median_of(&days, |day| day.disk[part]));
     let kilobytes = |bytes: u64| format!("{:.0} KB", bytes as f64 / 1e3);
-    lines.push(Line::new("a day: growth on the device's disk", kilobytes(device), 1));
-    lines.push(Line::new("a day: growth of the repository on the host's disk", kilobytes(host), 1));
-    lines.push(Line::new("a day: the device's repository after it", kilobytes(whole), 1));
+    lines.push(Line::new("a day: growth on the device's disk", kilobytes(device), RUNS));
+    lines.push(Line::new("a day: growth of the repository on the host's disk", kilobytes(host), RUNS));
+    lines.push(Line::new("a day: the device's repository after it", kilobytes(whole), RUNS));
     lines.push(Line::new("a day by REST: the documents alone", kilobytes(size(&site.repository())), 1));
     lines
+}
+
+fn median_of(days: &[Parts], of: impl Fn(&Parts) -> u64) -> u64 {
+    median(&days.iter().map(of).collect::<Vec<_>>())
+}
+
+fn median_spent(all: &[Spent]) -> Spent {
+    Spent {
+        bytes: median(&all.iter().map(|one| one.bytes).collect::<Vec<_>>()),
+        requests: median(&all.iter().map(|one| one.requests).collect::<Vec<_>>()),
+        cpu: median(&all.iter().map(|one| one.cpu).collect::<Vec<_>>()),
+    }
 }
 
 fn size(repository: &Path) -> u64 {
@@ -189,8 +204,8 @@ fn size(repository: &Path) -> u64 {
 
 fn line(what: &str, spent: Spent) -> Vec<Line> {
     vec![
-        Line::new(format!("{what}: bytes, with TLS"), format!("{:.0} KB", spent.bytes as f64 / 1e3), 1),
-        Line::new(format!("{what}: requests"), spent.requests.to_string(), 1),
-        Line::new(format!("{what}: CPU of the device"), shown(spent.cpu), 1),
+        Line::new(format!("{what}: bytes, with TLS"), format!("{:.0} KB", spent.bytes as f64 / 1e3), RUNS),
+        Line::new(format!("{what}: requests"), spent.requests.to_string(), RUNS),
+        Line::new(format!("{what}: CPU of the device"), shown(spent.cpu), RUNS),
     ]
 }

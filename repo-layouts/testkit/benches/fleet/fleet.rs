@@ -14,6 +14,35 @@ pub(crate) struct Fleet<'a> {
 }
 
 impl<'a> Fleet<'a> {
+    /// A fleet of `devices` with 100 deployments, of which each device has 8: two by its site of 20, four by its role of
+    /// 10, one by its kind of 19, and one that all have. Nothing is published yet.
+    pub(crate) fn mixed(stage: &'a Stage, name: &'static str, devices: usize) -> Self {
+        let fleet = Self::new(stage, name, devices, devices);
+        for number in 0..devices {
+            let path = fleet.dir().join(format!("devices/line-{:03}/{}.yaml", number / 50, id(number)));
+            let (site, role, kind) = (number % 20, number / 20 % 10, number % 19);
+            let text = std::fs::read_to_string(&path).expect("a device");
+            let labels = format!("{{site: site-{site:02}, role: role-{role:02}, kind: kind-{kind:02}}}");
+            std::fs::write(path, text.replace("{site: graz, role: press}", &labels)).expect("written");
+        }
+        let deploy = |id: &str, selector: &str| {
+            let text = format!(
+                "id: {id}\napplication: {{id: hello, version: 1.0.0}}\ntargets:\n  - {selector}\nparameters:\n  greeting: hello\n"
+            );
+            std::fs::write(fleet.dir().join(format!("deployments/{id}.yaml")), text).expect("written");
+        };
+        std::fs::remove_file(fleet.dir().join("deployments/hello.yaml")).expect("the example");
+        for (label, values, each) in [("site", 20, 2), ("role", 10, 4), ("kind", 19, 1)] {
+            for (value, number) in (0..values).flat_map(|value| (0..each).map(move |number| (value, number))) {
+                let value = format!("{label}-{value:02}");
+                deploy(&format!("{value}-{number}"), &format!("matchLabels: {{{label}: {value}}}"));
+            }
+        }
+        deploy(ALL, "matchExpressions: [{key: site, operator: Exists}]");
+        fleet.commit("100 deployments");
+        fleet
+    }
+
     /// A fleet of `devices`, of which the first `busy` run the example; nothing is published yet.
     pub(crate) fn new(stage: &'a Stage, name: &'static str, devices: usize, busy: usize) -> Self {
         let fleet = Self { stage, name };
@@ -30,6 +59,8 @@ impl<'a> Fleet<'a> {
             let dir = fleet.dir().join(format!("devices/line-{:03}", number / 50));
             std::fs::create_dir_all(&dir).expect("made");
             let (id, site) = (id(number), if number < busy { "graz" } else { "linz" });
+            // Each its own; none of them ever signs.
+            let key = format!("{}{number:05}", &key[..key.len() - 5]);
             let text = format!("id: {id}\nlabels: {{site: {site}, role: press}}\nstatusKeys: [{key}]\n");
             std::fs::write(dir.join(format!("{id}.yaml")), text).expect("written");
         }
@@ -68,7 +99,12 @@ impl<'a> Fleet<'a> {
 
     /// Commits another value of the example's parameter.
     pub(crate) fn change(&self, number: usize) {
-        let path = self.dir().join("deployments/hello.yaml");
+        self.change_of("hello", number);
+    }
+
+    /// Commits another value of a deployment's parameter.
+    pub(crate) fn change_of(&self, deployment: &str, number: usize) {
+        let path = self.dir().join(format!("deployments/{deployment}.yaml"));
         let text = std::fs::read_to_string(&path).expect("a deployment");
         let line = text.lines().find(|line| line.starts_with("  greeting:")).expect("a greeting");
         std::fs::write(&path, text.replacen(line, &format!("  greeting: change {number}"), 1)).expect("written");
@@ -85,6 +121,9 @@ impl<'a> Fleet<'a> {
         }
     }
 }
+
+/// The deployment of a mixed fleet that all devices have.
+pub(crate) const ALL: &str = "all";
 
 /// A device's id, which is also its repository's name.
 pub(crate) fn id(number: usize) -> String {

@@ -1,24 +1,25 @@
 //! A device that waits, over HTTPS: memory and wake-ups, beside others that poll.
 
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::cost::{Process, Running, pss_if_there};
 use crate::host::Place;
 use crate::site::{Docker, Site};
 use crate::stage::Stage;
-use crate::{Line, RUNS, median};
+use crate::{Line, RUNS, median, shown};
 
-/// Until everyone is at rest, and how long they are watched.
+/// Until everyone is at rest, and how long they are watched each time: two polls of those that poll.
 const BEGIN: Duration = Duration::from_secs(20);
-const WATCH: Duration = Duration::from_secs(60);
+const WATCH: Duration = Duration::from_secs(30);
 
 /// What one takes while nothing happens.
 struct Idle {
     /// In KiB, each with all that it started.
     pss: u64,
     dirty: u64,
-    wakes_per_minute: f64,
+    wakes_per_minute: u64,
+    /// For each second; the mean, because the kernel counts in hundredths of a second.
     cpu: Duration,
 }
 
@@ -39,43 +40,52 @@ fn shell(place: &Place, stage: &Stage) -> Command {
     shell
 }
 
-/// One that is watched, and what it had taken when that began.
+/// One that is watched, what it had taken when it was last looked at, and what it took each time since.
 struct Watched {
     process: Process,
     wakes: u64,
     cpu: Duration,
-    pss: Vec<u64>,
-    dirty: Vec<u64>,
+    all: Vec<Idle>,
 }
 
 impl Watched {
     fn begin(process: Process) -> Self {
-        Self { process, wakes: process.wakes(), cpu: process.cpu(), pss: Vec::new(), dirty: Vec::new() }
+        Self { process, wakes: process.wakes(), cpu: process.cpu(), all: Vec::new() }
     }
 
     fn sample(&mut self) {
         let started = self.process.tree().into_iter().skip(1).filter_map(pss_if_there);
-        self.pss.push(self.process.pss() + started.sum::<u64>());
-        self.dirty.push(self.process.private_dirty());
+        let (wakes, cpu) = (self.process.wakes(), self.process.cpu());
+        self.all.push(Idle {
+            pss: self.process.pss() + started.sum::<u64>(),
+            dirty: self.process.private_dirty(),
+            wakes_per_minute: (wakes - self.wakes) * 60 / WATCH.as_secs(),
+            cpu: (cpu - self.cpu) / WATCH.as_secs() as u32,
+        });
+        (self.wakes, self.cpu) = (wakes, cpu);
     }
 
-    fn end(self, minutes: f64) -> Idle {
-        let wakes_per_minute = (self.process.wakes() - self.wakes) as f64 / minutes;
-        let cpu = self.process.cpu() - self.cpu;
-        Idle { pss: median(&self.pss), dirty: median(&self.dirty), wakes_per_minute, cpu }
+    fn end(self) -> Idle {
+        fn of<T: Copy + Ord>(all: &[Idle], what: fn(&Idle) -> T) -> T {
+            median(&all.iter().map(what).collect::<Vec<_>>())
+        }
+        Idle {
+            pss: of(&self.all, |one| one.pss),
+            dirty: of(&self.all, |one| one.dirty),
+            wakes_per_minute: of(&self.all, |one| one.wakes_per_minute),
+            cpu: self.all.iter().map(|one| one.cpu).sum::<Duration>() / RUNS as u32,
+        }
     }
 }
 
 fn watch(processes: [Process; 3]) -> [Idle; 3] {
     std::thread::sleep(BEGIN);
     let mut all = processes.map(Watched::begin);
-    let start = Instant::now();
     for _ in 0..RUNS {
-        std::thread::sleep(WATCH / RUNS as u32);
+        std::thread::sleep(WATCH);
         all.iter_mut().for_each(Watched::sample);
     }
-    let minutes = start.elapsed().as_secs_f64() / 60.0;
-    all.map(|one| one.end(minutes))
+    all.map(Watched::end)
 }
 
 /// The most memory that a poll by git takes while it lasts, in KiB.
@@ -112,12 +122,11 @@ fn megabytes(kib: u64) -> String {
 
 impl Idle {
     fn lines(&self, who: &str) -> Vec<Line> {
-        let cpu = self.cpu.as_secs_f64() / WATCH.as_secs_f64() * 1e3;
         vec![
             Line::new(format!("idle, {who}: memory (PSS)"), megabytes(self.pss), RUNS),
             Line::new(format!("idle, {who}: private dirty"), megabytes(self.dirty), RUNS),
-            Line::new(format!("idle, {who}: wake-ups each minute"), format!("{:.0}", self.wakes_per_minute), 1),
-            Line::new(format!("idle, {who}: CPU with its children, each second"), format!("{cpu:.2} ms"), 1),
+            Line::new(format!("idle, {who}: wake-ups each minute"), self.wakes_per_minute.to_string(), RUNS),
+            Line::new(format!("idle, {who}: CPU with its children, each second (mean)"), shown(self.cpu), RUNS),
         ]
     }
 }

@@ -20,6 +20,7 @@ mod load;
 mod poll;
 mod publish;
 mod rest;
+mod scale;
 mod served;
 mod site;
 mod stage;
@@ -37,8 +38,9 @@ const RUNS: usize = 10;
 type Measure = fn(&stage::Stage) -> Vec<Line>;
 
 /// What can be measured alone.
-const GROUPS: [(&str, Measure); 8] = [
+const GROUPS: [(&str, Measure); 9] = [
     ("publish", publish::measure),
+    ("scale", scale::measure),
     ("device", device::measure),
     ("poll", poll::measure),
     ("served", served::measure),

@@ -1,12 +1,11 @@
 //! What a device's home must show, and what its runtime was told.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
 use serde_json::Value;
 
-use super::{World, whole};
+use super::{World, history, whole};
 use crate::git::{git, show, tip, try_git};
 
 /// Invariants 3, 4, 6 and 7 over a device's home.
@@ -30,6 +29,7 @@ pub(super) fn check(home: &Path, world: &World<'_>, broken: &mut Vec<String>) {
     if world.converged {
         told(&clone, accepted.as_ref(), broken);
         at_host(&clone, world, broken);
+        values(home, broken);
     }
 }
 
@@ -60,14 +60,7 @@ fn parents(clone: &Path, accepted: Option<&Value>, broken: &mut Vec<String>) {
 /// 7: nothing runs that no published state asked for.
 fn effects(runtime: &Path, world: &World<'_>, broken: &mut Vec<String>) {
     let Some(host) = world.host else { return };
-    let published = match tip(host, "desired") {
-        Some(tip) => git(host, &["log", "--format=", "--name-only", "-m", "--first-parent", &tip]),
-        None => String::new(),
-    };
-    let known: BTreeSet<_> = published
-        .lines()
-        .filter_map(|path| path.strip_prefix("deployments/")?.strip_suffix(".yaml").map(str::to_owned))
-        .collect();
+    let known = history::published(host);
     let state: Value =
         fs::read(runtime.join("state.json")).ok().and_then(|b| serde_json::from_slice(&b).ok()).unwrap_or_default();
     for (id, container) in state["containers"].as_object().into_iter().flatten() {
@@ -97,5 +90,13 @@ fn at_host(clone: &Path, world: &World<'_>, broken: &mut Vec<String>) {
     let (ours, theirs) = (tip(clone, "status"), tip(host, "status"));
     if ours != theirs {
         broken.push(format!("3: `status` is {ours:?} on the device and {theirs:?} on the host"));
+    }
+}
+
+/// 3: what helm was given to read is gone once it has read it.
+fn values(home: &Path, broken: &mut Vec<String>) {
+    let left: Vec<_> = fs::read_dir(home.join("helm-values")).into_iter().flatten().flatten().collect();
+    if !left.is_empty() {
+        broken.push(format!("3: values of releases are left: {left:?}"));
     }
 }

@@ -30,6 +30,14 @@ pub(super) fn check(host: &Path, broken: &mut Vec<String>) {
     transitions(host, &history, broken);
 }
 
+/// The ids of all deployments that were ever published for this device.
+pub(super) fn published(host: &Path) -> BTreeSet<String> {
+    let Some(tip) = tip(host, "desired") else { return BTreeSet::new() };
+    let paths = git(host, &["log", "--format=", "--name-only", "-m", "--first-parent", &tip]);
+    let ids = paths.lines().filter_map(|path| path.strip_prefix("deployments/")?.strip_suffix(".yaml"));
+    ids.map(str::to_owned).collect()
+}
+
 /// Ids and messages of a branch, oldest first.
 fn messages(host: &Path, branch: &str) -> Vec<(String, String)> {
     let log = git(host, &["log", "--first-parent", "--reverse", "--format=%H%n%B%x00", branch]);

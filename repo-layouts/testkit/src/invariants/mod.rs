@@ -6,9 +6,13 @@
 mod device;
 mod history;
 mod ledger;
+mod releases;
 mod signed;
 
 use std::path::Path;
+use std::time::Duration;
+
+use crate::cluster::Cluster;
 
 /// What is looked at.
 #[derive(Debug, Clone, Copy, Default)]
@@ -23,6 +27,8 @@ pub struct World<'a> {
     pub device: Option<&'a Path>,
     /// The stand-in's state directory.
     pub runtime: Option<&'a Path>,
+    /// Where the device's charts run.
+    pub cluster: Option<&'a Cluster>,
     /// Everybody has made all the passes that were needed: all must be done, not only whole.
     pub converged: bool,
 }
@@ -43,6 +49,9 @@ impl World<'_> {
         if let Some(device) = self.device {
             device::check(device, self, &mut broken);
         }
+        if let (Some(host), Some(cluster)) = (self.host, self.cluster) {
+            releases::check(host, cluster, self.converged, &mut broken);
+        }
         broken
     }
 
@@ -62,14 +71,26 @@ fn whole(repository: &Path, what: &str, broken: &mut Vec<String>) -> bool {
     if !["HEAD", "objects/pack", "refs/heads"].iter().all(|part| repository.join(part).exists()) {
         return false;
     }
+    // A git that outlived its killed caller may move a ref while fsck looks; real damage stays.
+    let mut damage = damage(repository);
+    for _ in 0..10 {
+        if damage.is_some() {
+            std::thread::sleep(Duration::from_secs(1));
+            damage = self::damage(repository);
+        }
+    }
+    if let Some(damage) = &damage {
+        broken.push(format!("3: fsck of {what}: {damage}"));
+    }
+    damage.is_none()
+}
+
+/// What stock git finds wrong with a repository.
+fn damage(repository: &Path) -> Option<String> {
     let output = crate::git::try_git(repository, &["fsck", "--strict", "--no-dangling", "--no-progress"]);
     let said = [output.stdout, output.stderr].concat();
     let said = String::from_utf8_lossy(&said);
     // A branch that HEAD names and that doesn't exist yet is a notice, not damage.
     let damage: Vec<_> = said.lines().filter(|line| !line.starts_with("notice:")).collect();
-    let sound = output.status.success() && damage.is_empty();
-    if !sound {
-        broken.push(format!("3: fsck of {what}: {}", damage.join("; ")));
-    }
-    sound
+    (!output.status.success() || !damage.is_empty()).then(|| damage.join("; "))
 }

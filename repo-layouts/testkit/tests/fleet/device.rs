@@ -1,5 +1,6 @@
 //! A device of a plant: its home, and what runs its containers.
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -68,6 +69,22 @@ impl Device {
 
     pub(crate) fn clone_dir(&self) -> PathBuf {
         self.home().join("repository.git")
+    }
+
+    /// Says something in its settings, in the place of what was said of it before.
+    pub(crate) fn set(&self, key: &str, value: &str) {
+        let path = self.home().join("device.yaml");
+        let before = std::fs::read_to_string(&path).expect("settings");
+        let others = before.lines().filter(|line| !line.starts_with(&format!("{key}: ")));
+        let lines: Vec<_> = others.map(str::to_owned).chain([format!("{key}: {value}\n")]).collect();
+        std::fs::write(path, lines.join("\n")).expect("written");
+    }
+
+    /// Writes a file that is its owner's alone into its home.
+    pub(crate) fn keep(&self, name: &str, text: &str) {
+        let path = self.home().join(name);
+        std::fs::write(&path, text).expect("written");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).expect("set");
     }
 
     /// One pass, not yet run.

@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use repo_testkit::power::{VOLUME_VARIABLE, Volume, kill};
 use repo_testkit::{git, program};
@@ -20,6 +21,8 @@ struct Kept {
     secret: String,
     first: String,
     second: String,
+    /// After the second, with a file of some megabytes.
+    large: String,
 }
 
 impl Kept {
@@ -44,9 +47,15 @@ impl Kept {
         let clone = dir.path().join("clone");
         let from = plant.device(DEVICE).display().to_string();
         git::git(dir.path(), &["clone", "-q", &from, &clone.display().to_string()]);
-        let first = commit(&clone, &key, &fleet, None);
-        let second = commit(&clone, &key, &fleet, Some(&first));
-        Self { dir, secret, first, second }
+        let tree = git::git(&clone, &["rev-parse", "HEAD^{tree}"]);
+        let first = commit(&clone, &key, &fleet, &tree, None);
+        let second = commit(&clone, &key, &fleet, &tree, Some(&first));
+        let noise = repo_testkit::noise(2_000_000, 0);
+        std::fs::write(clone.join("noise"), noise).expect("written");
+        git::git(&clone, &["add", "noise"]);
+        let tree = git::git(&clone, &["write-tree"]);
+        let large = commit(&clone, &key, &fleet, &tree, Some(&second));
+        Self { dir, secret, first, second, large }
     }
 
     fn ca(&self) -> PathBuf {
@@ -76,26 +85,38 @@ impl Kept {
 
     /// What must hold after a cut: all is whole, `status` stands at one of the two, and the device gets through again.
     fn check(&self, plant: &Plant, acknowledged: bool, when: &str) {
+        age_locks(&plant.device(DEVICE));
+        self.check_after_kill(plant, acknowledged, when);
+    }
+
+    fn check_after_kill(&self, plant: &Plant, acknowledged: bool, when: &str) {
         let repository = plant.device(DEVICE);
+        plant.assert_whole(false, when);
         let tip = git::tip(&repository, "status");
         let expected = [Some(self.first.clone()), Some(self.second.clone())];
         assert!(expected.contains(&tip), "{when}: status is {tip:?}");
         assert!(!acknowledged || tip == expected[1], "{when}: what was acknowledged is lost");
         git::git(&repository, &["fsck", "--strict"]);
-        age_locks(&repository);
         let host = Host::start(plant, &[]);
-        let pushed = self.push(&host, &self.second);
+        let mut pushed = self.push(&host, &self.second);
+        // A git that outlived its host is given the time to end.
+        for _ in 0..60 {
+            if pushed.status.success() {
+                break;
+            }
+            std::thread::sleep(Duration::from_secs(1));
+            pushed = self.push(&host, &self.second);
+        }
         assert!(pushed.status.success(), "{when}: {}", String::from_utf8_lossy(&pushed.stderr));
         assert_eq!(git::tip(&repository, "status"), expected[1], "{when}");
         git::git(&repository, &["fsck", "--strict"]);
     }
 }
 
-fn commit(clone: &Path, key: &Path, fleet: &str, parent: Option<&str>) -> String {
-    let tree = git::git(clone, &["rev-parse", "HEAD^{tree}"]);
+fn commit(clone: &Path, key: &Path, fleet: &str, tree: &str, parent: Option<&str>) -> String {
     let message = format!("report\n\nKind: status\nFleet: {fleet}\nDevice: {DEVICE}");
     let signing = format!("user.signingkey={}", key.display());
-    let mut args = vec!["-c", "gpg.format=ssh", "-c", &signing, "commit-tree", "-S", &tree, "-m", &message];
+    let mut args = vec!["-c", "gpg.format=ssh", "-c", &signing, "commit-tree", "-S", tree, "-m", &message];
     args.extend(parent.iter().flat_map(|parent| ["-p", parent]));
     git::git(clone, &args)
 }
@@ -169,6 +190,38 @@ fn power_cuts_while_a_push_is_received_leave_the_old_status_or_the_new_one() {
 }
 
 #[test]
+fn kills_of_the_host_at_any_moment_of_a_push_leave_the_old_status_or_the_new_one() {
+    let kept = Kept::new();
+    let dir = TempDir::new().expect("a temporary directory");
+    let plant = Plant::at(dir.path());
+    let restore = || {
+        let from = Plant::at(kept.dir.path());
+        copy(&from.fleet(), &plant.fleet());
+        copy(&from.home(), &plant.home());
+    };
+    restore();
+    let host = Host::start(&plant, &[]);
+    let start = Instant::now();
+    text(kept.push(&host, &kept.first));
+    let whole = start.elapsed();
+    drop(host);
+    let rounds = 12;
+    for round in 0..rounds {
+        restore();
+        let host = Host::start(&plant, &[]);
+        text(kept.push(&host, &kept.first));
+        let pushed = std::thread::scope(|scope| {
+            let pushing = scope.spawn(|| kept.push(&host, &kept.second));
+            std::thread::sleep(whole * round / rounds);
+            kill(host.child.id()).expect("killed");
+            pushing.join().expect("the push ended")
+        });
+        drop(host);
+        kept.check_after_kill(&plant, pushed.status.success(), &format!("killed after {round} of {rounds} parts"));
+    }
+}
+
+#[test]
 fn power_volume_without_room_refuses_pushes_and_takes_them_again_when_there_is_room() {
     let kept = Kept::new();
     let (volume, plant) = kept.volume();
@@ -178,12 +231,18 @@ fn power_volume_without_room_refuses_pushes_and_takes_them_again_when_there_is_r
     let pushed = kept.push(&host, &kept.second);
     let said = String::from_utf8_lossy(&pushed.stderr);
     assert!(!pushed.status.success() && said.contains("remote rejected"), "{said}");
+    // One that doesn't even fit into memory on its way.
+    let pushed = kept.push(&host, &kept.large);
+    assert!(!pushed.status.success(), "{}", String::from_utf8_lossy(&pushed.stderr));
     let repository = plant.device(DEVICE);
     assert_eq!(git::tip(&repository, "status"), Some(kept.first.clone()));
     git::git(&repository, &["fsck", "--strict"]);
     std::fs::remove_file(filler).expect("removed");
     text(kept.push(&host, &kept.second));
     assert_eq!(git::tip(&repository, "status"), Some(kept.second.clone()));
+    text(kept.push(&host, &kept.large));
+    assert_eq!(git::tip(&repository, "status"), Some(kept.large.clone()));
+    git::git(&repository, &["fsck", "--strict"]);
 }
 
 /// Writes until there is no room for a single byte.

@@ -2,21 +2,32 @@
 #![allow(clippy::disallowed_methods, reason = "tests write their own files as they like")]
 
 mod account_crash;
+mod account_secrets;
 mod alternate;
 mod by_hand;
+mod charts;
 mod crash;
 mod device;
 mod docker_fleet;
-mod docker_walkthrough;
 mod draft;
+mod edge;
 mod elsewhere;
 mod end_to_end;
 mod foreign_host;
+mod helm_crash;
 mod host_crash;
+mod hosted;
 mod https;
 mod invariants;
+mod mirror_crash;
+mod offline;
+mod operator_words;
 mod plant;
 mod publish_crash;
+mod renew_crash;
 mod secrets;
 mod site;
 mod stand;
+mod surroundings;
+mod trouble;
+mod walkthrough;

@@ -37,8 +37,13 @@ impl Plant {
     }
 
     pub(crate) fn init_command(&self, name: &str) -> Command {
+        self.init_at(&format!("{}/{name}", registry()))
+    }
+
+    /// Makes a fleet whose application has this place in a registry.
+    pub(crate) fn init_at(&self, place: &str) -> Command {
         let mut command = publisher();
-        command.arg("init").arg(self.fleet()).args(["--registry", &format!("{}/{name}", registry())]);
+        command.arg("init").arg(self.fleet()).args(["--registry", place]);
         command.args(["--image", "margo-test/busybox:1"]);
         command
     }
@@ -138,7 +143,8 @@ impl Plant {
         for top in [self.fleet(), self.home()] {
             list(&top, &mut files);
         }
-        files.retain(|path, _| !path.ends_with(".git/index"));
+        // What git and the publisher only keep to be quicker the next time.
+        files.retain(|path, _| !path.ends_with(".git/index") && !path.ends_with("index/settled"));
         files
     }
 

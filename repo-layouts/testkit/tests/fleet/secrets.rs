@@ -1,6 +1,7 @@
 //! Secrets stay where they belong: searched for in every object of every repository, in all that is said, in every
 //! file and in every process's arguments; and found when they are put there.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -15,14 +16,14 @@ use crate::plant::{DEPLOYMENT, Plant};
 use crate::site::Site;
 
 /// What may be seen nowhere, in every form in which it could be.
-struct Secret {
-    name: &'static str,
+pub(crate) struct Secret {
+    pub(crate) name: &'static str,
     forms: Vec<Vec<u8>>,
 }
 
 impl Secret {
     /// As it is, in hexadecimal digits, and in base64 at any place of a longer text.
-    fn new(name: &'static str, bytes: &[u8]) -> Self {
+    pub(crate) fn new(name: &'static str, bytes: &[u8]) -> Self {
         let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
         let mut forms = vec![bytes.to_vec(), hex.to_uppercase().into_bytes(), hex.into_bytes()];
         // Whole groups of three bytes look the same whatever stands before and after them.
@@ -30,9 +31,19 @@ impl Secret {
         Self { name, forms }
     }
 
-    fn is_in(&self, text: &[u8]) -> bool {
-        self.forms.iter().any(|form| text.windows(form.len()).any(|window| window == form))
+    pub(crate) fn is_in(&self, text: &[u8]) -> bool {
+        let text = searchable(text);
+        self.forms.iter().any(|form| text.contains(&searchable(form)))
     }
+
+    pub(crate) fn forms(&self) -> &[Vec<u8>] {
+        &self.forms
+    }
+}
+
+/// Each byte as a character: the search in texts is the one that is fast in a test, too, where logs are long.
+fn searchable(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| char::from(*byte)).collect()
 }
 
 /// The 32 secret bytes of an Ed25519 key as OpenSSH keeps it.
@@ -134,18 +145,28 @@ fn is_at_home(path: &Path) -> bool {
         .any(|place| path.contains(place))
 }
 
-fn files(dir: &Path) -> Vec<PathBuf> {
+/// All files below a directory; not what links lead to, as a host's hooks do to the whole program.
+pub(crate) fn files(dir: &Path) -> Vec<PathBuf> {
     let mut all = Vec::new();
     for path in std::fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path()) {
-        if path.is_dir() { all.extend(files(&path)) } else { all.push(path) }
+        match path {
+            link if link.is_symlink() => {}
+            dir if dir.is_dir() => all.extend(files(&dir)),
+            file => all.push(file),
+        }
     }
     all
 }
 
 /// The arguments of every process there is now.
 fn arguments() -> Vec<u8> {
+    each_arguments().into_iter().collect::<Vec<_>>().concat()
+}
+
+/// The same, for each process.
+pub(crate) fn each_arguments() -> BTreeSet<Vec<u8>> {
     let processes = std::fs::read_dir("/proc").expect("listed").flatten();
-    processes.flat_map(|process| std::fs::read(process.path().join("cmdline")).unwrap_or_default()).collect()
+    processes.map(|process| std::fs::read(process.path().join("cmdline")).unwrap_or_default()).collect()
 }
 
 fn until(what: &str, is_so: impl Fn() -> bool) {

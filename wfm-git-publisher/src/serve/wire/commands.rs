@@ -67,8 +67,10 @@ impl Commands {
             Some(_) => return Err(Malformed::Line("a NUL within a command")),
             None => (data, &b""[..]),
         };
-        if text.starts_with(b"shallow ") {
-            return Err(Malformed::Line("a push from a shallow clone must bring its history along"));
+        // What stands at the edge of a shallow clone is for stock git to look at.
+        if let Some(id) = text.strip_prefix(b"shallow ") {
+            let good = self.commands.is_empty() && matches!(object_name(line(id)), Some(Some(_)));
+            return if good { Ok(()) } else { Err(Malformed::Line("the edge of a shallow clone")) };
         }
         if !abilities.is_empty() {
             let abilities = std::str::from_utf8(line(abilities)).map_err(|_| Malformed::Line("abilities"))?;
@@ -129,7 +131,8 @@ mod tests {
     fn commands_are_read_up_to_the_pack() {
         let id = "1".repeat(40);
         let first = format!("{NOTHING} {id} refs/heads/status\0report-status side-band-64k agent=git/2\n");
-        let mut bytes = push(&[first, format!("{id} {NOTHING} refs/heads/heartbeat")]);
+        let edge = format!("shallow {id}\n");
+        let mut bytes = push(&[edge, first, format!("{id} {NOTHING} refs/heads/heartbeat")]);
         let length = bytes.len();
         bytes.extend(b"PACK");
         let (head, taken) = Commands::parse(&bytes).unwrap().unwrap();
@@ -152,7 +155,8 @@ mod tests {
             format!("{id} {id} refs/heads/a\u{1b}"),
             format!("{NOTHING} {NOTHING} refs/heads/a"),
             format!("{id} refs/heads/a"),
-            format!("shallow {id}"),
+            "shallow 1111".to_owned(),
+            format!("shallow {NOTHING}"),
             "push-cert\0push-options".to_owned(),
         ] {
             assert!(Commands::parse(&push(std::slice::from_ref(&bad))).is_err(), "{bad}");

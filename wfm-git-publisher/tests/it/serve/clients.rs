@@ -157,3 +157,15 @@ fn libgit2_fetches_and_pushes_and_is_refused_with_a_reason() {
     assert_eq!(libgit2_push(&repository, "refs/heads/status:refs/heads/status"), None);
     assert_eq!(site.lab.tip(DEVICE, "status"), Some(commit));
 }
+
+#[test]
+fn both_versions_of_tls_are_spoken() {
+    let site = Site::new();
+    let device = site.device();
+    for version in ["tlsv1.2", "tlsv1.3"] {
+        let setting = format!("http.sslVersion={version}");
+        let args = ["-c", &setting, "ls-remote", &site.url("devices/press-01.git"), "refs/heads/desired"];
+        let listed = printed(&site.run(site.lab.dir(), &device, &args));
+        assert!(listed.ends_with("refs/heads/desired"), "{version}: {listed}");
+    }
+}

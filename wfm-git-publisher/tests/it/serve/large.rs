@@ -1,52 +1,21 @@
 //! Answers that don't fit into memory, and many who wait.
 
-use std::io::{Read, Write};
+use std::io::Write;
 
 use repo_testkit::git;
 
-use super::{DEVICE, Report, Site, eventually};
-use crate::support::Lab;
-
-/// A `status` of some megabytes that don't compress, put there by hand.
-fn grow(site: &Site) -> String {
-    let device = site.device();
-    let clone = site.clone(&device, "devices/press-01.git", "device");
-    let key = Lab::device_key(DEVICE);
-    let noise: Vec<u8> = (0u32..2_000_000).flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
-    let report = Report { device: DEVICE, kind: "status", parents: &[], signer: Some(&key) };
-    let commit = report.commit_file(site, &clone, "syncer.json", &noise);
-    let here = site.lab.repo(DEVICE).display().to_string();
-    git::git(&clone, &["push", "-q", &here, &format!("{commit}:refs/heads/status")]);
-    commit
-}
+use super::limits::{begin, large, status};
+use super::{DEVICE, Site, eventually};
 
 #[test]
 fn a_large_answer_arrives_whole_and_its_process_ends_with_a_client_that_goes_away() {
     let site = Site::new();
-    let commit = grow(&site);
+    let request = large(&site, &site.device());
     let auditor = site.login("aud", wfm_git_publisher::accounts::Role::Auditor, None);
     let clone = site.clone(&auditor, "devices/press-01.git", "large");
     git::git(&clone, &["fsck", "--strict"]);
-    let mut body = Vec::new();
-    for line in ["command=fetch", "|", "done\n", &format!("want {commit}\n")] {
-        match line {
-            "|" => body.extend(b"0001"),
-            line => body.extend(format!("{:04x}{line}", line.len() + 4).as_bytes()),
-        }
-    }
-    body.extend(b"0000");
-    let mut stream = site.connect();
-    let head = format!(
-        "POST /devices/press-01.git/git-upload-pack HTTP/1.1\r\nHost: x\r\nGit-Protocol: version=2\r\n\
-         Content-Length: {}\r\nAuthorization: Bearer {}\r\n\r\n",
-        body.len(),
-        auditor.secret
-    );
-    stream.write_all(head.as_bytes()).unwrap();
-    stream.write_all(&body).unwrap();
-    let mut begin = [0; 12];
-    stream.read_exact(&mut begin).unwrap();
-    assert_eq!(&begin, b"HTTP/1.1 200");
+    let mut stream = begin(&site, "git-upload-pack", &auditor, request.len(), &request);
+    assert_eq!(status(&mut stream), 200);
     assert!(children(site.pid()) > 0, "the answer was made before anyone took it");
     drop(stream);
     assert!(eventually(|| children(site.pid()) == 0), "a process goes on for nobody");
@@ -82,16 +51,16 @@ fn two_thousand_that_wait_are_cheap() {
     let before = memory(site.pid());
     let more = wait(2_000);
     assert!(eventually(|| super::waits::waiters(&site, &auditor) == 3_000));
-    let each = (memory(site.pid()) - before) / 2_000;
+    let each = memory(site.pid()).saturating_sub(before) / 2_000;
     println!("{each} bytes for each that waits");
     assert!(each < 28 << 10, "{each} bytes for each that waits");
     drop((first, more));
     assert!(eventually(|| super::waits::waiters(&site, &auditor) == 0));
 }
 
-/// Proportional memory of a process, in bytes.
-fn memory(pid: u32) -> u64 {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
-    let line = text.lines().find_map(|line| line.strip_prefix("Pss:")).unwrap();
+/// A process' own memory, in bytes: of what it shares with other tests' hosts, its part changes as they come and go.
+pub(super) fn memory(pid: u32) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
 }

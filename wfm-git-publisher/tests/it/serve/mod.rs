@@ -4,6 +4,7 @@
 mod abuse;
 mod clients;
 mod large;
+mod limits;
 mod pushes;
 mod reads;
 mod trouble;
@@ -78,13 +79,25 @@ impl Site {
         Self::on(lab, settings)
     }
 
+    /// On a machine where the file system tells nothing: all its watches are taken.
+    pub(crate) fn unwatched() -> Self {
+        let lab = Lab::with(&[DEVICE, OTHER]);
+        lab.publish_all();
+        let script = "echo 0 > /proc/sys/user/max_inotify_instances && exec \"$@\"";
+        Self::started(lab, "", &["unshare", "--user", "--map-root-user", "sh", "-c", script, "sh"])
+    }
+
     pub(crate) fn on(lab: Lab, settings: &str) -> Self {
+        Self::started(lab, settings, &[])
+    }
+
+    fn started(lab: Lab, settings: &str, by: &[&str]) -> Self {
         let config = format!("serve:\n  names: [127.0.0.1, localhost]\n  listen: 127.0.0.1:0\n{settings}");
         std::fs::write(lab.home.config(), &config).unwrap();
         let serve = Config::parse("publisher.yaml", config.as_bytes()).unwrap().serve.unwrap();
         let ca = lab.dir().join("ca.pem");
         std::fs::write(&ca, ca::trusted(&lab.home, &serve).unwrap().unwrap()).unwrap();
-        let (server, address, log) = start(&lab);
+        let (server, address, log) = start(&lab, by);
         Self { lab, address, ca, server, log }
     }
 
@@ -160,6 +173,13 @@ impl Site {
         self.request(&format!("GET {path} HTTP/1.1"), login, b"")
     }
 
+    /// A figure of `/metrics`.
+    pub(crate) fn metric(&self, name: &str, login: &Login) -> i64 {
+        let text = self.get("/metrics", Some(login)).text();
+        let figure = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        figure.and_then(|figure| figure.trim().parse().ok()).unwrap_or_else(|| panic!("{name} is not in {text}"))
+    }
+
     pub(crate) fn pid(&self) -> u32 {
         self.server.0.id()
     }
@@ -179,10 +199,21 @@ impl Site {
         let _ = self.server.0.wait();
     }
 
+    /// Starts it again as another copy of the program, which the test may do with as it likes.
+    pub(crate) fn restart_as(&mut self, program: &Path) {
+        self.kill();
+        let usual = self.lab.command(&["serve"]);
+        std::fs::copy(usual.get_program(), program).unwrap();
+        let mut command = Command::new(program);
+        command.env_clear().args(usual.get_args()).current_dir(usual.get_current_dir().unwrap());
+        command.envs(usual.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        (self.server, self.address, self.log) = start_with(command);
+    }
+
     /// Kills the host without a word, and starts it again.
     pub(crate) fn restart(&mut self) {
         self.kill();
-        (self.server, self.address, self.log) = start(&self.lab);
+        (self.server, self.address, self.log) = start(&self.lab, &[]);
     }
 }
 
@@ -191,8 +222,20 @@ pub(crate) fn terminate(pid: u32) {
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
 }
 
-fn start(lab: &Lab) -> (Server, String, std::thread::JoinHandle<String>) {
+/// Starts the host, by another program if one is named.
+fn start(lab: &Lab, by: &[&str]) -> (Server, String, std::thread::JoinHandle<String>) {
     let mut command = lab.command(&["serve"]);
+    if let [program, args @ ..] = by {
+        let mut wrapped = Command::new(program);
+        wrapped.args(args).arg(command.get_program()).args(command.get_args()).env_clear();
+        wrapped.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        wrapped.current_dir(&lab.fleet).stdin(Stdio::null());
+        command = wrapped;
+    }
+    start_with(command)
+}
+
+fn start_with(mut command: Command) -> (Server, String, std::thread::JoinHandle<String>) {
     command.env("RUST_LOG", "info,access=info").stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut server = command.spawn().unwrap();
     let mut errors = server.stderr.take().unwrap();
@@ -247,7 +290,7 @@ pub(crate) fn printed(output: &Output) -> String {
 /// Waits until something is so, for at most ten seconds.
 pub(crate) fn eventually(mut is_so: impl FnMut() -> bool) -> bool {
     let start = std::time::Instant::now();
-    while start.elapsed() < std::time::Duration::from_secs(10) {
+    while start.elapsed() < std::time::Duration::from_secs(90) {
         if is_so() {
             return true;
         }

@@ -221,7 +221,7 @@ fn tree(clone: &Path, site: &Site, entries: &str) -> String {
 #[test]
 fn a_push_that_is_too_large_is_refused_with_a_reason() {
     let pusher = Pusher::on(Site::with("  limits: {pushBytes: 100000, pushObjects: 20}\n"));
-    let noise: Vec<u8> = (0u32..60_000).flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
+    let noise = repo_testkit::noise(240_000, 0);
     let large = pusher.report("status", &[]).commit_file(&pusher.site, &pusher.clone, "syncer.json", &noise);
     pusher.refused(&format!("{large}:refs/heads/status"), "413");
     let mut parent = pusher.commit("status", &[], "0");
@@ -234,11 +234,67 @@ fn a_push_that_is_too_large_is_refused_with_a_reason() {
 #[test]
 fn a_full_repository_takes_no_more_and_says_so() {
     let pusher = Pusher::on(Site::with("  limits: {repositoryBytes: 1048576}\n"));
-    let noise: Vec<u8> = (0u32..300_000).flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
+    let noise = repo_testkit::noise(1_200_000, 0);
     let large = pusher.report("status", &[]).commit_file(&pusher.site, &pusher.clone, "syncer.json", &noise);
     pusher.accepted(&format!("{large}:refs/heads/status"));
     let next = pusher.commit("status", &[&large], "2");
     pusher.refused(&format!("{next}:refs/heads/status"), "the repository is full");
+}
+
+#[test]
+fn what_nobody_reaches_any_more_fills_no_repository() {
+    let pusher = Pusher::on(Site::with("  limits: {repositoryBytes: 1048576}\n"));
+    for number in 0..4u32 {
+        let noise = repo_testkit::noise(600_000, number);
+        let beat =
+            pusher.report("heartbeat", &[]).commit_file(&pusher.site, &pusher.clone, "current-state.json", &noise);
+        pusher.accepted(&format!("+{beat}:refs/heads/heartbeat"));
+    }
+}
+
+#[test]
+fn a_push_that_nobody_can_judge_is_refused() {
+    let mut pusher = Pusher::new();
+    let program = pusher.site.lab.dir().join("host's program");
+    pusher.site.restart_as(&program);
+    let status = pusher.commit("status", &[], "1");
+    pusher.accepted(&format!("{status}:refs/heads/status"));
+    // As an update or a removal of the package does while the host runs.
+    std::fs::remove_file(&program).unwrap();
+    let stranger = SigningKey::generate();
+    let forged = Report { device: DEVICE, kind: "status", parents: &[&status], signer: Some(&stranger) };
+    let forged = forged.commit(&pusher.site, &pusher.clone, "2");
+    pusher.refused(&format!("{forged}:refs/heads/status"), "hook declined");
+    // What is no program git would take for no hook.
+    let hook = pusher.site.lab.home.index().join("hooks/pre-receive");
+    std::fs::set_permissions(&hook, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    pusher.refused(&format!("{forged}:refs/heads/status"), "the host failed");
+}
+
+#[test]
+fn a_shallow_clone_pushes_as_to_any_host() {
+    let pusher = Pusher::new();
+    let mut parent = pusher.commit("status", &[], "1");
+    pusher.accepted(&format!("{parent}:refs/heads/status"));
+    for version in ["0", "1", "2"] {
+        let next = pusher.commit("status", &[&parent], version);
+        pusher.accepted(&format!("{next}:refs/heads/status"));
+        let (protocol, name) = (format!("protocol.version={version}"), format!("shallow-{version}"));
+        let url = pusher.site.url("devices/press-01.git");
+        let args = ["-c", &protocol, "clone", "-q", "--depth", "1", "--branch", "status", &url, &name];
+        let cloned = pusher.site.run(pusher.site.lab.dir(), &pusher.device, &args);
+        assert!(cloned.status.success(), "{}", said(&cloned));
+        let clone = pusher.site.lab.dir().join(&name);
+        let parents = [next.as_str()];
+        let report = pusher.report("status", &parents);
+        let pushed = report.commit(&pusher.site, &clone, &format!("from {name}"));
+        let args = ["-c", &protocol, "push", "-q", &url, &format!("{pushed}:refs/heads/status")];
+        let done = pusher.site.run(&clone, &pusher.device, &args);
+        assert!(done.status.success(), "{version}: {}", said(&done));
+        parent.clone_from(&pushed);
+        assert_eq!(pusher.tip("status"), Some(pushed));
+        git::git(&pusher.clone, &["fetch", "-q", &pusher.repository().display().to_string(), "status"]);
+    }
 }
 
 #[test]

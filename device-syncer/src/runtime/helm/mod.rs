@@ -1,0 +1,169 @@
+//! Runs components as Helm releases, with Helm 3 or 4 as the only way to the Kubernetes API (`behaviour.md`,
+//! *Runtimes*).
+//!
+//! `prefetch`: the chart comes from the cache, its registry or its chart repository, verified by the lock, so that helm
+//! needs neither. `apply`: what a release of that name is now is asked; one that isn't ours is left alone, one that a
+//! crash left *pending* is brought back to where it last was good; then `helm upgrade --install` does everything else.
+//! A release's description holds the input digest only once helm is done, its waiting and hooks included: killed
+//! anywhere before that, the release has no input digest and is applied again. `observe`: an object of the manifest that
+//! is gone, or that somebody changed, is a reason to apply again too.
+
+mod apply;
+mod chart;
+mod client;
+mod drift;
+mod objects;
+mod observe;
+mod release;
+mod remove;
+mod values;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::{Mutex, OnceLock};
+use std::time::Duration;
+
+use repo_artifacts::Registry;
+use repo_git::durable;
+use repo_model::{DeviceId, Digest, FleetId};
+
+use super::client::Client;
+use super::{Component, Observed, Redactor, Runtime, RuntimeError};
+use crate::artifacts::Cache;
+use objects::Healed;
+use observe::Known;
+use release::Owner;
+
+/// What the device's own configuration says.
+#[derive(Debug, Clone)]
+pub struct HelmSettings {
+    /// The program, of Helm 3.13 or later.
+    pub program: PathBuf,
+    /// How the API server is reached.
+    pub kubeconfig: PathBuf,
+    /// The context in it.
+    pub context: String,
+    /// How many revisions of a release are kept.
+    pub history_max: u32,
+    /// `PATH` of child processes.
+    pub path: String,
+    /// `HOME` of child processes: a directory of our own.
+    pub home: PathBuf,
+    /// Where values lie for as long as helm reads them.
+    pub values_dir: PathBuf,
+    /// Charts by digest.
+    pub cache_dir: PathBuf,
+    /// Whose device this is.
+    pub fleet: FleetId,
+    /// Which device this is.
+    pub device: DeviceId,
+    /// How registries and chart repositories are reached.
+    pub registry: repo_artifacts::Settings,
+}
+
+/// Components as helm releases.
+#[derive(Debug)]
+pub struct HelmRuntime {
+    settings: HelmSettings,
+    helm: Client,
+    owner: Owner,
+    cache: Cache,
+    registry: Registry,
+    known: Mutex<Known>,
+    healed: Mutex<Healed>,
+    version: OnceLock<String>,
+}
+
+/// A component whose chart is here and verified.
+#[derive(Debug)]
+pub struct Prepared {
+    component: Component,
+    content: Digest,
+    redactor: Redactor,
+}
+
+impl HelmRuntime {
+    /// Makes the directories of its own, and sweeps what a killed syncer left there; helm isn't asked yet.
+    pub fn new(settings: HelmSettings) -> Result<Self, RuntimeError> {
+        for dir in [&settings.home, &settings.cache_dir] {
+            durable::create_dir_all(dir, 0o700).map_err(super::files_failed("make", dir))?;
+        }
+        values::sweep(&settings.values_dir)?;
+        let registry = Registry::new(settings.registry.clone());
+        let helm = client::client(&settings);
+        let owner = Owner::new(settings.fleet, &settings.device);
+        let cache = Cache::new(&settings.cache_dir);
+        Ok(Self {
+            settings,
+            helm,
+            owner,
+            cache,
+            registry,
+            known: Mutex::default(),
+            healed: Mutex::default(),
+            version: OnceLock::new(),
+        })
+    }
+}
+
+impl HelmRuntime {
+    /// The versions of helm and Kubernetes, by name; `None` while the API server doesn't answer.
+    pub fn versions(&self) -> Option<BTreeMap<String, String>> {
+        let all = [("helm", self.helm_version().ok()?.to_owned()), ("kubernetes", self.kubernetes()?)];
+        let clean =
+            |(name, version): (&str, String)| (name.to_owned(), version.trim().trim_start_matches('v').to_owned());
+        Some(all.map(clean).into())
+    }
+
+    /// `v4.0.0` and the like; asked once.
+    fn helm_version(&self) -> Result<&str, RuntimeError> {
+        if let Some(version) = self.version.get() {
+            return Ok(version);
+        }
+        let version = self.helm.ask_text(&["version", "--template", "{{.Version}}"])?;
+        Ok(self.version.get_or_init(|| version.trim().to_owned()))
+    }
+
+    /// What helm sees of the API server, told by the notes of a chart that is never installed.
+    fn kubernetes(&self) -> Option<String> {
+        let chart = self.settings.home.join("probe");
+        let files = [
+            ("Chart.yaml", "apiVersion: v2\nname: probe\nversion: 0.0.0\n"),
+            ("templates/NOTES.txt", "{{ .Capabilities.KubeVersion.Version }}"),
+        ];
+        durable::create_dir_all(&chart.join("templates"), 0o700).ok()?;
+        files
+            .iter()
+            .try_for_each(|(path, text)| durable::replace_file(&chart.join(path), text.as_bytes(), 0o600))
+            .ok()?;
+        let chart = chart.to_str()?;
+        let args = ["install", "device-syncer-probe", chart, "--dry-run=server", "--output", "json"];
+        let shown: serde_json::Value = serde_json::from_slice(&self.helm.ask(&args).ok()?).ok()?;
+        shown["info"]["notes"].as_str().map(str::to_owned)
+    }
+
+    /// Removes every chart from the cache but these.
+    pub fn prune_cache(&self, keep: &BTreeSet<Digest>) -> Result<(), RuntimeError> {
+        self.cache.prune(keep).map_err(super::files_failed("prune the cache", &self.settings.cache_dir))
+    }
+}
+
+impl Runtime for HelmRuntime {
+    type Prepared = Prepared;
+
+    fn observe(&self) -> Result<Vec<Observed>, RuntimeError> {
+        self.look()
+    }
+
+    fn prefetch(&self, component: &Component, _: &dyn Fn() -> bool) -> Result<Prepared, RuntimeError> {
+        self.prepare(component)
+    }
+
+    fn apply(&self, prepared: &Prepared, cancel: &dyn Fn() -> bool) -> Result<(), RuntimeError> {
+        self.carry_out(prepared, cancel)
+    }
+
+    fn remove(&self, release: &str, timeout: Duration, cancel: &dyn Fn() -> bool) -> Result<(), RuntimeError> {
+        self.take_down(release, timeout, cancel)
+    }
+}

@@ -1,0 +1,156 @@
+//! Helm charts: where one is, and what its archive says about it. Nothing is extracted.
+
+mod reference;
+pub(crate) mod repository;
+
+use std::collections::BTreeSet;
+use std::io::Read;
+
+use repo_model::margo::helm_values;
+use repo_model::margo::parameter::Part;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+pub use reference::{ChartReference, Entry};
+
+use crate::archive::{checked_path, inflate};
+use crate::{ArchiveError, Limits};
+
+/// What is needed to know of a chart.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Chart {
+    /// Its name.
+    pub name: String,
+    /// Its version.
+    pub version: String,
+    /// Its `values.yaml`; an empty mapping without one.
+    pub values: Value,
+    subcharts: BTreeSet<String>,
+}
+
+/// Why a chart is refused.
+#[derive(Debug, thiserror::Error)]
+pub enum ChartError {
+    /// The archive itself.
+    #[error("can't read the archive")]
+    Archive(#[from] ArchiveError),
+    /// No `Chart.yaml` in its top-level directory.
+    #[error("there is no file `Chart.yaml` in the top-level directory")]
+    NoChart,
+    /// A file of it.
+    #[error("can't read `{file}`")]
+    File {
+        /// `Chart.yaml` or `values.yaml`.
+        file: &'static str,
+        /// Why.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// A chart for other charts.
+    #[error("it is a library chart, which can't be installed")]
+    Library,
+}
+
+impl Chart {
+    /// Reads the exact bytes of a `.tgz`.
+    pub fn read(gzip: &[u8]) -> Result<Self, ChartError> {
+        let mut files = Files::read(gzip)?;
+        let text = files.chart.take().ok_or(ChartError::NoChart)?;
+        let file = "Chart.yaml";
+        let metadata: Metadata = serde_yaml::from_slice(&text).map_err(|error| failed(file, error))?;
+        if metadata.name.is_empty() || metadata.version.is_empty() {
+            return Err(failed(file, "it has no `name` or no `version`"));
+        }
+        if metadata.kind.as_deref() == Some("library") {
+            return Err(ChartError::Library);
+        }
+        let values = match files.values.take() {
+            Some(text) => serde_yaml::from_slice(&text).map_err(|error| failed("values.yaml", error))?,
+            None => Value::Null,
+        };
+        let values = match values {
+            Value::Null => Value::Object(serde_json::Map::new()),
+            values @ Value::Object(_) => values,
+            _ => return Err(failed("values.yaml", "it isn't a mapping")),
+        };
+        let declared = metadata.dependencies.into_iter().map(|one| one.alias.unwrap_or(one.name));
+        let subcharts = files.subcharts.into_iter().chain(declared).collect();
+        Ok(Self { name: metadata.name, version: metadata.version, values, subcharts })
+    }
+
+    /// Whether the chart's values know this path. What belongs to its subcharts, or to `global`, is theirs to know.
+    pub fn declares(&self, path: &[Part]) -> bool {
+        match path.first() {
+            Some(Part::Key(key)) if key == "global" || self.subcharts.contains(key) => true,
+            _ => helm_values::declares(&self.values, path),
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct Metadata {
+    #[serde(default)]
+    name: String,
+    #[serde(default)]
+    version: String,
+    #[serde(rename = "type")]
+    kind: Option<String>,
+    #[serde(default)]
+    dependencies: Vec<Dependency>,
+}
+
+#[derive(Deserialize)]
+struct Dependency {
+    name: String,
+    alias: Option<String>,
+}
+
+/// The files that are looked at, and the folders of subcharts.
+#[derive(Default)]
+struct Files {
+    chart: Option<Vec<u8>>,
+    values: Option<Vec<u8>>,
+    subcharts: BTreeSet<String>,
+}
+
+impl Files {
+    fn read(gzip: &[u8]) -> Result<Self, ArchiveError> {
+        let limits = Limits::default();
+        let tar = inflate(gzip, &limits)?;
+        let mut files = Self::default();
+        for (count, entry) in tar::Archive::new(&*tar).entries()?.enumerate() {
+            if count == limits.entries {
+                return Err(ArchiveError::TooBig { what: "entries", limit: limits.entries });
+            }
+            files.add(entry?)?;
+        }
+        Ok(files)
+    }
+
+    fn add(&mut self, mut entry: tar::Entry<'_, &[u8]>) -> Result<(), ArchiveError> {
+        let name = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
+        let Some(path) = checked_path(&name)? else { return Ok(()) };
+        let slot = match path.split('/').collect::<Vec<_>>()[..] {
+            [_, "Chart.yaml"] => &mut self.chart,
+            [_, "values.yaml"] => &mut self.values,
+            [_, "charts", subchart, _, ..] => {
+                self.subcharts.insert(subchart.to_owned());
+                return Ok(());
+            }
+            _ => return Ok(()),
+        };
+        let mut bytes = Vec::new();
+        entry.read_to_end(&mut bytes)?;
+        match slot.replace(bytes) {
+            Some(_) => Err(ArchiveError::Entry { path: name, rule: "is in the archive twice" }),
+            None => Ok(()),
+        }
+    }
+}
+
+fn failed(file: &'static str, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> ChartError {
+    ChartError::File { file, source: source.into() }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,35 @@
+//! Telling that a file was changed, without reading it.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+/// What another file, other contents and other permissions change: inode, length and the time of the last change, which
+/// nobody can set back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stamp {
+    inode: u64,
+    size: u64,
+    changed: (i64, i64),
+}
+
+impl Stamp {
+    /// Of what is there now, symbolic links followed; `None` if that can't be looked at.
+    pub fn of(path: &Path) -> Option<Self> {
+        let meta = fs::metadata(path).ok()?;
+        Some(Self { inode: meta.ino(), size: meta.size(), changed: (meta.ctime(), meta.ctime_nsec()) })
+    }
+
+    /// All of it as bytes.
+    pub(crate) fn to_bytes(self) -> [u8; 32] {
+        let [seconds, nanoseconds] = [self.changed.0, self.changed.1].map(i64::to_be_bytes);
+        let parts = [self.inode.to_be_bytes(), self.size.to_be_bytes(), seconds, nanoseconds];
+        std::array::from_fn(|at| parts[at / 8][at % 8])
+    }
+
+    /// Whether it is so old at this Unix second that a later change would show: kernels stamp files with a coarse clock,
+    /// of up to 10 ms.
+    pub fn is_settled(&self, now: i64) -> bool {
+        now - self.changed.0 > 1
+    }
+}

@@ -1,0 +1,52 @@
+//! A bare repository that is written without being opened: for thousands of them, one after the other.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::branches::{BranchesError, reference};
+use super::consolidate::{loose, packs};
+use super::refs::Mover;
+use super::{BatchError, LockError, OpenError, Pack, ReadError, RefError, RefMove, Repo, RepoLock};
+
+/// A bare repository of ours at a place. What it has is read by [`Repo`].
+#[derive(Debug)]
+pub struct Bare {
+    path: PathBuf,
+}
+
+impl Bare {
+    /// Makes a bare repository as [`Repo::create`] does, or takes the one that is there.
+    pub fn create(path: &Path, head_branch: &str) -> Result<Self, OpenError> {
+        let fail = |source| OpenError::Create { path: path.to_owned(), source };
+        let path = std::path::absolute(path).map_err(fail)?;
+        Repo::make(&path, head_branch).map(|()| Self { path })
+    }
+
+    /// Waits for the writer's lock, at most `wait` long.
+    pub fn try_lock(&self, wait: Duration) -> Result<RepoLock, LockError> {
+        RepoLock::take(&self.path, wait)
+    }
+
+    /// Stores a pack, durable when it returns.
+    pub fn store(&self, pack: &Pack) -> Result<(), BatchError> {
+        pack.store(&self.path, &self.path.join("objects/pack"))
+    }
+
+    /// Moves refs as [`Repo::move_refs`] does.
+    pub fn move_refs(&self, moves: &[RefMove]) -> Result<(), RefError> {
+        let find = |name: &str| match reference(&self.path, name) {
+            Err(BranchesError::Open(error)) => Err(ReadError::Ref { name: name.to_owned(), source: error.into() }),
+            Err(BranchesError::Read(error)) => Err(error),
+            Ok(found) => Ok(found),
+        };
+        Mover { root: &self.path, common: &self.path, find: &find }.move_refs(moves)
+    }
+
+    /// Whether it has more than so many packs or loose objects, so that it is worth opening for
+    /// [`Repo::consolidate`].
+    pub fn is_scattered(&self, max: usize) -> bool {
+        let objects = self.path.join("objects");
+        let is_more = |found: std::io::Result<Vec<PathBuf>>| found.map_or(true, |found| found.len() > max);
+        is_more(packs(&objects.join("pack"))) || is_more(loose(&objects))
+    }
+}

@@ -1,0 +1,105 @@
+//! Where branches stand, without opening the repository: for thousands of them at once.
+
+use std::fs::File;
+use std::io::{ErrorKind, Read};
+use std::path::Path;
+
+use repo_model::Digest;
+use serde::{Deserialize, Serialize};
+
+use super::{OpenError, ReadError, Repo};
+use crate::CommitId;
+use crate::durable::Stamp;
+
+/// More than the file of a ref has that names a commit.
+const LONGEST: usize = 64;
+
+/// Where branches stand can't be read.
+#[derive(Debug, thiserror::Error)]
+pub enum BranchesError {
+    /// The repository can't be opened.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// A branch can't be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+}
+
+/// What another value has as soon as somebody touched some branches, found without reading them: the stamps of their
+/// files, and of `packed-refs` where one has no file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct BranchStamps(Digest);
+
+impl BranchStamps {
+    /// Those of branches of the bare repository at `path`.
+    pub fn of<const N: usize>(path: &Path, names: [&str; N]) -> Self {
+        Self::put_together(&stamps(path, names))
+    }
+
+    fn put_together(stamps: &[Option<Stamp>]) -> Self {
+        let bytes: Vec<_> = stamps.iter().map(|stamp| stamp.map_or([0; 32], Stamp::to_bytes)).collect();
+        Self(Digest::of(bytes.as_flattened()))
+    }
+}
+
+fn stamps<const N: usize>(path: &Path, names: [&str; N]) -> Vec<Option<Stamp>> {
+    let heads = path.join("refs/heads");
+    let mut stamps: Vec<_> = names.iter().map(|name| Stamp::of(&heads.join(name))).collect();
+    if stamps.contains(&None) {
+        stamps.push(Stamp::of(&path.join("packed-refs")));
+    }
+    stamps
+}
+
+/// Where branches stand, as [`branches`], with what tells later that nobody touched them. That is absent where something
+/// was touched in the last seconds before this Unix second, or is no plain file with a commit in it.
+pub fn stamped_branches<const N: usize>(
+    path: &Path,
+    names: [&str; N],
+    now: i64,
+) -> Result<([Option<CommitId>; N], Option<BranchStamps>), BranchesError> {
+    // Before they are read: what is touched in between has another stamp next time.
+    let stamps = stamps(path, names);
+    let found = branches(path, names)?;
+    let heads = path.join("refs/heads");
+    let is_plain =
+        |(name, stamp): (&str, &Option<Stamp>)| stamp.is_none() || matches!(read(&heads.join(name)), Ok(Some(_)));
+    let told =
+        stamps.iter().flatten().all(|stamp| stamp.is_settled(now)) && names.into_iter().zip(&stamps).all(is_plain);
+    Ok((found, told.then(|| BranchStamps::put_together(&stamps))))
+}
+
+/// Where branches of the bare repository at `path` stand; nowhere if there is no such repository.
+pub fn branches<const N: usize>(path: &Path, names: [&str; N]) -> Result<[Option<CommitId>; N], BranchesError> {
+    let mut found = [None; N];
+    for (tip, name) in found.iter_mut().zip(names) {
+        *tip = reference(path, &format!("refs/heads/{name}"))?;
+    }
+    Ok(found)
+}
+
+/// Where one ref stands.
+pub(super) fn reference(path: &Path, name: &str) -> Result<Option<CommitId>, BranchesError> {
+    match plain(path, name) {
+        Some(found) => Ok(found),
+        None => Ok(Repo::open(path)?.reference(name)?),
+    }
+}
+
+/// Where a ref stands whose file says it, or which has neither a file nor a place in `packed-refs`; `None` where only
+/// Git can tell, because it is packed, symbolic or damaged.
+pub(super) fn plain(root: &Path, name: &str) -> Option<Option<CommitId>> {
+    match read(&root.join(name)) {
+        Ok(Some(id)) => Some(Some(id)),
+        Err(error) if error.kind() == ErrorKind::NotFound && !root.join("packed-refs").exists() => Some(None),
+        _ => None,
+    }
+}
+
+/// The commit in a ref's file, read at once: this is done for thousands of them to find that nothing changed.
+fn read(file: &Path) -> std::io::Result<Option<CommitId>> {
+    let mut bytes = [0; LONGEST];
+    let length = File::open(file)?.read(&mut bytes)?;
+    Ok(std::str::from_utf8(&bytes[..length]).ok().and_then(|text| text.trim_end().parse().ok()))
+}

@@ -1,0 +1,128 @@
+//! A mixed fleet from the operator's commit to real Helm and a real Kubernetes API: the device with a cluster gets the
+//! charts, the one with docker alone the project (on the stand-in for docker).
+
+use std::path::Path;
+
+use repo_artifacts::{Registry, Settings};
+use repo_testkit::cluster::{Cluster, HELM_4};
+use repo_testkit::{chart, git};
+use serde_json::{Value, json};
+
+use crate::device::Device;
+use crate::plant::DEPLOYMENT;
+use crate::site::{Site, registry_name};
+use crate::stand::{registry, text};
+
+/// Margo's example of two charts, with charts of ours; and the same as a project.
+const APPLICATION: &str = "id: orchestrator
+metadata: {name: Orchestrator, version: 1.2.1}
+deploymentProfiles:
+  - id: cluster
+    type: helm
+    components:
+      - {name: services, properties: {repository: \"CHART\", revision: 1.0.0, timeout: 2m0s}}
+      - {name: database, properties: {repository: \"CHART\", revision: 1.0.0}}
+  - id: box
+    type: compose
+    components:
+      - {name: hello, properties: {repository: \"ARCHIVE\", revision: 1.0.0}}
+parameters:
+  greeting:
+    value: hello
+    targets:
+      - {pointer: greeting, components: [services, database]}
+      - {pointer: ENV.GREETING, components: [hello]}
+  version: {value: \"1.10\", targets: [{pointer: 'settings.site\\.version', components: [services]}]}
+  port: {value: 8080, targets: [{pointer: 'settings.ports[0]', components: [services]}]}
+  password: {targets: [{pointer: settings.password, components: [database]}]}
+";
+
+/// Name, status and revision of each release.
+fn releases(cluster: &Cluster) -> Vec<String> {
+    let text = |one: &Value| {
+        let name = one["name"].as_str().expect("a name").rsplit_once('-').expect("a hash").0.to_owned();
+        format!("{name} {} {}", one["status"].as_str().expect("a status"), one["revision"].as_str().expect("one"))
+    };
+    list(cluster, &[]).iter().map(text).collect()
+}
+
+fn values(cluster: &Cluster, component: &str) -> Value {
+    let all = list(cluster, &["--filter", &format!("^{component}-")]);
+    cluster.values(all[0]["name"].as_str().expect("it is there"))
+}
+
+fn list(cluster: &Cluster, more: &[&str]) -> Vec<Value> {
+    let said = text(cluster.helm(&[&["list", "--output", "json"], more].concat()).output().expect("helm runs"));
+    serde_json::from_str(&said).expect("JSON")
+}
+
+fn add_helm(device: &Device, cluster: &Cluster) {
+    let path = device.home().join("device.yaml");
+    let settings = std::fs::read_to_string(&path).expect("settings");
+    let helm = format!("helm: {}\n", cluster.settings(cluster.program()));
+    std::fs::write(path, settings + &helm).expect("written");
+    std::fs::write(device.home().join("device-files/db-password"), "hunter2hunter2\n").expect("written");
+}
+
+fn push_chart(path: &str) {
+    let web = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/charts/web");
+    let _tls = Registry::new(Settings::default());
+    chart::push(&registry(), path, "1.0.0", &chart::pack_dir(&web), None);
+}
+
+#[test]
+fn each_device_of_a_mixed_fleet_gets_what_it_can_run() {
+    let site = Site::new(&["packer-01", "press-01"]);
+    let (plant, press, packer) = (&site.plant, site.device("press-01"), site.device("packer-01"));
+    let name = registry_name(site.dir.path());
+    let cluster = Cluster::new(HELM_4, format!("fleet-{name}"));
+    add_helm(press, &cluster);
+    push_chart(&format!("{name}/charts/web"));
+    site.publish();
+    site.pass();
+    let hello = plant.read("applications/hello/1.0.0/margo.yaml");
+    let archive = hello.split("repository: ").nth(1).expect("a repository").split_whitespace().next().expect("one");
+    let chart = format!("oci://{}/{name}/charts/web", registry());
+    plant.write(
+        "applications/orchestrator/1.2.1/margo.yaml",
+        &APPLICATION.replace("CHART", &chart).replace("ARCHIVE", archive),
+    );
+    let deployment = format!(
+        "id: orchestrator\napplication: {{id: orchestrator, version: 1.2.1}}\nprofile: auto\nnamespace: {}\n\
+         targets: [{{devices: [packer-01, press-01]}}]\nparameters:\n  greeting: servus\n  password: {{valueFrom: \
+         {{deviceFile: db-password}}}}\n",
+        cluster.namespace()
+    );
+    plant.write("deployments/orchestrator.yaml", &deployment);
+    std::fs::remove_file(plant.fleet().join(DEPLOYMENT)).expect("removed");
+    plant.commit("the orchestrator in place of hello");
+    plant.run(&["publish", "--allow-removals"]);
+    site.pass();
+    assert_eq!(releases(&cluster), ["database deployed 1", "services deployed 1"]);
+    let services = json!({"greeting": "servus", "settings": {"site.version": "1.10", "ports": [8080]}});
+    assert_eq!(values(&cluster, "services"), services);
+    assert_eq!(values(&cluster, "database"), json!({"greeting": "servus", "settings": {"password": "hunter2hunter2"}}));
+    assert_eq!((press.environments().len(), packer.environments().len()), (0, 1));
+    assert!(packer.environments()[0].contains("servus"));
+    for device in [press, packer] {
+        let status = plant.status(&device.id);
+        let mut rows = status["deployments"].as_array().expect("a list").iter();
+        let row = rows.find(|row| row["deployment"] == "orchestrator").expect("its row");
+        assert_eq!((&row["state"], &row["actual"]), (&json!("installed"), &json!("healthy")), "{status}");
+        assert_eq!(status["doubts"], json!([]));
+        let said = git::git(&device.clone_dir(), &["log", "--all", "-p", "--format=%B"]);
+        assert!(!said.contains("hunter2"), "a secret is in Git");
+        device.assert_whole(plant, true, &device.id);
+        device.assert_converges(plant, &device.id);
+    }
+    plant.change("deployments/orchestrator.yaml", "servus", "grüezi");
+    site.publish();
+    site.pass();
+    assert_eq!(releases(&cluster), ["database deployed 2", "services deployed 2"]);
+    assert_eq!(values(&cluster, "services")["greeting"], "grüezi");
+    std::fs::remove_file(plant.fleet().join("deployments/orchestrator.yaml")).expect("removed");
+    plant.commit("nothing any more");
+    plant.run(&["publish", "--allow-removals"]);
+    site.pass();
+    assert_eq!((releases(&cluster), packer.environments().len()), (Vec::<String>::new(), 0));
+}

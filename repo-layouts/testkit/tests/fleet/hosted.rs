@@ -1,0 +1,123 @@
+//! A plant that is hosted over HTTPS by the real publisher, and a real device that joined there.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use repo_testkit::fault_proxy::FaultProxy;
+use repo_testkit::foreign_host::free_port;
+use repo_testkit::terminate;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::device::Device;
+use crate::plant::Plant;
+use crate::site::registry_name;
+
+/// Its device.
+pub(crate) const ID: &str = "press-01";
+
+/// The plant, its device, and the programs that run for it.
+pub(crate) struct Hosted {
+    pub(crate) dir: TempDir,
+    pub(crate) plant: Plant,
+    pub(crate) device: Device,
+    pub(crate) running: Vec<Child>,
+    pub(crate) address: SocketAddr,
+}
+
+impl Hosted {
+    pub(crate) fn new() -> Self {
+        Self::with(free(), "")
+    }
+
+    /// The same with a proxy that breaks things between device and host, and with these lines under `serve:`.
+    pub(crate) fn behind_a_proxy(lines: &str) -> (Self, FaultProxy) {
+        let address = free();
+        let proxy = FaultProxy::start(address);
+        let hosted = Self::with(address, &format!("  url: https://{}\n{lines}", proxy.address()));
+        (hosted, proxy)
+    }
+
+    fn with(address: SocketAddr, lines: &str) -> Self {
+        let dir = TempDir::new().expect("a temporary directory");
+        let plant = Plant::init(dir.path(), &registry_name(dir.path()));
+        plant.push_application();
+        let settings = format!("poll: 1s\nserve:\n  names: [127.0.0.1]\n  listen: {address}\n{lines}");
+        std::fs::write(plant.home().join("publisher.yaml"), settings).expect("written");
+        let root = dir.path().join(ID);
+        std::fs::create_dir(&root).expect("made");
+        let device = Device::join(&plant, ID, &root);
+        Self { dir, plant, device, running: Vec::new(), address }
+    }
+
+    /// Starts the publisher with its host; publishes whatever is committed.
+    pub(crate) fn start_host(&mut self) -> usize {
+        let mut command = self.plant.command(&["run"]);
+        self.running.push(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the publisher starts"));
+        self.running.len() - 1
+    }
+
+    pub(crate) fn start_device(&mut self) -> usize {
+        let log = std::fs::File::create(self.dir.path().join("device.log")).expect("a log");
+        let mut command = self.device.command(&["run"]);
+        self.running.push(command.stdout(Stdio::null()).stderr(log).spawn().expect("the syncer starts"));
+        self.running.len() - 1
+    }
+
+    pub(crate) fn end(&mut self, number: usize) {
+        terminate(&self.running[number]);
+        self.running[number].wait().expect("it ends");
+    }
+
+    pub(crate) fn runs(&self, greeting: &str) -> bool {
+        self.device.environments().iter().any(|environment| environment.contains(greeting))
+    }
+
+    /// Passes of the device until it has adopted what is published first, which may take its host a while.
+    pub(crate) fn adopt_first(&self) {
+        self.until("it is installed", |hosted| {
+            hosted.device.syncer(&["once"]).status.success() && hosted.runs("hello from the press")
+        });
+    }
+
+    /// Why the device can't reach its host.
+    pub(crate) fn trouble(&self) -> Option<String> {
+        let trouble: Value =
+            serde_json::from_slice(&std::fs::read(self.device.home().join("contact.json")).ok()?).ok()?;
+        Some(format!("{} {}", trouble["type"].as_str()?, trouble["reason"].as_str()?))
+    }
+
+    pub(crate) fn account(&self) -> Value {
+        read(&self.device.home().join("account.json"))
+    }
+
+    pub(crate) fn until(&self, what: &str, so: impl Fn(&Self) -> bool) {
+        let end = Instant::now() + Duration::from_secs(300);
+        while !so(self) {
+            let log = std::fs::read_to_string(self.dir.path().join("device.log")).unwrap_or_default();
+            assert!(Instant::now() < end, "{what}: {log}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+impl Drop for Hosted {
+    fn drop(&mut self) {
+        for child in &mut self.running {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// A JSON file.
+pub(crate) fn read(path: &Path) -> Value {
+    serde_json::from_slice(&std::fs::read(path).expect("there")).expect("JSON")
+}
+
+/// An address that nobody listens on now.
+fn free() -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], free_port()))
+}

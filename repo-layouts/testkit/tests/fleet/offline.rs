@@ -1,0 +1,123 @@
+//! A device that was offline for a long time comes back: in few requests and bytes, and with all that it has to say.
+
+use repo_git::{CommitSpec, Expected, Person, RefMove, Repo, SigningKey, TreeSource};
+use repo_model::{Digest, FileTree};
+use repo_testkit::fake_docker::FakeDocker;
+use repo_testkit::fault_proxy::{Counts, Fault, FaultProxy};
+use repo_testkit::git;
+use serde_json::Value;
+
+use crate::device::Device;
+use crate::hosted::{Hosted, ID};
+use crate::plant::{DEPLOYMENT, Plant};
+use crate::stand::copy;
+
+/// What the fleet says meanwhile.
+const REVISIONS: u64 = 1000;
+
+/// What the device has to say meanwhile: docker goes away and comes back, so often.
+const OUTAGES: usize = 5;
+
+/// The device comes back with these limits; what passed until all was as wanted, and what it says of itself.
+fn come_back(hosted: &Hosted, proxy: &FaultProxy, limits: &str) -> (Counts, Value) {
+    let (host, clone) = (hosted.plant.device(ID), hosted.device.clone_dir());
+    hosted.device.set("limits", limits);
+    let unsaid = git::tip(&clone, "status").expect("it has reported");
+    let before = proxy.counts();
+    hosted.device.pass();
+    let after = proxy.counts();
+    assert!(hosted.runs(&format!("revision {REVISIONS}")));
+    // One push brought everything, each commit on the one before.
+    git::git(&host, &["merge-base", "--is-ancestor", &unsaid, "status"]);
+    git::git(&host, &["fsck", "--strict", "--full", "--no-dangling"]);
+    let outages = git::git(&host, &["log", "--format=%s", "status"]);
+    assert_eq!(outages.matches("RuntimeUnavailable: ").count(), OUTAGES, "{outages}");
+    let report = git::show(&host, "status", "syncer.json").expect("a report");
+    let passed = Counts {
+        connections: after.connections - before.connections,
+        exchanges: after.exchanges - before.exchanges,
+        up: after.up - before.up,
+        down: after.down - before.down,
+    };
+    println!("{limits}: {passed:?}");
+    (passed, serde_json::from_slice(&report).expect("JSON"))
+}
+
+/// As many revisions as a publisher would make of a policy that changes all day: signed commits, written all at once.
+fn publish_many(plant: &Plant) {
+    let repo = Repo::open(&plant.device(ID)).expect("a repository");
+    let key = SigningKey::load(&plant.home().join("keys/publisher")).expect("the publisher's key");
+    let file = |path: &str| git::show(&plant.device(ID), "desired", path).expect("a file");
+    let listed = git::git(&plant.device(ID), &["ls-tree", "-r", "--name-only", "desired"]);
+    let mut tree: FileTree = listed.lines().map(|path| (path.to_owned(), file(path))).collect();
+    let message = git::git(&plant.device(ID), &["log", "-1", "--format=%B", "desired"]);
+    let mut batch = repo.batch();
+    let before = repo.tip("desired").expect("readable").expect("published");
+    let mut tip = before;
+    for serial in 2..=REVISIONS {
+        let mut envelope: Value = serde_json::from_slice(&tree["envelope.json"]).expect("JSON");
+        envelope["serial"] = serial.into();
+        envelope["policy"]["pollSeconds"] = (10 + serial % 50).into();
+        let bytes = format!("{envelope}\n").into_bytes();
+        let replace = |line: &str| match line.split_once(": ") {
+            Some(("Serial", _)) => format!("Serial: {serial}\n"),
+            Some(("Envelope-Digest", _)) => format!("Envelope-Digest: {}\n", Digest::of(&bytes)),
+            Some(("Deployment", _)) => String::new(),
+            _ => format!("{line}\n"),
+        };
+        let message = message.lines().map(replace).collect();
+        tree.insert("envelope.json".to_owned(), bytes);
+        let person = Person::new("publisher", "publisher@example.invalid");
+        let (author, time) = (person.clone(), 1_795_262_400);
+        let spec =
+            CommitSpec { tree: TreeSource::Files(&tree), parents: vec![tip], author, committer: person, time, message };
+        tip = batch.commit(&spec, Some(&key)).expect("made");
+    }
+    batch.store().expect("stored");
+    let name = "refs/heads/desired".to_owned();
+    repo.move_refs(&[RefMove { name, expected: Expected::At(before), new: Some(tip) }]).expect("moved");
+}
+
+#[test]
+fn a_device_offline_through_1000_revisions_gets_there_and_tells_all_in_few_requests_and_bytes() {
+    let (mut hosted, proxy) = Hosted::behind_a_proxy("");
+    hosted.start_host();
+    hosted.adopt_first();
+    hosted.end(0);
+    proxy.set(Fault::Refuse);
+
+    let docker = FakeDocker::new(hosted.device.docker_dir());
+    for _ in 0..OUTAGES {
+        docker.set("unavailable", "");
+        assert!(!hosted.device.syncer(&["once"]).status.success());
+        docker.unset("unavailable");
+        assert!(!hosted.device.syncer(&["once"]).status.success());
+    }
+    publish_many(&hosted.plant);
+    // The real publisher builds on them, and believes each.
+    hosted.plant.change(DEPLOYMENT, "hello from the press", &format!("revision {REVISIONS}"));
+    hosted.start_host();
+    hosted.until("it is published", |hosted| hosted.plant.serial(ID) == REVISIONS + 1);
+
+    // Once with all the history, and, from the same beginning, with limits that allow the tip alone.
+    let (root, kept) = (hosted.dir.path().join(ID), hosted.dir.path().join("kept"));
+    copy(&root, &kept);
+    let host = hosted.plant.device(ID);
+    let said = ["status", "heartbeat"].map(|branch| (branch, git::tip(&host, branch).expect("it has reported")));
+    proxy.set(Fault::None);
+    let (all, report) = come_back(&hosted, &proxy, "{packs: 4}");
+    assert!(!report["conditions"].to_string().contains("AncestryUnverified"), "{report}");
+    assert!(all.connections <= 2 && all.exchanges <= 20 && all.down < 1 << 20, "{all:?}");
+
+    for (branch, tip) in &said {
+        git::git(&host, &["update-ref", &format!("refs/heads/{branch}"), tip]);
+    }
+    copy(&kept, &root);
+    hosted.device = Device::at(ID, &root);
+    // On a fast link all would be on its way already when the beginning of the pack says how much it is.
+    proxy.set(Fault::Throttle(100_000));
+    let (tip_alone, report) = come_back(&hosted, &proxy, "{packObjects: 500, packs: 4}");
+    assert!(report["conditions"].to_string().contains("AncestryUnverified"), "{report}");
+    assert!(tip_alone.connections <= 3 && tip_alone.exchanges <= 25 && tip_alone.down < 128 << 10, "{tip_alone:?}");
+    hosted.device.assert_whole(&hosted.plant, true, "in the end");
+}

@@ -1,0 +1,241 @@
+//! What earlier passes left settled, so that a device that nothing changed for isn't opened again.
+//!
+//! What is done for a device is a function of what the fleet says of it, of the locks and rosters, of where its branches
+//! stand, and of the ledger. For each device that had nothing left to do, a file in the index says what all that was; it
+//! is believed for as long as all of it is the same. Losing it costs time and nothing else.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use repo_git::repo::{BranchStamps, branches, stamped_branches};
+use repo_git::{CommitId, SigningKey};
+use repo_model::problem::Problems;
+use repo_model::{DeploymentName, DeviceId, Digest};
+use serde::{Deserialize, Serialize};
+
+use super::{Done, Options, Outcome};
+use crate::fleet::{Deployment, Device, Fleet};
+use crate::host::{Control, Entry, EntryState, FleetRepo, Home, HomeError, Rosters};
+use crate::parallel;
+use crate::render::{Locks, artifacts};
+
+/// Where `desired`, `freshness` and `status` of a device stand.
+pub(crate) type Tips = [Option<CommitId>; 3];
+
+/// The branches of [`Tips`].
+const BRANCHES: [&str; 3] = ["desired", "freshness", "status"];
+
+/// Reads them; `None` where that can't be read, which is found out again by whoever opens the repository.
+pub(crate) fn tips(home: &Home, device: &DeviceId) -> Option<Tips> {
+    branches(&home.device(device), BRANCHES).ok()
+}
+
+/// The devices that have nothing left to do.
+#[derive(Debug, Default, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct Settled {
+    /// The program that found it so.
+    program: String,
+    /// The pass that left no device anything to do.
+    pass: Option<Settling>,
+    devices: BTreeMap<DeviceId, Rest>,
+}
+
+/// A pass over all devices after which nothing was left to do.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Settling {
+    /// The commit of the fleet.
+    commit: CommitId,
+    /// Where the publisher's memory stood.
+    control: Option<CommitId>,
+    /// Whose key it was.
+    key: String,
+    /// The moment from which on there is something to do, in Unix seconds.
+    until: i64,
+    /// The devices that were only looked at.
+    not_enrolled: BTreeSet<DeviceId>,
+}
+
+/// What a device had when there was nothing left to do for it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct Rest {
+    /// What the fleet said of it.
+    pub(super) inputs: Digest,
+    /// Where its branches stood.
+    pub(super) tips: Tips,
+    /// What tells that nobody touched them since; absent until a pass that has nothing to do finds it.
+    #[serde(default)]
+    pub(super) stamps: Option<BranchStamps>,
+    /// The serial of `desired`.
+    pub(super) serial: u64,
+    /// The digest of its envelope.
+    pub(super) envelope: Digest,
+    /// How many deployments it has.
+    pub(super) deployments: usize,
+    /// When its proof of freshness is renewed, in Unix seconds.
+    pub(super) renew_at: i64,
+}
+
+impl Settled {
+    /// What the last pass of this very program left; nothing if that isn't known.
+    pub(super) fn read(home: &Home) -> Self {
+        let text = fs::read(home.settled()).unwrap_or_default();
+        let found: Self = serde_json::from_slice(&text).unwrap_or_default();
+        let program = program();
+        if found.program == program { found } else { Self { program, ..Self::default() } }
+    }
+
+    /// Keeps it for the next pass.
+    pub(super) fn write(&self, home: &Home) -> Result<(), HomeError> {
+        let text = serde_json::to_vec(self).unwrap_or_default();
+        if fs::read(home.settled()).is_ok_and(|present| present == text) {
+            return Ok(());
+        }
+        home.write(&home.settled(), &text, 0o600)
+    }
+
+    /// Where a device's branches stand, which isn't read where nobody touched them.
+    pub(super) fn tips(&self, home: &Home, device: &DeviceId) -> Option<Tips> {
+        let known = self.devices.get(device).filter(|rest| rest.is_untouched(home, device));
+        known.map(|rest| rest.tips).or_else(|| tips(home, device))
+    }
+
+    /// The device's rest, if its branches stand where they stood and it is fresh.
+    pub(super) fn rest(&self, device: &DeviceId, tips: &Tips, now: Timestamp) -> Option<&Rest> {
+        self.devices.get(device).filter(|rest| rest.tips == *tips && now.as_second() < rest.renew_at)
+    }
+
+    /// Whether the branches of all devices stand where they stood. What tells next time that nobody touched them is kept
+    /// where it wasn't known; that costs time only if another pass is at work, or if it can't be written.
+    fn is_untouched(&mut self, home: &Home, threads: usize) -> bool {
+        // Of the files, whose times are those of this machine.
+        let now = Timestamp::now().as_second();
+        let look = |(device, rest): (&DeviceId, &Rest)| match rest.is_untouched(home, device) {
+            true => Some(rest.stamps),
+            false => {
+                let found = stamped_branches(&home.device(device), BRANCHES, now).ok();
+                found.filter(|(tips, _)| *tips == rest.tips).map(|(_, stamps)| stamps)
+            }
+        };
+        let found = parallel::map(self.devices.iter().collect(), threads, look);
+        let Some(found) = found.into_iter().collect::<Option<Vec<_>>>() else { return false };
+        let mut is_new = false;
+        for (rest, stamps) in self.devices.values_mut().zip(found) {
+            is_new |= rest.stamps != stamps;
+            rest.stamps = stamps;
+        }
+        if let Some(_lock) = is_new.then(|| home.lock(Duration::ZERO).ok()).flatten() {
+            let _ = self.write(home);
+        }
+        true
+    }
+
+    /// Takes over what a pass found of these devices.
+    pub(super) fn update(&mut self, devices: impl IntoIterator<Item = (DeviceId, Option<Rest>)>) {
+        self.pass = None;
+        for (device, rest) in devices {
+            match rest {
+                Some(rest) => _ = self.devices.insert(device, rest),
+                None => _ = self.devices.remove(&device),
+            }
+        }
+    }
+
+    /// Says that the pass over the whole fleet with this outcome left nothing to do, if that is so.
+    pub(super) fn settle(&mut self, outcome: &Outcome, home: &Home, key: &SigningKey, rosters: &Rosters) {
+        self.devices.retain(|device, _| outcome.devices.contains_key(device));
+        let is_not_enrolled = |done: &Result<Done, _>| matches!(done, Ok(Done::NotEnrolled));
+        let (not_enrolled, others): (Vec<_>, Vec<_>) =
+            outcome.devices.iter().partition(|(_, done)| is_not_enrolled(done));
+        let all = others.iter().all(|(device, _)| self.devices.contains_key(*device));
+        let silent = outcome.problems.is_empty() && outcome.unidentified.is_empty();
+        let Ok(control) = Control::tip(home) else { return };
+        if !all || !silent || !outcome.is_complete() {
+            return;
+        }
+        let fingerprint = key.public().fingerprint();
+        let text = crate::host::key_text(key.public());
+        let publishers = rosters.newest.roster.publishers.iter().filter(|one| Some(&one.key) == text.as_ref());
+        let ends = publishers.filter_map(|one| one.not_after).map(|end| end.as_second());
+        let until = ends.chain(self.devices.values().map(|rest| rest.renew_at)).min().unwrap_or(i64::MAX);
+        let not_enrolled = not_enrolled.into_iter().map(|(device, _)| device.clone()).collect();
+        self.pass = Some(Settling { commit: outcome.commit, control, key: fingerprint, until, not_enrolled });
+    }
+}
+
+/// The outcome of a pass that has nothing to do, if that is known without one: the commit, the memory, the key and all
+/// branches are what the last pass left.
+pub fn unchanged(home: &Home, source: &FleetRepo, rev: &str, options: &Options<'_>) -> Option<Outcome> {
+    if options.devices.is_some() || options.remotes.is_some() || !options.reclaim.is_empty() {
+        return None;
+    }
+    let mut settled = Settled::read(home);
+    let pass = settled.pass.clone()?;
+    let key = SigningKey::load(&home.publisher_key()).ok()?;
+    let same = source.resolve(rev).ok()? == pass.commit
+        && Control::tip(home).ok()? == pass.control
+        && key.public().fingerprint() == pass.key
+        && options.now.as_second() < pass.until;
+    let nowhere = |device: &DeviceId| tips(home, device) == Some([None; 3]);
+    let others = || parallel::map(pass.not_enrolled.iter().collect(), options.threads, nowhere);
+    if !same || others().contains(&false) || !settled.is_untouched(home, options.threads) {
+        return None;
+    }
+    let Settling { commit, not_enrolled, .. } = pass;
+    let done = |rest: Rest| Done::Unchanged { renew_at: rest.renew_at };
+    let devices = settled.devices.into_iter().map(|(device, rest)| (device, Ok(done(rest))));
+    let others = not_enrolled.into_iter().map(|device| (device, Ok(Done::NotEnrolled)));
+    Some(Outcome { devices: devices.chain(others).collect(), ..Outcome::of(commit, Problems::default(), Vec::new()) })
+}
+
+/// What the fleet says of its devices, as digests.
+#[derive(Debug)]
+pub(super) struct Inputs<'a> {
+    fleet: &'a Fleet,
+    /// What concerns every device.
+    common: Digest,
+    deployments: BTreeMap<&'a DeploymentName, Digest>,
+}
+
+impl<'a> Inputs<'a> {
+    pub(super) fn new(fleet: &'a Fleet, rosters: &Rosters, locks: &Locks) -> Self {
+        let common = Digest::of(format!("{:?} {:?} {:?}", fleet.settings, fleet.broken, rosters.files).as_bytes());
+        let of = |deployment: &Deployment| {
+            let locks: Vec<_> = artifacts(deployment).map(|artifact| (locks.get(&artifact), artifact)).collect();
+            Digest::of(format!("{deployment:?} {locks:?}").as_bytes())
+        };
+        let deployments = fleet.deployments.iter().map(|(name, deployment)| (name, of(deployment))).collect();
+        Self { fleet, common, deployments }
+    }
+
+    /// Everything that a device's desired state is made of, but for what its own repository says.
+    pub(super) fn of(&self, device: &Device) -> Digest {
+        let mut text = format!("{device:?}").into_bytes();
+        text.extend(self.common.as_bytes());
+        let meant = self.fleet.deployments.iter().filter(|(_, deployment)| deployment.is_for(device));
+        meant.filter_map(|(name, _)| self.deployments.get(name)).for_each(|digest| text.extend(digest.as_bytes()));
+        Digest::of(&text)
+    }
+}
+
+impl Rest {
+    /// Whether it is known that nobody touched the device's branches; nothing is read for that.
+    fn is_untouched(&self, home: &Home, device: &DeviceId) -> bool {
+        self.stamps.is_some_and(|stamps| stamps == BranchStamps::of(&home.device(device), BRANCHES))
+    }
+
+    /// Whether the ledger says the same of the device.
+    pub(super) fn agrees(&self, entry: Option<&Entry>) -> bool {
+        entry.is_some_and(|entry| {
+            entry.state == EntryState::Published && entry.serial == self.serial && entry.envelope == self.envelope
+        })
+    }
+}
+
+/// The very program: another version may render something else from the same fleet.
+fn program() -> String {
+    let identity = fs::metadata("/proc/self/exe").map(|meta| (meta.len(), meta.mtime(), meta.mtime_nsec()));
+    format!("{} {identity:?}", env!("CARGO_PKG_VERSION"))
+}

@@ -1,0 +1,171 @@
+//! A device that nothing changed for isn't opened again, and whatever changes is noticed.
+#![allow(clippy::disallowed_methods, reason = "test data needs no syncing")]
+
+use std::fs;
+
+use repo_testkit::git::git;
+use wfm_git_publisher::publish::Done;
+
+use crate::support::{BEGIN, Lab, SECOND, copy};
+
+/// Half of the time that a proof of freshness counts.
+const RENEWED: i64 = 12 * 60 * 60;
+
+/// Two devices with everything, and a deployment that only one of them has.
+fn settled() -> Lab {
+    let lab = Lab::with(&["press-01", "press-02"]);
+    let one = SECOND.replace("matchLabels: {site: graz}", "devices: [press-01]");
+    lab.write("deployments/second.yaml", one);
+    lab.commit();
+    lab.publish_all();
+    lab
+}
+
+/// Makes a device's objects unreadable for whoever opens it.
+fn hide(lab: &Lab, device: &str) {
+    let packs = lab.repo(device).join("objects/pack");
+    fs::rename(&packs, packs.with_extension("hidden")).unwrap();
+    fs::create_dir(&packs).unwrap();
+}
+
+fn is_opened(lab: &Lab, device: &str, second: i64) -> bool {
+    let outcome = lab.publish_at(second);
+    match &outcome.devices[&device.parse().unwrap()] {
+        Ok(Done::Unchanged { .. }) => false,
+        Err(_) => true,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_device_that_nothing_changed_for_is_not_opened() {
+    let lab = settled();
+    hide(&lab, "press-02");
+    assert!(!is_opened(&lab, "press-02", *BEGIN));
+    lab.edit("deployments/second.yaml", "servus", "griaß di");
+    lab.commit();
+    assert!(!is_opened(&lab, "press-02", *BEGIN));
+    assert_eq!(lab.serial("press-01"), 2);
+    assert!(!is_opened(&lab, "press-02", *BEGIN + RENEWED - 1));
+    assert!(is_opened(&lab, "press-02", *BEGIN + RENEWED), "its proof of freshness is renewed");
+}
+
+#[test]
+fn whatever_a_device_depends_on_is_noticed() {
+    type Change = fn(&Lab);
+    let changes: [(&str, Change); 7] = [
+        ("a deployment", |lab| lab.edit("deployments/hello.yaml", "hello from the press", "servus")),
+        ("its application", |lab| lab.edit("applications/hello/1.0.0/margo.yaml", "value: hello", "value: hallo")),
+        ("the fleet", |lab| lab.edit("fleet.yaml", "policy:", "data: {shift: 2}\npolicy:")),
+        ("its own file", |lab| lab.edit("devices/press-02.yaml", "statusKeys:", "suspended: true\nstatusKeys:")),
+        ("what it reports", |lab| drop(git(&lab.repo("press-02"), &["update-ref", "refs/heads/status", "desired"]))),
+        ("the ledger", |lab| {
+            // As if the repositories of all devices had been restored, and this one alone is older than the ledger.
+            let index = lab.home.settled();
+            let text = fs::read_to_string(&index).unwrap();
+            fs::write(&index, text.replace("\"serial\":1", "\"serial\":0")).unwrap();
+        }),
+        ("the program", |lab| {
+            let index = lab.home.settled();
+            let text = fs::read_to_string(&index).unwrap();
+            fs::write(&index, text.replacen("\"program\":\"", "\"program\":\"other ", 1)).unwrap();
+        }),
+    ];
+    let lab = settled();
+    let (home, fleet) = (lab.dir().join("home"), lab.dir().join("kept"));
+    copy(lab.home.root(), &home);
+    copy(&lab.fleet, &fleet);
+    for (what, change) in changes {
+        change(&lab);
+        lab.commit();
+        hide(&lab, "press-02");
+        assert!(is_opened(&lab, "press-02", *BEGIN), "{what}");
+        copy(&home, lab.home.root());
+        copy(&fleet, &lab.fleet);
+    }
+}
+
+#[test]
+fn a_pass_that_would_do_nothing_is_known_without_one() {
+    let lab = settled();
+    assert!(lab.is_unchanged_at(*BEGIN));
+    assert!(lab.is_unchanged_at(*BEGIN + RENEWED - 1));
+    assert!(!lab.is_unchanged_at(*BEGIN + RENEWED), "proofs of freshness are renewed");
+    let control = git(&lab.home.control(), &["rev-parse", "control"]);
+    for (what, repository, branch) in [
+        ("desired", lab.repo("press-02"), "desired"),
+        ("status", lab.repo("press-01"), "status"),
+        ("freshness", lab.repo("press-02"), "freshness"),
+        ("the memory", lab.home.control(), "control"),
+    ] {
+        let name = format!("refs/heads/{branch}");
+        let before = git(&repository, &["for-each-ref", "--format=%(objectname)", &name]);
+        let other = git(&repository, &["rev-parse", "HEAD"]);
+        let tree = format!("{other}^{{tree}}");
+        let new = git(&lab.fleet, &["--git-dir", &repository.display().to_string(), "commit-tree", &tree, "-m", what]);
+        git(&repository, &["update-ref", &name, &new]);
+        assert!(!lab.is_unchanged_at(*BEGIN), "{what} moved");
+        match before.as_str() {
+            "" => git(&repository, &["update-ref", "-d", &name]),
+            before => git(&repository, &["update-ref", &name, before]),
+        };
+        assert!(lab.is_unchanged_at(*BEGIN), "{what} is back");
+    }
+    assert_eq!(git(&lab.home.control(), &["rev-parse", "control"]), control);
+    lab.commit();
+    assert!(!lab.is_unchanged_at(*BEGIN), "another commit of the fleet");
+}
+
+#[test]
+fn whoever_touches_a_branch_is_noticed_where_branches_are_not_read() {
+    type Touch = fn(&Lab, &std::path::Path);
+    let touches: [(&str, Touch); 4] = [
+        ("press-01", |lab, heads| {
+            fs::write(heads.join("desired"), lab.git("press-01", &["rev-parse", "bundle"]) + "\n").unwrap()
+        }),
+        ("press-02", |_, heads| fs::remove_file(heads.join("freshness")).unwrap()),
+        ("press-03", |_, heads| _ = fs::copy(heads.join("desired"), heads.join("status")).unwrap()),
+        ("press-04", |_, heads| fs::rename(heads, heads.with_extension("gone")).unwrap()),
+    ];
+    let lab = Lab::with(&touches.map(|(device, _)| device));
+    lab.publish_all();
+    let stamped = || fs::read_to_string(lab.home.settled()).unwrap().matches("\"stamps\":\"sha256:").count();
+    // What was touched just now could be touched again with the same stamp.
+    std::thread::sleep(std::time::Duration::from_millis(2100));
+    assert!(lab.is_unchanged_at(*BEGIN) && stamped() == touches.len());
+    for (device, touch) in touches {
+        let heads = lab.repo(device).join("refs/heads");
+        let kept = lab.dir().join("heads");
+        copy(&heads, &kept);
+        touch(&lab, &heads);
+        assert!(!lab.is_unchanged_at(*BEGIN), "{device}");
+        copy(&kept, &heads);
+        assert!(lab.is_unchanged_at(*BEGIN), "{device} is as it was");
+    }
+}
+
+#[test]
+fn what_is_wrong_is_told_by_every_pass() {
+    let lab = settled();
+    lab.write("deployments/broken.yaml", "id: broken\n");
+    lab.commit();
+    for _ in 0..2 {
+        assert!(!lab.publish().problems.is_empty());
+        assert!(!lab.is_unchanged_at(*BEGIN));
+    }
+    lab.remove("deployments/broken.yaml");
+    lab.commit();
+    lab.publish_all();
+    assert!(lab.is_unchanged_at(*BEGIN));
+}
+
+#[test]
+fn a_plan_of_settled_devices_says_the_same_as_one_that_looks_at_them() {
+    let lab = settled();
+    let plan = |lab: &Lab| lab.run(&["plan", "--format", "json"]);
+    let (known, settled) = (plan(&lab), fs::read(lab.home.settled()).unwrap());
+    fs::remove_file(lab.home.settled()).unwrap();
+    let looked = plan(&lab);
+    assert_eq!((known.out, known.code), (looked.out, looked.code));
+    assert!(!settled.is_empty());
+}
