@@ -2,20 +2,17 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
+use repo_git::durable::{Stamp, TICK};
 use repo_git::repo::Ref;
 use repo_git::{CommitId, OpenError, ReadError, Repo};
 use tokio::sync::{Semaphore, watch};
 
 use super::wire::path::Target;
 use crate::host::Home;
-
-/// A file system may give two changes within this time the same time stamp.
-const TICK: Duration = Duration::from_millis(50);
 
 /// How many repositories are read at the same time.
 const READERS: usize = 8;
@@ -64,7 +61,7 @@ pub(super) struct Tips {
 
 #[derive(Debug)]
 struct Cached {
-    stamp: Stamp,
+    stamp: Stamps,
     refs: Arc<Refs>,
 }
 
@@ -152,7 +149,7 @@ impl Hosted {
     /// Reads the refs from the disk, and wakes those who wait for another state.
     pub(super) fn read(&self) -> Result<Arc<Refs>, ReposError> {
         let repo = Repo::open(&self.path)?;
-        let stamp = Stamp::of(&self.path)?;
+        let stamp = Stamps::of(&self.path)?;
         let refs = Arc::new(Refs(repo.advertisement()?));
         let next = stamp.is_settled(SystemTime::now()).then(|| Cached { stamp, refs: Arc::clone(&refs) });
         let before = std::mem::replace(&mut *lock(&self.cached), next);
@@ -201,24 +198,21 @@ impl Refs {
 
 /// The directories and files that any move of a ref changes. Their `ctime` can't be set back.
 #[derive(Debug, PartialEq, Eq)]
-struct Stamp(Vec<(PathBuf, Option<Stat>)>);
+struct Stamps(Vec<(PathBuf, Option<Stamp>)>);
 
-/// Inode, and the seconds and nanoseconds of its `ctime`.
-type Stat = (u64, i64, i64);
-
-impl Stamp {
+impl Stamps {
     fn of(repository: &Path) -> io::Result<Self> {
         let mut stamps = Vec::new();
         for name in ["HEAD", "packed-refs"] {
             let path = repository.join(name);
-            stamps.push((path.clone(), stat(&path)));
+            stamps.push((path.clone(), Stamp::of(&path)));
         }
         directories(repository.join("refs"), &mut stamps)?;
         Ok(Self(stamps))
     }
 
     fn holds(&self) -> bool {
-        self.0.iter().all(|(path, before)| stat(path) == *before)
+        self.0.iter().all(|(path, before)| Stamp::of(path) == *before)
     }
 
     /// Whether a change from now on has to show.
@@ -228,19 +222,12 @@ impl Stamp {
 
     /// When something changed last.
     fn newest(&self) -> Option<SystemTime> {
-        let newest = self.0.iter().filter_map(|(_, stat)| stat.map(|(_, seconds, nanos)| (seconds, nanos))).max();
-        let (seconds, nanos) = newest?;
-        let time = Duration::new(u64::try_from(seconds).unwrap_or(0), u32::try_from(nanos).unwrap_or(0));
-        SystemTime::UNIX_EPOCH.checked_add(time)
+        self.0.iter().filter_map(|(_, stamp)| stamp.map(|stamp| stamp.changed())).max()
     }
 }
 
-fn stat(path: &Path) -> Option<Stat> {
-    path.metadata().ok().map(|meta| (meta.ino(), meta.ctime(), meta.ctime_nsec()))
-}
-
-fn directories(path: PathBuf, stamps: &mut Vec<(PathBuf, Option<Stat>)>) -> io::Result<()> {
-    stamps.push((path.clone(), stat(&path)));
+fn directories(path: PathBuf, stamps: &mut Vec<(PathBuf, Option<Stamp>)>) -> io::Result<()> {
+    stamps.push((path.clone(), Stamp::of(&path)));
     for entry in std::fs::read_dir(&path)? {
         let entry = entry?;
         if entry.file_type()?.is_dir() {
@@ -272,7 +259,7 @@ mod tests {
         std::fs::create_dir_all(dir.path().join("refs/heads/deep")).unwrap();
         touch(&dir.path().join("HEAD"));
         for changed in ["refs/heads/desired", "refs/heads/deep/x", "HEAD", "packed-refs", "refs/tags"] {
-            let stamp = Stamp::of(dir.path()).unwrap();
+            let stamp = Stamps::of(dir.path()).unwrap();
             let newest = stamp.newest().unwrap();
             assert!(stamp.holds() && !stamp.is_settled(newest + TICK / 2), "{changed}");
             assert!(stamp.is_settled(newest + TICK * 2), "{changed}");

@@ -16,7 +16,7 @@ pub use files::{
 };
 pub use group::Group;
 pub use points::SyncPoint;
-pub use stamp::Stamp;
+pub use stamp::{Stamp, TICK};
 
 /// What the name of every temporary file and directory begins with; a leftover one may be deleted under the lock.
 pub const TEMP_PREFIX: &str = ".tmp-";

@@ -3,6 +3,11 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+/// A file system may give two changes within this time the same stamp: kernels take its time from a coarse clock, of up
+/// to 10 ms.
+pub const TICK: Duration = Duration::from_millis(50);
 
 /// What another file, other contents and other permissions change: inode, length and the time of the last change, which
 /// nobody can set back.
@@ -20,6 +25,13 @@ impl Stamp {
         Some(Self { inode: meta.ino(), size: meta.size(), changed: (meta.ctime(), meta.ctime_nsec()) })
     }
 
+    /// When it was changed last.
+    pub fn changed(&self) -> SystemTime {
+        let (seconds, nanos) = self.changed;
+        let since = Duration::new(u64::try_from(seconds).unwrap_or(0), u32::try_from(nanos).unwrap_or(0));
+        SystemTime::UNIX_EPOCH.checked_add(since).unwrap_or(SystemTime::UNIX_EPOCH)
+    }
+
     /// All of it as bytes.
     pub(crate) fn to_bytes(self) -> [u8; 32] {
         let [seconds, nanoseconds] = [self.changed.0, self.changed.1].map(i64::to_be_bytes);
@@ -27,8 +39,8 @@ impl Stamp {
         std::array::from_fn(|at| parts[at / 8][at % 8])
     }
 
-    /// Whether it is so old at this Unix second that a later change would show: kernels stamp files with a coarse clock,
-    /// of up to 10 ms.
+    /// Whether it is so old at this Unix second that a later change would show, also where files are stamped with whole
+    /// seconds.
     pub fn is_settled(&self, now: i64) -> bool {
         now - self.changed.0 > 1
     }
