@@ -3,7 +3,8 @@
 //! An account is a file in the home's `accounts/` ([`Account`]), and the files are the truth: [`Store`] changes them,
 //! one durable replacement under a lock for each change, from the command line as well as from a running host.
 //! [`Accounts`] is the host's view: it holds all of them in memory, finds one by the SHA-256 of the secret that a
-//! request shows, and follows the files by file-system events and, where those are missing, by a look every 500 ms.
+//! request shows, and follows the files by file-system events and, where those are missing, by a look every 500 ms. A
+//! secret that nobody has is looked for in the files, too, if any came since: an account is good as soon as it is there.
 //!
 //! A new secret ([`Accounts::renew`], [`Store::rotate`]) is valid beside the old one until it is used for the first
 //! time; with that the old one ends. Whatever is cut off in between, one of the two is known to both sides.
@@ -16,8 +17,10 @@ mod watch;
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::SystemTime;
 
 use jiff::Timestamp;
+use repo_git::durable::{Stamp, TICK};
 use repo_model::{DeviceId, Digest};
 use tokio::sync::watch as channel;
 use tracing::warn;
@@ -43,8 +46,9 @@ pub struct Accounts {
 struct Shared {
     store: Store,
     table: RwLock<Arc<Table>>,
-    /// Held while the files are looked at, so that of two looks the later one is the one that stays.
-    looking: Mutex<()>,
+    /// Held while the files are looked at, so that of two looks the later one is the one that stays. What tells that
+    /// nothing came since the last one; `None` where that can't be told.
+    looking: Mutex<Option<Stamp>>,
     /// What waits to be confirmed: a device may make many requests before the disk has the first one.
     confirming: Mutex<HashSet<Digest>>,
     generation: channel::Sender<u64>,
@@ -108,7 +112,14 @@ impl Accounts {
     /// The same at another moment.
     pub fn authenticate_at(&self, header: Option<&str>, now: Timestamp) -> Result<Identity, Denied> {
         let shown = secret::shown(header.ok_or(Denied::Missing)?).ok_or(Denied::Unreadable)?;
-        let (identity, needs_confirming) = self.shared.table().find(&shown, now)?;
+        let found = match self.shared.table().find(&shown, now) {
+            Err(Denied::Unknown) => {
+                self.shared.catch_up(now);
+                self.shared.table().find(&shown, now)
+            }
+            found => found,
+        };
+        let (identity, needs_confirming) = found?;
         if needs_confirming && self.shared.confirming().insert(identity.secret) {
             // Noted behind the request's back: until that is on the disk, the older secret is valid too.
             self.follower.tell(Task::Confirm(identity.name.clone(), identity.secret));
@@ -163,9 +174,29 @@ impl Shared {
         self.confirming().remove(secret);
     }
 
-    /// Reads what changed on the disk. If the directory can't be read, what is known stays, and that is told.
+    fn looking(&self) -> MutexGuard<'_, Option<Stamp>> {
+        self.looking.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads what changed on the disk.
     fn reload(&self, now: Timestamp) {
-        let _looking = self.looking.lock().unwrap_or_else(PoisonError::into_inner);
+        self.look(&mut self.looking(), now);
+    }
+
+    /// Reads what changed on the disk, if files came, went or were replaced since the last look. A stranger can ask for
+    /// this as often as he likes: it costs one look at the directory.
+    fn catch_up(&self, now: Timestamp) {
+        let mut looking = self.looking();
+        if looking.is_none() || *looking != self.store.dir_stamp() {
+            self.look(&mut looking, now);
+        }
+    }
+
+    /// If the directory can't be read, what is known stays, and that is told.
+    fn look(&self, looking: &mut Option<Stamp>, now: Timestamp) {
+        // Before the files: what comes in between changes it, once it is no longer of this moment.
+        let stamp = self.store.dir_stamp();
+        *looking = stamp.filter(|stamp| stamp.changed() + TICK < SystemTime::now());
         let before = self.table();
         match before.reload(&self.store, now) {
             Ok(None) => {}
