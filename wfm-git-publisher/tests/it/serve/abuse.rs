@@ -47,8 +47,7 @@ pub(crate) fn raise_file_limit() {
 #[test]
 fn headers_without_end_are_cut_off() {
     let site = Site::new();
-    let mut stream = site.connect();
-    stream.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n").unwrap();
+    let mut stream = site.say("GET / HTTP/1.1\r\nHost: x\r\n");
     let mut sent = 0;
     let line = format!("X-Filler: {}\r\n", "x".repeat(1000));
     while sent < 10_000_000 && stream.write_all(line.as_bytes()).and_then(|()| stream.flush()).is_ok() {
@@ -83,17 +82,12 @@ fn who_shows_no_account_in_time_is_sent_away() {
 fn a_body_that_is_announced_too_large_is_refused_at_once_and_one_that_becomes_so_on_the_way() {
     let site = Site::with("  limits: {pushBytes: 65536}\n");
     let device = site.device();
-    let mut stream = site.connect();
-    let head = format!(
-        "POST /devices/press-01.git/git-receive-pack HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {}\r\n",
-        device.secret
-    );
-    stream.write_all(format!("{head}Content-Length: 10000000000\r\n\r\n").as_bytes()).unwrap();
+    let head = format!("POST /devices/press-01.git/git-receive-pack HTTP/1.1\r\nHost: x\r\n{}", device.header());
+    let mut stream = site.say(format!("{head}Content-Length: 10000000000\r\n\r\n"));
     let mut answer = vec![0; 12];
     stream.read_exact(&mut answer).unwrap();
     assert_eq!(answer, b"HTTP/1.1 413");
-    let mut stream = site.connect();
-    stream.write_all(format!("{head}Transfer-Encoding: chunked\r\n\r\n").as_bytes()).unwrap();
+    let mut stream = site.say(format!("{head}Transfer-Encoding: chunked\r\n\r\n"));
     let chunk = format!("4000\r\n{}\r\n", "x".repeat(0x4000));
     let mut sent = 0;
     while sent < 100_000_000 && stream.write_all(chunk.as_bytes()).and_then(|()| stream.flush()).is_ok() {
@@ -106,18 +100,10 @@ fn a_body_that_is_announced_too_large_is_refused_at_once_and_one_that_becomes_so
 fn an_account_with_too_many_requests_that_wait_is_told_to_try_later() {
     let site = Site::with("  limits: {requestsPerAccount: 2, waitSeconds: 300}\n");
     let device = site.device();
-    let tip = |branch| site.lab.tip(DEVICE, branch).unwrap();
-    let path = format!("/devices/{DEVICE}.git/wait?desired={}&freshness={}", tip("desired"), tip("freshness"));
-    let mut held = Vec::new();
-    for _ in 0..2 {
-        let mut stream = site.connect();
-        let head = format!("GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {}\r\n\r\n", device.secret);
-        stream.write_all(head.as_bytes()).unwrap();
-        stream.flush().unwrap();
-        held.push(stream);
-    }
+    let path = site.wait_path();
+    let _held = [(); 2].map(|()| site.say(device.ask(&path)));
     let auditor = site.login("aud", wfm_git_publisher::accounts::Role::Auditor, None);
-    assert!(super::eventually(|| super::waits::waiters(&site, &auditor) == 2));
+    assert!(super::eventually(|| site.waiters(&auditor) == 2));
     let refused = site.get(&path, Some(&device));
     assert!(refused.status == 429 && refused.header("retry-after").is_some(), "{}", refused.headers);
     // Those that wait may be left over from a device that lost power, and keep it from nothing else.
@@ -221,10 +207,7 @@ fn what_is_hidden_takes_as_long_as_what_is_missing() {
     let device = site.device();
     let mut stream = site.connect();
     let mut time = |name: &str| {
-        let head = format!(
-            "GET /devices/{name}.git/info/refs?service=git-upload-pack HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {}\r\n\r\n",
-            device.secret
-        );
+        let head = device.ask(&REFS.replace(DEVICE, name));
         let start = Instant::now();
         stream.write_all(head.as_bytes()).unwrap();
         stream.flush().unwrap();

@@ -1,11 +1,9 @@
 //! Answers that don't fit into memory, and many who wait.
 
-use std::io::Write;
-
 use repo_testkit::git;
 
 use super::limits::{begin, large, status};
-use super::{DEVICE, Site, eventually};
+use super::{Site, eventually};
 
 #[test]
 fn a_large_answer_arrives_whole_and_its_process_ends_with_a_client_that_goes_away() {
@@ -32,30 +30,20 @@ fn two_thousand_that_wait_are_cheap() {
     let limits = "connectionsPerAccount: 5000, requestsPerAccount: 5000, strangersPerAddress: 5000";
     let site = Site::with(&format!("  limits: {{{limits}}}\n"));
     let auditor = site.login("aud", wfm_git_publisher::accounts::Role::Auditor, None);
-    let tip = |branch| site.lab.tip(DEVICE, branch).unwrap();
-    let path = format!("/devices/{DEVICE}.git/wait?desired={}&freshness={}", tip("desired"), tip("freshness"));
-    let head = format!("GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {}\r\n\r\n", auditor.secret);
+    let head = auditor.ask(&site.wait_path());
     super::abuse::raise_file_limit();
-    let wait = |count: usize| {
-        let connect = |_| {
-            let mut stream = site.connect();
-            stream.write_all(head.as_bytes()).and_then(|()| stream.flush()).unwrap();
-            stream
-        };
-        let streams: Vec<_> = (0..count).map(connect).collect();
-        streams
-    };
+    let wait = |count: usize| (0..count).map(|_| site.say(&head)).collect::<Vec<_>>();
     // Threads and what handshakes need are there from the first ones on.
     let first = wait(1_000);
-    assert!(eventually(|| super::waits::waiters(&site, &auditor) == 1_000));
+    assert!(eventually(|| site.waiters(&auditor) == 1_000));
     let before = memory(site.pid());
     let more = wait(2_000);
-    assert!(eventually(|| super::waits::waiters(&site, &auditor) == 3_000));
+    assert!(eventually(|| site.waiters(&auditor) == 3_000));
     let each = memory(site.pid()).saturating_sub(before) / 2_000;
     println!("{each} bytes for each that waits");
     assert!(each < 28 << 10, "{each} bytes for each that waits");
     drop((first, more));
-    assert!(eventually(|| super::waits::waiters(&site, &auditor) == 0));
+    assert!(eventually(|| site.waiters(&auditor) == 0));
 }
 
 /// A process' own memory, in bytes: of what it shares with other tests' hosts, its part changes as they come and go.

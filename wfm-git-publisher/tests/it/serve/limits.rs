@@ -6,13 +6,10 @@ use std::time::{Duration, Instant};
 
 use repo_git::Repo;
 use repo_testkit::git;
-use rustls::{ClientConnection, StreamOwned};
 use wfm_git_publisher::accounts::{Role, Store};
 
-use super::{DEVICE, Login, OTHER, Report, Site, eventually};
+use super::{DEVICE, Login, OTHER, Report, Site, Stream, eventually};
 use crate::support::Lab;
-
-pub(super) type Stream = StreamOwned<ClientConnection, TcpStream>;
 
 fn refs(device: &str) -> String {
     format!("/devices/{device}.git/info/refs?service=git-upload-pack")
@@ -25,44 +22,38 @@ fn neighbour(site: &Site) -> Login {
 
 /// A request with a body of this length, of which only the beginning is sent.
 pub(super) fn begin(site: &Site, service: &str, login: &Login, length: usize, beginning: &[u8]) -> Stream {
-    let mut stream = site.connect();
     let head = format!(
         "POST /devices/{DEVICE}.git/{service} HTTP/1.1\r\nHost: x\r\nGit-Protocol: version=2\r\n\
-         Authorization: Bearer {}\r\nContent-Length: {length}\r\n\r\n",
-        login.secret
+         {}Content-Length: {length}\r\n\r\n",
+        login.header()
     );
-    stream.write_all(head.as_bytes()).unwrap();
-    stream.write_all(beginning).unwrap();
-    stream.flush().unwrap();
-    stream
+    site.say([head.as_bytes(), beginning].concat())
 }
 
-/// The same, let in: what requests and connections before it took up may be counted for a moment longer.
-fn held(site: &Site, service: &str, login: &Login, length: usize, beginning: &[u8]) -> Stream {
+/// A request that gets what it shall: what requests and connections before it took up may be counted for a moment longer.
+fn let_in(begin: impl Fn() -> Stream, is_let_in: impl Fn(&mut Stream) -> bool) -> Stream {
     let mut held = None;
-    let is_let_in = || {
-        let mut stream = begin(site, service, login, length, beginning);
-        stream.sock.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
-        let answered = stream.read(&mut [0]);
-        let is_silent = answered.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock);
-        held = is_silent.then_some(stream);
-        is_silent
+    let tried = || {
+        let mut stream = begin();
+        held = is_let_in(&mut stream).then_some(stream);
+        held.is_some()
     };
-    assert!(eventually(is_let_in), "it is never let in");
+    assert!(eventually(tried), "it is never let in");
     held.unwrap()
 }
 
-/// A fetch that is answered, when what was before it is done; nobody takes the answer.
-fn answered(site: &Site, login: &Login, request: &[u8]) -> Stream {
-    let mut answered = None;
-    let is_answered = || {
-        let mut stream = begin(site, "git-upload-pack", login, request.len(), request);
-        let is_good = status(&mut stream) == 200;
-        answered = is_good.then_some(stream);
-        is_good
+/// A push that the host waits for the rest of, or for its turn.
+fn held(site: &Site, device: &Login, length: usize, beginning: &[u8]) -> Stream {
+    let is_silent = |stream: &mut Stream| {
+        stream.sock.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+        stream.read(&mut [0]).is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
     };
-    assert!(eventually(is_answered), "it is never answered");
-    answered.unwrap()
+    let_in(|| begin(site, "git-receive-pack", device, length, beginning), is_silent)
+}
+
+/// A fetch that is answered; nobody takes the answer.
+fn answered(site: &Site, login: &Login, request: &[u8]) -> Stream {
+    let_in(|| begin(site, "git-upload-pack", login, request.len(), request), |stream| status(stream) == 200)
 }
 
 /// The status of the answer.
@@ -133,7 +124,7 @@ fn when_all_processes_are_taken_others_wait_their_turn_and_no_longer() {
 fn requests_and_connections_of_everyone_have_an_end() {
     let site = Site::with("  limits: {requests: 1, connectionsPerAccount: 3}\n");
     let (device, other) = (site.device(), neighbour(&site));
-    let half = held(&site, "git-receive-pack", &device, 1000, b"0000");
+    let half = held(&site, &device, 1000, b"0000");
     let refused = || {
         let answer = site.get(&refs(OTHER), Some(&other));
         answer.status == 503 && answer.header("retry-after").is_some()
@@ -142,10 +133,8 @@ fn requests_and_connections_of_everyone_have_an_end() {
     drop(half);
     assert!(eventually(|| site.get(&refs(OTHER), Some(&other)).status == 200));
 
-    let head = format!("GET {} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {}\r\n\r\n", refs(DEVICE), device.secret);
     let connect = || {
-        let mut stream = site.connect();
-        stream.write_all(head.as_bytes()).unwrap();
+        let mut stream = site.say(device.ask(&refs(DEVICE)));
         (status(&mut stream), stream)
     };
     // The connection that was dropped may count a moment longer.
@@ -181,7 +170,7 @@ fn pushes_whose_clients_went_away_count_for_their_account_until_they_are_done() 
     let lock = repo.try_lock(Duration::from_secs(5)).unwrap();
     let push = |text| {
         let body = push_of(&site, &clone, text);
-        held(&site, "git-receive-pack", &device, body.len(), &body)
+        held(&site, &device, body.len(), &body)
     };
     // Whoever goes away before all of a push has come has pushed nothing.
     let clients = [push("1"), push("2")];

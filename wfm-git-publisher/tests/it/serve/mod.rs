@@ -7,6 +7,7 @@ mod large;
 mod limits;
 mod pushes;
 mod reads;
+mod rests;
 mod trouble;
 mod waits;
 
@@ -49,6 +50,9 @@ impl Drop for Server {
         let _ = self.0.wait();
     }
 }
+
+/// A connection to the host, with TLS.
+pub(crate) type Stream = StreamOwned<ClientConnection, TcpStream>;
 
 /// Name and secret of an account.
 #[derive(Clone)]
@@ -105,11 +109,7 @@ impl Site {
         let device = device.map(|device| device.parse::<DeviceId>().unwrap());
         let store = Store::new(&self.lab.home);
         let issued = store.add(&name.parse().unwrap(), role, device, None, Timestamp::now()).unwrap();
-        let login = Login { name: issued.name.to_string(), secret: issued.secret.reveal().to_owned() };
-        // Known to the host a moment later, as for every change of accounts.
-        let known = || self.get("/account", Some(&login)).status == 200;
-        assert!(crate::serve::eventually(known), "the account is not known");
-        login
+        Login { name: issued.name.to_string(), secret: issued.secret.reveal().to_owned() }
     }
 
     pub(crate) fn device(&self) -> Login {
@@ -144,7 +144,7 @@ impl Site {
     }
 
     /// A new connection with TLS.
-    pub(crate) fn connect(&self) -> StreamOwned<ClientConnection, TcpStream> {
+    pub(crate) fn connect(&self) -> Stream {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_file(&self.ca).unwrap()).unwrap();
         let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -156,10 +156,29 @@ impl Site {
         StreamOwned::new(ClientConnection::new(config, name).unwrap(), stream)
     }
 
+    /// A new connection on which this was sent.
+    pub(crate) fn say(&self, said: impl AsRef<[u8]>) -> Stream {
+        let mut stream = self.connect();
+        stream.write_all(said.as_ref()).unwrap();
+        stream.flush().unwrap();
+        stream
+    }
+
+    /// Where a device waits that knows all that was published for it.
+    pub(crate) fn wait_path(&self) -> String {
+        let tip = |branch| self.lab.tip(DEVICE, branch).unwrap();
+        format!("/devices/{DEVICE}.git/wait?desired={}&freshness={}", tip("desired"), tip("freshness"))
+    }
+
+    /// How many wait.
+    pub(crate) fn waiters(&self, auditor: &Login) -> i64 {
+        self.metric("wfm_waiting", auditor)
+    }
+
     /// One request by hand, on a connection of its own.
     pub(crate) fn request(&self, head: &str, login: Option<&Login>, body: &[u8]) -> Answer {
         let mut stream = self.connect();
-        let login = login.map(|login| format!("Authorization: Bearer {}\r\n", login.secret)).unwrap_or_default();
+        let login = login.map(Login::header).unwrap_or_default();
         let length = body.len();
         let head = format!("{head}\r\nHost: x\r\nConnection: close\r\nContent-Length: {length}\r\n{login}\r\n");
         stream.write_all(head.as_bytes()).unwrap();
@@ -257,6 +276,16 @@ impl Login {
         use base64ct::Encoding;
         base64ct::Base64::encode_string(format!("{}:{}", self.name, self.secret).as_bytes())
     }
+
+    /// The line of a request's head that shows it.
+    pub(crate) fn header(&self) -> String {
+        format!("Authorization: Bearer {}\r\n", self.secret)
+    }
+
+    /// The head of a request by this account, on a connection that stays.
+    pub(crate) fn ask(&self, path: &str) -> String {
+        format!("GET {path} HTTP/1.1\r\nHost: x\r\n{}\r\n", self.header())
+    }
 }
 
 impl Answer {
@@ -287,7 +316,7 @@ pub(crate) fn printed(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).trim().to_owned()
 }
 
-/// Waits until something is so, for at most ten seconds.
+/// Waits until something is so, for at most 90 seconds.
 pub(crate) fn eventually(mut is_so: impl FnMut() -> bool) -> bool {
     let start = std::time::Instant::now();
     while start.elapsed() < std::time::Duration::from_secs(90) {

@@ -1,7 +1,5 @@
 //! The host is killed, stopped, or not alone.
 
-use std::io::Write;
-
 use repo_git::Repo;
 use repo_testkit::git;
 use repo_testkit::pki::{Authority, Validity};
@@ -19,16 +17,14 @@ fn a_host_killed_while_it_receives_goes_on_from_the_old_status() {
     let key = Lab::device_key(DEVICE);
     let commit = Report { device: DEVICE, kind: "status", parents: &[], signer: Some(&key) }.commit(&site, &clone, "1");
     let before = git::refs(&site.lab.repo(DEVICE));
-    let mut stream = site.connect();
     let line = format!("{} {commit} refs/heads/status\0report-status\n", "0".repeat(40));
     let head = format!(
         "POST /devices/press-01.git/git-receive-pack HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\
-         Authorization: Bearer {}\r\n\r\n{:04x}{line}0000PACK",
-        device.secret,
+         {}\r\n{:04x}{line}0000PACK",
+        device.header(),
         line.len() + 4
     );
-    stream.write_all(head.as_bytes()).unwrap();
-    stream.flush().unwrap();
+    let _stream = site.say(head);
     site.restart();
     assert_eq!(git::refs(&site.lab.repo(DEVICE)), before);
     let refspec = format!("{commit}:refs/heads/status");

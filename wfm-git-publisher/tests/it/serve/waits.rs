@@ -1,19 +1,13 @@
 //! Waiting for a change instead of polling.
 
-use std::io::{Read, Write};
+use std::io::Read;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use repo_git::{Expected, RefMove, Repo};
 use wfm_git_publisher::accounts::{Role, Store};
 
-use super::limits::{Stream, large};
 use super::{Answer, DEVICE, Login, Site, eventually};
-
-fn path(site: &Site) -> String {
-    let tip = |branch| site.lab.tip(DEVICE, branch).unwrap();
-    format!("/devices/{DEVICE}.git/wait?desired={}&freshness={}", tip("desired"), tip("freshness"))
-}
 
 /// A request that waits, in a thread; when its answer came.
 fn waiting<'a>(
@@ -21,14 +15,8 @@ fn waiting<'a>(
     site: &'a Site,
     login: &'a Login,
 ) -> std::thread::ScopedJoinHandle<'a, (Answer, Instant)> {
-    let path = path(site);
-    let mut stream = site.connect();
-    let head = format!(
-        "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer {}\r\n\r\n",
-        login.secret
-    );
-    stream.write_all(head.as_bytes()).unwrap();
-    stream.flush().unwrap();
+    let head = format!("GET {} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{}\r\n", site.wait_path(), login.header());
+    let mut stream = site.say(head);
     scope.spawn(move || {
         let mut answer = Vec::new();
         let _ = stream.read_to_end(&mut answer);
@@ -36,55 +24,11 @@ fn waiting<'a>(
     })
 }
 
-/// The head of a request on a connection that stays.
-fn head(path: &str, login: &Login) -> String {
-    format!("GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {}\r\n\r\n", login.secret)
-}
-
-/// A connection on which this was sent.
-fn saying(site: &Site, said: &str) -> Stream {
-    let mut stream = site.connect();
-    stream.write_all(said.as_bytes()).unwrap();
-    stream.flush().unwrap();
-    stream
-}
-
-/// The next answer of a connection that stays.
-fn next(stream: &mut Stream) -> Answer {
-    let (mut head, mut byte) = (Vec::new(), [0]);
-    while !head.ends_with(b"\r\n\r\n") {
-        stream.read_exact(&mut byte).unwrap();
-        head.extend(byte);
-    }
-    let mut answer = Answer::parse(&head);
-    let length = answer.header("content-length").map_or(0, |length| length.parse().unwrap());
-    answer.body = vec![0; length];
-    stream.read_exact(&mut answer.body).unwrap();
-    answer
-}
-
-/// Whether the host closes the connection.
-fn closes(stream: &mut Stream) -> bool {
-    matches!(stream.read(&mut [0]), Ok(0))
-}
-
-/// Whether the host keeps the connection open for a while, and says nothing.
-fn stays_open(stream: &mut Stream) -> bool {
-    stream.sock.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
-    let silent = stream.read(&mut [0]).is_err();
-    stream.sock.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-    silent
-}
-
 /// Moves a branch of the device, as a publish would.
-fn move_freshness(site: &Site) {
+pub(super) fn move_freshness(site: &Site) {
     let repo = Repo::open(&site.lab.repo(DEVICE)).unwrap();
     let new = repo.tip("desired").unwrap();
     repo.move_refs(&[RefMove { name: "refs/heads/freshness".into(), expected: Expected::Any, new }]).unwrap();
-}
-
-pub(crate) fn waiters(site: &Site, auditor: &Login) -> i64 {
-    site.metric("wfm_waiting", auditor)
 }
 
 #[test]
@@ -93,7 +37,7 @@ fn a_publish_by_another_process_ends_the_waiting() {
     let (device, auditor) = (site.device(), site.login("aud", Role::Auditor, None));
     std::thread::scope(|scope| {
         let waiter = waiting(scope, &site, &device);
-        assert!(eventually(|| waiters(&site, &auditor) == 1));
+        assert!(eventually(|| site.waiters(&auditor) == 1));
         site.lab.edit("deployments/hello.yaml", "greeting:", "greeting: new #");
         site.lab.commit();
         site.lab.publish_all();
@@ -113,7 +57,7 @@ fn many_who_wait_are_called_one_after_the_other() {
     let auditor = site.login("aud", Role::Auditor, None);
     let (called, mut due): (Instant, Vec<_>) = std::thread::scope(|scope| {
         let all: Vec<_> = (0..MANY).map(|_| waiting(scope, &site, &auditor)).collect();
-        assert!(eventually(|| waiters(&site, &auditor) == i64::from(MANY)));
+        assert!(eventually(|| site.waiters(&auditor) == i64::from(MANY)));
         let called = Instant::now();
         move_freshness(&site);
         let due = all.into_iter().map(|waiter| {
@@ -141,7 +85,7 @@ fn assert_told(site: &Site, is_soon: impl Fn(&[Duration]) -> bool) {
     for round in 0.. {
         std::thread::scope(|scope| {
             let waiter = waiting(scope, site, &device);
-            assert!(eventually(|| waiters(site, &auditor) == 1));
+            assert!(eventually(|| site.waiters(&auditor) == 1));
             let step = RefMove { name: "refs/heads/freshness".into(), expected: Expected::Any, new: tips[round % 2] };
             repo.move_refs(&[step]).unwrap();
             let moved = Instant::now();
@@ -183,12 +127,12 @@ fn what_differs_already_is_answered_at_once_and_what_doesnt_after_the_longest_wa
     let json: serde_json::Value = serde_json::from_slice(&answer.body).unwrap();
     assert_eq!(json["freshness"].as_str(), site.lab.tip(DEVICE, "freshness").as_deref());
     let start = Instant::now();
-    assert_eq!(site.get(&path(&site), Some(&device)).status, 204);
+    assert_eq!(site.get(&site.wait_path(), Some(&device)).status, 204);
     assert!(start.elapsed() >= Duration::from_secs(1));
     let refs = site.get("/devices/press-01.git/info/refs?service=git-upload-pack", Some(&device));
     assert_eq!(refs.header("wfm-wait").as_deref(), Some("1"));
     assert_eq!(site.get("/devices/press-01.git/wait?desired=x", Some(&device)).status, 404);
-    assert_eq!(site.get(&path(&site).replace(DEVICE, "packer-01"), Some(&device)).status, 404);
+    assert_eq!(site.get(&site.wait_path().replace(DEVICE, "packer-01"), Some(&device)).status, 404);
 }
 
 #[test]
@@ -200,7 +144,7 @@ fn a_revoked_device_is_out_within_a_second_although_it_waits() {
         let device = site.login(&format!("dev-{number}"), Role::Device, Some(DEVICE));
         std::thread::scope(|scope| {
             let waiter = waiting(scope, &site, &device);
-            assert!(eventually(|| waiters(&site, &auditor) == 1));
+            assert!(eventually(|| site.waiters(&auditor) == 1));
             Store::new(&site.lab.home).revoke(&device.name.parse().unwrap(), Timestamp::now()).unwrap();
             let revoked = Instant::now();
             let (answer, answered) = waiter.join().unwrap();
@@ -217,7 +161,7 @@ fn a_host_that_stops_sends_the_waiting_away() {
     let (device, auditor) = (site.device(), site.login("aud", Role::Auditor, None));
     std::thread::scope(|scope| {
         let waiter = waiting(scope, &site, &device);
-        assert!(eventually(|| waiters(&site, &auditor) == 1));
+        assert!(eventually(|| site.waiters(&auditor) == 1));
         super::terminate(site.pid());
         let (answer, _) = waiter.join().unwrap();
         assert_eq!((answer.status, answer.header("retry-after").as_deref()), (503, Some("2")));
@@ -258,7 +202,7 @@ fn a_publisher_that_runs_hosts_too_and_tells_those_who_wait() {
     site.address.clone_from(&running.1);
     std::thread::scope(|scope| {
         let waiter = waiting(scope, &site, &device);
-        assert!(eventually(|| waiters(&site, &auditor) == 1));
+        assert!(eventually(|| site.waiters(&auditor) == 1));
         let before = site.lab.tip(DEVICE, "desired");
         site.lab.edit("deployments/hello.yaml", "greeting:", "greeting: from the loop #");
         site.lab.commit();
@@ -279,12 +223,12 @@ fn a_repository_that_is_put_back_from_a_backup_is_noticed_and_watched_again() {
     site.lab.publish_all();
     std::thread::scope(|scope| {
         let waiter = waiting(scope, &site, &device);
-        assert!(eventually(|| waiters(&site, &auditor) == 1));
+        assert!(eventually(|| site.waiters(&auditor) == 1));
         std::fs::rename(&here, site.lab.dir().join("away.git")).unwrap();
         std::fs::rename(&backup, &here).unwrap();
         assert_eq!(waiter.join().unwrap().0.status, 200);
         let waiter = waiting(scope, &site, &device);
-        assert!(eventually(|| waiters(&site, &auditor) == 1));
+        assert!(eventually(|| site.waiters(&auditor) == 1));
         let moved = Instant::now();
         site.lab.publish_all();
         let (answer, answered) = waiter.join().unwrap();
@@ -292,170 +236,4 @@ fn a_repository_that_is_put_back_from_a_backup_is_noticed_and_watched_again() {
         // A look now and then alone would take longer.
         assert!(answered.duration_since(moved) < Duration::from_secs(5));
     });
-}
-
-#[test]
-fn a_connection_stays_or_ends_after_the_waiting_as_was_asked() {
-    let site = Site::with("  limits: {waitSeconds: 1}\n");
-    let device = site.device();
-    let (path, secret) = (path(&site), &device.secret);
-    let asked = [
-        ("1.1", "", true),
-        ("1.1", "Connection: close\r\n", false),
-        ("1.0", "", false),
-        ("1.0", "Connection: keep-alive\r\n", true),
-    ];
-    let streams = asked.map(|(version, connection, _)| {
-        let head =
-            format!("GET {path} HTTP/{version}\r\nHost: x\r\n{connection}Authorization: Bearer {secret}\r\n\r\n");
-        saying(&site, &head)
-    });
-    for (mut stream, (version, connection, stays)) in streams.into_iter().zip(asked) {
-        assert_eq!(next(&mut stream).status, 204, "{version} {connection}");
-        assert!(if stays { stays_open(&mut stream) } else { closes(&mut stream) }, "{version} {connection}");
-        if stays {
-            for (path, status) in [(path.as_str(), 204), ("/account", 200), (&path, 204)] {
-                stream.write_all(head(path, &device).as_bytes()).unwrap();
-                assert_eq!(next(&mut stream).status, status, "{path}");
-            }
-        }
-    }
-    let body = site.request(&format!("GET {path} HTTP/1.1"), Some(&device), b"with a body");
-    assert_eq!(body.status, 204);
-}
-
-#[test]
-fn what_is_asked_behind_a_request_that_waits_is_answered_after_it() {
-    let site = Site::new();
-    let (device, auditor) = (site.device(), site.login("aud", Role::Auditor, None));
-    let (wait, account) = (head(&path(&site), &device), head("/account", &device));
-    let mut at_once = saying(&site, &format!("{wait}{account}"));
-    let mut later = saying(&site, &wait);
-    assert!(eventually(|| waiters(&site, &auditor) == 2));
-    // The first bytes alone say nothing yet.
-    for part in [&account[..1], &account[1..20], &account[20..]] {
-        later.write_all(part.as_bytes()).unwrap();
-        later.flush().unwrap();
-        assert!(stays_open(&mut later));
-    }
-    assert_eq!(waiters(&site, &auditor), 2);
-    move_freshness(&site);
-    for stream in [&mut at_once, &mut later] {
-        let (first, second) = (next(stream), next(stream));
-        assert_eq!((first.status, second.status), (200, 200), "{} {}", first.text(), second.text());
-        let json: serde_json::Value = serde_json::from_slice(&first.body).unwrap();
-        assert_eq!(json["freshness"].as_str(), site.lab.tip(DEVICE, "freshness").as_deref());
-        assert!(second.text().contains("dev-1"), "{}", second.text());
-        stream.write_all(account.as_bytes()).unwrap();
-        assert_eq!(next(stream).status, 200);
-    }
-}
-
-#[test]
-fn what_was_asked_before_is_answered_in_full_before_the_connection_waits() {
-    let site = Site::with("  limits: {waitSeconds: 1}\n");
-    let device = site.device();
-    let request = large(&site, &device);
-    let mut stream = super::limits::begin(&site, "git-upload-pack", &device, request.len(), &request);
-    stream.write_all(head(&path(&site), &device).as_bytes()).unwrap();
-    stream.flush().unwrap();
-    // Nobody takes the answer until nothing more of it fits in between.
-    std::thread::sleep(Duration::from_secs(2));
-    let (mut answers, mut buffer) = (Vec::new(), vec![0; 1 << 16]);
-    let status = loop {
-        let count = stream.read(&mut buffer).unwrap();
-        assert_ne!(count, 0, "the host closed it");
-        answers.extend(&buffer[..count]);
-        let rest = &answers[answers.len().saturating_sub(1000)..];
-        let end = rest.windows(7).position(|seven| seven == b"\r\n0\r\n\r\n").map(|end| &rest[end + 7..]);
-        if let Some(second) = end.filter(|second| second.ends_with(b"\r\n\r\n")) {
-            break Answer::parse(second).status;
-        }
-    };
-    assert!(status == 204 && answers.len() > 12_000_000, "{status} after {} bytes", answers.len());
-}
-
-#[test]
-fn who_goes_away_while_it_waits_makes_room_at_once() {
-    let site = Site::with("  limits: {requestsPerAccount: 2}\n");
-    let (device, auditor) = (site.device(), site.login("aud", Role::Auditor, None));
-    let connections = || site.metric("wfm_connections", &auditor);
-    let before = connections();
-    for ends_well in [true, false] {
-        let wait = head(&path(&site), &device);
-        let held = [saying(&site, &wait), saying(&site, &wait)];
-        assert!(eventually(|| waiters(&site, &auditor) == 2));
-        assert_eq!(site.get(&path(&site), Some(&device)).status, 429);
-        for mut stream in held {
-            if ends_well {
-                stream.conn.send_close_notify();
-                stream.flush().unwrap();
-            }
-        }
-        assert!(eventually(|| waiters(&site, &auditor) == 0 && connections() <= before));
-    }
-}
-
-#[test]
-fn a_connection_that_stays_is_told_that_the_host_stops_and_is_closed() {
-    let site = Site::new();
-    let (device, auditor) = (site.device(), site.login("aud", Role::Auditor, None));
-    let mut stream = saying(&site, &head(&path(&site), &device));
-    assert!(eventually(|| waiters(&site, &auditor) == 1));
-    let start = Instant::now();
-    site.stop();
-    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
-    assert_eq!(next(&mut stream).status, 503);
-    assert!(closes(&mut stream));
-}
-
-#[test]
-fn of_what_is_said_while_a_request_waits_only_little_is_kept_and_each_byte_is_counted_once() {
-    let site = Site::new();
-    let (device, auditor) = (site.device(), site.login("aud", Role::Auditor, None));
-    let received = || site.metric("wfm_received_bytes_total", &auditor);
-    let before = received();
-    let asking = received() - before;
-    let mut stream = saying(&site, &head(&path(&site), &device));
-    let said = i64::try_from(head(&path(&site), &device).len()).unwrap();
-    let counted = |asked: i64| received() - before - (1 + asked) * asking;
-    let mut asked = 0;
-    let all_is_there = || {
-        asked += 1;
-        counted(asked) == said
-    };
-    assert!(eventually(all_is_there));
-    stream.write_all(b"G").unwrap();
-    stream.flush().unwrap();
-    stream.sock.set_write_timeout(Some(Duration::from_secs(5))).unwrap();
-    let lines = format!("X-Filler: {}\r\n", "x".repeat(1000)).repeat(256);
-    stream.write_all(format!("ET / HTTP/1.1\r\n{lines}").as_bytes()).unwrap();
-    stream.flush().unwrap();
-    std::thread::sleep(Duration::from_millis(500));
-    // The rest lies in the sockets' buffers.
-    let kept = counted(asked + 1) - said;
-    assert!(kept < 1 << 15, "{kept} bytes were taken");
-    assert_eq!(waiters(&site, &auditor), 1);
-    move_freshness(&site);
-    assert_eq!(next(&mut stream).status, 200);
-    assert_eq!(next(&mut stream).status, 431);
-}
-
-#[test]
-fn a_device_that_waits_takes_less_than_20_kb_of_the_host() {
-    const SOME: u64 = 150;
-    let limits = "connectionsPerAccount: 500, requestsPerAccount: 500";
-    let site = Site::with(&format!("  limits: {{{limits}}}\n"));
-    let auditor = site.login("aud", Role::Auditor, None);
-    let wait = head(&path(&site), &auditor);
-    let mut held = Vec::new();
-    let mut hold = || {
-        held.extend((0..SOME).map(|_| saying(&site, &wait)));
-        assert!(eventually(|| waiters(&site, &auditor) == i64::try_from(held.len()).unwrap()));
-        super::large::memory(site.pid())
-    };
-    // What the host needs anyway it has after the first ones.
-    let (first, all) = (hold(), hold());
-    let each = all.saturating_sub(first) / SOME;
-    assert!(each < 20_000, "{each} bytes");
 }
