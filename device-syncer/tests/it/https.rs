@@ -165,8 +165,7 @@ fn whatever_the_network_does_the_device_goes_on_and_tells_later() {
             ],
         ),
     ] {
-        let is_silent = matches!(fault, Fault::HalfOpen | Fault::StallAfter(..) | Fault::Throttle(_));
-        world.settings(if is_silent { SHORT } else { "" });
+        world.settings(if fault.is_silent() { SHORT } else { "" });
         proxy.set(fault);
         let (begin, before) = (Instant::now(), world.containers());
         world.once().ended(1);

@@ -8,7 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use crate::foreign_host::free_port;
+use crate::ports::free_listener;
 
 /// What becomes of connections, from the moment that it is set. Bytes are counted per connection, from its beginning.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -28,6 +28,13 @@ pub enum Fault {
     HalfOpen,
     /// At most this many bytes a second in each direction.
     Throttle(u32),
+}
+
+impl Fault {
+    /// Whether only a limit of time shows it.
+    pub fn is_silent(self) -> bool {
+        matches!(self, Self::HalfOpen | Self::StallAfter(..) | Self::Throttle(_))
+    }
 }
 
 /// Which way bytes go.
@@ -84,7 +91,7 @@ impl FaultProxy {
     /// If no port can be had.
     pub fn start(target: SocketAddr) -> Self {
         // One that nobody is given while new connections are refused.
-        let listener = (0..100).find_map(|_| TcpListener::bind(("127.0.0.1", free_port())).ok()).expect("a free port");
+        let listener = free_listener();
         let address = listener.local_addr().expect("an address");
         let shared = Arc::new(Shared::default());
         let mut state = shared.lock();

@@ -9,12 +9,11 @@ mod config;
 
 use std::fs;
 use std::io::Write;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -23,12 +22,10 @@ use tempfile::TempDir;
 
 use crate::git;
 use crate::pki::{Authority, Identity, Validity};
+use crate::ports::free_port;
 
 /// How long lighttpd may take to answer after its start.
 const START: Duration = Duration::from_secs(60);
-
-/// Ports outside the range that the kernel gives to outgoing connections, so that a stopped host finds its own again.
-const PORTS: std::ops::Range<u16> = 20_000..32_000;
 
 /// How the host behaves.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -296,18 +293,4 @@ impl Drop for ForeignHost {
             }
         }
     }
-}
-
-/// A port that nobody listens on now, and that the kernel gives to nobody; each call begins to look elsewhere.
-///
-/// # Panics
-/// If there is none.
-pub fn free_port() -> u16 {
-    static CALLS: AtomicU32 = AtomicU32::new(0);
-    let width = u32::from(PORTS.end - PORTS.start);
-    let call = CALLS.fetch_add(1, Ordering::Relaxed);
-    let begin = std::process::id().wrapping_mul(7919).wrapping_add(call.wrapping_mul(997));
-    let mut ports = (0..width).map(|n| PORTS.start + ((begin.wrapping_add(n)) % width) as u16);
-    let free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
-    ports.find(free).expect("a free port")
 }

@@ -9,6 +9,7 @@ pub mod foreign_host;
 pub mod git;
 pub mod invariants;
 pub mod pki;
+pub mod ports;
 pub mod power;
 mod programs;
 pub mod scripted_host;

@@ -5,8 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
-use repo_testkit::foreign_host::free_port;
 use repo_testkit::git;
+use repo_testkit::ports::free_port;
 use wfm_git_publisher::accounts::Role;
 
 use crate::serve::{Login, Site, eventually, said, terminate};

@@ -72,13 +72,12 @@ fn whole(repository: &Path, what: &str, broken: &mut Vec<String>) -> bool {
         return false;
     }
     // A git that outlived its killed caller may move a ref while fsck looks; real damage stays.
-    let mut damage = damage(repository);
-    for _ in 0..10 {
-        if damage.is_some() {
+    let damage = (0..10).fold(damage(repository), |found, _| {
+        found.and_then(|_| {
             std::thread::sleep(Duration::from_secs(1));
-            damage = self::damage(repository);
-        }
-    }
+            damage(repository)
+        })
+    });
     if let Some(damage) = &damage {
         broken.push(format!("3: fsck of {what}: {damage}"));
     }

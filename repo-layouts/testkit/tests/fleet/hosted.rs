@@ -6,7 +6,7 @@ use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use repo_testkit::fault_proxy::FaultProxy;
-use repo_testkit::foreign_host::free_port;
+use repo_testkit::ports::free_port;
 use repo_testkit::terminate;
 use serde_json::Value;
 use tempfile::TempDir;

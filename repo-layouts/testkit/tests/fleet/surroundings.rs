@@ -9,7 +9,7 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use repo_model::Digest;
 use repo_testkit::connect_proxy::ConnectProxy;
-use repo_testkit::foreign_host::free_port;
+use repo_testkit::ports::free_port;
 use tempfile::TempDir;
 
 use crate::device::Device;

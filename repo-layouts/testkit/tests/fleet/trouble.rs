@@ -82,8 +82,7 @@ fn whatever_the_network_does_before_our_host_the_device_goes_on_and_tells_later(
     {
         let greeting = format!("hello {number}");
         hosted.greet(&greeting);
-        let is_silent = matches!(fault, Fault::HalfOpen | Fault::StallAfter(..) | Fault::Throttle(_));
-        hosted.device.set("host", if is_silent { SHORT } else { "{}" });
+        hosted.device.set("host", if fault.is_silent() { SHORT } else { "{}" });
         proxy.set(fault);
         hosted.cut_off(&format!("{fault:?}"), reasons);
         proxy.set(Fault::Refuse);

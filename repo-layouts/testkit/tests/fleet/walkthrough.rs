@@ -1,9 +1,9 @@
 //! The walkthroughs, run as they stand in their documents, on real Docker and Kubernetes.
 
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use repo_testkit::ports::free_port;
 use repo_testkit::program;
 use serde_json::{Value, json};
 
@@ -49,8 +49,7 @@ impl Walk {
         let image = format!("{}:1", variable("MARGO_TEST_IMAGE"));
         let mut bash = Command::new("bash");
         bash.args(["-c", &script(document)]).current_dir(self.dir.path()).stdin(Stdio::null()).env("PATH", path);
-        let port = TcpListener::bind("127.0.0.1:0").and_then(|port| port.local_addr()).expect("a free port").port();
-        bash.env("PORT", port.to_string());
+        bash.env("PORT", free_port().to_string());
         bash.env("REGISTRY", variable("MARGO_TEST_REGISTRY")).env("IMAGE", image).env("HOME", self.dir.path());
         bash.env("GIT_CONFIG_NOSYSTEM", "1").env("GIT_CONFIG_GLOBAL", "/dev/null");
         for who in ["AUTHOR", "COMMITTER"] {
