@@ -1,6 +1,6 @@
 //! Files and directories of both programs, outside the object store.
 
-use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
+use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -182,17 +182,19 @@ fn make_dir(path: &Path, mode: u32) -> io::Result<()> {
 
 fn new_file(path: &Path, mode: u32) -> io::Result<File> {
     let file = OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?;
-    // The umask may have taken something away.
-    if file.metadata()?.permissions().mode() & 0o7777 != mode {
+    if !has_mode(&file.metadata()?, mode) {
         file.set_permissions(Permissions::from_mode(mode))?;
     }
     Ok(file)
 }
 
-/// Gives a file or directory this mode, if it has another one: to write one costs more than to look.
+/// Gives a file or directory this mode.
 pub(super) fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
-    match fs::symlink_metadata(path)?.permissions().mode() & 0o7777 == mode {
-        true => Ok(()),
-        false => fs::set_permissions(path, Permissions::from_mode(mode)),
-    }
+    if has_mode(&fs::metadata(path)?, mode) { Ok(()) } else { fs::set_permissions(path, Permissions::from_mode(mode)) }
+}
+
+/// Whether something was made with all of its mode, of which the umask may have taken something away: to write it costs
+/// more than to look.
+fn has_mode(found: &Metadata, mode: u32) -> bool {
+    found.permissions().mode() & 0o7777 == mode
 }

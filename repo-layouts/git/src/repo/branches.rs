@@ -61,12 +61,13 @@ pub fn stamped_branches<const N: usize>(
 ) -> Result<([Option<CommitId>; N], Option<BranchStamps>), BranchesError> {
     // Before they are read: what is touched in between has another stamp next time.
     let stamps = stamps(path, names);
-    let found = branches(path, names)?;
-    let heads = path.join("refs/heads");
-    let is_plain =
-        |(name, stamp): (&str, &Option<Stamp>)| stamp.is_none() || matches!(read(&heads.join(name)), Ok(Some(_)));
-    let told =
-        stamps.iter().flatten().all(|stamp| stamp.is_settled(now)) && names.into_iter().zip(&stamps).all(is_plain);
+    let (mut found, mut told) = ([None; N], stamps.iter().flatten().all(|stamp| stamp.is_settled(now)));
+    for ((tip, name), stamp) in found.iter_mut().zip(names).zip(&stamps) {
+        let name = format!("refs/heads/{name}");
+        let said = plain(path, &name);
+        told &= stamp.is_none() || matches!(said, Some(Some(_)));
+        *tip = said.map_or_else(|| by_git(path, &name), Ok)?;
+    }
     Ok((found, told.then(|| BranchStamps::put_together(&stamps))))
 }
 
@@ -81,10 +82,11 @@ pub fn branches<const N: usize>(path: &Path, names: [&str; N]) -> Result<[Option
 
 /// Where one ref stands.
 pub(super) fn reference(path: &Path, name: &str) -> Result<Option<CommitId>, BranchesError> {
-    match plain(path, name) {
-        Some(found) => Ok(found),
-        None => Ok(Repo::open(path)?.reference(name)?),
-    }
+    plain(path, name).map_or_else(|| by_git(path, name), Ok)
+}
+
+fn by_git(path: &Path, name: &str) -> Result<Option<CommitId>, BranchesError> {
+    Ok(Repo::open(path)?.reference(name)?)
 }
 
 /// Where a ref stands whose file says it, or which has neither a file nor a place in `packed-refs`; `None` where only

@@ -95,8 +95,8 @@ impl Repo {
         let invalid = |_| ReadError::InvalidName { name: full_name.to_owned() };
         let name: &FullNameRef = full_name.try_into().map_err(invalid)?;
         // Most branches are plain files; one that isn't there, gix looks for in six places.
-        let plain = full_name.starts_with("refs/heads/").then(|| plain(self.git.common_dir(), full_name)).flatten();
-        plain.map_or_else(|| self.find_ref(name.as_partial_name(), full_name), Ok)
+        let said = full_name.starts_with("refs/heads/").then(|| plain(self.git.common_dir(), full_name)).flatten();
+        said.map_or_else(|| self.find_ref(name.as_partial_name(), full_name), Ok)
     }
 
     /// All refs whose full name begins with `prefix`, in order. A damaged one is an error.

@@ -12,13 +12,13 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use repo_git::durable::{self, SyncPoint};
-use repo_git::repo::{Bare, Prepared};
+use repo_git::repo::Bare;
 use repo_git::{CommitId, Expected, FetchLimits, RefMove, Remote, Repo, TreeLimits};
 use repo_testkit::git;
 use repo_testkit::power::{Cut, Experiment, cut_everywhere};
 
 use crate::child;
-use crate::support::{Corner, commit, listing, spec, tree};
+use crate::support::{Corner, commit, listing, newborn, spec, tree};
 
 /// What can be seen of the volume: refs, files, slots, directories.
 type State = BTreeMap<String, String>;
@@ -110,10 +110,7 @@ impl World<'_> {
 
     /// Makes a repository with what it holds.
     fn give_birth(&self) {
-        let mut prepared = Prepared::default();
-        let mut make = |text: &str| prepared.commit(&spec(&tree(&[("f", text)]), &[], "m"), None).expect("made");
-        let branches = [("bundle", make("1")), ("desired", make("2"))];
-        let pack = prepared.pack().expect("packed");
+        let (pack, branches) = newborn();
         Bare::create_with(&self.root.join("born.git"), "desired", &pack, &branches).expect("made");
     }
 

@@ -1,9 +1,9 @@
 //! Commits and packs as stock Git and libgit2 read them.
 
-use repo_git::repo::{Bare, Prepared};
+use repo_git::repo::Bare;
 use repo_git::{BatchError, OpenError, Person, Repo, TreeLimits, TreeSource};
 
-use crate::support::{Corner, commit, key, set, spec, store, tree};
+use crate::support::{Corner, commit, key, newborn, set, spec, store, tree};
 
 #[test]
 fn stock_git_and_libgit2_read_what_was_written() {
@@ -110,10 +110,7 @@ fn a_repository_is_made_once_and_completed_when_half_made() {
 #[test]
 fn a_repository_is_made_with_what_it_holds_and_nothing_that_is_there_is_touched() {
     let corner = Corner::new();
-    let mut prepared = Prepared::default();
-    let mut make = |text: &str| prepared.commit(&spec(&tree(&[("f", text)]), &[], "m"), None).expect("made");
-    let branches = [("bundle", make("1")), ("desired", make("2"))];
-    let pack = prepared.pack().expect("packed");
+    let (pack, branches) = newborn();
     let path = corner.path("r.git");
     assert!(Bare::create_with(&path, "desired", &pack, &branches).expect("made"));
     corner.git(&path, &["fsck", "--strict", "--no-dangling"]);

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+use repo_git::repo::{Pack, Prepared};
 use repo_git::{CommitId, CommitSpec, Expected, Person, RefMove, Repo, SigningKey, TreeSource};
 use repo_model::FileTree;
 use tempfile::TempDir;
@@ -83,6 +84,14 @@ pub(crate) fn store(repo: &Repo, files: &FileTree, parents: &[CommitId], message
     let id = batch.commit(&spec(files, parents, message), Some(&key())).expect("a commit");
     batch.store().expect("stored");
     id
+}
+
+/// What a repository is made with: a pack with two commits, and the branches that stand there.
+pub(crate) fn newborn() -> (Pack, [(&'static str, CommitId); 2]) {
+    let mut prepared = Prepared::default();
+    let mut make = |text: &str| prepared.commit(&spec(&tree(&[("f", text)]), &[], "m"), None).expect("made");
+    let branches = [("bundle", make("1")), ("desired", make("2"))];
+    (prepared.pack().expect("packed"), branches)
 }
 
 pub(crate) fn set(repo: &Repo, branch: &str, new: CommitId) {
