@@ -291,6 +291,7 @@ fn bomb(real: &Real) -> (PathBuf, PathBuf) {
 
 #[test]
 fn an_application_that_takes_the_box_down_ends_as_failed_though_all_that_was_not_synced_is_lost_each_time() {
+    // Dropped last: what cleans up behind `real` reads its home, which lies there.
     let volume = Volume::new(64).expect("a file system: this needs root");
     let real = Real::enrolled();
     text(Command::new("mv").arg(real.home()).arg(volume.path().join("home")).output().unwrap());

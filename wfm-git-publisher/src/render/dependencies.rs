@@ -18,7 +18,7 @@ pub(super) fn check(fleet: &Fleet, device: &Device, facts: Facts<'_>, rendered: 
     if before.values().all(|waits| waits.is_empty()) && rendered.deployments.values().all(|one| waits(one).is_empty()) {
         return;
     }
-    while let Some((name, mend)) = (Sight::of(fleet, device, &before, rendered)).next() {
+    while let Some((name, mend)) = Sight::of(fleet, device, &before, rendered).next() {
         match mend {
             Mend::Leave(problem) => {
                 rendered.deployments.retain(|_, one| one.envelope.id != name);
