@@ -77,7 +77,7 @@ pub struct Actor<'a, H: Hands + ?Sized> {
     pub now: &'a dyn Fn() -> Timestamp,
     /// Whether to stop: a newer revision, or the end of the program.
     pub cancel: &'a dyn Fn() -> bool,
-    /// Called after each commit: tells the host, as far as it can be reached.
+    /// Called after each commit: has the host told, as far as it can be reached. Nothing waits for that.
     pub tell: &'a dyn Fn(&Store),
     /// The memory as it will be with the next commit.
     pub next: Memory,

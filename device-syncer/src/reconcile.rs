@@ -333,12 +333,14 @@ impl Syncer {
             next,
             report,
         };
-        let done = actor.carry_out(&plan, &wanted)?;
+        let done = actor.carry_out(&plan, &wanted);
+        let told = teller.end();
+        let done = done?;
         if done.acted && done.settled {
             self.prune_cache(&wanted);
         }
         if let Some(heads) = &mut pass.heads {
-            heads.status = teller.tip();
+            heads.status = told;
             if self.heads.as_ref().is_some_and(|known| known.status != heads.status) {
                 self.heads = None;
             }

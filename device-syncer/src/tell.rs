@@ -1,12 +1,15 @@
 //! Tells the host: pushes `status`, and replaces `heartbeat` at the report interval.
 
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use jiff::Timestamp;
 use repo_git::repo::TreeLimits;
-use repo_git::{CommitId, FetchError, PushError, PushResult, PushUpdate, Remote};
+use repo_git::{CommitId, FetchError, PushError, PushResult, PushUpdate, Remote, Repo};
 use repo_model::desired::Desired;
 use repo_model::message::Message;
 use repo_model::report::{CURRENT_STATE, CurrentComponent, CurrentDeployment, CurrentState};
@@ -36,34 +39,67 @@ enum Theirs {
     Foreign(CommitId),
 }
 
-/// Tells the host of each state while a pass goes on, for as long as it takes what it is told. The rest is for
-/// [`Syncer::push_status`] at the end of the pass.
+/// Tells the host of the newest state while a pass goes on, for as long as it takes what it is told, and beside the pass:
+/// however slow the host is, nothing waits for it. The rest is for [`Syncer::push_status`] at the end of the pass.
 pub(crate) struct Teller {
     remote: Remote,
-    tip: Cell<Option<CommitId>>,
-    listens: Cell<bool>,
+    /// Where the host's `status` stood; `None` if that isn't known.
+    known: Option<Option<CommitId>>,
+    worker: RefCell<Option<Worker>>,
+}
+
+/// The thread that pushes, made when there is something to tell.
+struct Worker {
+    tips: Sender<CommitId>,
+    /// Where the host's `status` stands at its end.
+    end: JoinHandle<Option<CommitId>>,
 }
 
 impl Teller {
     pub(crate) fn new(remote: Remote, heads: Option<&Heads>) -> Self {
-        let tip = Cell::new(heads.and_then(|heads| heads.status));
-        Self { remote, tip, listens: Cell::new(heads.is_some()) }
+        Self { remote, known: heads.map(|heads| heads.status), worker: RefCell::default() }
     }
 
-    /// Pushes the local `status`, if it only adds to what the host has.
+    /// Has the local `status` pushed, if it only adds to what the host has.
     pub(crate) fn tell(&self, store: &Store) {
-        let Some(new) = store.status_tip().filter(|_| self.listens.get()) else { return };
-        let update = PushUpdate { branch: "status".to_owned(), expected: self.tip.get(), new, force: false };
-        match self.remote.push(&store.repo, std::slice::from_ref(&update)).as_deref() {
-            Ok([PushResult::Done]) => self.tip.set(Some(new)),
-            _ => self.listens.set(false),
-        }
+        let (Some(new), Some(known)) = (store.status_tip(), self.known) else { return };
+        let mut worker = self.worker.borrow_mut();
+        let worker = worker.get_or_insert_with(|| Worker::start(self.remote.clone(), store.repo.path(), known));
+        // One that has ended tells nothing more.
+        let _ = worker.tips.send(new);
     }
 
-    /// Where the host's `status` stands now, by all that is known.
-    pub(crate) fn tip(&self) -> Option<CommitId> {
-        self.tip.get()
+    /// Waits for what is under way; where the host's `status` stands then, by all that is known.
+    pub(crate) fn end(self) -> Option<CommitId> {
+        let known = self.known.flatten();
+        self.worker.into_inner().map_or(known, |worker| {
+            drop(worker.tips);
+            worker.end.join().unwrap_or(known)
+        })
     }
+}
+
+impl Worker {
+    fn start(remote: Remote, repo: &Path, known: Option<CommitId>) -> Self {
+        let (tips, told) = channel();
+        let repo = repo.to_owned();
+        Self { tips, end: thread::spawn(move || push_each(&remote, &repo, known, &told)) }
+    }
+}
+
+/// Pushes the newest tip until there are no more, or the host doesn't take one; where its `status` stands then.
+fn push_each(remote: &Remote, repo: &Path, known: Option<CommitId>, tips: &Receiver<CommitId>) -> Option<CommitId> {
+    let mut tip = known;
+    while let Ok(next) = tips.recv() {
+        let new = tips.try_iter().last().unwrap_or(next);
+        let update = PushUpdate { branch: "status".to_owned(), expected: tip, new, force: false };
+        let pushed = Repo::open_briefly(repo).ok().and_then(|repo| remote.push(&repo, &[update]).ok());
+        if !matches!(pushed.as_deref(), Some([PushResult::Done])) {
+            break;
+        }
+        tip = Some(new);
+    }
+    tip
 }
 
 impl Syncer {

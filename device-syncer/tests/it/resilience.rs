@@ -7,6 +7,7 @@ use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use repo_testkit::{git, terminate};
+use rustix::fs::{Mode, OFlags};
 
 use crate::world::{App, World, command, finish, syncer, text};
 
@@ -250,6 +251,7 @@ fn a_child_that_outlives_a_killed_syncer_is_waited_for() {
     world.hand.publish();
     let mut first = command(&world.home(), &["once"]).spawn().unwrap();
     until("it applies", || world.greetings() == ["servus"]);
+    until("it has told so", || world.states("greeter") == ["hello installing"]);
     kill(&mut first);
     world.told();
     let log = world.path("second.log");
@@ -532,6 +534,29 @@ fn packs_and_objects_of_the_clone_stay_bounded() {
         count.lines().find_map(|line| line.strip_prefix(word)).unwrap().trim().parse().unwrap()
     };
     assert!(number("packs:") <= 4 && number("count:") <= 4, "{count}");
+    world.assert_idle();
+}
+
+#[test]
+fn a_host_that_takes_no_push_as_yet_holds_nothing_up() {
+    let world = World::enrolled();
+    world.hand.want("greeter", &world.app, "hello");
+    world.hand.publish();
+    // Stock Git runs this before it takes a push, and it ends when its pipe was opened and closed.
+    let (hook, pipe) = (world.hand.repository().join("hooks/pre-receive"), world.path("pipe"));
+    fs::create_dir_all(hook.parent().unwrap()).unwrap();
+    fs::write(&hook, format!("#!/bin/sh\ncat {} >&2\n", pipe.display())).unwrap();
+    fs::set_permissions(&hook, fs::Permissions::from_mode(0o755)).unwrap();
+    text(Command::new("mkfifo").arg(&pipe).output().unwrap());
+    let pass = command(&world.home(), &["once"]).spawn().unwrap();
+    until("it runs", || world.greetings() == ["hello"]);
+    let opens = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let held = rustix::fs::open(&pipe, opens, Mode::empty()).expect("the first push waits there still");
+    assert_eq!(git::tip(&world.hand.repository(), "status"), None);
+    fs::remove_file(&hook).unwrap();
+    drop(held);
+    finish(pass).good();
+    assert_eq!(world.told().len(), 3);
     world.assert_idle();
 }
 
