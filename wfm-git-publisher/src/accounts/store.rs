@@ -87,6 +87,8 @@ pub struct Issued {
     pub secret: Secret,
     /// When it ends; never if `None`.
     pub expires: Option<Timestamp>,
+    /// When the secret was made that nobody used as yet, and that ends with this one.
+    pub unused: Option<Timestamp>,
 }
 
 /// The accounts' files, and what is wrong with those that aren't accounts.
@@ -290,10 +292,12 @@ impl Store {
         now: Timestamp,
     ) -> Result<Issued, AccountError> {
         let secret = Secret::generate().map_err(AccountError::Random)?;
+        let ends_unused = |record: &&Record| record.confirmed.is_none() && Some(&record.sha256) != keep;
+        let unused = account.secrets.iter().find(ends_unused).map(|record| record.created);
         account.add_secret(secret.digest(), ttl, keep, now);
         self.write(account)?;
         let expires = account.secrets.last().and_then(|record| record.expires);
-        Ok(Issued { name: account.name.clone(), secret, expires })
+        Ok(Issued { name: account.name.clone(), secret, expires, unused })
     }
 
     fn write(&self, account: &Account) -> Result<(), AccountError> {

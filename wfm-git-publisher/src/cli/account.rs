@@ -87,8 +87,8 @@ enum Output {
 /// Gives an account a new secret and shows it, once
 ///
 /// The old one stays valid until the new one is used for the first time, so that nobody is locked out; with --at-once it
-/// ends now, which is right if it may have leaked. A device renews its own secret by itself; for one that lost it, use
-/// `device join`.
+/// ends now, which is right if it may have leaked. One that was made before and never used ends now, too. A device renews
+/// its own secret by itself; for one that lost it, use `device join`.
 ///
 ///   wfm-git-publisher account rotate olga
 #[derive(Debug, clap::Args)]
@@ -186,8 +186,13 @@ fn show(issued: &Issued, args: &ShowArgs) -> Result<u8, Failure> {
     match (args.output, shown) {
         (super::Output::Json, shown) => {
             let file = args.secret_file.as_ref().map(|path| path.display().to_string());
-            let all = json!({ "user": issued.name, "secret": shown, "secretFile": file, "expires": issued.expires });
-            super::print_json(&all);
+            super::print_json(&json!({
+                "user": issued.name,
+                "secret": shown,
+                "secretFile": file,
+                "expires": issued.expires,
+                "endedUnused": issued.unused,
+            }));
         }
         (super::Output::Text, Some(secret)) => {
             eprintln!("{}: this is its secret, and it isn't shown again; it expires: {expires}", issued.name);
@@ -196,6 +201,9 @@ fn show(issued: &Issued, args: &ShowArgs) -> Result<u8, Failure> {
         (super::Output::Text, None) => {
             eprintln!("{}: its secret is written; it expires: {expires}", issued.name);
         }
+    }
+    if let (super::Output::Text, Some(made)) = (args.output, issued.unused) {
+        eprintln!("note: the secret that was made at {made} was never used, and has ended");
     }
     Ok(0)
 }

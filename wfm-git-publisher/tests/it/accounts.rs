@@ -137,6 +137,12 @@ fn a_secret_is_shown_once_or_written_for_its_owner() {
     let said = lab.run(&["account", "rotate", "olga", "--output", "json"]).good();
     let said: Value = serde_json::from_str(&said).unwrap();
     assert_eq!((said["user"].as_str(), &said["expires"]), (Some("olga"), &Value::Null));
+    let made: jiff::Timestamp = said["endedUnused"].as_str().unwrap().parse().unwrap();
+    assert!(made <= jiff::Timestamp::now());
+    let again = lab.run(&["account", "rotate", "olga", "--at-once"]);
+    assert!(!again.err.contains("never used"), "{}", again.err);
+    let again = lab.run(&["account", "rotate", "olga"]);
+    assert!(again.err.contains("was never used, and has ended"), "{}", again.err);
     assert_eq!(lab.run(&["account", "revoke", "olga"]).good(), "olga is revoked\n");
     assert_eq!(lab.run(&["account", "revoke", "olga"]).good(), "olga was revoked before\n");
     let json: Value = serde_json::from_str(&lab.run(&["account", "list", "--output", "json"]).good()).unwrap();
