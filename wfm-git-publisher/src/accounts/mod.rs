@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::SystemTime;
 
 use jiff::Timestamp;
-use repo_git::durable::{Stamp, TICK};
+use repo_git::durable::Stamp;
 use repo_model::{DeviceId, Digest};
 use tokio::sync::watch as channel;
 use tracing::warn;
@@ -196,7 +196,7 @@ impl Shared {
     fn look(&self, looking: &mut Option<Stamp>, now: Timestamp) {
         // Before the files: what comes in between changes it, once it is no longer of this moment.
         let stamp = self.store.dir_stamp();
-        *looking = stamp.filter(|stamp| stamp.changed() + TICK < SystemTime::now());
+        *looking = stamp.filter(|stamp| stamp.is_of_another_moment(SystemTime::now()));
         let before = self.table();
         match before.reload(&self.store, now) {
             Ok(None) => {}

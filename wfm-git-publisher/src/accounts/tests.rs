@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
 use base64ct::{Base64, Encoding};
+use repo_git::durable::TICK;
 
 use super::*;
 

@@ -32,6 +32,11 @@ impl Stamp {
         SystemTime::UNIX_EPOCH.checked_add(since).unwrap_or(SystemTime::UNIX_EPOCH)
     }
 
+    /// Whether a change from this moment on has another stamp, also where the clock was set back since.
+    pub fn is_of_another_moment(&self, now: SystemTime) -> bool {
+        now.duration_since(self.changed()).unwrap_or_else(|error| error.duration()) > TICK
+    }
+
     /// All of it as bytes.
     pub(crate) fn to_bytes(self) -> [u8; 32] {
         let [seconds, nanoseconds] = [self.changed.0, self.changed.1].map(i64::to_be_bytes);
@@ -43,5 +48,22 @@ impl Stamp {
     /// seconds.
     pub fn is_settled(&self, now: i64) -> bool {
         now - self.changed.0 > 1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stamp_of_now_hides_what_comes_next_and_no_other() {
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
+        let at = |seconds, nanos| Stamp { inode: 1, size: 1, changed: (seconds, nanos) };
+        let stamp = at(1_700_000_000, 10_000_000);
+        assert_eq!(stamp.changed(), now + Duration::from_millis(10));
+        assert!(!stamp.is_of_another_moment(now) && !stamp.is_of_another_moment(now + TICK));
+        assert!(stamp.is_of_another_moment(now + TICK * 2));
+        assert!(at(1_800_000_000, 0).is_of_another_moment(now), "the clock was set back");
+        assert!(at(i64::MAX, 0).is_of_another_moment(now) && at(-1, 0).is_of_another_moment(now));
     }
 }
