@@ -102,7 +102,7 @@ impl ComposeRuntime {
         }
         let registry = Registry::new(settings.registry.clone());
         let docker = docker::client(&settings);
-        let owner = Owner::new(settings.fleet, &settings.device);
+        let owner = Owner::new(settings.fleet, &settings.device, labels::is_plain);
         let cache = Cache::new(&settings.cache_dir);
         Ok(Self { settings, docker, owner, cache, registry })
     }

@@ -16,7 +16,8 @@ impl ComposeRuntime {
         let ComposeSettings { projects_dir, .. } = &self.settings;
         let mut found: BTreeMap<String, (Option<Marker>, Vec<Container>)> =
             Project::list(projects_dir)?.into_iter().map(|(name, marker)| (name, (Some(marker), Vec::new()))).collect();
-        for container in with_labels(&self.docker, &self.owner.filters())? {
+        let filters = self.owner.common().map(|(name, value)| format!("label={name}={value}"));
+        for container in with_labels(&self.docker, &filters)? {
             found.entry(container.project().to_owned()).or_default().1.push(container);
         }
         Ok(found.into_iter().map(|(name, (marker, containers))| observed(name, marker, &containers)).collect())

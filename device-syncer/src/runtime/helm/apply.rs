@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::time::{Duration, Instant};
 
 use super::client::{GRACE, HELM};
-use super::release::{Listed, Release, description};
+use super::release::{Listed, Release, description, joined};
 use super::values::ValuesFile;
 use super::{HelmRuntime, Prepared};
 use crate::runtime::client::Call;
@@ -112,7 +112,7 @@ impl HelmRuntime {
         let rest = component.timeout.saturating_sub(started.elapsed()).max(Duration::from_secs(1));
         let until = Instant::now() + rest;
         let chart = self.cache.path(&prepared.content);
-        let labels = self.owner.labels(component.deployment, &component.component);
+        let labels = joined(self.owner.labels(component.deployment, &component.component));
         let mut args: Vec<OsString> = vec!["upgrade".into(), release.into(), chart.into(), "--install".into()];
         args.extend(self.forced()?.iter().map(OsString::from));
         args.extend(["--namespace", namespace, "--create-namespace", "--reset-values", "--values"].map(OsString::from));

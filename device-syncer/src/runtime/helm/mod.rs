@@ -28,11 +28,12 @@ use repo_git::durable;
 use repo_model::{DeviceId, Digest, FleetId};
 
 use super::client::Client;
+use super::labels::Owner;
 use super::{Component, Observed, Redactor, Runtime, RuntimeError};
 use crate::artifacts::Cache;
 use objects::Healed;
 use observe::Known;
-use release::Owner;
+use release::fits_label;
 
 /// What the device's own configuration says.
 #[derive(Debug, Clone)]
@@ -91,7 +92,7 @@ impl HelmRuntime {
         values::sweep(&settings.values_dir)?;
         let registry = Registry::new(settings.registry.clone());
         let helm = client::client(&settings);
-        let owner = Owner::new(settings.fleet, &settings.device);
+        let owner = Owner::new(settings.fleet, &settings.device, fits_label);
         let cache = Cache::new(&settings.cache_dir);
         Ok(Self {
             settings,

@@ -1,14 +1,15 @@
 //! What helm knows of a release: where it stands, whose it is, and which input made it.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 
-use repo_model::{ComponentName, DeploymentId, DeviceId, Digest, FleetId};
+use repo_model::{ComponentName, DeploymentId, Digest};
 use serde::Deserialize;
 
 use super::HelmRuntime;
 use super::client::HELM;
 use crate::runtime::RuntimeError;
-use crate::runtime::labels::{COMPONENT, DEPLOYMENT, DEVICE, FLEET, digest_value};
+use crate::runtime::labels::{COMPONENT, DEPLOYMENT, is_plain};
 
 /// Begins the description of a release that is complete; the input digest follows.
 const DONE: &str = "device-syncer ";
@@ -21,41 +22,15 @@ const TEMPLATE: &str = "{{.Release.Version}}\n{{.Release.Info.Status}}\n\
                         {{range $name, $value := .Release.Labels}}{{$name}}={{$value}}\n{{end}}\n\
                         {{.Release.Info.Description}}";
 
-/// The labels of every release on one device.
-#[derive(Debug, Clone)]
-pub(super) struct Owner {
-    fleet: String,
-    device: String,
+/// Labels as helm's options take them.
+pub(super) fn joined<N: Display, V: Display>(labels: impl IntoIterator<Item = (N, V)>) -> String {
+    labels.into_iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(",")
 }
 
-impl Owner {
-    pub(super) fn new(fleet: FleetId, device: &DeviceId) -> Self {
-        Self { fleet: fleet.to_string(), device: label_value(device.as_str()) }
-    }
-
-    fn selector(&self) -> String {
-        format!("{FLEET}={},{DEVICE}={}", self.fleet, self.device)
-    }
-
-    /// Whether these are the labels of a release of ours.
-    pub(super) fn owns(&self, labels: &BTreeMap<String, String>) -> bool {
-        labels.get(FLEET) == Some(&self.fleet) && labels.get(DEVICE) == Some(&self.device)
-    }
-
-    /// The labels of one component's release, for `--labels`.
-    pub(super) fn labels(&self, deployment: DeploymentId, component: &ComponentName) -> String {
-        let component = label_value(component.as_str());
-        format!("{},{DEPLOYMENT}={deployment},{COMPONENT}={component}", self.selector())
-    }
-}
-
-/// The text itself where Kubernetes takes it as a label's value, else the first 32 hex digits of its SHA-256.
-fn label_value(text: &str) -> String {
-    let inner = |c: u8| c.is_ascii_alphanumeric() || b"._-".contains(&c);
-    let edge = |c: Option<&u8>| c.is_some_and(u8::is_ascii_alphanumeric);
-    let bytes = text.as_bytes();
-    let fits = bytes.len() <= 63 && edge(bytes.first()) && edge(bytes.last()) && bytes.iter().all(|c| inner(*c));
-    if fits { text.to_owned() } else { digest_value(&Digest::of(bytes)) }
+/// Whether Kubernetes takes a text as a label's value.
+pub(super) fn fits_label(text: &str) -> bool {
+    let is_edge = |c: Option<&u8>| c.is_some_and(u8::is_ascii_alphanumeric);
+    is_plain(text) && is_edge(text.as_bytes().first()) && is_edge(text.as_bytes().last())
 }
 
 /// The description of a release that is complete.
@@ -116,7 +91,7 @@ struct Revision {
 impl HelmRuntime {
     /// The newest revision of every release of ours, in all namespaces.
     pub(super) fn list(&self) -> Result<Vec<Listed>, RuntimeError> {
-        let selector = self.owner.selector();
+        let selector = joined(self.owner.common());
         let args = ["list", "--all-namespaces", "--max", "0", "--output", "json", "--selector", &selector];
         read(&self.helm.ask(&[&args, ALL].concat())?)
     }
@@ -154,12 +129,13 @@ fn read<T: for<'a> Deserialize<'a>>(json: &[u8]) -> Result<T, RuntimeError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::runtime::labels::{DEVICE, FLEET, value};
 
     #[test]
     fn a_value_that_kubernetes_does_not_take_is_a_hash() {
-        assert_eq!(label_value("press-04.a_B"), "press-04.a_B");
+        assert_eq!(value("press-04.a_B", fits_label), "press-04.a_B");
         for text in ["", "line-2/press-04", "a~b", "-a", "a.", &"a".repeat(64)] {
-            assert_eq!(label_value(text).len(), 32, "{text}");
+            assert_eq!(value(text, fits_label).len(), 32, "{text}");
         }
     }
 
