@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher};
-use repo_git::durable::{self, Stamp};
+use repo_git::durable;
 use repo_model::Digest;
 use tracing::warn;
 
@@ -79,7 +79,6 @@ fn watch(dir: &Path, tasks: Sender<Task>) -> Option<RecommendedWatcher> {
 }
 
 fn follow(shared: &Weak<Shared>, tasks: &Receiver<Task>) {
-    let mut seen: Option<Stamp> = None;
     for round in 1u32.. {
         let task = tasks.recv_timeout(POLL);
         let Some(shared) = shared.upgrade() else { return };
@@ -89,13 +88,10 @@ fn follow(shared: &Weak<Shared>, tasks: &Receiver<Task>) {
             Ok(Task::Confirm(name, secret)) => shared.confirm(&name, &secret, now),
             Ok(Task::Look) => shared.reload(now),
             Err(RecvTimeoutError::Timeout) => {
-                let stamp = shared.store.dir_stamp();
                 // A stamp that is new may hide a second change of the same moment.
-                let settled = stamp.is_some_and(|stamp| stamp.is_settled(now.as_second()));
-                if stamp != seen || !settled || round.is_multiple_of(THOROUGH) {
-                    shared.reload(now);
-                }
-                seen = stamp;
+                let stamp = shared.store.dir_stamp();
+                let is_settled = stamp.is_some_and(|stamp| stamp.is_settled(now.as_second()));
+                if is_settled && !round.is_multiple_of(THOROUGH) { shared.catch_up(now) } else { shared.reload(now) }
             }
         }
     }
