@@ -12,18 +12,10 @@ use repo_testkit::git;
 use tempfile::TempDir;
 
 use crate::docker::{client, variable};
-use crate::world::{Run, World, command, finish, push, text};
+use crate::world::{Run, World, command, finish, push, text, until};
 
 /// How long anything of an engine may take; a minute is for machines under load.
 const PATIENCE: Duration = Duration::from_secs(60);
-
-fn until(what: &str, so: impl Fn() -> bool) {
-    let end = Instant::now() + PATIENCE;
-    while !so() {
-        assert!(Instant::now() < end, "{what}");
-        std::thread::sleep(Duration::from_millis(50));
-    }
-}
 
 /// A `dockerd`, ended with all its containers when dropped.
 struct Engine {

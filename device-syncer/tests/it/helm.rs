@@ -4,7 +4,6 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::Child;
 use std::time::{Duration, Instant};
 
 use repo_artifacts::{ChartReference, Lock, Registry, Settings};
@@ -13,7 +12,7 @@ use repo_testkit::chart;
 use repo_testkit::cluster::{Cluster, HELM_3, HELM_4};
 use serde_json::{Value, json};
 
-use crate::world::{World, command, finish, registry};
+use crate::world::{World, command, finish, kill, registry, until};
 
 /// A device that runs charts, with a namespace of its own.
 struct Charts {
@@ -115,19 +114,6 @@ impl Charts {
     fn assert_whole(&self, converged: bool) {
         self.world.assert_whole_at(Some(&self.cluster), converged);
     }
-}
-
-fn until(what: &str, so: impl Fn() -> bool) {
-    let end = Instant::now() + Duration::from_secs(60);
-    while !so() {
-        assert!(Instant::now() < end, "{what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
-fn kill(child: &mut Child) {
-    child.kill().unwrap();
-    child.wait().unwrap();
 }
 
 fn a_chart_is_installed_changed_and_removed(helm: &str) {

@@ -10,7 +10,7 @@ use repo_testkit::{git, terminate};
 use serde_json::{Value, json};
 
 use crate::our_host::{OurHost, State};
-use crate::world::{World, command, finish};
+use crate::world::{World, command, finish, until};
 
 const SECRET: &str = "c4nary-of-this-device";
 
@@ -55,14 +55,6 @@ fn at_home(state: State) -> (World, OurHost) {
     world.hand.want("greeter", &world.app, "hello");
     world.hand.publish();
     (world, host)
-}
-
-fn until(what: &str, so: impl Fn() -> bool) {
-    let end = Instant::now() + Duration::from_secs(60);
-    while !so() {
-        assert!(Instant::now() < end, "{what}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
 }
 
 /// Why the host can't be reached, by `status`.

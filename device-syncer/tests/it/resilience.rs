@@ -3,27 +3,12 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
-use std::time::{Duration, Instant};
+use std::process::Command;
 
 use repo_testkit::{git, terminate};
 use rustix::fs::{Mode, OFlags};
 
-use crate::world::{App, World, command, finish, syncer, text};
-
-/// Waits for something that must come; a minute is for machines under load.
-fn until(what: &str, so: impl Fn() -> bool) {
-    let end = Instant::now() + Duration::from_secs(60);
-    while !so() {
-        assert!(Instant::now() < end, "{what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
-fn kill(child: &mut Child) {
-    child.kill().expect("it runs");
-    child.wait().expect("it ends");
-}
+use crate::world::{App, World, command, finish, kill, syncer, text, until};
 
 /// Puts the host out of reach, and back.
 struct Away(PathBuf, PathBuf);

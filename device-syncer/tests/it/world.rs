@@ -5,6 +5,7 @@ use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use repo_testkit::cluster::Cluster;
 use repo_testkit::fake_docker::FakeDocker;
@@ -333,6 +334,21 @@ pub(crate) fn finish(child: Child) -> Run {
         stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
         stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
     }
+}
+
+/// Waits for something that must come; a minute is for machines under load.
+pub(crate) fn until(what: &str, so: impl Fn() -> bool) {
+    let end = Instant::now() + Duration::from_secs(60);
+    while !so() {
+        assert!(Instant::now() < end, "{what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Kills a process, and waits until it is gone.
+pub(crate) fn kill(child: &mut Child) {
+    child.kill().expect("it runs");
+    child.wait().expect("it ends");
 }
 
 /// Packs a directory and pushes it, once for all tests of a run: a registry that gets the same layer twice at a time may
