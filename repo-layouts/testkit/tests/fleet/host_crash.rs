@@ -1,15 +1,14 @@
 //! Power cuts of the host while a device pushes: what was acknowledged is there, and what wasn't is whole or not there.
 
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 use repo_testkit::power::{VOLUME_VARIABLE, Volume, kill};
 use repo_testkit::{git, program};
 use tempfile::TempDir;
 
-use crate::plant::Plant;
+use crate::plant::{Host, Plant};
 use crate::site::registry_name;
 use crate::stand::{copy, text};
 
@@ -68,7 +67,7 @@ impl Kept {
         let (kept, plant) = (Plant::at(self.dir.path()), Plant::at(&volume.path()));
         copy(&kept.fleet(), &plant.fleet());
         copy(&kept.home(), &plant.home());
-        let host = Host::start(&plant, &[]);
+        let host = plant.serve(&[]);
         text(self.push(&host, &self.first));
         drop(host);
         text(Command::new("sync").arg("-f").arg(volume.path()).output().expect("run"));
@@ -97,7 +96,7 @@ impl Kept {
         assert!(expected.contains(&tip), "{when}: status is {tip:?}");
         assert!(!acknowledged || tip == expected[1], "{when}: what was acknowledged is lost");
         git::git(&repository, &["fsck", "--strict"]);
-        let host = Host::start(plant, &[]);
+        let host = plant.serve(&[]);
         let mut pushed = self.push(&host, &self.second);
         // A git that outlived its host is given the time to end.
         for _ in 0..60 {
@@ -130,35 +129,11 @@ fn age_locks(repository: &Path) {
     text(found.expect("find runs"));
 }
 
-/// A host that runs; killed when dropped.
-struct Host {
-    child: Child,
-    url: String,
-}
-
-impl Host {
-    fn start(plant: &Plant, environment: &[(&str, String)]) -> Self {
-        let mut command = plant.command(&["serve"]);
-        command.envs(environment.iter().map(|(name, value)| (name, value)));
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("the host starts");
-        let mut url = String::new();
-        BufReader::new(child.stdout.take().expect("piped")).read_line(&mut url).expect("it says where it listens");
-        Self { child, url: url.trim().to_owned() }
-    }
-}
-
-impl Drop for Host {
-    fn drop(&mut self) {
-        let _ = kill(self.child.id());
-        let _ = self.child.wait();
-    }
-}
-
 #[test]
 fn power_cut_right_after_ok_loses_nothing() {
     let kept = Kept::new();
     let (volume, plant) = kept.volume();
-    let host = Host::start(&plant, &[]);
+    let host = plant.serve(&[]);
     text(kept.push(&host, &kept.second));
     volume.cut().expect("cut");
     drop(host);
@@ -179,7 +154,7 @@ fn power_cuts_while_a_push_is_received_leave_the_old_status_or_the_new_one() {
                 ("SYNC_CUT_COMMAND", program("power-cut").display().to_string()),
                 (VOLUME_VARIABLE, volume.path().display().to_string()),
             ];
-            let host = Host::start(&plant, &environment);
+            let host = plant.serve(&environment);
             let pushed = kept.push(&host, &kept.second);
             drop(host);
             assert!(std::fs::write(volume.path().join("alive"), "").is_err(), "{cut} was not reached");
@@ -200,7 +175,7 @@ fn kills_of_the_host_at_any_moment_of_a_push_leave_the_old_status_or_the_new_one
         copy(&from.home(), &plant.home());
     };
     restore();
-    let host = Host::start(&plant, &[]);
+    let host = plant.serve(&[]);
     let start = Instant::now();
     text(kept.push(&host, &kept.first));
     let whole = start.elapsed();
@@ -208,7 +183,7 @@ fn kills_of_the_host_at_any_moment_of_a_push_leave_the_old_status_or_the_new_one
     let rounds = 12;
     for round in 0..rounds {
         restore();
-        let host = Host::start(&plant, &[]);
+        let host = plant.serve(&[]);
         text(kept.push(&host, &kept.first));
         let pushed = std::thread::scope(|scope| {
             let pushing = scope.spawn(|| kept.push(&host, &kept.second));
@@ -225,7 +200,7 @@ fn kills_of_the_host_at_any_moment_of_a_push_leave_the_old_status_or_the_new_one
 fn power_volume_without_room_refuses_pushes_and_takes_them_again_when_there_is_room() {
     let kept = Kept::new();
     let (volume, plant) = kept.volume();
-    let host = Host::start(&plant, &[]);
+    let host = plant.serve(&[]);
     let filler = volume.path().join("filler");
     fill(&filler);
     let pushed = kept.push(&host, &kept.second);

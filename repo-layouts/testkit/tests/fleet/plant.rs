@@ -1,11 +1,13 @@
 //! A fleet repository with its publisher's home, made and driven through the publisher's own commands.
 
 use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 
 use repo_testkit::invariants::World;
+use repo_testkit::power::kill;
 use repo_testkit::{git, program};
 use serde_json::Value;
 
@@ -21,6 +23,21 @@ pub(crate) const DEPLOYMENT: &str = "deployments/hello.yaml";
 #[derive(Debug, Clone)]
 pub(crate) struct Plant {
     root: PathBuf,
+}
+
+/// The publisher's host, killed when dropped.
+#[derive(Debug)]
+pub(crate) struct Host {
+    pub(crate) child: Child,
+    /// Empty if it was cut before it listened.
+    pub(crate) url: String,
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        let _ = kill(self.child.id());
+        let _ = self.child.wait();
+    }
 }
 
 impl Plant {
@@ -78,6 +95,16 @@ impl Plant {
         let mut command = publisher();
         command.arg("-C").arg(self.fleet()).args(args);
         command
+    }
+
+    /// Starts the host, and waits until it listens or has ended.
+    pub(crate) fn serve(&self, environment: &[(&str, String)]) -> Host {
+        let mut command = self.command(&["serve"]);
+        command.envs(environment.iter().map(|(name, value)| (name, value)));
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("the host starts");
+        let mut url = String::new();
+        BufReader::new(child.stdout.take().expect("piped")).read_line(&mut url).expect("it says where it listens");
+        Host { child, url: url.trim().to_owned() }
     }
 
     pub(crate) fn try_run(&self, args: &[&str]) -> Output {

@@ -1,48 +1,41 @@
 //! Power cuts of a running host while a device renews its secret: whatever the host told is true afterwards.
 
 use std::collections::BTreeSet;
-use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use repo_http::{Agent, Credential, Request, Settings, Url};
-use repo_testkit::power::{VOLUME_VARIABLE, Volume, kill};
+use repo_testkit::power::{VOLUME_VARIABLE, Volume};
 use repo_testkit::{program, terminate};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::plant::Plant;
+use crate::plant::{Host, Plant};
 use crate::stand::{copy, text};
 
 const DEVICE: &str = "press-01";
 
-/// A host that runs, and how to ask it; killed when dropped.
-struct Host {
-    child: Child,
-    /// `None` if it was cut before it listened.
-    url: Option<String>,
+/// A host that runs, and a device that asks it.
+struct Caller {
+    host: Host,
     agent: Agent,
 }
 
-impl Host {
+impl Caller {
     fn start(plant: &Plant, environment: &[(&str, String)]) -> Self {
-        let mut command = plant.command(&["serve"]);
-        command.envs(environment.iter().map(|(name, value)| (name, value)));
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("the host starts");
-        let mut line = String::new();
-        let _ = BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line);
+        let host = plant.serve(environment);
         let authority = std::fs::read_to_string(plant.home().join("ca/ca.pem")).unwrap_or_default();
         let settings = Settings { authorities: vec![authority], ..Settings::default() };
-        let url = Some(line.trim().to_owned()).filter(|line| !line.is_empty());
         // A volume that was cut has no authority to read.
         let agent = Agent::new(&settings).or_else(|_| Agent::new(&Settings::default())).expect("an agent");
-        Self { child, url, agent }
+        Self { host, agent }
     }
 
     /// What it answers, if it does.
     fn ask(&self, path: &str, body: Option<&[u8]>, secret: &str) -> Option<Value> {
-        let url = Url::parse(&format!("{}{path}", self.url.as_ref()?)).expect("a URL");
+        let listened = !self.host.url.is_empty();
+        let url = listened.then(|| Url::parse(&format!("{}{path}", self.host.url)).expect("a URL"))?;
         let credential = Credential::Bearer(secret.to_owned());
         let request = Request { credential: &credential, body, ..Request::get(&url) };
         serde_json::from_slice(&self.agent.send(&request).ok()?.body.bytes(10_000).ok()?).ok()
@@ -57,13 +50,6 @@ impl Host {
         let next = self.ask("/account/renew", Some(b""), secret)?["secret"].as_str()?.to_owned();
         let used = self.knows(&next);
         Some((next, used))
-    }
-}
-
-impl Drop for Host {
-    fn drop(&mut self) {
-        let _ = kill(self.child.id());
-        let _ = self.child.wait();
     }
 }
 
@@ -85,11 +71,11 @@ fn until(what: &str, so: impl Fn() -> bool) {
 /// A renewal with all that follows from it, on an uncut host: the points that it passes.
 fn points(plant: &Plant, secret: &str) -> BTreeSet<String> {
     let trace = tempfile::NamedTempFile::new().expect("a file");
-    let mut host = Host::start(plant, &[("SYNC_TRACE", trace.path().display().to_string())]);
-    assert!(host.renew(secret).expect("renewed").1);
-    until("the old secret ends", || !host.knows(secret));
-    terminate(&host.child);
-    host.child.wait().expect("it ends");
+    let mut caller = Caller::start(plant, &[("SYNC_TRACE", trace.path().display().to_string())]);
+    assert!(caller.renew(secret).expect("renewed").1);
+    until("the old secret ends", || !caller.knows(secret));
+    terminate(&caller.host.child);
+    caller.host.child.wait().expect("it ends");
     let text = std::fs::read_to_string(trace.path()).expect("a trace");
     let mut counts = std::collections::BTreeMap::<&str, u32>::new();
     let mut points = BTreeSet::new();
@@ -112,10 +98,10 @@ fn power_cuts_of_a_host_while_a_device_renews_leave_it_what_it_was_told() {
     let join: Value =
         serde_json::from_slice(&std::fs::read(kept.join_file(DEVICE)).expect("a join file")).expect("JSON");
     let secret = join["account"]["secret"].as_str().expect("a secret").to_owned();
-    let host = Host::start(&kept, &[]);
-    assert!(host.knows(&secret));
+    let caller = Caller::start(&kept, &[]);
+    assert!(caller.knows(&secret));
     until("its use is noted", || !records(&kept)[0]["confirmed"].is_null());
-    drop(host);
+    drop(caller);
     let prepare = |root: &Path| {
         for part in ["fleet", "fleet.wfm"] {
             copy(&dir.path().join(part), &root.join(part));
@@ -133,23 +119,23 @@ fn power_cuts_of_a_host_while_a_device_renews_leave_it_what_it_was_told() {
             ("SYNC_CUT_COMMAND", program("power-cut").display().to_string()),
             (VOLUME_VARIABLE, volume.path().display().to_string()),
         ];
-        let mut host = Host::start(&plant, &environment);
-        let told = host.renew(&secret);
+        let mut caller = Caller::start(&plant, &environment);
+        let told = caller.renew(&secret);
         // What follows from the use of the new one is written behind the answer.
-        let _ = host.child.wait();
-        drop(host);
+        let _ = caller.host.child.wait();
+        drop(caller);
         volume.reboot().expect("rebooted");
 
-        let host = Host::start(&plant, &[]);
+        let caller = Caller::start(&plant, &[]);
         let now = match &told {
             None => &secret,
             Some((next, _)) => next,
         };
-        assert!(host.knows(now), "{point}: what the device has doesn't count any more");
-        let (again, used) = host.renew(now).unwrap_or_else(|| panic!("{point}: it can't renew"));
+        assert!(caller.knows(now), "{point}: what the device has doesn't count any more");
+        let (again, used) = caller.renew(now).unwrap_or_else(|| panic!("{point}: it can't renew"));
         assert!(used, "{point}");
-        until("the older one ends", || !host.knows(now));
-        assert!(host.knows(&again) && records(&plant).len() == 1, "{point}");
+        until("the older one ends", || !caller.knows(now));
+        assert!(caller.knows(&again) && records(&plant).len() == 1, "{point}");
         if told.is_none() {
             before.insert(point)
         } else {
