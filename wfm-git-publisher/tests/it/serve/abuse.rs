@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use repo_testkit::git;
 use tokio::net::TcpSocket;
 
-use super::{Answer, DEVICE, Login, OTHER, Report, Site, printed, said};
+use super::{Answer, DEVICE, Login, OTHER, Report, Site, pack, printed, push_of, said};
 use crate::support::Lab;
 
 const REFS: &str = "/devices/press-01.git/info/refs?service=git-upload-pack";
@@ -112,22 +112,9 @@ fn an_account_with_too_many_requests_that_wait_is_told_to_try_later() {
     assert_eq!(site.get(&REFS.replace(DEVICE, OTHER), Some(&other)).status, 200);
 }
 
-/// A commit as a device makes it, and a pack of exactly these objects.
+/// A push as a device makes it, with any pack.
 fn raw_push(site: &Site, login: &Login, new: &str, pack: &[u8]) -> Answer {
-    let zeros = "0".repeat(40);
-    let line = format!("{zeros} {new} refs/heads/status\0report-status\n");
-    let mut body = format!("{:04x}{line}0000", line.len() + 4).into_bytes();
-    body.extend(pack);
-    site.request("POST /devices/press-01.git/git-receive-pack HTTP/1.1", Some(login), &body)
-}
-
-fn pack(clone: &std::path::Path, site: &Site, objects: &[&str]) -> Vec<u8> {
-    let list = site.lab.dir().join("objects");
-    std::fs::write(&list, objects.join("\n") + "\n").unwrap();
-    let input = std::fs::File::open(&list).unwrap();
-    let output = git::command(clone).args(["pack-objects", "-q", "--stdout"]).stdin(input).output().unwrap();
-    assert!(output.status.success(), "{}", said(&output));
-    output.stdout
+    site.request("POST /devices/press-01.git/git-receive-pack HTTP/1.1", Some(login), &push_of(new, pack))
 }
 
 #[test]
@@ -144,12 +131,12 @@ fn no_pack_reaches_into_another_devices_repository() {
     let input = std::fs::File::open(&entries).unwrap();
     let tree = printed(&git::command(&clone).args(["mktree", "--missing"]).stdin(input).output().unwrap());
     let commit = report.commit_tree(&site, &clone, &tree);
-    let answer = raw_push(&site, &device, &commit, &pack(&clone, &site, &[&commit, &tree]));
+    let answer = raw_push(&site, &device, &commit, &pack(&site, &clone, &format!("{commit}\n{tree}")));
     assert!(answer.text().contains("ng refs/heads/status"), "{}", answer.text());
     // A commit that isn't in the pack at all.
     let desired = site.lab.tip(OTHER, "desired").unwrap();
     let blob = git::git(&clone, &["rev-parse", "HEAD:envelope.json"]);
-    let answer = raw_push(&site, &device, &desired, &pack(&clone, &site, &[&blob]));
+    let answer = raw_push(&site, &device, &desired, &pack(&site, &clone, &blob));
     assert!(answer.text().contains("ng refs/heads/status"), "{}", answer.text());
     assert_eq!(site.lab.tip(DEVICE, "status"), None);
 }
@@ -159,12 +146,10 @@ fn a_broken_pack_is_refused_and_leaves_nothing() {
     let site = Site::new();
     let device = site.device();
     let clone = site.clone(&device, "devices/press-01.git", "device");
-    let key = Lab::device_key(DEVICE);
-    let report = Report { device: DEVICE, kind: "status", parents: &[], signer: Some(&key) };
-    let commit = report.commit(&site, &clone, "1");
+    let commit = site.first_status(&clone, "1");
     let tree = git::git(&clone, &["rev-parse", &format!("{commit}^{{tree}}")]);
     let blob = git::git(&clone, &["rev-parse", &format!("{commit}:syncer.json")]);
-    let good = pack(&clone, &site, &[&commit, &tree, &blob]);
+    let good = pack(&site, &clone, &format!("{commit}\n{tree}\n{blob}"));
     let before = site.lab.git(DEVICE, &["count-objects", "-v"]);
     let mut flipped = good.clone();
     flipped[20] ^= 1;
@@ -186,9 +171,7 @@ fn a_pack_bomb_is_refused_within_bounds_of_memory_and_time() {
     let site = Site::new();
     let device = site.device();
     let clone = site.clone(&device, "devices/press-01.git", "device");
-    let key = Lab::device_key(DEVICE);
-    let report = Report { device: DEVICE, kind: "status", parents: &[], signer: Some(&key) };
-    let bomb = report.commit_file(&site, &clone, "syncer.json", &vec![0; 200 << 20]);
+    let bomb = site.first_status_of(&clone, &vec![0; 200 << 20]);
     let start = Instant::now();
     let pushed =
         site.run(&clone, &device, &["push", &site.url("devices/press-01.git"), &format!("{bomb}:refs/heads/status")]);

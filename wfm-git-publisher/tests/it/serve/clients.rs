@@ -11,7 +11,6 @@ use git2::transport::{Service, SmartSubtransport, SmartSubtransportStream, Trans
 use repo_testkit::git;
 
 use super::{DEVICE, Login, Report, Site, printed, said};
-use crate::support::Lab;
 
 /// The program of `.ci/tools/go-git-client`, which `.ci/setup clients` builds.
 fn go_git(site: &Site, login: &Login, args: &[&str], dir: &Path) -> Output {
@@ -33,9 +32,7 @@ fn go_git_lists_clones_and_pushes_and_is_refused_with_a_reason() {
     let cloned = go_git(&site, &device, &["clone"], &dir);
     assert!(cloned.status.success(), "{}", said(&cloned));
     git::git(&dir, &["fsck", "--strict"]);
-    let key = Lab::device_key(DEVICE);
-    let report = Report { device: DEVICE, kind: "status", parents: &[], signer: Some(&key) };
-    let commit = report.commit(&site, &dir, "1");
+    let commit = site.first_status(&dir, "1");
     git::git(&dir, &["update-ref", "refs/heads/status", &commit]);
     let refused = go_git(&site, &device, &["push", "refs/heads/status:refs/heads/main"], &dir);
     assert!(!refused.status.success() && said(&refused).contains("may only push"), "{}", said(&refused));
@@ -144,13 +141,11 @@ fn libgit2_fetches_and_pushes_and_is_refused_with_a_reason() {
     let alone = git2::Repository::init_bare(site.lab.dir().join("shallow.git")).unwrap();
     let mut remote = alone.remote_anonymous("wire://x").unwrap();
     remote.fetch(&["refs/heads/desired:refs/heads/desired"], Some(&mut shallow), None).unwrap();
-    let key = Lab::device_key(DEVICE);
-    let report = Report { device: DEVICE, kind: "status", parents: &[], signer: Some(&key) };
-    let commit = report.commit(&site, &dir, "1");
+    let commit = site.first_status(&dir, "1");
     git::git(&dir, &["update-ref", "refs/heads/status", &commit]);
     let refused = libgit2_push(&repository, "refs/heads/status:refs/heads/main");
     assert_eq!(refused.as_deref(), Some("a device may only push refs/heads/status and refs/heads/heartbeat"));
-    let unsigned = Report { signer: None, ..report }.commit(&site, &dir, "2");
+    let unsigned = Report { device: DEVICE, kind: "status", parents: &[], signer: None }.commit(&site, &dir, "2");
     git::git(&dir, &["update-ref", "refs/heads/unsigned", &unsigned]);
     let refused = libgit2_push(&repository, "refs/heads/unsigned:refs/heads/status");
     assert!(refused.as_deref().is_some_and(|text| text.contains("there is no signature")), "{refused:?}");

@@ -8,8 +8,7 @@ use repo_git::Repo;
 use repo_testkit::git;
 use wfm_git_publisher::accounts::{Role, Store};
 
-use super::{DEVICE, Login, OTHER, Report, Site, Stream, eventually};
-use crate::support::Lab;
+use super::{DEVICE, Login, OTHER, Site, Stream, eventually, pack, push_of};
 
 fn refs(device: &str) -> String {
     format!("/devices/{device}.git/info/refs?service=git-upload-pack")
@@ -66,10 +65,7 @@ pub(super) fn status(stream: &mut Stream) -> u16 {
 /// A `status` of some megabytes that don't compress, and the request for it.
 pub(super) fn large(site: &Site, device: &Login) -> Vec<u8> {
     let clone = site.clone(device, "devices/press-01.git", "device");
-    let key = Lab::device_key(DEVICE);
-    let noise = repo_testkit::noise(12_000_000, 0);
-    let report = Report { device: DEVICE, kind: "status", parents: &[], signer: Some(&key) };
-    let commit = report.commit_file(site, &clone, "syncer.json", &noise);
+    let commit = site.first_status_of(&clone, &repo_testkit::noise(12_000_000, 0));
     let here = site.lab.repo(DEVICE).display().to_string();
     git::git(&clone, &["push", "-q", &here, &format!("{commit}:refs/heads/status")]);
     let want = format!("want {commit}\n");
@@ -77,18 +73,11 @@ pub(super) fn large(site: &Site, device: &Login) -> Vec<u8> {
     format!("{}0001{}{}0000", line("command=fetch"), line("done\n"), line(&want)).into_bytes()
 }
 
-/// A push of one commit, as its bytes.
-fn push_of(site: &Site, clone: &std::path::Path, text: &str) -> Vec<u8> {
-    let key = Lab::device_key(DEVICE);
-    let report = Report { device: DEVICE, kind: "status", parents: &[], signer: Some(&key) };
-    let commit = report.commit(site, clone, text);
-    let list = site.lab.dir().join("objects");
+/// A push of one commit with all that it has, as its bytes.
+fn whole_push(site: &Site, clone: &std::path::Path, text: &str) -> Vec<u8> {
+    let commit = site.first_status(clone, text);
     let objects = git::git(clone, &["rev-list", "--objects", "--no-object-names", &commit]);
-    std::fs::write(&list, objects + "\n").unwrap();
-    let input = std::fs::File::open(&list).unwrap();
-    let pack = git::command(clone).args(["pack-objects", "-q", "--stdout"]).stdin(input).output().unwrap().stdout;
-    let line = format!("{} {commit} refs/heads/status\0report-status\n", "0".repeat(40));
-    [format!("{:04x}{line}0000", line.len() + 4).into_bytes(), pack].concat()
+    push_of(&commit, &pack(site, clone, &objects))
 }
 
 #[test]
@@ -169,7 +158,7 @@ fn pushes_whose_clients_went_away_count_for_their_account_until_they_are_done() 
     let repo = Repo::open(&site.lab.repo(DEVICE)).unwrap();
     let lock = repo.try_lock(Duration::from_secs(5)).unwrap();
     let push = |text| {
-        let body = push_of(&site, &clone, text);
+        let body = whole_push(&site, &clone, text);
         held(&site, &device, body.len(), &body)
     };
     // Whoever goes away before all of a push has come has pushed nothing.
@@ -190,7 +179,7 @@ fn who_is_revoked_in_the_middle_of_a_push_or_a_fetch_is_out_within_a_second() {
     let request = large(&site, &device);
     let mut fetch = answered(&site, &device, &request);
     let before = site.lab.tip(DEVICE, "status");
-    let push = push_of(&site, &site.lab.dir().join("device"), "late");
+    let push = whole_push(&site, &site.lab.dir().join("device"), "late");
     let mut half = begin(&site, "git-receive-pack", &device, push.len(), &push[..push.len() / 2]);
     Store::new(&site.lab.home).revoke(&device.name.parse().unwrap(), jiff::Timestamp::now()).unwrap();
     let start = Instant::now();

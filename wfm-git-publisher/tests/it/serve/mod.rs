@@ -143,6 +143,18 @@ impl Site {
         dir
     }
 
+    /// The device's first `status` commit, made in its clone and pushed nowhere.
+    pub(crate) fn first_status(&self, clone: &Path, text: &str) -> String {
+        self.first_status_of(clone, text.as_bytes())
+    }
+
+    /// The same with any bytes in it.
+    pub(crate) fn first_status_of(&self, clone: &Path, bytes: &[u8]) -> String {
+        let key = Lab::device_key(DEVICE);
+        let report = Report { device: DEVICE, kind: "status", parents: &[], signer: Some(&key) };
+        report.commit_file(self, clone, "syncer.json", bytes)
+    }
+
     /// A new connection with TLS.
     pub(crate) fn connect(&self) -> Stream {
         let mut roots = RootCertStore::empty();
@@ -326,6 +338,22 @@ pub(crate) fn eventually(mut is_so: impl FnMut() -> bool) -> bool {
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
     false
+}
+
+/// A push of `status` from nowhere to a commit, as its bytes.
+pub(crate) fn push_of(commit: &str, pack: &[u8]) -> Vec<u8> {
+    let line = format!("{} {commit} refs/heads/status\0report-status\n", "0".repeat(40));
+    [format!("{:04x}{line}0000", line.len() + 4).as_bytes(), pack].concat()
+}
+
+/// A pack of exactly these objects.
+pub(crate) fn pack(site: &Site, clone: &Path, objects: &str) -> Vec<u8> {
+    let list = site.lab.dir().join("objects");
+    std::fs::write(&list, format!("{objects}\n")).unwrap();
+    let input = std::fs::File::open(&list).unwrap();
+    let output = git::command(clone).args(["pack-objects", "-q", "--stdout"]).stdin(input).output().unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    output.stdout
 }
 
 /// What a device would say, committed in a clone without any code of ours.

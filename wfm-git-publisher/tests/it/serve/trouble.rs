@@ -6,7 +6,7 @@ use repo_testkit::pki::{Authority, Validity};
 use rustix::fs::{Mode, OFlags};
 use wfm_git_publisher::accounts::Role;
 
-use super::{DEVICE, Login, Report, Site, eventually, said, terminate};
+use super::{DEVICE, Login, Report, Site, eventually, push_of, said, terminate};
 use crate::support::Lab;
 
 #[test]
@@ -14,17 +14,13 @@ fn a_host_killed_while_it_receives_goes_on_from_the_old_status() {
     let mut site = Site::new();
     let device = site.device();
     let clone = site.clone(&device, "devices/press-01.git", "device");
-    let key = Lab::device_key(DEVICE);
-    let commit = Report { device: DEVICE, kind: "status", parents: &[], signer: Some(&key) }.commit(&site, &clone, "1");
+    let commit = site.first_status(&clone, "1");
     let before = git::refs(&site.lab.repo(DEVICE));
-    let line = format!("{} {commit} refs/heads/status\0report-status\n", "0".repeat(40));
     let head = format!(
-        "POST /devices/press-01.git/git-receive-pack HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\
-         {}\r\n{:04x}{line}0000PACK",
-        device.header(),
-        line.len() + 4
+        "POST /devices/press-01.git/git-receive-pack HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n{}\r\n",
+        device.header()
     );
-    let _stream = site.say(head);
+    let _stream = site.say([head.as_bytes(), &push_of(&commit, b"PACK")].concat());
     site.restart();
     assert_eq!(git::refs(&site.lab.repo(DEVICE)), before);
     let refspec = format!("{commit}:refs/heads/status");
@@ -38,8 +34,7 @@ fn what_a_git_of_a_killed_host_left_locked_stops_no_push() {
     let mut site = Site::new();
     let device = site.device();
     let clone = site.clone(&device, "devices/press-01.git", "device");
-    let key = Lab::device_key(DEVICE);
-    let commit = Report { device: DEVICE, kind: "status", parents: &[], signer: Some(&key) }.commit(&site, &clone, "1");
+    let commit = site.first_status(&clone, "1");
     let (url, refspec) = (site.url("devices/press-01.git"), format!("{commit}:refs/heads/status"));
     // Git reads this file before it moves a ref, and here it never ends.
     let repository = site.lab.repo(DEVICE);
@@ -79,8 +74,7 @@ fn a_host_that_stops_lets_a_push_end() {
     let site = Site::new();
     let device = site.device();
     let clone = site.clone(&device, "devices/press-01.git", "device");
-    let key = Lab::device_key(DEVICE);
-    let commit = Report { device: DEVICE, kind: "status", parents: &[], signer: Some(&key) }.commit(&site, &clone, "1");
+    let commit = site.first_status(&clone, "1");
     // The push has to wait for another writer of the repository, and meanwhile the host is told to stop.
     let repo = Repo::open(&site.lab.repo(DEVICE)).unwrap();
     let lock = repo.lock().unwrap();
