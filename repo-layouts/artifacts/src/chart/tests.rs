@@ -119,7 +119,7 @@ fn chart_repository(chart: &Arc<Mutex<Vec<u8>>>) -> Host {
             _ if !may => answer("401 Unauthorized", &[], b""),
             "/stable/index.yaml" => answer("200 OK", &["Content-Type: text/yaml"], index(&asked.head).as_bytes()),
             "/empty/index.yaml" => answer("200 OK", &[], b"<html>please log in</html>"),
-            "/stable/hello-1.2.3.tgz" | "/root/hello.tgz" => answer("200 OK", &[], &chart),
+            "/stable/hello-1.2.3.tgz" | "/elsewhere/hello.tgz" => answer("200 OK", &[], &chart),
             _ => answer("404 Not Found", &[], b""),
         })
     })
@@ -136,11 +136,11 @@ generated: 2026-01-01T00:00:00Z
 entries:
   hello:
   - {{apiVersion: v2, name: hello, version: 1.2.3, urls: [hello-1.2.3.tgz], digest: {hex}, annotations: {{a: b}}}}
-  - {{name: hello, version: v1.2.4, urls: [/root/hello.tgz], digest: \"sha256:{hex}\"}}
-  - {{name: hello, version: 1.2.5+b.1, urls: [\"https://{host}/root/hello.tgz\", \"https://x.example/\"]}}
+  - {{name: hello, version: v1.2.4, urls: [/elsewhere/hello.tgz], digest: \"sha256:{hex}\"}}
+  - {{name: hello, version: 1.2.5+b.1, urls: [\"https://{host}/elsewhere/hello.tgz\", \"https://x.example/\"]}}
   - {{name: hello, version: 2.0.0, urls: [hello-1.2.3.tgz], digest: {other}}}
   - {{name: hello, version: 2.0.1, urls: []}}
-  - {{name: hello, version: 2.0.2, urls: [\"http://{host}/root/hello.tgz\"]}}
+  - {{name: hello, version: 2.0.2, urls: [\"http://{host}/elsewhere/hello.tgz\"]}}
   - {{name: hello, version: 2.0.3, urls: [gone.tgz]}}
   nothing:
 ",
