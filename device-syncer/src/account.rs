@@ -19,6 +19,9 @@ use serde::{Deserialize, Serialize};
 /// How long nothing is tried again after a renewal that failed.
 const PAUSE: Duration = Duration::from_secs(600);
 
+/// How long nothing is renewed again after a renewal, whatever the clock says then.
+const REST: Duration = Duration::from_secs(3600);
+
 /// The longest answer of the host about an account, in bytes.
 const MAX_ANSWER: u64 = 64 << 10;
 
@@ -80,6 +83,12 @@ pub enum AccountError {
     /// The host doesn't answer as it should.
     #[error(transparent)]
     Host(#[from] HttpError),
+    /// The host's clock must be wrong.
+    #[error("the host's new secret ends at {new}, not after the one in use: the host's clock is wrong")]
+    Earlier {
+        /// When it would end.
+        new: Timestamp,
+    },
     /// The host's answer isn't one.
     #[error("the host's answer about the account can't be understood")]
     Answer,
@@ -174,7 +183,7 @@ impl Keeper {
             return;
         }
         match self.try_renew(now) {
-            Ok(()) => self.quiet_until = None,
+            Ok(renewed) => self.quiet_until = renewed.then(|| Instant::now() + REST),
             Err(error) => {
                 tracing::warn!(error = error_chain(&error), "the account's secret can't be renewed now");
                 self.quiet_until = Some(Instant::now() + PAUSE);
@@ -182,7 +191,8 @@ impl Keeper {
         }
     }
 
-    fn try_renew(&mut self, now: Timestamp) -> Result<(), AccountError> {
+    /// Whether there is a new one.
+    fn try_renew(&mut self, now: Timestamp) -> Result<bool, AccountError> {
         let mut kept = read(&self.path)?;
         if kept.current.expires.is_none() && !self.asked {
             kept.current.expires = self.show(&kept.current)?.expires;
@@ -192,7 +202,7 @@ impl Keeper {
             }
         }
         if !kept.current.is_due(now) {
-            return Ok(());
+            return Ok(false);
         }
         let credential = kept.current.credential();
         let url = self.url.below("renew");
@@ -200,10 +210,14 @@ impl Keeper {
             Request { credential: &credential, expects: Some("application/json"), ..Request::post(&url, b"") };
         let Answer { user, secret, expires } = self.ask(&request)?;
         let secret = secret.ok_or(AccountError::Answer)?;
+        // Once the host's clock is right again, this one would be over, and the one in use would be gone with its first use.
+        if let Some(new) = expires.filter(|new| kept.current.expires.is_some_and(|known| *new <= known)) {
+            return Err(AccountError::Earlier { new });
+        }
         let user = user.unwrap_or_else(|| kept.current.user.clone());
         kept.next = Some(Secret { user, secret, since: now, expires });
         write(&self.path, &kept)?;
-        self.prove_next(kept)
+        self.prove_next(kept).map(|()| true)
     }
 
     /// The next secret becomes the one in use if the host takes it, and is forgotten if the host doesn't know it.

@@ -93,7 +93,7 @@ mod tests {
     const REASONS: &[(&str, &[&str])] = &[
         (STALLED, &["FetchFailed"]),
         (WAITING, &["NotEnrolled"]),
-        (STALE, &["Expired"]),
+        (STALE, &["Expired", "ProofRefused"]),
         (UNVERIFIED, &["ShallowHistory"]),
         (RUNTIME, &["runtime-unavailable"]),
         (EVENT, &["HistoryContinued", "HistoryAccepted", "history-forked", "StatusReplaced", "FloorLost"]),

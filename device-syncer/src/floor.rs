@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use jiff::Timestamp;
 use repo_git::durable;
 use repo_model::Digest;
+use repo_model::freshness::SKEW;
 use repo_model::join::Join;
 use serde::{Deserialize, Serialize};
 
@@ -37,8 +38,21 @@ pub struct Floor {
     pub trust: u64,
     /// Digest of that roster.
     pub trust_digest: Digest,
-    /// The newest moment that anything verified speaks of.
+    /// The newest moment that the join file or a believed proof of freshness speaks of. It counts only while the
+    /// device's clock is before the join file; see [`earliest`].
     pub time: Timestamp,
+    /// `issued` of the join file that `time` began with; absent in floors that an older syncer made, and where the join
+    /// file doesn't say it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub issued: Option<Timestamp>,
+}
+
+/// The beginning of 2020, when the certificates of our own hosts begin, in seconds since 1970.
+const BEGIN: i64 = 1_577_836_800;
+
+/// A device's clock that is before this is wrong.
+pub fn earliest(join: &Join) -> Timestamp {
+    join.issued.unwrap_or_else(|| Timestamp::from_second(BEGIN).unwrap_or(Timestamp::UNIX_EPOCH))
 }
 
 /// Why the floor can't be read or raised.
@@ -67,10 +81,12 @@ impl Floor {
             trust: join.trust.version,
             trust_digest: join.trust.sha256,
             time: join.issued.unwrap_or(Timestamp::UNIX_EPOCH),
+            issued: join.issued,
         }
     }
 
-    /// Never below what a join file says, which may have come after the floor.
+    /// Never below what a join file says, which may have come after the floor. Of the time a new one has the last word:
+    /// it comes by a trusted way, and what the floor knew may have been a wrong clock's.
     pub fn lift_to_join(&mut self, join: &Join) {
         if join.floor.serial > self.serial {
             (self.serial, self.envelope) = (join.floor.serial, None);
@@ -81,7 +97,23 @@ impl Floor {
         if join.trust.version > self.trust {
             (self.trust, self.trust_digest) = (join.trust.version, join.trust.sha256);
         }
-        self.time = self.time.max(join.issued.unwrap_or(self.time));
+        match (self.issued, join.issued) {
+            (known, issued) if known == issued => {}
+            (Some(_), Some(issued)) => self.time = issued,
+            (_, issued) => self.time = self.time.max(issued.unwrap_or(self.time)),
+        }
+        self.issued = join.issued;
+    }
+
+    /// Learns the moment of a proof that is believed; `now` is what time it is by the device. A floor that was raised
+    /// too far comes back to it. Whether anything changed.
+    pub fn learn_time(&mut self, issued: Timestamp, now: Timestamp) -> bool {
+        let was_too_far = self.time.duration_since(now) > SKEW;
+        let changed = issued > self.time || was_too_far;
+        if changed {
+            self.time = issued;
+        }
+        changed
     }
 
     /// Never below what was accepted, which the clone may know better after the floor was lost.
@@ -158,6 +190,7 @@ mod tests {
             trust: 1,
             trust_digest: Digest::of(b"t"),
             time: Timestamp::UNIX_EPOCH,
+            issued: None,
         }
     }
 
@@ -179,6 +212,48 @@ mod tests {
         assert_eq!(Floor::read(&path).unwrap().serial, 4);
         file.write_all_at(&[0; 2 * SLOT], 0).unwrap();
         assert!(matches!(Floor::read(&path), Err(FloorError::Damaged { .. })));
+    }
+
+    fn at(text: &str) -> Timestamp {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn its_time_begins_anew_with_each_join_file_and_its_numbers_never_do() {
+        let roster = "{}";
+        let trust = serde_json::json!({"version": 1, "sha256": Digest::of(roster.as_bytes()), "roster": roster});
+        let join = |issued: Option<&str>| -> Join {
+            let floor = serde_json::json!({"serial": 1, "manifestVersion": 1});
+            let fleet = "5d3f7d5e-7a3a-4c3a-9a57-1c1f6a3f9f10";
+            let mut join = serde_json::json!({"layout": 1, "fleet": fleet, "device": "press-01", "url": "/x",
+                                              "trust": trust, "floor": floor});
+            join["issued"] = issued.into();
+            serde_json::from_value(join).unwrap()
+        };
+        let (first, second) = (join(Some("2026-01-01T00:00:00Z")), join(Some("2026-02-01T00:00:00Z")));
+        let mut now = Floor { serial: 9, ..Floor::of_join(&first) };
+        assert!(now.learn_time(at("9999-01-01T00:00:00Z"), at("2026-01-02T00:00:00Z")));
+        now.lift_to_join(&first);
+        assert_eq!(now.time, at("9999-01-01T00:00:00Z"), "the same file says nothing new");
+        now.lift_to_join(&second);
+        assert_eq!((now.time, now.serial), (at("2026-02-01T00:00:00Z"), 9));
+        // One that was written by a clock ahead is put right, too.
+        now.lift_to_join(&first);
+        assert_eq!(now.time, at("2026-01-01T00:00:00Z"));
+        // A floor of an older syncer may know more than the join file that it began with.
+        let mut old = Floor { time: at("2026-01-20T00:00:00Z"), issued: None, ..now };
+        old.lift_to_join(&first);
+        assert_eq!((old.time, old.issued), (at("2026-01-20T00:00:00Z"), first.issued));
+    }
+
+    #[test]
+    fn a_floor_of_time_that_is_too_far_ahead_comes_back() {
+        let (mut floor, now) = (floor(1), at("2026-01-02T00:00:00Z"));
+        assert!(floor.learn_time(at("2026-01-02T20:00:00Z"), now), "within a day clocks may differ");
+        assert!(!floor.learn_time(at("2026-01-01T00:00:00Z"), now), "it doesn't fall for that");
+        floor.time = at("2027-02-06T00:00:00Z");
+        assert!(floor.learn_time(at("2026-01-01T12:00:00Z"), now));
+        assert_eq!(floor.time, at("2026-01-01T12:00:00Z"));
     }
 
     #[test]

@@ -22,7 +22,7 @@ use crate::capabilities::Probe;
 use crate::conditions::{EVENT, condition};
 use crate::config::{ConfigError, Home, SAMPLE, SCHEMA, Settings};
 use crate::contact::Contact;
-use crate::floor::{Floor, FloorError};
+use crate::floor::{self, Floor, FloorError};
 use crate::link::{Link, LinkError};
 use crate::reconcile::Syncer;
 use crate::retries::Retries;
@@ -214,10 +214,11 @@ pub fn open(home: Home) -> Result<(Syncer, Locks), HomeError> {
     let key_line = key_text(&key.public());
     let store = Store::open(&home, &join.device, key)?;
     let (floor, events) = read_floor(&home, &join, &store)?;
-    let clock = Clock::default();
+    let earliest = floor::earliest(&join).as_second().try_into().unwrap_or(0);
+    let clock = Clock::default().plausible_from(earliest);
     let runtimes = runtimes(&home, &settings, &join, &clock)?;
     let link = Link::open(&home, &join, &settings.host, clock)?;
-    link.raise_clock(floor.time.as_second());
+    link.set_floor_of_time(floor.time);
     let syncer = Syncer {
         instance: installation(&home)?,
         hmac_key: fs::read(home.hmac_key()).map_err(file("read", &home.hmac_key()))?,

@@ -4,10 +4,12 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use jiff::Timestamp;
 use repo_git::durable::Stamp;
 use repo_git::{Remote, RemoteError};
 use repo_http::{Agent, Clock, InvalidUrl, SettingsError, Url};
 use repo_model::error_chain;
+use repo_model::freshness::SKEW;
 use repo_model::join::Join;
 
 use crate::account::{self, Keeper};
@@ -39,6 +41,8 @@ pub struct Link {
     pub keeper: Option<Keeper>,
     /// The same repository, for whoever has to end what is under way.
     current: Current,
+    /// What asks over HTTPS; `None` for a path.
+    agent: Option<Agent>,
     clock: Clock,
     stamps: Vec<Option<Stamp>>,
 }
@@ -58,9 +62,9 @@ impl Link {
     /// Makes the way. Nothing is contacted.
     pub fn open(home: &Home, join: &Join, settings: &HostSettings, clock: Clock) -> Result<Self, LinkError> {
         let stamps = stamps(&settings.files);
-        let (remote, keeper) = connect(home, join, settings, &clock)?;
+        let Connected { remote, keeper, agent } = connect(home, join, settings, &clock)?;
         let current = Current(Arc::new(Mutex::new(remote.clone())));
-        Ok(Self { remote, keeper, current, clock, stamps })
+        Ok(Self { remote, keeper, current, agent, clock, stamps })
     }
 
     /// The way that is in use, also after [`Link::refresh`].
@@ -75,10 +79,10 @@ impl Link {
             return;
         }
         match connect(home, join, settings, &self.clock) {
-            Ok((remote, keeper)) => {
+            Ok(Connected { remote, keeper, agent }) => {
                 tracing::info!("the host's CA, client certificate or proxy changed; connecting anew");
                 *self.current.0.lock().unwrap_or_else(PoisonError::into_inner) = remote.clone();
-                (self.remote, self.keeper) = (remote, keeper);
+                (self.remote, self.keeper, self.agent) = (remote, keeper, agent);
             }
             Err(error) => {
                 tracing::warn!(error = error_chain(&error), "changed files can't be used; going on as before")
@@ -87,20 +91,42 @@ impl Link {
         self.stamps = now;
     }
 
-    /// Certificates are never judged by an earlier time than this, in seconds since 1970.
-    pub fn raise_clock(&self, seconds: i64) {
-        self.clock.raise_floor(seconds.try_into().unwrap_or(0));
+    /// Says what counts while the device's clock isn't plausible.
+    pub fn set_floor_of_time(&self, floor: Timestamp) {
+        self.clock.set_floor(seconds(floor));
+    }
+
+    /// The present moment: the device's clock, where that is plausible, else the floor of time.
+    pub fn now(&self) -> Timestamp {
+        let now = jiff::SignedDuration::try_from(self.clock.now()).unwrap_or(jiff::SignedDuration::MAX);
+        Timestamp::from_duration(now).unwrap_or(Timestamp::MAX)
+    }
+
+    /// Whether it can be this late. A plausible clock tells that alone, give or take a day; where there is none, it is at
+    /// least no later than the end of the certificate that the host showed. So nothing that is believed ends that.
+    pub fn can_be(&self, moment: Timestamp) -> bool {
+        match &self.agent {
+            Some(agent) if !self.clock.is_plausible() => agent.would_trust_at(seconds(moment)),
+            _ => moment.duration_since(self.now()) <= SKEW,
+        }
     }
 }
 
-fn connect(
-    home: &Home,
-    join: &Join,
-    settings: &HostSettings,
-    clock: &Clock,
-) -> Result<(Remote, Option<Keeper>), LinkError> {
+/// Since 1970; 0 before.
+fn seconds(moment: Timestamp) -> u64 {
+    moment.as_second().try_into().unwrap_or(0)
+}
+
+/// What it takes to talk with the host.
+struct Connected {
+    remote: Remote,
+    keeper: Option<Keeper>,
+    agent: Option<Agent>,
+}
+
+fn connect(home: &Home, join: &Join, settings: &HostSettings, clock: &Clock) -> Result<Connected, LinkError> {
     if !join.url.get(..8).is_some_and(|scheme| scheme.eq_ignore_ascii_case("https://")) {
-        return Ok((Remote::open(&join.url)?, None));
+        return Ok(Connected { remote: Remote::open(&join.url)?, keeper: None, agent: None });
     }
     let url = Url::parse(&join.url)?;
     let agent = Agent::new(&settings.agent(join.ca.as_deref(), clock).map_err(LinkError::Ca)?)?;
@@ -112,7 +138,8 @@ fn connect(
             (account::credentials(&home.account()), Some(keeper))
         }
     };
-    Ok((Remote::https(url, agent, credentials), keeper))
+    let remote = Remote::https(url, agent.clone(), credentials);
+    Ok(Connected { remote, keeper, agent: Some(agent) })
 }
 
 fn stamps(files: &[PathBuf]) -> Vec<Option<Stamp>> {

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 use repo_git::CommitId;
+use repo_model::freshness::{LIFE, SKEW};
 use repo_model::margo::ProfileType;
 use repo_model::{ComponentName, DeploymentId, DeploymentName, Digest, FileTree, json};
 use serde::{Deserialize, Serialize};
@@ -73,11 +74,28 @@ impl Accepted {
         self.commit.parse().ok()
     }
 
-    /// Whether the newest proof of freshness has run out; a new state counts as one for a day.
+    /// Whether the newest proof of freshness has run out; a new state counts as one for a day. What lasts longer than any
+    /// proof can was noted by a wrong clock, and is none.
     pub fn is_stale(&self, now: Timestamp) -> bool {
-        let grace = || self.since.saturating_add(SignedDuration::from_hours(24)).unwrap_or(Timestamp::MAX);
-        self.fresh_until.unwrap_or_else(grace) < now
+        let grace = || self.since.saturating_add(LIFE).unwrap_or(Timestamp::MAX);
+        !counts(self.fresh_until.unwrap_or_else(grace), now)
     }
+
+    /// How long the newest proof of freshness still holds, if there is one that does.
+    pub fn fresh_for(&self, now: Timestamp) -> Option<SignedDuration> {
+        self.fresh_until.filter(|until| counts(*until, now)).map(|until| until.duration_since(now))
+    }
+
+    /// Takes another proof that is believed.
+    pub fn renew(&mut self, expires: Timestamp, now: Timestamp) {
+        let known = self.fresh_until.filter(|until| counts(*until, now));
+        self.fresh_until = known.max(Some(expires));
+    }
+}
+
+/// Whether a proof of freshness that ends then holds now.
+fn counts(until: Timestamp, now: Timestamp) -> bool {
+    now <= until && until.duration_since(now) <= LIFE + SKEW
 }
 
 /// A deployment's inputs as they were applied.
@@ -388,9 +406,11 @@ mod tests {
         for (fresh_until, now, stale) in [
             (Some("2026-01-02T00:00:00Z"), "2026-01-02T00:00:00Z", false),
             (Some("2026-01-02T00:00:00Z"), "2026-01-02T00:00:01Z", true),
-            (Some("2026-03-01T00:00:00Z"), "2026-02-01T00:00:00Z", false),
+            (Some("2026-02-02T12:00:00Z"), "2026-02-01T00:00:00Z", false),
+            (Some("9999-01-01T00:00:00Z"), "2026-02-01T00:00:00Z", true),
             (None, "2026-01-02T00:00:00Z", false),
             (None, "2026-01-02T00:00:01Z", true),
+            (None, "2025-01-01T00:00:00Z", true),
         ] {
             let mut accepted = memory().accepted.unwrap();
             accepted.fresh_until = fresh_until.map(|text| text.parse().unwrap());

@@ -234,9 +234,11 @@ impl Syncer {
         if pass.desired.is_none() {
             pass.desired = self.accepted(&pass.next)?;
         }
-        self.refresh(pass.heads.as_ref(), &mut pass.next)?;
+        let refused = self.refresh(pass.heads.as_ref(), &mut pass.next)?;
         if let Some(accepted) = &pass.next.accepted {
-            if accepted.is_stale(self.now()) {
+            if let Some(refusal) = refused {
+                pass.conditions.push(condition(STALE, refusal.code, refusal.message));
+            } else if accepted.is_stale(self.now()) {
                 let text = "no fresh proof that the host shows the newest state";
                 pass.conditions.push(condition(STALE, "Expired", text));
             }
@@ -270,7 +272,7 @@ impl Syncer {
                 pass.conditions.push(condition(EVENT, "HistoryAccepted", text));
             }
         }
-        adoption.put_into(&mut pass.next, Timestamp::now());
+        adoption.put_into(&mut pass.next, self.now());
         tracing::info!(serial, %commit, "adopted");
         self.retries.clear();
         pass.adopted = true;

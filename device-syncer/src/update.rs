@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use repo_git::{CommitId, FetchError, FetchLimits, Remote, RemoteError};
 use repo_model::desired::Refusal;
 use repo_model::error_chain;
-use repo_model::freshness::Freshness;
+use repo_model::freshness::{Freshness, LIFE};
 use repo_model::report::Condition;
 use repo_model::roster::{Trust, roster_path};
 
@@ -24,6 +24,9 @@ use crate::verify::{Adoption, Judge};
 /// A publisher renews its proof of freshness at half its life of a day: with less than this left, a newer one is
 /// looked for.
 const RENEWAL: SignedDuration = SignedDuration::from_hours(13);
+
+/// Says that a proof of freshness isn't believed although the publisher signed it, because of the times in it.
+const REFUSED: &str = "ProofRefused";
 
 /// What a poll is, where it fails.
 const POLLING: &str = "the host can't be asked";
@@ -147,7 +150,6 @@ impl Syncer {
             return Some(heads.clone());
         }
         self.link.refresh(&self.home, &self.join, &self.settings.host);
-        self.link.raise_clock(self.floor.time.as_second());
         let heads = self.poll().inspect_err(|error| self.contact.failed(error, POLLING, Timestamp::now())).ok();
         self.shown = heads.as_ref().map(|heads| (heads.desired, heads.freshness));
         self.heads = heads;
@@ -225,33 +227,47 @@ impl Syncer {
         }
     }
 
-    /// The present moment, but never before the newest thing that was verified.
+    /// The present moment, by which keys and proofs are judged as certificates are.
     pub(crate) fn now(&self) -> Timestamp {
-        Timestamp::now().max(self.floor.time)
+        self.link.now()
     }
 
-    /// Takes a newer proof of freshness for the state in `next`, if it needs one.
-    pub(crate) fn refresh(&mut self, heads: Option<&Heads>, next: &mut Memory) -> Result<(), FloorError> {
+    /// Takes a newer proof of freshness for the state in `next`, if it needs one. Returns why the one that is there isn't
+    /// believed, if a clock must be wrong.
+    pub(crate) fn refresh(&mut self, heads: Option<&Heads>, next: &mut Memory) -> Result<Option<Refusal>, FloorError> {
         let now = self.now();
-        let Some(accepted) = &mut next.accepted else { return Ok(()) };
-        let is_due = accepted.fresh_until.is_none_or(|until| until.duration_since(now) < RENEWAL);
-        let Some(tip) = heads.and_then(|heads| heads.freshness).filter(|_| is_due) else { return Ok(()) };
+        let Some(accepted) = &mut next.accepted else { return Ok(None) };
+        let is_due = accepted.fresh_for(now).is_none_or(|left| left < RENEWAL);
+        let Some(tip) = heads.and_then(|heads| heads.freshness).filter(|_| is_due) else { return Ok(None) };
         match self.proof(tip, accepted) {
             Ok(proof) => {
-                accepted.fresh_until = accepted.fresh_until.max(Some(proof.expires));
-                if proof.issued > self.floor.time {
-                    self.floor.time = proof.issued;
+                accepted.renew(proof.expires, now);
+                if self.floor.learn_time(proof.issued, now) {
                     self.floor.raise(&self.home.floor())?;
+                    self.link.set_floor_of_time(self.floor.time);
                 }
             }
+            Err(UpdateError::Refused(refusal)) if refusal.code == REFUSED => return Ok(Some(refusal)),
             Err(error) => tracing::debug!(error = error_chain(&error), "no proof of freshness"),
         }
-        Ok(())
+        Ok(None)
     }
 
     fn proof(&self, tip: CommitId, accepted: &Accepted) -> Result<Freshness, UpdateError> {
         fetch(&self.link.remote, &self.store, &[tip], History::None, &self.settings.limits)?;
-        Ok(self.judging(&self.trust()?, None).freshness(tip, accepted)?)
+        let trust = self.trust()?;
+        let (key, proof) = self.judging(&trust, None).freshness(tip, accepted)?;
+        if proof.expires.duration_since(proof.issued) > LIFE {
+            return Err(Refusal::new(REFUSED, "the proof of freshness lives longer than 24 hours").into());
+        }
+        if !self.link.can_be(proof.issued) || !trust.allows(&key, proof.issued) {
+            tracing::debug!(issued = %proof.issued, now = %self.now(), "a proof of freshness of another time");
+            // Without the times, which are others twice a day: each change is a commit.
+            let text = "the proof of freshness says that it is later than it can be: the clock of this device, or that \
+                        of its publisher, is wrong";
+            return Err(Refusal::new(REFUSED, text).into());
+        }
+        Ok(proof)
     }
 }
 

@@ -56,7 +56,7 @@ pub struct Judge<'a> {
     pub floor: &'a Floor,
     /// The newest roster that was believed.
     pub trust: &'a Trust,
-    /// The present moment, never before the newest thing verified.
+    /// The present moment by the device.
     pub now: Timestamp,
     /// A commit whose history a person at the device accepted.
     pub accepted_history: Option<CommitId>,
@@ -170,8 +170,9 @@ impl Judge<'_> {
         Ok(false)
     }
 
-    /// Verifies a fetched commit on `freshness` against the state that is accepted.
-    pub fn freshness(&self, commit: CommitId, accepted: &Accepted) -> Result<Freshness, Refusal> {
+    /// Verifies a fetched commit on `freshness` against the state that is accepted, but for the times that it speaks of.
+    /// Returns who signed it, too.
+    pub fn freshness(&self, commit: CommitId, accepted: &Accepted) -> Result<(KeyText, Freshness), Refusal> {
         let refuse = |message: &str| Refusal::new("signature-invalid", message);
         let (key, message) = self.signed(commit)?;
         let files = self.files(commit)?;
@@ -184,7 +185,7 @@ impl Judge<'_> {
         if (proof.serial, proof.envelope_digest) != (accepted.serial, accepted.envelope) {
             return Err(refuse("the proof of freshness speaks of another serial"));
         }
-        Ok(proof)
+        Ok((key, proof))
     }
 }
 
@@ -215,6 +216,7 @@ impl Adoption {
             trust: self.trust.roster.version,
             trust_digest: self.trust.digest,
             time: floor.time,
+            issued: floor.issued,
         }
     }
 }

@@ -32,7 +32,7 @@ fn join(world: &World, url: &str, ca: &str, account: bool) {
 }
 
 /// The device's repository at a foreign host, and a device that reaches it through a proxy that breaks things.
-fn abroad(options: Options) -> (World, ForeignHost, FaultProxy) {
+pub(crate) fn abroad(options: Options) -> (World, ForeignHost, FaultProxy) {
     let world = World::enrolled();
     let account = options.account.is_some();
     let host = ForeignHost::start(options);
@@ -58,7 +58,7 @@ fn at_home(state: State) -> (World, OurHost) {
 }
 
 /// Why the host can't be reached, by `status`.
-fn trouble(world: &World) -> Option<String> {
+pub(crate) fn trouble(world: &World) -> Option<String> {
     let out: Value = serde_json::from_str(&world.syncer(&["status", "--output", "json"]).good().stdout).expect("JSON");
     let host = out["host"].as_object()?;
     Some(format!("{} {}", host["type"].as_str()?, host["reason"].as_str()?))

@@ -6,6 +6,7 @@
 
 mod adoption;
 mod archives;
+mod clocks;
 mod commands;
 mod docker;
 mod docker_hostile;

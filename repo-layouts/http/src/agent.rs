@@ -120,7 +120,8 @@ impl Agent {
             .timeout_resolve(Some(timeouts.connect))
             .timeout_connect(Some(timeouts.connect))
             .build();
-        let tls = TlsConnector { config: Arc::new(tls::config(settings)?), made: Arc::default() };
+        let (tls, judge) = tls::config(settings)?;
+        let tls = TlsConnector { config: Arc::new(tls), judge, made: Arc::default() };
         let names = Remembering::default();
         let current = Mutex::new(make(&config, &tls, &names));
         Ok(Self(Arc::new(Shared { current, config, tls, names, timeouts, interrupts: AtomicU64::new(0) })))
@@ -132,6 +133,12 @@ impl Agent {
         let mut current = self.0.current.lock().unwrap_or_else(PoisonError::into_inner);
         self.0.interrupts.fetch_add(1, Ordering::SeqCst);
         std::mem::replace(&mut *current, fresh).shutdown();
+    }
+
+    /// Whether the certificate that a host was trusted by last would be trusted at this moment, too, in seconds since
+    /// 1970. Not before anything was asked of a host.
+    pub fn would_trust_at(&self, seconds: u64) -> bool {
+        self.0.tls.judge.trusts_at(seconds)
     }
 
     /// Connections with TLS that were made so far.

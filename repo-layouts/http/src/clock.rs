@@ -1,4 +1,4 @@
-//! The time that certificates are judged by.
+//! The time that certificates, keys and proofs are judged by.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,13 +7,17 @@ use std::time::{Duration, SystemTime};
 use rustls::pki_types::UnixTime;
 use rustls::time_provider::TimeProvider;
 
-/// The machine's clock, but never before the newest moment that the caller has proof of: a device whose clock went back
-/// to 1970 can still tell that its host's certificate is valid. Copies share the floor.
+/// The machine's clock, where it is plausible: not before a moment that is known to be over. Where it isn't, as at 1970
+/// with an empty battery, the later of it and the floor counts, so that a host's certificate can still be judged. A
+/// plausible clock knows no floor: one that was raised too far would let every certificate expire. Copies share the
+/// floor.
 #[derive(Clone)]
 pub struct Clock {
+    machine: fn() -> SystemTime,
+    /// A clock before this is wrong; since 1970.
+    earliest: Duration,
     /// Seconds since 1970.
     floor: Arc<AtomicU64>,
-    machine: fn() -> SystemTime,
 }
 
 impl Default for Clock {
@@ -23,25 +27,41 @@ impl Default for Clock {
 }
 
 impl Clock {
-    /// A clock over another one than the machine's.
+    /// A clock over another one than the machine's, which is always plausible.
     pub fn of(machine: fn() -> SystemTime) -> Self {
-        Self { floor: Arc::default(), machine }
+        Self { machine, earliest: Duration::ZERO, floor: Arc::default() }
     }
 
-    /// Time is never before this moment, in seconds since 1970, from now on.
-    pub fn raise_floor(&self, seconds: u64) {
-        self.floor.fetch_max(seconds, Ordering::Relaxed);
+    /// The same clock, which isn't plausible before this moment, in seconds since 1970.
+    pub fn plausible_from(self, seconds: u64) -> Self {
+        Self { earliest: Duration::from_secs(seconds), ..self }
     }
 
-    fn now(&self) -> Duration {
-        let machine = (self.machine)().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        machine.max(Duration::from_secs(self.floor.load(Ordering::Relaxed)))
+    /// The earliest that it is while the machine's clock isn't plausible, in seconds since 1970.
+    pub fn set_floor(&self, seconds: u64) {
+        self.floor.store(seconds, Ordering::Relaxed);
+    }
+
+    /// Whether the machine's clock alone counts.
+    pub fn is_plausible(&self) -> bool {
+        self.machine() >= self.earliest
+    }
+
+    /// The present moment, since 1970.
+    pub fn now(&self) -> Duration {
+        let machine = self.machine();
+        let floor = Duration::from_secs(self.floor.load(Ordering::Relaxed));
+        if machine >= self.earliest { machine } else { machine.max(floor) }
+    }
+
+    fn machine(&self) -> Duration {
+        (self.machine)().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
     }
 }
 
 impl std::fmt::Debug for Clock {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Clock").field("floor", &self.floor).finish_non_exhaustive()
+        f.debug_struct("Clock").field("earliest", &self.earliest).field("floor", &self.floor).finish_non_exhaustive()
     }
 }
 

@@ -4,7 +4,7 @@
 //! trusts (public roots, a private CA, a pinned key), who it is (a client certificate), which proxy it takes and how
 //! long each step may last; a [`Source`] says where its credential comes from, and is read again for each request. A
 //! [`HttpError`] names the problem, whether it heals by itself, and when the host wants to be asked again. [`Clock`] is
-//! the time that certificates are judged by: never before the newest moment that the caller has proof of.
+//! the time that certificates are judged by: the machine's, or what the caller has proof of where that can't be right.
 //!
 //! Only `https://` is spoken, redirects are never followed where a credential is attached, and neither a URL nor an
 //! error holds a secret.

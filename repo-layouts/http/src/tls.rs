@@ -2,8 +2,9 @@
 
 use std::fmt;
 use std::io::{Read, Write};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use repo_model::Digest;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -22,16 +23,13 @@ use crate::{Pin, Settings, SettingsError};
 /// Sessions that are remembered, so that a new connection needs no whole handshake.
 const SESSIONS: usize = 4;
 
-/// What rustls needs to know of these settings.
-pub(crate) fn config(settings: &Settings) -> Result<ClientConfig, SettingsError> {
+/// What rustls needs to know of these settings, and who judges hosts by them.
+pub(crate) fn config(settings: &Settings) -> Result<(ClientConfig, Arc<Judge>), SettingsError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_details(Arc::clone(&provider), Arc::new(settings.clock.clone()));
     let builder = builder.with_safe_default_protocol_versions().map_err(SettingsError::Tls)?;
-    let roots = Arc::new(roots(settings)?);
-    let builder = match settings.pin {
-        None => builder.with_root_certificates(roots),
-        Some(pin) => builder.dangerous().with_custom_certificate_verifier(Arc::new(Pinned::new(roots, provider, pin)?)),
-    };
+    let judge = Arc::new(Judge::new(Arc::new(roots(settings)?), provider, settings.pin)?);
+    let builder = builder.dangerous().with_custom_certificate_verifier(Arc::clone(&judge) as Arc<_>);
     let mut config = match &settings.client_certificate {
         None => builder.with_no_client_auth(),
         Some(certificate) => {
@@ -43,7 +41,7 @@ pub(crate) fn config(settings: &Settings) -> Result<ClientConfig, SettingsError>
         }
     };
     config.resumption = Resumption::in_memory_sessions(SESSIONS);
-    Ok(config)
+    Ok((config, judge))
 }
 
 fn roots(settings: &Settings) -> Result<RootCertStore, SettingsError> {
@@ -72,21 +70,51 @@ pub(crate) struct WrongKey {
     found: Digest,
 }
 
-/// Everything that any certificate must be, and then the pinned key.
+/// Everything that any certificate must be, and then the pinned key. It remembers the last one that was both.
 #[derive(Debug)]
-struct Pinned {
+pub(crate) struct Judge {
     trusted: Arc<WebPkiServerVerifier>,
-    pin: Pin,
+    pin: Option<Pin>,
+    last: Mutex<Option<Shown>>,
 }
 
-impl Pinned {
-    fn new(roots: Arc<RootCertStore>, provider: Arc<CryptoProvider>, pin: Pin) -> Result<Self, SettingsError> {
+/// What a host showed.
+#[derive(Debug)]
+struct Shown {
+    certificate: CertificateDer<'static>,
+    intermediates: Vec<CertificateDer<'static>>,
+    name: ServerName<'static>,
+}
+
+impl Judge {
+    fn new(roots: Arc<RootCertStore>, provider: Arc<CryptoProvider>, pin: Option<Pin>) -> Result<Self, SettingsError> {
         let trusted = WebPkiServerVerifier::builder_with_provider(roots, provider).build();
-        Ok(Self { trusted: trusted.map_err(|error| SettingsError::Authorities(error.into()))?, pin })
+        let trusted = trusted.map_err(|error| SettingsError::Authorities(error.into()))?;
+        Ok(Self { trusted, pin, last: Mutex::default() })
+    }
+
+    /// Whether what was trusted last would be at this moment, in seconds since 1970; not before anything was.
+    pub(crate) fn trusts_at(&self, seconds: u64) -> bool {
+        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = UnixTime::since_unix_epoch(Duration::from_secs(seconds));
+        let trusts = |Shown { certificate, intermediates, name }: &Shown| {
+            self.trusted.verify_server_cert(certificate, intermediates, name, &[], now).is_ok()
+        };
+        last.as_ref().is_some_and(trusts)
+    }
+
+    fn check_key(&self, certificate: &CertificateDer<'_>) -> Result<(), rustls::Error> {
+        let Some(Pin(pinned)) = self.pin else { return Ok(()) };
+        let found = Digest::of(&ParsedCertificate::try_from(certificate)?.subject_public_key_info());
+        if pinned == found {
+            return Ok(());
+        }
+        let wrong = rustls::OtherError(Arc::new(WrongKey { pinned, found }));
+        Err(rustls::CertificateError::Other(wrong).into())
     }
 }
 
-impl ServerCertVerifier for Pinned {
+impl ServerCertVerifier for Judge {
     fn verify_server_cert(
         &self,
         certificate: &CertificateDer<'_>,
@@ -96,13 +124,11 @@ impl ServerCertVerifier for Pinned {
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
         let verified = self.trusted.verify_server_cert(certificate, intermediates, name, ocsp, now)?;
-        let key = ParsedCertificate::try_from(certificate)?.subject_public_key_info();
-        let (pinned, found) = (self.pin.0, Digest::of(&key));
-        if pinned == found {
-            return Ok(verified);
-        }
-        let wrong = rustls::OtherError(Arc::new(WrongKey { pinned, found }));
-        Err(rustls::CertificateError::Other(wrong).into())
+        self.check_key(certificate)?;
+        let intermediates = intermediates.iter().map(|one| one.clone().into_owned()).collect();
+        let shown = Shown { certificate: certificate.clone().into_owned(), intermediates, name: name.to_owned() };
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(shown);
+        Ok(verified)
     }
 
     fn verify_tls12_signature(
@@ -132,6 +158,7 @@ impl ServerCertVerifier for Pinned {
 #[derive(Clone)]
 pub(crate) struct TlsConnector {
     pub(crate) config: Arc<ClientConfig>,
+    pub(crate) judge: Arc<Judge>,
     pub(crate) made: Arc<AtomicU64>,
 }
 

@@ -1,12 +1,18 @@
 //! `freshness.json`: the publisher's proof that it still stands behind a tip.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::{DeviceId, Digest, FleetId};
 
 /// The path in the tree of `freshness`.
 pub const FRESHNESS: &str = "freshness.json";
+
+/// How long a proof counts, at most and as ours are made.
+pub const LIFE: SignedDuration = SignedDuration::from_hours(24);
+
+/// The furthest that the clocks of publisher and device may be apart before one of them must be wrong.
+pub const SKEW: SignedDuration = SignedDuration::from_hours(24);
 
 /// What the signed, parentless commit on `freshness` holds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -60,16 +60,31 @@ fn a_pinned_key_is_wanted_beside_a_trusted_certificate() {
 }
 
 #[test]
-fn a_clock_at_1970_is_lifted_to_the_floor_of_time() {
+fn a_clock_at_1970_is_lifted_to_the_floor_of_time_and_a_plausible_one_is_not() {
+    const YEAR: u64 = 365 * 86400;
     let host = host(|ca| ca.server(&["127.0.0.1"], Validity::Now), false);
-    let clock = Clock::of(|| SystemTime::UNIX_EPOCH + Duration::from_secs(86400));
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
+    let clock = Clock::of(|| SystemTime::UNIX_EPOCH + Duration::from_secs(86400)).plausible_from(now - YEAR);
     let settings = Settings { clock: clock.clone(), ..settings_of(&host) };
     assert_eq!(distrust(ask(&host, &settings)), Trust::NotYet);
+    clock.set_floor(now);
+    ask(&host, &settings).unwrap();
+    clock.set_floor(now + 10 * YEAR);
+    assert_eq!(distrust(ask(&host, &settings)), Trust::Expired);
+    // A floor that was raised too far is no reason to distrust a clock that can be right.
+    let clock = Clock::default().plausible_from(now - YEAR);
+    clock.set_floor(now + 10 * YEAR);
+    ask(&host, &Settings { clock, ..settings }).unwrap();
+}
+
+#[test]
+fn it_is_known_when_a_host_that_is_trusted_now_would_not_be() {
+    let host = host(|ca| ca.server(&["127.0.0.1"], Validity::Now), false);
+    let agent = Agent::new(&settings_of(&host)).unwrap();
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
-    clock.raise_floor(now);
-    ask(&host, &settings).unwrap();
-    clock.raise_floor(now - 1_000_000_000);
-    ask(&host, &settings).unwrap();
+    assert!(!agent.would_trust_at(now), "nothing was asked yet");
+    agent.send(&Request::get(&url_of(&host, "/"))).unwrap();
+    assert!(agent.would_trust_at(now) && !agent.would_trust_at(now + 100 * 365 * 86400) && !agent.would_trust_at(0));
 }
 
 #[test]

@@ -1,0 +1,192 @@
+//! Clocks that are wrong, the publisher's or the device's, and a publisher's key in a stranger's hands.
+
+use std::fs;
+use std::sync::LazyLock;
+
+use jiff::{SignedDuration, Timestamp};
+use repo_model::Digest;
+use repo_testkit::foreign_host::Options;
+use serde_json::Value;
+
+use crate::https::{abroad, trouble};
+use crate::world::{Run, World, finish};
+
+/// So many hours from now, as documents have it.
+fn hours(hours: i64) -> String {
+    static BEGIN: LazyLock<Timestamp> = LazyLock::new(Timestamp::now);
+    (*BEGIN + SignedDuration::from_hours(hours)).to_string()
+}
+
+/// Puts a proof of freshness of these times in the place of the publisher's, signed by its key.
+fn prove(world: &World, issued: &str, expires: &str) {
+    world.hand.forge_on("freshness", |draft| {
+        draft.json("freshness.json", |proof| {
+            (proof["issued"], proof["expires"]) = (issued.into(), expires.into());
+        });
+    });
+}
+
+/// The publisher's next state.
+fn publish(world: &World, greeting: &str) {
+    world.hand.want("greeter", &world.app, greeting);
+    world.hand.publish();
+}
+
+/// From the next state on the publisher's key ends, in half a year.
+fn end_the_key(world: &World) {
+    world.hand.roster(2, |roster| roster["publishers"][0]["notAfter"] = hours(180 * 24).into(), &["root"]);
+}
+
+/// What the newer slot of the floor says.
+fn floor(world: &World) -> Value {
+    let bytes = fs::read(world.home().join("floor")).expect("a floor");
+    let slots = bytes.chunks(4096).filter_map(|slot| {
+        let text = String::from_utf8_lossy(slot);
+        serde_json::from_str::<Value>(text.trim_end_matches('\0').split_once('\n')?.1).ok()
+    });
+    slots.max_by_key(|slot| slot["seq"].as_u64()).expect("a slot")
+}
+
+/// Writes the floor of time as a syncer did that believed every proof.
+fn raise_floor(world: &World, time: &str) {
+    let mut slot = floor(world);
+    slot["time"] = time.into();
+    slot.as_object_mut().expect("an object").remove("issued");
+    let json = slot.to_string();
+    let mut bytes = format!("{}\n{json}\n", Digest::of(json.as_bytes())).into_bytes();
+    bytes.resize(2 * 4096, 0);
+    fs::write(world.home().join("floor"), bytes).expect("written");
+}
+
+/// Joins the device again with a file that says when it was written.
+fn join_again(world: &World, issued: &str) {
+    let path = world.hand.path("join.json");
+    let mut join: Value = serde_json::from_slice(&fs::read(&path).expect("a join file")).expect("JSON");
+    join["issued"] = issued.into();
+    fs::write(&path, join.to_string()).expect("written");
+    world.init(&world.home());
+}
+
+/// One pass of a device whose battery is empty.
+fn once_in_1970(world: &World) -> Run {
+    let mut faketime = std::process::Command::new("faketime");
+    faketime.args(["-m", "--exclude-monotonic", "1970-01-03 00:00:00", env!("CARGO_BIN_EXE_device-syncer")]);
+    faketime.arg("--home").arg(world.home()).arg("once").stdin(std::process::Stdio::null());
+    faketime.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+    finish(faketime.spawn().expect("faketime is installed: ./justw setup stack"))
+}
+
+#[test]
+fn a_publisher_more_than_a_year_ahead_locks_no_device_out() {
+    let world = World::running();
+    end_the_key(&world);
+    publish(&world, "ahead");
+    prove(&world, &hours(400 * 24), &hours(401 * 24));
+    world.once().ended(1).says(&["ProofRefused", "clock"]);
+    assert_eq!((world.greetings(), world.conditions()), (vec!["ahead".into()], vec!["Stale ProofRefused".into()]));
+    world.assert_quiet();
+    assert!(floor(&world)["time"].as_str().expect("a time") < hours(25).as_str());
+    // Its clock is right again.
+    publish(&world, "on time");
+    world.once().good();
+    assert_eq!((world.greetings(), world.conditions()), (vec!["on time".to_owned()], Vec::new()));
+    world.assert_idle();
+}
+
+#[test]
+fn a_proof_of_freshness_for_ever_is_none_and_ends_no_key() {
+    let world = World::running();
+    end_the_key(&world);
+    let forever = "9999-12-30T22:00:00Z";
+    for (index, (issued, expires)) in [
+        (hours(0), hours(25)),
+        (hours(0), forever.to_owned()),
+        (forever.to_owned(), forever.to_owned()),
+        (hours(26), hours(49)),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        publish(&world, &format!("\"{index}\""));
+        let honest = world.hand.tip("freshness");
+        prove(&world, &issued, &expires);
+        world.once().ended(1).says(&["ProofRefused"]);
+        assert_eq!(world.conditions(), ["Stale ProofRefused"], "{issued} {expires}");
+        world.hand.move_branch("freshness", &honest);
+        world.once().good();
+        assert_eq!(world.conditions(), Vec::<String>::new(), "{issued} {expires}");
+    }
+    // Clocks may differ by less than a day.
+    publish(&world, "a little ahead");
+    prove(&world, &hours(20), &hours(44));
+    world.once().good();
+    world.assert_cured();
+}
+
+#[test]
+fn a_device_that_was_locked_out_by_a_wrong_clock_comes_back_by_itself() {
+    let (world, _host, _proxy) = abroad(Options::default());
+    end_the_key(&world);
+    publish(&world, "before");
+    world.once().good();
+    for poison in [hours(400 * 24), "9999-01-01T00:00:00Z".to_owned()] {
+        raise_floor(&world, &poison);
+        world.once().good();
+        world.assert_cured();
+        assert!(floor(&world)["time"].as_str().expect("a time") < hours(25).as_str());
+    }
+}
+
+#[test]
+fn a_device_in_1970_is_not_locked_out_by_a_stolen_key() {
+    let (world, _host, _proxy) = abroad(Options::default());
+    join_again(&world, &hours(0));
+    end_the_key(&world);
+    publish(&world, "in 1970");
+    once_in_1970(&world).good();
+    let reached = |greeting: &str| {
+        publish(&world, greeting);
+        let run = once_in_1970(&world);
+        assert_eq!(world.greetings(), [greeting], "{run:?}");
+        run
+    };
+    publish(&world, "stolen");
+    prove(&world, "9999-12-29T22:00:00Z", "9999-12-30T22:00:00Z");
+    once_in_1970(&world).ended(1).says(&["ProofRefused"]);
+    reached("still there").good();
+    // As far as the host's certificate reaches, which is 30 days here, it has to believe the publisher.
+    publish(&world, "20 days ahead");
+    prove(&world, &hours(20 * 24), &hours(21 * 24));
+    once_in_1970(&world).good();
+    reached("too early").ended(1).says(&["Stale", "Expired"]);
+    publish(&world, "40 days ahead");
+    prove(&world, &hours(40 * 24), &hours(41 * 24));
+    once_in_1970(&world).ended(1).says(&["ProofRefused"]);
+    // A new join file tells it better.
+    join_again(&world, &hours(1));
+    reached("told better").good();
+}
+
+#[test]
+fn a_new_join_file_brings_back_a_device_in_1970_that_was_locked_out() {
+    let (world, _host, _proxy) = abroad(Options::default());
+    join_again(&world, &hours(0));
+    once_in_1970(&world).good();
+    raise_floor(&world, &hours(400 * 24));
+    once_in_1970(&world).ended(1);
+    assert_eq!(trouble(&world).as_deref(), Some("Stalled CertificateExpired"));
+    join_again(&world, &hours(1));
+    once_in_1970(&world).good();
+    publish(&world, "back");
+    once_in_1970(&world).good();
+    assert_eq!(world.greetings(), ["back"]);
+}
+
+#[test]
+fn a_device_in_1970_learns_the_time_from_one_proof() {
+    let (world, _host, _proxy) = abroad(Options::default());
+    // However long it was off: what it knows is what it knew then, and its host's certificate began before that.
+    join_again(&world, &hours(-20));
+    once_in_1970(&world).good();
+    assert!(floor(&world)["time"].as_str().expect("a time") > hours(-1).as_str());
+}
