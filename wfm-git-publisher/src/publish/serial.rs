@@ -7,6 +7,11 @@ use repo_model::report::Adopted;
 use crate::host::{Entry, EntryState, Published};
 use crate::plan::Numbers;
 
+/// Up to this number a device is believed whatever it says that it adopted: to get there, it would have to adopt billions
+/// of states, each a million above the one before. Above, it is believed in such steps only, so that no device can make up
+/// what uses its numbers up.
+const BELIEVED: u64 = MAX_SERIAL / 2;
+
 /// Everything that is known about how far a device is.
 #[derive(Debug, Clone, Default)]
 pub struct Known<'a> {
@@ -24,7 +29,9 @@ pub struct Known<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SerialError {
     /// The device claims what can't be.
-    #[error("its status says that it adopted {what} {claimed}, and no more than {known} was ever published")]
+    #[error(
+        "its status says that it adopted {what} {claimed}, and no more than {known} was ever published; no device gets that far"
+    )]
     Claim {
         /// `serial` or `manifestVersion`.
         what: &'static str,
@@ -78,7 +85,8 @@ impl Known<'_> {
         }
     }
 
-    /// A device may know more than a restored publisher, but not without bounds.
+    /// A device may know more than a restored publisher, and more than a publisher whose stolen key someone used, but not
+    /// without bounds.
     fn check_claim(&self) -> Result<(), SerialError> {
         let Some(adopted) = self.adopted else { return Ok(()) };
         let parent = self.parent.unwrap_or_default();
@@ -87,7 +95,7 @@ impl Known<'_> {
             ("serial", adopted.serial, parent.0.max(ledger.0)),
             ("manifestVersion", adopted.manifest_version, parent.1.max(ledger.1)),
         ] {
-            if claimed > known.saturating_add(MAX_JUMP) {
+            if claimed > known.saturating_add(MAX_JUMP).max(BELIEVED) {
                 return Err(SerialError::Claim { what, claimed, known });
             }
         }
@@ -183,12 +191,25 @@ mod tests {
 
     #[test]
     fn a_device_can_not_claim_what_was_never_published() {
-        let claim = adopted(6 + MAX_JUMP + 1, 1);
+        let claim = adopted(BELIEVED + 1, 1);
         let known = Known { parent: Some((6, 1)), adopted: Some(&claim), ..Known::default() };
         assert!(matches!(known.next(true), Err(SerialError::Claim { what: "serial", .. })));
-        let claim = adopted(6, 2 + MAX_JUMP);
+        let claim = adopted(6, BELIEVED + 1);
         let known = Known { parent: Some((6, 1)), adopted: Some(&claim), ..Known::default() };
         assert!(matches!(known.next(true), Err(SerialError::Claim { what: "manifestVersion", .. })));
+    }
+
+    #[test]
+    fn whatever_a_stolen_key_can_have_made_a_device_adopt_is_gone_on_from() {
+        let claim = adopted(6 + 2 * MAX_JUMP, 1 + 2 * MAX_JUMP);
+        let known = Known { parent: Some((6, 1)), adopted: Some(&claim), ..Known::default() };
+        assert_eq!(known.lost().map(|lost| lost.serial), Some(6 + 2 * MAX_JUMP));
+        assert_eq!(known.next(true), numbers(7 + 2 * MAX_JUMP, 2 + 2 * MAX_JUMP));
+        // A device that is believed once can't use the rest up by that.
+        let (claim, further) = (adopted(BELIEVED, 1), adopted(BELIEVED + MAX_JUMP + 2, 1));
+        let next = Known { parent: Some((6, 1)), adopted: Some(&claim), ..Known::default() }.next(false).unwrap();
+        let known = Known { parent: Some((next.serial, 1)), adopted: Some(&further), ..Known::default() };
+        assert!(matches!(known.next(false), Err(SerialError::Claim { .. })));
     }
 
     #[test]

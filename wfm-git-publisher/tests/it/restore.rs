@@ -1,7 +1,7 @@
 //! Repositories that were restored, lost, or written by someone else.
 
 use repo_git::{CommitSpec, Expected, Person, RefMove, Repo, SigningKey, TreeSource};
-use repo_model::envelope::MAX_JUMP;
+use repo_model::envelope::{MAX_JUMP, MAX_SERIAL};
 use repo_model::report::{Adopted, SyncerReport};
 use repo_model::{Digest, FileTree, json};
 use repo_testkit::git::git;
@@ -28,6 +28,11 @@ fn continues(lab: &Lab) -> String {
 
 /// The device says that it adopted something.
 fn report(lab: &Lab, device: &str, adopted: Adopted, key: &SigningKey) {
+    report_at(lab, device, adopted, key, 0);
+}
+
+/// The same at this second by the device's clock.
+pub(crate) fn report_at(lab: &Lab, device: &str, adopted: Adopted, key: &SigningKey, time: i64) {
     let commit = adopted.commit.clone();
     let fleet = lab.json(device, "desired", "envelope.json")["fleet"].as_str().unwrap().to_owned();
     let syncer = SyncerReport {
@@ -49,7 +54,7 @@ fn report(lab: &Lab, device: &str, adopted: Adopted, key: &SigningKey) {
         parents: vec![],
         author: person.clone(),
         committer: person,
-        time: 0,
+        time,
         message,
     };
     let repo = Repo::open(&lab.repo(device)).unwrap();
@@ -61,12 +66,16 @@ fn report(lab: &Lab, device: &str, adopted: Adopted, key: &SigningKey) {
 
 /// What a device that has the tip says.
 fn adopted(lab: &Lab) -> Adopted {
+    adopted_by(lab, "press-01")
+}
+
+pub(crate) fn adopted_by(lab: &Lab, device: &str) -> Adopted {
     Adopted {
-        serial: lab.serial("press-01"),
-        manifest_version: lab.trailer("press-01", "Manifest-Version").parse().unwrap(),
+        serial: lab.serial(device),
+        manifest_version: lab.trailer(device, "Manifest-Version").parse().unwrap(),
         trust: 1,
-        commit: lab.tip("press-01", "desired").unwrap(),
-        envelope: lab.trailer("press-01", "Envelope-Digest").parse().unwrap(),
+        commit: lab.tip(device, "desired").unwrap(),
+        envelope: lab.trailer(device, "Envelope-Digest").parse().unwrap(),
     }
 }
 
@@ -137,10 +146,10 @@ fn a_claim_of_someone_else_is_not_believed() {
 }
 
 #[test]
-fn a_claim_beyond_a_million_is_that_device_s_error_and_no_one_else_s() {
+fn a_claim_that_no_device_can_get_to_is_that_device_s_error_and_no_one_else_s() {
     let lab = Lab::with(&["press-01", "packer-01"]);
     publish_up_to(&lab, 2);
-    let claim = Adopted { serial: 3 + MAX_JUMP, envelope: Digest::of(b"other"), ..adopted(&lab) };
+    let claim = Adopted { serial: MAX_SERIAL - 1, envelope: Digest::of(b"other"), ..adopted(&lab) };
     report(&lab, "press-01", claim, &Lab::device_key("press-01"));
     lab.edit("deployments/hello.yaml", "hello from the packer", "hi packer");
     lab.edit("deployments/hello.yaml", "hello 2", "hi");
@@ -148,6 +157,19 @@ fn a_claim_beyond_a_million_is_that_device_s_error_and_no_one_else_s() {
     let outcome = lab.publish();
     assert!(matches!(outcome.devices[&"press-01".parse().unwrap()], Err(DeviceError::Serial(_))));
     assert_eq!((lab.serial("press-01"), lab.serial("packer-01")), (2, 2));
+}
+
+#[test]
+fn a_device_that_a_stolen_key_pushed_far_ahead_is_gone_on_from() {
+    let lab = Lab::with(&["press-01"]);
+    publish_up_to(&lab, 2);
+    let far = 2 + 2 * MAX_JUMP;
+    let claim = Adopted { serial: far, manifest_version: far, envelope: Digest::of(b"stolen"), ..adopted(&lab) };
+    report(&lab, "press-01", claim.clone(), &Lab::device_key("press-01"));
+    lab.publish_all();
+    assert_eq!(lab.serial("press-01"), far + 1);
+    assert_eq!(lab.trailer("press-01", "Continues"), format!("{} {far}", claim.envelope));
+    assert_eq!(lab.publish_all().published(), 0, "once is enough");
 }
 
 #[test]
