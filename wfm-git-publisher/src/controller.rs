@@ -19,7 +19,7 @@ use crate::error::chain;
 use crate::host::{FleetRepo, Home, Registries, Remotes};
 use crate::mirror::{MirrorError, Mirrored};
 use crate::plan::Allowed;
-use crate::publish::{Done, Options, Outcome, PublishError, Publisher, Tips, tips};
+use crate::publish::{Done, Options, Outcome, PublishError, Publisher, Tips, is_fresh, tips};
 use crate::render::Artifact;
 use crate::trigger::Trigger;
 
@@ -164,10 +164,7 @@ impl Controller {
     /// Whether all branches stand where the last pass left them, and nothing has to be renewed.
     fn is_still_so(&self, seen: &Seen, now: Timestamp) -> bool {
         seen.look_at.is_none_or(|moment| Instant::now() < moment)
-            && seen
-                .devices
-                .iter()
-                .all(|one| now.as_second() < one.renew_at && tips(&self.home, &one.device) == one.tips)
+            && seen.devices.iter().all(|one| is_fresh(one.renew_at, now) && tips(&self.home, &one.device) == one.tips)
     }
 
     fn seen(&self, outcome: &Outcome) -> Seen {

@@ -13,7 +13,7 @@ use crate::config::ConfigError;
 use crate::host::{ControlError, DeviceRepoError, GitError, HomeError, RemoteRepoError, SourceError};
 use crate::mirror::MirrorError;
 use crate::operator::{AddError, EnrollError, InitError};
-use crate::publish::{DeviceError, NewKey, PublishError, ResolveError};
+use crate::publish::{ClockError, DeviceError, NewKey, PublishError, ResolveError};
 use crate::render::ArtifactKind;
 
 /// A person or a setting has to change.
@@ -176,6 +176,8 @@ fn hint(error: &(dyn Error + 'static)) -> Option<String> {
         "install git".to_owned()
     } else if error.downcast_ref::<std::io::Error>().is_some_and(is_disk_full) {
         "disk-full: make room on the disk of the publisher's home, and do it again; what was published stays".to_owned()
+    } else if error.is::<ClockError>() {
+        "put it right (`timedatectl`); if it is right, say so: `publish --clock-is-right`".to_owned()
     } else if error.is::<NewKey>() {
         "ask the vendor by another way whether it is theirs; then `publish --allow-new-key`".to_owned()
     } else if let Some(ResolveError { artifact, .. }) = error.downcast_ref() {

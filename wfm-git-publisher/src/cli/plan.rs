@@ -58,6 +58,9 @@ fn run_committed(place: &Place, args: Args) -> Result<u8, Failure> {
     })?;
     super::print_problems(&planned.problems, &format!("the fleet at {}", &planned.commit.to_string()[..12]));
     super::print_unidentified(&planned.unidentified);
+    if let Some(error) = &planned.clock {
+        eprint!("{}", Failure::of(error));
+    }
     for (device, error) in &planned.failed {
         eprint!("{}", super::publish::device_failure(device, error));
     }
@@ -68,7 +71,9 @@ fn run_committed(place: &Place, args: Args) -> Result<u8, Failure> {
     }
     let unknown = super::print_unknown(&args.devices, planned.devices.iter().map(Shown::device));
     match () {
-        () if unknown || planned.problems.has_errors() || !planned.failed.is_empty() => Ok(USER),
+        () if unknown || planned.problems.has_errors() || !planned.failed.is_empty() || planned.clock.is_some() => {
+            Ok(USER)
+        }
         () if planned.devices.iter().any(Shown::differs) => Ok(DIFFERENCES),
         () => Ok(0),
     }

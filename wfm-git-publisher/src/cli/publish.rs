@@ -30,7 +30,8 @@ use crate::publish::{self, DeviceError, Done, Outcome, Publisher, Work};
 /// An archive by URL with a `keyLocation` is published only with the vendor's signature beside it. The key is remembered
 /// from its first time on; another one needs a person.
 ///
-/// More removals than the guards of fleet.yaml allow, and a deployment whose id changed, need a person: see `plan`.
+/// More removals than the guards of fleet.yaml allow, and a deployment whose id changed, need a person: see `plan`. So
+/// does a clock that is before what this publisher wrote, or 30 days after it, unless devices report the same time.
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct Args {
@@ -53,6 +54,10 @@ pub(super) struct Args {
     #[arg(long)]
     allow_new_key: bool,
 
+    /// Publish although this machine's clock seems wrong: you have looked, and it is right
+    #[arg(long)]
+    clock_is_right: bool,
+
     /// Put a new commit on the last state that was ours, in place of what someone else wrote to `desired`; only this
     /// device is published
     #[arg(long, value_name = "DEVICE", conflicts_with = "devices")]
@@ -71,8 +76,12 @@ fn run_committed(place: &Place, args: Args) -> Result<u8, Failure> {
     let (home, source) = (place.home()?, place.published_source()?);
     let (registries, remotes) = (place.registries(&args.registry)?, place.remotes()?);
     let devices: Vec<_> = args.devices.iter().chain(&args.reclaim).cloned().collect();
-    let allowed =
-        Allowed { removals: args.allow_removals, replacements: args.allow_replace, new_keys: args.allow_new_key };
+    let allowed = Allowed {
+        removals: args.allow_removals,
+        replacements: args.allow_replace,
+        new_keys: args.allow_new_key,
+        clock: args.clock_is_right,
+    };
     let outcome = super::with_options(&registries, remotes.as_ref(), &devices, allowed, |mut options| {
         options.reclaim.extend(args.reclaim);
         if let Some(outcome) = publish::unchanged(&home, &source, &args.rev, &options) {

@@ -12,6 +12,7 @@ use crate::ca;
 use crate::error::chain;
 use crate::error::{Failure, USER};
 use crate::fleet;
+use crate::publish::check_clock;
 use crate::status::{DeviceStatus, Membership, fetch, read};
 
 /// Shows what runs where, as far as signatures prove it
@@ -73,18 +74,24 @@ pub(super) fn run(place: &Place, args: &Args) -> Result<u8, Failure> {
         Some(remotes) => fetch(&home, &remotes, &fleet, fleet.devices.keys().filter(|id| asked(id)).cloned())?,
         None => BTreeMap::new(),
     };
-    let mut all = read(&home, &fleet, Timestamp::now())?;
+    let now = Timestamp::now();
+    let mut all = read(&home, &fleet, now)?;
     all.retain(|status| asked(&status.device));
     for status in &mut all {
         let error = fetched.get(&status.device).and_then(|result| result.as_ref().err());
         status.doubts.extend(error.map(|error| chain(error)));
     }
     let certificate = certificate(place)?;
+    let clock = check_clock(&home, &fleet, now)?;
+    if let Some(error) = &clock {
+        eprint!("{}", Failure::of(error));
+    }
     match args.output {
         Output::Json => super::print_json(&json!({
             "fleet": fleet.settings.id,
             "name": fleet.settings.name,
             "certificateExpires": certificate,
+            "clock": clock.map(|error| error.to_string()),
             "devices": all,
         })),
         Output::Table => super::print(&table(&all)),

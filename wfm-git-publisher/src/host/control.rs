@@ -52,6 +52,11 @@ impl Ledger {
         self.entries.keys()
     }
 
+    /// When anything was given out last.
+    pub fn newest(&self) -> Option<Timestamp> {
+        self.entries.values().map(|entry| entry.time).max()
+    }
+
     /// What was last given out to a device.
     pub fn entry(&self, device: &DeviceId) -> Option<&Entry> {
         self.entries.get(device)
@@ -250,6 +255,13 @@ impl Control {
         self.changed = true;
         self.tree.insert(ledger_path(&entry.device), json::to_bytes(&entry));
         self.ledger.entries.insert(entry.device.clone(), entry);
+    }
+
+    /// Says of what was given out in the future, by a clock that was ahead, that it was now.
+    pub fn put_back(&mut self, now: Timestamp, skew: i64) {
+        let is_future = |entry: &&Entry| entry.time.as_second() > now.as_second().saturating_add(skew);
+        let future: Vec<_> = self.ledger.entries.values().filter(is_future).cloned().collect();
+        future.into_iter().for_each(|entry| self.put(Entry { time: now, ..entry }));
     }
 
     /// Remembers what an artefact is. The first resolution stays.

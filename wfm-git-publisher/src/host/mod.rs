@@ -13,6 +13,7 @@ mod registry;
 mod remote;
 mod report;
 mod rosters;
+mod said;
 mod source;
 mod trailers;
 
@@ -28,6 +29,7 @@ pub use remote::{RemoteRepo, RemoteRepoError, Remotes, RemotesError};
 pub use report::{Checked, Heartbeat, Reports, Status};
 pub use rosters::Rosters;
 pub(crate) use rosters::key_text;
+pub use said::Said;
 pub(crate) use source::operator;
 pub use source::{FleetRepo, SourceError, work_tree};
 pub use trailers::{CONTROL, DESIRED, PUBLISHER, publisher};

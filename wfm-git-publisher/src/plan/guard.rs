@@ -15,6 +15,8 @@ pub struct Allowed {
     pub replacements: bool,
     /// Other keys of vendors than before.
     pub new_keys: bool,
+    /// A clock that nothing vouches for.
+    pub clock: bool,
 }
 
 /// Why nothing is published for a device although something differs.

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use repo_git::repo::{Pack, Prepared};
 use repo_git::{CommitId, Person, SigningKey};
 use repo_model::desired::{Assembled, Desired};
-use repo_model::freshness::{FRESHNESS, Freshness};
+use repo_model::freshness::{FRESHNESS, Freshness, LIFE};
 use repo_model::message::Message;
 use repo_model::problem::Problems;
 use repo_model::{DeploymentId, DeviceId, Digest, FileTree, json};
@@ -22,7 +22,16 @@ use crate::plan::{DevicePlan, Guarded, Numbers, Target, plan};
 use crate::render::{Capabilities, Facts, Locks, render};
 
 /// How long a proof of freshness counts, in seconds; it is renewed at half of that.
-pub const FRESH_FOR: i64 = 24 * 60 * 60;
+pub const FRESH_FOR: i64 = LIFE.as_secs();
+
+/// How far a clock may be set back before proofs of freshness are made anew for that, in seconds.
+const SET_BACK: i64 = 60 * 60;
+
+/// Whether a proof of freshness that is renewed then is one now: a clock that was ahead made those that are renewed later
+/// than any can be, and no device believes them.
+pub(crate) fn is_fresh(renew_at: i64, now: Timestamp) -> bool {
+    (1..=FRESH_FOR / 2 + SET_BACK).contains(&renew_at.saturating_sub(now.as_second()))
+}
 
 /// One device's part of a pass failed; the others go on.
 #[derive(Debug, thiserror::Error)]
@@ -307,10 +316,10 @@ pub(super) fn renew(pass: &Pass<'_>, key: &SigningKey, device: &DeviceId, state:
     let (Some(repo), Some(tip)) = (state.repo, state.tip) else { return Ok(Step::Settled(Done::NotEnrolled)) };
     let (digest, serial) = (tip.desired.envelope_digest, tip.desired.envelope.serial);
     let present = repo.freshness(&pass.rosters.publishers)?;
-    let half = pass.now.as_second() + FRESH_FOR / 2;
-    let fresh = present.filter(|one| one.tip == tip.commit.to_string() && one.envelope_digest == digest);
-    match fresh.filter(|one| one.expires.as_second() > half) {
-        Some(fresh) => Ok(Step::Settled(Done::Unchanged { renew_at: fresh.expires.as_second() - FRESH_FOR / 2 })),
+    let present = present.filter(|one| one.tip == tip.commit.to_string() && one.envelope_digest == digest);
+    let renew_at = present.map(|one| one.expires.as_second() - FRESH_FOR / 2);
+    match renew_at.filter(|renew_at| is_fresh(*renew_at, pass.now)) {
+        Some(renew_at) => Ok(Step::Settled(Done::Unchanged { renew_at })),
         None => {
             let (files, text) = freshness(pass, device, tip.commit, digest, serial);
             let mut prepared = Prepared::default();

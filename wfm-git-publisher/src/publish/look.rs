@@ -9,7 +9,7 @@ use super::device::State;
 use super::message::Origin;
 use super::pass::{Found, Pass};
 use super::settled::{Inputs, Settled};
-use super::{DeviceError, Options, Planned, PublishError, Work, read, renamed, selected, undeclared};
+use super::{DeviceError, Options, Planned, PublishError, Work, check_clock, read, renamed, selected, undeclared};
 use crate::fleet::{Device, Fleet, Guards};
 use crate::host::{Control, ControlError, Entry, FleetRepo, Home};
 use crate::parallel;
@@ -34,7 +34,8 @@ pub fn plan(home: &Home, source: &FleetRepo, rev: &str, options: &Options<'_>) -
     });
     find_lost(home, &mut shown)?;
     let present = shown.iter().map(|one| one.present).sum();
-    let mut planned = Planned { commit, problems, unidentified, devices: Vec::new(), failed: Vec::new() };
+    let clock = check_clock(home, &fleet, options.now)?;
+    let mut planned = Planned { commit, problems, unidentified, devices: Vec::new(), clock, failed: Vec::new() };
     for Compared { shown, error, .. } in shown {
         planned.failed.extend(error.map(|error| (shown.device().clone(), error)));
         planned.devices.push(shown);

@@ -9,6 +9,7 @@
 //! A pass that is cut off anywhere is completed by the next one: a reserved serial is used again for the same envelope
 //! and for no other.
 
+mod clock;
 mod device;
 mod locks;
 mod look;
@@ -39,6 +40,8 @@ use pass::{Pass, Ran};
 use reached::Reached;
 use settled::Settled;
 
+pub use clock::{ClockError, check_clock};
+pub(crate) use device::is_fresh;
 pub use device::{DeviceError, FRESH_FOR};
 pub use locks::{NewKey, Resolve, ResolveError};
 pub use look::{Look, look, plan};
@@ -92,6 +95,9 @@ pub enum PublishError {
         /// The id in the home.
         home: FleetId,
     },
+    /// This machine's clock must be wrong.
+    #[error("nothing is published, because this machine's clock must be wrong")]
+    Clock(#[from] ClockError),
     /// The key isn't one that devices believe.
     #[error("the publisher's key {key} is not allowed by roster {version} now")]
     KeyNotAllowed {

@@ -6,7 +6,7 @@ use repo_git::CommitId;
 use repo_model::DeviceId;
 use repo_model::problem::Problems;
 
-use super::{DeviceError, ResolveError, Tips};
+use super::{ClockError, DeviceError, ResolveError, Tips};
 use crate::mirror::{Each, MirrorError, Mirrored};
 use crate::plan::Shown;
 
@@ -21,6 +21,8 @@ pub struct Planned {
     pub unidentified: Vec<String>,
     /// The plan of each device.
     pub devices: Vec<Shown>,
+    /// Why the clock must be wrong, so that nothing would be published.
+    pub clock: Option<ClockError>,
     /// Devices that can't be compared, and why.
     pub failed: Vec<(DeviceId, DeviceError)>,
 }

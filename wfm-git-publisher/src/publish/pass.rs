@@ -13,7 +13,7 @@ use super::device::{self, Decision, Moved, State, Step};
 use super::message::Origin;
 use super::reached::Reached;
 use super::settled::{Inputs, Rest, Settled, Tips};
-use super::{DeviceError, Done, Options, ResolveError, Work, locks, renamed};
+use super::{DeviceError, Done, Options, PublishError, ResolveError, Work, locks, renamed};
 use crate::fleet::{Broken, Fleet};
 use crate::host::{Charts, Control, ControlError, Entry, EntryState, Home, HomeError, Ledger, Rosters, Tip, publisher};
 use crate::parallel;
@@ -133,7 +133,7 @@ impl Pass<'_> {
         control: &mut Control,
         devices: BTreeSet<DeviceId>,
         options: &Options<'_>,
-    ) -> Result<Ran, ControlError> {
+    ) -> Result<Ran, PublishError> {
         // Only where a tag is new the meaning of everything is looked at before anything is decided.
         let (work, unresolved): (Vec<(_, Option<_>)>, _) = if locks::are_known(self.fleet, &control.ledger().locks) {
             (devices.into_iter().map(|id| (id, None)).collect(), Vec::new())
@@ -162,6 +162,9 @@ impl Pass<'_> {
         problems.extend(renamed::warnings(self, ledger, &new.collect::<Vec<_>>()));
         decided.iter_mut().filter_map(|(_, decided)| decided.truth.take()).for_each(|entry| control.put(entry));
         self.guard(&mut decided);
+        if decided.iter().any(|(_, one)| is_work(&one.step)) {
+            self.check_clock(control)?;
+        }
         self.reserve(&decided, key, control)?;
         let written = self.carry_out(decided, options)?;
         self.remember(&written, key, control)?;
@@ -319,7 +322,6 @@ impl Pass<'_> {
         decided: Vec<(DeviceId, Decided)>,
         options: &Options<'_>,
     ) -> Result<Vec<Written>, ControlError> {
-        let is_work = |step: &Result<Step, _>| matches!(step, Ok(Step::Publish(_) | Step::Renew(_)));
         let (work, settled): (Vec<_>, Vec<_>) = decided.into_iter().partition(|(_, one)| is_work(&one.step));
         let (all, done, stop, progress) = (work.len(), AtomicUsize::new(0), options.stop, options.progress);
         let path = self.home.devices();
@@ -387,6 +389,11 @@ impl Pass<'_> {
         let time = self.now.as_second();
         CommitSpec { tree: TreeSource::Files(tree), parents, author, committer: publisher(), time, message }
     }
+}
+
+/// Whether anything is written for a device.
+fn is_work(step: &Result<Step, DeviceError>) -> bool {
+    matches!(step, Ok(Step::Publish(_) | Step::Renew(_)))
 }
 
 fn moved((done, to): Moved) -> (Done, Option<[CommitId; 2]>) {

@@ -16,7 +16,7 @@ use repo_model::problem::Problems;
 use repo_model::{DeploymentName, DeviceId, Digest};
 use serde::{Deserialize, Serialize};
 
-use super::{Done, Options, Outcome};
+use super::{Done, FRESH_FOR, Options, Outcome, is_fresh};
 use crate::fleet::{Deployment, Device, Fleet};
 use crate::host::{Control, Entry, EntryState, FleetRepo, Home, HomeError, Rosters};
 use crate::parallel;
@@ -104,7 +104,14 @@ impl Settled {
 
     /// The device's rest, if its branches stand where they stood and it is fresh.
     pub(super) fn rest(&self, device: &DeviceId, tips: &Tips, now: Timestamp) -> Option<&Rest> {
-        self.devices.get(device).filter(|rest| rest.tips == *tips && now.as_second() < rest.renew_at)
+        self.devices.get(device).filter(|rest| rest.tips == *tips && is_fresh(rest.renew_at, now))
+    }
+
+    /// When a proof of freshness was made last, by whatever version of this program.
+    pub(super) fn last_proof(home: &Home) -> Option<Timestamp> {
+        let found: Self = serde_json::from_slice(&fs::read(home.settled()).ok()?).ok()?;
+        let renew_at = found.devices.values().map(|rest| rest.renew_at).max()?;
+        Timestamp::from_second(renew_at.saturating_sub(FRESH_FOR / 2)).ok()
     }
 
     /// Whether the branches of all devices stand where they stood. What tells next time that nobody touched them is kept
@@ -177,7 +184,8 @@ pub fn unchanged(home: &Home, source: &FleetRepo, rev: &str, options: &Options<'
     let same = source.resolve(rev).ok()? == pass.commit
         && Control::tip(home).ok()? == pass.control
         && key.public().fingerprint() == pass.key
-        && options.now.as_second() < pass.until;
+        && options.now.as_second() < pass.until
+        && settled.devices.values().all(|rest| is_fresh(rest.renew_at, options.now));
     let nowhere = |device: &DeviceId| tips(home, device) == Some([None; 3]);
     let others = || parallel::map(pass.not_enrolled.iter().collect(), options.threads, nowhere);
     if !same || others().contains(&false) || !settled.is_untouched(home, options.threads) {

@@ -5,6 +5,7 @@ mod by_url;
 mod capabilities;
 mod charts;
 mod cli;
+mod clocks;
 mod crash;
 mod explain;
 mod follow;

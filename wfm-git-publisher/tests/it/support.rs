@@ -16,7 +16,7 @@ use repo_model::{DeviceId, Digest};
 use repo_testkit::git::git;
 use wfm_git_publisher::config::Config;
 use wfm_git_publisher::host::{FleetRepo, Home, Remotes};
-use wfm_git_publisher::publish::{Options, Outcome, Publisher, Resolve, Work, unchanged};
+use wfm_git_publisher::publish::{Options, Outcome, PublishError, Publisher, Resolve, Work, unchanged};
 use wfm_git_publisher::render::Artifact;
 
 /// The publisher, as Cargo built it for these tests.
@@ -165,6 +165,15 @@ impl Lab {
     #[track_caller]
     pub(crate) fn publish(&self) -> Outcome {
         self.publish_at(*BEGIN)
+    }
+
+    /// Publishes at this second, whatever speaks against it; `clock_is_right`: a person's word.
+    pub(crate) fn try_publish_at(&self, second: i64, clock_is_right: bool) -> Result<Outcome, PublishError> {
+        self.with_options(second, &|artifact| Ok(lock(artifact).into()), &[], |mut options| {
+            options.allowed.clock = clock_is_right;
+            let source = FleetRepo::open(&self.fleet).unwrap();
+            Publisher::open(&self.home, options.now).unwrap().publish(&source, "HEAD", &options)
+        })
     }
 
     #[track_caller]

@@ -1,0 +1,30 @@
+//! What a device verifiably says of the time.
+
+use std::collections::BTreeSet;
+
+use repo_model::KeyText;
+
+use super::device::DeviceRepo;
+
+/// The newest moment that a device reported, by its own clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Said {
+    /// When it said something last, in seconds since 1970.
+    pub time: i64,
+    /// When the commit was made that it had then, by the publisher's clock; absent if that isn't the tip.
+    pub answers: Option<i64>,
+}
+
+impl DeviceRepo {
+    /// What its newest reports say of the time; `None` if there are none that can be believed.
+    pub fn said(&self, enrolled: &[KeyText], publishers: &BTreeSet<KeyText>) -> Option<Said> {
+        let tip = self.desired(publishers).ok()?;
+        let reports = self.reports(tip.as_ref(), enrolled, publishers);
+        let status = reports.status.verified()?;
+        let beat = reports.heartbeat.verified().map(|heartbeat| heartbeat.state.time.as_second());
+        let adopted = status.syncer.adopted.as_ref().map(|adopted| adopted.envelope);
+        let has = tip.filter(|tip| adopted == Some(tip.desired.envelope_digest));
+        let answers = has.and_then(|tip| Some(self.repo.commit(tip.commit).ok()?.commit_time));
+        Some(Said { time: beat.map_or(status.time, |beat| beat.max(status.time)), answers })
+    }
+}

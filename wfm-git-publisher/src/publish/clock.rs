@@ -1,0 +1,189 @@
+//! Whether this machine's clock can be right, by what the publisher wrote and by what its devices say.
+//!
+//! A publisher with a wrong clock proves freshness that no device believes, and gives out accounts that are over too
+//! early. What speaks for a clock, or against it, is what devices signed: a device vouches for it by a report of about
+//! now, and speaks against it by one from the future, or by one that is older than the commit that it answers to. One
+//! device may lie, or have a wrong clock itself: it takes most of them, and two at least, to stop a publisher whose own
+//! memory agrees with its clock.
+
+use jiff::Timestamp;
+use repo_model::DeviceId;
+
+use super::pass::Pass;
+use super::settled::Settled;
+use crate::fleet::Fleet;
+use crate::host::{Control, ControlError, DeviceRepo, Home, Rosters, Said};
+
+/// How far clocks may be apart, in seconds.
+const SKEW: i64 = repo_model::freshness::SKEW.as_secs();
+
+/// How long nothing may have been written or heard before somebody has to say that it is this late, in seconds.
+const SILENCE: i64 = 30 * 24 * 60 * 60;
+
+/// No right clock was before 2020, in seconds since 1970.
+const BEGIN: i64 = 1_577_836_800;
+
+/// How many devices are asked where nothing speaks against the clock: each costs two signatures.
+const SAMPLE: usize = 16;
+
+/// This machine's clock must be wrong, so nothing is published.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ClockError {
+    /// It was set back, was ahead before, or is later than anybody knows of.
+    #[error(
+        "the clock says {}, and this publisher last worked on {}; {vouching} of {of} devices report the clock's time",
+        .now.strftime("%F"), .worked.strftime("%F")
+    )]
+    Memory {
+        /// What it says.
+        now: Timestamp,
+        /// The newest that the publisher wrote.
+        worked: Timestamp,
+        /// How many devices report this time.
+        vouching: usize,
+        /// How many devices report any.
+        of: usize,
+    },
+    /// Most devices say otherwise.
+    #[error("the clock says {}, and {against} of {of} devices report another time", .now.strftime("%F"))]
+    Devices {
+        /// What it says.
+        now: Timestamp,
+        /// How many devices report another time.
+        against: usize,
+        /// How many devices report any.
+        of: usize,
+    },
+}
+
+/// What is known of the time beside the clock.
+#[derive(Debug, Default)]
+struct Evidence {
+    vouching: usize,
+    against: usize,
+    of: usize,
+}
+
+impl Evidence {
+    fn of(said: impl IntoIterator<Item = Said>, now: i64) -> Self {
+        let mut evidence = Self::default();
+        for Said { time, answers } in said {
+            // A device at 1970 knows that it doesn't know.
+            if time < BEGIN {
+                continue;
+            }
+            let is_older_than_what_it_answers = answers.is_some_and(|at| time < at - SKEW && at <= now + SKEW);
+            evidence.of += 1;
+            if time > now + SKEW || is_older_than_what_it_answers {
+                evidence.against += 1;
+            } else if time >= now - SKEW {
+                evidence.vouching += 1;
+            }
+        }
+        evidence
+    }
+}
+
+/// Judges the clock by when this publisher last worked, and by what devices say: by all of them (`true`) only where that
+/// is needed.
+fn judge<S: IntoIterator<Item = Said>>(
+    now: Timestamp,
+    worked: Option<Timestamp>,
+    said: impl Fn(bool) -> S,
+) -> Result<(), ClockError> {
+    let can_be = |worked: Timestamp| (-SKEW..=SILENCE).contains(&(now.as_second() - worked.as_second()));
+    let doubtful = worked.filter(|worked| !can_be(*worked));
+    let Evidence { vouching, against, of } = Evidence::of(said(doubtful.is_some()), now.as_second());
+    match doubtful {
+        Some(worked) if vouching <= against => Err(ClockError::Memory { now, worked, vouching, of }),
+        None if against >= 2 && against * 2 > of => Err(ClockError::Devices { now, against, of }),
+        _ => Ok(()),
+    }
+}
+
+impl Pass<'_> {
+    /// Whether the clock can be right. What an earlier clock wrote that was ahead is put right by one that is believed.
+    pub(super) fn check_clock(&self, control: &mut Control) -> Result<(), ClockError> {
+        let worked = control.ledger().newest().max(Settled::last_proof(self.home));
+        if !self.allowed.clock {
+            judge(self.now, worked, |all| said(self.home, self.rosters, self.fleet, all))?;
+        }
+        control.put_back(self.now, SKEW);
+        Ok(())
+    }
+}
+
+/// Why nothing would be published at this moment, if the clock is why.
+pub fn check_clock(home: &Home, fleet: &Fleet, now: Timestamp) -> Result<Option<ClockError>, ControlError> {
+    let (ledger, rosters) = Control::read(home)?;
+    let worked = ledger.newest().max(Settled::last_proof(home));
+    Ok(judge(now, worked, |all| said(home, &rosters, fleet, all)).err())
+}
+
+/// What devices verifiably say of the time: all, or some, spread over the fleet.
+fn said(home: &Home, rosters: &Rosters, fleet: &Fleet, all: bool) -> Vec<Said> {
+    let enrolled: Vec<_> = fleet.devices.values().filter(|device| device.is_enrolled()).collect();
+    let step = if all { 1 } else { enrolled.len().div_ceil(SAMPLE).max(1) };
+    let of = |id: &DeviceId, keys| {
+        let repo = DeviceRepo::open(home, rosters.fleet(), id).ok()??;
+        repo.said(keys, &rosters.publishers)
+    };
+    enrolled.into_iter().step_by(step).filter_map(|device| of(&device.id, &device.status_keys)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DAY: i64 = 24 * 60 * 60;
+    const NOW: i64 = 1_795_000_000;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    /// What is said of a clock by a publisher that last worked so many days from now, and by devices that report another
+    /// day each, in answer to a commit of a third one.
+    fn verdict(worked: Option<i64>, said: &[(i64, i64)]) -> Option<&'static str> {
+        let said: Vec<_> = said
+            .iter()
+            .map(|(time, answers)| Said { time: NOW + time * DAY, answers: Some(NOW + answers * DAY) })
+            .collect();
+        match judge(at(NOW), worked.map(|day| at(NOW + day * DAY)), |_| said.clone()) {
+            Ok(()) => None,
+            Err(ClockError::Memory { .. }) => Some("memory"),
+            Err(ClockError::Devices { .. }) => Some("devices"),
+        }
+    }
+
+    #[test]
+    fn a_clock_is_judged_by_what_the_publisher_wrote_and_by_most_of_the_devices() {
+        const AGES: i64 = -9_000;
+        for (worked, said, expected) in [
+            // Nothing to compare with, or all as ever.
+            (None, &[][..], None),
+            (Some(0), &[(0, 0), (-7, -7)], None),
+            // A weekend and a holiday, in which the devices were off, too.
+            (Some(-3), &[(-3, -3), (-4, -4)], None),
+            (Some(-29), &[(-29, -30)], None),
+            // Later than anybody knows of, until a device says that it is this late.
+            (Some(-400), &[(-400, -400), (-401, -401)], Some("memory")),
+            (Some(-400), &[], Some("memory")),
+            (Some(-400), &[(0, -400), (-400, -400)], None),
+            // It was set back, or it was ahead before and the devices say that it is right now.
+            (Some(400), &[(400, 400)], Some("memory")),
+            (Some(400), &[], Some("memory")),
+            (Some(400), &[(0, 400), (0, 400), (-9, -9)], None),
+            (Some(400), &[(0, 400), (400, 400)], Some("memory")),
+            // Devices answer commits of today with reports of last year.
+            (Some(0), &[(-400, 0), (-400, 0)], Some("devices")),
+            (Some(0), &[(5, 0), (5, 0), (0, 0)], Some("devices")),
+            // One device alone may lie, or be wrong; one at 1970 says nothing.
+            (Some(0), &[(-400, 0)], None),
+            (Some(0), &[(4000, 0), (0, 0), (-1, -1)], None),
+            (Some(0), &[(AGES, 0), (AGES, 0)], None),
+        ] {
+            assert_eq!(verdict(worked, said), expected, "{worked:?} {said:?}");
+        }
+    }
+}
