@@ -1,9 +1,12 @@
 //! Applications that want what none may have, on real Compose: each is refused by name, and its neighbour runs.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use repo_testkit::git;
 
 use crate::docker::Real;
-use crate::world::push;
+use crate::world::{command, finish, push};
 
 /// Keys of a service that the compose specification has and our list hasn't, with values that compose takes.
 const SERVICE: &[(&str, &str)] = &[
@@ -103,6 +106,49 @@ fn what_no_application_may_have_is_refused_by_name_and_its_neighbour_runs() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert_eq!(real.states("other"), ["hello installed"]);
+    assert_eq!(real.running().len(), 1, "nothing but the neighbour");
+}
+
+#[test]
+fn a_line_that_only_compose_sees_brings_no_file_of_the_device_into_a_message_or_a_container() {
+    let real = Real::enrolled();
+    let canary = format!("canary-{}", fs::read_to_string("/proc/sys/kernel/random/uuid").unwrap().trim());
+    // Compose quotes a line that isn't a variable's, and a line that is one goes into the container.
+    let texts = [format!("{{\"secret\": \"{canary}\"}}\n"), format!("SECRET={canary}\n")];
+    let files = [real.home().join("status.key.bak"), real.path("root-only")];
+    for (file, text) in files.iter().zip(texts) {
+        fs::write(file, text).unwrap();
+        fs::set_permissions(file, fs::Permissions::from_mode(0o600)).unwrap();
+    }
+    let directory = real.path("application");
+    fs::create_dir_all(&directory).unwrap();
+    let characters = [('\r', "U+000D"), ('\u{85}', "U+0085"), ('\u{2028}', "U+2028"), ('\u{2029}', "U+2029")];
+    let all = characters.into_iter().flat_map(|(c, word)| files.iter().map(move |file| (c, word, file)));
+    let mut bad = Vec::new();
+    for (at, (c, word, file)) in all.enumerate() {
+        let name = format!("line-{at}");
+        let compose = format!(
+            "services:\n  web:\n    image: margo-test/busybox:1 # {c}    env_file: {}\n    command: [sleep, '1000']\n",
+            file.display()
+        );
+        fs::write(directory.join("compose.yaml"), compose).unwrap();
+        real.hand.want(&name, &push(&directory, &format!("hostile/{name}"), "1.0.0"), "hello");
+        bad.push((name, word));
+    }
+    real.hand.want("other", &real.app, "neighbour");
+    real.hand.publish();
+    let run = finish(command(&real.home(), &["once"]).env("DEVICE_SYNCER_LOG", "trace").spawn().unwrap()).ended(1);
+    let history = git::git(&real.hand.repository(), &["log", "-p", "status"]);
+    let status = real.syncer(&["status", "--output", "json"]).stdout;
+    for (place, text) in [("log", &run.stderr), ("history", &history), ("status", &status)] {
+        assert!(!text.contains(&canary), "the secret is in the {place}");
+    }
+    for (name, word) in bad {
+        assert_eq!(real.states(&name), ["hello failed artifact-invalid"]);
+        let message = real.message(&name);
+        assert!(message.contains("compose.yaml:3: ") && message.contains(word), "{message}");
+    }
     assert_eq!(real.states("other"), ["hello installed"]);
     assert_eq!(real.running().len(), 1, "nothing but the neighbour");
 }

@@ -8,6 +8,7 @@
 
 mod allowed;
 mod apply;
+mod characters;
 mod containers;
 mod docker;
 mod files;

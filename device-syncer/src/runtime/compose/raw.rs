@@ -10,33 +10,41 @@ use std::collections::BTreeSet;
 use repo_artifacts::Archive;
 use serde_json::Value;
 
-use super::parameters;
+use super::{characters, parameters};
 
 /// Keys that make compose read another file.
 const READS: &[&str] = &["include", "extends", "env_file", "label_file"];
 
-/// Checks `compose.yaml` and every file that it includes or extends; the error names file, key and rule.
+/// Checks `compose.yaml` and every file that it makes compose read; the error names file, key or line, and rule.
 pub(super) fn check(archive: &Archive) -> Result<(), String> {
     let mut seen = BTreeSet::from([Archive::COMPOSE.to_owned()]);
     let mut queue = vec![Archive::COMPOSE.to_owned()];
+    // Compose reads a `.env` in the directory of each file that is included.
+    let is_dot_env = |file: &&String| *file == ".env" || file.ends_with("/.env");
+    let mut variables: BTreeSet<String> = archive.files().keys().filter(is_dot_env).cloned().collect();
     while let Some(file) = queue.pop() {
         let mut paths = Vec::new();
         paths_in(&parse(&file, text(archive, &file)?)?, &mut paths).map_err(|problem| format!("{file}: {problem}"))?;
         for (key, path) in paths {
             if key == "include" || key == "extends" {
                 queue.extend(candidates(archive, &path).filter(|found| seen.insert(found.clone())));
+            } else {
+                variables.extend(candidates(archive, &path));
             }
         }
     }
+    variables.iter().try_for_each(|file| text(archive, file).map(drop))?;
     if archive.files().contains_key(".env") {
         parameters::check_env_file(text(archive, ".env")?)?;
     }
     Ok(())
 }
 
+/// A file of the archive, if it is text that every reader takes for the same.
 fn text<'a>(archive: &'a Archive, file: &str) -> Result<&'a str, String> {
     let bytes = archive.files().get(file).map(|file| &*file.bytes).unwrap_or_default();
-    std::str::from_utf8(bytes).map_err(|_| format!("{file}: not UTF-8"))
+    let text = std::str::from_utf8(bytes).map_err(|_| format!("{file}: not UTF-8"))?;
+    characters::check(file, text).map(|()| text)
 }
 
 /// Reads YAML with merge keys left as ordinary ones; refuses what makes readers differ.
@@ -65,7 +73,10 @@ fn paths_in(value: &Value, paths: &mut Vec<(String, String)>) -> Result<(), Stri
 fn leaves(key: &str, value: &Value, paths: &mut Vec<(String, String)>) -> Result<(), String> {
     match value {
         Value::Array(items) => items.iter().try_for_each(|item| leaves(key, item, paths)),
-        Value::Object(map) => map.values().try_for_each(|value| leaves(key, value, paths)),
+        Value::Object(map) => map.iter().try_for_each(|(inner, value)| {
+            let key = if READS.contains(&inner.as_str()) { inner } else { key };
+            leaves(key, value, paths)
+        }),
         Value::String(path) => {
             check_path(path).map_err(|rule| format!("`{key}: {path}`: {rule}"))?;
             paths.push((key.to_owned(), path.clone()));
@@ -121,6 +132,8 @@ mod tests {
         for (text, word) in [
             ("services: {a: {env_file: /etc/shadow}}", "env_file"),
             ("services: {a: {env_file: [ok.env, {path: ../x}]}}", "env_file"),
+            ("services: {a: {env_file: !override [/etc/shadow]}}", "env_file"),
+            ("services: {a: {? !!str env_file : !!str /etc/shadow}}", "env_file"),
             ("services: {a: {label_file: $FILE}}", "label_file"),
             ("services: {a: {extends: {file: a/../../b.yaml, service: x}}}", "extends"),
             ("include: ['~/x.yaml']", "include"),
@@ -138,6 +151,33 @@ mod tests {
         ] {
             let problem = check(&archive(&[("compose.yaml", text)])).unwrap_err();
             assert!(problem.contains(word) && problem.contains("compose.yaml"), "{text}: {problem}");
+        }
+    }
+
+    #[test]
+    fn a_line_that_only_compose_sees_is_refused_in_every_file_that_it_reads() {
+        let compose = "include: [{path: sub/inner.yaml, env_file: included.env}]\nservices: {a: {image: i, \
+            env_file: [{path: a.env}], label_file: l.txt, extends: {file: base.yaml, service: b}}}\n";
+        let files = [
+            ("compose.yaml", compose),
+            ("sub/inner.yaml", "services: {}\n"),
+            ("base.yaml", "services: {b: {image: i}}\n"),
+            ("included.env", "# no YAML: [\r\nA='b'\n"),
+            ("a.env", "A=b\n"),
+            ("l.txt", "a=b\n"),
+            (".env", "A=b\n"),
+            ("sub/.env", "A=b\n"),
+        ];
+        assert_eq!(check(&archive(&files)), Ok(()));
+        for (at, (file, text)) in files.iter().enumerate() {
+            for c in ['\r', '\u{85}', '\u{2028}', '\u{2029}'] {
+                let bad = format!("{text}# {c}    env_file: /etc/shadow\n");
+                let mut files = files;
+                files[at].1 = &bad;
+                let problem = check(&archive(&files)).unwrap_err();
+                let place = format!("{file}:{}: ", text.lines().count() + 1);
+                assert!(problem.starts_with(&place) && problem.contains("U+"), "{file}: {problem}");
+            }
         }
     }
 
