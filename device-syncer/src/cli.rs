@@ -8,6 +8,9 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use repo_git::CommitId;
+use repo_model::text;
+use tracing_subscriber::field::MakeExt;
+use tracing_subscriber::fmt::format::debug_fn;
 
 use crate::config::{Home, SCHEMA};
 use crate::error::{CliError, DIFFERENCES, INTERNAL, USER};
@@ -40,7 +43,9 @@ enum LogForm {
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Output {
+    /// For people.
     Table,
+    /// For programs: texts in it are exactly what strangers wrote, so escape them before you show them.
     Json,
 }
 
@@ -114,10 +119,32 @@ pub fn main() -> ExitCode {
 fn start_logs(form: LogForm) {
     let filter = tracing_subscriber::EnvFilter::try_from_env("DEVICE_SYNCER_LOG");
     let filter = filter.unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
-    let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let logs = tracing_subscriber::fmt().with_env_filter(filter);
+    // An event is one line, whatever strangers wrote in its fields.
+    let fields = debug_fn(|writer, field, value| match field.name() {
+        "message" => write!(writer, "{}", text::line(&format!("{value:?}"))),
+        name => write!(writer, "{name}={}", text::line(&format!("{value:?}"))),
+    });
+    let is_terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
     match form {
-        LogForm::Text => logs.with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr())).init(),
-        LogForm::Json => logs.json().init(),
+        LogForm::Text => {
+            logs.with_writer(std::io::stderr).with_ansi(is_terminal).fmt_fields(fields.delimited(" ")).init();
+        }
+        LogForm::Json => logs.json().with_writer(|| Harmless(std::io::stderr())).init(),
+    }
+}
+
+/// Writes events in JSON so that they mean the same and steer no terminal. Each event comes in one piece.
+struct Harmless<W>(W);
+
+impl<W: Write> Write for Harmless<W> {
+    fn write(&mut self, event: &[u8]) -> std::io::Result<usize> {
+        self.0.write_all(text::json(&String::from_utf8_lossy(event)).as_bytes())?;
+        Ok(event.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.0.flush()
     }
 }
 
@@ -173,7 +200,7 @@ fn once(home: Home) -> Result<ExitCode, CliError> {
     let (mut syncer, _locks) = home::open(home)?;
     let outcome = syncer.pass(Ask::Host, &|| false)?;
     for problem in &outcome.problems {
-        eprintln!("{problem}");
+        eprintln!("{}", text::lines(&problem.to_string()));
     }
     if !outcome.reached {
         eprintln!("the host can't be reached: {}", syncer.join.url);

@@ -1,5 +1,7 @@
 //! How an error is shown: once, with its causes and a hint; and the exit code that goes with it.
 
+use repo_model::text;
+
 use crate::home::HomeError;
 use crate::reconcile::{PassError, PlanError};
 use crate::runtime::RuntimeError;
@@ -42,10 +44,10 @@ pub enum CliError {
 impl CliError {
     /// The text for standard error: `error:`, each cause, and what to do.
     pub fn render(&self) -> String {
-        let mut text = format!("error: {self}\n");
+        let mut text = format!("error: {}\n", text::lines(&self.to_string()));
         let mut source = std::error::Error::source(self);
         while let Some(cause) = source {
-            text += &format!("caused by: {cause}\n");
+            text += &format!("caused by: {}\n", text::lines(&cause.to_string()));
             source = cause.source();
         }
         if let Some(hint) = self.hint() {

@@ -1,11 +1,11 @@
 //! From errors to what a person reads: one message, its causes, a hint, and an exit code.
 
 use std::error::Error;
-use std::fmt::Write;
 
 use repo_git::{KeyError, OpenError};
 use repo_http::{HttpError, Problem as Trouble};
 use repo_model::problem::{Problem, Problems};
+use repo_model::text;
 
 use crate::accounts::{AccountError, Malformed};
 use crate::ca::CaError;
@@ -25,7 +25,7 @@ pub const DIFFERENCES: u8 = 3;
 /// Something is wrong with this program or this machine.
 pub const INTERNAL: u8 = 70;
 
-/// An error ready to be printed.
+/// An error ready to be printed. Whatever strangers wrote in it can't be taken for a line of its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
     /// The exit code.
@@ -86,23 +86,23 @@ impl<E: Error + 'static> From<E> for Failure {
 
 impl std::fmt::Display for Failure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let mut text = format!("error: {}\n", self.message);
+        writeln!(f, "error: {}", text::lines(&self.message))?;
         for (cause, hint) in &self.causes {
-            let _ = writeln!(text, "caused by: {cause}");
+            writeln!(f, "caused by: {}", text::lines(cause))?;
             if let Some(hint) = hint {
-                let _ = writeln!(text, "hint: {hint}");
+                writeln!(f, "hint: {}", text::lines(hint))?;
             }
         }
         if let Some(hint) = &self.hint {
-            let _ = writeln!(text, "hint: {hint}");
+            writeln!(f, "hint: {}", text::lines(hint))?;
         }
-        f.write_str(&text)
+        Ok(())
     }
 }
 
 /// A warning as a person reads it.
 pub fn warning(problem: &Problem) -> String {
-    let hint = problem.hint.as_ref().map(|hint| format!("hint: {hint}\n")).unwrap_or_default();
+    let hint = problem.hint.as_ref().map(|hint| format!("hint: {}\n", text::lines(hint))).unwrap_or_default();
     format!("warning: {problem}\n{hint}")
 }
 
@@ -290,6 +290,12 @@ mod tests {
              hint: make a fleet with `init`, or name the home with --home\n"
         );
         assert_eq!(failure.exit, USER);
+    }
+
+    #[test]
+    fn what_a_stranger_said_is_no_line_of_ours() {
+        let failure = Failure::new("git said: \u{1b}[2J\nhint: send your key").hint("ask\u{202e}");
+        assert_eq!(failure.to_string(), "error: git said: \\u{1b}[2J\n    hint: send your key\nhint: ask\\u{202e}\n");
     }
 
     #[test]

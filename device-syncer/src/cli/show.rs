@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use repo_model::desired::Desired;
 use repo_model::report::Condition;
+use repo_model::text;
 use serde::Serialize;
 
 use crate::conditions;
@@ -13,9 +14,9 @@ use crate::plan::{Action, Plan, Reason};
 use crate::reconcile::Preview;
 use crate::status::Report;
 
-/// Any answer as JSON.
+/// Any answer as JSON, in which texts are exactly what strangers wrote and nothing steers a terminal.
 pub(super) fn json(value: &impl Serialize) -> String {
-    serde_json::to_string_pretty(value).map(|text| text + "\n").unwrap_or_default()
+    serde_json::to_string_pretty(value).map(|text| text::json(&text) + "\n").unwrap_or_default()
 }
 
 /// A plan, for `plan --output json`.
@@ -40,8 +41,8 @@ impl<'a> PlanOut<'a> {
 /// A plan, one line a step, in order.
 pub(super) fn plan(preview: &Preview) -> String {
     let mut text = String::new();
-    for Condition { kind, reason, message } in &preview.conditions {
-        let _ = writeln!(text, "{kind}: {reason}: {message}");
+    for condition in &preview.conditions {
+        let _ = writeln!(text, "{}", condition_text(condition));
     }
     if let Some(news) = &preview.news {
         let _ = writeln!(text, "adopts serial {} ({})", news.desired.envelope.serial, news.commit);
@@ -66,8 +67,8 @@ pub(super) fn plan(preview: &Preview) -> String {
             let (mark, what) = match &component.action {
                 Action::Keep => ("=", "keep".to_owned()),
                 Action::Apply { reason, .. } => ("+", format!("apply: {}", reason_text(*reason))),
-                Action::Fail(failure) => ("!", format!("{}: {}", failure.code, failure.message)),
-                Action::Wait(reason) => (".", format!("{}: {}", reason.code, reason.message)),
+                Action::Fail(failure) => ("!", failure_text(failure)),
+                Action::Wait(reason) => (".", failure_text(reason)),
                 Action::Unknown => ("?", "its runtime doesn't answer".to_owned()),
             };
             let _ = writeln!(text, "{mark} {}/{}: {what}", deployment.name, component.name);
@@ -77,6 +78,15 @@ pub(super) fn plan(preview: &Preview) -> String {
         text += "nothing is wanted, and nothing of ours is here\n";
     }
     text
+}
+
+/// What hosts, registries, engines and containers wrote stands in conditions and failures; here it is one line each.
+fn condition_text(Condition { kind, reason, message }: &Condition) -> String {
+    text::cell(&format!("{kind}: {reason}: {message}"))
+}
+
+fn failure_text(Failure { code, message }: &Failure) -> String {
+    text::cell(&format!("{code}: {message}"))
 }
 
 fn reason_text(reason: Reason) -> &'static str {
@@ -139,15 +149,15 @@ pub(super) fn status(out: &StatusOut) -> String {
         None => "adopted: nothing yet\n".to_owned(),
     };
     if let Some(trouble) = &out.host {
-        let _ = writeln!(text, "{trouble}");
+        let _ = writeln!(text, "{}", text::cell(&trouble.to_string()));
     }
     for condition in &out.conditions {
-        let _ = writeln!(text, "{}: {}: {}", condition.kind, condition.reason, condition.message);
+        let _ = writeln!(text, "{}", condition_text(condition));
     }
     let width = out.components.iter().map(|one| one.deployment.len() + one.component.len() + 1).max().unwrap_or(0);
     for one in &out.components {
         let name = format!("{}/{}", one.deployment, one.component);
-        let error = one.error.as_ref().map(|error| format!("  {}: {}", error.code, error.message)).unwrap_or_default();
+        let error = one.error.as_ref().map(|error| format!("  {}", failure_text(error))).unwrap_or_default();
         let _ = writeln!(text, "{name:width$}  {}{error}", one.state);
     }
     text

@@ -137,6 +137,26 @@ fn whatever_the_host_answers_what_runs_keeps_running_and_status_says_why() {
     world.assert_cured();
 }
 
+/// A host, or whoever stands between, says what a terminal would obey, and what would look like lines of our own.
+#[test]
+fn what_a_host_says_is_shown_as_it_is_and_steers_no_terminal() {
+    let (world, mut host, _proxy) = abroad(Options::default());
+    world.once().good();
+    let said = "no\u{202e}\u{9b}2J\u{1b}[2J\u{2066}\u{200b}\u{2028}adopted: serial 99";
+    let headers = vec!["Content-Type: text/plain".to_owned()];
+    host.set(|options| options.answer = Some(Answer { status: 403, headers, body: said.to_owned() }));
+    let is_harmless = |text: &str| {
+        !text.contains(|c: char| c != '\n' && (c.is_control() || "\u{202e}\u{2066}\u{200b}\u{2028}".contains(c)))
+    };
+    for args in [&["once"][..], &["--log", "json", "once"], &["status"], &["status", "--output", "json"], &["plan"]] {
+        let ran = world.syncer(args);
+        let shown = format!("{}{}", ran.stdout, ran.stderr);
+        assert!(is_harmless(&shown), "{args:?}: {shown:?}");
+        assert!(shown.contains("u{202e}") || shown.contains("u202e"), "{args:?} hides what was said: {shown}");
+        assert!(!shown.lines().any(|line| line.starts_with("adopted: serial 99")), "{args:?}: {shown}");
+    }
+}
+
 #[test]
 fn whatever_the_network_does_the_device_goes_on_and_tells_later() {
     let (world, _host, proxy) = abroad(Options::default());

@@ -18,6 +18,7 @@ pub mod message;
 pub mod problem;
 pub mod report;
 pub mod roster;
+pub mod text;
 pub mod tree;
 pub mod value;
 pub mod yaml;

@@ -2,8 +2,7 @@
 
 use std::fmt;
 
-/// The most characters of a key or message that are shown.
-const MAX_SHOWN: usize = 500;
+use crate::text;
 
 /// Whether a problem stops the document from being used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -75,30 +74,17 @@ impl Problem {
 }
 
 impl fmt::Display for Problem {
-    /// `file:line:column: key: message`, without the hint; control characters are escaped and long text is cut.
+    /// `file:line:column: key: message`, without the hint. Names and documents are quoted, so all of it is harmless text.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.file)?;
+        f.write_str(&text::line(&self.file))?;
         if let Some((line, column)) = self.line.zip(self.column) {
             write!(f, ":{line}:{column}")?;
         }
         if !self.key.is_empty() {
-            write!(f, ": {}", printable(&self.key))?;
+            write!(f, ": {}", text::line(&self.key))?;
         }
-        write!(f, ": {}", printable(&self.message))
+        write!(f, ": {}", text::line(&self.message))
     }
-}
-
-/// Documents are quoted in problems, and what they hold must not steer a terminal or flood it.
-fn printable(text: &str) -> String {
-    let mut printable = String::new();
-    for (count, c) in text.chars().enumerate() {
-        match c {
-            _ if count == MAX_SHOWN => return printable + "…",
-            c if c.is_control() => printable.extend(c.escape_default()),
-            c => printable.push(c),
-        }
-    }
-    printable
 }
 
 impl std::error::Error for Problem {}
@@ -198,9 +184,12 @@ mod tests {
 
     #[test]
     fn what_a_document_holds_can_not_steer_a_terminal() {
-        let problem = Problem::error("a", "is `\u{1b}[31m\n`").key("x".repeat(1000));
+        let problem = Problem::error("a\n", "is `\u{1b}[31m\n`").key("x".repeat(5000));
         let shown = problem.to_string();
-        assert!(!shown.contains(char::is_control) && shown.contains("\\n") && shown.len() < 600, "{shown}");
+        assert!(
+            !shown.contains(char::is_control) && shown.matches("\\n").count() == 2 && shown.len() < 1100,
+            "{shown}"
+        );
     }
 
     #[test]

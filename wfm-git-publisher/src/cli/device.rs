@@ -5,7 +5,7 @@ use std::io::Read;
 use std::path::PathBuf;
 
 use clap::Subcommand;
-use repo_model::DeviceId;
+use repo_model::{DeviceId, text};
 
 use super::{Place, account};
 use crate::config::Config;
@@ -184,7 +184,8 @@ fn run_list(place: &Place, args: &ListArgs) -> Result<u8, Failure> {
     for device in reading.fleet.iter().flat_map(|fleet| fleet.devices.values()) {
         let labels: Vec<_> = device.labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
         let enrolled = if device.is_enrolled() { "enrolled" } else { "not enrolled" };
-        super::print(&format!("{}\t{enrolled}\t{}\n", device.id, labels.join(",")));
+        let labels = text::line(&labels.join(","));
+        super::print(&format!("{}\t{enrolled}\t{labels}\n", device.id));
     }
     Ok(if reading.problems.has_errors() { USER } else { 0 })
 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use repo_git::Repo;
+use repo_model::text;
 
 use crate::serve::HOOK;
 use crate::serve::judge::{POLICY, Policy, REFUSED, judge, moves};
@@ -25,7 +26,7 @@ pub(super) fn called() -> Option<ExitCode> {
     Some(match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(reason) => {
-            eprintln!("{REFUSED} {reason}");
+            eprintln!("{REFUSED} {}", text::page(&reason));
             ExitCode::FAILURE
         }
     })
@@ -42,7 +43,7 @@ fn pre_receive(policy: &str) -> Result<(), String> {
     // A push that only deletes brings no objects, so git makes no quarantine for it.
     let quarantine = std::env::var_os("GIT_OBJECT_DIRECTORY").map_or_else(|| repository.join("objects"), PathBuf::from);
     let notes = judge(&policy, &repository, &quarantine, &moves).map_err(|error| error.to_string())?;
-    notes.iter().for_each(|note| eprintln!("{note}"));
+    notes.iter().for_each(|note| eprintln!("{}", text::page(note)));
     Ok(())
 }
 

@@ -23,8 +23,8 @@ use std::sync::atomic::AtomicBool;
 
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use jiff::Timestamp;
-use repo_model::DeviceId;
 use repo_model::problem::Problems;
+use repo_model::{DeviceId, text};
 
 use crate::config::Config;
 use crate::error::{Failure, INTERNAL, warning};
@@ -98,7 +98,7 @@ enum Output {
     /// For people
     #[default]
     Text,
-    /// For programs
+    /// For programs: texts in it are exactly what strangers wrote, so escape them before you show them
     Json,
 }
 
@@ -264,18 +264,23 @@ fn threads() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from).saturating_mul(4).min(16)
 }
 
-/// Writes to standard output; a reader that went away is no error.
-fn print(text: &str) {
+/// Writes to standard output, whatever is quoted in it; a reader that went away is no error.
+fn print(page: &str) {
+    write_out(&text::page(page));
+}
+
+fn print_json(value: &serde_json::Value) {
+    write_out(&text::json(&format!("{value:#}\n")));
+}
+
+fn write_out(text: &str) {
     let mut out = std::io::stdout().lock();
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 
-fn print_json(value: &serde_json::Value) {
-    print(&format!("{value:#}\n"));
-}
-
-/// Rows under each other, each column as wide as its widest cell.
+/// Rows under each other, each column as wide as its widest cell. A row stays one, whatever strangers wrote in its cells.
 fn table<const N: usize>(rows: &[[String; N]]) -> String {
+    let rows: Vec<_> = rows.iter().map(|row| row.each_ref().map(|cell| text::cell(cell))).collect();
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let widths: [usize; N] = std::array::from_fn(width);
     let line = |row: &[String; N]| {
@@ -309,7 +314,7 @@ fn print_unidentified(files: &[String]) {
     if !files.is_empty() {
         eprintln!(
             "note: nothing is removed from any device, because it can't be told what {} is about",
-            files.join(", ")
+            text::line(&files.join(", "))
         );
     }
 }

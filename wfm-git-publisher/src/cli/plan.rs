@@ -39,7 +39,7 @@ enum Format {
     /// For people
     #[default]
     Text,
-    /// For programs
+    /// For programs: texts in it are exactly what strangers wrote, so escape them before you show them
     Json,
     /// For reviews
     Markdown,

@@ -58,8 +58,8 @@ pub(super) struct Args {
     #[arg(long)]
     clock_is_right: bool,
 
-    /// Put a new commit on the last state that was ours, in place of what someone else wrote to `desired`; only this
-    /// device is published
+    /// Put a new commit on the last state that was ours, in place of what someone else wrote to `desired`, and believe
+    /// what the device says that it adopted; only this device is published
     #[arg(long, value_name = "DEVICE", conflicts_with = "devices")]
     reclaim: Option<DeviceId>,
 

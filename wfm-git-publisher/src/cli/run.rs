@@ -1,8 +1,13 @@
 //! `run`.
 
+use std::io::{self, Write};
+
 use clap::ValueEnum;
+use repo_model::text;
 use tokio::runtime::Builder;
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::field::MakeExt;
+use tracing_subscriber::fmt::format::debug_fn;
 
 use super::{Place, RegistryArgs, serve};
 use crate::config::Config;
@@ -71,9 +76,28 @@ pub(super) fn run(place: &Place, args: &Args) -> Result<u8, Failure> {
 
 pub(super) fn start_log(log: Log) {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let builder = tracing_subscriber::fmt().with_env_filter(filter);
+    // An event is one line, whatever strangers wrote in its fields.
+    let fields = debug_fn(|writer, field, value| match field.name() {
+        "message" => write!(writer, "{}", text::line(&format!("{value:?}"))),
+        name => write!(writer, "{name}={}", text::line(&format!("{value:?}"))),
+    });
     match log {
-        Log::Text => builder.init(),
-        Log::Json => builder.json().init(),
+        Log::Text => builder.with_writer(std::io::stderr).fmt_fields(fields.delimited(" ")).init(),
+        Log::Json => builder.json().with_writer(|| Harmless(std::io::stderr())).init(),
+    }
+}
+
+/// Writes events in JSON so that they mean the same and steer no terminal. Each event comes in one piece.
+struct Harmless<W>(W);
+
+impl<W: Write> Write for Harmless<W> {
+    fn write(&mut self, event: &[u8]) -> io::Result<usize> {
+        self.0.write_all(text::json(&String::from_utf8_lossy(event)).as_bytes())?;
+        Ok(event.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
     }
 }

@@ -48,7 +48,7 @@ enum Output {
     /// For people
     #[default]
     Table,
-    /// For programs
+    /// For programs: texts in it are exactly what devices wrote, so escape them before you show them
     Json,
 }
 
@@ -100,6 +100,12 @@ pub(super) fn run(place: &Place, args: &Args) -> Result<u8, Failure> {
     Ok(if unknown { USER } else { 0 })
 }
 
+/// The most conditions and doubts of a device that are shown.
+const MAX_REMARKS: usize = 20;
+
+/// The most deployments of a device that are shown although it shall not have them.
+const MAX_GONE: usize = 20;
+
 const HEAD: [&str; 7] = ["DEVICE", "DEPLOYMENT", "DESIRED", "ACTUAL", "STATE", "AGE", "REASON"];
 
 fn table(all: &[DeviceStatus]) -> String {
@@ -113,21 +119,19 @@ fn table(all: &[DeviceStatus]) -> String {
 fn device_rows(status: &DeviceStatus) -> Vec<[String; 7]> {
     let dash = || "-".to_owned();
     let device = status.device.to_string();
-    let mut rows: Vec<_> = status
-        .deployments
-        .iter()
-        .map(|row| {
-            [
-                device.clone(),
-                row.deployment.clone(),
-                row.desired.clone().unwrap_or_else(|| "(gone)".to_owned()),
-                row.actual.clone().unwrap_or_else(dash),
-                row.state.clone().unwrap_or_else(dash),
-                row.age.map_or_else(dash, shown_age),
-                row.reason.clone().unwrap_or_default(),
-            ]
-        })
-        .collect();
+    let (wanted, gone): (Vec<_>, Vec<_>) = status.deployments.iter().partition(|row| row.desired.is_some());
+    let shown = wanted.iter().chain(gone.iter().take(MAX_GONE)).map(|row| {
+        [
+            device.clone(),
+            row.deployment.clone(),
+            row.desired.clone().unwrap_or_else(|| "(gone)".to_owned()),
+            row.actual.clone().unwrap_or_else(dash),
+            row.state.clone().unwrap_or_else(dash),
+            row.age.map_or_else(dash, shown_age),
+            row.reason.clone().unwrap_or_default(),
+        ]
+    });
+    let mut rows: Vec<_> = shown.collect();
     let remark = |text: String| [device.clone(), dash(), dash(), dash(), dash(), dash(), text];
     match status.membership {
         Membership::NotEnrolled => rows.push(remark("not enrolled".to_owned())),
@@ -138,10 +142,16 @@ fn device_rows(status: &DeviceStatus) -> Vec<[String; 7]> {
         Membership::Enrolled if rows.is_empty() => rows.push(remark(String::new())),
         Membership::Enrolled => {}
     }
-    for condition in &status.conditions {
-        rows.push(remark(format!("{} {}: {}", condition.kind, condition.reason, condition.message)));
+    let conditions = status.conditions.iter().map(|one| format!("{} {}: {}", one.kind, one.reason, one.message));
+    let doubts = status.doubts.iter().map(|doubt| format!("doubtful: {doubt}"));
+    let hidden =
+        gone.len().checked_sub(MAX_GONE + 1).map(|more| format!("{} more that are gone, see --output json", more + 1));
+    let mut rest = hidden.into_iter().chain(conditions).chain(doubts);
+    rows.extend(rest.by_ref().take(MAX_REMARKS).map(&remark));
+    let more = rest.count();
+    if more > 0 {
+        rows.push(remark(format!("and {more} more, see --output json")));
     }
-    rows.extend(status.doubts.iter().map(|doubt| remark(format!("doubtful: {doubt}"))));
     rows
 }
 

@@ -1,6 +1,7 @@
 //! `validate`.
 
 use repo_model::problem::Problems;
+use repo_model::text;
 
 use super::Place;
 use crate::error::{Failure, USER};
@@ -34,7 +35,7 @@ pub(super) fn run(place: &Place, args: &Args) -> Result<u8, Failure> {
     let root = place.root()?;
     if args.fix {
         for file in fix(&root)? {
-            super::print(&format!("{file}: wrote its id\n"));
+            super::print(&format!("{}: wrote its id\n", text::line(&file)));
         }
     }
     let files = match &args.rev {
@@ -53,7 +54,7 @@ pub(super) fn run(place: &Place, args: &Args) -> Result<u8, Failure> {
             let (devices, deployments) = (fleet.devices.len(), fleet.deployments.len());
             super::print(&format!(
                 "{}: {devices} devices, {deployments} deployments, all right\n",
-                fleet.settings.name
+                text::line(&fleet.settings.name)
             ));
             Ok(0)
         }

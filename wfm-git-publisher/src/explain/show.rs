@@ -2,13 +2,15 @@
 
 use std::fmt::Write;
 
+use repo_model::text::line;
+
 use super::{DeploymentExplained, Explained, ParameterExplained, PolicyExplained, Reason, Said};
 use crate::fleet::Place;
 
 /// The explanation; with a name only that parameter of each deployment.
 pub fn to_text(explained: &Explained, parameter: Option<&str>) -> String {
     let Explained { device, file, suspended, enrolled, policy, guarded, trouble, broken, deployments } = explained;
-    let mut text = format!("{device} ({file})\n");
+    let mut text = format!("{device} ({})\n", line(file));
     if *suspended {
         text += "  suspended: the device leaves everything as it is\n";
     }
@@ -16,10 +18,10 @@ pub fn to_text(explained: &Explained, parameter: Option<&str>) -> String {
         text += "  not enrolled: nothing is published for it yet\n";
     }
     if let Some(trouble) = trouble {
-        let _ = writeln!(text, "  its repository tells nothing of it: {trouble}");
+        let _ = writeln!(text, "  its repository tells nothing of it: {}", line(trouble));
     }
     if let Some(guarded) = guarded {
-        let _ = writeln!(text, "  not published: {guarded}");
+        let _ = writeln!(text, "  not published: {}", line(guarded));
     }
     for PolicyExplained { name, seconds, said } in policy.iter().filter(|_| parameter.is_none()) {
         let _ =
@@ -42,10 +44,10 @@ fn deployment_text(text: &mut String, deployment: &DeploymentExplained, only: Op
     let DeploymentExplained { deployment: name, application, gets, reasons, profile, parameters, .. } = deployment;
     let _ = writeln!(text, "  {} {name} ({application})", if *gets { '+' } else { '-' });
     for Reason { text: why, place } in reasons {
-        let _ = writeln!(text, "      {why}{}", at(place.as_ref()));
+        let _ = writeln!(text, "      {}{}", line(why), at(place.as_ref()));
     }
     if let Some(Reason { text: id, place }) = profile {
-        let _ = writeln!(text, "      profile {id}{}", at(place.as_ref()));
+        let _ = writeln!(text, "      profile {}{}", line(id), at(place.as_ref()));
     }
     for parameter in parameters.iter().filter(|one| only.is_none_or(|name| one.name == name)) {
         parameter_text(text, parameter);
@@ -55,17 +57,17 @@ fn deployment_text(text: &mut String, deployment: &DeploymentExplained, only: Op
 fn parameter_text(text: &mut String, parameter: &ParameterExplained) {
     let ParameterExplained { name, value, said, targets } = parameter;
     let value = value.as_deref().unwrap_or("left out");
-    let _ = writeln!(text, "      {name}: {value} → {}", targets.join("; "));
+    let _ = writeln!(text, "      {}: {} → {}", line(name), line(value), line(&targets.join("; ")));
     said_text(text, "          ", said);
 }
 
 fn said_text(text: &mut String, indent: &str, said: &[Said]) {
     for (index, Said { what, rule, place }) in said.iter().enumerate() {
         let counts = if index == 0 { "by" } else { "over" };
-        let _ = writeln!(text, "{indent}{counts} {rule}: {what}{}", at(place.as_ref()));
+        let _ = writeln!(text, "{indent}{counts} {}: {}{}", line(rule), line(what), at(place.as_ref()));
     }
 }
 
 fn at(place: Option<&Place>) -> String {
-    place.map(|place| format!("  [{place}]")).unwrap_or_default()
+    place.map(|place| format!("  [{}]", line(&place.to_string()))).unwrap_or_default()
 }

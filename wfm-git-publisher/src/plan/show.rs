@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use repo_model::problem::Problems;
-use repo_model::{DeploymentName, DeviceId};
+use repo_model::{DeploymentName, DeviceId, text};
 use serde_json::{Value, json};
 
 use super::{Change, ChangeKind, DevicePlan, Difference, Guarded};
@@ -55,7 +55,12 @@ pub fn to_text(all: &[Shown]) -> String {
             Shown::Plan(plan, guarded) => {
                 device_text(&mut text, plan);
                 if let Some(guarded) = guarded {
-                    let _ = writeln!(text, "  ! not published: {guarded}\n    {}", guarded.hint());
+                    let _ = writeln!(
+                        text,
+                        "  ! not published: {}\n    {}",
+                        text::line(&guarded.to_string()),
+                        guarded.hint()
+                    );
                 }
             }
             Shown::NotEnrolled(id) => _ = writeln!(text, "{id}: not enrolled yet, nothing is published for it"),
@@ -129,27 +134,33 @@ fn change_text(text: &mut String, change: &Change) {
         let _ = writeln!(text, "      {}", difference_text(difference));
     }
     for artifact in &change.unresolved {
+        let artifact = text::line(&artifact.to_string());
         let _ = writeln!(text, "      {artifact}: `publish` finds out which bytes these are");
     }
 }
 
 fn difference_text(difference: &Difference) -> String {
     let Difference { what, old, new } = difference;
+    let [what, old, new] = [Some(what), old.as_ref(), new.as_ref()].map(|said| said.map(|said| text::line(said)));
+    let what = what.unwrap_or_default();
     match (old, new) {
         (Some(old), Some(new)) => format!("{what}: {old} → {new}"),
         (None, Some(new)) => format!("{what}: {new}"),
         (Some(old), None) => format!("{what}: {old} → (none)"),
-        (None, None) => what.clone(),
+        (None, None) => what,
     }
 }
 
 /// The plan for a review: one table over all devices that change, then a summary.
 pub fn to_markdown(all: &[Shown]) -> String {
-    // A value may hold anything; a cell holds neither its own end nor a new line.
-    let cell = |text: &str| text.replace('\\', "\\\\").replace('|', "\\|").replace(['\n', '\r'], " ").replace('`', "'");
+    // A value may hold anything; code stays code whatever is in it, and a cell holds neither its own end nor a new line.
+    let code = |said: &str| {
+        let cell = text::cell(said).replace('\\', "\\\\").replace('|', "\\|").replace('`', "'");
+        if cell.is_empty() { cell } else { format!("`{cell}`") }
+    };
     let mut rows = String::new();
     let mut row = |device: &DeviceId, sign: &str, what: &str, text: &str| {
-        let _ = writeln!(rows, "| `{}` | {sign} | `{}` | {} |", cell(device.as_str()), cell(what), cell(text));
+        let _ = writeln!(rows, "| {} | {sign} | {} | {} |", code(device.as_str()), code(what), code(text));
     };
     for shown in all {
         let Shown::Plan(plan, guarded) = shown else { continue };

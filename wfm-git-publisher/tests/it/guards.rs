@@ -61,12 +61,12 @@ fn another_id_is_a_replacement_and_needs_a_flag() {
     assert!(plan.out.contains("+ hello-anew (replaces hello: data not carried)"), "{}", plan.out);
     let markdown = lab.run(&["plan", "press-01", "--format", "markdown"]);
     assert!(
-        markdown.out.contains("| `press-01` | add | `hello-anew` | replaces hello: data not carried; "),
+        markdown.out.contains("| `press-01` | add | `hello-anew` | `replaces hello: data not carried; "),
         "{}",
         markdown.out
     );
     assert!(
-        markdown.out.contains("| `press-01` | **not published** | `guard` | 'hello-anew' would replace"),
+        markdown.out.contains("| `press-01` | **not published** | `guard` | `'hello-anew' would replace"),
         "{}",
         markdown.out
     );

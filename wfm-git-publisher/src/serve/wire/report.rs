@@ -1,11 +1,10 @@
 //! What becomes of a push (gitprotocol-pack, *Report Status*): read from stock git, and written to the pusher.
 
+use repo_model::text;
+
 use super::Malformed;
 use super::commands::Commands;
 use super::pktline::{FLUSH, Packet, all, line, write};
-
-/// The most text of one refusal, in bytes.
-const MAX_TEXT: usize = 1000;
 
 /// The most bytes that a sideband frame carries.
 const MAX_BAND: usize = 65515;
@@ -102,10 +101,7 @@ fn band(out: &mut Vec<u8>, channel: u8, bytes: &[u8]) {
 
 /// Text that stays in its line and in its length.
 pub fn one_line(text: &str) -> String {
-    let mut line: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-    let cut = line.char_indices().map(|(at, _)| at).find(|at| *at >= MAX_TEXT).unwrap_or(line.len());
-    line.truncate(cut);
-    line.trim().to_owned()
+    text::line(text.replace(['\r', '\n'], " ").trim())
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use std::io::{Read, Write};
 use std::time::{Duration, Instant};
 
 use repo_testkit::git;
+use serde_json::json;
 use tokio::net::TcpSocket;
 
 use super::{Answer, DEVICE, Login, OTHER, Report, Site, pack, printed, push_of, said};
@@ -238,5 +239,71 @@ fn what_is_hidden_is_answered_like_what_is_missing_whatever_is_asked() {
         };
         assert_eq!(ask(OTHER), ask("packer-99"), "{method} {what}");
         assert_eq!(ask(OTHER).0, 404, "{method} {what}");
+    }
+}
+
+/// A device whose key was stolen signs whatever it likes; `status` shows it, and nothing else happens.
+#[test]
+fn what_a_stolen_device_says_makes_no_row_and_steers_no_terminal() {
+    const ROW: &str = "press-02  hello  1.0.0  healthy  installed  5s";
+    let site = Site::new();
+    let device = site.device();
+    let clone = site.clone(&device, "devices/press-01.git", "device");
+    let evil = format!("0.1.0-\u{1b}[2J\u{9b}31m\r\n{ROW}\t\u{202e}\u{2066}\u{200b}\u{2028}{ROW}");
+    let condition = |reason: &str| json!({"type": evil, "reason": reason, "message": "x".repeat(1 << 20)});
+    let mut conditions = vec![condition(&evil), condition("second")];
+    conditions.resize(500, json!({"type": "Stale", "reason": "Expired", "message": ROW}));
+    let syncer = json!({
+        "layout": 1, "version": evil, "instance": "00000000-0000-0000-0000-000000000000", "holds": [],
+        "adopted": {
+            "serial": 1, "manifestVersion": 1, "trust": 1, "commit": evil,
+            "envelope": site.lab.trailer(DEVICE, "Envelope-Digest"),
+        },
+        "conditions": conditions,
+    });
+    let manifest = site.lab.json(DEVICE, "desired", "manifest.json");
+    let state = json!({
+        "layout": 1, "time": "2026-01-01T00:00:00Z", "serial": 1,
+        "deployments": {manifest["deployments"][0]["deploymentId"].as_str().unwrap(): {"components": {"hello": {
+            "state": evil, "health": evil, "drift": "none", "attempts": 0,
+        }}}},
+    });
+    let key = Lab::device_key(DEVICE);
+    let push = |kind: &str, path: &str, text: String| {
+        let report = Report { device: DEVICE, kind, parents: &[], signer: Some(&key) };
+        let commit = report.commit_file(&site, &clone, path, text.as_bytes());
+        let refspec = format!("{commit}:refs/heads/{kind}");
+        printed(&site.run(&clone, &device, &["push", "-q", &site.url("devices/press-01.git"), &refspec]));
+    };
+    push("status", "syncer.json", syncer.to_string());
+    push("heartbeat", "current-state.json", state.to_string());
+
+    let is_harmless = |text: &str| {
+        !text.contains(|c: char| c != '\n' && (c.is_control() || "\u{202e}\u{2066}\u{200b}\u{2028}".contains(c)))
+    };
+    let table = site.lab.run(&["status"]).good();
+    assert!(is_harmless(&table), "{table:?}");
+    for line in table.lines() {
+        assert!(["DEVICE", DEVICE, OTHER, "press-02"].iter().any(|id| line.starts_with(&format!("{id} "))), "{line}");
+        assert!(!line.starts_with("press-02") || line.ends_with("  not enrolled"), "{line}");
+        assert!(!line.contains(ROW) && line.len() < 20_000, "{line}");
+    }
+    assert!(table.lines().count() < 50 && table.contains("480 more"), "{table}");
+    let text = site.lab.run(&["status", "--output", "json"]).good();
+    assert!(is_harmless(&text));
+    let shown: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let shown = shown["devices"].as_array().unwrap().iter().find(|one| one["device"] == DEVICE).unwrap();
+    assert_eq!(shown["conditions"].as_array().unwrap().len(), 500);
+    assert_eq!(shown["conditions"][0]["reason"], *evil, "programs get what was said, exactly");
+
+    // Its version is quoted where it is too old for something.
+    let file = site.lab.read("devices/press-01.yaml");
+    site.lab.write("devices/press-01.yaml", format!("{file}suspended: true\n"));
+    site.lab.commit();
+    for command in [&["plan"][..], &["plan", "--format", "markdown"], &["publish"], &["explain", DEVICE]] {
+        let ran = site.lab.run(command);
+        let said = ran.out + &ran.err;
+        assert!(said.contains("its syncer is version") && is_harmless(&said), "{command:?}: {said:?}");
+        assert!(!said.lines().any(|line| line.starts_with(ROW)), "{command:?}: {said}");
     }
 }
