@@ -11,8 +11,11 @@ use repo_model::{DeploymentId, DeviceId};
 use serde::Serialize;
 
 use crate::fleet::{Device, Fleet};
-use crate::host::{Checked, Control, ControlError, DeviceRepo, DeviceRepoError, Home, Remotes, Reports, Rosters, Tip};
+use crate::host::{
+    Checked, Claim, Control, ControlError, DeviceRepo, DeviceRepoError, Home, Remotes, Reports, Rosters, Tip,
+};
 use crate::mirror::{Each, Mirror};
+use crate::publish::doubt;
 
 /// What there is to say about one device.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -94,7 +97,7 @@ pub fn read(home: &Home, fleet: &Fleet, now: Timestamp) -> Result<Vec<DeviceStat
             None if fleet.broken.devices.contains(id) => Membership::Enrolled,
             None => Membership::Gone,
         };
-        let evidence = device_evidence(home, &rosters, id, device).unwrap_or_else(Evidence::doubt);
+        let evidence = device_evidence(home, &rosters, (id, device), now).unwrap_or_else(Evidence::doubt);
         evidence.status(id, membership, now)
     };
     Ok(ids.into_iter().map(read).collect())
@@ -111,16 +114,27 @@ struct Evidence {
 fn device_evidence(
     home: &Home,
     rosters: &Rosters,
-    id: &DeviceId,
-    device: Option<&Device>,
+    (id, device): (&DeviceId, Option<&Device>),
+    now: Timestamp,
 ) -> Result<Evidence, DeviceRepoError> {
     let Some(repo) = DeviceRepo::open(home, rosters.fleet(), id)? else { return Ok(Evidence::default()) };
-    let (tip, doubts) = match repo.desired(&rosters.publishers) {
+    let (tip, mut doubts) = match repo.desired(&rosters.publishers) {
         Ok(tip) => (tip, Vec::new()),
         Err(error) => (None, vec![error.to_string()]),
     };
     let enrolled = device.map_or(&[][..], |device| &device.status_keys);
     let reports = repo.reports(tip.as_ref(), enrolled, &rosters.publishers);
+    let adopted = reports.status.verified().and_then(|status| status.syncer.adopted.as_ref());
+    if let Some((tip, adopted)) = tip.as_ref().zip(adopted) {
+        match repo.claim(tip, adopted, now.as_second())? {
+            Claim::Known => {}
+            Claim::Unknown => doubts.push(format!(
+                "it says that it adopted serial {}, which was never published here or is lost; `publish` continues it",
+                adopted.serial
+            )),
+            Claim::Doubted(from) => doubts.push(doubt(Some(adopted), from)),
+        }
+    }
     Ok(Evidence { tip, reports: Some(reports), doubts })
 }
 

@@ -6,7 +6,8 @@ use repo_git::{CommitId, Person, SigningKey};
 use repo_model::desired::{Assembled, Desired};
 use repo_model::freshness::{FRESHNESS, Freshness, LIFE};
 use repo_model::message::Message;
-use repo_model::problem::Problems;
+use repo_model::problem::{Problem, Problems};
+use repo_model::report::Adopted;
 use repo_model::{DeploymentId, DeviceId, Digest, FileTree, json};
 
 use super::Done;
@@ -15,7 +16,8 @@ use super::pass::Pass;
 use super::serial::{Known, SerialError};
 use crate::fleet::Device;
 use crate::host::{
-    DESIRED, DeviceRepo, DeviceRepoError, DeviceWriter, Entry, EntryState, Published, Status, Tip, publisher,
+    BY_CAPABILITIES, Claim, DESIRED, DeviceRepo, DeviceRepoError, DeviceWriter, Entry, EntryState, Published, Status,
+    Tip, publisher,
 };
 use crate::mirror::RECLAIMED;
 use crate::plan::{DevicePlan, Guarded, Numbers, Target, plan};
@@ -55,7 +57,8 @@ pub(super) struct State {
     status: Option<Status>,
     /// Where `desired` stands, if that isn't the tip: someone else wrote it, and it is replaced.
     foreign: Option<CommitId>,
-    adopted_is_known: bool,
+    /// Whether what the device says that it adopted is known, and believed; absent if it says nothing or has no tip.
+    claim: Option<Claim>,
 }
 
 impl State {
@@ -63,7 +66,7 @@ impl State {
     pub(super) fn read(pass: &Pass<'_>, device: &DeviceId) -> Result<Self, DeviceError> {
         let publishers = &pass.rosters.publishers;
         let Some(repo) = DeviceRepo::open(pass.home, pass.rosters.fleet(), device)? else {
-            return Ok(Self { repo: None, tip: None, foreign: None, status: None, adopted_is_known: false });
+            return Ok(Self { repo: None, tip: None, foreign: None, status: None, claim: None });
         };
         // Most of what a device has is what it gets again.
         let wanted = pass.fleet.devices.get(device);
@@ -79,12 +82,13 @@ impl State {
         let enrolled = pass.fleet.devices.get(device).map_or(&[][..], |device| &device.status_keys);
         let status = repo.verified_status(tip.as_ref(), enrolled, publishers);
         let adopted = status.as_ref().and_then(|status| status.syncer.adopted.as_ref());
-        let adopted_is_known = match (&tip, adopted) {
-            (Some(tip), Some(adopted)) if adopted.envelope == tip.desired.envelope_digest => true,
-            (Some(tip), Some(adopted)) => repo.knows(tip.commit, adopted.envelope, adopted.serial)?,
-            _ => false,
-        };
-        Ok(Self { repo: Some(repo), tip, foreign, status, adopted_is_known })
+        let claim =
+            tip.as_ref().zip(adopted).map(|(tip, adopted)| match repo.claim(tip, adopted, pass.now.as_second()) {
+                Ok(Claim::Doubted(_)) if pass.reclaim.contains(device) => Ok(Claim::Unknown),
+                claim => claim,
+            });
+        let claim = claim.transpose()?;
+        Ok(Self { repo: Some(repo), tip, foreign, status, claim })
     }
 
     /// What the device's syncer verifiably says it is.
@@ -116,8 +120,28 @@ impl State {
         Known {
             parent: parent.map(|envelope| (envelope.serial, envelope.manifest_version)),
             ledger: entry,
-            adopted: self.status.as_ref().and_then(|status| status.syncer.adopted.as_ref()),
-            adopted_is_known: self.adopted_is_known,
+            adopted: self.adopted().filter(|_| !matches!(self.claim, Some(Claim::Doubted(_)))),
+            adopted_is_known: self.claim == Some(Claim::Known),
+        }
+    }
+
+    fn adopted(&self) -> Option<&Adopted> {
+        self.status.as_ref().and_then(|status| status.syncer.adopted.as_ref())
+    }
+
+    /// From when on a change counts that is made by nothing but what the device says of its capabilities.
+    fn heeds_capabilities_from(
+        &self,
+        pass: &Pass<'_>,
+        plan: &DevicePlan,
+        entry: Option<&Entry>,
+    ) -> Result<Option<i64>, DeviceError> {
+        let lost = self.known(entry).lost();
+        match (&self.repo, &self.tip) {
+            (Some(repo), Some(tip)) if cause(pass, plan, self, lost) == Some(BY_CAPABILITIES) => {
+                Ok(repo.heeds_from(tip.commit, pass.now.as_second())?)
+            }
+            _ => Ok(None),
         }
     }
 }
@@ -197,14 +221,46 @@ pub(super) fn decide(
     key: &SigningKey,
 ) -> Decision {
     let plan = state.plan(pass, device, locks);
-    let (problems, kept, awaits) = (plan.problems.clone(), !plan.kept.is_empty(), plan.is_unresolved());
+    let (mut problems, kept, awaits) = (plan.problems.clone(), !plan.kept.is_empty(), plan.is_unresolved());
+    let doubted = match state.claim {
+        Some(Claim::Doubted(from)) => Some(from),
+        _ => None,
+    };
+    let put_off = match state.heeds_capabilities_from(pass, &plan, entry) {
+        Ok(put_off) => put_off,
+        Err(error) => return Decision { step: Err(error), problems, kept, awaits },
+    };
+    let warnings = [
+        doubted.map(|from| doubt(state.adopted(), from)),
+        put_off.map(|from| format!("its capabilities change often; what follows is published from {} on", time(from))),
+    ];
+    problems.extend(warnings.into_iter().flatten().map(|text| Problem::error(&device.file, text).warning()));
     let step = match plan.guarded(&pass.fleet.settings.guards, pass.allowed, state.version()) {
         Some(guarded) => Err(guarded.into()),
         // What is replaced stays until the other can come.
-        None if plan.replaces_unresolved() => renew(pass, key, &device.id, state),
+        None if plan.replaces_unresolved() || put_off.is_some() => renew(pass, key, &device.id, state),
         None => step(pass, device, state, entry, plan.without_unresolved(), key),
     };
+    let again = doubted.into_iter().chain(put_off).min();
+    let step = step.map(|step| match (step, again) {
+        (Step::Settled(Done::Unchanged { renew_at }), Some(again)) => {
+            Step::Settled(Done::Unchanged { renew_at: renew_at.min(again) })
+        }
+        (step, _) => step,
+    });
     Decision { step, problems, kept, awaits }
+}
+
+/// Says that a device isn't believed.
+pub(crate) fn doubt(adopted: Option<&Adopted>, from: i64) -> String {
+    let serial = adopted.map_or(0, |adopted| adopted.serial);
+    let text = "which was never published here, and it said such things before";
+    let until = format!("it is not believed before {}, unless by `publish --reclaim`", time(from));
+    format!("it says that it adopted serial {serial}, {text}; {until}")
+}
+
+fn time(second: i64) -> String {
+    Timestamp::from_second(second).map_or_else(|_| second.to_string(), |time| time.to_string())
 }
 
 fn step(
@@ -306,7 +362,7 @@ fn cause(pass: &Pass<'_>, plan: &DevicePlan, state: &State, lost: Option<Publish
         None if plan.changes.is_empty() && plan.settings.iter().all(|one| one.what == "roster") => {
             (!plan.settings.is_empty()).then_some("a new roster")
         }
-        None if again && by_capabilities => Some("the device's capabilities changed"),
+        None if again && by_capabilities => Some(BY_CAPABILITIES),
         None => again.then_some("rendered anew from the same fleet commit"),
     }
 }

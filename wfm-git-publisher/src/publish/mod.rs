@@ -41,7 +41,7 @@ use reached::Reached;
 use settled::Settled;
 
 pub use clock::{ClockError, check_clock};
-pub(crate) use device::is_fresh;
+pub(crate) use device::{doubt, is_fresh};
 pub use device::{DeviceError, FRESH_FOR};
 pub use locks::{NewKey, Resolve, ResolveError};
 pub use look::{Look, look, plan};

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::reports::Reporter;
-use crate::support::Lab;
+use crate::support::{BEGIN, Lab};
 
 /// Two profiles: the first wants 4 GiB, the second anything with a processor.
 const PACKAGE: &str = r#"
@@ -69,6 +69,22 @@ fn the_first_profile_that_fits_is_taken_and_kept() {
     assert_eq!(lab.publish_all().published(), 1);
     assert_eq!(profile(&lab), ["large"], "what it had doesn't fit any more");
     assert_eq!(lab.trailer("press-01", "Cause"), "the device's capabilities changed");
+}
+
+#[test]
+fn a_device_whose_capabilities_change_all_the_time_is_followed_ever_more_rarely() {
+    let lab = lab();
+    lab.publish_all();
+    let mut published = 0;
+    for minute in (0..60).step_by(3) {
+        let (memory, architecture) = if minute % 2 == 0 { ("8Gi", "arm64") } else { ("2Gi", "amd64") };
+        report(&lab, memory, architecture);
+        published += lab.publish_at(*BEGIN + minute * 60).published();
+    }
+    assert!((2..=7).contains(&published), "{published} commits in an hour");
+    report(&lab, "2Gi", "amd64");
+    lab.publish_at(*BEGIN + 30 * 3600);
+    assert_eq!(profile(&lab), ["small"], "what it says last counts in the end");
 }
 
 #[test]

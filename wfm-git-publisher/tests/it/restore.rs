@@ -7,7 +7,7 @@ use repo_model::{Digest, FileTree, json};
 use repo_testkit::git::git;
 use wfm_git_publisher::publish::DeviceError;
 
-use crate::support::{Lab, copy};
+use crate::support::{BEGIN, Lab, copy};
 
 /// Publishes until the device has this serial; each commit has another greeting.
 fn publish_up_to(lab: &Lab, serial: u64) {
@@ -159,6 +159,39 @@ fn a_claim_that_no_device_can_get_to_is_that_device_s_error_and_no_one_else_s() 
     assert_eq!((lab.serial("press-01"), lab.serial("packer-01")), (2, 2));
 }
 
+/// What is made up can't be told from what was lost; so it is believed, and ever more rarely.
+#[test]
+fn a_device_that_makes_up_what_it_adopted_is_believed_ever_more_rarely() {
+    let lab = Lab::with(&["press-01", "packer-01"]);
+    publish_up_to(&lab, 2);
+    let commits = || lab.control(&["rev-list", "--count", "control"]).parse::<usize>().unwrap();
+    let before = commits();
+    let claim = |number: i64| Adopted { envelope: Digest::of(&number.to_be_bytes()), ..adopted(&lab) };
+    let mut published = 0;
+    for minute in (0..60).step_by(3) {
+        report(&lab, "press-01", claim(minute), &Lab::device_key("press-01"));
+        published += lab.publish_at(*BEGIN + minute * 60).published();
+    }
+    assert!((1..=7).contains(&published), "{published} commits in an hour");
+    assert!(commits() - before <= 2 * published, "{} commits of the memory", commits() - before);
+    let shown: serde_json::Value =
+        serde_json::from_str(&lab.run(&["status", "press-01", "--output", "json"]).good()).unwrap();
+    let doubts = shown["devices"][0]["doubts"].to_string();
+    assert!(doubts.contains("which was never published here"), "{doubts}");
+    assert_eq!(lab.reclaim(&["press-01"]).published(), 1, "on an operator's word");
+    // What the fleet says comes as ever, and the truth is believed at once.
+    lab.edit("deployments/hello.yaml", "hello 2", "hi");
+    lab.commit();
+    assert_eq!(lab.publish_at(*BEGIN + 3600).published(), 1);
+    report(&lab, "press-01", adopted(&lab), &Lab::device_key("press-01"));
+    assert_eq!(lab.publish_at(*BEGIN + 3660).published(), 0);
+    // A repository that was restored doesn't know what was made up before, either.
+    let lost = continues(&lab);
+    lab.git("press-01", &["update-ref", "refs/heads/desired", "desired~2"]);
+    assert_eq!(lab.publish_at(*BEGIN + 3 * 86_400).published(), 1);
+    assert_eq!(lab.trailer("press-01", "Continues"), lost);
+}
+
 #[test]
 fn a_device_that_a_stolen_key_pushed_far_ahead_is_gone_on_from() {
     let lab = Lab::with(&["press-01"]);
@@ -272,7 +305,7 @@ fn a_lost_memory_is_rebuilt_from_the_devices_repositories() {
     assert!(said.contains("hint: `publish` rebuilds it"), "{said}");
     let before = lab.refs("press-01");
     let asked = std::cell::Cell::new(false);
-    let outcome = lab.publish_with(*crate::support::BEGIN, &|_| {
+    let outcome = lab.publish_with(*BEGIN, &|_| {
         asked.set(true);
         Err("no registry".into())
     });

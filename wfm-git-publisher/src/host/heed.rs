@@ -1,0 +1,97 @@
+//! How often the publisher heeds a device's own word: the more often it made commits lately, the more rarely it does.
+//!
+//! What a device says that it adopted and isn't known here is either lost here or made up, and nobody can tell which; and
+//! its capabilities may change for a reason. Both make new commits, so a device that lies could have them made for ever.
+//! The commits themselves, which the publisher signed, say how often that was so: nothing else has to be remembered, and
+//! nothing is lost with `control.git`.
+
+use repo_git::CommitId;
+use repo_model::message::Message;
+use repo_model::report::Adopted;
+
+use super::device::{DeviceRepo, DeviceRepoError, Tip};
+
+/// The `Cause` of commits that only the device's capabilities made.
+pub const BY_CAPABILITIES: &str = "the device's capabilities changed";
+
+/// How many times in a day it is heeded without waiting.
+const FREE: usize = 3;
+
+/// Seconds until it is heeded again after those; twice as many after each further time in a day.
+const FIRST: i64 = 5 * 60;
+
+/// What is longer ago, in seconds, doesn't count; nor does a commit that far in the future, after the clock was wrong.
+const DAY: i64 = 24 * 60 * 60;
+
+/// The most commits that are looked at.
+const MAX_BACK: usize = 1000;
+
+/// What a device says that it adopted, as far as it is known here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Claim {
+    /// It was published, or is continued already.
+    Known,
+    /// It was lost here, or is made up; it is continued.
+    Unknown,
+    /// The same, too soon after others: it is not believed before this moment, in Unix seconds.
+    Doubted(i64),
+}
+
+impl DeviceRepo {
+    /// Judges what the device says that it adopted.
+    pub fn claim(&self, tip: &Tip, adopted: &Adopted, now: i64) -> Result<Claim, DeviceRepoError> {
+        let is_tip = adopted.envelope == tip.desired.envelope_digest;
+        if is_tip || self.knows(tip.commit, adopted.envelope, adopted.serial)? {
+            return Ok(Claim::Known);
+        }
+        Ok(self.heeds_from(tip.commit, now)?.map_or(Claim::Unknown, Claim::Doubted))
+    }
+
+    /// From when on the device's word makes a commit again, in Unix seconds; absent if it does now.
+    pub fn heeds_from(&self, tip: CommitId, now: i64) -> Result<Option<i64>, DeviceRepoError> {
+        let (mut heeded, mut next) = (Vec::new(), Some(tip));
+        for _ in 0..MAX_BACK {
+            let Some(id) = next else { break };
+            let commit = self.repo.commit(id)?;
+            if now.abs_diff(commit.commit_time) > DAY.unsigned_abs() {
+                break;
+            }
+            let message = Message::parse(&commit.message);
+            if message.all("Continues").next().is_some() || message.get("Cause") == Some(BY_CAPABILITIES) {
+                heeded.push(commit.commit_time);
+            }
+            next = commit.parents.first().copied();
+        }
+        Ok(heeds_from(&heeded).filter(|from| now < *from))
+    }
+}
+
+/// From when on a device is heeded again that was at these moments of the last day.
+fn heeds_from(heeded: &[i64]) -> Option<i64> {
+    let newest = heeded.iter().max()?;
+    let times = u32::try_from(heeded.len().checked_sub(FREE)?).unwrap_or(u32::MAX);
+    Some(newest + FIRST.saturating_mul(2_i64.saturating_pow(times)).min(DAY))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_is_heeded_at_once_a_few_times_and_then_ever_more_rarely() {
+        assert_eq!(heeds_from(&[]), None);
+        let (mut now, mut heeded) = (0, Vec::new());
+        for _ in 0..12 * 60 * 24 {
+            heeded.retain(|then| now - then <= DAY);
+            if heeds_from(&heeded).is_none_or(|from| from <= now) {
+                heeded.push(now);
+            }
+            now += 5;
+        }
+        assert!((8..=14).contains(&heeded.len()), "{} times in a day", heeded.len());
+        assert_eq!(heeds_from(&[20, 10]), None);
+        assert_eq!(heeds_from(&[30, 20, 10]), Some(30 + FIRST));
+        assert_eq!(heeds_from(&[30, 20, 20, 10]), Some(30 + 2 * FIRST));
+        assert_eq!(heeds_from(&[7; 100]), Some(7 + DAY));
+    }
+}
