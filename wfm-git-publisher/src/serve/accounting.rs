@@ -1,8 +1,8 @@
-//! Who uses how much at the same time: connections and requests, by address and by account.
+//! Who uses how much at the same time: connections and requests, by network and by account.
 
 use std::collections::HashMap;
 use std::hash::Hash;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -15,18 +15,33 @@ use crate::accounts::Identity;
 /// All that is counted.
 #[derive(Debug, Default)]
 pub(super) struct Accounting {
-    /// Connections of each address.
-    pub(super) addresses: Arc<Counts<IpAddr>>,
-    /// Connections of each address that are nobody's yet.
-    pub(super) strangers: Arc<Counts<IpAddr>>,
+    /// Connections of each network.
+    pub(super) addresses: Arc<Counts<Network>>,
+    /// Connections of each network that are nobody's yet.
+    pub(super) strangers: Arc<Counts<Network>>,
     /// Connections of each account.
     connected: Arc<Counts<String>>,
     /// Requests of each account, but for those that wait for a change.
     pub(super) requests: Arc<Counts<String>>,
     /// Those, apart: a device that lost power again and again has left some behind, and may poll all the same.
     pub(super) waits: Arc<Counts<String>>,
-    /// Processes of each account.
-    pub(super) processes: Arc<Counts<String>>,
+}
+
+/// What one subscriber has of addresses: an IPv4 address, or the 64 bits of an IPv6 address that name a network, in which
+/// everyone may take 2^64 addresses (RFC 4291, *Interface Identifiers*).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Network(IpAddr);
+
+impl From<IpAddr> for Network {
+    fn from(address: IpAddr) -> Self {
+        Self(match address.to_canonical() {
+            IpAddr::V6(address) => {
+                let network = u128::from(address) & !u128::from(u64::MAX);
+                Ipv6Addr::from(network).into()
+            }
+            address => address,
+        })
+    }
 }
 
 /// What a request takes up until it is done: the making of its answer, and a push, may outlast its connection.
@@ -53,13 +68,13 @@ pub(super) struct Peer {
 /// As whom a connection is counted.
 #[derive(Debug)]
 enum Place {
-    Stranger(#[allow(dead_code, reason = "held")] Counted<IpAddr>),
+    Stranger(#[allow(dead_code, reason = "held")] Counted<Network>),
     Account(Counted<String>),
 }
 
 impl Peer {
     /// Someone of whom only the address is known.
-    pub(super) fn new(address: SocketAddr, stranger: Counted<IpAddr>) -> Self {
+    pub(super) fn new(address: SocketAddr, stranger: Counted<Network>) -> Self {
         Self { address, place: Mutex::new(Place::Stranger(stranger)), waits: AtomicBool::new(false) }
     }
 
@@ -139,6 +154,16 @@ impl<K: Hash + Eq> Drop for Counted<K> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn whoever_has_one_ipv6_network_is_one_stranger_and_ipv4_addresses_are_many() {
+        let network = |text: &str| Network::from(text.parse::<IpAddr>().unwrap());
+        assert_eq!(network("2001:db8:0:1::1"), network("2001:db8:0:1:ffff:ffff:ffff:ffff"));
+        assert_ne!(network("2001:db8:0:1::1"), network("2001:db8:0:2::1"));
+        assert_eq!(network("::ffff:192.0.2.1"), network("192.0.2.1"));
+        assert_ne!(network("::ffff:192.0.2.1"), network("::ffff:192.0.2.2"));
+        assert_ne!(network("192.0.2.1"), network("192.0.2.2"));
+    }
 
     #[test]
     fn as_many_as_allowed_come_in_and_those_who_leave_make_room() {

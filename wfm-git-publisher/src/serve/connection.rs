@@ -52,10 +52,10 @@ pub(super) async fn accept(host: &Host, listener: TcpListener, tls: Arc<ServerCo
 
 /// Serves a connection, unless there are too many; then it is closed without a word, which costs the least.
 fn admit(host: &Host, stream: TcpStream, address: SocketAddr, tls: Arc<ServerConfig>) {
-    let (limits, accounting, ip) = (&host.limits, &host.accounting, address.ip());
+    let (limits, accounting, network) = (&host.limits, &host.accounting, address.ip().into());
     let place = Arc::clone(&host.connections).try_acquire_owned().ok();
-    let counted = accounting.addresses.take(&ip, limits.connections_per_address);
-    let stranger = accounting.strangers.take(&ip, limits.strangers_per_address);
+    let counted = accounting.addresses.take(&network, limits.connections_per_address);
+    let stranger = accounting.strangers.take(&network, limits.strangers_per_address);
     let (Some(place), Some(counted), Some(stranger)) = (place, counted, stranger) else {
         host.metrics.refused_connections.inc();
         return;
@@ -83,7 +83,7 @@ async fn serve(host: &Host, stream: TcpStream, peer: Arc<Peer>, tls: Arc<ServerC
     let stream = Box::new(Box::pin(timeout(Limits::HEAD, TlsAcceptor::from(tls).accept(stream))).await??);
     let known_by = Instant::now() + Limits::HEAD;
     let underway = Arc::new(Underway::default());
-    let mut stream = Paced::new(stream, host.metrics.traffic());
+    let mut stream = Paced::new(stream, host.metrics.traffic(), host.limits.least_bytes_per_second);
     while let Some(resting) = Box::pin(talk(host, &peer, &underway, stream, known_by)).await? {
         stream = resting;
         let again = underway.again();
@@ -153,27 +153,53 @@ struct Paced<T> {
     traffic: Traffic,
     /// What was read before, and is read again.
     ahead: Vec<u8>,
-    /// Set while nothing is taken.
-    deadline: Option<Pin<Box<Sleep>>>,
-    /// Whether it is set, for whoever has given the stream away.
+    /// Bytes in a second of waiting that the other end has to take at least.
+    least: u64,
+    /// How long it was waited for the other end in the present round, and how many bytes it took in it.
+    waited: Duration,
+    taken: u64,
+    /// Since when nothing is taken, and when that is looked at.
+    stalled: Option<(Instant, Pin<Box<Sleep>>)>,
+    /// Whether nothing is taken, for whoever has given the stream away.
     stuck: Arc<AtomicBool>,
 }
 
 impl<T> Paced<T> {
-    fn new(stream: T, traffic: Traffic) -> Self {
-        Self { stream, traffic, ahead: Vec::new(), deadline: None, stuck: Arc::default() }
+    fn new(stream: T, traffic: Traffic, least: u64) -> Self {
+        let (waited, taken, ahead) = (Duration::ZERO, 0, Vec::new());
+        Self { stream, traffic, ahead, least, waited, taken, stalled: None, stuck: Arc::default() }
     }
 
-    /// What became of an attempt to write; an error if none came through for too long.
+    /// What became of an attempt to write; an error if nothing came through for too long, or too little.
     fn pace<R>(&mut self, context: &mut Context<'_>, written: Poll<io::Result<R>>) -> Poll<io::Result<R>> {
         self.stuck.store(written.is_pending(), Ordering::Relaxed);
         if written.is_ready() {
-            self.deadline = None;
-            return written;
+            if let Some((since, _)) = self.stalled.take() {
+                self.waited += since.elapsed();
+            }
+            return if self.is_too_slow() { Poll::Ready(Err(io::ErrorKind::TimedOut.into())) } else { written };
         }
-        let deadline = self.deadline.get_or_insert_with(|| Box::pin(sleep_until(Instant::now() + Limits::STALL)));
-        ready!(deadline.as_mut().poll(context));
-        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+        loop {
+            let rest = Limits::STALL.min(Limits::ROUND.saturating_sub(self.waited));
+            let (since, look) = self.stalled.get_or_insert_with(|| (Instant::now(), Box::pin(sleep(rest))));
+            ready!(look.as_mut().poll(context));
+            let stalled = since.elapsed();
+            self.waited += stalled;
+            if stalled >= Limits::STALL || self.is_too_slow() {
+                return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+            }
+            self.stalled = None;
+        }
+    }
+
+    /// Whether too little was taken in a round; only the time counts in which something waited to be taken.
+    fn is_too_slow(&mut self) -> bool {
+        if self.waited < Limits::ROUND {
+            return false;
+        }
+        let least = self.least.saturating_mul(self.waited.as_secs());
+        self.waited = Duration::ZERO;
+        std::mem::take(&mut self.taken) < least
     }
 }
 
@@ -201,6 +227,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Paced<T> {
         let written = Pin::new(&mut self.stream).poll_write(context, bytes);
         if let Poll::Ready(Ok(count)) = written {
             self.traffic.sent.inc_by(count as u64);
+            self.taken += count as u64;
         }
         self.pace(context, written)
     }
@@ -225,7 +252,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn who_takes_nothing_for_too_long_is_given_up_and_who_is_slow_is_not() {
         let (ours, mut theirs) = tokio::io::duplex(10);
-        let mut ours = Paced::new(ours, Traffic::default());
+        let mut ours = Paced::new(ours, Traffic::default(), 0);
         let slow = async {
             let mut byte = [0];
             for _ in 0..50 {
@@ -244,10 +271,32 @@ mod tests {
         assert_eq!(ours.traffic.sent.get(), 60);
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn who_takes_too_little_is_given_up_however_regularly_it_takes_something() {
+        for (least, every, ends) in [(10, 2, true), (5, 1, false)] {
+            let (ours, mut theirs) = tokio::io::duplex(10);
+            let mut ours = Paced::new(ours, Traffic::default(), least);
+            let (start, mut bytes) = (Instant::now(), [0; 10]);
+            let slow = async {
+                while start.elapsed() < Limits::ROUND * 5 {
+                    sleep(Duration::from_secs(every)).await;
+                    theirs.read_exact(&mut bytes).await.unwrap();
+                }
+            };
+            tokio::select! {
+                written = async { loop { if let Err(error) = ours.write_all(&[7; 10]).await { break error } } } => {
+                    assert!(ends, "{written} after {:?}", start.elapsed());
+                    assert!(start.elapsed() >= Limits::ROUND && start.elapsed() < Limits::ROUND * 2);
+                }
+                () = slow => assert!(!ends),
+            }
+        }
+    }
+
     #[tokio::test]
     async fn what_is_read_again_comes_first_and_is_no_traffic() {
         let (ours, mut theirs) = tokio::io::duplex(10);
-        let mut ours = Paced::new(ours, Traffic::default());
+        let mut ours = Paced::new(ours, Traffic::default(), 0);
         ours.ahead = b"again".to_vec();
         theirs.write_all(b"new").await.unwrap();
         drop(theirs);

@@ -1,17 +1,11 @@
 //! Reading: `info/refs`, `ls-refs` answered from the object store, and fetches by stock `git upload-pack`.
 
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
 
-use axum::body::{Body, Bytes};
+use axum::body::Body;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
-use hyper::body::Frame;
 use repo_git::OpenError;
 use repo_model::Digest;
-use tokio::io::AsyncReadExt;
-use tokio::process::ChildStdout;
-use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use super::Host;
@@ -19,18 +13,14 @@ use super::answer::{Refusal, with_type};
 use super::body;
 use super::http::{Asked, gone};
 use super::limits::Limits;
-use super::process::{Git, Running};
+use super::process::Git;
 use super::repos::{Hosted, Refs, ReposError};
+use super::spool::Spool;
 use super::wire::ls_refs::ADVERTISEMENT;
 use super::wire::path::Service;
 use super::wire::pktline;
 use super::wire::upload::Request;
-
-/// An answer of at most this many bytes waits for the client in memory; of a larger one only a part does.
-const BUFFERED: usize = 1 << 20;
-
-/// How much of an answer is read at once.
-const CHUNK: usize = 64 << 10;
+use crate::accounts::Identity;
 
 /// The header that names an answer to `ls-refs`, and how many hex digits of its digest that takes.
 const REFS: &str = "wfm-refs";
@@ -45,6 +35,7 @@ pub(super) async fn info_refs(
     hosted: &Arc<Hosted>,
     service: Service,
     version: Option<&str>,
+    who: &Identity,
 ) -> Result<Response<Body>, Refusal> {
     let (mut out, kind) = (Vec::new(), content_type(service, "advertisement"));
     if service == Service::UploadPack && is_v2(version) {
@@ -54,7 +45,7 @@ pub(super) async fn info_refs(
         out.extend(pktline::FLUSH);
         return Ok(with_type(StatusCode::OK, kind, out));
     }
-    let _slot = host.gate(service).enter().await?;
+    let _slot = host.gate(service).enter(who.name.as_str()).await?;
     let mut git = Git::new(&host.path, service, &hosted.path).argument("--http-backend-info-refs");
     // Whatever else the client asks for, v0 is spoken to it.
     if version.is_some_and(|version| version.split(':').any(|word| word == "version=1")) {
@@ -95,10 +86,10 @@ pub(super) async fn upload_pack(
                 Ok(with_type(StatusCode::OK, kind, out))
             }
             None => {
-                let process = host.accounting.processes.take_for(who, host.limits.processes_per_account)?;
+                let spool = made(host, hosted, who, version, body).await?;
                 let (of, who) = (host.clone(), who.clone());
                 let gone = async move { gone(&of, &who, accounts).await };
-                spawn(host, hosted, version, body, gone, (room, process)).await
+                Ok(with_type(StatusCode::OK, kind, Body::new(spool.into_body(gone, room))))
             }
         },
     }
@@ -117,15 +108,16 @@ fn named(answer: Vec<u8>, kind: &'static str, asked: &HeaderMap) -> Response<Bod
     response
 }
 
-async fn spawn(
+/// Lets stock git make an answer. It ends as soon as that is made, however slowly the client takes it.
+async fn made(
     host: &Host,
     hosted: &Arc<Hosted>,
+    who: &Identity,
     version: Option<&str>,
     body: Vec<u8>,
-    gone: impl Future<Output = Refusal> + Send + 'static,
-    room: impl Send + 'static,
-) -> Result<Response<Body>, Refusal> {
-    let slot = host.gate(Service::UploadPack).enter().await?;
+) -> Result<Spool, Refusal> {
+    let account = who.name.as_str();
+    let _slot = host.gate(Service::UploadPack).enter(account).await?;
     let mut git = Git::new(&host.path, Service::UploadPack, &hosted.path);
     if is_v2(version) {
         git = git.environment("GIT_PROTOCOL", "version=2");
@@ -133,96 +125,14 @@ async fn spawn(
     let mut running = git.spawn().map_err(|error| internal(hosted, &error))?;
     running.feed(body, None);
     let mut output = running.output.take().ok_or(Refusal::Internal)?;
-    let mut begin = Vec::with_capacity(CHUNK);
-    let mut beginning = (&mut output).take(BUFFERED as u64);
-    let read = timeout(Limits::TOTAL, beginning.read_to_end(&mut begin)).await.map_err(|_| Refusal::Timeout)?;
-    read.map_err(|error| internal(hosted, &error))?;
-    let kind = content_type(Service::UploadPack, "result");
-    if begin.len() == BUFFERED {
-        let held = (slot, room);
-        return Ok(with_type(StatusCode::OK, kind, Body::new(stream(hosted, begin, output, running, gone, held))));
-    }
+    let kept = timeout(Limits::TOTAL, host.spools.keep(account, &mut output));
+    let spool = kept.await.map_err(|_| Refusal::Timeout)??;
     let ended = running.end().await.map_err(|error| internal(hosted, &error))?;
-    if !ended.status.success() && begin.is_empty() {
+    // What it says to the client is told; half of a pack isn't.
+    if !ended.status.success() && (spool.is_empty() || spool.is_large()) {
         return Err(failed(hosted, &ended.said));
     }
-    Ok(with_type(StatusCode::OK, kind, begin))
-}
-
-/// Passes an answer on while it is made. The process ends when the client goes away, takes nothing for too long, or is
-/// no longer let in. What the request takes up is `held` until then.
-fn stream(
-    hosted: &Arc<Hosted>,
-    begin: Vec<u8>,
-    mut output: ChildStdout,
-    mut running: Running,
-    gone: impl Future<Output = Refusal> + Send + 'static,
-    held: impl Send + 'static,
-) -> Stream {
-    let (sender, receiver) = mpsc::channel(2);
-    let hosted = Arc::clone(hosted);
-    tokio::spawn(async move {
-        let _held = held;
-        let send = async |chunk| match timeout(Limits::STALL, sender.send(chunk)).await {
-            Ok(Ok(())) => Ok(()),
-            _ => Err("the client takes nothing more".to_owned()),
-        };
-        let pass = async {
-            let mut chunk = Bytes::from(begin);
-            while !chunk.is_empty() {
-                send(Part::Bytes(chunk)).await?;
-                let mut buffer = vec![0; CHUNK];
-                let count = output.read(&mut buffer).await.map_err(|error| error.to_string())?;
-                buffer.truncate(count);
-                chunk = Bytes::from(buffer);
-            }
-            let ended = running.end().await.map_err(|error| error.to_string())?;
-            if ended.status.success() { send(Part::End).await } else { Err(ended.said) }
-        };
-        let passed = tokio::select! {
-            passed = timeout(Limits::TOTAL, pass) => passed.unwrap_or_else(|_| Err("it took too long".to_owned())),
-            _ = gone => Err("its account is no longer good".to_owned()),
-        };
-        if let Err(reason) = passed {
-            tracing::warn!(repository = hosted.name, reason, "a fetch was broken off");
-        }
-    });
-    Stream { parts: receiver, is_done: false }
-}
-
-/// A part of an answer.
-#[derive(Debug)]
-enum Part {
-    Bytes(Bytes),
-    /// It was all of it.
-    End,
-}
-
-/// The body of an answer that is still being made. Without its end it is an error, which no client takes for a good one.
-struct Stream {
-    parts: mpsc::Receiver<Part>,
-    is_done: bool,
-}
-
-impl hyper::body::Body for Stream {
-    type Data = Bytes;
-    type Error = axum::BoxError;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::BoxError>>> {
-        if self.is_done {
-            return Poll::Ready(None);
-        }
-        let part = ready!(self.parts.poll_recv(context));
-        self.is_done = !matches!(part, Some(Part::Bytes(_)));
-        Poll::Ready(match part {
-            Some(Part::Bytes(bytes)) => Some(Ok(Frame::data(bytes))),
-            Some(Part::End) => None,
-            None => Some(Err("the answer was broken off".into())),
-        })
-    }
+    Ok(spool)
 }
 
 impl Hosted {

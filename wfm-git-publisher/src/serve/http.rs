@@ -133,7 +133,7 @@ pub(super) struct Asked<'a> {
 async fn serve(host: &Host, hosted: &Arc<Hosted>, action: Action, asked: Asked<'_>) -> Result<Response<Body>, Refusal> {
     let version = asked.headers.get("git-protocol").and_then(|value| value.to_str().ok());
     match action {
-        Action::InfoRefs(service) => fetch::info_refs(host, hosted, service, version).await,
+        Action::InfoRefs(service) => fetch::info_refs(host, hosted, service, version, asked.who).await,
         Action::Call(Service::UploadPack) => fetch::upload_pack(host, hosted, version, asked).await,
         Action::Call(Service::ReceivePack) => receive::receive_pack(host, hosted, asked).await,
         Action::Wait(_) => Err(Refusal::Internal),

@@ -33,9 +33,9 @@ macro_rules! limits {
 limits! {
     /// Open connections of everyone.
     connections: usize = "connections", 20_000, 1..=1_000_000;
-    /// Open connections of one address. Many devices may share one behind a router.
+    /// Open connections of one IPv4 address or IPv6 network (/64). Many devices may share one behind a router.
     connections_per_address: usize = "connectionsPerAddress", 10_000, 1..=1_000_000;
-    /// Open connections of one address that didn't show an account yet.
+    /// Open connections of one IPv4 address or IPv6 network (/64) that didn't show an account yet.
     strangers_per_address: usize = "strangersPerAddress", 500, 1..=1_000_000;
     /// Open connections of one account.
     connections_per_account: usize = "connectionsPerAccount", 32, 1..=100_000;
@@ -45,10 +45,15 @@ limits! {
     requests: usize = "requests", 1_000, 1..=100_000;
     /// Git processes for readers at the same time, and as many for writers.
     processes: usize = "processes", processes(), 1..=256;
-    /// Git processes of one account at the same time, so that slow readers leave some to others.
-    processes_per_account: usize = "processesPerAccount", processes() / 2, 1..=256;
-    /// Requests that wait for a process; more are turned away.
+    /// Git processes of one account at the same time; what it asks for beyond that waits its turn.
+    processes_per_account: usize = "processesPerAccount", processes() / 4, 1..=256;
+    /// Requests that wait for a process, accounts in turn; more are turned away.
     queue: usize = "queue", 500, 0..=100_000;
+    /// Bytes on the disk of answers that don't fit into memory, until their clients have taken them. Of one account with
+    /// several such answers a quarter.
+    spool_bytes: u64 = "spoolBytes", 4 << 30, 1 << 20..=1 << 50;
+    /// Bytes that a client takes of an answer in a second at least, averaged over a minute.
+    least_bytes_per_second: u64 = "leastBytesPerSecond", 1 << 10, 0..=1 << 30;
     /// Seconds that a request waits for a change at most.
     wait_seconds: u64 = "waitSeconds", 300, 1..=3_600;
     /// Bytes of one push of a device.
@@ -73,7 +78,9 @@ impl Limits {
     pub const IDLE: Duration = Duration::from_secs(120);
     /// Longest time in which a client takes or sends nothing.
     pub const STALL: Duration = Duration::from_secs(30);
-    /// Longest time for the body of a request, and for a Git process with its answer.
+    /// How long it is waited in all for a client that takes its answer, before it is looked at how much it took.
+    pub const ROUND: Duration = Duration::from_secs(60);
+    /// Longest time for the body of a request, and for a Git process that makes an answer.
     pub const TOTAL: Duration = Duration::from_secs(600);
     /// Longest time for a Git process that receives a push: all of the push is here when it starts.
     pub const RECEIVE: Duration = Duration::from_secs(120);

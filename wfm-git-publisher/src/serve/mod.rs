@@ -3,7 +3,7 @@
 //! A request comes in through `connection`, is let in and routed by `http` and `access`, and answered apart from the HTTP
 //! that asked for it (`underway`). What devices ask all day is answered from the object store (`fetch`, `repos`) or waits
 //! for a change (`wait`); fetches and pushes are rare and go to stock `git upload-pack` and `git receive-pack`, bounded
-//! by `process`. A push (`receive`) is judged by [`judge`] while stock git keeps its objects in quarantine, and answered
+//! by `process`; a large answer is kept on the disk (`spool`) until its client has taken it. A push (`receive`) is judged by [`judge`] while stock git keeps its objects in quarantine, and answered
 //! when it is on the disk. [`wire`] reads what strangers send, as pure functions.
 
 mod access;
@@ -23,6 +23,7 @@ mod metrics;
 mod process;
 mod receive;
 mod repos;
+mod spool;
 mod survey;
 mod underway;
 mod wait;
@@ -51,6 +52,7 @@ use self::keys::Keys;
 use self::metrics::Metrics;
 use self::process::Gate;
 use self::repos::Repos;
+use self::spool::Spools;
 use self::survey::Survey;
 use self::wait::Wakes;
 use self::wire::path::{Service, Target};
@@ -123,6 +125,8 @@ struct Shared {
     hooks: PathBuf,
     /// For bodies that don't fit into memory.
     temp: PathBuf,
+    /// For answers that don't.
+    spools: Arc<Spools>,
     /// Set when the host shall stop.
     stop: CancellationToken,
     /// Connections.
@@ -183,6 +187,7 @@ impl Server {
         let (wakes, hints) = Wakes::new(home.root());
         let told = Arc::clone(&wakes);
         home.on_move(move |device| told.hint(Target::Device(&device.repository_name()).place()));
+        let gate = || Gate::new(limits.processes, limits.processes_per_account, limits.queue);
         let host = Host(Arc::new(Shared {
             account: account::router(accounts.clone()),
             accounts,
@@ -195,8 +200,9 @@ impl Server {
             accounting: Accounting::default(),
             connections: Arc::new(Semaphore::new(limits.connections)),
             requests: Arc::new(Semaphore::new(limits.requests)),
-            readers: Gate::new(limits.processes, limits.queue),
-            writers: Gate::new(limits.processes, limits.queue),
+            readers: gate(),
+            writers: gate(),
+            spools: Spools::new(temp.clone(), limits.spool_bytes),
             path,
             hooks,
             temp,

@@ -1,21 +1,22 @@
 //! Stock git, spawned: in a clean environment, few at a time, with limits of time, memory and output.
 
+use std::collections::{HashMap, VecDeque};
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process_group, prlimit};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use super::answer::Refusal;
 use super::limits::Limits;
+use super::repos::lock;
 use super::wire::path::Service;
 
 /// What git and its children may use of memory, each: enough for any pack that is accepted, too little for a bomb.
@@ -51,43 +52,115 @@ const CONFIG: &[&str] = &[
     "uploadpack.allowFilter=false",
 ];
 
-/// A gate that lets a few through and keeps a bounded queue.
+/// A gate that lets a few through, of one account no more than its share. The others wait in a bounded queue, in which
+/// accounts take turns, however much each of them asks for.
+#[derive(Debug, Clone)]
+pub(super) struct Gate(Arc<Mutex<Turns>>);
+
 #[derive(Debug)]
-pub(super) struct Gate {
-    slots: Arc<Semaphore>,
-    queued: AtomicUsize,
+struct Turns {
+    free: usize,
+    /// The most of one account.
+    share: usize,
+    /// The most that wait.
     queue: usize,
+    running: HashMap<String, usize>,
+    /// Who waits, by account; the first one's turn is next.
+    waiting: VecDeque<(String, VecDeque<oneshot::Sender<Slot>>)>,
+}
+
+/// The right to run one process, given back when dropped.
+#[derive(Debug)]
+pub(super) struct Slot {
+    gate: Gate,
+    account: String,
 }
 
 impl Gate {
-    pub(super) fn new(slots: usize, queue: usize) -> Self {
-        Self { slots: Arc::new(Semaphore::new(slots)), queued: AtomicUsize::new(0), queue }
+    pub(super) fn new(slots: usize, share: usize, queue: usize) -> Self {
+        let (running, waiting) = (HashMap::new(), VecDeque::new());
+        Self(Arc::new(Mutex::new(Turns { free: slots, share, queue, running, waiting })))
     }
 
     /// Waits for a slot, unless too many wait already, or for too long.
-    pub(super) async fn enter(&self) -> Result<OwnedSemaphorePermit, Refusal> {
-        if let Ok(slot) = Arc::clone(&self.slots).try_acquire_owned() {
-            return Ok(slot);
+    pub(super) async fn enter(&self, account: &str) -> Result<Slot, Refusal> {
+        let turn = {
+            let mut turns = lock(&self.0);
+            if turns.take(account) {
+                return Ok(self.slot(account.to_owned()));
+            }
+            turns.wait(account)?
+        };
+        timeout(Limits::QUEUE, turn).await.ok().and_then(Result::ok).ok_or(Refusal::Busy)
+    }
+
+    fn slot(&self, account: String) -> Slot {
+        Slot { gate: self.clone(), account }
+    }
+}
+
+impl Turns {
+    /// Takes a slot for an account, if there is one for it. Where one is free nobody waits who might have it.
+    fn take(&mut self, account: &str) -> bool {
+        let running = self.running.get(account).copied().unwrap_or(0);
+        let may = self.free > 0 && running < self.share;
+        if may {
+            self.free -= 1;
+            self.running.insert(account.to_owned(), running + 1);
         }
-        let _queued = Queued::new(&self.queued, self.queue).ok_or(Refusal::Busy)?;
-        let slot = timeout(Limits::QUEUE, Arc::clone(&self.slots).acquire_owned()).await;
-        slot.ok().and_then(Result::ok).ok_or(Refusal::Busy)
+        may
+    }
+
+    fn wait(&mut self, account: &str) -> Result<oneshot::Receiver<Slot>, Refusal> {
+        self.forget_gone();
+        if self.waiting.iter().map(|(_, waiting)| waiting.len()).sum::<usize>() >= self.queue {
+            return Err(Refusal::Busy);
+        }
+        let (sender, turn) = oneshot::channel();
+        match self.waiting.iter_mut().find(|(one, _)| one == account) {
+            Some((_, waiting)) => waiting.push_back(sender),
+            None => self.waiting.push_back((account.to_owned(), [sender].into())),
+        }
+        Ok(turn)
+    }
+
+    /// Gives up the places of those who don't wait any more.
+    fn forget_gone(&mut self) {
+        self.waiting.iter_mut().for_each(|(_, waiting)| waiting.retain(|turn| !turn.is_closed()));
+        self.waiting.retain(|(_, waiting)| !waiting.is_empty());
+    }
+
+    /// Whose turn it is; that account's next one comes after all others.
+    fn next(&mut self) -> Option<(String, oneshot::Sender<Slot>)> {
+        self.forget_gone();
+        let may = |turns: &mut Self, at: usize| turns.take(&turns.waiting[at].0.clone());
+        let at = (0..self.waiting.len()).find(|at| may(self, *at))?;
+        let (account, mut waiting) = self.waiting.remove(at)?;
+        let turn = waiting.pop_front()?;
+        if !waiting.is_empty() {
+            self.waiting.push_back((account.clone(), waiting));
+        }
+        Some((account, turn))
+    }
+
+    fn leave(&mut self, account: &str) {
+        self.free += 1;
+        match self.running.get_mut(account) {
+            Some(running) if *running > 1 => *running -= 1,
+            _ => _ = self.running.remove(account),
+        }
     }
 }
 
-/// A place in a queue, given up when dropped.
-struct Queued<'a>(&'a AtomicUsize);
-
-impl<'a> Queued<'a> {
-    fn new(queued: &'a AtomicUsize, limit: usize) -> Option<Self> {
-        let place = Self(queued);
-        (queued.fetch_add(1, Ordering::Relaxed) < limit).then_some(place)
-    }
-}
-
-impl Drop for Queued<'_> {
+impl Drop for Slot {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        lock(&self.gate.0).leave(&self.account);
+        loop {
+            let next = lock(&self.gate.0).next();
+            let Some((account, turn)) = next else { return };
+            // Who doesn't wait any more gives it back.
+            drop(turn.send(self.gate.slot(account)));
+        }
     }
 }
 
@@ -274,23 +347,49 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_gate_lets_few_in_queues_some_and_turns_the_rest_away() {
-        let gate = Gate::new(1, 1);
-        let first = gate.enter().await.unwrap();
-        let waiting = gate.enter();
+        let gate = Gate::new(1, 1, 1);
+        let first = gate.enter("a").await.unwrap();
+        let waiting = gate.enter("a");
         tokio::pin!(waiting);
         tokio::select! {
             biased;
             _ = &mut waiting => panic!("there is no room"),
-            third = gate.enter() => assert!(matches!(third, Err(Refusal::Busy))),
+            third = gate.enter("b") => assert!(matches!(third, Err(Refusal::Busy))),
         }
         drop(first);
         let second = waiting.await.unwrap();
         // Whoever waits too long is turned away, too; its place in the queue is free again.
         for _ in 0..3 {
-            assert!(matches!(gate.enter().await, Err(Refusal::Busy)));
+            assert!(matches!(gate.enter("b").await, Err(Refusal::Busy)));
         }
         drop(second);
-        assert!(gate.enter().await.is_ok());
+        assert!(gate.enter("b").await.is_ok());
+        assert!(lock(&gate.0).running.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_account_has_its_share_and_accounts_take_turns_however_much_they_ask_for() {
+        let (gate, order) = (Gate::new(2, 1, 100), Arc::new(Mutex::new(Vec::new())));
+        let held = (gate.enter("greedy").await.unwrap(), gate.enter("other").await.unwrap());
+        let mut tasks = Vec::new();
+        for account in ["greedy", "greedy", "greedy", "a", "b", "a"] {
+            let (gate, order) = (gate.clone(), Arc::clone(&order));
+            tasks.push(tokio::spawn(async move {
+                let _slot = gate.enter(account).await.unwrap();
+                lock(&order).push(account);
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }));
+            tokio::task::yield_now().await;
+        }
+        // A slot is free that the greedy one may not have, because it runs one already.
+        drop(held.1);
+        tokio::time::sleep(Duration::from_millis(2500)).await;
+        assert_eq!(*lock(&order), ["a", "b", "a"]);
+        drop(held.0);
+        for task in tasks {
+            task.await.unwrap();
+        }
+        assert_eq!(lock(&order).len(), 6);
     }
 
     #[tokio::test]

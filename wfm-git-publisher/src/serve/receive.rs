@@ -74,6 +74,16 @@ pub(super) enum Pusher {
     Operator(String),
 }
 
+impl Pusher {
+    /// As whom it takes its turn.
+    fn name(&self) -> &str {
+        match self {
+            Self::Device(device) => device.as_str(),
+            Self::Operator(name) => name,
+        }
+    }
+}
+
 /// `POST …/git-receive-pack`
 pub(super) async fn receive_pack(
     host: &Host,
@@ -171,7 +181,7 @@ async fn push(
     spool: Spool,
 ) -> Result<Report, Failed> {
     let mut written = hosted.writing.lock().await;
-    let _slot = host.gate(Service::ReceivePack).enter().await.map_err(Failed::Refused)?;
+    let _slot = host.gate(Service::ReceivePack).enter(pusher.name()).await.map_err(Failed::Refused)?;
     let (open, recovered) = (Arc::clone(&hosted), written.recovered);
     let (repo, lock) = tokio::task::spawn_blocking(move || prepare(&open.path, recovered)).await??;
     written.recovered = true;

@@ -2,19 +2,22 @@
 
 use repo_testkit::git;
 
-use super::limits::{begin, large, status};
-use super::{Site, eventually};
+use super::limits::{Stuck, begin, fetch_of, large};
+use super::{DEVICE, Site, eventually};
 
 #[test]
-fn a_large_answer_arrives_whole_and_its_process_ends_with_a_client_that_goes_away() {
+fn a_large_answer_arrives_whole_and_a_process_ends_with_a_client_that_goes_away() {
     let site = Site::new();
-    let request = large(&site, &site.device());
+    large(&site, &site.device());
     let auditor = site.login("aud", wfm_git_publisher::accounts::Role::Auditor, None);
     let clone = site.clone(&auditor, "devices/press-01.git", "large");
     git::git(&clone, &["fsck", "--strict"]);
-    let mut stream = begin(&site, "git-upload-pack", &auditor, request.len(), &request);
-    assert_eq!(status(&mut stream), 200);
-    assert!(children(site.pid()) > 0, "the answer was made before anyone took it");
+    assert!(eventually(|| children(site.pid()) == 0), "a process waits for its client");
+    let stuck = Stuck::in_repository_of(&site, DEVICE);
+    let request = fetch_of(&site, DEVICE);
+    let stream = begin(&site, "git-upload-pack", &auditor, request.len(), &request);
+    let _held = stuck.held();
+    assert!(children(site.pid()) > 0, "nothing makes the answer");
     drop(stream);
     assert!(eventually(|| children(site.pid()) == 0), "a process goes on for nobody");
 }

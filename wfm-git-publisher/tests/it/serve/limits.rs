@@ -2,13 +2,15 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use repo_git::Repo;
 use repo_testkit::git;
+use rustix::fs::{Mode, OFlags};
 use wfm_git_publisher::accounts::{Role, Store};
 
-use super::{DEVICE, Login, OTHER, Site, Stream, eventually, pack, push_of};
+use super::{Answer, DEVICE, Login, OTHER, Site, Stream, eventually, pack, push_of};
 
 fn refs(device: &str) -> String {
     format!("/devices/{device}.git/info/refs?service=git-upload-pack")
@@ -62,6 +64,18 @@ pub(super) fn status(stream: &mut Stream) -> u16 {
     String::from_utf8_lossy(&begin[9..]).parse().unwrap()
 }
 
+/// The rest of an answer that says how long it is.
+fn whole(stream: &mut Stream) -> Vec<u8> {
+    let (mut head, mut byte) = (Vec::new(), [0]);
+    while !head.ends_with(b"\r\n\r\n") {
+        stream.read_exact(&mut byte).unwrap();
+        head.extend(byte);
+    }
+    let mut body = vec![0; Answer::parse(&head).header("content-length").unwrap().parse().unwrap()];
+    stream.read_exact(&mut body).unwrap();
+    body
+}
+
 /// A `status` of some megabytes that don't compress, and the request for it.
 pub(super) fn large(site: &Site, device: &Login) -> Vec<u8> {
     let clone = site.clone(device, "devices/press-01.git", "device");
@@ -80,33 +94,101 @@ fn whole_push(site: &Site, clone: &std::path::Path, text: &str) -> Vec<u8> {
     push_of(&commit, &pack(site, clone, &objects))
 }
 
+/// A repository whose fetches don't come to an end, because git reads a file that doesn't.
+pub(super) struct Stuck {
+    pipe: std::path::PathBuf,
+}
+
+impl Stuck {
+    pub(super) fn in_repository_of(site: &Site, device: &str) -> Self {
+        let info = site.lab.repo(device).join("info");
+        std::fs::create_dir_all(&info).unwrap();
+        let pipe = info.join("grafts");
+        assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        Self { pipe }
+    }
+
+    /// Waits until a git reads, and holds it there until what is given is dropped.
+    pub(super) fn held(&self) -> rustix::fd::OwnedFd {
+        let (opens, mut held) = (OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, None);
+        let reads = || {
+            held = rustix::fs::open(&self.pipe, opens, Mode::empty()).ok();
+            held.is_some()
+        };
+        assert!(eventually(reads), "no git reads");
+        held.unwrap()
+    }
+}
+
+/// A request for the tip of `desired`.
+pub(super) fn fetch_of(site: &Site, device: &str) -> Vec<u8> {
+    let line = |text: &str| format!("{:04x}{text}", text.len() + 4);
+    let want = format!("want {}\n", site.lab.tip(device, "desired").unwrap());
+    format!("{}0001{}{}0000", line("command=fetch"), line("done\n"), line(&want)).into_bytes()
+}
+
 #[test]
-fn one_account_leaves_processes_to_the_others() {
+fn accounts_that_take_their_answers_slowly_hold_up_nobody() {
     let site = Site::with("  limits: {processes: 2, processesPerAccount: 1}\n");
     let (device, other) = (site.device(), neighbour(&site));
     let request = large(&site, &device);
-    let slow = answered(&site, &device, &request);
-    let mut second = begin(&site, "git-upload-pack", &device, request.len(), &request);
-    assert_eq!(status(&mut second), 429, "it has its process, for as long as its answer isn't taken");
+    let thieves = [&device, &site.login("aud", Role::Auditor, None)].map(|login| {
+        [(); 3].map(|()| answered(&site, login, &request)) // and takes twelve bytes of each
+    });
+    let start = Instant::now();
     site.clone(&other, &format!("devices/{OTHER}.git"), "other");
-    drop(slow);
-    let again = || status(&mut begin(&site, "git-upload-pack", &device, request.len(), &request)) == 200;
-    assert!(eventually(again), "what a client that went away took up is free");
+    assert!(start.elapsed() < Duration::from_secs(15), "{:?}", start.elapsed());
+    // What is slow isn't cut off, either: whoever begins to take it gets all of it.
+    let mut slow = thieves.into_iter().flatten().next().unwrap();
+    assert!(whole(&mut slow).len() > 12_000_000);
+}
+
+#[test]
+fn an_account_has_its_share_of_the_processes_and_those_who_queue_take_turns() {
+    let site = Site::with("  limits: {processes: 2, processesPerAccount: 1, queue: 2}\n");
+    let (device, other) = (site.device(), neighbour(&site));
+    let stuck = Stuck::in_repository_of(&site, DEVICE);
+    let request = fetch_of(&site, DEVICE);
+    let mut greedy = [(); 2].map(|()| begin(&site, "git-upload-pack", &device, request.len(), &request));
+    let held = stuck.held();
+    let start = Instant::now();
+    site.clone(&other, &format!("devices/{OTHER}.git"), "other");
+    assert!(start.elapsed() < Duration::from_secs(15), "{:?}", start.elapsed());
+    std::fs::remove_file(&stuck.pipe).unwrap();
+    drop(held);
+    assert_eq!(greedy.each_mut().map(status), [200, 200], "the second had its turn after the first");
 }
 
 #[test]
 fn when_all_processes_are_taken_others_wait_their_turn_and_no_longer() {
     let site = Site::with("  limits: {processes: 1, queue: 0}\n");
     let (device, other) = (site.device(), neighbour(&site));
-    let request = large(&site, &device);
-    let slow = answered(&site, &device, &request);
+    let stuck = Stuck::in_repository_of(&site, DEVICE);
+    let request = fetch_of(&site, DEVICE);
+    let mut slow = begin(&site, "git-upload-pack", &device, request.len(), &request);
+    let held = stuck.held();
     let path = format!("/devices/{OTHER}.git/info/refs?service=git-upload-pack");
     // What needs no process is answered as ever.
     assert_eq!(site.request(&format!("GET {path} HTTP/1.1\r\nGit-Protocol: version=2"), Some(&other), b"").status, 200);
     let busy = site.get(&path, Some(&other));
     assert_eq!((busy.status, busy.header("retry-after").as_deref()), (503, Some("5")), "{}", busy.text());
-    drop(slow);
+    std::fs::remove_file(&stuck.pipe).unwrap();
+    drop(held);
+    assert_eq!(status(&mut slow), 200);
     assert!(eventually(|| site.get(&path, Some(&other)).status == 200));
+}
+
+#[test]
+fn answers_for_which_there_is_no_room_are_refused_at_once_and_small_ones_need_none() {
+    let site = Site::with("  limits: {spoolBytes: 8388608}\n");
+    let (device, other) = (site.device(), neighbour(&site));
+    let request = large(&site, &device);
+    let head = format!("POST /devices/{DEVICE}.git/git-upload-pack HTTP/1.1\r\nGit-Protocol: version=2");
+    let refused = site.request(&head, Some(&device), &request);
+    assert_eq!((refused.status, refused.header("retry-after").as_deref()), (503, Some("5")), "{}", refused.text());
+    site.clone(&other, &format!("devices/{OTHER}.git"), "other");
+    let (_, log) = site.stop();
+    assert!(log.contains("spoolBytes"), "{log}");
 }
 
 #[test]
@@ -148,6 +230,44 @@ fn connections_of_an_address_have_an_end() {
     assert!(eventually(is_closed));
     drop(held);
     assert!(eventually(|| !is_closed()));
+}
+
+/// Whoever has one IPv6 network has more addresses in it than there are connections.
+#[test]
+fn all_addresses_of_an_ipv6_network_are_one_stranger() {
+    struct Client(Child);
+    impl Drop for Client {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+    let networks = ["fd00:0:0:1::1", "fd00:0:0:1::2", "fd00:0:0:1::3", "fd00:0:0:2::1"];
+    let site = Site::alone_at(&networks, "  limits: {strangersPerAddress: 2}\n");
+    let (_, port) = site.address.rsplit_once(':').unwrap();
+    let target = site.pid().to_string();
+    // Whoever talks to one of its own addresses does so from the same one.
+    let connect = |address: &str| {
+        let script = format!("exec 3<>/dev/tcp/{address}/{port} && cat <&3");
+        let inside = ["--target", &target, "--user", "--net", "--preserve-credentials", "bash", "-c", &script];
+        Client(Command::new("nsenter").args(inside).stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap())
+    };
+    let is_closed = |client: &mut Client| {
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_secs(2) {
+            if let Some(status) = client.0.try_wait().unwrap() {
+                assert!(status.success(), "it couldn't connect: {status}");
+                return true;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        false
+    };
+    let mut held = [networks[0], networks[1]].map(connect);
+    assert!(!held.iter_mut().any(is_closed));
+    assert!(is_closed(&mut connect(networks[2])), "a third address of the same network");
+    assert!(!is_closed(&mut connect(networks[3])), "another network");
+    assert!(!is_closed(&mut connect("127.0.0.1")), "an IPv4 address");
 }
 
 #[test]
@@ -201,12 +321,7 @@ fn what_passes_is_counted_however_large_it_is() {
     let request = large(&site, &device);
     let (sent, received) = (count("wfm_sent_bytes_total"), count("wfm_received_bytes_total"));
     let mut fetch = begin(&site, "git-upload-pack", &device, request.len(), &request);
-    let mut whole = Vec::new();
-    while !whole.ends_with(b"0\r\n\r\n") {
-        let mut buffer = [0; 8192];
-        let count = fetch.read(&mut buffer).unwrap();
-        whole.extend(&buffer[..count]);
-    }
+    let whole = whole(&mut fetch);
     drop(fetch);
     assert!(whole.len() > 12_000_000);
     assert!(count("wfm_sent_bytes_total") - sent >= whole.len() as i64);

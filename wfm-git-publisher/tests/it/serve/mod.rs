@@ -91,12 +91,24 @@ impl Site {
         Self::started(lab, "", &["unshare", "--user", "--map-root-user", "sh", "-c", script, "sh"])
     }
 
+    /// On a machine with these IPv6 addresses, and no other machine beside it.
+    pub(crate) fn alone_at(addresses: &[&str], settings: &str) -> Self {
+        let lab = Lab::with(&[DEVICE, OTHER]);
+        lab.publish_all();
+        let add = |address: &&str| format!("ip -6 addr add {address}/128 dev lo nodad && ");
+        let script: String = addresses.iter().map(add).collect();
+        let script = format!("ip link set lo up && {script}exec \"$@\"");
+        let settings = format!("  listen: \"[::]:0\"\n{settings}");
+        Self::started(lab, &settings, &["unshare", "--user", "--map-root-user", "--net", "sh", "-c", &script, "sh"])
+    }
+
     pub(crate) fn on(lab: Lab, settings: &str) -> Self {
         Self::started(lab, settings, &[])
     }
 
     fn started(lab: Lab, settings: &str, by: &[&str]) -> Self {
-        let config = format!("serve:\n  names: [127.0.0.1, localhost]\n  listen: 127.0.0.1:0\n{settings}");
+        let listen = if settings.contains("listen:") { "" } else { "  listen: 127.0.0.1:0\n" };
+        let config = format!("serve:\n  names: [127.0.0.1, localhost]\n{listen}{settings}");
         std::fs::write(lab.home.config(), &config).unwrap();
         let serve = Config::parse("publisher.yaml", config.as_bytes()).unwrap().serve.unwrap();
         let ca = lab.dir().join("ca.pem");
