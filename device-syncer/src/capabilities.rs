@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use repo_model::DeviceId;
-use repo_model::margo::capabilities::{Cpu, Peripheral};
+use repo_model::margo::capabilities::{ARCHITECTURES, Cpu, Dialect, INTERFACES, PERIPHERALS, Peripheral, bytes_of};
 use repo_model::margo::{DeviceCapabilities, ProfileType};
 use serde::Deserialize;
 use serde_json::json;
@@ -39,15 +39,17 @@ pub struct Described {
     pub peripherals: Vec<DescribedPeripheral>,
     /// `ethernet`, `wifi` …; found if absent.
     pub interfaces: Option<Vec<String>>,
+    /// Whether an OpenTelemetry collector is on it, which can't be found; not, if absent.
+    pub otel_collector: Option<bool>,
 }
 
 /// A processor as the configuration describes it.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DescribedCpu {
-    /// How many cores.
+    /// How many cores; told are whole ones.
     pub cores: f64,
-    /// `amd64`, `arm64`, `arm` …; found if absent.
+    /// `amd64`, `arm64` or `arm`; found if absent.
     #[serde(default)]
     pub architecture: Option<String>,
 }
@@ -101,8 +103,9 @@ impl Probe {
 /// What was found on the machine.
 #[derive(Debug, Clone, PartialEq)]
 struct Found {
-    cores: usize,
-    architecture: &'static str,
+    cores: u32,
+    /// Absent if Margo has no word for it.
+    architecture: Option<&'static str>,
     /// In bytes.
     memory: Option<u64>,
     /// The file system that applications are on, in bytes.
@@ -126,8 +129,10 @@ impl Found {
             // What the machine has, and not what this process was given of it.
             cores: text("/sys/devices/system/cpu/online")
                 .and_then(|text| online(&text))
-                .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from)),
-            architecture: architecture(std::env::consts::ARCH),
+                .or_else(|| std::thread::available_parallelism().ok().map(usize::from))
+                .and_then(|cores| u32::try_from(cores).ok())
+                .unwrap_or(1),
+            architecture: told_architecture(std::env::consts::ARCH),
             memory: text("/proc/meminfo").and_then(|text| total_memory(&text)).map(|total| {
                 let installed = installed_memory(Path::new("/sys/devices/system/memory"));
                 installed.filter(|installed| is_near(*installed, total)).unwrap_or(total)
@@ -145,38 +150,44 @@ impl Found {
         let or = |described: &Option<String>, found: Option<String>| {
             described.clone().or(found).unwrap_or_else(|| "unknown".to_owned())
         };
-        let peripheral = |one: &DescribedPeripheral| Peripheral {
-            kind: one.kind.clone(),
-            manufacturer: one.manufacturer.clone(),
-            model: one.model.clone(),
-        };
-        let cpu = |one: &DescribedCpu| Cpu {
-            cores: one.cores,
-            architecture: Some(one.architecture.clone().unwrap_or_else(|| self.architecture.to_owned())),
-        };
-        let found = || vec![Cpu { cores: self.cores as f64, architecture: Some(self.architecture.to_owned()) }];
-        let cpus = described.cpus.as_ref().map_or_else(found, |all| all.iter().map(cpu).collect());
-        let mut extensions = BTreeMap::new();
-        if !self.versions.is_empty() {
-            extensions.insert(EXTENSION.to_owned(), json!({ "runtimes": self.versions }));
-        }
-        DeviceCapabilities {
-            pre_draft: false,
+        let identity = DeviceCapabilities {
+            dialect: Dialect::default(),
             id: device.clone(),
             vendor: or(&described.vendor, self.vendor),
             model_number: or(&described.model_number, self.model),
             serial_number: or(&described.serial_number, self.serial),
             roles: Vec::new(),
-            cpus,
-            memory: described.memory.clone().or(self.memory.map(capacity)),
-            storage: described.storage.clone().or(self.storage.map(capacity)),
-            peripherals: described.peripherals.iter().map(peripheral).collect(),
-            interfaces: described.interfaces.clone().unwrap_or(self.interfaces),
+            cpus: Vec::new(),
+            memory: None,
+            storage: None,
+            peripherals: None,
+            interfaces: None,
             otel_collector: None,
+            supported_runtimes: Vec::new(),
+            supported_deployment_types: Vec::new(),
+            labels: described.labels.clone(),
+            extensions: BTreeMap::new(),
+        };
+        // A device that hosts nothing says so by leaving all of this out.
+        if types.is_empty() {
+            return identity;
+        }
+        let found = Cpu { cores: self.cores, architecture: self.architecture.map(str::to_owned) };
+        let memory = described.memory.as_deref().map(|text| written(text, &["Ki", "Mi", "Gi"]));
+        let storage = described.storage.as_deref().map(|text| written(text, &["Ki", "Mi", "Gi", "Ti", "Pi", "Ei"]));
+        let runtimes = (!self.versions.is_empty()).then(|| json!({ "runtimes": self.versions }));
+        DeviceCapabilities {
+            cpus: described.told_cpus(self.architecture).unwrap_or_else(|| vec![found]),
+            memory: memory.or(self.memory.map(capacity)),
+            storage: storage.or(self.storage.map(capacity)),
+            peripherals: Some(described.told_peripherals()),
+            interfaces: Some(described.told_interfaces().unwrap_or(self.interfaces)),
+            // rc.3 wants `true` of a device that hosts workloads: one without a collector says that it has none.
+            otel_collector: Some(described.otel_collector.unwrap_or(false)),
             supported_runtimes: vec!["oci".to_owned()],
             supported_deployment_types: types.iter().map(ToString::to_string).collect(),
-            labels: described.labels.clone(),
-            extensions,
+            extensions: runtimes.into_iter().map(|runtimes| (EXTENSION.to_owned(), runtimes)).collect(),
+            ..identity
         }
     }
 }
@@ -184,19 +195,93 @@ impl Found {
 impl Described {
     /// Whether the document that comes of it can be read again; the text says what is wrong.
     pub(crate) fn check(&self) -> Result<(), String> {
+        let is_positive = |cpu: &DescribedCpu| cpu.cores > 0.0 && cpu.cores <= f64::from(u32::MAX);
+        if let Some(index) = self.cpus.iter().flatten().position(|cpu| !is_positive(cpu)) {
+            return Err(format!("cpus[{index}].cores: must be a number above 0"));
+        }
+        let sizes = [("memory", &self.memory), ("storage", &self.storage)];
+        let wrong = sizes
+            .into_iter()
+            .find_map(|(key, size)| Some((key, size.as_ref().filter(|size| bytes_of(size).is_none())?)));
+        if let Some((key, size)) = wrong {
+            return Err(format!("{key}: `{size}` is no capacity: write a whole number and Ki, Mi, Gi, Ti, Pi or Ei"));
+        }
         let device: DeviceId = "any".parse().map_err(|_| "no device id can be made".to_owned())?;
         let found = Found { interfaces: Vec::new(), ..Found::here(Path::new("/"), BTreeMap::new()) };
-        let bytes = found.document(&device, self, &BTreeSet::new()).to_bytes();
+        let bytes = found.document(&device, self, &BTreeSet::from([ProfileType::Compose])).to_bytes();
         DeviceCapabilities::read("capabilities", &bytes).map(drop).map_err(|problems| problems.to_string())
+    }
+
+    /// What isn't told as it is described, because Margo has closed sets of words and whole cores: each in words. It is
+    /// no mistake that stops the syncer, because what an earlier one took must not keep this one from starting.
+    pub fn left_out(&self) -> Vec<String> {
+        let cpus = self.cpus.iter().flatten().enumerate().flat_map(|(index, cpu)| {
+            let is_known = cpu.architecture.as_deref().is_none_or(|name| told_architecture(name).is_some());
+            let unknown = cpu.architecture.as_ref().filter(|_| !is_known);
+            let cores = (cpu.cores.fract() != 0.0).then(|| {
+                format!("`capabilities.cpus[{index}].cores` is {}, and {} are told", cpu.cores, cpu.cores.floor())
+            });
+            cores
+                .into_iter()
+                .chain(unknown.map(|name| not_told(&format!("cpus[{index}].architecture"), name, ARCHITECTURES)))
+        });
+        let peripherals = self.peripherals.iter().enumerate().filter(|(_, one)| !PERIPHERALS.contains(&&*one.kind));
+        let peripherals =
+            peripherals.map(|(index, one)| not_told(&format!("peripherals[{index}].type"), &one.kind, PERIPHERALS));
+        let interfaces = self.interfaces.iter().flatten().enumerate();
+        let interfaces = interfaces.filter(|(_, kind)| !INTERFACES.contains(&kind.as_str()));
+        let interfaces = interfaces.map(|(index, kind)| not_told(&format!("interfaces[{index}]"), kind, INTERFACES));
+        cpus.chain(peripherals).chain(interfaces).collect()
+    }
+
+    /// The processors with their whole cores; those without any are none.
+    fn told_cpus(&self, found: Option<&'static str>) -> Option<Vec<Cpu>> {
+        let told = |cpu: &DescribedCpu| {
+            let architecture = match &cpu.architecture {
+                Some(name) => told_architecture(name),
+                None => found,
+            };
+            Cpu { cores: cpu.cores.floor() as u32, architecture: architecture.map(str::to_owned) }
+        };
+        Some(self.cpus.as_ref()?.iter().map(told).filter(|cpu| cpu.cores > 0).collect())
+    }
+
+    fn told_peripherals(&self) -> Vec<Peripheral> {
+        let told = self.peripherals.iter().filter(|one| PERIPHERALS.contains(&one.kind.as_str()));
+        let told = told.cloned().map(|DescribedPeripheral { kind, manufacturer, model }| Peripheral {
+            kind,
+            manufacturer,
+            model,
+        });
+        told.collect()
+    }
+
+    fn told_interfaces(&self) -> Option<Vec<String>> {
+        Some(self.interfaces.as_ref()?.iter().filter(|kind| INTERFACES.contains(&kind.as_str())).cloned().collect())
     }
 }
 
+fn not_told(key: &str, value: &str, words: &[&str]) -> String {
+    format!("`capabilities.{key}` is `{value}`, which isn't told: Margo knows {}", words.join(", "))
+}
+
+/// Margo's word for an architecture, also where it is written as kernels write it.
+fn told_architecture(name: &str) -> Option<&'static str> {
+    let name = architecture(name);
+    ARCHITECTURES.iter().copied().find(|known| *known == name)
+}
+
+/// A capacity as rc.3 writes it: without a space, and in one of these units.
+fn written(text: &str, units: &[&str]) -> String {
+    let text: String = text.split_whitespace().collect();
+    if units.iter().any(|unit| text.ends_with(unit)) { text } else { bytes_of(&text).map_or(text, capacity) }
+}
+
 /// Go's names, which images and Margo's documents use.
-fn architecture(rust: &'static str) -> &'static str {
-    match rust {
+fn architecture(name: &str) -> &str {
+    match name {
         "x86_64" => "amd64",
         "aarch64" => "arm64",
-        "x86" => "386",
         other => other,
     }
 }
@@ -270,8 +355,9 @@ mod tests {
         let mut probe = Probe::default();
         let first = probe.look(&device, &described(), Path::new("/"), &types, versions).unwrap().to_vec();
         let read = DeviceCapabilities::read("capabilities.json", &first).unwrap();
-        assert!(!read.pre_draft && read.id == device && read.vendor == "Acme" && read.interfaces == ["ethernet"]);
-        assert!(read.cpus[0].cores >= 1.0 && read.memory.is_some() && read.storage.is_some(), "{read:?}");
+        assert!(read.dialect == Dialect::default() && read.id == device && read.vendor == "Acme");
+        assert_eq!(read.interfaces.as_deref(), Some(&["ethernet".to_owned()][..]));
+        assert!(read.cpus[0].cores >= 1 && read.memory.is_some() && read.storage.is_some(), "{read:?}");
         assert_eq!(read.labels["slots"], json!([1, 2]));
         assert_eq!(read.extensions[EXTENSION]["runtimes"]["docker"], "28.0.1");
         assert_eq!(read.supported_deployment_types, ["compose", "helm"]);
@@ -293,7 +379,8 @@ mod tests {
     fn what_the_machine_says_is_read() {
         assert_eq!(total_memory("MemTotal:       16000000 kB\nMemFree: 1 kB\n"), Some(16_000_000 << 10));
         assert_eq!(total_memory("MemTotal: many\n"), None);
-        assert_eq!((architecture("x86_64"), architecture("aarch64"), architecture("arm")), ("amd64", "arm64", "arm"));
+        let all = ["x86_64", "aarch64", "arm", "riscv64"].map(told_architecture);
+        assert_eq!(all, [Some("amd64"), Some("arm64"), Some("arm"), None]);
         assert_eq!(model("Raspberry Pi 4\0"), Some("Raspberry Pi 4".to_owned()));
         assert_eq!(capacity((2 << 30) + 4096), "2048Mi");
         for (list, count) in [("0-3\n", Some(4)), ("0", Some(1)), ("0-1,4-7,9", Some(7)), ("", None), ("3-1", None)] {
@@ -321,14 +408,50 @@ mod tests {
 
     #[test]
     fn what_the_configuration_says_stands_before_what_was_found() {
-        let text = "cpus: [{cores: 4, architecture: arm64}, {cores: 0.5}]\nmemory: 4Gi\nstorage: 1 Ti\n";
+        let text = "cpus: [{cores: 4, architecture: arm64}, {cores: 2}]\nmemory: 1 Ti\nstorage: 1 Ti\n";
         let described: Described = serde_yaml::from_str(text).unwrap();
-        assert_eq!(described.check(), Ok(()));
-        let found = Found::here(Path::new("/"), BTreeMap::new());
-        let document = found.document(&"any".parse().unwrap(), &described, &BTreeSet::new());
-        assert_eq!((document.memory.as_deref(), document.storage.as_deref()), (Some("4Gi"), Some("1 Ti")));
+        assert_eq!((described.check(), described.left_out()), (Ok(()), vec![]));
+        let document = told(&described, &[ProfileType::Compose]);
+        assert_eq!((document.memory.as_deref(), document.storage.as_deref()), (Some("1048576Mi"), Some("1Ti")));
         let architectures: Vec<_> = document.cpus.iter().map(|cpu| (cpu.cores, cpu.architecture.as_deref())).collect();
-        assert_eq!(architectures, [(4.0, Some("arm64")), (0.5, Some(architecture(std::env::consts::ARCH)))]);
+        assert_eq!(architectures, [(4, Some("arm64")), (2, told_architecture(std::env::consts::ARCH))]);
+    }
+
+    fn told(described: &Described, types: &[ProfileType]) -> DeviceCapabilities {
+        let found = Found::here(Path::new("/"), BTreeMap::new());
+        let document = found.document(&"any".parse().unwrap(), described, &types.iter().copied().collect());
+        DeviceCapabilities::read("capabilities.json", &document.to_bytes()).unwrap()
+    }
+
+    #[test]
+    fn a_device_that_hosts_workloads_says_whether_it_has_a_collector_and_one_that_hosts_none_says_who_it_is() {
+        for (text, expected) in [("{}\n", false), ("otelCollector: true\n", true), ("otelCollector: false\n", false)] {
+            let described: Described = serde_yaml::from_str(text).unwrap();
+            let host = told(&described, &[ProfileType::Helm]);
+            assert_eq!(host.otel_collector, Some(expected), "{text}");
+            assert!(host.peripherals.is_some() && host.interfaces.is_some() && host.supported_runtimes == ["oci"]);
+            let gateway = told(&described, &[]);
+            let rest = (gateway.otel_collector, gateway.cpus.len(), gateway.memory, gateway.peripherals);
+            assert_eq!(rest, (None, 0, None, None), "{text}");
+            assert!(gateway.supported_runtimes.is_empty() && gateway.supported_deployment_types.is_empty());
+        }
+    }
+
+    #[test]
+    fn what_an_earlier_syncer_took_and_margo_has_no_word_for_is_left_out_and_said() {
+        let text = "cpus: [{cores: 3.5, architecture: x86_64}, {cores: 0.5}, {cores: 1, architecture: riscv64}]\n\
+                    peripherals: [{type: plc}, {type: gpu}]\ninterfaces: [profinet, usb]\n";
+        let described: Described = serde_yaml::from_str(text).unwrap();
+        assert_eq!(described.check(), Ok(()), "an update must not keep the syncer from starting");
+        let document = told(&described, &[ProfileType::Compose]);
+        let cpus: Vec<_> = document.cpus.iter().map(|cpu| (cpu.cores, cpu.architecture.as_deref())).collect();
+        assert_eq!(cpus, [(3, Some("amd64")), (1, None)]);
+        assert_eq!(document.peripherals.unwrap().len(), 1);
+        assert_eq!(document.interfaces.unwrap(), ["usb"]);
+        let said = described.left_out();
+        assert_eq!(said.len(), 5, "{said:?}");
+        assert_eq!(said[0], "`capabilities.cpus[0].cores` is 3.5, and 3 are told");
+        assert!(said[3].starts_with("`capabilities.peripherals[0].type` is `plc`, which isn't told: Margo knows gpu"));
     }
 
     #[test]
@@ -337,9 +460,10 @@ mod tests {
         let nested: Described = serde_yaml::from_str("labels: {a: {b: c}}\n").unwrap();
         assert!(nested.check().unwrap_err().contains("labels.a"));
         for (text, expected) in [
-            ("memory: 4GB\n", "properties.memory"),
-            ("storage: \"5\"\n", "properties.storage"),
-            ("cpus: [{cores: 0}]\n", "properties.cpus[0].cores"),
+            ("memory: 4GB\n", "memory: `4GB`"),
+            ("storage: \"5\"\n", "storage: `5`"),
+            ("cpus: [{cores: 0}]\n", "cpus[0].cores: must be"),
+            ("cpus: [{cores: -1}]\n", "cpus[0].cores: must be"),
         ] {
             let wrong = serde_yaml::from_str::<Described>(text).unwrap().check().unwrap_err();
             assert!(wrong.contains(expected), "{text}: {wrong}");

@@ -21,6 +21,9 @@ pub const UNVERIFIED: &str = "AncestryUnverified";
 /// What runs can't be seen or changed now.
 pub const RUNTIME: &str = "RuntimeUnavailable";
 
+/// `capabilities` of `device.yaml` say something that Margo has no word for.
+pub const CAPABILITIES_INVALID: &str = "CapabilitiesInvalid";
+
 /// Something that an auditor should know; stays until the next adoption.
 pub const EVENT: &str = "SecurityEvent";
 
@@ -46,7 +49,7 @@ pub fn events(status: &FileTree) -> Vec<Condition> {
 
 /// Whether something isn't as wanted; the others are for auditors.
 pub fn is_in_the_way(condition: &Condition) -> bool {
-    condition.kind != EVENT && condition.kind != UNVERIFIED
+    ![EVENT, UNVERIFIED, CAPABILITIES_INVALID].contains(&condition.kind.as_str())
 }
 
 /// Writes `syncer.json` into the tree of `status`.
@@ -96,6 +99,7 @@ mod tests {
         (STALE, &["Expired", "ProofRefused"]),
         (UNVERIFIED, &["ShallowHistory"]),
         (RUNTIME, &["runtime-unavailable"]),
+        (CAPABILITIES_INVALID, &["LeftOut"]),
         (EVENT, &["HistoryContinued", "HistoryAccepted", "history-forked", "StatusReplaced", "FloorLost"]),
     ];
 

@@ -7,22 +7,29 @@ use hmac::{Hmac, KeyInit, Mac};
 use repo_model::desired::{Desired, Document};
 use repo_model::envelope::EnvelopeDeployment;
 use repo_model::margo::helm_values::HelmValues;
-use repo_model::margo::{Component, ProfileType, Source};
+use repo_model::margo::{Component, DeviceCapabilities, ProfileType, Requirements, Source};
+use repo_model::problem::Problems;
 use repo_model::value::{Param, ParamValue, input_digest};
 use repo_model::{ComponentName, DeploymentId, DeploymentName};
 use sha2::Sha256;
 
 use crate::memory::Failure;
-use crate::plan::{Wanted, WantedComponent};
+use crate::plan::{Fits, Wanted, WantedComponent};
 use crate::runtime::{self, Kind};
 
 /// How long an apply may take where the document doesn't say.
 const TIMEOUT: Duration = Duration::from_secs(300);
 
-/// What only the device knows: what it can run, the values that stay on it, and the key under which they enter digests.
+/// The most characters of a message about what a device lacks: it stays in `status` for ever.
+const MAX_LACK: usize = 1000;
+
+/// What only the device knows: what it has and can run, the values that stay on it, and the key under which they enter
+/// digests.
 pub struct DeviceValues<'a> {
     /// What can run here.
     pub types: &'a BTreeSet<ProfileType>,
+    /// What it reports of itself; absent while that isn't known.
+    pub capabilities: Option<&'a DeviceCapabilities>,
     /// Reads a device file by its bare name; the failure never holds its contents.
     pub read: &'a dyn Fn(&str) -> Result<String, Failure>,
     /// Never leaves the device.
@@ -84,8 +91,31 @@ fn wanted_deployment(
         document: document.bytes.clone(),
         suspended: envelope.policy.suspended,
         depends_on: envelope.policy.depends_on.clone(),
+        fits: fits(document, envelope, values.capabilities),
         components: deployment.components.iter().map(component).collect(),
     }
+}
+
+/// Whether the device has what the profile asks for, judged by what it reports, as the publisher judges it.
+fn fits(document: &Document, envelope: &EnvelopeDeployment, device: Option<&DeviceCapabilities>) -> Fits {
+    let lack =
+        |text: String| Fits::No(Failure::new("capability-missing", text.chars().take(MAX_LACK).collect::<String>()));
+    let asked: Vec<_> = match requirements(document, envelope) {
+        Ok(all) => all.into_iter().filter(|one| !one.is_empty()).collect(),
+        Err(problems) => return lack(format!("what it asks of a device can't be judged here: {problems}")),
+    };
+    if asked.is_empty() {
+        return Fits::Yes;
+    }
+    let Some(device) = device else { return Fits::Unknown };
+    let unmet: Vec<_> = asked.iter().flat_map(|one| one.unmet(device)).collect();
+    if unmet.is_empty() { Fits::Yes } else { lack(unmet.join("; ")) }
+}
+
+/// rc.3's requirements stand in the document, and the pre-draft's in the envelope.
+fn requirements(document: &Document, envelope: &EnvelopeDeployment) -> Result<[Requirements; 2], Problems> {
+    let resources = envelope.required_resources.as_ref().map(Requirements::of_resources).transpose()?;
+    Ok([document.deployment.requirements()?, resources.unwrap_or_default()])
 }
 
 fn input(
@@ -260,6 +290,7 @@ mod tests {
             id: "a".parse().unwrap(),
             policy: Default::default(),
             profile: None,
+            required_resources: None,
             locks: components.iter().map(|name| (name.parse().unwrap(), lock)).collect(),
             values_from: BTreeMap::new(),
         }
@@ -285,7 +316,7 @@ mod tests {
         document: &Document,
         envelope: &EnvelopeDeployment,
     ) -> Vec<WantedComponent> {
-        let values = DeviceValues { types, read, hmac_key: b"key" };
+        let values = DeviceValues { types, capabilities: None, read, hmac_key: b"key" };
         wanted_deployment(id("a"), document, envelope, &values).components
     }
 
@@ -361,6 +392,50 @@ mod tests {
         assert_eq!(code(&missing[0]), "parameter-invalid");
         assert!(missing[0].input.as_ref().unwrap_err().message.contains("nothing-here"));
         assert!(missing[1].input.is_ok());
+    }
+
+    #[test]
+    fn what_a_profile_asks_is_judged_by_what_the_device_reports() {
+        let device = r#"{"properties": {"id": "press-01", "vendor": "Acme", "modelNumber": "m", "serialNumber": "s",
+            "cpus": [{"cores": 2, "architecture": "amd64"}], "memory": "8Gi"}, "labels": {"line": "2"}}"#;
+        let device = DeviceCapabilities::read("capabilities.json", device.as_bytes()).unwrap();
+        let judged = |constraints: &str, resources: serde_json::Value, known: bool| {
+            let mut document = compose("{}");
+            document.deployment.device_constraints = Some(serde_yaml::from_str(constraints).unwrap());
+            let mut envelope = envelope(&["x", "y"]);
+            envelope.required_resources = Some(resources);
+            match fits(&document, &envelope, known.then_some(&device)) {
+                Fits::No(failure) => format!("{}: {}", failure.code, failure.message),
+                other => format!("{other:?}"),
+            }
+        };
+        let rule = |line: &str| {
+            format!(
+                "eligibilityRules: [{{labelSelector: {{matchExpressions: [{{key: line, operator: In, values: ['{line}']}}]}}}}]"
+            )
+        };
+        let none = serde_json::json!({});
+        assert_eq!(judged(&rule("2"), none.clone(), true), "Yes");
+        assert_eq!(judged(&rule("2"), none.clone(), false), "Unknown");
+        assert_eq!(judged("{}", none.clone(), false), "Yes", "nothing is asked for");
+        assert_eq!(
+            judged(&rule("3"), none.clone(), true),
+            "capability-missing: it needs the label `line` In [\"3\"], and the device has \"2\""
+        );
+        let resources = serde_json::json!({"memory": "9Gi"});
+        let text = judged(&rule("2"), resources, true);
+        assert_eq!(text, "capability-missing: it needs 9Gi of memory, and the device has 8Gi");
+        let text = judged("eligibilityRules: [{newSelector: {}}]", none.clone(), true);
+        assert!(text.starts_with("capability-missing: what it asks of a device can't be judged here"), "{text}");
+        let long = judged(&rule(&"x".repeat(5000)), none, true);
+        assert!(long.len() < 1100, "{}", long.len());
+    }
+
+    #[test]
+    fn a_custom_deployment_is_its_own_failure() {
+        let all = resolve(&document("custom", "oci://registry.invalid/app", "{}"), &envelope(&["x", "y"]), "");
+        assert_eq!(code(&all[0]), "capability-missing");
+        assert!(all[0].input.as_ref().unwrap_err().message.contains("custom"));
     }
 
     #[test]

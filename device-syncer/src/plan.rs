@@ -24,8 +24,21 @@ pub struct Wanted {
     pub suspended: bool,
     /// The deployments that are installed before it is applied, by the operator's ids.
     pub depends_on: Vec<DeploymentName>,
+    /// Whether the device has what it asks for.
+    pub fits: Fits,
     /// Its components in the order in which they are applied.
     pub components: Vec<WantedComponent>,
+}
+
+/// Whether the device has what a deployment asks for (Margo, *deviceConstraints*).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fits {
+    /// It has, or nothing is asked for.
+    Yes,
+    /// It lacks something.
+    No(Failure),
+    /// What the device has isn't known yet, because a runtime doesn't answer.
+    Unknown,
 }
 
 /// A component as it shall be.
@@ -198,6 +211,13 @@ struct Actual<'a> {
 }
 
 impl Actual<'_> {
+    /// Whether this very input was applied, so that an apply only makes it whole again.
+    fn was_applied(&self, input: &runtime::Component) -> bool {
+        let found = self.observed.get(&(input.profile_type(), input.project.as_str()));
+        let observed = found.and_then(|found| found.input_digest);
+        [observed, self.memory.applied_digest(&input.project)].contains(&Some(input.input_digest))
+    }
+
     /// What runs a component, if it isn't this type.
     fn other(&self, kind: ProfileType, project: &str) -> Option<ProfileType> {
         let of_project = self.observed.keys().filter(|(_, found)| *found == project).map(|(kind, _)| *kind);
@@ -206,11 +226,20 @@ impl Actual<'_> {
 }
 
 fn planned(wanted: &Wanted, actual: &Actual<'_>) -> Planned {
-    let gated = |action| match action {
+    let gated = |action| match &action {
         Action::Apply { .. } if wanted.suspended => {
             Action::Wait(Failure::new("suspended", "the operator suspended this deployment"))
         }
-        action => action,
+        // What was applied before is put back without being judged again.
+        Action::Apply { input, .. } if !actual.was_applied(input) => match &wanted.fits {
+            Fits::Yes => action,
+            Fits::No(lack) => Action::Fail(lack.clone()),
+            Fits::Unknown => {
+                let text = "what this device has isn't known yet, because a runtime doesn't answer";
+                Action::Wait(Failure::new("runtime-unavailable", text))
+            }
+        },
+        _ => action,
     };
     let component = |wanted: &WantedComponent| PlannedComponent {
         name: wanted.name.clone(),
@@ -311,7 +340,10 @@ mod tests {
     }
 
     fn action(memory: &Memory, observed: &[Observed], want: &str) -> String {
-        let plan = make(Some(&[wanted("a", &[("x", want)])]), memory, observed);
+        action_of(&make(Some(&[wanted("a", &[("x", want)])]), memory, observed))
+    }
+
+    fn action_of(plan: &Plan) -> String {
         match &plan.deployments[0].components[0].action {
             Action::Keep => "keep".to_owned(),
             Action::Apply { reason, .. } => format!("{reason:?}"),
@@ -389,6 +421,29 @@ mod tests {
         ] {
             assert_eq!(action(memory, &found, want), expected, "{given}");
         }
+    }
+
+    #[test]
+    fn what_the_device_lacks_something_for_is_not_applied_and_what_runs_of_it_stays_and_is_healed() {
+        let unfit = |version: &str, fits: Fits| Wanted { fits, ..wanted("a", &[("x", version)]) };
+        let lack = || Fits::No(Failure::new("capability-missing", "it needs 9Gi of memory, and the device has 8Gi"));
+        let run = |condition| vec![observed("a", "x", Some(input_digest("a", "x", "1")), condition)];
+        let (nothing, once) = (Memory::default(), applied(&[("a", "x", Some("1"))]));
+        for (given, memory, found, version, expected) in [
+            ("nothing is there", &nothing, vec![], "1", "capability-missing"),
+            ("another version runs", &once, run(Condition::Running), "2", "capability-missing"),
+            ("another version ran and is gone", &once, vec![], "2", "capability-missing"),
+            ("it runs", &once, run(Condition::Running), "1", "keep"),
+            ("it ran and is gone", &once, vec![], "1", "Missing"),
+            ("a part of it is gone", &nothing, run(Condition::Missing), "1", "Missing"),
+        ] {
+            let planned = |fits| action_of(&make(Some(&[unfit(version, fits)]), memory, &found));
+            assert_eq!(planned(lack()), expected, "{given}");
+            let unknown = if expected == "capability-missing" { "runtime-unavailable" } else { expected };
+            assert_eq!(planned(Fits::Unknown), unknown, "{given}");
+        }
+        let suspended = Wanted { suspended: true, ..unfit("1", lack()) };
+        assert_eq!(action_of(&make(Some(&[suspended]), &nothing, &[])), "suspended");
     }
 
     #[test]

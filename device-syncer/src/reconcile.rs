@@ -16,6 +16,7 @@ use jiff::Timestamp;
 use repo_git::{CommitId, FetchError};
 use repo_model::desired::Desired;
 use repo_model::join::Join;
+use repo_model::margo::DeviceCapabilities;
 use repo_model::report::{CAPABILITIES, Condition};
 use repo_model::{KeyText, envelope, error_chain};
 use uuid::Uuid;
@@ -23,7 +24,7 @@ use uuid::Uuid;
 use crate::act::{self, Actor, Done, Identity};
 use crate::backoff;
 use crate::capabilities::Probe;
-use crate::conditions::{self, EVENT, RUNTIME, STALE, UNVERIFIED, condition};
+use crate::conditions::{self, CAPABILITIES_INVALID, EVENT, RUNTIME, STALE, UNVERIFIED, condition};
 use crate::config::{Home, Settings};
 use crate::contact::{self, Contact};
 use crate::desired::{DeviceValues, wanted};
@@ -247,6 +248,10 @@ impl Syncer {
                 pass.conditions.push(condition(UNVERIFIED, "ShallowHistory", text));
             }
         }
+        let left_out = self.settings.capabilities.left_out();
+        if !left_out.is_empty() {
+            pass.conditions.push(condition(CAPABILITIES_INVALID, "LeftOut", left_out.join("; ")));
+        }
         if !pass.adopted {
             pass.conditions.extend(conditions::events(&pass.next.status));
         }
@@ -304,7 +309,8 @@ impl Syncer {
     /// Observes, plans and acts.
     fn converge(&mut self, pass: &mut Pass, cancel: &dyn Fn() -> bool) -> Result<Done, PassError> {
         let mut report = Report::read(&pass.next.status);
-        let wanted = pass.desired.as_ref().map(|desired| self.wanted(desired));
+        self.tell_capabilities(&mut pass.next);
+        let wanted = pass.desired.as_ref().map(|desired| self.wanted(desired, &pass.next));
         if let Some(wanted) = &wanted {
             pass.next.keep_only(wanted);
         }
@@ -314,7 +320,6 @@ impl Syncer {
         let sight = self.runtimes.observe();
         pass.conditions.extend(unseen(&sight, &conditions::all(&pass.next.status)));
         conditions::write(&mut pass.next, self.instance, &pass.conditions);
-        self.tell_capabilities(&mut pass.next);
         let (identity, next) = (self.identity(), pass.next.clone());
         let Some(wanted) = wanted else {
             act::commit(&mut self.store, next, &report, &identity, Timestamp::now())?;
@@ -352,11 +357,18 @@ impl Syncer {
 
     /// Puts what this device has and can run into its `status`, where it isn't known yet.
     fn tell_capabilities(&mut self, next: &mut Memory) {
+        let mut probe = std::mem::take(&mut self.probe);
+        self.look(&mut probe, next);
+        self.probe = probe;
+    }
+
+    /// What was told before stays while the runtimes don't answer.
+    fn look(&self, probe: &mut Probe, next: &mut Memory) {
         let (types, versions) = (self.runtimes.types(), || self.runtimes.versions());
         let (device, described) = (&self.join.device, &self.settings.capabilities);
-        let disk = if self.probe.is_due() { self.runtimes.data_root() } else { None };
+        let disk = if probe.is_due() { self.runtimes.data_root() } else { None };
         let disk = disk.unwrap_or_else(|| self.home.root().to_owned());
-        if let Some(bytes) = self.probe.look(device, described, &disk, &types, versions) {
+        if let Some(bytes) = probe.look(device, described, &disk, &types, versions) {
             next.status.insert(CAPABILITIES.to_owned(), bytes.to_vec());
         }
     }
@@ -390,10 +402,14 @@ impl Syncer {
         Identity { fleet: self.join.fleet, device: self.join.device.clone() }
     }
 
-    /// What the accepted state wants on this device.
-    fn wanted(&self, desired: &Desired) -> Vec<Wanted> {
+    /// What the accepted state wants on this device, which has what `memory` says that it reports.
+    fn wanted(&self, desired: &Desired, memory: &Memory) -> Vec<Wanted> {
         let read = |name: &str| read_device_file(&self.settings.device_files, name);
-        wanted(desired, &DeviceValues { types: &self.runtimes.types(), read: &read, hmac_key: &self.hmac_key })
+        let told = memory.status.get(CAPABILITIES);
+        let capabilities = told.and_then(|bytes| DeviceCapabilities::read(CAPABILITIES, bytes).ok());
+        let types = &self.runtimes.types();
+        let capabilities = capabilities.as_ref();
+        wanted(desired, &DeviceValues { types, capabilities, read: &read, hmac_key: &self.hmac_key })
     }
 
     /// Lets what was given up be tried again: everything, or one deployment by the operator's id.
@@ -404,7 +420,7 @@ impl Syncer {
             next.attempts.clear();
         } else {
             let desired = self.accepted(&next)?;
-            let wanted = desired.map(|desired| self.wanted(&desired)).unwrap_or_default();
+            let wanted = desired.map(|desired| self.wanted(&desired, &next)).unwrap_or_default();
             match wanted.iter().find(|wanted| wanted.name.as_str() == deployment) {
                 Some(wanted) => next.forget_failures(wanted),
                 None => tracing::warn!(deployment, "no deployment of this id is wanted, so nothing is tried again"),
@@ -440,7 +456,8 @@ impl Syncer {
         let mut memory = self.store.memory.clone();
         let accepted = if news.is_none() { self.accepted(&memory)? } else { None };
         let desired = news.as_ref().map(|adoption| &adoption.desired).or(accepted.as_ref());
-        let wanted = desired.map(|desired| self.wanted(desired));
+        self.look(&mut Probe::default(), &mut memory);
+        let wanted = desired.map(|desired| self.wanted(desired, &memory));
         if let Some(retry) = requests.retry {
             let named = wanted.iter().flatten().filter(|wanted| retry.is_empty() || wanted.name.as_str() == retry);
             named.for_each(|wanted| memory.forget_failures(wanted));

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use repo_model::margo::Header;
 use repo_model::margo::status::{ComponentStatus, DeploymentStatus, State, Status, StatusError};
 use repo_model::{ComponentName, DeploymentId, DeviceId, FileTree};
 
@@ -194,7 +195,7 @@ impl Reported {
         DeploymentStatus {
             deployment_id: id,
             device_id: Some(device.clone()),
-            header: false,
+            header: Header::default(),
             adopted_manifest_version: Some(manifest_version),
             status: Status { state: self.overall(), error: failure.map(|failure| error(&failure, &self.title)) },
             components: self.components.iter().map(component).collect(),

@@ -8,7 +8,7 @@ use repo_model::margo::ProfileType;
 use repo_model::{ComponentName, DeploymentId, DeploymentName, Digest, FleetId};
 
 use crate::memory::Failure;
-use crate::plan::{Wanted, WantedComponent};
+use crate::plan::{Fits, Wanted, WantedComponent};
 use crate::runtime::{self, Condition, Kind, Observed};
 
 pub(crate) fn fleet() -> FleetId {
@@ -43,6 +43,7 @@ pub(crate) fn wanted(name: &str, components: &[(&str, &str)]) -> Wanted {
         document: format!("{name} {components:?}").into_bytes(),
         suspended: false,
         depends_on: Vec::new(),
+        fits: Fits::Yes,
         components: components.iter().map(|(part, version)| wanted_component(name, part, version)).collect(),
     }
 }

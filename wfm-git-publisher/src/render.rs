@@ -44,6 +44,8 @@ pub enum Capabilities<'a> {
     Unasked,
     /// The device said nothing yet.
     Unreported,
+    /// What it verifiably says can't be read, and why.
+    Unreadable(&'a str),
     /// What it verifiably says.
     Reported(&'a DeviceCapabilities),
 }
@@ -121,7 +123,7 @@ pub fn render(fleet: &Fleet, device: &Device, facts: Facts<'_>, locks: &Locks) -
 
 /// What a deployment's application is made of, whichever profile is used.
 pub(crate) fn artifacts(deployment: &Deployment) -> impl Iterator<Item = Artifact> {
-    let profiles = deployment.application.profiles.iter().map(|profile| &profile.description);
+    let profiles = deployment.application.deployable().map(|profile| &profile.description);
     profiles.flat_map(|one| one.components.iter().map(|component| Artifact::of(one.kind, component)))
 }
 
@@ -191,7 +193,9 @@ impl Work<'_> {
         let policy = DeploymentPolicy { suspended: deployment.suspended, depends_on: depends_on.into_iter().collect() };
         let id = deployment.id.clone();
         let chosen = matches!(deployment.profile, Choice::Auto(_)).then(|| profile.description.id.clone());
-        let envelope = EnvelopeDeployment { id, policy, profile: chosen, locks: locked, values_from };
+        let required_resources = profile.description.required_resources.clone();
+        let envelope =
+            EnvelopeDeployment { id, policy, profile: chosen, required_resources, locks: locked, values_from };
         Ok(RenderedDeployment { document, envelope, unresolved })
     }
 

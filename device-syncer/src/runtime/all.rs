@@ -106,6 +106,11 @@ fn missing(tool: &'static str, reason: &str) -> RuntimeError {
     RuntimeError::RuntimeUnavailable { tool, reason: reason.to_owned(), source: None }
 }
 
+/// Never asked for: a component of another type has no input.
+fn nothing_runs(kind: ProfileType) -> RuntimeError {
+    missing("any runtime", &format!("nothing here runs {kind} components"))
+}
+
 impl Hands for Runtimes {
     type Ready = Ready;
 
@@ -113,6 +118,7 @@ impl Hands for Runtimes {
         match component.profile_type() {
             ProfileType::Compose => self.compose()?.prefetch(component, cancel).map(Ready::Compose),
             ProfileType::Helm => self.helm()?.prefetch(component, cancel).map(Ready::Helm),
+            kind @ ProfileType::Custom => Err(nothing_runs(kind)),
         }
     }
 
@@ -133,6 +139,7 @@ impl Hands for Runtimes {
         match kind {
             ProfileType::Compose => self.compose()?.remove(project, timeout, cancel),
             ProfileType::Helm => self.helm()?.remove(project, timeout, cancel),
+            kind @ ProfileType::Custom => Err(nothing_runs(kind)),
         }
     }
 }

@@ -49,6 +49,57 @@ fn a_helm_deployment_on_a_device_without_kubernetes() {
 }
 
 #[test]
+fn a_deployment_of_a_type_that_only_its_vendors_know() {
+    let world = World::running();
+    beside(&world, &world.app, |world| {
+        world.hand.edit("greeter", |text| text.replace("type: compose", "type: custom"));
+    });
+    assert_eq!(world.states("greeter"), ["hello failed capability-missing"]);
+    assert!(world.message("greeter").contains("no runtime for custom components"), "{}", world.message("greeter"));
+    cured(&world);
+}
+
+/// The document then asks for a device of line 2.
+fn for_line_2(text: &str) -> String {
+    let rule = "{labelSelector: {matchExpressions: [{key: line, operator: In, values: ['2']}]}}";
+    text.replace(
+        "    type: compose\n",
+        &format!("    type: compose\n    deviceConstraints: {{eligibilityRules: [{rule}]}}\n"),
+    )
+}
+
+#[test]
+fn a_deployment_that_asks_for_what_the_device_lacks() {
+    let world = World::running();
+    let settings = world.home().join("device.yaml");
+    let plain = fs::read_to_string(&settings).unwrap();
+    beside(&world, &world.app, |world| world.hand.edit("greeter", |text| for_line_2(&text)));
+    assert_eq!(world.states("greeter"), ["hello failed capability-missing"]);
+    let message = world.message("greeter");
+    assert!(message.contains("it needs the label `line` In [\"2\"], and the device has none"), "{message}");
+    // The site says more of the device, and nobody has to publish anything.
+    fs::write(&settings, format!("{plain}\ncapabilities: {{labels: {{line: \"2\"}}}}\n")).unwrap();
+    world.once().good();
+    assert_eq!(world.states("greeter"), ["hello installed"]);
+    assert_eq!(world.greetings().len(), 2);
+    // What was judged once and applied stays, and is put back.
+    fs::write(&settings, &plain).unwrap();
+    world.once().good();
+    assert_eq!(world.states("greeter"), ["hello installed"]);
+    world.assert_quiet();
+    // The pre-draft's words stand in the envelope.
+    world.hand.want("greeter", &world.app, "once more");
+    world
+        .hand
+        .describe("greeter", |described| described["requiredResources"] = serde_json::json!({"memory": "9999Gi"}));
+    world.hand.publish();
+    world.once().ended(1);
+    assert_eq!(world.states("greeter"), ["hello failed capability-missing"]);
+    assert!(world.message("greeter").contains("it needs 9999Gi of memory, and the device has "));
+    cured(&world);
+}
+
+#[test]
 fn a_device_file_that_is_missing_or_no_text() {
     let canary = "canary-5f0c";
     let world = World::running();

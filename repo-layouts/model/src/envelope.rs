@@ -102,6 +102,9 @@ pub struct EnvelopeDeployment {
     /// The profile that was chosen by the device's capabilities; absent if the operator named it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<String>,
+    /// The pre-draft's `requiredResources` of the profile, as written: an ApplicationDeployment has no key for them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub required_resources: Option<serde_json::Value>,
     /// The bytes that each component's tag meant when it was published.
     #[serde(default)]
     pub locks: BTreeMap<ComponentName, Lock>,
@@ -155,7 +158,7 @@ impl ValueTarget {
     pub fn place(&self, kind: ProfileType) -> &str {
         match kind {
             ProfileType::Compose => self.pointer.strip_prefix("ENV.").unwrap_or(&self.pointer),
-            ProfileType::Helm => &self.pointer,
+            ProfileType::Helm | ProfileType::Custom => &self.pointer,
         }
     }
 }

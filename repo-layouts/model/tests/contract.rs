@@ -83,6 +83,7 @@ fn skeleton() -> Assembled {
         id: "digitron".parse().unwrap(),
         policy: Default::default(),
         profile: None,
+        required_resources: None,
         locks: BTreeMap::from([("digitron".parse().unwrap(), lock)]),
         values_from: BTreeMap::from([("password".to_owned(), password)]),
     };
@@ -144,7 +145,7 @@ fn branches() -> BTreeMap<&'static str, FileTree> {
         adopted_manifest_version: Some(5),
         status: Status { state: State::Installed, error: None },
         components: vec![ComponentStatus { name: "digitron".parse().unwrap(), state: State::Installed, error: None }],
-        header: false,
+        header: Default::default(),
     };
     let component = CurrentComponent {
         input_digest: Some(digest_of_component()),

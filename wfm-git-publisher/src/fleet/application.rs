@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use repo_model::ApplicationId;
 use repo_model::margo::configuration::Schema;
 use repo_model::margo::description::DeploymentProfile;
-use repo_model::margo::{ApplicationDescription, Target};
+use repo_model::margo::{ApplicationDescription, ProfileType, Target};
 use repo_model::problem::{Problem, Problems};
 use repo_model::yaml::{Limits, Node, Span, parse};
 
@@ -51,6 +51,11 @@ impl Application {
     /// What deployments call it.
     pub fn key(&self) -> (ApplicationId, String) {
         (self.description.id.clone(), self.description.version.clone())
+    }
+
+    /// The profiles that devices of this fleet may run.
+    pub fn deployable(&self) -> impl Iterator<Item = &Profile> {
+        self.profiles.iter().filter(|profile| profile.is_deployable())
     }
 
     /// The profile with this id.
@@ -129,6 +134,11 @@ impl Application {
 }
 
 impl Profile {
+    /// Whether devices of this fleet may run it: what a `custom` one is, only its vendors know.
+    pub fn is_deployable(&self) -> bool {
+        self.description.kind != ProfileType::Custom
+    }
+
     fn new(profile: &DeploymentProfile, description: &ApplicationDescription, place: Place) -> Self {
         let parameters = description.parameters.iter().map(|(name, definition)| {
             let targets = definition.targets_in(profile).into_iter();

@@ -344,13 +344,13 @@ fn choose(
 ) -> Option<Choice> {
     let (place, chosen) = match wanted {
         Some((id, place)) if id == "auto" && application.profile(id).is_none() => {
-            return Some(Choice::Auto(place.clone()));
+            (place, some_profile(application).map(|()| Choice::Auto(place.clone())))
         }
-        Some((id, place)) => (place, named_profile(application, id)),
-        None => (place, only_profile(application)),
+        Some((id, place)) => (place, named_profile(application, id).map(Choice::Named)),
+        None => (place, only_profile(application).map(Choice::Named)),
     };
     match chosen {
-        Ok(index) => Some(Choice::Named(index)),
+        Ok(choice) => Some(choice),
         Err((message, hint)) => {
             problems.push(place.problem(message).hint(hint));
             None
@@ -358,32 +358,51 @@ fn choose(
     }
 }
 
-/// The index of a profile; or why there is none, and what to do.
-type Chosen = Result<usize, (String, String)>;
+/// What is chosen; or why nothing can be, and what to do.
+type Chosen<T> = Result<T, (String, String)>;
 
-fn named_profile(application: &Application, id: &str) -> Chosen {
-    let found = application.profiles.iter().position(|profile| profile.description.id == id);
-    found.ok_or_else(|| {
-        let ids = listed(application.profiles.iter().map(|profile| &profile.description.id));
-        (format!("{} has no profile `{id}`", application.description.id), format!("it has {ids}"))
+fn some_profile(application: &Application) -> Chosen<()> {
+    application.deployable().next().map(|_| ()).ok_or_else(|| {
+        let message =
+            format!("{} has only `custom` profiles, which no device of this fleet runs", application.description.id);
+        (message, CUSTOM.to_owned())
     })
 }
 
-/// The only profile, or else the only one for compose.
-fn only_profile(application: &Application) -> Chosen {
-    let all = &application.profiles;
-    let compose = || all.iter().enumerate().filter(|(_, one)| one.description.kind == ProfileType::Compose);
-    match (all.len(), compose().next(), compose().count()) {
-        (1, ..) => Ok(0),
-        (_, Some((index, _)), 1) => Ok(index),
+fn named_profile(application: &Application, id: &str) -> Chosen<usize> {
+    let found = application.profiles.iter().position(|profile| profile.description.id == id);
+    let index = found.ok_or_else(|| {
+        let ids = listed(application.profiles.iter().map(|profile| &profile.description.id));
+        (format!("{} has no profile `{id}`", application.description.id), format!("it has {ids}"))
+    })?;
+    if application.profiles[index].is_deployable() {
+        return Ok(index);
+    }
+    let others = listed(application.deployable().map(|profile| &profile.description.id));
+    let message = format!("the profile `{id}` is of type `custom`, which no device of this fleet runs");
+    Err((message, if others == NONE { CUSTOM.to_owned() } else { format!("name one of {others}, or `auto`") }))
+}
+
+const CUSTOM: &str = "what runs it is between its vendors: have them add a compose or helm profile";
+
+/// The only profile that can be deployed, or else the only one for compose.
+fn only_profile(application: &Application) -> Chosen<usize> {
+    some_profile(application)?;
+    let all = || application.profiles.iter().enumerate().filter(|(_, profile)| profile.is_deployable());
+    let compose = || all().filter(|(_, profile)| profile.description.kind == ProfileType::Compose);
+    match (all().next(), all().count(), compose().next(), compose().count()) {
+        (Some((index, _)), 1, ..) | (_, _, Some((index, _)), 1) => Ok(index),
         _ => Err((
             format!("{} has more than one profile", application.description.id),
-            format!("add `profile:` with `auto` or one of {}", listed(all.iter().map(|one| &one.description.id))),
+            format!("add `profile:` with `auto` or one of {}", listed(all().map(|(_, one)| &one.description.id))),
         )),
     }
 }
 
+/// What [`listed`] says of nothing.
+const NONE: &str = "none";
+
 pub(super) fn listed<T: std::fmt::Display>(names: impl Iterator<Item = T>) -> String {
     let names: Vec<_> = names.map(|name| format!("`{name}`")).collect();
-    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+    if names.is_empty() { NONE.to_owned() } else { names.join(", ") }
 }

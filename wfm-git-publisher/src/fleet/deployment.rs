@@ -83,7 +83,7 @@ impl Deployment {
             Choice::Named(index) => all.get(index..=index),
             Choice::Auto(_) => Some(all),
         };
-        may.unwrap_or_default().iter()
+        may.unwrap_or_default().iter().filter(|profile| profile.is_deployable())
     }
 }
 

@@ -40,8 +40,8 @@ pub struct Status {
     pub time: i64,
     /// What the syncer says of itself.
     pub syncer: SyncerReport,
-    /// What it has and can run; absent if it doesn't say, or not in a way that can be read.
-    pub capabilities: Option<DeviceCapabilities>,
+    /// What it has and can run, or why that can't be read; absent if it doesn't say.
+    pub capabilities: Option<Result<DeviceCapabilities, String>>,
     /// What it says of each deployment.
     pub deployments: BTreeMap<DeploymentId, DeploymentStatus>,
     /// What is doubtful about it although the signature is good.
@@ -125,18 +125,18 @@ impl DeviceRepo {
         let files = self.files(commit.id).map_err(|error| error_chain(&error))?;
         let syncer = files.get(SYNCER).ok_or_else(|| format!("`{SYNCER}` is missing"))?;
         let syncer = serde_json::from_slice(syncer).map_err(|error| format!("`{SYNCER}`: {error}"))?;
-        let capabilities = self.read_capabilities(&files, &mut notes);
+        let capabilities = self.read_capabilities(&files);
+        notes.extend(capabilities.iter().filter_map(|read| read.as_ref().err()).cloned());
         let deployments = read_deployments(&files, &mut notes);
         Ok(Some(Status { commit: commit.id, time: commit.commit_time, syncer, capabilities, deployments, notes }))
     }
 
-    fn read_capabilities(&self, files: &FileTree, notes: &mut Vec<String>) -> Option<DeviceCapabilities> {
-        match DeviceCapabilities::read(CAPABILITIES, files.get(CAPABILITIES)?) {
-            Ok(found) if found.id == self.device => return Some(found),
-            Ok(found) => notes.push(format!("`{CAPABILITIES}` is about `{}`", found.id)),
-            Err(problems) => notes.push(problems.to_string()),
-        }
-        None
+    fn read_capabilities(&self, files: &FileTree) -> Option<Result<DeviceCapabilities, String>> {
+        Some(match DeviceCapabilities::read(CAPABILITIES, files.get(CAPABILITIES)?) {
+            Ok(found) if found.id == self.device => Ok(found),
+            Ok(found) => Err(format!("`{CAPABILITIES}` is about `{}`", found.id)),
+            Err(problems) => Err(problems.to_string()),
+        })
     }
 
     fn heartbeat(&self, keys: &BTreeSet<KeyText>) -> Result<Option<Heartbeat>, String> {

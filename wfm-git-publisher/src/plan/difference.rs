@@ -7,6 +7,7 @@ use repo_model::envelope::{DeploymentPolicy, EnvelopeDeployment, Lock, ValueFrom
 use repo_model::margo::{ApplicationDeployment, Component, Parameter, ProfileType, Source};
 use repo_model::{ComponentName, FileTree, KeyText};
 use serde::Serialize;
+use serde_json::Value;
 
 use super::trust_files;
 use crate::fleet::shown_value;
@@ -37,6 +38,7 @@ pub(super) fn of_deployment(
     let empty = EnvelopeDeployment {
         policy: DeploymentPolicy::default(),
         profile: None,
+        required_resources: None,
         locks: BTreeMap::new(),
         values_from: BTreeMap::new(),
         id: wanted.envelope.id.clone(),
@@ -46,6 +48,8 @@ pub(super) fn of_deployment(
     let old_parameters = old.map_or(&none, |old| &old.parameters);
     let mut all = of_application(old, &wanted.document);
     all.extend(of_components(old.map_or(&[], |old| &old.components), &wanted.document.components));
+    let old_constraints = old.and_then(|old| old.device_constraints.as_ref());
+    all.extend(of_requirements("deviceConstraints", old_constraints, wanted.document.device_constraints.as_ref()));
     all.extend(of_parameters(
         &shown_parameters(old_parameters, &old_envelope.values_from),
         &shown_parameters(&wanted.document.parameters, &wanted.envelope.values_from),
@@ -112,6 +116,7 @@ fn of_policy(old: &EnvelopeDeployment, new: &EnvelopeDeployment) -> Vec<Differen
     };
     let all = [
         Difference::between("profile", old.profile.clone(), new.profile.clone()),
+        of_requirements("requiredResources", old.required_resources.as_ref(), new.required_resources.as_ref()),
         Difference::between("after", after(&old.policy), after(&new.policy)),
         of_suspension(&old.policy, &new.policy),
     ];
@@ -121,6 +126,12 @@ fn of_policy(old: &EnvelopeDeployment, new: &EnvelopeDeployment) -> Vec<Differen
 /// Whether it is suspended.
 pub(super) fn of_suspension(old: &DeploymentPolicy, new: &DeploymentPolicy) -> Option<Difference> {
     Difference::between("suspended", yes(old.suspended), yes(new.suspended))
+}
+
+/// What is asked of the device; the order of keys means nothing.
+fn of_requirements(what: &str, old: Option<&Value>, new: Option<&Value>) -> Option<Difference> {
+    let shown = |value: Option<&Value>| value.map(ToString::to_string);
+    if old == new { None } else { Difference::between(what, shown(old), shown(new)) }
 }
 
 fn yes(is: bool) -> Option<String> {

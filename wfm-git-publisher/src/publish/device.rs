@@ -103,8 +103,11 @@ impl State {
 
     /// What is known of the device beyond the fleet's files.
     pub(super) fn facts(&self) -> Facts<'_> {
-        let reported = self.status.as_ref().and_then(|status| status.capabilities.as_ref());
-        let capabilities = reported.map_or(Capabilities::Unreported, Capabilities::Reported);
+        let capabilities = match self.status.as_ref().and_then(|status| status.capabilities.as_ref()) {
+            None => Capabilities::Unreported,
+            Some(Ok(found)) => Capabilities::Reported(found),
+            Some(Err(why)) => Capabilities::Unreadable(why),
+        };
         Facts { parent: self.tip.as_ref().map(|tip| &tip.desired), capabilities }
     }
 

@@ -1,6 +1,6 @@
 //! What a device can run decides what it gets: `profile: auto`, sticky once chosen, and the trailer that says why.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::reports::Reporter;
 use crate::support::{BEGIN, Lab};
@@ -37,13 +37,19 @@ fn report(lab: &Lab, memory: &str, architecture: &str) {
 }
 
 fn report_types(lab: &Lab, memory: &str, architecture: &str, types: &[&str]) {
-    let capabilities = json!({"properties": {
-        "id": "press-01", "vendor": "v", "modelNumber": "m", "serialNumber": "s", "memory": memory,
+    report_of(lab, "press-01", &capabilities("press-01", memory, architecture, types));
+}
+
+fn capabilities(device: &str, memory: &str, architecture: &str, types: &[&str]) -> Value {
+    json!({"properties": {
+        "id": device, "vendor": "v", "modelNumber": "m", "serialNumber": "s", "memory": memory,
         "cpus": [{"cores": 2, "architecture": architecture}], "supportedDeploymentTypes": types,
-    }});
-    let device = Reporter { lab, device: "press-01" };
+    }})
+}
+
+fn report_of(lab: &Lab, device: &str, capabilities: &Value) {
     let files = [("capabilities.json", capabilities.to_string())];
-    device.status_with("press-01", ("installed", ""), "0.2.0", &files);
+    Reporter { lab, device }.status_with(device, ("installed", ""), "0.2.0", &files);
 }
 
 fn profile(lab: &Lab) -> Vec<String> {
@@ -131,12 +137,127 @@ fn a_named_profile_that_does_not_fit_is_an_error_for_that_device() {
     lab.edit("deployments/app.yaml", "profile: auto", "profile: large");
     lab.commit();
     lab.publish_all();
-    assert_eq!(lab.documents("press-01").len(), 1, "a device that says nothing is believed to fit");
+    report(&lab, "4Gi", "amd64");
+    lab.publish_all();
+    assert_eq!(lab.documents("press-01").len(), 1);
     report(&lab, "2Gi", "amd64");
     let outcome = lab.publish();
     assert!(!outcome.is_complete());
     assert!(outcome.problems.to_string().contains("the profile `large` doesn't fit: it needs 4Gi"), "{outcome:?}");
     assert_eq!(lab.documents("press-01").len(), 1);
+}
+
+#[test]
+fn what_a_profile_asks_keeps_it_from_a_device_that_reported_nothing() {
+    let only_large = &PACKAGE[..PACKAGE.find("  - id: small").unwrap()];
+    let rules = only_large.replace(
+        "capacityRequirements: {memory: 4Gi}",
+        "eligibilityRules: [{labelSelector: {matchExpressions: [{key: line, operator: DoesNotExist}]}}]",
+    );
+    let old = only_large
+        .replace("deviceConstraints: {capacityRequirements: {memory: 4Gi}}", "requiredResources: {memory: 4Gi}");
+    for (package, choice) in
+        [(PACKAGE, "profile: large\n"), (PACKAGE, "profile: auto\n"), (&rules, "profile: large\n"), (&old, "")]
+    {
+        let lab = lab();
+        lab.write("applications/app/1.0.0/margo.yaml", package);
+        lab.edit("deployments/app.yaml", "profile: auto\n", choice);
+        lab.commit();
+        let outcome = lab.publish_all();
+        let said = outcome.problems.to_string();
+        assert!(said.contains("on `press-01`: waits until the device reports its capabilities"), "{choice}: {said}");
+        assert!(lab.documents("press-01").is_empty(), "{choice}: {package}");
+        let plan = lab.run(&["plan"]);
+        assert!(plan.err.contains("waits until the device reports"), "{}{}", plan.out, plan.err);
+        let why_not = lab.run(&["why-not", "app", "press-01"]);
+        assert_eq!(why_not.code, Some(1), "{}", why_not.out);
+        assert!(why_not.out.contains("waits until the device reports"), "{}", why_not.out);
+        report(&lab, "4Gi", "amd64");
+        assert_eq!(lab.publish_all().published(), 1);
+        assert_eq!(lab.documents("press-01").len(), 1, "{choice}");
+        assert_eq!(lab.trailer("press-01", "Cause"), "the device's capabilities changed");
+    }
+}
+
+#[test]
+fn a_device_whose_report_was_lost_or_can_not_be_read_keeps_what_it_has() {
+    let lab = Lab::with(&["press-01", "press-02"]);
+    lab.remove("deployments/hello.yaml");
+    let target = "targets: [{pointer: LEVEL, components: [large]}]";
+    let package = format!("{PACKAGE}parameters:\n  level: {{value: info, {target}}}\n");
+    lab.write("applications/app/1.0.0/margo.yaml", package);
+    lab.write("deployments/app.yaml", DEPLOYMENT.replace("profile: auto", "profile: large"));
+    lab.commit();
+    lab.publish_all();
+    let healthy = |lab: &Lab| {
+        report(lab, "8Gi", "amd64");
+        report_of(lab, "press-02", &capabilities("press-02", "8Gi", "amd64", &["compose"]));
+    };
+    healthy(&lab);
+    lab.publish_all();
+    let level = |device: &str| lab.documents(device)["app"].contains("debug");
+    lab.git("press-01", &["update-ref", "-d", "refs/heads/status"]);
+    lab.write(
+        "deployments/app.yaml",
+        DEPLOYMENT.replace("profile: auto", "profile: large\nparameters: {level: debug}"),
+    );
+    lab.commit();
+    let outcome = lab.publish_all();
+    assert!(outcome.problems.to_string().contains("on `press-01`: waits until the device reports"), "{outcome:?}");
+    assert!(!level("press-01") && level("press-02"), "the host lost what the device said");
+    healthy(&lab);
+    lab.publish_all();
+    assert!(level("press-01"));
+
+    // What an earlier syncer said in words that Margo doesn't have.
+    let mut odd = capabilities("press-01", "8Gi", "amd64", &["compose"]);
+    odd["properties"]["cpus"][0]["cores"] = json!(1.5);
+    odd["properties"]["interfaces"] = json!([{"type": "profinet"}]);
+    report_of(&lab, "press-01", &odd);
+    lab.edit("deployments/app.yaml", "level: debug", "level: trace");
+    lab.commit();
+    let said = lab.publish_all().problems.to_string();
+    assert!(said.contains("on `press-01`: waits until the device reports capabilities that can be read"), "{said}");
+    assert!(said.contains("is `profinet`, expected `ethernet` or"), "{said}");
+    assert!(level("press-01") && lab.documents("press-02")["app"].contains("trace"));
+    let status = lab.run(&["status"]);
+    assert!(status.out.contains("press-02") && status.out.contains("profinet"), "{}{}", status.out, status.err);
+}
+
+/// A package that some vendors agreed on among themselves, beside what everybody can run.
+#[test]
+fn a_custom_profile_is_read_and_refused_where_it_is_deployed() {
+    let lab = Lab::with(&["press-01"]);
+    lab.remove("deployments/hello.yaml");
+    let own = "  - id: own\n    type: custom\n    components: [{name: vm, properties: {repository: \"oci://r.example/vm\", \
+               revision: 1.0.0}}]\n";
+    let with_own = PACKAGE.replace("deploymentProfiles:\n", &format!("apiVersion: v1\ndeploymentProfiles:\n{own}"));
+    lab.write("applications/app/1.0.0/margo.yaml", &with_own);
+    lab.write("deployments/app.yaml", DEPLOYMENT.replace("profile: auto", "profile: own"));
+    let said = lab.run(&["validate"]).failed(1);
+    let expected =
+        "deployments/app.yaml:3:10: profile: the profile `own` is of type `custom`, which no device of this fleet";
+    assert!(said.contains(expected) && said.contains("name one of `large`, `small`, or `auto`"), "{said}");
+    assert!(!said.contains("margo.yaml:"), "the package itself is good: {said}");
+    lab.write("deployments/app.yaml", DEPLOYMENT);
+    lab.commit();
+    lab.publish_all();
+    report(&lab, "2Gi", "amd64");
+    lab.publish_all();
+    assert_eq!(profile(&lab), ["small"], "`auto` never means it");
+    let only_own = &with_own[..with_own.find("  - id: large").unwrap()];
+    lab.write("applications/app/1.0.0/margo.yaml", only_own);
+    for (choice, at) in
+        [("profile: auto\n", "3:10: profile"), ("", "2:14: application"), ("profile: own\n", "3:10: profile")]
+    {
+        lab.write("deployments/app.yaml", DEPLOYMENT.replace("profile: auto\n", choice));
+        let said = lab.run(&["validate"]).failed(1);
+        assert!(
+            said.contains(&format!("deployments/app.yaml:{at}: ")) && said.contains("`custom`"),
+            "{choice}: {said}"
+        );
+        assert!(said.contains("add a compose or helm profile"), "{said}");
+    }
 }
 
 #[test]

@@ -26,7 +26,7 @@ fn each_value_has_a_file_a_line_and_a_rule() {
         "press-01 (devices/press-01.yaml)",
         "  + hello (hello 1.0.0)",
         "a target means the device  [deployments/hello.yaml:12:5]",
-        "profile hello-compose (the only one)  [applications/hello/1.0.0/margo.yaml:18:5]",
+        "profile hello-compose (the only one)  [applications/hello/1.0.0/margo.yaml:17:5]",
         "greeting: \"hello from press-01\" → GREETING in hello",
         "by the deployment's parameters: template hello from {{ device.id }}  [deployments/hello.yaml:22:13]",
         "interval: 8 → INTERVAL in hello",

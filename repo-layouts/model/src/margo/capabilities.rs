@@ -4,20 +4,47 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use super::{Extensions, read_header};
+use super::Extensions;
+use super::header::{Form, Header};
 use crate::problem::Problems;
 use crate::yaml::{self, Field, Reader};
 use crate::{DeviceId, json};
 
-const API_VERSION: &str = "device.margo.org/v1alpha1";
-const KIND: &str = "DeviceCapabilitiesManifest";
+/// rc.3 has no header.
+const FORM: Form = Form {
+    versions: &["device.margo.org/v1alpha1"],
+    kind: "DeviceCapabilitiesManifest",
+    of_2024: &["device.margo/v1"],
+    lacks: "sizes have no binary units, and processors and peripherals other words",
+};
 
-/// What a device has and can run (Margo, *DeviceCapabilitiesManifest*). A gateway that hosts nothing leaves out all but
-/// its identity.
+/// The roles of the pre-draft; rc.3 has none.
+pub const ROLES: &[&str] = &["Standalone Cluster", "Cluster Leader", "Standalone Device"];
+
+/// What a processor of a device can be (rc.3, *CpuArchitectureType*).
+pub const ARCHITECTURES: &[&str] = &["amd64", "arm64", "arm"];
+
+/// The same for the pre-draft's key `cpu`.
+const PRE_DRAFT_ARCHITECTURES: &[&str] = &["amd64", "arm64", "arm", "x86_64"];
+
+/// What a peripheral can be (rc.3, *PeripheralType*).
+pub const PERIPHERALS: &[&str] = &["gpu", "display", "camera", "microphone", "speaker"];
+
+/// What an interface can be (rc.3, *CommunicationInterfaceType*).
+pub const INTERFACES: &[&str] = &["ethernet", "wifi", "cellular", "bluetooth", "usb", "canbus", "rs232"];
+
+/// What can run containers (rc.3, *SupportedRuntime*).
+pub const RUNTIMES: &[&str] = &["oci", "custom"];
+
+/// The types of profiles that a device can run (rc.3, *SupportedDeploymentType*).
+pub const DEPLOYMENT_TYPES: &[&str] = &["helm", "compose", "custom"];
+
+/// What a device has and can run (Margo, *DeviceCapabilitiesManifest*). A device that hosts nothing, such as a gateway,
+/// leaves out all but its identity. Words are of the closed sets above.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DeviceCapabilities {
-    /// Whether the document is of the pre-draft.
-    pub pre_draft: bool,
+    /// Its forms.
+    pub dialect: Dialect,
     /// The device's identity.
     pub id: DeviceId,
     /// Who made it.
@@ -26,7 +53,7 @@ pub struct DeviceCapabilities {
     pub model_number: String,
     /// Its serial number.
     pub serial_number: String,
-    /// `Standalone Cluster`, `Standalone Device` (pre-draft only).
+    /// Of [`ROLES`] (pre-draft only).
     pub roles: Vec<String>,
     /// Its processors.
     pub cpus: Vec<Cpu>,
@@ -34,15 +61,15 @@ pub struct DeviceCapabilities {
     pub memory: Option<String>,
     /// Storage in the same way.
     pub storage: Option<String>,
-    /// GPUs, displays, cameras …
-    pub peripherals: Vec<Peripheral>,
-    /// `ethernet`, `wifi` …
-    pub interfaces: Vec<String>,
-    /// Whether it collects telemetry.
+    /// GPUs, displays, cameras …; absent where the device doesn't say.
+    pub peripherals: Option<Vec<Peripheral>>,
+    /// Of [`INTERFACES`]; absent where the device doesn't say.
+    pub interfaces: Option<Vec<String>>,
+    /// Whether an OpenTelemetry collector is on it. rc.3 wants `true` of a device that hosts workloads.
     pub otel_collector: Option<bool>,
-    /// `oci`, `custom`.
+    /// Of [`RUNTIMES`].
     pub supported_runtimes: Vec<String>,
-    /// `helm`, `compose`, `custom`.
+    /// Of [`DEPLOYMENT_TYPES`].
     pub supported_deployment_types: Vec<String>,
     /// The supplier's own labels: strings, numbers, booleans or lists of those.
     pub labels: BTreeMap<String, Value>,
@@ -50,19 +77,42 @@ pub struct DeviceCapabilities {
     pub extensions: Extensions,
 }
 
+/// Which forms of the pre-draft and its examples a document has, key by key; none is `1.0.0-rc.3`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Dialect {
+    /// `apiVersion` and `kind`.
+    pub header: Header,
+    /// What the device has stands in `properties.resources`.
+    pub nested: bool,
+    /// How the processors are written.
+    pub cpus: CpusForm,
+}
+
+/// How the processors are written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum CpusForm {
+    /// A list under `cpus` (rc.3).
+    #[default]
+    Cpus,
+    /// A list under `cpu`.
+    List,
+    /// One mapping under `cpu`.
+    Mapping,
+}
+
 /// A processor.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cpu {
-    /// How many cores.
-    pub cores: f64,
-    /// `amd64`, `arm64`, `arm` …
+    /// How many cores; at least 1.
+    pub cores: u32,
+    /// Of [`ARCHITECTURES`]; the pre-draft also has `x86_64`.
     pub architecture: Option<String>,
 }
 
 /// A peripheral that a device has, or one that it needs, where what isn't said may be anything.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Peripheral {
-    /// `gpu`, `display`, `camera`, `microphone`, `speaker`.
+    /// Of [`PERIPHERALS`].
     pub kind: String,
     /// Who made it.
     pub manufacturer: Option<String>,
@@ -73,28 +123,31 @@ pub struct Peripheral {
 impl DeviceCapabilities {
     /// Reads either dialect.
     pub fn read(file: &str, bytes: &[u8]) -> Result<Self, Problems> {
-        yaml::read_json(file, bytes, |field| field.mapping(document)).map(|(capabilities, _)| capabilities)
+        let read = |field: Field<'_>| FORM.refuse_2024(&field).and_then(|()| field.mapping(document));
+        yaml::read_json(file, bytes, read).map(|(capabilities, _)| capabilities)
     }
 
     /// The bytes that are written, in the document's dialect: RFC 8785 and a final newline.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut document = Map::new();
-        if self.pre_draft {
-            document.insert("apiVersion".to_owned(), API_VERSION.into());
-            document.insert("kind".to_owned(), KIND.into());
-        }
-        document.insert("properties".to_owned(), self.properties());
+        let Header { api_version, kind } = &self.dialect.header;
+        put(&mut document, "apiVersion", json!(api_version));
+        put(&mut document, "kind", json!(kind.then_some(FORM.kind)));
+        document.insert("properties".to_owned(), self.properties().into());
         put(&mut document, "labels", json!(self.labels));
         document.extend(self.extensions.clone());
         json::to_bytes(&document)
     }
 
-    /// The properties as rc.3 writes them: what the keys of requirements point into, whatever the dialect.
+    /// The properties as rc.3 writes them, without empty lists: what the keys of requirements point into, whatever the
+    /// dialect.
     pub fn properties_rc3(&self) -> Value {
-        if self.pre_draft { Self { pre_draft: false, ..self.clone() }.properties() } else { self.properties() }
+        let mut properties = Self { dialect: Dialect::default(), ..self.clone() }.properties();
+        properties.retain(|_, value| value.as_array().is_none_or(|items| !items.is_empty()));
+        properties.into()
     }
 
-    fn properties(&self) -> Value {
+    fn properties(&self) -> Map<String, Value> {
         let mut properties = Map::new();
         put(&mut properties, "id", json!(self.id));
         put(&mut properties, "vendor", json!(self.vendor));
@@ -105,25 +158,31 @@ impl DeviceCapabilities {
         put(&mut properties, "supportedRuntimes", json!(self.supported_runtimes));
         put(&mut properties, "supportedDeploymentTypes", json!(self.supported_deployment_types));
         let mut resources = self.resources();
-        if self.pre_draft {
+        if self.dialect.nested {
             put(&mut properties, "resources", resources.into());
         } else {
             properties.append(&mut resources);
         }
-        properties.into()
+        properties
     }
 
     fn resources(&self) -> Map<String, Value> {
         let mut resources = Map::new();
-        let cpus: Vec<_> = self.cpus.iter().map(Cpu::to_json).collect();
-        match cpus.first() {
-            Some(cpu) if self.pre_draft => put(&mut resources, "cpu", cpu.clone()),
-            _ => put(&mut resources, "cpus", cpus.into()),
+        let mut cpus: Vec<_> = self.cpus.iter().map(Cpu::to_json).collect();
+        match self.dialect.cpus {
+            CpusForm::Cpus => put(&mut resources, "cpus", cpus.into()),
+            CpusForm::Mapping if cpus.len() == 1 => put(&mut resources, "cpu", cpus.remove(0)),
+            CpusForm::List | CpusForm::Mapping => put(&mut resources, "cpu", cpus.into()),
         }
         put(&mut resources, "memory", json!(self.memory));
         put(&mut resources, "storage", json!(self.storage));
-        put(&mut resources, "peripherals", self.peripherals.iter().map(Peripheral::to_json).collect());
-        put(&mut resources, "interfaces", self.interfaces.iter().map(|kind| json!({ "type": kind })).collect());
+        // What is said to be none is something else than what isn't said.
+        if let Some(all) = &self.peripherals {
+            resources.insert("peripherals".to_owned(), all.iter().map(Peripheral::to_json).collect());
+        }
+        if let Some(all) = &self.interfaces {
+            resources.insert("interfaces".to_owned(), all.iter().map(|kind| json!({ "type": kind })).collect());
+        }
         resources
     }
 }
@@ -149,15 +208,20 @@ impl Cpu {
         cpu.into()
     }
 
-    fn read(field: Field<'_>) -> Option<Self> {
+    fn read(field: Field<'_>, architectures: &[&str]) -> Option<Self> {
         field.mapping(|reader| {
-            let cores = reader.required("cores", |field| match field.clone().json()?.as_f64() {
-                Some(cores) if cores > 0.0 => Some(cores),
-                _ => field.fail("must be a number above 0"),
-            });
-            let architecture = reader.optional("architecture", Field::string);
+            let cores = reader.required("cores", cores);
+            let architecture = reader.optional("architecture", |field| field.word(architectures));
             Some(Self { cores: cores?, architecture })
         })
+    }
+}
+
+/// rc.3's schema has a number, and its data model an integer.
+fn cores(field: Field<'_>) -> Option<u32> {
+    match field.clone().json()?.as_f64() {
+        Some(cores) if cores.fract() == 0.0 && (1.0..=f64::from(u32::MAX)).contains(&cores) => Some(cores as u32),
+        _ => field.fail("must be a whole number above 0"),
     }
 }
 
@@ -178,9 +242,10 @@ impl Peripheral {
         peripheral.into()
     }
 
-    pub(super) fn read(field: Field<'_>) -> Option<Self> {
+    /// Reads one; `kind` reads its type.
+    pub(super) fn read(field: Field<'_>, kind: impl FnOnce(Field<'_>) -> Option<String>) -> Option<Self> {
         field.mapping(|reader| {
-            let kind = reader.required("type", Field::string);
+            let kind = reader.required("type", kind);
             let manufacturer = reader.optional("manufacturer", Field::string);
             let model = reader.optional("model", Field::string);
             Some(Self { kind: kind?, manufacturer, model })
@@ -206,11 +271,11 @@ pub fn bytes_of(capacity: &str) -> Option<u64> {
 
 fn document(reader: &mut Reader<'_>) -> Option<DeviceCapabilities> {
     let extensions = reader.extensions();
-    let pre_draft = read_header(reader, &[API_VERSION], KIND);
+    let header = FORM.read(reader);
     let labels = reader.optional("labels", |field| field.entries(|_, field| label(field))).unwrap_or_default();
     let properties = reader.required("properties", |field| field.mapping(properties))?;
-    let pre_draft = pre_draft || properties.pre_draft;
-    Some(DeviceCapabilities { pre_draft, labels, extensions, ..properties })
+    let dialect = Dialect { header, ..properties.dialect };
+    Some(DeviceCapabilities { dialect, labels, extensions, ..properties })
 }
 
 fn properties(reader: &mut Reader<'_>) -> Option<DeviceCapabilities> {
@@ -218,15 +283,15 @@ fn properties(reader: &mut Reader<'_>) -> Option<DeviceCapabilities> {
     let vendor = reader.required("vendor", Field::string);
     let model_number = reader.required("modelNumber", Field::string);
     let serial_number = reader.required("serialNumber", Field::string);
-    let roles = strings(reader, "roles");
+    let roles = words(reader, "roles", ROLES);
     let otel_collector = reader.optional("otelCollector", Field::bool);
-    let supported_runtimes = strings(reader, "supportedRuntimes");
-    let supported_deployment_types = strings(reader, "supportedDeploymentTypes");
-    let pre_draft = reader.has("resources");
-    let nested = reader.optional("resources", |field| field.mapping(|reader| Some(Resources::read(reader))));
-    let resources = nested.unwrap_or_else(|| Resources::read(reader));
+    let supported_runtimes = words(reader, "supportedRuntimes", RUNTIMES);
+    let supported_deployment_types = words(reader, "supportedDeploymentTypes", DEPLOYMENT_TYPES);
+    let nested = reader.has("resources");
+    let resources = reader.optional("resources", |field| field.mapping(|reader| Some(Resources::read(reader))));
+    let resources = resources.unwrap_or_else(|| Resources::read(reader));
     Some(DeviceCapabilities {
-        pre_draft,
+        dialect: Dialect { header: Header::default(), nested, cpus: resources.form },
         id: id?,
         vendor: vendor?,
         model_number: model_number?,
@@ -246,30 +311,46 @@ fn properties(reader: &mut Reader<'_>) -> Option<DeviceCapabilities> {
 }
 
 struct Resources {
+    form: CpusForm,
     cpus: Vec<Cpu>,
     memory: Option<String>,
     storage: Option<String>,
-    peripherals: Vec<Peripheral>,
-    interfaces: Vec<String>,
+    peripherals: Option<Vec<Peripheral>>,
+    interfaces: Option<Vec<String>>,
 }
 
 impl Resources {
     fn read(reader: &mut Reader<'_>) -> Self {
-        let cpu = reader.optional("cpu", Cpu::read);
-        let cpus = reader.optional("cpus", |field| field.list(Cpu::read)).unwrap_or_default();
-        let interface = |field: Field<'_>| field.mapping(|reader| reader.required("type", Field::string));
+        let (form, cpus) = if reader.has("cpu") {
+            reader.refuse("cpus", "stands beside `cpu`: the processors are in one of them");
+            let found = reader.optional("cpu", |field| match &field.node().value {
+                yaml::Value::Sequence(_) => {
+                    let cpus = field.list(|field| Cpu::read(field, PRE_DRAFT_ARCHITECTURES))?;
+                    Some((CpusForm::List, cpus))
+                }
+                _ => Some((CpusForm::Mapping, vec![Cpu::read(field, PRE_DRAFT_ARCHITECTURES)?])),
+            });
+            found.unwrap_or_default()
+        } else {
+            let cpus = reader.optional("cpus", |field| field.list(|field| Cpu::read(field, ARCHITECTURES)));
+            (CpusForm::Cpus, cpus.unwrap_or_default())
+        };
+        let peripheral = |field: Field<'_>| Peripheral::read(field, |field| field.word(PERIPHERALS));
+        let interface =
+            |field: Field<'_>| field.mapping(|reader| reader.required("type", |field| field.word(INTERFACES)));
         Self {
-            cpus: cpu.into_iter().chain(cpus).collect(),
+            form,
+            cpus,
             memory: reader.optional("memory", capacity),
             storage: reader.optional("storage", capacity),
-            peripherals: reader.optional("peripherals", |field| field.list(Peripheral::read)).unwrap_or_default(),
-            interfaces: reader.optional("interfaces", |field| field.list(interface)).unwrap_or_default(),
+            peripherals: reader.optional("peripherals", |field| field.list(peripheral)),
+            interfaces: reader.optional("interfaces", |field| field.list(interface)),
         }
     }
 }
 
-fn strings(reader: &mut Reader<'_>, key: &'static str) -> Vec<String> {
-    reader.optional(key, |field| field.list(Field::string)).unwrap_or_default()
+fn words(reader: &mut Reader<'_>, key: &'static str, set: &[&str]) -> Vec<String> {
+    reader.optional(key, |field| field.list(|field| field.word(set))).unwrap_or_default()
 }
 
 /// A capacity, as written.

@@ -3,15 +3,20 @@
 use std::collections::BTreeMap;
 
 use super::component::{Component, ProfileType};
+use super::header::Form;
 use super::parameter::{Parameter, Target, check_unique};
-use super::{Extensions, read_header};
+use super::{Extensions, Header, Requirements};
 use crate::problem::Problems;
 use crate::value::{ParamValue, Strictness};
 use crate::yaml::{self, Field, Reader};
 use crate::{ApplicationId, DeploymentId, DeviceId};
 
-pub(super) const API_VERSION: &str = "application.margo.org/v1alpha1";
-pub(super) const KIND: &str = "ApplicationDeployment";
+pub(super) const FORM: Form = Form {
+    versions: &["application.margo.org/v1alpha1"],
+    kind: "ApplicationDeployment",
+    of_2024: &["margo.org/v1-alpha1", "margo.deployment/v1"],
+    lacks: "a deployment has neither `id` and `spec.applicationId` nor a name and namespace",
+};
 
 /// What a device shall run of one application (Margo, *ApplicationDeployment*).
 #[derive(Debug, Clone, PartialEq)]
@@ -68,12 +73,21 @@ impl Dialect {
 impl ApplicationDeployment {
     /// Reads either dialect: the document with warnings, or all that is wrong with it.
     pub fn read(file: &str, bytes: &[u8]) -> Result<(Self, Problems), Problems> {
-        yaml::read(file, bytes, Strictness::Vendor, |field| field.mapping(document))
+        let read = |field: Field<'_>| FORM.refuse_2024(&field).and_then(|()| field.mapping(document));
+        yaml::read(file, bytes, Strictness::Vendor, read)
     }
 
     /// The document in its dialect. The bytes depend on nothing but the value.
     pub fn to_yaml(&self) -> Vec<u8> {
         yaml::to_yaml(self)
+    }
+
+    /// What the device must have, as far as the document says it (rc.3's `deviceConstraints`).
+    ///
+    /// # Errors
+    /// What is wrong there. It is only read here, so that one deployment that a device can't judge is no more than that.
+    pub fn requirements(&self) -> Result<Requirements, Problems> {
+        self.device_constraints.as_ref().map_or(Ok(Requirements::default()), Requirements::of_constraints)
     }
 
     /// Whether both ask for the same, whatever their dialects.
@@ -116,7 +130,8 @@ struct Profile {
 }
 
 fn document(reader: &mut Reader<'_>) -> Option<ApplicationDeployment> {
-    let header = read_header(reader, &[API_VERSION], KIND);
+    // The only header that is read: half of it means all of it.
+    let header = FORM.read(reader) != Header::default();
     let id = reader.optional("id", Field::parse);
     let metadata = reader.required("metadata", |field| field.mapping(metadata));
     let spec = reader.required("spec", |field| field.mapping(spec));
@@ -160,7 +175,11 @@ fn either<T: PartialEq>(
         (None, None) if there(path) || there(&["metadata", "annotations", key]) => return None,
         (None, None) => "is missing".to_owned(),
     };
-    field.report(field.problem(problem).key(path.join(".")));
+    let problem = field.problem(problem).key(path.join("."));
+    // Where the text of 2024 had both ids.
+    let is_of_2024 = there(&["metadata", key]);
+    let hint = "`metadata` has it in Margo's 2024 text: write the document as in 1.0.0-rc.3, or as in the pre-draft";
+    field.report(if is_of_2024 { problem.hint(hint) } else { problem });
     None
 }
 

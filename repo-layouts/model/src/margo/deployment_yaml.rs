@@ -6,14 +6,13 @@ use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
 use super::ApplicationDeployment;
-use super::deployment::{API_VERSION, KIND};
+use super::deployment::FORM;
 
 impl Serialize for ApplicationDeployment {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
         if self.dialect.header {
-            map.serialize_entry("apiVersion", API_VERSION)?;
-            map.serialize_entry("kind", KIND)?;
+            FORM.write(&FORM.pre_draft(), &mut map)?;
         }
         if !self.dialect.annotated_id {
             map.serialize_entry("id", &self.id)?;

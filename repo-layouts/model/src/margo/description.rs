@@ -7,23 +7,30 @@ use serde::{Serialize, Serializer};
 
 use super::capabilities::DeviceCapabilities;
 use super::configuration::Configuration;
+use super::header::{Form, Header};
 use super::parameter::check_unique;
-use super::{Component, Extensions, ProfileType, Requirements, Target, read_header};
+use super::{Component, Extensions, ProfileType, Requirements, Target};
 use crate::ApplicationId;
 use crate::problem::Problems;
 use crate::value::{ParamValue, Strictness};
 use crate::yaml::{self, Field, Reader, Value};
 
-const API_VERSIONS: &[&str] = &["margo.org/v1-alpha1", "margo.org/v1alpha1", "application.margo.org/v1alpha1"];
-const KIND: &str = "ApplicationDescription";
+/// rc.3 has `apiVersion: v1` alone: its schema is closed and has no `kind`.
+const FORM: Form = Form {
+    versions: &["margo.org/v1-alpha1", "margo.org/v1alpha1", "application.margo.org/v1alpha1", "v1"],
+    kind: "ApplicationDescription",
+    // Its text of 2024 is the pre-draft's, and is read.
+    of_2024: &[],
+    lacks: "",
+};
 
 /// What a vendor offers (Margo, *ApplicationDescription*).
 #[derive(Debug, Clone, PartialEq)]
 pub struct ApplicationDescription {
     /// The application's identity.
     pub id: ApplicationId,
-    /// `apiVersion` as written; absent in `1.0.0-rc.3`.
-    pub api_version: Option<String>,
+    /// Its form.
+    pub header: Header,
     /// Whether the id stands in `metadata` (pre-draft).
     pub id_in_metadata: bool,
     /// What it is called.
@@ -122,8 +129,7 @@ impl ParameterDefinition {
 
 fn document(reader: &mut Reader<'_>) -> Option<ApplicationDescription> {
     let extensions = reader.extensions();
-    read_header(reader, API_VERSIONS, KIND);
-    let api_version = reader.optional("apiVersion", Field::string);
+    let header = FORM.read(reader);
     let id = reader.optional("id", Field::parse);
     let metadata = reader.required("metadata", |field| field.mapping(metadata));
     let profiles = reader.required("deploymentProfiles", profiles);
@@ -153,7 +159,7 @@ fn document(reader: &mut Reader<'_>) -> Option<ApplicationDescription> {
     };
     Some(ApplicationDescription {
         id,
-        api_version,
+        header,
         id_in_metadata,
         name: metadata.name,
         description: metadata.description,
@@ -256,10 +262,7 @@ fn default_value(field: Field<'_>) -> Option<ParamValue> {
 impl Serialize for ApplicationDescription {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
-        if let Some(version) = &self.api_version {
-            map.serialize_entry("apiVersion", version)?;
-            map.serialize_entry("kind", KIND)?;
-        }
+        FORM.write(&self.header, &mut map)?;
         if !self.id_in_metadata {
             map.serialize_entry("id", &self.id)?;
         }

@@ -11,6 +11,7 @@ mod deployment_yaml;
 pub mod description;
 pub mod error_code;
 mod expression;
+mod header;
 pub mod helm_values;
 pub mod manifest;
 pub mod parameter;
@@ -25,23 +26,12 @@ pub use component::{Component, ProfileType, Source};
 pub use deployment::ApplicationDeployment;
 pub use description::ApplicationDescription;
 pub use error_code::ErrorCode;
+pub use header::Header;
 pub use helm_values::HelmValues;
 pub use manifest::StateManifest;
 pub use parameter::{Parameter, Target};
 pub use requirements::Requirements;
 pub use status::{DeploymentStatus, State};
 
-use crate::yaml::Reader;
-
 /// Vendors' objects under keys `x-…-extensions`, carried unchanged.
 pub type Extensions = BTreeMap<String, serde_json::Value>;
-
-/// Reads `apiVersion` and `kind`, which only the pre-draft has, and says whether they are there. Each must then be
-/// what it has to be.
-fn read_header(reader: &mut Reader<'_>, versions: &[&str], kind: &str) -> bool {
-    let header = reader.has("apiVersion") || reader.has("kind");
-    let versions: Vec<_> = versions.iter().map(|version| (*version, ())).collect();
-    reader.optional("apiVersion", |field| field.choice(&versions));
-    reader.optional("kind", |field| field.choice(&[(kind, ())]));
-    header
-}

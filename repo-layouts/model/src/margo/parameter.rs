@@ -62,6 +62,8 @@ impl Target {
         match kind {
             ProfileType::Compose => is_variable(self.variable()),
             ProfileType::Helm => self.path().is_some(),
+            // What it means is between the vendors.
+            ProfileType::Custom => !self.pointer.is_empty() && !self.pointer.contains(char::is_control),
         }
     }
 
@@ -78,14 +80,16 @@ impl Target {
             let target = Self { pointer, components };
             // A component may stand in profiles of both types: the pointer is for the one that it fits.
             let named: Vec<_> = profiles.iter().filter(|(_, c)| target.components.contains(&c.name)).collect();
-            match named.first() {
-                Some((ProfileType::Helm, _)) if !named.iter().any(|(kind, _)| target.is_valid(*kind)) => {
+            let is_valid = named.iter().any(|(kind, _)| target.is_valid(*kind));
+            match named.first().filter(|_| !is_valid) {
+                None => Some(target),
+                Some((ProfileType::Helm, _)) => {
                     field.fail_hint("is no path into a chart's values", "write it as for helm --set")
                 }
-                Some(_) if !named.iter().any(|(kind, _)| target.is_valid(*kind)) => {
+                Some((ProfileType::Compose, _)) => {
                     field.fail_hint("is no name of an environment variable", "write letters, digits and `_`")
                 }
-                _ => Some(target),
+                Some((ProfileType::Custom, _)) => field.fail("must not be empty or hold control characters"),
             }
         })
     }

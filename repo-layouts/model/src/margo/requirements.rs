@@ -3,9 +3,14 @@
 
 use serde_json::Value;
 
-use super::capabilities::{DeviceCapabilities, Peripheral, bytes_of};
+use super::capabilities::{DeviceCapabilities, INTERFACES, PERIPHERALS, Peripheral, bytes_of};
 use super::expression::{Expression, expressions};
-use crate::yaml::{Field, Reader};
+use crate::problem::Problems;
+use crate::yaml::{self, Field, Reader};
+
+/// What a profile's architectures can be (rc.3, *DeploymentCpuRequirement*), and what the pre-draft's examples and
+/// kernels call them. No device reports `other`.
+const ARCHITECTURES: &[&str] = &["amd64", "arm64", "arm", "riscv64", "other", "x86_64", "x86-64", "aarch64"];
 
 /// What a profile needs. Without any of it every device will do.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -44,9 +49,10 @@ impl Requirements {
         let capacities = [("memory", &self.memory, &device.memory), ("storage", &self.storage, &device.storage)];
         let mut unmet: Vec<_> = self.unmet_cpu(device).into_iter().collect();
         unmet.extend(capacities.into_iter().filter_map(|(what, need, has)| unmet_capacity(what, need, has)));
-        let lacking = self.peripherals.iter().filter(|need| !device.peripherals.iter().any(|has| has.meets(need)));
+        let has = |need: &Peripheral| device.peripherals.iter().flatten().any(|has| has.meets(need));
+        let lacking = self.peripherals.iter().filter(|need| !has(need));
         unmet.extend(lacking.map(|need| format!("it needs the peripheral {need}")));
-        let lacking = self.interfaces.iter().filter(|kind| !device.interfaces.contains(kind));
+        let lacking = self.interfaces.iter().filter(|kind| !device.interfaces.iter().flatten().any(|has| has == *kind));
         unmet.extend(lacking.map(|kind| format!("it needs the interface `{kind}`")));
         unmet
     }
@@ -74,7 +80,7 @@ impl Requirements {
             self.architectures.is_empty() || self.architectures.iter().any(wanted)
         };
         let fitting: Vec<_> = device.cpus.iter().filter(|cpu| fits(cpu.architecture.as_deref())).collect();
-        let cores: f64 = fitting.iter().map(|cpu| cpu.cores).sum();
+        let cores: f64 = fitting.iter().map(|cpu| f64::from(cpu.cores)).sum();
         if fitting.is_empty() {
             let has: Vec<_> = device.cpus.iter().filter_map(|cpu| cpu.architecture.as_deref()).collect();
             let has = if has.is_empty() { "none".to_owned() } else { has.join(", ") };
@@ -85,6 +91,20 @@ impl Requirements {
         }
         let need = self.cores.filter(|need| cores < *need)?;
         Some(format!("it needs {need} cores, and the device has {cores}"))
+    }
+
+    /// What rc.3's `deviceConstraints` of a document mean.
+    pub(super) fn of_constraints(written: &Value) -> Result<Self, Problems> {
+        Self::of("deviceConstraints", written, Self::read_constraints)
+    }
+
+    /// What the pre-draft's `requiredResources` mean, which stand in the envelope.
+    pub fn of_resources(written: &Value) -> Result<Self, Problems> {
+        Self::of("requiredResources", written, Self::read_resources)
+    }
+
+    fn of(key: &str, written: &Value, read: fn(Field<'_>) -> Option<Self>) -> Result<Self, Problems> {
+        yaml::read_json(key, written.to_string().as_bytes(), read).map(|(found, _)| found)
     }
 
     /// Reads rc.3's `deviceConstraints`.
@@ -112,8 +132,10 @@ impl Requirements {
         field.mapping(|reader| {
             reader.extensions();
             let mut all = Self::read_capacity(reader);
-            all.peripherals = reader.optional("peripherals", |field| field.list(Peripheral::read)).unwrap_or_default();
-            let interface = |field: Field<'_>| field.mapping(|reader| reader.required("type", Field::string));
+            let peripheral = |field: Field<'_>| Peripheral::read(field, |field| word(field, PERIPHERALS));
+            all.peripherals = reader.optional("peripherals", |field| field.list(peripheral)).unwrap_or_default();
+            let interface =
+                |field: Field<'_>| field.mapping(|reader| reader.required("type", |field| word(field, INTERFACES)));
             all.interfaces = reader.optional("interfaces", |field| field.list(interface)).unwrap_or_default();
             Some(all)
         })
@@ -127,7 +149,7 @@ impl Requirements {
                     _ => field.fail("must be a number above 0"),
                 });
                 let architectures = reader.optional("architectures", |field| {
-                    let all = field.clone().list(Field::string)?;
+                    let all = field.clone().list(|field| word(field, ARCHITECTURES))?;
                     if all.is_empty() { field.fail("names no architecture") } else { Some(all) }
                 });
                 Some((cores, architectures.unwrap_or_default()))
@@ -165,6 +187,17 @@ impl Rule {
         }
         Some(Self { properties: properties.unwrap_or_default(), labels: labels.unwrap_or_default() })
     }
+}
+
+/// A word that no device reports can be asked for: nothing ever meets it, and somebody should look at it.
+fn word(field: Field<'_>, words: &[&str]) -> Option<String> {
+    let text = field.clone().string()?;
+    if !words.contains(&text.as_str()) {
+        let words: Vec<_> = words.iter().map(|word| format!("`{word}`")).collect();
+        let problem = field.problem(format!("is `{text}`, which no device reports: Margo knows {}", words.join(", ")));
+        field.report(problem.warning());
+    }
+    Some(text)
 }
 
 fn unmet_capacity(what: &str, need: &Option<String>, has: &Option<String>) -> Option<String> {

@@ -60,8 +60,9 @@ fn package(reader: &mut Reader<'_>, kind: Option<ProfileType>) -> Option<Source>
     let has_key = reader.has("keyLocation");
     let key_location = reader.optional("keyLocation", url);
     reader.refuse("repository", "stands beside `packageLocation`: a component has one source");
-    if kind == Some(ProfileType::Helm) {
-        return reader.field().fail("a helm component has `repository` and `revision`, not `packageLocation`");
+    if let Some(kind @ (ProfileType::Helm | ProfileType::Custom)) = kind {
+        let text = format!("a {kind} component has `repository` and `revision`, not `packageLocation`");
+        return reader.field().fail(text);
     }
     let package_location = package_location?;
     (!has_key || key_location.is_some()).then_some(Source::Https { package_location, key_location })

@@ -2,16 +2,23 @@
 
 use std::fmt;
 
+use serde::ser::SerializeMap;
 use serde::{Deserialize, Serialize};
 
-use super::{ErrorCode, read_header};
+use super::ErrorCode;
+use super::header::{Form, Header};
 use crate::envelope::MAX_SERIAL;
 use crate::problem::Problems;
 use crate::yaml::{self, Field, Reader};
 use crate::{ComponentName, DeploymentId, DeviceId, json};
 
-const API_VERSION: &str = "deployment.margo.org/v1alpha1";
-const KIND: &str = "DeploymentStatusManifest";
+/// rc.3 has no header; `apiVersion: v1` is met in examples of it.
+const FORM: Form = Form {
+    versions: &["deployment.margo.org/v1alpha1", "v1"],
+    kind: "DeploymentStatusManifest",
+    of_2024: &["deployment.margo/v1"],
+    lacks: "a status has neither `adoptedManifestVersion` nor `error.source`",
+};
 
 /// The state of a component or deployment, ordered by severity: the greater is the more severe (Margo,
 /// *DeploymentStatus*).
@@ -75,9 +82,9 @@ pub struct DeploymentStatus {
     pub status: Status,
     /// One entry for each component, always.
     pub components: Vec<ComponentStatus>,
-    /// Whether the document has the pre-draft's `apiVersion` and `kind`.
+    /// Its form.
     #[serde(flatten, serialize_with = "write_header")]
-    pub header: bool,
+    pub header: Header,
 }
 
 /// The overall state.
@@ -114,15 +121,17 @@ pub struct StatusError {
     pub message: String,
 }
 
-fn write_header<S: serde::Serializer>(header: &bool, serializer: S) -> Result<S::Ok, S::Error> {
-    let entries = [("apiVersion", API_VERSION), ("kind", KIND)];
-    serializer.collect_map(entries.into_iter().filter(|_| *header))
+fn write_header<S: serde::Serializer>(header: &Header, serializer: S) -> Result<S::Ok, S::Error> {
+    let mut map = serializer.serialize_map(None)?;
+    FORM.write(header, &mut map)?;
+    map.end()
 }
 
 impl DeploymentStatus {
     /// Reads either dialect. An error with neither code nor message is none.
     pub fn read(file: &str, bytes: &[u8]) -> Result<Self, Problems> {
-        yaml::read_json(file, bytes, |field| field.mapping(document)).map(|(status, _)| status)
+        let read = |field: Field<'_>| FORM.refuse_2024(&field).and_then(|()| field.mapping(document));
+        yaml::read_json(file, bytes, read).map(|(status, _)| status)
     }
 
     /// The bytes that are written: RFC 8785 and a final newline.
@@ -132,7 +141,7 @@ impl DeploymentStatus {
 }
 
 fn document(reader: &mut Reader<'_>) -> Option<DeploymentStatus> {
-    let header = read_header(reader, &[API_VERSION], KIND);
+    let header = FORM.read(reader);
     let deployment_id = reader.required("deploymentId", Field::parse);
     let device_id = reader.optional("deviceId", Field::parse);
     let adopted_manifest_version = reader.optional("adoptedManifestVersion", |field| {

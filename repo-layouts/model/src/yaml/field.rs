@@ -204,6 +204,12 @@ impl<'a> Field<'a> {
         }
     }
 
+    /// One of a few words, as it is written.
+    pub fn word(self, words: &[&str]) -> Option<String> {
+        let pairs: Vec<_> = words.iter().map(|word| (*word, (*word).to_owned())).collect();
+        self.choice(&pairs)
+    }
+
     /// `true` or `false`.
     pub fn bool(self) -> Option<bool> {
         let Scalar { text, style } = self.scalar("`true` or `false`")?;

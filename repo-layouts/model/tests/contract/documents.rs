@@ -13,7 +13,9 @@ fn text(bytes: &[u8]) -> String {
 pub(crate) fn vectors() -> Value {
     json!({
         "capabilities": capabilities(),
+        "refusedCapabilities": refused_capabilities(),
         "statuses": statuses(),
+        "headers": headers(),
         "overall": overall(),
         "targets": targets(),
         "helmValues": helm_values(),
@@ -30,16 +32,88 @@ fn capabilities() -> Vec<Value> {
     });
     let rc3 = json!({
         "properties": {"id": "press-04", "vendor": "Acme", "modelNumber": "m", "serialNumber": "s", "memory": "8Gi",
-            "cpus": [{"cores": 0.5}, {"cores": 2, "architecture": "amd64"}], "supportedRuntimes": ["oci"],
-            "supportedDeploymentTypes": ["helm", "compose"], "otelCollector": false},
+            "cpus": [{"cores": 1}, {"cores": 2, "architecture": "amd64"}], "supportedRuntimes": ["oci", "custom"],
+            "supportedDeploymentTypes": ["helm", "compose", "custom"], "otelCollector": true, "peripherals": [],
+            "interfaces": [{"type": "rs232"}]},
         "labels": {"line": "2", "slots": [1, 2]}, "x-acme-extensions": {"b": 1, "a": [true]},
+    });
+    let mixed = json!({
+        "apiVersion": "device.margo.org/v1alpha1", "kind": "DeviceCapabilitiesManifest",
+        "properties": {"id": "press-04", "vendor": "Acme", "modelNumber": "m", "serialNumber": "s", "memory": "8 Gi",
+            "cpu": [{"cores": 24, "architecture": "x86_64"}], "supportedRuntimes": ["oci"],
+            "supportedDeploymentTypes": ["compose"], "otelCollector": false},
     });
     let gateway = json!({"properties": {"id": "gateway", "vendor": "Acme", "modelNumber": "m", "serialNumber": "s"}});
     let vector = |document: Value| {
         let read = DeviceCapabilities::read("capabilities", document.to_string().as_bytes()).unwrap();
         json!({"document": document, "bytes": text(&read.to_bytes()), "rc3": read.properties_rc3()})
     };
-    [pre_draft, rc3, gateway].map(vector).into()
+    [pre_draft, rc3, mixed, gateway].map(vector).into()
+}
+
+/// One wrong word or number each, with the key that it stands at.
+fn refused_capabilities() -> Vec<Value> {
+    let cases = [
+        ("cpus", json!([{"cores": 1.5}]), "properties.cpus[0].cores"),
+        ("cpus", json!([{"cores": 0}]), "properties.cpus[0].cores"),
+        ("cpus", json!([{"cores": 1, "architecture": "x86_64"}]), "properties.cpus[0].architecture"),
+        ("cpu", json!([{"cores": 1}, {"cores": 1, "architecture": "riscv64"}]), "properties.cpu[1].architecture"),
+        ("cpu", json!({"cores": 0.5}), "properties.cpu.cores"),
+        ("roles", json!(["Standalone Device", "Cluster Worker"]), "properties.roles[1]"),
+        ("peripherals", json!([{"type": "GPU"}]), "properties.peripherals[0].type"),
+        ("interfaces", json!([{"type": "usb"}, {"type": "profinet"}]), "properties.interfaces[1].type"),
+        ("supportedRuntimes", json!(["docker"]), "properties.supportedRuntimes[0]"),
+        ("supportedDeploymentTypes", json!(["helm.v3"]), "properties.supportedDeploymentTypes[0]"),
+    ];
+    let vector = |(name, value, key): (&str, Value, &str)| {
+        let mut properties = json!({"id": "press-04", "vendor": "Acme", "modelNumber": "m", "serialNumber": "s"});
+        properties[name] = value;
+        let document = json!({ "properties": properties });
+        let problems = DeviceCapabilities::read("capabilities", document.to_string().as_bytes()).unwrap_err();
+        assert_eq!(problems.errors().map(|problem| problem.key.as_str()).collect::<Vec<_>>(), [key]);
+        json!({"document": document, "key": key})
+    };
+    cases.map(vector).into()
+}
+
+/// `apiVersion`, `kind`, and whether a document with them is read.
+fn headers() -> Value {
+    let versions =
+        ["", "v1", "v2", "margo.org/v1-alpha1", "deployment.margo.org/v1alpha1", "device.margo.org/v1alpha1"];
+    let old = ["deployment.margo/v1", "device.margo/v1"];
+    let with = |version: &str, kind: &str, mut document: Value| {
+        for (key, value) in [("apiVersion", version), ("kind", kind)] {
+            if !value.is_empty() {
+                document[key] = value.into();
+            }
+        }
+        document.to_string()
+    };
+    let id = "11111111-2222-4333-8444-555555555555";
+    let status = json!({"deploymentId": id, "status": {"state": "installed"}, "components": []});
+    let device = json!({"properties": {"id": "a", "vendor": "v", "modelNumber": "m", "serialNumber": "s"}});
+    let component = json!({"name": "c", "properties": {"repository": "oci://r.example/a", "revision": "1.0.0"}});
+    let description = json!({
+        "id": "app", "metadata": {"name": "App", "version": "1"},
+        "deploymentProfiles": [{"id": "own", "type": "custom", "components": [component]}],
+    });
+    let is_read = |kind: &str, text: &str| match kind {
+        "DeploymentStatusManifest" => DeploymentStatus::read("d", text.as_bytes()).is_ok(),
+        "DeviceCapabilitiesManifest" => DeviceCapabilities::read("d", text.as_bytes()).is_ok(),
+        _ => ApplicationDescription::read("d", text.as_bytes()).is_ok(),
+    };
+    let documents = [
+        ("DeploymentStatusManifest", status),
+        ("DeviceCapabilitiesManifest", device),
+        ("ApplicationDescription", description),
+    ];
+    let of = |(kind, document): &(&str, Value)| {
+        let pairs = versions.iter().chain(&old).flat_map(|version| ["", kind, "Other"].map(|kind| (*version, kind)));
+        let cases = pairs
+            .map(|(version, found)| json!([version, found, is_read(kind, &with(version, found, document.clone()))]));
+        ((*kind).to_owned(), cases.collect::<Vec<_>>().into())
+    };
+    documents.iter().map(of).collect::<serde_json::Map<_, _>>().into()
 }
 
 /// Each with its bytes; an error without code and message is none.
@@ -61,7 +135,11 @@ fn statuses() -> Vec<Value> {
         let read = DeploymentStatus::read("status", document.to_string().as_bytes()).unwrap();
         json!({"document": document, "bytes": text(&read.to_bytes())})
     };
-    [pre_draft, rc3].map(vector).into()
+    let mut v1 = rc3.clone();
+    v1["apiVersion"] = "v1".into();
+    let mut with_kind = v1.clone();
+    with_kind["kind"] = "DeploymentStatusManifest".into();
+    [pre_draft, rc3, v1, with_kind].map(vector).into()
 }
 
 /// Every two states of components, and the deployment's.

@@ -181,13 +181,13 @@ fn descriptions_hold_on_both_sides_of_every_edge() {
             edge(
                 "apiVersion",
                 "margo.org/v1-alpha1",
-                &["margo.org/v1alpha1", "application.margo.org/v1alpha1"],
-                &["margo.org/v1", "\"\"", "1"],
+                &["margo.org/v1alpha1", "application.margo.org/v1alpha1", "v1"],
+                &["margo.org/v1", "v2", "\"\"", "1"],
             ),
             edge("kind", "ApplicationDescription", &[], &["applicationDescription", "ApplicationDeployment"]),
             edge("metadata.id", "the-application", &["a", "\"-0\""], &["A", "a_b", "\"\""]).longest(200),
             edge("metadata.version", "the-version", &["1.2.1", "\"1\""], &["[]", "{}"]),
-            edge(&kind, "docker-compose", &["compose"], &["Compose", "docker", "compose.v2"]),
+            edge(&kind, "docker-compose", &["compose", "custom"], &["Compose", "docker", "compose.v2", "Custom"]),
             edge(&cores, "1.5", &["0.1", "1"], &["0", "-1", "two"]),
             edge(&architectures, "[the-architecture]", &["[amd64, arm64]"], &["[]", "amd64"]),
             edge(
@@ -257,8 +257,8 @@ fn statuses_hold_on_both_sides_of_every_edge() {
 }
 
 const CAPABILITIES: &str = r#"{"properties": {"id": "the-device", "vendor": "v", "modelNumber": "m", "serialNumber": "s",
- "cpus": [{"cores": 1.5, "architecture": "amd64"}], "memory": "8Gi", "interfaces": [{"type": "wifi"}],
- "peripherals": [{"type": "gpu"}], "supportedDeploymentTypes": ["helm"]}, "labels": {"line": "2"}}"#;
+ "roles": ["Standalone Device"], "cpus": [{"cores": 3, "architecture": "amd64"}], "memory": "8Gi", "interfaces": [{"type": "wifi"}],
+ "peripherals": [{"type": "gpu"}], "supportedRuntimes": ["oci"], "otelCollector": true, "supportedDeploymentTypes": ["helm"]}, "labels": {"line": "2"}}"#;
 
 #[test]
 fn capabilities_hold_on_both_sides_of_every_edge() {
@@ -268,16 +268,50 @@ fn capabilities_hold_on_both_sides_of_every_edge() {
         vec![
             edge("properties.id", "\"the-device\"", &["\"a/b\""], &["\"a b\"", "\"\"", "7"]),
             edge("properties.vendor", "\"v\"", &["\"\""], &["7", "null"]),
-            edge("properties.cpus[0].cores", "1.5", &["0.1", "256"], &["0", "-1", "\"2\""]),
+            edge(
+                "properties.cpus[0].cores",
+                "3",
+                &["1", "256", "2.0", "4294967295"],
+                &["0", "-1", "\"2\"", "0.5", "1.5", "4294967296"],
+            ),
+            edge(
+                "properties.cpus[0].architecture",
+                "\"amd64\"",
+                &["\"arm64\"", "\"arm\""],
+                &["\"x86_64\"", "\"AMD64\"", "\"riscv64\"", "\"\"", "7"],
+            ),
+            edge(
+                "properties.roles[0]",
+                "\"Standalone Device\"",
+                &["\"Standalone Cluster\"", "\"Cluster Leader\""],
+                &["\"standalone device\"", "\"Cluster Worker\""],
+            ),
+            edge("properties.supportedRuntimes[0]", "\"oci\"", &["\"custom\""], &["\"docker\"", "true"]),
+            edge("properties.otelCollector", "true", &["false"], &["\"true\"", "1", "null"]),
             edge(
                 "properties.memory",
                 "\"8Gi\"",
                 &["\"8 Gi\"", "\"0Ki\"", "\"15Ei\""],
                 &["\"8GB\"", "\"8\"", "8", "\"16Ei\""],
             ),
-            edge("properties.interfaces[0].type", "\"wifi\"", &["\"ethernet\""], &["7"]),
-            edge("properties.peripherals[0].type", "\"gpu\"", &["\"camera\""], &["null", "[]"]),
-            edge("properties.supportedDeploymentTypes[0]", "\"helm\"", &["\"custom\""], &["7"]),
+            edge(
+                "properties.interfaces[0].type",
+                "\"wifi\"",
+                &["\"ethernet\"", "\"cellular\"", "\"bluetooth\"", "\"usb\"", "\"canbus\"", "\"rs232\""],
+                &["7", "\"WiFi\"", "\"profinet\"", "\"rs485\""],
+            ),
+            edge(
+                "properties.peripherals[0].type",
+                "\"gpu\"",
+                &["\"display\"", "\"camera\"", "\"microphone\"", "\"speaker\""],
+                &["null", "[]", "\"GPU\"", "\"nic\""],
+            ),
+            edge(
+                "properties.supportedDeploymentTypes[0]",
+                "\"helm\"",
+                &["\"custom\"", "\"compose\""],
+                &["7", "\"helm.v3\"", "\"docker-compose\""],
+            ),
             edge("labels.line", "\"2\"", &["2", "0.5", "true", "[\"a\", 1]", "[]"], &["{}", "null", "[true]", "[[]]"]),
         ],
     );

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use repo_model::margo::capabilities::DeviceCapabilities;
+use repo_model::margo::capabilities::{DeviceCapabilities, Dialect};
 use repo_model::margo::status::{ComponentStatus, DeploymentStatus, Status, StatusError};
-use repo_model::margo::{ErrorCode, State, StateManifest};
+use repo_model::margo::{ApplicationDeployment, ErrorCode, Header, State, StateManifest};
 use repo_model::{DeploymentId, Digest, json};
 
 use super::{assert_refused, fixture_text};
@@ -104,7 +104,7 @@ fn status() -> DeploymentStatus {
         adopted_manifest_version: Some(7),
         status: Status { state: State::Pending, error: Some(error.clone()) },
         components: vec![ComponentStatus { name: "web".parse().unwrap(), state: State::Pending, error: Some(error) }],
-        header: false,
+        header: Header::default(),
     }
 }
 
@@ -118,7 +118,16 @@ fn a_status_is_written_canonically_and_read_in_both_dialects() {
         uuid(1)
     );
     assert_eq!(written, expected + "\n");
-    for status in [status.clone(), DeploymentStatus { header: true, adopted_manifest_version: None, ..status }] {
+    for (version, kind) in [
+        (None, false),
+        (Some("v1"), false),
+        (Some("v1"), true),
+        (Some("deployment.margo.org/v1alpha1"), true),
+        (Some("deployment.margo.org/v1alpha1"), false),
+        (None, true),
+    ] {
+        let header = Header { api_version: version.map(str::to_owned), kind };
+        let status = DeploymentStatus { header, ..status.clone() };
         assert_eq!(DeploymentStatus::read("s.json", &status.to_bytes()).unwrap(), status);
     }
 }
@@ -150,7 +159,7 @@ fn capabilities_are_read_in_both_dialects() {
         "peripherals":[{"type":"gpu"}],"serialNumber":"s","storage":"64Gi","supportedDeploymentTypes":["compose"],
         "supportedRuntimes":["oci"],"vendor":"v"},"x-acme-extensions":{"a":[1]}}"#;
     let capabilities = DeviceCapabilities::read("c.json", rc3.as_bytes()).unwrap();
-    assert!(!capabilities.pre_draft);
+    assert_eq!(capabilities.dialect, Dialect::default());
     let value: serde_json::Value = serde_json::from_str(rc3).unwrap();
     assert_eq!(capabilities.to_bytes(), json::to_bytes(&value), "nothing is lost or added");
     for (from, to, key, message) in [
@@ -164,4 +173,65 @@ fn capabilities_are_read_in_both_dialects() {
         assert_refused(DeviceCapabilities::read("c.json", rc3.replacen(from, to, 1).as_bytes()), key, message);
     }
     assert_eq!(Digest::of(&capabilities.to_bytes()), Digest::of(&capabilities.clone().to_bytes()));
+}
+
+/// The forms of published examples: a list and a mapping under `cpu`, with and without `resources` and header.
+#[test]
+fn processors_are_read_as_a_list_and_as_a_mapping_and_written_back_so() {
+    let identity = r#""id":"a","modelNumber":"m""#;
+    let header = r#""apiVersion":"device.margo.org/v1alpha1","kind":"DeviceCapabilitiesManifest","#;
+    let one = r#"{"architecture":"x86_64","cores":24}"#;
+    for (resources, count) in [
+        (format!(r#""cpu":[{one},{{"cores":2}}],{identity},"peripherals":[]"#), 2),
+        (format!(r#""cpu":[{one}],{identity}"#), 1),
+        (format!(r#""cpu":{one},{identity}"#), 1),
+        (format!(r#"{identity},"resources":{{"cpu":[{one}],"interfaces":[]}}"#), 1),
+        (format!(r#"{identity},"resources":{{"cpu":{one}}}"#), 1),
+        (format!(r#""cpus":[{{"architecture":"arm","cores":24}}],{identity}"#), 1),
+    ] {
+        for header in ["", header] {
+            let text = format!("{{{header}\"properties\":{{{resources},\"serialNumber\":\"s\",\"vendor\":\"v\"}}}}\n");
+            let read =
+                DeviceCapabilities::read("c.json", text.as_bytes()).unwrap_or_else(|error| panic!("{text}: {error}"));
+            assert_eq!((read.cpus.len(), read.cpus[0].cores), (count, 24), "{text}");
+            assert_eq!(String::from_utf8(read.to_bytes()).unwrap(), text);
+            let rc3 = read.properties_rc3();
+            assert_eq!(rc3["cpus"].as_array().unwrap().len(), count, "{text}");
+            assert!(rc3.get("peripherals").is_none() && rc3.get("interfaces").is_none(), "{text}");
+        }
+    }
+    let both = r#"{"properties":{"id":"a","vendor":"v","modelNumber":"m","serialNumber":"s","cpu":[],"cpus":[]}}"#;
+    assert_refused(DeviceCapabilities::read("c.json", both.as_bytes()), "properties.cpus", "stands beside `cpu`");
+}
+
+#[test]
+fn a_word_that_margo_has_not_is_refused_with_those_it_has_and_its_place() {
+    let text = "{\"properties\": {\"id\": \"a\", \"vendor\": \"v\", \"modelNumber\": \"m\", \"serialNumber\": \"s\",\n\
+                \"peripherals\": [{\"type\": \"plc\"}]}}";
+    let error = DeviceCapabilities::read("capabilities.json", text.as_bytes()).unwrap_err().to_string();
+    let expected = "capabilities.json:2:26: properties.peripherals[0].type: is `plc`, expected `gpu` or `display` or \
+                    `camera` or `microphone` or `speaker`";
+    assert_eq!(error, expected);
+}
+
+#[test]
+fn documents_of_2024_are_refused_with_their_revision_and_what_they_lack() {
+    let status =
+        r#"{"apiVersion": "deployment.margo/v1", "kind": "DeploymentStatus", "deploymentId": "x", "status": {}}"#;
+    let problem =
+        assert_refused(DeploymentStatus::read("s.json", status.as_bytes()), "apiVersion", "Margo's 2024 text");
+    assert!(problem.message.contains("neither `adoptedManifestVersion` nor `error.source`"), "{problem}");
+    assert!(problem.hint.as_deref().unwrap().contains("1.0.0-rc.3"), "{problem:?}");
+    assert_eq!((problem.line, problem.column), (Some(1), Some(16)));
+    let device =
+        r#"{"apiVersion": "device.margo/v1", "kind": "DeviceCapability", "properties": {"id": "a", "roles": []}}"#;
+    assert_refused(DeviceCapabilities::read("c.json", device.as_bytes()), "apiVersion", "Margo's 2024 text");
+    let deployment = "apiVersion: margo.org/v1-alpha1\nkind: ApplicationDeployment\nmetadata:\n  id: \
+                      0f83e682-a35b-4533-ae93-ff3810095f31\n  applicationId: com-a\nspec: {}\n";
+    for version in ["margo.org/v1-alpha1", "margo.deployment/v1"] {
+        let text = deployment.replace("margo.org/v1-alpha1", version);
+        let read = ApplicationDeployment::read("d.yaml", text.as_bytes());
+        let problem = assert_refused(read, "apiVersion", "neither `id` and `spec.applicationId`");
+        assert_eq!(problem.line, Some(1), "{problem}");
+    }
 }

@@ -1,6 +1,6 @@
 //! What profiles need, and whether a device has it: every operator, unit and limit on both sides of its edge.
 
-use repo_model::margo::{ApplicationDescription, DeviceCapabilities};
+use repo_model::margo::{ApplicationDeployment, ApplicationDescription, DeviceCapabilities, Requirements};
 
 /// A profile with these lines of requirements, in YAML's flow style.
 fn description(requirements: &str) -> Result<ApplicationDescription, String> {
@@ -15,7 +15,7 @@ fn description(requirements: &str) -> Result<ApplicationDescription, String> {
 fn device() -> DeviceCapabilities {
     let text = r#"{"labels":{"line":"2","size":7,"slots":["a","b"],"armed":true},
         "properties":{"id":"press-04","vendor":"Acme","modelNumber":"m","serialNumber":"s",
-        "cpus":[{"cores":2,"architecture":"amd64"},{"cores":1.5,"architecture":"arm64"}],
+        "cpus":[{"cores":2,"architecture":"amd64"},{"cores":1,"architecture":"arm64"}],
         "memory":"8Gi","storage":"64 Gi","interfaces":[{"type":"ethernet"}],
         "peripherals":[{"type":"gpu","manufacturer":"NVIDIA"},{"type":"display"}],
         "supportedRuntimes":["oci"],"supportedDeploymentTypes":["compose"]}}"#;
@@ -36,9 +36,9 @@ fn capacities_are_met_on_one_side_of_their_edge_only() {
         ("storage: 0Ti", "storage: 1Ti"),
         ("storage: 65536Mi", "storage: 1Pi"),
         ("memory: 1Ki", "memory: 1Ei"),
-        ("cpu: {cores: 3.5}", "cpu: {cores: 3.6}"),
+        ("cpu: {cores: 3}", "cpu: {cores: 3.5}"),
         ("cpu: {cores: 2, architectures: [amd64]}", "cpu: {cores: 2.5, architectures: [x86_64]}"),
-        ("cpu: {cores: 1.5, architectures: [aarch64, riscv64]}", "cpu: {architectures: [riscv64]}"),
+        ("cpu: {cores: 0.5, architectures: [aarch64, riscv64]}", "cpu: {architectures: [riscv64]}"),
     ] {
         for frame in ["requiredResources: {%}", "deviceConstraints: {capacityRequirements: {%}}"] {
             assert_eq!(unmet(&frame.replace('%', good)), Vec::<String>::new(), "{good}");
@@ -218,6 +218,48 @@ fn a_profile_of_a_type_that_the_device_does_not_run_does_not_fit() {
     assert_eq!(profile.unmet(&device()), ["it is a helm profile, and the device runs compose"]);
     let any = DeviceCapabilities { supported_deployment_types: vec![], ..device() };
     assert!(profile.unmet(&any).is_empty());
+}
+
+#[test]
+fn a_word_that_no_device_reports_is_asked_for_in_vain_and_somebody_should_look() {
+    for (text, key) in [
+        ("requiredResources: {peripherals: [{type: displai}]}", "requiredResources.peripherals[0].type"),
+        ("requiredResources: {interfaces: [{type: profinet}]}", "requiredResources.interfaces[0].type"),
+        ("deviceConstraints: {capacityRequirements: {cpu: {cores: 1, architectures: [mips]}}}", "architectures[0]"),
+    ] {
+        let text = format!(
+            "id: app\nmetadata: {{name: App, version: 1.0.0}}\ndeploymentProfiles:\n  - id: one\n    type: compose\n    \
+             components: [{{name: c, properties: {{repository: \"oci://r.example/c\", revision: 1.0.0}}}}]\n    {text}\n"
+        );
+        let (read, warnings) = ApplicationDescription::read("margo.yaml", text.as_bytes()).unwrap();
+        let said = warnings.to_string();
+        assert!(said.contains(key) && said.contains("which no device reports: Margo knows"), "{said}");
+        assert_eq!(read.profiles[0].unmet(&device()).len(), 1);
+    }
+}
+
+/// What an ApplicationDeployment says of a device, and what the envelope adds in the pre-draft's words, is judged as the
+/// profile was.
+#[test]
+fn requirements_mean_the_same_on_the_device() {
+    let constraints = "capacityRequirements: {memory: 9Gi}, eligibilityRules: [{labelSelector: {matchExpressions: \
+                       [{key: line, operator: In, values: [\"2\"]}]}}]";
+    let read = description(&format!("deviceConstraints: {{{constraints}}}\n    requiredResources: {{storage: 65Gi}}"));
+    let profile = read.unwrap().profiles.remove(0);
+    let text = format!(
+        "id: 11111111-2222-4333-8444-555555555555\nmetadata: {{name: n, namespace: n, deviceId: d}}\nspec:\n  \
+         applicationId: app\n  deploymentProfile:\n    type: compose\n    components: [{{name: c, properties: {{repository: \
+         \"oci://r.example/c\", revision: 1.0.0}}}}]\n    deviceConstraints: {{{constraints}}}\n"
+    );
+    let (deployment, _) = ApplicationDeployment::read("d.yaml", text.as_bytes()).unwrap();
+    let (again, _) = ApplicationDeployment::read("again.yaml", &deployment.to_yaml()).unwrap();
+    let resources = Requirements::of_resources(&profile.required_resources.clone().unwrap()).unwrap();
+    let there = [resources, again.requirements().unwrap()];
+    let unmet: Vec<_> = there.iter().flat_map(|one| one.unmet(&device())).collect();
+    assert_eq!((unmet.len(), unmet), (2, profile.unmet(&device())));
+    let unknown = text.replace("operator: In", "operator: Like");
+    let (deployment, _) = ApplicationDeployment::read("d.yaml", unknown.as_bytes()).unwrap();
+    assert!(deployment.requirements().unwrap_err().to_string().contains("is `Like`, expected `In`"));
 }
 
 #[test]

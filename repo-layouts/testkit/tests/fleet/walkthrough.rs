@@ -132,7 +132,9 @@ fn mixed_fleet(helm: &str) {
         let row = first.lines().find(|line| line.starts_with(device) && line.contains("orchestrator")).expect("a row");
         assert!(row.contains("1.0.9, 2.3.7") && row.contains("installed"), "{row}");
     }
-    for reason in ["it is a helm profile, and the device runs compose", "it needs the peripheral `NVIDIA gpu`"] {
+    for reason in
+        ["it is a helm profile, and the device runs compose", "it needs the property `/peripherals` ContainsAll"]
+    {
         assert!(first.contains(reason), "{said}");
     }
     assert_eq!(
