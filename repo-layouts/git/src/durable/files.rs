@@ -6,7 +6,10 @@ use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use rustix::fs::{Mode, OFlags, open};
+
 use super::TEMP_PREFIX;
+use super::dir;
 use super::group::sync;
 use super::points::{SyncPoint, at};
 
@@ -21,6 +24,8 @@ pub fn replace_file(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
 }
 
 /// Makes a directory and its missing parents, and syncs the parent of each new one. `mode` is for the new ones.
+///
+/// Links on the way are followed: where others write, [`Dir`](super::Dir) does this.
 pub fn create_dir_all(path: &Path, mode: u32) -> io::Result<()> {
     if path.is_dir() {
         return Ok(());
@@ -177,24 +182,28 @@ fn temp_path(dir: &Path) -> PathBuf {
 
 fn make_dir(path: &Path, mode: u32) -> io::Result<()> {
     DirBuilder::new().mode(mode).create(path)?;
-    set_mode(path, mode)
+    set_dir_mode(path, mode)
+}
+
+/// Gives a directory this mode; a link that took its place is refused.
+pub(super) fn set_dir_mode(path: &Path, mode: u32) -> io::Result<()> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    dir::set_mode(&open(path, flags, Mode::empty())?.into(), mode)
 }
 
 fn new_file(path: &Path, mode: u32) -> io::Result<File> {
     let file = OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?;
-    if !has_mode(&file.metadata()?, mode) {
-        file.set_permissions(Permissions::from_mode(mode))?;
-    }
+    dir::set_mode(&file, mode)?;
     Ok(file)
 }
 
-/// Gives a file or directory this mode.
+/// Gives a file this mode.
 pub(super) fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
     if has_mode(&fs::metadata(path)?, mode) { Ok(()) } else { fs::set_permissions(path, Permissions::from_mode(mode)) }
 }
 
 /// Whether something was made with all of its mode, of which the umask may have taken something away: to write it costs
 /// more than to look.
-fn has_mode(found: &Metadata, mode: u32) -> bool {
+pub(super) fn has_mode(found: &Metadata, mode: u32) -> bool {
     found.permissions().mode() & 0o7777 == mode
 }
