@@ -8,7 +8,8 @@ use serde::Deserialize;
 /// The site's policy, from the device's own configuration. The default allows nothing.
 ///
 /// Always allowed without an entry: bind mounts of the archive's own files, and ports from 1024 up that are
-/// published on a loopback address.
+/// published on a loopback address. Never allowed: a source strictly below something that a container may write, such as
+/// `./conf` beside `./` for writing, or one that is reached over a link (`compose/mounts.rs`).
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct SitePolicy {

@@ -1,12 +1,13 @@
 //! Applications that want what none may have, on real Compose: each is refused by name, and its neighbour runs.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::time::{Duration, Instant};
 
 use repo_testkit::git;
 
 use crate::docker::Real;
-use crate::world::{command, finish, push};
+use crate::world::{command, finish, kill, push, until};
 
 /// Keys of a service that the compose specification has and our list hasn't, with values that compose takes.
 const SERVICE: &[(&str, &str)] = &[
@@ -72,6 +73,12 @@ const FILES: &[(&str, &str)] = &[
     ("environment", "SERVICES    secrets: [s]\nsecrets: {s: {environment: HOME}}\n"),
     ("device-syncer", "SERVICES    labels: {device-syncer.device: other}\n"),
     ("com.docker", "SERVICES    labels: {com.docker.compose.project: other}\n"),
+    // A container could lead these to the root of the host.
+    (
+        "service `web` may write",
+        "SERVICES    volumes: ['./data:/data']\n  other: {image: margo-test/busybox:1, volumes: ['./data/sub:/host:ro']}\n",
+    ),
+    ("side by side", "SERVICES    volumes: ['.:/application', './conf:/conf:ro']\n"),
 ];
 
 #[test]
@@ -151,4 +158,44 @@ fn a_line_that_only_compose_sees_brings_no_file_of_the_device_into_a_message_or_
     }
     assert_eq!(real.states("other"), ["hello installed"]);
     assert_eq!(real.running().len(), 1, "nothing but the neighbour");
+}
+
+#[test]
+fn a_fifo_in_the_place_of_an_applications_file_holds_up_neither_it_nor_its_neighbour_also_after_a_restart() {
+    let real = Real::enrolled();
+    let directory = real.path("application");
+    fs::create_dir_all(directory.join("conf")).unwrap();
+    let want = |version: &str, does: &str| {
+        let compose = format!(
+            "services:\n  web: {{image: 'margo-test/busybox:1', volumes: ['./conf:/conf'], \
+             command: [sh, -c, '{does}; exec sleep 100000']}}\n"
+        );
+        fs::write(directory.join("compose.yaml"), compose).unwrap();
+        fs::write(directory.join("conf/app.conf"), version).unwrap();
+        real.hand.want("greeter", &push(&directory, "hostile/fifo", version), "hello");
+        real.hand.want("other", &real.app, version);
+        real.hand.publish();
+    };
+    want("1.0.0", "rm /conf/app.conf; mkfifo /conf/app.conf");
+    real.once().good();
+    let projects = fs::read_dir(real.home().join("projects")).unwrap();
+    let mut confs = projects.map(|project| project.unwrap().path().join("files/conf/app.conf"));
+    let conf = confs.find(|path| path.parent().unwrap().exists()).expect("its directory is there");
+    until("it makes a FIFO", || fs::symlink_metadata(&conf).is_ok_and(|found| found.file_type().is_fifo()));
+    want("2.0.0", "true");
+    // The second is the one after a restart.
+    for _ in 0..2 {
+        let mut syncer = command(&real.home(), &["once"]).spawn().unwrap();
+        let end = Instant::now() + Duration::from_secs(120);
+        while syncer.try_wait().unwrap().is_none() {
+            if Instant::now() > end {
+                kill(&mut syncer);
+                panic!("it waits for ever");
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        finish(syncer).good();
+    }
+    assert_eq!(fs::read_to_string(&conf).unwrap(), "2.0.0");
+    assert_eq!([real.states("greeter"), real.states("other")], [["hello installed"], ["hello installed"]]);
 }

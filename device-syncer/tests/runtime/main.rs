@@ -7,6 +7,7 @@
 //! fail without them. They remove what they made, by name, and nothing else.
 
 mod contract;
+mod docker_mounts;
 mod docker_only;
 mod fake_only;
 mod helm;

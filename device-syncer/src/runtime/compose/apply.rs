@@ -26,15 +26,18 @@ impl ComposeRuntime {
         let project = Project::new(&self.settings.projects_dir, &prepared.component.project);
         let previous = project.marker()?;
         self.check_ownership(prepared, previous.as_ref())?;
+        let in_the_way = self.check_neighbours(prepared)?;
+        self.check_links(prepared, false)?;
         let inventory = files::inventory(&prepared.archive);
         let old = previous.map(|marker| marker.inventory).unwrap_or_default();
         let mut marker = marker(prepared, Stage::Applying);
         // Both: after a cut between here and the end, whatever is on the disk is still known as ours.
         marker.inventory = inventory.union(&old).cloned().collect();
         project.mark(&marker)?;
+        self.end(&in_the_way, prepared, cancel)?;
         let gone = old.difference(&inventory).cloned().collect();
         project.fill(&prepared.archive, &gone, &prepared.resolved.encode())?;
-        project.check_mounts(&prepared.resolved.own_mounts(&project.files()))?;
+        self.check_links(prepared, true)?;
         self.up(prepared, &project, started, cancel)?;
         if prepared.component.wait {
             self.wait_for_health(prepared, started, cancel)?;

@@ -12,6 +12,7 @@ mod characters;
 mod containers;
 mod docker;
 mod files;
+mod mounts;
 mod observe;
 mod ownership;
 mod parameters;

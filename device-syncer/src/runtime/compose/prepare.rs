@@ -12,7 +12,7 @@ use repo_model::error_chain;
 use super::docker::compose;
 use super::project::Project;
 use super::resolved::Resolved;
-use super::{ComposeRuntime, Prepared, allowed, labels, parameters, privileges, raw};
+use super::{ComposeRuntime, Prepared, allowed, labels, mounts, parameters, privileges, raw};
 use crate::runtime::client::{Call, QUERY};
 use crate::runtime::{Component, Kind, Redactor, RuntimeError, files_failed};
 
@@ -92,6 +92,7 @@ impl ComposeRuntime {
         }
         let mut reasons = allowed::violations(resolved.document());
         reasons.extend(privileges::denied(resolved, &self.settings.policy, &component.project, files));
+        reasons.extend(mounts::denied(resolved, files));
         // An image's name becomes an argument of `docker pull`.
         let has_secret = |image: &&&str| prepared.redactor.finds(image);
         reasons.extend(resolved.images().iter().filter(has_secret).map(|_| "an image's name has a secret".to_owned()));

@@ -107,18 +107,11 @@ impl Project {
     pub(super) fn fill(&self, archive: &Archive, gone: &BTreeSet<String>, resolved: &[u8]) -> Result<(), RuntimeError> {
         files::sweep(&self.dir);
         files::remove(&self.files(), gone).map_err(failed("remove old files in", &self.files()))?;
-        files::write(&self.files(), archive).map_err(failed("write files in", &self.files()))?;
+        files::write(&self.files(), &self.dir, archive).map_err(failed("write files in", &self.files()))?;
         if fs::read(self.resolved()).is_ok_and(|present| present == resolved) {
             return Ok(());
         }
         durable::replace_file(&self.resolved(), resolved, 0o600).map_err(failed("write", &self.resolved()))
-    }
-
-    /// Makes what the services mount exist, without links.
-    pub(super) fn check_mounts(&self, mounts: &BTreeSet<String>) -> Result<(), RuntimeError> {
-        let check =
-            |path: &String| files::check_mount(&self.files(), path).map_err(failed("mount", &self.files().join(path)));
-        mounts.iter().filter(|path| !path.is_empty()).try_for_each(check)
     }
 
     /// Removes what is ours; the application's own files stay, and with them their directories.

@@ -9,6 +9,8 @@ use repo_artifacts::Archive;
 use repo_model::Digest;
 use serde_json::{Map, Value};
 
+use super::files;
+
 /// A resolved document.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Resolved {
@@ -51,18 +53,11 @@ impl Resolved {
         });
     }
 
-    /// Paths below `root` that services mount from the project's own files, relative to it.
-    pub(super) fn own_mounts(&self, root: &Path) -> BTreeSet<String> {
-        let services = self.section("services").flat_map(|(_, service)| binds(service)).collect::<Vec<_>>();
-        let files = ["configs", "secrets"].map(|kind| self.section(kind).filter_map(|(_, it)| it["file"].as_str()));
-        services.into_iter().chain(files.into_iter().flatten()).filter_map(|path| inside(root, path)).collect()
-    }
-
     /// Files of configs and secrets that are neither in the archive nor, put there by the site, below `root`.
     pub(super) fn missing_files(&self, archive: &Archive, root: &Path) -> Vec<String> {
         let used = ["configs", "secrets"].into_iter().flat_map(|kind| self.section(kind));
         let own = used.filter_map(|(_, it)| inside(root, it["file"].as_str()?));
-        own.filter(|path| !archive.files().contains_key(path) && !root.join(path).is_file()).collect()
+        own.filter(|path| !archive.files().contains_key(path) && !files::is_file(root, path)).collect()
     }
 
     /// A digest of the archive's files that a service mounts; `None` if it mounts none.
@@ -203,7 +198,6 @@ mod tests {
         let sources: Vec<_> =
             items(&found["services"]["a"]["volumes"]).map(|it| it["source"].as_str().unwrap()).collect();
         assert_eq!(sources, ["/p/files", "/stage/../x", "/stage/v"]);
-        assert_eq!(document.own_mounts(Path::new("/p/files")), ["".to_owned(), "c.txt".to_owned()].into());
     }
 
     #[test]

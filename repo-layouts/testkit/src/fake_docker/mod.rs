@@ -73,6 +73,7 @@ fn run(store: &mut Store, args: &[String]) -> Result<String> {
         ["version", ..] => Ok("20.10.24\n".to_owned()),
         ["compose", "version", ..] => Ok("2.40.0\n".to_owned()),
         ["ps", rest @ ..] => query::ps(store, rest),
+        ["inspect", _, _, "--format", format, ids @ ..] if format.contains(".Mounts") => query::mounts(store, ids),
         ["inspect", rest @ ..] => query::inspect(store, rest),
         ["network" | "volume", "ls", rest @ ..] => query::objects(store, words[0], rest),
         ["network" | "volume", "create", rest @ ..] => query::create_object(store, words[0], rest),

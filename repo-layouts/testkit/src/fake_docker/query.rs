@@ -52,6 +52,21 @@ pub(super) fn inspect(store: &Store, args: &[&str]) -> Result<String> {
     if missing.is_empty() { Ok(output) } else { Err(Failure { message: missing.join("\n"), output }) }
 }
 
+/// One line of JSON for each container, as the syncer's template has it: what it has of the host.
+pub(super) fn mounts(store: &Store, ids: &[&str]) -> Result<String> {
+    let line = |(id, container): (&String, &Container)| {
+        let label = |name: &str| container.labels.get(name);
+        let binds = container.service["volumes"].as_array().into_iter().flatten().filter(|it| it["type"] == "bind");
+        let mount = |it: &Value| json!({"source": it["source"], "writes": it["read_only"] != true});
+        let line = json!({
+            "id": id, "name": format!("/{}", container.name), "project": label("com.docker.compose.project"),
+            "service": label("com.docker.compose.service"), "mounts": binds.map(mount).collect::<Vec<_>>(),
+        });
+        format!("{line}\n")
+    };
+    Ok(ids.iter().filter_map(|id| find(store, id)).map(line).collect())
+}
+
 fn details(store: &Store, id: &str, container: &Container) -> Value {
     let service = container.labels.get("com.docker.compose.service").map_or("", String::as_str);
     let knob = |kind: &str| store.knob(&format!("{kind}-{service}"));
