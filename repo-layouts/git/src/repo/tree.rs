@@ -1,6 +1,7 @@
 //! Trees as plain files, within limits and without surprises.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
+use std::rc::Rc;
 
 use gix::ObjectId;
 use gix::bstr::BStr;
@@ -13,10 +14,13 @@ use super::read::corrupt;
 use super::{ReadError, Repo};
 use crate::{BlobId, CommitId, TreeId};
 
+/// Bytes of a path, as Linux has it.
+const MAX_PATH: usize = 4096;
+
 /// What a tree may hold to be read whole by [`Repo::files`].
 #[derive(Debug, Clone, Copy)]
 pub struct TreeLimits {
-    /// Files and directories.
+    /// Files and directories. Their paths have less than 4096 bytes in any case.
     pub files: usize,
     /// Bytes of all files together.
     pub bytes: u64,
@@ -115,13 +119,21 @@ impl Repo {
     pub fn tree_files(&self, tree: TreeId, limits: &TreeLimits) -> Result<FileTree, TreeError> {
         let mut files = FileTree::new();
         let mut left = limits.bytes;
+        // Reading one may take far more than its size, if it is a delta: each is read once.
+        let mut known: HashMap<BlobId, String> = HashMap::new();
         for entry in self.list_tree(tree, limits)? {
             check_plain(&entry, limits)?;
-            let bytes = self.blob(entry.blob, left).map_err(|source| match source {
-                ReadError::TooLarge { .. } => too_much(limits.bytes, "bytes", &entry.path),
-                source => unreadable(&entry.path, source),
-            })?;
+            let over = || too_much(limits.bytes, "bytes", &entry.path);
+            let bytes = match known.get(&entry.blob).and_then(|path| files.get(path)) {
+                Some(same) if same.len() as u64 > left => return Err(over()),
+                Some(same) => same.clone(),
+                None => self.blob(entry.blob, left).map_err(|source| match source {
+                    ReadError::TooLarge { .. } => over(),
+                    source => unreadable(&entry.path, source),
+                })?,
+            };
             left -= bytes.len() as u64;
+            known.entry(entry.blob).or_insert_with(|| entry.path.clone());
             files.insert(entry.path, bytes);
         }
         Ok(files)
@@ -134,7 +146,7 @@ impl Repo {
 
     /// Every entry of a tree, as [`Repo::list`].
     pub fn list_tree(&self, tree: TreeId, limits: &TreeLimits) -> Result<Vec<Entry>, TreeError> {
-        let mut walk = Walk { repo: self, limits, met: 0, entries: Vec::new() };
+        let mut walk = Walk { repo: self, limits, met: 0, read: HashMap::new(), entries: Vec::new() };
         walk.descend(tree.0, "", 0, false)?;
         Ok(walk.entries)
     }
@@ -149,6 +161,8 @@ struct Walk<'a> {
     repo: &'a Repo,
     limits: &'a TreeLimits,
     met: usize,
+    /// Each tree is read once, however often it is met.
+    read: HashMap<ObjectId, Rc<[u8]>>,
     entries: Vec<Entry>,
 }
 
@@ -157,16 +171,28 @@ impl Walk<'_> {
         if depth > self.limits.depth {
             return Err(too_much(self.limits.depth as u64, "nested directories", path));
         }
-        let data = self.repo.object_of(tree, Kind::Tree).map_err(|source| unreadable(path, source))?;
+        let data = self.tree(tree).map_err(|source| unreadable(path, source))?;
         let mut names = HashSet::new();
         for entry in TreeRefIter::from_bytes(&data, tree.kind()) {
             let entry = entry.map_err(|source| unreadable(path, corrupt(tree, source)))?;
+            if path.len() + entry.filename.len() >= MAX_PATH {
+                return Err(too_much(MAX_PATH as u64, "bytes in a path", path));
+            }
             let odd = odd || !is_safe_name(entry.filename) || !names.insert(entry.filename);
             let name = entry.filename.to_string();
             let path = if path.is_empty() { name } else { format!("{path}/{name}") };
             self.meet(&entry, path, depth, odd)?;
         }
         Ok(())
+    }
+
+    fn tree(&mut self, id: ObjectId) -> Result<Rc<[u8]>, ReadError> {
+        if let Some(known) = self.read.get(&id) {
+            return Ok(Rc::clone(known));
+        }
+        let data: Rc<[u8]> = self.repo.object_of(id, Kind::Tree)?.into();
+        self.read.insert(id, Rc::clone(&data));
+        Ok(data)
     }
 
     fn meet(&mut self, entry: &EntryRef<'_>, path: String, depth: usize, odd_name: bool) -> Result<(), TreeError> {

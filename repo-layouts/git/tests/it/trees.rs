@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use repo_git::{CommitId, EntryKind, Repo, TreeError, TreeLimits};
 
-use crate::support::{Corner, commit};
+use crate::support::{Corner, commit, set};
 
 /// A commit of a tree that stock Git is told to make without asking questions.
 fn odd(corner: &Corner, repo: &Repo, entries: &[u8]) -> CommitId {
@@ -81,6 +81,41 @@ fn a_tree_over_a_limit_is_refused() {
     for limits in [TreeLimits { files: 3, ..fits }, TreeLimits { bytes: 9, ..fits }, TreeLimits { depth: 1, ..fits }] {
         assert!(matches!(repo.files(id, &limits), Err(TreeError::TooMuch { .. })), "{limits:?}");
     }
+}
+
+#[test]
+fn a_name_of_megabytes_that_is_met_a_thousand_times_takes_no_memory() {
+    let corner = Corner::new();
+    let repo = corner.repo("r.git");
+    commit(&repo, "desired", &[("x", "content")]);
+    let blob = corner.git(repo.path(), &["rev-parse", "desired:x"]);
+    let long = odd(&corner, &repo, &entry("100644", &[b'n'; 4 << 20], &blob));
+    let long = corner.git(repo.path(), &["rev-parse", &format!("{long}^{{tree}}")]);
+    let many = (0..1000).map(|n| entry("40000", format!("{n:04}").as_bytes(), &long)).collect::<Vec<_>>().concat();
+    let error = repo.list(odd(&corner, &repo, &many), &TreeLimits::default()).expect_err("too long").to_string();
+    assert_eq!(error, "the tree has more than the 4096 bytes in a path allowed (at `0000`)");
+}
+
+#[test]
+fn trees_that_name_each_other_many_times_end_at_the_limit_of_files() {
+    let corner = Corner::new();
+    let repo = corner.repo("r.git");
+    commit(&repo, "desired", &[("x", "content")]);
+    let mut tree = corner.git(repo.path(), &["rev-parse", "desired^{tree}"]);
+    let mut last = None;
+    for _ in 0..12 {
+        let ten = (0..10).map(|n| entry("40000", n.to_string().as_bytes(), &tree)).collect::<Vec<_>>().concat();
+        let id = odd(&corner, &repo, &ten);
+        tree = corner.git(repo.path(), &["rev-parse", &format!("{id}^{{tree}}")]);
+        last = Some(id);
+    }
+    let bomb = last.expect("made");
+    assert!(matches!(repo.files(bomb, &TreeLimits::default()), Err(TreeError::TooMuch { .. })));
+    // Also where a crash is cleared away, which looks at everything that a ref names.
+    set(&repo, "status", bomb);
+    let lock = repo.lock().expect("locked");
+    let damaged = repo.recover(&lock).expect("recovered").damaged;
+    assert_eq!(damaged.iter().map(|one| one.name.as_str()).collect::<Vec<_>>(), ["refs/heads/status"]);
 }
 
 #[test]
