@@ -49,21 +49,18 @@ impl Report {
         Self { deployments: deployments.collect() }
     }
 
-    /// Writes the documents into a `status` tree. One that says the same keeps its bytes, so that
-    /// `adoptedManifestVersion` is the version under which a deployment reached its state.
-    pub fn write(&self, tree: &mut FileTree, device: &DeviceId, manifest_version: u64) {
-        let before = Self::read(tree);
-        tree.retain(|path, _| {
-            let id = path.strip_prefix("deployments/").and_then(|name| name.strip_suffix(".json"));
-            !path.starts_with("deployments/")
-                || id.and_then(|id| id.parse().ok()).is_some_and(|id: DeploymentId| self.deployments.contains_key(&id))
-        });
+    /// Writes the documents into a `status` tree. Each gives the newest manifest version that the device adopted, also
+    /// where its states are the same (Margo 1.0.0-rc.3, *Deployment Status*), and never a lower one than before: a device
+    /// that lost its clone has adopted nothing for a while.
+    pub fn write(&self, tree: &mut FileTree, device: &DeviceId, adopted: u64) {
+        let before = std::mem::take(tree);
+        let path = |id: &DeploymentId| format!("deployments/{id}.json");
         for (id, reported) in &self.deployments {
-            if !before.deployments.get(id).is_some_and(|before| before.says_the_same(reported)) {
-                let document = reported.document(*id, device, manifest_version);
-                tree.insert(format!("deployments/{id}.json"), document.to_bytes());
-            }
+            let known = before.get(&path(id)).and_then(|bytes| DeploymentStatus::read(&path(id), bytes).ok());
+            let known = known.and_then(|document| document.adopted_manifest_version).unwrap_or(0);
+            tree.insert(path(id), reported.document(*id, device, adopted.max(known)).to_bytes());
         }
+        tree.extend(before.into_iter().filter(|(path, _)| !path.starts_with("deployments/")));
     }
 
     /// Sets the state of a component; the first one of a deployment adds it.
@@ -178,11 +175,6 @@ impl Reported {
             .find(|component| component.state == overall && component.failure.is_some())?
             .failure
             .clone()
-    }
-
-    /// The title is only written beside an error, so it counts only there.
-    fn says_the_same(&self, other: &Self) -> bool {
-        self.components == other.components && (self.overall_failure().is_none() || self.title == other.title)
     }
 
     fn document(&self, id: DeploymentId, device: &DeviceId, manifest_version: u64) -> DeploymentStatus {
@@ -305,15 +297,21 @@ mod tests {
     }
 
     #[test]
-    fn a_document_that_says_the_same_keeps_its_bytes() {
+    fn every_document_gives_the_newest_manifest_that_was_adopted() {
         let mut tree = FileTree::new();
         let installed = report(&[("x", State::Installed, None)]);
+        let versions = |tree: &FileTree| {
+            let read = |(path, bytes): (&String, &Vec<u8>)| DeploymentStatus::read(path, bytes).unwrap();
+            tree.iter().map(read).map(|document| document.adopted_manifest_version).collect::<Vec<_>>()
+        };
         installed.write(&mut tree, &device(), 7);
         let before = tree.clone();
-        installed.write(&mut tree, &device(), 8);
+        installed.write(&mut tree, &device(), 7);
         assert_eq!(tree, before);
-        report(&[("x", State::Failed, Some("compose-failed"))]).write(&mut tree, &device(), 8);
-        assert_ne!(tree, before);
+        installed.write(&mut tree, &device(), 8);
+        assert_eq!(versions(&tree), [Some(8)], "though nothing else changed");
+        report(&[("x", State::Failed, Some("compose-failed"))]).write(&mut tree, &device(), 0);
+        assert_eq!(versions(&tree), [Some(8)], "though nothing is adopted, because the clone was lost");
         Report::default().write(&mut tree, &device(), 9);
         assert_eq!(tree, FileTree::new());
     }

@@ -199,3 +199,32 @@ fn an_empty_desired_state_is_one_too() {
     assert_eq!(world.report()["adopted"]["serial"], 1);
     world.assert_idle();
 }
+
+/// The manifest versions that the tip of `status` gives: of the syncer, then of each deployment.
+fn adopted(world: &World, names: &[&str]) -> Vec<u64> {
+    let of_deployment = |name: &&str| {
+        let path = format!("deployments/{}.json", world.hand.deployment_id(name));
+        let bytes = git::show(&world.hand.repository(), "status", &path).unwrap();
+        serde_json::from_slice::<serde_json::Value>(&bytes).unwrap()["adoptedManifestVersion"].as_u64().unwrap()
+    };
+    let syncer = world.report()["adopted"]["manifestVersion"].as_u64().unwrap();
+    std::iter::once(syncer).chain(names.iter().map(of_deployment)).collect()
+}
+
+#[test]
+fn every_deployment_gives_the_newest_manifest_that_was_adopted() {
+    let world = World::running();
+    world.hand.want("other", &world.app, "neighbour");
+    world.hand.publish();
+    world.once().good();
+    assert_eq!(adopted(&world, &["greeter", "other"]), [2, 2, 2], "though nothing changed for the first");
+    world.hand.want("other", &world.app, "changed");
+    world.hand.publish();
+    world.once().good();
+    assert_eq!(adopted(&world, &["greeter", "other"]), [3, 3, 3], "and an update is no way back to an older one");
+    world.hand.drop("other");
+    world.hand.publish();
+    world.once().good();
+    assert_eq!(adopted(&world, &["greeter", "other"]), [4, 4, 4], "what is removed too");
+    world.assert_idle();
+}

@@ -75,7 +75,7 @@ pub struct DeploymentStatus {
     /// The device, if it says so.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device_id: Option<DeviceId>,
-    /// The manifest version that the deployment's present revision came with; the pre-draft has none.
+    /// The version of the newest State Manifest that the device adopted; the pre-draft has none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub adopted_manifest_version: Option<u64>,
     /// The overall state.

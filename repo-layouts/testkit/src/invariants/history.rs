@@ -28,6 +28,7 @@ pub(super) fn check(host: &Path, broken: &mut Vec<String>) {
     writers(host, &history, broken);
     serials(&history, broken);
     transitions(host, &history, broken);
+    adopted(host, broken);
 }
 
 /// The ids of all deployments that were ever published for this device.
@@ -133,6 +134,43 @@ fn transitions(host: &Path, history: &[Commit], broken: &mut Vec<String>) {
                     None => broken.push(format!("7: status {commit} names {desired}, which was never published")),
                 }
             }
+        }
+    }
+}
+
+/// 6: every deployment's status gives the newest manifest that was adopted, and none ever gives an older one than before.
+fn adopted(host: &Path, broken: &mut Vec<String>) {
+    if tip(host, "status").is_none() {
+        return;
+    }
+    let changes = ["--raw", "--no-abbrev", "-m", "--root", "--no-renames", "--format=commit %H"];
+    let log = git(host, &[&["log", "--first-parent", "--reverse"], &changes[..], &["status"]].concat());
+    // `:100644 100644 <old> <new> M\tsyncer.json`
+    let change = |line: &str| {
+        let (head, path) = line.strip_prefix(':')?.split_once('\t')?;
+        Some((head.split(' ').nth(3)?.to_owned(), path.to_owned()))
+    };
+    let ids: Vec<_> = log.lines().filter_map(change).map(|(id, _)| id).collect();
+    let mut blobs = objects(host, &ids).into_iter();
+    let (mut newest, mut told) = (None, BTreeMap::<String, u64>::new());
+    for commit in log.split("commit ").skip(1) {
+        for (_, path) in commit.lines().filter_map(change) {
+            let document = blobs.next().flatten().and_then(|bytes| serde_json::from_slice::<Value>(&bytes).ok());
+            if path == "syncer.json" {
+                newest = document.and_then(|document| document["adopted"]["manifestVersion"].as_u64());
+            } else if path.starts_with("deployments/") {
+                let version = document.map(|document| document["adoptedManifestVersion"].as_u64().unwrap_or(0));
+                let before = told.remove(&path);
+                if let Some(version) = version {
+                    if before > Some(version) {
+                        broken.push(format!("6: {path} gives manifest {version} after {before:?} in {commit}"));
+                    }
+                    told.insert(path, version);
+                }
+            }
+        }
+        for (path, version) in told.iter().filter(|(_, version)| newest.is_some_and(|newest| newest != **version)) {
+            broken.push(format!("6: {path} gives manifest {version}, and {newest:?} is adopted in {commit}"));
         }
     }
 }
