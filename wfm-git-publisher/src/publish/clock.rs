@@ -12,7 +12,7 @@ use repo_model::DeviceId;
 use super::pass::Pass;
 use super::settled::Settled;
 use crate::fleet::Fleet;
-use crate::host::{Control, ControlError, DeviceRepo, Home, Rosters, Said};
+use crate::host::{Control, ControlError, DeviceRepo, Home, Ledger, Rosters, Said};
 
 /// How far clocks may be apart, in seconds.
 const SKEW: i64 = repo_model::freshness::SKEW.as_secs();
@@ -65,7 +65,7 @@ struct Evidence {
 }
 
 impl Evidence {
-    fn of(said: impl IntoIterator<Item = Said>, now: i64) -> Self {
+    fn of(said: Vec<Said>, now: i64) -> Self {
         let mut evidence = Self::default();
         for Said { time, answers } in said {
             // A device at 1970 knows that it doesn't know.
@@ -84,46 +84,62 @@ impl Evidence {
     }
 }
 
-/// Judges the clock by when this publisher last worked, and by what devices say: by all of them (`true`) only where that
-/// is needed.
-fn judge<S: IntoIterator<Item = Said>>(
+/// Whether it can be this late by when this publisher last worked; only where that is doubtful devices are asked.
+fn judge_by_memory(
     now: Timestamp,
     worked: Option<Timestamp>,
-    said: impl Fn(bool) -> S,
+    said: impl FnOnce() -> Vec<Said>,
 ) -> Result<(), ClockError> {
-    let can_be = |worked: Timestamp| (-SKEW..=SILENCE).contains(&(now.as_second() - worked.as_second()));
-    let doubtful = worked.filter(|worked| !can_be(*worked));
-    let Evidence { vouching, against, of } = Evidence::of(said(doubtful.is_some()), now.as_second());
-    match doubtful {
-        Some(worked) if vouching <= against => Err(ClockError::Memory { now, worked, vouching, of }),
-        None if against >= 2 && against * 2 > of => Err(ClockError::Devices { now, against, of }),
-        _ => Ok(()),
-    }
+    let can_be = |worked: &Timestamp| (-SKEW..=SILENCE).contains(&(now.as_second() - worked.as_second()));
+    let Some(worked) = worked.filter(|worked| !can_be(worked)) else { return Ok(()) };
+    let Evidence { vouching, against, of } = Evidence::of(said(), now.as_second());
+    if vouching > against { Ok(()) } else { Err(ClockError::Memory { now, worked, vouching, of }) }
+}
+
+/// Whether it can be this late by what devices say.
+fn judge_by_devices(now: Timestamp, said: Vec<Said>) -> Result<(), ClockError> {
+    let Evidence { against, of, .. } = Evidence::of(said, now.as_second());
+    if against >= 2 && against * 2 > of { Err(ClockError::Devices { now, against, of }) } else { Ok(()) }
 }
 
 impl Pass<'_> {
-    /// Whether the clock can be right. What an earlier clock wrote that was ahead is put right by one that is believed.
-    pub(super) fn check_clock(&self, control: &mut Control) -> Result<(), ClockError> {
-        let worked = control.ledger().newest().max(Settled::last_proof(self.home));
+    /// Whether a pass can begin at this moment. What an earlier clock wrote that was ahead is put right by one that is
+    /// believed.
+    pub(super) fn check_memory(&self, control: &mut Control) -> Result<(), ClockError> {
         if !self.allowed.clock {
-            judge(self.now, worked, |all| said(self.home, self.rosters, self.fleet, all))?;
+            let worked = worked(self.home, control.ledger());
+            judge_by_memory(self.now, worked, || said(self.home, self.rosters, self.fleet, usize::MAX))?;
         }
         control.put_back(self.now, SKEW);
         Ok(())
+    }
+
+    /// Whether anything may be written.
+    pub(super) fn check_devices(&self) -> Result<(), ClockError> {
+        if self.allowed.clock {
+            Ok(())
+        } else {
+            judge_by_devices(self.now, said(self.home, self.rosters, self.fleet, SAMPLE))
+        }
     }
 }
 
 /// Why nothing would be published at this moment, if the clock is why.
 pub fn check_clock(home: &Home, fleet: &Fleet, now: Timestamp) -> Result<Option<ClockError>, ControlError> {
     let (ledger, rosters) = Control::read(home)?;
-    let worked = ledger.newest().max(Settled::last_proof(home));
-    Ok(judge(now, worked, |all| said(home, &rosters, fleet, all)).err())
+    let by_memory = judge_by_memory(now, worked(home, &ledger), || said(home, &rosters, fleet, usize::MAX));
+    Ok(by_memory.and_then(|()| judge_by_devices(now, said(home, &rosters, fleet, SAMPLE))).err())
 }
 
-/// What devices verifiably say of the time: all, or some, spread over the fleet.
-fn said(home: &Home, rosters: &Rosters, fleet: &Fleet, all: bool) -> Vec<Said> {
+/// When this publisher last gave anything out, or proved that something is fresh.
+fn worked(home: &Home, ledger: &Ledger) -> Option<Timestamp> {
+    ledger.newest().max(Settled::last_proof(home))
+}
+
+/// What devices verifiably say of the time: at most so many, spread over the fleet.
+fn said(home: &Home, rosters: &Rosters, fleet: &Fleet, most: usize) -> Vec<Said> {
     let enrolled: Vec<_> = fleet.devices.values().filter(|device| device.is_enrolled()).collect();
-    let step = if all { 1 } else { enrolled.len().div_ceil(SAMPLE).max(1) };
+    let step = enrolled.len().div_ceil(most).max(1);
     let of = |id: &DeviceId, keys| {
         let repo = DeviceRepo::open(home, rosters.fleet(), id).ok()??;
         repo.said(keys, &rosters.publishers)
@@ -149,7 +165,8 @@ mod tests {
             .iter()
             .map(|(time, answers)| Said { time: NOW + time * DAY, answers: Some(NOW + answers * DAY) })
             .collect();
-        match judge(at(NOW), worked.map(|day| at(NOW + day * DAY)), |_| said.clone()) {
+        let by_memory = judge_by_memory(at(NOW), worked.map(|day| at(NOW + day * DAY)), || said.clone());
+        match by_memory.and_then(|()| judge_by_devices(at(NOW), said)) {
             Ok(()) => None,
             Err(ClockError::Memory { .. }) => Some("memory"),
             Err(ClockError::Devices { .. }) => Some("devices"),

@@ -134,6 +134,7 @@ impl Pass<'_> {
         devices: BTreeSet<DeviceId>,
         options: &Options<'_>,
     ) -> Result<Ran, PublishError> {
+        self.check_memory(control)?;
         // Only where a tag is new the meaning of everything is looked at before anything is decided.
         let (work, unresolved): (Vec<(_, Option<_>)>, _) = if locks::are_known(self.fleet, &control.ledger().locks) {
             (devices.into_iter().map(|id| (id, None)).collect(), Vec::new())
@@ -163,7 +164,7 @@ impl Pass<'_> {
         decided.iter_mut().filter_map(|(_, decided)| decided.truth.take()).for_each(|entry| control.put(entry));
         self.guard(&mut decided);
         if decided.iter().any(|(_, one)| is_work(&one.step)) {
-            self.check_clock(control)?;
+            self.check_devices()?;
         }
         self.reserve(&decided, key, control)?;
         let written = self.carry_out(decided, options)?;
