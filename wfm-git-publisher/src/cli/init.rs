@@ -10,7 +10,7 @@ use super::Place;
 use crate::config;
 use crate::error::Failure;
 use crate::host::Home;
-use crate::operator::{InitOptions, init};
+use crate::operator::{InitOptions, init, moving};
 
 /// Makes a new fleet: a repository with a working example, and the publisher's home beside it
 ///
@@ -86,13 +86,14 @@ pub(super) fn run(place: &Place, args: Args) -> Result<u8, Failure> {
          Next: look around in {}, then\n  \
          wfm-git-publisher -C {} app push applications/hello/1.0.0\n  \
          wfm-git-publisher -C {} device add press-01\n\n\
-         Keep {} off this machine once you are done trying: publishing doesn't need it.\n",
+         The root key lies on this machine. It alone can replace a stolen publisher's key, so take it off now:\n  {}\n\
+         Publishing doesn't need it. The publisher's key counts for five years; `status` tells 90 days before.\n",
         made.fleet.display(),
         made.home.root().display(),
         made.fleet.join("README.md").display(),
         args.dir.display(),
         args.dir.display(),
-        made.home.root_key().display(),
+        moving(&made.home),
     ));
     Ok(0)
 }

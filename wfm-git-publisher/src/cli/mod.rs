@@ -28,7 +28,8 @@ use repo_model::{DeviceId, text};
 
 use crate::config::Config;
 use crate::error::{Failure, INTERNAL, warning};
-use crate::host::{FleetRepo, Home, Registries, Remotes, StockGit};
+use crate::host::{Control, FleetRepo, Home, Registries, Remotes, StockGit};
+use crate::operator::{key_ends, reminders};
 use crate::plan::Allowed;
 use crate::publish::Options;
 use crate::render::Artifact;
@@ -300,6 +301,13 @@ fn print_problems(problems: &Problems, what: &str) {
         let noun = if count == 1 { "1 problem".to_owned() } else { format!("{count} problems") };
         eprint!("{}", Failure::new(format!("{what} has {noun}")).problems(problems));
     }
+}
+
+/// Reminds of what a person has to do for the fleet's keys; when the publisher's ends.
+fn remind(home: &Home, now: Timestamp) -> Result<Option<Timestamp>, Failure> {
+    let (_, rosters) = Control::read_locks(home)?;
+    reminders(home, &rosters, now).iter().for_each(|problem| eprint!("{}", warning(problem)));
+    Ok(key_ends(home, &rosters))
 }
 
 /// Tells which of the devices that were asked for aren't there; whether there are any.

@@ -1,6 +1,7 @@
 //! `plan`.
 
 use clap::ValueEnum;
+use jiff::Timestamp;
 use repo_model::DeviceId;
 use serde_json::json;
 
@@ -58,6 +59,7 @@ fn run_committed(place: &Place, args: Args) -> Result<u8, Failure> {
     })?;
     super::print_problems(&planned.problems, &format!("the fleet at {}", &planned.commit.to_string()[..12]));
     super::print_unidentified(&planned.unidentified);
+    super::remind(&home, Timestamp::now())?;
     if let Some(error) = &planned.clock {
         eprint!("{}", Failure::of(error));
     }

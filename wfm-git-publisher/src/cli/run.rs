@@ -3,8 +3,10 @@
 use std::io::{self, Write};
 
 use clap::ValueEnum;
+use jiff::Timestamp;
 use repo_model::text;
 use tokio::runtime::Builder;
+use tracing::warn;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::field::MakeExt;
 use tracing_subscriber::fmt::format::debug_fn;
@@ -13,6 +15,8 @@ use super::{Place, RegistryArgs, serve};
 use crate::config::Config;
 use crate::controller::Controller;
 use crate::error::Failure;
+use crate::host::Control;
+use crate::operator::reminders;
 
 /// Follows the fleet repository: publishes each new commit, and keeps proofs of freshness fresh
 ///
@@ -52,6 +56,11 @@ pub(super) fn run(place: &Place, args: &Args) -> Result<u8, Failure> {
     // A fleet that isn't there is told now, not with every poll.
     place.published_source()?;
     let config = Config::load(&home.config())?;
+    // A lost memory is rebuilt by the first pass.
+    let rosters = Control::read_locks(&home).ok().map(|(_, rosters)| rosters);
+    for problem in rosters.iter().flat_map(|rosters| reminders(&home, rosters, Timestamp::now())) {
+        warn!(hint = problem.hint, "{problem}");
+    }
     let controller = Controller {
         fleet: place.published()?,
         rev: args.rev.clone(),

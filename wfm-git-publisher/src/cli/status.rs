@@ -82,6 +82,7 @@ pub(super) fn run(place: &Place, args: &Args) -> Result<u8, Failure> {
         status.doubts.extend(error.map(|error| chain(error)));
     }
     let certificate = certificate(place)?;
+    let key_ends = super::remind(&home, now)?;
     let clock = check_clock(&home, &fleet, now)?;
     if let Some(error) = &clock {
         eprint!("{}", Failure::of(error));
@@ -91,6 +92,7 @@ pub(super) fn run(place: &Place, args: &Args) -> Result<u8, Failure> {
             "fleet": fleet.settings.id,
             "name": fleet.settings.name,
             "certificateExpires": certificate,
+            "publisherKeyEnds": key_ends,
             "clock": clock.map(|error| error.to_string()),
             "devices": all,
         })),

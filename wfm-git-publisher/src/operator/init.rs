@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use repo_git::{KeyError, SigningKey, durable};
 use repo_model::roster::{Publisher, ROSTER_NAMESPACE, Roster, roster_path, signature_path};
 use repo_model::{FileTree, FleetId, json};
@@ -34,6 +34,9 @@ skeleton! {
     "devices/press-01.yaml",
     "devices/press-02.yaml",
 }
+
+/// How long a new publisher's key counts: five years, which a stolen one would at most.
+const KEY_LIFE: SignedDuration = SignedDuration::from_hours(5 * 365 * 24);
 
 /// What a new fleet is called and where its example comes from.
 #[derive(Debug, Clone)]
@@ -172,7 +175,7 @@ fn make_home(home: &Home, options: &InitOptions) -> Result<(), InitError> {
     let (root, publisher) = (SigningKey::generate(), SigningKey::generate());
     root.save(&home.root_key())?;
     publisher.save(&home.publisher_key())?;
-    let trust = first_roster(options.id, &root, &publisher)?;
+    let trust = first_roster(options, &root, &publisher)?;
     let mut control = Control::create(home)?;
     control.put_trust(&trust);
     control.commit(Control::message("roster version 1", options.id), &publisher, options.now)?;
@@ -195,9 +198,11 @@ fn make_home(home: &Home, options: &InitOptions) -> Result<(), InitError> {
 }
 
 /// Version 1 of the roster: one root key, signed by itself, that names one publisher's key.
-fn first_roster(fleet: FleetId, root: &SigningKey, publisher: &SigningKey) -> Result<FileTree, InitError> {
+fn first_roster(options: &InitOptions, root: &SigningKey, publisher: &SigningKey) -> Result<FileTree, InitError> {
+    let end = options.now.as_second().saturating_add(KEY_LIFE.as_secs());
+    let (fleet, not_after) = (options.id, Timestamp::from_second(end).ok());
     let text = |key: &SigningKey| key_text(key.public()).into_iter().collect::<Vec<_>>();
-    let publishers = text(publisher).into_iter().map(|key| Publisher { key, not_after: None });
+    let publishers = text(publisher).into_iter().map(|key| Publisher { key, not_after });
     let roster = Roster { version: 1, fleet, threshold: 1, roots: text(root), publishers: publishers.collect() };
     let bytes = json::to_bytes(&roster);
     let signature = root.sign(ROSTER_NAMESPACE, &bytes)?;

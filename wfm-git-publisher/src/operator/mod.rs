@@ -9,9 +9,11 @@ mod enroll;
 mod fix;
 mod init;
 mod join;
+mod reminders;
 
 pub use add::{AddError, Added, add, rejoin};
 pub use enroll::{EnrollError, Enrolled, enroll};
 pub use fix::{FixError, fix};
 pub use init::{InitError, InitOptions, Made, SKELETON, init};
 pub use join::{JoinError, Reach, write_join};
+pub use reminders::{key_ends, moving, reminders};

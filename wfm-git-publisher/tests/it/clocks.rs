@@ -2,6 +2,8 @@
 
 use jiff::Timestamp;
 use serde_json::Value;
+use wfm_git_publisher::host::Control;
+use wfm_git_publisher::operator::reminders;
 use wfm_git_publisher::publish::{ClockError, PublishError};
 
 use crate::restore::{adopted_by, report_at};
@@ -42,13 +44,12 @@ fn a_clock_that_is_far_from_what_was_written_and_that_no_device_vouches_for_publ
     for far in [-400 * DAY, -2 * DAY, 31 * DAY, 400 * DAY] {
         let lab = published(&["press-01"]);
         assert!(matches!(refusal(&lab, far), Some(ClockError::Memory { vouching: 0, of: 0, .. })), "{far}");
-        assert!(lab.try_publish_at(*BEGIN + far, true).unwrap().is_complete(), "a person knows better");
-        let lab = published(&["press-01"]);
         report(&lab, "press-01", far);
         assert_eq!(refusal(&lab, far), None, "the device says so, too: {far}");
     }
     let lab = published(&["press-01"]);
     assert_eq!(refusal(&lab, 29 * DAY), None, "a long holiday");
+    assert!(lab.try_publish_at(*BEGIN + 400 * DAY, true).unwrap().is_complete(), "a person knows better");
 }
 
 #[test]
@@ -105,4 +106,28 @@ fn whoever_looks_is_told_of_a_wrong_clock_and_what_to_do() {
     let status: Value = serde_json::from_str(&lab.run(&["status", "--output", "json"]).good()).unwrap();
     assert!(status["clock"].as_str().unwrap().contains("last worked on"), "{status}");
     assert_eq!(lab.serial("press-01"), 1);
+}
+
+#[test]
+fn a_new_publishers_key_has_an_end_and_the_root_key_is_not_forgotten() {
+    let lab = Lab::with(&["press-01"]);
+    let ends = |lab: &Lab| {
+        let status: Value = serde_json::from_str(&lab.run(&["status", "--output", "json"]).good()).unwrap();
+        status["publisherKeyEnds"].as_str().map(|end| end.parse::<Timestamp>().unwrap().as_second())
+    };
+    let years = (ends(&lab).unwrap() - *BEGIN) / (365 * DAY);
+    assert!((4..=5).contains(&years), "{years}");
+    let told_at = |second: i64| {
+        let rosters = Control::read_locks(&lab.home).unwrap().1;
+        let all = reminders(&lab.home, &rosters, Timestamp::from_second(second).unwrap());
+        all.iter().any(|problem| problem.message.contains("adopt nothing more"))
+    };
+    let end = ends(&lab).unwrap();
+    assert!(!told_at(end - 91 * DAY) && told_at(end - 89 * DAY));
+    for args in [&["plan"][..], &["status"]] {
+        let said = lab.run(args).err;
+        assert!(said.contains("keys/root") && said.contains("hint: take it off this machine"), "{said}");
+    }
+    repo_git::durable::rename(&lab.home.root_key(), &lab.dir().join("stick")).unwrap();
+    assert!(!lab.run(&["status"]).err.contains("keys/root"));
 }

@@ -6,6 +6,7 @@ mod account_secrets;
 mod alternate;
 mod by_hand;
 mod charts;
+mod clocks;
 mod crash;
 mod device;
 mod docker_fleet;
