@@ -2,13 +2,15 @@
 
 use std::fs;
 use std::sync::LazyLock;
+use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use repo_model::Digest;
 use repo_testkit::foreign_host::Options;
 use serde_json::Value;
 
-use crate::https::{abroad, trouble};
+use crate::https::{SECRET, abroad, account, at_home, trouble};
+use crate::our_host::State;
 use crate::world::{Run, World, finish};
 
 /// So many hours from now, as documents have it.
@@ -189,4 +191,18 @@ fn a_device_in_1970_learns_the_time_from_one_proof() {
     join_again(&world, &hours(-20));
     once_in_1970(&world).good();
     assert!(floor(&world)["time"].as_str().expect("a time") > hours(-1).as_str());
+}
+
+#[test]
+fn a_renewed_secret_that_ends_before_the_one_in_use_is_not_taken() {
+    let (world, host) = at_home(State { wait: Some(Duration::from_secs(300)), ..State::default() });
+    world.once().good();
+    let mut kept = account(&world);
+    kept["current"]["since"] = "1600-01-01T00:00:00Z".into();
+    // The host gives secrets that end in 2096.
+    kept["current"]["expires"] = "2097-01-01T00:00:00Z".into();
+    fs::write(world.home().join("account.json"), kept.to_string()).expect("written");
+    world.once().good().says(&["the host's clock is wrong"]);
+    assert_eq!((account(&world)["current"]["secret"].as_str(), host.asked("/account/renew").len()), (Some(SECRET), 1));
+    world.assert_idle();
 }

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::our_host::{OurHost, State};
 use crate::world::{World, command, finish, until};
 
-const SECRET: &str = "c4nary-of-this-device";
+pub(crate) const SECRET: &str = "c4nary-of-this-device";
 
 /// Short limits, so that silence doesn't take long.
 const SHORT: &str = "host: {timeouts: {connect: 2s, answer: 2s, stall: 1500ms, total: 6s}}\n";
@@ -47,7 +47,7 @@ pub(crate) fn abroad(options: Options) -> (World, ForeignHost, FaultProxy) {
 }
 
 /// The device's repository at a host like ours.
-fn at_home(state: State) -> (World, OurHost) {
+pub(crate) fn at_home(state: State) -> (World, OurHost) {
     let world = World::enrolled();
     let secrets = [SECRET.to_owned()].into();
     let host = OurHost::start(world.hand.repository(), State { secrets, ..state });
@@ -64,7 +64,7 @@ pub(crate) fn trouble(world: &World) -> Option<String> {
     Some(format!("{} {}", host["type"].as_str()?, host["reason"].as_str()?))
 }
 
-fn account(world: &World) -> Value {
+pub(crate) fn account(world: &World) -> Value {
     serde_json::from_slice(&fs::read(world.home().join("account.json")).expect("an account")).expect("JSON")
 }
 
