@@ -12,7 +12,7 @@ use crate::memory::{AppliedComponent, Attempt, Bad, Failure, Memory};
 use crate::message::message;
 use crate::plan::{Action, Plan, Planned, PlannedComponent, Removal, Wanted};
 use crate::retries::Retries;
-use crate::runtime::{Component, RuntimeError};
+use crate::runtime::{Component, LockedImage, RuntimeError};
 use crate::status::Report;
 use crate::store::{Store, StoreError};
 
@@ -49,6 +49,10 @@ pub trait Hands {
     type Ready;
     /// See [`Runtime::prefetch`](crate::runtime::Runtime::prefetch).
     fn prefetch(&self, component: &Component, cancel: &dyn Fn() -> bool) -> Result<Self::Ready, RuntimeError>;
+    /// The images that were locked by that, by service: nobody had locked them before.
+    fn first_use(&self, _ready: &Self::Ready) -> BTreeMap<String, LockedImage> {
+        BTreeMap::new()
+    }
     /// See [`Runtime::apply`](crate::runtime::Runtime::apply).
     fn apply(&self, ready: &Self::Ready, cancel: &dyn Fn() -> bool) -> Result<(), RuntimeError>;
     /// See [`Runtime::remove`](crate::runtime::Runtime::remove).
@@ -314,10 +318,14 @@ impl<H: Hands + ?Sized> Actor<'_, H> {
         Ok(gone)
     }
 
-    /// One apply: the attempt and `installing` are durable before the first effect; `installed` becomes so with the
+    /// One apply: the attempt, the locks of images and `installing` are durable before the first effect; `installed` becomes so with the
     /// next component's `installing`, or at the end.
     fn apply(&mut self, wanted: &Wanted, input: &Component, ready: &H::Ready) -> Result<bool, StoreError> {
-        if (self.cancel)() || !self.begin(wanted, input)? {
+        if (self.cancel)() {
+            return Ok(false);
+        }
+        self.next.lock_images(input, self.hands.first_use(ready));
+        if !self.begin(wanted, input)? {
             return Ok(false);
         }
         tracing::info!(project = input.project, digest = %input.input_digest, "applying");
@@ -432,6 +440,7 @@ pub fn commit(
 ) -> Result<bool, StoreError> {
     let manifest_version = next.accepted.as_ref().map_or(0, |accepted| accepted.manifest_version);
     report.write(&mut next.status, &identity.device, manifest_version);
+    next.tell_images();
     let message = message(&next, &store.memory, identity);
     store.commit(next, &message, now.as_second())
 }

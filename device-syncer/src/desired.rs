@@ -15,7 +15,7 @@ use sha2::Sha256;
 
 use crate::memory::Failure;
 use crate::plan::{Fits, Wanted, WantedComponent};
-use crate::runtime::{self, Kind};
+use crate::runtime::{self, ImageLocks, Kind};
 
 /// How long an apply may take where the document doesn't say.
 const TIMEOUT: Duration = Duration::from_secs(300);
@@ -130,7 +130,7 @@ fn input(
         return Err(Failure::new("capability-missing", format!("this device has no runtime for {kind} components")));
     }
     let (repository, revision) = source(component);
-    let lock = envelope.locks.get(&component.name).ok_or_else(|| {
+    let locked = envelope.locks.get(&component.name).ok_or_else(|| {
         Failure::new("artifact-invalid", format!("`envelope.json` has no lock for component `{}`", component.name))
     })?;
     let parameters = parameters(&component.name, document, envelope, values)?;
@@ -146,8 +146,9 @@ fn input(
         project: id.runtime_name(&component.name),
         repository: repository.to_owned(),
         revision: revision.to_owned(),
-        lock: Some(*lock),
-        input_digest: input_digest(kind.as_str(), component.name.as_str(), namespace, lock.content, &digested),
+        lock: Some(locked.lock),
+        images: ImageLocks { published: locked.images.clone(), first_use: BTreeMap::new() },
+        input_digest: input_digest(kind.as_str(), component.name.as_str(), namespace, locked.lock.content, &digested),
         kind: match namespace {
             None => compose(parameters),
             Some(namespace) => helm(namespace, parameters)?,
@@ -291,7 +292,7 @@ mod tests {
             policy: Default::default(),
             profile: None,
             required_resources: None,
-            locks: components.iter().map(|name| (name.parse().unwrap(), lock)).collect(),
+            locks: components.iter().map(|name| (name.parse().unwrap(), lock.into())).collect(),
             values_from: BTreeMap::new(),
         }
     }
@@ -358,9 +359,11 @@ mod tests {
         assert_ne!(digests(&PARAMETERS.replace("30.0", "30"), &usual).0, before.0, "30 and 30.0 differ");
         let mut other = usual.clone();
         other.id = "b".parse().unwrap();
-        other.locks.get_mut(&"x".parse().unwrap()).unwrap().manifest = Digest::of(b"another manifest");
+        other.locks.get_mut(&"x".parse().unwrap()).unwrap().lock.manifest = Digest::of(b"another manifest");
         assert_eq!(digests(PARAMETERS, &other), before, "neither names nor the manifest's digest count");
-        other.locks.get_mut(&"x".parse().unwrap()).unwrap().content = Digest::of(b"another content");
+        other.locks.get_mut(&"x".parse().unwrap()).unwrap().images.insert("a:1".to_owned(), Digest::of(b"an image"));
+        assert_eq!(digests(PARAMETERS, &other), before, "what runs isn't made anew because its images are locked");
+        other.locks.get_mut(&"x".parse().unwrap()).unwrap().lock.content = Digest::of(b"another content");
         assert_ne!(digests(PARAMETERS, &other).0, before.0);
     }
 

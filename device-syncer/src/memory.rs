@@ -9,6 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 use repo_git::CommitId;
 use repo_model::freshness::{LIFE, SKEW};
 use repo_model::margo::ProfileType;
+use repo_model::report::{IMAGES, LockedImage, LockedImages};
 use repo_model::{ComponentName, DeploymentId, DeploymentName, Digest, FileTree, json};
 use serde::{Deserialize, Serialize};
 
@@ -40,6 +41,8 @@ pub struct Memory {
     pub attempts: BTreeMap<String, Attempt>,
     /// Inputs that are not tried again, by project.
     pub bad: BTreeMap<String, Bad>,
+    /// What this device locked itself, by project.
+    pub images: BTreeMap<String, FirstUse>,
     /// The tree of the local `status`.
     pub status: FileTree,
 }
@@ -188,6 +191,20 @@ pub struct Bad {
     pub failure: Failure,
 }
 
+/// The images that nobody else had locked when they were first used for an input.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct FirstUse {
+    /// The input.
+    pub input_digest: Digest,
+    /// Whose component it is.
+    pub deployment: DeploymentId,
+    /// The component.
+    pub component: ComponentName,
+    /// By service.
+    pub services: BTreeMap<String, LockedImage>,
+}
+
 /// Why something isn't done.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
@@ -278,6 +295,41 @@ impl Memory {
         self.attempts.get_mut(&input.project).filter(|attempt| attempt.input_digest == input.input_digest)
     }
 
+    /// Keeps what the images of an input are.
+    pub fn lock_images(&mut self, input: &runtime::Component, services: BTreeMap<String, LockedImage>) {
+        if services.is_empty() {
+            return;
+        }
+        let (deployment, component, input_digest) = (input.deployment, input.component.clone(), input.input_digest);
+        let new = FirstUse { input_digest, deployment, component, services: BTreeMap::new() };
+        let known = self.images.remove(&input.project).filter(|known| known.input_digest == input_digest);
+        let mut known = known.unwrap_or(new);
+        known.services.extend(services);
+        self.images.insert(input.project.clone(), known);
+    }
+
+    /// Adds to what is wanted the images that this device locked itself.
+    pub fn with_images(&self, wanted: &mut [Wanted]) {
+        let inputs = wanted.iter_mut().flat_map(|wanted| &mut wanted.components);
+        for input in inputs.filter_map(|component| component.input.as_mut().ok()) {
+            let known = self.images.get(&input.project).filter(|known| known.input_digest == input.input_digest);
+            let locked = known.iter().flat_map(|known| &known.services);
+            input.images.first_use = locked.map(|(service, image)| (service.clone(), image.digest)).collect();
+        }
+    }
+
+    /// Puts the images that this device locked itself into its `status`.
+    pub fn tell_images(&mut self) {
+        let mut all = LockedImages::new();
+        for one in self.images.values() {
+            all.entry(one.deployment).or_default().insert(one.component.clone(), one.services.clone());
+        }
+        match all.is_empty() {
+            true => _ = self.status.remove(IMAGES),
+            false => _ = self.status.insert(IMAGES.to_owned(), json::to_bytes(&all)),
+        }
+    }
+
     /// Forgets attempts at, and failures of, what a deployment wants.
     pub fn forget_failures(&mut self, wanted: &Wanted) {
         for component in &wanted.components {
@@ -286,7 +338,7 @@ impl Memory {
         }
     }
 
-    /// Forgets attempts at, and failures of, inputs that are no longer wanted, and learns the order of what is.
+    /// Forgets attempts at, failures and images of inputs that are no longer wanted, and learns the order of what is.
     pub fn keep_only(&mut self, wanted: &[Wanted]) {
         for wanted in wanted {
             if let Some(applied) = self.deployments.get_mut(&wanted.id) {
@@ -294,8 +346,14 @@ impl Memory {
             }
         }
         let inputs = wanted.iter().flat_map(|wanted| &wanted.components).filter_map(|one| one.input.as_ref().ok());
+        // An input that can't be known now, because a file of the device is missing, may come back as it was.
+        let unknown = wanted.iter().flat_map(|wanted| &wanted.components).filter(|one| one.input.is_err());
+        let unknown: BTreeSet<_> = unknown.map(|one| one.project.as_str()).collect();
         let inputs: BTreeSet<_> = inputs.map(|input| (input.project.as_str(), input.input_digest)).collect();
         self.bad.retain(|project, bad| inputs.contains(&(project.as_str(), bad.input_digest)));
+        self.images.retain(|project, known| {
+            unknown.contains(project.as_str()) || inputs.contains(&(project.as_str(), known.input_digest))
+        });
         self.attempts.retain(|project, attempt| inputs.contains(&(project.as_str(), attempt.input_digest)));
     }
 
@@ -314,6 +372,9 @@ impl Memory {
         if !self.bad.is_empty() {
             tree.insert(BAD.to_owned(), json::to_bytes(&self.bad));
         }
+        if !self.images.is_empty() {
+            tree.insert(IMAGES.to_owned(), json::to_bytes(&self.images));
+        }
         for (id, applied) in &self.deployments {
             tree.insert(format!("deployments/{id}/applied/deployment.yaml"), applied.document.clone());
             tree.insert(format!("deployments/{id}/applied/inputs.json"), json::to_bytes(&applied.inputs));
@@ -328,6 +389,7 @@ impl Memory {
             roster: tree.get(ROSTER).cloned().unwrap_or_default(),
             attempts: read(tree, ATTEMPTS)?.unwrap_or_default(),
             bad: read(tree, BAD)?.unwrap_or_default(),
+            images: read(tree, IMAGES)?.unwrap_or_default(),
             ..Self::default()
         };
         for path in tree.keys().filter(|path| path.ends_with("/inputs.json")) {

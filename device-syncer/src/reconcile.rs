@@ -409,7 +409,10 @@ impl Syncer {
         let capabilities = told.and_then(|bytes| DeviceCapabilities::read(CAPABILITIES, bytes).ok());
         let types = &self.runtimes.types();
         let capabilities = capabilities.as_ref();
-        wanted(desired, &DeviceValues { types, capabilities, read: &read, hmac_key: &self.hmac_key })
+        let values = DeviceValues { types, capabilities, read: &read, hmac_key: &self.hmac_key };
+        let mut wanted = wanted(desired, &values);
+        memory.with_images(&mut wanted);
+        wanted
     }
 
     /// Lets what was given up be tried again: everything, or one deployment by the operator's id.

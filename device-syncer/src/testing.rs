@@ -57,6 +57,7 @@ fn wanted_component(deployment: &str, name: &str, version: &str) -> WantedCompon
         repository: "oci://registry.invalid/app".to_owned(),
         revision: version.to_owned(),
         lock: None,
+        images: Default::default(),
         kind: Kind::Compose { parameters: BTreeMap::new(), secrets: BTreeSet::new() },
         input_digest: input_digest(deployment, name, version),
         wait: true,

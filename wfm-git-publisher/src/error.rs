@@ -189,6 +189,13 @@ fn hint(error: &(dyn Error + 'static)) -> Option<String> {
             ArtifactKind::SignedArchive(_) => {
                 "correct `packageLocation` and `keyLocation` in its margo.yaml, or ask its vendor"
             }
+            ArtifactKind::Contents { .. } => {
+                "its registry has to answer once, because a compose archive names the images that are locked with it"
+            }
+            ArtifactKind::Image(_) => {
+                "push it, or correct its name in the compose file; if this publisher can't reach its registry, say \
+                 `images: {lockedByDevices: […]}` in fleet.yaml: devices lock it when they first use it then"
+            }
             ArtifactKind::Chart => "push it with `helm push`, or correct `repository` and `revision` in its margo.yaml",
             ArtifactKind::NamedChart(_) => {
                 "correct `repository`, `revision` and the component's name in its margo.yaml"

@@ -3,6 +3,7 @@
 mod artifacts;
 mod charts;
 mod dependencies;
+mod images;
 mod problems;
 mod profiles;
 mod whole;
@@ -23,6 +24,7 @@ use crate::fleet::{Choice, Deployment, Device, Fleet, Layers, Names, Place, Prof
 
 pub use artifacts::{Artifact, ArtifactKind, Locks, Resolved, with_published};
 pub use charts::{has_charts, undeclared};
+pub(crate) use images::are_known as images_are_known;
 pub use problems::merged;
 pub use profiles::choose;
 pub use whole::problems_of;
@@ -109,7 +111,7 @@ pub fn render(fleet: &Fleet, device: &Device, facts: Facts<'_>, locks: &Locks) -
         if profiles::asks(deployment) {
             rendered.by_capabilities.insert(deployment.id.clone());
         }
-        match (Work { fleet, device, deployment, id, facts, locks }.render()) {
+        match Work::new(fleet, device, deployment, facts, locks).render() {
             Ok(one) => _ = rendered.deployments.insert(id, one),
             Err(problems) => {
                 let left = Left { problems, suspended: Some(deployment.suspended) };
@@ -127,8 +129,8 @@ pub(crate) fn artifacts(deployment: &Deployment) -> impl Iterator<Item = Artifac
     profiles.flat_map(|one| one.components.iter().map(|component| Artifact::of(one.kind, component)))
 }
 
-/// The tags that enrolled devices need and that have no lock yet. `facts` tells what is known of a device; one of which
-/// nothing is needs none.
+/// The tags that enrolled devices need and that have no lock yet; images of archives only once these are locked. `facts`
+/// tells what is known of a device; one of which nothing is needs none.
 pub fn unresolved<'a>(
     fleet: &Fleet,
     facts: &dyn Fn(&DeviceId) -> Option<Facts<'a>>,
@@ -153,6 +155,7 @@ pub fn unresolved<'a>(
         needed.extend(descriptions.flat_map(|one| one.components.iter().map(|part| Artifact::of(one.kind, part))));
     }
     needed.retain(|artifact| !locks.contains_key(artifact));
+    needed.extend(images::unresolved(fleet, &enrolled, facts, locks));
     needed
 }
 
@@ -166,14 +169,27 @@ struct Work<'a> {
     locks: &'a Locks,
 }
 
-impl Work<'_> {
+impl<'a> Work<'a> {
+    fn new(
+        fleet: &'a Fleet,
+        device: &'a Device,
+        deployment: &'a Deployment,
+        facts: Facts<'a>,
+        locks: &'a Locks,
+    ) -> Self {
+        let id = DeploymentId::derive(fleet.settings.id, &deployment.id, &device.id);
+        Self { fleet, device, deployment, id, facts, locks }
+    }
+
     fn render(&self) -> Result<RenderedDeployment, Problems> {
         let Self { deployment, device, .. } = self;
         let description = &deployment.application.description;
         let profile = profiles::choose(deployment, self.id, self.facts)?;
-        let (parameters, values_from) = self.parameters(profile)?;
+        let parameters = self.parameters(profile)?;
+        let names = images::Named { settings: &self.fleet.settings.images, parameters: &parameters };
         let (locked, unresolved) =
-            artifacts::lock(profile.description.kind, &profile.description.components, self.locks);
+            artifacts::lock(profile.description.kind, &profile.description.components, self.locks, &names);
+        let (parameters, values_from) = parameters;
         let document = ApplicationDeployment {
             dialect: Dialect::RC3,
             id: self.id,

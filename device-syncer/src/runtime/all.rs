@@ -8,7 +8,7 @@ use std::time::Duration;
 use repo_model::Digest;
 use repo_model::margo::ProfileType;
 
-use super::{Component, ComposeRuntime, HelmRuntime, Observed, Runtime, RuntimeError, compose, helm};
+use super::{Component, ComposeRuntime, HelmRuntime, LockedImage, Observed, Runtime, RuntimeError, compose, helm};
 use crate::act::Hands;
 
 /// What a device has; nothing more runs on it.
@@ -126,6 +126,13 @@ impl Hands for Runtimes {
         match ready {
             Ready::Compose(prepared) => self.compose()?.apply(prepared, cancel),
             Ready::Helm(prepared) => self.helm()?.apply(prepared, cancel),
+        }
+    }
+
+    fn first_use(&self, ready: &Ready) -> BTreeMap<String, LockedImage> {
+        match ready {
+            Ready::Compose(prepared) => prepared.first_use().clone(),
+            Ready::Helm(_) => BTreeMap::new(),
         }
     }
 

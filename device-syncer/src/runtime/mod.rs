@@ -26,6 +26,7 @@ pub use error::RuntimeError;
 pub use helm::{HelmRuntime, HelmSettings};
 pub use policy::SitePolicy;
 pub use redact::Redactor;
+pub use repo_model::report::LockedImage;
 
 /// One component as it shall run: plain data, made by the core.
 #[derive(Clone, PartialEq, Eq)]
@@ -44,6 +45,8 @@ pub struct Component {
     pub revision: String,
     /// What the tag meant when it was published; other bytes are refused.
     pub lock: Option<Lock>,
+    /// What its images are locked to.
+    pub images: ImageLocks,
     /// What only one type of runtime knows.
     pub kind: Kind,
     /// Keys the apply; remembered in the project's marker, or the release's description, once the apply is complete.
@@ -52,6 +55,15 @@ pub struct Component {
     pub wait: bool,
     /// Limit of the whole apply, the waiting for health included.
     pub timeout: Duration,
+}
+
+/// The digests that the images of a compose component are locked to.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ImageLocks {
+    /// By the publisher: name, as the compose file gives it with its variables filled → digest.
+    pub published: BTreeMap<String, Digest>,
+    /// By this device, when it first used them for this input: service → digest.
+    pub first_use: BTreeMap<String, Digest>,
 }
 
 /// What a component gets, by the type of its runtime.

@@ -37,7 +37,7 @@ pub(crate) fn client() -> PathBuf {
         .expect("docker is on the PATH")
 }
 
-fn docker(args: &[&str]) -> String {
+pub(crate) fn docker(args: &[&str]) -> String {
     text(Command::new(client()).args(args).output().expect("docker runs"))
 }
 
@@ -55,7 +55,7 @@ impl Real {
     }
 
     /// Wants an application of this one file and publishes that.
-    fn want(&self, name: &str, compose: &str) {
+    pub(crate) fn want(&self, name: &str, compose: &str) {
         let directory = self.path("application");
         fs::create_dir_all(&directory).unwrap();
         fs::write(directory.join("compose.yaml"), compose).unwrap();
@@ -63,7 +63,7 @@ impl Real {
         self.hand.want("greeter", &app, "hello");
     }
 
-    fn label(&self) -> String {
+    pub(crate) fn label(&self) -> String {
         format!("label=device-syncer.fleet={}", self.hand.fleet())
     }
 

@@ -10,6 +10,7 @@ mod clocks;
 mod commands;
 mod docker;
 mod docker_hostile;
+mod docker_images;
 mod docker_restart;
 mod full;
 mod hand;

@@ -101,6 +101,7 @@ impl World {
             repository: "oci://registry.invalid/web".to_owned(),
             revision: "1.0.0".to_owned(),
             lock: None,
+            images: Default::default(),
             input_digest: Digest::of(b"1"),
             wait: true,
             timeout: Duration::from_secs(60),

@@ -67,6 +67,7 @@ impl World {
             repository: "oci://registry.invalid/app".to_owned(),
             revision: "1.0.0".to_owned(),
             lock: None,
+            images: Default::default(),
             kind: Kind::Compose { parameters: BTreeMap::new(), secrets: BTreeSet::new() },
             input_digest: Digest::of(b"1"),
             wait: true,

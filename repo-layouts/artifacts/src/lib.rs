@@ -7,12 +7,14 @@
 mod archive;
 mod chart;
 mod download;
+mod images;
 mod pack;
 mod reference;
 mod registry;
 
 pub use archive::{Archive, ArchiveError, File, Limits};
 pub use chart::{Chart, ChartError, ChartReference, Entry};
+pub use images::{ImageReference, Images, Variables};
 pub use pack::{PackError, pack};
 pub use reference::{InvalidReference, Reference};
 pub use registry::{Registry, RegistryError, Settings};

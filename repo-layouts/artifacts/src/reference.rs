@@ -19,6 +19,7 @@ pub struct Reference {
 pub(crate) enum Kind {
     Compose,
     Chart,
+    Image,
 }
 
 impl Kind {
@@ -27,22 +28,26 @@ impl Kind {
         match self {
             Self::Compose => "compose archive",
             Self::Chart => "chart",
+            Self::Image => "image",
         }
     }
 
-    /// What the manifest says it is: `artifactType`, or where there is none the config's media type.
+    /// What the manifest says it is: `artifactType`, or where there is none the config's media type. An image may be
+    /// anything that the engine takes.
     pub(crate) fn artifact_type(self) -> &'static str {
         match self {
             Self::Compose => crate::ARTIFACT_TYPE,
             Self::Chart => crate::CHART_CONFIG_TYPE,
+            Self::Image => "",
         }
     }
 
-    /// Media type of the layer with the archive.
+    /// Media type of the layer with the archive; an image has many.
     pub(crate) fn layer_type(self) -> &'static str {
         match self {
             Self::Compose => crate::LAYER_TYPE,
             Self::Chart => crate::CHART_LAYER_TYPE,
+            Self::Image => "",
         }
     }
 }

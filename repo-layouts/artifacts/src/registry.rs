@@ -9,8 +9,8 @@ use std::time::Duration;
 use oci_client::client::{Certificate, CertificateEncoding, ClientConfig, ClientProtocol};
 use oci_client::errors::{DigestError, OciDistributionError, OciErrorCode};
 use oci_client::manifest::{
-    IMAGE_MANIFEST_MEDIA_TYPE, OCI_IMAGE_INDEX_MEDIA_TYPE, OCI_IMAGE_MEDIA_TYPE, OciDescriptor, OciImageManifest,
-    OciManifest,
+    IMAGE_MANIFEST_LIST_MEDIA_TYPE, IMAGE_MANIFEST_MEDIA_TYPE, OCI_IMAGE_INDEX_MEDIA_TYPE, OCI_IMAGE_MEDIA_TYPE,
+    OciDescriptor, OciImageManifest, OciManifest,
 };
 use oci_client::secrets::RegistryAuth;
 use oci_client::{Client, RegistryOperation};
@@ -21,7 +21,7 @@ use tokio::io::AsyncWrite;
 
 use crate::chart::repository;
 use crate::reference::Kind;
-use crate::{ARTIFACT_TYPE, CHART_PROVENANCE_TYPE, ChartReference, LAYER_TYPE, Reference, download};
+use crate::{ARTIFACT_TYPE, CHART_PROVENANCE_TYPE, ChartReference, ImageReference, LAYER_TYPE, Reference, download};
 
 /// Media type and bytes of the empty config blob (OCI image specification, *Guidelines for Artifact Usage*).
 const EMPTY: (&str, &[u8]) = ("application/vnd.oci.empty.v1+json", b"{}");
@@ -29,6 +29,10 @@ const EMPTY: (&str, &[u8]) = ("application/vnd.oci.empty.v1+json", b"{}");
 /// Media types of manifests that are asked for: OCI's, and Docker's, under which some registries keep the same. An index
 /// is asked for so that it isn't taken for nothing.
 const MANIFESTS: &[&str] = &[OCI_IMAGE_MEDIA_TYPE, IMAGE_MANIFEST_MEDIA_TYPE, OCI_IMAGE_INDEX_MEDIA_TYPE];
+
+/// Media types of what an image's tag may mean: one image, or an index of those for several platforms.
+const IMAGES: &[&str] =
+    &[OCI_IMAGE_INDEX_MEDIA_TYPE, IMAGE_MANIFEST_LIST_MEDIA_TYPE, OCI_IMAGE_MEDIA_TYPE, IMAGE_MANIFEST_MEDIA_TYPE];
 
 /// How registries are reached.
 #[derive(Debug, Clone)]
@@ -136,6 +140,16 @@ impl Registry {
             ChartReference::Oci(reference) => self.resolve_tag(reference),
             ChartReference::Repository(entry) => repository::resolve(&self.settings, entry),
         }
+    }
+
+    /// The digest of the manifest or index that the image's tag means now.
+    pub fn resolve_image(&self, image: &ImageReference) -> Result<Digest, RegistryError> {
+        let reference = image.reference();
+        self.block_on(reference, async {
+            let (client, auth) = (self.client(reference)?, self.auth(reference)?);
+            let pulled = client.pull_manifest_raw(&self::image(reference, reference.tag()), &auth, IMAGES).await;
+            pulled.map(|(body, _)| Digest::of(&body)).map_err(|error| failed(reference, error))
+        })
     }
 
     fn resolve_tag(&self, reference: &Reference) -> Result<Lock, RegistryError> {
@@ -308,7 +322,7 @@ fn the_layer(reference: &Reference, manifest: OciManifest) -> Result<OciDescript
     let (expected, layer_type) = (reference.kind().artifact_type(), reference.kind().layer_type());
     let found = match reference.kind() {
         Kind::Compose => manifest.artifact_type.as_deref().unwrap_or(&manifest.config.media_type),
-        Kind::Chart => &manifest.config.media_type,
+        Kind::Chart | Kind::Image => &manifest.config.media_type,
     };
     if found != expected {
         return Err(invalid(reference, format!("it is of type `{found}`, expected `{expected}`")));

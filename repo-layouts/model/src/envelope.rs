@@ -107,7 +107,7 @@ pub struct EnvelopeDeployment {
     pub required_resources: Option<serde_json::Value>,
     /// The bytes that each component's tag meant when it was published.
     #[serde(default)]
-    pub locks: BTreeMap<ComponentName, Lock>,
+    pub locks: BTreeMap<ComponentName, ComponentLock>,
     /// Parameters whose values stay on the device.
     #[serde(default)]
     pub values_from: BTreeMap<String, ValueFrom>,
@@ -123,6 +123,24 @@ pub struct DeploymentPolicy {
     /// The deployments on the same device, by the operator's ids, that are installed before it is applied; sorted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub depends_on: Vec<DeploymentName>,
+}
+
+/// What a component is made of.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ComponentLock {
+    /// Its archive or chart.
+    #[serde(flatten)]
+    pub lock: Lock,
+    /// The images of its services, as its compose files name them with their variables filled, and the digest of the
+    /// manifest or index that each name meant. One that isn't here is locked by the device when it first uses it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub images: BTreeMap<String, Digest>,
+}
+
+impl From<Lock> for ComponentLock {
+    fn from(lock: Lock) -> Self {
+        Self { lock, images: BTreeMap::new() }
+    }
 }
 
 /// What a tag in a registry meant when it was first resolved, for the whole fleet.

@@ -8,6 +8,9 @@ use uuid::Uuid;
 
 use crate::{ComponentName, DeploymentId, Digest};
 
+/// The path of the images that the device locked itself in the tree of `status`; absent if there are none.
+pub const IMAGES: &str = "images.json";
+
 /// The path of the syncer's own report in the tree of `status`.
 pub const SYNCER: &str = "syncer.json";
 
@@ -100,4 +103,16 @@ pub struct CurrentComponent {
     pub drift: String,
     /// Failed attempts at the present input digest.
     pub attempts: u32,
+}
+
+/// The images that a device locked, because their publisher didn't: by deployment, component and service.
+pub type LockedImages = BTreeMap<DeploymentId, BTreeMap<ComponentName, BTreeMap<String, LockedImage>>>;
+
+/// An image that a device locked when it first used it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LockedImage {
+    /// As the compose file names it, its variables filled; `***` stands for what must stay on the device.
+    pub image: String,
+    /// The digest that it was pulled as; its id if it never was pulled.
+    pub digest: Digest,
 }

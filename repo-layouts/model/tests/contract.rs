@@ -12,15 +12,16 @@ use std::path::{Path, PathBuf};
 use jiff::Timestamp;
 use repo_model::desired::{Assembled, assemble, deployment_path};
 use repo_model::envelope::{
-    DevicePolicy, ENVELOPE, Envelope, EnvelopeDeployment, EnvelopeDevice, LAYOUT, Lock, MANIFEST, ValueFrom,
-    ValueTarget,
+    ComponentLock, DevicePolicy, ENVELOPE, Envelope, EnvelopeDeployment, EnvelopeDevice, LAYOUT, Lock, MANIFEST,
+    ValueFrom, ValueTarget,
 };
 use repo_model::freshness::{FRESHNESS, Freshness};
 use repo_model::margo::status::{ComponentStatus, DeploymentStatus, Status};
 use repo_model::margo::{ApplicationDeployment, ApplicationDescription, DeviceCapabilities, ErrorCode, State};
 use repo_model::message::Message;
 use repo_model::report::{
-    Adopted, CURRENT_STATE, CurrentComponent, CurrentDeployment, CurrentState, SYNCER, SyncerReport,
+    Adopted, CURRENT_STATE, CurrentComponent, CurrentDeployment, CurrentState, IMAGES, LockedImage, LockedImages,
+    SYNCER, SyncerReport,
 };
 use repo_model::roster::{Publisher, Roster, roster_path};
 use repo_model::value::{Param, ParamValue, input_digest};
@@ -75,6 +76,8 @@ fn document() -> Vec<u8> {
 
 fn skeleton() -> Assembled {
     let lock = Lock { manifest: Digest::of(b"an OCI manifest"), content: Digest::of(b"a layer") };
+    let image = "registry.example.com/digitron:1.10".to_owned();
+    let lock = ComponentLock { lock, images: BTreeMap::from([(image, Digest::of(b"an image's manifest"))]) };
     let password = ValueFrom {
         device_file: "db-password".to_owned(),
         targets: vec![ValueTarget { pointer: "PASSWORD".to_owned(), components: vec!["digitron".parse().unwrap()] }],
@@ -147,6 +150,10 @@ fn branches() -> BTreeMap<&'static str, FileTree> {
         components: vec![ComponentStatus { name: "digitron".parse().unwrap(), state: State::Installed, error: None }],
         header: Default::default(),
     };
+    let image = LockedImage { image: "registry.plant.local/db:***".to_owned(), digest: Digest::of(b"a manifest") };
+    let services = BTreeMap::from([("db".to_owned(), image)]);
+    let components = BTreeMap::from([("digitron".parse().unwrap(), services)]);
+    let images = LockedImages::from([(deployment(), components)]);
     let component = CurrentComponent {
         input_digest: Some(digest_of_component()),
         state: "installed".to_owned(),
@@ -168,6 +175,7 @@ fn branches() -> BTreeMap<&'static str, FileTree> {
             "status",
             FileTree::from([
                 (SYNCER.to_owned(), json::to_bytes(&syncer)),
+                (IMAGES.to_owned(), json::to_bytes(&images)),
                 (format!("deployments/{}.json", deployment()), status.to_bytes()),
             ]),
         ),

@@ -11,6 +11,7 @@ use super::SETTINGS;
 use super::file::{Decoded, Role, SourceFile, decode, refuse_unbuilt};
 use super::group::Group;
 use super::guards::Guards;
+use super::images::ImageSettings;
 use super::policy::{self, Policy};
 use super::values::{Values, data, values};
 
@@ -31,6 +32,8 @@ pub struct Settings {
     pub data: BTreeMap<String, ParamValue>,
     /// How much may be removed at once.
     pub guards: Guards,
+    /// Who locks images.
+    pub images: ImageSettings,
 }
 
 const UNBUILT: &[&str] = &["repositories", "signing", "operators", "rollout", "registries"];
@@ -55,8 +58,9 @@ fn document(reader: &mut Reader<'_>) -> Option<Settings> {
     let groups = reader.optional("groups", Group::read_list).unwrap_or_default();
     let data = reader.optional("data", data).unwrap_or_default();
     let guards = reader.optional("guards", Guards::read).unwrap_or_default();
+    let images = reader.optional("images", ImageSettings::read).unwrap_or_default();
     refuse_unbuilt(reader, UNBUILT);
-    Some(Settings { id: id?, name: name?, policy, defaults, groups, data, guards })
+    Some(Settings { id: id?, name: name?, policy, defaults, groups, data, guards, images })
 }
 
 fn defaults(field: Field<'_>) -> Option<Values> {

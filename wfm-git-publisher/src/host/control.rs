@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
+use repo_artifacts::Images;
 use repo_git::{
     BatchError, CommitId, CommitSpec, ConsolidateError, Expected, LockError, OpenError, ReadError, RecoverError,
     RefError, RefMove, Repo, RepoLock, SigningKey, TreeError, TreeLimits, TreeSource,
@@ -18,7 +19,8 @@ use serde::{Deserialize, Serialize};
 use super::rosters::{Rosters, key_text};
 use super::trailers::{CONTROL, publisher};
 use super::{Home, HomeError};
-use crate::render::{Artifact, ArtifactKind, Locks, Resolved};
+use crate::render::ArtifactKind::{self, Archive, Image, SignedArchive};
+use crate::render::{Artifact, Locks, Resolved};
 
 const LIMITS: TreeLimits = TreeLimits { files: 1_000_000, bytes: 1 << 30, depth: 8, strict: true };
 
@@ -133,6 +135,16 @@ impl KeptLock {
     }
 }
 
+/// The images that a compose archive names, which its bytes say; kept so that nobody has to fetch it again.
+#[derive(Debug, Serialize, Deserialize)]
+struct KeptImages {
+    content: Digest,
+    images: Images,
+}
+
+/// Folders of what is known of artefacts. Programs before 0.3 know the first one only.
+const LOCKS: [&str; 3] = ["locks/", "images/", "archives/"];
+
 fn is_archive(kind: &ArtifactKind) -> bool {
     *kind == ArtifactKind::Archive
 }
@@ -223,12 +235,13 @@ impl Control {
         home.check_memory()?;
         let repo = Repo::open(&home.control())?;
         let tip = repo.tip(CONTROL)?;
-        let tree = tip.map(|tip| files(&repo, tip, &["trust/", "locks/"])).transpose()?.unwrap_or_default();
+        let folders = [&["trust/"], &LOCKS[..]].concat();
+        let tree = tip.map(|tip| files(&repo, tip, &folders)).transpose()?.unwrap_or_default();
         let rosters = Rosters::read(&tree)?;
         if let Some(tip) = tip {
             check_signer(&repo, tip, &rosters)?;
         }
-        Ok((locks(&read_kept(&tree)?), rosters))
+        Ok((locks(&read_kept(&tree)?, &tree)?, rosters))
     }
 
     /// Where the memory stands; `None` before its first commit.
@@ -270,13 +283,28 @@ impl Control {
             return;
         }
         self.changed = true;
-        let Resolved { lock, signer, .. } = resolved;
+        let Resolved { lock, signer, images, .. } = resolved;
+        if let Some(images) = images.filter(|_| matches!(artifact.kind, Archive | SignedArchive(_))) {
+            self.put_images(lock.content, images);
+        }
         let Artifact { kind, repository, revision } = artifact.clone();
         let kept = KeptLock { kind, repository, revision, lock, signer, time };
-        let path = format!("locks/{}.json", &Digest::of(artifact.to_string().as_bytes()).hex()[..32]);
+        let (folder, name) = match &kept.kind {
+            Image(archive) => ("images", format!("{archive} {}", kept.repository)),
+            _ => ("locks", artifact.to_string()),
+        };
+        let path = format!("{folder}/{}.json", &Digest::of(name.as_bytes()).hex()[..32]);
         self.tree.insert(path, json::to_bytes(&kept));
         self.ledger.signers.extend(signer_of(&kept));
         self.ledger.locks.insert(artifact.clone(), lock);
+    }
+
+    /// Remembers which images the archive with this digest names.
+    pub fn put_images(&mut self, content: Digest, images: Images) {
+        let kept = KeptImages { content, images };
+        self.changed = true;
+        self.tree.insert(format!("archives/{}.json", &content.hex()[..32]), json::to_bytes(&kept));
+        self.ledger.locks.learn(content, kept.images);
     }
 
     /// Adds files of the roster.
@@ -336,7 +364,8 @@ fn load(repo: &Repo) -> Result<Loaded, ControlError> {
     let kept = read_kept(&tree)?;
     // In the order of time, so that the last one counts.
     let signers = kept.values().filter_map(signer_of).collect();
-    Ok(Loaded { tip, tree, ledger: Ledger { entries, locks: locks(&kept), signers }, rosters })
+    let locks = locks(&kept, &tree)?;
+    Ok(Loaded { tip, tree, ledger: Ledger { entries, locks, signers }, rosters })
 }
 
 /// The `keyLocation` of a signed archive, and the key that was there.
@@ -357,11 +386,17 @@ fn files(repo: &Repo, tip: CommitId, folders: &[&str]) -> Result<FileTree, Contr
 
 /// What artefacts mean, in the order in which that was found out.
 fn read_kept(tree: &FileTree) -> Result<BTreeMap<(Timestamp, Artifact), KeptLock>, ControlError> {
-    read_all(tree, "locks/", |kept: KeptLock| ((kept.time, kept.artifact()), kept))
+    let read = |folder| read_all(tree, folder, |kept: KeptLock| ((kept.time, kept.artifact()), kept));
+    let mut kept = read("locks/")?;
+    kept.extend(read("images/")?);
+    Ok(kept)
 }
 
-fn locks(kept: &BTreeMap<(Timestamp, Artifact), KeptLock>) -> Locks {
-    kept.values().map(|kept| (kept.artifact(), kept.lock)).collect()
+fn locks(kept: &BTreeMap<(Timestamp, Artifact), KeptLock>, tree: &FileTree) -> Result<Locks, ControlError> {
+    let mut locks: Locks = kept.values().map(|kept| (kept.artifact(), kept.lock)).collect();
+    let archives = read_all(tree, "archives/", |kept: KeptImages| (kept.content, kept.images))?;
+    archives.into_iter().for_each(|(content, images)| locks.learn(content, images));
+    Ok(locks)
 }
 
 fn check_signer(repo: &Repo, tip: CommitId, rosters: &Rosters) -> Result<(), ControlError> {

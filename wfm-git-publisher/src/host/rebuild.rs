@@ -13,7 +13,7 @@ use repo_model::{FileTree, KeyText};
 use super::control::{Control, ControlError, Entry, EntryState};
 use super::rosters::{Rosters, key_text};
 use super::{CONTROL, DESIRED, Home, HomeError};
-use crate::render::{Locks, with_published};
+use crate::render::{Locks, Resolved, with_published};
 
 impl Control {
     /// Makes the memory anew if it is lost. Only tips that `key` signed are believed.
@@ -39,8 +39,9 @@ impl Control {
             control.put(entry(desired, now));
             locks = with_published(locks, desired);
         }
-        for (artifact, lock) in &locks {
-            control.put_lock(artifact, (*lock).into(), now);
+        for (artifact, lock) in locks.iter() {
+            // Which images archives name is found out again.
+            control.put_lock(artifact, Resolved { images: None, ..(*lock).into() }, now);
         }
         let subject = format!("rebuilt from {} devices' repositories", tips.len());
         control.commit(Self::message(subject, newest.fleet()), key, now)?;

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 use repo_artifacts::{
-    Archive, ArchiveError, Chart, ChartError, ChartReference, InvalidReference, Limits, PackError, Reference, Registry,
-    RegistryError, Settings,
+    Archive, ArchiveError, Chart, ChartError, ChartReference, ImageReference, Images, InvalidReference, Limits,
+    PackError, Reference, Registry, RegistryError, Settings,
 };
 use repo_http::{InvalidUrl, Url};
 use repo_model::Digest;
@@ -88,15 +88,30 @@ impl Registries {
         let Artifact { kind, repository, revision } = artifact;
         let chart = match kind {
             ArtifactKind::Archive => {
-                return Ok(self.registry().resolve(&Reference::parse(repository, revision)?)?.into());
+                let archive = Reference::parse(repository, revision)?;
+                return self.look_into(&archive, self.registry().resolve(&archive)?);
             }
             ArtifactKind::SignedArchive(key) => return self.resolve_signed(&Reference::parse(repository, "")?, key),
+            ArtifactKind::Contents { manifest, content } => {
+                let lock = Lock { manifest: *manifest, content: *content };
+                return self.look_into(&Reference::parse(repository, revision)?, lock);
+            }
+            ArtifactKind::Image(_) => {
+                let digest = self.registry().resolve_image(&ImageReference::parse(repository)?)?;
+                return Ok(Lock { manifest: digest, content: digest }.into());
+            }
             ArtifactKind::Chart => ChartReference::oci(repository, revision)?,
             ArtifactKind::NamedChart(name) => ChartReference::repository(repository, name, revision)?,
         };
         let lock = self.registry().resolve_chart(&chart)?;
         let chart = Chart::read(&self.registry().pull_chart(&chart, Some(&lock))?)?;
         Ok(Resolved { chart: Some(chart), ..lock.into() })
+    }
+
+    /// Finds out which images a locked archive names.
+    fn look_into(&self, archive: &Reference, lock: Lock) -> Result<Resolved, ArtifactError> {
+        let bytes = self.registry().pull(archive, Some(&lock))?;
+        Ok(Resolved { images: Some(images_of(&bytes)), ..lock.into() })
     }
 
     fn resolve_signed(&self, archive: &Reference, key: &str) -> Result<Resolved, ArtifactError> {
@@ -113,7 +128,7 @@ impl Registries {
         })?;
         let signer = key.verify(&bytes, &signature, Timestamp::now());
         let signer = signer.map_err(|source| ArtifactError::Signature { url: url.to_string(), source })?;
-        Ok(Resolved { signer: Some(signer), ..lock.into() })
+        Ok(Resolved { signer: Some(signer), images: Some(images_of(&bytes)), ..lock.into() })
     }
 
     /// Stores an archive under the tag.
@@ -125,6 +140,11 @@ impl Registries {
     fn registry(&self) -> Registry {
         Registry::new(self.settings.clone())
     }
+}
+
+/// The images that an archive names; none of one that no device takes.
+fn images_of(archive: &[u8]) -> Images {
+    Archive::read(archive, &Limits::default()).map(|archive| Images::of(&archive)).unwrap_or_default()
 }
 
 /// The address of an archive's signature: beside it, before what follows a `?`.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use repo_model::desired::Desired;
-use repo_model::envelope::{DeploymentPolicy, EnvelopeDeployment, Lock, ValueFrom};
+use repo_model::envelope::{ComponentLock, DeploymentPolicy, EnvelopeDeployment, ValueFrom};
 use repo_model::margo::{ApplicationDeployment, Component, Parameter, ProfileType, Source};
 use repo_model::{ComponentName, FileTree, KeyText};
 use serde::Serialize;
@@ -138,9 +138,19 @@ fn yes(is: bool) -> Option<String> {
     is.then(|| "yes".to_owned())
 }
 
-fn of_locks(old: &BTreeMap<ComponentName, Lock>, new: &BTreeMap<ComponentName, Lock>) -> Vec<Difference> {
-    let shown = |locks: &BTreeMap<ComponentName, Lock>| -> BTreeMap<String, String> {
-        locks.iter().map(|(name, lock)| (format!("archive of {name}"), lock.content.to_string())).collect()
+/// Names of images aren't in `what`, because parameters may be in them and commits repeat it.
+fn of_locks(
+    old: &BTreeMap<ComponentName, ComponentLock>,
+    new: &BTreeMap<ComponentName, ComponentLock>,
+) -> Vec<Difference> {
+    let shown = |locks: &BTreeMap<ComponentName, ComponentLock>| -> BTreeMap<String, String> {
+        let archives = locks.iter().map(|(name, one)| (format!("archive of {name}"), one.lock.content.to_string()));
+        let with_images = locks.iter().filter(|(_, one)| !one.images.is_empty());
+        let images = with_images.map(|(name, one)| {
+            let all: Vec<_> = one.images.iter().map(|(image, digest)| format!("{image} = {digest}")).collect();
+            (format!("images of {name}"), all.join(", "))
+        });
+        archives.chain(images).collect()
     };
     of_maps(&shown(old), &shown(new))
 }

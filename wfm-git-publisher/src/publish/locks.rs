@@ -1,5 +1,7 @@
-//! What tags, versions and addresses mean: the first resolution wins for the whole fleet, and is remembered for ever.
+//! What tags, versions, addresses and images' names mean: the first resolution wins for the whole fleet, and is
+//! remembered for ever.
 
+use std::collections::BTreeSet;
 use std::error::Error;
 
 use jiff::Timestamp;
@@ -8,7 +10,9 @@ use repo_model::DeviceId;
 use crate::fleet::Fleet;
 use crate::host::{Charts, Control, Tip};
 use crate::plan::Allowed;
-use crate::render::{Artifact, ArtifactKind, Facts, Locks, Resolved, artifacts, unresolved, with_published};
+use crate::render::{
+    Artifact, ArtifactKind, Facts, Locks, Resolved, artifacts, images_are_known, unresolved, with_published,
+};
 
 /// Asks a registry or another host what an artefact is now.
 pub type Resolve<'a> = &'a dyn Fn(&Artifact) -> Result<Resolved, Box<dyn Error + Send + Sync>>;
@@ -44,11 +48,14 @@ fn new_key(artifact: &Artifact, resolved: &Resolved, control: &Control) -> Optio
 
 /// Whether every artefact in the fleet has a meaning already, so that nothing has to be found out.
 pub(super) fn are_known(fleet: &Fleet, locks: &Locks) -> bool {
-    fleet.deployments.values().all(|deployment| artifacts(deployment).all(|artifact| locks.contains_key(&artifact)))
+    fleet.deployments.values().all(|deployment| {
+        artifacts(deployment).all(|artifact| locks.contains_key(&artifact))
+            && images_are_known(fleet, deployment, locks)
+    })
 }
 
 /// Finds out what everything needed is: from what devices already have where the memory was lost, else from where it
-/// lies.
+/// lies. Archives come first, because they name images.
 pub(super) fn resolve<'a>(
     fleet: &Fleet,
     tips: impl Iterator<Item = &'a Tip>,
@@ -57,25 +64,36 @@ pub(super) fn resolve<'a>(
     charts: &Charts,
     (resolve, allowed, now): (Resolve<'_>, Allowed, Timestamp),
 ) -> Vec<ResolveError> {
-    let missing = unresolved(fleet, facts, &control.ledger().locks);
+    let mut missing = unresolved(fleet, facts, &control.ledger().locks);
     if missing.is_empty() {
         return Vec::new();
     }
     let published = tips.fold(Locks::new(), |locks, tip| with_published(locks, &tip.desired));
-    let mut failed = Vec::new();
-    for artifact in missing {
-        match published.get(&artifact).map_or_else(|| resolve(&artifact), |lock| Ok((*lock).into())) {
-            Ok(resolved) => match new_key(&artifact, &resolved, control).filter(|_| !allowed.new_keys) {
-                Some(error) => failed.push(ResolveError { artifact, source: error.into() }),
-                None => {
-                    if let Some(chart) = &resolved.chart {
-                        charts.put(&resolved.lock, chart);
-                    }
-                    control.put_lock(&artifact, resolved, now);
-                }
-            },
-            Err(source) => failed.push(ResolveError { artifact, source }),
+    let (mut failed, mut asked) = (Vec::new(), BTreeSet::new());
+    while !missing.is_empty() {
+        for artifact in missing {
+            asked.insert(artifact.clone());
+            let known = published.get(&artifact).map(|lock| Resolved { images: None, ..(*lock).into() });
+            match known.map_or_else(|| resolve(&artifact), Ok) {
+                Ok(resolved) => match new_key(&artifact, &resolved, control).filter(|_| !allowed.new_keys) {
+                    Some(error) => failed.push(ResolveError { artifact, source: error.into() }),
+                    None => remember(&artifact, resolved, control, charts, now),
+                },
+                Err(source) => failed.push(ResolveError { artifact, source }),
+            }
         }
+        missing = unresolved(fleet, facts, &control.ledger().locks);
+        missing.retain(|artifact| !asked.contains(artifact));
     }
     failed
+}
+
+fn remember(artifact: &Artifact, resolved: Resolved, control: &mut Control, charts: &Charts, now: Timestamp) {
+    if let Some(chart) = &resolved.chart {
+        charts.put(&resolved.lock, chart);
+    }
+    match artifact.kind {
+        ArtifactKind::Contents { content, .. } => control.put_images(content, resolved.images.unwrap_or_default()),
+        _ => control.put_lock(artifact, resolved, now),
+    }
 }

@@ -2,22 +2,25 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::ops::{Deref, DerefMut};
 
-use repo_artifacts::Chart;
-use repo_model::ComponentName;
+use repo_artifacts::{Chart, Images};
 use repo_model::desired::Desired;
-use repo_model::envelope::Lock;
+use repo_model::envelope::{ComponentLock, Lock};
 use repo_model::margo::{Component, ProfileType, Source};
+use repo_model::{ComponentName, Digest};
 use serde::{Deserialize, Serialize};
+
+use super::images::{self, Named};
 
 /// What a component is made of, and where that is.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Artifact {
     /// What it is.
     pub kind: ArtifactKind,
-    /// `oci://host/path`, or the URL of an archive or a chart repository.
+    /// `oci://host/path`, the URL of an archive or a chart repository, or an image's name.
     pub repository: String,
-    /// The tag or version; empty for an archive by URL.
+    /// The tag or version; empty for an archive by URL and for an image.
     pub revision: String,
 }
 
@@ -34,6 +37,15 @@ pub enum ArtifactKind {
     Chart,
     /// The chart of this name in a chart repository.
     NamedChart(String),
+    /// The images of a compose archive that is locked already.
+    Contents {
+        /// Digest of its manifest.
+        manifest: Digest,
+        /// Digest of the archive itself.
+        content: Digest,
+    },
+    /// An image of the compose archive with this digest: in another archive the same name may mean other bytes.
+    Image(Digest),
 }
 
 impl Artifact {
@@ -54,6 +66,16 @@ impl Artifact {
         };
         Self { kind, repository: repository.clone(), revision: revision.to_owned() }
     }
+
+    /// The images of this archive, which is locked.
+    fn contents(self, Lock { manifest, content }: Lock) -> Self {
+        Self { kind: ArtifactKind::Contents { manifest, content }, ..self }
+    }
+
+    /// Whether it is about images.
+    pub(super) fn is_about_images(&self) -> bool {
+        matches!(self.kind, ArtifactKind::Contents { .. } | ArtifactKind::Image(_))
+    }
 }
 
 impl fmt::Display for Artifact {
@@ -65,6 +87,9 @@ impl fmt::Display for Artifact {
             ArtifactKind::SignedArchive(key) => write!(f, "{repository}, signed by {key}"),
             ArtifactKind::Chart => write!(f, "chart {repository}:{revision}"),
             ArtifactKind::NamedChart(name) => write!(f, "chart {name}:{revision} of {repository}"),
+            ArtifactKind::Contents { .. } if revision.is_empty() => write!(f, "the images of {repository}"),
+            ArtifactKind::Contents { .. } => write!(f, "the images of {repository}:{revision}"),
+            ArtifactKind::Image(_) => write!(f, "image {repository}"),
         }
     }
 }
@@ -76,26 +101,73 @@ pub struct Resolved {
     pub lock: Lock,
     /// What it says of itself, if it is a chart.
     pub chart: Option<Chart>,
+    /// The images that it names, if it is a compose archive; absent if nobody looked.
+    pub images: Option<Images>,
     /// The fingerprint of the vendor's key that signed it.
     pub signer: Option<String>,
 }
 
 impl From<Lock> for Resolved {
+    /// What names no images.
     fn from(lock: Lock) -> Self {
-        Self { lock, chart: None, signer: None }
+        Self { lock, chart: None, images: Some(Images::default()), signer: None }
     }
 }
 
 /// What each artefact meant when it was first resolved, for the whole fleet.
-pub type Locks = BTreeMap<Artifact, Lock>;
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Locks {
+    all: BTreeMap<Artifact, Lock>,
+    images: BTreeMap<Digest, Images>,
+}
+
+impl Locks {
+    /// Nothing is known.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The images that the archive with this digest names, if that is known.
+    pub fn images(&self, content: Digest) -> Option<&Images> {
+        self.images.get(&content)
+    }
+
+    /// Learns which images an archive names.
+    pub fn learn(&mut self, content: Digest, images: Images) {
+        self.images.insert(content, images);
+    }
+}
+
+impl Deref for Locks {
+    type Target = BTreeMap<Artifact, Lock>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.all
+    }
+}
+
+impl DerefMut for Locks {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.all
+    }
+}
+
+impl FromIterator<(Artifact, Lock)> for Locks {
+    fn from_iter<T: IntoIterator<Item = (Artifact, Lock)>>(all: T) -> Self {
+        Self { all: all.into_iter().collect(), images: BTreeMap::new() }
+    }
+}
 
 /// The locks with those added that a device already has, for where the memory of them was lost.
 pub fn with_published(mut locks: Locks, desired: &Desired) -> Locks {
     for (id, document) in &desired.deployments {
         let Some(envelope) = desired.envelope.deployments.get(id) else { continue };
         for component in &document.deployment.components {
-            if let Some(lock) = envelope.locks.get(&component.name) {
-                locks.entry(Artifact::of(document.deployment.profile_type, component)).or_insert(*lock);
+            let Some(known) = envelope.locks.get(&component.name) else { continue };
+            locks.entry(Artifact::of(document.deployment.profile_type, component)).or_insert(known.lock);
+            for (name, digest) in &known.images {
+                let lock = Lock { manifest: *digest, content: *digest };
+                locks.entry(images::artifact(known.lock.content, name)).or_insert(lock);
             }
         }
     }
@@ -107,14 +179,29 @@ pub(super) fn lock(
     profile: ProfileType,
     components: &[Component],
     locks: &Locks,
-) -> (BTreeMap<ComponentName, Lock>, BTreeSet<Artifact>) {
+    names: &Named<'_>,
+) -> (BTreeMap<ComponentName, ComponentLock>, BTreeSet<Artifact>) {
     let (mut locked, mut unresolved) = (BTreeMap::new(), BTreeSet::new());
     for component in components {
         let artifact = Artifact::of(profile, component);
-        match locks.get(&artifact) {
-            Some(lock) => _ = locked.insert(component.name.clone(), *lock),
-            None => _ = unresolved.insert(artifact),
+        let Some(lock) = locks.get(&artifact).copied() else {
+            unresolved.insert(artifact);
+            continue;
+        };
+        let mut one = ComponentLock::from(lock);
+        match locks.images(lock.content) {
+            _ if profile == ProfileType::Helm => {}
+            Some(written) => {
+                for image in names.of(component, lock.content, written) {
+                    match locks.get(&image) {
+                        Some(lock) => _ = one.images.insert(image.repository, lock.manifest),
+                        None => _ = unresolved.insert(image),
+                    }
+                }
+            }
+            None => _ = unresolved.insert(artifact.contents(lock)),
         }
+        locked.insert(component.name.clone(), one);
     }
     (locked, unresolved)
 }

@@ -22,6 +22,7 @@ fn an_archive_by_url_is_locked_for_the_whole_fleet_when_it_is_first_published() 
         Reply::Keep(answer("200 OK", &["Content-Type: application/gzip"], &bytes.lock().unwrap()))
     });
     let lab = Lab::with(&["press-01", "press-02"]);
+    lab.leave_images();
     let url = host.url("/hello-1.0.0.tar.gz");
     let package = "applications/hello/1.0.0/margo.yaml";
     let text = lab.read(package);
@@ -102,6 +103,7 @@ fn an_archive_with_a_key_is_published_only_with_its_vendors_signature() {
     });
     let serve = |path: &str, bytes: Vec<u8>| _ = served.lock().unwrap().insert(path.to_owned(), bytes);
     let lab = Lab::with(&["press-01"]);
+    lab.leave_images();
     let package = "applications/hello/1.0.0/margo.yaml";
     let text = lab.read(package);
     let lines = text.lines().filter(|line| !line.trim_start().starts_with("revision:"));

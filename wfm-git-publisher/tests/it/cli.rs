@@ -12,11 +12,9 @@ fn a_fleet_from_nothing_to_a_published_device() {
     let lab = Lab::new();
     let fleet = lab.dir().join("plant");
     let run = |args: &[&str]| lab.run_in(lab.dir(), &[&["-C", "plant"], args].concat());
-    lab.run_in(
-        lab.dir(),
-        &["init", "plant", "--name", "Plant: 2", "--registry", &registry.host, "--image", "busybox:1"],
-    )
-    .good();
+    let image = format!("busybox:1@sha256:{}", "0".repeat(64));
+    lab.run_in(lab.dir(), &["init", "plant", "--name", "Plant: 2", "--registry", &registry.host, "--image", &image])
+        .good();
     assert!(std::fs::read_to_string(fleet.join("fleet.yaml")).unwrap().contains("name: \"Plant: 2\""));
     run(&["validate"]).good();
     let said = run(&["app", "push", "applications/hello/1.0.0"]).good();

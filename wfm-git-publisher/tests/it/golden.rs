@@ -23,7 +23,11 @@ fn cases() -> Vec<PathBuf> {
 fn locks(fleet: &Fleet) -> Locks {
     let needed = unresolved(fleet, &|_| Some(Facts::default()), &Locks::new());
     let lock = |text: String| Lock { manifest: Digest::of(text.as_bytes()), content: Digest::of(text.as_bytes()) };
-    needed.into_iter().map(|artifact| (artifact.clone(), lock(artifact.to_string()))).collect()
+    let mut locks: Locks = needed.into_iter().map(|one| (one.clone(), lock(one.to_string()))).collect();
+    for content in locks.values().map(|lock| lock.content).collect::<Vec<_>>() {
+        locks.learn(content, repo_artifacts::Images::default());
+    }
+    locks
 }
 
 /// Path → bytes of everything that a fleet makes: the problems, and each device's first desired state.

@@ -154,6 +154,12 @@ impl Lab {
         fs::rename(self.path(from), self.path(to)).unwrap();
     }
 
+    /// Leaves images to the devices, as no registry of the test has them.
+    pub(crate) fn leave_images(&self) {
+        let settings = self.read("fleet.yaml");
+        self.write("fleet.yaml", settings + "images: {lockedByDevices: [\"*\"]}\n");
+    }
+
     /// Commits everything in the fleet's work tree.
     pub(crate) fn commit(&self) -> String {
         git(&self.fleet, &["add", "--all"]);

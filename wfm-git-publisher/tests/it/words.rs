@@ -67,7 +67,9 @@ fn on_a(fleet: &Fleet) -> Rendered {
 fn locks(fleet: &Fleet) -> Locks {
     let lock = Lock { manifest: Digest::of(b"m"), content: Digest::of(b"c") };
     let needed = unresolved(fleet, &|_| Some(Facts::default()), &Locks::new());
-    needed.into_iter().map(|artifact| (artifact, lock)).collect()
+    let mut locks: Locks = needed.into_iter().map(|artifact| (artifact, lock)).collect();
+    locks.learn(lock.content, repo_artifacts::Images::default());
+    locks
 }
 
 /// What the device has once all of the fleet is published.

@@ -187,6 +187,7 @@ fn marker(prepared: &Prepared, stage: Stage) -> Marker {
         deployment: prepared.component.deployment,
         component: prepared.component.component.clone(),
         services: prepared.resolved.services(),
+        images: prepared.resolved.images_by_service(),
         inventory: files::inventory(&prepared.archive),
     }
 }

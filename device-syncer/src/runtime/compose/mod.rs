@@ -2,7 +2,7 @@
 //!
 //! A component becomes a project in this order. `prefetch`: the archive comes from the cache or its registry, its raw
 //! files are checked, `docker compose config` resolves it in a staging directory, the result is held against the
-//! allow-list and the site's policy, and its images are fetched. `apply`: ownership is checked, the marker says
+//! allow-list and the site's policy, and its images are fetched and get names of ours. `apply`: ownership is checked, the marker says
 //! *applying*, the files and the resolved document are written, `up` runs exactly that document, health is waited for,
 //! and the marker says *applied*. Killed anywhere in between, a project has no input digest and is applied again.
 
@@ -12,6 +12,7 @@ mod characters;
 mod containers;
 mod docker;
 mod files;
+mod images;
 mod mounts;
 mod observe;
 mod ownership;
@@ -34,7 +35,7 @@ use repo_git::durable;
 use repo_model::{DeviceId, Digest, FleetId};
 
 use super::client::Client;
-use super::{Component, Observed, Redactor, Runtime, RuntimeError, SitePolicy, files_failed, labels};
+use super::{Component, LockedImage, Observed, Redactor, Runtime, RuntimeError, SitePolicy, files_failed, labels};
 use crate::artifacts::Cache;
 use labels::Owner;
 use resolved::Resolved;
@@ -82,6 +83,7 @@ pub struct Prepared {
     archive: Archive,
     resolved: Resolved,
     redactor: Redactor,
+    first_use: BTreeMap<String, LockedImage>,
 }
 
 impl Prepared {
@@ -93,6 +95,11 @@ impl Prepared {
     /// The digest of its archive.
     pub fn content(&self) -> Digest {
         self.content
+    }
+
+    /// The images of services that nobody had locked before.
+    pub fn first_use(&self) -> &BTreeMap<String, LockedImage> {
+        &self.first_use
     }
 }
 
@@ -143,8 +150,8 @@ impl Runtime for ComposeRuntime {
     }
 
     fn prefetch(&self, component: &Component, cancel: &dyn Fn() -> bool) -> Result<Prepared, RuntimeError> {
-        let prepared = self.prepare(component, cancel)?;
-        self.fetch_images(&prepared, cancel)?;
+        let mut prepared = self.prepare(component, cancel)?;
+        self.fetch_images(&mut prepared, cancel)?;
         Ok(prepared)
     }
 

@@ -33,7 +33,8 @@ impl ComposeRuntime {
         let files = Project::new(&self.settings.projects_dir, &component.project).files();
         resolved.rebase(&staging.0, &files);
         let content = lock.content;
-        let mut prepared = Prepared { component: component.clone(), content, archive, resolved, redactor };
+        let (component, first_use) = (component.clone(), BTreeMap::new());
+        let mut prepared = Prepared { component, content, archive, resolved, redactor, first_use };
         self.check_resolved(&prepared, &files)?;
         self.label(&mut prepared, &files);
         Ok(prepared)
@@ -109,29 +110,6 @@ impl ComposeRuntime {
             let ours = self.owner.labels(component.deployment, &component.component);
             resolved.label(&service, ours.into_iter().chain(files_label));
         }
-    }
-
-    /// Fetches the images that aren't here.
-    pub(super) fn fetch_images(&self, prepared: &Prepared, cancel: &dyn Fn() -> bool) -> Result<(), RuntimeError> {
-        for image in prepared.resolved.images() {
-            let found = self.docker.try_ask(&["image", "inspect", "--format", "{{.Id}}", "--", image])?;
-            if found.status.success() {
-                continue;
-            }
-            let args = ["pull", "--quiet", "--", image].map(OsString::from).into();
-            let timeout = prepared.component.timeout.max(QUERY);
-            let call = Call { args, timeout, redactor: &prepared.redactor, parameters: &[], cancel };
-            let pulled = self.docker.run(call)?;
-            if !pulled.status.success() {
-                let what = format!("image `{image}`");
-                return Err(self.docker.failure(&pulled, |reason| RuntimeError::ArtifactUnavailable {
-                    what,
-                    reason,
-                    source: None,
-                }));
-            }
-        }
-        Ok(())
     }
 }
 

@@ -3,7 +3,7 @@
 //! `files/` holds the archive's files and whatever the application writes beside them; `compose.resolved.yaml` is what
 //! runs; `marker.json` says whether the last apply completed.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,6 +14,7 @@ use repo_model::{ComponentName, DeploymentId, Digest};
 use serde::{Deserialize, Serialize};
 
 use super::files;
+use super::resolved::Resolved;
 use crate::runtime::{RuntimeError, files_failed as failed};
 
 /// The directory of one project.
@@ -33,6 +34,9 @@ pub(super) struct Marker {
     pub(super) deployment: DeploymentId,
     pub(super) component: ComponentName,
     pub(super) services: BTreeSet<String>,
+    /// The names under which the images of services run; empty if a syncer before 0.3 wrote it.
+    #[serde(default)]
+    pub(super) images: BTreeMap<String, String>,
     /// Every path of ours that may be in `files/`; directories end in `/`.
     pub(super) inventory: BTreeSet<String>,
 }
@@ -78,6 +82,19 @@ impl Project {
     /// What runs.
     pub(super) fn resolved(&self) -> PathBuf {
         self.dir.join("compose.resolved.yaml")
+    }
+
+    /// The names under which the images of services run for this input.
+    pub(super) fn images(&self, input: Digest) -> Result<BTreeMap<String, String>, RuntimeError> {
+        let Some(marker) = self.marker()?.filter(|marker| marker.input_digest == input) else {
+            return Ok(BTreeMap::new());
+        };
+        // Before the marker said it, only the document of a complete apply is known to be that of its input.
+        if !marker.images.is_empty() || marker.stage != Stage::Applied {
+            return Ok(marker.images);
+        }
+        let document = fs::read(self.resolved()).ok().and_then(|bytes| Resolved::parse(&bytes).ok());
+        Ok(document.map(|document| document.images_by_service()).unwrap_or_default())
     }
 
     fn marker_file(&self) -> PathBuf {

@@ -2,7 +2,7 @@
 //!
 //! In memory the values are the true ones. On paper each `$` is doubled, because compose interpolates what it reads.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component as Part, Path};
 
 use repo_artifacts::Archive;
@@ -44,6 +44,17 @@ impl Resolved {
     /// Every image that a service needs.
     pub(super) fn images(&self) -> BTreeSet<&str> {
         self.section("services").filter_map(|(_, service)| service["image"].as_str()).collect()
+    }
+
+    /// The image of each service.
+    pub(super) fn images_by_service(&self) -> BTreeMap<String, String> {
+        let images = self.section("services").filter_map(|(name, service)| Some((name, service["image"].as_str()?)));
+        images.map(|(service, image)| (service.to_owned(), image.to_owned())).collect()
+    }
+
+    /// Lets a service run another image.
+    pub(super) fn set_image(&mut self, service: &str, image: String) {
+        self.document["services"][service]["image"] = image.into();
     }
 
     /// Moves every path below `from` to below `to`.

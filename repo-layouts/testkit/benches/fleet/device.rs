@@ -25,7 +25,7 @@ impl<'a> Device<'a> {
         let device = Self { stage, home: root.join("home") };
         let registry = stage.registry_for("device");
         let mut init = Command::new(&stage.publisher);
-        run(init.arg("init").arg(&fleet).args(["--registry", &registry, "--image", "margo-test/busybox:1"]));
+        run(init.arg("init").arg(&fleet).args(["--registry", &registry, "--image", &stage.image()]));
         let publisher = |args: &[&str]| text(Command::new(&stage.publisher).arg("-C").arg(&fleet).args(args));
         publisher(&["app", "push", "applications/hello/1.0.0"]);
         publisher(&["device", "add", "press-01"]);

@@ -48,7 +48,7 @@ impl<'a> Fleet<'a> {
         let fleet = Self { stage, name };
         let mut init = Command::new(&stage.publisher);
         init.arg("init").arg(fleet.dir()).args(["--registry", &stage.registry_for(name)]);
-        run(init.args(["--image", "margo-test/busybox:1"]));
+        run(init.args(["--image", &stage.image()]));
         run(&mut fleet.command(&["app", "push", "applications/hello/1.0.0"]));
         let key = stage.dir.path().join(format!("{name}-key"));
         run(Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-C", "", "-f"]).arg(&key));

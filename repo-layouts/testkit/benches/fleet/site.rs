@@ -36,7 +36,7 @@ impl<'a> Site<'a> {
     pub(crate) fn new(stage: &'a Stage, name: &'static str, verb: &str, limits: &str, docker: &Docker) -> Self {
         let (address, dir) = (free_address(), stage.dir.path().join(name));
         let mut init = Command::new(&stage.publisher);
-        init.arg("init").arg(&dir).args(["--registry", &stage.registry_for(name), "--image", "margo-test/busybox:1"]);
+        init.arg("init").arg(&dir).args(["--registry", &stage.registry_for(name), "--image", &stage.image()]);
         run(init.args(["--host", "127.0.0.1", "--listen", &address.to_string()]));
         let publisher = |args: &[&str]| text(Command::new(&stage.publisher).arg("-C").arg(&dir).args(args));
         publisher(&["app", "push", "applications/hello/1.0.0"]);

@@ -37,6 +37,11 @@ impl Stage {
         format!("{}/{name}-{fleet}", self.registry)
     }
 
+    /// An image that is in the registry.
+    pub(crate) fn image(&self) -> String {
+        format!("{}/margo-test/busybox:1", self.registry)
+    }
+
     /// The kind of file system that all this is on.
     pub(crate) fn file_system(&self) -> String {
         text(Command::new("stat").args(["-f", "-c", "%T"]).arg(self.dir.path()))

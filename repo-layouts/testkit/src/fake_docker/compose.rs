@@ -33,7 +33,7 @@ fn up(store: &mut Store, project: &str, document: &Value) -> Result<String> {
     }
     let services = document["services"].as_object().cloned().unwrap_or_default();
     for image in services.values().filter_map(|service| service["image"].as_str()) {
-        if !store.state.images.contains(image) {
+        if !store.state.images.contains_key(image) {
             return Err(format!("Error response from daemon: No such image: {image}").into());
         }
     }

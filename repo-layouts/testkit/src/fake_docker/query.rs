@@ -80,7 +80,7 @@ fn details(store: &Store, id: &str, container: &Container) -> Value {
     json!({
         "Id": id,
         "Name": format!("/{}", container.name),
-        "Image": image_id(container.service["image"].as_str().unwrap_or_default()),
+        "Image": container.service["image"].as_str().and_then(|image| store.state.images.get(image)),
         "State": {
             "Status": if exit.is_some() { "exited" } else { &container.status },
             "ExitCode": exit.and_then(|code| code.parse::<i64>().ok()).unwrap_or(0),
@@ -102,24 +102,38 @@ pub(super) fn find<'a>(store: &'a Store, id: &str) -> Option<(&'a String, &'a Co
     store.state.containers.iter().find(|(full, container)| full.starts_with(id) || container.name == id)
 }
 
-fn image_id(image: &str) -> String {
-    Digest::of(image.as_bytes()).to_string()
+/// `{{.Id}}` and `{{json .RepoDigests}}`.
+pub(super) fn image(store: &Store, args: &[&str]) -> Result<String> {
+    let (format, image) = (values(args, "--format").pop().unwrap_or("{{.Id}}"), args.last().ok_or("no image")?);
+    let id = store.state.images.get(*image).ok_or(format!("Error: No such image: {image}"))?;
+    let digests = json!([format!("{}@{id}", repository(image))]);
+    Ok(format.replace("{{.Id}}", id).replace("{{json .RepoDigests}}", &digests.to_string()) + "\n")
 }
 
-pub(super) fn image(store: &Store, image: &str) -> Result<String> {
-    if store.state.images.contains(image) {
-        return Ok(format!("{}\n", image_id(image)));
-    }
-    Err(format!("Error: No such image: {image}").into())
+fn repository(image: &str) -> &str {
+    let name = image.split('@').next().unwrap_or_default();
+    let last = name.rfind('/').map_or(0, |at| at + 1);
+    name[last..].find(':').map_or(name, |at| &name[..last + at])
 }
 
 pub(super) fn pull(store: &mut Store, image: &str) -> Result<String> {
     if store.knob("unpullable").is_some_and(|list| list.lines().any(|line| line == image)) {
         return Err(format!("Error response from daemon: manifest for {image} not found").into());
     }
-    store.state.images.insert(image.to_owned());
+    let pinned = image.split_once('@').map(|(_, digest)| digest.to_owned());
+    let id = pinned.unwrap_or_else(|| Digest::of(image.as_bytes()).to_string());
+    store.state.images.insert(image.to_owned(), id);
     store.commit(&format!("pull {image}"))?;
     Ok(format!("{image}\n"))
+}
+
+/// By id or name.
+pub(super) fn tag(store: &mut Store, source: &str, name: &str) -> Result<String> {
+    let found = store.state.images.iter().find(|(name, id)| *name == source || *id == source);
+    let id = found.map(|(_, id)| id.clone()).ok_or(format!("Error: No such image: {source}"))?;
+    store.state.images.insert(name.to_owned(), id);
+    store.commit(&format!("tag {name}"))?;
+    Ok(String::new())
 }
 
 pub(super) fn logs(store: &Store, id: &str) -> Result<String> {

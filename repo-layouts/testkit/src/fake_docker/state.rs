@@ -1,7 +1,7 @@
 //! What the fake remembers, synced before any command ends.
 #![allow(clippy::disallowed_methods, reason = "plays the part of dockerd, which has its own way to be durable")]
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,8 @@ pub(super) struct State {
     pub(super) containers: BTreeMap<String, Container>,
     pub(super) networks: BTreeMap<String, BTreeMap<String, String>>,
     pub(super) volumes: BTreeMap<String, BTreeMap<String, String>>,
-    pub(super) images: BTreeSet<String>,
+    /// Name → id, which is the digest as well that it was pulled as.
+    pub(super) images: BTreeMap<String, String>,
 }
 
 /// A container.

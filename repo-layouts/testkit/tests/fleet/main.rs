@@ -19,6 +19,7 @@ mod helm_crash;
 mod host_crash;
 mod hosted;
 mod https;
+mod images;
 mod invariants;
 mod mirror_crash;
 mod offline;

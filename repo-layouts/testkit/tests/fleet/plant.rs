@@ -61,7 +61,7 @@ impl Plant {
     pub(crate) fn init_at(&self, place: &str) -> Command {
         let mut command = publisher();
         command.arg("init").arg(self.fleet()).args(["--registry", place]);
-        command.args(["--image", "margo-test/busybox:1"]);
+        command.arg("--image").arg(format!("{}/margo-test/busybox:1", registry()));
         command
     }
 

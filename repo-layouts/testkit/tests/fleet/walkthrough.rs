@@ -46,7 +46,7 @@ impl Walk {
     fn run(&self, document: &str, more: &[(&str, PathBuf)]) -> String {
         let programs: PathBuf = program("device-syncer").parent().expect("a directory").to_owned();
         let path = format!("{}:{}", programs.display(), variable("PATH"));
-        let image = format!("{}:1", variable("MARGO_TEST_IMAGE"));
+        let image = format!("{}/{}:1", variable("MARGO_TEST_REGISTRY"), variable("MARGO_TEST_IMAGE"));
         let mut bash = Command::new("bash");
         bash.args(["-c", &script(document)]).current_dir(self.dir.path()).stdin(Stdio::null()).env("PATH", path);
         bash.env("PORT", free_port().to_string());

@@ -1,0 +1,234 @@
+//! Images that move: in the registry, and out of the engine.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use crate::docker::{Real, client, docker};
+use crate::world::{registry, text};
+
+/// An image with two contents of its own, which no other test has: whatever is done to it concerns nobody else.
+struct Image {
+    name: String,
+    /// Ids, and digests in the registry, of its two contents.
+    contents: Vec<(String, String)>,
+}
+
+impl Image {
+    fn new(name: &str) -> Self {
+        let unique = fs::read_to_string("/proc/sys/kernel/random/uuid").unwrap().trim().to_owned();
+        let name = format!("{}/images/{name}-{unique}:1", registry());
+        let mut image = Self { name, contents: Vec::new() };
+        for content in ["one", "two"] {
+            let container = docker(&["create", "margo-test/busybox:1"]);
+            let label = format!("LABEL images={unique} content={content}");
+            let id = docker(&["commit", "--change", &label, &container]);
+            docker(&["rm", &container]);
+            docker(&["tag", &id, &image.name]);
+            docker(&["push", "--quiet", &image.name]);
+            let digests = docker(&["image", "inspect", "--format", "{{join .RepoDigests \"\\n\"}}", &id]);
+            let digest = digests.rsplit('@').next().unwrap().to_owned();
+            image.contents.push((id, digest));
+        }
+        image.mean(0);
+        image
+    }
+
+    fn repository(&self) -> &str {
+        self.name.strip_suffix(":1").unwrap()
+    }
+
+    fn id(&self, content: usize) -> &str {
+        &self.contents[content].0
+    }
+
+    fn digest(&self, content: usize) -> &str {
+        &self.contents[content].1
+    }
+
+    /// Moves the tag in the registry; the engine keeps neither content.
+    fn mean(&self, content: usize) {
+        let url = format!("http://{}/v2/{}", registry(), self.repository().split_once('/').unwrap().1);
+        let kind = "application/vnd.docker.distribution.manifest.v2+json";
+        let manifest = curl(&["-H", &format!("Accept: {kind}"), &format!("{url}/manifests/{}", self.digest(content))]);
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), manifest).unwrap();
+        let (header, data) = (format!("Content-Type: {kind}"), format!("@{}", file.path().display()));
+        curl(&["-X", "PUT", "-H", &header, "--data-binary", &data, &format!("{url}/manifests/1")]);
+        self.leave_engine();
+    }
+
+    /// Takes a content out of the registry.
+    fn delete(&self, content: usize) {
+        let path = self.repository().split_once('/').unwrap().1;
+        curl(&["-X", "DELETE", &format!("http://{}/v2/{path}/manifests/{}", registry(), self.digest(content))]);
+    }
+
+    /// As somebody does who makes room.
+    fn leave_engine(&self) {
+        for (id, _) in &self.contents {
+            let _ = Command::new(client()).args(["image", "rm", "--force", id]).output();
+        }
+    }
+}
+
+impl Drop for Image {
+    fn drop(&mut self) {
+        self.leave_engine();
+    }
+}
+
+/// The exact bytes that an address answers with.
+fn curl(args: &[&str]) -> Vec<u8> {
+    let output = Command::new("curl").args(["--silent", "--show-error", "--fail"]).args(args).output().expect("curl");
+    assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    output.stdout
+}
+
+/// An application of one service with this image.
+fn app(real: &Real, name: &str, image: &str) {
+    let compose = format!("services: {{web: {{image: \"{image}\", command: [sleep, \"100000\"]}}}}\n");
+    real.want(name, &compose);
+    real.hand.edit("greeter", |text| text[..text.find("  parameters:").unwrap()].to_owned());
+}
+
+/// Says in the envelope what the image is.
+fn lock(real: &Real, image: &Image, content: usize) {
+    real.hand.describe("greeter", |described| {
+        described["locks"]["hello"]["images"] = json!({image.name.as_str(): image.digest(content)});
+    });
+}
+
+/// The image that each of our containers runs.
+fn images(real: &Real) -> Vec<String> {
+    let ids = docker(&["ps", "--all", "--quiet", "--filter", &real.label()]);
+    ids.lines().map(|id| docker(&["inspect", "--format", "{{.Image}}", id])).collect()
+}
+
+fn lose_containers(real: &Real) {
+    for id in docker(&["ps", "--all", "--quiet", "--filter", &real.label()]).lines() {
+        docker(&["rm", "--force", id]);
+    }
+}
+
+/// What `status` says of images that this device locked.
+fn locked_here(real: &Real) -> Option<Value> {
+    let found = repo_testkit::git::show(&real.hand.repository(), "status", "images.json")?;
+    Some(serde_json::from_slice(&found).unwrap())
+}
+
+#[test]
+fn docker_what_was_published_runs_wherever_the_tag_moved() {
+    let (real, image) = (Real::enrolled(), Image::new("published"));
+    app(&real, "published-image", &image.name);
+    lock(&real, &image, 0);
+    real.hand.publish();
+    image.mean(1);
+    real.once().good();
+    assert_eq!(images(&real), [image.id(0)], "the tag moved before the device ever pulled it");
+    assert_eq!(locked_here(&real), None, "the publisher locked it");
+
+    // Whoever cleans up takes what has no name.
+    lose_containers(&real);
+    let label = docker(&["image", "inspect", "--format", "{{.Config.Labels.images}}", image.id(0)]);
+    docker(&["image", "prune", "--force", "--filter", &format!("label=images={label}")]);
+    docker(&["image", "inspect", "--format", "{{.Id}}", image.id(0)]);
+    real.once().good();
+    assert_eq!(images(&real), [image.id(0)], "from the engine");
+
+    lose_containers(&real);
+    image.leave_engine();
+    real.once().good();
+    assert_eq!(images(&real), [image.id(0)], "from the registry");
+    real.assert_idle();
+
+    lock(&real, &image, 1);
+    real.hand.publish();
+    let before = real.running();
+    real.once().good();
+    assert_eq!(real.running(), before, "a lock is no part of the input");
+}
+
+#[test]
+fn docker_what_nobody_locked_is_locked_at_first_use_and_said_on_status() {
+    let (real, image) = (Real::enrolled(), Image::new("first"));
+    app(&real, "first-use-image", &image.name);
+    real.hand.publish();
+    real.once().good();
+    assert_eq!(images(&real), [image.id(0)]);
+    let id = real.hand.deployment_id("greeter").to_string();
+    let expected = json!({id: {"hello": {"web": {"image": image.name, "digest": image.digest(0)}}}});
+    assert_eq!(locked_here(&real), Some(expected.clone()));
+
+    image.mean(1);
+    lose_containers(&real);
+    image.leave_engine();
+    real.once().good();
+    assert_eq!(images(&real), [image.id(0)], "the tag means something else now");
+    assert_eq!(locked_here(&real), Some(expected));
+    real.assert_idle();
+
+    lose_containers(&real);
+    image.leave_engine();
+    image.delete(0);
+    let run = real.once().ended(1);
+    assert_eq!(real.states("greeter"), ["hello failed artifact-digest-changed"], "{run:?}");
+    assert!(real.message("greeter").contains(image.digest(1)), "{}", real.message("greeter"));
+    assert_eq!(images(&real), Vec::<String>::new());
+
+    real.hand.drop("greeter");
+    real.hand.publish();
+    real.once().good();
+    assert_eq!(locked_here(&real), None);
+}
+
+#[test]
+fn docker_what_an_older_syncer_runs_keeps_its_containers_and_is_healed_under_its_name() {
+    let (real, image) = (Real::enrolled(), Image::new("older"));
+    app(&real, "older-image", &image.name);
+    real.hand.publish();
+    real.once().good();
+    as_an_older_syncer_left_it(&real, &image);
+    let before = real.running();
+
+    lock(&real, &image, 0);
+    real.hand.publish();
+    real.once().good();
+    assert_eq!(real.running(), before, "nothing is made anew");
+    let names = || docker(&["ps", "--all", "--filter", &real.label(), "--format", "{{.Image}}"]);
+    assert_eq!(names(), image.name);
+
+    image.mean(1);
+    lose_containers(&real);
+    real.once().good();
+    assert_eq!(images(&real), [image.id(0)], "by what the engine has under its name");
+    lose_containers(&real);
+    image.leave_engine();
+    real.once().good();
+    assert_eq!(images(&real), [image.id(0)], "what is pulled again is what is locked");
+    assert_eq!(names(), image.name, "and its name is what it was");
+    real.assert_idle();
+}
+
+/// Version 0.2 ran images by the names in the compose file, and noted nothing about them.
+fn as_an_older_syncer_left_it(real: &Real, image: &Image) {
+    let project: PathBuf = fs::read_dir(real.home().join("projects")).unwrap().next().unwrap().unwrap().path();
+    let name = project.file_name().unwrap().to_string_lossy().into_owned();
+    let resolved = project.join("compose.resolved.yaml");
+    let mut document: Value = serde_json::from_slice(&fs::read(&resolved).unwrap()).unwrap();
+    document["services"]["web"]["image"] = image.name.clone().into();
+    fs::write(&resolved, document.to_string()).unwrap();
+    let marker = project.join("marker.json");
+    let mut noted: BTreeMap<String, Value> = serde_json::from_slice(&fs::read(&marker).unwrap()).unwrap();
+    noted.remove("images").expect("it is noted");
+    fs::write(&marker, serde_json::to_vec(&noted).unwrap()).unwrap();
+    docker(&["tag", image.id(0), &image.name]);
+    let (files, resolved) = (project.join("files"), resolved.display().to_string());
+    let up = ["up", "--detach", "--pull", "never"];
+    let place = ["-f", &resolved, "--project-directory", files.to_str().unwrap(), "--env-file", "/dev/null"];
+    let args = [&["compose", "-p", &name], &place[..], &up[..]].concat();
+    text(Command::new(client()).args(args).output().expect("docker runs"));
+}
