@@ -122,6 +122,12 @@ fn what_containers_of_other_projects_may_write_is_no_place_for_a_mount_below_it(
     world.ask(&["create", "--name", &stranger, "--volume", &volume, crate::world::IMAGE]);
     world.will_remove("container", &stranger);
     refused(try_to(&mut world, &format!("{}:/x'", at("strange/sub"))), &[&format!("container `{stranger}`")]);
+    // A volume of the site's that shows a directory.
+    fs::create_dir_all(site.join("shown")).unwrap();
+    let (volume, device) = (format!("shown-{owns}"), format!("device={}", site.join("shown").display()));
+    world.ask(&["volume", "create", "--opt", "type=none", "--opt", "o=bind", "--opt", &device, &volume]);
+    world.will_remove("volume", &volume);
+    refused(try_to(&mut world, &format!("{}:/x'", at("shown/sub"))), &[&format!("volume `{volume}`")]);
     // A link that somebody left there.
     symlink("/", site.join("left")).unwrap();
     refused(try_to(&mut world, &format!("{}:/x'", at("left"))), &["link", &site.join("left").display().to_string()]);

@@ -11,6 +11,7 @@ use std::fs;
 use std::path::{Component as Part, Path, PathBuf};
 
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
 use super::docker::DOCKER;
 use super::project::Project;
@@ -27,7 +28,9 @@ const CONTAINER: &str = concat!(
     r#""mounts":[{{range $n, $it := .Mounts}}{{if $n}},{{end}}"#,
     r#"{"source":{{json $it.Source}},"writes":{{json $it.RW}}}{{end}}]}"#
 );
-/// How many containers are asked for at once.
+/// The same of a volume.
+const VOLUME: &str = r#"{"name":{{json .Name}},"options":{{json .Options}}}"#;
+/// How many are asked for at once.
 const BATCH: usize = 50;
 /// How long a container that stands in the way may take to end, in seconds.
 const GRACE: &str = "10";
@@ -67,6 +70,18 @@ struct Source {
     writes: bool,
 }
 
+#[derive(Debug, Deserialize)]
+struct Volume {
+    name: String,
+    options: Option<Options>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Options {
+    /// What is mounted as the volume; absent where the engine keeps it itself.
+    device: Option<PathBuf>,
+}
+
 /// Every mount of a document that one of its own services could lead elsewhere. `files` is where the archive's own files
 /// lie.
 pub(super) fn denied(resolved: &Resolved, files: &Path) -> Vec<String> {
@@ -83,8 +98,9 @@ impl ComposeRuntime {
         let remote = remote();
         let wanted = of_document(&prepared.resolved, "", &remote);
         let mut others = self.on_disk(project, &remote)?;
+        others.extend(volumes(&self.docker, &remote)?);
         let mut in_the_way = Vec::new();
-        for container in on_engine(&self.docker)? {
+        for container in containers(&self.docker)? {
             let (id, own) = (container.id.clone(), container.project.as_deref() == Some(project));
             let mounts = container.mounts(&remote);
             if !own {
@@ -229,13 +245,30 @@ fn sources(resolved: &Resolved) -> Vec<(String, &str, bool)> {
 }
 
 /// Every container of the engine, also those that aren't ours.
-fn on_engine(docker: &Client) -> Result<Vec<Container>, RuntimeError> {
-    let listed = docker.ask_text(&["ps", "--all", "--quiet", "--no-trunc"])?;
-    let ids: Vec<&str> = listed.split_whitespace().collect();
+fn containers(docker: &Client) -> Result<Vec<Container>, RuntimeError> {
+    inspect(
+        docker,
+        &["ps", "--all", "--quiet", "--no-trunc"],
+        &["inspect", "--type", "container", "--format", CONTAINER],
+    )
+}
+
+/// The directories that volumes show, where the site made such volumes: whoever has the volume writes there.
+fn volumes(docker: &Client, remote: &BTreeSet<PathBuf>) -> Result<Vec<Mount>, RuntimeError> {
+    let list = ["volume", "ls", "--quiet", "--filter", "driver=local"];
+    let found: Vec<Volume> = inspect(docker, &list, &["volume", "inspect", "--format", VOLUME])?;
+    let shown = found.into_iter().filter_map(|volume| Some((volume.name, volume.options?.device?)));
+    let shown = shown.filter(|(_, device)| device.is_absolute());
+    Ok(shown.map(|(name, device)| Mount::new(format!("volume `{name}`"), device, true, remote)).collect())
+}
+
+/// Asks for everything that is listed, some at a time; each is answered in one line of JSON.
+fn inspect<T: DeserializeOwned>(docker: &Client, list: &[&str], ask: &[&str]) -> Result<Vec<T>, RuntimeError> {
+    let listed = docker.ask_text(list)?;
+    let names: Vec<&str> = listed.split_whitespace().collect();
     let mut found = Vec::new();
-    for ids in ids.chunks(BATCH) {
-        let output =
-            docker.try_ask(&[["inspect", "--type", "container", "--format", CONTAINER].as_slice(), ids].concat())?;
+    for names in names.chunks(BATCH) {
+        let output = docker.try_ask(&[ask, names].concat())?;
         if !output.status.success() && !vanished(&output.stderr) {
             return Err(docker.failure(&output, |reason| DOCKER.unavailable(reason, None)));
         }

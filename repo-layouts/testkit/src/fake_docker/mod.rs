@@ -76,6 +76,8 @@ fn run(store: &mut Store, args: &[String]) -> Result<String> {
         ["inspect", _, _, "--format", format, ids @ ..] if format.contains(".Mounts") => query::mounts(store, ids),
         ["inspect", rest @ ..] => query::inspect(store, rest),
         ["network" | "volume", "ls", rest @ ..] => query::objects(store, words[0], rest),
+        // None of them shows a directory of the host.
+        ["volume", "inspect", ..] => Ok(String::new()),
         ["network" | "volume", "create", rest @ ..] => query::create_object(store, words[0], rest),
         ["network" | "volume", "rm", names @ ..] => query::remove_objects(store, words[0], names),
         ["image", "inspect", rest @ ..] => query::image(store, rest),
