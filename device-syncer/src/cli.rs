@@ -2,13 +2,14 @@
 
 mod show;
 
+use std::ffi::OsString;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use repo_git::CommitId;
-use repo_model::text;
+use repo_model::{error_chain, text};
 use tracing_subscriber::field::MakeExt;
 use tracing_subscriber::fmt::format::debug_fn;
 
@@ -16,6 +17,7 @@ use crate::config::{Home, SCHEMA};
 use crate::error::{CliError, DIFFERENCES, INTERNAL, USER};
 use crate::reconcile::Ask;
 use crate::requests::Requests;
+use crate::runtime::sandbox;
 use crate::{agent, contact, home, store};
 
 /// Applies what this device's Git repository asks for, and reports what happened.
@@ -95,6 +97,22 @@ enum Command {
     /// `init` puts it beside device.yaml as device.schema.json; after an update:
     /// `device-syncer schema > /var/lib/device-syncer/device.schema.json`.
     Schema,
+    /// Becomes another program that sees one directory and the system's programs: how strangers' files are resolved.
+    #[command(name = sandbox::SUBCOMMAND, hide = true)]
+    ResolveInSandbox {
+        /// All that the program reads besides programs: its standard input.
+        #[arg(long, value_name = "DIR")]
+        directory: Option<PathBuf>,
+        /// Has the kernel refuse everything else.
+        #[arg(long)]
+        landlock: bool,
+        /// User and group id of the program.
+        #[arg(long, value_name = "ID")]
+        user: Option<u32>,
+        /// The program and its arguments.
+        #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
+        program: Vec<OsString>,
+    },
     /// Prints completions for a shell.
     Completions {
         /// The shell.
@@ -174,6 +192,13 @@ fn execute(cli: Cli) -> Result<ExitCode, CliError> {
         Command::Schema => {
             print(SCHEMA)?;
             Ok(ExitCode::SUCCESS)
+        }
+        Command::ResolveInSandbox { directory, landlock, user, program } => {
+            let mut words = program.into_iter();
+            let program = words.next().unwrap_or_default().into();
+            let error = sandbox::enter(sandbox::Entry { directory, landlock, user, program, args: words.collect() });
+            eprintln!("{}", error_chain(&error));
+            Ok(ExitCode::from(if error.is_unsupported() { sandbox::UNSUPPORTED } else { sandbox::FAILED }))
         }
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "device-syncer", &mut std::io::stdout());

@@ -24,6 +24,9 @@ pub const RUNTIME: &str = "RuntimeUnavailable";
 /// `capabilities` of `device.yaml` say something that Margo has no word for.
 pub const CAPABILITIES_INVALID: &str = "CapabilitiesInvalid";
 
+/// What reads applications' files isn't kept from the rest of the host.
+pub const SANDBOX: &str = "SandboxUnavailable";
+
 /// Something that an auditor should know; stays until the next adoption.
 pub const EVENT: &str = "SecurityEvent";
 
@@ -49,7 +52,7 @@ pub fn events(status: &FileTree) -> Vec<Condition> {
 
 /// Whether something isn't as wanted; the others are for auditors.
 pub fn is_in_the_way(condition: &Condition) -> bool {
-    ![EVENT, UNVERIFIED, CAPABILITIES_INVALID].contains(&condition.kind.as_str())
+    ![EVENT, UNVERIFIED, CAPABILITIES_INVALID, SANDBOX].contains(&condition.kind.as_str())
 }
 
 /// Writes `syncer.json` into the tree of `status`.
@@ -100,6 +103,7 @@ mod tests {
         (UNVERIFIED, &["ShallowHistory"]),
         (RUNTIME, &["runtime-unavailable"]),
         (CAPABILITIES_INVALID, &["LeftOut"]),
+        (SANDBOX, &["NoLandlockAndNotRoot"]),
         (EVENT, &["HistoryContinued", "HistoryAccepted", "history-forked", "StatusReplaced", "FloorLost"]),
     ];
 

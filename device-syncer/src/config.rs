@@ -24,6 +24,9 @@ pub const SCHEMA: &str = include_str!("../device.schema.json");
 /// `PATH` of child processes where nothing else is said.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
+/// The user of the sandbox where nothing else is said: systemd's table of ids leaves 60706 to 61183 to nobody.
+const RESOLVE_USER: u32 = 60917;
+
 /// Where everything of one device lies.
 #[derive(Debug, Clone)]
 pub struct Home {
@@ -111,6 +114,7 @@ struct Docker {
     program: Option<PathBuf>,
     host: Option<String>,
     config: Option<String>,
+    resolve_user: Option<u32>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -184,6 +188,8 @@ pub struct Settings {
     pub docker: PathBuf,
     /// `DOCKER_*` for the client.
     pub docker_env: Vec<(String, String)>,
+    /// User and group id under which applications' files are resolved, where this program is root.
+    pub resolve_user: u32,
     /// How charts are run, if they are.
     pub helm: Option<Helm>,
     /// `PATH` of child processes.
@@ -246,6 +252,10 @@ impl Settings {
                 _ => Err(format!("`{name}: {text}` is not a duration of at least 1s, like 15s, 5m or 1h")),
             },
         };
+        let resolve_user = fragment.docker.resolve_user.unwrap_or(RESOLVE_USER);
+        if resolve_user == 0 || resolve_user == u32::MAX {
+            return Err("`docker.resolveUser` is the id of a user that owns nothing, and not root".to_owned());
+        }
         fragment.capabilities.check().map_err(|problem| format!("`capabilities`: {problem}"))?;
         let docker_env = [("DOCKER_HOST", fragment.docker.host), ("DOCKER_CONFIG", fragment.docker.config)];
         Ok(Self {
@@ -254,6 +264,7 @@ impl Settings {
             helm: fragment.helm.map(|helm| Helm::make(helm, home.root())).transpose()?,
             docker: fragment.docker.program.unwrap_or_else(|| "docker".into()),
             docker_env: docker_env.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect(),
+            resolve_user,
             path: fragment.path.unwrap_or_else(|| PATH.to_owned()),
             host: HostSettings::make(fragment.host, home.root())?,
             registries: Registries::make(fragment.registries, home.root()),
@@ -327,6 +338,7 @@ mod tests {
             ("docker: [a]\n", vec!["line 1"]),
             ("helm: {kubeconfig: k}\n", vec!["context"]),
             ("helm: {kubeconfig: k, context: c, historyMax: 1}\n", vec!["historyMax", "at least 2"]),
+            ("docker: {resolveUser: 0}\n", vec!["docker.resolveUser", "not root"]),
             ("host: {password: x}\n", vec!["password"]),
             ("host: {bearer: {file: a}, account: {user: u, password: {env: X}}}\n", vec!["exclude each other"]),
             ("host: {proxy: {url: \"http://u:p@proxy\"}}\n", vec!["proxy.url", "credential"]),

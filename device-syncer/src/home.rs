@@ -26,7 +26,9 @@ use crate::floor::{self, Floor, FloorError};
 use crate::link::{Link, LinkError};
 use crate::reconcile::Syncer;
 use crate::retries::Retries;
-use crate::runtime::{ComposeRuntime, ComposeSettings, HelmRuntime, HelmSettings, RuntimeError, Runtimes, command};
+use crate::runtime::{
+    ComposeRuntime, ComposeSettings, HelmRuntime, HelmSettings, RuntimeError, Runtimes, SandboxSettings, command,
+};
 use crate::store::{Store, StoreError};
 use crate::verify::key_text;
 
@@ -290,6 +292,7 @@ fn runtimes(home: &Home, settings: &Settings, join: &Join, clock: &Clock) -> Res
         device: join.device.clone(),
         policy: settings.policy.clone(),
         registry: registry.clone(),
+        sandbox: SandboxSettings { program: "/proc/self/exe".into(), user: settings.resolve_user },
     });
     let helm = settings.helm.as_ref().map(|helm| HelmSettings {
         program: helm.program.clone(),

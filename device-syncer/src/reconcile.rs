@@ -24,7 +24,7 @@ use uuid::Uuid;
 use crate::act::{self, Actor, Done, Identity};
 use crate::backoff;
 use crate::capabilities::Probe;
-use crate::conditions::{self, CAPABILITIES_INVALID, EVENT, RUNTIME, STALE, UNVERIFIED, condition};
+use crate::conditions::{self, CAPABILITIES_INVALID, EVENT, RUNTIME, SANDBOX, STALE, UNVERIFIED, condition};
 use crate::config::{Home, Settings};
 use crate::contact::{self, Contact};
 use crate::desired::{DeviceValues, wanted};
@@ -142,6 +142,9 @@ pub const POLL: Duration = Duration::from_secs(15);
 
 /// The largest value that a device file may hold, in bytes: Linux takes no longer string in an environment.
 const MAX_VALUE: u64 = 128 << 10;
+/// What to do about a missing sandbox.
+const UNCONFINED: &str = "the kernel has no Landlock and this program isn't root, so `docker compose config` reads \
+    applications' files with this program's rights: run it as root, or on a kernel with Landlock (Linux 5.13, `lsm=landlock,…`)";
 
 /// What a pass knows of the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -319,6 +322,9 @@ impl Syncer {
         }
         let sight = self.runtimes.observe();
         pass.conditions.extend(unseen(&sight, &conditions::all(&pass.next.status)));
+        if self.runtimes.is_unconfined() {
+            pass.conditions.push(condition(SANDBOX, "NoLandlockAndNotRoot", UNCONFINED));
+        }
         conditions::write(&mut pass.next, self.instance, &pass.conditions);
         let (identity, next) = (self.identity(), pass.next.clone());
         let Some(wanted) = wanted else {

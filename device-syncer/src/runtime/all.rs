@@ -83,6 +83,11 @@ impl Runtimes {
         self.compose.as_ref()?.data_root()
     }
 
+    /// Whether applications' files are resolved without a sandbox.
+    pub fn is_unconfined(&self) -> bool {
+        self.compose.as_ref().and_then(ComposeRuntime::is_confined) == Some(false)
+    }
+
     /// Removes every archive and chart from the cache but these, and those that the projects on this device were made
     /// from.
     pub fn prune_cache(&self, keep: &BTreeSet<Digest>) -> Result<(), RuntimeError> {

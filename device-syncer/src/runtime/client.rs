@@ -10,7 +10,7 @@ use super::{Redactor, RuntimeError};
 /// Limit of a call that only asks.
 pub(super) const QUERY: Duration = Duration::from_secs(60);
 /// How much of what a program says goes into an error.
-const REASON: usize = 1024;
+pub(super) const REASON: usize = 1024;
 
 /// What is peculiar to a program.
 #[derive(Debug)]

@@ -11,6 +11,7 @@ pub mod helm;
 mod labels;
 pub mod policy;
 mod redact;
+pub mod sandbox;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -27,6 +28,7 @@ pub use helm::{HelmRuntime, HelmSettings};
 pub use policy::SitePolicy;
 pub use redact::Redactor;
 pub use repo_model::report::LockedImage;
+pub use sandbox::SandboxSettings;
 
 /// One component as it shall run: plain data, made by the core.
 #[derive(Clone, PartialEq, Eq)]

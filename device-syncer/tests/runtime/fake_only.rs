@@ -84,6 +84,33 @@ fn an_idle_look_is_two_calls_and_no_mutation() {
 }
 
 #[test]
+fn a_device_that_can_have_no_sandbox_runs_applications_and_quotes_nothing_of_what_they_make_compose_say() {
+    let mut world = World::fake();
+    world.app("hello");
+    assert_eq!(world.runtime.is_confined(), Some(true));
+    let (old, program) = (world.settings.sandbox.program.clone(), world.path().join("no-sandbox"));
+    let script = format!(
+        "#!/bin/sh\ncase \" $* \" in *' --landlock '*|*' --user '*) exit 124;; esac\nexec {} \"$@\"\n",
+        old.display()
+    );
+    repo_git::durable::replace_file(&program, script.as_bytes(), 0o755).unwrap();
+    world.settings.sandbox.program = program;
+    world.restart();
+    assert_eq!(world.runtime.is_confined(), Some(false));
+    world.prefetch_and_apply().unwrap();
+    let said = |world: &mut World| {
+        world.archive(&[("compose.yaml", "services: {a: {image: 'canary $'}}")]);
+        world.runtime.prefetch(&world.component, &|| false).unwrap_err().to_string()
+    };
+    let unquoted = said(&mut world);
+    assert!(unquoted.contains("no sandbox") && !unquoted.contains("invalid `$`"), "{unquoted}");
+    world.settings.sandbox.program = old;
+    world.restart();
+    let quoted = said(&mut world);
+    assert!(quoted.contains("invalid `$`"), "{quoted}");
+}
+
+#[test]
 fn a_child_process_holds_the_lock_that_it_inherits() {
     use rustix::fs::{FlockOperation, flock};
     let dir = tempfile::tempdir().unwrap();

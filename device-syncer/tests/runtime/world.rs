@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use device_syncer::artifacts::Cache;
 use device_syncer::runtime::{
-    Component, ComposeRuntime, ComposeSettings, Kind, Observed, Runtime, RuntimeError, SitePolicy,
+    Component, ComposeRuntime, ComposeSettings, Kind, Observed, Runtime, RuntimeError, SandboxSettings, SitePolicy,
 };
 use repo_artifacts::{Lock, pack};
 use repo_model::{DeploymentId, Digest, FleetId};
@@ -58,6 +58,7 @@ impl World {
             device: "line-2/press-04".parse().unwrap(),
             policy: SitePolicy::default(),
             registry: repo_artifacts::Settings::default(),
+            sandbox: SandboxSettings { program: repo_testkit::program("device-syncer"), user: 60917 },
         };
         let component = Component {
             deployment,

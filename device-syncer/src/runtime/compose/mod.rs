@@ -1,10 +1,11 @@
 //! Runs components as Docker Compose projects (`behaviour.md`, *Runtimes*).
 //!
 //! A component becomes a project in this order. `prefetch`: the archive comes from the cache or its registry, its raw
-//! files are checked, `docker compose config` resolves it in a staging directory, the result is held against the
-//! allow-list and the site's policy, and its images are fetched and get names of ours. `apply`: ownership is checked, the marker says
-//! *applying*, the files and the resolved document are written, `up` runs exactly that document, health is waited for,
-//! and the marker says *applied*. Killed anywhere in between, a project has no input digest and is applied again.
+//! files are checked, `docker compose config` resolves it in a sandbox that sees nothing else, the result is held
+//! against the allow-list and the site's policy, and its images are fetched and get names of ours. `apply`: ownership
+//! is checked, the marker says *applying*, the files and the resolved document are written, `up` runs exactly that
+//! document, health is waited for, and the marker says *applied*. Killed anywhere in between, a project has no input
+//! digest and is applied again.
 
 mod allowed;
 mod apply;
@@ -35,6 +36,7 @@ use repo_git::durable;
 use repo_model::{DeviceId, Digest, FleetId};
 
 use super::client::Client;
+use super::sandbox::{Confinement, Sandbox, SandboxSettings};
 use super::{Component, LockedImage, Observed, Redactor, Runtime, RuntimeError, SitePolicy, files_failed, labels};
 use crate::artifacts::Cache;
 use labels::Owner;
@@ -63,6 +65,8 @@ pub struct ComposeSettings {
     pub policy: SitePolicy,
     /// How registries are reached.
     pub registry: repo_artifacts::Settings,
+    /// Where archives' files are resolved.
+    pub sandbox: SandboxSettings,
 }
 
 /// Components as compose projects.
@@ -70,6 +74,7 @@ pub struct ComposeSettings {
 pub struct ComposeRuntime {
     settings: ComposeSettings,
     docker: Client,
+    sandbox: Sandbox,
     owner: Owner,
     cache: Cache,
     registry: Registry,
@@ -111,9 +116,10 @@ impl ComposeRuntime {
         }
         let registry = Registry::new(settings.registry.clone());
         let docker = docker::client(&settings);
+        let sandbox = Sandbox::new(settings.sandbox.clone());
         let owner = Owner::new(settings.fleet, &settings.device, labels::is_plain);
         let cache = Cache::new(&settings.cache_dir);
-        Ok(Self { settings, docker, owner, cache, registry })
+        Ok(Self { settings, docker, sandbox, owner, cache, registry })
     }
 
     /// The versions of engine and compose, by name; `None` while the engine doesn't answer.
@@ -126,6 +132,11 @@ impl ComposeRuntime {
             (!version.is_empty() && !version.contains(char::is_control)).then(|| (name.to_owned(), version))
         });
         Some(known.collect())
+    }
+
+    /// Whether anything keeps what resolves archives' files from the rest of the host; `None` while that can't be told.
+    pub fn is_confined(&self) -> Option<bool> {
+        self.sandbox.confinement().ok().map(Confinement::is_closed)
     }
 
     /// Where the engine keeps images and volumes, if this process sees that too.

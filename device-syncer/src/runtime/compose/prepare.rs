@@ -4,16 +4,19 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
 use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use repo_artifacts::{Archive, Limits, Lock, Reference, RegistryError};
 use repo_model::error_chain;
 
-use super::docker::compose;
+use super::docker;
 use super::project::Project;
 use super::resolved::Resolved;
 use super::{ComposeRuntime, Prepared, allowed, labels, mounts, parameters, privileges, raw};
-use crate::runtime::client::{Call, QUERY};
+use crate::runtime::client::{Call, QUERY, REASON};
+use crate::runtime::command::{Output, last_lines};
+use crate::runtime::sandbox::{self, Confinement};
 use crate::runtime::{Component, Kind, Redactor, RuntimeError, files_failed};
 
 impl ComposeRuntime {
@@ -31,7 +34,7 @@ impl ComposeRuntime {
         let staging = Staging::new(&self.settings.cache_dir, &component.project, &archive)?;
         let mut resolved = self.resolve(component, parameters, &staging, &redactor, cancel)?;
         let files = Project::new(&self.settings.projects_dir, &component.project).files();
-        resolved.rebase(&staging.0, &files);
+        resolved.rebase(Path::new(sandbox::DIRECTORY), &files);
         let content = lock.content;
         let (component, first_use) = (component.clone(), BTreeMap::new());
         let mut prepared = Prepared { component, content, archive, resolved, redactor, first_use };
@@ -64,19 +67,24 @@ impl ComposeRuntime {
         redactor: &Redactor,
         cancel: &dyn Fn() -> bool,
     ) -> Result<Resolved, RuntimeError> {
-        let (file, env_file) = (staging.0.join(Archive::COMPOSE), staging.0.join(".env"));
-        let env_file = if env_file.exists() { env_file } else { PathBuf::from("/dev/null") };
-        let mut args = compose(&component.project, Some((&file, &staging.0, &env_file)));
+        let confinement = self.sandbox.confinement()?;
+        let (program, first) = docker::resolving(&self.settings);
+        let directory = Path::new(sandbox::DIRECTORY);
+        let env_file = if staging.0.join(".env").exists() { directory.join(".env") } else { "/dev/null".into() };
+        let mut args = self.sandbox.arguments(confinement, Some(&staging.0), &program);
+        args.extend(first.iter().map(OsString::from));
+        args.extend(docker::options(
+            &component.project,
+            Some((&directory.join(Archive::COMPOSE), directory, &env_file)),
+        ));
         args.extend(["config", "--format", "json"].map(OsString::from));
         let parameters: Vec<_> = parameters.iter().map(|(name, value)| (&**name, &**value)).collect();
         let call = Call { args, timeout: QUERY, redactor, parameters: &parameters, cancel };
-        let output = self.docker.run(call)?;
+        let resolver = docker::resolver(&self.settings, self.sandbox.program());
+        let output = resolver.try_run(call).map_err(sandbox::not_started)?;
         let invalid = |reason| RuntimeError::ArtifactInvalid { what: what(component), reason };
         if !output.status.success() {
-            let staged = format!("{}/", staging.0.display());
-            let refused =
-                |reason: String| invalid(format!("compose can't resolve it: {}", reason.replace(&staged, "")));
-            return Err(self.docker.failure(&output, refused));
+            return Err(unusable(&output).unwrap_or_else(|| invalid(refusal(&output, confinement))));
         }
         Resolved::parse(&output.stdout).map_err(|error| invalid(format!("what compose resolved isn't JSON: {error}")))
     }
@@ -127,8 +135,18 @@ impl Staging {
     fn fill(&self, archive: &Archive) -> io::Result<()> {
         self.remove();
         fs::create_dir_all(&self.0)?;
-        archive.dirs().iter().try_for_each(|dir| fs::create_dir_all(self.0.join(dir)))?;
-        archive.files().iter().try_for_each(|(path, file)| fs::write(self.0.join(path), &file.bytes))
+        // Open to the sandbox's user, which gets no further than here; above is what nobody else may enter.
+        let open = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode));
+        open(&self.0, 0o755)?;
+        for dir in archive.dirs() {
+            fs::create_dir_all(self.0.join(dir))?;
+            open(&self.0.join(dir), 0o755)?;
+        }
+        for (path, file) in archive.files() {
+            fs::write(self.0.join(path), &file.bytes)?;
+            open(&self.0.join(path), 0o644)?;
+        }
+        Ok(())
     }
 
     fn remove(&self) {
@@ -140,6 +158,27 @@ impl Drop for Staging {
     fn drop(&mut self) {
         self.remove();
     }
+}
+
+/// The sandbox or Compose isn't there, so nothing was said of the files: docker knows no flag of a missing plugin.
+fn unusable(output: &Output) -> Option<RuntimeError> {
+    let is_missing = [sandbox::FAILED, sandbox::UNSUPPORTED].map(i32::from).contains(&output.status.code()?);
+    is_missing.then(|| docker::DOCKER.unavailable(last_lines(&output.stderr, REASON), None))
+}
+
+/// Why Compose refuses the files, in its own words only where they can't be those of another file.
+fn refusal(output: &Output, confinement: Confinement) -> String {
+    let unquoted = match sandbox::quotable(&output.stderr) {
+        Some(said) if confinement.is_closed() => {
+            return format!("compose can't resolve it: {}", last_lines(&said, REASON));
+        }
+        Some(_) => "there is no sandbox on this device",
+        None => "it names files that aren't the archive's",
+    };
+    format!(
+        "compose can't resolve it, and what it says isn't told here, because {unquoted}; `docker compose config` \
+        beside the archive's compose.yaml says it"
+    )
 }
 
 /// The archive, for messages.
@@ -158,3 +197,6 @@ fn registry_error(what: String, error: RegistryError) -> RuntimeError {
         error => RuntimeError::ArtifactUnavailable { what, reason: error.to_string(), source: Some(Box::new(error)) },
     }
 }
+
+#[cfg(test)]
+mod docker_tests;

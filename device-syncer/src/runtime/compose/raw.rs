@@ -3,7 +3,8 @@
 //! Resolving reads what `include`, `extends`, `env_file` and `label_file` name, and hides it afterwards (measured with
 //! 2.40.3: `env_file: /etc/shadow` ends as plain `environment`). So each of them, wherever it stands in a file (a merge
 //! key may carry it anywhere), must be a literal relative path without `..`. The archive holds no links, so whichever
-//! directory compose starts from, such a path stays inside.
+//! directory compose starts from, such a path stays inside. Where another reader differs from ours in spite of all this,
+//! the sandbox holds (`runtime::sandbox`).
 
 use std::collections::BTreeSet;
 

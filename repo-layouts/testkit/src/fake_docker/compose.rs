@@ -14,17 +14,23 @@ const SERVICE: &str = "com.docker.compose.service";
 
 pub(super) fn run(store: &mut Store, args: &[&str]) -> Result<String> {
     let project = values(args, "-p").pop().ok_or("no project")?.to_owned();
-    let document = |escape| {
-        let file = values(args, "-f").pop().ok_or("no configuration file provided: not found")?;
-        let directory = values(args, "--project-directory").pop().unwrap_or(".");
-        config::resolve(Path::new(file), Path::new(directory), &project, escape)
-    };
     match args {
-        _ if args.contains(&"config") => Ok(format!("{:#}\n", document(true)?)),
-        _ if args.contains(&"up") => up(store, &project, &document(false)?),
+        _ if args.contains(&"up") => up(store, &project, &document(args, false)?),
         _ if args.contains(&"down") => down(store, &project),
         _ => Err(format!("fake-docker: unknown compose command {args:?}").into()),
     }
+}
+
+/// `compose -p PROJECT -f FILE config`, which needs nothing but the file.
+pub(super) fn config(args: &[&str]) -> Result<String> {
+    Ok(format!("{:#}\n", document(args, true)?))
+}
+
+fn document(args: &[&str], escape: bool) -> Result<Value> {
+    let project = values(args, "-p").pop().ok_or("no project")?;
+    let file = values(args, "-f").pop().ok_or("no configuration file provided: not found")?;
+    let directory = values(args, "--project-directory").pop().unwrap_or(".");
+    config::resolve(Path::new(file), Path::new(directory), project, escape)
 }
 
 fn up(store: &mut Store, project: &str, document: &Value) -> Result<String> {

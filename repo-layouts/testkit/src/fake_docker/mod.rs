@@ -13,6 +13,8 @@
 //! | `exit-SERVICE` | that service's container has ended, with the exit code in the file |
 //! | `unpullable` | images, one a line, that can't be pulled |
 //!
+//! `compose config` resolves a file as the real one does: it needs no directory, and knows no knob.
+//!
 //! It knows what the compose runtime of the device-syncer calls, and no more: an unknown command is an error.
 
 mod compose;
@@ -27,11 +29,18 @@ use state::Store;
 
 /// Runs one command as `docker` would, with the arguments after the program's name.
 pub fn main(args: &[String]) -> ExitCode {
+    if args.first().is_some_and(|arg| arg == "compose") && args.iter().any(|arg| arg == "config") {
+        return end(compose::config(&args.iter().map(String::as_str).collect::<Vec<_>>()));
+    }
     let Some(dir) = directory() else {
         eprintln!("fake-docker: neither FAKE_DOCKER_STATE nor DOCKER_HOST=fake://DIR is set");
         return ExitCode::from(125);
     };
-    match Store::open(&dir).and_then(|mut store| run(&mut store, args)) {
+    end(Store::open(&dir).and_then(|mut store| run(&mut store, args)))
+}
+
+fn end(result: Result<String>) -> ExitCode {
+    match result {
         Ok(output) => {
             print!("{output}");
             ExitCode::SUCCESS
