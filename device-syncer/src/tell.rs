@@ -195,7 +195,7 @@ impl Syncer {
         }
         match update::fetch(&self.link.remote, &self.store, &[tip], History::Since(ours), &self.settings.limits) {
             // A device's own tip alone is never that large.
-            Err(error) if update::is_too_much(&error) => return Ok(Theirs::Foreign(tip)),
+            Err(error) if error.is_too_much() => return Ok(Theirs::Foreign(tip)),
             result => result?,
         }
         let allowed: &[KeyText] = &desired.envelope.device.status_keys;

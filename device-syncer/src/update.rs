@@ -31,8 +31,15 @@ const REFUSED: &str = "ProofRefused";
 /// What a poll is, where it fails.
 const POLLING: &str = "the host can't be asked";
 
-/// How long a fetch may take.
-const FETCH: Duration = Duration::from_secs(600);
+/// How many times as long as any other conversation a fetch may take: ten minutes, unless `timeouts` of `device.yaml` say
+/// otherwise. At 2 kB/s a pack of a megabyte comes through.
+const FETCH: u32 = 10;
+
+/// The largest object. A chain of deltas may hold four times as much, which is what resolving it takes of memory.
+const OBJECT_BYTES: u64 = 16 << 20;
+
+/// What reading everything in a pack may come to: some seconds of copying, and enough for thousands of commits.
+const RESOLVED_BYTES: u64 = 8 << 30;
 
 /// How long a look for a newer revision may hold up what is waited for.
 const LOOK: Duration = Duration::from_secs(5);
@@ -96,14 +103,6 @@ pub fn is_disk_full(error: &(dyn std::error::Error + 'static)) -> bool {
     error.downcast_ref().is_some_and(is_full) || error.source().is_some_and(is_disk_full)
 }
 
-/// Whether a fetch stopped because there was too much of it.
-pub fn is_too_much(error: &FetchError) -> bool {
-    matches!(
-        error,
-        FetchError::TooManyBytes { .. } | FetchError::TooManyObjects { .. } | FetchError::ObjectTooLarge { .. }
-    )
-}
-
 /// How much history comes with what is fetched.
 #[derive(Debug, Clone, Copy)]
 pub enum History {
@@ -128,13 +127,14 @@ pub fn fetch(
     let limits = FetchLimits {
         bytes: limits.pack_bytes,
         objects: limits.pack_objects,
-        object_bytes: limits.pack_bytes,
-        timeout: FETCH,
+        object_bytes: limits.pack_bytes.min(OBJECT_BYTES),
+        resolved_bytes: RESOLVED_BYTES,
+        timeout: remote.timeout().saturating_mul(FETCH),
     };
     if let History::Since(since) = history {
         let haves: Vec<_> = since.into_iter().collect();
         match remote.fetch(&store.repo, &wants, &haves, false, &limits) {
-            Err(error) if is_too_much(&error) || is_disk_full(&error) => {
+            Err(error) if error.is_too_much() || is_disk_full(&error) => {
                 tracing::warn!(error = error_chain(&error), "the history is too long; fetching the tip alone");
             }
             result => return result.map(drop),

@@ -13,6 +13,7 @@ const LIMITS: FetchLimits = FetchLimits {
     bytes: 1 << 16,
     objects: 1000,
     object_bytes: 1 << 16,
+    resolved_bytes: 1 << 22,
     timeout: std::time::Duration::from_secs(10),
 };
 

@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
+use repo_testkit::deltas::{Shape, bomb, peak_memory};
 use repo_testkit::fault_proxy::{Direction, Fault, FaultProxy};
 use repo_testkit::foreign_host::{Answer, ForeignHost, Options, Shown};
 use repo_testkit::{git, terminate};
@@ -96,6 +97,24 @@ fn a_device_lives_over_https_as_it_does_over_a_path_and_no_log_has_its_secret() 
     assert!(status.contains("Stalled: Unauthorized"), "{status}");
     let plan = world.syncer(&["plan"]);
     assert!(plan.stdout.contains("Stalled: Unauthorized"), "{plan:?}");
+}
+
+#[test]
+fn a_small_pack_of_large_deltas_takes_no_memory_and_is_no_news() {
+    let (world, _host, _proxy) = abroad(Options::default());
+    world.once().good();
+    let (there, before) = (world.hand.repository(), (world.containers(), world.fake.calls()));
+    let good = world.hand.tip("desired");
+    let tip = bomb(&there, Shape::Chain(24), Some(&good));
+    git::git(&there, &["update-ref", "refs/heads/desired", &tip]);
+    let (peak, output) = peak_memory(command(&world.home(), &["once"]).spawn().expect("it starts"));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("FetchFailed") && said.contains("deltas of the pack come to more"), "{said}");
+    assert!(peak < 200 << 20, "{peak} bytes of memory");
+    assert_eq!(world.conditions(), ["Stalled FetchFailed"]);
+    assert_eq!((world.containers(), world.fake.calls()), before, "the same containers, untouched");
+    git::git(&there, &["update-ref", "refs/heads/desired", &good]);
+    world.assert_cured();
 }
 
 #[test]

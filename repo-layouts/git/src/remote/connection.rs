@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use gix::ObjectId;
@@ -16,7 +16,10 @@ use gix::protocol::transport::client::git::blocking_io::Connection as GitConnect
 use gix::protocol::transport::{Protocol, Service};
 use gix::protocol::{Handshake, LsRefsCommand};
 
+use super::allowance::{Allowance, Allowed};
+use super::deadline::Deadline;
 use super::gix_http::Conversation;
+use super::https::MAX_REFS;
 use super::process::Process;
 use super::{Remote, RemoteError, Way};
 use crate::{Cause, CommitId};
@@ -26,13 +29,14 @@ pub(super) struct Connection {
     pub(super) transport: Box<dyn Transport>,
     pub(super) handshake: Handshake,
     link: Link,
+    left: Allowance,
     limit: Duration,
 }
 
 /// What lies under a conversation, and knows why it broke off.
 enum Link {
     Process(Process),
-    Http(Conversation),
+    Http(Conversation, Deadline),
 }
 
 /// How this client names itself.
@@ -54,7 +58,8 @@ impl Connection {
             detail: String::new(),
             source: source.into(),
         })?;
-        Self::greet(remote, transport, Link::Http(conversation), limit)
+        let left = conversation.left.clone();
+        Self::greet(remote, transport, Link::Http(conversation, Deadline::after(limit, || ())), left, limit)
     }
 
     pub(super) fn open_local(remote: &Remote, path: &Path, limit: Duration) -> Result<Self, RemoteError> {
@@ -62,8 +67,9 @@ impl Connection {
         let mut process = Process::spawn("upload-pack", path, Some("version=2"), limit)
             .map_err(|source| unreachable(source.into()))?;
         let (read, write) = process.pipes().map_err(|source| unreachable(source.into()))?;
+        let left = Allowance::new(MAX_REFS);
         let transport = GitConnection::new(
-            read,
+            Allowed { inner: read, left: left.clone() },
             write,
             Protocol::V2,
             path.to_string_lossy().as_ref(),
@@ -71,19 +77,20 @@ impl Connection {
             ConnectMode::Process,
             false,
         );
-        Self::greet(remote, Box::new(transport), Link::Process(process), limit)
+        Self::greet(remote, Box::new(transport), Link::Process(process), left, limit)
     }
 
     fn greet(
         remote: &Remote,
         mut transport: Box<dyn Transport>,
         link: Link,
+        left: Allowance,
         limit: Duration,
     ) -> Result<Self, RemoteError> {
         // Whoever needs a credential has it already.
         let ask = |_| Ok(None);
         match gix::protocol::handshake(&mut transport, Service::UploadPack, ask, Vec::new(), &mut Discard) {
-            Ok(handshake) => Ok(Self { transport, handshake, link, limit }),
+            Ok(handshake) => Ok(Self { transport, handshake, link, left, limit }),
             Err(source) => {
                 drop(transport);
                 Err(link.failed(remote, limit, source.into(), Stage::Greeting))
@@ -114,12 +121,15 @@ impl Connection {
         link.failed(remote, limit, source, Stage::Talking)
     }
 
-    /// Raised when the time is up. Over HTTP every read has its limit, and nothing else takes long.
+    /// How many bytes the other side may still say.
+    pub(super) fn left(&self) -> Allowance {
+        self.left.clone()
+    }
+
+    /// Raised when the time is up, also for what is made of an answer that is here in full.
     pub(super) fn expired(&self) -> Arc<AtomicBool> {
-        match &self.link {
-            Link::Process(process) => Arc::clone(&process.expired),
-            Link::Http(_) => Arc::default(),
-        }
+        let (Link::Process(Process { deadline, .. }) | Link::Http(_, deadline)) = &self.link;
+        Arc::clone(&deadline.expired)
     }
 }
 
@@ -127,8 +137,9 @@ impl Link {
     fn failed(self, remote: &Remote, limit: Duration, source: Cause, stage: Stage) -> RemoteError {
         match self {
             Self::Process(process) => failed(remote, process, limit, source, stage),
-            Self::Http(conversation) => match conversation.failure() {
+            Self::Http(conversation, deadline) => match conversation.failure() {
                 Some(error) => error.into(),
+                None if deadline.has_passed() => RemoteError::Timeout { url: remote.url(), limit },
                 None => RemoteError::Protocol { url: remote.url(), detail: String::new(), source },
             },
         }
@@ -145,9 +156,8 @@ pub(super) enum Stage {
 /// Ends the process and judges what happened. A Git that finds no repository says so instead of greeting.
 pub(super) fn failed(remote: &Remote, process: Process, limit: Duration, source: Cause, stage: Stage) -> RemoteError {
     let url = remote.url();
-    let expired = Arc::clone(&process.expired);
-    let detail = process.end();
-    if expired.load(Ordering::SeqCst) {
+    let (has_passed, detail) = process.end();
+    if has_passed {
         RemoteError::Timeout { url, limit }
     } else if stage == Stage::Greeting {
         RemoteError::Unreachable { url, detail, source }

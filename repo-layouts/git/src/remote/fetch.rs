@@ -16,6 +16,9 @@ use super::incoming::Incoming;
 use super::{Remote, RemoteError};
 use crate::{Cause, CommitId, ReadError, Repo};
 
+/// The most bytes of what is said before a pack comes: where history is cut off, above all.
+const TALK: u64 = 1 << 20;
+
 /// What one fetch may take.
 #[derive(Debug, Clone, Copy)]
 pub struct FetchLimits {
@@ -23,15 +26,24 @@ pub struct FetchLimits {
     pub bytes: u64,
     /// Objects in the pack.
     pub objects: u32,
-    /// Bytes of one object, unpacked.
+    /// Bytes of one object, unpacked. A chain of deltas may hold four times as much in all, and resolving it takes so
+    /// much memory.
     pub object_bytes: u64,
-    /// Time of the whole conversation.
+    /// Bytes that reading each object of the pack by itself takes, with all that it is a delta of.
+    pub resolved_bytes: u64,
+    /// Time of the whole conversation, and of what is made of it here.
     pub timeout: Duration,
 }
 
 impl Default for FetchLimits {
     fn default() -> Self {
-        Self { bytes: 64 << 20, objects: 100_000, object_bytes: 16 << 20, timeout: Duration::from_secs(60) }
+        Self {
+            bytes: 64 << 20,
+            objects: 100_000,
+            object_bytes: 16 << 20,
+            resolved_bytes: 32 << 30,
+            timeout: Duration::from_secs(60),
+        }
     }
 }
 
@@ -70,8 +82,20 @@ pub enum FetchError {
         /// The limit.
         limit: u64,
     },
+    /// The pack has too many deltas of deltas.
+    #[error("the pack has a chain of more than the {limit} deltas allowed")]
+    TooManyDeltas {
+        /// The limit.
+        limit: u64,
+    },
+    /// The pack is small, and what its deltas stand for is not.
+    #[error("the deltas of the pack come to more than the {limit} bytes allowed")]
+    TooMuchToResolve {
+        /// The limit.
+        limit: u64,
+    },
     /// The pack is damaged or incomplete.
-    #[error("the pack from the remote is damaged")]
+    #[error("the pack is damaged")]
     Corrupt(#[source] Cause),
     /// The remote doesn't have a wanted commit, or didn't send it. Ask for its refs again.
     #[error("the remote did not send commit {0}")]
@@ -103,7 +127,8 @@ impl Remote {
     ) -> Result<Fetched, FetchError> {
         let mut incoming = Incoming::begin(into, limits)?;
         let mut connection = Connection::open(self, limits.timeout)?;
-        let expired = connection.expired();
+        let (expired, left) = (connection.expired(), connection.left());
+        left.set(TALK);
         let options = Options {
             shallow_file: incoming.shallow_file(),
             shallow: &if depth_one { Shallow::DepthAtRemote(NonZeroU32::MIN) } else { Shallow::NoChange },
@@ -117,13 +142,15 @@ impl Remote {
             trace_packetlines: false,
         };
         let receive = |pack: &mut dyn BufRead, _progress: &mut dyn DynNestedProgress, interrupt: &AtomicBool| {
+            // With what stands between its bytes, and is said beside it.
+            left.set(limits.bytes.saturating_add(limits.bytes / 4).saturating_add(TALK));
             incoming.receive(pack, interrupt).map(|()| false)
         };
         let talk = gix::protocol::fetch(&mut Request { wants, haves }, receive, Discard, &expired, context, options);
         match (talk, incoming.failure.take()) {
             (Ok(_), _) => incoming.keep(wants),
             // Over a limit we are the one who broke off.
-            (Err(_), Some(failure)) if failure.is_limit() => Err(failure),
+            (Err(_), Some(failure)) if failure.is_too_much() => Err(failure),
             (Err(source), failure) => Err(match (connection.failed(self, source.into()), failure) {
                 (RemoteError::Protocol { .. }, Some(failure)) => failure,
                 (error, _) => not_sent(wants, &error).map_or_else(|| error.into(), FetchError::NotSent),
@@ -141,8 +168,16 @@ fn not_sent(wants: &[CommitId], error: &RemoteError) -> Option<CommitId> {
 }
 
 impl FetchError {
-    fn is_limit(&self) -> bool {
-        matches!(self, Self::TooManyObjects { .. } | Self::TooManyBytes { .. } | Self::ObjectTooLarge { .. })
+    /// Whether the pack was over a limit other than that of time.
+    pub fn is_too_much(&self) -> bool {
+        matches!(
+            self,
+            Self::TooManyObjects { .. }
+                | Self::TooManyBytes { .. }
+                | Self::ObjectTooLarge { .. }
+                | Self::TooManyDeltas { .. }
+                | Self::TooMuchToResolve { .. }
+        )
     }
 }
 

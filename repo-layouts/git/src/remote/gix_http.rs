@@ -9,16 +9,19 @@ use std::time::{Duration, Instant};
 
 use gix::protocol::transport::Protocol;
 use gix_transport::client::blocking_io::http::{GetResponse, Http, PostBodyDataKind, PostResponse, Transport};
-use repo_http::{Body, HttpError, Url};
+use repo_http::{Body, HttpError, Problem, Url};
 
 use super::RemoteError;
-use super::https::Https;
+use super::allowance::Allowance;
+use super::https::{Https, MAX_REFS};
 
 /// One conversation, and why it broke off.
 #[derive(Clone)]
 pub(super) struct Conversation {
     host: Arc<Https>,
     until: Instant,
+    /// How many bytes the host may still say.
+    pub(super) left: Allowance,
     failure: Arc<Mutex<Option<HttpError>>>,
 }
 
@@ -30,7 +33,7 @@ enum Post {
 
 impl Conversation {
     pub(super) fn new(host: Arc<Https>, limit: Duration) -> Self {
-        Self { host, until: Instant::now() + limit, failure: Arc::default() }
+        Self { host, until: Instant::now() + limit, left: Allowance::new(MAX_REFS), failure: Arc::default() }
     }
 
     pub(super) fn transport(&self, url: gix::Url) -> Transport<Self> {
@@ -48,7 +51,7 @@ impl Conversation {
         let url = Url::parse(url).map_err(io::Error::other)?;
         let response = self.host.send(&url, &headers, body, None, left).map_err(|error| self.fail(error))?;
         let text = format!("content-type: {}\n", response.content_type());
-        let body = Watched { body: response.body, failure: Arc::clone(&self.failure) };
+        let body = Watched { body: response.body, conversation: self.clone() };
         Ok((Headers::Here(Cursor::new(text.into_bytes())), Box::new(BufReader::new(body))))
     }
 
@@ -224,24 +227,27 @@ fn read_buffered(from: &mut impl BufRead, buffer: &mut [u8]) -> io::Result<usize
     Ok(count)
 }
 
-/// Keeps the agent's word for what goes wrong while an answer is read.
+/// Keeps the agent's word for what goes wrong while an answer is read, and ends one that says too much.
 pub(super) struct Watched {
     body: Body,
-    failure: Arc<Mutex<Option<HttpError>>>,
+    conversation: Conversation,
 }
 
 impl Read for Watched {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.body.read(buffer).map_err(|error| {
+        let read = self.body.read(buffer).map_err(|error| {
             let kind = error.kind();
             match error.downcast::<HttpError>() {
-                Ok(http) => {
-                    let text = http.to_string();
-                    *lock(&self.failure) = Some(http);
-                    io::Error::new(kind, text)
-                }
+                Ok(http) => io::Error::new(kind, self.conversation.fail(http.into())),
                 Err(error) => error,
             }
-        })
+        });
+        let count = read?;
+        if self.conversation.left.spend(count) {
+            return Ok(count);
+        }
+        let url = self.conversation.host.url.to_string();
+        let too_large = HttpError { url, problem: Problem::TooLarge { limit: MAX_REFS }, source: None };
+        Err(self.conversation.fail(too_large.into()))
     }
 }

@@ -10,7 +10,7 @@ use super::advertisement::{Advertisement, Refs, ls_refs, read_ls_refs};
 use crate::Cause;
 
 /// The most bytes of an advertisement or an answer to `ls-refs`.
-const MAX_REFS: u64 = 16 << 20;
+pub(super) const MAX_REFS: u64 = 16 << 20;
 
 /// A header of a host where a device may wait for changes: for how many seconds at most.
 const WAIT: &str = "wfm-wait";

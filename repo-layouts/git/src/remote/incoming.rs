@@ -1,20 +1,23 @@
-//! A pack on its way in: counted, checked and indexed in a directory of its own, and only then part of the repository.
+//! A pack on its way in: counted, measured and indexed in a directory of its own, and only then part of the repository.
 
-use std::io::{self, BufRead, BufReader, Read};
+use std::collections::HashSet;
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufRead, BufReader, Read, Seek, Write};
 use std::path::PathBuf;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use gix::odb::pack::Bundle;
 use gix::odb::pack::bundle::write::{Options, Outcome};
 use gix::odb::pack::index::File as Index;
 use gix::progress::Discard;
 
+use super::measure::{head, measure};
 use super::{FetchError, FetchLimits, Fetched};
 use crate::durable::{self, Temp};
 use crate::{CommitId, ReadError, Repo};
 
-/// What gix's table for resolving deltas needs per object, with room to spare; it counts towards the same limit.
-const TABLE_BYTES: u64 = 256;
+/// The checksum at the end of a pack.
+const TRAILER: u64 = 20;
 
 /// One fetch's private directory; gone with all it holds unless [`Incoming::keep`] moves the pack out.
 pub(super) struct Incoming<'a> {
@@ -47,36 +50,43 @@ impl<'a> Incoming<'a> {
         self.directory.0.join("shallow")
     }
 
-    /// Reads the pack, stopping at the first limit; the reason is kept in `failure`.
+    /// Reads the pack, stopping at the first limit; the reason is kept in `failure`. Nothing is resolved before all of it
+    /// was measured.
     pub(super) fn receive(&mut self, pack: &mut dyn BufRead, expired: &AtomicBool) -> gix::Result<()> {
-        let mut header = [0; 12];
-        pack.read_exact(&mut header).map_err(|error| self.refuse(FetchError::Corrupt(error.into())))?;
-        let objects = u32::from_be_bytes([header[8], header[9], header[10], header[11]]);
-        if objects > self.limits.objects {
-            return Err(self.refuse(FetchError::TooManyObjects { found: objects, limit: self.limits.objects }));
+        let received = self.spool(pack, expired).and_then(|spooled| self.index(spooled, expired));
+        received.map(|outcome| self.pack = Some(outcome)).map_err(|failure| {
+            self.failure = Some(failure);
+            gix::error::message("the pack was refused").into()
+        })
+    }
+
+    /// Measures the pack while it comes, and keeps it in a file.
+    fn spool(&mut self, pack: &mut dyn BufRead, expired: &AtomicBool) -> Result<File, FetchError> {
+        let path = self.directory.0.join("received");
+        let file = OpenOptions::new().read(true).write(true).create_new(true).open(path);
+        let file = file.map_err(|source| self.not_stored(source))?;
+        let mut spool = BufReader::new(Spool { pack, file, count: 0, limit: self.limits.bytes, expired, store: None });
+        let measured = head(&mut spool, self.limits).and_then(|(_, objects)| {
+            measure(&mut spool, objects, self.repo, self.limits)?;
+            let trailer = io::copy(&mut Read::by_ref(&mut spool).take(TRAILER), &mut io::sink());
+            trailer.map_err(|error| FetchError::Corrupt(error.into()))?;
+            Ok(objects)
+        });
+        let Spool { mut file, count, limit, store, .. } = spool.into_inner();
+        match (measured, store) {
+            (_, Some(source)) => Err(self.not_stored(source)),
+            _ if count > limit => Err(FetchError::TooManyBytes { limit }),
+            (Err(failure), None) => Err(failure),
+            (Ok(objects), None) => {
+                self.fetched = Fetched { objects, bytes: count };
+                file.rewind().map_err(|source| self.not_stored(source))?;
+                Ok(file)
+            }
         }
-        let mut counted = Counted { inner: header.chain(pack), count: 0, limit: self.limits.bytes };
-        let written = self.index(objects, &mut counted, expired);
-        self.fetched = Fetched { objects, bytes: counted.count };
-        match written {
-            Ok(outcome) => {
-                self.pack = Some(outcome);
-                Ok(())
-            }
-            Err(_) if counted.count > self.limits.bytes => {
-                Err(self.refuse(FetchError::TooManyBytes { limit: self.limits.bytes }))
-            }
-            Err(error) if error.is_resource_exhausted() => {
-                Err(self.refuse(FetchError::ObjectTooLarge { limit: self.limits.object_bytes }))
-            }
-            Err(error) => {
-                let failure = match full(&error) {
-                    Some(kind) => FetchError::Store { path: self.repo.path().to_owned(), source: kind.into() },
-                    None => FetchError::Corrupt(error.into()),
-                };
-                Err(self.refuse(failure))
-            }
-        }
+    }
+
+    fn not_stored(&self, source: io::Error) -> FetchError {
+        FetchError::Store { path: self.repo.path().to_owned(), source }
     }
 
     /// Makes the pack part of the repository, if every wanted commit is there.
@@ -97,17 +107,20 @@ impl<'a> Incoming<'a> {
         Ok(self.fetched)
     }
 
-    fn index(&self, objects: u32, pack: &mut Counted<impl BufRead>, expired: &AtomicBool) -> gix::Result<Outcome> {
-        let limit = self.limits.object_bytes.max(u64::from(objects) * TABLE_BYTES);
-        Bundle::write_to_directory(
-            &mut BufReader::new(pack),
+    fn index(&self, spooled: File, expired: &AtomicBool) -> Result<Outcome, FetchError> {
+        let written = Bundle::write_to_directory(
+            &mut BufReader::new(spooled),
             Some(&self.directory.0),
             &mut Discard,
             expired,
             Some(self.repo.objects()),
             gix::hash::Kind::Sha1,
-            Options { thread_limit: Some(1), alloc_limit_bytes: usize::try_from(limit).ok(), ..Options::default() },
-        )
+            Options { thread_limit: Some(1), ..Options::default() },
+        );
+        written.map_err(|error| match full(&error) {
+            Some(kind) => self.not_stored(kind.into()),
+            None => FetchError::Corrupt(error.into()),
+        })
     }
 
     fn check_wants(&self, wants: &[CommitId]) -> Result<(), FetchError> {
@@ -145,11 +158,6 @@ impl<'a> Incoming<'a> {
             durable::replace_file(&file, contents, 0o644)
         }
     }
-
-    fn refuse(&mut self, failure: FetchError) -> gix::Error {
-        self.failure = Some(failure);
-        gix::error::message("the pack was refused").into()
-    }
 }
 
 /// The kind of the cause, if that is a disk without room.
@@ -159,33 +167,43 @@ fn full(error: &(dyn std::error::Error + 'static)) -> Option<io::ErrorKind> {
     kind.filter(is_full).or_else(|| error.source().and_then(full))
 }
 
-/// Counts what is read and ends with an error beyond the limit.
-struct Counted<R> {
-    inner: R,
+/// Keeps what is read in a file. Ends with an error beyond the limit, or when the time is up.
+struct Spool<'a> {
+    pack: &'a mut dyn BufRead,
+    file: File,
     count: u64,
     limit: u64,
+    expired: &'a AtomicBool,
+    /// Why the file can't be written.
+    store: Option<io::Error>,
 }
 
-impl<R: Read> Read for Counted<R> {
+impl Read for Spool<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if self.count > self.limit {
-            return Err(io::Error::other("too many bytes"));
+        if self.expired.load(Ordering::SeqCst) {
+            return Err(io::ErrorKind::TimedOut.into());
         }
-        let count = self.inner.read(buffer)?;
+        let count = self.pack.read(buffer)?;
         self.count += count as u64;
+        if self.count > self.limit {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        self.file.write_all(&buffer[..count]).map_err(|error| {
+            let kind = error.kind();
+            // A full disk is told in one way, wherever it is met.
+            self.store = Some(full(&error).map_or(error, io::Error::from));
+            io::Error::from(kind)
+        })?;
         Ok(count)
     }
 }
 
 /// All lines of both, each once.
 fn union(old: &[u8], new: &[u8]) -> Vec<u8> {
-    let mut all = old.to_vec();
-    for line in new.split_inclusive(|byte| *byte == b'\n') {
-        if !old.split_inclusive(|byte| *byte == b'\n').any(|known| known == line) {
-            all.extend(line);
-        }
-    }
-    all
+    let lines = |text: &'_ [u8]| text.split_inclusive(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect::<Vec<_>>();
+    let known: HashSet<_> = lines(old).into_iter().collect();
+    let added = lines(new).into_iter().filter(|line| !known.contains(line)).flatten();
+    old.iter().copied().chain(added).collect()
 }
 
 fn read_or_empty(path: &std::path::Path) -> io::Result<Vec<u8>> {

@@ -5,13 +5,16 @@
 //! `ls-refs` on a kept connection, once the host has shown that it speaks protocol version 2.
 
 mod advertisement;
+mod allowance;
 mod connection;
+mod deadline;
 mod fetch;
 #[cfg(feature = "fuzz")]
 pub mod fuzz;
 mod gix_http;
 mod https;
 mod incoming;
+mod measure;
 mod pktline;
 mod process;
 mod push;
@@ -121,6 +124,11 @@ impl Remote {
     pub fn with_timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
+    }
+
+    /// How long a conversation may take.
+    pub fn timeout(&self) -> Duration {
+        self.timeout
     }
 
     /// Where it is, for messages.

@@ -4,13 +4,13 @@ use std::io::{self, Read};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+
+use super::deadline::Deadline;
 
 /// How much of the end of stderr is kept.
 const STDERR_TAIL: usize = 2048;
@@ -19,10 +19,9 @@ const STDERR_TAIL: usize = 2048;
 pub(super) struct Process {
     child: Child,
     group: Group,
-    watch: Option<(mpsc::Sender<()>, JoinHandle<()>)>,
     stderr: Option<JoinHandle<String>>,
-    /// Raised when the time is up; long computations may look at it.
-    pub(super) expired: Arc<AtomicBool>,
+    /// When it passes, the process is killed.
+    pub(super) deadline: Deadline,
 }
 
 /// The process group to kill; `None` once its leader has been waited for, because the number may be reused.
@@ -51,10 +50,10 @@ impl Process {
         command.envs(protocol.map(|version| ("GIT_PROTOCOL", version)));
         let mut child = command.spawn()?;
         let group = Group(Arc::new(Mutex::new(Pid::from_raw(child.id() as i32))));
-        let expired = Arc::new(AtomicBool::new(false));
-        let watch = Some(watch(limit, group.clone(), Arc::clone(&expired)));
+        let watched = group.clone();
+        let deadline = Deadline::after(limit, move || watched.kill());
         let stderr = child.stderr.take().map(|pipe| thread::spawn(move || tail(pipe)));
-        Ok(Self { child, group, watch, stderr, expired })
+        Ok(Self { child, group, stderr, deadline })
     }
 
     /// Both ends of the conversation; once only.
@@ -63,16 +62,17 @@ impl Process {
         pipes.ok_or_else(|| io::Error::other("the pipes are in use"))
     }
 
-    /// Kills the process if it still runs, and tells what it said last on stderr.
-    pub(super) fn end(mut self) -> String {
+    /// Kills the process if it still runs. Tells whether its time was up, and what it said last on stderr.
+    pub(super) fn end(mut self) -> (bool, String) {
         self.reap();
-        self.stderr.take().and_then(|reader| reader.join().ok()).unwrap_or_default()
+        let said = self.stderr.take().and_then(|reader| reader.join().ok()).unwrap_or_default();
+        (self.deadline.has_passed(), said)
     }
 
-    /// Waits for the process to end by itself, within its limit, and tells what it said last on stderr.
-    pub(super) fn wait(self) -> String {
+    /// Waits for the process to end by itself, within its limit.
+    pub(super) fn wait(self) {
         self.wait_for_exit();
-        self.end()
+        self.end();
     }
 
     fn wait_for_exit(&self) {
@@ -88,10 +88,6 @@ impl Process {
         self.wait_for_exit();
         self.group.forget();
         let _ = self.child.wait();
-        if let Some((stop, watcher)) = self.watch.take() {
-            drop(stop);
-            let _ = watcher.join();
-        }
     }
 }
 
@@ -107,17 +103,6 @@ fn clean_environment(command: &mut Command) {
     command.envs(std::env::var_os("PATH").map(|path| ("PATH", path)));
     command.env("GIT_CONFIG_NOSYSTEM", "1").env("GIT_CONFIG_GLOBAL", "/dev/null").env("LC_ALL", "C");
     command.env("GIT_CONFIG_COUNT", "1").env("GIT_CONFIG_KEY_0", "safe.directory").env("GIT_CONFIG_VALUE_0", "*");
-}
-
-fn watch(limit: Duration, group: Group, expired: Arc<AtomicBool>) -> (mpsc::Sender<()>, JoinHandle<()>) {
-    let (stop, stopped) = mpsc::channel();
-    let watcher = thread::spawn(move || {
-        if stopped.recv_timeout(limit) == Err(RecvTimeoutError::Timeout) {
-            expired.store(true, Ordering::SeqCst);
-            group.kill();
-        }
-    });
-    (stop, watcher)
 }
 
 /// Reads all and keeps the end.

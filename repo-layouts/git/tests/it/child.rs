@@ -5,6 +5,7 @@ use std::process::Command;
 
 use repo_git::durable::Group;
 use repo_git::{FetchLimits, Remote, Repo};
+use repo_testkit::deltas::high_water;
 
 use crate::{power, support};
 
@@ -34,16 +35,18 @@ fn task() {
     }
 }
 
-/// Fetches from whatever `git` is in `PATH`, within a megabyte and `CHILD_SECONDS`, and prints how it ended.
+/// Fetches `CHILD_WANT` by whatever `git` is in `PATH`, within a megabyte and `CHILD_SECONDS`, and prints how it ended and
+/// how much memory it took.
 fn fetch(into: &Path, upstream: &Path) {
     let remote = Remote::open(&upstream.display().to_string()).expect("a remote");
     let seconds = std::env::var("CHILD_SECONDS").expect("set").parse().expect("a number");
     let timeout = std::time::Duration::from_secs(seconds);
     let limits = FetchLimits { bytes: 1 << 20, timeout, ..FetchLimits::default() };
-    let want = "1".repeat(40).parse().expect("an id");
+    let want = std::env::var("CHILD_WANT").unwrap_or("1".repeat(40)).parse().expect("an id");
     let repo = Repo::open(into).expect("opened");
     let before = support::listing(into);
     let result = remote.fetch(&repo, &[want], &[], false, &limits);
     assert_eq!(support::listing(into), before, "{result:?}");
     println!("RESULT {result:?}");
+    println!("PEAK {}", high_water("/proc/self/status").expect("told"));
 }

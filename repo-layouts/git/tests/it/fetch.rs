@@ -1,10 +1,16 @@
 //! Fetching within limits, and leaving nothing behind when it fails.
 
+use std::io::Write;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use repo_git::{Ancestry, CommitId, FetchError, FetchLimits, Remote, RemoteError, Repo, TreeLimits};
+use repo_testkit::deltas::{Shape, bomb};
 
 use crate::support::{Corner, commit, listing, set, store, tree};
+
+/// A pack whose deltas name their bases by their ids.
+const NAMED: &[u8] = include_bytes!("../../../../fuzz/corpus/packs/named-chain");
 
 fn remote(repo: &Repo) -> Remote {
     Remote::open(&repo.path().display().to_string()).expect("a remote")
@@ -144,6 +150,81 @@ fn what_is_not_there_is_an_error_that_says_so() {
     assert_eq!(listing(down.path()), before);
 }
 
+#[test]
+fn a_small_pack_of_large_deltas_is_refused_in_little_memory() {
+    let corner = Corner::new();
+    let (up, down) = (corner.repo("upstream.git"), corner.repo("down.git"));
+    let tip = bomb(up.path(), Shape::Chain(24), None);
+    let mut child = crate::child::command("fetch");
+    child.env("CHILD_ROOT", down.path()).env("CHILD_UPSTREAM", up.path()).env("CHILD_WANT", tip);
+    child.env("CHILD_SECONDS", "300");
+    let said = said(child);
+    assert!(said("RESULT").contains("TooMuchToResolve"), "{}", said("RESULT"));
+    let peak: u64 = said("PEAK").parse().expect("bytes");
+    assert!(peak < 200 << 20, "{peak} bytes of memory");
+}
+
+/// What a child that fetched said of something.
+fn said(mut child: Command) -> impl Fn(&str) -> String {
+    let output = child.output().expect("started");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    let value = |of: &str, line: &str| Some(line.split_once(of)?.1.trim().to_owned());
+    move |of| text.lines().find_map(|line| value(of, line)).unwrap_or_else(|| panic!("no {of}: {text}"))
+}
+
+#[test]
+fn chains_of_deltas_are_counted_however_they_name_their_bases() {
+    let corner = Corner::new();
+    let repo = corner.repo("r.git");
+    // 251 deltas, each on the one before; and five that name their bases by id, in the same pack and behind them.
+    let (long, named) = (include_bytes!("../../../../fuzz/corpus/packs/long-chain"), NAMED);
+    let error = repo.measure_pack(&long[..], &limits()).expect_err("too long");
+    assert!(matches!(error, FetchError::TooManyDeltas { limit: 250 }), "{error:?}");
+    repo.measure_pack(named, &limits()).expect("at worst they are one chain");
+    // A base and a result of 16 bytes each, and 7 of instructions; at worst six such parts are one chain.
+    for (object_bytes, fits) in [(59, true), (58, false)] {
+        let measured = repo.measure_pack(named, &FetchLimits { object_bytes, ..limits() });
+        assert_eq!(measured.is_ok(), fits, "{object_bytes}: {measured:?}");
+        assert!(measured.is_ok() || matches!(measured, Err(FetchError::TooMuchToResolve { limit: 232 })));
+    }
+    for torn in [&named[..11], &named[..40], &named[..named.len() - 30]] {
+        assert!(matches!(repo.measure_pack(torn, &limits()), Err(FetchError::Corrupt(_))));
+    }
+}
+
+/// Thousands of commits on one file, packed as hard as stock Git does.
+fn packed_hard(corner: &Corner, commits: usize) -> (Repo, CommitId) {
+    let repo = corner.repo("packed.git");
+    let mut lines: Vec<String> = (0..200).map(|n| format!("line {n} of a file that changes often\n")).collect();
+    let mut stream = Vec::new();
+    for n in 0..commits {
+        lines[n * 7 % 200] = format!("line {n} is another one now\n");
+        let text = lines.concat();
+        let head = "commit refs/heads/desired\ncommitter T <t@example.com> 1700000000 +0000\ndata 1\nm\n";
+        write!(stream, "{head}M 644 inline f\ndata {}\n{text}\n", text.len()).expect("written");
+    }
+    let mut import = corner.command("git");
+    import.arg("-C").arg(repo.path()).args(["fast-import", "--quiet"]).stdin(Stdio::piped());
+    let mut import = import.spawn().expect("git is installed");
+    import.stdin.take().expect("a pipe").write_all(&stream).expect("written");
+    assert!(import.wait().expect("it ends").success());
+    corner.git(repo.path(), &["repack", "-qadf", "--depth=50", "--window=50"]);
+    let repo = Repo::open(repo.path()).expect("opened");
+    let tip = repo.tip("desired").expect("readable").expect("there");
+    (repo, tip)
+}
+
+#[test]
+fn a_long_history_that_stock_git_packed_hard_is_fetched_in_full() {
+    let corner = Corner::new();
+    let (up, tip) = packed_hard(&corner, 3000);
+    let down = corner.repo("down.git");
+    let fetched = remote(&up).fetch(&down, &[tip], &[], false, &limits()).expect("fetched");
+    assert_eq!(fetched.objects, 9000);
+    assert_eq!(down.history(tip, None, 9000).expect("readable").len(), 3000);
+}
+
 /// A `git` that greets like `upload-pack` and then behaves as `body` says.
 fn fake_git(corner: &Corner, body: &str) -> String {
     let bin = corner.path("bin");
@@ -167,17 +248,14 @@ fn fetch_from_fake(body: &str, seconds: u64) -> (String, Duration) {
     child.env("PATH", fake_git(&corner, body)).env("CHILD_ROOT", down.path()).env("CHILD_UPSTREAM", corner.path("x"));
     child.env("CHILD_SECONDS", seconds.to_string());
     let start = std::time::Instant::now();
-    let output = child.output().expect("started");
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
-    let result = text.lines().find_map(|line| line.split_once("RESULT ")).expect("a result").1.to_owned();
+    let result = said(child)("RESULT");
     (result, start.elapsed())
 }
 
-/// Sends a pack of one blob that never ends: 2^34 bytes announced, and deflated noise.
+/// Sends a pack of one blob that doesn't end in time: 2^23 bytes announced, and deflated noise.
 const ENDLESS: &str = r"
 printf '000dpackfile\n'
-{ printf 'PACK\0\0\0\002\0\0\0\001\260\200\200\200\200\004\170\234'; gzip -1 </dev/urandom | tail -c +11; } |
+{ printf 'PACK\0\0\0\002\0\0\0\001\260\200\200\040\170\234'; gzip -1 </dev/urandom | tail -c +11; } |
 while printf 'fff0\001' && dd bs=65515 count=1 iflag=fullblock 2>/dev/null; do :; done";
 
 #[test]
@@ -193,6 +271,13 @@ fn a_remote_that_falls_silent_or_only_chats_is_given_up() {
         let (result, took) = fetch_from_fake(body, 2);
         assert!(result.contains("Timeout") && took < Duration::from_secs(60), "{body}: {result} {took:?}");
     }
+}
+
+#[test]
+fn a_remote_that_never_comes_to_its_pack_is_given_up_for_what_it_says() {
+    let endless = format!("printf '0011shallow-info\\n'; yes '0034shallow {}' | tr -d '\\n'", "1".repeat(40));
+    let (result, took) = fetch_from_fake(&endless, 300);
+    assert!(result.contains("Protocol") && took < Duration::from_secs(120), "{result} {took:?}");
 }
 
 #[test]

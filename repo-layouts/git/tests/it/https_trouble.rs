@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use repo_git::{CommitId, FetchError, FetchLimits, PushError, PushUpdate, Remote, RemoteError, Repo};
 use repo_http::{Credentials, Timeouts, Url};
+use repo_testkit::deltas::{Shape, bomb};
 use repo_testkit::fault_proxy::{Direction, Fault, FaultProxy};
 use repo_testkit::foreign_host::{Answer, ForeignHost, Options, Shown};
 
@@ -83,6 +84,22 @@ fn a_fetch_that_breaks_off_leaves_nothing_and_the_next_one_is_whole() {
     stand.fetch(&down, long).expect("the next one is whole");
     set(&down, "desired", stand.tip);
     stand.corner.fsck(&down);
+}
+
+#[test]
+fn the_time_of_a_fetch_ends_what_is_made_of_its_answer_too() {
+    let mut stand = Stand::new();
+    let up = stand.host.repository("one");
+    // Within every limit but that of time: it is here in an instant, and takes seconds to resolve.
+    stand.tip = bomb(&up, Shape::Fan(80), None).parse().expect("a commit");
+    let down = stand.corner.repo("down.git");
+    let before = listing(down.path());
+    let begin = Instant::now();
+    let total = Duration::from_secs(1);
+    let found = reason(stand.fetch(&down, Timeouts { total, ..Timeouts::default() }).expect_err("it takes longer"));
+    assert!(["TotalTimeout", "AnswerTimeout"].contains(&found), "{found}");
+    assert!(begin.elapsed() < Duration::from_secs(25), "{:?}", begin.elapsed());
+    assert_eq!(listing(down.path()), before);
 }
 
 #[test]
