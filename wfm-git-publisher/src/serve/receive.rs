@@ -3,13 +3,14 @@
 //! The commands are checked before anything is spawned; what the commits say is checked by [`super::judge`] in the
 //! `pre-receive` hook, while their objects are in quarantine.
 
-use std::io;
+use std::fs::File;
+use std::io::{self, BufReader, Read, Seek};
 use std::path::Path;
 use std::sync::Arc;
 
 use axum::body::Body;
 use axum::http::{Response, StatusCode};
-use repo_git::{LockError, OpenError, RecoverError, Repo, RepoLock};
+use repo_git::{FetchError, FetchLimits, LockError, OpenError, ReadError, RecoverError, Repo, RepoLock};
 use repo_model::DeviceId;
 use tokio::time::timeout;
 
@@ -33,6 +34,12 @@ const DEVICE_BRANCHES: [&str; 2] = ["refs/heads/status", "refs/heads/heartbeat"]
 /// The most bytes that git says about a push.
 const OUTPUT: u64 = 1 << 20;
 
+/// The largest object of a device, as large as all files of a commit may be.
+const OBJECT_BYTES: u64 = 16 << 20;
+
+/// What reading everything in a push of a device may come to: some seconds of a stock git's time.
+const RESOLVED_BYTES: u64 = 4 << 30;
+
 /// How long a publisher may keep a repository before a push is turned away.
 const LOCK_WAIT: std::time::Duration = std::time::Duration::from_secs(10);
 
@@ -47,6 +54,8 @@ pub(super) enum PushError {
     Recover(#[from] RecoverError),
     #[error("git would not call the host's hooks, which are to judge the push")]
     Hooks(#[source] io::Error),
+    #[error("cannot read the repository")]
+    Read(#[source] ReadError),
     #[error("cannot run git")]
     Git(#[source] io::Error),
     #[error("git said nothing that can be understood: {said}")]
@@ -116,7 +125,8 @@ pub(super) async fn receive_pack(
     let report = match denied(&pusher, &commands, pack, limits) {
         Some(reason) => Report::refused(&commands, &reason),
         None => {
-            let work = push(host.clone(), Arc::clone(hosted), pusher, commands.clone(), spool);
+            let pushed = Pushed { commands: commands.clone(), spool, pack: pack.map(|_| length) };
+            let work = push(host.clone(), Arc::clone(hosted), pusher, pushed);
             // Not ended with the connection, and waited for before the host stops; until then its account has it under way.
             let work = async move {
                 let _room = room;
@@ -173,24 +183,33 @@ impl<E: Into<PushError>> From<E> for Failed {
     }
 }
 
-async fn push(
-    host: Host,
-    hosted: Arc<Hosted>,
-    pusher: Pusher,
+/// A push that is here in full.
+struct Pushed {
     commands: Commands,
     spool: Spool,
-) -> Result<Report, Failed> {
+    /// Where its pack begins, if there is one.
+    pack: Option<usize>,
+}
+
+async fn push(host: Host, hosted: Arc<Hosted>, pusher: Pusher, pushed: Pushed) -> Result<Report, Failed> {
+    let Pushed { commands, mut spool, pack } = pushed;
     let mut written = hosted.writing.lock().await;
     let _slot = host.gate(Service::ReceivePack).enter(pusher.name()).await.map_err(Failed::Refused)?;
     let (open, recovered) = (Arc::clone(&hosted), written.recovered);
     let (repo, lock) = tokio::task::spawn_blocking(move || prepare(&open.path, recovered)).await??;
     written.recovered = true;
     let (of, to) = (host.clone(), Arc::clone(&hosted));
-    let (repo, lock, judged, full) = tokio::task::spawn_blocking(move || -> Result<_, PushError> {
+    let (repo, lock, spool, judged, full) = tokio::task::spawn_blocking(move || -> Result<_, PushError> {
         super::check_hooks(&of.hooks).map_err(PushError::Hooks)?;
-        let judged = policy(&of, &pusher)?;
-        let full = matches!(pusher, Pusher::Device(_)) && is_full(&to, (&repo, &lock), &of.limits);
-        Ok((repo, lock, judged, full))
+        let mut judged = policy(&of, &pusher)?;
+        let is_device = matches!(pusher, Pusher::Device(_));
+        let full = is_device && is_full(&to, (&repo, &lock), &of.limits);
+        if let (true, Ok(_), Some(pack)) = (is_device && !full, &judged, pack)
+            && let Some(reason) = too_much(&repo, &mut spool, pack, &of.limits)?
+        {
+            judged = Err(reason);
+        }
+        Ok((repo, lock, spool, judged, full))
     })
     .await??;
     let policy = match judged {
@@ -237,6 +256,31 @@ fn policy(host: &Host, pusher: &Pusher) -> Result<Result<Policy, String>, PushEr
             Ok(Some((fleet, keys))) => Ok(Policy::Device { fleet, device: device.clone(), keys }),
             Ok(None) => Err("nothing is published for this device that names its key; enroll it first".to_owned()),
         }),
+    }
+}
+
+/// Why stock git isn't given the pack of a device: it is broken, or its deltas come to more than git should resolve.
+fn too_much(repo: &Repo, spool: &mut Spool, pack: usize, limits: &Limits) -> Result<Option<String>, PushError> {
+    let limits = FetchLimits {
+        bytes: limits.push_bytes,
+        objects: u32::try_from(limits.push_objects).unwrap_or(u32::MAX),
+        object_bytes: OBJECT_BYTES,
+        resolved_bytes: RESOLVED_BYTES,
+        timeout: Limits::RECEIVE,
+    };
+    let head = spool.head.get(pack..).unwrap_or_default();
+    let measured = match &mut spool.rest {
+        None => repo.measure_pack(head, &limits),
+        Some(rest) => {
+            let measured = repo.measure_pack(BufReader::new(head.chain(&*rest as &File)), &limits);
+            rest.rewind().map_err(PushError::Git)?;
+            measured
+        }
+    };
+    match measured {
+        Ok(()) => Ok(None),
+        Err(FetchError::Read(error)) => Err(PushError::Read(error)),
+        Err(refused) => Ok(Some(refused.to_string())),
     }
 }
 

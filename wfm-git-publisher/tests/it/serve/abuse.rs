@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};
 
+use repo_testkit::deltas::{self, Shape, high_water};
 use repo_testkit::git;
 use serde_json::json;
 use tokio::net::TcpSocket;
@@ -178,11 +179,35 @@ fn a_pack_bomb_is_refused_within_bounds_of_memory_and_time() {
         site.run(&clone, &device, &["push", &site.url("devices/press-01.git"), &format!("{bomb}:refs/heads/status")]);
     assert!(!pushed.status.success() && said(&pushed).contains("bytes"), "{}", said(&pushed));
     assert!(start.elapsed() < Duration::from_secs(120), "{:?}", start.elapsed());
-    let status = std::fs::read_to_string(format!("/proc/{}/status", site.pid())).unwrap();
-    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
-    let peak: u64 = peak.trim().trim_end_matches(" kB").parse().unwrap();
-    assert!(peak < 100_000, "the host took {peak} KB");
+    let peak = high_water(&format!("/proc/{}/status", site.pid())).unwrap();
+    assert!(peak < 100_000_000, "the host took {peak} bytes");
     assert_eq!(site.lab.tip(DEVICE, "status"), None);
+}
+
+#[test]
+fn a_small_push_of_large_deltas_is_refused_before_git_has_it_and_its_neighbours_notice_nothing() {
+    let site = Site::new();
+    let (device, other) = (site.device(), site.login("dev-2", wfm_git_publisher::accounts::Role::Device, Some(OTHER)));
+    let clone = site.clone(&device, "devices/press-01.git", "device");
+    let before = site.lab.git(DEVICE, &["count-objects", "-v"]);
+    let start = Instant::now();
+    // 60 GB in 200 KB.
+    let answer = raw_push(&site, &device, &"1".repeat(40), &deltas::pack(Shape::Chain(2000)));
+    assert!(answer.text().contains("ng refs/heads/status the deltas of the pack come to more"), "{}", answer.text());
+    assert!(start.elapsed() < Duration::from_secs(60), "{:?}", start.elapsed());
+    let fetched = site.clone(&other, "devices/packer-01.git", "neighbour");
+    assert_eq!(git::git(&fetched, &["rev-parse", "HEAD"]), site.lab.tip(OTHER, "desired").unwrap());
+    // Stock git shows why in the device's terminal.
+    let bomb = deltas::bomb(&clone.join(".git"), Shape::Chain(24), None);
+    let url = site.url("devices/press-01.git");
+    let pushed = site.run(&clone, &device, &["push", &url, &format!("{bomb}:refs/heads/status")]);
+    assert!(!pushed.status.success() && said(&pushed).contains("deltas of the pack come to more"), "{}", said(&pushed));
+    let peak = high_water(&format!("/proc/{}/status", site.pid())).unwrap();
+    assert!(peak < 100_000_000, "the host took {peak} bytes");
+    assert_eq!(site.lab.git(DEVICE, &["count-objects", "-v"]), before);
+    let good = site.first_status(&clone, "1");
+    let pushed = site.run(&clone, &device, &["push", &url, &format!("{good}:refs/heads/status")]);
+    assert!(pushed.status.success(), "{}", said(&pushed));
 }
 
 #[test]
