@@ -240,7 +240,9 @@ impl Reader<'_> {
         let mut kept: Vec<Assignments> = Vec::new();
         for assignments in defaults.iter().rev() {
             let mut own: Assignments = Vec::new();
-            for (name, value) in assignments.iter().rev().filter(|(_, value)| value.as_ref().is_none_or(is_short)) {
+            for (name, value) in
+                assignments.iter().rev().filter(|(_, value)| value.as_ref().is_none_or(|value| value.len() <= LONGEST))
+            {
                 if needed.contains(name) {
                     needed.extend(value.iter().flat_map(|value| mentioned(value)).map(str::to_owned));
                     own.insert(0, (name.clone(), value.clone()));
@@ -275,10 +277,6 @@ impl Reader<'_> {
         };
         Some(lines.filter_map(assignment).collect())
     }
-}
-
-fn is_short(text: &String) -> bool {
-    text.len() <= LONGEST
 }
 
 /// The value of an assignment, with `$` doubled where it is no variable; escapes aren't understood.
