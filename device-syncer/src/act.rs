@@ -8,7 +8,7 @@ use repo_model::margo::{ProfileType, State};
 use repo_model::{DeploymentName, DeviceId, Digest, FleetId, error_chain};
 
 use crate::backoff;
-use crate::memory::{AppliedComponent, Attempt, Bad, Failure, Memory};
+use crate::memory::{AppliedComponent, Attempt, Bad, Failure, Memory, shown};
 use crate::message::message;
 use crate::plan::{Action, Plan, Planned, PlannedComponent, Removal, Wanted};
 use crate::retries::Retries;
@@ -22,7 +22,7 @@ const MAX_LOST: u32 = 3;
 /// After so many attempts that weren't healthy in time, an input is given up.
 const MAX_TIMEOUTS: u32 = 3;
 
-/// How long a removal may take.
+/// How long a removal may take, besides the time that containers have for stopping.
 const REMOVAL: Duration = Duration::from_secs(120);
 
 /// Who this is, for the trailers of `status`.
@@ -447,8 +447,7 @@ pub fn commit(
 
 /// What a runtime's error means in a status.
 fn failure(error: &RuntimeError) -> Failure {
-    let text = error_chain(error);
-    Failure::new(error.code(), text.chars().filter(|c| *c == '\n' || !c.is_control()).take(1024).collect::<String>())
+    Failure::new(error.code(), shown(&error_chain(error)))
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use repo_model::report::{Adopted, Condition, SYNCER, SyncerReport};
 use repo_model::{FileTree, envelope, json};
 use uuid::Uuid;
 
-use crate::memory::{Accepted, Memory};
+use crate::memory::{Accepted, Memory, shown};
 
 /// It needs a person or a new commit; what runs keeps running.
 pub const STALLED: &str = "Stalled";
@@ -30,9 +30,9 @@ pub const SANDBOX: &str = "SandboxUnavailable";
 /// Something that an auditor should know; stays until the next adoption.
 pub const EVENT: &str = "SecurityEvent";
 
-/// A condition.
-pub fn condition(kind: &str, reason: &str, message: impl Into<String>) -> Condition {
-    Condition { kind: kind.to_owned(), reason: reason.to_owned(), message: message.into() }
+/// A condition. Its message may quote what a stranger wrote.
+pub fn condition(kind: &str, reason: &str, message: impl AsRef<str>) -> Condition {
+    Condition { kind: kind.to_owned(), reason: reason.to_owned(), message: shown(message.as_ref()) }
 }
 
 /// The report in a tree of `status`; one that can't be read counts as absent.
@@ -101,7 +101,7 @@ mod tests {
         (WAITING, &["NotEnrolled"]),
         (STALE, &["Expired", "ProofRefused"]),
         (UNVERIFIED, &["ShallowHistory"]),
-        (RUNTIME, &["runtime-unavailable"]),
+        (RUNTIME, &["runtime-unavailable", "ProjectUnreadable"]),
         (CAPABILITIES_INVALID, &["LeftOut"]),
         (SANDBOX, &["NoLandlockAndNotRoot"]),
         (EVENT, &["HistoryContinued", "HistoryAccepted", "history-forked", "StatusReplaced", "FloorLost"]),

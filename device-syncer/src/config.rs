@@ -27,6 +27,12 @@ const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 /// The user of the sandbox where nothing else is said: systemd's table of ids leaves 60706 to 61183 to nobody.
 const RESOLVE_USER: u32 = 60917;
 
+/// How long an application's containers may take to stop where nothing else is said.
+const STOP_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// The longest time that containers may be given to stop.
+const MAX_STOP_TIMEOUT: Duration = Duration::from_secs(600);
+
 /// Where everything of one device lies.
 #[derive(Debug, Clone)]
 pub struct Home {
@@ -115,6 +121,7 @@ struct Docker {
     host: Option<String>,
     config: Option<String>,
     resolve_user: Option<u32>,
+    stop_timeout: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -190,6 +197,8 @@ pub struct Settings {
     pub docker_env: Vec<(String, String)>,
     /// User and group id under which applications' files are resolved, where this program is root.
     pub resolve_user: u32,
+    /// How long an application's containers may take to stop.
+    pub stop_timeout: Duration,
     /// How charts are run, if they are.
     pub helm: Option<Helm>,
     /// `PATH` of child processes.
@@ -257,12 +266,17 @@ impl Settings {
             return Err("`docker.resolveUser` is the id of a user that owns nothing, and not root".to_owned());
         }
         fragment.capabilities.check().map_err(|problem| format!("`capabilities`: {problem}"))?;
+        let stop_timeout = interval("docker.stopTimeout", fragment.docker.stop_timeout)?.unwrap_or(STOP_TIMEOUT);
+        if stop_timeout > MAX_STOP_TIMEOUT {
+            return Err("`docker.stopTimeout` is at most 10m: whatever waits for the removal waits as long".to_owned());
+        }
         let docker_env = [("DOCKER_HOST", fragment.docker.host), ("DOCKER_CONFIG", fragment.docker.config)];
         Ok(Self {
             device_files: home.root().join(fragment.device_files.unwrap_or_else(|| "device-files".into())),
             uses_docker: fragment.docker.is_used.unwrap_or(true),
             helm: fragment.helm.map(|helm| Helm::make(helm, home.root())).transpose()?,
             docker: fragment.docker.program.unwrap_or_else(|| "docker".into()),
+            stop_timeout,
             docker_env: docker_env.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect(),
             resolve_user,
             path: fragment.path.unwrap_or_else(|| PATH.to_owned()),
@@ -336,6 +350,7 @@ mod tests {
             ("poll: soon\n", vec!["poll", "soon"]),
             ("poll: 0s\n", vec!["at least 1s"]),
             ("docker: [a]\n", vec!["line 1"]),
+            ("docker: {stopTimeout: 1h}\n", vec!["docker.stopTimeout", "at most 10m"]),
             ("helm: {kubeconfig: k}\n", vec!["context"]),
             ("helm: {kubeconfig: k, context: c, historyMax: 1}\n", vec!["historyMax", "at least 2"]),
             ("docker: {resolveUser: 0}\n", vec!["docker.resolveUser", "not root"]),
@@ -348,7 +363,8 @@ mod tests {
         ] {
             let problem = Settings::parse(text, &home).unwrap_err();
             // How long something takes no pattern tells.
-            let is_length = ["poll: ", "host: {timeouts"].iter().any(|head| text.starts_with(head));
+            let is_length =
+                ["poll: ", "host: {timeouts", "docker: {stopTimeout"].iter().any(|head| text.starts_with(head));
             assert!(!schema.is_valid(&json(text)) || is_length, "{text}");
             for word in words {
                 assert!(problem.contains(word), "{word} in {problem}");

@@ -293,6 +293,7 @@ fn runtimes(home: &Home, settings: &Settings, join: &Join, clock: &Clock) -> Res
         policy: settings.policy.clone(),
         registry: registry.clone(),
         sandbox: SandboxSettings { program: "/proc/self/exe".into(), user: settings.resolve_user },
+        stop_timeout: settings.stop_timeout,
     });
     let helm = settings.helm.as_ref().map(|helm| HelmSettings {
         program: helm.program.clone(),

@@ -221,6 +221,14 @@ impl Failure {
     }
 }
 
+/// A stranger's words as they may stand in what is signed and shown for ever: without control characters and those that
+/// turn the direction of a text, and at most 1024 characters of it.
+pub fn shown(text: &str) -> String {
+    let is_deceptive =
+        |c: char| matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    text.chars().filter(|c| *c == '\n' || !c.is_control() && !is_deceptive(*c)).take(1024).collect()
+}
+
 /// Why the memory can't be read.
 #[derive(Debug, thiserror::Error)]
 pub enum MemoryError {
@@ -478,6 +486,12 @@ mod tests {
             accepted.fresh_until = fresh_until.map(|text| text.parse().unwrap());
             assert_eq!(accepted.is_stale(now.parse().unwrap()), stale, "{fresh_until:?} {now}");
         }
+    }
+
+    #[test]
+    fn what_a_stranger_says_is_short_and_shows_as_what_it_is() {
+        assert_eq!(shown("a\u{1b}[2Jb\r\u{202e}c\nd\u{2066}é"), "a[2Jbc\ndé");
+        assert_eq!(shown(&"é".repeat(2000)).chars().count(), 1024);
     }
 
     #[test]

@@ -34,7 +34,7 @@ use crate::memory::{Accepted, Failure, Memory};
 use crate::plan::{Plan, Wanted};
 use crate::requests::Requests;
 use crate::retries::Retries;
-use crate::runtime::{RuntimeError, Runtimes, Sight};
+use crate::runtime::{self, RuntimeError, Runtimes, Sight};
 use crate::status::Report;
 use crate::store::{Store, StoreError};
 use crate::tell::Teller;
@@ -484,14 +484,21 @@ impl Syncer {
     }
 }
 
-/// What stands in the way of what can't be seen. The words of the first time stay, so that being tried again and again
-/// grows no history.
+/// What stands in the way of what can't be seen: of whole runtimes, and of single projects. The words of the first time
+/// stay, so that being tried again and again grows no history.
 fn unseen(sight: &Sight, before: &[Condition]) -> impl Iterator<Item = Condition> {
-    sight.unseen.values().map(|error| {
-        let new = condition(RUNTIME, error.code(), error_chain(error));
+    let runtimes = sight.unseen.values().map(|error| condition(RUNTIME, error.code(), error_chain(error)));
+    let projects = sight.found.iter().filter_map(|found| match &found.condition {
+        runtime::Condition::Unknown(why) => {
+            let text = format!("`{}` can't be looked at: {why}", found.project);
+            Some(condition(RUNTIME, "ProjectUnreadable", text))
+        }
+        _ => None,
+    });
+    runtimes.chain(projects).map(|new| {
         let is_known = |one: &&Condition| {
-            let tool = |one: &Condition| one.message.split(' ').next().map(str::to_owned);
-            one.kind == new.kind && one.reason == new.reason && tool(one) == tool(&new)
+            let what = |one: &Condition| one.message.split(' ').next().map(str::to_owned);
+            one.kind == new.kind && one.reason == new.reason && what(one) == what(&new)
         };
         before.iter().find(is_known).cloned().unwrap_or(new)
     })

@@ -292,7 +292,7 @@ impl Syncer {
 /// `None`: the runtime can't be observed.
 fn health(found: Option<Option<&Observed>>) -> &'static str {
     match found.map(|found| found.map(|found| &found.condition)) {
-        None => "unknown",
+        None | Some(Some(Condition::Unknown(_))) => "unknown",
         Some(Some(Condition::Running)) => "healthy",
         Some(Some(Condition::Starting)) => "starting",
         Some(Some(Condition::Degraded(_) | Condition::Edited(_))) => "degraded",
@@ -302,7 +302,7 @@ fn health(found: Option<Option<&Observed>>) -> &'static str {
 
 fn drift(found: Option<Option<&Observed>>, applied: bool) -> &'static str {
     match found {
-        None => "unknown",
+        None | Some(Some(Observed { condition: Condition::Unknown(_), .. })) => "unknown",
         Some(Some(found)) if found.condition == Condition::Missing => "missing",
         Some(None) if applied => "missing",
         Some(Some(Observed { condition: Condition::Edited(_), .. })) => "changed",

@@ -17,8 +17,6 @@ pub(super) const FILES: &str = "device-syncer.files";
 
 /// The compose project of a container.
 pub(super) const PROJECT: &str = "com.docker.compose.project";
-/// The service of a container.
-pub(super) const SERVICE: &str = "com.docker.compose.service";
 
 /// Whether a text stands in a label as it is.
 type Fits = fn(&str) -> bool;

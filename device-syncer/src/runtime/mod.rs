@@ -182,6 +182,8 @@ pub enum Condition {
     Starting,
     /// Ended, restarting or unhealthy; the text says which service and how.
     Degraded(String),
+    /// A container or release of it can't be looked at; the text says which one and why.
+    Unknown(String),
     /// At least one service has no container, or an object of a release is gone.
     Missing,
     /// Somebody changed an object of a release; the text says which one and what.

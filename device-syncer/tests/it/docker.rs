@@ -48,9 +48,14 @@ impl Real {
         real
     }
 
-    fn use_program(&self, program: &Path) {
+    pub(crate) fn use_program(&self, program: &Path) {
+        self.use_docker(program, "");
+    }
+
+    /// The same, with more settings of docker.
+    pub(crate) fn use_docker(&self, program: &Path, more: &str) {
         let (host, config) = (variable("DOCKER_HOST"), variable("DOCKER_CONFIG"));
-        let docker = format!("{{program: {}, host: \"{host}\", config: \"{config}\"}}", program.display());
+        let docker = format!("{{program: {}, host: \"{host}\", config: \"{config}\"{more}}}", program.display());
         self.settings_of(&self.home(), &docker, "");
     }
 
@@ -76,6 +81,13 @@ impl Real {
         }
         let format = "{{.Id}} {{.State.StartedAt}} {{.State.Running}}";
         docker(&[&["inspect", "--format", format], ids.as_slice()].concat()).lines().map(str::to_owned).collect()
+    }
+
+    /// Id and start of the containers of one service.
+    pub(crate) fn of_service(&self, service: &str) -> Vec<String> {
+        let service = format!("label=com.docker.compose.service={service}");
+        let ids = docker(&["ps", "--all", "--quiet", "--no-trunc", "--filter", &self.label(), "--filter", &service]);
+        ids.lines().map(|id| docker(&["inspect", "--format", "{{.Id}} {{.State.StartedAt}}", id])).collect()
     }
 
     /// The environment of our only container, as the engine has it and as a process in it sees it.

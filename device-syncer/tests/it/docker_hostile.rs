@@ -2,12 +2,14 @@
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use repo_testkit::git;
+use serde_json::Value;
 
-use crate::docker::Real;
-use crate::world::{command, finish, kill, push, until};
+use crate::docker::{Real, client, docker};
+use crate::world::{App, command, finish, kill, push, until};
 
 /// Keys of a service that the compose specification has and our list hasn't, with values that compose takes.
 const SERVICE: &[(&str, &str)] = &[
@@ -198,4 +200,154 @@ fn a_fifo_in_the_place_of_an_applications_file_holds_up_neither_it_nor_its_neigh
     }
     assert_eq!(fs::read_to_string(&conf).unwrap(), "2.0.0");
     assert_eq!([real.states("greeter"), real.states("other")], [["hello installed"], ["hello installed"]]);
+}
+
+/// Packs and pushes an application of these files.
+fn application(real: &Real, name: &str, revision: &str, files: &[(&str, &str)]) -> App {
+    let directory = real.path(&format!("{name}-{revision}"));
+    fs::create_dir_all(&directory).unwrap();
+    files.iter().for_each(|(path, text)| fs::write(directory.join(path), text).unwrap());
+    push(&directory, &format!("hostile/{name}"), revision)
+}
+
+/// A compose project that was made without us; it goes with the test.
+struct Project(&'static str);
+
+impl Drop for Project {
+    fn drop(&mut self) {
+        let down = ["compose", "-p", self.0, "down", "--volumes", "--timeout", "1"];
+        let _ = Command::new(client()).args(down).current_dir("/").output();
+    }
+}
+
+#[test]
+fn labels_that_swell_are_refused_and_those_that_are_there_blind_nobody() {
+    let real = Real::enrolled();
+    // Each line is sixteen times the one before it.
+    let names = ["A", "B", "C", "D", "E", "F"];
+    let grow = |pair: &[&str]| format!("{}={}\n", pair[1], format!("${{{}}}", pair[0]).repeat(16));
+    let env = format!("A={}\n{}", "x".repeat(64), names.windows(2).map(grow).collect::<String>());
+    let compose = |name| format!("services: {{web: {{image: 'margo-test/busybox:1', labels: {{l: '${{{name}}}'}}}}}}");
+    for (deployment, swollen) in [("greeter", "D"), ("third", "F")] {
+        let files = [("compose.yaml", &*compose(swollen)), (".env", &*env)];
+        real.hand.want(deployment, &application(&real, &format!("swollen-{deployment}"), "1.0.0", &files), "hello");
+    }
+    real.hand.want("other", &real.app, "neighbour");
+    real.hand.publish();
+    real.once().ended(1);
+    for (deployment, words) in
+        [("greeter", "the labels of `services.web`"), ("third", "the resolved document has more")]
+    {
+        assert_eq!(real.states(deployment), ["hello failed artifact-invalid"]);
+        assert!(real.message(deployment).contains(words), "{}", real.message(deployment));
+    }
+    assert_eq!(real.states("other"), ["hello installed"]);
+    real.hand.drop("greeter");
+    real.hand.drop("third");
+    real.hand.publish();
+    real.once().good();
+    let neighbour = real.running();
+
+    // What an earlier version let through is still there, 42 MB in all.
+    let project = Project("hello-b10a7ed0b10a7ed0");
+    let label = |name| {
+        docker(&["inspect", "--format", &format!("{{{{index .Config.Labels \"{name}\"}}}}"), &neighbour[0][..64]])
+    };
+    let labels =
+        ["device-syncer.fleet", "device-syncer.device"].map(|name| format!("{name}: '{}'", label(name))).join(", ");
+    let service = |n| format!("  s{n}: {{image: 'margo-test/busybox:1', labels: {{{labels}, l: *swollen}}}}\n");
+    let services = (0..6).map(service).collect::<String>();
+    let text = format!("x-swollen: &swollen '{}'\nservices:\n{services}", "x".repeat(7 << 20));
+    let file = real.path("swollen.yaml");
+    fs::write(&file, text).unwrap();
+    docker(&["compose", "-p", project.0, "-f", &file.display().to_string(), "up", "--detach"]);
+    assert_eq!(real.running().len(), 7);
+    real.once().good();
+    assert_eq!(real.running(), neighbour, "they are removed like anything that nobody wants");
+    assert_eq!(real.conditions(), Vec::<String>::new());
+}
+
+#[test]
+fn a_container_that_docker_cannot_show_is_told_and_hides_no_neighbour() {
+    let real = Real::enrolled();
+    real.hand.want("greeter", &real.app, "hello");
+    real.hand.publish();
+    real.once().good();
+    let bad = real.running()[0][..64].to_owned();
+    real.hand.want("other", &real.app, "neighbour");
+    real.hand.publish();
+    real.once().good();
+    let before = real.running();
+    let program = real.path("docker-with-a-damaged-container");
+    let script = format!(
+        "#!/bin/sh\ncase \"$*\" in inspect*{bad}*) echo 'Error response from daemon: damaged' >&2; exit 1;; esac\nexec {} \"$@\"\n",
+        client().display()
+    );
+    fs::write(&program, script).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    real.use_program(&program);
+    real.once().ended(1).says(&["ProjectUnreadable", "damaged"]);
+    assert_eq!(real.conditions(), ["RuntimeUnavailable ProjectUnreadable"]);
+    let health = |name: &str| {
+        let bytes = git::show(&real.hand.repository(), "heartbeat", "current-state.json").unwrap();
+        let state: Value = serde_json::from_slice(&bytes).unwrap();
+        let component = &state["deployments"][real.hand.deployment_id(name).to_string()]["components"]["hello"];
+        ["state", "health", "drift"].map(|key| component[key].as_str().unwrap().to_owned())
+    };
+    assert_eq!(health("greeter"), ["installed", "unknown", "unknown"]);
+    assert_eq!(health("other"), ["installed", "healthy", "none"]);
+    assert_eq!(real.running(), before, "nothing is touched");
+    // The neighbour can be changed meanwhile, and the culprit removed.
+    real.hand.want("other", &real.app, "changed");
+    real.hand.drop("greeter");
+    real.hand.publish();
+    real.once().ended(1);
+    assert_eq!(real.running().len(), 1);
+    assert_eq!(
+        (real.states("greeter"), real.states("other")),
+        (vec!["hello removed".to_owned()], vec!["hello installed".to_owned()])
+    );
+    real.once().good();
+    assert_eq!(real.conditions(), Vec::<String>::new());
+}
+
+#[test]
+fn an_application_that_refuses_to_stop_is_changed_and_removed_all_the_same() {
+    let real = Real::enrolled();
+    real.use_docker(&client(), ", stopTimeout: 2s");
+    let service = |more: &str| {
+        format!(
+            "{{image: 'margo-test/busybox:1', command: [sh, -c, 'trap \"\" TERM; while :; do sleep 1; done'], \
+             stop_signal: SIGTERM, stop_grace_period: 8760h, restart: always{more}}}"
+        )
+    };
+    // Of these each would stop after the one that depends on it.
+    let changed = service(", environment: {GREETING: '${GREETING}'}");
+    let restarts = service(", depends_on: {changed: {condition: service_started, restart: true}}");
+    let chained = service(", environment: {GREETING: '${GREETING}'}, depends_on: [restarts]");
+    let kept = service("");
+    let services =
+        format!("services:\n  changed: {changed}\n  restarts: {restarts}\n  chained: {chained}\n  kept: {kept}\n");
+    let first = format!("{services}  gone: {}\n", service(""));
+    real.hand.want("other", &real.app, "neighbour");
+    real.hand.want("greeter", &application(&real, "stubborn", "1.0.0", &[("compose.yaml", &first)]), "hello");
+    real.hand.publish();
+    real.once().good();
+    let names = ["changed", "restarts", "chained", "kept", "gone"];
+    let (before, neighbour) = (names.map(|name| real.of_service(name)), real.of_service("web"));
+    real.hand.want("greeter", &application(&real, "stubborn", "2.0.0", &[("compose.yaml", &services)]), "servus");
+    real.hand.publish();
+    real.once().good();
+    let after = names.map(|name| real.of_service(name));
+    let is_kept: Vec<_> = before.iter().zip(&after).map(|(before, after)| before == after).collect();
+    assert_eq!(is_kept, [false, false, false, true, false], "only what had to stop was killed: {before:?} {after:?}");
+    assert_eq!(after.each_ref().map(Vec::len), [1, 1, 1, 1, 0]);
+    assert_eq!(real.states("greeter"), ["hello installed"]);
+    docker(&["pause", &after[0][0][..64]]);
+    real.hand.drop("greeter");
+    real.hand.publish();
+    real.once().good();
+    assert_eq!((real.running().len(), real.of_service("web")), (1, neighbour), "the neighbour never noticed");
+    assert!(real.told().join("; ").contains("greeter/hello removing > removed"));
+    real.assert_idle();
 }

@@ -59,6 +59,7 @@ impl World {
             policy: SitePolicy::default(),
             registry: repo_artifacts::Settings::default(),
             sandbox: SandboxSettings { program: repo_testkit::program("device-syncer"), user: 60917 },
+            stop_timeout: Duration::from_secs(2),
         };
         let component = Component {
             deployment,

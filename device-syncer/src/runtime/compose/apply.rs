@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 use super::containers::{self, missing, overall};
 use super::docker::compose;
 use super::project::{Marker, Project, Stage};
+use super::stopping::Stopping;
 use super::{ComposeRuntime, Prepared, files, labels, ownership};
-use crate::runtime::client::Call;
-use crate::runtime::command::{CommandError, last_lines};
+use crate::runtime::client::{Call, QUERY};
+use crate::runtime::command::{CommandError, Output, last_lines};
 use crate::runtime::{Condition, Redactor, RuntimeError, ServiceState};
 
 /// How often `cancel` is asked while health is waited for.
@@ -20,12 +21,12 @@ const TICK: Duration = Duration::from_millis(200);
 const SLOWEST_LOOK: Duration = Duration::from_secs(2);
 
 impl ComposeRuntime {
-    /// Ownership, marker, files, `up`, health, marker.
+    /// Ownership, marker, files, `up --no-start`, `up`, health, marker. The component's time begins when what ran before has
+    /// stopped: that has a bound of its own.
     pub(super) fn carry_out(&self, prepared: &Prepared, cancel: &dyn Fn() -> bool) -> Result<(), RuntimeError> {
-        let started = Instant::now();
         let project = Project::new(&self.settings.projects_dir, &prepared.component.project);
         let previous = project.marker()?;
-        self.check_ownership(prepared, previous.as_ref())?;
+        let is_there = self.check_ownership(prepared, previous.as_ref())?;
         let in_the_way = self.check_neighbours(prepared)?;
         self.check_links(prepared, false)?;
         let inventory = files::inventory(&prepared.archive);
@@ -38,6 +39,12 @@ impl ComposeRuntime {
         let gone = old.difference(&inventory).cloned().collect();
         project.fill(&prepared.archive, &gone, &prepared.resolved.encode())?;
         self.check_links(prepared, true)?;
+        if is_there {
+            self.replace(prepared, &project, cancel)?;
+            // Stopping may have taken minutes.
+            self.check_links(prepared, true)?;
+        }
+        let started = Instant::now();
         self.up(prepared, &project, started, cancel)?;
         if prepared.component.wait {
             self.wait_for_health(prepared, started, cancel)?;
@@ -45,11 +52,43 @@ impl ComposeRuntime {
         project.mark(&Marker { stage: Stage::Applied, inventory, ..marker })
     }
 
-    fn check_ownership(&self, prepared: &Prepared, marker: Option<&Marker>) -> Result<(), RuntimeError> {
+    /// Returns whether any container of the project is there.
+    fn check_ownership(&self, prepared: &Prepared, marker: Option<&Marker>) -> Result<bool, RuntimeError> {
         let (component, resolved) = (&prepared.component, &prepared.resolved);
         let services = resolved.services();
-        let running = ownership::check_containers(&self.docker, &self.owner, &component.project, services)?;
-        ownership::check_objects(&self.docker, resolved, &component.project, running || marker.is_some())
+        let is_there = ownership::check_containers(&self.docker, &self.owner, &component.project, services)?;
+        ownership::check_objects(&self.docker, resolved, &component.project, is_there || marker.is_some())?;
+        Ok(is_there)
+    }
+
+    /// Stops and makes anew what changed, and stops what is gone; starts nothing yet. A whole `up` does the same before it
+    /// starts anything, but then nobody could tell a container that doesn't stop from one that isn't healthy.
+    fn replace(&self, prepared: &Prepared, project: &Project, cancel: &dyn Fn() -> bool) -> Result<(), RuntimeError> {
+        let (component, bound) = (&prepared.component, self.settings.stop_timeout);
+        let stopping = Stopping::update(&self.docker, &component.project, bound, &prepared.resolved);
+        let cancel = || {
+            stopping.look();
+            cancel()
+        };
+        let args = self.up_args(prepared, project, "--no-start");
+        let timeout = stopping.at_most() + component.timeout.max(QUERY);
+        let output =
+            self.docker.run(Call { args, timeout, redactor: &prepared.redactor, parameters: &[], cancel: &cancel })?;
+        if output.status.success() { Ok(()) } else { Err(self.compose_failed(prepared, &output)) }
+    }
+
+    /// Arguments of an `up` that makes the project's containers as its document says.
+    fn up_args(&self, prepared: &Prepared, project: &Project, how: &str) -> Vec<OsString> {
+        let (resolved, directory) = (project.resolved(), project.files());
+        let mut args = compose(&prepared.component.project, Some((&resolved, &directory, Path::new("/dev/null"))));
+        let verb = ["up", how, "--remove-orphans", "--no-build", "--pull", "never", "--quiet-pull"];
+        args.extend(verb.map(OsString::from));
+        args
+    }
+
+    fn compose_failed(&self, prepared: &Prepared, output: &Output) -> RuntimeError {
+        let project = prepared.component.project.clone();
+        self.docker.failure(output, |reason| RuntimeError::ComposeFailed { project, reason })
     }
 
     fn up(
@@ -59,12 +98,8 @@ impl ComposeRuntime {
         started: Instant,
         cancel: &dyn Fn() -> bool,
     ) -> Result<(), RuntimeError> {
-        let component = &prepared.component;
-        let (resolved, directory) = (project.resolved(), project.files());
-        let mut args = compose(&component.project, Some((&resolved, &directory, Path::new("/dev/null"))));
-        let verb = ["up", "--detach", "--remove-orphans", "--no-build", "--pull", "never", "--quiet-pull"];
-        args.extend(verb.map(OsString::from));
-        let timeout = component.timeout.saturating_sub(started.elapsed());
+        let args = self.up_args(prepared, project, "--detach");
+        let timeout = prepared.component.timeout.saturating_sub(started.elapsed());
         let call = Call { args, timeout, redactor: &prepared.redactor, parameters: &[], cancel };
         let output = match self.docker.run(call) {
             // `up` itself waits for the health of a service that others depend on.
@@ -79,8 +114,7 @@ impl ComposeRuntime {
         if output.stderr.contains("dependency failed to start") {
             return Err(self.health_timeout(prepared, started)?);
         }
-        let project = component.project.clone();
-        Err(self.docker.failure(&output, |reason| RuntimeError::ComposeFailed { project, reason }))
+        Err(self.compose_failed(prepared, &output))
     }
 
     fn wait_for_health(
@@ -131,7 +165,7 @@ impl ComposeRuntime {
             });
         };
         let how = match &state.condition {
-            Condition::Degraded(how) => how.clone(),
+            Condition::Degraded(how) | Condition::Unknown(how) => how.clone(),
             _ => state.health.clone().unwrap_or_else(|| state.state.clone()),
         };
         Ok(RuntimeError::HealthTimeout {
@@ -153,7 +187,7 @@ impl ComposeRuntime {
         last_lines(&redactor.clean(&text.unwrap_or_default()), 1024)
     }
 
-    /// `down`, then our files. Without a project of that name nothing happens.
+    /// `down`, then our files. Without a project of that name nothing happens. `timeout` is for all but the stopping.
     pub(super) fn take_down(
         &self,
         name: &str,
@@ -168,7 +202,13 @@ impl ComposeRuntime {
         }
         let mut args = compose(name, None);
         args.extend(["down", "--remove-orphans"].map(OsString::from));
-        let call = Call { args, timeout, redactor: &Redactor::default(), parameters: &[], cancel };
+        let stopping = Stopping::removal(&self.docker, name, self.settings.stop_timeout);
+        let cancel = || {
+            stopping.look();
+            cancel()
+        };
+        let timeout = stopping.at_most() + timeout;
+        let call = Call { args, timeout, redactor: &Redactor::default(), parameters: &[], cancel: &cancel };
         let output = self.docker.run(call)?;
         if !output.status.success() {
             let project = name.to_owned();

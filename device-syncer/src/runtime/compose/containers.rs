@@ -1,126 +1,179 @@
 //! The containers that docker has: listing, inspecting, and saying how they are.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::time::Duration;
 
+use repo_model::{ComponentName, DeploymentId};
 use serde::Deserialize;
 
 use super::docker::DOCKER;
-use super::labels;
-use crate::runtime::client::Client;
-use crate::runtime::{Condition, RuntimeError, ServiceState};
+use crate::runtime::client::{Call, Client, QUERY, REASON};
+use crate::runtime::command::{CommandError, Output, last_lines};
+use crate::runtime::{Condition, Redactor, RuntimeError, ServiceState};
 
-/// A container as `docker inspect` gives it (docker 20.10 to 28).
-#[derive(Debug, Clone, Deserialize)]
-#[serde(rename_all = "PascalCase")]
+/// What is asked of each container: labels, which `docker ps` has, and below what only `docker inspect` has. Nothing else
+/// of it is read, because an application chooses how much that is; of a label no more than any of ours can have.
+const LABELS: &str = concat!(
+    r#"{"id":{{json .ID}},"#,
+    r#""project":{{json (printf "%.1024s" (.Label "com.docker.compose.project"))}},"#,
+    r#""service":{{json (printf "%.1024s" (.Label "com.docker.compose.service"))}},"#,
+    r#""deployment":{{json (printf "%.1024s" (.Label "device-syncer.deployment"))}},"#,
+    r#""component":{{json (printf "%.1024s" (.Label "device-syncer.component"))}}}"#,
+);
+
+const STATE: &str = concat!(
+    r#"{"id":{{json .ID}},"image":{{json .Image}},"status":{{json .State.Status}},"exitCode":{{json .State.ExitCode}},"#,
+    r#""startedAt":{{json .State.StartedAt}},"health":{{with .State.Health}}{{json .Status}}{{else}}null{{end}},"#,
+    r#""restart":{{json .HostConfig.RestartPolicy.Name}}}"#,
+);
+
+/// How many containers are inspected with one call.
+const BATCH: usize = 50;
+
+/// Limit of a call that inspects one container.
+const ONE: Duration = Duration::from_secs(10);
+
+/// A container, as far as it is read.
+#[derive(Debug, Clone)]
 pub(super) struct Container {
-    pub(super) id: String,
-    image: String,
-    state: State,
-    config: Config,
-    #[serde(default)]
-    host_config: HostConfig,
+    labels: Labels,
+    /// Or why docker can't show it.
+    state: Result<State, String>,
 }
 
+/// A line of `docker ps`; a label that isn't there is empty.
 #[derive(Debug, Clone, Deserialize)]
-#[serde(rename_all = "PascalCase")]
+struct Labels {
+    id: String,
+    project: String,
+    service: String,
+    deployment: String,
+    component: String,
+}
+
+/// A line of `docker inspect`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct State {
+    id: String,
+    image: String,
     status: String,
-    #[serde(default)]
     exit_code: i64,
-    #[serde(default)]
     started_at: String,
-    health: Option<Health>,
+    health: Option<String>,
+    restart: String,
 }
 
-#[derive(Debug, Clone, Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct Health {
-    status: String,
-}
-
-#[derive(Debug, Clone, Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct Config {
-    labels: Option<BTreeMap<String, String>>,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct HostConfig {
-    restart_policy: Option<RestartPolicy>,
-}
-
-#[derive(Debug, Clone, Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct RestartPolicy {
-    name: String,
-}
-
-/// Every container with these labels, in two calls.
+/// Every container with these labels: one call that lists, and one for each [`BATCH`] of what it found. What is missing
+/// in a batch is asked for alone, so that a container that can't be read hides no other one.
 pub(super) fn with_labels(docker: &Client, filters: &[String]) -> Result<Vec<Container>, RuntimeError> {
-    let mut args = vec!["ps", "--all", "--quiet", "--no-trunc", "--filter", "label=com.docker.compose.oneoff=False"];
+    let mut args = vec!["ps", "--all", "--no-trunc", "--filter", "label=com.docker.compose.oneoff=False"];
     filters.iter().for_each(|filter| args.extend(["--filter", filter]));
-    let listed = docker.ask_text(&args)?;
-    let ids: Vec<&str> = listed.split_whitespace().collect();
-    if ids.is_empty() {
-        return Ok(Vec::new());
+    let listed: Vec<Labels> = parse(&docker.ask(&[args.as_slice(), &["--format", LABELS]].concat())?)?;
+    let mut states = BTreeMap::new();
+    for batch in listed.chunks(BATCH) {
+        states.extend(inspect_all(docker, batch)?);
     }
-    let output = docker.try_ask(&[["inspect", "--type", "container"].as_slice(), &ids].concat())?;
-    // One that vanished since is named on standard error; the others are printed all the same.
-    if !output.status.success() && !output.stderr.to_lowercase().contains("no such") {
-        return Err(docker.failure(&output, |reason| DOCKER.unavailable(reason, None)));
-    }
-    parse(&output.stdout)
+    let container = |labels: Labels| Some(Container { state: states.remove(&labels.id)?, labels });
+    Ok(listed.into_iter().filter_map(container).collect())
 }
 
-fn parse(json: &[u8]) -> Result<Vec<Container>, RuntimeError> {
-    serde_json::from_slice(json)
-        .map_err(|error| DOCKER.unavailable(format!("what `docker inspect` printed can't be read: {error}"), None))
+/// The states of those that are still there, by id.
+fn inspect_all(docker: &Client, batch: &[Labels]) -> Result<BTreeMap<String, Result<State, String>>, RuntimeError> {
+    let ids: Vec<&str> = batch.iter().map(|labels| &*labels.id).collect();
+    // Those that docker can print are printed also where it fails for others.
+    let together = inspect(docker, &ids, QUERY).ok().and_then(|output| parse::<State>(&output.stdout).ok());
+    let found = together.into_iter().flatten().map(|state| (state.id.clone(), Ok(state)));
+    let mut states: BTreeMap<_, _> = found.collect();
+    for id in ids {
+        if !states.contains_key(id) {
+            states.extend(inspect_one(docker, id)?.map(|state| (id.to_owned(), state)));
+        }
+    }
+    Ok(states)
+}
+
+/// The state of one, or why docker can't show it; `None` if it is gone. An error if docker doesn't answer at all.
+fn inspect_one(docker: &Client, id: &str) -> Result<Option<Result<State, String>>, RuntimeError> {
+    let reason = match inspect(docker, &[id], ONE) {
+        Ok(output) if output.status.success() => match parse::<State>(&output.stdout) {
+            Ok(states) => return Ok(states.into_iter().next().map(Ok)),
+            Err(error) => error.to_string(),
+        },
+        Ok(output) if output.stderr.to_lowercase().contains("no such") => return Ok(None),
+        Ok(output) => last_lines(&output.stderr, REASON),
+        Err(CommandError::TimedOut { seconds, .. }) => format!("`docker inspect` took longer than {seconds} s"),
+        Err(error) => return Err(DOCKER.broken_off(error)),
+    };
+    docker.ask(DOCKER.probe)?;
+    Ok(Some(Err(reason)))
+}
+
+fn inspect(docker: &Client, ids: &[&str], timeout: Duration) -> Result<Output, CommandError> {
+    let args = [&["inspect", "--type", "container", "--format", STATE], ids].concat();
+    let args = args.iter().map(OsString::from).collect();
+    docker.try_run(Call { args, timeout, redactor: &Redactor::default(), parameters: &[], cancel: &|| false })
+}
+
+/// One JSON object a line.
+pub(super) fn parse<T: for<'a> Deserialize<'a>>(lines: &[u8]) -> Result<Vec<T>, RuntimeError> {
+    serde_json::Deserializer::from_slice(lines)
+        .into_iter()
+        .collect::<Result<_, _>>()
+        .map_err(|error| DOCKER.unavailable(format!("what docker printed can't be read: {error}"), None))
 }
 
 impl Container {
-    /// Its labels.
-    pub(super) fn label(&self, name: &str) -> Option<&str> {
-        self.config.labels.as_ref()?.get(name).map(String::as_str)
-    }
-
     /// The project it belongs to.
     pub(super) fn project(&self) -> &str {
-        self.label(labels::PROJECT).unwrap_or_default()
+        &self.labels.project
     }
 
     /// The service it belongs to.
     pub(super) fn service(&self) -> &str {
-        self.label(labels::SERVICE).unwrap_or_default()
+        &self.labels.service
+    }
+
+    /// The deployment it belongs to, if its label tells.
+    pub(super) fn deployment(&self) -> Option<DeploymentId> {
+        self.labels.deployment.parse().ok()
+    }
+
+    /// The component that it is of, if its label tells.
+    pub(super) fn component(&self) -> Option<ComponentName> {
+        self.labels.component.parse().ok()
     }
 
     /// Its state as others see it.
     pub(super) fn state(&self) -> ServiceState {
+        let state = self.state.as_ref();
+        let text = |text: fn(&State) -> &String| state.map_or_else(|_| String::new(), |state| text(state).clone());
         ServiceState {
-            container: self.id.clone(),
-            image: self.image.clone(),
-            state: self.state.status.clone(),
-            health: self.state.health.as_ref().map(|health| health.status.clone()).filter(|status| status != "none"),
-            started_at: self.state.started_at.clone(),
-            condition: self.condition(),
+            container: self.labels.id.clone(),
+            image: text(|state| &state.image),
+            state: state.map_or("unknown", |state| &state.status).to_owned(),
+            health: state.ok().and_then(|state| state.health.clone()).filter(|status| status != "none"),
+            started_at: text(|state| &state.started_at),
+            condition: state.map_or_else(|reason| Condition::Unknown(reason.clone()), State::condition),
         }
     }
+}
 
+impl State {
     fn condition(&self) -> Condition {
-        let health = self.state.health.as_ref().map_or("none", |health| health.status.as_str());
-        match (self.state.status.as_str(), health) {
+        match (self.status.as_str(), self.health.as_deref().unwrap_or("none")) {
             ("running", "none" | "healthy") => Condition::Running,
             ("running", "starting") | ("created", _) => Condition::Starting,
             ("running", health) => Condition::Degraded(health.to_owned()),
-            ("exited", _) if self.state.exit_code == 0 && !self.restarts_after_success() => Condition::Running,
-            ("exited", _) => Condition::Degraded(format!("exited with {}", self.state.exit_code)),
+            ("exited", _) if self.exit_code == 0 && !self.restarts_after_success() => Condition::Running,
+            ("exited", _) => Condition::Degraded(format!("exited with {}", self.exit_code)),
             (other, _) => Condition::Degraded(other.to_owned()),
         }
     }
 
     fn restarts_after_success(&self) -> bool {
-        let policy = self.host_config.restart_policy.as_ref().map_or("", |policy| &policy.name);
-        matches!(policy, "always" | "unless-stopped")
+        matches!(self.restart.as_str(), "always" | "unless-stopped")
     }
 }
 
@@ -139,7 +192,8 @@ pub(super) fn missing() -> ServiceState {
 /// A whole project in one word: the worst of its services'.
 pub(super) fn overall(services: &BTreeMap<String, ServiceState>) -> Condition {
     let rank = |condition: &Condition| match condition {
-        Condition::Missing | Condition::Edited(_) => 3,
+        Condition::Missing | Condition::Edited(_) => 4,
+        Condition::Unknown(_) => 3,
         Condition::Degraded(_) => 2,
         Condition::Starting => 1,
         Condition::Running => 0,
@@ -149,6 +203,9 @@ pub(super) fn overall(services: &BTreeMap<String, ServiceState>) -> Condition {
         Some((name, ServiceState { condition: Condition::Degraded(how), .. })) => {
             Condition::Degraded(format!("service `{name}` is {how}"))
         }
+        Some((name, ServiceState { condition: Condition::Unknown(why), .. })) => {
+            Condition::Unknown(format!("service `{name}`: {why}"))
+        }
         Some((_, state)) => state.condition.clone(),
     }
 }
@@ -157,13 +214,11 @@ pub(super) fn overall(services: &BTreeMap<String, ServiceState>) -> Condition {
 mod tests {
     use super::*;
 
-    fn container(status: &str, health: Option<&str>, exit: i64, restart: &str) -> Container {
-        let health = health.map(|status| serde_json::json!({"Status": status}));
-        let json = serde_json::json!([{
-            "Id": "i", "Image": "sha256:x", "Config": {"Labels": null},
-            "State": {"Status": status, "ExitCode": exit, "StartedAt": "", "Health": health},
-            "HostConfig": {"RestartPolicy": {"Name": restart}},
-        }]);
+    fn state(status: &str, health: Option<&str>, exit: i64, restart: &str) -> State {
+        let json = serde_json::json!({
+            "id": "i", "image": "sha256:x", "status": status, "exitCode": exit, "startedAt": "", "health": health,
+            "restart": restart,
+        });
         parse(json.to_string().as_bytes()).unwrap().remove(0)
     }
 
@@ -171,21 +226,21 @@ mod tests {
     fn a_container_is_good_when_it_runs_well_or_ended_well() {
         let degraded = |how: &str| Condition::Degraded(how.to_owned());
         for (given, expected) in [
-            (container("running", None, 0, ""), Condition::Running),
-            (container("running", Some("none"), 0, ""), Condition::Running),
-            (container("running", Some("healthy"), 0, "always"), Condition::Running),
-            (container("running", Some("starting"), 0, ""), Condition::Starting),
-            (container("running", Some("unhealthy"), 0, ""), degraded("unhealthy")),
-            (container("created", None, 0, ""), Condition::Starting),
-            (container("exited", None, 0, "no"), Condition::Running),
-            (container("exited", None, 0, "on-failure"), Condition::Running),
-            (container("exited", None, 0, "always"), degraded("exited with 0")),
-            (container("exited", Some("unhealthy"), 137, "no"), degraded("exited with 137")),
-            (container("restarting", None, 1, "always"), degraded("restarting")),
-            (container("paused", None, 0, ""), degraded("paused")),
-            (container("dead", None, 0, ""), degraded("dead")),
+            (state("running", None, 0, ""), Condition::Running),
+            (state("running", Some("none"), 0, ""), Condition::Running),
+            (state("running", Some("healthy"), 0, "always"), Condition::Running),
+            (state("running", Some("starting"), 0, ""), Condition::Starting),
+            (state("running", Some("unhealthy"), 0, ""), degraded("unhealthy")),
+            (state("created", None, 0, ""), Condition::Starting),
+            (state("exited", None, 0, "no"), Condition::Running),
+            (state("exited", None, 0, "on-failure"), Condition::Running),
+            (state("exited", None, 0, "always"), degraded("exited with 0")),
+            (state("exited", Some("unhealthy"), 137, "no"), degraded("exited with 137")),
+            (state("restarting", None, 1, "always"), degraded("restarting")),
+            (state("paused", None, 0, ""), degraded("paused")),
+            (state("dead", None, 0, ""), degraded("dead")),
         ] {
-            assert_eq!(given.state().condition, expected, "{given:?}");
+            assert_eq!(given.condition(), expected, "{given:?}");
         }
     }
 
@@ -203,16 +258,18 @@ mod tests {
             all(&[bad.clone(), Condition::Starting]),
             Condition::Degraded("service `0` is exited with 1".to_owned())
         );
+        let unknown = Condition::Unknown("it hangs".to_owned());
+        assert_eq!(all(&[bad.clone(), unknown]), Condition::Unknown("service `1`: it hangs".to_owned()));
         assert_eq!(all(&[bad, Condition::Missing]), Condition::Missing);
     }
 
     #[test]
     fn the_engines_own_output_is_understood() {
-        let captured = include_bytes!("../../../../fixtures/runtimes/compose/inspect-20.10.json");
-        let found = parse(captured).unwrap();
-        assert_eq!(found[0].service(), "web");
-        assert_eq!(found[0].state().health.as_deref(), Some("healthy"));
-        assert_eq!(found[0].state().condition, Condition::Running);
-        assert!(found[0].state().image.starts_with("sha256:"));
+        let captured = include_bytes!("../../../../fixtures/runtimes/compose/inspect-20.10.jsonl");
+        let found: Vec<State> = parse(captured).unwrap();
+        assert_eq!(found[0].health.as_deref(), Some("healthy"));
+        assert_eq!(found[0].condition(), Condition::Running);
+        assert!(found[0].image.starts_with("sha256:"));
+        assert_eq!((found[1].health.as_deref(), found[1].exit_code), (None, 3));
     }
 }

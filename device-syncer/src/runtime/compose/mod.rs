@@ -3,12 +3,13 @@
 //! A component becomes a project in this order. `prefetch`: the archive comes from the cache or its registry, its raw
 //! files are checked, `docker compose config` resolves it in a sandbox that sees nothing else, the result is held
 //! against the allow-list and the site's policy, and its images are fetched and get names of ours. `apply`: ownership
-//! is checked, the marker says *applying*, the files and the resolved document are written, `up` runs exactly that
-//! document, health is waited for, and the marker says *applied*. Killed anywhere in between, a project has no input
-//! digest and is applied again.
+//! and mounts are checked, the marker says *applying*, the files and the resolved document are written,
+//! `up --no-start` stops and replaces what runs and changed, `up` runs exactly that document, health is waited for, and
+//! the marker says *applied*. Killed anywhere in between, a project has no input digest and is applied again.
 
 mod allowed;
 mod apply;
+mod bounds;
 mod characters;
 mod containers;
 mod docker;
@@ -23,6 +24,7 @@ mod privileges;
 mod project;
 mod raw;
 mod resolved;
+mod stopping;
 #[cfg(test)]
 mod testing;
 
@@ -67,6 +69,8 @@ pub struct ComposeSettings {
     pub registry: repo_artifacts::Settings,
     /// Where archives' files are resolved.
     pub sandbox: SandboxSettings,
+    /// How long what is removed, or replaced by an update, may take to stop; then it is killed.
+    pub stop_timeout: Duration,
 }
 
 /// Components as compose projects.

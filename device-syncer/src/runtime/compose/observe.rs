@@ -5,13 +5,12 @@ use std::collections::BTreeMap;
 use repo_model::margo::ProfileType;
 
 use super::containers::{Container, missing, overall, with_labels};
-use super::labels;
 use super::project::{Marker, Project, Stage};
 use super::{ComposeRuntime, ComposeSettings};
 use crate::runtime::{Observed, RuntimeError};
 
 impl ComposeRuntime {
-    /// One call that lists and one that inspects.
+    /// One call that lists, and one that inspects many containers.
     pub(super) fn look(&self) -> Result<Vec<Observed>, RuntimeError> {
         let ComposeSettings { projects_dir, .. } = &self.settings;
         let mut found: BTreeMap<String, (Option<Marker>, Vec<Container>)> =
@@ -25,7 +24,6 @@ impl ComposeRuntime {
 }
 
 fn observed(project: String, marker: Option<Marker>, containers: &[Container]) -> Observed {
-    let label = |name| containers.iter().find_map(|container| container.label(name));
     let expected = marker.iter().flat_map(|marker| marker.services.iter().cloned());
     let mut services: BTreeMap<_, _> = expected.map(|service| (service, missing())).collect();
     services.extend(containers.iter().map(|container| (container.service().to_owned(), container.state())));
@@ -38,8 +36,8 @@ fn observed(project: String, marker: Option<Marker>, containers: &[Container]) -
         deployment: marker
             .as_ref()
             .map(|it| it.deployment)
-            .or(label(labels::DEPLOYMENT).and_then(|it| it.parse().ok())),
-        component: marker.map(|it| it.component).or(label(labels::COMPONENT).and_then(|it| it.parse().ok())),
+            .or_else(|| containers.iter().find_map(Container::deployment)),
+        component: marker.map(|it| it.component).or_else(|| containers.iter().find_map(Container::component)),
         services,
     }
 }

@@ -2,14 +2,44 @@
 
 use std::collections::BTreeMap;
 
+use serde::Deserialize;
+
+use super::containers::parse;
 use super::labels::{self, Owner};
 use super::resolved::Resolved;
 use crate::runtime::RuntimeError;
 use crate::runtime::client::Client;
 
-const CONTAINERS: &str = "{{.ID}}\t{{.Names}}\t{{.Label \"com.docker.compose.project\"}}\t\
-                          {{.Label \"device-syncer.fleet\"}}\t{{.Label \"device-syncer.device\"}}";
-const OBJECTS: &str = "{{.Name}}\t{{.Label \"com.docker.compose.project\"}}";
+/// Of each text so much that one of ours is whole: a stranger's may have any length, and any characters.
+const CONTAINERS: &str = concat!(
+    r#"{"id":{{json .ID}},"name":{{json (printf "%.4096s" .Names)}},"#,
+    r#""project":{{json (printf "%.1024s" (.Label "com.docker.compose.project"))}},"#,
+    r#""fleet":{{json (printf "%.1024s" (.Label "device-syncer.fleet"))}},"#,
+    r#""device":{{json (printf "%.1024s" (.Label "device-syncer.device"))}}}"#,
+);
+
+const OBJECTS: &str = concat!(
+    r#"{"name":{{json (printf "%.4096s" .Name)}},"#,
+    r#""project":{{json (printf "%.1024s" (.Label "com.docker.compose.project"))}}}"#,
+);
+
+/// A line of `docker ps`.
+#[derive(Deserialize)]
+struct Container {
+    id: String,
+    /// One that others link to has several, with commas between them.
+    name: String,
+    project: String,
+    fleet: String,
+    device: String,
+}
+
+/// A line of `docker network ls` or `docker volume ls`.
+#[derive(Deserialize)]
+struct Object {
+    name: String,
+    project: String,
+}
 
 /// Refuses containers that have the project's label or one of its names, and aren't ours. Tells whether any are ours.
 pub(super) fn check_containers(
@@ -18,13 +48,10 @@ pub(super) fn check_containers(
     project: &str,
     services: impl IntoIterator<Item = String>,
 ) -> Result<bool, RuntimeError> {
-    let listed = docker.ask_text(&["ps", "--all", "--no-trunc", "--format", CONTAINERS])?;
+    let listed: Vec<Container> = parse(&docker.ask(&["ps", "--all", "--no-trunc", "--format", CONTAINERS])?)?;
     let names: Vec<String> = services.into_iter().map(|service| format!("{project}-{service}-1")).collect();
     let mut some_are_ours = false;
-    for line in listed.lines() {
-        let mut fields = line.split('\t').map(str::to_owned);
-        let [id, name, of, fleet, device] = std::array::from_fn(|_| fields.next().unwrap_or_default());
-        // A container that others link to has several names.
+    for Container { id, name, project: of, fleet, device } in listed {
         if of != project && !name.split(',').any(|name| names.iter().any(|ours| ours == name)) {
             continue;
         }
@@ -51,9 +78,9 @@ pub(super) fn check_objects(
     for (kind, section) in [("network", "networks"), ("volume", "volumes")] {
         let own = resolved.section(section).filter(|(_, it)| it["external"] != true);
         let names: Vec<&str> = own.filter_map(|(_, it)| it["name"].as_str()).collect();
-        let listed = docker.ask_text(&[kind, "ls", "--format", OBJECTS])?;
-        for (name, of) in listed.lines().filter_map(|line| line.split_once('\t')) {
-            let named = names.contains(&name) || (kind == "network" && of == project);
+        let listed: Vec<Object> = parse(&docker.ask(&[kind, "ls", "--format", OBJECTS])?)?;
+        for Object { name, project: of } in listed {
+            let named = names.contains(&name.as_str()) || (kind == "network" && of == project);
             let ours = of == project && (kind == "volume" || project_is_ours);
             if named && !ours {
                 let command = format!("docker {kind} rm {name}");

@@ -13,7 +13,7 @@ use repo_model::error_chain;
 use super::docker;
 use super::project::Project;
 use super::resolved::Resolved;
-use super::{ComposeRuntime, Prepared, allowed, labels, mounts, parameters, privileges, raw};
+use super::{ComposeRuntime, Prepared, allowed, bounds, labels, mounts, parameters, privileges, raw};
 use crate::runtime::client::{Call, QUERY, REASON};
 use crate::runtime::command::{Output, last_lines};
 use crate::runtime::sandbox::{self, Confinement};
@@ -81,12 +81,15 @@ impl ComposeRuntime {
         let parameters: Vec<_> = parameters.iter().map(|(name, value)| (&**name, &**value)).collect();
         let call = Call { args, timeout: QUERY, redactor, parameters: &parameters, cancel };
         let resolver = docker::resolver(&self.settings, self.sandbox.program());
-        let output = resolver.try_run(call).map_err(sandbox::not_started)?;
         let invalid = |reason| RuntimeError::ArtifactInvalid { what: what(component), reason };
+        let output = resolver.try_run(call).map_err(|error| bounds::too_large(sandbox::not_started(error), invalid))?;
         if !output.status.success() {
             return Err(unusable(&output).unwrap_or_else(|| invalid(refusal(&output, confinement))));
         }
-        Resolved::parse(&output.stdout).map_err(|error| invalid(format!("what compose resolved isn't JSON: {error}")))
+        let resolved = Resolved::parse(&output.stdout)
+            .map_err(|error| invalid(format!("what compose resolved isn't JSON: {error}")))?;
+        bounds::check(resolved.document(), output.stdout.len()).map_err(invalid)?;
+        Ok(resolved)
     }
 
     fn check_resolved(&self, prepared: &Prepared, files: &Path) -> Result<(), RuntimeError> {

@@ -8,6 +8,7 @@ use repo_model::margo::ProfileType;
 
 use super::HelmRuntime;
 use super::release::{Listed, Release};
+use crate::runtime::command::CommandError;
 use crate::runtime::{Condition, Observed, RuntimeError};
 
 /// How long what was seen of a release's objects is taken to be so.
@@ -49,11 +50,21 @@ impl HelmRuntime {
 
     fn see(&self, listed: &Listed, release: Release) -> Result<Seen, RuntimeError> {
         let condition = match listed.status.as_str() {
-            "deployed" => self.objects(listed)?,
+            "deployed" => self.objects(listed).or_else(too_much)?,
             status if status.starts_with("pending-") => Condition::Starting,
             status => Condition::Degraded(format!("its release is {status}")),
         };
         Ok(Seen { release, condition, when: Instant::now() })
+    }
+}
+
+/// A chart chooses how much there is to say of its objects: more than is ever read of one release hides no other one.
+fn too_much(error: RuntimeError) -> Result<Condition, RuntimeError> {
+    match error {
+        RuntimeError::RuntimeUnavailable { reason, source: Some(CommandError::TooMuch { .. }), .. } => {
+            Ok(Condition::Unknown(reason))
+        }
+        error => Err(error),
     }
 }
 
@@ -67,5 +78,21 @@ fn observed(listed: &Listed, seen: &Seen, is_twice: bool) -> Observed {
         input_digest: seen.release.input_digest().filter(|_| !is_twice),
         condition: seen.condition.clone(),
         services: BTreeMap::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runtime::helm::client::HELM;
+
+    #[test]
+    fn a_release_of_which_there_is_too_much_to_say_hides_no_other_one() {
+        let failed = |error| too_much(HELM.broken_off(error));
+        let command = || "helm status".to_owned();
+        let found = failed(CommandError::TooMuch { command: command(), limit: 10 }).unwrap();
+        assert_eq!(found, Condition::Unknown("`helm status` wrote more than 10 bytes".to_owned()));
+        let slow = CommandError::TimedOut { command: command(), seconds: 60, stderr: String::new() };
+        assert_eq!(failed(slow).unwrap_err().code(), "runtime-unavailable");
     }
 }

@@ -15,6 +15,7 @@ const SERVICE: &str = "com.docker.compose.service";
 pub(super) fn run(store: &mut Store, args: &[&str]) -> Result<String> {
     let project = values(args, "-p").pop().ok_or("no project")?.to_owned();
     match args {
+        _ if args.contains(&"--no-start") => create(store, &project, &document(args, false)?),
         _ if args.contains(&"up") => up(store, &project, &document(args, false)?),
         _ if args.contains(&"down") => down(store, &project),
         _ => Err(format!("fake-docker: unknown compose command {args:?}").into()),
@@ -37,6 +38,21 @@ fn up(store: &mut Store, project: &str, document: &Value) -> Result<String> {
     if let Some(text) = store.take_knob("fail-up") {
         return Err(text.into());
     }
+    make(store, project, document, start)
+}
+
+/// `up --no-start`.
+fn create(store: &mut Store, project: &str, document: &Value) -> Result<String> {
+    make(store, project, document, |_, _, _, _| Ok(()))
+}
+
+/// Each service's container as the document says, and then what else is done with it; no other container is left.
+fn make(
+    store: &mut Store,
+    project: &str,
+    document: &Value,
+    then: impl Fn(&mut Store, &str, &str, &str) -> Result<()>,
+) -> Result<String> {
     let services = document["services"].as_object().cloned().unwrap_or_default();
     for image in services.values().filter_map(|service| service["image"].as_str()) {
         if !store.state.images.contains_key(image) {
@@ -44,13 +60,12 @@ fn up(store: &mut Store, project: &str, document: &Value) -> Result<String> {
         }
     }
     create_objects(store, project, document)?;
-    let mut hung = false;
-    for (name, service) in &services {
+    for (at, (name, service)) in services.iter().enumerate() {
         let id = container(store, project, name, service)?;
-        if !std::mem::replace(&mut hung, true) {
+        if at == 0 {
             store.hang("hang-up");
         }
-        start(store, project, name, &id)?;
+        then(store, project, name, &id)?;
     }
     let names: BTreeSet<String> = services.keys().cloned().collect();
     remove_containers(store, project, |service| !names.contains(service))?;

@@ -94,6 +94,7 @@ fn run(store: &mut Store, args: &[String]) -> Result<String> {
         ["pull", .., image] => query::pull(store, image),
         ["logs", .., id] => query::logs(store, id),
         ["create", rest @ ..] => query::create(store, rest),
+        ["kill", ids @ ..] => query::kill(store, ids),
         ["rm", .., id] => query::remove(store, id),
         ["compose", rest @ ..] => compose::run(store, rest),
         _ => Err(format!("fake-docker: unknown command {args:?}").into()),

@@ -14,7 +14,8 @@ pub(super) fn ps(store: &Store, args: &[&str]) -> Result<String> {
     let mut output = String::new();
     for (id, container) in &store.state.containers {
         if filters.iter().all(|filter| matches(filter, &container.labels)) {
-            output.push_str(&render(format, id, &container.name, &container.labels));
+            let fields = json!({"ID": id, "Names": container.name, "State": container.status});
+            output.push_str(&render(format, &fields, &container.labels));
         }
     }
     Ok(output)
@@ -29,26 +30,57 @@ fn matches(filter: &str, labels: &BTreeMap<String, String>) -> bool {
     }
 }
 
-/// `{{.ID}}`, `{{.Names}}`, `{{.Name}}` and `{{.Label "…"}}`.
-fn render(format: &str, id: &str, name: &str, labels: &BTreeMap<String, String>) -> String {
-    let mut line = format.replace("{{.ID}}", id).replace("{{.Names}}", name).replace("{{.Name}}", name);
-    while let Some((before, rest)) = line.split_once("{{.Label \"") {
-        let (label, after) = rest.split_once("\"}}").unwrap_or((rest, ""));
-        line = format!("{before}{}{after}", labels.get(label).map_or("", String::as_str));
+/// As much of Go's templates as the syncer and the tests use: `.A.B`, `.Label "…"`, `printf "%.Ns" …` and `json …`.
+fn render(format: &str, fields: &Value, labels: &BTreeMap<String, String>) -> String {
+    let format =
+        format.replace("{{with .State.Health}}{{json .Status}}{{else}}null{{end}}", "{{json .State.Health.Status}}");
+    let (mut line, mut rest) = (String::new(), format.as_str());
+    while let Some((before, after)) = rest.split_once("{{") {
+        let (expression, after) = after.split_once("}}").unwrap_or((after, ""));
+        line = line + before + &evaluate(expression, fields, labels);
+        rest = after;
     }
-    line + "\n"
+    line + rest + "\n"
+}
+
+fn evaluate(expression: &str, fields: &Value, labels: &BTreeMap<String, String>) -> String {
+    let expression = expression.trim().trim_start_matches('(').trim_end_matches(')');
+    if let Some(inner) = expression.strip_prefix("json ") {
+        let value = value(inner, fields, labels);
+        return value.to_string();
+    }
+    match value(expression, fields, labels) {
+        Value::String(text) => text,
+        other => other.to_string(),
+    }
+}
+
+fn value(expression: &str, fields: &Value, labels: &BTreeMap<String, String>) -> Value {
+    let expression = expression.trim().trim_start_matches('(').trim_end_matches(')');
+    let expression = match expression.strip_prefix("printf ") {
+        Some(cut) => cut.split_once("s\" ").map_or(cut, |(_, inner)| inner).trim_start_matches('('),
+        None => expression,
+    };
+    match expression.strip_prefix(".Label \"") {
+        Some(label) => labels.get(label.trim_end_matches('"')).cloned().unwrap_or_default().into(),
+        None => fields.pointer(&expression.replace('.', "/")).cloned().unwrap_or_default(),
+    }
 }
 
 pub(super) fn inspect(store: &Store, args: &[&str]) -> Result<String> {
-    let mut found = Vec::new();
+    let format = values(args, "--format").pop().ok_or("no format")?;
+    let mut output = String::new();
     let mut missing = Vec::new();
-    for id in args.iter().skip_while(|arg| **arg != "container").skip(1) {
+    for id in
+        args.iter().skip_while(|arg| **arg != "container").skip(1).filter(|arg| ![&"--format", &format].contains(arg))
+    {
         match find(store, id) {
-            Some((id, container)) => found.push(details(store, id, container)),
+            Some((id, container)) => {
+                output.push_str(&render(format, &details(store, id, container), &container.labels));
+            }
             None => missing.push(format!("Error: No such container: {id}")),
         }
     }
-    let output = format!("{:#}\n", Value::from(found));
     if missing.is_empty() { Ok(output) } else { Err(Failure { message: missing.join("\n"), output }) }
 }
 
@@ -67,6 +99,18 @@ pub(super) fn mounts(store: &Store, ids: &[&str]) -> Result<String> {
     Ok(ids.iter().filter_map(|id| find(store, id)).map(line).collect())
 }
 
+/// Ends containers.
+pub(super) fn kill(store: &mut Store, ids: &[&str]) -> Result<String> {
+    for id in ids {
+        let found = find(store, id).map(|(id, _)| id.clone()).ok_or(format!("Error: No such container: {id}"))?;
+        if let Some(container) = store.state.containers.get_mut(&found) {
+            container.status = "exited".to_owned();
+        }
+        store.commit(&format!("kill {found}"))?;
+    }
+    Ok(String::new())
+}
+
 fn details(store: &Store, id: &str, container: &Container) -> Value {
     let service = container.labels.get("com.docker.compose.service").map_or("", String::as_str);
     let knob = |kind: &str| store.knob(&format!("{kind}-{service}"));
@@ -78,7 +122,7 @@ fn details(store: &Store, id: &str, container: &Container) -> Value {
         _ => json!({"Status": "healthy"}),
     };
     json!({
-        "Id": id,
+        "ID": id,
         "Name": format!("/{}", container.name),
         "Image": container.service["image"].as_str().and_then(|image| store.state.images.get(image)),
         "State": {
@@ -145,7 +189,7 @@ pub(super) fn logs(store: &Store, id: &str) -> Result<String> {
 pub(super) fn objects(store: &Store, kind: &str, args: &[&str]) -> Result<String> {
     let format = values(args, "--format").pop().unwrap_or("{{.Name}}");
     let all = if kind == "network" { &store.state.networks } else { &store.state.volumes };
-    Ok(all.iter().map(|(name, labels)| render(format, name, name, labels)).collect())
+    Ok(all.iter().map(|(name, labels)| render(format, &json!({"Name": name}), labels)).collect())
 }
 
 pub(super) fn create_object(store: &mut Store, kind: &str, args: &[&str]) -> Result<String> {

@@ -31,6 +31,7 @@ impl World {
             policy: SitePolicy::default(),
             registry: repo_artifacts::Settings::default(),
             sandbox: SandboxSettings { program: repo_testkit::program("device-syncer"), user: 60917 },
+            stop_timeout: QUERY,
         };
         let component = Component {
             deployment: DeploymentId::from(Uuid::nil()),
