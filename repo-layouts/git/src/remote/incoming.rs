@@ -66,7 +66,7 @@ impl<'a> Incoming<'a> {
         let file = OpenOptions::new().read(true).write(true).create_new(true).open(path);
         let file = file.map_err(|source| self.not_stored(source))?;
         let mut spool = BufReader::new(Spool { pack, file, count: 0, limit: self.limits.bytes, expired, store: None });
-        let measured = head(&mut spool, self.limits).and_then(|(_, objects)| {
+        let measured = head(&mut spool, self.limits).and_then(|objects| {
             measure(&mut spool, objects, self.repo, self.limits)?;
             let trailer = io::copy(&mut Read::by_ref(&mut spool).take(TRAILER), &mut io::sink());
             trailer.map_err(|error| FetchError::Corrupt(error.into()))?;

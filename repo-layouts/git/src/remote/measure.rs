@@ -29,20 +29,20 @@ impl Repo {
     /// Refuses a pack that is over the limits, but for those of bytes and time, after one reading that resolves nothing.
     /// The bases that a thin pack leaves out are looked up here. Beyond its last object nothing is read.
     pub fn measure_pack(&self, mut pack: impl BufRead, limits: &FetchLimits) -> Result<(), FetchError> {
-        let (_, objects) = head(&mut pack, limits)?;
+        let objects = head(&mut pack, limits)?;
         measure(&mut pack, objects, self, limits)
     }
 }
 
-/// The header of a pack, and how many objects it announces.
-pub(super) fn head(pack: &mut impl Read, limits: &FetchLimits) -> Result<([u8; 12], u32), FetchError> {
+/// Reads the header of a pack: how many objects it announces.
+pub(super) fn head(pack: &mut impl Read, limits: &FetchLimits) -> Result<u32, FetchError> {
     let mut head = [0; 12];
     pack.read_exact(&mut head).map_err(corrupt)?;
     let objects = u32::from_be_bytes([head[8], head[9], head[10], head[11]]);
     if objects > limits.objects {
         return Err(FetchError::TooManyObjects { found: objects, limit: limits.objects });
     }
-    Ok((head, objects))
+    Ok(objects)
 }
 
 /// Measures the objects of a pack that stands behind its header.
