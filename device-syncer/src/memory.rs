@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::desired::in_order;
 use crate::plan::{Removal, Wanted};
-use crate::runtime;
+use crate::runtime::{self, Observed};
 
 /// The ref that holds the memory.
 pub const STATE: &str = "refs/syncer/state";
@@ -314,6 +314,23 @@ impl Memory {
         let mut known = known.unwrap_or(new);
         known.services.extend(services);
         self.images.insert(input.project.clone(), known);
+    }
+
+    /// Takes the locks of what runs from `status`, where a clone that was lost no longer has them.
+    pub fn recover_images(&mut self, wanted: &[Wanted], found: &[Observed]) {
+        let told = self.status.get(IMAGES).and_then(|bytes| serde_json::from_slice::<LockedImages>(bytes).ok());
+        let Some(told) = told else { return };
+        let runs = |input: &runtime::Component| {
+            let is_it = |one: &Observed| one.project == input.project && one.input_digest == Some(input.input_digest);
+            found.iter().any(is_it)
+        };
+        let inputs = wanted.iter().flat_map(|wanted| &wanted.components).filter_map(|one| one.input.as_ref().ok());
+        for input in inputs.filter(|input| runs(input)) {
+            let services = told.get(&input.deployment).and_then(|all| all.get(&input.component));
+            if let Some(services) = services.filter(|_| !self.images.contains_key(&input.project)) {
+                self.lock_images(input, services.clone());
+            }
+        }
     }
 
     /// Adds to what is wanted the images that this device locked itself.

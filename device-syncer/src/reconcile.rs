@@ -313,7 +313,7 @@ impl Syncer {
     fn converge(&mut self, pass: &mut Pass, cancel: &dyn Fn() -> bool) -> Result<Done, PassError> {
         let mut report = Report::read(&pass.next.status);
         self.tell_capabilities(&mut pass.next);
-        let wanted = pass.desired.as_ref().map(|desired| self.wanted(desired, &pass.next));
+        let mut wanted = pass.desired.as_ref().map(|desired| self.wanted(desired, &pass.next));
         if let Some(wanted) = &wanted {
             pass.next.keep_only(wanted);
         }
@@ -321,6 +321,10 @@ impl Syncer {
             report.forget_removed();
         }
         let sight = self.runtimes.observe();
+        if let Some(wanted) = &mut wanted {
+            pass.next.recover_images(wanted, &sight.found);
+            pass.next.with_images(wanted);
+        }
         pass.conditions.extend(unseen(&sight, &conditions::all(&pass.next.status)));
         if self.runtimes.is_unconfined() {
             pass.conditions.push(condition(SANDBOX, "NoLandlockAndNotRoot", UNCONFINED));
@@ -416,9 +420,7 @@ impl Syncer {
         let types = &self.runtimes.types();
         let capabilities = capabilities.as_ref();
         let values = DeviceValues { types, capabilities, read: &read, hmac_key: &self.hmac_key };
-        let mut wanted = wanted(desired, &values);
-        memory.with_images(&mut wanted);
-        wanted
+        wanted(desired, &values)
     }
 
     /// Lets what was given up be tried again: everything, or one deployment by the operator's id.
