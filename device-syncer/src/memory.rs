@@ -10,7 +10,7 @@ use repo_git::CommitId;
 use repo_model::freshness::{LIFE, SKEW};
 use repo_model::margo::ProfileType;
 use repo_model::report::{IMAGES, LockedImage, LockedImages};
-use repo_model::{ComponentName, DeploymentId, DeploymentName, Digest, FileTree, json};
+use repo_model::{ComponentName, DeploymentId, DeploymentName, Digest, FileTree, json, text};
 use serde::{Deserialize, Serialize};
 
 use crate::desired::in_order;
@@ -221,12 +221,13 @@ impl Failure {
     }
 }
 
-/// A stranger's words as they may stand in what is signed and shown for ever: without control characters and those that
-/// turn the direction of a text, and at most 1024 characters of it.
-pub fn shown(text: &str) -> String {
-    let is_deceptive =
-        |c: char| matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    text.chars().filter(|c| *c == '\n' || !c.is_control() && !is_deceptive(*c)).take(1024).collect()
+/// The most characters of a stranger's words that are signed and shown for ever.
+const WORDS: usize = 1024;
+
+/// A stranger's words as they may stand in what is signed and shown for ever: the beginning, and nothing in it is hidden.
+pub fn shown(words: &str) -> String {
+    let begin: String = words.chars().take(WORDS).collect();
+    text::page(&begin).chars().take(WORDS).collect()
 }
 
 /// Why the memory can't be read.
@@ -507,7 +508,10 @@ mod tests {
 
     #[test]
     fn what_a_stranger_says_is_short_and_shows_as_what_it_is() {
-        assert_eq!(shown("a\u{1b}[2Jb\r\u{202e}c\nd\u{2066}é"), "a[2Jbc\ndé");
+        assert_eq!(
+            shown("a\u{1b}[2Jb\r\u{202e}c\nd\u{2066}é"),
+            r"a\u{1b}[2Jb\r\u{202e}c|d\u{2066}é".replace('|', "\n")
+        );
         assert_eq!(shown(&"é".repeat(2000)).chars().count(), 1024);
     }
 
