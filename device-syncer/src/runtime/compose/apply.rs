@@ -21,8 +21,8 @@ const TICK: Duration = Duration::from_millis(200);
 const SLOWEST_LOOK: Duration = Duration::from_secs(2);
 
 impl ComposeRuntime {
-    /// Ownership, marker, files, `up --no-start`, `up`, health, marker. The component's time begins when what ran before has
-    /// stopped: that has a bound of its own.
+    /// Ownership, mounts, marker, files, `up`, health, marker. Where what ran before may take long to stop, that happens
+    /// before the component's time begins, and has a bound of its own.
     pub(super) fn carry_out(&self, prepared: &Prepared, cancel: &dyn Fn() -> bool) -> Result<(), RuntimeError> {
         let project = Project::new(&self.settings.projects_dir, &prepared.component.project);
         let previous = project.marker()?;
@@ -39,8 +39,7 @@ impl ComposeRuntime {
         let gone = old.difference(&inventory).cloned().collect();
         project.fill(&prepared.archive, &gone, &prepared.resolved.encode())?;
         self.check_links(prepared, true)?;
-        if is_there {
-            self.replace(prepared, &project, cancel)?;
+        if is_there && self.replace(prepared, &project, cancel)? {
             // Stopping may have taken minutes.
             self.check_links(prepared, true)?;
         }
@@ -61,11 +60,15 @@ impl ComposeRuntime {
         Ok(is_there)
     }
 
-    /// Stops and makes anew what changed, and stops what is gone; starts nothing yet. A whole `up` does the same before it
-    /// starts anything, but then nobody could tell a container that doesn't stop from one that isn't healthy.
-    fn replace(&self, prepared: &Prepared, project: &Project, cancel: &dyn Fn() -> bool) -> Result<(), RuntimeError> {
+    /// Where containers may take longer to stop than the device's bound: stops and makes anew what changed, stops what is
+    /// gone, and starts nothing yet. A whole `up` does the same, but then nobody could tell a container that doesn't stop
+    /// from one that isn't healthy. Returns whether that was needed.
+    fn replace(&self, prepared: &Prepared, project: &Project, cancel: &dyn Fn() -> bool) -> Result<bool, RuntimeError> {
         let (component, bound) = (&prepared.component, self.settings.stop_timeout);
         let stopping = Stopping::update(&self.docker, &component.project, bound, &prepared.resolved);
+        if !stopping.may_exceed()? {
+            return Ok(false);
+        }
         let cancel = || {
             stopping.look();
             cancel()
@@ -74,7 +77,7 @@ impl ComposeRuntime {
         let timeout = stopping.at_most() + component.timeout.max(QUERY);
         let output =
             self.docker.run(Call { args, timeout, redactor: &prepared.redactor, parameters: &[], cancel: &cancel })?;
-        if output.status.success() { Ok(()) } else { Err(self.compose_failed(prepared, &output)) }
+        if output.status.success() { Ok(true) } else { Err(self.compose_failed(prepared, &output)) }
     }
 
     /// Arguments of an `up` that makes the project's containers as its document says.

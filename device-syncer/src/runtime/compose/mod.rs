@@ -3,9 +3,9 @@
 //! A component becomes a project in this order. `prefetch`: the archive comes from the cache or its registry, its raw
 //! files are checked, `docker compose config` resolves it in a sandbox that sees nothing else, the result is held
 //! against the allow-list and the site's policy, and its images are fetched and get names of ours. `apply`: ownership
-//! and mounts are checked, the marker says *applying*, the files and the resolved document are written,
-//! `up --no-start` stops and replaces what runs and changed, `up` runs exactly that document, health is waited for, and
-//! the marker says *applied*. Killed anywhere in between, a project has no input digest and is applied again.
+//! and mounts are checked, the marker says *applying*, the files and the resolved document are written, `up` runs
+//! exactly that document (after `up --no-start`, where what ran may be slow to stop), health is waited for, and the
+//! marker says *applied*. Killed anywhere in between, a project has no input digest and is applied again.
 
 mod allowed;
 mod apply;

@@ -27,6 +27,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const LISTED: &str =
     r#"{"id":{{json .ID}},"state":{{json .State}},"service":{{json (.Label "com.docker.compose.service")}}}"#;
 
+/// How long docker waits for a container to stop that doesn't say.
+const PERIOD: u64 = 10;
+
 /// A line of `docker ps`.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 struct Listed {
@@ -62,6 +65,20 @@ impl<'a> Stopping<'a> {
     /// How long stopping may take, until whatever is left is killed.
     pub(super) fn at_most(&self) -> Duration {
         if self.next.is_some() { self.bound + PATIENCE } else { self.bound }
+    }
+
+    /// Whether what runs may take longer than the bound to stop, one container after the other, by its own periods.
+    pub(super) fn may_exceed(&self) -> Result<bool, RuntimeError> {
+        let filter = format!("label={}={}", labels::PROJECT, self.project);
+        let listed = self.docker.ask_text(&["ps", "--quiet", "--no-trunc", "--filter", &filter])?;
+        let ids: Vec<&str> = listed.split_whitespace().collect();
+        if ids.is_empty() {
+            return Ok(false);
+        }
+        let inspect = ["inspect", "--format", "{{json .Config.StopTimeout}}", "--type", "container"];
+        let periods: Vec<Option<u64>> = parse(&self.docker.ask(&[&inspect, ids.as_slice()].concat())?)?;
+        let all = periods.into_iter().fold(0, |all: u64, period| all.saturating_add(period.unwrap_or(PERIOD)));
+        Ok(all > self.bound.as_secs())
     }
 
     /// Kills what should have stopped by now, if the time is over; is asked again and again.
