@@ -41,8 +41,8 @@ use reached::Reached;
 use settled::Settled;
 
 pub use clock::{ClockError, check_clock};
-pub(crate) use device::{doubt, is_fresh};
 pub use device::{DeviceError, FRESH_FOR};
+pub(crate) use device::{doubt, is_fresh};
 pub use locks::{NewKey, Resolve, ResolveError};
 pub use look::{Look, look, plan};
 pub use outcome::{Done, Outcome, Planned};
