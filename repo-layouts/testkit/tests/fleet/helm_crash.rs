@@ -124,15 +124,17 @@ fn power_cuts_while_helm_works_are_made_good_at_the_next_boot() {
     }
 }
 
-/// Ends the syncer, and what it called or not: a service manager ends all, the kernel in want of memory one. Returns
-/// whether it had called something.
+/// Ends the syncer, and what it called or not: a service manager ends all, the kernel in want of memory one. Git is left
+/// alone, because it is the host's: on a machine of its own it outlives the device. Returns whether something was called.
 fn kill(syncer: u32, alone: bool) -> bool {
     let pid = |id: u32| i32::try_from(id).ok().and_then(Pid::from_raw).expect("a process has a number above 0");
     // Held, so that it calls nobody between the look and the kill.
     let _ = kill_process(pid(syncer), Signal::STOP);
     let tasks = std::fs::read_dir(format!("/proc/{syncer}/task")).into_iter().flatten().flatten();
     let lists = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
-    let called: Vec<u32> = lists.flat_map(|list| numbers(&list)).collect();
+    let is_the_hosts =
+        |id: &u32| std::fs::read_to_string(format!("/proc/{id}/comm")).is_ok_and(|name| name.starts_with("git"));
+    let called: Vec<u32> = lists.flat_map(|list| numbers(&list)).filter(|id| !is_the_hosts(id)).collect();
     let _ = kill_process(pid(syncer), Signal::KILL);
     for child in called.iter().filter(|_| !alone) {
         let _ = kill_process_group(pid(*child), Signal::KILL);
