@@ -31,5 +31,6 @@ mod secrets;
 mod site;
 mod stand;
 mod surroundings;
+mod threats;
 mod trouble;
 mod walkthrough;
