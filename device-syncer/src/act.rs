@@ -318,8 +318,8 @@ impl<H: Hands + ?Sized> Actor<'_, H> {
         Ok(gone)
     }
 
-    /// One apply: the attempt, the locks of images and `installing` are durable before the first effect; `installed` becomes so with the
-    /// next component's `installing`, or at the end.
+    /// One apply: the attempt, the locks of images and `installing` are durable before the first effect; `installed`
+    /// becomes so with the next component's `installing`, or at the end.
     fn apply(&mut self, wanted: &Wanted, input: &Component, ready: &H::Ready) -> Result<bool, StoreError> {
         if (self.cancel)() {
             return Ok(false);

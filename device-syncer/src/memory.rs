@@ -195,13 +195,13 @@ pub struct Bad {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct FirstUse {
-    /// The input.
+    /// What they were locked for: another input locks anew.
     pub input_digest: Digest,
-    /// Whose component it is.
+    /// Where `status` says it (`images.json`).
     pub deployment: DeploymentId,
-    /// The component.
+    /// Of that deployment.
     pub component: ComponentName,
-    /// By service.
+    /// By service of the compose file.
     pub services: BTreeMap<String, LockedImage>,
 }
 

@@ -28,8 +28,8 @@ const STATE: &str = concat!(
     r#""restart":{{json .HostConfig.RestartPolicy.Name}}}"#,
 );
 
-/// How many containers are inspected with one call.
-const BATCH: usize = 50;
+/// How many containers are inspected, or ended, with one call.
+pub(super) const BATCH: usize = 50;
 
 /// Limit of a call that inspects one container.
 const ONE: Duration = Duration::from_secs(10);
@@ -101,7 +101,7 @@ fn inspect_one(docker: &Client, id: &str) -> Result<Option<Result<State, String>
             Ok(states) => return Ok(states.into_iter().next().map(Ok)),
             Err(error) => error.to_string(),
         },
-        Ok(output) if output.stderr.to_lowercase().contains("no such") => return Ok(None),
+        Ok(output) if vanished(&output.stderr) => return Ok(None),
         Ok(output) => last_lines(&output.stderr, REASON),
         Err(CommandError::TimedOut { seconds, .. }) => format!("`docker inspect` took longer than {seconds} s"),
         Err(error) => return Err(DOCKER.broken_off(error)),
@@ -114,6 +114,11 @@ fn inspect(docker: &Client, ids: &[&str], timeout: Duration) -> Result<Output, C
     let args = [&["inspect", "--type", "container", "--format", STATE], ids].concat();
     let args = args.iter().map(OsString::from).collect();
     docker.try_run(Call { args, timeout, redactor: &Redactor::default(), parameters: &[], cancel: &|| false })
+}
+
+/// One that is gone by now is named on standard error; what was asked of the others is done all the same.
+pub(super) fn vanished(stderr: &str) -> bool {
+    stderr.to_lowercase().contains("no such")
 }
 
 /// One JSON object a line.

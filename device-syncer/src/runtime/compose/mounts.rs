@@ -13,6 +13,7 @@ use std::path::{Component as Part, Path, PathBuf};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
+use super::containers::{BATCH, parse, vanished};
 use super::docker::DOCKER;
 use super::project::Project;
 use super::resolved::{Resolved, inside, items};
@@ -30,8 +31,6 @@ const CONTAINER: &str = concat!(
 );
 /// The same of a volume.
 const VOLUME: &str = r#"{"name":{{json .Name}},"options":{{json .Options}}}"#;
-/// How many are asked for at once.
-const BATCH: usize = 50;
 /// How long a container that stands in the way may take to end, in seconds.
 const GRACE: &str = "10";
 /// File systems of which even to ask for a name may last for ever, for their server is elsewhere.
@@ -272,17 +271,9 @@ fn inspect<T: DeserializeOwned>(docker: &Client, list: &[&str], ask: &[&str]) ->
         if !output.status.success() && !vanished(&output.stderr) {
             return Err(docker.failure(&output, |reason| DOCKER.unavailable(reason, None)));
         }
-        for line in output.stdout.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
-            let unreadable = |error| format!("what `docker inspect` printed of mounts can't be read: {error}");
-            found.push(serde_json::from_slice(line).map_err(|error| DOCKER.unavailable(unreadable(error), None))?);
-        }
+        found.extend(parse::<T>(&output.stdout)?);
     }
     Ok(found)
-}
-
-/// One that is gone by now is named on standard error; what was asked of the others is done all the same.
-fn vanished(stderr: &str) -> bool {
-    stderr.to_lowercase().contains("no such")
 }
 
 impl Container {
