@@ -122,6 +122,24 @@ fn what_containers_of_other_projects_may_write_is_no_place_for_a_mount_below_it(
     world.ask(&["create", "--name", &stranger, "--volume", &volume, crate::world::IMAGE]);
     world.will_remove("container", &stranger);
     refused(try_to(&mut world, &format!("{}:/x'", at("strange/sub"))), &[&format!("container `{stranger}`")]);
+    // One that docker can't inspect is read from its list.
+    let (id, docker) = (
+        world.ask(&["ps", "--all", "--quiet", "--filter", &format!("name={stranger}")]),
+        world.settings.docker.clone(),
+    );
+    let damaged = world.path().join("docker-that-cannot-inspect");
+    let text = format!(
+        "#!/bin/sh\ncase \"$*\" in inspect*{}*) echo damaged >&2; exit 1;; esac\nexec {} \"$@\"\n",
+        id.trim(),
+        docker.display()
+    );
+    fs::write(&damaged, text).unwrap();
+    fs::set_permissions(&damaged, fs::Permissions::from_mode(0o755)).unwrap();
+    world.settings.docker = damaged;
+    world.restart();
+    refused(try_to(&mut world, &format!("{}:/x'", at("strange/sub"))), &[&format!("container `{stranger}`")]);
+    world.settings.docker = docker;
+    world.restart();
     // A volume of the site's that shows a directory.
     fs::create_dir_all(site.join("shown")).unwrap();
     let (volume, device) = (format!("shown-{owns}"), format!("device={}", site.join("shown").display()));

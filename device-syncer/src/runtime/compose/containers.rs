@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use repo_model::{ComponentName, DeploymentId};
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
 use super::docker::DOCKER;
 use crate::runtime::client::{Call, Client, QUERY, REASON};
@@ -52,11 +53,10 @@ struct Labels {
     component: String,
 }
 
-/// A line of `docker inspect`.
+/// What `docker inspect` says of it.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct State {
-    id: String,
     image: String,
     status: String,
     exit_code: i64,
@@ -71,47 +71,64 @@ pub(super) fn with_labels(docker: &Client, filters: &[String]) -> Result<Vec<Con
     let mut args = vec!["ps", "--all", "--no-trunc", "--filter", "label=com.docker.compose.oneoff=False"];
     filters.iter().for_each(|filter| args.extend(["--filter", filter]));
     let listed: Vec<Labels> = parse(&docker.ask(&[args.as_slice(), &["--format", LABELS]].concat())?)?;
-    let mut states = BTreeMap::new();
-    for batch in listed.chunks(BATCH) {
-        states.extend(inspect_all(docker, batch)?);
-    }
+    let ids: Vec<&str> = listed.iter().map(|labels| &*labels.id).collect();
+    let mut states = inspect_each(docker, &ids, STATE)?;
     let container = |labels: Labels| Some(Container { state: states.remove(&labels.id)?, labels });
     Ok(listed.into_iter().filter_map(container).collect())
 }
 
-/// The states of those that are still there, by id.
-fn inspect_all(docker: &Client, batch: &[Labels]) -> Result<BTreeMap<String, Result<State, String>>, RuntimeError> {
-    let ids: Vec<&str> = batch.iter().map(|labels| &*labels.id).collect();
-    // Those that docker can print are printed also where it fails for others.
-    let together = inspect(docker, &ids, QUERY).ok().and_then(|output| parse::<State>(&output.stdout).ok());
-    let found = together.into_iter().flatten().map(|state| (state.id.clone(), Ok(state)));
-    let mut states: BTreeMap<_, _> = found.collect();
-    for id in ids {
-        if !states.contains_key(id) {
-            states.extend(inspect_one(docker, id)?.map(|state| (id.to_owned(), state)));
-        }
-    }
-    Ok(states)
+/// A line of `docker inspect`.
+#[derive(Deserialize)]
+struct Line<T> {
+    id: String,
+    #[serde(flatten)]
+    rest: T,
 }
 
-/// The state of one, or why docker can't show it; `None` if it is gone. An error if docker doesn't answer at all.
-fn inspect_one(docker: &Client, id: &str) -> Result<Option<Result<State, String>>, RuntimeError> {
-    let reason = match inspect(docker, &[id], ONE) {
-        Ok(output) if output.status.success() => match parse::<State>(&output.stdout) {
-            Ok(states) => return Ok(states.into_iter().next().map(Ok)),
+/// What is asked of those containers that are still there, by id, or why docker can't show it. `format` makes one line of
+/// JSON for each, with its `id`. One call for each [`BATCH`], and one for each container that was missing in its batch.
+pub(super) fn inspect_each<T: DeserializeOwned>(
+    docker: &Client,
+    ids: &[&str],
+    format: &str,
+) -> Result<BTreeMap<String, Result<T, String>>, RuntimeError> {
+    let mut all = BTreeMap::new();
+    for batch in ids.chunks(BATCH) {
+        // Those that docker can print are printed also where it fails for others.
+        let together = inspect(docker, batch, format, QUERY).ok().and_then(|output| parse(&output.stdout).ok());
+        all.extend(together.into_iter().flatten().map(|line: Line<T>| (line.id, Ok(line.rest))));
+        for id in batch {
+            if !all.contains_key(*id) {
+                all.extend(inspect_one(docker, id, format)?.map(|one| ((*id).to_owned(), one)));
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// What is asked of one, or why docker can't show it; `None` if it is gone. An error if docker doesn't answer at all.
+fn inspect_one<T: DeserializeOwned>(
+    docker: &Client,
+    id: &str,
+    format: &str,
+) -> Result<Option<Result<T, String>>, RuntimeError> {
+    let reason = match inspect(docker, &[id], format, ONE) {
+        Ok(output) if output.status.success() => match parse::<Line<T>>(&output.stdout) {
+            Ok(lines) => return Ok(lines.into_iter().next().map(|line| Ok(line.rest))),
             Err(error) => error.to_string(),
         },
         Ok(output) if vanished(&output.stderr) => return Ok(None),
         Ok(output) => last_lines(&output.stderr, REASON),
         Err(CommandError::TimedOut { seconds, .. }) => format!("`docker inspect` took longer than {seconds} s"),
+        Err(error @ CommandError::TooMuch { .. }) => error.to_string(),
         Err(error) => return Err(DOCKER.broken_off(error)),
     };
     docker.ask(DOCKER.probe)?;
     Ok(Some(Err(reason)))
 }
 
-fn inspect(docker: &Client, ids: &[&str], timeout: Duration) -> Result<Output, CommandError> {
-    let args = [&["inspect", "--type", "container", "--format", STATE], ids].concat();
+fn inspect(docker: &Client, ids: &[&str], format: &str, timeout: Duration) -> Result<Output, CommandError> {
+    let args = [&["inspect", "--type", "container", "--format", format], ids].concat();
     let args = args.iter().map(OsString::from).collect();
     docker.try_run(Call { args, timeout, redactor: &Redactor::default(), parameters: &[], cancel: &|| false })
 }
@@ -221,7 +238,7 @@ mod tests {
 
     fn state(status: &str, health: Option<&str>, exit: i64, restart: &str) -> State {
         let json = serde_json::json!({
-            "id": "i", "image": "sha256:x", "status": status, "exitCode": exit, "startedAt": "", "health": health,
+            "image": "sha256:x", "status": status, "exitCode": exit, "startedAt": "", "health": health,
             "restart": restart,
         });
         parse(json.to_string().as_bytes()).unwrap().remove(0)

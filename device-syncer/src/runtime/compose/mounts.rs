@@ -11,9 +11,8 @@ use std::fs;
 use std::path::{Component as Part, Path, PathBuf};
 
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
 
-use super::containers::{BATCH, parse, vanished};
+use super::containers::{BATCH, inspect_each, parse, vanished};
 use super::docker::DOCKER;
 use super::project::Project;
 use super::resolved::{Resolved, inside, items};
@@ -21,16 +20,21 @@ use super::{ComposeRuntime, Prepared, files};
 use crate::runtime::client::{Call, Client};
 use crate::runtime::{RuntimeError, files_failed};
 
-/// What of a container is read, as one line of JSON.
-const CONTAINER: &str = concat!(
-    r#"{"id":{{json .ID}},"name":{{json .Name}},"#,
-    r#""project":{{json (index .Config.Labels "com.docker.compose.project")}},"#,
-    r#""service":{{json (index .Config.Labels "com.docker.compose.service")}},"#,
-    r#""mounts":[{{range $n, $it := .Mounts}}{{if $n}},{{end}}"#,
-    r#"{"source":{{json $it.Source}},"writes":{{json $it.RW}}}{{end}}]}"#
+/// What is listed of each container; of each text so much that one of ours is whole.
+const LISTED: &str = concat!(
+    r#"{"id":{{json .ID}},"name":{{json (printf "%.4096s" .Names)}},"#,
+    r#""project":{{json (printf "%.1024s" (.Label "com.docker.compose.project"))}},"#,
+    r#""service":{{json (printf "%.1024s" (.Label "com.docker.compose.service"))}}}"#,
 );
+/// What only `docker inspect` has. No path of Linux is longer.
+const MOUNTS: &str = concat!(
+    r#"{"id":{{json .ID}},"mounts":[{{range $n, $it := .Mounts}}{{if $n}},{{end}}"#,
+    r#"{"source":{{json (printf "%.4096s" $it.Source)}},"writes":{{json $it.RW}}}{{end}}]}"#,
+);
+/// The sources of one that can't be inspected, with commas between them; whether it may write there isn't known.
+const SOURCES: &str = r#"{{json (printf "%.1048576s" .Mounts)}}"#;
 /// The same of a volume.
-const VOLUME: &str = r#"{"name":{{json .Name}},"options":{{json .Options}}}"#;
+const VOLUME: &str = r#"{"name":{{json .Name}},"device":{{json (printf "%.4096s" (index .Options "device"))}}}"#;
 /// How long a container that stands in the way may take to end, in seconds.
 const GRACE: &str = "10";
 /// File systems of which even to ask for a name may last for ever, for their server is elsewhere.
@@ -39,7 +43,7 @@ const REMOTE: &[&str] = &["9p", "afs", "autofs", "ceph", "cifs", "fuse", "lustre
 const LINKS: usize = 40;
 
 /// A path of the host that a container has, or is to have.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Mount {
     /// The service or container, for messages.
     whose: String,
@@ -52,13 +56,18 @@ struct Mount {
     real: PathBuf,
 }
 
-/// A container that the engine has, running or not.
+/// A line of `docker ps`; a label that isn't there is empty.
 #[derive(Debug, Deserialize)]
 struct Container {
     id: String,
     name: String,
-    project: Option<String>,
-    service: Option<String>,
+    project: String,
+    service: String,
+}
+
+/// What `docker inspect` says of it.
+#[derive(Debug, Deserialize)]
+struct Mounts {
     mounts: Vec<Source>,
 }
 
@@ -72,13 +81,8 @@ struct Source {
 #[derive(Debug, Deserialize)]
 struct Volume {
     name: String,
-    options: Option<Options>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Options {
-    /// What is mounted as the volume; absent where the engine keeps it itself.
-    device: Option<PathBuf>,
+    /// What is mounted as the volume; empty where the engine keeps it itself.
+    device: PathBuf,
 }
 
 /// Every mount of a document that one of its own services could lead elsewhere. `files` is where the archive's own files
@@ -96,18 +100,24 @@ impl ComposeRuntime {
         let files = Project::new(&self.settings.projects_dir, project).files();
         let remote = remote();
         let wanted = of_document(&prepared.resolved, "", &remote);
-        let mut others = self.on_disk(project, &remote)?;
-        others.extend(volumes(&self.docker, &remote)?);
+        let applied = self.on_disk(&remote)?;
+        let mut others = volumes(&self.docker, &remote)?;
         let mut in_the_way = Vec::new();
-        for container in containers(&self.docker)? {
-            let (id, own) = (container.id.clone(), container.project.as_deref() == Some(project));
-            let mounts = container.mounts(&remote);
+        for (container, mounts) in containers(&self.docker)? {
+            let (id, own) = (container.id.clone(), container.project == *project);
+            let mounts = match (mounts, applied.get(&container.project)) {
+                (Ok(Mounts { mounts }), _) => container.mounts(mounts, &remote),
+                (Err(_), Some(_)) if !own => continue,
+                (Err(_), Some(document)) => document.clone(),
+                (Err(_), None) => container.mounts(sources_of(&self.docker, &id)?, &remote),
+            };
             if !own {
                 others.extend(mounts);
             } else if !(clashes(&wanted, &mounts, &files).is_empty() && clashes(&mounts, &wanted, &files).is_empty()) {
                 in_the_way.push(id);
             }
         }
+        others.extend(applied.into_iter().filter(|(name, _)| name != project).flat_map(|(_, mounts)| mounts));
         let mut reasons = clashes(&wanted, &others, &files);
         reasons.extend(clashes(&others, &wanted, &files));
         let retry = format!("; after that `device-syncer retry {}`", prepared.component.deployment_name);
@@ -116,15 +126,15 @@ impl ComposeRuntime {
         Ok(in_the_way)
     }
 
-    /// What the other projects on this device have, also while their containers are away.
-    fn on_disk(&self, project: &str, remote: &BTreeSet<PathBuf>) -> Result<Vec<Mount>, RuntimeError> {
-        let mut found = Vec::new();
+    /// What the projects on this device have by what was applied last, also while their containers are away.
+    fn on_disk(&self, remote: &BTreeSet<PathBuf>) -> Result<BTreeMap<String, Vec<Mount>>, RuntimeError> {
+        let mut found = BTreeMap::new();
         for (name, _) in Project::list(&self.settings.projects_dir)? {
             let file = Project::new(&self.settings.projects_dir, &name).resolved();
             // One that was cut off before it was written has nothing yet.
-            let document = fs::read(file).ok().and_then(|bytes| Resolved::parse(&bytes).ok());
-            if let Some(document) = document.filter(|_| name != project) {
-                found.extend(of_document(&document, &format!(" of `{name}`"), remote));
+            if let Some(document) = fs::read(file).ok().and_then(|bytes| Resolved::parse(&bytes).ok()) {
+                let mounts = of_document(&document, &format!(" of `{name}`"), remote);
+                found.insert(name, mounts);
             }
         }
         Ok(found)
@@ -243,47 +253,47 @@ fn sources(resolved: &Resolved) -> Vec<(String, &str, bool)> {
     all
 }
 
-/// Every container of the engine, also those that aren't ours.
-fn containers(docker: &Client) -> Result<Vec<Container>, RuntimeError> {
-    inspect(
-        docker,
-        &["ps", "--all", "--quiet", "--no-trunc"],
-        &["inspect", "--type", "container", "--format", CONTAINER],
-    )
+/// Every container of the engine, also those that aren't ours, with its mounts or why docker can't show them.
+fn containers(docker: &Client) -> Result<Vec<(Container, Result<Mounts, String>)>, RuntimeError> {
+    let listed: Vec<Container> = parse(&docker.ask(&["ps", "--all", "--no-trunc", "--format", LISTED])?)?;
+    let ids: Vec<&str> = listed.iter().map(|container| &*container.id).collect();
+    let mut mounts = inspect_each(docker, &ids, MOUNTS)?;
+    Ok(listed.into_iter().filter_map(|it| mounts.remove(&it.id).map(|mounts| (it, mounts))).collect())
+}
+
+/// The mounts of a container that can't be inspected: what it has isn't hidden, and is taken for written to.
+fn sources_of(docker: &Client, id: &str) -> Result<Vec<Source>, RuntimeError> {
+    let filter = format!("id={id}");
+    let listed: Vec<String> =
+        parse(&docker.ask(&["ps", "--all", "--no-trunc", "--filter", &filter, "--format", SOURCES])?)?;
+    let sources = listed.iter().flat_map(|sources| sources.split(','));
+    Ok(sources.map(|source| Source { source: source.into(), writes: true }).collect())
 }
 
 /// The directories that volumes show, where the site made such volumes: whoever has the volume writes there.
 fn volumes(docker: &Client, remote: &BTreeSet<PathBuf>) -> Result<Vec<Mount>, RuntimeError> {
-    let list = ["volume", "ls", "--quiet", "--filter", "driver=local"];
-    let found: Vec<Volume> = inspect(docker, &list, &["volume", "inspect", "--format", VOLUME])?;
-    let shown = found.into_iter().filter_map(|volume| Some((volume.name, volume.options?.device?)));
-    let shown = shown.filter(|(_, device)| device.is_absolute());
-    Ok(shown.map(|(name, device)| Mount::new(format!("volume `{name}`"), device, true, remote)).collect())
-}
-
-/// Asks for everything that is listed, some at a time; each is answered in one line of JSON.
-fn inspect<T: DeserializeOwned>(docker: &Client, list: &[&str], ask: &[&str]) -> Result<Vec<T>, RuntimeError> {
-    let listed = docker.ask_text(list)?;
+    let listed = docker.ask_text(&["volume", "ls", "--quiet", "--filter", "driver=local"])?;
     let names: Vec<&str> = listed.split_whitespace().collect();
     let mut found = Vec::new();
     for names in names.chunks(BATCH) {
-        let output = docker.try_ask(&[ask, names].concat())?;
+        let output = docker.try_ask(&[&["volume", "inspect", "--format", VOLUME], names].concat())?;
         if !output.status.success() && !vanished(&output.stderr) {
             return Err(docker.failure(&output, |reason| DOCKER.unavailable(reason, None)));
         }
-        found.extend(parse::<T>(&output.stdout)?);
+        found.extend(parse::<Volume>(&output.stdout)?);
     }
-    Ok(found)
+    let shown = found.into_iter().filter(|volume| volume.device.is_absolute());
+    Ok(shown.map(|Volume { name, device }| Mount::new(format!("volume `{name}`"), device, true, remote)).collect())
 }
 
 impl Container {
-    fn mounts(self, remote: &BTreeSet<PathBuf>) -> Vec<Mount> {
-        let of_project = self.project.zip(self.service).filter(|(project, _)| !project.is_empty());
-        let whose = of_project.map_or_else(
-            || format!("container `{}`", self.name.trim_start_matches('/')),
-            |(project, service)| format!("service `{service}` of `{project}`"),
-        );
-        let real = self.mounts.into_iter().filter(|mount| mount.source.is_absolute());
+    fn mounts(self, sources: Vec<Source>, remote: &BTreeSet<PathBuf>) -> Vec<Mount> {
+        let whose = if self.project.is_empty() || self.service.is_empty() {
+            format!("container `{}`", self.name)
+        } else {
+            format!("service `{}` of `{}`", self.service, self.project)
+        };
+        let real = sources.into_iter().filter(|mount| mount.source.is_absolute());
         real.map(|mount| Mount::new(whose.clone(), mount.source, mount.writes, remote)).collect()
     }
 }
