@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use repo_testkit::git;
@@ -210,6 +210,15 @@ fn application(real: &Real, name: &str, revision: &str, files: &[(&str, &str)]) 
     push(&directory, &format!("hostile/{name}"), revision)
 }
 
+/// A container that was made without us; it goes with the test.
+struct Container(String);
+
+impl Drop for Container {
+    fn drop(&mut self) {
+        docker(&["rm", "--force", &self.0]);
+    }
+}
+
 /// A compose project that was made without us; it goes with the test.
 struct Project(&'static str);
 
@@ -248,23 +257,33 @@ fn labels_that_swell_are_refused_and_those_that_are_there_blind_nobody() {
     real.once().good();
     let neighbour = real.running();
 
-    // What an earlier version let through is still there, 42 MB in all.
-    let project = Project("hello-b10a7ed0b10a7ed0");
+    // What an earlier version let through is still there, 42 MB in all; then somebody else's.
     let label = |name| {
         docker(&["inspect", "--format", &format!("{{{{index .Config.Labels \"{name}\"}}}}"), &neighbour[0][..64]])
     };
-    let labels =
-        ["device-syncer.fleet", "device-syncer.device"].map(|name| format!("{name}: '{}'", label(name))).join(", ");
-    let service = |n| format!("  s{n}: {{image: 'margo-test/busybox:1', labels: {{{labels}, l: *swollen}}}}\n");
-    let services = (0..6).map(service).collect::<String>();
-    let text = format!("x-swollen: &swollen '{}'\nservices:\n{services}", "x".repeat(7 << 20));
-    let file = real.path("swollen.yaml");
-    fs::write(&file, text).unwrap();
-    docker(&["compose", "-p", project.0, "-f", &file.display().to_string(), "up", "--detach"]);
+    let ours =
+        ["device-syncer.fleet", "device-syncer.device"].map(|name| format!("{name}: '{}', ", label(name))).concat();
+    let swollen = |name: &'static str, labels: &str| {
+        let service = |n| format!("  s{n}: {{image: 'margo-test/busybox:1', labels: {{{labels}l: *swollen}}}}\n");
+        let services = (0..6).map(service).collect::<String>();
+        let text = format!("x-swollen: &swollen '{}'\nservices:\n{services}", "x".repeat(7 << 20));
+        let file = real.path("swollen.yaml");
+        fs::write(&file, text).unwrap();
+        docker(&["compose", "-p", name, "-f", &file.display().to_string(), "up", "--detach"]);
+        Project(name)
+    };
+    let project = swollen("hello-b10a7ed0b10a7ed0", &ours);
     assert_eq!(real.running().len(), 7);
     real.once().good();
     assert_eq!(real.running(), neighbour, "they are removed like anything that nobody wants");
     assert_eq!(real.conditions(), Vec::<String>::new());
+    drop(project);
+    let _theirs = swollen("swollen-and-not-ours", "");
+    real.hand.want("other", &real.app, "changed");
+    real.hand.publish();
+    real.once().good();
+    assert_ne!(real.running(), neighbour, "what is changed isn't held up by a stranger's");
+    assert_eq!(real.states("other"), ["hello installed"]);
 }
 
 #[test]
@@ -274,13 +293,16 @@ fn a_container_that_docker_cannot_show_is_told_and_hides_no_neighbour() {
     real.hand.publish();
     real.once().good();
     let bad = real.running()[0][..64].to_owned();
+    let theirs = Container(docker(&["create", "margo-test/busybox:1"]));
     real.hand.want("other", &real.app, "neighbour");
     real.hand.publish();
     real.once().good();
     let before = real.running();
     let program = real.path("docker-with-a-damaged-container");
     let script = format!(
-        "#!/bin/sh\ncase \"$*\" in inspect*{bad}*) echo 'Error response from daemon: damaged' >&2; exit 1;; esac\nexec {} \"$@\"\n",
+        "#!/bin/sh\ncase \"$*\" in inspect*{bad}*|inspect*{}*) \
+         echo 'Error response from daemon: damaged' >&2; exit 1;; esac\nexec {} \"$@\"\n",
+        theirs.0.trim(),
         client().display()
     );
     fs::write(&program, script).unwrap();
@@ -297,9 +319,18 @@ fn a_container_that_docker_cannot_show_is_told_and_hides_no_neighbour() {
     assert_eq!(health("greeter"), ["installed", "unknown", "unknown"]);
     assert_eq!(health("other"), ["installed", "healthy", "none"]);
     assert_eq!(real.running(), before, "nothing is touched");
-    // The neighbour can be changed meanwhile, and the culprit removed.
+    // The neighbour can be changed meanwhile, another one can come, and the culprits are still there.
     real.hand.want("other", &real.app, "changed");
-    real.hand.drop("greeter");
+    real.hand.want("third", &real.app, "new");
+    real.hand.publish();
+    real.once().ended(1);
+    assert_eq!([real.states("other"), real.states("third")], [["hello installed"], ["hello installed"]]);
+    let now = real.running();
+    let kept: Vec<_> = now.iter().filter(|container| before.contains(container)).collect();
+    assert_eq!((now.len(), kept.len()), (3, 1), "only the unreadable one is left as it was: {before:?} {now:?}");
+    for name in ["greeter", "third"] {
+        real.hand.drop(name);
+    }
     real.hand.publish();
     real.once().ended(1);
     assert_eq!(real.running().len(), 1);
@@ -350,4 +381,36 @@ fn an_application_that_refuses_to_stop_is_changed_and_removed_all_the_same() {
     assert_eq!((real.running().len(), real.of_service("web")), (1, neighbour), "the neighbour never noticed");
     assert!(real.told().join("; ").contains("greeter/hello removing > removed"));
     real.assert_idle();
+}
+
+/// Becomes the program that follows, with a kernel that doesn't know Landlock (its system calls answer `ENOSYS`).
+const WITHOUT_LANDLOCK: &str = "
+import ctypes, os, struct, sys
+step = lambda code, yes, no, value: struct.pack('HBBI', code, yes, no, value)
+load, if_equal, give = 0x20, 0x15, 0x06
+steps = step(load, 0, 0, 0) + step(if_equal, 0, 1, 444) + step(give, 0, 0, 0x50026) + step(give, 0, 0, 0x7fff0000)
+steps = ctypes.create_string_buffer(steps, len(steps))
+program = ctypes.create_string_buffer(struct.pack('@HP', 4, ctypes.addressof(steps)))
+libc = ctypes.CDLL(None, use_errno=True)
+for call in [(38, 1, 0, 0, 0), (22, 2, ctypes.byref(program), 0, 0)]:
+    if libc.prctl(*call) != 0:
+        sys.exit(os.strerror(ctypes.get_errno()))
+os.execv(sys.argv[1], sys.argv[1:])
+";
+
+#[test]
+fn a_device_that_can_have_no_sandbox_runs_what_it_shall_and_says_so_on_status() {
+    let real = Real::enrolled();
+    real.hand.want("greeter", &real.app, "hello");
+    real.hand.publish();
+    // Root without the right to become somebody else.
+    let (mut bare, once) = (Command::new("setpriv"), command(&real.home(), &["once"]));
+    bare.args(["--bounding-set=-setuid,-setgid", "python3", "-c", WITHOUT_LANDLOCK]);
+    bare.arg(once.get_program()).args(once.get_args()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    finish(bare.spawn().unwrap()).good();
+    assert_eq!(real.conditions(), ["SandboxUnavailable NoLandlockAndNotRoot"]);
+    assert_eq!(real.states("greeter"), ["hello installed"]);
+    // Once the kernel has it, the condition goes.
+    real.once().good();
+    assert_eq!(real.conditions(), Vec::<String>::new());
 }
