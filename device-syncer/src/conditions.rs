@@ -98,7 +98,7 @@ mod tests {
     /// Every reason that the syncer gives besides the error codes.
     const REASONS: &[(&str, &[&str])] = &[
         (STALLED, &["FetchFailed"]),
-        (WAITING, &["NotEnrolled"]),
+        (WAITING, &["NotEnrolled", "NotListed"]),
         (STALE, &["Expired", "ProofRefused"]),
         (UNVERIFIED, &["ShallowHistory"]),
         (RUNTIME, &["runtime-unavailable", "ProjectUnreadable"]),

@@ -266,6 +266,7 @@ mod tests {
             trust: 2,
             since: Timestamp::UNIX_EPOCH,
             fresh_until: None,
+            fresh_before: None,
             unverified: false,
         };
         let mut higher = floor(5);

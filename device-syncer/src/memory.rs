@@ -9,7 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 use repo_git::CommitId;
 use repo_model::freshness::{LIFE, SKEW};
 use repo_model::margo::ProfileType;
-use repo_model::report::{IMAGES, LockedImage, LockedImages};
+use repo_model::report::{Condition, IMAGES, LockedImage, LockedImages};
 use repo_model::{ComponentName, DeploymentId, DeploymentName, Digest, FileTree, json, text};
 use serde::{Deserialize, Serialize};
 
@@ -27,6 +27,7 @@ const ACCEPTED: &str = "accepted.json";
 const ROSTER: &str = "roster.json";
 const ATTEMPTS: &str = "attempt.json";
 const BAD: &str = "bad.json";
+const WAITING: &str = "waiting.json";
 
 /// Everything that a pass needs to know of the ones before.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -43,6 +44,8 @@ pub struct Memory {
     pub bad: BTreeMap<String, Bad>,
     /// What this device locked itself, by project.
     pub images: BTreeMap<String, FirstUse>,
+    /// Why nothing new is adopted, applied or told, where the host may not be told either: only this device shows it.
+    pub waiting: Option<Condition>,
     /// The tree of the local `status`.
     pub status: FileTree,
 }
@@ -66,6 +69,9 @@ pub struct Accepted {
     /// Until when the publisher's newest proof of freshness holds; absent if none was seen for this state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fresh_until: Option<Timestamp>,
+    /// Until when the newest proof for the state before holds, which counts while there is none for this one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fresh_before: Option<Timestamp>,
     /// Its descent from what was accepted before couldn't be shown.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unverified: bool,
@@ -77,11 +83,10 @@ impl Accepted {
         self.commit.parse().ok()
     }
 
-    /// Whether the newest proof of freshness has run out; a new state counts as one for a day. What lasts longer than any
-    /// proof can was noted by a wrong clock, and is none.
+    /// Whether there is no proof of freshness that still holds. An adoption alone is none, or a host could feed one old
+    /// state after the other unseen. What lasts longer than any proof can was noted by a wrong clock, and is none either.
     pub fn is_stale(&self, now: Timestamp) -> bool {
-        let grace = || self.since.saturating_add(LIFE).unwrap_or(Timestamp::MAX);
-        !counts(self.fresh_until.unwrap_or_else(grace), now)
+        !self.fresh_until.or(self.fresh_before).is_some_and(|until| counts(until, now))
     }
 
     /// How long the newest proof of freshness still holds, if there is one that does.
@@ -401,6 +406,9 @@ impl Memory {
         if !self.images.is_empty() {
             tree.insert(IMAGES.to_owned(), json::to_bytes(&self.images));
         }
+        if let Some(waiting) = &self.waiting {
+            tree.insert(WAITING.to_owned(), json::to_bytes(waiting));
+        }
         for (id, applied) in &self.deployments {
             tree.insert(format!("deployments/{id}/applied/deployment.yaml"), applied.document.clone());
             tree.insert(format!("deployments/{id}/applied/inputs.json"), json::to_bytes(&applied.inputs));
@@ -416,6 +424,7 @@ impl Memory {
             attempts: read(tree, ATTEMPTS)?.unwrap_or_default(),
             bad: read(tree, BAD)?.unwrap_or_default(),
             images: read(tree, IMAGES)?.unwrap_or_default(),
+            waiting: read(tree, WAITING)?,
             ..Self::default()
         };
         for path in tree.keys().filter(|path| path.ends_with("/inputs.json")) {
@@ -459,9 +468,11 @@ mod tests {
                 trust: 1,
                 since: "2026-01-01T00:00:00Z".parse().unwrap(),
                 fresh_until: Some("2026-01-02T00:00:00Z".parse().unwrap()),
+                fresh_before: None,
                 unverified: true,
             }),
             roster: b"{}".to_vec(),
+            waiting: Some(crate::conditions::condition("Waiting", "NotListed", "because")),
             ..Memory::default()
         };
         for (name, version) in [("x", Some("1")), ("y", None)] {
@@ -490,19 +501,23 @@ mod tests {
     }
 
     #[test]
-    fn a_state_is_stale_once_its_proof_has_run_out_or_when_none_came_for_a_day() {
-        for (fresh_until, now, stale) in [
-            (Some("2026-01-02T00:00:00Z"), "2026-01-02T00:00:00Z", false),
-            (Some("2026-01-02T00:00:00Z"), "2026-01-02T00:00:01Z", true),
-            (Some("2026-02-02T12:00:00Z"), "2026-02-01T00:00:00Z", false),
-            (Some("9999-01-01T00:00:00Z"), "2026-02-01T00:00:00Z", true),
-            (None, "2026-01-02T00:00:00Z", false),
-            (None, "2026-01-02T00:00:01Z", true),
-            (None, "2025-01-01T00:00:00Z", true),
+    fn a_state_is_stale_unless_a_proof_of_it_or_of_the_one_before_still_holds() {
+        let day = "2026-01-02T00:00:00Z";
+        for (fresh_until, fresh_before, now, stale) in [
+            (Some(day), None, "2026-01-02T00:00:00Z", false),
+            (Some(day), None, "2026-01-02T00:00:01Z", true),
+            (Some("2026-02-02T12:00:00Z"), None, "2026-02-01T00:00:00Z", false),
+            (Some("9999-01-01T00:00:00Z"), None, "2026-02-01T00:00:00Z", true),
+            (None, None, "2026-01-01T00:00:01Z", true),
+            (None, Some(day), "2026-01-02T00:00:00Z", false),
+            (None, Some(day), "2026-01-02T00:00:01Z", true),
+            (Some(day), Some("2026-01-03T00:00:00Z"), "2026-01-02T00:00:01Z", true),
         ] {
             let mut accepted = memory().accepted.unwrap();
             accepted.fresh_until = fresh_until.map(|text| text.parse().unwrap());
-            assert_eq!(accepted.is_stale(now.parse().unwrap()), stale, "{fresh_until:?} {now}");
+            accepted.fresh_before = fresh_before.map(|text| text.parse().unwrap());
+            let words = format!("{fresh_until:?} {fresh_before:?} {now}");
+            assert_eq!(accepted.is_stale(now.parse().unwrap()), stale, "{words}");
         }
     }
 

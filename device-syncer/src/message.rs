@@ -69,6 +69,7 @@ mod tests {
             trust: 1,
             since: jiff::Timestamp::UNIX_EPOCH,
             fresh_until: None,
+            fresh_before: None,
             unverified: false,
         });
         let mut memory = Memory { accepted, ..Memory::default() };

@@ -185,6 +185,20 @@ impl Plan {
         self
     }
 
+    /// The plan of a device that may adopt nothing new: what was applied is put back, and everything else waits.
+    pub fn unlisted(mut self, memory: &Memory) -> Self {
+        self.held.append(&mut self.removals);
+        for component in self.deployments.iter_mut().flat_map(|deployment| &mut deployment.components) {
+            if let Action::Apply { input, .. } = &component.action
+                && memory.applied_digest(&input.project) != Some(input.input_digest)
+            {
+                let text = "waits until the fleet lists this device's key again";
+                component.action = Action::Wait(Failure::new("queued", text));
+            }
+        }
+        self
+    }
+
     /// Whether carrying it out would change nothing on the device.
     pub fn is_in_sync(&self) -> bool {
         self.removals.is_empty() && self.applies().next().is_none()
@@ -464,6 +478,18 @@ mod tests {
         assert_eq!(plan.removals.len(), 1);
         assert_eq!(plan.removals[0].component(), Some((id("a"), &component("x"))));
         assert_eq!(plan.applies().count(), 0);
+    }
+
+    #[test]
+    fn a_device_that_is_not_listed_puts_back_what_was_applied_and_nothing_else() {
+        let memory = applied(&[("a", "x", Some("1")), ("a", "y", Some("1")), ("b", "x", Some("1"))]);
+        let parts = [("x", "1"), ("y", "2"), ("z", "1")];
+        let plan = make(Some(&[wanted("a", &parts)]), &memory, &[]).unlisted(&memory);
+        let applies: Vec<_> = plan.applies().map(|input| input.component.as_str()).collect();
+        assert_eq!(applies, ["x"]);
+        let waits =
+            |at: usize| matches!(&plan.deployments[0].components[at].action, Action::Wait(why) if why.code == "queued");
+        assert!(waits(1) && waits(2) && plan.removals.is_empty() && plan.held.len() == 1, "{plan:?}");
     }
 
     #[test]

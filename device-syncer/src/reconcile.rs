@@ -210,7 +210,11 @@ impl Syncer {
             acted: done.acted,
             good: done.settled && told && !conditions.iter().any(conditions::is_in_the_way),
             outdated: newer.was_there(),
-            problems: conditions.iter().map(|one| format!("{}: {}", one.reason, one.message)).collect(),
+            problems: conditions
+                .iter()
+                .chain(&self.store.memory.waiting)
+                .map(|one| format!("{}: {}", one.reason, one.message))
+                .collect(),
             poll,
             retry_after: None,
         })
@@ -222,7 +226,9 @@ impl Syncer {
         let (reached, fetched, conditions) = (heads.is_some(), true, Vec::new());
         let mut pass = Pass { reached, fetched, heads, next, desired: None, adopted: false, conditions };
         let accepted_history = requests.accept_history.filter(|commit| !self.is_in_force(*commit));
-        match pass.heads.as_ref().map_or(News::Nothing, |heads| self.news(heads, accepted_history)) {
+        let news = pass.heads.as_ref().map(|heads| self.news(heads, accepted_history));
+        let tip_lists_us = news.as_ref().and_then(News::lists_us);
+        match news.unwrap_or(News::Nothing) {
             News::Adoption(adoption) => self.adopt(&mut pass, *adoption)?,
             News::Not(condition) => pass.conditions.push(condition),
             News::Unfetched(condition) => {
@@ -233,12 +239,23 @@ impl Syncer {
                 self.contact.failed(&error, "can't fetch", Timestamp::now());
                 pass.reached = false;
             }
-            News::Nothing => {}
+            News::Nothing | News::Unlisted => {}
         }
         if pass.desired.is_none() {
             pass.desired = self.accepted(&pass.next)?;
         }
-        let refused = self.refresh(pass.heads.as_ref(), &mut pass.next)?;
+        pass.next.waiting = self.waiting(tip_lists_us, pass.desired.as_ref());
+        if let Some(Condition { kind, reason, message }) = &pass.next.waiting
+            && pass.next.waiting != self.store.memory.waiting
+        {
+            tracing::warn!(kind, reason, "{message}");
+        }
+        let mut refused = self.refresh(pass.heads.as_ref(), &mut pass.next)?;
+        let is_unproven = pass.adopted && pass.next.accepted.as_ref().is_some_and(|one| one.is_stale(self.now()));
+        if let (true, None, Some(heads)) = (is_unproven, &refused, &mut pass.heads) {
+            self.look_for_proof(heads);
+            refused = self.refresh(Some(heads), &mut pass.next)?;
+        }
         if let Some(accepted) = &pass.next.accepted {
             if let Some(refusal) = refused {
                 pass.conditions.push(condition(STALE, refusal.code, refusal.message));
@@ -337,7 +354,9 @@ impl Syncer {
         };
         let plan = Plan::make(Some(&wanted), &next, &sight.found, &sight.kinds_unseen());
         let plan = if is_suspended(pass.desired.as_ref()) { plan.suspended() } else { plan };
-        let teller = Teller::new(self.link.remote.clone(), pass.heads.as_ref());
+        let plan = if next.waiting.is_some() { plan.unlisted(&next) } else { plan };
+        let told_to = pass.heads.as_ref().filter(|_| next.waiting.is_none());
+        let teller = Teller::new(self.link.remote.clone(), told_to);
         let mut actor = Actor {
             store: &mut self.store,
             hands: &self.runtimes,
@@ -351,7 +370,7 @@ impl Syncer {
             report,
         };
         let done = actor.carry_out(&plan, &wanted);
-        let told = teller.end();
+        let told = teller.end().or(pass.heads.as_ref().and_then(|heads| heads.status));
         let done = done?;
         if done.acted && done.settled {
             self.prune_cache(&wanted);
@@ -394,6 +413,9 @@ impl Syncer {
 
     /// Pushes what the host doesn't know yet; returns whether it knows all of it.
     fn tell(&mut self, pass: &Pass, acted: bool) -> Result<bool, PassError> {
+        if pass.next.waiting.is_some() {
+            return Ok(false);
+        }
         let (Some(heads), Some(desired)) = (&pass.heads, &pass.desired) else { return Ok(pass.desired.is_none()) };
         let told = self.push_status(heads, desired)?;
         if acted || self.is_due(desired) {
@@ -457,16 +479,21 @@ impl Syncer {
         let requests = Requests::read(&self.home);
         let accepted_history = requests.accept_history.filter(|commit| !self.is_in_force(*commit));
         let (mut conditions, mut news) = (Vec::new(), None);
-        let heads = Heads::poll(&self.link.remote);
-        match heads.map_or_else(|error| News::Unreached(Box::new(error)), |heads| self.news(&heads, accepted_history)) {
+        let found = match Heads::poll(&self.link.remote) {
+            Ok(heads) => self.news(&heads, accepted_history),
+            Err(error) => News::Unreached(Box::new(error)),
+        };
+        let tip_lists_us = found.lists_us();
+        match found {
             News::Adoption(adoption) => news = Some(adoption),
             News::Not(condition) | News::Unfetched(condition) => conditions.push(condition),
             News::Unreached(error) => conditions.push(contact::condition(&error)),
-            News::Nothing => {}
+            News::Nothing | News::Unlisted => {}
         }
         let mut memory = self.store.memory.clone();
         let accepted = if news.is_none() { self.accepted(&memory)? } else { None };
         let desired = news.as_ref().map(|adoption| &adoption.desired).or(accepted.as_ref());
+        let waiting = self.waiting(tip_lists_us, desired);
         self.look(&mut Probe::default(), &mut memory);
         let wanted = desired.map(|desired| self.wanted(desired, &memory));
         if let Some(retry) = requests.retry {
@@ -482,6 +509,8 @@ impl Syncer {
         }
         let plan = Plan::make(wanted.as_deref(), &memory, &sight.found, &sight.kinds_unseen());
         let plan = if is_suspended(desired) { plan.suspended() } else { plan };
+        let plan = if waiting.is_some() { plan.unlisted(&memory) } else { plan };
+        conditions.extend(waiting);
         Ok(Preview { plan, news, conditions })
     }
 }

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
 use repo_git::{CommitId, FetchError, FetchLimits, Remote, RemoteError};
-use repo_model::desired::Refusal;
+use repo_model::desired::{Desired, Refusal};
 use repo_model::error_chain;
-use repo_model::freshness::{Freshness, LIFE};
+use repo_model::freshness::{Freshness, PROOF_REFUSED};
 use repo_model::report::Condition;
 use repo_model::roster::{Trust, roster_path};
 
@@ -24,9 +24,6 @@ use crate::verify::{Adoption, Judge};
 /// A publisher renews its proof of freshness at half its life of a day: with less than this left, a newer one is
 /// looked for.
 const RENEWAL: SignedDuration = SignedDuration::from_hours(13);
-
-/// Says that a proof of freshness isn't believed although the publisher signed it, because of the times in it.
-const REFUSED: &str = "ProofRefused";
 
 /// What a poll is, where it fails.
 const POLLING: &str = "the host can't be asked";
@@ -78,12 +75,25 @@ pub enum News {
     Nothing,
     /// A new state that is believed.
     Adoption(Box<Adoption>),
+    /// A new state that is believed, and doesn't list this device's key.
+    Unlisted,
     /// There is none, or it isn't believed.
     Not(Condition),
     /// It can't be fetched, for a reason that is not the way to the host.
     Unfetched(Condition),
     /// The host went away while it was fetched.
     Unreached(Box<RemoteError>),
+}
+
+impl News {
+    /// Whether the tip is one that could be in force here; `None` where nothing is known of it.
+    pub(crate) fn lists_us(&self) -> Option<bool> {
+        match self {
+            Self::Nothing | Self::Adoption(_) => Some(true),
+            Self::Unlisted => Some(false),
+            Self::Not(_) | Self::Unfetched(_) | Self::Unreached(_) => None,
+        }
+    }
 }
 
 /// Why something of the host's isn't known.
@@ -187,6 +197,7 @@ impl Syncer {
             }
         };
         match self.judge(tip, heads, accepted_history) {
+            Ok(adoption) if !self.is_listed(&adoption.desired) => News::Unlisted,
             Ok(adoption) => News::Adoption(Box::new(adoption)),
             Err(UpdateError::Refused(refusal)) => {
                 News::Not(condition(STALLED, refusal.code, format!("{tip}: {}", refusal.message)))
@@ -199,6 +210,26 @@ impl Syncer {
                 News::Unfetched(condition(STALLED, reason, format!("{tip}: {error}")))
             }
         }
+    }
+
+    fn is_listed(&self, desired: &Desired) -> bool {
+        desired.envelope.device.status_keys.contains(&self.key)
+    }
+
+    /// What this device waits for where the tip, or the state in force, doesn't list its key: it isn't the device that the
+    /// fleet means, or not any more. What isn't known of the tip is as it was before.
+    pub(crate) fn waiting(&self, tip_lists_us: Option<bool>, in_force: Option<&Desired>) -> Option<Condition> {
+        let tip_lists_us = tip_lists_us.unwrap_or(self.store.memory.waiting.is_none());
+        if tip_lists_us && in_force.is_none_or(|desired| self.is_listed(desired)) {
+            return None;
+        }
+        let (device, key) = (&self.join.device, &self.key);
+        let text = format!(
+            "`statusKeys` of `desired` don't list this device's key, so it adopts nothing new and tells the host nothing; \
+             if it shall be `{device}`, run `wfm-git-publisher device enroll {device} '{key}'`, with `--replace` where \
+             another machine was that"
+        );
+        Some(condition(WAITING, "NotListed", text))
     }
 
     fn judge(&self, tip: CommitId, heads: &Heads, accepted_history: Option<CommitId>) -> Result<Adoption, UpdateError> {
@@ -247,25 +278,33 @@ impl Syncer {
                     self.link.set_floor_of_time(self.floor.time);
                 }
             }
-            Err(UpdateError::Refused(refusal)) if refusal.code == REFUSED => return Ok(Some(refusal)),
+            Err(UpdateError::Refused(refusal)) if refusal.code == PROOF_REFUSED => return Ok(Some(refusal)),
             Err(error) => tracing::debug!(error = error_chain(&error), "no proof of freshness"),
         }
         Ok(None)
+    }
+
+    /// A publisher moves `freshness` after `desired`, so where a state was just adopted and nothing proves it, the host is
+    /// asked once more. Only for the proof: what else moved is the next pass's.
+    pub(crate) fn look_for_proof(&mut self, heads: &mut Heads) {
+        let Ok(again) = Heads::poll(&self.link.remote) else { return };
+        heads.freshness = again.freshness;
+        if let Some(known) = &mut self.heads {
+            known.freshness = again.freshness;
+        }
+        self.shown = self.shown.map(|(desired, _)| (desired, again.freshness));
     }
 
     fn proof(&self, tip: CommitId, accepted: &Accepted) -> Result<Freshness, UpdateError> {
         fetch(&self.link.remote, &self.store, &[tip], History::None, &self.settings.limits)?;
         let trust = self.trust()?;
         let (key, proof) = self.judging(&trust, None).freshness(tip, accepted)?;
-        if proof.expires.duration_since(proof.issued) > LIFE {
-            return Err(Refusal::new(REFUSED, "the proof of freshness lives longer than 24 hours").into());
-        }
         if !self.link.can_be(proof.issued) || !trust.allows(&key, proof.issued) {
             tracing::debug!(issued = %proof.issued, now = %self.now(), "a proof of freshness of another time");
             // Without the times, which are others twice a day: each change is a commit.
             let text = "the proof of freshness says that it is later than it can be: the clock of this device, or that \
                         of its publisher, is wrong";
-            return Err(Refusal::new(REFUSED, text).into());
+            return Err(Refusal::new(PROOF_REFUSED, text).into());
         }
         Ok(proof)
     }

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use repo_git::repo::{Ancestry, TreeLimits};
 use repo_git::{CommitId, PublicKey, sign};
 use repo_model::desired::{self, Desired, Reader, Refusal};
-use repo_model::freshness::{FRESHNESS, Freshness};
+use repo_model::freshness::{Freshness, Subject};
 use repo_model::join::Join;
 use repo_model::message::Message;
 use repo_model::roster::{ROSTER_NAMESPACE, Trust, roster_path};
@@ -170,29 +170,30 @@ impl Judge<'_> {
         Ok(false)
     }
 
-    /// Verifies a fetched commit on `freshness` against the state that is accepted, but for the times that it speaks of.
-    /// Returns who signed it, too.
+    /// Verifies a fetched commit on `freshness` against the state that is accepted, but for what time it is. Returns who
+    /// signed it, too.
     pub fn freshness(&self, commit: CommitId, accepted: &Accepted) -> Result<(KeyText, Freshness), Refusal> {
-        let refuse = |message: &str| Refusal::new("signature-invalid", message);
         let (key, message) = self.signed(commit)?;
-        let files = self.files(commit)?;
-        let bytes = files.get(FRESHNESS).ok_or_else(|| refuse("`freshness.json` is missing"))?;
-        let proof: Freshness = serde_json::from_slice(bytes).map_err(|error| refuse(&error.to_string()))?;
-        let about_us = proof.fleet == self.join.fleet && proof.device == self.join.device;
-        if message.get("Kind") != Some("freshness") || !about_us || !self.trust.allows(&key, self.now) {
-            return Err(refuse("the proof of freshness is not for this device, or not signed by an allowed key"));
+        if !self.trust.allows(&key, self.now) {
+            return Err(Refusal::new("signature-invalid", "the proof of freshness isn't signed by an allowed key"));
         }
-        if (proof.serial, proof.envelope_digest) != (accepted.serial, accepted.envelope) {
-            return Err(refuse("the proof of freshness speaks of another serial"));
-        }
-        Ok((key, proof))
+        let has_parents = !self.store.repo.commit(commit).map_err(unreadable)?.parents.is_empty();
+        let subject = Subject {
+            fleet: self.join.fleet,
+            device: &self.join.device,
+            tip: &accepted.commit,
+            envelope: accepted.envelope,
+            serial: accepted.serial,
+        };
+        Ok((key, Freshness::read(&self.files(commit)?, &message, has_parents, &subject)?))
     }
 }
 
 impl Adoption {
-    /// Puts this state in force.
+    /// Puts this state in force. What was proven fresh before is as much a proof of this one, which came after it.
     pub fn put_into(&self, memory: &mut Memory, now: Timestamp) {
         memory.roster.clone_from(&self.roster);
+        let before = memory.accepted.take().filter(|_| self.descent != Descent::ByHand);
         memory.accepted = Some(Accepted {
             commit: self.commit.to_string(),
             serial: self.desired.envelope.serial,
@@ -201,6 +202,7 @@ impl Adoption {
             trust: self.trust.roster.version,
             since: now,
             fresh_until: None,
+            fresh_before: before.and_then(|before| before.fresh_until.or(before.fresh_before)),
             unverified: self.descent == Descent::Unknown,
         });
     }

@@ -137,7 +137,7 @@ impl StatusOut {
                 error: component.failure,
             }));
         }
-        let conditions = conditions::all(&memory.status);
+        let conditions = conditions::all(&memory.status).into_iter().chain(memory.waiting.clone()).collect();
         Self { accepted: memory.accepted.clone(), host, conditions, components }
     }
 }

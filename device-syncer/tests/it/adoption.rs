@@ -228,3 +228,73 @@ fn every_deployment_gives_the_newest_manifest_that_was_adopted() {
     assert_eq!(adopted(&world, &["greeter", "other"]), [4, 4, 4], "what is removed too");
     world.assert_idle();
 }
+
+/// The keys that `desired` lists from the next publish on.
+fn list(world: &World, keys: &[&str]) {
+    fs::write(world.hand.path("var.status_key"), keys.iter().map(|key| format!("{key}\n")).collect::<String>())
+        .unwrap();
+}
+
+/// Where the branches stand that a device writes.
+fn told(world: &World) -> [Option<String>; 2] {
+    ["status", "heartbeat"].map(|branch| git::tip(&world.hand.repository(), branch))
+}
+
+#[test]
+fn a_device_that_is_not_listed_adopts_nothing_and_tells_the_host_nothing() {
+    let world = World::joined();
+    list(&world, &[&world.hand.public("rightful")]);
+    world.hand.want("greeter", &world.app, "hello");
+    world.hand.publish();
+    world.once().ended(1).says(&["Waiting", "NotListed", "device enroll press-01", &world.key()]);
+    assert_eq!((world.containers(), told(&world)), (Vec::new(), [None, None]));
+    let shown = world.syncer(&["status"]).good().stdout;
+    assert!(shown.contains("adopted: nothing yet") && shown.contains("Waiting: NotListed: "), "{shown}");
+    let plan = world.syncer(&["plan"]).ended(1).stdout;
+    assert!(plan.contains("Waiting: NotListed: ") && !plan.contains("adopts serial"), "{plan}");
+    world.assert_quiet();
+
+    list(&world, &[&world.key()]);
+    world.hand.publish();
+    world.once().good();
+    assert_eq!((world.greetings(), world.conditions()), (vec!["hello".to_owned()], Vec::new()));
+    assert!(!world.syncer(&["status"]).good().stdout.contains("NotListed"));
+    world.assert_idle();
+}
+
+#[test]
+fn a_device_that_another_one_replaced_heals_what_runs_and_neither_follows_nor_pushes() {
+    let world = World::running();
+    let before = told(&world);
+    list(&world, &[&world.hand.public("rightful")]);
+    world.hand.want("greeter", &world.app, "not for this one");
+    world.hand.want("other", &world.app, "nor this");
+    world.hand.publish();
+    world.once().ended(1).says(&["NotListed"]);
+    assert_eq!((world.greetings(), told(&world)), (vec!["hello".to_owned()], before.clone()));
+    let heal = |why: &str| {
+        let path = world.fake.dir().join("state.json");
+        let mut state: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+        state["containers"] = serde_json::json!({});
+        fs::write(path, state.to_string()).unwrap();
+        world.once().ended(1);
+        assert_eq!((world.greetings(), told(&world)), (vec!["hello".to_owned()], before.clone()), "{why}");
+    };
+    heal("another device's state isn't followed, and what runs is healed");
+    // What it said of itself meanwhile is kept, and what it knew while the host is away.
+    let (there, away) = (world.hand.repository(), world.path("away"));
+    fs::rename(&there, &away).unwrap();
+    fs::create_dir(&there).unwrap();
+    world.once().ended(1).says(&["can't be reached"]);
+    assert!(world.syncer(&["status"]).good().stdout.contains("Waiting: NotListed: "));
+    fs::remove_dir(&there).unwrap();
+    fs::rename(&away, &there).unwrap();
+    heal("after the host was away");
+
+    list(&world, &[&world.key()]);
+    world.hand.drop("other");
+    world.hand.publish();
+    world.once().good();
+    assert_eq!(world.greetings(), ["not for this one"]);
+    world.assert_cured();
+}

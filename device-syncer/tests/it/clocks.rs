@@ -69,13 +69,18 @@ fn join_again(world: &World, issued: &str) {
     world.init(&world.home());
 }
 
-/// One pass of a device whose battery is empty.
-fn once_in_1970(world: &World) -> Run {
+/// One pass of a device whose clock says this.
+fn once_at(world: &World, time: &str) -> Run {
     let mut faketime = std::process::Command::new("faketime");
-    faketime.args(["-m", "--exclude-monotonic", "1970-01-03 00:00:00", env!("CARGO_BIN_EXE_device-syncer")]);
+    faketime.args(["-m", "--exclude-monotonic", time, env!("CARGO_BIN_EXE_device-syncer")]);
     faketime.arg("--home").arg(world.home()).arg("once").stdin(std::process::Stdio::null());
     faketime.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
     finish(faketime.spawn().expect("faketime is installed: ./justw setup stack"))
+}
+
+/// One pass of a device whose battery is empty.
+fn once_in_1970(world: &World) -> Run {
+    once_at(world, "1970-01-03 00:00:00")
 }
 
 #[test]
@@ -205,4 +210,109 @@ fn a_renewed_secret_that_ends_before_the_one_in_use_is_not_taken() {
     world.once().good().says(&["the host's clock is wrong"]);
     assert_eq!((account(&world)["current"]["secret"].as_str(), host.asked("/account/renew").len()), (Some(SECRET), 1));
     world.assert_idle();
+}
+
+#[test]
+fn a_host_that_feeds_one_old_state_a_day_is_seen_when_the_last_proof_ends() {
+    let world = World::running();
+    publish(&world, "two");
+    let second = (world.hand.tip("desired"), world.hand.tip("freshness"));
+    publish(&world, "three");
+    let third = world.hand.tip("desired");
+    let show = |desired: &str| world.hand.move_branch("desired", desired);
+    // Proofs are all of today, and the host shows what it was given one after the other.
+    show(&second.0);
+    world.hand.move_branch("freshness", &second.1);
+    once_at(&world, &hours(20)).good();
+    assert_eq!((world.greetings(), world.conditions()), (vec!["two".to_owned()], Vec::new()));
+    once_at(&world, &hours(25)).ended(1).says(&["Expired"]);
+    show(&third);
+    once_at(&world, &hours(40)).ended(1).says(&["Expired"]);
+    assert_eq!(
+        (world.greetings(), world.conditions()),
+        (vec!["three".to_owned()], vec!["Stale Expired".to_owned()]),
+        "what it adopts is applied, and is no proof that it is the newest"
+    );
+    // What the publisher says then is one.
+    world.hand.publish();
+    prove(&world, &hours(40), &hours(64));
+    once_at(&world, &hours(41)).good();
+    assert_eq!(world.conditions(), Vec::<String>::new());
+}
+
+#[test]
+fn the_proof_of_the_state_before_holds_for_the_one_that_came_after_it() {
+    let world = World::running();
+    let before = world.hand.tip("freshness");
+    publish(&world, "two");
+    // A publisher moves `freshness` after `desired`.
+    let fresh = world.hand.tip("freshness");
+    world.hand.move_branch("freshness", &before);
+    once_at(&world, &hours(20)).good();
+    assert_eq!((world.greetings(), world.conditions()), (vec!["two".to_owned()], Vec::new()));
+    once_at(&world, &hours(25)).ended(1).says(&["Expired"]);
+    world.hand.move_branch("freshness", &fresh);
+    prove(&world, &hours(20), &hours(44));
+    once_at(&world, &hours(26)).good();
+}
+
+#[test]
+fn a_first_state_without_a_proof_is_stale() {
+    let world = World::enrolled();
+    publish(&world, "hello");
+    let fresh = world.hand.tip("freshness");
+    repo_testkit::git::git(&world.hand.repository(), &["update-ref", "-d", "refs/heads/freshness"]);
+    world.once().ended(1).says(&["Expired"]);
+    assert_eq!((world.greetings(), world.conditions()), (vec!["hello".into()], vec!["Stale Expired".into()]));
+    world.hand.move_branch("freshness", &fresh);
+    world.once().good();
+    assert_eq!(world.conditions(), Vec::<String>::new());
+}
+
+#[test]
+fn only_a_whole_and_single_proof_for_the_accepted_commit_ends_stale() {
+    let world = World::running();
+    publish(&world, "two");
+    let fresh = world.hand.tip("freshness");
+    prove(&world, "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z");
+    world.once().ended(1).says(&["Expired"]);
+    let first = world.hand.tip("desired^");
+    type Change = fn(&World, &str, &mut crate::hand::Draft);
+    let changes: &[(&str, Change)] = &[
+        ("another commit", |_, first, draft| draft.json("freshness.json", |proof| proof["tip"] = first.into())),
+        ("no commit", |_, _, draft| draft.json("freshness.json", |proof| proof["tip"] = "x".into())),
+        ("another serial", |_, _, draft| draft.json("freshness.json", |proof| proof["serial"] = 1.into())),
+        ("another envelope", |_, _, draft| {
+            draft.json("freshness.json", |proof| proof["envelopeDigest"] = Digest::of(b"").to_string().into());
+        }),
+        ("a parent", |_, first, draft| draft.parents.push(first.to_owned())),
+        ("Kind twice", |_, _, draft| draft.add_trailer("Kind", "freshness")),
+        ("Fleet twice", |world, _, draft| draft.add_trailer("Fleet", &world.hand.fleet())),
+        ("Device twice", |_, _, draft| draft.add_trailer("Device", crate::world::DEVICE)),
+        ("no device", |_, _, draft| draft.message = draft.message.replace("Device:", "Advice:")),
+        ("another device", |_, _, draft| draft.trailer("Device", "press-02")),
+        ("nobody", |_, _, draft| draft.key = None),
+        ("a stranger", |world, _, draft| draft.key = Some(world.hand.stranger())),
+        ("backwards", |_, _, draft| {
+            draft.json("freshness.json", |proof| {
+                (proof["issued"], proof["expires"]) = (hours(3).into(), hours(2).into())
+            })
+        }),
+        ("a key twice", |_, _, draft| {
+            let text = draft.text("freshness.json");
+            draft.put("freshness.json", text.replacen('{', "{\"serial\":2,", 1));
+        }),
+        ("no issued", |_, _, draft| {
+            draft.json("freshness.json", |proof| drop(proof.as_object_mut().map(|proof| proof.remove("issued"))));
+        }),
+    ];
+    for (what, change) in changes {
+        world.hand.move_branch("freshness", &fresh);
+        world.hand.forge_on("freshness", |draft| change(&world, &first, draft));
+        world.once().ended(1);
+        assert!(world.conditions()[0].starts_with("Stale "), "{what}: {:?}", world.conditions());
+    }
+    world.hand.move_branch("freshness", &fresh);
+    world.once().good();
+    assert_eq!(world.conditions(), Vec::<String>::new());
 }

@@ -3,7 +3,9 @@
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::{DeviceId, Digest, FleetId};
+use crate::desired::Refusal;
+use crate::message::Message;
+use crate::{DeviceId, Digest, FileTree, FleetId};
 
 /// The path in the tree of `freshness`.
 pub const FRESHNESS: &str = "freshness.json";
@@ -13,6 +15,9 @@ pub const LIFE: SignedDuration = SignedDuration::from_hours(24);
 
 /// The furthest that the clocks of publisher and device may be apart before one of them must be wrong.
 pub const SKEW: SignedDuration = SignedDuration::from_hours(24);
+
+/// The reason of `Stale` for a proof whose own times can't be.
+pub const PROOF_REFUSED: &str = "ProofRefused";
 
 /// What the signed, parentless commit on `freshness` holds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,4 +37,64 @@ pub struct Freshness {
     pub issued: Timestamp,
     /// Until when it counts as fresh.
     pub expires: Timestamp,
+}
+
+/// What a proof has to be of: the state that a device accepted.
+#[derive(Debug, Clone, Copy)]
+pub struct Subject<'a> {
+    /// The device's fleet.
+    pub fleet: FleetId,
+    /// The device.
+    pub device: &'a DeviceId,
+    /// The accepted commit, 40 hex digits.
+    pub tip: &'a str,
+    /// The digest of its envelope.
+    pub envelope: Digest,
+    /// Its serial.
+    pub serial: u64,
+}
+
+impl Freshness {
+    /// Reads a commit on `freshness`, and decides whether it is a proof of this state (`repo-layouts/README.md`, *Branch
+    /// `freshness`*), but for its signature and for what time it is.
+    ///
+    /// # Errors
+    /// The code `signature-invalid` where it is none, [`PROOF_REFUSED`] where its times contradict the contract.
+    pub fn read(
+        files: &FileTree,
+        message: &Message,
+        has_parents: bool,
+        subject: &Subject<'_>,
+    ) -> Result<Self, Refusal> {
+        let refuse = |text: String| Err(Refusal::new("signature-invalid", text));
+        let Some(bytes) = files.get(FRESHNESS) else { return refuse(format!("`{FRESHNESS}` is missing")) };
+        let proof: Self = match serde_json::from_slice(bytes) {
+            Ok(proof) => proof,
+            Err(error) => return refuse(format!("`{FRESHNESS}`: {error}")),
+        };
+        if has_parents {
+            return refuse("a proof of freshness has no parents".to_owned());
+        }
+        let (fleet, device) = (subject.fleet.to_string(), subject.device.as_str());
+        for (key, value) in [("Kind", "freshness"), ("Fleet", &fleet), ("Device", device)] {
+            if message.get(key) != Some(value) {
+                return refuse(format!("the trailer `{key}` must stand exactly once, as `{value}`"));
+            }
+        }
+        if (proof.fleet, &proof.device) != (subject.fleet, subject.device) {
+            return refuse("the proof of freshness is for another device or fleet".to_owned());
+        }
+        let of = (proof.tip.as_str(), proof.envelope_digest, proof.serial);
+        if of != (subject.tip, subject.envelope, subject.serial) {
+            return refuse("the proof of freshness is for another commit".to_owned());
+        }
+        let life = proof.expires.duration_since(proof.issued);
+        if life > LIFE {
+            return Err(Refusal::new(PROOF_REFUSED, "the proof of freshness lives longer than 24 hours"));
+        }
+        if !life.is_positive() {
+            return Err(Refusal::new(PROOF_REFUSED, "the proof of freshness ends before it begins"));
+        }
+        Ok(proof)
+    }
 }
