@@ -34,6 +34,29 @@ pub fn message(next: &Memory, before: &Memory, identity: &Identity) -> Message {
     transitions.iter().fold(message, |message, one| message.trailer("State", &one.trailer))
 }
 
+/// The serial that the message of a `status` commit gives; 0 before the first adoption, or where it gives none.
+pub fn serial(message: &str) -> u64 {
+    Message::parse(message).get("Serial").and_then(|serial| serial.parse().ok()).unwrap_or(0)
+}
+
+/// The transitions that it names.
+pub fn states(message: &str) -> Vec<String> {
+    Message::parse(message).all("State").map(str::to_owned).collect()
+}
+
+/// The message with the transitions of commits before it that were never told, in front of its own.
+pub fn carrying(message: String, before: &[String]) -> String {
+    if before.is_empty() {
+        return message;
+    }
+    let read = Message::parse(&message);
+    let (own, others): (Vec<_>, Vec<_>) = read.trailers().iter().partition(|(key, _)| key == "State");
+    let states = before.iter().chain(own.into_iter().map(|(_, state)| state));
+    let all = others.into_iter().map(|(key, value)| (key.as_str(), value));
+    let all = all.chain(states.map(|state| ("State", state)));
+    all.fold(Message::new(read.subject()), |message, (key, value)| message.trailer(key, value)).to_string()
+}
+
 fn is_adoption(next: &Memory, before: &Memory) -> bool {
     let adopted = |memory: &Memory| conditions::report(&memory.status).and_then(|report| report.adopted);
     adopted(next).is_some_and(|now| adopted(before) != Some(now))

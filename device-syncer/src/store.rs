@@ -6,13 +6,14 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use repo_git::repo::{Ancestry, CommitSpec, Expected, Person, RefMove, Repo, RepoLock, TreeLimits, TreeSource};
-use repo_git::{Cause, CommitId, SigningKey, durable};
+use repo_git::{Cause, CommitId, ReadError, SigningKey, durable};
 use repo_model::desired::Desired;
 use repo_model::message::Message;
 use repo_model::{DeviceId, FileTree};
 
 use crate::config::Home;
 use crate::memory::{Accepted, Memory, MemoryError, STATE, STATUS};
+use crate::message;
 
 /// How long another process of this device may hold the clone.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -195,17 +196,30 @@ impl Store {
     }
 
     /// Makes the commits of the local `status` that `onto` doesn't have anew on top of it, oldest first, and returns how
-    /// many there are. For a tip on the host that this device's key signed and that isn't in our history: a cloned disk,
-    /// or a clone that was lost. Only a device that has said nothing yet takes over what that tip says.
-    pub fn replant(&mut self, onto: CommitId, time: i64) -> Result<usize, StoreError> {
+    /// many there are. For a tip on the host that this device signed and that isn't in our history: a cloned disk, a new
+    /// one, or a clone that was lost. Only a device that has said nothing yet takes over what that tip says.
+    ///
+    /// `status` never goes back to an older state: what was said of one that is older than `onto`'s is told by the first
+    /// commit that isn't. Where there is none yet, `None` is returned and nothing changes.
+    pub fn replant(&mut self, onto: CommitId, time: i64) -> Result<Option<usize>, StoreError> {
         let theirs: HashSet<_> = self.history(Some(onto))?.into_iter().collect();
         let mut unpushed = self.history(self.status)?;
         unpushed.truncate(unpushed.iter().position(|id| theirs.contains(id)).unwrap_or(unpushed.len()));
-        let (mut batch, mut tip) = (self.repo.batch(), onto);
+        let read = |id| self.repo.commit(id).map_err(failed("read"));
+        let floor = message::serial(&read(onto)?.message);
+        let (mut batch, mut tip, mut carried) = (self.repo.batch(), onto, Vec::new());
         for id in unpushed.iter().rev() {
-            let old = self.repo.commit(*id).map_err(failed("read"))?;
-            let spec = self.spec(TreeSource::Existing(old.tree), vec![tip], old.commit_time, old.message);
+            let old = read(*id)?;
+            if (1..floor).contains(&message::serial(&old.message)) {
+                carried.extend(message::states(&old.message));
+                continue;
+            }
+            let message = message::carrying(old.message, &std::mem::take(&mut carried));
+            let spec = self.spec(TreeSource::Existing(old.tree), vec![tip], old.commit_time, message);
             tip = batch.commit(&spec, Some(&self.key)).map_err(failed("write"))?;
+        }
+        if !unpushed.is_empty() && tip == onto {
+            return Ok(None);
         }
         let mut next = self.memory.clone();
         let said = self.repo.files(onto, &limits()).map_err(failed("read"))?;
@@ -218,7 +232,14 @@ impl Store {
         self.put_in_force(state)?;
         (self.memory, self.told) = (next, told);
         self.move_status(Some(tip))?;
-        Ok(unpushed.len())
+        Ok(Some(unpushed.len()))
+    }
+
+    /// Whether something that this installation said is in the history of a tip of `status`.
+    pub fn has_said_before(&self, tip: CommitId) -> Result<bool, ReadError> {
+        let Some(status) = self.status else { return Ok(false) };
+        let theirs: HashSet<_> = self.repo.history(tip, None, usize::MAX)?.into_iter().collect();
+        Ok(self.repo.history(status, None, usize::MAX)?.iter().any(|id| theirs.contains(id)))
     }
 
     fn history(&self, tip: Option<CommitId>) -> Result<Vec<CommitId>, StoreError> {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use repo_git::repo::TreeLimits;
-use repo_git::{CommitId, FetchError, PushError, PushResult, PushUpdate, Remote, Repo};
+use repo_git::{Commit, CommitId, FetchError, PushError, PushResult, PushUpdate, Remote, Repo};
 use repo_model::desired::Desired;
 use repo_model::message::Message;
 use repo_model::report::{CURRENT_STATE, CurrentComponent, CurrentDeployment, CurrentState};
@@ -18,6 +18,7 @@ use uuid::Uuid;
 
 use crate::act;
 use crate::conditions::{self, EVENT, condition};
+use crate::memory::Accepted;
 use crate::reconcile::{PassError, Syncer};
 use crate::runtime::{Condition, Observed, Sight};
 use crate::status::Report;
@@ -35,6 +36,8 @@ enum Theirs {
     Known,
     /// An allowed key signed it, and it isn't in our history: our commits go on top of it.
     Ours(CommitId),
+    /// A key signed it that was allowed then, and isn't any more: this device on its disk before. Ours go on top of it.
+    Before(CommitId),
     /// No allowed key signed it: it is replaced.
     Foreign(CommitId),
 }
@@ -126,7 +129,7 @@ impl Syncer {
         if self.signer(tip).is_some_and(|key| key == self.key) {
             tracing::warn!(%tip, "going on from the `status` that the host has");
             let other = self.instance_of(tip).filter(|other| *other != self.instance);
-            self.store.replant(tip, Timestamp::now().as_second())?;
+            _ = self.store.replant(tip, Timestamp::now().as_second())?;
             if let Some(other) = other {
                 self.tell_fork(tip, Some(other))?;
             }
@@ -151,8 +154,17 @@ impl Syncer {
             Theirs::Known => {}
             Theirs::Ours(tip) => {
                 let moved = self.store.replant(tip, Timestamp::now().as_second())?;
-                tracing::warn!(onto = %tip, commits = moved, "going on from a `status` that was moved elsewhere");
                 self.tell_fork(tip, self.instance_of(tip))?;
+                let Some(moved) = moved else {
+                    // What is told of an older state waits for the next one, so that `status` never goes backwards.
+                    tracing::debug!(onto = %tip, "another installation has told of a newer state");
+                    return Ok(false);
+                };
+                tracing::warn!(onto = %tip, commits = moved, "going on from a `status` that was moved elsewhere");
+            }
+            Theirs::Before(tip) => {
+                let Some(moved) = self.store.replant(tip, Timestamp::now().as_second())? else { return Ok(false) };
+                tracing::warn!(onto = %tip, commits = moved, "going on from what this device said with its key before");
             }
             Theirs::Foreign(tip) => {
                 self.tell_event(
@@ -201,8 +213,35 @@ impl Syncer {
         let allowed: &[KeyText] = &desired.envelope.device.status_keys;
         Ok(match self.signer(tip) {
             Some(key) if allowed.contains(&key) || key == self.key => Theirs::Ours(tip),
+            Some(key) if self.was_ours(tip, &key)? => Theirs::Before(tip),
             _ => Theirs::Foreign(tip),
         })
+    }
+
+    /// Whether a tip of `status` is what this device said with another key, before this installation said anything there:
+    /// the commit of `desired` that it names allowed that key. Whoever still has the key can't go on from what we said.
+    fn was_ours(&self, tip: CommitId, key: &KeyText) -> Result<bool, FetchError> {
+        let named = |commit: Commit| Message::parse(&commit.message).get("Desired-Commit")?.parse::<CommitId>().ok();
+        let accepted = self.store.memory.accepted.as_ref().and_then(Accepted::id);
+        let (Some(named), Some(accepted)) = (self.store.repo.commit(tip).ok().and_then(named), accepted) else {
+            return Ok(false);
+        };
+        if self.store.has_said_before(tip)? {
+            return Ok(false);
+        }
+        // The clone may end at the accepted commit, which names its parent all the same.
+        if self.store.repo.commit(named).is_err() || !self.store.descends(accepted, named) {
+            match update::fetch_history(&self.link.remote, &self.store, accepted, &self.settings.limits) {
+                Err(error @ (FetchError::Remote(_) | FetchError::Store { .. })) => return Err(error),
+                Err(error) => tracing::warn!(error = error_chain(&error), "the history of `desired` can't be had"),
+                Ok(()) => {}
+            }
+        }
+        // What the accepted commit descends from is the publisher's, too.
+        let files = self.store.repo.files(named, &TreeLimits::default());
+        let allowed = files.ok().and_then(|files| repo_model::desired::read(&files).ok());
+        let allowed = allowed.is_some_and(|desired| desired.envelope.device.status_keys.contains(key));
+        Ok(allowed && self.store.descends(accepted, named))
     }
 
     fn signer(&self, commit: CommitId) -> Option<KeyText> {

@@ -134,13 +134,7 @@ pub fn fetch(
     if wants.is_empty() {
         return Ok(());
     }
-    let limits = FetchLimits {
-        bytes: limits.pack_bytes,
-        objects: limits.pack_objects,
-        object_bytes: limits.pack_bytes.min(OBJECT_BYTES),
-        resolved_bytes: RESOLVED_BYTES,
-        timeout: remote.timeout().saturating_mul(FETCH),
-    };
+    let limits = fetch_limits(remote, limits);
     if let History::Since(since) = history {
         let haves: Vec<_> = since.into_iter().collect();
         match remote.fetch(&store.repo, &wants, &haves, false, &limits) {
@@ -151,6 +145,21 @@ pub fn fetch(
         }
     }
     remote.fetch(&store.repo, &wants, &[], true, &limits).map(drop)
+}
+
+/// Fetches all that came before a commit which the clone has, if it ends there.
+pub fn fetch_history(remote: &Remote, store: &Store, tip: CommitId, limits: &Limits) -> Result<(), FetchError> {
+    remote.fetch_whole(&store.repo, &[tip], &fetch_limits(remote, limits)).map(drop)
+}
+
+fn fetch_limits(remote: &Remote, limits: &Limits) -> FetchLimits {
+    FetchLimits {
+        bytes: limits.pack_bytes,
+        objects: limits.pack_objects,
+        object_bytes: limits.pack_bytes.min(OBJECT_BYTES),
+        resolved_bytes: RESOLVED_BYTES,
+        timeout: remote.timeout().saturating_mul(FETCH),
+    }
 }
 
 impl Syncer {

@@ -319,7 +319,7 @@ fn an_application_that_takes_the_device_down_is_given_up_after_three_boots() {
 }
 
 /// A copy of the device's disk: home, and a docker of its own.
-fn clone_disk(world: &World) -> PathBuf {
+pub(crate) fn clone_disk(world: &World) -> PathBuf {
     let (home, docker) = (world.path("copied-home"), world.path("copied-docker"));
     for (from, to) in [(world.home(), &home), (world.fake.dir().to_owned(), &docker)] {
         text(Command::new("cp").arg("-a").arg(from).arg(to).output().unwrap());

@@ -125,16 +125,29 @@ impl Remote {
         depth_one: bool,
         limits: &FetchLimits,
     ) -> Result<Fetched, FetchError> {
+        let shallow = if depth_one { Shallow::DepthAtRemote(NonZeroU32::MIN) } else { Shallow::NoChange };
+        self.fetch_with(into, (wants, haves), &shallow, limits)
+    }
+
+    /// Fetches the whole history of `tips`, also of those that `into` holds without it. Everything comes anew, so this is
+    /// for once. Otherwise as [`Remote::fetch`].
+    pub fn fetch_whole(&self, into: &Repo, tips: &[CommitId], limits: &FetchLimits) -> Result<Fetched, FetchError> {
+        self.fetch_with(into, (tips, &[]), &Shallow::undo(), limits)
+    }
+
+    fn fetch_with(
+        &self,
+        into: &Repo,
+        (wants, haves): (&[CommitId], &[CommitId]),
+        shallow: &Shallow,
+        limits: &FetchLimits,
+    ) -> Result<Fetched, FetchError> {
         let mut incoming = Incoming::begin(into, limits)?;
         let mut connection = Connection::open(self, limits.timeout)?;
         let (expired, left) = (connection.expired(), connection.left());
         left.set(TALK);
-        let options = Options {
-            shallow_file: incoming.shallow_file(),
-            shallow: &if depth_one { Shallow::DepthAtRemote(NonZeroU32::MIN) } else { Shallow::NoChange },
-            tags: Tags::None,
-            reject_shallow_remote: false,
-        };
+        let options =
+            Options { shallow_file: incoming.shallow_file(), shallow, tags: Tags::None, reject_shallow_remote: false };
         let context = Context {
             handshake: &mut connection.handshake,
             transport: &mut connection.transport,

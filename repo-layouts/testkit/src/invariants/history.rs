@@ -115,14 +115,21 @@ fn meaning(commit: &Commit) -> Value {
 }
 
 /// 6 and 7: each transition follows from the one before, none is told twice, and each commit names a published state
-/// that never goes backwards.
+/// that never goes backwards. With a new key a device is on a new disk, where nothing is at first.
 fn transitions(host: &Path, history: &[Commit], broken: &mut Vec<String>) {
     if tip(host, "status").is_none() {
         return;
     }
     let mut states: BTreeMap<String, String> = BTreeMap::new();
-    let mut newest = 0;
-    for (commit, message) in messages(host, "status") {
+    let (mut newest, mut signer) = (0, None);
+    let told = messages(host, "status");
+    let commits = objects(host, &told.iter().map(|(commit, _)| commit.clone()).collect::<Vec<_>>());
+    for ((commit, message), raw) in told.into_iter().zip(commits) {
+        let key = raw.as_deref().and_then(key_of);
+        if key != signer {
+            states.clear();
+            signer = key;
+        }
         for line in message.lines() {
             if let Some(transition) = line.strip_prefix("State: ") {
                 follow(transition, &mut states, broken);
@@ -136,6 +143,13 @@ fn transitions(host: &Path, history: &[Commit], broken: &mut Vec<String>) {
             }
         }
     }
+}
+
+/// What tells one commit's key from another's: an SSH signature begins with it.
+fn key_of(commit: &[u8]) -> Option<String> {
+    let text = String::from_utf8_lossy(commit);
+    let (_, signature) = text.split_once("\ngpgsig -----BEGIN SSH SIGNATURE-----\n ")?;
+    signature.lines().next().map(str::to_owned)
 }
 
 /// 6: every deployment's status gives the newest manifest that was adopted, and none ever gives an older one than before.
