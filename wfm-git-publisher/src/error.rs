@@ -59,6 +59,11 @@ impl Failure {
         self
     }
 
+    /// What to do about it.
+    pub(crate) fn advice(&self) -> Option<&str> {
+        self.hint.as_deref()
+    }
+
     /// An error with all that lies under it.
     pub fn of(error: &(dyn Error + 'static)) -> Self {
         let mut failure = Self::new(error.to_string());

@@ -10,8 +10,9 @@ use serde::Serialize;
 
 use crate::error::chain;
 use crate::fleet::{Choice, Deployment, Device, Fleet, Place, Policy, Seconds, Selector, Setting, shown_value};
+use crate::plan::Blocked;
 use crate::publish::Look;
-use crate::render::{Facts, Rendered, choose, render};
+use crate::render::{Rendered, choose, render};
 
 pub use show::to_text;
 
@@ -29,8 +30,8 @@ pub struct Explained {
     pub enrolled: bool,
     /// How it behaves.
     pub policy: Vec<PolicyExplained>,
-    /// Why nothing is published for it although something differs, and what to do about it.
-    pub guarded: Option<String>,
+    /// What keeps everything that is new for it from being published.
+    pub blocked: Vec<Blocked>,
     /// Why its repository tells nothing of it.
     pub trouble: Option<String>,
     /// Deployments that can't be used; whoever has one of them keeps it.
@@ -63,6 +64,10 @@ pub struct DeploymentExplained {
     pub application: String,
     /// Whether the device gets it.
     pub gets: bool,
+    /// Whether that, or what is new of it, can't be published.
+    pub is_blocked: bool,
+    /// What keeps it alone from being published.
+    pub blocked: Vec<Blocked>,
     /// Why, or why not.
     pub reasons: Vec<Reason>,
     /// The profile that is used, if the device gets it.
@@ -132,7 +137,7 @@ pub fn why_not(look: &Look<'_>, application: &str) -> Explained {
 }
 
 fn of_device(look: &Look<'_>, broken: Vec<String>, is_asked: impl Fn(&Deployment) -> bool) -> Explained {
-    let Look { fleet, device, facts, locks, guarded, trouble } = look;
+    let Look { fleet, device, facts, locks, blocked, trouble, .. } = look;
     let rendered = render(fleet, device, *facts, locks);
     let asked = fleet.deployments.values().filter(|one| is_asked(one));
     Explained {
@@ -141,11 +146,16 @@ fn of_device(look: &Look<'_>, broken: Vec<String>, is_asked: impl Fn(&Deployment
         suspended: device.suspended,
         enrolled: device.is_enrolled(),
         policy: policy(fleet, device),
-        guarded: guarded.as_ref().map(|guarded| format!("{guarded}; {}", guarded.hint())),
+        blocked: blocked.iter().filter(|one| is_of_all(one)).cloned().collect(),
         trouble: trouble.as_ref().map(|error| chain(error)),
         broken,
-        deployments: asked.map(|one| explain_deployment(fleet, device, one, (&rendered, *facts))).collect(),
+        deployments: asked.map(|one| explain_deployment(look, one, &rendered)).collect(),
     }
+}
+
+/// Whether it keeps everything that is new from being published.
+fn is_of_all(blocked: &Blocked) -> bool {
+    blocked.deployment.is_none() || blocked.code.is_of_guard()
 }
 
 fn policy(fleet: &Fleet, device: &Device) -> Vec<PolicyExplained> {
@@ -163,12 +173,8 @@ fn policy(fleet: &Fleet, device: &Device) -> Vec<PolicyExplained> {
     ]
 }
 
-fn explain_deployment(
-    fleet: &Fleet,
-    device: &Device,
-    deployment: &Deployment,
-    (rendered, facts): (&Rendered, Facts<'_>),
-) -> DeploymentExplained {
+fn explain_deployment(look: &Look<'_>, deployment: &Deployment, rendered: &Rendered) -> DeploymentExplained {
+    let Look { fleet, device, facts, .. } = *look;
     let id = DeploymentId::derive(fleet.settings.id, &deployment.id, &device.id);
     let description = &deployment.application.description;
     let found = rendered.deployments.get(&id);
@@ -198,11 +204,19 @@ fn explain_deployment(
     });
     let parameters = profile.iter().flat_map(|(profile, _)| &profile.parameters);
     let parameters = parameters.map(|(name, targets)| parameter(fleet, device, deployment, (name, targets), rendered));
+    // What is wrong in the fleet's files is among the reasons already.
+    let own = |one: &&Blocked| {
+        one.deployment.as_ref() == Some(&deployment.id) && !is_of_all(one) && !one.is_told_as_problem()
+    };
+    let blocked: Vec<_> = look.blocked.iter().filter(own).cloned().collect();
+    let is_held = look.changes.contains(&deployment.id) && look.blocked.iter().any(is_of_all);
     DeploymentExplained {
         deployment: deployment.id.clone(),
         deployment_id: id,
         application: format!("{} {}", description.id, description.version),
         gets: found.is_some(),
+        is_blocked: is_held || !blocked.is_empty(),
+        blocked,
         reasons,
         parameters: parameters.collect(),
         profile: profile.map(|(_, reason)| reason),

@@ -94,6 +94,12 @@ impl Rendered {
     pub fn problems(&self) -> Problems {
         Problems(self.left.values().flat_map(|left| left.problems.iter().cloned()).collect())
     }
+
+    /// What is wrong with each deployment.
+    pub fn wrong(&self) -> BTreeMap<DeploymentName, Problems> {
+        let wrong = self.left.iter().filter(|(_, left)| !left.problems.is_empty());
+        wrong.map(|(name, left)| (name.clone(), left.problems.clone())).collect()
+    }
 }
 
 /// Renders one device of the fleet.

@@ -15,7 +15,8 @@ use crate::host::{
     Checked, Claim, Control, ControlError, DeviceRepo, DeviceRepoError, Home, Remotes, Reports, Rosters, Tip,
 };
 use crate::mirror::{Each, Mirror};
-use crate::publish::doubt;
+use crate::plan::Blocked;
+use crate::publish::{Findings, doubt};
 
 /// What there is to say about one device.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -33,6 +34,8 @@ pub struct DeviceStatus {
     pub conditions: Vec<Condition>,
     /// What can't be believed or read, and why.
     pub doubts: Vec<String>,
+    /// What the last publish could not publish for it.
+    pub blocked: Vec<Blocked>,
     /// Seconds since its last believable heartbeat.
     pub heartbeat_age: Option<i64>,
     /// Its deployments, desired and reported.
@@ -87,6 +90,7 @@ pub fn fetch(
 /// Reads every device of the fleet, and those that it had once.
 pub fn read(home: &Home, fleet: &Fleet, now: Timestamp) -> Result<Vec<DeviceStatus>, ControlError> {
     let (ledger, rosters) = Control::read(home)?;
+    let findings = Findings::read(home);
     let ids: BTreeSet<_> = fleet.devices.keys().chain(ledger.devices()).collect();
     let read = |id: &DeviceId| {
         let device = fleet.devices.get(id);
@@ -98,7 +102,7 @@ pub fn read(home: &Home, fleet: &Fleet, now: Timestamp) -> Result<Vec<DeviceStat
             None => Membership::Gone,
         };
         let evidence = device_evidence(home, &rosters, (id, device), now).unwrap_or_else(Evidence::doubt);
-        evidence.status(id, membership, now)
+        DeviceStatus { blocked: findings.of(id).to_vec(), ..evidence.status(id, membership, now) }
     };
     Ok(ids.into_iter().map(read).collect())
 }
@@ -171,6 +175,7 @@ impl Evidence {
             desired_serial: self.tip.as_ref().map(|tip| tip.desired.envelope.serial),
             adopted_serial: adopted.map(|adopted| adopted.serial),
             conditions: syncer.map(|syncer| syncer.conditions.clone()).unwrap_or_default(),
+            blocked: Vec::new(),
             heartbeat_age: rows.heartbeat_age,
             deployments: rows.all(),
             doubts: self.doubts,

@@ -35,7 +35,7 @@ pub(super) struct ExplainArgs {
 /// Shows why a device doesn't get an application
 ///
 /// Lists every deployment of the application, with the reason against it, or that the device does get it. Exit code 0
-/// if it gets one, 1 if it gets none.
+/// if it gets one, 1 if it gets none, because the fleet doesn't say so or because it can't be published.
 ///
 ///   wfm-git-publisher why-not hello spare-01
 #[derive(Debug, clap::Args)]
@@ -88,11 +88,13 @@ pub(super) fn run_why_not(place: &Place, args: WhyNotArgs) -> Result<u8, Failure
         return Err(failure.hint("write one under deployments/, or see `validate`"));
     }
     print(&explained, how.output, None);
-    Ok(if explained.deployments.iter().any(|one| one.gets) { 0 } else { USER })
+    let comes = explained.enrolled && explained.deployments.iter().any(|one| one.gets && !one.is_blocked);
+    Ok(if comes { 0 } else { USER })
 }
 
 fn look<T>(place: &Place, how: &How, device: &DeviceId, work: impl FnOnce(Look<'_>) -> T) -> Result<T, Failure> {
-    let (home, source) = (place.home()?, place.source()?);
+    let (home, source) = (place.home()?, place.seen_source(&how.rev)?);
+    place.tell_hosted(&how.rev, source.resolve(&how.rev)?)?;
     let look = || publish::look(&home, &source, &how.rev, device, Timestamp::now(), work);
     super::with_committed(place, &how.rev, look)?.ok_or_else(|| {
         let failure = Failure::new(format!("there is no usable device `{device}` in the fleet"));

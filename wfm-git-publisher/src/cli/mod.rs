@@ -23,6 +23,7 @@ use std::sync::atomic::AtomicBool;
 
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use jiff::Timestamp;
+use repo_git::CommitId;
 use repo_model::problem::Problems;
 use repo_model::{DeviceId, text};
 
@@ -30,7 +31,7 @@ use crate::config::Config;
 use crate::error::{Failure, INTERNAL, warning};
 use crate::host::{Control, FleetRepo, Home, Registries, Remotes, StockGit};
 use crate::operator::{key_ends, reminders};
-use crate::plan::Allowed;
+use crate::plan::{Allowed, Blocked};
 use crate::publish::Options;
 use crate::render::Artifact;
 
@@ -191,6 +192,25 @@ impl Place {
         Ok(FleetRepo::open(&self.published()?)?)
     }
 
+    /// The fleet to look at: `HEAD` is what `publish` publishes; another revision may also be one that isn't pushed yet.
+    fn seen_source(&self, rev: &str) -> Result<FleetRepo, Failure> {
+        let published = self.published_source()?;
+        if rev == "HEAD" || published.resolve(rev).is_ok() { Ok(published) } else { self.source() }
+    }
+
+    /// Says which commit of a hosted fleet this is about, and which commits here it doesn't know yet.
+    fn tell_hosted(&self, rev: &str, commit: CommitId) -> Result<(), Failure> {
+        let (hosted, root) = (self.home()?.hosted_fleet(), self.root()?);
+        if !hosted.is_dir() {
+            return Ok(());
+        }
+        eprintln!("note: at commit {} of the hosted fleet, `{}`", &commit.to_string()[..12], hosted.display());
+        if rev == "HEAD" && root != hosted {
+            eprint!("{}", unpushed(&root, commit));
+        }
+        Ok(())
+    }
+
     /// The work tree, for what edits files in it.
     fn work_tree(&self) -> Result<PathBuf, Failure> {
         let root = self.root()?;
@@ -218,6 +238,25 @@ impl Place {
     fn registries(&self, args: &RegistryArgs) -> Result<Registries, Failure> {
         Ok(Registries::new(self.config()?.registry_settings(&args.plain_http)?))
     }
+}
+
+/// The most commits that are named one by one.
+const MAX_NAMED: usize = 10;
+
+/// Which commits of the work tree are not in the hosted fleet, whose newest commit this is.
+fn unpushed(root: &Path, newest: CommitId) -> String {
+    let range = format!("{newest}..HEAD");
+    let Ok(log) = StockGit::new(root).run(&["log", "--format=%h %s", &range, "--"]) else {
+        return "note: the hosted fleet has commits that are not here: git pull\n".to_owned();
+    };
+    let commits: Vec<_> = log.lines().map(text::line).collect();
+    let what = match commits.len() {
+        0 => return String::new(),
+        1 => "1 commit here is".to_owned(),
+        count => format!("{count} commits here are"),
+    };
+    let named = commits.iter().take(MAX_NAMED).map(|commit| format!("  {commit}\n")).collect::<String>();
+    format!("note: {what} not pushed, and only what is pushed counts: git push\n{named}")
 }
 
 /// Does something with what is committed, and says meanwhile that there is more if there is; in a large fleet looking for
@@ -300,6 +339,20 @@ fn print_problems(problems: &Problems, what: &str) {
     if count > 0 {
         let noun = if count == 1 { "1 problem".to_owned() } else { format!("{count} problems") };
         eprint!("{}", Failure::new(format!("{what} has {noun}")).problems(problems));
+    }
+}
+
+/// What can't be published, as an error.
+fn blocked_failure(blocked: &Blocked) -> Failure {
+    let names = [
+        blocked.device.as_ref().map(|id| format!("device `{id}`")),
+        blocked.deployment.as_ref().map(|name| format!("`{name}`")),
+    ];
+    let about = names.into_iter().flatten().collect::<Vec<_>>().join(": ");
+    let failure = Failure::new(blocked.message.clone()).about(about);
+    match &blocked.hint {
+        Some(hint) => failure.hint(hint.clone()),
+        None => failure,
     }
 }
 

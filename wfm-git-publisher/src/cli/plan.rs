@@ -9,12 +9,13 @@ use super::Place;
 use crate::error::{DIFFERENCES, Failure, USER};
 use crate::host::Registries;
 use crate::plan::{Allowed, Shown, to_json, to_markdown, to_text};
-use crate::publish;
+use crate::publish::{self, Planned};
 
 /// Shows what `publish` would change: per device, per deployment, per parameter, old → new
 ///
 /// Reads the fleet at a commit, never the work tree, asks no registry and changes nothing. Exit code 0 if every device
-/// has what the fleet says, 3 if something differs, 1 if there are problems.
+/// has what the fleet says, 3 if something differs that `publish` would publish, 1 if something can't be published: a
+/// problem, a guard, or an archive, chart or image that the last publish could not find.
 ///
 ///   wfm-git-publisher plan
 ///   wfm-git-publisher plan press-01 press-02 --rev my-branch
@@ -51,21 +52,27 @@ pub(super) fn run(place: &Place, args: Args) -> Result<u8, Failure> {
     super::with_committed(place, &rev, || run_committed(place, args))
 }
 
-fn run_committed(place: &Place, args: Args) -> Result<u8, Failure> {
-    let (home, source) = (place.home()?, place.source()?);
-    let registries = Registries::new(Default::default());
-    let planned = super::with_options(&registries, None, &args.devices, Allowed::default(), |options| {
-        publish::plan(&home, &source, &args.rev, &options)
-    })?;
-    super::print_problems(&planned.problems, &format!("the fleet at {}", &planned.commit.to_string()[..12]));
-    super::print_unidentified(&planned.unidentified);
-    super::remind(&home, Timestamp::now())?;
+/// Tells why nothing can be published, for any device or for some.
+pub(super) fn print_refused(planned: &Planned) {
     if let Some(error) = &planned.clock {
         eprint!("{}", Failure::of(error));
     }
     for (device, error) in &planned.failed {
         eprint!("{}", super::publish::device_failure(device, error));
     }
+}
+
+fn run_committed(place: &Place, args: Args) -> Result<u8, Failure> {
+    let (home, source) = (place.home()?, place.seen_source(&args.rev)?);
+    let registries = Registries::new(Default::default());
+    let planned = super::with_options(&registries, None, &args.devices, Allowed::default(), |options| {
+        publish::plan(&home, &source, &args.rev, &options)
+    })?;
+    place.tell_hosted(&args.rev, planned.commit)?;
+    super::print_problems(&planned.problems, &format!("the fleet at {}", &planned.commit.to_string()[..12]));
+    super::print_unidentified(&planned.unidentified);
+    super::remind(&home, Timestamp::now())?;
+    print_refused(&planned);
     match args.format {
         Format::Text => super::print(&to_text(&planned.devices)),
         Format::Markdown => super::print(&to_markdown(&planned.devices)),
@@ -73,9 +80,7 @@ fn run_committed(place: &Place, args: Args) -> Result<u8, Failure> {
     }
     let unknown = super::print_unknown(&args.devices, planned.devices.iter().map(Shown::device));
     match () {
-        () if unknown || planned.problems.has_errors() || !planned.failed.is_empty() || planned.clock.is_some() => {
-            Ok(USER)
-        }
+        () if unknown || planned.is_refused() => Ok(USER),
         () if planned.devices.iter().any(Shown::differs) => Ok(DIFFERENCES),
         () => Ok(0),
     }

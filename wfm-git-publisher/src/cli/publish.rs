@@ -89,6 +89,7 @@ fn run_committed(place: &Place, args: Args) -> Result<u8, Failure> {
         }
         Publisher::open(&home, Timestamp::now())?.publish(&source, &args.rev, &options)
     })?;
+    place.tell_hosted(&args.rev, outcome.commit)?;
     print_outcome(&outcome);
     let unknown = super::print_unknown(&devices, outcome.devices.keys());
     Ok(if outcome.is_complete() && !unknown { 0 } else { USER })

@@ -12,7 +12,8 @@ use crate::ca;
 use crate::error::chain;
 use crate::error::{Failure, USER};
 use crate::fleet;
-use crate::publish::check_clock;
+use crate::plan::Blocked;
+use crate::publish::{Findings, check_clock};
 use crate::status::{DeviceStatus, Membership, fetch, read};
 
 /// Shows what runs where, as far as signatures prove it
@@ -20,7 +21,8 @@ use crate::status::{DeviceStatus, Membership, fetch, read};
 /// Per device and deployment: what is desired, what the device sees running, Margo's state, the reason, and how old the
 /// news is. Only reports signed by a key that the device's verified desired state allows are believed; others are shown
 /// as doubts with the reason. With a remote host in publisher.yaml the reports are fetched from there; what can't be
-/// fetched is a doubt, too, and what was fetched before is shown.
+/// fetched is a doubt, too, and what was fetched before is shown. What the last publish could not publish stands below,
+/// with its code, since when, and what to do. Exit code 0 if it can be shown, whatever it shows.
 ///
 ///   wfm-git-publisher status
 ///   wfm-git-publisher status press-01 --output json
@@ -64,7 +66,9 @@ fn certificate(place: &Place) -> Result<Option<Timestamp>, Failure> {
 
 pub(super) fn run(place: &Place, args: &Args) -> Result<u8, Failure> {
     let source = place.published_source()?;
-    let reading = fleet::read(&source.files(source.resolve(&args.rev)?)?);
+    let commit = source.resolve(&args.rev)?;
+    place.tell_hosted(&args.rev, commit)?;
+    let reading = fleet::read(&source.files(commit)?);
     let Some(fleet) = reading.fleet else {
         return Err(Failure::new("the fleet can't be used").problems(&reading.problems));
     };
@@ -81,6 +85,7 @@ pub(super) fn run(place: &Place, args: &Args) -> Result<u8, Failure> {
         let error = fetched.get(&status.device).and_then(|result| result.as_ref().err());
         status.doubts.extend(error.map(|error| chain(error)));
     }
+    let findings = Findings::read(&home);
     let certificate = certificate(place)?;
     let key_ends = super::remind(&home, now)?;
     let clock = check_clock(&home, &fleet, now)?;
@@ -90,13 +95,15 @@ pub(super) fn run(place: &Place, args: &Args) -> Result<u8, Failure> {
     match args.output {
         Output::Json => super::print_json(&json!({
             "fleet": fleet.settings.id,
+            "commit": commit,
             "name": fleet.settings.name,
             "certificateExpires": certificate,
             "publisherKeyEnds": key_ends,
             "clock": clock.map(|error| error.to_string()),
+            "blocked": findings.of_all().collect::<Vec<_>>(),
             "devices": all,
         })),
-        Output::Table => super::print(&table(&all)),
+        Output::Table => super::print(&(table(&all) + &blocked_table(&findings, &all))),
     }
     let unknown = super::print_unknown(&args.devices, all.iter().map(|status| &status.device));
     Ok(if unknown { USER } else { 0 })
@@ -116,6 +123,28 @@ fn table(all: &[DeviceStatus]) -> String {
         rows.extend(device_rows(status));
     }
     super::table(&rows)
+}
+
+/// What can't be published, one line for each.
+fn blocked_table(findings: &Findings, all: &[DeviceStatus]) -> String {
+    let blocked: Vec<_> = findings.of_all().chain(all.iter().flat_map(|status| &status.blocked)).collect();
+    if blocked.is_empty() {
+        return String::new();
+    }
+    let dash = || "-".to_owned();
+    let row = |one: &&Blocked| {
+        let why = one.hint.as_ref().map_or_else(|| one.message.clone(), |hint| format!("{}; {hint}", one.message));
+        [
+            one.device.as_ref().map_or_else(|| "(all)".to_owned(), ToString::to_string),
+            one.deployment.as_ref().map_or_else(dash, ToString::to_string),
+            one.code.to_string(),
+            one.since.map_or_else(dash, |since| format!("{since:.0}")),
+            why,
+        ]
+    };
+    let head = ["DEVICE", "DEPLOYMENT", "CODE", "SINCE", "REASON"].map(str::to_owned);
+    let rows: Vec<_> = std::iter::once(head).chain(blocked.iter().map(row)).collect();
+    format!("\nNot published:\n{}", super::table(&rows))
 }
 
 fn device_rows(status: &DeviceStatus) -> Vec<[String; 7]> {

@@ -6,10 +6,11 @@ use repo_model::text::line;
 
 use super::{DeploymentExplained, Explained, ParameterExplained, PolicyExplained, Reason, Said};
 use crate::fleet::Place;
+use crate::plan::Blocked;
 
 /// The explanation; with a name only that parameter of each deployment.
 pub fn to_text(explained: &Explained, parameter: Option<&str>) -> String {
-    let Explained { device, file, suspended, enrolled, policy, guarded, trouble, broken, deployments } = explained;
+    let Explained { device, file, suspended, enrolled, policy, blocked, trouble, broken, deployments } = explained;
     let mut text = format!("{device} ({})\n", line(file));
     if *suspended {
         text += "  suspended: the device leaves everything as it is\n";
@@ -20,9 +21,7 @@ pub fn to_text(explained: &Explained, parameter: Option<&str>) -> String {
     if let Some(trouble) = trouble {
         let _ = writeln!(text, "  its repository tells nothing of it: {}", line(trouble));
     }
-    if let Some(guarded) = guarded {
-        let _ = writeln!(text, "  not published: {}", line(guarded));
-    }
+    blocked.iter().for_each(|one| blocked_text(&mut text, "  ", one));
     for PolicyExplained { name, seconds, said } in policy.iter().filter(|_| parameter.is_none()) {
         let _ =
             writeln!(text, "  {name}: {seconds} s{}", if said.is_empty() { " (where nothing is said)" } else { "" });
@@ -41,17 +40,26 @@ pub fn to_text(explained: &Explained, parameter: Option<&str>) -> String {
 }
 
 fn deployment_text(text: &mut String, deployment: &DeploymentExplained, only: Option<&str>) {
-    let DeploymentExplained { deployment: name, application, gets, reasons, profile, parameters, .. } = deployment;
+    let DeploymentExplained { deployment: name, application, gets, blocked, reasons, profile, parameters, .. } =
+        deployment;
     let _ = writeln!(text, "  {} {name} ({application})", if *gets { '+' } else { '-' });
     for Reason { text: why, place } in reasons {
         let _ = writeln!(text, "      {}{}", line(why), at(place.as_ref()));
     }
+    blocked.iter().for_each(|one| blocked_text(text, "      ", one));
     if let Some(Reason { text: id, place }) = profile {
         let _ = writeln!(text, "      profile {}{}", line(id), at(place.as_ref()));
     }
     for parameter in parameters.iter().filter(|one| only.is_none_or(|name| one.name == name)) {
         parameter_text(text, parameter);
     }
+}
+
+fn blocked_text(text: &mut String, indent: &str, blocked: &Blocked) {
+    let Blocked { code, since, message, hint, .. } = blocked;
+    let since = since.map(|since| format!(" since {since:.0}")).unwrap_or_default();
+    let hint = hint.iter().map(|hint| format!("; {}", line(hint))).collect::<String>();
+    let _ = writeln!(text, "{indent}not published: {}{hint} ({code}{since})", line(message));
 }
 
 fn parameter_text(text: &mut String, parameter: &ParameterExplained) {

@@ -99,6 +99,8 @@ places! {
     index: "index",
     /// Which devices have nothing left to do.
     settled: "index/settled",
+    /// What can't be published, since when, and who left the fleet.
+    findings: "findings.json",
     /// For `git log --show-signature`.
     allowed_signers: "allowed_signers",
     /// The operators' public keys, one a line.

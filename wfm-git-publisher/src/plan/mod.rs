@@ -3,6 +3,7 @@
 //! Pure: the same plan is printed by `plan` and carried out by `publish`. Documents that mean the same keep their
 //! bytes, and where everything means the same there is nothing to do.
 
+mod blocked;
 mod difference;
 mod guard;
 mod show;
@@ -21,6 +22,7 @@ use repo_model::{DeploymentId, DeploymentName, DeviceId, Digest, FileTree, Fleet
 use crate::fleet::Broken;
 use crate::render::{Artifact, Rendered, RenderedDeployment};
 
+pub use blocked::{Blocked, Code, blocked};
 pub use difference::Difference;
 pub use guard::{Allowed, Guarded, of_fleet};
 pub use show::{Shown, to_json, to_markdown, to_text};
@@ -43,8 +45,8 @@ pub struct DevicePlan {
     pub settings: Vec<Difference>,
     /// Deployments that are left as they are, because something is wrong with them or a tag isn't resolved.
     pub kept: BTreeSet<DeploymentName>,
-    /// What is wrong with those deployments on this device.
-    pub problems: Problems,
+    /// What is wrong with those of them that can't be rendered for this device.
+    pub wrong: BTreeMap<DeploymentName, Problems>,
     /// Deployments that would be others on a device with other capabilities.
     pub by_capabilities: BTreeSet<DeploymentName>,
     /// What would be published.
@@ -126,6 +128,11 @@ impl DevicePlan {
         self.serial.is_some() && self.changes.is_empty() && self.settings.is_empty() && self.lags_behind.is_none()
     }
 
+    /// Everything that is wrong with what is meant for the device.
+    pub fn problems(&self) -> Problems {
+        Problems(self.wrong.values().flat_map(|problems| problems.iter().cloned()).collect())
+    }
+
     /// Whether something in it can't be published yet, because the meaning of a tag isn't known.
     pub fn is_unresolved(&self) -> bool {
         self.changes.iter().any(|change| !change.unresolved.is_empty())
@@ -201,7 +208,7 @@ pub fn plan(rendered: &Rendered, parent: Option<&Desired>, trust: &FileTree, bro
         settings: parent.map_or_else(Vec::new, |parent| difference::of_settings(rendered, trust, parent)),
         changes: draft.changes,
         kept: draft.kept,
-        problems: rendered.problems(),
+        wrong: rendered.wrong(),
         by_capabilities: rendered.by_capabilities.clone(),
         target: Target {
             documents: draft.documents,

@@ -6,13 +6,13 @@ use repo_model::problem::Problems;
 use repo_model::{DeploymentName, DeviceId, text};
 use serde_json::{Value, json};
 
-use super::{Change, ChangeKind, DevicePlan, Difference, Guarded};
+use super::{Blocked, Change, ChangeKind, DevicePlan, Difference};
 
 /// What there is to say about one device.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Shown {
-    /// It was compared.
-    Plan(Box<DevicePlan>, Option<Guarded>),
+    /// It was compared; with what of it can't be published.
+    Plan(Box<DevicePlan>, Vec<Blocked>),
     /// Nothing changed for it since it had everything, with this serial.
     Settled(DeviceId, u64),
     /// No key of it is known, so nothing is published for it yet.
@@ -35,8 +35,13 @@ impl Shown {
     }
 
     /// What is wrong with what is meant for it.
-    pub fn problems(&self) -> Option<(&DeviceId, &Problems)> {
-        if let Self::Plan(plan, _) = self { Some((&plan.device, &plan.problems)) } else { None }
+    pub fn problems(&self) -> Option<(&DeviceId, Problems)> {
+        if let Self::Plan(plan, _) = self { Some((&plan.device, plan.problems())) } else { None }
+    }
+
+    /// What of it can't be published.
+    pub fn blocked(&self) -> &[Blocked] {
+        if let Self::Plan(_, blocked) = self { blocked } else { &[] }
     }
 
     /// Whether `publish` would change its repository.
@@ -52,16 +57,9 @@ pub fn to_text(all: &[Shown]) -> String {
         match shown {
             Shown::Settled(..) => {}
             Shown::Plan(plan, _) if plan.is_empty() && plan.kept.is_empty() => {}
-            Shown::Plan(plan, guarded) => {
+            Shown::Plan(plan, blocked) => {
                 device_text(&mut text, plan);
-                if let Some(guarded) = guarded {
-                    let _ = writeln!(
-                        text,
-                        "  ! not published: {}\n    {}",
-                        text::line(&guarded.to_string()),
-                        guarded.hint()
-                    );
-                }
+                blocked.iter().filter(|one| !one.is_told_as_problem()).for_each(|one| blocked_text(&mut text, one));
             }
             Shown::NotEnrolled(id) => _ = writeln!(text, "{id}: not enrolled yet, nothing is published for it"),
             Shown::Broken(id) => _ = writeln!(text, "{id}: left as it is, because its file is broken"),
@@ -69,6 +67,14 @@ pub fn to_text(all: &[Shown]) -> String {
         }
     }
     text + &summary(all)
+}
+
+fn blocked_text(text: &mut String, blocked: &Blocked) {
+    let Blocked { deployment, code, since, message, hint, .. } = blocked;
+    let name = deployment.iter().map(|name| format!("{name} ")).collect::<String>();
+    let since = since.map(|since| format!(" since {since:.0}")).unwrap_or_default();
+    let _ = writeln!(text, "  ! {name}not published: {} ({code}{since})", text::line(message));
+    hint.iter().for_each(|hint| _ = writeln!(text, "    {}", text::line(hint)));
 }
 
 fn summary(all: &[Shown]) -> String {
@@ -163,7 +169,7 @@ pub fn to_markdown(all: &[Shown]) -> String {
         let _ = writeln!(rows, "| {} | {sign} | {} | {} |", code(device.as_str()), code(what), code(text));
     };
     for shown in all {
-        let Shown::Plan(plan, guarded) = shown else { continue };
+        let Shown::Plan(plan, blocked) = shown else { continue };
         for change in &plan.changes {
             let what: Vec<_> = change.differences.iter().map(difference_text).collect();
             let replaces = change.replaces.iter().map(|old| format!("replaces {old}: data not carried"));
@@ -174,8 +180,8 @@ pub fn to_markdown(all: &[Shown]) -> String {
         if let Some(serial) = plan.lags_behind {
             row(&plan.device, "change", "serial", &lags_behind(serial));
         }
-        if let Some(guarded) = guarded {
-            row(&plan.device, "**not published**", "guard", &guarded.to_string());
+        for one in blocked {
+            row(&plan.device, "**not published**", one.code.as_str(), &one.message);
         }
     }
     let head = if rows.is_empty() { "" } else { "| Device | Change | What | Old → new |\n|---|---|---|---|\n" };
@@ -197,19 +203,19 @@ fn device_json(shown: &Shown) -> Value {
             "serial": serial,
             "deployments": [],
             "settings": [],
-            "guarded": null,
+            "blocked": [],
             "kept": [],
         }),
         Shown::Broken(_) => json!({ "device": id, "state": "broken" }),
         Shown::Failed(_) => json!({ "device": id, "state": "failed" }),
-        Shown::Plan(plan, guarded) => json!({
+        Shown::Plan(plan, blocked) => json!({
             "device": id,
             "state": if plan.is_empty() { "unchanged" } else { "changed" },
             "serial": plan.serial,
             "lagsBehind": plan.lags_behind,
             "deployments": plan.changes.iter().map(change_json).collect::<Vec<_>>(),
             "settings": plan.settings,
-            "guarded": guarded.as_ref().map(ToString::to_string),
+            "blocked": blocked,
             "kept": plan.kept.iter().map(DeploymentName::as_str).collect::<Vec<_>>(),
         }),
     }

@@ -10,17 +10,18 @@ use repo_model::problem::{Problem, Problems};
 use repo_model::report::Adopted;
 use repo_model::{DeploymentId, DeviceId, Digest, FileTree, json};
 
-use super::Done;
+use super::findings;
 use super::message;
 use super::pass::Pass;
 use super::serial::{Known, SerialError};
+use super::{Done, ResolveError};
 use crate::fleet::Device;
 use crate::host::{
     BY_CAPABILITIES, Claim, DESIRED, DeviceRepo, DeviceRepoError, DeviceWriter, Entry, EntryState, Published, Status,
     Tip, publisher,
 };
 use crate::mirror::RECLAIMED;
-use crate::plan::{DevicePlan, Guarded, Numbers, Target, plan};
+use crate::plan::{Blocked, DevicePlan, Guarded, Numbers, Target, blocked, plan};
 use crate::render::{Capabilities, Facts, Locks, render};
 
 /// How long a proof of freshness counts, in seconds; it is renewed at half of that.
@@ -195,6 +196,8 @@ pub(super) struct Decision {
     pub(super) kept: bool,
     /// Whether it gets something else as soon as the meaning of a tag is known.
     pub(super) awaits: bool,
+    /// What of its deployments can't be published.
+    pub(super) blocked: Vec<Blocked>,
 }
 
 /// A new `desired` commit and all that goes with it, made before anything is written.
@@ -220,18 +223,21 @@ pub(super) fn decide(
     device: &Device,
     state: State,
     entry: Option<&Entry>,
-    locks: &Locks,
+    (locks, unresolved): (&Locks, &[ResolveError]),
     key: &SigningKey,
 ) -> Decision {
     let plan = state.plan(pass, device, locks);
-    let (mut problems, kept, awaits) = (plan.problems.clone(), !plan.kept.is_empty(), plan.is_unresolved());
+    let blocked = blocked(&plan, &pass.fleet.broken, &|_, artifact| {
+        unresolved.iter().find(|error| error.artifact == *artifact).map(findings::of_artifact)
+    });
+    let (mut problems, kept, awaits) = (plan.problems(), !plan.kept.is_empty(), plan.is_unresolved());
     let doubted = match state.claim {
         Some(Claim::Doubted(from)) => Some(from),
         _ => None,
     };
     let put_off = match state.heeds_capabilities_from(pass, &plan, entry) {
         Ok(put_off) => put_off,
-        Err(error) => return Decision { step: Err(error), problems, kept, awaits },
+        Err(error) => return Decision { step: Err(error), problems, kept, awaits, blocked },
     };
     let warnings = [
         doubted.map(|from| doubt(state.adopted(), from)),
@@ -251,7 +257,7 @@ pub(super) fn decide(
         }
         (step, _) => step,
     });
-    Decision { step, problems, kept, awaits }
+    Decision { step, problems, kept, awaits, blocked }
 }
 
 /// Says that a device isn't believed.

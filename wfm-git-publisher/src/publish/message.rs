@@ -35,6 +35,12 @@ impl Origin {
         Self { commit: commit.id, operator, author }
     }
 
+    /// No commit, where nothing is published.
+    pub(super) fn none() -> Self {
+        let commit = "0".repeat(40).parse().expect("40 digits");
+        Self { commit, operator: None, author: None }
+    }
+
     /// Who stands as the author of a `desired` commit; `sole` tells that no other commit can have caused it.
     pub(super) fn author(&self, sole: bool) -> Person {
         self.author.clone().filter(|_| sole).unwrap_or_else(publisher)

@@ -11,6 +11,7 @@
 
 mod clock;
 mod device;
+mod findings;
 mod locks;
 mod look;
 mod message;
@@ -30,7 +31,7 @@ use repo_git::{CommitId, KeyError, PublicKey, SigningKey};
 use repo_model::problem::Problems;
 use repo_model::{DeviceId, FleetId};
 
-use crate::fleet::{self, Fleet};
+use crate::fleet::{self, Fleet, Reading};
 use crate::host::{Charts, Control, ControlError, FleetRepo, Home, HomeError, HomeLock, Remotes, Rosters, SourceError};
 use crate::mirror::{Each, Mirror, Seen};
 use crate::plan::Allowed;
@@ -43,8 +44,9 @@ use settled::Settled;
 pub use clock::{ClockError, check_clock};
 pub use device::{DeviceError, FRESH_FOR};
 pub(crate) use device::{doubt, is_fresh};
+pub use findings::{Findings, Gone};
 pub use locks::{NewKey, Resolve, ResolveError};
-pub use look::{Look, look, plan};
+pub use look::{Look, check, look, plan};
 pub use outcome::{Done, Outcome, Planned};
 pub use serial::{Known, SerialError};
 pub use settled::unchanged;
@@ -161,13 +163,18 @@ fn read(
     threads: usize,
 ) -> Result<(CommitId, Fleet, Problems), PublishError> {
     let commit = source.resolve(rev)?;
-    let reading = fleet::read_on(&source.files_on(commit, threads)?, threads);
+    let (fleet, problems) = usable(fleet::read_on(&source.files_on(commit, threads)?, threads), rosters)?;
+    Ok((commit, fleet, problems))
+}
+
+/// The fleet that was read, if it is the one that the home belongs to; and what is wrong in it.
+fn usable(reading: Reading, rosters: &Rosters) -> Result<(Fleet, Problems), PublishError> {
     let Some(fleet) = reading.fleet else { return Err(PublishError::Fleet(reading.problems)) };
     let home = rosters.fleet();
     if fleet.settings.id != home {
         return Err(PublishError::OtherFleet { fleet: fleet.settings.id, home });
     }
-    Ok((commit, fleet, reading.problems))
+    Ok((fleet, reading.problems))
 }
 
 /// The devices of a pass, the broken ones included: their tips are kept fresh.
@@ -187,6 +194,15 @@ impl Publisher {
     pub fn open(home: &Home, now: Timestamp) -> Result<Self, PublishError> {
         home.check()?;
         let lock = home.lock(LOCK_WAIT)?;
+        Self::begin(home, lock, now).inspect_err(|error| {
+            let mut findings = Findings::read(home);
+            findings.failed(error, now);
+            // What went wrong first is told, whatever goes wrong now.
+            let _ = findings.write(home);
+        })
+    }
+
+    fn begin(home: &Home, lock: HomeLock, now: Timestamp) -> Result<Self, PublishError> {
         let key = SigningKey::load(&home.publisher_key())?;
         Control::rebuild_if_lost(home, &key, now)?;
         let (control, rosters) = Control::open(home)?;
@@ -201,8 +217,21 @@ impl Publisher {
         Ok(Self { home: home.clone(), key, rosters, control, operators, settled, reached, _lock: lock })
     }
 
-    /// Does one pass.
+    /// Does one pass, and keeps what can't be published for whoever asks.
     pub fn publish(&mut self, source: &FleetRepo, rev: &str, options: &Options<'_>) -> Result<Outcome, PublishError> {
+        let done = self.pass(source, rev, options);
+        let mut findings = Findings::read(&self.home);
+        match &done {
+            Ok(outcome) => findings.update(outcome, options.devices.is_none(), options.now),
+            Err(error) => findings.failed(error, options.now),
+        }
+        let written = findings.write(&self.home);
+        let outcome = done?;
+        written?;
+        Ok(outcome)
+    }
+
+    fn pass(&mut self, source: &FleetRepo, rev: &str, options: &Options<'_>) -> Result<Outcome, PublishError> {
         let (commit, fleet, problems) = read(source, rev, &self.rosters, options.threads)?;
         let read = source.commit(commit)?;
         let origin = Origin::of(&read, crate::host::operator(&read, &self.operators));
@@ -262,11 +291,13 @@ impl Publisher {
             reclaim: &options.reclaim,
             reclaim_elsewhere: to_reclaim(&seen),
         };
-        let Ran { unresolved, problems, results, rests, tips, awaiting } =
+        outcome.blocked.retain(|device, _| !devices.contains(device));
+        let Ran { unresolved, problems, results, rests, tips, awaiting, blocked } =
             pass.run(&self.key, &mut self.control, devices, options)?;
         self.settled.update(rests);
         outcome.problems.extend(problems);
         outcome.unresolved = unresolved;
+        outcome.blocked.extend(blocked);
         outcome.tips.extend(tips);
         outcome.awaiting.extend(awaiting);
         outcome.add(results);

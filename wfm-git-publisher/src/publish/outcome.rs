@@ -7,13 +7,14 @@ use repo_model::DeviceId;
 use repo_model::problem::Problems;
 
 use super::{ClockError, DeviceError, ResolveError, Tips};
+use crate::accounts::AccountError;
 use crate::mirror::{Each, MirrorError, Mirrored};
-use crate::plan::Shown;
+use crate::plan::{Blocked, Shown};
 
 /// What a plan shows, and what is wrong in the fleet.
 #[derive(Debug)]
 pub struct Planned {
-    /// The fleet commit.
+    /// The fleet commit; zeros of files that are no commit yet.
     pub commit: CommitId,
     /// What is wrong in the fleet.
     pub problems: Problems,
@@ -38,10 +39,14 @@ pub struct Outcome {
     pub unidentified: Vec<String>,
     /// Tags whose meaning couldn't be found out.
     pub unresolved: Vec<ResolveError>,
+    /// What of each device's deployments can't be published, also where everything else was.
+    pub blocked: BTreeMap<DeviceId, Vec<Blocked>>,
     /// What was done for each device, or why not.
     pub devices: BTreeMap<DeviceId, Result<Done, DeviceError>>,
     /// What became of each device at the other host, where there is one.
     pub remote: Each<Mirrored>,
+    /// Accounts of devices that left the fleet, which can't be ended.
+    pub accounts: Vec<(DeviceId, AccountError)>,
     /// Where the branches of each device stand, as far as the pass knows: a `status` that came meanwhile isn't in it.
     pub(crate) tips: BTreeMap<DeviceId, Tips>,
     /// Devices for which something can't be published yet, because the meaning of a tag isn't known.
@@ -88,6 +93,17 @@ impl Done {
     }
 }
 
+impl Planned {
+    /// Whether `publish` would end with an error, as far as that is known without any registry.
+    pub fn is_refused(&self) -> bool {
+        let is_blocked = |shown: &Shown| shown.blocked().iter().any(|one| one.code.is_error());
+        self.problems.has_errors()
+            || !self.failed.is_empty()
+            || self.clock.is_some()
+            || self.devices.iter().any(is_blocked)
+    }
+}
+
 impl Outcome {
     /// Before anything was done.
     pub(super) fn of(commit: CommitId, problems: Problems, unidentified: Vec<String>) -> Self {
@@ -96,8 +112,10 @@ impl Outcome {
             problems,
             unidentified,
             unresolved: Vec::new(),
+            blocked: BTreeMap::new(),
             devices: BTreeMap::new(),
             remote: BTreeMap::new(),
+            accounts: Vec::new(),
             tips: BTreeMap::new(),
             awaiting: BTreeSet::new(),
         }

@@ -17,7 +17,7 @@ use super::{DeviceError, Done, Options, PublishError, ResolveError, Work, locks,
 use crate::fleet::{Broken, Fleet};
 use crate::host::{Charts, Control, ControlError, Entry, EntryState, Home, HomeError, Ledger, Rosters, Tip, publisher};
 use crate::parallel;
-use crate::plan::{self, Allowed};
+use crate::plan::{self, Allowed, Blocked};
 use crate::render::{Facts, merged};
 
 /// What the work on every device needs to know.
@@ -56,6 +56,8 @@ pub(super) struct Ran {
     pub(super) tips: Vec<(DeviceId, Tips)>,
     /// Devices that get something else as soon as the meaning of a tag is known.
     pub(super) awaiting: Vec<DeviceId>,
+    /// What of each device's deployments can't be published.
+    pub(super) blocked: Vec<(DeviceId, Vec<Blocked>)>,
 }
 
 /// What is found of a device before anything is decided.
@@ -76,6 +78,8 @@ struct Decided {
     is_new: bool,
     /// It gets something else as soon as the meaning of a tag is known.
     awaits: bool,
+    /// What of its deployments can't be published.
+    blocked: Vec<Blocked>,
     /// Where its branches stood.
     before: Option<Tips>,
     /// What the ledger has to say of it first.
@@ -91,6 +95,7 @@ struct Written {
     entry: Option<Entry>,
     tips: Option<Tips>,
     awaits: bool,
+    blocked: Vec<Blocked>,
     rest: Option<Rest>,
 }
 
@@ -153,7 +158,7 @@ impl Pass<'_> {
         let (all, done, ledger) = (work.len(), AtomicUsize::new(0), control.ledger());
         let mut decided = parallel::map(work, options.threads, |(id, found)| {
             let found = found.unwrap_or_else(|| self.look(&id, &inputs, Some(ledger)));
-            let decided = self.decide(&id, found, ledger, &inputs, key);
+            let decided = self.decide(&id, found, (ledger, &unresolved), &inputs, key);
             (options.progress)(Work::Compare, done.fetch_add(1, Ordering::Relaxed) + 1, all);
             (id, decided)
         });
@@ -167,9 +172,11 @@ impl Pass<'_> {
             self.check_devices()?;
         }
         self.reserve(&decided, key, control)?;
-        let written = self.carry_out(decided, options)?;
+        let mut written = self.carry_out(decided, options)?;
         self.remember(&written, key, control)?;
         let tips = written.iter().filter_map(|one| Some((one.device.clone(), one.tips?))).collect();
+        let blocked = written.iter_mut().filter(|one| !one.blocked.is_empty());
+        let blocked = blocked.map(|one| (one.device.clone(), std::mem::take(&mut one.blocked))).collect();
         let awaiting = written.iter().filter(|one| one.awaits).map(|one| one.device.clone()).collect();
         let (mut results, mut rests) = (Results::new(), Vec::new());
         // What is kept because something is broken, or isn't known yet, is no rest.
@@ -178,7 +185,7 @@ impl Pass<'_> {
             rests.push((one.device.clone(), one.rest.filter(|_| rests_now)));
             results.insert(one.device, one.result);
         }
-        Ok(Ran { unresolved, problems, results, rests, tips, awaiting })
+        Ok(Ran { unresolved, problems, results, rests, tips, awaiting, blocked })
     }
 
     /// What is there of a device. Of one that is settled nothing is read but where its branches stand.
@@ -226,7 +233,7 @@ impl Pass<'_> {
         &self,
         id: &DeviceId,
         found: Result<Found, DeviceError>,
-        ledger: &Ledger,
+        (ledger, unresolved): (&Ledger, &[ResolveError]),
         inputs: &Inputs<'_>,
         key: &SigningKey,
     ) -> Decided {
@@ -236,6 +243,7 @@ impl Pass<'_> {
             present: 0,
             is_new: false,
             awaits: false,
+            blocked: Vec::new(),
             before,
             truth: None,
             rest: None,
@@ -256,14 +264,16 @@ impl Pass<'_> {
             .tip
             .as_ref()
             .map(|tip| (tip.desired.envelope.serial, tip.desired.envelope_digest, tip.desired.deployments.len()));
-        let Decision { step, problems, kept, awaits } = match self.fleet.devices.get(id) {
+        let Decision { step, problems, kept, awaits, blocked } = match self.fleet.devices.get(id) {
             // One that lost its keys is still told so, because its word counts no more.
             Some(device) if device.is_enrolled() || state.tip.is_some() => {
-                device::decide(self, device, state, entry, &ledger.locks, key)
+                device::decide(self, device, state, entry, (&ledger.locks, unresolved), key)
             }
             _ => {
                 let step = device::renew(self, key, id, state);
-                Decision { step, problems: Problems::default(), kept: true, awaits: false }
+                let broken = self.fleet.broken.devices.contains(id).then(|| Blocked::of_broken_device(id));
+                let blocked = broken.into_iter().collect();
+                Decision { step, problems: Problems::default(), kept: true, awaits: false, blocked }
             }
         };
         let has = match &step {
@@ -280,7 +290,7 @@ impl Pass<'_> {
             deployments,
             renew_at: 0,
         });
-        Decided { step, problems, present, is_new, awaits, before, truth, rest }
+        Decided { step, problems, present, is_new, awaits, blocked, before, truth, rest }
     }
 
     /// Refuses all removals if they are too many for the fleet; whoever loses nothing gets what is new.
@@ -338,7 +348,7 @@ impl Pass<'_> {
 
     /// Writes one device, if there is anything to write and nobody wants an end.
     fn write(&self, device: DeviceId, decided: Decided, stop: &AtomicBool) -> Written {
-        let Decided { step, awaits, before, rest, .. } = decided;
+        let Decided { step, awaits, blocked, before, rest, .. } = decided;
         let (result, entry) = match step {
             Ok(Step::Settled(done)) => (Ok((done, None)), None),
             Ok(_) if stop.load(Ordering::Relaxed) => (Ok((Done::Stopped, None)), None),
@@ -357,7 +367,7 @@ impl Pass<'_> {
         let renew_at = result.as_ref().ok().and_then(Done::renew_at);
         let rest = rest.zip(tips).zip(renew_at).map(|((rest, tips), renew_at)| Rest { tips, renew_at, ..rest });
         let entry = entry.filter(|_| result.is_ok());
-        Written { device, result, entry, tips, awaits, rest }
+        Written { device, result, entry, tips, awaits, blocked, rest }
     }
 
     /// Remembers what was published, by one commit.

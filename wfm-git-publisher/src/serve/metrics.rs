@@ -12,6 +12,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
 use super::survey::{Standing, Summary};
+use crate::plan::Code;
 
 /// What a request was and how it ended. Never who asked: there may be very many.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -30,6 +31,11 @@ struct State {
     state: &'static str,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Why {
+    code: &'static str,
+}
+
 /// All that is counted.
 pub(super) struct Metrics {
     registry: Registry,
@@ -45,6 +51,8 @@ pub(super) struct Metrics {
     waiting: Gauge,
     devices: Family<State, Gauge>,
     lag: Gauge,
+    blocked: Family<Why, Gauge>,
+    blocked_for: Gauge,
     certificate: Gauge,
 }
 
@@ -95,6 +103,11 @@ impl Metrics {
         registry.register("devices", "Devices by how they stand to what was published", devices.clone());
         let help = "Since the oldest publish that its device doesn't have yet";
         registry.register_with_unit("publish_lag", help, Unit::Seconds, lag.clone());
+        let (blocked, blocked_for) = (Family::default(), Gauge::default());
+        let help = "Deployments of devices, or devices, that can't be published, by why";
+        registry.register("blocked", help, blocked.clone());
+        let help = "Since the first of these could not be published";
+        registry.register_with_unit("blocked", help, Unit::Seconds, blocked_for.clone());
         let certificate = Gauge::default();
         let help = "Until the certificate that the host shows ends";
         registry.register_with_unit("certificate_expires", help, Unit::Seconds, certificate.clone());
@@ -109,6 +122,8 @@ impl Metrics {
             waiting,
             devices,
             lag,
+            blocked,
+            blocked_for,
             certificate,
         }
     }
@@ -139,6 +154,11 @@ impl Metrics {
             self.devices.get_or_create(&State { state: standing.name() }).set(count);
         }
         self.lag.set(summary.lag);
+        for code in Code::ALL {
+            let count = summary.blocked.get(&code).copied().unwrap_or(0);
+            self.blocked.get_or_create(&Why { code: code.as_str() }).set(count);
+        }
+        self.blocked_for.set(summary.blocked_for);
     }
 
     /// Notes how many seconds the host's certificate has left; below 0 it has ended.

@@ -12,6 +12,8 @@ use repo_model::DeviceId;
 
 use super::receive::PushError;
 use crate::host::{Control, DESIRED, DeviceRepo, Entry, Home, Ledger, Rosters};
+use crate::plan::Code;
+use crate::publish::Findings;
 
 /// How long what was seen is good enough.
 const FRESH: Duration = Duration::from_secs(15);
@@ -47,6 +49,10 @@ pub(super) struct Summary {
     pub(super) devices: BTreeMap<Standing, i64>,
     /// Seconds since the oldest publish that its device doesn't have yet; 0 if all have theirs.
     pub(super) lag: i64,
+    /// How many deployments, or devices, can't be published for which reason.
+    pub(super) blocked: BTreeMap<Code, i64>,
+    /// Seconds since the first of them could not be published; 0 if there is none.
+    pub(super) blocked_for: i64,
 }
 
 /// What was seen last.
@@ -74,6 +80,11 @@ impl Survey {
         let mut summary = Summary::default();
         let Some(memory) = self.memory(home)? else { return Ok(summary) };
         let (ledger, rosters) = &*memory;
+        for one in Findings::read(home).blocked.iter().filter(|one| one.code.is_error()) {
+            *summary.blocked.entry(one.code).or_default() += 1;
+            let since = one.since.map_or(0, |since| now.as_second().saturating_sub(since.as_second()));
+            summary.blocked_for = summary.blocked_for.max(since);
+        }
         for device in ledger.devices() {
             let Some(entry) = ledger.entry(device) else { continue };
             // One that can't be read doesn't hide the others.

@@ -66,11 +66,11 @@ fn another_id_is_a_replacement_and_needs_a_flag() {
         markdown.out
     );
     assert!(
-        markdown.out.contains("| `press-01` | **not published** | `guard` | `'hello-anew' would replace"),
+        markdown.out.contains("| `press-01` | **not published** | `replacement-guarded` | `'hello-anew' would replace"),
         "{}",
         markdown.out
     );
-    assert_eq!(markdown.code, Some(3));
+    assert_eq!(markdown.code, Some(1));
     let error = lab.run(&["publish"]).failed(1);
     assert!(error.contains("`hello-anew` would replace `hello`: its data is not carried"), "{error}");
     assert_eq!(lab.serial("press-01"), 1);

@@ -184,3 +184,34 @@ fn what_an_operator_pushes_is_published_at_once_and_commits_that_are_not_pushed_
     let said = lab.run_in(lab.home.root(), &["device", "add", "press-09"]).failed(1);
     assert!(said.contains("has no work tree") && said.contains("hint: work in a clone"), "{said}");
 }
+
+#[test]
+fn plan_publish_and_status_go_by_the_pushed_commit_and_name_those_that_are_not_pushed() {
+    let lab = hosted();
+    let pushed = git::git(&lab.fleet, &["rev-parse", "HEAD"]);
+    lab.edit("deployments/hello.yaml", "hello from the press", "servus");
+    let local = lab.commit();
+    for command in [&["plan"][..], &["publish"], &["status"], &["explain", "press-01"]] {
+        let ran = lab.run(command);
+        assert_eq!(ran.code, Some(0), "{command:?}: nothing was pushed that differs: {}{}", ran.out, ran.err);
+        assert!(ran.err.contains(&format!("note: at commit {} of the hosted fleet", &pushed[..12])), "{}", ran.err);
+        let named = format!(
+            "note: 1 commit here is not pushed, and only what is pushed counts: git push\n  {} a change\n",
+            &local[..7]
+        );
+        assert!(ran.err.contains(&named), "{command:?}: {}", ran.err);
+    }
+    let json: serde_json::Value = serde_json::from_str(&lab.run(&["status", "--output", "json"]).out).unwrap();
+    assert_eq!(json["commit"], pushed.as_str());
+    // What isn't pushed can be looked at by its name.
+    assert_eq!(lab.run(&["plan", "--rev", &local]).code, Some(3));
+    assert!(lab.run(&["publish", "--rev", &local]).failed(1).contains("there is no revision"), "only what is pushed");
+    // Somebody else pushed.
+    git::git(&lab.home.hosted_fleet(), &["fetch", "--quiet", &lab.fleet.display().to_string(), "+HEAD:main"]);
+    git::git(&lab.fleet, &["reset", "--quiet", "--hard", &pushed]);
+    git::git(&lab.fleet, &["reflog", "expire", "--expire=now", "--all"]);
+    git::git(&lab.fleet, &["gc", "--quiet", "--prune=now"]);
+    let plan = lab.run(&["plan"]);
+    assert_eq!(plan.code, Some(3), "{}", plan.err);
+    assert!(plan.err.contains("the hosted fleet has commits that are not here: git pull"), "{}", plan.err);
+}

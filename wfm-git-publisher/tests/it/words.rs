@@ -308,7 +308,7 @@ fn what_is_waited_for_stays_as_long_as_what_waits_for_it() {
     assert_eq!(told(&plan), (vec![], vec!["app", "base"]));
     assert_eq!(plan.target.deployments.len(), 2);
     let expected = "deployments/app.yaml:1:5: id: is left as it is and waits for `base`, which stays for that";
-    assert!(plan.problems.to_string().contains(expected), "{}", plan.problems);
+    assert!(plan.problems().to_string().contains(expected), "{}", plan.problems());
     let mended = planned(Some(&before), &pair("", None), &locks(&before));
     assert_eq!(told(&mended), (vec!["change app: after".to_owned(), "remove base: ".to_owned()], vec![]));
 }
@@ -333,7 +333,7 @@ fn nothing_comes_before_what_it_waits_for_can_come() {
     known.retain(|artifact, _| !artifact.to_string().contains("/other"));
     let plan = planned(None, &fleet, &known);
     assert!(plan.target.deployments.is_empty(), "{plan:?}");
-    assert_eq!((told(&plan), plan.problems.0.len()), ((vec![], vec!["app", "base"]), 0));
+    assert_eq!((told(&plan), plan.problems().0.len()), ((vec![], vec!["app", "base"]), 0));
     let plan = planned(None, &fleet, &locks(&fleet));
     assert_eq!(plan.target.deployments.len(), 2);
 }
@@ -345,14 +345,14 @@ fn what_is_new_does_not_wait_for_itself_by_what_stays() {
     let plan = planned(Some(&before), &pair("dependsOn: [base]\n", Some(wrong)), &locks(&before));
     assert_eq!(told(&plan), (vec![], vec!["app", "base"]));
     let expected = "deployments/app.yaml:4:13: dependsOn[0]: would wait for itself on this device: app → base → app";
-    assert!(plan.problems.to_string().contains(expected), "{}", plan.problems);
+    assert!(plan.problems().to_string().contains(expected), "{}", plan.problems());
 
     // The same, for as long as the registry can't be asked.
     let turned = pair("dependsOn: [base]\n", Some(""));
     let mut known = locks(&turned);
     known.retain(|artifact, _| !artifact.to_string().contains("/other"));
     let plan = planned(Some(&before), &turned, &known);
-    assert_eq!((told(&plan), plan.problems.0.len()), ((vec![], vec!["app", "base"]), 0));
+    assert_eq!((told(&plan), plan.problems().0.len()), ((vec![], vec!["app", "base"]), 0));
     assert!(plan.is_unresolved() && plan.target.deployments.values().any(|one| !one.policy.depends_on.is_empty()));
     let all = ["change app: after".to_owned(), "change base: after".to_owned()];
     assert_eq!(told(&planned(Some(&before), &turned, &locks(&turned))), (all.into(), vec![]));

@@ -1,0 +1,217 @@
+//! What can't be published, and why: the words for it, and what a plan tells of it.
+
+use jiff::Timestamp;
+use repo_model::{DeploymentName, DeviceId};
+use serde::{Deserialize, Serialize};
+
+use super::{DevicePlan, Guarded};
+use crate::fleet::Broken;
+use crate::render::Artifact;
+
+/// The longest message that is kept, in characters.
+const MAX_MESSAGE: usize = 1000;
+
+/// Something that can't be published.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Blocked {
+    /// The device; absent where nothing can be published for any.
+    pub device: Option<DeviceId>,
+    /// The deployment; absent where it is everything that is new for the device.
+    pub deployment: Option<DeploymentName>,
+    /// Why, in one word.
+    pub code: Code,
+    /// When a pass met it first; absent if none did yet.
+    pub since: Option<Timestamp>,
+    /// Why, in words.
+    pub message: String,
+    /// What to do about it.
+    pub hint: Option<String>,
+    /// The archive, chart or image that can't be had.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub artifact: Option<String>,
+}
+
+/// Why something can't be published.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Code {
+    /// An archive, a chart or an image can't be had.
+    ArtifactUnavailable,
+    /// A vendor's key is another one than before.
+    KeyChanged,
+    /// A guard of fleet.yaml: too much would go.
+    RemovalsGuarded,
+    /// A deployment would take the place of another one.
+    ReplacementGuarded,
+    /// The device's syncer doesn't know what it must not ignore.
+    SyncerTooOld,
+    /// Something in the fleet's files is wrong.
+    FleetInvalid,
+    /// No profile fits the device, or it didn't say yet what it has.
+    NotEligible,
+    /// The device's repository can't be used or believed.
+    RepositoryUnusable,
+    /// The device can't get another serial.
+    SerialRefused,
+    /// What is published here isn't at the host that devices talk to.
+    NotPushed,
+    /// This machine's clock must be wrong.
+    ClockWrong,
+    /// Devices don't believe the publisher's key.
+    KeyNotAllowed,
+    /// The account of a device that left can't be ended.
+    AccountNotEnded,
+    /// The pass failed for another reason.
+    PassFailed,
+}
+
+impl Code {
+    /// All of them.
+    pub const ALL: [Self; 14] = [
+        Self::ArtifactUnavailable,
+        Self::KeyChanged,
+        Self::RemovalsGuarded,
+        Self::ReplacementGuarded,
+        Self::SyncerTooOld,
+        Self::FleetInvalid,
+        Self::NotEligible,
+        Self::RepositoryUnusable,
+        Self::SerialRefused,
+        Self::NotPushed,
+        Self::ClockWrong,
+        Self::KeyNotAllowed,
+        Self::AccountNotEnded,
+        Self::PassFailed,
+    ];
+
+    /// The word in the file, in tables and in metrics.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::ArtifactUnavailable => "artifact-unavailable",
+            Self::KeyChanged => "key-changed",
+            Self::RemovalsGuarded => "removals-guarded",
+            Self::ReplacementGuarded => "replacement-guarded",
+            Self::SyncerTooOld => "syncer-too-old",
+            Self::FleetInvalid => "fleet-invalid",
+            Self::NotEligible => "not-eligible",
+            Self::RepositoryUnusable => "repository-unusable",
+            Self::SerialRefused => "serial-refused",
+            Self::NotPushed => "not-pushed",
+            Self::ClockWrong => "clock-wrong",
+            Self::KeyNotAllowed => "key-not-allowed",
+            Self::AccountNotEnded => "account-not-ended",
+            Self::PassFailed => "pass-failed",
+        }
+    }
+
+    /// Whether a guard says so, for which all that is new for the device waits.
+    pub fn is_of_guard(self) -> bool {
+        matches!(self, Self::RemovalsGuarded | Self::ReplacementGuarded | Self::SyncerTooOld)
+    }
+
+    /// Whether somebody has to correct something; else it may come right by itself.
+    pub fn is_error(self) -> bool {
+        self != Self::NotEligible
+    }
+}
+
+impl std::fmt::Display for Code {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+impl Blocked {
+    /// Something that nobody told of yet.
+    pub fn new(code: Code, message: impl Into<String>) -> Self {
+        let message: String = message.into();
+        Self {
+            device: None,
+            deployment: None,
+            code,
+            since: None,
+            message: message.chars().take(MAX_MESSAGE).collect(),
+            hint: None,
+            artifact: None,
+        }
+    }
+
+    /// Whether a problem with file and line says the same.
+    pub fn is_told_as_problem(&self) -> bool {
+        matches!(self.code, Code::FleetInvalid | Code::NotEligible)
+    }
+
+    /// The same on this device.
+    pub fn on(self, device: &DeviceId) -> Self {
+        Self { device: Some(device.clone()), ..self }
+    }
+
+    /// The same of this deployment.
+    pub fn about(self, deployment: &DeploymentName) -> Self {
+        Self { deployment: Some(deployment.clone()), ..self }
+    }
+
+    /// Nothing new is published for a device, because a person has to allow it, or it is too old.
+    pub fn of_guard(device: &DeviceId, guarded: &Guarded) -> Self {
+        let code = match guarded {
+            Guarded::Removals { .. } | Guarded::FleetRemovals { .. } => Code::RemovalsGuarded,
+            Guarded::Replaced { .. } => Code::ReplacementGuarded,
+            Guarded::TooOld { .. } => Code::SyncerTooOld,
+        };
+        let blocked = Self { hint: Some(guarded.hint()), ..Self::new(code, guarded.to_string()) };
+        match guarded {
+            Guarded::Replaced { new, .. } => blocked.on(device).about(new),
+            _ => blocked.on(device),
+        }
+    }
+
+    /// A device's file can't be used.
+    pub fn of_broken_device(device: &DeviceId) -> Self {
+        let hint = Some("see `validate`".to_owned());
+        Self { hint, ..Self::new(Code::FleetInvalid, "its file can't be used") }.on(device)
+    }
+}
+
+/// What of a device's plan can't be published, but for its guards. `unresolved` tells it of an artefact.
+pub fn blocked(
+    plan: &DevicePlan,
+    broken: &Broken,
+    unresolved: &dyn Fn(&DeploymentName, &Artifact) -> Option<Blocked>,
+) -> Vec<Blocked> {
+    let wrong = plan.wrong.iter().filter_map(|(name, problems)| {
+        let (code, problem) = match (problems.errors().next(), problems.warnings().next()) {
+            (Some(error), _) => (Code::FleetInvalid, error),
+            (None, warning) => (Code::NotEligible, warning?),
+        };
+        Some(Blocked { hint: problem.hint.clone(), ..Blocked::new(code, problem.to_string()) }.about(name))
+    });
+    let unusable = plan.kept.iter().filter(|name| broken.keeps(name) && !plan.wrong.contains_key(*name));
+    let unusable = unusable.map(|name| {
+        let text = if broken.deployments.contains(name) {
+            "its file, or its package, can't be used".to_owned()
+        } else {
+            let files: Vec<_> = broken.unidentified.iter().map(String::as_str).collect();
+            format!("it stays, because it can't be told what {} is about", files.join(", "))
+        };
+        let hint = Some("see `validate`".to_owned());
+        Blocked { hint, ..Blocked::new(Code::FleetInvalid, text) }.about(name)
+    });
+    let awaited = plan.changes.iter().flat_map(|change| {
+        let found = change.unresolved.iter().find_map(|artifact| unresolved(&change.name, artifact));
+        found.map(|blocked| blocked.about(&change.name))
+    });
+    wrong.chain(unusable).chain(awaited).map(|blocked| blocked.on(&plan.device)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_codes_word_is_the_same_everywhere() {
+        for code in Code::ALL {
+            assert_eq!(serde_json::to_value(code).unwrap(), code.as_str());
+        }
+    }
+}

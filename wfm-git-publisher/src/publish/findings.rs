@@ -1,0 +1,195 @@
+//! What passes found that somebody has to do something about: what can't be published, since when and what to do, and
+//! which devices left the fleet.
+//!
+//! Kept in the home, because `status`, `plan`, `why-not` and `/metrics` are other processes. Written under the home's
+//! lock, and only where something changed. Losing it costs the moments since when: a pass finds the rest again.
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::fs;
+
+use jiff::Timestamp;
+use repo_model::{DeploymentName, DeviceId};
+use serde::{Deserialize, Serialize};
+
+use super::{DeviceError, Done, NewKey, Outcome, PublishError, ResolveError};
+use crate::accounts::AccountName;
+use crate::error::{Failure, chain};
+use crate::host::{Home, HomeError};
+use crate::mirror::MirrorError;
+use crate::plan::{Blocked, Code};
+use crate::render::Artifact;
+
+/// What passes found.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Findings {
+    /// What the last pass could not publish.
+    #[serde(default)]
+    pub blocked: Vec<Blocked>,
+    /// Devices that something was published for, and that the fleet has no more.
+    #[serde(default)]
+    pub gone: BTreeMap<DeviceId, Gone>,
+}
+
+/// A device that left the fleet.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Gone {
+    /// When a pass found it first.
+    pub since: Timestamp,
+    /// Its account, once that was ended for this.
+    pub ended_account: Option<AccountName>,
+}
+
+/// What makes it the same thing that is blocked, in the order of [`Findings::blocked`].
+type Key = (Option<DeviceId>, Option<DeploymentName>, Code);
+
+fn of_error(code: Code, error: &(dyn Error + 'static)) -> Blocked {
+    let hint = Failure::of(error).advice().map(str::to_owned);
+    Blocked { hint, ..Blocked::new(code, chain(error)) }
+}
+
+/// Nothing new is published for a device because of this.
+fn of_device(device: &DeviceId, error: &DeviceError) -> Blocked {
+    let code = match error {
+        DeviceError::Repo(_) => Code::RepositoryUnusable,
+        DeviceError::Serial(_) => Code::SerialRefused,
+        DeviceError::Guarded(guarded) => return Blocked::of_guard(device, guarded),
+    };
+    of_error(code, error).on(device)
+}
+
+/// What needs an artefact can't be published.
+pub(super) fn of_artifact(error: &ResolveError) -> Blocked {
+    let code = if error.source.is::<NewKey>() { Code::KeyChanged } else { Code::ArtifactUnavailable };
+    Blocked { artifact: Some(error.artifact.to_string()), ..of_error(code, error) }
+}
+
+/// Nothing can be published for any device.
+fn of_pass(error: &PublishError) -> Blocked {
+    let code = match error {
+        PublishError::Clock(_) => Code::ClockWrong,
+        PublishError::KeyNotAllowed { .. } => Code::KeyNotAllowed,
+        PublishError::Fleet(_) | PublishError::OtherFleet { .. } | PublishError::Source(_) => Code::FleetInvalid,
+        PublishError::Home(_) | PublishError::Control(_) | PublishError::Key(_) => Code::PassFailed,
+    };
+    of_error(code, error)
+}
+
+fn key(one: &Blocked) -> Key {
+    (one.device.clone(), one.deployment.clone(), one.code)
+}
+
+impl Findings {
+    /// What the last passes left; nothing if that can't be read.
+    pub fn read(home: &Home) -> Self {
+        let text = fs::read(home.findings()).unwrap_or_default();
+        serde_json::from_slice(&text).unwrap_or_default()
+    }
+
+    /// Keeps it, if it is something else than before.
+    pub(super) fn write(&self, home: &Home) -> Result<(), HomeError> {
+        if *self == Self::read(home) {
+            return Ok(());
+        }
+        let text = serde_json::to_vec_pretty(self).unwrap_or_default();
+        home.write(&home.findings(), &text, 0o600)
+    }
+
+    /// What is known of a device.
+    pub fn of(&self, device: &DeviceId) -> &[Blocked] {
+        let begin = self.blocked.partition_point(|one| one.device.as_ref() < Some(device));
+        let of_it = self.blocked[begin..].iter().take_while(|one| one.device.as_ref() == Some(device)).count();
+        &self.blocked[begin..begin + of_it]
+    }
+
+    /// What isn't about one device.
+    pub fn of_all(&self) -> impl Iterator<Item = &Blocked> {
+        self.blocked.iter().filter(|one| one.device.is_none())
+    }
+
+    /// What the last pass found about an artefact that a deployment needs.
+    pub(super) fn of_artifact(
+        &self,
+        device: &DeviceId,
+        deployment: &DeploymentName,
+        artifact: &Artifact,
+    ) -> Option<Blocked> {
+        let name = Some(artifact.to_string());
+        let mut known = self.of(device).iter();
+        known.find(|one| one.deployment.as_ref() == Some(deployment) && one.artifact == name).cloned()
+    }
+
+    /// The same since the moment at which a pass found it first.
+    pub(super) fn since(&self, found: Blocked) -> Blocked {
+        let same = |known: &&Blocked| (&known.deployment, known.code) == (&found.deployment, found.code);
+        let known = match &found.device {
+            Some(device) => self.of(device).iter().find(same),
+            None => self.of_all().find(same),
+        };
+        Blocked { since: known.and_then(|known| known.since), ..found }
+    }
+
+    /// The same, which a pass met now at the latest.
+    fn met(&self, found: Blocked, now: Timestamp) -> Blocked {
+        let found = self.since(found);
+        Blocked { since: found.since.or(Some(now)), ..found }
+    }
+
+    /// Takes over what a pass found; what it didn't look at stays as it was.
+    pub(super) fn update(&mut self, outcome: &Outcome, whole: bool, now: Timestamp) {
+        let is_looked_at = |device: &DeviceId| {
+            outcome.devices.get(device).map_or(whole, |result| !matches!(result, Ok(Done::Stopped)))
+        };
+        let stays = |one: &&Blocked| one.device.as_ref().is_some_and(|device| !is_looked_at(device));
+        let failed =
+            |(device, result): (&DeviceId, &Result<Done, DeviceError>)| Some(of_device(device, result.as_ref().err()?));
+        let unpushed = outcome.remote.iter().filter_map(|(device, result)| match result {
+            Err(MirrorError::Stopped) | Ok(_) => None,
+            Err(error) => Some(of_error(Code::NotPushed, error).on(device)),
+        });
+        let accounts = outcome.accounts.iter();
+        let accounts = accounts.map(|(device, error)| of_error(Code::AccountNotEnded, error).on(device));
+        let found = outcome.blocked.values().flatten().cloned();
+        let found = found.chain(outcome.devices.iter().filter_map(failed)).chain(unpushed).chain(accounts);
+        let mut all: BTreeMap<Key, Blocked> = BTreeMap::new();
+        for one in self.blocked.iter().filter(stays).cloned().chain(found) {
+            all.entry(key(&one)).or_insert_with(|| self.met(one, now));
+        }
+        self.blocked = all.into_values().collect();
+    }
+
+    /// Takes over that a pass couldn't even begin.
+    pub(super) fn failed(&mut self, error: &PublishError, now: Timestamp) {
+        let found = self.met(of_pass(error), now);
+        self.blocked.retain(|one| one.device.is_some());
+        self.blocked.insert(0, found);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FLEET: &str = "6e1f6b6e-6d1c-4d8e-9c1b-3b1f6f9d2a10";
+
+    #[test]
+    fn what_stays_keeps_its_moment_and_what_can_not_be_read_is_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = Home::at(dir.path());
+        let [first, later] = [1_000, 2_000].map(|second| Timestamp::from_second(second).unwrap());
+        let device: DeviceId = "press-01".parse().unwrap();
+        let mut findings = Findings::default();
+        let error = PublishError::OtherFleet { fleet: FLEET.parse().unwrap(), home: FLEET.parse().unwrap() };
+        findings.failed(&error, first);
+        findings.failed(&error, later);
+        assert_eq!((findings.blocked.len(), findings.blocked[0].since), (1, Some(first)));
+        findings.write(&home).unwrap();
+        assert_eq!(Findings::read(&home), findings);
+        let unmet = findings.since(Blocked::new(Code::KeyChanged, "").on(&device));
+        assert_eq!((unmet.since, findings.met(unmet, later).since), (None, Some(later)));
+        home.write(&home.findings(), b"{", 0o600).unwrap();
+        assert_eq!(Findings::read(&home), Findings::default());
+    }
+}
