@@ -181,7 +181,7 @@ fn place_of(key: &Path) -> io::Result<String> {
 /// Reads a join file and checks what it pins.
 fn read_join(path: &Path, bytes: &[u8]) -> Result<Join, HomeError> {
     let invalid = |problem: String| HomeError::Join { path: path.to_owned(), problem };
-    let join: Join = serde_json::from_slice(bytes).map_err(|error| invalid(error.to_string()))?;
+    let join: Join = repo_model::json::read(bytes).map_err(|error| invalid(error.to_string()))?;
     if join.layout != envelope::LAYOUT {
         return Err(invalid(format!("layout {} is newer than this program: update it", join.layout)));
     }

@@ -125,10 +125,10 @@ struct Connected {
 }
 
 fn connect(home: &Home, join: &Join, settings: &HostSettings, clock: &Clock) -> Result<Connected, LinkError> {
-    if !join.url.get(..8).is_some_and(|scheme| scheme.eq_ignore_ascii_case("https://")) {
-        return Ok(Connected { remote: Remote::open(&join.url)?, keeper: None, agent: None });
-    }
-    let url = Url::parse(&join.url)?;
+    let url = match place(&join.url)? {
+        Place::Here(remote) => return Ok(Connected { remote, keeper: None, agent: None }),
+        Place::There(url) => url,
+    };
     let agent = Agent::new(&settings.agent(join.ca.as_deref(), clock).map_err(LinkError::Ca)?)?;
     let (credentials, keeper) = match &settings.credentials {
         Some(own) => (own.clone(), None),
@@ -142,6 +142,39 @@ fn connect(home: &Home, join: &Join, settings: &HostSettings, clock: &Clock) -> 
     Ok(Connected { remote, keeper, agent: Some(agent) })
 }
 
+/// Where `url` of a join file leads (`repo-layouts/README.md`, *Join file*).
+enum Place {
+    /// A path on this machine.
+    Here(Remote),
+    /// A host, over HTTPS.
+    There(Url),
+}
+
+fn place(url: &str) -> Result<Place, LinkError> {
+    let is_https = url.get(..8).is_some_and(|scheme| scheme.eq_ignore_ascii_case("https://"));
+    Ok(if is_https { Place::There(Url::parse(url)?) } else { Place::Here(Remote::open(url)?) })
+}
+
 fn stamps(files: &[PathBuf]) -> Vec<Option<Stamp>> {
     files.iter().map(|path| Stamp::of(path)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_vectors_for_other_implementations_hold_here() {
+        let vectors = include_str!("../../fixtures/vectors/join.json");
+        let vectors: serde_json::Value = serde_json::from_str(vectors).unwrap();
+        for case in vectors["urls"].as_array().unwrap() {
+            let url = case[0].as_str().unwrap();
+            let found = match place(url) {
+                Ok(Place::Here(_)) => "path".into(),
+                Ok(Place::There(_)) => "https".into(),
+                Err(_) => serde_json::Value::Null,
+            };
+            assert_eq!(found, case[1], "{url}");
+        }
+    }
 }

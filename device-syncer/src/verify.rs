@@ -70,7 +70,6 @@ impl Judge<'_> {
         let by_hand = self.is_accepted_by_hand(commit)?;
         let reader = if by_hand { self.lenient_reader(&files)? } else { self.reader() };
         let (desired, trust) = desired::accept(&files, &message, &key, &reader, &roster_signer)?;
-        self.check_trust_floor(&trust)?;
         let roster = files[&roster_path(trust.roster.version)].clone();
         let descent = if by_hand { Descent::ByHand } else { self.descent(commit, &desired, &trust)? };
         Ok(Adoption { commit, desired, trust, roster, descent })
@@ -83,6 +82,7 @@ impl Judge<'_> {
             trust: self.trust,
             serial: (self.floor.serial, self.floor.envelope),
             manifest_version: (self.floor.manifest_version, self.floor.manifest),
+            roster: (self.floor.trust, self.floor.trust_digest),
             now: self.now,
         }
     }
@@ -101,20 +101,6 @@ impl Judge<'_> {
     fn is_accepted_by_hand(&self, tip: CommitId) -> Result<bool, Refusal> {
         let Some(accepted) = self.accepted_history else { return Ok(false) };
         Ok(self.store.repo.is_ancestor(accepted, tip).map_err(unreadable)? == Ancestry::Yes)
-    }
-
-    /// Without its clone a device follows the rosters from the join file again, and may not end before where it was.
-    fn check_trust_floor(&self, trust: &Trust) -> Result<(), Refusal> {
-        let (found, floor) = (trust.roster.version, self.floor.trust);
-        if found < floor {
-            let text = format!("the newest roster is version {found}, and version {floor} was believed before");
-            return Err(Refusal::new("trust-invalid", text));
-        }
-        if found == floor && trust.digest != self.floor.trust_digest {
-            let text = format!("roster {found} has other bytes than when it was believed before");
-            return Err(Refusal::new("trust-invalid", text));
-        }
-        Ok(())
     }
 
     /// The key that signed a commit, and its message.

@@ -39,6 +39,30 @@ fn application(world: &World, name: &str, compose: &str) -> App {
 }
 
 #[test]
+fn deployments_that_wait_for_nobody_or_for_each_other_hold_up_no_other() {
+    let world = World::enrolled();
+    for (name, after) in [("greeter", "third"), ("third", "greeter"), ("ghostly", "ghost"), ("other", "")] {
+        world.hand.want(name, &world.app, name);
+        if !after.is_empty() {
+            world.hand.describe(name, |described| described["policy"] = serde_json::json!({"dependsOn": [after]}));
+        }
+    }
+    world.hand.publish();
+    world.once().ended(1);
+    assert_eq!(world.greetings(), ["other"]);
+    for name in ["greeter", "third", "ghostly"] {
+        assert_eq!(world.states(name), ["hello pending waiting-dependency"], "{name}");
+    }
+    assert_eq!(world.conditions(), Vec::<String>::new(), "the state as a whole is fine");
+    world.assert_quiet();
+    world.hand.describe("third", |described| drop(described.as_object_mut().unwrap().remove("policy")));
+    world.hand.drop("ghostly");
+    world.hand.publish();
+    world.once().good();
+    assert_eq!(world.greetings().len(), 3);
+}
+
+#[test]
 fn a_helm_deployment_on_a_device_without_kubernetes() {
     let world = World::running();
     beside(&world, &world.app, |world| {

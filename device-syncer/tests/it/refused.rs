@@ -92,6 +92,46 @@ fn an_envelope_that_is_none() {
 }
 
 #[test]
+fn an_envelope_that_two_readers_could_read_differently() {
+    let refusals = Refusals::new();
+    for (from, to, word) in [
+        ("\"files\":{", "\"files\":{\"manifest.json\":\"sha256:00\",", "manifest.json"),
+        ("\"policy\":{", "\"policy\":{\"future\":1,\"future\":2,", "future"),
+        ("\"locks\":{", "\"locks\":{\"hello\":{},", "hello"),
+    ] {
+        refusals.refuse("manifest-invalid", &["envelope.json", "duplicate key", word], |draft| {
+            let text = draft.text("envelope.json");
+            assert!(text.contains(from), "{text}");
+            draft.put("envelope.json", text.replacen(from, to, 1));
+        });
+    }
+    refusals.refuse("manifest-invalid", &["layout 0"], |draft| {
+        draft.json("envelope.json", |envelope| envelope["layout"] = 0.into());
+        draft.seal_trailers();
+    });
+    refusals.cure();
+}
+
+#[test]
+fn locks_that_are_absent_short_or_of_no_component() {
+    let refusals = Refusals::new();
+    let changes: [(&str, fn(&mut serde_json::Value)); 3] = [
+        ("no lock for component `hello`", |described| drop(described.as_object_mut().unwrap().remove("locks"))),
+        ("no lock for component `hello`", |described| described["locks"] = serde_json::json!({})),
+        ("a lock for `ghost`", |described| described["locks"]["ghost"] = described["locks"]["hello"].clone()),
+    ];
+    for (word, change) in changes {
+        refusals.refuse("manifest-invalid", &["envelope.json", word], |draft| {
+            draft.json("envelope.json", |envelope| {
+                change(envelope["deployments"].as_object_mut().unwrap().values_mut().next().unwrap());
+            });
+            draft.seal_trailers();
+        });
+    }
+    refusals.cure();
+}
+
+#[test]
 fn a_file_that_is_missing_or_not_listed() {
     let refusals = Refusals::new();
     refusals.refuse("manifest-invalid", &["manifest.json", "missing"], |draft| {
@@ -265,6 +305,29 @@ fn a_roster_with_fewer_signatures_than_its_threshold_or_with_a_gap() {
     world.hand.want("greeter", &world.app, "\"not this\"");
     world.hand.publish();
     world.assert_refused("trust-invalid", &["trust/4.json", "missing"]);
+}
+
+#[test]
+fn a_key_of_another_type_may_be_listed_and_nothing_that_it_signed_counts() {
+    let world = World::running();
+    let mut keygen = Command::new("ssh-keygen");
+    text(keygen.args(["-q", "-t", "ecdsa", "-N", "", "-f"]).arg(world.hand.path("ecdsa")).output().unwrap());
+    let (root, other) = (world.hand.public("root"), world.hand.public("ecdsa"));
+    let listed = |roster: &mut serde_json::Value| {
+        roster["roots"] = serde_json::json!([root, other]);
+        roster["publishers"].as_array_mut().unwrap().push(serde_json::json!({"key": other}));
+    };
+    world.hand.roster(2, listed, &["root"]);
+    world.assert_cured();
+    assert_eq!(world.report()["adopted"]["trust"], 2);
+    let good = world.hand.tip("desired");
+    world.hand.want("greeter", &world.app, "\"not this\"");
+    world.hand.forge(|draft| draft.key = Some(world.hand.path("ecdsa")));
+    world.assert_refused("signature-invalid", &["unknown algorithm"]);
+    world.hand.move_branch("desired", &good);
+    world.hand.roster(3, listed, &["ecdsa", "ecdsa"]);
+    world.hand.publish();
+    world.assert_refused("trust-invalid", &["trust/3.json", "0 of the roots"]);
 }
 
 #[test]

@@ -103,6 +103,9 @@ pub struct Reader<'a> {
     pub serial: (u64, Option<Digest>),
     /// The highest `manifestVersion` accepted, with its manifest's digest if that is known.
     pub manifest_version: (u64, Option<Digest>),
+    /// The highest roster version believed, with that roster's digest. Without its clone a device follows the rosters from
+    /// the join file again, and may not end before where it was.
+    pub roster: (u64, Digest),
     /// The present moment.
     pub now: Timestamp,
 }
@@ -129,7 +132,10 @@ pub fn accept(
     let manifest_digest = Digest::of(&files[MANIFEST]);
     check_floor("serial", envelope.serial, envelope_digest, reader.serial)?;
     check_floor("manifestVersion", envelope.manifest_version, manifest_digest, reader.manifest_version)?;
-    Ok((read_documents(envelope, envelope_digest, files, &|_, _| None)?, trust))
+    check_roster_floor(&trust, reader.roster)?;
+    let desired = read_documents(envelope, envelope_digest, files, &|_, _| None)?;
+    check_locks(&desired)?;
+    Ok((desired, trust))
 }
 
 /// Reads a tree whose signature was checked elsewhere, or doesn't matter.
@@ -160,9 +166,12 @@ fn read_envelope(files: &FileTree) -> Result<(Envelope, Digest), Refusal> {
     }
     let bytes = files.get(ENVELOPE).ok_or_else(|| invalid(format!("`{ENVELOPE}` is missing")))?;
     let unreadable = |error: serde_json::Error| invalid(format!("`{ENVELOPE}`: {error}"));
-    let head: Head = serde_json::from_slice(bytes).map_err(unreadable)?;
+    let head: Head = json::read(bytes).map_err(unreadable)?;
     let unknown = head.requires.iter().find(|feature| !FEATURES.iter().any(|known| known.name == feature.as_str()));
-    if head.layout != LAYOUT {
+    if head.layout == 0 {
+        return Err(invalid(format!("`{ENVELOPE}` has layout 0, and layouts begin with 1")));
+    }
+    if head.layout > LAYOUT {
         let message = format!("`{ENVELOPE}` has layout {}, and this program knows {LAYOUT}: update it", head.layout);
         return Err(Refusal::new("layout-too-new", message));
     }
@@ -233,6 +242,36 @@ fn check_floor(what: &str, found: u64, digest: Digest, floor: (u64, Option<Diges
         }
         _ => Ok(()),
     }
+}
+
+fn check_roster_floor(trust: &Trust, (version, digest): (u64, Digest)) -> Result<(), Refusal> {
+    let found = trust.roster.version;
+    if found < version {
+        let text = format!("the newest roster is version {found}, and version {version} was believed before");
+        return Err(Refusal::new("trust-invalid", text));
+    }
+    if found == version && trust.digest != digest {
+        let text = format!("roster {found} has other bytes than when it was believed before");
+        return Err(Refusal::new("trust-invalid", text));
+    }
+    Ok(())
+}
+
+/// Each component has its lock, and nothing else has one: what runs is named by the envelope alone. Only asked of what is
+/// new, because what was accepted once stays readable.
+fn check_locks(desired: &Desired) -> Result<(), Refusal> {
+    for (id, document) in &desired.deployments {
+        let described = &desired.envelope.deployments[id];
+        let components = document.deployment.components.iter().map(|component| &component.name);
+        if let Some(name) = components.clone().find(|name| !described.locks.contains_key(*name)) {
+            return Err(invalid(format!("`{ENVELOPE}`: `deployments.{id}.locks` has no lock for component `{name}`")));
+        }
+        if let Some(name) = described.locks.keys().find(|name| !components.clone().any(|one| one == *name)) {
+            let text = format!("`{ENVELOPE}`: `deployments.{id}.locks` has a lock for `{name}`, which is no component");
+            return Err(invalid(text));
+        }
+    }
+    Ok(())
 }
 
 fn read_documents(

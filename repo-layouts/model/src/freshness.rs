@@ -68,7 +68,7 @@ impl Freshness {
     ) -> Result<Self, Refusal> {
         let refuse = |text: String| Err(Refusal::new("signature-invalid", text));
         let Some(bytes) = files.get(FRESHNESS) else { return refuse(format!("`{FRESHNESS}` is missing")) };
-        let proof: Self = match serde_json::from_slice(bytes) {
+        let proof: Self = match crate::json::read(bytes) {
             Ok(proof) => proof,
             Err(error) => return refuse(format!("`{FRESHNESS}`: {error}")),
         };

@@ -75,7 +75,7 @@ impl Trust {
     /// Reads a roster that is trusted as it is: pinned by a join file, or by the device's own memory.
     pub fn pin(path: &str, bytes: &[u8], fleet: FleetId) -> Result<Self, RosterError> {
         let roster: Roster =
-            serde_json::from_slice(bytes).map_err(|source| RosterError::Parse { path: path.to_owned(), source })?;
+            crate::json::read(bytes).map_err(|source| RosterError::Parse { path: path.to_owned(), source })?;
         roster.check(fleet).map_err(|problem| RosterError::Invalid { path: path.to_owned(), problem })?;
         Ok(Self { roster, digest: Digest::of(bytes) })
     }

@@ -4,6 +4,10 @@
 
 #[path = "contract/documents.rs"]
 mod documents;
+#[path = "contract/gate.rs"]
+mod gate;
+#[path = "contract/proofs.rs"]
+mod proofs;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,6 +20,7 @@ use repo_model::envelope::{
     ValueFrom, ValueTarget,
 };
 use repo_model::freshness::{FRESHNESS, Freshness};
+use repo_model::join::Join;
 use repo_model::margo::status::{ComponentStatus, DeploymentStatus, Status};
 use repo_model::margo::{ApplicationDeployment, ApplicationDescription, DeviceCapabilities, ErrorCode, State};
 use repo_model::message::Message;
@@ -265,10 +270,68 @@ fn golden_vectors_for_other_implementations() {
     });
     let folder = root().join("fixtures/vectors");
     let documents = documents::vectors();
-    let all =
-        [("identity.json", identity), ("bytes.json", bytes), ("values.json", values()), ("documents.json", documents)];
+    let all = [
+        ("identity.json", identity),
+        ("bytes.json", bytes),
+        ("values.json", values()),
+        ("documents.json", documents),
+        ("gate.json", gate::vectors(&gate_base())),
+        ("join.json", join()),
+    ];
     for (name, value) in all {
         golden(&folder.join(name), (serde_json::to_string_pretty(&value).unwrap() + "\n").as_bytes());
+    }
+}
+
+/// A join file, the line that comes back, and where `url` may lead: over HTTPS, to a path on the same machine, or nowhere.
+fn join() -> serde_json::Value {
+    let roster = String::from_utf8(branches()["desired"][&roster_path(1)].clone()).unwrap();
+    let signature = "-----BEGIN SSH SIGNATURE-----\nthe text of trust/1.json.sig.0\n-----END SSH SIGNATURE-----\n";
+    let file = serde_json::json!({
+        "layout": LAYOUT, "fleet": fleet(), "device": device(), "url": "https://fleet.example:8443/devices/press-04.git",
+        "ca": "-----BEGIN CERTIFICATE-----\n…\n-----END CERTIFICATE-----\n",
+        "account": {"user": "press-04", "secret": "one of 256 random bits"}, "issued": "2026-11-21T12:00:00Z",
+        "trust": {"version": 1, "sha256": Digest::of(roster.as_bytes()), "roster": roster, "signatures": {"0": signature}},
+        "floor": {"serial": 7, "manifestVersion": 5},
+    });
+    let read: Join = json::read(file.to_string().as_bytes()).unwrap();
+    assert_eq!(serde_json::to_value(&read).unwrap(), file);
+    assert_eq!(read.trust.signatures[&0], signature);
+    for optional in ["ca", "account", "issued"] {
+        let mut less = file.clone();
+        less.as_object_mut().unwrap().remove(optional);
+        assert!(json::read::<Join>(less.to_string().as_bytes()).is_ok(), "{optional}");
+    }
+    let urls = [
+        ("https://fleet.example/devices/press-04.git", "https"),
+        ("HTTPS://fleet.example:8443/a/b.git", "https"),
+        ("https://[2001:db8::1]:8443/press-04.git", "https"),
+        ("https://fleet.example/a%20b.git", "https"),
+        ("/srv/git/press-04.git", "path"),
+        ("file:///srv/git/press-04.git", "path"),
+        ("https://user@fleet.example/press-04.git", ""),
+        ("https://user:secret@fleet.example/press-04.git", ""),
+        ("https://fleet.example/press-04.git#x", ""),
+        ("https://fleet.example/press 04.git", ""),
+        ("https://fleet.example/pr\u{e9}ss.git", ""),
+        ("https:///press-04.git", ""),
+        ("http://fleet.example/press-04.git", ""),
+        ("ssh://git@fleet.example/press-04.git", ""),
+        ("git://fleet.example/press-04.git", ""),
+    ];
+    let urls = urls.map(|(url, way)| (url, (!way.is_empty()).then_some(way)));
+    serde_json::json!({"join": file, "enrolmentLine": format!("{} {}", key('D'), device()), "urls": urls})
+}
+
+fn gate_base() -> gate::Base {
+    let mut branches = branches();
+    gate::Base {
+        tree: branches.remove("desired").unwrap(),
+        freshness: branches.remove("freshness").unwrap(),
+        fleet: fleet(),
+        device: device(),
+        publisher: key('P'),
+        commit: COMMIT.to_owned(),
     }
 }
 

@@ -16,6 +16,7 @@ pub(crate) fn vectors() -> Value {
         "refusedCapabilities": refused_capabilities(),
         "statuses": statuses(),
         "headers": headers(),
+        "vendorsKeys": vendors_keys(),
         "overall": overall(),
         "targets": targets(),
         "helmValues": helm_values(),
@@ -114,6 +115,52 @@ fn headers() -> Value {
         ((*kind).to_owned(), cases.collect::<Vec<_>>().into())
     };
     documents.iter().map(of).collect::<serde_json::Map<_, _>>().into()
+}
+
+/// Where a document may have `x-acme-extensions`, as a JSON Pointer; ApplicationDeployments are in `gate.json`.
+fn vendors_keys() -> Vec<Value> {
+    let component = json!({"name": "c", "properties": {"repository": "oci://r.example/a", "revision": "1.0.0"}});
+    let description = json!({
+        "id": "app", "metadata": {"name": "App", "version": "1", "catalog": {"organization": [{"name": "Acme"}]}},
+        "deploymentProfiles": [{"id": "own", "type": "compose", "components": [component],
+            "deviceConstraints": {"capacityRequirements": {"memory": "1Gi"}}}],
+        "parameters": {"p": {"value": "v", "targets": [{"pointer": "P", "components": ["c"]}]}},
+    });
+    let device = json!({"properties": {"id": "a", "vendor": "v", "modelNumber": "m", "serialNumber": "s"}});
+    let id = "11111111-2222-4333-8444-555555555555";
+    let component = json!({"name": "c", "state": "installed"});
+    let status = json!({"deploymentId": id, "status": {"state": "installed"}, "components": [component]});
+    let cases = [
+        ("ApplicationDescription", "", true),
+        ("ApplicationDescription", "/metadata", false),
+        ("ApplicationDescription", "/deploymentProfiles/0", true),
+        ("ApplicationDescription", "/deploymentProfiles/0/components/0", true),
+        ("ApplicationDescription", "/deploymentProfiles/0/components/0/properties", false),
+        ("ApplicationDescription", "/deploymentProfiles/0/deviceConstraints", true),
+        ("ApplicationDescription", "/parameters/p", false),
+        ("DeviceCapabilitiesManifest", "", true),
+        ("DeviceCapabilitiesManifest", "/properties", false),
+        ("DeploymentStatusManifest", "", false),
+        ("DeploymentStatusManifest", "/status", false),
+        ("DeploymentStatusManifest", "/components/0", false),
+    ];
+    let vector = |(kind, place, may): (&str, &str, bool)| {
+        let mut document = match kind {
+            "ApplicationDescription" => description.clone(),
+            "DeviceCapabilitiesManifest" => device.clone(),
+            _ => status.clone(),
+        };
+        document.pointer_mut(place).unwrap()["x-acme-extensions"] = json!({"a": [true]});
+        let text = document.to_string();
+        let is_read = match kind {
+            "ApplicationDescription" => ApplicationDescription::read("d", text.as_bytes()).is_ok(),
+            "DeviceCapabilitiesManifest" => DeviceCapabilities::read("d", text.as_bytes()).is_ok(),
+            _ => DeploymentStatus::read("d", text.as_bytes()).is_ok(),
+        };
+        assert_eq!(is_read, may, "{kind} {place}");
+        json!([kind, place, may])
+    };
+    cases.map(vector).into()
 }
 
 /// Each with its bytes; an error without code and message is none.
