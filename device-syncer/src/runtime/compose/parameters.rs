@@ -95,6 +95,16 @@ mod tests {
     }
 
     #[test]
+    fn the_vectors_for_other_implementations_hold_here() {
+        let vectors = include_str!("../../../../fixtures/vectors/archives.json");
+        let vectors: serde_json::Value = serde_json::from_str(vectors).unwrap();
+        for case in vectors["variables"].as_array().unwrap() {
+            let name = case[0].as_str().unwrap();
+            assert_eq!(check_name(name).is_ok(), case[1], "{name:?}");
+        }
+    }
+
+    #[test]
     fn an_env_file_sets_one_allowed_name_a_line() {
         assert_eq!(check_env_file("# c\n\nA=1\nexport B='x y'\nC: z\nD=\"q\"\r\nE\n"), Ok(()));
         for bad in ["COMPOSE_FILE=x", "A='x' LD_PRELOAD=y", "A=\"x", "A='x\ny'", "export PATH=/", "A=x\rPATH=y"] {

@@ -66,6 +66,43 @@ fn a_good_archive_loses_its_top_directory_and_nothing_else() {
 }
 
 #[test]
+fn the_vectors_for_other_implementations_hold_here() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/vectors/archives.json");
+    let vectors: serde_json::Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+    let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+    let octal = |value: &serde_json::Value| u32::from_str_radix(&text(value), 8).unwrap_or(0o777);
+    for case in vectors["archives"].as_array().unwrap() {
+        let entries: Vec<_> = case["entries"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|entry| {
+                let kind = match text(&entry["type"]).as_str() {
+                    "file" => EntryType::Regular,
+                    "dir" => EntryType::Directory,
+                    "link" => EntryType::Symlink,
+                    "hard" => EntryType::Link,
+                    _ => EntryType::Fifo,
+                };
+                (text(&entry["path"]), kind, octal(&entry["mode"]), text(&entry["target"]), text(&entry["text"]))
+            })
+            .collect();
+        let entries: Vec<_> = entries
+            .iter()
+            .map(|(path, kind, mode, target, text)| Raw(path, *kind, *mode, target, text.as_bytes()))
+            .collect();
+        let files = read(&entries).ok().map(|archive| {
+            let file = |file: &File| {
+                let text = String::from_utf8_lossy(&file.bytes).into_owned();
+                serde_json::json!({"mode": format!("{:o}", file.mode), "text": text})
+            };
+            archive.files().iter().map(|(path, one)| (path.clone(), file(one))).collect::<serde_json::Value>()
+        });
+        assert_eq!(serde_json::json!(files), case["files"], "{}", case["what"]);
+    }
+}
+
+#[test]
 fn whatever_is_not_below_one_directory_is_refused() {
     let two = [file("a/compose.yaml", ""), file("b/compose.yaml", "")];
     assert!(matches!(read(&two), Err(ArchiveError::TopLevel(found)) if found == ["a", "b"]));
