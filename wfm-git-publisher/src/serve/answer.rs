@@ -1,7 +1,7 @@
 //! What is answered: one line of text for every error, and never a word about what an account may not see.
 
 use axum::body::Body;
-use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use axum::http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, Response, StatusCode};
 
 /// An error that is told to the client.
@@ -15,8 +15,8 @@ pub(super) enum Refusal {
     Forbidden(&'static str),
     /// The request can't be understood.
     Bad(String),
-    /// Another method is needed.
-    Method,
+    /// Another method is needed: these, as the header `Allow` lists them.
+    Method(&'static str),
     /// The request took too long.
     Timeout,
     /// The request is too large.
@@ -38,7 +38,7 @@ impl Refusal {
             Self::NotFound => StatusCode::NOT_FOUND,
             Self::Forbidden(_) => StatusCode::FORBIDDEN,
             Self::Bad(_) => StatusCode::BAD_REQUEST,
-            Self::Method => StatusCode::METHOD_NOT_ALLOWED,
+            Self::Method(_) => StatusCode::METHOD_NOT_ALLOWED,
             Self::Timeout => StatusCode::REQUEST_TIMEOUT,
             Self::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
             Self::TooMany => StatusCode::TOO_MANY_REQUESTS,
@@ -53,7 +53,7 @@ impl Refusal {
             Self::NotFound => "there is nothing here".to_owned(),
             Self::Forbidden(why) => (*why).to_owned(),
             Self::Bad(why) => why.clone(),
-            Self::Method => "this can't be done that way".to_owned(),
+            Self::Method(allowed) => format!("this can't be done that way, but by {allowed}"),
             Self::Timeout => "the request took too long".to_owned(),
             Self::TooLarge(limit) => format!("the request is larger than {limit} bytes"),
             Self::TooMany => "this account has too many requests under way".to_owned(),
@@ -78,6 +78,9 @@ impl Refusal {
         if self == Self::Unauthorized {
             let realm = HeaderValue::from_static("Basic realm=\"wfm\"");
             response.headers_mut().insert(WWW_AUTHENTICATE, realm);
+        }
+        if let Self::Method(allowed) = self {
+            response.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
         }
         if let Some(seconds) = self.retry_after() {
             response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static(seconds));

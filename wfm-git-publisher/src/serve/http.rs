@@ -57,8 +57,8 @@ pub(super) async fn answer(host: Host, peer: Arc<Peer>, request: Request<Body>) 
 
 async fn route(host: &Host, peer: &Peer, request: Request<Body>, seen: &mut Seen) -> Result<Response<Body>, Refusal> {
     match request.uri().path() {
-        "/healthz" => return Ok(text(StatusCode::OK, "ok")),
-        "/readyz" => return ready(host),
+        "/healthz" => return only(request.method(), READ).map(|()| text(StatusCode::OK, "ok")),
+        "/readyz" => return only(request.method(), READ).and_then(|()| ready(host)),
         _ => {}
     }
     let accounts = host.accounts.subscribe();
@@ -73,9 +73,10 @@ async fn route(host: &Host, peer: &Peer, request: Request<Body>, seen: &mut Seen
     };
     let allowance = counts.take_for(&who, host.limits.requests_per_account)?;
     match head.uri.path() {
-        "/metrics" => return Box::pin(metrics(host, &who, seen)).await,
+        "/metrics" => return Box::pin(metrics(host, &who, &head.method, seen)).await,
         "/account" | "/account/renew" => {
             seen.action = "account";
+            only(&head.method, if head.uri.path() == "/account" { READ } else { "POST" })?;
             let answered = Box::pin(host.account.clone().oneshot(Request::from_parts(head, body))).await;
             return answered.map_err(|never| match never {});
         }
@@ -88,9 +89,7 @@ async fn route(host: &Host, peer: &Peer, request: Request<Body>, seen: &mut Seen
         Access::Granted => {}
     }
     seen.action = name(action);
-    if head.method != method(action) {
-        return Err(Refusal::Method);
-    }
+    only(&head.method, method(action))?;
     let found = Box::pin(host.repos.find(target)).await.map_err(|error| {
         tracing::error!(?target, error = chain(&error), "a repository can't be read");
         Refusal::Internal
@@ -98,6 +97,8 @@ async fn route(host: &Host, peer: &Peer, request: Request<Body>, seen: &mut Seen
     let hosted = found.ok_or(Refusal::NotFound)?;
     seen.repository = Some(hosted.name.clone());
     if let Action::Wait(known) = action {
+        let malformed = "`desired` and `freshness` must each stand once in the query, as 40 hex digits";
+        let known = known.ok_or_else(|| Refusal::Bad(malformed.to_owned()))?;
         // Of a request that waits, only what it waits for is kept.
         drop((head, body));
         return Box::pin(waiting(host, peer, &hosted, known, &who, accounts)).await;
@@ -182,10 +183,11 @@ fn ready(host: &Host) -> Result<Response<Body>, Refusal> {
 }
 
 /// Names of devices and accounts stay out of the metrics, but their numbers are nothing for a device, either.
-async fn metrics(host: &Host, who: &Identity, seen: &mut Seen) -> Result<Response<Body>, Refusal> {
+async fn metrics(host: &Host, who: &Identity, method: &Method, seen: &mut Seen) -> Result<Response<Body>, Refusal> {
     if who.role == Role::Device {
         return Err(Refusal::NotFound);
     }
+    only(method, READ)?;
     seen.action = "metrics";
     let (survey, home) = (Arc::clone(&host.survey), host.home.clone());
     let look = move || lock(&survey).take(&home, Timestamp::now());
@@ -210,11 +212,19 @@ fn name(action: Action) -> &'static str {
     }
 }
 
-fn method(action: Action) -> Method {
+/// The methods of what is only read.
+const READ: &str = "GET, HEAD";
+
+fn method(action: Action) -> &'static str {
     match action {
-        Action::InfoRefs(_) | Action::Wait(_) => Method::GET,
-        Action::Call(_) => Method::POST,
+        Action::InfoRefs(_) | Action::Wait(_) => "GET",
+        Action::Call(_) => "POST",
     }
+}
+
+/// Refuses any method but these, which are listed as the header `Allow` lists them.
+fn only(method: &Method, allowed: &'static str) -> Result<(), Refusal> {
+    if allowed.split(", ").any(|one| one == method.as_str()) { Ok(()) } else { Err(Refusal::Method(allowed)) }
 }
 
 fn number(value: Option<&HeaderValue>) -> u64 {

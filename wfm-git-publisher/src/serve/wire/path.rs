@@ -44,8 +44,8 @@ pub enum Action {
     InfoRefs(Service),
     /// `POST …/git-…`
     Call(Service),
-    /// `GET …/wait?desired=…&freshness=…`
-    Wait(Known),
+    /// `GET …/wait?desired=…&freshness=…`; `None` where the query doesn't say where both stand.
+    Wait(Option<Known>),
 }
 
 /// Where the one who waits believes the branches to stand.
@@ -57,8 +57,8 @@ pub struct Known {
     pub freshness: Option<CommitId>,
 }
 
-/// Reads the path and query of a request; `None` for whatever this host doesn't have. Nothing is decoded: no name that
-/// this host gives needs it.
+/// Reads the path and query of a request; `None` for whatever this host doesn't have, Git's dumb protocol included. Nothing
+/// is decoded: no name that this host gives needs it.
 pub fn parse<'a>(path: &'a str, query: Option<&str>) -> Option<(Target<'a>, Action)> {
     let (target, rest) = if let Some(rest) = path.strip_prefix("/devices/") {
         let (name, rest) = rest.split_once(".git/")?;
@@ -72,7 +72,7 @@ pub fn parse<'a>(path: &'a str, query: Option<&str>) -> Option<(Target<'a>, Acti
         "info/refs" => Action::InfoRefs(service(query?)?),
         "git-upload-pack" => Action::Call(Service::UploadPack),
         "git-receive-pack" => Action::Call(Service::ReceivePack),
-        "wait" => Action::Wait(known(query?)?),
+        "wait" => Action::Wait(query.and_then(known)),
         _ => return None,
     };
     Some((target, action))
@@ -135,7 +135,10 @@ mod tests {
         let id = "1234567890123456789012345678901234567890";
         let query = format!("desired={id}&freshness={}", super::super::NOTHING);
         let known = Known { desired: Some(id.parse().unwrap()), freshness: None };
-        assert_eq!(parse("/devices/a.b.git/wait", Some(&query)), Some((Target::Device("a.b"), Action::Wait(known))));
+        assert_eq!(
+            parse("/devices/a.b.git/wait", Some(&query)),
+            Some((Target::Device("a.b"), Action::Wait(Some(known))))
+        );
     }
 
     #[test]
@@ -170,7 +173,8 @@ mod tests {
             assert_eq!(parse("/control.git/info/refs", query), None, "{query:?}");
         }
         for query in [None, Some("desired="), Some("desired=abc&freshness=abc"), Some("freshness=")] {
-            assert_eq!(parse("/devices/a.git/wait", query), None, "{query:?}");
+            let malformed = (Target::Device("a"), Action::Wait(None));
+            assert_eq!(parse("/devices/a.git/wait", query), Some(malformed), "{query:?}");
         }
     }
 }

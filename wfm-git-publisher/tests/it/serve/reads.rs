@@ -59,6 +59,49 @@ fn a_shallow_fetch_brings_the_tip_alone_and_deepens() {
 }
 
 #[test]
+fn a_malformed_wait_is_400_and_another_method_405_where_there_is_something() {
+    let site = Site::new();
+    let (device, auditor) = (site.device(), site.login("aud", Role::Auditor, None));
+    let id = site.lab.tip(DEVICE, "desired").expect("it is published");
+    let wait = |name: &str, query: &str| format!("/devices/{name}.git/wait{query}");
+    for query in [
+        String::new(),
+        "?".to_owned(),
+        format!("?desired={id}"),
+        format!("?desired={id}&freshness="),
+        format!("?desired={id}&freshness={}", &id[..39]),
+        format!("?desired={id}&freshness={id}&freshness={id}"),
+        format!("?desired={id}&desired={id}&freshness={id}"),
+    ] {
+        let answer = site.get(&wait(DEVICE, &query), Some(&device));
+        assert_eq!((answer.status, answer.text().lines().count()), (400, 1), "{query}: {}", answer.text());
+        assert_eq!(site.get(&wait(OTHER, &query), Some(&device)).status, 404, "{query}");
+    }
+    // The dumb protocol isn't there.
+    for path in ["info/refs", "info/refs?service=git-upload-archive", "HEAD", "objects/info/packs"] {
+        assert_eq!(site.get(&format!("/devices/{DEVICE}.git/{path}"), Some(&device)).status, 404, "{path}");
+    }
+    let at_device = |path: &str| format!("/devices/{DEVICE}.git/{path}");
+    for (method, path, allowed) in [
+        ("POST", at_device("info/refs?service=git-upload-pack"), "get"),
+        ("PUT", at_device(&format!("wait?desired={id}&freshness={id}")), "get"),
+        ("POST", at_device("wait"), "get"),
+        ("GET", at_device("git-upload-pack"), "post"),
+        ("GET", at_device("git-receive-pack"), "post"),
+        ("POST", "/account".to_owned(), "get, head"),
+        ("GET", "/account/renew".to_owned(), "post"),
+        ("POST", "/healthz".to_owned(), "get, head"),
+        ("DELETE", "/readyz".to_owned(), "get, head"),
+    ] {
+        let answer = site.request(&format!("{method} {path} HTTP/1.1"), Some(&device), b"");
+        assert_eq!((answer.status, answer.header("allow").as_deref()), (405, Some(allowed)), "{method} {path}");
+    }
+    for (login, status) in [(&device, 404), (&auditor, 405)] {
+        assert_eq!(site.request("POST /metrics HTTP/1.1", Some(login), b"").status, status);
+    }
+}
+
+#[test]
 fn credentials_are_asked_for_and_everything_else_stays_in_the_dark() {
     let site = Site::new();
     let device = site.device();

@@ -131,7 +131,7 @@ fn what_differs_already_is_answered_at_once_and_what_doesnt_after_the_longest_wa
     assert!(start.elapsed() >= Duration::from_secs(1));
     let refs = site.get("/devices/press-01.git/info/refs?service=git-upload-pack", Some(&device));
     assert_eq!(refs.header("wfm-wait").as_deref(), Some("1"));
-    assert_eq!(site.get("/devices/press-01.git/wait?desired=x", Some(&device)).status, 404);
+    assert_eq!(site.get("/devices/press-01.git/wait?desired=x", Some(&device)).status, 400);
     assert_eq!(site.get(&site.wait_path().replace(DEVICE, "packer-01"), Some(&device)).status, 404);
 }
 
