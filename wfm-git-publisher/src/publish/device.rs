@@ -36,6 +36,11 @@ pub(crate) fn is_fresh(renew_at: i64, now: Timestamp) -> bool {
     (1..=FRESH_FOR / 2 + SET_BACK).contains(&renew_at.saturating_sub(now.as_second()))
 }
 
+/// Whether something that was signed then can have been, by this clock.
+fn is_now(issued: Timestamp, now: Timestamp) -> bool {
+    issued.as_second().saturating_sub(now.as_second()) <= SET_BACK
+}
+
 /// One device's part of a pass failed; the others go on.
 #[derive(Debug, thiserror::Error)]
 pub enum DeviceError {
@@ -381,7 +386,12 @@ pub(super) fn renew(pass: &Pass<'_>, key: &SigningKey, device: &DeviceId, state:
     let (Some(repo), Some(tip)) = (state.repo, state.tip) else { return Ok(Step::Settled(Done::NotEnrolled)) };
     let (digest, serial) = (tip.desired.envelope_digest, tip.desired.envelope.serial);
     let present = repo.freshness(&pass.rosters.publishers)?;
-    let present = present.filter(|one| one.tip == tip.commit.to_string() && one.envelope_digest == digest);
+    let present = present.filter(|one| {
+        let about = (one.tip == tip.commit.to_string(), one.envelope_digest == digest, one.serial == serial);
+        // Whoever signed it: a proof that no device believes, now or ever, is none.
+        let can_be = is_now(one.issued, pass.now) && one.expires.duration_since(one.issued) <= LIFE;
+        about == (true, true, true) && one.fleet == pass.rosters.fleet() && one.device == *device && can_be
+    });
     let renew_at = present.map(|one| one.expires.as_second() - FRESH_FOR / 2);
     match renew_at.filter(|renew_at| is_fresh(*renew_at, pass.now)) {
         Some(renew_at) => Ok(Step::Settled(Done::Unchanged { renew_at })),

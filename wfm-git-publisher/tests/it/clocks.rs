@@ -1,6 +1,8 @@
 //! A publisher whose clock is wrong publishes nothing, and goes on when it is right again.
 
 use jiff::Timestamp;
+use repo_git::{CommitSpec, Expected, Person, RefMove, Repo, SigningKey, TreeSource};
+use repo_model::{FileTree, json};
 use serde_json::Value;
 use wfm_git_publisher::host::Control;
 use wfm_git_publisher::operator::reminders;
@@ -68,6 +70,51 @@ fn once_the_clock_is_right_again_what_it_wrote_ahead_is_put_right() {
     let time: Timestamp = lab.ledger("press-01")["time"].as_str().unwrap().parse().unwrap();
     assert_eq!(time.as_second(), *BEGIN + 60);
     assert!(lab.is_unchanged_at(*BEGIN + 61));
+}
+
+/// Puts a proof in the place of the present one that says something else, signed by the publisher's key.
+fn forge_proof(lab: &Lab, change: &dyn Fn(&mut Value)) {
+    let mut proof = proof(lab);
+    change(&mut proof);
+    let repo = Repo::open(&lab.repo("press-01")).unwrap();
+    let tree = FileTree::from([("freshness.json".to_owned(), json::to_bytes(&proof))]);
+    let person = Person::new("publisher", "publisher@wfm.invalid");
+    let spec = CommitSpec {
+        tree: TreeSource::Files(&tree),
+        parents: vec![],
+        author: person.clone(),
+        committer: person,
+        time: *BEGIN,
+        message: lab.git("press-01", &["log", "-1", "--format=%B", "freshness"]),
+    };
+    let key = SigningKey::load(&lab.home.publisher_key()).unwrap();
+    let mut batch = repo.batch();
+    let id = batch.commit(&spec, Some(&key)).unwrap();
+    batch.store().unwrap();
+    let moves = [RefMove { name: "refs/heads/freshness".into(), expected: Expected::Any, new: Some(id) }];
+    repo.move_refs(&moves).unwrap();
+}
+
+/// Whoever made it, with whatever clock: what no device believes isn't kept because it ends at a good time.
+#[test]
+fn a_proof_whose_times_are_not_now_s_is_replaced() {
+    let lab = published(&["press-01"]);
+    let cases: [&dyn Fn(&mut Value); 5] = [
+        &|proof| proof["issued"] = after(2 * 60 * 60).into(),
+        &|proof| proof["issued"] = "9999-01-01T00:00:00Z".into(),
+        &|proof| proof["issued"] = after(-2 * DAY).into(),
+        &|proof| proof["expires"] = after(2 * DAY).into(),
+        &|proof| proof["serial"] = 9.into(),
+    ];
+    for (number, change) in cases.into_iter().enumerate() {
+        forge_proof(&lab, change);
+        let now = 60 * (1 + i64::try_from(number).unwrap());
+        assert!(!lab.is_unchanged_at(*BEGIN + now), "{number}");
+        assert_eq!(refusal(&lab, now), None);
+        let proof = proof(&lab);
+        assert_eq!((&proof["issued"], &proof["serial"]), (&after(now).into(), &1.into()), "{number}");
+        assert!(lab.is_unchanged_at(*BEGIN + now + 1), "{number}");
+    }
 }
 
 #[test]
