@@ -6,17 +6,22 @@ use std::sync::atomic::AtomicBool;
 use jiff::Timestamp;
 use repo_model::desired::Document;
 use repo_model::margo::{DeploymentStatus, Source};
-use repo_model::report::{Adopted, Condition, CurrentDeployment};
+use repo_model::report::doubt::ADOPTED_UNKNOWN;
+use repo_model::report::{Adopted, Condition, CurrentDeployment, Doubt};
 use repo_model::{DeploymentId, DeviceId};
 use serde::Serialize;
 
 use crate::fleet::{Device, Fleet};
-use crate::host::{
-    Checked, Claim, Control, ControlError, DeviceRepo, DeviceRepoError, Home, Remotes, Reports, Rosters, Tip,
-};
+use crate::host::{Checked, Control, ControlError, DeviceRepo, DeviceRepoError, Home, Remotes, Reports, Rosters, Tip};
 use crate::mirror::{Each, Mirror};
 use crate::plan::Blocked;
 use crate::publish::{Findings, doubt};
+
+/// The word for what can't be read in this publisher's own copy.
+pub const UNREADABLE: &str = "unreadable";
+
+/// The word for what can't be fetched from the host.
+pub const UNREACHABLE: &str = "unreachable";
 
 /// What there is to say about one device.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -33,7 +38,7 @@ pub struct DeviceStatus {
     /// What the device itself finds wrong.
     pub conditions: Vec<Condition>,
     /// What can't be believed or read, and why.
-    pub doubts: Vec<String>,
+    pub doubts: Vec<Doubt>,
     /// What the last publish could not publish for it.
     pub blocked: Vec<Blocked>,
     /// Seconds since its last believable heartbeat.
@@ -112,7 +117,7 @@ pub fn read(home: &Home, fleet: &Fleet, now: Timestamp) -> Result<Vec<DeviceStat
 struct Evidence {
     tip: Option<Tip>,
     reports: Option<Reports>,
-    doubts: Vec<String>,
+    doubts: Vec<Doubt>,
 }
 
 fn device_evidence(
@@ -124,47 +129,44 @@ fn device_evidence(
     let Some(repo) = DeviceRepo::open(home, rosters.fleet(), id)? else { return Ok(Evidence::default()) };
     let (tip, mut doubts) = match repo.desired(&rosters.publishers) {
         Ok(tip) => (tip, Vec::new()),
-        Err(error) => (None, vec![error.to_string()]),
+        Err(error) => (None, vec![Doubt::new(UNREADABLE, error.to_string())]),
     };
     let enrolled = device.map_or(&[][..], |device| &device.status_keys);
-    let reports = repo.reports(tip.as_ref(), enrolled, &rosters.publishers);
-    let adopted = reports.status.verified().and_then(|status| status.syncer.adopted.as_ref());
+    let reports = repo.reports(tip.as_ref(), enrolled, &rosters.publishers, now);
+    let adopted = reports.status.verified().and_then(|status| status.said.adopted());
     if let Some((tip, adopted)) = tip.as_ref().zip(adopted) {
-        match repo.claim(tip, adopted, now.as_second())? {
-            Claim::Known => {}
-            Claim::Unknown => doubts.push(format!(
-                "it says that it adopted serial {}, which was never published here or is lost; `publish` continues it",
-                adopted.serial
-            )),
-            Claim::Doubted(from) => doubts.push(doubt(Some(adopted), from)),
-        }
+        let claim = repo.claim(tip, adopted, &rosters.publishers, now.as_second())?;
+        doubts.extend(doubt(claim, adopted).map(|text| Doubt::new(ADOPTED_UNKNOWN, text)));
     }
     Ok(Evidence { tip, reports: Some(reports), doubts })
 }
 
 impl Evidence {
     fn doubt(error: DeviceRepoError) -> Self {
-        Self { doubts: vec![error.to_string()], ..Self::default() }
+        Self { doubts: vec![Doubt::new(UNREADABLE, error.to_string())], ..Self::default() }
     }
 
     fn status(mut self, id: &DeviceId, membership: Membership, now: Timestamp) -> DeviceStatus {
         let reports = self.reports.take();
         let status = reports.as_ref().and_then(|reports| reports.status.verified());
         let heartbeat = reports.as_ref().and_then(|reports| reports.heartbeat.verified());
-        if let Some(Reports { status: Checked::Unverified(reason), .. }) = &reports {
-            self.doubts.push(format!("`status` can't be believed: {reason}"));
+        let disbelieved =
+            |branch: &str, why: &Doubt| Doubt::new(why.code, format!("`{branch}` can't be believed: {}", why.message));
+        if let Some(Reports { status: Checked::Unverified(why), .. }) = &reports {
+            self.doubts.push(disbelieved("status", why));
         }
-        if let Some(Reports { heartbeat: Checked::Unverified(reason), .. }) = &reports {
-            self.doubts.push(format!("`heartbeat` can't be believed: {reason}"));
+        if let Some(Reports { heartbeat: Checked::Unverified(why), .. }) = &reports {
+            self.doubts.push(disbelieved("heartbeat", why));
         }
-        self.doubts.extend(status.iter().flat_map(|status| status.notes.clone()));
-        let syncer = status.map(|status| &status.syncer);
-        let adopted = syncer.and_then(|syncer| syncer.adopted.as_ref());
+        self.doubts.extend(status.iter().flat_map(|status| status.said.doubts.clone()));
+        self.doubts.extend(heartbeat.iter().flat_map(|heartbeat| heartbeat.doubts.clone()));
+        let syncer = status.map(|status| &status.said.syncer);
+        let adopted = status.and_then(|status| status.said.adopted());
         let none = BTreeMap::new();
         let rows = Rows {
             tip: self.tip.as_ref(),
             adopted,
-            reported: status.map_or(&none, |status| &status.deployments),
+            reported: status.map_or(&none, |status| &status.said.deployments),
             status_age: status.map(|status| age(status.time, now)),
             running: heartbeat.map(|heartbeat| &heartbeat.state.deployments),
             heartbeat_age: heartbeat.map(|heartbeat| age(heartbeat.state.time.as_second(), now)),

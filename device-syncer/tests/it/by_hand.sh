@@ -211,7 +211,7 @@ status() { # key, state
     done
     printf '{"adopted":{"commit":"%s","envelope":"%s","manifestVersion":%s,"serial":%s,"trust":1},"conditions":[],"holds":[],"instance":"%s","layout":1,"version":"by-hand"}\n' \
         "$tip" "$(digest "$work/envelope.json")" "$(trailer Manifest-Version)" "$(trailer Serial)" \
-        "$(cat /proc/sys/kernel/random/uuid)" >"$work/status/syncer.json"
+        "$(uuid5 "$(trailer Fleet)" "$(ssh-keygen -y -f "$1" | cut -d' ' -f1,2)")" >"$work/status/syncer.json"
     parent=$(in_repository rev-parse -q --verify refs/heads/status || true)
     printf 'by hand\n\nKind: status\nFleet: %s\nDevice: %s\nSerial: %s\nDesired-Commit: %s%s\n' \
         "$(trailer Fleet)" "$(trailer Device)" "$(trailer Serial)" "$tip" "$states" |

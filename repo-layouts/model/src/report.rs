@@ -1,10 +1,16 @@
 //! What a device says of itself: `syncer.json` on `status`, `current-state.json` on `heartbeat`.
 
+mod check;
+pub mod doubt;
+
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
+
+pub use check::{Beside, Link, MAX_CHAIN, Named, Status, chain, heartbeat, identity, newest_state};
+pub use doubt::Doubt;
 
 use crate::{ComponentName, DeploymentId, Digest};
 

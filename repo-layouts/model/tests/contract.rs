@@ -8,6 +8,8 @@ mod documents;
 mod gate;
 #[path = "contract/proofs.rs"]
 mod proofs;
+#[path = "contract/reports.rs"]
+mod reports;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -25,8 +27,8 @@ use repo_model::margo::status::{ComponentStatus, DeploymentStatus, Status};
 use repo_model::margo::{ApplicationDeployment, ApplicationDescription, DeviceCapabilities, ErrorCode, State};
 use repo_model::message::Message;
 use repo_model::report::{
-    Adopted, CURRENT_STATE, CurrentComponent, CurrentDeployment, CurrentState, IMAGES, LockedImage, LockedImages,
-    SYNCER, SyncerReport,
+    Adopted, CURRENT_STATE, CurrentComponent, CurrentDeployment, CurrentState, Doubt, IMAGES, LockedImage,
+    LockedImages, SYNCER, SyncerReport,
 };
 use repo_model::roster::{Publisher, Roster, roster_path};
 use repo_model::value::{Param, ParamValue, input_digest};
@@ -335,6 +337,12 @@ fn gate_base() -> gate::Base {
     }
 }
 
+#[test]
+fn golden_vectors_of_what_readers_of_status_check() {
+    let text = serde_json::to_string_pretty(&reports::vectors()).unwrap() + "\n";
+    golden(&root().join("fixtures/vectors/reports.json"), text.as_bytes());
+}
+
 /// Doubles with the text that enters digests, and what profiles ask of one device with the answer.
 fn values() -> serde_json::Value {
     let doubles =
@@ -407,6 +415,25 @@ fn another_implementation_comes_to_the_same_vectors() {
     let output = check.arg(root().join("fixtures/vectors/check.py")).output().expect("python3, see .ci/setup");
     let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success() && said.contains("all right"), "{said}");
+}
+
+/// The same of what it would doubt.
+#[test]
+fn another_implementation_has_the_same_doubts() {
+    let mut check = std::process::Command::new("python3");
+    let output = check.arg(root().join("fixtures/vectors/reports.py")).output().expect("python3, see .ci/setup");
+    let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success() && said.contains("all right"), "{said}");
+}
+
+/// The contract's table of doubts is the code's, row by row.
+#[test]
+fn the_table_of_doubts_is_the_code() {
+    let text = fs::read_to_string(root().join("repo-layouts/README.md")).unwrap();
+    let table = text.split_once("| Doubt | What | What follows |\n|---|---|---|\n").expect("the table").1;
+    let rows = table.lines().take_while(|line| line.starts_with('|')).map(str::to_owned);
+    let expected = Doubt::TABLE.iter().map(|(code, what, follows)| format!("| `{code}` | {what} | {follows} |"));
+    assert_eq!(rows.collect::<Vec<_>>(), expected.collect::<Vec<_>>());
 }
 
 /// The words, beside the bytes: the contract's table of codes is the enum, row by row.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use clap::ValueEnum;
 use jiff::Timestamp;
 use repo_model::DeviceId;
+use repo_model::report::Doubt;
 use serde_json::json;
 
 use super::Place;
@@ -14,15 +15,16 @@ use crate::error::{Failure, USER};
 use crate::fleet;
 use crate::plan::Blocked;
 use crate::publish::{Findings, check_clock};
-use crate::status::{DeviceStatus, Membership, fetch, read};
+use crate::status::{DeviceStatus, Membership, UNREACHABLE, fetch, read};
 
 /// Shows what runs where, as far as signatures prove it
 ///
 /// Per device and deployment: what is desired, what the device sees running, Margo's state, the reason, and how old the
-/// news is. Only reports signed by a key that the device's verified desired state allows are believed; others are shown
-/// as doubts with the reason. With a remote host in publisher.yaml the reports are fetched from there; what can't be
-/// fetched is a doubt, too, and what was fetched before is shown. What the last publish could not publish stands below,
-/// with its code, since when, and what to do. Exit code 0 if it can be shown, whatever it shows.
+/// news is. Only reports signed by a key that the device's verified desired state allows are believed; others, and
+/// whatever a signed report says that can't be so, are shown as doubts with a word and the reason. With a remote host in
+/// publisher.yaml the reports are fetched from there; what can't be fetched is a doubt, too, and what was fetched before
+/// is shown. What the last publish could not publish stands below, with its code, since when, and what to do. Exit code 0
+/// if it can be shown, whatever it shows.
 ///
 ///   wfm-git-publisher status
 ///   wfm-git-publisher status press-01 --output json
@@ -83,7 +85,7 @@ pub(super) fn run(place: &Place, args: &Args) -> Result<u8, Failure> {
     all.retain(|status| asked(&status.device));
     for status in &mut all {
         let error = fetched.get(&status.device).and_then(|result| result.as_ref().err());
-        status.doubts.extend(error.map(|error| chain(error)));
+        status.doubts.extend(error.map(|error| Doubt::new(UNREACHABLE, chain(error))));
     }
     let findings = Findings::read(&home);
     let certificate = certificate(place)?;
@@ -177,7 +179,8 @@ fn device_rows(status: &DeviceStatus) -> Vec<[String; 7]> {
     let doubts = status.doubts.iter().map(|doubt| format!("doubtful: {doubt}"));
     let hidden =
         gone.len().checked_sub(MAX_GONE + 1).map(|more| format!("{} more that are gone, see --output json", more + 1));
-    let mut rest = hidden.into_iter().chain(conditions).chain(doubts);
+    // What a device says at length hides no doubt about it.
+    let mut rest = hidden.into_iter().chain(doubts).chain(conditions);
     rows.extend(rest.by_ref().take(MAX_REMARKS).map(&remark));
     let more = rest.count();
     if more > 0 {

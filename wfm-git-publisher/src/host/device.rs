@@ -11,7 +11,8 @@ use repo_git::{
 use repo_model::desired::{self, Desired, KnownDocument, Refusal};
 use repo_model::freshness::{FRESHNESS, Freshness};
 use repo_model::message::Message;
-use repo_model::{DeviceId, Digest, FleetId, KeyText};
+use repo_model::report::Adopted;
+use repo_model::{DeviceId, FleetId, KeyText};
 
 use super::moves::Moves;
 use super::rosters::key_text;
@@ -223,22 +224,45 @@ impl DeviceRepo {
         Ok(None)
     }
 
-    /// Whether the history from `tip` on knows what a device adopted: a commit with this envelope, or a `Continues`
-    /// that names it.
-    pub fn knows(&self, tip: CommitId, envelope: Digest, serial: u64) -> Result<bool, DeviceRepoError> {
-        let (wanted, continues) = (envelope.to_string(), format!("{envelope} {serial}"));
+    /// Whether the history from `tip` on knows what a device adopted: a commit with these numbers and this envelope, or a
+    /// `Continues` that names it.
+    pub fn knows(&self, tip: CommitId, adopted: &Adopted) -> Result<bool, DeviceRepoError> {
+        let (wanted, continues) = (adopted.envelope.to_string(), format!("{} {}", adopted.envelope, adopted.serial));
         let mut next = Some(tip);
         while let Some(id) = next {
             let commit = self.repo.commit(id)?;
             let message = Message::parse(&commit.message);
-            if message.get("Envelope-Digest") == Some(&wanted) || message.all("Continues").any(|one| one == continues) {
+            let number = |key: &str| message.get(key).and_then(|text| text.parse::<u64>().ok());
+            let (serial, version) = (number("Serial"), number("Manifest-Version"));
+            let is_it = message.get("Envelope-Digest") == Some(&wanted)
+                && serial == Some(adopted.serial)
+                && version.is_none_or(|version| version == adopted.manifest_version);
+            let continues_it = message.all("Continues").any(|one| one == continues)
+                && version.is_none_or(|version| version >= adopted.manifest_version);
+            if is_it || continues_it {
                 return Ok(true);
             }
-            let older =
-                message.get("Serial").and_then(|text| text.parse().ok()).is_none_or(|found: u64| found < serial);
+            let older = serial.is_none_or(|found| found < adopted.serial);
             next = if older { None } else { commit.parents.first().copied() };
         }
         Ok(false)
+    }
+
+    /// How far serial and `manifestVersion` were led on in the history of `tip` beyond what the commits themselves need.
+    pub(super) fn led(&self, tip: CommitId) -> Result<(u64, u64), DeviceRepoError> {
+        let (mut led, mut above, mut next) = ((0_u64, 0_u64), None, Some(tip));
+        while let Some(id) = next {
+            let commit = self.repo.commit(id)?;
+            let message = Message::parse(&commit.message);
+            let number = |key: &str| message.get(key).and_then(|text| text.parse::<u64>().ok());
+            let numbers = (number("Serial").unwrap_or(0), number("Manifest-Version").unwrap_or(0));
+            if let Some((serial, version)) = above.replace(numbers) {
+                let gap = |above: u64, below: u64| above.saturating_sub(below).saturating_sub(1);
+                led = (led.0 + gap(serial, numbers.0), led.1 + gap(version, numbers.1));
+            }
+            next = commit.parents.first().copied();
+        }
+        Ok(led)
     }
 
     pub(super) fn files(&self, commit: CommitId) -> Result<repo_model::FileTree, DeviceRepoError> {

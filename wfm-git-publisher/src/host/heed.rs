@@ -3,9 +3,14 @@
 //! What a device says that it adopted and isn't known here is either lost here or made up, and nobody can tell which; and
 //! its capabilities may change for a reason. Both make new commits, so a device that lies could have them made for ever.
 //! The commits themselves, which the publisher signed, say how often that was so: nothing else has to be remembered, and
-//! nothing is lost with `control.git`.
+//! nothing is lost with `control.git`. They also say how far the device's word led its numbers on. That has an end, well
+//! before an honest device that knows nothing of it would refuse what follows.
+
+use std::collections::BTreeSet;
 
 use repo_git::CommitId;
+use repo_model::KeyText;
+use repo_model::envelope::MAX_JUMP;
 use repo_model::message::Message;
 use repo_model::report::Adopted;
 
@@ -26,6 +31,11 @@ const DAY: i64 = 24 * 60 * 60;
 /// The most commits that are looked at.
 const MAX_BACK: usize = 1000;
 
+/// How far what a device says may lead its serial, or its `manifestVersion`, beyond what is published, in all. A device takes
+/// a jump of [`MAX_JUMP`]: so what somebody makes up in its name leads it nowhere, and what was lost since any backup is
+/// gone on from.
+pub const MAX_LED: u64 = MAX_JUMP / 2;
+
 /// What a device says that it adopted, as far as it is known here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Claim {
@@ -33,18 +43,56 @@ pub enum Claim {
     Known,
     /// It was lost here, or is made up; it is continued.
     Unknown,
+    /// It was lost here: its commit is, by a publisher's signature, no making of the device's. It is continued.
+    Proven,
     /// The same, too soon after others: it is not believed before this moment, in Unix seconds.
     Doubted(i64),
+    /// The same, and it would lead too far: it is not believed, unless a person says so.
+    TooFar,
 }
 
 impl DeviceRepo {
     /// Judges what the device says that it adopted.
-    pub fn claim(&self, tip: &Tip, adopted: &Adopted, now: i64) -> Result<Claim, DeviceRepoError> {
-        let is_tip = adopted.envelope == tip.desired.envelope_digest;
-        if is_tip || self.knows(tip.commit, adopted.envelope, adopted.serial)? {
+    pub fn claim(
+        &self,
+        tip: &Tip,
+        adopted: &Adopted,
+        publishers: &BTreeSet<KeyText>,
+        now: i64,
+    ) -> Result<Claim, DeviceRepoError> {
+        if self.knows(tip.commit, adopted)? {
             return Ok(Claim::Known);
         }
+        if self.has_published(adopted, publishers) {
+            return Ok(Claim::Proven);
+        }
+        if self.leads_too_far(tip, adopted)? {
+            return Ok(Claim::TooFar);
+        }
         Ok(self.heeds_from(tip.commit, now)?.map_or(Claim::Unknown, Claim::Doubted))
+    }
+
+    /// Whether the commit is here although no branch has it any more, signed by a key of the fleet's publishers, be it a
+    /// stolen one.
+    fn has_published(&self, adopted: &Adopted, publishers: &BTreeSet<KeyText>) -> bool {
+        let found = adopted.commit.parse().ok().and_then(|commit| self.desired_at(commit, publishers).ok());
+        found.is_some_and(|found| {
+            let envelope = &found.desired.envelope;
+            (envelope.serial, envelope.manifest_version, found.desired.envelope_digest)
+                == (adopted.serial, adopted.manifest_version, adopted.envelope)
+        })
+    }
+
+    fn leads_too_far(&self, tip: &Tip, adopted: &Adopted) -> Result<bool, DeviceRepoError> {
+        let known = &tip.desired.envelope;
+        let serials = adopted.serial.saturating_sub(known.serial);
+        let versions = adopted.manifest_version.saturating_sub(known.manifest_version);
+        let far = serials.max(versions);
+        if far == 0 || far > MAX_LED {
+            return Ok(far > MAX_LED);
+        }
+        let led = self.led(tip.commit)?;
+        Ok(led.0.saturating_add(serials).max(led.1.saturating_add(versions)) > MAX_LED)
     }
 
     /// From when on the device's word makes a commit again, in Unix seconds; absent if it does now.

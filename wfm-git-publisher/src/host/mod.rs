@@ -22,7 +22,7 @@ pub use charts::Charts;
 pub use control::{Control, ControlError, Entry, EntryState, Ledger, Published};
 pub use device::{DeviceRepo, DeviceRepoError, DeviceWriter, Tip};
 pub use git::{GitError, StockGit};
-pub use heed::{BY_CAPABILITIES, Claim};
+pub use heed::{BY_CAPABILITIES, Claim, MAX_LED};
 pub(crate) use home::lock_dir;
 pub use home::{Home, HomeError, HomeLock};
 pub use libgit2::TransferError;

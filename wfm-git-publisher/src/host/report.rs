@@ -1,15 +1,22 @@
-//! What a device says of itself, believed only as far as its signatures reach.
+//! What a device says of itself, believed only as far as its signatures reach and as far as it can be so.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use repo_git::{Ancestry, Commit, CommitId};
-use repo_model::margo::{DeploymentStatus, DeviceCapabilities};
+use jiff::Timestamp;
+use repo_git::{Ancestry, Commit, CommitId, TreeLimits};
+use repo_model::desired::Desired;
 use repo_model::message::Message;
-use repo_model::report::{Adopted, CAPABILITIES, CURRENT_STATE, CurrentState, SYNCER, SyncerReport};
-use repo_model::{DeploymentId, FileTree, KeyText, error_chain};
+use repo_model::report::doubt::{REPORT_INVALID, SIGNATURE_INVALID};
+use repo_model::report::{self, Adopted, Beside, CurrentState, Doubt, Link, MAX_CHAIN, Named, SYNCER};
+use repo_model::{KeyText, error_chain};
+use serde::Deserialize;
+use uuid::Uuid;
 
 use super::device::{DeviceRepo, DeviceRepoError, Tip};
 use super::rosters::key_text;
+
+/// The largest `syncer.json` of an older commit that is looked at, in bytes.
+const MAX_SYNCER: u64 = 1 << 20;
 
 /// Something that a device said.
 #[derive(Debug, Clone, PartialEq)]
@@ -19,7 +26,7 @@ pub enum Checked<T> {
     /// An allowed key signed it.
     Verified(T),
     /// It can't be believed, and why.
-    Unverified(String),
+    Unverified(Doubt),
 }
 
 /// What a device said on both of its branches.
@@ -38,14 +45,10 @@ pub struct Status {
     pub commit: CommitId,
     /// When the device made it, in Unix seconds, by its own clock.
     pub time: i64,
-    /// What the syncer says of itself.
-    pub syncer: SyncerReport,
-    /// What it has and can run, or why that can't be read; absent if it doesn't say.
-    pub capabilities: Option<Result<DeviceCapabilities, String>>,
-    /// What it says of each deployment.
-    pub deployments: BTreeMap<DeploymentId, DeploymentStatus>,
-    /// What is doubtful about it although the signature is good.
-    pub notes: Vec<String>,
+    /// Its documents, and what is doubtful about them although the signature is good.
+    pub said: report::Status,
+    /// What the commit says that it answers, if that is in this repository.
+    named: Option<Named>,
 }
 
 /// What `heartbeat` says.
@@ -53,6 +56,8 @@ pub struct Status {
 pub struct Heartbeat {
     /// What runs.
     pub state: CurrentState,
+    /// What is doubtful about it although the signature is good.
+    pub doubts: Vec<Doubt>,
 }
 
 impl<T> Checked<T> {
@@ -64,7 +69,7 @@ impl<T> Checked<T> {
         }
     }
 
-    fn of(read: Result<Option<T>, String>) -> Self {
+    fn of(read: Result<Option<T>, Doubt>) -> Self {
         match read {
             Ok(Some(value)) => Self::Verified(value),
             Ok(None) => Self::Absent,
@@ -85,17 +90,27 @@ impl DeviceRepo {
         self.status(tip, &current, publishers, &mut BTreeSet::new()).ok()?
     }
 
-    /// What the device verifiably says that it adopted.
+    /// What the device verifiably says that it adopted, unless that contradicts itself.
     pub fn adopted(&self, tip: Option<&Tip>, enrolled: &[KeyText], publishers: &BTreeSet<KeyText>) -> Option<Adopted> {
-        self.verified_status(tip, enrolled, publishers)?.syncer.adopted
+        self.verified_status(tip, enrolled, publishers)?.said.adopted().cloned()
     }
 
-    /// Reads both branches. `enrolled` are the fleet's keys for the device, for as long as no `desired` lists any.
-    pub fn reports(&self, tip: Option<&Tip>, enrolled: &[KeyText], publishers: &BTreeSet<KeyText>) -> Reports {
+    /// Reads both branches, as they are at this moment. `enrolled` are the fleet's keys for the device, for as long as no
+    /// `desired` lists any.
+    pub fn reports(
+        &self,
+        tip: Option<&Tip>,
+        enrolled: &[KeyText],
+        publishers: &BTreeSet<KeyText>,
+        now: Timestamp,
+    ) -> Reports {
         let current = current_keys(tip, enrolled);
         let mut judged = current.clone();
-        let status = Checked::of(self.status(tip, &current, publishers, &mut judged));
-        let heartbeat = Checked::of(self.heartbeat(&judged));
+        let mut status = Checked::of(self.status(tip, &current, publishers, &mut judged));
+        if let Checked::Verified(status) = &mut status {
+            status.said.doubts.extend(self.chain(status.commit));
+        }
+        let heartbeat = Checked::of(self.heartbeat(&judged, status.verified(), now));
         Reports { status, heartbeat }
     }
 
@@ -107,99 +122,107 @@ impl DeviceRepo {
         current: &BTreeSet<KeyText>,
         publishers: &BTreeSet<KeyText>,
         judged: &mut BTreeSet<KeyText>,
-    ) -> Result<Option<Status>, String> {
+    ) -> Result<Option<Status>, Doubt> {
         let Some((commit, message)) = self.report("status")? else { return Ok(None) };
-        let mut notes = Vec::new();
         let named = message.get("Desired-Commit").and_then(|id| id.parse().ok());
-        let keys = match self.keys_at(named, tip, publishers).map_err(|error| error_chain(&error))? {
-            Some(keys) => keys,
-            None => {
-                if named.is_some() {
-                    notes.push("it names a `desired` commit that isn't in this repository".to_owned());
-                }
-                current.clone()
-            }
+        let (keys, named) = match self.named(named, tip, publishers).map_err(|error| unreadable(&error))? {
+            Some((keys, named)) => (keys, Some(named)),
+            None => (current.clone(), None),
         };
         check_signer(&commit, &keys)?;
         judged.extend(keys);
-        let files = self.files(commit.id).map_err(|error| error_chain(&error))?;
-        let syncer = files.get(SYNCER).ok_or_else(|| format!("`{SYNCER}` is missing"))?;
-        let syncer = serde_json::from_slice(syncer).map_err(|error| format!("`{SYNCER}`: {error}"))?;
-        let capabilities = self.read_capabilities(&files);
-        notes.extend(capabilities.iter().filter_map(|read| read.as_ref().err()).cloned());
-        let deployments = read_deployments(&files, &mut notes);
-        Ok(Some(Status { commit: commit.id, time: commit.commit_time, syncer, capabilities, deployments, notes }))
+        let files = self.files(commit.id).map_err(|error| unreadable(&error))?;
+        let said = report::Status::read(&self.device, &message, &files, named.as_ref())?;
+        Ok(Some(Status { commit: commit.id, time: commit.commit_time, said, named }))
     }
 
-    fn read_capabilities(&self, files: &FileTree) -> Option<Result<DeviceCapabilities, String>> {
-        Some(match DeviceCapabilities::read(CAPABILITIES, files.get(CAPABILITIES)?) {
-            Ok(found) if found.id == self.device => Ok(found),
-            Ok(found) => Err(format!("`{CAPABILITIES}` is about `{}`", found.id)),
-            Err(problems) => Err(problems.to_string()),
-        })
-    }
-
-    fn heartbeat(&self, keys: &BTreeSet<KeyText>) -> Result<Option<Heartbeat>, String> {
+    fn heartbeat(
+        &self,
+        keys: &BTreeSet<KeyText>,
+        status: Option<&Status>,
+        now: Timestamp,
+    ) -> Result<Option<Heartbeat>, Doubt> {
         let Some((commit, _)) = self.report("heartbeat")? else { return Ok(None) };
         check_signer(&commit, keys)?;
-        let files = self.files(commit.id).map_err(|error| error_chain(&error))?;
-        let bytes = files.get(CURRENT_STATE).ok_or_else(|| format!("`{CURRENT_STATE}` is missing"))?;
-        let state = serde_json::from_slice(bytes).map_err(|error| format!("`{CURRENT_STATE}`: {error}"))?;
-        Ok(Some(Heartbeat { state }))
+        let files = self.files(commit.id).map_err(|error| unreadable(&error))?;
+        let beside = Beside {
+            status: status.and_then(|status| Some((status.time, status.said.adopted()?))),
+            named: status.and_then(|status| status.named.as_ref()),
+            now,
+        };
+        let (state, doubts) = report::heartbeat(&files, beside)?;
+        Ok(Some(Heartbeat { state, doubts }))
     }
 
     /// The tip of a branch of the device, if it says that it belongs there.
-    fn report(&self, branch: &str) -> Result<Option<(Commit, Message)>, String> {
-        let Some(tip) = self.tip(branch).map_err(|error| error_chain(&error))? else { return Ok(None) };
-        let commit = self.repo.commit(tip).map_err(|error| error_chain(&error))?;
+    fn report(&self, branch: &str) -> Result<Option<(Commit, Message)>, Doubt> {
+        let Some(tip) = self.tip(branch).map_err(|error| unreadable(&error))? else { return Ok(None) };
+        let commit = self.repo.commit(tip).map_err(|error| unreadable(&error))?;
         let message = Message::parse(&commit.message);
-        let expected = [("Kind", branch), ("Fleet", &self.fleet.to_string()), ("Device", self.device.as_str())];
-        match expected.iter().find(|(key, value)| message.get(key) != Some(value)) {
-            Some((key, value)) => Err(format!("its trailer `{key}` is not `{value}`")),
-            None => Ok(Some((commit, message))),
-        }
+        report::identity(branch, self.fleet, &self.device, &message)?;
+        Ok(Some((commit, message)))
     }
 
-    /// The keys that the named commit of `desired` allows; `None` if it is not in the history of the tip.
-    fn keys_at(
+    /// The named commit of `desired`, with the keys that it allows; `None` if it is not in the history of the tip.
+    fn named(
         &self,
         named: Option<CommitId>,
         tip: Option<&Tip>,
         publishers: &BTreeSet<KeyText>,
-    ) -> Result<Option<BTreeSet<KeyText>>, DeviceRepoError> {
+    ) -> Result<Option<(BTreeSet<KeyText>, Named)>, DeviceRepoError> {
         let (Some(named), Some(tip)) = (named, tip) else { return Ok(None) };
+        let read = |desired: &Desired| {
+            (desired.envelope.device.status_keys.iter().cloned().collect(), Named::of(named, desired))
+        };
         if named == tip.commit {
-            return Ok(Some(tip.desired.envelope.device.status_keys.iter().cloned().collect()));
+            return Ok(Some(read(&tip.desired)));
         }
         match self.repo.is_ancestor(named, tip.commit) {
-            Ok(Ancestry::Yes) => {
-                let named = self.desired_at(named, publishers)?;
-                Ok(Some(named.desired.envelope.device.status_keys.into_iter().collect()))
-            }
+            Ok(Ancestry::Yes) => Ok(Some(read(&self.desired_at(named, publishers)?.desired))),
             _ => Ok(None),
         }
     }
+
+    /// What is doubtful about the order of the newest commits of `status`, as far as they can be read.
+    fn chain(&self, tip: CommitId) -> Vec<Doubt> {
+        let (mut commits, mut serials, mut next) = (Vec::new(), Vec::new(), Some(tip));
+        while let Some(commit) = next.filter(|_| commits.len() < MAX_CHAIN).and_then(|id| self.repo.commit(id).ok()) {
+            let serial = Message::parse(&commit.message).get("Serial").and_then(|serial| serial.parse().ok());
+            next = commit.parents.first().copied();
+            serials.push(serial.unwrap_or(0));
+            commits.push(commit.id);
+        }
+        let present = report::newest_state(&serials);
+        let link = |(commit, serial): (CommitId, u64)| Link { serial, instance: self.instance(commit) };
+        report::chain(&commits.into_iter().zip(serials).take(present).map(link).collect::<Vec<_>>())
+    }
+
+    /// The installation that made a commit of `status`, by its own word.
+    fn instance(&self, commit: CommitId) -> Option<Uuid> {
+        #[derive(Deserialize)]
+        struct Installation {
+            instance: Uuid,
+        }
+        let entries = self.repo.list(commit, &TreeLimits::default()).ok()?;
+        let entry = entries.into_iter().find(|entry| entry.path == SYNCER)?;
+        let bytes = self.repo.blob(entry.blob, MAX_SYNCER).ok()?;
+        serde_json::from_slice::<Installation>(&bytes).ok().map(|found| found.instance)
+    }
+}
+
+fn unreadable(error: &(dyn std::error::Error + 'static)) -> Doubt {
+    Doubt::new(REPORT_INVALID, error_chain(error))
 }
 
 fn current_keys(tip: Option<&Tip>, enrolled: &[KeyText]) -> BTreeSet<KeyText> {
     tip.map_or(enrolled, |tip| &tip.desired.envelope.device.status_keys).iter().cloned().collect()
 }
 
-fn check_signer(commit: &Commit, keys: &BTreeSet<KeyText>) -> Result<(), String> {
-    let signer = commit.signer().map_err(|error| error_chain(&error))?;
+fn check_signer(commit: &Commit, keys: &BTreeSet<KeyText>) -> Result<(), Doubt> {
+    let invalid = |text: String| Doubt::new(SIGNATURE_INVALID, text);
+    let signer = commit.signer().map_err(|error| invalid(error_chain(&error)))?;
     match key_text(signer) {
         Some(key) if keys.contains(&key) => Ok(()),
-        _ => Err(format!("it is signed by {}, which is no key of this device", signer.fingerprint())),
+        _ => Err(invalid(format!("it is signed by {}, which is no key of this device", signer.fingerprint()))),
     }
-}
-
-fn read_deployments(files: &FileTree, notes: &mut Vec<String>) -> BTreeMap<DeploymentId, DeploymentStatus> {
-    let mut deployments = BTreeMap::new();
-    for (path, bytes) in files.iter().filter(|(path, _)| path.starts_with("deployments/")) {
-        match DeploymentStatus::read(path, bytes) {
-            Ok(status) => _ = deployments.insert(status.deployment_id, status),
-            Err(problems) => notes.push(problems.to_string()),
-        }
-    }
-    deployments
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use jiff::Timestamp;
 use repo_model::KeyText;
 
 use super::device::DeviceRepo;
@@ -19,10 +20,10 @@ impl DeviceRepo {
     /// What its newest reports say of the time; `None` if there are none that can be believed.
     pub fn said(&self, enrolled: &[KeyText], publishers: &BTreeSet<KeyText>) -> Option<Said> {
         let tip = self.desired(publishers).ok()?;
-        let reports = self.reports(tip.as_ref(), enrolled, publishers);
+        let reports = self.reports(tip.as_ref(), enrolled, publishers, Timestamp::UNIX_EPOCH);
         let status = reports.status.verified()?;
         let beat = reports.heartbeat.verified().map(|heartbeat| heartbeat.state.time.as_second());
-        let adopted = status.syncer.adopted.as_ref().map(|adopted| adopted.envelope);
+        let adopted = status.said.adopted().map(|adopted| adopted.envelope);
         let has = tip.filter(|tip| adopted == Some(tip.desired.envelope_digest));
         let answers = has.and_then(|tip| Some(self.repo.commit(tip.commit).ok()?.commit_time));
         Some(Said { time: beat.map_or(status.time, |beat| beat.max(status.time)), answers })

@@ -65,6 +65,8 @@ pub(super) struct State {
     foreign: Option<CommitId>,
     /// Whether what the device says that it adopted is known, and believed; absent if it says nothing or has no tip.
     claim: Option<Claim>,
+    /// Whether a person said that it is believed.
+    by_hand: bool,
 }
 
 impl State {
@@ -72,7 +74,7 @@ impl State {
     pub(super) fn read(pass: &Pass<'_>, device: &DeviceId) -> Result<Self, DeviceError> {
         let publishers = &pass.rosters.publishers;
         let Some(repo) = DeviceRepo::open(pass.home, pass.rosters.fleet(), device)? else {
-            return Ok(Self { repo: None, tip: None, foreign: None, status: None, claim: None });
+            return Ok(Self { repo: None, tip: None, foreign: None, status: None, claim: None, by_hand: false });
         };
         // Most of what a device has is what it gets again.
         let wanted = pass.fleet.devices.get(device);
@@ -87,19 +89,20 @@ impl State {
         };
         let enrolled = pass.fleet.devices.get(device).map_or(&[][..], |device| &device.status_keys);
         let status = repo.verified_status(tip.as_ref(), enrolled, publishers);
-        let adopted = status.as_ref().and_then(|status| status.syncer.adopted.as_ref());
-        let claim =
-            tip.as_ref().zip(adopted).map(|(tip, adopted)| match repo.claim(tip, adopted, pass.now.as_second()) {
-                Ok(Claim::Doubted(_)) if pass.reclaim.contains(device) => Ok(Claim::Unknown),
-                claim => claim,
-            });
+        let adopted = status.as_ref().and_then(|status| status.said.adopted());
+        let by_hand = pass.reclaim.contains(device);
+        let now = pass.now.as_second();
+        let claim = tip.as_ref().zip(adopted).map(|(tip, adopted)| match repo.claim(tip, adopted, publishers, now) {
+            Ok(Claim::Doubted(_) | Claim::TooFar) if by_hand => Ok(Claim::Unknown),
+            claim => claim,
+        });
         let claim = claim.transpose()?;
-        Ok(Self { repo: Some(repo), tip, foreign, status, claim })
+        Ok(Self { repo: Some(repo), tip, foreign, status, claim, by_hand })
     }
 
     /// What the device's syncer verifiably says it is.
     pub(super) fn version(&self) -> Option<&str> {
-        self.status.as_ref().map(|status| status.syncer.version.as_str())
+        self.status.as_ref().map(|status| status.said.syncer.version.as_str())
     }
 
     /// How many deployments the device has.
@@ -109,7 +112,7 @@ impl State {
 
     /// What is known of the device beyond the fleet's files.
     pub(super) fn facts(&self) -> Facts<'_> {
-        let capabilities = match self.status.as_ref().and_then(|status| status.capabilities.as_ref()) {
+        let capabilities = match self.status.as_ref().and_then(|status| status.said.capabilities.as_ref()) {
             None => Capabilities::Unreported,
             Some(Ok(found)) => Capabilities::Reported(found),
             Some(Err(why)) => Capabilities::Unreadable(why),
@@ -129,13 +132,14 @@ impl State {
         Known {
             parent: parent.map(|envelope| (envelope.serial, envelope.manifest_version)),
             ledger: entry,
-            adopted: self.adopted().filter(|_| !matches!(self.claim, Some(Claim::Doubted(_)))),
+            adopted: self.adopted().filter(|_| !matches!(self.claim, Some(Claim::Doubted(_) | Claim::TooFar))),
             adopted_is_known: self.claim == Some(Claim::Known),
+            is_certain: self.by_hand || self.claim == Some(Claim::Proven),
         }
     }
 
     fn adopted(&self) -> Option<&Adopted> {
-        self.status.as_ref().and_then(|status| status.syncer.adopted.as_ref())
+        self.status.as_ref().and_then(|status| status.said.adopted())
     }
 
     /// From when on a change counts that is made by nothing but what the device says of its capabilities.
@@ -245,7 +249,11 @@ pub(super) fn decide(
         Err(error) => return Decision { step: Err(error), problems, kept, awaits, blocked },
     };
     let warnings = [
-        doubted.map(|from| doubt(state.adopted(), from)),
+        state
+            .claim
+            .filter(|claim| *claim != Claim::Unknown)
+            .zip(state.adopted())
+            .and_then(|(claim, adopted)| doubt(claim, adopted)),
         put_off.map(|from| format!("its capabilities change often; what follows is published from {} on", time(from))),
     ];
     problems.extend(warnings.into_iter().flatten().map(|text| Problem::error(&device.file, text).warning()));
@@ -265,12 +273,25 @@ pub(super) fn decide(
     Decision { step, problems, kept, awaits, blocked }
 }
 
-/// Says that a device isn't believed.
-pub(crate) fn doubt(adopted: Option<&Adopted>, from: i64) -> String {
-    let serial = adopted.map_or(0, |adopted| adopted.serial);
-    let text = "which was never published here, and it said such things before";
-    let until = format!("it is not believed before {}, unless by `publish --reclaim`", time(from));
-    format!("it says that it adopted serial {serial}, {text}; {until}")
+/// What there is to doubt about what a device says that it adopted.
+pub(crate) fn doubt(claim: Claim, adopted: &Adopted) -> Option<String> {
+    let (serial, version) = (adopted.serial, adopted.manifest_version);
+    Some(match claim {
+        Claim::Known => return None,
+        Claim::Unknown | Claim::Proven => format!(
+            "it says that it adopted serial {serial}, which was never published here or is lost; `publish` continues it"
+        ),
+        Claim::Doubted(from) => format!(
+            "it says that it adopted serial {serial}, which was never published here, and it said such things before; it \
+             is not believed before {}, unless by `publish --reclaim`",
+            time(from)
+        ),
+        Claim::TooFar => format!(
+            "it says that it adopted serial {serial} with manifestVersion {version}, which is too far from what was \
+             published here to be lost, so it is not followed; if it is true, as after the theft of a publisher's key, \
+             `publish --reclaim` goes on from there"
+        ),
+    })
 }
 
 fn time(second: i64) -> String {

@@ -4,12 +4,12 @@ use repo_model::Digest;
 use repo_model::envelope::{MAX_JUMP, MAX_SERIAL};
 use repo_model::report::Adopted;
 
-use crate::host::{Entry, EntryState, Published};
+use crate::host::{Entry, EntryState, MAX_LED, Published};
 use crate::plan::Numbers;
 
-/// Up to this number a device is believed whatever it says that it adopted: to get there, it would have to adopt billions
-/// of states, each a million above the one before. Above, it is believed in such steps only, so that no device can make up
-/// what uses its numbers up.
+/// Up to this number a person can have a device believed whatever it says that it adopted: to get there, it would have to
+/// adopt billions of states, each a million above the one before. Above, in such steps only, so that nothing that is made up
+/// uses its numbers up.
 const BELIEVED: u64 = MAX_SERIAL / 2;
 
 /// Everything that is known about how far a device is.
@@ -23,6 +23,8 @@ pub struct Known<'a> {
     pub adopted: Option<&'a Adopted>,
     /// Whether the history of the tip has that, or a `Continues` that names it.
     pub adopted_is_known: bool,
+    /// Whether it is gone on from however far ahead it is: a person says so, or a publisher's key signed it.
+    pub is_certain: bool,
 }
 
 /// No number can be given out.
@@ -52,7 +54,7 @@ impl Known<'_> {
     /// What the device may have adopted that the tip's history doesn't know: the host or this repository was restored
     /// from an older state. The next commit must continue it.
     pub fn lost(&self) -> Option<Published> {
-        if let Some(adopted) = self.adopted.filter(|_| !self.adopted_is_known) {
+        if let Some(adopted) = self.followed().filter(|_| !self.adopted_is_known) {
             return Some(Published { serial: adopted.serial, envelope: adopted.envelope });
         }
         let published = self.ledger?.last_published()?;
@@ -62,7 +64,8 @@ impl Known<'_> {
     /// The numbers that an interrupted attempt reserved, and the envelope that they belong to.
     pub fn reserved(&self) -> Option<(Numbers, Digest)> {
         let entry = self.ledger.filter(|entry| entry.state == EntryState::Reserved)?;
-        let above = self.parent.map_or(0, |(serial, _)| serial).max(self.adopted.map_or(0, |adopted| adopted.serial));
+        let above =
+            self.parent.map_or(0, |(serial, _)| serial).max(self.followed().map_or(0, |adopted| adopted.serial));
         let numbers = Numbers { serial: entry.serial, manifest_version: entry.manifest_version };
         (entry.serial > above).then_some((numbers, entry.envelope))
     }
@@ -72,7 +75,7 @@ impl Known<'_> {
         self.check_claim()?;
         let parent = self.parent.unwrap_or_default();
         let ledger = self.ledger.map_or((0, 0), |entry| (entry.serial, entry.manifest_version));
-        let adopted = self.adopted.map_or((0, 0), |adopted| (adopted.serial, adopted.manifest_version));
+        let adopted = self.followed().map_or((0, 0), |adopted| (adopted.serial, adopted.manifest_version));
         let highest = |a: u64, b: u64, c: u64| a.max(b).max(c);
         let version = highest(parent.1, ledger.1, adopted.1);
         // Another content may have had the versions above the parent's.
@@ -85,16 +88,23 @@ impl Known<'_> {
         }
     }
 
-    /// A device may know more than a restored publisher, and more than a publisher whose stolen key someone used, but not
-    /// without bounds.
-    fn check_claim(&self) -> Result<(), SerialError> {
-        let Some(adopted) = self.adopted else { return Ok(()) };
+    /// What the device adopted, unless that is further beyond what is known here than anything is lost.
+    fn followed(&self) -> Option<&Adopted> {
+        let leads_nowhere = |(claimed, known): &(u64, u64)| *claimed <= known.saturating_add(MAX_LED);
+        self.adopted.filter(|adopted| self.is_certain || self.claims(adopted).iter().all(leads_nowhere))
+    }
+
+    /// Serial and `manifestVersion` as the device says, each with the highest that is known here.
+    fn claims(&self, adopted: &Adopted) -> [(u64, u64); 2] {
         let parent = self.parent.unwrap_or_default();
         let ledger = self.ledger.map_or((0, 0), |entry| (entry.serial, entry.manifest_version));
-        for (what, claimed, known) in [
-            ("serial", adopted.serial, parent.0.max(ledger.0)),
-            ("manifestVersion", adopted.manifest_version, parent.1.max(ledger.1)),
-        ] {
+        [(adopted.serial, parent.0.max(ledger.0)), (adopted.manifest_version, parent.1.max(ledger.1))]
+    }
+
+    /// A device may know more than a publisher whose stolen key someone used, but not without bounds.
+    fn check_claim(&self) -> Result<(), SerialError> {
+        let Some(adopted) = self.followed() else { return Ok(()) };
+        for (what, (claimed, known)) in ["serial", "manifestVersion"].into_iter().zip(self.claims(adopted)) {
             if claimed > known.saturating_add(MAX_JUMP).max(BELIEVED) {
                 return Err(SerialError::Claim { what, claimed, known });
             }
@@ -144,6 +154,7 @@ mod tests {
                 ledger: ledger.as_ref(),
                 adopted: claim.as_ref(),
                 adopted_is_known: true,
+                is_certain: false,
             };
             assert_eq!(known.next(true).unwrap().serial, serial, "{known:?}");
         }
@@ -192,23 +203,39 @@ mod tests {
     #[test]
     fn a_device_can_not_claim_what_was_never_published() {
         let claim = adopted(BELIEVED + 1, 1);
-        let known = Known { parent: Some((6, 1)), adopted: Some(&claim), ..Known::default() };
+        let known = Known { parent: Some((6, 1)), adopted: Some(&claim), is_certain: true, ..Known::default() };
         assert!(matches!(known.next(true), Err(SerialError::Claim { what: "serial", .. })));
         let claim = adopted(6, BELIEVED + 1);
-        let known = Known { parent: Some((6, 1)), adopted: Some(&claim), ..Known::default() };
+        let known = Known { parent: Some((6, 1)), adopted: Some(&claim), is_certain: true, ..Known::default() };
         assert!(matches!(known.next(true), Err(SerialError::Claim { what: "manifestVersion", .. })));
     }
 
     #[test]
-    fn whatever_a_stolen_key_can_have_made_a_device_adopt_is_gone_on_from() {
+    fn a_claim_is_followed_only_as_far_as_something_can_be_lost() {
+        for (claim, serial) in [
+            (adopted(6 + MAX_LED, 1), 7 + MAX_LED),
+            (adopted(7 + MAX_LED, 1), 7),
+            (adopted(9, 2 + MAX_LED), 7),
+            (adopted(MAX_SERIAL, MAX_SERIAL), 7),
+        ] {
+            let known = Known { parent: Some((6, 1)), adopted: Some(&claim), ..Known::default() };
+            assert_eq!(known.next(true).unwrap().serial, serial, "{claim:?}");
+            assert_eq!(known.lost().is_some(), serial > 7);
+        }
+    }
+
+    #[test]
+    fn whatever_a_stolen_key_can_have_made_a_device_adopt_is_gone_on_from_by_a_persons_word() {
         let claim = adopted(6 + 2 * MAX_JUMP, 1 + 2 * MAX_JUMP);
-        let known = Known { parent: Some((6, 1)), adopted: Some(&claim), ..Known::default() };
+        let known = Known { parent: Some((6, 1)), adopted: Some(&claim), is_certain: true, ..Known::default() };
         assert_eq!(known.lost().map(|lost| lost.serial), Some(6 + 2 * MAX_JUMP));
         assert_eq!(known.next(true), numbers(7 + 2 * MAX_JUMP, 2 + 2 * MAX_JUMP));
         // A device that is believed once can't use the rest up by that.
         let (claim, further) = (adopted(BELIEVED, 1), adopted(BELIEVED + MAX_JUMP + 2, 1));
-        let next = Known { parent: Some((6, 1)), adopted: Some(&claim), ..Known::default() }.next(false).unwrap();
-        let known = Known { parent: Some((next.serial, 1)), adopted: Some(&further), ..Known::default() };
+        let next = Known { parent: Some((6, 1)), adopted: Some(&claim), is_certain: true, ..Known::default() };
+        let next = next.next(false).unwrap();
+        let known =
+            Known { parent: Some((next.serial, 1)), adopted: Some(&further), is_certain: true, ..Known::default() };
         assert!(matches!(known.next(false), Err(SerialError::Claim { .. })));
     }
 

@@ -8,6 +8,7 @@ mod charts;
 mod cli;
 mod clocks;
 mod crash;
+mod doubts;
 mod explain;
 mod follow;
 mod full;

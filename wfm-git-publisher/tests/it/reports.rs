@@ -15,7 +15,19 @@ pub(crate) struct Reporter<'a> {
 
 impl Reporter<'_> {
     /// Commits files on a branch of the device's repository, signed with a key, without any code of ours.
-    fn commit(&self, branch: &str, signer: &str, files: &[(&str, String)], trailers: &str) {
+    pub(crate) fn commit(&self, branch: &str, signer: &str, files: &[(&str, String)], trailers: &str) {
+        self.commit_upon(&[], branch, signer, files, trailers);
+    }
+
+    /// The same on top of other commits.
+    pub(crate) fn commit_upon(
+        &self,
+        parents: &[String],
+        branch: &str,
+        signer: &str,
+        files: &[(&str, String)],
+        trailers: &str,
+    ) {
         let key = self.lab.dir().join(format!("{signer}.key"));
         Lab::device_key(signer).save(&key).unwrap();
         let repo = self.lab.repo(self.device);
@@ -37,7 +49,8 @@ impl Reporter<'_> {
         let tree = self.tree(&entries);
         let signing = format!("user.signingkey={}", key.display());
         let message = format!("by hand\n\n{trailers}");
-        let args = ["-c", "gpg.format=ssh", "-c", &signing, "commit-tree", "-S", "-m", &message, &tree];
+        let mut args = vec!["-c", "gpg.format=ssh", "-c", &signing, "commit-tree", "-S", "-m", &message, &tree];
+        args.extend(parents.iter().flat_map(|parent| ["-p", parent]));
         let commit = git(&repo, &args);
         git(&repo, &["update-ref", &format!("refs/heads/{branch}"), &commit]);
     }
@@ -60,12 +73,12 @@ impl Reporter<'_> {
         run(&["write-tree"], "")
     }
 
-    fn trailers(&self, kind: &str) -> String {
+    pub(crate) fn trailers(&self, kind: &str) -> String {
         let fleet = self.lab.json(self.device, "desired", "envelope.json")["fleet"].as_str().unwrap().to_owned();
         format!("Kind: {kind}\nFleet: {fleet}\nDevice: {}\n", self.device)
     }
 
-    fn status(&self, signer: &str, state: &str, error: &str) {
+    pub(crate) fn status(&self, signer: &str, state: &str, error: &str) {
         self.status_with(signer, (state, error), "0.2.0", &[]);
     }
 
@@ -100,7 +113,7 @@ impl Reporter<'_> {
         self.commit("status", signer, &files, &trailers);
     }
 
-    fn heartbeat(&self, signer: &str, time: &str) {
+    pub(crate) fn heartbeat(&self, signer: &str, time: &str) {
         let state = format!(
             r#"{{"layout":1,"time":"{time}","serial":1,"deployments":{{"{}":{{"components":{{"hello":
                {{"state":"installed","health":"healthy","drift":"none","attempts":0}}}}}}}}}}"#,
@@ -109,13 +122,13 @@ impl Reporter<'_> {
         self.commit("heartbeat", signer, &[("current-state.json", state)], &self.trailers("heartbeat"));
     }
 
-    fn deployment(&self) -> String {
+    pub(crate) fn deployment(&self) -> String {
         let manifest = self.lab.json(self.device, "desired", "manifest.json");
         manifest["deployments"][0]["deploymentId"].as_str().unwrap_or_default().to_owned()
     }
 }
 
-fn status(lab: &Lab) -> Value {
+pub(crate) fn status(lab: &Lab) -> Value {
     let text = lab.run(&["status", "press-01", "--output", "json"]).good();
     serde_json::from_str::<Value>(&text).unwrap()["devices"][0].clone()
 }

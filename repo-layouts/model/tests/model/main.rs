@@ -7,6 +7,7 @@ mod examples;
 mod helm;
 mod json_documents;
 mod reading;
+mod reports;
 mod requirements;
 mod values;
 

@@ -313,7 +313,8 @@ fn what_a_stolen_device_says_makes_no_row_and_steers_no_terminal() {
         assert!(!line.starts_with("press-02") || line.ends_with("  not enrolled"), "{line}");
         assert!(!line.contains(ROW) && line.len() < 20_000, "{line}");
     }
-    assert!(table.lines().count() < 50 && table.contains("480 more"), "{table}");
+    assert!(table.lines().count() < 50 && table.contains("481 more"), "{table}");
+    assert!(table.contains("doubtful: adopted-mismatch: "), "it names no commit: {table}");
     let text = site.lab.run(&["status", "--output", "json"]).good();
     assert!(is_harmless(&text));
     let shown: serde_json::Value = serde_json::from_str(&text).unwrap();
