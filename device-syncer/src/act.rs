@@ -1,5 +1,7 @@
 //! Carries a plan out, step by step: each is durable in the memory before its effect, and told on `status` after it.
 
+mod restore;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -11,6 +13,7 @@ use crate::backoff;
 use crate::memory::{AppliedComponent, Attempt, Bad, Failure, Memory, shown};
 use crate::message::message;
 use crate::plan::{Action, Plan, Planned, PlannedComponent, Removal, Wanted};
+use crate::restores::Restores;
 use crate::retries::Retries;
 use crate::runtime::{Component, LockedImage, RuntimeError};
 use crate::status::Report;
@@ -55,6 +58,8 @@ pub trait Hands {
     }
     /// See [`Runtime::apply`](crate::runtime::Runtime::apply).
     fn apply(&self, ready: &Self::Ready, cancel: &dyn Fn() -> bool) -> Result<(), RuntimeError>;
+    /// Puts back what was applied and doesn't run, and touches nothing else of it.
+    fn restore(&self, component: &Component, cancel: &dyn Fn() -> bool) -> Result<(), RuntimeError>;
     /// See [`Runtime::remove`](crate::runtime::Runtime::remove).
     fn remove(
         &self,
@@ -75,6 +80,8 @@ pub struct Actor<'a, H: Hands + ?Sized> {
     pub identity: &'a Identity,
     /// What may not be tried yet.
     pub retries: &'a mut Retries,
+    /// What was put back.
+    pub restores: &'a mut Restores,
     /// Tells this boot from the ones before.
     pub boot_id: &'a str,
     /// The present moment.
@@ -100,7 +107,7 @@ impl<H: Hands + ?Sized> Actor<'_, H> {
     pub fn carry_out(&mut self, plan: &Plan, wanted: &[Wanted]) -> Result<Done, StoreError> {
         self.announce(plan, wanted);
         self.commit()?;
-        let mut done = Done { acted: false, settled: true };
+        let mut done = Done { acted: self.restore_all(plan, wanted)?, settled: plan.held.is_empty() };
         for removal in &plan.removals {
             let (acted, gone) = self.remove(removal, plan)?;
             done = Done { acted: done.acted | acted, settled: done.settled & gone };
@@ -144,7 +151,7 @@ impl<H: Hands + ?Sized> Actor<'_, H> {
                         self.report.explain(planned.id, &component.name, State::Pending, reason.clone());
                     }
                     // What is replaced keeps its state until it is removed.
-                    Action::Unknown | Action::Apply { replaces: Some(_), .. } => {}
+                    Action::Unknown | Action::Restore { .. } | Action::Apply { replaces: Some(_), .. } => {}
                     Action::Apply { input, .. } => self.queue(input),
                 }
             }
@@ -152,8 +159,12 @@ impl<H: Hands + ?Sized> Actor<'_, H> {
         }
     }
 
-    /// What runs as wanted is installed, also if a killed syncer couldn't say so any more.
+    /// What runs as wanted is installed, also if a killed syncer couldn't say so any more; not so what stops again and again.
     fn settle(&mut self, wanted: &Wanted, component: &PlannedComponent) {
+        if self.restores.is_unsteady(&component.project) {
+            self.retries.succeeded(&component.project);
+            return;
+        }
         let input = wanted.components.iter().find(|wanted| wanted.project == component.project);
         if let Some(Ok(input)) = input.map(|wanted| &wanted.input) {
             self.succeeded(wanted, input);
@@ -203,6 +214,10 @@ impl<H: Hands + ?Sized> Actor<'_, H> {
 
     fn pend(&mut self, input: &Component, why: Failure) {
         self.report.set(input.deployment, &input.component, State::Pending, Some(why));
+    }
+
+    fn explain(&mut self, input: &Component, state: State, failure: Failure) {
+        self.report.explain(input.deployment, &input.component, state, failure);
     }
 
     /// One removal, which was announced. Returns whether it was tried, and whether it is done. What it came to is made
@@ -271,6 +286,11 @@ impl<H: Hands + ?Sized> Actor<'_, H> {
         for component in &planned.components {
             match (&component.action, &blocked) {
                 (Action::Keep, _) => {}
+                (Action::Restore { .. }, _) => {
+                    let now = self.report.get(planned.id, &component.name);
+                    let is_back = now.is_some_and(|now| now.state == State::Installed);
+                    blocked = blocked.or((!is_back).then(|| component.name.clone()));
+                }
                 (Action::Fail(_) | Action::Wait(_) | Action::Unknown, _) => blocked = Some(component.name.clone()),
                 (Action::Apply { input, .. }, Some(before)) if !(self.cancel)() => {
                     self.hold(input, format!("waits for component `{before}`, which is listed before it"));
@@ -325,7 +345,7 @@ impl<H: Hands + ?Sized> Actor<'_, H> {
             return Ok(false);
         }
         self.next.lock_images(input, self.hands.first_use(ready));
-        if !self.begin(wanted, input)? {
+        if !self.begin(wanted, input, None)? {
             return Ok(false);
         }
         tracing::info!(project = input.project, digest = %input.input_digest, "applying");
@@ -347,8 +367,8 @@ impl<H: Hands + ?Sized> Actor<'_, H> {
         }
     }
 
-    /// Notes the attempt. Returns false if this input took the device down too often.
-    fn begin(&mut self, wanted: &Wanted, input: &Component) -> Result<bool, StoreError> {
+    /// Notes the attempt, and what is applied meanwhile. Returns false if this input took the device down too often.
+    fn begin(&mut self, wanted: &Wanted, input: &Component, applied: Option<Digest>) -> Result<bool, StoreError> {
         let attempt = self.next.attempts.entry(input.project.clone()).or_insert(Attempt::new(input.input_digest));
         attempt.begin(self.boot_id);
         if attempt.lost >= MAX_LOST {
@@ -358,8 +378,10 @@ impl<H: Hands + ?Sized> Actor<'_, H> {
             self.commit()?;
             return Ok(false);
         }
-        self.note(wanted, input, None);
-        if self.report.get(wanted.id, &input.component).is_none_or(|now| now.state != State::Installing) {
+        self.note(wanted, input, applied);
+        // What fails each time that it is put back says so once.
+        let is_told = |now: State| now == State::Installing || (now == State::Failed && applied.is_some());
+        if self.report.get(wanted.id, &input.component).is_none_or(|now| !is_told(now.state)) {
             self.report.set(wanted.id, &input.component, State::Installing, None);
         }
         self.commit()?;
@@ -392,7 +414,7 @@ impl<H: Hands + ?Sized> Actor<'_, H> {
         tracing::warn!(project = input.project, code = failure.code, error = failure.message, "failed");
         if self.may_succeed_later(input, error) {
             self.postpone(&input.project);
-            self.report.explain(input.deployment, &input.component, state, failure);
+            self.explain(input, state, failure);
         } else {
             self.give_up(input, failure);
         }

@@ -6,6 +6,8 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::mpsc;
+use std::time::Duration;
 
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use repo_git::CommitId;
@@ -17,7 +19,7 @@ use crate::config::{Home, SCHEMA};
 use crate::error::{CliError, DIFFERENCES, INTERNAL, USER};
 use crate::reconcile::Ask;
 use crate::requests::Requests;
-use crate::runtime::sandbox;
+use crate::runtime::{Sight, sandbox};
 use crate::{agent, contact, home, store};
 
 /// Applies what this device's Git repository asks for, and reports what happened.
@@ -64,16 +66,18 @@ enum Command {
     },
     /// Follows the repository until SIGTERM or SIGINT.
     Run,
-    /// Makes one pass and ends. Exit code 1 if anything isn't as wanted.
+    /// Makes one pass and ends. Exit code 1 if anything isn't as wanted: a service that restarts again and again or is
+    /// unhealthy, too.
     Once,
-    /// Prints what the next pass would do, and does nothing. Exit code 3 if it would do anything, 1 if it can't adopt
-    /// what the host shows.
+    /// Prints what the next pass would do, and does nothing. Exit code 3 if it would do anything, 1 if it would not, and
+    /// something isn't as wanted.
     Plan {
         /// How it is printed.
         #[arg(long, default_value = "table")]
         output: Output,
     },
-    /// Prints what was accepted, what stands in the way, and each component's state. Needs neither host nor runtime.
+    /// Prints what was accepted, what stands in the way, each component's state, and how it is now. Needs neither host nor
+    /// runtime: what can't be asked is `unknown`. Exit code 0 whatever it says.
     Status {
         /// How it is printed.
         #[arg(long, default_value = "table")]
@@ -119,6 +123,9 @@ enum Command {
         shell: clap_complete::Shell,
     },
 }
+
+/// How long `status` looks at what runs.
+const LOOK: Duration = Duration::from_secs(10);
 
 /// Runs the program.
 pub fn main() -> ExitCode {
@@ -224,8 +231,8 @@ fn run(home: Home) -> Result<ExitCode, CliError> {
 fn once(home: Home) -> Result<ExitCode, CliError> {
     let (mut syncer, _locks) = home::open(home)?;
     let outcome = syncer.pass(Ask::Host, &|| false)?;
-    for problem in &outcome.problems {
-        eprintln!("{}", text::lines(&problem.to_string()));
+    for problem in outcome.problems.iter().cloned().chain(outcome.lacking.iter().map(ToString::to_string)) {
+        eprintln!("{}", text::lines(&problem));
     }
     if !outcome.reached {
         eprintln!("the host can't be reached: {}", syncer.join.url);
@@ -240,7 +247,7 @@ fn plan(home: Home, output: Output) -> Result<ExitCode, CliError> {
         Output::Table => show::plan(&preview),
         Output::Json => show::json(&show::PlanOut::of(&preview)),
     })?;
-    Ok(match (preview.plan.is_in_sync(), preview.conditions.is_empty()) {
+    Ok(match (preview.plan.is_in_sync(), preview.plan.is_as_wanted() && preview.conditions.is_empty()) {
         (false, _) => ExitCode::from(DIFFERENCES),
         (true, false) => ExitCode::from(USER),
         (true, true) => ExitCode::SUCCESS,
@@ -254,12 +261,22 @@ fn status(home: &Home, output: Output) -> Result<ExitCode, CliError> {
     }
     let (memory, desired) = store::peek(&home.repository()).map_err(home::HomeError::Store)?;
     let trouble = contact::read(&home.contact());
-    let status = show::StatusOut::of(&memory, desired.as_ref(), trouble);
+    let sight = look(home).inspect_err(|reason| eprintln!("how what runs is can't be told: {}", text::lines(reason)));
+    let status = show::StatusOut::of(&memory, desired.as_ref(), trouble, sight.as_ref().ok());
     print(&match output {
         Output::Table => show::status(&status),
         Output::Json => show::json(&status),
     })?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// What runs now, unless that takes too long to find out.
+fn look(home: &Home) -> Result<Sight, String> {
+    let runtimes = home::runtimes_of(home).map_err(|error| error_chain(&error))?;
+    let (found, looked) = mpsc::channel();
+    // It may be left behind: it only asks.
+    std::thread::spawn(move || found.send(runtimes.observe()));
+    looked.recv_timeout(LOOK).map_err(|_| format!("the runtime doesn't answer within {} s", LOOK.as_secs()))
 }
 
 fn request(home: &Home, ask: impl FnOnce(&Home) -> std::io::Result<()>) -> Result<ExitCode, CliError> {

@@ -25,6 +25,7 @@ use crate::contact::Contact;
 use crate::floor::{self, Floor, FloorError};
 use crate::link::{Link, LinkError};
 use crate::reconcile::Syncer;
+use crate::restores::Restores;
 use crate::retries::Retries;
 use crate::runtime::{
     ComposeRuntime, ComposeSettings, HelmRuntime, HelmSettings, RuntimeError, Runtimes, SandboxSettings, command,
@@ -231,7 +232,9 @@ pub fn open(home: Home) -> Result<(Syncer, Locks), HomeError> {
         shown: None,
         key: key_line,
         retries: Retries::default(),
+        restores: Restores::default(),
         reported: None,
+        lacking: Vec::new(),
         probe: Probe::default(),
         home,
         settings,
@@ -268,6 +271,13 @@ fn read_floor(home: &Home, join: &Join, store: &Store) -> Result<(Floor, Vec<Con
         floor.raise(&home.floor())?;
     }
     Ok((floor, events))
+}
+
+/// What runs components here, to look at what they do while a syncer works on the home.
+pub fn runtimes_of(home: &Home) -> Result<Runtimes, HomeError> {
+    let bytes = fs::read(home.join()).map_err(file("read", &home.join()))?;
+    let (join, settings) = (read_join(&home.join(), &bytes)?, Settings::read(home)?);
+    runtimes(home, &settings, &join, &Clock::default())
 }
 
 fn runtimes(home: &Home, settings: &Settings, join: &Join, clock: &Clock) -> Result<Runtimes, HomeError> {

@@ -5,7 +5,7 @@
 //! [`runtime`]; [`tell`] pushes [`status`] and heartbeat. What lasts from pass to pass is the [`memory`], one commit in
 //! the clone that [`store`] moves atomically, and the [`floor`] beside it. [`agent`] makes pass after pass.
 //!
-//! `desired`, `plan`, `status`, `conditions`, `memory`, `message` and `backoff` know no I/O, clock or environment.
+//! `desired`, `plan`, `health`, `status`, `conditions`, `memory`, `message` and `backoff` know no I/O, clock or environment.
 
 pub mod account;
 pub mod act;
@@ -20,6 +20,7 @@ pub mod contact;
 pub mod desired;
 pub mod error;
 pub mod floor;
+pub mod health;
 pub mod hints;
 pub mod home;
 pub mod link;
@@ -28,6 +29,7 @@ pub mod message;
 pub mod plan;
 pub mod reconcile;
 pub mod requests;
+pub mod restores;
 pub mod retries;
 pub mod runtime;
 pub mod status;

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 use repo_git::CommitId;
+use repo_model::desired::Desired;
 use repo_model::freshness::{LIFE, SKEW};
 use repo_model::margo::ProfileType;
 use repo_model::report::{Condition, IMAGES, LockedImage, LockedImages};
@@ -270,6 +271,13 @@ impl Memory {
             inputs.components.iter().map(removal).collect::<Vec<_>>()
         };
         all.into_iter().flat_map(removals).collect()
+    }
+
+    /// The operator's id of a deployment, or what the device calls it.
+    pub fn name_of(&self, id: DeploymentId, desired: Option<&Desired>) -> String {
+        let wanted = desired.and_then(|desired| desired.envelope.deployments.get(&id)).map(|one| &one.id);
+        let name = wanted.or(self.deployments.get(&id).map(|applied| &applied.inputs.id));
+        name.map_or_else(|| id.to_string(), |name| name.to_string())
     }
 
     fn applied_components(&self) -> impl Iterator<Item = (DeploymentId, &Inputs, &AppliedComponent)> {

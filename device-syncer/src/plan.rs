@@ -107,6 +107,9 @@ pub struct PlannedComponent {
     pub project: String,
     /// What would be done.
     pub action: Action,
+    /// What of it isn't as it should be, though it runs as wanted: to do anything wouldn't help.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub degraded: Option<String>,
 }
 
 /// What is done with a component.
@@ -122,6 +125,14 @@ pub enum Action {
         /// What runs it until now, if its type changed: that is removed before.
         #[serde(skip_serializing_if = "Option::is_none")]
         replaces: Option<ProfileType>,
+        /// What the runtime gets.
+        #[serde(skip)]
+        input: Box<runtime::Component>,
+    },
+    /// It was applied, and what of it doesn't run any more is put back; nothing else of it is touched.
+    Restore {
+        /// What doesn't run.
+        reason: String,
         /// What the runtime gets.
         #[serde(skip)]
         input: Box<runtime::Component>,
@@ -178,7 +189,7 @@ impl Plan {
     pub fn suspended(mut self) -> Self {
         self.held.append(&mut self.removals);
         for component in self.deployments.iter_mut().flat_map(|deployment| &mut deployment.components) {
-            if matches!(component.action, Action::Apply { .. }) {
+            if matches!(component.action, Action::Apply { .. } | Action::Restore { .. }) {
                 component.action = Action::Wait(Failure::new("suspended", "the operator suspended this device"));
             }
         }
@@ -201,7 +212,14 @@ impl Plan {
 
     /// Whether carrying it out would change nothing on the device.
     pub fn is_in_sync(&self) -> bool {
-        self.removals.is_empty() && self.applies().next().is_none()
+        let is_done = |action: &Action| matches!(action, Action::Apply { .. } | Action::Restore { .. });
+        self.removals.is_empty() && !self.components().any(|component| is_done(&component.action))
+    }
+
+    /// Whether nothing is to be done, nothing failed or waits, and what runs is well.
+    pub fn is_as_wanted(&self) -> bool {
+        let runs_well = |one: &PlannedComponent| matches!(one.action, Action::Keep) && one.degraded.is_none();
+        self.removals.is_empty() && self.held.is_empty() && self.components().all(runs_well)
     }
 
     /// The inputs of everything that would be applied, in order.
@@ -225,10 +243,14 @@ struct Actual<'a> {
 }
 
 impl Actual<'_> {
+    /// What there is under a component's name and type.
+    fn found(&self, input: &runtime::Component) -> Option<&Observed> {
+        self.observed.get(&(input.profile_type(), input.project.as_str())).copied()
+    }
+
     /// Whether this very input was applied, so that an apply only makes it whole again.
     fn was_applied(&self, input: &runtime::Component) -> bool {
-        let found = self.observed.get(&(input.profile_type(), input.project.as_str()));
-        let observed = found.and_then(|found| found.input_digest);
+        let observed = self.found(input).and_then(|found| found.input_digest);
         [observed, self.memory.applied_digest(&input.project)].contains(&Some(input.input_digest))
     }
 
@@ -241,7 +263,7 @@ impl Actual<'_> {
 
 fn planned(wanted: &Wanted, actual: &Actual<'_>) -> Planned {
     let gated = |action| match &action {
-        Action::Apply { .. } if wanted.suspended => {
+        Action::Apply { .. } | Action::Restore { .. } if wanted.suspended => {
             Action::Wait(Failure::new("suspended", "the operator suspended this deployment"))
         }
         // What was applied before is put back without being judged again.
@@ -255,10 +277,11 @@ fn planned(wanted: &Wanted, actual: &Actual<'_>) -> Planned {
         },
         _ => action,
     };
-    let component = |wanted: &WantedComponent| PlannedComponent {
-        name: wanted.name.clone(),
-        project: wanted.project.clone(),
-        action: gated(action(wanted, actual)),
+    let component = |wanted: &WantedComponent| {
+        let action = gated(action(wanted, actual));
+        let kept = wanted.input.as_ref().ok().filter(|_| matches!(action, Action::Keep));
+        let degraded = kept.and_then(|input| actual.found(input)).and_then(Observed::trouble);
+        PlannedComponent { name: wanted.name.clone(), project: wanted.project.clone(), action, degraded }
     };
     Planned { id: wanted.id, name: wanted.name.clone(), components: wanted.components.iter().map(component).collect() }
 }
@@ -274,10 +297,14 @@ fn action(wanted: &WantedComponent, actual: &Actual<'_>) -> Action {
         return Action::Unknown;
     }
     let apply = |reason| Action::Apply { reason, replaces, input: Box::new(input.clone()) };
-    match (actual.observed.get(&(kind, project)), actual.memory.failure(input)) {
+    match (actual.found(input), actual.memory.failure(input)) {
         (Some(found), _) if replaces.is_none() && is_in_sync(found, input) => Action::Keep,
         (_, Some(failure)) => Action::Fail(failure.clone()),
         _ if replaces.is_some() => apply(Reason::Retyped),
+        (Some(found), None) if is_restored(found, input) => {
+            let reason = found.trouble().unwrap_or_default();
+            Action::Restore { reason, input: Box::new(input.clone()) }
+        }
         (Some(found), None) => apply(reason(found, input.input_digest)),
         (None, None) if actual.memory.applied_digest(project).is_some() => apply(Reason::Missing),
         (None, None) => apply(Reason::New),
@@ -285,8 +312,14 @@ fn action(wanted: &WantedComponent, actual: &Actual<'_>) -> Action {
 }
 
 fn is_in_sync(found: &Observed, input: &runtime::Component) -> bool {
-    let is_whole = !matches!(found.condition, Condition::Missing | Condition::Edited(_));
+    let is_whole = !matches!(found.condition, Condition::Missing | Condition::Stopped(_) | Condition::Edited(_));
     found.input_digest == Some(input.input_digest) && is_whole
+}
+
+/// Whether single services of what was applied are put back. Helm knows none: it makes the whole release again.
+fn is_restored(found: &Observed, input: &runtime::Component) -> bool {
+    let is_drifted = matches!(found.condition, Condition::Missing | Condition::Stopped(_));
+    found.kind == ProfileType::Compose && found.input_digest == Some(input.input_digest) && is_drifted
 }
 
 fn reason(found: &Observed, wanted: Digest) -> Reason {
@@ -361,6 +394,7 @@ mod tests {
         match &plan.deployments[0].components[0].action {
             Action::Keep => "keep".to_owned(),
             Action::Apply { reason, .. } => format!("{reason:?}"),
+            Action::Restore { reason, .. } => format!("restore: {reason}"),
             Action::Fail(failure) | Action::Wait(failure) => failure.code.clone(),
             Action::Unknown => "unknown".to_owned(),
         }
@@ -409,6 +443,8 @@ mod tests {
         let run = |version, condition| vec![observed("a", "x", digest(version), condition)];
         let half = |condition| vec![observed("a", "x", None, condition)];
         let degraded = || Condition::Degraded("unhealthy".to_owned());
+        let restarting = || Condition::Degraded("restarting after it exited with 1".to_owned());
+        let stopped = || Condition::Stopped("exited with 137".to_owned());
         let once = applied(&[("a", "x", Some("1"))]);
         let begun = applied(&[("a", "x", None)]);
         let mut bad = Memory::default();
@@ -420,9 +456,26 @@ mod tests {
             ("it runs, and the memory was lost", &Memory::default(), run("1", Condition::Running), "1", "keep"),
             ("it starts", &once, run("1", Condition::Starting), "1", "keep"),
             ("it is unwell", &once, run("1", degraded()), "1", "keep"),
+            ("it restarts", &once, run("1", restarting()), "1", "keep"),
             ("another version runs", &once, run("1", Condition::Running), "2", "Changed"),
             ("another version is unwell", &once, run("1", degraded()), "2", "Changed"),
-            ("a container of it is gone", &once, run("1", Condition::Missing), "1", "Missing"),
+            (
+                "a container of it is gone",
+                &once,
+                run("1", Condition::Missing),
+                "1",
+                "restore: something of it is missing",
+            ),
+            ("somebody stopped it", &once, run("1", stopped()), "1", "restore: exited with 137"),
+            (
+                "it stopped, and the memory was lost",
+                &Memory::default(),
+                run("1", stopped()),
+                "1",
+                "restore: exited with 137",
+            ),
+            ("another version stopped", &once, run("1", stopped()), "2", "Changed"),
+            ("it stopped half made", &begun, half(stopped()), "1", "HalfMade"),
             ("all of it is gone", &once, vec![], "1", "Missing"),
             ("somebody changed it", &once, run("1", Condition::Edited("image".to_owned())), "1", "Edited"),
             ("it is half made", &begun, half(Condition::Running), "1", "HalfMade"),
@@ -431,6 +484,7 @@ mod tests {
             ("it failed half made", &bad, half(Condition::Running), "1", "compose-failed"),
             ("it failed, and another version is wanted", &bad, half(Condition::Running), "2", "HalfMade"),
             ("it failed, and runs all the same", &bad, run("1", Condition::Running), "1", "keep"),
+            ("it failed, and stopped", &bad, run("1", stopped()), "1", "compose-failed"),
             ("it can't run here", &once, run("1", Condition::Running), "!parameter-invalid", "parameter-invalid"),
         ] {
             assert_eq!(action(memory, &found, want), expected, "{given}");
@@ -449,7 +503,7 @@ mod tests {
             ("another version ran and is gone", &once, vec![], "2", "capability-missing"),
             ("it runs", &once, run(Condition::Running), "1", "keep"),
             ("it ran and is gone", &once, vec![], "1", "Missing"),
-            ("a part of it is gone", &nothing, run(Condition::Missing), "1", "Missing"),
+            ("a part of it is gone", &nothing, run(Condition::Missing), "1", "restore: something of it is missing"),
         ] {
             let planned = |fits| action_of(&make(Some(&[unfit(version, fits)]), memory, &found));
             assert_eq!(planned(lack()), expected, "{given}");
@@ -513,6 +567,39 @@ mod tests {
     }
 
     #[test]
+    fn all_is_as_wanted_only_while_everything_runs_well() {
+        let memory = applied(&[("a", "x", Some("1")), ("a", "y", Some("1"))]);
+        let run = |condition| observed("a", "x", Some(input_digest("a", "x", "1")), condition);
+        let all = [wanted("a", &[("x", "1")])];
+        let suspended = [Wanted { suspended: true, ..wanted("a", &[("x", "1")]) }];
+        let stopped = || Condition::Stopped("exited with 137".to_owned());
+        for (given, wanted, memory, found, in_sync, as_wanted) in [
+            ("it runs", &all, &Memory::default(), vec![run(Condition::Running)], true, true),
+            ("it starts", &all, &Memory::default(), vec![run(Condition::Starting)], true, true),
+            ("it is unwell", &all, &Memory::default(), vec![run(Condition::Degraded("x".to_owned()))], true, false),
+            (
+                "it can't be looked at",
+                &all,
+                &Memory::default(),
+                vec![run(Condition::Unknown("x".to_owned()))],
+                true,
+                false,
+            ),
+            ("it stopped", &all, &Memory::default(), vec![run(stopped())], false, false),
+            ("it stopped while it is suspended", &suspended, &Memory::default(), vec![run(stopped())], true, false),
+            ("something is to go", &all, &memory, vec![run(Condition::Running)], false, false),
+            ("what is to go is suspended", &suspended, &memory, vec![run(Condition::Running)], true, false),
+        ] {
+            let plan = make(Some(wanted), memory, &found);
+            assert_eq!((plan.is_in_sync(), plan.is_as_wanted()), (in_sync, as_wanted), "{given}");
+        }
+        let plan = make(Some(&all), &Memory::default(), &[run(stopped())]).suspended();
+        assert!(plan.is_in_sync() && !plan.is_as_wanted(), "the device is suspended");
+        let plan = make(Some(&[wanted("a", &[("x", "!policy-denied")])]), &Memory::default(), &[]);
+        assert!(plan.is_in_sync() && !plan.is_as_wanted(), "it can't run here");
+    }
+
+    #[test]
     fn before_the_first_accepted_state_nothing_is_known_to_be_unwanted() {
         let plan = make(None, &Memory::default(), &[observed("a", "x", None, Condition::Running)]);
         assert!(plan.is_in_sync());
@@ -550,6 +637,11 @@ mod tests {
                 };
                 self.memory.note(deployment, component);
             }
+            let restored = plan.components().filter(|one| matches!(one.action, Action::Restore { .. }));
+            for project in restored.map(|one| &one.project) {
+                let found = self.runtime.iter_mut().find(|found| found.project == *project).unwrap();
+                found.condition = Condition::Running;
+            }
         }
     }
 
@@ -561,6 +653,7 @@ mod tests {
             Condition::Starting,
             Condition::Degraded("x".to_owned()),
             Condition::Missing,
+            Condition::Stopped("x".to_owned()),
             Condition::Edited("x".to_owned()),
         ]);
         let remembered = prop::collection::btree_map(place.clone(), version.clone(), 0..6);

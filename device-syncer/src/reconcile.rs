@@ -17,7 +17,7 @@ use repo_git::{CommitId, FetchError};
 use repo_model::desired::Desired;
 use repo_model::join::Join;
 use repo_model::margo::DeviceCapabilities;
-use repo_model::report::{CAPABILITIES, Condition};
+use repo_model::report::{CAPABILITIES, Condition, CurrentState};
 use repo_model::{KeyText, envelope, error_chain};
 use uuid::Uuid;
 
@@ -29,10 +29,12 @@ use crate::config::{Home, Settings};
 use crate::contact::{self, Contact};
 use crate::desired::{DeviceValues, wanted};
 use crate::floor::{Floor, FloorError};
+use crate::health::{self, Lacking};
 use crate::link::Link;
 use crate::memory::{Accepted, Failure, Memory};
 use crate::plan::{Plan, Wanted};
 use crate::requests::Requests;
+use crate::restores::Restores;
 use crate::retries::Retries;
 use crate::runtime::{self, RuntimeError, Runtimes, Sight};
 use crate::status::Report;
@@ -74,8 +76,12 @@ pub struct Syncer {
     pub runtimes: Runtimes,
     /// What may not be tried yet.
     pub retries: Retries,
-    /// When the heartbeat was last replaced.
-    pub reported: Option<Timestamp>,
+    /// What was put back.
+    pub restores: Restores,
+    /// What the heartbeat says since this process last replaced it.
+    pub reported: Option<CurrentState>,
+    /// What wasn't as wanted after the pass before.
+    pub lacking: Vec<Lacking>,
     /// What this device has and can run.
     pub probe: Probe,
     /// Security events that the next pass tells.
@@ -103,6 +109,8 @@ pub struct Outcome {
     pub outdated: bool,
     /// What stands in the way, or is worth knowing, for a person.
     pub problems: Vec<String>,
+    /// Components that aren't installed or don't run well.
+    pub lacking: Vec<Lacking>,
     /// How often the host is asked.
     pub poll: Duration,
     /// How long the host wants to be left alone.
@@ -168,6 +176,8 @@ struct Pass {
     /// Whether that state is new.
     adopted: bool,
     conditions: Vec<Condition>,
+    /// What there was when all was done.
+    sight: Sight,
 }
 
 impl Syncer {
@@ -204,27 +214,43 @@ impl Syncer {
             Requests::history_is_accepted(&self.home);
         }
         let conditions = conditions::all(&self.store.memory.status);
+        let lacking = health::lacking(&pass.sight, &self.store.memory, pass.desired.as_ref());
+        self.log_lacking(&lacking);
         Ok(Outcome {
             reached: pass.reached,
             fetched: pass.fetched,
             acted: done.acted,
-            good: done.settled && told && !conditions.iter().any(conditions::is_in_the_way),
+            good: done.settled && told && lacking.is_empty() && !conditions.iter().any(conditions::is_in_the_way),
             outdated: newer.was_there(),
             problems: conditions
                 .iter()
                 .chain(&self.store.memory.waiting)
                 .map(|one| format!("{}: {}", one.reason, one.message))
                 .collect(),
+            lacking,
             poll,
             retry_after: None,
         })
+    }
+
+    /// Says what wasn't so after the pass before, once; the reason alone may be another one each time.
+    fn log_lacking(&mut self, lacking: &[Lacking]) {
+        let before = std::mem::replace(&mut self.lacking, lacking.to_vec());
+        let is_same = |a: &Lacking, b: &Lacking| (&a.name, &a.how) == (&b.name, &b.how);
+        for new in lacking.iter().filter(|new| !before.iter().any(|old| is_same(old, new))) {
+            tracing::warn!(component = new.name, reason = new.why, "{}", new.how);
+        }
+        for old in before.iter().filter(|old| !lacking.iter().any(|now| now.name == old.name)) {
+            tracing::info!(component = old.name, "as wanted again");
+        }
     }
 
     /// Puts together what this pass goes by: the newest state that is believed, and what is to be said of it.
     fn take(&mut self, heads: Option<Heads>, requests: &Requests) -> Result<Pass, PassError> {
         let next = self.store.memory.clone();
         let (reached, fetched, conditions) = (heads.is_some(), true, Vec::new());
-        let mut pass = Pass { reached, fetched, heads, next, desired: None, adopted: false, conditions };
+        let (desired, adopted, sight) = (None, false, Sight::default());
+        let mut pass = Pass { reached, fetched, heads, next, desired, adopted, conditions, sight };
         let accepted_history = requests.accept_history.filter(|commit| !self.is_in_force(*commit));
         let news = pass.heads.as_ref().map(|heads| self.news(heads, accepted_history));
         let tip_lists_us = news.as_ref().and_then(News::lists_us);
@@ -362,6 +388,7 @@ impl Syncer {
             hands: &self.runtimes,
             identity: &identity,
             retries: &mut self.retries,
+            restores: &mut self.restores,
             boot_id: &self.boot_id,
             now: &Timestamp::now,
             cancel,
@@ -375,6 +402,7 @@ impl Syncer {
         if done.acted && done.settled {
             self.prune_cache(&wanted);
         }
+        pass.sight = if done.acted { self.runtimes.observe() } else { sight };
         if let Some(heads) = &mut pass.heads {
             heads.status = told;
             if self.heads.as_ref().is_some_and(|known| known.status != heads.status) {
@@ -418,8 +446,9 @@ impl Syncer {
         }
         let (Some(heads), Some(desired)) = (&pass.heads, &pass.desired) else { return Ok(pass.desired.is_none()) };
         let told = self.push_status(heads, desired)?;
-        if acted || self.is_due(desired) {
-            self.beat(heads, desired)?;
+        let state = self.current_state(desired, &pass.sight, Timestamp::now());
+        if acted || self.is_due(desired, &state) {
+            self.beat(heads, state)?;
         }
         Ok(told)
     }
@@ -460,6 +489,7 @@ impl Syncer {
             }
         }
         self.retries.clear();
+        self.restores.clear();
         let (report, identity) = (Report::read(&next.status), self.identity());
         act::commit(&mut self.store, next, &report, &identity, Timestamp::now())?;
         Ok(())
@@ -561,6 +591,7 @@ impl Outcome {
             good: false,
             outdated: false,
             problems: Vec::new(),
+            lacking: Vec::new(),
             poll: POLL,
             retry_after: None,
         }

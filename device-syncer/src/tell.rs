@@ -13,14 +13,15 @@ use repo_git::{Commit, CommitId, FetchError, PushError, PushResult, PushUpdate, 
 use repo_model::desired::Desired;
 use repo_model::message::Message;
 use repo_model::report::{CURRENT_STATE, CurrentComponent, CurrentDeployment, CurrentState};
-use repo_model::{FileTree, KeyText, envelope, error_chain, json};
+use repo_model::{DeploymentId, FileTree, KeyText, envelope, error_chain, json};
 use uuid::Uuid;
 
 use crate::act;
 use crate::conditions::{self, EVENT, condition};
+use crate::health::Health;
 use crate::memory::Accepted;
 use crate::reconcile::{PassError, Syncer};
-use crate::runtime::{Condition, Observed, Sight};
+use crate::runtime::Sight;
 use crate::status::Report;
 use crate::store::Store;
 use crate::update::{self, Heads, History};
@@ -278,47 +279,46 @@ impl Syncer {
         Ok(())
     }
 
-    /// Replaces the heartbeat.
-    pub(crate) fn beat(&mut self, heads: &Heads, desired: &Desired) -> Result<(), PassError> {
-        let now = Timestamp::now();
-        let state = self.current_state(desired, &self.runtimes.observe(), now);
+    /// Replaces the heartbeat by this state.
+    pub(crate) fn beat(&mut self, heads: &Heads, state: CurrentState) -> Result<(), PassError> {
         let message = Message::new(format!("heartbeat (serial {})", state.serial))
             .trailer("Kind", "heartbeat")
             .trailer("Fleet", self.join.fleet)
             .trailer("Device", &self.join.device)
             .trailer("Serial", state.serial);
         let files = FileTree::from([(CURRENT_STATE.to_owned(), json::to_bytes(&state))]);
-        let new = self.store.parentless(&files, &message, now.as_second())?;
+        let new = self.store.parentless(&files, &message, state.time.as_second())?;
         let branch = "heartbeat".to_owned();
         if self.push_one(PushUpdate { branch, expected: heads.heartbeat, new, force: true }) {
-            self.reported = Some(now);
+            self.reported = Some(state);
         }
         Ok(())
     }
 
-    /// Whether the heartbeat's time has come.
-    pub(crate) fn is_due(&self, desired: &Desired) -> bool {
+    /// Whether the heartbeat's time has come, or anything is in other health than it says.
+    pub(crate) fn is_due(&self, desired: &Desired, state: &CurrentState) -> bool {
         let fleet = desired.envelope.policy.report_seconds.map(Duration::from_secs);
         let interval = self.settings.report.or(fleet).unwrap_or(REPORT);
         let interval = jiff::SignedDuration::try_from(interval).unwrap_or(jiff::SignedDuration::MAX);
-        self.reported.is_none_or(|last| Timestamp::now().duration_since(last).abs() >= interval)
+        self.reported
+            .as_ref()
+            .is_none_or(|last| words(last) != words(state) || state.time.duration_since(last.time).abs() >= interval)
     }
 
-    fn current_state(&self, desired: &Desired, sight: &Sight, time: Timestamp) -> CurrentState {
-        let report = Report::read(&self.store.memory.status);
+    pub(crate) fn current_state(&self, desired: &Desired, sight: &Sight, time: Timestamp) -> CurrentState {
+        let memory = &self.store.memory;
         let mut deployments: BTreeMap<_, CurrentDeployment> = BTreeMap::new();
-        for (id, reported) in &report.deployments {
+        for (id, reported) in &Report::read(&memory.status).deployments {
             for component in &reported.components {
                 let project = id.runtime_name(&component.name);
-                let applied = self.store.memory.applied_kind(&project);
                 let found = sight.found.iter().find(|found| found.project == project);
-                let is_unseen = applied.is_some_and(|kind| sight.unseen.contains_key(&kind));
-                let found = (found.is_some() || !is_unseen).then_some(found);
+                let Health { health, drift, reason } = Health::of(&project, sight, memory);
                 let current = CurrentComponent {
-                    input_digest: found.flatten().and_then(|found| found.input_digest),
+                    input_digest: found.and_then(|found| found.input_digest),
                     state: component.state.to_string(),
-                    health: health(found).to_owned(),
-                    drift: drift(found, self.store.memory.applied_digest(&project).is_some()).to_owned(),
+                    health: health.to_owned(),
+                    drift: drift.to_owned(),
+                    reason,
                     attempts: self.retries.count(&project),
                 };
                 deployments.entry(*id).or_default().components.insert(component.name.clone(), current);
@@ -328,23 +328,11 @@ impl Syncer {
     }
 }
 
-/// `None`: the runtime can't be observed.
-fn health(found: Option<Option<&Observed>>) -> &'static str {
-    match found.map(|found| found.map(|found| &found.condition)) {
-        None | Some(Some(Condition::Unknown(_))) => "unknown",
-        Some(Some(Condition::Running)) => "healthy",
-        Some(Some(Condition::Starting)) => "starting",
-        Some(Some(Condition::Degraded(_) | Condition::Edited(_))) => "degraded",
-        Some(Some(Condition::Missing) | None) => "missing",
+/// Digest, state, health and drift of each component: what is told at once. A reason may be another one at each look.
+fn words(state: &CurrentState) -> BTreeMap<DeploymentId, CurrentDeployment> {
+    let mut deployments = state.deployments.clone();
+    for component in deployments.values_mut().flat_map(|deployment| deployment.components.values_mut()) {
+        (component.reason, component.attempts) = (None, 0);
     }
-}
-
-fn drift(found: Option<Option<&Observed>>, applied: bool) -> &'static str {
-    match found {
-        None | Some(Some(Observed { condition: Condition::Unknown(_), .. })) => "unknown",
-        Some(Some(found)) if found.condition == Condition::Missing => "missing",
-        Some(None) if applied => "missing",
-        Some(Some(Observed { condition: Condition::Edited(_), .. })) => "changed",
-        Some(_) => "none",
-    }
+    deployments
 }

@@ -66,6 +66,14 @@ impl Hands for FakeHands {
         outcome
     }
 
+    fn restore(&self, component: &Component, _: &dyn Fn() -> bool) -> Result<(), RuntimeError> {
+        self.note("restore", component.deployment, &component.component);
+        self.take("restore", &component.project)?;
+        let mut running = self.running.borrow_mut();
+        running.get_mut(&component.project).expect("it was applied").condition = Condition::Running;
+        Ok(())
+    }
+
     fn remove(&self, kind: ProfileType, project: &str, _: Duration, _: &dyn Fn() -> bool) -> Result<(), RuntimeError> {
         let found = self.running.borrow().get(project).cloned();
         if let Some(found) = found.filter(|found| found.kind == kind) {
@@ -83,6 +91,7 @@ struct Bench {
     store: Store,
     hands: FakeHands,
     retries: Retries,
+    restores: Restores,
     boot_id: String,
     cancelled: Cell<bool>,
     told: usize,
@@ -99,8 +108,9 @@ impl Bench {
             failures: RefCell::default(),
             running: RefCell::default(),
         };
-        let (retries, boot_id, cancelled) = (Retries::default(), "first boot".to_owned(), Cell::new(false));
-        Self { _dir: dir, store, hands, retries, boot_id, cancelled, told: 0 }
+        let (retries, restores) = (Retries::default(), Restores::default());
+        let (boot_id, cancelled) = ("first boot".to_owned(), Cell::new(false));
+        Self { _dir: dir, store, hands, retries, restores, boot_id, cancelled, told: 0 }
     }
 
     fn fail(&self, verb: &str, (deployment, name): (&str, &str), errors: Vec<RuntimeError>) {
@@ -114,7 +124,7 @@ impl Bench {
         next.keep_only(wanted);
         let found: Vec<_> = self.hands.running.borrow().values().cloned().collect();
         let plan = Plan::make(Some(wanted), &next, &found, &BTreeSet::new());
-        let identity = Identity { fleet: fleet(), device: "press-01".parse().unwrap() };
+        let identity = identity();
         let mut actor = Actor {
             report: Report::read(&next.status),
             next,
@@ -122,6 +132,7 @@ impl Bench {
             hands: &self.hands,
             identity: &identity,
             retries: &mut self.retries,
+            restores: &mut self.restores,
             boot_id: &self.boot_id,
             now: &|| Timestamp::UNIX_EPOCH,
             cancel: &|| self.cancelled.get(),
@@ -165,6 +176,10 @@ impl Bench {
             format!("{}{code}", one.state)
         })
     }
+}
+
+fn identity() -> Identity {
+    Identity { fleet: fleet(), device: "press-01".parse().unwrap() }
 }
 
 fn transient() -> RuntimeError {
@@ -541,6 +556,102 @@ fn a_runtime_that_lost_a_part_gets_it_back() {
             "a/* installing > installed; a/x installing > installed",
         ]
     );
+}
+
+const RESTORING: &str = "a/* installed > installing; a/x installed > installing";
+const RESTORED: &str = "a/* installing > installed; a/x installing > installed";
+
+/// A device on which `x` of `a` was applied and stopped since.
+fn stopped() -> (Bench, [Wanted; 1]) {
+    let (mut bench, desired) = (Bench::new(), [wanted("a", &[("x", "1")])]);
+    bench.pass(&desired);
+    stop(&bench);
+    bench.listen_anew();
+    (bench, desired)
+}
+
+fn stop(bench: &Bench) {
+    let mut running = bench.hands.running.borrow_mut();
+    running.get_mut(&project("a", "x")).unwrap().condition = Condition::Stopped("exited with 3".to_owned());
+}
+
+#[test]
+fn what_was_applied_and_stopped_is_put_back_before_anything_else_and_that_is_told() {
+    let (mut bench, desired) = stopped();
+    let and_more = [&desired[..], &[wanted("b", &[("y", "1")])]].concat();
+    assert_eq!(bench.pass(&and_more), Done { acted: true, settled: true });
+    assert_eq!(bench.hands.log(), ["restore x (installing, attempt 1)", "apply y (installing, attempt 1)"]);
+    let told = ["b/* none > pending queued; b/y none > pending queued", RESTORING, RESTORED];
+    assert_eq!(bench.told()[..3], told);
+    assert_eq!((bench.state("a", "x"), bench.store.memory.attempts.len()), ("installed".to_owned(), 0));
+    assert_eq!(bench.pass(&and_more), Done { acted: false, settled: true });
+}
+
+#[test]
+fn what_stops_again_and_again_is_put_back_with_a_back_off_and_not_called_installed_meanwhile() {
+    let (mut bench, desired) = stopped();
+    bench.pass(&desired);
+    stop(&bench);
+    bench.listen_anew();
+    assert_eq!(bench.later(&desired), Done { acted: false, settled: true }, "not so soon");
+    for _ in 0..3 {
+        bench.restores.later(Duration::from_secs(300));
+        assert!(bench.pass(&desired).acted);
+        assert_eq!(bench.state("a", "x"), "installing health-timeout");
+        assert!(!bench.later(&desired).settled, "it runs, but not for long yet");
+        stop(&bench);
+        assert!(!bench.later(&desired).acted);
+    }
+    assert_eq!(bench.hands.log().len(), 3);
+    assert_eq!(bench.told(), [RESTORING, ""], "state and reason, once");
+    bench.restores.later(Duration::from_secs(300));
+    bench.pass(&desired);
+    bench.restores.later(Duration::from_secs(300));
+    assert_eq!(bench.pass(&desired), Done { acted: false, settled: true });
+    assert_eq!(bench.state("a", "x"), "installed");
+}
+
+#[test]
+fn what_cannot_be_put_back_now_is_never_given_up_and_holds_what_depends_on_it() {
+    let (mut bench, desired) = stopped();
+    let dependent = Wanted { depends_on: vec!["a".parse().unwrap()], ..wanted("b", &[("y", "1")]) };
+    let both = [&desired[..], &[dependent]].concat();
+    for (error, state) in [
+        (transient as fn() -> RuntimeError, "installing runtime-unavailable"),
+        (permanent as fn() -> RuntimeError, "failed compose-failed"),
+    ] {
+        bench.fail("restore", ("a", "x"), (0..5).map(|_| error()).collect());
+        for _ in 0..5 {
+            assert!(!bench.later(&both).settled);
+            let states = [bench.state("a", "x"), bench.state("b", "y")];
+            assert_eq!(states, [state, "pending waiting-dependency"]);
+            assert!(!bench.pass(&both).acted, "it backs off");
+        }
+    }
+    let told = bench.told().join("; ");
+    for once in ["a/x installed > installing", "a/x installing > failed compose-failed"] {
+        assert_eq!(told.matches(once).count(), 1, "{once} in {told}");
+    }
+    assert_eq!(told.matches("a/x").count(), 2, "{told}");
+    assert_eq!(bench.later(&both), Done { acted: true, settled: true });
+    assert_eq!(bench.state("a", "x"), "installed");
+}
+
+#[test]
+fn what_takes_the_device_down_whenever_it_is_put_back_is_given_up() {
+    let (mut bench, desired) = stopped();
+    for boot in ["one", "two", "three"] {
+        bench.boot_id = boot.to_owned();
+        let input = desired[0].components[0].input.as_ref().unwrap();
+        let mut next = bench.store.memory.clone();
+        next.attempts.entry(input.project.clone()).or_insert(Attempt::new(input.input_digest)).begin(boot);
+        let (report, identity) = (Report::read(&next.status), identity());
+        commit(&mut bench.store, next, &report, &identity, Timestamp::UNIX_EPOCH).unwrap();
+    }
+    bench.boot_id = "four".to_owned();
+    bench.pass(&desired);
+    assert_eq!(bench.state("a", "x"), "failed crash-loop");
+    assert_eq!(bench.hands.log(), Vec::<String>::new());
 }
 
 #[test]

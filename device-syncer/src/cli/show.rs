@@ -9,9 +9,11 @@ use serde::Serialize;
 
 use crate::conditions;
 use crate::contact::Trouble;
+use crate::health::Health;
 use crate::memory::{Accepted, Failure, Memory};
 use crate::plan::{Action, Plan, Reason};
 use crate::reconcile::Preview;
+use crate::runtime::Sight;
 use crate::status::Report;
 
 /// Any answer as JSON, in which texts are exactly what strangers wrote and nothing steers a terminal.
@@ -64,12 +66,14 @@ pub(super) fn plan(preview: &Preview) -> String {
     }
     for deployment in &plan.deployments {
         for component in &deployment.components {
-            let (mark, what) = match &component.action {
-                Action::Keep => ("=", "keep".to_owned()),
-                Action::Apply { reason, .. } => ("+", format!("apply: {}", reason_text(*reason))),
-                Action::Fail(failure) => ("!", failure_text(failure)),
-                Action::Wait(reason) => (".", failure_text(reason)),
-                Action::Unknown => ("?", "its runtime doesn't answer".to_owned()),
+            let (mark, what) = match (&component.action, &component.degraded) {
+                (Action::Keep, None) => ("=", "keep".to_owned()),
+                (Action::Keep, Some(degraded)) => ("!", text::cell(&format!("keep, although {degraded}"))),
+                (Action::Apply { reason, .. }, _) => ("+", format!("apply: {}", reason_text(*reason))),
+                (Action::Restore { reason, .. }, _) => ("+", text::cell(&format!("put back: {reason}"))),
+                (Action::Fail(failure), _) => ("!", failure_text(failure)),
+                (Action::Wait(reason), _) => (".", failure_text(reason)),
+                (Action::Unknown, _) => ("?", "its runtime doesn't answer".to_owned()),
             };
             let _ = writeln!(text, "{mark} {}/{}: {what}", deployment.name, component.name);
         }
@@ -119,22 +123,33 @@ struct ComponentOut {
     component: String,
     state: String,
     error: Option<Failure>,
+    /// As it is now, in the words of the heartbeat.
+    health: &'static str,
+    drift: &'static str,
+    /// Why it isn't well.
+    reason: Option<String>,
 }
 
 impl StatusOut {
-    /// Everything that the memory says.
-    pub(super) fn of(memory: &Memory, desired: Option<&Desired>, host: Option<Trouble>) -> Self {
+    /// Everything that the memory says, and how what runs is; nothing is known of that without `sight`.
+    pub(super) fn of(memory: &Memory, desired: Option<&Desired>, host: Option<Trouble>, sight: Option<&Sight>) -> Self {
         let mut components = Vec::new();
         for (id, reported) in Report::read(&memory.status).deployments {
-            let wanted = desired.and_then(|desired| desired.envelope.deployments.get(&id)).map(|one| &one.id);
-            let name = wanted.or(memory.deployments.get(&id).map(|applied| &applied.inputs.id));
-            let name = name.map_or_else(|| id.to_string(), |name| name.to_string());
-            components.extend(reported.components.into_iter().map(|component| ComponentOut {
-                deployment: name.clone(),
-                deployment_id: id.to_string(),
-                component: component.name.to_string(),
-                state: component.state.to_string(),
-                error: component.failure,
+            let name = memory.name_of(id, desired);
+            components.extend(reported.components.into_iter().map(|component| {
+                let unknown = Health { health: "unknown", drift: "unknown", reason: None };
+                let project = id.runtime_name(&component.name);
+                let health = sight.map_or(unknown, |sight| Health::of(&project, sight, memory));
+                ComponentOut {
+                    deployment: name.clone(),
+                    deployment_id: id.to_string(),
+                    component: component.name.to_string(),
+                    state: component.state.to_string(),
+                    error: component.failure,
+                    health: health.health,
+                    drift: health.drift,
+                    reason: health.reason,
+                }
             }));
         }
         let conditions = conditions::all(&memory.status).into_iter().chain(memory.waiting.clone()).collect();
@@ -142,7 +157,18 @@ impl StatusOut {
     }
 }
 
-/// The device's memory as text.
+impl ComponentOut {
+    /// What never was there has no health.
+    fn shown_health(&self) -> String {
+        match &self.reason {
+            None if self.health == "missing" => "-".to_owned(),
+            None => self.health.to_owned(),
+            Some(reason) => text::cell(&format!("{}: {reason}", self.health)),
+        }
+    }
+}
+
+/// The device's memory as text, and how what runs is.
 pub(super) fn status(out: &StatusOut) -> String {
     let mut text = match &out.accepted {
         Some(accepted) => format!("adopted: serial {} ({})\n", accepted.serial, accepted.commit),
@@ -155,10 +181,11 @@ pub(super) fn status(out: &StatusOut) -> String {
         let _ = writeln!(text, "{}", condition_text(condition));
     }
     let width = out.components.iter().map(|one| one.deployment.len() + one.component.len() + 1).max().unwrap_or(0);
+    let states = out.components.iter().map(|one| one.state.len()).max().unwrap_or(0);
     for one in &out.components {
         let name = format!("{}/{}", one.deployment, one.component);
         let error = one.error.as_ref().map(|error| format!("  {}", failure_text(error))).unwrap_or_default();
-        let _ = writeln!(text, "{name:width$}  {}{error}", one.state);
+        let _ = writeln!(text, "{name:width$}  {:states$}  {}{error}", one.state, one.shown_health());
     }
     text
 }

@@ -141,6 +141,10 @@ impl Hands for Runtimes {
         }
     }
 
+    fn restore(&self, component: &Component, cancel: &dyn Fn() -> bool) -> Result<(), RuntimeError> {
+        self.compose()?.restore(component, cancel)
+    }
+
     fn remove(
         &self,
         kind: ProfileType,

@@ -180,14 +180,35 @@ pub enum Condition {
     Running,
     /// Not yet healthy.
     Starting,
-    /// Ended, restarting or unhealthy; the text says which service and how.
+    /// Restarting, unhealthy or not available; the text says which service or object, and how.
     Degraded(String),
+    /// A service ended or is paused, and neither docker nor its restart policy starts it again; the text says which one
+    /// and how.
+    Stopped(String),
     /// A container or release of it can't be looked at; the text says which one and why.
     Unknown(String),
     /// At least one service has no container, or an object of a release is gone.
     Missing,
     /// Somebody changed an object of a release; the text says which one and what.
     Edited(String),
+}
+
+impl Observed {
+    /// What of it isn't as it should be, in a few words; nothing if it runs well, or may soon.
+    pub fn trouble(&self) -> Option<String> {
+        let is_missing = |(_, state): &(&String, &ServiceState)| state.condition == Condition::Missing;
+        match &self.condition {
+            Condition::Running | Condition::Starting => None,
+            Condition::Degraded(what)
+            | Condition::Stopped(what)
+            | Condition::Unknown(what)
+            | Condition::Edited(what) => Some(what.clone()),
+            Condition::Missing => Some(match self.services.iter().find(is_missing) {
+                Some((service, _)) => format!("service `{service}` has no container"),
+                None => "something of it is missing".to_owned(),
+            }),
+        }
+    }
 }
 
 /// The container of a service.

@@ -245,10 +245,17 @@ fn a_container_that_was_taken_away_comes_back() {
     real.told();
     let id = docker(&["ps", "--quiet", "--filter", &real.label()]);
     docker(&["rm", "--force", &id]);
-    assert!(real.syncer(&["plan"]).ended(3).stdout.contains("something of it is missing"));
+    let plan = real.syncer(&["plan"]).ended(3).stdout;
+    assert_eq!(plan, "+ greeter/hello: put back: service `web` has no container\n");
     real.once().good();
     assert_eq!(real.running().len(), 1);
-    assert_eq!(real.told().len(), 3);
+    assert_eq!(
+        real.told(),
+        [
+            "greeter/* installed > installing; greeter/hello installed > installing",
+            "greeter/* installing > installed; greeter/hello installing > installed",
+        ]
+    );
     real.assert_idle();
 }
 

@@ -208,6 +208,15 @@ impl World {
             .collect()
     }
 
+    /// Stops everything on the stand-in, as a person would.
+    pub(crate) fn stop_all(&self) {
+        let bytes = fs::read(self.fake.dir().join("state.json")).expect("something runs");
+        let state: Value = serde_json::from_slice(&bytes).expect("JSON");
+        let ids = state["containers"].as_object().into_iter().flatten().map(|(id, _)| id);
+        let mut docker = Command::new(program("fake-docker"));
+        text(docker.env("DOCKER_HOST", self.fake.host()).arg("kill").args(ids).output().expect("it runs"));
+    }
+
     /// The greetings of all containers on the stand-in.
     pub(crate) fn greetings(&self) -> Vec<String> {
         let bytes = fs::read(self.fake.dir().join("state.json")).unwrap_or_default();

@@ -120,9 +120,29 @@ pub(crate) fn a_missing_container_is_seen_and_made_again(world: &mut World) {
     world.ask(&["rm", "--force", &before["web"].0]);
     let found = world.observed().unwrap();
     assert_eq!((found.condition, found.input_digest), (Condition::Missing, Some(world.component.input_digest)));
+    world.runtime.restore(&world.component, &|| false).unwrap();
+    world.assert_well();
+    assert_eq!(world.identities()["counter"], before["counter"]);
+    world.ask(&["rm", "--force", &world.identities()["web"].0]);
     world.prefetch_and_apply().unwrap();
     assert_eq!(world.observed().unwrap().condition, Condition::Running);
     assert_eq!(world.identities()["counter"], before["counter"]);
+}
+
+pub(crate) fn a_container_that_was_stopped_is_seen_and_started_again(world: &mut World) {
+    world.app("duo");
+    world.prefetch_and_apply().unwrap();
+    let before = world.identities();
+    world.ask(&["kill", &before["web"].0]);
+    let found = world.observed().unwrap();
+    assert_eq!(found.condition, Condition::Stopped("service `web` is exited with 137".to_owned()));
+    assert_eq!(found.input_digest, Some(world.component.input_digest));
+    world.runtime.restore(&world.component, &|| false).unwrap();
+    world.assert_well();
+    let after = world.identities();
+    assert_eq!(after["counter"], before["counter"]);
+    assert_eq!(after["web"].0, before["web"].0, "it is the same container");
+    assert_ne!(after["web"].1, before["web"].1, "and was started again");
 }
 
 const NEVER_HEALTHY: &str = "{image: margo-test/busybox:1, environment: {SECRET: '${SECRET}', PLAIN: words}, \
@@ -167,7 +187,7 @@ pub(crate) fn a_one_shot_job_counts_as_good_when_it_ended_well(world: &mut World
         let result = world.prefetch_and_apply();
         assert_eq!(result.is_ok(), good, "{result:?}");
     }
-    assert_eq!(world.observed().unwrap().condition, Condition::Degraded("service `job` is exited with 3".to_owned()));
+    assert_eq!(world.observed().unwrap().condition, Condition::Stopped("service `job` is exited with 3".to_owned()));
 }
 
 pub(crate) fn a_cancelled_wait_leaves_a_half_made_project_that_the_next_apply_completes(world: &mut World) {

@@ -71,6 +71,24 @@ fn an_interrupted_removal_is_half_made_and_completed_by_the_next() {
 }
 
 #[test]
+fn a_project_that_lost_its_document_is_half_made_once_something_of_it_is_gone() {
+    let mut world = World::fake();
+    world.app("duo");
+    world.prefetch_and_apply().unwrap();
+    let before = world.identities();
+    for damaged in [&b""[..], b"{\"services\""] {
+        repo_git::durable::replace_file(&world.project_dir().join("compose.resolved.yaml"), damaged, 0o600).unwrap();
+        assert_eq!(world.observed().unwrap().input_digest, Some(world.component.input_digest), "it runs");
+        world.ask(&["kill", &before["web"].0]);
+        assert_eq!(world.observed().unwrap().input_digest, None);
+        let error = world.runtime.restore(&world.component, &|| false).unwrap_err();
+        assert!(error.to_string().contains("isn't known any more"), "{error}");
+        world.prefetch_and_apply().unwrap();
+        world.assert_well();
+    }
+}
+
+#[test]
 fn an_idle_look_is_two_calls_and_no_mutation() {
     let mut world = World::fake();
     world.app("duo");

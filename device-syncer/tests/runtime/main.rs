@@ -9,6 +9,7 @@
 mod contract;
 mod docker_mounts;
 mod docker_only;
+mod docker_restore;
 mod fake_only;
 mod helm;
 mod world;
@@ -37,6 +38,7 @@ contract! {
     a_removal_keeps_volumes_and_the_applications_files,
     a_removal_needs_no_files_and_can_be_repeated,
     a_missing_container_is_seen_and_made_again,
+    a_container_that_was_stopped_is_seen_and_started_again,
     an_apply_without_waiting_returns_at_once,
     an_unhealthy_service_times_out_with_its_log_and_without_secrets,
     a_one_shot_job_counts_as_good_when_it_ended_well,

@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use device_syncer::artifacts::Cache;
 use device_syncer::runtime::{
-    Component, ComposeRuntime, ComposeSettings, Kind, Observed, Runtime, RuntimeError, SandboxSettings, SitePolicy,
+    Component, ComposeRuntime, ComposeSettings, Condition, Kind, Observed, Runtime, RuntimeError, SandboxSettings,
+    SitePolicy,
 };
 use repo_artifacts::{Lock, pack};
 use repo_model::{DeploymentId, Digest, FleetId};
@@ -144,6 +145,19 @@ impl World {
     /// What is observed of the component's project.
     pub(crate) fn observed(&self) -> Option<Observed> {
         self.runtime.observe().unwrap().into_iter().find(|found| found.project == self.component.project)
+    }
+
+    /// It runs well, or does so within a minute.
+    pub(crate) fn assert_well(&self) {
+        let end = Instant::now() + Duration::from_secs(60);
+        loop {
+            let found = self.observed().expect("it is there");
+            if found.condition == Condition::Running {
+                return assert_eq!(found.input_digest, Some(self.component.input_digest));
+            }
+            assert!(Instant::now() < end && found.condition == Condition::Starting, "{found:?}");
+            std::thread::sleep(Duration::from_millis(200));
+        }
     }
 
     /// Container id and start time of each service.

@@ -105,8 +105,11 @@ pub struct CurrentComponent {
     pub state: String,
     /// `healthy`, `starting`, `degraded`, `missing`, or `unknown` while the runtime doesn't answer.
     pub health: String,
-    /// Whether what runs differs from what was applied: `none`, `missing`, `changed`, `unknown`.
+    /// Whether what runs differs from what was applied: `none`, `missing`, `stopped`, `changed`, `unknown`.
     pub drift: String,
+    /// Why health isn't `healthy` or `starting`, for a person; absent where it is, and in what a syncer before 0.3 says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
     /// Failed attempts at the present input digest.
     pub attempts: u32,
 }

@@ -166,6 +166,7 @@ fn branches() -> BTreeMap<&'static str, FileTree> {
         state: "installed".to_owned(),
         health: "healthy".to_owned(),
         drift: "none".to_owned(),
+        reason: None,
         attempts: 0,
     };
     let current = CurrentDeployment { components: BTreeMap::from([("digitron".parse().unwrap(), component)]) };

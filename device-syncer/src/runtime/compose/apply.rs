@@ -1,6 +1,6 @@
 //! Makes a prepared project run, and removes one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::path::Path;
 use std::thread;
@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::containers::{self, missing, overall};
 use super::docker::compose;
+use super::observe::finished;
 use super::project::{Marker, Project, Stage};
 use super::stopping::Stopping;
 use super::{ComposeRuntime, Prepared, files, labels, ownership};
@@ -45,14 +46,16 @@ impl ComposeRuntime {
         }
         let started = Instant::now();
         self.up(prepared, &project, started, cancel)?;
-        if prepared.component.wait {
-            self.wait_for_health(prepared, started, cancel)?;
-        }
-        project.mark(&Marker { stage: Stage::Applied, inventory, ..marker })
+        let services = if prepared.component.wait {
+            self.wait_for_health(prepared, started, cancel)?
+        } else {
+            self.services(prepared)?
+        };
+        project.mark(&Marker { stage: Stage::Applied, inventory, finished: finished(&services), ..marker })
     }
 
     /// Returns whether any container of the project is there.
-    fn check_ownership(&self, prepared: &Prepared, marker: Option<&Marker>) -> Result<bool, RuntimeError> {
+    pub(super) fn check_ownership(&self, prepared: &Prepared, marker: Option<&Marker>) -> Result<bool, RuntimeError> {
         let (component, resolved) = (&prepared.component, &prepared.resolved);
         let services = resolved.services();
         let is_there = ownership::check_containers(&self.docker, &self.owner, &component.project, services)?;
@@ -89,7 +92,7 @@ impl ComposeRuntime {
         args
     }
 
-    fn compose_failed(&self, prepared: &Prepared, output: &Output) -> RuntimeError {
+    pub(super) fn compose_failed(&self, prepared: &Prepared, output: &Output) -> RuntimeError {
         let project = prepared.component.project.clone();
         self.docker.failure(output, |reason| RuntimeError::ComposeFailed { project, reason })
     }
@@ -120,18 +123,21 @@ impl ComposeRuntime {
         Err(self.compose_failed(prepared, &output))
     }
 
+    /// Returns how the services are in the end. What has only just started when the time is over is given the seconds by
+    /// which it is known to stay up.
     fn wait_for_health(
         &self,
         prepared: &Prepared,
         started: Instant,
         cancel: &dyn Fn() -> bool,
-    ) -> Result<(), RuntimeError> {
+    ) -> Result<BTreeMap<String, ServiceState>, RuntimeError> {
         let mut look = TICK;
         loop {
-            if overall(&self.services(prepared)?) == Condition::Running {
-                return Ok(());
+            let services = self.services(prepared)?;
+            if overall(&services) == Condition::Running {
+                return Ok(services);
             }
-            if started.elapsed() >= prepared.component.timeout {
+            if started.elapsed() >= prepared.component.timeout && !only_has_to_stay(&services) {
                 return Err(self.health_timeout(prepared, started)?);
             }
             let next = Instant::now() + look;
@@ -158,8 +164,12 @@ impl ComposeRuntime {
     /// Names the worst service, with the end of its log.
     fn health_timeout(&self, prepared: &Prepared, started: Instant) -> Result<RuntimeError, RuntimeError> {
         let services = self.services(prepared)?;
-        let bad = |state: &&ServiceState| matches!(state.condition, Condition::Degraded(_) | Condition::Missing);
-        let worst = services.iter().find(|(_, state)| bad(state));
+        let bad = |state: &&ServiceState| {
+            matches!(state.condition, Condition::Degraded(_) | Condition::Stopped(_) | Condition::Missing)
+        };
+        // What was never started waits for another one.
+        let worst = services.iter().find(|(_, state)| bad(state) && state.state != "created");
+        let worst = worst.or_else(|| services.iter().find(|(_, state)| bad(state)));
         let worst = worst.or_else(|| services.iter().find(|(_, state)| state.condition != Condition::Running));
         let Some((service, state)) = worst.or(services.iter().next()) else {
             return Ok(RuntimeError::ComposeFailed {
@@ -168,7 +178,7 @@ impl ComposeRuntime {
             });
         };
         let how = match &state.condition {
-            Condition::Degraded(how) | Condition::Unknown(how) => how.clone(),
+            Condition::Degraded(how) | Condition::Stopped(how) | Condition::Unknown(how) => how.clone(),
             _ => state.health.clone().unwrap_or_else(|| state.state.clone()),
         };
         Ok(RuntimeError::HealthTimeout {
@@ -221,6 +231,15 @@ impl ComposeRuntime {
     }
 }
 
+/// Whether all runs, and only hasn't done so for long yet.
+fn only_has_to_stay(services: &BTreeMap<String, ServiceState>) -> bool {
+    services.values().all(|state| match state.condition {
+        Condition::Running => true,
+        Condition::Starting => state.health.is_none(),
+        _ => false,
+    })
+}
+
 fn marker(prepared: &Prepared, stage: Stage) -> Marker {
     Marker {
         layout: 1,
@@ -231,6 +250,7 @@ fn marker(prepared: &Prepared, stage: Stage) -> Marker {
         component: prepared.component.component.clone(),
         services: prepared.resolved.services(),
         images: prepared.resolved.images_by_service(),
+        finished: BTreeSet::new(),
         inventory: files::inventory(&prepared.archive),
     }
 }

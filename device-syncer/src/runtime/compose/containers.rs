@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::time::Duration;
 
+use jiff::{SignedDuration, Timestamp};
 use repo_model::{ComponentName, DeploymentId};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -26,7 +27,7 @@ const LABELS: &str = concat!(
 const STATE: &str = concat!(
     r#"{"id":{{json .ID}},"image":{{json .Image}},"status":{{json .State.Status}},"exitCode":{{json .State.ExitCode}},"#,
     r#""startedAt":{{json .State.StartedAt}},"health":{{with .State.Health}}{{json .Status}}{{else}}null{{end}},"#,
-    r#""restart":{{json .HostConfig.RestartPolicy.Name}}}"#,
+    r#""restart":{{json .HostConfig.RestartPolicy.Name}},"restarts":{{json .RestartCount}}}"#,
 );
 
 /// How many containers are inspected, or ended, with one call.
@@ -34,6 +35,10 @@ pub(super) const BATCH: usize = 50;
 
 /// Limit of a call that inspects one container.
 const ONE: Duration = Duration::from_secs(10);
+
+/// What stayed up for so long has started well: Docker's own measure for restart policies (*Start containers
+/// automatically*).
+const STARTED: SignedDuration = SignedDuration::from_secs(10);
 
 /// A container, as far as it is read.
 #[derive(Debug, Clone)]
@@ -63,6 +68,9 @@ struct State {
     started_at: String,
     health: Option<String>,
     restart: String,
+    /// How often docker restarted it since somebody last started it.
+    #[serde(default)]
+    restarts: u64,
 }
 
 /// Every container with these labels: one call that lists, and one for each [`BATCH`] of what it found. What is missing
@@ -177,21 +185,37 @@ impl Container {
             state: state.map_or("unknown", |state| &state.status).to_owned(),
             health: state.ok().and_then(|state| state.health.clone()).filter(|status| status != "none"),
             started_at: text(|state| &state.started_at),
-            condition: state.map_or_else(|reason| Condition::Unknown(reason.clone()), State::condition),
+            condition: match state {
+                Ok(state) => state.condition(Timestamp::now()),
+                Err(reason) => Condition::Unknown(reason.clone()),
+            },
         }
     }
 }
 
 impl State {
-    fn condition(&self) -> Condition {
+    fn condition(&self, now: Timestamp) -> Condition {
         match (self.status.as_str(), self.health.as_deref().unwrap_or("none")) {
+            ("running", "none" | "healthy" | "starting") if self.restarts > 0 && self.is_new(now) => {
+                Condition::Degraded(format!("restarting again and again, {} times so far", self.restarts))
+            }
+            ("running", "none") if self.is_new(now) => Condition::Starting,
             ("running", "none" | "healthy") => Condition::Running,
-            ("running", "starting") | ("created", _) => Condition::Starting,
+            ("running", "starting") => Condition::Starting,
             ("running", health) => Condition::Degraded(health.to_owned()),
+            ("restarting", _) => Condition::Degraded(format!("restarting after it exited with {}", self.exit_code)),
             ("exited", _) if self.exit_code == 0 && !self.restarts_after_success() => Condition::Running,
-            ("exited", _) => Condition::Degraded(format!("exited with {}", self.exit_code)),
+            ("exited", _) => Condition::Stopped(format!("exited with {}", self.exit_code)),
+            ("created", _) => Condition::Stopped("created, and was never started".to_owned()),
+            ("paused", _) => Condition::Stopped("paused".to_owned()),
             (other, _) => Condition::Degraded(other.to_owned()),
         }
+    }
+
+    /// Whether it was started less than [`STARTED`] ago. One that a clock which was set back says will start is not new.
+    fn is_new(&self, now: Timestamp) -> bool {
+        let started = self.started_at.parse::<Timestamp>();
+        started.is_ok_and(|started| (SignedDuration::ZERO..STARTED).contains(&now.duration_since(started)))
     }
 
     fn restarts_after_success(&self) -> bool {
@@ -211,10 +235,15 @@ pub(super) fn missing() -> ServiceState {
     }
 }
 
+/// A service that ran to its end, and whose container somebody removed since.
+pub(super) fn removed_after_its_end() -> ServiceState {
+    ServiceState { condition: Condition::Running, ..missing() }
+}
+
 /// A whole project in one word: the worst of its services'.
 pub(super) fn overall(services: &BTreeMap<String, ServiceState>) -> Condition {
     let rank = |condition: &Condition| match condition {
-        Condition::Missing | Condition::Edited(_) => 4,
+        Condition::Missing | Condition::Stopped(_) | Condition::Edited(_) => 4,
         Condition::Unknown(_) => 3,
         Condition::Degraded(_) => 2,
         Condition::Starting => 1,
@@ -224,6 +253,9 @@ pub(super) fn overall(services: &BTreeMap<String, ServiceState>) -> Condition {
         None => Condition::Missing,
         Some((name, ServiceState { condition: Condition::Degraded(how), .. })) => {
             Condition::Degraded(format!("service `{name}` is {how}"))
+        }
+        Some((name, ServiceState { condition: Condition::Stopped(how), .. })) => {
+            Condition::Stopped(format!("service `{name}` is {how}"))
         }
         Some((name, ServiceState { condition: Condition::Unknown(why), .. })) => {
             Condition::Unknown(format!("service `{name}`: {why}"))
@@ -238,31 +270,66 @@ mod tests {
 
     fn state(status: &str, health: Option<&str>, exit: i64, restart: &str) -> State {
         let json = serde_json::json!({
-            "image": "sha256:x", "status": status, "exitCode": exit, "startedAt": "", "health": health,
-            "restart": restart,
+            "image": "sha256:x", "status": status, "exitCode": exit, "health": health, "restart": restart,
+            "startedAt": "2026-01-01T00:00:00.5Z",
         });
         parse(json.to_string().as_bytes()).unwrap().remove(0)
     }
 
+    fn degraded(how: &str) -> Condition {
+        Condition::Degraded(how.to_owned())
+    }
+
     #[test]
     fn a_container_is_good_when_it_runs_well_or_ended_well() {
-        let degraded = |how: &str| Condition::Degraded(how.to_owned());
+        let stopped = |how: &str| Condition::Stopped(how.to_owned());
         for (given, expected) in [
             (state("running", None, 0, ""), Condition::Running),
             (state("running", Some("none"), 0, ""), Condition::Running),
             (state("running", Some("healthy"), 0, "always"), Condition::Running),
             (state("running", Some("starting"), 0, ""), Condition::Starting),
             (state("running", Some("unhealthy"), 0, ""), degraded("unhealthy")),
-            (state("created", None, 0, ""), Condition::Starting),
+            (state("created", None, 0, ""), stopped("created, and was never started")),
             (state("exited", None, 0, "no"), Condition::Running),
             (state("exited", None, 0, "on-failure"), Condition::Running),
-            (state("exited", None, 0, "always"), degraded("exited with 0")),
-            (state("exited", Some("unhealthy"), 137, "no"), degraded("exited with 137")),
-            (state("restarting", None, 1, "always"), degraded("restarting")),
-            (state("paused", None, 0, ""), degraded("paused")),
+            (state("exited", None, 0, "always"), stopped("exited with 0")),
+            (state("exited", None, 143, "unless-stopped"), stopped("exited with 143")),
+            (state("exited", None, 3, "on-failure"), stopped("exited with 3")),
+            (state("exited", Some("unhealthy"), 137, "no"), stopped("exited with 137")),
+            (state("restarting", None, 1, "always"), degraded("restarting after it exited with 1")),
+            (state("paused", None, 0, ""), stopped("paused")),
             (state("dead", None, 0, ""), degraded("dead")),
         ] {
-            assert_eq!(given.condition(), expected, "{given:?}");
+            assert_eq!(given.condition(Timestamp::now()), expected, "{given:?}");
+        }
+    }
+
+    #[test]
+    fn what_has_just_started_is_good_when_it_says_so_itself_or_has_stayed_up_for_ten_seconds() {
+        let looping = || degraded("restarting again and again, 3 times so far");
+        for (health, restarts, after, expected) in [
+            (None, 0, 0, Condition::Starting),
+            (None, 0, 9, Condition::Starting),
+            (None, 0, 10, Condition::Running),
+            (Some("healthy"), 0, 1, Condition::Running),
+            (Some("starting"), 0, 1, Condition::Starting),
+            (None, 3, 0, looping()),
+            (None, 3, 9, looping()),
+            (None, 3, 10, Condition::Running),
+            (Some("healthy"), 3, 9, looping()),
+            (Some("starting"), 3, 9, looping()),
+            (Some("starting"), 3, 10, Condition::Starting),
+            (Some("unhealthy"), 3, 9, degraded("unhealthy")),
+            // The clock was set back.
+            (None, 0, -3600, Condition::Running),
+        ] {
+            let given = State { restarts, ..state("running", health, 0, "always") };
+            let now: Timestamp = given.started_at.parse().unwrap();
+            assert_eq!(
+                given.condition(now + SignedDuration::from_secs(after)),
+                expected,
+                "{health:?} {restarts} {after}"
+            );
         }
     }
 
@@ -272,13 +339,14 @@ mod tests {
         let all = |conditions: &[Condition]| {
             overall(&conditions.iter().enumerate().map(|(n, c)| (n.to_string(), state(c.clone()))).collect())
         };
-        let bad = Condition::Degraded("exited with 1".to_owned());
+        let bad = degraded("unhealthy");
         assert_eq!(all(&[]), Condition::Missing);
         assert_eq!(all(&[Condition::Running, Condition::Running]), Condition::Running);
         assert_eq!(all(&[Condition::Running, Condition::Starting]), Condition::Starting);
+        assert_eq!(all(&[bad.clone(), Condition::Starting]), degraded("service `0` is unhealthy"));
         assert_eq!(
-            all(&[bad.clone(), Condition::Starting]),
-            Condition::Degraded("service `0` is exited with 1".to_owned())
+            all(&[Condition::Stopped("exited with 1".to_owned()), bad.clone()]),
+            Condition::Stopped("service `0` is exited with 1".to_owned())
         );
         let unknown = Condition::Unknown("it hangs".to_owned());
         assert_eq!(all(&[bad.clone(), unknown]), Condition::Unknown("service `1`: it hangs".to_owned()));
@@ -290,7 +358,7 @@ mod tests {
         let captured = include_bytes!("../../../../fixtures/runtimes/compose/inspect-20.10.jsonl");
         let found: Vec<State> = parse(captured).unwrap();
         assert_eq!(found[0].health.as_deref(), Some("healthy"));
-        assert_eq!(found[0].condition(), Condition::Running);
+        assert_eq!(found[0].condition(Timestamp::now()), Condition::Running);
         assert!(found[0].image.starts_with("sha256:"));
         assert_eq!((found[1].health.as_deref(), found[1].exit_code), (None, 3));
     }

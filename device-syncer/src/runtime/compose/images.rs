@@ -130,6 +130,11 @@ impl ComposeRuntime {
         Some(RuntimeError::ArtifactDigestChanged { what: wanted.what(prepared), reason })
     }
 
+    /// Whether the engine has an image of this name.
+    pub(super) fn has_image(&self, name: &str) -> Result<bool, RuntimeError> {
+        Ok(self.inspect(name)?.is_some())
+    }
+
     fn inspect(&self, name: &str) -> Result<Option<Present>, RuntimeError> {
         let found = self.docker.try_ask(&["image", "inspect", "--format", IMAGE, "--", name])?;
         let text = String::from_utf8_lossy(&found.stdout).trim().to_owned();

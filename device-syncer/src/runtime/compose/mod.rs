@@ -5,7 +5,8 @@
 //! against the allow-list and the site's policy, and its images are fetched and get names of ours. `apply`: ownership
 //! and mounts are checked, the marker says *applying*, the files and the resolved document are written, `up` runs
 //! exactly that document (after `up --no-start`, where what ran may be slow to stop), health is waited for, and the
-//! marker says *applied*. Killed anywhere in between, a project has no input digest and is applied again.
+//! marker says *applied*. Killed anywhere in between, a project has no input digest and is applied again. `restore`: what
+//! of it doesn't run any more is put back from the document that was applied, service by service.
 
 mod allowed;
 mod apply;
@@ -24,6 +25,7 @@ mod privileges;
 mod project;
 mod raw;
 mod resolved;
+mod restore;
 mod stopping;
 #[cfg(test)]
 mod testing;

@@ -1,13 +1,13 @@
 //! What is ours now: containers by their labels, and projects by their markers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use repo_model::margo::ProfileType;
 
-use super::containers::{Container, missing, overall, with_labels};
+use super::containers::{Container, missing, overall, removed_after_its_end, with_labels};
 use super::project::{Marker, Project, Stage};
 use super::{ComposeRuntime, ComposeSettings};
-use crate::runtime::{Observed, RuntimeError};
+use crate::runtime::{Condition, Observed, RuntimeError, ServiceState};
 
 impl ComposeRuntime {
     /// One call that lists, and one that inspects many containers.
@@ -19,15 +19,38 @@ impl ComposeRuntime {
         for container in with_labels(&self.docker, &filters)? {
             found.entry(container.project().to_owned()).or_default().1.push(container);
         }
-        Ok(found.into_iter().map(|(name, (marker, containers))| observed(name, marker, &containers)).collect())
+        let observed = |(name, (marker, containers)): (String, (Option<Marker>, Vec<Container>))| {
+            let found = observed(name, marker, &containers);
+            // Without its document nothing can be put back: it counts as half made.
+            let is_lost = is_drifted(&found) && Project::new(projects_dir, &found.project).document().is_none();
+            if is_lost { Observed { input_digest: None, ..found } } else { found }
+        };
+        Ok(found.into_iter().map(observed).collect())
     }
 }
 
-fn observed(project: String, marker: Option<Marker>, containers: &[Container]) -> Observed {
-    let expected = marker.iter().flat_map(|marker| marker.services.iter().cloned());
-    let mut services: BTreeMap<_, _> = expected.map(|service| (service, missing())).collect();
-    services.extend(containers.iter().map(|container| (container.service().to_owned(), container.state())));
+/// Whether something of it is to be put back.
+fn is_drifted(found: &Observed) -> bool {
+    matches!(found.condition, Condition::Missing | Condition::Stopped(_))
+}
+
+/// Services whose containers ended well, and aren't started again.
+pub(super) fn finished(services: &BTreeMap<String, ServiceState>) -> BTreeSet<String> {
+    let ended = |state: &ServiceState| state.state == "exited" && state.condition == Condition::Running;
+    services.iter().filter(|(_, state)| ended(state)).map(|(service, _)| service.clone()).collect()
+}
+
+pub(super) fn observed(project: String, marker: Option<Marker>, containers: &[Container]) -> Observed {
     let complete = marker.as_ref().filter(|marker| marker.stage == Stage::Applied);
+    let expected = |marker: &Marker| {
+        let state = |service: &String| {
+            let is_finished = complete.is_some() && marker.finished.contains(service);
+            (service.clone(), if is_finished { removed_after_its_end() } else { missing() })
+        };
+        marker.services.iter().map(state).collect()
+    };
+    let mut services: BTreeMap<_, _> = marker.as_ref().map(expected).unwrap_or_default();
+    services.extend(containers.iter().map(|container| (container.service().to_owned(), container.state())));
     Observed {
         kind: ProfileType::Compose,
         project,

@@ -37,6 +37,10 @@ pub(super) struct Marker {
     /// The names under which the images of services run; empty if a syncer before 0.3 wrote it.
     #[serde(default)]
     pub(super) images: BTreeMap<String, String>,
+    /// Services that had run to their end when all was applied; empty if a syncer before 0.3 wrote it. What ends later may
+    /// have been stopped by somebody.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub(super) finished: BTreeSet<String>,
     /// Every path of ours that may be in `files/`; directories end in `/`.
     pub(super) inventory: BTreeSet<String>,
 }
@@ -84,6 +88,11 @@ impl Project {
         self.dir.join("compose.resolved.yaml")
     }
 
+    /// The document that runs, if it can be read.
+    pub(super) fn document(&self) -> Option<Resolved> {
+        Resolved::parse(&fs::read(self.resolved()).ok()?).ok()
+    }
+
     /// The names under which the images of services run for this input.
     pub(super) fn images(&self, input: Digest) -> Result<BTreeMap<String, String>, RuntimeError> {
         let Some(marker) = self.marker()?.filter(|marker| marker.input_digest == input) else {
@@ -93,8 +102,7 @@ impl Project {
         if !marker.images.is_empty() || marker.stage != Stage::Applied {
             return Ok(marker.images);
         }
-        let document = fs::read(self.resolved()).ok().and_then(|bytes| Resolved::parse(&bytes).ok());
-        Ok(document.map(|document| document.images_by_service()).unwrap_or_default())
+        Ok(self.document().map(|document| document.images_by_service()).unwrap_or_default())
     }
 
     fn marker_file(&self) -> PathBuf {

@@ -52,6 +52,13 @@ impl Resolved {
         images.map(|(service, image)| (service.to_owned(), image.to_owned())).collect()
     }
 
+    /// The services in whose namespaces a service lives.
+    pub(super) fn lives_with(&self, service: &str) -> BTreeSet<String> {
+        let service = &self.document["services"][service];
+        let modes = ["network_mode", "ipc", "pid"].into_iter().filter_map(|key| service[key].as_str());
+        modes.filter_map(|mode| mode.strip_prefix("service:")).map(str::to_owned).collect()
+    }
+
     /// Lets a service run another image.
     pub(super) fn set_image(&mut self, service: &str, image: String) {
         self.document["services"][service]["image"] = image.into();

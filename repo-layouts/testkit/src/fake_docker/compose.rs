@@ -16,6 +16,7 @@ pub(super) fn run(store: &mut Store, args: &[&str]) -> Result<String> {
     let project = values(args, "-p").pop().ok_or("no project")?.to_owned();
     match args {
         _ if args.contains(&"--no-start") => create(store, &project, &document(args, false)?),
+        _ if args.contains(&"--no-deps") => up_some(store, &project, &document(args, false)?, &services(args)),
         _ if args.contains(&"up") => up(store, &project, &document(args, false)?),
         _ if args.contains(&"down") => down(store, &project),
         _ => Err(format!("fake-docker: unknown compose command {args:?}").into()),
@@ -39,6 +40,28 @@ fn up(store: &mut Store, project: &str, document: &Value) -> Result<String> {
         return Err(text.into());
     }
     make(store, project, document, start)
+}
+
+/// The words after `up` that are no options.
+fn services<'a>(args: &[&'a str]) -> Vec<&'a str> {
+    let words = args.iter().skip_while(|word| **word != "up").skip(1);
+    words.filter(|word| !word.starts_with("--") && **word != "never").copied().collect()
+}
+
+/// `up --no-deps --no-recreate SERVICE…`: makes what is missing, starts what has stopped, and touches nothing else.
+fn up_some(store: &mut Store, project: &str, document: &Value, services: &[&str]) -> Result<String> {
+    if let Some(text) = store.take_knob("fail-up") {
+        return Err(text.into());
+    }
+    create_objects(store, project, document)?;
+    for name in services {
+        let id = match of_service(store, project, name) {
+            Some((id, _)) => id,
+            None => container(store, project, name, &document["services"][*name])?,
+        };
+        start(store, project, name, &id)?;
+    }
+    Ok(String::new())
 }
 
 /// `up --no-start`.
@@ -126,7 +149,7 @@ fn start(store: &mut Store, project: &str, name: &str, id: &str) -> Result<()> {
     if container.status == "running" {
         return Ok(());
     }
-    container.status = "running".to_owned();
+    (container.status, container.exit_code) = ("running".to_owned(), 0);
     container.started_at = now;
     store.commit(&format!("start {project}/{name} {id}"))
 }

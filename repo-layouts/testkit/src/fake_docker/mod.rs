@@ -11,6 +11,7 @@
 //! | `hang-down` | `down` hangs before it does anything |
 //! | `starting-SERVICE`, `unhealthy-SERVICE` | the health of that service |
 //! | `exit-SERVICE` | that service's container has ended, with the exit code in the file |
+//! | `restarting-SERVICE` | docker restarts that service's container, which ended with the exit code in the file |
 //! | `unpullable` | images, one a line, that can't be pulled |
 //!
 //! `compose config` resolves a file as the real one does: it needs no directory, and knows no knob.

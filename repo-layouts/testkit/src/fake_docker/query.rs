@@ -104,7 +104,7 @@ pub(super) fn kill(store: &mut Store, ids: &[&str]) -> Result<String> {
     for id in ids {
         let found = find(store, id).map(|(id, _)| id.clone()).ok_or(format!("Error: No such container: {id}"))?;
         if let Some(container) = store.state.containers.get_mut(&found) {
-            container.status = "exited".to_owned();
+            (container.status, container.exit_code) = ("exited".to_owned(), 137);
         }
         store.commit(&format!("kill {found}"))?;
     }
@@ -114,7 +114,15 @@ pub(super) fn kill(store: &mut Store, ids: &[&str]) -> Result<String> {
 fn details(store: &Store, id: &str, container: &Container) -> Value {
     let service = container.labels.get("com.docker.compose.service").map_or("", String::as_str);
     let knob = |kind: &str| store.knob(&format!("{kind}-{service}"));
-    let exit = (container.status == "running").then(|| knob("exit")).flatten();
+    let runs = container.status == "running";
+    let (exit, restarting) = (knob("exit").filter(|_| runs), knob("restarting").filter(|_| runs));
+    let status = match (&exit, &restarting) {
+        (Some(_), _) => "exited",
+        (None, Some(_)) => "restarting",
+        (None, None) => &container.status,
+    };
+    let restarts = if restarting.is_some() { 7 } else { 0 };
+    let code = exit.or(restarting).and_then(|code| code.parse().ok()).unwrap_or(container.exit_code);
     let health = match (knob("unhealthy"), knob("starting")) {
         _ if container.service["healthcheck"].is_null() => Value::Null,
         (Some(_), _) => json!({"Status": "unhealthy"}),
@@ -126,11 +134,12 @@ fn details(store: &Store, id: &str, container: &Container) -> Value {
         "Name": format!("/{}", container.name),
         "Image": container.service["image"].as_str().and_then(|image| store.state.images.get(image)),
         "State": {
-            "Status": if exit.is_some() { "exited" } else { &container.status },
-            "ExitCode": exit.and_then(|code| code.parse::<i64>().ok()).unwrap_or(0),
+            "Status": status,
+            "ExitCode": code,
             "StartedAt": container.started_at,
             "Health": health,
         },
+        "RestartCount": restarts,
         "Config": {"Labels": container.labels, "Env": env(&container.service)},
         "HostConfig": {"RestartPolicy": {"Name": container.service["restart"].as_str().unwrap_or("no")}},
     })

@@ -32,8 +32,11 @@ pub(super) struct Container {
     pub(super) labels: BTreeMap<String, String>,
     /// The service as it was when the container was made.
     pub(super) service: Value,
-    /// `created` or `running`; a knob may say otherwise when it is looked at.
+    /// `created`, `running` or `exited`; a knob may say otherwise when it is looked at.
     pub(super) status: String,
+    /// How it ended.
+    #[serde(default)]
+    pub(super) exit_code: i64,
     pub(super) started_at: String,
 }
 

@@ -93,7 +93,8 @@ fn planned(device: &Device) -> (Option<i32>, BTreeSet<String>, BTreeSet<String>)
     let plan: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     let each = |list: &Value, key: &str| list[key].as_array().cloned().unwrap_or_default();
     let components = each(&plan, "deployments").into_iter().flat_map(|deployment| each(&deployment, "components"));
-    let applies = components.filter(|component| component["action"]["apply"].is_object());
+    let is_done = |component: &Value| ["apply", "restore"].iter().any(|verb| component["action"][verb].is_object());
+    let applies = components.filter(is_done);
     let project = |one: Value| one["project"].as_str().expect("a project").to_owned();
     (output.status.code(), applies.map(project).collect(), each(&plan, "removals").into_iter().map(project).collect())
 }
@@ -316,6 +317,7 @@ const CORES: &[&str] = &[
     "wfm-git-publisher/src/signature",
     "device-syncer/src/desired.rs",
     "device-syncer/src/plan.rs",
+    "device-syncer/src/health.rs",
     "device-syncer/src/status.rs",
     "device-syncer/src/memory.rs",
     "device-syncer/src/message.rs",
