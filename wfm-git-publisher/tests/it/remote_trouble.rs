@@ -89,7 +89,9 @@ fn one_stuck_repository_stops_no_other() {
     ["press-01", "press-02"].iter().for_each(|device| site.assert_same(device));
     // Who asks how devices are hears it too, and the others' reports.
     let table = site.lab.run(&["status"]).good();
+    let (table, blocked) = table.split_once("\nNot published:\n").unwrap();
     assert_eq!(table.matches("doesn't answer").count(), 1, "{table}");
+    assert!(blocked.contains("packer-01  -           not-pushed") && !blocked.contains("press-0"), "{blocked}");
     let failed = site.lab.run(&["publish"]).failed(1);
     assert!(failed.contains("device `packer-01`") && !failed.contains("press-0"), "{failed}");
     unstick(&site, "packer-01");
