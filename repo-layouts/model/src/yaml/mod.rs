@@ -9,6 +9,7 @@ mod json;
 mod parse;
 mod reader;
 mod scalar;
+mod words;
 mod write;
 
 pub use field::{Context, Field, read, read_json};

@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
-use granit_parser::{ErrorKind, Event, Marker, Parser, ScalarStyle, StrInput, Tag};
+use granit_parser::{Event, Marker, Parser, ScalarStyle, StrInput, Tag};
 
-use super::{Limits, Node, Plain, Scalar, Span, Style, Value, resolve};
+use super::{Limits, Node, Plain, Scalar, Span, Style, Value, resolve, words};
 use crate::problem::Problem;
 
 /// Reads the one document in `bytes`.
@@ -87,7 +87,10 @@ impl<'a> Builder<'a> {
     fn next(&mut self) -> Parsed<(Event<'a>, Span)> {
         match self.events.next() {
             Some(Ok((event, span))) => Ok((event, from_marker(&span.start))),
-            Some(Err(error)) => self.fail(from_marker(error.marker()), error.kind().to_string(), hint(error.kind())),
+            Some(Err(error)) => {
+                let (what, hint) = words::of(error.kind());
+                self.fail(from_marker(error.marker()), what, hint)
+            }
             None => Ok((Event::StreamEnd, Span::default())),
         }
     }
@@ -234,21 +237,4 @@ fn measure(node: &Node) -> (usize, usize) {
         Value::Null | Value::Scalar(_) => {}
     }
     (nodes, height)
-}
-
-/// What to do about a syntax error, where its own text doesn't say.
-fn hint(kind: &ErrorKind) -> &'static str {
-    use ErrorKind::*;
-    match kind {
-        TabNotAllowed | TabInBlockIndentation | TabAtBlockScalarStart | TabInIndentation | TabInPlainScalar => {
-            "indent with spaces, not tabs"
-        }
-        DirectiveDisallowed => "remove the line that starts with `%`",
-        UnknownAnchor => "there is no such anchor before it; write the value out",
-        RecursionLimitExceeded => "flatten the document",
-        MappingValueNotAllowed | SimpleKeyExpected => "check the indentation, and quote text that holds `: `",
-        UnclosedQuotedScalar => "close the quote",
-        UnexpectedCharacter { .. } => "quote text that starts with such a character",
-        _ => "",
-    }
 }

@@ -28,15 +28,17 @@ fn what_readers_of_yaml_disagree_about_is_refused_with_its_place_and_advice() {
         (b"a: !!binary aGk=", "a.yaml:1:", "tags such as `!!binary`"),
         (b"a: !secret x", "a.yaml:1:", "tags such as `!secret`"),
         (b"a: !!map {b: 1}", "a.yaml:1:", "tags such as `!!map`"),
-        (b"a: *nowhere", "a.yaml:1:4", "unknown anchor"),
+        (b"a: *nowhere", "a.yaml:1:4", "`*` names nothing"),
         (b"a: &a [*a]", "a.yaml:1:8", "inside the value"),
-        (b"a: b: c", "a.yaml:1:5", "mapping values are not allowed"),
-        (b"a: \"x", "a.yaml:1", "unclosed quote"),
-        (b"a: @x", "a.yaml:1:4", "unexpected character"),
+        (b"a: b: c", "a.yaml:1:5", "a `: ` stands where none can"),
+        (b"a: \"x", "a.yaml:1", "a quote is not closed"),
+        (b"a: @x", "a.yaml:1:4", "a value can't begin with `@`"),
+        (b"a: [1, 2", "a.yaml:", "is not closed"),
+        (b"a: {b: 1", "a.yaml:", "is not closed"),
         (b"", "a.yaml", "is empty"),
         (b"# nothing\n", "a.yaml", "is empty"),
-        (deep.as_bytes(), "a.yaml:1:", "recursion limit"),
-        (block.as_bytes(), "a.yaml:", "recursion limit"),
+        (deep.as_bytes(), "a.yaml:1:", "is nested too deep"),
+        (block.as_bytes(), "a.yaml:", "is nested too deep"),
     ] {
         let error = error(bytes, &Limits::VENDOR);
         assert!(error.starts_with(place) && error.contains(message), "{error}");
