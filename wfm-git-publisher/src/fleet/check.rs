@@ -16,7 +16,7 @@ use super::place::Place;
 use super::schema::{self, Breach};
 use super::selector::Selector;
 use super::values::{Given, Setting, Values};
-use super::{Broken, Deployment, Device, Group, Settings, cycles};
+use super::{Broken, Deployment, Device, Group, Settings, cycles, doubts};
 use crate::parallel;
 
 type Applications = BTreeMap<(ApplicationId, String), Arc<Application>>;
@@ -104,6 +104,7 @@ impl Parts {
         }
         let check = Names { applications: &applications, devices: &devices, settings };
         let deployments = join_deployments(self.deployments, &check, &mut broken, problems);
+        problems.extend(doubts::find(settings, &devices, &broken, &deployments));
         (devices, deployments, broken)
     }
 }

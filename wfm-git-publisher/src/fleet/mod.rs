@@ -9,6 +9,7 @@ mod check;
 mod cycles;
 mod deployment;
 mod device;
+mod doubts;
 mod expression;
 mod file;
 mod group;

@@ -133,7 +133,8 @@ fn the_bytes_of_a_device_do_not_depend_on_its_neighbours() {
     files.retain(|file| !file.path.starts_with("devices/spare"));
     let fewer = made(&files);
     assert!(fewer.len() < all.len());
-    for (path, bytes) in fewer {
+    // Whether any device has some label is about all of them.
+    for (path, bytes) in fewer.into_iter().filter(|(path, _)| path != "problems.txt") {
         assert_eq!(bytes, all[&path], "{path}");
     }
 }

@@ -29,4 +29,5 @@ mod serve;
 mod settled;
 mod support;
 mod traps;
+mod warnings;
 mod words;
