@@ -187,7 +187,9 @@ fn errors(outcome: &Outcome) -> BTreeSet<String> {
     // One host that is down is told once, not for each device.
     let unpushed = unpushed.filter(|(_, error)| !matches!(error, MirrorError::HostDown { .. }));
     let unpushed = unpushed.map(|(device, error)| format!("device `{device}`: {}", chain(error)));
-    failed.chain(unpushed).chain(outcome.unresolved.iter().map(|error| chain(error))).collect()
+    let accounts = outcome.accounts.iter();
+    let accounts = accounts.map(|(device, error)| format!("device `{device}` left the fleet: {}", chain(error)));
+    failed.chain(accounts).chain(unpushed).chain(outcome.unresolved.iter().map(|error| chain(error))).collect()
 }
 
 fn tell_problems(outcome: &Outcome) {
@@ -206,6 +208,9 @@ fn tell(outcome: &Outcome) {
             Ok(Done::Renewed { .. }) => debug!(%device, "renewed its proof of freshness"),
             _ => {}
         }
+    }
+    for (device, account) in &outcome.left {
+        warn!(%device, ended_account = account.as_ref().map(tracing::field::display), "left the fleet: what it runs runs on");
     }
     for (device, result) in &outcome.remote {
         if let Ok(Mirrored::Pushed(branches)) = result {

@@ -8,13 +8,14 @@ use repo_model::desired::Document;
 use repo_model::margo::{DeploymentStatus, Source};
 use repo_model::report::doubt::ADOPTED_UNKNOWN;
 use repo_model::report::{Adopted, Condition, CurrentDeployment, Doubt};
-use repo_model::{DeploymentId, DeviceId};
+use repo_model::{DeploymentId, DeploymentName, DeviceId};
 use serde::Serialize;
 
+use crate::accounts::{AccountName, Store};
 use crate::fleet::{Device, Fleet};
 use crate::host::{Checked, Control, ControlError, DeviceRepo, DeviceRepoError, Home, Remotes, Reports, Rosters, Tip};
 use crate::mirror::{Each, Mirror};
-use crate::plan::Blocked;
+use crate::plan::{Blocked, GONE, GONE_HINT};
 use crate::publish::{Findings, doubt};
 
 /// The word for what can't be read in this publisher's own copy.
@@ -39,6 +40,8 @@ pub struct DeviceStatus {
     pub conditions: Vec<Condition>,
     /// What can't be believed or read, and why.
     pub doubts: Vec<Doubt>,
+    /// What somebody has to know or to do about it.
+    pub remarks: Vec<String>,
     /// What the last publish could not publish for it.
     pub blocked: Vec<Blocked>,
     /// Seconds since its last believable heartbeat.
@@ -107,9 +110,40 @@ pub fn read(home: &Home, fleet: &Fleet, now: Timestamp) -> Result<Vec<DeviceStat
             None => Membership::Gone,
         };
         let evidence = device_evidence(home, &rosters, (id, device), now).unwrap_or_else(Evidence::doubt);
-        DeviceStatus { blocked: findings.of(id).to_vec(), ..evidence.status(id, membership, now) }
+        let remarks = match membership {
+            Membership::Gone => left(home, id, &findings),
+            Membership::Enrolled => shut_out(home, id).into_iter().collect(),
+            Membership::NotEnrolled => Vec::new(),
+        };
+        DeviceStatus { blocked: findings.of(id).to_vec(), remarks, ..evidence.status(id, membership, now) }
     };
     Ok(ids.into_iter().map(read).collect())
+}
+
+/// What is said of a device that left the fleet.
+fn left(home: &Home, device: &DeviceId, findings: &Findings) -> Vec<String> {
+    let since = findings.gone.get(device).map(|gone| format!(" (since {:.0})", gone.since)).unwrap_or_default();
+    let account = Store::new(home).read(&AccountName::of(device)).ok().flatten();
+    let account =
+        account.filter(|account| account.device.as_ref() == Some(device)).map(|account| match account.revoked {
+            Some(_) => format!("its account `{}` is ended", account.name),
+            None => format!(
+                "its account `{0}` still counts: `account revoke {0}` ends it, and so does `publish`",
+                account.name
+            ),
+        });
+    [format!("no longer in the fleet{since}; {GONE}"), GONE_HINT.to_owned()].into_iter().chain(account).collect()
+}
+
+/// What to do about a device of the fleet whose account is ended.
+pub fn shut_out(home: &Home, device: &DeviceId) -> Option<String> {
+    let account = Store::new(home).read(&AccountName::of(device)).ok()??;
+    let name = (account.device.as_ref() == Some(device) && account.revoked.is_some()).then_some(account.name)?;
+    Some(format!(
+        "its account `{name}` is ended, so it reaches this host no more; to let it in: `account add {name} --role device \
+         --device {device}`, `device join {device} --out FILE`, and on the device `device-syncer init --join FILE`; if its \
+         key is new, too: `device enroll --replace`"
+    ))
 }
 
 /// What was found in a device's repository.
@@ -118,6 +152,8 @@ struct Evidence {
     tip: Option<Tip>,
     reports: Option<Reports>,
     doubts: Vec<Doubt>,
+    /// Names of deployments that the device tells of and that the tip has no more.
+    names: BTreeMap<DeploymentId, DeploymentName>,
 }
 
 fn device_evidence(
@@ -138,7 +174,9 @@ fn device_evidence(
         let claim = repo.claim(tip, adopted, &rosters.publishers, now.as_second())?;
         doubts.extend(doubt(claim, adopted).map(|text| Doubt::new(ADOPTED_UNKNOWN, text)));
     }
-    Ok(Evidence { tip, reports: Some(reports), doubts })
+    let told = reports.status.verified().into_iter().flat_map(|status| status.deployments.keys().copied());
+    let names = tip.as_ref().map(|tip| repo.names_before(tip, told.collect(), &rosters.publishers)).unwrap_or_default();
+    Ok(Evidence { tip, reports: Some(reports), doubts, names })
 }
 
 impl Evidence {
@@ -170,6 +208,7 @@ impl Evidence {
             status_age: status.map(|status| age(status.time, now)),
             running: heartbeat.map(|heartbeat| &heartbeat.state.deployments),
             heartbeat_age: heartbeat.map(|heartbeat| age(heartbeat.state.time.as_second(), now)),
+            names: &self.names,
         };
         DeviceStatus {
             device: id.clone(),
@@ -177,6 +216,7 @@ impl Evidence {
             desired_serial: self.tip.as_ref().map(|tip| tip.desired.envelope.serial),
             adopted_serial: adopted.map(|adopted| adopted.serial),
             conditions: syncer.map(|syncer| syncer.conditions.clone()).unwrap_or_default(),
+            remarks: Vec::new(),
             blocked: Vec::new(),
             heartbeat_age: rows.heartbeat_age,
             deployments: rows.all(),
@@ -198,6 +238,8 @@ struct Rows<'a> {
     status_age: Option<i64>,
     running: Option<&'a BTreeMap<DeploymentId, CurrentDeployment>>,
     heartbeat_age: Option<i64>,
+    /// Names of deployments that the tip has no more.
+    names: &'a BTreeMap<DeploymentId, DeploymentName>,
 }
 
 impl Rows<'_> {
@@ -216,7 +258,7 @@ impl Rows<'_> {
         let actual = self.running.map(|running| shown_health(running.get(&id)));
         let told = self.running.filter(|running| running.contains_key(&id)).and(self.heartbeat_age);
         DeploymentRow {
-            deployment: name.map_or_else(|| id.to_string(), |envelope| envelope.id.to_string()),
+            deployment: name.map_or_else(|| self.known_as(id), |envelope| envelope.id.to_string()),
             deployment_id: id,
             desired: document.map(shown_revisions),
             actual,
@@ -224,6 +266,11 @@ impl Rows<'_> {
             reason: self.reason(reported),
             age: told.or(self.status_age.filter(|_| reported.is_some())),
         }
+    }
+
+    /// What operators called a deployment that the tip has no more; Margo's id if nobody knows.
+    fn known_as(&self, id: DeploymentId) -> String {
+        self.names.get(&id).map_or_else(|| id.to_string(), ToString::to_string)
     }
 
     /// Why a deployment isn't as desired: what the device says, or that it doesn't have the newest state yet.

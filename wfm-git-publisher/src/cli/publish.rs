@@ -9,8 +9,9 @@ use repo_model::DeviceId;
 
 use super::{Place, RegistryArgs};
 use crate::error::{Failure, USER};
-use crate::plan::Allowed;
+use crate::plan::{Allowed, GONE, GONE_HINT};
 use crate::publish::{self, DeviceError, Done, Outcome, Publisher, Work};
+use crate::status::shut_out;
 
 /// Publishes the fleet at a commit: one signed commit for each device whose desired state changes
 ///
@@ -91,6 +92,11 @@ fn run_committed(place: &Place, args: Args) -> Result<u8, Failure> {
     })?;
     place.tell_hosted(&args.rev, outcome.commit)?;
     print_outcome(&outcome);
+    for device in &outcome.returned {
+        if let Some(words) = shut_out(&home, device) {
+            eprintln!("warning: {device}: {words}");
+        }
+    }
     let unknown = super::print_unknown(&devices, outcome.devices.keys());
     Ok(if outcome.is_complete() && !unknown { 0 } else { USER })
 }
@@ -111,6 +117,13 @@ fn print_outcome(outcome: &Outcome) {
             Ok(_) => {}
             Err(error) => eprint!("{}", device_failure(device, error)),
         }
+    }
+    for (device, account) in &outcome.left {
+        let account = account.iter().map(|name| format!("; its account `{name}` is ended")).collect::<String>();
+        let _ = writeln!(text, "{device}: {GONE}{account}\n    {GONE_HINT}");
+    }
+    for (device, error) in &outcome.accounts {
+        eprint!("{}", Failure::of(error).about(format!("device `{device}`, which left the fleet")));
     }
     for (device, error) in outcome.remote.iter().filter_map(|(device, result)| Some((device, result.as_ref().err()?))) {
         eprint!("{}", Failure::of(error).about(format!("device `{device}`")));

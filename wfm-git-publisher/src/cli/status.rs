@@ -168,13 +168,14 @@ fn device_rows(status: &DeviceStatus) -> Vec<[String; 7]> {
     let remark = |text: String| [device.clone(), dash(), dash(), dash(), dash(), dash(), text];
     match status.membership {
         Membership::NotEnrolled => rows.push(remark("not enrolled".to_owned())),
-        Membership::Gone => rows.push(remark("no longer in the fleet".to_owned())),
+        Membership::Gone => {}
         Membership::Enrolled if status.desired_serial.is_none() && status.doubts.is_empty() => {
             rows.push(remark("nothing published yet".to_owned()));
         }
         Membership::Enrolled if rows.is_empty() => rows.push(remark(String::new())),
         Membership::Enrolled => {}
     }
+    rows.extend(status.remarks.iter().cloned().map(&remark));
     let conditions = status.conditions.iter().map(|one| format!("{} {}: {}", one.kind, one.reason, one.message));
     let doubts = status.doubts.iter().map(|doubt| format!("doubtful: {doubt}"));
     let hidden =

@@ -1,6 +1,6 @@
 //! One device's repository: its verified tip, and how a new one gets there.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use repo_git::repo::{Bare, Pack, Prepared};
@@ -12,7 +12,7 @@ use repo_model::desired::{self, Desired, KnownDocument, Refusal};
 use repo_model::freshness::{FRESHNESS, Freshness};
 use repo_model::message::Message;
 use repo_model::report::Adopted;
-use repo_model::{DeviceId, FleetId, KeyText};
+use repo_model::{DeploymentId, DeploymentName, DeviceId, FleetId, KeyText};
 
 use super::moves::Moves;
 use super::rosters::key_text;
@@ -297,6 +297,45 @@ pub struct DeviceWriter {
     device: DeviceId,
     moves: Moves,
     lock: RepoLock,
+}
+
+/// How many commits are looked through for the name of a deployment.
+const MAX_NAMED: usize = 50;
+
+/// How many commits are looked through for the first that a device lacks.
+const MAX_LACKED: usize = 1000;
+
+impl DeviceRepo {
+    /// What operators called these deployments, as far as an earlier `desired` says so that the tip doesn't repeat.
+    pub fn names_before(
+        &self,
+        tip: &Tip,
+        mut asked: BTreeSet<DeploymentId>,
+        publishers: &BTreeSet<KeyText>,
+    ) -> BTreeMap<DeploymentId, DeploymentName> {
+        asked.retain(|id| !tip.desired.envelope.deployments.contains_key(id));
+        let mut names = BTreeMap::new();
+        if asked.is_empty() {
+            return names;
+        }
+        for commit in self.repo.history(tip.commit, None, MAX_NAMED).unwrap_or_default().into_iter().skip(1) {
+            let Ok(before) = self.desired_at(commit, publishers) else { break };
+            let known = before.desired.envelope.deployments;
+            names.extend(known.into_iter().filter(|(id, _)| asked.remove(id)).map(|(id, one)| (id, one.id)));
+            if asked.is_empty() {
+                break;
+            }
+        }
+        names
+    }
+
+    /// When the first commit of `desired` after this one was made, in Unix seconds; `None` if there is none, or none that
+    /// can be found.
+    pub fn published_after(&self, tip: &Tip, adopted: CommitId) -> Option<i64> {
+        let first = *self.repo.history(tip.commit, Some(adopted), MAX_LACKED).ok()?.last()?;
+        let first = self.repo.commit(first).ok()?;
+        first.parents.contains(&adopted).then_some(first.commit_time)
+    }
 }
 
 impl DeviceWriter {

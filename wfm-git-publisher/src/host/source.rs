@@ -6,7 +6,9 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use repo_git::{Commit, CommitId, Entry, EntryKind, OpenError, PublicKey, ReadError, Repo, TreeError, TreeLimits};
+use repo_git::{
+    Ancestry, Commit, CommitId, Entry, EntryKind, OpenError, PublicKey, ReadError, Repo, TreeError, TreeLimits,
+};
 
 use super::StockGit;
 use crate::fleet::{SourceFile, is_relevant};
@@ -137,6 +139,12 @@ impl FleetRepo {
             [one] => self.repo.commit(*one).ok(),
             _ => None,
         }
+    }
+
+    /// Whether a commit lies behind the one that `HEAD` names: somebody went back to it on purpose.
+    pub fn is_old(&self, commit: CommitId) -> bool {
+        let head = self.resolve("HEAD").ok().filter(|head| *head != commit);
+        head.is_some_and(|head| matches!(self.repo.is_ancestor(commit, head), Ok(Ancestry::Yes)))
     }
 
     /// Reads a commit.

@@ -25,7 +25,7 @@ use crate::render::{Artifact, Rendered, RenderedDeployment};
 pub use blocked::{Blocked, Code, blocked};
 pub use difference::Difference;
 pub use guard::{Allowed, Guarded, of_fleet};
-pub use show::{Shown, to_json, to_markdown, to_text};
+pub use show::{GONE, GONE_HINT, Shown, to_json, to_markdown, to_text};
 
 /// What would be done for one device.
 #[derive(Debug, Clone, PartialEq)]

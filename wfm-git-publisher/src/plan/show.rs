@@ -21,16 +21,24 @@ pub enum Shown {
     Broken(DeviceId),
     /// It can't be compared; the reason is told elsewhere.
     Failed(DeviceId),
+    /// It left the fleet. Its account, if that still counts, ends with the next publish.
+    Gone(DeviceId, Option<String>),
 }
+
+/// What stays of a device that left the fleet.
+pub const GONE: &str = "it left the fleet: what it runs runs on, and its repository stays";
+
+/// What to do about a device that left the fleet.
+pub const GONE_HINT: &str = "to stop what it runs, put its file back (`git revert`), exclude it from its deployments, \
+    publish, and remove the file once `status` shows nothing there";
 
 impl Shown {
     /// The device.
     pub fn device(&self) -> &DeviceId {
         match self {
             Self::Plan(plan, _) => &plan.device,
-            Self::Settled(device, _) | Self::NotEnrolled(device) | Self::Broken(device) | Self::Failed(device) => {
-                device
-            }
+            Self::Settled(device, _) | Self::Gone(device, _) => device,
+            Self::NotEnrolled(device) | Self::Broken(device) | Self::Failed(device) => device,
         }
     }
 
@@ -44,9 +52,13 @@ impl Shown {
         if let Self::Plan(_, blocked) = self { blocked } else { &[] }
     }
 
-    /// Whether `publish` would change its repository.
+    /// Whether `publish` would change its repository, or end its account.
     pub fn differs(&self) -> bool {
-        matches!(self, Self::Plan(plan, _) if !plan.is_empty())
+        match self {
+            Self::Plan(plan, _) => !plan.is_empty(),
+            Self::Gone(_, account) => account.is_some(),
+            _ => false,
+        }
     }
 }
 
@@ -64,6 +76,10 @@ pub fn to_text(all: &[Shown]) -> String {
             Shown::NotEnrolled(id) => _ = writeln!(text, "{id}: not enrolled yet, nothing is published for it"),
             Shown::Broken(id) => _ = writeln!(text, "{id}: left as it is, because its file is broken"),
             Shown::Failed(id) => _ = writeln!(text, "{id}: left as it is, because its repository can't be believed"),
+            Shown::Gone(id, account) => {
+                let account = account.iter().map(|name| format!("; its account `{name}` ends with `publish`"));
+                let _ = writeln!(text, "{id}: {GONE}{}\n    {GONE_HINT}", account.collect::<String>());
+            }
         }
     }
     text + &summary(all)
@@ -80,20 +96,24 @@ fn blocked_text(text: &mut String, blocked: &Blocked) {
 fn summary(all: &[Shown]) -> String {
     let mut text = String::new();
     let count = |test: fn(&Shown) -> bool| all.iter().filter(|shown| test(shown)).count();
-    let changed = count(Shown::differs);
+    let gone = count(|shown| matches!(shown, Shown::Gone(..)));
+    let changed = count(|shown| matches!(shown, Shown::Plan(plan, _) if !plan.is_empty()));
     let same = count(|shown| match shown {
         Shown::Settled(..) => true,
         Shown::Plan(plan, _) => plan.is_empty(),
         _ => false,
     });
     let waiting = count(|shown| matches!(shown, Shown::NotEnrolled(_)));
-    let left = all.len() - changed - same - waiting;
+    let left = all.len() - changed - same - waiting - gone;
     let _ = write!(text, "{} to change, {same} unchanged", devices(changed));
     if waiting > 0 {
         let _ = write!(text, ", {waiting} not enrolled");
     }
     if left > 0 {
         let _ = write!(text, ", {left} left as they are");
+    }
+    if gone > 0 {
+        let _ = write!(text, ", {gone} no longer in the fleet");
     }
     text.push('\n');
     text
@@ -208,6 +228,7 @@ fn device_json(shown: &Shown) -> Value {
         }),
         Shown::Broken(_) => json!({ "device": id, "state": "broken" }),
         Shown::Failed(_) => json!({ "device": id, "state": "failed" }),
+        Shown::Gone(_, account) => json!({ "device": id, "state": "gone", "account": account }),
         Shown::Plan(plan, blocked) => json!({
             "device": id,
             "state": if plan.is_empty() { "unchanged" } else { "changed" },

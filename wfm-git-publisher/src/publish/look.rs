@@ -8,6 +8,7 @@ use repo_model::problem::Problems;
 use repo_model::{DeploymentName, DeviceId};
 
 use super::device::State;
+use super::gone;
 use super::message::Origin;
 use super::pass::{Found, Pass};
 use super::settled::{Inputs, Settled};
@@ -69,6 +70,12 @@ fn compare(
     for Compared { shown, error, .. } in shown {
         planned.failed.extend(error.map(|error| (shown.device().clone(), error)));
         planned.devices.push(shown);
+    }
+    let asked = |device: &DeviceId| options.devices.as_ref().is_none_or(|only| only.contains(device));
+    for device in gone::look(home, fleet)?.into_iter().filter(asked) {
+        // One that can't be read is denied anyway.
+        let account = gone::account(home, &device).unwrap_or_default().map(|name| name.to_string());
+        planned.devices.push(Shown::Gone(device, account));
     }
     guard(&mut planned.devices, &fleet.settings.guards, present, &findings);
     let new = planned.devices.iter().filter_map(|shown| match shown {

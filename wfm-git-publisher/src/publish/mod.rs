@@ -12,6 +12,7 @@
 mod clock;
 mod device;
 mod findings;
+mod gone;
 mod locks;
 mod look;
 mod message;
@@ -219,10 +220,13 @@ impl Publisher {
 
     /// Does one pass, and keeps what can't be published for whoever asks.
     pub fn publish(&mut self, source: &FleetRepo, rev: &str, options: &Options<'_>) -> Result<Outcome, PublishError> {
-        let done = self.pass(source, rev, options);
+        let mut done = self.pass(source, rev, options);
         let mut findings = Findings::read(&self.home);
-        match &done {
-            Ok(outcome) => findings.update(outcome, options.devices.is_none(), options.now),
+        match &mut done {
+            Ok(outcome) => {
+                findings.take_gone(&self.home, source.is_old(outcome.commit), outcome, options.now);
+                findings.update(outcome, options.devices.is_none(), options.now);
+            }
             Err(error) => findings.failed(error, options.now),
         }
         let written = findings.write(&self.home);
@@ -246,6 +250,9 @@ impl Publisher {
             if left.is_empty() || round == ROUNDS {
                 break;
             }
+        }
+        if options.devices.is_none() {
+            outcome.gone = gone::find(&fleet, self.control.ledger());
         }
         match options.devices.is_none() && outcome.is_complete() {
             true => self.reached.all_reached(commit),

@@ -7,7 +7,7 @@ use repo_model::DeviceId;
 use repo_model::problem::Problems;
 
 use super::{ClockError, DeviceError, ResolveError, Tips};
-use crate::accounts::AccountError;
+use crate::accounts::{AccountError, AccountName};
 use crate::mirror::{Each, MirrorError, Mirrored};
 use crate::plan::{Blocked, Shown};
 
@@ -45,6 +45,12 @@ pub struct Outcome {
     pub devices: BTreeMap<DeviceId, Result<Done, DeviceError>>,
     /// What became of each device at the other host, where there is one.
     pub remote: Each<Mirrored>,
+    /// Devices that left the fleet since the pass before, and the account that ended with that.
+    pub left: Vec<(DeviceId, Option<AccountName>)>,
+    /// Devices that left the fleet once, and are back since the pass before.
+    pub returned: Vec<DeviceId>,
+    /// All devices that left the fleet; absent if that can't be told.
+    pub(super) gone: Option<BTreeSet<DeviceId>>,
     /// Accounts of devices that left the fleet, which can't be ended.
     pub accounts: Vec<(DeviceId, AccountError)>,
     /// Where the branches of each device stand, as far as the pass knows: a `status` that came meanwhile isn't in it.
@@ -115,6 +121,9 @@ impl Outcome {
             blocked: BTreeMap::new(),
             devices: BTreeMap::new(),
             remote: BTreeMap::new(),
+            left: Vec::new(),
+            returned: Vec::new(),
+            gone: None,
             accounts: Vec::new(),
             tips: BTreeMap::new(),
             awaiting: BTreeSet::new(),
@@ -133,7 +142,7 @@ impl Outcome {
 
     /// Whether every device has what the fleet says.
     pub fn is_complete(&self) -> bool {
-        !self.problems.has_errors() && self.is_settled()
+        !self.problems.has_errors() && self.accounts.is_empty() && self.is_settled()
     }
 
     /// Whether another pass over the same commit would do the same: nothing failed that may go well the next time.

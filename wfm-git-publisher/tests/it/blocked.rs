@@ -84,7 +84,7 @@ fn a_guard_that_holds_something_back_is_told_by_every_command() {
     // A publish of one device says nothing of the others.
     lab.run(&["publish", "press-01"]).good();
     assert_eq!(of("packer-01"), ["replacement-guarded"]);
-    lab.run(&["publish", "--allow-replace"]).good();
+    lab.run(&["publish", "--allow-removals", "--allow-replace"]).good();
     assert!(of("packer-01").is_empty());
     assert_eq!(lab.run(&["plan"]).code, Some(0));
 }

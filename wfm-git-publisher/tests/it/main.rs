@@ -13,6 +13,7 @@ mod explain;
 mod follow;
 mod full;
 mod golden;
+mod gone;
 mod guards;
 mod history;
 mod hosted;

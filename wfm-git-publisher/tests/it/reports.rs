@@ -227,3 +227,18 @@ fn a_status_is_judged_by_the_desired_commit_that_it_names() {
     device.status("a new disk", "installing", "");
     assert_eq!(status(&lab)["deployments"][0]["state"], "installing");
 }
+
+#[test]
+fn a_deployment_that_is_no_longer_wanted_keeps_its_name_in_the_table() {
+    let lab = lab();
+    Reporter { lab: &lab, device: "press-01" }.status("press-01", "installed", "");
+    let id = Reporter { lab: &lab, device: "press-01" }.deployment();
+    // The fleet doesn't know the name any more, only the history does.
+    lab.remove("deployments/hello.yaml");
+    lab.commit();
+    lab.publish_all();
+    let table = lab.run(&["status", "press-01"]).good();
+    let row = table.lines().find(|line| line.contains("(gone)")).unwrap();
+    assert!(row.starts_with("press-01  hello ") && !table.contains(&id), "{table}");
+    assert_eq!(status(&lab)["deployments"][0]["deploymentId"], id.as_str());
+}
