@@ -101,7 +101,7 @@ impl Metrics {
         registry.register("refused_pushes", "Pushes refused", refused_pushes.clone());
         let (devices, lag) = (Family::default(), Gauge::default());
         registry.register("devices", "Devices by how they stand to what was published", devices.clone());
-        let help = "Since the oldest publish that its device doesn't have yet";
+        let help = "Since the oldest publish that a device doesn't have that is heard of";
         registry.register_with_unit("publish_lag", help, Unit::Seconds, lag.clone());
         let (blocked, blocked_for) = (Family::default(), Gauge::default());
         let help = "Deployments of devices, or devices, that can't be published, by why";

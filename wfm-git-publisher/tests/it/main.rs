@@ -18,6 +18,7 @@ mod guards;
 mod history;
 mod hosted;
 mod meaning;
+mod metrics;
 mod registry;
 mod remote;
 mod remote_trouble;
