@@ -174,7 +174,7 @@ fn device_evidence(
         let claim = repo.claim(tip, adopted, &rosters.publishers, now.as_second())?;
         doubts.extend(doubt(claim, adopted).map(|text| Doubt::new(ADOPTED_UNKNOWN, text)));
     }
-    let told = reports.status.verified().into_iter().flat_map(|status| status.deployments.keys().copied());
+    let told = reports.status.verified().into_iter().flat_map(|status| status.said.deployments.keys().copied());
     let names = tip.as_ref().map(|tip| repo.names_before(tip, told.collect(), &rosters.publishers)).unwrap_or_default();
     Ok(Evidence { tip, reports: Some(reports), doubts, names })
 }

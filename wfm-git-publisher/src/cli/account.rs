@@ -3,13 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::{Subcommand, ValueEnum};
+use clap::Subcommand;
 use jiff::Timestamp;
 use repo_git::durable;
 use repo_model::DeviceId;
 use serde_json::json;
 
-use super::Place;
+use super::{Output, OutputArgs, Place};
 use crate::accounts::{Account, AccountError, AccountName, Issued, Role, Store};
 use crate::error::{Failure, USER, chain};
 
@@ -60,7 +60,7 @@ struct ShowArgs {
 
     /// How it is printed
     #[arg(long, value_enum, default_value_t)]
-    output: super::Output,
+    output: Output,
 }
 
 /// Lists the accounts: what they may do, and when their secrets end
@@ -73,15 +73,6 @@ pub(super) struct ListArgs {
     /// How it is printed
     #[arg(long, value_enum, default_value_t)]
     output: Output,
-}
-
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
-enum Output {
-    /// For people
-    #[default]
-    Table,
-    /// For programs
-    Json,
 }
 
 /// Gives an account a new secret and shows it, once
@@ -117,6 +108,9 @@ pub(super) struct RotateArgs {
 pub(super) struct RevokeArgs {
     /// The account
     name: AccountName,
+
+    #[command(flatten)]
+    output: OutputArgs,
 }
 
 /// How long a secret is valid; `None` for ever.
@@ -154,8 +148,10 @@ pub(super) fn run(place: &Place, command: Command) -> Result<u8, Failure> {
             show(&issued, &args.show)
         }
         Command::Revoke(args) => {
-            let said = if store.revoke(&args.name, now)? { "is revoked" } else { "was revoked before" };
-            super::print(&format!("{} {said}\n", args.name));
+            let was_valid = store.revoke(&args.name, now)?;
+            let said = if was_valid { "is revoked" } else { "was revoked before" };
+            let json = || json!({ "account": args.name, "wasRevoked": !was_valid });
+            args.output.print(&format!("{} {said}\n", args.name), json);
             Ok(0)
         }
     }
@@ -184,7 +180,7 @@ fn show(issued: &Issued, args: &ShowArgs) -> Result<u8, Failure> {
     };
     let expires = issued.expires.map_or_else(|| "never".to_owned(), |expires| expires.to_string());
     match (args.output, shown) {
-        (super::Output::Json, shown) => {
+        (Output::Json, shown) => {
             let file = args.secret_file.as_ref().map(|path| path.display().to_string());
             super::print_json(&json!({
                 "user": issued.name,
@@ -194,15 +190,15 @@ fn show(issued: &Issued, args: &ShowArgs) -> Result<u8, Failure> {
                 "endedUnused": issued.unused,
             }));
         }
-        (super::Output::Text, Some(secret)) => {
+        (Output::Text, Some(secret)) => {
             eprintln!("{}: this is its secret, and it isn't shown again; it expires: {expires}", issued.name);
             super::print(&format!("{secret}\n"));
         }
-        (super::Output::Text, None) => {
+        (Output::Text, None) => {
             eprintln!("{}: its secret is written; it expires: {expires}", issued.name);
         }
     }
-    if let (super::Output::Text, Some(made)) = (args.output, issued.unused) {
+    if let (Output::Text, Some(made)) = (args.output, issued.unused) {
         eprintln!("note: the secret that was made at {made} was never used, and has ended");
     }
     Ok(0)
@@ -232,7 +228,7 @@ fn run_list(store: &Store, args: &ListArgs, now: Timestamp) -> Result<u8, Failur
     let listing = store.list()?;
     let accounts = listing.accounts.values();
     match args.output {
-        Output::Table => {
+        Output::Text => {
             let head = ["ACCOUNT", "ROLE", "STATE", "EXPIRES", "DEVICE"].map(str::to_owned);
             let rows: Vec<_> = std::iter::once(head).chain(accounts.map(|account| row(account, now))).collect();
             super::print(&super::table(&rows));

@@ -1,11 +1,13 @@
 //! `app push`.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
 use repo_model::margo::{ApplicationDescription, Component, ProfileType, Source};
+use serde_json::json;
 
-use super::{Place, RegistryArgs};
+use super::{OutputArgs, Place, RegistryArgs};
 use crate::error::Failure;
 use crate::host::{Control, pack};
 use crate::render::{Artifact, Locks};
@@ -32,6 +34,9 @@ pub(super) struct PushArgs {
 
     #[command(flatten)]
     registry: RegistryArgs,
+
+    #[command(flatten)]
+    output: OutputArgs,
 }
 
 pub(super) fn run(place: &Place, command: &Command) -> Result<u8, Failure> {
@@ -41,7 +46,7 @@ pub(super) fn run(place: &Place, command: &Command) -> Result<u8, Failure> {
     let locks = place.home().ok().and_then(|home| Control::read(&home).ok()).map(|(ledger, _)| ledger.locks);
     let registries = place.registries(&args.registry)?;
     let profiles = description.profiles.iter().filter(|profile| profile.kind == ProfileType::Compose);
-    let mut pushed = std::collections::BTreeSet::new();
+    let (mut pushed, mut text, mut json) = (BTreeSet::new(), String::new(), Vec::new());
     for component in profiles.flat_map(|profile| &profile.components) {
         let Some((artifact, folder)) = source(&dir, component) else { continue };
         if !pushed.insert(artifact.clone()) {
@@ -50,12 +55,14 @@ pub(super) fn run(place: &Place, command: &Command) -> Result<u8, Failure> {
         let (archive, content) = pack(&folder, component.name.as_str())?;
         check_lock(&artifact, content, locks.as_ref())?;
         let lock = registries.push(&artifact, archive)?;
-        super::print(&format!("{artifact}\n  archive  {}\n  manifest {}\n", lock.content, lock.manifest));
+        text += &format!("{artifact}\n  archive  {}\n  manifest {}\n", lock.content, lock.manifest);
+        json.push(json!({ "artifact": artifact.to_string(), "archive": lock.content, "manifest": lock.manifest }));
     }
     if pushed.is_empty() {
         let hint = "put each component's compose.yaml into compose/<component>/ beside margo.yaml";
         return Err(Failure::new(format!("there is nothing to push in `{}`", dir.display())).hint(hint));
     }
+    args.output.print(&text, || json!({ "pushed": json }));
     Ok(0)
 }
 

@@ -6,11 +6,12 @@ use std::path::PathBuf;
 
 use clap::Subcommand;
 use repo_model::{DeviceId, text};
+use serde_json::json;
 
-use super::{Place, account};
+use super::{OutputArgs, Place, account};
 use crate::config::Config;
 use crate::error::{Failure, USER};
-use crate::fleet;
+use crate::fleet::{self, Device};
 use crate::host::Remotes;
 use crate::operator::{Reach, add, enroll, rejoin};
 
@@ -44,6 +45,9 @@ pub(super) struct AddArgs {
 
     #[command(flatten)]
     file: FileArgs,
+
+    #[command(flatten)]
+    output: OutputArgs,
 }
 
 /// Where a join file goes, and how long what is in it is valid.
@@ -76,6 +80,9 @@ pub(super) struct JoinArgs {
 
     #[command(flatten)]
     file: FileArgs,
+
+    #[command(flatten)]
+    output: OutputArgs,
 }
 
 fn label(text: &str) -> Result<(String, String), String> {
@@ -90,7 +97,8 @@ fn label(text: &str) -> Result<(String, String), String> {
 /// first desired state.
 ///
 ///   wfm-git-publisher device enroll press-03 'ssh-ed25519 AAAA… press-03'
-///   ssh press-03 sudo device-syncer init --join - < press-03.json | wfm-git-publisher device enroll press-03 -
+///   ssh press-03 sudo device-syncer init --join - < press-03.json > press-03.line
+///   wfm-git-publisher device enroll press-03 - < press-03.line
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct EnrollArgs {
@@ -103,14 +111,23 @@ pub(super) struct EnrollArgs {
     /// Replace the key that is there: for a new disk, or after a key was lost
     #[arg(long)]
     replace: bool,
+
+    #[command(flatten)]
+    output: OutputArgs,
 }
 
 /// Lists the devices of the fleet
+///
+///   wfm-git-publisher device list
 #[derive(Debug, clap::Args)]
+#[command(verbatim_doc_comment)]
 pub(super) struct ListArgs {
     /// The commit of the fleet
     #[arg(long, default_value = "HEAD")]
     rev: String,
+
+    #[command(flatten)]
+    output: OutputArgs,
 }
 
 pub(super) fn run(place: &Place, command: Command) -> Result<u8, Failure> {
@@ -130,7 +147,7 @@ fn run_add(place: &Place, args: AddArgs) -> Result<u8, Failure> {
     let reach = reach(&config, remotes.as_ref(), args.file.ttl, false);
     let added = add(&place.work_tree()?, &place.home()?, &args.id, &labels, reach, out)?;
     let said = if added.was_there { "is in the fleet already" } else { "is in the fleet now" };
-    super::print(&format!(
+    let text = format!(
         "{} {said}: {}\njoin file: {}\n\nOn the device: device-syncer init --join FILE\n\
          Then here:     wfm-git-publisher device enroll {} 'the line that it prints'\n{}",
         args.id,
@@ -138,7 +155,9 @@ fn run_add(place: &Place, args: AddArgs) -> Result<u8, Failure> {
         added.join.display(),
         args.id,
         place.next_push()?,
-    ));
+    );
+    let json = || json!({ "device": args.id, "file": added.file, "joinFile": added.join, "wasThere": added.was_there });
+    args.output.print(&text, json);
     Ok(0)
 }
 
@@ -148,7 +167,8 @@ fn run_join(place: &Place, args: JoinArgs) -> Result<u8, Failure> {
     let remotes = place.remotes()?;
     let reach = reach(&config, remotes.as_ref(), args.file.ttl, args.at_once);
     let join = rejoin(&place.work_tree()?, &place.home()?, &args.id, reach, out)?;
-    super::print(&format!("join file: {}\n", join.display()));
+    let json = || json!({ "device": args.id, "joinFile": join });
+    args.output.print(&format!("join file: {}\n", join.display()), json);
     Ok(0)
 }
 
@@ -173,7 +193,15 @@ fn run_enroll(place: &Place, args: &EnrollArgs) -> Result<u8, Failure> {
     let enrolled = enroll(&place.work_tree()?, &place.home()?, &args.id, &line, args.replace)?;
     let said = if enrolled.was_there { "is enrolled already with" } else { "is enrolled with" };
     let next = place.next_push()?;
-    super::print(&format!("{} {said} {} ({})\n{next}", args.id, enrolled.fingerprint, enrolled.file));
+    let text = format!("{} {said} {} ({})\n{next}", args.id, enrolled.fingerprint, enrolled.file);
+    args.output.print(&text, || {
+        json!({
+            "device": args.id,
+            "file": enrolled.file,
+            "fingerprint": enrolled.fingerprint,
+            "wasThere": enrolled.was_there,
+        })
+    });
     Ok(0)
 }
 
@@ -181,11 +209,17 @@ fn run_list(place: &Place, args: &ListArgs) -> Result<u8, Failure> {
     let source = place.source()?;
     let reading = fleet::read(&source.files(source.resolve(&args.rev)?)?);
     super::print_problems(&reading.problems, "the fleet");
-    for device in reading.fleet.iter().flat_map(|fleet| fleet.devices.values()) {
+    let devices: Vec<_> = reading.fleet.iter().flat_map(|fleet| fleet.devices.values()).collect();
+    let row = |device: &&Device| {
         let labels: Vec<_> = device.labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
         let enrolled = if device.is_enrolled() { "enrolled" } else { "not enrolled" };
-        let labels = text::line(&labels.join(","));
-        super::print(&format!("{}\t{enrolled}\t{labels}\n", device.id));
-    }
+        format!("{}\t{enrolled}\t{}\n", device.id, text::line(&labels.join(",")))
+    };
+    args.output.print(&devices.iter().map(row).collect::<String>(), || {
+        let shown = |device: &&Device| {
+            json!({ "device": device.id, "file": device.file, "enrolled": device.is_enrolled(), "labels": device.labels })
+        };
+        json!({ "devices": devices.iter().map(shown).collect::<Vec<_>>() })
+    });
     Ok(if reading.problems.has_errors() { USER } else { 0 })
 }

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use repo_model::{ApplicationId, DeploymentName, DeviceId};
 use serde_json::json;
 
-use super::{Output, Place};
+use super::{OutputArgs, Place};
 use crate::error::{Failure, USER};
 use crate::explain::{Explained, explain, to_text, why_not};
 use crate::publish::{self, Look};
@@ -57,9 +57,8 @@ struct How {
     #[arg(long, default_value = "HEAD")]
     rev: String,
 
-    /// How it is printed
-    #[arg(long, value_enum, default_value_t)]
-    output: Output,
+    #[command(flatten)]
+    output: OutputArgs,
 }
 
 pub(super) fn run(place: &Place, args: ExplainArgs) -> Result<u8, Failure> {
@@ -102,9 +101,6 @@ fn look<T>(place: &Place, how: &How, device: &DeviceId, work: impl FnOnce(Look<'
     })
 }
 
-fn print(explained: &Explained, output: Output, parameter: Option<&str>) {
-    match output {
-        Output::Text => super::print(&to_text(explained, parameter)),
-        Output::Json => super::print_json(&json!(explained)),
-    }
+fn print(explained: &Explained, output: OutputArgs, parameter: Option<&str>) {
+    output.print(&to_text(explained, parameter), || json!(explained));
 }

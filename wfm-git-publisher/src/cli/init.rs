@@ -4,9 +4,11 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use jiff::Timestamp;
+use repo_model::FleetId;
+use serde_json::json;
 use uuid::Uuid;
 
-use super::Place;
+use super::{OutputArgs, Place};
 use crate::config;
 use crate::error::Failure;
 use crate::host::Home;
@@ -21,7 +23,7 @@ use crate::operator::{InitOptions, init, moving};
 ///
 ///   wfm-git-publisher init my-fleet
 ///   wfm-git-publisher init my-fleet --host wfm.plant.example
-///   wfm-git-publisher init plant-2 --registry registry.example:5000 --image registry.example:5000/busybox:1.36
+///   wfm-git-publisher init plant-2 --registry registry.example:5000
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct Args {
@@ -51,6 +53,9 @@ pub(super) struct Args {
     /// The image that the example runs
     #[arg(long, default_value = "busybox:1.36")]
     image: String,
+
+    #[command(flatten)]
+    output: OutputArgs,
 }
 
 fn host(text: &str) -> Result<String, String> {
@@ -69,7 +74,7 @@ pub(super) fn run(place: &Place, args: Args) -> Result<u8, Failure> {
     if name.is_empty() || name.len() > 100 || name.chars().any(char::is_control) {
         return Err(Failure::new("a fleet's name has 1 to 100 characters").hint("choose one with --name"));
     }
-    let id = Uuid::new_v4().into();
+    let id: FleetId = Uuid::new_v4().into();
     let serve = (!args.hosts.is_empty()).then(|| config::serve_section(args.listen, &args.hosts));
     let options = InitOptions {
         name,
@@ -81,7 +86,7 @@ pub(super) fn run(place: &Place, args: Args) -> Result<u8, Failure> {
         now: Timestamp::now(),
     };
     let made = init(&dir, home, &options)?;
-    super::print(&format!(
+    let text = format!(
         "fleet: {}\nhome:  {}\n\n\
          Next: look around in {}, then\n  \
          wfm-git-publisher -C {} app push applications/hello/1.0.0\n  \
@@ -94,6 +99,8 @@ pub(super) fn run(place: &Place, args: Args) -> Result<u8, Failure> {
         args.dir.display(),
         args.dir.display(),
         moving(&made.home),
-    ));
+    );
+    let json = || json!({ "id": id, "fleet": made.fleet, "home": made.home.root(), "rootKey": made.home.root_key() });
+    args.output.print(&text, json);
     Ok(0)
 }

@@ -21,11 +21,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 
-use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use jiff::Timestamp;
 use repo_git::CommitId;
-use repo_model::problem::Problems;
+use repo_model::problem::{Problem, Problems, Severity};
 use repo_model::{DeviceId, text};
+use serde_json::json;
 
 use crate::config::Config;
 use crate::error::{Failure, INTERNAL, warning};
@@ -44,14 +45,15 @@ use crate::render::Artifact;
 ///
 ///   wfm-git-publisher init my-fleet && cd my-fleet
 ///   wfm-git-publisher app push applications/hello/1.0.0
-///   wfm-git-publisher device add press-01
-///   (on the device) device-syncer init --join press-01.json
+///   wfm-git-publisher device add press-01 --out ../press-01.json
+///   device-syncer init --join press-01.json      (on the device, which prints a line)
 ///   wfm-git-publisher device enroll press-01 'ssh-ed25519 AAAA… press-01'
 ///   wfm-git-publisher plan
 ///   wfm-git-publisher publish
 ///   wfm-git-publisher status
 ///
 /// Exit codes: 0 done, 1 something has to be corrected, 2 wrong usage, 3 differences found (plan), 70 internal error.
+/// What each command means by them is one table: docs/exit-codes.md.
 #[derive(Debug, Parser)]
 #[command(name = "wfm-git-publisher", version, verbatim_doc_comment)]
 struct Args {
@@ -87,11 +89,30 @@ enum Command {
     Schema(schema::Args),
     /// Prints a completion script for a shell
     ///
-    /// For bash: wfm-git-publisher completions bash > ~/.local/share/bash-completion/completions/wfm-git-publisher
+    ///   source <(wfm-git-publisher completions bash)
+    #[command(verbatim_doc_comment)]
     Completions {
         /// The shell
         shell: clap_complete::Shell,
     },
+}
+
+/// The option of every command that prints.
+#[derive(Debug, Clone, Copy, clap::Args)]
+struct OutputArgs {
+    /// How it is printed
+    #[arg(long, value_enum, default_value_t)]
+    output: Output,
+}
+
+impl OutputArgs {
+    /// Prints a result in the one form or in the other.
+    fn print(self, text: &str, json: impl FnOnce() -> serde_json::Value) {
+        match self.output {
+            Output::Text => print(text),
+            Output::Json => print_json(&json()),
+        }
+    }
 }
 
 /// How results are printed.
@@ -99,6 +120,7 @@ enum Command {
 enum Output {
     /// For people
     #[default]
+    #[value(alias = "table")]
     Text,
     /// For programs: texts in it are exactly what strangers wrote, so escape them before you show them
     Json,
@@ -117,7 +139,7 @@ pub fn main() -> ExitCode {
     if let Some(code) = hook::called() {
         return code;
     }
-    let args = Args::parse();
+    let args = Args::from_arg_matches(&command().get_matches()).unwrap_or_else(|error| error.exit());
     match panic::catch_unwind(|| run(args)) {
         Ok(Ok(code)) => ExitCode::from(code),
         Ok(Err(failure)) => {
@@ -126,6 +148,34 @@ pub fn main() -> ExitCode {
         }
         Err(_) => ExitCode::from(INTERNAL),
     }
+}
+
+/// The command line, with each paragraph of a help text as one line, so that it is wrapped once, for the reader's terminal.
+fn command() -> clap::Command {
+    reflowed(Args::command())
+}
+
+fn reflowed(command: clap::Command) -> clap::Command {
+    let command = match command.get_long_about().map(ToString::to_string) {
+        Some(about) => command.long_about(paragraphs(&about)),
+        None => command,
+    };
+    command.mut_subcommands(reflowed)
+}
+
+/// The same text with one line for each paragraph; what is indented stays as it is.
+fn paragraphs(text: &str) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    let mut is_open = false;
+    for line in text.lines() {
+        let is_prose = !line.is_empty() && !line.starts_with(' ');
+        match lines.last_mut().filter(|_| is_open && is_prose) {
+            Some(last) => last.extend([" ", line]),
+            None => lines.push(line.to_owned()),
+        }
+        is_open = is_prose;
+    }
+    lines.join("\n")
 }
 
 fn run(args: Args) -> Result<u8, Failure> {
@@ -145,7 +195,7 @@ fn run(args: Args) -> Result<u8, Failure> {
         Command::Status(args) => status::run(&place, &args),
         Command::Schema(args) => schema::run(&place, &args),
         Command::Completions { shell } => {
-            clap_complete::generate(shell, &mut Args::command(), "wfm-git-publisher", &mut std::io::stdout());
+            clap_complete::generate(shell, &mut command(), "wfm-git-publisher", &mut std::io::stdout());
             Ok(0)
         }
     }
@@ -354,6 +404,23 @@ fn blocked_failure(blocked: &Blocked) -> Failure {
         Some(hint) => failure.hint(hint.clone()),
         None => failure,
     }
+}
+
+/// Problems for programs.
+fn problems_json(problems: &Problems) -> serde_json::Value {
+    let shown = |one: &Problem| {
+        let severity = if one.severity == Severity::Error { "error" } else { "warning" };
+        json!({
+            "severity": severity,
+            "file": one.file,
+            "line": one.line,
+            "column": one.column,
+            "key": one.key,
+            "message": one.message,
+            "hint": one.hint,
+        })
+    };
+    problems.iter().map(shown).collect()
 }
 
 /// Reminds of what a person has to do for the fleet's keys; when the publisher's ends.

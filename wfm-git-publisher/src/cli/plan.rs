@@ -19,7 +19,7 @@ use crate::publish::{self, Planned};
 ///
 ///   wfm-git-publisher plan
 ///   wfm-git-publisher plan press-01 press-02 --rev my-branch
-///   wfm-git-publisher plan --format json | jq '.devices[] | select(.state == "changed")'
+///   wfm-git-publisher plan --output json | jq '.devices[] | select(.state == "changed")'
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct Args {
@@ -31,13 +31,13 @@ pub(super) struct Args {
     rev: String,
 
     /// How it is printed
-    #[arg(long, alias = "output", value_enum, default_value_t)]
-    format: Format,
+    #[arg(long, alias = "format", value_enum, default_value_t)]
+    output: Output,
 }
 
 /// How a plan is printed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
-enum Format {
+enum Output {
     /// For people
     #[default]
     Text,
@@ -73,10 +73,10 @@ fn run_committed(place: &Place, args: Args) -> Result<u8, Failure> {
     super::print_unidentified(&planned.unidentified);
     super::remind(&home, Timestamp::now())?;
     print_refused(&planned);
-    match args.format {
-        Format::Text => super::print(&to_text(&planned.devices)),
-        Format::Markdown => super::print(&to_markdown(&planned.devices)),
-        Format::Json => super::print_json(&json!({ "commit": planned.commit, "devices": to_json(&planned.devices) })),
+    match args.output {
+        Output::Text => super::print(&to_text(&planned.devices)),
+        Output::Markdown => super::print(&to_markdown(&planned.devices)),
+        Output::Json => super::print_json(&json!({ "commit": planned.commit, "devices": to_json(&planned.devices) })),
     }
     let unknown = super::print_unknown(&args.devices, planned.devices.iter().map(Shown::device));
     match () {

@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use repo_model::DeviceId;
+use serde_json::{Value, json};
 
-use super::{Place, RegistryArgs};
-use crate::error::{Failure, USER};
+use super::{OutputArgs, Place, RegistryArgs};
+use crate::error::{Failure, USER, chain};
 use crate::plan::{Allowed, GONE, GONE_HINT};
 use crate::publish::{self, DeviceError, Done, Outcome, Publisher, Work};
 use crate::status::shut_out;
@@ -66,6 +67,9 @@ pub(super) struct Args {
 
     #[command(flatten)]
     registry: RegistryArgs,
+
+    #[command(flatten)]
+    output: OutputArgs,
 }
 
 pub(super) fn run(place: &Place, args: Args) -> Result<u8, Failure> {
@@ -91,7 +95,8 @@ fn run_committed(place: &Place, args: Args) -> Result<u8, Failure> {
         Publisher::open(&home, Timestamp::now())?.publish(&source, &args.rev, &options)
     })?;
     place.tell_hosted(&args.rev, outcome.commit)?;
-    print_outcome(&outcome);
+    let text = told(&outcome);
+    args.output.print(&text, || outcome_json(&outcome));
     for device in &outcome.returned {
         if let Some(words) = shut_out(&home, device) {
             eprintln!("warning: {device}: {words}");
@@ -101,8 +106,32 @@ fn run_committed(place: &Place, args: Args) -> Result<u8, Failure> {
     Ok(if outcome.is_complete() && !unknown { 0 } else { USER })
 }
 
-/// Prints what a pass did, errors to standard error.
-fn print_outcome(outcome: &Outcome) {
+/// What a pass did, for programs.
+fn outcome_json(outcome: &Outcome) -> Value {
+    let device = |(device, result): (&DeviceId, &Result<Done, DeviceError>)| match result {
+        Ok(Done::Published { serial, commit, .. }) => {
+            json!({ "device": device, "state": "published", "serial": serial, "commit": commit })
+        }
+        Ok(Done::Unchanged { .. } | Done::Renewed { .. }) => json!({ "device": device, "state": "unchanged" }),
+        Ok(Done::NotEnrolled) => json!({ "device": device, "state": "not-enrolled" }),
+        Ok(Done::Stopped) => json!({ "device": device, "state": "stopped" }),
+        Err(error) => json!({ "device": device, "state": "failed", "error": chain(error) }),
+    };
+    let unpushed = outcome.remote.iter().filter_map(|(device, result)| Some((device, result.as_ref().err()?)));
+    let unpushed = unpushed.map(|(device, error)| json!({ "device": device, "error": chain(error) }));
+    let left = outcome.left.iter().map(|(device, account)| json!({ "device": device, "endedAccount": account }));
+    json!({
+        "commit": outcome.commit,
+        "problems": super::problems_json(&outcome.problems),
+        "devices": outcome.devices.iter().map(device).collect::<Vec<_>>(),
+        "blocked": outcome.blocked.values().flatten().collect::<Vec<_>>(),
+        "notPushed": unpushed.collect::<Vec<_>>(),
+        "left": left.collect::<Vec<_>>(),
+    })
+}
+
+/// What a pass did, for people; errors go to standard error.
+fn told(outcome: &Outcome) -> String {
     super::print_problems(&outcome.problems, &format!("the fleet at {}", &outcome.commit.to_string()[..12]));
     super::print_unidentified(&outcome.unidentified);
     for error in &outcome.unresolved {
@@ -145,7 +174,7 @@ fn print_outcome(outcome: &Outcome) {
             let _ = write!(text, ", {unpushed} not as they are here");
         }
     }
-    super::print(&(text + "\n"));
+    text + "\n"
 }
 
 /// One device's error, with the device in front.

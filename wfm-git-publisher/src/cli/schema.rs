@@ -2,8 +2,9 @@
 
 use clap::ValueEnum;
 use repo_git::durable;
+use serde_json::json;
 
-use super::Place;
+use super::{OutputArgs, Place};
 use crate::config;
 use crate::error::Failure;
 use crate::operator::SKELETON;
@@ -25,6 +26,9 @@ pub(super) struct Args {
     /// Write all of them into .schemas of the fleet and into the publisher's home; nothing is committed
     #[arg(long, conflicts_with = "kind")]
     write: bool,
+
+    #[command(flatten)]
+    output: OutputArgs,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -59,17 +63,19 @@ pub(super) fn run(place: &Place, args: &Args) -> Result<u8, Failure> {
         super::print(kind.text());
         return Ok(0);
     }
-    let root = place.root()?;
+    let (root, mut written) = (place.root()?, Vec::new());
     for (path, text) in SKELETON.iter().filter(|(path, _)| path.starts_with(".schemas/")) {
         let file = root.join(path);
         durable::create_dir_all(file.parent().unwrap_or(&root), 0o755)?;
         durable::replace_file(&file, text.as_bytes(), 0o644)?;
-        super::print(&format!("{path}\n"));
+        written.push((*path).to_owned());
     }
     let home = place.home()?;
     if home.check().is_ok() {
         home.write(&home.config_schema(), config::SCHEMA.as_bytes(), 0o644)?;
-        super::print(&format!("{}\n", home.config_schema().display()));
+        written.push(home.config_schema().display().to_string());
     }
+    let text = written.iter().map(|path| format!("{path}\n")).collect::<String>();
+    args.output.print(&text, || json!({ "written": written }));
     Ok(0)
 }

@@ -2,13 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use clap::ValueEnum;
 use jiff::Timestamp;
 use repo_model::DeviceId;
 use repo_model::report::Doubt;
 use serde_json::json;
 
-use super::Place;
+use super::{Output, Place};
 use crate::ca;
 use crate::error::chain;
 use crate::error::{Failure, USER};
@@ -45,15 +44,6 @@ pub(super) struct Args {
     /// Ask no remote host: show what was fetched from it before
     #[arg(long)]
     cached: bool,
-}
-
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
-enum Output {
-    /// For people
-    #[default]
-    Table,
-    /// For programs: texts in it are exactly what devices wrote, so escape them before you show them
-    Json,
 }
 
 /// When the operator's own certificate ends; what ends soon is told.
@@ -105,7 +95,7 @@ pub(super) fn run(place: &Place, args: &Args) -> Result<u8, Failure> {
             "blocked": findings.of_all().collect::<Vec<_>>(),
             "devices": all,
         })),
-        Output::Table => super::print(&(table(&all) + &blocked_table(&findings, &all))),
+        Output::Text => super::print(&(table(&all) + &blocked_table(&findings, &all))),
     }
     let unknown = super::print_unknown(&args.devices, all.iter().map(|status| &status.device));
     Ok(if unknown { USER } else { 0 })

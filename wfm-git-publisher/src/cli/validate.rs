@@ -2,13 +2,14 @@
 
 use repo_model::problem::Problems;
 use repo_model::text;
+use serde_json::json;
 
-use super::Place;
+use super::{OutputArgs, Place};
 use crate::error::{Failure, USER};
 use crate::fleet::{self, Reading, SourceFile};
 use crate::host::{Home, Registries, work_tree};
 use crate::operator::fix;
-use crate::plan::{Allowed, Shown};
+use crate::plan::{Allowed, Blocked, Shown};
 use crate::publish;
 use crate::render::problems_of;
 
@@ -21,7 +22,7 @@ use crate::render::problems_of;
 ///
 ///   wfm-git-publisher validate
 ///   wfm-git-publisher validate --rev HEAD~1
-///   wfm-git-publisher validate --fix         writes missing ids, from the names of the files
+///   wfm-git-publisher validate --fix
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct Args {
@@ -32,15 +33,15 @@ pub(super) struct Args {
     /// Write the ids that are missing; nothing is committed
     #[arg(long, conflicts_with = "rev")]
     fix: bool,
+
+    #[command(flatten)]
+    output: OutputArgs,
 }
 
 pub(super) fn run(place: &Place, args: &Args) -> Result<u8, Failure> {
     let root = place.root()?;
-    if args.fix {
-        for file in fix(&root)? {
-            super::print(&format!("{}: wrote its id\n", text::line(&file)));
-        }
-    }
+    let fixed = if args.fix { fix(&root)? } else { Vec::new() };
+    let text = fixed.iter().map(|file| format!("{}: wrote its id\n", text::line(file))).collect::<String>();
     let files = match &args.rev {
         Some(rev) => {
             let source = place.source()?;
@@ -48,39 +49,58 @@ pub(super) fn run(place: &Place, args: &Args) -> Result<u8, Failure> {
         }
         None => work_tree(&root)?,
     };
-    let Reading { fleet, problems } = fleet::read_on(&files, super::threads());
+    let Checked { problems, blocked, good, summary } = check(place, &files)?;
+    args.output.print(
+        &(text + &summary),
+        || json!({ "valid": good, "fixed": fixed, "problems": super::problems_json(&problems), "blocked": blocked }),
+    );
+    Ok(if good { 0 } else { USER })
+}
+
+/// What is found in a fleet's files.
+#[derive(Default)]
+struct Checked {
+    problems: Problems,
+    /// What could not be published although its files are right.
+    blocked: Vec<Blocked>,
+    good: bool,
+    /// One line for people, if all is right.
+    summary: String,
+}
+
+fn check(place: &Place, files: &[SourceFile]) -> Result<Checked, Failure> {
+    let Reading { fleet, problems } = fleet::read_on(files, super::threads());
     let Some(fleet) = fleet else {
         super::print_problems(&problems, "the fleet");
-        return Ok(USER);
+        return Ok(Checked { problems, ..Checked::default() });
     };
     let home = place.home()?;
-    let good = if home.check_memory().is_ok() {
-        is_publishable(&home, &files)?
+    let mut checked = if home.check_memory().is_ok() {
+        check_as_plan(&home, files)?
     } else {
         eprintln!("note: there is no publisher's home here, so what devices have is not looked at");
         let problems = Problems([problems.0, problems_of(&fleet, super::threads()).0].concat());
         super::print_problems(&problems, "the fleet");
-        !problems.has_errors()
+        Checked { good: !problems.has_errors(), problems, ..Checked::default() }
     };
-    if !good {
-        return Ok(USER);
+    if checked.good {
+        let (name, devices, deployments) =
+            (text::line(&fleet.settings.name), fleet.devices.len(), fleet.deployments.len());
+        checked.summary = format!("{name}: {devices} devices, {deployments} deployments, all right\n");
     }
-    let (devices, deployments) = (fleet.devices.len(), fleet.deployments.len());
-    let name = text::line(&fleet.settings.name);
-    super::print(&format!("{name}: {devices} devices, {deployments} deployments, all right\n"));
-    Ok(0)
+    Ok(checked)
 }
 
-/// Tells what `plan` would refuse once these files are committed; whether there is nothing of that kind.
-fn is_publishable(home: &Home, files: &[SourceFile]) -> Result<bool, Failure> {
+/// Tells what `plan` would refuse once these files are committed.
+fn check_as_plan(home: &Home, files: &[SourceFile]) -> Result<Checked, Failure> {
     let registries = Registries::new(Default::default());
     let planned = super::with_options(&registries, None, &[], Allowed::default(), |options| {
         publish::check(home, files, &options)
     })?;
     super::print_problems(&planned.problems, "the fleet");
     super::plan::print_refused(&planned);
-    for one in planned.devices.iter().flat_map(Shown::blocked).filter(|one| !one.is_told_as_problem()) {
-        eprint!("{}", super::blocked_failure(one));
-    }
-    Ok(!planned.is_refused())
+    let blocked = planned.devices.iter().flat_map(Shown::blocked).filter(|one| !one.is_told_as_problem());
+    let blocked: Vec<_> = blocked.cloned().collect();
+    blocked.iter().for_each(|one| eprint!("{}", super::blocked_failure(one)));
+    Ok(Checked { good: !planned.is_refused(), problems: planned.problems, blocked, summary: String::new() })
 }

@@ -1,0 +1,110 @@
+//! The table of exit codes in docs/exit-codes.md, each row against a real run.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use wfm_git_publisher::accounts::{Role, Store};
+
+use crate::follow::Running;
+use crate::support::{BEGIN, Lab};
+
+/// The rows of the program's section: command and case, and the code.
+fn documented() -> BTreeMap<(String, String), i32> {
+    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/exit-codes.md")).unwrap();
+    let section = page.split("\n## ").find(|section| section.starts_with("`wfm-git-publisher`")).unwrap();
+    let rows = section.lines().filter(|line| line.starts_with("| `"));
+    rows.map(|row| {
+        let cells: Vec<_> = row.trim_matches('|').split('|').map(str::trim).collect();
+        let [command, case, code] = cells[..] else { panic!("{row}") };
+        ((command.trim_matches('`').to_owned(), case.to_owned()), code.parse().unwrap())
+    })
+    .collect()
+}
+
+/// One published device.
+fn good() -> Lab {
+    let lab = Lab::with(&["press-01"]);
+    lab.publish_all();
+    lab
+}
+
+/// The same with a commit upon it.
+fn after(change: impl FnOnce(&Lab)) -> Lab {
+    let lab = good();
+    change(&lab);
+    lab.commit();
+    lab
+}
+
+fn differing() -> Lab {
+    after(|lab| lab.edit("deployments/hello.yaml", "hello from the press", "servus"))
+}
+
+fn broken() -> Lab {
+    after(|lab| lab.edit("deployments/hello.yaml", "greeting: hello from the press", "greting: x"))
+}
+
+fn guarded() -> Lab {
+    after(|lab| lab.edit("deployments/hello.yaml", "id: hello\n", "id: hello-anew\n"))
+}
+
+fn unfound() -> Lab {
+    let lab = Lab::with(&["press-01"]);
+    assert!(!lab.publish_with(*BEGIN, &|_| Err("the registry is away".into())).is_complete());
+    lab
+}
+
+fn left() -> Lab {
+    after(|lab| {
+        let (name, id) = ("press-01".parse().unwrap(), Some("press-01".parse().unwrap()));
+        Store::new(&lab.home).add(&name, Role::Device, id, None, Timestamp::now()).unwrap();
+        lab.remove("devices/press-01.yaml");
+    })
+}
+
+fn code(lab: &Lab, args: &[&str]) -> i32 {
+    lab.run(args).code.unwrap()
+}
+
+#[test]
+fn each_code_in_the_documentation_is_that_of_a_real_run() {
+    let runs: [(&str, &str, &dyn Fn() -> i32); 23] = [
+        ("validate", "nothing is wrong", &|| code(&good(), &["validate"])),
+        ("validate", "a file is wrong", &|| code(&broken(), &["validate"])),
+        ("validate", "`plan` would refuse what it says", &|| code(&guarded(), &["validate"])),
+        ("plan", "every device has what the fleet says", &|| code(&good(), &["plan"])),
+        ("plan", "something differs, and `publish` would do it", &|| code(&differing(), &["plan"])),
+        ("plan", "a device left the fleet, and its account still counts", &|| code(&left(), &["plan"])),
+        ("plan", "a guard holds something back", &|| code(&guarded(), &["plan"])),
+        ("plan", "the last `publish` could not find an archive, a chart or an image", &|| code(&unfound(), &["plan"])),
+        ("plan", "a file is wrong", &|| code(&broken(), &["plan"])),
+        ("publish", "every device has what the fleet says", &|| code(&differing(), &["publish"])),
+        ("publish", "something can't be published; everything else was", &|| code(&guarded(), &["publish"])),
+        ("status", "it can be shown, whatever it shows", &|| code(&unfound(), &["status"])),
+        ("status", "a device that was asked for isn't in the fleet", &|| code(&good(), &["status", "press-99"])),
+        ("explain", "it can be explained", &|| code(&broken(), &["explain", "press-01"])),
+        ("explain", "the device or the deployment isn't in the fleet", &|| code(&good(), &["explain", "press-99"])),
+        ("why-not", "the device gets the application", &|| code(&good(), &["why-not", "hello", "press-01"])),
+        ("why-not", "the fleet doesn't mean the device", &|| {
+            let lab = after(|lab| lab.write("devices/spare-01.yaml", "id: spare-01\n"));
+            code(&lab, &["why-not", "hello", "spare-01"])
+        }),
+        ("why-not", "it can't be published", &|| code(&unfound(), &["why-not", "hello", "press-01"])),
+        ("app push", "what it would pack is refused by every device", &|| {
+            let lab = after(|lab| lab.write("applications/hello/1.0.0/compose/hello/compose.yaml", "services: ["));
+            code(&lab, &["app", "push", "applications/hello/1.0.0"])
+        }),
+        ("run", "it was told to end (SIGTERM, SIGINT)", &|| {
+            let (lab, running) = (good(), Running::start);
+            let running = running(&lab, &[]);
+            std::thread::sleep(std::time::Duration::from_secs(1));
+            running.stop().code.unwrap()
+        }),
+        ("any", "wrong usage", &|| code(&good(), &["plan", "a b"])),
+        ("any", "there is no publisher's home", &|| code(&good(), &["status", "--home", "nowhere"])),
+        ("any", "there is no such revision", &|| code(&good(), &["plan", "--rev", "nowhere"])),
+    ];
+    let key = |command: &str, case: &str| (command.to_owned(), case.to_owned());
+    let found: BTreeMap<_, _> = runs.iter().map(|(command, case, run)| (key(command, case), run())).collect();
+    assert_eq!(found, documented());
+}

@@ -1,0 +1,205 @@
+//! What the help promises: its examples work as they stand, its paragraphs are wrapped once, and every command that prints
+//! has JSON.
+#![allow(clippy::disallowed_methods, reason = "test data needs no syncing")]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::registry::Registry;
+use crate::support::{Lab, PROGRAM, Ran};
+
+/// How wide help is where there is no terminal.
+const WIDTH: usize = 100;
+
+/// Every command in the order of the help, the program itself first, with its help.
+fn commands(lab: &Lab) -> Vec<(Vec<String>, String)> {
+    let mut all = Vec::new();
+    let mut left = vec![Vec::<String>::new()];
+    while let Some(command) = left.pop() {
+        let mut args: Vec<&str> = command.iter().map(String::as_str).collect();
+        args.push("--help");
+        let help = lab.run(&args).good();
+        let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
+        let names = listed.filter(|line| line.starts_with("  ") && !line.starts_with("   "));
+        let names: Vec<_> =
+            names.filter_map(|line| line.split_whitespace().next()).filter(|name| *name != "help").collect();
+        let below = names.iter().rev().map(|name| [command.as_slice(), &[(*name).to_owned()]].concat());
+        left.extend(below);
+        all.push((command, help));
+    }
+    assert!(all.len() > 20, "{}", all.len());
+    all
+}
+
+/// What is said before the options.
+fn about(help: &str) -> impl Iterator<Item = &str> {
+    help.lines().take_while(|line| !line.starts_with("Usage:"))
+}
+
+#[test]
+fn paragraphs_are_wrapped_once_and_examples_never() {
+    let lab = Lab::new();
+    for (command, help) in commands(&lab) {
+        let lines: Vec<_> = about(&help).collect();
+        for (line, next) in lines.iter().zip(lines.iter().skip(1)) {
+            assert!(line.chars().count() <= WIDTH, "{command:?}: {line}");
+            let is_prose = |line: &str| !line.is_empty() && !line.starts_with(' ');
+            if is_prose(line) && is_prose(next) {
+                let word = next.split(' ').next().unwrap();
+                let room = WIDTH - line.chars().count();
+                assert!(room <= word.chars().count(), "{command:?}: `{word}` has room in `{line}`");
+            }
+        }
+    }
+}
+
+/// The examples of a help text; what follows in brackets is for people.
+fn examples(help: &str) -> Vec<String> {
+    let begins = ["wfm-git-publisher ", "device-syncer ", "ssh ", "source "];
+    let lines = about(help).filter_map(|line| line.strip_prefix("  "));
+    let examples = lines.filter(|line| begins.iter().any(|begin| line.starts_with(begin)));
+    examples.map(|line| line.split("   (").next().unwrap().trim().to_owned()).collect()
+}
+
+fn script(path: &Path, text: &str) {
+    fs::write(path, text).unwrap();
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+/// The device's side, which is another program's business here, and an end for what would run for ever.
+fn tools(lab: &Lab) -> std::path::PathBuf {
+    let bin = lab.dir().join("bin");
+    fs::create_dir_all(&bin).unwrap();
+    symlink(PROGRAM, bin.join("real")).unwrap();
+    let real = bin.join("real");
+    let forever = "case \" $* \" in *' run '*|*' run'*|*' serve '*) exec timeout --preserve-status -s TERM 3";
+    script(
+        &bin.join("wfm-git-publisher"),
+        &format!("#!/bin/sh\n{forever} {0} \"$@\";; esac\nexec {0} \"$@\"\n", real.display()),
+    );
+    for (name, device) in [("device-syncer", "press-01"), ("ssh", "press-03")] {
+        script(&bin.join(name), &format!("#!/bin/sh\necho '{} {device}'\n", Lab::device_key(device).public()));
+    }
+    bin
+}
+
+/// Runs an example as it stands, but for addresses, keys and folders of somebody else's machine.
+fn run(lab: &Lab, dir: &Path, example: &str, registry: &str) -> Ran {
+    let mut text = example.replace("/media/usb", &lab.dir().display().to_string()).replace(":8443", ":0");
+    for device in ["press-01", "press-03"] {
+        let key = Lab::device_key(device).public().to_string();
+        text = text.replace(&format!("ssh-ed25519 AAAA… {device}"), &format!("{key} {device}"));
+    }
+    if text.contains(" init ") && !text.contains("--registry") {
+        text = text.replace(
+            " init my-fleet",
+            &format!(" init my-fleet --registry {registry} --image busybox:1@sha256:{}", "0".repeat(64)),
+        );
+    }
+    let mut command = Command::new("bash");
+    for (name, value) in lab.command(&[]).get_envs().filter_map(|(name, value)| Some((name, value?))) {
+        command.env(name, value);
+    }
+    let path = format!("{}:{}", lab.dir().join("bin").display(), std::env::var("PATH").unwrap());
+    command.env("PATH", path).args(["-c", &text]).current_dir(dir);
+    Ran::of(command.output().unwrap())
+}
+
+#[test]
+fn every_example_works_as_it_stands() {
+    let (lab, registry) = (Lab::new(), Registry::start());
+    tools(&lab);
+    let fleet = lab.dir().join("my-fleet");
+    let mut count = 0;
+    for (command, help) in commands(&lab) {
+        let found = examples(&help);
+        let is_leaf = !help.contains("\nCommands:");
+        assert!(!found.is_empty() || !is_leaf, "{command:?} has no example");
+        for (number, example) in found.iter().enumerate() {
+            // A new fleet is made in an empty directory.
+            let empty = lab.dir().join(format!("empty-{number}"));
+            let dir = match command.first().map(String::as_str) {
+                None if number == 0 => lab.dir(),
+                Some("init") => {
+                    fs::create_dir_all(&empty).unwrap();
+                    &empty
+                }
+                Some("run" | "serve") => lab.dir(),
+                _ => &fleet,
+            };
+            let ran = run(&lab, dir, example, &registry.host);
+            // What would change, and what a device doesn't get, are told by the code.
+            let good: &[i32] = match command.first().map(String::as_str) {
+                None if example.ends_with(" plan") => &[3],
+                Some("plan") => &[0, 3],
+                Some("why-not") => &[1],
+                _ => &[0],
+            };
+            let code = ran.code.unwrap_or(-1);
+            assert!(good.contains(&code), "{command:?}: {example}: {code}\n{}{}", ran.out, ran.err);
+            count += 1;
+        }
+        if command.is_empty() {
+            prepare(&lab, &fleet);
+        }
+    }
+    assert!(count > 40, "{count}");
+}
+
+/// What the other examples take for granted: names of an operator's own.
+fn prepare(lab: &Lab, fleet: &Path) {
+    let home = lab.dir().join("my-fleet.wfm/publisher.yaml");
+    fs::write(home, "serve:\n  names: [127.0.0.1]\n  listen: 127.0.0.1:0\n").unwrap();
+    for args in [&["branch", "my-branch"][..], &["tag", "v12"]] {
+        repo_testkit::git::git(fleet, args);
+    }
+    lab.run_in(fleet, &["device", "add", "spare-01", "--label", "site=linz"]).good();
+    fs::write(fleet.join("press-03.json"), "{}").unwrap();
+}
+
+#[test]
+fn every_command_that_prints_has_json() {
+    let registry = Registry::start();
+    let lab = Lab::new();
+    let image = format!("busybox:1@sha256:{}", "0".repeat(64));
+    let line = format!("{} press-01", Lab::device_key("press-01").public());
+    let init = ["init", "plant", "--registry", &registry.host, "--image", &image];
+    let table: &[(&[&str], &str)] = &[
+        (&init, "/home"),
+        (&["app", "push", "applications/hello/1.0.0"], "/pushed/0/manifest"),
+        (&["device", "add", "press-01"], "/joinFile"),
+        (&["device", "enroll", "press-01", &line], "/fingerprint"),
+        (&["device", "join", "press-01"], "/joinFile"),
+        (&["device", "list"], "/devices/0/labels"),
+        (&["validate"], "/problems"),
+        (&["plan"], "/devices/0/state"),
+        (&["publish"], "/devices/0/state"),
+        (&["status"], "/devices/0/deployments"),
+        (&["explain", "press-01"], "/deployments/0/parameters"),
+        (&["why-not", "hello", "press-01"], "/deployments/0/gets"),
+        (&["account", "add", "olga", "--role", "operator"], "/secret"),
+        (&["account", "rotate", "olga"], "/secret"),
+        (&["account", "list"], "/accounts/0/state"),
+        (&["account", "revoke", "olga"], "/account"),
+        (&["schema", "--write"], "/written/0"),
+    ];
+    let plant = lab.dir().join("plant");
+    for (args, pointer) in table {
+        let dir = if args[0] == "init" { lab.dir() } else { &plant };
+        let ran = lab.run_in(dir, &[args, &["--output", "json"][..]].concat());
+        let json: Value = serde_json::from_str(&ran.out).unwrap_or_else(|_| panic!("{args:?}: {}{}", ran.out, ran.err));
+        assert!(json.pointer(pointer).is_some(), "{args:?}: {json}");
+    }
+    let tried: BTreeSet<_> = table.iter().map(|(args, _)| args[0]).collect();
+    for (command, help) in commands(&lab).into_iter().filter(|(_, help)| !help.contains("\nCommands:")) {
+        let has_json = help.contains("--output <OUTPUT>");
+        // Those that run for ever log JSON, and completions are a shell's.
+        let is_exempt = ["run", "serve", "completions"].contains(&command[0].as_str());
+        assert!(has_json != is_exempt && (is_exempt || tried.contains(command[0].as_str())), "{command:?}");
+    }
+}
