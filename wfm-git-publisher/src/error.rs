@@ -47,6 +47,12 @@ impl Failure {
         self
     }
 
+    /// The failure with one more cause.
+    pub(crate) fn cause(mut self, cause: String) -> Self {
+        self.causes.push((cause, None));
+        self
+    }
+
     /// The failure with what it is about in front.
     pub fn about(mut self, what: String) -> Self {
         self.message = format!("{what}: {}", self.message);

@@ -5,9 +5,6 @@ use std::collections::BTreeMap;
 
 use repo_model::{ComponentName, DeploymentId, DeviceId, Digest, FleetId};
 
-/// What an application's own labels may not begin with.
-pub(super) const RESERVED: &[&str] = &["device-syncer.", "com.docker."];
-
 pub(super) const FLEET: &str = "device-syncer.fleet";
 pub(super) const DEVICE: &str = "device-syncer.device";
 pub(super) const DEPLOYMENT: &str = "device-syncer.deployment";

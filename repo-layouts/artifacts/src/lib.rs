@@ -6,6 +6,7 @@
 
 mod archive;
 mod chart;
+pub mod compose;
 mod download;
 mod images;
 mod pack;

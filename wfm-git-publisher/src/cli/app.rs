@@ -1,15 +1,16 @@
 //! `app push`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
+use repo_artifacts::compose::check_variable;
 use repo_model::margo::{ApplicationDescription, Component, ProfileType, Source};
 use serde_json::json;
 
 use super::{OutputArgs, Place, RegistryArgs};
 use crate::error::Failure;
-use crate::host::{Control, pack};
+use crate::host::{ArtifactError, Control, pack};
 use crate::render::{Artifact, Locks};
 
 /// Application packages
@@ -22,7 +23,8 @@ pub(super) enum Command {
 ///
 /// For each component of a compose profile the folder compose/<component>/ beside margo.yaml becomes one compose
 /// archive, pushed under the component's `repository` and `revision`. The same files always make the same bytes. What
-/// was once published under a tag keeps its meaning for ever: raise the version to change it. Charts are pushed by helm
+/// was once published under a tag keeps its meaning for ever: raise the version to change it. So it is checked before as
+/// devices check it, and what all of them would refuse isn't pushed. Charts are pushed by helm
 /// itself: `helm package` and `helm push`.
 ///
 ///   wfm-git-publisher app push applications/hello/1.0.0
@@ -45,22 +47,28 @@ pub(super) fn run(place: &Place, command: &Command) -> Result<u8, Failure> {
     let description = read(&dir)?;
     let locks = place.home().ok().and_then(|home| Control::read(&home).ok()).map(|(ledger, _)| ledger.locks);
     let registries = place.registries(&args.registry)?;
+    check_variables(&description)?;
     let profiles = description.profiles.iter().filter(|profile| profile.kind == ProfileType::Compose);
-    let (mut pushed, mut text, mut json) = (BTreeSet::new(), String::new(), Vec::new());
+    let mut packed = BTreeMap::new();
     for component in profiles.flat_map(|profile| &profile.components) {
         let Some((artifact, folder)) = source(&dir, component) else { continue };
-        if !pushed.insert(artifact.clone()) {
+        if packed.contains_key(&artifact) {
             continue;
         }
-        let (archive, content) = pack(&folder, component.name.as_str())?;
+        let (archive, content) = pack(&folder, component.name.as_str()).map_err(refused)?;
         check_lock(&artifact, content, locks.as_ref())?;
+        packed.insert(artifact, archive);
+    }
+    if packed.is_empty() {
+        let hint = "put each component's compose.yaml into compose/<component>/ beside margo.yaml";
+        return Err(Failure::new(format!("there is nothing to push in `{}`", dir.display())).hint(hint));
+    }
+    // Only once everything is right the first tag gets its meaning.
+    let (mut text, mut json) = (String::new(), Vec::new());
+    for (artifact, archive) in packed {
         let lock = registries.push(&artifact, archive)?;
         text += &format!("{artifact}\n  archive  {}\n  manifest {}\n", lock.content, lock.manifest);
         json.push(json!({ "artifact": artifact.to_string(), "archive": lock.content, "manifest": lock.manifest }));
-    }
-    if pushed.is_empty() {
-        let hint = "put each component's compose.yaml into compose/<component>/ beside margo.yaml";
-        return Err(Failure::new(format!("there is nothing to push in `{}`", dir.display())).hint(hint));
     }
     args.output.print(&text, || json!({ "pushed": json }));
     Ok(0)
@@ -74,6 +82,33 @@ fn read(dir: &Path) -> Result<ApplicationDescription, Failure> {
         Ok((description, _)) => Ok(description),
         Err(problems) => Err(Failure::new(format!("`{file}` can't be used")).problems(&problems)),
     }
+}
+
+/// One error with each reason, for whoever corrects the folder.
+fn refused(error: ArtifactError) -> Failure {
+    match error {
+        ArtifactError::Refused { ref reasons, .. } => {
+            let failure = reasons.iter().fold(Failure::new(error.to_string()), |all, reason| all.cause(reason.clone()));
+            failure.hint("correct it: a tag keeps its meaning for ever, so nothing was pushed")
+        }
+        error => error.into(),
+    }
+}
+
+/// Refuses parameters that would set variables which no device sets.
+fn check_variables(description: &ApplicationDescription) -> Result<(), Failure> {
+    let profiles = description.profiles.iter().filter(|profile| profile.kind == ProfileType::Compose);
+    let components: BTreeSet<_> = profiles.flat_map(|one| &one.components).map(|one| &one.name).collect();
+    for (name, parameter) in &description.parameters {
+        let targets = parameter.targets.iter().filter(|one| one.components.iter().any(|one| components.contains(one)));
+        for target in targets {
+            if let Err(rule) = check_variable(target.place(ProfileType::Compose)) {
+                let message = format!("margo.yaml: parameter `{name}`: `{}`: {rule}", target.pointer);
+                return Err(Failure::new(message).hint("choose another variable: every device refuses this one"));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Where a component's folder goes, if it has one here.

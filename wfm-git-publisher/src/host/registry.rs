@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use jiff::Timestamp;
 use repo_artifacts::{
     Archive, ArchiveError, Chart, ChartError, ChartReference, ImageReference, Images, InvalidReference, Limits,
-    PackError, Reference, Registry, RegistryError, Settings,
+    PackError, Reference, Registry, RegistryError, Settings, compose,
 };
 use repo_http::{InvalidUrl, Url};
 use repo_model::Digest;
@@ -65,6 +65,14 @@ pub enum ArtifactError {
     /// The folder can't be packed.
     #[error("cannot pack the folder")]
     Pack(#[from] PackError),
+    /// No device would take it.
+    #[error("no device would take what is in `{}`", path.display())]
+    Refused {
+        /// The folder.
+        path: PathBuf,
+        /// Why, each with its file and place.
+        reasons: Vec<String>,
+    },
     /// What was packed is no compose archive.
     #[error("`{}` doesn't make a compose archive", path.display())]
     Archive {
@@ -158,8 +166,12 @@ fn signature_url(archive: &Reference, key: &VendorKey) -> Result<Url, ArtifactEr
 /// same bytes.
 pub fn pack(folder: &Path, name: &str) -> Result<(Vec<u8>, Digest), ArtifactError> {
     let archive = repo_artifacts::pack(folder, name)?;
-    Archive::read(&archive, &Limits::default())
+    let read = Archive::read(&archive, &Limits::default())
         .map_err(|source| ArtifactError::Archive { path: folder.to_owned(), source })?;
+    let reasons = compose::refused(&read);
+    if !reasons.is_empty() {
+        return Err(ArtifactError::Refused { path: folder.to_owned(), reasons });
+    }
     let digest = Digest::of(&archive);
     Ok((archive, digest))
 }

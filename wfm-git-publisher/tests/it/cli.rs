@@ -58,6 +58,39 @@ fn a_fleet_from_nothing_to_a_published_device() {
     assert!(said.contains("was published with other files") && said.contains("hint: raise the version"), "{said}");
 }
 
+/// A tag keeps its meaning for ever, so it gets none that no device could use.
+#[test]
+fn what_every_device_would_refuse_burns_no_tag() {
+    let registry = Registry::start();
+    let lab = Lab::new();
+    let fleet = lab.dir().join("plant");
+    lab.run_in(lab.dir(), &["init", "plant", "--registry", &registry.host]).good();
+    let push = || lab.run_in(&fleet, &["app", "push", "applications/hello/1.0.0"]);
+    let compose = fleet.join("applications/hello/1.0.0/compose/hello/compose.yaml");
+    let good = std::fs::read_to_string(&compose).unwrap();
+    for (text, place) in [
+        ("services: [".to_owned(), "compose.yaml"),
+        (good.replacen("image:", "imgae:", 1), "`services.hello.imgae`: no device allows this key"),
+        (good.replacen("    image:", "    build: .\n    image:", 1), "`services.hello.build`"),
+        (good.replacen("    image:", "    env_file: ../x\n    image:", 1), "the path must stay inside the archive"),
+    ] {
+        repo_git::durable::replace_file(&compose, text.as_bytes(), 0o644).unwrap();
+        let said = push().failed(1);
+        assert!(said.contains("no device would take what is in") && said.contains(place), "{said}");
+        assert!(said.contains("hint: correct it: a tag keeps its meaning for ever"), "{said}");
+    }
+    repo_git::durable::replace_file(&compose, good.as_bytes(), 0o644).unwrap();
+    let package = fleet.join("applications/hello/1.0.0/margo.yaml");
+    let margo = std::fs::read_to_string(&package).unwrap();
+    repo_git::durable::replace_file(&package, margo.replace("GREETING", "LD_PRELOAD").as_bytes(), 0o644).unwrap();
+    let said = push().failed(1);
+    assert!(said.contains("parameter `greeting`") && said.contains("steers the tools on the device"), "{said}");
+    assert_eq!(registry.digest("1.0.0"), None);
+    repo_git::durable::replace_file(&package, margo.as_bytes(), 0o644).unwrap();
+    push().good();
+    assert!(registry.digest("1.0.0").is_some());
+}
+
 #[test]
 fn a_plan_shows_each_value_old_and_new() {
     let lab = Lab::with(&["press-01", "packer-01"]);

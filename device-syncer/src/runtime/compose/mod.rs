@@ -8,10 +8,8 @@
 //! marker says *applied*. Killed anywhere in between, a project has no input digest and is applied again. `restore`: what
 //! of it doesn't run any more is put back from the document that was applied, service by service.
 
-mod allowed;
 mod apply;
 mod bounds;
-mod characters;
 mod containers;
 mod docker;
 mod files;
@@ -23,7 +21,6 @@ mod parameters;
 mod prepare;
 mod privileges;
 mod project;
-mod raw;
 mod resolved;
 mod restore;
 mod stopping;

@@ -7,13 +7,13 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use repo_artifacts::{Archive, Limits, Lock, Reference, RegistryError};
+use repo_artifacts::{Archive, Limits, Lock, Reference, RegistryError, compose};
 use repo_model::error_chain;
 
 use super::docker;
 use super::project::Project;
 use super::resolved::Resolved;
-use super::{ComposeRuntime, Prepared, allowed, bounds, labels, mounts, parameters, privileges, raw};
+use super::{ComposeRuntime, Prepared, bounds, labels, mounts, parameters, privileges};
 use crate::runtime::client::{Call, QUERY, REASON};
 use crate::runtime::command::{Output, last_lines};
 use crate::runtime::sandbox::{self, Confinement};
@@ -29,7 +29,7 @@ impl ComposeRuntime {
         parameters::check(parameters)?;
         let (lock, bytes) = self.fetch(component)?;
         let archive = Archive::read(&bytes, &Limits::default()).map_err(|error| invalid(error_chain(&error)))?;
-        raw::check(&archive).map_err(invalid)?;
+        compose::check(&archive).map_err(invalid)?;
         let redactor = component.redactor();
         let staging = Staging::new(&self.settings.cache_dir, &component.project, &archive)?;
         let mut resolved = self.resolve(component, parameters, &staging, &redactor, cancel)?;
@@ -102,7 +102,7 @@ impl ComposeRuntime {
         if let Some(reason) = problem {
             return Err(RuntimeError::ArtifactInvalid { what: what(component), reason });
         }
-        let mut reasons = allowed::violations(resolved.document());
+        let mut reasons = compose::violations(resolved.document());
         reasons.extend(privileges::denied(resolved, &self.settings.policy, &component.project, files));
         reasons.extend(mounts::denied(resolved, files));
         // An image's name becomes an argument of `docker pull`.

@@ -3,16 +3,14 @@
 use std::net::IpAddr;
 use std::path::Path;
 
+use repo_artifacts::compose::{LOG_DRIVERS, RESERVED_LABELS};
 use serde_json::Value;
 
-use super::labels::RESERVED;
 use super::resolved::{Resolved, inside, items};
 use crate::runtime::policy::{PortPolicy, SitePolicy};
 
 /// From here up, a port on loopback needs no policy.
 const FIRST_UNPRIVILEGED_PORT: u16 = 1024;
-/// Log drivers that neither send anything elsewhere nor take the log from us.
-const LOG_DRIVERS: &[&str] = &["json-file", "local", "none"];
 
 /// Every wish that the policy denies, each with its place. `files` is where the archive's own files will lie.
 pub(super) fn denied(resolved: &Resolved, policy: &SitePolicy, project: &str, files: &Path) -> Vec<String> {
@@ -142,7 +140,7 @@ impl Check<'_> {
 
     fn labels(&mut self, labels: &Value) {
         for name in labels.as_object().into_iter().flatten().map(|(name, _)| name) {
-            self.require(!RESERVED.iter().any(|reserved| name.starts_with(reserved)), &format!("labels.{name}"));
+            self.require(!RESERVED_LABELS.iter().any(|reserved| name.starts_with(reserved)), &format!("labels.{name}"));
         }
     }
 }

@@ -121,7 +121,7 @@ fn all_files_of_the_archive_that_compose_reads_are_read() {
         ("l.label", "l=m\n"),
         ("c.txt", "z"),
     ];
-    raw::check(&archive(&files)).unwrap();
+    repo_artifacts::compose::check(&archive(&files)).unwrap();
     let mut resolved = world.resolve(&files).unwrap();
     resolved.rebase(Path::new(sandbox::DIRECTORY), Path::new("/p/files"));
     let (document, a) = (resolved.document(), &resolved.document()["services"]["a"]);

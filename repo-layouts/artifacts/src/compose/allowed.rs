@@ -1,6 +1,6 @@
 //! The allow-list: every key that a resolved compose file may have. A key that isn't here is an error that names it.
 //!
-//! Keys are those of the Compose specification. Some need the site's policy as well (`privileges.rs`). Left out on
+//! Keys are those of the Compose specification. Some need the site's policy as well. Left out on
 //! purpose: what runs or reads something outside the containers (`provider`, `build`, `use_api_socket`,
 //! `credential_spec`, `develop`), what hides state from us (`scale`, `profiles`, `container_name`, `pull_policy`), what
 //! may meet a foreign object (`volumes_from`, `external_links`, `driver_opts`, `ipam`), and what lowers a container's
@@ -144,8 +144,22 @@ const MOUNT: Shape = Keys(&[
     ("volume", Keys(&[("nocopy", Leaf), ("subpath", Leaf)])),
 ]);
 
+/// The keys that may stand at the top of a resolved document.
+pub(super) fn project_keys() -> Vec<&'static str> {
+    keys(&PROJECT)
+}
+
+/// The keys that a service may have there.
+pub(super) fn service_keys() -> Vec<&'static str> {
+    keys(&SERVICE)
+}
+
+fn keys(shape: &Shape) -> Vec<&'static str> {
+    if let Keys(keys) = shape { keys.iter().map(|(key, _)| *key).collect() } else { Vec::new() }
+}
+
 /// Every place of a resolved document that the list doesn't allow, like `services.web.build`.
-pub(super) fn violations(document: &Value) -> Vec<String> {
+pub fn violations(document: &Value) -> Vec<String> {
     let mut found = Vec::new();
     walk(&PROJECT, document, "", &mut found);
     found
@@ -287,14 +301,9 @@ mod tests {
         "working_dir",
     ];
 
-    fn listed(shape: &Shape) -> Vec<&'static str> {
-        let Keys(keys) = shape else { panic!("not an object") };
-        keys.iter().map(|(key, _)| *key).collect()
-    }
-
     #[test]
     fn every_specified_key_that_is_not_listed_is_refused_by_name() {
-        let allowed = listed(&SERVICE);
+        let allowed = service_keys();
         assert!(allowed.iter().all(|key| SPECIFIED.contains(key)), "the list has keys that compose doesn't know");
         for key in SPECIFIED.iter().filter(|key| !allowed.contains(key)) {
             let found = violations(&json!({"services": {"web": {*key: "x"}}}));

@@ -4,20 +4,26 @@
 //! 2.40.3: `env_file: /etc/shadow` ends as plain `environment`). So each of them, wherever it stands in a file (a merge
 //! key may carry it anywhere), must be a literal relative path without `..`. The archive holds no links, so whichever
 //! directory compose starts from, such a path stays inside. Where another reader differs from ours in spite of all this,
-//! the sandbox holds (`runtime::sandbox`).
+//! the device's sandbox holds.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use repo_artifacts::Archive;
 use serde_json::Value;
 
-use super::{characters, parameters};
+use super::{characters, variables};
+use crate::Archive;
 
 /// Keys that make compose read another file.
 const READS: &[&str] = &["include", "extends", "env_file", "label_file"];
 
 /// Checks `compose.yaml` and every file that it makes compose read; the error names file, key or line, and rule.
-pub(super) fn check(archive: &Archive) -> Result<(), String> {
+pub fn check(archive: &Archive) -> Result<(), String> {
+    read(archive).map(drop)
+}
+
+/// The same; `compose.yaml` and the files that it includes, each as it is written.
+pub(super) fn read(archive: &Archive) -> Result<BTreeMap<String, Value>, String> {
+    let (mut documents, mut included) = (BTreeMap::new(), BTreeSet::from([Archive::COMPOSE.to_owned()]));
     let mut seen = BTreeSet::from([Archive::COMPOSE.to_owned()]);
     let mut queue = vec![Archive::COMPOSE.to_owned()];
     // Compose reads a `.env` in the directory of each file that is included.
@@ -25,8 +31,13 @@ pub(super) fn check(archive: &Archive) -> Result<(), String> {
     let mut variables: BTreeSet<String> = archive.files().keys().filter(is_dot_env).cloned().collect();
     while let Some(file) = queue.pop() {
         let mut paths = Vec::new();
-        paths_in(&parse(&file, text(archive, &file)?)?, &mut paths).map_err(|problem| format!("{file}: {problem}"))?;
+        let document = parse(&file, text(archive, &file)?)?;
+        paths_in(&document, &mut paths).map_err(|problem| format!("{file}: {problem}"))?;
+        documents.insert(file, document);
         for (key, path) in paths {
+            if key == "include" {
+                included.extend(candidates(archive, &path));
+            }
             if key == "include" || key == "extends" {
                 queue.extend(candidates(archive, &path).filter(|found| seen.insert(found.clone())));
             } else {
@@ -36,9 +47,10 @@ pub(super) fn check(archive: &Archive) -> Result<(), String> {
     }
     variables.iter().try_for_each(|file| text(archive, file).map(drop))?;
     if archive.files().contains_key(".env") {
-        parameters::check_env_file(text(archive, ".env")?)?;
+        variables::check_env_file(text(archive, ".env")?)?;
     }
-    Ok(())
+    documents.retain(|file, _| included.contains(file));
+    Ok(documents)
 }
 
 /// A file of the archive, if it is text that every reader takes for the same.
@@ -111,7 +123,7 @@ fn candidates<'a>(archive: &'a Archive, path: &str) -> impl Iterator<Item = Stri
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::runtime::compose::testing::archive;
+    use crate::compose::testing::archive;
 
     #[test]
     fn literal_paths_inside_the_archive_pass() {
