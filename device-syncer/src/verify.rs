@@ -10,6 +10,7 @@ use repo_model::message::Message;
 use repo_model::roster::{ROSTER_NAMESPACE, Trust, roster_path};
 use repo_model::{FileTree, KeyText, error_chain};
 
+use crate::conditions::{self, STALE};
 use crate::floor::Floor;
 use crate::memory::{Accepted, Memory};
 use crate::store::Store;
@@ -176,10 +177,12 @@ impl Judge<'_> {
 }
 
 impl Adoption {
-    /// Puts this state in force. What was proven fresh before is as much a proof of this one, which came after it.
+    /// Puts this state in force. What was proven fresh before is as much a proof of this one, which came after it; but
+    /// where the device is `Stale`, an adoption ends nothing.
     pub fn put_into(&self, memory: &mut Memory, now: Timestamp) {
         memory.roster.clone_from(&self.roster);
-        let before = memory.accepted.take().filter(|_| self.descent != Descent::ByHand);
+        let is_stale = conditions::all(&memory.status).iter().any(|one| one.kind == STALE);
+        let before = memory.accepted.take().filter(|_| !is_stale && self.descent != Descent::ByHand);
         memory.accepted = Some(Accepted {
             commit: self.commit.to_string(),
             serial: self.desired.envelope.serial,

@@ -257,6 +257,23 @@ fn the_proof_of_the_state_before_holds_for_the_one_that_came_after_it() {
 }
 
 #[test]
+fn an_adoption_ends_no_stale_also_where_an_older_proof_still_holds() {
+    let world = World::running();
+    let before = world.hand.tip("freshness");
+    publish(&world, "two");
+    prove(&world, &hours(26), &hours(49));
+    world.once().ended(1).says(&["ProofRefused"]);
+    publish(&world, "three");
+    let fresh = world.hand.tip("freshness");
+    world.hand.move_branch("freshness", &before);
+    world.once().ended(1).says(&["Expired"]);
+    assert_eq!((world.greetings(), world.conditions()), (vec!["three".into()], vec!["Stale Expired".into()]));
+    world.hand.move_branch("freshness", &fresh);
+    world.once().good();
+    assert_eq!(world.conditions(), Vec::<String>::new());
+}
+
+#[test]
 fn a_first_state_without_a_proof_is_stale() {
     let world = World::enrolled();
     publish(&world, "hello");
