@@ -1,22 +1,22 @@
-//! The loop: pass after pass, at the poll interval or when a retry is due, until a signal ends it.
+//! The loop: pass after pass, as the [`schedule`](crate::schedule) says, until a signal ends it.
 //!
 //! At a host that offers it, one request waits there while the passes between look at the device only: the host is asked
 //! when the wait ends, which it does when something moved and at the latest when the host lets nobody wait longer.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use repo_model::error_chain;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
-use tokio::time::Instant;
 
 use crate::backoff;
 use crate::hints::Hints;
 use crate::link::Current;
 use crate::reconcile::{Ask, Outcome, POLL, PassError, Syncer};
+use crate::schedule::{Passed, Schedule};
 use crate::update::is_disk_full;
 use crate::waiter::Waiter;
 
@@ -27,45 +27,55 @@ const LEAVE: Duration = Duration::from_secs(5);
 pub async fn run(mut syncer: Syncer) -> std::io::Result<()> {
     let stop = Stop::on_signals(syncer.link.current())?;
     let mut hints = Hints::watch(&syncer.home, &syncer.settings.host);
-    let (mut waiter, mut ask) = (Waiter::default(), Ask::Host);
-    let (mut unreached, mut poll) = (0, POLL);
+    let (mut waiter, mut schedule) = (Waiter::default(), Schedule::new(Instant::now()));
+    let (mut ask, mut poll, mut log) = (Ask::Host, POLL, Log::default());
     syncer.resume_retries();
     while !stop.is_set() {
-        let cancel = stop.clone();
+        tracing::debug!(?ask, "a pass begins");
+        let (cancel, began) = (stop.clone(), Instant::now());
         let (back, result) = blocking(move || {
             let result = syncer.pass(ask, &|| cancel.is_set());
             (syncer, result)
         })
         .await;
         syncer = back;
-        log(&result);
-        unreached =
-            if matches!(&result, Ok(outcome) if outcome.reached && outcome.fetched) { 0 } else { unreached + 1 };
-        let outdated = matches!(&result, Ok(outcome) if outcome.outdated);
-        let retry_after = result.as_ref().ok().and_then(|outcome| outcome.retry_after).unwrap_or_default();
-        poll = result.map_or(poll, |outcome| outcome.poll);
-        match (unreached, syncer.shown) {
-            (0, Some(shown)) => waiter.hold(&syncer.link.remote, shown).await,
-            (0, None) => {}
-            _ => waiter.end().await,
+        log.note(&result);
+        let mut passed = passed(ask, &result, poll, syncer.retries.next(began));
+        poll = passed.poll;
+        match (passed.reached, syncer.shown) {
+            (Some(false), _) => waiter.end().await,
+            (Some(true), Some(shown)) => waiter.hold(&syncer.link.remote, shown).await,
+            _ => {}
         }
-        let wait = if outdated { Duration::ZERO } else { wait(&syncer, poll, unreached).max(retry_after) };
-        ask = rest(wait, retry_after, &mut waiter, &mut hints, &stop).await;
+        passed.waits = syncer.link.remote.waits().filter(|_| waiter.is_held());
+        schedule.passed(Instant::now(), passed, backoff::jitter(Timestamp::now()));
+        ask = rest(&mut schedule, &mut waiter, &mut hints, &stop).await;
     }
     waiter.end().await;
     Ok(())
 }
 
-/// Rests until the next pass, and says whom that asks. The end of a wait at the host is heeded after `hold_off` only.
-async fn rest(wait: Duration, hold_off: Duration, waiter: &mut Waiter, hints: &mut Hints, stop: &Stop) -> Ask {
-    let (mut due, earliest) = (Instant::now() + wait, Instant::now() + hold_off);
-    let mut ask = if waiter.is_held() { Ask::Nobody } else { Ask::Host };
+/// What the next pass hangs on. One that failed counts as one for which nothing could be had.
+fn passed(ask: Ask, result: &Result<Outcome, PassError>, poll: Duration, retry: Option<Duration>) -> Passed {
+    let reached = if matches!(ask, Ask::Later(_)) { None } else { Some(false) };
+    let none = Passed { reached, outdated: false, poll, waits: None, retry, retry_after: Duration::ZERO };
+    result.as_ref().map_or(none, |outcome| Passed {
+        reached: outcome.asked.then_some(outcome.reached && outcome.fetched),
+        outdated: outcome.outdated,
+        poll: outcome.poll,
+        retry_after: outcome.retry_after.unwrap_or_default(),
+        ..none
+    })
+}
+
+/// Rests until the next pass, and says whom that asks.
+async fn rest(schedule: &mut Schedule, waiter: &mut Waiter, hints: &mut Hints, stop: &Stop) -> Ask {
     loop {
         tokio::select! {
             // Cancel-safe: a timer holds nothing.
-            () = tokio::time::sleep_until(due) => return ask,
-            // Cancel-safe: the wait goes on in its own thread.
-            pause = waiter.ended() => (due, ask) = (earliest.max(Instant::now() + pause), Ask::Host),
+            () = tokio::time::sleep_until(schedule.due().into()) => return schedule.ask(Instant::now(), waiter.is_held()),
+            // Cancel-safe: the wait goes on in its own thread, and a pause until its moment.
+            retry_after = waiter.ended() => schedule.called(Instant::now(), retry_after),
             // Cancel-safe: a hint stays in its channel.
             () = hints.next() => {
                 tracing::debug!("something changed at the device");
@@ -89,26 +99,30 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) 
     }
 }
 
-fn log(result: &Result<Outcome, PassError>) {
-    match result {
-        Ok(outcome) if outcome.acted || !outcome.problems.is_empty() => {
-            tracing::info!(good = outcome.good, problems = ?outcome.problems, "pass");
-        }
-        Ok(_) => tracing::debug!("nothing to do"),
-        Err(error) if is_disk_full(error) => {
-            tracing::error!(code = "disk-full", error = error_chain(error), "the pass failed");
-        }
-        Err(error) => tracing::error!(error = error_chain(error), "the pass failed"),
-    }
-}
+/// The name of the event that says what passes come to, whenever that isn't what it was.
+pub const OUTCOME: &str = "outcome";
 
-/// Until the next pass: the poll interval spread by a tenth, the back-off of a host from which nothing can be had, or a retry if that
-/// is due before.
-fn wait(syncer: &Syncer, poll: Duration, unreached: u32) -> Duration {
-    let jitter = backoff::jitter(Timestamp::now());
-    let poll = poll.mul_f64(0.9 + jitter / 5.0);
-    let poll = if unreached > 0 { poll.max(backoff::wait(unreached, jitter)) } else { poll };
-    syncer.retries.next().map_or(poll, |retry| poll.min(retry.max(Duration::from_millis(100))))
+/// What passes came to when it was last logged; nothing after one that failed.
+#[derive(Debug, Default)]
+struct Log(Option<(bool, Vec<String>)>);
+
+impl Log {
+    fn note(&mut self, result: &Result<Outcome, PassError>) {
+        match result {
+            Ok(Outcome { acted, good, problems, .. }) => {
+                let now = (*good, problems.clone());
+                if *acted && *good || self.0.as_ref() != Some(&now) {
+                    tracing::info!(name: OUTCOME, good, ?problems, "pass");
+                }
+                self.0 = Some(now);
+            }
+            Err(error) => {
+                let code = is_disk_full(error).then_some("disk-full");
+                tracing::error!(code, error = error_chain(error), "the pass failed");
+                self.0 = None;
+            }
+        }
+    }
 }
 
 /// Set once by a signal.

@@ -32,6 +32,7 @@ pub mod requests;
 pub mod restores;
 pub mod retries;
 pub mod runtime;
+pub mod schedule;
 pub mod status;
 pub mod store;
 pub mod tell;

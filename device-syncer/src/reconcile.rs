@@ -97,7 +97,9 @@ impl std::fmt::Debug for Syncer {
 /// What a pass came to.
 #[derive(Debug)]
 pub struct Outcome {
-    /// The host answered.
+    /// The host was asked.
+    pub asked: bool,
+    /// The host answered, or would have said if anything had moved.
     pub reached: bool,
     /// What it has could be fetched.
     pub fetched: bool,
@@ -159,8 +161,11 @@ const UNCONFINED: &str = "the kernel has no Landlock and this program isn't root
 pub enum Ask {
     /// It asks.
     Host,
-    /// What was known last, because a wait at the host would have ended if that had changed.
-    Nobody,
+    /// What was known last, because a wait at the host would have ended if that had changed. It asks only if this device
+    /// moved something itself.
+    IfMoved,
+    /// Nothing, because it isn't to ask for so long.
+    Later(Duration),
 }
 
 /// What one pass goes by.
@@ -185,7 +190,9 @@ impl Syncer {
     pub fn pass(&mut self, ask: Ask, cancel: &dyn Fn() -> bool) -> Result<Outcome, PassError> {
         self.contact.begin();
         let mut result = self.make_pass(ask, cancel);
-        self.contact.end();
+        if !matches!(ask, Ask::Later(_)) {
+            self.contact.end();
+        }
         if let Ok(outcome) = &mut result {
             outcome.retry_after = self.contact.retry_after();
             outcome.problems.extend(self.contact.trouble().map(ToString::to_string));
@@ -199,13 +206,15 @@ impl Syncer {
             self.forget_failures(retry)?;
             Requests::retry_is_done(&self.home);
         }
+        let asked = ask == Ask::Host || ask == Ask::IfMoved && self.heads.is_none();
         let heads = self.heads_by(ask);
         if !self.find_status_again(heads.as_ref())? {
-            return Ok(Outcome::unreached());
+            return Ok(Outcome::unreached(asked));
         }
         let mut pass = self.take(heads, &requests)?;
         let poll = self.poll_interval(pass.desired.as_ref());
-        let newer = NewerRevision::new(self.link.remote.clone(), self.known_tip(&pass), poll);
+        let look_after = if let Ask::Later(rest) = ask { poll.max(rest) } else { poll };
+        let newer = NewerRevision::new(self.link.remote.clone(), self.known_tip(&pass), look_after);
         let done = self.converge(&mut pass, &|| cancel() || newer.is_there())?;
         self.events.clear();
         let told = self.tell(&pass, done.acted)?;
@@ -217,6 +226,7 @@ impl Syncer {
         let lacking = health::lacking(&pass.sight, &self.store.memory, pass.desired.as_ref());
         self.log_lacking(&lacking);
         Ok(Outcome {
+            asked,
             reached: pass.reached,
             fetched: pass.fetched,
             acted: done.acted,
@@ -583,8 +593,9 @@ pub struct Preview {
 
 impl Outcome {
     /// Nothing is known but what the host would have to tell.
-    fn unreached() -> Self {
+    fn unreached(asked: bool) -> Self {
         Self {
+            asked,
             reached: false,
             fetched: false,
             acted: false,

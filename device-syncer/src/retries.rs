@@ -40,8 +40,26 @@ impl Retries {
         self.0.get(project).map_or(0, |(failures, _)| *failures)
     }
 
-    /// How long until the next one's time has come.
-    pub fn next(&self) -> Option<Duration> {
-        self.0.values().map(|(_, until)| until.saturating_duration_since(Instant::now())).min()
+    /// How long until the next one's time comes, for those whose time hadn't come at `since`, when a pass began: what
+    /// that could have tried and left alone waits for something else.
+    pub fn next(&self, since: Instant) -> Option<Duration> {
+        let coming = self.0.values().filter(|(_, until)| *until > since);
+        coming.map(|(_, until)| until.saturating_duration_since(Instant::now())).min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_pass_left_alone_although_its_time_had_come_makes_no_other_pass_due() {
+        let (mut retries, before) = (Retries::default(), Instant::now());
+        assert_eq!(retries.next(before), None);
+        retries.failed("a", 0.0);
+        let soonest = retries.next(before).expect("its time comes");
+        assert!(soonest <= backoff::FIRST / 2);
+        assert_eq!(retries.next(before + backoff::FIRST), None);
+        assert!(retries.is_waiting("a"));
     }
 }

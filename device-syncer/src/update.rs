@@ -165,8 +165,10 @@ fn fetch_limits(remote: &Remote, limits: &Limits) -> FetchLimits {
 impl Syncer {
     /// Where the host's branches stand, by what it says now or said before.
     pub(crate) fn heads_by(&mut self, ask: Ask) -> Option<Heads> {
-        if let (Ask::Nobody, Some(heads)) = (ask, &self.heads) {
-            return Some(heads.clone());
+        match (ask, &self.heads) {
+            (Ask::Later(_), _) => return None,
+            (Ask::IfMoved, Some(heads)) => return Some(heads.clone()),
+            _ => {}
         }
         self.link.refresh(&self.home, &self.join, &self.settings.host);
         let heads = self.poll().inspect_err(|error| self.contact.failed(error, POLLING, Timestamp::now())).ok();

@@ -19,7 +19,7 @@ pub(crate) const SECRET: &str = "c4nary-of-this-device";
 const SHORT: &str = "host: {timeouts: {connect: 2s, answer: 2s, stall: 1500ms, total: 6s}}\n";
 
 /// Joins the world's device again, over HTTPS.
-fn join(world: &World, url: &str, ca: &str, account: bool) {
+pub(crate) fn join(world: &World, url: &str, ca: &str, account: bool) {
     let path = world.hand.path("join.json");
     let mut join: Value = serde_json::from_slice(&fs::read(&path).expect("a join file")).expect("JSON");
     join["url"] = url.into();

@@ -23,4 +23,5 @@ mod objects;
 mod our_host;
 mod refused;
 mod resilience;
+mod rhythm;
 mod world;

@@ -31,6 +31,8 @@ pub(crate) struct State {
     pub(crate) waiting: usize,
     /// Answers every wait at once, whatever moved.
     pub(crate) lies: bool,
+    /// Ends the connection of every wait at once.
+    pub(crate) breaks: bool,
     /// Within how many milliseconds to come for what moved.
     pub(crate) jitter: u64,
     pub(crate) ended: bool,
@@ -101,8 +103,14 @@ fn serve(asked: &Asked, repository: &Path, shared: &(Mutex<State>, Condvar)) -> 
         }
         _ if path.ends_with("/wait") => {
             let Some(longest) = state.wait else { return Reply::Keep(answer("404 Not Found", &[], b"")) };
+            if state.breaks {
+                return Reply::End(Vec::new());
+            }
             state.waiting += 1;
             drop(state);
+            let preferred = header(asked, "prefer");
+            let preferred = preferred.strip_prefix("wait=").and_then(|seconds| seconds.parse().ok());
+            let longest = preferred.map_or(longest, |seconds| longest.min(Duration::from_secs(seconds)));
             let reply = wait(query, repository, longest, shared);
             shared.0.lock().unwrap_or_else(PoisonError::into_inner).waiting -= 1;
             reply
@@ -144,15 +152,18 @@ fn wait(query: &str, repository: &Path, longest: Duration, shared: &(Mutex<State
     }
 }
 
+/// The value of a header; empty if there is none.
+fn header(asked: &Asked, name: &str) -> String {
+    let find = |line: &str| {
+        let (found, value) = line.split_once(": ")?;
+        found.eq_ignore_ascii_case(name).then(|| value.to_owned())
+    };
+    asked.head.lines().find_map(find).unwrap_or_default()
+}
+
 /// Runs stock Git's CGI program.
 fn backend(asked: &Asked, path: &str, query: &str, repository: &Path, wait: Option<Duration>) -> Vec<u8> {
-    let header = |name: &str| {
-        let find = |line: &str| {
-            let (found, value) = line.split_once(": ")?;
-            found.eq_ignore_ascii_case(name).then(|| value.to_owned())
-        };
-        asked.head.lines().find_map(find).unwrap_or_default()
-    };
+    let header = |name: &str| header(asked, name);
     let mut command = Command::new("git");
     let service = path.strip_prefix("/devices/press-01.git").unwrap_or("/nowhere");
     command.args(["-c", "http.receivepack=true", "http-backend"]).env("GIT_PROJECT_ROOT", repository);

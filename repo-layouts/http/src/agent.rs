@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ureq::AsSendBody;
 use ureq::config::AutoHeaderValue;
@@ -18,6 +18,9 @@ const IDLE: Duration = Duration::from_secs(900);
 
 /// The most bytes of an answer's headers; less than the buffer, so that more of them are seen for what they are.
 const HEADERS: usize = 8 << 10;
+
+/// A kept connection that died while nobody used it shows so at the next request, within this.
+const UNNOTICED: Duration = Duration::from_secs(5);
 
 /// How much of a refusal's text is read, and shown.
 const SAID: (u64, usize) = (64 << 10, 300);
@@ -155,11 +158,12 @@ impl Agent {
     /// an error, a redirect too.
     pub fn send(&self, request: &Request<'_>) -> Result<Response, HttpError> {
         let shared = &self.0;
-        let before = (self.connections(), shared.interrupts.load(Ordering::SeqCst));
+        let (before, began) = ((self.connections(), shared.interrupts.load(Ordering::SeqCst)), Instant::now());
         let mut result = self.send_once(request);
-        // Only a kept connection may have died unnoticed; a new one that breaks is the host's word.
+        // Only a kept connection may have died unnoticed; a new one that breaks, or breaks later, is the host's word.
         let was_kept = before == (self.connections(), shared.interrupts.load(Ordering::SeqCst));
-        if request.repeatable && was_kept && matches!(&result, Err(HttpError { problem: Problem::Cut, .. })) {
+        let is_stale = was_kept && began.elapsed() < UNNOTICED;
+        if request.repeatable && is_stale && matches!(&result, Err(HttpError { problem: Problem::Cut, .. })) {
             result = self.send_once(request);
         }
         if result.as_ref().is_err_and(|error| error.status().is_none()) {

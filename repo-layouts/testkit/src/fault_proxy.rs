@@ -6,7 +6,7 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::ports::free_listener;
 
@@ -28,12 +28,17 @@ pub enum Fault {
     HalfOpen,
     /// At most this many bytes a second in each direction.
     Throttle(u32),
+    /// Both sides of a connection are closed once nothing has passed for this long, as load balancers do it.
+    CutIdle(Duration),
+    /// A connection on which nothing has passed for this long falls silent and is never closed, as routers that
+    /// translate addresses do it.
+    ForgetIdle(Duration),
 }
 
 impl Fault {
     /// Whether only a limit of time shows it.
     pub fn is_silent(self) -> bool {
-        matches!(self, Self::HalfOpen | Self::StallAfter(..) | Self::Throttle(_))
+        matches!(self, Self::HalfOpen | Self::StallAfter(..) | Self::Throttle(_) | Self::ForgetIdle(_))
     }
 }
 
@@ -115,6 +120,10 @@ impl FaultProxy {
             state.close_all();
         }
         self.shared.changed.notify_all();
+        if let Fault::CutIdle(_) | Fault::ForgetIdle(_) = fault {
+            let shared = Arc::clone(&self.shared);
+            thread::spawn(move || shared.end_idle(fault));
+        }
         let listen = fault != Fault::Refuse;
         if state.listening && !listen {
             drop(state);
@@ -171,6 +180,26 @@ impl Shared {
     fn wait_while(&self, condition: impl Fn(&State) -> bool) -> MutexGuard<'_, State> {
         self.changed.wait_while(self.lock(), |state| condition(state)).unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// Ends connections that are idle, for as long as this is the fault.
+    fn end_idle(&self, fault: Fault) {
+        let (Fault::CutIdle(limit) | Fault::ForgetIdle(limit)) = fault else { return };
+        loop {
+            let state = self.lock();
+            if state.ended || state.fault != fault {
+                return;
+            }
+            for link in state.open.values().filter(|link| link.idle() >= limit) {
+                if matches!(fault, Fault::CutIdle(_)) {
+                    link.both(Shutdown::Both);
+                } else {
+                    link.forgotten.store(true, Ordering::Relaxed);
+                }
+            }
+            drop(state);
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
 }
 
 impl State {
@@ -218,8 +247,14 @@ fn begin(client: TcpStream, shared: &Arc<Shared>) {
     shared.changed.notify_all();
     let Ok(server) = TcpStream::connect(target) else { return };
     let _ = (client.set_nodelay(true), server.set_nodelay(true));
-    let link =
-        Arc::new(Link { number, client, server, last: Mutex::new(Direction::Down), broken: AtomicBool::new(false) });
+    let link = Arc::new(Link {
+        number,
+        client,
+        server,
+        last: Mutex::new((Direction::Down, Instant::now())),
+        broken: AtomicBool::new(false),
+        forgotten: AtomicBool::new(false),
+    });
     shared.lock().open.insert(number, Arc::clone(&link));
     for direction in [Direction::Up, Direction::Down] {
         let pump = Pump { shared: Arc::clone(shared), link: Arc::clone(&link), direction, passed: 0 };
@@ -233,12 +268,19 @@ struct Link {
     number: u64,
     client: TcpStream,
     server: TcpStream,
-    /// Who spoke last.
-    last: Mutex<Direction>,
+    /// Who spoke last, and when.
+    last: Mutex<(Direction, Instant)>,
     broken: AtomicBool,
+    /// Nothing passes any more, and nothing is closed.
+    forgotten: AtomicBool,
 }
 
 impl Link {
+    /// How long nothing has passed.
+    fn idle(&self) -> Duration {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner).1.elapsed()
+    }
+
     fn both(&self, how: Shutdown) {
         for end in [&self.client, &self.server] {
             let _ = end.shutdown(how);
@@ -331,6 +373,7 @@ impl Pump {
     fn gate(&self, waiting: usize) -> Gate {
         let (mine, passed) = (self.direction, self.passed);
         let stalls = |fault| match fault {
+            _ if self.link.forgotten.load(Ordering::Relaxed) => true,
             Fault::HalfOpen => true,
             Fault::StallAfter(direction, limit) => direction == mine && passed >= limit,
             _ => false,
@@ -362,8 +405,8 @@ impl Pump {
 
     fn count(&mut self, bytes: u64) {
         self.passed += bytes;
-        let before =
-            std::mem::replace(&mut *self.link.last.lock().unwrap_or_else(PoisonError::into_inner), self.direction);
+        let now = (self.direction, Instant::now());
+        let (before, _) = std::mem::replace(&mut *self.link.last.lock().unwrap_or_else(PoisonError::into_inner), now);
         let mut state = self.shared.lock();
         match self.direction {
             Direction::Up => {

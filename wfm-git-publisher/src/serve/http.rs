@@ -1,7 +1,7 @@
 //! One request: who asks, for what, whether that is allowed, and the answer; each leaves a line in the access log.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use axum::body::{Body, HttpBody};
 use axum::http::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_LENGTH};
@@ -100,8 +100,9 @@ async fn route(host: &Host, peer: &Peer, request: Request<Body>, seen: &mut Seen
         let malformed = "`desired` and `freshness` must each stand once in the query, as 40 hex digits";
         let known = known.ok_or_else(|| Refusal::Bad(malformed.to_owned()))?;
         // Of a request that waits, only what it waits for is kept.
+        let longest = wait::longest(&head.headers, Duration::from_secs(host.limits.wait_seconds));
         drop((head, body));
-        return Box::pin(waiting(host, peer, &hosted, known, &who, accounts)).await;
+        return Box::pin(waiting(host, peer, &hosted, (known, longest), &who, accounts)).await;
     }
     let place = host.requests.clone().try_acquire_owned().map_err(|_| Refusal::Busy)?;
     let (headers, room) = (&head.headers, Room::new(allowance, place));
@@ -146,12 +147,12 @@ async fn waiting(
     host: &Host,
     peer: &Peer,
     hosted: &Arc<Hosted>,
-    known: super::wire::path::Known,
+    (known, longest): (super::wire::path::Known, Duration),
     who: &Identity,
     accounts: watch::Receiver<u64>,
 ) -> Result<Response<Body>, Refusal> {
     tokio::select! {
-        response = wait::wait(host, peer, hosted, known) => response,
+        response = wait::wait(host, peer, hosted, known, longest) => response,
         () = host.stop.cancelled() => Err(Refusal::Stopping),
         refusal = gone(host, who, accounts) => Err(refusal),
     }

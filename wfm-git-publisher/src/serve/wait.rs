@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use axum::body::Body;
-use axum::http::{HeaderValue, Response, StatusCode};
+use axum::http::{HeaderMap, HeaderValue, Response, StatusCode};
 use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 use repo_git::CommitId;
 use tokio::sync::mpsc;
@@ -48,9 +48,9 @@ pub(super) async fn wait(
     peer: &Peer,
     hosted: &Arc<Hosted>,
     known: Known,
+    longest: Duration,
 ) -> Result<Response<Body>, Refusal> {
     let known = Tips { desired: known.desired, freshness: known.freshness };
-    let longest = Duration::from_secs(host.limits.wait_seconds);
     let end = tokio::time::Instant::now() + longest;
     // Watched first, read then: what moves in between is told.
     let mut tips = hosted.tips.subscribe();
@@ -68,6 +68,18 @@ pub(super) async fn wait(
             Ok(response)
         }
     }
+}
+
+/// How long a request with these headers waits at most: `limit`, or what it prefers (RFC 7240, 4.3) if that is less.
+pub(super) fn longest(headers: &HeaderMap, limit: Duration) -> Duration {
+    let values = headers.get_all("prefer").into_iter().filter_map(|value| value.to_str().ok());
+    let preferences = values.flat_map(|value| value.split(','));
+    let wait = |preference: &str| {
+        let (name, value) = preference.split(';').next()?.split_once('=')?;
+        let seconds = value.trim().trim_matches('"').parse().ok()?;
+        name.trim().eq_ignore_ascii_case("wait").then(|| Duration::from_secs(seconds))
+    };
+    preferences.filter_map(wait).next().map_or(limit, |preferred| preferred.min(limit))
 }
 
 fn changed_to(now: &Tips, jitter: Duration) -> Response<Body> {
@@ -252,6 +264,26 @@ mod tests {
         assert_eq!(found("/home/fleet.git/refs/heads/a/b").as_deref(), Some("fleet.git"));
         for other in ["/home/devices/a.git/refs/heads/desired.lock", "/home/devices/a.git/HEAD", "/elsewhere/refs/x"] {
             assert_eq!(found(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn a_request_waits_no_longer_than_it_prefers_and_the_host_allows() {
+        let limit = Duration::from_secs(300);
+        let longest = |values: &[&'static str]| {
+            let headers = values.iter().map(|value| ("prefer".parse().unwrap(), HeaderValue::from_static(value)));
+            longest(&headers.collect(), limit).as_secs()
+        };
+        for (values, seconds) in [
+            (&[][..], 300),
+            (&["wait=40"], 40),
+            (&["wait=900"], 300),
+            (&["respond-async, Wait = \"7\"; x=1"], 7),
+            (&["respond-async", "wait=7", "wait=8"], 7),
+            (&["wait"], 300),
+            (&["wait=-1, waiting=3"], 300),
+        ] {
+            assert_eq!(longest(values), seconds, "{values:?}");
         }
     }
 

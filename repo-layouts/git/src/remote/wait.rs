@@ -7,8 +7,8 @@ use repo_http::Timeouts;
 use super::{Remote, RemoteError, Way};
 use crate::CommitId;
 
-/// How much later than promised an answer may come.
-const GRACE: Duration = Duration::from_secs(15);
+/// How much later than asked for an answer may come.
+const GRACE: Duration = Duration::from_secs(10);
 
 /// Stands for "no such branch".
 const NOTHING: &str = "0000000000000000000000000000000000000000";
@@ -21,7 +21,7 @@ pub enum Waited {
         /// At most a minute.
         jitter: Duration,
     },
-    /// Nothing moved for as long as the host lets anyone wait.
+    /// Nothing moved for as long as was asked for, or as the host lets anyone wait.
     Nothing,
     /// The host doesn't offer it, or not any more.
     Unsupported,
@@ -43,15 +43,24 @@ impl Remote {
         }
     }
 
-    /// Waits until `desired` or `freshness` isn't where it is said to be, or for as long as the host allows.
-    pub fn wait(&self, desired: Option<CommitId>, freshness: Option<CommitId>) -> Result<Waited, RemoteError> {
+    /// Waits until `desired` or `freshness` isn't where it is said to be, for `at_most`, or for as long as the host
+    /// allows. A host that stays silent for 10 s more has gone, or the way there.
+    pub fn wait(
+        &self,
+        desired: Option<CommitId>,
+        freshness: Option<CommitId>,
+        at_most: Duration,
+    ) -> Result<Waited, RemoteError> {
         let Way::Https(host) = &self.way else { return Ok(Waited::Unsupported) };
         let Some(longest) = host.waits() else { return Ok(Waited::Unsupported) };
         let text = |id: Option<CommitId>| id.map_or(NOTHING.to_owned(), |id| id.to_string());
         let url = host.url.below(&format!("wait?desired={}&freshness={}", text(desired), text(freshness)));
-        let limit = longest + GRACE;
-        let timeouts = Timeouts { answer: limit, stall: limit, total: limit, ..host.agent.timeouts() };
-        match host.send_with(&url, &[], None, Some("application/json"), timeouts) {
+        let at_most = longest.min(at_most);
+        let (limit, timeouts) = (at_most + GRACE, host.agent.timeouts());
+        let timeouts = Timeouts { answer: limit, stall: limit, total: timeouts.connect + limit, ..timeouts };
+        // RFC 7240, 4.3. Seconds are enough.
+        let prefer = format!("wait={}", at_most.as_secs().max(1));
+        match host.send_with(&url, &[("Prefer", &prefer)], None, Some("application/json"), timeouts) {
             Ok(response) if response.status == 200 => {
                 let jitter = response.header("wfm-jitter").and_then(|value| value.parse().ok()).unwrap_or(0);
                 response.body.bytes(4096)?;

@@ -1,7 +1,7 @@
 //! A day of a device, accelerated and not simulated: by polling each 15 s, by waiting, and by REST.
 //!
 //! Every poll, change and heartbeat of the day is made, one after the other, by the syncer's own code over TLS through
-//! a proxy that counts. A wait of five minutes is made in one second; its bytes are the same.
+//! a proxy that counts. A wait of 40 s is made in one second; its bytes are the same.
 
 use std::path::Path;
 use std::time::Duration;
@@ -23,9 +23,13 @@ use crate::{Line, RUNS, median, shown};
 
 const CHANGES: u32 = 10;
 
-/// Polls of a day, each 15 s; heartbeats, and waits that end with nothing, each 300 s.
+/// Polls of a day, each 15 s; heartbeats, and the polls between waits, each 300 s; waits that end with nothing, each 40 s.
 const POLLS: u32 = 24 * 3600 / 15;
 const HEARTBEATS: u32 = 24 * 3600 / 300;
+const WAITED: u32 = 24 * 3600 / 40;
+
+/// The longest wait that is asked for here.
+const LONGEST: Duration = Duration::from_secs(40);
 
 /// Waits that are really made; the others are alike.
 const WAITS: u32 = 12;
@@ -75,8 +79,9 @@ struct Parts {
     polls: Spent,
     changes: Spent,
     heartbeats: Spent,
-    /// A wait that ends with nothing, with the poll that follows it; and one that ends with news.
+    /// A wait that ends with nothing; the poll that follows several of them; and a wait that ends with news.
     wait: Spent,
+    poll: Spent,
     called: Spent,
     /// Growth on the device and on the host, and the device's repository as a whole, in bytes.
     disk: [u64; 3],
@@ -94,6 +99,7 @@ fn by_git(site: &Site<'_>, syncer: &mut Syncer, day: u32) -> Parts {
         changes: Spent::default(),
         heartbeats: Spent::default(),
         wait: Spent::default(),
+        poll: Spent::default(),
         called: Spent::default(),
         disk: [0; 3],
         told: 0,
@@ -115,27 +121,31 @@ fn by_git(site: &Site<'_>, syncer: &mut Syncer, day: u32) -> Parts {
     }
     parts.told = commits() - told;
     parts.disk = [disk(&clone).saturating_sub(device), disk(&site.repository()).saturating_sub(host), disk(&clone)];
-    (parts.wait, parts.called) = waits(proxy, syncer);
+    (parts.wait, parts.poll, parts.called) = waits(proxy, syncer);
     parts
 }
 
-fn waits(proxy: &FaultProxy, syncer: &Syncer) -> (Spent, Spent) {
+fn waits(proxy: &FaultProxy, syncer: &Syncer) -> (Spent, Spent, Spent) {
     let remote = &syncer.link.remote;
     let heads = Heads::poll(remote).expect("the host answers");
     let nothing = spent(proxy, || {
         for _ in 0..WAITS {
-            let waited = remote.wait(heads.desired, heads.freshness).expect("the host lets wait");
+            let waited = remote.wait(heads.desired, heads.freshness, LONGEST).expect("the host lets wait");
             assert_eq!(waited, Waited::Nothing);
+        }
+    });
+    let polled = spent(proxy, || {
+        for _ in 0..WAITS {
             Heads::poll(remote).expect("the host answers");
         }
     });
     let called = spent(proxy, || {
         for _ in 0..WAITS {
-            let waited = remote.wait(None, None).expect("the host lets wait");
+            let waited = remote.wait(None, None, LONGEST).expect("the host lets wait");
             assert!(matches!(waited, Waited::Moved { .. }));
         }
     });
-    (nothing.over(WAITS), called.over(WAITS))
+    (nothing.over(WAITS), polled.over(WAITS), called.over(WAITS))
 }
 
 /// The same day: each poll asks for the manifest, a change brings it with the bundle, and each report is sent.
@@ -168,7 +178,10 @@ pub(crate) fn measure(stage: &Stage) -> Vec<Line> {
     let rests: Vec<_> = (0..RUNS).map(|_| by_rest(&site, reports)).collect();
     let each = |of: fn(&Parts) -> Spent| median_spent(&days.iter().map(of).collect::<Vec<_>>());
     let polling = each(|day| day.polls.plus(day.changes));
-    let waiting = each(|day| day.wait.times(HEARTBEATS).plus(day.called.times(CHANGES)).plus(day.changes));
+    let waiting = each(|day| {
+        let nothing = day.wait.times(WAITED).plus(day.poll.times(HEARTBEATS));
+        nothing.plus(day.called.times(CHANGES)).plus(day.changes)
+    });
     let (rest, heartbeats, change) =
         (median_spent(&rests), each(|day| day.heartbeats), each(|day| day.changes.over(CHANGES)));
     let mut lines = line(&format!("a day, poll each 15 s, {CHANGES} changes, {reports} reports, by Git"), polling);

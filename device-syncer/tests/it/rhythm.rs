@@ -1,0 +1,213 @@
+//! When a running syncer looks at the device and asks the host, whatever waits, retries and the path between do; and how
+//! much it logs of that. What is counted is compared with other counts, never with a clock.
+
+use std::fs::{self, File};
+use std::process::Child;
+use std::time::Duration;
+
+use repo_testkit::fault_proxy::{Fault, FaultProxy};
+use repo_testkit::terminate;
+use serde_json::{Value, json};
+
+use crate::https::{at_home, join, trouble};
+use crate::our_host::{OurHost, State};
+use crate::world::{App, World, command, finish, kill, until};
+
+/// Short limits, so that a host that is gone doesn't hold up what is counted.
+const SHORT: &str = "host: {timeouts: {connect: 2s, answer: 2s, stall: 1500ms, total: 6s}}\n";
+
+/// A device that waits at a host like ours, behind a proxy that breaks things.
+fn behind_a_proxy(state: State) -> (World, OurHost, FaultProxy) {
+    let (world, host) = at_home(state);
+    let proxy = FaultProxy::start(host.host.address());
+    let url = format!("https://{}/devices/press-01.git", proxy.address());
+    join(&world, &url, host.host.authority.certificate(), true);
+    (world, host, proxy)
+}
+
+fn waits() -> State {
+    State { wait: Some(Duration::from_secs(300)), ..State::default() }
+}
+
+/// A syncer that runs, and its log.
+struct Running<'a> {
+    world: &'a World,
+    child: Child,
+}
+
+impl<'a> Running<'a> {
+    fn start(world: &'a World) -> Self {
+        let log = File::create(world.path("run.log")).unwrap();
+        let child = command(&world.home(), &["run"]).env("DEVICE_SYNCER_LOG", "debug").stderr(log).spawn().unwrap();
+        Self { world, child }
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.world.path("run.log")).unwrap()
+    }
+
+    /// How many passes began.
+    fn passes(&self) -> usize {
+        self.log().matches("a pass begins").count()
+    }
+
+    fn end(self) {
+        terminate(&self.child);
+        finish(self.child).good();
+    }
+}
+
+/// Takes all containers away.
+fn lose_containers(world: &World) {
+    let state = world.fake.dir().join("state.json");
+    let mut json: Value = serde_json::from_slice(&fs::read(&state).unwrap()).unwrap();
+    json["containers"] = json!({});
+    fs::write(&state, json.to_string()).unwrap();
+}
+
+#[test]
+fn waits_that_break_off_have_a_back_off_of_their_own_and_polls_and_healing_go_on() {
+    let (world, host) = at_home(State { breaks: true, ..waits() });
+    world.settings("poll: 1s\nreport: 1h\n");
+    let running = Running::start(&world);
+    until("it is installed", || world.states("greeter") == ["hello installed"]);
+    let (polls, before) = (host.asked("git-upload-pack").len(), host.asked("/wait").len());
+    until("it polls", || host.asked("git-upload-pack").len() >= polls + 12);
+    let waits = host.asked("/wait").len() - before;
+    assert!(waits <= 6, "{waits} waits during 12 polls");
+    lose_containers(&world);
+    until("it is healed", || world.greetings() == ["hello"]);
+    running.end();
+}
+
+#[test]
+fn a_host_that_wants_to_be_left_alone_or_is_away_delays_no_healing() {
+    let (world, host, proxy) = behind_a_proxy(waits());
+    world.settings(&format!("poll: 1s\nreport: 1h\n{SHORT}"));
+    let running = Running::start(&world);
+    until("it waits", || host.state().waiting == 1 && world.states("greeter") == ["hello installed"]);
+    proxy.set(Fault::Refuse);
+    until("it knows", || trouble(&world).is_some());
+    let (passes, connections) = (running.passes(), proxy.counts().connections);
+    until("it looks at the device", || running.passes() >= passes + 15);
+    assert_eq!(proxy.counts().connections, connections);
+    let asked = running.log().matches("ask=Host").count();
+    assert!(asked <= 8, "asked {asked} times");
+    lose_containers(&world);
+    until("it is healed", || world.greetings() == ["hello"]);
+    assert_eq!(trouble(&world).as_deref(), Some("Unreachable ConnectionRefused"));
+    proxy.set(Fault::None);
+    until("it is reached again", || trouble(&world).is_none());
+    running.end();
+}
+
+#[test]
+fn quick_changes_arrive_as_they_are_made() {
+    let (world, host) = at_home(waits());
+    // Nothing but waits tells of them.
+    world.settings("poll: 1h\nreport: 1h\n");
+    let first = world.hand.tip("desired");
+    let make = |number: usize| {
+        let greeting = format!("number {number}");
+        world.hand.want("greeter", &world.app, &greeting);
+        world.hand.publish();
+        (greeting, world.hand.tip("desired"))
+    };
+    let changes: Vec<_> = (0..12).map(make).collect();
+    world.hand.move_branch("desired", &first);
+    let running = Running::start(&world);
+    until("it waits", || host.state().waiting == 1 && world.states("greeter") == ["hello installed"]);
+    for (greeting, tip) in changes {
+        world.hand.move_branch("desired", &tip);
+        until("it runs", || world.greetings() == [greeting.as_str()]);
+    }
+    running.end();
+}
+
+#[test]
+fn a_path_that_ends_idle_connections_is_learnt() {
+    for fault in [Fault::CutIdle(Duration::from_secs(7)), Fault::ForgetIdle(Duration::from_secs(7))] {
+        let (world, host, proxy) = behind_a_proxy(waits());
+        world.settings("poll: 1h\nreport: 1h\n");
+        proxy.set(fault);
+        let running = Running::start(&world);
+        until("it waits", || host.state().waiting == 1 && world.states("greeter") == ["hello installed"]);
+        let waited = |seconds: &str| {
+            let asked = host.host.asked();
+            let wait = |head: &str| {
+                head.contains("/wait?") && head.to_lowercase().contains(&format!("prefer: wait={seconds}\r\n"))
+            };
+            asked.iter().filter(|asked| wait(&asked.head)).count()
+        };
+        until("it waits for longer than the path bears", || waited("10") == 1);
+        until("it waits for as long as the path bears", || waited("5") >= 4);
+        assert_eq!(waited("10"), 1, "{fault:?}");
+        assert_eq!(trouble(&world), None, "{fault:?}");
+        world.hand.want("greeter", &world.app, "on time");
+        world.hand.publish();
+        until("it runs", || world.greetings() == ["on time"]);
+        running.end();
+    }
+}
+
+#[test]
+fn a_wait_on_a_path_that_is_gone_is_noticed() {
+    let (world, host, proxy) = behind_a_proxy(waits());
+    world.settings(&format!("poll: 1h\nreport: 1h\n{SHORT}"));
+    let running = Running::start(&world);
+    until("it waits", || host.state().waiting == 1 && world.states("greeter") == ["hello installed"]);
+    proxy.set(Fault::HalfOpen);
+    until("it knows", || trouble(&world).is_some());
+    running.end();
+}
+
+/// Nothing is told or tried while these passes are counted: a few are what began, and the rest would be a circle.
+fn assert_rests(running: &Running<'_>) {
+    std::thread::sleep(Duration::from_secs(10));
+    let passes = running.passes();
+    std::thread::sleep(Duration::from_secs(4));
+    assert!(running.passes() - passes <= 2, "{} passes more: {}", running.passes() - passes, running.log());
+}
+
+#[test]
+fn a_retry_that_nothing_can_be_done_about_makes_no_pass_due() {
+    let world = World::running();
+    let unknown = format!("sha256:{:064}", 0);
+    let repository = "oci://127.0.0.1:1/nothing/here".to_owned();
+    let away = App { repository, manifest: unknown.clone(), content: unknown, ..world.app.clone() };
+    world.hand.want("greeter", &away, "servus");
+    world.hand.publish();
+    world.settings("poll: 1h\nreport: 1h\n");
+    let running = Running::start(&world);
+    until("it waits for the registry", || world.states("greeter") == ["hello pending artifact-unavailable"]);
+    world.fake.set("unavailable", "");
+    until("it misses docker", || world.conditions() == ["RuntimeUnavailable runtime-unavailable"]);
+    assert_rests(&running);
+    running.end();
+}
+
+#[test]
+fn what_was_killed_again_and_again_and_is_suspended_makes_no_pass_due() {
+    let world = World::running();
+    world.hand.want("greeter", &world.app, "bomb");
+    world.hand.publish();
+    for _ in 0..3 {
+        world.fake.set("hang-up", "");
+        let log = File::create(world.path("once.log")).unwrap();
+        let mut syncer = command(&world.home(), &["once"]).stderr(log).spawn().unwrap();
+        until("it applies", || fs::read_to_string(world.path("once.log")).unwrap().contains(" applying "));
+        kill(&mut syncer);
+        world.fake.unset("hang-up");
+        // What the kill took: nothing says that the apply was complete.
+        until("its child has ended", || fs::remove_dir_all(world.home().join("projects")).is_ok());
+    }
+    world.hand.describe("greeter", |described| described["policy"]["suspended"] = true.into());
+    world.hand.publish();
+    world.once();
+    assert_eq!(world.states("greeter"), ["hello pending suspended"]);
+    world.settings("poll: 1h\nreport: 1h\n");
+    let running = Running::start(&world);
+    until("it looks", || running.passes() == 1);
+    assert_rests(&running);
+    running.end();
+}
