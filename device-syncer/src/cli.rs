@@ -1,5 +1,6 @@
 //! The command line.
 
+mod logs;
 mod show;
 
 use std::ffi::OsString;
@@ -12,8 +13,6 @@ use std::time::Duration;
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use repo_git::CommitId;
 use repo_model::{error_chain, text};
-use tracing_subscriber::field::MakeExt;
-use tracing_subscriber::fmt::format::debug_fn;
 
 use crate::config::{Home, SCHEMA};
 use crate::error::{CliError, DIFFERENCES, INTERNAL, USER};
@@ -130,7 +129,7 @@ const LOOK: Duration = Duration::from_secs(10);
 /// Runs the program.
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
-    start_logs(cli.log);
+    logs::start(cli.log);
     match std::panic::catch_unwind(|| execute(cli)) {
         Ok(Ok(code)) => code,
         Ok(Err(error)) => {
@@ -138,38 +137,6 @@ pub fn main() -> ExitCode {
             ExitCode::from(USER)
         }
         Err(_) => ExitCode::from(INTERNAL),
-    }
-}
-
-fn start_logs(form: LogForm) {
-    let filter = tracing_subscriber::EnvFilter::try_from_env("DEVICE_SYNCER_LOG");
-    let filter = filter.unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
-    let logs = tracing_subscriber::fmt().with_env_filter(filter);
-    // An event is one line, whatever strangers wrote in its fields.
-    let fields = debug_fn(|writer, field, value| match field.name() {
-        "message" => write!(writer, "{}", text::line(&format!("{value:?}"))),
-        name => write!(writer, "{name}={}", text::line(&format!("{value:?}"))),
-    });
-    let is_terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
-    match form {
-        LogForm::Text => {
-            logs.with_writer(std::io::stderr).with_ansi(is_terminal).fmt_fields(fields.delimited(" ")).init();
-        }
-        LogForm::Json => logs.json().with_writer(|| Harmless(std::io::stderr())).init(),
-    }
-}
-
-/// Writes events in JSON so that they mean the same and steer no terminal. Each event comes in one piece.
-struct Harmless<W>(W);
-
-impl<W: Write> Write for Harmless<W> {
-    fn write(&mut self, event: &[u8]) -> std::io::Result<usize> {
-        self.0.write_all(text::json(&String::from_utf8_lossy(event)).as_bytes())?;
-        Ok(event.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        self.0.flush()
     }
 }
 

@@ -1,6 +1,7 @@
 //! When a running syncer looks at the device and asks the host, whatever waits, retries and the path between do; and how
 //! much it logs of that. What is counted is compared with other counts, never with a clock.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::process::Child;
 use std::time::Duration;
@@ -49,6 +50,13 @@ impl<'a> Running<'a> {
     /// How many passes began.
     fn passes(&self) -> usize {
         self.log().matches("a pass begins").count()
+    }
+
+    /// The lines that a log shows where nothing is set, without their times.
+    fn lines(&self) -> Vec<String> {
+        let shown = |line: &&str| [" INFO ", " WARN ", "ERROR "].iter().any(|level| line.contains(level));
+        let without_time = |line: &str| line.split_once(' ').map(|(_, rest)| rest.to_owned()).unwrap_or_default();
+        self.log().lines().filter(shown).map(without_time).collect()
     }
 
     fn end(self) {
@@ -209,5 +217,23 @@ fn what_was_killed_again_and_again_and_is_suspended_makes_no_pass_due() {
     let running = Running::start(&world);
     until("it looks", || running.passes() == 1);
     assert_rests(&running);
+    running.end();
+}
+
+#[test]
+fn what_stays_as_it_is_is_logged_once() {
+    let world = World::running();
+    world.settings("poll: 1s\nreport: 1h\n");
+    world.fake.set("unavailable", "");
+    let running = Running::start(&world);
+    until("it goes on looking", || running.passes() >= 6);
+    let lines = running.lines();
+    assert!(lines.iter().any(|line| line.contains("runtime-unavailable")), "{lines:?}");
+    assert_eq!(lines.iter().collect::<BTreeSet<_>>().len(), lines.len(), "{lines:#?}");
+    world.fake.unset("unavailable");
+    until("it is well", || running.log().contains("pass good=true"));
+    world.fake.set("unavailable", "");
+    let again = || running.lines().iter().filter(|line| line.contains("pass good=false")).count() == 2;
+    until("what comes again is news", again);
     running.end();
 }
