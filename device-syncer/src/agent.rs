@@ -109,7 +109,10 @@ struct Log(Option<(bool, Vec<String>)>);
 impl Log {
     fn note(&mut self, result: &Result<Outcome, PassError>) {
         match result {
-            Ok(Outcome { acted, good, problems, .. }) => {
+            Ok(Outcome { acted, good, problems, lacking, .. }) => {
+                // The reason of each is logged by itself; it may be another one each time.
+                let lacking = lacking.iter().map(|one| format!("{}: {}", one.name, one.how));
+                let problems: Vec<_> = problems.iter().cloned().chain(lacking).collect();
                 let now = (*good, problems.clone());
                 if *acted && *good || self.0.as_ref() != Some(&now) {
                     tracing::info!(name: OUTCOME, good, ?problems, "pass");

@@ -196,6 +196,9 @@ impl Syncer {
         if let Ok(outcome) = &mut result {
             outcome.retry_after = self.contact.retry_after();
             outcome.problems.extend(self.contact.trouble().map(ToString::to_string));
+            if !outcome.good && outcome.problems.is_empty() && outcome.lacking.is_empty() {
+                outcome.problems.push("the host hasn't taken the newest `status` yet".to_owned());
+            }
         }
         result
     }
@@ -232,11 +235,7 @@ impl Syncer {
             acted: done.acted,
             good: done.settled && told && lacking.is_empty() && !conditions.iter().any(conditions::is_in_the_way),
             outdated: newer.was_there(),
-            problems: conditions
-                .iter()
-                .chain(&self.store.memory.waiting)
-                .map(|one| format!("{}: {}", one.reason, one.message))
-                .collect(),
+            problems: self.problems(&conditions, done, lacking.is_empty()),
             lacking,
             poll,
             retry_after: None,
@@ -253,6 +252,17 @@ impl Syncer {
         for old in before.iter().filter(|old| !lacking.iter().any(|now| now.name == old.name)) {
             tracing::info!(component = old.name, "as wanted again");
         }
+    }
+
+    /// Why a pass didn't come to all that is wanted, besides the components, and what else is worth knowing.
+    fn problems(&self, conditions: &[Condition], done: Done, is_whole: bool) -> Vec<String> {
+        let waiting = &self.store.memory.waiting;
+        let mut problems: Vec<_> =
+            conditions.iter().chain(waiting).map(|one| format!("{}: {}", one.reason, one.message)).collect();
+        if !done.settled && is_whole {
+            problems.push("what isn't wanted any more isn't removed yet: `device-syncer plan` shows it".to_owned());
+        }
+        problems
     }
 
     /// Puts together what this pass goes by: the newest state that is believed, and what is to be said of it.

@@ -221,6 +221,27 @@ fn what_was_killed_again_and_again_and_is_suspended_makes_no_pass_due() {
 }
 
 #[test]
+fn once_and_run_say_what_is_missing() {
+    let world = World::enrolled();
+    world.hand.want("greeter", &world.app, "hello");
+    world.hand.want("other", &world.app, "hello");
+    world.fake.set("fail-up", "no such option");
+    world.hand.publish();
+    let missing = "greeter/hello: failed";
+    for _ in 0..2 {
+        let run = world.once().ended(1).says(&[missing, "compose-failed: "]);
+        assert!(run.stderr.contains("no such option") && !run.stderr.contains("other/hello: "), "{run:?}");
+    }
+    let running = Running::start(&world);
+    until("it says so too", || {
+        running.lines().iter().any(|line| line.contains("pass good=false") && line.contains(missing))
+    });
+    running.end();
+    world.syncer(&["retry"]).good();
+    assert!(!world.once().good().stderr.contains(missing));
+}
+
+#[test]
 fn what_stays_as_it_is_is_logged_once() {
     let world = World::running();
     world.settings("poll: 1s\nreport: 1h\n");
