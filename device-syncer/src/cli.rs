@@ -19,7 +19,7 @@ use crate::error::{CliError, DIFFERENCES, INTERNAL, USER};
 use crate::reconcile::Ask;
 use crate::requests::Requests;
 use crate::runtime::{Sight, sandbox};
-use crate::{agent, contact, home, store};
+use crate::{agent, contact, failure, home, store};
 
 /// Applies what this device's Git repository asks for, and reports what happened.
 ///
@@ -227,9 +227,9 @@ fn status(home: &Home, output: Output) -> Result<ExitCode, CliError> {
         return Err(home::HomeError::NotInitialised { path: home.root().to_owned() }.into());
     }
     let (memory, desired) = store::peek(&home.repository()).map_err(home::HomeError::Store)?;
-    let trouble = contact::read(&home.contact());
     let sight = look(home).inspect_err(|reason| eprintln!("how what runs is can't be told: {}", text::lines(reason)));
-    let status = show::StatusOut::of(&memory, desired.as_ref(), trouble, sight.as_ref().ok());
+    let (host, pass) = (contact::read(&home.contact()), failure::read(&home.failure()));
+    let status = show::StatusOut::of(&memory, desired.as_ref(), sight.as_ref().ok()).with_trouble(host, pass);
     print(&match output {
         Output::Table => show::status(&status),
         Output::Json => show::json(&status),

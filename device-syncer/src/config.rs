@@ -76,6 +76,8 @@ places! {
     account: "account.json",
     /// Why the host can't be reached, while it can't.
     contact: "contact.json",
+    /// Why the last pass failed, if it did.
+    failure: "failure.json",
     /// The values of releases, for as long as helm reads them.
     helm_values: "helm-values",
     /// HOME of child processes, where nobody's own configuration is.

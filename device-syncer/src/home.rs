@@ -22,6 +22,7 @@ use crate::capabilities::Probe;
 use crate::conditions::{EVENT, condition};
 use crate::config::{ConfigError, Home, SAMPLE, SCHEMA, Settings};
 use crate::contact::Contact;
+use crate::failure::LastFailure;
 use crate::floor::{self, Floor, FloorError};
 use crate::link::{Link, LinkError};
 use crate::reconcile::Syncer;
@@ -228,6 +229,7 @@ pub fn open(home: Home) -> Result<(Syncer, Locks), HomeError> {
         boot_id: read_text(&settings.boot_id_file)?,
         link,
         contact: Contact::open(home.contact()),
+        last_failure: LastFailure::open(home.failure()),
         heads: None,
         shown: None,
         key: key_line,

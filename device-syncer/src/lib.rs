@@ -19,6 +19,7 @@ pub mod config;
 pub mod contact;
 pub mod desired;
 pub mod error;
+pub mod failure;
 pub mod floor;
 pub mod health;
 pub mod hints;

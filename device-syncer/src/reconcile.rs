@@ -28,6 +28,7 @@ use crate::conditions::{self, CAPABILITIES_INVALID, EVENT, RUNTIME, SANDBOX, STA
 use crate::config::{Home, Settings};
 use crate::contact::{self, Contact};
 use crate::desired::{DeviceValues, wanted};
+use crate::failure::LastFailure;
 use crate::floor::{Floor, FloorError};
 use crate::health::{self, Lacking};
 use crate::link::Link;
@@ -64,6 +65,8 @@ pub struct Syncer {
     pub link: Link,
     /// How talking with it goes.
     pub contact: Contact,
+    /// Why the last pass failed.
+    pub last_failure: LastFailure,
     /// Where its branches stood when it was last asked; forgotten when this device moved one.
     pub heads: Option<Heads>,
     /// Where `desired` and `freshness` stood when it was last asked.
@@ -193,6 +196,7 @@ impl Syncer {
         if !matches!(ask, Ask::Later(_)) {
             self.contact.end();
         }
+        self.last_failure.note(result.as_ref().err(), Timestamp::now());
         if let Ok(outcome) = &mut result {
             outcome.retry_after = self.contact.retry_after();
             outcome.problems.extend(self.contact.trouble().map(ToString::to_string));

@@ -111,6 +111,8 @@ pub(super) struct StatusOut {
     accepted: Option<Accepted>,
     /// Why the host can't be reached.
     host: Option<Trouble>,
+    /// Why the last pass failed: what else stands here is from before.
+    pass: Option<Trouble>,
     conditions: Vec<Condition>,
     components: Vec<ComponentOut>,
 }
@@ -132,7 +134,7 @@ struct ComponentOut {
 
 impl StatusOut {
     /// Everything that the memory says, and how what runs is; nothing is known of that without `sight`.
-    pub(super) fn of(memory: &Memory, desired: Option<&Desired>, host: Option<Trouble>, sight: Option<&Sight>) -> Self {
+    pub(super) fn of(memory: &Memory, desired: Option<&Desired>, sight: Option<&Sight>) -> Self {
         let mut components = Vec::new();
         for (id, reported) in Report::read(&memory.status).deployments {
             let name = memory.name_of(id, desired);
@@ -153,7 +155,12 @@ impl StatusOut {
             }));
         }
         let conditions = conditions::all(&memory.status).into_iter().chain(memory.waiting.clone()).collect();
-        Self { accepted: memory.accepted.clone(), host, conditions, components }
+        Self { accepted: memory.accepted.clone(), host: None, pass: None, conditions, components }
+    }
+
+    /// The same, with what stands between it and the host, and why the last pass failed.
+    pub(super) fn with_trouble(self, host: Option<Trouble>, pass: Option<Trouble>) -> Self {
+        Self { host, pass, ..self }
     }
 }
 
@@ -174,7 +181,7 @@ pub(super) fn status(out: &StatusOut) -> String {
         Some(accepted) => format!("adopted: serial {} ({})\n", accepted.serial, accepted.commit),
         None => "adopted: nothing yet\n".to_owned(),
     };
-    if let Some(trouble) = &out.host {
+    for trouble in out.pass.iter().chain(&out.host) {
         let _ = writeln!(text, "{}", text::cell(&trouble.to_string()));
     }
     for condition in &out.conditions {

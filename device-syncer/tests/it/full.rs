@@ -106,11 +106,15 @@ fn full_home(world: &World, disk: &Path) {
     for _ in 0..2 {
         let run = world.once().ended(1);
         run.says(&["error: ", "No space left on device", "hint: disk-full: make room"]);
+        let status = world.syncer(&["status"]).good().stdout;
+        assert!(status.contains("Stalled: disk-full: ") && status.contains("No space left on device"), "{status}");
     }
     assert_eq!((world.fake.calls(), world.containers(), world.hand.tip("status")), before);
     fs::remove_file(ballast).unwrap();
     world.once().good();
     assert_eq!(world.greetings(), ["servus"]);
+    let status = world.syncer(&["status"]).good().stdout;
+    assert!(!status.contains("disk-full"), "{status}");
     world.assert_idle();
 }
 
