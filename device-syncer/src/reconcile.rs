@@ -225,7 +225,8 @@ impl Syncer {
         let done = self.converge(&mut pass, &|| cancel() || newer.is_there())?;
         self.events.clear();
         let told = self.tell(&pass, done.acted)?;
-        self.store.consolidate(self.settings.limits.packs)?;
+        let told_before = pass.heads.as_ref().and_then(|heads| heads.status);
+        self.store.consolidate(self.settings.limits.packs, told_before)?;
         if requests.accept_history.is_some_and(|commit| self.is_in_force(commit)) {
             Requests::history_is_accepted(&self.home);
         }

@@ -18,6 +18,10 @@ use crate::message;
 /// How long another process of this device may hold the clone.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// How much of the history of `status` is kept that the host has, in bytes, unpacked: packed, with the index, it may be as
+/// much, because most of it is signatures and digests.
+const HISTORY: u64 = 3 << 19;
+
 /// The clone, open for writing.
 #[derive(Debug)]
 pub struct Store {
@@ -197,16 +201,17 @@ impl Store {
 
     /// Makes the commits of the local `status` that `onto` doesn't have anew on top of it, oldest first, and returns how
     /// many there are. For a tip on the host that this device signed and that isn't in our history: a cloned disk, a new
-    /// one, or a clone that was lost. Only a device that has said nothing yet takes over what that tip says.
+    /// one, or a clone that was lost. Only a device that has said nothing yet takes over what that tip says. Onto nothing,
+    /// for a host that lost what isn't here any more either, they are a history of their own.
     ///
     /// `status` never goes back to an older state: what was said of one that is older than `onto`'s is told by the first
     /// commit that isn't. Where there is none yet, `None` is returned and nothing changes.
-    pub fn replant(&mut self, onto: CommitId, time: i64) -> Result<Option<usize>, StoreError> {
-        let theirs: HashSet<_> = self.history(Some(onto))?.into_iter().collect();
+    pub fn replant(&mut self, onto: Option<CommitId>, time: i64) -> Result<Option<usize>, StoreError> {
+        let theirs: HashSet<_> = self.history(onto)?.into_iter().collect();
         let mut unpushed = self.history(self.status)?;
         unpushed.truncate(unpushed.iter().position(|id| theirs.contains(id)).unwrap_or(unpushed.len()));
         let read = |id| self.repo.commit(id).map_err(failed("read"));
-        let floor = message::serial(&read(onto)?.message);
+        let floor = onto.map(read).transpose()?.map_or(0, |onto| message::serial(&onto.message));
         let (mut batch, mut tip, mut carried) = (self.repo.batch(), onto, Vec::new());
         for id in unpushed.iter().rev() {
             let old = read(*id)?;
@@ -215,23 +220,25 @@ impl Store {
                 continue;
             }
             let message = message::carrying(old.message, &std::mem::take(&mut carried));
-            let spec = self.spec(TreeSource::Existing(old.tree), vec![tip], old.commit_time, message);
-            tip = batch.commit(&spec, Some(&self.key)).map_err(failed("write"))?;
+            let parents = tip.into_iter().collect();
+            let spec = self.spec(TreeSource::Existing(old.tree), parents, old.commit_time, message);
+            tip = Some(batch.commit(&spec, Some(&self.key)).map_err(failed("write"))?);
         }
         if !unpushed.is_empty() && tip == onto {
             return Ok(None);
         }
         let mut next = self.memory.clone();
-        let said = self.repo.files(onto, &limits()).map_err(failed("read"))?;
+        let said = onto.map(|onto| self.repo.files(onto, &limits())).transpose().map_err(failed("read"))?;
+        let said = said.unwrap_or_default();
         if self.status.is_none() {
             next.status = said.clone();
         }
         let told = if unpushed.is_empty() { next.status == said } else { self.told };
-        let state = self.state_commit(&mut batch, &next, Some(tip), told, time)?;
+        let state = self.state_commit(&mut batch, &next, tip, told, time)?;
         batch.store().map_err(failed("write"))?;
         self.put_in_force(state)?;
         (self.memory, self.told) = (next, told);
-        self.move_status(Some(tip))?;
+        self.move_status(tip)?;
         Ok(Some(unpushed.len()))
     }
 
@@ -256,12 +263,36 @@ impl Store {
         Ok(id)
     }
 
-    /// Keeps the clone's packs bounded.
-    pub fn consolidate(&self, packs: usize) -> Result<(), StoreError> {
-        if self.repo.consolidate(&self.lock, packs).map_err(failed("consolidate"))? {
+    /// Whether the beginning of `status` is here.
+    pub fn has_whole_status(&self) -> Result<bool, StoreError> {
+        let Some(oldest) = self.history(self.status)?.pop() else { return Ok(true) };
+        Ok(self.repo.commit(oldest).map_err(failed("read"))?.parents.is_empty())
+    }
+
+    /// Keeps the clone's packs bounded, and what of its history the host has: of `desired` there is the accepted state
+    /// alone, of `status` what comes to [`HISTORY`] and all that isn't behind `told`, where the host's stands.
+    pub fn consolidate(&self, packs: usize, told: Option<CommitId>) -> Result<(), StoreError> {
+        if self.repo.consolidate_to(&self.lock, packs, || self.ends(told)).map_err(failed("consolidate"))? {
             tracing::debug!("consolidated the clone");
         }
         Ok(())
+    }
+}
+
+impl Store {
+    /// Where the history ends that is kept.
+    fn ends(&self, told: Option<CommitId>) -> Result<Vec<CommitId>, ReadError> {
+        let mut ends: Vec<_> = self.memory.accepted.as_ref().and_then(Accepted::id).into_iter().collect();
+        if let (Some(tip), Some(told)) = (self.status, told)
+            && let Some(within) = self.repo.history_within(tip, HISTORY)?
+        {
+            let history = self.repo.history(tip, None, usize::MAX)?;
+            let behind = |commit: &CommitId| *commit == told || *commit == within;
+            // The older of the two; a tip of the host that isn't known here ends nothing.
+            ends.extend(history.iter().rev().find(|commit| behind(commit)).filter(|_| history.contains(&told)));
+        }
+        let has_parents = |commit: &CommitId| Ok(!self.repo.commit(*commit)?.parents.is_empty());
+        ends.into_iter().filter_map(|end| has_parents(&end).map(|so| so.then_some(end)).transpose()).collect()
     }
 }
 
@@ -300,6 +331,9 @@ pub fn peek(path: &Path) -> Result<(Memory, Option<Desired>), StoreError> {
 fn limits() -> TreeLimits {
     TreeLimits { files: 100_000, bytes: 256 << 20, ..TreeLimits::default() }
 }
+
+#[cfg(test)]
+mod tests;
 
 impl From<MemoryError> for StoreError {
     fn from(source: MemoryError) -> Self {

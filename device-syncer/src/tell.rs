@@ -130,7 +130,7 @@ impl Syncer {
         if self.signer(tip).is_some_and(|key| key == self.key) {
             tracing::warn!(%tip, "going on from the `status` that the host has");
             let other = self.instance_of(tip).filter(|other| *other != self.instance);
-            _ = self.store.replant(tip, Timestamp::now().as_second())?;
+            _ = self.store.replant(Some(tip), Timestamp::now().as_second())?;
             if let Some(other) = other {
                 self.tell_fork(tip, Some(other))?;
             }
@@ -152,9 +152,13 @@ impl Syncer {
             }
         };
         match theirs {
+            Theirs::Known if heads.status.is_none() && !self.store.has_whole_status()? => {
+                let moved = self.store.replant(None, Timestamp::now().as_second())?;
+                tracing::warn!(commits = moved, "the host lost `status`; what is here of it is told anew");
+            }
             Theirs::Known => {}
             Theirs::Ours(tip) => {
-                let moved = self.store.replant(tip, Timestamp::now().as_second())?;
+                let moved = self.store.replant(Some(tip), Timestamp::now().as_second())?;
                 self.tell_fork(tip, self.instance_of(tip))?;
                 let Some(moved) = moved else {
                     // What is told of an older state waits for the next one, so that `status` never goes backwards.
@@ -164,7 +168,7 @@ impl Syncer {
                 tracing::warn!(onto = %tip, commits = moved, "going on from a `status` that was moved elsewhere");
             }
             Theirs::Before(tip) => {
-                let Some(moved) = self.store.replant(tip, Timestamp::now().as_second())? else { return Ok(false) };
+                let Some(moved) = self.store.replant(Some(tip), Timestamp::now().as_second())? else { return Ok(false) };
                 tracing::warn!(onto = %tip, commits = moved, "going on from what this device said with its key before");
             }
             Theirs::Foreign(tip) => {

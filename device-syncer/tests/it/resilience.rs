@@ -521,6 +521,13 @@ fn packs_and_objects_of_the_clone_stay_bounded() {
         count.lines().find_map(|line| line.strip_prefix(word)).unwrap().trim().parse().unwrap()
     };
     assert!(number("packs:") <= 4 && number("count:") <= 4, "{count}");
+    let kept = git::git(&world.clone(), &["rev-list", "--count", &world.hand.tip("desired")]);
+    assert!(kept.parse::<u32>().unwrap() <= 5, "{kept} states are kept of {}", world.hand.serial());
+    // What the host believes that this device has, because it had it once, comes again.
+    world.hand.want("greeter", &world.app, "\"0\"");
+    world.hand.publish();
+    world.once().good();
+    assert_eq!(world.greetings(), ["0"]);
     world.assert_idle();
 }
 
@@ -558,4 +565,23 @@ fn a_host_that_lost_status_gets_it_back() {
     world.once().good();
     assert_eq!(world.hand.tip("status"), before);
     world.assert_idle();
+}
+
+#[test]
+fn a_host_that_lost_what_the_device_has_no_longer_either_gets_the_rest_of_status() {
+    let world = World::running();
+    world.assert_cured();
+    // As after thousands of changes: of the history only the newest is kept here.
+    let oldest = git::git(&world.clone(), &["rev-parse", "status~2"]);
+    fs::write(world.clone().join("shallow"), format!("{oldest}\n")).unwrap();
+    world.settings("limits: {packs: 1}\n");
+    git::git(&world.hand.repository(), &["update-ref", "-d", "refs/heads/status"]);
+    git::git(&world.hand.repository(), &["gc", "-q", "--prune=now"]);
+    world.once().good();
+    assert_eq!(git::git(&world.hand.repository(), &["rev-list", "--count", "status"]), "3");
+    assert_eq!(world.states("greeter"), ["hello installed"]);
+    git::git(&world.hand.repository(), &["fsck", "--strict", "--full", "--no-dangling"]);
+    world.assert_quiet();
+    world.assert_cured();
+    assert_eq!(git::git(&world.hand.repository(), &["rev-list", "--count", "status"]), "6");
 }

@@ -96,14 +96,14 @@ impl<'a> Incoming<'a> {
         let shallow = read_or_empty(&self.shallow_file()).map_err(fail)?;
         // A boundary without its commit does no harm, a commit without its boundary is a hole: it comes first when it
         // grows, and last when it shrinks.
-        self.write_shallow(&union(&self.shallow, &shallow)).map_err(fail)?;
+        self.repo.write_shallow(&union(&self.shallow, &shallow)).map_err(fail)?;
         if let Some((pack, index, name)) = self.pack_files() {
             durable::store::install_pack(&self.repo.pack_dir(), &pack, &index, &name).map_err(|error| {
-                let _ = self.write_shallow(&self.shallow);
+                let _ = self.repo.write_shallow(&self.shallow);
                 fail(error)
             })?;
         }
-        self.write_shallow(&shallow).map_err(fail)?;
+        self.repo.write_shallow(&shallow).map_err(fail)?;
         Ok(self.fetched)
     }
 
@@ -146,17 +146,6 @@ impl<'a> Incoming<'a> {
     fn pack_files(&self) -> Option<(PathBuf, PathBuf, String)> {
         let outcome = self.pack.as_ref()?;
         Some((outcome.data_path.clone()?, outcome.index_path.clone()?, outcome.index.data_hash.to_string()))
-    }
-
-    fn write_shallow(&self, contents: &[u8]) -> io::Result<()> {
-        let file = self.repo.path().join("shallow");
-        if read_or_empty(&file)? == contents {
-            Ok(())
-        } else if contents.is_empty() {
-            durable::remove_file(&file).map(drop)
-        } else {
-            durable::replace_file(&file, contents, 0o644)
-        }
     }
 }
 

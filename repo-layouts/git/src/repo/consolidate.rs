@@ -1,11 +1,14 @@
 //! Keeping the number of packs and loose objects bounded.
 
+use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::{Reach, ReadError, Repo, RepoLock};
-use crate::durable;
+use gix::ObjectId;
+
+use super::{Reach, ReadError, Repo, RepoLock, shallow};
+use crate::{CommitId, durable};
 
 /// Consolidation failed; the repository holds everything it held before.
 #[derive(Debug, thiserror::Error)]
@@ -33,6 +36,16 @@ impl Repo {
     /// With more than `max_packs` packs, or as many loose objects, writes everything reachable from the refs into one
     /// pack and removes the others. Returns whether it did. A power cut loses nothing; readers are not disturbed.
     pub fn consolidate(&self, lock: &RepoLock, max_packs: usize) -> Result<bool, ConsolidateError> {
+        self.consolidate_to(lock, max_packs, || Ok(Vec::new()))
+    }
+
+    /// The same, and history ends with the commits that `ends` names: what is only behind them goes.
+    pub fn consolidate_to(
+        &self,
+        lock: &RepoLock,
+        max_packs: usize,
+        ends: impl FnOnce() -> Result<Vec<CommitId>, ReadError>,
+    ) -> Result<bool, ConsolidateError> {
         debug_assert_eq!(lock.path, self.path, "the lock is of another repository");
         let fail = |source: io::Error| ConsolidateError::Store { path: self.path.clone(), source };
         // Listed before the refs are read: what a push adds from now on is not touched.
@@ -40,16 +53,22 @@ impl Repo {
         if packs.len() <= max_packs.max(1) && loose.len() <= max_packs {
             return Ok(false);
         }
-        let kept = self.write_one_pack()?;
+        let mut boundaries = self.shallow()?;
+        boundaries.extend(ends()?.iter().map(|end| end.0));
+        // A boundary without its commit does no harm, a commit without its boundary is a hole.
+        self.write_shallow(&shallow::lines(&boundaries)).map_err(fail)?;
+        let mut reach = Reach::new(self)?;
+        self.ref_targets()?.into_iter().try_for_each(|tip| reach.add(tip))?;
+        let ids = reach.into_found();
+        let kept = self.write_one_pack(&ids)?;
         self.remove_old(packs, loose, kept.as_deref()).map_err(fail)?;
+        let here: HashSet<_> = ids.into_iter().filter(|id| boundaries.contains(id)).collect();
+        self.write_shallow(&shallow::lines(&here)).map_err(fail)?;
         Ok(true)
     }
 
     /// The name of the pack that holds everything now; `None` when there is nothing.
-    fn write_one_pack(&self) -> Result<Option<String>, ConsolidateError> {
-        let mut reach = Reach::new(self)?;
-        self.ref_targets()?.into_iter().try_for_each(|tip| reach.add(tip))?;
-        let ids = reach.into_found();
+    fn write_one_pack(&self, ids: &[ObjectId]) -> Result<Option<String>, ConsolidateError> {
         if ids.is_empty() {
             return Ok(None);
         }

@@ -17,6 +17,7 @@ mod reach;
 mod read;
 mod recover;
 mod refs;
+mod shallow;
 mod tree;
 
 use std::fmt;

@@ -33,6 +33,15 @@ impl<'a> Reach<'a> {
         Ok(())
     }
 
+    /// Adds a commit with its tree, and nothing behind it; returns how much is new, unpacked.
+    pub(crate) fn add_one(&mut self, commit: CommitId) -> Result<u64, ReadError> {
+        let before = self.found.len();
+        if self.meet(commit.0) {
+            self.add_tree(self.repo.commit(commit)?.tree.0)?;
+        }
+        self.found[before..].iter().map(|id| Ok(self.repo.header(*id)?.1)).sum()
+    }
+
     /// Adds all that a ref's target needs: a commit with its history, or an annotated tag with what it names.
     pub(crate) fn add(&mut self, tip: ObjectId) -> Result<(), ReadError> {
         let mut open = vec![tip];

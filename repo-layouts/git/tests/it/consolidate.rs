@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use repo_git::{Ancestry, Repo, TreeLimits};
+use repo_git::{Ancestry, CommitId, FetchLimits, Remote, Repo, TreeLimits};
 
 use crate::support::{Corner, commit, listing, set, store, tree};
 
@@ -57,6 +57,49 @@ fn loose_objects_count_and_a_pack_under_protection_stays() {
     assert_eq!(packs, 2, "the kept one and the new one");
     assert!(corner.git(repo.path(), &["count-objects", "-v"]).contains("count: 0"));
     corner.fsck(&repo);
+}
+
+#[test]
+fn history_ends_where_it_is_told_to_and_goes_on_from_there() {
+    let corner = Corner::new();
+    let (there, repo) = (corner.repo("there.git"), corner.repo("r.git"));
+    let all: Vec<_> = (0..10).map(|n| commit(&there, "desired", &[("f", &n.to_string())])).collect();
+    let fetch = |wants: &[CommitId], haves: &[CommitId]| {
+        let remote = Remote::open(&there.path().display().to_string()).expect("a path");
+        remote.fetch(&repo, wants, haves, false, &FetchLimits::default()).expect("fetched");
+        set(&repo, "desired", wants[0]);
+    };
+    let shallow = || std::fs::read_to_string(repo.path().join("shallow")).expect("boundaries");
+    fetch(&all[9..], &[]);
+    let lock = repo.lock().expect("locked");
+    assert!(!repo.consolidate_to(&lock, 1, || Ok(vec![all[7]])).expect("nothing to do"));
+    store(&repo, &tree(&[("f", "more")]), &[], "unreachable");
+    assert!(repo.consolidate_to(&lock, 1, || Ok(vec![all[7]])).expect("consolidated"));
+    assert_eq!((repo.history(all[9], None, 100).expect("readable").len(), shallow()), (3, format!("{}\n", all[7])));
+    assert_eq!(repo.is_ancestor(all[0], all[9]).expect("readable"), Ancestry::Unknown);
+    let reopened = Repo::open(repo.path()).expect("opened");
+    assert!(reopened.files(all[0], &TreeLimits::default()).is_err(), "it went");
+    corner.fsck(&repo);
+    // The newest has a tree that went with the history.
+    let new = commit(&there, "desired", &[("f", "0")]);
+    fetch(&[new], &[all[9]]);
+    assert_eq!(repo.files(new, &TreeLimits::default()).expect("read"), tree(&[("f", "0")]));
+    assert_eq!(repo.is_ancestor(all[9], new).expect("readable"), Ancestry::Yes);
+    assert!(repo.consolidate_to(&lock, 1, || Ok(vec![new])).expect("consolidated"));
+    assert_eq!((repo.history(new, None, 100).expect("readable").len(), shallow()), (1, format!("{new}\n")));
+    corner.fsck(&repo);
+}
+
+#[test]
+fn a_history_is_measured_from_its_tip() {
+    let corner = Corner::new();
+    let repo = corner.repo("r.git");
+    let all: Vec<_> = (0..10).map(|n| commit(&repo, "desired", &[("f", &n.to_string().repeat(10_000))])).collect();
+    let within = |bytes| repo.history_within(all[9], bytes).expect("readable");
+    assert_eq!(within(1 << 20), None);
+    assert_eq!(within(0), Some(all[9]));
+    // Each commit is its text, a tree and 10,000 bytes.
+    assert_eq!(within(35_000), Some(all[7]));
 }
 
 #[test]
