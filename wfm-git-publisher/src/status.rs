@@ -263,7 +263,7 @@ impl Rows<'_> {
             desired: document.map(shown_revisions),
             actual,
             state: reported.map(|status| status.status.state.to_string()),
-            reason: self.reason(reported),
+            reason: self.reason(id, reported),
             age: told.or(self.status_age.filter(|_| reported.is_some())),
         }
     }
@@ -273,11 +273,17 @@ impl Rows<'_> {
         self.names.get(&id).map_or_else(|| id.to_string(), ToString::to_string)
     }
 
-    /// Why a deployment isn't as desired: what the device says, or that it doesn't have the newest state yet.
-    fn reason(&self, reported: Option<&DeploymentStatus>) -> Option<String> {
+    /// Why a deployment isn't as desired: what the device says of it, or of how it runs, or that it doesn't have the newest
+    /// state yet.
+    fn reason(&self, id: DeploymentId, reported: Option<&DeploymentStatus>) -> Option<String> {
         let error = reported.and_then(|status| status.status.error.as_ref());
         if let Some(error) = error {
             return Some(format!("{}: {}", error.code, error.message));
+        }
+        let running = self.running.and_then(|running| running.get(&id));
+        let unwell = running.and_then(|running| running.components.values().find_map(|one| one.reason.clone()));
+        if unwell.is_some() {
+            return unwell;
         }
         let wanted = self.tip?.desired.envelope.serial;
         match self.adopted {

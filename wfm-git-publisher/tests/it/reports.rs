@@ -114,9 +114,14 @@ impl Reporter<'_> {
     }
 
     pub(crate) fn heartbeat(&self, signer: &str, time: &str) {
+        self.heartbeat_of(signer, time, r#""health":"healthy""#);
+    }
+
+    /// A heartbeat that says this of the health of its only component.
+    fn heartbeat_of(&self, signer: &str, time: &str, health: &str) {
         let state = format!(
             r#"{{"layout":1,"time":"{time}","serial":1,"deployments":{{"{}":{{"components":{{"hello":
-               {{"state":"installed","health":"healthy","drift":"none","attempts":0}}}}}}}}}}"#,
+               {{"state":"installed",{health},"drift":"none","attempts":0}}}}}}}}}}"#,
             self.deployment()
         );
         self.commit("heartbeat", signer, &[("current-state.json", state)], &self.trailers("heartbeat"));
@@ -162,6 +167,24 @@ fn a_status_made_by_hand_is_shown() {
     let words: Vec<_> = line.split_whitespace().collect();
     assert_eq!(words[..5], ["press-01", "hello", "1.0.0", "healthy", "installed"], "{table}");
     assert!(table.contains("Stale NoFreshness: no proof of freshness"), "{table}");
+}
+
+#[test]
+fn what_does_not_run_well_is_shown_with_its_reason() {
+    let lab = lab();
+    let device = Reporter { lab: &lab, device: "press-01" };
+    device.status("press-01", "installed", "");
+    let unwell = r#""health":"degraded","reason":"service `web` is restarting after it exited with 3""#;
+    device.heartbeat_of("press-01", &after(-60), unwell);
+    let row = status(&lab)["deployments"][0].clone();
+    assert_eq!((&row["actual"], &row["state"]), (&"degraded".into(), &"installed".into()));
+    assert_eq!(row["reason"], "service `web` is restarting after it exited with 3");
+    let table = lab.run(&["status"]).good();
+    let line = table.lines().find(|line| line.starts_with("press-01")).unwrap();
+    assert!(
+        line.contains("degraded") && line.ends_with("service `web` is restarting after it exited with 3"),
+        "{table}"
+    );
 }
 
 #[test]
