@@ -86,6 +86,13 @@ fn depth_one_first_and_then_the_whole_distance() {
     assert!(down.consolidate(&lock, 1).expect("consolidated"));
     corner.fsck(&down);
     assert_eq!(down.files(commits[5], &TreeLimits::default()).expect("read")["g"], b"5");
+    drop(lock);
+
+    // What was left out comes when it is asked for.
+    remote(&up).fetch_whole(&down, &[commits[5]], &limits()).expect("fetched");
+    corner.fsck(&down);
+    assert_eq!(down.history(commits[5], None, 10).expect("readable").len(), 6);
+    assert!(!down.path().join("shallow").exists());
 }
 
 #[test]

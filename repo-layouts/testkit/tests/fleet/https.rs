@@ -4,7 +4,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use repo_testkit::git;
 use repo_testkit::power::{Cut, Experiment, Point, assert_cut, cut_everywhere};
+use serde_json::json;
 
 use crate::device::Device;
 use crate::hosted::{Hosted, ID, read};
@@ -43,6 +45,31 @@ fn a_commit_reaches_a_waiting_device_and_a_lost_host_costs_nothing() {
     let log = std::fs::read_to_string(hosted.dir.path().join("device.log")).expect("a log");
     let secret = hosted.account()["current"]["secret"].as_str().expect("text").to_owned();
     assert!(!log.contains(&secret) && log.contains("Unauthorized"), "{log}");
+}
+
+/// The real host gives out only what its branches reach, so the new disk fetches what `desired` was before.
+#[test]
+fn a_new_disk_goes_on_from_the_history_at_the_real_host() {
+    let mut hosted = Hosted::new();
+    hosted.start_host();
+    hosted.adopt_first();
+    let (home, old) = (hosted.device.home(), hosted.dir.path().join("old-home"));
+    let repository = hosted.plant.device(ID);
+    let before = git::tip(&repository, "status").expect("it reported");
+    std::fs::rename(&home, &old).expect("moved");
+    hosted.plant.run(&["device", "join", ID]);
+    let line = hosted.device.syncer(&["init", "--join", &hosted.plant.join_file(ID).display().to_string()]);
+    let line = String::from_utf8(line.stdout).expect("text");
+    std::fs::copy(old.join("device.yaml"), home.join("device.yaml")).expect("copied");
+    hosted.plant.run(&["device", "enroll", ID, line.trim(), "--replace"]);
+    let adopted = |hosted: &Hosted| hosted.plant.status(ID)["adoptedSerial"].as_u64();
+    hosted.until("the new disk reports", |hosted| {
+        hosted.device.syncer(&["once"]).status.success() && adopted(hosted) == Some(2)
+    });
+    let is_kept = git::try_git(&repository, &["merge-base", "--is-ancestor", &before, "status"]);
+    assert!(is_kept.status.success(), "what the old disk said is gone");
+    let status = hosted.plant.status(ID);
+    assert_eq!((&status["doubts"], &status["conditions"]), (&json!([]), &json!([])), "{status}");
 }
 
 #[test]
