@@ -150,6 +150,11 @@ impl<H: Hands + ?Sized> Actor<'_, H> {
                     Action::Wait(reason) => {
                         self.report.explain(planned.id, &component.name, State::Pending, reason.clone());
                     }
+                    Action::Unknown if self.report.get(planned.id, &component.name).is_none() => {
+                        let text = "waits for the runtime, which doesn't answer";
+                        let failure = Failure::new("runtime-unavailable", text);
+                        self.report.set(planned.id, &component.name, State::Pending, Some(failure));
+                    }
                     // What is replaced keeps its state until it is removed.
                     Action::Unknown | Action::Restore { .. } | Action::Apply { replaces: Some(_), .. } => {}
                     Action::Apply { input, .. } => self.queue(input),

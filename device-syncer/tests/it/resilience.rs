@@ -158,6 +158,20 @@ fn while_docker_is_gone_status_says_so_and_then_all_goes_on() {
 }
 
 #[test]
+fn what_a_runtime_that_never_answered_shall_run_has_its_word_on_status() {
+    let world = World::enrolled();
+    world.fake.set("unavailable", "");
+    world.hand.want("greeter", &world.app, "servus");
+    world.hand.publish();
+    world.once().ended(1).says(&["runtime-unavailable"]);
+    assert_eq!(world.states("greeter"), ["hello pending runtime-unavailable"]);
+    world.fake.unset("unavailable");
+    world.once().good();
+    assert_eq!(world.states("greeter"), ["hello installed"]);
+    world.assert_idle();
+}
+
+#[test]
 fn docker_that_goes_away_during_an_apply_is_waited_for() {
     let world = World::running();
     world.fake.set("fail-up", "error during connect: unexpected EOF");
