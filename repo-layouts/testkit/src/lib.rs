@@ -3,6 +3,7 @@
 pub mod chart;
 pub mod cluster;
 pub mod connect_proxy;
+pub mod damage;
 pub mod deltas;
 pub mod fake_docker;
 pub mod fault_proxy;

@@ -72,15 +72,20 @@ impl Repo {
         if ids.is_empty() {
             return Ok(None);
         }
-        let written = durable::store::write_pack(&self.pack_dir(), ids.len(), |pack| {
+        self.write_pack(&self.pack_dir(), &ids).map(Some)
+    }
+
+    /// Writes these objects as one pack into a directory of packs, durably; its name.
+    pub(super) fn write_pack(&self, directory: &Path, ids: &[ObjectId]) -> Result<String, ConsolidateError> {
+        let written = durable::store::write_pack(directory, ids.len(), |pack| {
             ids.iter().try_for_each(|id| {
                 let (kind, data) = self.object(*id).map_err(Failed::Read)?;
                 pack.add(*id, kind, &data).map_err(Failed::Io)
             })
         });
-        written.map(Some).map_err(|failed| match failed {
+        written.map_err(|failed| match failed {
             Failed::Read(source) => ConsolidateError::Read(source),
-            Failed::Io(source) => ConsolidateError::Store { path: self.path.clone(), source },
+            Failed::Io(source) => ConsolidateError::Store { path: directory.to_owned(), source },
         })
     }
 

@@ -6,6 +6,8 @@
 use std::io;
 use std::path::Path;
 
+use gix::refs::FullName;
+
 use super::{Bare, OpenError, Pack, Repo};
 use crate::durable::store::PACK_MODE;
 use crate::{CommitId, durable};
@@ -37,12 +39,20 @@ impl Repo {
         Self::open(path)
     }
 
-    pub(super) fn make(path: &Path, head_branch: &str) -> Result<(), OpenError> {
-        let head = path.join("HEAD");
-        if head.exists() {
+    /// Writes anew what a repository that is there lacks of what all of ours have: directories, a `config` that says
+    /// that it is bare, and a `HEAD` that names a branch. Refs and objects stay.
+    pub fn put_right(path: &Path, head_branch: &str) -> Result<(), OpenError> {
+        if !path.exists() || (is_complete(path) && is_bare(path)) {
             return Ok(());
         }
-        let made = if path.exists() { complete(path, &head, head_branch) } else { make(path, head_branch, &[]) };
+        complete(path, head_branch).map_err(|source| OpenError::Create { path: path.to_owned(), source })
+    }
+
+    pub(super) fn make(path: &Path, head_branch: &str) -> Result<(), OpenError> {
+        if is_complete(path) {
+            return Ok(());
+        }
+        let made = if path.exists() { complete(path, head_branch) } else { make(path, head_branch, &[]) };
         made.map_err(|source| OpenError::Create { path: path.to_owned(), source })
     }
 }
@@ -80,11 +90,33 @@ fn make(path: &Path, head_branch: &str, more: &[(&str, u32, &[u8])]) -> io::Resu
     durable::create_tree(path, &["objects", "objects/pack", "refs", "refs/heads"], &files)
 }
 
+/// Whether everything is there that every repository has, and `HEAD` names a branch.
+fn is_complete(path: &Path) -> bool {
+    let names_branch = |text: String| {
+        let name = text.strip_prefix("ref: ").and_then(|text| text.strip_suffix('\n'));
+        name.is_some_and(|name| name.starts_with("refs/heads/") && FullName::try_from(name).is_ok())
+    };
+    std::fs::read_to_string(path.join("HEAD")).is_ok_and(names_branch)
+        && path.join("config").is_file()
+        && ["objects/pack", "refs/heads"].iter().all(|directory| path.join(directory).is_dir())
+}
+
+/// Whether `config` can be read, and says so.
+fn is_bare(path: &Path) -> bool {
+    if std::fs::read(path.join("config")).is_ok_and(|text| text == CONFIG) {
+        return true;
+    }
+    let config = gix::config::File::from_path_no_includes(path.join("config"), gix::config::Source::Local);
+    config.is_ok_and(|config| config.boolean("core.bare").is_ok_and(|bare| bare == Some(true)))
+}
+
 /// Completes one in place that was there before: `HEAD` comes last, where it is, all the rest is.
-fn complete(path: &Path, head: &Path, head_branch: &str) -> io::Result<()> {
+fn complete(path: &Path, head_branch: &str) -> io::Result<()> {
     durable::create_dir_all(&path.join("objects/pack"), 0o755)?;
     durable::create_dir_all(&path.join("refs/heads"), 0o755)?;
-    durable::replace_file(&path.join("config"), CONFIG, 0o644)?;
+    if !is_bare(path) {
+        durable::replace_file(&path.join("config"), CONFIG, 0o644)?;
+    }
     durable::sync_tree(path)?;
-    durable::replace_file(head, head_text(head_branch).as_bytes(), 0o644)
+    durable::replace_file(&path.join("HEAD"), head_text(head_branch).as_bytes(), 0o644)
 }

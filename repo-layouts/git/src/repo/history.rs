@@ -45,7 +45,7 @@ impl Repo {
         let mut history = Vec::new();
         let mut next = Some(from);
         while let Some(id) = next.filter(|id| Some(*id) != until && history.len() < max) {
-            let commit = self.commit(id)?;
+            let commit = if id == from { self.commit(id) } else { self.needed(self.commit(id)) }?;
             history.push(id);
             next = commit.parents.first().copied().filter(|_| !shallow.contains(&id.0));
         }

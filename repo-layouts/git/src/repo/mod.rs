@@ -17,11 +17,13 @@ mod reach;
 mod read;
 mod recover;
 mod refs;
+mod salvage;
 mod shallow;
 mod tree;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
 pub use advertise::Ref;
 pub use bare::Bare;
@@ -36,6 +38,8 @@ pub(crate) use reach::Reach;
 pub use read::ReadError;
 pub use recover::{Damage, DamagedRef, RecoverError, Recovery};
 pub use refs::{Expected, RefError, RefMove};
+use repo_model::error_chain;
+pub use salvage::{RenewError, set_aside};
 pub use tree::{Entry, EntryKind, TreeError, TreeLimits};
 
 /// A handle on one repository. Cloning is cheap; give each thread its own.
@@ -45,12 +49,55 @@ pub struct Repo {
     git: gix::Repository,
     /// Objects of a push that isn't accepted yet.
     quarantine: Option<gix::OdbHandle>,
+    met: Arc<Mutex<Met>>,
+}
+
+/// What was met and can't be read.
+#[derive(Debug, Default)]
+struct Met {
+    damage: Option<String>,
+    hole: bool,
 }
 
 impl Repo {
     /// The Git directory: the repository itself when it is bare, else its `.git`.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// The first object or ref that this handle, or a clone of it, met and that isn't what it was when it was written.
+    pub fn damage(&self) -> Option<String> {
+        self.met.lock().unwrap_or_else(PoisonError::into_inner).damage.clone()
+    }
+
+    /// Whether this handle, or a clone of it, met an object that is missing although another one names it: it is lost, or
+    /// whoever sent the other one didn't send it. [`damage_below`](Self::damage_below) tells.
+    pub fn met_a_hole(&self) -> bool {
+        self.met.lock().unwrap_or_else(PoisonError::into_inner).hole
+    }
+
+    /// What was met has been dealt with.
+    pub fn forget_damage(&self) {
+        *self.met.lock().unwrap_or_else(PoisonError::into_inner) = Met::default();
+    }
+
+    /// Notes what isn't what it was.
+    fn noted<T>(&self, result: Result<T, ReadError>) -> Result<T, ReadError> {
+        result.inspect_err(|error| {
+            if matches!(error, ReadError::Corrupt { .. } | ReadError::Ref { .. }) {
+                let mut met = self.met.lock().unwrap_or_else(PoisonError::into_inner);
+                met.damage.get_or_insert_with(|| error_chain(error));
+            }
+        })
+    }
+
+    /// Notes that something is missing which something else names.
+    fn needed<T>(&self, result: Result<T, ReadError>) -> Result<T, ReadError> {
+        result.inspect_err(|error| {
+            if matches!(error, ReadError::Missing { .. }) {
+                self.met.lock().unwrap_or_else(PoisonError::into_inner).hole = true;
+            }
+        })
     }
 
     /// The object database, to be read by gix.

@@ -1,6 +1,7 @@
 //! Opening what is there, without the user's configuration, and refusing what this program cannot keep safe.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::Repo;
 use super::create::CONFIG;
@@ -83,7 +84,7 @@ impl Repo {
         let path = std::path::absolute(path).map_err(|error| not_found(error.into()))?;
         check_format(&path)?;
         let git = gix::open_opts(&path, options(briefly)).map_err(|error| not_found(error.into()))?;
-        Ok(Self { path, git, quarantine: None })
+        Ok(Self { path, git, quarantine: None, met: Arc::default() })
     }
 
     fn unsupported(&self, what: &'static str) -> OpenError {

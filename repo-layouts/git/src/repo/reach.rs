@@ -46,7 +46,7 @@ impl<'a> Reach<'a> {
     pub(crate) fn add(&mut self, tip: ObjectId) -> Result<(), ReadError> {
         let mut open = vec![tip];
         while let Some(id) = open.pop() {
-            match self.repo.header(id)?.0 {
+            match self.repo.needed(self.repo.header(id))?.0 {
                 Kind::Tree => self.add_tree(id)?,
                 _ if !self.meet(id) => {}
                 Kind::Commit => self.add_commit(id, &mut open)?,
@@ -76,7 +76,7 @@ impl<'a> Reach<'a> {
             if !self.meet(id) {
                 continue;
             }
-            let data = self.repo.object_of(id, Kind::Tree)?;
+            let data = self.repo.needed(self.repo.object_of(id, Kind::Tree))?;
             for entry in TreeRefIter::from_bytes(&data, id.kind()) {
                 let entry = entry.map_err(|source| corrupt(id, source))?;
                 match entry.mode.kind() {

@@ -67,6 +67,13 @@ pub enum ReadError {
     },
 }
 
+impl ReadError {
+    /// Whether something is gone or isn't what it was when it was written.
+    pub fn is_damage(&self) -> bool {
+        matches!(self, Self::Ref { .. } | Self::Missing { .. } | Self::Corrupt { .. })
+    }
+}
+
 impl Repo {
     /// The commit that a ref (full or short name), `HEAD` or 40 hex digits name; tags are followed. `None`: no such
     /// name here.
@@ -96,7 +103,12 @@ impl Repo {
         let name: &FullNameRef = full_name.try_into().map_err(invalid)?;
         // Most branches are plain files; one that isn't there, gix looks for in six places.
         let said = full_name.starts_with("refs/heads/").then(|| plain(self.git.common_dir(), full_name)).flatten();
-        said.map_or_else(|| self.find_ref(name.as_partial_name(), full_name), Ok)
+        said.map_or_else(|| self.noted(self.find_ref(name.as_partial_name(), full_name)), Ok)
+    }
+
+    /// Whether a ref has a file of its own that says where it stands as it was written, and nothing else.
+    pub fn is_plain(&self, full_name: &str) -> bool {
+        matches!(plain(self.git.common_dir(), full_name), Some(Some(_)))
     }
 
     /// All refs whose full name begins with `prefix`, in order. A damaged one is an error.
@@ -127,6 +139,10 @@ impl Repo {
 
     /// Kind and size of an object.
     pub(crate) fn header(&self, id: ObjectId) -> Result<(Kind, u64), ReadError> {
+        self.noted(self.find_header(id))
+    }
+
+    fn find_header(&self, id: ObjectId) -> Result<(Kind, u64), ReadError> {
         match self.git.objects.try_header(&id) {
             Ok(Some(header)) => Ok((header.kind, header.size)),
             Ok(None) => self.quarantined_header(id)?.ok_or(ReadError::Missing { id: id.to_string() }),
@@ -151,6 +167,10 @@ impl Repo {
 
     /// An object whose bytes were checked against its name: gix doesn't, and a power cut may leave anything.
     pub(crate) fn object(&self, id: ObjectId) -> Result<(Kind, Vec<u8>), ReadError> {
+        self.noted(self.checked(id))
+    }
+
+    fn checked(&self, id: ObjectId) -> Result<(Kind, Vec<u8>), ReadError> {
         let mut data = Vec::new();
         let kind = match self.find(id, &mut data) {
             Ok(Some(kind)) => kind,
@@ -195,6 +215,10 @@ impl Repo {
 
     /// The commits where a shallow repository's history ends.
     pub(crate) fn shallow(&self) -> Result<HashSet<ObjectId>, ReadError> {
+        self.noted(self.read_shallow())
+    }
+
+    fn read_shallow(&self) -> Result<HashSet<ObjectId>, ReadError> {
         let fail = |source: Cause| ReadError::Ref { name: "shallow".to_owned(), source };
         match std::fs::read_to_string(self.git.common_dir().join("shallow")) {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(HashSet::new()),

@@ -109,6 +109,13 @@ pub enum TreeError {
     },
 }
 
+impl TreeError {
+    /// Whether something is gone or isn't what it was when it was written.
+    pub fn is_damage(&self) -> bool {
+        matches!(self, Self::Missing { source, .. } | Self::Read { source, .. } if source.is_damage())
+    }
+}
+
 impl Repo {
     /// All files of a commit. Anything but plain files with safe names is an error, as is exceeding a limit.
     pub fn files(&self, commit: CommitId, limits: &TreeLimits) -> Result<FileTree, TreeError> {
@@ -127,7 +134,7 @@ impl Repo {
             let bytes = match known.get(&entry.blob).and_then(|path| files.get(path)) {
                 Some(same) if same.len() as u64 > left => return Err(over()),
                 Some(same) => same.clone(),
-                None => self.blob(entry.blob, left).map_err(|source| match source {
+                None => self.needed(self.blob(entry.blob, left)).map_err(|source| match source {
                     ReadError::TooLarge { .. } => over(),
                     source => unreadable(&entry.path, source),
                 })?,
@@ -146,9 +153,20 @@ impl Repo {
 
     /// Every entry of a tree, as [`Repo::list`].
     pub fn list_tree(&self, tree: TreeId, limits: &TreeLimits) -> Result<Vec<Entry>, TreeError> {
-        let mut walk = Walk { repo: self, limits, met: 0, read: HashMap::new(), entries: Vec::new() };
+        let mut walk =
+            Walk { repo: self, limits, met: 0, read: HashMap::new(), entries: Vec::new(), skips_damage: false };
         walk.descend(tree.0, "", 0, false)?;
         Ok(walk.entries)
+    }
+
+    /// Every entry of a commit that can be listed although the rest can't be.
+    pub fn list_readable(&self, commit: CommitId, limits: &TreeLimits) -> Vec<Entry> {
+        let Ok(root) = self.root(commit) else { return Vec::new() };
+        let mut walk =
+            Walk { repo: self, limits, met: 0, read: HashMap::new(), entries: Vec::new(), skips_damage: true };
+        // Whatever ends it, what was met before is there.
+        let _ = walk.descend(root.0, "", 0, false);
+        walk.entries
     }
 
     fn root(&self, commit: CommitId) -> Result<TreeId, TreeError> {
@@ -164,6 +182,8 @@ struct Walk<'a> {
     /// Each tree is read once, however often it is met.
     read: HashMap<ObjectId, Rc<[u8]>>,
     entries: Vec<Entry>,
+    /// A directory that can't be read is left out.
+    skips_damage: bool,
 }
 
 impl Walk<'_> {
@@ -190,7 +210,7 @@ impl Walk<'_> {
         if let Some(known) = self.read.get(&id) {
             return Ok(Rc::clone(known));
         }
-        let data: Rc<[u8]> = self.repo.object_of(id, Kind::Tree)?.into();
+        let data: Rc<[u8]> = self.repo.needed(self.repo.object_of(id, Kind::Tree))?.into();
         self.read.insert(id, Rc::clone(&data));
         Ok(data)
     }
@@ -201,7 +221,12 @@ impl Walk<'_> {
             return Err(too_much(self.limits.files as u64, "files and directories", &path));
         }
         let kind = match entry.mode.kind() {
-            Mode::Tree => return self.descend(entry.oid.to_owned(), &path, depth + 1, odd_name),
+            Mode::Tree => {
+                return match self.descend(entry.oid.to_owned(), &path, depth + 1, odd_name) {
+                    Err(error) if self.skips_damage && error.is_damage() => Ok(()),
+                    result => result,
+                };
+            }
             Mode::Blob => EntryKind::File,
             Mode::BlobExecutable => EntryKind::Executable,
             Mode::Link => EntryKind::Symlink,

@@ -10,6 +10,7 @@ mod power;
 mod push;
 mod recover;
 mod refs;
+mod salvage;
 mod signatures;
 mod store;
 mod support;
