@@ -226,7 +226,7 @@ fn status(home: &Home, output: Output) -> Result<ExitCode, CliError> {
     if !home.join().exists() {
         return Err(home::HomeError::NotInitialised { path: home.root().to_owned() }.into());
     }
-    let (memory, desired) = store::peek(&home.repository()).map_err(home::HomeError::Store)?;
+    let (memory, desired) = store::peek(&home.repository());
     let sight = look(home).inspect_err(|reason| eprintln!("how what runs is can't be told: {}", text::lines(reason)));
     let (host, pass) = (contact::read(&home.contact()), failure::read(&home.failure()));
     let status = show::StatusOut::of(&memory, desired.as_ref(), sight.as_ref().ok()).with_trouble(host, pass);

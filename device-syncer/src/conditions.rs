@@ -4,7 +4,7 @@ use repo_model::report::{Adopted, Condition, SYNCER, SyncerReport};
 use repo_model::{FileTree, envelope, json};
 use uuid::Uuid;
 
-use crate::memory::{Accepted, Memory, shown};
+use crate::memory::{Accepted, Damaged, Memory, shown};
 
 /// It needs a person or a new commit; what runs keeps running.
 pub const STALLED: &str = "Stalled";
@@ -26,6 +26,9 @@ pub const CAPABILITIES_INVALID: &str = "CapabilitiesInvalid";
 
 /// What reads applications' files isn't kept from the rest of the host.
 pub const SANDBOX: &str = "SandboxUnavailable";
+
+/// The clone couldn't be read in full, and was made anew; stays until something newer is adopted.
+pub const CLONE: &str = "CloneDamaged";
 
 /// Something that an auditor should know; stays until the next adoption.
 pub const EVENT: &str = "SecurityEvent";
@@ -52,7 +55,17 @@ pub fn events(status: &FileTree) -> Vec<Condition> {
 
 /// Whether something isn't as wanted; the others are for auditors.
 pub fn is_in_the_way(condition: &Condition) -> bool {
-    ![EVENT, UNVERIFIED, CAPABILITIES_INVALID, SANDBOX].contains(&condition.kind.as_str())
+    ![EVENT, UNVERIFIED, CAPABILITIES_INVALID, SANDBOX, CLONE].contains(&condition.kind.as_str())
+}
+
+/// What is to be said of a clone that was made anew.
+pub fn damaged(memory: &Memory) -> Option<Condition> {
+    let Damaged { since, what } = memory.damaged.as_ref()?;
+    let text = format!(
+        "the clone was damaged when it was read on {since:.0}, and was made anew from what could be read and from the \
+         host: {what}; the damaged one is `repository.damaged` in the device's home: look at its disk"
+    );
+    Some(condition(CLONE, "SetAside", text))
 }
 
 /// Writes `syncer.json` into the tree of `status`.
@@ -97,12 +110,13 @@ mod tests {
 
     /// Every reason that the syncer gives besides the error codes.
     const REASONS: &[(&str, &[&str])] = &[
-        (STALLED, &["FetchFailed"]),
+        (STALLED, &["FetchFailed", "AcceptedLost"]),
         (WAITING, &["NotEnrolled", "NotListed"]),
         (STALE, &["Expired", "ProofRefused"]),
         (UNVERIFIED, &["ShallowHistory"]),
         (RUNTIME, &["runtime-unavailable", "ProjectUnreadable"]),
         (CAPABILITIES_INVALID, &["LeftOut"]),
+        (CLONE, &["SetAside"]),
         (SANDBOX, &["NoLandlockAndNotRoot"]),
         (EVENT, &["HistoryContinued", "HistoryAccepted", "history-forked", "StatusReplaced", "FloorLost"]),
     ];

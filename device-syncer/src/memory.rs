@@ -29,6 +29,7 @@ const ROSTER: &str = "roster.json";
 const ATTEMPTS: &str = "attempt.json";
 const BAD: &str = "bad.json";
 const WAITING: &str = "waiting.json";
+const DAMAGED: &str = "damaged.json";
 
 /// Everything that a pass needs to know of the ones before.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -47,8 +48,19 @@ pub struct Memory {
     pub images: BTreeMap<String, FirstUse>,
     /// Why nothing new is adopted, applied or told, where the host may not be told either: only this device shows it.
     pub waiting: Option<Condition>,
+    /// Why the clone was made anew; `None` once something newer was adopted since.
+    pub damaged: Option<Damaged>,
     /// The tree of the local `status`.
     pub status: FileTree,
+}
+
+/// What could not be read of a clone that was set aside.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Damaged {
+    /// When that was found.
+    pub since: Timestamp,
+    /// The first thing that can't be read, and why.
+    pub what: String,
 }
 
 /// The desired state in force.
@@ -417,6 +429,9 @@ impl Memory {
         if let Some(waiting) = &self.waiting {
             tree.insert(WAITING.to_owned(), json::to_bytes(waiting));
         }
+        if let Some(damaged) = &self.damaged {
+            tree.insert(DAMAGED.to_owned(), json::to_bytes(damaged));
+        }
         for (id, applied) in &self.deployments {
             tree.insert(format!("deployments/{id}/applied/deployment.yaml"), applied.document.clone());
             tree.insert(format!("deployments/{id}/applied/inputs.json"), json::to_bytes(&applied.inputs));
@@ -433,12 +448,30 @@ impl Memory {
             bad: read(tree, BAD)?.unwrap_or_default(),
             images: read(tree, IMAGES)?.unwrap_or_default(),
             waiting: read(tree, WAITING)?,
+            damaged: read(tree, DAMAGED)?,
             ..Self::default()
         };
         for path in tree.keys().filter(|path| path.ends_with("/inputs.json")) {
             memory.remember(tree, path)?;
         }
         Ok(memory)
+    }
+
+    /// Reads what is left of such a tree: a file that isn't there, or isn't what this program writes, is as if nothing had
+    /// been written.
+    pub fn of_remains(mut tree: FileTree) -> Self {
+        // What runs is known without the document that it was made from.
+        let inputs: Vec<_> =
+            tree.keys().filter_map(|path| path.strip_suffix("inputs.json").map(str::to_owned)).collect();
+        for directory in inputs {
+            tree.entry(directory + "deployment.yaml").or_default();
+        }
+        loop {
+            match Self::of_tree(&tree) {
+                Ok(memory) => return memory,
+                Err(MemoryError::Damaged { path, .. }) => _ = tree.remove(&path),
+            }
+        }
     }
 
     fn remember(&mut self, tree: &FileTree, path: &str) -> Result<(), MemoryError> {

@@ -13,7 +13,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use repo_git::{CommitId, FetchError};
+use repo_git::{CommitId, FetchError, TreeError};
 use repo_model::desired::Desired;
 use repo_model::join::Join;
 use repo_model::margo::DeviceCapabilities;
@@ -24,7 +24,7 @@ use uuid::Uuid;
 use crate::act::{self, Actor, Done, Identity};
 use crate::backoff;
 use crate::capabilities::Probe;
-use crate::conditions::{self, CAPABILITIES_INVALID, EVENT, RUNTIME, SANDBOX, STALE, UNVERIFIED, condition};
+use crate::conditions::{self, CAPABILITIES_INVALID, EVENT, RUNTIME, SANDBOX, STALE, STALLED, UNVERIFIED, condition};
 use crate::config::{Home, Settings};
 use crate::contact::{self, Contact};
 use crate::desired::{DeviceValues, wanted};
@@ -41,7 +41,7 @@ use crate::runtime::{self, RuntimeError, Runtimes, Sight};
 use crate::status::Report;
 use crate::store::{Store, StoreError};
 use crate::tell::Teller;
-use crate::update::{Heads, NewerRevision, News};
+use crate::update::{Heads, NewerRevision, News, is_disk_full};
 use crate::verify::{Adoption, Descent};
 use crate::waiter::Shown;
 
@@ -193,6 +193,11 @@ impl Syncer {
     pub fn pass(&mut self, ask: Ask, cancel: &dyn Fn() -> bool) -> Result<Outcome, PassError> {
         self.contact.begin();
         let mut result = self.make_pass(ask, cancel);
+        match self.mends(&result) {
+            Ok(false) => {}
+            Ok(true) => result = self.make_pass(ask, cancel),
+            Err(error) => result = Err(error),
+        }
         if !matches!(ask, Ask::Later(_)) {
             self.contact.end();
         }
@@ -207,6 +212,16 @@ impl Syncer {
         result
     }
 
+    /// Makes the clone anew if the pass met something in it that can't be read. Returns whether it did.
+    fn mends(&mut self, result: &Result<Outcome, PassError>) -> Result<bool, PassError> {
+        let failed = match result {
+            Err(PassError::Accepted(_) | PassError::Status(_)) => true,
+            Err(PassError::Store(error)) => !is_disk_full(error),
+            _ => false,
+        };
+        Ok((failed || self.store.is_suspect()) && self.store.mend()?)
+    }
+
     fn make_pass(&mut self, ask: Ask, cancel: &dyn Fn() -> bool) -> Result<Outcome, PassError> {
         let requests = Requests::read(&self.home);
         if let Some(retry) = &requests.retry {
@@ -216,7 +231,7 @@ impl Syncer {
         let asked = ask == Ask::Host || ask == Ask::IfMoved && self.heads.is_none();
         let heads = self.heads_by(ask);
         if !self.find_status_again(heads.as_ref())? {
-            return Ok(Outcome::unreached(asked));
+            return Ok(Outcome::unreached(asked, &self.store.memory));
         }
         let mut pass = self.take(heads, &requests)?;
         let poll = self.poll_interval(pass.desired.as_ref());
@@ -294,7 +309,9 @@ impl Syncer {
         }
         if pass.desired.is_none() {
             pass.desired = self.accepted(&pass.next)?;
+            pass.conditions.extend(lost(&pass.next, pass.desired.as_ref()));
         }
+        pass.conditions.extend(conditions::damaged(&pass.next));
         pass.next.waiting = self.waiting(tip_lists_us, pass.desired.as_ref());
         if let Some(Condition { kind, reason, message }) = &pass.next.waiting
             && pass.next.waiting != self.store.memory.waiting
@@ -332,6 +349,10 @@ impl Syncer {
 
     /// The floor first: what was accepted once can't be taken back by a crash.
     fn adopt(&mut self, pass: &mut Pass, adoption: Adoption) -> Result<(), PassError> {
+        // What a clone that was made anew takes over again is nothing newer.
+        if adoption.desired.envelope.serial > self.floor.serial {
+            pass.next.damaged = None;
+        }
         self.floor = adoption.raise(&self.floor);
         self.floor.raise(&self.home.floor())?;
         let before = self.store.memory.accepted.as_ref().map_or("nothing".to_owned(), |before| before.commit.clone());
@@ -356,12 +377,15 @@ impl Syncer {
         Ok(())
     }
 
-    /// The state in force, read from the clone again.
+    /// The state in force, read from the clone again; `None` without one, and where the clone has lost it.
     fn accepted(&self, memory: &Memory) -> Result<Option<Desired>, PassError> {
         let Some(accepted) = &memory.accepted else { return Ok(None) };
         let broken = |error: Box<dyn std::error::Error + Send + Sync>| PassError::Accepted(error);
         let commit: CommitId = accepted.commit.parse().map_err(|error: repo_git::InvalidId| broken(error.into()))?;
-        let files = self.store.repo.files(commit, &Default::default()).map_err(|error| broken(error.into()))?;
+        let files = match self.store.repo.files(commit, &Default::default()) {
+            Err(TreeError::Missing { path, .. }) if path.is_empty() && !self.store.holds(commit) => return Ok(None),
+            files => files.map_err(|error| broken(error.into()))?,
+        };
         repo_model::desired::read(&files).map(Some).map_err(|error| broken(error.into()))
     }
 
@@ -547,6 +571,9 @@ impl Syncer {
         }
         let mut memory = self.store.memory.clone();
         let accepted = if news.is_none() { self.accepted(&memory)? } else { None };
+        if news.is_none() {
+            conditions.extend(lost(&memory, accepted.as_ref()));
+        }
         let desired = news.as_ref().map(|adoption| &adoption.desired).or(accepted.as_ref());
         let waiting = self.waiting(tip_lists_us, desired);
         self.look(&mut Probe::default(), &mut memory);
@@ -590,6 +617,17 @@ fn unseen(sight: &Sight, before: &[Condition]) -> impl Iterator<Item = Condition
     })
 }
 
+/// What is to be said where the accepted state can't be read.
+fn lost(memory: &Memory, found: Option<&Desired>) -> Option<Condition> {
+    let accepted = memory.accepted.as_ref().filter(|_| found.is_none())?;
+    let text = format!(
+        "serial {} ({}), which was accepted, can't be read on this device any more; it is fetched anew as soon as the host \
+         shows it, and what was applied is left as it is until then",
+        accepted.serial, accepted.commit
+    );
+    Some(condition(STALLED, "AcceptedLost", text))
+}
+
 /// Whether the operator told this device to leave everything as it is.
 fn is_suspended(desired: Option<&Desired>) -> bool {
     desired.is_some_and(|desired| desired.envelope.policy.suspended)
@@ -608,7 +646,8 @@ pub struct Preview {
 
 impl Outcome {
     /// Nothing is known but what the host would have to tell.
-    fn unreached(asked: bool) -> Self {
+    fn unreached(asked: bool, memory: &Memory) -> Self {
+        let damaged = conditions::damaged(memory).into_iter();
         Self {
             asked,
             reached: false,
@@ -616,7 +655,7 @@ impl Outcome {
             acted: false,
             good: false,
             outdated: false,
-            problems: Vec::new(),
+            problems: damaged.map(|one| format!("{}: {}", one.reason, one.message)).collect(),
             lacking: Vec::new(),
             poll: POLL,
             retry_after: None,

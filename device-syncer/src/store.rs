@@ -1,18 +1,22 @@
 //! Keeps the memory in the device's clone: one pack and one move of `refs/syncer/state` per change.
 
+use std::cell::Cell;
 use std::collections::HashSet;
-use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use repo_git::repo::{Ancestry, CommitSpec, Expected, Person, RefMove, Repo, RepoLock, TreeLimits, TreeSource};
-use repo_git::{Cause, CommitId, ReadError, SigningKey, durable};
+use jiff::Timestamp;
+use repo_git::repo::{
+    Ancestry, CommitSpec, Entry, Expected, OpenError, Person, RefMove, RenewError, Repo, RepoLock, TreeLimits,
+    TreeSource, set_aside,
+};
+use repo_git::{Cause, CommitId, ReadError, SigningKey};
 use repo_model::desired::Desired;
 use repo_model::message::Message;
-use repo_model::{DeviceId, FileTree};
+use repo_model::{DeviceId, FileTree, error_chain};
 
 use crate::config::Home;
-use crate::memory::{Accepted, Memory, MemoryError, STATE, STATUS};
+use crate::memory::{Accepted, Damaged, Memory, STATE, STATUS, shown};
 use crate::message;
 
 /// How long another process of this device may hold the clone.
@@ -22,9 +26,13 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// much, because most of it is signatures and digests.
 const HISTORY: u64 = 3 << 19;
 
+/// How long a clone that was made anew isn't made anew again: a disk that damages each is no better the next time.
+const REST: Duration = Duration::from_secs(60);
+
 /// The clone, open for writing.
 #[derive(Debug)]
 pub struct Store {
+    path: PathBuf,
     /// The clone itself.
     pub repo: Repo,
     /// The state in force.
@@ -36,10 +44,22 @@ pub struct Store {
     status: Option<CommitId>,
     /// The tip of `status` says what this device said last. It doesn't where another installation speaks in its name.
     told: bool,
+    /// The accepted commit is a parent of the state, or there is none.
+    is_rooted: bool,
+    /// Something that was met may be damage.
+    suspect: Cell<bool>,
+    /// When the clone was last made anew by this process.
+    renewed: Option<Instant>,
 }
 
 /// The directory of the state's tree with what this device said last, where the tip of `status` says something else.
 const TOLD: &str = "told/";
+
+/// The message of a state's commit.
+const STATE_MESSAGE: &str = "state\n";
+
+/// What a clone is done to that can't be opened.
+const OPEN: &str = "open";
 
 /// What a clone holds.
 struct Loaded {
@@ -47,6 +67,9 @@ struct Loaded {
     status: Option<CommitId>,
     memory: Memory,
     told: bool,
+    is_rooted: bool,
+    /// Why part of it can't be read.
+    damage: Option<String>,
 }
 
 /// The clone can't be used.
@@ -70,6 +93,16 @@ pub enum StoreError {
         /// Why.
         source: Cause,
     },
+    /// A damaged clone can't be made anew; it is as it was.
+    #[error("can't make the damaged clone anew")]
+    Renew(#[from] RenewError),
+}
+
+impl StoreError {
+    fn open(doing: &'static str, path: &Path) -> impl FnOnce(Cause) -> Self {
+        let path = path.to_owned();
+        move |source| Self::Open { doing, path, source }
+    }
 }
 
 fn failed<E: Into<Cause>>(doing: &'static str) -> impl FnOnce(E) -> StoreError {
@@ -78,55 +111,110 @@ fn failed<E: Into<Cause>>(doing: &'static str) -> impl FnOnce(E) -> StoreError {
 
 impl Store {
     /// Opens the clone, makes it if it is missing, clears what a killed process left behind and repairs the local
-    /// `status`. A clone that can't be read any more is set aside and begun anew: what runs is found again by its
-    /// markers, the history of `status` on the host.
+    /// `status`. Of a clone that can't be read any more what can be is kept, and the rest fetched anew.
     pub fn open(home: &Home, device: &DeviceId, key: SigningKey) -> Result<Self, StoreError> {
         let path = home.repository();
-        let open = |doing, source: Cause| StoreError::Open { doing, path: path.clone(), source };
-        let repo = Repo::create(&path, "desired").map_err(|error| open("open", error.into()))?;
-        let lock = repo.try_lock(PATIENCE).map_err(|error| open("lock", error.into()))?;
-        let recovery = repo.recover(&lock).map_err(|error| open("recover", error.into()))?;
-        for damaged in &recovery.damaged {
-            tracing::error!(reference = damaged.name, reason = %damaged.reason, "damaged after an unclean stop");
-        }
+        Repo::finish_renewal(&path).map_err(|error| StoreError::open("make", &path)(error.into()))?;
         let person = Person::new(device.as_str(), format!("{}@device.invalid", device.repository_name()));
-        let memory = Memory::default();
-        let mut store = Self { repo, memory, lock, key, person, state: None, status: None, told: true };
-        match store.load() {
-            Ok(()) if recovery.damaged.is_empty() => Ok(store),
-            Ok(()) => store.restart(home),
-            Err(error) => {
-                tracing::error!(error = repo_model::error_chain(&error), "the memory can't be read");
-                store.restart(home)
+        let (repo, lock) = match take(&path) {
+            Err(StoreError::Open { doing: OPEN, source, .. }) => {
+                let why = error_chain(&*source);
+                tracing::error!(path = %set_aside(&path).display(), why, "the clone is damaged: it is set aside and made anew");
+                let noted = Memory { damaged: Some(damaged(why)), ..Memory::default() };
+                Repo::renew(&path, "desired", |new| write_state(new, &person, &noted, None, (None, true)))?;
+                take(&path)?
+            }
+            taken => taken?,
+        };
+        let Loaded { state, status, memory, told, is_rooted, damage } = Loaded::read(&repo);
+        let suspect = Cell::new(false);
+        let mut store =
+            Self { path, repo, memory, lock, key, person, state, status, told, is_rooted, suspect, renewed: None };
+        match damage {
+            Some(why) => store.renew(why)?,
+            None => {
+                store.write_state_plainly()?;
+                store.move_status(status)?;
+                // A `status` that couldn't be read is one that was written anew.
+                store.repo.forget_damage();
+            }
+        }
+        Ok(store)
+    }
+
+    /// Whether something of the clone may be damaged, by what was met since it was opened or mended.
+    pub fn is_suspect(&self) -> bool {
+        self.suspect.get() || self.repo.damage().is_some() || self.repo.met_a_hole()
+    }
+
+    /// Notes that something of the clone may be damaged.
+    pub fn suspect(&self) {
+        self.suspect.set(true);
+    }
+
+    /// Reads all that the state needs, and makes the clone anew if any of it can't be read, or something else was met that
+    /// can't. Returns whether it did.
+    pub fn mend(&mut self) -> Result<bool, StoreError> {
+        self.suspect.set(false);
+        if self.renewed.is_some_and(|last| last.elapsed() < REST) {
+            return Ok(false);
+        }
+        let met = self.repo.damage();
+        let accepted = self.memory.accepted.as_ref().and_then(Accepted::id).filter(|_| self.is_rooted);
+        let below = || self.repo.damage_below(accepted.into_iter().chain(self.status));
+        let damage = Loaded::read(&self.repo).damage.or_else(|| below().map(|error| error_chain(&error))).or(met);
+        match damage {
+            Some(why) => self.renew(why).map(|()| true),
+            None => {
+                // A hole in what the host sent is no damage here.
+                self.repo.forget_damage();
+                self.move_status(self.status).map(|()| false)
             }
         }
     }
 
-    /// Sets the damaged clone aside (one is kept for a person to look at) and begins a new one.
-    fn restart(self, home: &Home) -> Result<Self, StoreError> {
-        let path = home.repository();
-        let aside = path.with_extension("damaged");
-        let open = |doing, source: Cause| StoreError::Open { doing, path: path.clone(), source };
-        tracing::error!(path = %aside.display(), "the clone is damaged; it is set aside and made anew");
-        if fs::symlink_metadata(&aside).is_ok() {
-            durable::remove_dir_all(&aside).map_err(|error| open("clear", error.into()))?;
+    /// Makes the clone anew with the memory and whatever of the old one can be read. That is set aside; one is kept for a
+    /// person to look at.
+    fn renew(&mut self, why: String) -> Result<(), StoreError> {
+        let path = self.path.clone();
+        tracing::error!(path = %set_aside(&path).display(), why, "the clone is damaged: what can't be read is set aside");
+        let memory = Memory { damaged: Some(damaged(why)), ..self.memory.clone() };
+        Repo::renew(&path, "desired", |new| {
+            let accepted = self.memory.accepted.as_ref().and_then(Accepted::id);
+            let tips = accepted.into_iter().chain(self.status);
+            let found = self.repo.copy_readable(new, tips).map_err(RenewError::from)?;
+            let is_whole = |tip: &CommitId| found.get(tip) == Some(tip);
+            let (accepted, status) = (accepted.filter(is_whole), self.status.filter(is_whole));
+            write_state(new, &self.person, &memory, accepted, (status, self.told && status.is_some()))
+        })?;
+        (self.repo, self.lock) = take(&path)?;
+        let Loaded { state, status, memory, told, is_rooted, damage } = Loaded::read(&self.repo);
+        if let Some(why) = damage {
+            return Err(failed("read")(why));
         }
-        durable::rename(&path, &aside).map_err(|error| open("set aside", error.into()))?;
-        let repo = Repo::create(&path, "desired").map_err(|error| open("make", error.into()))?;
-        let lock = repo.try_lock(PATIENCE).map_err(|error| open("lock", error.into()))?;
-        Ok(Self { repo, lock, memory: Memory::default(), state: None, status: None, told: true, ..self })
+        (self.state, self.memory, self.told, self.is_rooted) = (state, memory, told, is_rooted);
+        self.renewed = Some(Instant::now());
+        self.move_status(status)
     }
 
-    fn load(&mut self) -> Result<(), StoreError> {
-        let loaded = Loaded::read(&self.repo)?;
-        (self.state, self.memory, self.told) = (loaded.state, loaded.memory, loaded.told);
-        self.move_status(loaded.status)
+    /// Whether a commit is here. What it needs is as well: nothing comes without, and what was damaged is gone.
+    pub fn holds(&self, commit: CommitId) -> bool {
+        self.repo.commit(commit).is_ok()
+    }
+
+    /// Writes the state's ref anew where there is more in its file than the commit's name.
+    fn write_state_plainly(&self) -> Result<(), StoreError> {
+        if self.state.is_none() || self.repo.is_plain(STATE) {
+            return Ok(());
+        }
+        let moves = [RefMove { name: STATE.to_owned(), expected: Expected::Any, new: self.state }];
+        self.repo.move_refs(&moves).map_err(failed("write the ref of"))
     }
 
     /// Makes the local `status` branch agree with the state, which alone decides.
     fn move_status(&mut self, status: Option<CommitId>) -> Result<(), StoreError> {
         let found = self.repo.reference(STATUS).unwrap_or_default();
-        if found != status {
+        if found != status || status.is_some() && !self.repo.is_plain(STATUS) {
             let moves = [RefMove { name: STATUS.to_owned(), expected: Expected::Any, new: status }];
             self.repo.move_refs(&moves).map_err(failed("move `status` of"))?;
         }
@@ -147,7 +235,8 @@ impl Store {
     /// Puts `next` in force: one pack with the `status` commit (if its tree changed) and the state commit, then the
     /// move of the state, then that of `status`. Nothing is written if nothing changed. Returns whether `status` moved.
     pub fn commit(&mut self, next: Memory, message: &Message, time: i64) -> Result<bool, StoreError> {
-        if next == self.memory {
+        // An accepted commit that was fetched anew becomes a parent of the state again.
+        if next == self.memory && (self.is_rooted || !self.accepted_is_here(&next)) {
             return Ok(false);
         }
         let says_more = next.status != self.memory.status;
@@ -161,7 +250,7 @@ impl Store {
         let state = self.state_commit(&mut batch, &next, status, told, time)?;
         batch.store().map_err(failed("write"))?;
         self.put_in_force(state)?;
-        (self.memory, self.told) = (next, told);
+        (self.is_rooted, self.memory, self.told) = (self.accepted_is_here(&next), next, told);
         self.move_status(status)?;
         Ok(says_more)
     }
@@ -178,17 +267,15 @@ impl Store {
         told: bool,
         time: i64,
     ) -> Result<CommitId, StoreError> {
-        let accepted = match &next.accepted {
-            Some(accepted) => Some(accepted.commit.parse::<CommitId>().map_err(failed("write"))?),
-            None => None,
-        };
-        let mut tree = next.to_tree();
-        if !told {
-            tree.extend(next.status.iter().map(|(path, bytes)| (format!("{TOLD}{path}"), bytes.clone())));
-        }
+        let accepted = next.accepted.as_ref().and_then(Accepted::id).filter(|id| self.holds(*id));
+        let tree = state_tree(next, told);
         let parents = accepted.into_iter().chain(status).collect();
-        let spec = self.spec(TreeSource::Files(&tree), parents, time, "state\n".to_owned());
+        let spec = self.spec(TreeSource::Files(&tree), parents, time, STATE_MESSAGE.to_owned());
         batch.commit(&spec, None).map_err(failed("write"))
+    }
+
+    fn accepted_is_here(&self, memory: &Memory) -> bool {
+        memory.accepted.as_ref().and_then(Accepted::id).is_some_and(|id| self.holds(id))
     }
 
     fn put_in_force(&mut self, state: CommitId) -> Result<(), StoreError> {
@@ -237,7 +324,7 @@ impl Store {
         let state = self.state_commit(&mut batch, &next, tip, told, time)?;
         batch.store().map_err(failed("write"))?;
         self.put_in_force(state)?;
-        (self.memory, self.told) = (next, told);
+        (self.is_rooted, self.memory, self.told) = (self.accepted_is_here(&next), next, told);
         self.move_status(tip)?;
         Ok(Some(unpushed.len()))
     }
@@ -297,34 +384,129 @@ impl Store {
 }
 
 impl Loaded {
-    fn read(repo: &Repo) -> Result<Self, StoreError> {
-        let state = repo.reference(STATE).map_err(failed("read"))?;
-        let Some(id) = state else { return Ok(Self { state, status: None, memory: Memory::default(), told: true }) };
-        let tree = repo.files(id, &limits()).map_err(failed("read"))?;
-        let mut memory = Memory::of_tree(&tree)?;
-        let parents = repo.commit(id).map_err(failed("read"))?.parents;
-        let status = parents.get(usize::from(memory.accepted.is_some())).copied();
+    /// Everything, or what of it can be read, with the first thing that can't.
+    fn read(repo: &Repo) -> Self {
+        let (state, mut damage) = match repo.reference(STATE) {
+            Ok(state) => (state, None),
+            Err(error) => (None, Some(error_chain(&error))),
+        };
+        let nothing =
+            Self { state, status: None, memory: Memory::default(), told: true, is_rooted: true, damage: None };
+        let Some(id) = state else { return Self { damage, ..nothing } };
+        let mut note = |error: &(dyn std::error::Error + 'static)| _ = damage.get_or_insert_with(|| error_chain(error));
+        let tree = remains(repo, id, &mut note);
+        let mut memory = Memory::of_tree(&tree).unwrap_or_else(|error| {
+            note(&error);
+            Memory::of_remains(tree.clone())
+        });
+        let parents = repo.commit(id).map(|commit| commit.parents).inspect_err(|error| note(error)).unwrap_or_default();
+        let accepted = memory.accepted.as_ref().and_then(Accepted::id);
+        let is_rooted = accepted.is_none_or(|accepted| parents.contains(&accepted));
+        // Without the first, which is lost with its file, both may be there.
+        let status = parents.last().copied().filter(|last| Some(*last) != accepted);
         let said = tree.into_iter().filter_map(|(path, bytes)| Some((path.strip_prefix(TOLD)?.to_owned(), bytes)));
         memory.status = said.collect();
         let told = memory.status.is_empty();
-        if let (true, Some(status)) = (told, status) {
-            memory.status = repo.files(status, &limits()).map_err(failed("read"))?;
-        }
-        Ok(Self { state, status, memory, told })
+        let status = status.filter(|tip| match repo.files(*tip, &limits()) {
+            Ok(files) if told => {
+                memory.status = files;
+                true
+            }
+            Ok(_) => true,
+            Err(error) => {
+                note(&error);
+                false
+            }
+        });
+        Self { state, status, memory, told, is_rooted, damage }
     }
 }
 
-/// Reads the memory in force and the accepted state without the lock, beside a syncer that may be at work.
-pub fn peek(path: &Path) -> Result<(Memory, Option<Desired>), StoreError> {
-    if !path.exists() {
-        return Ok((Memory::default(), None));
+/// The files of a commit that can be read.
+fn remains(repo: &Repo, id: CommitId, note: &mut dyn FnMut(&(dyn std::error::Error + 'static))) -> FileTree {
+    let entries = repo.list(id, &limits()).unwrap_or_else(|error| {
+        note(&error);
+        repo.list_readable(id, &limits())
+    });
+    let read = |entry: Entry| match repo.blob(entry.blob, limits().bytes) {
+        Ok(bytes) => Some((entry.path, bytes)),
+        Err(error) => {
+            note(&error);
+            None
+        }
+    };
+    entries.into_iter().filter_map(read).collect()
+}
+
+/// Opens and locks the clone, and clears what a killed process left behind.
+fn take(path: &Path) -> Result<(Repo, RepoLock), StoreError> {
+    let opened = Repo::put_right(path, "desired").and_then(|()| Repo::create(path, "desired"));
+    let repo = opened.map_err(|error| {
+        let doing = if matches!(error, OpenError::Create { .. }) { "make" } else { OPEN };
+        StoreError::open(doing, path)(error.into())
+    })?;
+    let lock = repo.try_lock(PATIENCE).map_err(|error| StoreError::open("lock", path)(error.into()))?;
+    repo.clear(&lock).map_err(|error| StoreError::open("recover", path)(error.into()))?;
+    Ok((repo, lock))
+}
+
+/// The tree of a state.
+fn state_tree(memory: &Memory, told: bool) -> FileTree {
+    let mut tree = memory.to_tree();
+    if !told {
+        tree.extend(memory.status.iter().map(|(path, bytes)| (format!("{TOLD}{path}"), bytes.clone())));
     }
-    let open = |source: Cause| StoreError::Open { doing: "open", path: path.to_owned(), source };
-    let repo = Repo::open(path).map_err(|error| open(error.into()))?;
-    let memory = Loaded::read(&repo)?.memory;
+    tree
+}
+
+/// Gives a new clone its first state. The commits are those that it holds.
+fn write_state(
+    repo: &Repo,
+    person: &Person,
+    memory: &Memory,
+    accepted: Option<CommitId>,
+    (status, told): (Option<CommitId>, bool),
+) -> Result<(), StoreError> {
+    let tree = state_tree(memory, told);
+    let spec = CommitSpec {
+        tree: TreeSource::Files(&tree),
+        parents: accepted.into_iter().chain(status).collect(),
+        author: person.clone(),
+        committer: person.clone(),
+        time: memory.damaged.as_ref().map_or(0, |damaged| damaged.since.as_second()),
+        message: STATE_MESSAGE.to_owned(),
+    };
+    let mut batch = repo.batch();
+    let state = batch.commit(&spec, None).map_err(failed("write"))?;
+    batch.store().map_err(failed("write"))?;
+    let moves = [RefMove { name: STATE.to_owned(), expected: Expected::Absent, new: Some(state) }];
+    repo.move_refs(&moves).map_err(failed("move"))
+}
+
+fn damaged(what: String) -> Damaged {
+    Damaged { since: Timestamp::now(), what: shown(&what) }
+}
+
+/// Reads the memory in force and the accepted state without the lock, beside a syncer that may be at work; what can't be
+/// read is left out, and said.
+pub fn peek(path: &Path) -> (Memory, Option<Desired>) {
+    if !path.exists() {
+        return Default::default();
+    }
+    let repo = match Repo::open(path) {
+        Ok(repo) => repo,
+        Err(error) => {
+            let found = Some(damaged(error_chain(&error)));
+            return (Memory { damaged: found, ..Memory::default() }, None);
+        }
+    };
+    let Loaded { mut memory, damage, .. } = Loaded::read(&repo);
     let accepted = memory.accepted.as_ref().and_then(Accepted::id);
     let desired = accepted.and_then(|id| repo_model::desired::read(&repo.files(id, &limits()).ok()?).ok());
-    Ok((memory, desired))
+    if let Some(why) = damage {
+        memory.damaged = Some(damaged(why));
+    }
+    (memory, desired)
 }
 
 /// Bounds on the device's own trees, which it wrote itself.
@@ -334,9 +516,3 @@ fn limits() -> TreeLimits {
 
 #[cfg(test)]
 mod tests;
-
-impl From<MemoryError> for StoreError {
-    fn from(source: MemoryError) -> Self {
-        Self::Memory { doing: "read", source: source.into() }
-    }
-}

@@ -151,6 +151,10 @@ impl Syncer {
                 return Ok(false);
             }
         };
+        if self.store.is_suspect() {
+            // Whose commits they are can't be told by a history that can't be read.
+            return Ok(false);
+        }
         match theirs {
             Theirs::Known if heads.status.is_none() && !self.store.has_whole_status()? => {
                 let moved = self.store.replant(None, Timestamp::now().as_second())?;
@@ -159,7 +163,11 @@ impl Syncer {
             Theirs::Known => {}
             Theirs::Ours(tip) => {
                 let moved = self.store.replant(Some(tip), Timestamp::now().as_second())?;
-                self.tell_fork(tip, self.instance_of(tip))?;
+                let made_by = self.instance_of(tip);
+                // What a damaged clone lost of this installation's own history is no fork.
+                if self.store.memory.damaged.is_none() || made_by != Some(self.instance) {
+                    self.tell_fork(tip, made_by)?;
+                }
                 let Some(moved) = moved else {
                     // What is told of an older state waits for the next one, so that `status` never goes backwards.
                     tracing::debug!(onto = %tip, "another installation has told of a newer state");

@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
-use repo_git::{CommitId, FetchError, FetchLimits, Remote, RemoteError};
+use repo_git::{CommitId, FetchError, FetchLimits, Fetched, Remote, RemoteError};
 use repo_model::desired::{Desired, Refusal};
 use repo_model::error_chain;
 use repo_model::freshness::{Freshness, PROOF_REFUSED};
@@ -141,10 +141,29 @@ pub fn fetch(
             Err(error) if error.is_too_much() || is_disk_full(&error) => {
                 tracing::warn!(error = error_chain(&error), "the history is too long; fetching the tip alone");
             }
-            result => return result.map(drop),
+            result => return suspecting(store, result),
         }
     }
-    remote.fetch(&store.repo, &wants, &[], true, &limits).map(drop)
+    suspecting(store, remote.fetch(&store.repo, &wants, &[], true, &limits))
+}
+
+/// A pack that can't be resolved may build on something in the clone that can't be read.
+fn suspecting(store: &Store, fetched: Result<Fetched, FetchError>) -> Result<(), FetchError> {
+    if matches!(fetched, Err(FetchError::Corrupt(_) | FetchError::Read(_))) {
+        store.suspect();
+    }
+    fetched.map(drop)
+}
+
+/// What can't be fetched is news, too.
+fn unfetched(tip: CommitId, error: FetchError) -> News {
+    if let FetchError::Remote(error) = error {
+        return News::Unreached(Box::new(error));
+    }
+    tracing::warn!(commit = %tip, error = error_chain(&error), "can't fetch");
+    let reason = if is_disk_full(&error) { "disk-full" } else { "FetchFailed" };
+    // Without the causes, which name other temporary files each time: each change is a commit.
+    News::Unfetched(condition(STALLED, reason, format!("{tip}: {error}")))
 }
 
 /// Fetches all that came before a commit which the clone has, if it ends there.
@@ -198,7 +217,10 @@ impl Syncer {
     /// Fetches and judges what is new on `desired`.
     pub(crate) fn news(&self, heads: &Heads, accepted_history: Option<CommitId>) -> News {
         let tip = match (heads.desired, &self.store.memory.accepted) {
-            (Some(tip), Some(accepted)) if accepted.id() == Some(tip) => return News::Nothing,
+            (Some(tip), Some(accepted)) if accepted.id() == Some(tip) => match self.fetch_lost(tip) {
+                Ok(()) => return News::Nothing,
+                Err(error) => return unfetched(tip, error),
+            },
             (Some(tip), _) => tip,
             (None, Some(_)) => {
                 return News::Not(condition(STALLED, "history-rewritten", "`desired` is gone from the host"));
@@ -213,13 +235,7 @@ impl Syncer {
             Err(UpdateError::Refused(refusal)) => {
                 News::Not(condition(STALLED, refusal.code, format!("{tip}: {}", refusal.message)))
             }
-            Err(UpdateError::Fetch(FetchError::Remote(error))) => News::Unreached(Box::new(error)),
-            Err(UpdateError::Fetch(error)) => {
-                tracing::warn!(commit = %tip, error = error_chain(&error), "can't fetch");
-                let reason = if is_disk_full(&error) { "disk-full" } else { "FetchFailed" };
-                // Without the causes, which name other temporary files each time: each change is a commit.
-                News::Unfetched(condition(STALLED, reason, format!("{tip}: {error}")))
-            }
+            Err(UpdateError::Fetch(error)) => unfetched(tip, error),
         }
     }
 
@@ -243,9 +259,19 @@ impl Syncer {
         Some(condition(WAITING, "NotListed", text))
     }
 
+    /// Fetches the accepted commit, which believing once is enough for, if the clone has lost it.
+    fn fetch_lost(&self, accepted: CommitId) -> Result<(), FetchError> {
+        if self.store.holds(accepted) {
+            return Ok(());
+        }
+        tracing::warn!(commit = %accepted, "what was accepted is fetched anew");
+        fetch(&self.link.remote, &self.store, &[accepted], History::Since(None), &self.settings.limits)
+    }
+
     fn judge(&self, tip: CommitId, heads: &Heads, accepted_history: Option<CommitId>) -> Result<Adoption, UpdateError> {
         let accepted = self.store.memory.accepted.as_ref().and_then(Accepted::id);
-        let history = accepted.map_or(History::None, |accepted| History::Since(Some(accepted)));
+        let history = accepted
+            .map_or(History::None, |accepted| History::Since(Some(accepted).filter(|id| self.store.holds(*id))));
         let wants: Vec<CommitId> = [Some(tip), heads.freshness].into_iter().flatten().collect();
         fetch(&self.link.remote, &self.store, &wants, history, &self.settings.limits)?;
         Ok(self.judging(&self.trust()?, accepted_history).desired(tip)?)

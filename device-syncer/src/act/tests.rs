@@ -36,7 +36,7 @@ impl FakeHands {
 
     /// A word with what the clone on the disk says of a component.
     fn note(&self, verb: &str, id: DeploymentId, name: &ComponentName) {
-        let (memory, _) = store::peek(&self.clone).unwrap();
+        let (memory, _) = store::peek(&self.clone);
         let report = Report::read(&memory.status);
         let state = report.get(id, name).map_or("none".to_owned(), |one| one.state.to_string());
         let attempt = memory.attempts.get(&id.runtime_name(name)).map_or(0, |attempt| attempt.open);

@@ -154,7 +154,12 @@ impl StatusOut {
                 }
             }));
         }
-        let conditions = conditions::all(&memory.status).into_iter().chain(memory.waiting.clone()).collect();
+        let mut conditions = conditions::all(&memory.status);
+        // Before a pass could say so.
+        if !conditions.iter().any(|one| one.kind == conditions::CLONE) {
+            conditions.extend(conditions::damaged(memory));
+        }
+        conditions.extend(memory.waiting.clone());
         Self { accepted: memory.accepted.clone(), host: None, pass: None, conditions, components }
     }
 

@@ -8,6 +8,7 @@ mod adoption;
 mod archives;
 mod clocks;
 mod commands;
+mod damage;
 mod disks;
 mod docker;
 mod docker_health;

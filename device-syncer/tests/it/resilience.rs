@@ -68,7 +68,7 @@ fn a_damaged_clone_is_set_aside_and_made_anew() {
     }
     world.once().good();
     assert_eq!(world.containers(), before);
-    assert_eq!(world.told(), Vec::<String>::new());
+    assert_eq!((world.told(), world.conditions()), (vec![String::new()], vec!["CloneDamaged SetAside".to_owned()]));
     assert!(world.home().join("repository.damaged").exists());
     world.assert_idle();
 }
