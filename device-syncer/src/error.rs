@@ -68,6 +68,10 @@ impl CliError {
                 Some("end the other one, or look with `device-syncer status`, which needs no lock")
             }
             Self::Home(HomeError::Join { .. }) => Some("have it written again by `wfm-git-publisher device add`"),
+            Self::Home(HomeError::HmacKey { .. }) => Some(
+                "restore the file from a backup; or remove it and run `device-syncer init --join FILE` again, which makes a \
+                 new key: what gets a value of a device file is applied once more then, and what runs isn't made anew",
+            ),
             Self::Home(HomeError::Link(_)) => {
                 Some("`host` in device.yaml and `url` in the join file say how; device.sample.yaml shows every key")
             }

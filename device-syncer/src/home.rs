@@ -37,6 +37,9 @@ use crate::verify::key_text;
 /// How long the children of a killed syncer are waited for before they are ended.
 const ORPHANS: Duration = Duration::from_secs(10);
 
+/// Bytes of the key by which values of device files enter digests.
+const HMAC_KEY: usize = 32;
+
 /// A home can't be made or opened.
 #[derive(Debug, thiserror::Error)]
 pub enum HomeError {
@@ -81,6 +84,14 @@ pub enum HomeError {
     /// The key can't be used.
     #[error("the device's key can't be used")]
     Key(#[source] Cause),
+    /// The key by which values of device files enter digests can't be used.
+    #[error("can't use the key `{}`", path.display())]
+    HmacKey {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
     /// The way to the host can't be made.
     #[error("the host can't be reached like this")]
     Link(#[from] LinkError),
@@ -151,9 +162,9 @@ fn make_directories(home: &Home) -> Result<(), HomeError> {
     Ok(())
 }
 
-fn random() -> Result<[u8; 32], HomeError> {
+fn random() -> Result<[u8; HMAC_KEY], HomeError> {
     let path = Path::new("/dev/urandom");
-    let mut bytes = [0; 32];
+    let mut bytes = [0; HMAC_KEY];
     File::open(path).and_then(|mut source| source.read_exact(&mut bytes)).map_err(file("read", path))?;
     Ok(bytes)
 }
@@ -225,7 +236,7 @@ pub fn open(home: Home) -> Result<(Syncer, Locks), HomeError> {
     link.set_floor_of_time(floor.time);
     let syncer = Syncer {
         instance: installation(&home)?,
-        hmac_key: fs::read(home.hmac_key()).map_err(file("read", &home.hmac_key()))?,
+        hmac_key: read_hmac_key(&home)?,
         boot_id: read_text(&settings.boot_id_file)?,
         link,
         contact: Contact::open(home.contact()),
@@ -247,6 +258,18 @@ pub fn open(home: Home) -> Result<(Syncer, Locks), HomeError> {
         events,
     };
     Ok((syncer, locks))
+}
+
+/// The key by which values of device files enter digests. Another one would have everything that gets such a value applied
+/// anew, so it is never made up here.
+fn read_hmac_key(home: &Home) -> Result<Vec<u8>, HomeError> {
+    let path = home.hmac_key();
+    let bytes = fs::read(&path).map_err(|source| HomeError::HmacKey { path: path.clone(), source })?;
+    if bytes.len() == HMAC_KEY {
+        return Ok(bytes);
+    }
+    let source = io::Error::other(format!("it has {} bytes, and {HMAC_KEY} belong in it", bytes.len()));
+    Err(HomeError::HmacKey { path, source })
 }
 
 fn read_text(path: &Path) -> Result<String, HomeError> {

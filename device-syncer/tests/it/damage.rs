@@ -230,3 +230,23 @@ fn what_could_not_be_told_yet_outlives_a_damaged_clone() {
     assert!(told.contains("RuntimeUnavailable"), "{told}");
     assert!(!world.conditions().iter().any(|one| one.contains("fork")), "{:?}", world.conditions());
 }
+
+#[test]
+fn a_key_that_was_cut_off_is_an_error_and_no_key() {
+    let world = World::running();
+    let key = world.home().join("hmac.key");
+    let whole = fs::read(&key).unwrap();
+    for harm in [Harm::Truncated, Harm::Emptied, Harm::Removed] {
+        harm.does(&key);
+        for command in ["once", "plan", "run"] {
+            let run = world.syncer(&[command]).ended(1);
+            assert!(run.stderr.contains("hmac.key") && run.stderr.contains("hint: restore the file"), "{run:?}");
+        }
+        fs::write(&key, &whole).unwrap();
+    }
+    world.assert_idle();
+    // As the hint says.
+    fs::remove_file(&key).unwrap();
+    world.init(&world.home());
+    world.assert_idle();
+}
