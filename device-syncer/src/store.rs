@@ -133,7 +133,6 @@ impl Store {
         match damage {
             Some(why) => store.renew(why)?,
             None => {
-                store.write_state_plainly()?;
                 store.move_status(status)?;
                 // A `status` that couldn't be read is one that was written anew.
                 store.repo.forget_damage();
@@ -202,19 +201,10 @@ impl Store {
         self.repo.commit(commit).is_ok()
     }
 
-    /// Writes the state's ref anew where there is more in its file than the commit's name.
-    fn write_state_plainly(&self) -> Result<(), StoreError> {
-        if self.state.is_none() || self.repo.is_plain(STATE) {
-            return Ok(());
-        }
-        let moves = [RefMove { name: STATE.to_owned(), expected: Expected::Any, new: self.state }];
-        self.repo.move_refs(&moves).map_err(failed("write the ref of"))
-    }
-
     /// Makes the local `status` branch agree with the state, which alone decides.
     fn move_status(&mut self, status: Option<CommitId>) -> Result<(), StoreError> {
         let found = self.repo.reference(STATUS).unwrap_or_default();
-        if found != status || status.is_some() && !self.repo.is_plain(STATUS) {
+        if found != status {
             let moves = [RefMove { name: STATUS.to_owned(), expected: Expected::Any, new: status }];
             self.repo.move_refs(&moves).map_err(failed("move `status` of"))?;
         }

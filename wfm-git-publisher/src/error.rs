@@ -149,9 +149,11 @@ fn is_disk_full(error: &std::io::Error) -> bool {
 
 /// What to do about an error.
 fn hint(error: &(dyn Error + 'static)) -> Option<String> {
-    if let Some(DeviceError::Guarded(guarded)) = error.downcast_ref() {
-        return Some(guarded.hint());
-    }
+    let error = match error.downcast_ref() {
+        Some(DeviceError::Guarded(guarded)) => return Some(guarded.hint()),
+        Some(DeviceError::Repo(error)) => error as &(dyn Error + 'static),
+        _ => error,
+    };
     let text = if let Some(error) = error.downcast_ref::<HomeError>() {
         match error {
             HomeError::Missing { .. } => "make a fleet with `init`, or name the home with --home".to_owned(),
@@ -179,8 +181,21 @@ fn hint(error: &(dyn Error + 'static)) -> Option<String> {
         return error.http().and_then(http_hint);
     } else if let Some(PublishError::OtherFleet { .. }) = error.downcast_ref() {
         "put the old id back, or name the right home with --home".to_owned()
-    } else if let Some(ControlError::Foreign { .. } | ControlError::NothingToRebuild) = error.downcast_ref() {
-        "restore `control.git` from a backup".to_owned()
+    } else if let Some(error) = error.downcast_ref::<ControlError>() {
+        match error {
+            ControlError::Foreign { .. } | ControlError::NothingToRebuild | ControlError::File { .. } => {
+                "restore `control.git` from a backup".to_owned()
+            }
+            error if error.is_lost() => {
+                "`publish` rebuilds it from what of it can be read and from the devices' repositories".to_owned()
+            }
+            _ => return None,
+        }
+    } else if let Some(error) = error.downcast_ref::<DeviceRepoError>().filter(|error| error.is_damage()) {
+        match error {
+            DeviceRepoError::Unmended { .. } => "look at the disk of the publisher's home".to_owned(),
+            _ => "`publish` sets it aside and makes it anew from what can be read and from the fleet".to_owned(),
+        }
     } else if let Some(InitError::Exists { .. }) = error.downcast_ref() {
         "choose a new directory".to_owned()
     } else if let Some(GitError::Spawn(_)) = error.downcast_ref() {
@@ -286,11 +301,9 @@ fn enroll_hint(error: &(dyn Error + 'static)) -> Option<String> {
     }
 }
 
-/// Damage is not the operator's fault.
+/// What this program can't do by itself is not the operator's fault.
 fn exit(error: &(dyn Error + 'static)) -> u8 {
-    let damaged = matches!(error.downcast_ref(), Some(ControlError::File { .. } | ControlError::Tree(_)))
-        || matches!(error.downcast_ref(), Some(KeyError::Sign(_)));
-    if damaged { INTERNAL } else { USER }
+    if matches!(error.downcast_ref(), Some(KeyError::Sign(_))) { INTERNAL } else { USER }
 }
 
 #[cfg(test)]

@@ -165,7 +165,7 @@ fn device_evidence(
     let Some(repo) = DeviceRepo::open(home, rosters.fleet(), id)? else { return Ok(Evidence::default()) };
     let (tip, mut doubts) = match repo.desired(&rosters.publishers) {
         Ok(tip) => (tip, Vec::new()),
-        Err(error) => (None, vec![Doubt::new(UNREADABLE, error.to_string())]),
+        Err(error) => (None, vec![Doubt::new(UNREADABLE, error.told())]),
     };
     let enrolled = device.map_or(&[][..], |device| &device.status_keys);
     let reports = repo.reports(tip.as_ref(), enrolled, &rosters.publishers, now);
@@ -181,7 +181,7 @@ fn device_evidence(
 
 impl Evidence {
     fn doubt(error: DeviceRepoError) -> Self {
-        Self { doubts: vec![Doubt::new(UNREADABLE, error.to_string())], ..Self::default() }
+        Self { doubts: vec![Doubt::new(UNREADABLE, error.told())], ..Self::default() }
     }
 
     fn status(mut self, id: &DeviceId, membership: Membership, now: Timestamp) -> DeviceStatus {

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use repo_artifacts::Images;
+use repo_git::repo::RenewError;
 use repo_git::{
     BatchError, CommitId, CommitSpec, ConsolidateError, Expected, LockError, OpenError, ReadError, RecoverError,
     RefError, RefMove, Repo, RepoLock, SigningKey, TreeError, TreeLimits, TreeSource,
@@ -13,12 +14,13 @@ use repo_git::{
 use repo_model::envelope::Lock;
 use repo_model::message::Message;
 use repo_model::roster::RosterError;
-use repo_model::{DeviceId, Digest, FileTree, FleetId, json};
+use repo_model::{DeviceId, Digest, FileTree, FleetId, KeyText, json};
 use serde::{Deserialize, Serialize};
 
 use super::rosters::{Rosters, key_text};
 use super::trailers::{CONTROL, publisher};
 use super::{Home, HomeError};
+use crate::error::chain;
 use crate::render::ArtifactKind::{self, Archive, Image, SignedArchive};
 use crate::render::{Artifact, Locks, Resolved};
 
@@ -203,19 +205,73 @@ pub enum ControlError {
     /// Its packs can't be put together.
     #[error("cannot consolidate `control.git`")]
     Consolidate(#[from] ConsolidateError),
+    /// A damaged one can't be replaced.
+    #[error("cannot make `control.git` anew")]
+    Renew(#[from] RenewError),
+}
+
+impl ControlError {
+    /// Whether what it held can't be read any more, so that it is made anew: not what somebody else wrote, and not what
+    /// the disk refuses to take.
+    pub fn is_lost(&self) -> bool {
+        match self {
+            Self::Home(HomeError::NoMemory { .. }) | Self::NoRoster(_) => true,
+            Self::Open(error) => matches!(error, OpenError::NotARepository { .. }),
+            Self::Read(error) | Self::Consolidate(ConsolidateError::Read(error)) => error.is_damage(),
+            Self::Tree(error) => error.is_damage(),
+            _ => false,
+        }
+    }
 }
 
 impl Control {
     /// Makes an empty memory, for `init`.
     pub fn create(home: &Home) -> Result<Self, ControlError> {
-        let repo = Repo::create(&home.control(), CONTROL)?;
+        Self::upon(Repo::create(&home.control(), CONTROL)?, FileTree::new())
+    }
+
+    /// A memory without a commit so far, in which these files are.
+    pub(super) fn upon(repo: Repo, tree: FileTree) -> Result<Self, ControlError> {
         let lock = repo.lock()?;
-        Ok(Self { repo, lock, tip: None, tree: FileTree::new(), ledger: Ledger::default(), changed: false })
+        let ledger = ledger(&tree)?;
+        Ok(Self { repo, lock, tip: None, tree, ledger, changed: false })
+    }
+
+    /// Loads the memory for writing. One that is lost or damaged is made anew first, with `key`; what that was is returned.
+    pub fn open_or_rebuild(
+        home: &Home,
+        key: &SigningKey,
+        now: Timestamp,
+    ) -> Result<(Self, Rosters, Option<String>), ControlError> {
+        Repo::finish_renewal(&home.control())?;
+        let rebuild = |why: &ControlError| -> Result<_, ControlError> {
+            let what = Self::rebuild(home, key, now, why)?;
+            let (control, rosters) = Self::open(home)?;
+            Ok((control, rosters, what))
+        };
+        match Self::open(home) {
+            Ok((control, rosters)) => match control.tidy() {
+                Err(error) if error.is_lost() => {
+                    drop(control);
+                    rebuild(&error)
+                }
+                tidied => tidied.map(|()| (control, rosters, None)),
+            },
+            Err(error) if error.is_lost() => rebuild(&error),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Keeps the number of packs bounded.
+    fn tidy(&self) -> Result<(), ControlError> {
+        self.repo.consolidate(&self.lock, MAX_PACKS)?;
+        Ok(())
     }
 
     /// Loads the memory for writing, after clearing what a crash left behind.
     pub fn open(home: &Home) -> Result<(Self, Rosters), ControlError> {
         home.check_memory()?;
+        Repo::put_right(&home.control(), CONTROL)?;
         let repo = Repo::open(&home.control())?;
         let lock = repo.lock()?;
         repo.clear(&lock)?;
@@ -335,7 +391,11 @@ impl Control {
         self.repo.move_refs(&[RefMove { name: format!("refs/heads/{CONTROL}"), expected, new: Some(id) }])?;
         self.tip = Some(id);
         self.changed = false;
-        self.repo.consolidate(&self.lock, MAX_PACKS)?;
+        // What of its history can't be read is dealt with when it is opened the next time.
+        match self.tidy() {
+            Err(error) if error.is_lost() => tracing::error!(error = chain(&error), "`control.git` is damaged"),
+            tidied => tidied?,
+        }
         Ok(id)
     }
 
@@ -360,12 +420,28 @@ fn load(repo: &Repo) -> Result<Loaded, ControlError> {
     if let Some(tip) = tip {
         check_signer(repo, tip, &rosters)?;
     }
-    let entries = read_all(&tree, "ledger/", |entry: Entry| (entry.device.clone(), entry))?;
-    let kept = read_kept(&tree)?;
+    Ok(Loaded { ledger: ledger(&tree)?, tip, tree, rosters })
+}
+
+/// What the files of the memory say, but for the rosters.
+fn ledger(tree: &FileTree) -> Result<Ledger, ControlError> {
+    let entries = read_all(tree, "ledger/", |entry: Entry| (entry.device.clone(), entry))?;
+    let kept = read_kept(tree)?;
     // In the order of time, so that the last one counts.
     let signers = kept.values().filter_map(signer_of).collect();
-    let locks = locks(&kept, &tree)?;
-    Ok(Loaded { tip, tree, ledger: Ledger { entries, locks, signers }, rosters })
+    let locks = locks(&kept, tree)?;
+    Ok(Ledger { entries, locks, signers })
+}
+
+/// The files of the memory in a damaged repository that can be read, if `publisher` signed what they are in.
+pub(super) fn remains(repo: &Repo, publisher: Option<&KeyText>) -> FileTree {
+    let Ok(Some(tip)) = repo.tip(CONTROL) else { return FileTree::new() };
+    let signer = repo.commit(tip).ok().and_then(|commit| commit.signer().ok()).and_then(key_text);
+    if signer.is_none() || signer.as_ref() != publisher {
+        return FileTree::new();
+    }
+    let read = |entry: repo_git::Entry| Some((entry.path, repo.blob(entry.blob, LIMITS.bytes).ok()?));
+    repo.list_readable(tip, &LIMITS).into_iter().filter_map(read).collect()
 }
 
 /// The `keyLocation` of a signed archive, and the key that was there.

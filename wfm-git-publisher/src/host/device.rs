@@ -1,9 +1,9 @@
 //! One device's repository: its verified tip, and how a new one gets there.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use repo_git::repo::{Bare, Pack, Prepared};
+use repo_git::repo::{Bare, Pack, Prepared, RenewError};
 use repo_git::{
     BatchError, CommitId, ConsolidateError, Expected, LockError, OpenError, ReadError, RecoverError, RefError, RefMove,
     Repo, RepoLock, SignatureError, TreeError, TreeLimits,
@@ -22,7 +22,7 @@ use super::{DESIRED, Home};
 const MAX_PACKS: usize = 40;
 
 /// How long another writer, a device's push for instance, may keep the repository.
-const LOCK_WAIT: std::time::Duration = std::time::Duration::from_secs(10);
+pub(super) const LOCK_WAIT: std::time::Duration = std::time::Duration::from_secs(10);
 
 /// How many forged commits upon a verified one are looked through.
 const MAX_FORGED: usize = 100;
@@ -113,17 +113,30 @@ pub enum DeviceRepoError {
     /// Its packs can't be put together.
     #[error("cannot consolidate its repository")]
     Consolidate(#[from] ConsolidateError),
+    /// It is damaged, and can't be made anew.
+    #[error("its repository is damaged, and can't be made anew")]
+    Unmended {
+        /// Why.
+        #[source]
+        source: RenewError,
+    },
 }
 
 impl DeviceRepo {
     /// Opens the repository; `None` if there is none yet, or only a half-made one that [`create`](Self::create)
     /// completes.
     pub fn open(home: &Home, fleet: FleetId, device: &DeviceId) -> Result<Option<Self>, DeviceRepoError> {
-        match Repo::open_briefly(&home.device(device)) {
+        let path = home.device(device);
+        match Repo::open_briefly(&path) {
             Ok(repo) => Ok(Some(Self { repo, fleet, device: device.clone() })),
-            Err(OpenError::NotARepository { .. }) => Ok(None),
+            Err(OpenError::NotARepository { .. }) if !has_branches(&path) => Ok(None),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Writes anew what one that is there lacks of what all have.
+    pub fn put_right(home: &Home, device: &DeviceId) -> Result<(), DeviceRepoError> {
+        Ok(Repo::put_right(&home.device(device), DESIRED)?)
     }
 
     /// Makes the repository, or completes and opens the one that is there.
@@ -219,9 +232,14 @@ impl DeviceRepo {
             if self.desired_at(id, publishers).is_ok() {
                 return Ok(Some(id));
             }
-            next = self.repo.commit(id)?.parents.first().copied();
+            next = self.parent(id)?;
         }
         Ok(None)
+    }
+
+    /// The first parent of a commit, unless history ends here.
+    fn parent(&self, id: CommitId) -> Result<Option<CommitId>, DeviceRepoError> {
+        Ok(self.repo.history(id, None, 2)?.get(1).copied())
     }
 
     /// Whether the history from `tip` on knows what a device adopted: a commit with these numbers and this envelope, or a
@@ -243,7 +261,7 @@ impl DeviceRepo {
                 return Ok(true);
             }
             let older = serial.is_none_or(|found| found < adopted.serial);
-            next = if older { None } else { commit.parents.first().copied() };
+            next = if older { None } else { self.parent(id)? };
         }
         Ok(false)
     }
@@ -287,6 +305,12 @@ impl DeviceRepo {
     pub fn lock(&self) -> Result<RepoLock, DeviceRepoError> {
         Ok(self.repo.try_lock(LOCK_WAIT)?)
     }
+}
+
+/// Whether a repository that can't be opened was ever more than half made.
+fn has_branches(path: &Path) -> bool {
+    let heads = std::fs::read_dir(path.join("refs/heads"));
+    path.join("packed-refs").exists() || heads.is_ok_and(|mut heads| heads.next().is_some())
 }
 
 /// One device's repository on this host, for writing what is made already: it isn't opened for that.

@@ -1,52 +1,87 @@
-//! A lost `control.git`, made anew from what the devices' repositories hold: rosters, serials and locks.
+//! A lost or damaged `control.git`, made anew from what of it can be read and from what the devices' repositories hold:
+//! rosters, serials and locks.
 //!
 //! What was reserved and never published is forgotten, which does no harm: no device can have seen it. What devices
 //! adopted beyond the tips comes from their own verified status, as with every restored repository.
 
+use std::collections::BTreeSet;
 use std::fs;
 
 use jiff::Timestamp;
-use repo_git::{CommitId, OpenError, Repo, SigningKey, TreeLimits};
+use repo_git::repo::set_aside;
+use repo_git::{CommitId, Repo, SigningKey, TreeLimits};
 use repo_model::desired::{Desired, read};
-use repo_model::{FileTree, KeyText};
+use repo_model::{DeviceId, FileTree, FleetId, KeyText};
 
-use super::control::{Control, ControlError, Entry, EntryState};
+use super::control::{Control, ControlError, Entry, EntryState, remains};
 use super::rosters::{Rosters, key_text};
 use super::{CONTROL, DESIRED, Home, HomeError};
+use crate::error::chain;
 use crate::render::{Locks, Resolved, with_published};
 
 impl Control {
-    /// Makes the memory anew if it is lost. Only tips that `key` signed are believed.
-    pub fn rebuild_if_lost(home: &Home, key: &SigningKey, now: Timestamp) -> Result<(), ControlError> {
-        let lost = match Repo::open(&home.control()) {
-            // One without a tip was made by an attempt that was cut off.
-            Ok(repo) => repo.tip(CONTROL)?.is_none(),
-            Err(OpenError::NotARepository { .. }) => true,
-            Err(error) => return Err(error.into()),
-        };
-        if !lost {
-            return Ok(());
-        }
+    /// Makes the memory anew: what of a damaged one can be read stays, the rest comes from the devices' repositories. Only
+    /// what `key` signed is believed. The damaged one is set aside; returns what to say of that.
+    pub(super) fn rebuild(
+        home: &Home,
+        key: &SigningKey,
+        now: Timestamp,
+        why: &ControlError,
+    ) -> Result<Option<String>, ControlError> {
+        let path = home.control();
+        let was_there = path.exists();
         let publisher = key_text(key.public());
+        Repo::put_right(&path, CONTROL)?;
+        let old = Repo::open(&path).ok();
+        let kept = old.as_ref().map(|repo| remains(repo, publisher.as_ref())).unwrap_or_default();
         let tips: Vec<_> = repositories(home)?.iter().filter_map(|repo| tip(repo, publisher.as_ref())).collect();
-        let newest = tips.iter().filter_map(|(files, _)| Rosters::read(files).ok());
+        // Of equal versions that of a device, which has every signature.
+        let files = [&kept].into_iter().chain(tips.iter().map(|(files, _)| files));
+        let rosters = files.filter_map(|files| Rosters::read(files).ok());
         let newest =
-            newest.max_by_key(|rosters| rosters.newest.roster.version).ok_or(ControlError::NothingToRebuild)?;
-        let mut control = Self::create(home)?;
-        control.put_trust(&newest.files);
-        let mut locks = Locks::new();
-        for (_, desired) in tips.iter().filter(|(_, desired)| desired.envelope.fleet == newest.fleet()) {
-            control.put(entry(desired, now));
-            locks = with_published(locks, desired);
-        }
-        for (artifact, lock) in locks.iter() {
-            // Which images archives name is found out again.
-            control.put_lock(artifact, Resolved { images: None, ..(*lock).into() }, now);
-        }
-        let subject = format!("rebuilt from {} devices' repositories", tips.len());
-        control.commit(Self::message(subject, newest.fleet()), key, now)?;
-        Ok(())
+            rosters.max_by_key(|rosters| rosters.newest.roster.version).ok_or(ControlError::NothingToRebuild)?;
+        let desired = tips.iter().map(|(_, desired)| desired);
+        let desired: Vec<_> = desired.filter(|one| one.envelope.fleet == newest.fleet()).collect();
+        Repo::renew(&path, CONTROL, |new| {
+            let mut control = Self::upon(new.clone(), kept.clone())?;
+            control.put_trust(&newest.files);
+            let mut locks = Locks::new();
+            for one in desired {
+                let known = control.ledger().entry(&one.envelope.device.id).map(|entry| entry.serial);
+                if known.is_none_or(|serial| serial < one.envelope.serial) {
+                    control.put(entry(one, now));
+                }
+                locks = with_published(locks, one);
+            }
+            for (artifact, lock) in locks.iter() {
+                // Which images archives name is found out again.
+                control.put_lock(artifact, Resolved { images: None, ..(*lock).into() }, now);
+            }
+            let subject = format!("rebuilt from {} devices' repositories", tips.len());
+            control.commit(Self::message(subject, newest.fleet()), key, now).map(drop)
+        })?;
+        Ok(was_there.then(|| {
+            let aside = set_aside(&path);
+            format!(
+                "it was damaged, and was rebuilt from what could be read of it and from {} devices' repositories ({}); the \
+                 damaged one is `{}`: look at this disk",
+                tips.len(),
+                chain(why),
+                aside.display()
+            )
+        }))
     }
+}
+
+/// Who may sign what a device pushes, by its own repository alone, where the memory can't be read: as its `desired` says
+/// that `publisher` signed.
+pub(crate) fn keys_without_memory(
+    home: &Home,
+    device: &DeviceId,
+    publisher: &KeyText,
+) -> Option<(FleetId, BTreeSet<KeyText>)> {
+    let (_, desired) = tip(&Repo::open(&home.device(device)).ok()?, Some(publisher))?;
+    Some((desired.envelope.fleet, desired.envelope.device.status_keys.into_iter().collect()))
 }
 
 fn repositories(home: &Home) -> Result<Vec<Repo>, ControlError> {

@@ -70,8 +70,27 @@ pub(super) struct State {
 }
 
 impl State {
-    /// Reads the verified tip of `desired`, and what the device verifiably says that it adopted.
+    /// Reads the verified tip of `desired`, and what the device verifiably says that it adopted. A repository that is
+    /// damaged is made anew by a pass that publishes.
     pub(super) fn read(pass: &Pass<'_>, device: &DeviceId) -> Result<Self, DeviceError> {
+        if pass.publishes() {
+            DeviceRepo::put_right(pass.home, device)?;
+        }
+        let state = Self::read_as_it_is(pass, device);
+        let is_damaged = match &state {
+            Ok(state) => state.repo.as_ref().is_some_and(DeviceRepo::is_damaged),
+            Err(DeviceError::Repo(error)) => error.is_damage(),
+            Err(_) => false,
+        };
+        if !is_damaged || !pass.publishes() {
+            return state;
+        }
+        drop(state);
+        pass.mend(device)?;
+        Self::read_as_it_is(pass, device)
+    }
+
+    fn read_as_it_is(pass: &Pass<'_>, device: &DeviceId) -> Result<Self, DeviceError> {
         let publishers = &pass.rosters.publishers;
         let Some(repo) = DeviceRepo::open(pass.home, pass.rosters.fleet(), device)? else {
             return Ok(Self { repo: None, tip: None, foreign: None, status: None, claim: None, by_hand: false });
@@ -477,7 +496,13 @@ impl Ready {
             }
             writer.store(&self.pack)?;
             writer.move_branches(&self.moves)?;
-            writer.consolidate()?;
+            let consolidated = writer.consolidate();
+            drop(writer);
+            match consolidated {
+                // What is published is, and what of the history can't be read is no reason to do it again.
+                Err(error) if error.is_damage() => _ = pass.mend(device)?,
+                consolidated => consolidated?,
+            }
         }
         Ok(self.moves[self.moves.len() - 1].2)
     }

@@ -24,12 +24,13 @@ mod serial;
 mod settled;
 
 use std::collections::BTreeSet;
+use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use repo_git::{CommitId, KeyError, PublicKey, SigningKey};
-use repo_model::problem::Problems;
+use repo_model::problem::{Problem, Problems};
 use repo_model::{DeviceId, FleetId};
 
 use crate::fleet::{self, Fleet, Reading};
@@ -66,6 +67,8 @@ pub struct Publisher {
     key: SigningKey,
     rosters: Rosters,
     control: Control,
+    /// What is to be said of a memory that was rebuilt.
+    rebuilt: Option<String>,
     operators: BTreeSet<PublicKey>,
     settled: Settled,
     reached: Reached,
@@ -205,8 +208,7 @@ impl Publisher {
 
     fn begin(home: &Home, lock: HomeLock, now: Timestamp) -> Result<Self, PublishError> {
         let key = SigningKey::load(&home.publisher_key())?;
-        Control::rebuild_if_lost(home, &key, now)?;
-        let (control, rosters) = Control::open(home)?;
+        let (control, rosters, rebuilt) = Control::open_or_rebuild(home, &key, now)?;
         let public = crate::host::key_text(key.public());
         if !public.is_some_and(|public| rosters.newest.allows(&public, now)) {
             let version = rosters.newest.roster.version;
@@ -215,7 +217,7 @@ impl Publisher {
         let operators = home.operator_keys()?.into_iter().collect();
         home.clear_devices()?;
         let (settled, reached) = (Settled::read(home), Reached::read(home));
-        Ok(Self { home: home.clone(), key, rosters, control, operators, settled, reached, _lock: lock })
+        Ok(Self { home: home.clone(), key, rosters, control, rebuilt, operators, settled, reached, _lock: lock })
     }
 
     /// Does one pass, and keeps what can't be published for whoever asks.
@@ -243,6 +245,8 @@ impl Publisher {
         let sole_after = self.reached.commits().collect::<BTreeSet<_>>().into_iter().filter(only).collect();
         let unidentified = fleet.broken.unidentified.iter().cloned().collect();
         let mut outcome = Outcome::of(commit, problems, unidentified);
+        let rebuilt = self.rebuilt.take().map(|text| Problem::error("control.git", text).warning());
+        outcome.problems.extend(rebuilt);
         let mut left = selected(&fleet, options);
         for round in 1..=ROUNDS {
             self.round(&fleet, (&origin, &sole_after), left, options, &mut outcome)?;
@@ -297,6 +301,7 @@ impl Publisher {
             settled: &self.settled,
             reclaim: &options.reclaim,
             reclaim_elsewhere: to_reclaim(&seen),
+            mended: Some(Mutex::default()),
         };
         outcome.blocked.retain(|device, _| !devices.contains(device));
         let Ran { unresolved, problems, results, rests, tips, awaiting, blocked } =

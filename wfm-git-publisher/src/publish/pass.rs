@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use jiff::Timestamp;
 use repo_git::durable::Group;
 use repo_git::{CommitId, CommitSpec, Person, SigningKey, TreeSource};
-use repo_model::problem::Problems;
+use repo_model::problem::{Problem, Problems};
 use repo_model::{DeviceId, FileTree};
 
 use super::device::{self, Decision, Moved, State, Step};
@@ -15,7 +16,10 @@ use super::reached::Reached;
 use super::settled::{Inputs, Rest, Settled, Tips};
 use super::{DeviceError, Done, Options, PublishError, ResolveError, Work, locks, renamed};
 use crate::fleet::{Broken, Fleet};
-use crate::host::{Charts, Control, ControlError, Entry, EntryState, Home, HomeError, Ledger, Rosters, Tip, publisher};
+use crate::host::{
+    Charts, Control, ControlError, DeviceRepoError, Entry, EntryState, Home, HomeError, Ledger, Mended, Rosters, Tip,
+    mend, publisher,
+};
 use crate::parallel;
 use crate::plan::{self, Allowed, Blocked};
 use crate::render::{Facts, merged};
@@ -39,6 +43,8 @@ pub(super) struct Pass<'a> {
     pub(super) settled: &'a Settled,
     /// Devices that need a new commit, because their tip at the other host is foreign.
     pub(super) reclaim_elsewhere: BTreeSet<DeviceId>,
+    /// What is to be said of repositories that were damaged; `None` for a pass that only looks.
+    pub(super) mended: Option<Mutex<Vec<(DeviceId, Mended)>>>,
 }
 
 type Each<T> = Vec<(DeviceId, Result<T, DeviceError>)>;
@@ -126,11 +132,48 @@ impl<'a> Pass<'a> {
     ) -> Self {
         let (allowed, reclaim_elsewhere) = (Allowed::default(), BTreeSet::new());
         let (reached, sole_after, reclaim) = (&NOWHERE, &NO_COMMIT, &NONE);
-        Self { home, rosters, fleet, origin, reached, sole_after, allowed, now, reclaim, settled, reclaim_elsewhere }
+        Self {
+            home,
+            rosters,
+            fleet,
+            origin,
+            reached,
+            sole_after,
+            allowed,
+            now,
+            reclaim,
+            settled,
+            reclaim_elsewhere,
+            mended: None,
+        }
     }
 }
 
 impl Pass<'_> {
+    /// Whether it may change something.
+    pub(super) fn publishes(&self) -> bool {
+        self.mended.is_some()
+    }
+
+    /// Makes a device's damaged repository anew.
+    pub(super) fn mend(&self, device: &DeviceId) -> Result<(), DeviceRepoError> {
+        let mended = mend(self.home, device)?;
+        if let Some(all) = &self.mended {
+            all.lock().unwrap_or_else(PoisonError::into_inner).push((device.clone(), mended));
+        }
+        Ok(())
+    }
+
+    /// What is to be said of repositories that were damaged.
+    fn told_mended(&self) -> impl Iterator<Item = Problem> {
+        let all = self.mended.as_ref().map(|all| all.lock().unwrap_or_else(PoisonError::into_inner).clone());
+        let warning = |(device, mended): (DeviceId, Mended)| {
+            let file = self.fleet.devices.get(&device).map_or_else(|| device.to_string(), |device| device.file.clone());
+            Problem::error(file, mended.to_string()).warning()
+        };
+        all.unwrap_or_default().into_iter().map(warning)
+    }
+
     /// Does everything that is to be done.
     pub(super) fn run(
         &self,
@@ -174,6 +217,7 @@ impl Pass<'_> {
         self.reserve(&decided, key, control)?;
         let mut written = self.carry_out(decided, options)?;
         self.remember(&written, key, control)?;
+        problems.extend(self.told_mended());
         let tips = written.iter().filter_map(|one| Some((one.device.clone(), one.tips?))).collect();
         let blocked = written.iter_mut().filter(|one| !one.blocked.is_empty());
         let blocked = blocked.map(|one| (one.device.clone(), std::mem::take(&mut one.blocked))).collect();

@@ -3,12 +3,12 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex};
 
-use repo_git::CommitId;
+use repo_git::{CommitId, SigningKey};
 use repo_model::{DeviceId, FleetId, KeyText};
 
 use super::receive::PushError;
 use super::repos::lock;
-use crate::host::{Control, DESIRED, DeviceRepo, Home, Rosters};
+use crate::host::{Control, ControlError, DESIRED, DeviceRepo, Home, Rosters, key_text, keys_without_memory};
 
 /// What was verified before.
 #[derive(Debug, Default)]
@@ -32,7 +32,12 @@ impl Keys {
         home: &Home,
         device: &DeviceId,
     ) -> Result<Option<(FleetId, BTreeSet<KeyText>)>, PushError> {
-        let Some((roster, rosters)) = self.rosters(home)? else { return Ok(None) };
+        let (roster, rosters) = match self.rosters(home) {
+            Ok(Some(known)) => known,
+            Ok(None) => return Ok(None),
+            Err(PushError::Control(error)) if error.is_lost() => return self.without_memory(home, device, error),
+            Err(error) => return Err(error),
+        };
         let Some(repo) = DeviceRepo::open(home, rosters.fleet(), device)? else { return Ok(None) };
         let Some(desired) = repo.tip(DESIRED)? else { return Ok(None) };
         if let Some(known) = lock(&self.devices).get(device)
@@ -53,6 +58,24 @@ impl Keys {
         }
         lock(&self.devices).insert(device.clone(), Verified { roster, desired, keys: keys.clone() });
         Ok(Some((rosters.fleet(), keys)))
+    }
+
+    /// The same where the publisher's memory can't be read, which keeps no device from telling: by what was verified
+    /// before, else by what this home's publisher signed. The next `publish` rebuilds the memory.
+    fn without_memory(
+        &self,
+        home: &Home,
+        device: &DeviceId,
+        error: ControlError,
+    ) -> Result<Option<(FleetId, BTreeSet<KeyText>)>, PushError> {
+        tracing::warn!(error = super::chain(&error), "the publisher's memory can't be read; `publish` rebuilds it");
+        let known = lock(&self.rosters).as_ref().map(|(_, rosters)| rosters.fleet());
+        if let (Some(fleet), Some(verified)) = (known, lock(&self.devices).get(device)) {
+            return Ok(Some((fleet, verified.keys.clone())));
+        }
+        let publisher = SigningKey::load(&home.publisher_key()).ok().and_then(|key| key_text(key.public()));
+        let found = publisher.and_then(|publisher| keys_without_memory(home, device, &publisher));
+        found.map(Some).ok_or(PushError::Control(error))
     }
 
     /// The rosters at the tip of the publisher's memory.

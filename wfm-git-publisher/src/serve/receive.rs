@@ -26,7 +26,7 @@ use super::wire::path::Service;
 use super::wire::report::Report;
 use super::{Host, Limits, janitor};
 use crate::error::chain;
-use crate::host::{ControlError, DeviceRepoError};
+use crate::host::{ControlError, DESIRED, DeviceRepoError, mend_at};
 
 /// The branches that a device writes.
 const DEVICE_BRANCHES: [&str; 2] = ["refs/heads/status", "refs/heads/heartbeat"];
@@ -196,7 +196,8 @@ async fn push(host: Host, hosted: Arc<Hosted>, pusher: Pusher, pushed: Pushed) -
     let mut written = hosted.writing.lock().await;
     let _slot = host.gate(Service::ReceivePack).enter(pusher.name()).await.map_err(Failed::Refused)?;
     let (open, recovered) = (Arc::clone(&hosted), written.recovered);
-    let (repo, lock) = tokio::task::spawn_blocking(move || prepare(&open.path, recovered)).await??;
+    let is_device = matches!(pusher, Pusher::Device(_));
+    let (repo, lock) = tokio::task::spawn_blocking(move || prepare(&open.path, recovered, is_device)).await??;
     written.recovered = true;
     let (of, to) = (host.clone(), Arc::clone(&hosted));
     let (repo, lock, spool, judged, full) = tokio::task::spawn_blocking(move || -> Result<_, PushError> {
@@ -232,15 +233,36 @@ async fn push(host: Host, hosted: Arc<Hosted>, pusher: Pusher, pushed: Pushed) -
     Ok(report)
 }
 
-fn prepare(path: &Path, recovered: bool) -> Result<(Repo, RepoLock), PushError> {
-    let repo = Repo::open(path)?;
-    let lock = repo.try_lock(LOCK_WAIT)?;
-    if !recovered {
-        for damaged in repo.recover(&lock)?.damaged {
-            tracing::error!(repository = %path.display(), r#ref = damaged.name, reason = %damaged.reason, "a ref is damaged");
-        }
+/// Opens and locks a repository. What of a device's is damaged is made anew: nothing could be pushed to it otherwise.
+fn prepare(path: &Path, recovered: bool, is_device: bool) -> Result<(Repo, RepoLock), PushError> {
+    let opened = || -> Result<_, PushError> {
+        let repo = Repo::open(path)?;
+        let lock = repo.try_lock(LOCK_WAIT)?;
+        Ok((repo, lock))
+    };
+    if is_device && !recovered {
+        Repo::put_right(path, DESIRED)?;
     }
-    Ok((repo, lock))
+    let (repo, lock) = match opened() {
+        Err(PushError::Open(_)) if is_device => {
+            mend_at(path)?;
+            opened()?
+        }
+        opened => opened?,
+    };
+    if recovered {
+        return Ok((repo, lock));
+    }
+    let damaged = repo.recover(&lock)?.damaged;
+    for one in &damaged {
+        tracing::error!(repository = %path.display(), r#ref = one.name, reason = %one.reason, "a ref is damaged");
+    }
+    if damaged.is_empty() || !is_device {
+        return Ok((repo, lock));
+    }
+    drop((repo, lock));
+    mend_at(path)?;
+    opened()
 }
 
 /// What the hook is to check; or why there is nothing to check against.

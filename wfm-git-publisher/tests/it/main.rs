@@ -8,6 +8,7 @@ mod charts;
 mod cli;
 mod clocks;
 mod crash;
+mod damage;
 mod doubts;
 mod exit_codes;
 mod explain;

@@ -4,10 +4,12 @@
 //! beginning if that is known.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use gix::refs::FullName;
 
+use super::consolidate::has_extension;
+use super::recover::files_below;
 use super::{Bare, OpenError, Pack, Repo};
 use crate::durable::store::PACK_MODE;
 use crate::{CommitId, durable};
@@ -40,12 +42,20 @@ impl Repo {
     }
 
     /// Writes anew what a repository that is there lacks of what all of ours have: directories, a `config` that says
-    /// that it is bare, and a `HEAD` that names a branch. Refs and objects stay.
+    /// that it is bare, and a `HEAD` that names a branch. A ref whose file names a commit and holds something else than
+    /// the end of the line behind it, which stock Git doesn't read, keeps the commit. Other refs and objects stay.
     pub fn put_right(path: &Path, head_branch: &str) -> Result<(), OpenError> {
-        if !path.exists() || (is_complete(path) && is_bare(path)) {
+        let fail = |source| OpenError::Create { path: path.to_owned(), source };
+        if !path.exists() {
             return Ok(());
         }
-        complete(path, head_branch).map_err(|source| OpenError::Create { path: path.to_owned(), source })
+        if !is_complete(path) || !is_bare(path) {
+            complete(path, head_branch).map_err(fail)?;
+        }
+        for (file, id) in untidy_refs(path) {
+            durable::replace_file(&file, format!("{id}\n").as_bytes(), 0o644).map_err(fail)?;
+        }
+        Ok(())
     }
 
     pub(super) fn make(path: &Path, head_branch: &str) -> Result<(), OpenError> {
@@ -108,6 +118,21 @@ fn is_bare(path: &Path) -> bool {
     }
     let config = gix::config::File::from_path_no_includes(path.join("config"), gix::config::Source::Local);
     config.is_ok_and(|config| config.boolean("core.bare").is_ok_and(|bare| bare == Some(true)))
+}
+
+/// The files of refs that name a commit, and hold something else behind it.
+fn untidy_refs(path: &Path) -> Vec<(PathBuf, CommitId)> {
+    let mut files = Vec::new();
+    if files_below(&path.join("refs"), &mut files).is_err() {
+        return Vec::new();
+    }
+    let untidy = |file: PathBuf| {
+        let bytes = std::fs::read(&file).ok().filter(|_| !has_extension(&file, "lock"))?;
+        let (id, rest) = bytes.split_at_checked(40)?;
+        let id = std::str::from_utf8(id).ok()?.parse().ok()?;
+        (!rest.is_empty() && rest != b"\n").then_some((file, id))
+    };
+    files.into_iter().filter_map(untidy).collect()
 }
 
 /// Completes one in place that was there before: `HEAD` comes last, where it is, all the rest is.

@@ -106,11 +106,6 @@ impl Repo {
         said.map_or_else(|| self.noted(self.find_ref(name.as_partial_name(), full_name)), Ok)
     }
 
-    /// Whether a ref has a file of its own that says where it stands as it was written, and nothing else.
-    pub fn is_plain(&self, full_name: &str) -> bool {
-        matches!(plain(self.git.common_dir(), full_name), Some(Some(_)))
-    }
-
     /// All refs whose full name begins with `prefix`, in order. A damaged one is an error.
     pub fn references(&self, prefix: &str) -> Result<Vec<(String, CommitId)>, ReadError> {
         let mut refs = Vec::new();

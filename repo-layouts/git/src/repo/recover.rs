@@ -100,7 +100,7 @@ impl Repo {
 
         let gone = self.writer_gone();
         let mut foreign = files(root)?;
-        locks_below(&root.join("refs"), &mut foreign)?;
+        files_below(&root.join("refs"), &mut foreign)?;
         foreign.retain(|path| has_extension(path, "lock") && name(path) != LOCK_FILE);
         foreign.extend(files(&root.join("objects"))?.into_iter().filter(|path| is_foreign_temp(path)));
         foreign.extend(files(&packs)?.into_iter().filter(|path| is_foreign_temp(path) || is_half_pack(path)));
@@ -139,10 +139,10 @@ fn name(path: &Path) -> &str {
     path.file_name().and_then(|name| name.to_str()).unwrap_or_default()
 }
 
-fn locks_below(directory: &Path, found: &mut Vec<PathBuf>) -> io::Result<()> {
+pub(super) fn files_below(directory: &Path, found: &mut Vec<PathBuf>) -> io::Result<()> {
     for path in files(directory)? {
         if path.is_dir() {
-            locks_below(&path, found)?;
+            files_below(&path, found)?;
         } else {
             found.push(path);
         }

@@ -94,6 +94,10 @@ fn what_every_repository_has_is_written_anew_and_nothing_else() {
         assert_eq!(Repo::open(&path).expect("opened").tip("desired").expect("readable"), Some(tip), "{file} {text}");
         corner.fsck(&repo);
     }
+    let file = path.join("refs/heads/desired");
+    std::fs::write(&file, format!("{tip}\u{1a}")).expect("written");
+    Repo::put_right(&path, "desired").expect("put right");
+    assert_eq!(std::fs::read_to_string(&file).expect("read"), format!("{tip}\n"));
     let own = "[core]\n\tbare = true\n\trepositoryformatversion = 0\n[uploadpack]\n\thideRefs = refs/x\n";
     std::fs::write(path.join("config"), own).expect("written");
     std::fs::remove_file(path.join("HEAD")).expect("removed");

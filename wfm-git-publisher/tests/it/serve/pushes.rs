@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Output;
 
 use repo_git::SigningKey;
+use repo_testkit::damage::flip_object;
 use repo_testkit::git;
 use wfm_git_publisher::accounts::Role;
 
@@ -353,4 +354,40 @@ fn before_anything_is_published_a_device_sees_an_empty_repository_and_pushes_not
         "{}",
         said(&pushed)
     );
+}
+
+#[test]
+fn a_damaged_memory_of_the_publisher_keeps_no_device_from_pushing() {
+    let lab = Lab::with(&[DEVICE, super::OTHER]);
+    lab.publish_all();
+    flip_object(&lab.home.control(), "control:trust/1.json");
+    let pusher = Pusher::on(Site::on(lab, ""));
+    let first = pusher.commit("status", &[], "1");
+    pusher.accepted(&format!("{first}:refs/heads/status"));
+    // A stranger's key counts no more than before.
+    let stranger = SigningKey::from_seed(&[9; 32]);
+    let parents = [first.as_str()];
+    let forged = Report { signer: Some(&stranger), ..pusher.report("status", &parents) };
+    let forged = forged.commit(&pusher.site, &pusher.clone, "2");
+    pusher.refused(&format!("{forged}:refs/heads/status"), "no key of this device");
+}
+
+#[test]
+fn a_damaged_status_is_pushed_again() {
+    let lab = Lab::with(&[DEVICE, super::OTHER]);
+    lab.publish_all();
+    let mut pusher = Pusher::on(Site::on(lab, ""));
+    let first = pusher.commit("status", &[], "1");
+    pusher.accepted(&format!("{first}:refs/heads/status"));
+    let second = pusher.commit("status", &[&first], "2");
+    pusher.accepted(&format!("{second}:refs/heads/status"));
+    flip_object(&pusher.repository(), &second);
+    pusher.site.restart();
+    let third = pusher.commit("status", &[&second], "3");
+    // It goes by what the host showed before it looked: that comes to nothing, and the next one sends all.
+    let refspec = format!("{third}:refs/heads/status");
+    assert!(!pusher.push(&[&refspec]).status.success());
+    pusher.accepted(&refspec);
+    assert_eq!(git::git(&pusher.repository(), &["rev-list", "--count", "status"]), "3");
+    assert!(pusher.repository().with_extension("damaged").exists());
 }

@@ -1,0 +1,138 @@
+//! A device's repository that is damaged: set aside, and made anew from what of it can be read.
+//!
+//! Branches stay as far back as they can be read. What `desired` lost is published anew from the fleet and the ledger, as
+//! in any repository that was restored; what `status` and `heartbeat` lost only the device can say, and pushes again.
+
+use std::path::{Path, PathBuf};
+
+use repo_git::repo::{RenewError, set_aside};
+use repo_git::{CommitId, ConsolidateError, Expected, OpenError, RefError, RefMove, Repo};
+use repo_model::DeviceId;
+
+use super::device::{DeviceRepo, DeviceRepoError, LOCK_WAIT};
+use super::{DESIRED, Home};
+use crate::error::chain;
+
+/// The branches of a device's repository.
+const BRANCHES: [&str; 5] = [DESIRED, "bundle", "freshness", "status", "heartbeat"];
+
+/// What became of a damaged repository.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mended {
+    /// Where the damaged one is.
+    pub aside: PathBuf,
+    /// The branches that can't be read as they were.
+    pub lost: Vec<&'static str>,
+}
+
+impl std::fmt::Display for Mended {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "its repository was damaged, and was made anew from what can be read")?;
+        if !self.lost.is_empty() {
+            write!(f, ", which isn't all of `{}`", self.lost.join("`, `"))?;
+        }
+        write!(f, "; the damaged one is `{}`: look at this disk", self.aside.display())
+    }
+}
+
+impl DeviceRepoError {
+    /// Whether something of the repository is gone or isn't what it was when it was written.
+    pub fn is_damage(&self) -> bool {
+        match self {
+            Self::Open(error) => matches!(error, OpenError::NotARepository { .. }),
+            Self::Read(error) | Self::Consolidate(ConsolidateError::Read(error)) => error.is_damage(),
+            Self::Tree { source, .. } => source.is_damage(),
+            Self::Unmended { .. } => true,
+            _ => false,
+        }
+    }
+
+    /// What `status` says of it.
+    pub fn told(&self) -> String {
+        match self.is_damage() {
+            true => format!("its repository is damaged, and `publish` makes it anew: {}", chain(self)),
+            false => self.to_string(),
+        }
+    }
+}
+
+impl DeviceRepo {
+    /// Whether something of it was met that isn't what it was when it was written, or a branch names what isn't there.
+    pub fn is_damaged(&self) -> bool {
+        let names_nothing = |branch: &&str| match self.repo.tip(branch) {
+            Ok(tip) => tip.is_some_and(|tip| self.repo.commit(tip).is_err()),
+            Err(_) => true,
+        };
+        BRANCHES.iter().any(|branch| names_nothing(&branch)) || self.repo.damage().is_some() || self.repo.met_a_hole()
+    }
+}
+
+/// Makes the repository of a device anew from what can be read of it, under the writer's lock.
+pub fn mend(home: &Home, device: &DeviceId) -> Result<Mended, DeviceRepoError> {
+    let mended = mend_at(&home.device(device));
+    home.moves.tell(device);
+    mended
+}
+
+/// The same for the repository at this place.
+pub(crate) fn mend_at(path: &Path) -> Result<Mended, DeviceRepoError> {
+    let fail = |source: RenewError| DeviceRepoError::Unmended { source };
+    Repo::finish_renewal(path).map_err(fail)?;
+    Repo::put_right(path, DESIRED)?;
+    let old = match Repo::open(path) {
+        Err(OpenError::NotARepository { .. }) => None,
+        opened => Some(opened?),
+    };
+    let _lock = old.as_ref().map(|old| old.try_lock(LOCK_WAIT)).transpose()?;
+    let lost = Repo::renew(path, DESIRED, |new| match &old {
+        Some(old) => copy(old, new),
+        None => Ok(BRANCHES.to_vec()),
+    });
+    let mended = Mended { aside: set_aside(path), lost: lost.map_err(|error: CopyError| error.into_repo_error())? };
+    tracing::error!(path = %path.display(), "{mended}");
+    Ok(mended)
+}
+
+/// Why a copy failed.
+enum CopyError {
+    Renew(RenewError),
+    Move(RefError),
+}
+
+impl From<RenewError> for CopyError {
+    fn from(error: RenewError) -> Self {
+        Self::Renew(error)
+    }
+}
+
+impl CopyError {
+    fn into_repo_error(self) -> DeviceRepoError {
+        match self {
+            Self::Renew(source) => DeviceRepoError::Unmended { source },
+            Self::Move(error) => error.into(),
+        }
+    }
+}
+
+/// Copies every branch as far back as it can be read; returns those that aren't where they were.
+fn copy(old: &Repo, new: &Repo) -> Result<Vec<&'static str>, CopyError> {
+    let stood: Vec<(_, Option<CommitId>)> =
+        BRANCHES.iter().map(|branch| (*branch, old.tip(branch).unwrap_or_default())).collect();
+    let is_damaged = |branch: &&str| old.tip(branch).is_err();
+    let mut lost: Vec<_> = BRANCHES.into_iter().filter(is_damaged).collect();
+    let found = old.copy_readable(new, stood.iter().filter_map(|(_, tip)| *tip)).map_err(RenewError::from)?;
+    let mut moves = Vec::new();
+    for (branch, tip) in stood.into_iter().filter_map(|(branch, tip)| Some((branch, tip?))) {
+        let newest = found.get(&tip).copied();
+        if newest != Some(tip) {
+            lost.push(branch);
+        }
+        moves.extend(newest.map(|newest| RefMove {
+            name: format!("refs/heads/{branch}"),
+            expected: Expected::Absent,
+            new: Some(newest),
+        }));
+    }
+    new.move_refs(&moves).map_err(CopyError::Move)?;
+    Ok(lost)
+}
