@@ -106,6 +106,14 @@ fn push_each(remote: &Remote, repo: &Path, known: Option<CommitId>, tips: &Recei
     tip
 }
 
+/// What a push came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Pushed {
+    Done,
+    Refused,
+    Unreached,
+}
+
 impl Syncer {
     /// A device that knows nothing of its `status`, because it is new or its clone was lost, goes on from the host's if
     /// its own key signed that, so that no transition is told twice. Returns false if that can't be found out now.
@@ -156,10 +164,6 @@ impl Syncer {
             return Ok(false);
         }
         match theirs {
-            Theirs::Known if heads.status.is_none() && !self.store.has_whole_status()? => {
-                let moved = self.store.replant(None, Timestamp::now().as_second())?;
-                tracing::warn!(commits = moved, "the host lost `status`; what is here of it is told anew");
-            }
             Theirs::Known => {}
             Theirs::Ours(tip) => {
                 let moved = self.store.replant(Some(tip), Timestamp::now().as_second())?;
@@ -176,7 +180,9 @@ impl Syncer {
                 tracing::warn!(onto = %tip, commits = moved, "going on from a `status` that was moved elsewhere");
             }
             Theirs::Before(tip) => {
-                let Some(moved) = self.store.replant(Some(tip), Timestamp::now().as_second())? else { return Ok(false) };
+                let Some(moved) = self.store.replant(Some(tip), Timestamp::now().as_second())? else {
+                    return Ok(false);
+                };
                 tracing::warn!(onto = %tip, commits = moved, "going on from what this device said with its key before");
             }
             Theirs::Foreign(tip) => {
@@ -188,27 +194,34 @@ impl Syncer {
         }
         let Some(new) = self.store.status_tip().filter(|new| Some(*new) != heads.status) else { return Ok(true) };
         let force = matches!(theirs, Theirs::Foreign(_));
-        Ok(self.push_one(PushUpdate { branch: "status".to_owned(), expected: heads.status, new, force }))
+        let update = PushUpdate { branch: "status".to_owned(), expected: heads.status, new, force };
+        let mut pushed = self.push_one(&update);
+        if pushed == Pushed::Refused && (force || heads.status.is_none()) && !self.store.has_whole_status()? {
+            let moved = self.store.replant(None, Timestamp::now().as_second())?;
+            tracing::warn!(commits = moved, "the host lost `status`; what is here of it is told anew");
+            pushed = self.push_one(&PushUpdate { new: self.store.status_tip().unwrap_or(new), ..update });
+        }
+        Ok(pushed == Pushed::Done)
     }
 
-    fn push_one(&mut self, update: PushUpdate) -> bool {
+    fn push_one(&mut self, update: &PushUpdate) -> Pushed {
         self.heads = None;
-        match self.link.remote.push(&self.store.repo, std::slice::from_ref(&update)) {
+        match self.link.remote.push(&self.store.repo, std::slice::from_ref(update)) {
             Ok(results) => match results.into_iter().next() {
-                Some(PushResult::Done) => true,
+                Some(PushResult::Done) => Pushed::Done,
                 other => {
                     tracing::warn!(branch = update.branch, answer = ?other, "the host didn't take the push");
-                    false
+                    Pushed::Refused
                 }
             },
             Err(PushError::Remote(error)) => {
                 let doing = format!("can't push `{}`", update.branch);
                 self.contact.failed(&error, &doing, Timestamp::now());
-                false
+                Pushed::Unreached
             }
             Err(error) => {
                 tracing::warn!(branch = update.branch, error = error_chain(&error), "can't push");
-                false
+                Pushed::Refused
             }
         }
     }
@@ -301,7 +314,7 @@ impl Syncer {
         let files = FileTree::from([(CURRENT_STATE.to_owned(), json::to_bytes(&state))]);
         let new = self.store.parentless(&files, &message, state.time.as_second())?;
         let branch = "heartbeat".to_owned();
-        if self.push_one(PushUpdate { branch, expected: heads.heartbeat, new, force: true }) {
+        if self.push_one(&PushUpdate { branch, expected: heads.heartbeat, new, force: true }) == Pushed::Done {
             self.reported = Some(state);
         }
         Ok(())

@@ -589,7 +589,14 @@ fn a_host_that_lost_what_the_device_has_no_longer_either_gets_the_rest_of_status
     let oldest = git::git(&world.clone(), &["rev-parse", "status~2"]);
     fs::write(world.clone().join("shallow"), format!("{oldest}\n")).unwrap();
     world.settings("limits: {packs: 1}\n");
-    git::git(&world.hand.repository(), &["update-ref", "-d", "refs/heads/status"]);
+    let (all, lost) = (git::git(&world.hand.repository(), &["rev-list", "--count", "status"]), || {
+        git::git(&world.hand.repository(), &["update-ref", "-d", "refs/heads/status"]);
+    });
+    // The branch alone is gone: what the host still has of its history stays.
+    lost();
+    world.once().good();
+    assert_eq!(git::git(&world.hand.repository(), &["rev-list", "--count", "status"]), all);
+    lost();
     git::git(&world.hand.repository(), &["gc", "-q", "--prune=now"]);
     world.once().good();
     assert_eq!(git::git(&world.hand.repository(), &["rev-list", "--count", "status"]), "3");
