@@ -25,6 +25,7 @@ pub mod health;
 pub mod hints;
 pub mod home;
 pub mod link;
+pub mod lost;
 pub mod memory;
 pub mod message;
 pub mod plan;

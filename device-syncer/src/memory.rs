@@ -137,6 +137,9 @@ pub struct Inputs {
     /// What it waits for, and goes before.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub depends_on: Vec<DeploymentName>,
+    /// Whether the operator wants it left as it is.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub suspended: bool,
     /// Its components in the order in which they were applied.
     pub components: Vec<AppliedComponent>,
 }
@@ -300,13 +303,27 @@ impl Memory {
 
     /// Notes what was, or is about to be, put onto the device. Until an apply is complete its digest is absent.
     pub fn note(&mut self, wanted: &Wanted, component: AppliedComponent) {
-        let inputs = Inputs { id: wanted.name.clone(), depends_on: Vec::new(), components: Vec::new() };
+        let inputs = Inputs {
+            id: wanted.name.clone(),
+            depends_on: Vec::new(),
+            suspended: wanted.suspended,
+            components: Vec::new(),
+        };
         let applied = self.deployments.entry(wanted.id).or_insert(Applied { document: Vec::new(), inputs });
         applied.document.clone_from(&wanted.document);
         applied.inputs.depends_on.clone_from(&wanted.depends_on);
         match applied.inputs.components.iter_mut().find(|known| known.project == component.project) {
             Some(known) => *known = component,
             None => applied.inputs.components.push(component),
+        }
+    }
+
+    /// Remembers what the operator wants left as it is: `all`, or single deployments.
+    pub fn note_suspended(&mut self, wanted: &[Wanted], all: bool) {
+        for one in wanted {
+            if let Some(applied) = self.deployments.get_mut(&one.id) {
+                applied.inputs.suspended = all || one.suspended;
+            }
         }
     }
 

@@ -317,7 +317,7 @@ fn is_in_sync(found: &Observed, input: &runtime::Component) -> bool {
 }
 
 /// Whether single services of what was applied are put back. Helm knows none: it makes the whole release again.
-fn is_restored(found: &Observed, input: &runtime::Component) -> bool {
+pub(crate) fn is_restored(found: &Observed, input: &runtime::Component) -> bool {
     let is_drifted = matches!(found.condition, Condition::Missing | Condition::Stopped(_));
     found.kind == ProfileType::Compose && found.input_digest == Some(input.input_digest) && is_drifted
 }

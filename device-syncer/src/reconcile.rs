@@ -24,7 +24,7 @@ use uuid::Uuid;
 use crate::act::{self, Actor, Done, Identity};
 use crate::backoff;
 use crate::capabilities::Probe;
-use crate::conditions::{self, CAPABILITIES_INVALID, EVENT, RUNTIME, SANDBOX, STALE, STALLED, UNVERIFIED, condition};
+use crate::conditions::{self, CAPABILITIES_INVALID, EVENT, RUNTIME, SANDBOX, STALE, UNVERIFIED, condition};
 use crate::config::{Home, Settings};
 use crate::contact::{self, Contact};
 use crate::desired::{DeviceValues, wanted};
@@ -32,6 +32,7 @@ use crate::failure::LastFailure;
 use crate::floor::{Floor, FloorError};
 use crate::health::{self, Lacking};
 use crate::link::Link;
+use crate::lost::{self, lost};
 use crate::memory::{Accepted, Failure, Memory};
 use crate::plan::{Plan, Wanted};
 use crate::requests::Requests;
@@ -255,7 +256,7 @@ impl Syncer {
             acted: done.acted,
             good: done.settled && told && lacking.is_empty() && !conditions.iter().any(conditions::is_in_the_way),
             outdated: newer.was_there(),
-            problems: self.problems(&conditions, done, lacking.is_empty()),
+            problems: self.problems(&conditions, !done.settled && lacking.is_empty() && pass.desired.is_some()),
             lacking,
             poll,
             retry_after: None,
@@ -275,11 +276,11 @@ impl Syncer {
     }
 
     /// Why a pass didn't come to all that is wanted, besides the components, and what else is worth knowing.
-    fn problems(&self, conditions: &[Condition], done: Done, is_whole: bool) -> Vec<String> {
+    fn problems(&self, conditions: &[Condition], removals_are_left: bool) -> Vec<String> {
         let waiting = &self.store.memory.waiting;
         let mut problems: Vec<_> =
             conditions.iter().chain(waiting).map(|one| format!("{}: {}", one.reason, one.message)).collect();
-        if !done.settled && is_whole {
+        if removals_are_left {
             problems.push("what isn't wanted any more isn't removed yet: `device-syncer plan` shows it".to_owned());
         }
         problems
@@ -408,6 +409,7 @@ impl Syncer {
         let mut wanted = pass.desired.as_ref().map(|desired| self.wanted(desired, &pass.next));
         if let Some(wanted) = &wanted {
             pass.next.keep_only(wanted);
+            pass.next.note_suspended(wanted, is_suspended(pass.desired.as_ref()));
         }
         if pass.adopted {
             report.forget_removed();
@@ -424,8 +426,10 @@ impl Syncer {
         conditions::write(&mut pass.next, self.instance, &pass.conditions);
         let (identity, next) = (self.identity(), pass.next.clone());
         let Some(wanted) = wanted else {
+            let acted = lost::put_back(&next, &sight.found, &self.runtimes, &mut self.restores, cancel);
             act::commit(&mut self.store, next, &report, &identity, Timestamp::now())?;
-            return Ok(Done::default());
+            pass.sight = if acted { self.runtimes.observe() } else { sight };
+            return Ok(Done { acted, settled: false });
         };
         let plan = Plan::make(Some(&wanted), &next, &sight.found, &sight.kinds_unseen());
         let plan = if is_suspended(pass.desired.as_ref()) { plan.suspended() } else { plan };
@@ -615,17 +619,6 @@ fn unseen(sight: &Sight, before: &[Condition]) -> impl Iterator<Item = Condition
         };
         before.iter().find(is_known).cloned().unwrap_or(new)
     })
-}
-
-/// What is to be said where the accepted state can't be read.
-fn lost(memory: &Memory, found: Option<&Desired>) -> Option<Condition> {
-    let accepted = memory.accepted.as_ref().filter(|_| found.is_none())?;
-    let text = format!(
-        "serial {} ({}), which was accepted, can't be read on this device any more; it is fetched anew as soon as the host \
-         shows it, and what was applied is left as it is until then",
-        accepted.serial, accepted.commit
-    );
-    Some(condition(STALLED, "AcceptedLost", text))
 }
 
 /// Whether the operator told this device to leave everything as it is.

@@ -154,6 +154,7 @@ impl StatusOut {
                 }
             }));
         }
+        components.sort_by(|a, b| (&a.deployment, &a.component).cmp(&(&b.deployment, &b.component)));
         let mut conditions = conditions::all(&memory.status);
         // Before a pass could say so.
         if !conditions.iter().any(|one| one.kind == conditions::CLONE) {

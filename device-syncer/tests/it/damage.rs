@@ -163,6 +163,7 @@ fn a_bit_in_what_was_accepted_is_told_without_the_host_and_fetched_anew_with_it(
         assert!(shown.contains("Stalled: AcceptedLost") && shown.contains("greeter/hello  installed"), "{shown}");
         let plan = world.syncer(&["plan"]).ended(1);
         assert!(plan.stdout.contains("AcceptedLost"), "{plan:?}");
+        assert_eq!((world.containers(), world.fake.calls()), (containers.clone(), calls.clone()), "{rev}");
         fs::rename(&away, world.hand.repository()).unwrap();
         world.once().good();
         assert_eq!((world.containers(), world.fake.calls()), (containers, calls), "{rev}");
@@ -175,6 +176,31 @@ fn a_bit_in_what_was_accepted_is_told_without_the_host_and_fetched_anew_with_it(
 }
 
 #[test]
+fn what_was_applied_is_put_back_also_while_what_was_accepted_is_lost_but_for_what_is_suspended() {
+    for suspended in [false, true] {
+        let world = World::running();
+        if suspended {
+            world.hand.describe("greeter", |described| described["policy"]["suspended"] = true.into());
+            world.hand.publish();
+            world.once().good();
+        }
+        flip_object(&world.clone(), "refs/syncer/state^1");
+        let away = world.path("away.git");
+        fs::rename(world.hand.repository(), &away).unwrap();
+        world.stop_all();
+        let starts = || world.fake.calls().iter().filter(|call| call.starts_with("start ")).count();
+        let before = starts();
+        world.once().ended(1).says(&["AcceptedLost"]);
+        assert_eq!(starts() - before, usize::from(!suspended), "{suspended}");
+        world.once().ended(1);
+        fs::rename(&away, world.hand.repository()).unwrap();
+        world.once();
+        let expected = if suspended { "hello pending suspended" } else { "hello installed" };
+        assert_eq!(world.states("greeter"), [expected]);
+    }
+}
+
+#[test]
 fn a_bit_in_what_was_accepted_does_not_keep_the_device_from_what_is_newer() {
     let world = World::running();
     flip_object(&world.clone(), "refs/syncer/state^1^{tree}");
@@ -183,10 +209,10 @@ fn a_bit_in_what_was_accepted_does_not_keep_the_device_from_what_is_newer() {
     world.once().good();
     assert_eq!(world.greetings(), ["servus"]);
     assert!(world.conditions().is_empty(), "nobody needs to read that any more: {:?}", world.conditions());
-    // But for who puts the packs together.
+    // Who puts the packs together leaves it behind.
     world.settings("limits: {packs: 1}\n");
-    world.once().good().says(&["SetAside"]);
-    assert_eq!(world.conditions(), ["CloneDamaged SetAside"]);
+    world.once().good();
+    assert!(world.conditions().is_empty() && is_whole(&world.clone()), "{:?}", world.conditions());
     world.assert_idle();
 }
 
