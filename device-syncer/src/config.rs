@@ -7,6 +7,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use repo_model::yaml;
 use serde::Deserialize;
 
 pub use host::{HostSettings, Registries};
@@ -254,7 +255,7 @@ impl Settings {
 
     /// The settings that `text` gives in this home.
     pub fn parse(text: &str, home: &Home) -> Result<Self, String> {
-        let fragment: Option<Fragment> = serde_yaml::from_str(text).map_err(|error| error.to_string())?;
+        let fragment: Option<Fragment> = serde_yaml::from_str(text).map_err(|error| said_of(text, &error))?;
         let fragment = fragment.unwrap_or_default();
         let interval = |name: &str, text: Option<String>| match text {
             None => Ok(None),
@@ -291,6 +292,17 @@ impl Settings {
             capabilities: fragment.capabilities,
             boot_id_file: fragment.boot_id_file.unwrap_or_else(|| "/proc/sys/kernel/random/boot_id".into()),
         })
+    }
+}
+
+/// What is wrong with a file that can't be read. Where it isn't YAML at all, that is told as of any other file.
+fn said_of(text: &str, error: &serde_yaml::Error) -> String {
+    match yaml::parse("device.yaml", text.as_bytes(), &yaml::Limits::VENDOR) {
+        Err(problem) => {
+            let hint = problem.hint.as_ref().map(|hint| format!(" ({hint})")).unwrap_or_default();
+            format!("{problem}{hint}")
+        }
+        Ok(_) => error.to_string(),
     }
 }
 
@@ -340,6 +352,18 @@ mod tests {
             let value = json(text);
             let errors: Vec<_> = schema().iter_errors(&value).map(|error| error.to_string()).collect();
             assert!(errors.is_empty(), "{text}: {errors:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_yaml_is_told_in_our_words() {
+        for (text, words) in [
+            ("poll: [15s\n", vec!["device.yaml:1:7", "`[` is not closed"]),
+            ("poll: 15s\n\thost: {}\n", vec!["device.yaml:", "a tab"]),
+            ("poll: 'a\n", vec!["device.yaml:2:1", "indented"]),
+        ] {
+            let problem = Settings::parse(text, &Home::new("/x")).unwrap_err();
+            assert!(words.iter().all(|word| problem.contains(word)), "{problem}");
         }
     }
 
