@@ -347,7 +347,7 @@ impl Store {
     }
 
     /// Keeps the clone's packs bounded, and what of its history the host has: of `desired` there is the accepted state
-    /// alone, of `status` what comes to [`HISTORY`] and all that isn't behind `told`, where the host's stands.
+    /// alone, of `status` what comes to 1.5 MiB unpacked and all that isn't behind `told`, where the host's stands.
     pub fn consolidate(&self, packs: usize, told: Option<CommitId>) -> Result<(), StoreError> {
         if self.repo.consolidate_to(&self.lock, packs, || self.ends(told)).map_err(failed("consolidate"))? {
             tracing::debug!("consolidated the clone");

@@ -112,10 +112,13 @@ fn an_envelope_that_two_readers_could_read_differently() {
     refusals.cure();
 }
 
+/// What becomes of a deployment in the envelope.
+type Change = fn(&mut serde_json::Value);
+
 #[test]
 fn locks_that_are_absent_short_or_of_no_component() {
     let refusals = Refusals::new();
-    let changes: [(&str, fn(&mut serde_json::Value)); 3] = [
+    let changes: [(&str, Change); 3] = [
         ("no lock for component `hello`", |described| drop(described.as_object_mut().unwrap().remove("locks"))),
         ("no lock for component `hello`", |described| described["locks"] = serde_json::json!({})),
         ("a lock for `ghost`", |described| described["locks"]["ghost"] = described["locks"]["hello"].clone()),

@@ -63,7 +63,7 @@ impl DeviceRepo {
             Ok(tip) => tip.is_some_and(|tip| self.repo.commit(tip).is_err()),
             Err(_) => true,
         };
-        BRANCHES.iter().any(|branch| names_nothing(&branch)) || self.repo.damage().is_some() || self.repo.met_a_hole()
+        BRANCHES.iter().any(names_nothing) || self.repo.damage().is_some() || self.repo.met_a_hole()
     }
 }
 

@@ -500,7 +500,7 @@ impl Ready {
             drop(writer);
             match consolidated {
                 // What is published is, and what of the history can't be read is no reason to do it again.
-                Err(error) if error.is_damage() => _ = pass.mend(device)?,
+                Err(error) if error.is_damage() => pass.mend(device)?,
                 consolidated => consolidated?,
             }
         }

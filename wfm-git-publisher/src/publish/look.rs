@@ -30,7 +30,7 @@ pub fn plan(home: &Home, source: &FleetRepo, rev: &str, options: &Options<'_>) -
     compare(home, (&locks, &rosters), (&fleet, problems), origin, options)
 }
 
-/// What [`plan`] would say of these files once they are committed; and what is wrong with what devices would get that
+/// What [`plan()`] would say of these files once they are committed; and what is wrong with what devices would get that
 /// can't be compared, because they aren't enrolled for instance.
 pub fn check(home: &Home, files: &[SourceFile], options: &Options<'_>) -> Result<Planned, PublishError> {
     let (locks, rosters) = Control::read_locks(home)?;

@@ -71,6 +71,9 @@ struct Mounts {
     mounts: Vec<Source>,
 }
 
+/// The mounts of a container, or why docker can't show them.
+type Looked = Result<Mounts, String>;
+
 #[derive(Debug, Deserialize)]
 struct Source {
     /// Empty where nothing of the host is mounted.
@@ -254,7 +257,7 @@ fn sources(resolved: &Resolved) -> Vec<(String, &str, bool)> {
 }
 
 /// Every container of the engine, also those that aren't ours, with its mounts or why docker can't show them.
-fn containers(docker: &Client) -> Result<Vec<(Container, Result<Mounts, String>)>, RuntimeError> {
+fn containers(docker: &Client) -> Result<Vec<(Container, Looked)>, RuntimeError> {
     let listed: Vec<Container> = parse(&docker.ask(&["ps", "--all", "--no-trunc", "--format", LISTED])?)?;
     let ids: Vec<&str> = listed.iter().map(|container| &*container.id).collect();
     let mut mounts = inspect_each(docker, &ids, MOUNTS)?;

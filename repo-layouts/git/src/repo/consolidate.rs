@@ -72,7 +72,7 @@ impl Repo {
         if ids.is_empty() {
             return Ok(None);
         }
-        self.write_pack(&self.pack_dir(), &ids).map(Some)
+        self.write_pack(&self.pack_dir(), ids).map(Some)
     }
 
     /// Writes these objects as one pack into a directory of packs, durably; its name.

@@ -9,9 +9,14 @@ use serde_json::{Value, json};
 
 use super::gate::{Base, OTHER};
 
+/// The document, the commit's message, and whether it has a parent.
+type Proof = (Value, String, bool);
+
+/// What becomes of a good one.
+type Change = fn(&mut Proof);
+
 /// Proofs of freshness for the skeleton's state, but for their signatures and for what time it is.
 pub(crate) fn proofs(base: &Base) -> Vec<Value> {
-    type Proof = (Value, String, bool);
     let text = String::from_utf8(base.freshness[FRESHNESS].clone()).unwrap();
     let plain: Proof = (
         serde_json::from_str(&text).unwrap(),
@@ -22,7 +27,7 @@ pub(crate) fn proofs(base: &Base) -> Vec<Value> {
             .to_string(),
         false,
     );
-    let cases: &[(&str, Option<&str>, fn(&mut Proof))] = &[
+    let cases: &[(&str, Option<&str>, Change)] = &[
         ("nothing", None, |_| ()),
         ("a key that nobody knows", None, |(proof, ..)| proof["future"] = 1.into()),
         ("another trailer", None, |(_, message, _)| message.push_str("Serial: 9\n")),
