@@ -145,7 +145,7 @@ fn what_devices_report_is_fetched_and_judged_as_here() {
     site.lab.publish_all();
     write(&site.remote("press-01"), "status", &stranger(), "x\n\nKind: status\n");
     let table = site.lab.run(&["status"]).good();
-    assert!(table.contains("doubtful: `status` can't be believed"), "{table}");
+    assert!(table.contains("doubtful: wrong-device: `status` can't be believed"), "{table}");
     assert_eq!(site.lab.tip("press-01", "status"), site.remote_tip("press-01", "status"));
     // What was fetched stays, and that the host is silent is a doubt.
     let mut site = site;
@@ -427,7 +427,7 @@ fn a_foreign_tip_is_told_left_alone_and_reclaimed_on_demand() {
     let failed = site.lab.run(&["publish"]).failed(1);
     assert!(failed.contains("`publish --reclaim DEVICE` puts it right"), "{failed}");
     let table = site.lab.run(&["status", "press-01"]).good();
-    assert!(table.contains("doubtful: the tip of `desired` at"), "{table}");
+    assert!(table.contains("doubtful: unreachable: the tip of `desired` at"), "{table}");
 
     site.lab.run(&["publish", "--reclaim", "press-01"]).good();
     site.assert_same("press-01");
