@@ -53,6 +53,11 @@ impl Message {
         values.next().is_none().then_some(value)
     }
 
+    /// The same as a number; `None` also if it is none.
+    pub fn number(&self, key: &str) -> Option<u64> {
+        self.get(key)?.parse().ok()
+    }
+
     /// All values of a trailer.
     pub fn all<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'a str> {
         self.trailers.iter().filter(move |(name, _)| name == key).map(|(_, value)| value.as_str())

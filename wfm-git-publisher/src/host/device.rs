@@ -238,7 +238,7 @@ impl DeviceRepo {
     }
 
     /// The first parent of a commit, unless history ends here.
-    fn parent(&self, id: CommitId) -> Result<Option<CommitId>, DeviceRepoError> {
+    pub(super) fn parent(&self, id: CommitId) -> Result<Option<CommitId>, DeviceRepoError> {
         Ok(self.repo.history(id, None, 2)?.get(1).copied())
     }
 
@@ -250,8 +250,7 @@ impl DeviceRepo {
         while let Some(id) = next {
             let commit = self.repo.commit(id)?;
             let message = Message::parse(&commit.message);
-            let number = |key: &str| message.get(key).and_then(|text| text.parse::<u64>().ok());
-            let (serial, version) = (number("Serial"), number("Manifest-Version"));
+            let (serial, version) = (message.number("Serial"), message.number("Manifest-Version"));
             let is_it = message.get("Envelope-Digest") == Some(&wanted)
                 && serial == Some(adopted.serial)
                 && version.is_none_or(|version| version == adopted.manifest_version);
@@ -272,13 +271,12 @@ impl DeviceRepo {
         while let Some(id) = next {
             let commit = self.repo.commit(id)?;
             let message = Message::parse(&commit.message);
-            let number = |key: &str| message.get(key).and_then(|text| text.parse::<u64>().ok());
-            let numbers = (number("Serial").unwrap_or(0), number("Manifest-Version").unwrap_or(0));
+            let numbers = (message.number("Serial").unwrap_or(0), message.number("Manifest-Version").unwrap_or(0));
             if let Some((serial, version)) = above.replace(numbers) {
                 let gap = |above: u64, below: u64| above.saturating_sub(below).saturating_sub(1);
                 led = (led.0 + gap(serial, numbers.0), led.1 + gap(version, numbers.1));
             }
-            next = commit.parents.first().copied();
+            next = self.parent(id)?;
         }
         Ok(led)
     }

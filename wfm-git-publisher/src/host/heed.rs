@@ -108,7 +108,7 @@ impl DeviceRepo {
             if message.all("Continues").next().is_some() || message.get("Cause") == Some(BY_CAPABILITIES) {
                 heeded.push(commit.commit_time);
             }
-            next = commit.parents.first().copied();
+            next = self.parent(id)?;
         }
         Ok(heeds_from(&heeded).filter(|from| now < *from))
     }

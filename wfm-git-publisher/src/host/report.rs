@@ -187,7 +187,7 @@ impl DeviceRepo {
     fn chain(&self, tip: CommitId) -> Vec<Doubt> {
         let (mut commits, mut serials, mut next) = (Vec::new(), Vec::new(), Some(tip));
         while let Some(commit) = next.filter(|_| commits.len() < MAX_CHAIN).and_then(|id| self.repo.commit(id).ok()) {
-            let serial = Message::parse(&commit.message).get("Serial").and_then(|serial| serial.parse().ok());
+            let serial = Message::parse(&commit.message).number("Serial");
             next = commit.parents.first().copied();
             serials.push(serial.unwrap_or(0));
             commits.push(commit.id);
