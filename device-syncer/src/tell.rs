@@ -110,8 +110,11 @@ fn push_each(remote: &Remote, repo: &Path, known: Option<CommitId>, tips: &Recei
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Pushed {
     Done,
+    /// The host won't have this commit, or lacks what it builds on.
     Refused,
-    Unreached,
+    /// The branch stands elsewhere by now, the host wasn't reached, or what is here can't be read: the next pass tries
+    /// again.
+    NotNow,
 }
 
 impl Syncer {
@@ -211,17 +214,17 @@ impl Syncer {
                 Some(PushResult::Done) => Pushed::Done,
                 other => {
                     tracing::warn!(branch = update.branch, answer = ?other, "the host didn't take the push");
-                    Pushed::Refused
+                    if matches!(other, Some(PushResult::Refused { .. })) { Pushed::Refused } else { Pushed::NotNow }
                 }
             },
             Err(PushError::Remote(error)) => {
                 let doing = format!("can't push `{}`", update.branch);
                 self.contact.failed(&error, &doing, Timestamp::now());
-                Pushed::Unreached
+                Pushed::NotNow
             }
             Err(error) => {
                 tracing::warn!(branch = update.branch, error = error_chain(&error), "can't push");
-                Pushed::Refused
+                if matches!(error, PushError::Unpack { .. }) { Pushed::Refused } else { Pushed::NotNow }
             }
         }
     }
