@@ -1,12 +1,11 @@
 //! The log: one event a line on standard error. What was said lately isn't said again, but counted.
 
 use std::collections::VecDeque;
-use std::io::Write;
 use std::sync::{Mutex, PoisonError};
 use std::{fmt, io};
 
 use jiff::{SignedDuration, Timestamp};
-use repo_model::text;
+use repo_model::text::{self, Harmless};
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::field::MakeExt;
 use tracing_subscriber::fmt::format::{Writer, debug_fn};
@@ -43,20 +42,6 @@ pub(super) fn start(form: LogForm) {
             let logs = logs.json().map_event_format(|format| Sparing::new(format, form));
             logs.with_writer(|| Harmless(io::stderr())).init();
         }
-    }
-}
-
-/// Writes events in JSON so that they mean the same and steer no terminal. Each event comes in one piece.
-struct Harmless<W>(W);
-
-impl<W: Write> Write for Harmless<W> {
-    fn write(&mut self, event: &[u8]) -> io::Result<usize> {
-        self.0.write_all(text::json(&String::from_utf8_lossy(event)).as_bytes())?;
-        Ok(event.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.0.flush()
     }
 }
 

@@ -4,7 +4,8 @@
 //! and escapes, line breaks, marks that turn the direction of writing, characters without width, spaces that look like
 //! another one. Text of any script stays as it is. Doing it twice changes nothing.
 
-use std::fmt::Write;
+use std::fmt::Write as _;
+use std::io;
 
 /// The most characters of one line that are shown.
 const MAX_CHARS: usize = 1000;
@@ -66,6 +67,21 @@ pub fn page(text: &str) -> String {
         }
         page
     })
+}
+
+/// Writes what this program logs in JSON by way of [`json`]. Each event has to come in one piece.
+#[derive(Debug)]
+pub struct Harmless<W>(pub W);
+
+impl<W: io::Write> io::Write for Harmless<W> {
+    fn write(&mut self, event: &[u8]) -> io::Result<usize> {
+        self.0.write_all(json(&String::from_utf8_lossy(event)).as_bytes())?;
+        Ok(event.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
 }
 
 /// The same JSON, with nothing in it that steers a terminal: what can't be seen is `\uXXXX`, which means the same.

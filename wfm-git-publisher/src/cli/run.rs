@@ -1,10 +1,8 @@
 //! `run`.
 
-use std::io::{self, Write};
-
 use clap::ValueEnum;
 use jiff::Timestamp;
-use repo_model::text;
+use repo_model::text::{self, Harmless};
 use tokio::runtime::Builder;
 use tracing::warn;
 use tracing_subscriber::EnvFilter;
@@ -94,19 +92,5 @@ pub(super) fn start_log(log: Log) {
     match log {
         Log::Text => builder.with_writer(std::io::stderr).fmt_fields(fields.delimited(" ")).init(),
         Log::Json => builder.json().with_writer(|| Harmless(std::io::stderr())).init(),
-    }
-}
-
-/// Writes events in JSON so that they mean the same and steer no terminal. Each event comes in one piece.
-struct Harmless<W>(W);
-
-impl<W: Write> Write for Harmless<W> {
-    fn write(&mut self, event: &[u8]) -> io::Result<usize> {
-        self.0.write_all(text::json(&String::from_utf8_lossy(event)).as_bytes())?;
-        Ok(event.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.0.flush()
     }
 }
