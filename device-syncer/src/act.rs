@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use repo_model::margo::{ProfileType, State};
-use repo_model::{DeploymentName, DeviceId, Digest, FleetId, error_chain};
+use repo_model::{DeploymentName, Digest, error_chain};
 
 use crate::backoff;
 use crate::memory::{AppliedComponent, Attempt, Bad, Failure, Memory, shown};
-use crate::message::message;
+use crate::message::{Identity, message};
 use crate::plan::{Action, Plan, Planned, PlannedComponent, Removal, Wanted};
 use crate::restores::Restores;
 use crate::retries::Retries;
@@ -27,15 +27,6 @@ const MAX_TIMEOUTS: u32 = 3;
 
 /// How long a removal may take, besides the time that containers have for stopping.
 const REMOVAL: Duration = Duration::from_secs(120);
-
-/// Who this is, for the trailers of `status`.
-#[derive(Debug, Clone)]
-pub struct Identity {
-    /// The fleet.
-    pub fleet: FleetId,
-    /// The device.
-    pub device: DeviceId,
-}
 
 /// What became of a plan.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

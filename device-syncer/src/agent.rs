@@ -13,11 +13,11 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
 
 use crate::backoff;
+use crate::failure::is_disk_full;
 use crate::hints::Hints;
 use crate::link::Current;
 use crate::reconcile::{Ask, Outcome, POLL, PassError, Syncer};
 use crate::schedule::{Passed, Schedule};
-use crate::update::is_disk_full;
 use crate::waiter::Waiter;
 
 /// How long requests to the host that are under way may go on after a signal.

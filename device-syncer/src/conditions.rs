@@ -38,6 +38,11 @@ pub fn condition(kind: &str, reason: &str, message: impl AsRef<str>) -> Conditio
     Condition { kind: kind.to_owned(), reason: reason.to_owned(), message: shown(message.as_ref()) }
 }
 
+/// A condition in a line of a log or a table: its reason and what it says.
+pub fn text(condition: &Condition) -> String {
+    format!("{}: {}", condition.reason, condition.message)
+}
+
 /// The report in a tree of `status`; one that can't be read counts as absent.
 pub fn report(status: &FileTree) -> Option<SyncerReport> {
     serde_json::from_slice(status.get(SYNCER)?).ok()

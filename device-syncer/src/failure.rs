@@ -1,7 +1,8 @@
 //! Why the last pass failed, if it did: kept beside the clone for `status`, because a pass that fails tells nobody.
 
+use std::error::Error;
 use std::fs::{self, OpenOptions};
-use std::io;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
@@ -11,8 +12,6 @@ use repo_model::{error_chain, json};
 use crate::conditions::STALLED;
 use crate::contact::Trouble;
 use crate::memory::shown;
-use crate::reconcile::PassError;
-use crate::update::is_disk_full;
 
 /// The file has its size from the beginning and is overwritten in place: a full disk has room for it.
 const SIZE: usize = 16 << 10;
@@ -36,7 +35,7 @@ impl LastFailure {
     }
 
     /// A pass is over, and failed for this reason or not at all. Written only if that is news.
-    pub fn note(&mut self, error: Option<&PassError>, now: Timestamp) {
+    pub fn note(&mut self, error: Option<&(dyn Error + 'static)>, now: Timestamp) {
         let met = error.map(|error| Trouble {
             kind: STALLED.to_owned(),
             reason: if is_disk_full(error) { "disk-full" } else { "PassFailed" }.to_owned(),
@@ -63,4 +62,10 @@ impl LastFailure {
 /// What the file of a home says; one that can't be read says nothing.
 pub fn read(path: &Path) -> Option<Trouble> {
     serde_json::from_slice(&fs::read(path).ok()?).ok()
+}
+
+/// Whether the cause of an error is that there is no room on a disk, or none left of a quota.
+pub fn is_disk_full(error: &(dyn Error + 'static)) -> bool {
+    let is_full = |error: &io::Error| matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded);
+    error.downcast_ref().is_some_and(is_full) || error.source().is_some_and(is_disk_full)
 }

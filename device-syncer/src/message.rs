@@ -4,11 +4,20 @@ use std::collections::BTreeSet;
 
 use repo_model::message::Message;
 use repo_model::report::Condition;
+use repo_model::{DeviceId, FleetId};
 
-use crate::act::Identity;
 use crate::conditions;
 use crate::memory::Memory;
 use crate::status::Report;
+
+/// Who speaks: the trailers `Fleet` and `Device` of each commit.
+#[derive(Debug, Clone)]
+pub struct Identity {
+    /// The fleet's id, from the join file.
+    pub fleet: FleetId,
+    /// The device's id in that fleet.
+    pub device: DeviceId,
+}
 
 /// The message of the `status` commit that leads from `before` to `next` (`repo-layouts/README.md`, *Branch `status`*).
 pub fn message(next: &Memory, before: &Memory, identity: &Identity) -> Message {
@@ -36,7 +45,7 @@ pub fn message(next: &Memory, before: &Memory, identity: &Identity) -> Message {
 
 /// The serial that the message of a `status` commit gives; 0 before the first adoption, or where it gives none.
 pub fn serial(message: &str) -> u64 {
-    Message::parse(message).get("Serial").and_then(|serial| serial.parse().ok()).unwrap_or(0)
+    Message::parse(message).number("Serial").unwrap_or(0)
 }
 
 /// The transitions that it names.

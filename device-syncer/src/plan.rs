@@ -145,6 +145,13 @@ pub enum Action {
     Unknown,
 }
 
+impl Action {
+    /// Whether it changes anything on the device.
+    fn is_done(&self) -> bool {
+        matches!(self, Self::Apply { .. } | Self::Restore { .. })
+    }
+}
+
 /// Why a component is applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -185,26 +192,32 @@ impl Plan {
         Self { removals, held, deployments }
     }
 
+    /// The plan as long as the operator wants the device left as it is, and as long as the fleet doesn't list its key.
+    pub fn held_back(self, is_suspended: bool, is_unlisted: bool, memory: &Memory) -> Self {
+        let plan = if is_suspended { self.suspended() } else { self };
+        if is_unlisted { plan.unlisted(memory) } else { plan }
+    }
+
     /// The plan of a device that was told to leave everything as it is.
-    pub fn suspended(mut self) -> Self {
-        self.held.append(&mut self.removals);
-        for component in self.deployments.iter_mut().flat_map(|deployment| &mut deployment.components) {
-            if matches!(component.action, Action::Apply { .. } | Action::Restore { .. }) {
-                component.action = Action::Wait(Failure::new("suspended", "the operator suspended this device"));
-            }
-        }
-        self
+    fn suspended(self) -> Self {
+        self.waiting(Action::is_done, &Failure::new("suspended", "the operator suspended this device"))
     }
 
     /// The plan of a device that may adopt nothing new: what was applied is put back, and everything else waits.
-    pub fn unlisted(mut self, memory: &Memory) -> Self {
+    fn unlisted(self, memory: &Memory) -> Self {
+        let is_new = |action: &Action| match action {
+            Action::Apply { input, .. } => memory.applied_digest(&input.project) != Some(input.input_digest),
+            _ => false,
+        };
+        self.waiting(is_new, &Failure::new("queued", "waits until the fleet lists this device's key again"))
+    }
+
+    /// Removes nothing, and lets these actions wait.
+    fn waiting(mut self, waits: impl Fn(&Action) -> bool, why: &Failure) -> Self {
         self.held.append(&mut self.removals);
         for component in self.deployments.iter_mut().flat_map(|deployment| &mut deployment.components) {
-            if let Action::Apply { input, .. } = &component.action
-                && memory.applied_digest(&input.project) != Some(input.input_digest)
-            {
-                let text = "waits until the fleet lists this device's key again";
-                component.action = Action::Wait(Failure::new("queued", text));
+            if waits(&component.action) {
+                component.action = Action::Wait(why.clone());
             }
         }
         self
@@ -212,8 +225,7 @@ impl Plan {
 
     /// Whether carrying it out would change nothing on the device.
     pub fn is_in_sync(&self) -> bool {
-        let is_done = |action: &Action| matches!(action, Action::Apply { .. } | Action::Restore { .. });
-        self.removals.is_empty() && !self.components().any(|component| is_done(&component.action))
+        self.removals.is_empty() && !self.components().any(|component| component.action.is_done())
     }
 
     /// Whether nothing is to be done, nothing failed or waits, and what runs is well.
@@ -263,7 +275,7 @@ impl Actual<'_> {
 
 fn planned(wanted: &Wanted, actual: &Actual<'_>) -> Planned {
     let gated = |action| match &action {
-        Action::Apply { .. } | Action::Restore { .. } if wanted.suspended => {
+        action if action.is_done() && wanted.suspended => {
             Action::Wait(Failure::new("suspended", "the operator suspended this deployment"))
         }
         // What was applied before is put back without being judged again.
@@ -312,14 +324,13 @@ fn action(wanted: &WantedComponent, actual: &Actual<'_>) -> Action {
 }
 
 fn is_in_sync(found: &Observed, input: &runtime::Component) -> bool {
-    let is_whole = !matches!(found.condition, Condition::Missing | Condition::Stopped(_) | Condition::Edited(_));
-    found.input_digest == Some(input.input_digest) && is_whole
+    let is_edited = matches!(found.condition, Condition::Edited(_));
+    found.input_digest == Some(input.input_digest) && !found.condition.is_drift() && !is_edited
 }
 
 /// Whether single services of what was applied are put back. Helm knows none: it makes the whole release again.
 pub(crate) fn is_restored(found: &Observed, input: &runtime::Component) -> bool {
-    let is_drifted = matches!(found.condition, Condition::Missing | Condition::Stopped(_));
-    found.kind == ProfileType::Compose && found.input_digest == Some(input.input_digest) && is_drifted
+    found.kind == ProfileType::Compose && found.input_digest == Some(input.input_digest) && found.condition.is_drift()
 }
 
 fn reason(found: &Observed, wanted: Digest) -> Reason {

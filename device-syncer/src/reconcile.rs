@@ -21,19 +21,20 @@ use repo_model::report::{CAPABILITIES, Condition, CurrentState};
 use repo_model::{KeyText, envelope, error_chain};
 use uuid::Uuid;
 
-use crate::act::{self, Actor, Done, Identity};
+use crate::act::{self, Actor, Done};
 use crate::backoff;
 use crate::capabilities::Probe;
 use crate::conditions::{self, CAPABILITIES_INVALID, EVENT, RUNTIME, SANDBOX, STALE, UNVERIFIED, condition};
 use crate::config::{Home, Settings};
 use crate::contact::{self, Contact};
 use crate::desired::{DeviceValues, wanted};
-use crate::failure::LastFailure;
+use crate::failure::{LastFailure, is_disk_full};
 use crate::floor::{Floor, FloorError};
 use crate::health::{self, Lacking};
 use crate::link::Link;
 use crate::lost::{self, lost};
 use crate::memory::{Accepted, Failure, Memory};
+use crate::message::Identity;
 use crate::plan::{Plan, Wanted};
 use crate::requests::Requests;
 use crate::restores::Restores;
@@ -42,7 +43,7 @@ use crate::runtime::{self, RuntimeError, Runtimes, Sight};
 use crate::status::Report;
 use crate::store::{Store, StoreError};
 use crate::tell::Teller;
-use crate::update::{Heads, NewerRevision, News, is_disk_full};
+use crate::update::{Heads, NewerRevision, News};
 use crate::verify::{Adoption, Descent};
 use crate::waiter::Shown;
 
@@ -202,7 +203,7 @@ impl Syncer {
         if !matches!(ask, Ask::Later(_)) {
             self.contact.end();
         }
-        self.last_failure.note(result.as_ref().err(), Timestamp::now());
+        self.last_failure.note(result.as_ref().err().map(|error| error as _), Timestamp::now());
         if let Ok(outcome) = &mut result {
             outcome.retry_after = self.contact.retry_after();
             outcome.problems.extend(self.contact.trouble().map(ToString::to_string));
@@ -278,8 +279,7 @@ impl Syncer {
     /// Why a pass didn't come to all that is wanted, besides the components, and what else is worth knowing.
     fn problems(&self, conditions: &[Condition], removals_are_left: bool) -> Vec<String> {
         let waiting = &self.store.memory.waiting;
-        let mut problems: Vec<_> =
-            conditions.iter().chain(waiting).map(|one| format!("{}: {}", one.reason, one.message)).collect();
+        let mut problems: Vec<_> = conditions.iter().chain(waiting).map(conditions::text).collect();
         if removals_are_left {
             problems.push("what isn't wanted any more isn't removed yet: `device-syncer plan` shows it".to_owned());
         }
@@ -432,8 +432,7 @@ impl Syncer {
             return Ok(Done { acted, settled: false });
         };
         let plan = Plan::make(Some(&wanted), &next, &sight.found, &sight.kinds_unseen());
-        let plan = if is_suspended(pass.desired.as_ref()) { plan.suspended() } else { plan };
-        let plan = if next.waiting.is_some() { plan.unlisted(&next) } else { plan };
+        let plan = plan.held_back(is_suspended(pass.desired.as_ref()), next.waiting.is_some(), &next);
         let told_to = pass.heads.as_ref().filter(|_| next.waiting.is_none());
         let teller = Teller::new(self.link.remote.clone(), told_to);
         let mut actor = Actor {
@@ -594,8 +593,7 @@ impl Syncer {
             return Err(error.into());
         }
         let plan = Plan::make(wanted.as_deref(), &memory, &sight.found, &sight.kinds_unseen());
-        let plan = if is_suspended(desired) { plan.suspended() } else { plan };
-        let plan = if waiting.is_some() { plan.unlisted(&memory) } else { plan };
+        let plan = plan.held_back(is_suspended(desired), waiting.is_some(), &memory);
         conditions.extend(waiting);
         Ok(Preview { plan, news, conditions })
     }
@@ -648,7 +646,7 @@ impl Outcome {
             acted: false,
             good: false,
             outdated: false,
-            problems: damaged.map(|one| format!("{}: {}", one.reason, one.message)).collect(),
+            problems: damaged.map(|one| conditions::text(&one)).collect(),
             lacking: Vec::new(),
             poll: POLL,
             retry_after: None,

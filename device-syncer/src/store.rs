@@ -354,9 +354,7 @@ impl Store {
         }
         Ok(())
     }
-}
 
-impl Store {
     /// Where the history ends that is kept.
     fn ends(&self, told: Option<CommitId>) -> Result<Vec<CommitId>, ReadError> {
         let mut ends: Vec<_> = self.memory.accepted.as_ref().and_then(Accepted::id).into_iter().collect();

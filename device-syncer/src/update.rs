@@ -1,7 +1,6 @@
 //! News from the host: poll, bounded fetch, and what verification makes of it. No effect on what runs.
 
 use std::cell::Cell;
-use std::io::ErrorKind;
 use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
@@ -15,6 +14,7 @@ use repo_model::roster::{Trust, roster_path};
 use crate::account::Keeper;
 use crate::conditions::{STALLED, WAITING, condition};
 use crate::config::Limits;
+use crate::failure::is_disk_full;
 use crate::floor::FloorError;
 use crate::memory::{Accepted, Memory};
 use crate::reconcile::{Ask, Syncer};
@@ -105,12 +105,6 @@ pub enum UpdateError {
     /// It isn't believed.
     #[error(transparent)]
     Refused(#[from] Refusal),
-}
-
-/// Whether the cause of an error is that there is no room on a disk.
-pub fn is_disk_full(error: &(dyn std::error::Error + 'static)) -> bool {
-    let is_full = |error: &std::io::Error| matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded);
-    error.downcast_ref().is_some_and(is_full) || error.source().is_some_and(is_disk_full)
 }
 
 /// How much history comes with what is fetched.

@@ -193,6 +193,13 @@ pub enum Condition {
     Edited(String),
 }
 
+impl Condition {
+    /// Whether something that was applied doesn't run any more, so that it is put back.
+    pub fn is_drift(&self) -> bool {
+        matches!(self, Self::Missing | Self::Stopped(_))
+    }
+}
+
 impl Observed {
     /// What of it isn't as it should be, in a few words; nothing if it runs well, or may soon.
     pub fn trouble(&self) -> Option<String> {

@@ -133,9 +133,8 @@ impl ComposeRuntime {
     fn on_disk(&self, remote: &BTreeSet<PathBuf>) -> Result<BTreeMap<String, Vec<Mount>>, RuntimeError> {
         let mut found = BTreeMap::new();
         for (name, _) in Project::list(&self.settings.projects_dir)? {
-            let file = Project::new(&self.settings.projects_dir, &name).resolved();
             // One that was cut off before it was written has nothing yet.
-            if let Some(document) = fs::read(file).ok().and_then(|bytes| Resolved::parse(&bytes).ok()) {
+            if let Some(document) = Project::new(&self.settings.projects_dir, &name).document() {
                 let mounts = of_document(&document, &format!(" of `{name}`"), remote);
                 found.insert(name, mounts);
             }

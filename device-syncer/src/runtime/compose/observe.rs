@@ -22,16 +22,11 @@ impl ComposeRuntime {
         let observed = |(name, (marker, containers)): (String, (Option<Marker>, Vec<Container>))| {
             let found = observed(name, marker, &containers);
             // Without its document nothing can be put back: it counts as half made.
-            let is_lost = is_drifted(&found) && Project::new(projects_dir, &found.project).document().is_none();
+            let is_lost = found.condition.is_drift() && Project::new(projects_dir, &found.project).document().is_none();
             if is_lost { Observed { input_digest: None, ..found } } else { found }
         };
         Ok(found.into_iter().map(observed).collect())
     }
-}
-
-/// Whether something of it is to be put back.
-fn is_drifted(found: &Observed) -> bool {
-    matches!(found.condition, Condition::Missing | Condition::Stopped(_))
 }
 
 /// Services whose containers ended well, and aren't started again.
