@@ -3,7 +3,7 @@
 
 #[path = "../../wfm-git-publisher/src/accounts/secret.rs"]
 mod secret;
-#[path = "../../wfm-git-publisher/src/serve/wire/mod.rs"]
+#[path = "../../wfm-git-publisher/src/host/wire/mod.rs"]
 pub mod wire;
 
 /// Whether a header can be read, and whose it is said to be.

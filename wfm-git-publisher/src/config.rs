@@ -16,7 +16,7 @@ use repo_model::problem::Problems;
 use repo_model::yaml::{self, Field, Reader, Strictness};
 
 use crate::fleet::duration;
-use crate::serve::Limits;
+use crate::host::Limits;
 
 pub use remote::{DEVICE, Remote};
 

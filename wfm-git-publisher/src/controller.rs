@@ -16,11 +16,11 @@ use tokio::time::{MissedTickBehavior, interval};
 use tracing::{Span, debug, error, info, warn};
 
 use crate::error::chain;
-use crate::host::{FleetRepo, Home, Registries, Remotes};
 use crate::mirror::{MirrorError, Mirrored};
 use crate::plan::Allowed;
 use crate::publish::{Done, Options, Outcome, PublishError, Publisher, Tips, is_fresh, tips};
 use crate::render::Artifact;
+use crate::repos::{FleetRepo, Home, Registries, Remotes};
 use crate::trigger::Trigger;
 
 /// What the loop works on.

@@ -10,11 +10,11 @@ use repo_model::text;
 use crate::accounts::{AccountError, Malformed};
 use crate::ca::CaError;
 use crate::config::ConfigError;
-use crate::host::{ControlError, DeviceRepoError, GitError, HomeError, RemoteRepoError, SourceError};
 use crate::mirror::MirrorError;
 use crate::operator::{AddError, EnrollError, InitError};
 use crate::publish::{ClockError, DeviceError, NewKey, PublishError, ResolveError};
 use crate::render::ArtifactKind;
+use crate::repos::{ControlError, DeviceRepoError, GitError, HomeError, RemoteRepoError, SourceError};
 
 /// A person or a setting has to change.
 pub const USER: u8 = 1;

@@ -5,7 +5,7 @@
 //! plan out, durably and one device at a time; [`controller`] does that for each new commit. What devices report comes
 //! back through [`status`], believed only as far as its signatures reach.
 //!
-//! `fleet`, `render`, `plan`, `explain` and `signature` are pure: no files, no clock, no environment. [`host`] and [`trigger`] reach the outside
+//! `fleet`, `render`, `plan`, `explain` and `signature` are pure: no files, no clock, no environment. [`repos`] and [`trigger`] reach the outside
 //! world, [`operator`] edits the operators' own repository, and only [`cli`] prints and reads the environment.
 
 pub mod accounts;
@@ -23,7 +23,7 @@ mod parallel;
 pub mod plan;
 pub mod publish;
 pub mod render;
-pub mod serve;
+pub mod repos;
 pub mod signature;
 pub mod status;
 pub mod trigger;

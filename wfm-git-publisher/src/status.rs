@@ -13,10 +13,10 @@ use serde::Serialize;
 
 use crate::accounts::{AccountName, Store};
 use crate::fleet::{Device, Fleet};
-use crate::host::{Checked, Control, ControlError, DeviceRepo, DeviceRepoError, Home, Remotes, Reports, Rosters, Tip};
 use crate::mirror::{Each, Mirror};
 use crate::plan::{Blocked, GONE, GONE_HINT};
 use crate::publish::{Findings, doubt};
+use crate::repos::{Checked, Control, ControlError, DeviceRepo, DeviceRepoError, Home, Remotes, Reports, Rosters, Tip};
 
 /// The word for what can't be read in this publisher's own copy.
 pub const UNREADABLE: &str = "unreadable";

@@ -30,7 +30,7 @@ pub use secret::Secret;
 pub use store::{AccountError, Issued, Listing, Store};
 
 use crate::error::chain;
-use crate::host::Home;
+use crate::repos::Home;
 use table::Table;
 use watch::{Follower, Task};
 

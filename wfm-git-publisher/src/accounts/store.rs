@@ -13,7 +13,7 @@ use repo_model::{DeviceId, Digest};
 
 use super::file::{Account, AccountName, LAYOUT, MAX_BYTES, Malformed, Record, Role, TTL};
 use super::secret::Secret;
-use crate::host::{Home, lock_dir};
+use crate::repos::{Home, lock_dir};
 
 const ENDING: &str = "json";
 

@@ -26,7 +26,7 @@ use uuid::Uuid;
 use zeroize::Zeroizing;
 
 use super::CaError;
-use crate::host::{Home, lock_dir};
+use crate::repos::{Home, lock_dir};
 
 /// How long a device may stand alone, and more.
 const AUTHORITY: SignedDuration = SignedDuration::from_hours(30 * 365 * 24);

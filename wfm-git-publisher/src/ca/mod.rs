@@ -22,7 +22,7 @@ pub use authority::Authority;
 pub use served::{SOON, Served, file_expires};
 
 use crate::config::Serve;
-use crate::host::Home;
+use crate::repos::Home;
 
 /// The host has no certificate.
 #[derive(Debug, thiserror::Error)]

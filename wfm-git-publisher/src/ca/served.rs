@@ -23,7 +23,7 @@ use super::CaError;
 use super::authority::{Authority, RENEW_AFTER, read_private};
 use crate::config::Serve;
 use crate::error::chain;
-use crate::host::Home;
+use crate::repos::Home;
 
 /// How often the files and the calendar are looked at, whatever the file system tells.
 const POLL: Duration = Duration::from_secs(5);

@@ -10,8 +10,8 @@ use serde_json::json;
 
 use super::{OutputArgs, Place, RegistryArgs};
 use crate::error::Failure;
-use crate::host::{ArtifactError, Control, pack};
 use crate::render::{Artifact, Locks};
+use crate::repos::{ArtifactError, Control, pack};
 
 /// Application packages
 #[derive(Debug, Subcommand)]

@@ -12,8 +12,8 @@ use super::{OutputArgs, Place, account};
 use crate::config::Config;
 use crate::error::{Failure, USER};
 use crate::fleet::{self, Device};
-use crate::host::Remotes;
 use crate::operator::{Reach, add, enroll, rejoin};
+use crate::repos::Remotes;
 
 /// The devices of the fleet
 #[derive(Debug, Subcommand)]

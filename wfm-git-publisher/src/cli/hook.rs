@@ -7,8 +7,8 @@ use std::process::ExitCode;
 use repo_git::Repo;
 use repo_model::text;
 
-use crate::serve::HOOK;
-use crate::serve::judge::{POLICY, Policy, REFUSED, judge, moves};
+use crate::host::HOOK;
+use crate::host::judge::{POLICY, Policy, REFUSED, judge, moves};
 
 /// The most bytes that git tells a hook.
 const MAX_INPUT: u64 = 1 << 20;

@@ -11,8 +11,8 @@ use uuid::Uuid;
 use super::{OutputArgs, Place};
 use crate::config;
 use crate::error::Failure;
-use crate::host::Home;
 use crate::operator::{InitOptions, init, moving};
+use crate::repos::Home;
 
 /// Makes a new fleet: a repository with a working example, and the publisher's home beside it
 ///

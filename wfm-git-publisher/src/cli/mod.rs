@@ -30,11 +30,11 @@ use serde_json::json;
 
 use crate::config::Config;
 use crate::error::{Failure, INTERNAL, warning};
-use crate::host::{Control, FleetRepo, Home, Registries, Remotes, StockGit};
 use crate::operator::{key_ends, reminders};
 use crate::plan::{Allowed, Blocked};
 use crate::publish::Options;
 use crate::render::Artifact;
+use crate::repos::{Control, FleetRepo, Home, Registries, Remotes, StockGit};
 
 /// Turns a fleet repository into one signed Git repository per device
 ///

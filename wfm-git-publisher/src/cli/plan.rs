@@ -7,9 +7,9 @@ use serde_json::json;
 
 use super::Place;
 use crate::error::{DIFFERENCES, Failure, USER};
-use crate::host::Registries;
 use crate::plan::{Allowed, Shown, to_json, to_markdown, to_text};
 use crate::publish::{self, Planned};
+use crate::repos::Registries;
 
 /// Shows what `publish` would change: per device, per deployment, per parameter, old → new
 ///

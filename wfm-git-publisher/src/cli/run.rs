@@ -13,8 +13,8 @@ use super::{Place, RegistryArgs, serve};
 use crate::config::Config;
 use crate::controller::Controller;
 use crate::error::Failure;
-use crate::host::Control;
 use crate::operator::reminders;
+use crate::repos::Control;
 
 /// Follows the fleet repository: publishes each new commit, and keeps proofs of freshness fresh
 ///

@@ -9,8 +9,8 @@ use super::Place;
 use super::run::{Log, start_log};
 use crate::config::{Config, Serve};
 use crate::error::Failure;
-use crate::host::Home;
-use crate::serve::Server;
+use crate::host::Server;
+use crate::repos::Home;
 
 /// Hosts the devices' repositories over HTTPS, for any Git client
 ///

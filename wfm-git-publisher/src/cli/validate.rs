@@ -7,11 +7,11 @@ use serde_json::json;
 use super::{OutputArgs, Place};
 use crate::error::{Failure, USER};
 use crate::fleet::{self, Reading, SourceFile};
-use crate::host::{Home, Registries, work_tree};
 use crate::operator::fix;
 use crate::plan::{Allowed, Blocked, Shown};
 use crate::publish;
 use crate::render::problems_of;
+use crate::repos::{Home, Registries, work_tree};
 
 /// Checks everything in the fleet, and tells every problem with its file, line and column
 ///

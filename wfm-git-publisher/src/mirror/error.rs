@@ -4,7 +4,7 @@ use repo_git::CommitId;
 use repo_http::{Phase, Problem};
 use repo_model::DeviceId;
 
-use crate::host::{DeviceRepoError, RemoteRepoError};
+use crate::repos::{DeviceRepoError, RemoteRepoError};
 
 /// A tip of `desired` that nobody of this fleet signed.
 #[derive(Debug, thiserror::Error)]

@@ -17,9 +17,9 @@ use repo_git::CommitId;
 use repo_model::DeviceId;
 
 use crate::fleet::Fleet;
-use crate::host::{DESIRED, DeviceRepo, Home, Remotes, Rosters};
 use crate::parallel;
 use crate::publish::Work;
+use crate::repos::{DESIRED, DeviceRepo, Home, Remotes, Rosters};
 
 pub use error::{Blame, ForeignTip, MirrorError};
 

@@ -5,7 +5,7 @@ use repo_model::DeviceId;
 use tracing::warn;
 
 use super::{ForeignTip, Mirror, MirrorError, RECLAIMED, Seen};
-use crate::host::{DESIRED, DeviceRepo, DeviceRepoError, RemoteRepo, RemoteRepoError};
+use crate::repos::{DESIRED, DeviceRepo, DeviceRepoError, RemoteRepo, RemoteRepoError};
 
 /// What the publisher writes, `desired` first.
 pub(super) const OURS: [&str; 3] = [DESIRED, "bundle", "freshness"];

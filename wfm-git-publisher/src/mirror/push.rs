@@ -4,7 +4,7 @@ use repo_git::{PushResult, PushUpdate};
 use repo_model::DeviceId;
 
 use super::{Mirror, MirrorError, Mirrored, Seen};
-use crate::host::{DESIRED, DeviceRepo};
+use crate::repos::{DESIRED, DeviceRepo};
 
 pub(super) fn push(mirror: &Mirror<'_>, device: &DeviceId, seen: &Seen) -> Result<Mirrored, MirrorError> {
     let Some(repo) = DeviceRepo::open(mirror.home, mirror.rosters.fleet(), device)? else {

@@ -9,7 +9,7 @@ use repo_model::problem::Problems;
 
 use super::join::{JoinError, Reach, write_join};
 use crate::fleet::{self, SourceFile};
-use crate::host::{GitError, Home, SourceError, StockGit, work_tree};
+use crate::repos::{GitError, Home, SourceError, StockGit, work_tree};
 
 /// What came of it.
 #[derive(Debug)]

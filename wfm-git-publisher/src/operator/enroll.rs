@@ -9,7 +9,7 @@ use repo_model::{DeviceId, KeyText};
 
 use super::edit;
 use crate::fleet::{self, Content, Device, SourceFile};
-use crate::host::{GitError, Home, HomeError, SourceError, StockGit, key_text, work_tree};
+use crate::repos::{GitError, Home, HomeError, SourceError, StockGit, key_text, work_tree};
 
 /// What came of it.
 #[derive(Debug)]

@@ -8,7 +8,7 @@ use repo_model::{DeploymentName, DeviceId};
 
 use super::edit;
 use crate::fleet;
-use crate::host::{SourceError, work_tree};
+use crate::repos::{SourceError, work_tree};
 
 /// Missing ids can't be written.
 #[derive(Debug, thiserror::Error)]

@@ -11,7 +11,7 @@ use repo_model::{FileTree, FleetId, json};
 
 use crate::ca::{Authority, CaError};
 use crate::config::{self, Config, ConfigError};
-use crate::host::{Control, ControlError, GitError, Home, HomeError, StockGit, key_text};
+use crate::repos::{Control, ControlError, GitError, Home, HomeError, StockGit, key_text};
 
 macro_rules! skeleton {
     ($($path:literal,)*) => {

@@ -15,7 +15,7 @@ use repo_model::{DeviceId, json};
 use crate::accounts::{AccountError, Store};
 use crate::ca::{self, CaError};
 use crate::config::Serve;
-use crate::host::{
+use crate::repos::{
     Control, ControlError, DeviceRepo, DeviceRepoError, EntryState, Home, HomeError, Ledger, Remotes, RemotesError,
     Rosters, Tip,
 };

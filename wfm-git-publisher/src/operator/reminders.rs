@@ -4,7 +4,7 @@ use jiff::{SignedDuration, Timestamp};
 use repo_git::SigningKey;
 use repo_model::problem::Problem;
 
-use crate::host::{Home, Rosters, key_text};
+use crate::repos::{Home, Rosters, key_text};
 
 /// How long before it the end of a key is told.
 const SOON: SignedDuration = SignedDuration::from_hours(90 * 24);

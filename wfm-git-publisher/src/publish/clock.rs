@@ -12,7 +12,7 @@ use repo_model::DeviceId;
 use super::pass::Pass;
 use super::settled::Settled;
 use crate::fleet::Fleet;
-use crate::host::{Control, ControlError, DeviceRepo, Home, Ledger, Rosters, Said};
+use crate::repos::{Control, ControlError, DeviceRepo, Home, Ledger, Rosters, Said};
 
 /// How far clocks may be apart, in seconds.
 const SKEW: i64 = repo_model::freshness::SKEW.as_secs();

@@ -16,13 +16,13 @@ use super::pass::Pass;
 use super::serial::{Known, SerialError};
 use super::{Done, ResolveError};
 use crate::fleet::Device;
-use crate::host::{
-    BY_CAPABILITIES, Claim, DESIRED, DeviceRepo, DeviceRepoError, DeviceWriter, Entry, EntryState, Published, Status,
-    Tip, publisher,
-};
 use crate::mirror::RECLAIMED;
 use crate::plan::{Blocked, DevicePlan, Guarded, Numbers, Target, blocked, plan};
 use crate::render::{Capabilities, Facts, Locks, render};
+use crate::repos::{
+    BY_CAPABILITIES, Claim, DESIRED, DeviceRepo, DeviceRepoError, DeviceWriter, Entry, EntryState, Published, Status,
+    Tip, publisher,
+};
 
 /// How long a proof of freshness counts, in seconds; it is renewed at half of that.
 pub const FRESH_FOR: i64 = LIFE.as_secs();

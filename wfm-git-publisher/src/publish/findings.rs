@@ -15,10 +15,10 @@ use serde::{Deserialize, Serialize};
 use super::{DeviceError, Done, NewKey, Outcome, PublishError, ResolveError};
 use crate::accounts::AccountName;
 use crate::error::{Failure, chain};
-use crate::host::{Home, HomeError};
 use crate::mirror::MirrorError;
 use crate::plan::{Blocked, Code};
 use crate::render::Artifact;
+use crate::repos::{Home, HomeError};
 
 /// What passes found.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -10,7 +10,7 @@ use super::findings::{Findings, Gone};
 use super::outcome::Outcome;
 use crate::accounts::{Account, AccountError, AccountName, Store};
 use crate::fleet::Fleet;
-use crate::host::{Control, ControlError, Home, Ledger};
+use crate::repos::{Control, ControlError, Home, Ledger};
 
 /// The devices that something was given out to and that the fleet has no more; `None` while there are files of which it
 /// can't be told what they are about.

@@ -8,11 +8,11 @@ use jiff::Timestamp;
 use repo_model::DeviceId;
 
 use crate::fleet::Fleet;
-use crate::host::{Charts, Control, Tip};
 use crate::plan::Allowed;
 use crate::render::{
     Artifact, ArtifactKind, Facts, Locks, Resolved, artifacts, images_are_known, unresolved, with_published,
 };
+use crate::repos::{Charts, Control, Tip};
 
 /// Asks a registry or another host what an artefact is now.
 pub type Resolve<'a> = &'a dyn Fn(&Artifact) -> Result<Resolved, Box<dyn Error + Send + Sync>>;

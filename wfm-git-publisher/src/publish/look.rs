@@ -17,10 +17,10 @@ use super::{
     usable,
 };
 use crate::fleet::{self, Device, Fleet, Guards, SourceFile};
-use crate::host::{Control, ControlError, Entry, FleetRepo, Home, Rosters};
 use crate::parallel;
 use crate::plan::{self, Allowed, Blocked, DevicePlan, Shown};
 use crate::render::{Capabilities, Facts, Locks, merged, render, with_published};
+use crate::repos::{Control, ControlError, Entry, FleetRepo, Home, Rosters};
 
 /// What the fleet repository and the devices' repositories differ in.
 pub fn plan(home: &Home, source: &FleetRepo, rev: &str, options: &Options<'_>) -> Result<Planned, PublishError> {

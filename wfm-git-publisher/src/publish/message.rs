@@ -6,8 +6,8 @@ use repo_model::desired::Assembled;
 use repo_model::message::Message;
 use repo_model::{DeviceId, FleetId};
 
-use crate::host::{DESIRED, Published, publisher};
 use crate::plan::{Change, ChangeKind, DevicePlan};
+use crate::repos::{DESIRED, Published, publisher};
 
 /// The most parameters that a subject names.
 const MAX_NAMED: usize = 3;

@@ -34,10 +34,12 @@ use repo_model::problem::{Problem, Problems};
 use repo_model::{DeviceId, FleetId};
 
 use crate::fleet::{self, Fleet, Reading};
-use crate::host::{Charts, Control, ControlError, FleetRepo, Home, HomeError, HomeLock, Remotes, Rosters, SourceError};
 use crate::mirror::{Each, Mirror, Seen};
 use crate::plan::Allowed;
 use crate::render::{self, Locks};
+use crate::repos::{
+    Charts, Control, ControlError, FleetRepo, Home, HomeError, HomeLock, Remotes, Rosters, SourceError,
+};
 use message::Origin;
 use pass::{Pass, Ran};
 use reached::Reached;
@@ -209,7 +211,7 @@ impl Publisher {
     fn begin(home: &Home, lock: HomeLock, now: Timestamp) -> Result<Self, PublishError> {
         let key = SigningKey::load(&home.publisher_key())?;
         let (control, rosters, rebuilt) = Control::open_or_rebuild(home, &key, now)?;
-        let public = crate::host::key_text(key.public());
+        let public = crate::repos::key_text(key.public());
         if !public.is_some_and(|public| rosters.newest.allows(&public, now)) {
             let version = rosters.newest.roster.version;
             return Err(PublishError::KeyNotAllowed { key: key.public().fingerprint(), version });
@@ -240,7 +242,7 @@ impl Publisher {
     fn pass(&mut self, source: &FleetRepo, rev: &str, options: &Options<'_>) -> Result<Outcome, PublishError> {
         let (commit, fleet, problems) = read(source, rev, &self.rosters, options.threads)?;
         let read = source.commit(commit)?;
-        let origin = Origin::of(&read, crate::host::operator(&read, &self.operators));
+        let origin = Origin::of(&read, crate::repos::operator(&read, &self.operators));
         let only = |before: &Option<CommitId>| source.sole_cause(*before, commit).is_some_and(|sole| sole.id == commit);
         let sole_after = self.reached.commits().collect::<BTreeSet<_>>().into_iter().filter(only).collect();
         let unidentified = fleet.broken.unidentified.iter().cloned().collect();

@@ -16,13 +16,13 @@ use super::reached::Reached;
 use super::settled::{Inputs, Rest, Settled, Tips};
 use super::{DeviceError, Done, Options, PublishError, ResolveError, Work, locks, renamed};
 use crate::fleet::{Broken, Fleet};
-use crate::host::{
-    Charts, Control, ControlError, DeviceRepoError, Entry, EntryState, Home, HomeError, Ledger, Mended, Rosters, Tip,
-    mend, publisher,
-};
 use crate::parallel;
 use crate::plan::{self, Allowed, Blocked};
 use crate::render::{Facts, merged};
+use crate::repos::{
+    Charts, Control, ControlError, DeviceRepoError, Entry, EntryState, Home, HomeError, Ledger, Mended, Rosters, Tip,
+    mend, publisher,
+};
 
 /// What the work on every device needs to know.
 pub(super) struct Pass<'a> {

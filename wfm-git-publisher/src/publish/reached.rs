@@ -7,7 +7,7 @@ use std::fmt::Write;
 use repo_git::CommitId;
 use repo_model::DeviceId;
 
-use crate::host::{Home, HomeError};
+use crate::repos::{Home, HomeError};
 
 /// How far the devices are.
 #[derive(Debug, Clone, PartialEq, Eq)]

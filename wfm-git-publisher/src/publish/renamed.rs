@@ -8,7 +8,7 @@ use repo_model::{DeviceId, KeyText};
 use super::device::State;
 use super::pass::Pass;
 use crate::fleet::Device;
-use crate::host::Ledger;
+use crate::repos::Ledger;
 
 /// Warns of each of these devices, which have nothing yet, whose key was another one's.
 pub(super) fn warnings(pass: &Pass<'_>, ledger: &Ledger, new: &[&Device]) -> Problems {

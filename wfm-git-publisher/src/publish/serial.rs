@@ -4,8 +4,8 @@ use repo_model::Digest;
 use repo_model::envelope::{MAX_JUMP, MAX_SERIAL};
 use repo_model::report::Adopted;
 
-use crate::host::{Entry, EntryState, MAX_LED, Published};
 use crate::plan::Numbers;
+use crate::repos::{Entry, EntryState, MAX_LED, Published};
 
 /// Up to this number a person can have a device believed whatever it says that it adopted: to get there, it would have to
 /// adopt billions of states, each a million above the one before. Above, in such steps only, so that nothing that is made up

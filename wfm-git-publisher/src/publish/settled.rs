@@ -18,9 +18,9 @@ use serde::{Deserialize, Serialize};
 
 use super::{Done, FRESH_FOR, Options, Outcome, is_fresh};
 use crate::fleet::{Deployment, Device, Fleet};
-use crate::host::{Control, Entry, EntryState, FleetRepo, Home, HomeError, Rosters};
 use crate::parallel;
 use crate::render::{Locks, artifacts};
+use crate::repos::{Control, Entry, EntryState, FleetRepo, Home, HomeError, Rosters};
 
 /// Where `desired`, `freshness` and `status` of a device stand.
 pub(crate) type Tips = [Option<CommitId>; 3];
@@ -163,7 +163,7 @@ impl Settled {
             return;
         }
         let fingerprint = key.public().fingerprint();
-        let text = crate::host::key_text(key.public());
+        let text = crate::repos::key_text(key.public());
         let publishers = rosters.newest.roster.publishers.iter().filter(|one| Some(&one.key) == text.as_ref());
         let ends = publishers.filter_map(|one| one.not_after).map(|end| end.as_second());
         let until = ends.chain(self.devices.values().map(|rest| rest.renew_at)).min().unwrap_or(i64::MAX);

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use wfm_git_publisher::accounts::Role;
 
-use crate::serve::Site;
+use crate::host::Site;
 use crate::support::{BEGIN, Lab, Ran, SECOND};
 
 fn json(ran: &Ran) -> Value {

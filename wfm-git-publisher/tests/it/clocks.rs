@@ -4,9 +4,9 @@ use jiff::Timestamp;
 use repo_git::{CommitSpec, Expected, Person, RefMove, Repo, SigningKey, TreeSource};
 use repo_model::{FileTree, json};
 use serde_json::Value;
-use wfm_git_publisher::host::Control;
 use wfm_git_publisher::operator::reminders;
 use wfm_git_publisher::publish::{ClockError, PublishError};
+use wfm_git_publisher::repos::Control;
 
 use crate::restore::{adopted_by, report_at};
 use crate::support::{BEGIN, Lab, after};

@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use repo_model::envelope::Lock;
 use repo_model::{Digest, FileTree};
 use wfm_git_publisher::fleet::{self, Fleet, SourceFile};
-use wfm_git_publisher::host::work_tree;
 use wfm_git_publisher::plan::{Numbers, plan};
 use wfm_git_publisher::render::{Facts, Locks, merged, render, unresolved};
+use wfm_git_publisher::repos::work_tree;
 
 fn cases() -> Vec<PathBuf> {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/fleets");

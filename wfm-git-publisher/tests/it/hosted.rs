@@ -9,7 +9,7 @@ use repo_testkit::git;
 use repo_testkit::ports::free_port;
 use wfm_git_publisher::accounts::Role;
 
-use crate::serve::{Login, Site, eventually, said, terminate};
+use crate::host::{Login, Site, eventually, said, terminate};
 use crate::support::Lab;
 
 /// A fleet as it is, made a hosted one the way the documentation says.

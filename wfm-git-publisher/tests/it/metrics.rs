@@ -6,8 +6,8 @@ use std::time::{Duration, SystemTime};
 
 use wfm_git_publisher::accounts::Role;
 
+use crate::host::{Login, Site};
 use crate::reports::Reporter;
-use crate::serve::{Login, Site};
 use crate::support::{BEGIN, Lab};
 
 const DEVICES: [&str; 2] = ["press-01", "packer-01"];

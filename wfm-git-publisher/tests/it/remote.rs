@@ -12,9 +12,9 @@ use repo_testkit::fault_proxy::{Direction, Fault, FaultProxy};
 use repo_testkit::foreign_host::{Answer, ForeignHost, Options, Shown};
 use repo_testkit::git::{self, git};
 use repo_testkit::power::Volume;
-use wfm_git_publisher::host::Home;
 use wfm_git_publisher::mirror::{MirrorError, Mirrored};
 use wfm_git_publisher::publish::Outcome;
+use wfm_git_publisher::repos::Home;
 
 use crate::follow::{Running, wait_for};
 use crate::support::{BEGIN, Lab, copy};

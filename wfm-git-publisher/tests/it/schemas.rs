@@ -8,8 +8,8 @@ use repo_model::yaml::{Limits, parse};
 use serde_json::Value;
 use wfm_git_publisher::config::{self, Config};
 use wfm_git_publisher::fleet::{self, Content, SourceFile};
-use wfm_git_publisher::host::work_tree;
 use wfm_git_publisher::operator::SKELETON;
+use wfm_git_publisher::repos::work_tree;
 
 use crate::support::Lab;
 

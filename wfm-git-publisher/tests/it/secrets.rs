@@ -7,7 +7,7 @@ use repo_testkit::git::git;
 use serde_json::Value;
 use wfm_git_publisher::accounts::Role;
 
-use crate::serve::{Login, Site, eventually};
+use crate::host::{Login, Site, eventually};
 use crate::support::Lab;
 
 /// Every line of a private key that could give something away.

@@ -15,9 +15,9 @@ use repo_model::message::Message;
 use repo_model::{DeviceId, Digest};
 use repo_testkit::git::git;
 use wfm_git_publisher::config::Config;
-use wfm_git_publisher::host::{FleetRepo, Home, Remotes};
 use wfm_git_publisher::publish::{Options, Outcome, PublishError, Publisher, Resolve, Work, unchanged};
 use wfm_git_publisher::render::Artifact;
+use wfm_git_publisher::repos::{FleetRepo, Home, Remotes};
 
 /// The publisher, as Cargo built it for these tests.
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_wfm-git-publisher");

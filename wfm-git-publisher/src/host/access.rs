@@ -4,7 +4,7 @@
 use repo_model::DeviceId;
 
 use crate::accounts::Role;
-use crate::serve::wire::path::{Action, Service, Target};
+use crate::host::wire::path::{Action, Service, Target};
 
 /// What of an account counts here.
 #[derive(Debug, Clone, Copy)]

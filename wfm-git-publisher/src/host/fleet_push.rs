@@ -7,9 +7,9 @@ use repo_model::problem::{Problem, Problems};
 
 use super::judge::{Move, Rejected};
 use crate::fleet::{self, Reading};
-use crate::host::{Control, FleetRepo, Home};
 use crate::parallel;
 use crate::render::problems_of;
+use crate::repos::{Control, FleetRepo, Home};
 
 /// The most problems that a person is told at once.
 const MAX_TOLD: usize = 50;

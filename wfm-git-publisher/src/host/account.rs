@@ -87,7 +87,7 @@ mod tests {
 
     use super::*;
     use crate::accounts::{Issued, Store, TTL};
-    use crate::host::Home;
+    use crate::repos::Home;
 
     struct Lab {
         _dir: tempfile::TempDir,

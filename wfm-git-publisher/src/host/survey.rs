@@ -11,9 +11,9 @@ use repo_git::CommitId;
 use repo_model::DeviceId;
 
 use super::receive::PushError;
-use crate::host::{Control, DESIRED, DeviceRepo, Entry, Home, Ledger, Rosters};
 use crate::plan::Code;
 use crate::publish::Findings;
+use crate::repos::{Control, DESIRED, DeviceRepo, Entry, Home, Ledger, Rosters};
 
 /// How long what was seen is good enough.
 const FRESH: Duration = Duration::from_secs(15);

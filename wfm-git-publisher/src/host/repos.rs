@@ -12,7 +12,7 @@ use repo_git::{CommitId, OpenError, ReadError, Repo};
 use tokio::sync::{Semaphore, watch};
 
 use super::wire::path::Target;
-use crate::host::Home;
+use crate::repos::Home;
 
 /// How many repositories are read at the same time.
 const READERS: usize = 8;

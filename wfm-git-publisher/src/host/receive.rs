@@ -26,7 +26,7 @@ use super::wire::path::Service;
 use super::wire::report::Report;
 use super::{Host, Limits, janitor};
 use crate::error::chain;
-use crate::host::{ControlError, DESIRED, DeviceRepoError, mend_at};
+use crate::repos::{ControlError, DESIRED, DeviceRepoError, mend_at};
 
 /// The branches that a device writes.
 const DEVICE_BRANCHES: [&str; 2] = ["refs/heads/status", "refs/heads/heartbeat"];

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::fleet_push;
 use super::wire::object_name;
-use crate::host::key_text;
+use crate::repos::key_text;
 
 /// The environment variable with the [`Policy`], as JSON.
 pub const POLICY: &str = "WFM_PUSH";

@@ -8,7 +8,7 @@ use repo_model::{DeviceId, FleetId, KeyText};
 
 use super::receive::PushError;
 use super::repos::lock;
-use crate::host::{Control, ControlError, DESIRED, DeviceRepo, Home, Rosters, key_text, keys_without_memory};
+use crate::repos::{Control, ControlError, DESIRED, DeviceRepo, Home, Rosters, key_text, keys_without_memory};
 
 /// What was verified before.
 #[derive(Debug, Default)]
