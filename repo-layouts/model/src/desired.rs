@@ -7,9 +7,9 @@ use jiff::Timestamp;
 use crate::envelope::{ENVELOPE, Envelope, FEATURES, LAYOUT, MANIFEST, MAX_JUMP, MAX_SERIAL};
 use crate::margo::deployment::ApplicationDeployment;
 use crate::margo::manifest::StateManifest;
-use crate::message::Message;
+use crate::message::{Message, Trailer};
 use crate::roster::{Signer, Trust};
-use crate::{DeploymentId, DeviceId, Digest, FileTree, FleetId, KeyText, bundle, json};
+use crate::{Branch, DeploymentId, DeviceId, Digest, ErrorCode, FileTree, FleetId, KeyText, bundle, json};
 
 /// Where an ApplicationDeployment lies in the tree.
 pub fn deployment_path(id: DeploymentId) -> String {
@@ -77,7 +77,7 @@ pub struct Document {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Refusal {
-    /// A code of the error table.
+    /// The reason of the condition that says so: an [`ErrorCode`], or the [`Reason`](crate::report::Reason) `ProofRefused`.
     pub code: &'static str,
     /// What is wrong, where, and what was expected.
     pub message: String,
@@ -85,8 +85,8 @@ pub struct Refusal {
 
 impl Refusal {
     /// A refusal with this code.
-    pub fn new(code: &'static str, message: impl Into<String>) -> Self {
-        Self { code, message: message.into() }
+    pub fn new(code: impl Into<&'static str>, message: impl Into<String>) -> Self {
+        Self { code: code.into(), message: message.into() }
     }
 }
 
@@ -120,11 +120,12 @@ pub fn accept(
     signer: Signer<'_>,
 ) -> Result<(Desired, Trust), Refusal> {
     let (envelope, envelope_digest) = read_envelope(files)?;
-    let trust = reader.trust.follow(files, signer).map_err(|error| Refusal::new("trust-invalid", error.to_string()))?;
+    let trust =
+        reader.trust.follow(files, signer).map_err(|error| Refusal::new(ErrorCode::TrustInvalid, error.to_string()))?;
     if !trust.allows(signed_by, reader.now) {
         let version = trust.roster.version;
         let message = format!("the commit is signed by {signed_by}, which roster {version} doesn't allow now");
-        return Err(Refusal::new("signature-invalid", message));
+        return Err(Refusal::new(ErrorCode::SignatureInvalid, message));
     }
     check_identity(&envelope, reader)?;
     check_trailers(message, &envelope, envelope_digest)?;
@@ -154,7 +155,7 @@ pub fn read_knowing(files: &FileTree, known: &KnownDocument<'_>) -> Result<Desir
 }
 
 fn invalid(message: impl Into<String>) -> Refusal {
-    Refusal::new("manifest-invalid", message)
+    Refusal::new(ErrorCode::ManifestInvalid, message)
 }
 
 fn read_envelope(files: &FileTree) -> Result<(Envelope, Digest), Refusal> {
@@ -173,11 +174,11 @@ fn read_envelope(files: &FileTree) -> Result<(Envelope, Digest), Refusal> {
     }
     if head.layout > LAYOUT {
         let message = format!("`{ENVELOPE}` has layout {}, and this program knows {LAYOUT}: update it", head.layout);
-        return Err(Refusal::new("layout-too-new", message));
+        return Err(Refusal::new(ErrorCode::LayoutTooNew, message));
     }
     if let Some(feature) = unknown {
         let message = format!("`{ENVELOPE}` requires `{feature}`, which this program doesn't know: update it");
-        return Err(Refusal::new("layout-too-new", message));
+        return Err(Refusal::new(ErrorCode::LayoutTooNew, message));
     }
     Ok((serde_json::from_slice(bytes).map_err(unreadable)?, Digest::of(bytes)))
 }
@@ -185,22 +186,22 @@ fn read_envelope(files: &FileTree) -> Result<(Envelope, Digest), Refusal> {
 fn check_identity(envelope: &Envelope, reader: &Reader<'_>) -> Result<(), Refusal> {
     if envelope.fleet != reader.fleet {
         let message = format!("this is for fleet {}, and this device belongs to {}", envelope.fleet, reader.fleet);
-        return Err(Refusal::new("wrong-device", message));
+        return Err(Refusal::new(ErrorCode::WrongDevice, message));
     }
     if envelope.device.id != *reader.device {
         let message = format!("this is for device `{}`, and this is `{}`", envelope.device.id, reader.device);
-        return Err(Refusal::new("wrong-device", message));
+        return Err(Refusal::new(ErrorCode::WrongDevice, message));
     }
     Ok(())
 }
 
 fn check_trailers(message: &Message, envelope: &Envelope, digest: Digest) -> Result<(), Refusal> {
     let expected = [
-        ("Kind", "desired".to_owned()),
-        ("Fleet", envelope.fleet.to_string()),
-        ("Device", envelope.device.id.to_string()),
-        ("Serial", envelope.serial.to_string()),
-        ("Envelope-Digest", digest.to_string()),
+        (Trailer::Kind, Branch::Desired.to_string()),
+        (Trailer::Fleet, envelope.fleet.to_string()),
+        (Trailer::Device, envelope.device.id.to_string()),
+        (Trailer::Serial, envelope.serial.to_string()),
+        (Trailer::EnvelopeDigest, digest.to_string()),
     ];
     for (key, value) in expected {
         match message.get(key) {
@@ -221,7 +222,7 @@ fn check_files(envelope: &Envelope, files: &FileTree) -> Result<(), Refusal> {
         let found = Digest::of(bytes);
         if found != *digest {
             let message = format!("`{path}` is {found}, and `{ENVELOPE}` says {digest}");
-            return Err(Refusal::new("digest-mismatch", message));
+            return Err(Refusal::new(ErrorCode::DigestMismatch, message));
         }
     }
     match files.keys().find(|path| *path != ENVELOPE && !envelope.files.contains_key(*path)) {
@@ -232,7 +233,7 @@ fn check_files(envelope: &Envelope, files: &FileTree) -> Result<(), Refusal> {
 }
 
 fn check_floor(what: &str, found: u64, digest: Digest, floor: (u64, Option<Digest>)) -> Result<(), Refusal> {
-    let refuse = |problem: String| Err(Refusal::new("serial-rollback", format!("{what} {found} {problem}")));
+    let refuse = |problem: String| Err(Refusal::new(ErrorCode::SerialRollback, format!("{what} {found} {problem}")));
     match floor {
         _ if found == 0 || found > MAX_SERIAL => refuse(format!("is not 1 to {MAX_SERIAL}")),
         (floor, _) if found < floor => refuse(format!("is below {floor}, which was accepted before")),
@@ -248,11 +249,11 @@ fn check_roster_floor(trust: &Trust, (version, digest): (u64, Digest)) -> Result
     let found = trust.roster.version;
     if found < version {
         let text = format!("the newest roster is version {found}, and version {version} was believed before");
-        return Err(Refusal::new("trust-invalid", text));
+        return Err(Refusal::new(ErrorCode::TrustInvalid, text));
     }
     if found == version && trust.digest != digest {
         let text = format!("roster {found} has other bytes than when it was believed before");
-        return Err(Refusal::new("trust-invalid", text));
+        return Err(Refusal::new(ErrorCode::TrustInvalid, text));
     }
     Ok(())
 }
@@ -294,7 +295,7 @@ fn read_documents(
         let found = Digest::of(bytes);
         if found != entry.digest {
             let message = format!("`{path}` is {found}, and `{MANIFEST}` says {}", entry.digest);
-            return Err(Refusal::new("digest-mismatch", message));
+            return Err(Refusal::new(ErrorCode::DigestMismatch, message));
         }
         let id = entry.deployment_id;
         let document = match known(id, bytes) {
@@ -318,10 +319,10 @@ fn read_documents(
 
 fn read_document(path: &str, id: DeploymentId, bytes: &[u8]) -> Result<Document, Refusal> {
     let (deployment, _) = ApplicationDeployment::read(path, bytes)
-        .map_err(|problems| Refusal::new("deployment-invalid", problems.to_string()))?;
+        .map_err(|problems| Refusal::new(ErrorCode::DeploymentInvalid, problems.to_string()))?;
     if deployment.id != id {
         let message = format!("`{path}` has the id {}, and its name says {id}", deployment.id);
-        return Err(Refusal::new("deployment-invalid", message));
+        return Err(Refusal::new(ErrorCode::DeploymentInvalid, message));
     }
     Ok(Document { deployment, bytes: bytes.to_owned() })
 }

@@ -5,7 +5,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::desired::Refusal;
 use crate::message::Message;
-use crate::{DeviceId, Digest, FileTree, FleetId};
+use crate::report::Reason;
+use crate::{Branch, DeviceId, Digest, ErrorCode, FileTree, FleetId};
 
 /// The path in the tree of `freshness`.
 pub const FRESHNESS: &str = "freshness.json";
@@ -17,7 +18,7 @@ pub const LIFE: SignedDuration = SignedDuration::from_hours(24);
 pub const SKEW: SignedDuration = SignedDuration::from_hours(24);
 
 /// The reason of `Stale` for a proof whose own times can't be.
-pub const PROOF_REFUSED: &str = "ProofRefused";
+pub const PROOF_REFUSED: &str = Reason::ProofRefused.as_str();
 
 /// What the signed, parentless commit on `freshness` holds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,7 +67,7 @@ impl Freshness {
         has_parents: bool,
         subject: &Subject<'_>,
     ) -> Result<Self, Refusal> {
-        let refuse = |text: String| Err(Refusal::new("signature-invalid", text));
+        let refuse = |text: String| Err(Refusal::new(ErrorCode::SignatureInvalid, text));
         let Some(bytes) = files.get(FRESHNESS) else { return refuse(format!("`{FRESHNESS}` is missing")) };
         let proof: Self = match crate::json::read(bytes) {
             Ok(proof) => proof,
@@ -75,11 +76,8 @@ impl Freshness {
         if has_parents {
             return refuse("a proof of freshness has no parents".to_owned());
         }
-        let (fleet, device) = (subject.fleet.to_string(), subject.device.as_str());
-        for (key, value) in [("Kind", "freshness"), ("Fleet", &fleet), ("Device", device)] {
-            if message.get(key) != Some(value) {
-                return refuse(format!("the trailer `{key}` must stand exactly once, as `{value}`"));
-            }
+        if let Some((key, value)) = message.wrong_identity(Branch::Freshness, subject.fleet, subject.device) {
+            return refuse(format!("the trailer `{key}` must stand exactly once, as `{value}`"));
         }
         if (proof.fleet, &proof.device) != (subject.fleet, subject.device) {
             return refuse("the proof of freshness is for another device or fleet".to_owned());

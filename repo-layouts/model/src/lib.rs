@@ -2,6 +2,7 @@
 //!
 //! Nothing here touches a file, a clock or the environment.
 
+pub mod branch;
 pub mod bundle;
 mod chain;
 pub mod desired;
@@ -21,10 +22,14 @@ pub mod roster;
 pub mod text;
 pub mod tree;
 pub mod value;
+mod words;
 pub mod yaml;
 
+pub use branch::Branch;
 pub use chain::error_chain;
 pub use digest::Digest;
 pub use ids::{ApplicationId, ComponentName, DeploymentId, DeploymentName, DeviceId, FleetId};
 pub use key::KeyText;
+pub use margo::ErrorCode;
+pub use message::Trailer;
 pub use tree::FileTree;

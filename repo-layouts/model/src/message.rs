@@ -1,6 +1,12 @@
 //! Commit messages: a templated subject, an optional body, and trailers in a fixed order.
 
+mod trailer;
+
 use std::fmt;
+
+pub use trailer::Trailer;
+
+use crate::{Branch, DeviceId, Digest, FleetId};
 
 /// The largest subject and body together, in bytes; trailers are not counted.
 pub const MAX_TEXT: usize = 1024;
@@ -30,10 +36,15 @@ impl Message {
         self
     }
 
-    /// Adds a trailer.
-    pub fn trailer(mut self, key: &str, value: impl fmt::Display) -> Self {
-        self.trailers.push((key.to_owned(), clean(&value.to_string(), 1000)));
+    /// Adds a trailer; its value becomes one line of 1000 bytes at most.
+    pub fn trailer(mut self, key: impl AsRef<str>, value: impl fmt::Display) -> Self {
+        self.trailers.push((key.as_ref().to_owned(), clean(&value.to_string(), 1000)));
         self
+    }
+
+    /// Adds the trailers with which every commit of a device repository says where it belongs: `Kind`, `Fleet`, `Device`.
+    pub fn identity(self, branch: Branch, fleet: FleetId, device: &DeviceId) -> Self {
+        self.trailer(Trailer::Kind, branch).trailer(Trailer::Fleet, fleet).trailer(Trailer::Device, device)
     }
 
     /// The subject line.
@@ -47,20 +58,37 @@ impl Message {
     }
 
     /// The value of a trailer that stands exactly once; `None` if it is missing or repeated.
-    pub fn get(&self, key: &str) -> Option<&str> {
+    pub fn get(&self, key: impl AsRef<str>) -> Option<&str> {
+        let key = key.as_ref();
         let mut values = self.trailers.iter().filter(|(name, _)| name == key);
         let (_, value) = values.next()?;
         values.next().is_none().then_some(value)
     }
 
     /// The same as a number; `None` also if it is none.
-    pub fn number(&self, key: &str) -> Option<u64> {
+    pub fn number(&self, key: impl AsRef<str>) -> Option<u64> {
         self.get(key)?.parse().ok()
     }
 
     /// All values of a trailer.
-    pub fn all<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'a str> {
-        self.trailers.iter().filter(move |(name, _)| name == key).map(|(_, value)| value.as_str())
+    pub fn all<'a>(&'a self, key: impl AsRef<str> + 'a) -> impl Iterator<Item = &'a str> {
+        self.trailers.iter().filter(move |(name, _)| name == key.as_ref()).map(|(_, value)| value.as_str())
+    }
+
+    /// The first of the trailers `Kind`, `Fleet` and `Device` that doesn't stand once with the value of this branch of this
+    /// device, and that value. `None` if the commit belongs there.
+    pub fn wrong_identity(
+        &self,
+        branch: impl AsRef<str>,
+        fleet: FleetId,
+        device: &DeviceId,
+    ) -> Option<(Trailer, String)> {
+        let expected = [
+            (Trailer::Kind, branch.as_ref().to_owned()),
+            (Trailer::Fleet, fleet.to_string()),
+            (Trailer::Device, device.to_string()),
+        ];
+        expected.into_iter().find(|(key, value)| self.get(key) != Some(value))
     }
 
     /// Reads a message. Trailers are the last paragraph, if each of its lines reads `Key: value` and it is not the
@@ -76,6 +104,21 @@ impl Message {
         let mut lines = head.lines();
         let subject = lines.next().unwrap_or_default().to_owned();
         Self { subject, body: lines.filter(|line| !line.is_empty()).map(str::to_owned).collect(), trailers }
+    }
+}
+
+/// The value of the trailer `Continues`: what a device adopted that a state made after a restore goes on from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Continues {
+    /// The digest of the adopted `envelope.json`.
+    pub envelope: Digest,
+    /// Its serial.
+    pub serial: u64,
+}
+
+impl fmt::Display for Continues {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.envelope, self.serial)
     }
 }
 
@@ -128,7 +171,8 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read() {
-        let message = Message::new("digitron: installed").line("one").trailer("Kind", "status").trailer("Serial", 7);
+        let message =
+            Message::new("digitron: installed").line("one").trailer("Kind", "status").trailer(Trailer::Serial, 7);
         assert_eq!(message.to_string(), "digitron: installed\n\none\n\nKind: status\nSerial: 7\n");
         assert_eq!(Message::parse(&message.to_string()), message);
     }
@@ -143,8 +187,20 @@ mod tests {
     #[test]
     fn a_repeated_trailer_is_not_one() {
         let message = Message::parse("s\n\nSerial: 1\nSerial: 2\n");
-        assert_eq!(message.get("Serial"), None);
+        assert_eq!(message.get(Trailer::Serial), None);
         assert_eq!(message.all("Serial").count(), 2);
+    }
+
+    #[test]
+    fn a_commit_belongs_to_one_branch_of_one_device() {
+        let (fleet, device) = (FleetId::from(uuid::Uuid::nil()), "press-01".parse::<DeviceId>().unwrap());
+        let message = Message::new("x").identity(Branch::Status, fleet, &device);
+        assert!(message.to_string().ends_with(&format!("\n\nKind: status\nFleet: {fleet}\nDevice: press-01\n")));
+        assert_eq!(message.wrong_identity(Branch::Status, fleet, &device), None);
+        let foreign = |message: &Message| message.wrong_identity(Branch::Heartbeat, fleet, &device);
+        assert_eq!(foreign(&message), Some((Trailer::Kind, "heartbeat".to_owned())));
+        let twice = message.trailer(Trailer::Device, &device);
+        assert_eq!(twice.wrong_identity("status", fleet, &device), Some((Trailer::Device, "press-01".to_owned())));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What a device says of itself: `syncer.json` on `status`, `current-state.json` on `heartbeat`.
 
 mod check;
+mod condition;
 pub mod doubt;
 
 use std::collections::BTreeMap;
@@ -10,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 pub use check::{Beside, Link, MAX_CHAIN, Named, Status, chain, heartbeat, identity, newest_state};
+pub use condition::{Condition, ConditionType, Reason};
 pub use doubt::Doubt;
 
 use crate::{ComponentName, DeploymentId, Digest};
@@ -60,18 +62,6 @@ pub struct Adopted {
     pub commit: String,
     /// SHA-256 of that commit's `envelope.json`: what `Continues` names after a restore of the host.
     pub envelope: Digest,
-}
-
-/// Something that is so until it isn't, in the form of Kubernetes' conditions.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Condition {
-    /// `Stalled`, `Stale`, `AncestryUnverified`, `SecurityEvent` …
-    #[serde(rename = "type")]
-    pub kind: String,
-    /// A code of the error table or a PascalCase reason.
-    pub reason: String,
-    /// One sentence for a person.
-    pub message: String,
 }
 
 /// Everything volatile: replaced at the report interval, never history.

@@ -10,6 +10,8 @@ mod gate;
 mod proofs;
 #[path = "contract/reports.rs"]
 mod reports;
+#[path = "contract/words.rs"]
+mod words;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -24,11 +26,11 @@ use repo_model::envelope::{
 use repo_model::freshness::{FRESHNESS, Freshness};
 use repo_model::join::Join;
 use repo_model::margo::status::{ComponentStatus, DeploymentStatus, Status};
-use repo_model::margo::{ApplicationDeployment, ApplicationDescription, DeviceCapabilities, ErrorCode, State};
+use repo_model::margo::{ApplicationDeployment, ApplicationDescription, DeviceCapabilities, State};
 use repo_model::message::Message;
 use repo_model::report::{
-    Adopted, CURRENT_STATE, CurrentComponent, CurrentDeployment, CurrentState, Doubt, IMAGES, LockedImage,
-    LockedImages, SYNCER, SyncerReport,
+    Adopted, CURRENT_STATE, CurrentComponent, CurrentDeployment, CurrentState, IMAGES, LockedImage, LockedImages,
+    SYNCER, SyncerReport,
 };
 use repo_model::roster::{Publisher, Roster, roster_path};
 use repo_model::value::{Param, ParamValue, input_digest};
@@ -425,25 +427,4 @@ fn another_implementation_has_the_same_doubts() {
     let output = check.arg(root().join("fixtures/vectors/reports.py")).output().expect("python3, see .ci/setup");
     let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success() && said.contains("all right"), "{said}");
-}
-
-/// The contract's table of doubts is the code's, row by row.
-#[test]
-fn the_table_of_doubts_is_the_code() {
-    let text = fs::read_to_string(root().join("repo-layouts/README.md")).unwrap();
-    let table = text.split_once("| Doubt | What | What follows |\n|---|---|---|\n").expect("the table").1;
-    let rows = table.lines().take_while(|line| line.starts_with('|')).map(str::to_owned);
-    let expected = Doubt::TABLE.iter().map(|(code, what, follows)| format!("| `{code}` | {what} | {follows} |"));
-    assert_eq!(rows.collect::<Vec<_>>(), expected.collect::<Vec<_>>());
-}
-
-/// The words, beside the bytes: the contract's table of codes is the enum, row by row.
-#[test]
-fn the_table_of_error_codes_is_the_enum() {
-    let text = fs::read_to_string(root().join("repo-layouts/README.md")).unwrap();
-    let table = text.split_once("| Code | Meaning | Where it stands |\n|---|---|---|\n").expect("the table").1;
-    let rows = table.lines().take_while(|line| line.starts_with('|'));
-    let rows: Vec<_> = rows.map(|row| row.split('|').take(3).collect::<Vec<_>>().join("|")).collect();
-    let codes = ErrorCode::TABLE.iter().map(|(code, meaning)| format!("| `{code}` | {meaning} "));
-    assert_eq!(rows, codes.collect::<Vec<_>>());
 }

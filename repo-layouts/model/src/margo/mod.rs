@@ -25,7 +25,7 @@ pub use capabilities::DeviceCapabilities;
 pub use component::{Component, ProfileType, Source};
 pub use deployment::ApplicationDeployment;
 pub use description::ApplicationDescription;
-pub use error_code::ErrorCode;
+pub use error_code::{ErrorCode, ReportedCode};
 pub use header::Header;
 pub use helm_values::HelmValues;
 pub use manifest::StateManifest;

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Serialize};
 
-use super::ErrorCode;
+use super::ReportedCode;
 use super::header::{Form, Header};
 use crate::envelope::MAX_SERIAL;
 use crate::problem::Problems;
@@ -113,7 +113,7 @@ pub struct ComponentStatus {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StatusError {
     /// The stable code.
-    pub code: ErrorCode,
+    pub code: ReportedCode,
     /// The component, or `metadata.name` of the deployment for the overall state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,

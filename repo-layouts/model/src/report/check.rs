@@ -17,7 +17,7 @@ use crate::desired::{Desired, Document};
 use crate::envelope::{EnvelopeDeployment, LAYOUT, MAX_SERIAL};
 use crate::freshness::SKEW;
 use crate::margo::{Component, DeploymentStatus, DeviceCapabilities, ProfileType, State};
-use crate::message::Message;
+use crate::message::{Message, Trailer};
 use crate::value::{Param, input_digest};
 use crate::{ComponentName, DeploymentId, DeviceId, Digest, FileTree, FleetId};
 
@@ -85,9 +85,8 @@ fn known_input(component: &Component, document: &Document, described: &EnvelopeD
 }
 
 /// Whether a commit says that it belongs on this branch of this device.
-pub fn identity(branch: &str, fleet: FleetId, device: &DeviceId, message: &Message) -> Result<(), Doubt> {
-    let expected = [("Kind", branch), ("Fleet", &fleet.to_string()), ("Device", device.as_str())];
-    match expected.iter().find(|(key, value)| message.get(key) != Some(value)) {
+pub fn identity(branch: impl AsRef<str>, fleet: FleetId, device: &DeviceId, message: &Message) -> Result<(), Doubt> {
+    match message.wrong_identity(branch, fleet, device) {
         Some((key, value)) => Err(Doubt::new(WRONG_DEVICE, format!("its trailer `{key}` is not `{value}`"))),
         None => Ok(()),
     }
@@ -113,7 +112,7 @@ impl Status {
         let syncer: SyncerReport = document(SYNCER, files)?;
         check_numbers(&syncer)?;
         let mut doubts = Vec::new();
-        if named.is_none() && message.all("Desired-Commit").next().is_some() {
+        if named.is_none() && message.all(Trailer::DesiredCommit).next().is_some() {
             let text = "it names a `desired` commit that isn't in this repository";
             doubts.push(Doubt::new(DESIRED_UNKNOWN, text));
         }
@@ -170,13 +169,13 @@ fn check_numbers(syncer: &SyncerReport) -> Result<(), Doubt> {
 
 /// How `adopted` contradicts the trailers, or the commit that they name.
 fn contradiction(syncer: &SyncerReport, message: &Message, named: Option<&Named>) -> Option<String> {
-    let said = |key: &str| message.get(key).unwrap_or("missing or repeated").to_owned();
+    let said = |key: Trailer| message.get(key).unwrap_or("missing or repeated").to_owned();
     let Some(adopted) = &syncer.adopted else {
-        let is_none = message.get("Serial") == Some("0") && message.all("Desired-Commit").next().is_none();
-        let text = || format!("it adopted nothing, and its trailer `Serial` is {}", said("Serial"));
+        let is_none = message.get(Trailer::Serial) == Some("0") && message.all(Trailer::DesiredCommit).next().is_none();
+        let text = || format!("it adopted nothing, and its trailer `Serial` is {}", said(Trailer::Serial));
         return (!is_none).then(text);
     };
-    let trailers = [("Serial", adopted.serial.to_string()), ("Desired-Commit", adopted.commit.clone())];
+    let trailers = [(Trailer::Serial, adopted.serial.to_string()), (Trailer::DesiredCommit, adopted.commit.clone())];
     if let Some((key, value)) = trailers.into_iter().find(|(key, value)| message.get(key) != Some(value)) {
         return Some(format!("`adopted` says {value}, and the trailer `{key}` is {}", said(key)));
     }

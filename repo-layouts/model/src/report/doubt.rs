@@ -2,6 +2,8 @@
 
 use serde::Serialize;
 
+use crate::ErrorCode;
+
 /// Something in a report that can't be so (`repo-layouts/README.md`, *What readers of `status` check*). It concerns this
 /// device alone; whatever isn't in doubt is shown as ever.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -13,13 +15,13 @@ pub struct Doubt {
 }
 
 /// The branch isn't signed by a key that is allowed.
-pub const SIGNATURE_INVALID: &str = "signature-invalid";
+pub const SIGNATURE_INVALID: &str = ErrorCode::SignatureInvalid.as_str();
 
 /// It is about another device.
-pub const WRONG_DEVICE: &str = "wrong-device";
+pub const WRONG_DEVICE: &str = ErrorCode::WrongDevice.as_str();
 
 /// Its layout is newer than the reader.
-pub const LAYOUT_TOO_NEW: &str = "layout-too-new";
+pub const LAYOUT_TOO_NEW: &str = ErrorCode::LayoutTooNew.as_str();
 
 /// A document can't be read.
 pub const REPORT_INVALID: &str = "report-invalid";
@@ -49,7 +51,7 @@ pub const TIME_AHEAD: &str = "time-ahead";
 pub const WENT_BACK: &str = "went-back";
 
 /// Two installations use one identity.
-pub const HISTORY_FORKED: &str = "history-forked";
+pub const HISTORY_FORKED: &str = ErrorCode::HistoryForked.as_str();
 
 impl Doubt {
     /// Each word with its meaning, and what follows from it, as the contract has them.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use repo_model::margo::capabilities::{DeviceCapabilities, Dialect};
 use repo_model::margo::status::{ComponentStatus, DeploymentStatus, Status, StatusError};
-use repo_model::margo::{ApplicationDeployment, ErrorCode, Header, State, StateManifest};
+use repo_model::margo::{ApplicationDeployment, ErrorCode, Header, ReportedCode, State, StateManifest};
 use repo_model::{DeploymentId, Digest, json};
 
 use super::{assert_refused, fixture_text};
@@ -96,8 +96,11 @@ fn the_overall_state_is_the_most_severe() {
 }
 
 fn status() -> DeploymentStatus {
-    let error =
-        StatusError { code: ErrorCode::WaitingWindow, source: Some("web".into()), message: "opens 22:00".into() };
+    let error = StatusError {
+        code: ErrorCode::WaitingWindow.into(),
+        source: Some("web".into()),
+        message: "opens 22:00".into(),
+    };
     DeploymentStatus {
         deployment_id: uuid(1).into(),
         device_id: Some("press-04".parse().unwrap()),
@@ -149,7 +152,7 @@ fn a_wrong_status_is_refused_by_its_field() {
     }
     let other = text.replace("waiting-window", "VENDOR-7");
     let read = DeploymentStatus::read("s.json", other.as_bytes()).unwrap();
-    assert_eq!(read.status.error.unwrap().code, ErrorCode::Other("VENDOR-7".to_owned()));
+    assert_eq!(read.status.error.unwrap().code, ReportedCode::Other("VENDOR-7".to_owned()));
 }
 
 #[test]

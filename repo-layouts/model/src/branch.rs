@@ -1,0 +1,73 @@
+//! The branches of the contract's repositories, and who writes them.
+
+use crate::words::words;
+
+/// What every branch's ref begins with.
+pub const HEADS: &str = "refs/heads/";
+
+words! {
+    /// A branch of a device repository, or the control repository's only one. Its name is also the value of the trailer
+    /// `Kind` on each of its commits.
+    Branch {
+        Desired "desired" "What the device shall run; only ever moves forward."
+        Bundle "bundle" "The archive that the manifest names: one parentless commit, replaced."
+        Freshness "freshness" "The proof that the publisher still stands behind a tip: one parentless commit, replaced."
+        Status "status" "What became of each deployment, one commit per transition."
+        Heartbeat "heartbeat" "What runs at this moment: one parentless commit, replaced."
+        Control "control" "The publisher's ledger and locks, in its control repository."
+    }
+}
+
+impl Branch {
+    /// The branches of a device repository, those that the publisher writes first.
+    pub const OF_DEVICE: [Self; 5] = [Self::Desired, Self::Bundle, Self::Freshness, Self::Status, Self::Heartbeat];
+
+    /// The branches of a device repository that the publisher alone writes (*Common rules* 2).
+    pub const BY_PUBLISHER: [Self; 3] = [Self::Desired, Self::Bundle, Self::Freshness];
+
+    /// The branches of a device repository that the device alone writes (*Common rules* 2).
+    pub const BY_DEVICE: [Self; 2] = [Self::Status, Self::Heartbeat];
+
+    /// The branch's ref, in full.
+    pub const fn ref_name(self) -> &'static str {
+        match self {
+            Self::Desired => "refs/heads/desired",
+            Self::Bundle => "refs/heads/bundle",
+            Self::Freshness => "refs/heads/freshness",
+            Self::Status => "refs/heads/status",
+            Self::Heartbeat => "refs/heads/heartbeat",
+            Self::Control => "refs/heads/control",
+        }
+    }
+
+    /// The branch that a ref is; `None` for every other ref.
+    pub fn of_ref(ref_name: &str) -> Option<Self> {
+        Self::parse(ref_name.strip_prefix(HEADS)?)
+    }
+}
+
+/// The full name of a branch's ref, for branches of any name: an operator's fleet repository has its own.
+pub fn ref_name(branch: impl AsRef<str>) -> String {
+    format!("{HEADS}{}", branch.as_ref())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ref_is_a_branch_only_by_its_exact_name() {
+        for (branch, _) in Branch::TABLE {
+            assert_eq!(ref_name(branch), branch.ref_name());
+            assert_eq!(Branch::of_ref(branch.ref_name()), Some(*branch));
+        }
+        for other in ["status", "refs/heads/Status", "refs/tags/status", "refs/heads/status/x", "refs/heads/main"] {
+            assert_eq!(Branch::of_ref(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn each_branch_of_a_device_has_one_writer() {
+        assert_eq!([&Branch::BY_PUBLISHER[..], &Branch::BY_DEVICE[..]].concat(), Branch::OF_DEVICE);
+    }
+}
