@@ -10,6 +10,7 @@ pub mod digest;
 pub mod envelope;
 pub mod freshness;
 pub mod gzip;
+pub mod header;
 pub mod ids;
 pub mod join;
 pub mod json;

@@ -4,6 +4,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use repo_http::{Agent, Credentials, HttpError, Request, Response, Timeouts, Url};
+use repo_model::header::{REFS, WAIT};
 
 use super::RemoteError;
 use super::advertisement::{Advertisement, Refs, ls_refs, read_ls_refs};
@@ -11,9 +12,6 @@ use crate::Cause;
 
 /// The most bytes of an advertisement or an answer to `ls-refs`.
 pub(super) const MAX_REFS: u64 = 16 << 20;
-
-/// A header of a host where a device may wait for changes: for how many seconds at most.
-const WAIT: &str = "wfm-wait";
 
 /// The longest wait that a host may offer.
 const LONGEST_WAIT: Duration = Duration::from_secs(3600);
@@ -26,9 +24,6 @@ pub(super) struct Https {
     credentials: Credentials,
     known: Mutex<Known>,
 }
-
-/// A header with which a host names its answer to `ls-refs`, and a device the one that it has.
-const REFS: &str = "wfm-refs";
 
 /// The longest such name that is kept.
 const LONGEST_NAME: usize = 64;

@@ -2,6 +2,8 @@
 
 use std::io;
 
+use repo_model::branch::ref_name;
+
 use super::receive_pack::ReceivePack;
 use super::{Remote, RemoteError};
 use crate::pack::PackWriter;
@@ -19,6 +21,13 @@ pub struct PushUpdate {
     pub new: CommitId,
     /// Allows that `new` is not a descendant of `expected` (for the replaced refs).
     pub force: bool,
+}
+
+impl PushUpdate {
+    /// The branch's ref, in full.
+    pub fn ref_name(&self) -> String {
+        ref_name(&self.branch)
+    }
 }
 
 /// What became of one update.

@@ -192,9 +192,10 @@ impl Advertised {
         let beside = if self.speaks_beside { " side-band-64k" } else { "" };
         let mut abilities = format!("\0report-status{beside} agent=repo-git/{}", env!("CARGO_PKG_VERSION"));
         let mut commands = Vec::new();
-        for PushUpdate { branch, expected, new, .. } in updates {
-            let old = expected.map_or(NOTHING.to_owned(), |id| id.to_string());
-            pktline::write(&mut commands, format!("{old} {new} refs/heads/{branch}{abilities}").as_bytes())?;
+        for update in updates {
+            let old = update.expected.map_or(NOTHING.to_owned(), |id| id.to_string());
+            let (new, name) = (update.new, update.ref_name());
+            pktline::write(&mut commands, format!("{old} {new} {name}{abilities}").as_bytes())?;
             abilities.clear();
         }
         commands.extend(pktline::FLUSH);
@@ -202,7 +203,7 @@ impl Advertised {
     }
 
     pub(super) fn tip(&self, update: &PushUpdate) -> Option<CommitId> {
-        self.refs.get(&format!("refs/heads/{}", update.branch)).copied()
+        self.refs.get(&update.ref_name()).copied()
     }
 
     /// All commits that the remote says it has.
@@ -235,7 +236,7 @@ impl Report {
 
     pub(super) fn result(&self, update: &PushUpdate) -> PushResult {
         let silence = || PushResult::Refused { text: "the remote didn't say what became of it".to_owned() };
-        match self.results.get(&format!("refs/heads/{}", update.branch)).cloned().unwrap_or_else(silence) {
+        match self.results.get(&update.ref_name()).cloned().unwrap_or_else(silence) {
             PushResult::Refused { text } => PushResult::Refused { text: with_said(&text, &self.said) },
             result => result,
         }

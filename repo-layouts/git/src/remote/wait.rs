@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use repo_http::Timeouts;
+use repo_model::header::JITTER;
 
 use super::{Remote, RemoteError, Way};
 use crate::CommitId;
@@ -62,7 +63,7 @@ impl Remote {
         let prefer = format!("wait={}", at_most.as_secs().max(1));
         match host.send_with(&url, &[("Prefer", &prefer)], None, Some("application/json"), timeouts) {
             Ok(response) if response.status == 200 => {
-                let jitter = response.header("wfm-jitter").and_then(|value| value.parse().ok()).unwrap_or(0);
+                let jitter = response.header(JITTER).and_then(|value| value.parse().ok()).unwrap_or(0);
                 response.body.bytes(4096)?;
                 Ok(Waited::Moved { jitter: Duration::from_millis(jitter).min(Duration::from_secs(60)) })
             }

@@ -16,10 +16,10 @@ pub struct Bare {
 
 impl Bare {
     /// Makes a bare repository as [`Repo::create`] does, or takes the one that is there.
-    pub fn create(path: &Path, head_branch: &str) -> Result<Self, OpenError> {
+    pub fn create(path: &Path, head_branch: impl AsRef<str>) -> Result<Self, OpenError> {
         let fail = |source| OpenError::Create { path: path.to_owned(), source };
         let path = std::path::absolute(path).map_err(fail)?;
-        Repo::make(&path, head_branch).map(|()| Self { path })
+        Repo::make(&path, head_branch.as_ref()).map(|()| Self { path })
     }
 
     /// Waits for the writer's lock, at most `wait` long.

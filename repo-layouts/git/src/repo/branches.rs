@@ -5,6 +5,7 @@ use std::io::{ErrorKind, Read};
 use std::path::Path;
 
 use repo_model::Digest;
+use repo_model::branch::ref_name;
 use serde::{Deserialize, Serialize};
 
 use super::{OpenError, ReadError, Repo};
@@ -33,8 +34,8 @@ pub struct BranchStamps(Digest);
 
 impl BranchStamps {
     /// Those of branches of the bare repository at `path`.
-    pub fn of<const N: usize>(path: &Path, names: [&str; N]) -> Self {
-        Self::put_together(&stamps(path, names))
+    pub fn of<const N: usize>(path: &Path, names: [impl AsRef<str>; N]) -> Self {
+        Self::put_together(&stamps(path, &names))
     }
 
     fn put_together(stamps: &[Option<Stamp>]) -> Self {
@@ -43,9 +44,9 @@ impl BranchStamps {
     }
 }
 
-fn stamps<const N: usize>(path: &Path, names: [&str; N]) -> Vec<Option<Stamp>> {
+fn stamps(path: &Path, names: &[impl AsRef<str>]) -> Vec<Option<Stamp>> {
     let heads = path.join("refs/heads");
-    let mut stamps: Vec<_> = names.iter().map(|name| Stamp::of(&heads.join(name))).collect();
+    let mut stamps: Vec<_> = names.iter().map(|name| Stamp::of(&heads.join(name.as_ref()))).collect();
     if stamps.contains(&None) {
         stamps.push(Stamp::of(&path.join("packed-refs")));
     }
@@ -56,14 +57,14 @@ fn stamps<const N: usize>(path: &Path, names: [&str; N]) -> Vec<Option<Stamp>> {
 /// was touched in the last seconds before this Unix second, or is no plain file with a commit in it.
 pub fn stamped_branches<const N: usize>(
     path: &Path,
-    names: [&str; N],
+    names: [impl AsRef<str>; N],
     now: i64,
 ) -> Result<([Option<CommitId>; N], Option<BranchStamps>), BranchesError> {
     // Before they are read: what is touched in between has another stamp next time.
-    let stamps = stamps(path, names);
+    let stamps = stamps(path, &names);
     let (mut found, mut told) = ([None; N], stamps.iter().flatten().all(|stamp| stamp.is_settled(now)));
     for ((tip, name), stamp) in found.iter_mut().zip(names).zip(&stamps) {
-        let name = format!("refs/heads/{name}");
+        let name = ref_name(name);
         let said = plain(path, &name);
         told &= stamp.is_none() || matches!(said, Some(Some(_)));
         *tip = said.map_or_else(|| by_git(path, &name), Ok)?;
@@ -72,10 +73,13 @@ pub fn stamped_branches<const N: usize>(
 }
 
 /// Where branches of the bare repository at `path` stand; nowhere if there is no such repository.
-pub fn branches<const N: usize>(path: &Path, names: [&str; N]) -> Result<[Option<CommitId>; N], BranchesError> {
+pub fn branches<const N: usize>(
+    path: &Path,
+    names: [impl AsRef<str>; N],
+) -> Result<[Option<CommitId>; N], BranchesError> {
     let mut found = [None; N];
     for (tip, name) in found.iter_mut().zip(names) {
-        *tip = reference(path, &format!("refs/heads/{name}"))?;
+        *tip = reference(path, &ref_name(name))?;
     }
     Ok(found)
 }

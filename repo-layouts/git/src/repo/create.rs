@@ -7,6 +7,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use gix::refs::FullName;
+use repo_model::branch::{HEADS, ref_name};
 
 use super::consolidate::has_extension;
 use super::recover::files_below;
@@ -36,21 +37,21 @@ pub(super) const CONFIG: &[u8] = b"\
 impl Repo {
     /// Makes a bare repository whose `HEAD` is `refs/heads/<head_branch>`, or opens the one that is there. A half-made
     /// one is completed; durable when it returns.
-    pub fn create(path: &Path, head_branch: &str) -> Result<Self, OpenError> {
-        Self::make(path, head_branch)?;
+    pub fn create(path: &Path, head_branch: impl AsRef<str>) -> Result<Self, OpenError> {
+        Self::make(path, head_branch.as_ref())?;
         Self::open(path)
     }
 
     /// Writes anew what a repository that is there lacks of what all of ours have: directories, a `config` that says
     /// that it is bare, and a `HEAD` that names a branch. A ref whose file names a commit and holds something else than
     /// the end of the line behind it, which stock Git doesn't read, keeps the commit. Other refs and objects stay.
-    pub fn put_right(path: &Path, head_branch: &str) -> Result<(), OpenError> {
+    pub fn put_right(path: &Path, head_branch: impl AsRef<str>) -> Result<(), OpenError> {
         let fail = |source| OpenError::Create { path: path.to_owned(), source };
         if !path.exists() {
             return Ok(());
         }
         if !is_complete(path) || !is_bare(path) {
-            complete(path, head_branch).map_err(fail)?;
+            complete(path, head_branch.as_ref()).map_err(fail)?;
         }
         for (file, id) in untidy_refs(path) {
             durable::replace_file(&file, format!("{id}\n").as_bytes(), 0o644).map_err(fail)?;
@@ -72,7 +73,7 @@ impl Bare {
     /// is already. Durable when it returns.
     pub fn create_with(
         path: &Path,
-        head_branch: &str,
+        head_branch: impl AsRef<str>,
         pack: &Pack,
         branches: &[(&str, CommitId)],
     ) -> Result<bool, OpenError> {
@@ -80,18 +81,17 @@ impl Bare {
             return Ok(false);
         }
         let fail = |source| OpenError::Create { path: path.to_owned(), source };
-        let branches: Vec<_> =
-            branches.iter().map(|(name, tip)| (format!("refs/heads/{name}"), format!("{tip}\n"))).collect();
+        let branches: Vec<_> = branches.iter().map(|(name, tip)| (ref_name(name), format!("{tip}\n"))).collect();
         let branches = branches.iter().map(|(name, tip)| (name.as_str(), 0o644, tip.as_bytes()));
         let pack = pack.files().map_err(fail)?;
         let pack = pack.iter().map(|(name, bytes)| (name.as_str(), PACK_MODE, &**bytes));
-        make(path, head_branch, &pack.chain(branches).collect::<Vec<_>>()).map_err(fail)?;
+        make(path, head_branch.as_ref(), &pack.chain(branches).collect::<Vec<_>>()).map_err(fail)?;
         Ok(true)
     }
 }
 
 fn head_text(branch: &str) -> String {
-    format!("ref: refs/heads/{branch}\n")
+    format!("ref: {HEADS}{branch}\n")
 }
 
 fn make(path: &Path, head_branch: &str, more: &[(&str, u32, &[u8])]) -> io::Result<()> {
@@ -104,7 +104,7 @@ fn make(path: &Path, head_branch: &str, more: &[(&str, u32, &[u8])]) -> io::Resu
 fn is_complete(path: &Path) -> bool {
     let names_branch = |text: String| {
         let name = text.strip_prefix("ref: ").and_then(|text| text.strip_suffix('\n'));
-        name.is_some_and(|name| name.starts_with("refs/heads/") && FullName::try_from(name).is_ok())
+        name.is_some_and(|name| name.starts_with(HEADS) && FullName::try_from(name).is_ok())
     };
     std::fs::read_to_string(path.join("HEAD")).is_ok_and(names_branch)
         && path.join("config").is_file()

@@ -7,6 +7,7 @@ use std::path::Path;
 use gix::ObjectId;
 use gix::objs::{Find as _, FindHeader as _, Kind, TagRefIter};
 use gix::refs::{FullNameRef, PartialNameRef};
+use repo_model::branch::{HEADS, ref_name};
 
 use super::Repo;
 use super::branches::plain;
@@ -92,9 +93,9 @@ impl Repo {
         self.find_ref(name, rev)
     }
 
-    /// Where `refs/heads/<branch>` stands.
-    pub fn tip(&self, branch: &str) -> Result<Option<CommitId>, ReadError> {
-        self.reference(&format!("refs/heads/{branch}"))
+    /// Where a branch stands.
+    pub fn tip(&self, branch: impl AsRef<str>) -> Result<Option<CommitId>, ReadError> {
+        self.reference(&ref_name(branch))
     }
 
     /// Where a ref with this full name stands. Whether its commit is here is not checked.
@@ -102,7 +103,7 @@ impl Repo {
         let invalid = |_| ReadError::InvalidName { name: full_name.to_owned() };
         let name: &FullNameRef = full_name.try_into().map_err(invalid)?;
         // Most branches are plain files; one that isn't there, gix looks for in six places.
-        let said = full_name.starts_with("refs/heads/").then(|| plain(self.git.common_dir(), full_name)).flatten();
+        let said = full_name.starts_with(HEADS).then(|| plain(self.git.common_dir(), full_name)).flatten();
         said.map_or_else(|| self.noted(self.find_ref(name.as_partial_name(), full_name)), Ok)
     }
 

@@ -43,7 +43,7 @@ impl Repo {
     /// which [`finish_renewal`](Self::finish_renewal) may have to put there. Under the damaged one's lock, if it has one.
     pub fn renew<T, E: From<RenewError>>(
         path: &Path,
-        head_branch: &str,
+        head_branch: impl AsRef<str>,
         fill: impl FnOnce(&Self) -> Result<T, E>,
     ) -> Result<T, E> {
         let (new, aside) = (new_place(path), set_aside(path));
