@@ -4,16 +4,15 @@
 //! below such a directory is named by a path: a directory is held open, the next one is entered by its name without
 //! following a link, and files are made where nobody else writes, and moved in.
 
-use std::fs::{File, Permissions};
+use std::fs::File;
 use std::io::{self, ErrorKind, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, fstat, mkdirat, open, openat, renameat, statat, unlinkat};
 use rustix::io::Errno;
 
-use super::files::{Temp, has_mode};
+use super::files::{Temp, set_open_mode};
 use super::group::sync;
 use super::points::{SyncPoint, at};
 
@@ -50,7 +49,7 @@ impl Dir {
                 made => made?,
             }
             let made = self.enter(name)?.ok_or(ErrorKind::NotFound)?;
-            set_mode(&made.readable()?, mode).map(|()| made)
+            set_open_mode(&made.readable()?, mode).map(|()| made)
         })?;
         at(SyncPoint::DirParent, || self.sync())?;
         Ok(made)
@@ -123,11 +122,6 @@ impl Dir {
     }
 }
 
-/// Gives an open file or directory this mode.
-pub(super) fn set_mode(file: &File, mode: u32) -> io::Result<()> {
-    if has_mode(&file.metadata()?, mode) { Ok(()) } else { file.set_permissions(Permissions::from_mode(mode)) }
-}
-
 /// One name, which leads neither further down nor up.
 fn plain(name: &str) -> io::Result<&str> {
     if matches!(name, "" | "." | "..") || name.contains('/') { Err(ErrorKind::InvalidInput.into()) } else { Ok(name) }
@@ -140,7 +134,7 @@ fn by_number(file: &OwnedFd) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::os::unix::fs::symlink;
+    use std::os::unix::fs::{PermissionsExt, symlink};
 
     use super::*;
 

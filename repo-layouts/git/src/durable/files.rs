@@ -9,7 +9,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rustix::fs::{Mode, OFlags, open};
 
 use super::TEMP_PREFIX;
-use super::dir;
 use super::group::sync;
 use super::points::{SyncPoint, at};
 
@@ -188,12 +187,12 @@ fn make_dir(path: &Path, mode: u32) -> io::Result<()> {
 /// Gives a directory this mode; a link that took its place is refused.
 pub(super) fn set_dir_mode(path: &Path, mode: u32) -> io::Result<()> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    dir::set_mode(&open(path, flags, Mode::empty())?.into(), mode)
+    set_open_mode(&open(path, flags, Mode::empty())?.into(), mode)
 }
 
 fn new_file(path: &Path, mode: u32) -> io::Result<File> {
     let file = OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?;
-    dir::set_mode(&file, mode)?;
+    set_open_mode(&file, mode)?;
     Ok(file)
 }
 
@@ -206,4 +205,9 @@ pub(super) fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
 /// more than to look.
 pub(super) fn has_mode(found: &Metadata, mode: u32) -> bool {
     found.permissions().mode() & 0o7777 == mode
+}
+
+/// Gives an open file or directory this mode.
+pub(super) fn set_open_mode(file: &File, mode: u32) -> io::Result<()> {
+    if has_mode(&file.metadata()?, mode) { Ok(()) } else { file.set_permissions(Permissions::from_mode(mode)) }
 }

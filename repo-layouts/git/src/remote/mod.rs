@@ -9,6 +9,7 @@ mod allowance;
 mod connection;
 mod deadline;
 mod fetch;
+mod fetch_limits;
 #[cfg(feature = "fuzz")]
 pub mod fuzz;
 mod gix_http;
@@ -18,6 +19,7 @@ mod measure;
 mod pktline;
 mod process;
 mod push;
+mod push_update;
 mod receive_pack;
 mod wait;
 
@@ -26,8 +28,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use fetch::{FetchError, FetchLimits, Fetched};
-pub use push::{PushError, PushResult, PushUpdate};
+pub use fetch_limits::{FetchError, FetchLimits, Fetched};
+pub use push_update::{PushError, PushResult, PushUpdate};
 pub use receive_pack::refusal;
 pub use wait::Waited;
 

@@ -1,19 +1,15 @@
 //! Where branches stand, without opening the repository: for thousands of them at once.
 
-use std::fs::File;
-use std::io::{ErrorKind, Read};
 use std::path::Path;
 
 use repo_model::Digest;
 use repo_model::branch::ref_name;
 use serde::{Deserialize, Serialize};
 
+use super::plain::plain;
 use super::{OpenError, ReadError, Repo};
 use crate::CommitId;
 use crate::durable::Stamp;
-
-/// More than the file of a ref has that names a commit.
-const LONGEST: usize = 64;
 
 /// Where branches stand can't be read.
 #[derive(Debug, thiserror::Error)]
@@ -91,21 +87,4 @@ pub(super) fn reference(path: &Path, name: &str) -> Result<Option<CommitId>, Bra
 
 fn by_git(path: &Path, name: &str) -> Result<Option<CommitId>, BranchesError> {
     Ok(Repo::open(path)?.reference(name)?)
-}
-
-/// Where a ref stands whose file says it, or which has neither a file nor a place in `packed-refs`; `None` where only
-/// Git can tell, because it is packed, symbolic or damaged.
-pub(super) fn plain(root: &Path, name: &str) -> Option<Option<CommitId>> {
-    match read(&root.join(name)) {
-        Ok(Some(id)) => Some(Some(id)),
-        Err(error) if error.kind() == ErrorKind::NotFound && !root.join("packed-refs").exists() => Some(None),
-        _ => None,
-    }
-}
-
-/// The commit in a ref's file, read at once: this is done for thousands of them to find that nothing changed.
-fn read(file: &Path) -> std::io::Result<Option<CommitId>> {
-    let mut bytes = [0; LONGEST];
-    let length = File::open(file)?.read(&mut bytes)?;
-    Ok(std::str::from_utf8(&bytes[..length]).ok().and_then(|text| text.trim_end().parse().ok()))
 }

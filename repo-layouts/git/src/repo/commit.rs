@@ -3,7 +3,7 @@
 use gix::actor::SignatureRef;
 use gix::objs::CommitRef;
 
-use super::read::corrupt;
+use super::error::corrupt;
 use super::{Person, ReadError};
 use crate::sign::{PublicKey, SignatureError, verify};
 use crate::{CommitId, TreeId};

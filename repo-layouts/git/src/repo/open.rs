@@ -1,42 +1,11 @@
 //! Opening what is there, without the user's configuration, and refusing what this program cannot keep safe.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
-use super::Repo;
 use super::create::CONFIG;
+use super::{OpenError, Repo};
 use crate::Cause;
-
-/// A repository could not be made or opened.
-#[derive(Debug, thiserror::Error)]
-pub enum OpenError {
-    /// There is no Git repository at this path.
-    #[error("`{}` is not a Git repository", path.display())]
-    NotARepository {
-        /// The path asked for.
-        path: PathBuf,
-        /// What was missing.
-        #[source]
-        source: Cause,
-    },
-    /// The repository uses a feature that this program does not support.
-    #[error("repository `{}` {what}, which is not supported", path.display())]
-    Unsupported {
-        /// The Git directory.
-        path: PathBuf,
-        /// The feature, as a verb phrase.
-        what: &'static str,
-    },
-    /// The repository could not be made.
-    #[error("cannot make repository `{}`", path.display())]
-    Create {
-        /// The Git directory.
-        path: PathBuf,
-        /// Why.
-        #[source]
-        source: std::io::Error,
-    },
-}
 
 impl Repo {
     /// Opens the bare repository at `path`. No configuration but its own is read.

@@ -9,71 +9,10 @@ use gix::objs::{Find as _, FindHeader as _, Kind, TagRefIter};
 use gix::refs::{FullNameRef, PartialNameRef};
 use repo_model::branch::{HEADS, ref_name};
 
-use super::Repo;
-use super::branches::plain;
+use super::error::corrupt;
+use super::plain::plain;
+use super::{ReadError, Repo};
 use crate::{BlobId, Cause, Commit, CommitId};
-
-/// Something could not be read from a repository.
-#[derive(Debug, thiserror::Error)]
-pub enum ReadError {
-    /// The text can't name a ref.
-    #[error("`{name}` is not a valid ref name")]
-    InvalidName {
-        /// The text.
-        name: String,
-    },
-    /// A ref is there and can't be read (an empty file after a power cut, for instance).
-    #[error("ref `{name}` is damaged")]
-    Ref {
-        /// The ref.
-        name: String,
-        /// Why.
-        #[source]
-        source: Cause,
-    },
-    /// An object is not in the repository.
-    #[error("object {id} is missing")]
-    Missing {
-        /// Its name.
-        id: String,
-    },
-    /// An object is there and can't be read, or its bytes have another hash.
-    #[error("object {id} is damaged")]
-    Corrupt {
-        /// Its name.
-        id: String,
-        /// Why.
-        #[source]
-        source: Cause,
-    },
-    /// The object is of another kind than asked for.
-    #[error("object {id} is a {found}, not a {wanted}")]
-    Kind {
-        /// Its name.
-        id: String,
-        /// The kind that was needed.
-        wanted: &'static str,
-        /// The kind it has.
-        found: String,
-    },
-    /// The object is larger than the caller takes.
-    #[error("object {id} has {size} bytes, more than the {limit} allowed")]
-    TooLarge {
-        /// Its name.
-        id: String,
-        /// Its size.
-        size: u64,
-        /// The limit.
-        limit: u64,
-    },
-}
-
-impl ReadError {
-    /// Whether something is gone or isn't what it was when it was written.
-    pub fn is_damage(&self) -> bool {
-        matches!(self, Self::Ref { .. } | Self::Missing { .. } | Self::Corrupt { .. })
-    }
-}
 
 impl Repo {
     /// The commit that a ref (full or short name), `HEAD` or 40 hex digits name; tags are followed. `None`: no such
@@ -284,10 +223,6 @@ fn loose_names(dir: &Path, prefix: &str, names: &mut BTreeSet<String>) -> std::i
         }
     }
     Ok(())
-}
-
-pub(super) fn corrupt(id: ObjectId, source: impl Into<Cause>) -> ReadError {
-    ReadError::Corrupt { id: id.to_string(), source: source.into() }
 }
 
 pub(super) fn kind_name(kind: Kind) -> &'static str {

@@ -8,7 +8,7 @@ use gix::ObjectId;
 use gix::objs::tree::EntryKind;
 use gix::objs::{Kind, TreeRefIter};
 
-use super::read::corrupt;
+use super::error::corrupt;
 use super::{ConsolidateError, OpenError, ReadError, Repo};
 use crate::{CommitId, durable};
 

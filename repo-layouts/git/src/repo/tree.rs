@@ -10,7 +10,7 @@ use gix::objs::{Kind, TreeRefIter};
 use gix::validate::path::component;
 use repo_model::FileTree;
 
-use super::read::corrupt;
+use super::error::corrupt;
 use super::{ReadError, Repo};
 use crate::{BlobId, CommitId, TreeId};
 

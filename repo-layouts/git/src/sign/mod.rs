@@ -1,9 +1,11 @@
 //! SSH signatures of commits and rosters, the same bytes as `ssh-keygen -Y sign` makes.
 
+mod error;
 mod key;
 mod public;
 
-pub use key::{KeyError, SigningKey};
+pub use error::KeyError;
+pub use key::SigningKey;
 pub use public::PublicKey;
 
 use ssh_key::{Algorithm, HashAlg, SshSig};

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::component::{Component, ProfileType};
+use super::component::Component;
 use super::header::Form;
 use super::parameter::{Parameter, Target, check_unique};
-use super::{Extensions, Header, Requirements};
+use super::{Extensions, Header, ProfileType, Requirements};
 use crate::problem::Problems;
 use crate::value::{ParamValue, Strictness};
 use crate::yaml::{self, Field, Reader};

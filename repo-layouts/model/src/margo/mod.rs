@@ -15,6 +15,7 @@ mod header;
 pub mod helm_values;
 pub mod manifest;
 pub mod parameter;
+mod profile_type;
 pub mod requirements;
 mod source;
 pub mod status;
@@ -22,7 +23,7 @@ pub mod status;
 use std::collections::BTreeMap;
 
 pub use capabilities::DeviceCapabilities;
-pub use component::{Component, ProfileType, Source};
+pub use component::{Component, Source};
 pub use deployment::ApplicationDeployment;
 pub use description::ApplicationDescription;
 pub use error_code::{ErrorCode, ReportedCode};
@@ -30,6 +31,7 @@ pub use header::Header;
 pub use helm_values::HelmValues;
 pub use manifest::StateManifest;
 pub use parameter::{Parameter, Target};
+pub use profile_type::ProfileType;
 pub use requirements::Requirements;
 pub use status::{DeploymentStatus, State};
 

@@ -7,15 +7,13 @@
 mod field;
 mod json;
 mod parse;
-mod reader;
 mod scalar;
 mod words;
 mod write;
 
-pub use field::{Context, Field, read, read_json};
+pub use field::{Context, Field, Reader, read, read_json};
 pub use json::parse_json;
 pub use parse::parse;
-pub use reader::Reader;
 pub use scalar::{Plain, Strictness, is_ambiguous, resolve};
 pub use write::to_yaml;
 

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::{ledger, signed, whole};
+use super::{signed, whole};
 use crate::git::{git, objects, tip};
 
 const PUBLISHED: [&str; 3] = ["desired", "bundle", "freshness"];
@@ -74,7 +74,7 @@ fn writers(host: &Path, history: &[Commit], broken: &mut Vec<String>) {
         })
         .collect();
     let rosters = objects(host, &rosters.into_iter().collect::<Vec<_>>());
-    let publishers: BTreeSet<_> = rosters.iter().flatten().flat_map(|bytes| ledger::keys(bytes)).collect();
+    let publishers: BTreeSet<_> = rosters.iter().flatten().flat_map(|bytes| signed::keys(bytes)).collect();
     let devices: BTreeSet<_> = history.iter().flat_map(|c| texts(&c.envelope["device"]["statusKeys"])).collect();
     for (branches, writer, keys) in [(&PUBLISHED[..], "publisher", publishers), (&REPORTED[..], "device", devices)] {
         for branch in branches.iter().filter(|branch| tip(host, branch).is_some()) {

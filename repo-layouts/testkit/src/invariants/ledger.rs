@@ -47,14 +47,7 @@ fn publishers(control: &Path) -> BTreeSet<String> {
     let files = git(control, &["ls-tree", "-r", "--name-only", "refs/heads/control", "trust/"]);
     let rosters = files.lines().filter(|path| path.ends_with(".json"));
     let names: Vec<_> = rosters.map(|path| format!("refs/heads/control:{path}")).collect();
-    objects(control, &names).iter().flatten().flat_map(|bytes| keys(bytes)).collect()
-}
-
-/// The publishers' keys in a roster.
-pub(super) fn keys(roster: &[u8]) -> Vec<String> {
-    let roster: Value = serde_json::from_slice(roster).unwrap_or_default();
-    let publishers = roster["publishers"].as_array().cloned().unwrap_or_default();
-    publishers.iter().filter_map(|one| one["key"].as_str().map(str::to_owned)).collect()
+    objects(control, &names).iter().flatten().flat_map(|bytes| signed::keys(bytes)).collect()
 }
 
 /// Reads the ledger of every commit; gives the newest entry of each device.

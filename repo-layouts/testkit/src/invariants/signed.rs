@@ -5,6 +5,8 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::Mutex;
 
+use serde_json::Value;
+
 use crate::git::{command, git};
 
 /// Commits that were found good, with all that this depends on: a commit's name is its content, so it stays good, and
@@ -37,4 +39,11 @@ pub(super) fn check(repository: &Path, branch: &str, writer: &str, keys: &BTreeS
             _ => broken.push(format!("1: {branch} has a commit that its {writer} didn't sign as {branch}: {line}")),
         }
     }
+}
+
+/// The publishers' keys in a roster.
+pub(super) fn keys(roster: &[u8]) -> Vec<String> {
+    let roster: Value = serde_json::from_slice(roster).unwrap_or_default();
+    let publishers = roster["publishers"].as_array().cloned().unwrap_or_default();
+    publishers.iter().filter_map(|one| one["key"].as_str().map(str::to_owned)).collect()
 }
