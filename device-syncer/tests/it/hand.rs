@@ -44,7 +44,7 @@ impl Hand {
     }
 
     fn script(&self, command: &str, args: &[&str]) {
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/by_hand.sh");
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/by_hand.sh");
         text(Command::new(script).arg(command).arg(&self.dir).args(args).output().expect("the script runs"));
     }
 
@@ -91,7 +91,7 @@ impl Hand {
 
     /// Writes a status commit as the device would, signed by this key file.
     pub(crate) fn status(&self, key: &Path, state: &str) {
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/by_hand.sh");
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/by_hand.sh");
         let mut command = Command::new(script);
         text(command.arg("status").arg(self.repository()).arg(key).arg(state).output().expect("the script runs"));
     }

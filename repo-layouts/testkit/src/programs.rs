@@ -18,6 +18,7 @@ pub fn program(name: &str) -> PathBuf {
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let built = Command::new(cargo)
             .args(["build", "--quiet", "--bins"])
+            .args(profile.ends_with("release").then_some("--release"))
             .args(match name {
                 "device-syncer" | "wfm-git-publisher" => vec!["--package", name, "--features", "cut-points"],
                 _ => vec!["--package", "repo-testkit"],

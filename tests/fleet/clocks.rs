@@ -143,7 +143,7 @@ fn a_device_that_a_stolen_key_led_two_million_serials_ahead_follows_its_publishe
 
 /// Runs the commands of a drill as they stand in their document, in a directory with `my-fleet`, its home and `device`.
 fn drill(document: &str, dir: &Path) -> String {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/drills").join(document);
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/drills").join(document);
     let document = std::fs::read_to_string(root).expect("a drill");
     let blocks = document.split("```sh drill\n").skip(1).map(|rest| rest.split("```").next().expect("an end"));
     let programs = program("device-syncer").parent().expect("a directory").to_owned();

@@ -109,7 +109,7 @@ impl Edge {
         let name = registry_name(dir.path());
         let plant = Plant::init(dir.path(), &name);
         let chart = format!("{name}/charts/settings");
-        let hooks = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/charts/web/templates/hooks.yaml");
+        let hooks = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/charts/web/templates/hooks.yaml");
         let hooks = std::fs::read_to_string(hooks).expect("a template");
         let files =
             [("values.yaml", "hooks: {}\n"), ("templates/object.yaml", OBJECT), ("templates/hooks.yaml", &hooks)];

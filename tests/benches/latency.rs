@@ -50,7 +50,7 @@ impl Clocked {
         let (program, log) = (dir.join("docker"), dir.join("calls"));
         let real = text(Command::new("sh").args(["-c", "command -v docker"]));
         // A script would take longer to begin than what is measured here.
-        fs::copy(env!("CARGO_BIN_EXE_clocked"), &program).expect("copied");
+        fs::copy(repo_testkit::program("clocked"), &program).expect("copied");
         fs::write(dir.join("real"), real).and_then(|()| fs::write(&log, "")).expect("written");
         Self { program, log }
     }

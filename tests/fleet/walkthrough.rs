@@ -11,7 +11,7 @@ use crate::site::registry_name;
 
 /// A file or directory of this repository.
 fn place(path: &str) -> PathBuf {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     root.join(path).canonicalize().expect("it is there")
 }
 

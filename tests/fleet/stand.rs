@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use crate::site::registry_name;
 
 /// The script that makes either half by hand.
-pub(crate) const BY_HAND: &str = "../../device-syncer/tests/it/by_hand.sh";
+pub(crate) const BY_HAND: &str = "by_hand.sh";
 
 /// The host's side of one device: a repository made by hand, and an application in the registry.
 pub(crate) struct Stand {

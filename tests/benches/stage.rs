@@ -89,7 +89,7 @@ fn script(name: &str) -> Command {
 }
 
 pub(crate) fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
 /// Runs a command that must succeed; what it printed.

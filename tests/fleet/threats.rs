@@ -17,7 +17,7 @@ fn sources(dir: &Path, found: &mut Vec<PathBuf>) {
 
 #[test]
 fn each_threat_has_a_test_that_exists() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut files = Vec::new();
     sources(&root, &mut files);
     let code: String = files.iter().map(|file| std::fs::read_to_string(file).expect("a source")).collect();

@@ -65,7 +65,7 @@ fn add_helm(device: &Device, cluster: &Cluster) {
 }
 
 fn push_chart(path: &str) {
-    let web = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/charts/web");
+    let web = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/charts/web");
     let _tls = Registry::new(Settings::default());
     chart::push(&registry(), path, "1.0.0", &chart::pack_dir(&web), None);
 }
