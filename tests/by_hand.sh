@@ -9,10 +9,6 @@
 #   by_hand.sh publish DIR              commits all of that with the next serial
 #   by_hand.sh status  REPOSITORY KEY STATE
 #                                       writes a status commit as the device would, signed by the key file KEY
-# and for one application alone, each with the next serial:
-#   by_hand.sh make    DIR DEVICE STATUS_KEY REPOSITORY REVISION MANIFEST_DIGEST CONTENT_DIGEST GREETING
-#   by_hand.sh update  DIR GREETING     gives it another greeting
-#   by_hand.sh empty   DIR              takes it back
 #
 # DIR/repository.git is the device repository, DIR/join.json the join file, DIR/var.status_key has the keys. A deployment
 # is the document DIR/desired/deployments/<deploymentId>.yaml and DIR/described/<deploymentId>.json, its part of the
@@ -219,7 +215,7 @@ status() { # key, state
     rm -r "$work"
 }
 
-[ $# -ge 2 ] || die "usage: by_hand.sh make|enroll|app|drop|publish|status|update|empty DIR …"
+[ $# -ge 2 ] || die "usage: by_hand.sh make|enroll|app|drop|publish|status DIR …"
 command=$1 dir=$2 repository=$2/repository.git
 shift 2
 if [ -e "$dir/fleet" ]; then
@@ -230,21 +226,6 @@ case $command in
 make)
     device=$1
     make
-    if [ $# -gt 1 ]; then
-        echo "$2" >"$dir/var.status_key"
-        printf '%s\n' "$3" "$4" "$5" "$6" >"$dir/only"
-        app only "$3" "$4" "$5" "$6" "$7"
-        publish
-    fi
-    ;;
-update)
-    { read -r name && read -r revision && read -r manifest && read -r content; } <"$dir/only"
-    app only "$name" "$revision" "$manifest" "$content" "$1"
-    publish
-    ;;
-empty)
-    drop only
-    publish
     ;;
 enroll) printf '%s\n' "$1" >>"$dir/var.status_key" ;;
 app) app "$@" ;;

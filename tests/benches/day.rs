@@ -11,7 +11,7 @@ use device_syncer::home;
 use device_syncer::reconcile::{Ask, Syncer};
 use device_syncer::update::Heads;
 use repo_git::Waited;
-use repo_testkit::fault_proxy::{Counts, FaultProxy};
+use repo_testkit::faults::fault_proxy::{Counts, FaultProxy};
 use repo_testkit::git;
 
 use crate::cost::{disk, thread_cpu};

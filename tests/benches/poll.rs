@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use repo_http::Url;
-use repo_testkit::fault_proxy::FaultProxy;
+use repo_testkit::faults::fault_proxy::FaultProxy;
 use repo_testkit::git;
 
 use crate::cost::{of_calls, of_runs};

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use repo_model::join::Join;
-use repo_testkit::fault_proxy::FaultProxy;
+use repo_testkit::faults::fault_proxy::FaultProxy;
 use repo_testkit::{git, program};
 
 use crate::host::{Host, Login, Place};

@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use repo_model::Digest;
-use repo_testkit::power::{Cut, Experiment, assert_cut, cut_everywhere};
+use repo_testkit::faults::power::{Cut, Experiment, assert_cut, cut_everywhere};
 use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::crash::occurrences;
-use crate::plant::Plant;
-use crate::stand::copy;
+use repo_testkit::copy;
+use repo_testkit::fleet::Fleet;
 
 /// What is done when the power goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,14 +35,14 @@ struct Kept {
 impl Kept {
     fn new() -> Self {
         let kept = Self { dir: TempDir::new().expect("a temporary directory") };
-        let plant = Plant::init(kept.dir.path(), "accounts");
-        plant.run(&["account", "add", "audit", "--role", "auditor", "--secret-file", &file(&plant, "old")]);
+        let fleet = Fleet::init(kept.dir.path(), "accounts");
+        fleet.run(&["account", "add", "audit", "--role", "auditor", "--secret-file", &file(&fleet, "old")]);
         // In use, as a host notes it.
-        let path = plant.home().join("accounts/audit.json");
+        let path = fleet.home().join("accounts/audit.json");
         let mut account = read(&path);
         account["secrets"][0]["confirmed"] = account["secrets"][0]["created"].clone();
         std::fs::write(&path, account.to_string()).expect("written");
-        std::fs::write(plant.home().join("publisher.yaml"), "serve: {names: [wfm.example]}\n").expect("written");
+        std::fs::write(fleet.home().join("publisher.yaml"), "serve: {names: [wfm.example]}\n").expect("written");
         kept
     }
 
@@ -53,8 +53,8 @@ impl Kept {
     }
 }
 
-fn file(plant: &Plant, name: &str) -> String {
-    plant.home().join(name).display().to_string()
+fn file(fleet: &Fleet, name: &str) -> String {
+    fleet.home().join(name).display().to_string()
 }
 
 fn read(path: &Path) -> Value {
@@ -64,11 +64,11 @@ fn read(path: &Path) -> Value {
 }
 
 fn command(deed: Deed, root: &Path) -> Command {
-    let plant = Plant::at(root);
+    let fleet = Fleet::at(root);
     match deed {
-        Deed::Rotate => plant.command(&["account", "rotate", "audit", "--secret-file", &file(&plant, "new")]),
-        Deed::Revoke => plant.command(&["account", "revoke", "audit"]),
-        Deed::Join => plant.command(&["device", "join", DEVICE]),
+        Deed::Rotate => fleet.command(&["account", "rotate", "audit", "--secret-file", &file(&fleet, "new")]),
+        Deed::Revoke => fleet.command(&["account", "revoke", "audit"]),
+        Deed::Join => fleet.command(&["device", "join", DEVICE]),
     }
 }
 
@@ -80,53 +80,53 @@ fn secret(path: PathBuf) -> Option<String> {
 }
 
 /// Whether the account's file has a secret's digest and was not revoked.
-fn is_valid(plant: &Plant, account: &str, secret: &str) -> bool {
-    let account = read(&plant.home().join(format!("accounts/{account}.json")));
+fn is_valid(fleet: &Fleet, account: &str, secret: &str) -> bool {
+    let account = read(&fleet.home().join(format!("accounts/{account}.json")));
     let digest = Digest::of(secret.as_bytes()).to_string();
     let has = |record: &Value| record["sha256"] == digest.as_str();
     account["revoked"].is_null() && account["secrets"].as_array().expect("a list").iter().any(has)
 }
 
 /// What must hold right after a cut.
-fn assert_whole(deed: Deed, plant: &Plant, when: &str) {
-    plant.run(&["account", "list"]);
-    let old = secret(plant.home().join("old")).expect("it is kept");
+fn assert_whole(deed: Deed, fleet: &Fleet, when: &str) {
+    fleet.run(&["account", "list"]);
+    let old = secret(fleet.home().join("old")).expect("it is kept");
     if deed != Deed::Revoke {
-        assert!(is_valid(plant, "audit", &old), "{when}: what was in use stays so until the next one was used");
+        assert!(is_valid(fleet, "audit", &old), "{when}: what was in use stays so until the next one was used");
     }
-    if let Some(new) = secret(plant.home().join("new")) {
-        assert!(is_valid(plant, "audit", &new), "{when}: a secret that somebody has is valid");
+    if let Some(new) = secret(fleet.home().join("new")) {
+        assert!(is_valid(fleet, "audit", &new), "{when}: a secret that somebody has is valid");
     }
-    if plant.join_file(DEVICE).exists() {
-        assert_joined(plant, when);
+    if fleet.join_file(DEVICE).exists() {
+        assert_joined(fleet, when);
     }
 }
 
 /// A join file that is there is good.
-fn assert_joined(plant: &Plant, when: &str) {
-    let join = read(&plant.join_file(DEVICE));
+fn assert_joined(fleet: &Fleet, when: &str) {
+    let join = read(&fleet.join_file(DEVICE));
     assert_eq!(join["url"], "https://wfm.example:8443/devices/press-01.git", "{when}");
     let secret = join["account"]["secret"].as_str().expect("a secret");
-    assert!(is_valid(plant, DEVICE, secret), "{when}: the secret of the join file is valid");
-    let authority = std::fs::read_to_string(plant.home().join("ca/ca.pem")).expect("an authority");
+    assert!(is_valid(fleet, DEVICE, secret), "{when}: the secret of the join file is valid");
+    let authority = std::fs::read_to_string(fleet.home().join("ca/ca.pem")).expect("an authority");
     assert_eq!(join["ca"], authority.as_str(), "{when}: the device trusts the authority that is there");
 }
 
 /// The same command again is all that it takes.
-fn assert_done(deed: Deed, plant: &Plant, when: &str) {
-    let authority = std::fs::read(plant.home().join("ca/ca.pem")).ok();
-    let output = command(deed, plant.root()).output().expect("the publisher runs");
+fn assert_done(deed: Deed, fleet: &Fleet, when: &str) {
+    let authority = std::fs::read(fleet.home().join("ca/ca.pem")).ok();
+    let output = command(deed, fleet.root()).output().expect("the publisher runs");
     assert!(output.status.success(), "{when}: {}", String::from_utf8_lossy(&output.stderr));
-    assert_whole(deed, plant, when);
+    assert_whole(deed, fleet, when);
     match deed {
-        Deed::Rotate => assert!(secret(plant.home().join("new")).is_some(), "{when}"),
+        Deed::Rotate => assert!(secret(fleet.home().join("new")).is_some(), "{when}"),
         Deed::Revoke => {
-            let old = secret(plant.home().join("old")).expect("it is kept");
-            assert!(!is_valid(plant, "audit", &old), "{when}: what is revoked stays so");
+            let old = secret(fleet.home().join("old")).expect("it is kept");
+            assert!(!is_valid(fleet, "audit", &old), "{when}: what is revoked stays so");
         }
         Deed::Join => {
-            assert_joined(plant, when);
-            let now = std::fs::read(plant.home().join("ca/ca.pem")).ok();
+            assert_joined(fleet, when);
+            let now = std::fs::read(fleet.home().join("ca/ca.pem")).ok();
             assert!(authority.is_none() || authority == now, "{when}: an authority is made once");
         }
     }
@@ -134,9 +134,9 @@ fn assert_done(deed: Deed, plant: &Plant, when: &str) {
 
 fn cut(kept: &Kept, deed: Deed) -> BTreeSet<String> {
     let check = |root: &Path, when: &str| {
-        let plant = Plant::at(root);
-        assert_whole(deed, &plant, when);
-        assert_done(deed, &plant, when);
+        let fleet = Fleet::at(root);
+        assert_whole(deed, &fleet, when);
+        assert_done(deed, &fleet, when);
     };
     let experiment = Experiment {
         deed: &format!("{deed:?}"),

@@ -13,8 +13,8 @@ use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD};
 use repo_testkit::{git, terminate};
 
 use crate::hosted::{Hosted, ID};
-use crate::plant::DEPLOYMENT;
 use crate::secrets::{Secret, each_arguments, files};
+use repo_testkit::fleet::DEPLOYMENT;
 
 /// What was said, by whom.
 type Said = Vec<(String, Vec<u8>)>;
@@ -44,8 +44,8 @@ fn leaks(hosted: &Hosted, secrets: &[Secret], said: &Said) -> Vec<String> {
 }
 
 fn repositories(hosted: &Hosted) -> Vec<PathBuf> {
-    let plant = &hosted.plant;
-    vec![plant.device(ID), plant.fleet(), plant.home().join("fleet.git"), plant.control(), hosted.device.clone_dir()]
+    let fleet = &hosted.fleet;
+    vec![fleet.repository(ID), fleet.dir(), fleet.home().join("fleet.git"), fleet.control(), hosted.device.clone_dir()]
 }
 
 fn secret(path: &Path) -> String {
@@ -60,7 +60,7 @@ fn of(name: &'static str, text: &str) -> Vec<Secret> {
 
 /// Runs a command of the publisher with all logs on; what it said is kept.
 fn publisher(hosted: &Hosted, said: &mut Said, args: &[&str]) -> Output {
-    let output = hosted.plant.command(args).env("RUST_LOG", "trace").output().expect("the publisher runs");
+    let output = hosted.fleet.command(args).env("RUST_LOG", "trace").output().expect("the publisher runs");
     said.push((format!("{args:?}"), [output.stdout.clone(), output.stderr.clone()].concat()));
     output
 }
@@ -75,7 +75,7 @@ fn once(hosted: &Hosted, said: &mut Said) {
 fn stock_git(hosted: &Hosted, said: &mut Said, user: &str, secret: &str, args: &[&str]) -> Output {
     let mut command = git::command(hosted.dir.path());
     let header = format!("Authorization: Basic {}", BASE64_STANDARD.encode(format!("{user}:{secret}")));
-    let ca = hosted.plant.home().join("ca/ca.pem");
+    let ca = hosted.fleet.home().join("ca/ca.pem");
     command.env("GIT_CONFIG_COUNT", "2").env("GIT_CONFIG_KEY_0", "http.extraHeader").env("GIT_CONFIG_VALUE_0", header);
     command.env("GIT_CONFIG_KEY_1", "http.sslCAInfo").env("GIT_CONFIG_VALUE_1", ca).env("GIT_TERMINAL_PROMPT", "0");
     let output = command.args(args).output().expect("git is installed");
@@ -85,15 +85,15 @@ fn stock_git(hosted: &Hosted, said: &mut Said, user: &str, secret: &str, args: &
 
 /// Everything that is done with accounts, by everybody, with all logs on.
 fn live(hosted: &mut Hosted, said: &mut Said) -> Vec<Secret> {
-    let (root, home) = (hosted.dir.path().to_owned(), hosted.plant.home());
+    let (root, home) = (hosted.dir.path().to_owned(), hosted.fleet.home());
     let file = |name: &str| root.join(format!("{name}.secret")).display().to_string();
     for (name, role) in [("audit", "auditor"), ("olga", "operator")] {
         publisher(hosted, said, &["account", "add", name, "--role", role, "--secret-file", &file(name)]);
     }
-    let (fleet, bare) = (hosted.plant.fleet().display().to_string(), home.join("fleet.git").display().to_string());
+    let (fleet, bare) = (hosted.fleet.dir().display().to_string(), home.join("fleet.git").display().to_string());
     git::git(&root, &["clone", "--quiet", "--bare", &fleet, &bare]);
     let log = |name: &str| Stdio::from(File::create(root.join(name)).expect("a log"));
-    let mut host = hosted.plant.command(&["run"]);
+    let mut host = hosted.fleet.command(&["run"]);
     host.env("RUST_LOG", "trace").stdout(Stdio::null()).stderr(log("host.log"));
     hosted.running.push(host.spawn().expect("the publisher starts"));
     hosted.until("the host answers", |hosted| hosted.device.syncer(&["once"]).status.success());

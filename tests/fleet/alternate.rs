@@ -3,15 +3,16 @@
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
 
-use repo_testkit::power::{Point, PowerError, VOLUME_VARIABLE, Volume, trace};
+use repo_testkit::faults::power::{Point, PowerError, VOLUME_VARIABLE, Volume, trace};
 use repo_testkit::program;
 use tempfile::TempDir;
 
 use crate::crash::{random, rounds, seed};
-use crate::device::Device;
-use crate::plant::{DEPLOYMENT, Plant};
 use crate::site::registry_name;
-use crate::stand::{reboot, text};
+use repo_testkit::device::Device;
+use repo_testkit::device::reboot;
+use repo_testkit::fleet::{DEPLOYMENT, Fleet};
+use repo_testkit::text;
 
 /// One side: where it lies, what it runs, and which points that passes.
 struct Side<'a> {
@@ -55,13 +56,13 @@ fn sync(volume: &Volume) {
 }
 
 /// An operator's change: another greeting, or the deployment goes or comes.
-fn change(plant: &Plant, original: &str, round: usize, state: &mut u64) {
+fn change(fleet: &Fleet, original: &str, round: usize, state: &mut u64) {
     match random(state, 4) {
-        0 => _ = std::fs::remove_file(plant.fleet().join(DEPLOYMENT)),
-        _ => plant.write(DEPLOYMENT, &original.replace("hello from the press", &format!("greeting {round}"))),
+        0 => _ = std::fs::remove_file(fleet.dir().join(DEPLOYMENT)),
+        _ => fleet.write(DEPLOYMENT, &original.replace("hello from the press", &format!("greeting {round}"))),
     }
-    if !plant.is_clean() {
-        plant.commit(&format!("round {round}"));
+    if !fleet.is_clean() {
+        fleet.commit(&format!("round {round}"));
     }
 }
 
@@ -71,18 +72,18 @@ fn power_cuts_and_kills_of_both_sides_in_turn_converge() {
     let mut state = seed;
     let (host, field) = (Volume::new(64).expect("a volume"), Volume::new(64).expect("a volume"));
     let name = TempDir::new().expect("a temporary directory");
-    let plant = Plant::init(&host.path(), &registry_name(name.path()));
-    plant.push_application();
-    let device = Device::join(&plant, "press-01", &field.path());
-    let original = plant.read(DEPLOYMENT);
-    let (publish, once) = (|| plant.command(&["publish"]), || device.once());
+    let fleet = Fleet::init(&host.path(), &registry_name(name.path()));
+    fleet.push_application();
+    let device = Device::join(&fleet, "press-01", &field.path());
+    let original = fleet.read(DEPLOYMENT);
+    let (publish, once) = (|| fleet.command(&["publish"]), || device.once());
     let sides = [
         Side { name: "publisher", volume: &host, command: &publish, points: early(trace(&mut publish())) },
         Side { name: "syncer", volume: &field, command: &once, points: early(trace(&mut once())) },
     ];
     let (rounds, mut cuts, mut hits) = (rounds().unwrap_or(15), 0, 0);
     for round in 0..rounds {
-        change(&plant, &original, round, &mut state);
+        change(&fleet, &original, round, &mut state);
         [&host, &field].into_iter().for_each(sync);
         let mut story = format!("seed {seed}, round {round}:");
         for turn in 0..=random(&mut state, 4) {
@@ -90,12 +91,12 @@ fn power_cuts_and_kills_of_both_sides_in_turn_converge() {
             story += &format!(" {told};");
             cuts += 1;
             hits += usize::from(!told.ends_with("not reached"));
-            plant.assert_whole(false, &story);
-            device.assert_whole(&plant, false, &story);
+            fleet.assert_whole(false, &story);
+            device.assert_whole(&fleet, false, &story);
         }
-        plant.assert_converges(&story);
-        device.assert_converges(&plant, &story);
-        let wanted = usize::from(plant.fleet().join(DEPLOYMENT).exists());
+        fleet.assert_converges(&story);
+        device.assert_converges(&fleet, &story);
+        let wanted = usize::from(fleet.dir().join(DEPLOYMENT).exists());
         assert_eq!(device.environments().len(), wanted, "{story}: what runs is what is wanted");
     }
     println!("{hits} of {cuts} cuts hit in {rounds} rounds");

@@ -8,10 +8,10 @@ use repo_testkit::cluster::{Cluster, HELM_4};
 use repo_testkit::{chart, git};
 use serde_json::{Value, json};
 
-use crate::device::Device;
-use crate::plant::DEPLOYMENT;
 use crate::site::{Site, registry_name};
-use crate::stand::{registry, text};
+use repo_testkit::device::Device;
+use repo_testkit::fleet::DEPLOYMENT;
+use repo_testkit::{registry, text};
 
 /// Margo's example of two charts, with charts of ours; and the same as a project.
 const APPLICATION: &str = "id: orchestrator
@@ -73,17 +73,17 @@ fn push_chart(path: &str) {
 #[test]
 fn each_device_of_a_mixed_fleet_gets_what_it_can_run() {
     let site = Site::new(&["packer-01", "press-01"]);
-    let (plant, press, packer) = (&site.plant, site.device("press-01"), site.device("packer-01"));
+    let (fleet, press, packer) = (&site.fleet, site.device("press-01"), site.device("packer-01"));
     let name = registry_name(site.dir.path());
     let cluster = Cluster::new(HELM_4, format!("fleet-{name}"));
     add_helm(press, &cluster);
     push_chart(&format!("{name}/charts/web"));
     site.publish();
     site.pass();
-    let hello = plant.read("applications/hello/1.0.0/margo.yaml");
+    let hello = fleet.read("applications/hello/1.0.0/margo.yaml");
     let archive = hello.split("repository: ").nth(1).expect("a repository").split_whitespace().next().expect("one");
     let chart = format!("oci://{}/{name}/charts/web", registry());
-    plant.write(
+    fleet.write(
         "applications/orchestrator/1.2.1/margo.yaml",
         &APPLICATION.replace("CHART", &chart).replace("ARCHIVE", archive),
     );
@@ -93,10 +93,10 @@ fn each_device_of_a_mixed_fleet_gets_what_it_can_run() {
          {{deviceFile: db-password}}}}\n",
         cluster.namespace()
     );
-    plant.write("deployments/orchestrator.yaml", &deployment);
-    std::fs::remove_file(plant.fleet().join(DEPLOYMENT)).expect("removed");
-    plant.commit("the orchestrator in place of hello");
-    plant.run(&["publish", "--allow-removals"]);
+    fleet.write("deployments/orchestrator.yaml", &deployment);
+    std::fs::remove_file(fleet.dir().join(DEPLOYMENT)).expect("removed");
+    fleet.commit("the orchestrator in place of hello");
+    fleet.run(&["publish", "--allow-removals"]);
     site.pass();
     assert_eq!(releases(&cluster), ["database deployed 1", "services deployed 1"]);
     let services = json!({"greeting": "servus", "settings": {"site.version": "1.10", "ports": [8080]}});
@@ -105,24 +105,24 @@ fn each_device_of_a_mixed_fleet_gets_what_it_can_run() {
     assert_eq!((press.environments().len(), packer.environments().len()), (0, 1));
     assert!(packer.environments()[0].contains("servus"));
     for device in [press, packer] {
-        let status = plant.status(&device.id);
+        let status = fleet.status(&device.id);
         let mut rows = status["deployments"].as_array().expect("a list").iter();
         let row = rows.find(|row| row["deployment"] == "orchestrator").expect("its row");
         assert_eq!((&row["state"], &row["actual"]), (&json!("installed"), &json!("healthy")), "{status}");
         assert_eq!(status["doubts"], json!([]));
         let said = git::git(&device.clone_dir(), &["log", "--all", "-p", "--format=%B"]);
         assert!(!said.contains("hunter2"), "a secret is in Git");
-        device.assert_whole(plant, true, &device.id);
-        device.assert_converges(plant, &device.id);
+        device.assert_whole(fleet, true, &device.id);
+        device.assert_converges(fleet, &device.id);
     }
-    plant.change("deployments/orchestrator.yaml", "servus", "grüezi");
+    fleet.change("deployments/orchestrator.yaml", "servus", "grüezi");
     site.publish();
     site.pass();
     assert_eq!(releases(&cluster), ["database deployed 2", "services deployed 2"]);
     assert_eq!(values(&cluster, "services")["greeting"], "grüezi");
-    std::fs::remove_file(plant.fleet().join("deployments/orchestrator.yaml")).expect("removed");
-    plant.commit("nothing any more");
-    plant.run(&["publish", "--allow-removals"]);
+    std::fs::remove_file(fleet.dir().join("deployments/orchestrator.yaml")).expect("removed");
+    fleet.commit("nothing any more");
+    fleet.run(&["publish", "--allow-removals"]);
     site.pass();
     assert_eq!((releases(&cluster), packer.environments().len()), (Vec::<String>::new(), 0));
 }

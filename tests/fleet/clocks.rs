@@ -11,25 +11,25 @@ use repo_model::message::Message;
 use repo_testkit::{git, program};
 use tempfile::TempDir;
 
-use crate::device::Device;
 use crate::hosted::{Hosted, ID};
-use crate::plant::{DEPLOYMENT, Plant};
 use crate::site::registry_name;
-use crate::stand::text;
+use repo_testkit::device::Device;
+use repo_testkit::fleet::{DEPLOYMENT, Fleet};
+use repo_testkit::text;
 
 /// The furthest that a serial may jump.
 const JUMP: u64 = 1_000_000;
 
 /// Commits another greeting.
-fn greet(plant: &Plant, greeting: &str) {
-    let before = plant.read(DEPLOYMENT);
+fn greet(fleet: &Fleet, greeting: &str) {
+    let before = fleet.read(DEPLOYMENT);
     let line = before.lines().find(|line| line.starts_with("  greeting:")).expect("a greeting");
-    plant.change(DEPLOYMENT, line, &format!("  greeting: {greeting}"));
+    fleet.change(DEPLOYMENT, line, &format!("  greeting: {greeting}"));
 }
 
 /// The publisher, with a clock that is 400 days ahead.
-fn ahead(plant: &Plant, args: &[&str]) -> Output {
-    let command = plant.command(args);
+fn ahead(fleet: &Fleet, args: &[&str]) -> Output {
+    let command = fleet.command(args);
     let mut faketime = Command::new("faketime");
     faketime.args(["-m", "--exclude-monotonic", "-f", "+400d"]).arg(command.get_program()).args(command.get_args());
     faketime.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?)))).stdin(Stdio::null());
@@ -41,8 +41,8 @@ fn said(output: &Output) -> String {
 }
 
 /// What the device finds in the way, as the publisher shows it.
-fn conditions(plant: &Plant) -> String {
-    plant.status(ID)["conditions"].to_string()
+fn conditions(fleet: &Fleet) -> String {
+    fleet.status(ID)["conditions"].to_string()
 }
 
 #[test]
@@ -51,45 +51,45 @@ fn a_publisher_more_than_a_year_ahead_stops_and_even_what_it_publishes_locks_nob
     hosted.start_host();
     hosted.adopt_first();
     hosted.end(0);
-    greet(&hosted.plant, "ahead");
-    let refused = ahead(&hosted.plant, &["publish"]);
-    assert_eq!((refused.status.code(), hosted.plant.serial(ID)), (Some(1), 1), "{}", said(&refused));
+    greet(&hosted.fleet, "ahead");
+    let refused = ahead(&hosted.fleet, &["publish"]);
+    assert_eq!((refused.status.code(), hosted.fleet.serial(ID)), (Some(1), 1), "{}", said(&refused));
     assert!(said(&refused).contains("clock must be wrong") && said(&refused).contains("--clock-is-right"));
     for looking in ["plan", "status"] {
-        let said = said(&ahead(&hosted.plant, &[looking]));
+        let said = said(&ahead(&hosted.fleet, &[looking]));
         assert!(said.contains("the clock says"), "{looking}: {said}");
     }
     // Somebody thinks to know better.
-    let published = ahead(&hosted.plant, &["publish", "--clock-is-right"]);
+    let published = ahead(&hosted.fleet, &["publish", "--clock-is-right"]);
     assert!(published.status.success(), "{}", said(&published));
-    let host = hosted.plant.serve(&[]);
+    let host = hosted.fleet.serve(&[]);
     let once = hosted.device.syncer(&["once"]);
     assert!(said(&once).contains("ProofRefused") && hosted.runs("ahead"), "{}", said(&once));
-    assert!(conditions(&hosted.plant).contains("ProofRefused"));
+    assert!(conditions(&hosted.fleet).contains("ProofRefused"));
     drop(host);
     // The clock is right again, and nobody does anything.
     hosted.start_host();
     hosted.until("all is well", |hosted| hosted.device.syncer(&["once"]).status.success());
-    assert_eq!((hosted.trouble(), conditions(&hosted.plant)), (None, "[]".to_owned()));
-    greet(&hosted.plant, "on time");
+    assert_eq!((hosted.trouble(), conditions(&hosted.fleet)), (None, "[]".to_owned()));
+    greet(&hosted.fleet, "on time");
     hosted.until("it goes on", |hosted| hosted.device.syncer(&["once"]).status.success() && hosted.runs("on time"));
 }
 
-/// A plant and its device on one machine, which runs what was published first.
-fn installed(dir: &TempDir) -> (Plant, Device) {
-    let plant = Plant::init(dir.path(), &registry_name(dir.path()));
-    plant.push_application();
+/// A fleet and its device on one machine, which runs what was published first.
+fn installed(dir: &TempDir) -> (Fleet, Device) {
+    let fleet = Fleet::init(dir.path(), &registry_name(dir.path()));
+    fleet.push_application();
     let root = dir.path().join(ID);
     std::fs::create_dir(&root).expect("made");
-    let device = Device::join(&plant, ID, &root);
-    plant.run(&["publish"]);
+    let device = Device::join(&fleet, ID, &root);
+    fleet.run(&["publish"]);
     device.pass();
-    (plant, device)
+    (fleet, device)
 }
 
 /// The tip of `desired` again with a serial that is so much higher, by whoever has the publisher's key.
-fn jump(plant: &Plant) -> CommitId {
-    let repo = Repo::open(&plant.device(ID)).expect("a repository");
+fn jump(fleet: &Fleet) -> CommitId {
+    let repo = Repo::open(&fleet.repository(ID)).expect("a repository");
     let tip = repo.tip("desired").expect("read").expect("a tip");
     let files = repo.files(tip, &TreeLimits::default()).expect("a tree");
     let desired = read(&files).expect("a state");
@@ -114,7 +114,7 @@ fn jump(plant: &Plant) -> CommitId {
         time,
         message: message.to_string(),
     };
-    let key = SigningKey::load(&plant.home().join("keys/publisher")).expect("the key");
+    let key = SigningKey::load(&fleet.home().join("keys/publisher")).expect("the key");
     let mut batch = repo.batch();
     let commit = batch.commit(&spec, Some(&key)).expect("a commit");
     batch.store().expect("stored");
@@ -126,17 +126,17 @@ fn jump(plant: &Plant) -> CommitId {
 #[test]
 fn a_device_that_a_stolen_key_led_two_million_serials_ahead_follows_its_publisher_again() {
     let dir = TempDir::new().expect("a temporary directory");
-    let (plant, device) = installed(&dir);
-    let ours = jump(&plant);
+    let (fleet, device) = installed(&dir);
+    let ours = jump(&fleet);
     device.pass();
-    jump(&plant);
+    jump(&fleet);
     device.pass();
-    assert_eq!(plant.status(ID)["adoptedSerial"], 1 + 2 * JUMP);
+    assert_eq!(fleet.status(ID)["adoptedSerial"], 1 + 2 * JUMP);
     // What the thief showed the device was never at the publisher's host.
-    git::git(&plant.device(ID), &["update-ref", "refs/heads/desired", &ours.to_string()]);
-    greet(&plant, "ours again");
-    plant.run(&["publish"]);
-    assert_eq!(plant.serial(ID), 2 + 2 * JUMP);
+    git::git(&fleet.repository(ID), &["update-ref", "refs/heads/desired", &ours.to_string()]);
+    greet(&fleet, "ours again");
+    fleet.run(&["publish"]);
+    assert_eq!(fleet.serial(ID), 2 + 2 * JUMP);
     device.pass();
     assert!(device.environments().iter().any(|one| one.contains("ours again")));
 }
@@ -159,11 +159,11 @@ fn drill(document: &str, dir: &Path) -> String {
     text(bash.output().expect("bash runs"))
 }
 
-/// Gives a plant and its device the names that drills call them by.
-fn lay_out(dir: &Path, plant: &Plant, device: &Device) {
+/// Gives a fleet and its device the names that drills call them by.
+fn lay_out(dir: &Path, fleet: &Fleet, device: &Device) {
     let link = |to: &Path, name: &str| std::os::unix::fs::symlink(to, dir.join(name)).expect("linked");
-    link(&plant.fleet(), "my-fleet");
-    link(&plant.home(), "my-fleet.wfm");
+    link(&fleet.dir(), "my-fleet");
+    link(&fleet.home(), "my-fleet.wfm");
     link(&device.home(), "device");
 }
 
@@ -189,41 +189,41 @@ fn the_drill_for_a_wrong_clock() {
     hosted.start_host();
     hosted.adopt_first();
     hosted.end(0);
-    greet(&hosted.plant, "ahead");
-    let published = ahead(&hosted.plant, &["publish", "--clock-is-right"]);
+    greet(&hosted.fleet, "ahead");
+    let published = ahead(&hosted.fleet, &["publish", "--clock-is-right"]);
     assert!(published.status.success(), "{}", said(&published));
-    let _host = hosted.plant.serve(&[]);
+    let _host = hosted.fleet.serve(&[]);
     hosted.device.syncer(&["once"]);
     raise_floor(&hosted.device.home().join("floor"), "9999-01-01T00:00:00Z");
-    lay_out(hosted.dir.path(), &hosted.plant, &hosted.device);
+    lay_out(hosted.dir.path(), &hosted.fleet, &hosted.device);
     drill("wrong-clock.md", hosted.dir.path());
     assert!(hosted.runs("ahead"));
-    assert_eq!((hosted.trouble(), conditions(&hosted.plant)), (None, "[]".to_owned()));
+    assert_eq!((hosted.trouble(), conditions(&hosted.fleet)), (None, "[]".to_owned()));
 }
 
 #[test]
 fn the_drill_for_the_publishers_key() {
     let dir = TempDir::new().expect("a temporary directory");
-    let (plant, device) = installed(&dir);
-    lay_out(dir.path(), &plant, &device);
-    let root = plant.home().join("keys/root");
-    let reminded = |plant: &Plant| said(&plant.try_run(&["status"])).contains("root key");
-    assert!(reminded(&plant), "it lies beside the publisher's");
+    let (fleet, device) = installed(&dir);
+    lay_out(dir.path(), &fleet, &device);
+    let root = fleet.home().join("keys/root");
+    let reminded = |fleet: &Fleet| said(&fleet.try_run(&["status"])).contains("root key");
+    assert!(reminded(&fleet), "it lies beside the publisher's");
     std::fs::create_dir(dir.path().join("stick")).expect("made");
     std::fs::rename(&root, dir.path().join("stick/root")).expect("moved");
-    assert!(!reminded(&plant));
-    let old = std::fs::read(plant.home().join("keys/publisher")).expect("a key");
+    assert!(!reminded(&fleet));
+    let old = std::fs::read(fleet.home().join("keys/publisher")).expect("a key");
     drill("publisher-key.md", dir.path());
     device.pass();
-    let report = git::show(&plant.device(ID), "status", "syncer.json").expect("a report");
+    let report = git::show(&fleet.repository(ID), "status", "syncer.json").expect("a report");
     let report: serde_json::Value = serde_json::from_slice(&report).expect("JSON");
     assert_eq!((report["adopted"]["trust"].as_u64(), report["adopted"]["serial"].as_u64()), (Some(2), Some(2)));
-    greet(&plant, "by the new key");
-    plant.run(&["publish"]);
+    greet(&fleet, "by the new key");
+    fleet.run(&["publish"]);
     device.pass();
-    plant.assert_whole(true, "after the drill");
+    fleet.assert_whole(true, "after the drill");
     // Whoever has the old key is believed no more.
-    std::fs::write(plant.home().join("keys/publisher"), old).expect("written");
-    jump(&plant);
+    std::fs::write(fleet.home().join("keys/publisher"), old).expect("written");
+    jump(&fleet);
     assert!(said(&device.syncer(&["once"])).contains("signature-invalid"));
 }

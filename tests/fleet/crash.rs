@@ -5,9 +5,10 @@ use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use repo_testkit::power::{Cut, Experiment, assert_cut, cut_everywhere};
+use repo_testkit::faults::power::{Cut, Experiment, assert_cut, cut_everywhere};
 
-use crate::stand::{Stand, reboot};
+use crate::hand_made::HandMade;
+use repo_testkit::device::reboot;
 
 /// What a pass is to do when it is cut.
 #[derive(Debug, Clone, Copy)]
@@ -22,19 +23,19 @@ enum Deed {
 
 impl Deed {
     /// Brings the host and a device on `root` to where the deed is next; what that took is remembered.
-    fn prepare(self, stand: &Stand, root: &Path) {
-        if !stand.restore(root) {
-            stand.begin(root);
+    fn prepare(self, made: &HandMade, root: &Path) {
+        if !made.restore(root) {
+            made.begin(root);
             match self {
                 Self::Install => {}
-                Self::Update | Self::Remove => stand.assert_converges(root, "before the deed"),
+                Self::Update | Self::Remove => made.assert_converges(root, "before the deed"),
             }
             match self {
                 Self::Install => {}
-                Self::Update => stand.publish(&["update", "two"]),
-                Self::Remove => stand.publish(&["empty"]),
+                Self::Update => made.greet("two"),
+                Self::Remove => made.empty(),
             }
-            stand.keep(root);
+            made.keep(root);
         }
         reboot(root);
     }
@@ -50,16 +51,16 @@ pub(crate) fn rounds() -> Option<usize> {
 }
 
 fn cut(deed: Deed, cut: Cut) -> BTreeSet<String> {
-    let stand = Stand::new();
+    let made = HandMade::new();
     let check = |root: &Path, when: &str| {
-        stand.assert_whole(root, false, when);
+        made.assert_whole(root, false, when);
         reboot(root);
-        stand.assert_converges(root, when);
+        made.assert_converges(root, when);
     };
     let experiment = Experiment {
         deed: &format!("{deed:?}"),
-        prepare: &|root| deed.prepare(&stand, root),
-        command: &|root| stand.once(root),
+        prepare: &|root| deed.prepare(&made, root),
+        command: &|root| made.once(root),
         check: &|root, _, when| check(root, when),
         cut,
         occurrences: occurrences(),
@@ -112,39 +113,39 @@ pub(crate) fn random(state: &mut u64, below: u64) -> u64 {
 fn crash_kills_at_random_instants_converge() {
     let seed = seed();
     let (mut state, mut histogram, mut within) = (seed, [0; 10], 0);
-    let stand = Stand::new();
+    let made = HandMade::new();
     let dir = tempfile::tempdir().expect("a temporary directory");
     let root = dir.path().join("round");
     // The first one may take longer than all others.
-    let length = (0..3).map(|_| length(&stand, &root)).min().expect("three");
+    let length = (0..3).map(|_| length(&made, &root)).min().expect("three");
     let rounds = rounds().unwrap_or(40);
     for round in 0..rounds {
-        prepare_afresh(&stand, &root);
+        prepare_afresh(&made, &root);
         let after = Duration::from_micros(random(&mut state, length.as_micros() as u64));
-        let mut child = begin(&stand, &root);
+        let mut child = begin(&made, &root);
         std::thread::sleep(after);
         within += usize::from(child.try_wait().expect("waited").is_none());
         let _ = child.kill();
         let _ = child.wait();
         histogram[(after.as_micros() * 10 / length.as_micros().max(1)).min(9) as usize] += 1;
         let when = format!("seed {seed}, round {round}, killed {after:?} after its first write");
-        stand.assert_whole(&root, false, &when);
-        stand.assert_converges(&root, &when);
+        made.assert_whole(&root, false, &when);
+        made.assert_converges(&root, &when);
     }
     println!("killed by tenth of the time after the first write: {histogram:?}; {within} of {rounds} before the end");
     assert!(within * 2 >= rounds, "only {within} of {rounds} kills hit between the first write and the end");
 }
 
-fn prepare_afresh(stand: &Stand, root: &Path) {
+fn prepare_afresh(made: &HandMade, root: &Path) {
     let _ = std::fs::remove_dir_all(root);
     std::fs::create_dir(root).expect("made");
-    Deed::Install.prepare(stand, root);
+    Deed::Install.prepare(made, root);
 }
 
 /// Starts a pass and waits for its first write.
-fn begin(stand: &Stand, root: &Path) -> Child {
+fn begin(made: &HandMade, root: &Path) -> Child {
     let trace = root.join("trace");
-    let child = stand.once(root).env("SYNC_TRACE", &trace).stderr(Stdio::null()).spawn().expect("the syncer runs");
+    let child = made.once(root).env("SYNC_TRACE", &trace).stderr(Stdio::null()).spawn().expect("the syncer runs");
     let start = Instant::now();
     while !trace.exists() {
         assert!(start.elapsed() < Duration::from_secs(60), "no write: the syncer must be built with `cut-points`");
@@ -154,9 +155,9 @@ fn begin(stand: &Stand, root: &Path) -> Child {
 }
 
 /// How long a pass takes from its first write to its end.
-fn length(stand: &Stand, root: &Path) -> Duration {
-    prepare_afresh(stand, root);
-    let mut child = begin(stand, root);
+fn length(made: &HandMade, root: &Path) -> Duration {
+    prepare_afresh(made, root);
+    let mut child = begin(made, root);
     let start = Instant::now();
     assert!(child.wait().expect("waited").success());
     start.elapsed()

@@ -8,12 +8,12 @@ use serde_json::Value;
 
 use repo_testkit::{git, terminate};
 
-use crate::device::Device;
 use crate::draft::Draft;
 use crate::end_to_end::say_it_differently;
-use crate::plant::{DEPLOYMENT, DEVICES, Plant};
 use crate::site::Site;
-use crate::stand::text;
+use repo_testkit::device::Device;
+use repo_testkit::fleet::{DEPLOYMENT, DEVICES, Fleet};
+use repo_testkit::text;
 
 /// A fleet on real Docker; its containers and networks go with it.
 struct Real {
@@ -33,16 +33,16 @@ fn docker(args: &[&str]) -> String {
 }
 
 /// Joins a device that runs on the Docker of the tests.
-fn join(plant: &Plant, id: &str, root: &Path) -> Device {
+fn join(fleet: &Fleet, id: &str, root: &Path) -> Device {
     let program = text(Command::new("sh").args(["-c", "command -v docker"]).output().expect("sh runs"));
     let (host, config) = (variable("DOCKER_HOST"), variable("DOCKER_CONFIG"));
-    Device::with_docker(plant, id, root, &format!("{{program: {program}, host: \"{host}\", config: {config}}}"))
+    Device::with_docker(fleet, id, root, &format!("{{program: {program}, host: \"{host}\", config: {config}}}"))
 }
 
 impl Real {
     fn new() -> Self {
         let site = Site::with(&DEVICES, join);
-        let fleet = site.plant.read("fleet.yaml");
+        let fleet = site.fleet.read("fleet.yaml");
         let fleet = fleet.lines().find_map(|line| line.strip_prefix("id: ")).expect("an id").to_owned();
         Self { site, fleet }
     }
@@ -117,7 +117,7 @@ impl Drop for Real {
 #[test]
 fn a_commit_becomes_containers_and_each_change_reaches_just_the_devices_that_it_is_for() {
     let real = Real::new();
-    let (site, plant) = (&real.site, &real.site.plant);
+    let (site, fleet) = (&real.site, &real.site.fleet);
     site.publish();
     site.pass();
     let first = real.marks();
@@ -125,7 +125,7 @@ fn a_commit_becomes_containers_and_each_change_reaches_just_the_devices_that_it_
     assert_eq!(real.greeting("packer-01"), "hello from the packer");
     assert_eq!(real.greeting("press-01"), "hello from the press");
 
-    plant.change(DEPLOYMENT, "hello from the packer", r#""servus \"from\" the 'packer': $x 1.10 ü""#);
+    fleet.change(DEPLOYMENT, "hello from the packer", r#""servus \"from\" the 'packer': $x 1.10 ü""#);
     site.publish();
     site.pass();
     let second = real.marks();
@@ -135,7 +135,7 @@ fn a_commit_becomes_containers_and_each_change_reaches_just_the_devices_that_it_
         assert_eq!(second[neighbour], first[neighbour], "{neighbour} is left alone");
     }
 
-    plant.change(DEPLOYMENT, "# exclude:\n#   - matchLabels: {role: spare}", "exclude: [{devices: [press-01]}]");
+    fleet.change(DEPLOYMENT, "# exclude:\n#   - matchLabels: {role: spare}", "exclude: [{devices: [press-01]}]");
     site.publish();
     site.pass();
     let third = real.marks();
@@ -145,36 +145,36 @@ fn a_commit_becomes_containers_and_each_change_reaches_just_the_devices_that_it_
     }
 
     // Somebody changes a document in the repository, and signs it with a key of their own.
-    let repository = plant.device("press-02");
+    let repository = fleet.repository("press-02");
     let stranger = site.dir.path().join("stranger");
-    crate::by_hand::Hand::with_key(&stranger);
+    repo_testkit::hand::HandMadeDevice::with_key(&stranger);
     let forged = Draft::next(&repository, stranger.join("key"), |text| text.replace("hello from", "pwned from"));
     let genuine = git::tip(&repository, "desired").expect("a tip");
     forged.put(&repository, "desired");
     let output = site.device("press-02").syncer(&["once"]);
     assert_eq!(output.status.code(), Some(1));
-    assert!(plant.run(&["status", "press-02"]).contains("signature-invalid"), "and says so in Git");
+    assert!(fleet.run(&["status", "press-02"]).contains("signature-invalid"), "and says so in Git");
     assert_eq!(real.marks(), third, "what runs keeps running");
     git::git(&repository, &["update-ref", "refs/heads/desired", &genuine]);
 
-    std::fs::remove_file(plant.fleet().join(DEPLOYMENT)).expect("removed");
-    plant.commit("nothing is wanted any more");
+    std::fs::remove_file(fleet.dir().join(DEPLOYMENT)).expect("removed");
+    fleet.commit("nothing is wanted any more");
     site.publish();
     site.pass();
     assert!(real.containers().is_empty(), "everything is removed");
     for device in DEVICES {
-        assert_eq!(plant.status(device)["adoptedSerial"], plant.serial(device), "{device}");
+        assert_eq!(fleet.status(device)["adoptedSerial"], fleet.serial(device), "{device}");
     }
 }
 
 #[test]
 fn nothing_is_touched_when_nothing_changed() {
     let real = Real::new();
-    let (site, plant) = (&real.site, &real.site.plant);
+    let (site, fleet) = (&real.site, &real.site.fleet);
     site.publish();
     site.pass();
     let (before, since) = (real.marks(), docker_time());
-    let status = |id: &str| git::tip(&plant.device(id), "status");
+    let status = |id: &str| git::tip(&fleet.repository(id), "status");
     let told = DEVICES.map(status);
     let idle = site.device("press-01");
     for _ in 0..50 {
@@ -190,11 +190,11 @@ fn nothing_is_touched_when_nothing_changed() {
     }
     assert_eq!((real.marks(), DEVICES.map(status)), (before.clone(), told.clone()), "a syncer that is restarted");
 
-    let published = DEVICES.map(|id| git::tip(&plant.device(id), "desired"));
-    say_it_differently(plant);
+    let published = DEVICES.map(|id| git::tip(&fleet.repository(id), "desired"));
+    say_it_differently(fleet);
     site.publish();
     site.pass();
-    assert_eq!(DEVICES.map(|id| git::tip(&plant.device(id), "desired")), published, "the same in other words");
+    assert_eq!(DEVICES.map(|id| git::tip(&fleet.repository(id), "desired")), published, "the same in other words");
     assert_eq!((real.marks(), DEVICES.map(status)), (before.clone(), told.clone()), "the same in other words");
 
     std::fs::remove_dir_all(idle.clone_dir()).expect("removed");

@@ -9,7 +9,7 @@ use repo_model::envelope::Envelope;
 use repo_testkit::git;
 use tempfile::TempDir;
 
-use crate::stand::text;
+use repo_testkit::text;
 
 /// A commit before it is one: everything about it can be changed.
 #[derive(Debug, Clone)]

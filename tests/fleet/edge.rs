@@ -9,10 +9,10 @@ use repo_testkit::invariants::World;
 use repo_testkit::{chart, git, program};
 use tempfile::TempDir;
 
-use crate::device::Device;
-use crate::plant::{DEPLOYMENT, Plant};
 use crate::site::registry_name;
-use crate::stand::registry;
+use repo_testkit::device::Device;
+use repo_testkit::fleet::{DEPLOYMENT, Fleet};
+use repo_testkit::registry;
 
 const DEVICE: &str = "press-01";
 
@@ -95,7 +95,7 @@ impl Deed {
 /// A device whose home is below `root`, with one chart at most; everything else is on other machines.
 pub(crate) struct Edge {
     dir: TempDir,
-    plant: Plant,
+    fleet: Fleet,
     pub(crate) device: Device,
     cluster: Cluster,
     pub(crate) root: PathBuf,
@@ -107,7 +107,7 @@ impl Edge {
     pub(crate) fn new(helm: &str, root: &Path) -> Self {
         let dir = TempDir::new().expect("a temporary directory");
         let name = registry_name(dir.path());
-        let plant = Plant::init(dir.path(), &name);
+        let fleet = Fleet::init(dir.path(), &name);
         let chart = format!("{name}/charts/settings");
         let hooks = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/charts/web/templates/hooks.yaml");
         let hooks = std::fs::read_to_string(hooks).expect("a template");
@@ -115,17 +115,17 @@ impl Edge {
             [("values.yaml", "hooks: {}\n"), ("templates/object.yaml", OBJECT), ("templates/hooks.yaml", &hooks)];
         chart::push(&registry(), &chart, "1.0.0", &chart::pack("settings", "1.0.0", &files), None);
         let chart = format!("oci://{}/{chart}", registry());
-        plant.write("applications/settings/1.0.0/margo.yaml", &APPLICATION.replace("CHART", &chart));
-        std::fs::remove_file(plant.fleet().join(DEPLOYMENT)).expect("removed");
-        plant.commit("a chart, and nothing that runs yet");
+        fleet.write("applications/settings/1.0.0/margo.yaml", &APPLICATION.replace("CHART", &chart));
+        std::fs::remove_file(fleet.dir().join(DEPLOYMENT)).expect("removed");
+        fleet.commit("a chart, and nothing that runs yet");
         let cluster = Cluster::new(helm, format!("crash-{name}"));
-        let device = Device::with_docker(&plant, DEVICE, root, "{use: false}");
-        let release = release(&plant);
-        let edge = Self { dir, plant, device, cluster, root: root.to_owned(), release };
+        let device = Device::with_docker(&fleet, DEVICE, root, "{use: false}");
+        let release = release(&fleet);
+        let edge = Self { dir, fleet, device, cluster, root: root.to_owned(), release };
         // Packs are put together in the tests of compose.
         edge.device.set("limits", "{packs: 1000}");
         edge.device.set("helm", &edge.cluster.settings(&edge.wrap()));
-        edge.plant.run(&["publish"]);
+        edge.fleet.run(&["publish"]);
         edge.assert_converges("at first");
         edge
     }
@@ -161,7 +161,7 @@ impl Edge {
 
     /// The states that the host was told, from one to another, in their order; those of the deployment as a whole left out.
     fn told(&self) -> Vec<String> {
-        let host = self.plant.device(DEVICE);
+        let host = self.fleet.repository(DEVICE);
         let log = git::git(&host, &["log", "--reverse", "--format=%(trailers:key=State,valueonly)", "status"]);
         log.lines().filter_map(|line| line.split_once("/settings ")).map(|(_, states)| states.to_owned()).collect()
     }
@@ -176,16 +176,16 @@ impl Edge {
             self.cluster.namespace()
         );
         match deed {
-            Deed::Install | Deed::Change => self.plant.write(PATH, &deployment),
-            Deed::Remove => std::fs::remove_file(self.plant.fleet().join(PATH)).expect("removed"),
+            Deed::Install | Deed::Change => self.fleet.write(PATH, &deployment),
+            Deed::Remove => std::fs::remove_file(self.fleet.dir().join(PATH)).expect("removed"),
         }
-        self.plant.commit(&format!("{deed:?} {greeting}"));
-        self.plant.run(&["publish", "--allow-removals"]);
+        self.fleet.commit(&format!("{deed:?} {greeting}"));
+        self.fleet.run(&["publish", "--allow-removals"]);
     }
 
     /// What must hold at any time, and at the cluster once all is done.
     fn assert_whole(&self, converged: bool, when: &str) {
-        let (host, home) = (self.plant.device(DEVICE), self.device.home());
+        let (host, home) = (self.fleet.repository(DEVICE), self.device.home());
         let (host, device, cluster) = (Some(&*host), Some(&*home), converged.then_some(&self.cluster));
         World { host, device, cluster, converged, ..World::default() }.assert_whole(when);
     }
@@ -238,8 +238,8 @@ impl Edge {
 }
 
 /// The name of the chart's release on the device.
-fn release(plant: &Plant) -> String {
-    let join = std::fs::read(plant.join_file(DEVICE)).expect("a join file");
+fn release(fleet: &Fleet) -> String {
+    let join = std::fs::read(fleet.join_file(DEVICE)).expect("a join file");
     let join: serde_json::Value = serde_json::from_slice(&join).expect("JSON");
     let fleet = join["fleet"].as_str().expect("a fleet").parse().expect("a UUID");
     let (name, device) = ("settings".parse().expect("a name"), DEVICE.parse().expect("an id"));

@@ -5,18 +5,18 @@ use std::path::Path;
 use repo_testkit::foreign_host::{ForeignHost, Options};
 use repo_testkit::git;
 
-use crate::device::Device;
-use crate::plant::Plant;
 use crate::site::Site;
+use repo_testkit::device::Device;
+use repo_testkit::fleet::Fleet;
 
-/// A plant whose only device talks to the host.
+/// A fleet whose only device talks to the host.
 fn site(host: &ForeignHost) -> Site {
     host.create("fleet/press-01");
-    Site::with(&["press-01"], |plant: &Plant, id: &str, root: &Path| {
+    Site::with(&["press-01"], |fleet: &Fleet, id: &str, root: &Path| {
         let settings =
             format!("remote:\n  url: {}/fleet/{{device}}.git\n  caFile: {}\n", host.url(), host.ca().display());
-        std::fs::write(plant.home().join("publisher.yaml"), settings).expect("written");
-        Device::join(plant, id, root)
+        std::fs::write(fleet.home().join("publisher.yaml"), settings).expect("written");
+        Device::join(fleet, id, root)
     })
 }
 
@@ -24,17 +24,17 @@ fn site(host: &ForeignHost) -> Site {
 fn from_a_commit_to_a_container_and_back_through_a_foreign_host() {
     let mut host = ForeignHost::start(Options::default());
     let site = site(&host);
-    let (plant, device) = (&site.plant, site.device("press-01"));
+    let (fleet, device) = (&site.fleet, site.device("press-01"));
     let remote = host.repository("fleet/press-01");
     let out = site.publish();
     assert!(out.ends_with("1 pushed to the remote host"), "{out}");
     device.pass();
     assert!(device.environments()[0].contains("hello from the press"));
-    let status = plant.status("press-01");
+    let status = fleet.status("press-01");
     assert_eq!(status["deployments"][0]["state"], "installed", "{status}");
     assert_eq!((&status["adoptedSerial"], &status["doubts"]), (&1.into(), &serde_json::json!([])), "{status}");
 
-    plant.change("deployments/hello.yaml", "hello from the press", "servus");
+    fleet.change("deployments/hello.yaml", "hello from the press", "servus");
     site.publish();
     device.pass();
     assert!(device.environments()[0].contains("servus"));
@@ -45,7 +45,7 @@ fn from_a_commit_to_a_container_and_back_through_a_foreign_host() {
     assert!(clone.status.success(), "{clone:?}");
     let mirror = site.dir.path().join("mirror.git");
     git::git(&mirror, &["fsck", "--strict", "--full"]);
-    let signers = format!("gpg.ssh.allowedSignersFile={}", plant.home().join("allowed_signers").display());
+    let signers = format!("gpg.ssh.allowedSignersFile={}", fleet.home().join("allowed_signers").display());
     for branch in ["desired", "bundle", "freshness", "status", "heartbeat"] {
         git::git(&mirror, &["-c", &signers, "verify-commit", branch]);
         assert_eq!(git::tip(&mirror, branch), git::tip(&remote, branch));
@@ -61,20 +61,20 @@ fn from_a_commit_to_a_container_and_back_through_a_foreign_host() {
 fn a_host_restored_from_an_old_backup_is_put_right_and_the_device_goes_on() {
     let mut host = ForeignHost::start(Options::default());
     let site = site(&host);
-    let (plant, device) = (&site.plant, site.device("press-01"));
+    let (fleet, device) = (&site.fleet, site.device("press-01"));
     let remote = host.repository("fleet/press-01");
     site.publish();
     device.pass();
     let backup = site.dir.path().join("backup");
-    crate::stand::copy(&remote, &backup);
+    repo_testkit::copy(&remote, &backup);
     for text in ["one", "two"] {
-        plant.change("deployments/hello.yaml", "hello from the p", &format!("{text} hello from the p"));
+        fleet.change("deployments/hello.yaml", "hello from the p", &format!("{text} hello from the p"));
         site.publish();
         device.pass();
     }
-    let adopted = plant.status("press-01")["adoptedSerial"].clone();
+    let adopted = fleet.status("press-01")["adoptedSerial"].clone();
     host.stop();
-    crate::stand::copy(&backup, &remote);
+    repo_testkit::copy(&backup, &remote);
     host.restart();
     // The device keeps what it has, and says so.
     device.syncer(&["once"]);
@@ -82,9 +82,9 @@ fn a_host_restored_from_an_old_backup_is_put_right_and_the_device_goes_on() {
     site.publish();
     device.pass();
     device.pass();
-    let status = plant.status("press-01");
+    let status = fleet.status("press-01");
     assert_eq!((&status["adoptedSerial"], &status["desiredSerial"]), (&adopted, &adopted), "{status}");
     assert_eq!(status["doubts"], serde_json::json!([]), "{status}");
-    assert_eq!(git::tip(&remote, "desired"), git::tip(&plant.device("press-01"), "desired"));
+    assert_eq!(git::tip(&remote, "desired"), git::tip(&fleet.repository("press-01"), "desired"));
     git::git(&remote, &["fsck", "--strict", "--full", "--no-dangling"]);
 }

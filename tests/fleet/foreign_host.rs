@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use repo_testkit::fault_proxy::{Direction, Fault, FaultProxy};
+use repo_testkit::faults::fault_proxy::{Direction, Fault, FaultProxy};
 use repo_testkit::foreign_host::{Answer, ForeignHost, Options, Shown};
 use repo_testkit::git;
 use tempfile::TempDir;

@@ -6,13 +6,13 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use repo_testkit::cluster::{HELM_3, HELM_4};
-use repo_testkit::power::{Cut, Point, Volume, cut_at, trace_to};
+use repo_testkit::faults::power::{Cut, Point, Volume, cut_at, trace_to};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use tempfile::TempDir;
 
 use crate::crash::{occurrences, random, rounds, seed};
 use crate::edge::{DEEDS, Deed, Edge};
-use crate::stand::reboot;
+use repo_testkit::device::reboot;
 
 /// How helm changes the release.
 const CHANGES: [(Deed, &str); 3] =

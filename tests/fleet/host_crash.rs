@@ -4,13 +4,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-use repo_testkit::power::{VOLUME_VARIABLE, Volume, kill};
+use repo_testkit::faults::power::{VOLUME_VARIABLE, Volume, kill};
 use repo_testkit::{git, program};
 use tempfile::TempDir;
 
-use crate::plant::{Host, Plant};
 use crate::site::registry_name;
-use crate::stand::{copy, text};
+use repo_testkit::fleet::Fleet;
+use repo_testkit::host::Host;
+use repo_testkit::{copy, text};
 
 const DEVICE: &str = "press-01";
 
@@ -27,51 +28,51 @@ struct Kept {
 impl Kept {
     fn new() -> Self {
         let dir = TempDir::new().expect("a temporary directory");
-        let plant = Plant::at(dir.path());
-        text(plant.init_command(&registry_name(dir.path())).args(["--host", "127.0.0.1"]).output().expect("run"));
-        let config = plant.home().join("publisher.yaml");
+        let fleet = Fleet::at(dir.path());
+        text(fleet.init_command(&registry_name(dir.path())).args(["--host", "127.0.0.1"]).output().expect("run"));
+        let config = fleet.home().join("publisher.yaml");
         std::fs::write(&config, "serve:\n  names: [127.0.0.1]\n  listen: 127.0.0.1:0\n").expect("written");
-        plant.push_application();
+        fleet.push_application();
         let key = dir.path().join("device");
         let mut make = Command::new("ssh-keygen");
         text(make.args(["-q", "-t", "ed25519", "-N", "", "-C", "device", "-f"]).arg(&key).output().expect("run"));
         let line = std::fs::read_to_string(key.with_extension("pub")).expect("a key");
-        plant.run(&["device", "add", DEVICE]);
-        plant.run(&["device", "enroll", DEVICE, &line]);
-        plant.run(&["publish"]);
-        let join = std::fs::read(plant.join_file(DEVICE)).expect("a join file");
+        fleet.run(&["device", "add", DEVICE]);
+        fleet.run(&["device", "enroll", DEVICE, &line]);
+        fleet.run(&["publish"]);
+        let join = std::fs::read(fleet.join_file(DEVICE)).expect("a join file");
         let join: serde_json::Value = serde_json::from_slice(&join).expect("JSON");
         let secret = join["account"]["secret"].as_str().expect("a secret").to_owned();
-        let fleet = join["fleet"].as_str().expect("a fleet").to_owned();
+        let fleet_id = join["fleet"].as_str().expect("a fleet").to_owned();
         let clone = dir.path().join("clone");
-        let from = plant.device(DEVICE).display().to_string();
+        let from = fleet.repository(DEVICE).display().to_string();
         git::git(dir.path(), &["clone", "-q", &from, &clone.display().to_string()]);
         let tree = git::git(&clone, &["rev-parse", "HEAD^{tree}"]);
-        let first = commit(&clone, &key, &fleet, &tree, None);
-        let second = commit(&clone, &key, &fleet, &tree, Some(&first));
+        let first = commit(&clone, &key, &fleet_id, &tree, None);
+        let second = commit(&clone, &key, &fleet_id, &tree, Some(&first));
         let noise = repo_testkit::noise(2_000_000, 0);
         std::fs::write(clone.join("noise"), noise).expect("written");
         git::git(&clone, &["add", "noise"]);
         let tree = git::git(&clone, &["write-tree"]);
-        let large = commit(&clone, &key, &fleet, &tree, Some(&second));
+        let large = commit(&clone, &key, &fleet_id, &tree, Some(&second));
         Self { dir, secret, first, second, large }
     }
 
     fn ca(&self) -> PathBuf {
-        Plant::at(self.dir.path()).home().join("ca/ca.pem")
+        Fleet::at(self.dir.path()).home().join("ca/ca.pem")
     }
 
     /// A volume with the publisher's files on it, and `status` at the first commit.
-    fn volume(&self) -> (Volume, Plant) {
+    fn volume(&self) -> (Volume, Fleet) {
         let volume = Volume::new(64).expect("a volume");
-        let (kept, plant) = (Plant::at(self.dir.path()), Plant::at(&volume.path()));
-        copy(&kept.fleet(), &plant.fleet());
-        copy(&kept.home(), &plant.home());
-        let host = plant.serve(&[]);
+        let (kept, fleet) = (Fleet::at(self.dir.path()), Fleet::at(&volume.path()));
+        copy(&kept.dir(), &fleet.dir());
+        copy(&kept.home(), &fleet.home());
+        let host = fleet.serve(&[]);
         text(self.push(&host, &self.first));
         drop(host);
         text(Command::new("sync").arg("-f").arg(volume.path()).output().expect("run"));
-        (volume, plant)
+        (volume, fleet)
     }
 
     fn push(&self, host: &Host, commit: &str) -> Output {
@@ -83,20 +84,20 @@ impl Kept {
     }
 
     /// What must hold after a cut: all is whole, `status` stands at one of the two, and the device gets through again.
-    fn check(&self, plant: &Plant, acknowledged: bool, when: &str) {
-        age_locks(&plant.device(DEVICE));
-        self.check_after_kill(plant, acknowledged, when);
+    fn check(&self, fleet: &Fleet, acknowledged: bool, when: &str) {
+        age_locks(&fleet.repository(DEVICE));
+        self.check_after_kill(fleet, acknowledged, when);
     }
 
-    fn check_after_kill(&self, plant: &Plant, acknowledged: bool, when: &str) {
-        let repository = plant.device(DEVICE);
-        plant.assert_whole(false, when);
+    fn check_after_kill(&self, fleet: &Fleet, acknowledged: bool, when: &str) {
+        let repository = fleet.repository(DEVICE);
+        fleet.assert_whole(false, when);
         let tip = git::tip(&repository, "status");
         let expected = [Some(self.first.clone()), Some(self.second.clone())];
         assert!(expected.contains(&tip), "{when}: status is {tip:?}");
         assert!(!acknowledged || tip == expected[1], "{when}: what was acknowledged is lost");
         git::git(&repository, &["fsck", "--strict"]);
-        let host = plant.serve(&[]);
+        let host = fleet.serve(&[]);
         let mut pushed = self.push(&host, &self.second);
         // A git that outlived its host is given the time to end.
         for _ in 0..60 {
@@ -132,13 +133,13 @@ fn age_locks(repository: &Path) {
 #[test]
 fn power_cut_right_after_ok_loses_nothing() {
     let kept = Kept::new();
-    let (volume, plant) = kept.volume();
-    let host = plant.serve(&[]);
+    let (volume, fleet) = kept.volume();
+    let host = fleet.serve(&[]);
     text(kept.push(&host, &kept.second));
     volume.cut().expect("cut");
     drop(host);
     volume.reboot().expect("rebooted");
-    kept.check(&plant, true, "right after ok");
+    kept.check(&fleet, true, "right after ok");
 }
 
 #[test]
@@ -148,18 +149,18 @@ fn power_cuts_while_a_push_is_received_leave_the_old_status_or_the_new_one() {
     let points = [("SYNC_HOOK_CUT", "pack.dir", 2), ("SYNC_CUT", "ref.dir", 3)];
     for (variable, point, occurrences) in points {
         for cut in (1..=occurrences).flat_map(|n| ["before", "after"].map(|side| format!("{point}:{side}:{n}"))) {
-            let (volume, plant) = kept.volume();
+            let (volume, fleet) = kept.volume();
             let environment = [
                 (variable, cut.clone()),
                 ("SYNC_CUT_COMMAND", program("power-cut").display().to_string()),
                 (VOLUME_VARIABLE, volume.path().display().to_string()),
             ];
-            let host = plant.serve(&environment);
+            let host = fleet.serve(&environment);
             let pushed = kept.push(&host, &kept.second);
             drop(host);
             assert!(std::fs::write(volume.path().join("alive"), "").is_err(), "{cut} was not reached");
             volume.reboot().expect("rebooted");
-            kept.check(&plant, pushed.status.success(), &cut);
+            kept.check(&fleet, pushed.status.success(), &cut);
         }
     }
 }
@@ -168,14 +169,14 @@ fn power_cuts_while_a_push_is_received_leave_the_old_status_or_the_new_one() {
 fn kills_of_the_host_at_any_moment_of_a_push_leave_the_old_status_or_the_new_one() {
     let kept = Kept::new();
     let dir = TempDir::new().expect("a temporary directory");
-    let plant = Plant::at(dir.path());
+    let fleet = Fleet::at(dir.path());
     let restore = || {
-        let from = Plant::at(kept.dir.path());
-        copy(&from.fleet(), &plant.fleet());
-        copy(&from.home(), &plant.home());
+        let from = Fleet::at(kept.dir.path());
+        copy(&from.dir(), &fleet.dir());
+        copy(&from.home(), &fleet.home());
     };
     restore();
-    let host = plant.serve(&[]);
+    let host = fleet.serve(&[]);
     let start = Instant::now();
     text(kept.push(&host, &kept.first));
     let whole = start.elapsed();
@@ -183,7 +184,7 @@ fn kills_of_the_host_at_any_moment_of_a_push_leave_the_old_status_or_the_new_one
     let rounds = 12;
     for round in 0..rounds {
         restore();
-        let host = plant.serve(&[]);
+        let host = fleet.serve(&[]);
         text(kept.push(&host, &kept.first));
         let pushed = std::thread::scope(|scope| {
             let pushing = scope.spawn(|| kept.push(&host, &kept.second));
@@ -192,15 +193,15 @@ fn kills_of_the_host_at_any_moment_of_a_push_leave_the_old_status_or_the_new_one
             pushing.join().expect("the push ended")
         });
         drop(host);
-        kept.check_after_kill(&plant, pushed.status.success(), &format!("killed after {round} of {rounds} parts"));
+        kept.check_after_kill(&fleet, pushed.status.success(), &format!("killed after {round} of {rounds} parts"));
     }
 }
 
 #[test]
 fn power_volume_without_room_refuses_pushes_and_takes_them_again_when_there_is_room() {
     let kept = Kept::new();
-    let (volume, plant) = kept.volume();
-    let host = plant.serve(&[]);
+    let (volume, fleet) = kept.volume();
+    let host = fleet.serve(&[]);
     let filler = volume.path().join("filler");
     fill(&filler);
     let pushed = kept.push(&host, &kept.second);
@@ -209,7 +210,7 @@ fn power_volume_without_room_refuses_pushes_and_takes_them_again_when_there_is_r
     // One that doesn't even fit into memory on its way.
     let pushed = kept.push(&host, &kept.large);
     assert!(!pushed.status.success(), "{}", String::from_utf8_lossy(&pushed.stderr));
-    let repository = plant.device(DEVICE);
+    let repository = fleet.repository(DEVICE);
     assert_eq!(git::tip(&repository, "status"), Some(kept.first.clone()));
     git::git(&repository, &["fsck", "--strict"]);
     std::fs::remove_file(filler).expect("removed");

@@ -1,27 +1,27 @@
-//! A plant that is hosted over HTTPS by the real publisher, and a real device that joined there.
+//! A fleet that is hosted over HTTPS by the real publisher, and a real device that joined there.
 
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use repo_testkit::fault_proxy::FaultProxy;
+use repo_testkit::faults::fault_proxy::FaultProxy;
 use repo_testkit::ports::free_port;
 use repo_testkit::terminate;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::device::Device;
-use crate::plant::Plant;
 use crate::site::registry_name;
+use repo_testkit::device::Device;
+use repo_testkit::fleet::Fleet;
 
 /// Its device.
 pub(crate) const ID: &str = "press-01";
 
-/// The plant, its device, and the programs that run for it.
+/// The fleet, its device, and the programs that run for it.
 pub(crate) struct Hosted {
     pub(crate) dir: TempDir,
-    pub(crate) plant: Plant,
+    pub(crate) fleet: Fleet,
     pub(crate) device: Device,
     pub(crate) running: Vec<Child>,
     pub(crate) address: SocketAddr,
@@ -42,19 +42,19 @@ impl Hosted {
 
     fn with(address: SocketAddr, lines: &str) -> Self {
         let dir = TempDir::new().expect("a temporary directory");
-        let plant = Plant::init(dir.path(), &registry_name(dir.path()));
-        plant.push_application();
+        let fleet = Fleet::init(dir.path(), &registry_name(dir.path()));
+        fleet.push_application();
         let settings = format!("poll: 1s\nserve:\n  names: [127.0.0.1]\n  listen: {address}\n{lines}");
-        std::fs::write(plant.home().join("publisher.yaml"), settings).expect("written");
+        std::fs::write(fleet.home().join("publisher.yaml"), settings).expect("written");
         let root = dir.path().join(ID);
         std::fs::create_dir(&root).expect("made");
-        let device = Device::join(&plant, ID, &root);
-        Self { dir, plant, device, running: Vec::new(), address }
+        let device = Device::join(&fleet, ID, &root);
+        Self { dir, fleet, device, running: Vec::new(), address }
     }
 
     /// Starts the publisher with its host; publishes whatever is committed.
     pub(crate) fn start_host(&mut self) -> usize {
-        let mut command = self.plant.command(&["run"]);
+        let mut command = self.fleet.command(&["run"]);
         self.running.push(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the publisher starts"));
         self.running.len() - 1
     }

@@ -4,14 +4,14 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use repo_testkit::faults::power::{Cut, Experiment, Point, assert_cut, cut_everywhere};
 use repo_testkit::git;
-use repo_testkit::power::{Cut, Experiment, Point, assert_cut, cut_everywhere};
 use serde_json::json;
 
-use crate::device::Device;
 use crate::hosted::{Hosted, ID, read};
-use crate::plant::DEPLOYMENT;
-use crate::stand::copy;
+use repo_testkit::copy;
+use repo_testkit::device::Device;
+use repo_testkit::fleet::DEPLOYMENT;
 
 #[test]
 fn a_commit_reaches_a_waiting_device_and_a_lost_host_costs_nothing() {
@@ -19,10 +19,10 @@ fn a_commit_reaches_a_waiting_device_and_a_lost_host_costs_nothing() {
     let host = hosted.start_host();
     let device = hosted.start_device();
     hosted.until("it is installed", |hosted| hosted.runs("hello from the press"));
-    hosted.plant.change(DEPLOYMENT, "hello from the press", "at once");
+    hosted.fleet.change(DEPLOYMENT, "hello from the press", "at once");
     hosted.until("the change runs", |hosted| hosted.runs("at once"));
     hosted.until("it was told", |hosted| {
-        hosted.plant.status(ID)["state"] == "installed" || !hosted.plant.status(ID).is_null()
+        hosted.fleet.status(ID)["state"] == "installed" || !hosted.fleet.status(ID).is_null()
     });
 
     // The host is gone as by a crash; what runs keeps running, and its return is noticed.
@@ -30,14 +30,14 @@ fn a_commit_reaches_a_waiting_device_and_a_lost_host_costs_nothing() {
     hosted.running[host].wait().expect("it ends");
     hosted.until("it knows", |hosted| hosted.trouble().as_deref() == Some("Unreachable ConnectionRefused"));
     assert!(hosted.runs("at once"));
-    hosted.plant.change(DEPLOYMENT, "at once", "after a crash");
+    hosted.fleet.change(DEPLOYMENT, "at once", "after a crash");
     hosted.start_host();
     hosted.until("the change runs", |hosted| hosted.runs("after a crash"));
     hosted.until("nothing is in the way", |hosted| hosted.trouble().is_none());
 
     // Revoked, it is out at once, its waiting request included.
     let begin = Instant::now();
-    hosted.plant.run(&["account", "revoke", ID]);
+    hosted.fleet.run(&["account", "revoke", ID]);
     hosted.until("it is out", |hosted| hosted.trouble().as_deref() == Some("Stalled Unauthorized"));
     assert!(begin.elapsed() < Duration::from_secs(90), "{:?}", begin.elapsed());
     assert!(hosted.runs("after a crash"), "what runs keeps running");
@@ -54,21 +54,21 @@ fn a_new_disk_goes_on_from_the_history_at_the_real_host() {
     hosted.start_host();
     hosted.adopt_first();
     let (home, old) = (hosted.device.home(), hosted.dir.path().join("old-home"));
-    let repository = hosted.plant.device(ID);
+    let repository = hosted.fleet.repository(ID);
     let before = git::tip(&repository, "status").expect("it reported");
     std::fs::rename(&home, &old).expect("moved");
-    hosted.plant.run(&["device", "join", ID]);
-    let line = hosted.device.syncer(&["init", "--join", &hosted.plant.join_file(ID).display().to_string()]);
+    hosted.fleet.run(&["device", "join", ID]);
+    let line = hosted.device.syncer(&["init", "--join", &hosted.fleet.join_file(ID).display().to_string()]);
     let line = String::from_utf8(line.stdout).expect("text");
     std::fs::copy(old.join("device.yaml"), home.join("device.yaml")).expect("copied");
-    hosted.plant.run(&["device", "enroll", ID, line.trim(), "--replace"]);
-    let adopted = |hosted: &Hosted| hosted.plant.status(ID)["adoptedSerial"].as_u64();
+    hosted.fleet.run(&["device", "enroll", ID, line.trim(), "--replace"]);
+    let adopted = |hosted: &Hosted| hosted.fleet.status(ID)["adoptedSerial"].as_u64();
     hosted.until("the new disk reports", |hosted| {
         hosted.device.syncer(&["once"]).status.success() && adopted(hosted) == Some(2)
     });
     let is_kept = git::try_git(&repository, &["merge-base", "--is-ancestor", &before, "status"]);
     assert!(is_kept.status.success(), "what the old disk said is gone");
-    let status = hosted.plant.status(ID);
+    let status = hosted.fleet.status(ID);
     assert_eq!((&status["doubts"], &status["conditions"]), (&json!([]), &json!([])), "{status}");
 }
 
@@ -98,9 +98,9 @@ fn a_secret_is_renewed_at_the_real_host_and_the_old_one_ends_with_its_first_use(
     });
     assert_eq!(hosted.trouble().as_deref(), Some("Stalled Unauthorized"));
     // A new join file lets it in again, and the same one once more changes nothing.
-    hosted.plant.run(&["device", "join", ID]);
+    hosted.fleet.run(&["device", "join", ID]);
     for _ in 0..2 {
-        hosted.device.syncer(&["init", "--join", &hosted.plant.join_file(ID).display().to_string()]);
+        hosted.device.syncer(&["init", "--join", &hosted.fleet.join_file(ID).display().to_string()]);
         hosted.device.pass();
     }
     assert_eq!(hosted.trouble(), None);
@@ -117,7 +117,7 @@ fn power_cuts_of_a_renewal_leave_a_secret_that_the_host_knows() {
     due["current"]["since"] = "2020-01-01T00:00:00Z".into();
     due["current"]["expires"] = "2020-02-01T00:00:00Z".into();
     std::fs::write(&file, due.to_string()).expect("written");
-    let at_host = hosted.plant.home().join(format!("accounts/{ID}.json"));
+    let at_host = hosted.fleet.home().join(format!("accounts/{ID}.json"));
     let known = std::fs::read(&at_host).expect("an account");
     let prepare = |root: &Path| {
         // What the host knew before; it reads its accounts again within half a second.

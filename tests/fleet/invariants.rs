@@ -8,17 +8,17 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use repo_testkit::git;
+use repo_testkit::hand::HandMadeDevice;
 
-use crate::by_hand::Hand;
-use crate::device::Device;
 use crate::draft::Draft;
 use crate::end_to_end::say_it_differently;
-use crate::plant::{DEPLOYMENT, DEVICES, Plant};
+use crate::hand_made::HandMade;
 use crate::site::Site;
-use crate::stand::Stand;
+use repo_testkit::device::Device;
+use repo_testkit::fleet::{DEPLOYMENT, DEVICES, Fleet};
 
-fn publisher_key(plant: &Plant) -> Option<PathBuf> {
-    Some(plant.home().join("keys/publisher"))
+fn publisher_key(fleet: &Fleet) -> Option<PathBuf> {
+    Some(fleet.home().join("keys/publisher"))
 }
 
 fn device_key(device: &Device) -> Option<PathBuf> {
@@ -26,8 +26,8 @@ fn device_key(device: &Device) -> Option<PathBuf> {
 }
 
 /// The reasons of the conditions that the device tells on `status`.
-fn reasons(plant: &Plant, device: &str) -> Vec<String> {
-    let report = git::show(&plant.device(device), "refs/heads/status", "syncer.json").expect("a report");
+fn reasons(fleet: &Fleet, device: &str) -> Vec<String> {
+    let report = git::show(&fleet.repository(device), "refs/heads/status", "syncer.json").expect("a report");
     let report: Value = serde_json::from_slice(&report).expect("JSON");
     let conditions = report["conditions"].as_array().cloned().unwrap_or_default();
     conditions.iter().filter_map(|one| one["reason"].as_str().map(str::to_owned)).collect()
@@ -37,45 +37,45 @@ fn reasons(plant: &Plant, device: &str) -> Vec<String> {
 #[test]
 fn each_ref_has_one_writer_and_readers_believe_only_its_signature() {
     let site = Site::new(&["press-01"]);
-    let (plant, device) = (&site.plant, site.device("press-01"));
+    let (fleet, device) = (&site.fleet, site.device("press-01"));
     site.publish();
     site.pass();
-    let repository = plant.device("press-01");
+    let repository = fleet.repository("press-01");
     let stranger = site.dir.path().join("stranger");
-    Hand::with_key(&stranger);
+    HandMadeDevice::with_key(&stranger);
     // Neither the other side nor a stranger speaks for the device, and nobody's word counts on another branch.
     let heartbeat = Draft::of(&repository, "heartbeat", device_key(device));
     for (branch, key, replayed) in [
-        ("status", publisher_key(plant), None),
+        ("status", publisher_key(fleet), None),
         ("status", Some(stranger.join("key")), None),
         ("status", None, None),
-        ("heartbeat", publisher_key(plant), None),
+        ("heartbeat", publisher_key(fleet), None),
         ("heartbeat", Some(stranger.join("key")), None),
         ("status", device_key(device), Some(heartbeat)),
     ] {
         let genuine = git::tip(&repository, branch).expect("a tip");
         let forged = replayed.unwrap_or_else(|| Draft::of(&repository, branch, key.clone()));
         forged.put(&repository, branch);
-        let status = plant.status("press-01");
+        let status = fleet.status("press-01");
         let doubts = status["doubts"].to_string();
         assert!(doubts.contains(&format!("`{branch}` can't be believed")), "{branch} by {key:?}: {status}");
         git::git(&repository, &["update-ref", &format!("refs/heads/{branch}"), &genuine]);
     }
-    assert_eq!(plant.status("press-01")["doubts"], Value::Array(vec![]), "the genuine ones are believed");
+    assert_eq!(fleet.status("press-01")["doubts"], Value::Array(vec![]), "the genuine ones are believed");
     // Nor does a device speak for the publisher.
     let genuine = git::tip(&repository, "desired").expect("a tip");
     let calls = device.calls();
     for key in [device_key(device), Some(stranger.join("key"))].into_iter().flatten() {
         Draft::next(&repository, key, |text| text.replace("hello from", "pwned from")).put(&repository, "desired");
         assert_eq!(device.syncer(&["once"]).status.code(), Some(1));
-        let publish = plant.try_run(&["publish"]);
+        let publish = fleet.try_run(&["publish"]);
         let said = String::from_utf8_lossy(&publish.stderr).into_owned();
         assert!(publish.status.code() == Some(1) && said.contains("no publisher of this fleet"), "{said}");
         assert_eq!(device.calls(), calls, "what runs keeps running");
         git::git(&repository, &["update-ref", "refs/heads/desired", &genuine]);
     }
-    device.assert_converges(plant, "with the genuine branches");
-    plant.assert_whole(false, "both sides wrote what is theirs");
+    device.assert_converges(fleet, "with the genuine branches");
+    fleet.assert_whole(false, "both sides wrote what is theirs");
 }
 
 /// The projects that the stand-in for docker was told to change since `before`.
@@ -103,29 +103,29 @@ fn planned(device: &Device) -> (Option<i32>, BTreeSet<String>, BTreeSet<String>)
 #[test]
 fn a_plan_is_exactly_what_is_done_and_changes_nothing_itself() {
     let site = Site::new(&DEVICES);
-    let plant = &site.plant;
+    let fleet = &site.fleet;
     site.publish();
     site.pass();
     let edits: [&dyn Fn(); 3] = [
-        &|| plant.change(DEPLOYMENT, "hello from the packer", "servus from the packer"),
+        &|| fleet.change(DEPLOYMENT, "hello from the packer", "servus from the packer"),
         &|| {
-            plant.change(DEPLOYMENT, "# exclude:\n#   - matchLabels: {role: spare}", "exclude: [{devices: [press-01]}]")
+            fleet.change(DEPLOYMENT, "# exclude:\n#   - matchLabels: {role: spare}", "exclude: [{devices: [press-01]}]")
         },
-        &|| plant.change(DEPLOYMENT, "from the press", "from both"),
+        &|| fleet.change(DEPLOYMENT, "from the press", "from both"),
     ];
     for (number, edit) in edits.iter().enumerate() {
         edit();
-        let (refs, files) = (plant.refs(), plant.files());
-        let output = plant.try_run(&["plan", "--output", "json"]);
+        let (refs, files) = (fleet.refs(), fleet.files());
+        let output = fleet.try_run(&["plan", "--output", "json"]);
         assert_eq!(output.status.code(), Some(3));
         let plan: Value = serde_json::from_slice(&output.stdout).expect("JSON");
         let devices = plan["devices"].as_array().expect("devices").iter().filter(|one| one["state"] == "changed");
         let planned_devices: BTreeSet<_> =
             devices.map(|one| one["device"].as_str().expect("an id").to_owned()).collect();
-        assert_eq!((refs, files), (plant.refs(), plant.files()), "edit {number}: a plan changes nothing");
-        let before = DEVICES.map(|id| git::tip(&plant.device(id), "desired"));
+        assert_eq!((refs, files), (fleet.refs(), fleet.files()), "edit {number}: a plan changes nothing");
+        let before = DEVICES.map(|id| git::tip(&fleet.repository(id), "desired"));
         site.publish();
-        let done = DEVICES.iter().zip(before).filter(|(id, tip)| git::tip(&plant.device(id), "desired") != *tip);
+        let done = DEVICES.iter().zip(before).filter(|(id, tip)| git::tip(&fleet.repository(id), "desired") != *tip);
         assert_eq!(planned_devices, done.map(|(id, _)| (*id).to_owned()).collect(), "edit {number}");
         for device in &site.devices {
             let (calls, marks) = (device.calls(), device.marks());
@@ -146,16 +146,16 @@ fn a_plan_is_exactly_what_is_done_and_changes_nothing_itself() {
 #[test]
 fn all_progress_is_in_the_clone_and_the_floor_survives_its_loss() {
     let site = Site::new(&["press-01"]);
-    let (plant, device) = (&site.plant, site.device("press-01"));
-    let (repository, backup) = (plant.device("press-01"), site.dir.path().join("backup"));
+    let (fleet, device) = (&site.fleet, site.device("press-01"));
+    let (repository, backup) = (fleet.repository("press-01"), site.dir.path().join("backup"));
     site.publish();
     site.pass();
     let first = git::tip(&repository, "desired").expect("a tip");
-    plant.change(DEPLOYMENT, "hello from the press", "servus from the press");
+    fleet.change(DEPLOYMENT, "hello from the press", "servus from the press");
     site.publish();
     site.pass();
     let second = git::tip(&repository, "desired").expect("a tip");
-    device.assert_whole(plant, true, "with the clone");
+    device.assert_whole(fleet, true, "with the clone");
     let calls = device.calls();
 
     std::fs::rename(device.clone_dir(), &backup).expect("moved");
@@ -166,13 +166,13 @@ fn all_progress_is_in_the_clone_and_the_floor_survives_its_loss() {
     assert_eq!(device.syncer(&["once"]).status.code(), Some(1), "an old state is no news, with or without a clone");
     assert_eq!(device.calls(), calls, "what runs keeps running");
     git::git(&repository, &["update-ref", "refs/heads/desired", &second]);
-    device.assert_converges(plant, "without the clone");
+    device.assert_converges(fleet, "without the clone");
     assert_eq!(device.calls(), calls, "what runs is known to be what is wanted");
 
     // With its clone and nothing else of what it learned, the device goes on where it was.
     std::fs::remove_dir_all(device.clone_dir()).expect("removed");
     std::fs::rename(&backup, device.clone_dir()).expect("moved");
-    device.assert_converges(plant, "with the old clone");
+    device.assert_converges(fleet, "with the old clone");
     assert_eq!(device.calls(), calls, "nothing is done again");
 }
 
@@ -180,62 +180,62 @@ fn all_progress_is_in_the_clone_and_the_floor_survives_its_loss() {
 #[test]
 fn the_same_meaning_has_no_effect_whatever_the_bytes() {
     let site = Site::new(&DEVICES);
-    let plant = &site.plant;
+    let fleet = &site.fleet;
     site.publish();
     site.pass();
     let calls = || site.devices.iter().map(Device::calls).collect::<Vec<_>>();
-    let tips = || DEVICES.map(|id| git::tip(&plant.device(id), "desired"));
+    let tips = || DEVICES.map(|id| git::tip(&fleet.repository(id), "desired"));
     let (before, published) = (calls(), tips());
-    say_it_differently(plant);
+    say_it_differently(fleet);
     site.publish();
     assert_eq!(tips(), published, "another form of the fleet makes no commit");
 
     // Documents as another version of the publisher, or of a YAML library, would have written them.
-    let key = publisher_key(plant).expect("a key");
+    let key = publisher_key(fleet).expect("a key");
     for id in DEVICES {
         let reformat =
             |text: &str| format!("# written by another hand\n---\n{}", text.replace(": hello\n", ": \"hello\"\n"));
-        Draft::next(&plant.device(id), key.clone(), reformat).put(&plant.device(id), "desired");
+        Draft::next(&fleet.repository(id), key.clone(), reformat).put(&fleet.repository(id), "desired");
     }
     let published = tips();
     site.publish();
     assert_eq!(tips(), published, "the parent's bytes are kept");
     site.pass();
     assert_eq!(calls(), before, "and no device does anything");
-    assert_eq!(plant.status("press-01")["adoptedSerial"], 2, "although it adopted them");
-    plant.assert_settled("in the end");
+    assert_eq!(fleet.status("press-01")["adoptedSerial"], 2, "although it adopted them");
+    fleet.assert_settled("in the end");
 }
 
 /// Invariant 6.
 #[test]
 fn a_bad_object_never_blocks_its_neighbours_and_says_why() {
     let site = Site::new(&DEVICES);
-    let (plant, device) = (&site.plant, site.device("press-01"));
+    let (fleet, device) = (&site.fleet, site.device("press-01"));
     site.publish();
     site.pass();
     // Two bad files, a deployment that can't run on its device, and a change that must get through.
-    plant.write(
+    fleet.write(
         "deployments/broken.yaml",
         "id: broken\napplication: {id: nothing, version: 9.9.9}\ntargets: [{devices: [press-01]}]\n",
     );
-    let line = plant.read("devices/press-02.yaml").lines().count() + 1;
-    plant.write("devices/press-02.yaml", &(plant.read("devices/press-02.yaml") + "colour: blue\n"));
-    plant.write(
+    let line = fleet.read("devices/press-02.yaml").lines().count() + 1;
+    fleet.write("devices/press-02.yaml", &(fleet.read("devices/press-02.yaml") + "colour: blue\n"));
+    fleet.write(
         "deployments/a-first.yaml",
         "id: a-first\napplication: {id: hello, version: 1.0.0}\ntargets: [{devices: [press-01]}]\n\
          parameters: {token: {valueFrom: {deviceFile: nobody-put-it-there}}}\n",
     );
-    plant.change(DEPLOYMENT, "hello from the", "servus from the");
-    let output = plant.try_run(&["publish"]);
+    fleet.change(DEPLOYMENT, "hello from the", "servus from the");
+    let output = fleet.try_run(&["publish"]);
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains("deployments/broken.yaml:2:"), "{said}");
     assert!(said.contains(&format!("devices/press-02.yaml:{line}:1")), "{said}");
-    assert_eq!(DEVICES.map(|id| plant.serial(id)), [2, 2, 1], "the good ones are published, the bad one stays");
+    assert_eq!(DEVICES.map(|id| fleet.serial(id)), [2, 2, 1], "the good ones are published, the bad one stays");
 
     let output = device.syncer(&["once"]);
     assert_eq!(output.status.code(), Some(1), "one deployment isn't as wanted");
-    let (good, bad): (Vec<Value>, Vec<Value>) = plant.status("press-01")["deployments"]
+    let (good, bad): (Vec<Value>, Vec<Value>) = fleet.status("press-01")["deployments"]
         .as_array()
         .expect("rows")
         .iter()
@@ -253,17 +253,17 @@ fn a_bad_object_never_blocks_its_neighbours_and_says_why() {
 #[test]
 fn nothing_unverified_runs_and_what_runs_keeps_running() {
     let site = Site::new(&["press-01", "press-02"]);
-    let (plant, device) = (&site.plant, site.device("press-01"));
+    let (fleet, device) = (&site.fleet, site.device("press-01"));
     site.publish();
     site.pass();
-    plant.change(DEPLOYMENT, "hello from the press", "servus from the press");
+    fleet.change(DEPLOYMENT, "hello from the press", "servus from the press");
     site.publish();
     site.pass();
-    let (repository, key) = (plant.device("press-01"), publisher_key(plant).expect("a key"));
+    let (repository, key) = (fleet.repository("press-01"), publisher_key(fleet).expect("a key"));
     let genuine = git::tip(&repository, "desired").expect("a tip");
     let pwn = |text: &str| text.replace("servus from", "pwned from");
     let next = || Draft::next(&repository, key.clone(), pwn);
-    let other = plant.device("press-02");
+    let other = fleet.repository("press-02");
 
     let mut tampered = next();
     tampered.files.values_mut().for_each(|bytes| {
@@ -290,11 +290,11 @@ fn nothing_unverified_runs_and_what_runs_keeps_running() {
         draft.put(&repository, "desired");
         let output = device.syncer(&["once"]);
         assert_eq!(output.status.code(), Some(1), "{what}");
-        assert_eq!(reasons(plant, "press-01"), [code], "{what}");
+        assert_eq!(reasons(fleet, "press-01"), [code], "{what}");
         assert_eq!((device.calls(), device.environments()), (calls.clone(), environments.clone()), "{what}");
         git::git(&repository, &["update-ref", "refs/heads/desired", &genuine]);
     }
-    device.assert_converges(plant, "with the genuine state");
+    device.assert_converges(fleet, "with the genuine state");
     assert_eq!(device.calls(), calls);
     next().put(&repository, "desired");
     device.pass();
@@ -394,28 +394,28 @@ fn the_core_knows_no_io_no_clock_and_no_environment() {
 #[test]
 fn either_half_can_be_replaced_by_a_script() {
     // A repository that a script made, and our syncer.
-    let stand = Stand::new();
+    let made = HandMade::new();
     let dir = tempfile::tempdir().expect("a temporary directory");
-    stand.begin(dir.path());
-    stand.assert_converges(dir.path(), "a repository made by hand");
-    stand.publish(&["update", "two"]);
-    stand.assert_converges(dir.path(), "an update made by hand");
+    made.begin(dir.path());
+    made.assert_converges(dir.path(), "a repository made by hand");
+    made.greet("two");
+    made.assert_converges(dir.path(), "an update made by hand");
 
     // Our publisher, and a status that a script made with a key of ssh-keygen.
     let site = Site::new(&[]);
-    let plant = &site.plant;
-    let hand = Hand::with_key(&site.dir.path().join("hand"));
-    plant.run(&["device", "enroll", "press-01", &hand.line()]);
+    let fleet = &site.fleet;
+    let hand = HandMadeDevice::with_key(&site.dir.path().join("hand"));
+    fleet.run(&["device", "enroll", "press-01", &hand.line()]);
     site.publish();
     for state in ["installing", "installed", "failed"] {
-        hand.status(plant, "press-01", state);
-        let status = plant.status("press-01");
+        hand.status(&fleet.repository("press-01"), state);
+        let status = fleet.status("press-01");
         assert_eq!(status["deployments"][0]["state"], state, "{status}");
         assert_eq!(status["adoptedSerial"], 1, "{status}");
         assert_eq!(status["doubts"], Value::Array(vec![]), "{status}");
     }
-    plant.change(DEPLOYMENT, "hello from the press", "servus from the press");
+    fleet.change(DEPLOYMENT, "hello from the press", "servus from the press");
     site.publish();
-    assert_eq!(plant.serial("press-01"), 2, "what the script adopted is known, and continued");
-    plant.assert_settled("with a device made by hand");
+    assert_eq!(fleet.serial("press-01"), 2, "what the script adopted is known, and continued");
+    fleet.assert_settled("with a device made by hand");
 }

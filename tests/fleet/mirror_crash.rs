@@ -5,14 +5,14 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use repo_testkit::faults::power::{Cut, Experiment, assert_cut, cut_everywhere};
 use repo_testkit::git;
-use repo_testkit::power::{Cut, Experiment, assert_cut, cut_everywhere};
 use tempfile::TempDir;
 
 use crate::crash::occurrences;
-use crate::plant::{DEPLOYMENT, Plant};
 use crate::site::registry_name;
-use crate::stand::{copy, text};
+use repo_testkit::fleet::{DEPLOYMENT, Fleet};
+use repo_testkit::{copy, text};
 
 const DEVICE: &str = "press-01";
 
@@ -48,31 +48,31 @@ impl Kept {
         let remote = remotes.join(format!("{DEVICE}.git"));
         std::fs::create_dir_all(&remote).expect("made");
         git::git(&remote, &["init", "--quiet", "--bare"]);
-        let plant = Plant::init(dir.path(), &registry_name(dir.path()));
+        let fleet = Fleet::init(dir.path(), &registry_name(dir.path()));
         let settings = format!("remote:\n  url: {}/{{device}}.git\n", remotes.display());
-        std::fs::write(plant.home().join("publisher.yaml"), settings).expect("written");
-        plant.push_application();
+        std::fs::write(fleet.home().join("publisher.yaml"), settings).expect("written");
+        fleet.push_application();
         let key = dir.path().join("device");
         let mut make = Command::new("ssh-keygen");
         text(make.args(["-q", "-t", "ed25519", "-N", "", "-C", "device", "-f"]).arg(&key).output().expect("run"));
-        plant.run(&["device", "add", DEVICE]);
+        fleet.run(&["device", "add", DEVICE]);
         let line = std::fs::read_to_string(key.with_extension("pub")).expect("a key");
-        plant.run(&["device", "enroll", DEVICE, &line]);
-        plant.run(&["publish"]);
+        fleet.run(&["device", "enroll", DEVICE, &line]);
+        fleet.run(&["publish"]);
         let backup = dir.path().join("backup");
-        copy(&plant.home(), &backup);
+        copy(&fleet.home(), &backup);
         for text in ["one", "two"] {
-            plant.change(DEPLOYMENT, "hello from the press", &format!("{text} hello from the press"));
-            plant.run(&["publish"]);
+            fleet.change(DEPLOYMENT, "hello from the press", &format!("{text} hello from the press"));
+            fleet.run(&["publish"]);
         }
         // Reclaiming steps back to what only the host has.
-        copy(&backup, &plant.home());
+        copy(&backup, &fleet.home());
         if deed == Deed::Reclaim {
             let tree = git::git(&remote, &["rev-parse", "desired^{tree}"]);
             let args = ["commit-tree", &tree, "-p", "refs/heads/desired", "-m", "I am the publisher now"];
             let foreign = git::git(&remote, &args);
             git::git(&remote, &["update-ref", "refs/heads/desired", &foreign]);
-            plant.change(DEPLOYMENT, "hello from the press", "three hello from the press");
+            fleet.change(DEPLOYMENT, "hello from the press", "three hello from the press");
         }
         copy(&remote, &dir.path().join("remote-before"));
         let tip = git::tip(&remote, "desired").expect("published");
@@ -91,15 +91,15 @@ impl Kept {
     }
 
     fn check(&self, deed: Deed, root: &Path, when: &str) {
-        let plant = Plant::at(root);
+        let fleet = Fleet::at(root);
         // Whole, but not agreed yet: the ledger learns of what was taken over with the pass that follows.
-        for repository in [plant.control(), plant.device(DEVICE)] {
+        for repository in [fleet.control(), fleet.repository(DEVICE)] {
             git::git(&repository, &["fsck", "--strict", "--full", "--no-dangling"]);
         }
-        let output = plant.command(deed.args()).output().expect("the publisher runs");
+        let output = fleet.command(deed.args()).output().expect("the publisher runs");
         assert!(output.status.success(), "{when}: {}", String::from_utf8_lossy(&output.stderr));
-        plant.assert_converges(when);
-        let (here, there) = (plant.device(DEVICE), self.remote());
+        fleet.assert_converges(when);
+        let (here, there) = (fleet.repository(DEVICE), self.remote());
         for branch in ["desired", "bundle", "freshness"] {
             assert_eq!(git::tip(&here, branch), git::tip(&there, branch), "{when}: {branch}");
         }
@@ -118,7 +118,7 @@ fn cut(deed: Deed) -> BTreeSet<String> {
     let experiment = Experiment {
         deed: &format!("{deed:?}"),
         prepare: &|root| kept.prepare(root),
-        command: &|root| Plant::at(root).command(deed.args()),
+        command: &|root| Fleet::at(root).command(deed.args()),
         check: &|root, _, when| kept.check(deed, root, when),
         cut: Cut::Power,
         // What is fetched, what is taken over, and the ledger's words about it.

@@ -3,14 +3,14 @@
 use repo_git::{CommitSpec, Expected, Person, RefMove, Repo, SigningKey, TreeSource};
 use repo_model::{Digest, FileTree};
 use repo_testkit::fake_docker::FakeDocker;
-use repo_testkit::fault_proxy::{Counts, Fault, FaultProxy};
+use repo_testkit::faults::fault_proxy::{Counts, Fault, FaultProxy};
 use repo_testkit::git;
 use serde_json::Value;
 
-use crate::device::Device;
 use crate::hosted::{Hosted, ID};
-use crate::plant::{DEPLOYMENT, Plant};
-use crate::stand::copy;
+use repo_testkit::copy;
+use repo_testkit::device::Device;
+use repo_testkit::fleet::{DEPLOYMENT, Fleet};
 
 /// What the fleet says meanwhile.
 const REVISIONS: u64 = 1000;
@@ -20,7 +20,7 @@ const OUTAGES: usize = 5;
 
 /// The device comes back with these limits; what passed until all was as wanted, and what it says of itself.
 fn come_back(hosted: &Hosted, proxy: &FaultProxy, limits: &str) -> (Counts, Value) {
-    let (host, clone) = (hosted.plant.device(ID), hosted.device.clone_dir());
+    let (host, clone) = (hosted.fleet.repository(ID), hosted.device.clone_dir());
     hosted.device.set("limits", limits);
     let unsaid = git::tip(&clone, "status").expect("it has reported");
     let before = proxy.counts();
@@ -44,13 +44,13 @@ fn come_back(hosted: &Hosted, proxy: &FaultProxy, limits: &str) -> (Counts, Valu
 }
 
 /// As many revisions as a publisher would make of a policy that changes all day: signed commits, written all at once.
-fn publish_many(plant: &Plant) {
-    let repo = Repo::open(&plant.device(ID)).expect("a repository");
-    let key = SigningKey::load(&plant.home().join("keys/publisher")).expect("the publisher's key");
-    let file = |path: &str| git::show(&plant.device(ID), "desired", path).expect("a file");
-    let listed = git::git(&plant.device(ID), &["ls-tree", "-r", "--name-only", "desired"]);
+fn publish_many(fleet: &Fleet) {
+    let repo = Repo::open(&fleet.repository(ID)).expect("a repository");
+    let key = SigningKey::load(&fleet.home().join("keys/publisher")).expect("the publisher's key");
+    let file = |path: &str| git::show(&fleet.repository(ID), "desired", path).expect("a file");
+    let listed = git::git(&fleet.repository(ID), &["ls-tree", "-r", "--name-only", "desired"]);
     let mut tree: FileTree = listed.lines().map(|path| (path.to_owned(), file(path))).collect();
-    let message = git::git(&plant.device(ID), &["log", "-1", "--format=%B", "desired"]);
+    let message = git::git(&fleet.repository(ID), &["log", "-1", "--format=%B", "desired"]);
     let mut batch = repo.batch();
     let before = repo.tip("desired").expect("readable").expect("published");
     let mut tip = before;
@@ -93,16 +93,16 @@ fn a_device_offline_through_1000_revisions_gets_there_and_tells_all_in_few_reque
         docker.unset("unavailable");
         assert!(!hosted.device.syncer(&["once"]).status.success());
     }
-    publish_many(&hosted.plant);
+    publish_many(&hosted.fleet);
     // The real publisher builds on them, and believes each.
-    hosted.plant.change(DEPLOYMENT, "hello from the press", &format!("revision {REVISIONS}"));
+    hosted.fleet.change(DEPLOYMENT, "hello from the press", &format!("revision {REVISIONS}"));
     hosted.start_host();
-    hosted.until("it is published", |hosted| hosted.plant.serial(ID) == REVISIONS + 1);
+    hosted.until("it is published", |hosted| hosted.fleet.serial(ID) == REVISIONS + 1);
 
     // Once with all the history, and, from the same beginning, with limits that allow the tip alone.
     let (root, kept) = (hosted.dir.path().join(ID), hosted.dir.path().join("kept"));
     copy(&root, &kept);
-    let host = hosted.plant.device(ID);
+    let host = hosted.fleet.repository(ID);
     let said = ["status", "heartbeat"].map(|branch| (branch, git::tip(&host, branch).expect("it has reported")));
     proxy.set(Fault::None);
     let (all, report) = come_back(&hosted, &proxy, "{packs: 4}");
@@ -119,5 +119,5 @@ fn a_device_offline_through_1000_revisions_gets_there_and_tells_all_in_few_reque
     let (tip_alone, report) = come_back(&hosted, &proxy, "{packObjects: 500, packs: 4}");
     assert!(report["conditions"].to_string().contains("AncestryUnverified"), "{report}");
     assert!(tip_alone.connections <= 3 && tip_alone.exchanges <= 25 && tip_alone.down < 128 << 10, "{tip_alone:?}");
-    hosted.device.assert_whole(&hosted.plant, true, "in the end");
+    hosted.device.assert_whole(&hosted.fleet, true, "in the end");
 }

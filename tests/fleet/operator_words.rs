@@ -6,13 +6,13 @@ use serde_json::Value;
 
 use repo_testkit::git;
 
-use crate::device::Device;
-use crate::plant::{DEPLOYMENT, Plant};
 use crate::site::Site;
+use repo_testkit::device::Device;
+use repo_testkit::fleet::{DEPLOYMENT, Fleet};
 
 /// State and code of the reason of a deployment, as the publisher tells it.
-fn told(plant: &Plant, device: &str, deployment: &str) -> (String, String) {
-    let status = plant.status(device);
+fn told(fleet: &Fleet, device: &str, deployment: &str) -> (String, String) {
+    let status = fleet.status(device);
     let rows = status["deployments"].as_array().expect("rows");
     let row =
         rows.iter().find(|row| row["deployment"] == deployment).unwrap_or_else(|| panic!("{deployment}: {rows:?}"));
@@ -22,18 +22,18 @@ fn told(plant: &Plant, device: &str, deployment: &str) -> (String, String) {
 }
 
 /// A trailer of the newest `desired` commit.
-fn trailer(plant: &Plant, device: &str, name: &str) -> String {
+fn trailer(fleet: &Fleet, device: &str, name: &str) -> String {
     let format = format!("--format=%(trailers:key={name},valueonly)");
-    git::git(&plant.device(device), &["log", "-1", &format, "desired"]).trim().to_owned()
+    git::git(&fleet.repository(device), &["log", "-1", &format, "desired"]).trim().to_owned()
 }
 
 /// A deployment of the example on press-01.
-fn deployment(plant: &Plant, id: &str, more: &str) {
+fn deployment(fleet: &Fleet, id: &str, more: &str) {
     let text = format!(
         "id: {id}\napplication: {{id: hello, version: 1.0.0}}\ntargets: [{{devices: [press-01]}}]\n\
          parameters: {{greeting: {id}}}\n{more}"
     );
-    plant.write(&format!("deployments/{id}.yaml"), &text);
+    fleet.write(&format!("deployments/{id}.yaml"), &text);
 }
 
 /// The deployments that docker was told to do something for since `before`, in the order of their first call.
@@ -60,95 +60,95 @@ fn names(device: &Device) -> BTreeMap<String, String> {
 #[test]
 fn what_is_suspended_is_left_as_it_is_until_it_is_no_longer() {
     let site = Site::new(&["press-01"]);
-    let (plant, device) = (&site.plant, site.device("press-01"));
+    let (fleet, device) = (&site.fleet, site.device("press-01"));
     site.publish();
     site.pass();
     let calls = device.calls();
 
     for (file, what) in [("devices/press-01.yaml", "the device"), (DEPLOYMENT, "the deployment")] {
-        let before = plant.read(file);
-        plant.write(file, &format!("{before}\nsuspended: true\n"));
-        plant.change(DEPLOYMENT, "greeting: hello from the press", "greeting: servus from the press");
+        let before = fleet.read(file);
+        fleet.write(file, &format!("{before}\nsuspended: true\n"));
+        fleet.change(DEPLOYMENT, "greeting: hello from the press", "greeting: servus from the press");
         site.publish();
         let output = device.syncer(&["once"]);
         assert_eq!(device.calls(), calls, "{what} is suspended: {}", String::from_utf8_lossy(&output.stderr));
         assert!(device.environments()[0].contains("hello from the press"), "{what}");
-        assert_eq!(told(plant, "press-01", "hello"), ("pending".to_owned(), "suspended".to_owned()), "{what}");
+        assert_eq!(told(fleet, "press-01", "hello"), ("pending".to_owned(), "suspended".to_owned()), "{what}");
         assert_eq!(
-            plant.status("press-01")["adoptedSerial"],
-            plant.serial("press-01"),
+            fleet.status("press-01")["adoptedSerial"],
+            fleet.serial("press-01"),
             "{what}: it knows what it waits with"
         );
 
         // As it was before: nothing is to be done, whether it is suspended or not.
-        plant.change(DEPLOYMENT, "greeting: servus from the press", "greeting: hello from the press");
-        let now = plant.read(file);
-        plant.write(file, &now.replace("\nsuspended: true\n", ""));
-        plant.commit("go on");
+        fleet.change(DEPLOYMENT, "greeting: servus from the press", "greeting: hello from the press");
+        let now = fleet.read(file);
+        fleet.write(file, &now.replace("\nsuspended: true\n", ""));
+        fleet.commit("go on");
         site.publish();
         device.pass();
         assert_eq!(device.calls(), calls, "{what}");
-        assert_eq!(told(plant, "press-01", "hello").0, "installed", "{what}");
+        assert_eq!(told(fleet, "press-01", "hello").0, "installed", "{what}");
     }
-    plant.change(DEPLOYMENT, "greeting: hello from the press", "greeting: servus from the press");
+    fleet.change(DEPLOYMENT, "greeting: hello from the press", "greeting: servus from the press");
     site.publish();
-    device.assert_converges(plant, "after it all");
+    device.assert_converges(fleet, "after it all");
     assert!(device.environments()[0].contains("servus from the press"));
 }
 
 #[test]
 fn what_a_deployment_depends_on_is_there_before_it_and_goes_after_it() {
     let site = Site::new(&["press-01"]);
-    let (plant, device) = (&site.plant, site.device("press-01"));
-    std::fs::remove_file(plant.fleet().join(DEPLOYMENT)).expect("removed");
+    let (fleet, device) = (&site.fleet, site.device("press-01"));
+    std::fs::remove_file(fleet.dir().join(DEPLOYMENT)).expect("removed");
     // Their names alone would give another order.
-    deployment(plant, "a-reader", "dependsOn: [m-broker]\n");
-    deployment(plant, "m-broker", "dependsOn: [z-storage]\n");
-    deployment(plant, "z-storage", "");
-    plant.commit("three on one device");
+    deployment(fleet, "a-reader", "dependsOn: [m-broker]\n");
+    deployment(fleet, "m-broker", "dependsOn: [z-storage]\n");
+    deployment(fleet, "z-storage", "");
+    fleet.commit("three on one device");
     site.publish();
     std::fs::write(device.docker_dir().join("knobs/fail-up"), "no such luck\n").expect("written");
     let output = device.syncer(&["once"]);
     assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stderr));
-    assert_eq!(told(plant, "press-01", "z-storage"), ("failed".to_owned(), "compose-failed".to_owned()));
+    assert_eq!(told(fleet, "press-01", "z-storage"), ("failed".to_owned(), "compose-failed".to_owned()));
     for waiting in ["m-broker", "a-reader"] {
         let expected = ("pending".to_owned(), "waiting-dependency".to_owned());
-        assert_eq!(told(plant, "press-01", waiting), expected, "{waiting}");
+        assert_eq!(told(fleet, "press-01", waiting), expected, "{waiting}");
     }
 
     assert!(device.syncer(&["retry"]).status.success());
     let names = names(device);
     let before = device.calls();
-    device.assert_converges(plant, "what failed is there");
+    device.assert_converges(fleet, "what failed is there");
     assert_eq!(touched(device, &before, &names), ["z-storage", "m-broker", "a-reader"]);
 
     let before = device.calls();
     for id in ["a-reader", "m-broker", "z-storage"] {
-        std::fs::remove_file(plant.fleet().join(format!("deployments/{id}.yaml"))).expect("removed");
+        std::fs::remove_file(fleet.dir().join(format!("deployments/{id}.yaml"))).expect("removed");
     }
-    plant.commit("nothing any more");
-    plant.run(&["publish", "--allow-removals"]);
+    fleet.commit("nothing any more");
+    fleet.run(&["publish", "--allow-removals"]);
     device.pass();
     assert_eq!(touched(device, &before, &names), ["a-reader", "m-broker", "z-storage"], "in the other direction");
     assert_eq!(device.environments().len(), 0);
 }
 
 /// The package with a profile for devices that label themselves as fast, and one for all others.
-fn two_profiles(plant: &Plant) {
+fn two_profiles(fleet: &Fleet) {
     let path = "applications/hello/1.0.0/margo.yaml";
-    let text = plant.read(path);
+    let text = fleet.read(path);
     let (before, profile) = text.split_once("deploymentProfiles:\n").expect("profiles");
     let (profile, after) = profile.split_once("parameters:\n").expect("parameters");
     let fast = profile.replace("id: hello-compose", "id: fast").trim_end().to_owned()
         + "\n    deviceConstraints:\n      eligibilityRules:\n        - labelSelector:\n            matchExpressions:\n              \
            - {key: class, operator: In, values: [fast]}\n";
-    plant.write(path, &format!("{before}deploymentProfiles:\n{fast}{profile}parameters:\n{after}"));
-    plant.replace(
+    fleet.write(path, &format!("{before}deploymentProfiles:\n{fast}{profile}parameters:\n{after}"));
+    fleet.replace(
         DEPLOYMENT,
         "application: {id: hello, version: 1.0.0}",
         "application: {id: hello, version: 1.0.0}\nprofile: auto",
     );
-    plant.commit("a profile for fast devices");
+    fleet.commit("a profile for fast devices");
 }
 
 /// The device says of itself what its configuration says; it looks when it starts.
@@ -159,8 +159,8 @@ fn label(device: &Device, class: &str) {
     std::fs::write(&path, format!("{settings}\ncapabilities: {{labels: {{class: {class}}}}}\n")).expect("written");
 }
 
-fn profile(plant: &Plant) -> Value {
-    let envelope = git::show(&plant.device("press-01"), "desired", "envelope.json").expect("an envelope");
+fn profile(fleet: &Fleet) -> Value {
+    let envelope = git::show(&fleet.repository("press-01"), "desired", "envelope.json").expect("an envelope");
     let envelope: Value = serde_json::from_slice(&envelope).expect("JSON");
     let (_, deployment) = envelope["deployments"].as_object().expect("deployments").iter().next().expect("one");
     deployment["profile"].clone()
@@ -169,39 +169,39 @@ fn profile(plant: &Plant) -> Value {
 #[test]
 fn what_a_device_can_run_decides_what_it_gets_and_a_change_of_that_alone_is_told_as_the_cause() {
     let site = Site::new(&["press-01"]);
-    let (plant, device) = (&site.plant, site.device("press-01"));
-    two_profiles(plant);
+    let (fleet, device) = (&site.fleet, site.device("press-01"));
+    two_profiles(fleet);
     label(device, "slow");
     // Nothing is known of it yet, and a profile asks.
-    let said = String::from_utf8_lossy(&plant.try_run(&["publish"]).stderr).into_owned();
+    let said = String::from_utf8_lossy(&fleet.try_run(&["publish"]).stderr).into_owned();
     assert!(said.contains("waits until the device reports its capabilities"), "{said}");
     device.pass();
     site.publish();
-    device.assert_converges(plant, "it told what it can run");
-    assert_eq!(profile(plant), "hello-compose");
+    device.assert_converges(fleet, "it told what it can run");
+    assert_eq!(profile(fleet), "hello-compose");
     let calls = device.calls();
 
     // What it has stays as long as it fits, whatever else would fit now.
     label(device, "fast");
     device.pass();
     site.publish();
-    assert_eq!((profile(plant), device.calls()), ("hello-compose".into(), calls), "what was chosen stays");
+    assert_eq!((profile(fleet), device.calls()), ("hello-compose".into(), calls), "what was chosen stays");
 
     // A package asks for something that the device has, until it has it no more.
-    plant.replace(DEPLOYMENT, "profile: auto", "profile: fast");
-    plant.commit("the fast one by name");
+    fleet.replace(DEPLOYMENT, "profile: auto", "profile: fast");
+    fleet.commit("the fast one by name");
     site.publish();
-    plant.replace(DEPLOYMENT, "profile: fast", "profile: auto");
-    plant.commit("and then by itself");
+    fleet.replace(DEPLOYMENT, "profile: fast", "profile: auto");
+    fleet.commit("and then by itself");
     site.publish();
-    assert_eq!(profile(plant), "fast", "what it has fits");
-    let serial = plant.serial("press-01");
+    assert_eq!(profile(fleet), "fast", "what it has fits");
+    let serial = fleet.serial("press-01");
     label(device, "slow");
     device.pass();
     site.publish();
-    assert_eq!((profile(plant), plant.serial("press-01")), ("hello-compose".into(), serial + 1));
-    assert_eq!(trailer(plant, "press-01", "Cause"), "the device's capabilities changed");
-    device.assert_converges(plant, "the other profile");
-    let explained = plant.run(&["explain", "press-01", "hello"]);
+    assert_eq!((profile(fleet), fleet.serial("press-01")), ("hello-compose".into(), serial + 1));
+    assert_eq!(trailer(fleet, "press-01", "Cause"), "the device's capabilities changed");
+    device.assert_converges(fleet, "the other profile");
+    let explained = fleet.run(&["explain", "press-01", "hello"]);
     assert!(explained.contains("hello-compose"), "{explained}");
 }

@@ -5,14 +5,14 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
+use repo_testkit::faults::power::{Cut, Experiment, Point, assert_cut, cut_everywhere};
 use repo_testkit::git;
-use repo_testkit::power::{Cut, Experiment, Point, assert_cut, cut_everywhere};
 use tempfile::TempDir;
 
 use crate::crash::occurrences;
-use crate::plant::{DEPLOYMENT, DEVICES, Plant};
 use crate::site::registry_name;
-use crate::stand::{copy, text};
+use repo_testkit::fleet::{DEPLOYMENT, DEVICES, Fleet};
+use repo_testkit::{copy, text};
 
 /// What the publisher is to do when it is cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,39 +68,39 @@ impl Kept {
         if [Deed::Init, Deed::InitHosted].contains(&deed) {
             return;
         }
-        let (plant, kept) = (Plant::at(root), self.dir.path().join(format!("{deed:?}")));
+        let (fleet, kept) = (Fleet::at(root), self.dir.path().join(format!("{deed:?}")));
         if !kept.exists() {
             self.make(deed, root);
-            copy(&plant.fleet(), &kept.join("fleet"));
-            copy(&plant.home(), &kept.join("fleet.wfm"));
+            copy(&fleet.dir(), &kept.join("fleet"));
+            copy(&fleet.home(), &kept.join("fleet.wfm"));
         }
-        copy(&kept.join("fleet"), &plant.fleet());
-        copy(&kept.join("fleet.wfm"), &plant.home());
+        copy(&kept.join("fleet"), &fleet.dir());
+        copy(&kept.join("fleet.wfm"), &fleet.home());
     }
 
     fn make(&self, deed: Deed, root: &Path) {
-        let plant = Plant::init(root, &self.name());
-        plant.push_application();
+        let fleet = Fleet::init(root, &self.name());
+        fleet.push_application();
         for device in DEVICES {
-            plant.run(&["device", "add", device]);
-            plant.run(&["device", "enroll", device, &self.line(device)]);
+            fleet.run(&["device", "add", device]);
+            fleet.run(&["device", "enroll", device, &self.line(device)]);
         }
         if deed != Deed::First {
-            plant.run(&["publish"]);
+            fleet.run(&["publish"]);
         }
         match deed {
             Deed::Init | Deed::InitHosted | Deed::Add | Deed::First => {}
-            Deed::Enroll => drop(plant.run(&ADD)),
+            Deed::Enroll => drop(fleet.run(&ADD)),
             Deed::Change => {
-                plant.change(DEPLOYMENT, "hello from the packer", "servus from the packer");
-                add_packs(&plant.device("packer-01"), 41);
+                fleet.change(DEPLOYMENT, "hello from the packer", "servus from the packer");
+                add_packs(&fleet.repository("packer-01"), 41);
             }
             Deed::Remove => {
-                std::fs::remove_file(plant.fleet().join(DEPLOYMENT)).expect("removed");
-                plant.commit("nothing more is said");
+                std::fs::remove_file(fleet.dir().join(DEPLOYMENT)).expect("removed");
+                fleet.commit("nothing more is said");
             }
             Deed::Renew => {
-                DEVICES.iter().for_each(|device| let_expire(&plant, device));
+                DEVICES.iter().for_each(|device| let_expire(&fleet, device));
                 // In the same second the new proof would be the very commit that was there before.
                 std::thread::sleep(std::time::Duration::from_millis(1100));
             }
@@ -108,82 +108,82 @@ impl Kept {
     }
 
     fn command(&self, deed: Deed, root: &Path) -> Command {
-        let plant = Plant::at(root);
+        let fleet = Fleet::at(root);
         match deed {
-            Deed::Init => plant.init_command(&self.name()),
+            Deed::Init => fleet.init_command(&self.name()),
             Deed::InitHosted => {
-                let mut command = plant.init_command(&self.name());
+                let mut command = fleet.init_command(&self.name());
                 command.args(["--host", "wfm.example", "--hosted"]);
                 command
             }
-            Deed::Add => plant.command(&ADD),
-            Deed::Enroll => plant.command(&["device", "enroll", NEW, &self.line(NEW)]),
-            Deed::First | Deed::Change | Deed::Remove | Deed::Renew => plant.command(&["publish"]),
+            Deed::Add => fleet.command(&ADD),
+            Deed::Enroll => fleet.command(&["device", "enroll", NEW, &self.line(NEW)]),
+            Deed::First | Deed::Change | Deed::Remove | Deed::Renew => fleet.command(&["publish"]),
         }
     }
 
     /// Whole at once; done after the same command again, which then has nothing left to do.
     fn check(&self, deed: Deed, root: &Path, point: Option<&Point>, when: &str) {
-        let plant = Plant::at(root);
+        let fleet = Fleet::at(root);
         // Between git's rename and our sync of it: git says which of its lock files the operator has to remove.
         if point.is_some_and(|point| point.name == "tree.sync" && point.side == "before") {
-            remove_lock(&plant, when);
+            remove_lock(&fleet, when);
         }
         match deed {
-            Deed::Init | Deed::InitHosted => self.check_init(deed, &plant, when),
+            Deed::Init | Deed::InitHosted => self.check_init(deed, &fleet, when),
             Deed::Add | Deed::Enroll => {
-                plant.assert_whole(false, when);
+                fleet.assert_whole(false, when);
                 if deed == Deed::Add {
-                    plant.run(&ADD);
+                    fleet.run(&ADD);
                 }
-                plant.run(&["device", "enroll", NEW, &self.line(NEW)]);
-                let dirty = git::git(&plant.fleet(), &["status", "--porcelain"]);
+                fleet.run(&["device", "enroll", NEW, &self.line(NEW)]);
+                let dirty = git::git(&fleet.dir(), &["status", "--porcelain"]);
                 let is_leftover = |line: &str| line.starts_with("?? ") && line.contains("/.tmp-");
                 assert!(dirty.lines().all(is_leftover), "{when}: what the commands wrote is committed: {dirty}");
-                plant.assert_converges(when);
-                assert!(git::tip(&plant.device(NEW), "desired").is_some(), "{when}: {NEW} has its desired state");
-                assert!(plant.join_file(NEW).exists(), "{when}: {NEW} has its join file");
+                fleet.assert_converges(when);
+                assert!(git::tip(&fleet.repository(NEW), "desired").is_some(), "{when}: {NEW} has its desired state");
+                assert!(fleet.join_file(NEW).exists(), "{when}: {NEW} has its join file");
             }
             Deed::First | Deed::Change | Deed::Remove | Deed::Renew => {
-                plant.assert_whole(false, when);
-                plant.assert_converges(when);
-                assert_done(deed, &plant, when);
+                fleet.assert_whole(false, when);
+                fleet.assert_converges(when);
+                assert_done(deed, &fleet, when);
             }
         }
     }
 
     /// A half-made fleet is never taken for a whole one: it works, or it is refused and made anew.
-    fn check_init(&self, deed: Deed, plant: &Plant, when: &str) {
-        let again = self.command(deed, plant.root()).output().expect("the publisher runs");
+    fn check_init(&self, deed: Deed, fleet: &Fleet, when: &str) {
+        let again = self.command(deed, fleet.root()).output().expect("the publisher runs");
         if !again.status.success() {
             let said = String::from_utf8_lossy(&again.stderr);
             assert_eq!(again.status.code(), Some(1), "{when}: {said}");
             assert!(said.contains("exists"), "{when}: {said}");
             // Either it is complete, or whoever tries to use it is told, and nothing is published.
-            let published = plant.try_run(&["publish"]);
+            let published = fleet.try_run(&["publish"]);
             if !published.status.success() {
                 let said = String::from_utf8_lossy(&published.stderr);
                 assert_eq!(published.status.code(), Some(1), "{when}: {said}");
-                for half in [plant.fleet(), plant.home()] {
+                for half in [fleet.dir(), fleet.home()] {
                     let _ = std::fs::remove_dir_all(half);
                 }
-                text(self.command(deed, plant.root()).output().expect("the publisher runs"));
+                text(self.command(deed, fleet.root()).output().expect("the publisher runs"));
             }
         }
-        plant.run(&["validate"]);
-        let hosted = plant.home().join("fleet.git");
+        fleet.run(&["validate"]);
+        let hosted = fleet.home().join("fleet.git");
         assert_eq!(hosted.is_dir(), deed == Deed::InitHosted, "{when}");
         if deed == Deed::InitHosted {
-            let (there, here) = (git::tip(&hosted, "main"), git::tip(&plant.fleet(), "main"));
+            let (there, here) = (git::tip(&hosted, "main"), git::tip(&fleet.dir(), "main"));
             assert!(there.is_some() && there == here, "{when}: {there:?} {here:?}");
         }
-        plant.assert_converges(when);
+        fleet.assert_converges(when);
     }
 }
 
 /// Removes the lock file that git complains about, as its message says.
-fn remove_lock(plant: &Plant, when: &str) {
-    let mut dirs = vec![plant.fleet().join(".git")];
+fn remove_lock(fleet: &Fleet, when: &str) {
+    let mut dirs = vec![fleet.dir().join(".git")];
     while let Some(dir) = dirs.pop() {
         for path in std::fs::read_dir(&dir).into_iter().flatten().flatten().map(|entry| entry.path()) {
             if path.is_dir() {
@@ -197,8 +197,8 @@ fn remove_lock(plant: &Plant, when: &str) {
 }
 
 /// What the deed came to, beyond what always holds.
-fn assert_done(deed: Deed, plant: &Plant, when: &str) {
-    let serials = DEVICES.map(|device| plant.serial(device));
+fn assert_done(deed: Deed, fleet: &Fleet, when: &str) {
+    let serials = DEVICES.map(|device| fleet.serial(device));
     let expected: [u64; 3] = match deed {
         Deed::First | Deed::Renew => [1, 1, 1],
         Deed::Change => [2, 1, 1],
@@ -207,9 +207,9 @@ fn assert_done(deed: Deed, plant: &Plant, when: &str) {
     // A serial whose attempt was cut off and whose envelope changed meanwhile is skipped; here nothing changes.
     assert_eq!(serials, expected, "{when}: each device got what concerns it, with the serial that was reserved");
     for device in DEVICES {
-        let proof = git::show(&plant.device(device), "freshness", "freshness.json").expect("a proof of freshness");
+        let proof = git::show(&fleet.repository(device), "freshness", "freshness.json").expect("a proof of freshness");
         let proof: serde_json::Value = serde_json::from_slice(&proof).expect("JSON");
-        let tip = git::tip(&plant.device(device), "desired").expect("a tip");
+        let tip = git::tip(&fleet.repository(device), "desired").expect("a tip");
         assert_eq!(proof["tip"], tip.as_str(), "{when}: the proof speaks of the tip of {device}");
         assert!(proof["expires"].as_str().is_some_and(|expires| expires > "2026"), "{when}: {proof}");
     }
@@ -231,8 +231,8 @@ fn add_packs(repository: &Path, count: usize) {
 }
 
 /// Replaces a device's proof of freshness by one that has run out, signed as the publisher does.
-fn let_expire(plant: &Plant, device: &str) {
-    let repository = plant.device(device);
+fn let_expire(fleet: &Fleet, device: &str) {
+    let repository = fleet.repository(device);
     let proof = git::show(&repository, "freshness", "freshness.json").expect("a proof of freshness");
     let mut proof: serde_json::Value = serde_json::from_slice(&proof).expect("JSON");
     proof["issued"] = "2020-01-01T00:00:00Z".into();
@@ -245,7 +245,7 @@ fn let_expire(plant: &Plant, device: &str) {
     let input = std::fs::File::open(&file).expect("opened");
     let tree = text(git::command(&repository).arg("mktree").stdin(input).output().expect("git runs"));
     let message = git::git(&repository, &["log", "-1", "--format=%B", "freshness"]);
-    let key = format!("user.signingkey={}", plant.home().join("keys/publisher").display());
+    let key = format!("user.signingkey={}", fleet.home().join("keys/publisher").display());
     let sign = ["-c", "gpg.format=ssh", "-c", &key, "commit-tree", "-S", &tree, "-m", message.trim_end()];
     let commit = git::git(&repository, &sign);
     git::git(&repository, &["update-ref", "refs/heads/freshness", &commit]);

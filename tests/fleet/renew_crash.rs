@@ -6,13 +6,14 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use repo_http::{Agent, Credential, Request, Settings, Url};
-use repo_testkit::power::{VOLUME_VARIABLE, Volume};
+use repo_testkit::faults::power::{VOLUME_VARIABLE, Volume};
 use repo_testkit::{program, terminate};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::plant::{Host, Plant};
-use crate::stand::{copy, text};
+use repo_testkit::fleet::Fleet;
+use repo_testkit::host::Host;
+use repo_testkit::{copy, text};
 
 const DEVICE: &str = "press-01";
 
@@ -23,9 +24,9 @@ struct Caller {
 }
 
 impl Caller {
-    fn start(plant: &Plant, environment: &[(&str, String)]) -> Self {
-        let host = plant.serve(environment);
-        let authority = std::fs::read_to_string(plant.home().join("ca/ca.pem")).unwrap_or_default();
+    fn start(fleet: &Fleet, environment: &[(&str, String)]) -> Self {
+        let host = fleet.serve(environment);
+        let authority = std::fs::read_to_string(fleet.home().join("ca/ca.pem")).unwrap_or_default();
         let settings = Settings { authorities: vec![authority], ..Settings::default() };
         // A volume that was cut has no authority to read.
         let agent = Agent::new(&settings).or_else(|_| Agent::new(&Settings::default())).expect("an agent");
@@ -54,8 +55,8 @@ impl Caller {
 }
 
 /// The secrets that the account's file has, of which some were used.
-fn records(plant: &Plant) -> Vec<Value> {
-    let file = std::fs::read(plant.home().join(format!("accounts/{DEVICE}.json"))).expect("an account");
+fn records(fleet: &Fleet) -> Vec<Value> {
+    let file = std::fs::read(fleet.home().join(format!("accounts/{DEVICE}.json"))).expect("an account");
     let account: Value = serde_json::from_slice(&file).expect("JSON");
     account["secrets"].as_array().expect("a list").clone()
 }
@@ -69,9 +70,9 @@ fn until(what: &str, so: impl Fn() -> bool) {
 }
 
 /// A renewal with all that follows from it, on an uncut host: the points that it passes.
-fn points(plant: &Plant, secret: &str) -> BTreeSet<String> {
+fn points(fleet: &Fleet, secret: &str) -> BTreeSet<String> {
     let trace = tempfile::NamedTempFile::new().expect("a file");
-    let mut caller = Caller::start(plant, &[("SYNC_TRACE", trace.path().display().to_string())]);
+    let mut caller = Caller::start(fleet, &[("SYNC_TRACE", trace.path().display().to_string())]);
     assert!(caller.renew(secret).expect("renewed").1);
     until("the old secret ends", || !caller.knows(secret));
     terminate(&caller.host.child);
@@ -90,7 +91,7 @@ fn points(plant: &Plant, secret: &str) -> BTreeSet<String> {
 #[test]
 fn power_cuts_of_a_host_while_a_device_renews_leave_it_what_it_was_told() {
     let dir = TempDir::new().expect("a temporary directory");
-    let kept = Plant::at(dir.path());
+    let kept = Fleet::at(dir.path());
     text(kept.init_command("renewals").args(["--host", "127.0.0.1"]).output().expect("the publisher runs"));
     let settings = "serve:\n  names: [127.0.0.1]\n  listen: 127.0.0.1:0\n";
     std::fs::write(kept.home().join("publisher.yaml"), settings).expect("written");
@@ -107,26 +108,26 @@ fn power_cuts_of_a_host_while_a_device_renews_leave_it_what_it_was_told() {
             copy(&dir.path().join(part), &root.join(part));
         }
         text(Command::new("sync").arg("-f").arg(root).output().expect("sync runs"));
-        Plant::at(root)
+        Fleet::at(root)
     };
     let scratch = TempDir::new().expect("a temporary directory");
     let (mut before, mut after) = (BTreeSet::new(), BTreeSet::new());
     for point in points(&prepare(scratch.path()), &secret) {
         let volume = Volume::new(16).expect("a volume");
-        let plant = prepare(&volume.path());
+        let fleet = prepare(&volume.path());
         let environment = [
             ("SYNC_CUT", point.clone()),
             ("SYNC_CUT_COMMAND", program("power-cut").display().to_string()),
             (VOLUME_VARIABLE, volume.path().display().to_string()),
         ];
-        let mut caller = Caller::start(&plant, &environment);
+        let mut caller = Caller::start(&fleet, &environment);
         let told = caller.renew(&secret);
         // What follows from the use of the new one is written behind the answer.
         let _ = caller.host.child.wait();
         drop(caller);
         volume.reboot().expect("rebooted");
 
-        let caller = Caller::start(&plant, &[]);
+        let caller = Caller::start(&fleet, &[]);
         let now = match &told {
             None => &secret,
             Some((next, _)) => next,
@@ -135,7 +136,7 @@ fn power_cuts_of_a_host_while_a_device_renews_leave_it_what_it_was_told() {
         let (again, used) = caller.renew(now).unwrap_or_else(|| panic!("{point}: it can't renew"));
         assert!(used, "{point}");
         until("the older one ends", || !caller.knows(now));
-        assert!(caller.knows(&again) && records(&plant).len() == 1, "{point}");
+        assert!(caller.knows(&again) && records(&fleet).len() == 1, "{point}");
         if told.is_none() {
             before.insert(point)
         } else {

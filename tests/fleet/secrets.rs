@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 use repo_testkit::fake_docker::FakeDocker;
 use repo_testkit::{git, terminate};
 
-use crate::device::Device;
-use crate::plant::{DEPLOYMENT, Plant};
 use crate::site::Site;
+use repo_testkit::device::Device;
+use repo_testkit::fleet::{DEPLOYMENT, Fleet};
 
 /// What may be seen nowhere, in every form in which it could be.
 pub(crate) struct Secret {
@@ -85,7 +85,7 @@ impl Search<'_> {
 
     /// Runs a command of the publisher that must succeed, with all logs on.
     fn publisher(&mut self, args: &[&str]) {
-        let output = self.site.plant.command(args).env("RUST_LOG", "trace").output().expect("the publisher runs");
+        let output = self.site.fleet.command(args).env("RUST_LOG", "trace").output().expect("the publisher runs");
         let output = self.hear(&format!("wfm-git-publisher {args:?}"), output);
         assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
     }
@@ -101,10 +101,10 @@ impl Search<'_> {
     }
 
     fn repositories(&self) -> Vec<PathBuf> {
-        let plant = &self.site.plant;
-        let devices = std::fs::read_dir(plant.home().join("devices")).expect("listed").flatten();
+        let fleet = &self.site.fleet;
+        let devices = std::fs::read_dir(fleet.home().join("devices")).expect("listed").flatten();
         let clones = self.site.devices.iter().map(Device::clone_dir);
-        devices.map(|entry| entry.path()).chain([plant.fleet(), plant.control()]).chain(clones).collect()
+        devices.map(|entry| entry.path()).chain([fleet.dir(), fleet.control()]).chain(clones).collect()
     }
 
     /// Everything that leaks, and where.
@@ -179,7 +179,7 @@ fn until(what: &str, is_so: impl Fn() -> bool) {
 
 /// Every program of ours says everything while this goes on; then something fails, and says why.
 fn live(search: &mut Search<'_>, device: &Device, token: &str) {
-    let (plant, docker): (&Plant, _) = (&search.site.plant, FakeDocker::new(device.docker_dir()));
+    let (fleet, docker): (&Fleet, _) = (&search.site.fleet, FakeDocker::new(device.docker_dir()));
     search.publisher(&["validate"]);
     search.publisher(&["publish"]);
     docker.set("hang-up", "");
@@ -197,11 +197,11 @@ fn live(search: &mut Search<'_>, device: &Device, token: &str) {
     assert!(environments.iter().any(|one| one.contains(token)), "the value reached its container");
 
     // Docker repeats the value in an error, as compose does with what it can't use.
-    plant.change(DEPLOYMENT, "hello from the press", "servus from the press");
+    fleet.change(DEPLOYMENT, "hello from the press", "servus from the press");
     let log = search.site.dir.path().join("publisher.log");
-    let mut run = plant.command(&["run"]);
+    let mut run = fleet.command(&["run"]);
     let mut run = run.env("RUST_LOG", "trace").stderr(File::create(&log).expect("made")).spawn().expect("it runs");
-    until("another serial", || plant.serial(&device.id) == 2);
+    until("another serial", || fleet.serial(&device.id) == 2);
     terminate(&run);
     assert!(run.wait().expect("waited").success());
     search.said.push(("run".to_owned(), std::fs::read(&log).expect("a log")));
@@ -224,11 +224,11 @@ fn live(search: &mut Search<'_>, device: &Device, token: &str) {
 #[test]
 fn no_secret_is_in_any_object_log_error_file_or_argument_and_the_search_finds_those_that_are_planted() {
     let site = Site::new(&["press-01"]);
-    let (plant, device) = (&site.plant, site.device("press-01"));
+    let (fleet, device) = (&site.fleet, site.device("press-01"));
     let token = "canary-0f1e2d3c-token-that-stays-on-the-device";
     std::fs::write(device.home().join("device-files/hello-token"), format!("{token}\n")).expect("written");
-    plant.change(DEPLOYMENT, "  # token: {valueFrom", "  token: {valueFrom");
-    let keys = plant.home().join("keys");
+    fleet.change(DEPLOYMENT, "  # token: {valueFrom", "  token: {valueFrom");
+    let keys = fleet.home().join("keys");
     let secrets = vec![
         Secret::new("the root key", &seed(&keys.join("root"))),
         Secret::new("the publisher's key", &seed(&keys.join("publisher"))),

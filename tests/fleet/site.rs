@@ -1,16 +1,16 @@
-//! A plant with devices of its own in a temporary directory.
+//! A fleet with devices of its own in a temporary directory.
 
 use std::path::Path;
 
 use tempfile::TempDir;
 
-use crate::device::Device;
-use crate::plant::Plant;
+use repo_testkit::device::Device;
+use repo_testkit::fleet::Fleet;
 
 /// A fleet whose devices run on the stand-in for docker.
 pub(crate) struct Site {
     pub(crate) dir: TempDir,
-    pub(crate) plant: Plant,
+    pub(crate) fleet: Fleet,
     pub(crate) devices: Vec<Device>,
 }
 
@@ -21,22 +21,22 @@ impl Site {
     }
 
     /// The same with another way to join.
-    pub(crate) fn with(ids: &[&str], join: impl Fn(&Plant, &str, &Path) -> Device) -> Self {
+    pub(crate) fn with(ids: &[&str], join: impl Fn(&Fleet, &str, &Path) -> Device) -> Self {
         let dir = TempDir::new().expect("a temporary directory");
-        let plant = Plant::init(dir.path(), &registry_name(dir.path()));
-        plant.push_application();
+        let fleet = Fleet::init(dir.path(), &registry_name(dir.path()));
+        fleet.push_application();
         let devices = ids.iter().map(|id| {
             let root = dir.path().join(id);
             std::fs::create_dir(&root).expect("made");
-            join(&plant, id, &root)
+            join(&fleet, id, &root)
         });
         let devices = devices.collect();
-        Self { dir, plant, devices }
+        Self { dir, fleet, devices }
     }
 
     /// Publishes; what was printed.
     pub(crate) fn publish(&self) -> String {
-        self.plant.run(&["publish"])
+        self.fleet.run(&["publish"])
     }
 
     /// One good pass on every device.

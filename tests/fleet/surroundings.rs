@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use repo_model::Digest;
-use repo_testkit::connect_proxy::ConnectProxy;
+use repo_testkit::faults::connect_proxy::ConnectProxy;
 use repo_testkit::ports::free_port;
 use tempfile::TempDir;
 
-use crate::device::Device;
 use crate::hosted::{Hosted, ID};
-use crate::plant::Plant;
-use crate::stand::text;
+use repo_testkit::device::Device;
+use repo_testkit::fleet::Fleet;
+use repo_testkit::text;
 
 /// A pass that must fail for this reason, and says nothing secret.
 fn cut_off(hosted: &Hosted, reason: &str, secrets: &[&str]) {
@@ -52,7 +52,7 @@ fn a_proxy_makes_tunnels_to_our_host_with_its_own_account_but_for_what_is_except
 
     // A device that runs waits through the same proxy, and hears of a publish at once.
     let device = hosted.start_device();
-    hosted.plant.change(crate::plant::DEPLOYMENT, "hello from the press", "through the tunnel");
+    hosted.fleet.change(repo_testkit::fleet::DEPLOYMENT, "hello from the press", "through the tunnel");
     hosted.until("the change runs", |hosted| hosted.runs("through the tunnel"));
     hosted.end(device);
 
@@ -67,7 +67,7 @@ fn a_pinned_key_of_our_host_outlives_its_restart_and_no_other_is_believed() {
     let mut hosted = Hosted::new();
     let host = hosted.start_host();
     hosted.until("the host answers", |hosted| hosted.device.syncer(&["once"]).status.success());
-    let pem = std::fs::read_to_string(hosted.plant.home().join("ca/server.key")).expect("the host's key");
+    let pem = std::fs::read_to_string(hosted.fleet.home().join("ca/server.key")).expect("the host's key");
     let pin =
         Digest::of(&rcgen::PublicKeyData::subject_public_key_info(&rcgen::KeyPair::from_pem(&pem).expect("a key")));
     hosted.device.set("host", &format!("{{pin: \"{}\"}}", Digest::of(b"another key")));
@@ -110,10 +110,10 @@ struct Registry {
 }
 
 impl Registry {
-    /// Serves what is below `dir`; with the only account `plant` if there is a password file for it.
+    /// Serves what is below `dir`; with the only account `fleet` if there is a password file for it.
     fn start(dir: &Path, accounts: Option<&Path>) -> Self {
         let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
-        let auth = accounts.map(|path| format!("auth: {{htpasswd: {{realm: plant, path: {}}}}}\n", path.display()));
+        let auth = accounts.map(|path| format!("auth: {{htpasswd: {{realm: fleet, path: {}}}}}\n", path.display()));
         let config = format!(
             "version: 0.1\nlog: {{level: error}}\nstorage: {{filesystem: {{rootdirectory: {}}}}}\nhttp: {{addr: \"{address}\"}}\n{}",
             dir.join("data").display(),
@@ -141,7 +141,7 @@ impl Drop for Registry {
 }
 
 /// bcrypt of `r3gistry-canary`; nothing on a bare machine makes one.
-const PLANT: &str = "plant:$2b$04$6ejN9axYJAeW.YA81rL1du8OWS.fpoHlZW6HrSkCadQvixc8x4cGC\n";
+const PLANT: &str = "fleet:$2b$04$6ejN9axYJAeW.YA81rL1du8OWS.fpoHlZW6HrSkCadQvixc8x4cGC\n";
 
 #[test]
 fn a_registry_that_wants_an_account_gets_it_from_both_programs_and_nobody_else_does() {
@@ -150,16 +150,16 @@ fn a_registry_that_wants_an_account_gets_it_from_both_programs_and_nobody_else_d
     std::fs::write(&htpasswd, PLANT).expect("written");
     let registry = Registry::start(dir.path(), Some(&htpasswd));
     let place = registry.address.to_string();
-    let plant = Plant::at(dir.path());
-    text(plant.init_at(&format!("{place}/plant")).output().expect("the publisher runs"));
-    let password = plant.home().join("registry-password");
+    let fleet = Fleet::at(dir.path());
+    text(fleet.init_at(&format!("{place}/fleet")).output().expect("the publisher runs"));
+    let password = fleet.home().join("registry-password");
     let settings = |more: &str| {
         let text = format!("registries:\n  \"{place}\": {{plainHttp: true{more}}}\n");
-        std::fs::write(plant.home().join("publisher.yaml"), text).expect("written");
+        std::fs::write(fleet.home().join("publisher.yaml"), text).expect("written");
     };
 
     let failed = |args: &[&str]| {
-        let output = plant.command(args).env("RUST_LOG", "trace").output().expect("the publisher runs");
+        let output = fleet.command(args).env("RUST_LOG", "trace").output().expect("the publisher runs");
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(!output.status.success() && !said.contains("canary"), "{said}");
         said
@@ -167,29 +167,29 @@ fn a_registry_that_wants_an_account_gets_it_from_both_programs_and_nobody_else_d
     settings("");
     let said = failed(&["app", "push", "applications/hello/1.0.0"]);
     assert!(said.contains("401"), "{said}");
-    settings(&format!(", user: plant, passwordFile: {}", password.display()));
+    settings(&format!(", user: fleet, passwordFile: {}", password.display()));
     std::fs::write(&password, "r3gistry-canary\n").expect("written");
     let said = failed(&["app", "push", "applications/hello/1.0.0"]);
     assert!(said.contains("chmod 600"), "{said}");
     text(Command::new("chmod").arg("600").arg(&password).output().expect("chmod runs"));
-    plant.push_application();
+    fleet.push_application();
 
     let root = dir.path().join(ID);
     std::fs::create_dir(&root).expect("made");
-    let device = Device::join(&plant, ID, &root);
-    plant.run(&["publish"]);
+    let device = Device::join(&fleet, ID, &root);
+    fleet.run(&["publish"]);
     let once = |good: bool| {
         let output = device.once().env("DEVICE_SYNCER_LOG", "trace").output().expect("the syncer runs");
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.success() == good && !said.contains("canary"), "{said}");
     };
     let account = |more: &str| {
-        let accounts = format!("accounts: {{\"{place}\": {{user: plant, password: {{file: registry-password}}}}}}");
+        let accounts = format!("accounts: {{\"{place}\": {{user: fleet, password: {{file: registry-password}}}}}}");
         device.set("registries", &format!("{{plainHttp: [\"{place}\"]{more}}}").replace("ACCOUNTS", &accounts));
     };
     account("");
     once(false);
-    let status = plant.status(ID);
+    let status = fleet.status(ID);
     assert_eq!(status["deployments"][0]["state"], "pending", "{status}");
     account(", ACCOUNTS");
     device.keep("registry-password", "wr0ng-canary\n");

@@ -5,14 +5,14 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use repo_http::{Agent, Credential, Request, Settings, Url};
-use repo_testkit::fault_proxy::{Direction, Fault, FaultProxy};
+use repo_testkit::faults::fault_proxy::{Direction, Fault, FaultProxy};
 use repo_testkit::foreign_host::{ForeignHost, Options};
 use repo_testkit::git;
 use repo_testkit::pki::{Authority, Validity};
 
 use crate::hosted::{Hosted, ID};
-use crate::plant::DEPLOYMENT;
-use crate::stand::copy;
+use repo_testkit::copy;
+use repo_testkit::fleet::DEPLOYMENT;
 
 /// Short limits, so that silence doesn't take long.
 const SHORT: &str = "{timeouts: {connect: 2s, answer: 2s, stall: 1500ms, total: 6s}}";
@@ -28,11 +28,11 @@ fn installed(lines: &str) -> (Hosted, FaultProxy) {
 impl Hosted {
     /// An operator's change, and where it went.
     fn greet(&self, text: &str) {
-        let before = self.plant.read(DEPLOYMENT);
+        let before = self.fleet.read(DEPLOYMENT);
         let line = before.lines().find(|line| line.starts_with("  greeting:")).expect("a greeting").to_owned();
-        let serial = self.plant.serial(ID);
-        self.plant.change(DEPLOYMENT, &line, &format!("  greeting: {text}"));
-        self.until("it is published", |hosted| hosted.plant.serial(ID) > serial);
+        let serial = self.fleet.serial(ID);
+        self.fleet.change(DEPLOYMENT, &line, &format!("  greeting: {text}"));
+        self.until("it is published", |hosted| hosted.fleet.serial(ID) > serial);
     }
 
     /// A pass that can't reach the host, and ends in time with one of these reasons; nothing on the device changes.
@@ -48,7 +48,7 @@ impl Hosted {
     /// Everything arrived on both sides, and stock Git finds nothing wrong.
     fn assert_settled(&self, greeting: &str) {
         self.assert_arrived(greeting);
-        self.device.assert_whole(&self.plant, true, greeting);
+        self.device.assert_whole(&self.fleet, true, greeting);
     }
 
     fn assert_arrived(&self, greeting: &str) {
@@ -56,7 +56,7 @@ impl Hosted {
             hosted.device.syncer(&["once"]).status.success() && hosted.runs(greeting)
         });
         assert_eq!(self.trouble(), None);
-        let (host, clone) = (self.plant.device(ID), self.device.clone_dir());
+        let (host, clone) = (self.fleet.repository(ID), self.device.clone_dir());
         assert_eq!(git::tip(&host, "status"), git::tip(&clone, "status"));
         git::git(&host, &["fsck", "--strict", "--full", "--no-dangling"]);
     }
@@ -107,7 +107,7 @@ fn a_transfer_that_breaks_off_anywhere_is_made_up_for() {
             let at = bytes * part / 7;
             proxy.set(if part % 2 == 0 { Fault::CutAfter(direction, at) } else { Fault::ResetAfter(direction, at) });
             hosted.device.syncer(&["once"]);
-            hosted.device.assert_whole(&hosted.plant, false, &greeting);
+            hosted.device.assert_whole(&hosted.fleet, false, &greeting);
             proxy.set(Fault::None);
             hosted.assert_settled(&greeting);
         }
@@ -119,8 +119,8 @@ fn what_our_host_answers_in_trouble_is_named_and_costs_nothing() {
     let (hosted, proxy) = installed("  limits: {connectionsPerAccount: 1}\n");
     // Somebody else holds the only connection that the account may have.
     let kept = hosted.account()["current"]["secret"].as_str().expect("a secret").to_owned();
-    let authority = std::fs::read_to_string(hosted.plant.home().join("ca/ca.pem")).expect("an authority");
-    let tip = |branch| git::tip(&hosted.plant.device(ID), branch).expect("published");
+    let authority = std::fs::read_to_string(hosted.fleet.home().join("ca/ca.pem")).expect("an authority");
+    let tip = |branch| git::tip(&hosted.fleet.repository(ID), branch).expect("published");
     let wait = format!("wait?desired={}&freshness={}", tip("desired"), tip("freshness"));
     let url = Url::parse(&format!("https://{}/devices/{ID}.git/{wait}", hosted.address)).expect("a URL");
     let agent = Agent::new(&Settings { authorities: vec![authority], ..Settings::default() }).expect("an agent");
@@ -140,7 +140,7 @@ fn what_our_host_answers_in_trouble_is_named_and_costs_nothing() {
     hosted.until("it is let in again", |hosted| hosted.device.syncer(&["once"]).status.success());
 
     // Its repository is gone, and then damaged.
-    let (repository, away) = (hosted.plant.device(ID), hosted.dir.path().join("away.git"));
+    let (repository, away) = (hosted.fleet.repository(ID), hosted.dir.path().join("away.git"));
     std::fs::rename(&repository, &away).expect("renamed");
     hosted.cut_off("no repository", &["Stalled NotFound"]);
     std::fs::rename(&away, &repository).expect("renamed");
@@ -171,7 +171,7 @@ fn replace(path: &Path, bytes: &[u8]) {
 
 #[test]
 fn certificates_of_the_operator_are_judged_and_changed_while_all_runs() {
-    let authority = Authority::new("the plant's authority");
+    let authority = Authority::new("the fleet's authority");
     let dir = tempfile::tempdir().expect("a temporary directory");
     let place = |name: &str| dir.path().join(name);
     std::fs::write(place("ca.pem"), authority.certificate()).expect("written");
@@ -207,17 +207,17 @@ fn certificates_of_the_operator_are_judged_and_changed_while_all_runs() {
 #[test]
 fn our_host_restored_from_an_old_backup_is_put_right_and_the_device_goes_on() {
     let (mut hosted, _proxy) = installed("");
-    let (repository, backup) = (hosted.plant.device(ID), hosted.dir.path().join("backup.git"));
+    let (repository, backup) = (hosted.fleet.repository(ID), hosted.dir.path().join("backup.git"));
     copy(&repository, &backup);
     for text in ["one", "two"] {
         hosted.greet(text);
         hosted.assert_settled(text);
     }
-    let serial = hosted.plant.serial(ID);
+    let serial = hosted.fleet.serial(ID);
     hosted.end(0);
     copy(&backup, &repository);
     hosted.start_host();
-    hosted.until("it has what was published again", |hosted| hosted.plant.serial(ID) >= serial);
+    hosted.until("it has what was published again", |hosted| hosted.fleet.serial(ID) >= serial);
     let log = git::git(&repository, &["log", "--format=%(trailers:key=Continues)", "desired"]);
     assert_eq!(log.matches("Continues: ").count(), 1, "{log}");
     // What the device said of commits that the host lost can't be checked against the host any more.
@@ -243,7 +243,7 @@ fn a_device_whose_clock_is_at_1970_reaches_our_host() {
 #[test]
 fn what_the_host_refuses_is_in_the_devices_log_in_the_hosts_words() {
     let (hosted, _proxy) = installed("  limits: {repositoryBytes: 1048576}\n");
-    let repository = hosted.plant.device(ID);
+    let repository = hosted.fleet.repository(ID);
     // Bytes that a branch reaches, so that nothing clears them away.
     let ballast = hosted.dir.path().join("ballast");
     let noise = repo_testkit::noise(2_000_000, 0);

@@ -294,7 +294,7 @@ fn only_a_whole_and_single_proof_for_the_accepted_commit_ends_stale() {
     prove(&world, "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z");
     world.once().ended(1).says(&["Expired"]);
     let first = world.hand.tip("desired^");
-    type Change = fn(&World, &str, &mut crate::hand::Draft);
+    type Change = fn(&World, &str, &mut repo_testkit::hand::Draft);
     let changes: &[(&str, Change)] = &[
         ("another commit", |_, first, draft| draft.json("freshness.json", |proof| proof["tip"] = first.into())),
         ("no commit", |_, _, draft| draft.json("freshness.json", |proof| proof["tip"] = "x".into())),

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use repo_testkit::damage::{Harm, all_harms, flip_object, is_index, is_pack};
+use repo_testkit::faults::damage::{Harm, all_harms, flip_object, is_index, is_pack};
 use repo_testkit::git;
 
 use crate::world::{Run, World, text};

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use repo_testkit::faults::power::Volume;
 use repo_testkit::git;
-use repo_testkit::power::Volume;
 use serde_json::Value;
 
 use crate::world::{App, World, command, finish, push, text};

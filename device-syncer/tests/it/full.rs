@@ -5,7 +5,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use repo_testkit::{git, power};
+use repo_testkit::faults::power;
+use repo_testkit::git;
 
 use crate::world::{App, World, push, text};
 

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
 use repo_testkit::deltas::{Shape, bomb, peak_memory};
-use repo_testkit::fault_proxy::{Direction, Fault, FaultProxy};
+use repo_testkit::faults::fault_proxy::{Direction, Fault, FaultProxy};
 use repo_testkit::foreign_host::{Answer, ForeignHost, Options, Shown};
 use repo_testkit::{git, terminate};
 use serde_json::{Value, json};
@@ -413,7 +413,7 @@ fn an_address_with_a_credential_is_refused_and_not_repeated() {
 
 #[test]
 fn an_archive_by_url_runs_when_it_is_the_locked_one_and_only_then() {
-    use repo_testkit::scripted_host::{Host, Reply, answer};
+    use repo_testkit::faults::scripted_host::{Host, Reply, answer};
     let apps = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/apps/hello");
     let archive = repo_artifacts::pack(&apps, "hello").expect("an archive");
     let digest = repo_model::Digest::of(&archive).to_string();

@@ -17,7 +17,6 @@ mod docker_images;
 mod docker_restart;
 mod exit_codes;
 mod full;
-mod hand;
 mod helm;
 mod https;
 mod objects;

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
+use repo_testkit::faults::scripted_host::{Asked, Host, Reply, answer};
 use repo_testkit::git;
-use repo_testkit::scripted_host::{Asked, Host, Reply, answer};
 use serde_json::json;
 
 /// What the host knows and does.

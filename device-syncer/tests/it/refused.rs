@@ -8,8 +8,8 @@ use std::process::Command;
 
 use repo_testkit::git;
 
-use crate::hand::{Draft, Hand};
 use crate::world::{DEVICE, World, command, finish, text};
+use repo_testkit::hand::{Draft, Hand};
 
 /// A device on which serial 1 runs, and a good serial 2 that it hasn't seen. Instead of that the host shows others.
 struct Refusals {

@@ -6,7 +6,7 @@ use std::fs::{self, File};
 use std::process::Child;
 use std::time::Duration;
 
-use repo_testkit::fault_proxy::{Fault, FaultProxy};
+use repo_testkit::faults::fault_proxy::{Fault, FaultProxy};
 use repo_testkit::terminate;
 use serde_json::{Value, json};
 

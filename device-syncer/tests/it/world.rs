@@ -1,31 +1,23 @@
 //! One device and its host, on the stand-in for docker or on the real one.
 
 use std::cell::Cell;
-use std::fs::{self, File};
-use std::io::{Read, Write};
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use repo_testkit::cluster::Cluster;
 use repo_testkit::fake_docker::FakeDocker;
+use repo_testkit::hand::Hand;
 use repo_testkit::{git, invariants, program};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::hand::Hand;
+pub(crate) use repo_testkit::application::{App, push};
+pub(crate) use repo_testkit::{registry, text};
 
 /// The id of the device in these tests.
 pub(crate) const DEVICE: &str = "press-01";
-
-/// An application in the registry.
-#[derive(Debug, Clone)]
-pub(crate) struct App {
-    pub(crate) repository: String,
-    pub(crate) revision: String,
-    pub(crate) manifest: String,
-    pub(crate) content: String,
-}
 
 /// A device, its host, and what runs its containers.
 pub(crate) struct World {
@@ -358,45 +350,4 @@ pub(crate) fn until(what: &str, so: impl Fn() -> bool) {
 pub(crate) fn kill(child: &mut Child) {
     child.kill().expect("it runs");
     child.wait().expect("it ends");
-}
-
-/// Packs a directory and pushes it, once for all tests of a run: a registry that gets the same layer twice at a time may
-/// not have it for a moment.
-pub(crate) fn push(directory: &Path, name: &str, revision: &str) -> App {
-    let run = std::env::var("NEXTEST_RUN_ID").unwrap_or_else(|_| std::process::id().to_string());
-    let known = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("syncer-it-{run}"));
-    let mut known = File::options().read(true).append(true).create(true).open(known).expect("a file");
-    known.lock().expect("locked");
-    let (repository, mut lines) = (format!("oci://{}/syncer-it/{name}", registry()), String::new());
-    let reference = format!("{repository}:{revision}");
-    known.read_to_string(&mut lines).expect("text");
-    let found = lines.lines().find_map(|line| line.strip_prefix(&reference)).map(str::to_owned);
-    let digests = found.unwrap_or_else(|| {
-        let said = text(
-            Command::new(program("push-app"))
-                .arg(directory)
-                .args([&reference, "--plain-http"])
-                .output()
-                .expect("push-app runs"),
-        );
-        let digest =
-            |word| said.lines().find_map(|line: &str| line.strip_prefix(word)).expect("a digest").trim().to_owned();
-        let digests = format!(" {} {}", digest("manifest "), digest("content "));
-        writeln!(known, "{reference}{digests}").expect("written");
-        digests
-    });
-    let (manifest, content) = digests.trim().split_once(' ').expect("two digests");
-    App { repository, revision: revision.to_owned(), manifest: manifest.to_owned(), content: content.to_owned() }
-}
-
-/// The registry of these tests.
-pub(crate) fn registry() -> String {
-    std::env::var("MARGO_TEST_REGISTRY").expect("MARGO_TEST_REGISTRY is set: run the tests by `./justw test`")
-}
-
-/// Standard output of a command that must have ended well, without the last newline.
-pub(crate) fn text(output: Output) -> String {
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{}: {said}", output.status);
-    String::from_utf8_lossy(&output.stdout).trim_end_matches('\n').to_owned()
 }

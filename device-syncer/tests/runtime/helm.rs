@@ -19,7 +19,7 @@ use repo_model::margo::helm_values::HelmValues;
 use repo_model::value::ParamValue;
 use repo_model::{DeploymentId, Digest, FleetId};
 use repo_testkit::chart;
-use repo_testkit::scripted_host::{Host, Reply, answer};
+use repo_testkit::faults::scripted_host::{Host, Reply, answer};
 use serde_json::{Value, json};
 
 use crate::world::needed;

@@ -93,7 +93,7 @@ mod tests {
     use super::*;
     use crate::{Reference, Registry};
     use repo_http::Credentials;
-    use repo_testkit::scripted_host::{Host, Reply, answer};
+    use repo_testkit::faults::scripted_host::{Host, Reply, answer};
 
     fn archive() -> Vec<u8> {
         let dir = tempfile::tempdir().unwrap();

@@ -3,7 +3,6 @@
 //! It has no hooks and no reflogs, allows forced pushes, and speaks every protocol version that stock Git does. Tests
 //! change its settings, stop it and start it again on the same port; it is gone when dropped, with all that it started,
 //! and when the test dies. A failing test prints the ends of its logs.
-#![allow(clippy::disallowed_methods, reason = "nothing of a test's host has to outlive a power cut")]
 
 mod config;
 

@@ -1,22 +1,25 @@
-//! What the crash and end-to-end tests of both programs share, and those tests.
+//! What the tests of all crates share, each once: a [`fleet`] with its publisher, a [`device`], the host of either kind, a
+//! repository made by [`hand`], [`faults`], stand-ins and real runtimes, and the [`invariants`] as checks.
+#![allow(clippy::disallowed_methods, reason = "tests write their own files as they like")]
 
+pub mod application;
 pub mod chart;
 pub mod cluster;
-pub mod connect_proxy;
-pub mod damage;
 pub mod deltas;
+pub mod device;
 pub mod fake_docker;
-pub mod fault_proxy;
+pub mod faults;
+pub mod fleet;
 pub mod foreign_host;
 pub mod git;
+pub mod hand;
+pub mod host;
 pub mod invariants;
 pub mod pki;
 pub mod ports;
-pub mod power;
 mod programs;
-pub mod scripted_host;
 
-pub use programs::{program, terminate};
+pub use programs::{copy, program, publisher, registry, syncer, terminate, text};
 
 /// So many bytes that don't compress, the same ones every time; another series gives others.
 pub fn noise(bytes: usize, series: u32) -> Vec<u8> {

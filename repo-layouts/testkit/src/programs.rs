@@ -1,7 +1,7 @@
 //! Finds the workspace's programs beside the running test, builds them if they aren't there, and ends those that run.
 
-use std::path::PathBuf;
-use std::process::{Child, Command};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -30,6 +30,40 @@ pub fn program(name: &str) -> PathBuf {
         assert!(built.is_ok_and(|status| status.success()), "{name} can't be built");
     }
     program
+}
+
+/// The publisher without any configuration of the machine's, not yet run.
+pub fn publisher() -> Command {
+    let mut command = Command::new(program("wfm-git-publisher"));
+    command.env("HOME", "/nonexistent").env("GIT_CONFIG_NOSYSTEM", "1").env("GIT_CONFIG_GLOBAL", "/dev/null");
+    command.stdin(Stdio::null());
+    command
+}
+
+/// A command of the syncer of this home, not yet run.
+pub fn syncer(home: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(program("device-syncer"));
+    command.arg("--home").arg(home).args(args).stdin(Stdio::null());
+    command
+}
+
+/// The registry of the tests, `HOST:PORT`.
+pub fn registry() -> String {
+    std::env::var("MARGO_TEST_REGISTRY").expect("MARGO_TEST_REGISTRY is set: run the tests by `./justw test`")
+}
+
+/// Standard output of a command that must have ended well, without the last newline.
+pub fn text(output: Output) -> String {
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}: {said}", output.status);
+    String::from_utf8_lossy(&output.stdout).trim_end_matches('\n').to_owned()
+}
+
+/// Copies a directory with everything in it, the way a backup does; what was at `to` goes.
+pub fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to.parent().expect("a parent")).expect("made");
+    let _ = std::fs::remove_dir_all(to);
+    text(Command::new("cp").arg("-a").arg(from).arg(to).output().expect("cp runs"));
 }
 
 /// Tells a running program to end, as a service manager does. A bare machine has no `kill` outside its shell.

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 
 use repo_model::Digest;
-use repo_testkit::scripted_host::{Host, Reply, answer};
+use repo_testkit::faults::scripted_host::{Host, Reply, answer};
 
 use crate::support::Lab;
 

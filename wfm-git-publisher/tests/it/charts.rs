@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use repo_model::Digest;
 use repo_testkit::chart::{pack, push};
-use repo_testkit::scripted_host::{Host, Reply, answer};
+use repo_testkit::faults::scripted_host::{Host, Reply, answer};
 
 use crate::registry::Registry;
 use crate::support::Lab;

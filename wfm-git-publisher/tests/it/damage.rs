@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use repo_testkit::damage::{Harm, all_harms, flip_object};
+use repo_testkit::faults::damage::{Harm, all_harms, flip_object};
 use repo_testkit::git;
 
 use crate::restore::{adopted_by, report_at};

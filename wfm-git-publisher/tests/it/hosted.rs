@@ -9,7 +9,7 @@ use repo_testkit::git;
 use repo_testkit::ports::free_port;
 use wfm_git_publisher::accounts::Role;
 
-use crate::host::{Login, Site, eventually, said, terminate};
+use crate::host::{Login, Site, eventually, said};
 use crate::support::Lab;
 
 /// A fleet as it is, made a hosted one the way the documentation says.
@@ -177,7 +177,7 @@ fn what_an_operator_pushes_is_published_at_once_and_commits_that_are_not_pushed_
     assert!(pushed.status.success(), "{}", said(&pushed));
     assert!(eventually(|| lab.serial("press-01") == 3), "{}", fs::read_to_string(&log).unwrap());
     assert_eq!(lab.trailer("press-01", "Fleet-Commit"), commit);
-    terminate(running.child.id());
+    repo_testkit::terminate(&running.child);
     assert!(running.child.wait().unwrap().success());
     let log = fs::read_to_string(&log).unwrap();
     assert!(!log.contains(fs::read_to_string(&secret).unwrap().trim()), "{log}");

@@ -8,10 +8,10 @@ use std::path::PathBuf;
 
 use repo_git::{CommitSpec, Expected, Person, RefMove, Repo, SigningKey, TreeSource};
 use repo_model::{Digest, FileTree};
-use repo_testkit::fault_proxy::{Direction, Fault, FaultProxy};
+use repo_testkit::faults::fault_proxy::{Direction, Fault, FaultProxy};
+use repo_testkit::faults::power::Volume;
 use repo_testkit::foreign_host::{Answer, ForeignHost, Options, Shown};
 use repo_testkit::git::{self, git};
-use repo_testkit::power::Volume;
 use wfm_git_publisher::mirror::{MirrorError, Mirrored};
 use wfm_git_publisher::publish::Outcome;
 use wfm_git_publisher::repos::Home;

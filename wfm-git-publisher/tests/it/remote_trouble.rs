@@ -6,7 +6,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
-use repo_testkit::fault_proxy::{Direction, Fault, FaultProxy};
+use repo_testkit::faults::fault_proxy::{Direction, Fault, FaultProxy};
 use repo_testkit::foreign_host::Options;
 
 use crate::remote::{PASSWORD, Site, said};

@@ -5,7 +5,7 @@ use repo_model::Digest;
 use repo_model::envelope::Lock;
 use repo_model::margo::parameter::parse_path;
 use repo_testkit::chart::{archive, pack, push};
-use repo_testkit::scripted_host::{Host, Reply, answer};
+use repo_testkit::faults::scripted_host::{Host, Reply, answer};
 use serde_json::json;
 
 use super::*;

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use repo_git::{CommitId, FetchError, FetchLimits, PushResult, PushUpdate, Remote, RemoteError, Repo, Waited};
 use repo_http::{Agent, Credentials, Settings, Source, Timeouts, Url};
-use repo_testkit::fault_proxy::FaultProxy;
+use repo_testkit::faults::fault_proxy::FaultProxy;
+use repo_testkit::faults::scripted_host::{Host, Reply, answer};
 use repo_testkit::foreign_host::{ForeignHost, Options};
-use repo_testkit::scripted_host::{Host, Reply, answer};
 
 use crate::support::{Corner, commit, set, store, tree};
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use repo_git::{CommitId, FetchError, FetchLimits, PushError, PushUpdate, Remote, RemoteError, Repo};
 use repo_http::{Credentials, Timeouts, Url};
 use repo_testkit::deltas::{Shape, bomb};
-use repo_testkit::fault_proxy::{Direction, Fault, FaultProxy};
+use repo_testkit::faults::fault_proxy::{Direction, Fault, FaultProxy};
 use repo_testkit::foreign_host::{Answer, ForeignHost, Options, Shown};
 
 use crate::https::{agent, remote, upstream};

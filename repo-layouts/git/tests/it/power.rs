@@ -14,8 +14,8 @@ use std::path::{Path, PathBuf};
 use repo_git::durable::{self, SyncPoint};
 use repo_git::repo::Bare;
 use repo_git::{CommitId, Expected, FetchLimits, RefMove, Remote, Repo, TreeLimits};
+use repo_testkit::faults::power::{Cut, Experiment, cut_everywhere};
 use repo_testkit::git;
-use repo_testkit::power::{Cut, Experiment, cut_everywhere};
 
 use crate::child;
 use crate::support::{Corner, commit, listing, newborn, spec, tree};
@@ -313,7 +313,7 @@ fn no_kill_at_any_sync_point_loses_or_tears_anything() {
 
 #[test]
 fn the_checks_notice_a_missing_sync() {
-    let volume = repo_testkit::power::Volume::new(16).expect("a volume");
+    let volume = repo_testkit::faults::power::Volume::new(16).expect("a volume");
     let path = volume.path().join("config");
     durable::replace_file(&path, b"old", 0o600).expect("written");
     fs::write(volume.path().join("temp"), "new")

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use repo_http::{Credential, Problem, Request};
 
-use repo_testkit::scripted_host::{Host, Reply, answer};
+use repo_testkit::faults::scripted_host::{Host, Reply, answer};
 
 use crate::{agent_of, url_of};
 

@@ -6,7 +6,7 @@ mod trouble;
 mod trust;
 
 use repo_http::{Agent, Settings, Url};
-use repo_testkit::scripted_host::Host;
+use repo_testkit::faults::scripted_host::Host;
 
 /// The URL of a path at a host.
 fn url_of(host: &Host, path: &str) -> Url {

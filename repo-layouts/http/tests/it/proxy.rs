@@ -1,8 +1,8 @@
 //! A proxy that is asked to `CONNECT`, and hosts that are reached without it.
 
 use repo_http::{Agent, Proxy, Request, Settings, Source};
-use repo_testkit::connect_proxy::ConnectProxy;
-use repo_testkit::scripted_host::{Host, Reply, answer};
+use repo_testkit::faults::connect_proxy::ConnectProxy;
+use repo_testkit::faults::scripted_host::{Host, Reply, answer};
 
 use crate::{settings_of, url_of};
 

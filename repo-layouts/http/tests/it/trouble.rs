@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use repo_http::{Agent, Credential, HttpError, Phase, Problem, Request, Settings, Timeouts, Url};
 
-use repo_testkit::scripted_host::{Host, Reply, answer};
+use repo_testkit::faults::scripted_host::{Host, Reply, answer};
 
 use crate::{agent_of, settings_of, url_of};
 

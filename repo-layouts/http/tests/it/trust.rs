@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use repo_http::{Agent, ClientCertificate, Clock, HttpError, Pin, Problem, Request, Settings, SettingsError, Trust};
 use repo_model::Digest;
 
-use repo_testkit::scripted_host::{Host, Reply, answer};
+use repo_testkit::faults::scripted_host::{Host, Reply, answer};
 
 use crate::{settings_of, url_of};
 use repo_testkit::pki::{Authority, Identity, Validity};

@@ -113,6 +113,7 @@ mod tests {
         let code = ErrorCode::NotOurs;
         assert_eq!(serde_json::to_string(&code).unwrap(), "\"not-ours\"");
         assert_eq!(format!("{code:>10}|{}", String::from(code)), "  not-ours|not-ours");
-        assert!(code == "not-ours" && "not-ours" == code && "not-ours".to_owned() == code && *"held" != code);
+        let (word, other) = ("not-ours".to_owned(), "held");
+        assert!(word == code && code != other);
     }
 }

@@ -5,7 +5,7 @@
 use std::error::Error;
 use std::path::PathBuf;
 
-use repo_testkit::power::{VOLUME_VARIABLE, kill, shut_down};
+use repo_testkit::faults::power::{VOLUME_VARIABLE, kill, shut_down};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();

@@ -1,5 +1,4 @@
 //! What the fake remembers, synced before any command ends.
-#![allow(clippy::disallowed_methods, reason = "plays the part of dockerd, which has its own way to be durable")]
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};

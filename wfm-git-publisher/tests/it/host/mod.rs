@@ -11,16 +11,17 @@ mod rests;
 mod trouble;
 mod waits;
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use repo_git::SigningKey;
 use repo_model::DeviceId;
 use repo_testkit::git;
+use repo_testkit::host::Host;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
@@ -33,22 +34,11 @@ use crate::support::Lab;
 /// A fleet with two devices whose host runs.
 pub(crate) struct Site {
     // First, so that it is gone before its files are.
-    server: Server,
+    server: Host,
     pub(crate) lab: Lab,
     pub(crate) address: String,
     /// The authority's certificate, PEM.
     pub(crate) ca: PathBuf,
-    log: std::thread::JoinHandle<String>,
-}
-
-/// The program, killed when dropped.
-struct Server(Child);
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 /// A connection to the host, with TLS.
@@ -113,8 +103,9 @@ impl Site {
         let serve = Config::parse("publisher.yaml", config.as_bytes()).unwrap().serve.unwrap();
         let ca = lab.dir().join("ca.pem");
         std::fs::write(&ca, ca::trusted(&lab.home, &serve).unwrap().unwrap()).unwrap();
-        let (server, address, log) = start(&lab, by);
-        Self { lab, address, ca, server, log }
+        let mut server = start(&lab, by);
+        let address = server.address();
+        Self { lab, address, ca, server }
     }
 
     pub(crate) fn login(&self, name: &str, role: Role, device: Option<&str>) -> Login {
@@ -224,22 +215,23 @@ impl Site {
     }
 
     pub(crate) fn pid(&self) -> u32 {
-        self.server.0.id()
+        self.server.child.id()
     }
 
     /// Ends the host in good order, and gives its log.
-    pub(crate) fn stop(mut self) -> (Lab, String) {
-        terminate(self.server.0.id());
-        let status = self.server.0.wait().unwrap();
-        assert!(status.success(), "{status}");
-        let Self { lab, log, .. } = self;
-        (lab, log.join().unwrap())
+    pub(crate) fn stop(self) -> (Lab, String) {
+        let Self { lab, server, .. } = self;
+        (lab, server.stop())
+    }
+
+    /// Tells the host to end.
+    pub(crate) fn terminate(&self) {
+        repo_testkit::terminate(&self.server.child);
     }
 
     /// Kills the host without a word.
     pub(crate) fn kill(&mut self) {
-        let _ = self.server.0.kill();
-        let _ = self.server.0.wait();
+        self.server.kill();
     }
 
     /// Starts it again as another copy of the program, which the test may do with as it likes.
@@ -250,23 +242,20 @@ impl Site {
         let mut command = Command::new(program);
         command.env_clear().args(usual.get_args()).current_dir(usual.get_current_dir().unwrap());
         command.envs(usual.get_envs().filter_map(|(name, value)| Some((name, value?))));
-        (self.server, self.address, self.log) = start_with(command);
+        self.server = logging(command);
+        self.address = self.server.address();
     }
 
     /// Kills the host without a word, and starts it again.
     pub(crate) fn restart(&mut self) {
         self.kill();
-        (self.server, self.address, self.log) = start(&self.lab, &[]);
+        self.server = start(&self.lab, &[]);
+        self.address = self.server.address();
     }
 }
 
-pub(crate) fn terminate(pid: u32) {
-    let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
-    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
-}
-
 /// Starts the host, by another program if one is named.
-fn start(lab: &Lab, by: &[&str]) -> (Server, String, std::thread::JoinHandle<String>) {
+fn start(lab: &Lab, by: &[&str]) -> Host {
     let mut command = lab.command(&["serve"]);
     if let [program, args @ ..] = by {
         let mut wrapped = Command::new(program);
@@ -275,24 +264,12 @@ fn start(lab: &Lab, by: &[&str]) -> (Server, String, std::thread::JoinHandle<Str
         wrapped.current_dir(&lab.fleet).stdin(Stdio::null());
         command = wrapped;
     }
-    start_with(command)
+    logging(command)
 }
 
-fn start_with(mut command: Command) -> (Server, String, std::thread::JoinHandle<String>) {
-    command.env("RUST_LOG", "info,access=info").stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut server = command.spawn().unwrap();
-    let mut errors = server.stderr.take().unwrap();
-    let log = std::thread::spawn(move || {
-        let mut text = String::new();
-        let _ = errors.read_to_string(&mut text);
-        text
-    });
-    let mut line = String::new();
-    BufReader::new(server.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    let Some(address) = line.trim().strip_prefix("https://") else {
-        panic!("the host didn't start: {line}{}", log.join().unwrap());
-    };
-    (Server(server), address.to_owned(), log)
+fn logging(mut command: Command) -> Host {
+    command.env("RUST_LOG", "info,access=info");
+    Host::start(command)
 }
 
 impl Login {

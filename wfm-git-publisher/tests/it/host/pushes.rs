@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Output;
 
 use repo_git::SigningKey;
-use repo_testkit::damage::flip_object;
+use repo_testkit::faults::damage::flip_object;
 use repo_testkit::git;
 use wfm_git_publisher::accounts::Role;
 

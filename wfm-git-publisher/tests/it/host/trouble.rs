@@ -6,7 +6,7 @@ use repo_testkit::pki::{Authority, Validity};
 use rustix::fs::{Mode, OFlags};
 use wfm_git_publisher::accounts::Role;
 
-use super::{DEVICE, Login, Report, Site, eventually, push_of, said, terminate};
+use super::{DEVICE, Login, Report, Site, eventually, push_of, said};
 use crate::support::Lab;
 
 #[test]
@@ -84,7 +84,7 @@ fn a_host_that_stops_lets_a_push_end() {
     let push = push.spawn().unwrap();
     let lock_file = site.lab.repo(DEVICE).join("writer.lock");
     assert!(eventually(|| holders(&lock_file, site.pid())), "the push doesn't wait");
-    terminate(site.pid());
+    site.terminate();
     assert!(eventually(|| std::net::TcpStream::connect(&site.address).is_err()), "the host still accepts");
     drop(lock);
     let pushed = push.wait_with_output().unwrap();

@@ -162,7 +162,7 @@ fn a_host_that_stops_sends_the_waiting_away() {
     std::thread::scope(|scope| {
         let waiter = waiting(scope, &site, &device);
         assert!(eventually(|| site.waiters(&auditor) == 1));
-        super::terminate(site.pid());
+        site.terminate();
         let (answer, _) = waiter.join().unwrap();
         assert_eq!((answer.status, answer.header("retry-after").as_deref()), (503, Some("2")));
     });

@@ -7,19 +7,23 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use repo_model::{DeploymentId, DeploymentName, Digest};
-use repo_testkit::git;
 use serde_json::Value;
 
-use crate::world::{App, text};
+use crate::application::App;
+use crate::{git, text};
+
+/// The script that makes either half from nothing but the contract.
+const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/by_hand.sh");
 
 /// What `by_hand.sh` made, in one directory.
-pub(crate) struct Hand {
+#[derive(Debug)]
+pub struct Hand {
     dir: PathBuf,
 }
 
 /// One file of a tree that somebody writes.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct File {
+pub struct File {
     mode: &'static str,
     bytes: Vec<u8>,
     /// The object, if it is there already.
@@ -28,31 +32,30 @@ pub(crate) struct File {
 
 /// A commit before it is one: everything about it can be changed.
 #[derive(Debug, Clone)]
-pub(crate) struct Draft {
-    pub(crate) files: BTreeMap<String, File>,
-    pub(crate) message: String,
-    pub(crate) parents: Vec<String>,
+pub struct Draft {
+    pub files: BTreeMap<String, File>,
+    pub message: String,
+    pub parents: Vec<String>,
     /// The key that signs it; nobody without.
-    pub(crate) key: Option<PathBuf>,
+    pub key: Option<PathBuf>,
 }
 
 impl Hand {
-    pub(crate) fn make(dir: PathBuf, device: &str) -> Self {
+    pub fn make(dir: PathBuf, device: &str) -> Self {
         let hand = Self { dir };
         hand.script("make", &[device]);
         hand
     }
 
     fn script(&self, command: &str, args: &[&str]) {
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/by_hand.sh");
-        text(Command::new(script).arg(command).arg(&self.dir).args(args).output().expect("the script runs"));
+        text(Command::new(SCRIPT).arg(command).arg(&self.dir).args(args).output().expect("the script runs"));
     }
 
-    pub(crate) fn path(&self, name: &str) -> PathBuf {
+    pub fn path(&self, name: &str) -> PathBuf {
         self.dir.join(name)
     }
 
-    pub(crate) fn repository(&self) -> PathBuf {
+    pub fn repository(&self) -> PathBuf {
         self.path("repository.git")
     }
 
@@ -60,79 +63,77 @@ impl Hand {
         fs::read_to_string(self.path(name)).expect("written by the script").trim().to_owned()
     }
 
-    pub(crate) fn fleet(&self) -> String {
+    pub fn fleet(&self) -> String {
         self.word("fleet")
     }
 
-    pub(crate) fn serial(&self) -> u64 {
+    pub fn serial(&self) -> u64 {
         self.word("serial").parse().expect("a number")
     }
 
-    pub(crate) fn set_serial(&self, serial: u64) {
+    pub fn set_serial(&self, serial: u64) {
         fs::write(self.path("serial"), serial.to_string()).expect("written");
     }
 
-    pub(crate) fn enroll(&self, key: &str) {
+    pub fn enroll(&self, key: &str) {
         self.script("enroll", &[key]);
     }
 
     /// Wants the application, with a greeting that is written in YAML.
-    pub(crate) fn want(&self, name: &str, app: &App, greeting: &str) {
+    pub fn want(&self, name: &str, app: &App, greeting: &str) {
         self.script("app", &[name, &app.repository, &app.revision, &app.manifest, &app.content, greeting]);
     }
 
-    pub(crate) fn drop(&self, name: &str) {
+    pub fn drop(&self, name: &str) {
         self.script("drop", &[name]);
     }
 
-    pub(crate) fn publish(&self) {
+    pub fn publish(&self) {
         self.script("publish", &[]);
     }
 
     /// Writes a status commit as the device would, signed by this key file.
-    pub(crate) fn status(&self, key: &Path, state: &str) {
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/by_hand.sh");
-        let mut command = Command::new(script);
-        text(command.arg("status").arg(self.repository()).arg(key).arg(state).output().expect("the script runs"));
+    pub fn status(&self, key: &Path, state: &str) {
+        status(&self.repository(), key, state);
     }
 
-    pub(crate) fn deployment_id(&self, name: &str) -> DeploymentId {
+    pub fn deployment_id(&self, name: &str) -> DeploymentId {
         let name: DeploymentName = name.parse().expect("a name");
         let device = self.word("device").parse().expect("a device's id");
         DeploymentId::derive(self.fleet().parse().expect("a UUID"), &name, &device)
     }
 
     /// Changes the document of a deployment; nothing is published yet.
-    pub(crate) fn edit(&self, name: &str, change: impl FnOnce(String) -> String) {
+    pub fn edit(&self, name: &str, change: impl FnOnce(String) -> String) {
         let path = self.path(&format!("desired/deployments/{}.yaml", self.deployment_id(name)));
         let document = fs::read_to_string(&path).expect("it is wanted");
         fs::write(path, change(document)).expect("written");
     }
 
     /// Changes what the envelope says of a deployment; nothing is published yet.
-    pub(crate) fn describe(&self, name: &str, change: impl FnOnce(&mut Value)) {
+    pub fn describe(&self, name: &str, change: impl FnOnce(&mut Value)) {
         let path = self.path(&format!("described/{}.json", self.deployment_id(name)));
         let mut described = serde_json::from_slice(&fs::read(&path).expect("it is wanted")).expect("JSON");
         change(&mut described);
         fs::write(path, described.to_string()).expect("written");
     }
 
-    pub(crate) fn tip(&self, branch: &str) -> String {
+    pub fn tip(&self, branch: &str) -> String {
         git::tip(&self.repository(), branch).unwrap_or_else(|| panic!("`{branch}` exists"))
     }
 
-    pub(crate) fn move_branch(&self, branch: &str, commit: &str) {
+    pub fn move_branch(&self, branch: &str, commit: &str) {
         git::git(&self.repository(), &["update-ref", &format!("refs/heads/{branch}"), commit]);
     }
 
     /// Publishes the next serial, and puts in its place what `change` makes of it.
-    pub(crate) fn forge(&self, change: impl FnOnce(&mut Draft)) -> String {
+    pub fn forge(&self, change: impl FnOnce(&mut Draft)) -> String {
         self.publish();
         self.forge_on("desired", change)
     }
 
     /// Puts in the place of a branch's tip what `change` makes of it.
-    pub(crate) fn forge_on(&self, branch: &str, change: impl FnOnce(&mut Draft)) -> String {
+    pub fn forge_on(&self, branch: &str, change: impl FnOnce(&mut Draft)) -> String {
         let mut draft = self.draft(branch);
         change(&mut draft);
         let commit = self.commit(&draft);
@@ -141,12 +142,12 @@ impl Hand {
     }
 
     /// A branch's tip as a draft, to be signed by the publisher.
-    pub(crate) fn draft(&self, branch: &str) -> Draft {
+    pub fn draft(&self, branch: &str) -> Draft {
         self.draft_of(&self.tip(branch))
     }
 
     /// A commit as a draft, to be signed by the publisher.
-    pub(crate) fn draft_of(&self, commit: &str) -> Draft {
+    pub fn draft_of(&self, commit: &str) -> Draft {
         let repository = self.repository();
         let listed = git::git(&repository, &["ls-tree", "-r", "--format=%(objectname) %(path)", commit]);
         let (ids, paths): (Vec<_>, Vec<_>) = listed
@@ -170,7 +171,7 @@ impl Hand {
         }
     }
 
-    pub(crate) fn commit(&self, draft: &Draft) -> String {
+    pub fn commit(&self, draft: &Draft) -> String {
         let tree = self.tree(&draft.files);
         let mut command = git::command(&self.repository());
         if let Some(key) = &draft.key {
@@ -207,40 +208,37 @@ impl Hand {
     }
 
     /// Stores an object as it is.
-    pub(crate) fn object(&self, kind: &str, bytes: &[u8]) -> String {
+    pub fn object(&self, kind: &str, bytes: &[u8]) -> String {
         let mut command = git::command(&self.repository());
         feed(command.args(["hash-object", "-w", "--literally", "--stdin", "-t", kind]), bytes)
     }
 
-    pub(crate) fn raw(&self, commit: &str) -> String {
+    pub fn raw(&self, commit: &str) -> String {
         git::git(&self.repository(), &["cat-file", "commit", commit])
     }
 
     /// A key that nobody knows.
-    pub(crate) fn stranger(&self) -> PathBuf {
+    pub fn stranger(&self) -> PathBuf {
         self.key("stranger")
     }
 
     /// A new key, made once under this name.
-    pub(crate) fn key(&self, name: &str) -> PathBuf {
+    pub fn key(&self, name: &str) -> PathBuf {
         let path = self.path(name);
         if !path.exists() {
-            let mut keygen = Command::new("ssh-keygen");
-            text(
-                keygen.args(["-q", "-t", "ed25519", "-N", "", "-C", name, "-f"]).arg(&path).output().expect("it runs"),
-            );
+            keygen(&path, name);
         }
         path
     }
 
-    pub(crate) fn public(&self, name: &str) -> String {
+    pub fn public(&self, name: &str) -> String {
         let line = fs::read_to_string(self.key(name).with_extension("pub")).expect("a public key");
         line.split_whitespace().take(2).collect::<Vec<_>>().join(" ")
     }
 
     /// Writes version `version` of the roster into the tree that will be published, signed by these keys as the roots of
     /// the version before, in that order.
-    pub(crate) fn roster(&self, version: u64, change: impl FnOnce(&mut Value), signed_by: &[&str]) {
+    pub fn roster(&self, version: u64, change: impl FnOnce(&mut Value), signed_by: &[&str]) {
         let mut roster: Value =
             serde_json::from_slice(&fs::read(self.path("desired/trust/1.json")).expect("a roster")).expect("JSON");
         roster["version"] = version.into();
@@ -257,7 +255,7 @@ impl Hand {
     }
 
     /// The line of an `allowed_signers` file, as the contract says how to make one.
-    pub(crate) fn allowed_signers(&self, device: &str, key: &str) -> PathBuf {
+    pub fn allowed_signers(&self, device: &str, key: &str) -> PathBuf {
         let path = self.path("allowed_signers");
         let publisher = self.public("publisher");
         let lines = format!("publisher namespaces=\"git\" {publisher}\n{device} namespaces=\"git\" {key}\n");
@@ -267,39 +265,39 @@ impl Hand {
 }
 
 impl Draft {
-    pub(crate) fn put(&mut self, path: &str, bytes: impl Into<Vec<u8>>) {
+    pub fn put(&mut self, path: &str, bytes: impl Into<Vec<u8>>) {
         self.put_as("100644", path, bytes);
     }
 
     /// An entry of any kind; a submodule's bytes are the commit's id.
-    pub(crate) fn put_as(&mut self, mode: &'static str, path: &str, bytes: impl Into<Vec<u8>>) {
+    pub fn put_as(&mut self, mode: &'static str, path: &str, bytes: impl Into<Vec<u8>>) {
         self.files.insert(path.to_owned(), File { mode, bytes: bytes.into(), object: None });
     }
 
-    pub(crate) fn text(&self, path: &str) -> String {
+    pub fn text(&self, path: &str) -> String {
         String::from_utf8(self.files[path].bytes.clone()).expect("text")
     }
 
     /// Changes a JSON document; whatever depends on its bytes is left as it was.
-    pub(crate) fn json(&mut self, path: &str, change: impl FnOnce(&mut Value)) {
+    pub fn json(&mut self, path: &str, change: impl FnOnce(&mut Value)) {
         let mut value = serde_json::from_slice(&self.files[path].bytes).expect("JSON");
         change(&mut value);
         self.put(path, format!("{value}\n"));
     }
 
     /// Sets the value of a trailer.
-    pub(crate) fn trailer(&mut self, key: &str, value: &str) {
+    pub fn trailer(&mut self, key: &str, value: &str) {
         let begin = format!("{key}: ");
         let line = |line: &str| if line.starts_with(&begin) { format!("{begin}{value}") } else { line.to_owned() };
         self.message = self.message.lines().map(line).collect::<Vec<_>>().join("\n");
     }
 
-    pub(crate) fn add_trailer(&mut self, key: &str, value: &str) {
+    pub fn add_trailer(&mut self, key: &str, value: &str) {
         self.message = format!("{}\n{key}: {value}", self.message.trim_end());
     }
 
     /// Makes all digests agree again: what is left is wrong on purpose.
-    pub(crate) fn seal(&mut self) {
+    pub fn seal(&mut self) {
         let files = |draft: &Self| {
             let digests = draft.files.iter().filter(|(path, _)| *path != "envelope.json");
             digests.map(|(path, file)| (path.clone(), Digest::of(&file.bytes).to_string())).collect::<BTreeMap<_, _>>()
@@ -320,7 +318,7 @@ impl Draft {
     }
 
     /// Makes the envelope and the trailers agree with the files as they are.
-    pub(crate) fn seal_envelope(&mut self) {
+    pub fn seal_envelope(&mut self) {
         let files: BTreeMap<_, _> = self
             .files
             .iter()
@@ -332,7 +330,7 @@ impl Draft {
     }
 
     /// Makes the trailers agree with the envelope as it is.
-    pub(crate) fn seal_trailers(&mut self) {
+    pub fn seal_trailers(&mut self) {
         let bytes = self.files["envelope.json"].bytes.clone();
         let envelope: Value = serde_json::from_slice(&bytes).expect("JSON");
         self.trailer("Envelope-Digest", &Digest::of(&bytes).to_string());
@@ -340,7 +338,7 @@ impl Draft {
     }
 
     /// Another serial, and all that follows from it.
-    pub(crate) fn renumber(&mut self, serial: u64) {
+    pub fn renumber(&mut self, serial: u64) {
         self.json("manifest.json", |manifest| manifest["manifestVersion"] = serial.into());
         self.json("envelope.json", |envelope| {
             envelope["serial"] = serial.into();
@@ -350,9 +348,45 @@ impl Draft {
     }
 
     /// The path of the only deployment.
-    pub(crate) fn deployment(&self) -> String {
+    pub fn deployment(&self) -> String {
         self.files.keys().find(|path| path.starts_with("deployments/")).expect("a deployment").clone()
     }
+}
+
+/// A device's half by hand: a key of ssh-keygen, and a status written by stock Git.
+#[derive(Debug)]
+pub struct HandMadeDevice {
+    key: PathBuf,
+}
+
+impl HandMadeDevice {
+    /// One with a new key in the directory `dir`, which is made.
+    pub fn with_key(dir: &Path) -> Self {
+        fs::create_dir(dir).expect("made");
+        let key = dir.join("key");
+        keygen(&key, "hand");
+        Self { key }
+    }
+
+    /// The public half.
+    pub fn line(&self) -> String {
+        fs::read_to_string(self.key.with_extension("pub")).expect("the key is made").trim().to_owned()
+    }
+
+    /// Commits this state of everything on `status` of a device repository in which something was published.
+    pub fn status(&self, repository: &Path, state: &str) {
+        status(repository, &self.key, state);
+    }
+}
+
+fn keygen(path: &Path, comment: &str) {
+    let mut keygen = Command::new("ssh-keygen");
+    text(keygen.args(["-q", "-t", "ed25519", "-N", "", "-C", comment, "-f"]).arg(path).output().expect("it runs"));
+}
+
+fn status(repository: &Path, key: &Path, state: &str) {
+    let mut script = Command::new(SCRIPT);
+    text(script.arg("status").arg(repository).arg(key).arg(state).output().expect("the script runs"));
 }
 
 /// Runs a command with this input, and gives its output without the last newline.

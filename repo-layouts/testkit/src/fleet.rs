@@ -1,173 +1,153 @@
 //! A fleet repository with its publisher's home, made and driven through the publisher's own commands.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output};
 
-use repo_testkit::invariants::World;
-use repo_testkit::power::kill;
-use repo_testkit::{git, program};
 use serde_json::Value;
 
-use crate::stand::{registry, text};
+use crate::host::Host;
+use crate::invariants::World;
+use crate::{git, publisher, registry, text};
 
 /// The devices that `init` writes into a new fleet.
-pub(crate) const DEVICES: [&str; 3] = ["packer-01", "press-01", "press-02"];
+pub const DEVICES: [&str; 3] = ["packer-01", "press-01", "press-02"];
 
 /// The deployment that `init` writes.
-pub(crate) const DEPLOYMENT: &str = "deployments/hello.yaml";
+pub const DEPLOYMENT: &str = "deployments/hello.yaml";
 
 /// A fleet repository `fleet` and the home `fleet.wfm` beside it.
 #[derive(Debug, Clone)]
-pub(crate) struct Plant {
+pub struct Fleet {
     root: PathBuf,
 }
 
-/// The publisher's host, killed when dropped.
-#[derive(Debug)]
-pub(crate) struct Host {
-    pub(crate) child: Child,
-    /// Empty if it was cut before it listened.
-    pub(crate) url: String,
-}
-
-impl Drop for Host {
-    fn drop(&mut self) {
-        let _ = kill(self.child.id());
-        let _ = self.child.wait();
-    }
-}
-
-impl Plant {
+impl Fleet {
     /// The fleet below `root`, whether it is there or not.
-    pub(crate) fn at(root: &Path) -> Self {
+    pub fn at(root: &Path) -> Self {
         Self { root: root.to_owned() }
     }
 
     /// Makes a fleet; its application has a place of its own in the registry, called `name`.
-    pub(crate) fn init(root: &Path, name: &str) -> Self {
-        let plant = Self::at(root);
-        text(plant.init_command(name).output().expect("the publisher runs"));
-        plant
+    pub fn init(root: &Path, name: &str) -> Self {
+        let fleet = Self::at(root);
+        text(fleet.init_command(name).output().expect("the publisher runs"));
+        fleet
     }
 
-    pub(crate) fn init_command(&self, name: &str) -> Command {
+    pub fn init_command(&self, name: &str) -> Command {
         self.init_at(&format!("{}/{name}", registry()))
     }
 
     /// Makes a fleet whose application has this place in a registry.
-    pub(crate) fn init_at(&self, place: &str) -> Command {
+    pub fn init_at(&self, place: &str) -> Command {
         let mut command = publisher();
-        command.arg("init").arg(self.fleet()).args(["--registry", place]);
+        command.arg("init").arg(self.dir()).args(["--registry", place]);
         command.arg("--image").arg(format!("{}/margo-test/busybox:1", registry()));
         command
     }
 
-    pub(crate) fn root(&self) -> &Path {
+    pub fn root(&self) -> &Path {
         &self.root
     }
 
-    pub(crate) fn fleet(&self) -> PathBuf {
+    pub fn dir(&self) -> PathBuf {
         self.root.join("fleet")
     }
 
-    pub(crate) fn home(&self) -> PathBuf {
+    pub fn home(&self) -> PathBuf {
         self.root.join("fleet.wfm")
     }
 
-    pub(crate) fn control(&self) -> PathBuf {
+    pub fn control(&self) -> PathBuf {
         self.home().join("control.git")
     }
 
     /// The device repository on the host.
-    pub(crate) fn device(&self, id: &str) -> PathBuf {
+    pub fn repository(&self, id: &str) -> PathBuf {
         self.home().join("devices").join(format!("{id}.git"))
     }
 
-    pub(crate) fn join_file(&self, id: &str) -> PathBuf {
+    pub fn join_file(&self, id: &str) -> PathBuf {
         self.home().join("join").join(format!("{id}.json"))
     }
 
     /// A command of the publisher, not yet run.
-    pub(crate) fn command(&self, args: &[&str]) -> Command {
+    pub fn command(&self, args: &[&str]) -> Command {
         let mut command = publisher();
-        command.arg("-C").arg(self.fleet()).args(args);
+        command.arg("-C").arg(self.dir()).args(args);
         command
     }
 
     /// Starts the host, and waits until it listens or has ended.
-    pub(crate) fn serve(&self, environment: &[(&str, String)]) -> Host {
+    pub fn serve(&self, environment: &[(&str, String)]) -> Host {
         let mut command = self.command(&["serve"]);
         command.envs(environment.iter().map(|(name, value)| (name, value)));
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("the host starts");
-        let mut url = String::new();
-        BufReader::new(child.stdout.take().expect("piped")).read_line(&mut url).expect("it says where it listens");
-        Host { child, url: url.trim().to_owned() }
+        Host::start(command)
     }
 
-    pub(crate) fn try_run(&self, args: &[&str]) -> Output {
+    pub fn try_run(&self, args: &[&str]) -> Output {
         self.command(args).output().expect("the publisher runs")
     }
 
     /// Runs a command of the publisher, which must succeed; what it printed.
-    pub(crate) fn run(&self, args: &[&str]) -> String {
+    pub fn run(&self, args: &[&str]) -> String {
         let output = self.try_run(args);
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{args:?}: {}: {said}", output.status);
         String::from_utf8_lossy(&output.stdout).trim().to_owned()
     }
 
-    pub(crate) fn push_application(&self) {
+    pub fn push_application(&self) {
         self.run(&["app", "push", "applications/hello/1.0.0"]);
     }
 
-    pub(crate) fn read(&self, path: &str) -> String {
-        std::fs::read_to_string(self.fleet().join(path)).expect("the file is there")
+    pub fn read(&self, path: &str) -> String {
+        std::fs::read_to_string(self.dir().join(path)).expect("the file is there")
     }
 
-    pub(crate) fn write(&self, path: &str, text: &str) {
-        let path = self.fleet().join(path);
+    pub fn write(&self, path: &str, text: &str) {
+        let path = self.dir().join(path);
         std::fs::create_dir_all(path.parent().expect("a parent")).expect("made");
         std::fs::write(path, text).expect("written");
     }
 
     /// Replaces a text that must be there.
-    pub(crate) fn replace(&self, path: &str, from: &str, to: &str) {
+    pub fn replace(&self, path: &str, from: &str, to: &str) {
         let before = self.read(path);
         assert!(before.contains(from), "{path} has no `{from}`:\n{before}");
         self.write(path, &before.replace(from, to));
     }
 
     /// Commits everything in the work tree, as an operator does.
-    pub(crate) fn commit(&self, message: &str) {
-        git::git(&self.fleet(), &["add", "--all"]);
-        git::git(&self.fleet(), &["-c", "core.fsync=all", "commit", "--quiet", "--message", message]);
+    pub fn commit(&self, message: &str) {
+        git::git(&self.dir(), &["add", "--all"]);
+        git::git(&self.dir(), &["-c", "core.fsync=all", "commit", "--quiet", "--message", message]);
     }
 
     /// Whether everything in the work tree is committed.
-    pub(crate) fn is_clean(&self) -> bool {
-        git::git(&self.fleet(), &["status", "--porcelain"]).is_empty()
+    pub fn is_clean(&self) -> bool {
+        git::git(&self.dir(), &["status", "--porcelain"]).is_empty()
     }
 
     /// An operator's change of one text in one file, committed.
-    pub(crate) fn change(&self, path: &str, from: &str, to: &str) {
+    pub fn change(&self, path: &str, from: &str, to: &str) {
         self.replace(path, from, to);
         self.commit(&format!("{path}: {to}"));
     }
 
     /// Where all refs of the fleet, of `control.git` and of every device repository stand.
-    pub(crate) fn refs(&self) -> BTreeMap<String, BTreeMap<String, String>> {
+    pub fn refs(&self) -> BTreeMap<String, BTreeMap<String, String>> {
         let devices = std::fs::read_dir(self.home().join("devices")).expect("listed").flatten();
-        let all = devices.map(|entry| entry.path()).chain([self.fleet(), self.control()]);
+        let all = devices.map(|entry| entry.path()).chain([self.dir(), self.control()]);
         all.map(|path| (path.display().to_string(), git::refs(&path))).collect()
     }
 
     /// Every file below fleet and home, and what would change if it were written. Git refreshes its index at will.
-    pub(crate) fn files(&self) -> BTreeMap<PathBuf, (u64, u64, i64, i64)> {
+    pub fn files(&self) -> BTreeMap<PathBuf, (u64, u64, i64, i64)> {
         let mut files = BTreeMap::new();
-        for top in [self.fleet(), self.home()] {
+        for top in [self.dir(), self.home()] {
             list(&top, &mut files);
         }
         // What git and the publisher only keep to be quicker the next time.
@@ -176,27 +156,27 @@ impl Plant {
     }
 
     /// The serial of the tip of `desired`; 0 if there is none.
-    pub(crate) fn serial(&self, id: &str) -> u64 {
-        let envelope = git::show(&self.device(id), "refs/heads/desired", "envelope.json").unwrap_or_default();
+    pub fn serial(&self, id: &str) -> u64 {
+        let envelope = git::show(&self.repository(id), "refs/heads/desired", "envelope.json").unwrap_or_default();
         let envelope: Value = serde_json::from_slice(&envelope).unwrap_or_default();
         envelope["serial"].as_u64().unwrap_or(0)
     }
 
     /// The publisher's word on a device, as JSON.
-    pub(crate) fn status(&self, id: &str) -> Value {
+    pub fn status(&self, id: &str) -> Value {
         let said = self.run(&["status", id, "--output", "json"]);
         let all: Value = serde_json::from_str(&said).expect("JSON");
         all["devices"][0].clone()
     }
 
     /// What must hold for the fleet and its publisher.
-    pub(crate) fn assert_whole(&self, converged: bool, when: &str) {
-        let (fleet, home) = (self.fleet(), self.home());
+    pub fn assert_whole(&self, converged: bool, when: &str) {
+        let (fleet, home) = (self.dir(), self.home());
         World { fleet: Some(&fleet), publisher: Some(&home), converged, ..World::default() }.assert_whole(when);
     }
 
     /// Publishes until all is as wanted, which one pass must do; the next one must write nothing.
-    pub(crate) fn assert_converges(&self, when: &str) {
+    pub fn assert_converges(&self, when: &str) {
         let output = self.try_run(&["publish"]);
         assert!(output.status.success(), "{when}: it doesn't converge: {}", String::from_utf8_lossy(&output.stderr));
         self.assert_whole(true, when);
@@ -204,21 +184,13 @@ impl Plant {
     }
 
     /// A pass must write nothing.
-    pub(crate) fn assert_settled(&self, when: &str) {
+    pub fn assert_settled(&self, when: &str) {
         let before = (self.refs(), self.files());
         let output = self.try_run(&["publish"]);
         assert!(output.status.success(), "{when}: {}", String::from_utf8_lossy(&output.stderr));
         let after = (self.refs(), self.files());
         assert_eq!(before, after, "{when}: a pass with nothing to do did something");
     }
-}
-
-/// The publisher without any configuration of the machine's.
-fn publisher() -> Command {
-    let mut command = Command::new(program("wfm-git-publisher"));
-    command.env("HOME", "/nonexistent").env("GIT_CONFIG_NOSYSTEM", "1").env("GIT_CONFIG_GLOBAL", "/dev/null");
-    command.stdin(Stdio::null());
-    command
 }
 
 fn list(dir: &Path, files: &mut BTreeMap<PathBuf, (u64, u64, i64, i64)>) {

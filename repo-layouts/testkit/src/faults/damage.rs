@@ -1,6 +1,5 @@
 //! Damage to repositories: a bit that is another, files that were cut off, emptied or lost.
 #![allow(clippy::missing_panics_doc, reason = "a test that can't do its damage fails")]
-#![allow(clippy::disallowed_methods, reason = "what is damaged need not be durable")]
 
 use std::fs;
 use std::io::{Read, Seek, SeekFrom, Write};

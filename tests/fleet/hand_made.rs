@@ -1,0 +1,115 @@
+//! One device and its hand-made repository, on the stand-in for docker.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use repo_testkit::application::{App, push};
+use repo_testkit::device::{Device, fake_docker, reboot};
+use repo_testkit::hand::Hand;
+use repo_testkit::{copy, syncer, text};
+use tempfile::TempDir;
+
+use crate::site::registry_name;
+
+const ID: &str = "press-01";
+
+/// The one deployment.
+const ONLY: &str = "only";
+
+/// The host's side of one device: a repository made by hand, and an application in the registry.
+pub(crate) struct HandMade {
+    dir: TempDir,
+    hand: Hand,
+    app: App,
+}
+
+impl HandMade {
+    /// A repository with serial 1 for a device whose home template is made, too.
+    pub(crate) fn new() -> Self {
+        let dir = TempDir::new().expect("a temporary directory");
+        let app = push_application(&dir);
+        let hand = Hand::make(dir.path().join("host"), ID);
+        let made = Self { dir, hand, app };
+        let join = made.hand.path("join.json").display().to_string();
+        let line = text(syncer(&made.template(), &["init", "--join", &join]).output().expect("the syncer runs"));
+        made.hand.enroll(&line.split_whitespace().take(2).collect::<Vec<_>>().join(" "));
+        made.greet("one");
+        made
+    }
+
+    /// The device repository on the host.
+    pub(crate) fn host(&self) -> PathBuf {
+        self.hand.repository()
+    }
+
+    fn template(&self) -> PathBuf {
+        self.dir.path().join("template")
+    }
+
+    /// Publishes the next serial, with this greeting.
+    pub(crate) fn greet(&self, greeting: &str) {
+        self.hand.want(ONLY, &self.app, greeting);
+        self.hand.publish();
+    }
+
+    /// Publishes the next serial, with nothing in it.
+    pub(crate) fn empty(&self) {
+        self.hand.drop(ONLY);
+        self.hand.publish();
+    }
+
+    /// Remembers the host and the device on `root` as they are, for [`HandMade::restore`].
+    pub(crate) fn keep(&self, root: &Path) {
+        for (from, name) in
+            [(self.dir.path().join("host"), "host"), (root.join("home"), "home"), (root.join("docker"), "docker")]
+        {
+            copy(&from, &self.dir.path().join("kept").join(name));
+        }
+    }
+
+    /// Puts host and device back as they were kept; false if nothing was.
+    pub(crate) fn restore(&self, root: &Path) -> bool {
+        let kept = self.dir.path().join("kept");
+        if !kept.exists() {
+            return false;
+        }
+        copy(&kept.join("host"), &self.dir.path().join("host"));
+        copy(&kept.join("home"), &root.join("home"));
+        copy(&kept.join("docker"), &root.join("docker"));
+        true
+    }
+
+    /// Puts a fresh device onto `root`.
+    pub(crate) fn begin(&self, root: &Path) {
+        copy(&self.template(), &root.join("home"));
+        let (docker, boot_id) = (fake_docker(&root.join("docker")), root.join("boot-id"));
+        let settings = format!("docker: {docker}\nlimits: {{packs: 2}}\nbootIdFile: {}\n", boot_id.display());
+        std::fs::write(root.join("home/device.yaml"), settings).expect("written");
+        reboot(root);
+    }
+
+    /// One pass of the device on `root`, not yet run.
+    pub(crate) fn once(&self, root: &Path) -> Command {
+        Device::at(ID, root).once()
+    }
+
+    /// What must hold on `root` and on the host.
+    pub(crate) fn assert_whole(&self, root: &Path, converged: bool, when: &str) {
+        Device::at(ID, root).assert_whole_with(&self.host(), converged, when);
+    }
+
+    /// Passes until all is as wanted, at most three; then one more, which must do nothing.
+    pub(crate) fn assert_converges(&self, root: &Path, when: &str) {
+        Device::at(ID, root).assert_converges_with(&self.host(), when);
+    }
+}
+
+fn push_application(dir: &TempDir) -> App {
+    let source = dir.path().join("application");
+    std::fs::create_dir(&source).expect("made");
+    let compose = "services:\n  one:\n    image: margo-test/busybox:1\n    environment: {GREETING: \"${GREETING}\"}\n  \
+                   two:\n    image: margo-test/busybox:1\n    volumes: [\"./two.conf:/two.conf:ro\"]\n";
+    std::fs::write(source.join("compose.yaml"), compose).expect("written");
+    std::fs::write(source.join("two.conf"), "two\n").expect("written");
+    push(&source, &registry_name(dir.path()), "1.0.0")
+}
