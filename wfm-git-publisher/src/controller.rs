@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use repo_git::CommitId;
+use repo_model::error_chain;
 use tokio::sync::mpsc;
 use tokio::time::{MissedTickBehavior, interval};
 use tracing::{Span, debug, error, info, warn};
 
-use crate::error::chain;
 use crate::mirror::{MirrorError, Mirrored};
 use crate::plan::Allowed;
 use crate::publish::{Done, Options, Outcome, PublishError, Publisher, Tips, is_fresh, tips};
@@ -108,11 +108,11 @@ impl Controller {
         match watched {
             Ok(Ok(trigger)) => Some(trigger),
             Ok(Err(error)) => {
-                warn!(error = chain(&error), "changes are only seen by polling");
+                warn!(error = error_chain(&error), "changes are only seen by polling");
                 None
             }
             Err(error) => {
-                warn!(error = chain(&error), "changes are only seen by polling");
+                warn!(error = error_chain(&error), "changes are only seen by polling");
                 None
             }
         }
@@ -122,7 +122,7 @@ impl Controller {
     fn pass(&self, seen: Seen, stop: &AtomicBool) -> Seen {
         let told = seen.errors.clone();
         let after = self.try_pass(seen, stop).unwrap_or_else(|error| {
-            let errors = BTreeSet::from([format!("the pass failed: {}", chain(&error))]);
+            let errors = BTreeSet::from([format!("the pass failed: {}", error_chain(&error))]);
             Seen { errors, ..Seen::default() }
         });
         for error in after.errors.difference(&told) {
@@ -182,14 +182,14 @@ impl Controller {
 
 fn errors(outcome: &Outcome) -> BTreeSet<String> {
     let failed = outcome.devices.iter().filter_map(|(device, result)| Some((device, result.as_ref().err()?)));
-    let failed = failed.map(|(device, error)| format!("device `{device}` is left as it is: {}", chain(error)));
+    let failed = failed.map(|(device, error)| format!("device `{device}` is left as it is: {}", error_chain(error)));
     let unpushed = outcome.remote.iter().filter_map(|(device, result)| Some((device, result.as_ref().err()?)));
     // One host that is down is told once, not for each device.
     let unpushed = unpushed.filter(|(_, error)| !matches!(error, MirrorError::HostDown { .. }));
-    let unpushed = unpushed.map(|(device, error)| format!("device `{device}`: {}", chain(error)));
+    let unpushed = unpushed.map(|(device, error)| format!("device `{device}`: {}", error_chain(error)));
     let accounts = outcome.accounts.iter();
-    let accounts = accounts.map(|(device, error)| format!("device `{device}` left the fleet: {}", chain(error)));
-    failed.chain(accounts).chain(unpushed).chain(outcome.unresolved.iter().map(|error| chain(error))).collect()
+    let accounts = accounts.map(|(device, error)| format!("device `{device}` left the fleet: {}", error_chain(error)));
+    failed.chain(accounts).chain(unpushed).chain(outcome.unresolved.iter().map(|error| error_chain(error))).collect()
 }
 
 fn tell_problems(outcome: &Outcome) {

@@ -117,21 +117,6 @@ pub fn warning(problem: &Problem) -> String {
     format!("warning: {problem}\n{hint}")
 }
 
-/// An error with its causes, in one line.
-pub(crate) fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let said = cause.to_string();
-        // What passes its cause's text on says it once.
-        if !text.ends_with(&said) {
-            text.push_str(&format!(": {said}"));
-        }
-        source = cause.source();
-    }
-    text
-}
-
 /// The problems that an error carries.
 fn problems<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a Problems> {
     match (error.downcast_ref(), error.downcast_ref(), error.downcast_ref(), error.downcast_ref()) {

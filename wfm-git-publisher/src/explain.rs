@@ -5,10 +5,9 @@
 mod show;
 
 use repo_model::margo::Target;
-use repo_model::{DeploymentId, DeploymentName, DeviceId};
+use repo_model::{DeploymentId, DeploymentName, DeviceId, error_chain};
 use serde::Serialize;
 
-use crate::error::chain;
 use crate::fleet::{Choice, Deployment, Device, Fleet, Place, Policy, Seconds, Selector, Setting, shown_value};
 use crate::plan::Blocked;
 use crate::publish::Look;
@@ -147,7 +146,7 @@ fn of_device(look: &Look<'_>, broken: Vec<String>, is_asked: impl Fn(&Deployment
         enrolled: device.is_enrolled(),
         policy: policy(fleet, device),
         blocked: blocked.iter().filter(|one| is_of_all(one)).cloned().collect(),
-        trouble: trouble.as_ref().map(|error| chain(error)),
+        trouble: trouble.as_ref().map(|error| error_chain(error)),
         broken,
         deployments: asked.map(|one| explain_deployment(look, one, &rendered)).collect(),
     }

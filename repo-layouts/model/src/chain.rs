@@ -2,12 +2,15 @@
 
 use std::error::Error;
 
-/// An error's text and those of all its causes, joined by `: `.
+/// An error's text and those of all its causes, joined by `: `. A text that ends with its cause's isn't followed by it.
 pub fn error_chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
-        text.push_str(&format!(": {cause}"));
+        let cause_text = cause.to_string();
+        if !text.ends_with(&cause_text) {
+            text.push_str(&format!(": {cause_text}"));
+        }
         source = cause.source();
     }
     text
@@ -22,6 +25,8 @@ mod tests {
         let inner = std::io::Error::other("no room");
         let outer = std::io::Error::other(Outer(inner));
         assert_eq!(error_chain(&outer), "cannot write: no room");
+        let passed_on = Outer(std::io::Error::other("cannot write"));
+        assert_eq!(error_chain(&passed_on), "cannot write");
     }
 
     #[derive(Debug)]

@@ -21,7 +21,7 @@ use std::time::SystemTime;
 
 use jiff::Timestamp;
 use repo_git::durable::Stamp;
-use repo_model::{DeviceId, Digest};
+use repo_model::{DeviceId, Digest, error_chain};
 use tokio::sync::watch as channel;
 use tracing::warn;
 
@@ -29,7 +29,6 @@ pub use file::{Account, AccountName, InvalidName, LAYOUT, Malformed, Record, Rol
 pub use secret::Secret;
 pub use store::{AccountError, Issued, Listing, Store};
 
-use crate::error::chain;
 use crate::repos::Home;
 use table::Table;
 use watch::{Follower, Task};
@@ -168,7 +167,7 @@ impl Shared {
     /// Notes on the disk that a secret was used. If that fails, the next request tries again.
     fn confirm(&self, name: &AccountName, secret: &Digest, now: Timestamp) {
         if let Err(error) = self.store.confirm(name, secret, now) {
-            warn!(account = %name, error = chain(&error), "its older secret stays valid for now");
+            warn!(account = %name, error = error_chain(&error), "its older secret stays valid for now");
         }
         self.reload(now);
         self.confirming().remove(secret);
@@ -207,7 +206,7 @@ impl Shared {
                     self.generation.send_modify(|generation| *generation += 1);
                 }
             }
-            Err(error) => warn!(error = chain(&error), "the accounts stay as they were"),
+            Err(error) => warn!(error = error_chain(&error), "the accounts stay as they were"),
         }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use repo_git::durable::Stamp;
-use repo_model::Digest;
+use repo_model::{Digest, error_chain};
 use tracing::{info, warn};
 
 use super::file::{Account, AccountName, Malformed};
@@ -114,7 +114,7 @@ fn read(store: &Store, name: &AccountName, before: Option<&Known>) -> Option<Arc
         Err(error) => {
             // Told once, not with every look at a file that was just changed.
             if before.is_none_or(|known| known.account.is_some()) {
-                warn!(account = %name, error = crate::error::chain(&error), "this account is denied");
+                warn!(account = %name, error = error_chain(&error), "this account is denied");
             }
             None
         }
@@ -128,7 +128,7 @@ fn secrets(store: &Store, files: &BTreeMap<AccountName, Known>) -> HashMap<Diges
             if let Some(other) = secrets.get(&record.sha256) {
                 let source = Malformed::Shared(other.name.clone());
                 let error = AccountError::Malformed { path: store.path(&account.name), source };
-                warn!(account = %account.name, error = crate::error::chain(&error), "this secret is denied to it");
+                warn!(account = %account.name, error = error_chain(&error), "this secret is denied to it");
                 continue;
             }
             secrets.insert(record.sha256, Arc::clone(account));

@@ -9,12 +9,11 @@ use std::time::Duration;
 use jiff::Timestamp;
 use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 use repo_git::durable;
-use repo_model::Digest;
+use repo_model::{Digest, error_chain};
 use tracing::warn;
 
 use super::Shared;
 use super::file::AccountName;
-use crate::error::chain;
 
 /// How long a change may go unseen where the file system tells nothing.
 const POLL: Duration = Duration::from_millis(500);
@@ -46,7 +45,7 @@ impl Follower {
         let watcher = watch(dir, tasks.clone());
         let poll = move || follow(&shared, &received);
         if let Err(error) = thread::Builder::new().name("accounts".to_owned()).spawn(poll) {
-            warn!(error = chain(&error), "changes of accounts are not seen until a restart");
+            warn!(error = error_chain(&error), "changes of accounts are not seen until a restart");
         }
         Self { tasks, _watcher: watcher }
     }
@@ -64,15 +63,15 @@ impl Drop for Follower {
 
 fn watch(dir: &Path, tasks: Sender<Task>) -> Option<RecommendedWatcher> {
     // A directory that isn't there can't be watched, and would be missed for ever.
-    let made = durable::create_dir_all(dir, 0o700).map_err(|error| chain(&error));
+    let made = durable::create_dir_all(dir, 0o700).map_err(|error| error_chain(&error));
     let watcher = made.and_then(|()| {
         let told = move |event: notify::Result<notify::Event>| {
             if event.is_ok_and(|event| !matches!(event.kind, EventKind::Access(_))) {
                 let _ = tasks.send(Task::Look);
             }
         };
-        let mut watcher = notify::recommended_watcher(told).map_err(|error| chain(&error))?;
-        watcher.watch(dir, RecursiveMode::NonRecursive).map_err(|error| chain(&error))?;
+        let mut watcher = notify::recommended_watcher(told).map_err(|error| error_chain(&error))?;
+        watcher.watch(dir, RecursiveMode::NonRecursive).map_err(|error| error_chain(&error))?;
         Ok(watcher)
     });
     watcher.inspect_err(|error| warn!(error, "changes of accounts are only seen by looking every 500 ms")).ok()

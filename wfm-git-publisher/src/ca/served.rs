@@ -10,6 +10,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 use repo_git::durable::Stamp;
+use repo_model::error_chain;
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -22,7 +23,6 @@ use x509_cert::der::Decode;
 use super::CaError;
 use super::authority::{Authority, RENEW_AFTER, read_private};
 use crate::config::Serve;
-use crate::error::chain;
 use crate::repos::Home;
 
 /// How often the files and the calendar are looked at, whatever the file system tells.
@@ -75,7 +75,7 @@ impl Served {
             follow(&weak, &hinted, seen, remind_at);
         });
         if let Err(error) = followed {
-            warn!(error = chain(&error), "the host's certificate is not renewed until a restart");
+            warn!(error = error_chain(&error), "the host's certificate is not renewed until a restart");
         }
         Ok(served)
     }
@@ -196,7 +196,7 @@ fn follow(served: &Weak<Served>, hinted: &Receiver<()>, mut seen: Seen, mut remi
         let now = Timestamp::now();
         if served.source.is_due(&seen, now) {
             let found = served.source.look(now);
-            match served.renew(now).map_err(|error| chain(&error)) {
+            match served.renew(now).map_err(|error| error_chain(&error)) {
                 Ok(()) => (seen, told, remind_at) = (found, None, now),
                 Err(reason) if told.as_ref() == Some(&reason) => {}
                 Err(error) => {

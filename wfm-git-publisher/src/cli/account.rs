@@ -6,12 +6,12 @@ use std::time::Duration;
 use clap::Subcommand;
 use jiff::Timestamp;
 use repo_git::durable;
-use repo_model::DeviceId;
+use repo_model::{DeviceId, error_chain};
 use serde_json::json;
 
 use super::{Output, OutputArgs, Place};
 use crate::accounts::{Account, AccountError, AccountName, Issued, Role, Store};
-use crate::error::{Failure, USER, chain};
+use crate::error::{Failure, USER};
 
 /// Who may use the host
 #[derive(Debug, Subcommand)]
@@ -235,7 +235,7 @@ fn run_list(store: &Store, args: &ListArgs, now: Timestamp) -> Result<u8, Failur
         }
         Output::Json => super::print_json(&json!({
             "accounts": accounts.map(|account| shown(account, now)).collect::<Vec<_>>(),
-            "broken": listing.broken.iter().map(|error| chain(error)).collect::<Vec<_>>(),
+            "broken": listing.broken.iter().map(|error| error_chain(error)).collect::<Vec<_>>(),
         })),
     }
     listing.broken.iter().for_each(|error: &AccountError| eprint!("{}", Failure::of(error)));

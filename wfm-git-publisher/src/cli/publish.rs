@@ -5,11 +5,11 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use repo_model::DeviceId;
+use repo_model::{DeviceId, error_chain};
 use serde_json::{Value, json};
 
 use super::{OutputArgs, Place, RegistryArgs};
-use crate::error::{Failure, USER, chain};
+use crate::error::{Failure, USER};
 use crate::plan::{Allowed, GONE, GONE_HINT};
 use crate::publish::{self, DeviceError, Done, Outcome, Publisher, Work};
 use crate::status::shut_out;
@@ -115,10 +115,10 @@ fn outcome_json(outcome: &Outcome) -> Value {
         Ok(Done::Unchanged { .. } | Done::Renewed { .. }) => json!({ "device": device, "state": "unchanged" }),
         Ok(Done::NotEnrolled) => json!({ "device": device, "state": "not-enrolled" }),
         Ok(Done::Stopped) => json!({ "device": device, "state": "stopped" }),
-        Err(error) => json!({ "device": device, "state": "failed", "error": chain(error) }),
+        Err(error) => json!({ "device": device, "state": "failed", "error": error_chain(error) }),
     };
     let unpushed = outcome.remote.iter().filter_map(|(device, result)| Some((device, result.as_ref().err()?)));
-    let unpushed = unpushed.map(|(device, error)| json!({ "device": device, "error": chain(error) }));
+    let unpushed = unpushed.map(|(device, error)| json!({ "device": device, "error": error_chain(error) }));
     let left = outcome.left.iter().map(|(device, account)| json!({ "device": device, "endedAccount": account }));
     json!({
         "commit": outcome.commit,

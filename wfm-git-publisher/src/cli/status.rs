@@ -3,13 +3,12 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use repo_model::DeviceId;
 use repo_model::report::Doubt;
+use repo_model::{DeviceId, error_chain};
 use serde_json::json;
 
 use super::{Output, Place};
 use crate::ca;
-use crate::error::chain;
 use crate::error::{Failure, USER};
 use crate::fleet;
 use crate::plan::Blocked;
@@ -75,7 +74,7 @@ pub(super) fn run(place: &Place, args: &Args) -> Result<u8, Failure> {
     all.retain(|status| asked(&status.device));
     for status in &mut all {
         let error = fetched.get(&status.device).and_then(|result| result.as_ref().err());
-        status.doubts.extend(error.map(|error| Doubt::new(UNREACHABLE, chain(error))));
+        status.doubts.extend(error.map(|error| Doubt::new(UNREACHABLE, error_chain(error))));
     }
     let findings = Findings::read(&home);
     let certificate = certificate(place)?;

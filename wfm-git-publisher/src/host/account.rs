@@ -5,11 +5,11 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, Response, StatusCode, header};
 use axum::routing::{get, post};
+use repo_model::error_chain;
 use serde_json::{Value, json};
 use tracing::{error, info};
 
 use crate::accounts::{AccountError, Accounts, Identity};
-use crate::error::chain;
 
 /// Asks for credentials the way every Git client understands.
 const CHALLENGE: &str = "Basic realm=\"wfm\"";
@@ -63,7 +63,7 @@ fn unauthorized() -> Response<Body> {
 }
 
 fn failed(account: &str, cause: &(dyn std::error::Error + 'static)) -> Response<Body> {
-    error!(account, error = chain(cause), "can't give it a new secret; the old one stays valid");
+    error!(account, error = error_chain(cause), "can't give it a new secret; the old one stays valid");
     let mut response =
         line(StatusCode::SERVICE_UNAVAILABLE, "no new secret can be made now; the old one stays valid\n");
     response.headers_mut().insert(header::RETRY_AFTER, header::HeaderValue::from_static("60"));

@@ -15,6 +15,7 @@ use axum::body::Body;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use repo_model::error_chain;
 use rustls::ServerConfig;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
@@ -66,7 +67,7 @@ fn admit(host: &Host, stream: TcpStream, address: SocketAddr, tls: Arc<ServerCon
         let _held = (place, counted);
         serving.metrics.connections.inc();
         if let Err(error) = serve(&serving, stream, peer, tls).await {
-            tracing::debug!(%address, error = super::chain(&*error), "a connection ended");
+            tracing::debug!(%address, error = error_chain(&*error), "a connection ended");
         }
         serving.metrics.connections.dec();
     });

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use repo_git::OpenError;
-use repo_model::Digest;
+use repo_model::{Digest, error_chain};
 use tokio::time::timeout;
 
 use super::Host;
@@ -166,7 +166,7 @@ pub(super) fn unreadable(hosted: &Hosted, error: &ReposError) -> Refusal {
 
 /// Tells the log what the client isn't told.
 pub(super) fn internal(hosted: &Hosted, error: &dyn std::error::Error) -> Refusal {
-    tracing::error!(repository = hosted.name, error = super::chain(error), "a request failed");
+    tracing::error!(repository = hosted.name, error = error_chain(error), "a request failed");
     Refusal::Internal
 }
 

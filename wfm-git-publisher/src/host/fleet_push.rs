@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use repo_git::{Ancestry, CommitId, Repo};
+use repo_model::error_chain;
 use repo_model::problem::{Problem, Problems};
 
 use super::judge::{Move, Rejected};
@@ -78,7 +79,7 @@ impl Push<'_> {
     }
 
     fn check_fleet(&self, branch: &str, new: CommitId, notes: &mut Vec<String>) -> Result<(), Rejected> {
-        let files = self.source.files(new).map_err(|error| Rejected::Rule(crate::error::chain(&error)))?;
+        let files = self.source.files(new).map_err(|error| Rejected::Rule(error_chain(&error)))?;
         let Reading { fleet, mut problems } = fleet::read(&files);
         problems.extend(fleet.iter().flat_map(|fleet| problems_of(fleet, parallel::cores())));
         if problems.has_errors() {

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use axum::body::{Body, HttpBody};
 use axum::http::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_LENGTH};
 use axum::http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
-
 use jiff::Timestamp;
+use repo_model::error_chain;
 use tokio::sync::watch;
 use tower::ServiceExt;
 
@@ -18,7 +18,6 @@ use super::repos::{Hosted, lock};
 use super::wire::path::{Action, Service, Target, parse};
 use super::{Host, fetch, receive, wait};
 use crate::accounts::{Identity, Role};
-use crate::error::chain;
 
 /// What a request turned out to be, for log and metrics.
 #[derive(Debug, Default)]
@@ -91,7 +90,7 @@ async fn route(host: &Host, peer: &Peer, request: Request<Body>, seen: &mut Seen
     seen.action = name(action);
     only(&head.method, method(action))?;
     let found = Box::pin(host.repos.find(target)).await.map_err(|error| {
-        tracing::error!(?target, error = chain(&error), "a repository can't be read");
+        tracing::error!(?target, error = error_chain(&error), "a repository can't be read");
         Refusal::Internal
     })?;
     let hosted = found.ok_or(Refusal::NotFound)?;
@@ -194,7 +193,7 @@ async fn metrics(host: &Host, who: &Identity, method: &Method, seen: &mut Seen) 
     let look = move || lock(&survey).take(&home, Timestamp::now());
     match tokio::task::spawn_blocking(look).await.map_err(|_| Refusal::Internal)? {
         Ok(summary) => host.metrics.surveyed(&summary),
-        Err(error) => tracing::warn!(error = chain(&error), "how the devices stand can't be told"),
+        Err(error) => tracing::warn!(error = error_chain(&error), "how the devices stand can't be told"),
     }
     if let Some(expires) = host.certificate.expires() {
         host.metrics.certificate_expires(expires.as_second() - Timestamp::now().as_second());

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use repo_git::{Repo, RepoLock};
+use repo_model::error_chain;
 
 /// Packs in a repository before they are made one.
 pub(super) const MAX_PACKS: usize = 40;
@@ -12,7 +13,7 @@ pub(super) fn tidy(name: &str, repo: &Repo, lock: &RepoLock, max_packs: usize) {
     match repo.consolidate(lock, max_packs) {
         Ok(true) => tracing::debug!(repository = name, "its packs are one now"),
         Ok(false) => {}
-        Err(error) => tracing::warn!(repository = name, error = super::chain(&error), "its packs can't be made one"),
+        Err(error) => tracing::warn!(repository = name, error = error_chain(&error), "its packs can't be made one"),
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex};
 
 use repo_git::{CommitId, SigningKey};
-use repo_model::{DeviceId, FleetId, KeyText};
+use repo_model::{DeviceId, FleetId, KeyText, error_chain};
 
 use super::receive::PushError;
 use super::repos::lock;
@@ -68,7 +68,7 @@ impl Keys {
         device: &DeviceId,
         error: ControlError,
     ) -> Result<Option<(FleetId, BTreeSet<KeyText>)>, PushError> {
-        tracing::warn!(error = super::chain(&error), "the publisher's memory can't be read; `publish` rebuilds it");
+        tracing::warn!(error = error_chain(&error), "the publisher's memory can't be read; `publish` rebuilds it");
         let known = lock(&self.rosters).as_ref().map(|(_, rosters)| rosters.fleet());
         if let (Some(fleet), Some(verified)) = (known, lock(&self.devices).get(device)) {
             return Ok(Some((fleet, verified.keys.clone())));

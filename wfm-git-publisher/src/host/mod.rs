@@ -59,7 +59,6 @@ use self::wire::path::{Service, Target};
 use crate::accounts::{AccountError, Accounts};
 use crate::ca::{self, CaError, Served};
 use crate::config::Serve;
-use crate::error::chain;
 use crate::repos::Home;
 
 /// The hooks that stock git calls for a push, both this program.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::http::{Response, StatusCode};
 use repo_git::{FetchError, FetchLimits, LockError, OpenError, ReadError, RecoverError, Repo, RepoLock};
-use repo_model::DeviceId;
+use repo_model::{DeviceId, error_chain};
 use tokio::time::timeout;
 
 use super::answer::{Refusal, with_type};
@@ -25,7 +25,6 @@ use super::wire::commands::{Commands, PackHead};
 use super::wire::path::Service;
 use super::wire::report::Report;
 use super::{Host, Limits, janitor};
-use crate::error::chain;
 use crate::repos::{ControlError, DESIRED, DeviceRepoError, mend_at};
 
 /// The branches that a device writes.
@@ -271,7 +270,7 @@ fn policy(host: &Host, pusher: &Pusher) -> Result<Result<Policy, String>, PushEr
         Pusher::Operator(name) => Ok(Ok(Policy::Fleet { home: host.home.root().to_owned(), account: name.clone() })),
         Pusher::Device(device) => Ok(match host.keys.allowed(&host.home, device) {
             Err(PushError::Desired(error)) => {
-                tracing::error!(%device, error = chain(&error), "what it shall run can't be verified");
+                tracing::error!(%device, error = error_chain(&error), "what it shall run can't be verified");
                 Err("the host can't verify what this device shall run; tell its operator".to_owned())
             }
             Err(error) => return Err(error),

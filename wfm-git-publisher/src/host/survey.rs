@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use jiff::Timestamp;
 use repo_git::CommitId;
-use repo_model::DeviceId;
+use repo_model::{DeviceId, error_chain};
 
 use super::receive::PushError;
 use crate::plan::Code;
@@ -111,7 +111,7 @@ impl Survey {
             }
             // One that can't be read doesn't hide the others.
             let (standing, lacks_since) = self.standing(home, rosters, device, entry).unwrap_or_else(|error| {
-                tracing::warn!(%device, error = super::chain(&error), "how it stands can't be told");
+                tracing::warn!(%device, error = error_chain(&error), "how it stands can't be told");
                 (Standing::Silent, None)
             });
             *summary.devices.entry(standing).or_default() += 1;

@@ -13,6 +13,7 @@ use axum::body::Body;
 use axum::http::{HeaderMap, HeaderValue, Response, StatusCode};
 use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 use repo_git::CommitId;
+use repo_model::error_chain;
 use tokio::sync::mpsc;
 use tokio::time::{sleep_until, timeout_at};
 
@@ -22,7 +23,6 @@ use super::answer::{Refusal, with_type};
 use super::fetch::unreadable;
 use super::repos::{Hosted, Tips, lock};
 use super::wire::path::Known;
-use crate::error::chain;
 
 /// The header that says how many seconds a request waits at most.
 pub(super) const WAIT: &str = "wfm-wait";
@@ -201,7 +201,7 @@ fn moved(home: &Path, path: &Path) -> Option<String> {
 /// Whether the refs of a repository had moved.
 fn refresh(hosted: &Hosted) -> bool {
     hosted.refresh().unwrap_or_else(|error| {
-        tracing::warn!(repository = hosted.name, error = chain(&error), "it can't be looked at");
+        tracing::warn!(repository = hosted.name, error = error_chain(&error), "it can't be looked at");
         false
     })
 }

@@ -9,12 +9,12 @@ use std::error::Error;
 use std::fs;
 
 use jiff::Timestamp;
-use repo_model::{DeploymentName, DeviceId};
+use repo_model::{DeploymentName, DeviceId, error_chain};
 use serde::{Deserialize, Serialize};
 
 use super::{DeviceError, Done, NewKey, Outcome, PublishError, ResolveError};
 use crate::accounts::AccountName;
-use crate::error::{Failure, chain};
+use crate::error::Failure;
 use crate::mirror::MirrorError;
 use crate::plan::{Blocked, Code};
 use crate::render::Artifact;
@@ -47,7 +47,7 @@ type Key = (Option<DeviceId>, Option<DeploymentName>, Code);
 
 fn of_error(code: Code, error: &(dyn Error + 'static)) -> Blocked {
     let hint = Failure::of(error).advice().map(str::to_owned);
-    Blocked { hint, ..Blocked::new(code, chain(error)) }
+    Blocked { hint, ..Blocked::new(code, error_chain(error)) }
 }
 
 /// Nothing new is published for a device because of this.

@@ -14,13 +14,12 @@ use repo_git::{
 use repo_model::envelope::Lock;
 use repo_model::message::Message;
 use repo_model::roster::RosterError;
-use repo_model::{DeviceId, Digest, FileTree, FleetId, KeyText, json};
+use repo_model::{DeviceId, Digest, FileTree, FleetId, KeyText, error_chain, json};
 use serde::{Deserialize, Serialize};
 
 use super::rosters::{Rosters, key_text};
 use super::trailers::{CONTROL, publisher};
 use super::{Home, HomeError};
-use crate::error::chain;
 use crate::render::ArtifactKind::{self, Archive, Image, SignedArchive};
 use crate::render::{Artifact, Locks, Resolved};
 
@@ -393,7 +392,7 @@ impl Control {
         self.changed = false;
         // What of its history can't be read is dealt with when it is opened the next time.
         match self.tidy() {
-            Err(error) if error.is_lost() => tracing::error!(error = chain(&error), "`control.git` is damaged"),
+            Err(error) if error.is_lost() => tracing::error!(error = error_chain(&error), "`control.git` is damaged"),
             tidied => tidied?,
         }
         Ok(id)

@@ -7,11 +7,10 @@ use std::path::{Path, PathBuf};
 
 use repo_git::repo::{RenewError, set_aside};
 use repo_git::{CommitId, ConsolidateError, Expected, OpenError, RefError, RefMove, Repo};
-use repo_model::DeviceId;
+use repo_model::{DeviceId, error_chain};
 
 use super::device::{DeviceRepo, DeviceRepoError, LOCK_WAIT};
 use super::{DESIRED, Home};
-use crate::error::chain;
 
 /// The branches of a device's repository.
 const BRANCHES: [&str; 5] = [DESIRED, "bundle", "freshness", "status", "heartbeat"];
@@ -50,7 +49,7 @@ impl DeviceRepoError {
     /// What `status` says of it.
     pub fn told(&self) -> String {
         match self.is_damage() {
-            true => format!("its repository is damaged, and `publish` makes it anew: {}", chain(self)),
+            true => format!("its repository is damaged, and `publish` makes it anew: {}", error_chain(self)),
             false => self.to_string(),
         }
     }

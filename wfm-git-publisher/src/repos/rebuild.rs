@@ -11,12 +11,11 @@ use jiff::Timestamp;
 use repo_git::repo::set_aside;
 use repo_git::{CommitId, Repo, SigningKey, TreeLimits};
 use repo_model::desired::{Desired, read};
-use repo_model::{DeviceId, FileTree, FleetId, KeyText};
+use repo_model::{DeviceId, FileTree, FleetId, KeyText, error_chain};
 
 use super::control::{Control, ControlError, Entry, EntryState, remains};
 use super::rosters::{Rosters, key_text};
 use super::{CONTROL, DESIRED, Home, HomeError};
-use crate::error::chain;
 use crate::render::{Locks, Resolved, with_published};
 
 impl Control {
@@ -66,7 +65,7 @@ impl Control {
                 "it was damaged, and was rebuilt from what could be read of it and from {} devices' repositories ({}); the \
                  damaged one is `{}`: look at this disk",
                 tips.len(),
-                chain(why),
+                error_chain(why),
                 aside.display()
             )
         }))
