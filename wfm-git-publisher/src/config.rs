@@ -9,14 +9,13 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use repo_artifacts::Settings;
+use repo_artifacts::Settings as RegistrySettings;
 use repo_http::{Credentials, Source};
-use repo_model::DeviceId;
 use repo_model::problem::Problems;
 use repo_model::yaml::{self, Field, Reader, Strictness};
 
 use crate::fleet::duration;
-use crate::host::Limits;
+use crate::host::{Limits, Settings as HostSettings};
 
 pub use remote::{DEVICE, Remote};
 
@@ -38,29 +37,10 @@ pub struct Config {
     /// Registries that need something special, by `host[:port]`.
     pub registries: BTreeMap<String, Registry>,
     /// The host's, if this publisher serves its repositories itself.
-    pub serve: Option<Serve>,
+    pub serve: Option<HostSettings>,
     /// Where the devices' repositories are, if another host has them.
     pub remote: Option<Remote>,
     poll: Option<u64>,
-}
-
-/// How repositories are served over HTTPS.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Serve {
-    /// Where connections are accepted.
-    pub listen: SocketAddr,
-    /// The names and addresses that clients use; the first one goes into join files.
-    pub names: Vec<String>,
-    /// What clients call this host, without a path, where that is not the first name and the port.
-    pub url: Option<String>,
-    /// The operator's own certificate, its chain after it, in PEM.
-    pub certificate: Option<PathBuf>,
-    /// Its key.
-    pub key: Option<PathBuf>,
-    /// The authority behind the operator's certificate; none if it is a public one.
-    pub ca_file: Option<PathBuf>,
-    /// What is refused.
-    pub limits: Limits,
 }
 
 /// How one registry is reached.
@@ -124,13 +104,13 @@ impl Config {
     }
 
     /// The host's settings, or what to do about having none.
-    pub fn required_serve(&self) -> Result<&Serve, ConfigError> {
+    pub fn required_serve(&self) -> Result<&HostSettings, ConfigError> {
         self.serve.as_ref().ok_or(ConfigError::NoHost)
     }
 
     /// How registries are reached; `plain_http` adds to those of the settings.
-    pub fn registry_settings(&self, plain_http: &[String]) -> Result<Settings, ConfigError> {
-        let mut settings = Settings::default();
+    pub fn registry_settings(&self, plain_http: &[String]) -> Result<RegistrySettings, ConfigError> {
+        let mut settings = RegistrySettings::default();
         settings.plain_http.extend(plain_http.iter().cloned());
         for (host, registry) in &self.registries {
             if registry.plain_http {
@@ -159,7 +139,7 @@ fn document(reader: &mut Reader<'_>) -> Option<Config> {
     Some(Config { registries: registries.unwrap_or_default(), serve, remote, poll })
 }
 
-fn serve(reader: &mut Reader<'_>) -> Option<Serve> {
+fn serve(reader: &mut Reader<'_>) -> Option<HostSettings> {
     let path = |field: Field<'_>| field.string().map(PathBuf::from);
     let listen = reader.optional("listen", |field| {
         let text = field.clone().string()?;
@@ -182,7 +162,7 @@ fn serve(reader: &mut Reader<'_>) -> Option<Serve> {
     }
     let listen = listen.unwrap_or(SocketAddr::from(([0, 0, 0, 0], PORT)));
     let limits = reader.optional("limits", |field| field.mapping(Limits::read)).unwrap_or_default();
-    Some(Serve { listen, names: names?, url, certificate, key, ca_file, limits })
+    Some(HostSettings { listen, names: names?, url, certificate, key, ca_file, limits })
 }
 
 /// A host's name or address, as a certificate can hold it.
@@ -214,26 +194,6 @@ fn base_url(field: Field<'_>) -> Option<String> {
 pub fn serve_section(listen: SocketAddr, names: &[String]) -> String {
     // JSON's strings and lists are YAML's too.
     format!("serve:\n  names: {}\n  listen: {}\n", serde_json::json!(names), serde_json::json!(listen))
-}
-
-impl Serve {
-    /// Where clients find this host, without a slash at the end.
-    pub fn base_url(&self) -> String {
-        if let Some(url) = &self.url {
-            return url.clone();
-        }
-        let name = self.names.first().map(String::as_str).unwrap_or("localhost");
-        let host = if name.contains(':') { format!("[{name}]") } else { name.to_owned() };
-        match self.listen.port() {
-            443 => format!("https://{host}"),
-            port => format!("https://{host}:{port}"),
-        }
-    }
-
-    /// The URL of a device's repository.
-    pub fn device_url(&self, device: &DeviceId) -> String {
-        format!("{}/devices/{}.git", self.base_url(), device.repository_name())
-    }
 }
 
 fn registry(reader: &mut Reader<'_>) -> Option<Registry> {

@@ -123,7 +123,7 @@ pub fn read(home: &Home, fleet: &Fleet, now: Timestamp) -> Result<Vec<DeviceStat
 /// What is said of a device that left the fleet.
 fn left(home: &Home, device: &DeviceId, findings: &Findings) -> Vec<String> {
     let since = findings.gone.get(device).map(|gone| format!(" (since {:.0})", gone.since)).unwrap_or_default();
-    let account = Store::new(home).read(&AccountName::of(device)).ok().flatten();
+    let account = Store::new(home.accounts()).read(&AccountName::of(device)).ok().flatten();
     let account =
         account.filter(|account| account.device.as_ref() == Some(device)).map(|account| match account.revoked {
             Some(_) => format!("its account `{}` is ended", account.name),
@@ -137,7 +137,7 @@ fn left(home: &Home, device: &DeviceId, findings: &Findings) -> Vec<String> {
 
 /// What to do about a device of the fleet whose account is ended.
 pub fn shut_out(home: &Home, device: &DeviceId) -> Option<String> {
-    let account = Store::new(home).read(&AccountName::of(device)).ok()??;
+    let account = Store::new(home.accounts()).read(&AccountName::of(device)).ok()??;
     let name = (account.device.as_ref() == Some(device) && account.revoked.is_some()).then_some(account.name)?;
     Some(format!(
         "its account `{name}` is ended, so it reaches this host no more; to let it in: `account add {name} --role device \

@@ -16,6 +16,7 @@ mod table;
 mod watch;
 
 use std::collections::HashSet;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::SystemTime;
 
@@ -29,7 +30,6 @@ pub use file::{Account, AccountName, InvalidName, LAYOUT, Malformed, Record, Rol
 pub use secret::Secret;
 pub use store::{AccountError, Issued, Listing, Store};
 
-use crate::repos::Home;
 use table::Table;
 use watch::{Follower, Task};
 
@@ -87,9 +87,9 @@ pub enum Denied {
 }
 
 impl Accounts {
-    /// Reads the accounts of a home, and follows them from now on.
-    pub fn open(home: &Home) -> Result<Self, AccountError> {
-        let store = Store::new(home);
+    /// Reads the accounts in this directory, and follows them from now on.
+    pub fn open(dir: impl Into<PathBuf>) -> Result<Self, AccountError> {
+        let store = Store::new(dir);
         let table = Table::default().reload(&store, Timestamp::now())?.unwrap_or_default();
         let (generation, _) = channel::channel(0);
         let shared = Arc::new(Shared {

@@ -13,7 +13,7 @@ use repo_model::{DeviceId, Digest};
 
 use super::file::{Account, AccountName, LAYOUT, MAX_BYTES, Malformed, Record, Role, TTL};
 use super::secret::Secret;
-use crate::repos::{Home, lock_dir};
+use crate::host::lock::lock_dir;
 
 const ENDING: &str = "json";
 
@@ -101,9 +101,9 @@ pub struct Listing {
 }
 
 impl Store {
-    /// The accounts of a publisher's home, which may lack the directory as yet.
-    pub fn new(home: &Home) -> Self {
-        Self { dir: home.accounts() }
+    /// The accounts in this directory, which needn't be there yet.
+    pub fn new(dir: impl Into<PathBuf>) -> Self {
+        Self { dir: dir.into() }
     }
 
     /// Where they lie.

@@ -6,26 +6,27 @@ use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
 use base64ct::{Base64, Encoding};
-use repo_git::durable::TICK;
+use repo_git::durable::{self, TICK};
 
 use super::*;
 
 struct Lab {
     _dir: tempfile::TempDir,
-    home: Home,
     store: Store,
 }
 
 impl Lab {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let home = Home::at(dir.path().join("home"));
-        home.create().unwrap();
-        Self { _dir: dir, store: Store::new(&home), home }
+        Self { store: Store::new(dir.path().join("accounts")), _dir: dir }
     }
 
     fn device(&self, device: &str) -> Issued {
         self.store.issue_for_device(&device.parse().unwrap(), Some(TTL), false, Timestamp::now()).unwrap()
+    }
+
+    fn open(&self) -> Accounts {
+        Accounts::open(self.store.dir()).unwrap()
     }
 
     fn secrets(&self, name: &str) -> usize {
@@ -56,7 +57,7 @@ fn soon(test: impl Fn() -> bool) {
 fn a_secret_lets_its_account_in_and_no_other() {
     let lab = Lab::new();
     let (press, packer) = (lab.device("press-01"), lab.device("line/Packer"));
-    let accounts = Accounts::open(&lab.home).unwrap();
+    let accounts = lab.open();
     let identity = accounts.authenticate(Some(&bearer(&press))).unwrap();
     assert_eq!(identity.name.as_str(), "press-01");
     assert_eq!((identity.role, identity.device.unwrap().as_str()), (Role::Device, "press-01"));
@@ -72,7 +73,7 @@ fn a_secret_lets_its_account_in_and_no_other() {
 fn a_renewed_secret_and_the_old_one_are_both_valid_until_the_new_one_was_used() {
     let lab = Lab::new();
     let old = lab.device("press-01");
-    let accounts = Accounts::open(&lab.home).unwrap();
+    let accounts = lab.open();
     let identity = accounts.authenticate(Some(&bearer(&old))).unwrap();
     soon(|| lab.store.read(&old.name).unwrap().unwrap().secrets[0].confirmed.is_some());
     let lost = accounts.renew(&identity).unwrap();
@@ -94,7 +95,7 @@ fn a_renewed_secret_and_the_old_one_are_both_valid_until_the_new_one_was_used() 
 fn a_revoked_account_is_out_and_whoever_waits_is_told() {
     let lab = Lab::new();
     let (press, packer) = (lab.device("press-01"), lab.device("packer-01"));
-    let accounts = Accounts::open(&lab.home).unwrap();
+    let accounts = lab.open();
     let identity = accounts.authenticate(Some(&bearer(&press))).unwrap();
     soon(|| lab.store.read(&press.name).unwrap().unwrap().secrets[0].confirmed.is_some());
     soon(|| accounts.generation() == 1);
@@ -116,7 +117,7 @@ fn a_revoked_account_is_out_and_whoever_waits_is_told() {
 #[test]
 fn an_account_is_good_as_soon_as_it_is_there() {
     let lab = Lab::new();
-    let accounts = Accounts::open(&lab.home).unwrap();
+    let accounts = lab.open();
     // What follows the files may be late, or not have begun.
     accounts.follower.tell(Task::Stop);
     for number in 0..10 {
@@ -136,7 +137,7 @@ fn a_secret_ends_with_its_time() {
     let now = Timestamp::now();
     let hour = Some(Duration::from_secs(3600));
     let issued = lab.store.add(&name, Role::Auditor, None, hour, now).unwrap();
-    let accounts = Accounts::open(&lab.home).unwrap();
+    let accounts = lab.open();
     let ends = issued.expires.unwrap();
     let before = ends - Duration::from_secs(1);
     accounts.authenticate_at(Some(&bearer(&issued)), before).unwrap();
@@ -149,7 +150,7 @@ fn a_file_that_is_no_account_denies_that_account_only() {
     let (press, packer) = (lab.device("press-01"), lab.device("packer-01"));
     let open = lab.device("press-02");
     fs::set_permissions(lab.store.path(&open.name), fs::Permissions::from_mode(0o644)).unwrap();
-    let accounts = Accounts::open(&lab.home).unwrap();
+    let accounts = lab.open();
     assert_eq!(accounts.authenticate(Some(&bearer(&open))), Err(Denied::Unknown));
     accounts.authenticate(Some(&bearer(&press))).unwrap();
     soon(|| lab.store.read(&press.name).unwrap().unwrap().secrets[0].confirmed.is_some());
@@ -170,8 +171,8 @@ fn a_secret_in_two_files_is_the_first_ones_only() {
     let press = lab.device("press-01");
     let text = fs::read_to_string(lab.store.path(&press.name)).unwrap();
     let copy = text.replace("press-01", "press-02");
-    lab.home.write(&lab.store.path(&"press-02".parse().unwrap()), copy.as_bytes(), 0o600).unwrap();
-    let accounts = Accounts::open(&lab.home).unwrap();
+    durable::replace_file(&lab.store.path(&"press-02".parse().unwrap()), copy.as_bytes(), 0o600).unwrap();
+    let accounts = lab.open();
     assert_eq!(accounts.authenticate(Some(&bearer(&press))).unwrap().name.as_str(), "press-01");
     assert_eq!(accounts.authenticate(Some(&basic("press-02", &press))), Err(Denied::Unknown));
 }
@@ -179,7 +180,7 @@ fn a_secret_in_two_files_is_the_first_ones_only() {
 #[test]
 fn many_changes_at_once_lose_none() {
     let lab = Lab::new();
-    let accounts = Accounts::open(&lab.home).unwrap();
+    let accounts = lab.open();
     let first = lab.device("press-01");
     soon(|| accounts.authenticate(Some(&bearer(&first))).is_ok());
     soon(|| lab.store.read(&first.name).unwrap().unwrap().secrets[0].confirmed.is_some());

@@ -26,7 +26,7 @@ use uuid::Uuid;
 use zeroize::Zeroizing;
 
 use super::CaError;
-use crate::repos::{Home, lock_dir};
+use crate::host::lock::lock_dir;
 
 /// How long a device may stand alone, and more.
 const AUTHORITY: SignedDuration = SignedDuration::from_hours(30 * 365 * 24);
@@ -71,11 +71,10 @@ impl std::fmt::Debug for Authority {
 }
 
 impl Authority {
-    /// Reads the authority of a home; makes one for these names if there is none. One whose making was cut off is
-    /// completed.
-    pub fn ensure(home: &Home, names: &[String]) -> Result<Self, CaError> {
-        let dir = home.ca();
-        let _lock = lock_dir(&dir).map_err(|source| CaError::Write { path: dir.clone(), source })?;
+    /// Reads the authority in this directory; makes one for these names if there is none. One whose making was cut off
+    /// is completed.
+    pub fn ensure(dir: &Path, names: &[String]) -> Result<Self, CaError> {
+        let _lock = lock_dir(dir).map_err(|source| CaError::Write { path: dir.to_owned(), source })?;
         let (pem_path, key_path) = (dir.join("ca.pem"), dir.join("ca.key"));
         if pem_path.exists() && !key_path.exists() {
             return Err(CaError::NoKey { certificate: pem_path, key: key_path });

@@ -11,7 +11,7 @@ mod authority;
 mod served;
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -21,8 +21,7 @@ use rustls::crypto::ring;
 pub use authority::Authority;
 pub use served::{SOON, Served, file_expires};
 
-use crate::config::Serve;
-use crate::repos::Home;
+use crate::host::Settings;
 
 /// The host has no certificate.
 #[derive(Debug, thiserror::Error)]
@@ -101,13 +100,13 @@ pub fn server_config(served: Arc<Served>) -> Result<Arc<ServerConfig>, CaError> 
 }
 
 /// The PEM that devices must trust to believe this host: the fleet's own authority, or what the operator names; `None`
-/// for a public one.
-pub fn trusted(home: &Home, serve: &Serve) -> Result<Option<String>, CaError> {
-    match (&serve.certificate, &serve.ca_file) {
+/// for a public one. `dir` is where the fleet's own authority lies; it is made if it isn't there.
+pub fn trusted(dir: &Path, settings: &Settings) -> Result<Option<String>, CaError> {
+    match (&settings.certificate, &settings.ca_file) {
         (None, _) => {
-            let authority = Authority::ensure(home, &serve.names)?;
+            let authority = Authority::ensure(dir, &settings.names)?;
             // What the host couldn't show is told now, and not by the device.
-            authority.issue(&serve.names, Timestamp::now())?;
+            authority.issue(&settings.names, Timestamp::now())?;
             Ok(Some(authority.pem().to_owned()))
         }
         (Some(_), None) => Ok(None),

@@ -22,8 +22,7 @@ use x509_cert::der::Decode;
 
 use super::CaError;
 use super::authority::{Authority, RENEW_AFTER, read_private};
-use crate::config::Serve;
-use crate::repos::Home;
+use crate::host::Settings;
 
 /// How often the files and the calendar are looked at, whatever the file system tells.
 const POLL: Duration = Duration::from_secs(5);
@@ -56,14 +55,15 @@ enum Seen {
 }
 
 impl Served {
-    /// Gets a certificate and keeps it fresh from now on.
-    pub fn open(home: &Home, serve: &Serve) -> Result<Arc<Self>, CaError> {
+    /// Gets a certificate and keeps it fresh from now on. The fleet's own authority lies in `dir`.
+    pub fn open(dir: &Path, settings: &Settings) -> Result<Arc<Self>, CaError> {
         let now = Timestamp::now();
-        let source = match (&serve.certificate, &serve.key) {
+        let source = match (&settings.certificate, &settings.key) {
             (Some(certificate), Some(key)) => Source::Files { certificate: certificate.clone(), key: key.clone() },
-            _ => {
-                Source::Own { authority: Box::new(Authority::ensure(home, &serve.names)?), names: serve.names.clone() }
-            }
+            _ => Source::Own {
+                authority: Box::new(Authority::ensure(dir, &settings.names)?),
+                names: settings.names.clone(),
+            },
         };
         let (hints, hinted) = channel();
         let watcher = source.watch(&hints);
@@ -221,10 +221,17 @@ mod tests {
 
     fn own() -> (tempfile::TempDir, Arc<Served>) {
         let dir = tempfile::tempdir().unwrap();
-        let home = Home::at(dir.path().join("home"));
-        home.create().unwrap();
-        let config = crate::config::Config::parse("publisher.yaml", b"serve: {names: [wfm.internal]}").unwrap();
-        (dir, Served::open(&home, &config.serve.unwrap()).unwrap())
+        let settings = Settings {
+            listen: "127.0.0.1:0".parse().unwrap(),
+            names: vec!["wfm.internal".to_owned()],
+            url: None,
+            certificate: None,
+            key: None,
+            ca_file: None,
+            limits: Default::default(),
+        };
+        let served = Served::open(dir.path(), &settings).unwrap();
+        (dir, served)
     }
 
     #[test]

@@ -2,7 +2,6 @@
 #![allow(clippy::disallowed_methods, reason = "test data needs no syncing")]
 
 use std::fs;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rcgen::{CertificateParams, KeyPair};
@@ -14,11 +13,10 @@ fn names(names: &[&str]) -> Vec<String> {
     names.iter().map(|name| (*name).to_owned()).collect()
 }
 
-fn lab() -> (tempfile::TempDir, Home) {
+fn lab() -> (tempfile::TempDir, PathBuf) {
     let dir = tempfile::tempdir().unwrap();
-    let home = Home::at(dir.path().join("home"));
-    home.create().unwrap();
-    (dir, home)
+    let ca = dir.path().join("ca");
+    (dir, ca)
 }
 
 fn mode(path: &Path) -> u32 {
@@ -28,9 +26,9 @@ fn mode(path: &Path) -> u32 {
 
 #[test]
 fn an_authority_vouches_for_its_names_and_private_networks_only() {
-    let (_dir, home) = lab();
+    let (_dir, ca) = lab();
     let own = names(&["wfm.plant.example", "192.0.2.10", "2001:db8::1"]);
-    let authority = Authority::ensure(&home, &own).unwrap();
+    let authority = Authority::ensure(&ca, &own).unwrap();
     let now = Timestamp::now();
     authority.issue(&own, now).unwrap();
     authority
@@ -40,34 +38,34 @@ fn an_authority_vouches_for_its_names_and_private_networks_only() {
         let error = authority.issue(&names(&[other]), now).unwrap_err();
         assert!(matches!(&error, CaError::NotPermitted { name, .. } if name == other), "{error:?}");
     }
-    assert_eq!((mode(&home.ca()), mode(&home.ca().join("ca.key"))), (0o700, 0o600));
-    assert_eq!(mode(&home.ca().join("server.key")), 0o600);
+    assert_eq!((mode(&ca), mode(&ca.join("ca.key"))), (0o700, 0o600));
+    assert_eq!(mode(&ca.join("server.key")), 0o600);
 }
 
 #[test]
 fn an_authority_is_made_once_and_its_making_can_be_cut_off() {
-    let (_dir, home) = lab();
+    let (_dir, ca) = lab();
     let own = names(&["wfm.plant.example"]);
-    let pem = Authority::ensure(&home, &own).unwrap().pem().to_owned();
+    let pem = Authority::ensure(&ca, &own).unwrap().pem().to_owned();
     let now = Timestamp::now();
     let key = |authority: Authority| authority.issue(&own, now).unwrap().key.public_key().unwrap().to_vec();
-    let pinned = key(Authority::ensure(&home, &own).unwrap());
-    assert_eq!(key(Authority::ensure(&home, &own).unwrap()), pinned, "a device may pin the host's key");
+    let pinned = key(Authority::ensure(&ca, &own).unwrap());
+    assert_eq!(key(Authority::ensure(&ca, &own).unwrap()), pinned, "a device may pin the host's key");
     // Cut off between the key and the certificate: the same authority, by its key.
-    fs::remove_file(home.ca().join("ca.pem")).unwrap();
-    let again = Authority::ensure(&home, &own).unwrap();
+    fs::remove_file(ca.join("ca.pem")).unwrap();
+    let again = Authority::ensure(&ca, &own).unwrap();
     assert_eq!(key(again), pinned);
-    fs::write(home.ca().join("ca.pem"), pem).unwrap();
-    key(Authority::ensure(&home, &own).unwrap());
-    fs::remove_file(home.ca().join("ca.key")).unwrap();
-    assert!(matches!(Authority::ensure(&home, &own), Err(CaError::NoKey { .. })));
+    fs::write(ca.join("ca.pem"), pem).unwrap();
+    key(Authority::ensure(&ca, &own).unwrap());
+    fs::remove_file(ca.join("ca.key")).unwrap();
+    assert!(matches!(Authority::ensure(&ca, &own), Err(CaError::NoKey { .. })));
 }
 
 #[test]
 fn a_device_whose_clock_has_fallen_behind_believes_the_host() {
-    let (_dir, home) = lab();
+    let (_dir, ca) = lab();
     let own = names(&["wfm.plant.example"]);
-    let authority = Authority::ensure(&home, &own).unwrap();
+    let authority = Authority::ensure(&ca, &own).unwrap();
     let now = Timestamp::now();
     let issued = authority.issue(&own, now).unwrap();
     let at = |moment: Timestamp| authority.check(&issued.cert[0], &own, moment);
@@ -76,8 +74,8 @@ fn a_device_whose_clock_has_fallen_behind_believes_the_host() {
     assert!(matches!(at(now + jiff::SignedDuration::from_hours(24 * 91)), Err(CaError::NotPermitted { .. })));
 }
 
-fn serve(certificate: &Path, key: &Path) -> Serve {
-    Serve {
+fn serve(certificate: &Path, key: &Path) -> Settings {
+    Settings {
         listen: "127.0.0.1:0".parse().unwrap(),
         names: names(&["wfm.plant.example"]),
         url: None,
@@ -98,10 +96,10 @@ fn write_pair(certificate: &Path, key: &Path) -> CertificateDer<'static> {
 
 #[test]
 fn the_operators_files_are_read_again_and_bad_ones_keep_the_old() {
-    let (dir, home) = lab();
+    let (dir, ca) = lab();
     let (certificate, key) = (dir.path().join("host.pem"), dir.path().join("host.key"));
     let first = write_pair(&certificate, &key);
-    let served = Served::open(&home, &serve(&certificate, &key)).unwrap();
+    let served = Served::open(&ca, &serve(&certificate, &key)).unwrap();
     assert_eq!(served.current().cert, std::slice::from_ref(&first));
     fs::write(&certificate, "nothing").unwrap();
     std::thread::sleep(Duration::from_millis(200));
@@ -120,7 +118,7 @@ fn the_operators_files_are_read_again_and_bad_ones_keep_the_old() {
     // A key of another pair, or one that everybody can read, is refused at the start.
     let other = KeyPair::generate().unwrap();
     repo_git::durable::replace_file(&key, other.serialize_pem().as_bytes(), 0o600).unwrap();
-    assert!(matches!(Served::open(&home, &serve(&certificate, &key)), Err(CaError::Tls(_))));
+    assert!(matches!(Served::open(&ca, &serve(&certificate, &key)), Err(CaError::Tls(_))));
     repo_git::durable::replace_file(&key, other.serialize_pem().as_bytes(), 0o644).unwrap();
-    assert!(matches!(Served::open(&home, &serve(&certificate, &key)), Err(CaError::Exposed { .. })));
+    assert!(matches!(Served::open(&ca, &serve(&certificate, &key)), Err(CaError::Exposed { .. })));
 }

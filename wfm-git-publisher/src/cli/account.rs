@@ -135,7 +135,7 @@ pub(super) fn ttl(text: &str) -> Result<Ttl, String> {
 pub(super) fn run(place: &Place, command: Command) -> Result<u8, Failure> {
     let home = place.home()?;
     home.check()?;
-    let (store, now) = (Store::new(&home), Timestamp::now());
+    let (store, now) = (Store::new(home.accounts()), Timestamp::now());
     match command {
         Command::Add(args) => {
             check_device(&args)?;

@@ -7,9 +7,9 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::Place;
 use super::run::{Log, start_log};
-use crate::config::{Config, Serve};
+use crate::config::Config;
 use crate::error::Failure;
-use crate::host::Server;
+use crate::host::{Server, Settings};
 use crate::repos::Home;
 
 /// Hosts the devices' repositories over HTTPS, for any Git client
@@ -48,7 +48,7 @@ pub(super) fn run(place: &Place, args: &Args) -> Result<u8, Failure> {
 }
 
 /// Listens, with stock git from where this program would find it.
-pub(super) async fn bind(home: Home, settings: &Serve) -> Result<Server, Failure> {
+pub(super) async fn bind(home: Home, settings: &Settings) -> Result<Server, Failure> {
     let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
     Ok(Server::bind(home, settings, path).await?)
 }

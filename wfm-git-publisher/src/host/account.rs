@@ -87,23 +87,21 @@ mod tests {
 
     use super::*;
     use crate::accounts::{Issued, Store, TTL};
-    use crate::repos::Home;
 
     struct Lab {
         _dir: tempfile::TempDir,
-        home: Home,
+        store: Store,
         issued: Issued,
         router: Router,
     }
 
     fn lab() -> Lab {
         let dir = tempfile::tempdir().unwrap();
-        let home = Home::at(dir.path().join("home"));
-        home.create().unwrap();
+        let store = Store::new(dir.path().join("accounts"));
         let device = "press-01".parse().unwrap();
-        let issued = Store::new(&home).issue_for_device(&device, Some(TTL), false, Timestamp::now()).unwrap();
-        let router = router(Accounts::open(&home).unwrap());
-        Lab { _dir: dir, home, issued, router }
+        let issued = store.issue_for_device(&device, Some(TTL), false, Timestamp::now()).unwrap();
+        let router = router(Accounts::open(store.dir()).unwrap());
+        Lab { _dir: dir, store, issued, router }
     }
 
     async fn ask(lab: &Lab, method: &str, path: &str, secret: Option<&str>) -> (StatusCode, HeaderMap, Value) {
@@ -134,7 +132,7 @@ mod tests {
         for secret in [first, second] {
             assert_eq!(ask(&lab, "GET", "/account", Some(secret)).await.0, StatusCode::OK);
         }
-        Store::new(&lab.home).revoke(&lab.issued.name, Timestamp::now()).unwrap();
+        lab.store.revoke(&lab.issued.name, Timestamp::now()).unwrap();
         let late = std::time::Instant::now() + std::time::Duration::from_secs(8);
         while ask(&lab, "GET", "/account", Some(second)).await.0 != StatusCode::UNAUTHORIZED {
             assert!(std::time::Instant::now() < late, "it is still let in");
@@ -162,7 +160,7 @@ mod tests {
         let lab = lab();
         let secret = lab.issued.secret.reveal();
         // Nothing can be changed without the lock, and a directory can't be locked for writing.
-        let lock = lab.home.accounts().join(".lock");
+        let lock = lab.store.dir().join(".lock");
         repo_git::durable::remove_file(&lock).unwrap();
         repo_git::durable::create_dir_all(&lock, 0o700).unwrap();
         let (status, headers, _) = ask(&lab, "POST", "/account/renew", Some(secret)).await;

@@ -19,10 +19,12 @@ mod janitor;
 pub mod judge;
 mod keys;
 mod limits;
+pub(crate) mod lock;
 mod metrics;
 mod process;
 mod receive;
 mod repos;
+mod settings;
 mod spool;
 mod survey;
 mod underway;
@@ -46,6 +48,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 pub use limits::Limits;
+pub use settings::Settings;
 
 use self::accounting::Accounting;
 use self::keys::Keys;
@@ -58,7 +61,6 @@ use self::wait::Wakes;
 use self::wire::path::{Service, Target};
 use crate::accounts::{AccountError, Accounts};
 use crate::ca::{self, CaError, Served};
-use crate::config::Serve;
 use crate::repos::Home;
 
 /// The hooks that stock git calls for a push, both this program.
@@ -164,9 +166,9 @@ pub struct Server {
 
 impl Server {
     /// Binds the address, and prepares all that is needed to serve the home. `path` is where stock git is found.
-    pub async fn bind(home: Home, serve: &Serve, path: OsString) -> Result<Self, ServeError> {
+    pub async fn bind(home: Home, settings: &Settings, path: OsString) -> Result<Self, ServeError> {
         raise_file_limit();
-        let certificate = Served::open(&home, serve)?;
+        let certificate = Served::open(&home.ca(), settings)?;
         let tls = ca::server_config(Arc::clone(&certificate))?;
         let (hooks, temp) = (home.index().join("hooks"), home.index().join("uploads"));
         let place = |path: &PathBuf| durable::create_dir_all(path, 0o700);
@@ -175,14 +177,14 @@ impl Server {
         }
         install_hooks(&hooks).map_err(|source| ServeError::Place { path: hooks.clone(), source })?;
         let listening = async {
-            let listener = TcpListener::bind(serve.listen).await?;
+            let listener = TcpListener::bind(settings.listen).await?;
             let address = listener.local_addr()?;
             Ok((listener, address))
         };
-        let fail = |source| ServeError::Listen { address: serve.listen.to_string(), source };
+        let fail = |source| ServeError::Listen { address: settings.listen.to_string(), source };
         let (listener, address) = listening.await.map_err(fail)?;
-        let limits = serve.limits.clone();
-        let accounts = Accounts::open(&home)?;
+        let limits = settings.limits.clone();
+        let accounts = Accounts::open(home.accounts())?;
         let (wakes, hints) = Wakes::new(home.root());
         let told = Arc::clone(&wakes);
         home.on_move(move |device| told.hint(Target::Device(&device.repository_name()).place()));

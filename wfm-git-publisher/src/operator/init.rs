@@ -192,7 +192,7 @@ fn make_home(home: &Home, options: &InitOptions) -> Result<(), InitError> {
     home.write(&home.config_schema(), config::SCHEMA.as_bytes(), 0o644)?;
     home.write(&home.config(), settings.as_bytes(), 0o600)?;
     if let Some(serve) = Config::load(&home.config())?.serve {
-        Authority::ensure(home, &serve.names)?;
+        Authority::ensure(&home.ca(), &serve.names)?;
     }
     Ok(())
 }

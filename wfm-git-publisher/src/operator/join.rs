@@ -14,7 +14,7 @@ use repo_model::{DeviceId, json};
 
 use crate::accounts::{AccountError, Store};
 use crate::ca::{self, CaError};
-use crate::config::Serve;
+use crate::host::Settings;
 use crate::repos::{
     Control, ControlError, DeviceRepo, DeviceRepoError, EntryState, Home, HomeError, Ledger, Remotes, RemotesError,
     Rosters, Tip,
@@ -68,7 +68,7 @@ pub enum Reach<'a> {
     /// Over HTTPS, with an account of its own.
     Host {
         /// The host.
-        serve: &'a Serve,
+        serve: &'a Settings,
         /// How long the account's secret lives; `None` for ever.
         ttl: Option<Duration>,
         /// Whether a secret that is in use ends now, and not when the new one was used.
@@ -91,8 +91,8 @@ pub fn write_join(
         Reach::Path => (local(home, device)?, None, None),
         Reach::Elsewhere(remotes) => (remotes.url(device), remotes.authorities()?, None),
         Reach::Host { serve, ttl, at_once } => {
-            let ca = ca::trusted(home, serve)?;
-            let issued = Store::new(home).issue_for_device(device, ttl, at_once, Timestamp::now())?;
+            let ca = ca::trusted(&home.ca(), serve)?;
+            let issued = Store::new(home.accounts()).issue_for_device(device, ttl, at_once, Timestamp::now())?;
             let account = Account { user: issued.name.into(), secret: issued.secret.reveal().to_owned() };
             (serve.device_url(device), ca, Some(account))
         }

@@ -36,7 +36,7 @@ pub(super) fn look(home: &Home, fleet: &Fleet) -> Result<BTreeSet<DeviceId>, Con
 /// The account of a device on this host, if it has one that still counts.
 pub(super) fn account(home: &Home, device: &DeviceId) -> Result<Option<AccountName>, AccountError> {
     let is_its_own = |account: &Account| account.device.as_ref() == Some(device) && account.revoked.is_none();
-    let account = Store::new(home).read(&AccountName::of(device))?;
+    let account = Store::new(home.accounts()).read(&AccountName::of(device))?;
     Ok(account.filter(is_its_own).map(|account| account.name))
 }
 
@@ -52,7 +52,7 @@ impl Findings {
             let known = self.gone.entry(device.clone()).or_insert(Gone { since: now, ended_account: None });
             if !is_old && known.ended_account.is_none() {
                 let ended = account(home, &device).and_then(|account| {
-                    let ended = account.map(|name| Store::new(home).revoke(&name, now).map(|_| name));
+                    let ended = account.map(|name| Store::new(home.accounts()).revoke(&name, now).map(|_| name));
                     ended.transpose()
                 });
                 match ended {

@@ -4,7 +4,6 @@
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -228,12 +227,4 @@ impl Home {
 #[derive(Debug)]
 pub struct HomeLock {
     _file: File,
-}
-
-/// Waits until no other process changes what is in this directory, which is made if it isn't there. For changes that
-/// take milliseconds.
-pub(crate) fn lock_dir(dir: &Path) -> io::Result<File> {
-    durable::create_dir_all(dir, 0o700)?;
-    let opened = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(dir.join(".lock"));
-    opened.and_then(|file| file.lock().map(|()| file))
 }

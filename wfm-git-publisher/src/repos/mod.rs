@@ -24,7 +24,6 @@ pub use control::{Control, ControlError, Entry, EntryState, Ledger, Published};
 pub use device::{DeviceRepo, DeviceRepoError, DeviceWriter, Tip};
 pub use git::{GitError, StockGit};
 pub use heed::{BY_CAPABILITIES, Claim, MAX_LED};
-pub(crate) use home::lock_dir;
 pub use home::{Home, HomeError, HomeLock};
 pub use libgit2::TransferError;
 pub(crate) use mend::mend_at;

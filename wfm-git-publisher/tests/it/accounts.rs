@@ -57,7 +57,7 @@ fn a_join_file_carries_all_that_a_device_needs() {
     let account = join.account.unwrap();
     assert_eq!(account.user, "press-01");
     assert!(!said.contains(&account.secret), "{said}");
-    let accounts = Accounts::open(&lab.home).unwrap();
+    let accounts = Accounts::open(lab.home.accounts()).unwrap();
     let identity = accounts.authenticate(Some(&bearer(&account.secret))).unwrap();
     assert_eq!(identity.device.unwrap().as_str(), "press-01");
     // A public certificate needs no authority; a path needs none of all that.
@@ -87,7 +87,7 @@ fn a_join_file_made_anew_ends_the_one_that_was_lost() {
     let used = made(&["join"]);
     let try_all = |wanted: &[(&str, bool)]| {
         // Opened anew each time: what is tested is on the disk.
-        let accounts = Accounts::open(&lab.home).unwrap();
+        let accounts = Accounts::open(lab.home.accounts()).unwrap();
         for (secret, good) in wanted {
             let found = accounts.authenticate(Some(secret));
             assert!(if *good { found.is_ok() } else { found == Err(Denied::Unknown) }, "{found:?}");
@@ -112,7 +112,7 @@ fn a_secret_is_shown_once_or_written_for_its_owner() {
     let ran = lab.run(&["account", "add", "audit", "--role", "auditor"]);
     assert!(ran.err.contains("isn't shown again"), "{}", ran.err);
     let shown = ran.good();
-    let accounts = Accounts::open(&lab.home).unwrap();
+    let accounts = Accounts::open(lab.home.accounts()).unwrap();
     assert_eq!(accounts.authenticate(Some(&bearer(&shown))).unwrap().name.as_str(), "audit");
     wait_until_noted(&lab, "audit");
     let file = lab.dir().join("olga.secret");

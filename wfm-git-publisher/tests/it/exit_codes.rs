@@ -57,7 +57,7 @@ fn unfound() -> Lab {
 fn left() -> Lab {
     after(|lab| {
         let (name, id) = ("press-01".parse().unwrap(), Some("press-01".parse().unwrap()));
-        Store::new(&lab.home).add(&name, Role::Device, id, None, Timestamp::now()).unwrap();
+        Store::new(lab.home.accounts()).add(&name, Role::Device, id, None, Timestamp::now()).unwrap();
         lab.remove("devices/press-01.yaml");
     })
 }

@@ -18,11 +18,11 @@ fn lab() -> Lab {
 
 fn account(lab: &Lab, device: &str) {
     let id = Some(device.parse().unwrap());
-    Store::new(&lab.home).add(&device.parse().unwrap(), Role::Device, id, None, Timestamp::now()).unwrap();
+    Store::new(lab.home.accounts()).add(&device.parse().unwrap(), Role::Device, id, None, Timestamp::now()).unwrap();
 }
 
 fn is_revoked(lab: &Lab, device: &str) -> bool {
-    Store::new(&lab.home).read(&device.parse().unwrap()).unwrap().unwrap().revoked.is_some()
+    Store::new(lab.home.accounts()).read(&device.parse().unwrap()).unwrap().unwrap().revoked.is_some()
 }
 
 #[test]

@@ -301,7 +301,7 @@ fn who_is_revoked_in_the_middle_of_a_push_or_a_fetch_is_out_within_a_second() {
     let before = site.lab.tip(DEVICE, "status");
     let push = whole_push(&site, &site.lab.dir().join("device"), "late");
     let mut half = begin(&site, "git-receive-pack", &device, push.len(), &push[..push.len() / 2]);
-    Store::new(&site.lab.home).revoke(&device.name.parse().unwrap(), jiff::Timestamp::now()).unwrap();
+    Store::new(site.lab.home.accounts()).revoke(&device.name.parse().unwrap(), jiff::Timestamp::now()).unwrap();
     let start = Instant::now();
     assert_eq!(status(&mut half), 401);
     assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());

@@ -102,7 +102,7 @@ impl Site {
         std::fs::write(lab.home.config(), &config).unwrap();
         let serve = Config::parse("publisher.yaml", config.as_bytes()).unwrap().serve.unwrap();
         let ca = lab.dir().join("ca.pem");
-        std::fs::write(&ca, ca::trusted(&lab.home, &serve).unwrap().unwrap()).unwrap();
+        std::fs::write(&ca, ca::trusted(&lab.home.ca(), &serve).unwrap().unwrap()).unwrap();
         let mut server = start(&lab, by);
         let address = server.address();
         Self { lab, address, ca, server }
@@ -110,7 +110,7 @@ impl Site {
 
     pub(crate) fn login(&self, name: &str, role: Role, device: Option<&str>) -> Login {
         let device = device.map(|device| device.parse::<DeviceId>().unwrap());
-        let store = Store::new(&self.lab.home);
+        let store = Store::new(self.lab.home.accounts());
         let issued = store.add(&name.parse().unwrap(), role, device, None, Timestamp::now()).unwrap();
         Login { name: issued.name.to_string(), secret: issued.secret.reveal().to_owned() }
     }

@@ -145,7 +145,7 @@ fn a_revoked_device_is_out_within_a_second_although_it_waits() {
         std::thread::scope(|scope| {
             let waiter = waiting(scope, &site, &device);
             assert!(eventually(|| site.waiters(&auditor) == 1));
-            Store::new(&site.lab.home).revoke(&device.name.parse().unwrap(), Timestamp::now()).unwrap();
+            Store::new(site.lab.home.accounts()).revoke(&device.name.parse().unwrap(), Timestamp::now()).unwrap();
             let revoked = Instant::now();
             let (answer, answered) = waiter.join().unwrap();
             assert_eq!(answer.status, 401);
