@@ -17,6 +17,7 @@ pub mod error;
 pub mod explain;
 pub mod fleet;
 pub mod host;
+pub mod hosting;
 pub mod mirror;
 pub mod operator;
 mod parallel;

@@ -8,7 +8,8 @@ use repo_git::Repo;
 use repo_model::text;
 
 use crate::host::HOOK;
-use crate::host::judge::{POLICY, Policy, REFUSED, judge, moves};
+use crate::host::judge::{POLICY, Policy, Push, REFUSED, moves};
+use crate::hosting::judge_fleet_push;
 
 /// The most bytes that git tells a hook.
 const MAX_INPUT: u64 = 1 << 20;
@@ -42,8 +43,12 @@ fn pre_receive(policy: &str) -> Result<(), String> {
     let repository = repository()?;
     // A push that only deletes brings no objects, so git makes no quarantine for it.
     let quarantine = std::env::var_os("GIT_OBJECT_DIRECTORY").map_or_else(|| repository.join("objects"), PathBuf::from);
-    let notes = judge(&policy, &repository, &quarantine, &moves).map_err(|error| error.to_string())?;
-    notes.iter().for_each(|note| eprintln!("{}", text::page(note)));
+    let push = Push { repository: &repository, quarantine: &quarantine, moves: &moves };
+    let notes = match &policy {
+        Policy::Device(device) => device.judge(&push).map(|()| Vec::new()),
+        Policy::Fleet { home, .. } => judge_fleet_push(home, &push),
+    };
+    notes.map_err(|error| error.to_string())?.iter().for_each(|note| eprintln!("{}", text::page(note)));
     Ok(())
 }
 

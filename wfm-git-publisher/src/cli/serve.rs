@@ -1,6 +1,7 @@
 //! `serve`.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
@@ -10,6 +11,7 @@ use super::run::{Log, start_log};
 use crate::config::Config;
 use crate::error::Failure;
 use crate::host::{Server, Settings};
+use crate::hosting::HostedHome;
 use crate::repos::Home;
 
 /// Hosts the devices' repositories over HTTPS, for any Git client
@@ -50,7 +52,11 @@ pub(super) fn run(place: &Place, args: &Args) -> Result<u8, Failure> {
 /// Listens, with stock git from where this program would find it.
 pub(super) async fn bind(home: Home, settings: &Settings) -> Result<Server, Failure> {
     let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
-    Ok(Server::bind(home, settings, path).await?)
+    let hosted = Arc::new(HostedHome::new(home.clone()));
+    let places = hosted.places();
+    let server = Server::bind(hosted, places, settings, path).await?;
+    home.on_move(server.on_move());
+    Ok(server)
 }
 
 /// For thousands of connections; blocking work is bounded by those who ask for it.

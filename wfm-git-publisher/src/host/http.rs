@@ -14,7 +14,7 @@ use tower::ServiceExt;
 use super::access::{Access, Who, decide};
 use super::accounting::{Peer, Room};
 use super::answer::{Refusal, text, with_type};
-use super::repos::{Hosted, lock};
+use super::repos::Hosted;
 use super::wire::path::{Action, Service, Target, parse};
 use super::{Host, fetch, receive, wait};
 use crate::accounts::{Identity, Role};
@@ -176,7 +176,7 @@ fn ready(host: &Host) -> Result<Response<Body>, Refusal> {
     if host.stop.is_cancelled() {
         return Err(Refusal::Stopping);
     }
-    if host.home.check().is_err() {
+    if !host.publisher.is_ready() {
         return Err(Refusal::Busy);
     }
     Ok(text(StatusCode::OK, "ready"))
@@ -189,11 +189,10 @@ async fn metrics(host: &Host, who: &Identity, method: &Method, seen: &mut Seen) 
     }
     only(method, READ)?;
     seen.action = "metrics";
-    let (survey, home) = (Arc::clone(&host.survey), host.home.clone());
-    let look = move || lock(&survey).take(&home, Timestamp::now());
-    match tokio::task::spawn_blocking(look).await.map_err(|_| Refusal::Internal)? {
-        Ok(summary) => host.metrics.surveyed(&summary),
-        Err(error) => tracing::warn!(error = error_chain(&error), "how the devices stand can't be told"),
+    let publisher = Arc::clone(&host.publisher);
+    match tokio::task::spawn_blocking(move || publisher.figures()).await.map_err(|_| Refusal::Internal)? {
+        Ok(figures) => host.metrics.set_figures(&figures),
+        Err(error) => tracing::warn!(error = error_chain(&*error), "how the devices stand can't be told"),
     }
     if let Some(expires) = host.certificate.expires() {
         host.metrics.certificate_expires(expires.as_second() - Timestamp::now().as_second());

@@ -6,14 +6,12 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use repo_git::repo::TreeLimits;
-use repo_git::{Ancestry, Commit, CommitId, OpenError, ReadError, Repo};
+use repo_git::{Ancestry, Commit, CommitId, OpenError, PublicKey, ReadError, Repo};
 use repo_model::message::Message;
 use repo_model::{DeviceId, FleetId, KeyText};
 use serde::{Deserialize, Serialize};
 
-use super::fleet_push;
 use super::wire::object_name;
-use crate::repos::key_text;
 
 /// The environment variable with the [`Policy`], as JSON.
 pub const POLICY: &str = "WFM_PUSH";
@@ -24,26 +22,41 @@ pub const REFUSED: &str = "refused:";
 /// The most that the tree of a device's commit may hold.
 const TREE: TreeLimits = TreeLimits { files: 5_000, bytes: 16 << 20, depth: 8, strict: true };
 
-/// What is to be checked.
+/// What is to be checked: who pushes, and what the publisher lets them push.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Policy {
     /// A device reports.
-    Device {
-        /// Its fleet.
-        fleet: FleetId,
-        /// The device.
-        device: DeviceId,
-        /// The keys that the verified tip of its `desired` allows.
-        keys: BTreeSet<KeyText>,
-    },
-    /// An operator changes the fleet.
+    Device(DevicePolicy),
+    /// An operator changes the fleet, which the publisher judges.
     Fleet {
         /// The publisher's home.
         home: PathBuf,
         /// The operator's account.
         account: String,
     },
+}
+
+/// What a device may push: its own branches, in commits that a key of its own signed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DevicePolicy {
+    /// The fleet that the commits must name.
+    pub fleet: FleetId,
+    /// The device that the commits must name.
+    pub device: DeviceId,
+    /// The keys that the verified tip of its `desired` allows.
+    pub keys: BTreeSet<KeyText>,
+}
+
+/// A push whose objects are in quarantine.
+#[derive(Debug, Clone, Copy)]
+pub struct Push<'a> {
+    /// The repository that it goes to.
+    pub repository: &'a Path,
+    /// Where its objects are.
+    pub quarantine: &'a Path,
+    /// The refs that shall move.
+    pub moves: &'a [Move],
 }
 
 /// A ref that shall move.
@@ -87,25 +100,23 @@ pub fn moves(text: &str) -> Option<Vec<Move>> {
     text.lines().map(line).collect()
 }
 
-/// Judges a push to the repository at `path` whose objects are in `quarantine`; what the one who pushes should know of
-/// an accepted one is returned.
-pub fn judge(policy: &Policy, path: &Path, quarantine: &Path, moves: &[Move]) -> Result<Vec<String>, Rejected> {
-    match policy {
-        Policy::Device { fleet, device, keys } => {
-            let repo = Repo::open_with_quarantine(path, quarantine)?;
-            let rules = Rules { repo: &repo, fleet: *fleet, device, keys };
-            moves.iter().try_for_each(|step| rules.check(step)).map(|()| Vec::new())
-        }
-        Policy::Fleet { home, .. } => fleet_push::judge(home, path, quarantine, moves),
+impl DevicePolicy {
+    /// Checks a push of the device.
+    pub fn judge(&self, push: &Push<'_>) -> Result<(), Rejected> {
+        let repo = Repo::open_with_quarantine(push.repository, push.quarantine)?;
+        let rules = Rules { repo: &repo, policy: self };
+        push.moves.iter().try_for_each(|step| rules.check(step))
+    }
+
+    fn allows(&self, signer: PublicKey) -> bool {
+        signer.to_string().parse().is_ok_and(|key: KeyText| self.keys.contains(&key))
     }
 }
 
 /// What a device may do with its own branches.
 struct Rules<'a> {
     repo: &'a Repo,
-    fleet: FleetId,
-    device: &'a DeviceId,
-    keys: &'a BTreeSet<KeyText>,
+    policy: &'a DevicePolicy,
 }
 
 impl Rules<'_> {
@@ -136,13 +147,13 @@ impl Rules<'_> {
             Ok(signer) => signer,
             Err(error) => return rule(format!("{branch}: commit {id}: {error}")),
         };
-        if !key_text(signer).is_some_and(|key| self.keys.contains(&key)) {
+        if !self.policy.allows(signer) {
             let signer = signer.fingerprint();
             return rule(format!("{branch}: commit {id} is signed by {signer}, which is no key of this device"));
         }
         let message = Message::parse(&commit.message);
-        let fleet = self.fleet.to_string();
-        for (key, value) in [("Kind", branch), ("Fleet", &fleet), ("Device", self.device.as_str())] {
+        let fleet = self.policy.fleet.to_string();
+        for (key, value) in [("Kind", branch), ("Fleet", &fleet), ("Device", self.policy.device.as_str())] {
             if message.get(key) != Some(value) {
                 return rule(format!("{branch}: commit {id}: its trailer `{key}` is not `{value}`"));
             }
@@ -159,8 +170,8 @@ impl Rules<'_> {
         if self.repo.is_ancestor(old, new).map_err(read)? == Ancestry::Yes {
             return Ok(());
         }
-        let signer = self.repo.commit(old).ok().and_then(|commit| commit.signer().ok()).and_then(key_text);
-        if signer.is_some_and(|key| self.keys.contains(&key)) {
+        let signer = self.repo.commit(old).ok().and_then(|commit| commit.signer().ok());
+        if signer.is_some_and(|signer| self.policy.allows(signer)) {
             return rule(format!("{name}: {new} doesn't go on from {old}, which this device signed"));
         }
         Ok(())

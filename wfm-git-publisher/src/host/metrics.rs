@@ -11,8 +11,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
-use super::survey::{Standing, Summary};
-use crate::plan::Code;
+use super::FleetFigures;
 
 /// What a request was and how it ended. Never who asked: there may be very many.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -147,18 +146,16 @@ impl Metrics {
         }
     }
 
-    /// Notes how the devices stand.
-    pub(super) fn surveyed(&self, summary: &Summary) {
-        for standing in Standing::ALL {
-            let count = summary.devices.get(&standing).copied().unwrap_or(0);
-            self.devices.get_or_create(&State { state: standing.name() }).set(count);
+    /// Takes over how the fleet does.
+    pub(super) fn set_figures(&self, figures: &FleetFigures) {
+        for (state, count) in &figures.devices {
+            self.devices.get_or_create(&State { state }).set(*count);
         }
-        self.lag.set(summary.lag);
-        for code in Code::ALL {
-            let count = summary.blocked.get(&code).copied().unwrap_or(0);
-            self.blocked.get_or_create(&Why { code: code.as_str() }).set(count);
+        self.lag.set(figures.publish_lag);
+        for (code, count) in &figures.blocked {
+            self.blocked.get_or_create(&Why { code }).set(*count);
         }
-        self.blocked_for.set(summary.blocked_for);
+        self.blocked_for.set(figures.blocked_for);
     }
 
     /// Notes how many seconds the host's certificate has left; below 0 it has ended.

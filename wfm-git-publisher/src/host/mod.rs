@@ -13,20 +13,18 @@ mod answer;
 mod body;
 mod connection;
 mod fetch;
-mod fleet_push;
 mod http;
 mod janitor;
 pub mod judge;
-mod keys;
 mod limits;
 pub(crate) mod lock;
 mod metrics;
 mod process;
+mod publisher;
 mod receive;
 mod repos;
 mod settings;
 mod spool;
-mod survey;
 mod underway;
 mod wait;
 pub mod wire;
@@ -37,9 +35,10 @@ use std::net::SocketAddr;
 use std::ops::Deref;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use repo_git::durable;
+use repo_model::DeviceId;
 use rustix::fs::Access;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::TcpListener;
@@ -48,20 +47,18 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 pub use limits::Limits;
+pub use publisher::{FleetFigures, Places, PolicyError, Publisher, Reason};
 pub use settings::Settings;
 
 use self::accounting::Accounting;
-use self::keys::Keys;
 use self::metrics::Metrics;
 use self::process::Gate;
 use self::repos::Repos;
 use self::spool::Spools;
-use self::survey::Survey;
 use self::wait::Wakes;
 use self::wire::path::{Service, Target};
 use crate::accounts::{AccountError, Accounts};
 use crate::ca::{self, CaError, Served};
-use crate::repos::Home;
 
 /// The hooks that stock git calls for a push, both this program.
 pub const HOOKS: [&str; 2] = ["pre-receive", "update"];
@@ -104,17 +101,17 @@ struct Host(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
-    home: Home,
+    publisher: Arc<dyn Publisher>,
+    /// Where the publisher's home is, for the hook that judges pushes to the fleet.
+    home: PathBuf,
     limits: Limits,
     accounts: Accounts,
     /// What accounts ask about themselves.
     account: axum::Router,
     repos: Repos,
-    keys: Keys,
     wakes: Arc<Wakes>,
     metrics: Metrics,
     certificate: Arc<Served>,
-    survey: Arc<Mutex<Survey>>,
     accounting: Accounting,
     connections: Arc<Semaphore>,
     requests: Arc<Semaphore>,
@@ -165,12 +162,18 @@ pub struct Server {
 }
 
 impl Server {
-    /// Binds the address, and prepares all that is needed to serve the home. `path` is where stock git is found.
-    pub async fn bind(home: Home, settings: &Settings, path: OsString) -> Result<Self, ServeError> {
+    /// Binds the address, and prepares all that is needed to serve what is in these places. `path` is where stock git is
+    /// found.
+    pub async fn bind(
+        publisher: Arc<dyn Publisher>,
+        places: Places,
+        settings: &Settings,
+        path: OsString,
+    ) -> Result<Self, ServeError> {
         raise_file_limit();
-        let certificate = Served::open(&home.ca(), settings)?;
+        let certificate = Served::open(&places.ca, settings)?;
         let tls = ca::server_config(Arc::clone(&certificate))?;
-        let (hooks, temp) = (home.index().join("hooks"), home.index().join("uploads"));
+        let (hooks, temp) = (places.index.join("hooks"), places.index.join("uploads"));
         let place = |path: &PathBuf| durable::create_dir_all(path, 0o700);
         for path in [&hooks, &temp] {
             place(path).map_err(|source| ServeError::Place { path: path.clone(), source })?;
@@ -184,20 +187,16 @@ impl Server {
         let fail = |source| ServeError::Listen { address: settings.listen.to_string(), source };
         let (listener, address) = listening.await.map_err(fail)?;
         let limits = settings.limits.clone();
-        let accounts = Accounts::open(home.accounts())?;
-        let (wakes, hints) = Wakes::new(home.root());
-        let told = Arc::clone(&wakes);
-        home.on_move(move |device| told.hint(Target::Device(&device.repository_name()).place()));
+        let accounts = Accounts::open(places.accounts)?;
+        let (wakes, hints) = Wakes::new(&places.root);
         let gate = || Gate::new(limits.processes, limits.processes_per_account, limits.queue);
         let host = Host(Arc::new(Shared {
             account: account::router(accounts.clone()),
             accounts,
-            repos: Repos::new(home.clone()),
-            keys: Keys::default(),
+            repos: Repos::new(places.root.clone()),
             wakes,
             metrics: Metrics::new(),
             certificate,
-            survey: Arc::default(),
             accounting: Accounting::default(),
             connections: Arc::new(Semaphore::new(limits.connections)),
             requests: Arc::new(Semaphore::new(limits.requests)),
@@ -210,10 +209,18 @@ impl Server {
             stop: CancellationToken::new(),
             serving: TaskTracker::new(),
             pushes: TaskTracker::new(),
-            home,
+            publisher,
+            home: places.root,
             limits,
         }));
         Ok(Self { host, listener, address, tls, hints })
+    }
+
+    /// Tells the host that branches of a device moved, for a publisher in the same process; who doesn't call it is noticed
+    /// by the file system.
+    pub fn on_move(&self) -> impl Fn(&DeviceId) + Send + Sync + 'static {
+        let wakes = Arc::clone(&self.host.wakes);
+        move |device| wakes.hint(Target::Device(&device.repository_name()).place())
     }
 
     /// Where it listens.

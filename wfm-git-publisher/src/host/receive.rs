@@ -24,8 +24,10 @@ use super::repos::{Hosted, ReposError};
 use super::wire::commands::{Commands, PackHead};
 use super::wire::path::Service;
 use super::wire::report::Report;
-use super::{Host, Limits, janitor};
-use crate::repos::{ControlError, DESIRED, DeviceRepoError, mend_at};
+use super::{Host, Limits, PolicyError, Publisher, Reason, janitor};
+
+/// The branch that a repository's `HEAD` names.
+const DESIRED: &str = "desired";
 
 /// The branches that a device writes.
 const DEVICE_BRANCHES: [&str; 2] = ["refs/heads/status", "refs/heads/heartbeat"];
@@ -63,10 +65,10 @@ pub(super) enum PushError {
     Timeout,
     #[error("cannot sync what was pushed")]
     Sync(#[source] io::Error),
-    #[error("cannot read the publisher's memory")]
-    Control(#[from] ControlError),
-    #[error("cannot read what the device shall run")]
-    Desired(#[from] DeviceRepoError),
+    #[error(transparent)]
+    Policy(PolicyError),
+    #[error("cannot rebuild the damaged repository")]
+    Rebuild(#[source] Reason),
     #[error("cannot read the refs")]
     Refs(#[from] ReposError),
     #[error("the work was broken off")]
@@ -194,9 +196,13 @@ async fn push(host: Host, hosted: Arc<Hosted>, pusher: Pusher, pushed: Pushed) -
     let Pushed { commands, mut spool, pack } = pushed;
     let mut written = hosted.writing.lock().await;
     let _slot = host.gate(Service::ReceivePack).enter(pusher.name()).await.map_err(Failed::Refused)?;
-    let (open, recovered) = (Arc::clone(&hosted), written.recovered);
+    let (open, publisher, recovered) = (Arc::clone(&hosted), Arc::clone(&host.publisher), written.recovered);
     let is_device = matches!(pusher, Pusher::Device(_));
-    let (repo, lock) = tokio::task::spawn_blocking(move || prepare(&open.path, recovered, is_device)).await??;
+    let (repo, lock) = tokio::task::spawn_blocking(move || {
+        let rebuilt_by = is_device.then_some(&*publisher);
+        prepare(&open.path, recovered, rebuilt_by)
+    })
+    .await??;
     written.recovered = true;
     let (of, to) = (host.clone(), Arc::clone(&hosted));
     let (repo, lock, spool, judged, full) = tokio::task::spawn_blocking(move || -> Result<_, PushError> {
@@ -232,19 +238,20 @@ async fn push(host: Host, hosted: Arc<Hosted>, pusher: Pusher, pushed: Pushed) -
     Ok(report)
 }
 
-/// Opens and locks a repository. What of a device's is damaged is made anew: nothing could be pushed to it otherwise.
-fn prepare(path: &Path, recovered: bool, is_device: bool) -> Result<(Repo, RepoLock), PushError> {
+/// Opens and locks a repository. A device's that is damaged is rebuilt by the publisher, because nothing could be pushed
+/// to it otherwise.
+fn prepare(path: &Path, recovered: bool, rebuilt_by: Option<&dyn Publisher>) -> Result<(Repo, RepoLock), PushError> {
     let opened = || -> Result<_, PushError> {
         let repo = Repo::open(path)?;
         let lock = repo.try_lock(LOCK_WAIT)?;
         Ok((repo, lock))
     };
-    if is_device && !recovered {
+    if rebuilt_by.is_some() && !recovered {
         Repo::put_right(path, DESIRED)?;
     }
     let (repo, lock) = match opened() {
-        Err(PushError::Open(_)) if is_device => {
-            mend_at(path)?;
+        Err(error @ PushError::Open(_)) => {
+            rebuilt_by.ok_or(error)?.rebuild(path).map_err(PushError::Rebuild)?;
             opened()?
         }
         opened => opened?,
@@ -256,25 +263,23 @@ fn prepare(path: &Path, recovered: bool, is_device: bool) -> Result<(Repo, RepoL
     for one in &damaged {
         tracing::error!(repository = %path.display(), r#ref = one.name, reason = %one.reason, "a ref is damaged");
     }
-    if damaged.is_empty() || !is_device {
-        return Ok((repo, lock));
-    }
+    let Some(publisher) = rebuilt_by.filter(|_| !damaged.is_empty()) else { return Ok((repo, lock)) };
     drop((repo, lock));
-    mend_at(path)?;
+    publisher.rebuild(path).map_err(PushError::Rebuild)?;
     opened()
 }
 
 /// What the hook is to check; or why there is nothing to check against.
 fn policy(host: &Host, pusher: &Pusher) -> Result<Result<Policy, String>, PushError> {
     match pusher {
-        Pusher::Operator(name) => Ok(Ok(Policy::Fleet { home: host.home.root().to_owned(), account: name.clone() })),
-        Pusher::Device(device) => Ok(match host.keys.allowed(&host.home, device) {
-            Err(PushError::Desired(error)) => {
-                tracing::error!(%device, error = error_chain(&error), "what it shall run can't be verified");
+        Pusher::Operator(name) => Ok(Ok(Policy::Fleet { home: host.home.clone(), account: name.clone() })),
+        Pusher::Device(device) => Ok(match host.publisher.device_policy(device) {
+            Err(PolicyError::Unverified(error)) => {
+                tracing::error!(%device, error = error_chain(&*error), "what it shall run can't be verified");
                 Err("the host can't verify what this device shall run; tell its operator".to_owned())
             }
-            Err(error) => return Err(error),
-            Ok(Some((fleet, keys))) => Ok(Policy::Device { fleet, device: device.clone(), keys }),
+            Err(error) => return Err(PushError::Policy(error)),
+            Ok(Some(policy)) => Ok(Policy::Device(policy)),
             Ok(None) => Err("nothing is published for this device that names its key; enroll it first".to_owned()),
         }),
     }
@@ -325,7 +330,7 @@ async fn receive(
 ) -> Result<Report, PushError> {
     let json = serde_json::to_string(policy).map_err(|error| PushError::Output { said: error.to_string() })?;
     let most = match policy {
-        Policy::Device { .. } => host.limits.push_bytes,
+        Policy::Device(_) => host.limits.push_bytes,
         Policy::Fleet { .. } => host.limits.fleet_push_bytes,
     };
     let git = Git::new(&host.path, Service::ReceivePack, &hosted.path)

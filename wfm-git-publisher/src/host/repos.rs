@@ -12,7 +12,6 @@ use repo_git::{CommitId, OpenError, ReadError, Repo};
 use tokio::sync::{Semaphore, watch};
 
 use super::wire::path::Target;
-use crate::repos::Home;
 
 /// How many repositories are read at the same time.
 const READERS: usize = 8;
@@ -26,7 +25,7 @@ const MAX_TOLD: usize = 64;
 /// All repositories that anyone asked for so far.
 #[derive(Debug)]
 pub(super) struct Repos {
-    home: Home,
+    root: PathBuf,
     hosted: Mutex<HashMap<String, Arc<Hosted>>>,
     readers: Semaphore,
 }
@@ -83,8 +82,9 @@ pub(super) enum ReposError {
 }
 
 impl Repos {
-    pub(super) fn new(home: Home) -> Self {
-        Self { home, hosted: Mutex::default(), readers: Semaphore::new(READERS) }
+    /// The repositories below this directory.
+    pub(super) fn new(root: PathBuf) -> Self {
+        Self { root, hosted: Mutex::default(), readers: Semaphore::new(READERS) }
     }
 
     /// The repository, if there is one.
@@ -93,7 +93,7 @@ impl Repos {
         if let Some(found) = lock(&self.hosted).get(&name) {
             return Ok(Some(Arc::clone(found)));
         }
-        let hosted = Arc::new(Hosted::new(&self.home, name));
+        let hosted = Arc::new(Hosted::new(&self.root, name));
         match self.read(&hosted).await {
             Err(ReposError::Open(OpenError::NotARepository { .. })) => Ok(None),
             Err(error) => Err(error),
@@ -127,8 +127,8 @@ impl Repos {
 }
 
 impl Hosted {
-    fn new(home: &Home, name: String) -> Self {
-        let path = home.root().join(&name);
+    fn new(root: &Path, name: String) -> Self {
+        let path = root.join(&name);
         Self {
             name,
             path,

@@ -6,8 +6,8 @@ use repo_git::{Ancestry, CommitId, Repo};
 use repo_model::error_chain;
 use repo_model::problem::{Problem, Problems};
 
-use super::judge::{Move, Rejected};
 use crate::fleet::{self, Reading};
+use crate::host::judge::{self, Move, Rejected};
 use crate::parallel;
 use crate::render::problems_of;
 use crate::repos::{Control, FleetRepo, Home};
@@ -15,16 +15,17 @@ use crate::repos::{Control, FleetRepo, Home};
 /// The most problems that a person is told at once.
 const MAX_TOLD: usize = 50;
 
-/// Judges a push to the fleet repository at `path` whose objects are in `quarantine`. What is worth saying about one
-/// that is accepted is returned.
+/// Judges a push to the fleet repository of this home. Returns what is worth saying about one that is accepted.
 ///
 /// The branch of `HEAD` is what gets published: it only moves forward, and only to a fleet without errors that is still
 /// this fleet. Other branches are work on the way; their problems are told and refuse nothing.
-pub(super) fn judge(home: &Path, path: &Path, quarantine: &Path, moves: &[Move]) -> Result<Vec<String>, Rejected> {
-    let repo = Repo::open_with_quarantine(path, quarantine)?;
+pub fn judge_fleet_push(home: &Path, push: &judge::Push<'_>) -> Result<Vec<String>, Rejected> {
+    let judge::Push { repository, quarantine, moves } = *push;
+    let repo = Repo::open_with_quarantine(repository, quarantine)?;
     let refs = repo.advertisement().map_err(|source| Rejected::Read { name: "HEAD".to_owned(), source })?;
     let published = refs.into_iter().find_map(|one| one.symref.filter(|_| one.name == "HEAD"));
-    let push = Push { repo: &repo, source: FleetRepo::quarantined(path, quarantine)?, home: Home::at(home), published };
+    let push =
+        Push { repo: &repo, source: FleetRepo::quarantined(repository, quarantine)?, home: Home::at(home), published };
     let mut notes = Vec::new();
     for step in moves {
         push.check(step, &mut notes)?;

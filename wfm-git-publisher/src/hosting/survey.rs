@@ -1,8 +1,8 @@
 //! How the devices stand, for the metrics: what was published against what they verifiably say.
 //!
-//! Looked at when somebody asks, at most every 15 s, and of each device only what moved since.
+//! Computed when somebody asks, at most every 15 s; of each device only what moved since is read.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -10,17 +10,17 @@ use jiff::Timestamp;
 use repo_git::CommitId;
 use repo_model::{DeviceId, error_chain};
 
-use super::receive::PushError;
+use crate::host::FleetFigures;
 use crate::plan::Code;
 use crate::publish::Findings;
-use crate::repos::{Control, DESIRED, DeviceRepo, Entry, Home, Ledger, Rosters};
+use crate::repos::{Control, ControlError, DESIRED, DeviceRepo, DeviceRepoError, Entry, Home, Ledger, Rosters};
 
-/// How long what was seen is good enough.
+/// How long the figures are given out before they are computed again.
 const FRESH: Duration = Duration::from_secs(15);
 
 /// How a device stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Standing {
+enum Standing {
     /// It has what was published last.
     Current,
     /// It has something older.
@@ -35,9 +35,9 @@ pub(super) enum Standing {
 
 impl Standing {
     /// All of them, so that the metrics show zeros, too.
-    pub(super) const ALL: [Self; 5] = [Self::Current, Self::Behind, Self::Silent, Self::Offline, Self::Gone];
+    const ALL: [Self; 5] = [Self::Current, Self::Behind, Self::Silent, Self::Offline, Self::Gone];
 
-    pub(super) fn name(self) -> &'static str {
+    fn name(self) -> &'static str {
         match self {
             Self::Current => "current",
             Self::Behind => "behind",
@@ -48,24 +48,20 @@ impl Standing {
     }
 }
 
-/// The numbers.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Summary {
-    /// How many devices stand how.
-    pub(super) devices: BTreeMap<Standing, i64>,
-    /// Seconds since the oldest publish that a device doesn't have that is heard of; 0 if all of these have theirs.
-    pub(super) lag: i64,
-    /// How many deployments, or devices, can't be published for which reason.
-    pub(super) blocked: BTreeMap<Code, i64>,
-    /// Seconds since the first of them could not be published; 0 if there is none.
-    pub(super) blocked_for: i64,
+/// The figures can't be computed.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum SurveyError {
+    #[error("cannot read the publisher's ledger")]
+    Control(#[from] ControlError),
+    #[error("cannot read what the device shall run")]
+    Desired(#[from] DeviceRepoError),
 }
 
-/// What was seen last.
+/// What was read and computed last.
 #[derive(Debug, Default)]
 pub(super) struct Survey {
-    taken: Option<(Instant, Summary)>,
-    memory: Option<(CommitId, Arc<(Ledger, Rosters)>)>,
+    figures: Option<(Instant, FleetFigures)>,
+    ledger: Option<(CommitId, Arc<(Ledger, Rosters)>)>,
     said: HashMap<DeviceId, ([Option<CommitId>; 2], Option<SaidByDevice>)>,
 }
 
@@ -81,32 +77,32 @@ struct SaidByDevice {
 }
 
 impl Survey {
-    /// The numbers, seen a few seconds ago at most.
-    pub(super) fn take(&mut self, home: &Home, now: Timestamp) -> Result<Summary, PushError> {
-        match &self.taken {
-            Some((when, summary)) if when.elapsed() < FRESH => Ok(summary.clone()),
+    /// The figures, as they were at most 15 s ago.
+    pub(super) fn figures(&mut self, home: &Home, now: Timestamp) -> Result<FleetFigures, SurveyError> {
+        match &self.figures {
+            Some((when, figures)) if when.elapsed() < FRESH => Ok(figures.clone()),
             _ => {
-                let summary = self.look(home, now)?;
-                self.taken = Some((Instant::now(), summary.clone()));
-                Ok(summary)
+                let figures = self.compute(home, now)?;
+                self.figures = Some((Instant::now(), figures.clone()));
+                Ok(figures)
             }
         }
     }
 
-    fn look(&mut self, home: &Home, now: Timestamp) -> Result<Summary, PushError> {
-        let mut summary = Summary::default();
-        let Some(memory) = self.memory(home)? else { return Ok(summary) };
-        let (ledger, rosters) = &*memory;
+    fn compute(&mut self, home: &Home, now: Timestamp) -> Result<FleetFigures, SurveyError> {
+        let mut figures = nothing();
+        let Some(known) = self.ledger(home)? else { return Ok(figures) };
+        let (ledger, rosters) = &*known;
         let findings = Findings::read(home);
         for one in findings.blocked.iter().filter(|one| one.code.is_error()) {
-            *summary.blocked.entry(one.code).or_default() += 1;
+            *figures.blocked.entry(one.code.as_str()).or_default() += 1;
             let since = one.since.map_or(0, |since| now.as_second().saturating_sub(since.as_second()));
-            summary.blocked_for = summary.blocked_for.max(since);
+            figures.blocked_for = figures.blocked_for.max(since);
         }
         for device in ledger.devices() {
             let Some(entry) = ledger.entry(device) else { continue };
             if findings.gone.contains_key(device) {
-                *summary.devices.entry(Standing::Gone).or_default() += 1;
+                *figures.devices.entry(Standing::Gone.name()).or_default() += 1;
                 continue;
             }
             // One that can't be read doesn't hide the others.
@@ -114,25 +110,25 @@ impl Survey {
                 tracing::warn!(%device, error = error_chain(&error), "how it stands can't be told");
                 (Standing::Silent, None)
             });
-            *summary.devices.entry(standing).or_default() += 1;
+            *figures.devices.entry(standing.name()).or_default() += 1;
             // Whoever is off, or was never on, has its number above, and says nothing of how quick publishes arrive.
             if standing == Standing::Behind {
                 let since = lacks_since.unwrap_or(entry.time.as_second());
-                summary.lag = summary.lag.max(now.as_second().saturating_sub(since));
+                figures.publish_lag = figures.publish_lag.max(now.as_second().saturating_sub(since));
             }
         }
-        Ok(summary)
+        Ok(figures)
     }
 
-    /// The publisher's memory, read again only when it has moved.
-    fn memory(&mut self, home: &Home) -> Result<Option<Arc<(Ledger, Rosters)>>, PushError> {
+    /// Ledger and rosters, read again only when `control.git` has moved.
+    fn ledger(&mut self, home: &Home) -> Result<Option<Arc<(Ledger, Rosters)>>, ControlError> {
         let Some(tip) = Control::tip(home)? else { return Ok(None) };
-        match &self.memory {
-            Some((known, memory)) if *known == tip => Ok(Some(Arc::clone(memory))),
+        match &self.ledger {
+            Some((known, ledger)) if *known == tip => Ok(Some(Arc::clone(ledger))),
             _ => {
-                let memory = Arc::new(Control::read(home)?);
-                self.memory = Some((tip, Arc::clone(&memory)));
-                Ok(Some(memory))
+                let ledger = Arc::new(Control::read(home)?);
+                self.ledger = Some((tip, Arc::clone(&ledger)));
+                Ok(Some(ledger))
             }
         }
     }
@@ -143,7 +139,7 @@ impl Survey {
         rosters: &Rosters,
         device: &DeviceId,
         entry: &Entry,
-    ) -> Result<(Standing, Option<i64>), PushError> {
+    ) -> Result<(Standing, Option<i64>), DeviceRepoError> {
         let Some(repo) = DeviceRepo::open(home, rosters.fleet(), device)? else { return Ok((Standing::Silent, None)) };
         let tips = [repo.tip(DESIRED)?, repo.tip("status")?];
         let said = match self.said.get(device) {
@@ -168,6 +164,13 @@ impl Survey {
             Some(said) => (Standing::Behind, said.lacks_since),
         })
     }
+}
+
+/// Zeros under every name, so that the metrics show them, too.
+fn nothing() -> FleetFigures {
+    let devices = Standing::ALL.iter().map(|standing| (standing.name(), 0)).collect();
+    let blocked = Code::ALL.iter().map(|code| (code.as_str(), 0)).collect();
+    FleetFigures { devices, blocked, ..FleetFigures::default() }
 }
 
 impl SaidByDevice {

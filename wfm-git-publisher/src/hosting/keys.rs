@@ -6,9 +6,12 @@ use std::sync::{Arc, Mutex};
 use repo_git::{CommitId, SigningKey};
 use repo_model::{DeviceId, FleetId, KeyText, error_chain};
 
-use super::receive::PushError;
-use super::repos::lock;
-use crate::repos::{Control, ControlError, DESIRED, DeviceRepo, Home, Rosters, key_text, keys_without_memory};
+use super::lock;
+use crate::host::PolicyError;
+use crate::host::judge::DevicePolicy;
+use crate::repos::{
+    Control, ControlError, DESIRED, DeviceRepo, DeviceRepoError, Home, Rosters, key_text, keys_without_memory,
+};
 
 /// What was verified before.
 #[derive(Debug, Default)]
@@ -24,26 +27,32 @@ struct Verified {
     keys: BTreeSet<KeyText>,
 }
 
+impl From<DeviceRepoError> for PolicyError {
+    fn from(error: DeviceRepoError) -> Self {
+        Self::Unverified(error.into())
+    }
+}
+
 impl Keys {
-    /// The device's fleet and the keys that its `desired` allows; `None` without a `desired` that names any. A tip that
-    /// can't be verified doesn't keep the device from saying so: the newest commit that can be is what counts then.
-    pub(super) fn allowed(
-        &self,
-        home: &Home,
-        device: &DeviceId,
-    ) -> Result<Option<(FleetId, BTreeSet<KeyText>)>, PushError> {
+    /// What the device may push; `None` without a `desired` that names a key. A tip that can't be verified doesn't keep
+    /// the device from saying so: the newest commit that can be is what counts then.
+    pub(super) fn policy(&self, home: &Home, device: &DeviceId) -> Result<Option<DevicePolicy>, PolicyError> {
+        let policy = |fleet: FleetId, keys| DevicePolicy { fleet, device: device.clone(), keys };
         let (roster, rosters) = match self.rosters(home) {
             Ok(Some(known)) => known,
             Ok(None) => return Ok(None),
-            Err(PushError::Control(error)) if error.is_lost() => return self.without_memory(home, device, error),
-            Err(error) => return Err(error),
+            Err(error) if error.is_lost() => {
+                let (fleet, keys) = self.without_ledger(home, device, error)?;
+                return Ok(Some(policy(fleet, keys)));
+            }
+            Err(error) => return Err(PolicyError::Unreadable(error.into())),
         };
         let Some(repo) = DeviceRepo::open(home, rosters.fleet(), device)? else { return Ok(None) };
         let Some(desired) = repo.tip(DESIRED)? else { return Ok(None) };
         if let Some(known) = lock(&self.devices).get(device)
             && (known.roster, known.desired) == (roster, desired)
         {
-            return Ok(Some((rosters.fleet(), known.keys.clone())));
+            return Ok(Some(policy(rosters.fleet(), known.keys.clone())));
         }
         let keys = match repo.newest_verified(desired, &rosters.publishers) {
             Ok(tip) => tip.desired.envelope.device.status_keys.into_iter().collect(),
@@ -57,29 +66,29 @@ impl Keys {
             return Ok(None);
         }
         lock(&self.devices).insert(device.clone(), Verified { roster, desired, keys: keys.clone() });
-        Ok(Some((rosters.fleet(), keys)))
+        Ok(Some(policy(rosters.fleet(), keys)))
     }
 
-    /// The same where the publisher's memory can't be read, which keeps no device from telling: by what was verified
-    /// before, else by what this home's publisher signed. The next `publish` rebuilds the memory.
-    fn without_memory(
+    /// The fleet and the device's keys where the ledger can't be read, which keeps no device from reporting: by what was
+    /// verified before, else by what this home's publisher signed. The next `publish` rebuilds the ledger.
+    fn without_ledger(
         &self,
         home: &Home,
         device: &DeviceId,
         error: ControlError,
-    ) -> Result<Option<(FleetId, BTreeSet<KeyText>)>, PushError> {
-        tracing::warn!(error = error_chain(&error), "the publisher's memory can't be read; `publish` rebuilds it");
+    ) -> Result<(FleetId, BTreeSet<KeyText>), PolicyError> {
+        tracing::warn!(error = error_chain(&error), "the publisher's ledger can't be read; `publish` rebuilds it");
         let known = lock(&self.rosters).as_ref().map(|(_, rosters)| rosters.fleet());
         if let (Some(fleet), Some(verified)) = (known, lock(&self.devices).get(device)) {
-            return Ok(Some((fleet, verified.keys.clone())));
+            return Ok((fleet, verified.keys.clone()));
         }
         let publisher = SigningKey::load(&home.publisher_key()).ok().and_then(|key| key_text(key.public()));
         let found = publisher.and_then(|publisher| keys_without_memory(home, device, &publisher));
-        found.map(Some).ok_or(PushError::Control(error))
+        found.ok_or_else(|| PolicyError::Unreadable(error.into()))
     }
 
-    /// The rosters at the tip of the publisher's memory.
-    fn rosters(&self, home: &Home) -> Result<Option<(CommitId, Arc<Rosters>)>, PushError> {
+    /// The rosters at the tip of `control.git`, and that tip.
+    fn rosters(&self, home: &Home) -> Result<Option<(CommitId, Arc<Rosters>)>, ControlError> {
         let Some(tip) = Control::tip(home)? else { return Ok(None) };
         if let Some((known, rosters)) = &*lock(&self.rosters)
             && *known == tip

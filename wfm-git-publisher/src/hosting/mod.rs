@@ -1,0 +1,63 @@
+//! What the host asks of this publisher: who may push what, what became damaged, and how the fleet does.
+
+mod keys;
+mod push;
+mod survey;
+
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use jiff::Timestamp;
+use repo_model::DeviceId;
+
+use self::keys::Keys;
+use self::survey::Survey;
+use crate::host::judge::DevicePolicy;
+use crate::host::{FleetFigures, Places, PolicyError, Publisher, Reason};
+use crate::repos::{Home, mend_at};
+
+pub use push::judge_fleet_push;
+
+/// A home whose repositories are hosted.
+#[derive(Debug)]
+pub struct HostedHome {
+    home: Home,
+    keys: Keys,
+    survey: Mutex<Survey>,
+}
+
+impl HostedHome {
+    /// The host's view of a home.
+    pub fn new(home: Home) -> Self {
+        Self { home, keys: Keys::default(), survey: Mutex::default() }
+    }
+
+    /// Where the host finds what it serves.
+    pub fn places(&self) -> Places {
+        let Self { home, .. } = self;
+        Places { root: home.root().to_owned(), accounts: home.accounts(), ca: home.ca(), index: home.index() }
+    }
+}
+
+impl Publisher for HostedHome {
+    fn is_ready(&self) -> bool {
+        self.home.check().is_ok()
+    }
+
+    fn device_policy(&self, device: &DeviceId) -> Result<Option<DevicePolicy>, PolicyError> {
+        self.keys.policy(&self.home, device)
+    }
+
+    fn rebuild(&self, repository: &Path) -> Result<(), Reason> {
+        mend_at(repository)?;
+        Ok(())
+    }
+
+    fn figures(&self) -> Result<FleetFigures, Reason> {
+        Ok(lock(&self.survey).figures(&self.home, Timestamp::now())?)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
