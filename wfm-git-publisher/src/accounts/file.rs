@@ -25,14 +25,14 @@ pub struct AccountName(String);
 pub struct InvalidName(String);
 
 /// What an account may do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
-    /// Reads its own repository and writes its `status` and `heartbeat`
+    /// Reads its own repository and writes its `status` and `heartbeat`.
     Device,
-    /// Reads everything
+    /// Reads everything.
     Auditor,
-    /// Reads everything and pushes to the fleet repository
+    /// Reads everything and pushes to the fleet repository.
     Operator,
 }
 
@@ -226,13 +226,23 @@ impl fmt::Display for AccountName {
     }
 }
 
-impl fmt::Display for Role {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
+impl Role {
+    /// All of them, the one that may do least first.
+    pub const ALL: [Self; 3] = [Self::Device, Self::Auditor, Self::Operator];
+
+    /// As files and the command line write it.
+    pub fn as_str(self) -> &'static str {
+        match self {
             Self::Device => "device",
             Self::Auditor => "auditor",
             Self::Operator => "operator",
-        })
+        }
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
     }
 }
 

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Subcommand;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use jiff::Timestamp;
 use repo_git::durable;
 use repo_model::{DeviceId, error_chain};
@@ -36,7 +37,7 @@ pub(super) struct AddArgs {
     name: AccountName,
 
     /// What it may do
-    #[arg(long, value_enum)]
+    #[arg(long, value_parser = role())]
     role: Role,
 
     /// The device that a device's account is for
@@ -111,6 +112,18 @@ pub(super) struct RevokeArgs {
 
     #[command(flatten)]
     output: OutputArgs,
+}
+
+/// Reads a role by its name.
+fn role() -> impl TypedValueParser<Value = Role> {
+    let about = |role| match role {
+        Role::Device => "Reads its own repository and writes its `status` and `heartbeat`",
+        Role::Auditor => "Reads everything",
+        Role::Operator => "Reads everything and pushes to the fleet repository",
+    };
+    let value = |role: Role| PossibleValue::new(role.as_str()).help(about(role));
+    let parser = PossibleValuesParser::new(Role::ALL.map(value));
+    parser.try_map(|name| Role::ALL.into_iter().find(|role| role.as_str() == name).ok_or("no such role"))
 }
 
 /// How long a secret is valid; `None` for ever.
