@@ -13,9 +13,9 @@ use repo_artifacts::Settings as RegistrySettings;
 use repo_http::{Credentials, Source};
 use repo_model::problem::Problems;
 use repo_model::yaml::{self, Field, Reader, Strictness};
+use wfm_git_host::{Limits, Settings as HostSettings};
 
 use crate::fleet::duration;
-use crate::host::{Limits, Settings as HostSettings};
 
 pub use remote::{DEVICE, Remote};
 

@@ -6,9 +6,9 @@ use repo_git::{KeyError, OpenError};
 use repo_http::{HttpError, Problem as Trouble};
 use repo_model::problem::{Problem, Problems};
 use repo_model::text;
+use wfm_git_host::accounts::{AccountError, Malformed};
+use wfm_git_host::ca::CaError;
 
-use crate::accounts::{AccountError, Malformed};
-use crate::ca::CaError;
 use crate::config::ConfigError;
 use crate::mirror::MirrorError;
 use crate::operator::{AddError, EnrollError, InitError};

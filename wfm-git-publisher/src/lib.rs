@@ -5,18 +5,16 @@
 //! plan out, durably and one device at a time; [`controller`] does that for each new commit. What devices report comes
 //! back through [`status`], believed only as far as its signatures reach.
 //!
-//! `fleet`, `render`, `plan`, `explain` and `signature` are pure: no files, no clock, no environment. [`repos`] and [`trigger`] reach the outside
-//! world, [`operator`] edits the operators' own repository, and only [`cli`] prints and reads the environment.
+//! `fleet`, `render`, `plan`, `explain` and `signature` are pure: no files, no clock, no environment. [`repos`] and [`trigger`]
+//! reach the outside world, [`operator`] edits the operators' own repository, and only [`cli`] prints and reads the
+//! environment. The Git host is the crate `wfm_git_host`; [`hosting`] answers what it asks about the fleet.
 
-pub mod accounts;
-pub mod ca;
 pub mod cli;
 pub mod config;
 pub mod controller;
 pub mod error;
 pub mod explain;
 pub mod fleet;
-pub mod host;
 pub mod hosting;
 pub mod mirror;
 pub mod operator;

@@ -10,8 +10,8 @@ use repo_model::report::doubt::ADOPTED_UNKNOWN;
 use repo_model::report::{Adopted, Condition, CurrentDeployment, Doubt};
 use repo_model::{DeploymentId, DeploymentName, DeviceId};
 use serde::Serialize;
+use wfm_git_host::accounts::{AccountName, Store};
 
-use crate::accounts::{AccountName, Store};
 use crate::fleet::{Device, Fleet};
 use crate::mirror::{Each, Mirror};
 use crate::plan::{Blocked, GONE, GONE_HINT};

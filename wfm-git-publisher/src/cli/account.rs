@@ -9,9 +9,9 @@ use jiff::Timestamp;
 use repo_git::durable;
 use repo_model::{DeviceId, error_chain};
 use serde_json::json;
+use wfm_git_host::accounts::{Account, AccountError, AccountName, Issued, Role, Store};
 
 use super::{Output, OutputArgs, Place};
-use crate::accounts::{Account, AccountError, AccountName, Issued, Role, Store};
 use crate::error::{Failure, USER};
 
 /// Who may use the host
@@ -268,7 +268,7 @@ fn row(account: &Account, now: Timestamp) -> [String; 5] {
 
 /// An account without the digests of its secrets, which are nobody's business.
 fn shown(account: &Account, now: Timestamp) -> serde_json::Value {
-    let secret = |record: &crate::accounts::Record| json!({ "created": record.created, "expires": record.expires, "confirmed": record.confirmed });
+    let secret = |record: &wfm_git_host::accounts::Record| json!({ "created": record.created, "expires": record.expires, "confirmed": record.confirmed });
     json!({
         "name": account.name,
         "role": account.role,

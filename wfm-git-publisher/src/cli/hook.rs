@@ -6,9 +6,9 @@ use std::process::ExitCode;
 
 use repo_git::Repo;
 use repo_model::text;
+use wfm_git_host::HOOK;
+use wfm_git_host::judge::{POLICY, Policy, Push, REFUSED, moves};
 
-use crate::host::HOOK;
-use crate::host::judge::{POLICY, Policy, Push, REFUSED, moves};
 use crate::hosting::judge_fleet_push;
 
 /// The most bytes that git tells a hook.

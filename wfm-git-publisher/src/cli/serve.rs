@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
+use wfm_git_host::{Server, Settings};
 
 use super::Place;
 use super::run::{Log, start_log};
 use crate::config::Config;
 use crate::error::Failure;
-use crate::host::{Server, Settings};
 use crate::hosting::HostedHome;
 use crate::repos::Home;
 

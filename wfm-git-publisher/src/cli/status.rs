@@ -6,9 +6,9 @@ use jiff::Timestamp;
 use repo_model::report::Doubt;
 use repo_model::{DeviceId, error_chain};
 use serde_json::json;
+use wfm_git_host::ca;
 
 use super::{Output, Place};
-use crate::ca;
 use crate::error::{Failure, USER};
 use crate::fleet;
 use crate::plan::Blocked;

@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex};
 
 use repo_git::{CommitId, SigningKey};
 use repo_model::{DeviceId, FleetId, KeyText, error_chain};
+use wfm_git_host::PolicyError;
+use wfm_git_host::judge::DevicePolicy;
 
 use super::lock;
-use crate::host::PolicyError;
-use crate::host::judge::DevicePolicy;
 use crate::repos::{
     Control, ControlError, DESIRED, DeviceRepo, DeviceRepoError, Home, Rosters, key_text, keys_without_memory,
 };

@@ -9,11 +9,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
 use repo_model::DeviceId;
+use wfm_git_host::judge::DevicePolicy;
+use wfm_git_host::{FleetFigures, Places, PolicyError, Publisher, Reason};
 
 use self::keys::Keys;
 use self::survey::Survey;
-use crate::host::judge::DevicePolicy;
-use crate::host::{FleetFigures, Places, PolicyError, Publisher, Reason};
 use crate::repos::{Home, mend_at};
 
 pub use push::judge_fleet_push;

@@ -5,9 +5,9 @@ use std::path::Path;
 use repo_git::{Ancestry, CommitId, Repo};
 use repo_model::error_chain;
 use repo_model::problem::{Problem, Problems};
+use wfm_git_host::judge::{self, Move, Rejected};
 
 use crate::fleet::{self, Reading};
-use crate::host::judge::{self, Move, Rejected};
 use crate::parallel;
 use crate::render::problems_of;
 use crate::repos::{Control, FleetRepo, Home};

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant, SystemTime};
 use jiff::Timestamp;
 use repo_git::CommitId;
 use repo_model::{DeviceId, error_chain};
+use wfm_git_host::FleetFigures;
 
-use crate::host::FleetFigures;
 use crate::plan::Code;
 use crate::publish::Findings;
 use crate::repos::{Control, ControlError, DESIRED, DeviceRepo, DeviceRepoError, Entry, Home, Ledger, Rosters};

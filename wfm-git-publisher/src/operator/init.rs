@@ -8,8 +8,8 @@ use jiff::{SignedDuration, Timestamp};
 use repo_git::{KeyError, SigningKey, durable};
 use repo_model::roster::{Publisher, ROSTER_NAMESPACE, Roster, roster_path, signature_path};
 use repo_model::{FileTree, FleetId, json};
+use wfm_git_host::ca::{Authority, CaError};
 
-use crate::ca::{Authority, CaError};
 use crate::config::{self, Config, ConfigError};
 use crate::repos::{Control, ControlError, GitError, Home, HomeError, StockGit, key_text};
 

@@ -11,10 +11,10 @@ use repo_model::envelope::LAYOUT;
 use repo_model::join::{Account, Join, JoinFloor, JoinTrust};
 use repo_model::roster::{roster_path, signature_path};
 use repo_model::{DeviceId, json};
+use wfm_git_host::Settings;
+use wfm_git_host::accounts::{AccountError, Store};
+use wfm_git_host::ca::{self, CaError};
 
-use crate::accounts::{AccountError, Store};
-use crate::ca::{self, CaError};
-use crate::host::Settings;
 use crate::repos::{
     Control, ControlError, DeviceRepo, DeviceRepoError, EntryState, Home, HomeError, Ledger, Remotes, RemotesError,
     Rosters, Tip,

@@ -11,9 +11,9 @@ use std::fs;
 use jiff::Timestamp;
 use repo_model::{DeploymentName, DeviceId, error_chain};
 use serde::{Deserialize, Serialize};
+use wfm_git_host::accounts::AccountName;
 
 use super::{DeviceError, Done, NewKey, Outcome, PublishError, ResolveError};
-use crate::accounts::AccountName;
 use crate::error::Failure;
 use crate::mirror::MirrorError;
 use crate::plan::{Blocked, Code};

@@ -5,10 +5,10 @@ use std::fs;
 
 use jiff::Timestamp;
 use repo_model::DeviceId;
+use wfm_git_host::accounts::{Account, AccountError, AccountName, Store};
 
 use super::findings::{Findings, Gone};
 use super::outcome::Outcome;
-use crate::accounts::{Account, AccountError, AccountName, Store};
 use crate::fleet::Fleet;
 use crate::repos::{Control, ControlError, Home, Ledger};
 

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use repo_git::CommitId;
 use repo_model::DeviceId;
 use repo_model::problem::Problems;
+use wfm_git_host::accounts::{AccountError, AccountName};
 
 use super::{ClockError, DeviceError, ResolveError, Tips};
-use crate::accounts::{AccountError, AccountName};
 use crate::mirror::{Each, MirrorError, Mirrored};
 use crate::plan::{Blocked, Shown};
 

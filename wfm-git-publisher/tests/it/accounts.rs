@@ -6,7 +6,7 @@ use std::path::Path;
 
 use repo_model::join::Join;
 use serde_json::Value;
-use wfm_git_publisher::accounts::{Accounts, Denied};
+use wfm_git_host::accounts::{Accounts, Denied};
 
 use crate::support::Lab;
 

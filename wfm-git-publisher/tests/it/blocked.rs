@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use wfm_git_publisher::accounts::Role;
+use wfm_git_host::accounts::Role;
 
 use crate::host::Site;
 use crate::support::{BEGIN, Lab, Ran, SECOND};

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use wfm_git_publisher::accounts::{Role, Store};
+use wfm_git_host::accounts::{Role, Store};
 
 use crate::follow::Running;
 use crate::support::{BEGIN, Lab};

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use repo_testkit::git::git;
 use serde_json::Value;
-use wfm_git_publisher::accounts::{Role, Store};
+use wfm_git_host::accounts::{Role, Store};
 
 use crate::support::Lab;
 

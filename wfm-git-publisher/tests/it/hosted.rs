@@ -7,7 +7,7 @@ use std::process::{Child, Command, Output, Stdio};
 
 use repo_testkit::git;
 use repo_testkit::ports::free_port;
-use wfm_git_publisher::accounts::Role;
+use wfm_git_host::accounts::Role;
 
 use crate::host::{Login, Site, eventually, said};
 use crate::support::Lab;

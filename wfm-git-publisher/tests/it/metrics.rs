@@ -4,7 +4,7 @@
 use std::fs::File;
 use std::time::{Duration, SystemTime};
 
-use wfm_git_publisher::accounts::Role;
+use wfm_git_host::accounts::Role;
 
 use crate::host::{Login, Site};
 use crate::reports::Reporter;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use repo_testkit::git::git;
 use serde_json::Value;
-use wfm_git_publisher::accounts::Role;
+use wfm_git_host::accounts::Role;
 
 use crate::host::{Login, Site, eventually};
 use crate::support::Lab;

@@ -35,7 +35,7 @@ fn five_thousand_connections_of_a_stranger_keep_no_device_out() {
     let start = Instant::now();
     assert_eq!(site.get(REFS, Some(&device)).status, 200);
     assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
-    let auditor = site.login("aud", wfm_git_publisher::accounts::Role::Auditor, None);
+    let auditor = site.login("aud", wfm_git_host::accounts::Role::Auditor, None);
     assert!(site.metric("wfm_refused_connections_total", &auditor) >= 4_000);
     assert!(site.metric("wfm_connections", &auditor) < 600);
 }
@@ -104,13 +104,13 @@ fn an_account_with_too_many_requests_that_wait_is_told_to_try_later() {
     let device = site.device();
     let path = site.wait_path();
     let _held = [(); 2].map(|()| site.say(device.ask(&path)));
-    let auditor = site.login("aud", wfm_git_publisher::accounts::Role::Auditor, None);
+    let auditor = site.login("aud", wfm_git_host::accounts::Role::Auditor, None);
     assert!(super::eventually(|| site.waiters(&auditor) == 2));
     let refused = site.get(&path, Some(&device));
     assert!(refused.status == 429 && refused.header("retry-after").is_some(), "{}", refused.headers);
     // Those that wait may be left over from a device that lost power, and keep it from nothing else.
     assert_eq!(site.get(REFS, Some(&device)).status, 200);
-    let other = site.login("dev-2", wfm_git_publisher::accounts::Role::Device, Some(OTHER));
+    let other = site.login("dev-2", wfm_git_host::accounts::Role::Device, Some(OTHER));
     assert_eq!(site.get(&REFS.replace(DEVICE, OTHER), Some(&other)).status, 200);
 }
 
@@ -187,7 +187,7 @@ fn a_pack_bomb_is_refused_within_bounds_of_memory_and_time() {
 #[test]
 fn a_small_push_of_large_deltas_is_refused_before_git_has_it_and_its_neighbours_notice_nothing() {
     let site = Site::new();
-    let (device, other) = (site.device(), site.login("dev-2", wfm_git_publisher::accounts::Role::Device, Some(OTHER)));
+    let (device, other) = (site.device(), site.login("dev-2", wfm_git_host::accounts::Role::Device, Some(OTHER)));
     let clone = site.clone(&device, "devices/press-01.git", "device");
     let before = site.lab.git(DEVICE, &["count-objects", "-v"]);
     let start = Instant::now();

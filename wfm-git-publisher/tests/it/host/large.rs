@@ -9,7 +9,7 @@ use super::{DEVICE, Site, eventually};
 fn a_large_answer_arrives_whole_and_a_process_ends_with_a_client_that_goes_away() {
     let site = Site::new();
     large(&site, &site.device());
-    let auditor = site.login("aud", wfm_git_publisher::accounts::Role::Auditor, None);
+    let auditor = site.login("aud", wfm_git_host::accounts::Role::Auditor, None);
     let clone = site.clone(&auditor, "devices/press-01.git", "large");
     git::git(&clone, &["fsck", "--strict"]);
     assert!(eventually(|| children(site.pid()) == 0), "a process waits for its client");
@@ -32,7 +32,7 @@ fn children(pid: u32) -> usize {
 fn two_thousand_that_wait_are_cheap() {
     let limits = "connectionsPerAccount: 5000, requestsPerAccount: 5000, strangersPerAddress: 5000";
     let site = Site::with(&format!("  limits: {{{limits}}}\n"));
-    let auditor = site.login("aud", wfm_git_publisher::accounts::Role::Auditor, None);
+    let auditor = site.login("aud", wfm_git_host::accounts::Role::Auditor, None);
     let head = auditor.ask(&site.wait_path());
     super::abuse::raise_file_limit();
     let wait = |count: usize| (0..count).map(|_| site.say(&head)).collect::<Vec<_>>();

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use repo_git::Repo;
 use repo_testkit::git;
 use rustix::fs::{Mode, OFlags};
-use wfm_git_publisher::accounts::{Role, Store};
+use wfm_git_host::accounts::{Role, Store};
 
 use super::{Answer, DEVICE, Login, OTHER, Site, Stream, eventually, pack, push_of};
 

@@ -25,8 +25,8 @@ use repo_testkit::host::Host;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
-use wfm_git_publisher::accounts::{Role, Store};
-use wfm_git_publisher::ca;
+use wfm_git_host::accounts::{Role, Store};
+use wfm_git_host::ca;
 use wfm_git_publisher::config::Config;
 
 use crate::support::Lab;

@@ -6,7 +6,7 @@ use std::process::Output;
 use repo_git::SigningKey;
 use repo_testkit::faults::damage::flip_object;
 use repo_testkit::git;
-use wfm_git_publisher::accounts::Role;
+use wfm_git_host::accounts::Role;
 
 use super::{DEVICE, Login, OTHER, Report, Site, said};
 use crate::support::Lab;

@@ -1,7 +1,7 @@
 //! Stock git reads: clone, fetch with and without depth, ls-remote, in every version of the protocol.
 
 use repo_testkit::git;
-use wfm_git_publisher::accounts::Role;
+use wfm_git_host::accounts::Role;
 
 use super::{DEVICE, OTHER, Site, eventually, printed, said};
 
@@ -187,7 +187,7 @@ fn a_revoked_account_is_out_within_a_second() {
     let device = site.device();
     let path = "/devices/press-01.git/info/refs?service=git-upload-pack";
     assert_eq!(site.get(path, Some(&device)).status, 200);
-    let store = wfm_git_publisher::accounts::Store::new(site.lab.home.accounts());
+    let store = wfm_git_host::accounts::Store::new(site.lab.home.accounts());
     store.revoke(&device.name.parse().unwrap(), jiff::Timestamp::now()).unwrap();
     let start = std::time::Instant::now();
     assert!(eventually(|| site.get(path, Some(&device)).status == 401));

@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};
 
-use wfm_git_publisher::accounts::Role;
+use wfm_git_host::accounts::Role;
 
 use super::limits::{begin, large};
 use super::waits::move_freshness;

@@ -4,7 +4,7 @@ use repo_git::Repo;
 use repo_testkit::git;
 use repo_testkit::pki::{Authority, Validity};
 use rustix::fs::{Mode, OFlags};
-use wfm_git_publisher::accounts::Role;
+use wfm_git_host::accounts::Role;
 
 use super::{DEVICE, Login, Report, Site, eventually, push_of, said};
 use crate::support::Lab;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use repo_git::{Expected, RefMove, Repo};
-use wfm_git_publisher::accounts::{Role, Store};
+use wfm_git_host::accounts::{Role, Store};
 
 use super::{Answer, DEVICE, Login, Site, eventually};
 

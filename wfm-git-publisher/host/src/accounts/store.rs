@@ -1,0 +1,319 @@
+//! The accounts on disk, one file each: changed under a lock, by one durable replacement.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use repo_git::durable::{self, Stamp};
+use repo_model::{DeviceId, Digest};
+
+use super::file::{Account, AccountName, LAYOUT, MAX_BYTES, Malformed, Record, Role, TTL};
+use super::secret::Secret;
+use crate::lock::lock_dir;
+
+const ENDING: &str = "json";
+
+/// The directory with the accounts' files.
+#[derive(Debug, Clone)]
+pub struct Store {
+    dir: PathBuf,
+}
+
+/// An account can't be read or changed.
+#[derive(Debug, thiserror::Error)]
+pub enum AccountError {
+    /// The directory or a file can't be read.
+    #[error("cannot read `{}`", path.display())]
+    Read {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The directory or a file can't be written.
+    #[error("cannot write `{}`", path.display())]
+    Write {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The file is no account's.
+    #[error("the account's file `{}` can't be used", path.display())]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        #[source]
+        source: Malformed,
+    },
+    /// The name is taken.
+    #[error("there is an account `{0}` already")]
+    Exists(AccountName),
+    /// The name is taken by something that isn't this device.
+    #[error("the account `{name}` isn't that of device `{device}`")]
+    Taken {
+        /// The account.
+        name: AccountName,
+        /// The device that needs the name.
+        device: DeviceId,
+    },
+    /// There is none of this name.
+    #[error("there is no account `{0}`")]
+    None(AccountName),
+    /// It counts no more.
+    #[error("the account `{0}` is revoked")]
+    Revoked(AccountName),
+    /// The secret that asks for a new one is gone.
+    #[error("the secret of account `{0}` was replaced meanwhile")]
+    Replaced(AccountName),
+    /// There is no randomness.
+    #[error("cannot make a secret")]
+    Random(#[source] getrandom::Error),
+}
+
+/// A secret that was just made: the only time that it can be seen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Issued {
+    /// The account.
+    pub name: AccountName,
+    /// The secret.
+    pub secret: Secret,
+    /// When it ends; never if `None`.
+    pub expires: Option<Timestamp>,
+    /// When the secret was made that nobody used as yet, and that ends with this one.
+    pub unused: Option<Timestamp>,
+}
+
+/// The accounts' files, and what is wrong with those that aren't accounts.
+#[derive(Debug, Default)]
+pub struct Listing {
+    /// The accounts by name.
+    pub accounts: BTreeMap<AccountName, Account>,
+    /// The others.
+    pub broken: Vec<AccountError>,
+}
+
+impl Store {
+    /// The accounts in this directory, which needn't be there yet.
+    pub fn new(dir: impl Into<PathBuf>) -> Self {
+        Self { dir: dir.into() }
+    }
+
+    /// Where they lie.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// The file of an account.
+    pub fn path(&self, name: &AccountName) -> PathBuf {
+        self.dir.join(format!("{name}.{ENDING}"))
+    }
+
+    /// All of them.
+    pub fn list(&self) -> Result<Listing, AccountError> {
+        let mut listing = Listing::default();
+        for name in self.names()? {
+            match self.read(&name) {
+                Ok(Some(account)) => _ = listing.accounts.insert(name, account),
+                Ok(None) => {}
+                Err(error) => listing.broken.push(error),
+            }
+        }
+        Ok(listing)
+    }
+
+    /// Reads one; `None` if there is no such file.
+    pub fn read(&self, name: &AccountName) -> Result<Option<Account>, AccountError> {
+        let path = self.path(name);
+        let failed = |source| AccountError::Read { path: path.clone(), source };
+        let malformed = |source| AccountError::Malformed { path: path.clone(), source };
+        let file = match File::open(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            file => file.map_err(failed)?,
+        };
+        let meta = file.metadata().map_err(failed)?;
+        let mode = meta.permissions().mode() & 0o777;
+        if mode & 0o077 != 0 {
+            return Err(malformed(Malformed::Exposed(mode)));
+        }
+        if meta.len() > MAX_BYTES {
+            return Err(malformed(Malformed::Large(meta.len())));
+        }
+        let mut bytes = Vec::new();
+        file.take(MAX_BYTES).read_to_end(&mut bytes).map_err(failed)?;
+        Account::parse(name, &bytes).map(Some).map_err(malformed)
+    }
+
+    /// Makes an account with its first secret, also in the place of a revoked one; `ttl` `None` is for ever.
+    pub fn add(
+        &self,
+        name: &AccountName,
+        role: Role,
+        device: Option<DeviceId>,
+        ttl: Option<Duration>,
+        now: Timestamp,
+    ) -> Result<Issued, AccountError> {
+        let _lock = self.lock()?;
+        if self.read(name)?.is_some_and(|account| account.revoked.is_none()) {
+            return Err(AccountError::Exists(name.clone()));
+        }
+        let mut account = Account { layout: LAYOUT, name: name.clone(), role, device, secrets: vec![], revoked: None };
+        self.issue(&mut account, ttl, None, now)
+    }
+
+    /// Gives a device's account a new secret, and makes the account if there is none. A secret that is in use stays
+    /// valid until the new one was used, or ends `at_once`; one that never was used ends now.
+    pub fn issue_for_device(
+        &self,
+        device: &DeviceId,
+        ttl: Option<Duration>,
+        at_once: bool,
+        now: Timestamp,
+    ) -> Result<Issued, AccountError> {
+        let _lock = self.lock()?;
+        let name = AccountName::of(device);
+        let mut account = match self.read(&name)? {
+            Some(account) if account.device.as_ref() != Some(device) => {
+                return Err(AccountError::Taken { name, device: device.clone() });
+            }
+            Some(account) => still_valid(account)?,
+            None => Account {
+                layout: LAYOUT,
+                name,
+                role: Role::Device,
+                device: Some(device.clone()),
+                secrets: vec![],
+                revoked: None,
+            },
+        };
+        if at_once {
+            account.secrets.clear();
+        }
+        self.issue(&mut account, ttl, None, now)
+    }
+
+    /// Gives an account a new secret, which lives as long as the last one unless `ttl` says otherwise. The one in use
+    /// stays valid until the new one was used, or ends `at_once`.
+    pub fn rotate(
+        &self,
+        name: &AccountName,
+        ttl: Option<Option<Duration>>,
+        at_once: bool,
+        now: Timestamp,
+    ) -> Result<Issued, AccountError> {
+        let _lock = self.lock()?;
+        let mut account = still_valid(self.existing(name)?)?;
+        let last = account.secrets.last().map_or(Some(TTL), Record::ttl);
+        let ttl = ttl.unwrap_or(last);
+        if at_once {
+            account.secrets.clear();
+        }
+        self.issue(&mut account, ttl, None, now)
+    }
+
+    /// Gives an account a new secret that lives as long as the one by which it is asked for, which stays valid until the
+    /// new one was used.
+    pub fn renew(&self, name: &AccountName, used: &Digest, now: Timestamp) -> Result<Issued, AccountError> {
+        let _lock = self.lock()?;
+        let mut account = still_valid(self.existing(name)?)?;
+        let Some(ttl) = account.record(used).map(Record::ttl) else {
+            return Err(AccountError::Replaced(name.clone()));
+        };
+        self.issue(&mut account, ttl, Some(used), now)
+    }
+
+    /// Notes that a secret was used, which ends the older ones.
+    pub fn confirm(&self, name: &AccountName, used: &Digest, now: Timestamp) -> Result<(), AccountError> {
+        let _lock = self.lock()?;
+        let mut account = self.existing(name)?;
+        if account.confirm(used, now) { self.write(&account) } else { Ok(()) }
+    }
+
+    /// Ends an account; `false` if it was revoked before.
+    pub fn revoke(&self, name: &AccountName, now: Timestamp) -> Result<bool, AccountError> {
+        let _lock = self.lock()?;
+        let mut account = self.existing(name)?;
+        let was_valid = account.revoked.is_none();
+        account.revoke(now);
+        if was_valid {
+            self.write(&account)?;
+        }
+        Ok(was_valid)
+    }
+
+    /// The names of all files that could be accounts.
+    pub(super) fn names(&self) -> Result<Vec<AccountName>, AccountError> {
+        let failed = |source| AccountError::Read { path: self.dir.clone(), source };
+        let entries = match fs::read_dir(&self.dir) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries.map_err(failed)?,
+        };
+        let mut names = Vec::new();
+        for entry in entries {
+            let path = entry.map_err(failed)?.path();
+            let stem = path.file_stem().and_then(|stem| stem.to_str());
+            if path.extension().is_some_and(|ending| ending == ENDING)
+                && let Some(name) = stem.and_then(|stem| stem.parse().ok())
+            {
+                names.push(name);
+            }
+        }
+        names.sort();
+        Ok(names)
+    }
+
+    /// What tells whether an account's file was changed.
+    pub(super) fn stamp(&self, name: &AccountName) -> Option<Stamp> {
+        Stamp::of(&self.path(name))
+    }
+
+    /// What tells whether files came, went or were replaced.
+    pub(super) fn dir_stamp(&self) -> Option<Stamp> {
+        Stamp::of(&self.dir)
+    }
+
+    fn existing(&self, name: &AccountName) -> Result<Account, AccountError> {
+        self.read(name)?.ok_or_else(|| AccountError::None(name.clone()))
+    }
+
+    /// A new secret, on the disk before anybody sees it.
+    fn issue(
+        &self,
+        account: &mut Account,
+        ttl: Option<Duration>,
+        keep: Option<&Digest>,
+        now: Timestamp,
+    ) -> Result<Issued, AccountError> {
+        let secret = Secret::generate().map_err(AccountError::Random)?;
+        let ends_unused = |record: &&Record| record.confirmed.is_none() && Some(&record.sha256) != keep;
+        let unused = account.secrets.iter().find(ends_unused).map(|record| record.created);
+        account.add_secret(secret.digest(), ttl, keep, now);
+        self.write(account)?;
+        let expires = account.secrets.last().and_then(|record| record.expires);
+        Ok(Issued { name: account.name.clone(), secret, expires, unused })
+    }
+
+    fn write(&self, account: &Account) -> Result<(), AccountError> {
+        let path = self.path(&account.name);
+        let written = durable::replace_file(&path, &account.to_bytes(), 0o600);
+        written.map_err(|source| AccountError::Write { path, source })
+    }
+
+    fn lock(&self) -> Result<File, AccountError> {
+        lock_dir(&self.dir).map_err(|source| AccountError::Write { path: self.dir.clone(), source })
+    }
+}
+
+fn still_valid(account: Account) -> Result<Account, AccountError> {
+    match account.revoked {
+        Some(_) => Err(AccountError::Revoked(account.name)),
+        None => Ok(account),
+    }
+}

@@ -1,0 +1,105 @@
+//! What is answered: one line of text for every error, and never a word about what an account may not see.
+
+use axum::body::Body;
+use axum::http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use axum::http::{HeaderValue, Response, StatusCode};
+
+/// An error that is told to the client.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// Missing or bad credentials.
+    Unauthorized,
+    /// There is nothing here for this account.
+    NotFound,
+    /// The repository is there, but this can't be done with it.
+    Forbidden(&'static str),
+    /// The request can't be understood.
+    Bad(String),
+    /// Another method is needed: these, as the header `Allow` lists them.
+    Method(&'static str),
+    /// The request took too long.
+    Timeout,
+    /// The request is too large.
+    TooLarge(u64),
+    /// This account has too many requests under way.
+    TooMany,
+    /// The host is at its limit.
+    Busy,
+    /// The host is about to stop.
+    Stopping,
+    /// Something is wrong with the host. What, is in its log.
+    Internal,
+}
+
+impl Refusal {
+    fn status(&self) -> StatusCode {
+        match self {
+            Self::Unauthorized => StatusCode::UNAUTHORIZED,
+            Self::NotFound => StatusCode::NOT_FOUND,
+            Self::Forbidden(_) => StatusCode::FORBIDDEN,
+            Self::Bad(_) => StatusCode::BAD_REQUEST,
+            Self::Method(_) => StatusCode::METHOD_NOT_ALLOWED,
+            Self::Timeout => StatusCode::REQUEST_TIMEOUT,
+            Self::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::TooMany => StatusCode::TOO_MANY_REQUESTS,
+            Self::Busy | Self::Stopping => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Internal => StatusCode::INTERNAL_SERVER_ERROR,
+        }
+    }
+
+    fn text(&self) -> String {
+        match self {
+            Self::Unauthorized => "an account is needed".to_owned(),
+            Self::NotFound => "there is nothing here".to_owned(),
+            Self::Forbidden(why) => (*why).to_owned(),
+            Self::Bad(why) => why.clone(),
+            Self::Method(allowed) => format!("this can't be done that way, but by {allowed}"),
+            Self::Timeout => "the request took too long".to_owned(),
+            Self::TooLarge(limit) => format!("the request is larger than {limit} bytes"),
+            Self::TooMany => "this account has too many requests under way".to_owned(),
+            Self::Busy => "the host is busy".to_owned(),
+            Self::Stopping => "the host is about to stop".to_owned(),
+            Self::Internal => "the host failed; its log says why".to_owned(),
+        }
+    }
+
+    /// Seconds after which trying again makes sense.
+    fn retry_after(&self) -> Option<&'static str> {
+        match self {
+            Self::TooMany => Some("1"),
+            Self::Busy => Some("5"),
+            Self::Stopping => Some("2"),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn into_response(self) -> Response<Body> {
+        let mut response = text(self.status(), &self.text());
+        if self == Self::Unauthorized {
+            let realm = HeaderValue::from_static("Basic realm=\"wfm\"");
+            response.headers_mut().insert(WWW_AUTHENTICATE, realm);
+        }
+        if let Self::Method(allowed) = self {
+            response.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
+        }
+        if let Some(seconds) = self.retry_after() {
+            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static(seconds));
+        }
+        response
+    }
+}
+
+/// One line of text.
+pub(crate) fn text(status: StatusCode, line: &str) -> Response<Body> {
+    with_type(status, "text/plain; charset=utf-8", format!("{line}\n"))
+}
+
+/// A body that no cache keeps.
+pub(crate) fn with_type(status: StatusCode, content_type: &'static str, body: impl Into<Body>) -> Response<Body> {
+    let mut response = Response::new(body.into());
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    response
+}

@@ -1,0 +1,54 @@
+//! The Git host that devices come to: one port with TLS, stock Git on the other side of it.
+//!
+//! A request comes in through `connection`, is let in and routed by `http` and `access`, and answered apart from the HTTP
+//! that asked for it (`underway`). What devices ask all day is answered from the object store (`fetch`, `repos`) or waits
+//! for a change (`wait`); fetches and pushes are rare and go to stock `git upload-pack` and `git receive-pack`, bounded
+//! by `process`; a large answer is kept on the disk (`spool`) until its client has taken it. A push (`receive`) is judged
+//! by [`judge`] while stock git keeps its objects in quarantine, and answered when it is on the disk. [`wire`] reads what
+//! strangers send, as pure functions.
+//!
+//! The host knows repositories, accounts and certificates. What only a fleet can answer it asks of its [`Publisher`].
+
+// Who comes.
+pub mod accounts;
+pub mod ca;
+
+// What an operator chooses, and what the publisher has to say.
+mod limits;
+mod publisher;
+mod settings;
+
+// A connection, and the requests on it.
+mod access;
+mod account;
+mod accounting;
+mod answer;
+mod body;
+mod connection;
+mod http;
+mod request;
+mod underway;
+
+// Repositories: read, waited for, and pushed to.
+mod fetch;
+mod hooks;
+mod janitor;
+pub mod judge;
+mod process;
+mod receive;
+mod repos;
+mod spool;
+mod wait;
+pub mod wire;
+
+// The host as a whole.
+mod lock;
+mod metrics;
+mod server;
+mod shared;
+
+pub use hooks::HOOK;
+pub use limits::Limits;
+pub use publisher::{FleetFigures, Places, PolicyError, Publisher, Reason};
+pub use server::{ServeError, Server};
+pub use settings::Settings;

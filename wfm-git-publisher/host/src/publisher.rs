@@ -1,0 +1,65 @@
+//! What the host asks of the publisher, which alone knows fleets.
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::fmt::Debug;
+use std::path::{Path, PathBuf};
+
+use repo_model::DeviceId;
+
+use crate::judge::DevicePolicy;
+
+/// Why the publisher can't answer; told in the host's log.
+pub type Reason = Box<dyn Error + Send + Sync>;
+
+/// The publisher whose repositories are hosted. Each method may wait for the disk.
+pub trait Publisher: Debug + Send + Sync + 'static {
+    /// Whether the publisher's home is there.
+    fn is_ready(&self) -> bool;
+
+    /// What the device may push; `None` if nothing is published for it that names a key.
+    fn device_policy(&self, device: &DeviceId) -> Result<Option<DevicePolicy>, PolicyError>;
+
+    /// Sets the damaged repository of a device aside, and rebuilds it from what of it can be read.
+    fn rebuild(&self, repository: &Path) -> Result<(), Reason>;
+
+    /// How the fleet does, for the metrics.
+    fn figures(&self) -> Result<FleetFigures, Reason>;
+}
+
+/// It can't be told what a device may push.
+#[derive(Debug, thiserror::Error)]
+pub enum PolicyError {
+    /// The device's repository can't be read or verified. Other devices may push.
+    #[error("cannot read what the device shall run")]
+    Unverified(#[source] Reason),
+    /// What the publisher knows of all devices can't be read.
+    #[error("cannot read the publisher's ledger")]
+    Unreadable(#[source] Reason),
+}
+
+/// How the fleet does. Names and counts, so that the host need not know what they mean; all names are always there.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct FleetFigures {
+    /// How many devices are in which state.
+    pub devices: BTreeMap<&'static str, i64>,
+    /// Seconds since the oldest publish that a device which is heard of doesn't have; 0 if all of these have theirs.
+    pub publish_lag: i64,
+    /// How many deployments, or devices, can't be published for which reason.
+    pub blocked: BTreeMap<&'static str, i64>,
+    /// Seconds since the first of them could not be published; 0 if there is none.
+    pub blocked_for: i64,
+}
+
+/// Where the host finds what it serves, and keeps what it needs.
+#[derive(Debug, Clone)]
+pub struct Places {
+    /// Holds `fleet.git`, `control.git` and `devices/`.
+    pub root: PathBuf,
+    /// The accounts' files.
+    pub accounts: PathBuf,
+    /// The fleet's own certificate authority.
+    pub ca: PathBuf,
+    /// Hooks and temporary files, which are made anew at each start.
+    pub index: PathBuf,
+}

@@ -1,0 +1,172 @@
+//! The host as it is started, serves, and ends in good order.
+
+use std::ffi::OsString;
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use repo_git::durable;
+use repo_model::DeviceId;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::accounting::Accounting;
+use crate::accounts::{AccountError, Accounts};
+use crate::ca::{self, CaError, Served};
+use crate::hooks;
+use crate::limits::Limits;
+use crate::metrics::Metrics;
+use crate::process::Gate;
+use crate::publisher::{Places, Publisher};
+use crate::repos::Repos;
+use crate::settings::Settings;
+use crate::shared::{Host, Shared};
+use crate::spool::Spools;
+use crate::wait::{self, Wakes};
+use crate::wire::path::Target;
+use crate::{account, connection};
+
+/// The host can't start.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The certificate can't be used.
+    #[error("cannot use the host's certificate")]
+    Certificate(#[from] CaError),
+    /// The accounts can't be read.
+    #[error("cannot read the host's accounts")]
+    Accounts(#[from] AccountError),
+    /// The address can't be listened on.
+    #[error("cannot listen on `{address}`")]
+    Listen {
+        /// The address.
+        address: String,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// Its directories can't be made.
+    #[error("cannot make `{}`", path.display())]
+    Place {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// A host that listens already.
+#[derive(Debug)]
+pub struct Server {
+    host: Host,
+    listener: TcpListener,
+    address: SocketAddr,
+    tls: Arc<rustls::ServerConfig>,
+    hints: tokio::sync::mpsc::Receiver<String>,
+}
+
+impl Server {
+    /// Binds the address, and prepares all that is needed to serve what is in these places. `path` is where stock git is
+    /// found.
+    pub async fn bind(
+        publisher: Arc<dyn Publisher>,
+        places: Places,
+        settings: &Settings,
+        path: OsString,
+    ) -> Result<Self, ServeError> {
+        raise_file_limit();
+        let certificate = Served::open(&places.ca, settings)?;
+        let tls = ca::server_config(Arc::clone(&certificate))?;
+        let (hook_dir, temp) = (places.index.join("hooks"), places.index.join("uploads"));
+        let place = |path: &PathBuf| durable::create_dir_all(path, 0o700);
+        for path in [&hook_dir, &temp] {
+            place(path).map_err(|source| ServeError::Place { path: path.clone(), source })?;
+        }
+        hooks::install(&hook_dir).map_err(|source| ServeError::Place { path: hook_dir.clone(), source })?;
+        let listening = async {
+            let listener = TcpListener::bind(settings.listen).await?;
+            let address = listener.local_addr()?;
+            Ok((listener, address))
+        };
+        let fail = |source| ServeError::Listen { address: settings.listen.to_string(), source };
+        let (listener, address) = listening.await.map_err(fail)?;
+        let limits = settings.limits.clone();
+        let accounts = Accounts::open(places.accounts)?;
+        let (wakes, hints) = Wakes::new(&places.root);
+        let gate = || Gate::new(limits.processes, limits.processes_per_account, limits.queue);
+        let host = Host(Arc::new(Shared {
+            account: account::router(accounts.clone()),
+            accounts,
+            repos: Repos::new(places.root.clone()),
+            wakes,
+            metrics: Metrics::new(),
+            certificate,
+            accounting: Accounting::default(),
+            connections: Arc::new(Semaphore::new(limits.connections)),
+            requests: Arc::new(Semaphore::new(limits.requests)),
+            readers: gate(),
+            writers: gate(),
+            spools: Spools::new(temp.clone(), limits.spool_bytes),
+            path,
+            hooks: hook_dir,
+            temp,
+            stop: CancellationToken::new(),
+            serving: TaskTracker::new(),
+            pushes: TaskTracker::new(),
+            publisher,
+            home: places.root,
+            limits,
+        }));
+        Ok(Self { host, listener, address, tls, hints })
+    }
+
+    /// Tells the host that branches of a device moved, for a publisher in the same process; who doesn't call it is noticed
+    /// by the file system.
+    pub fn on_move(&self) -> impl Fn(&DeviceId) + Send + Sync + 'static {
+        let wakes = Arc::clone(&self.host.wakes);
+        move |device| wakes.hint(Target::Device(&device.repository_name()).place())
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Serves until `shutdown` is ready. Then nothing new is taken, those who wait are sent away, and what runs may end,
+    /// pushes first of all.
+    pub async fn run(self, shutdown: impl Future<Output = ()>) {
+        let Self { host, listener, address, tls, hints } = self;
+        tracing::info!(%address, "listening");
+        let noticing = tokio::spawn(wait::run(host.clone(), hints));
+        let stop = host.stop.clone();
+        let accepting = connection::accept(&host, listener, tls);
+        tokio::join!(accepting, async {
+            shutdown.await;
+            stop.cancel();
+        });
+        host.serving.close();
+        host.pushes.close();
+        let ended = async {
+            host.pushes.wait().await;
+            host.serving.wait().await;
+        };
+        if tokio::time::timeout(Limits::SHUTDOWN, ended).await.is_err() {
+            tracing::warn!(connections = host.serving.len(), pushes = host.pushes.len(), "broken off");
+        }
+        noticing.abort();
+        tracing::info!("the host stopped");
+    }
+}
+
+/// Each connection and each process takes file descriptors; the soft limit is often 1,024.
+fn raise_file_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
+        tracing::warn!(%error, "the number of open files can't be raised");
+    }
+}

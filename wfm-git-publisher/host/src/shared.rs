@@ -1,0 +1,78 @@
+//! What all connections share.
+
+use std::ffi::OsString;
+use std::ops::Deref;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::accounting::Accounting;
+use crate::accounts::Accounts;
+use crate::ca::Served;
+use crate::limits::Limits;
+use crate::metrics::Metrics;
+use crate::process::Gate;
+use crate::publisher::Publisher;
+use crate::repos::Repos;
+use crate::spool::Spools;
+use crate::wait::Wakes;
+use crate::wire::path::Service;
+
+/// Shared by all connections.
+#[derive(Debug, Clone)]
+pub(crate) struct Host(pub(crate) Arc<Shared>);
+
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) publisher: Arc<dyn Publisher>,
+    /// Where the publisher's home is, for the hook that judges pushes to the fleet.
+    pub(crate) home: PathBuf,
+    pub(crate) limits: Limits,
+    pub(crate) accounts: Accounts,
+    /// What accounts ask about themselves.
+    pub(crate) account: axum::Router,
+    pub(crate) repos: Repos,
+    pub(crate) wakes: Arc<Wakes>,
+    pub(crate) metrics: Metrics,
+    pub(crate) certificate: Arc<Served>,
+    pub(crate) accounting: Accounting,
+    pub(crate) connections: Arc<Semaphore>,
+    pub(crate) requests: Arc<Semaphore>,
+    pub(crate) readers: Gate,
+    pub(crate) writers: Gate,
+    /// Where stock git is found.
+    pub(crate) path: OsString,
+    /// The hooks of pushes.
+    pub(crate) hooks: PathBuf,
+    /// For bodies that don't fit into memory.
+    pub(crate) temp: PathBuf,
+    /// For answers that don't.
+    pub(crate) spools: Arc<Spools>,
+    /// Set when the host shall stop.
+    pub(crate) stop: CancellationToken,
+    /// Connections.
+    pub(crate) serving: TaskTracker,
+    /// Pushes, which go on when their connection is gone.
+    pub(crate) pushes: TaskTracker,
+}
+
+impl Deref for Host {
+    type Target = Shared;
+
+    fn deref(&self) -> &Shared {
+        &self.0
+    }
+}
+
+impl Host {
+    /// The gate before processes of this service.
+    pub(crate) fn gate(&self, service: Service) -> &Gate {
+        match service {
+            Service::UploadPack => &self.readers,
+            Service::ReceivePack => &self.writers,
+        }
+    }
+}
