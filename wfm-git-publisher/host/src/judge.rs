@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use repo_git::repo::TreeLimits;
 use repo_git::{Ancestry, Commit, CommitId, OpenError, PublicKey, ReadError, Repo};
 use repo_model::message::Message;
-use repo_model::{DeviceId, FleetId, KeyText};
+use repo_model::{Branch, DeviceId, FleetId, KeyText};
 use serde::{Deserialize, Serialize};
 
 use crate::wire::object_name;
@@ -122,13 +122,13 @@ struct Rules<'a> {
 impl Rules<'_> {
     fn check(&self, step: &Move) -> Result<(), Rejected> {
         let name = &step.name;
-        let branch = name.strip_prefix("refs/heads/").filter(|branch| ["status", "heartbeat"].contains(branch));
+        let branch = Branch::of_ref(name).filter(|branch| Branch::BY_DEVICE.contains(branch));
         let (Some(branch), Some(new)) = (branch, step.new) else {
             return rule(format!("{name} is not for a device to move"));
         };
         let commit = self.commit(name, new)?;
         self.check_commit(branch, &commit)?;
-        if branch == "heartbeat" {
+        if branch == Branch::Heartbeat {
             return if commit.parents.is_empty() {
                 Ok(())
             } else {
@@ -141,7 +141,7 @@ impl Rules<'_> {
         }
     }
 
-    fn check_commit(&self, branch: &str, commit: &Commit) -> Result<(), Rejected> {
+    fn check_commit(&self, branch: Branch, commit: &Commit) -> Result<(), Rejected> {
         let id = commit.id;
         let signer = match commit.signer() {
             Ok(signer) => signer,
@@ -152,11 +152,8 @@ impl Rules<'_> {
             return rule(format!("{branch}: commit {id} is signed by {signer}, which is no key of this device"));
         }
         let message = Message::parse(&commit.message);
-        let fleet = self.policy.fleet.to_string();
-        for (key, value) in [("Kind", branch), ("Fleet", &fleet), ("Device", self.policy.device.as_str())] {
-            if message.get(key) != Some(value) {
-                return rule(format!("{branch}: commit {id}: its trailer `{key}` is not `{value}`"));
-            }
+        if let Some((key, value)) = message.wrong_identity(branch, self.policy.fleet, &self.policy.device) {
+            return rule(format!("{branch}: commit {id}: its trailer `{key}` is not `{value}`"));
         }
         match self.repo.tree_files(commit.tree, &TREE) {
             Ok(_) => Ok(()),

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::http::{Response, StatusCode};
 use repo_git::{FetchError, FetchLimits, LockError, OpenError, ReadError, RecoverError, Repo, RepoLock};
-use repo_model::{DeviceId, error_chain};
+use repo_model::{Branch, DeviceId, error_chain};
 use tokio::time::timeout;
 
 use crate::answer::{Refusal, with_type};
@@ -28,12 +28,6 @@ use crate::wire::commands::{Commands, PackHead};
 use crate::wire::path::Service;
 use crate::wire::report::Report;
 use crate::{hooks, janitor};
-
-/// The branch that a repository's `HEAD` names.
-const DESIRED: &str = "desired";
-
-/// The branches that a device writes.
-const DEVICE_BRANCHES: [&str; 2] = ["refs/heads/status", "refs/heads/heartbeat"];
 
 /// The most bytes that git says about a push.
 const OUTPUT: u64 = 1 << 20;
@@ -159,16 +153,16 @@ pub(crate) async fn receive_pack(
 fn denied(pusher: &Pusher, commands: &Commands, pack: Option<PackHead>, limits: &Limits) -> Option<String> {
     let Pusher::Device(_) = pusher else { return None };
     for command in &commands.commands {
-        if !DEVICE_BRANCHES.contains(&command.name.as_str()) {
-            return Some("a device may only push refs/heads/status and refs/heads/heartbeat".to_owned());
+        if !Branch::BY_DEVICE.iter().any(|branch| command.name == branch.ref_name()) {
+            let [status, heartbeat] = Branch::BY_DEVICE.map(Branch::ref_name);
+            return Some(format!("a device may only push {status} and {heartbeat}"));
         }
         if command.new.is_none() {
             return Some(format!("{} may not be deleted", command.name));
         }
     }
-    if let Some(twice) =
-        DEVICE_BRANCHES.iter().find(|name| commands.commands.iter().filter(|c| c.name == **name).count() > 1)
-    {
+    let count = |name: &str| commands.commands.iter().filter(|command| command.name == name).count();
+    if let Some(twice) = Branch::BY_DEVICE.map(Branch::ref_name).into_iter().find(|name| count(name) > 1) {
         return Some(format!("{twice} is moved twice"));
     }
     let objects = pack.map_or(0, |pack| u64::from(pack.objects));
@@ -250,7 +244,7 @@ fn prepare(path: &Path, recovered: bool, rebuilt_by: Option<&dyn Publisher>) -> 
         Ok((repo, lock))
     };
     if rebuilt_by.is_some() && !recovered {
-        Repo::put_right(path, DESIRED)?;
+        Repo::put_right(path, Branch::Desired.as_str())?;
     }
     let (repo, lock) = match opened() {
         Err(error @ PushError::Open(_)) => {

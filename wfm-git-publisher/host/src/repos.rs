@@ -9,6 +9,7 @@ use std::time::{Duration, Instant, SystemTime};
 use repo_git::durable::{Stamp, TICK};
 use repo_git::repo::Ref;
 use repo_git::{CommitId, OpenError, ReadError, Repo};
+use repo_model::Branch;
 use tokio::sync::{Semaphore, watch};
 
 use crate::lock::lock;
@@ -156,7 +157,8 @@ impl Hosted {
         let before = std::mem::replace(&mut *lock(&self.cached), next);
         before.iter().for_each(|before| self.remember(&before.refs));
         self.remember(&refs);
-        let tips = Tips { desired: refs.tip("refs/heads/desired"), freshness: refs.tip("refs/heads/freshness") };
+        let [desired, freshness] = [Branch::Desired, Branch::Freshness].map(|branch| refs.tip(branch.ref_name()));
+        let tips = Tips { desired, freshness };
         self.tips.send_if_modified(|before| std::mem::replace(before, tips) != tips);
         Ok(refs)
     }

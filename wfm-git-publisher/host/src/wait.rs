@@ -13,7 +13,8 @@ use axum::body::Body;
 use axum::http::{HeaderMap, HeaderValue, Response, StatusCode};
 use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 use repo_git::CommitId;
-use repo_model::error_chain;
+use repo_model::branch::HEADS;
+use repo_model::{Branch, error_chain};
 use tokio::sync::mpsc;
 use tokio::time::{sleep_until, timeout_at};
 
@@ -85,7 +86,7 @@ pub(crate) fn longest(headers: &HeaderMap, limit: Duration) -> Duration {
 
 fn changed_to(now: &Tips, jitter: Duration) -> Response<Body> {
     let text = |id: Option<CommitId>| id.map(|id| id.to_string());
-    let json = serde_json::json!({"desired": text(now.desired), "freshness": text(now.freshness)});
+    let json = serde_json::json!({Branch::Desired.as_str(): text(now.desired), Branch::Freshness.as_str(): text(now.freshness)});
     let mut response = with_type(StatusCode::OK, "application/json", format!("{json}\n"));
     let millis = u64::try_from(jitter.as_millis()).unwrap_or(u64::MAX);
     response.headers_mut().insert(JITTER, HeaderValue::from(millis));
@@ -164,7 +165,7 @@ impl Wakes {
         if !lock(&self.watched).insert(hosted.name.clone()) {
             return;
         }
-        let heads = hosted.path.join("refs/heads");
+        let heads = hosted.path.join(HEADS);
         let watched = lock(&self.watcher).as_mut().map(|watcher| watcher.watch(&heads, RecursiveMode::NonRecursive));
         if !matches!(watched, Some(Ok(()))) {
             tracing::debug!(repository = hosted.name, "it can't be watched, and is looked at often");
@@ -180,7 +181,7 @@ impl Wakes {
             && let Some(watcher) = lock(&self.watcher).as_mut()
         {
             // It fails when what was watched is gone, which is as good.
-            let _ = watcher.unwatch(&hosted.path.join("refs/heads"));
+            let _ = watcher.unwatch(&hosted.path.join(HEADS));
         }
         self.watch(hosted);
     }

@@ -4,14 +4,12 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex};
 
 use repo_git::{CommitId, SigningKey};
-use repo_model::{DeviceId, FleetId, KeyText, error_chain};
+use repo_model::{Branch, DeviceId, FleetId, KeyText, error_chain};
 use wfm_git_host::PolicyError;
 use wfm_git_host::judge::DevicePolicy;
 
 use super::lock;
-use crate::repos::{
-    Control, ControlError, DESIRED, DeviceRepo, DeviceRepoError, Home, Rosters, key_text, keys_without_memory,
-};
+use crate::repos::{Control, ControlError, DeviceRepo, DeviceRepoError, Home, Rosters, key_text, keys_without_memory};
 
 /// What was verified before.
 #[derive(Debug, Default)]
@@ -48,7 +46,7 @@ impl Keys {
             Err(error) => return Err(PolicyError::Unreadable(error.into())),
         };
         let Some(repo) = DeviceRepo::open(home, rosters.fleet(), device)? else { return Ok(None) };
-        let Some(desired) = repo.tip(DESIRED)? else { return Ok(None) };
+        let Some(desired) = repo.tip(Branch::Desired.as_str())? else { return Ok(None) };
         if let Some(known) = lock(&self.devices).get(device)
             && (known.roster, known.desired) == (roster, desired)
         {

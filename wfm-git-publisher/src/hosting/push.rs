@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use repo_git::{Ancestry, CommitId, Repo};
+use repo_model::branch::HEADS;
 use repo_model::error_chain;
 use repo_model::problem::{Problem, Problems};
 use wfm_git_host::judge::{self, Move, Rejected};
@@ -45,7 +46,7 @@ impl Push<'_> {
     fn check(&self, step: &Move, notes: &mut Vec<String>) -> Result<(), Rejected> {
         let name = &step.name;
         // Anything else could change what other refs mean to git: `refs/replace/`, `refs/notes/`…
-        let Some(branch) = name.strip_prefix("refs/heads/") else {
+        let Some(branch) = name.strip_prefix(HEADS) else {
             return if name.starts_with("refs/tags/") {
                 Ok(())
             } else {

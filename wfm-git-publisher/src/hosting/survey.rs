@@ -8,12 +8,12 @@ use std::time::{Duration, Instant, SystemTime};
 
 use jiff::Timestamp;
 use repo_git::CommitId;
-use repo_model::{DeviceId, error_chain};
+use repo_model::{Branch, DeviceId, error_chain};
 use wfm_git_host::FleetFigures;
 
 use crate::plan::Code;
 use crate::publish::Findings;
-use crate::repos::{Control, ControlError, DESIRED, DeviceRepo, DeviceRepoError, Entry, Home, Ledger, Rosters};
+use crate::repos::{Control, ControlError, DeviceRepo, DeviceRepoError, Entry, Home, Ledger, Rosters};
 
 /// How long the figures are given out before they are computed again.
 const FRESH: Duration = Duration::from_secs(15);
@@ -141,7 +141,7 @@ impl Survey {
         entry: &Entry,
     ) -> Result<(Standing, Option<i64>), DeviceRepoError> {
         let Some(repo) = DeviceRepo::open(home, rosters.fleet(), device)? else { return Ok((Standing::Silent, None)) };
-        let tips = [repo.tip(DESIRED)?, repo.tip("status")?];
+        let tips = [repo.tip(Branch::Desired.as_str())?, repo.tip(Branch::Status.as_str())?];
         let said = match self.said.get(device) {
             Some((known, said)) if *known == tips => *said,
             _ => {
@@ -182,8 +182,8 @@ impl SaidByDevice {
 
 /// How long ago a device's report came, by this machine's clock; `None` if that can't be told.
 fn heard(home: &Home, device: &DeviceId) -> Option<Duration> {
-    let heads = home.device(device).join("refs/heads");
-    let came = |branch: &str| std::fs::metadata(heads.join(branch)).ok()?.modified().ok();
-    let newest = ["status", "heartbeat"].into_iter().filter_map(came).max()?;
+    let repository = home.device(device);
+    let came = |branch: Branch| std::fs::metadata(repository.join(branch.ref_name())).ok()?.modified().ok();
+    let newest = Branch::BY_DEVICE.into_iter().filter_map(came).max()?;
     SystemTime::now().duration_since(newest).ok()
 }

@@ -1,6 +1,7 @@
 //! Request paths and queries: which repository, and what is asked of it.
 
 use repo_git::CommitId;
+use repo_model::Branch;
 
 use super::object_name;
 
@@ -110,7 +111,7 @@ fn service(query: &str) -> Option<Service> {
 
 fn known(query: &str) -> Option<Known> {
     let at = |name| object_name(parameter(query, name)?.as_bytes());
-    Some(Known { desired: at("desired")?, freshness: at("freshness")? })
+    Some(Known { desired: at(Branch::Desired.as_str())?, freshness: at(Branch::Freshness.as_str())? })
 }
 
 /// The value of a parameter that stands exactly once.
