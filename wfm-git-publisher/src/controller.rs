@@ -4,13 +4,14 @@
 //! the loop.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use repo_git::CommitId;
+use repo_git::watch::{Change, WatchError, Watcher};
 use repo_model::error_chain;
 use tokio::sync::mpsc;
 use tokio::time::{MissedTickBehavior, interval};
@@ -21,7 +22,6 @@ use crate::plan::Allowed;
 use crate::publish::{Done, Options, Outcome, PublishError, Publisher, Tips, is_fresh, tips};
 use crate::render::Artifact;
 use crate::repos::{FleetRepo, Home, Registries, Remotes};
-use crate::trigger::Trigger;
 
 /// What the loop works on.
 #[derive(Debug)]
@@ -72,7 +72,7 @@ impl Controller {
     /// Runs until `shutdown` is ready; then the device in hand is finished, and the loop ends.
     pub async fn run(self, shutdown: impl Future<Output = ()>) {
         let (hints, mut hinted) = mpsc::channel(1);
-        let _trigger = self.watch(hints);
+        let _watcher = self.watch(hints);
         let stop = Arc::new(AtomicBool::new(false));
         let this = Arc::new(self);
         let mut poll = interval(this.poll);
@@ -103,19 +103,12 @@ impl Controller {
         info!("stopped");
     }
 
-    fn watch(&self, hints: mpsc::Sender<()>) -> Option<Trigger> {
-        let watched = FleetRepo::open(&self.fleet).map(|source| Trigger::watch(source.git_dir(), hints));
-        match watched {
-            Ok(Ok(trigger)) => Some(trigger),
-            Ok(Err(error)) => {
-                warn!(error = error_chain(&error), "changes are only seen by polling");
-                None
-            }
-            Err(error) => {
-                warn!(error = error_chain(&error), "changes are only seen by polling");
-                None
-            }
-        }
+    fn watch(&self, hints: mpsc::Sender<()>) -> Option<Watcher> {
+        let watcher = FleetRepo::open(&self.fleet).map_err(|error| error_chain(&error)).and_then(|source| {
+            watch_refs(source.git_dir(), hints)
+                .map_err(|error| format!("cannot watch the fleet repository: {}", error_chain(&error)))
+        });
+        watcher.inspect_err(|error| warn!(error, "changes are only seen by polling")).ok()
     }
 
     /// One pass, if there is anything to do.
@@ -178,6 +171,24 @@ impl Controller {
         let (commit, complete) = (Some(outcome.commit), outcome.is_settled());
         Seen { commit, complete, devices, look_at, errors: errors(outcome) }
     }
+}
+
+/// Hints whenever a ref of this Git directory may have moved. `git` renames a file to the ref's name; `HEAD` and
+/// `packed-refs` lie beside `refs`.
+fn watch_refs(git_dir: &Path, hints: mpsc::Sender<()>) -> Result<Watcher, WatchError> {
+    let is_lock = |path: &Path| path.extension().is_some_and(|ending| ending == "lock");
+    let mut watcher = Watcher::new(move |change| {
+        if !matches!(change, Change::Written(path) | Change::Touched(path) if is_lock(path)) {
+            // A full channel holds a hint already.
+            let _ = hints.try_send(());
+        }
+    })?;
+    watcher.watch(git_dir)?;
+    let refs = git_dir.join("refs");
+    if refs.is_dir() {
+        watcher.watch_below(&refs)?;
+    }
+    Ok(watcher)
 }
 
 fn errors(outcome: &Outcome) -> BTreeSet<String> {

@@ -5,8 +5,8 @@
 //! plan out, durably and one device at a time; [`controller`] does that for each new commit. What devices report comes
 //! back through [`status`], believed only as far as its signatures reach.
 //!
-//! `fleet`, `render`, `plan`, `explain` and `signature` are pure: no files, no clock, no environment. [`repos`] and [`trigger`]
-//! reach the outside world, [`operator`] edits the operators' own repository, and only [`cli`] prints and reads the
+//! `fleet`, `render`, `plan`, `explain` and `signature` are pure: no files, no clock, no environment. [`repos`] reaches the
+//! outside world, [`operator`] edits the operators' own repository, and only [`cli`] prints and reads the
 //! environment. The Git host is the crate `wfm_git_host`; [`hosting`] answers what it asks about the fleet.
 
 pub mod cli;
@@ -25,4 +25,3 @@ pub mod render;
 pub mod repos;
 pub mod signature;
 pub mod status;
-pub mod trigger;

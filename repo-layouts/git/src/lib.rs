@@ -3,7 +3,7 @@
 //! The only crate that names gix. Its parts, from the disk upwards: [`durable`] is every synced operation on files, each
 //! a named [`SyncPoint`](durable::SyncPoint); [`repo`] is one bare repository whose commits come in packs and whose refs
 //! move by synced compare-and-swap; [`sign`] makes and checks the SSH signatures of commits and rosters; [`remote`]
-//! fetches within limits and pushes with an exact lease.
+//! fetches within limits and pushes with an exact lease. Beside them, [`watch`] follows files for whoever waits for a change.
 //!
 //! Nothing here reads a clock, the environment (but for the crash tests' own feature) or the user's Git configuration.
 
@@ -13,6 +13,7 @@ mod pack;
 pub mod remote;
 pub mod repo;
 pub mod sign;
+pub mod watch;
 
 pub use id::{BlobId, CommitId, InvalidId, TreeId};
 pub use remote::{FetchError, FetchLimits, Fetched, PushError, PushResult, PushUpdate, Remote, RemoteError, Waited};

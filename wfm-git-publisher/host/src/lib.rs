@@ -30,6 +30,7 @@ mod request;
 mod underway;
 
 // Repositories: read, waited for, and pushed to.
+mod calls;
 mod fetch;
 mod hooks;
 mod janitor;
@@ -39,6 +40,7 @@ mod receive;
 mod repos;
 mod spool;
 mod wait;
+mod watch;
 pub mod wire;
 
 // The host as a whole.

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use repo_git::durable;
 use repo_model::DeviceId;
@@ -17,6 +17,7 @@ use tokio_util::task::TaskTracker;
 use crate::accounting::Accounting;
 use crate::accounts::{AccountError, Accounts};
 use crate::ca::{self, CaError, Served};
+use crate::calls::Calls;
 use crate::hooks;
 use crate::limits::Limits;
 use crate::metrics::Metrics;
@@ -26,9 +27,9 @@ use crate::repos::Repos;
 use crate::settings::Settings;
 use crate::shared::{Host, Shared};
 use crate::spool::Spools;
-use crate::wait::{self, Wakes};
+use crate::watch::RefWatcher;
 use crate::wire::path::Target;
-use crate::{account, connection};
+use crate::{account, connection, wait};
 
 /// The host can't start.
 #[derive(Debug, thiserror::Error)]
@@ -96,13 +97,14 @@ impl Server {
         let (listener, address) = listening.await.map_err(fail)?;
         let limits = settings.limits.clone();
         let accounts = Accounts::open(places.accounts)?;
-        let (wakes, hints) = Wakes::new(&places.root);
+        let (watcher, hints) = RefWatcher::new(&places.root);
         let gate = || Gate::new(limits.processes, limits.processes_per_account, limits.queue);
         let host = Host(Arc::new(Shared {
             account: account::router(accounts.clone()),
             accounts,
             repos: Repos::new(places.root.clone()),
-            wakes,
+            watcher,
+            calls: Mutex::new(Calls::new()),
             metrics: Metrics::new(),
             certificate,
             accounting: Accounting::default(),
@@ -127,8 +129,8 @@ impl Server {
     /// Tells the host that branches of a device moved, for a publisher in the same process; who doesn't call it is noticed
     /// by the file system.
     pub fn on_move(&self) -> impl Fn(&DeviceId) + Send + Sync + 'static {
-        let wakes = Arc::clone(&self.host.wakes);
-        move |device| wakes.hint(Target::Device(&device.repository_name()).place())
+        let watcher = Arc::clone(&self.host.watcher);
+        move |device| watcher.hint(Target::Device(&device.repository_name()).place())
     }
 
     /// Where it listens.
@@ -141,7 +143,7 @@ impl Server {
     pub async fn run(self, shutdown: impl Future<Output = ()>) {
         let Self { host, listener, address, tls, hints } = self;
         tracing::info!(%address, "listening");
-        let noticing = tokio::spawn(wait::run(host.clone(), hints));
+        let noticing = tokio::spawn(wait::refresh_moved(host.clone(), hints));
         let stop = host.stop.clone();
         let accepting = connection::accept(&host, listener, tls);
         tokio::join!(accepting, async {

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::ops::Deref;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
@@ -12,13 +12,14 @@ use tokio_util::task::TaskTracker;
 use crate::accounting::Accounting;
 use crate::accounts::Accounts;
 use crate::ca::Served;
+use crate::calls::Calls;
 use crate::limits::Limits;
 use crate::metrics::Metrics;
 use crate::process::Gate;
 use crate::publisher::Publisher;
 use crate::repos::Repos;
 use crate::spool::Spools;
-use crate::wait::Wakes;
+use crate::watch::RefWatcher;
 use crate::wire::path::Service;
 
 /// Shared by all connections.
@@ -35,7 +36,10 @@ pub(crate) struct Shared {
     /// What accounts ask about themselves.
     pub(crate) account: axum::Router,
     pub(crate) repos: Repos,
-    pub(crate) wakes: Arc<Wakes>,
+    /// Notices that branches moved that devices wait for.
+    pub(crate) watcher: Arc<RefWatcher>,
+    /// Which devices were called to come for a change.
+    pub(crate) calls: Mutex<Calls>,
     pub(crate) metrics: Metrics,
     pub(crate) certificate: Arc<Served>,
     pub(crate) accounting: Accounting,

@@ -1,14 +1,13 @@
 //! Which keys may sign what a device pushes: those of its verified `desired`, read again only when that moved.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use repo_git::{CommitId, SigningKey};
 use repo_model::{Branch, DeviceId, FleetId, KeyText, error_chain};
 use wfm_git_host::PolicyError;
 use wfm_git_host::judge::DevicePolicy;
 
-use super::lock;
 use crate::repos::{Control, ControlError, DeviceRepo, DeviceRepoError, Home, Rosters, key_text, keys_without_memory};
 
 /// What was verified before.
@@ -97,4 +96,8 @@ impl Keys {
         *lock(&self.rosters) = Some((tip, Arc::clone(&rosters)));
         Ok(Some((tip, rosters)))
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

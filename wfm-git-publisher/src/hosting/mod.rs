@@ -5,7 +5,7 @@ mod push;
 mod survey;
 
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use jiff::Timestamp;
 use repo_model::DeviceId;
@@ -54,10 +54,7 @@ impl Publisher for HostedHome {
     }
 
     fn figures(&self) -> Result<FleetFigures, Reason> {
-        Ok(lock(&self.survey).figures(&self.home, Timestamp::now())?)
+        let mut survey = self.survey.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(survey.figures(&self.home, Timestamp::now())?)
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -10,9 +10,9 @@ use repo_model::{Digest, error_chain};
 use tracing::{info, warn};
 
 use super::file::{Account, AccountName, Malformed};
+use super::identity::{Denied, Identity};
 use super::secret::Shown;
 use super::store::{AccountError, Store};
-use super::{Denied, Identity};
 
 /// All accounts at one moment. Cheap to look at, made anew when a file changes.
 #[derive(Debug, Clone, Default)]

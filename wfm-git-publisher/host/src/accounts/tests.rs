@@ -42,7 +42,7 @@ fn basic(user: &str, issued: &Issued) -> String {
     format!("Basic {}", Base64::encode_string(format!("{user}:{}", issued.secret.reveal()).as_bytes()))
 }
 
-/// Waits for what happens in the follower's thread, and less long than it takes until that looks at everything. What it
+/// Waits for what happens in the watcher's thread, and less long than it takes until that looks at everything. What it
 /// does within a second may take longer where many tests write at once.
 #[track_caller]
 fn soon(test: impl Fn() -> bool) {
@@ -119,7 +119,7 @@ fn an_account_is_good_as_soon_as_it_is_there() {
     let lab = Lab::new();
     let accounts = lab.open();
     // What follows the files may be late, or not have begun.
-    accounts.follower.tell(Task::Stop);
+    accounts.watcher.tell(Task::Stop);
     for number in 0..10 {
         let issued = lab.device(&format!("press-{number}"));
         assert_eq!(accounts.authenticate(Some("Bearer abc")), Err(Denied::Unknown));

@@ -7,13 +7,13 @@ use std::thread;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 use repo_git::durable;
+use repo_git::watch::{Change, Watcher};
 use repo_model::{Digest, error_chain};
 use tracing::warn;
 
-use super::Shared;
 use super::file::AccountName;
+use super::shared::Shared;
 
 /// How long a change may go unseen where the file system tells nothing.
 const POLL: Duration = Duration::from_millis(500);
@@ -34,17 +34,17 @@ pub(super) enum Task {
 
 /// The thread's other end.
 #[derive(Debug)]
-pub(super) struct Follower {
+pub(super) struct AccountWatcher {
     tasks: Sender<Task>,
-    _watcher: Option<RecommendedWatcher>,
+    _watcher: Option<Watcher>,
 }
 
-impl Follower {
+impl AccountWatcher {
     pub(super) fn start(shared: Weak<Shared>, dir: &Path) -> Self {
         let (tasks, received) = channel();
         let watcher = watch(dir, tasks.clone());
-        let poll = move || follow(&shared, &received);
-        if let Err(error) = thread::Builder::new().name("accounts".to_owned()).spawn(poll) {
+        let work = move || work(&shared, &received);
+        if let Err(error) = thread::Builder::new().name("accounts".to_owned()).spawn(work) {
             warn!(error = error_chain(&error), "changes of accounts are not seen until a restart");
         }
         Self { tasks, _watcher: watcher }
@@ -55,29 +55,25 @@ impl Follower {
     }
 }
 
-impl Drop for Follower {
+impl Drop for AccountWatcher {
     fn drop(&mut self) {
         let _ = self.tasks.send(Task::Stop);
     }
 }
 
-fn watch(dir: &Path, tasks: Sender<Task>) -> Option<RecommendedWatcher> {
+fn watch(dir: &Path, tasks: Sender<Task>) -> Option<Watcher> {
     // A directory that isn't there can't be watched, and would be missed for ever.
     let made = durable::create_dir_all(dir, 0o700).map_err(|error| error_chain(&error));
     let watcher = made.and_then(|()| {
-        let told = move |event: notify::Result<notify::Event>| {
-            if event.is_ok_and(|event| !matches!(event.kind, EventKind::Access(_))) {
-                let _ = tasks.send(Task::Look);
-            }
-        };
-        let mut watcher = notify::recommended_watcher(told).map_err(|error| error_chain(&error))?;
-        watcher.watch(dir, RecursiveMode::NonRecursive).map_err(|error| error_chain(&error))?;
+        let hint = move |_: Change<'_>| _ = tasks.send(Task::Look);
+        let mut watcher = Watcher::new(hint).map_err(|error| error_chain(&error))?;
+        watcher.watch(dir).map_err(|error| error_chain(&error))?;
         Ok(watcher)
     });
     watcher.inspect_err(|error| warn!(error, "changes of accounts are only seen by looking every 500 ms")).ok()
 }
 
-fn follow(shared: &Weak<Shared>, tasks: &Receiver<Task>) {
+fn work(shared: &Weak<Shared>, tasks: &Receiver<Task>) {
     for round in 1u32.. {
         let task = tasks.recv_timeout(POLL);
         let Some(shared) = shared.upgrade() else { return };

@@ -8,8 +8,8 @@ use std::thread;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 use repo_git::durable::Stamp;
+use repo_git::watch::Watcher;
 use repo_model::error_chain;
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
@@ -47,7 +47,7 @@ enum Source {
     Files { certificate: PathBuf, key: PathBuf },
 }
 
-/// What the follower remembers.
+/// What the certificate that is shown was made from.
 #[derive(Debug, PartialEq)]
 enum Seen {
     Own { renew_at: Timestamp },
@@ -140,19 +140,14 @@ impl Source {
     }
 
     /// Hints at changes of the files; the poll sees what they miss.
-    fn watch(&self, hints: &Sender<()>) -> Option<RecommendedWatcher> {
+    fn watch(&self, hints: &Sender<()>) -> Option<Watcher> {
         let Self::Files { certificate, key } = self else { return None };
         let hints = hints.clone();
-        let told = move |event: notify::Result<notify::Event>| {
-            if event.is_ok_and(|event| !matches!(event.kind, EventKind::Access(_))) {
-                let _ = hints.send(());
-            }
-        };
-        let mut watcher = notify::recommended_watcher(told).ok()?;
+        let mut watcher = Watcher::new(move |_| _ = hints.send(())).ok()?;
         for path in [certificate, key] {
             // The directory, because files are replaced by renaming; symbolic links to others are left to the poll.
             let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-            let _ = watcher.watch(dir, RecursiveMode::NonRecursive);
+            let _ = watcher.watch(dir);
         }
         Some(watcher)
     }
