@@ -6,6 +6,7 @@ mod device;
 mod explain;
 mod hook;
 mod init;
+mod log;
 mod plan;
 mod publish;
 mod run;

@@ -1,14 +1,10 @@
 //! `run`.
 
-use clap::ValueEnum;
 use jiff::Timestamp;
-use repo_model::text::{self, Harmless};
 use tokio::runtime::Builder;
 use tracing::warn;
-use tracing_subscriber::EnvFilter;
-use tracing_subscriber::field::MakeExt;
-use tracing_subscriber::fmt::format::debug_fn;
 
+use super::log::{self, Log};
 use super::{Place, RegistryArgs, serve};
 use crate::config::Config;
 use crate::controller::Controller;
@@ -38,17 +34,8 @@ pub(super) struct Args {
     registry: RegistryArgs,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
-pub(super) enum Log {
-    /// Lines for people
-    #[default]
-    Text,
-    /// One JSON object a line
-    Json,
-}
-
 pub(super) fn run(place: &Place, args: &Args) -> Result<u8, Failure> {
-    start_log(args.log);
+    log::start(args.log);
     let home = place.home()?;
     home.check()?;
     // A fleet that isn't there is told now, not with every poll.
@@ -78,19 +65,5 @@ pub(super) fn run(place: &Place, args: &Args) -> Result<u8, Failure> {
             tokio::join!(server.run(serve::shutdown()?), controller.run(serve::shutdown()?));
             Ok(0)
         }),
-    }
-}
-
-pub(super) fn start_log(log: Log) {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    let builder = tracing_subscriber::fmt().with_env_filter(filter);
-    // An event is one line, whatever strangers wrote in its fields.
-    let fields = debug_fn(|writer, field, value| match field.name() {
-        "message" => write!(writer, "{}", text::line(&format!("{value:?}"))),
-        name => write!(writer, "{name}={}", text::line(&format!("{value:?}"))),
-    });
-    match log {
-        Log::Text => builder.with_writer(std::io::stderr).fmt_fields(fields.delimited(" ")).init(),
-        Log::Json => builder.json().with_writer(|| Harmless(std::io::stderr())).init(),
     }
 }

@@ -8,7 +8,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use wfm_git_host::{Server, Settings};
 
 use super::Place;
-use super::run::{Log, start_log};
+use super::log::{self, Log};
 use crate::config::Config;
 use crate::error::Failure;
 use crate::hosting::HostedHome;
@@ -34,7 +34,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(place: &Place, args: &Args) -> Result<u8, Failure> {
-    start_log(args.log);
+    log::start(args.log);
     let home = place.home()?;
     home.check()?;
     let mut settings = Config::load(&home.config())?.required_serve()?.clone();
