@@ -13,8 +13,8 @@ use repo_model::{DeploymentName, DeviceId, error_chain};
 use serde::{Deserialize, Serialize};
 use wfm_git_host::accounts::AccountName;
 
+use super::hints::innermost_hint;
 use super::{DeviceError, Done, NewKey, Outcome, PublishError, ResolveError};
-use crate::error::Failure;
 use crate::mirror::MirrorError;
 use crate::plan::{Blocked, Code};
 use crate::render::Artifact;
@@ -46,7 +46,7 @@ pub struct Gone {
 type Key = (Option<DeviceId>, Option<DeploymentName>, Code);
 
 fn of_error(code: Code, error: &(dyn Error + 'static)) -> Blocked {
-    let hint = Failure::of(error).advice().map(str::to_owned);
+    let hint = innermost_hint(error);
     Blocked { hint, ..Blocked::new(code, error_chain(error)) }
 }
 
