@@ -15,7 +15,7 @@ use repo_model::problem::Problems;
 use repo_model::yaml::{self, Field, Reader, Strictness};
 use wfm_git_host::{Limits, Settings as HostSettings};
 
-use crate::fleet::duration;
+use crate::duration;
 
 pub use remote::{DEVICE, Remote};
 
@@ -134,7 +134,7 @@ fn read(path: &Path) -> Result<Vec<u8>, ConfigError> {
 fn document(reader: &mut Reader<'_>) -> Option<Config> {
     let registries = reader.optional("registries", |field| field.entries(|_, field| field.mapping(registry)));
     let remote = reader.optional("remote", |field| field.mapping(remote::read));
-    let poll = reader.optional("poll", duration);
+    let poll = reader.optional("poll", duration::read);
     let serve = reader.optional("serve", |field| field.mapping(serve));
     Some(Config { registries: registries.unwrap_or_default(), serve, remote, poll })
 }

@@ -12,6 +12,7 @@
 pub mod cli;
 pub mod config;
 pub mod controller;
+mod duration;
 pub mod error;
 pub mod explain;
 pub mod fleet;

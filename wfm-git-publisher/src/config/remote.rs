@@ -7,7 +7,7 @@ use repo_http::{Source, Timeouts};
 use repo_model::Digest;
 use repo_model::yaml::{Field, Reader};
 
-use crate::fleet::duration;
+use crate::duration;
 
 /// Stands for a device's repository name in a URL.
 pub const DEVICE: &str = "{device}";
@@ -72,7 +72,7 @@ pub(super) fn read(reader: &mut Reader<'_>) -> Option<Remote> {
     ];
     let proxy = reader.optional("proxy", Field::string);
     let connections = reader.optional("connections", Field::integer).unwrap_or(CONNECTIONS);
-    let poll = reader.optional("poll", duration).map_or(POLL, Duration::from_secs);
+    let poll = reader.optional("poll", duration::read).map_or(POLL, Duration::from_secs);
     let timeouts = reader.optional("timeouts", |field| field.mapping(timeouts)).unwrap_or(TIMEOUTS);
     let mut sources = sources.into_iter().flatten();
     let secret = sources.next();
@@ -91,7 +91,7 @@ pub(super) fn read(reader: &mut Reader<'_>) -> Option<Remote> {
 }
 
 fn timeouts(reader: &mut Reader<'_>) -> Option<Timeouts> {
-    let mut limit = |key, default| reader.optional(key, duration).map_or(default, Duration::from_secs);
+    let mut limit = |key, default| reader.optional(key, duration::read).map_or(default, Duration::from_secs);
     Some(Timeouts {
         connect: limit("connect", TIMEOUTS.connect),
         answer: limit("answer", TIMEOUTS.answer),

@@ -41,7 +41,7 @@ pub use images::ImageSettings;
 pub(crate) use layers::shown_value;
 pub use layers::{Layers, Rule};
 pub use place::Place;
-pub use policy::{Policy, Seconds, duration};
+pub use policy::{Policy, Seconds};
 pub use selector::{Selector, Terms};
 pub use settings::Settings;
 pub use template::Names;
