@@ -21,7 +21,7 @@ pub(crate) enum Refusal {
     Timeout,
     /// The request is too large.
     TooLarge(u64),
-    /// This account has too many requests under way.
+    /// This account has too many requests in flight.
     TooMany,
     /// The host is at its limit.
     Busy,
@@ -56,7 +56,7 @@ impl Refusal {
             Self::Method(allowed) => format!("this can't be done that way, but by {allowed}"),
             Self::Timeout => "the request took too long".to_owned(),
             Self::TooLarge(limit) => format!("the request is larger than {limit} bytes"),
-            Self::TooMany => "this account has too many requests under way".to_owned(),
+            Self::TooMany => "this account has too many requests in flight".to_owned(),
             Self::Busy => "the host is busy".to_owned(),
             Self::Stopping => "the host is about to stop".to_owned(),
             Self::Internal => "the host failed; its log says why".to_owned(),

@@ -24,10 +24,10 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use crate::accounting::Peer;
+use crate::in_flight::InFlight;
 use crate::limits::Limits;
 use crate::metrics::Traffic;
 use crate::shared::Host;
-use crate::underway::Underway;
 
 /// The most headers of a request.
 const HEADERS: usize = 64;
@@ -83,16 +83,16 @@ async fn serve(host: &Host, stream: TcpStream, peer: Arc<Peer>, tls: Arc<ServerC
     // What is needed only for a while is put aside: there may be thousands of connections that just wait.
     let stream = Box::new(Box::pin(timeout(Limits::HEAD, TlsAcceptor::from(tls).accept(stream))).await??);
     let known_by = Instant::now() + Limits::HEAD;
-    let underway = Arc::new(Underway::default());
+    let in_flight = Arc::new(InFlight::default());
     let mut stream = Paced::new(stream, host.metrics.traffic(), host.limits.least_bytes_per_second);
-    while let Some(resting) = Box::pin(talk(host, &peer, &underway, stream, known_by)).await? {
-        stream = resting;
-        let again = underway.again();
+    while let Some(parked) = Box::pin(talk(host, &peer, &in_flight, stream, known_by)).await? {
+        stream = parked;
+        let head = in_flight.take_head();
         if stream.ahead.is_empty() {
-            let said = underway.rest(&mut stream).await?;
+            let said = in_flight.park(&mut stream).await?;
             stream.ahead.extend(said);
         }
-        stream.ahead.splice(..0, again);
+        stream.ahead.splice(..0, head);
     }
     Ok(())
 }
@@ -101,13 +101,13 @@ async fn serve(host: &Host, stream: TcpStream, peer: Arc<Peer>, tls: Arc<ServerC
 async fn talk(
     host: &Host,
     peer: &Arc<Peer>,
-    underway: &Arc<Underway>,
+    in_flight: &Arc<InFlight>,
     stream: Stream,
     known_by: Instant,
 ) -> Result<Option<Stream>, Failure> {
     let stuck = Arc::clone(&stream.stuck);
     let service =
-        service_fn(|request: hyper::Request<hyper::body::Incoming>| underway.ask(host, peer, request.map(Body::new)));
+        service_fn(|request: hyper::Request<hyper::body::Incoming>| in_flight.ask(host, peer, request.map(Body::new)));
     let mut connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(Limits::IDLE)
@@ -115,15 +115,15 @@ async fn talk(
         .max_headers(HEADERS)
         .serve_connection(TokioIo::new(stream), service);
     // Answers before it have to be out: what isn't written yet would go with the HTTP.
-    let may_rest = || peer.only_waits() && underway.may_rest() && !stuck.load(Ordering::Relaxed);
-    let said_or_rests = poll_fn(|context| match Pin::new(&mut connection).poll(context) {
-        Poll::Pending if may_rest() => Poll::Ready(Ok(true)),
+    let may_park = || peer.only_waits() && in_flight.may_park() && !stuck.load(Ordering::Relaxed);
+    let said_or_parked = poll_fn(|context| match Pin::new(&mut connection).poll(context) {
+        Poll::Pending if may_park() => Poll::Ready(Ok(true)),
         said => said.map_ok(|()| false),
     });
-    let rests = tokio::select! {
+    let is_parked = tokio::select! {
         // A request that is asked again has to be read before the connection is told to end.
         biased;
-        rests = said_or_rests => rests?,
+        parked = said_or_parked => parked?,
         () = host.stop.cancelled() => {
             Pin::new(&mut connection).graceful_shutdown();
             connection.await?;
@@ -131,7 +131,7 @@ async fn talk(
         }
         () = unknown(peer, known_by) => return Err("nobody showed an account in time".into()),
     };
-    if !rests {
+    if !is_parked {
         return Ok(None);
     }
     let parts = connection.into_parts();

@@ -1,7 +1,7 @@
 //! The Git host that devices come to: one port with TLS, stock Git on the other side of it.
 //!
 //! A request comes in through `connection`, is let in and routed by `http` and `access`, and answered apart from the HTTP
-//! that asked for it (`underway`). What devices ask all day is answered from the object store (`fetch`, `repos`) or waits
+//! that asked for it (`in_flight`), so that a connection whose request only waits is parked without one. What devices ask all day is answered from the object store (`fetch`, `repos`) or waits
 //! for a change (`wait`); fetches and pushes are rare and go to stock `git upload-pack` and `git receive-pack`, bounded
 //! by `process`; a large answer is kept on the disk (`spool`) until its client has taken it. A push (`receive`) is judged
 //! by [`judge`] while stock git keeps its objects in quarantine, and answered when it is on the disk. [`wire`] reads what
@@ -26,8 +26,8 @@ mod answer;
 mod body;
 mod connection;
 mod http;
+mod in_flight;
 mod request;
-mod underway;
 
 // Repositories: read, waited for, and pushed to.
 mod calls;

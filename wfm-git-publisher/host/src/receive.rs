@@ -125,7 +125,7 @@ pub(crate) async fn receive_pack(
         None => {
             let pushed = Pushed { commands: commands.clone(), spool, pack: pack.map(|_| length) };
             let work = push(host.clone(), Arc::clone(hosted), pusher, pushed);
-            // Not ended with the connection, and waited for before the host stops; until then its account has it under way.
+            // Not ended with the connection, and waited for before the host stops; until then it is in flight for its account.
             let work = async move {
                 let _room = room;
                 work.await

@@ -76,7 +76,7 @@ impl RefWatcher {
         if !matches!(watched, Some(Ok(()))) {
             tracing::debug!(repository = hosted.name, "it can't be watched, and is looked at often");
             lock(&self.unwatched).insert(hosted.name.clone());
-            // Whoever looks may rest for longer than that.
+            // `wait::refresh_moved` may sleep for longer than that.
             self.hint(hosted.name.clone());
         }
     }

@@ -200,7 +200,7 @@ fn requests_and_connections_of_everyone_have_an_end() {
         let answer = site.get(&refs(OTHER), Some(&other));
         answer.status == 503 && answer.header("retry-after").is_some()
     };
-    assert!(eventually(refused), "one request is under way");
+    assert!(eventually(refused), "one request is in flight");
     drop(half);
     assert!(eventually(|| site.get(&refs(OTHER), Some(&other)).status == 200));
 
@@ -283,7 +283,7 @@ fn pushes_whose_clients_went_away_count_for_their_account_until_they_are_done() 
     };
     // Whoever goes away before all of a push has come has pushed nothing.
     let clients = [push("1"), push("2")];
-    assert_eq!(site.get(&refs(DEVICE), Some(&device)).status, 429, "both are under way");
+    assert_eq!(site.get(&refs(DEVICE), Some(&device)).status, 429, "both are in flight");
     drop(clients);
     std::thread::sleep(Duration::from_millis(500));
     assert_eq!(site.get(&refs(DEVICE), Some(&device)).status, 429, "they still are");

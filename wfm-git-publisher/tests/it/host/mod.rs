@@ -5,9 +5,9 @@ mod abuse;
 mod clients;
 mod large;
 mod limits;
+mod parked;
 mod pushes;
 mod reads;
-mod rests;
 mod trouble;
 mod waits;
 

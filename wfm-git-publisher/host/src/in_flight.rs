@@ -1,4 +1,4 @@
-//! The request that a connection answers: while it only waits, it needs no HTTP around it.
+//! The request that a connection is answering. While it only waits, the connection is parked: no HTTP is kept around it.
 
 use std::convert::Infallible;
 use std::io;
@@ -16,17 +16,17 @@ use crate::http;
 use crate::lock::lock;
 use crate::shared::Host;
 
-/// What is being answered, kept apart from the HTTP that asked for it.
+/// The request that is being answered, kept apart from the HTTP that asked for it; none between two requests.
 #[derive(Default)]
-pub(crate) struct Underway(Mutex<Option<Asked>>);
+pub(crate) struct InFlight(Mutex<Option<Answering>>);
 
-struct Asked {
+struct Answering {
     answer: Pin<Box<dyn Future<Output = Response<Body>> + Send>>,
-    /// What makes a new HTTP ask for the same, which is done once.
-    again: Option<Vec<u8>>,
+    /// The head that makes a new HTTP ask for the same; `None` if the request had a body, and once it was taken.
+    head: Option<Vec<u8>>,
 }
 
-impl Underway {
+impl InFlight {
     /// The answer to a request; to the one that is being answered already, if it is asked again.
     pub(crate) fn ask(
         self: &Arc<Self>,
@@ -36,38 +36,38 @@ impl Underway {
     ) -> impl Future<Output = Result<Response<Body>, Infallible>> + use<> {
         lock(&self.0).get_or_insert_with(|| {
             peer.waits(false);
-            let again = again(&request);
-            Asked { answer: Box::pin(http::answer(host.clone(), Arc::clone(peer), request)), again }
+            let head = head_of(&request);
+            Answering { answer: Box::pin(http::answer(host.clone(), Arc::clone(peer), request)), head }
         });
-        let underway = Arc::clone(self);
-        std::future::poll_fn(move |context| underway.poll(context).map(Ok))
+        let in_flight = Arc::clone(self);
+        std::future::poll_fn(move |context| in_flight.poll(context).map(Ok))
     }
 
     fn poll(&self, context: &mut Context<'_>) -> Poll<Response<Body>> {
-        let mut asked = lock(&self.0);
-        let Some(Asked { answer, .. }) = asked.as_mut() else { return Poll::Pending };
+        let mut answering = lock(&self.0);
+        let Some(Answering { answer, .. }) = answering.as_mut() else { return Poll::Pending };
         let response = ready!(answer.as_mut().poll(context));
-        *asked = None;
+        *answering = None;
         Poll::Ready(response)
     }
 
-    /// Whether it may wait without HTTP.
-    pub(crate) fn may_rest(&self) -> bool {
-        lock(&self.0).as_ref().is_some_and(|asked| asked.again.is_some())
+    /// Whether its connection may be parked.
+    pub(crate) fn may_park(&self) -> bool {
+        lock(&self.0).as_ref().is_some_and(|answering| answering.head.is_some())
     }
 
-    /// What makes a new HTTP ask for it. From then on it may not rest.
-    pub(crate) fn again(&self) -> Vec<u8> {
-        lock(&self.0).as_mut().and_then(|asked| asked.again.take()).unwrap_or_default()
+    /// What makes a new HTTP ask for it. It is given out once: from then on the connection may not be parked.
+    pub(crate) fn take_head(&self) -> Vec<u8> {
+        lock(&self.0).as_mut().and_then(|answering| answering.head.take()).unwrap_or_default()
     }
 
-    /// Waits until there is an answer, or the other end says something: its first byte.
-    pub(crate) async fn rest(&self, stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<u8>> {
+    /// Parks the connection until there is an answer, or the other end says something: its first byte.
+    pub(crate) async fn park(&self, stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<u8>> {
         let mut byte = [0];
         tokio::select! {
             response = std::future::poll_fn(|context| self.poll(context)) => {
                 let answer = Box::pin(std::future::ready(response));
-                *lock(&self.0) = Some(Asked { answer, again: None });
+                *lock(&self.0) = Some(Answering { answer, head: None });
                 Ok(None)
             }
             read = stream.read_exact(&mut byte) => read.map(|_| Some(byte[0])),
@@ -76,7 +76,7 @@ impl Underway {
 }
 
 /// The head of a request as far as it concerns the connection; none if it has a body, too. What waits is a `GET`.
-fn again(request: &Request<Body>) -> Option<Vec<u8>> {
+fn head_of(request: &Request<Body>) -> Option<Vec<u8>> {
     if !request.body().is_end_stream() {
         return None;
     }
