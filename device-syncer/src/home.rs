@@ -17,22 +17,22 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, Signal, kill_process};
 use uuid::Uuid;
 
-use crate::account::{self, AccountError};
-use crate::capabilities::Probe;
-use crate::conditions::{EVENT, condition};
 use crate::config::{ConfigError, Home, SAMPLE, SCHEMA, Settings};
-use crate::contact::Contact;
-use crate::failure::LastFailure;
-use crate::floor::{self, Floor, FloorError};
-use crate::link::{Link, LinkError};
-use crate::reconcile::Syncer;
-use crate::restores::Restores;
-use crate::retries::Retries;
-use crate::runtime::{
+use crate::decision::conditions::{EVENT, condition};
+use crate::host::account::{self, AccountError};
+use crate::host::connection::{Link, LinkError};
+use crate::host::connectivity::Contact;
+use crate::host::verify::key_text;
+use crate::reconcile::pass::Syncer;
+use crate::reconcile::restores::Restores;
+use crate::reconcile::retries::Retries;
+use crate::runtimes::capabilities::Probe;
+use crate::runtimes::{
     ComposeRuntime, ComposeSettings, HelmRuntime, HelmSettings, RuntimeError, Runtimes, SandboxSettings, command,
 };
-use crate::store::{Store, StoreError};
-use crate::verify::key_text;
+use crate::state::floor::{self, Floor, FloorError};
+use crate::state::last_failure::LastFailure;
+use crate::state::store::{Store, StoreError};
 
 /// How long the children of a killed syncer are waited for before they are ended.
 const ORPHANS: Duration = Duration::from_secs(10);

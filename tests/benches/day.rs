@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use device_syncer::config::Home;
 use device_syncer::home;
-use device_syncer::reconcile::{Ask, Syncer};
-use device_syncer::update::Heads;
+use device_syncer::reconcile::pass::{Ask, Syncer};
+use device_syncer::reconcile::update::Heads;
 use repo_git::Waited;
 use repo_testkit::faults::fault_proxy::{Counts, FaultProxy};
 use repo_testkit::git;

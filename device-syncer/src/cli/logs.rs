@@ -13,7 +13,7 @@ use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
 use super::LogForm;
-use crate::agent::OUTCOME;
+use crate::reconcile::agent::OUTCOME;
 
 /// How long a line isn't written again.
 const LATELY: SignedDuration = SignedDuration::from_hours(1);

@@ -7,14 +7,14 @@ use repo_model::report::Condition;
 use repo_model::text;
 use serde::Serialize;
 
-use crate::conditions;
-use crate::contact::Trouble;
-use crate::health::Health;
-use crate::memory::{Accepted, Failure, Memory};
-use crate::plan::{Action, Plan, Reason};
-use crate::reconcile::Preview;
-use crate::runtime::Sight;
-use crate::status::Report;
+use crate::decision::conditions;
+use crate::decision::device_state::{Accepted, Failure, Memory};
+use crate::decision::health::Health;
+use crate::decision::plan::{Action, Plan, Reason};
+use crate::decision::status::Report;
+use crate::host::connectivity::Trouble;
+use crate::reconcile::pass::Preview;
+use crate::runtimes::Sight;
 
 /// Any answer as JSON, in which texts are exactly what strangers wrote and nothing steers a terminal.
 pub(super) fn json(value: &impl Serialize) -> String {

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-use device_syncer::runtime::{Condition, Runtime, RuntimeError};
+use device_syncer::runtimes::{Condition, Runtime, RuntimeError};
 
 use crate::world::World;
 

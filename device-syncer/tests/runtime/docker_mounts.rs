@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use device_syncer::runtime::policy::HostPath;
-use device_syncer::runtime::{Component, Runtime, RuntimeError};
+use device_syncer::runtimes::policy::HostPath;
+use device_syncer::runtimes::{Component, Runtime, RuntimeError};
 
 use crate::world::World;
 

@@ -4,7 +4,7 @@ mod docker_values {
     use std::collections::BTreeMap;
     use std::process::Command;
 
-    use device_syncer::runtime::Runtime;
+    use device_syncer::runtimes::Runtime;
     use serde_json::Value;
 
     use crate::world::World;
@@ -78,7 +78,7 @@ mod docker_values {
 mod docker_files {
     use std::os::unix::fs::PermissionsExt;
 
-    use device_syncer::runtime::Runtime;
+    use device_syncer::runtimes::Runtime;
 
     use crate::world::World;
 
@@ -163,7 +163,7 @@ mod docker_files {
 }
 
 mod docker_up {
-    use device_syncer::runtime::{Condition, Runtime, RuntimeError};
+    use device_syncer::runtimes::{Condition, Runtime, RuntimeError};
 
     use crate::world::World;
 
@@ -214,7 +214,7 @@ mod docker_registry {
     use repo_artifacts::{Lock, Reference, Registry, RegistryError, Settings, pack};
     use repo_model::Digest;
 
-    use device_syncer::runtime::Runtime;
+    use device_syncer::runtimes::Runtime;
 
     use crate::world::{World, needed};
 

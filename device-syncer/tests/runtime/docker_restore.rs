@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use device_syncer::runtime::{Condition, RuntimeError};
+use device_syncer::runtimes::{Condition, RuntimeError};
 
 use crate::world::{IMAGE, World};
 

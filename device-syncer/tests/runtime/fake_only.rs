@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use device_syncer::runtime::{Condition, Runtime, RuntimeError, command};
+use device_syncer::runtimes::{Condition, Runtime, RuntimeError, command};
 
 use crate::world::World;
 

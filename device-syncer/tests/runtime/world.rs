@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use device_syncer::artifacts::Cache;
-use device_syncer::runtime::{
+use device_syncer::runtimes::{
     Component, ComposeRuntime, ComposeSettings, Condition, Kind, Observed, Runtime, RuntimeError, SandboxSettings,
     SitePolicy,
 };

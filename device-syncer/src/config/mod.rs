@@ -1,0 +1,400 @@
+//! Settings: what `device.yaml` may say (all optional), made whole with defaults and checked.
+
+mod host;
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use repo_model::yaml;
+use serde::Deserialize;
+
+pub use host::{HostSettings, Registries};
+
+use self::host::{HostFragment, RegistriesFragment};
+use crate::runtimes::SitePolicy;
+use crate::runtimes::capabilities::Described;
+
+/// The commented sample that `init` writes.
+pub const SAMPLE: &str = include_str!("../../device.sample.yaml");
+
+/// The JSON Schema of the settings, for editors.
+pub const SCHEMA: &str = include_str!("../../device.schema.json");
+
+/// `PATH` of child processes where nothing else is said.
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// The user of the sandbox where nothing else is said: systemd's table of ids leaves 60706 to 61183 to nobody.
+const RESOLVE_USER: u32 = 60917;
+
+/// How long an application's containers may take to stop where nothing else is said.
+const STOP_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// The longest time that containers may be given to stop.
+const MAX_STOP_TIMEOUT: Duration = Duration::from_secs(600);
+
+/// Where everything of one device lies.
+#[derive(Debug, Clone)]
+pub struct Home {
+    root: PathBuf,
+}
+
+macro_rules! places {
+    ($($(#[$doc:meta])* $name:ident: $file:literal,)*) => {
+        impl Home {
+            $($(#[$doc])* pub fn $name(&self) -> PathBuf { self.root.join($file) })*
+        }
+    };
+}
+
+places! {
+    /// The settings a person may edit.
+    config: "device.yaml",
+    /// Their JSON Schema, for editors.
+    config_schema: "device.schema.json",
+    /// What the device joined with: identity, address, pinned roster, first floor.
+    join: "join.json",
+    /// The key that signs `status` and `heartbeat`; never leaves the device.
+    key: "status.key",
+    /// The key under which values of device files enter input digests; never leaves the device.
+    hmac_key: "hmac.key",
+    /// The UUID of this installation.
+    instance: "instance",
+    /// The clone.
+    repository: "repository.git",
+    /// The floor, outside the clone.
+    floor: "floor",
+    /// Held by a running syncer.
+    lock: "lock",
+    /// Held by every child process of a syncer, so that the next one sees what a killed one left behind.
+    children: "children.lock",
+    /// Compose projects.
+    projects: "projects",
+    /// Archives by digest.
+    cache: "cache",
+    /// The account on the host: the secret in use, and the next or previous one.
+    account: "account.json",
+    /// Why the host can't be reached, while it can't.
+    contact: "contact.json",
+    /// Why the last pass failed, if it did.
+    failure: "failure.json",
+    /// The values of releases, for as long as helm reads them.
+    helm_values: "helm-values",
+    /// HOME of child processes, where nobody's own configuration is.
+    child_home: "child-home",
+}
+
+impl Home {
+    /// The home at `root`.
+    pub fn new(root: impl Into<PathBuf>) -> Self {
+        Self { root: root.into() }
+    }
+
+    /// The directory itself.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+}
+
+/// `device.yaml` as written; an absent key means its default.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+struct Fragment {
+    device_files: Option<PathBuf>,
+    docker: Docker,
+    helm: Option<HelmFragment>,
+    host: HostFragment,
+    registries: RegistriesFragment,
+    policy: SitePolicy,
+    poll: Option<String>,
+    report: Option<String>,
+    limits: Limits,
+    capabilities: Described,
+    boot_id_file: Option<PathBuf>,
+    path: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+struct Docker {
+    #[serde(rename = "use")]
+    is_used: Option<bool>,
+    program: Option<PathBuf>,
+    host: Option<String>,
+    config: Option<String>,
+    resolve_user: Option<u32>,
+    stop_timeout: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct HelmFragment {
+    program: Option<PathBuf>,
+    kubeconfig: PathBuf,
+    context: String,
+    history_max: Option<u32>,
+}
+
+/// How charts are run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Helm {
+    /// The helm client.
+    pub program: PathBuf,
+    /// How the API server is reached.
+    pub kubeconfig: PathBuf,
+    /// The context in it.
+    pub context: String,
+    /// How many revisions of a release are kept; at least 2.
+    pub history_max: u32,
+}
+
+impl Helm {
+    fn make(fragment: HelmFragment, root: &Path) -> Result<Self, String> {
+        let history_max = fragment.history_max.unwrap_or(10);
+        if history_max < 2 {
+            return Err(
+                "`helm.historyMax` is at least 2: a release that a crash left under way goes back one".to_owned()
+            );
+        }
+        if fragment.context.is_empty() {
+            return Err("`helm.context` names a context of the kubeconfig".to_owned());
+        }
+        Ok(Self {
+            program: fragment.program.unwrap_or_else(|| "helm".into()),
+            kubeconfig: root.join(fragment.kubeconfig),
+            context: fragment.context,
+            history_max,
+        })
+    }
+}
+
+/// Bounds on what the host may make the device fetch and keep.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Limits {
+    /// The largest pack, in bytes.
+    pub pack_bytes: u64,
+    /// The most objects in a pack.
+    pub pack_objects: u32,
+    /// The most packs in the clone before they are consolidated.
+    pub packs: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { pack_bytes: 64 << 20, pack_objects: 100_000, packs: 30 }
+    }
+}
+
+/// What the program runs with.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Where the files for `valueFrom` lie.
+    pub device_files: PathBuf,
+    /// Whether compose components run here.
+    pub uses_docker: bool,
+    /// The docker client.
+    pub docker: PathBuf,
+    /// `DOCKER_*` for the client.
+    pub docker_env: Vec<(String, String)>,
+    /// User and group id under which applications' files are resolved, where this program is root.
+    pub resolve_user: u32,
+    /// How long an application's containers may take to stop.
+    pub stop_timeout: Duration,
+    /// How charts are run, if they are.
+    pub helm: Option<Helm>,
+    /// `PATH` of child processes.
+    pub path: String,
+    /// How the host is reached.
+    pub host: HostSettings,
+    /// How registries are reached.
+    pub registries: Registries,
+    /// What the site allows.
+    pub policy: SitePolicy,
+    /// The site's own poll interval, before the fleet's.
+    pub poll: Option<Duration>,
+    /// The site's own report interval, before the fleet's.
+    pub report: Option<Duration>,
+    /// Bounds.
+    pub limits: Limits,
+    /// What the device says of itself beyond what is found on it.
+    pub capabilities: Described,
+    /// Tells one boot from the next.
+    pub boot_id_file: PathBuf,
+}
+
+/// Why the settings can't be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file can't be read.
+    #[error("can't read `{}`", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        source: io::Error,
+    },
+    /// The file isn't what the sample shows. The text has line and column.
+    #[error("`{}` can't be used: {problem}", path.display())]
+    Parse {
+        /// The file.
+        path: PathBuf,
+        /// Where and what.
+        problem: String,
+    },
+}
+
+impl Settings {
+    /// Reads `device.yaml` of a home.
+    pub fn read(home: &Home) -> Result<Self, ConfigError> {
+        let path = home.config();
+        let text = fs::read_to_string(&path).map_err(|source| ConfigError::Read { path: path.clone(), source })?;
+        Self::parse(&text, home).map_err(|problem| ConfigError::Parse { path, problem })
+    }
+
+    /// The settings that `text` gives in this home.
+    pub fn parse(text: &str, home: &Home) -> Result<Self, String> {
+        let fragment: Option<Fragment> = serde_yaml::from_str(text).map_err(|error| said_of(text, &error))?;
+        let fragment = fragment.unwrap_or_default();
+        let interval = |name: &str, text: Option<String>| match text {
+            None => Ok(None),
+            Some(text) => match parse_duration(&text) {
+                Some(duration) if duration >= Duration::from_secs(1) => Ok(Some(duration)),
+                _ => Err(format!("`{name}: {text}` is not a duration of at least 1s, like 15s, 5m or 1h")),
+            },
+        };
+        let resolve_user = fragment.docker.resolve_user.unwrap_or(RESOLVE_USER);
+        if resolve_user == 0 || resolve_user == u32::MAX {
+            return Err("`docker.resolveUser` is the id of a user that owns nothing, and not root".to_owned());
+        }
+        fragment.capabilities.check().map_err(|problem| format!("`capabilities`: {problem}"))?;
+        let stop_timeout = interval("docker.stopTimeout", fragment.docker.stop_timeout)?.unwrap_or(STOP_TIMEOUT);
+        if stop_timeout > MAX_STOP_TIMEOUT {
+            return Err("`docker.stopTimeout` is at most 10m: whatever waits for the removal waits as long".to_owned());
+        }
+        let docker_env = [("DOCKER_HOST", fragment.docker.host), ("DOCKER_CONFIG", fragment.docker.config)];
+        Ok(Self {
+            device_files: home.root().join(fragment.device_files.unwrap_or_else(|| "device-files".into())),
+            uses_docker: fragment.docker.is_used.unwrap_or(true),
+            helm: fragment.helm.map(|helm| Helm::make(helm, home.root())).transpose()?,
+            docker: fragment.docker.program.unwrap_or_else(|| "docker".into()),
+            stop_timeout,
+            docker_env: docker_env.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect(),
+            resolve_user,
+            path: fragment.path.unwrap_or_else(|| PATH.to_owned()),
+            host: HostSettings::make(fragment.host, home.root())?,
+            registries: Registries::make(fragment.registries, home.root()),
+            policy: fragment.policy,
+            poll: interval("poll", fragment.poll)?,
+            report: interval("report", fragment.report)?,
+            limits: fragment.limits,
+            capabilities: fragment.capabilities,
+            boot_id_file: fragment.boot_id_file.unwrap_or_else(|| "/proc/sys/kernel/random/boot_id".into()),
+        })
+    }
+}
+
+/// What is wrong with a file that can't be read. Where it isn't YAML at all, that is told as of any other file.
+fn said_of(text: &str, error: &serde_yaml::Error) -> String {
+    match yaml::parse("device.yaml", text.as_bytes(), &yaml::Limits::VENDOR) {
+        Err(problem) => {
+            let hint = problem.hint.as_ref().map(|hint| format!(" ({hint})")).unwrap_or_default();
+            format!("{problem}{hint}")
+        }
+        Ok(_) => error.to_string(),
+    }
+}
+
+/// `15s`, `5m`, `1h`, `1h30m`.
+fn parse_duration(text: &str) -> Option<Duration> {
+    let span: jiff::SignedDuration = text.parse().ok()?;
+    Duration::try_from(span).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sample_is_valid_and_says_the_defaults() {
+        let home = Home::new("/var/lib/device-syncer");
+        let all_of_it: String =
+            SAMPLE.lines().map(|line| format!("{}\n", line.strip_prefix("#: ").unwrap_or(line))).collect();
+        let default = Settings::parse("", &home).unwrap();
+        let sample = Settings::parse(SAMPLE, &home).unwrap();
+        assert_eq!(format!("{sample:?}"), format!("{default:?}"));
+        let full = Settings::parse(&all_of_it, &home).unwrap();
+        assert_eq!(full.poll, Some(Duration::from_secs(15)));
+        assert!(full.policy.privileged);
+        assert_eq!(full.helm.unwrap().kubeconfig, Path::new("/var/lib/device-syncer/kubeconfig"));
+    }
+
+    fn schema() -> jsonschema::Validator {
+        let schema: serde_json::Value = serde_json::from_str(SCHEMA).unwrap();
+        assert!(jsonschema::meta::is_valid(&schema));
+        jsonschema::validator_for(&schema).unwrap()
+    }
+
+    fn json(text: &str) -> serde_json::Value {
+        serde_yaml::from_str(text).unwrap()
+    }
+
+    #[test]
+    fn the_schema_takes_what_our_own_reading_takes() {
+        let home = Home::new("/x");
+        let full: String =
+            SAMPLE.lines().map(|line| format!("{}\n", line.strip_prefix("#: ").unwrap_or(line))).collect();
+        let bearer = "host: {bearer: {systemd: token}, proxy: {url: \"http://p\"}}\n";
+        let rest = "bootIdFile: /b\npolicy: {ports: any}\ncapabilities: {labels: {a: true, b: [1, x]}}\n";
+        for text in ["", SAMPLE, &full, "poll: 1 hour 5 min\n", bearer, rest, "helm: {kubeconfig: k, context: c}\n"] {
+            Settings::parse(text, &home).unwrap();
+            let value = json(text);
+            let errors: Vec<_> = schema().iter_errors(&value).map(|error| error.to_string()).collect();
+            assert!(errors.is_empty(), "{text}: {errors:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_yaml_is_told_in_our_words() {
+        for (text, words) in [
+            ("poll: [15s\n", vec!["device.yaml:1:7", "`[` is not closed"]),
+            ("poll: 15s\n\thost: {}\n", vec!["device.yaml:", "a tab"]),
+            ("poll: 'a\n", vec!["device.yaml:2:1", "indented"]),
+        ] {
+            let problem = Settings::parse(text, &Home::new("/x")).unwrap_err();
+            assert!(words.iter().all(|word| problem.contains(word)), "{problem}");
+        }
+    }
+
+    #[test]
+    fn a_mistake_is_named_with_its_line() {
+        let home = Home::new("/x");
+        let schema = schema();
+        for (text, words) in [
+            ("poll: 15s\nrepot: 5m\n", vec!["repot", "line 2"]),
+            ("poll: soon\n", vec!["poll", "soon"]),
+            ("poll: 0s\n", vec!["at least 1s"]),
+            ("docker: [a]\n", vec!["line 1"]),
+            ("docker: {stopTimeout: 1h}\n", vec!["docker.stopTimeout", "at most 10m"]),
+            ("helm: {kubeconfig: k}\n", vec!["context"]),
+            ("helm: {kubeconfig: k, context: c, historyMax: 1}\n", vec!["historyMax", "at least 2"]),
+            ("docker: {resolveUser: 0}\n", vec!["docker.resolveUser", "not root"]),
+            ("host: {password: x}\n", vec!["password"]),
+            ("host: {bearer: {file: a}, account: {user: u, password: {env: X}}}\n", vec!["exclude each other"]),
+            ("host: {proxy: {url: \"http://u:p@proxy\"}}\n", vec!["proxy.url", "credential"]),
+            ("host: {proxy: {url: \"http://proxy\", user: u}}\n", vec!["both"]),
+            ("host: {pin: abc}\n", vec!["host.pin"]),
+            ("host: {timeouts: {stall: 1ms}}\n", vec!["stall", "100ms"]),
+        ] {
+            let problem = Settings::parse(text, &home).unwrap_err();
+            // How long something takes no pattern tells.
+            let is_length =
+                ["poll: ", "host: {timeouts", "docker: {stopTimeout"].iter().any(|head| text.starts_with(head));
+            assert!(!schema.is_valid(&json(text)) || is_length, "{text}");
+            for word in words {
+                assert!(problem.contains(word), "{word} in {problem}");
+            }
+        }
+    }
+}

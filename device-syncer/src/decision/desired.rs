@@ -1,0 +1,496 @@
+//! What this device should run: the accepted documents, with the values that never leave the device put in.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use hmac::{Hmac, KeyInit, Mac};
+use repo_model::desired::{Desired, Document};
+use repo_model::envelope::EnvelopeDeployment;
+use repo_model::margo::helm_values::HelmValues;
+use repo_model::margo::{Component, DeviceCapabilities, ProfileType, Requirements, Source};
+use repo_model::problem::Problems;
+use repo_model::value::{Param, ParamValue, input_digest};
+use repo_model::{ComponentName, DeploymentId, DeploymentName};
+use sha2::Sha256;
+
+use crate::decision::device_state::Failure;
+use crate::decision::plan::{Fits, Wanted, WantedComponent};
+use crate::runtimes::{self, ImageLocks, Kind};
+
+/// How long an apply may take where the document doesn't say.
+const TIMEOUT: Duration = Duration::from_secs(300);
+
+/// The most characters of a message about what a device lacks: it stays in `status` for ever.
+const MAX_LACK: usize = 1000;
+
+/// What only the device knows: what it has and can run, the values that stay on it, and the key under which they enter
+/// digests.
+pub struct DeviceValues<'a> {
+    /// What can run here.
+    pub types: &'a BTreeSet<ProfileType>,
+    /// What it reports of itself; absent while that isn't known.
+    pub capabilities: Option<&'a DeviceCapabilities>,
+    /// Reads a device file by its bare name; the failure never holds its contents.
+    pub read: &'a dyn Fn(&str) -> Result<String, Failure>,
+    /// Never leaves the device.
+    pub hmac_key: &'a [u8],
+}
+
+impl std::fmt::Debug for DeviceValues<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("DeviceValues")
+    }
+}
+
+/// Everything that the accepted state wants: deployments after those that they wait for, else in the order of the
+/// operators' ids.
+pub fn wanted(desired: &Desired, values: &DeviceValues<'_>) -> Vec<Wanted> {
+    let mut all: Vec<_> = desired
+        .deployments
+        .iter()
+        .filter_map(|(id, document)| {
+            Some(wanted_deployment(*id, document, desired.envelope.deployments.get(id)?, values))
+        })
+        .collect();
+    all.sort_by(|a, b| a.name.cmp(&b.name));
+    in_order(all, |one| &one.name, |one| &one.depends_on)
+}
+
+/// Puts each deployment behind those that it waits for, as far as they are among them. Those in a circle come last.
+pub(crate) fn in_order<T>(
+    mut all: Vec<T>,
+    name: impl Fn(&T) -> &DeploymentName,
+    depends_on: impl Fn(&T) -> &[DeploymentName],
+) -> Vec<T> {
+    let mut ordered = Vec::with_capacity(all.len());
+    loop {
+        let waits = |other: &DeploymentName| all.iter().any(|one| name(one) == other);
+        let Some(next) = all.iter().position(|one| !depends_on(one).iter().any(waits)) else { break };
+        ordered.push(all.remove(next));
+    }
+    ordered.append(&mut all);
+    ordered
+}
+
+fn wanted_deployment(
+    id: DeploymentId,
+    document: &Document,
+    envelope: &EnvelopeDeployment,
+    values: &DeviceValues<'_>,
+) -> Wanted {
+    let deployment = &document.deployment;
+    let component = |component: &Component| WantedComponent {
+        name: component.name.clone(),
+        project: id.runtime_name(&component.name),
+        input: input(id, component, document, envelope, values),
+    };
+    Wanted {
+        id,
+        name: envelope.id.clone(),
+        title: deployment.name.clone(),
+        document: document.bytes.clone(),
+        suspended: envelope.policy.suspended,
+        depends_on: envelope.policy.depends_on.clone(),
+        fits: fits(document, envelope, values.capabilities),
+        components: deployment.components.iter().map(component).collect(),
+    }
+}
+
+/// Whether the device has what the profile asks for, judged by what it reports, as the publisher judges it.
+fn fits(document: &Document, envelope: &EnvelopeDeployment, device: Option<&DeviceCapabilities>) -> Fits {
+    let lack =
+        |text: String| Fits::No(Failure::new("capability-missing", text.chars().take(MAX_LACK).collect::<String>()));
+    let asked: Vec<_> = match requirements(document, envelope) {
+        Ok(all) => all.into_iter().filter(|one| !one.is_empty()).collect(),
+        Err(problems) => return lack(format!("what it asks of a device can't be judged here: {problems}")),
+    };
+    if asked.is_empty() {
+        return Fits::Yes;
+    }
+    let Some(device) = device else { return Fits::Unknown };
+    let unmet: Vec<_> = asked.iter().flat_map(|one| one.unmet(device)).collect();
+    if unmet.is_empty() { Fits::Yes } else { lack(unmet.join("; ")) }
+}
+
+/// rc.3's requirements stand in the document, and the pre-draft's in the envelope.
+fn requirements(document: &Document, envelope: &EnvelopeDeployment) -> Result<[Requirements; 2], Problems> {
+    let resources = envelope.required_resources.as_ref().map(Requirements::of_resources).transpose()?;
+    Ok([document.deployment.requirements()?, resources.unwrap_or_default()])
+}
+
+fn input(
+    id: DeploymentId,
+    component: &Component,
+    document: &Document,
+    envelope: &EnvelopeDeployment,
+    values: &DeviceValues<'_>,
+) -> Result<runtimes::Component, Failure> {
+    let kind = document.deployment.profile_type;
+    if !values.types.contains(&kind) {
+        return Err(Failure::new("capability-missing", format!("this device has no runtime for {kind} components")));
+    }
+    let (repository, revision) = source(component);
+    let locked = envelope.locks.get(&component.name).ok_or_else(|| {
+        Failure::new("artifact-invalid", format!("`envelope.json` has no lock for component `{}`", component.name))
+    })?;
+    let parameters = parameters(&component.name, document, envelope, values)?;
+    let namespace = (kind == ProfileType::Helm).then_some(document.deployment.namespace.as_str());
+    let digested: Vec<_> = parameters
+        .iter()
+        .map(|(place, value)| Param { pointer: place.clone(), tag: value.tag.to_owned(), text: value.digested.clone() })
+        .collect();
+    Ok(runtimes::Component {
+        deployment: id,
+        deployment_name: envelope.id.clone(),
+        component: component.name.clone(),
+        project: id.runtime_name(&component.name),
+        repository: repository.to_owned(),
+        revision: revision.to_owned(),
+        lock: Some(locked.lock),
+        images: ImageLocks { published: locked.images.clone(), first_use: BTreeMap::new() },
+        input_digest: input_digest(kind.as_str(), component.name.as_str(), namespace, locked.lock.content, &digested),
+        kind: match namespace {
+            None => compose(parameters),
+            Some(namespace) => helm(namespace, parameters)?,
+        },
+        wait: component.wait,
+        timeout: component.timeout.unwrap_or(TIMEOUT),
+    })
+}
+
+/// Where the package is: repository and revision; a URL has no revision.
+fn source(component: &Component) -> (&str, &str) {
+    match &component.source {
+        Source::Oci { repository, revision } | Source::HelmRepo { repository, revision } => (repository, revision),
+        // Its signature was checked when it was locked.
+        Source::Https { package_location, key_location: _ } => (package_location, ""),
+    }
+}
+
+/// A value as the component gets it, and as it enters the digest.
+struct Value {
+    value: ParamValue,
+    tag: &'static str,
+    digested: String,
+}
+
+impl Value {
+    fn is_secret(&self) -> bool {
+        self.tag == DEVICE_FILE
+    }
+}
+
+/// The tag of a value from a device file.
+const DEVICE_FILE: &str = "deviceFile";
+
+fn compose(parameters: BTreeMap<String, Value>) -> Kind {
+    let secrets = parameters.iter().filter(|(_, value)| value.is_secret()).map(|(name, _)| name.clone()).collect();
+    let parameters = parameters.into_iter().map(|(name, value)| (name, value.value.text())).collect();
+    Kind::Compose { parameters, secrets }
+}
+
+fn helm(namespace: &str, parameters: BTreeMap<String, Value>) -> Result<Kind, Failure> {
+    let values = HelmValues::new(parameters.iter().map(|(pointer, value)| (pointer.as_str(), &value.value)));
+    let values = values.map_err(|error| Failure::new("parameter-invalid", error.to_string()))?;
+    let secrets = parameters.into_values().filter(Value::is_secret).map(|value| value.value.text()).collect();
+    Ok(Kind::Helm { namespace: namespace.to_owned(), values, secrets })
+}
+
+/// Environment variable, or path into the chart's values → value, of everything that targets the component.
+fn parameters(
+    component: &ComponentName,
+    document: &Document,
+    envelope: &EnvelopeDeployment,
+    values: &DeviceValues<'_>,
+) -> Result<BTreeMap<String, Value>, Failure> {
+    let kind = document.deployment.profile_type;
+    let mut all = BTreeMap::new();
+    let mut put = |parameter: &str, place: &str, value: Value| match all.insert(place.to_owned(), value) {
+        None => Ok(()),
+        Some(_) => {
+            let text = format!("parameter `{parameter}`: `{place}` is set by another parameter too");
+            Err(Failure::new("parameter-invalid", text))
+        }
+    };
+    for (name, parameter) in &document.deployment.parameters {
+        for target in parameter.targets.iter().filter(|target| target.components.contains(component)) {
+            let (value, tag) = (parameter.value.clone(), parameter.value.type_tag());
+            put(name, target.place(kind), Value { digested: value.text(), value, tag })?;
+        }
+    }
+    for (name, from) in &envelope.values_from {
+        for target in from.targets.iter().filter(|target| target.components.contains(component)) {
+            let text = (values.read)(&from.device_file)?;
+            let digested = keyed_digest(values.hmac_key, &text);
+            put(name, target.place(kind), Value { value: ParamValue::String(text), tag: DEVICE_FILE, digested })?;
+        }
+    }
+    Ok(all)
+}
+
+/// Digests reach Git, so a value that must not is told apart under a key that never leaves the device.
+fn keyed_digest(key: &[u8], value: &str) -> String {
+    let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("HMAC takes a key of any length");
+    mac.update(value.as_bytes());
+    let bytes = mac.finalize().into_bytes();
+    format!("hmac-sha256:{}", bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::id;
+    use repo_model::Digest;
+    use repo_model::envelope::{Lock, ValueFrom, ValueTarget};
+    use repo_model::margo::deployment::ApplicationDeployment;
+
+    const PARAMETERS: &str = "
+    text: {value: \"1.10\", targets: [{pointer: TEXT, components: [x]}]}
+    number: {value: 30, targets: [{pointer: ENV.NUMBER, components: [x, y]}]}
+    double: {value: 30.0, targets: [{pointer: DOUBLE, components: [x]}]}
+    switch: {value: false, targets: [{pointer: SWITCH, components: [y]}]}
+";
+
+    fn document(profile: &str, repository: &str, parameters: &str) -> Document {
+        let component = |name: &str| {
+            format!("      - name: {name}\n        properties: {{repository: \"{repository}\", revision: 1.0.0}}\n")
+        };
+        let text = format!(
+            "id: {}\nmetadata: {{name: title, namespace: default, deviceId: press-01}}\nspec:\n  applicationId: app\n  \
+             deploymentProfile:\n    type: {profile}\n    components:\n{}{}  parameters: {parameters}\n",
+            id("a"),
+            component("x"),
+            component("y"),
+        );
+        let (deployment, _) = ApplicationDeployment::read("a.yaml", text.as_bytes()).unwrap();
+        Document { deployment, bytes: text.into_bytes() }
+    }
+
+    fn compose(parameters: &str) -> Document {
+        document("compose", "oci://registry.invalid/app", parameters)
+    }
+
+    #[test]
+    fn each_comes_behind_what_it_waits_for() {
+        let one = |name: &str, after: &[&str]| Wanted {
+            depends_on: after.iter().map(|name| name.parse().unwrap()).collect(),
+            ..crate::testing::wanted(name, &[])
+        };
+        let ordered = |all: Vec<Wanted>| {
+            let all = in_order(all, |one| &one.name, |one| &one.depends_on);
+            all.iter().map(|one| one.name.to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(ordered(vec![one("a", &["c"]), one("b", &[]), one("c", &["b"])]), ["b", "c", "a"]);
+        assert_eq!(ordered(vec![one("a", &["b"]), one("b", &["a"]), one("c", &[])]), ["c", "a", "b"]);
+        assert_eq!(ordered(vec![one("a", &["gone", "b"]), one("b", &["gone"])]), ["b", "a"]);
+    }
+
+    #[test]
+    fn the_vectors_for_other_implementations_hold_here() {
+        let vectors = include_str!("../../../fixtures/vectors/order.json");
+        let vectors: serde_json::Value = serde_json::from_str(vectors).unwrap();
+        for case in vectors.as_array().unwrap() {
+            let one = |(name, after): (&String, &serde_json::Value)| {
+                let after = after.as_array().unwrap().iter().map(|name| name.as_str().unwrap().parse().unwrap());
+                Wanted { depends_on: after.collect(), ..crate::testing::wanted(name, &[]) }
+            };
+            let all = case["dependsOn"].as_object().unwrap().iter().map(one).collect();
+            let mut applied: Vec<DeploymentName> = Vec::new();
+            for one in in_order(all, |one| &one.name, |one: &Wanted| &one.depends_on) {
+                // What names something that isn't installed is held back by the actor.
+                if one.depends_on.iter().all(|name| applied.contains(name)) {
+                    applied.push(one.name);
+                }
+            }
+            assert_eq!(serde_json::json!(applied), case["applied"], "{case}");
+        }
+    }
+
+    fn envelope(components: &[&str]) -> EnvelopeDeployment {
+        let lock = Lock { manifest: Digest::of(b"manifest"), content: Digest::of(b"content") };
+        EnvelopeDeployment {
+            id: "a".parse().unwrap(),
+            policy: Default::default(),
+            profile: None,
+            required_resources: None,
+            locks: components.iter().map(|name| (name.parse().unwrap(), lock.into())).collect(),
+            values_from: BTreeMap::new(),
+        }
+    }
+
+    fn from_file(file: &str, variable: &str) -> ValueFrom {
+        let target = ValueTarget { pointer: variable.to_owned(), components: vec!["x".parse().unwrap()] };
+        ValueFrom { device_file: file.to_owned(), targets: vec![target] }
+    }
+
+    fn resolve(document: &Document, envelope: &EnvelopeDeployment, secret: &str) -> Vec<WantedComponent> {
+        let read = |name: &str| match name {
+            "db-password" => Ok(secret.to_owned()),
+            _ => Err(Failure::new("parameter-invalid", format!("device file `{name}`: is missing"))),
+        };
+        let types = [ProfileType::Compose, ProfileType::Helm].into();
+        resolve_on(&types, &read, document, envelope)
+    }
+
+    fn resolve_on(
+        types: &BTreeSet<ProfileType>,
+        read: &dyn Fn(&str) -> Result<String, Failure>,
+        document: &Document,
+        envelope: &EnvelopeDeployment,
+    ) -> Vec<WantedComponent> {
+        let values = DeviceValues { types, capabilities: None, read, hmac_key: b"key" };
+        wanted_deployment(id("a"), document, envelope, &values).components
+    }
+
+    fn input(component: &WantedComponent) -> &runtimes::Component {
+        component.input.as_ref().unwrap()
+    }
+
+    fn variables(component: &WantedComponent) -> (&BTreeMap<String, String>, &BTreeSet<String>) {
+        match &input(component).kind {
+            Kind::Compose { parameters, secrets } => (parameters, secrets),
+            Kind::Helm { .. } => panic!("it is a compose component"),
+        }
+    }
+
+    fn code(component: &WantedComponent) -> &str {
+        &component.input.as_ref().unwrap_err().code
+    }
+
+    #[test]
+    fn each_component_gets_its_own_parameters_as_text() {
+        let all = resolve(&compose(PARAMETERS), &envelope(&["x", "y"]), "");
+        let get = |at: usize| variables(&all[at]).0.iter().map(|(k, v)| format!("{k}={v}")).collect::<Vec<_>>();
+        assert_eq!(get(0), ["DOUBLE=30.0", "NUMBER=30", "TEXT=1.10"]);
+        assert_eq!(get(1), ["NUMBER=30", "SWITCH=false"]);
+    }
+
+    #[test]
+    fn the_digest_changes_with_what_a_component_gets_and_with_nothing_else() {
+        let digests = |parameters: &str, envelope: &EnvelopeDeployment| {
+            let all = resolve(&compose(parameters), envelope, "");
+            (input(&all[0]).input_digest, input(&all[1]).input_digest)
+        };
+        let usual = envelope(&["x", "y"]);
+        let before = digests(PARAMETERS, &usual);
+        let reordered: Vec<_> = PARAMETERS.trim_matches('\n').lines().rev().collect();
+        assert_eq!(digests(&format!("\n{}", reordered.join("\n")), &usual), before);
+        let text = digests(&PARAMETERS.replace("1.10", "1.1"), &usual);
+        assert!(text.0 != before.0 && text.1 == before.1);
+        assert_ne!(digests(&PARAMETERS.replace("30.0", "30"), &usual).0, before.0, "30 and 30.0 differ");
+        let mut other = usual.clone();
+        other.id = "b".parse().unwrap();
+        other.locks.get_mut(&"x".parse().unwrap()).unwrap().lock.manifest = Digest::of(b"another manifest");
+        assert_eq!(digests(PARAMETERS, &other), before, "neither names nor the manifest's digest count");
+        other.locks.get_mut(&"x".parse().unwrap()).unwrap().images.insert("a:1".to_owned(), Digest::of(b"an image"));
+        assert_eq!(digests(PARAMETERS, &other), before, "what runs isn't made anew because its images are locked");
+        other.locks.get_mut(&"x".parse().unwrap()).unwrap().lock.content = Digest::of(b"another content");
+        assert_ne!(digests(PARAMETERS, &other).0, before.0);
+    }
+
+    #[test]
+    fn a_value_from_a_device_file_is_secret_and_enters_the_digest_under_the_devices_key() {
+        let mut envelope = envelope(&["x", "y"]);
+        envelope.values_from.insert("password".to_owned(), from_file("db-password", "PASSWORD"));
+        let (one, two) = (resolve(&compose("{}"), &envelope, "one"), resolve(&compose("{}"), &envelope, "two"));
+        assert_eq!(variables(&one[0]).0["PASSWORD"], "one");
+        assert!(variables(&one[0]).1.contains("PASSWORD") && variables(&one[1]).1.is_empty());
+        assert_ne!(input(&one[0]).input_digest, input(&two[0]).input_digest);
+        assert_eq!(input(&one[1]).input_digest, input(&two[1]).input_digest);
+        let plain = compose("\n    password: {value: one, targets: [{pointer: PASSWORD, components: [x]}]}");
+        let plain = resolve(&plain, &self::envelope(&["x", "y"]), "");
+        assert_ne!(input(&plain[0]).input_digest, input(&one[0]).input_digest);
+    }
+
+    #[test]
+    fn what_this_device_cannot_run_says_why_and_its_neighbour_is_not_concerned() {
+        let helm = document("helm", "oci://registry.invalid/app", "{}");
+        let on_docker = |helm| resolve_on(&[ProfileType::Compose].into(), &|_| panic!(), helm, &envelope(&["x", "y"]));
+        assert_eq!(code(&on_docker(&helm)[0]), "capability-missing");
+        let unlocked = resolve(&compose("{}"), &envelope(&["y"]), "");
+        assert_eq!(code(&unlocked[0]), "artifact-invalid");
+        assert!(unlocked[1].input.is_ok());
+        let mut envelope = envelope(&["x", "y"]);
+        envelope.values_from.insert("password".to_owned(), from_file("nothing-here", "PASSWORD"));
+        let missing = resolve(&compose("{}"), &envelope, "");
+        assert_eq!(code(&missing[0]), "parameter-invalid");
+        assert!(missing[0].input.as_ref().unwrap_err().message.contains("nothing-here"));
+        assert!(missing[1].input.is_ok());
+    }
+
+    #[test]
+    fn what_a_profile_asks_is_judged_by_what_the_device_reports() {
+        let device = r#"{"properties": {"id": "press-01", "vendor": "Acme", "modelNumber": "m", "serialNumber": "s",
+            "cpus": [{"cores": 2, "architecture": "amd64"}], "memory": "8Gi"}, "labels": {"line": "2"}}"#;
+        let device = DeviceCapabilities::read("capabilities.json", device.as_bytes()).unwrap();
+        let judged = |constraints: &str, resources: serde_json::Value, known: bool| {
+            let mut document = compose("{}");
+            document.deployment.device_constraints = Some(serde_yaml::from_str(constraints).unwrap());
+            let mut envelope = envelope(&["x", "y"]);
+            envelope.required_resources = Some(resources);
+            match fits(&document, &envelope, known.then_some(&device)) {
+                Fits::No(failure) => format!("{}: {}", failure.code, failure.message),
+                other => format!("{other:?}"),
+            }
+        };
+        let rule = |line: &str| {
+            format!(
+                "eligibilityRules: [{{labelSelector: {{matchExpressions: [{{key: line, operator: In, values: ['{line}']}}]}}}}]"
+            )
+        };
+        let none = serde_json::json!({});
+        assert_eq!(judged(&rule("2"), none.clone(), true), "Yes");
+        assert_eq!(judged(&rule("2"), none.clone(), false), "Unknown");
+        assert_eq!(judged("{}", none.clone(), false), "Yes", "nothing is asked for");
+        assert_eq!(
+            judged(&rule("3"), none.clone(), true),
+            "capability-missing: it needs the label `line` In [\"3\"], and the device has \"2\""
+        );
+        let resources = serde_json::json!({"memory": "9Gi"});
+        let text = judged(&rule("2"), resources, true);
+        assert_eq!(text, "capability-missing: it needs 9Gi of memory, and the device has 8Gi");
+        let text = judged("eligibilityRules: [{newSelector: {}}]", none.clone(), true);
+        assert!(text.starts_with("capability-missing: what it asks of a device can't be judged here"), "{text}");
+        let long = judged(&rule(&"x".repeat(5000)), none, true);
+        assert!(long.len() < 1100, "{}", long.len());
+    }
+
+    #[test]
+    fn a_custom_deployment_is_its_own_failure() {
+        let all = resolve(&document("custom", "oci://registry.invalid/app", "{}"), &envelope(&["x", "y"]), "");
+        assert_eq!(code(&all[0]), "capability-missing");
+        assert!(all[0].input.as_ref().unwrap_err().message.contains("custom"));
+    }
+
+    #[test]
+    fn a_chart_gets_typed_values_and_its_namespace_counts() {
+        let parameters = "
+    text: {value: \"1.10\", targets: [{pointer: 'image.tag', components: [x]}]}
+    number: {value: 30, targets: [{pointer: 'list[0].n', components: [x]}]}
+";
+        let mut envelope = envelope(&["x", "y"]);
+        envelope.values_from.insert("password".to_owned(), from_file("db-password", "auth.password"));
+        let helm = |repository: &str| document("helm", repository, parameters);
+        let (oci, https) = (helm("oci://registry.invalid/app"), helm("https://charts.invalid/stable"));
+        let all = resolve(&oci, &envelope, "s3cret");
+        let Kind::Helm { namespace, values, secrets } = &input(&all[0]).kind else { panic!("{:?}", all[0]) };
+        let values: serde_json::Value = serde_yaml::from_slice(&values.to_yaml()).unwrap();
+        let expected = serde_json::json!(
+            {"image": {"tag": "1.10"}, "list": [{"n": 30}], "auth": {"password": "s3cret"}}
+        );
+        assert_eq!((namespace.as_str(), values, &secrets[..]), ("default", expected, &["s3cret".to_owned()][..]));
+        assert!(!format!("{all:?}").contains("s3cret"));
+        let digest = |document: &Document| input(&resolve(document, &envelope, "s3cret")[0]).input_digest;
+        let mut elsewhere = oci.clone();
+        elsewhere.deployment.namespace = "plant".to_owned();
+        assert_ne!(digest(&oci), digest(&elsewhere));
+        assert_eq!(digest(&oci), digest(&https), "where the same chart comes from doesn't count");
+    }
+
+    #[test]
+    fn a_device_file_does_not_replace_a_parameter() {
+        let mut envelope = envelope(&["x", "y"]);
+        envelope.values_from.insert("password".to_owned(), from_file("db-password", "TEXT"));
+        assert_eq!(code(&resolve(&compose(PARAMETERS), &envelope, "s")[0]), "parameter-invalid");
+    }
+}

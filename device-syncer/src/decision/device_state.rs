@@ -1,0 +1,637 @@
+//! The device's memory: `refs/syncer/state`, one commit whose tree is everything that was accepted, applied, begun
+//! and given up. Its parents, the accepted `desired` commit and the tip of the local `status`, keep what it needs.
+//!
+//! The ref moves atomically and alone decides; the local `status` branch is derived from it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::{SignedDuration, Timestamp};
+use repo_git::CommitId;
+use repo_model::desired::Desired;
+use repo_model::freshness::{LIFE, SKEW};
+use repo_model::margo::ProfileType;
+use repo_model::report::{Condition, IMAGES, LockedImage, LockedImages};
+use repo_model::{ComponentName, DeploymentId, DeploymentName, Digest, FileTree, json, text};
+use serde::{Deserialize, Serialize};
+
+use crate::decision::desired::in_order;
+use crate::decision::plan::{Removal, Wanted};
+use crate::runtimes::{self, Observed};
+
+/// The ref that holds the memory.
+pub const STATE: &str = "refs/syncer/state";
+
+/// The local copy of the branch that the device writes.
+pub const STATUS: &str = "refs/heads/status";
+
+const ACCEPTED: &str = "accepted.json";
+const ROSTER: &str = "roster.json";
+const ATTEMPTS: &str = "attempt.json";
+const BAD: &str = "bad.json";
+const WAITING: &str = "waiting.json";
+const DAMAGED: &str = "damaged.json";
+
+/// Everything that a pass needs to know of the ones before.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Memory {
+    /// The desired state in force; `None` before the first.
+    pub accepted: Option<Accepted>,
+    /// Exact bytes of the newest roster that was believed; empty before the first.
+    pub roster: Vec<u8>,
+    /// What was put onto the device and not removed since.
+    pub deployments: BTreeMap<DeploymentId, Applied>,
+    /// Applies that didn't succeed so far, by project.
+    pub attempts: BTreeMap<String, Attempt>,
+    /// Inputs that are not tried again, by project.
+    pub bad: BTreeMap<String, Bad>,
+    /// What this device locked itself, by project.
+    pub images: BTreeMap<String, FirstUse>,
+    /// Why nothing new is adopted, applied or told, where the host may not be told either: only this device shows it.
+    pub waiting: Option<Condition>,
+    /// Why the clone was made anew; `None` once something newer was adopted since.
+    pub damaged: Option<Damaged>,
+    /// The tree of the local `status`.
+    pub status: FileTree,
+}
+
+/// What could not be read of a clone that was set aside.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Damaged {
+    /// When that was found.
+    pub since: Timestamp,
+    /// The first thing that can't be read, and why.
+    pub what: String,
+}
+
+/// The desired state in force.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Accepted {
+    /// The commit on `desired`, 40 hex digits.
+    pub commit: String,
+    /// Its serial.
+    pub serial: u64,
+    /// Its `manifestVersion`.
+    pub manifest_version: u64,
+    /// SHA-256 of its envelope.
+    pub envelope: Digest,
+    /// The roster version that it was judged by.
+    pub trust: u64,
+    /// When it was put in force.
+    pub since: Timestamp,
+    /// Until when the publisher's newest proof of freshness holds; absent if none was seen for this state.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fresh_until: Option<Timestamp>,
+    /// Until when the newest proof for the state before holds, which counts while there is none for this one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fresh_before: Option<Timestamp>,
+    /// Its descent from what was accepted before couldn't be shown.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unverified: bool,
+}
+
+impl Accepted {
+    /// The commit on `desired`.
+    pub fn id(&self) -> Option<CommitId> {
+        self.commit.parse().ok()
+    }
+
+    /// Whether there is no proof of freshness that still holds. An adoption alone is none, or a host could feed one old
+    /// state after the other unseen. What lasts longer than any proof can was noted by a wrong clock, and is none either.
+    pub fn is_stale(&self, now: Timestamp) -> bool {
+        !self.fresh_until.or(self.fresh_before).is_some_and(|until| counts(until, now))
+    }
+
+    /// How long the newest proof of freshness still holds, if there is one that does.
+    pub fn fresh_for(&self, now: Timestamp) -> Option<SignedDuration> {
+        self.fresh_until.filter(|until| counts(*until, now)).map(|until| until.duration_since(now))
+    }
+
+    /// Takes another proof that is believed.
+    pub fn renew(&mut self, expires: Timestamp, now: Timestamp) {
+        let known = self.fresh_until.filter(|until| counts(*until, now));
+        self.fresh_until = known.max(Some(expires));
+    }
+}
+
+/// Whether a proof of freshness that ends then holds now.
+fn counts(until: Timestamp, now: Timestamp) -> bool {
+    now <= until && until.duration_since(now) <= LIFE + SKEW
+}
+
+/// A deployment's inputs as they were applied.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Applied {
+    /// The exact ApplicationDeployment.
+    pub document: Vec<u8>,
+    /// What became of it on this device.
+    pub inputs: Inputs,
+}
+
+/// `inputs.json`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Inputs {
+    /// The operator's id of the deployment.
+    pub id: DeploymentName,
+    /// What it waits for, and goes before.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub depends_on: Vec<DeploymentName>,
+    /// Whether the operator wants it left as it is.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub suspended: bool,
+    /// Its components in the order in which they were applied.
+    pub components: Vec<AppliedComponent>,
+}
+
+/// One applied component.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AppliedComponent {
+    /// Its name.
+    pub name: ComponentName,
+    /// The name under which the runtime knows it.
+    pub project: String,
+    /// What runs it.
+    #[serde(rename = "type", default = "compose", skip_serializing_if = "is_compose")]
+    pub kind: ProfileType,
+    /// What was applied; absent while an apply is under way or after it failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub input_digest: Option<Digest>,
+}
+
+fn compose() -> ProfileType {
+    ProfileType::Compose
+}
+
+fn is_compose(kind: &ProfileType) -> bool {
+    *kind == compose()
+}
+
+/// An apply that began and didn't succeed so far.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Attempt {
+    /// What is applied.
+    pub input_digest: Digest,
+    /// The boot during which it last began.
+    pub boot_id: String,
+    /// How often it began during that boot since it last came back with an answer: at most once, unless the syncer was
+    /// killed.
+    pub open: u32,
+    /// How many boots it began in and never came back from.
+    pub lost: u32,
+    /// How often it came back because health took too long.
+    pub timeouts: u32,
+}
+
+impl Attempt {
+    /// The first one of an input, about to begin.
+    pub fn new(input_digest: Digest) -> Self {
+        Self { input_digest, boot_id: String::new(), open: 0, lost: 0, timeouts: 0 }
+    }
+
+    /// Begins once more. One that was open when the device went down was lost with it.
+    pub fn begin(&mut self, boot_id: &str) {
+        if self.boot_id != boot_id {
+            self.lost += u32::from(self.open > 0);
+            self.open = 0;
+            self.boot_id = boot_id.to_owned();
+        }
+        self.open += 1;
+    }
+}
+
+/// An input that can't succeed on this device as it is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Bad {
+    /// The input.
+    pub input_digest: Digest,
+    /// What became of it.
+    pub failure: Failure,
+}
+
+/// The images that nobody else had locked when they were first used for an input.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct FirstUse {
+    /// What they were locked for: another input locks anew.
+    pub input_digest: Digest,
+    /// Where `status` says it (`images.json`).
+    pub deployment: DeploymentId,
+    /// Of that deployment.
+    pub component: ComponentName,
+    /// By service of the compose file.
+    pub services: BTreeMap<String, LockedImage>,
+}
+
+/// Why something isn't done.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    /// A code of the error table.
+    pub code: String,
+    /// One paragraph for a person, without secrets.
+    pub message: String,
+}
+
+impl Failure {
+    /// A failure with this code.
+    pub fn new(code: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { code: code.into(), message: message.into() }
+    }
+}
+
+/// The most characters of a stranger's words that are signed and shown for ever.
+const WORDS: usize = 1024;
+
+/// A stranger's words as they may stand in what is signed and shown for ever: the beginning, and nothing in it is hidden.
+pub fn shown(words: &str) -> String {
+    let begin: String = words.chars().take(WORDS).collect();
+    text::page(&begin).chars().take(WORDS).collect()
+}
+
+/// Why the memory can't be read.
+#[derive(Debug, thiserror::Error)]
+pub enum MemoryError {
+    /// A file of the state tree isn't what this program writes.
+    #[error("`{path}` in `{STATE}` can't be read: {problem}")]
+    Damaged { path: String, problem: String },
+}
+
+impl Memory {
+    /// The input digest that was last applied under this name, if its apply completed.
+    pub fn applied_digest(&self, project: &str) -> Option<Digest> {
+        self.applied_components().find(|(_, _, component)| component.project == project)?.2.input_digest
+    }
+
+    /// What runs, or ran last, what was applied under this name.
+    pub fn applied_kind(&self, project: &str) -> Option<ProfileType> {
+        Some(self.applied_components().find(|(_, _, component)| component.project == project)?.2.kind)
+    }
+
+    /// Everything that was put onto the device and not removed since, in the order of its application.
+    pub fn removable(&self) -> Vec<Removal> {
+        let mut all: Vec<_> = self.deployments.iter().map(|(id, applied)| (*id, &applied.inputs)).collect();
+        all.sort_by(|(_, a), (_, b)| a.id.cmp(&b.id));
+        let all = in_order(all, |(_, inputs)| &inputs.id, |(_, inputs)| &inputs.depends_on);
+        let removals = |(id, inputs): (_, &Inputs)| {
+            let removal = |component: &AppliedComponent| Removal {
+                deployment: Some(id),
+                name: Some(inputs.id.clone()),
+                component: Some(component.name.clone()),
+                kind: component.kind,
+                project: component.project.clone(),
+            };
+            inputs.components.iter().map(removal).collect::<Vec<_>>()
+        };
+        all.into_iter().flat_map(removals).collect()
+    }
+
+    /// The operator's id of a deployment, or what the device calls it.
+    pub fn name_of(&self, id: DeploymentId, desired: Option<&Desired>) -> String {
+        let wanted = desired.and_then(|desired| desired.envelope.deployments.get(&id)).map(|one| &one.id);
+        let name = wanted.or(self.deployments.get(&id).map(|applied| &applied.inputs.id));
+        name.map_or_else(|| id.to_string(), |name| name.to_string())
+    }
+
+    fn applied_components(&self) -> impl Iterator<Item = (DeploymentId, &Inputs, &AppliedComponent)> {
+        self.deployments.iter().flat_map(|(id, applied)| {
+            applied.inputs.components.iter().map(move |component| (*id, &applied.inputs, component))
+        })
+    }
+
+    /// Notes what was, or is about to be, put onto the device. Until an apply is complete its digest is absent.
+    pub fn note(&mut self, wanted: &Wanted, component: AppliedComponent) {
+        let inputs = Inputs {
+            id: wanted.name.clone(),
+            depends_on: Vec::new(),
+            suspended: wanted.suspended,
+            components: Vec::new(),
+        };
+        let applied = self.deployments.entry(wanted.id).or_insert(Applied { document: Vec::new(), inputs });
+        applied.document.clone_from(&wanted.document);
+        applied.inputs.depends_on.clone_from(&wanted.depends_on);
+        match applied.inputs.components.iter_mut().find(|known| known.project == component.project) {
+            Some(known) => *known = component,
+            None => applied.inputs.components.push(component),
+        }
+    }
+
+    /// Remembers what the operator wants left as it is: `all`, or single deployments.
+    pub fn note_suspended(&mut self, wanted: &[Wanted], all: bool) {
+        for one in wanted {
+            if let Some(applied) = self.deployments.get_mut(&one.id) {
+                applied.inputs.suspended = all || one.suspended;
+            }
+        }
+    }
+
+    /// Forgets a component that was removed, and its deployment with the last one.
+    pub fn forget(&mut self, project: &str) {
+        for applied in self.deployments.values_mut() {
+            applied.inputs.components.retain(|component| component.project != project);
+        }
+        self.deployments.retain(|_, applied| !applied.inputs.components.is_empty());
+    }
+
+    /// Why this input isn't tried again, if it isn't.
+    pub fn failure(&self, input: &runtimes::Component) -> Option<&Failure> {
+        let bad = self.bad.get(&input.project)?;
+        (bad.input_digest == input.input_digest).then_some(&bad.failure)
+    }
+
+    /// The attempts at this input so far, if there were any.
+    pub fn attempt(&mut self, input: &runtimes::Component) -> Option<&mut Attempt> {
+        self.attempts.get_mut(&input.project).filter(|attempt| attempt.input_digest == input.input_digest)
+    }
+
+    /// Keeps what the images of an input are.
+    pub fn lock_images(&mut self, input: &runtimes::Component, services: BTreeMap<String, LockedImage>) {
+        if services.is_empty() {
+            return;
+        }
+        let (deployment, component, input_digest) = (input.deployment, input.component.clone(), input.input_digest);
+        let new = FirstUse { input_digest, deployment, component, services: BTreeMap::new() };
+        let known = self.images.remove(&input.project).filter(|known| known.input_digest == input_digest);
+        let mut known = known.unwrap_or(new);
+        known.services.extend(services);
+        self.images.insert(input.project.clone(), known);
+    }
+
+    /// Takes the locks of what runs from `status`, where a clone that was lost no longer has them.
+    pub fn recover_images(&mut self, wanted: &[Wanted], found: &[Observed]) {
+        let told = self.status.get(IMAGES).and_then(|bytes| serde_json::from_slice::<LockedImages>(bytes).ok());
+        let Some(told) = told else { return };
+        let runs = |input: &runtimes::Component| {
+            let is_it = |one: &Observed| one.project == input.project && one.input_digest == Some(input.input_digest);
+            found.iter().any(is_it)
+        };
+        let inputs = wanted.iter().flat_map(|wanted| &wanted.components).filter_map(|one| one.input.as_ref().ok());
+        for input in inputs.filter(|input| runs(input)) {
+            let services = told.get(&input.deployment).and_then(|all| all.get(&input.component));
+            if let Some(services) = services.filter(|_| !self.images.contains_key(&input.project)) {
+                self.lock_images(input, services.clone());
+            }
+        }
+    }
+
+    /// Adds to what is wanted the images that this device locked itself.
+    pub fn with_images(&self, wanted: &mut [Wanted]) {
+        let inputs = wanted.iter_mut().flat_map(|wanted| &mut wanted.components);
+        for input in inputs.filter_map(|component| component.input.as_mut().ok()) {
+            let known = self.images.get(&input.project).filter(|known| known.input_digest == input.input_digest);
+            let locked = known.iter().flat_map(|known| &known.services);
+            input.images.first_use = locked.map(|(service, image)| (service.clone(), image.digest)).collect();
+        }
+    }
+
+    /// Puts the images that this device locked itself into its `status`.
+    pub fn tell_images(&mut self) {
+        let mut all = LockedImages::new();
+        for one in self.images.values() {
+            all.entry(one.deployment).or_default().insert(one.component.clone(), one.services.clone());
+        }
+        match all.is_empty() {
+            true => _ = self.status.remove(IMAGES),
+            false => _ = self.status.insert(IMAGES.to_owned(), json::to_bytes(&all)),
+        }
+    }
+
+    /// Forgets attempts at, and failures of, what a deployment wants.
+    pub fn forget_failures(&mut self, wanted: &Wanted) {
+        for component in &wanted.components {
+            self.bad.remove(&component.project);
+            self.attempts.remove(&component.project);
+        }
+    }
+
+    /// Forgets attempts at, failures and images of inputs that are no longer wanted, and learns the order of what is.
+    pub fn keep_only(&mut self, wanted: &[Wanted]) {
+        for wanted in wanted {
+            if let Some(applied) = self.deployments.get_mut(&wanted.id) {
+                applied.inputs.depends_on.clone_from(&wanted.depends_on);
+            }
+        }
+        let inputs = wanted.iter().flat_map(|wanted| &wanted.components).filter_map(|one| one.input.as_ref().ok());
+        // An input that can't be known now, because a file of the device is missing, may come back as it was.
+        let unknown = wanted.iter().flat_map(|wanted| &wanted.components).filter(|one| one.input.is_err());
+        let unknown: BTreeSet<_> = unknown.map(|one| one.project.as_str()).collect();
+        let inputs: BTreeSet<_> = inputs.map(|input| (input.project.as_str(), input.input_digest)).collect();
+        self.bad.retain(|project, bad| inputs.contains(&(project.as_str(), bad.input_digest)));
+        self.images.retain(|project, known| {
+            unknown.contains(project.as_str()) || inputs.contains(&(project.as_str(), known.input_digest))
+        });
+        self.attempts.retain(|project, attempt| inputs.contains(&(project.as_str(), attempt.input_digest)));
+    }
+
+    /// The tree of `refs/syncer/state`, without `status`, which is a parent.
+    pub fn to_tree(&self) -> FileTree {
+        let mut tree = FileTree::new();
+        if let Some(accepted) = &self.accepted {
+            tree.insert(ACCEPTED.to_owned(), json::to_bytes(accepted));
+        }
+        if !self.roster.is_empty() {
+            tree.insert(ROSTER.to_owned(), self.roster.clone());
+        }
+        if !self.attempts.is_empty() {
+            tree.insert(ATTEMPTS.to_owned(), json::to_bytes(&self.attempts));
+        }
+        if !self.bad.is_empty() {
+            tree.insert(BAD.to_owned(), json::to_bytes(&self.bad));
+        }
+        if !self.images.is_empty() {
+            tree.insert(IMAGES.to_owned(), json::to_bytes(&self.images));
+        }
+        if let Some(waiting) = &self.waiting {
+            tree.insert(WAITING.to_owned(), json::to_bytes(waiting));
+        }
+        if let Some(damaged) = &self.damaged {
+            tree.insert(DAMAGED.to_owned(), json::to_bytes(damaged));
+        }
+        for (id, applied) in &self.deployments {
+            tree.insert(format!("deployments/{id}/applied/deployment.yaml"), applied.document.clone());
+            tree.insert(format!("deployments/{id}/applied/inputs.json"), json::to_bytes(&applied.inputs));
+        }
+        tree
+    }
+
+    /// Reads what [`Memory::to_tree`] wrote; `status` stays empty.
+    pub fn of_tree(tree: &FileTree) -> Result<Self, MemoryError> {
+        let mut memory = Self {
+            accepted: read(tree, ACCEPTED)?,
+            roster: tree.get(ROSTER).cloned().unwrap_or_default(),
+            attempts: read(tree, ATTEMPTS)?.unwrap_or_default(),
+            bad: read(tree, BAD)?.unwrap_or_default(),
+            images: read(tree, IMAGES)?.unwrap_or_default(),
+            waiting: read(tree, WAITING)?,
+            damaged: read(tree, DAMAGED)?,
+            ..Self::default()
+        };
+        for path in tree.keys().filter(|path| path.ends_with("/inputs.json")) {
+            memory.remember(tree, path)?;
+        }
+        Ok(memory)
+    }
+
+    /// Reads what is left of such a tree: a file that isn't there, or isn't what this program writes, is as if nothing had
+    /// been written.
+    pub fn of_remains(mut tree: FileTree) -> Self {
+        // What runs is known without the document that it was made from.
+        let inputs: Vec<_> =
+            tree.keys().filter_map(|path| path.strip_suffix("inputs.json").map(str::to_owned)).collect();
+        for directory in inputs {
+            tree.entry(directory + "deployment.yaml").or_default();
+        }
+        loop {
+            match Self::of_tree(&tree) {
+                Ok(memory) => return memory,
+                Err(MemoryError::Damaged { path, .. }) => _ = tree.remove(&path),
+            }
+        }
+    }
+
+    fn remember(&mut self, tree: &FileTree, path: &str) -> Result<(), MemoryError> {
+        let damaged = |problem: &str| MemoryError::Damaged { path: path.to_owned(), problem: problem.to_owned() };
+        let id = path.strip_prefix("deployments/").and_then(|rest| rest.strip_suffix("/applied/inputs.json"));
+        let id: DeploymentId = id.and_then(|id| id.parse().ok()).ok_or_else(|| damaged("unexpected path"))?;
+        let document = tree.get(&format!("deployments/{id}/applied/deployment.yaml"));
+        let document = document.ok_or_else(|| damaged("no deployment.yaml beside it"))?.clone();
+        let inputs = read(tree, path)?.ok_or_else(|| damaged("missing"))?;
+        self.deployments.insert(id, Applied { document, inputs });
+        Ok(())
+    }
+}
+
+fn read<T: for<'a> Deserialize<'a>>(tree: &FileTree, path: &str) -> Result<Option<T>, MemoryError> {
+    let parse = |bytes: &Vec<u8>| {
+        serde_json::from_slice(bytes)
+            .map_err(|error| MemoryError::Damaged { path: path.to_owned(), problem: error.to_string() })
+    };
+    tree.get(path).map(parse).transpose()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{component, input_digest, project, wanted};
+
+    fn memory() -> Memory {
+        let mut memory = Memory {
+            accepted: Some(Accepted {
+                commit: "0".repeat(40),
+                serial: 7,
+                manifest_version: 6,
+                envelope: Digest::of(b"e"),
+                trust: 1,
+                since: "2026-01-01T00:00:00Z".parse().unwrap(),
+                fresh_until: Some("2026-01-02T00:00:00Z".parse().unwrap()),
+                fresh_before: None,
+                unverified: true,
+            }),
+            roster: b"{}".to_vec(),
+            waiting: Some(crate::decision::conditions::condition("Waiting", "NotListed", "because")),
+            ..Memory::default()
+        };
+        for (name, version) in [("x", Some("1")), ("y", None)] {
+            let input_digest = version.map(|version| input_digest("a", name, version));
+            let applied = AppliedComponent {
+                name: component(name),
+                project: format!("{name}-1"),
+                kind: ProfileType::Compose,
+                input_digest,
+            };
+            memory.note(&wanted("a", &[(name, "1")]), applied);
+        }
+        let mut attempt = Attempt::new(input_digest("a", "y", "1"));
+        attempt.begin("boot");
+        memory.attempts.insert(project("a", "y"), attempt);
+        let failure = Failure::new("compose-failed", "no");
+        memory.bad.insert(project("a", "z"), Bad { input_digest: input_digest("a", "z", "1"), failure });
+        memory
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        for memory in [Memory::default(), memory()] {
+            assert_eq!(Memory::of_tree(&memory.to_tree()).unwrap(), memory);
+        }
+    }
+
+    #[test]
+    fn a_state_is_stale_unless_a_proof_of_it_or_of_the_one_before_still_holds() {
+        let day = "2026-01-02T00:00:00Z";
+        for (fresh_until, fresh_before, now, stale) in [
+            (Some(day), None, "2026-01-02T00:00:00Z", false),
+            (Some(day), None, "2026-01-02T00:00:01Z", true),
+            (Some("2026-02-02T12:00:00Z"), None, "2026-02-01T00:00:00Z", false),
+            (Some("9999-01-01T00:00:00Z"), None, "2026-02-01T00:00:00Z", true),
+            (None, None, "2026-01-01T00:00:01Z", true),
+            (None, Some(day), "2026-01-02T00:00:00Z", false),
+            (None, Some(day), "2026-01-02T00:00:01Z", true),
+            (Some(day), Some("2026-01-03T00:00:00Z"), "2026-01-02T00:00:01Z", true),
+        ] {
+            let mut accepted = memory().accepted.unwrap();
+            accepted.fresh_until = fresh_until.map(|text| text.parse().unwrap());
+            accepted.fresh_before = fresh_before.map(|text| text.parse().unwrap());
+            let words = format!("{fresh_until:?} {fresh_before:?} {now}");
+            assert_eq!(accepted.is_stale(now.parse().unwrap()), stale, "{words}");
+        }
+    }
+
+    #[test]
+    fn what_a_stranger_says_is_short_and_shows_as_what_it_is() {
+        assert_eq!(
+            shown("a\u{1b}[2Jb\r\u{202e}c\nd\u{2066}é"),
+            r"a\u{1b}[2Jb\r\u{202e}c|d\u{2066}é".replace('|', "\n")
+        );
+        assert_eq!(shown(&"é".repeat(2000)).chars().count(), 1024);
+    }
+
+    #[test]
+    fn a_damaged_file_is_named() {
+        for (path, bytes) in [
+            ("accepted.json", "{}"),
+            ("attempt.json", "["),
+            ("bad.json", "1"),
+            ("deployments/x/applied/inputs.json", "{}"),
+        ] {
+            let mut tree = memory().to_tree();
+            tree.insert(path.to_owned(), bytes.as_bytes().to_vec());
+            let error = Memory::of_tree(&tree).unwrap_err().to_string();
+            assert!(error.contains(path), "{path} in {error}");
+        }
+    }
+
+    #[test]
+    fn a_component_that_was_removed_is_forgotten_and_its_deployment_with_the_last_one() {
+        let mut memory = memory();
+        assert_eq!(memory.applied_digest("x-1"), Some(input_digest("a", "x", "1")));
+        memory.forget("x-1");
+        assert_eq!(memory.removable().len(), 1);
+        memory.forget("y-1");
+        assert!(memory.deployments.is_empty());
+    }
+
+    #[test]
+    fn attempts_and_failures_live_as_long_as_their_input_is_wanted() {
+        let mut memory = memory();
+        memory.keep_only(&[wanted("a", &[("y", "1"), ("z", "1")])]);
+        assert_eq!((memory.attempts.len(), memory.bad.len()), (1, 1));
+        memory.keep_only(&[wanted("a", &[("y", "2"), ("z", "2")])]);
+        assert_eq!((memory.attempts.len(), memory.bad.len()), (0, 0));
+    }
+
+    #[test]
+    fn only_an_attempt_that_was_open_is_lost_with_its_boot() {
+        let mut attempt = Attempt::new(Digest::of(b"x"));
+        attempt.begin("one");
+        attempt.begin("one");
+        assert_eq!((attempt.open, attempt.lost), (2, 0));
+        attempt.begin("two");
+        assert_eq!((attempt.open, attempt.lost), (1, 1));
+        attempt.open = 0;
+        attempt.begin("three");
+        assert_eq!((attempt.open, attempt.lost), (1, 1));
+    }
+}

@@ -1,0 +1,141 @@
+//! How what runs of a component is, in the words of the heartbeat.
+
+use std::fmt;
+
+use repo_model::desired::Desired;
+use repo_model::error_chain;
+use repo_model::margo::State;
+
+use crate::decision::device_state::{Memory, shown};
+use crate::decision::status::Report;
+use crate::runtimes::{Condition, Observed, Sight};
+
+/// How what runs of a component is, and whether that is what was applied.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Health {
+    /// `healthy`, `starting`, `degraded`, `missing` or `unknown`.
+    pub health: &'static str,
+    /// `none`, `missing`, `stopped`, `changed` or `unknown`.
+    pub drift: &'static str,
+    /// Why it is neither healthy nor starting, in a few words; a chart's objects may have a part in them.
+    pub reason: Option<String>,
+}
+
+impl Health {
+    /// How the project or release of this name is.
+    pub fn of(project: &str, sight: &Sight, memory: &Memory) -> Self {
+        let found = sight.found.iter().find(|found| found.project == project);
+        let unseen = memory.applied_kind(project).and_then(|kind| sight.unseen.get(&kind));
+        match (found, unseen) {
+            (Some(found), _) => Self::of_found(found),
+            (None, Some(error)) => {
+                Self { health: "unknown", drift: "unknown", reason: Some(shown(&error_chain(error))) }
+            }
+            (None, None) if memory.applied_digest(project).is_some() => {
+                Self { health: "missing", drift: "missing", reason: Some("nothing of it is there".to_owned()) }
+            }
+            (None, None) => Self { health: "missing", drift: "none", reason: None },
+        }
+    }
+
+    fn of_found(found: &Observed) -> Self {
+        let (health, drift) = match &found.condition {
+            Condition::Running => ("healthy", "none"),
+            Condition::Starting => ("starting", "none"),
+            Condition::Degraded(_) => ("degraded", "none"),
+            Condition::Stopped(_) => ("degraded", "stopped"),
+            Condition::Edited(_) => ("degraded", "changed"),
+            Condition::Missing => ("missing", "missing"),
+            Condition::Unknown(_) => ("unknown", "unknown"),
+        };
+        Self { health, drift, reason: found.trouble().map(|text| shown(&text)) }
+    }
+
+    /// Whether it runs well, or may soon.
+    pub fn is_good(&self) -> bool {
+        matches!(self.health, "healthy" | "starting")
+    }
+}
+
+/// A component that isn't installed, or doesn't run well.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lacking {
+    /// `deployment/component`, by the operator's id.
+    pub name: String,
+    /// Its state if it isn't installed, else its health.
+    pub how: String,
+    /// A code with its words, or the health's reason; empty if nothing is known.
+    pub why: String,
+}
+
+impl fmt::Display for Lacking {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, how, why } = self;
+        let colon = if why.is_empty() { "" } else { ": " };
+        write!(f, "{name}: {how}{colon}{why}")
+    }
+}
+
+/// Every component that isn't as wanted.
+pub fn lacking(sight: &Sight, memory: &Memory, desired: Option<&Desired>) -> Vec<Lacking> {
+    let mut all = Vec::new();
+    for (id, reported) in Report::read(&memory.status).deployments {
+        for component in reported.components.into_iter().filter(|one| one.state != State::Removed) {
+            let name = format!("{}/{}", memory.name_of(id, desired), component.name);
+            let health = Health::of(&id.runtime_name(&component.name), sight, memory);
+            if component.state != State::Installed {
+                let why = component.failure.map(|failure| format!("{}: {}", failure.code, failure.message));
+                all.push(Lacking { name, how: component.state.to_string(), why: why.unwrap_or_default() });
+            } else if !health.is_good() {
+                all.push(Lacking { name, how: health.health.to_owned(), why: health.reason.unwrap_or_default() });
+            }
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use repo_model::margo::ProfileType;
+
+    use super::*;
+    use crate::decision::device_state::AppliedComponent;
+    use crate::runtimes::RuntimeError;
+    use crate::testing::{component, input_digest, observed, project, wanted};
+
+    #[test]
+    fn every_condition_has_its_words_and_what_is_not_well_its_reason() {
+        let text = |words: &str| words.to_owned();
+        let of = |found: Option<Condition>, applied: bool, unseen: bool| {
+            let mut memory = Memory::default();
+            if applied {
+                let (name, input_digest) = (component("x"), Some(input_digest("a", "x", "1")));
+                let (project, kind) = (project("a", "x"), ProfileType::Compose);
+                memory.note(&wanted("a", &[]), AppliedComponent { name, project, kind, input_digest });
+            }
+            let error = RuntimeError::RuntimeUnavailable { tool: "docker", reason: text("gone"), source: None };
+            let unseen = unseen.then_some((ProfileType::Compose, error));
+            let found = found.map(|condition| observed("a", "x", None, condition));
+            let sight = Sight { found: found.into_iter().collect(), unseen: BTreeMap::from_iter(unseen) };
+            let Health { health, drift, reason } = Health::of(&project("a", "x"), &sight, &memory);
+            format!("{health} {drift} {}", reason.unwrap_or_default())
+        };
+        for (condition, expected) in [
+            (Condition::Running, "healthy none "),
+            (Condition::Starting, "starting none "),
+            (Condition::Degraded(text("unhealthy")), "degraded none unhealthy"),
+            (Condition::Stopped(text("exited with 3")), "degraded stopped exited with 3"),
+            (Condition::Edited(text("replicas")), "degraded changed replicas"),
+            (Condition::Missing, "missing missing something of it is missing"),
+            (Condition::Unknown(text("it hangs")), "unknown unknown it hangs"),
+        ] {
+            assert_eq!(of(Some(condition), true, false), expected);
+        }
+        assert_eq!(of(None, true, false), "missing missing nothing of it is there");
+        assert_eq!(of(None, false, false), "missing none ");
+        assert_eq!(of(None, true, true), "unknown unknown docker can't be used: gone");
+        assert_eq!(of(None, false, true), "missing none ", "nobody put anything there");
+    }
+}

@@ -1,0 +1,157 @@
+//! What a `status` commit says: a subject that names the news, and the trailers.
+
+use std::collections::BTreeSet;
+
+use repo_model::message::Message;
+use repo_model::report::Condition;
+use repo_model::{DeviceId, FleetId};
+
+use crate::decision::conditions;
+use crate::decision::device_state::Memory;
+use crate::decision::status::Report;
+
+/// Who speaks: the trailers `Fleet` and `Device` of each commit.
+#[derive(Debug, Clone)]
+pub struct Identity {
+    /// The fleet's id, from the join file.
+    pub fleet: FleetId,
+    /// The device's id in that fleet.
+    pub device: DeviceId,
+}
+
+/// The message of the `status` commit that leads from `before` to `next` (`repo-layouts/README.md`, *Branch `status`*).
+pub fn message(next: &Memory, before: &Memory, identity: &Identity) -> Message {
+    let (report, old) = (Report::read(&next.status), Report::read(&before.status));
+    let transitions = report.transitions(&old);
+    let components = transitions.iter().filter(|one| !one.summary.starts_with('*')).map(|one| one.summary.clone());
+    let news: Vec<_> = components.chain(report.reasons(&old)).chain(of_conditions(next, before)).collect();
+    let serial = next.accepted.as_ref().map_or(0, |accepted| accepted.serial);
+    let subject = match news.as_slice() {
+        [] if is_adoption(next, before) => format!("adopted (serial {serial})"),
+        [] => format!("report (serial {serial})"),
+        [one] => format!("{one} (serial {serial})"),
+        [one, rest @ ..] => format!("{one}, {} more (serial {serial})", rest.len()),
+    };
+    let mut message = Message::new(subject)
+        .trailer("Kind", "status")
+        .trailer("Fleet", identity.fleet)
+        .trailer("Device", &identity.device)
+        .trailer("Serial", serial);
+    if let Some(accepted) = &next.accepted {
+        message = message.trailer("Desired-Commit", &accepted.commit);
+    }
+    transitions.iter().fold(message, |message, one| message.trailer("State", &one.trailer))
+}
+
+/// The serial that the message of a `status` commit gives; 0 before the first adoption, or where it gives none.
+pub fn serial(message: &str) -> u64 {
+    Message::parse(message).number("Serial").unwrap_or(0)
+}
+
+/// The transitions that it names.
+pub fn states(message: &str) -> Vec<String> {
+    Message::parse(message).all("State").map(str::to_owned).collect()
+}
+
+/// The message with the transitions of commits before it that were never told, in front of its own.
+pub fn carrying(message: String, before: &[String]) -> String {
+    if before.is_empty() {
+        return message;
+    }
+    let read = Message::parse(&message);
+    let (own, others): (Vec<_>, Vec<_>) = read.trailers().iter().partition(|(key, _)| key == "State");
+    let states = before.iter().chain(own.into_iter().map(|(_, state)| state));
+    let all = others.into_iter().map(|(key, value)| (key.as_str(), value));
+    let all = all.chain(states.map(|state| ("State", state)));
+    all.fold(Message::new(read.subject()), |message, (key, value)| message.trailer(key, value)).to_string()
+}
+
+fn is_adoption(next: &Memory, before: &Memory) -> bool {
+    let adopted = |memory: &Memory| conditions::report(&memory.status).and_then(|report| report.adopted);
+    adopted(next).is_some_and(|now| adopted(before) != Some(now))
+}
+
+/// `Type: reason` of each condition that is new or says something new, `Type cleared` of each type that is gone. Their
+/// messages aren't in the subject: they may quote what a stranger wrote.
+fn of_conditions(next: &Memory, before: &Memory) -> Vec<String> {
+    let (now, old) = (conditions::all(&next.status), conditions::all(&before.status));
+    let new = now.iter().filter(|one| !old.contains(one)).map(|one| format!("{}: {}", one.kind, one.reason));
+    let kinds = |all: &[Condition]| all.iter().map(|one| one.kind.clone()).collect::<BTreeSet<_>>();
+    let gone = kinds(&old).difference(&kinds(&now)).map(|kind| format!("{kind} cleared")).collect::<Vec<_>>();
+    new.chain(gone).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use repo_model::Digest;
+    use repo_model::margo::State;
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::decision::conditions::{EVENT, STALE, STALLED, condition};
+    use crate::decision::device_state::{Accepted, Failure};
+    use crate::testing::{component, fleet, id};
+
+    fn memory(conditions: &[(&str, &str, &str)], state: Option<(State, Option<&str>)>, serial: u64) -> Memory {
+        let accepted = (serial > 0).then(|| Accepted {
+            commit: "0".repeat(40),
+            serial,
+            manifest_version: serial,
+            envelope: Digest::of(b"e"),
+            trust: 1,
+            since: jiff::Timestamp::UNIX_EPOCH,
+            fresh_until: None,
+            fresh_before: None,
+            unverified: false,
+        });
+        let mut memory = Memory { accepted, ..Memory::default() };
+        let all: Vec<_> = conditions.iter().map(|(kind, reason, text)| condition(kind, reason, *text)).collect();
+        conditions::write(&mut memory, Uuid::nil(), &all);
+        let mut report = Report::default();
+        if let Some((state, code)) = state {
+            report.set(id("a"), &component("x"), state, code.map(|code| Failure::new(code, "because")));
+        }
+        report.write(&mut memory.status, &"press-01".parse().unwrap(), serial);
+        memory
+    }
+
+    fn subject(before: &Memory, next: &Memory) -> String {
+        let identity = Identity { fleet: fleet(), device: "press-01".parse().unwrap() };
+        message(next, before, &identity).subject().to_owned()
+    }
+
+    #[test]
+    fn a_commit_that_changes_only_conditions_names_them() {
+        let refused = (STALLED, "signature-invalid", "1234: Deployment: not signed");
+        for (before, next, expected) in [
+            (&[][..], &[refused][..], "Stalled: signature-invalid (serial 4)"),
+            (&[refused], &[], "Stalled cleared (serial 4)"),
+            (&[(STALE, "Expired", "x")], &[], "Stale cleared (serial 4)"),
+            (&[(STALLED, "trust-invalid", "x")], &[refused], "Stalled: signature-invalid (serial 4)"),
+            (&[(STALLED, "signature-invalid", "other words")], &[refused], "Stalled: signature-invalid (serial 4)"),
+            (&[(STALE, "Expired", "x")], &[refused], "Stalled: signature-invalid, 1 more (serial 4)"),
+            (
+                &[(EVENT, "FloorLost", "x")],
+                &[(EVENT, "FloorLost", "x"), (EVENT, "history-forked", "y")],
+                "SecurityEvent: history-forked (serial 4)",
+            ),
+        ] {
+            let running = Some((State::Installed, None));
+            assert_eq!(subject(&memory(before, running, 4), &memory(next, running, 4)), expected);
+        }
+    }
+
+    #[test]
+    fn states_come_before_reasons_and_those_before_conditions() {
+        let refused = [(STALLED, "wrong-device", "x")];
+        let state = |state, code| memory(&[], Some((state, code)), 4);
+        let (queued, running) = (state(State::Pending, Some("queued")), state(State::Installed, None));
+        assert_eq!(subject(&queued, &running), "x installed (serial 4)");
+        let next = memory(&refused, Some((State::Installed, None)), 4);
+        assert_eq!(subject(&queued, &next), "x installed, 1 more (serial 4)");
+        let waiting = state(State::Pending, Some("artifact-unavailable"));
+        assert_eq!(subject(&queued, &waiting), "x pending artifact-unavailable (serial 4)");
+        assert_eq!(subject(&running, &memory(&[], Some((State::Installed, None)), 5)), "adopted (serial 5)");
+        assert_eq!(subject(&Memory::default(), &memory(&[], None, 0)), "report (serial 0)");
+    }
+}

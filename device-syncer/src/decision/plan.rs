@@ -1,0 +1,708 @@
+//! The decision: what is wanted against what is, as data. Nothing here acts.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use repo_model::margo::ProfileType;
+use repo_model::{ComponentName, DeploymentId, DeploymentName, Digest};
+use serde::Serialize;
+
+use crate::decision::device_state::{Failure, Memory};
+use crate::runtimes::{self, Condition, Observed};
+
+/// A deployment as it shall be, resolved on this device.
+#[derive(Debug, Clone)]
+pub struct Wanted {
+    /// Margo's `deploymentId`.
+    pub id: DeploymentId,
+    /// The operator's id of it.
+    pub name: DeploymentName,
+    /// `metadata.name`, the source of errors of the deployment as a whole.
+    pub title: String,
+    /// The exact ApplicationDeployment.
+    pub document: Vec<u8>,
+    /// Whether the operator told the device to leave it as it is.
+    pub suspended: bool,
+    /// The deployments that are installed before it is applied, by the operator's ids.
+    pub depends_on: Vec<DeploymentName>,
+    /// Whether the device has what it asks for.
+    pub fits: Fits,
+    /// Its components in the order in which they are applied.
+    pub components: Vec<WantedComponent>,
+}
+
+/// Whether the device has what a deployment asks for (Margo, *deviceConstraints*).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fits {
+    /// It has, or nothing is asked for.
+    Yes,
+    /// It lacks something.
+    No(Failure),
+    /// What the device has isn't known yet, because a runtime doesn't answer.
+    Unknown,
+}
+
+/// A component as it shall be.
+#[derive(Debug, Clone)]
+pub struct WantedComponent {
+    /// Its name.
+    pub name: ComponentName,
+    /// The name under which the runtime knows it.
+    pub project: String,
+    /// What the runtime gets, or why this device can't run it at all.
+    pub input: Result<runtimes::Component, Failure>,
+}
+
+/// Everything that one pass would do, removals first.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Plan {
+    /// What we own and is no longer wanted, in reverse order of its application.
+    pub removals: Vec<Removal>,
+    /// What would go, and stays for as long as the operator says so, or its runtime doesn't answer.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub held: Vec<Removal>,
+    /// What is wanted, in order.
+    pub deployments: Vec<Planned>,
+}
+
+/// Something of ours that goes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Removal {
+    /// The deployment that it belongs to, if its labels still tell.
+    pub deployment: Option<DeploymentId>,
+    /// The operator's id of that deployment, if it is remembered.
+    pub name: Option<DeploymentName>,
+    /// The component, if its labels still tell.
+    pub component: Option<ComponentName>,
+    /// What runs it.
+    #[serde(rename = "type")]
+    pub kind: ProfileType,
+    /// The name under which the runtime knows it.
+    pub project: String,
+}
+
+impl Removal {
+    /// Whose status speaks of it.
+    pub fn component(&self) -> Option<(DeploymentId, &ComponentName)> {
+        Some((self.deployment?, self.component.as_ref()?))
+    }
+}
+
+/// What happens to a wanted deployment.
+#[derive(Debug, Clone, Serialize)]
+pub struct Planned {
+    /// Margo's `deploymentId`.
+    pub id: DeploymentId,
+    /// The operator's id of it.
+    pub name: DeploymentName,
+    /// Its components in order.
+    pub components: Vec<PlannedComponent>,
+}
+
+/// What happens to a component.
+#[derive(Debug, Clone, Serialize)]
+pub struct PlannedComponent {
+    /// Its name.
+    pub name: ComponentName,
+    /// The name under which the runtime knows it.
+    pub project: String,
+    /// What would be done.
+    pub action: Action,
+    /// What of it isn't as it should be, though it runs as wanted: to do anything wouldn't help.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub degraded: Option<String>,
+}
+
+/// What is done with a component.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Action {
+    /// It runs as wanted.
+    Keep,
+    /// It is applied.
+    Apply {
+        /// Why.
+        reason: Reason,
+        /// What runs it until now, if its type changed: that is removed before.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        replaces: Option<ProfileType>,
+        /// What the runtime gets.
+        #[serde(skip)]
+        input: Box<runtimes::Component>,
+    },
+    /// It was applied, and what of it doesn't run any more is put back; nothing else of it is touched.
+    Restore {
+        /// What doesn't run.
+        reason: String,
+        /// What the runtime gets.
+        #[serde(skip)]
+        input: Box<runtimes::Component>,
+    },
+    /// It is left alone, because this input can't succeed here.
+    Fail(Failure),
+    /// It would be applied, and waits for a gate to open.
+    Wait(Failure),
+    /// It is left alone, because its runtime doesn't answer: nothing is known of it.
+    Unknown,
+}
+
+impl Action {
+    /// Whether it changes anything on the device.
+    fn is_done(&self) -> bool {
+        matches!(self, Self::Apply { .. } | Self::Restore { .. })
+    }
+}
+
+/// Why a component is applied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Reason {
+    /// Nothing of it exists.
+    New,
+    /// Its inputs changed.
+    Changed,
+    /// It runs under another type.
+    Retyped,
+    /// It was applied, and at least one of its parts is gone.
+    Missing,
+    /// It was applied, and somebody changed a part of it.
+    Edited,
+    /// An apply began and didn't complete.
+    HalfMade,
+}
+
+impl Plan {
+    /// Makes actual equal desired: removals first, then deployments in order, components as listed.
+    ///
+    /// `wanted` is `None` before the first desired state was accepted: then nothing is known to be unwanted. Runtimes in
+    /// `unseen` don't answer: what is theirs is left alone.
+    pub fn make(
+        wanted: Option<&[Wanted]>,
+        memory: &Memory,
+        observed: &[Observed],
+        unseen: &BTreeSet<ProfileType>,
+    ) -> Self {
+        let Some(wanted) = wanted else { return Self::default() };
+        let observed = observed.iter().map(|found| ((found.kind, found.project.as_str()), found)).collect();
+        let actual = Actual { memory, observed, unseen };
+        let deployments = wanted.iter().map(|deployment| planned(deployment, &actual)).collect();
+        let is_suspended = |id: DeploymentId| wanted.iter().any(|one| one.id == id && one.suspended);
+        let stays = |gone: &Removal| unseen.contains(&gone.kind) || gone.deployment.is_some_and(is_suspended);
+        let all = removals(wanted, &actual).into_iter();
+        let (held, removals) = all.partition(stays);
+        Self { removals, held, deployments }
+    }
+
+    /// The plan as long as the operator wants the device left as it is, and as long as the fleet doesn't list its key.
+    pub fn held_back(self, is_suspended: bool, is_unlisted: bool, memory: &Memory) -> Self {
+        let plan = if is_suspended { self.suspended() } else { self };
+        if is_unlisted { plan.unlisted(memory) } else { plan }
+    }
+
+    /// The plan of a device that was told to leave everything as it is.
+    fn suspended(self) -> Self {
+        self.waiting(Action::is_done, &Failure::new("suspended", "the operator suspended this device"))
+    }
+
+    /// The plan of a device that may adopt nothing new: what was applied is put back, and everything else waits.
+    fn unlisted(self, memory: &Memory) -> Self {
+        let is_new = |action: &Action| match action {
+            Action::Apply { input, .. } => memory.applied_digest(&input.project) != Some(input.input_digest),
+            _ => false,
+        };
+        self.waiting(is_new, &Failure::new("queued", "waits until the fleet lists this device's key again"))
+    }
+
+    /// Removes nothing, and lets these actions wait.
+    fn waiting(mut self, waits: impl Fn(&Action) -> bool, why: &Failure) -> Self {
+        self.held.append(&mut self.removals);
+        for component in self.deployments.iter_mut().flat_map(|deployment| &mut deployment.components) {
+            if waits(&component.action) {
+                component.action = Action::Wait(why.clone());
+            }
+        }
+        self
+    }
+
+    /// Whether carrying it out would change nothing on the device.
+    pub fn is_in_sync(&self) -> bool {
+        self.removals.is_empty() && !self.components().any(|component| component.action.is_done())
+    }
+
+    /// Whether nothing is to be done, nothing failed or waits, and what runs is well.
+    pub fn is_as_wanted(&self) -> bool {
+        let runs_well = |one: &PlannedComponent| matches!(one.action, Action::Keep) && one.degraded.is_none();
+        self.removals.is_empty() && self.held.is_empty() && self.components().all(runs_well)
+    }
+
+    /// The inputs of everything that would be applied, in order.
+    pub fn applies(&self) -> impl Iterator<Item = &runtimes::Component> {
+        self.components().filter_map(|component| match &component.action {
+            Action::Apply { input, .. } => Some(input.as_ref()),
+            _ => None,
+        })
+    }
+
+    fn components(&self) -> impl Iterator<Item = &PlannedComponent> {
+        self.deployments.iter().flat_map(|deployment| &deployment.components)
+    }
+}
+
+/// What is, as far as it can be seen.
+struct Actual<'a> {
+    memory: &'a Memory,
+    observed: BTreeMap<(ProfileType, &'a str), &'a Observed>,
+    unseen: &'a BTreeSet<ProfileType>,
+}
+
+impl Actual<'_> {
+    /// What there is under a component's name and type.
+    fn found(&self, input: &runtimes::Component) -> Option<&Observed> {
+        self.observed.get(&(input.profile_type(), input.project.as_str())).copied()
+    }
+
+    /// Whether this very input was applied, so that an apply only makes it whole again.
+    fn was_applied(&self, input: &runtimes::Component) -> bool {
+        let observed = self.found(input).and_then(|found| found.input_digest);
+        [observed, self.memory.applied_digest(&input.project)].contains(&Some(input.input_digest))
+    }
+
+    /// What runs a component, if it isn't this type.
+    fn other(&self, kind: ProfileType, project: &str) -> Option<ProfileType> {
+        let of_project = self.observed.keys().filter(|(_, found)| *found == project).map(|(kind, _)| *kind);
+        of_project.chain(self.memory.applied_kind(project)).find(|other| *other != kind)
+    }
+}
+
+fn planned(wanted: &Wanted, actual: &Actual<'_>) -> Planned {
+    let gated = |action| match &action {
+        action if action.is_done() && wanted.suspended => {
+            Action::Wait(Failure::new("suspended", "the operator suspended this deployment"))
+        }
+        // What was applied before is put back without being judged again.
+        Action::Apply { input, .. } if !actual.was_applied(input) => match &wanted.fits {
+            Fits::Yes => action,
+            Fits::No(lack) => Action::Fail(lack.clone()),
+            Fits::Unknown => {
+                let text = "what this device has isn't known yet, because a runtime doesn't answer";
+                Action::Wait(Failure::new("runtime-unavailable", text))
+            }
+        },
+        _ => action,
+    };
+    let component = |wanted: &WantedComponent| {
+        let action = gated(action(wanted, actual));
+        let kept = wanted.input.as_ref().ok().filter(|_| matches!(action, Action::Keep));
+        let degraded = kept.and_then(|input| actual.found(input)).and_then(Observed::trouble);
+        PlannedComponent { name: wanted.name.clone(), project: wanted.project.clone(), action, degraded }
+    };
+    Planned { id: wanted.id, name: wanted.name.clone(), components: wanted.components.iter().map(component).collect() }
+}
+
+fn action(wanted: &WantedComponent, actual: &Actual<'_>) -> Action {
+    let input = match &wanted.input {
+        Ok(input) => input,
+        Err(failure) => return Action::Fail(failure.clone()),
+    };
+    let (kind, project) = (input.profile_type(), wanted.project.as_str());
+    let replaces = actual.other(kind, project);
+    if [Some(kind), replaces].into_iter().flatten().any(|kind| actual.unseen.contains(&kind)) {
+        return Action::Unknown;
+    }
+    let apply = |reason| Action::Apply { reason, replaces, input: Box::new(input.clone()) };
+    match (actual.found(input), actual.memory.failure(input)) {
+        (Some(found), _) if replaces.is_none() && is_in_sync(found, input) => Action::Keep,
+        (_, Some(failure)) => Action::Fail(failure.clone()),
+        _ if replaces.is_some() => apply(Reason::Retyped),
+        (Some(found), None) if is_restored(found, input) => {
+            let reason = found.trouble().unwrap_or_default();
+            Action::Restore { reason, input: Box::new(input.clone()) }
+        }
+        (Some(found), None) => apply(reason(found, input.input_digest)),
+        (None, None) if actual.memory.applied_digest(project).is_some() => apply(Reason::Missing),
+        (None, None) => apply(Reason::New),
+    }
+}
+
+fn is_in_sync(found: &Observed, input: &runtimes::Component) -> bool {
+    let is_edited = matches!(found.condition, Condition::Edited(_));
+    found.input_digest == Some(input.input_digest) && !found.condition.is_drift() && !is_edited
+}
+
+/// Whether single services of what was applied are put back. Helm knows none: it makes the whole release again.
+pub(crate) fn is_restored(found: &Observed, input: &runtimes::Component) -> bool {
+    found.kind == ProfileType::Compose && found.input_digest == Some(input.input_digest) && found.condition.is_drift()
+}
+
+fn reason(found: &Observed, wanted: Digest) -> Reason {
+    match (found.input_digest, &found.condition) {
+        (Some(digest), _) if digest != wanted => Reason::Changed,
+        (Some(_), Condition::Edited(_)) => Reason::Edited,
+        (Some(_), _) => Reason::Missing,
+        (None, _) => Reason::HalfMade,
+    }
+}
+
+/// Everything of ours, remembered or observed, that isn't wanted: prune is the difference of two inventories.
+fn removals(wanted: &[Wanted], actual: &Actual<'_>) -> Vec<Removal> {
+    let keep: BTreeSet<_> = wanted
+        .iter()
+        .flat_map(|deployment| &deployment.components)
+        .map(|component| component.project.as_str())
+        .collect();
+    let mut gone = actual.memory.removable();
+    gone.retain(|removal| !keep.contains(removal.project.as_str()));
+    gone.reverse();
+    let known: BTreeSet<_> = gone.iter().map(|removal| (removal.kind, removal.project.clone())).collect();
+    let forgotten = actual
+        .observed
+        .values()
+        .filter(|found| !keep.contains(found.project.as_str()) && !known.contains(&(found.kind, found.project.clone())))
+        .map(|found| Removal {
+            deployment: found.deployment,
+            name: None,
+            component: found.component.clone(),
+            kind: found.kind,
+            project: found.project.clone(),
+        });
+    gone.extend(forgotten);
+    gone
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decision::device_state::{AppliedComponent, Bad};
+    use crate::testing::{any_wanted, component, id, input_digest, observed, project, wanted};
+    use proptest::prelude::*;
+
+    fn make(wanted: Option<&[Wanted]>, memory: &Memory, observed: &[Observed]) -> Plan {
+        Plan::make(wanted, memory, observed, &BTreeSet::new())
+    }
+
+    /// A memory in which these components were applied in these versions; one without is under way.
+    fn applied(all: &[(&str, &str, Option<&str>)]) -> Memory {
+        let mut memory = Memory::default();
+        for (deployment, name, version) in all {
+            let input_digest = version.map(|version| input_digest(deployment, name, version));
+            let (name, project) = (component(name), project(deployment, name));
+            memory.note(
+                &wanted(deployment, &[]),
+                AppliedComponent { name, project, kind: ProfileType::Compose, input_digest },
+            );
+        }
+        memory
+    }
+
+    fn failed(version: &str) -> Bad {
+        Bad { input_digest: input_digest("a", "x", version), failure: Failure::new("compose-failed", "no") }
+    }
+
+    fn action(memory: &Memory, observed: &[Observed], want: &str) -> String {
+        action_of(&make(Some(&[wanted("a", &[("x", want)])]), memory, observed))
+    }
+
+    fn action_of(plan: &Plan) -> String {
+        match &plan.deployments[0].components[0].action {
+            Action::Keep => "keep".to_owned(),
+            Action::Apply { reason, .. } => format!("{reason:?}"),
+            Action::Restore { reason, .. } => format!("restore: {reason}"),
+            Action::Fail(failure) | Action::Wait(failure) => failure.code.clone(),
+            Action::Unknown => "unknown".to_owned(),
+        }
+    }
+
+    /// The same, which helm runs.
+    fn by_helm(found: Observed) -> Observed {
+        Observed { kind: ProfileType::Helm, ..found }
+    }
+
+    #[test]
+    fn what_runs_under_another_type_is_replaced_and_an_unwanted_project_goes_from_every_runtime() {
+        let digest = || Some(input_digest("a", "x", "1"));
+        let running = || observed("a", "x", digest(), Condition::Running);
+        let mut memory = applied(&[("a", "x", Some("1"))]);
+        for found in [vec![by_helm(running())], vec![running(), by_helm(running())]] {
+            assert_eq!(action(&memory, &found, "1"), "Retyped");
+            let plan = make(Some(&[wanted("a", &[("x", "1")])]), &memory, &found);
+            let Action::Apply { replaces, .. } = plan.deployments[0].components[0].action else { panic!("{plan:?}") };
+            assert_eq!((replaces, plan.removals.len()), (Some(ProfileType::Helm), 0));
+            let gone = make(Some(&[]), &memory, &found);
+            let kinds: BTreeSet<_> = gone.removals.iter().map(|removal| removal.kind).collect();
+            assert_eq!(kinds, [ProfileType::Compose, ProfileType::Helm].into());
+        }
+        let applied = &mut memory.deployments.get_mut(&id("a")).unwrap().inputs.components[0];
+        applied.kind = ProfileType::Helm;
+        assert_eq!(action(&memory, &[], "1"), "Retyped", "it may have left something");
+        memory.bad.insert(project("a", "x"), failed("1"));
+        assert_eq!(action(&memory, &[by_helm(running())], "1"), "compose-failed", "what runs stays");
+    }
+
+    #[test]
+    fn what_belongs_to_a_runtime_that_does_not_answer_is_left_alone() {
+        let memory = applied(&[("a", "x", Some("1")), ("b", "x", Some("1"))]);
+        let (unseen, helm) = (BTreeSet::from([ProfileType::Compose]), observed("c", "x", None, Condition::Running));
+        let plan = Plan::make(Some(&[wanted("a", &[("x", "2")])]), &memory, &[by_helm(helm)], &unseen);
+        assert!(matches!(plan.deployments[0].components[0].action, Action::Unknown));
+        let projects = |all: &[Removal]| all.iter().map(|one| one.project.clone()).collect::<Vec<_>>();
+        assert_eq!(projects(&plan.removals), [project("c", "x")]);
+        assert_eq!(projects(&plan.held), [project("b", "x")]);
+    }
+
+    #[test]
+    fn every_row_of_the_decision() {
+        let digest = |version| Some(input_digest("a", "x", version));
+        let run = |version, condition| vec![observed("a", "x", digest(version), condition)];
+        let half = |condition| vec![observed("a", "x", None, condition)];
+        let degraded = || Condition::Degraded("unhealthy".to_owned());
+        let restarting = || Condition::Degraded("restarting after it exited with 1".to_owned());
+        let stopped = || Condition::Stopped("exited with 137".to_owned());
+        let once = applied(&[("a", "x", Some("1"))]);
+        let begun = applied(&[("a", "x", None)]);
+        let mut bad = Memory::default();
+        bad.bad.insert(project("a", "x"), failed("1"));
+        for (given, memory, found, want, expected) in [
+            ("nothing is there", &Memory::default(), vec![], "1", "New"),
+            ("an apply was begun and left nothing", &begun, vec![], "1", "New"),
+            ("it runs", &once, run("1", Condition::Running), "1", "keep"),
+            ("it runs, and the memory was lost", &Memory::default(), run("1", Condition::Running), "1", "keep"),
+            ("it starts", &once, run("1", Condition::Starting), "1", "keep"),
+            ("it is unwell", &once, run("1", degraded()), "1", "keep"),
+            ("it restarts", &once, run("1", restarting()), "1", "keep"),
+            ("another version runs", &once, run("1", Condition::Running), "2", "Changed"),
+            ("another version is unwell", &once, run("1", degraded()), "2", "Changed"),
+            (
+                "a container of it is gone",
+                &once,
+                run("1", Condition::Missing),
+                "1",
+                "restore: something of it is missing",
+            ),
+            ("somebody stopped it", &once, run("1", stopped()), "1", "restore: exited with 137"),
+            (
+                "it stopped, and the memory was lost",
+                &Memory::default(),
+                run("1", stopped()),
+                "1",
+                "restore: exited with 137",
+            ),
+            ("another version stopped", &once, run("1", stopped()), "2", "Changed"),
+            ("it stopped half made", &begun, half(stopped()), "1", "HalfMade"),
+            ("all of it is gone", &once, vec![], "1", "Missing"),
+            ("somebody changed it", &once, run("1", Condition::Edited("image".to_owned())), "1", "Edited"),
+            ("it is half made", &begun, half(Condition::Running), "1", "HalfMade"),
+            ("it is half made, and the memory was lost", &Memory::default(), half(Condition::Missing), "1", "HalfMade"),
+            ("it failed before", &bad, vec![], "1", "compose-failed"),
+            ("it failed half made", &bad, half(Condition::Running), "1", "compose-failed"),
+            ("it failed, and another version is wanted", &bad, half(Condition::Running), "2", "HalfMade"),
+            ("it failed, and runs all the same", &bad, run("1", Condition::Running), "1", "keep"),
+            ("it failed, and stopped", &bad, run("1", stopped()), "1", "compose-failed"),
+            ("it can't run here", &once, run("1", Condition::Running), "!parameter-invalid", "parameter-invalid"),
+        ] {
+            assert_eq!(action(memory, &found, want), expected, "{given}");
+        }
+    }
+
+    #[test]
+    fn what_the_device_lacks_something_for_is_not_applied_and_what_runs_of_it_stays_and_is_healed() {
+        let unfit = |version: &str, fits: Fits| Wanted { fits, ..wanted("a", &[("x", version)]) };
+        let lack = || Fits::No(Failure::new("capability-missing", "it needs 9Gi of memory, and the device has 8Gi"));
+        let run = |condition| vec![observed("a", "x", Some(input_digest("a", "x", "1")), condition)];
+        let (nothing, once) = (Memory::default(), applied(&[("a", "x", Some("1"))]));
+        for (given, memory, found, version, expected) in [
+            ("nothing is there", &nothing, vec![], "1", "capability-missing"),
+            ("another version runs", &once, run(Condition::Running), "2", "capability-missing"),
+            ("another version ran and is gone", &once, vec![], "2", "capability-missing"),
+            ("it runs", &once, run(Condition::Running), "1", "keep"),
+            ("it ran and is gone", &once, vec![], "1", "Missing"),
+            ("a part of it is gone", &nothing, run(Condition::Missing), "1", "restore: something of it is missing"),
+        ] {
+            let planned = |fits| action_of(&make(Some(&[unfit(version, fits)]), memory, &found));
+            assert_eq!(planned(lack()), expected, "{given}");
+            let unknown = if expected == "capability-missing" { "runtime-unavailable" } else { expected };
+            assert_eq!(planned(Fits::Unknown), unknown, "{given}");
+        }
+        let suspended = Wanted { suspended: true, ..unfit("1", lack()) };
+        assert_eq!(action_of(&make(Some(&[suspended]), &nothing, &[])), "suspended");
+    }
+
+    #[test]
+    fn what_is_not_wanted_goes_in_the_reverse_order_of_its_application() {
+        let memory = applied(&[("b", "x", Some("1")), ("a", "x", Some("1")), ("a", "y", Some("1"))]);
+        let stray = observed("c", "x", None, Condition::Running);
+        let plan = make(Some(&[]), &memory, &[stray]);
+        let gone: Vec<_> = plan.removals.iter().map(|removal| removal.project.clone()).collect();
+        assert_eq!(gone, [project("b", "x"), project("a", "y"), project("a", "x"), project("c", "x")]);
+        assert!(!plan.is_in_sync());
+    }
+
+    #[test]
+    fn a_component_that_left_its_deployment_goes_and_its_neighbour_stays() {
+        let memory = applied(&[("a", "x", Some("1")), ("a", "y", Some("1"))]);
+        let running = |name| observed("a", name, Some(input_digest("a", name, "1")), Condition::Running);
+        let plan = make(Some(&[wanted("a", &[("y", "1")])]), &memory, &[running("x"), running("y")]);
+        assert_eq!(plan.removals.len(), 1);
+        assert_eq!(plan.removals[0].component(), Some((id("a"), &component("x"))));
+        assert_eq!(plan.applies().count(), 0);
+    }
+
+    #[test]
+    fn a_device_that_is_not_listed_puts_back_what_was_applied_and_nothing_else() {
+        let memory = applied(&[("a", "x", Some("1")), ("a", "y", Some("1")), ("b", "x", Some("1"))]);
+        let parts = [("x", "1"), ("y", "2"), ("z", "1")];
+        let plan = make(Some(&[wanted("a", &parts)]), &memory, &[]).unlisted(&memory);
+        let applies: Vec<_> = plan.applies().map(|input| input.component.as_str()).collect();
+        assert_eq!(applies, ["x"]);
+        let waits =
+            |at: usize| matches!(&plan.deployments[0].components[at].action, Action::Wait(why) if why.code == "queued");
+        assert!(waits(1) && waits(2) && plan.removals.is_empty() && plan.held.len() == 1, "{plan:?}");
+    }
+
+    #[test]
+    fn what_is_suspended_stays_as_it_is() {
+        let memory = applied(&[("a", "x", Some("1")), ("a", "y", Some("1")), ("b", "x", Some("1"))]);
+        let running = |a, x| observed(a, x, Some(input_digest(a, x, "1")), Condition::Running);
+        let found = [running("a", "x"), running("a", "y"), running("b", "x")];
+        let suspended = Wanted { suspended: true, ..wanted("a", &[("x", "2")]) };
+        let plan = make(Some(&[suspended]), &memory, &found);
+        let gone: Vec<_> = plan.removals.iter().map(|one| one.project.clone()).collect();
+        assert_eq!(gone, [project("b", "x")], "its neighbour isn't suspended");
+        let held: Vec<_> = plan.held.iter().map(|one| one.project.clone()).collect();
+        assert_eq!(held, [project("a", "y")]);
+        assert!(matches!(&plan.deployments[0].components[0].action, Action::Wait(why) if why.code == "suspended"));
+        let plan = make(Some(&[wanted("a", &[("x", "2"), ("y", "1")])]), &memory, &found).suspended();
+        assert!(plan.is_in_sync() && plan.held.len() == 1);
+        assert!(
+            matches!(plan.deployments[0].components[1].action, Action::Keep),
+            "what runs as wanted waits for nothing"
+        );
+    }
+
+    #[test]
+    fn all_is_as_wanted_only_while_everything_runs_well() {
+        let memory = applied(&[("a", "x", Some("1")), ("a", "y", Some("1"))]);
+        let run = |condition| observed("a", "x", Some(input_digest("a", "x", "1")), condition);
+        let all = [wanted("a", &[("x", "1")])];
+        let suspended = [Wanted { suspended: true, ..wanted("a", &[("x", "1")]) }];
+        let stopped = || Condition::Stopped("exited with 137".to_owned());
+        for (given, wanted, memory, found, in_sync, as_wanted) in [
+            ("it runs", &all, &Memory::default(), vec![run(Condition::Running)], true, true),
+            ("it starts", &all, &Memory::default(), vec![run(Condition::Starting)], true, true),
+            ("it is unwell", &all, &Memory::default(), vec![run(Condition::Degraded("x".to_owned()))], true, false),
+            (
+                "it can't be looked at",
+                &all,
+                &Memory::default(),
+                vec![run(Condition::Unknown("x".to_owned()))],
+                true,
+                false,
+            ),
+            ("it stopped", &all, &Memory::default(), vec![run(stopped())], false, false),
+            ("it stopped while it is suspended", &suspended, &Memory::default(), vec![run(stopped())], true, false),
+            ("something is to go", &all, &memory, vec![run(Condition::Running)], false, false),
+            ("what is to go is suspended", &suspended, &memory, vec![run(Condition::Running)], true, false),
+        ] {
+            let plan = make(Some(wanted), memory, &found);
+            assert_eq!((plan.is_in_sync(), plan.is_as_wanted()), (in_sync, as_wanted), "{given}");
+        }
+        let plan = make(Some(&all), &Memory::default(), &[run(stopped())]).suspended();
+        assert!(plan.is_in_sync() && !plan.is_as_wanted(), "the device is suspended");
+        let plan = make(Some(&[wanted("a", &[("x", "!policy-denied")])]), &Memory::default(), &[]);
+        assert!(plan.is_in_sync() && !plan.is_as_wanted(), "it can't run here");
+    }
+
+    #[test]
+    fn before_the_first_accepted_state_nothing_is_known_to_be_unwanted() {
+        let plan = make(None, &Memory::default(), &[observed("a", "x", None, Condition::Running)]);
+        assert!(plan.is_in_sync());
+    }
+
+    #[derive(Debug, Clone)]
+    struct Model {
+        memory: Memory,
+        runtime: Vec<Observed>,
+    }
+
+    impl Model {
+        /// What a runtime that never fails makes of a plan.
+        fn carry_out(&mut self, plan: &Plan, wanted: &[Wanted]) {
+            for removal in &plan.removals {
+                self.runtime.retain(|found| found.project != removal.project);
+                self.memory.forget(&removal.project);
+            }
+            for input in plan.applies() {
+                let (name, project) = (input.component.clone(), input.project.clone());
+                let deployment = wanted.iter().find(|one| one.id == input.deployment).unwrap();
+                self.runtime.retain(|found| found.project != project);
+                let made = observed(
+                    input.deployment_name.as_str(),
+                    name.as_str(),
+                    Some(input.input_digest),
+                    Condition::Running,
+                );
+                self.runtime.push(made);
+                let component = AppliedComponent {
+                    name,
+                    project,
+                    kind: input.profile_type(),
+                    input_digest: Some(input.input_digest),
+                };
+                self.memory.note(deployment, component);
+            }
+            let restored = plan.components().filter(|one| matches!(one.action, Action::Restore { .. }));
+            for project in restored.map(|one| &one.project) {
+                let found = self.runtime.iter_mut().find(|found| found.project == *project).unwrap();
+                found.condition = Condition::Running;
+            }
+        }
+    }
+
+    fn any_model() -> impl Strategy<Value = Model> {
+        let place = (prop::sample::select(vec!["a", "b", "c", "d"]), prop::sample::select(vec!["x", "y", "z"]));
+        let version = prop::option::of(prop::sample::select(vec!["1", "2"]));
+        let condition = prop::sample::select(vec![
+            Condition::Running,
+            Condition::Starting,
+            Condition::Degraded("x".to_owned()),
+            Condition::Missing,
+            Condition::Stopped("x".to_owned()),
+            Condition::Edited("x".to_owned()),
+        ]);
+        let remembered = prop::collection::btree_map(place.clone(), version.clone(), 0..6);
+        let running = prop::collection::btree_map(place, (version, condition), 0..6);
+        let bad = prop::collection::vec(prop::sample::select(vec!["1", "2", "3"]), 0..2);
+        (remembered, running, bad).prop_map(|(remembered, running, bad)| {
+            let remembered: Vec<_> = remembered.into_iter().map(|((a, x), version)| (a, x, version)).collect();
+            let mut memory = applied(&remembered);
+            for version in bad {
+                memory.bad.insert(project("a", "x"), failed(version));
+            }
+            let found = |((a, x), (version, condition)): ((&str, &str), (Option<&str>, Condition))| {
+                observed(a, x, version.map(|version| input_digest(a, x, version)), condition)
+            };
+            Model { memory, runtime: running.into_iter().map(found).collect() }
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn once_a_plan_is_carried_out_there_is_nothing_left_to_do(desired in any_wanted(), mut model in any_model()) {
+            let plan = make(Some(&desired), &model.memory, &model.runtime);
+            model.carry_out(&plan, &desired);
+            let next = make(Some(&desired), &model.memory, &model.runtime);
+            prop_assert!(next.is_in_sync(), "{next:?}");
+        }
+
+        #[test]
+        fn only_what_is_ours_and_unwanted_is_removed(desired in any_wanted(), model in any_model()) {
+            let plan = make(Some(&desired), &model.memory, &model.runtime);
+            let inventory: BTreeSet<_> = model.memory.removable().into_iter().map(|one| one.project)
+                .chain(model.runtime.iter().map(|found| found.project.clone())).collect();
+            let keep: BTreeSet<_> =
+                desired.iter().flat_map(|one| &one.components).map(|one| one.project.clone()).collect();
+            let removed: Vec<_> = plan.removals.iter().map(|one| one.project.clone()).collect();
+            let once: BTreeSet<_> = removed.iter().cloned().collect();
+            prop_assert_eq!(removed.len(), once.len());
+            prop_assert_eq!(once, inventory.difference(&keep).cloned().collect());
+        }
+    }
+}

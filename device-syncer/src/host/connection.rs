@@ -1,0 +1,180 @@
+//! The way to the host: an agent made of the join file and the settings, and made anew when their files change.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use jiff::Timestamp;
+use repo_git::durable::Stamp;
+use repo_git::{Remote, RemoteError};
+use repo_http::{Agent, Clock, InvalidUrl, SettingsError, Url};
+use repo_model::error_chain;
+use repo_model::freshness::SKEW;
+use repo_model::join::Join;
+
+use crate::config::{Home, HostSettings};
+use crate::host::account::{self, Keeper};
+
+/// The host's address, or how it is to be reached, can't be used.
+#[derive(Debug, thiserror::Error)]
+pub enum LinkError {
+    /// The URL of the join file.
+    #[error("`url` in the join file can't be used")]
+    Url(#[from] InvalidUrl),
+    /// A local path.
+    #[error(transparent)]
+    Remote(#[from] RemoteError),
+    /// The file with the authorities can't be read.
+    #[error("can't read `host.ca`")]
+    Ca(#[source] io::Error),
+    /// Anything else of the settings.
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+}
+
+/// The way to the host.
+#[derive(Debug)]
+pub struct Link {
+    /// The repository there.
+    pub remote: Remote,
+    /// Keeps the secret of the join file's account valid; `None` where that isn't used.
+    pub keeper: Option<Keeper>,
+    /// The same repository, for whoever has to end what is under way.
+    current: Current,
+    /// What asks over HTTPS; `None` for a path.
+    agent: Option<Agent>,
+    clock: Clock,
+    stamps: Vec<Option<Stamp>>,
+}
+
+/// The way that is in use, from any thread.
+#[derive(Debug, Clone)]
+pub struct Current(Arc<Mutex<Remote>>);
+
+impl Current {
+    /// Ends every request to the host that is under way.
+    pub fn interrupt(&self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).interrupt();
+    }
+}
+
+impl Link {
+    /// Makes the way. Nothing is contacted.
+    pub fn open(home: &Home, join: &Join, settings: &HostSettings, clock: Clock) -> Result<Self, LinkError> {
+        let stamps = stamps(&settings.files);
+        let Connected { remote, keeper, agent } = connect(home, join, settings, &clock)?;
+        let current = Current(Arc::new(Mutex::new(remote.clone())));
+        Ok(Self { remote, keeper, current, agent, clock, stamps })
+    }
+
+    /// The way that is in use, also after [`Link::refresh`].
+    pub fn current(&self) -> Current {
+        self.current.clone()
+    }
+
+    /// Makes the way anew if a file changed that it was made of. One that can't be used leaves the way as it is.
+    pub fn refresh(&mut self, home: &Home, join: &Join, settings: &HostSettings) {
+        let now = stamps(&settings.files);
+        if now == self.stamps {
+            return;
+        }
+        match connect(home, join, settings, &self.clock) {
+            Ok(Connected { remote, keeper, agent }) => {
+                tracing::info!("the host's CA, client certificate or proxy changed; connecting anew");
+                *self.current.0.lock().unwrap_or_else(PoisonError::into_inner) = remote.clone();
+                (self.remote, self.keeper, self.agent) = (remote, keeper, agent);
+            }
+            Err(error) => {
+                tracing::warn!(error = error_chain(&error), "changed files can't be used; going on as before")
+            }
+        }
+        self.stamps = now;
+    }
+
+    /// Says what counts while the device's clock isn't plausible.
+    pub fn set_floor_of_time(&self, floor: Timestamp) {
+        self.clock.set_floor(seconds(floor));
+    }
+
+    /// The present moment: the device's clock, where that is plausible, else the floor of time.
+    pub fn now(&self) -> Timestamp {
+        let now = jiff::SignedDuration::try_from(self.clock.now()).unwrap_or(jiff::SignedDuration::MAX);
+        Timestamp::from_duration(now).unwrap_or(Timestamp::MAX)
+    }
+
+    /// Whether it can be this late. A plausible clock tells that alone, give or take a day; where there is none, it is at
+    /// least no later than the end of the certificate that the host showed. So nothing that is believed ends that.
+    pub fn can_be(&self, moment: Timestamp) -> bool {
+        match &self.agent {
+            Some(agent) if !self.clock.is_plausible() => agent.would_trust_at(seconds(moment)),
+            _ => moment.duration_since(self.now()) <= SKEW,
+        }
+    }
+}
+
+/// Since 1970; 0 before.
+fn seconds(moment: Timestamp) -> u64 {
+    moment.as_second().try_into().unwrap_or(0)
+}
+
+/// What it takes to talk with the host.
+struct Connected {
+    remote: Remote,
+    keeper: Option<Keeper>,
+    agent: Option<Agent>,
+}
+
+fn connect(home: &Home, join: &Join, settings: &HostSettings, clock: &Clock) -> Result<Connected, LinkError> {
+    let url = match place(&join.url)? {
+        Place::Here(remote) => return Ok(Connected { remote, keeper: None, agent: None }),
+        Place::There(url) => url,
+    };
+    let agent = Agent::new(&settings.agent(join.ca.as_deref(), clock).map_err(LinkError::Ca)?)?;
+    let (credentials, keeper) = match &settings.credentials {
+        Some(own) => (own.clone(), None),
+        None if join.account.is_none() => (repo_http::Credentials::none(), None),
+        None => {
+            let keeper = Keeper::new(home.account(), agent.clone(), &url);
+            (account::credentials(&home.account()), Some(keeper))
+        }
+    };
+    let remote = Remote::https(url, agent.clone(), credentials);
+    Ok(Connected { remote, keeper, agent: Some(agent) })
+}
+
+/// Where `url` of a join file leads (`repo-layouts/README.md`, *Join file*).
+enum Place {
+    /// A path on this machine.
+    Here(Remote),
+    /// A host, over HTTPS.
+    There(Url),
+}
+
+fn place(url: &str) -> Result<Place, LinkError> {
+    let is_https = url.get(..8).is_some_and(|scheme| scheme.eq_ignore_ascii_case("https://"));
+    Ok(if is_https { Place::There(Url::parse(url)?) } else { Place::Here(Remote::open(url)?) })
+}
+
+fn stamps(files: &[PathBuf]) -> Vec<Option<Stamp>> {
+    files.iter().map(|path| Stamp::of(path)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_vectors_for_other_implementations_hold_here() {
+        let vectors = include_str!("../../../fixtures/vectors/join.json");
+        let vectors: serde_json::Value = serde_json::from_str(vectors).unwrap();
+        for case in vectors["urls"].as_array().unwrap() {
+            let url = case[0].as_str().unwrap();
+            let found = match place(url) {
+                Ok(Place::Here(_)) => "path".into(),
+                Ok(Place::There(_)) => "https".into(),
+                Err(_) => serde_json::Value::Null,
+            };
+            assert_eq!(found, case[1], "{url}");
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! The loop: pass after pass, as the [`schedule`](crate::reconcile::schedule) says, until a signal ends it.
+//!
+//! At a host that offers it, one request waits there while the passes between look at the device only: the host is asked
+//! when the wait ends, which it does when something moved and at the latest when the host lets nobody wait longer.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use repo_model::error_chain;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::Notify;
+
+use crate::decision::backoff;
+use crate::host::connection::Current;
+use crate::host::wait::Waiter;
+use crate::reconcile::pass::{Ask, Outcome, POLL, PassError, Syncer};
+use crate::reconcile::schedule::{Passed, Schedule};
+use crate::reconcile::watcher::Hints;
+use crate::state::last_failure::is_disk_full;
+
+/// How long requests to the host that are under way may go on after a signal.
+const LEAVE: Duration = Duration::from_secs(5);
+
+/// Makes passes until SIGTERM or SIGINT; the step in hand is finished or stopped cleanly.
+pub async fn run(mut syncer: Syncer) -> std::io::Result<()> {
+    let stop = Stop::on_signals(syncer.link.current())?;
+    let mut hints = Hints::watch(&syncer.home, &syncer.settings.host);
+    let (mut waiter, mut schedule) = (Waiter::default(), Schedule::new(Instant::now()));
+    let (mut ask, mut poll, mut log) = (Ask::Host, POLL, Log::default());
+    syncer.resume_retries();
+    while !stop.is_set() {
+        tracing::debug!(?ask, "a pass begins");
+        let (cancel, began) = (stop.clone(), Instant::now());
+        let (back, result) = blocking(move || {
+            let result = syncer.pass(ask, &|| cancel.is_set());
+            (syncer, result)
+        })
+        .await;
+        syncer = back;
+        log.note(&result);
+        let mut passed = passed(ask, &result, poll, syncer.retries.next(began));
+        poll = passed.poll;
+        match (passed.reached, syncer.shown) {
+            (Some(false), _) => waiter.end().await,
+            (Some(true), Some(shown)) => waiter.hold(&syncer.link.remote, shown).await,
+            _ => {}
+        }
+        passed.waits = syncer.link.remote.waits().filter(|_| waiter.is_held());
+        schedule.passed(Instant::now(), passed, backoff::jitter(Timestamp::now()));
+        ask = rest(&mut schedule, &mut waiter, &mut hints, &stop).await;
+    }
+    waiter.end().await;
+    Ok(())
+}
+
+/// What the next pass hangs on. One that failed counts as one for which nothing could be had.
+fn passed(ask: Ask, result: &Result<Outcome, PassError>, poll: Duration, retry: Option<Duration>) -> Passed {
+    let reached = if matches!(ask, Ask::Later(_)) { None } else { Some(false) };
+    let none = Passed { reached, outdated: false, poll, waits: None, retry, retry_after: Duration::ZERO };
+    result.as_ref().map_or(none, |outcome| Passed {
+        reached: outcome.asked.then_some(outcome.reached && outcome.fetched),
+        outdated: outcome.outdated,
+        poll: outcome.poll,
+        retry_after: outcome.retry_after.unwrap_or_default(),
+        ..none
+    })
+}
+
+/// Rests until the next pass, and says whom that asks.
+async fn rest(schedule: &mut Schedule, waiter: &mut Waiter, hints: &mut Hints, stop: &Stop) -> Ask {
+    loop {
+        tokio::select! {
+            // Cancel-safe: a timer holds nothing.
+            () = tokio::time::sleep_until(schedule.due().into()) => return schedule.ask(Instant::now(), waiter.is_held()),
+            // Cancel-safe: the wait goes on in its own thread, and a pause until its moment.
+            retry_after = waiter.ended() => schedule.called(Instant::now(), retry_after),
+            // Cancel-safe: a hint stays in its channel.
+            () = hints.next() => {
+                tracing::debug!("something changed at the device");
+                return Ask::Host;
+            }
+            // Cancel-safe: a permit stays until it is taken.
+            () = stop.notify.notified() => {
+                tracing::info!("stopping");
+                return Ask::Host;
+            }
+        }
+    }
+}
+
+/// Runs blocking code off the loop, within the caller's span.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    let span = tracing::Span::current();
+    match tokio::task::spawn_blocking(move || span.in_scope(work)).await {
+        Ok(value) => value,
+        Err(error) => std::panic::resume_unwind(error.into_panic()),
+    }
+}
+
+/// The name of the event that says what passes come to, whenever that isn't what it was.
+pub const OUTCOME: &str = "outcome";
+
+/// What passes came to when it was last logged; nothing after one that failed.
+#[derive(Debug, Default)]
+struct Log(Option<(bool, Vec<String>)>);
+
+impl Log {
+    fn note(&mut self, result: &Result<Outcome, PassError>) {
+        match result {
+            Ok(Outcome { acted, good, problems, lacking, .. }) => {
+                // The reason of each is logged by itself; it may be another one each time.
+                let lacking = lacking.iter().map(|one| format!("{}: {}", one.name, one.how));
+                let problems: Vec<_> = problems.iter().cloned().chain(lacking).collect();
+                let now = (*good, problems.clone());
+                if *acted && *good || self.0.as_ref() != Some(&now) {
+                    tracing::info!(name: OUTCOME, good, ?problems, "pass");
+                }
+                self.0 = Some(now);
+            }
+            Err(error) => {
+                let code = is_disk_full(error).then_some("disk-full");
+                tracing::error!(code, error = error_chain(error), "the pass failed");
+                self.0 = None;
+            }
+        }
+    }
+}
+
+/// Set once by a signal.
+#[derive(Clone)]
+struct Stop {
+    set: Arc<AtomicBool>,
+    notify: Arc<Notify>,
+}
+
+impl Stop {
+    fn on_signals(host: Current) -> std::io::Result<Self> {
+        let stop = Self { set: Arc::default(), notify: Arc::default() };
+        for kind in [SignalKind::terminate(), SignalKind::interrupt()] {
+            let (mut signals, stop, host) = (signal(kind)?, stop.clone(), host.clone());
+            tokio::spawn(async move {
+                while signals.recv().await.is_some() {
+                    stop.set.store(true, Ordering::Relaxed);
+                    stop.notify.notify_one();
+                    // A host that is slow or silent doesn't hold up the end.
+                    tokio::time::sleep(LEAVE).await;
+                    host.interrupt();
+                }
+            });
+        }
+        Ok(stop)
+    }
+
+    fn is_set(&self) -> bool {
+        self.set.load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,783 @@
+//! Plans carried out by hands that only write down what they are told.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use proptest::prelude::*;
+use repo_git::SigningKey;
+use repo_git::repo::Repo;
+use repo_model::message::Message;
+use repo_model::{ComponentName, DeploymentId};
+use tempfile::TempDir;
+
+use super::*;
+use crate::config::Home;
+use crate::runtimes::{Condition, Kind, Observed};
+use crate::state::store;
+use crate::testing::{any_wanted, component, fleet, id, input_digest, observed, project, wanted};
+
+/// Hands that run nothing. What they are told, and what was durable then, is in `log`.
+struct FakeHands {
+    clone: PathBuf,
+    log: RefCell<Vec<String>>,
+    /// What the next calls about a project come to, by `verb project`; the rest succeed.
+    failures: RefCell<BTreeMap<String, Vec<RuntimeError>>>,
+    running: RefCell<BTreeMap<String, Observed>>,
+}
+
+impl FakeHands {
+    fn take(&self, verb: &str, project: &str) -> Result<(), RuntimeError> {
+        match self.failures.borrow_mut().get_mut(&format!("{verb} {project}")).filter(|left| !left.is_empty()) {
+            Some(left) => Err(left.remove(0)),
+            None => Ok(()),
+        }
+    }
+
+    /// A word with what the clone on the disk says of a component.
+    fn note(&self, verb: &str, id: DeploymentId, name: &ComponentName) {
+        let (memory, _) = store::peek(&self.clone);
+        let report = Report::read(&memory.status);
+        let state = report.get(id, name).map_or("none".to_owned(), |one| one.state.to_string());
+        let attempt = memory.attempts.get(&id.runtime_name(name)).map_or(0, |attempt| attempt.open);
+        let attempt = if attempt > 0 { format!(", attempt {attempt}") } else { String::new() };
+        self.log.borrow_mut().push(format!("{verb} {name} ({state}{attempt})"));
+    }
+
+    fn log(&self) -> Vec<String> {
+        self.log.take()
+    }
+}
+
+impl Hands for FakeHands {
+    type Ready = Component;
+
+    fn prefetch(&self, component: &Component, _: &dyn Fn() -> bool) -> Result<Component, RuntimeError> {
+        self.take("prefetch", &component.project).map(|()| component.clone())
+    }
+
+    fn apply(&self, ready: &Component, _: &dyn Fn() -> bool) -> Result<(), RuntimeError> {
+        self.note("apply", ready.deployment, &ready.component);
+        let outcome = self.take("apply", &ready.project);
+        let digest = outcome.is_ok().then_some(ready.input_digest);
+        let (deployment, name) = (ready.deployment_name.as_str(), ready.component.as_str());
+        let made = Observed { kind: ready.profile_type(), ..observed(deployment, name, digest, Condition::Running) };
+        self.running.borrow_mut().insert(ready.project.clone(), made);
+        outcome
+    }
+
+    fn restore(&self, component: &Component, _: &dyn Fn() -> bool) -> Result<(), RuntimeError> {
+        self.note("restore", component.deployment, &component.component);
+        self.take("restore", &component.project)?;
+        let mut running = self.running.borrow_mut();
+        running.get_mut(&component.project).expect("it was applied").condition = Condition::Running;
+        Ok(())
+    }
+
+    fn remove(&self, kind: ProfileType, project: &str, _: Duration, _: &dyn Fn() -> bool) -> Result<(), RuntimeError> {
+        let found = self.running.borrow().get(project).cloned();
+        if let Some(found) = found.filter(|found| found.kind == kind) {
+            self.note("remove", found.deployment.unwrap(), &found.component.unwrap());
+        }
+        self.take("remove", project)?;
+        self.running.borrow_mut().remove(project);
+        Ok(())
+    }
+}
+
+/// A device with a real clone and fake hands.
+struct Bench {
+    _dir: TempDir,
+    store: Store,
+    hands: FakeHands,
+    retries: Retries,
+    restores: Restores,
+    boot_id: String,
+    cancelled: Cell<bool>,
+    told: usize,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let dir = TempDir::new().unwrap();
+        let home = Home::new(dir.path());
+        let store = Store::open(&home, &"press-01".parse().unwrap(), SigningKey::from_seed(&[7; 32])).unwrap();
+        let hands = FakeHands {
+            clone: home.repository(),
+            log: RefCell::default(),
+            failures: RefCell::default(),
+            running: RefCell::default(),
+        };
+        let (retries, restores) = (Retries::default(), Restores::default());
+        let (boot_id, cancelled) = ("first boot".to_owned(), Cell::new(false));
+        Self { _dir: dir, store, hands, retries, restores, boot_id, cancelled, told: 0 }
+    }
+
+    fn fail(&self, verb: &str, (deployment, name): (&str, &str), errors: Vec<RuntimeError>) {
+        let key = format!("{verb} {}", project(deployment, name));
+        self.hands.failures.borrow_mut().insert(key, errors);
+    }
+
+    /// One pass, as `reconcile` makes it.
+    fn pass(&mut self, wanted: &[Wanted]) -> Done {
+        let mut next = self.store.memory.clone();
+        next.keep_only(wanted);
+        let found: Vec<_> = self.hands.running.borrow().values().cloned().collect();
+        let plan = Plan::make(Some(wanted), &next, &found, &BTreeSet::new());
+        let identity = identity();
+        let mut actor = Actor {
+            report: Report::read(&next.status),
+            next,
+            store: &mut self.store,
+            hands: &self.hands,
+            identity: &identity,
+            retries: &mut self.retries,
+            restores: &mut self.restores,
+            boot_id: &self.boot_id,
+            now: &|| Timestamp::UNIX_EPOCH,
+            cancel: &|| self.cancelled.get(),
+            tell: &|_| (),
+        };
+        actor.carry_out(&plan, wanted).unwrap()
+    }
+
+    /// A pass once every back-off has run out.
+    fn later(&mut self, wanted: &[Wanted]) -> Done {
+        self.retries.clear();
+        self.pass(wanted)
+    }
+
+    /// The commits on `status` since this was last asked, each with its transitions, ids replaced by names.
+    fn told(&mut self) -> Vec<String> {
+        let repo: &Repo = &self.store.repo;
+        let all = self.store.status_tip().map_or(Vec::new(), |tip| repo.history(tip, None, 1000).unwrap());
+        let new = &all[..all.len() - self.told];
+        self.told = all.len();
+        let names: Vec<_> = ["a", "b", "c"].into_iter().map(|name| (id(name).to_string(), name)).collect();
+        let text = |commit: &repo_git::CommitId| {
+            let message = Message::parse(&repo.commit(*commit).unwrap().message);
+            let states = message.all("State").collect::<Vec<_>>().join("; ");
+            names.iter().fold(states, |text, (id, name)| text.replace(id.as_str(), name))
+        };
+        new.iter().rev().map(text).collect()
+    }
+
+    /// Forgets what was told and done so far.
+    fn listen_anew(&mut self) {
+        self.told();
+        self.hands.log();
+    }
+
+    fn state(&self, deployment: &str, name: &str) -> String {
+        let report = Report::read(&self.store.memory.status);
+        let found = report.get(id(deployment), &component(name)).cloned();
+        found.map_or("none".to_owned(), |one| {
+            let code = one.failure.map(|failure| format!(" {}", failure.code)).unwrap_or_default();
+            format!("{}{code}", one.state)
+        })
+    }
+}
+
+fn identity() -> Identity {
+    Identity { fleet: fleet(), device: "press-01".parse().unwrap() }
+}
+
+fn transient() -> RuntimeError {
+    RuntimeError::RuntimeUnavailable { tool: "docker", reason: "gone".to_owned(), source: None }
+}
+
+fn permanent() -> RuntimeError {
+    RuntimeError::ComposeFailed { project: "p".to_owned(), reason: "bad".to_owned() }
+}
+
+fn unhealthy(log: &str) -> RuntimeError {
+    let (project, service, state) = ("p".to_owned(), "s".to_owned(), "unhealthy".to_owned());
+    RuntimeError::HealthTimeout { project, service, state, seconds: 1, log: log.to_owned() }
+}
+
+#[test]
+fn a_new_deployment_is_queued_then_installing_then_installed() {
+    let mut bench = Bench::new();
+    assert_eq!(bench.pass(&[wanted("a", &[("x", "1")])]), Done { acted: true, settled: true });
+    assert_eq!(
+        bench.told(),
+        [
+            "a/* none > pending queued; a/x none > pending queued",
+            "a/* pending > installing; a/x pending > installing",
+            "a/* installing > installed; a/x installing > installed",
+        ]
+    );
+}
+
+#[test]
+fn the_pass_after_does_nothing_and_says_nothing() {
+    let mut bench = Bench::new();
+    let desired = [wanted("a", &[("x", "1"), ("y", "1")]), wanted("b", &[("x", "1")])];
+    bench.pass(&desired);
+    let before = bench.store.repo.reference(crate::decision::device_state::STATE).unwrap();
+    bench.listen_anew();
+    assert_eq!(bench.pass(&desired), Done { acted: false, settled: true });
+    assert_eq!((bench.told(), bench.hands.log()), (vec![], vec![]));
+    assert_eq!(bench.store.repo.reference(crate::decision::device_state::STATE).unwrap(), before);
+}
+
+#[test]
+fn when_one_component_is_done_the_next_is_marked_installing_in_the_same_commit() {
+    let mut bench = Bench::new();
+    bench.pass(&[wanted("a", &[("x", "1"), ("y", "1")])]);
+    assert_eq!(
+        bench.told()[1..],
+        [
+            "a/* pending > installing; a/x pending > installing",
+            "a/x installing > installed; a/y pending > installing",
+            "a/* installing > installed; a/y installing > installed",
+        ]
+    );
+}
+
+#[test]
+fn attempt_and_state_are_durable_before_each_effect() {
+    let mut bench = Bench::new();
+    bench.pass(&[wanted("a", &[("x", "1"), ("y", "1")])]);
+    bench.pass(&[wanted("a", &[("y", "2")])]);
+    assert_eq!(
+        bench.hands.log(),
+        [
+            "apply x (installing, attempt 1)",
+            "apply y (installing, attempt 1)",
+            "remove x (removing)",
+            "apply y (installing, attempt 1)",
+        ]
+    );
+    assert_eq!(bench.store.memory.attempts.len(), 0);
+}
+
+#[test]
+fn removals_come_first_in_reverse_order_and_each_is_told_once() {
+    let mut bench = Bench::new();
+    bench.pass(&[wanted("a", &[("x", "1"), ("y", "1")]), wanted("b", &[("x", "1")])]);
+    bench.listen_anew();
+    let done = bench.pass(&[wanted("c", &[("z", "1")])]);
+    assert_eq!(done, Done { acted: true, settled: true });
+    let log = bench.hands.log();
+    let expected = ["remove x (removing)", "remove y (removing)", "remove x (removing)"];
+    assert_eq!(log, [&expected[..], &["apply z (installing, attempt 1)"]].concat());
+    let told = bench.told().join("; ");
+    for (transition, times) in [
+        ("a/* installed > removing", 1),
+        ("a/* removing > removed", 1),
+        ("a/x removing > removed", 1),
+        ("b/* removing > removed", 1),
+    ] {
+        assert_eq!(told.matches(transition).count(), times, "{transition} in {told}");
+    }
+    assert!(!told.contains("removed > removing"), "{told}");
+}
+
+#[test]
+fn a_component_that_left_goes_before_its_neighbour_changes_and_is_no_longer_listed() {
+    let mut bench = Bench::new();
+    bench.pass(&[wanted("a", &[("x", "1"), ("y", "1")])]);
+    bench.told();
+    bench.pass(&[wanted("a", &[("x", "1")])]);
+    let told =
+        ["a/* installed > removing; a/y installed > removing", "a/* removing > installed; a/y removing > removed"];
+    assert_eq!(bench.told(), told);
+    assert_eq!(bench.state("a", "y"), "none");
+}
+
+#[test]
+fn what_never_came_onto_the_device_is_told_as_removed_too() {
+    let mut bench = Bench::new();
+    bench.pass(&[wanted("a", &[("x", "!policy-denied")])]);
+    bench.told();
+    assert_eq!(bench.pass(&[]), Done { acted: false, settled: true });
+    assert_eq!(bench.told(), ["a/* failed > removed; a/x failed > removed"]);
+}
+
+#[test]
+fn a_component_that_failed_holds_those_behind_it_and_no_other_deployment() {
+    let mut bench = Bench::new();
+    bench.fail("apply", ("a", "x"), vec![permanent()]);
+    let desired = [wanted("a", &[("x", "1"), ("y", "1")]), wanted("b", &[("x", "1")])];
+    assert_eq!(bench.pass(&desired), Done { acted: true, settled: false });
+    let states = [bench.state("a", "x"), bench.state("a", "y"), bench.state("b", "x")];
+    assert_eq!(states, ["failed compose-failed", "pending waiting-dependency", "installed"]);
+}
+
+#[test]
+fn what_one_deployment_fails_with_another_may_try() {
+    let mut bench = Bench::new();
+    let (mut one, mut other) = (wanted("a", &[("x", "1")]), wanted("b", &[("x", "1")]));
+    for wanted in [&mut one, &mut other] {
+        wanted.components[0].input.as_mut().unwrap().input_digest = Digest::of(b"the same");
+    }
+    bench.fail("apply", ("a", "x"), vec![permanent()]);
+    bench.pass(&[one, other]);
+    assert_eq!([bench.state("a", "x"), bench.state("b", "x")], ["failed compose-failed", "installed"]);
+}
+
+#[test]
+fn an_input_that_cannot_run_here_holds_those_behind_it_and_no_other_deployment() {
+    let mut bench = Bench::new();
+    bench.pass(&[wanted("a", &[("x", "!capability-missing"), ("y", "1")]), wanted("b", &[("x", "1")])]);
+    let states = [bench.state("a", "x"), bench.state("a", "y"), bench.state("b", "x")];
+    assert_eq!(states, ["failed capability-missing", "pending waiting-dependency", "installed"]);
+}
+
+#[test]
+fn what_cannot_be_fetched_now_waits_and_nothing_of_it_is_touched() {
+    let mut bench = Bench::new();
+    bench.pass(&[wanted("a", &[("x", "1")])]);
+    bench.listen_anew();
+    let in_other_words =
+        RuntimeError::RuntimeUnavailable { tool: "docker", reason: "read udp :49282".to_owned(), source: None };
+    bench.fail("prefetch", ("a", "x"), vec![transient(), in_other_words]);
+    let desired = [wanted("a", &[("x", "2")])];
+    bench.pass(&desired);
+    assert_eq!(bench.state("a", "x"), "pending runtime-unavailable");
+    bench.pass(&desired);
+    bench.later(&desired);
+    assert_eq!(bench.told(), ["a/* installed > pending queued; a/x installed > pending queued", ""]);
+    assert_eq!(bench.hands.log(), Vec::<String>::new());
+    bench.later(&desired);
+    assert_eq!(bench.state("a", "x"), "installed");
+}
+
+#[test]
+fn a_failure_for_now_is_tried_again_without_a_word_until_it_succeeds() {
+    let mut bench = Bench::new();
+    bench.fail("apply", ("a", "x"), vec![transient(), transient(), transient()]);
+    let desired = [wanted("a", &[("x", "1")])];
+    bench.pass(&desired);
+    assert_eq!((bench.state("a", "x").as_str(), bench.told().len()), ("installing runtime-unavailable", 3));
+    bench.pass(&desired);
+    assert_eq!(bench.hands.log().len(), 1, "it is not tried before its time");
+    bench.later(&desired);
+    bench.later(&desired);
+    assert_eq!((bench.hands.log().len(), bench.told().len()), (2, 0));
+    bench.later(&desired);
+    assert_eq!(bench.told(), ["a/* installing > installed; a/x installing > installed"]);
+}
+
+#[test]
+fn a_failure_of_this_input_is_final_until_the_input_changes_or_a_person_asks() {
+    let mut bench = Bench::new();
+    bench.fail("apply", ("a", "x"), vec![permanent(), permanent()]);
+    let desired = [wanted("a", &[("x", "1")])];
+    bench.pass(&desired);
+    bench.later(&desired);
+    assert_eq!((bench.hands.log().len(), bench.state("a", "x").as_str()), (1, "failed compose-failed"));
+    bench.store.memory.forget_failures(&desired[0]);
+    bench.later(&desired);
+    assert_eq!((bench.hands.log().len(), bench.state("a", "x").as_str()), (1, "failed compose-failed"));
+    bench.later(&[wanted("a", &[("x", "2")])]);
+    assert_eq!((bench.hands.log().len(), bench.state("a", "x").as_str()), (1, "installed"));
+}
+
+#[test]
+fn health_that_takes_too_long_is_waited_for_three_times() {
+    let mut bench = Bench::new();
+    bench.fail("apply", ("a", "x"), vec![unhealthy("1"), unhealthy("2"), unhealthy("3"), unhealthy("4")]);
+    let desired = [wanted("a", &[("x", "1")])];
+    for expected in ["installing health-timeout", "installing health-timeout", "failed health-timeout"] {
+        bench.later(&desired);
+        assert_eq!(bench.state("a", "x"), expected);
+    }
+    bench.later(&desired);
+    assert_eq!(bench.hands.log().len(), 3);
+    let told = ["a/* installing > failed health-timeout; a/x installing > failed health-timeout"];
+    assert_eq!(bench.told()[3..], told, "the second failure with the same code is no commit");
+}
+
+#[test]
+fn a_new_input_starts_with_a_clean_slate() {
+    let mut bench = Bench::new();
+    bench.fail("apply", ("a", "x"), vec![unhealthy("1"), unhealthy("2"), unhealthy("3"), unhealthy("4")]);
+    bench.later(&[wanted("a", &[("x", "1")])]);
+    bench.later(&[wanted("a", &[("x", "1")])]);
+    bench.told();
+    bench.later(&[wanted("a", &[("x", "2")])]);
+    assert_eq!(
+        bench.told()[..2],
+        [
+            "a/* installing > pending queued; a/x installing > pending queued",
+            "a/* pending > installing; a/x pending > installing"
+        ]
+    );
+    assert_eq!(bench.state("a", "x"), "installing health-timeout");
+}
+
+/// The device went down during the apply: nothing after the first effect was told.
+fn lost_during_apply(bench: &mut Bench, desired: &[Wanted]) {
+    bench.fail("apply", ("a", "x"), vec![RuntimeError::Cancelled]);
+    bench.later(desired);
+    if let Some(attempt) = bench.store.memory.attempts.get_mut(&project("a", "x")) {
+        attempt.open = 1;
+    }
+}
+
+#[test]
+fn an_input_that_takes_the_device_down_three_times_is_given_up() {
+    let mut bench = Bench::new();
+    let desired = [wanted("a", &[("x", "1")]), wanted("b", &[("x", "1")])];
+    for boot in ["one", "two", "three"] {
+        bench.boot_id = boot.to_owned();
+        lost_during_apply(&mut bench, &desired);
+        assert_eq!(bench.state("a", "x"), "installing");
+    }
+    assert_eq!(bench.hands.log().iter().filter(|line| line.starts_with("apply x (installing")).count(), 4);
+    bench.told();
+    bench.boot_id = "four".to_owned();
+    bench.later(&desired);
+    assert_eq!(bench.told(), ["a/* installing > failed crash-loop; a/x installing > failed crash-loop"]);
+    assert_eq!((bench.hands.log(), bench.state("b", "x").as_str()), (vec![], "installed"));
+}
+
+#[test]
+fn a_syncer_that_is_killed_again_and_again_within_one_boot_gives_nothing_up() {
+    let mut bench = Bench::new();
+    let desired = [wanted("a", &[("x", "1")])];
+    for _ in 0..10 {
+        lost_during_apply(&mut bench, &desired);
+    }
+    let attempt = bench.store.memory.attempts.values().next().unwrap().clone();
+    assert_eq!((attempt.lost, attempt.open), (0, 1));
+    bench.later(&desired);
+    assert_eq!(bench.state("a", "x"), "installed");
+}
+
+#[test]
+fn what_is_cancelled_goes_on_later_and_is_not_told_twice() {
+    let mut bench = Bench::new();
+    bench.fail("apply", ("a", "x"), vec![RuntimeError::Cancelled]);
+    let desired = [wanted("a", &[("x", "1"), ("y", "1")])];
+    assert_eq!(bench.pass(&desired), Done { acted: true, settled: false });
+    assert_eq!(bench.state("a", "x"), "installing");
+    assert_eq!(bench.store.memory.attempts.values().map(|attempt| attempt.open).collect::<Vec<_>>(), [0]);
+    bench.pass(&desired);
+    let told = bench.told().join("; ");
+    assert_eq!(told.matches("a/x pending > installing").count(), 1, "{told}");
+    assert_eq!(bench.state("a", "y"), "installed");
+}
+
+#[test]
+fn once_the_end_is_asked_for_nothing_more_is_begun() {
+    let mut bench = Bench::new();
+    bench.pass(&[wanted("a", &[("x", "1")])]);
+    bench.listen_anew();
+    bench.cancelled.set(true);
+    let desired = [wanted("b", &[("x", "1"), ("y", "1")])];
+    assert_eq!(bench.pass(&desired), Done { acted: false, settled: false });
+    assert_eq!(bench.hands.log(), Vec::<String>::new());
+    assert_eq!([bench.state("b", "x"), bench.state("b", "y")], ["pending queued", "pending queued"]);
+    bench.cancelled.set(false);
+    assert_eq!(bench.pass(&desired), Done { acted: true, settled: true });
+}
+
+/// The same deployment, by helm.
+fn by_helm(mut wanted: Wanted) -> Wanted {
+    for component in &mut wanted.components {
+        let input = component.input.as_mut().unwrap();
+        let (namespace, values) = ("default".to_owned(), Default::default());
+        input.kind = Kind::Helm { namespace, values, secrets: Vec::new() };
+        input.input_digest = Digest::of(format!("helm {}", input.input_digest).as_bytes());
+    }
+    wanted
+}
+
+#[test]
+fn a_component_that_changes_its_type_ends_with_a_status_of_its_own_before_it_begins_anew() {
+    let mut bench = Bench::new();
+    let (compose, helm) = ([wanted("a", &[("x", "1")])], [by_helm(wanted("a", &[("x", "1")]))]);
+    bench.pass(&compose);
+    bench.listen_anew();
+    bench.fail("prefetch", ("a", "x"), vec![transient()]);
+    bench.pass(&helm);
+    assert_eq!(bench.hands.log(), [""; 0], "what can't be had changes nothing");
+    bench.told();
+    bench.fail("remove", ("a", "x"), vec![transient()]);
+    bench.later(&helm);
+    assert_eq!(bench.state("a", "x"), "removing runtime-unavailable");
+    bench.later(&helm);
+    assert_eq!(bench.hands.log(), ["remove x (removing)", "remove x (removing)", "apply x (installing, attempt 1)"]);
+    let told: Vec<_> = bench.told().into_iter().filter(|said| !said.is_empty()).collect();
+    let of_x = |said: &String| said.split("; ").find(|one| one.starts_with("a/x")).map(str::to_owned);
+    let transitions =
+        ["a/x pending > removing", "a/x removing > removed", "a/x removed > installing", "a/x installing > installed"];
+    assert_eq!(told.iter().filter_map(of_x).collect::<Vec<_>>(), transitions);
+    assert_eq!(bench.store.memory.applied_kind(&project("a", "x")), Some(ProfileType::Helm));
+    bench.pass(&helm);
+    assert_eq!(bench.hands.log(), [""; 0]);
+}
+
+#[test]
+fn a_removal_that_fails_is_told_once_and_tried_again() {
+    let mut bench = Bench::new();
+    bench.pass(&[wanted("a", &[("x", "1")])]);
+    bench.told();
+    let error = || RuntimeError::RemovalFailed { project: "p".to_owned(), reason: "busy".to_owned() };
+    bench.fail("remove", ("a", "x"), vec![error(), error()]);
+    assert_eq!(bench.pass(&[]), Done { acted: true, settled: false });
+    bench.pass(&[]);
+    bench.later(&[]);
+    assert_eq!(bench.state("a", "x"), "removing removal-failed");
+    assert_eq!(bench.told(), ["a/* installed > removing; a/x installed > removing", ""]);
+    assert_eq!(bench.later(&[]), Done { acted: true, settled: true });
+    assert_eq!(bench.told(), ["a/* removing > removed; a/x removing > removed"]);
+}
+
+#[test]
+fn what_a_killed_syncer_could_not_say_any_more_is_said_by_the_next() {
+    let mut bench = Bench::new();
+    let desired = [wanted("a", &[("x", "1")])];
+    lost_during_apply(&mut bench, &desired);
+    let whole = observed("a", "x", Some(input_digest("a", "x", "1")), Condition::Running);
+    bench.hands.running.borrow_mut().insert(project("a", "x"), whole);
+    bench.listen_anew();
+    assert_eq!(bench.pass(&desired), Done { acted: false, settled: true });
+    assert_eq!(bench.told(), ["a/* installing > installed; a/x installing > installed"]);
+    assert_eq!(bench.store.memory.applied_digest(&project("a", "x")), Some(input_digest("a", "x", "1")));
+}
+
+#[test]
+fn a_runtime_that_lost_a_part_gets_it_back() {
+    let mut bench = Bench::new();
+    let desired = [wanted("a", &[("x", "1")])];
+    bench.pass(&desired);
+    bench.told();
+    bench.hands.running.borrow_mut().clear();
+    bench.pass(&desired);
+    assert_eq!(
+        bench.told(),
+        [
+            "a/* installed > pending queued; a/x installed > pending queued",
+            "a/* pending > installing; a/x pending > installing",
+            "a/* installing > installed; a/x installing > installed",
+        ]
+    );
+}
+
+const RESTORING: &str = "a/* installed > installing; a/x installed > installing";
+const RESTORED: &str = "a/* installing > installed; a/x installing > installed";
+
+/// A device on which `x` of `a` was applied and stopped since.
+fn stopped() -> (Bench, [Wanted; 1]) {
+    let (mut bench, desired) = (Bench::new(), [wanted("a", &[("x", "1")])]);
+    bench.pass(&desired);
+    stop(&bench);
+    bench.listen_anew();
+    (bench, desired)
+}
+
+fn stop(bench: &Bench) {
+    let mut running = bench.hands.running.borrow_mut();
+    running.get_mut(&project("a", "x")).unwrap().condition = Condition::Stopped("exited with 3".to_owned());
+}
+
+#[test]
+fn what_was_applied_and_stopped_is_put_back_before_anything_else_and_that_is_told() {
+    let (mut bench, desired) = stopped();
+    let and_more = [&desired[..], &[wanted("b", &[("y", "1")])]].concat();
+    assert_eq!(bench.pass(&and_more), Done { acted: true, settled: true });
+    assert_eq!(bench.hands.log(), ["restore x (installing, attempt 1)", "apply y (installing, attempt 1)"]);
+    let told = ["b/* none > pending queued; b/y none > pending queued", RESTORING, RESTORED];
+    assert_eq!(bench.told()[..3], told);
+    assert_eq!((bench.state("a", "x"), bench.store.memory.attempts.len()), ("installed".to_owned(), 0));
+    assert_eq!(bench.pass(&and_more), Done { acted: false, settled: true });
+}
+
+#[test]
+fn what_stops_again_and_again_is_put_back_with_a_back_off_and_not_called_installed_meanwhile() {
+    let (mut bench, desired) = stopped();
+    bench.pass(&desired);
+    stop(&bench);
+    bench.listen_anew();
+    assert_eq!(bench.later(&desired), Done { acted: false, settled: true }, "not so soon");
+    for _ in 0..3 {
+        bench.restores.later(Duration::from_secs(300));
+        assert!(bench.pass(&desired).acted);
+        assert_eq!(bench.state("a", "x"), "installing health-timeout");
+        assert!(!bench.later(&desired).settled, "it runs, but not for long yet");
+        stop(&bench);
+        assert!(!bench.later(&desired).acted);
+    }
+    assert_eq!(bench.hands.log().len(), 3);
+    assert_eq!(bench.told(), [RESTORING, ""], "state and reason, once");
+    bench.restores.later(Duration::from_secs(300));
+    bench.pass(&desired);
+    bench.restores.later(Duration::from_secs(300));
+    assert_eq!(bench.pass(&desired), Done { acted: false, settled: true });
+    assert_eq!(bench.state("a", "x"), "installed");
+}
+
+#[test]
+fn what_cannot_be_put_back_now_is_never_given_up_and_holds_what_depends_on_it() {
+    let (mut bench, desired) = stopped();
+    let dependent = Wanted { depends_on: vec!["a".parse().unwrap()], ..wanted("b", &[("y", "1")]) };
+    let both = [&desired[..], &[dependent]].concat();
+    for (error, state) in [
+        (transient as fn() -> RuntimeError, "installing runtime-unavailable"),
+        (permanent as fn() -> RuntimeError, "failed compose-failed"),
+    ] {
+        bench.fail("restore", ("a", "x"), (0..5).map(|_| error()).collect());
+        for _ in 0..5 {
+            assert!(!bench.later(&both).settled);
+            let states = [bench.state("a", "x"), bench.state("b", "y")];
+            assert_eq!(states, [state, "pending waiting-dependency"]);
+            assert!(!bench.pass(&both).acted, "it backs off");
+        }
+    }
+    let told = bench.told().join("; ");
+    for once in ["a/x installed > installing", "a/x installing > failed compose-failed"] {
+        assert_eq!(told.matches(once).count(), 1, "{once} in {told}");
+    }
+    assert_eq!(told.matches("a/x").count(), 2, "{told}");
+    assert_eq!(bench.later(&both), Done { acted: true, settled: true });
+    assert_eq!(bench.state("a", "x"), "installed");
+}
+
+#[test]
+fn what_takes_the_device_down_whenever_it_is_put_back_is_given_up() {
+    let (mut bench, desired) = stopped();
+    for boot in ["one", "two", "three"] {
+        bench.boot_id = boot.to_owned();
+        let input = desired[0].components[0].input.as_ref().unwrap();
+        let mut next = bench.store.memory.clone();
+        next.attempts.entry(input.project.clone()).or_insert(Attempt::new(input.input_digest)).begin(boot);
+        let (report, identity) = (Report::read(&next.status), identity());
+        commit(&mut bench.store, next, &report, &identity, Timestamp::UNIX_EPOCH).unwrap();
+    }
+    bench.boot_id = "four".to_owned();
+    bench.pass(&desired);
+    assert_eq!(bench.state("a", "x"), "failed crash-loop");
+    assert_eq!(bench.hands.log(), Vec::<String>::new());
+}
+
+#[test]
+fn a_deployment_waits_until_what_it_depends_on_is_installed() {
+    let mut bench = Bench::new();
+    let dependent = |version| Wanted { depends_on: vec!["a".parse().unwrap()], ..wanted("b", &[("y", version)]) };
+    bench.fail("apply", ("a", "x"), vec![permanent()]);
+    assert!(!bench.pass(&[wanted("a", &[("x", "1")]), dependent("1")]).settled);
+    assert!(!bench.hands.log().iter().any(|line| line.starts_with("apply b")), "{:?}", bench.hands.log());
+    let report = Report::read(&bench.store.memory.status);
+    let waits = report.get(id("b"), &component("y")).and_then(|now| now.failure.clone()).unwrap();
+    assert_eq!(waits, Failure::new("waiting-dependency", "waits for deployment `a`, which isn't installed"));
+    assert!(bench.pass(&[wanted("a", &[("x", "2")]), dependent("1")]).settled);
+    // A dependency that can't come takes nothing away from what runs already.
+    bench.fail("apply", ("a", "x"), vec![permanent()]);
+    bench.told();
+    bench.pass(&[wanted("a", &[("x", "3")]), dependent("1")]);
+    assert!(!bench.told().join("\n").contains("b/"), "what runs waits for nothing");
+}
+
+#[test]
+fn what_is_suspended_is_told_once_and_goes_on_when_it_is_not() {
+    let mut bench = Bench::new();
+    bench.pass(&[wanted("a", &[("x", "1")])]);
+    bench.told();
+    let suspended = Wanted { suspended: true, ..wanted("a", &[("x", "2")]) };
+    for _ in 0..2 {
+        assert!(!bench.pass(std::slice::from_ref(&suspended)).acted);
+    }
+    assert_eq!(bench.told(), ["a/* installed > pending suspended; a/x installed > pending suspended"]);
+    assert!(bench.pass(&[wanted("a", &[("x", "2")])]).settled);
+}
+
+#[test]
+fn every_commit_says_who_speaks_of_what() {
+    let mut bench = Bench::new();
+    bench.pass(&[wanted("a", &[("x", "1")])]);
+    let tip = bench.store.status_tip().unwrap();
+    let commit = bench.store.repo.commit(tip).unwrap();
+    let message = Message::parse(&commit.message);
+    assert_eq!(message.subject(), "x installed (serial 0)");
+    let keys: Vec<_> = message.trailers().iter().map(|(key, _)| key.as_str()).collect();
+    assert_eq!(keys, ["Kind", "Fleet", "Device", "Serial", "State", "State"]);
+    assert!(commit.signer().is_ok());
+    let once: BTreeSet<_> = keys.iter().collect();
+    assert_eq!(once.len(), 5);
+}
+
+/// What goes wrong during one pass.
+#[derive(Debug, Clone)]
+enum Trouble {
+    None,
+    /// One verb fails for one component.
+    Fails(&'static str, &'static str, &'static str, u8),
+    /// The end is asked for before anything is begun.
+    Cancelled,
+    /// The device went down, and what it had begun is open.
+    Reboot,
+}
+
+fn any_trouble() -> impl Strategy<Value = Trouble> {
+    let verb = prop::sample::select(vec!["prefetch", "apply", "remove"]);
+    let (deployment, name) = (prop::sample::select(vec!["a", "b", "c"]), prop::sample::select(vec!["x", "y", "z"]));
+    prop_oneof![
+        1 => Just(Trouble::None),
+        4 => (verb, deployment, name, 0..4_u8).prop_map(|(verb, a, x, kind)| Trouble::Fails(verb, a, x, kind)),
+        1 => Just(Trouble::Cancelled),
+        1 => Just(Trouble::Reboot),
+    ]
+}
+
+impl Bench {
+    fn suffer(&mut self, trouble: &Trouble, boot: usize) {
+        self.cancelled.set(matches!(trouble, Trouble::Cancelled));
+        match trouble {
+            Trouble::Fails(verb, deployment, name, kind) => {
+                let error = [transient(), permanent(), unhealthy("x"), RuntimeError::Cancelled];
+                self.fail(verb, (deployment, name), error.into_iter().skip((*kind).into()).take(1).collect());
+            }
+            Trouble::Reboot => self.boot_id = format!("boot {boot}"),
+            _ => {}
+        }
+    }
+
+    /// Every transition begins where the one before of the same thing ended.
+    fn assert_continuous(&self) {
+        let repo = &self.store.repo;
+        let history = self.store.status_tip().map_or(Vec::new(), |tip| repo.history(tip, None, 1000).unwrap());
+        let mut states: BTreeMap<String, String> = BTreeMap::new();
+        for commit in history.iter().rev() {
+            let message = Message::parse(&repo.commit(*commit).unwrap().message);
+            for state in message.all("State") {
+                let words: Vec<_> = state.split(' ').collect();
+                let before = states.insert(words[0].to_owned(), words[3].to_owned());
+                let before = before.unwrap_or_else(|| "none".to_owned());
+                assert_ne!(words[1], words[3], "{state}");
+                assert!(before == words[1] || before == "removed" && words[1] == "none", "{state} after {before}");
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn whatever_goes_wrong_it_converges_once_nothing_does_and_each_step_is_told_once(
+        passes in prop::collection::vec((any_wanted(), any_trouble()), 1..6),
+    ) {
+        let mut bench = Bench::new();
+        for (n, (desired, trouble)) in passes.iter().enumerate() {
+            bench.suffer(trouble, n);
+            bench.later(desired);
+            bench.assert_continuous();
+        }
+        let (last, _) = passes.last().unwrap();
+        bench.cancelled.set(false);
+        bench.hands.failures.borrow_mut().clear();
+        last.iter().for_each(|wanted| bench.store.memory.forget_failures(wanted));
+        let able = last.iter().all(|wanted| wanted.components.iter().all(|component| component.input.is_ok()));
+        prop_assert_eq!(bench.later(last).settled, able);
+        bench.assert_continuous();
+        bench.listen_anew();
+        let before = bench.store.repo.reference(crate::decision::device_state::STATE).unwrap();
+        prop_assert!(!bench.later(last).acted);
+        prop_assert_eq!((bench.told(), bench.hands.log()), (vec![], vec![]));
+        prop_assert_eq!(bench.store.repo.reference(crate::decision::device_state::STATE).unwrap(), before);
+    }
+}

@@ -1,0 +1,170 @@
+//! When the next pass is due, and whether it asks the host.
+//!
+//! Looking at the device keeps its own time, whatever asking does: a host that is away, wants to be left alone or lets
+//! wait delays what is asked of it, and no pass.
+
+use std::time::{Duration, Instant};
+
+use crate::decision::backoff;
+use crate::reconcile::pass::Ask;
+
+/// The soonest that another pass follows for a retry.
+const SOONEST: Duration = Duration::from_millis(100);
+
+/// The times of the next pass.
+#[derive(Debug, Clone, Copy)]
+pub struct Schedule {
+    /// The device is looked at, at the latest.
+    look: Instant,
+    /// The host is asked, at the latest.
+    ask: Instant,
+    /// The host isn't asked before that, either.
+    left_alone: bool,
+    /// Passes in a row for which nothing could be had from the host.
+    unreached: u32,
+}
+
+/// What a pass came to, as far as the next one hangs on it.
+#[derive(Debug, Clone, Copy)]
+pub struct Passed {
+    /// What the host had could be had; `None` if it wasn't asked.
+    pub reached: Option<bool>,
+    /// The pass ended early, because the host has something newer.
+    pub outdated: bool,
+    /// How often the device is looked at, and a host that lets nobody wait is asked.
+    pub poll: Duration,
+    /// For how long a wait at the host stands for asking; `None` if there is none.
+    pub waits: Option<Duration>,
+    /// How long until something may be tried again that couldn't be tried in that pass.
+    pub retry: Option<Duration>,
+    /// How long the host wants to be left alone; zero if it doesn't say so.
+    pub retry_after: Duration,
+}
+
+impl Schedule {
+    /// The first pass is due at once.
+    pub fn new(now: Instant) -> Self {
+        Self { look: now, ask: now, left_alone: false, unreached: 0 }
+    }
+
+    /// When the next pass is due.
+    pub fn due(&self) -> Instant {
+        self.look.min(self.ask)
+    }
+
+    /// What a pass at this moment knows of the host.
+    pub fn ask(&self, now: Instant, waits: bool) -> Ask {
+        let rest = self.ask.saturating_duration_since(now);
+        match (rest.is_zero(), self.left_alone) {
+            (false, true) => Ask::Later(rest),
+            (false, false) if waits => Ask::IfMoved,
+            _ => Ask::Host,
+        }
+    }
+
+    /// A pass has ended. All intervals are spread by `jitter` in `0.0..1.0`.
+    pub fn passed(&mut self, now: Instant, pass: Passed, jitter: f64) {
+        let poll = pass.poll.mul_f64(0.9 + jitter / 5.0);
+        self.look = now + pass.retry.map_or(poll, |retry| poll.min(retry.max(SOONEST)));
+        match if pass.outdated { Some(true) } else { pass.reached } {
+            Some(true) => (self.ask, self.unreached) = (now + pass.waits.unwrap_or(poll), 0),
+            Some(false) => {
+                self.unreached += 1;
+                self.ask = now + poll.max(backoff::wait(self.unreached, jitter));
+            }
+            None => return self.leave_alone(now, pass.retry_after),
+        }
+        if pass.outdated {
+            self.ask = now;
+        }
+        self.left_alone = self.unreached > 0;
+        self.leave_alone(now, pass.retry_after);
+    }
+
+    /// A wait at the host ended: it is asked at once, or when it may be asked at all. `retry_after` is how long it then
+    /// said that it wants to be left alone.
+    pub fn called(&mut self, now: Instant, retry_after: Duration) {
+        if !self.left_alone {
+            self.ask = now;
+        }
+        self.leave_alone(now, retry_after);
+    }
+
+    fn leave_alone(&mut self, now: Instant, retry_after: Duration) {
+        if !retry_after.is_zero() {
+            (self.ask, self.left_alone) = (self.ask.max(now + retry_after), true);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const POLL: Duration = Duration::from_secs(10);
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn pass(reached: Option<bool>) -> Passed {
+        Passed { reached, outdated: false, poll: POLL, waits: None, retry: None, retry_after: Duration::ZERO }
+    }
+
+    /// A schedule after these passes, each at `now`; the jitter is in the middle, where the poll interval is what it says.
+    fn after(now: Instant, passes: &[Passed]) -> Schedule {
+        let mut schedule = Schedule::new(now);
+        passes.iter().for_each(|pass| schedule.passed(now, *pass, 0.5));
+        schedule
+    }
+
+    #[test]
+    fn the_device_is_looked_at_each_poll_interval_whatever_the_host_does() {
+        let now = Instant::now();
+        let away = [pass(Some(false)); 20];
+        let alone = Passed { retry_after: 3600 * SECOND, ..pass(Some(true)) };
+        let waits = Passed { waits: Some(300 * SECOND), ..pass(Some(true)) };
+        for passes in [&[pass(Some(true))][..], &away, &[alone], &[waits], &[alone, pass(None)]] {
+            assert_eq!(after(now, passes).due(), now + POLL, "{passes:?}");
+        }
+    }
+
+    #[test]
+    fn a_host_in_trouble_is_left_alone_for_longer_and_longer_and_asked_then() {
+        let now = Instant::now();
+        let schedule = after(now, &[pass(Some(false)); 20]);
+        assert_eq!(schedule.ask(now + POLL, false), Ask::Later(backoff::LONGEST.mul_f64(0.75) - POLL));
+        assert_eq!(schedule.ask(now + backoff::LONGEST, false), Ask::Host);
+        assert_eq!(after(now, &[pass(Some(false)), pass(Some(true))]).ask(now, false), Ask::Host);
+    }
+
+    #[test]
+    fn a_wait_stands_for_asking_until_it_ends_and_for_so_long_at_most() {
+        let now = Instant::now();
+        let mut schedule = after(now, &[Passed { waits: Some(300 * SECOND), ..pass(Some(true)) }]);
+        assert_eq!(schedule.ask(now + POLL, true), Ask::IfMoved);
+        assert_eq!(schedule.ask(now + POLL, false), Ask::Host, "it broke off");
+        assert_eq!(schedule.ask(now + 300 * SECOND, true), Ask::Host);
+        schedule.called(now + SECOND, Duration::ZERO);
+        assert_eq!((schedule.due(), schedule.ask(now + SECOND, false)), (now + SECOND, Ask::Host));
+    }
+
+    #[test]
+    fn the_end_of_a_wait_never_puts_a_pass_off() {
+        let now = Instant::now();
+        let mut schedule = after(now, &[pass(Some(true))]);
+        schedule.called(now, 3600 * SECOND);
+        assert_eq!(schedule.due(), now + POLL);
+        assert_eq!(schedule.ask(now + POLL, false), Ask::Later(3590 * SECOND));
+        schedule.called(now + SECOND, Duration::ZERO);
+        assert_eq!(schedule.ask(now + POLL, false), Ask::Later(3590 * SECOND), "it wants to be left alone still");
+    }
+
+    #[test]
+    fn a_retry_is_due_before_the_poll_and_what_is_outdated_ends_at_once() {
+        let now = Instant::now();
+        assert_eq!(after(now, &[Passed { retry: Some(SECOND), ..pass(Some(true)) }]).due(), now + SECOND);
+        assert_eq!(after(now, &[Passed { retry: Some(60 * SECOND), ..pass(Some(true)) }]).due(), now + POLL);
+        let due = Passed { retry: Some(Duration::ZERO), ..pass(Some(true)) };
+        assert_eq!(after(now, &[due]).due(), now + SOONEST);
+        let outdated = Passed { outdated: true, waits: Some(300 * SECOND), ..pass(Some(true)) };
+        assert_eq!(after(now, &[outdated]).ask(now, true), Ask::Host);
+    }
+}

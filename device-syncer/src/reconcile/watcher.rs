@@ -1,0 +1,61 @@
+//! Hints that something at the device changed: a person's request, a credential, a CA. They may be late or missing: the
+//! next pass sees everything all the same.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use notify::event::{EventKind, ModifyKind, RenameMode};
+use notify::{RecommendedWatcher, RecursiveMode, Watcher};
+use tokio::sync::mpsc::{Receiver, channel};
+
+use crate::config::{Home, HostSettings};
+use crate::state::requests;
+
+/// Watches for as long as it lives.
+#[derive(Debug)]
+pub struct Hints {
+    hints: Receiver<()>,
+    _watcher: Option<RecommendedWatcher>,
+}
+
+impl Hints {
+    /// Watches the home for requests, and the files of the host's settings.
+    pub fn watch(home: &Home, settings: &HostSettings) -> Self {
+        let (tell, hints) = channel(1);
+        let files: BTreeSet<PathBuf> = settings.files.iter().chain(&settings.secrets).cloned().collect();
+        let requests = requests::places(home).into_iter().chain(files.iter().cloned()).collect::<BTreeSet<_>>();
+        let wanted = requests.clone();
+        let watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
+            if event.is_ok_and(|event| is_change(event.kind) && event.paths.iter().any(|path| wanted.contains(path))) {
+                // A full channel holds a hint already.
+                let _ = tell.try_send(());
+            }
+        });
+        let watcher = watcher.and_then(|mut watcher| {
+            let directories: BTreeSet<&Path> = requests.iter().filter_map(|path| path.parent()).collect();
+            for directory in directories.into_iter().filter(|directory| directory.is_dir()) {
+                watcher.watch(directory, RecursiveMode::NonRecursive)?;
+            }
+            Ok(watcher)
+        });
+        let watcher = watcher.inspect_err(|error| tracing::debug!(%error, "no hints of local changes")).ok();
+        Self { hints, _watcher: watcher }
+    }
+
+    /// Returns at the next hint; never without a watcher.
+    pub async fn next(&mut self) {
+        if self.hints.recv().await.is_none() {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+/// Whole files appear by rename, or are written in place by a person's editor.
+fn is_change(kind: EventKind) -> bool {
+    use notify::event::{AccessKind, AccessMode};
+    matches!(
+        kind,
+        EventKind::Modify(ModifyKind::Name(RenameMode::To | RenameMode::Both))
+            | EventKind::Access(AccessKind::Close(AccessMode::Write))
+    )
+}

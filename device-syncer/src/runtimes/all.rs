@@ -1,0 +1,161 @@
+//! All of a device's runtimes as one: each component goes to that of its type, and one that doesn't answer hides nothing
+//! of the others.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use repo_model::Digest;
+use repo_model::margo::ProfileType;
+
+use super::{Component, ComposeRuntime, HelmRuntime, LockedImage, Observed, Runtime, RuntimeError, compose, helm};
+use crate::reconcile::apply::Hands;
+
+/// What a device has; nothing more runs on it.
+#[derive(Debug)]
+pub struct Runtimes {
+    /// Docker Compose.
+    pub compose: Option<ComposeRuntime>,
+    /// Helm.
+    pub helm: Option<HelmRuntime>,
+}
+
+/// What all runtimes see.
+#[derive(Debug, Default)]
+pub struct Sight {
+    /// What is ours.
+    pub found: Vec<Observed>,
+    /// Those that don't answer, so that nothing is known of theirs.
+    pub unseen: BTreeMap<ProfileType, RuntimeError>,
+}
+
+impl Sight {
+    /// The types of those that don't answer.
+    pub fn kinds_unseen(&self) -> BTreeSet<ProfileType> {
+        self.unseen.keys().copied().collect()
+    }
+}
+
+/// A component that is ready to be applied.
+#[derive(Debug)]
+pub enum Ready {
+    /// As a compose project.
+    Compose(compose::Prepared),
+    /// As a helm release.
+    Helm(helm::Prepared),
+}
+
+impl Runtimes {
+    /// What can run here.
+    pub fn types(&self) -> BTreeSet<ProfileType> {
+        let compose = self.compose.iter().map(|_| ProfileType::Compose);
+        compose.chain(self.helm.iter().map(|_| ProfileType::Helm)).collect()
+    }
+
+    /// Asks each of them.
+    pub fn observe(&self) -> Sight {
+        let mut sight = Sight::default();
+        let compose = self.compose.as_ref().map(|compose| (ProfileType::Compose, compose.observe()));
+        let helm = self.helm.as_ref().map(|helm| (ProfileType::Helm, helm.observe()));
+        for (kind, result) in compose.into_iter().chain(helm) {
+            match result {
+                Ok(found) => sight.found.extend(found),
+                Err(error) => drop(sight.unseen.insert(kind, error)),
+            }
+        }
+        sight
+    }
+
+    /// The versions of tools and of what they talk to, by name; `None` while one of them doesn't answer.
+    pub fn versions(&self) -> Option<BTreeMap<String, String>> {
+        let mut all = BTreeMap::new();
+        if let Some(compose) = &self.compose {
+            all.extend(compose.versions()?);
+        }
+        if let Some(helm) = &self.helm {
+            all.extend(helm.versions()?);
+        }
+        Some(all)
+    }
+
+    /// Where images and containers lie; `None` if that can't be told.
+    pub fn data_root(&self) -> Option<PathBuf> {
+        self.compose.as_ref()?.data_root()
+    }
+
+    /// Whether applications' files are resolved without a sandbox.
+    pub fn is_unconfined(&self) -> bool {
+        self.compose.as_ref().and_then(ComposeRuntime::is_confined) == Some(false)
+    }
+
+    /// Removes every archive and chart from the cache but these, and those that the projects on this device were made
+    /// from.
+    pub fn prune_cache(&self, keep: &BTreeSet<Digest>) -> Result<(), RuntimeError> {
+        match (&self.compose, &self.helm) {
+            (Some(compose), _) => compose.prune_cache(keep),
+            (None, Some(helm)) => helm.prune_cache(keep),
+            (None, None) => Ok(()),
+        }
+    }
+
+    fn compose(&self) -> Result<&ComposeRuntime, RuntimeError> {
+        self.compose.as_ref().ok_or_else(|| missing("docker", "device.yaml says `docker: {use: false}`"))
+    }
+
+    fn helm(&self) -> Result<&HelmRuntime, RuntimeError> {
+        self.helm.as_ref().ok_or_else(|| missing("helm", "device.yaml has no `helm`"))
+    }
+}
+
+fn missing(tool: &'static str, reason: &str) -> RuntimeError {
+    RuntimeError::RuntimeUnavailable { tool, reason: reason.to_owned(), source: None }
+}
+
+/// Never asked for: a component of another type has no input.
+fn nothing_runs(kind: ProfileType) -> RuntimeError {
+    missing("any runtime", &format!("nothing here runs {kind} components"))
+}
+
+impl Hands for Runtimes {
+    type Ready = Ready;
+
+    fn prefetch(&self, component: &Component, cancel: &dyn Fn() -> bool) -> Result<Ready, RuntimeError> {
+        match component.profile_type() {
+            ProfileType::Compose => self.compose()?.prefetch(component, cancel).map(Ready::Compose),
+            ProfileType::Helm => self.helm()?.prefetch(component, cancel).map(Ready::Helm),
+            kind @ ProfileType::Custom => Err(nothing_runs(kind)),
+        }
+    }
+
+    fn apply(&self, ready: &Ready, cancel: &dyn Fn() -> bool) -> Result<(), RuntimeError> {
+        match ready {
+            Ready::Compose(prepared) => self.compose()?.apply(prepared, cancel),
+            Ready::Helm(prepared) => self.helm()?.apply(prepared, cancel),
+        }
+    }
+
+    fn first_use(&self, ready: &Ready) -> BTreeMap<String, LockedImage> {
+        match ready {
+            Ready::Compose(prepared) => prepared.first_use().clone(),
+            Ready::Helm(_) => BTreeMap::new(),
+        }
+    }
+
+    fn restore(&self, component: &Component, cancel: &dyn Fn() -> bool) -> Result<(), RuntimeError> {
+        self.compose()?.restore(component, cancel)
+    }
+
+    fn remove(
+        &self,
+        kind: ProfileType,
+        project: &str,
+        timeout: Duration,
+        cancel: &dyn Fn() -> bool,
+    ) -> Result<(), RuntimeError> {
+        match kind {
+            ProfileType::Compose => self.compose()?.remove(project, timeout, cancel),
+            ProfileType::Helm => self.helm()?.remove(project, timeout, cancel),
+            kind @ ProfileType::Custom => Err(nothing_runs(kind)),
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! Makes a prepared project run, and removes one.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::containers::{self, missing, overall};
+use super::docker::compose;
+use super::observe::finished;
+use super::project::{Marker, Project, Stage};
+use super::stopping::Stopping;
+use super::{ComposeRuntime, Prepared, files, labels, ownership};
+use crate::runtimes::client::{Call, QUERY};
+use crate::runtimes::command::{CommandError, Output, last_lines};
+use crate::runtimes::{Condition, Redactor, RuntimeError, ServiceState};
+
+/// How often `cancel` is asked while health is waited for.
+const TICK: Duration = Duration::from_millis(200);
+/// Between two looks at the containers, at most.
+const SLOWEST_LOOK: Duration = Duration::from_secs(2);
+
+impl ComposeRuntime {
+    /// Ownership, mounts, marker, files, `up`, health, marker. Where what ran before may take long to stop, that happens
+    /// before the component's time begins, and has a bound of its own.
+    pub(super) fn carry_out(&self, prepared: &Prepared, cancel: &dyn Fn() -> bool) -> Result<(), RuntimeError> {
+        let project = Project::new(&self.settings.projects_dir, &prepared.component.project);
+        let previous = project.marker()?;
+        let is_there = self.check_ownership(prepared, previous.as_ref())?;
+        let in_the_way = self.check_neighbours(prepared)?;
+        self.check_links(prepared, false)?;
+        let inventory = files::inventory(&prepared.archive);
+        let old = previous.map(|marker| marker.inventory).unwrap_or_default();
+        let mut marker = marker(prepared, Stage::Applying);
+        // Both: after a cut between here and the end, whatever is on the disk is still known as ours.
+        marker.inventory = inventory.union(&old).cloned().collect();
+        project.mark(&marker)?;
+        self.end(&in_the_way, prepared, cancel)?;
+        let gone = old.difference(&inventory).cloned().collect();
+        project.fill(&prepared.archive, &gone, &prepared.resolved.encode())?;
+        self.check_links(prepared, true)?;
+        if is_there && self.replace(prepared, &project, cancel)? {
+            // Stopping may have taken minutes.
+            self.check_links(prepared, true)?;
+        }
+        let started = Instant::now();
+        self.up(prepared, &project, started, cancel)?;
+        let services = if prepared.component.wait {
+            self.wait_for_health(prepared, started, cancel)?
+        } else {
+            self.services(prepared)?
+        };
+        project.mark(&Marker { stage: Stage::Applied, inventory, finished: finished(&services), ..marker })
+    }
+
+    /// Returns whether any container of the project is there.
+    pub(super) fn check_ownership(&self, prepared: &Prepared, marker: Option<&Marker>) -> Result<bool, RuntimeError> {
+        let (component, resolved) = (&prepared.component, &prepared.resolved);
+        let services = resolved.services();
+        let is_there = ownership::check_containers(&self.docker, &self.owner, &component.project, services)?;
+        ownership::check_objects(&self.docker, resolved, &component.project, is_there || marker.is_some())?;
+        Ok(is_there)
+    }
+
+    /// Where containers may take longer to stop than the device's bound: stops and makes anew what changed, stops what is
+    /// gone, and starts nothing yet. A whole `up` does the same, but then nobody could tell a container that doesn't stop
+    /// from one that isn't healthy. Returns whether that was needed.
+    fn replace(&self, prepared: &Prepared, project: &Project, cancel: &dyn Fn() -> bool) -> Result<bool, RuntimeError> {
+        let (component, bound) = (&prepared.component, self.settings.stop_timeout);
+        let stopping = Stopping::update(&self.docker, &component.project, bound, &prepared.resolved);
+        if !stopping.may_exceed()? {
+            return Ok(false);
+        }
+        let cancel = || {
+            stopping.look();
+            cancel()
+        };
+        let args = self.up_args(prepared, project, "--no-start");
+        let timeout = stopping.at_most() + component.timeout.max(QUERY);
+        let output =
+            self.docker.run(Call { args, timeout, redactor: &prepared.redactor, parameters: &[], cancel: &cancel })?;
+        if output.status.success() { Ok(true) } else { Err(self.compose_failed(prepared, &output)) }
+    }
+
+    /// Arguments of an `up` that makes the project's containers as its document says.
+    fn up_args(&self, prepared: &Prepared, project: &Project, how: &str) -> Vec<OsString> {
+        let (resolved, directory) = (project.resolved(), project.files());
+        let mut args = compose(&prepared.component.project, Some((&resolved, &directory, Path::new("/dev/null"))));
+        let verb = ["up", how, "--remove-orphans", "--no-build", "--pull", "never", "--quiet-pull"];
+        args.extend(verb.map(OsString::from));
+        args
+    }
+
+    pub(super) fn compose_failed(&self, prepared: &Prepared, output: &Output) -> RuntimeError {
+        let project = prepared.component.project.clone();
+        self.docker.failure(output, |reason| RuntimeError::ComposeFailed { project, reason })
+    }
+
+    fn up(
+        &self,
+        prepared: &Prepared,
+        project: &Project,
+        started: Instant,
+        cancel: &dyn Fn() -> bool,
+    ) -> Result<(), RuntimeError> {
+        let args = self.up_args(prepared, project, "--detach");
+        let timeout = prepared.component.timeout.saturating_sub(started.elapsed());
+        let call = Call { args, timeout, redactor: &prepared.redactor, parameters: &[], cancel };
+        let output = match self.docker.run(call) {
+            // `up` itself waits for the health of a service that others depend on.
+            Err(RuntimeError::RuntimeUnavailable { source: Some(CommandError::TimedOut { .. }), .. }) => {
+                return Err(self.health_timeout(prepared, started)?);
+            }
+            output => output?,
+        };
+        if output.status.success() {
+            return Ok(());
+        }
+        if output.stderr.contains("dependency failed to start") {
+            return Err(self.health_timeout(prepared, started)?);
+        }
+        Err(self.compose_failed(prepared, &output))
+    }
+
+    /// Returns how the services are in the end. What has only just started when the time is over is given the seconds by
+    /// which it is known to stay up.
+    fn wait_for_health(
+        &self,
+        prepared: &Prepared,
+        started: Instant,
+        cancel: &dyn Fn() -> bool,
+    ) -> Result<BTreeMap<String, ServiceState>, RuntimeError> {
+        let mut look = TICK;
+        loop {
+            let services = self.services(prepared)?;
+            if overall(&services) == Condition::Running {
+                return Ok(services);
+            }
+            if started.elapsed() >= prepared.component.timeout && !only_has_to_stay(&services) {
+                return Err(self.health_timeout(prepared, started)?);
+            }
+            let next = Instant::now() + look;
+            while Instant::now() < next {
+                if cancel() {
+                    return Err(RuntimeError::Cancelled);
+                }
+                thread::sleep(TICK);
+            }
+            look = (look * 2).min(SLOWEST_LOOK);
+        }
+    }
+
+    /// Every service of the project as it is now.
+    fn services(&self, prepared: &Prepared) -> Result<BTreeMap<String, ServiceState>, RuntimeError> {
+        let filter = format!("label={}={}", labels::PROJECT, prepared.component.project);
+        let found = containers::with_labels(&self.docker, &[filter])?;
+        let mut services: BTreeMap<_, _> =
+            prepared.resolved.services().into_iter().map(|name| (name, missing())).collect();
+        services.extend(found.iter().map(|container| (container.service().to_owned(), container.state())));
+        Ok(services)
+    }
+
+    /// Names the worst service, with the end of its log.
+    fn health_timeout(&self, prepared: &Prepared, started: Instant) -> Result<RuntimeError, RuntimeError> {
+        let services = self.services(prepared)?;
+        let bad = |state: &&ServiceState| {
+            matches!(state.condition, Condition::Degraded(_) | Condition::Stopped(_) | Condition::Missing)
+        };
+        // What was never started waits for another one.
+        let worst = services.iter().find(|(_, state)| bad(state) && state.state != "created");
+        let worst = worst.or_else(|| services.iter().find(|(_, state)| bad(state)));
+        let worst = worst.or_else(|| services.iter().find(|(_, state)| state.condition != Condition::Running));
+        let Some((service, state)) = worst.or(services.iter().next()) else {
+            return Ok(RuntimeError::ComposeFailed {
+                project: prepared.component.project.clone(),
+                reason: "it has no containers".to_owned(),
+            });
+        };
+        let how = match &state.condition {
+            Condition::Degraded(how) | Condition::Stopped(how) | Condition::Unknown(how) => how.clone(),
+            _ => state.health.clone().unwrap_or_else(|| state.state.clone()),
+        };
+        Ok(RuntimeError::HealthTimeout {
+            project: prepared.component.project.clone(),
+            service: service.clone(),
+            state: how,
+            seconds: started.elapsed().as_secs(),
+            log: self.log(&state.container, &prepared.redactor),
+        })
+    }
+
+    /// The last lines of a container's log, without secrets; nothing if there are none to be had.
+    fn log(&self, container: &str, redactor: &Redactor) -> String {
+        if container.is_empty() {
+            return String::new();
+        }
+        let output = self.docker.try_ask(&["logs", "--tail", "20", container]);
+        let text = output.map(|output| format!("{}{}", String::from_utf8_lossy(&output.stdout), output.stderr));
+        last_lines(&redactor.clean(&text.unwrap_or_default()), 1024)
+    }
+
+    /// `down`, then our files. Without a project of that name nothing happens. `timeout` is for all but the stopping.
+    pub(super) fn take_down(
+        &self,
+        name: &str,
+        timeout: Duration,
+        cancel: &dyn Fn() -> bool,
+    ) -> Result<(), RuntimeError> {
+        let project = Project::new(&self.settings.projects_dir, name);
+        let marker = project.marker()?;
+        ownership::check_containers(&self.docker, &self.owner, name, [])?;
+        if let Some(marker) = &marker {
+            project.mark(&Marker { stage: Stage::Removing, ..marker.clone() })?;
+        }
+        let mut args = compose(name, None);
+        args.extend(["down", "--remove-orphans"].map(OsString::from));
+        let stopping = Stopping::removal(&self.docker, name, self.settings.stop_timeout);
+        let cancel = || {
+            stopping.look();
+            cancel()
+        };
+        let timeout = stopping.at_most() + timeout;
+        let call = Call { args, timeout, redactor: &Redactor::default(), parameters: &[], cancel: &cancel };
+        let output = self.docker.run(call)?;
+        if !output.status.success() {
+            let project = name.to_owned();
+            return Err(self.docker.failure(&output, |reason| RuntimeError::RemovalFailed { project, reason }));
+        }
+        project.clear(marker.as_ref())
+    }
+}
+
+/// Whether all runs, and only hasn't done so for long yet.
+fn only_has_to_stay(services: &BTreeMap<String, ServiceState>) -> bool {
+    services.values().all(|state| match state.condition {
+        Condition::Running => true,
+        Condition::Starting => state.health.is_none(),
+        _ => false,
+    })
+}
+
+fn marker(prepared: &Prepared, stage: Stage) -> Marker {
+    Marker {
+        layout: 1,
+        stage,
+        input_digest: prepared.component.input_digest,
+        content_digest: prepared.content,
+        deployment: prepared.component.deployment,
+        component: prepared.component.component.clone(),
+        services: prepared.resolved.services(),
+        images: prepared.resolved.images_by_service(),
+        finished: BTreeSet::new(),
+        inventory: files::inventory(&prepared.archive),
+    }
+}

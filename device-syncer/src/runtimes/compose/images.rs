@@ -1,0 +1,227 @@
+//! Which bytes the images of services are, and the names that they have on this device (`behaviour.md`, *Artefacts*).
+//!
+//! An image is locked by its publisher, by the digest in its name, or by this device when it is first used. It runs under
+//! a name of ours, which says the digest: no tag in a registry moves it, and an image that has a name isn't taken by
+//! `docker image prune`. What runs keeps its name until its input changes, because another name means another container.
+
+use std::ffi::OsString;
+
+use repo_artifacts::ImageReference;
+use repo_model::Digest;
+
+use super::project::Project;
+use super::{ComposeRuntime, Prepared};
+use crate::runtimes::client::{Call, QUERY};
+use crate::runtimes::{LockedImage, RuntimeError};
+
+/// The registry in our names, which is nowhere (RFC 6761).
+const OURS: &str = "device-syncer.invalid/";
+/// What is asked of an image.
+const IMAGE: &str = "{{.Id}} {{json .RepoDigests}}";
+/// A repository of ours is cut to so many characters: the engine takes 255 for the whole name.
+const LONGEST: usize = 200;
+
+/// An image that the engine has.
+struct Present {
+    /// `sha256:…` of its configuration, or of its manifest, as the engine's store has it.
+    id: String,
+    /// `name@sha256:…` of what it was pulled as.
+    pulled: Vec<String>,
+}
+
+/// An image that a service wants.
+struct Wanted<'a> {
+    /// As the compose file names it, its variables filled.
+    reference: ImageReference,
+    text: &'a str,
+    /// The name under which it runs for this input already.
+    kept: Option<&'a str>,
+    /// Absent if it is locked now.
+    lock: Option<Digest>,
+}
+
+impl ComposeRuntime {
+    /// Fetches the images that aren't here, and puts the names under which they run into the document.
+    pub(super) fn fetch_images(&self, prepared: &mut Prepared, cancel: &dyn Fn() -> bool) -> Result<(), RuntimeError> {
+        let project = Project::new(&self.settings.projects_dir, &prepared.component.project);
+        let kept = project.images(prepared.component.input_digest)?;
+        for (service, text) in prepared.resolved.images_by_service() {
+            let kept = kept.get(&service).map(String::as_str);
+            let wanted = Wanted::new(prepared, &service, &text, kept)?;
+            let (name, learned) = self.fetch_image(prepared, &wanted, cancel)?;
+            if let Some(digest) = learned {
+                let image = prepared.redactor.clean(&text);
+                prepared.first_use.insert(service.clone(), LockedImage { image, digest });
+            }
+            prepared.resolved.set_image(&service, name);
+        }
+        Ok(())
+    }
+
+    /// The name that runs, and the digest if it is locked now.
+    fn fetch_image(
+        &self,
+        prepared: &Prepared,
+        wanted: &Wanted<'_>,
+        cancel: &dyn Fn() -> bool,
+    ) -> Result<(String, Option<Digest>), RuntimeError> {
+        match (wanted.kept, wanted.lock) {
+            (Some(kept), Some(_)) if self.inspect(kept)?.is_some() => Ok((kept.to_owned(), None)),
+            (kept, Some(lock)) => {
+                let id = self.locked(prepared, wanted, lock, cancel)?;
+                let name = kept.map_or_else(|| wanted.name(lock), str::to_owned);
+                // A name with a digest is the image's as soon as it is pulled.
+                if !name.contains('@') {
+                    self.tag(prepared, &id, &name)?;
+                }
+                Ok((name, None))
+            }
+            (kept, None) => {
+                let source = kept.unwrap_or(wanted.text);
+                if self.inspect(source)?.is_none() {
+                    self.pull(prepared, source, cancel)?;
+                }
+                let present = self.inspect(source)?.ok_or_else(|| wanted.vanished(prepared))?;
+                let digest = wanted.digest_of(&present).ok_or_else(|| wanted.vanished(prepared))?;
+                let name = kept.map_or_else(|| wanted.name(digest), str::to_owned);
+                if kept.is_none() {
+                    self.tag(prepared, &present.id, &name)?;
+                }
+                Ok((name, Some(digest)))
+            }
+        }
+    }
+
+    /// The id of the image with exactly these bytes, which is pulled if it isn't here under any name that is known.
+    fn locked(
+        &self,
+        prepared: &Prepared,
+        wanted: &Wanted<'_>,
+        lock: Digest,
+        cancel: &dyn Fn() -> bool,
+    ) -> Result<String, RuntimeError> {
+        let pinned = format!("{}@{lock}", wanted.reference.name());
+        for name in [&wanted.name(lock), wanted.text, &pinned] {
+            let found = self.inspect(name)?;
+            if let Some(found) = found.filter(|found| found.is(lock) || name.starts_with(OURS)) {
+                return Ok(found.id);
+            }
+        }
+        if let Err(error) = self.pull(prepared, &pinned, cancel) {
+            return Err(self.changed(prepared, wanted, lock, &error).unwrap_or(error));
+        }
+        Ok(self.inspect(&pinned)?.ok_or_else(|| wanted.vanished(prepared))?.id)
+    }
+
+    /// A registry that has the name with other bytes, and the locked ones no more, will not get better by itself.
+    fn changed(
+        &self,
+        prepared: &Prepared,
+        wanted: &Wanted<'_>,
+        lock: Digest,
+        error: &RuntimeError,
+    ) -> Option<RuntimeError> {
+        let RuntimeError::ArtifactUnavailable { reason, .. } = error else { return None };
+        if wanted.reference.digest().is_some() || !["not found", "unknown"].iter().any(|word| reason.contains(word)) {
+            return None;
+        }
+        let found = self.registry.resolve_image(&wanted.reference).ok().filter(|found| *found != lock)?;
+        let reason = format!("its name means {found} now, and {lock}, which is locked, is no longer there");
+        Some(RuntimeError::ArtifactDigestChanged { what: wanted.what(prepared), reason })
+    }
+
+    /// Whether the engine has an image of this name.
+    pub(super) fn has_image(&self, name: &str) -> Result<bool, RuntimeError> {
+        Ok(self.inspect(name)?.is_some())
+    }
+
+    fn inspect(&self, name: &str) -> Result<Option<Present>, RuntimeError> {
+        let found = self.docker.try_ask(&["image", "inspect", "--format", IMAGE, "--", name])?;
+        let text = String::from_utf8_lossy(&found.stdout).trim().to_owned();
+        let (id, pulled) = text.split_once(' ').unwrap_or((&text, ""));
+        let pulled = serde_json::from_str(pulled).unwrap_or_default();
+        Ok(found.status.success().then(|| Present { id: id.to_owned(), pulled }))
+    }
+
+    fn pull(&self, prepared: &Prepared, name: &str, cancel: &dyn Fn() -> bool) -> Result<(), RuntimeError> {
+        let args = ["pull", "--quiet", "--", name].map(OsString::from).into();
+        self.on_image(prepared, name, args, cancel)
+    }
+
+    /// Gives the image a name, unless it has it.
+    fn tag(&self, prepared: &Prepared, id: &str, name: &str) -> Result<(), RuntimeError> {
+        if self.inspect(name)?.is_some_and(|found| found.id == id) {
+            return Ok(());
+        }
+        self.on_image(prepared, name, ["tag", id, name].map(OsString::from).into(), &|| false)
+    }
+
+    fn on_image(
+        &self,
+        prepared: &Prepared,
+        name: &str,
+        args: Vec<OsString>,
+        cancel: &dyn Fn() -> bool,
+    ) -> Result<(), RuntimeError> {
+        let timeout = prepared.component.timeout.max(QUERY);
+        let output = self.docker.run(Call { args, timeout, redactor: &prepared.redactor, parameters: &[], cancel })?;
+        if output.status.success() {
+            return Ok(());
+        }
+        let what = format!("image `{}`", prepared.redactor.clean(name));
+        let unavailable = |reason| RuntimeError::ArtifactUnavailable { what, reason, source: None };
+        Err(self.docker.failure(&output, unavailable))
+    }
+}
+
+impl<'a> Wanted<'a> {
+    fn new(prepared: &Prepared, service: &str, text: &'a str, kept: Option<&'a str>) -> Result<Self, RuntimeError> {
+        let invalid = |reason: String| RuntimeError::ArtifactInvalid { what: format!("service `{service}`"), reason };
+        let reference =
+            ImageReference::parse(text).map_err(|error| invalid(prepared.redactor.clean(&error.to_string())))?;
+        if text.starts_with(OURS) {
+            return Err(invalid(format!("names of images don't begin with `{OURS}`")));
+        }
+        let locks = &prepared.component.images;
+        let published = || locks.published.get(text).copied();
+        let first_use = || locks.first_use.get(service).copied();
+        let lock = kept.and_then(locked_by).or(reference.digest()).or_else(published).or_else(first_use);
+        Ok(Self { reference, text, kept, lock })
+    }
+
+    /// The name under which these bytes run.
+    fn name(&self, lock: Digest) -> String {
+        let path = Some(self.reference.path()).filter(|path| path.len() <= LONGEST).unwrap_or("image");
+        format!("{OURS}{path}:{}", lock.hex())
+    }
+
+    /// What an image is locked by: the digest that it was pulled as, or its id if it never was.
+    fn digest_of(&self, present: &Present) -> Option<Digest> {
+        let same =
+            |pulled: &ImageReference| (pulled.host(), pulled.path()) == (self.reference.host(), self.reference.path());
+        let mut pulled = present.pulled.iter().filter_map(|pulled| ImageReference::parse(pulled).ok());
+        pulled.find(same).and_then(|pulled| pulled.digest()).or_else(|| present.id.parse().ok())
+    }
+
+    fn what(&self, prepared: &Prepared) -> String {
+        format!("image `{}`", prepared.redactor.clean(self.text))
+    }
+
+    fn vanished(&self, prepared: &Prepared) -> RuntimeError {
+        let reason = "the engine doesn't have it, although it was just fetched".to_owned();
+        RuntimeError::ArtifactUnavailable { what: self.what(prepared), reason, source: None }
+    }
+}
+
+impl Present {
+    fn is(&self, lock: Digest) -> bool {
+        let lock = lock.to_string();
+        self.id == lock || self.pulled.iter().any(|pulled| pulled.split_once('@').is_some_and(|(_, it)| it == lock))
+    }
+}
+
+/// The digest in a name of ours.
+fn locked_by(name: &str) -> Option<Digest> {
+    let (_, hex) = name.strip_prefix(OURS)?.rsplit_once(':')?;
+    format!("sha256:{hex}").parse().ok()
+}

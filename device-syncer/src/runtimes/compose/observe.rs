@@ -1,0 +1,61 @@
+//! What is ours now: containers by their labels, and projects by their markers.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use repo_model::margo::ProfileType;
+
+use super::containers::{Container, missing, overall, removed_after_its_end, with_labels};
+use super::project::{Marker, Project, Stage};
+use super::{ComposeRuntime, ComposeSettings};
+use crate::runtimes::{Condition, Observed, RuntimeError, ServiceState};
+
+impl ComposeRuntime {
+    /// One call that lists, and one that inspects many containers.
+    pub(super) fn look(&self) -> Result<Vec<Observed>, RuntimeError> {
+        let ComposeSettings { projects_dir, .. } = &self.settings;
+        let mut found: BTreeMap<String, (Option<Marker>, Vec<Container>)> =
+            Project::list(projects_dir)?.into_iter().map(|(name, marker)| (name, (Some(marker), Vec::new()))).collect();
+        let filters = self.owner.common().map(|(name, value)| format!("label={name}={value}"));
+        for container in with_labels(&self.docker, &filters)? {
+            found.entry(container.project().to_owned()).or_default().1.push(container);
+        }
+        let observed = |(name, (marker, containers)): (String, (Option<Marker>, Vec<Container>))| {
+            let found = observed(name, marker, &containers);
+            // Without its document nothing can be put back: it counts as half made.
+            let is_lost = found.condition.is_drift() && Project::new(projects_dir, &found.project).document().is_none();
+            if is_lost { Observed { input_digest: None, ..found } } else { found }
+        };
+        Ok(found.into_iter().map(observed).collect())
+    }
+}
+
+/// Services whose containers ended well, and aren't started again.
+pub(super) fn finished(services: &BTreeMap<String, ServiceState>) -> BTreeSet<String> {
+    let ended = |state: &ServiceState| state.state == "exited" && state.condition == Condition::Running;
+    services.iter().filter(|(_, state)| ended(state)).map(|(service, _)| service.clone()).collect()
+}
+
+pub(super) fn observed(project: String, marker: Option<Marker>, containers: &[Container]) -> Observed {
+    let complete = marker.as_ref().filter(|marker| marker.stage == Stage::Applied);
+    let expected = |marker: &Marker| {
+        let state = |service: &String| {
+            let is_finished = complete.is_some() && marker.finished.contains(service);
+            (service.clone(), if is_finished { removed_after_its_end() } else { missing() })
+        };
+        marker.services.iter().map(state).collect()
+    };
+    let mut services: BTreeMap<_, _> = marker.as_ref().map(expected).unwrap_or_default();
+    services.extend(containers.iter().map(|container| (container.service().to_owned(), container.state())));
+    Observed {
+        kind: ProfileType::Compose,
+        project,
+        input_digest: complete.map(|marker| marker.input_digest),
+        condition: overall(&services),
+        deployment: marker
+            .as_ref()
+            .map(|it| it.deployment)
+            .or_else(|| containers.iter().find_map(Container::deployment)),
+        component: marker.map(|it| it.component).or_else(|| containers.iter().find_map(Container::component)),
+        services,
+    }
+}

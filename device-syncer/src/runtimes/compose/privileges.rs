@@ -1,0 +1,275 @@
+//! What a resolved project wants beyond an ordinary container, against the site's policy.
+
+use std::net::IpAddr;
+use std::path::Path;
+
+use repo_artifacts::compose::{LOG_DRIVERS, RESERVED_LABELS};
+use serde_json::Value;
+
+use super::resolved::{Resolved, inside, items};
+use crate::runtimes::policy::{PortPolicy, SitePolicy};
+
+/// From here up, a port on loopback needs no policy.
+const FIRST_UNPRIVILEGED_PORT: u16 = 1024;
+
+/// Every wish that the policy denies, each with its place. `files` is where the archive's own files will lie.
+pub(super) fn denied(resolved: &Resolved, policy: &SitePolicy, project: &str, files: &Path) -> Vec<String> {
+    let mut check = Check { policy, project, files, place: String::new(), denied: Vec::new() };
+    for (name, service) in resolved.section("services") {
+        check.place = format!("services.{name}");
+        check.service(service);
+    }
+    for kind in ["networks", "volumes"] {
+        for (name, object) in resolved.section(kind) {
+            check.place = format!("{kind}.{name}");
+            check.object(name, object, if kind == "networks" { "bridge" } else { "local" });
+        }
+    }
+    for kind in ["configs", "secrets"] {
+        for (name, object) in resolved.section(kind) {
+            check.place = format!("{kind}.{name}");
+            object["file"].as_str().into_iter().for_each(|path| check.path("file", path, false));
+        }
+    }
+    check.denied
+}
+
+struct Check<'a> {
+    policy: &'a SitePolicy,
+    project: &'a str,
+    files: &'a Path,
+    place: String,
+    denied: Vec<String>,
+}
+
+impl Check<'_> {
+    fn require(&mut self, allowed: bool, what: &str) {
+        if !allowed {
+            self.denied.push(format!("`{}.{what}`", self.place));
+        }
+    }
+
+    fn service(&mut self, service: &Value) {
+        let policy = self.policy;
+        self.require(service["image"].as_str().is_some_and(|image| !image.is_empty()), "image: missing");
+        self.require(policy.privileged || !is_true(&service["privileged"]), "privileged");
+        for option in texts(&service["security_opt"]) {
+            let harmless = ["no-new-privileges", "no-new-privileges:true", "no-new-privileges=true"].contains(&option);
+            self.require(harmless || policy.privileged, &format!("security_opt: {option}"));
+        }
+        for capability in texts(&service["cap_add"]) {
+            let name = capability.to_ascii_uppercase();
+            let name = name.strip_prefix("CAP_").unwrap_or(&name);
+            let allowed = policy.capabilities.contains(name) || policy.capabilities.contains("ALL");
+            self.require(allowed, &format!("cap_add: {capability}"));
+        }
+        for device in items(&service["devices"]).map(|device| device["source"].as_str().unwrap_or_default()) {
+            self.require(device_allowed(policy, device), &format!("devices: {device}"));
+        }
+        let driver = service["logging"]["driver"].as_str();
+        self.require(driver.is_none_or(|driver| LOG_DRIVERS.contains(&driver)), "logging.driver");
+        self.namespaces(service);
+        self.labels(&service["labels"]);
+        items(&service["ports"]).for_each(|port| self.port(port));
+        items(&service["volumes"]).for_each(|mount| self.mount(mount));
+    }
+
+    fn namespaces(&mut self, service: &Value) {
+        for (key, own) in [
+            ("network_mode", ["none"].as_slice()),
+            ("ipc", &["private", "none", "shareable"]),
+            ("cgroup", &["private"]),
+            ("pid", &[]),
+            ("uts", &[]),
+            ("userns_mode", &[]),
+        ] {
+            let Some(mode) = service[key].as_str() else { continue };
+            let allowed = match mode {
+                "host" => self.policy.host_namespaces,
+                mode => own.contains(&mode) || mode.starts_with("service:"),
+            };
+            self.require(allowed, &format!("{key}: {mode}"));
+        }
+    }
+
+    fn port(&mut self, port: &Value) {
+        let published = port["published"].as_str().unwrap_or_default();
+        let address = port["host_ip"].as_str().unwrap_or_default();
+        let loopback = address.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
+        let range = range(published);
+        let allowed = match (&self.policy.ports, range) {
+            (PortPolicy::Any, _) => true,
+            (_, None) => loopback && published.is_empty(),
+            (_, Some((first, _))) if loopback && first >= FIRST_UNPRIVILEGED_PORT => true,
+            (PortPolicy::Ranges(ranges), Some((first, last))) => ranges.iter().any(|r| r.0 <= first && last <= r.1),
+        };
+        self.require(allowed, &format!("ports: {address}:{published}"));
+    }
+
+    fn mount(&mut self, mount: &Value) {
+        match mount["type"].as_str() {
+            Some("volume" | "tmpfs") => {}
+            Some("bind") => {
+                let source = mount["source"].as_str().unwrap_or_default();
+                self.path("volumes", source, !is_true(&mount["read_only"]));
+            }
+            kind => self.require(false, &format!("volumes: type {}", kind.unwrap_or("missing"))),
+        }
+    }
+
+    /// A path on the host: the archive's own, or one that the policy allows.
+    fn path(&mut self, key: &str, path: &str, writes: bool) {
+        let allowed =
+            |host: &crate::runtimes::policy::HostPath| inside(&host.path, path).is_some() && (host.writable || !writes);
+        let own = inside(self.files, path).is_some();
+        let place = if writes { "for writing " } else { "" };
+        self.require(own || self.policy.host_paths.iter().any(allowed), &format!("{key}: {place}{path}"));
+    }
+
+    fn object(&mut self, key: &str, object: &Value, driver: &str) {
+        let name = object["name"].as_str().unwrap_or_default();
+        if is_true(&object["external"]) {
+            return self.require(self.policy.external.contains(name), &format!("external: {name}"));
+        }
+        self.require(name == format!("{}_{key}", self.project), &format!("name: {name}"));
+        let wanted = object["driver"].as_str().unwrap_or(driver);
+        let host = driver == "bridge" && self.policy.host_namespaces;
+        self.require(wanted == driver || host, &format!("driver: {wanted}"));
+        self.labels(&object["labels"]);
+    }
+
+    fn labels(&mut self, labels: &Value) {
+        for name in labels.as_object().into_iter().flatten().map(|(name, _)| name) {
+            self.require(!RESERVED_LABELS.iter().any(|reserved| name.starts_with(reserved)), &format!("labels.{name}"));
+        }
+    }
+}
+
+fn texts(list: &Value) -> impl Iterator<Item = &str> {
+    items(list).filter_map(Value::as_str)
+}
+
+/// Compose writes booleans as such; text is taken at its worst.
+fn is_true(value: &Value) -> bool {
+    !matches!(value, Value::Null | Value::Bool(false))
+}
+
+fn device_allowed(policy: &SitePolicy, device: &str) -> bool {
+    !device.split('/').any(|part| part == "..")
+        && policy.devices.iter().any(|allowed| match allowed.strip_suffix('*') {
+            Some(prefix) => device.starts_with(prefix),
+            None => device == allowed,
+        })
+}
+
+/// `8080` or `8000-8010`.
+fn range(published: &str) -> Option<(u16, u16)> {
+    let (first, last) = published.split_once('-').unwrap_or((published, published));
+    Some((first.parse().ok()?, last.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn check(service: Value, policy: &SitePolicy) -> Vec<String> {
+        let mut service = service;
+        service["image"] = "i".into();
+        let document = json!({"services": {"web": service}});
+        denied(&Resolved::parse(document.to_string().as_bytes()).unwrap(), policy, "p", Path::new("/d/files"))
+    }
+
+    #[test]
+    fn each_privilege_needs_its_policy() {
+        let policy: SitePolicy = serde_json::from_value(json!({
+            "privileged": true, "hostNamespaces": true, "capabilities": ["NET_ADMIN"], "devices": ["/dev/ttyUSB*"],
+            "hostPaths": [{"path": "/srv/data", "writable": true}, {"path": "/etc/site"}], "ports": [[80, 90]],
+        }))
+        .unwrap();
+        let bind =
+            |source: &str, read_only| json!({"volumes": [{"type": "bind", "source": source, "read_only": read_only}]});
+        let port = |ip: &str, port: &str| json!({"ports": [{"host_ip": ip, "published": port, "target": 1}]});
+        for wish in [
+            json!({"privileged": true}),
+            json!({"security_opt": ["seccomp:unconfined"]}),
+            json!({"cap_add": ["CAP_NET_ADMIN"]}),
+            json!({"devices": [{"source": "/dev/ttyUSB0"}]}),
+            json!({"network_mode": "host"}),
+            json!({"pid": "host"}),
+            json!({"ipc": "host"}),
+            json!({"uts": "host"}),
+            json!({"userns_mode": "host"}),
+            json!({"cgroup": "host"}),
+            bind("/srv/data/x", false),
+            bind("/etc/site", true),
+            port("", "80"),
+            port("0.0.0.0", "85-90"),
+            port("127.0.0.1", "80"),
+        ] {
+            assert_eq!(check(wish.clone(), &SitePolicy::default()).len(), 1, "{wish} without policy");
+            assert_eq!(check(wish.clone(), &policy), Vec::<String>::new(), "{wish} with policy");
+        }
+        for wish in [
+            json!({"cap_add": ["SYS_ADMIN"]}),
+            json!({"devices": [{"source": "/dev/ttyUSB0/../sda"}]}),
+            json!({"network_mode": "container:other"}),
+            json!({"network_mode": "bridge"}),
+            json!({"pid": "container:other"}),
+            json!({"logging": {"driver": "syslog"}}),
+            json!({"labels": {"device-syncer.fleet": "x"}}),
+            json!({"labels": {"com.docker.compose.project": "x"}}),
+            json!({"volumes": [{"type": "image", "source": "i"}]}),
+            bind("/etc/site", false),
+            bind("/etc/site/../shadow", true),
+            bind("/srv/data2", false),
+            bind("/d/files/../marker.json", true),
+            bind("/d", true),
+            port("", "85-91"),
+            port("192.0.2.1", "8080"),
+            port("", ""),
+        ] {
+            assert_eq!(check(wish.clone(), &policy).len(), 1, "{wish}");
+        }
+    }
+
+    #[test]
+    fn an_ordinary_service_needs_no_policy() {
+        let wish = json!({
+            "cap_drop": ["ALL"], "security_opt": ["no-new-privileges:true"], "network_mode": "service:other",
+            "ports": [{"host_ip": "127.0.0.1", "published": "8080"}, {"host_ip": "::1", "target": 1}],
+            "volumes": [{"type": "bind", "source": "/d/files/conf"}, {"type": "volume"}, {"type": "tmpfs"}],
+            "labels": {"app": "x"}, "logging": {"driver": "json-file"},
+        });
+        assert_eq!(check(wish, &SitePolicy::default()), Vec::<String>::new());
+    }
+
+    #[test]
+    fn networks_and_volumes_are_the_projects_own() {
+        let check = |document: Value| {
+            let policy = SitePolicy { external: ["shared".to_owned()].into(), ..SitePolicy::default() };
+            let resolved = Resolved::parse(document.to_string().as_bytes()).unwrap();
+            denied(&resolved, &policy, "p", Path::new("/d/files"))
+        };
+        for good in [
+            json!({"networks": {"default": {"name": "p_default", "driver": "bridge"}}, "volumes": {"v": {"name": "p_v"}}}),
+            json!({"networks": {"n": {"name": "shared", "external": true}}}),
+            json!({"configs": {"c": {"file": "/d/files/c"}}, "secrets": {"s": {"file": "/d/files/s"}}}),
+        ] {
+            assert_eq!(check(good.clone()), Vec::<String>::new(), "{good}");
+        }
+        for bad in [
+            json!({"networks": {"n": {"name": "other_default"}}}),
+            json!({"networks": {"n": {"name": "foreign", "external": true}}}),
+            json!({"networks": {"n": {"name": "p_n", "driver": "macvlan"}}}),
+            json!({"volumes": {"v": {"name": "other_v"}}}),
+            json!({"volumes": {"v": {"name": "p_v", "driver": "nfs"}}}),
+            json!({"volumes": {"v": {"name": "p_v", "labels": {"com.docker.compose.project": "x"}}}}),
+            json!({"configs": {"c": {"file": "/etc/shadow"}}}),
+            json!({"secrets": {"s": {"file": "/etc/shadow"}}}),
+        ] {
+            assert_eq!(check(bad.clone()).len(), 1, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! Puts back what was applied and doesn't run: by service, from the document that was applied.
+//!
+//! A whole `up` would run each one-shot service again that has come to its end, a database's migration for one, and to
+//! resolve the archive anew could need what is away: its registry, or a file of the device.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::path::Path;
+
+use repo_artifacts::Archive;
+
+use super::containers::with_labels;
+use super::docker::compose;
+use super::observe::observed;
+use super::project::{Project, Stage};
+use super::resolved::Resolved;
+use super::{ComposeRuntime, Prepared, labels};
+use crate::runtimes::client::Call;
+use crate::runtimes::{Component, Condition, Observed, RuntimeError, ServiceState};
+
+impl ComposeRuntime {
+    /// Makes those services of what was applied run again that have no container, or whose container ended or is paused
+    /// and nothing starts it. What shares a namespace with one of them is made anew, because it has lost that.
+    ///
+    /// Checks what an apply checks right before it starts something: ownership, mounts, and images, which are fetched if
+    /// they are gone. Doesn't wait for health. Touches nothing else.
+    pub fn restore(&self, component: &Component, cancel: &dyn Fn() -> bool) -> Result<(), RuntimeError> {
+        let project = Project::new(&self.settings.projects_dir, &component.project);
+        let marker =
+            project.marker()?.filter(|it| it.stage == Stage::Applied && it.input_digest == component.input_digest);
+        let (Some(marker), Some(resolved)) = (marker, project.document()) else {
+            let (project, reason) = (component.project.clone(), "what was applied isn't known any more".to_owned());
+            return Err(RuntimeError::ComposeFailed { project, reason });
+        };
+        let prepared = Prepared {
+            component: component.clone(),
+            content: marker.content_digest,
+            // Its files were written when it was applied.
+            archive: Archive::default(),
+            resolved,
+            redactor: component.redactor(),
+            first_use: Default::default(),
+        };
+        self.check_ownership(&prepared, Some(&marker))?;
+        let in_the_way = self.check_neighbours(&prepared)?;
+        self.end(&in_the_way, &prepared, cancel)?;
+        let filter = format!("label={}={}", labels::PROJECT, component.project);
+        let found = observed(component.project.clone(), Some(marker), &with_labels(&self.docker, &[filter])?);
+        let gone = Gone::of(&found, &prepared.resolved);
+        self.have_images(&prepared, &gone.services, cancel)?;
+        self.end(&gone.stranded, &prepared, cancel)?;
+        self.check_links(&prepared, true)?;
+        self.unpause(&prepared, &gone.paused, cancel)?;
+        self.start(&prepared, &project, &gone.services, cancel)
+    }
+
+    /// The images under the names that they have in the document; those that somebody removed are fetched again.
+    fn have_images(
+        &self,
+        prepared: &Prepared,
+        services: &BTreeSet<String>,
+        cancel: &dyn Fn() -> bool,
+    ) -> Result<(), RuntimeError> {
+        let names = prepared.resolved.images_by_service();
+        for name in names.iter().filter(|(service, _)| services.contains(*service)).map(|(_, name)| name) {
+            if !self.has_image(name)? {
+                // Only the archive knows where they come from.
+                let mut anew = self.prepare(&prepared.component, cancel)?;
+                return self.fetch_images(&mut anew, cancel);
+            }
+        }
+        Ok(())
+    }
+
+    fn unpause(&self, prepared: &Prepared, ids: &[String], cancel: &dyn Fn() -> bool) -> Result<(), RuntimeError> {
+        if ids.is_empty() {
+            return Ok(());
+        }
+        self.change(prepared, ["unpause"].into_iter().chain(ids.iter().map(String::as_str)).map(OsString::from), cancel)
+    }
+
+    /// `up` of these services and no others: makes what is missing, starts what has stopped, and leaves what runs.
+    fn start(
+        &self,
+        prepared: &Prepared,
+        project: &Project,
+        services: &BTreeSet<String>,
+        cancel: &dyn Fn() -> bool,
+    ) -> Result<(), RuntimeError> {
+        if services.is_empty() {
+            return Ok(());
+        }
+        let (document, directory) = (project.resolved(), project.files());
+        let args = compose(&prepared.component.project, Some((&document, &directory, Path::new("/dev/null"))));
+        let verb = ["up", "--detach", "--no-deps", "--no-recreate", "--no-build", "--pull", "never", "--quiet-pull"];
+        let words = verb.into_iter().chain(services.iter().map(String::as_str)).map(OsString::from);
+        self.change(prepared, args.into_iter().chain(words), cancel)
+    }
+
+    fn change(
+        &self,
+        prepared: &Prepared,
+        args: impl Iterator<Item = OsString>,
+        cancel: &dyn Fn() -> bool,
+    ) -> Result<(), RuntimeError> {
+        let (args, timeout) = (args.collect(), prepared.component.timeout);
+        let call = Call { args, timeout, redactor: &prepared.redactor, parameters: &[], cancel };
+        let output = self.docker.run(call)?;
+        if output.status.success() { Ok(()) } else { Err(self.compose_failed(prepared, &output)) }
+    }
+}
+
+/// What of a project is to be put back.
+#[derive(Debug, Default, PartialEq)]
+struct Gone {
+    /// Services without a container, or with one that ended.
+    services: BTreeSet<String>,
+    /// The ids of containers that somebody paused.
+    paused: Vec<String>,
+    /// The ids of containers that run in a namespace of one of `services`, where they have no network any more. They are
+    /// among `services`, too.
+    stranded: Vec<String>,
+}
+
+impl Gone {
+    fn of(found: &Observed, resolved: &Resolved) -> Self {
+        let mut gone = Self::default();
+        for (service, state) in &found.services {
+            match (&state.condition, state.state.as_str()) {
+                (Condition::Stopped(_), "paused") => gone.paused.push(state.container.clone()),
+                (Condition::Stopped(_) | Condition::Missing, _) => drop(gone.services.insert(service.clone())),
+                _ => {}
+            }
+        }
+        let runs = |state: &ServiceState| matches!(state.state.as_str(), "running" | "restarting");
+        // Each round finds those that live in the namespaces of what the one before found.
+        loop {
+            let stranded = found.services.iter().filter(|(service, state)| {
+                let lives_with = resolved.lives_with(service);
+                runs(state) && !gone.services.contains(*service) && !lives_with.is_disjoint(&gone.services)
+            });
+            let stranded: Vec<_> =
+                stranded.map(|(service, state)| (service.clone(), state.container.clone())).collect();
+            if stranded.is_empty() {
+                return gone;
+            }
+            for (service, container) in stranded {
+                gone.services.insert(service);
+                gone.stranded.push(container);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use repo_model::margo::ProfileType;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn only_what_does_not_run_is_put_back_and_what_lives_in_its_namespaces() {
+        let document = json!({"services": {
+            "web": {}, "migrate": {}, "db": {}, "looping": {}, "frozen": {},
+            "proxy": {"network_mode": "service:web"}, "probe": {"pid": "service:proxy"},
+            "done": {"network_mode": "service:web"}, "other": {"network_mode": "service:db"},
+        }});
+        let resolved = Resolved::parse(document.to_string().as_bytes()).unwrap();
+        let state = |service: &str, state: &str, condition| {
+            let container = if state == "missing" { String::new() } else { format!("id of {service}") };
+            let (image, health, started_at, state) = (String::new(), None, String::new(), state.to_owned());
+            (service.to_owned(), ServiceState { container, image, state, health, started_at, condition })
+        };
+        let stopped = || Condition::Stopped("exited with 137".to_owned());
+        let services = BTreeMap::from([
+            state("web", "exited", stopped()),
+            state("migrate", "exited", Condition::Running),
+            state("db", "running", Condition::Running),
+            state("looping", "restarting", Condition::Degraded("restarting".to_owned())),
+            state("frozen", "paused", Condition::Stopped("paused".to_owned())),
+            state("proxy", "running", Condition::Running),
+            state("probe", "running", Condition::Starting),
+            state("done", "exited", Condition::Running),
+            state("other", "running", Condition::Running),
+            state("lost", "missing", Condition::Missing),
+        ]);
+        let found = Observed {
+            kind: ProfileType::Compose,
+            project: "p".to_owned(),
+            deployment: None,
+            component: None,
+            input_digest: None,
+            condition: stopped(),
+            services,
+        };
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let expected = Gone {
+            services: names(&["web", "lost", "proxy", "probe"]).into_iter().collect(),
+            paused: names(&["id of frozen"]),
+            stranded: names(&["id of proxy", "id of probe"]),
+        };
+        assert_eq!(Gone::of(&found, &resolved), expected);
+    }
+}

@@ -1,0 +1,160 @@
+//! The objects of a release as they live: whether one is gone, or isn't available.
+
+use std::collections::BTreeMap;
+use std::sync::PoisonError;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::release::Listed;
+use super::{HelmRuntime, drift};
+use crate::runtimes::{Condition, RuntimeError};
+
+/// Kinds that end or are removed by themselves.
+const PASSING: &[&str] = &["Job", "Pod", "List"];
+
+/// What `helm status` says of a release.
+#[derive(Debug, Deserialize)]
+struct Status {
+    info: Info,
+    #[serde(default)]
+    manifest: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct Info {
+    /// By version and kind.
+    #[serde(default)]
+    resources: BTreeMap<String, Vec<Value>>,
+}
+
+/// How often each change of each release was undone since the syncer began.
+pub(super) type Healed = BTreeMap<(String, String), u32>;
+
+/// What comes back as often as this is made by something in the cluster, not by a person: it is left to it.
+const STUBBORN: u32 = 3;
+
+impl HelmRuntime {
+    /// How the objects of a release that is deployed are. What helm can't tell is no reason to doubt them.
+    pub(super) fn objects(&self, listed: &Listed) -> Result<Condition, RuntimeError> {
+        let mut args = vec!["status", &listed.name, "--namespace", &listed.namespace, "--output", "json"];
+        if self.helm_version()?.starts_with("v3.") {
+            args.push("--show-resources");
+        }
+        let output = self.helm.try_ask(&args)?;
+        let status = serde_json::from_slice::<Status>(&output.stdout);
+        let healed = self.healed.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_stubborn =
+            |what: &str| healed.get(&(listed.name.clone(), what.to_owned())).is_some_and(|count| *count >= STUBBORN);
+        Ok(match status {
+            Ok(status) if output.status.success() => condition(&status, &listed.namespace, &is_stubborn),
+            _ => Condition::Running,
+        })
+    }
+
+    /// Notes that what somebody changed of a release is undone, if that is so.
+    pub(super) fn note_healed(&self, namespace: &str, release: &str) {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let seen = known.iter().find(|(listed, _)| listed.name == release && listed.namespace == namespace);
+        let Some(Condition::Edited(what)) = seen.map(|(_, seen)| &seen.condition) else { return };
+        let mut healed = self.healed.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = healed.entry((release.to_owned(), what.clone())).or_default();
+        *count += 1;
+        if *count == STUBBORN {
+            tracing::warn!(release, what, "comes back as soon as it is undone; left to whoever changes it");
+        }
+    }
+}
+
+fn condition(status: &Status, namespace: &str, is_stubborn: &dyn Fn(&str) -> bool) -> Condition {
+    let live: Vec<&Value> = status.info.resources.values().flatten().collect();
+    let found: BTreeMap<_, _> = live.iter().filter_map(|object| Some((identity(object)?, *object))).collect();
+    let documents = serde_yaml::from_multiple::<Value>(&status.manifest).unwrap_or_default();
+    let mut declared = Vec::new();
+    for document in documents.iter() {
+        let Some((kind, name, own)) = identity(document).filter(|(kind, ..)| !PASSING.contains(kind)) else { continue };
+        let place = if own.is_empty() { namespace } else { own };
+        // One without a namespace belongs to the whole cluster.
+        let Some(object) = [place, ""].into_iter().find_map(|place| found.get(&(kind, name, place))) else {
+            tracing::warn!(kind, name, "an object of a release is gone");
+            return Condition::Missing;
+        };
+        declared.push((document, *object));
+    }
+    let edited = declared.into_iter().find_map(|(document, object)| {
+        let is_scaled_by_another = live.iter().any(|one| scales(one, object));
+        drift::edited(document, object, is_scaled_by_another).filter(|what| !is_stubborn(what))
+    });
+    if let Some(what) = edited {
+        tracing::warn!(what, "an object of a release was changed");
+        return Condition::Edited(what);
+    }
+    live.iter().find_map(|object| lack(object)).map_or(Condition::Running, Condition::Degraded)
+}
+
+/// Whether an object says how many of another one there are: an autoscaler.
+fn scales(scaler: &Value, object: &Value) -> bool {
+    let target = &scaler["spec"]["scaleTargetRef"];
+    let is_of_kind = !target["kind"].is_string() || target["kind"] == object["kind"];
+    is_of_kind && target["name"] == object["metadata"]["name"]
+}
+
+fn identity(object: &Value) -> Option<(&str, &str, &str)> {
+    let metadata = &object["metadata"];
+    let namespace = metadata["namespace"].as_str().unwrap_or_default();
+    Some((object["kind"].as_str()?, metadata["name"].as_str()?, namespace))
+}
+
+/// What a controller's object lacks, in a few words.
+fn lack(object: &Value) -> Option<String> {
+    let (kind, name, _) = identity(object)?;
+    let status = &object["status"];
+    let replicas = || object["spec"]["replicas"].as_u64().unwrap_or(1);
+    let (wanted, ready) = match kind {
+        "Deployment" => (replicas(), &status["availableReplicas"]),
+        "StatefulSet" => (replicas(), &status["readyReplicas"]),
+        "DaemonSet" => (status["desiredNumberScheduled"].as_u64().unwrap_or(0), &status["numberAvailable"]),
+        _ => return None,
+    };
+    let ready = ready.as_u64().unwrap_or(0);
+    (ready < wanted).then(|| format!("{kind} {name} has {ready} of {wanted} available"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const MANIFEST: &str = "---\n# Source: a\nkind: ConfigMap\nmetadata: {name: a}\n---\nkind: ClusterRole\n\
+                            metadata: {name: b}\n---\nkind: Deployment\nmetadata: {name: c, namespace: x}\n---\n\
+                            kind: Job\nmetadata: {name: gone}\n---\n# nothing\n";
+
+    fn status(resources: &Value) -> Condition {
+        let text = json!({"info": {"resources": resources}, "manifest": MANIFEST}).to_string();
+        condition(&serde_json::from_str(&text).unwrap(), "n", &|_| false)
+    }
+
+    #[test]
+    fn an_object_that_is_gone_and_one_that_lacks_something_are_told_apart() {
+        let object = |kind: &str, name: &str, namespace: Option<&str>, available: u64| {
+            json!({"kind": kind, "metadata": {"name": name, "namespace": namespace}, "spec": {"replicas": 2},
+                   "status": {"availableReplicas": available}})
+        };
+        let all = |available: u64| {
+            json!({"v1/ConfigMap": [object("ConfigMap", "a", Some("n"), 0)], "v1/Pod(related)": [{"kind": "PodList"}],
+                   "v1/ClusterRole": [object("ClusterRole", "b", None, 0)],
+                   "v1/Deployment": [object("Deployment", "c", Some("x"), available)]})
+        };
+        assert_eq!(status(&all(2)), Condition::Running);
+        assert_eq!(status(&all(1)), Condition::Degraded("Deployment c has 1 of 2 available".to_owned()));
+        for kind in ["v1/ConfigMap", "v1/ClusterRole", "v1/Deployment"] {
+            let mut some = all(2);
+            some.as_object_mut().unwrap().remove(kind);
+            assert_eq!(status(&some), Condition::Missing, "{kind}");
+        }
+        let mut elsewhere = all(2);
+        elsewhere["v1/ConfigMap"][0]["metadata"]["namespace"] = "other".into();
+        assert_eq!(status(&elsewhere), Condition::Missing);
+    }
+}

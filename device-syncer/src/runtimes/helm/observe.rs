@@ -1,0 +1,98 @@
+//! What is ours now: releases by their labels.
+
+use std::collections::BTreeMap;
+use std::sync::PoisonError;
+use std::time::{Duration, Instant};
+
+use repo_model::margo::ProfileType;
+
+use super::HelmRuntime;
+use super::release::{Listed, Release};
+use crate::runtimes::command::CommandError;
+use crate::runtimes::{Condition, Observed, RuntimeError};
+
+/// How long what was seen of a release's objects is taken to be so.
+const FRESH: Duration = Duration::from_secs(60);
+
+/// What `helm list` doesn't say, by what it says.
+pub(super) type Known = BTreeMap<Listed, Seen>;
+
+/// What was seen of a revision.
+#[derive(Debug, Clone)]
+pub(super) struct Seen {
+    /// Never changes while `helm list` says the same.
+    release: Release,
+    pub(super) condition: Condition,
+    when: Instant,
+}
+
+impl HelmRuntime {
+    /// One call that lists, two more for each release that changed since the last look, and one for each whose objects
+    /// weren't looked at for a minute.
+    pub(super) fn look(&self) -> Result<Vec<Observed>, RuntimeError> {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut now = Known::new();
+        for listed in self.list()? {
+            let seen = match known.remove(&listed) {
+                Some(seen) if seen.when.elapsed() < FRESH => Some(seen),
+                Some(seen) => Some(self.see(&listed, seen.release)?),
+                None => match self.release(&listed.namespace, &listed.name)? {
+                    Some(release) => Some(self.see(&listed, release)?),
+                    None => None,
+                },
+            };
+            now.extend(seen.map(|seen| (listed, seen)));
+        }
+        *known = now;
+        let is_twice = |name: &str| known.keys().filter(|listed| listed.name == name).count() > 1;
+        Ok(known.iter().map(|(listed, seen)| observed(listed, seen, is_twice(&listed.name))).collect())
+    }
+
+    fn see(&self, listed: &Listed, release: Release) -> Result<Seen, RuntimeError> {
+        let condition = match listed.status.as_str() {
+            "deployed" => self.objects(listed).or_else(too_much)?,
+            status if status.starts_with("pending-") => Condition::Starting,
+            status => Condition::Degraded(format!("its release is {status}")),
+        };
+        Ok(Seen { release, condition, when: Instant::now() })
+    }
+}
+
+/// A chart chooses how much there is to say of its objects: more than is ever read of one release hides no other one.
+fn too_much(error: RuntimeError) -> Result<Condition, RuntimeError> {
+    match error {
+        RuntimeError::RuntimeUnavailable { reason, source: Some(CommandError::TooMuch { .. }), .. } => {
+            Ok(Condition::Unknown(reason))
+        }
+        error => Err(error),
+    }
+}
+
+/// One that is in two namespaces is half made: its next apply removes the other.
+fn observed(listed: &Listed, seen: &Seen, is_twice: bool) -> Observed {
+    Observed {
+        kind: ProfileType::Helm,
+        project: listed.name.clone(),
+        deployment: seen.release.deployment(),
+        component: seen.release.component(),
+        input_digest: seen.release.input_digest().filter(|_| !is_twice),
+        condition: seen.condition.clone(),
+        services: BTreeMap::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runtimes::helm::client::HELM;
+
+    #[test]
+    fn a_release_of_which_there_is_too_much_to_say_hides_no_other_one() {
+        let failed = |error| too_much(HELM.broken_off(error));
+        let command = || "helm status".to_owned();
+        let found = failed(CommandError::TooMuch { command: command(), limit: 10 }).unwrap();
+        assert_eq!(found, Condition::Unknown("`helm status` wrote more than 10 bytes".to_owned()));
+        let slow = CommandError::TimedOut { command: command(), seconds: 60, stderr: String::new() };
+        assert_eq!(failed(slow).unwrap_err().code(), "runtime-unavailable");
+    }
+}

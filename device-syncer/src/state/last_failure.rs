@@ -1,0 +1,71 @@
+//! Why the last pass failed, if it did: kept beside the clone for `status`, because a pass that fails tells nobody.
+
+use std::error::Error;
+use std::fs::{self, OpenOptions};
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+
+use jiff::Timestamp;
+use repo_git::durable;
+use repo_model::{error_chain, json};
+
+use crate::decision::conditions::STALLED;
+use crate::decision::device_state::shown;
+use crate::host::connectivity::Trouble;
+
+/// The file has its size from the beginning and is overwritten in place: a full disk has room for it.
+const SIZE: usize = 16 << 10;
+
+/// The file, and what it says.
+#[derive(Debug)]
+pub struct LastFailure {
+    path: PathBuf,
+    known: Option<Trouble>,
+}
+
+impl LastFailure {
+    /// What is known from before.
+    pub fn open(path: PathBuf) -> Self {
+        if !path.exists()
+            && let Err(error) = durable::replace_file(&path, &vec![b' '; SIZE], 0o600)
+        {
+            tracing::debug!(%error, "no place for why a pass failed");
+        }
+        Self { known: read(&path), path }
+    }
+
+    /// A pass is over, and failed for this reason or not at all. Written only if that is news.
+    pub fn note(&mut self, error: Option<&(dyn Error + 'static)>, now: Timestamp) {
+        let met = error.map(|error| Trouble {
+            kind: STALLED.to_owned(),
+            reason: if is_disk_full(error) { "disk-full" } else { "PassFailed" }.to_owned(),
+            message: shown(&error_chain(error)),
+            since: now,
+        });
+        let what = |trouble: &Option<Trouble>| trouble.as_ref().map(|one| (one.reason.clone(), one.message.clone()));
+        if what(&self.known) == what(&met) {
+            return;
+        }
+        if let Err(error) = self.write(met.as_ref()) {
+            tracing::warn!(%error, "can't keep why a pass failed");
+        }
+        self.known = met;
+    }
+
+    fn write(&self, trouble: Option<&Trouble>) -> io::Result<()> {
+        let mut bytes = trouble.map(json::to_bytes).unwrap_or_default();
+        bytes.resize(SIZE, b' ');
+        durable::write_slot(&OpenOptions::new().write(true).open(&self.path)?, 0, &bytes)
+    }
+}
+
+/// What the file of a home says; one that can't be read says nothing.
+pub fn read(path: &Path) -> Option<Trouble> {
+    serde_json::from_slice(&fs::read(path).ok()?).ok()
+}
+
+/// Whether the cause of an error is that there is no room on a disk, or none left of a quota.
+pub fn is_disk_full(error: &(dyn Error + 'static)) -> bool {
+    let is_full = |error: &io::Error| matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded);
+    error.downcast_ref().is_some_and(is_full) || error.source().is_some_and(is_disk_full)
+}

@@ -1,0 +1,6 @@
+//! What lasts from pass to pass, on the device's disk.
+
+pub mod floor;
+pub mod last_failure;
+pub mod requests;
+pub mod store;

@@ -1,0 +1,506 @@
+//! Keeps the memory in the device's clone: one pack and one move of `refs/syncer/state` per change.
+
+use std::cell::Cell;
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use repo_git::repo::{
+    Ancestry, CommitSpec, Entry, Expected, OpenError, Person, RefMove, RenewError, Repo, RepoLock, TreeLimits,
+    TreeSource, set_aside,
+};
+use repo_git::{Cause, CommitId, ReadError, SigningKey};
+use repo_model::desired::Desired;
+use repo_model::message::Message;
+use repo_model::{DeviceId, FileTree, error_chain};
+
+use crate::config::Home;
+use crate::decision::device_state::{Accepted, Damaged, Memory, STATE, STATUS, shown};
+use crate::decision::message;
+
+/// How long another process of this device may hold the clone.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How much of the history of `status` is kept that the host has, in bytes, unpacked: packed, with the index, it may be as
+/// much, because most of it is signatures and digests.
+const HISTORY: u64 = 3 << 19;
+
+/// How long a clone that was made anew isn't made anew again: a disk that damages each is no better the next time.
+const REST: Duration = Duration::from_secs(60);
+
+/// The clone, open for writing.
+#[derive(Debug)]
+pub struct Store {
+    path: PathBuf,
+    /// The clone itself.
+    pub repo: Repo,
+    /// The state in force.
+    pub memory: Memory,
+    lock: RepoLock,
+    key: SigningKey,
+    person: Person,
+    state: Option<CommitId>,
+    status: Option<CommitId>,
+    /// The tip of `status` says what this device said last. It doesn't where another installation speaks in its name.
+    told: bool,
+    /// The accepted commit is a parent of the state, or there is none.
+    is_rooted: bool,
+    /// Something that was met may be damage.
+    suspect: Cell<bool>,
+    /// When the clone was last made anew by this process.
+    renewed: Option<Instant>,
+}
+
+/// The directory of the state's tree with what this device said last, where the tip of `status` says something else.
+const TOLD: &str = "told/";
+
+/// The message of a state's commit.
+const STATE_MESSAGE: &str = "state\n";
+
+/// What a clone is done to that can't be opened.
+const OPEN: &str = "open";
+
+/// What a clone holds.
+struct Loaded {
+    state: Option<CommitId>,
+    status: Option<CommitId>,
+    memory: Memory,
+    told: bool,
+    is_rooted: bool,
+    /// Why part of it can't be read.
+    damage: Option<String>,
+}
+
+/// The clone can't be used.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// Opening, locking or recovering it failed.
+    #[error("can't {doing} the clone `{}`", path.display())]
+    Open {
+        /// What was being done.
+        doing: &'static str,
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        source: Cause,
+    },
+    /// Reading or writing the memory failed; what was in force still is.
+    #[error("can't {doing} the device's memory")]
+    Memory {
+        /// What was being done.
+        doing: &'static str,
+        /// Why.
+        source: Cause,
+    },
+    /// A damaged clone can't be made anew; it is as it was.
+    #[error("can't make the damaged clone anew")]
+    Renew(#[from] RenewError),
+}
+
+impl StoreError {
+    fn open(doing: &'static str, path: &Path) -> impl FnOnce(Cause) -> Self {
+        let path = path.to_owned();
+        move |source| Self::Open { doing, path, source }
+    }
+}
+
+fn failed<E: Into<Cause>>(doing: &'static str) -> impl FnOnce(E) -> StoreError {
+    move |source| StoreError::Memory { doing, source: source.into() }
+}
+
+impl Store {
+    /// Opens the clone, makes it if it is missing, clears what a killed process left behind and repairs the local
+    /// `status`. Of a clone that can't be read any more what can be is kept, and the rest fetched anew.
+    pub fn open(home: &Home, device: &DeviceId, key: SigningKey) -> Result<Self, StoreError> {
+        let path = home.repository();
+        Repo::finish_renewal(&path).map_err(|error| StoreError::open("make", &path)(error.into()))?;
+        let person = Person::new(device.as_str(), format!("{}@device.invalid", device.repository_name()));
+        let (repo, lock) = match take(&path) {
+            Err(StoreError::Open { doing: OPEN, source, .. }) => {
+                let why = error_chain(&*source);
+                tracing::error!(path = %set_aside(&path).display(), why, "the clone is damaged: it is set aside and made anew");
+                let noted = Memory { damaged: Some(damaged(why)), ..Memory::default() };
+                Repo::renew(&path, "desired", |new| write_state(new, &person, &noted, None, (None, true)))?;
+                take(&path)?
+            }
+            taken => taken?,
+        };
+        let Loaded { state, status, memory, told, is_rooted, damage } = Loaded::read(&repo);
+        let suspect = Cell::new(false);
+        let mut store =
+            Self { path, repo, memory, lock, key, person, state, status, told, is_rooted, suspect, renewed: None };
+        match damage {
+            Some(why) => store.renew(why)?,
+            None => {
+                store.move_status(status)?;
+                // A `status` that couldn't be read is one that was written anew.
+                store.repo.forget_damage();
+            }
+        }
+        Ok(store)
+    }
+
+    /// Whether something of the clone may be damaged, by what was met since it was opened or mended.
+    pub fn is_suspect(&self) -> bool {
+        self.suspect.get() || self.repo.damage().is_some() || self.repo.met_a_hole()
+    }
+
+    /// Notes that something of the clone may be damaged.
+    pub fn suspect(&self) {
+        self.suspect.set(true);
+    }
+
+    /// Reads all that the state needs, and makes the clone anew if any of it can't be read, or something else was met that
+    /// can't. Returns whether it did.
+    pub fn mend(&mut self) -> Result<bool, StoreError> {
+        self.suspect.set(false);
+        if self.renewed.is_some_and(|last| last.elapsed() < REST) {
+            return Ok(false);
+        }
+        let met = self.repo.damage();
+        let accepted = self.memory.accepted.as_ref().and_then(Accepted::id).filter(|_| self.is_rooted);
+        let below = || self.repo.damage_below(accepted.into_iter().chain(self.status));
+        let damage = Loaded::read(&self.repo).damage.or_else(|| below().map(|error| error_chain(&error))).or(met);
+        match damage {
+            Some(why) => self.renew(why).map(|()| true),
+            None => {
+                // A hole in what the host sent is no damage here.
+                self.repo.forget_damage();
+                self.move_status(self.status).map(|()| false)
+            }
+        }
+    }
+
+    /// Makes the clone anew with the memory and whatever of the old one can be read. That is set aside; one is kept for a
+    /// person to look at.
+    fn renew(&mut self, why: String) -> Result<(), StoreError> {
+        let path = self.path.clone();
+        tracing::error!(path = %set_aside(&path).display(), why, "the clone is damaged: what can't be read is set aside");
+        let memory = Memory { damaged: Some(damaged(why)), ..self.memory.clone() };
+        Repo::renew(&path, "desired", |new| {
+            let accepted = self.memory.accepted.as_ref().and_then(Accepted::id);
+            let tips = accepted.into_iter().chain(self.status);
+            let found = self.repo.copy_readable(new, tips).map_err(RenewError::from)?;
+            let is_whole = |tip: &CommitId| found.get(tip) == Some(tip);
+            let (accepted, status) = (accepted.filter(is_whole), self.status.filter(is_whole));
+            write_state(new, &self.person, &memory, accepted, (status, self.told && status.is_some()))
+        })?;
+        (self.repo, self.lock) = take(&path)?;
+        let Loaded { state, status, memory, told, is_rooted, damage } = Loaded::read(&self.repo);
+        if let Some(why) = damage {
+            return Err(failed("read")(why));
+        }
+        (self.state, self.memory, self.told, self.is_rooted) = (state, memory, told, is_rooted);
+        self.renewed = Some(Instant::now());
+        self.move_status(status)
+    }
+
+    /// Whether a commit is here. What it needs is as well: nothing comes without, and what was damaged is gone.
+    pub fn holds(&self, commit: CommitId) -> bool {
+        self.repo.commit(commit).is_ok()
+    }
+
+    /// Makes the local `status` branch agree with the state, which alone decides.
+    fn move_status(&mut self, status: Option<CommitId>) -> Result<(), StoreError> {
+        let found = self.repo.reference(STATUS).unwrap_or_default();
+        if found != status {
+            let moves = [RefMove { name: STATUS.to_owned(), expected: Expected::Any, new: status }];
+            self.repo.move_refs(&moves).map_err(failed("move `status` of"))?;
+        }
+        self.status = status;
+        Ok(())
+    }
+
+    /// The tip of the local `status`.
+    pub fn status_tip(&self) -> Option<CommitId> {
+        self.status
+    }
+
+    /// Whether `old` is `new` or in its history, as far as that is at hand.
+    pub fn descends(&self, new: CommitId, old: CommitId) -> bool {
+        matches!(self.repo.is_ancestor(old, new), Ok(Ancestry::Yes))
+    }
+
+    /// Puts `next` in force: one pack with the `status` commit (if its tree changed) and the state commit, then the
+    /// move of the state, then that of `status`. Nothing is written if nothing changed. Returns whether `status` moved.
+    pub fn commit(&mut self, next: Memory, message: &Message, time: i64) -> Result<bool, StoreError> {
+        // An accepted commit that was fetched anew becomes a parent of the state again.
+        if next == self.memory && (self.is_rooted || !self.accepted_is_here(&next)) {
+            return Ok(false);
+        }
+        let says_more = next.status != self.memory.status;
+        let (mut batch, mut status, mut told) = (self.repo.batch(), self.status, self.told);
+        if says_more {
+            let parents = self.status.into_iter().collect();
+            let spec = self.spec(TreeSource::Files(&next.status), parents, time, message.to_string());
+            status = Some(batch.commit(&spec, Some(&self.key)).map_err(failed("write"))?);
+            told = true;
+        }
+        let state = self.state_commit(&mut batch, &next, status, told, time)?;
+        batch.store().map_err(failed("write"))?;
+        self.put_in_force(state)?;
+        (self.is_rooted, self.memory, self.told) = (self.accepted_is_here(&next), next, told);
+        self.move_status(status)?;
+        Ok(says_more)
+    }
+
+    fn spec<'a>(&self, tree: TreeSource<'a>, parents: Vec<CommitId>, time: i64, message: String) -> CommitSpec<'a> {
+        CommitSpec { tree, parents, author: self.person.clone(), committer: self.person.clone(), time, message }
+    }
+
+    fn state_commit(
+        &self,
+        batch: &mut repo_git::Batch<'_>,
+        next: &Memory,
+        status: Option<CommitId>,
+        told: bool,
+        time: i64,
+    ) -> Result<CommitId, StoreError> {
+        let accepted = next.accepted.as_ref().and_then(Accepted::id).filter(|id| self.holds(*id));
+        let tree = state_tree(next, told);
+        let parents = accepted.into_iter().chain(status).collect();
+        let spec = self.spec(TreeSource::Files(&tree), parents, time, STATE_MESSAGE.to_owned());
+        batch.commit(&spec, None).map_err(failed("write"))
+    }
+
+    fn accepted_is_here(&self, memory: &Memory) -> bool {
+        memory.accepted.as_ref().and_then(Accepted::id).is_some_and(|id| self.holds(id))
+    }
+
+    fn put_in_force(&mut self, state: CommitId) -> Result<(), StoreError> {
+        let expected = self.state.map_or(Expected::Absent, Expected::At);
+        let moves = [RefMove { name: STATE.to_owned(), expected, new: Some(state) }];
+        self.repo.move_refs(&moves).map_err(failed("move"))?;
+        self.state = Some(state);
+        Ok(())
+    }
+
+    /// Makes the commits of the local `status` that `onto` doesn't have anew on top of it, oldest first, and returns how
+    /// many there are. For a tip on the host that this device signed and that isn't in our history: a cloned disk, a new
+    /// one, or a clone that was lost. Only a device that has said nothing yet takes over what that tip says. Onto nothing,
+    /// for a host that lost what isn't here any more either, they are a history of their own.
+    ///
+    /// `status` never goes back to an older state: what was said of one that is older than `onto`'s is told by the first
+    /// commit that isn't. Where there is none yet, `None` is returned and nothing changes.
+    pub fn replant(&mut self, onto: Option<CommitId>, time: i64) -> Result<Option<usize>, StoreError> {
+        let theirs: HashSet<_> = self.history(onto)?.into_iter().collect();
+        let mut unpushed = self.history(self.status)?;
+        unpushed.truncate(unpushed.iter().position(|id| theirs.contains(id)).unwrap_or(unpushed.len()));
+        let read = |id| self.repo.commit(id).map_err(failed("read"));
+        let floor = onto.map(read).transpose()?.map_or(0, |onto| message::serial(&onto.message));
+        let (mut batch, mut tip, mut carried) = (self.repo.batch(), onto, Vec::new());
+        for id in unpushed.iter().rev() {
+            let old = read(*id)?;
+            if (1..floor).contains(&message::serial(&old.message)) {
+                carried.extend(message::states(&old.message));
+                continue;
+            }
+            let message = message::carrying(old.message, &std::mem::take(&mut carried));
+            let parents = tip.into_iter().collect();
+            let spec = self.spec(TreeSource::Existing(old.tree), parents, old.commit_time, message);
+            tip = Some(batch.commit(&spec, Some(&self.key)).map_err(failed("write"))?);
+        }
+        if !unpushed.is_empty() && tip == onto {
+            return Ok(None);
+        }
+        let mut next = self.memory.clone();
+        let said = onto.map(|onto| self.repo.files(onto, &limits())).transpose().map_err(failed("read"))?;
+        let said = said.unwrap_or_default();
+        if self.status.is_none() {
+            next.status = said.clone();
+        }
+        let told = if unpushed.is_empty() { next.status == said } else { self.told };
+        let state = self.state_commit(&mut batch, &next, tip, told, time)?;
+        batch.store().map_err(failed("write"))?;
+        self.put_in_force(state)?;
+        (self.is_rooted, self.memory, self.told) = (self.accepted_is_here(&next), next, told);
+        self.move_status(tip)?;
+        Ok(Some(unpushed.len()))
+    }
+
+    /// Whether something that this installation said is in the history of a tip of `status`.
+    pub fn has_said_before(&self, tip: CommitId) -> Result<bool, ReadError> {
+        let Some(status) = self.status else { return Ok(false) };
+        let theirs: HashSet<_> = self.repo.history(tip, None, usize::MAX)?.into_iter().collect();
+        Ok(self.repo.history(status, None, usize::MAX)?.iter().any(|id| theirs.contains(id)))
+    }
+
+    fn history(&self, tip: Option<CommitId>) -> Result<Vec<CommitId>, StoreError> {
+        let history = |tip| self.repo.history(tip, None, usize::MAX).map_err(failed("read"));
+        tip.map_or(Ok(Vec::new()), history)
+    }
+
+    /// A signed, parentless commit with these files, for `heartbeat`.
+    pub fn parentless(&self, files: &FileTree, message: &Message, time: i64) -> Result<CommitId, StoreError> {
+        let mut batch = self.repo.batch();
+        let spec = self.spec(TreeSource::Files(files), Vec::new(), time, message.to_string());
+        let id = batch.commit(&spec, Some(&self.key)).map_err(failed("write"))?;
+        batch.store().map_err(failed("write"))?;
+        Ok(id)
+    }
+
+    /// Whether the beginning of `status` is here.
+    pub fn has_whole_status(&self) -> Result<bool, StoreError> {
+        let Some(oldest) = self.history(self.status)?.pop() else { return Ok(true) };
+        Ok(self.repo.commit(oldest).map_err(failed("read"))?.parents.is_empty())
+    }
+
+    /// Keeps the clone's packs bounded, and what of its history the host has: of `desired` there is the accepted state
+    /// alone, of `status` what comes to 1.5 MiB unpacked and all that isn't behind `told`, where the host's stands.
+    pub fn consolidate(&self, packs: usize, told: Option<CommitId>) -> Result<(), StoreError> {
+        if self.repo.consolidate_to(&self.lock, packs, || self.ends(told)).map_err(failed("consolidate"))? {
+            tracing::debug!("consolidated the clone");
+        }
+        Ok(())
+    }
+
+    /// Where the history ends that is kept.
+    fn ends(&self, told: Option<CommitId>) -> Result<Vec<CommitId>, ReadError> {
+        let mut ends: Vec<_> = self.memory.accepted.as_ref().and_then(Accepted::id).into_iter().collect();
+        if let (Some(tip), Some(told)) = (self.status, told)
+            && let Some(within) = self.repo.history_within(tip, HISTORY)?
+        {
+            let history = self.repo.history(tip, None, usize::MAX)?;
+            let behind = |commit: &CommitId| *commit == told || *commit == within;
+            // The older of the two; a tip of the host that isn't known here ends nothing.
+            ends.extend(history.iter().rev().find(|commit| behind(commit)).filter(|_| history.contains(&told)));
+        }
+        let has_parents = |commit: &CommitId| Ok(!self.repo.commit(*commit)?.parents.is_empty());
+        ends.into_iter().filter_map(|end| has_parents(&end).map(|so| so.then_some(end)).transpose()).collect()
+    }
+}
+
+impl Loaded {
+    /// Everything, or what of it can be read, with the first thing that can't.
+    fn read(repo: &Repo) -> Self {
+        let (state, mut damage) = match repo.reference(STATE) {
+            Ok(state) => (state, None),
+            Err(error) => (None, Some(error_chain(&error))),
+        };
+        let nothing =
+            Self { state, status: None, memory: Memory::default(), told: true, is_rooted: true, damage: None };
+        let Some(id) = state else { return Self { damage, ..nothing } };
+        let mut note = |error: &(dyn std::error::Error + 'static)| _ = damage.get_or_insert_with(|| error_chain(error));
+        let tree = remains(repo, id, &mut note);
+        let mut memory = Memory::of_tree(&tree).unwrap_or_else(|error| {
+            note(&error);
+            Memory::of_remains(tree.clone())
+        });
+        let parents = repo.commit(id).map(|commit| commit.parents).inspect_err(|error| note(error)).unwrap_or_default();
+        let accepted = memory.accepted.as_ref().and_then(Accepted::id);
+        let is_rooted = accepted.is_none_or(|accepted| parents.contains(&accepted));
+        // Without the first, which is lost with its file, both may be there.
+        let status = parents.last().copied().filter(|last| Some(*last) != accepted);
+        let said = tree.into_iter().filter_map(|(path, bytes)| Some((path.strip_prefix(TOLD)?.to_owned(), bytes)));
+        memory.status = said.collect();
+        let told = memory.status.is_empty();
+        let status = status.filter(|tip| match repo.files(*tip, &limits()) {
+            Ok(files) if told => {
+                memory.status = files;
+                true
+            }
+            Ok(_) => true,
+            Err(error) => {
+                note(&error);
+                false
+            }
+        });
+        Self { state, status, memory, told, is_rooted, damage }
+    }
+}
+
+/// The files of a commit that can be read.
+fn remains(repo: &Repo, id: CommitId, note: &mut dyn FnMut(&(dyn std::error::Error + 'static))) -> FileTree {
+    let entries = repo.list(id, &limits()).unwrap_or_else(|error| {
+        note(&error);
+        repo.list_readable(id, &limits())
+    });
+    let read = |entry: Entry| match repo.blob(entry.blob, limits().bytes) {
+        Ok(bytes) => Some((entry.path, bytes)),
+        Err(error) => {
+            note(&error);
+            None
+        }
+    };
+    entries.into_iter().filter_map(read).collect()
+}
+
+/// Opens and locks the clone, and clears what a killed process left behind.
+fn take(path: &Path) -> Result<(Repo, RepoLock), StoreError> {
+    let opened = Repo::put_right(path, "desired").and_then(|()| Repo::create(path, "desired"));
+    let repo = opened.map_err(|error| {
+        let doing = if matches!(error, OpenError::Create { .. }) { "make" } else { OPEN };
+        StoreError::open(doing, path)(error.into())
+    })?;
+    let lock = repo.try_lock(PATIENCE).map_err(|error| StoreError::open("lock", path)(error.into()))?;
+    repo.clear(&lock).map_err(|error| StoreError::open("recover", path)(error.into()))?;
+    Ok((repo, lock))
+}
+
+/// The tree of a state.
+fn state_tree(memory: &Memory, told: bool) -> FileTree {
+    let mut tree = memory.to_tree();
+    if !told {
+        tree.extend(memory.status.iter().map(|(path, bytes)| (format!("{TOLD}{path}"), bytes.clone())));
+    }
+    tree
+}
+
+/// Gives a new clone its first state. The commits are those that it holds.
+fn write_state(
+    repo: &Repo,
+    person: &Person,
+    memory: &Memory,
+    accepted: Option<CommitId>,
+    (status, told): (Option<CommitId>, bool),
+) -> Result<(), StoreError> {
+    let tree = state_tree(memory, told);
+    let spec = CommitSpec {
+        tree: TreeSource::Files(&tree),
+        parents: accepted.into_iter().chain(status).collect(),
+        author: person.clone(),
+        committer: person.clone(),
+        time: memory.damaged.as_ref().map_or(0, |damaged| damaged.since.as_second()),
+        message: STATE_MESSAGE.to_owned(),
+    };
+    let mut batch = repo.batch();
+    let state = batch.commit(&spec, None).map_err(failed("write"))?;
+    batch.store().map_err(failed("write"))?;
+    let moves = [RefMove { name: STATE.to_owned(), expected: Expected::Absent, new: Some(state) }];
+    repo.move_refs(&moves).map_err(failed("move"))
+}
+
+fn damaged(what: String) -> Damaged {
+    Damaged { since: Timestamp::now(), what: shown(&what) }
+}
+
+/// Reads the memory in force and the accepted state without the lock, beside a syncer that may be at work; what can't be
+/// read is left out, and said.
+pub fn peek(path: &Path) -> (Memory, Option<Desired>) {
+    if !path.exists() {
+        return Default::default();
+    }
+    let repo = match Repo::open(path) {
+        Ok(repo) => repo,
+        Err(error) => {
+            let found = Some(damaged(error_chain(&error)));
+            return (Memory { damaged: found, ..Memory::default() }, None);
+        }
+    };
+    let Loaded { mut memory, damage, .. } = Loaded::read(&repo);
+    let accepted = memory.accepted.as_ref().and_then(Accepted::id);
+    let desired = accepted.and_then(|id| repo_model::desired::read(&repo.files(id, &limits()).ok()?).ok());
+    if let Some(why) = damage {
+        memory.damaged = Some(damaged(why));
+    }
+    (memory, desired)
+}
+
+/// Bounds on the device's own trees, which it wrote itself.
+fn limits() -> TreeLimits {
+    TreeLimits { files: 100_000, bytes: 256 << 20, ..TreeLimits::default() }
+}
+
+#[cfg(test)]
+mod tests;
