@@ -2,10 +2,10 @@
 
 use repo_model::text;
 
+use crate::decision::failure::is_disk_full;
 use crate::home::HomeError;
 use crate::reconcile::pass::{PassError, PlanError};
 use crate::runtimes::RuntimeError;
-use crate::state::last_failure::is_disk_full;
 
 /// Exit code: a user's or the configuration's error.
 pub const USER: u8 = 1;

@@ -7,9 +7,11 @@ use proptest::prelude::*;
 use repo_model::margo::ProfileType;
 use repo_model::{ComponentName, DeploymentId, DeploymentName, Digest, FleetId};
 
-use crate::decision::device_state::Failure;
-use crate::decision::plan::{Fits, Wanted, WantedComponent};
-use crate::runtimes::{self, Condition, Kind, Observed};
+use crate::decision::component::Component;
+use crate::decision::component::Kind;
+use crate::decision::deployment::{Fits, Wanted, WantedComponent};
+use crate::decision::failure::Failure;
+use crate::decision::observation::{Condition, Observed};
 
 pub(crate) fn fleet() -> FleetId {
     "5d3f7d5e-7a3a-4c3a-9a57-1c1f6a3f9f10".parse().unwrap()
@@ -49,7 +51,7 @@ pub(crate) fn wanted(name: &str, components: &[(&str, &str)]) -> Wanted {
 }
 
 fn wanted_component(deployment: &str, name: &str, version: &str) -> WantedComponent {
-    let input = runtimes::Component {
+    let input = Component {
         deployment: id(deployment),
         deployment_name: deployment.parse().unwrap(),
         component: component(name),

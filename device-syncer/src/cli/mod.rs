@@ -15,15 +15,15 @@ use repo_git::CommitId;
 use repo_model::{error_chain, text};
 
 use crate::config::{Home, SCHEMA};
+use crate::decision::observation::Observation;
 use crate::error::{CliError, DIFFERENCES, INTERNAL, USER};
 use crate::home;
 use crate::host::connectivity;
 use crate::reconcile::agent;
 use crate::reconcile::pass::Ask;
-use crate::runtimes::{Sight, sandbox};
-use crate::state::last_failure;
+use crate::runtimes::sandbox;
 use crate::state::requests::Requests;
-use crate::state::store;
+use crate::state::{last_failure, store};
 
 /// Applies what this device's Git repository asks for, and reports what happened.
 ///
@@ -242,7 +242,7 @@ fn status(home: &Home, output: Output) -> Result<ExitCode, CliError> {
 }
 
 /// What runs now, unless that takes too long to find out.
-fn look(home: &Home) -> Result<Sight, String> {
+fn look(home: &Home) -> Result<Observation, String> {
     let runtimes = home::runtimes_of(home).map_err(|error| error_chain(&error))?;
     let (found, looked) = mpsc::channel();
     // It may be left behind: it only asks.

@@ -8,13 +8,14 @@ use repo_model::text;
 use serde::Serialize;
 
 use crate::decision::conditions;
-use crate::decision::device_state::{Accepted, Failure, Memory};
+use crate::decision::device_state::{Accepted, Memory};
+use crate::decision::failure::Failure;
 use crate::decision::health::Health;
+use crate::decision::observation::Observation;
 use crate::decision::plan::{Action, Plan, Reason};
 use crate::decision::status::Report;
 use crate::host::connectivity::Trouble;
 use crate::reconcile::pass::Preview;
-use crate::runtimes::Sight;
 
 /// Any answer as JSON, in which texts are exactly what strangers wrote and nothing steers a terminal.
 pub(super) fn json(value: &impl Serialize) -> String {
@@ -134,7 +135,7 @@ struct ComponentOut {
 
 impl StatusOut {
     /// Everything that the memory says, and how what runs is; nothing is known of that without `sight`.
-    pub(super) fn of(memory: &Memory, desired: Option<&Desired>, sight: Option<&Sight>) -> Self {
+    pub(super) fn of(memory: &Memory, desired: Option<&Desired>, sight: Option<&Observation>) -> Self {
         let mut components = Vec::new();
         for (id, reported) in Report::read(&memory.status).deployments {
             let name = memory.name_of(id, desired);

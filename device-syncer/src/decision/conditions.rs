@@ -4,7 +4,8 @@ use repo_model::report::{Adopted, Condition, SYNCER, SyncerReport};
 use repo_model::{FileTree, envelope, json};
 use uuid::Uuid;
 
-use crate::decision::device_state::{Accepted, Damaged, Memory, shown};
+use crate::decision::device_state::{Accepted, Damaged, Memory};
+use crate::decision::failure::shown;
 
 /// It needs a person or a new commit; what runs keeps running.
 pub const STALLED: &str = "Stalled";

@@ -10,12 +10,14 @@ use repo_model::margo::helm_values::HelmValues;
 use repo_model::margo::{Component, DeviceCapabilities, ProfileType, Requirements, Source};
 use repo_model::problem::Problems;
 use repo_model::value::{Param, ParamValue, input_digest};
-use repo_model::{ComponentName, DeploymentId, DeploymentName};
+use repo_model::{ComponentName, DeploymentId};
 use sha2::Sha256;
 
-use crate::decision::device_state::Failure;
-use crate::decision::plan::{Fits, Wanted, WantedComponent};
-use crate::runtimes::{self, ImageLocks, Kind};
+use crate::decision::component;
+use crate::decision::component::{ImageLocks, Kind};
+use crate::decision::deployment::in_order;
+use crate::decision::deployment::{Fits, Wanted, WantedComponent};
+use crate::decision::failure::Failure;
 
 /// How long an apply may take where the document doesn't say.
 const TIMEOUT: Duration = Duration::from_secs(300);
@@ -54,22 +56,6 @@ pub fn wanted(desired: &Desired, values: &DeviceValues<'_>) -> Vec<Wanted> {
         .collect();
     all.sort_by(|a, b| a.name.cmp(&b.name));
     in_order(all, |one| &one.name, |one| &one.depends_on)
-}
-
-/// Puts each deployment behind those that it waits for, as far as they are among them. Those in a circle come last.
-pub(crate) fn in_order<T>(
-    mut all: Vec<T>,
-    name: impl Fn(&T) -> &DeploymentName,
-    depends_on: impl Fn(&T) -> &[DeploymentName],
-) -> Vec<T> {
-    let mut ordered = Vec::with_capacity(all.len());
-    loop {
-        let waits = |other: &DeploymentName| all.iter().any(|one| name(one) == other);
-        let Some(next) = all.iter().position(|one| !depends_on(one).iter().any(waits)) else { break };
-        ordered.push(all.remove(next));
-    }
-    ordered.append(&mut all);
-    ordered
 }
 
 fn wanted_deployment(
@@ -124,7 +110,7 @@ fn input(
     document: &Document,
     envelope: &EnvelopeDeployment,
     values: &DeviceValues<'_>,
-) -> Result<runtimes::Component, Failure> {
+) -> Result<component::Component, Failure> {
     let kind = document.deployment.profile_type;
     if !values.types.contains(&kind) {
         return Err(Failure::new("capability-missing", format!("this device has no runtime for {kind} components")));
@@ -139,7 +125,7 @@ fn input(
         .iter()
         .map(|(place, value)| Param { pointer: place.clone(), tag: value.tag.to_owned(), text: value.digested.clone() })
         .collect();
-    Ok(runtimes::Component {
+    Ok(component::Component {
         deployment: id,
         deployment_name: envelope.id.clone(),
         component: component.name.clone(),
@@ -240,6 +226,7 @@ fn keyed_digest(key: &[u8], value: &str) -> String {
 mod tests {
     use super::*;
     use crate::testing::id;
+    use repo_model::DeploymentName;
     use repo_model::Digest;
     use repo_model::envelope::{Lock, ValueFrom, ValueTarget};
     use repo_model::margo::deployment::ApplicationDeployment;
@@ -342,7 +329,7 @@ mod tests {
         wanted_deployment(id("a"), document, envelope, &values).components
     }
 
-    fn input(component: &WantedComponent) -> &runtimes::Component {
+    fn input(component: &WantedComponent) -> &component::Component {
         component.input.as_ref().unwrap()
     }
 

@@ -11,12 +11,13 @@ use repo_model::desired::Desired;
 use repo_model::freshness::{LIFE, SKEW};
 use repo_model::margo::ProfileType;
 use repo_model::report::{Condition, IMAGES, LockedImage, LockedImages};
-use repo_model::{ComponentName, DeploymentId, DeploymentName, Digest, FileTree, json, text};
+use repo_model::{ComponentName, DeploymentId, DeploymentName, Digest, FileTree, json};
 use serde::{Deserialize, Serialize};
 
-use crate::decision::desired::in_order;
-use crate::decision::plan::{Removal, Wanted};
-use crate::runtimes::{self, Observed};
+use crate::decision::component::Component;
+use crate::decision::deployment::Wanted;
+use crate::decision::failure::Failure;
+use crate::decision::observation::Observed;
 
 /// The ref that holds the memory.
 pub const STATE: &str = "refs/syncer/state";
@@ -226,31 +227,6 @@ pub struct FirstUse {
     pub services: BTreeMap<String, LockedImage>,
 }
 
-/// Why something isn't done.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Failure {
-    /// A code of the error table.
-    pub code: String,
-    /// One paragraph for a person, without secrets.
-    pub message: String,
-}
-
-impl Failure {
-    /// A failure with this code.
-    pub fn new(code: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { code: code.into(), message: message.into() }
-    }
-}
-
-/// The most characters of a stranger's words that are signed and shown for ever.
-const WORDS: usize = 1024;
-
-/// A stranger's words as they may stand in what is signed and shown for ever: the beginning, and nothing in it is hidden.
-pub fn shown(words: &str) -> String {
-    let begin: String = words.chars().take(WORDS).collect();
-    text::page(&begin).chars().take(WORDS).collect()
-}
-
 /// Why the memory can't be read.
 #[derive(Debug, thiserror::Error)]
 pub enum MemoryError {
@@ -268,24 +244,6 @@ impl Memory {
     /// What runs, or ran last, what was applied under this name.
     pub fn applied_kind(&self, project: &str) -> Option<ProfileType> {
         Some(self.applied_components().find(|(_, _, component)| component.project == project)?.2.kind)
-    }
-
-    /// Everything that was put onto the device and not removed since, in the order of its application.
-    pub fn removable(&self) -> Vec<Removal> {
-        let mut all: Vec<_> = self.deployments.iter().map(|(id, applied)| (*id, &applied.inputs)).collect();
-        all.sort_by(|(_, a), (_, b)| a.id.cmp(&b.id));
-        let all = in_order(all, |(_, inputs)| &inputs.id, |(_, inputs)| &inputs.depends_on);
-        let removals = |(id, inputs): (_, &Inputs)| {
-            let removal = |component: &AppliedComponent| Removal {
-                deployment: Some(id),
-                name: Some(inputs.id.clone()),
-                component: Some(component.name.clone()),
-                kind: component.kind,
-                project: component.project.clone(),
-            };
-            inputs.components.iter().map(removal).collect::<Vec<_>>()
-        };
-        all.into_iter().flat_map(removals).collect()
     }
 
     /// The operator's id of a deployment, or what the device calls it.
@@ -336,18 +294,18 @@ impl Memory {
     }
 
     /// Why this input isn't tried again, if it isn't.
-    pub fn failure(&self, input: &runtimes::Component) -> Option<&Failure> {
+    pub fn failure(&self, input: &Component) -> Option<&Failure> {
         let bad = self.bad.get(&input.project)?;
         (bad.input_digest == input.input_digest).then_some(&bad.failure)
     }
 
     /// The attempts at this input so far, if there were any.
-    pub fn attempt(&mut self, input: &runtimes::Component) -> Option<&mut Attempt> {
+    pub fn attempt(&mut self, input: &Component) -> Option<&mut Attempt> {
         self.attempts.get_mut(&input.project).filter(|attempt| attempt.input_digest == input.input_digest)
     }
 
     /// Keeps what the images of an input are.
-    pub fn lock_images(&mut self, input: &runtimes::Component, services: BTreeMap<String, LockedImage>) {
+    pub fn lock_images(&mut self, input: &Component, services: BTreeMap<String, LockedImage>) {
         if services.is_empty() {
             return;
         }
@@ -363,7 +321,7 @@ impl Memory {
     pub fn recover_images(&mut self, wanted: &[Wanted], found: &[Observed]) {
         let told = self.status.get(IMAGES).and_then(|bytes| serde_json::from_slice::<LockedImages>(bytes).ok());
         let Some(told) = told else { return };
-        let runs = |input: &runtimes::Component| {
+        let runs = |input: &Component| {
             let is_it = |one: &Observed| one.project == input.project && one.input_digest == Some(input.input_digest);
             found.iter().any(is_it)
         };
@@ -580,15 +538,6 @@ mod tests {
     }
 
     #[test]
-    fn what_a_stranger_says_is_short_and_shows_as_what_it_is() {
-        assert_eq!(
-            shown("a\u{1b}[2Jb\r\u{202e}c\nd\u{2066}é"),
-            r"a\u{1b}[2Jb\r\u{202e}c|d\u{2066}é".replace('|', "\n")
-        );
-        assert_eq!(shown(&"é".repeat(2000)).chars().count(), 1024);
-    }
-
-    #[test]
     fn a_damaged_file_is_named() {
         for (path, bytes) in [
             ("accepted.json", "{}"),
@@ -608,7 +557,7 @@ mod tests {
         let mut memory = memory();
         assert_eq!(memory.applied_digest("x-1"), Some(input_digest("a", "x", "1")));
         memory.forget("x-1");
-        assert_eq!(memory.removable().len(), 1);
+        assert_eq!(memory.deployments.values().flat_map(|one| &one.inputs.components).count(), 1);
         memory.forget("y-1");
         assert!(memory.deployments.is_empty());
     }

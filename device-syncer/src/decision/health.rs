@@ -3,12 +3,12 @@
 use std::fmt;
 
 use repo_model::desired::Desired;
-use repo_model::error_chain;
 use repo_model::margo::State;
 
-use crate::decision::device_state::{Memory, shown};
+use crate::decision::device_state::Memory;
+use crate::decision::failure::shown;
+use crate::decision::observation::{Condition, Observation, Observed};
 use crate::decision::status::Report;
-use crate::runtimes::{Condition, Observed, Sight};
 
 /// How what runs of a component is, and whether that is what was applied.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,14 +23,12 @@ pub struct Health {
 
 impl Health {
     /// How the project or release of this name is.
-    pub fn of(project: &str, sight: &Sight, memory: &Memory) -> Self {
+    pub fn of(project: &str, sight: &Observation, memory: &Memory) -> Self {
         let found = sight.found.iter().find(|found| found.project == project);
-        let unseen = memory.applied_kind(project).and_then(|kind| sight.unseen.get(&kind));
+        let unseen = memory.applied_kind(project).and_then(|kind| sight.unreachable.get(&kind));
         match (found, unseen) {
             (Some(found), _) => Self::of_found(found),
-            (None, Some(error)) => {
-                Self { health: "unknown", drift: "unknown", reason: Some(shown(&error_chain(error))) }
-            }
+            (None, Some(error)) => Self { health: "unknown", drift: "unknown", reason: Some(shown(&error.message)) },
             (None, None) if memory.applied_digest(project).is_some() => {
                 Self { health: "missing", drift: "missing", reason: Some("nothing of it is there".to_owned()) }
             }
@@ -77,7 +75,7 @@ impl fmt::Display for Lacking {
 }
 
 /// Every component that isn't as wanted.
-pub fn lacking(sight: &Sight, memory: &Memory, desired: Option<&Desired>) -> Vec<Lacking> {
+pub fn lacking(sight: &Observation, memory: &Memory, desired: Option<&Desired>) -> Vec<Lacking> {
     let mut all = Vec::new();
     for (id, reported) in Report::read(&memory.status).deployments {
         for component in reported.components.into_iter().filter(|one| one.state != State::Removed) {
@@ -102,7 +100,7 @@ mod tests {
 
     use super::*;
     use crate::decision::device_state::AppliedComponent;
-    use crate::runtimes::RuntimeError;
+    use crate::decision::failure::Failure;
     use crate::testing::{component, input_digest, observed, project, wanted};
 
     #[test]
@@ -115,10 +113,10 @@ mod tests {
                 let (project, kind) = (project("a", "x"), ProfileType::Compose);
                 memory.note(&wanted("a", &[]), AppliedComponent { name, project, kind, input_digest });
             }
-            let error = RuntimeError::RuntimeUnavailable { tool: "docker", reason: text("gone"), source: None };
+            let error = Failure::new("runtime-unavailable", "docker can't be used: gone");
             let unseen = unseen.then_some((ProfileType::Compose, error));
             let found = found.map(|condition| observed("a", "x", None, condition));
-            let sight = Sight { found: found.into_iter().collect(), unseen: BTreeMap::from_iter(unseen) };
+            let sight = Observation { found: found.into_iter().collect(), unreachable: BTreeMap::from_iter(unseen) };
             let Health { health, drift, reason } = Health::of(&project("a", "x"), &sight, &memory);
             format!("{health} {drift} {}", reason.unwrap_or_default())
         };

@@ -89,7 +89,8 @@ mod tests {
 
     use super::*;
     use crate::decision::conditions::{EVENT, STALE, STALLED, condition};
-    use crate::decision::device_state::{Accepted, Failure};
+    use crate::decision::device_state::Accepted;
+    use crate::decision::failure::Failure;
     use crate::testing::{component, fleet, id};
 
     fn memory(conditions: &[(&str, &str, &str)], state: Option<(State, Option<&str>)>, serial: u64) -> Memory {

@@ -3,10 +3,14 @@
 //! Nothing in here knows I/O, a clock or the environment.
 
 pub mod backoff;
+pub mod component;
 pub mod conditions;
+pub mod deployment;
 pub mod desired;
 pub mod device_state;
+pub mod failure;
 pub mod health;
 pub mod message;
+pub mod observation;
 pub mod plan;
 pub mod status;

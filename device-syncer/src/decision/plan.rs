@@ -6,51 +6,11 @@ use repo_model::margo::ProfileType;
 use repo_model::{ComponentName, DeploymentId, DeploymentName, Digest};
 use serde::Serialize;
 
-use crate::decision::device_state::{Failure, Memory};
-use crate::runtimes::{self, Condition, Observed};
-
-/// A deployment as it shall be, resolved on this device.
-#[derive(Debug, Clone)]
-pub struct Wanted {
-    /// Margo's `deploymentId`.
-    pub id: DeploymentId,
-    /// The operator's id of it.
-    pub name: DeploymentName,
-    /// `metadata.name`, the source of errors of the deployment as a whole.
-    pub title: String,
-    /// The exact ApplicationDeployment.
-    pub document: Vec<u8>,
-    /// Whether the operator told the device to leave it as it is.
-    pub suspended: bool,
-    /// The deployments that are installed before it is applied, by the operator's ids.
-    pub depends_on: Vec<DeploymentName>,
-    /// Whether the device has what it asks for.
-    pub fits: Fits,
-    /// Its components in the order in which they are applied.
-    pub components: Vec<WantedComponent>,
-}
-
-/// Whether the device has what a deployment asks for (Margo, *deviceConstraints*).
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Fits {
-    /// It has, or nothing is asked for.
-    Yes,
-    /// It lacks something.
-    No(Failure),
-    /// What the device has isn't known yet, because a runtime doesn't answer.
-    Unknown,
-}
-
-/// A component as it shall be.
-#[derive(Debug, Clone)]
-pub struct WantedComponent {
-    /// Its name.
-    pub name: ComponentName,
-    /// The name under which the runtime knows it.
-    pub project: String,
-    /// What the runtime gets, or why this device can't run it at all.
-    pub input: Result<runtimes::Component, Failure>,
-}
+use crate::decision::component::Component;
+use crate::decision::deployment::{Fits, Wanted, WantedComponent, in_order};
+use crate::decision::device_state::{AppliedComponent, Inputs, Memory};
+use crate::decision::failure::Failure;
+use crate::decision::observation::{Condition, Observed};
 
 /// Everything that one pass would do, removals first.
 #[derive(Debug, Clone, Default, Serialize)]
@@ -127,7 +87,7 @@ pub enum Action {
         replaces: Option<ProfileType>,
         /// What the runtime gets.
         #[serde(skip)]
-        input: Box<runtimes::Component>,
+        input: Box<Component>,
     },
     /// It was applied, and what of it doesn't run any more is put back; nothing else of it is touched.
     Restore {
@@ -135,7 +95,7 @@ pub enum Action {
         reason: String,
         /// What the runtime gets.
         #[serde(skip)]
-        input: Box<runtimes::Component>,
+        input: Box<Component>,
     },
     /// It is left alone, because this input can't succeed here.
     Fail(Failure),
@@ -235,7 +195,7 @@ impl Plan {
     }
 
     /// The inputs of everything that would be applied, in order.
-    pub fn applies(&self) -> impl Iterator<Item = &runtimes::Component> {
+    pub fn applies(&self) -> impl Iterator<Item = &Component> {
         self.components().filter_map(|component| match &component.action {
             Action::Apply { input, .. } => Some(input.as_ref()),
             _ => None,
@@ -256,12 +216,12 @@ struct Actual<'a> {
 
 impl Actual<'_> {
     /// What there is under a component's name and type.
-    fn found(&self, input: &runtimes::Component) -> Option<&Observed> {
+    fn found(&self, input: &Component) -> Option<&Observed> {
         self.observed.get(&(input.profile_type(), input.project.as_str())).copied()
     }
 
     /// Whether this very input was applied, so that an apply only makes it whole again.
-    fn was_applied(&self, input: &runtimes::Component) -> bool {
+    fn was_applied(&self, input: &Component) -> bool {
         let observed = self.found(input).and_then(|found| found.input_digest);
         [observed, self.memory.applied_digest(&input.project)].contains(&Some(input.input_digest))
     }
@@ -323,13 +283,13 @@ fn action(wanted: &WantedComponent, actual: &Actual<'_>) -> Action {
     }
 }
 
-fn is_in_sync(found: &Observed, input: &runtimes::Component) -> bool {
+fn is_in_sync(found: &Observed, input: &Component) -> bool {
     let is_edited = matches!(found.condition, Condition::Edited(_));
     found.input_digest == Some(input.input_digest) && !found.condition.is_drift() && !is_edited
 }
 
 /// Whether single services of what was applied are put back. Helm knows none: it makes the whole release again.
-pub(crate) fn is_restored(found: &Observed, input: &runtimes::Component) -> bool {
+pub(crate) fn is_restored(found: &Observed, input: &Component) -> bool {
     found.kind == ProfileType::Compose && found.input_digest == Some(input.input_digest) && found.condition.is_drift()
 }
 
@@ -342,6 +302,24 @@ fn reason(found: &Observed, wanted: Digest) -> Reason {
     }
 }
 
+/// Everything that was put onto the device and not removed since, in the order of its application.
+fn removable(memory: &Memory) -> Vec<Removal> {
+    let mut all: Vec<_> = memory.deployments.iter().map(|(id, applied)| (*id, &applied.inputs)).collect();
+    all.sort_by(|(_, a), (_, b)| a.id.cmp(&b.id));
+    let all = in_order(all, |(_, inputs)| &inputs.id, |(_, inputs)| &inputs.depends_on);
+    let removals = |(id, inputs): (_, &Inputs)| {
+        let removal = |component: &AppliedComponent| Removal {
+            deployment: Some(id),
+            name: Some(inputs.id.clone()),
+            component: Some(component.name.clone()),
+            kind: component.kind,
+            project: component.project.clone(),
+        };
+        inputs.components.iter().map(removal).collect::<Vec<_>>()
+    };
+    all.into_iter().flat_map(removals).collect()
+}
+
 /// Everything of ours, remembered or observed, that isn't wanted: prune is the difference of two inventories.
 fn removals(wanted: &[Wanted], actual: &Actual<'_>) -> Vec<Removal> {
     let keep: BTreeSet<_> = wanted
@@ -349,7 +327,7 @@ fn removals(wanted: &[Wanted], actual: &Actual<'_>) -> Vec<Removal> {
         .flat_map(|deployment| &deployment.components)
         .map(|component| component.project.as_str())
         .collect();
-    let mut gone = actual.memory.removable();
+    let mut gone = removable(actual.memory);
     gone.retain(|removal| !keep.contains(removal.project.as_str()));
     gone.reverse();
     let known: BTreeSet<_> = gone.iter().map(|removal| (removal.kind, removal.project.clone())).collect();
@@ -695,7 +673,7 @@ mod tests {
         #[test]
         fn only_what_is_ours_and_unwanted_is_removed(desired in any_wanted(), model in any_model()) {
             let plan = make(Some(&desired), &model.memory, &model.runtime);
-            let inventory: BTreeSet<_> = model.memory.removable().into_iter().map(|one| one.project)
+            let inventory: BTreeSet<_> = removable(&model.memory).into_iter().map(|one| one.project)
                 .chain(model.runtime.iter().map(|found| found.project.clone())).collect();
             let keep: BTreeSet<_> =
                 desired.iter().flat_map(|one| &one.components).map(|one| one.project.clone()).collect();

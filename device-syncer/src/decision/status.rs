@@ -6,8 +6,9 @@ use repo_model::margo::Header;
 use repo_model::margo::status::{ComponentStatus, DeploymentStatus, State, Status, StatusError};
 use repo_model::{ComponentName, DeploymentId, DeviceId, FileTree};
 
-use crate::decision::device_state::Failure;
-use crate::decision::plan::{Plan, Removal, Wanted};
+use crate::decision::deployment::Wanted;
+use crate::decision::failure::Failure;
+use crate::decision::plan::{Plan, Removal};
 
 /// The states of all deployments.
 #[derive(Debug, Clone, Default, PartialEq)]

@@ -13,12 +13,12 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
 
 use crate::decision::backoff;
+use crate::decision::failure::is_disk_full;
 use crate::host::connection::Current;
 use crate::host::wait::Waiter;
 use crate::reconcile::pass::{Ask, Outcome, POLL, PassError, Syncer};
 use crate::reconcile::schedule::{Passed, Schedule};
 use crate::reconcile::watcher::Hints;
-use crate::state::last_failure::is_disk_full;
 
 /// How long requests to the host that are under way may go on after a signal.
 const LEAVE: Duration = Duration::from_secs(5);

@@ -10,13 +10,16 @@ use repo_model::margo::{ProfileType, State};
 use repo_model::{DeploymentName, Digest, error_chain};
 
 use crate::decision::backoff;
-use crate::decision::device_state::{AppliedComponent, Attempt, Bad, Failure, Memory, shown};
+use crate::decision::component::Component;
+use crate::decision::deployment::Wanted;
+use crate::decision::device_state::{AppliedComponent, Attempt, Bad, Memory};
+use crate::decision::failure::{Failure, shown};
 use crate::decision::message::{Identity, message};
-use crate::decision::plan::{Action, Plan, Planned, PlannedComponent, Removal, Wanted};
+use crate::decision::plan::{Action, Plan, Planned, PlannedComponent, Removal};
 use crate::decision::status::Report;
 use crate::reconcile::restores::Restores;
 use crate::reconcile::retries::Retries;
-use crate::runtimes::{Component, LockedImage, RuntimeError};
+use crate::runtimes::{LockedImage, RuntimeError};
 use crate::state::store::{Store, StoreError};
 
 /// After so many attempts that took the device down with them, an input is given up.

@@ -5,12 +5,13 @@ use std::time::Duration;
 use repo_model::desired::Desired;
 use repo_model::report::Condition as Told;
 
+use crate::decision::component::{Component, ImageLocks, Kind};
 use crate::decision::conditions::{STALLED, condition};
 use crate::decision::device_state::Memory;
+use crate::decision::observation::Observed;
 use crate::decision::plan::is_restored;
 use crate::reconcile::apply::Hands;
 use crate::reconcile::restores::Restores;
-use crate::runtimes::{Component, ImageLocks, Kind, Observed};
 
 /// Limit of putting back one project: what its document says is lost, too.
 const TIMEOUT: Duration = Duration::from_secs(300);

@@ -24,11 +24,14 @@ use uuid::Uuid;
 use crate::config::{Home, Settings};
 use crate::decision::backoff;
 use crate::decision::conditions::{self, CAPABILITIES_INVALID, EVENT, RUNTIME, SANDBOX, STALE, UNVERIFIED, condition};
+use crate::decision::deployment::Wanted;
 use crate::decision::desired::{DeviceValues, wanted};
-use crate::decision::device_state::{Accepted, Failure, Memory};
+use crate::decision::device_state::{Accepted, Memory};
+use crate::decision::failure::{Failure, is_disk_full};
 use crate::decision::health::{self, Lacking};
 use crate::decision::message::Identity;
-use crate::decision::plan::{Plan, Wanted};
+use crate::decision::observation::{self, Observation};
+use crate::decision::plan::Plan;
 use crate::decision::status::Report;
 use crate::host::connection::Link;
 use crate::host::connectivity::{self, Contact};
@@ -41,9 +44,9 @@ use crate::reconcile::retries::Retries;
 use crate::reconcile::tell::Teller;
 use crate::reconcile::update::{Heads, NewerRevision, News};
 use crate::runtimes::capabilities::Probe;
-use crate::runtimes::{self, RuntimeError, Runtimes, Sight};
+use crate::runtimes::{RuntimeError, Runtimes};
 use crate::state::floor::{Floor, FloorError};
-use crate::state::last_failure::{LastFailure, is_disk_full};
+use crate::state::last_failure::LastFailure;
 use crate::state::requests::Requests;
 use crate::state::store::{Store, StoreError};
 
@@ -187,7 +190,7 @@ struct Pass {
     adopted: bool,
     conditions: Vec<Condition>,
     /// What there was when all was done.
-    sight: Sight,
+    sight: Observation,
 }
 
 impl Syncer {
@@ -290,7 +293,7 @@ impl Syncer {
     fn take(&mut self, heads: Option<Heads>, requests: &Requests) -> Result<Pass, PassError> {
         let next = self.store.memory.clone();
         let (reached, fetched, conditions) = (heads.is_some(), true, Vec::new());
-        let (desired, adopted, sight) = (None, false, Sight::default());
+        let (desired, adopted, sight) = (None, false, Observation::default());
         let mut pass = Pass { reached, fetched, heads, next, desired, adopted, conditions, sight };
         let accepted_history = requests.accept_history.filter(|commit| !self.is_in_force(*commit));
         let news = pass.heads.as_ref().map(|heads| self.news(heads, accepted_history));
@@ -431,7 +434,7 @@ impl Syncer {
             pass.sight = if acted { self.runtimes.observe() } else { sight };
             return Ok(Done { acted, settled: false });
         };
-        let plan = Plan::make(Some(&wanted), &next, &sight.found, &sight.kinds_unseen());
+        let plan = Plan::make(Some(&wanted), &next, &sight.found, &sight.unreachable_types());
         let plan = plan.held_back(is_suspended(pass.desired.as_ref()), next.waiting.is_some(), &next);
         let told_to = pass.heads.as_ref().filter(|_| next.waiting.is_none());
         let teller = Teller::new(self.link.remote.clone(), told_to);
@@ -585,14 +588,9 @@ impl Syncer {
             let named = wanted.iter().flatten().filter(|wanted| retry.is_empty() || wanted.name.as_str() == retry);
             named.for_each(|wanted| memory.forget_failures(wanted));
         }
-        let mut sight = self.runtimes.observe();
+        let sight = self.runtimes.observe_any()?;
         conditions.extend(unseen(&sight, &[]));
-        if sight.unseen.len() == self.runtimes.types().len()
-            && let Some((_, error)) = sight.unseen.pop_first()
-        {
-            return Err(error.into());
-        }
-        let plan = Plan::make(wanted.as_deref(), &memory, &sight.found, &sight.kinds_unseen());
+        let plan = Plan::make(wanted.as_deref(), &memory, &sight.found, &sight.unreachable_types());
         let plan = plan.held_back(is_suspended(desired), waiting.is_some(), &memory);
         conditions.extend(waiting);
         Ok(Preview { plan, news, conditions })
@@ -601,10 +599,10 @@ impl Syncer {
 
 /// What stands in the way of what can't be seen: of whole runtimes, and of single projects. The words of the first time
 /// stay, so that being tried again and again grows no history.
-fn unseen(sight: &Sight, before: &[Condition]) -> impl Iterator<Item = Condition> {
-    let runtimes = sight.unseen.values().map(|error| condition(RUNTIME, error.code(), error_chain(error)));
+fn unseen(sight: &Observation, before: &[Condition]) -> impl Iterator<Item = Condition> {
+    let runtimes = sight.unreachable.values().map(|failure| condition(RUNTIME, &failure.code, &failure.message));
     let projects = sight.found.iter().filter_map(|found| match &found.condition {
-        runtimes::Condition::Unknown(why) => {
+        observation::Condition::Unknown(why) => {
             let text = format!("`{}` can't be looked at: {why}", found.project);
             Some(condition(RUNTIME, "ProjectUnreadable", text))
         }

@@ -19,12 +19,12 @@ use uuid::Uuid;
 use crate::decision::conditions::{self, EVENT, condition};
 use crate::decision::device_state::Accepted;
 use crate::decision::health::Health;
+use crate::decision::observation::Observation;
 use crate::decision::status::Report;
 use crate::host::verify::key_text;
 use crate::reconcile::apply;
 use crate::reconcile::pass::{PassError, Syncer};
 use crate::reconcile::update::{self, Heads, History};
-use crate::runtimes::Sight;
 use crate::state::store::Store;
 
 /// How often the heartbeat is replaced where nothing else is said.
@@ -333,7 +333,7 @@ impl Syncer {
             .is_none_or(|last| words(last) != words(state) || state.time.duration_since(last.time).abs() >= interval)
     }
 
-    pub(crate) fn current_state(&self, desired: &Desired, sight: &Sight, time: Timestamp) -> CurrentState {
+    pub(crate) fn current_state(&self, desired: &Desired, sight: &Observation, time: Timestamp) -> CurrentState {
         let memory = &self.store.memory;
         let mut deployments: BTreeMap<_, CurrentDeployment> = BTreeMap::new();
         for (id, reported) in &Report::read(&memory.status).deployments {

@@ -14,11 +14,11 @@ use repo_model::roster::{Trust, roster_path};
 use crate::config::Limits;
 use crate::decision::conditions::{STALLED, WAITING, condition};
 use crate::decision::device_state::{Accepted, Memory};
+use crate::decision::failure::is_disk_full;
 use crate::host::account::Keeper;
 use crate::host::verify::{Adoption, Judge};
 use crate::reconcile::pass::{Ask, Syncer};
 use crate::state::floor::FloorError;
-use crate::state::last_failure::is_disk_full;
 use crate::state::store::Store;
 
 /// A publisher renews its proof of freshness at half its life of a day: with less than this left, a newer one is

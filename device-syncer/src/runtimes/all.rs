@@ -5,10 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use repo_model::Digest;
 use repo_model::margo::ProfileType;
+use repo_model::{Digest, error_chain};
 
-use super::{Component, ComposeRuntime, HelmRuntime, LockedImage, Observed, Runtime, RuntimeError, compose, helm};
+use super::{ComposeRuntime, HelmRuntime, LockedImage, Runtime, RuntimeError, compose, helm};
+use crate::decision::component::Component;
+use crate::decision::failure::Failure;
+use crate::decision::observation::Observation;
 use crate::reconcile::apply::Hands;
 
 /// What a device has; nothing more runs on it.
@@ -18,22 +21,6 @@ pub struct Runtimes {
     pub compose: Option<ComposeRuntime>,
     /// Helm.
     pub helm: Option<HelmRuntime>,
-}
-
-/// What all runtimes see.
-#[derive(Debug, Default)]
-pub struct Sight {
-    /// What is ours.
-    pub found: Vec<Observed>,
-    /// Those that don't answer, so that nothing is known of theirs.
-    pub unseen: BTreeMap<ProfileType, RuntimeError>,
-}
-
-impl Sight {
-    /// The types of those that don't answer.
-    pub fn kinds_unseen(&self) -> BTreeSet<ProfileType> {
-        self.unseen.keys().copied().collect()
-    }
 }
 
 /// A component that is ready to be applied.
@@ -53,17 +40,35 @@ impl Runtimes {
     }
 
     /// Asks each of them.
-    pub fn observe(&self) -> Sight {
-        let mut sight = Sight::default();
+    pub fn observe(&self) -> Observation {
+        self.observe_each().0
+    }
+
+    /// Asks each of them; an error if there are any and none of them answers.
+    pub fn observe_any(&self) -> Result<Observation, RuntimeError> {
+        let (observation, error) = self.observe_each();
+        match error {
+            Some(error) if observation.unreachable.len() == self.types().len() => Err(error),
+            _ => Ok(observation),
+        }
+    }
+
+    /// What was observed, and the first error in the order of the types.
+    fn observe_each(&self) -> (Observation, Option<RuntimeError>) {
+        let (mut observation, mut first) = (Observation::default(), None);
         let compose = self.compose.as_ref().map(|compose| (ProfileType::Compose, compose.observe()));
         let helm = self.helm.as_ref().map(|helm| (ProfileType::Helm, helm.observe()));
         for (kind, result) in compose.into_iter().chain(helm) {
             match result {
-                Ok(found) => sight.found.extend(found),
-                Err(error) => drop(sight.unseen.insert(kind, error)),
+                Ok(found) => observation.found.extend(found),
+                Err(error) => {
+                    let failure = Failure::new(error.code(), error_chain(&error));
+                    observation.unreachable.insert(kind, failure);
+                    first.get_or_insert(error);
+                }
             }
         }
-        sight
+        (observation, first)
     }
 
     /// The versions of tools and of what they talk to, by name; `None` while one of them doesn't answer.

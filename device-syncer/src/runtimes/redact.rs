@@ -1,5 +1,7 @@
 //! Takes secret values out of texts that came from elsewhere.
 
+use crate::decision::component::{Component, Kind};
+
 /// Knows the secret values of one component.
 #[derive(Clone, Default)]
 pub struct Redactor {
@@ -20,6 +22,16 @@ impl Redactor {
         needles.sort_by_key(|needle| std::cmp::Reverse(needle.len()));
         needles.dedup();
         Self { needles }
+    }
+
+    /// Knows the values of a component that must never be seen.
+    pub fn of(component: &Component) -> Self {
+        match &component.kind {
+            Kind::Compose { parameters, secrets } => {
+                Self::new(secrets.iter().filter_map(|name| parameters.get(name)).map(String::as_str))
+            }
+            Kind::Helm { secrets, .. } => Self::new(secrets.iter().map(String::as_str)),
+        }
     }
 
     /// Whether the text has a secret that is too long to be there by chance.

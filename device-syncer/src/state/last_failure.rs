@@ -2,7 +2,7 @@
 
 use std::error::Error;
 use std::fs::{self, OpenOptions};
-use std::io::{self, ErrorKind};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
@@ -10,7 +10,7 @@ use repo_git::durable;
 use repo_model::{error_chain, json};
 
 use crate::decision::conditions::STALLED;
-use crate::decision::device_state::shown;
+use crate::decision::failure::{is_disk_full, shown};
 use crate::host::connectivity::Trouble;
 
 /// The file has its size from the beginning and is overwritten in place: a full disk has room for it.
@@ -62,10 +62,4 @@ impl LastFailure {
 /// What the file of a home says; one that can't be read says nothing.
 pub fn read(path: &Path) -> Option<Trouble> {
     serde_json::from_slice(&fs::read(path).ok()?).ok()
-}
-
-/// Whether the cause of an error is that there is no room on a disk, or none left of a quota.
-pub fn is_disk_full(error: &(dyn Error + 'static)) -> bool {
-    let is_full = |error: &io::Error| matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded);
-    error.downcast_ref().is_some_and(is_full) || error.source().is_some_and(is_disk_full)
 }

@@ -16,7 +16,8 @@ use repo_model::message::Message;
 use repo_model::{DeviceId, FileTree, error_chain};
 
 use crate::config::Home;
-use crate::decision::device_state::{Accepted, Damaged, Memory, STATE, STATUS, shown};
+use crate::decision::device_state::{Accepted, Damaged, Memory, STATE, STATUS};
+use crate::decision::failure::shown;
 use crate::decision::message;
 
 /// How long another process of this device may hold the clone.

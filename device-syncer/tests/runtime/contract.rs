@@ -3,7 +3,8 @@
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-use device_syncer::runtimes::{Condition, Runtime, RuntimeError};
+use device_syncer::decision::observation::Condition;
+use device_syncer::runtimes::{Runtime, RuntimeError};
 
 use crate::world::World;
 

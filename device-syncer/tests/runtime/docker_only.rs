@@ -163,7 +163,8 @@ mod docker_files {
 }
 
 mod docker_up {
-    use device_syncer::runtimes::{Condition, Runtime, RuntimeError};
+    use device_syncer::decision::observation::Condition;
+    use device_syncer::runtimes::{Runtime, RuntimeError};
 
     use crate::world::World;
 

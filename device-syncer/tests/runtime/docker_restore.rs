@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use device_syncer::runtimes::{Condition, RuntimeError};
+use device_syncer::decision::observation::Condition;
+use device_syncer::runtimes::RuntimeError;
 
 use crate::world::{IMAGE, World};
 

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use device_syncer::runtimes::{Condition, Runtime, RuntimeError, command};
+use device_syncer::decision::observation::Condition;
+use device_syncer::runtimes::{Runtime, RuntimeError, command};
 
 use crate::world::World;
 

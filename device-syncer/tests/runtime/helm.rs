@@ -13,7 +13,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use device_syncer::artifacts::Cache;
-use device_syncer::runtimes::{Component, Condition, HelmRuntime, HelmSettings, Kind, Observed, Runtime, RuntimeError};
+use device_syncer::decision::component::{Component, Kind};
+use device_syncer::decision::observation::{Condition, Observed};
+use device_syncer::runtimes::{HelmRuntime, HelmSettings, Runtime, RuntimeError};
 use repo_artifacts::Lock;
 use repo_model::margo::helm_values::HelmValues;
 use repo_model::value::ParamValue;

@@ -6,10 +6,9 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use device_syncer::artifacts::Cache;
-use device_syncer::runtimes::{
-    Component, ComposeRuntime, ComposeSettings, Condition, Kind, Observed, Runtime, RuntimeError, SandboxSettings,
-    SitePolicy,
-};
+use device_syncer::decision::component::{Component, Kind};
+use device_syncer::decision::observation::{Condition, Observed};
+use device_syncer::runtimes::{ComposeRuntime, ComposeSettings, Runtime, RuntimeError, SandboxSettings, SitePolicy};
 use repo_artifacts::{Lock, pack};
 use repo_model::{DeploymentId, Digest, FleetId};
 use repo_testkit::fake_docker::FakeDocker;

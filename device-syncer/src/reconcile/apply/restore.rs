@@ -3,9 +3,11 @@
 use repo_model::margo::State;
 
 use super::{Actor, Hands, failure};
-use crate::decision::device_state::{Failure, shown};
-use crate::decision::plan::{Action, Plan, Wanted};
-use crate::runtimes::{Component, RuntimeError};
+use crate::decision::component::Component;
+use crate::decision::deployment::Wanted;
+use crate::decision::failure::{Failure, shown};
+use crate::decision::plan::{Action, Plan};
+use crate::runtimes::RuntimeError;
 use crate::state::store::StoreError;
 
 impl<H: Hands + ?Sized> Actor<'_, H> {

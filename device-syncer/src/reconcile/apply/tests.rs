@@ -13,7 +13,8 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::config::Home;
-use crate::runtimes::{Condition, Kind, Observed};
+use crate::decision::component::Kind;
+use crate::decision::observation::{Condition, Observed};
 use crate::state::store;
 use crate::testing::{any_wanted, component, fleet, id, input_digest, observed, project, wanted};
 

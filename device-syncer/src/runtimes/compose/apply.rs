@@ -12,9 +12,10 @@ use super::observe::finished;
 use super::project::{Marker, Project, Stage};
 use super::stopping::Stopping;
 use super::{ComposeRuntime, Prepared, files, labels, ownership};
+use crate::decision::observation::{Condition, ServiceState};
 use crate::runtimes::client::{Call, QUERY};
 use crate::runtimes::command::{CommandError, Output, last_lines};
-use crate::runtimes::{Condition, Redactor, RuntimeError, ServiceState};
+use crate::runtimes::{Redactor, RuntimeError};
 
 /// How often `cancel` is asked while health is waited for.
 const TICK: Duration = Duration::from_millis(200);

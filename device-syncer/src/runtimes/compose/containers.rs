@@ -10,9 +10,10 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::docker::DOCKER;
+use crate::decision::observation::{Condition, ServiceState};
 use crate::runtimes::client::{Call, Client, QUERY, REASON};
 use crate::runtimes::command::{CommandError, Output, last_lines};
-use crate::runtimes::{Condition, Redactor, RuntimeError, ServiceState};
+use crate::runtimes::{Redactor, RuntimeError};
 
 /// What is asked of each container: labels, which `docker ps` has, and below what only `docker inspect` has. Nothing else
 /// of it is read, because an application chooses how much that is; of a label no more than any of ours can have.

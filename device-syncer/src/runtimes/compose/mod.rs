@@ -38,8 +38,10 @@ use repo_model::{DeviceId, Digest, FleetId};
 
 use super::client::Client;
 use super::sandbox::{Confinement, Sandbox, SandboxSettings};
-use super::{Component, LockedImage, Observed, Redactor, Runtime, RuntimeError, SitePolicy, files_failed, labels};
+use super::{LockedImage, Redactor, Runtime, RuntimeError, SitePolicy, files_failed, labels};
 use crate::artifacts::Cache;
+use crate::decision::component::Component;
+use crate::decision::observation::Observed;
 use labels::Owner;
 use resolved::Resolved;
 

@@ -7,7 +7,8 @@ use repo_model::margo::ProfileType;
 use super::containers::{Container, missing, overall, removed_after_its_end, with_labels};
 use super::project::{Marker, Project, Stage};
 use super::{ComposeRuntime, ComposeSettings};
-use crate::runtimes::{Condition, Observed, RuntimeError, ServiceState};
+use crate::decision::observation::{Condition, Observed, ServiceState};
+use crate::runtimes::RuntimeError;
 
 impl ComposeRuntime {
     /// One call that lists, and one that inspects many containers.

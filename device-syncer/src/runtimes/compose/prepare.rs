@@ -10,14 +10,14 @@ use std::path::{Path, PathBuf};
 use repo_artifacts::{Archive, Limits, Lock, Reference, RegistryError, compose};
 use repo_model::error_chain;
 
-use super::docker;
 use super::project::Project;
 use super::resolved::Resolved;
-use super::{ComposeRuntime, Prepared, bounds, labels, mounts, parameters, privileges};
+use super::{ComposeRuntime, Prepared, bounds, docker, labels, mounts, parameters, privileges};
+use crate::decision::component::{Component, Kind};
 use crate::runtimes::client::{Call, QUERY, REASON};
 use crate::runtimes::command::{Output, last_lines};
 use crate::runtimes::sandbox::{self, Confinement};
-use crate::runtimes::{Component, Kind, Redactor, RuntimeError, files_failed};
+use crate::runtimes::{Redactor, RuntimeError, files_failed};
 
 impl ComposeRuntime {
     /// Everything before the first effect, but for the images.
@@ -30,7 +30,7 @@ impl ComposeRuntime {
         let (lock, bytes) = self.fetch(component)?;
         let archive = Archive::read(&bytes, &Limits::default()).map_err(|error| invalid(error_chain(&error)))?;
         compose::check(&archive).map_err(invalid)?;
-        let redactor = component.redactor();
+        let redactor = Redactor::of(component);
         let staging = Staging::new(&self.settings.cache_dir, &component.project, &archive)?;
         let mut resolved = self.resolve(component, parameters, &staging, &redactor, cancel)?;
         let files = Project::new(&self.settings.projects_dir, &component.project).files();

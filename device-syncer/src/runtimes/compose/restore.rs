@@ -15,8 +15,10 @@ use super::observe::observed;
 use super::project::{Project, Stage};
 use super::resolved::Resolved;
 use super::{ComposeRuntime, Prepared, labels};
+use crate::decision::component::Component;
+use crate::decision::observation::{Condition, Observed, ServiceState};
 use crate::runtimes::client::Call;
-use crate::runtimes::{Component, Condition, Observed, RuntimeError, ServiceState};
+use crate::runtimes::{Redactor, RuntimeError};
 
 impl ComposeRuntime {
     /// Makes those services of what was applied run again that have no container, or whose container ended or is paused
@@ -38,7 +40,7 @@ impl ComposeRuntime {
             // Its files were written when it was applied.
             archive: Archive::default(),
             resolved,
-            redactor: component.redactor(),
+            redactor: Redactor::of(component),
             first_use: Default::default(),
         };
         self.check_ownership(&prepared, Some(&marker))?;

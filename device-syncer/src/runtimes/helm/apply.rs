@@ -7,9 +7,10 @@ use super::client::{GRACE, HELM};
 use super::release::{Listed, Release, description, joined};
 use super::values::ValuesFile;
 use super::{HelmRuntime, Prepared};
+use crate::decision::component::Kind;
 use crate::runtimes::client::Call;
 use crate::runtimes::command::{CommandError, last_lines};
-use crate::runtimes::{Kind, Redactor, RuntimeError};
+use crate::runtimes::{Redactor, RuntimeError};
 
 /// Limit of what only puts helm's own books in order.
 const RECOVERY: Duration = Duration::from_secs(120);

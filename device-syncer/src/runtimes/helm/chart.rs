@@ -4,7 +4,8 @@ use repo_artifacts::{Chart, ChartReference, RegistryError};
 use repo_model::error_chain;
 
 use super::{HelmRuntime, Prepared};
-use crate::runtimes::{Component, RuntimeError, files_failed};
+use crate::decision::component::Component;
+use crate::runtimes::{Redactor, RuntimeError, files_failed};
 
 impl HelmRuntime {
     /// Everything before the first effect; with a lock and a full cache nobody is asked.
@@ -24,7 +25,7 @@ impl HelmRuntime {
         };
         let invalid = |reason: String| RuntimeError::ArtifactInvalid { what: what.clone(), reason };
         Chart::read(&bytes).map_err(|error| invalid(error_chain(&error)))?;
-        Ok(Prepared { component: component.clone(), content: lock.content, redactor: component.redactor() })
+        Ok(Prepared { component: component.clone(), content: lock.content, redactor: Redactor::of(component) })
     }
 }
 

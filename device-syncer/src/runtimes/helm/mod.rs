@@ -29,8 +29,10 @@ use repo_model::{DeviceId, Digest, FleetId};
 
 use super::client::Client;
 use super::labels::Owner;
-use super::{Component, Observed, Redactor, Runtime, RuntimeError};
+use super::{Redactor, Runtime, RuntimeError};
 use crate::artifacts::Cache;
+use crate::decision::component::Component;
+use crate::decision::observation::Observed;
 use objects::Healed;
 use observe::Known;
 use release::fits_label;

@@ -8,7 +8,8 @@ use serde_json::Value;
 
 use super::release::Listed;
 use super::{HelmRuntime, drift};
-use crate::runtimes::{Condition, RuntimeError};
+use crate::decision::observation::Condition;
+use crate::runtimes::RuntimeError;
 
 /// Kinds that end or are removed by themselves.
 const PASSING: &[&str] = &["Job", "Pod", "List"];

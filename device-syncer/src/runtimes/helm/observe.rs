@@ -8,8 +8,9 @@ use repo_model::margo::ProfileType;
 
 use super::HelmRuntime;
 use super::release::{Listed, Release};
+use crate::decision::observation::{Condition, Observed};
+use crate::runtimes::RuntimeError;
 use crate::runtimes::command::CommandError;
-use crate::runtimes::{Condition, Observed, RuntimeError};
 
 /// How long what was seen of a release's objects is taken to be so.
 const FRESH: Duration = Duration::from_secs(60);

@@ -1,0 +1,52 @@
+//! Why something isn't done, in words that may be signed and shown.
+
+use std::error::Error;
+use std::io::{self, ErrorKind};
+
+use repo_model::text;
+use serde::{Deserialize, Serialize};
+
+/// Why something isn't done.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    /// A code of the error table.
+    pub code: String,
+    /// One paragraph for a person, without secrets.
+    pub message: String,
+}
+
+impl Failure {
+    /// A failure with this code.
+    pub fn new(code: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { code: code.into(), message: message.into() }
+    }
+}
+
+/// The most characters of a stranger's words that are signed and shown for ever.
+const WORDS: usize = 1024;
+
+/// A stranger's words as they may stand in what is signed and shown for ever: the beginning, and nothing in it is hidden.
+pub fn shown(words: &str) -> String {
+    let begin: String = words.chars().take(WORDS).collect();
+    text::page(&begin).chars().take(WORDS).collect()
+}
+
+/// Whether the cause of an error is that there is no room on a disk, or none left of a quota.
+pub fn is_disk_full(error: &(dyn Error + 'static)) -> bool {
+    let is_full = |error: &io::Error| matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded);
+    error.downcast_ref().is_some_and(is_full) || error.source().is_some_and(is_disk_full)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_stranger_says_is_short_and_shows_as_what_it_is() {
+        assert_eq!(
+            shown("a\u{1b}[2Jb\r\u{202e}c\nd\u{2066}é"),
+            r"a\u{1b}[2Jb\r\u{202e}c|d\u{2066}é".replace('|', "\n")
+        );
+        assert_eq!(shown(&"é".repeat(2000)).chars().count(), 1024);
+    }
+}

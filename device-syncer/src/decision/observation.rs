@@ -1,0 +1,105 @@
+//! What was seen of the runtimes in one go.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use repo_model::margo::ProfileType;
+use repo_model::{ComponentName, DeploymentId, Digest};
+
+use super::failure::Failure;
+
+/// What all of a device's runtimes run of ours.
+#[derive(Debug, Default)]
+pub struct Observation {
+    /// What is ours.
+    pub found: Vec<Observed>,
+    /// The runtimes that don't answer, so that nothing is known of theirs, and why not.
+    pub unreachable: BTreeMap<ProfileType, Failure>,
+}
+
+impl Observation {
+    /// The types of the runtimes that don't answer.
+    pub fn unreachable_types(&self) -> BTreeSet<ProfileType> {
+        self.unreachable.keys().copied().collect()
+    }
+}
+
+/// One project or release of ours as it is now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Observed {
+    /// What runs it.
+    pub kind: ProfileType,
+    /// The compose project or helm release.
+    pub project: String,
+    /// From the marker, else from labels.
+    pub deployment: Option<DeploymentId>,
+    /// From the marker, else from labels (absent if the name didn't fit into a label).
+    pub component: Option<ComponentName>,
+    /// Of the last apply, if it completed and nothing was begun since. Absent: half made.
+    pub input_digest: Option<Digest>,
+    /// All services in one word.
+    pub condition: Condition,
+    /// Every service that the marker lists or that has a container; none of a release.
+    pub services: BTreeMap<String, ServiceState>,
+}
+
+/// How a service or a project is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Condition {
+    /// Running and healthy, or a one-shot job that ended well.
+    Running,
+    /// Not yet healthy.
+    Starting,
+    /// Restarting, unhealthy or not available; the text says which service or object, and how.
+    Degraded(String),
+    /// A service ended or is paused, and neither docker nor its restart policy starts it again; the text says which one
+    /// and how.
+    Stopped(String),
+    /// A container or release of it can't be looked at; the text says which one and why.
+    Unknown(String),
+    /// At least one service has no container, or an object of a release is gone.
+    Missing,
+    /// Somebody changed an object of a release; the text says which one and what.
+    Edited(String),
+}
+
+impl Condition {
+    /// Whether something that was applied doesn't run any more, so that it is put back.
+    pub fn is_drift(&self) -> bool {
+        matches!(self, Self::Missing | Self::Stopped(_))
+    }
+}
+
+impl Observed {
+    /// What of it isn't as it should be, in a few words; nothing if it runs well, or may soon.
+    pub fn trouble(&self) -> Option<String> {
+        let is_missing = |(_, state): &(&String, &ServiceState)| state.condition == Condition::Missing;
+        match &self.condition {
+            Condition::Running | Condition::Starting => None,
+            Condition::Degraded(what)
+            | Condition::Stopped(what)
+            | Condition::Unknown(what)
+            | Condition::Edited(what) => Some(what.clone()),
+            Condition::Missing => Some(match self.services.iter().find(is_missing) {
+                Some((service, _)) => format!("service `{service}` has no container"),
+                None => "something of it is missing".to_owned(),
+            }),
+        }
+    }
+}
+
+/// The container of a service.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServiceState {
+    /// The container's full id; empty if there is none.
+    pub container: String,
+    /// The image's id, `sha256:…`; empty if there is no container.
+    pub image: String,
+    /// The tool's word: `running`, `exited`, …; `missing` if there is no container.
+    pub state: String,
+    /// `healthy`, `unhealthy` or `starting`, if the service has a health check.
+    pub health: Option<String>,
+    /// RFC 3339, as the tool gives it.
+    pub started_at: String,
+    /// How it is.
+    pub condition: Condition,
+}
