@@ -28,7 +28,7 @@ use crate::reconcile::restores::Restores;
 use crate::reconcile::retries::Retries;
 use crate::runtimes::capabilities::Probe;
 use crate::runtimes::{
-    ComposeRuntime, ComposeSettings, HelmRuntime, HelmSettings, RuntimeError, Runtimes, SandboxSettings, command,
+    ComposeRuntime, ComposeSettings, DeviceRuntimes, HelmRuntime, HelmSettings, RuntimeError, SandboxSettings, command,
 };
 use crate::state::floor::{self, Floor, FloorError};
 use crate::state::last_failure::LastFailure;
@@ -299,13 +299,13 @@ fn read_floor(home: &Home, join: &Join, store: &Store) -> Result<(Floor, Vec<Con
 }
 
 /// What runs components here, to look at what they do while a syncer works on the home.
-pub fn runtimes_of(home: &Home) -> Result<Runtimes, HomeError> {
+pub fn runtimes_of(home: &Home) -> Result<DeviceRuntimes, HomeError> {
     let bytes = fs::read(home.join()).map_err(file("read", &home.join()))?;
     let (join, settings) = (read_join(&home.join(), &bytes)?, Settings::read(home)?);
     runtimes(home, &settings, &join, &Clock::default())
 }
 
-fn runtimes(home: &Home, settings: &Settings, join: &Join, clock: &Clock) -> Result<Runtimes, HomeError> {
+fn runtimes(home: &Home, settings: &Settings, join: &Join, clock: &Clock) -> Result<DeviceRuntimes, HomeError> {
     let extra_roots = settings.registries.ca.iter().map(|path| fs::read(path).map_err(file("read", path)));
     let registry = repo_artifacts::Settings {
         plain_http: settings.registries.plain_http.iter().cloned().collect(),
@@ -343,7 +343,7 @@ fn runtimes(home: &Home, settings: &Settings, join: &Join, clock: &Clock) -> Res
         device: join.device.clone(),
         registry: registry.clone(),
     });
-    Ok(Runtimes {
+    Ok(DeviceRuntimes {
         compose: compose.map(ComposeRuntime::new).transpose()?,
         helm: helm.map(HelmRuntime::new).transpose()?,
     })

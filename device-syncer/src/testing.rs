@@ -7,8 +7,7 @@ use proptest::prelude::*;
 use repo_model::margo::ProfileType;
 use repo_model::{ComponentName, DeploymentId, DeploymentName, Digest, FleetId};
 
-use crate::decision::component::Component;
-use crate::decision::component::Kind;
+use crate::decision::component::{Component, Kind};
 use crate::decision::deployment::{Fits, Wanted, WantedComponent};
 use crate::decision::failure::Failure;
 use crate::decision::observation::{Condition, Observed};

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 use std::{fmt, io};
 
+use clap::ValueEnum;
 use jiff::{SignedDuration, Timestamp};
 use repo_model::text::{self, Harmless};
 use tracing::{Event, Level, Subscriber};
@@ -12,8 +13,14 @@ use tracing_subscriber::fmt::format::{Writer, debug_fn};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
-use super::LogForm;
 use crate::reconcile::agent::OUTCOME;
+
+/// How lines are written.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(super) enum LogForm {
+    Text,
+    Json,
+}
 
 /// How long a line isn't written again.
 const LATELY: SignedDuration = SignedDuration::from_hours(1);

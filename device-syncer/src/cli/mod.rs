@@ -18,12 +18,11 @@ use crate::config::{Home, SCHEMA};
 use crate::decision::observation::Observation;
 use crate::error::{CliError, DIFFERENCES, INTERNAL, USER};
 use crate::home;
-use crate::host::connectivity;
 use crate::reconcile::agent;
 use crate::reconcile::pass::Ask;
 use crate::runtimes::sandbox;
 use crate::state::requests::Requests;
-use crate::state::{last_failure, store};
+use crate::state::{local_condition, store};
 
 /// Applies what this device's Git repository asks for, and reports what happened.
 ///
@@ -37,15 +36,9 @@ pub struct Cli {
     home: PathBuf,
     /// How logs are written to standard error.
     #[arg(long, global = true, default_value = "text", value_name = "FORM")]
-    log: LogForm,
+    log: logs::LogForm,
     #[command(subcommand)]
     command: Command,
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum LogForm {
-    Text,
-    Json,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -232,7 +225,7 @@ fn status(home: &Home, output: Output) -> Result<ExitCode, CliError> {
     }
     let (memory, desired) = store::peek(&home.repository());
     let sight = look(home).inspect_err(|reason| eprintln!("how what runs is can't be told: {}", text::lines(reason)));
-    let (host, pass) = (connectivity::read(&home.contact()), last_failure::read(&home.failure()));
+    let (host, pass) = (local_condition::read(&home.contact()), local_condition::read(&home.failure()));
     let status = show::StatusOut::of(&memory, desired.as_ref(), sight.as_ref().ok()).with_trouble(host, pass);
     print(&match output {
         Output::Table => show::status(&status),

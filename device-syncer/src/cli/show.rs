@@ -14,8 +14,8 @@ use crate::decision::health::Health;
 use crate::decision::observation::Observation;
 use crate::decision::plan::{Action, Plan, Reason};
 use crate::decision::status::Report;
-use crate::host::connectivity::Trouble;
 use crate::reconcile::pass::Preview;
+use crate::state::local_condition::LocalCondition;
 
 /// Any answer as JSON, in which texts are exactly what strangers wrote and nothing steers a terminal.
 pub(super) fn json(value: &impl Serialize) -> String {
@@ -111,9 +111,9 @@ fn reason_text(reason: Reason) -> &'static str {
 pub(super) struct StatusOut {
     accepted: Option<Accepted>,
     /// Why the host can't be reached.
-    host: Option<Trouble>,
+    host: Option<LocalCondition>,
     /// Why the last pass failed: what else stands here is from before.
-    pass: Option<Trouble>,
+    pass: Option<LocalCondition>,
     conditions: Vec<Condition>,
     components: Vec<ComponentOut>,
 }
@@ -166,7 +166,7 @@ impl StatusOut {
     }
 
     /// The same, with what stands between it and the host, and why the last pass failed.
-    pub(super) fn with_trouble(self, host: Option<Trouble>, pass: Option<Trouble>) -> Self {
+    pub(super) fn with_trouble(self, host: Option<LocalCondition>, pass: Option<LocalCondition>) -> Self {
         Self { host, pass, ..self }
     }
 }

@@ -8,7 +8,7 @@ use repo_http::{Clock, Credentials, Pin, Source};
 use repo_model::Digest;
 use serde::Deserialize;
 
-use super::parse_duration;
+use super::duration::parse_duration;
 
 /// Where a secret comes from; never the secret itself.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]

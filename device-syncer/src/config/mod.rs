@@ -1,6 +1,8 @@
 //! Settings: what `device.yaml` may say (all optional), made whole with defaults and checked.
 
+mod duration;
 mod host;
+pub mod policy;
 
 use std::fs;
 use std::io;
@@ -11,10 +13,12 @@ use repo_model::yaml;
 use serde::Deserialize;
 
 pub use host::{HostSettings, Registries};
+pub use policy::SitePolicy;
 
+use self::duration::parse_duration;
 use self::host::{HostFragment, RegistriesFragment};
-use crate::runtimes::SitePolicy;
-use crate::runtimes::capabilities::Described;
+
+use crate::decision::capabilities::Described;
 
 /// The commented sample that `init` writes.
 pub const SAMPLE: &str = include_str!("../../device.sample.yaml");
@@ -304,12 +308,6 @@ fn said_of(text: &str, error: &serde_yaml::Error) -> String {
         }
         Ok(_) => error.to_string(),
     }
-}
-
-/// `15s`, `5m`, `1h`, `1h30m`.
-fn parse_duration(text: &str) -> Option<Duration> {
-    let span: jiff::SignedDuration = text.parse().ok()?;
-    Duration::try_from(span).ok()
 }
 
 #[cfg(test)]

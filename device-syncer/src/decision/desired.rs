@@ -13,10 +13,8 @@ use repo_model::value::{Param, ParamValue, input_digest};
 use repo_model::{ComponentName, DeploymentId};
 use sha2::Sha256;
 
-use crate::decision::component;
-use crate::decision::component::{ImageLocks, Kind};
-use crate::decision::deployment::in_order;
-use crate::decision::deployment::{Fits, Wanted, WantedComponent};
+use crate::decision::component::{self, ImageLocks, Kind};
+use crate::decision::deployment::{Fits, Wanted, WantedComponent, in_order};
 use crate::decision::failure::Failure;
 
 /// How long an apply may take where the document doesn't say.

@@ -3,6 +3,7 @@
 //! Nothing in here knows I/O, a clock or the environment.
 
 pub mod backoff;
+pub mod capabilities;
 pub mod component;
 pub mod conditions;
 pub mod deployment;

@@ -19,7 +19,7 @@ use crate::decision::plan::{Action, Plan, Planned, PlannedComponent, Removal};
 use crate::decision::status::Report;
 use crate::reconcile::restores::Restores;
 use crate::reconcile::retries::Retries;
-use crate::runtimes::{LockedImage, RuntimeError};
+use crate::runtimes::{RuntimeError, Runtimes};
 use crate::state::store::{Store, StoreError};
 
 /// After so many attempts that took the device down with them, an input is given up.
@@ -40,36 +40,12 @@ pub struct Done {
     pub settled: bool,
 }
 
-/// What an actor uses of the [runtimes](crate::runtimes::Runtimes): a test's hands prepare something of their own.
-pub trait Hands {
-    /// What `prefetch` makes ready.
-    type Ready;
-    /// See [`Runtime::prefetch`](crate::runtimes::Runtime::prefetch).
-    fn prefetch(&self, component: &Component, cancel: &dyn Fn() -> bool) -> Result<Self::Ready, RuntimeError>;
-    /// The images that were locked by that, by service: nobody had locked them before.
-    fn first_use(&self, _ready: &Self::Ready) -> BTreeMap<String, LockedImage> {
-        BTreeMap::new()
-    }
-    /// See [`Runtime::apply`](crate::runtimes::Runtime::apply).
-    fn apply(&self, ready: &Self::Ready, cancel: &dyn Fn() -> bool) -> Result<(), RuntimeError>;
-    /// Puts back what was applied and doesn't run, and touches nothing else of it.
-    fn restore(&self, component: &Component, cancel: &dyn Fn() -> bool) -> Result<(), RuntimeError>;
-    /// See [`Runtime::remove`](crate::runtimes::Runtime::remove).
-    fn remove(
-        &self,
-        kind: ProfileType,
-        project: &str,
-        timeout: Duration,
-        cancel: &dyn Fn() -> bool,
-    ) -> Result<(), RuntimeError>;
-}
-
 /// Carries one plan out.
-pub struct Actor<'a, H: Hands + ?Sized> {
+pub struct Actor<'a, H: Runtimes + ?Sized> {
     /// The memory, written before and after each effect.
     pub store: &'a mut Store,
     /// What runs components.
-    pub hands: &'a H,
+    pub runtimes: &'a H,
     /// Who this is.
     pub identity: &'a Identity,
     /// What may not be tried yet.
@@ -90,13 +66,13 @@ pub struct Actor<'a, H: Hands + ?Sized> {
     pub report: Report,
 }
 
-impl<H: Hands + ?Sized> std::fmt::Debug for Actor<'_, H> {
+impl<H: Runtimes + ?Sized> std::fmt::Debug for Actor<'_, H> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Actor").field("identity", self.identity).finish_non_exhaustive()
     }
 }
 
-impl<H: Hands + ?Sized> Actor<'_, H> {
+impl<H: Runtimes + ?Sized> Actor<'_, H> {
     /// Does all that the plan says; failures of single steps end up in the report.
     pub fn carry_out(&mut self, plan: &Plan, wanted: &[Wanted]) -> Result<Done, StoreError> {
         self.announce(plan, wanted);
@@ -227,7 +203,7 @@ impl<H: Hands + ?Sized> Actor<'_, H> {
         }
         self.commit()?;
         tracing::info!(project = removal.project, "removing");
-        match self.hands.remove(removal.kind, &removal.project, REMOVAL, self.cancel) {
+        match self.runtimes.remove(removal.kind, &removal.project, REMOVAL, self.cancel) {
             Ok(()) => {
                 self.retries.succeeded(&removal.project);
                 self.next.forget(&removal.project);
@@ -265,7 +241,7 @@ impl<H: Hands + ?Sized> Actor<'_, H> {
             if self.retries.is_waiting(&input.project) || (self.cancel)() {
                 continue;
             }
-            match self.hands.prefetch(input, self.cancel) {
+            match self.runtimes.prefetch(input, self.cancel) {
                 Ok(ready) => drop(prepared.insert(input.project.clone(), ready)),
                 Err(error) => self.failed(input, &error, State::Pending),
             }
@@ -321,7 +297,7 @@ impl<H: Hands + ?Sized> Actor<'_, H> {
         }
         self.commit()?;
         tracing::info!(project = input.project, %kind, "removing, because its type changed");
-        let gone = match self.hands.remove(kind, &input.project, REMOVAL, self.cancel) {
+        let gone = match self.runtimes.remove(kind, &input.project, REMOVAL, self.cancel) {
             Ok(()) => {
                 self.next.forget(&input.project);
                 self.report.set(id, name, State::Removed, None);
@@ -343,12 +319,12 @@ impl<H: Hands + ?Sized> Actor<'_, H> {
         if (self.cancel)() {
             return Ok(false);
         }
-        self.next.lock_images(input, self.hands.first_use(ready));
+        self.next.lock_images(input, self.runtimes.first_use(ready));
         if !self.begin(wanted, input, None)? {
             return Ok(false);
         }
         tracing::info!(project = input.project, digest = %input.input_digest, "applying");
-        let result = self.hands.apply(ready, self.cancel);
+        let result = self.runtimes.apply(ready, self.cancel);
         if let Some(attempt) = self.next.attempt(input) {
             attempt.open = 0;
         }

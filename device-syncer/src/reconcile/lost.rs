@@ -10,8 +10,8 @@ use crate::decision::conditions::{STALLED, condition};
 use crate::decision::device_state::Memory;
 use crate::decision::observation::Observed;
 use crate::decision::plan::is_restored;
-use crate::reconcile::apply::Hands;
 use crate::reconcile::restores::Restores;
+use crate::runtimes::Runtimes;
 
 /// Limit of putting back one project: what its document says is lost, too.
 const TIMEOUT: Duration = Duration::from_secs(300);
@@ -32,7 +32,7 @@ pub fn lost(memory: &Memory, found: Option<&Desired>) -> Option<Told> {
 pub fn put_back(
     memory: &Memory,
     found: &[Observed],
-    hands: &impl Hands,
+    runtimes: &impl Runtimes,
     restores: &mut Restores,
     cancel: &dyn Fn() -> bool,
 ) -> bool {
@@ -46,7 +46,7 @@ pub fn put_back(
         tracing::warn!(project, "putting back what doesn't run");
         acted = true;
         restores.note(project);
-        if let Err(error) = hands.restore(&component, cancel) {
+        if let Err(error) = runtimes.restore(&component, cancel) {
             // Its words could hold a secret: which of the values are secret is lost.
             tracing::warn!(project, code = error.code(), "not put back");
         }

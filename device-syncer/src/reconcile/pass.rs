@@ -44,7 +44,7 @@ use crate::reconcile::retries::Retries;
 use crate::reconcile::tell::Teller;
 use crate::reconcile::update::{Heads, NewerRevision, News};
 use crate::runtimes::capabilities::Probe;
-use crate::runtimes::{RuntimeError, Runtimes};
+use crate::runtimes::{DeviceRuntimes, RuntimeError};
 use crate::state::floor::{Floor, FloorError};
 use crate::state::last_failure::LastFailure;
 use crate::state::requests::Requests;
@@ -81,7 +81,7 @@ pub struct Syncer {
     /// Never below.
     pub floor: Floor,
     /// What runs components.
-    pub runtimes: Runtimes,
+    pub runtimes: DeviceRuntimes,
     /// What may not be tried yet.
     pub retries: Retries,
     /// What was put back.
@@ -440,7 +440,7 @@ impl Syncer {
         let teller = Teller::new(self.link.remote.clone(), told_to);
         let mut actor = Actor {
             store: &mut self.store,
-            hands: &self.runtimes,
+            runtimes: &self.runtimes,
             identity: &identity,
             retries: &mut self.retries,
             restores: &mut self.restores,

@@ -6,68 +6,12 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use repo_model::DeviceId;
-use repo_model::margo::capabilities::{ARCHITECTURES, Cpu, Dialect, INTERFACES, PERIPHERALS, Peripheral, bytes_of};
-use repo_model::margo::{DeviceCapabilities, ProfileType};
-use serde::Deserialize;
-use serde_json::json;
+use repo_model::margo::ProfileType;
+
+use crate::decision::capabilities::{Described, Found, architecture_of};
 
 /// How long what was found is taken to be so. Hardware and engines change seldom, and asking costs two processes.
 const FRESH: Duration = Duration::from_secs(3600);
-
-/// The key under which versions of the runtimes are told: Margo has none for them.
-const EXTENSION: &str = "x-device-syncer-extensions";
-
-/// What a device's configuration says of it, because it can't be found or should be told otherwise.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct Described {
-    /// Who made it.
-    pub vendor: Option<String>,
-    /// Its model.
-    pub model_number: Option<String>,
-    /// Its serial number.
-    pub serial_number: Option<String>,
-    /// Its processors; found if absent.
-    pub cpus: Option<Vec<DescribedCpu>>,
-    /// Memory such as `4Gi`; found if absent.
-    pub memory: Option<String>,
-    /// Storage in the same way.
-    pub storage: Option<String>,
-    /// What packages may ask for: strings, numbers, booleans or lists of those.
-    pub labels: BTreeMap<String, serde_json::Value>,
-    /// GPUs, displays, cameras …
-    pub peripherals: Vec<DescribedPeripheral>,
-    /// `ethernet`, `wifi` …; found if absent.
-    pub interfaces: Option<Vec<String>>,
-    /// Whether an OpenTelemetry collector is on it, which can't be found; not, if absent.
-    pub otel_collector: Option<bool>,
-}
-
-/// A processor as the configuration describes it.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct DescribedCpu {
-    /// How many cores; told are whole ones.
-    pub cores: f64,
-    /// `amd64`, `arm64` or `arm`; found if absent.
-    #[serde(default)]
-    pub architecture: Option<String>,
-}
-
-/// A peripheral as the configuration describes it.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct DescribedPeripheral {
-    /// `gpu`, `display`, `camera`, `microphone`, `speaker`.
-    #[serde(rename = "type")]
-    pub kind: String,
-    /// Who made it.
-    #[serde(default)]
-    pub manufacturer: Option<String>,
-    /// Its model.
-    #[serde(default)]
-    pub model: Option<String>,
-}
 
 /// Looks from time to time, and remembers.
 #[derive(Debug, Default)]
@@ -93,196 +37,39 @@ impl Probe {
         versions: impl FnOnce() -> Option<BTreeMap<String, String>>,
     ) -> Option<&[u8]> {
         if self.is_due() {
-            let found = Found::here(disk, versions()?);
+            let found = found_here(disk, versions()?);
             self.last = Some((Instant::now(), found.document(device, described, types).to_bytes()));
         }
         self.last.as_ref().map(|(_, bytes)| bytes.as_slice())
     }
 }
 
-/// What was found on the machine.
-#[derive(Debug, Clone, PartialEq)]
-struct Found {
-    cores: u32,
-    /// Absent if Margo has no word for it.
-    architecture: Option<&'static str>,
-    /// In bytes.
-    memory: Option<u64>,
-    /// The file system that applications are on, in bytes.
-    storage: Option<u64>,
-    interfaces: Vec<String>,
-    vendor: Option<String>,
-    model: Option<String>,
-    serial: Option<String>,
-    versions: BTreeMap<String, String>,
-}
-
-impl Found {
-    fn here(disk: &Path, versions: BTreeMap<String, String>) -> Self {
-        let text = |path: &str| fs::read_to_string(path).ok();
-        let dmi = |name: &str| {
-            let text = text(&format!("/sys/class/dmi/id/{name}"))?.trim().to_owned();
-            (!text.is_empty() && !text.contains(char::is_control)).then_some(text)
-        };
-        let storage = rustix::fs::statvfs(disk).ok().map(|stat| stat.f_blocks.saturating_mul(stat.f_frsize));
-        Self {
-            // What the machine has, and not what this process was given of it.
-            cores: text("/sys/devices/system/cpu/online")
-                .and_then(|text| online(&text))
-                .or_else(|| std::thread::available_parallelism().ok().map(usize::from))
-                .and_then(|cores| u32::try_from(cores).ok())
-                .unwrap_or(1),
-            architecture: told_architecture(std::env::consts::ARCH),
-            memory: text("/proc/meminfo").and_then(|text| total_memory(&text)).map(|total| {
-                let installed = installed_memory(Path::new("/sys/devices/system/memory"));
-                installed.filter(|installed| is_near(*installed, total)).unwrap_or(total)
-            }),
-            storage,
-            interfaces: interfaces(Path::new("/sys/class/net")),
-            vendor: dmi("sys_vendor"),
-            model: dmi("product_name").or_else(|| model(&text("/proc/device-tree/model")?)),
-            serial: dmi("product_serial"),
-            versions,
-        }
-    }
-
-    fn document(self, device: &DeviceId, described: &Described, types: &BTreeSet<ProfileType>) -> DeviceCapabilities {
-        let or = |described: &Option<String>, found: Option<String>| {
-            described.clone().or(found).unwrap_or_else(|| "unknown".to_owned())
-        };
-        let identity = DeviceCapabilities {
-            dialect: Dialect::default(),
-            id: device.clone(),
-            vendor: or(&described.vendor, self.vendor),
-            model_number: or(&described.model_number, self.model),
-            serial_number: or(&described.serial_number, self.serial),
-            roles: Vec::new(),
-            cpus: Vec::new(),
-            memory: None,
-            storage: None,
-            peripherals: None,
-            interfaces: None,
-            otel_collector: None,
-            supported_runtimes: Vec::new(),
-            supported_deployment_types: Vec::new(),
-            labels: described.labels.clone(),
-            extensions: BTreeMap::new(),
-        };
-        // A device that hosts nothing says so by leaving all of this out.
-        if types.is_empty() {
-            return identity;
-        }
-        let found = Cpu { cores: self.cores, architecture: self.architecture.map(str::to_owned) };
-        let memory = described.memory.as_deref().map(|text| written(text, &["Ki", "Mi", "Gi"]));
-        let storage = described.storage.as_deref().map(|text| written(text, &["Ki", "Mi", "Gi", "Ti", "Pi", "Ei"]));
-        let runtimes = (!self.versions.is_empty()).then(|| json!({ "runtimes": self.versions }));
-        DeviceCapabilities {
-            cpus: described.told_cpus(self.architecture).unwrap_or_else(|| vec![found]),
-            memory: memory.or(self.memory.map(capacity)),
-            storage: storage.or(self.storage.map(capacity)),
-            peripherals: Some(described.told_peripherals()),
-            interfaces: Some(described.told_interfaces().unwrap_or(self.interfaces)),
-            // rc.3 wants `true` of a device that hosts workloads: one without a collector says that it has none.
-            otel_collector: Some(described.otel_collector.unwrap_or(false)),
-            supported_runtimes: vec!["oci".to_owned()],
-            supported_deployment_types: types.iter().map(ToString::to_string).collect(),
-            extensions: runtimes.into_iter().map(|runtimes| (EXTENSION.to_owned(), runtimes)).collect(),
-            ..identity
-        }
-    }
-}
-
-impl Described {
-    /// Whether the document that comes of it can be read again; the text says what is wrong.
-    pub(crate) fn check(&self) -> Result<(), String> {
-        let is_positive = |cpu: &DescribedCpu| cpu.cores > 0.0 && cpu.cores <= f64::from(u32::MAX);
-        if let Some(index) = self.cpus.iter().flatten().position(|cpu| !is_positive(cpu)) {
-            return Err(format!("cpus[{index}].cores: must be a number above 0"));
-        }
-        let sizes = [("memory", &self.memory), ("storage", &self.storage)];
-        let wrong = sizes
-            .into_iter()
-            .find_map(|(key, size)| Some((key, size.as_ref().filter(|size| bytes_of(size).is_none())?)));
-        if let Some((key, size)) = wrong {
-            return Err(format!("{key}: `{size}` is no capacity: write a whole number and Ki, Mi, Gi, Ti, Pi or Ei"));
-        }
-        let device: DeviceId = "any".parse().map_err(|_| "no device id can be made".to_owned())?;
-        let found = Found { interfaces: Vec::new(), ..Found::here(Path::new("/"), BTreeMap::new()) };
-        let bytes = found.document(&device, self, &BTreeSet::from([ProfileType::Compose])).to_bytes();
-        DeviceCapabilities::read("capabilities", &bytes).map(drop).map_err(|problems| problems.to_string())
-    }
-
-    /// What isn't told as it is described, because Margo has closed sets of words and whole cores: each in words. It is
-    /// no mistake that stops the syncer, because what an earlier one took must not keep this one from starting.
-    pub fn left_out(&self) -> Vec<String> {
-        let cpus = self.cpus.iter().flatten().enumerate().flat_map(|(index, cpu)| {
-            let is_known = cpu.architecture.as_deref().is_none_or(|name| told_architecture(name).is_some());
-            let unknown = cpu.architecture.as_ref().filter(|_| !is_known);
-            let cores = (cpu.cores.fract() != 0.0).then(|| {
-                format!("`capabilities.cpus[{index}].cores` is {}, and {} are told", cpu.cores, cpu.cores.floor())
-            });
-            cores
-                .into_iter()
-                .chain(unknown.map(|name| not_told(&format!("cpus[{index}].architecture"), name, ARCHITECTURES)))
-        });
-        let peripherals = self.peripherals.iter().enumerate().filter(|(_, one)| !PERIPHERALS.contains(&&*one.kind));
-        let peripherals =
-            peripherals.map(|(index, one)| not_told(&format!("peripherals[{index}].type"), &one.kind, PERIPHERALS));
-        let interfaces = self.interfaces.iter().flatten().enumerate();
-        let interfaces = interfaces.filter(|(_, kind)| !INTERFACES.contains(&kind.as_str()));
-        let interfaces = interfaces.map(|(index, kind)| not_told(&format!("interfaces[{index}]"), kind, INTERFACES));
-        cpus.chain(peripherals).chain(interfaces).collect()
-    }
-
-    /// The processors with their whole cores; those without any are none.
-    fn told_cpus(&self, found: Option<&'static str>) -> Option<Vec<Cpu>> {
-        let told = |cpu: &DescribedCpu| {
-            let architecture = match &cpu.architecture {
-                Some(name) => told_architecture(name),
-                None => found,
-            };
-            Cpu { cores: cpu.cores.floor() as u32, architecture: architecture.map(str::to_owned) }
-        };
-        Some(self.cpus.as_ref()?.iter().map(told).filter(|cpu| cpu.cores > 0).collect())
-    }
-
-    fn told_peripherals(&self) -> Vec<Peripheral> {
-        let told = self.peripherals.iter().filter(|one| PERIPHERALS.contains(&one.kind.as_str()));
-        let told = told.cloned().map(|DescribedPeripheral { kind, manufacturer, model }| Peripheral {
-            kind,
-            manufacturer,
-            model,
-        });
-        told.collect()
-    }
-
-    fn told_interfaces(&self) -> Option<Vec<String>> {
-        Some(self.interfaces.as_ref()?.iter().filter(|kind| INTERFACES.contains(&kind.as_str())).cloned().collect())
-    }
-}
-
-fn not_told(key: &str, value: &str, words: &[&str]) -> String {
-    format!("`capabilities.{key}` is `{value}`, which isn't told: Margo knows {}", words.join(", "))
-}
-
-/// Margo's word for an architecture, also where it is written as kernels write it.
-fn told_architecture(name: &str) -> Option<&'static str> {
-    let name = architecture(name);
-    ARCHITECTURES.iter().copied().find(|known| *known == name)
-}
-
-/// A capacity as rc.3 writes it: without a space, and in one of these units.
-fn written(text: &str, units: &[&str]) -> String {
-    let text: String = text.split_whitespace().collect();
-    if units.iter().any(|unit| text.ends_with(unit)) { text } else { bytes_of(&text).map_or(text, capacity) }
-}
-
-/// Go's names, which images and Margo's documents use.
-fn architecture(name: &str) -> &str {
-    match name {
-        "x86_64" => "amd64",
-        "aarch64" => "arm64",
-        other => other,
+/// What this machine is: `disk` is on the file system that applications are on.
+fn found_here(disk: &Path, versions: BTreeMap<String, String>) -> Found {
+    let text = |path: &str| fs::read_to_string(path).ok();
+    let dmi = |name: &str| {
+        let text = text(&format!("/sys/class/dmi/id/{name}"))?.trim().to_owned();
+        (!text.is_empty() && !text.contains(char::is_control)).then_some(text)
+    };
+    let storage = rustix::fs::statvfs(disk).ok().map(|stat| stat.f_blocks.saturating_mul(stat.f_frsize));
+    Found {
+        // What the machine has, and not what this process was given of it.
+        cores: text("/sys/devices/system/cpu/online")
+            .and_then(|text| online(&text))
+            .or_else(|| std::thread::available_parallelism().ok().map(usize::from))
+            .and_then(|cores| u32::try_from(cores).ok())
+            .unwrap_or(1),
+        architecture: architecture_of(std::env::consts::ARCH),
+        memory: text("/proc/meminfo").and_then(|text| total_memory(&text)).map(|total| {
+            let installed = installed_memory(Path::new("/sys/devices/system/memory"));
+            installed.filter(|installed| is_near(*installed, total)).unwrap_or(total)
+        }),
+        storage,
+        interfaces: interfaces(Path::new("/sys/class/net")),
+        vendor: dmi("sys_vendor"),
+        model: dmi("product_name").or_else(|| model(&text("/proc/device-tree/model")?)),
+        serial: dmi("product_serial"),
+        versions,
     }
 }
 
@@ -332,14 +119,14 @@ fn interfaces(class: &Path) -> Vec<String> {
     kinds
 }
 
-/// Whole mebibytes, rounded down, so that the few pages that a kernel keeps for itself change nothing.
-fn capacity(bytes: u64) -> String {
-    format!("{}Mi", bytes >> 20)
-}
-
 #[cfg(test)]
 mod tests {
+    use repo_model::margo::DeviceCapabilities;
+    use repo_model::margo::capabilities::Dialect;
+    use serde_json::json;
+
     use super::*;
+    use crate::decision::capabilities::{EXTENSION, capacity};
 
     fn described() -> Described {
         let text = "labels: {line: \"2\", slots: [1, 2], armed: true}\nvendor: Acme\n\
@@ -379,7 +166,7 @@ mod tests {
     fn what_the_machine_says_is_read() {
         assert_eq!(total_memory("MemTotal:       16000000 kB\nMemFree: 1 kB\n"), Some(16_000_000 << 10));
         assert_eq!(total_memory("MemTotal: many\n"), None);
-        let all = ["x86_64", "aarch64", "arm", "riscv64"].map(told_architecture);
+        let all = ["x86_64", "aarch64", "arm", "riscv64"].map(architecture_of);
         assert_eq!(all, [Some("amd64"), Some("arm64"), Some("arm"), None]);
         assert_eq!(model("Raspberry Pi 4\0"), Some("Raspberry Pi 4".to_owned()));
         assert_eq!(capacity((2 << 30) + 4096), "2048Mi");
@@ -414,11 +201,11 @@ mod tests {
         let document = told(&described, &[ProfileType::Compose]);
         assert_eq!((document.memory.as_deref(), document.storage.as_deref()), (Some("1048576Mi"), Some("1Ti")));
         let architectures: Vec<_> = document.cpus.iter().map(|cpu| (cpu.cores, cpu.architecture.as_deref())).collect();
-        assert_eq!(architectures, [(4, Some("arm64")), (2, told_architecture(std::env::consts::ARCH))]);
+        assert_eq!(architectures, [(4, Some("arm64")), (2, architecture_of(std::env::consts::ARCH))]);
     }
 
     fn told(described: &Described, types: &[ProfileType]) -> DeviceCapabilities {
-        let found = Found::here(Path::new("/"), BTreeMap::new());
+        let found = found_here(Path::new("/"), BTreeMap::new());
         let document = found.document(&"any".parse().unwrap(), described, &types.iter().copied().collect());
         DeviceCapabilities::read("capabilities.json", &document.to_bytes()).unwrap()
     }

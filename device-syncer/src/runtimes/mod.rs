@@ -2,28 +2,29 @@
 //!
 //! Only this module and what is below it names `docker` or `helm`. Everything blocks; time is used only to wait.
 
-mod all;
 pub mod capabilities;
 mod client;
 pub mod command;
 pub mod compose;
+mod device;
 mod error;
 pub mod helm;
 mod labels;
-pub mod policy;
 mod redact;
 pub mod sandbox;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
+
+use repo_model::margo::ProfileType;
 
 use crate::decision::component::Component;
 use crate::decision::observation::Observed;
 
-pub use all::{Ready, Runtimes};
 pub use compose::{ComposeRuntime, ComposeSettings};
+pub use device::{DeviceRuntimes, Ready};
 pub use error::RuntimeError;
 pub use helm::{HelmRuntime, HelmSettings};
-pub use policy::SitePolicy;
 pub use redact::Redactor;
 pub use repo_model::report::LockedImage;
 pub use sandbox::SandboxSettings;
@@ -49,6 +50,30 @@ pub trait Runtime: Send {
 
     /// Ends and removes what `apply` made; volumes and the application's own files stay. Idempotent.
     fn remove(&self, project: &str, timeout: Duration, cancel: &dyn Fn() -> bool) -> Result<(), RuntimeError>;
+}
+
+/// What an actor uses of the [runtimes](crate::runtimes::Runtimes): a test's hands prepare something of their own.
+pub trait Runtimes {
+    /// What `prefetch` makes ready.
+    type Ready;
+    /// See [`Runtime::prefetch`](crate::runtimes::Runtime::prefetch).
+    fn prefetch(&self, component: &Component, cancel: &dyn Fn() -> bool) -> Result<Self::Ready, RuntimeError>;
+    /// The images that were locked by that, by service: nobody had locked them before.
+    fn first_use(&self, _ready: &Self::Ready) -> BTreeMap<String, LockedImage> {
+        BTreeMap::new()
+    }
+    /// See [`Runtime::apply`](crate::runtimes::Runtime::apply).
+    fn apply(&self, ready: &Self::Ready, cancel: &dyn Fn() -> bool) -> Result<(), RuntimeError>;
+    /// Puts back what was applied and doesn't run, and touches nothing else of it.
+    fn restore(&self, component: &Component, cancel: &dyn Fn() -> bool) -> Result<(), RuntimeError>;
+    /// See [`Runtime::remove`](crate::runtimes::Runtime::remove).
+    fn remove(
+        &self,
+        kind: ProfileType,
+        project: &str,
+        timeout: Duration,
+        cancel: &dyn Fn() -> bool,
+    ) -> Result<(), RuntimeError>;
 }
 
 /// A file of ours can't be read or written: the disk is full, or something else.

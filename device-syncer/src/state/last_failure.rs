@@ -1,9 +1,9 @@
 //! Why the last pass failed, if it did: kept beside the clone for `status`, because a pass that fails tells nobody.
 
 use std::error::Error;
-use std::fs::{self, OpenOptions};
+use std::fs::OpenOptions;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use jiff::Timestamp;
 use repo_git::durable;
@@ -11,7 +11,7 @@ use repo_model::{error_chain, json};
 
 use crate::decision::conditions::STALLED;
 use crate::decision::failure::{is_disk_full, shown};
-use crate::host::connectivity::Trouble;
+use crate::state::local_condition::{self, LocalCondition};
 
 /// The file has its size from the beginning and is overwritten in place: a full disk has room for it.
 const SIZE: usize = 16 << 10;
@@ -20,7 +20,7 @@ const SIZE: usize = 16 << 10;
 #[derive(Debug)]
 pub struct LastFailure {
     path: PathBuf,
-    known: Option<Trouble>,
+    known: Option<LocalCondition>,
 }
 
 impl LastFailure {
@@ -31,18 +31,19 @@ impl LastFailure {
         {
             tracing::debug!(%error, "no place for why a pass failed");
         }
-        Self { known: read(&path), path }
+        Self { known: local_condition::read(&path), path }
     }
 
     /// A pass is over, and failed for this reason or not at all. Written only if that is news.
     pub fn note(&mut self, error: Option<&(dyn Error + 'static)>, now: Timestamp) {
-        let met = error.map(|error| Trouble {
+        let met = error.map(|error| LocalCondition {
             kind: STALLED.to_owned(),
             reason: if is_disk_full(error) { "disk-full" } else { "PassFailed" }.to_owned(),
             message: shown(&error_chain(error)),
             since: now,
         });
-        let what = |trouble: &Option<Trouble>| trouble.as_ref().map(|one| (one.reason.clone(), one.message.clone()));
+        let what =
+            |trouble: &Option<LocalCondition>| trouble.as_ref().map(|one| (one.reason.clone(), one.message.clone()));
         if what(&self.known) == what(&met) {
             return;
         }
@@ -52,14 +53,9 @@ impl LastFailure {
         self.known = met;
     }
 
-    fn write(&self, trouble: Option<&Trouble>) -> io::Result<()> {
+    fn write(&self, trouble: Option<&LocalCondition>) -> io::Result<()> {
         let mut bytes = trouble.map(json::to_bytes).unwrap_or_default();
         bytes.resize(SIZE, b' ');
         durable::write_slot(&OpenOptions::new().write(true).open(&self.path)?, 0, &bytes)
     }
-}
-
-/// What the file of a home says; one that can't be read says nothing.
-pub fn read(path: &Path) -> Option<Trouble> {
-    serde_json::from_slice(&fs::read(path).ok()?).ok()
 }

@@ -2,5 +2,6 @@
 
 pub mod floor;
 pub mod last_failure;
+pub mod local_condition;
 pub mod requests;
 pub mod store;

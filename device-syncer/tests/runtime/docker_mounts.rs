@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
+use device_syncer::config::policy::HostPath;
 use device_syncer::decision::component::Component;
-use device_syncer::runtimes::policy::HostPath;
 use device_syncer::runtimes::{Runtime, RuntimeError};
 
 use crate::world::World;

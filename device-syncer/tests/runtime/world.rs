@@ -6,9 +6,10 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use device_syncer::artifacts::Cache;
+use device_syncer::config::policy::SitePolicy;
 use device_syncer::decision::component::{Component, Kind};
 use device_syncer::decision::observation::{Condition, Observed};
-use device_syncer::runtimes::{ComposeRuntime, ComposeSettings, Runtime, RuntimeError, SandboxSettings, SitePolicy};
+use device_syncer::runtimes::{ComposeRuntime, ComposeSettings, Runtime, RuntimeError, SandboxSettings};
 use repo_artifacts::{Lock, pack};
 use repo_model::{DeploymentId, Digest, FleetId};
 use repo_testkit::fake_docker::FakeDocker;

@@ -2,15 +2,15 @@
 
 use repo_model::margo::State;
 
-use super::{Actor, Hands, failure};
+use super::{Actor, failure};
 use crate::decision::component::Component;
 use crate::decision::deployment::Wanted;
 use crate::decision::failure::{Failure, shown};
 use crate::decision::plan::{Action, Plan};
-use crate::runtimes::RuntimeError;
+use crate::runtimes::{RuntimeError, Runtimes};
 use crate::state::store::StoreError;
 
-impl<H: Hands + ?Sized> Actor<'_, H> {
+impl<H: Runtimes + ?Sized> Actor<'_, H> {
     /// Puts back what was applied and doesn't run. It goes first: nothing that is still to go stood in its way before.
     pub(super) fn restore_all(&mut self, plan: &Plan, wanted: &[Wanted]) -> Result<bool, StoreError> {
         let mut acted = false;
@@ -35,7 +35,7 @@ impl<H: Hands + ?Sized> Actor<'_, H> {
             return Ok(false);
         }
         tracing::warn!(project, reason, "putting back what doesn't run");
-        let result = self.hands.restore(input, self.cancel);
+        let result = self.runtimes.restore(input, self.cancel);
         if let Some(attempt) = self.next.attempt(input) {
             attempt.open = 0;
         }

@@ -1,4 +1,4 @@
-//! Plans carried out by hands that only write down what they are told.
+//! Plans carried out by runtimes that only write down what they are told.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -18,8 +18,8 @@ use crate::decision::observation::{Condition, Observed};
 use crate::state::store;
 use crate::testing::{any_wanted, component, fleet, id, input_digest, observed, project, wanted};
 
-/// Hands that run nothing. What they are told, and what was durable then, is in `log`.
-struct FakeHands {
+/// Runtimes that run nothing. What they are told, and what was durable then, is in `log`.
+struct FakeRuntimes {
     clone: PathBuf,
     log: RefCell<Vec<String>>,
     /// What the next calls about a project come to, by `verb project`; the rest succeed.
@@ -27,7 +27,7 @@ struct FakeHands {
     running: RefCell<BTreeMap<String, Observed>>,
 }
 
-impl FakeHands {
+impl FakeRuntimes {
     fn take(&self, verb: &str, project: &str) -> Result<(), RuntimeError> {
         match self.failures.borrow_mut().get_mut(&format!("{verb} {project}")).filter(|left| !left.is_empty()) {
             Some(left) => Err(left.remove(0)),
@@ -50,7 +50,7 @@ impl FakeHands {
     }
 }
 
-impl Hands for FakeHands {
+impl Runtimes for FakeRuntimes {
     type Ready = Component;
 
     fn prefetch(&self, component: &Component, _: &dyn Fn() -> bool) -> Result<Component, RuntimeError> {
@@ -86,11 +86,11 @@ impl Hands for FakeHands {
     }
 }
 
-/// A device with a real clone and fake hands.
+/// A device with a real clone and fake runtimes.
 struct Bench {
     _dir: TempDir,
     store: Store,
-    hands: FakeHands,
+    runtimes: FakeRuntimes,
     retries: Retries,
     restores: Restores,
     boot_id: String,
@@ -103,7 +103,7 @@ impl Bench {
         let dir = TempDir::new().unwrap();
         let home = Home::new(dir.path());
         let store = Store::open(&home, &"press-01".parse().unwrap(), SigningKey::from_seed(&[7; 32])).unwrap();
-        let hands = FakeHands {
+        let runtimes = FakeRuntimes {
             clone: home.repository(),
             log: RefCell::default(),
             failures: RefCell::default(),
@@ -111,26 +111,26 @@ impl Bench {
         };
         let (retries, restores) = (Retries::default(), Restores::default());
         let (boot_id, cancelled) = ("first boot".to_owned(), Cell::new(false));
-        Self { _dir: dir, store, hands, retries, restores, boot_id, cancelled, told: 0 }
+        Self { _dir: dir, store, runtimes, retries, restores, boot_id, cancelled, told: 0 }
     }
 
     fn fail(&self, verb: &str, (deployment, name): (&str, &str), errors: Vec<RuntimeError>) {
         let key = format!("{verb} {}", project(deployment, name));
-        self.hands.failures.borrow_mut().insert(key, errors);
+        self.runtimes.failures.borrow_mut().insert(key, errors);
     }
 
     /// One pass, as `reconcile` makes it.
     fn pass(&mut self, wanted: &[Wanted]) -> Done {
         let mut next = self.store.memory.clone();
         next.keep_only(wanted);
-        let found: Vec<_> = self.hands.running.borrow().values().cloned().collect();
+        let found: Vec<_> = self.runtimes.running.borrow().values().cloned().collect();
         let plan = Plan::make(Some(wanted), &next, &found, &BTreeSet::new());
         let identity = identity();
         let mut actor = Actor {
             report: Report::read(&next.status),
             next,
             store: &mut self.store,
-            hands: &self.hands,
+            runtimes: &self.runtimes,
             identity: &identity,
             retries: &mut self.retries,
             restores: &mut self.restores,
@@ -166,7 +166,7 @@ impl Bench {
     /// Forgets what was told and done so far.
     fn listen_anew(&mut self) {
         self.told();
-        self.hands.log();
+        self.runtimes.log();
     }
 
     fn state(&self, deployment: &str, name: &str) -> String {
@@ -218,7 +218,7 @@ fn the_pass_after_does_nothing_and_says_nothing() {
     let before = bench.store.repo.reference(crate::decision::device_state::STATE).unwrap();
     bench.listen_anew();
     assert_eq!(bench.pass(&desired), Done { acted: false, settled: true });
-    assert_eq!((bench.told(), bench.hands.log()), (vec![], vec![]));
+    assert_eq!((bench.told(), bench.runtimes.log()), (vec![], vec![]));
     assert_eq!(bench.store.repo.reference(crate::decision::device_state::STATE).unwrap(), before);
 }
 
@@ -242,7 +242,7 @@ fn attempt_and_state_are_durable_before_each_effect() {
     bench.pass(&[wanted("a", &[("x", "1"), ("y", "1")])]);
     bench.pass(&[wanted("a", &[("y", "2")])]);
     assert_eq!(
-        bench.hands.log(),
+        bench.runtimes.log(),
         [
             "apply x (installing, attempt 1)",
             "apply y (installing, attempt 1)",
@@ -260,7 +260,7 @@ fn removals_come_first_in_reverse_order_and_each_is_told_once() {
     bench.listen_anew();
     let done = bench.pass(&[wanted("c", &[("z", "1")])]);
     assert_eq!(done, Done { acted: true, settled: true });
-    let log = bench.hands.log();
+    let log = bench.runtimes.log();
     let expected = ["remove x (removing)", "remove y (removing)", "remove x (removing)"];
     assert_eq!(log, [&expected[..], &["apply z (installing, attempt 1)"]].concat());
     let told = bench.told().join("; ");
@@ -340,7 +340,7 @@ fn what_cannot_be_fetched_now_waits_and_nothing_of_it_is_touched() {
     bench.pass(&desired);
     bench.later(&desired);
     assert_eq!(bench.told(), ["a/* installed > pending queued; a/x installed > pending queued", ""]);
-    assert_eq!(bench.hands.log(), Vec::<String>::new());
+    assert_eq!(bench.runtimes.log(), Vec::<String>::new());
     bench.later(&desired);
     assert_eq!(bench.state("a", "x"), "installed");
 }
@@ -353,10 +353,10 @@ fn a_failure_for_now_is_tried_again_without_a_word_until_it_succeeds() {
     bench.pass(&desired);
     assert_eq!((bench.state("a", "x").as_str(), bench.told().len()), ("installing runtime-unavailable", 3));
     bench.pass(&desired);
-    assert_eq!(bench.hands.log().len(), 1, "it is not tried before its time");
+    assert_eq!(bench.runtimes.log().len(), 1, "it is not tried before its time");
     bench.later(&desired);
     bench.later(&desired);
-    assert_eq!((bench.hands.log().len(), bench.told().len()), (2, 0));
+    assert_eq!((bench.runtimes.log().len(), bench.told().len()), (2, 0));
     bench.later(&desired);
     assert_eq!(bench.told(), ["a/* installing > installed; a/x installing > installed"]);
 }
@@ -368,12 +368,12 @@ fn a_failure_of_this_input_is_final_until_the_input_changes_or_a_person_asks() {
     let desired = [wanted("a", &[("x", "1")])];
     bench.pass(&desired);
     bench.later(&desired);
-    assert_eq!((bench.hands.log().len(), bench.state("a", "x").as_str()), (1, "failed compose-failed"));
+    assert_eq!((bench.runtimes.log().len(), bench.state("a", "x").as_str()), (1, "failed compose-failed"));
     bench.store.memory.forget_failures(&desired[0]);
     bench.later(&desired);
-    assert_eq!((bench.hands.log().len(), bench.state("a", "x").as_str()), (1, "failed compose-failed"));
+    assert_eq!((bench.runtimes.log().len(), bench.state("a", "x").as_str()), (1, "failed compose-failed"));
     bench.later(&[wanted("a", &[("x", "2")])]);
-    assert_eq!((bench.hands.log().len(), bench.state("a", "x").as_str()), (1, "installed"));
+    assert_eq!((bench.runtimes.log().len(), bench.state("a", "x").as_str()), (1, "installed"));
 }
 
 #[test]
@@ -386,7 +386,7 @@ fn health_that_takes_too_long_is_waited_for_three_times() {
         assert_eq!(bench.state("a", "x"), expected);
     }
     bench.later(&desired);
-    assert_eq!(bench.hands.log().len(), 3);
+    assert_eq!(bench.runtimes.log().len(), 3);
     let told = ["a/* installing > failed health-timeout; a/x installing > failed health-timeout"];
     assert_eq!(bench.told()[3..], told, "the second failure with the same code is no commit");
 }
@@ -427,12 +427,12 @@ fn an_input_that_takes_the_device_down_three_times_is_given_up() {
         lost_during_apply(&mut bench, &desired);
         assert_eq!(bench.state("a", "x"), "installing");
     }
-    assert_eq!(bench.hands.log().iter().filter(|line| line.starts_with("apply x (installing")).count(), 4);
+    assert_eq!(bench.runtimes.log().iter().filter(|line| line.starts_with("apply x (installing")).count(), 4);
     bench.told();
     bench.boot_id = "four".to_owned();
     bench.later(&desired);
     assert_eq!(bench.told(), ["a/* installing > failed crash-loop; a/x installing > failed crash-loop"]);
-    assert_eq!((bench.hands.log(), bench.state("b", "x").as_str()), (vec![], "installed"));
+    assert_eq!((bench.runtimes.log(), bench.state("b", "x").as_str()), (vec![], "installed"));
 }
 
 #[test]
@@ -470,7 +470,7 @@ fn once_the_end_is_asked_for_nothing_more_is_begun() {
     bench.cancelled.set(true);
     let desired = [wanted("b", &[("x", "1"), ("y", "1")])];
     assert_eq!(bench.pass(&desired), Done { acted: false, settled: false });
-    assert_eq!(bench.hands.log(), Vec::<String>::new());
+    assert_eq!(bench.runtimes.log(), Vec::<String>::new());
     assert_eq!([bench.state("b", "x"), bench.state("b", "y")], ["pending queued", "pending queued"]);
     bench.cancelled.set(false);
     assert_eq!(bench.pass(&desired), Done { acted: true, settled: true });
@@ -495,13 +495,13 @@ fn a_component_that_changes_its_type_ends_with_a_status_of_its_own_before_it_beg
     bench.listen_anew();
     bench.fail("prefetch", ("a", "x"), vec![transient()]);
     bench.pass(&helm);
-    assert_eq!(bench.hands.log(), [""; 0], "what can't be had changes nothing");
+    assert_eq!(bench.runtimes.log(), [""; 0], "what can't be had changes nothing");
     bench.told();
     bench.fail("remove", ("a", "x"), vec![transient()]);
     bench.later(&helm);
     assert_eq!(bench.state("a", "x"), "removing runtime-unavailable");
     bench.later(&helm);
-    assert_eq!(bench.hands.log(), ["remove x (removing)", "remove x (removing)", "apply x (installing, attempt 1)"]);
+    assert_eq!(bench.runtimes.log(), ["remove x (removing)", "remove x (removing)", "apply x (installing, attempt 1)"]);
     let told: Vec<_> = bench.told().into_iter().filter(|said| !said.is_empty()).collect();
     let of_x = |said: &String| said.split("; ").find(|one| one.starts_with("a/x")).map(str::to_owned);
     let transitions =
@@ -509,7 +509,7 @@ fn a_component_that_changes_its_type_ends_with_a_status_of_its_own_before_it_beg
     assert_eq!(told.iter().filter_map(of_x).collect::<Vec<_>>(), transitions);
     assert_eq!(bench.store.memory.applied_kind(&project("a", "x")), Some(ProfileType::Helm));
     bench.pass(&helm);
-    assert_eq!(bench.hands.log(), [""; 0]);
+    assert_eq!(bench.runtimes.log(), [""; 0]);
 }
 
 #[test]
@@ -534,7 +534,7 @@ fn what_a_killed_syncer_could_not_say_any_more_is_said_by_the_next() {
     let desired = [wanted("a", &[("x", "1")])];
     lost_during_apply(&mut bench, &desired);
     let whole = observed("a", "x", Some(input_digest("a", "x", "1")), Condition::Running);
-    bench.hands.running.borrow_mut().insert(project("a", "x"), whole);
+    bench.runtimes.running.borrow_mut().insert(project("a", "x"), whole);
     bench.listen_anew();
     assert_eq!(bench.pass(&desired), Done { acted: false, settled: true });
     assert_eq!(bench.told(), ["a/* installing > installed; a/x installing > installed"]);
@@ -547,7 +547,7 @@ fn a_runtime_that_lost_a_part_gets_it_back() {
     let desired = [wanted("a", &[("x", "1")])];
     bench.pass(&desired);
     bench.told();
-    bench.hands.running.borrow_mut().clear();
+    bench.runtimes.running.borrow_mut().clear();
     bench.pass(&desired);
     assert_eq!(
         bench.told(),
@@ -572,7 +572,7 @@ fn stopped() -> (Bench, [Wanted; 1]) {
 }
 
 fn stop(bench: &Bench) {
-    let mut running = bench.hands.running.borrow_mut();
+    let mut running = bench.runtimes.running.borrow_mut();
     running.get_mut(&project("a", "x")).unwrap().condition = Condition::Stopped("exited with 3".to_owned());
 }
 
@@ -581,7 +581,7 @@ fn what_was_applied_and_stopped_is_put_back_before_anything_else_and_that_is_tol
     let (mut bench, desired) = stopped();
     let and_more = [&desired[..], &[wanted("b", &[("y", "1")])]].concat();
     assert_eq!(bench.pass(&and_more), Done { acted: true, settled: true });
-    assert_eq!(bench.hands.log(), ["restore x (installing, attempt 1)", "apply y (installing, attempt 1)"]);
+    assert_eq!(bench.runtimes.log(), ["restore x (installing, attempt 1)", "apply y (installing, attempt 1)"]);
     let told = ["b/* none > pending queued; b/y none > pending queued", RESTORING, RESTORED];
     assert_eq!(bench.told()[..3], told);
     assert_eq!((bench.state("a", "x"), bench.store.memory.attempts.len()), ("installed".to_owned(), 0));
@@ -603,7 +603,7 @@ fn what_stops_again_and_again_is_put_back_with_a_back_off_and_not_called_install
         stop(&bench);
         assert!(!bench.later(&desired).acted);
     }
-    assert_eq!(bench.hands.log().len(), 3);
+    assert_eq!(bench.runtimes.log().len(), 3);
     assert_eq!(bench.told(), [RESTORING, ""], "state and reason, once");
     bench.restores.later(Duration::from_secs(300));
     bench.pass(&desired);
@@ -652,7 +652,7 @@ fn what_takes_the_device_down_whenever_it_is_put_back_is_given_up() {
     bench.boot_id = "four".to_owned();
     bench.pass(&desired);
     assert_eq!(bench.state("a", "x"), "failed crash-loop");
-    assert_eq!(bench.hands.log(), Vec::<String>::new());
+    assert_eq!(bench.runtimes.log(), Vec::<String>::new());
 }
 
 #[test]
@@ -661,7 +661,7 @@ fn a_deployment_waits_until_what_it_depends_on_is_installed() {
     let dependent = |version| Wanted { depends_on: vec!["a".parse().unwrap()], ..wanted("b", &[("y", version)]) };
     bench.fail("apply", ("a", "x"), vec![permanent()]);
     assert!(!bench.pass(&[wanted("a", &[("x", "1")]), dependent("1")]).settled);
-    assert!(!bench.hands.log().iter().any(|line| line.starts_with("apply b")), "{:?}", bench.hands.log());
+    assert!(!bench.runtimes.log().iter().any(|line| line.starts_with("apply b")), "{:?}", bench.runtimes.log());
     let report = Report::read(&bench.store.memory.status);
     let waits = report.get(id("b"), &component("y")).and_then(|now| now.failure.clone()).unwrap();
     assert_eq!(waits, Failure::new("waiting-dependency", "waits for deployment `a`, which isn't installed"));
@@ -703,7 +703,7 @@ fn every_commit_says_who_speaks_of_what() {
 
 /// What goes wrong during one pass.
 #[derive(Debug, Clone)]
-enum Trouble {
+enum LocalCondition {
     None,
     /// One verb fails for one component.
     Fails(&'static str, &'static str, &'static str, u8),
@@ -713,26 +713,26 @@ enum Trouble {
     Reboot,
 }
 
-fn any_trouble() -> impl Strategy<Value = Trouble> {
+fn any_trouble() -> impl Strategy<Value = LocalCondition> {
     let verb = prop::sample::select(vec!["prefetch", "apply", "remove"]);
     let (deployment, name) = (prop::sample::select(vec!["a", "b", "c"]), prop::sample::select(vec!["x", "y", "z"]));
     prop_oneof![
-        1 => Just(Trouble::None),
-        4 => (verb, deployment, name, 0..4_u8).prop_map(|(verb, a, x, kind)| Trouble::Fails(verb, a, x, kind)),
-        1 => Just(Trouble::Cancelled),
-        1 => Just(Trouble::Reboot),
+        1 => Just(LocalCondition::None),
+        4 => (verb, deployment, name, 0..4_u8).prop_map(|(verb, a, x, kind)| LocalCondition::Fails(verb, a, x, kind)),
+        1 => Just(LocalCondition::Cancelled),
+        1 => Just(LocalCondition::Reboot),
     ]
 }
 
 impl Bench {
-    fn suffer(&mut self, trouble: &Trouble, boot: usize) {
-        self.cancelled.set(matches!(trouble, Trouble::Cancelled));
+    fn suffer(&mut self, trouble: &LocalCondition, boot: usize) {
+        self.cancelled.set(matches!(trouble, LocalCondition::Cancelled));
         match trouble {
-            Trouble::Fails(verb, deployment, name, kind) => {
+            LocalCondition::Fails(verb, deployment, name, kind) => {
                 let error = [transient(), permanent(), unhealthy("x"), RuntimeError::Cancelled];
                 self.fail(verb, (deployment, name), error.into_iter().skip((*kind).into()).take(1).collect());
             }
-            Trouble::Reboot => self.boot_id = format!("boot {boot}"),
+            LocalCondition::Reboot => self.boot_id = format!("boot {boot}"),
             _ => {}
         }
     }
@@ -770,7 +770,7 @@ proptest! {
         }
         let (last, _) = passes.last().unwrap();
         bench.cancelled.set(false);
-        bench.hands.failures.borrow_mut().clear();
+        bench.runtimes.failures.borrow_mut().clear();
         last.iter().for_each(|wanted| bench.store.memory.forget_failures(wanted));
         let able = last.iter().all(|wanted| wanted.components.iter().all(|component| component.input.is_ok()));
         prop_assert_eq!(bench.later(last).settled, able);
@@ -778,7 +778,7 @@ proptest! {
         bench.listen_anew();
         let before = bench.store.repo.reference(crate::decision::device_state::STATE).unwrap();
         prop_assert!(!bench.later(last).acted);
-        prop_assert_eq!((bench.told(), bench.hands.log()), (vec![], vec![]));
+        prop_assert_eq!((bench.told(), bench.runtimes.log()), (vec![], vec![]));
         prop_assert_eq!(bench.store.repo.reference(crate::decision::device_state::STATE).unwrap(), before);
     }
 }

@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
-use super::ComposeSettings;
+use super::settings::ComposeSettings;
 use crate::runtimes::client::{Client, Tool, environment};
 
 /// Says that its daemon is gone, or goes while it works, in these words from docker 20.10 to 28.

@@ -23,56 +23,29 @@ mod privileges;
 mod project;
 mod resolved;
 mod restore;
+mod settings;
 mod stopping;
 #[cfg(test)]
 mod testing;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use repo_artifacts::{Archive, Registry};
 use repo_git::durable;
-use repo_model::{DeviceId, Digest, FleetId};
+use repo_model::Digest;
+
+pub use settings::ComposeSettings;
 
 use super::client::Client;
-use super::sandbox::{Confinement, Sandbox, SandboxSettings};
-use super::{LockedImage, Redactor, Runtime, RuntimeError, SitePolicy, files_failed, labels};
+use super::sandbox::{Confinement, Sandbox};
+use super::{LockedImage, Redactor, Runtime, RuntimeError, files_failed, labels};
 use crate::artifacts::Cache;
 use crate::decision::component::Component;
 use crate::decision::observation::Observed;
 use labels::Owner;
 use resolved::Resolved;
-
-/// What the device's own configuration says.
-#[derive(Debug, Clone)]
-pub struct ComposeSettings {
-    /// The docker client.
-    pub docker: PathBuf,
-    /// `PATH` of child processes.
-    pub path: String,
-    /// `HOME` of child processes: a directory of our own.
-    pub home: PathBuf,
-    /// `DOCKER_HOST`, `DOCKER_CONFIG` and the like.
-    pub environment: BTreeMap<OsString, OsString>,
-    /// One directory per project.
-    pub projects_dir: PathBuf,
-    /// Archives by digest, and the staging directory.
-    pub cache_dir: PathBuf,
-    /// Whose device this is.
-    pub fleet: FleetId,
-    /// Which device this is.
-    pub device: DeviceId,
-    /// What the site allows.
-    pub policy: SitePolicy,
-    /// How registries are reached.
-    pub registry: repo_artifacts::Settings,
-    /// Where archives' files are resolved.
-    pub sandbox: SandboxSettings,
-    /// How long what is removed, or replaced by an update, may take to stop; then it is killed.
-    pub stop_timeout: Duration,
-}
 
 /// Components as compose projects.
 #[derive(Debug)]

@@ -7,7 +7,7 @@ use repo_artifacts::compose::{LOG_DRIVERS, RESERVED_LABELS};
 use serde_json::Value;
 
 use super::resolved::{Resolved, inside, items};
-use crate::runtimes::policy::{PortPolicy, SitePolicy};
+use crate::config::policy::{PortPolicy, SitePolicy};
 
 /// From here up, a port on loopback needs no policy.
 const FIRST_UNPRIVILEGED_PORT: u16 = 1024;
@@ -120,7 +120,7 @@ impl Check<'_> {
     /// A path on the host: the archive's own, or one that the policy allows.
     fn path(&mut self, key: &str, path: &str, writes: bool) {
         let allowed =
-            |host: &crate::runtimes::policy::HostPath| inside(&host.path, path).is_some() && (host.writable || !writes);
+            |host: &crate::config::policy::HostPath| inside(&host.path, path).is_some() && (host.writable || !writes);
         let own = inside(self.files, path).is_some();
         let place = if writes { "for writing " } else { "" };
         self.require(own || self.policy.host_paths.iter().any(allowed), &format!("{key}: {place}{path}"));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::HelmSettings;
+use super::settings::HelmSettings;
 use crate::runtimes::client::{Client, Tool, environment};
 
 /// How much longer than its own `--timeout` helm may take to say what became of it.

@@ -12,20 +12,24 @@ mod apply;
 mod chart;
 mod client;
 mod drift;
+mod known;
 mod objects;
 mod observe;
+mod query;
 mod release;
 mod remove;
+mod settings;
 mod values;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
 use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
 use repo_artifacts::Registry;
 use repo_git::durable;
-use repo_model::{DeviceId, Digest, FleetId};
+use repo_model::Digest;
+
+pub use settings::HelmSettings;
 
 use super::client::Client;
 use super::labels::Owner;
@@ -33,36 +37,8 @@ use super::{Redactor, Runtime, RuntimeError};
 use crate::artifacts::Cache;
 use crate::decision::component::Component;
 use crate::decision::observation::Observed;
-use objects::Healed;
-use observe::Known;
+use known::{Healed, Known};
 use release::fits_label;
-
-/// What the device's own configuration says.
-#[derive(Debug, Clone)]
-pub struct HelmSettings {
-    /// The program, of Helm 3.13 or later.
-    pub program: PathBuf,
-    /// How the API server is reached.
-    pub kubeconfig: PathBuf,
-    /// The context in it.
-    pub context: String,
-    /// How many revisions of a release are kept.
-    pub history_max: u32,
-    /// `PATH` of child processes.
-    pub path: String,
-    /// `HOME` of child processes: a directory of our own.
-    pub home: PathBuf,
-    /// Where values lie for as long as helm reads them.
-    pub values_dir: PathBuf,
-    /// Charts by digest.
-    pub cache_dir: PathBuf,
-    /// Whose device this is.
-    pub fleet: FleetId,
-    /// Which device this is.
-    pub device: DeviceId,
-    /// How registries and chart repositories are reached.
-    pub registry: repo_artifacts::Settings,
-}
 
 /// Components as helm releases.
 #[derive(Debug)]

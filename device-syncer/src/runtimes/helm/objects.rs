@@ -29,9 +29,6 @@ struct Info {
     resources: BTreeMap<String, Vec<Value>>,
 }
 
-/// How often each change of each release was undone since the syncer began.
-pub(super) type Healed = BTreeMap<(String, String), u32>;
-
 /// What comes back as often as this is made by something in the cluster, not by a person: it is left to it.
 const STUBBORN: u32 = 3;
 

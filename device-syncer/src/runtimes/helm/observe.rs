@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use repo_model::margo::ProfileType;
 
 use super::HelmRuntime;
+use super::known::{Known, Seen};
 use super::release::{Listed, Release};
 use crate::decision::observation::{Condition, Observed};
 use crate::runtimes::RuntimeError;
@@ -14,18 +15,6 @@ use crate::runtimes::command::CommandError;
 
 /// How long what was seen of a release's objects is taken to be so.
 const FRESH: Duration = Duration::from_secs(60);
-
-/// What `helm list` doesn't say, by what it says.
-pub(super) type Known = BTreeMap<Listed, Seen>;
-
-/// What was seen of a revision.
-#[derive(Debug, Clone)]
-pub(super) struct Seen {
-    /// Never changes while `helm list` says the same.
-    release: Release,
-    pub(super) condition: Condition,
-    when: Instant,
-}
 
 impl HelmRuntime {
     /// One call that lists, two more for each release that changed since the last look, and one for each whose objects

@@ -6,21 +6,10 @@ use std::fmt::Display;
 use repo_model::{ComponentName, DeploymentId, Digest};
 use serde::Deserialize;
 
-use super::HelmRuntime;
-use super::client::HELM;
-use crate::runtimes::RuntimeError;
 use crate::runtimes::labels::{COMPONENT, DEPLOYMENT, is_plain};
 
 /// Begins the description of a release that is complete; the input digest follows.
 const DONE: &str = "device-syncer ";
-
-/// All states in which a release's newest revision can be. Helm 4 has no `--all`.
-const ALL: &[&str] = &["--deployed", "--failed", "--pending", "--superseded", "--uninstalled", "--uninstalling"];
-
-/// Revision, status, a line for each label, an empty line, and the description.
-const TEMPLATE: &str = "{{.Release.Version}}\n{{.Release.Info.Status}}\n\
-                        {{range $name, $value := .Release.Labels}}{{$name}}={{$value}}\n{{end}}\n\
-                        {{.Release.Info.Description}}";
 
 /// Labels as helm's options take them.
 pub(super) fn joined<N: Display, V: Display>(labels: impl IntoIterator<Item = (N, V)>) -> String {
@@ -57,7 +46,8 @@ pub(super) struct Release {
 }
 
 impl Release {
-    fn parse(text: &str) -> Option<Self> {
+    /// What helm prints by the template of the query.
+    pub(super) fn parse(text: &str) -> Option<Self> {
         let (head, description) = text.split_once("\n\n")?;
         let mut lines = head.lines();
         lines.next()?.parse::<u32>().ok()?;
@@ -81,49 +71,9 @@ impl Release {
     }
 }
 
-/// One line of `helm history`.
-#[derive(Debug, Deserialize)]
-struct Revision {
-    revision: u32,
-    status: String,
-}
-
-impl HelmRuntime {
-    /// The newest revision of every release of ours, in all namespaces.
-    pub(super) fn list(&self) -> Result<Vec<Listed>, RuntimeError> {
-        let selector = joined(self.owner.common());
-        let args = ["list", "--all-namespaces", "--max", "0", "--output", "json", "--selector", &selector];
-        read(&self.helm.ask(&[&args, ALL].concat())?)
-    }
-
-    /// What a release is now, whoever's it is; `None` if there is none of that name.
-    pub(super) fn release(&self, namespace: &str, name: &str) -> Result<Option<Release>, RuntimeError> {
-        let output = self.helm.try_ask(&["get", "all", name, "--namespace", namespace, "--template", TEMPLATE])?;
-        if !output.status.success() {
-            return if is_absent(&output.stderr) { Ok(None) } else { Err(self.helm.no_answer(&output)) };
-        }
-        let text = String::from_utf8_lossy(&output.stdout);
-        let problem = || HELM.unavailable("what `helm get` printed can't be read".to_owned(), None);
-        Release::parse(&text).map(Some).ok_or_else(problem)
-    }
-
-    /// The newest revision at which the release was good, if it ever was.
-    pub(super) fn last_good(&self, namespace: &str, name: &str) -> Result<Option<u32>, RuntimeError> {
-        let args = ["history", name, "--namespace", namespace, "--max", "1000", "--output", "json"];
-        let history: Vec<Revision> = read(&self.helm.ask(&args)?)?;
-        let good = history.iter().filter(|one| matches!(one.status.as_str(), "deployed" | "superseded"));
-        Ok(good.map(|one| one.revision).max())
-    }
-}
-
 /// Whether helm says that there is no such release.
 pub(super) fn is_absent(stderr: &str) -> bool {
     stderr.contains("release: not found")
-}
-
-fn read<T: for<'a> Deserialize<'a>>(json: &[u8]) -> Result<T, RuntimeError> {
-    serde_json::from_slice(json)
-        .map_err(|error| HELM.unavailable(format!("what helm printed can't be read: {error}"), None))
 }
 
 #[cfg(test)]

@@ -5,9 +5,10 @@ use serde_json::json;
 use uuid::Uuid;
 
 use super::*;
+use crate::config::policy::SitePolicy;
+use crate::runtimes::ComposeSettings;
 use crate::runtimes::compose::testing::archive;
 use crate::runtimes::sandbox::{Sandbox, SandboxSettings};
-use crate::runtimes::{ComposeSettings, SitePolicy};
 
 struct World {
     dir: tempfile::TempDir,

@@ -8,15 +8,14 @@ use std::time::Duration;
 use repo_model::margo::ProfileType;
 use repo_model::{Digest, error_chain};
 
-use super::{ComposeRuntime, HelmRuntime, LockedImage, Runtime, RuntimeError, compose, helm};
+use super::{ComposeRuntime, HelmRuntime, LockedImage, Runtime, RuntimeError, Runtimes, compose, helm};
 use crate::decision::component::Component;
 use crate::decision::failure::Failure;
 use crate::decision::observation::Observation;
-use crate::reconcile::apply::Hands;
 
 /// What a device has; nothing more runs on it.
 #[derive(Debug)]
-pub struct Runtimes {
+pub struct DeviceRuntimes {
     /// Docker Compose.
     pub compose: Option<ComposeRuntime>,
     /// Helm.
@@ -32,7 +31,7 @@ pub enum Ready {
     Helm(helm::Prepared),
 }
 
-impl Runtimes {
+impl DeviceRuntimes {
     /// What can run here.
     pub fn types(&self) -> BTreeSet<ProfileType> {
         let compose = self.compose.iter().map(|_| ProfileType::Compose);
@@ -121,7 +120,7 @@ fn nothing_runs(kind: ProfileType) -> RuntimeError {
     missing("any runtime", &format!("nothing here runs {kind} components"))
 }
 
-impl Hands for Runtimes {
+impl Runtimes for DeviceRuntimes {
     type Ready = Ready;
 
     fn prefetch(&self, component: &Component, cancel: &dyn Fn() -> bool) -> Result<Ready, RuntimeError> {

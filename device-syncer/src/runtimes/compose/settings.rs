@@ -1,0 +1,40 @@
+//! What `device.yaml` says of this runtime, and where its files lie.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use repo_model::{DeviceId, FleetId};
+
+use crate::config::SitePolicy;
+use crate::runtimes::sandbox::SandboxSettings;
+
+/// What the device's own configuration says.
+#[derive(Debug, Clone)]
+pub struct ComposeSettings {
+    /// The docker client.
+    pub docker: PathBuf,
+    /// `PATH` of child processes.
+    pub path: String,
+    /// `HOME` of child processes: a directory of our own.
+    pub home: PathBuf,
+    /// `DOCKER_HOST`, `DOCKER_CONFIG` and the like.
+    pub environment: BTreeMap<OsString, OsString>,
+    /// One directory per project.
+    pub projects_dir: PathBuf,
+    /// Archives by digest, and the staging directory.
+    pub cache_dir: PathBuf,
+    /// Whose device this is.
+    pub fleet: FleetId,
+    /// Which device this is.
+    pub device: DeviceId,
+    /// What the site allows.
+    pub policy: SitePolicy,
+    /// How registries are reached.
+    pub registry: repo_artifacts::Settings,
+    /// Where archives' files are resolved.
+    pub sandbox: SandboxSettings,
+    /// How long what is removed, or replaced by an update, may take to stop; then it is killed.
+    pub stop_timeout: Duration,
+}

@@ -1,0 +1,22 @@
+//! What the syncer remembers of releases for as long as it lives.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use super::release::{Listed, Release};
+use crate::decision::observation::Condition;
+
+/// What `helm list` doesn't say, by what it says.
+pub(super) type Known = BTreeMap<Listed, Seen>;
+
+/// What was seen of a revision.
+#[derive(Debug, Clone)]
+pub(super) struct Seen {
+    /// Never changes while `helm list` says the same.
+    pub(super) release: Release,
+    pub(super) condition: Condition,
+    pub(super) when: Instant,
+}
+
+/// How often each change of each release was undone since the syncer began.
+pub(super) type Healed = BTreeMap<(String, String), u32>;

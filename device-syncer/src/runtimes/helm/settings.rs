@@ -1,0 +1,32 @@
+//! What `device.yaml` says of this runtime, and where its files lie.
+
+use std::path::PathBuf;
+
+use repo_model::{DeviceId, FleetId};
+
+/// What the device's own configuration says.
+#[derive(Debug, Clone)]
+pub struct HelmSettings {
+    /// The program, of Helm 3.13 or later.
+    pub program: PathBuf,
+    /// How the API server is reached.
+    pub kubeconfig: PathBuf,
+    /// The context in it.
+    pub context: String,
+    /// How many revisions of a release are kept.
+    pub history_max: u32,
+    /// `PATH` of child processes.
+    pub path: String,
+    /// `HOME` of child processes: a directory of our own.
+    pub home: PathBuf,
+    /// Where values lie for as long as helm reads them.
+    pub values_dir: PathBuf,
+    /// Charts by digest.
+    pub cache_dir: PathBuf,
+    /// Whose device this is.
+    pub fleet: FleetId,
+    /// Which device this is.
+    pub device: DeviceId,
+    /// How registries and chart repositories are reached.
+    pub registry: repo_artifacts::Settings,
+}

@@ -1,0 +1,33 @@
+//! A condition that only this device can show, because the host can't be told: `contact.json` and `failure.json`.
+
+use std::fmt;
+use std::fs;
+use std::path::Path;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+/// Why passes fail, or the host can't be reached, and since when.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LocalCondition {
+    /// `Unreachable`, or `Stalled` if somebody has to do something.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// A stable name.
+    pub reason: String,
+    /// A text for a person.
+    pub message: String,
+    /// Since when it is so.
+    pub since: Timestamp,
+}
+
+impl fmt::Display for LocalCondition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}: {} (since {:.0})", self.kind, self.reason, self.message, self.since)
+    }
+}
+
+/// What the file of a home says; one that can't be read says nothing.
+pub fn read(path: &Path) -> Option<LocalCondition> {
+    serde_json::from_slice(&fs::read(path).ok()?).ok()
+}
