@@ -289,8 +289,8 @@ fn read_floor(home: &Home, join: &Join, store: &Store) -> Result<(Floor, Vec<Con
     }
     let before = floor.clone();
     floor.lift_to_join(join);
-    if let Some(accepted) = &store.memory.accepted {
-        floor.lift_to_accepted(accepted, &store.memory.roster);
+    if let Some(accepted) = &store.device_state.accepted {
+        floor.lift_to_accepted(accepted, &store.device_state.roster);
     }
     if floor != before {
         floor.raise(&home.floor())?;

@@ -218,15 +218,15 @@ fn plan(home: Home, output: Output) -> Result<ExitCode, CliError> {
     })
 }
 
-/// Reads the memory without the lock: a running syncer isn't disturbed.
+/// Reads the device state without the lock: a running syncer isn't disturbed.
 fn status(home: &Home, output: Output) -> Result<ExitCode, CliError> {
     if !home.join().exists() {
         return Err(home::HomeError::NotInitialised { path: home.root().to_owned() }.into());
     }
-    let (memory, desired) = store::peek(&home.repository());
+    let (device_state, desired) = store::peek(&home.repository());
     let sight = look(home).inspect_err(|reason| eprintln!("how what runs is can't be told: {}", text::lines(reason)));
     let (host, pass) = (local_condition::read(&home.contact()), local_condition::read(&home.failure()));
-    let status = show::StatusOut::of(&memory, desired.as_ref(), sight.as_ref().ok()).with_trouble(host, pass);
+    let status = show::StatusOut::of(&device_state, desired.as_ref(), sight.as_ref().ok()).with_trouble(host, pass);
     print(&match output {
         Output::Table => show::status(&status),
         Output::Json => show::json(&status),

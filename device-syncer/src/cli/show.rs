@@ -8,7 +8,7 @@ use repo_model::text;
 use serde::Serialize;
 
 use crate::decision::conditions;
-use crate::decision::device_state::{Accepted, Memory};
+use crate::decision::device_state::{Accepted, DeviceState};
 use crate::decision::failure::Failure;
 use crate::decision::health::Health;
 use crate::decision::observation::Observation;
@@ -105,7 +105,7 @@ fn reason_text(reason: Reason) -> &'static str {
     }
 }
 
-/// The device's memory, for `status --output json`.
+/// The device state, for `status --output json`.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct StatusOut {
@@ -134,15 +134,15 @@ struct ComponentOut {
 }
 
 impl StatusOut {
-    /// Everything that the memory says, and how what runs is; nothing is known of that without `sight`.
-    pub(super) fn of(memory: &Memory, desired: Option<&Desired>, sight: Option<&Observation>) -> Self {
+    /// Everything that the device state says, and how what runs is; nothing is known of that without `sight`.
+    pub(super) fn of(device_state: &DeviceState, desired: Option<&Desired>, sight: Option<&Observation>) -> Self {
         let mut components = Vec::new();
-        for (id, reported) in Report::read(&memory.status).deployments {
-            let name = memory.name_of(id, desired);
+        for (id, reported) in Report::read(&device_state.status).deployments {
+            let name = device_state.name_of(id, desired);
             components.extend(reported.components.into_iter().map(|component| {
                 let unknown = Health { health: "unknown", drift: "unknown", reason: None };
                 let project = id.runtime_name(&component.name);
-                let health = sight.map_or(unknown, |sight| Health::of(&project, sight, memory));
+                let health = sight.map_or(unknown, |sight| Health::of(&project, sight, device_state));
                 ComponentOut {
                     deployment: name.clone(),
                     deployment_id: id.to_string(),
@@ -156,13 +156,13 @@ impl StatusOut {
             }));
         }
         components.sort_by(|a, b| (&a.deployment, &a.component).cmp(&(&b.deployment, &b.component)));
-        let mut conditions = conditions::all(&memory.status);
+        let mut conditions = conditions::all(&device_state.status);
         // Before a pass could say so.
         if !conditions.iter().any(|one| one.kind == conditions::CLONE) {
-            conditions.extend(conditions::damaged(memory));
+            conditions.extend(conditions::damaged(device_state));
         }
-        conditions.extend(memory.waiting.clone());
-        Self { accepted: memory.accepted.clone(), host: None, pass: None, conditions, components }
+        conditions.extend(device_state.waiting.clone());
+        Self { accepted: device_state.accepted.clone(), host: None, pass: None, conditions, components }
     }
 
     /// The same, with what stands between it and the host, and why the last pass failed.
@@ -182,7 +182,7 @@ impl ComponentOut {
     }
 }
 
-/// The device's memory as text, and how what runs is.
+/// The device state as text, and how what runs is.
 pub(super) fn status(out: &StatusOut) -> String {
     let mut text = match &out.accepted {
         Some(accepted) => format!("adopted: serial {} ({})\n", accepted.serial, accepted.commit),

@@ -4,7 +4,7 @@ use repo_model::report::{Adopted, Condition, SYNCER, SyncerReport};
 use repo_model::{FileTree, envelope, json};
 use uuid::Uuid;
 
-use crate::decision::device_state::{Accepted, Damaged, Memory};
+use crate::decision::device_state::{Accepted, Damaged, DeviceState};
 use crate::decision::failure::shown;
 
 /// It needs a person or a new commit; what runs keeps running.
@@ -65,8 +65,8 @@ pub fn is_in_the_way(condition: &Condition) -> bool {
 }
 
 /// What is to be said of a clone that was made anew.
-pub fn damaged(memory: &Memory) -> Option<Condition> {
-    let Damaged { since, what } = memory.damaged.as_ref()?;
+pub fn damaged(device_state: &DeviceState) -> Option<Condition> {
+    let Damaged { since, what } = device_state.damaged.as_ref()?;
     let text = format!(
         "the clone was damaged when it was read on {since:.0}, and was made anew from what could be read and from the \
          host: {what}; the damaged one is `repository.damaged` in the device's home: look at its disk"
@@ -75,7 +75,7 @@ pub fn damaged(memory: &Memory) -> Option<Condition> {
 }
 
 /// Writes `syncer.json` into the tree of `status`.
-pub fn write(next: &mut Memory, instance: Uuid, conditions: &[Condition]) {
+pub fn write(next: &mut DeviceState, instance: Uuid, conditions: &[Condition]) {
     let mut conditions = conditions.to_vec();
     conditions.sort();
     conditions.dedup();
@@ -99,7 +99,7 @@ pub fn write(next: &mut Memory, instance: Uuid, conditions: &[Condition]) {
 }
 
 /// Says what wasn't so before, once.
-fn log_new<'a>(conditions: impl Iterator<Item = &'a Condition>, before: &Memory) {
+fn log_new<'a>(conditions: impl Iterator<Item = &'a Condition>, before: &DeviceState) {
     let before = all(&before.status);
     for Condition { kind, reason, message } in conditions.filter(|one| !before.contains(one)) {
         if kind == EVENT || kind == STALLED {
@@ -139,20 +139,20 @@ mod tests {
 
     #[test]
     fn only_security_events_stay() {
-        let mut memory = Memory::default();
+        let mut device_state = DeviceState::default();
         let all = [condition(STALE, "Expired", "x"), condition(EVENT, "history-forked", "y")];
-        write(&mut memory, Uuid::nil(), &all);
-        assert_eq!(events(&memory.status), [condition(EVENT, "history-forked", "y")]);
-        assert_eq!(report(&memory.status).unwrap().conditions.len(), 2);
+        write(&mut device_state, Uuid::nil(), &all);
+        assert_eq!(events(&device_state.status), [condition(EVENT, "history-forked", "y")]);
+        assert_eq!(report(&device_state.status).unwrap().conditions.len(), 2);
     }
 
     #[test]
     fn the_order_in_which_they_were_found_means_nothing() {
         let (a, b) = (condition(STALE, "Expired", "x"), condition(EVENT, "history-forked", "y"));
         let bytes = |all: &[Condition]| {
-            let mut memory = Memory::default();
-            write(&mut memory, Uuid::nil(), all);
-            memory.status
+            let mut device_state = DeviceState::default();
+            write(&mut device_state, Uuid::nil(), all);
+            device_state.status
         };
         assert_eq!(bytes(&[a.clone(), b.clone(), a.clone()]), bytes(&[b, a]));
     }

@@ -1,4 +1,4 @@
-//! The device's memory: `refs/syncer/state`, one commit whose tree is everything that was accepted, applied, begun
+//! The device state, `refs/syncer/state`, one commit whose tree is everything that was accepted, applied, begun
 //! and given up. Its parents, the accepted `desired` commit and the tip of the local `status`, keep what it needs.
 //!
 //! The ref moves atomically and alone decides; the local `status` branch is derived from it.
@@ -19,7 +19,7 @@ use crate::decision::deployment::Wanted;
 use crate::decision::failure::Failure;
 use crate::decision::observation::Observed;
 
-/// The ref that holds the memory.
+/// The ref that holds the device state.
 pub const STATE: &str = "refs/syncer/state";
 
 /// The local copy of the branch that the device writes.
@@ -34,7 +34,7 @@ const DAMAGED: &str = "damaged.json";
 
 /// Everything that a pass needs to know of the ones before.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Memory {
+pub struct DeviceState {
     /// The desired state in force; `None` before the first.
     pub accepted: Option<Accepted>,
     /// Exact bytes of the newest roster that was believed; empty before the first.
@@ -227,15 +227,15 @@ pub struct FirstUse {
     pub services: BTreeMap<String, LockedImage>,
 }
 
-/// Why the memory can't be read.
+/// Why the device state can't be read.
 #[derive(Debug, thiserror::Error)]
-pub enum MemoryError {
+pub enum DeviceStateError {
     /// A file of the state tree isn't what this program writes.
     #[error("`{path}` in `{STATE}` can't be read: {problem}")]
     Damaged { path: String, problem: String },
 }
 
-impl Memory {
+impl DeviceState {
     /// The input digest that was last applied under this name, if its apply completed.
     pub fn applied_digest(&self, project: &str) -> Option<Digest> {
         self.applied_components().find(|(_, _, component)| component.project == project)?.2.input_digest
@@ -414,9 +414,9 @@ impl Memory {
         tree
     }
 
-    /// Reads what [`Memory::to_tree`] wrote; `status` stays empty.
-    pub fn of_tree(tree: &FileTree) -> Result<Self, MemoryError> {
-        let mut memory = Self {
+    /// Reads what [`DeviceState::to_tree`] wrote; `status` stays empty.
+    pub fn of_tree(tree: &FileTree) -> Result<Self, DeviceStateError> {
+        let mut device_state = Self {
             accepted: read(tree, ACCEPTED)?,
             roster: tree.get(ROSTER).cloned().unwrap_or_default(),
             attempts: read(tree, ATTEMPTS)?.unwrap_or_default(),
@@ -427,9 +427,9 @@ impl Memory {
             ..Self::default()
         };
         for path in tree.keys().filter(|path| path.ends_with("/inputs.json")) {
-            memory.remember(tree, path)?;
+            device_state.remember(tree, path)?;
         }
-        Ok(memory)
+        Ok(device_state)
     }
 
     /// Reads what is left of such a tree: a file that isn't there, or isn't what this program writes, is as if nothing had
@@ -443,14 +443,14 @@ impl Memory {
         }
         loop {
             match Self::of_tree(&tree) {
-                Ok(memory) => return memory,
-                Err(MemoryError::Damaged { path, .. }) => _ = tree.remove(&path),
+                Ok(device_state) => return device_state,
+                Err(DeviceStateError::Damaged { path, .. }) => _ = tree.remove(&path),
             }
         }
     }
 
-    fn remember(&mut self, tree: &FileTree, path: &str) -> Result<(), MemoryError> {
-        let damaged = |problem: &str| MemoryError::Damaged { path: path.to_owned(), problem: problem.to_owned() };
+    fn remember(&mut self, tree: &FileTree, path: &str) -> Result<(), DeviceStateError> {
+        let damaged = |problem: &str| DeviceStateError::Damaged { path: path.to_owned(), problem: problem.to_owned() };
         let id = path.strip_prefix("deployments/").and_then(|rest| rest.strip_suffix("/applied/inputs.json"));
         let id: DeploymentId = id.and_then(|id| id.parse().ok()).ok_or_else(|| damaged("unexpected path"))?;
         let document = tree.get(&format!("deployments/{id}/applied/deployment.yaml"));
@@ -461,10 +461,10 @@ impl Memory {
     }
 }
 
-fn read<T: for<'a> Deserialize<'a>>(tree: &FileTree, path: &str) -> Result<Option<T>, MemoryError> {
+fn read<T: for<'a> Deserialize<'a>>(tree: &FileTree, path: &str) -> Result<Option<T>, DeviceStateError> {
     let parse = |bytes: &Vec<u8>| {
         serde_json::from_slice(bytes)
-            .map_err(|error| MemoryError::Damaged { path: path.to_owned(), problem: error.to_string() })
+            .map_err(|error| DeviceStateError::Damaged { path: path.to_owned(), problem: error.to_string() })
     };
     tree.get(path).map(parse).transpose()
 }
@@ -474,8 +474,8 @@ mod tests {
     use super::*;
     use crate::testing::{component, input_digest, project, wanted};
 
-    fn memory() -> Memory {
-        let mut memory = Memory {
+    fn device_state() -> DeviceState {
+        let mut device_state = DeviceState {
             accepted: Some(Accepted {
                 commit: "0".repeat(40),
                 serial: 7,
@@ -489,7 +489,7 @@ mod tests {
             }),
             roster: b"{}".to_vec(),
             waiting: Some(crate::decision::conditions::condition("Waiting", "NotListed", "because")),
-            ..Memory::default()
+            ..DeviceState::default()
         };
         for (name, version) in [("x", Some("1")), ("y", None)] {
             let input_digest = version.map(|version| input_digest("a", name, version));
@@ -499,20 +499,20 @@ mod tests {
                 kind: ProfileType::Compose,
                 input_digest,
             };
-            memory.note(&wanted("a", &[(name, "1")]), applied);
+            device_state.note(&wanted("a", &[(name, "1")]), applied);
         }
         let mut attempt = Attempt::new(input_digest("a", "y", "1"));
         attempt.begin("boot");
-        memory.attempts.insert(project("a", "y"), attempt);
+        device_state.attempts.insert(project("a", "y"), attempt);
         let failure = Failure::new("compose-failed", "no");
-        memory.bad.insert(project("a", "z"), Bad { input_digest: input_digest("a", "z", "1"), failure });
-        memory
+        device_state.bad.insert(project("a", "z"), Bad { input_digest: input_digest("a", "z", "1"), failure });
+        device_state
     }
 
     #[test]
     fn what_is_written_is_read() {
-        for memory in [Memory::default(), memory()] {
-            assert_eq!(Memory::of_tree(&memory.to_tree()).unwrap(), memory);
+        for device_state in [DeviceState::default(), device_state()] {
+            assert_eq!(DeviceState::of_tree(&device_state.to_tree()).unwrap(), device_state);
         }
     }
 
@@ -529,7 +529,7 @@ mod tests {
             (None, Some(day), "2026-01-02T00:00:01Z", true),
             (Some(day), Some("2026-01-03T00:00:00Z"), "2026-01-02T00:00:01Z", true),
         ] {
-            let mut accepted = memory().accepted.unwrap();
+            let mut accepted = device_state().accepted.unwrap();
             accepted.fresh_until = fresh_until.map(|text| text.parse().unwrap());
             accepted.fresh_before = fresh_before.map(|text| text.parse().unwrap());
             let words = format!("{fresh_until:?} {fresh_before:?} {now}");
@@ -545,30 +545,30 @@ mod tests {
             ("bad.json", "1"),
             ("deployments/x/applied/inputs.json", "{}"),
         ] {
-            let mut tree = memory().to_tree();
+            let mut tree = device_state().to_tree();
             tree.insert(path.to_owned(), bytes.as_bytes().to_vec());
-            let error = Memory::of_tree(&tree).unwrap_err().to_string();
+            let error = DeviceState::of_tree(&tree).unwrap_err().to_string();
             assert!(error.contains(path), "{path} in {error}");
         }
     }
 
     #[test]
     fn a_component_that_was_removed_is_forgotten_and_its_deployment_with_the_last_one() {
-        let mut memory = memory();
-        assert_eq!(memory.applied_digest("x-1"), Some(input_digest("a", "x", "1")));
-        memory.forget("x-1");
-        assert_eq!(memory.deployments.values().flat_map(|one| &one.inputs.components).count(), 1);
-        memory.forget("y-1");
-        assert!(memory.deployments.is_empty());
+        let mut device_state = device_state();
+        assert_eq!(device_state.applied_digest("x-1"), Some(input_digest("a", "x", "1")));
+        device_state.forget("x-1");
+        assert_eq!(device_state.deployments.values().flat_map(|one| &one.inputs.components).count(), 1);
+        device_state.forget("y-1");
+        assert!(device_state.deployments.is_empty());
     }
 
     #[test]
     fn attempts_and_failures_live_as_long_as_their_input_is_wanted() {
-        let mut memory = memory();
-        memory.keep_only(&[wanted("a", &[("y", "1"), ("z", "1")])]);
-        assert_eq!((memory.attempts.len(), memory.bad.len()), (1, 1));
-        memory.keep_only(&[wanted("a", &[("y", "2"), ("z", "2")])]);
-        assert_eq!((memory.attempts.len(), memory.bad.len()), (0, 0));
+        let mut device_state = device_state();
+        device_state.keep_only(&[wanted("a", &[("y", "1"), ("z", "1")])]);
+        assert_eq!((device_state.attempts.len(), device_state.bad.len()), (1, 1));
+        device_state.keep_only(&[wanted("a", &[("y", "2"), ("z", "2")])]);
+        assert_eq!((device_state.attempts.len(), device_state.bad.len()), (0, 0));
     }
 
     #[test]

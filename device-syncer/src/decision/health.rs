@@ -5,7 +5,7 @@ use std::fmt;
 use repo_model::desired::Desired;
 use repo_model::margo::State;
 
-use crate::decision::device_state::Memory;
+use crate::decision::device_state::DeviceState;
 use crate::decision::failure::shown;
 use crate::decision::observation::{Condition, Observation, Observed};
 use crate::decision::status::Report;
@@ -23,13 +23,13 @@ pub struct Health {
 
 impl Health {
     /// How the project or release of this name is.
-    pub fn of(project: &str, sight: &Observation, memory: &Memory) -> Self {
+    pub fn of(project: &str, sight: &Observation, device_state: &DeviceState) -> Self {
         let found = sight.found.iter().find(|found| found.project == project);
-        let unseen = memory.applied_kind(project).and_then(|kind| sight.unreachable.get(&kind));
+        let unseen = device_state.applied_kind(project).and_then(|kind| sight.unreachable.get(&kind));
         match (found, unseen) {
             (Some(found), _) => Self::of_found(found),
             (None, Some(error)) => Self { health: "unknown", drift: "unknown", reason: Some(shown(&error.message)) },
-            (None, None) if memory.applied_digest(project).is_some() => {
+            (None, None) if device_state.applied_digest(project).is_some() => {
                 Self { health: "missing", drift: "missing", reason: Some("nothing of it is there".to_owned()) }
             }
             (None, None) => Self { health: "missing", drift: "none", reason: None },
@@ -75,12 +75,12 @@ impl fmt::Display for Lacking {
 }
 
 /// Every component that isn't as wanted.
-pub fn lacking(sight: &Observation, memory: &Memory, desired: Option<&Desired>) -> Vec<Lacking> {
+pub fn lacking(sight: &Observation, device_state: &DeviceState, desired: Option<&Desired>) -> Vec<Lacking> {
     let mut all = Vec::new();
-    for (id, reported) in Report::read(&memory.status).deployments {
+    for (id, reported) in Report::read(&device_state.status).deployments {
         for component in reported.components.into_iter().filter(|one| one.state != State::Removed) {
-            let name = format!("{}/{}", memory.name_of(id, desired), component.name);
-            let health = Health::of(&id.runtime_name(&component.name), sight, memory);
+            let name = format!("{}/{}", device_state.name_of(id, desired), component.name);
+            let health = Health::of(&id.runtime_name(&component.name), sight, device_state);
             if component.state != State::Installed {
                 let why = component.failure.map(|failure| format!("{}: {}", failure.code, failure.message));
                 all.push(Lacking { name, how: component.state.to_string(), why: why.unwrap_or_default() });
@@ -107,17 +107,17 @@ mod tests {
     fn every_condition_has_its_words_and_what_is_not_well_its_reason() {
         let text = |words: &str| words.to_owned();
         let of = |found: Option<Condition>, applied: bool, unseen: bool| {
-            let mut memory = Memory::default();
+            let mut device_state = DeviceState::default();
             if applied {
                 let (name, input_digest) = (component("x"), Some(input_digest("a", "x", "1")));
                 let (project, kind) = (project("a", "x"), ProfileType::Compose);
-                memory.note(&wanted("a", &[]), AppliedComponent { name, project, kind, input_digest });
+                device_state.note(&wanted("a", &[]), AppliedComponent { name, project, kind, input_digest });
             }
             let error = Failure::new("runtime-unavailable", "docker can't be used: gone");
             let unseen = unseen.then_some((ProfileType::Compose, error));
             let found = found.map(|condition| observed("a", "x", None, condition));
             let sight = Observation { found: found.into_iter().collect(), unreachable: BTreeMap::from_iter(unseen) };
-            let Health { health, drift, reason } = Health::of(&project("a", "x"), &sight, &memory);
+            let Health { health, drift, reason } = Health::of(&project("a", "x"), &sight, &device_state);
             format!("{health} {drift} {}", reason.unwrap_or_default())
         };
         for (condition, expected) in [

@@ -7,7 +7,7 @@ use repo_model::report::Condition;
 use repo_model::{DeviceId, FleetId};
 
 use crate::decision::conditions;
-use crate::decision::device_state::Memory;
+use crate::decision::device_state::DeviceState;
 use crate::decision::status::Report;
 
 /// Who speaks: the trailers `Fleet` and `Device` of each commit.
@@ -20,7 +20,7 @@ pub struct Identity {
 }
 
 /// The message of the `status` commit that leads from `before` to `next` (`repo-layouts/README.md`, *Branch `status`*).
-pub fn message(next: &Memory, before: &Memory, identity: &Identity) -> Message {
+pub fn message(next: &DeviceState, before: &DeviceState, identity: &Identity) -> Message {
     let (report, old) = (Report::read(&next.status), Report::read(&before.status));
     let transitions = report.transitions(&old);
     let components = transitions.iter().filter(|one| !one.summary.starts_with('*')).map(|one| one.summary.clone());
@@ -66,14 +66,15 @@ pub fn carrying(message: String, before: &[String]) -> String {
     all.fold(Message::new(read.subject()), |message, (key, value)| message.trailer(key, value)).to_string()
 }
 
-fn is_adoption(next: &Memory, before: &Memory) -> bool {
-    let adopted = |memory: &Memory| conditions::report(&memory.status).and_then(|report| report.adopted);
+fn is_adoption(next: &DeviceState, before: &DeviceState) -> bool {
+    let adopted =
+        |device_state: &DeviceState| conditions::report(&device_state.status).and_then(|report| report.adopted);
     adopted(next).is_some_and(|now| adopted(before) != Some(now))
 }
 
 /// `Type: reason` of each condition that is new or says something new, `Type cleared` of each type that is gone. Their
 /// messages aren't in the subject: they may quote what a stranger wrote.
-fn of_conditions(next: &Memory, before: &Memory) -> Vec<String> {
+fn of_conditions(next: &DeviceState, before: &DeviceState) -> Vec<String> {
     let (now, old) = (conditions::all(&next.status), conditions::all(&before.status));
     let new = now.iter().filter(|one| !old.contains(one)).map(|one| format!("{}: {}", one.kind, one.reason));
     let kinds = |all: &[Condition]| all.iter().map(|one| one.kind.clone()).collect::<BTreeSet<_>>();
@@ -93,7 +94,11 @@ mod tests {
     use crate::decision::failure::Failure;
     use crate::testing::{component, fleet, id};
 
-    fn memory(conditions: &[(&str, &str, &str)], state: Option<(State, Option<&str>)>, serial: u64) -> Memory {
+    fn device_state(
+        conditions: &[(&str, &str, &str)],
+        state: Option<(State, Option<&str>)>,
+        serial: u64,
+    ) -> DeviceState {
         let accepted = (serial > 0).then(|| Accepted {
             commit: "0".repeat(40),
             serial,
@@ -105,18 +110,18 @@ mod tests {
             fresh_before: None,
             unverified: false,
         });
-        let mut memory = Memory { accepted, ..Memory::default() };
+        let mut device_state = DeviceState { accepted, ..DeviceState::default() };
         let all: Vec<_> = conditions.iter().map(|(kind, reason, text)| condition(kind, reason, *text)).collect();
-        conditions::write(&mut memory, Uuid::nil(), &all);
+        conditions::write(&mut device_state, Uuid::nil(), &all);
         let mut report = Report::default();
         if let Some((state, code)) = state {
             report.set(id("a"), &component("x"), state, code.map(|code| Failure::new(code, "because")));
         }
-        report.write(&mut memory.status, &"press-01".parse().unwrap(), serial);
-        memory
+        report.write(&mut device_state.status, &"press-01".parse().unwrap(), serial);
+        device_state
     }
 
-    fn subject(before: &Memory, next: &Memory) -> String {
+    fn subject(before: &DeviceState, next: &DeviceState) -> String {
         let identity = Identity { fleet: fleet(), device: "press-01".parse().unwrap() };
         message(next, before, &identity).subject().to_owned()
     }
@@ -138,21 +143,21 @@ mod tests {
             ),
         ] {
             let running = Some((State::Installed, None));
-            assert_eq!(subject(&memory(before, running, 4), &memory(next, running, 4)), expected);
+            assert_eq!(subject(&device_state(before, running, 4), &device_state(next, running, 4)), expected);
         }
     }
 
     #[test]
     fn states_come_before_reasons_and_those_before_conditions() {
         let refused = [(STALLED, "wrong-device", "x")];
-        let state = |state, code| memory(&[], Some((state, code)), 4);
+        let state = |state, code| device_state(&[], Some((state, code)), 4);
         let (queued, running) = (state(State::Pending, Some("queued")), state(State::Installed, None));
         assert_eq!(subject(&queued, &running), "x installed (serial 4)");
-        let next = memory(&refused, Some((State::Installed, None)), 4);
+        let next = device_state(&refused, Some((State::Installed, None)), 4);
         assert_eq!(subject(&queued, &next), "x installed, 1 more (serial 4)");
         let waiting = state(State::Pending, Some("artifact-unavailable"));
         assert_eq!(subject(&queued, &waiting), "x pending artifact-unavailable (serial 4)");
-        assert_eq!(subject(&running, &memory(&[], Some((State::Installed, None)), 5)), "adopted (serial 5)");
-        assert_eq!(subject(&Memory::default(), &memory(&[], None, 0)), "report (serial 0)");
+        assert_eq!(subject(&running, &device_state(&[], Some((State::Installed, None)), 5)), "adopted (serial 5)");
+        assert_eq!(subject(&DeviceState::default(), &device_state(&[], None, 0)), "report (serial 0)");
     }
 }

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::decision::component::Component;
 use crate::decision::deployment::{Fits, Wanted, WantedComponent, in_order};
-use crate::decision::device_state::{AppliedComponent, Inputs, Memory};
+use crate::decision::device_state::{AppliedComponent, DeviceState, Inputs};
 use crate::decision::failure::Failure;
 use crate::decision::observation::{Condition, Observed};
 
@@ -137,13 +137,13 @@ impl Plan {
     /// `unseen` don't answer: what is theirs is left alone.
     pub fn make(
         wanted: Option<&[Wanted]>,
-        memory: &Memory,
+        device_state: &DeviceState,
         observed: &[Observed],
         unseen: &BTreeSet<ProfileType>,
     ) -> Self {
         let Some(wanted) = wanted else { return Self::default() };
         let observed = observed.iter().map(|found| ((found.kind, found.project.as_str()), found)).collect();
-        let actual = Actual { memory, observed, unseen };
+        let actual = Actual { device_state, observed, unseen };
         let deployments = wanted.iter().map(|deployment| planned(deployment, &actual)).collect();
         let is_suspended = |id: DeploymentId| wanted.iter().any(|one| one.id == id && one.suspended);
         let stays = |gone: &Removal| unseen.contains(&gone.kind) || gone.deployment.is_some_and(is_suspended);
@@ -153,9 +153,9 @@ impl Plan {
     }
 
     /// The plan as long as the operator wants the device left as it is, and as long as the fleet doesn't list its key.
-    pub fn held_back(self, is_suspended: bool, is_unlisted: bool, memory: &Memory) -> Self {
+    pub fn held_back(self, is_suspended: bool, is_unlisted: bool, device_state: &DeviceState) -> Self {
         let plan = if is_suspended { self.suspended() } else { self };
-        if is_unlisted { plan.unlisted(memory) } else { plan }
+        if is_unlisted { plan.unlisted(device_state) } else { plan }
     }
 
     /// The plan of a device that was told to leave everything as it is.
@@ -164,9 +164,9 @@ impl Plan {
     }
 
     /// The plan of a device that may adopt nothing new: what was applied is put back, and everything else waits.
-    fn unlisted(self, memory: &Memory) -> Self {
+    fn unlisted(self, device_state: &DeviceState) -> Self {
         let is_new = |action: &Action| match action {
-            Action::Apply { input, .. } => memory.applied_digest(&input.project) != Some(input.input_digest),
+            Action::Apply { input, .. } => device_state.applied_digest(&input.project) != Some(input.input_digest),
             _ => false,
         };
         self.waiting(is_new, &Failure::new("queued", "waits until the fleet lists this device's key again"))
@@ -209,7 +209,7 @@ impl Plan {
 
 /// What is, as far as it can be seen.
 struct Actual<'a> {
-    memory: &'a Memory,
+    device_state: &'a DeviceState,
     observed: BTreeMap<(ProfileType, &'a str), &'a Observed>,
     unseen: &'a BTreeSet<ProfileType>,
 }
@@ -223,13 +223,13 @@ impl Actual<'_> {
     /// Whether this very input was applied, so that an apply only makes it whole again.
     fn was_applied(&self, input: &Component) -> bool {
         let observed = self.found(input).and_then(|found| found.input_digest);
-        [observed, self.memory.applied_digest(&input.project)].contains(&Some(input.input_digest))
+        [observed, self.device_state.applied_digest(&input.project)].contains(&Some(input.input_digest))
     }
 
     /// What runs a component, if it isn't this type.
     fn other(&self, kind: ProfileType, project: &str) -> Option<ProfileType> {
         let of_project = self.observed.keys().filter(|(_, found)| *found == project).map(|(kind, _)| *kind);
-        of_project.chain(self.memory.applied_kind(project)).find(|other| *other != kind)
+        of_project.chain(self.device_state.applied_kind(project)).find(|other| *other != kind)
     }
 }
 
@@ -269,7 +269,7 @@ fn action(wanted: &WantedComponent, actual: &Actual<'_>) -> Action {
         return Action::Unknown;
     }
     let apply = |reason| Action::Apply { reason, replaces, input: Box::new(input.clone()) };
-    match (actual.found(input), actual.memory.failure(input)) {
+    match (actual.found(input), actual.device_state.failure(input)) {
         (Some(found), _) if replaces.is_none() && is_in_sync(found, input) => Action::Keep,
         (_, Some(failure)) => Action::Fail(failure.clone()),
         _ if replaces.is_some() => apply(Reason::Retyped),
@@ -278,7 +278,7 @@ fn action(wanted: &WantedComponent, actual: &Actual<'_>) -> Action {
             Action::Restore { reason, input: Box::new(input.clone()) }
         }
         (Some(found), None) => apply(reason(found, input.input_digest)),
-        (None, None) if actual.memory.applied_digest(project).is_some() => apply(Reason::Missing),
+        (None, None) if actual.device_state.applied_digest(project).is_some() => apply(Reason::Missing),
         (None, None) => apply(Reason::New),
     }
 }
@@ -303,8 +303,8 @@ fn reason(found: &Observed, wanted: Digest) -> Reason {
 }
 
 /// Everything that was put onto the device and not removed since, in the order of its application.
-fn removable(memory: &Memory) -> Vec<Removal> {
-    let mut all: Vec<_> = memory.deployments.iter().map(|(id, applied)| (*id, &applied.inputs)).collect();
+fn removable(device_state: &DeviceState) -> Vec<Removal> {
+    let mut all: Vec<_> = device_state.deployments.iter().map(|(id, applied)| (*id, &applied.inputs)).collect();
     all.sort_by(|(_, a), (_, b)| a.id.cmp(&b.id));
     let all = in_order(all, |(_, inputs)| &inputs.id, |(_, inputs)| &inputs.depends_on);
     let removals = |(id, inputs): (_, &Inputs)| {
@@ -327,7 +327,7 @@ fn removals(wanted: &[Wanted], actual: &Actual<'_>) -> Vec<Removal> {
         .flat_map(|deployment| &deployment.components)
         .map(|component| component.project.as_str())
         .collect();
-    let mut gone = removable(actual.memory);
+    let mut gone = removable(actual.device_state);
     gone.retain(|removal| !keep.contains(removal.project.as_str()));
     gone.reverse();
     let known: BTreeSet<_> = gone.iter().map(|removal| (removal.kind, removal.project.clone())).collect();
@@ -353,30 +353,30 @@ mod tests {
     use crate::testing::{any_wanted, component, id, input_digest, observed, project, wanted};
     use proptest::prelude::*;
 
-    fn make(wanted: Option<&[Wanted]>, memory: &Memory, observed: &[Observed]) -> Plan {
-        Plan::make(wanted, memory, observed, &BTreeSet::new())
+    fn make(wanted: Option<&[Wanted]>, device_state: &DeviceState, observed: &[Observed]) -> Plan {
+        Plan::make(wanted, device_state, observed, &BTreeSet::new())
     }
 
-    /// A memory in which these components were applied in these versions; one without is under way.
-    fn applied(all: &[(&str, &str, Option<&str>)]) -> Memory {
-        let mut memory = Memory::default();
+    /// A device state in which these components were applied in these versions; one without is under way.
+    fn applied(all: &[(&str, &str, Option<&str>)]) -> DeviceState {
+        let mut device_state = DeviceState::default();
         for (deployment, name, version) in all {
             let input_digest = version.map(|version| input_digest(deployment, name, version));
             let (name, project) = (component(name), project(deployment, name));
-            memory.note(
+            device_state.note(
                 &wanted(deployment, &[]),
                 AppliedComponent { name, project, kind: ProfileType::Compose, input_digest },
             );
         }
-        memory
+        device_state
     }
 
     fn failed(version: &str) -> Bad {
         Bad { input_digest: input_digest("a", "x", version), failure: Failure::new("compose-failed", "no") }
     }
 
-    fn action(memory: &Memory, observed: &[Observed], want: &str) -> String {
-        action_of(&make(Some(&[wanted("a", &[("x", want)])]), memory, observed))
+    fn action(device_state: &DeviceState, observed: &[Observed], want: &str) -> String {
+        action_of(&make(Some(&[wanted("a", &[("x", want)])]), device_state, observed))
     }
 
     fn action_of(plan: &Plan) -> String {
@@ -398,28 +398,28 @@ mod tests {
     fn what_runs_under_another_type_is_replaced_and_an_unwanted_project_goes_from_every_runtime() {
         let digest = || Some(input_digest("a", "x", "1"));
         let running = || observed("a", "x", digest(), Condition::Running);
-        let mut memory = applied(&[("a", "x", Some("1"))]);
+        let mut device_state = applied(&[("a", "x", Some("1"))]);
         for found in [vec![by_helm(running())], vec![running(), by_helm(running())]] {
-            assert_eq!(action(&memory, &found, "1"), "Retyped");
-            let plan = make(Some(&[wanted("a", &[("x", "1")])]), &memory, &found);
+            assert_eq!(action(&device_state, &found, "1"), "Retyped");
+            let plan = make(Some(&[wanted("a", &[("x", "1")])]), &device_state, &found);
             let Action::Apply { replaces, .. } = plan.deployments[0].components[0].action else { panic!("{plan:?}") };
             assert_eq!((replaces, plan.removals.len()), (Some(ProfileType::Helm), 0));
-            let gone = make(Some(&[]), &memory, &found);
+            let gone = make(Some(&[]), &device_state, &found);
             let kinds: BTreeSet<_> = gone.removals.iter().map(|removal| removal.kind).collect();
             assert_eq!(kinds, [ProfileType::Compose, ProfileType::Helm].into());
         }
-        let applied = &mut memory.deployments.get_mut(&id("a")).unwrap().inputs.components[0];
+        let applied = &mut device_state.deployments.get_mut(&id("a")).unwrap().inputs.components[0];
         applied.kind = ProfileType::Helm;
-        assert_eq!(action(&memory, &[], "1"), "Retyped", "it may have left something");
-        memory.bad.insert(project("a", "x"), failed("1"));
-        assert_eq!(action(&memory, &[by_helm(running())], "1"), "compose-failed", "what runs stays");
+        assert_eq!(action(&device_state, &[], "1"), "Retyped", "it may have left something");
+        device_state.bad.insert(project("a", "x"), failed("1"));
+        assert_eq!(action(&device_state, &[by_helm(running())], "1"), "compose-failed", "what runs stays");
     }
 
     #[test]
     fn what_belongs_to_a_runtime_that_does_not_answer_is_left_alone() {
-        let memory = applied(&[("a", "x", Some("1")), ("b", "x", Some("1"))]);
+        let device_state = applied(&[("a", "x", Some("1")), ("b", "x", Some("1"))]);
         let (unseen, helm) = (BTreeSet::from([ProfileType::Compose]), observed("c", "x", None, Condition::Running));
-        let plan = Plan::make(Some(&[wanted("a", &[("x", "2")])]), &memory, &[by_helm(helm)], &unseen);
+        let plan = Plan::make(Some(&[wanted("a", &[("x", "2")])]), &device_state, &[by_helm(helm)], &unseen);
         assert!(matches!(plan.deployments[0].components[0].action, Action::Unknown));
         let projects = |all: &[Removal]| all.iter().map(|one| one.project.clone()).collect::<Vec<_>>();
         assert_eq!(projects(&plan.removals), [project("c", "x")]);
@@ -436,13 +436,19 @@ mod tests {
         let stopped = || Condition::Stopped("exited with 137".to_owned());
         let once = applied(&[("a", "x", Some("1"))]);
         let begun = applied(&[("a", "x", None)]);
-        let mut bad = Memory::default();
+        let mut bad = DeviceState::default();
         bad.bad.insert(project("a", "x"), failed("1"));
-        for (given, memory, found, want, expected) in [
-            ("nothing is there", &Memory::default(), vec![], "1", "New"),
+        for (given, device_state, found, want, expected) in [
+            ("nothing is there", &DeviceState::default(), vec![], "1", "New"),
             ("an apply was begun and left nothing", &begun, vec![], "1", "New"),
             ("it runs", &once, run("1", Condition::Running), "1", "keep"),
-            ("it runs, and the memory was lost", &Memory::default(), run("1", Condition::Running), "1", "keep"),
+            (
+                "it runs, and the device state was lost",
+                &DeviceState::default(),
+                run("1", Condition::Running),
+                "1",
+                "keep",
+            ),
             ("it starts", &once, run("1", Condition::Starting), "1", "keep"),
             ("it is unwell", &once, run("1", degraded()), "1", "keep"),
             ("it restarts", &once, run("1", restarting()), "1", "keep"),
@@ -457,8 +463,8 @@ mod tests {
             ),
             ("somebody stopped it", &once, run("1", stopped()), "1", "restore: exited with 137"),
             (
-                "it stopped, and the memory was lost",
-                &Memory::default(),
+                "it stopped, and the device state was lost",
+                &DeviceState::default(),
                 run("1", stopped()),
                 "1",
                 "restore: exited with 137",
@@ -468,7 +474,13 @@ mod tests {
             ("all of it is gone", &once, vec![], "1", "Missing"),
             ("somebody changed it", &once, run("1", Condition::Edited("image".to_owned())), "1", "Edited"),
             ("it is half made", &begun, half(Condition::Running), "1", "HalfMade"),
-            ("it is half made, and the memory was lost", &Memory::default(), half(Condition::Missing), "1", "HalfMade"),
+            (
+                "it is half made, and the device state was lost",
+                &DeviceState::default(),
+                half(Condition::Missing),
+                "1",
+                "HalfMade",
+            ),
             ("it failed before", &bad, vec![], "1", "compose-failed"),
             ("it failed half made", &bad, half(Condition::Running), "1", "compose-failed"),
             ("it failed, and another version is wanted", &bad, half(Condition::Running), "2", "HalfMade"),
@@ -476,7 +488,7 @@ mod tests {
             ("it failed, and stopped", &bad, run("1", stopped()), "1", "compose-failed"),
             ("it can't run here", &once, run("1", Condition::Running), "!parameter-invalid", "parameter-invalid"),
         ] {
-            assert_eq!(action(memory, &found, want), expected, "{given}");
+            assert_eq!(action(device_state, &found, want), expected, "{given}");
         }
     }
 
@@ -485,8 +497,8 @@ mod tests {
         let unfit = |version: &str, fits: Fits| Wanted { fits, ..wanted("a", &[("x", version)]) };
         let lack = || Fits::No(Failure::new("capability-missing", "it needs 9Gi of memory, and the device has 8Gi"));
         let run = |condition| vec![observed("a", "x", Some(input_digest("a", "x", "1")), condition)];
-        let (nothing, once) = (Memory::default(), applied(&[("a", "x", Some("1"))]));
-        for (given, memory, found, version, expected) in [
+        let (nothing, once) = (DeviceState::default(), applied(&[("a", "x", Some("1"))]));
+        for (given, device_state, found, version, expected) in [
             ("nothing is there", &nothing, vec![], "1", "capability-missing"),
             ("another version runs", &once, run(Condition::Running), "2", "capability-missing"),
             ("another version ran and is gone", &once, vec![], "2", "capability-missing"),
@@ -494,7 +506,7 @@ mod tests {
             ("it ran and is gone", &once, vec![], "1", "Missing"),
             ("a part of it is gone", &nothing, run(Condition::Missing), "1", "restore: something of it is missing"),
         ] {
-            let planned = |fits| action_of(&make(Some(&[unfit(version, fits)]), memory, &found));
+            let planned = |fits| action_of(&make(Some(&[unfit(version, fits)]), device_state, &found));
             assert_eq!(planned(lack()), expected, "{given}");
             let unknown = if expected == "capability-missing" { "runtime-unavailable" } else { expected };
             assert_eq!(planned(Fits::Unknown), unknown, "{given}");
@@ -505,9 +517,9 @@ mod tests {
 
     #[test]
     fn what_is_not_wanted_goes_in_the_reverse_order_of_its_application() {
-        let memory = applied(&[("b", "x", Some("1")), ("a", "x", Some("1")), ("a", "y", Some("1"))]);
+        let device_state = applied(&[("b", "x", Some("1")), ("a", "x", Some("1")), ("a", "y", Some("1"))]);
         let stray = observed("c", "x", None, Condition::Running);
-        let plan = make(Some(&[]), &memory, &[stray]);
+        let plan = make(Some(&[]), &device_state, &[stray]);
         let gone: Vec<_> = plan.removals.iter().map(|removal| removal.project.clone()).collect();
         assert_eq!(gone, [project("b", "x"), project("a", "y"), project("a", "x"), project("c", "x")]);
         assert!(!plan.is_in_sync());
@@ -515,9 +527,9 @@ mod tests {
 
     #[test]
     fn a_component_that_left_its_deployment_goes_and_its_neighbour_stays() {
-        let memory = applied(&[("a", "x", Some("1")), ("a", "y", Some("1"))]);
+        let device_state = applied(&[("a", "x", Some("1")), ("a", "y", Some("1"))]);
         let running = |name| observed("a", name, Some(input_digest("a", name, "1")), Condition::Running);
-        let plan = make(Some(&[wanted("a", &[("y", "1")])]), &memory, &[running("x"), running("y")]);
+        let plan = make(Some(&[wanted("a", &[("y", "1")])]), &device_state, &[running("x"), running("y")]);
         assert_eq!(plan.removals.len(), 1);
         assert_eq!(plan.removals[0].component(), Some((id("a"), &component("x"))));
         assert_eq!(plan.applies().count(), 0);
@@ -525,9 +537,9 @@ mod tests {
 
     #[test]
     fn a_device_that_is_not_listed_puts_back_what_was_applied_and_nothing_else() {
-        let memory = applied(&[("a", "x", Some("1")), ("a", "y", Some("1")), ("b", "x", Some("1"))]);
+        let device_state = applied(&[("a", "x", Some("1")), ("a", "y", Some("1")), ("b", "x", Some("1"))]);
         let parts = [("x", "1"), ("y", "2"), ("z", "1")];
-        let plan = make(Some(&[wanted("a", &parts)]), &memory, &[]).unlisted(&memory);
+        let plan = make(Some(&[wanted("a", &parts)]), &device_state, &[]).unlisted(&device_state);
         let applies: Vec<_> = plan.applies().map(|input| input.component.as_str()).collect();
         assert_eq!(applies, ["x"]);
         let waits =
@@ -537,17 +549,17 @@ mod tests {
 
     #[test]
     fn what_is_suspended_stays_as_it_is() {
-        let memory = applied(&[("a", "x", Some("1")), ("a", "y", Some("1")), ("b", "x", Some("1"))]);
+        let device_state = applied(&[("a", "x", Some("1")), ("a", "y", Some("1")), ("b", "x", Some("1"))]);
         let running = |a, x| observed(a, x, Some(input_digest(a, x, "1")), Condition::Running);
         let found = [running("a", "x"), running("a", "y"), running("b", "x")];
         let suspended = Wanted { suspended: true, ..wanted("a", &[("x", "2")]) };
-        let plan = make(Some(&[suspended]), &memory, &found);
+        let plan = make(Some(&[suspended]), &device_state, &found);
         let gone: Vec<_> = plan.removals.iter().map(|one| one.project.clone()).collect();
         assert_eq!(gone, [project("b", "x")], "its neighbour isn't suspended");
         let held: Vec<_> = plan.held.iter().map(|one| one.project.clone()).collect();
         assert_eq!(held, [project("a", "y")]);
         assert!(matches!(&plan.deployments[0].components[0].action, Action::Wait(why) if why.code == "suspended"));
-        let plan = make(Some(&[wanted("a", &[("x", "2"), ("y", "1")])]), &memory, &found).suspended();
+        let plan = make(Some(&[wanted("a", &[("x", "2"), ("y", "1")])]), &device_state, &found).suspended();
         assert!(plan.is_in_sync() && plan.held.len() == 1);
         assert!(
             matches!(plan.deployments[0].components[1].action, Action::Keep),
@@ -557,46 +569,60 @@ mod tests {
 
     #[test]
     fn all_is_as_wanted_only_while_everything_runs_well() {
-        let memory = applied(&[("a", "x", Some("1")), ("a", "y", Some("1"))]);
+        let device_state = applied(&[("a", "x", Some("1")), ("a", "y", Some("1"))]);
         let run = |condition| observed("a", "x", Some(input_digest("a", "x", "1")), condition);
         let all = [wanted("a", &[("x", "1")])];
         let suspended = [Wanted { suspended: true, ..wanted("a", &[("x", "1")]) }];
         let stopped = || Condition::Stopped("exited with 137".to_owned());
-        for (given, wanted, memory, found, in_sync, as_wanted) in [
-            ("it runs", &all, &Memory::default(), vec![run(Condition::Running)], true, true),
-            ("it starts", &all, &Memory::default(), vec![run(Condition::Starting)], true, true),
-            ("it is unwell", &all, &Memory::default(), vec![run(Condition::Degraded("x".to_owned()))], true, false),
+        for (given, wanted, device_state, found, in_sync, as_wanted) in [
+            ("it runs", &all, &DeviceState::default(), vec![run(Condition::Running)], true, true),
+            ("it starts", &all, &DeviceState::default(), vec![run(Condition::Starting)], true, true),
+            (
+                "it is unwell",
+                &all,
+                &DeviceState::default(),
+                vec![run(Condition::Degraded("x".to_owned()))],
+                true,
+                false,
+            ),
             (
                 "it can't be looked at",
                 &all,
-                &Memory::default(),
+                &DeviceState::default(),
                 vec![run(Condition::Unknown("x".to_owned()))],
                 true,
                 false,
             ),
-            ("it stopped", &all, &Memory::default(), vec![run(stopped())], false, false),
-            ("it stopped while it is suspended", &suspended, &Memory::default(), vec![run(stopped())], true, false),
-            ("something is to go", &all, &memory, vec![run(Condition::Running)], false, false),
-            ("what is to go is suspended", &suspended, &memory, vec![run(Condition::Running)], true, false),
+            ("it stopped", &all, &DeviceState::default(), vec![run(stopped())], false, false),
+            (
+                "it stopped while it is suspended",
+                &suspended,
+                &DeviceState::default(),
+                vec![run(stopped())],
+                true,
+                false,
+            ),
+            ("something is to go", &all, &device_state, vec![run(Condition::Running)], false, false),
+            ("what is to go is suspended", &suspended, &device_state, vec![run(Condition::Running)], true, false),
         ] {
-            let plan = make(Some(wanted), memory, &found);
+            let plan = make(Some(wanted), device_state, &found);
             assert_eq!((plan.is_in_sync(), plan.is_as_wanted()), (in_sync, as_wanted), "{given}");
         }
-        let plan = make(Some(&all), &Memory::default(), &[run(stopped())]).suspended();
+        let plan = make(Some(&all), &DeviceState::default(), &[run(stopped())]).suspended();
         assert!(plan.is_in_sync() && !plan.is_as_wanted(), "the device is suspended");
-        let plan = make(Some(&[wanted("a", &[("x", "!policy-denied")])]), &Memory::default(), &[]);
+        let plan = make(Some(&[wanted("a", &[("x", "!policy-denied")])]), &DeviceState::default(), &[]);
         assert!(plan.is_in_sync() && !plan.is_as_wanted(), "it can't run here");
     }
 
     #[test]
     fn before_the_first_accepted_state_nothing_is_known_to_be_unwanted() {
-        let plan = make(None, &Memory::default(), &[observed("a", "x", None, Condition::Running)]);
+        let plan = make(None, &DeviceState::default(), &[observed("a", "x", None, Condition::Running)]);
         assert!(plan.is_in_sync());
     }
 
     #[derive(Debug, Clone)]
     struct Model {
-        memory: Memory,
+        device_state: DeviceState,
         runtime: Vec<Observed>,
     }
 
@@ -605,7 +631,7 @@ mod tests {
         fn carry_out(&mut self, plan: &Plan, wanted: &[Wanted]) {
             for removal in &plan.removals {
                 self.runtime.retain(|found| found.project != removal.project);
-                self.memory.forget(&removal.project);
+                self.device_state.forget(&removal.project);
             }
             for input in plan.applies() {
                 let (name, project) = (input.component.clone(), input.project.clone());
@@ -624,7 +650,7 @@ mod tests {
                     kind: input.profile_type(),
                     input_digest: Some(input.input_digest),
                 };
-                self.memory.note(deployment, component);
+                self.device_state.note(deployment, component);
             }
             let restored = plan.components().filter(|one| matches!(one.action, Action::Restore { .. }));
             for project in restored.map(|one| &one.project) {
@@ -650,30 +676,30 @@ mod tests {
         let bad = prop::collection::vec(prop::sample::select(vec!["1", "2", "3"]), 0..2);
         (remembered, running, bad).prop_map(|(remembered, running, bad)| {
             let remembered: Vec<_> = remembered.into_iter().map(|((a, x), version)| (a, x, version)).collect();
-            let mut memory = applied(&remembered);
+            let mut device_state = applied(&remembered);
             for version in bad {
-                memory.bad.insert(project("a", "x"), failed(version));
+                device_state.bad.insert(project("a", "x"), failed(version));
             }
             let found = |((a, x), (version, condition)): ((&str, &str), (Option<&str>, Condition))| {
                 observed(a, x, version.map(|version| input_digest(a, x, version)), condition)
             };
-            Model { memory, runtime: running.into_iter().map(found).collect() }
+            Model { device_state, runtime: running.into_iter().map(found).collect() }
         })
     }
 
     proptest! {
         #[test]
         fn once_a_plan_is_carried_out_there_is_nothing_left_to_do(desired in any_wanted(), mut model in any_model()) {
-            let plan = make(Some(&desired), &model.memory, &model.runtime);
+            let plan = make(Some(&desired), &model.device_state, &model.runtime);
             model.carry_out(&plan, &desired);
-            let next = make(Some(&desired), &model.memory, &model.runtime);
+            let next = make(Some(&desired), &model.device_state, &model.runtime);
             prop_assert!(next.is_in_sync(), "{next:?}");
         }
 
         #[test]
         fn only_what_is_ours_and_unwanted_is_removed(desired in any_wanted(), model in any_model()) {
-            let plan = make(Some(&desired), &model.memory, &model.runtime);
-            let inventory: BTreeSet<_> = removable(&model.memory).into_iter().map(|one| one.project)
+            let plan = make(Some(&desired), &model.device_state, &model.runtime);
+            let inventory: BTreeSet<_> = removable(&model.device_state).into_iter().map(|one| one.project)
                 .chain(model.runtime.iter().map(|found| found.project.clone())).collect();
             let keep: BTreeSet<_> =
                 desired.iter().flat_map(|one| &one.components).map(|one| one.project.clone()).collect();

@@ -233,7 +233,7 @@ impl Transition {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decision::device_state::Memory;
+    use crate::decision::device_state::DeviceState;
     use crate::testing::{component, id, wanted};
 
     fn device() -> DeviceId {
@@ -342,7 +342,7 @@ mod tests {
         let plan = |components: &[(&str, &str)]| {
             let wanted = [wanted("a", components)];
             let wanted = if components.is_empty() { &wanted[..0] } else { &wanted[..] };
-            Plan::make(Some(wanted), &Memory::default(), &[], &BTreeSet::new())
+            Plan::make(Some(wanted), &DeviceState::default(), &[], &BTreeSet::new())
         };
         now.forget_unknown(&plan(&[("y", "1")]));
         assert_eq!(now, report(&[("y", State::Installed, None)]));

@@ -11,7 +11,7 @@ use repo_model::roster::{ROSTER_NAMESPACE, Trust, roster_path};
 use repo_model::{FileTree, KeyText, error_chain};
 
 use crate::decision::conditions::{self, STALE};
-use crate::decision::device_state::{Accepted, Memory};
+use crate::decision::device_state::{Accepted, DeviceState};
 use crate::state::floor::Floor;
 use crate::state::store::Store;
 
@@ -116,7 +116,7 @@ impl Judge<'_> {
     }
 
     fn descent(&self, tip: CommitId, desired: &Desired, trust: &Trust) -> Result<Descent, Refusal> {
-        let accepted = self.store.memory.accepted.as_ref().and_then(Accepted::id);
+        let accepted = self.store.device_state.accepted.as_ref().and_then(Accepted::id);
         let ancestry = match accepted {
             Some(accepted) => self.store.repo.is_ancestor(accepted, tip).map_err(unreadable)?,
             None if self.floor.envelope.is_none_or(|known| known == desired.envelope_digest) => Ancestry::Yes,
@@ -141,7 +141,7 @@ impl Judge<'_> {
     /// Only one made after that state can know its digest, so where in the history it stands doesn't matter.
     fn continues(&self, tip: CommitId, trust: &Trust) -> Result<bool, Refusal> {
         // The floor may be raised already, for this very tip, by a pass that was killed.
-        let expected = match (&self.store.memory.accepted, self.floor.envelope) {
+        let expected = match (&self.store.device_state.accepted, self.floor.envelope) {
             (Some(accepted), _) => format!("{} {}", accepted.envelope, accepted.serial),
             (None, Some(envelope)) => format!("{envelope} {}", self.floor.serial),
             (None, None) => return Ok(false),
@@ -179,11 +179,11 @@ impl Judge<'_> {
 impl Adoption {
     /// Puts this state in force. What was proven fresh before is as much a proof of this one, which came after it; but
     /// where the device is `Stale`, an adoption ends nothing.
-    pub fn put_into(&self, memory: &mut Memory, now: Timestamp) {
-        memory.roster.clone_from(&self.roster);
-        let is_stale = conditions::all(&memory.status).iter().any(|one| one.kind == STALE);
-        let before = memory.accepted.take().filter(|_| !is_stale && self.descent != Descent::ByHand);
-        memory.accepted = Some(Accepted {
+    pub fn put_into(&self, device_state: &mut DeviceState, now: Timestamp) {
+        device_state.roster.clone_from(&self.roster);
+        let is_stale = conditions::all(&device_state.status).iter().any(|one| one.kind == STALE);
+        let before = device_state.accepted.take().filter(|_| !is_stale && self.descent != Descent::ByHand);
+        device_state.accepted = Some(Accepted {
             commit: self.commit.to_string(),
             serial: self.desired.envelope.serial,
             manifest_version: self.desired.envelope.manifest_version,

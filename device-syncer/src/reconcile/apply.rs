@@ -1,4 +1,4 @@
-//! Carries a plan out, step by step: each is durable in the memory before its effect, and told on `status` after it.
+//! Carries a plan out, step by step: each is durable in the device state before its effect, and told on `status` after it.
 
 mod restore;
 
@@ -12,7 +12,7 @@ use repo_model::{DeploymentName, Digest, error_chain};
 use crate::decision::backoff;
 use crate::decision::component::Component;
 use crate::decision::deployment::Wanted;
-use crate::decision::device_state::{AppliedComponent, Attempt, Bad, Memory};
+use crate::decision::device_state::{AppliedComponent, Attempt, Bad, DeviceState};
 use crate::decision::failure::{Failure, shown};
 use crate::decision::message::{Identity, message};
 use crate::decision::plan::{Action, Plan, Planned, PlannedComponent, Removal};
@@ -42,7 +42,7 @@ pub struct Done {
 
 /// Carries one plan out.
 pub struct Actor<'a, H: Runtimes + ?Sized> {
-    /// The memory, written before and after each effect.
+    /// The device state, written before and after each effect.
     pub store: &'a mut Store,
     /// What runs components.
     pub runtimes: &'a H,
@@ -60,8 +60,8 @@ pub struct Actor<'a, H: Runtimes + ?Sized> {
     pub cancel: &'a dyn Fn() -> bool,
     /// Called after each commit: has the host told, as far as it can be reached. Nothing waits for that.
     pub tell: &'a dyn Fn(&Store),
-    /// The memory as it will be with the next commit.
-    pub next: Memory,
+    /// The device state as it will be with the next commit.
+    pub next: DeviceState,
     /// The states as they will be with the next commit.
     pub report: Report,
 }
@@ -418,7 +418,7 @@ impl<H: Runtimes + ?Sized> Actor<'_, H> {
         self.report.set(input.deployment, &input.component, State::Failed, Some(failure));
     }
 
-    /// Makes the memory and the report so far durable, as one commit of `status` if any state changed.
+    /// Makes the device state and the report so far durable, as one commit of `status` if any state changed.
     fn commit(&mut self) -> Result<(), StoreError> {
         if commit(self.store, self.next.clone(), &self.report, self.identity, (self.now)())? {
             (self.tell)(self.store);
@@ -430,7 +430,7 @@ impl<H: Runtimes + ?Sized> Actor<'_, H> {
 /// Puts `next` with these states in force; the message names every transition. Returns whether `status` moved.
 pub fn commit(
     store: &mut Store,
-    mut next: Memory,
+    mut next: DeviceState,
     report: &Report,
     identity: &Identity,
     now: Timestamp,
@@ -438,7 +438,7 @@ pub fn commit(
     let manifest_version = next.accepted.as_ref().map_or(0, |accepted| accepted.manifest_version);
     report.write(&mut next.status, &identity.device, manifest_version);
     next.tell_images();
-    let message = message(&next, &store.memory, identity);
+    let message = message(&next, &store.device_state, identity);
     store.commit(next, &message, now.as_second())
 }
 

@@ -7,7 +7,7 @@ use repo_model::report::Condition as Told;
 
 use crate::decision::component::{Component, ImageLocks, Kind};
 use crate::decision::conditions::{STALLED, condition};
-use crate::decision::device_state::Memory;
+use crate::decision::device_state::DeviceState;
 use crate::decision::observation::Observed;
 use crate::decision::plan::is_restored;
 use crate::reconcile::restores::Restores;
@@ -17,8 +17,8 @@ use crate::runtimes::Runtimes;
 const TIMEOUT: Duration = Duration::from_secs(300);
 
 /// What is to be said where there was a state and it can't be read.
-pub fn lost(memory: &Memory, found: Option<&Desired>) -> Option<Told> {
-    let accepted = memory.accepted.as_ref().filter(|_| found.is_none())?;
+pub fn lost(device_state: &DeviceState, found: Option<&Desired>) -> Option<Told> {
+    let accepted = device_state.accepted.as_ref().filter(|_| found.is_none())?;
     let text = format!(
         "serial {} ({}), which was accepted, can't be read on this device any more; it is fetched anew as soon as the host \
          shows it, and until then nothing is done but to put back what was applied where it doesn't run",
@@ -30,14 +30,14 @@ pub fn lost(memory: &Memory, found: Option<&Desired>) -> Option<Told> {
 /// Puts back what was applied and doesn't run, but for what is suspended: of that only the runtime's own copy is needed.
 /// `status` keeps what it says of it, as the documents that it speaks of are lost. Returns whether anything was done.
 pub fn put_back(
-    memory: &Memory,
+    device_state: &DeviceState,
     found: &[Observed],
     runtimes: &impl Runtimes,
     restores: &mut Restores,
     cancel: &dyn Fn() -> bool,
 ) -> bool {
     let mut acted = false;
-    for component in applied(memory) {
+    for component in applied(device_state) {
         let project = &component.project;
         let is_gone = found.iter().any(|one| one.project == *project && is_restored(one, &component));
         if !is_gone || restores.is_waiting(project) || cancel() {
@@ -55,8 +55,8 @@ pub fn put_back(
 }
 
 /// Every component that was applied whole, as far as it is known without its document.
-fn applied(memory: &Memory) -> impl Iterator<Item = Component> {
-    let all = memory.deployments.iter().filter(|(_, applied)| !applied.inputs.suspended);
+fn applied(device_state: &DeviceState) -> impl Iterator<Item = Component> {
+    let all = device_state.deployments.iter().filter(|(_, applied)| !applied.inputs.suspended);
     all.flat_map(|(id, applied)| {
         applied.inputs.components.iter().filter_map(|component| {
             Some(Component {

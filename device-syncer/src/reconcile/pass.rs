@@ -1,7 +1,7 @@
 //! One pass, in order: poll the host, fetch and verify what is new, put it in force, observe what runs, plan, act,
 //! and tell.
 //!
-//! Every pass recomputes from Git and the runtime. Nothing but the memory, the floor and the markers of the runtime
+//! Every pass recomputes from Git and the runtime. Nothing but the device state, the floor and the markers of the runtime
 //! lasts from one to the next, and each of them changes in one step: after a kill or a power cut at any instruction the
 //! next pass goes on from there, and the one after it does nothing. An unreachable host ends nothing: the device keeps
 //! reconciling what it accepted, and what it has to say waits as commits on its local `status`. Only a device that
@@ -26,7 +26,7 @@ use crate::decision::backoff;
 use crate::decision::conditions::{self, CAPABILITIES_INVALID, EVENT, RUNTIME, SANDBOX, STALE, UNVERIFIED, condition};
 use crate::decision::deployment::Wanted;
 use crate::decision::desired::{DeviceValues, wanted};
-use crate::decision::device_state::{Accepted, Memory};
+use crate::decision::device_state::{Accepted, DeviceState};
 use crate::decision::failure::{Failure, is_disk_full};
 use crate::decision::health::{self, Lacking};
 use crate::decision::message::Identity;
@@ -183,8 +183,8 @@ struct Pass {
     reached: bool,
     /// What it has could be fetched.
     fetched: bool,
-    /// Memory and desired state to put in force.
-    next: Memory,
+    /// Device state and desired state to put in force.
+    next: DeviceState,
     desired: Option<Desired>,
     /// Whether that state is new.
     adopted: bool,
@@ -236,7 +236,7 @@ impl Syncer {
         let asked = ask == Ask::Host || ask == Ask::IfMoved && self.heads.is_none();
         let heads = self.heads_by(ask);
         if !self.find_status_again(heads.as_ref())? {
-            return Ok(Outcome::unreached(asked, &self.store.memory));
+            return Ok(Outcome::unreached(asked, &self.store.device_state));
         }
         let mut pass = self.take(heads, &requests)?;
         let poll = self.poll_interval(pass.desired.as_ref());
@@ -250,8 +250,8 @@ impl Syncer {
         if requests.accept_history.is_some_and(|commit| self.is_in_force(commit)) {
             Requests::history_is_accepted(&self.home);
         }
-        let conditions = conditions::all(&self.store.memory.status);
-        let lacking = health::lacking(&pass.sight, &self.store.memory, pass.desired.as_ref());
+        let conditions = conditions::all(&self.store.device_state.status);
+        let lacking = health::lacking(&pass.sight, &self.store.device_state, pass.desired.as_ref());
         self.log_lacking(&lacking);
         Ok(Outcome {
             asked,
@@ -281,7 +281,7 @@ impl Syncer {
 
     /// Why a pass didn't come to all that is wanted, besides the components, and what else is worth knowing.
     fn problems(&self, conditions: &[Condition], removals_are_left: bool) -> Vec<String> {
-        let waiting = &self.store.memory.waiting;
+        let waiting = &self.store.device_state.waiting;
         let mut problems: Vec<_> = conditions.iter().chain(waiting).map(conditions::text).collect();
         if removals_are_left {
             problems.push("what isn't wanted any more isn't removed yet: `device-syncer plan` shows it".to_owned());
@@ -291,7 +291,7 @@ impl Syncer {
 
     /// Puts together what this pass goes by: the newest state that is believed, and what is to be said of it.
     fn take(&mut self, heads: Option<Heads>, requests: &Requests) -> Result<Pass, PassError> {
-        let next = self.store.memory.clone();
+        let next = self.store.device_state.clone();
         let (reached, fetched, conditions) = (heads.is_some(), true, Vec::new());
         let (desired, adopted, sight) = (None, false, Observation::default());
         let mut pass = Pass { reached, fetched, heads, next, desired, adopted, conditions, sight };
@@ -318,7 +318,7 @@ impl Syncer {
         pass.conditions.extend(conditions::damaged(&pass.next));
         pass.next.waiting = self.waiting(tip_lists_us, pass.desired.as_ref());
         if let Some(Condition { kind, reason, message }) = &pass.next.waiting
-            && pass.next.waiting != self.store.memory.waiting
+            && pass.next.waiting != self.store.device_state.waiting
         {
             tracing::warn!(kind, reason, "{message}");
         }
@@ -359,7 +359,8 @@ impl Syncer {
         }
         self.floor = adoption.raise(&self.floor);
         self.floor.raise(&self.home.floor())?;
-        let before = self.store.memory.accepted.as_ref().map_or("nothing".to_owned(), |before| before.commit.clone());
+        let before =
+            self.store.device_state.accepted.as_ref().map_or("nothing".to_owned(), |before| before.commit.clone());
         let (serial, commit) = (adoption.desired.envelope.serial, adoption.commit);
         match adoption.descent {
             Descent::Shown | Descent::Unknown => {}
@@ -382,8 +383,8 @@ impl Syncer {
     }
 
     /// The state in force, read from the clone again; `None` without one, and where the clone has lost it.
-    fn accepted(&self, memory: &Memory) -> Result<Option<Desired>, PassError> {
-        let Some(accepted) = &memory.accepted else { return Ok(None) };
+    fn accepted(&self, device_state: &DeviceState) -> Result<Option<Desired>, PassError> {
+        let Some(accepted) = &device_state.accepted else { return Ok(None) };
         let broken = |error: Box<dyn std::error::Error + Send + Sync>| PassError::Accepted(error);
         let commit: CommitId = accepted.commit.parse().map_err(|error: repo_git::InvalidId| broken(error.into()))?;
         let files = match self.store.repo.files(commit, &Default::default()) {
@@ -395,7 +396,7 @@ impl Syncer {
 
     /// Whether the accepted state is this commit, or has it in its history.
     fn is_in_force(&self, commit: CommitId) -> bool {
-        let accepted = self.store.memory.accepted.as_ref().and_then(Accepted::id);
+        let accepted = self.store.device_state.accepted.as_ref().and_then(Accepted::id);
         accepted.is_some_and(|accepted| self.store.descends(accepted, commit))
     }
 
@@ -468,14 +469,14 @@ impl Syncer {
     }
 
     /// Puts what this device has and can run into its `status`, where it isn't known yet.
-    fn tell_capabilities(&mut self, next: &mut Memory) {
+    fn tell_capabilities(&mut self, next: &mut DeviceState) {
         let mut probe = std::mem::take(&mut self.probe);
         self.look(&mut probe, next);
         self.probe = probe;
     }
 
     /// What was told before stays while the runtimes don't answer.
-    fn look(&self, probe: &mut Probe, next: &mut Memory) {
+    fn look(&self, probe: &mut Probe, next: &mut DeviceState) {
         let (types, versions) = (self.runtimes.types(), || self.runtimes.versions());
         let (device, described) = (&self.join.device, &self.settings.capabilities);
         let disk = if probe.is_due() { self.runtimes.data_root() } else { None };
@@ -518,10 +519,10 @@ impl Syncer {
         Identity { fleet: self.join.fleet, device: self.join.device.clone() }
     }
 
-    /// What the accepted state wants on this device, which has what `memory` says that it reports.
-    fn wanted(&self, desired: &Desired, memory: &Memory) -> Vec<Wanted> {
+    /// What the accepted state wants on this device, which has what `device_state` says that it reports.
+    fn wanted(&self, desired: &Desired, device_state: &DeviceState) -> Vec<Wanted> {
         let read = |name: &str| read_device_file(&self.settings.device_files, name);
-        let told = memory.status.get(CAPABILITIES);
+        let told = device_state.status.get(CAPABILITIES);
         let capabilities = told.and_then(|bytes| DeviceCapabilities::read(CAPABILITIES, bytes).ok());
         let types = &self.runtimes.types();
         let capabilities = capabilities.as_ref();
@@ -531,7 +532,7 @@ impl Syncer {
 
     /// Lets what was given up be tried again: everything, or one deployment by the operator's id.
     fn forget_failures(&mut self, deployment: &str) -> Result<(), PassError> {
-        let mut next = self.store.memory.clone();
+        let mut next = self.store.device_state.clone();
         if deployment.is_empty() {
             next.bad.clear();
             next.attempts.clear();
@@ -552,7 +553,7 @@ impl Syncer {
 
     /// Backs off what a killed syncer left open more than once during this boot.
     pub fn resume_retries(&mut self) {
-        for (project, attempt) in &self.store.memory.attempts {
+        for (project, attempt) in &self.store.device_state.attempts {
             if attempt.boot_id == self.boot_id && attempt.open > 1 {
                 self.retries.resume(project, attempt.open - 1, backoff::jitter(Timestamp::now()));
             }
@@ -575,23 +576,23 @@ impl Syncer {
             News::Unreached(error) => conditions.push(connectivity::condition(&error)),
             News::Nothing | News::Unlisted => {}
         }
-        let mut memory = self.store.memory.clone();
-        let accepted = if news.is_none() { self.accepted(&memory)? } else { None };
+        let mut device_state = self.store.device_state.clone();
+        let accepted = if news.is_none() { self.accepted(&device_state)? } else { None };
         if news.is_none() {
-            conditions.extend(lost(&memory, accepted.as_ref()));
+            conditions.extend(lost(&device_state, accepted.as_ref()));
         }
         let desired = news.as_ref().map(|adoption| &adoption.desired).or(accepted.as_ref());
         let waiting = self.waiting(tip_lists_us, desired);
-        self.look(&mut Probe::default(), &mut memory);
-        let wanted = desired.map(|desired| self.wanted(desired, &memory));
+        self.look(&mut Probe::default(), &mut device_state);
+        let wanted = desired.map(|desired| self.wanted(desired, &device_state));
         if let Some(retry) = requests.retry {
             let named = wanted.iter().flatten().filter(|wanted| retry.is_empty() || wanted.name.as_str() == retry);
-            named.for_each(|wanted| memory.forget_failures(wanted));
+            named.for_each(|wanted| device_state.forget_failures(wanted));
         }
         let sight = self.runtimes.observe_any()?;
         conditions.extend(unseen(&sight, &[]));
-        let plan = Plan::make(wanted.as_deref(), &memory, &sight.found, &sight.unreachable_types());
-        let plan = plan.held_back(is_suspended(desired), waiting.is_some(), &memory);
+        let plan = Plan::make(wanted.as_deref(), &device_state, &sight.found, &sight.unreachable_types());
+        let plan = plan.held_back(is_suspended(desired), waiting.is_some(), &device_state);
         conditions.extend(waiting);
         Ok(Preview { plan, news, conditions })
     }
@@ -635,8 +636,8 @@ pub struct Preview {
 
 impl Outcome {
     /// Nothing is known but what the host would have to tell.
-    fn unreached(asked: bool, memory: &Memory) -> Self {
-        let damaged = conditions::damaged(memory).into_iter();
+    fn unreached(asked: bool, device_state: &DeviceState) -> Self {
+        let damaged = conditions::damaged(device_state).into_iter();
         Self {
             asked,
             reached: false,

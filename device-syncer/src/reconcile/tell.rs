@@ -172,7 +172,7 @@ impl Syncer {
                 let moved = self.store.replant(Some(tip), Timestamp::now().as_second())?;
                 let made_by = self.instance_of(tip);
                 // What a damaged clone lost of this installation's own history is no fork.
-                if self.store.memory.damaged.is_none() || made_by != Some(self.instance) {
+                if self.store.device_state.damaged.is_none() || made_by != Some(self.instance) {
                     self.tell_fork(tip, made_by)?;
                 }
                 let Some(moved) = moved else {
@@ -251,7 +251,7 @@ impl Syncer {
     /// the commit of `desired` that it names allowed that key. Whoever still has the key can't go on from what we said.
     fn was_ours(&self, tip: CommitId, key: &KeyText) -> Result<bool, FetchError> {
         let named = |commit: Commit| Message::parse(&commit.message).get("Desired-Commit")?.parse::<CommitId>().ok();
-        let accepted = self.store.memory.accepted.as_ref().and_then(Accepted::id);
+        let accepted = self.store.device_state.accepted.as_ref().and_then(Accepted::id);
         let (Some(named), Some(accepted)) = (self.store.repo.commit(tip).ok().and_then(named), accepted) else {
             return Ok(false);
         };
@@ -298,7 +298,7 @@ impl Syncer {
 
     /// Tells of a security event on `status`, until the next adoption.
     fn tell_event(&mut self, reason: &str, message: String) -> Result<(), PassError> {
-        let mut next = self.store.memory.clone();
+        let mut next = self.store.device_state.clone();
         let all: Vec<_> =
             conditions::all(&next.status).into_iter().chain([condition(EVENT, reason, message)]).collect();
         conditions::write(&mut next, self.instance, &all);
@@ -334,13 +334,13 @@ impl Syncer {
     }
 
     pub(crate) fn current_state(&self, desired: &Desired, sight: &Observation, time: Timestamp) -> CurrentState {
-        let memory = &self.store.memory;
+        let device_state = &self.store.device_state;
         let mut deployments: BTreeMap<_, CurrentDeployment> = BTreeMap::new();
-        for (id, reported) in &Report::read(&memory.status).deployments {
+        for (id, reported) in &Report::read(&device_state.status).deployments {
             for component in &reported.components {
                 let project = id.runtime_name(&component.name);
                 let found = sight.found.iter().find(|found| found.project == project);
-                let Health { health, drift, reason } = Health::of(&project, sight, memory);
+                let Health { health, drift, reason } = Health::of(&project, sight, device_state);
                 let current = CurrentComponent {
                     input_digest: found.and_then(|found| found.input_digest),
                     state: component.state.to_string(),

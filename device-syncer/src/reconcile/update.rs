@@ -13,7 +13,7 @@ use repo_model::roster::{Trust, roster_path};
 
 use crate::config::Limits;
 use crate::decision::conditions::{STALLED, WAITING, condition};
-use crate::decision::device_state::{Accepted, Memory};
+use crate::decision::device_state::{Accepted, DeviceState};
 use crate::decision::failure::is_disk_full;
 use crate::host::account::Keeper;
 use crate::host::verify::{Adoption, Judge};
@@ -210,7 +210,7 @@ impl Syncer {
 
     /// Fetches and judges what is new on `desired`.
     pub(crate) fn news(&self, heads: &Heads, accepted_history: Option<CommitId>) -> News {
-        let tip = match (heads.desired, &self.store.memory.accepted) {
+        let tip = match (heads.desired, &self.store.device_state.accepted) {
             (Some(tip), Some(accepted)) if accepted.id() == Some(tip) => match self.fetch_lost(tip) {
                 Ok(()) => return News::Nothing,
                 Err(error) => return unfetched(tip, error),
@@ -240,7 +240,7 @@ impl Syncer {
     /// What this device waits for where the tip, or the state in force, doesn't list its key: it isn't the device that the
     /// fleet means, or not any more. What isn't known of the tip is as it was before.
     pub(crate) fn waiting(&self, tip_lists_us: Option<bool>, in_force: Option<&Desired>) -> Option<Condition> {
-        let tip_lists_us = tip_lists_us.unwrap_or(self.store.memory.waiting.is_none());
+        let tip_lists_us = tip_lists_us.unwrap_or(self.store.device_state.waiting.is_none());
         if tip_lists_us && in_force.is_none_or(|desired| self.is_listed(desired)) {
             return None;
         }
@@ -263,7 +263,7 @@ impl Syncer {
     }
 
     fn judge(&self, tip: CommitId, heads: &Heads, accepted_history: Option<CommitId>) -> Result<Adoption, UpdateError> {
-        let accepted = self.store.memory.accepted.as_ref().and_then(Accepted::id);
+        let accepted = self.store.device_state.accepted.as_ref().and_then(Accepted::id);
         let history = accepted
             .map_or(History::None, |accepted| History::Since(Some(accepted).filter(|id| self.store.holds(*id))));
         let wants: Vec<CommitId> = [Some(tip), heads.freshness].into_iter().flatten().collect();
@@ -283,7 +283,7 @@ impl Syncer {
                 .map_err(|error| Refusal::new("trust-invalid", error_chain(&error)))
         };
         let joined = pin(self.join.trust.roster.as_bytes())?;
-        match self.store.memory.roster.as_slice() {
+        match self.store.device_state.roster.as_slice() {
             [] => Ok(joined),
             known => pin(known).map(|known| if known.roster.version < joined.roster.version { joined } else { known }),
         }
@@ -296,7 +296,11 @@ impl Syncer {
 
     /// Takes a newer proof of freshness for the state in `next`, if it needs one. Returns why the one that is there isn't
     /// believed, if a clock must be wrong.
-    pub(crate) fn refresh(&mut self, heads: Option<&Heads>, next: &mut Memory) -> Result<Option<Refusal>, FloorError> {
+    pub(crate) fn refresh(
+        &mut self,
+        heads: Option<&Heads>,
+        next: &mut DeviceState,
+    ) -> Result<Option<Refusal>, FloorError> {
         let now = self.now();
         let Some(accepted) = &mut next.accepted else { return Ok(None) };
         let is_due = accepted.fresh_for(now).is_none_or(|left| left < RENEWAL);

@@ -1,4 +1,4 @@
-//! Keeps the memory in the device's clone: one pack and one move of `refs/syncer/state` per change.
+//! Keeps the device state in the device's clone: one pack and one move of `refs/syncer/state` per change.
 
 use std::cell::Cell;
 use std::collections::HashSet;
@@ -16,7 +16,7 @@ use repo_model::message::Message;
 use repo_model::{DeviceId, FileTree, error_chain};
 
 use crate::config::Home;
-use crate::decision::device_state::{Accepted, Damaged, Memory, STATE, STATUS};
+use crate::decision::device_state::{Accepted, Damaged, DeviceState, STATE, STATUS};
 use crate::decision::failure::shown;
 use crate::decision::message;
 
@@ -37,7 +37,7 @@ pub struct Store {
     /// The clone itself.
     pub repo: Repo,
     /// The state in force.
-    pub memory: Memory,
+    pub device_state: DeviceState,
     lock: RepoLock,
     key: SigningKey,
     person: Person,
@@ -66,7 +66,7 @@ const OPEN: &str = "open";
 struct Loaded {
     state: Option<CommitId>,
     status: Option<CommitId>,
-    memory: Memory,
+    device_state: DeviceState,
     told: bool,
     is_rooted: bool,
     /// Why part of it can't be read.
@@ -86,9 +86,9 @@ pub enum StoreError {
         /// Why.
         source: Cause,
     },
-    /// Reading or writing the memory failed; what was in force still is.
-    #[error("can't {doing} the device's memory")]
-    Memory {
+    /// Reading or writing the device state failed; what was in force still is.
+    #[error("can't {doing} the device state")]
+    DeviceState {
         /// What was being done.
         doing: &'static str,
         /// Why.
@@ -107,7 +107,7 @@ impl StoreError {
 }
 
 fn failed<E: Into<Cause>>(doing: &'static str) -> impl FnOnce(E) -> StoreError {
-    move |source| StoreError::Memory { doing, source: source.into() }
+    move |source| StoreError::DeviceState { doing, source: source.into() }
 }
 
 impl Store {
@@ -121,16 +121,28 @@ impl Store {
             Err(StoreError::Open { doing: OPEN, source, .. }) => {
                 let why = error_chain(&*source);
                 tracing::error!(path = %set_aside(&path).display(), why, "the clone is damaged: it is set aside and made anew");
-                let noted = Memory { damaged: Some(damaged(why)), ..Memory::default() };
+                let noted = DeviceState { damaged: Some(damaged(why)), ..DeviceState::default() };
                 Repo::renew(&path, "desired", |new| write_state(new, &person, &noted, None, (None, true)))?;
                 take(&path)?
             }
             taken => taken?,
         };
-        let Loaded { state, status, memory, told, is_rooted, damage } = Loaded::read(&repo);
+        let Loaded { state, status, device_state, told, is_rooted, damage } = Loaded::read(&repo);
         let suspect = Cell::new(false);
-        let mut store =
-            Self { path, repo, memory, lock, key, person, state, status, told, is_rooted, suspect, renewed: None };
+        let mut store = Self {
+            path,
+            repo,
+            device_state,
+            lock,
+            key,
+            person,
+            state,
+            status,
+            told,
+            is_rooted,
+            suspect,
+            renewed: None,
+        };
         match damage {
             Some(why) => store.renew(why)?,
             None => {
@@ -160,7 +172,7 @@ impl Store {
             return Ok(false);
         }
         let met = self.repo.damage();
-        let accepted = self.memory.accepted.as_ref().and_then(Accepted::id).filter(|_| self.is_rooted);
+        let accepted = self.device_state.accepted.as_ref().and_then(Accepted::id).filter(|_| self.is_rooted);
         let below = || self.repo.damage_below(accepted.into_iter().chain(self.status));
         let damage = Loaded::read(&self.repo).damage.or_else(|| below().map(|error| error_chain(&error))).or(met);
         match damage {
@@ -173,26 +185,26 @@ impl Store {
         }
     }
 
-    /// Makes the clone anew with the memory and whatever of the old one can be read. That is set aside; one is kept for a
+    /// Makes the clone anew with the device state and whatever of the old one can be read. That is set aside; one is kept for a
     /// person to look at.
     fn renew(&mut self, why: String) -> Result<(), StoreError> {
         let path = self.path.clone();
         tracing::error!(path = %set_aside(&path).display(), why, "the clone is damaged: what can't be read is set aside");
-        let memory = Memory { damaged: Some(damaged(why)), ..self.memory.clone() };
+        let device_state = DeviceState { damaged: Some(damaged(why)), ..self.device_state.clone() };
         Repo::renew(&path, "desired", |new| {
-            let accepted = self.memory.accepted.as_ref().and_then(Accepted::id);
+            let accepted = self.device_state.accepted.as_ref().and_then(Accepted::id);
             let tips = accepted.into_iter().chain(self.status);
             let found = self.repo.copy_readable(new, tips).map_err(RenewError::from)?;
             let is_whole = |tip: &CommitId| found.get(tip) == Some(tip);
             let (accepted, status) = (accepted.filter(is_whole), self.status.filter(is_whole));
-            write_state(new, &self.person, &memory, accepted, (status, self.told && status.is_some()))
+            write_state(new, &self.person, &device_state, accepted, (status, self.told && status.is_some()))
         })?;
         (self.repo, self.lock) = take(&path)?;
-        let Loaded { state, status, memory, told, is_rooted, damage } = Loaded::read(&self.repo);
+        let Loaded { state, status, device_state, told, is_rooted, damage } = Loaded::read(&self.repo);
         if let Some(why) = damage {
             return Err(failed("read")(why));
         }
-        (self.state, self.memory, self.told, self.is_rooted) = (state, memory, told, is_rooted);
+        (self.state, self.device_state, self.told, self.is_rooted) = (state, device_state, told, is_rooted);
         self.renewed = Some(Instant::now());
         self.move_status(status)
     }
@@ -225,12 +237,12 @@ impl Store {
 
     /// Puts `next` in force: one pack with the `status` commit (if its tree changed) and the state commit, then the
     /// move of the state, then that of `status`. Nothing is written if nothing changed. Returns whether `status` moved.
-    pub fn commit(&mut self, next: Memory, message: &Message, time: i64) -> Result<bool, StoreError> {
+    pub fn commit(&mut self, next: DeviceState, message: &Message, time: i64) -> Result<bool, StoreError> {
         // An accepted commit that was fetched anew becomes a parent of the state again.
-        if next == self.memory && (self.is_rooted || !self.accepted_is_here(&next)) {
+        if next == self.device_state && (self.is_rooted || !self.accepted_is_here(&next)) {
             return Ok(false);
         }
-        let says_more = next.status != self.memory.status;
+        let says_more = next.status != self.device_state.status;
         let (mut batch, mut status, mut told) = (self.repo.batch(), self.status, self.told);
         if says_more {
             let parents = self.status.into_iter().collect();
@@ -241,7 +253,7 @@ impl Store {
         let state = self.state_commit(&mut batch, &next, status, told, time)?;
         batch.store().map_err(failed("write"))?;
         self.put_in_force(state)?;
-        (self.is_rooted, self.memory, self.told) = (self.accepted_is_here(&next), next, told);
+        (self.is_rooted, self.device_state, self.told) = (self.accepted_is_here(&next), next, told);
         self.move_status(status)?;
         Ok(says_more)
     }
@@ -253,7 +265,7 @@ impl Store {
     fn state_commit(
         &self,
         batch: &mut repo_git::Batch<'_>,
-        next: &Memory,
+        next: &DeviceState,
         status: Option<CommitId>,
         told: bool,
         time: i64,
@@ -265,8 +277,8 @@ impl Store {
         batch.commit(&spec, None).map_err(failed("write"))
     }
 
-    fn accepted_is_here(&self, memory: &Memory) -> bool {
-        memory.accepted.as_ref().and_then(Accepted::id).is_some_and(|id| self.holds(id))
+    fn accepted_is_here(&self, device_state: &DeviceState) -> bool {
+        device_state.accepted.as_ref().and_then(Accepted::id).is_some_and(|id| self.holds(id))
     }
 
     fn put_in_force(&mut self, state: CommitId) -> Result<(), StoreError> {
@@ -305,7 +317,7 @@ impl Store {
         if !unpushed.is_empty() && tip == onto {
             return Ok(None);
         }
-        let mut next = self.memory.clone();
+        let mut next = self.device_state.clone();
         let said = onto.map(|onto| self.repo.files(onto, &limits())).transpose().map_err(failed("read"))?;
         let said = said.unwrap_or_default();
         if self.status.is_none() {
@@ -315,7 +327,7 @@ impl Store {
         let state = self.state_commit(&mut batch, &next, tip, told, time)?;
         batch.store().map_err(failed("write"))?;
         self.put_in_force(state)?;
-        (self.is_rooted, self.memory, self.told) = (self.accepted_is_here(&next), next, told);
+        (self.is_rooted, self.device_state, self.told) = (self.accepted_is_here(&next), next, told);
         self.move_status(tip)?;
         Ok(Some(unpushed.len()))
     }
@@ -358,7 +370,7 @@ impl Store {
 
     /// Where the history ends that is kept.
     fn ends(&self, told: Option<CommitId>) -> Result<Vec<CommitId>, ReadError> {
-        let mut ends: Vec<_> = self.memory.accepted.as_ref().and_then(Accepted::id).into_iter().collect();
+        let mut ends: Vec<_> = self.device_state.accepted.as_ref().and_then(Accepted::id).into_iter().collect();
         if let (Some(tip), Some(told)) = (self.status, told)
             && let Some(within) = self.repo.history_within(tip, HISTORY)?
         {
@@ -379,26 +391,32 @@ impl Loaded {
             Ok(state) => (state, None),
             Err(error) => (None, Some(error_chain(&error))),
         };
-        let nothing =
-            Self { state, status: None, memory: Memory::default(), told: true, is_rooted: true, damage: None };
+        let nothing = Self {
+            state,
+            status: None,
+            device_state: DeviceState::default(),
+            told: true,
+            is_rooted: true,
+            damage: None,
+        };
         let Some(id) = state else { return Self { damage, ..nothing } };
         let mut note = |error: &(dyn std::error::Error + 'static)| _ = damage.get_or_insert_with(|| error_chain(error));
         let tree = remains(repo, id, &mut note);
-        let mut memory = Memory::of_tree(&tree).unwrap_or_else(|error| {
+        let mut device_state = DeviceState::of_tree(&tree).unwrap_or_else(|error| {
             note(&error);
-            Memory::of_remains(tree.clone())
+            DeviceState::of_remains(tree.clone())
         });
         let parents = repo.commit(id).map(|commit| commit.parents).inspect_err(|error| note(error)).unwrap_or_default();
-        let accepted = memory.accepted.as_ref().and_then(Accepted::id);
+        let accepted = device_state.accepted.as_ref().and_then(Accepted::id);
         let is_rooted = accepted.is_none_or(|accepted| parents.contains(&accepted));
         // Without the first, which is lost with its file, both may be there.
         let status = parents.last().copied().filter(|last| Some(*last) != accepted);
         let said = tree.into_iter().filter_map(|(path, bytes)| Some((path.strip_prefix(TOLD)?.to_owned(), bytes)));
-        memory.status = said.collect();
-        let told = memory.status.is_empty();
+        device_state.status = said.collect();
+        let told = device_state.status.is_empty();
         let status = status.filter(|tip| match repo.files(*tip, &limits()) {
             Ok(files) if told => {
-                memory.status = files;
+                device_state.status = files;
                 true
             }
             Ok(_) => true,
@@ -407,7 +425,7 @@ impl Loaded {
                 false
             }
         });
-        Self { state, status, memory, told, is_rooted, damage }
+        Self { state, status, device_state, told, is_rooted, damage }
     }
 }
 
@@ -440,10 +458,10 @@ fn take(path: &Path) -> Result<(Repo, RepoLock), StoreError> {
 }
 
 /// The tree of a state.
-fn state_tree(memory: &Memory, told: bool) -> FileTree {
-    let mut tree = memory.to_tree();
+fn state_tree(device_state: &DeviceState, told: bool) -> FileTree {
+    let mut tree = device_state.to_tree();
     if !told {
-        tree.extend(memory.status.iter().map(|(path, bytes)| (format!("{TOLD}{path}"), bytes.clone())));
+        tree.extend(device_state.status.iter().map(|(path, bytes)| (format!("{TOLD}{path}"), bytes.clone())));
     }
     tree
 }
@@ -452,17 +470,17 @@ fn state_tree(memory: &Memory, told: bool) -> FileTree {
 fn write_state(
     repo: &Repo,
     person: &Person,
-    memory: &Memory,
+    device_state: &DeviceState,
     accepted: Option<CommitId>,
     (status, told): (Option<CommitId>, bool),
 ) -> Result<(), StoreError> {
-    let tree = state_tree(memory, told);
+    let tree = state_tree(device_state, told);
     let spec = CommitSpec {
         tree: TreeSource::Files(&tree),
         parents: accepted.into_iter().chain(status).collect(),
         author: person.clone(),
         committer: person.clone(),
-        time: memory.damaged.as_ref().map_or(0, |damaged| damaged.since.as_second()),
+        time: device_state.damaged.as_ref().map_or(0, |damaged| damaged.since.as_second()),
         message: STATE_MESSAGE.to_owned(),
     };
     let mut batch = repo.batch();
@@ -476,9 +494,9 @@ fn damaged(what: String) -> Damaged {
     Damaged { since: Timestamp::now(), what: shown(&what) }
 }
 
-/// Reads the memory in force and the accepted state without the lock, beside a syncer that may be at work; what can't be
+/// Reads the device state in force and the accepted state without the lock, beside a syncer that may be at work; what can't be
 /// read is left out, and said.
-pub fn peek(path: &Path) -> (Memory, Option<Desired>) {
+pub fn peek(path: &Path) -> (DeviceState, Option<Desired>) {
     if !path.exists() {
         return Default::default();
     }
@@ -486,16 +504,16 @@ pub fn peek(path: &Path) -> (Memory, Option<Desired>) {
         Ok(repo) => repo,
         Err(error) => {
             let found = Some(damaged(error_chain(&error)));
-            return (Memory { damaged: found, ..Memory::default() }, None);
+            return (DeviceState { damaged: found, ..DeviceState::default() }, None);
         }
     };
-    let Loaded { mut memory, damage, .. } = Loaded::read(&repo);
-    let accepted = memory.accepted.as_ref().and_then(Accepted::id);
+    let Loaded { mut device_state, damage, .. } = Loaded::read(&repo);
+    let accepted = device_state.accepted.as_ref().and_then(Accepted::id);
     let desired = accepted.and_then(|id| repo_model::desired::read(&repo.files(id, &limits()).ok()?).ok());
     if let Some(why) = damage {
-        memory.damaged = Some(damaged(why));
+        device_state.damaged = Some(damaged(why));
     }
-    (memory, desired)
+    (device_state, desired)
 }
 
 /// Bounds on the device's own trees, which it wrote itself.

@@ -37,10 +37,10 @@ impl FakeRuntimes {
 
     /// A word with what the clone on the disk says of a component.
     fn note(&self, verb: &str, id: DeploymentId, name: &ComponentName) {
-        let (memory, _) = store::peek(&self.clone);
-        let report = Report::read(&memory.status);
+        let (device_state, _) = store::peek(&self.clone);
+        let report = Report::read(&device_state.status);
         let state = report.get(id, name).map_or("none".to_owned(), |one| one.state.to_string());
-        let attempt = memory.attempts.get(&id.runtime_name(name)).map_or(0, |attempt| attempt.open);
+        let attempt = device_state.attempts.get(&id.runtime_name(name)).map_or(0, |attempt| attempt.open);
         let attempt = if attempt > 0 { format!(", attempt {attempt}") } else { String::new() };
         self.log.borrow_mut().push(format!("{verb} {name} ({state}{attempt})"));
     }
@@ -121,7 +121,7 @@ impl Bench {
 
     /// One pass, as `reconcile` makes it.
     fn pass(&mut self, wanted: &[Wanted]) -> Done {
-        let mut next = self.store.memory.clone();
+        let mut next = self.store.device_state.clone();
         next.keep_only(wanted);
         let found: Vec<_> = self.runtimes.running.borrow().values().cloned().collect();
         let plan = Plan::make(Some(wanted), &next, &found, &BTreeSet::new());
@@ -170,7 +170,7 @@ impl Bench {
     }
 
     fn state(&self, deployment: &str, name: &str) -> String {
-        let report = Report::read(&self.store.memory.status);
+        let report = Report::read(&self.store.device_state.status);
         let found = report.get(id(deployment), &component(name)).cloned();
         found.map_or("none".to_owned(), |one| {
             let code = one.failure.map(|failure| format!(" {}", failure.code)).unwrap_or_default();
@@ -250,7 +250,7 @@ fn attempt_and_state_are_durable_before_each_effect() {
             "apply y (installing, attempt 1)",
         ]
     );
-    assert_eq!(bench.store.memory.attempts.len(), 0);
+    assert_eq!(bench.store.device_state.attempts.len(), 0);
 }
 
 #[test]
@@ -369,7 +369,7 @@ fn a_failure_of_this_input_is_final_until_the_input_changes_or_a_person_asks() {
     bench.pass(&desired);
     bench.later(&desired);
     assert_eq!((bench.runtimes.log().len(), bench.state("a", "x").as_str()), (1, "failed compose-failed"));
-    bench.store.memory.forget_failures(&desired[0]);
+    bench.store.device_state.forget_failures(&desired[0]);
     bench.later(&desired);
     assert_eq!((bench.runtimes.log().len(), bench.state("a", "x").as_str()), (1, "failed compose-failed"));
     bench.later(&[wanted("a", &[("x", "2")])]);
@@ -413,7 +413,7 @@ fn a_new_input_starts_with_a_clean_slate() {
 fn lost_during_apply(bench: &mut Bench, desired: &[Wanted]) {
     bench.fail("apply", ("a", "x"), vec![RuntimeError::Cancelled]);
     bench.later(desired);
-    if let Some(attempt) = bench.store.memory.attempts.get_mut(&project("a", "x")) {
+    if let Some(attempt) = bench.store.device_state.attempts.get_mut(&project("a", "x")) {
         attempt.open = 1;
     }
 }
@@ -442,7 +442,7 @@ fn a_syncer_that_is_killed_again_and_again_within_one_boot_gives_nothing_up() {
     for _ in 0..10 {
         lost_during_apply(&mut bench, &desired);
     }
-    let attempt = bench.store.memory.attempts.values().next().unwrap().clone();
+    let attempt = bench.store.device_state.attempts.values().next().unwrap().clone();
     assert_eq!((attempt.lost, attempt.open), (0, 1));
     bench.later(&desired);
     assert_eq!(bench.state("a", "x"), "installed");
@@ -455,7 +455,7 @@ fn what_is_cancelled_goes_on_later_and_is_not_told_twice() {
     let desired = [wanted("a", &[("x", "1"), ("y", "1")])];
     assert_eq!(bench.pass(&desired), Done { acted: true, settled: false });
     assert_eq!(bench.state("a", "x"), "installing");
-    assert_eq!(bench.store.memory.attempts.values().map(|attempt| attempt.open).collect::<Vec<_>>(), [0]);
+    assert_eq!(bench.store.device_state.attempts.values().map(|attempt| attempt.open).collect::<Vec<_>>(), [0]);
     bench.pass(&desired);
     let told = bench.told().join("; ");
     assert_eq!(told.matches("a/x pending > installing").count(), 1, "{told}");
@@ -507,7 +507,7 @@ fn a_component_that_changes_its_type_ends_with_a_status_of_its_own_before_it_beg
     let transitions =
         ["a/x pending > removing", "a/x removing > removed", "a/x removed > installing", "a/x installing > installed"];
     assert_eq!(told.iter().filter_map(of_x).collect::<Vec<_>>(), transitions);
-    assert_eq!(bench.store.memory.applied_kind(&project("a", "x")), Some(ProfileType::Helm));
+    assert_eq!(bench.store.device_state.applied_kind(&project("a", "x")), Some(ProfileType::Helm));
     bench.pass(&helm);
     assert_eq!(bench.runtimes.log(), [""; 0]);
 }
@@ -538,7 +538,7 @@ fn what_a_killed_syncer_could_not_say_any_more_is_said_by_the_next() {
     bench.listen_anew();
     assert_eq!(bench.pass(&desired), Done { acted: false, settled: true });
     assert_eq!(bench.told(), ["a/* installing > installed; a/x installing > installed"]);
-    assert_eq!(bench.store.memory.applied_digest(&project("a", "x")), Some(input_digest("a", "x", "1")));
+    assert_eq!(bench.store.device_state.applied_digest(&project("a", "x")), Some(input_digest("a", "x", "1")));
 }
 
 #[test]
@@ -584,7 +584,7 @@ fn what_was_applied_and_stopped_is_put_back_before_anything_else_and_that_is_tol
     assert_eq!(bench.runtimes.log(), ["restore x (installing, attempt 1)", "apply y (installing, attempt 1)"]);
     let told = ["b/* none > pending queued; b/y none > pending queued", RESTORING, RESTORED];
     assert_eq!(bench.told()[..3], told);
-    assert_eq!((bench.state("a", "x"), bench.store.memory.attempts.len()), ("installed".to_owned(), 0));
+    assert_eq!((bench.state("a", "x"), bench.store.device_state.attempts.len()), ("installed".to_owned(), 0));
     assert_eq!(bench.pass(&and_more), Done { acted: false, settled: true });
 }
 
@@ -644,7 +644,7 @@ fn what_takes_the_device_down_whenever_it_is_put_back_is_given_up() {
     for boot in ["one", "two", "three"] {
         bench.boot_id = boot.to_owned();
         let input = desired[0].components[0].input.as_ref().unwrap();
-        let mut next = bench.store.memory.clone();
+        let mut next = bench.store.device_state.clone();
         next.attempts.entry(input.project.clone()).or_insert(Attempt::new(input.input_digest)).begin(boot);
         let (report, identity) = (Report::read(&next.status), identity());
         commit(&mut bench.store, next, &report, &identity, Timestamp::UNIX_EPOCH).unwrap();
@@ -662,7 +662,7 @@ fn a_deployment_waits_until_what_it_depends_on_is_installed() {
     bench.fail("apply", ("a", "x"), vec![permanent()]);
     assert!(!bench.pass(&[wanted("a", &[("x", "1")]), dependent("1")]).settled);
     assert!(!bench.runtimes.log().iter().any(|line| line.starts_with("apply b")), "{:?}", bench.runtimes.log());
-    let report = Report::read(&bench.store.memory.status);
+    let report = Report::read(&bench.store.device_state.status);
     let waits = report.get(id("b"), &component("y")).and_then(|now| now.failure.clone()).unwrap();
     assert_eq!(waits, Failure::new("waiting-dependency", "waits for deployment `a`, which isn't installed"));
     assert!(bench.pass(&[wanted("a", &[("x", "2")]), dependent("1")]).settled);
@@ -771,7 +771,7 @@ proptest! {
         let (last, _) = passes.last().unwrap();
         bench.cancelled.set(false);
         bench.runtimes.failures.borrow_mut().clear();
-        last.iter().for_each(|wanted| bench.store.memory.forget_failures(wanted));
+        last.iter().for_each(|wanted| bench.store.device_state.forget_failures(wanted));
         let able = last.iter().all(|wanted| wanted.components.iter().all(|component| component.input.is_ok()));
         prop_assert_eq!(bench.later(last).settled, able);
         bench.assert_continuous();

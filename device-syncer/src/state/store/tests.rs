@@ -19,7 +19,7 @@ const ROOM: u64 = 2 << 20;
 fn device(root: &Path, changes: u64) -> Store {
     let mut store = open(root);
     for change in 0..changes {
-        let mut next = store.memory.clone();
+        let mut next = store.device_state.clone();
         let digest = |line: &str| Digest::of(format!("{line} of {change}").as_bytes());
         let document =
             |file: &str| (0..40).map(|n| format!("{}\n", digest(&format!("{file} {n}")))).collect::<String>();
@@ -64,10 +64,10 @@ fn the_clone_is_bounded_however_much_was_told_and_keeps_what_the_host_lacks() {
     assert!(size(&clone) < ROOM && (100..CHANGES).contains(&kept), "{} bytes, {kept} commits", size(&clone));
     assert!(!store.has_whole_status().unwrap());
     // It goes on from there, also after a restart; and for a host that has none of it, what is here begins anew.
-    let memory = store.memory.clone();
+    let device_state = store.device_state.clone();
     drop(store);
     store = open(dir.path());
-    assert_eq!((&store.memory, store.status_tip()), (&memory, Some(tip)));
+    assert_eq!((&store.device_state, store.status_tip()), (&device_state, Some(tip)));
     assert_eq!(store.replant(None, 1).unwrap().map(|commits| commits as u64), Some(kept));
-    assert!(store.has_whole_status().unwrap() && told(&store) == kept && store.memory == memory);
+    assert!(store.has_whole_status().unwrap() && told(&store) == kept && store.device_state == device_state);
 }
