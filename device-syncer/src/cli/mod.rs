@@ -224,9 +224,11 @@ fn status(home: &Home, output: Output) -> Result<ExitCode, CliError> {
         return Err(home::HomeError::NotInitialised { path: home.root().to_owned() }.into());
     }
     let (device_state, desired) = store::peek(&home.repository());
-    let sight = look(home).inspect_err(|reason| eprintln!("how what runs is can't be told: {}", text::lines(reason)));
+    let observation =
+        observe(home).inspect_err(|reason| eprintln!("how what runs is can't be told: {}", text::lines(reason)));
     let (host, pass) = (local_condition::read(&home.contact()), local_condition::read(&home.failure()));
-    let status = show::StatusOut::of(&device_state, desired.as_ref(), sight.as_ref().ok()).with_trouble(host, pass);
+    let status =
+        show::StatusOut::of(&device_state, desired.as_ref(), observation.as_ref().ok()).with_trouble(host, pass);
     print(&match output {
         Output::Table => show::status(&status),
         Output::Json => show::json(&status),
@@ -235,7 +237,7 @@ fn status(home: &Home, output: Output) -> Result<ExitCode, CliError> {
 }
 
 /// What runs now, unless that takes too long to find out.
-fn look(home: &Home) -> Result<Observation, String> {
+fn observe(home: &Home) -> Result<Observation, String> {
     let runtimes = home::runtimes_of(home).map_err(|error| error_chain(&error))?;
     let (found, looked) = mpsc::channel();
     // It may be left behind: it only asks.

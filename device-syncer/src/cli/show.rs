@@ -134,15 +134,15 @@ struct ComponentOut {
 }
 
 impl StatusOut {
-    /// Everything that the device state says, and how what runs is; nothing is known of that without `sight`.
-    pub(super) fn of(device_state: &DeviceState, desired: Option<&Desired>, sight: Option<&Observation>) -> Self {
+    /// Everything that the device state says, and how what runs is; nothing is known of that without `observation`.
+    pub(super) fn of(device_state: &DeviceState, desired: Option<&Desired>, observation: Option<&Observation>) -> Self {
         let mut components = Vec::new();
         for (id, reported) in Report::read(&device_state.status).deployments {
             let name = device_state.name_of(id, desired);
             components.extend(reported.components.into_iter().map(|component| {
                 let unknown = Health { health: "unknown", drift: "unknown", reason: None };
                 let project = id.runtime_name(&component.name);
-                let health = sight.map_or(unknown, |sight| Health::of(&project, sight, device_state));
+                let health = observation.map_or(unknown, |observation| Health::of(&project, observation, device_state));
                 ComponentOut {
                     deployment: name.clone(),
                     deployment_id: id.to_string(),

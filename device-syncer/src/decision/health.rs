@@ -23,10 +23,10 @@ pub struct Health {
 
 impl Health {
     /// How the project or release of this name is.
-    pub fn of(project: &str, sight: &Observation, device_state: &DeviceState) -> Self {
-        let found = sight.found.iter().find(|found| found.project == project);
-        let unseen = device_state.applied_kind(project).and_then(|kind| sight.unreachable.get(&kind));
-        match (found, unseen) {
+    pub fn of(project: &str, observation: &Observation, device_state: &DeviceState) -> Self {
+        let found = observation.found.iter().find(|found| found.project == project);
+        let unreachable = device_state.applied_kind(project).and_then(|kind| observation.unreachable.get(&kind));
+        match (found, unreachable) {
             (Some(found), _) => Self::of_found(found),
             (None, Some(error)) => Self { health: "unknown", drift: "unknown", reason: Some(shown(&error.message)) },
             (None, None) if device_state.applied_digest(project).is_some() => {
@@ -75,12 +75,12 @@ impl fmt::Display for Lacking {
 }
 
 /// Every component that isn't as wanted.
-pub fn lacking(sight: &Observation, device_state: &DeviceState, desired: Option<&Desired>) -> Vec<Lacking> {
+pub fn lacking(observation: &Observation, device_state: &DeviceState, desired: Option<&Desired>) -> Vec<Lacking> {
     let mut all = Vec::new();
     for (id, reported) in Report::read(&device_state.status).deployments {
         for component in reported.components.into_iter().filter(|one| one.state != State::Removed) {
             let name = format!("{}/{}", device_state.name_of(id, desired), component.name);
-            let health = Health::of(&id.runtime_name(&component.name), sight, device_state);
+            let health = Health::of(&id.runtime_name(&component.name), observation, device_state);
             if component.state != State::Installed {
                 let why = component.failure.map(|failure| format!("{}: {}", failure.code, failure.message));
                 all.push(Lacking { name, how: component.state.to_string(), why: why.unwrap_or_default() });
@@ -106,7 +106,7 @@ mod tests {
     #[test]
     fn every_condition_has_its_words_and_what_is_not_well_its_reason() {
         let text = |words: &str| words.to_owned();
-        let of = |found: Option<Condition>, applied: bool, unseen: bool| {
+        let of = |found: Option<Condition>, applied: bool, unreachable: bool| {
             let mut device_state = DeviceState::default();
             if applied {
                 let (name, input_digest) = (component("x"), Some(input_digest("a", "x", "1")));
@@ -114,10 +114,11 @@ mod tests {
                 device_state.note(&wanted("a", &[]), AppliedComponent { name, project, kind, input_digest });
             }
             let error = Failure::new("runtime-unavailable", "docker can't be used: gone");
-            let unseen = unseen.then_some((ProfileType::Compose, error));
+            let unreachable = unreachable.then_some((ProfileType::Compose, error));
             let found = found.map(|condition| observed("a", "x", None, condition));
-            let sight = Observation { found: found.into_iter().collect(), unreachable: BTreeMap::from_iter(unseen) };
-            let Health { health, drift, reason } = Health::of(&project("a", "x"), &sight, &device_state);
+            let observation =
+                Observation { found: found.into_iter().collect(), unreachable: BTreeMap::from_iter(unreachable) };
+            let Health { health, drift, reason } = Health::of(&project("a", "x"), &observation, &device_state);
             format!("{health} {drift} {}", reason.unwrap_or_default())
         };
         for (condition, expected) in [

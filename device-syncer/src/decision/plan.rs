@@ -134,19 +134,19 @@ impl Plan {
     /// Makes actual equal desired: removals first, then deployments in order, components as listed.
     ///
     /// `wanted` is `None` before the first desired state was accepted: then nothing is known to be unwanted. Runtimes in
-    /// `unseen` don't answer: what is theirs is left alone.
+    /// `unreachable` don't answer: what is theirs is left alone.
     pub fn make(
         wanted: Option<&[Wanted]>,
         device_state: &DeviceState,
         observed: &[Observed],
-        unseen: &BTreeSet<ProfileType>,
+        unreachable: &BTreeSet<ProfileType>,
     ) -> Self {
         let Some(wanted) = wanted else { return Self::default() };
         let observed = observed.iter().map(|found| ((found.kind, found.project.as_str()), found)).collect();
-        let actual = Actual { device_state, observed, unseen };
+        let actual = Actual { device_state, observed, unreachable };
         let deployments = wanted.iter().map(|deployment| planned(deployment, &actual)).collect();
         let is_suspended = |id: DeploymentId| wanted.iter().any(|one| one.id == id && one.suspended);
-        let stays = |gone: &Removal| unseen.contains(&gone.kind) || gone.deployment.is_some_and(is_suspended);
+        let stays = |gone: &Removal| unreachable.contains(&gone.kind) || gone.deployment.is_some_and(is_suspended);
         let all = removals(wanted, &actual).into_iter();
         let (held, removals) = all.partition(stays);
         Self { removals, held, deployments }
@@ -211,7 +211,7 @@ impl Plan {
 struct Actual<'a> {
     device_state: &'a DeviceState,
     observed: BTreeMap<(ProfileType, &'a str), &'a Observed>,
-    unseen: &'a BTreeSet<ProfileType>,
+    unreachable: &'a BTreeSet<ProfileType>,
 }
 
 impl Actual<'_> {
@@ -265,7 +265,7 @@ fn action(wanted: &WantedComponent, actual: &Actual<'_>) -> Action {
     };
     let (kind, project) = (input.profile_type(), wanted.project.as_str());
     let replaces = actual.other(kind, project);
-    if [Some(kind), replaces].into_iter().flatten().any(|kind| actual.unseen.contains(&kind)) {
+    if [Some(kind), replaces].into_iter().flatten().any(|kind| actual.unreachable.contains(&kind)) {
         return Action::Unknown;
     }
     let apply = |reason| Action::Apply { reason, replaces, input: Box::new(input.clone()) };
@@ -418,8 +418,9 @@ mod tests {
     #[test]
     fn what_belongs_to_a_runtime_that_does_not_answer_is_left_alone() {
         let device_state = applied(&[("a", "x", Some("1")), ("b", "x", Some("1"))]);
-        let (unseen, helm) = (BTreeSet::from([ProfileType::Compose]), observed("c", "x", None, Condition::Running));
-        let plan = Plan::make(Some(&[wanted("a", &[("x", "2")])]), &device_state, &[by_helm(helm)], &unseen);
+        let (unreachable, helm) =
+            (BTreeSet::from([ProfileType::Compose]), observed("c", "x", None, Condition::Running));
+        let plan = Plan::make(Some(&[wanted("a", &[("x", "2")])]), &device_state, &[by_helm(helm)], &unreachable);
         assert!(matches!(plan.deployments[0].components[0].action, Action::Unknown));
         let projects = |all: &[Removal]| all.iter().map(|one| one.project.clone()).collect::<Vec<_>>();
         assert_eq!(projects(&plan.removals), [project("c", "x")]);
@@ -628,7 +629,7 @@ mod tests {
 
     impl Model {
         /// What a runtime that never fails makes of a plan.
-        fn carry_out(&mut self, plan: &Plan, wanted: &[Wanted]) {
+        fn apply(&mut self, plan: &Plan, wanted: &[Wanted]) {
             for removal in &plan.removals {
                 self.runtime.retain(|found| found.project != removal.project);
                 self.device_state.forget(&removal.project);
@@ -691,7 +692,7 @@ mod tests {
         #[test]
         fn once_a_plan_is_carried_out_there_is_nothing_left_to_do(desired in any_wanted(), mut model in any_model()) {
             let plan = make(Some(&desired), &model.device_state, &model.runtime);
-            model.carry_out(&plan, &desired);
+            model.apply(&plan, &desired);
             let next = make(Some(&desired), &model.device_state, &model.runtime);
             prop_assert!(next.is_in_sync(), "{next:?}");
         }

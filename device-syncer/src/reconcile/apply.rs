@@ -1,4 +1,4 @@
-//! Carries a plan out, step by step: each is durable in the device state before its effect, and told on `status` after it.
+//! Applies a plan, step by step: each is durable in the device state before its effect, and told on `status` after it.
 
 mod restore;
 
@@ -40,7 +40,7 @@ pub struct Done {
     pub settled: bool,
 }
 
-/// Carries one plan out.
+/// Applies one plan.
 pub struct Actor<'a, H: Runtimes + ?Sized> {
     /// The device state, written before and after each effect.
     pub store: &'a mut Store,
@@ -74,7 +74,7 @@ impl<H: Runtimes + ?Sized> std::fmt::Debug for Actor<'_, H> {
 
 impl<H: Runtimes + ?Sized> Actor<'_, H> {
     /// Does all that the plan says; failures of single steps end up in the report.
-    pub fn carry_out(&mut self, plan: &Plan, wanted: &[Wanted]) -> Result<Done, StoreError> {
+    pub fn apply_plan(&mut self, plan: &Plan, wanted: &[Wanted]) -> Result<Done, StoreError> {
         self.announce(plan, wanted);
         self.commit()?;
         let mut done = Done { acted: self.restore_all(plan, wanted)?, settled: plan.held.is_empty() };

@@ -190,7 +190,7 @@ struct Pass {
     adopted: bool,
     conditions: Vec<Condition>,
     /// What there was when all was done.
-    sight: Observation,
+    observation: Observation,
 }
 
 impl Syncer {
@@ -251,7 +251,7 @@ impl Syncer {
             Requests::history_is_accepted(&self.home);
         }
         let conditions = conditions::all(&self.store.device_state.status);
-        let lacking = health::lacking(&pass.sight, &self.store.device_state, pass.desired.as_ref());
+        let lacking = health::lacking(&pass.observation, &self.store.device_state, pass.desired.as_ref());
         self.log_lacking(&lacking);
         Ok(Outcome {
             asked,
@@ -293,8 +293,8 @@ impl Syncer {
     fn take(&mut self, heads: Option<Heads>, requests: &Requests) -> Result<Pass, PassError> {
         let next = self.store.device_state.clone();
         let (reached, fetched, conditions) = (heads.is_some(), true, Vec::new());
-        let (desired, adopted, sight) = (None, false, Observation::default());
-        let mut pass = Pass { reached, fetched, heads, next, desired, adopted, conditions, sight };
+        let (desired, adopted, observation) = (None, false, Observation::default());
+        let mut pass = Pass { reached, fetched, heads, next, desired, adopted, conditions, observation };
         let accepted_history = requests.accept_history.filter(|commit| !self.is_in_force(*commit));
         let news = pass.heads.as_ref().map(|heads| self.news(heads, accepted_history));
         let tip_lists_us = news.as_ref().and_then(News::lists_us);
@@ -418,24 +418,24 @@ impl Syncer {
         if pass.adopted {
             report.forget_removed();
         }
-        let sight = self.runtimes.observe();
+        let observation = self.runtimes.observe();
         if let Some(wanted) = &mut wanted {
-            pass.next.recover_images(wanted, &sight.found);
+            pass.next.recover_images(wanted, &observation.found);
             pass.next.with_images(wanted);
         }
-        pass.conditions.extend(unseen(&sight, &conditions::all(&pass.next.status)));
+        pass.conditions.extend(unreachable(&observation, &conditions::all(&pass.next.status)));
         if self.runtimes.is_unconfined() {
             pass.conditions.push(condition(SANDBOX, "NoLandlockAndNotRoot", UNCONFINED));
         }
         conditions::write(&mut pass.next, self.instance, &pass.conditions);
         let (identity, next) = (self.identity(), pass.next.clone());
         let Some(wanted) = wanted else {
-            let acted = lost::put_back(&next, &sight.found, &self.runtimes, &mut self.restores, cancel);
+            let acted = lost::put_back(&next, &observation.found, &self.runtimes, &mut self.restores, cancel);
             apply::commit(&mut self.store, next, &report, &identity, Timestamp::now())?;
-            pass.sight = if acted { self.runtimes.observe() } else { sight };
+            pass.observation = if acted { self.runtimes.observe() } else { observation };
             return Ok(Done { acted, settled: false });
         };
-        let plan = Plan::make(Some(&wanted), &next, &sight.found, &sight.unreachable_types());
+        let plan = Plan::make(Some(&wanted), &next, &observation.found, &observation.unreachable_types());
         let plan = plan.held_back(is_suspended(pass.desired.as_ref()), next.waiting.is_some(), &next);
         let told_to = pass.heads.as_ref().filter(|_| next.waiting.is_none());
         let teller = Teller::new(self.link.remote.clone(), told_to);
@@ -452,13 +452,13 @@ impl Syncer {
             next,
             report,
         };
-        let done = actor.carry_out(&plan, &wanted);
+        let done = actor.apply_plan(&plan, &wanted);
         let told = teller.end().or(pass.heads.as_ref().and_then(|heads| heads.status));
         let done = done?;
         if done.acted && done.settled {
             self.prune_cache(&wanted);
         }
-        pass.sight = if done.acted { self.runtimes.observe() } else { sight };
+        pass.observation = if done.acted { self.runtimes.observe() } else { observation };
         if let Some(heads) = &mut pass.heads {
             heads.status = told;
             if self.heads.as_ref().is_some_and(|known| known.status != heads.status) {
@@ -481,7 +481,7 @@ impl Syncer {
         let (device, described) = (&self.join.device, &self.settings.capabilities);
         let disk = if probe.is_due() { self.runtimes.data_root() } else { None };
         let disk = disk.unwrap_or_else(|| self.home.root().to_owned());
-        if let Some(bytes) = probe.look(device, described, &disk, &types, versions) {
+        if let Some(bytes) = probe.document(device, described, &disk, &types, versions) {
             next.status.insert(CAPABILITIES.to_owned(), bytes.to_vec());
         }
     }
@@ -502,7 +502,7 @@ impl Syncer {
         }
         let (Some(heads), Some(desired)) = (&pass.heads, &pass.desired) else { return Ok(pass.desired.is_none()) };
         let told = self.push_status(heads, desired)?;
-        let state = self.current_state(desired, &pass.sight, Timestamp::now());
+        let state = self.current_state(desired, &pass.observation, Timestamp::now());
         if acted || self.is_due(desired, &state) {
             self.beat(heads, state)?;
         }
@@ -589,9 +589,9 @@ impl Syncer {
             let named = wanted.iter().flatten().filter(|wanted| retry.is_empty() || wanted.name.as_str() == retry);
             named.for_each(|wanted| device_state.forget_failures(wanted));
         }
-        let sight = self.runtimes.observe_any()?;
-        conditions.extend(unseen(&sight, &[]));
-        let plan = Plan::make(wanted.as_deref(), &device_state, &sight.found, &sight.unreachable_types());
+        let observation = self.runtimes.observe_any()?;
+        conditions.extend(unreachable(&observation, &[]));
+        let plan = Plan::make(wanted.as_deref(), &device_state, &observation.found, &observation.unreachable_types());
         let plan = plan.held_back(is_suspended(desired), waiting.is_some(), &device_state);
         conditions.extend(waiting);
         Ok(Preview { plan, news, conditions })
@@ -600,9 +600,9 @@ impl Syncer {
 
 /// What stands in the way of what can't be seen: of whole runtimes, and of single projects. The words of the first time
 /// stay, so that being tried again and again grows no history.
-fn unseen(sight: &Observation, before: &[Condition]) -> impl Iterator<Item = Condition> {
-    let runtimes = sight.unreachable.values().map(|failure| condition(RUNTIME, &failure.code, &failure.message));
-    let projects = sight.found.iter().filter_map(|found| match &found.condition {
+fn unreachable(observation: &Observation, before: &[Condition]) -> impl Iterator<Item = Condition> {
+    let runtimes = observation.unreachable.values().map(|failure| condition(RUNTIME, &failure.code, &failure.message));
+    let projects = observation.found.iter().filter_map(|found| match &found.condition {
         observation::Condition::Unknown(why) => {
             let text = format!("`{}` can't be looked at: {why}", found.project);
             Some(condition(RUNTIME, "ProjectUnreadable", text))

@@ -333,14 +333,14 @@ impl Syncer {
             .is_none_or(|last| words(last) != words(state) || state.time.duration_since(last.time).abs() >= interval)
     }
 
-    pub(crate) fn current_state(&self, desired: &Desired, sight: &Observation, time: Timestamp) -> CurrentState {
+    pub(crate) fn current_state(&self, desired: &Desired, observation: &Observation, time: Timestamp) -> CurrentState {
         let device_state = &self.store.device_state;
         let mut deployments: BTreeMap<_, CurrentDeployment> = BTreeMap::new();
         for (id, reported) in &Report::read(&device_state.status).deployments {
             for component in &reported.components {
                 let project = id.runtime_name(&component.name);
-                let found = sight.found.iter().find(|found| found.project == project);
-                let Health { health, drift, reason } = Health::of(&project, sight, device_state);
+                let found = observation.found.iter().find(|found| found.project == project);
+                let Health { health, drift, reason } = Health::of(&project, observation, device_state);
                 let current = CurrentComponent {
                     input_digest: found.and_then(|found| found.input_digest),
                     state: component.state.to_string(),

@@ -28,7 +28,7 @@ impl Probe {
     /// The document to tell, as its bytes; `None` while the runtimes don't answer, so that what was told before stays.
     ///
     /// Storage is the file system of `disk`; `versions` asks the runtimes, by name.
-    pub fn look(
+    pub fn document(
         &mut self,
         device: &DeviceId,
         described: &Described,
@@ -140,7 +140,7 @@ mod tests {
         let types = BTreeSet::from([ProfileType::Helm, ProfileType::Compose]);
         let versions = || Some(BTreeMap::from([("docker".to_owned(), "28.0.1".to_owned())]));
         let mut probe = Probe::default();
-        let first = probe.look(&device, &described(), Path::new("/"), &types, versions).unwrap().to_vec();
+        let first = probe.document(&device, &described(), Path::new("/"), &types, versions).unwrap().to_vec();
         let read = DeviceCapabilities::read("capabilities.json", &first).unwrap();
         assert!(read.dialect == Dialect::default() && read.id == device && read.vendor == "Acme");
         assert_eq!(read.interfaces.as_deref(), Some(&["ethernet".to_owned()][..]));
@@ -149,7 +149,7 @@ mod tests {
         assert_eq!(read.extensions[EXTENSION]["runtimes"]["docker"], "28.0.1");
         assert_eq!(read.supported_deployment_types, ["compose", "helm"]);
         let asked = || panic!("asked again within the hour");
-        let again = probe.look(&device, &described(), Path::new("/"), &types, asked);
+        let again = probe.document(&device, &described(), Path::new("/"), &types, asked);
         assert_eq!(again.unwrap(), first);
     }
 
@@ -157,7 +157,7 @@ mod tests {
     fn while_the_runtimes_do_not_answer_nothing_new_is_told() {
         let device: DeviceId = "press-04".parse().unwrap();
         assert_eq!(
-            Probe::default().look(&device, &Described::default(), Path::new("/"), &BTreeSet::new(), || None),
+            Probe::default().document(&device, &Described::default(), Path::new("/"), &BTreeSet::new(), || None),
             None
         );
     }

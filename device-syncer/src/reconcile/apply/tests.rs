@@ -139,7 +139,7 @@ impl Bench {
             cancel: &|| self.cancelled.get(),
             tell: &|_| (),
         };
-        actor.carry_out(&plan, wanted).unwrap()
+        actor.apply_plan(&plan, wanted).unwrap()
     }
 
     /// A pass once every back-off has run out.

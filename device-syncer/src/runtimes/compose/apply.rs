@@ -25,7 +25,7 @@ const SLOWEST_LOOK: Duration = Duration::from_secs(2);
 impl ComposeRuntime {
     /// Ownership, mounts, marker, files, `up`, health, marker. Where what ran before may take long to stop, that happens
     /// before the component's time begins, and has a bound of its own.
-    pub(super) fn carry_out(&self, prepared: &Prepared, cancel: &dyn Fn() -> bool) -> Result<(), RuntimeError> {
+    pub(super) fn apply_project(&self, prepared: &Prepared, cancel: &dyn Fn() -> bool) -> Result<(), RuntimeError> {
         let project = Project::new(&self.settings.projects_dir, &prepared.component.project);
         let previous = project.marker()?;
         let is_there = self.check_ownership(prepared, previous.as_ref())?;
@@ -202,7 +202,7 @@ impl ComposeRuntime {
     }
 
     /// `down`, then our files. Without a project of that name nothing happens. `timeout` is for all but the stopping.
-    pub(super) fn take_down(
+    pub(super) fn remove_project(
         &self,
         name: &str,
         timeout: Duration,

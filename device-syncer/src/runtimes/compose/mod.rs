@@ -135,7 +135,7 @@ impl Runtime for ComposeRuntime {
     type Prepared = Prepared;
 
     fn observe(&self) -> Result<Vec<Observed>, RuntimeError> {
-        self.look()
+        self.observe_projects()
     }
 
     fn prefetch(&self, component: &Component, cancel: &dyn Fn() -> bool) -> Result<Prepared, RuntimeError> {
@@ -145,10 +145,10 @@ impl Runtime for ComposeRuntime {
     }
 
     fn apply(&self, prepared: &Prepared, cancel: &dyn Fn() -> bool) -> Result<(), RuntimeError> {
-        self.carry_out(prepared, cancel)
+        self.apply_project(prepared, cancel)
     }
 
     fn remove(&self, project: &str, timeout: Duration, cancel: &dyn Fn() -> bool) -> Result<(), RuntimeError> {
-        self.take_down(project, timeout, cancel)
+        self.remove_project(project, timeout, cancel)
     }
 }

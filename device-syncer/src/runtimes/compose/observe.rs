@@ -12,7 +12,7 @@ use crate::runtimes::RuntimeError;
 
 impl ComposeRuntime {
     /// One call that lists, and one that inspects many containers.
-    pub(super) fn look(&self) -> Result<Vec<Observed>, RuntimeError> {
+    pub(super) fn observe_projects(&self) -> Result<Vec<Observed>, RuntimeError> {
         let ComposeSettings { projects_dir, .. } = &self.settings;
         let mut found: BTreeMap<String, (Option<Marker>, Vec<Container>)> =
             Project::list(projects_dir)?.into_iter().map(|(name, marker)| (name, (Some(marker), Vec::new()))).collect();

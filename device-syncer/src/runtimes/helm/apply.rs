@@ -17,7 +17,7 @@ const RECOVERY: Duration = Duration::from_secs(120);
 
 impl HelmRuntime {
     /// Ownership, recovery, what is left in another namespace, and `upgrade`.
-    pub(super) fn carry_out(&self, prepared: &Prepared, cancel: &dyn Fn() -> bool) -> Result<(), RuntimeError> {
+    pub(super) fn apply_release(&self, prepared: &Prepared, cancel: &dyn Fn() -> bool) -> Result<(), RuntimeError> {
         let started = Instant::now();
         let component = &prepared.component;
         let Kind::Helm { namespace, values, .. } = &component.kind else {

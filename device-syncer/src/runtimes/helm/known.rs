@@ -7,11 +7,11 @@ use super::release::{Listed, Release};
 use crate::decision::observation::Condition;
 
 /// What `helm list` doesn't say, by what it says.
-pub(super) type Known = BTreeMap<Listed, Seen>;
+pub(super) type Known = BTreeMap<Listed, KnownRelease>;
 
 /// What was seen of a revision.
 #[derive(Debug, Clone)]
-pub(super) struct Seen {
+pub(super) struct KnownRelease {
     /// Never changes while `helm list` says the same.
     pub(super) release: Release,
     pub(super) condition: Condition,

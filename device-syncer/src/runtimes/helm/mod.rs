@@ -131,7 +131,7 @@ impl Runtime for HelmRuntime {
     type Prepared = Prepared;
 
     fn observe(&self) -> Result<Vec<Observed>, RuntimeError> {
-        self.look()
+        self.observe_releases()
     }
 
     fn prefetch(&self, component: &Component, _: &dyn Fn() -> bool) -> Result<Prepared, RuntimeError> {
@@ -139,10 +139,10 @@ impl Runtime for HelmRuntime {
     }
 
     fn apply(&self, prepared: &Prepared, cancel: &dyn Fn() -> bool) -> Result<(), RuntimeError> {
-        self.carry_out(prepared, cancel)
+        self.apply_release(prepared, cancel)
     }
 
     fn remove(&self, release: &str, timeout: Duration, cancel: &dyn Fn() -> bool) -> Result<(), RuntimeError> {
-        self.take_down(release, timeout, cancel)
+        self.remove_release(release, timeout, cancel)
     }
 }

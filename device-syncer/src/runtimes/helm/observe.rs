@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use repo_model::margo::ProfileType;
 
 use super::HelmRuntime;
-use super::known::{Known, Seen};
+use super::known::{Known, KnownRelease};
 use super::release::{Listed, Release};
 use crate::decision::observation::{Condition, Observed};
 use crate::runtimes::RuntimeError;
@@ -19,15 +19,15 @@ const FRESH: Duration = Duration::from_secs(60);
 impl HelmRuntime {
     /// One call that lists, two more for each release that changed since the last look, and one for each whose objects
     /// weren't looked at for a minute.
-    pub(super) fn look(&self) -> Result<Vec<Observed>, RuntimeError> {
+    pub(super) fn observe_releases(&self) -> Result<Vec<Observed>, RuntimeError> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let mut now = Known::new();
         for listed in self.list()? {
             let seen = match known.remove(&listed) {
                 Some(seen) if seen.when.elapsed() < FRESH => Some(seen),
-                Some(seen) => Some(self.see(&listed, seen.release)?),
+                Some(seen) => Some(self.know(&listed, seen.release)?),
                 None => match self.release(&listed.namespace, &listed.name)? {
-                    Some(release) => Some(self.see(&listed, release)?),
+                    Some(release) => Some(self.know(&listed, release)?),
                     None => None,
                 },
             };
@@ -38,13 +38,13 @@ impl HelmRuntime {
         Ok(known.iter().map(|(listed, seen)| observed(listed, seen, is_twice(&listed.name))).collect())
     }
 
-    fn see(&self, listed: &Listed, release: Release) -> Result<Seen, RuntimeError> {
+    fn know(&self, listed: &Listed, release: Release) -> Result<KnownRelease, RuntimeError> {
         let condition = match listed.status.as_str() {
             "deployed" => self.objects(listed).or_else(too_much)?,
             status if status.starts_with("pending-") => Condition::Starting,
             status => Condition::Degraded(format!("its release is {status}")),
         };
-        Ok(Seen { release, condition, when: Instant::now() })
+        Ok(KnownRelease { release, condition, when: Instant::now() })
     }
 }
 
@@ -59,7 +59,7 @@ fn too_much(error: RuntimeError) -> Result<Condition, RuntimeError> {
 }
 
 /// One that is in two namespaces is half made: its next apply removes the other.
-fn observed(listed: &Listed, seen: &Seen, is_twice: bool) -> Observed {
+fn observed(listed: &Listed, seen: &KnownRelease, is_twice: bool) -> Observed {
     Observed {
         kind: ProfileType::Helm,
         project: listed.name.clone(),

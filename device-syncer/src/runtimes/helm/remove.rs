@@ -12,7 +12,7 @@ use crate::runtimes::{Redactor, RuntimeError};
 
 impl HelmRuntime {
     /// `uninstall` of every release of ours that has this name. Without one nothing happens.
-    pub(super) fn take_down(
+    pub(super) fn remove_release(
         &self,
         name: &str,
         timeout: Duration,
