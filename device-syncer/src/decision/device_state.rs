@@ -28,7 +28,7 @@ pub const STATUS: &str = "refs/heads/status";
 const ACCEPTED: &str = "accepted.json";
 const ROSTER: &str = "roster.json";
 const ATTEMPTS: &str = "attempt.json";
-const BAD: &str = "bad.json";
+const FAILED_INPUTS: &str = "bad.json";
 const WAITING: &str = "waiting.json";
 const DAMAGED: &str = "damaged.json";
 
@@ -44,7 +44,7 @@ pub struct DeviceState {
     /// Applies that didn't succeed so far, by project.
     pub attempts: BTreeMap<String, Attempt>,
     /// Inputs that are not tried again, by project.
-    pub bad: BTreeMap<String, Bad>,
+    pub failed_inputs: BTreeMap<String, FailedInput>,
     /// What this device locked itself, by project.
     pub images: BTreeMap<String, FirstUse>,
     /// Why nothing new is adopted, applied or told, where the host may not be told either: only this device shows it.
@@ -206,7 +206,7 @@ impl Attempt {
 /// An input that can't succeed on this device as it is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Bad {
+pub struct FailedInput {
     /// The input.
     pub input_digest: Digest,
     /// What became of it.
@@ -295,7 +295,7 @@ impl DeviceState {
 
     /// Why this input isn't tried again, if it isn't.
     pub fn failure(&self, input: &Component) -> Option<&Failure> {
-        let bad = self.bad.get(&input.project)?;
+        let bad = self.failed_inputs.get(&input.project)?;
         (bad.input_digest == input.input_digest).then_some(&bad.failure)
     }
 
@@ -359,7 +359,7 @@ impl DeviceState {
     /// Forgets attempts at, and failures of, what a deployment wants.
     pub fn forget_failures(&mut self, wanted: &Wanted) {
         for component in &wanted.components {
-            self.bad.remove(&component.project);
+            self.failed_inputs.remove(&component.project);
             self.attempts.remove(&component.project);
         }
     }
@@ -376,7 +376,7 @@ impl DeviceState {
         let unknown = wanted.iter().flat_map(|wanted| &wanted.components).filter(|one| one.input.is_err());
         let unknown: BTreeSet<_> = unknown.map(|one| one.project.as_str()).collect();
         let inputs: BTreeSet<_> = inputs.map(|input| (input.project.as_str(), input.input_digest)).collect();
-        self.bad.retain(|project, bad| inputs.contains(&(project.as_str(), bad.input_digest)));
+        self.failed_inputs.retain(|project, bad| inputs.contains(&(project.as_str(), bad.input_digest)));
         self.images.retain(|project, known| {
             unknown.contains(project.as_str()) || inputs.contains(&(project.as_str(), known.input_digest))
         });
@@ -395,8 +395,8 @@ impl DeviceState {
         if !self.attempts.is_empty() {
             tree.insert(ATTEMPTS.to_owned(), json::to_bytes(&self.attempts));
         }
-        if !self.bad.is_empty() {
-            tree.insert(BAD.to_owned(), json::to_bytes(&self.bad));
+        if !self.failed_inputs.is_empty() {
+            tree.insert(FAILED_INPUTS.to_owned(), json::to_bytes(&self.failed_inputs));
         }
         if !self.images.is_empty() {
             tree.insert(IMAGES.to_owned(), json::to_bytes(&self.images));
@@ -420,7 +420,7 @@ impl DeviceState {
             accepted: read(tree, ACCEPTED)?,
             roster: tree.get(ROSTER).cloned().unwrap_or_default(),
             attempts: read(tree, ATTEMPTS)?.unwrap_or_default(),
-            bad: read(tree, BAD)?.unwrap_or_default(),
+            failed_inputs: read(tree, FAILED_INPUTS)?.unwrap_or_default(),
             images: read(tree, IMAGES)?.unwrap_or_default(),
             waiting: read(tree, WAITING)?,
             damaged: read(tree, DAMAGED)?,
@@ -505,7 +505,9 @@ mod tests {
         attempt.begin("boot");
         device_state.attempts.insert(project("a", "y"), attempt);
         let failure = Failure::new("compose-failed", "no");
-        device_state.bad.insert(project("a", "z"), Bad { input_digest: input_digest("a", "z", "1"), failure });
+        device_state
+            .failed_inputs
+            .insert(project("a", "z"), FailedInput { input_digest: input_digest("a", "z", "1"), failure });
         device_state
     }
 
@@ -566,9 +568,9 @@ mod tests {
     fn attempts_and_failures_live_as_long_as_their_input_is_wanted() {
         let mut device_state = device_state();
         device_state.keep_only(&[wanted("a", &[("y", "1"), ("z", "1")])]);
-        assert_eq!((device_state.attempts.len(), device_state.bad.len()), (1, 1));
+        assert_eq!((device_state.attempts.len(), device_state.failed_inputs.len()), (1, 1));
         device_state.keep_only(&[wanted("a", &[("y", "2"), ("z", "2")])]);
-        assert_eq!((device_state.attempts.len(), device_state.bad.len()), (0, 0));
+        assert_eq!((device_state.attempts.len(), device_state.failed_inputs.len()), (0, 0));
     }
 
     #[test]

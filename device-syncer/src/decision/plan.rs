@@ -349,7 +349,7 @@ fn removals(wanted: &[Wanted], actual: &Actual<'_>) -> Vec<Removal> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decision::device_state::{AppliedComponent, Bad};
+    use crate::decision::device_state::{AppliedComponent, FailedInput};
     use crate::testing::{any_wanted, component, id, input_digest, observed, project, wanted};
     use proptest::prelude::*;
 
@@ -371,8 +371,8 @@ mod tests {
         device_state
     }
 
-    fn failed(version: &str) -> Bad {
-        Bad { input_digest: input_digest("a", "x", version), failure: Failure::new("compose-failed", "no") }
+    fn failed(version: &str) -> FailedInput {
+        FailedInput { input_digest: input_digest("a", "x", version), failure: Failure::new("compose-failed", "no") }
     }
 
     fn action(device_state: &DeviceState, observed: &[Observed], want: &str) -> String {
@@ -411,7 +411,7 @@ mod tests {
         let applied = &mut device_state.deployments.get_mut(&id("a")).unwrap().inputs.components[0];
         applied.kind = ProfileType::Helm;
         assert_eq!(action(&device_state, &[], "1"), "Retyped", "it may have left something");
-        device_state.bad.insert(project("a", "x"), failed("1"));
+        device_state.failed_inputs.insert(project("a", "x"), failed("1"));
         assert_eq!(action(&device_state, &[by_helm(running())], "1"), "compose-failed", "what runs stays");
     }
 
@@ -438,7 +438,7 @@ mod tests {
         let once = applied(&[("a", "x", Some("1"))]);
         let begun = applied(&[("a", "x", None)]);
         let mut bad = DeviceState::default();
-        bad.bad.insert(project("a", "x"), failed("1"));
+        bad.failed_inputs.insert(project("a", "x"), failed("1"));
         for (given, device_state, found, want, expected) in [
             ("nothing is there", &DeviceState::default(), vec![], "1", "New"),
             ("an apply was begun and left nothing", &begun, vec![], "1", "New"),
@@ -679,7 +679,7 @@ mod tests {
             let remembered: Vec<_> = remembered.into_iter().map(|((a, x), version)| (a, x, version)).collect();
             let mut device_state = applied(&remembered);
             for version in bad {
-                device_state.bad.insert(project("a", "x"), failed(version));
+                device_state.failed_inputs.insert(project("a", "x"), failed(version));
             }
             let found = |((a, x), (version, condition)): ((&str, &str), (Option<&str>, Condition))| {
                 observed(a, x, version.map(|version| input_digest(a, x, version)), condition)

@@ -12,7 +12,7 @@ use repo_model::{DeploymentName, Digest, error_chain};
 use crate::decision::backoff;
 use crate::decision::component::Component;
 use crate::decision::deployment::Wanted;
-use crate::decision::device_state::{AppliedComponent, Attempt, Bad, DeviceState};
+use crate::decision::device_state::{AppliedComponent, Attempt, DeviceState, FailedInput};
 use crate::decision::failure::{Failure, shown};
 use crate::decision::message::{Identity, message};
 use crate::decision::plan::{Action, Plan, Planned, PlannedComponent, Removal};
@@ -413,8 +413,8 @@ impl<H: Runtimes + ?Sized> Actor<'_, H> {
     fn give_up(&mut self, input: &Component, failure: Failure) {
         self.retries.succeeded(&input.project);
         self.next.attempts.remove(&input.project);
-        let bad = Bad { input_digest: input.input_digest, failure: failure.clone() };
-        self.next.bad.insert(input.project.clone(), bad);
+        let bad = FailedInput { input_digest: input.input_digest, failure: failure.clone() };
+        self.next.failed_inputs.insert(input.project.clone(), bad);
         self.report.set(input.deployment, &input.component, State::Failed, Some(failure));
     }
 

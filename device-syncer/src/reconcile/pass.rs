@@ -534,7 +534,7 @@ impl Syncer {
     fn forget_failures(&mut self, deployment: &str) -> Result<(), PassError> {
         let mut next = self.store.device_state.clone();
         if deployment.is_empty() {
-            next.bad.clear();
+            next.failed_inputs.clear();
             next.attempts.clear();
         } else {
             let desired = self.accepted(&next)?;
