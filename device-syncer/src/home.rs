@@ -241,7 +241,7 @@ pub fn open(home: Home) -> Result<(Syncer, Locks), HomeError> {
         link,
         contact: Contact::open(home.contact()),
         last_failure: LastFailure::open(home.failure()),
-        heads: None,
+        refs: None,
         shown: None,
         key: key_line,
         retries: Retries::default(),

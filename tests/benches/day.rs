@@ -9,7 +9,7 @@ use std::time::Duration;
 use device_syncer::config::Home;
 use device_syncer::home;
 use device_syncer::reconcile::pass::{Ask, Syncer};
-use device_syncer::reconcile::update::Heads;
+use device_syncer::reconcile::update::RemoteRefs;
 use repo_git::Waited;
 use repo_testkit::faults::fault_proxy::{Counts, FaultProxy};
 use repo_testkit::git;
@@ -112,7 +112,7 @@ fn by_git(site: &Site<'_>, syncer: &mut Syncer, day: u32) -> Parts {
             parts.changes = parts.changes.plus(spent(proxy, || pass(syncer)));
             continue;
         }
-        let poll = spent(proxy, || _ = Heads::poll(&syncer.link.remote).expect("the host answers"));
+        let poll = spent(proxy, || _ = RemoteRefs::poll(&syncer.link.remote).expect("the host answers"));
         parts.polls = parts.polls.plus(poll);
         if number % (POLLS / HEARTBEATS) == 0 {
             syncer.reported = None;
@@ -127,16 +127,16 @@ fn by_git(site: &Site<'_>, syncer: &mut Syncer, day: u32) -> Parts {
 
 fn waits(proxy: &FaultProxy, syncer: &Syncer) -> (Spent, Spent, Spent) {
     let remote = &syncer.link.remote;
-    let heads = Heads::poll(remote).expect("the host answers");
+    let refs = RemoteRefs::poll(remote).expect("the host answers");
     let nothing = spent(proxy, || {
         for _ in 0..WAITS {
-            let waited = remote.wait(heads.desired, heads.freshness, LONGEST).expect("the host lets wait");
+            let waited = remote.wait(refs.desired, refs.freshness, LONGEST).expect("the host lets wait");
             assert_eq!(waited, Waited::Nothing);
         }
     });
     let polled = spent(proxy, || {
         for _ in 0..WAITS {
-            Heads::poll(remote).expect("the host answers");
+            RemoteRefs::poll(remote).expect("the host answers");
         }
     });
     let called = spent(proxy, || {

@@ -118,11 +118,11 @@ impl Found {
         let storage = described.storage.as_deref().map(|text| written(text, &["Ki", "Mi", "Gi", "Ti", "Pi", "Ei"]));
         let runtimes = (!self.versions.is_empty()).then(|| json!({ "runtimes": self.versions }));
         DeviceCapabilities {
-            cpus: described.told_cpus(self.architecture).unwrap_or_else(|| vec![found]),
+            cpus: described.reported_cpus(self.architecture).unwrap_or_else(|| vec![found]),
             memory: memory.or(self.memory.map(capacity)),
             storage: storage.or(self.storage.map(capacity)),
-            peripherals: Some(described.told_peripherals()),
-            interfaces: Some(described.told_interfaces().unwrap_or(self.interfaces)),
+            peripherals: Some(described.reported_peripherals()),
+            interfaces: Some(described.reported_interfaces().unwrap_or(self.interfaces)),
             // rc.3 wants `true` of a device that hosts workloads: one without a collector says that it has none.
             otel_collector: Some(described.otel_collector.unwrap_or(false)),
             supported_runtimes: vec!["oci".to_owned()],
@@ -164,19 +164,20 @@ impl Described {
             });
             cores
                 .into_iter()
-                .chain(unknown.map(|name| not_told(&format!("cpus[{index}].architecture"), name, ARCHITECTURES)))
+                .chain(unknown.map(|name| not_reported(&format!("cpus[{index}].architecture"), name, ARCHITECTURES)))
         });
         let peripherals = self.peripherals.iter().enumerate().filter(|(_, one)| !PERIPHERALS.contains(&&*one.kind));
         let peripherals =
-            peripherals.map(|(index, one)| not_told(&format!("peripherals[{index}].type"), &one.kind, PERIPHERALS));
+            peripherals.map(|(index, one)| not_reported(&format!("peripherals[{index}].type"), &one.kind, PERIPHERALS));
         let interfaces = self.interfaces.iter().flatten().enumerate();
         let interfaces = interfaces.filter(|(_, kind)| !INTERFACES.contains(&kind.as_str()));
-        let interfaces = interfaces.map(|(index, kind)| not_told(&format!("interfaces[{index}]"), kind, INTERFACES));
+        let interfaces =
+            interfaces.map(|(index, kind)| not_reported(&format!("interfaces[{index}]"), kind, INTERFACES));
         cpus.chain(peripherals).chain(interfaces).collect()
     }
 
     /// The processors with their whole cores; those without any are none.
-    fn told_cpus(&self, found: Option<&'static str>) -> Option<Vec<Cpu>> {
+    fn reported_cpus(&self, found: Option<&'static str>) -> Option<Vec<Cpu>> {
         let told = |cpu: &DescribedCpu| {
             let architecture = match &cpu.architecture {
                 Some(name) => architecture_of(name),
@@ -187,7 +188,7 @@ impl Described {
         Some(self.cpus.as_ref()?.iter().map(told).filter(|cpu| cpu.cores > 0).collect())
     }
 
-    fn told_peripherals(&self) -> Vec<Peripheral> {
+    fn reported_peripherals(&self) -> Vec<Peripheral> {
         let told = self.peripherals.iter().filter(|one| PERIPHERALS.contains(&one.kind.as_str()));
         let told = told.cloned().map(|DescribedPeripheral { kind, manufacturer, model }| Peripheral {
             kind,
@@ -197,12 +198,12 @@ impl Described {
         told.collect()
     }
 
-    fn told_interfaces(&self) -> Option<Vec<String>> {
+    fn reported_interfaces(&self) -> Option<Vec<String>> {
         Some(self.interfaces.as_ref()?.iter().filter(|kind| INTERFACES.contains(&kind.as_str())).cloned().collect())
     }
 }
 
-fn not_told(key: &str, value: &str, words: &[&str]) -> String {
+fn not_reported(key: &str, value: &str, words: &[&str]) -> String {
     format!("`capabilities.{key}` is `{value}`, which isn't told: Margo knows {}", words.join(", "))
 }
 

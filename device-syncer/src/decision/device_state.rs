@@ -319,15 +319,15 @@ impl DeviceState {
 
     /// Takes the locks of what runs from `status`, where a clone that was lost no longer has them.
     pub fn recover_images(&mut self, wanted: &[Wanted], found: &[Observed]) {
-        let told = self.status.get(IMAGES).and_then(|bytes| serde_json::from_slice::<LockedImages>(bytes).ok());
-        let Some(told) = told else { return };
+        let recorded = self.status.get(IMAGES).and_then(|bytes| serde_json::from_slice::<LockedImages>(bytes).ok());
+        let Some(recorded) = recorded else { return };
         let runs = |input: &Component| {
             let is_it = |one: &Observed| one.project == input.project && one.input_digest == Some(input.input_digest);
             found.iter().any(is_it)
         };
         let inputs = wanted.iter().flat_map(|wanted| &wanted.components).filter_map(|one| one.input.as_ref().ok());
         for input in inputs.filter(|input| runs(input)) {
-            let services = told.get(&input.deployment).and_then(|all| all.get(&input.component));
+            let services = recorded.get(&input.deployment).and_then(|all| all.get(&input.component));
             if let Some(services) = services.filter(|_| !self.images.contains_key(&input.project)) {
                 self.lock_images(input, services.clone());
             }
@@ -345,7 +345,7 @@ impl DeviceState {
     }
 
     /// Puts the images that this device locked itself into its `status`.
-    pub fn tell_images(&mut self) {
+    pub fn report_images(&mut self) {
         let mut all = LockedImages::new();
         for one in self.images.values() {
             all.entry(one.deployment).or_default().insert(one.component.clone(), one.services.clone());

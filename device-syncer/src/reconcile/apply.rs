@@ -59,7 +59,7 @@ pub struct Actor<'a, H: Runtimes + ?Sized> {
     /// Whether to stop: a newer revision, or the end of the program.
     pub cancel: &'a dyn Fn() -> bool,
     /// Called after each commit: has the host told, as far as it can be reached. Nothing waits for that.
-    pub tell: &'a dyn Fn(&Store),
+    pub push: &'a dyn Fn(&Store),
     /// The device state as it will be with the next commit.
     pub next: DeviceState,
     /// The states as they will be with the next commit.
@@ -207,7 +207,7 @@ impl<H: Runtimes + ?Sized> Actor<'_, H> {
             Ok(()) => {
                 self.retries.succeeded(&removal.project);
                 self.next.forget(&removal.project);
-                self.tell_removed(removal, plan);
+                self.report_removed(removal, plan);
                 Ok((true, true))
             }
             Err(RuntimeError::Cancelled) => Ok((true, false)),
@@ -225,7 +225,7 @@ impl<H: Runtimes + ?Sized> Actor<'_, H> {
 
     /// A removed deployment stays as such until the next adoption; a component that left a deployment which stays is
     /// no longer listed.
-    fn tell_removed(&mut self, removal: &Removal, plan: &Plan) {
+    fn report_removed(&mut self, removal: &Removal, plan: &Plan) {
         let Some((id, name)) = removal.component() else { return };
         if plan.deployments.iter().any(|planned| planned.id == id) {
             self.report.drop_component(id, name);
@@ -421,7 +421,7 @@ impl<H: Runtimes + ?Sized> Actor<'_, H> {
     /// Makes the device state and the report so far durable, as one commit of `status` if any state changed.
     fn commit(&mut self) -> Result<(), StoreError> {
         if commit(self.store, self.next.clone(), &self.report, self.identity, (self.now)())? {
-            (self.tell)(self.store);
+            (self.push)(self.store);
         }
         Ok(())
     }
@@ -437,7 +437,7 @@ pub fn commit(
 ) -> Result<bool, StoreError> {
     let manifest_version = next.accepted.as_ref().map_or(0, |accepted| accepted.manifest_version);
     report.write(&mut next.status, &identity.device, manifest_version);
-    next.tell_images();
+    next.report_images();
     let message = message(&next, &store.device_state, identity);
     store.commit(next, &message, now.as_second())
 }

@@ -41,8 +41,8 @@ use crate::reconcile::apply::{self, Actor, Done};
 use crate::reconcile::lost::{self, lost};
 use crate::reconcile::restores::Restores;
 use crate::reconcile::retries::Retries;
-use crate::reconcile::tell::Teller;
-use crate::reconcile::update::{Heads, NewerRevision, News};
+use crate::reconcile::tell::StatusPush;
+use crate::reconcile::update::{FetchOutcome, NewerRevision, RemoteRefs};
 use crate::runtimes::capabilities::Probe;
 use crate::runtimes::{DeviceRuntimes, RuntimeError};
 use crate::state::floor::{Floor, FloorError};
@@ -73,7 +73,7 @@ pub struct Syncer {
     /// Why the last pass failed.
     pub last_failure: LastFailure,
     /// Where its branches stood when it was last asked; forgotten when this device moved one.
-    pub heads: Option<Heads>,
+    pub refs: Option<RemoteRefs>,
     /// Where `desired` and `freshness` stood when it was last asked.
     pub shown: Option<Shown>,
     /// The clone.
@@ -178,7 +178,7 @@ pub enum Ask {
 
 /// What one pass goes by.
 struct Pass {
-    heads: Option<Heads>,
+    refs: Option<RemoteRefs>,
     /// The host answered.
     reached: bool,
     /// What it has could be fetched.
@@ -233,20 +233,20 @@ impl Syncer {
             self.forget_failures(retry)?;
             Requests::retry_is_done(&self.home);
         }
-        let asked = ask == Ask::Host || ask == Ask::IfMoved && self.heads.is_none();
-        let heads = self.heads_by(ask);
-        if !self.find_status_again(heads.as_ref())? {
+        let asked = ask == Ask::Host || ask == Ask::IfMoved && self.refs.is_none();
+        let refs = self.remote_refs(ask);
+        if !self.find_status_again(refs.as_ref())? {
             return Ok(Outcome::unreached(asked, &self.store.device_state));
         }
-        let mut pass = self.take(heads, &requests)?;
+        let mut pass = self.take(refs, &requests)?;
         let poll = self.poll_interval(pass.desired.as_ref());
         let look_after = if let Ask::Later(rest) = ask { poll.max(rest) } else { poll };
         let newer = NewerRevision::new(self.link.remote.clone(), self.known_tip(&pass), look_after);
         let done = self.converge(&mut pass, &|| cancel() || newer.is_there())?;
         self.events.clear();
-        let told = self.tell(&pass, done.acted)?;
-        let told_before = pass.heads.as_ref().and_then(|heads| heads.status);
-        self.store.consolidate(self.settings.limits.packs, told_before)?;
+        let pushed = self.tell(&pass, done.acted)?;
+        let pushed_before = pass.refs.as_ref().and_then(|refs| refs.status);
+        self.store.consolidate(self.settings.limits.packs, pushed_before)?;
         if requests.accept_history.is_some_and(|commit| self.is_in_force(commit)) {
             Requests::history_is_accepted(&self.home);
         }
@@ -258,7 +258,7 @@ impl Syncer {
             reached: pass.reached,
             fetched: pass.fetched,
             acted: done.acted,
-            good: done.settled && told && lacking.is_empty() && !conditions.iter().any(conditions::is_in_the_way),
+            good: done.settled && pushed && lacking.is_empty() && !conditions.iter().any(conditions::is_in_the_way),
             outdated: newer.was_there(),
             problems: self.problems(&conditions, !done.settled && lacking.is_empty() && pass.desired.is_some()),
             lacking,
@@ -290,26 +290,26 @@ impl Syncer {
     }
 
     /// Puts together what this pass goes by: the newest state that is believed, and what is to be said of it.
-    fn take(&mut self, heads: Option<Heads>, requests: &Requests) -> Result<Pass, PassError> {
+    fn take(&mut self, refs: Option<RemoteRefs>, requests: &Requests) -> Result<Pass, PassError> {
         let next = self.store.device_state.clone();
-        let (reached, fetched, conditions) = (heads.is_some(), true, Vec::new());
+        let (reached, fetched, conditions) = (refs.is_some(), true, Vec::new());
         let (desired, adopted, observation) = (None, false, Observation::default());
-        let mut pass = Pass { reached, fetched, heads, next, desired, adopted, conditions, observation };
+        let mut pass = Pass { reached, fetched, refs, next, desired, adopted, conditions, observation };
         let accepted_history = requests.accept_history.filter(|commit| !self.is_in_force(*commit));
-        let news = pass.heads.as_ref().map(|heads| self.news(heads, accepted_history));
-        let tip_lists_us = news.as_ref().and_then(News::lists_us);
-        match news.unwrap_or(News::Nothing) {
-            News::Adoption(adoption) => self.adopt(&mut pass, *adoption)?,
-            News::Not(condition) => pass.conditions.push(condition),
-            News::Unfetched(condition) => {
+        let news = pass.refs.as_ref().map(|refs| self.fetch_outcome(refs, accepted_history));
+        let tip_lists_us = news.as_ref().and_then(FetchOutcome::lists_us);
+        match news.unwrap_or(FetchOutcome::Unchanged) {
+            FetchOutcome::Adoption(adoption) => self.adopt(&mut pass, *adoption)?,
+            FetchOutcome::Refused(condition) => pass.conditions.push(condition),
+            FetchOutcome::Unfetched(condition) => {
                 pass.conditions.push(condition);
                 pass.fetched = false;
             }
-            News::Unreached(error) => {
+            FetchOutcome::Unreachable(error) => {
                 self.contact.failed(&error, "can't fetch", Timestamp::now());
                 pass.reached = false;
             }
-            News::Nothing | News::Unlisted => {}
+            FetchOutcome::Unchanged | FetchOutcome::Unlisted => {}
         }
         if pass.desired.is_none() {
             pass.desired = self.accepted(&pass.next)?;
@@ -322,11 +322,11 @@ impl Syncer {
         {
             tracing::warn!(kind, reason, "{message}");
         }
-        let mut refused = self.refresh(pass.heads.as_ref(), &mut pass.next)?;
+        let mut refused = self.refresh(pass.refs.as_ref(), &mut pass.next)?;
         let is_unproven = pass.adopted && pass.next.accepted.as_ref().is_some_and(|one| one.is_stale(self.now()));
-        if let (true, None, Some(heads)) = (is_unproven, &refused, &mut pass.heads) {
-            self.look_for_proof(heads);
-            refused = self.refresh(Some(heads), &mut pass.next)?;
+        if let (true, None, Some(refs)) = (is_unproven, &refused, &mut pass.refs) {
+            self.look_for_proof(refs);
+            refused = self.refresh(Some(refs), &mut pass.next)?;
         }
         if let Some(accepted) = &pass.next.accepted {
             if let Some(refusal) = refused {
@@ -403,13 +403,13 @@ impl Syncer {
     /// What the host showed; while it shows nothing, what it is expected to show.
     fn known_tip(&self, pass: &Pass) -> Option<CommitId> {
         let accepted = || pass.next.accepted.as_ref().and_then(Accepted::id);
-        pass.heads.as_ref().map_or_else(accepted, |heads| heads.desired)
+        pass.refs.as_ref().map_or_else(accepted, |refs| refs.desired)
     }
 
     /// Observes, plans and acts.
     fn converge(&mut self, pass: &mut Pass, cancel: &dyn Fn() -> bool) -> Result<Done, PassError> {
         let mut report = Report::read(&pass.next.status);
-        self.tell_capabilities(&mut pass.next);
+        self.report_capabilities(&mut pass.next);
         let mut wanted = pass.desired.as_ref().map(|desired| self.wanted(desired, &pass.next));
         if let Some(wanted) = &wanted {
             pass.next.keep_only(wanted);
@@ -437,8 +437,8 @@ impl Syncer {
         };
         let plan = Plan::make(Some(&wanted), &next, &observation.found, &observation.unreachable_types());
         let plan = plan.held_back(is_suspended(pass.desired.as_ref()), next.waiting.is_some(), &next);
-        let told_to = pass.heads.as_ref().filter(|_| next.waiting.is_none());
-        let teller = Teller::new(self.link.remote.clone(), told_to);
+        let pushed_to = pass.refs.as_ref().filter(|_| next.waiting.is_none());
+        let status_push = StatusPush::new(self.link.remote.clone(), pushed_to);
         let mut actor = Actor {
             store: &mut self.store,
             runtimes: &self.runtimes,
@@ -448,28 +448,28 @@ impl Syncer {
             boot_id: &self.boot_id,
             now: &Timestamp::now,
             cancel,
-            tell: &|store| teller.tell(store),
+            push: &|store| status_push.push(store),
             next,
             report,
         };
         let done = actor.apply_plan(&plan, &wanted);
-        let told = teller.end().or(pass.heads.as_ref().and_then(|heads| heads.status));
+        let pushed = status_push.end().or(pass.refs.as_ref().and_then(|refs| refs.status));
         let done = done?;
         if done.acted && done.settled {
             self.prune_cache(&wanted);
         }
         pass.observation = if done.acted { self.runtimes.observe() } else { observation };
-        if let Some(heads) = &mut pass.heads {
-            heads.status = told;
-            if self.heads.as_ref().is_some_and(|known| known.status != heads.status) {
-                self.heads = None;
+        if let Some(refs) = &mut pass.refs {
+            refs.status = pushed;
+            if self.refs.as_ref().is_some_and(|known| known.status != refs.status) {
+                self.refs = None;
             }
         }
         Ok(done)
     }
 
     /// Puts what this device has and can run into its `status`, where it isn't known yet.
-    fn tell_capabilities(&mut self, next: &mut DeviceState) {
+    fn report_capabilities(&mut self, next: &mut DeviceState) {
         let mut probe = std::mem::take(&mut self.probe);
         self.look(&mut probe, next);
         self.probe = probe;
@@ -500,13 +500,13 @@ impl Syncer {
         if pass.next.waiting.is_some() {
             return Ok(false);
         }
-        let (Some(heads), Some(desired)) = (&pass.heads, &pass.desired) else { return Ok(pass.desired.is_none()) };
-        let told = self.push_status(heads, desired)?;
+        let (Some(refs), Some(desired)) = (&pass.refs, &pass.desired) else { return Ok(pass.desired.is_none()) };
+        let pushed = self.push_status(refs, desired)?;
         let state = self.current_state(desired, &pass.observation, Timestamp::now());
         if acted || self.is_due(desired, &state) {
-            self.beat(heads, state)?;
+            self.beat(refs, state)?;
         }
-        Ok(told)
+        Ok(pushed)
     }
 
     /// How often the host is asked: the site's word, else the fleet's.
@@ -522,8 +522,8 @@ impl Syncer {
     /// What the accepted state wants on this device, which has what `device_state` says that it reports.
     fn wanted(&self, desired: &Desired, device_state: &DeviceState) -> Vec<Wanted> {
         let read = |name: &str| read_device_file(&self.settings.device_files, name);
-        let told = device_state.status.get(CAPABILITIES);
-        let capabilities = told.and_then(|bytes| DeviceCapabilities::read(CAPABILITIES, bytes).ok());
+        let pushed = device_state.status.get(CAPABILITIES);
+        let capabilities = pushed.and_then(|bytes| DeviceCapabilities::read(CAPABILITIES, bytes).ok());
         let types = &self.runtimes.types();
         let capabilities = capabilities.as_ref();
         let values = DeviceValues { types, capabilities, read: &read, hmac_key: &self.hmac_key };
@@ -565,16 +565,16 @@ impl Syncer {
         let requests = Requests::read(&self.home);
         let accepted_history = requests.accept_history.filter(|commit| !self.is_in_force(*commit));
         let (mut conditions, mut news) = (Vec::new(), None);
-        let found = match Heads::poll(&self.link.remote) {
-            Ok(heads) => self.news(&heads, accepted_history),
-            Err(error) => News::Unreached(Box::new(error)),
+        let found = match RemoteRefs::poll(&self.link.remote) {
+            Ok(refs) => self.fetch_outcome(&refs, accepted_history),
+            Err(error) => FetchOutcome::Unreachable(Box::new(error)),
         };
         let tip_lists_us = found.lists_us();
         match found {
-            News::Adoption(adoption) => news = Some(adoption),
-            News::Not(condition) | News::Unfetched(condition) => conditions.push(condition),
-            News::Unreached(error) => conditions.push(connectivity::condition(&error)),
-            News::Nothing | News::Unlisted => {}
+            FetchOutcome::Adoption(adoption) => news = Some(adoption),
+            FetchOutcome::Refused(condition) | FetchOutcome::Unfetched(condition) => conditions.push(condition),
+            FetchOutcome::Unreachable(error) => conditions.push(connectivity::condition(&error)),
+            FetchOutcome::Unchanged | FetchOutcome::Unlisted => {}
         }
         let mut device_state = self.store.device_state.clone();
         let accepted = if news.is_none() { self.accepted(&device_state)? } else { None };

@@ -24,7 +24,7 @@ use crate::decision::status::Report;
 use crate::host::verify::key_text;
 use crate::reconcile::apply;
 use crate::reconcile::pass::{PassError, Syncer};
-use crate::reconcile::update::{self, Heads, History};
+use crate::reconcile::update::{self, History, RemoteRefs};
 use crate::state::store::Store;
 
 /// How often the heartbeat is replaced where nothing else is said.
@@ -45,7 +45,7 @@ enum Theirs {
 
 /// Tells the host of the newest state while a pass goes on, for as long as it takes what it is told, and beside the pass:
 /// however slow the host is, nothing waits for it. The rest is for [`Syncer::push_status`] at the end of the pass.
-pub(crate) struct Teller {
+pub(crate) struct StatusPush {
     remote: Remote,
     /// Where the host's `status` stood; `None` if that isn't known.
     known: Option<Option<CommitId>>,
@@ -59,13 +59,13 @@ struct Worker {
     end: JoinHandle<Option<CommitId>>,
 }
 
-impl Teller {
-    pub(crate) fn new(remote: Remote, heads: Option<&Heads>) -> Self {
-        Self { remote, known: heads.map(|heads| heads.status), worker: RefCell::default() }
+impl StatusPush {
+    pub(crate) fn new(remote: Remote, refs: Option<&RemoteRefs>) -> Self {
+        Self { remote, known: refs.map(|refs| refs.status), worker: RefCell::default() }
     }
 
     /// Has the local `status` pushed, if it only adds to what the host has.
-    pub(crate) fn tell(&self, store: &Store) {
+    pub(crate) fn push(&self, store: &Store) {
         let (Some(new), Some(known)) = (store.status_tip(), self.known) else { return };
         let mut worker = self.worker.borrow_mut();
         let worker = worker.get_or_insert_with(|| Worker::start(self.remote.clone(), store.repo.path(), known));
@@ -85,9 +85,9 @@ impl Teller {
 
 impl Worker {
     fn start(remote: Remote, repo: &Path, known: Option<CommitId>) -> Self {
-        let (tips, told) = channel();
+        let (tips, pushed) = channel();
         let repo = repo.to_owned();
-        Self { tips, end: thread::spawn(move || push_each(&remote, &repo, known, &told)) }
+        Self { tips, end: thread::spawn(move || push_each(&remote, &repo, known, &pushed)) }
     }
 }
 
@@ -120,12 +120,12 @@ enum Pushed {
 impl Syncer {
     /// A device that knows nothing of its `status`, because it is new or its clone was lost, goes on from the host's if
     /// its own key signed that, so that no transition is told twice. Returns false if that can't be found out now.
-    pub(crate) fn find_status_again(&mut self, heads: Option<&Heads>) -> Result<bool, PassError> {
+    pub(crate) fn find_status_again(&mut self, refs: Option<&RemoteRefs>) -> Result<bool, PassError> {
         if self.store.status_tip().is_some() {
             return Ok(true);
         }
-        let Some(heads) = heads else { return Ok(false) };
-        let Some(tip) = heads.status else { return Ok(true) };
+        let Some(refs) = refs else { return Ok(false) };
+        let Some(tip) = refs.status else { return Ok(true) };
         match update::fetch(&self.link.remote, &self.store, &[tip], History::Since(None), &self.settings.limits) {
             Ok(()) => {}
             Err(FetchError::Remote(error)) => {
@@ -143,7 +143,7 @@ impl Syncer {
             let other = self.instance_of(tip).filter(|other| *other != self.instance);
             _ = self.store.replant(Some(tip), Timestamp::now().as_second())?;
             if let Some(other) = other {
-                self.tell_fork(tip, Some(other))?;
+                self.report_fork(tip, Some(other))?;
             }
         }
         Ok(true)
@@ -151,11 +151,11 @@ impl Syncer {
 
     /// Pushes what the host doesn't know; returns whether it knows everything now. Nothing is pushed before a
     /// `desired` was believed.
-    pub(crate) fn push_status(&mut self, heads: &Heads, desired: &Desired) -> Result<bool, PassError> {
-        if self.store.status_tip() == heads.status {
+    pub(crate) fn push_status(&mut self, refs: &RemoteRefs, desired: &Desired) -> Result<bool, PassError> {
+        if self.store.status_tip() == refs.status {
             return Ok(true);
         }
-        let theirs = match heads.status.map_or(Ok(Theirs::Known), |tip| self.judge_theirs(tip, desired)) {
+        let theirs = match refs.status.map_or(Ok(Theirs::Known), |tip| self.judge_theirs(tip, desired)) {
             Ok(theirs) => theirs,
             Err(error) => {
                 tracing::warn!(error = error_chain(&error), "the host's `status` can't be read");
@@ -173,7 +173,7 @@ impl Syncer {
                 let made_by = self.instance_of(tip);
                 // What a damaged clone lost of this installation's own history is no fork.
                 if self.store.device_state.damaged.is_none() || made_by != Some(self.instance) {
-                    self.tell_fork(tip, made_by)?;
+                    self.report_fork(tip, made_by)?;
                 }
                 let Some(moved) = moved else {
                     // What is told of an older state waits for the next one, so that `status` never goes backwards.
@@ -189,17 +189,17 @@ impl Syncer {
                 tracing::warn!(onto = %tip, commits = moved, "going on from what this device said with its key before");
             }
             Theirs::Foreign(tip) => {
-                self.tell_event(
+                self.report_event(
                     "StatusReplaced",
                     format!("{tip} on `status`, which no allowed key signed, is replaced"),
                 )?;
             }
         }
-        let Some(new) = self.store.status_tip().filter(|new| Some(*new) != heads.status) else { return Ok(true) };
+        let Some(new) = self.store.status_tip().filter(|new| Some(*new) != refs.status) else { return Ok(true) };
         let force = matches!(theirs, Theirs::Foreign(_));
-        let update = PushUpdate { branch: "status".to_owned(), expected: heads.status, new, force };
+        let update = PushUpdate { branch: "status".to_owned(), expected: refs.status, new, force };
         let mut pushed = self.push_one(&update);
-        if pushed == Pushed::Refused && (force || heads.status.is_none()) && !self.store.has_whole_status()? {
+        if pushed == Pushed::Refused && (force || refs.status.is_none()) && !self.store.has_whole_status()? {
             let moved = self.store.replant(None, Timestamp::now().as_second())?;
             tracing::warn!(commits = moved, "the host lost `status`; what is here of it is told anew");
             pushed = self.push_one(&PushUpdate { new: self.store.status_tip().unwrap_or(new), ..update });
@@ -208,7 +208,7 @@ impl Syncer {
     }
 
     fn push_one(&mut self, update: &PushUpdate) -> Pushed {
-        self.heads = None;
+        self.refs = None;
         match self.link.remote.push(&self.store.repo, std::slice::from_ref(update)) {
             Ok(results) => match results.into_iter().next() {
                 Some(PushResult::Done) => Pushed::Done,
@@ -283,7 +283,7 @@ impl Syncer {
     }
 
     /// Says that somebody else speaks in this device's name.
-    fn tell_fork(&mut self, tip: CommitId, other: Option<Uuid>) -> Result<(), PassError> {
+    fn report_fork(&mut self, tip: CommitId, other: Option<Uuid>) -> Result<(), PassError> {
         let installations = other.into_iter().chain([self.instance]);
         let names: BTreeSet<_> = installations.map(|instance| instance.to_string()).collect();
         let names = names.into_iter().collect::<Vec<_>>().join(" and ");
@@ -293,11 +293,11 @@ impl Syncer {
             }
             _ => format!("installations {names} use the same identity"),
         };
-        self.tell_event("history-forked", text)
+        self.report_event("history-forked", text)
     }
 
     /// Tells of a security event on `status`, until the next adoption.
-    fn tell_event(&mut self, reason: &str, message: String) -> Result<(), PassError> {
+    fn report_event(&mut self, reason: &str, message: String) -> Result<(), PassError> {
         let mut next = self.store.device_state.clone();
         let all: Vec<_> =
             conditions::all(&next.status).into_iter().chain([condition(EVENT, reason, message)]).collect();
@@ -308,7 +308,7 @@ impl Syncer {
     }
 
     /// Replaces the heartbeat by this state.
-    pub(crate) fn beat(&mut self, heads: &Heads, state: CurrentState) -> Result<(), PassError> {
+    pub(crate) fn beat(&mut self, refs: &RemoteRefs, state: CurrentState) -> Result<(), PassError> {
         let message = Message::new(format!("heartbeat (serial {})", state.serial))
             .trailer("Kind", "heartbeat")
             .trailer("Fleet", self.join.fleet)
@@ -317,7 +317,7 @@ impl Syncer {
         let files = FileTree::from([(CURRENT_STATE.to_owned(), json::to_bytes(&state))]);
         let new = self.store.parentless(&files, &message, state.time.as_second())?;
         let branch = "heartbeat".to_owned();
-        if self.push_one(&PushUpdate { branch, expected: heads.heartbeat, new, force: true }) == Pushed::Done {
+        if self.push_one(&PushUpdate { branch, expected: refs.heartbeat, new, force: true }) == Pushed::Done {
             self.reported = Some(state);
         }
         Ok(())

@@ -43,7 +43,7 @@ const LOOK: Duration = Duration::from_secs(5);
 
 /// Where the host's branches stand.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Heads {
+pub struct RemoteRefs {
     /// `desired`; absent before the device is enrolled.
     pub desired: Option<CommitId>,
     /// `freshness`.
@@ -54,7 +54,7 @@ pub struct Heads {
     pub heartbeat: Option<CommitId>,
 }
 
-impl Heads {
+impl RemoteRefs {
     /// Asks the host, in one request.
     pub fn poll(remote: &Remote) -> Result<Self, RemoteError> {
         let mut refs = remote.refs(&["refs/heads/"])?;
@@ -70,28 +70,28 @@ impl Heads {
 
 /// What a poll came to.
 #[derive(Debug)]
-pub enum News {
+pub enum FetchOutcome {
     /// `desired` is where it was.
-    Nothing,
+    Unchanged,
     /// A new state that is believed.
     Adoption(Box<Adoption>),
     /// A new state that is believed, and doesn't list this device's key.
     Unlisted,
     /// There is none, or it isn't believed.
-    Not(Condition),
+    Refused(Condition),
     /// It can't be fetched, for a reason that is not the way to the host.
     Unfetched(Condition),
     /// The host went away while it was fetched.
-    Unreached(Box<RemoteError>),
+    Unreachable(Box<RemoteError>),
 }
 
-impl News {
+impl FetchOutcome {
     /// Whether the tip is one that could be in force here; `None` where nothing is known of it.
     pub(crate) fn lists_us(&self) -> Option<bool> {
         match self {
-            Self::Nothing | Self::Adoption(_) => Some(true),
+            Self::Unchanged | Self::Adoption(_) => Some(true),
             Self::Unlisted => Some(false),
-            Self::Not(_) | Self::Unfetched(_) | Self::Unreached(_) => None,
+            Self::Refused(_) | Self::Unfetched(_) | Self::Unreachable(_) => None,
         }
     }
 }
@@ -150,14 +150,14 @@ fn suspecting(store: &Store, fetched: Result<Fetched, FetchError>) -> Result<(),
 }
 
 /// What can't be fetched is news, too.
-fn unfetched(tip: CommitId, error: FetchError) -> News {
+fn unfetched(tip: CommitId, error: FetchError) -> FetchOutcome {
     if let FetchError::Remote(error) = error {
-        return News::Unreached(Box::new(error));
+        return FetchOutcome::Unreachable(Box::new(error));
     }
     tracing::warn!(commit = %tip, error = error_chain(&error), "can't fetch");
     let reason = if is_disk_full(&error) { "disk-full" } else { "FetchFailed" };
     // Without the causes, which name other temporary files each time: each change is a commit.
-    News::Unfetched(condition(STALLED, reason, format!("{tip}: {error}")))
+    FetchOutcome::Unfetched(condition(STALLED, reason, format!("{tip}: {error}")))
 }
 
 /// Fetches all that came before a commit which the clone has, if it ends there.
@@ -177,57 +177,65 @@ fn fetch_limits(remote: &Remote, limits: &Limits) -> FetchLimits {
 
 impl Syncer {
     /// Where the host's branches stand, by what it says now or said before.
-    pub(crate) fn heads_by(&mut self, ask: Ask) -> Option<Heads> {
-        match (ask, &self.heads) {
+    pub(crate) fn remote_refs(&mut self, ask: Ask) -> Option<RemoteRefs> {
+        match (ask, &self.refs) {
             (Ask::Later(_), _) => return None,
-            (Ask::IfMoved, Some(heads)) => return Some(heads.clone()),
+            (Ask::IfMoved, Some(refs)) => return Some(refs.clone()),
             _ => {}
         }
         self.link.refresh(&self.home, &self.join, &self.settings.host);
-        let heads = self.poll().inspect_err(|error| self.contact.failed(error, POLLING, Timestamp::now())).ok();
-        self.shown = heads.as_ref().map(|heads| (heads.desired, heads.freshness));
-        self.heads = heads;
+        let refs = self.poll().inspect_err(|error| self.contact.failed(error, POLLING, Timestamp::now())).ok();
+        self.shown = refs.as_ref().map(|refs| (refs.desired, refs.freshness));
+        self.refs = refs;
         let now = self.now();
         // Only a host of our kind lets devices wait, and has accounts that end.
         if let Some(keeper) =
-            self.link.keeper.as_mut().filter(|_| self.heads.is_some() && self.link.remote.waits().is_some())
+            self.link.keeper.as_mut().filter(|_| self.refs.is_some() && self.link.remote.waits().is_some())
         {
             keeper.renew_if_due(now);
         }
-        self.heads.clone()
+        self.refs.clone()
     }
 
     /// Asks the host, with the secret that it knows.
-    fn poll(&mut self) -> Result<Heads, RemoteError> {
+    fn poll(&mut self) -> Result<RemoteRefs, RemoteError> {
         if let Some(keeper) = &mut self.link.keeper {
             keeper.prove();
         }
-        let heads = Heads::poll(&self.link.remote);
-        let refused = matches!(&heads, Err(RemoteError::Http(error)) if error.status() == Some(401));
+        let refs = RemoteRefs::poll(&self.link.remote);
+        let refused = matches!(&refs, Err(RemoteError::Http(error)) if error.status() == Some(401));
         let falls_back = refused && self.link.keeper.as_mut().is_some_and(Keeper::fall_back);
-        if falls_back { Heads::poll(&self.link.remote) } else { heads }
+        if falls_back { RemoteRefs::poll(&self.link.remote) } else { refs }
     }
 
     /// Fetches and judges what is new on `desired`.
-    pub(crate) fn news(&self, heads: &Heads, accepted_history: Option<CommitId>) -> News {
-        let tip = match (heads.desired, &self.store.device_state.accepted) {
+    pub(crate) fn fetch_outcome(&self, refs: &RemoteRefs, accepted_history: Option<CommitId>) -> FetchOutcome {
+        let tip = match (refs.desired, &self.store.device_state.accepted) {
             (Some(tip), Some(accepted)) if accepted.id() == Some(tip) => match self.fetch_lost(tip) {
-                Ok(()) => return News::Nothing,
+                Ok(()) => return FetchOutcome::Unchanged,
                 Err(error) => return unfetched(tip, error),
             },
             (Some(tip), _) => tip,
             (None, Some(_)) => {
-                return News::Not(condition(STALLED, "history-rewritten", "`desired` is gone from the host"));
+                return FetchOutcome::Refused(condition(
+                    STALLED,
+                    "history-rewritten",
+                    "`desired` is gone from the host",
+                ));
             }
             (None, None) => {
-                return News::Not(condition(WAITING, "NotEnrolled", "the host has no `desired` for this device yet"));
+                return FetchOutcome::Refused(condition(
+                    WAITING,
+                    "NotEnrolled",
+                    "the host has no `desired` for this device yet",
+                ));
             }
         };
-        match self.judge(tip, heads, accepted_history) {
-            Ok(adoption) if !self.is_listed(&adoption.desired) => News::Unlisted,
-            Ok(adoption) => News::Adoption(Box::new(adoption)),
+        match self.judge(tip, refs, accepted_history) {
+            Ok(adoption) if !self.is_listed(&adoption.desired) => FetchOutcome::Unlisted,
+            Ok(adoption) => FetchOutcome::Adoption(Box::new(adoption)),
             Err(UpdateError::Refused(refusal)) => {
-                News::Not(condition(STALLED, refusal.code, format!("{tip}: {}", refusal.message)))
+                FetchOutcome::Refused(condition(STALLED, refusal.code, format!("{tip}: {}", refusal.message)))
             }
             Err(UpdateError::Fetch(error)) => unfetched(tip, error),
         }
@@ -262,11 +270,16 @@ impl Syncer {
         fetch(&self.link.remote, &self.store, &[accepted], History::Since(None), &self.settings.limits)
     }
 
-    fn judge(&self, tip: CommitId, heads: &Heads, accepted_history: Option<CommitId>) -> Result<Adoption, UpdateError> {
+    fn judge(
+        &self,
+        tip: CommitId,
+        refs: &RemoteRefs,
+        accepted_history: Option<CommitId>,
+    ) -> Result<Adoption, UpdateError> {
         let accepted = self.store.device_state.accepted.as_ref().and_then(Accepted::id);
         let history = accepted
             .map_or(History::None, |accepted| History::Since(Some(accepted).filter(|id| self.store.holds(*id))));
-        let wants: Vec<CommitId> = [Some(tip), heads.freshness].into_iter().flatten().collect();
+        let wants: Vec<CommitId> = [Some(tip), refs.freshness].into_iter().flatten().collect();
         fetch(&self.link.remote, &self.store, &wants, history, &self.settings.limits)?;
         Ok(self.judging(&self.trust()?, accepted_history).desired(tip)?)
     }
@@ -298,13 +311,13 @@ impl Syncer {
     /// believed, if a clock must be wrong.
     pub(crate) fn refresh(
         &mut self,
-        heads: Option<&Heads>,
+        refs: Option<&RemoteRefs>,
         next: &mut DeviceState,
     ) -> Result<Option<Refusal>, FloorError> {
         let now = self.now();
         let Some(accepted) = &mut next.accepted else { return Ok(None) };
         let is_due = accepted.fresh_for(now).is_none_or(|left| left < RENEWAL);
-        let Some(tip) = heads.and_then(|heads| heads.freshness).filter(|_| is_due) else { return Ok(None) };
+        let Some(tip) = refs.and_then(|refs| refs.freshness).filter(|_| is_due) else { return Ok(None) };
         match self.proof(tip, accepted) {
             Ok(proof) => {
                 accepted.renew(proof.expires, now);
@@ -321,10 +334,10 @@ impl Syncer {
 
     /// A publisher moves `freshness` after `desired`, so where a state was just adopted and nothing proves it, the host is
     /// asked once more. Only for the proof: what else moved is the next pass's.
-    pub(crate) fn look_for_proof(&mut self, heads: &mut Heads) {
-        let Ok(again) = Heads::poll(&self.link.remote) else { return };
-        heads.freshness = again.freshness;
-        if let Some(known) = &mut self.heads {
+    pub(crate) fn look_for_proof(&mut self, refs: &mut RemoteRefs) {
+        let Ok(again) = RemoteRefs::poll(&self.link.remote) else { return };
+        refs.freshness = again.freshness;
+        if let Some(known) = &mut self.refs {
             known.freshness = again.freshness;
         }
         self.shown = self.shown.map(|(desired, _)| (desired, again.freshness));
@@ -368,8 +381,8 @@ impl NewerRevision {
 
     pub(crate) fn is_there(&self) -> bool {
         if !self.found.get() && self.asked.get().elapsed() >= self.interval {
-            let heads = Heads::poll(&self.remote);
-            self.found.set(heads.is_ok_and(|heads| heads.desired.is_some() && heads.desired != self.known));
+            let refs = RemoteRefs::poll(&self.remote);
+            self.found.set(refs.is_ok_and(|refs| refs.desired.is_some() && refs.desired != self.known));
             self.asked.set(Instant::now());
         }
         self.found.get()

@@ -44,7 +44,7 @@ pub struct Store {
     state: Option<CommitId>,
     status: Option<CommitId>,
     /// The tip of `status` says what this device said last. It doesn't where another installation speaks in its name.
-    told: bool,
+    reported: bool,
     /// The accepted commit is a parent of the state, or there is none.
     is_rooted: bool,
     /// Something that was met may be damage.
@@ -54,7 +54,7 @@ pub struct Store {
 }
 
 /// The directory of the state's tree with what this device said last, where the tip of `status` says something else.
-const TOLD: &str = "told/";
+const REPORTED: &str = "told/";
 
 /// The message of a state's commit.
 const STATE_MESSAGE: &str = "state\n";
@@ -67,7 +67,7 @@ struct Loaded {
     state: Option<CommitId>,
     status: Option<CommitId>,
     device_state: DeviceState,
-    told: bool,
+    reported: bool,
     is_rooted: bool,
     /// Why part of it can't be read.
     damage: Option<String>,
@@ -127,7 +127,7 @@ impl Store {
             }
             taken => taken?,
         };
-        let Loaded { state, status, device_state, told, is_rooted, damage } = Loaded::read(&repo);
+        let Loaded { state, status, device_state, reported, is_rooted, damage } = Loaded::read(&repo);
         let suspect = Cell::new(false);
         let mut store = Self {
             path,
@@ -138,7 +138,7 @@ impl Store {
             person,
             state,
             status,
-            told,
+            reported,
             is_rooted,
             suspect,
             renewed: None,
@@ -197,14 +197,14 @@ impl Store {
             let found = self.repo.copy_readable(new, tips).map_err(RenewError::from)?;
             let is_whole = |tip: &CommitId| found.get(tip) == Some(tip);
             let (accepted, status) = (accepted.filter(is_whole), self.status.filter(is_whole));
-            write_state(new, &self.person, &device_state, accepted, (status, self.told && status.is_some()))
+            write_state(new, &self.person, &device_state, accepted, (status, self.reported && status.is_some()))
         })?;
         (self.repo, self.lock) = take(&path)?;
-        let Loaded { state, status, device_state, told, is_rooted, damage } = Loaded::read(&self.repo);
+        let Loaded { state, status, device_state, reported, is_rooted, damage } = Loaded::read(&self.repo);
         if let Some(why) = damage {
             return Err(failed("read")(why));
         }
-        (self.state, self.device_state, self.told, self.is_rooted) = (state, device_state, told, is_rooted);
+        (self.state, self.device_state, self.reported, self.is_rooted) = (state, device_state, reported, is_rooted);
         self.renewed = Some(Instant::now());
         self.move_status(status)
     }
@@ -243,17 +243,17 @@ impl Store {
             return Ok(false);
         }
         let says_more = next.status != self.device_state.status;
-        let (mut batch, mut status, mut told) = (self.repo.batch(), self.status, self.told);
+        let (mut batch, mut status, mut reported) = (self.repo.batch(), self.status, self.reported);
         if says_more {
             let parents = self.status.into_iter().collect();
             let spec = self.spec(TreeSource::Files(&next.status), parents, time, message.to_string());
             status = Some(batch.commit(&spec, Some(&self.key)).map_err(failed("write"))?);
-            told = true;
+            reported = true;
         }
-        let state = self.state_commit(&mut batch, &next, status, told, time)?;
+        let state = self.state_commit(&mut batch, &next, status, reported, time)?;
         batch.store().map_err(failed("write"))?;
         self.put_in_force(state)?;
-        (self.is_rooted, self.device_state, self.told) = (self.accepted_is_here(&next), next, told);
+        (self.is_rooted, self.device_state, self.reported) = (self.accepted_is_here(&next), next, reported);
         self.move_status(status)?;
         Ok(says_more)
     }
@@ -267,11 +267,11 @@ impl Store {
         batch: &mut repo_git::Batch<'_>,
         next: &DeviceState,
         status: Option<CommitId>,
-        told: bool,
+        reported: bool,
         time: i64,
     ) -> Result<CommitId, StoreError> {
         let accepted = next.accepted.as_ref().and_then(Accepted::id).filter(|id| self.holds(*id));
-        let tree = state_tree(next, told);
+        let tree = state_tree(next, reported);
         let parents = accepted.into_iter().chain(status).collect();
         let spec = self.spec(TreeSource::Files(&tree), parents, time, STATE_MESSAGE.to_owned());
         batch.commit(&spec, None).map_err(failed("write"))
@@ -323,11 +323,11 @@ impl Store {
         if self.status.is_none() {
             next.status = said.clone();
         }
-        let told = if unpushed.is_empty() { next.status == said } else { self.told };
-        let state = self.state_commit(&mut batch, &next, tip, told, time)?;
+        let reported = if unpushed.is_empty() { next.status == said } else { self.reported };
+        let state = self.state_commit(&mut batch, &next, tip, reported, time)?;
         batch.store().map_err(failed("write"))?;
         self.put_in_force(state)?;
-        (self.is_rooted, self.device_state, self.told) = (self.accepted_is_here(&next), next, told);
+        (self.is_rooted, self.device_state, self.reported) = (self.accepted_is_here(&next), next, reported);
         self.move_status(tip)?;
         Ok(Some(unpushed.len()))
     }
@@ -360,24 +360,24 @@ impl Store {
     }
 
     /// Keeps the clone's packs bounded, and what of its history the host has: of `desired` there is the accepted state
-    /// alone, of `status` what comes to 1.5 MiB unpacked and all that isn't behind `told`, where the host's stands.
-    pub fn consolidate(&self, packs: usize, told: Option<CommitId>) -> Result<(), StoreError> {
-        if self.repo.consolidate_to(&self.lock, packs, || self.ends(told)).map_err(failed("consolidate"))? {
+    /// alone, of `status` what comes to 1.5 MiB unpacked and all that isn't behind `reported`, where the host's stands.
+    pub fn consolidate(&self, packs: usize, reported: Option<CommitId>) -> Result<(), StoreError> {
+        if self.repo.consolidate_to(&self.lock, packs, || self.ends(reported)).map_err(failed("consolidate"))? {
             tracing::debug!("consolidated the clone");
         }
         Ok(())
     }
 
     /// Where the history ends that is kept.
-    fn ends(&self, told: Option<CommitId>) -> Result<Vec<CommitId>, ReadError> {
+    fn ends(&self, reported: Option<CommitId>) -> Result<Vec<CommitId>, ReadError> {
         let mut ends: Vec<_> = self.device_state.accepted.as_ref().and_then(Accepted::id).into_iter().collect();
-        if let (Some(tip), Some(told)) = (self.status, told)
+        if let (Some(tip), Some(reported)) = (self.status, reported)
             && let Some(within) = self.repo.history_within(tip, HISTORY)?
         {
             let history = self.repo.history(tip, None, usize::MAX)?;
-            let behind = |commit: &CommitId| *commit == told || *commit == within;
+            let behind = |commit: &CommitId| *commit == reported || *commit == within;
             // The older of the two; a tip of the host that isn't known here ends nothing.
-            ends.extend(history.iter().rev().find(|commit| behind(commit)).filter(|_| history.contains(&told)));
+            ends.extend(history.iter().rev().find(|commit| behind(commit)).filter(|_| history.contains(&reported)));
         }
         let has_parents = |commit: &CommitId| Ok(!self.repo.commit(*commit)?.parents.is_empty());
         ends.into_iter().filter_map(|end| has_parents(&end).map(|so| so.then_some(end)).transpose()).collect()
@@ -395,7 +395,7 @@ impl Loaded {
             state,
             status: None,
             device_state: DeviceState::default(),
-            told: true,
+            reported: true,
             is_rooted: true,
             damage: None,
         };
@@ -411,11 +411,11 @@ impl Loaded {
         let is_rooted = accepted.is_none_or(|accepted| parents.contains(&accepted));
         // Without the first, which is lost with its file, both may be there.
         let status = parents.last().copied().filter(|last| Some(*last) != accepted);
-        let said = tree.into_iter().filter_map(|(path, bytes)| Some((path.strip_prefix(TOLD)?.to_owned(), bytes)));
+        let said = tree.into_iter().filter_map(|(path, bytes)| Some((path.strip_prefix(REPORTED)?.to_owned(), bytes)));
         device_state.status = said.collect();
-        let told = device_state.status.is_empty();
+        let reported = device_state.status.is_empty();
         let status = status.filter(|tip| match repo.files(*tip, &limits()) {
-            Ok(files) if told => {
+            Ok(files) if reported => {
                 device_state.status = files;
                 true
             }
@@ -425,7 +425,7 @@ impl Loaded {
                 false
             }
         });
-        Self { state, status, device_state, told, is_rooted, damage }
+        Self { state, status, device_state, reported, is_rooted, damage }
     }
 }
 
@@ -458,10 +458,10 @@ fn take(path: &Path) -> Result<(Repo, RepoLock), StoreError> {
 }
 
 /// The tree of a state.
-fn state_tree(device_state: &DeviceState, told: bool) -> FileTree {
+fn state_tree(device_state: &DeviceState, reported: bool) -> FileTree {
     let mut tree = device_state.to_tree();
-    if !told {
-        tree.extend(device_state.status.iter().map(|(path, bytes)| (format!("{TOLD}{path}"), bytes.clone())));
+    if !reported {
+        tree.extend(device_state.status.iter().map(|(path, bytes)| (format!("{REPORTED}{path}"), bytes.clone())));
     }
     tree
 }
@@ -472,9 +472,9 @@ fn write_state(
     person: &Person,
     device_state: &DeviceState,
     accepted: Option<CommitId>,
-    (status, told): (Option<CommitId>, bool),
+    (status, reported): (Option<CommitId>, bool),
 ) -> Result<(), StoreError> {
-    let tree = state_tree(device_state, told);
+    let tree = state_tree(device_state, reported);
     let spec = CommitSpec {
         tree: TreeSource::Files(&tree),
         parents: accepted.into_iter().chain(status).collect(),

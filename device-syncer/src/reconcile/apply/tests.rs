@@ -137,7 +137,7 @@ impl Bench {
             boot_id: &self.boot_id,
             now: &|| Timestamp::UNIX_EPOCH,
             cancel: &|| self.cancelled.get(),
-            tell: &|_| (),
+            push: &|_| (),
         };
         actor.apply_plan(&plan, wanted).unwrap()
     }

@@ -50,17 +50,17 @@ fn the_clone_is_bounded_however_much_was_told_and_keeps_what_the_host_lacks() {
     let dir = TempDir::new().unwrap();
     let mut store = device(dir.path(), CHANGES);
     let (tip, clone) = (store.status_tip().unwrap(), store.repo.path().to_owned());
-    let told = |store: &Store| store.history(store.status).unwrap().len() as u64;
+    let reported = |store: &Store| store.history(store.status).unwrap().len() as u64;
     // The host is away, or has only the beginning.
     let beginning = *store.history(Some(tip)).unwrap().last().unwrap();
     for host in [None, Some(beginning)] {
         store.consolidate(1, host).unwrap();
-        assert_eq!(told(&store), CHANGES);
+        assert_eq!(reported(&store), CHANGES);
         store.parentless(&FileTree::new(), &message(0), 0).unwrap();
     }
     assert!(size(&clone) > ROOM && store.has_whole_status().unwrap(), "{} bytes", size(&clone));
     store.consolidate(1, Some(tip)).unwrap();
-    let kept = told(&store);
+    let kept = reported(&store);
     assert!(size(&clone) < ROOM && (100..CHANGES).contains(&kept), "{} bytes, {kept} commits", size(&clone));
     assert!(!store.has_whole_status().unwrap());
     // It goes on from there, also after a restart; and for a host that has none of it, what is here begins anew.
@@ -69,5 +69,5 @@ fn the_clone_is_bounded_however_much_was_told_and_keeps_what_the_host_lacks() {
     store = open(dir.path());
     assert_eq!((&store.device_state, store.status_tip()), (&device_state, Some(tip)));
     assert_eq!(store.replant(None, 1).unwrap().map(|commits| commits as u64), Some(kept));
-    assert!(store.has_whole_status().unwrap() && told(&store) == kept && store.device_state == device_state);
+    assert!(store.has_whole_status().unwrap() && reported(&store) == kept && store.device_state == device_state);
 }
