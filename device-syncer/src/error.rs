@@ -72,7 +72,7 @@ impl CliError {
                 "restore the file from a backup; or remove it and run `device-syncer init --join FILE` again, which makes a \
                  new key: what gets a value of a device file is applied once more then, and what runs isn't made anew",
             ),
-            Self::Home(HomeError::Link(_)) => {
+            Self::Home(HomeError::Connection(_)) => {
                 Some("`host` in device.yaml and `url` in the join file say how; device.sample.yaml shows every key")
             }
             Self::Home(HomeError::Config(_)) => Some("device.sample.yaml shows every key with its form"),

@@ -20,8 +20,8 @@ use uuid::Uuid;
 use crate::config::{ConfigError, Home, SAMPLE, SCHEMA, Settings};
 use crate::decision::conditions::{EVENT, condition};
 use crate::host::account::{self, AccountError};
-use crate::host::connection::{Link, LinkError};
-use crate::host::connectivity::Contact;
+use crate::host::connection::{ConnectionError, HostConnection};
+use crate::host::connectivity::Connectivity;
 use crate::host::verify::key_text;
 use crate::reconcile::pass::Syncer;
 use crate::reconcile::restores::Restores;
@@ -94,7 +94,7 @@ pub enum HomeError {
     },
     /// The way to the host can't be made.
     #[error("the host can't be reached like this")]
-    Link(#[from] LinkError),
+    Connection(#[from] ConnectionError),
     /// The account can't be kept.
     #[error(transparent)]
     Account(#[from] AccountError),
@@ -232,14 +232,14 @@ pub fn open(home: Home) -> Result<(Syncer, Locks), HomeError> {
     let earliest = floor::earliest(&join).as_second().try_into().unwrap_or(0);
     let clock = Clock::default().plausible_from(earliest);
     let runtimes = runtimes(&home, &settings, &join, &clock)?;
-    let link = Link::open(&home, &join, &settings.host, clock)?;
-    link.set_floor_of_time(floor.time);
+    let connection = HostConnection::open(&home, &join, &settings.host, clock)?;
+    connection.set_floor_of_time(floor.time);
     let syncer = Syncer {
         instance: installation(&home)?,
         hmac_key: read_hmac_key(&home)?,
         boot_id: read_text(&settings.boot_id_file)?,
-        link,
-        contact: Contact::open(home.contact()),
+        connection,
+        connectivity: Connectivity::open(home.contact()),
         last_failure: LastFailure::open(home.failure()),
         refs: None,
         shown: None,
@@ -247,7 +247,7 @@ pub fn open(home: Home) -> Result<(Syncer, Locks), HomeError> {
         retries: Retries::default(),
         restores: Restores::default(),
         reported: None,
-        lacking: Vec::new(),
+        not_ready: Vec::new(),
         probe: Probe::default(),
         home,
         settings,

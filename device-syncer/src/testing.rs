@@ -8,7 +8,7 @@ use repo_model::margo::ProfileType;
 use repo_model::{ComponentName, DeploymentId, DeploymentName, Digest, FleetId};
 
 use crate::decision::component::{Component, Kind};
-use crate::decision::deployment::{Fits, Wanted, WantedComponent};
+use crate::decision::deployment::{DesiredComponent, DesiredDeployment, Requirements};
 use crate::decision::failure::Failure;
 use crate::decision::observation::{Condition, Observed};
 
@@ -36,20 +36,20 @@ pub(crate) fn input_digest(deployment: &str, name: &str, version: &str) -> Diges
 }
 
 /// A deployment of components in their versions; a version that begins with `!` can't run here, for that reason.
-pub(crate) fn wanted(name: &str, components: &[(&str, &str)]) -> Wanted {
-    Wanted {
+pub(crate) fn wanted(name: &str, components: &[(&str, &str)]) -> DesiredDeployment {
+    DesiredDeployment {
         id: id(name),
         name: name.parse().unwrap(),
         title: format!("{name}'s title"),
         document: format!("{name} {components:?}").into_bytes(),
         suspended: false,
         depends_on: Vec::new(),
-        fits: Fits::Yes,
+        requirements: Requirements::Met,
         components: components.iter().map(|(part, version)| wanted_component(name, part, version)).collect(),
     }
 }
 
-fn wanted_component(deployment: &str, name: &str, version: &str) -> WantedComponent {
+fn wanted_component(deployment: &str, name: &str, version: &str) -> DesiredComponent {
     let input = Component {
         deployment: id(deployment),
         deployment_name: deployment.parse().unwrap(),
@@ -68,7 +68,7 @@ fn wanted_component(deployment: &str, name: &str, version: &str) -> WantedCompon
         Some(code) => Err(Failure::new(code, "can't run here")),
         None => Ok(input),
     };
-    WantedComponent { name: component(name), project: project(deployment, name), input }
+    DesiredComponent { name: component(name), project: project(deployment, name), input }
 }
 
 /// A project as the runtime finds it; without a digest it is half made.
@@ -85,7 +85,7 @@ pub(crate) fn observed(deployment: &str, name: &str, digest: Option<Digest>, con
 }
 
 /// Up to three deployments `a`, `b`, `c` of up to three components `x`, `y`, `z`, some of which can't run here.
-pub(crate) fn any_wanted() -> impl Strategy<Value = Vec<Wanted>> {
+pub(crate) fn any_wanted() -> impl Strategy<Value = Vec<DesiredDeployment>> {
     let version = prop::sample::select(vec!["1", "2", "3", "!capability-missing"]);
     let components = prop::collection::btree_map(prop::sample::select(vec!["x", "y", "z"]), version, 0..4);
     prop::collection::btree_map(prop::sample::select(vec!["a", "b", "c"]), components, 0..4).prop_map(|all| {

@@ -112,7 +112,7 @@ fn by_git(site: &Site<'_>, syncer: &mut Syncer, day: u32) -> Parts {
             parts.changes = parts.changes.plus(spent(proxy, || pass(syncer)));
             continue;
         }
-        let poll = spent(proxy, || _ = RemoteRefs::poll(&syncer.link.remote).expect("the host answers"));
+        let poll = spent(proxy, || _ = RemoteRefs::poll(&syncer.connection.remote).expect("the host answers"));
         parts.polls = parts.polls.plus(poll);
         if number % (POLLS / HEARTBEATS) == 0 {
             syncer.reported = None;
@@ -126,7 +126,7 @@ fn by_git(site: &Site<'_>, syncer: &mut Syncer, day: u32) -> Parts {
 }
 
 fn waits(proxy: &FaultProxy, syncer: &Syncer) -> (Spent, Spent, Spent) {
-    let remote = &syncer.link.remote;
+    let remote = &syncer.connection.remote;
     let refs = RemoteRefs::poll(remote).expect("the host answers");
     let nothing = spent(proxy, || {
         for _ in 0..WAITS {

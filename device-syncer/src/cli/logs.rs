@@ -80,7 +80,7 @@ where
         }
         let mut lately = self.lately.lock().unwrap_or_else(PoisonError::into_inner);
         let due = match event.metadata().name() {
-            OUTCOME => lately.fetch_outcome(line),
+            OUTCOME => lately.changed(line),
             _ => lately.say(line, now),
         };
         due.iter().try_for_each(|(line, more)| write_line(self.form, &mut out, now, line, *more))
@@ -153,7 +153,7 @@ impl Lately {
     }
 
     /// What is written for news, after which everything is worth saying again.
-    fn fetch_outcome(&mut self, line: String) -> Due {
+    fn changed(&mut self, line: String) -> Due {
         let mut due = Vec::new();
         self.forget(self.0.len(), &mut due);
         due.push((line, None));
@@ -178,7 +178,7 @@ mod tests {
     fn written(events: &[(i64, &str)]) -> Vec<String> {
         let mut lately = Lately::default();
         let say = |(minute, line): &(i64, &str)| match line.strip_prefix('+') {
-            Some(line) => lately.fetch_outcome(line.to_owned()),
+            Some(line) => lately.changed(line.to_owned()),
             None => lately.say((*line).to_owned(), at(*minute)),
         };
         let due = events.iter().flat_map(say);

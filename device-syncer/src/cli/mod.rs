@@ -195,7 +195,7 @@ fn run(home: Home) -> Result<ExitCode, CliError> {
 fn once(home: Home) -> Result<ExitCode, CliError> {
     let (mut syncer, _locks) = home::open(home)?;
     let outcome = syncer.pass(Ask::Host, &|| false)?;
-    for problem in outcome.problems.iter().cloned().chain(outcome.lacking.iter().map(ToString::to_string)) {
+    for problem in outcome.problems.iter().cloned().chain(outcome.not_ready.iter().map(ToString::to_string)) {
         eprintln!("{}", text::lines(&problem));
     }
     if !outcome.reached {

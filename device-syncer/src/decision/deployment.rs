@@ -7,7 +7,7 @@ use super::failure::Failure;
 
 /// A deployment as it shall be, resolved on this device.
 #[derive(Debug, Clone)]
-pub struct Wanted {
+pub struct DesiredDeployment {
     /// Margo's `deploymentId`.
     pub id: DeploymentId,
     /// The operator's id of it.
@@ -21,25 +21,25 @@ pub struct Wanted {
     /// The deployments that are installed before it is applied, by the operator's ids.
     pub depends_on: Vec<DeploymentName>,
     /// Whether the device has what it asks for.
-    pub fits: Fits,
+    pub requirements: Requirements,
     /// Its components in the order in which they are applied.
-    pub components: Vec<WantedComponent>,
+    pub components: Vec<DesiredComponent>,
 }
 
 /// Whether the device has what a deployment asks for (Margo, *deviceConstraints*).
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Fits {
+pub enum Requirements {
     /// It has, or nothing is asked for.
-    Yes,
+    Met,
     /// It lacks something.
-    No(Failure),
+    Unmet(Failure),
     /// What the device has isn't known yet, because a runtime doesn't answer.
     Unknown,
 }
 
 /// A component as it shall be.
 #[derive(Debug, Clone)]
-pub struct WantedComponent {
+pub struct DesiredComponent {
     /// Its name.
     pub name: ComponentName,
     /// The name under which the runtime knows it.

@@ -7,14 +7,14 @@ use hmac::{Hmac, KeyInit, Mac};
 use repo_model::desired::{Desired, Document};
 use repo_model::envelope::EnvelopeDeployment;
 use repo_model::margo::helm_values::HelmValues;
-use repo_model::margo::{Component, DeviceCapabilities, ProfileType, Requirements, Source};
+use repo_model::margo::{self, Component, DeviceCapabilities, ProfileType, Source};
 use repo_model::problem::Problems;
 use repo_model::value::{Param, ParamValue, input_digest};
 use repo_model::{ComponentName, DeploymentId};
 use sha2::Sha256;
 
 use crate::decision::component::{self, ImageLocks, Kind};
-use crate::decision::deployment::{Fits, Wanted, WantedComponent, in_order};
+use crate::decision::deployment::{DesiredComponent, DesiredDeployment, Requirements, in_order};
 use crate::decision::failure::Failure;
 
 /// How long an apply may take where the document doesn't say.
@@ -44,7 +44,7 @@ impl std::fmt::Debug for DeviceValues<'_> {
 
 /// Everything that the accepted state wants: deployments after those that they wait for, else in the order of the
 /// operators' ids.
-pub fn wanted(desired: &Desired, values: &DeviceValues<'_>) -> Vec<Wanted> {
+pub fn wanted(desired: &Desired, values: &DeviceValues<'_>) -> Vec<DesiredDeployment> {
     let mut all: Vec<_> = desired
         .deployments
         .iter()
@@ -61,44 +61,49 @@ fn wanted_deployment(
     document: &Document,
     envelope: &EnvelopeDeployment,
     values: &DeviceValues<'_>,
-) -> Wanted {
+) -> DesiredDeployment {
     let deployment = &document.deployment;
-    let component = |component: &Component| WantedComponent {
+    let component = |component: &Component| DesiredComponent {
         name: component.name.clone(),
         project: id.runtime_name(&component.name),
         input: input(id, component, document, envelope, values),
     };
-    Wanted {
+    DesiredDeployment {
         id,
         name: envelope.id.clone(),
         title: deployment.name.clone(),
         document: document.bytes.clone(),
         suspended: envelope.policy.suspended,
         depends_on: envelope.policy.depends_on.clone(),
-        fits: fits(document, envelope, values.capabilities),
+        requirements: requirements(document, envelope, values.capabilities),
         components: deployment.components.iter().map(component).collect(),
     }
 }
 
 /// Whether the device has what the profile asks for, judged by what it reports, as the publisher judges it.
-fn fits(document: &Document, envelope: &EnvelopeDeployment, device: Option<&DeviceCapabilities>) -> Fits {
-    let lack =
-        |text: String| Fits::No(Failure::new("capability-missing", text.chars().take(MAX_LACK).collect::<String>()));
-    let asked: Vec<_> = match requirements(document, envelope) {
+fn requirements(
+    document: &Document,
+    envelope: &EnvelopeDeployment,
+    device: Option<&DeviceCapabilities>,
+) -> Requirements {
+    let lack = |text: String| {
+        Requirements::Unmet(Failure::new("capability-missing", text.chars().take(MAX_LACK).collect::<String>()))
+    };
+    let asked: Vec<_> = match required(document, envelope) {
         Ok(all) => all.into_iter().filter(|one| !one.is_empty()).collect(),
         Err(problems) => return lack(format!("what it asks of a device can't be judged here: {problems}")),
     };
     if asked.is_empty() {
-        return Fits::Yes;
+        return Requirements::Met;
     }
-    let Some(device) = device else { return Fits::Unknown };
+    let Some(device) = device else { return Requirements::Unknown };
     let unmet: Vec<_> = asked.iter().flat_map(|one| one.unmet(device)).collect();
-    if unmet.is_empty() { Fits::Yes } else { lack(unmet.join("; ")) }
+    if unmet.is_empty() { Requirements::Met } else { lack(unmet.join("; ")) }
 }
 
 /// rc.3's requirements stand in the document, and the pre-draft's in the envelope.
-fn requirements(document: &Document, envelope: &EnvelopeDeployment) -> Result<[Requirements; 2], Problems> {
-    let resources = envelope.required_resources.as_ref().map(Requirements::of_resources).transpose()?;
+fn required(document: &Document, envelope: &EnvelopeDeployment) -> Result<[margo::Requirements; 2], Problems> {
+    let resources = envelope.required_resources.as_ref().map(margo::Requirements::of_resources).transpose()?;
     Ok([document.deployment.requirements()?, resources.unwrap_or_default()])
 }
 
@@ -257,11 +262,11 @@ mod tests {
 
     #[test]
     fn each_comes_behind_what_it_waits_for() {
-        let one = |name: &str, after: &[&str]| Wanted {
+        let one = |name: &str, after: &[&str]| DesiredDeployment {
             depends_on: after.iter().map(|name| name.parse().unwrap()).collect(),
             ..crate::testing::wanted(name, &[])
         };
-        let ordered = |all: Vec<Wanted>| {
+        let ordered = |all: Vec<DesiredDeployment>| {
             let all = in_order(all, |one| &one.name, |one| &one.depends_on);
             all.iter().map(|one| one.name.to_string()).collect::<Vec<_>>()
         };
@@ -277,11 +282,11 @@ mod tests {
         for case in vectors.as_array().unwrap() {
             let one = |(name, after): (&String, &serde_json::Value)| {
                 let after = after.as_array().unwrap().iter().map(|name| name.as_str().unwrap().parse().unwrap());
-                Wanted { depends_on: after.collect(), ..crate::testing::wanted(name, &[]) }
+                DesiredDeployment { depends_on: after.collect(), ..crate::testing::wanted(name, &[]) }
             };
             let all = case["dependsOn"].as_object().unwrap().iter().map(one).collect();
             let mut applied: Vec<DeploymentName> = Vec::new();
-            for one in in_order(all, |one| &one.name, |one: &Wanted| &one.depends_on) {
+            for one in in_order(all, |one| &one.name, |one: &DesiredDeployment| &one.depends_on) {
                 // What names something that isn't installed is held back by the actor.
                 if one.depends_on.iter().all(|name| applied.contains(name)) {
                     applied.push(one.name);
@@ -308,7 +313,7 @@ mod tests {
         ValueFrom { device_file: file.to_owned(), targets: vec![target] }
     }
 
-    fn resolve(document: &Document, envelope: &EnvelopeDeployment, secret: &str) -> Vec<WantedComponent> {
+    fn resolve(document: &Document, envelope: &EnvelopeDeployment, secret: &str) -> Vec<DesiredComponent> {
         let read = |name: &str| match name {
             "db-password" => Ok(secret.to_owned()),
             _ => Err(Failure::new("parameter-invalid", format!("device file `{name}`: is missing"))),
@@ -322,23 +327,23 @@ mod tests {
         read: &dyn Fn(&str) -> Result<String, Failure>,
         document: &Document,
         envelope: &EnvelopeDeployment,
-    ) -> Vec<WantedComponent> {
+    ) -> Vec<DesiredComponent> {
         let values = DeviceValues { types, capabilities: None, read, hmac_key: b"key" };
         wanted_deployment(id("a"), document, envelope, &values).components
     }
 
-    fn input(component: &WantedComponent) -> &component::Component {
+    fn input(component: &DesiredComponent) -> &component::Component {
         component.input.as_ref().unwrap()
     }
 
-    fn variables(component: &WantedComponent) -> (&BTreeMap<String, String>, &BTreeSet<String>) {
+    fn variables(component: &DesiredComponent) -> (&BTreeMap<String, String>, &BTreeSet<String>) {
         match &input(component).kind {
             Kind::Compose { parameters, secrets } => (parameters, secrets),
             Kind::Helm { .. } => panic!("it is a compose component"),
         }
     }
 
-    fn code(component: &WantedComponent) -> &str {
+    fn code(component: &DesiredComponent) -> &str {
         &component.input.as_ref().unwrap_err().code
     }
 
@@ -413,8 +418,8 @@ mod tests {
             document.deployment.device_constraints = Some(serde_yaml::from_str(constraints).unwrap());
             let mut envelope = envelope(&["x", "y"]);
             envelope.required_resources = Some(resources);
-            match fits(&document, &envelope, known.then_some(&device)) {
-                Fits::No(failure) => format!("{}: {}", failure.code, failure.message),
+            match requirements(&document, &envelope, known.then_some(&device)) {
+                Requirements::Unmet(failure) => format!("{}: {}", failure.code, failure.message),
                 other => format!("{other:?}"),
             }
         };

@@ -15,7 +15,7 @@ use repo_model::{ComponentName, DeploymentId, DeploymentName, Digest, FileTree, 
 use serde::{Deserialize, Serialize};
 
 use crate::decision::component::Component;
-use crate::decision::deployment::Wanted;
+use crate::decision::deployment::DesiredDeployment;
 use crate::decision::failure::Failure;
 use crate::decision::observation::Observed;
 
@@ -260,7 +260,7 @@ impl DeviceState {
     }
 
     /// Notes what was, or is about to be, put onto the device. Until an apply is complete its digest is absent.
-    pub fn note(&mut self, wanted: &Wanted, component: AppliedComponent) {
+    pub fn note(&mut self, wanted: &DesiredDeployment, component: AppliedComponent) {
         let inputs = Inputs {
             id: wanted.name.clone(),
             depends_on: Vec::new(),
@@ -277,7 +277,7 @@ impl DeviceState {
     }
 
     /// Remembers what the operator wants left as it is: `all`, or single deployments.
-    pub fn note_suspended(&mut self, wanted: &[Wanted], all: bool) {
+    pub fn note_suspended(&mut self, wanted: &[DesiredDeployment], all: bool) {
         for one in wanted {
             if let Some(applied) = self.deployments.get_mut(&one.id) {
                 applied.inputs.suspended = all || one.suspended;
@@ -318,7 +318,7 @@ impl DeviceState {
     }
 
     /// Takes the locks of what runs from `status`, where a clone that was lost no longer has them.
-    pub fn recover_images(&mut self, wanted: &[Wanted], found: &[Observed]) {
+    pub fn recover_images(&mut self, wanted: &[DesiredDeployment], found: &[Observed]) {
         let recorded = self.status.get(IMAGES).and_then(|bytes| serde_json::from_slice::<LockedImages>(bytes).ok());
         let Some(recorded) = recorded else { return };
         let runs = |input: &Component| {
@@ -335,7 +335,7 @@ impl DeviceState {
     }
 
     /// Adds to what is wanted the images that this device locked itself.
-    pub fn with_images(&self, wanted: &mut [Wanted]) {
+    pub fn with_images(&self, wanted: &mut [DesiredDeployment]) {
         let inputs = wanted.iter_mut().flat_map(|wanted| &mut wanted.components);
         for input in inputs.filter_map(|component| component.input.as_mut().ok()) {
             let known = self.images.get(&input.project).filter(|known| known.input_digest == input.input_digest);
@@ -357,7 +357,7 @@ impl DeviceState {
     }
 
     /// Forgets attempts at, and failures of, what a deployment wants.
-    pub fn forget_failures(&mut self, wanted: &Wanted) {
+    pub fn forget_failures(&mut self, wanted: &DesiredDeployment) {
         for component in &wanted.components {
             self.failed_inputs.remove(&component.project);
             self.attempts.remove(&component.project);
@@ -365,7 +365,7 @@ impl DeviceState {
     }
 
     /// Forgets attempts at, failures and images of inputs that are no longer wanted, and learns the order of what is.
-    pub fn keep_only(&mut self, wanted: &[Wanted]) {
+    pub fn keep_only(&mut self, wanted: &[DesiredDeployment]) {
         for wanted in wanted {
             if let Some(applied) = self.deployments.get_mut(&wanted.id) {
                 applied.inputs.depends_on.clone_from(&wanted.depends_on);

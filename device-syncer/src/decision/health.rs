@@ -57,7 +57,7 @@ impl Health {
 
 /// A component that isn't installed, or doesn't run well.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Lacking {
+pub struct NotReady {
     /// `deployment/component`, by the operator's id.
     pub name: String,
     /// Its state if it isn't installed, else its health.
@@ -66,7 +66,7 @@ pub struct Lacking {
     pub why: String,
 }
 
-impl fmt::Display for Lacking {
+impl fmt::Display for NotReady {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { name, how, why } = self;
         let colon = if why.is_empty() { "" } else { ": " };
@@ -75,7 +75,7 @@ impl fmt::Display for Lacking {
 }
 
 /// Every component that isn't as wanted.
-pub fn lacking(observation: &Observation, device_state: &DeviceState, desired: Option<&Desired>) -> Vec<Lacking> {
+pub fn not_ready(observation: &Observation, device_state: &DeviceState, desired: Option<&Desired>) -> Vec<NotReady> {
     let mut all = Vec::new();
     for (id, reported) in Report::read(&device_state.status).deployments {
         for component in reported.components.into_iter().filter(|one| one.state != State::Removed) {
@@ -83,9 +83,9 @@ pub fn lacking(observation: &Observation, device_state: &DeviceState, desired: O
             let health = Health::of(&id.runtime_name(&component.name), observation, device_state);
             if component.state != State::Installed {
                 let why = component.failure.map(|failure| format!("{}: {}", failure.code, failure.message));
-                all.push(Lacking { name, how: component.state.to_string(), why: why.unwrap_or_default() });
+                all.push(NotReady { name, how: component.state.to_string(), why: why.unwrap_or_default() });
             } else if !health.is_good() {
-                all.push(Lacking { name, how: health.health.to_owned(), why: health.reason.unwrap_or_default() });
+                all.push(NotReady { name, how: health.health.to_owned(), why: health.reason.unwrap_or_default() });
             }
         }
     }

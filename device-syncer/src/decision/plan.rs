@@ -7,7 +7,7 @@ use repo_model::{ComponentName, DeploymentId, DeploymentName, Digest};
 use serde::Serialize;
 
 use crate::decision::component::Component;
-use crate::decision::deployment::{Fits, Wanted, WantedComponent, in_order};
+use crate::decision::deployment::{DesiredComponent, DesiredDeployment, Requirements, in_order};
 use crate::decision::device_state::{AppliedComponent, DeviceState, Inputs};
 use crate::decision::failure::Failure;
 use crate::decision::observation::{Condition, Observed};
@@ -136,7 +136,7 @@ impl Plan {
     /// `wanted` is `None` before the first desired state was accepted: then nothing is known to be unwanted. Runtimes in
     /// `unreachable` don't answer: what is theirs is left alone.
     pub fn make(
-        wanted: Option<&[Wanted]>,
+        wanted: Option<&[DesiredDeployment]>,
         device_state: &DeviceState,
         observed: &[Observed],
         unreachable: &BTreeSet<ProfileType>,
@@ -233,23 +233,23 @@ impl Actual<'_> {
     }
 }
 
-fn planned(wanted: &Wanted, actual: &Actual<'_>) -> Planned {
+fn planned(wanted: &DesiredDeployment, actual: &Actual<'_>) -> Planned {
     let gated = |action| match &action {
         action if action.is_done() && wanted.suspended => {
             Action::Wait(Failure::new("suspended", "the operator suspended this deployment"))
         }
         // What was applied before is put back without being judged again.
-        Action::Apply { input, .. } if !actual.was_applied(input) => match &wanted.fits {
-            Fits::Yes => action,
-            Fits::No(lack) => Action::Fail(lack.clone()),
-            Fits::Unknown => {
+        Action::Apply { input, .. } if !actual.was_applied(input) => match &wanted.requirements {
+            Requirements::Met => action,
+            Requirements::Unmet(lack) => Action::Fail(lack.clone()),
+            Requirements::Unknown => {
                 let text = "what this device has isn't known yet, because a runtime doesn't answer";
                 Action::Wait(Failure::new("runtime-unavailable", text))
             }
         },
         _ => action,
     };
-    let component = |wanted: &WantedComponent| {
+    let component = |wanted: &DesiredComponent| {
         let action = gated(action(wanted, actual));
         let kept = wanted.input.as_ref().ok().filter(|_| matches!(action, Action::Keep));
         let degraded = kept.and_then(|input| actual.found(input)).and_then(Observed::trouble);
@@ -258,7 +258,7 @@ fn planned(wanted: &Wanted, actual: &Actual<'_>) -> Planned {
     Planned { id: wanted.id, name: wanted.name.clone(), components: wanted.components.iter().map(component).collect() }
 }
 
-fn action(wanted: &WantedComponent, actual: &Actual<'_>) -> Action {
+fn action(wanted: &DesiredComponent, actual: &Actual<'_>) -> Action {
     let input = match &wanted.input {
         Ok(input) => input,
         Err(failure) => return Action::Fail(failure.clone()),
@@ -321,7 +321,7 @@ fn removable(device_state: &DeviceState) -> Vec<Removal> {
 }
 
 /// Everything of ours, remembered or observed, that isn't wanted: prune is the difference of two inventories.
-fn removals(wanted: &[Wanted], actual: &Actual<'_>) -> Vec<Removal> {
+fn removals(wanted: &[DesiredDeployment], actual: &Actual<'_>) -> Vec<Removal> {
     let keep: BTreeSet<_> = wanted
         .iter()
         .flat_map(|deployment| &deployment.components)
@@ -353,7 +353,7 @@ mod tests {
     use crate::testing::{any_wanted, component, id, input_digest, observed, project, wanted};
     use proptest::prelude::*;
 
-    fn make(wanted: Option<&[Wanted]>, device_state: &DeviceState, observed: &[Observed]) -> Plan {
+    fn make(wanted: Option<&[DesiredDeployment]>, device_state: &DeviceState, observed: &[Observed]) -> Plan {
         Plan::make(wanted, device_state, observed, &BTreeSet::new())
     }
 
@@ -495,8 +495,13 @@ mod tests {
 
     #[test]
     fn what_the_device_lacks_something_for_is_not_applied_and_what_runs_of_it_stays_and_is_healed() {
-        let unfit = |version: &str, fits: Fits| Wanted { fits, ..wanted("a", &[("x", version)]) };
-        let lack = || Fits::No(Failure::new("capability-missing", "it needs 9Gi of memory, and the device has 8Gi"));
+        let unfit = |version: &str, requirements: Requirements| DesiredDeployment {
+            requirements,
+            ..wanted("a", &[("x", version)])
+        };
+        let lack = || {
+            Requirements::Unmet(Failure::new("capability-missing", "it needs 9Gi of memory, and the device has 8Gi"))
+        };
         let run = |condition| vec![observed("a", "x", Some(input_digest("a", "x", "1")), condition)];
         let (nothing, once) = (DeviceState::default(), applied(&[("a", "x", Some("1"))]));
         for (given, device_state, found, version, expected) in [
@@ -507,12 +512,12 @@ mod tests {
             ("it ran and is gone", &once, vec![], "1", "Missing"),
             ("a part of it is gone", &nothing, run(Condition::Missing), "1", "restore: something of it is missing"),
         ] {
-            let planned = |fits| action_of(&make(Some(&[unfit(version, fits)]), device_state, &found));
+            let planned = |requirements| action_of(&make(Some(&[unfit(version, requirements)]), device_state, &found));
             assert_eq!(planned(lack()), expected, "{given}");
             let unknown = if expected == "capability-missing" { "runtime-unavailable" } else { expected };
-            assert_eq!(planned(Fits::Unknown), unknown, "{given}");
+            assert_eq!(planned(Requirements::Unknown), unknown, "{given}");
         }
-        let suspended = Wanted { suspended: true, ..unfit("1", lack()) };
+        let suspended = DesiredDeployment { suspended: true, ..unfit("1", lack()) };
         assert_eq!(action_of(&make(Some(&[suspended]), &nothing, &[])), "suspended");
     }
 
@@ -553,7 +558,7 @@ mod tests {
         let device_state = applied(&[("a", "x", Some("1")), ("a", "y", Some("1")), ("b", "x", Some("1"))]);
         let running = |a, x| observed(a, x, Some(input_digest(a, x, "1")), Condition::Running);
         let found = [running("a", "x"), running("a", "y"), running("b", "x")];
-        let suspended = Wanted { suspended: true, ..wanted("a", &[("x", "2")]) };
+        let suspended = DesiredDeployment { suspended: true, ..wanted("a", &[("x", "2")]) };
         let plan = make(Some(&[suspended]), &device_state, &found);
         let gone: Vec<_> = plan.removals.iter().map(|one| one.project.clone()).collect();
         assert_eq!(gone, [project("b", "x")], "its neighbour isn't suspended");
@@ -573,7 +578,7 @@ mod tests {
         let device_state = applied(&[("a", "x", Some("1")), ("a", "y", Some("1"))]);
         let run = |condition| observed("a", "x", Some(input_digest("a", "x", "1")), condition);
         let all = [wanted("a", &[("x", "1")])];
-        let suspended = [Wanted { suspended: true, ..wanted("a", &[("x", "1")]) }];
+        let suspended = [DesiredDeployment { suspended: true, ..wanted("a", &[("x", "1")]) }];
         let stopped = || Condition::Stopped("exited with 137".to_owned());
         for (given, wanted, device_state, found, in_sync, as_wanted) in [
             ("it runs", &all, &DeviceState::default(), vec![run(Condition::Running)], true, true),
@@ -629,7 +634,7 @@ mod tests {
 
     impl Model {
         /// What a runtime that never fails makes of a plan.
-        fn apply(&mut self, plan: &Plan, wanted: &[Wanted]) {
+        fn apply(&mut self, plan: &Plan, wanted: &[DesiredDeployment]) {
             for removal in &plan.removals {
                 self.runtime.retain(|found| found.project != removal.project);
                 self.device_state.forget(&removal.project);

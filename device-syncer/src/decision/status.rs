@@ -6,7 +6,7 @@ use repo_model::margo::Header;
 use repo_model::margo::status::{ComponentStatus, DeploymentStatus, State, Status, StatusError};
 use repo_model::{ComponentName, DeploymentId, DeviceId, FileTree};
 
-use crate::decision::deployment::Wanted;
+use crate::decision::deployment::DesiredDeployment;
 use crate::decision::failure::Failure;
 use crate::decision::plan::{Plan, Removal};
 
@@ -121,7 +121,7 @@ impl Report {
     }
 
     /// Puts a deployment's components into the document's order; those it no longer has stay behind them.
-    pub fn arrange(&mut self, wanted: &Wanted) {
+    pub fn arrange(&mut self, wanted: &DesiredDeployment) {
         let reported = self.deployments.entry(wanted.id).or_default();
         reported.title.clone_from(&wanted.title);
         let place = |name: &ComponentName| wanted.components.iter().position(|component| component.name == *name);

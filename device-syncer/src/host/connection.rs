@@ -17,7 +17,7 @@ use crate::host::account::{self, Keeper};
 
 /// The host's address, or how it is to be reached, can't be used.
 #[derive(Debug, thiserror::Error)]
-pub enum LinkError {
+pub enum ConnectionError {
     /// The URL of the join file.
     #[error("`url` in the join file can't be used")]
     Url(#[from] InvalidUrl),
@@ -34,7 +34,7 @@ pub enum LinkError {
 
 /// The way to the host.
 #[derive(Debug)]
-pub struct Link {
+pub struct HostConnection {
     /// The repository there.
     pub remote: Remote,
     /// Keeps the secret of the join file's account valid; `None` where that isn't used.
@@ -58,16 +58,16 @@ impl Current {
     }
 }
 
-impl Link {
+impl HostConnection {
     /// Makes the way. Nothing is contacted.
-    pub fn open(home: &Home, join: &Join, settings: &HostSettings, clock: Clock) -> Result<Self, LinkError> {
+    pub fn open(home: &Home, join: &Join, settings: &HostSettings, clock: Clock) -> Result<Self, ConnectionError> {
         let stamps = stamps(&settings.files);
         let Connected { remote, keeper, agent } = connect(home, join, settings, &clock)?;
         let current = Current(Arc::new(Mutex::new(remote.clone())));
         Ok(Self { remote, keeper, current, agent, clock, stamps })
     }
 
-    /// The way that is in use, also after [`Link::refresh`].
+    /// The way that is in use, also after [`HostConnection::refresh`].
     pub fn current(&self) -> Current {
         self.current.clone()
     }
@@ -124,12 +124,12 @@ struct Connected {
     agent: Option<Agent>,
 }
 
-fn connect(home: &Home, join: &Join, settings: &HostSettings, clock: &Clock) -> Result<Connected, LinkError> {
+fn connect(home: &Home, join: &Join, settings: &HostSettings, clock: &Clock) -> Result<Connected, ConnectionError> {
     let url = match place(&join.url)? {
         Place::Here(remote) => return Ok(Connected { remote, keeper: None, agent: None }),
         Place::There(url) => url,
     };
-    let agent = Agent::new(&settings.agent(join.ca.as_deref(), clock).map_err(LinkError::Ca)?)?;
+    let agent = Agent::new(&settings.agent(join.ca.as_deref(), clock).map_err(ConnectionError::Ca)?)?;
     let (credentials, keeper) = match &settings.credentials {
         Some(own) => (own.clone(), None),
         None if join.account.is_none() => (repo_http::Credentials::none(), None),
@@ -150,7 +150,7 @@ enum Place {
     There(Url),
 }
 
-fn place(url: &str) -> Result<Place, LinkError> {
+fn place(url: &str) -> Result<Place, ConnectionError> {
     let is_https = url.get(..8).is_some_and(|scheme| scheme.eq_ignore_ascii_case("https://"));
     Ok(if is_https { Place::There(Url::parse(url)?) } else { Place::Here(Remote::open(url)?) })
 }

@@ -22,7 +22,7 @@ pub fn condition(error: &RemoteError) -> Condition {
 
 /// How talking with the host went.
 #[derive(Debug)]
-pub struct Contact {
+pub struct Connectivity {
     path: PathBuf,
     /// What the file says.
     known: Option<LocalCondition>,
@@ -31,7 +31,7 @@ pub struct Contact {
     retry_after: Option<Duration>,
 }
 
-impl Contact {
+impl Connectivity {
     /// What is known from before.
     pub fn open(path: PathBuf) -> Self {
         let known = local_condition::read(&path);

@@ -18,15 +18,15 @@ use crate::host::connection::Current;
 use crate::host::wait::Waiter;
 use crate::reconcile::pass::{Ask, Outcome, POLL, PassError, Syncer};
 use crate::reconcile::schedule::{Passed, Schedule};
-use crate::reconcile::watcher::Hints;
+use crate::reconcile::watcher::Watcher;
 
 /// How long requests to the host that are under way may go on after a signal.
 const LEAVE: Duration = Duration::from_secs(5);
 
 /// Makes passes until SIGTERM or SIGINT; the step in hand is finished or stopped cleanly.
 pub async fn run(mut syncer: Syncer) -> std::io::Result<()> {
-    let stop = Stop::on_signals(syncer.link.current())?;
-    let mut hints = Hints::watch(&syncer.home, &syncer.settings.host);
+    let stop = Stop::on_signals(syncer.connection.current())?;
+    let mut watcher = Watcher::watch(&syncer.home, &syncer.settings.host);
     let (mut waiter, mut schedule) = (Waiter::default(), Schedule::new(Instant::now()));
     let (mut ask, mut poll, mut log) = (Ask::Host, POLL, Log::default());
     syncer.resume_retries();
@@ -44,12 +44,12 @@ pub async fn run(mut syncer: Syncer) -> std::io::Result<()> {
         poll = passed.poll;
         match (passed.reached, syncer.shown) {
             (Some(false), _) => waiter.end().await,
-            (Some(true), Some(shown)) => waiter.hold(&syncer.link.remote, shown).await,
+            (Some(true), Some(shown)) => waiter.hold(&syncer.connection.remote, shown).await,
             _ => {}
         }
-        passed.waits = syncer.link.remote.waits().filter(|_| waiter.is_held());
+        passed.waits = syncer.connection.remote.waits().filter(|_| waiter.is_held());
         schedule.passed(Instant::now(), passed, backoff::jitter(Timestamp::now()));
-        ask = rest(&mut schedule, &mut waiter, &mut hints, &stop).await;
+        ask = rest(&mut schedule, &mut waiter, &mut watcher, &stop).await;
     }
     waiter.end().await;
     Ok(())
@@ -69,7 +69,7 @@ fn passed(ask: Ask, result: &Result<Outcome, PassError>, poll: Duration, retry: 
 }
 
 /// Rests until the next pass, and says whom that asks.
-async fn rest(schedule: &mut Schedule, waiter: &mut Waiter, hints: &mut Hints, stop: &Stop) -> Ask {
+async fn rest(schedule: &mut Schedule, waiter: &mut Waiter, watcher: &mut Watcher, stop: &Stop) -> Ask {
     loop {
         tokio::select! {
             // Cancel-safe: a timer holds nothing.
@@ -77,7 +77,7 @@ async fn rest(schedule: &mut Schedule, waiter: &mut Waiter, hints: &mut Hints, s
             // Cancel-safe: the wait goes on in its own thread, and a pause until its moment.
             retry_after = waiter.ended() => schedule.called(Instant::now(), retry_after),
             // Cancel-safe: a hint stays in its channel.
-            () = hints.next() => {
+            () = watcher.next() => {
                 tracing::debug!("something changed at the device");
                 return Ask::Host;
             }
@@ -109,10 +109,10 @@ struct Log(Option<(bool, Vec<String>)>);
 impl Log {
     fn note(&mut self, result: &Result<Outcome, PassError>) {
         match result {
-            Ok(Outcome { acted, good, problems, lacking, .. }) => {
+            Ok(Outcome { acted, good, problems, not_ready, .. }) => {
                 // The reason of each is logged by itself; it may be another one each time.
-                let lacking = lacking.iter().map(|one| format!("{}: {}", one.name, one.how));
-                let problems: Vec<_> = problems.iter().cloned().chain(lacking).collect();
+                let not_ready = not_ready.iter().map(|one| format!("{}: {}", one.name, one.how));
+                let problems: Vec<_> = problems.iter().cloned().chain(not_ready).collect();
                 let now = (*good, problems.clone());
                 if *acted && *good || self.0.as_ref() != Some(&now) {
                     tracing::info!(name: OUTCOME, good, ?problems, "pass");

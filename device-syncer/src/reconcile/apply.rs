@@ -11,7 +11,7 @@ use repo_model::{DeploymentName, Digest, error_chain};
 
 use crate::decision::backoff;
 use crate::decision::component::Component;
-use crate::decision::deployment::Wanted;
+use crate::decision::deployment::DesiredDeployment;
 use crate::decision::device_state::{AppliedComponent, Attempt, DeviceState, FailedInput};
 use crate::decision::failure::{Failure, shown};
 use crate::decision::message::{Identity, message};
@@ -74,7 +74,7 @@ impl<H: Runtimes + ?Sized> std::fmt::Debug for Actor<'_, H> {
 
 impl<H: Runtimes + ?Sized> Actor<'_, H> {
     /// Does all that the plan says; failures of single steps end up in the report.
-    pub fn apply_plan(&mut self, plan: &Plan, wanted: &[Wanted]) -> Result<Done, StoreError> {
+    pub fn apply_plan(&mut self, plan: &Plan, wanted: &[DesiredDeployment]) -> Result<Done, StoreError> {
         self.announce(plan, wanted);
         self.commit()?;
         let mut done = Done { acted: self.restore_all(plan, wanted)?, settled: plan.held.is_empty() };
@@ -102,7 +102,7 @@ impl<H: Runtimes + ?Sized> Actor<'_, H> {
     }
 
     /// Says what is known before the first effect: what goes, what runs, what can't, and what is queued.
-    fn announce(&mut self, plan: &Plan, wanted: &[Wanted]) {
+    fn announce(&mut self, plan: &Plan, wanted: &[DesiredDeployment]) {
         for removal in &plan.removals {
             let Some((id, name)) = removal.component() else { continue };
             if self.report.get(id, name).is_none_or(|now| now.state != State::Removing) {
@@ -135,7 +135,7 @@ impl<H: Runtimes + ?Sized> Actor<'_, H> {
     }
 
     /// What runs as wanted is installed, also if a killed syncer couldn't say so any more; not so what stops again and again.
-    fn settle(&mut self, wanted: &Wanted, component: &PlannedComponent) {
+    fn settle(&mut self, wanted: &DesiredDeployment, component: &PlannedComponent) {
         if self.restores.is_unsteady(&component.project) {
             self.retries.succeeded(&component.project);
             return;
@@ -158,7 +158,7 @@ impl<H: Runtimes + ?Sized> Actor<'_, H> {
     }
 
     /// The first deployment that this one waits for and that isn't installed.
-    fn awaited(&self, one: &Wanted, all: &[Wanted]) -> Option<DeploymentName> {
+    fn awaited(&self, one: &DesiredDeployment, all: &[DesiredDeployment]) -> Option<DeploymentName> {
         let is_installed = |name: &DeploymentName| {
             let found = all.iter().find(|other| other.name == *name);
             found.is_some_and(|found| {
@@ -254,7 +254,7 @@ impl<H: Runtimes + ?Sized> Actor<'_, H> {
     fn apply_deployment(
         &mut self,
         planned: &Planned,
-        wanted: &Wanted,
+        wanted: &DesiredDeployment,
         prepared: &mut BTreeMap<String, H::Ready>,
     ) -> Result<bool, StoreError> {
         let (mut acted, mut blocked) = (false, None);
@@ -315,7 +315,7 @@ impl<H: Runtimes + ?Sized> Actor<'_, H> {
 
     /// One apply: the attempt, the locks of images and `installing` are durable before the first effect; `installed`
     /// becomes so with the next component's `installing`, or at the end.
-    fn apply(&mut self, wanted: &Wanted, input: &Component, ready: &H::Ready) -> Result<bool, StoreError> {
+    fn apply(&mut self, wanted: &DesiredDeployment, input: &Component, ready: &H::Ready) -> Result<bool, StoreError> {
         if (self.cancel)() {
             return Ok(false);
         }
@@ -343,7 +343,12 @@ impl<H: Runtimes + ?Sized> Actor<'_, H> {
     }
 
     /// Notes the attempt, and what is applied meanwhile. Returns false if this input took the device down too often.
-    fn begin(&mut self, wanted: &Wanted, input: &Component, applied: Option<Digest>) -> Result<bool, StoreError> {
+    fn begin(
+        &mut self,
+        wanted: &DesiredDeployment,
+        input: &Component,
+        applied: Option<Digest>,
+    ) -> Result<bool, StoreError> {
         let attempt = self.next.attempts.entry(input.project.clone()).or_insert(Attempt::new(input.input_digest));
         attempt.begin(self.boot_id);
         if attempt.lost >= MAX_LOST {
@@ -363,14 +368,14 @@ impl<H: Runtimes + ?Sized> Actor<'_, H> {
         Ok(true)
     }
 
-    fn succeeded(&mut self, wanted: &Wanted, input: &Component) {
+    fn succeeded(&mut self, wanted: &DesiredDeployment, input: &Component) {
         self.retries.succeeded(&input.project);
         self.next.attempts.remove(&input.project);
         self.note(wanted, input, Some(input.input_digest));
         self.report.set(wanted.id, &input.component, State::Installed, None);
     }
 
-    fn note(&mut self, wanted: &Wanted, input: &Component, input_digest: Option<Digest>) {
+    fn note(&mut self, wanted: &DesiredDeployment, input: &Component, input_digest: Option<Digest>) {
         let component = AppliedComponent {
             name: input.component.clone(),
             project: input.project.clone(),

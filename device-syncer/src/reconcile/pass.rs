@@ -24,17 +24,17 @@ use uuid::Uuid;
 use crate::config::{Home, Settings};
 use crate::decision::backoff;
 use crate::decision::conditions::{self, CAPABILITIES_INVALID, EVENT, RUNTIME, SANDBOX, STALE, UNVERIFIED, condition};
-use crate::decision::deployment::Wanted;
+use crate::decision::deployment::DesiredDeployment;
 use crate::decision::desired::{DeviceValues, wanted};
 use crate::decision::device_state::{Accepted, DeviceState};
 use crate::decision::failure::{Failure, is_disk_full};
-use crate::decision::health::{self, Lacking};
+use crate::decision::health::{self, NotReady};
 use crate::decision::message::Identity;
 use crate::decision::observation::{self, Observation};
 use crate::decision::plan::Plan;
 use crate::decision::status::Report;
-use crate::host::connection::Link;
-use crate::host::connectivity::{self, Contact};
+use crate::host::connection::HostConnection;
+use crate::host::connectivity::{self, Connectivity};
 use crate::host::verify::{Adoption, Descent};
 use crate::host::wait::Shown;
 use crate::reconcile::apply::{self, Actor, Done};
@@ -67,9 +67,9 @@ pub struct Syncer {
     /// Tells this boot from the ones before.
     pub boot_id: String,
     /// The way to the host.
-    pub link: Link,
+    pub connection: HostConnection,
     /// How talking with it goes.
-    pub contact: Contact,
+    pub connectivity: Connectivity,
     /// Why the last pass failed.
     pub last_failure: LastFailure,
     /// Where its branches stood when it was last asked; forgotten when this device moved one.
@@ -89,7 +89,7 @@ pub struct Syncer {
     /// What the heartbeat says since this process last replaced it.
     pub reported: Option<CurrentState>,
     /// What wasn't as wanted after the pass before.
-    pub lacking: Vec<Lacking>,
+    pub not_ready: Vec<NotReady>,
     /// What this device has and can run.
     pub probe: Probe,
     /// Security events that the next pass tells.
@@ -120,7 +120,7 @@ pub struct Outcome {
     /// What stands in the way, or is worth knowing, for a person.
     pub problems: Vec<String>,
     /// Components that aren't installed or don't run well.
-    pub lacking: Vec<Lacking>,
+    pub not_ready: Vec<NotReady>,
     /// How often the host is asked.
     pub poll: Duration,
     /// How long the host wants to be left alone.
@@ -196,7 +196,7 @@ struct Pass {
 impl Syncer {
     /// Makes actual equal desired, as far as it can be now.
     pub fn pass(&mut self, ask: Ask, cancel: &dyn Fn() -> bool) -> Result<Outcome, PassError> {
-        self.contact.begin();
+        self.connectivity.begin();
         let mut result = self.make_pass(ask, cancel);
         match self.mends(&result) {
             Ok(false) => {}
@@ -204,13 +204,13 @@ impl Syncer {
             Err(error) => result = Err(error),
         }
         if !matches!(ask, Ask::Later(_)) {
-            self.contact.end();
+            self.connectivity.end();
         }
         self.last_failure.note(result.as_ref().err().map(|error| error as _), Timestamp::now());
         if let Ok(outcome) = &mut result {
-            outcome.retry_after = self.contact.retry_after();
-            outcome.problems.extend(self.contact.trouble().map(ToString::to_string));
-            if !outcome.good && outcome.problems.is_empty() && outcome.lacking.is_empty() {
+            outcome.retry_after = self.connectivity.retry_after();
+            outcome.problems.extend(self.connectivity.trouble().map(ToString::to_string));
+            if !outcome.good && outcome.problems.is_empty() && outcome.not_ready.is_empty() {
                 outcome.problems.push("the host hasn't taken the newest `status` yet".to_owned());
             }
         }
@@ -241,7 +241,7 @@ impl Syncer {
         let mut pass = self.take(refs, &requests)?;
         let poll = self.poll_interval(pass.desired.as_ref());
         let look_after = if let Ask::Later(rest) = ask { poll.max(rest) } else { poll };
-        let newer = NewerRevision::new(self.link.remote.clone(), self.known_tip(&pass), look_after);
+        let newer = NewerRevision::new(self.connection.remote.clone(), self.known_tip(&pass), look_after);
         let done = self.converge(&mut pass, &|| cancel() || newer.is_there())?;
         self.events.clear();
         let pushed = self.tell(&pass, done.acted)?;
@@ -251,30 +251,30 @@ impl Syncer {
             Requests::history_is_accepted(&self.home);
         }
         let conditions = conditions::all(&self.store.device_state.status);
-        let lacking = health::lacking(&pass.observation, &self.store.device_state, pass.desired.as_ref());
-        self.log_lacking(&lacking);
+        let not_ready = health::not_ready(&pass.observation, &self.store.device_state, pass.desired.as_ref());
+        self.log_not_ready(&not_ready);
         Ok(Outcome {
             asked,
             reached: pass.reached,
             fetched: pass.fetched,
             acted: done.acted,
-            good: done.settled && pushed && lacking.is_empty() && !conditions.iter().any(conditions::is_in_the_way),
+            good: done.settled && pushed && not_ready.is_empty() && !conditions.iter().any(conditions::is_in_the_way),
             outdated: newer.was_there(),
-            problems: self.problems(&conditions, !done.settled && lacking.is_empty() && pass.desired.is_some()),
-            lacking,
+            problems: self.problems(&conditions, !done.settled && not_ready.is_empty() && pass.desired.is_some()),
+            not_ready,
             poll,
             retry_after: None,
         })
     }
 
     /// Says what wasn't so after the pass before, once; the reason alone may be another one each time.
-    fn log_lacking(&mut self, lacking: &[Lacking]) {
-        let before = std::mem::replace(&mut self.lacking, lacking.to_vec());
-        let is_same = |a: &Lacking, b: &Lacking| (&a.name, &a.how) == (&b.name, &b.how);
-        for new in lacking.iter().filter(|new| !before.iter().any(|old| is_same(old, new))) {
+    fn log_not_ready(&mut self, not_ready: &[NotReady]) {
+        let before = std::mem::replace(&mut self.not_ready, not_ready.to_vec());
+        let is_same = |a: &NotReady, b: &NotReady| (&a.name, &a.how) == (&b.name, &b.how);
+        for new in not_ready.iter().filter(|new| !before.iter().any(|old| is_same(old, new))) {
             tracing::warn!(component = new.name, reason = new.why, "{}", new.how);
         }
-        for old in before.iter().filter(|old| !lacking.iter().any(|now| now.name == old.name)) {
+        for old in before.iter().filter(|old| !not_ready.iter().any(|now| now.name == old.name)) {
             tracing::info!(component = old.name, "as wanted again");
         }
     }
@@ -306,7 +306,7 @@ impl Syncer {
                 pass.fetched = false;
             }
             FetchOutcome::Unreachable(error) => {
-                self.contact.failed(&error, "can't fetch", Timestamp::now());
+                self.connectivity.failed(&error, "can't fetch", Timestamp::now());
                 pass.reached = false;
             }
             FetchOutcome::Unchanged | FetchOutcome::Unlisted => {}
@@ -438,7 +438,7 @@ impl Syncer {
         let plan = Plan::make(Some(&wanted), &next, &observation.found, &observation.unreachable_types());
         let plan = plan.held_back(is_suspended(pass.desired.as_ref()), next.waiting.is_some(), &next);
         let pushed_to = pass.refs.as_ref().filter(|_| next.waiting.is_none());
-        let status_push = StatusPush::new(self.link.remote.clone(), pushed_to);
+        let status_push = StatusPush::new(self.connection.remote.clone(), pushed_to);
         let mut actor = Actor {
             store: &mut self.store,
             runtimes: &self.runtimes,
@@ -487,7 +487,7 @@ impl Syncer {
     }
 
     /// Keeps the archives of what is wanted or runs, and no others.
-    fn prune_cache(&self, wanted: &[Wanted]) {
+    fn prune_cache(&self, wanted: &[DesiredDeployment]) {
         let inputs = wanted.iter().flat_map(|wanted| &wanted.components).filter_map(|one| one.input.as_ref().ok());
         let keep = inputs.filter_map(|input| input.lock).map(|lock| lock.content).collect();
         if let Err(error) = self.runtimes.prune_cache(&keep) {
@@ -520,7 +520,7 @@ impl Syncer {
     }
 
     /// What the accepted state wants on this device, which has what `device_state` says that it reports.
-    fn wanted(&self, desired: &Desired, device_state: &DeviceState) -> Vec<Wanted> {
+    fn wanted(&self, desired: &Desired, device_state: &DeviceState) -> Vec<DesiredDeployment> {
         let read = |name: &str| read_device_file(&self.settings.device_files, name);
         let pushed = device_state.status.get(CAPABILITIES);
         let capabilities = pushed.and_then(|bytes| DeviceCapabilities::read(CAPABILITIES, bytes).ok());
@@ -565,7 +565,7 @@ impl Syncer {
         let requests = Requests::read(&self.home);
         let accepted_history = requests.accept_history.filter(|commit| !self.is_in_force(*commit));
         let (mut conditions, mut news) = (Vec::new(), None);
-        let found = match RemoteRefs::poll(&self.link.remote) {
+        let found = match RemoteRefs::poll(&self.connection.remote) {
             Ok(refs) => self.fetch_outcome(&refs, accepted_history),
             Err(error) => FetchOutcome::Unreachable(Box::new(error)),
         };
@@ -646,7 +646,7 @@ impl Outcome {
             good: false,
             outdated: false,
             problems: damaged.map(|one| conditions::text(&one)).collect(),
-            lacking: Vec::new(),
+            not_ready: Vec::new(),
             poll: POLL,
             retry_after: None,
         }

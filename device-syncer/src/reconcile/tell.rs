@@ -126,10 +126,10 @@ impl Syncer {
         }
         let Some(refs) = refs else { return Ok(false) };
         let Some(tip) = refs.status else { return Ok(true) };
-        match update::fetch(&self.link.remote, &self.store, &[tip], History::Since(None), &self.settings.limits) {
+        match update::fetch(&self.connection.remote, &self.store, &[tip], History::Since(None), &self.settings.limits) {
             Ok(()) => {}
             Err(FetchError::Remote(error)) => {
-                self.contact.failed(&error, "the host's `status` can't be fetched", Timestamp::now());
+                self.connectivity.failed(&error, "the host's `status` can't be fetched", Timestamp::now());
                 return Ok(false);
             }
             Err(error @ (FetchError::Store { .. } | FetchError::Read(_))) => return Err(PassError::Status(error)),
@@ -209,7 +209,7 @@ impl Syncer {
 
     fn push_one(&mut self, update: &PushUpdate) -> Pushed {
         self.refs = None;
-        match self.link.remote.push(&self.store.repo, std::slice::from_ref(update)) {
+        match self.connection.remote.push(&self.store.repo, std::slice::from_ref(update)) {
             Ok(results) => match results.into_iter().next() {
                 Some(PushResult::Done) => Pushed::Done,
                 other => {
@@ -219,7 +219,7 @@ impl Syncer {
             },
             Err(PushError::Remote(error)) => {
                 let doing = format!("can't push `{}`", update.branch);
-                self.contact.failed(&error, &doing, Timestamp::now());
+                self.connectivity.failed(&error, &doing, Timestamp::now());
                 Pushed::NotNow
             }
             Err(error) => {
@@ -234,7 +234,7 @@ impl Syncer {
         if ours.is_some_and(|ours| self.store.descends(ours, tip)) {
             return Ok(Theirs::Known);
         }
-        match update::fetch(&self.link.remote, &self.store, &[tip], History::Since(ours), &self.settings.limits) {
+        match update::fetch(&self.connection.remote, &self.store, &[tip], History::Since(ours), &self.settings.limits) {
             // A device's own tip alone is never that large.
             Err(error) if error.is_too_much() => return Ok(Theirs::Foreign(tip)),
             result => result?,
@@ -260,7 +260,7 @@ impl Syncer {
         }
         // The clone may end at the accepted commit, which names its parent all the same.
         if self.store.repo.commit(named).is_err() || !self.store.descends(accepted, named) {
-            match update::fetch_history(&self.link.remote, &self.store, accepted, &self.settings.limits) {
+            match update::fetch_history(&self.connection.remote, &self.store, accepted, &self.settings.limits) {
                 Err(error @ (FetchError::Remote(_) | FetchError::Store { .. })) => return Err(error),
                 Err(error) => tracing::warn!(error = error_chain(&error), "the history of `desired` can't be had"),
                 Ok(()) => {}

@@ -183,14 +183,14 @@ impl Syncer {
             (Ask::IfMoved, Some(refs)) => return Some(refs.clone()),
             _ => {}
         }
-        self.link.refresh(&self.home, &self.join, &self.settings.host);
-        let refs = self.poll().inspect_err(|error| self.contact.failed(error, POLLING, Timestamp::now())).ok();
+        self.connection.refresh(&self.home, &self.join, &self.settings.host);
+        let refs = self.poll().inspect_err(|error| self.connectivity.failed(error, POLLING, Timestamp::now())).ok();
         self.shown = refs.as_ref().map(|refs| (refs.desired, refs.freshness));
         self.refs = refs;
         let now = self.now();
         // Only a host of our kind lets devices wait, and has accounts that end.
         if let Some(keeper) =
-            self.link.keeper.as_mut().filter(|_| self.refs.is_some() && self.link.remote.waits().is_some())
+            self.connection.keeper.as_mut().filter(|_| self.refs.is_some() && self.connection.remote.waits().is_some())
         {
             keeper.renew_if_due(now);
         }
@@ -199,13 +199,13 @@ impl Syncer {
 
     /// Asks the host, with the secret that it knows.
     fn poll(&mut self) -> Result<RemoteRefs, RemoteError> {
-        if let Some(keeper) = &mut self.link.keeper {
+        if let Some(keeper) = &mut self.connection.keeper {
             keeper.prove();
         }
-        let refs = RemoteRefs::poll(&self.link.remote);
+        let refs = RemoteRefs::poll(&self.connection.remote);
         let refused = matches!(&refs, Err(RemoteError::Http(error)) if error.status() == Some(401));
-        let falls_back = refused && self.link.keeper.as_mut().is_some_and(Keeper::fall_back);
-        if falls_back { RemoteRefs::poll(&self.link.remote) } else { refs }
+        let falls_back = refused && self.connection.keeper.as_mut().is_some_and(Keeper::fall_back);
+        if falls_back { RemoteRefs::poll(&self.connection.remote) } else { refs }
     }
 
     /// Fetches and judges what is new on `desired`.
@@ -267,7 +267,7 @@ impl Syncer {
             return Ok(());
         }
         tracing::warn!(commit = %accepted, "what was accepted is fetched anew");
-        fetch(&self.link.remote, &self.store, &[accepted], History::Since(None), &self.settings.limits)
+        fetch(&self.connection.remote, &self.store, &[accepted], History::Since(None), &self.settings.limits)
     }
 
     fn judge(
@@ -280,7 +280,7 @@ impl Syncer {
         let history = accepted
             .map_or(History::None, |accepted| History::Since(Some(accepted).filter(|id| self.store.holds(*id))));
         let wants: Vec<CommitId> = [Some(tip), refs.freshness].into_iter().flatten().collect();
-        fetch(&self.link.remote, &self.store, &wants, history, &self.settings.limits)?;
+        fetch(&self.connection.remote, &self.store, &wants, history, &self.settings.limits)?;
         Ok(self.judging(&self.trust()?, accepted_history).desired(tip)?)
     }
 
@@ -304,7 +304,7 @@ impl Syncer {
 
     /// The present moment, by which keys and proofs are judged as certificates are.
     pub(crate) fn now(&self) -> Timestamp {
-        self.link.now()
+        self.connection.now()
     }
 
     /// Takes a newer proof of freshness for the state in `next`, if it needs one. Returns why the one that is there isn't
@@ -323,7 +323,7 @@ impl Syncer {
                 accepted.renew(proof.expires, now);
                 if self.floor.learn_time(proof.issued, now) {
                     self.floor.raise(&self.home.floor())?;
-                    self.link.set_floor_of_time(self.floor.time);
+                    self.connection.set_floor_of_time(self.floor.time);
                 }
             }
             Err(UpdateError::Refused(refusal)) if refusal.code == PROOF_REFUSED => return Ok(Some(refusal)),
@@ -335,7 +335,7 @@ impl Syncer {
     /// A publisher moves `freshness` after `desired`, so where a state was just adopted and nothing proves it, the host is
     /// asked once more. Only for the proof: what else moved is the next pass's.
     pub(crate) fn look_for_proof(&mut self, refs: &mut RemoteRefs) {
-        let Ok(again) = RemoteRefs::poll(&self.link.remote) else { return };
+        let Ok(again) = RemoteRefs::poll(&self.connection.remote) else { return };
         refs.freshness = again.freshness;
         if let Some(known) = &mut self.refs {
             known.freshness = again.freshness;
@@ -344,10 +344,10 @@ impl Syncer {
     }
 
     fn proof(&self, tip: CommitId, accepted: &Accepted) -> Result<Freshness, UpdateError> {
-        fetch(&self.link.remote, &self.store, &[tip], History::None, &self.settings.limits)?;
+        fetch(&self.connection.remote, &self.store, &[tip], History::None, &self.settings.limits)?;
         let trust = self.trust()?;
         let (key, proof) = self.judging(&trust, None).freshness(tip, accepted)?;
-        if !self.link.can_be(proof.issued) || !trust.allows(&key, proof.issued) {
+        if !self.connection.can_be(proof.issued) || !trust.allows(&key, proof.issued) {
             tracing::debug!(issued = %proof.issued, now = %self.now(), "a proof of freshness of another time");
             // Without the times, which are others twice a day: each change is a commit.
             let text = "the proof of freshness says that it is later than it can be: the clock of this device, or that \

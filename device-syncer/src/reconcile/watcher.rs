@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use notify::event::{EventKind, ModifyKind, RenameMode};
-use notify::{RecommendedWatcher, RecursiveMode, Watcher};
+use notify::{RecommendedWatcher, RecursiveMode, Watcher as _};
 use tokio::sync::mpsc::{Receiver, channel};
 
 use crate::config::{Home, HostSettings};
@@ -13,12 +13,12 @@ use crate::state::requests;
 
 /// Watches for as long as it lives.
 #[derive(Debug)]
-pub struct Hints {
+pub struct Watcher {
     hints: Receiver<()>,
     _watcher: Option<RecommendedWatcher>,
 }
 
-impl Hints {
+impl Watcher {
     /// Watches the home for requests, and the files of the host's settings.
     pub fn watch(home: &Home, settings: &HostSettings) -> Self {
         let (tell, hints) = channel(1);

@@ -4,7 +4,7 @@ use repo_model::margo::State;
 
 use super::{Actor, failure};
 use crate::decision::component::Component;
-use crate::decision::deployment::Wanted;
+use crate::decision::deployment::DesiredDeployment;
 use crate::decision::failure::{Failure, shown};
 use crate::decision::plan::{Action, Plan};
 use crate::runtimes::{RuntimeError, Runtimes};
@@ -12,7 +12,7 @@ use crate::state::store::StoreError;
 
 impl<H: Runtimes + ?Sized> Actor<'_, H> {
     /// Puts back what was applied and doesn't run. It goes first: nothing that is still to go stood in its way before.
-    pub(super) fn restore_all(&mut self, plan: &Plan, wanted: &[Wanted]) -> Result<bool, StoreError> {
+    pub(super) fn restore_all(&mut self, plan: &Plan, wanted: &[DesiredDeployment]) -> Result<bool, StoreError> {
         let mut acted = false;
         for (planned, one) in plan.deployments.iter().zip(wanted) {
             for component in &planned.components {
@@ -26,7 +26,7 @@ impl<H: Runtimes + ?Sized> Actor<'_, H> {
 
     /// Returns whether it was tried. However it fails, it is tried again, with a back-off: it did run here. What had to be
     /// put back more than once in a row is told as such, and is installed once a later pass finds it whole.
-    fn restore(&mut self, wanted: &Wanted, input: &Component, reason: &str) -> Result<bool, StoreError> {
+    fn restore(&mut self, wanted: &DesiredDeployment, input: &Component, reason: &str) -> Result<bool, StoreError> {
         let project = &input.project;
         if self.retries.is_waiting(project) || self.restores.is_waiting(project) || (self.cancel)() {
             return Ok(false);

@@ -120,7 +120,7 @@ impl Bench {
     }
 
     /// One pass, as `reconcile` makes it.
-    fn pass(&mut self, wanted: &[Wanted]) -> Done {
+    fn pass(&mut self, wanted: &[DesiredDeployment]) -> Done {
         let mut next = self.store.device_state.clone();
         next.keep_only(wanted);
         let found: Vec<_> = self.runtimes.running.borrow().values().cloned().collect();
@@ -143,7 +143,7 @@ impl Bench {
     }
 
     /// A pass once every back-off has run out.
-    fn later(&mut self, wanted: &[Wanted]) -> Done {
+    fn later(&mut self, wanted: &[DesiredDeployment]) -> Done {
         self.retries.clear();
         self.pass(wanted)
     }
@@ -410,7 +410,7 @@ fn a_new_input_starts_with_a_clean_slate() {
 }
 
 /// The device went down during the apply: nothing after the first effect was told.
-fn lost_during_apply(bench: &mut Bench, desired: &[Wanted]) {
+fn lost_during_apply(bench: &mut Bench, desired: &[DesiredDeployment]) {
     bench.fail("apply", ("a", "x"), vec![RuntimeError::Cancelled]);
     bench.later(desired);
     if let Some(attempt) = bench.store.device_state.attempts.get_mut(&project("a", "x")) {
@@ -477,7 +477,7 @@ fn once_the_end_is_asked_for_nothing_more_is_begun() {
 }
 
 /// The same deployment, by helm.
-fn by_helm(mut wanted: Wanted) -> Wanted {
+fn by_helm(mut wanted: DesiredDeployment) -> DesiredDeployment {
     for component in &mut wanted.components {
         let input = component.input.as_mut().unwrap();
         let (namespace, values) = ("default".to_owned(), Default::default());
@@ -563,7 +563,7 @@ const RESTORING: &str = "a/* installed > installing; a/x installed > installing"
 const RESTORED: &str = "a/* installing > installed; a/x installing > installed";
 
 /// A device on which `x` of `a` was applied and stopped since.
-fn stopped() -> (Bench, [Wanted; 1]) {
+fn stopped() -> (Bench, [DesiredDeployment; 1]) {
     let (mut bench, desired) = (Bench::new(), [wanted("a", &[("x", "1")])]);
     bench.pass(&desired);
     stop(&bench);
@@ -615,7 +615,7 @@ fn what_stops_again_and_again_is_put_back_with_a_back_off_and_not_called_install
 #[test]
 fn what_cannot_be_put_back_now_is_never_given_up_and_holds_what_depends_on_it() {
     let (mut bench, desired) = stopped();
-    let dependent = Wanted { depends_on: vec!["a".parse().unwrap()], ..wanted("b", &[("y", "1")]) };
+    let dependent = DesiredDeployment { depends_on: vec!["a".parse().unwrap()], ..wanted("b", &[("y", "1")]) };
     let both = [&desired[..], &[dependent]].concat();
     for (error, state) in [
         (transient as fn() -> RuntimeError, "installing runtime-unavailable"),
@@ -658,7 +658,8 @@ fn what_takes_the_device_down_whenever_it_is_put_back_is_given_up() {
 #[test]
 fn a_deployment_waits_until_what_it_depends_on_is_installed() {
     let mut bench = Bench::new();
-    let dependent = |version| Wanted { depends_on: vec!["a".parse().unwrap()], ..wanted("b", &[("y", version)]) };
+    let dependent =
+        |version| DesiredDeployment { depends_on: vec!["a".parse().unwrap()], ..wanted("b", &[("y", version)]) };
     bench.fail("apply", ("a", "x"), vec![permanent()]);
     assert!(!bench.pass(&[wanted("a", &[("x", "1")]), dependent("1")]).settled);
     assert!(!bench.runtimes.log().iter().any(|line| line.starts_with("apply b")), "{:?}", bench.runtimes.log());
@@ -678,7 +679,7 @@ fn what_is_suspended_is_told_once_and_goes_on_when_it_is_not() {
     let mut bench = Bench::new();
     bench.pass(&[wanted("a", &[("x", "1")])]);
     bench.told();
-    let suspended = Wanted { suspended: true, ..wanted("a", &[("x", "2")]) };
+    let suspended = DesiredDeployment { suspended: true, ..wanted("a", &[("x", "2")]) };
     for _ in 0..2 {
         assert!(!bench.pass(std::slice::from_ref(&suspended)).acted);
     }

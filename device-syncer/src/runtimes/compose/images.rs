@@ -30,7 +30,7 @@ struct Present {
 }
 
 /// An image that a service wants.
-struct Wanted<'a> {
+struct DesiredDeployment<'a> {
     /// As the compose file names it, its variables filled.
     reference: ImageReference,
     text: &'a str,
@@ -47,7 +47,7 @@ impl ComposeRuntime {
         let kept = project.images(prepared.component.input_digest)?;
         for (service, text) in prepared.resolved.images_by_service() {
             let kept = kept.get(&service).map(String::as_str);
-            let wanted = Wanted::new(prepared, &service, &text, kept)?;
+            let wanted = DesiredDeployment::new(prepared, &service, &text, kept)?;
             let (name, learned) = self.fetch_image(prepared, &wanted, cancel)?;
             if let Some(digest) = learned {
                 let image = prepared.redactor.clean(&text);
@@ -62,7 +62,7 @@ impl ComposeRuntime {
     fn fetch_image(
         &self,
         prepared: &Prepared,
-        wanted: &Wanted<'_>,
+        wanted: &DesiredDeployment<'_>,
         cancel: &dyn Fn() -> bool,
     ) -> Result<(String, Option<Digest>), RuntimeError> {
         match (wanted.kept, wanted.lock) {
@@ -96,7 +96,7 @@ impl ComposeRuntime {
     fn locked(
         &self,
         prepared: &Prepared,
-        wanted: &Wanted<'_>,
+        wanted: &DesiredDeployment<'_>,
         lock: Digest,
         cancel: &dyn Fn() -> bool,
     ) -> Result<String, RuntimeError> {
@@ -117,7 +117,7 @@ impl ComposeRuntime {
     fn changed(
         &self,
         prepared: &Prepared,
-        wanted: &Wanted<'_>,
+        wanted: &DesiredDeployment<'_>,
         lock: Digest,
         error: &RuntimeError,
     ) -> Option<RuntimeError> {
@@ -174,7 +174,7 @@ impl ComposeRuntime {
     }
 }
 
-impl<'a> Wanted<'a> {
+impl<'a> DesiredDeployment<'a> {
     fn new(prepared: &Prepared, service: &str, text: &'a str, kept: Option<&'a str>) -> Result<Self, RuntimeError> {
         let invalid = |reason: String| RuntimeError::ArtifactInvalid { what: format!("service `{service}`"), reason };
         let reference =
