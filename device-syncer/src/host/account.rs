@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 const PAUSE: Duration = Duration::from_secs(600);
 
 /// How long nothing is renewed again after a renewal, whatever the clock says then.
-const REST: Duration = Duration::from_secs(3600);
+const RENEWAL_PAUSE: Duration = Duration::from_secs(3600);
 
 /// The longest answer of the host about an account, in bytes.
 const MAX_ANSWER: u64 = 64 << 10;
@@ -183,7 +183,7 @@ impl Keeper {
             return;
         }
         match self.try_renew(now) {
-            Ok(renewed) => self.quiet_until = renewed.then(|| Instant::now() + REST),
+            Ok(renewed) => self.quiet_until = renewed.then(|| Instant::now() + RENEWAL_PAUSE),
             Err(error) => {
                 tracing::warn!(error = error_chain(&error), "the account's secret can't be renewed now");
                 self.quiet_until = Some(Instant::now() + PAUSE);

@@ -37,7 +37,7 @@ pub struct Done {
     /// Something was tried.
     pub acted: bool,
     /// Everything is as wanted now.
-    pub settled: bool,
+    pub up_to_date: bool,
 }
 
 /// Applies one plan.
@@ -77,10 +77,10 @@ impl<H: Runtimes + ?Sized> Actor<'_, H> {
     pub fn apply_plan(&mut self, plan: &Plan, wanted: &[DesiredDeployment]) -> Result<Done, StoreError> {
         self.announce(plan, wanted);
         self.commit()?;
-        let mut done = Done { acted: self.restore_all(plan, wanted)?, settled: plan.held.is_empty() };
+        let mut done = Done { acted: self.restore_all(plan, wanted)?, up_to_date: plan.held.is_empty() };
         for removal in &plan.removals {
             let (acted, gone) = self.remove(removal, plan)?;
-            done = Done { acted: done.acted | acted, settled: done.settled & gone };
+            done = Done { acted: done.acted | acted, up_to_date: done.up_to_date & gone };
         }
         self.commit()?;
         let mut prepared = self.prefetch(plan)?;
@@ -92,7 +92,7 @@ impl<H: Runtimes + ?Sized> Actor<'_, H> {
             }
         }
         self.commit()?;
-        done.settled &= self.all_installed(plan);
+        done.up_to_date &= self.all_installed(plan);
         Ok(done)
     }
 
@@ -113,7 +113,7 @@ impl<H: Runtimes + ?Sized> Actor<'_, H> {
         for (planned, wanted) in plan.deployments.iter().zip(wanted) {
             for component in &planned.components {
                 match &component.action {
-                    Action::Keep => self.settle(wanted, component),
+                    Action::Keep => self.keep(wanted, component),
                     Action::Fail(failure) => {
                         self.report.set(planned.id, &component.name, State::Failed, Some(failure.clone()));
                     }
@@ -135,7 +135,7 @@ impl<H: Runtimes + ?Sized> Actor<'_, H> {
     }
 
     /// What runs as wanted is installed, also if a killed syncer couldn't say so any more; not so what stops again and again.
-    fn settle(&mut self, wanted: &DesiredDeployment, component: &PlannedComponent) {
+    fn keep(&mut self, wanted: &DesiredDeployment, component: &PlannedComponent) {
         if self.restores.is_unsteady(&component.project) {
             self.retries.succeeded(&component.project);
             return;

@@ -29,7 +29,7 @@ pub fn lost(device_state: &DeviceState, found: Option<&Desired>) -> Option<Told>
 
 /// Puts back what was applied and doesn't run, but for what is suspended: of that only the runtime's own copy is needed.
 /// `status` keeps what it says of it, as the documents that it speaks of are lost. Returns whether anything was done.
-pub fn put_back(
+pub fn restore_applied(
     device_state: &DeviceState,
     found: &[Observed],
     runtimes: &impl Runtimes,

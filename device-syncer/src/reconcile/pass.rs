@@ -198,7 +198,7 @@ impl Syncer {
     pub fn pass(&mut self, ask: Ask, cancel: &dyn Fn() -> bool) -> Result<Outcome, PassError> {
         self.connectivity.begin();
         let mut result = self.make_pass(ask, cancel);
-        match self.mends(&result) {
+        match self.repairs(&result) {
             Ok(false) => {}
             Ok(true) => result = self.make_pass(ask, cancel),
             Err(error) => result = Err(error),
@@ -218,13 +218,13 @@ impl Syncer {
     }
 
     /// Makes the clone anew if the pass met something in it that can't be read. Returns whether it did.
-    fn mends(&mut self, result: &Result<Outcome, PassError>) -> Result<bool, PassError> {
+    fn repairs(&mut self, result: &Result<Outcome, PassError>) -> Result<bool, PassError> {
         let failed = match result {
             Err(PassError::Accepted(_) | PassError::Status(_)) => true,
             Err(PassError::Store(error)) => !is_disk_full(error),
             _ => false,
         };
-        Ok((failed || self.store.is_suspect()) && self.store.mend()?)
+        Ok((failed || self.store.is_suspect()) && self.store.repair()?)
     }
 
     fn make_pass(&mut self, ask: Ask, cancel: &dyn Fn() -> bool) -> Result<Outcome, PassError> {
@@ -258,9 +258,12 @@ impl Syncer {
             reached: pass.reached,
             fetched: pass.fetched,
             acted: done.acted,
-            good: done.settled && pushed && not_ready.is_empty() && !conditions.iter().any(conditions::is_in_the_way),
+            good: done.up_to_date
+                && pushed
+                && not_ready.is_empty()
+                && !conditions.iter().any(conditions::is_in_the_way),
             outdated: newer.was_there(),
-            problems: self.problems(&conditions, !done.settled && not_ready.is_empty() && pass.desired.is_some()),
+            problems: self.problems(&conditions, !done.up_to_date && not_ready.is_empty() && pass.desired.is_some()),
             not_ready,
             poll,
             retry_after: None,
@@ -430,10 +433,10 @@ impl Syncer {
         conditions::write(&mut pass.next, self.instance, &pass.conditions);
         let (identity, next) = (self.identity(), pass.next.clone());
         let Some(wanted) = wanted else {
-            let acted = lost::put_back(&next, &observation.found, &self.runtimes, &mut self.restores, cancel);
+            let acted = lost::restore_applied(&next, &observation.found, &self.runtimes, &mut self.restores, cancel);
             apply::commit(&mut self.store, next, &report, &identity, Timestamp::now())?;
             pass.observation = if acted { self.runtimes.observe() } else { observation };
-            return Ok(Done { acted, settled: false });
+            return Ok(Done { acted, up_to_date: false });
         };
         let plan = Plan::make(Some(&wanted), &next, &observation.found, &observation.unreachable_types());
         let plan = plan.held_back(is_suspended(pass.desired.as_ref()), next.waiting.is_some(), &next);
@@ -455,7 +458,7 @@ impl Syncer {
         let done = actor.apply_plan(&plan, &wanted);
         let pushed = status_push.end().or(pass.refs.as_ref().and_then(|refs| refs.status));
         let done = done?;
-        if done.acted && done.settled {
+        if done.acted && done.up_to_date {
             self.prune_cache(&wanted);
         }
         pass.observation = if done.acted { self.runtimes.observe() } else { observation };

@@ -28,7 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const HISTORY: u64 = 3 << 19;
 
 /// How long a clone that was made anew isn't made anew again: a disk that damages each is no better the next time.
-const REST: Duration = Duration::from_secs(60);
+const REBUILD_PAUSE: Duration = Duration::from_secs(60);
 
 /// The clone, open for writing.
 #[derive(Debug)]
@@ -50,7 +50,7 @@ pub struct Store {
     /// Something that was met may be damage.
     suspect: Cell<bool>,
     /// When the clone was last made anew by this process.
-    renewed: Option<Instant>,
+    rebuilt: Option<Instant>,
 }
 
 /// The directory of the state's tree with what this device said last, where the tip of `status` says something else.
@@ -141,10 +141,10 @@ impl Store {
             reported,
             is_rooted,
             suspect,
-            renewed: None,
+            rebuilt: None,
         };
         match damage {
-            Some(why) => store.renew(why)?,
+            Some(why) => store.rebuild(why)?,
             None => {
                 store.move_status(status)?;
                 // A `status` that couldn't be read is one that was written anew.
@@ -166,9 +166,9 @@ impl Store {
 
     /// Reads all that the state needs, and makes the clone anew if any of it can't be read, or something else was met that
     /// can't. Returns whether it did.
-    pub fn mend(&mut self) -> Result<bool, StoreError> {
+    pub fn repair(&mut self) -> Result<bool, StoreError> {
         self.suspect.set(false);
-        if self.renewed.is_some_and(|last| last.elapsed() < REST) {
+        if self.rebuilt.is_some_and(|last| last.elapsed() < REBUILD_PAUSE) {
             return Ok(false);
         }
         let met = self.repo.damage();
@@ -176,7 +176,7 @@ impl Store {
         let below = || self.repo.damage_below(accepted.into_iter().chain(self.status));
         let damage = Loaded::read(&self.repo).damage.or_else(|| below().map(|error| error_chain(&error))).or(met);
         match damage {
-            Some(why) => self.renew(why).map(|()| true),
+            Some(why) => self.rebuild(why).map(|()| true),
             None => {
                 // A hole in what the host sent is no damage here.
                 self.repo.forget_damage();
@@ -187,7 +187,7 @@ impl Store {
 
     /// Makes the clone anew with the device state and whatever of the old one can be read. That is set aside; one is kept for a
     /// person to look at.
-    fn renew(&mut self, why: String) -> Result<(), StoreError> {
+    fn rebuild(&mut self, why: String) -> Result<(), StoreError> {
         let path = self.path.clone();
         tracing::error!(path = %set_aside(&path).display(), why, "the clone is damaged: what can't be read is set aside");
         let device_state = DeviceState { damaged: Some(damaged(why)), ..self.device_state.clone() };
@@ -205,7 +205,7 @@ impl Store {
             return Err(failed("read")(why));
         }
         (self.state, self.device_state, self.reported, self.is_rooted) = (state, device_state, reported, is_rooted);
-        self.renewed = Some(Instant::now());
+        self.rebuilt = Some(Instant::now());
         self.move_status(status)
     }
 

@@ -199,7 +199,7 @@ fn unhealthy(log: &str) -> RuntimeError {
 #[test]
 fn a_new_deployment_is_queued_then_installing_then_installed() {
     let mut bench = Bench::new();
-    assert_eq!(bench.pass(&[wanted("a", &[("x", "1")])]), Done { acted: true, settled: true });
+    assert_eq!(bench.pass(&[wanted("a", &[("x", "1")])]), Done { acted: true, up_to_date: true });
     assert_eq!(
         bench.told(),
         [
@@ -217,7 +217,7 @@ fn the_pass_after_does_nothing_and_says_nothing() {
     bench.pass(&desired);
     let before = bench.store.repo.reference(crate::decision::device_state::STATE).unwrap();
     bench.listen_anew();
-    assert_eq!(bench.pass(&desired), Done { acted: false, settled: true });
+    assert_eq!(bench.pass(&desired), Done { acted: false, up_to_date: true });
     assert_eq!((bench.told(), bench.runtimes.log()), (vec![], vec![]));
     assert_eq!(bench.store.repo.reference(crate::decision::device_state::STATE).unwrap(), before);
 }
@@ -259,7 +259,7 @@ fn removals_come_first_in_reverse_order_and_each_is_told_once() {
     bench.pass(&[wanted("a", &[("x", "1"), ("y", "1")]), wanted("b", &[("x", "1")])]);
     bench.listen_anew();
     let done = bench.pass(&[wanted("c", &[("z", "1")])]);
-    assert_eq!(done, Done { acted: true, settled: true });
+    assert_eq!(done, Done { acted: true, up_to_date: true });
     let log = bench.runtimes.log();
     let expected = ["remove x (removing)", "remove y (removing)", "remove x (removing)"];
     assert_eq!(log, [&expected[..], &["apply z (installing, attempt 1)"]].concat());
@@ -292,7 +292,7 @@ fn what_never_came_onto_the_device_is_told_as_removed_too() {
     let mut bench = Bench::new();
     bench.pass(&[wanted("a", &[("x", "!policy-denied")])]);
     bench.told();
-    assert_eq!(bench.pass(&[]), Done { acted: false, settled: true });
+    assert_eq!(bench.pass(&[]), Done { acted: false, up_to_date: true });
     assert_eq!(bench.told(), ["a/* failed > removed; a/x failed > removed"]);
 }
 
@@ -301,7 +301,7 @@ fn a_component_that_failed_holds_those_behind_it_and_no_other_deployment() {
     let mut bench = Bench::new();
     bench.fail("apply", ("a", "x"), vec![permanent()]);
     let desired = [wanted("a", &[("x", "1"), ("y", "1")]), wanted("b", &[("x", "1")])];
-    assert_eq!(bench.pass(&desired), Done { acted: true, settled: false });
+    assert_eq!(bench.pass(&desired), Done { acted: true, up_to_date: false });
     let states = [bench.state("a", "x"), bench.state("a", "y"), bench.state("b", "x")];
     assert_eq!(states, ["failed compose-failed", "pending waiting-dependency", "installed"]);
 }
@@ -453,7 +453,7 @@ fn what_is_cancelled_goes_on_later_and_is_not_told_twice() {
     let mut bench = Bench::new();
     bench.fail("apply", ("a", "x"), vec![RuntimeError::Cancelled]);
     let desired = [wanted("a", &[("x", "1"), ("y", "1")])];
-    assert_eq!(bench.pass(&desired), Done { acted: true, settled: false });
+    assert_eq!(bench.pass(&desired), Done { acted: true, up_to_date: false });
     assert_eq!(bench.state("a", "x"), "installing");
     assert_eq!(bench.store.device_state.attempts.values().map(|attempt| attempt.open).collect::<Vec<_>>(), [0]);
     bench.pass(&desired);
@@ -469,11 +469,11 @@ fn once_the_end_is_asked_for_nothing_more_is_begun() {
     bench.listen_anew();
     bench.cancelled.set(true);
     let desired = [wanted("b", &[("x", "1"), ("y", "1")])];
-    assert_eq!(bench.pass(&desired), Done { acted: false, settled: false });
+    assert_eq!(bench.pass(&desired), Done { acted: false, up_to_date: false });
     assert_eq!(bench.runtimes.log(), Vec::<String>::new());
     assert_eq!([bench.state("b", "x"), bench.state("b", "y")], ["pending queued", "pending queued"]);
     bench.cancelled.set(false);
-    assert_eq!(bench.pass(&desired), Done { acted: true, settled: true });
+    assert_eq!(bench.pass(&desired), Done { acted: true, up_to_date: true });
 }
 
 /// The same deployment, by helm.
@@ -519,12 +519,12 @@ fn a_removal_that_fails_is_told_once_and_tried_again() {
     bench.told();
     let error = || RuntimeError::RemovalFailed { project: "p".to_owned(), reason: "busy".to_owned() };
     bench.fail("remove", ("a", "x"), vec![error(), error()]);
-    assert_eq!(bench.pass(&[]), Done { acted: true, settled: false });
+    assert_eq!(bench.pass(&[]), Done { acted: true, up_to_date: false });
     bench.pass(&[]);
     bench.later(&[]);
     assert_eq!(bench.state("a", "x"), "removing removal-failed");
     assert_eq!(bench.told(), ["a/* installed > removing; a/x installed > removing", ""]);
-    assert_eq!(bench.later(&[]), Done { acted: true, settled: true });
+    assert_eq!(bench.later(&[]), Done { acted: true, up_to_date: true });
     assert_eq!(bench.told(), ["a/* removing > removed; a/x removing > removed"]);
 }
 
@@ -536,7 +536,7 @@ fn what_a_killed_syncer_could_not_say_any_more_is_said_by_the_next() {
     let whole = observed("a", "x", Some(input_digest("a", "x", "1")), Condition::Running);
     bench.runtimes.running.borrow_mut().insert(project("a", "x"), whole);
     bench.listen_anew();
-    assert_eq!(bench.pass(&desired), Done { acted: false, settled: true });
+    assert_eq!(bench.pass(&desired), Done { acted: false, up_to_date: true });
     assert_eq!(bench.told(), ["a/* installing > installed; a/x installing > installed"]);
     assert_eq!(bench.store.device_state.applied_digest(&project("a", "x")), Some(input_digest("a", "x", "1")));
 }
@@ -580,12 +580,12 @@ fn stop(bench: &Bench) {
 fn what_was_applied_and_stopped_is_put_back_before_anything_else_and_that_is_told() {
     let (mut bench, desired) = stopped();
     let and_more = [&desired[..], &[wanted("b", &[("y", "1")])]].concat();
-    assert_eq!(bench.pass(&and_more), Done { acted: true, settled: true });
+    assert_eq!(bench.pass(&and_more), Done { acted: true, up_to_date: true });
     assert_eq!(bench.runtimes.log(), ["restore x (installing, attempt 1)", "apply y (installing, attempt 1)"]);
     let told = ["b/* none > pending queued; b/y none > pending queued", RESTORING, RESTORED];
     assert_eq!(bench.told()[..3], told);
     assert_eq!((bench.state("a", "x"), bench.store.device_state.attempts.len()), ("installed".to_owned(), 0));
-    assert_eq!(bench.pass(&and_more), Done { acted: false, settled: true });
+    assert_eq!(bench.pass(&and_more), Done { acted: false, up_to_date: true });
 }
 
 #[test]
@@ -594,12 +594,12 @@ fn what_stops_again_and_again_is_put_back_with_a_back_off_and_not_called_install
     bench.pass(&desired);
     stop(&bench);
     bench.listen_anew();
-    assert_eq!(bench.later(&desired), Done { acted: false, settled: true }, "not so soon");
+    assert_eq!(bench.later(&desired), Done { acted: false, up_to_date: true }, "not so soon");
     for _ in 0..3 {
         bench.restores.later(Duration::from_secs(300));
         assert!(bench.pass(&desired).acted);
         assert_eq!(bench.state("a", "x"), "installing health-timeout");
-        assert!(!bench.later(&desired).settled, "it runs, but not for long yet");
+        assert!(!bench.later(&desired).up_to_date, "it runs, but not for long yet");
         stop(&bench);
         assert!(!bench.later(&desired).acted);
     }
@@ -608,7 +608,7 @@ fn what_stops_again_and_again_is_put_back_with_a_back_off_and_not_called_install
     bench.restores.later(Duration::from_secs(300));
     bench.pass(&desired);
     bench.restores.later(Duration::from_secs(300));
-    assert_eq!(bench.pass(&desired), Done { acted: false, settled: true });
+    assert_eq!(bench.pass(&desired), Done { acted: false, up_to_date: true });
     assert_eq!(bench.state("a", "x"), "installed");
 }
 
@@ -623,7 +623,7 @@ fn what_cannot_be_put_back_now_is_never_given_up_and_holds_what_depends_on_it() 
     ] {
         bench.fail("restore", ("a", "x"), (0..5).map(|_| error()).collect());
         for _ in 0..5 {
-            assert!(!bench.later(&both).settled);
+            assert!(!bench.later(&both).up_to_date);
             let states = [bench.state("a", "x"), bench.state("b", "y")];
             assert_eq!(states, [state, "pending waiting-dependency"]);
             assert!(!bench.pass(&both).acted, "it backs off");
@@ -634,7 +634,7 @@ fn what_cannot_be_put_back_now_is_never_given_up_and_holds_what_depends_on_it() 
         assert_eq!(told.matches(once).count(), 1, "{once} in {told}");
     }
     assert_eq!(told.matches("a/x").count(), 2, "{told}");
-    assert_eq!(bench.later(&both), Done { acted: true, settled: true });
+    assert_eq!(bench.later(&both), Done { acted: true, up_to_date: true });
     assert_eq!(bench.state("a", "x"), "installed");
 }
 
@@ -661,12 +661,12 @@ fn a_deployment_waits_until_what_it_depends_on_is_installed() {
     let dependent =
         |version| DesiredDeployment { depends_on: vec!["a".parse().unwrap()], ..wanted("b", &[("y", version)]) };
     bench.fail("apply", ("a", "x"), vec![permanent()]);
-    assert!(!bench.pass(&[wanted("a", &[("x", "1")]), dependent("1")]).settled);
+    assert!(!bench.pass(&[wanted("a", &[("x", "1")]), dependent("1")]).up_to_date);
     assert!(!bench.runtimes.log().iter().any(|line| line.starts_with("apply b")), "{:?}", bench.runtimes.log());
     let report = Report::read(&bench.store.device_state.status);
     let waits = report.get(id("b"), &component("y")).and_then(|now| now.failure.clone()).unwrap();
     assert_eq!(waits, Failure::new("waiting-dependency", "waits for deployment `a`, which isn't installed"));
-    assert!(bench.pass(&[wanted("a", &[("x", "2")]), dependent("1")]).settled);
+    assert!(bench.pass(&[wanted("a", &[("x", "2")]), dependent("1")]).up_to_date);
     // A dependency that can't come takes nothing away from what runs already.
     bench.fail("apply", ("a", "x"), vec![permanent()]);
     bench.told();
@@ -684,7 +684,7 @@ fn what_is_suspended_is_told_once_and_goes_on_when_it_is_not() {
         assert!(!bench.pass(std::slice::from_ref(&suspended)).acted);
     }
     assert_eq!(bench.told(), ["a/* installed > pending suspended; a/x installed > pending suspended"]);
-    assert!(bench.pass(&[wanted("a", &[("x", "2")])]).settled);
+    assert!(bench.pass(&[wanted("a", &[("x", "2")])]).up_to_date);
 }
 
 #[test]
@@ -774,7 +774,7 @@ proptest! {
         bench.runtimes.failures.borrow_mut().clear();
         last.iter().for_each(|wanted| bench.store.device_state.forget_failures(wanted));
         let able = last.iter().all(|wanted| wanted.components.iter().all(|component| component.input.is_ok()));
-        prop_assert_eq!(bench.later(last).settled, able);
+        prop_assert_eq!(bench.later(last).up_to_date, able);
         bench.assert_continuous();
         bench.listen_anew();
         let before = bench.store.repo.reference(crate::decision::device_state::STATE).unwrap();
