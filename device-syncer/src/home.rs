@@ -313,6 +313,7 @@ fn runtimes(home: &Home, settings: &Settings, join: &Join, clock: &Clock) -> Res
         accounts: settings.registries.accounts.clone(),
         proxy: settings.host.proxy.clone(),
         clock: Some(clock.clone()),
+        timeouts: settings.host.artifact_timeouts(),
         ..repo_artifacts::Settings::default()
     };
     let environment = settings.docker_env.iter().map(|(name, value)| (name.into(), value.into())).collect();

@@ -3,7 +3,6 @@
 
 use std::path::Path;
 
-use repo_artifacts::{Registry, Settings};
 use repo_testkit::cluster::{Cluster, HELM_4};
 use repo_testkit::{chart, git};
 use serde_json::{Value, json};
@@ -66,7 +65,6 @@ fn add_helm(device: &Device, cluster: &Cluster) {
 
 fn push_chart(path: &str) {
     let web = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/charts/web");
-    let _tls = Registry::new(Settings::default());
     chart::push(&registry(), path, "1.0.0", &chart::pack_dir(&web), None);
 }
 

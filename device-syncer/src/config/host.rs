@@ -159,6 +159,11 @@ impl HostSettings {
             user_agent: concat!("git/device-syncer-", env!("CARGO_PKG_VERSION")).to_owned(),
         })
     }
+
+    /// Limits in time for an artefact: as with the host, and five times as much for all of it.
+    pub fn artifact_timeouts(&self) -> repo_http::Timeouts {
+        repo_http::Timeouts { total: self.timeouts.total.saturating_mul(5), ..self.timeouts }
+    }
 }
 
 impl Registries {

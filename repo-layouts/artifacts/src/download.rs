@@ -2,7 +2,9 @@
 //!
 //! Such an archive has no manifest; its lock has the archive's own digest in both places.
 
-use repo_http::{Agent, Credential, HttpError, Problem, Request, Timeouts, Url};
+use std::collections::BTreeSet;
+
+use repo_http::{Credential, HttpError, Problem, Request, Url};
 use repo_model::Digest;
 use repo_model::envelope::Lock;
 use repo_model::error_chain;
@@ -54,27 +56,12 @@ pub(crate) fn download(
     limit: usize,
 ) -> Result<Vec<u8>, RegistryError> {
     let unavailable = |source: repo_http::Cause| RegistryError::Unavailable { artifact: url.to_string(), source };
-    let agent = agent(settings).map_err(unavailable)?;
-    let host = url.origin().trim_start_matches("https://");
-    let account = settings.accounts.get(host).map(|account| account.get()).transpose();
+    let agent = settings.agent(BTreeSet::new()).map_err(unavailable)?;
+    let account = settings.accounts.get(url.authority()).map(|account| account.get()).transpose();
     let credential = account.map_err(|error| unavailable(error.into()))?.unwrap_or(Credential::None);
     let request = Request { headers: AS_IT_IS, credential: &credential, ..Request::get(url) };
     let answer = agent.send_anywhere(&request).and_then(|response| response.body.bytes(limit as u64));
     answer.map_err(|error| failed(url, kind, error))
-}
-
-fn agent(settings: &Settings) -> Result<Agent, repo_http::Cause> {
-    let authorities = settings.extra_roots.iter().map(|pem| String::from_utf8(pem.clone()));
-    let settings = repo_http::Settings {
-        authorities: authorities.collect::<Result<_, _>>()?,
-        public_roots: true,
-        proxy: settings.proxy.clone(),
-        timeouts: Timeouts { total: settings.timeout, ..Timeouts::default() },
-        clock: settings.clock.clone().unwrap_or_default(),
-        user_agent: concat!("repo-artifacts-", env!("CARGO_PKG_VERSION")).to_owned(),
-        ..repo_http::Settings::default()
-    };
-    Ok(Agent::new(&settings)?)
 }
 
 fn failed(url: &Url, kind: &'static str, error: HttpError) -> RegistryError {

@@ -2,7 +2,6 @@
 //! from OCI registries, or from where a URL says. Helm charts: from OCI registries and chart repositories.
 //!
 //! An archive lives in memory from its verified bytes to the checked files, so a bad one never touches a disk.
-//! Blocking: the little asynchronous part has its own runtime inside.
 
 mod archive;
 mod chart;

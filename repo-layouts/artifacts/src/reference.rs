@@ -1,6 +1,7 @@
 //! Where an artefact is: `oci://host[:port]/path` and a tag, or an `https` URL.
 
 use std::fmt;
+use std::net::{IpAddr, Ipv6Addr};
 
 use repo_http::Url;
 
@@ -107,11 +108,8 @@ impl Reference {
 
     /// Whether the registry is on this machine, where TLS protects nothing.
     pub fn is_loopback(&self) -> bool {
-        let name = match self.host.strip_prefix('[') {
-            Some(rest) => rest.split(']').next().unwrap_or_default(),
-            None => self.host.split(':').next().unwrap_or_default(),
-        };
-        name == "localhost" || name.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+        let name = host_name(&self.host);
+        name == "localhost" || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
     }
 
     /// The repository within the registry.
@@ -131,6 +129,25 @@ impl fmt::Display for Reference {
             Some(url) => write!(f, "{url}"),
             None => write!(f, "oci://{}/{}:{}", self.host, self.path, self.tag),
         }
+    }
+}
+
+/// Whether a host (`host[:port]`) is this machine, or on the link and in no network: where nobody leads to who means well.
+pub(crate) fn is_local(authority: &str) -> bool {
+    let name = host_name(authority).trim_end_matches('.').to_ascii_lowercase();
+    let is_name = name == "localhost" || name.ends_with(".localhost");
+    is_name
+        || name.parse::<IpAddr>().is_ok_and(|address| match address.to_canonical() {
+            IpAddr::V4(v4) => v4.is_loopback() || v4.is_link_local() || v4.octets()[0] == 0,
+            IpAddr::V6(v6) => v6.is_loopback() || v6.is_unicast_link_local() || v6 == Ipv6Addr::UNSPECIFIED,
+        })
+}
+
+/// The name or address in `host[:port]`, without brackets.
+fn host_name(authority: &str) -> &str {
+    match authority.strip_prefix('[') {
+        Some(rest) => rest.split(']').next().unwrap_or_default(),
+        None => authority.split(':').next().unwrap_or_default(),
     }
 }
 
@@ -183,6 +200,27 @@ mod tests {
         }
         for host in ["registry.example:5000", "localhost.example", "10.0.0.1", "[fe80::1]", "128.0.0.1:1"] {
             assert!(!is_loopback(host), "{host}");
+        }
+    }
+
+    #[test]
+    fn nobody_leads_to_this_machine_or_link_who_means_well() {
+        for host in [
+            "localhost",
+            "LOCALHOST.:443",
+            "a.localhost",
+            "127.0.0.1:8443",
+            "169.254.169.254",
+            "0.0.0.0",
+            "[::1]:1",
+            "[::]",
+            "[fe80::1]",
+            "[::ffff:127.0.0.1]",
+        ] {
+            assert!(is_local(host), "{host}");
+        }
+        for host in ["registry.example", "10.0.0.1:5000", "192.168.1.1", "localhost.example", "[2001:db8::1]"] {
+            assert!(!is_local(host), "{host}");
         }
     }
 }

@@ -1,12 +1,13 @@
 //! Requests and answers over kept connections.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use ureq::AsSendBody;
 use ureq::config::AutoHeaderValue;
-use ureq::http::{self, HeaderMap, Method, header};
+use ureq::http::{self, HeaderMap, header};
 use ureq::unversioned::transport::{ConnectProxyConnector, Connector, TcpConnector};
 
 use crate::resolver::Remembering;
@@ -42,13 +43,30 @@ struct Shared {
     tls: TlsConnector,
     names: Remembering,
     timeouts: Timeouts,
+    /// Registries that are asked without TLS, as `host[:port]`.
+    plain_http: BTreeSet<String>,
     interrupts: AtomicU64,
+}
+
+/// What a request does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Method {
+    /// Reads.
+    Get,
+    /// Asks whether there is something to read.
+    Head,
+    /// Begins or does something.
+    Post,
+    /// Stores.
+    Put,
 }
 
 /// One request.
 #[derive(Debug, Clone)]
 pub struct Request<'a> {
-    /// `POST` with these bytes; `GET` without.
+    /// `None`: `POST` with a body, `GET` without.
+    pub method: Option<Method>,
+    /// What is sent along; `GET` and `HEAD` send nothing.
     pub body: Option<&'a [u8]>,
     /// What is asked.
     pub url: &'a Url,
@@ -68,7 +86,16 @@ impl<'a> Request<'a> {
     /// A `GET` without a credential.
     pub fn get(url: &'a Url) -> Self {
         let credential = &Credential::None;
-        Self { body: None, url, headers: &[], credential, expects: None, timeouts: None, repeatable: true }
+        Self {
+            method: None,
+            body: None,
+            url,
+            headers: &[],
+            credential,
+            expects: None,
+            timeouts: None,
+            repeatable: true,
+        }
     }
 
     /// A `POST` without a credential.
@@ -77,10 +104,10 @@ impl<'a> Request<'a> {
     }
 }
 
-/// A successful answer.
+/// An answer.
 #[derive(Debug)]
 pub struct Response {
-    /// 200 to 299.
+    /// 200 to 299, except where whatever comes was asked for ([`Agent::answer`]).
     pub status: u16,
     headers: HeaderMap,
     /// What follows the headers.
@@ -93,6 +120,11 @@ impl Response {
         self.headers.get(name)?.to_str().ok()
     }
 
+    /// The values of a header that may be there more than once, as far as they are text.
+    pub fn headers(&self, name: &str) -> impl Iterator<Item = &str> {
+        self.headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok())
+    }
+
     /// The media type, without parameters.
     pub fn content_type(&self) -> &str {
         media_type(&self.headers)
@@ -102,10 +134,31 @@ impl Response {
 impl Agent {
     /// An agent with these settings. Nothing is contacted yet.
     pub fn new(settings: &Settings) -> Result<Self, SettingsError> {
+        let proxy = settings.proxy.as_ref().map(|proxy| proxy.open(&[])).transpose()?;
+        Self::with(settings, proxy, tls::config(settings, Vec::new())?, BTreeSet::new())
+    }
+
+    /// An agent for registries, their token services and their storage. These hosts (`host[:port]`) may be asked without
+    /// TLS, and are asked without the proxy. Beside the settings' authorities those of this machine are trusted; where the settings have
+    /// no proxy, that of the environment counts.
+    pub fn for_registries(settings: &Settings, plain_http: BTreeSet<String>) -> Result<Self, SettingsError> {
+        let direct: Vec<_> = plain_http.iter().map(|host| host_of(host).to_owned()).collect();
+        let proxy = match &settings.proxy {
+            Some(proxy) => Some(proxy.open(&direct)?),
+            None => crate::proxy::of_environment(&direct),
+        };
+        Self::with(settings, proxy, tls::config(settings, tls::system_roots())?, plain_http)
+    }
+
+    fn with(
+        settings: &Settings,
+        proxy: Option<ureq::Proxy>,
+        (tls, judge): (rustls::ClientConfig, Arc<tls::Judge>),
+        plain_http: BTreeSet<String>,
+    ) -> Result<Self, SettingsError> {
         let timeouts = settings.timeouts;
-        let proxy = settings.proxy.as_ref().map(crate::Proxy::open).transpose()?;
         let config = ureq::config::Config::builder()
-            .https_only(true)
+            .https_only(plain_http.is_empty())
             .http_status_as_error(false)
             .max_redirects(0)
             .max_redirects_will_error(false)
@@ -123,11 +176,11 @@ impl Agent {
             .timeout_resolve(Some(timeouts.connect))
             .timeout_connect(Some(timeouts.connect))
             .build();
-        let (tls, judge) = tls::config(settings)?;
         let tls = TlsConnector { config: Arc::new(tls), judge, made: Arc::default() };
         let names = Remembering::default();
         let current = Mutex::new(make(&config, &tls, &names));
-        Ok(Self(Arc::new(Shared { current, config, tls, names, timeouts, interrupts: AtomicU64::new(0) })))
+        let interrupts = AtomicU64::new(0);
+        Ok(Self(Arc::new(Shared { current, config, tls, names, timeouts, plain_http, interrupts })))
     }
 
     /// Ends every request that is under way, in whatever thread; the agent stays usable.
@@ -157,14 +210,27 @@ impl Agent {
     /// Sends a request and returns what answers it: its headers are here, its body still comes. Anything but success is
     /// an error, a redirect too.
     pub fn send(&self, request: &Request<'_>) -> Result<Response, HttpError> {
+        self.exchange(request, |response| judge(request, response))
+    }
+
+    /// Sends a request and returns what answers it, whatever its status.
+    pub fn answer(&self, request: &Request<'_>) -> Result<Response, HttpError> {
+        self.exchange(request, Ok)
+    }
+
+    fn exchange(
+        &self,
+        request: &Request<'_>,
+        judge: impl Fn(Response) -> Result<Response, HttpError>,
+    ) -> Result<Response, HttpError> {
         let shared = &self.0;
         let (before, began) = ((self.connections(), shared.interrupts.load(Ordering::SeqCst)), Instant::now());
-        let mut result = self.send_once(request);
+        let mut result = self.send_once(request).and_then(&judge);
         // Only a kept connection may have died unnoticed; a new one that breaks, or breaks later, is the host's word.
         let was_kept = before == (self.connections(), shared.interrupts.load(Ordering::SeqCst));
         let is_stale = was_kept && began.elapsed() < UNNOTICED;
         if request.repeatable && is_stale && matches!(&result, Err(HttpError { problem: Problem::Cut, .. })) {
-            result = self.send_once(request);
+            result = self.send_once(request).and_then(judge);
         }
         if result.as_ref().is_err_and(|error| error.status().is_none()) {
             shared.names.forget();
@@ -190,22 +256,30 @@ impl Agent {
     }
 
     fn send_once(&self, request: &Request<'_>) -> Result<Response, HttpError> {
+        if request.url.is_plain() && !request.url.is_one_of(&self.0.plain_http) {
+            let cause = "it would be asked without TLS, and isn't one of those that may be";
+            return Err(HttpError::new(request.url, Problem::Settings, Some(cause.into())));
+        }
         let timeouts = request.timeouts.unwrap_or(self.0.timeouts);
         let agent = self.0.current.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let answer = match request.body {
-            Some(body) => run(&agent, request, Method::POST, body, &timeouts),
-            None => run(&agent, request, Method::GET, (), &timeouts),
+        let implied = if request.body.is_some() { Method::Post } else { Method::Get };
+        let body = request.body.unwrap_or_default();
+        let answer = match request.method.unwrap_or(implied) {
+            Method::Get => run(&agent, request, http::Method::GET, (), &timeouts),
+            Method::Head => run(&agent, request, http::Method::HEAD, (), &timeouts),
+            Method::Post => run(&agent, request, http::Method::POST, body, &timeouts),
+            Method::Put => run(&agent, request, http::Method::PUT, body, &timeouts),
         };
         let (parts, body) = answer.map_err(|error| HttpError::judge(request.url, error, &timeouts))?.into_parts();
         let body = Body { reader: body.into_reader(), url: request.url.clone(), timeouts };
-        judge(request, Response { status: parts.status.as_u16(), headers: parts.headers, body })
+        Ok(Response { status: parts.status.as_u16(), headers: parts.headers, body })
     }
 }
 
 fn run(
     agent: &ureq::Agent,
     request: &Request<'_>,
-    method: Method,
+    method: http::Method,
     body: impl AsSendBody,
     timeouts: &Timeouts,
 ) -> Result<http::Response<ureq::Body>, ureq::Error> {
@@ -261,6 +335,14 @@ fn resolve(from: &Url, to: &str) -> Option<Url> {
     let absolute =
         if to.starts_with('/') && !to.starts_with("//") { format!("{}{to}", from.origin()) } else { to.to_owned() };
     Url::parse(&absolute).ok()
+}
+
+/// The name or address in `host[:port]`, as a URL has it.
+fn host_of(authority: &str) -> &str {
+    match authority.rfind(':').filter(|colon| !authority[*colon..].contains(']')) {
+        Some(colon) => &authority[..colon],
+        None => authority,
+    }
 }
 
 fn media_type(headers: &HeaderMap) -> &str {

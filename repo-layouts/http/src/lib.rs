@@ -6,25 +6,28 @@
 //! [`HttpError`] names the problem, whether it heals by itself, and when the host wants to be asked again. [`Clock`] is
 //! the time that certificates are judged by: the machine's, or what the caller has proof of where that can't be right.
 //!
-//! Only `https://` is spoken, redirects are never followed where a credential is attached, and neither a URL nor an
-//! error holds a secret.
+//! Only `https://` is spoken, except with the registries that are named for plain HTTP to an agent of their own
+//! ([`Agent::for_registries`]); Git hosts are never asked by that. Redirects are never followed where a credential is
+//! attached, and neither a URL nor an error holds a secret.
 
 mod agent;
 mod body;
 mod clock;
 mod credentials;
 mod error;
+mod proxy;
 mod resolver;
 mod settings;
 mod tls;
 mod url;
 
-pub use agent::{Agent, Request, Response};
+pub use agent::{Agent, Method, Request, Response};
 pub use body::Body;
 pub use clock::Clock;
 pub use credentials::{Credential, CredentialError, Credentials, Source, read_private};
 pub use error::{HttpError, Phase, Problem, Trust};
-pub use settings::{ClientCertificate, Pin, Proxy, Settings, SettingsError, Timeouts};
+pub use proxy::Proxy;
+pub use settings::{ClientCertificate, Pin, Settings, SettingsError, Timeouts};
 pub use url::{InvalidUrl, Url};
 
 /// What lies under an error: its own chain of causes.

@@ -8,7 +8,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use crate::credentials::read_private;
-use crate::{Cause, Clock, CredentialError, Source};
+use crate::{Cause, Clock, CredentialError, Proxy};
 
 /// Whom an agent trusts, who it is, how it gets there and how long it waits. The default trusts the public roots.
 #[derive(Debug, Clone, Default)]
@@ -43,17 +43,6 @@ pub struct ClientCertificate {
     pub chain: PathBuf,
     /// The key; the file must be its owner's alone.
     pub key: PathBuf,
-}
-
-/// A proxy that is asked to `CONNECT`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Proxy {
-    /// `http://host[:port]` or `https://host[:port]`.
-    pub url: String,
-    /// Its user and where the password comes from.
-    pub account: Option<(String, Source)>,
-    /// Hosts that are reached without it: names, `.suffix`, `prefix.`, or `*`.
-    pub except: Vec<String>,
 }
 
 /// Limits in time; each is an error of its own.
@@ -102,32 +91,6 @@ pub enum SettingsError {
     Tls(#[source] rustls::Error),
 }
 
-impl Proxy {
-    pub(crate) fn open(&self) -> Result<ureq::Proxy, SettingsError> {
-        let (scheme, rest) = self.url.split_once("://").ok_or(SettingsError::Proxy)?;
-        let protocol = match scheme {
-            "http" => ureq::ProxyProtocol::Http,
-            "https" => ureq::ProxyProtocol::Https,
-            _ => return Err(SettingsError::Proxy),
-        };
-        let rest = rest.trim_end_matches('/');
-        let (host, port) = match rest.rsplit_once(':').filter(|(_, port)| port.bytes().all(|c| c.is_ascii_digit())) {
-            Some((host, port)) => (host, Some(port.parse::<u16>().map_err(|_| SettingsError::Proxy)?)),
-            None => (rest, None),
-        };
-        if host.is_empty() || host.contains(['@', '/', '?', '#']) {
-            return Err(SettingsError::Proxy);
-        }
-        let mut builder = ureq::Proxy::builder(protocol).host(host);
-        builder = port.into_iter().fold(builder, |builder, port| builder.port(port));
-        if let Some((user, password)) = &self.account {
-            builder = builder.username(user).password(&password.read()?);
-        }
-        builder = self.except.iter().fold(builder, |builder, host| builder.no_proxy(host));
-        builder.build().map_err(|_| SettingsError::Proxy)
-    }
-}
-
 impl ClientCertificate {
     pub(crate) fn load(&self) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), SettingsError> {
         let fail = |path: &PathBuf, source: Cause| SettingsError::ClientCertificate { path: path.clone(), source };
@@ -140,24 +103,5 @@ impl ClientCertificate {
         }
         let key = PrivateKeyDer::from_pem_slice(&read_private(&self.key)?);
         Ok((chain, key.map_err(|error| fail(&self.key, error.into()))?))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_proxy_has_a_scheme_a_host_and_no_credential() {
-        let open =
-            |url: &str| Proxy { url: url.to_owned(), account: None, except: vec!["localhost".to_owned()] }.open();
-        for url in ["http://proxy.example:3128", "https://10.0.0.1", "http://proxy/"] {
-            assert!(open(url).is_ok(), "{url}");
-        }
-        for url in
-            ["proxy:3128", "socks5://proxy", "http://", "http://u:p@proxy", "http://proxy/path", "http://p:99999"]
-        {
-            assert!(matches!(open(url), Err(SettingsError::Proxy)), "{url}");
-        }
     }
 }

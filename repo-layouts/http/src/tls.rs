@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io::{Read, Write};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -23,12 +24,34 @@ use crate::{Pin, Settings, SettingsError};
 /// Sessions that are remembered, so that a new connection needs no whole handshake.
 const SESSIONS: usize = 4;
 
-/// What rustls needs to know of these settings, and who judges hosts by them.
-pub(crate) fn config(settings: &Settings) -> Result<(ClientConfig, Arc<Judge>), SettingsError> {
+/// Where systems keep the authorities that are trusted on them; the first that is there counts.
+const SYSTEM: [&str; 4] = [
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+];
+
+/// The authorities that this machine trusts, or `$SSL_CERT_FILE` in their place. What can't be read is left out.
+pub(crate) fn system_roots() -> Vec<CertificateDer<'static>> {
+    let named = std::env::var_os("SSL_CERT_FILE").map(PathBuf::from);
+    let file = named.or_else(|| SYSTEM.iter().map(PathBuf::from).find(|path| path.exists()));
+    let text = file.and_then(|path| std::fs::read(path).ok()).unwrap_or_default();
+    CertificateDer::pem_slice_iter(&text).filter_map(Result::ok).collect()
+}
+
+/// What rustls needs to know of these settings, and who judges hosts by them; `system`: authorities beside those of the
+/// settings.
+pub(crate) fn config(
+    settings: &Settings,
+    system: Vec<CertificateDer<'static>>,
+) -> Result<(ClientConfig, Arc<Judge>), SettingsError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_details(Arc::clone(&provider), Arc::new(settings.clock.clone()));
     let builder = builder.with_safe_default_protocol_versions().map_err(SettingsError::Tls)?;
-    let judge = Arc::new(Judge::new(Arc::new(roots(settings)?), provider, settings.pin)?);
+    let mut roots = roots(settings)?;
+    roots.add_parsable_certificates(system);
+    let judge = Arc::new(Judge::new(Arc::new(roots), provider, settings.pin)?);
     let builder = builder.dangerous().with_custom_certificate_verifier(Arc::clone(&judge) as Arc<_>);
     let mut config = match &settings.client_certificate {
         None => builder.with_no_client_auth(),

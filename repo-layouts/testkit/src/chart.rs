@@ -1,10 +1,11 @@
-//! Charts as `helm package` and `helm push` make them, for tests that have no helm.
+//! Charts as `helm package` and `helm push` make them, for tests that have no helm: by another client of registries
+//! than ours, so that each is a witness of the other.
 
 use std::fs;
 use std::path::Path;
 
 use oci_client::client::{ClientConfig, ClientProtocol, Config, ImageLayer};
-use oci_client::manifest::OciImageManifest;
+use oci_client::manifest::{OCI_IMAGE_MEDIA_TYPE, OciImageManifest};
 use oci_client::secrets::RegistryAuth;
 use oci_client::{Client, Reference};
 use repo_artifacts::{CHART_CONFIG_TYPE, CHART_LAYER_TYPE, CHART_PROVENANCE_TYPE};
@@ -65,12 +66,30 @@ pub fn push(host: &str, path: &str, tag: &str, chart: &[u8], provenance: Option<
     layers.extend(provenance.map(|bytes| layer(bytes, CHART_PROVENANCE_TYPE)));
     let config = Config::new(b"{\"apiVersion\":\"v2\"}".to_vec(), CHART_CONFIG_TYPE.to_owned(), None);
     let manifest = OciImageManifest::build(&layers, &config, None);
+    let pushed = ask(Client::push(&client(), &image, &layers, config, &RegistryAuth::Anonymous, Some(manifest)));
+    pushed.expect("the registry takes the chart");
+}
+
+/// The manifest with a tag and its one layer of a type, as another client than ours finds them in a registry on loopback.
+///
+/// # Panics
+/// If it doesn't find them.
+pub fn pull(host: &str, path: &str, tag: &str, layer_type: &str) -> (Vec<u8>, Vec<u8>) {
+    let image = Reference::with_tag(host.to_owned(), path.to_owned(), tag.to_owned());
+    let (client, accepted) = (client(), [OCI_IMAGE_MEDIA_TYPE]);
+    let (manifest, _) = ask(client.pull_manifest_raw(&image, &RegistryAuth::Anonymous, &accepted)).expect("a manifest");
+    let mut pulled = ask(client.pull(&image, &RegistryAuth::Anonymous, vec![layer_type])).expect("an artefact");
+    assert_eq!(pulled.layers.len(), 1, "one layer of {layer_type}");
+    (manifest.to_vec(), pulled.layers.remove(0).data.to_vec())
+}
+
+fn client() -> Client {
     // Someone else may have installed one already, which serves as well.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let settings = ClientConfig { protocol: ClientProtocol::Http, ..ClientConfig::default() };
+    Client::new(ClientConfig { protocol: ClientProtocol::Http, ..ClientConfig::default() })
+}
+
+fn ask<T>(question: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    let pushed = runtime.block_on(async {
-        Client::new(settings).push(&image, &layers, config, &RegistryAuth::Anonymous, Some(manifest)).await
-    });
-    pushed.expect("the registry takes the chart");
+    runtime.block_on(question)
 }

@@ -188,12 +188,11 @@ impl Conversation {
             self.target.credentials.get().map_err(|error| self.fail(HttpError::credential(&url, error)))?;
         let request = Request {
             body,
-            url: &url,
             headers,
             credential: &credential,
             expects: Some(expects),
-            timeouts: None,
             repeatable: body.is_none(),
+            ..Request::get(&url)
         };
         self.target.agent.send(&request).map(|answer| answer.body).map_err(|error| self.fail(error))
     }

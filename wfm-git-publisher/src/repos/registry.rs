@@ -20,7 +20,7 @@ const SMALL: usize = 1 << 20;
 /// All registries.
 #[derive(Debug)]
 pub struct Registries {
-    settings: Settings,
+    registry: Registry,
 }
 
 /// An archive can't be found, made or stored.
@@ -87,7 +87,7 @@ pub enum ArtifactError {
 impl Registries {
     /// Registries with these settings.
     pub fn new(settings: Settings) -> Self {
-        Self { settings }
+        Self { registry: Registry::new(settings) }
     }
 
     /// What the artefact is now. It is looked at, so that nothing is locked that no device could use or that its vendor
@@ -97,7 +97,7 @@ impl Registries {
         let chart = match kind {
             ArtifactKind::Archive => {
                 let archive = Reference::parse(repository, revision)?;
-                return self.look_into(&archive, self.registry().resolve(&archive)?);
+                return self.look_into(&archive, self.registry.resolve(&archive)?);
             }
             ArtifactKind::SignedArchive(key) => return self.resolve_signed(&Reference::parse(repository, "")?, key),
             ArtifactKind::Contents { manifest, content } => {
@@ -105,25 +105,25 @@ impl Registries {
                 return self.look_into(&Reference::parse(repository, revision)?, lock);
             }
             ArtifactKind::Image(_) => {
-                let digest = self.registry().resolve_image(&ImageReference::parse(repository)?)?;
+                let digest = self.registry.resolve_image(&ImageReference::parse(repository)?)?;
                 return Ok(Lock { manifest: digest, content: digest }.into());
             }
             ArtifactKind::Chart => ChartReference::oci(repository, revision)?,
             ArtifactKind::NamedChart(name) => ChartReference::repository(repository, name, revision)?,
         };
-        let lock = self.registry().resolve_chart(&chart)?;
-        let chart = Chart::read(&self.registry().pull_chart(&chart, Some(&lock))?)?;
+        let lock = self.registry.resolve_chart(&chart)?;
+        let chart = Chart::read(&self.registry.pull_chart(&chart, Some(&lock))?)?;
         Ok(Resolved { chart: Some(chart), ..lock.into() })
     }
 
     /// Finds out which images a locked archive names.
     fn look_into(&self, archive: &Reference, lock: Lock) -> Result<Resolved, ArtifactError> {
-        let bytes = self.registry().pull(archive, Some(&lock))?;
+        let bytes = self.registry.pull(archive, Some(&lock))?;
         Ok(Resolved { images: Some(images_of(&bytes)), ..lock.into() })
     }
 
     fn resolve_signed(&self, archive: &Reference, key: &str) -> Result<Resolved, ArtifactError> {
-        let registry = self.registry();
+        let registry = &self.registry;
         let lock = registry.resolve(archive)?;
         let bytes = registry.pull(archive, Some(&lock))?;
         let url = Url::parse(key)?;
@@ -142,11 +142,7 @@ impl Registries {
     /// Stores an archive under the tag.
     pub fn push(&self, artifact: &Artifact, archive: Vec<u8>) -> Result<Lock, ArtifactError> {
         let reference = Reference::parse(&artifact.repository, &artifact.revision)?;
-        Ok(self.registry().push(&reference, archive)?)
-    }
-
-    fn registry(&self) -> Registry {
-        Registry::new(self.settings.clone())
+        Ok(self.registry.push(&reference, archive)?)
     }
 }
 

@@ -91,7 +91,8 @@ impl Https {
         // What changes something has exact old values, but is never sent twice all the same.
         let repeatable = expects != Some("application/x-git-receive-pack-result");
         let timeouts = Some(timeouts);
-        let request = Request { body, url, headers, credential: &credential, expects, timeouts, repeatable };
+        let credential = &credential;
+        let request = Request { body, headers, credential, expects, timeouts, repeatable, ..Request::get(url) };
         let response = self.agent.send(&request)?;
         if let Some(longest) = response.header(WAIT).and_then(|value| value.parse().ok()) {
             self.known().waits = Some(Duration::from_secs(longest).min(LONGEST_WAIT)).filter(|wait| !wait.is_zero());

@@ -1,4 +1,4 @@
-//! A host with TLS in the test's own process that answers as it is told, and remembers what it was asked.
+//! A host with TLS, or without where that is the point, in the test's own process that answers as it is told, and remembers what it was asked.
 #![allow(missing_debug_implementations, reason = "only tests hold these")]
 
 use std::io::{Read, Write};
@@ -14,8 +14,6 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig, ServerConnection, StreamOwned};
 
 use crate::pki::{Authority, Identity, Validity};
-
-type Stream = StreamOwned<ServerConnection, TcpStream>;
 
 /// What a request looked like.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,6 +58,13 @@ impl Host {
         Self::with(authority, identity, false, serve)
     }
 
+    /// A host without TLS; nobody trusts the certificate that it has all the same.
+    pub fn plain(serve: impl Fn(&Asked) -> Reply + Send + Sync + 'static) -> Self {
+        let authority = Authority::new("test authority");
+        let identity = authority.server(&["127.0.0.1"], Validity::Now);
+        Self::listen(authority, identity, None, serve)
+    }
+
     /// A host that shows this certificate, and wants one of its authority if `client` is set.
     pub fn with(
         authority: Authority,
@@ -67,9 +72,18 @@ impl Host {
         client: bool,
         serve: impl Fn(&Asked) -> Reply + Send + Sync + 'static,
     ) -> Self {
+        let config = config(&authority, &identity, client);
+        Self::listen(authority, identity, Some(config), serve)
+    }
+
+    fn listen(
+        authority: Authority,
+        identity: Identity,
+        config: Option<Arc<ServerConfig>>,
+        serve: impl Fn(&Asked) -> Reply + Send + Sync + 'static,
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a test's host works");
         let address = listener.local_addr().expect("a test's host works");
-        let config = config(&authority, &identity, client);
         let (asked, ended) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicBool::new(false)));
         let (log, end, serve) = (Arc::clone(&asked), Arc::clone(&ended), Arc::new(serve));
         let thread = std::thread::spawn(move || {
@@ -77,9 +91,9 @@ impl Host {
                 if end.load(Ordering::SeqCst) {
                     return;
                 }
-                let (config, log, serve) = (Arc::clone(&config), Arc::clone(&log), Arc::clone(&serve));
+                let (config, log, serve) = (config.clone(), Arc::clone(&log), Arc::clone(&serve));
                 let stream = stream.expect("a test's host works");
-                std::thread::spawn(move || drop(converse(number, stream, config, &log, &*serve)));
+                std::thread::spawn(move || drop(accept(number, stream, config, &log, &*serve)));
             }
         });
         Self { authority, identity, address, asked, ended, thread: Some(thread) }
@@ -139,16 +153,25 @@ fn config(authority: &Authority, identity: &Identity, client: bool) -> Arc<Serve
     Arc::new(builder.with_single_cert(chain, key).expect("a test's host works"))
 }
 
-fn converse(
+fn accept(
     number: usize,
     socket: TcpStream,
-    config: Arc<ServerConfig>,
+    config: Option<Arc<ServerConfig>>,
     log: &Mutex<Vec<Asked>>,
     serve: &dyn Fn(&Asked) -> Reply,
 ) -> std::io::Result<()> {
     socket.set_nodelay(true)?;
+    let Some(config) = config else { return converse(number, socket, log, serve) };
     let connection = ServerConnection::new(config).map_err(std::io::Error::other)?;
-    let mut stream = StreamOwned::new(connection, socket);
+    converse(number, StreamOwned::new(connection, socket), log, serve)
+}
+
+fn converse(
+    number: usize,
+    mut stream: impl Read + Write,
+    log: &Mutex<Vec<Asked>>,
+    serve: &dyn Fn(&Asked) -> Reply,
+) -> std::io::Result<()> {
     loop {
         let asked = read(number, &mut stream)?;
         log.lock().expect("a test's host works").push(asked.clone());
@@ -170,7 +193,7 @@ fn converse(
     }
 }
 
-fn read(connection: usize, stream: &mut Stream) -> std::io::Result<Asked> {
+fn read(connection: usize, stream: &mut impl Read) -> std::io::Result<Asked> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         let mut byte = [0];
