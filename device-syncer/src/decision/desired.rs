@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use hmac::{Hmac, KeyInit, Mac};
+use hmac::{Hmac, Mac};
 use repo_model::desired::{Desired, Document};
 use repo_model::envelope::EnvelopeDeployment;
 use repo_model::margo::helm_values::HelmValues;
