@@ -140,7 +140,7 @@ pub enum RuntimeError {
 }
 
 impl RuntimeError {
-    /// The stable code (`behaviour.md`, *Error codes*).
+    /// The stable code (`repo-layouts/README.md`, *Error codes*).
     pub fn code(&self) -> &'static str {
         match self {
             Self::ArtifactUnavailable { .. } => "artifact-unavailable",

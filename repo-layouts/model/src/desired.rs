@@ -110,8 +110,8 @@ pub struct Reader<'a> {
     pub now: Timestamp,
 }
 
-/// Decides whether a commit on `desired` is believed (`repo-layouts/README.md`, *What a device checks*), but for its
-/// descent. `signed_by` is the key whose signature on the commit verified.
+/// Decides whether a commit on `desired` is believed (`repo-layouts/README.md`, *What a device checks before
+/// any effect*), but for its descent. `signed_by` is the key whose signature on the commit verified.
 pub fn accept(
     files: &FileTree,
     message: &Message,

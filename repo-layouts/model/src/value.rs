@@ -49,7 +49,7 @@ impl ParamValue {
         }
     }
 
-    /// The text that enters digests and that compose receives (`repo-layouts/README.md`, *Same meaning*).
+    /// The text that enters digests and that compose receives (`repo-layouts/README.md`, *Input digest*).
     ///
     /// Integers in decimal. Doubles with the fewest digits that read back as the same double and always a fraction
     /// digit: `0.0001` up to below `1e16` in positions (`1.0`, `0.5`), else as `1.5e-7`, `1.0e+20`. Arrays are compact JSON
@@ -182,7 +182,7 @@ impl Param {
     }
 }
 
-/// What keys the apply of one component (`repo-layouts/README.md`, *Same meaning*).
+/// What keys the apply of one component (`repo-layouts/README.md`, *Input digest*).
 ///
 /// SHA-256 over the RFC 8785 JSON of `{v: 1, type, name, namespace, content, params: [[pointer, tag, text], …]}`;
 /// `namespace` is there for helm only, and `params` are sorted by their UTF-8 bytes.

@@ -25,7 +25,7 @@ pub(super) const POLL: u64 = 15;
 /// How often to report then.
 pub(super) const REPORT: u64 = 300;
 
-/// Keys that `architecture.md` promises and that later versions understand.
+/// Keys that later versions will understand; until then they are refused by name.
 const UNBUILT: &[&str] =
     &["jitter", "period", "windows", "applyWindows", "prefetchWindows", "downtime", "approval", "massRemoval"];
 

@@ -1,4 +1,5 @@
-//! Which bytes the images of services are, and the names that they have on this device (`behaviour.md`, *Artefacts*).
+//! Which bytes the images of services are, and the names that they have on this device (`repo-layouts/README.md`,
+//! *Images*).
 //!
 //! An image is locked by its publisher, by the digest in its name, or by this device when it is first used. It runs under
 //! a name of ours, which says the digest: no tag in a registry moves it, and an image that has a name isn't taken by

@@ -1,4 +1,4 @@
-//! Runs components as Docker Compose projects (`behaviour.md`, *Runtimes*).
+//! Runs components as Docker Compose projects (`repo-layouts/README.md`, *Compose archives*).
 //!
 //! A component becomes a project in this order. `prefetch`: the archive comes from the cache or its registry, its raw
 //! files are checked, `docker compose config` resolves it in a sandbox that sees nothing else, the result is held

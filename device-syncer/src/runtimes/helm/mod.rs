@@ -1,5 +1,5 @@
-//! Runs components as Helm releases, with Helm 3 or 4 as the only way to the Kubernetes API (`behaviour.md`,
-//! *Runtimes*).
+//! Runs components as Helm releases, with Helm 3 or 4 as the only way to the Kubernetes API
+//! (`docs/decisions/0014-helm-is-the-only-way-to-kubernetes.md`).
 //!
 //! `prefetch`: the chart comes from the cache, its registry or its chart repository, verified by the lock, so that helm
 //! needs neither. `apply`: what a release of that name is now is asked; one that isn't ours is left alone, one that a

@@ -7,8 +7,8 @@ use flate2::write::GzEncoder;
 use repo_http::{Credential, Proxy, Source};
 use repo_model::error_chain;
 use repo_testkit::faults::connect_proxy::ConnectProxy;
-use repo_testkit::pki::{Authority, Validity};
 use repo_testkit::faults::scripted_host::{Asked, Host, Reply, answer};
+use repo_testkit::pki::{Authority, Validity};
 
 use super::*;
 

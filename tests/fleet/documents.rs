@@ -1,0 +1,270 @@
+//! The documents say no more than there is: whatever they name (a file, a heading, an item of the code, a test) exists.
+
+use std::collections::{HashMap, HashSet};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use repo_testkit::program;
+
+/// Documents that tell what was, in the words of that time; only their links are followed.
+const HISTORY: &[&str] = &["CHANGELOG.md"];
+
+/// What ends the name of a file that only this repository can mean, also where no directory is named.
+const OURS: &[&str] = &[".rs", ".md"];
+
+/// The repository's files, and what can be named in them.
+struct Repository {
+    root: PathBuf,
+    /// Relative to the root.
+    files: Vec<PathBuf>,
+    /// The Rust sources with their text.
+    sources: Vec<(PathBuf, String)>,
+    /// The sources that have a function, by its name.
+    functions: HashMap<String, Vec<usize>>,
+    /// Every identifier in the sources.
+    words: HashSet<String>,
+}
+
+impl Repository {
+    fn read() -> Self {
+        let is_root = |directory: &&Path| directory.join("ARCHITECTURE.md").exists();
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().find(is_root).expect("the repository").to_owned();
+        let mut files = Vec::new();
+        list(&root, &root, &mut files);
+        let text = |file: &PathBuf| std::fs::read_to_string(root.join(file)).expect("a source");
+        let sources: Vec<_> =
+            files.iter().filter(|file| has_extension(file, "rs")).map(|file| (file.clone(), text(file))).collect();
+        let is_word = |c: char| c.is_alphanumeric() || c == '_';
+        let words = sources.iter().flat_map(|(_, text)| text.split(|c| !is_word(c))).map(str::to_owned).collect();
+        let mut functions: HashMap<_, Vec<_>> = HashMap::new();
+        for (index, (_, text)) in sources.iter().enumerate() {
+            for name in text.split("fn ").skip(1).filter_map(|rest| rest.split(|c| !is_word(c)).next()) {
+                functions.entry(name.to_owned()).or_default().push(index);
+            }
+        }
+        Self { root, files, sources, functions, words }
+    }
+
+    /// Every document with its text.
+    fn documents(&self) -> impl Iterator<Item = (&Path, String)> {
+        let documents = self.files.iter().filter(|file| has_extension(file, "md"));
+        documents.map(|file| (file.as_path(), self.text(file)))
+    }
+
+    fn text(&self, file: &Path) -> String {
+        std::fs::read_to_string(self.root.join(file)).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
+    }
+
+    /// Whether a file is called so, from the root or by the end of its path.
+    fn has_file(&self, name: &str) -> bool {
+        self.root.join(name).exists() || self.files.iter().any(|file| file.ends_with(name))
+    }
+
+    fn headings(&self, document: &Path) -> Vec<String> {
+        let text = self.text(document);
+        let outside = text.split("\n```").step_by(2).flat_map(str::lines);
+        outside.filter_map(|line| Some(line.strip_prefix('#')?.trim_start_matches('#').trim().to_owned())).collect()
+    }
+
+    /// Whether there is a function of this name in the file or module that is named before it, if any is.
+    fn has_test(&self, place: &[&str], name: &str) -> bool {
+        self.functions.get(name).into_iter().flatten().any(|&index| {
+            let (file, text) = &self.sources[index];
+            let module = file.with_extension("");
+            let is_here = |part: &&str| {
+                let is_module = module.iter().any(|name| name == *part) || text.contains(&format!("mod {part}"));
+                is_module || (part.ends_with(".rs") && file.ends_with(part))
+            };
+            place.iter().all(is_here)
+        })
+    }
+
+    /// What is wrong with a text between back-quotes.
+    fn complaint(&self, quoted: &str, document: &Path) -> Option<String> {
+        // Only what is one name: no command, no pattern, no placeholder.
+        if quoted.is_empty() || quoted.contains(|c: char| c.is_whitespace() || "*{<$(…=\"'".contains(c)) {
+            return None;
+        }
+        let parts: Vec<&str> = quoted.trim_end_matches('/').split("::").collect();
+        let (last, place) = parts.split_last()?;
+        if is_test_name(last) {
+            let exists = self.has_test(place, last) || (place.is_empty() && self.words.contains(*last));
+            return (!exists).then(|| format!("no test is called `{quoted}`"));
+        }
+        if !place.is_empty() && parts.iter().all(|part| is_identifier(part)) {
+            let unknown = parts.iter().find(|part| !self.words.contains(**part));
+            return unknown.map(|part| format!("nothing is called {part} as in `{quoted}`"));
+        }
+        let path = parts[0];
+        let first = path.split('/').next().unwrap_or_default();
+        let is_below_root = path.contains('/') && self.root.join(first).exists() && !first.is_empty();
+        if !is_below_root && !OURS.iter().any(|end| path.ends_with(end)) {
+            return None;
+        }
+        let beside = self.root.join(document).parent().expect("a directory").join(path);
+        (!self.has_file(path) && !beside.exists()).then(|| format!("there is no file `{path}`"))
+    }
+
+    /// What is wrong with the target of a link.
+    fn broken_link(&self, target: &str, document: &Path) -> Option<String> {
+        if target.contains("://") {
+            return None;
+        }
+        let (path, anchor) = target.split_once('#').map_or((target, None), |(path, anchor)| (path, Some(anchor)));
+        let file =
+            if path.is_empty() { document.to_owned() } else { document.parent().expect("a directory").join(path) };
+        if !self.root.join(&file).exists() {
+            return Some(format!("the link {target} leads nowhere"));
+        }
+        let has_anchor = |anchor: &str| self.headings(&file).iter().any(|heading| slug(heading) == anchor);
+        anchor.is_some_and(|anchor| !has_anchor(anchor)).then(|| format!("no heading is at {target}"))
+    }
+}
+
+/// Every file below a directory, but what is built there.
+fn list(root: &Path, directory: &Path, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(directory).expect("a directory").flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            if !["target", ".git"].iter().any(|name| entry.file_name() == *name) {
+                list(root, &path, found);
+            }
+        } else {
+            found.push(path.strip_prefix(root).expect("a path below the root").to_owned());
+        }
+    }
+}
+
+fn has_extension(file: &Path, extension: &str) -> bool {
+    file.extension().is_some_and(|own| own == extension)
+}
+
+/// Tests are named by sentences, and nothing else has that many words.
+fn is_test_name(text: &str) -> bool {
+    text.matches('_').count() >= 3 && text.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
+}
+
+fn is_identifier(text: &str) -> bool {
+    !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+}
+
+/// The anchor that Git hosts give a heading.
+fn slug(heading: &str) -> String {
+    let kept = heading.to_lowercase();
+    kept.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c)).map(|c| if c == ' ' { '-' } else { c }).collect()
+}
+
+/// What stands between back-quotes outside of code blocks.
+fn quoted(text: &str) -> Vec<String> {
+    let prose = prose(text);
+    let pieces = prose.split("\n\n").flat_map(|paragraph| paragraph.split('`').skip(1).step_by(2));
+    pieces.map(str::to_owned).collect()
+}
+
+/// Where the links outside of code lead.
+fn targets(text: &str) -> Vec<String> {
+    let prose = prose(text);
+    let no_code: String = prose.split("\n\n").flat_map(|paragraph| paragraph.split('`').step_by(2)).collect();
+    no_code.split("](").skip(1).filter_map(|rest| rest.split(')').next()).map(str::to_owned).collect()
+}
+
+/// A document without its code blocks.
+fn prose(text: &str) -> String {
+    text.split("\n```").step_by(2).collect::<Vec<_>>().join("\n")
+}
+
+/// The comments of a source, each paragraph as one line.
+fn comments(source: &str) -> String {
+    let lines = source.lines().map(|line| {
+        let line = line.trim_start();
+        let comment = ["///", "//!", "//"].iter().find_map(|mark| line.strip_prefix(mark));
+        comment.map_or_else(|| "\n".to_owned(), |comment| format!("{} ", comment.trim()))
+    });
+    lines.collect()
+}
+
+#[test]
+fn every_path_link_anchor_and_test_that_a_document_names_exists() {
+    let repository = Repository::read();
+    let mut wrong = Vec::new();
+    let mut followed = 0;
+    for (document, text) in repository.documents() {
+        let links = targets(&text);
+        let mut complaints: Vec<_> = links.iter().filter_map(|link| repository.broken_link(link, document)).collect();
+        if !HISTORY.iter().any(|name| document == Path::new(name)) {
+            complaints.extend(quoted(&text).iter().filter_map(|quoted| repository.complaint(quoted, document)));
+        }
+        followed += links.len();
+        wrong.extend(complaints.into_iter().map(|complaint| format!("{}: {complaint}", document.display())));
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(followed > 100, "only {followed} links were followed: this test has to follow the documents");
+}
+
+/// As in "(`repo-layouts/README.md`, *Identity*)".
+#[test]
+fn every_section_that_a_comment_names_exists() {
+    let repository = Repository::read();
+    let mut wrong = Vec::new();
+    let mut followed = 0;
+    for (file, source) in &repository.sources {
+        let comments = comments(source);
+        for (before, after) in comments.match_indices(".md`").map(|(at, mark)| comments.split_at(at + mark.len())) {
+            let name = before.trim_end_matches('`').rsplit('`').next().unwrap_or_default();
+            let Some(document) = repository.files.iter().find(|file| file.ends_with(name)) else {
+                wrong.push(format!("{}: there is no `{name}`", file.display()));
+                continue;
+            };
+            let Some(section) = after.strip_prefix(", *").and_then(|rest| rest.split('*').next()) else { continue };
+            followed += 1;
+            let plain = |heading: &str| heading.replace('`', "");
+            if !repository.headings(document).iter().any(|heading| plain(heading) == plain(section)) {
+                wrong.push(format!("{}: {name} has no section *{section}*", file.display()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(followed > 10, "only {followed} sections were followed: this test has to follow the comments");
+}
+
+#[test]
+fn each_threat_has_a_test() {
+    let repository = Repository::read();
+    let page = repository.text(Path::new("docs/threat-model.md"));
+    let threats = page.split_once("## Workloads").expect("the first attacker").1;
+    // A row's last cell names its tests, the others what is tried and what holds it back.
+    let rows = threats.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| They try"));
+    let mut count = 0;
+    for row in rows {
+        let cell = row.trim_end_matches(" |").rsplit(" | ").next().unwrap_or_default();
+        let names = quoted(cell);
+        let is_test = |name: &&String| name.rsplit("::").next().is_some_and(is_test_name);
+        assert!(names.iter().any(|name| is_test(&name)), "no test shows this: {row}");
+        count += 1;
+    }
+    assert!(count > 40, "only {count} rows were read: this test has to follow the page");
+}
+
+/// The start page shows commands to people who have never seen a program of ours.
+#[test]
+fn every_command_of_the_start_page_is_one() {
+    let page = Repository::read().text(Path::new("docs/README.md"));
+    let mut commands = 0;
+    for command in quoted(&page) {
+        let mut words = command.split_whitespace();
+        let Some(name @ ("wfm-git-publisher" | "device-syncer")) = words.next() else { continue };
+        let verb = words.next().expect("a command of the program");
+        let mut of_verb = vec![verb];
+        if ["device", "account", "app"].contains(&verb) {
+            of_verb.extend(words.next());
+        }
+        let output = Command::new(program(name)).args(&of_verb).arg("--help").output().expect("the program");
+        assert!(output.status.success(), "`{command}`: {}", String::from_utf8_lossy(&output.stderr));
+        let help = String::from_utf8_lossy(&output.stdout);
+        for option in words.filter(|word| word.starts_with("--")) {
+            assert!(help.contains(option), "`{command}`: there is no {option}");
+        }
+        commands += 1;
+    }
+    assert!(commands > 10, "only {commands} commands were tried: this test has to follow the page");
+}
