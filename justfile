@@ -11,7 +11,7 @@ export PATH := cache / "bin:" + env("PATH")
 default:
     @{{ just_executable() }} --list --unsorted
 
-# Shows the whole path on real Docker: publish, run, change, tamper, status (--clean removes it)
+# Shows the whole path on real Docker: publish, run, change, tamper, status (kubernetes: and a cell with Helm; --clean removes both)
 demo *args:
     .ci/demo "$@"
 
@@ -34,7 +34,7 @@ check:
 build:
     cargo build --release -p wfm-git-publisher -p device-syncer
 
-# Installs what the tests, the checks and the demo need (parts: base stack kube power clients nextest deny fuzz)
+# Installs what the tests, the checks and the demo need (parts: base docker helm cell stack kube power clients nextest deny fuzz)
 setup *parts:
     .ci/setup "$@"
 

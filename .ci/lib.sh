@@ -16,6 +16,24 @@ die() {
 }
 have() { command -v "$1" >/dev/null 2>&1; }
 is_root() { [ "$(id -u)" -eq 0 ]; }
+# True when version $2 is $1 or later.
+at_least() { [ "$(printf '%s\n' "$1" "$2" | sort -V | head -n 1)" = "$1" ]; }
+
+# The machine's own tools, where they are new enough for the syncer: Compose by the docker client's settings that it is
+# found with (in DOCKER_CONFIG, unless env.sh has put the cache's there), Helm by its path.
+machine_compose() {
+    local config=${DOCKER_CONFIG:-$HOME/.docker} version
+    [ "$config" != "$CACHE/docker-config" ] || config=$HOME/.docker
+    version=$(DOCKER_CONFIG=$config docker compose version --short 2>/dev/null) || return 1
+    at_least 2.20 "${version#v}" || return 1
+    printf '%s\n' "$config"
+}
+machine_helm() {
+    local version
+    version=$(helm version --template '{{.Version}}' 2>/dev/null) || return 1
+    at_least 3.13 "${version#v}" || return 1
+    command -v helm
+}
 
 # Takes a lock for the rest of the script, or of the subshell that calls it, on descriptor 9.
 # Daemons are started with 9>&- so that they do not hold it.
