@@ -62,9 +62,7 @@ pub enum ConfigError {
     /// A file can't be read.
     #[error("cannot read `{}`", path.display())]
     Read {
-        /// The file.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },

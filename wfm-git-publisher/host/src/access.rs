@@ -9,16 +9,14 @@ use crate::wire::path::{Action, Service, Target};
 /// What of an account counts here.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Who<'a> {
-    /// What it may do.
     pub(crate) role: Role,
-    /// Its device.
+    /// Exactly for a device's account.
     pub(crate) device: Option<&'a DeviceId>,
 }
 
-/// What becomes of a request.
+/// Whether a request is served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// It is served.
     Granted,
     /// The repository may be seen, but this may not be done with it. The text says why.
     Forbidden(&'static str),

@@ -12,7 +12,7 @@ use crate::accounts::Identity;
 use crate::answer::Refusal;
 use crate::lock::lock;
 
-/// All that is counted.
+/// Each is counted for as long as what it counts lasts.
 #[derive(Debug, Default)]
 pub(crate) struct Accounting {
     /// Connections of each network.
@@ -23,7 +23,7 @@ pub(crate) struct Accounting {
     connected: Arc<Counts<String>>,
     /// Requests of each account, but for those that wait for a change.
     pub(crate) requests: Arc<Counts<String>>,
-    /// Those, apart: a device that lost power again and again has left some behind, and may poll all the same.
+    /// Requests of each account that wait for a change, apart: a device that lost power again and again has left some behind, and may poll all the same.
     pub(crate) waits: Arc<Counts<String>>,
 }
 
@@ -79,7 +79,7 @@ impl Peer {
     }
 
     /// Notes whether its request is only waiting from now on.
-    pub(crate) fn waits(&self, waits: bool) {
+    pub(crate) fn set_waiting(&self, waits: bool) {
         self.waits.store(waits, Ordering::Relaxed);
     }
 
@@ -93,8 +93,8 @@ impl Peer {
         matches!(*lock(&self.place), Place::Account(_))
     }
 
-    /// It showed this account, as which it is counted from now on.
-    pub(crate) fn is(&self, who: &Identity, accounting: &Accounting, limit: usize) -> Result<(), Refusal> {
+    /// Counts the connection as this account's from now on; refused beyond `limit` connections of the account.
+    pub(crate) fn count_as(&self, who: &Identity, accounting: &Accounting, limit: usize) -> Result<(), Refusal> {
         let mut place = lock(&self.place);
         match &*place {
             Place::Account(counted) if counted.key == who.name.as_str() => {}

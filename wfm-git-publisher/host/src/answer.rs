@@ -1,10 +1,10 @@
-//! What is answered: one line of text for every error, and never a word about what an account may not see.
+//! Errors as clients read them: one line of text for every error, and never a word about what an account may not see.
 
 use axum::body::Body;
 use axum::http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, Response, StatusCode};
 
-/// An error that is told to the client.
+/// An answer other than what was asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Refusal {
     /// Missing or bad credentials.
@@ -23,7 +23,7 @@ pub(crate) enum Refusal {
     TooLarge(u64),
     /// This account has too many requests in flight.
     TooMany,
-    /// The host is at its limit.
+    /// The host is at one of its limits; the client may come again in a few seconds.
     Busy,
     /// The host is about to stop.
     Stopping,
@@ -89,12 +89,12 @@ impl Refusal {
     }
 }
 
-/// One line of text.
+/// An answer of one line.
 pub(crate) fn text(status: StatusCode, line: &str) -> Response<Body> {
     with_type(status, "text/plain; charset=utf-8", format!("{line}\n"))
 }
 
-/// A body that no cache keeps.
+/// An answer that no cache keeps.
 pub(crate) fn with_type(status: StatusCode, content_type: &'static str, body: impl Into<Body>) -> Response<Body> {
     let mut response = Response::new(body.into());
     *response.status_mut() = status;

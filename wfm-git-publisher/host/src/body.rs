@@ -27,7 +27,7 @@ pub(crate) struct Spool {
 }
 
 impl Spool {
-    /// All of it.
+    /// The whole body, read from its file if it is large.
     pub(crate) fn into_memory(mut self) -> io::Result<Vec<u8>> {
         if let Some(mut rest) = self.rest {
             rest.read_to_end(&mut self.head)?;
@@ -36,7 +36,7 @@ impl Spool {
     }
 }
 
-/// Takes bytes up to a limit.
+/// Takes bytes up to a limit: the first ones into memory, the rest into a file.
 struct Sink<'a> {
     dir: &'a Path,
     spool: Spool,
@@ -53,8 +53,8 @@ enum Decoder<'a> {
 /// Reads a body of at most `limit` bytes, packed and unpacked. What doesn't fit into memory goes to a file in `dir` that
 /// has no name.
 pub(crate) async fn read(headers: &HeaderMap, body: Body, limit: u64, dir: &Path) -> Result<Spool, Refusal> {
-    let told = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
-    if told.is_some_and(|told| told > limit) {
+    let announced = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
+    if announced.is_some_and(|length| length > limit) {
         return Err(Refusal::TooLarge(limit));
     }
     let sink = Sink { dir, spool: Spool { head: Vec::new(), rest: None }, length: 0, limit };

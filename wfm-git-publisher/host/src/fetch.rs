@@ -79,7 +79,7 @@ pub(crate) async fn upload_pack(
     match parsed {
         Request::Probe => Ok(with_type(StatusCode::OK, kind, Vec::new())),
         Request::LsRefs(wanted) => Ok(named(wanted.answer(&refs.0), kind, headers)),
-        Request::Fetch(wants) => match wants.iter().find(|want| !hosted.has_told(&refs, want)) {
+        Request::Fetch(wants) => match wants.iter().find(|want| !hosted.has_advertised(&refs, want)) {
             Some(want) => {
                 let mut out = Vec::new();
                 pktline::write(&mut out, format!("ERR upload-pack: not our ref {want}\n").as_bytes());
@@ -128,7 +128,7 @@ async fn made(
     let kept = timeout(Limits::TOTAL, host.spools.keep(account, &mut output));
     let spool = kept.await.map_err(|_| Refusal::Timeout)??;
     let ended = running.end().await.map_err(|error| internal(hosted, &error))?;
-    // What it says to the client is told; half of a pack isn't.
+    // What it says to the client is passed on; half of a pack isn't.
     if !ended.status.success() && (spool.is_empty() || spool.is_large()) {
         return Err(failed(hosted, &ended.said));
     }
@@ -136,9 +136,9 @@ async fn made(
 }
 
 impl Hosted {
-    /// Whether a ref stands there now, or stood there when someone was told so.
-    fn has_told(&self, refs: &Refs, want: &repo_git::CommitId) -> bool {
-        refs.0.iter().any(|one| one.id.as_ref() == Some(want)) || self.told_before(want)
+    /// Whether a ref stands there now, or stood there when refs were advertised not long ago.
+    fn has_advertised(&self, refs: &Refs, want: &repo_git::CommitId) -> bool {
+        refs.0.iter().any(|one| one.id.as_ref() == Some(want)) || self.was_advertised(want)
     }
 }
 
@@ -156,7 +156,7 @@ pub(crate) fn content_type(service: Service, what: &str) -> &'static str {
     }
 }
 
-/// Why refs can't be told: the repository may have gone since it was found.
+/// Why refs can't be advertised: the repository may have gone since it was found.
 pub(crate) fn unreadable(hosted: &Hosted, error: &ReposError) -> Refusal {
     match error {
         ReposError::Open(OpenError::NotARepository { .. }) => Refusal::NotFound,
@@ -164,7 +164,7 @@ pub(crate) fn unreadable(hosted: &Hosted, error: &ReposError) -> Refusal {
     }
 }
 
-/// Tells the log what the client isn't told.
+/// Logs what the client doesn't get to know.
 pub(crate) fn internal(hosted: &Hosted, error: &dyn std::error::Error) -> Refusal {
     tracing::error!(repository = hosted.name, error = error_chain(error), "a request failed");
     Refusal::Internal

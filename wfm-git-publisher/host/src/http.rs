@@ -23,7 +23,7 @@ use crate::{fetch, receive, wait};
 
 /// What a request turned out to be, for log and metrics.
 #[derive(Debug, Default)]
-struct Seen {
+struct Logged {
     action: &'static str,
     account: Option<String>,
     repository: Option<String>,
@@ -35,19 +35,19 @@ pub(crate) async fn answer(host: Host, peer: Arc<Peer>, request: Request<Body>) 
     let method = request.method().clone();
     // As it was announced; how much came and went is counted where it does.
     let received = number(request.headers().get(CONTENT_LENGTH));
-    let mut seen = Seen { action: "other", ..Seen::default() };
-    let response = route(&host, &peer, request, &mut seen).await.unwrap_or_else(Refusal::into_response);
+    let mut logged = Logged { action: "other", ..Logged::default() };
+    let response = route(&host, &peer, request, &mut logged).await.unwrap_or_else(Refusal::into_response);
     let (took, status) = (start.elapsed(), response.status().as_u16());
-    host.metrics.answered(seen.action, status, took);
+    host.metrics.answered(logged.action, status, took);
     // Of an answer that is still being made, the bytes aren't known yet.
     let sent = response.body().size_hint().exact().unwrap_or(0);
     tracing::info!(
         target: "access",
         address = %peer.address.ip(),
-        account = seen.account,
-        repository = seen.repository,
+        account = logged.account,
+        repository = logged.repository,
         %method,
-        action = seen.action,
+        action = logged.action,
         status,
         received,
         sent,
@@ -56,7 +56,12 @@ pub(crate) async fn answer(host: Host, peer: Arc<Peer>, request: Request<Body>) 
     response
 }
 
-async fn route(host: &Host, peer: &Peer, request: Request<Body>, seen: &mut Seen) -> Result<Response<Body>, Refusal> {
+async fn route(
+    host: &Host,
+    peer: &Peer,
+    request: Request<Body>,
+    logged: &mut Logged,
+) -> Result<Response<Body>, Refusal> {
     match request.uri().path() {
         "/healthz" => return only(request.method(), READ).map(|()| text(StatusCode::OK, "ok")),
         "/readyz" => return only(request.method(), READ).and_then(|()| ready(host)),
@@ -64,8 +69,8 @@ async fn route(host: &Host, peer: &Peer, request: Request<Body>, seen: &mut Seen
     }
     let accounts = host.accounts.subscribe();
     let who = authenticate(host, request.headers())?;
-    seen.account = Some(who.name.to_string());
-    peer.is(&who, &host.accounting, host.limits.connections_per_account)?;
+    logged.account = Some(who.name.to_string());
+    peer.count_as(&who, &host.accounting, host.limits.connections_per_account)?;
     let (head, body) = request.into_parts();
     let meant = parse(head.uri.path(), head.uri.query());
     let counts = match meant {
@@ -74,9 +79,9 @@ async fn route(host: &Host, peer: &Peer, request: Request<Body>, seen: &mut Seen
     };
     let allowance = counts.take_for(&who, host.limits.requests_per_account)?;
     match head.uri.path() {
-        "/metrics" => return Box::pin(metrics(host, &who, &head.method, seen)).await,
+        "/metrics" => return Box::pin(metrics(host, &who, &head.method, logged)).await,
         "/account" | "/account/renew" => {
-            seen.action = "account";
+            logged.action = "account";
             only(&head.method, if head.uri.path() == "/account" { READ } else { "POST" })?;
             let answered = Box::pin(host.account.clone().oneshot(Request::from_parts(head, body))).await;
             return answered.map_err(|never| match never {});
@@ -89,14 +94,14 @@ async fn route(host: &Host, peer: &Peer, request: Request<Body>, seen: &mut Seen
         Access::Forbidden(why) => return Err(Refusal::Forbidden(why)),
         Access::Granted => {}
     }
-    seen.action = name(action);
+    logged.action = name(action);
     only(&head.method, method(action))?;
     let found = Box::pin(host.repos.find(target)).await.map_err(|error| {
         tracing::error!(?target, error = error_chain(&error), "a repository can't be read");
         Refusal::Internal
     })?;
     let hosted = found.ok_or(Refusal::NotFound)?;
-    seen.repository = Some(hosted.name.clone());
+    logged.repository = Some(hosted.name.clone());
     if let Action::Wait(known) = action {
         let malformed = "`desired` and `freshness` must each stand once in the query, as 40 hex digits";
         let known = known.ok_or_else(|| Refusal::Bad(malformed.to_owned()))?;
@@ -164,12 +169,12 @@ fn ready(host: &Host) -> Result<Response<Body>, Refusal> {
 }
 
 /// Names of devices and accounts stay out of the metrics, but their numbers are nothing for a device, either.
-async fn metrics(host: &Host, who: &Identity, method: &Method, seen: &mut Seen) -> Result<Response<Body>, Refusal> {
+async fn metrics(host: &Host, who: &Identity, method: &Method, logged: &mut Logged) -> Result<Response<Body>, Refusal> {
     if who.role == Role::Device {
         return Err(Refusal::NotFound);
     }
     only(method, READ)?;
-    seen.action = "metrics";
+    logged.action = "metrics";
     let publisher = Arc::clone(&host.publisher);
     match tokio::task::spawn_blocking(move || publisher.figures()).await.map_err(|_| Refusal::Internal)? {
         Ok(figures) => host.metrics.set_figures(&figures),

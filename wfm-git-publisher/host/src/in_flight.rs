@@ -35,7 +35,7 @@ impl InFlight {
         request: Request<Body>,
     ) -> impl Future<Output = Result<Response<Body>, Infallible>> + use<> {
         lock(&self.0).get_or_insert_with(|| {
-            peer.waits(false);
+            peer.set_waiting(false);
             let head = head_of(&request);
             Answering { answer: Box::pin(http::answer(host.clone(), Arc::clone(peer), request)), head }
         });

@@ -8,7 +8,8 @@ use repo_model::error_chain;
 /// Packs in a repository before they are made one.
 pub(crate) const MAX_PACKS: usize = 40;
 
-/// Consolidates a repository that is locked, if it has more packs than that. That it fails harms nothing: it is tried again with the next push.
+/// Consolidates a repository that is locked, if it has more packs than `max_packs`. A failure is only logged: the next push
+/// tries again.
 pub(crate) fn tidy(name: &str, repo: &Repo, lock: &RepoLock, max_packs: usize) {
     match repo.consolidate(lock, max_packs) {
         Ok(true) => tracing::debug!(repository = name, "its packs are one now"),
@@ -17,7 +18,7 @@ pub(crate) fn tidy(name: &str, repo: &Repo, lock: &RepoLock, max_packs: usize) {
     }
 }
 
-/// The bytes of all objects of a repository.
+/// How many bytes the objects of a repository take.
 pub(crate) fn size(repository: &Path) -> u64 {
     below(&repository.join("objects"))
 }

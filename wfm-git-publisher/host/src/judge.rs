@@ -59,14 +59,14 @@ pub struct Push<'a> {
     pub moves: &'a [Move],
 }
 
-/// A ref that shall move.
+/// A ref that shall move, by a push.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Move {
-    /// Where it stands.
+    /// Where it stands; `None`: it is new.
     pub old: Option<CommitId>,
     /// Where it goes; `None`: it is deleted.
     pub new: Option<CommitId>,
-    /// Its full name.
+    /// In full: `refs/heads/status`.
     pub name: String,
 }
 
@@ -81,12 +81,7 @@ pub enum Rejected {
     Open(#[from] OpenError),
     /// A commit can't be read.
     #[error("{name}: {source}")]
-    Read {
-        /// The ref.
-        name: String,
-        /// Why.
-        source: ReadError,
-    },
+    Read { name: String, source: ReadError },
 }
 
 /// Reads what stock git tells a `pre-receive` hook: a line for each ref.

@@ -60,9 +60,9 @@ pub(crate) struct Gate(Arc<Mutex<Turns>>);
 #[derive(Debug)]
 struct Turns {
     free: usize,
-    /// The most of one account.
+    /// How many processes of one account run at most.
     share: usize,
-    /// The most that wait.
+    /// How many requests wait for a process at most.
     queue: usize,
     running: HashMap<String, usize>,
     /// Who waits, by account; the first one's turn is next.
@@ -275,7 +275,7 @@ pub(crate) struct Running {
     said: tokio::task::JoinHandle<String>,
 }
 
-/// How a git ended.
+/// A git that has ended, well or not.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) status: ExitStatus,
@@ -301,7 +301,7 @@ impl Running {
         });
     }
 
-    /// Waits for its end.
+    /// Waits until it has ended, however that is.
     pub(crate) async fn end(&mut self) -> io::Result<Ended> {
         let status = self.child.wait().await?;
         self.group = None;

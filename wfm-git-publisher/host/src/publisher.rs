@@ -9,7 +9,7 @@ use repo_model::DeviceId;
 
 use crate::judge::DevicePolicy;
 
-/// Why the publisher can't answer; told in the host's log.
+/// Why the publisher can't answer, for the host's log.
 pub type Reason = Box<dyn Error + Send + Sync>;
 
 /// The publisher whose repositories are hosted. Each method may wait for the disk.
@@ -27,7 +27,7 @@ pub trait Publisher: Debug + Send + Sync + 'static {
     fn figures(&self) -> Result<FleetFigures, Reason>;
 }
 
-/// It can't be told what a device may push.
+/// The publisher can't say what a device may push.
 #[derive(Debug, thiserror::Error)]
 pub enum PolicyError {
     /// The device's repository can't be read or verified. Other devices may push.

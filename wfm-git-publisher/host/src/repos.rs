@@ -19,10 +19,10 @@ use crate::wire::path::Target;
 const READERS: usize = 8;
 
 /// How long a client may take between learning where a ref stands and asking for its objects.
-const TOLD: Duration = Duration::from_secs(300);
+const ADVERTISED_FOR: Duration = Duration::from_secs(300);
 
 /// How many places where refs stood are kept in mind for that.
-const MAX_TOLD: usize = 64;
+const MAX_ADVERTISED: usize = 64;
 
 /// All repositories that anyone asked for so far.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ pub(crate) struct Hosted {
     pub(crate) name: String,
     pub(crate) path: PathBuf,
     cached: Mutex<Option<Cached>>,
-    told: Mutex<VecDeque<(CommitId, Instant)>>,
+    advertised: Mutex<VecDeque<(CommitId, Instant)>>,
     /// Where the branches stand that devices wait for.
     pub(crate) tips: watch::Sender<Tips>,
     /// One push at a time.
@@ -135,7 +135,7 @@ impl Hosted {
             name,
             path,
             cached: Mutex::default(),
-            told: Mutex::default(),
+            advertised: Mutex::default(),
             tips: watch::Sender::default(),
             writing: Default::default(),
         }
@@ -153,7 +153,7 @@ impl Hosted {
         let repo = Repo::open(&self.path)?;
         let stamp = Stamps::of(&self.path)?;
         let refs = Arc::new(Refs(repo.advertisement()?));
-        let next = stamp.is_settled(SystemTime::now()).then(|| Cached { stamp, refs: Arc::clone(&refs) });
+        let next = stamp.shows_changes_from(SystemTime::now()).then(|| Cached { stamp, refs: Arc::clone(&refs) });
         let before = std::mem::replace(&mut *lock(&self.cached), next);
         before.iter().for_each(|before| self.remember(&before.refs));
         self.remember(&refs);
@@ -165,22 +165,22 @@ impl Hosted {
 
     /// Keeps in mind where refs stand: a client that is told so may come for the objects a little later.
     fn remember(&self, refs: &Refs) {
-        if refs.0.len() > MAX_TOLD {
+        if refs.0.len() > MAX_ADVERTISED {
             return;
         }
-        let (mut told, now) = (lock(&self.told), Instant::now());
+        let (mut advertised, now) = (lock(&self.advertised), Instant::now());
         for id in refs.0.iter().filter_map(|one| one.id) {
-            told.retain(|(other, since)| *other != id && now.duration_since(*since) < TOLD);
-            told.push_back((id, now));
+            advertised.retain(|(other, since)| *other != id && now.duration_since(*since) < ADVERTISED_FOR);
+            advertised.push_back((id, now));
         }
-        while told.len() > MAX_TOLD {
-            told.pop_front();
+        while advertised.len() > MAX_ADVERTISED {
+            advertised.pop_front();
         }
     }
 
     /// Whether a ref stood there not long ago.
-    pub(crate) fn told_before(&self, id: &CommitId) -> bool {
-        lock(&self.told).iter().any(|(other, since)| other == id && since.elapsed() < TOLD)
+    pub(crate) fn was_advertised(&self, id: &CommitId) -> bool {
+        lock(&self.advertised).iter().any(|(other, since)| other == id && since.elapsed() < ADVERTISED_FOR)
     }
 
     /// Reads the refs again if they may have moved; whether anyone who waits is told so.
@@ -218,8 +218,8 @@ impl Stamps {
         self.0.iter().all(|(path, before)| Stamp::of(path) == *before)
     }
 
-    /// Whether a change from now on has to show.
-    fn is_settled(&self, now: SystemTime) -> bool {
+    /// Whether whatever changes from now on gets another stamp.
+    fn shows_changes_from(&self, now: SystemTime) -> bool {
         self.newest().and_then(|newest| now.duration_since(newest).ok()).is_some_and(|age| age > TICK)
     }
 
@@ -259,8 +259,8 @@ mod tests {
         for changed in ["refs/heads/desired", "refs/heads/deep/x", "HEAD", "packed-refs", "refs/tags"] {
             let stamp = Stamps::of(dir.path()).unwrap();
             let newest = stamp.newest().unwrap();
-            assert!(stamp.holds() && !stamp.is_settled(newest + TICK / 2), "{changed}");
-            assert!(stamp.is_settled(newest + TICK * 2), "{changed}");
+            assert!(stamp.holds() && !stamp.shows_changes_from(newest + TICK / 2), "{changed}");
+            assert!(stamp.shows_changes_from(newest + TICK * 2), "{changed}");
             std::thread::sleep(TICK * 2);
             touch(&dir.path().join(changed));
             assert!(!stamp.holds(), "{changed}");

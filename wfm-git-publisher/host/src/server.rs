@@ -43,18 +43,14 @@ pub enum ServeError {
     /// The address can't be listened on.
     #[error("cannot listen on `{address}`")]
     Listen {
-        /// The address.
         address: String,
-        /// Why.
         #[source]
         source: io::Error,
     },
     /// Its directories can't be made.
     #[error("cannot make `{}`", path.display())]
     Place {
-        /// Where.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
@@ -126,14 +122,13 @@ impl Server {
         Ok(Self { host, listener, address, tls, hints })
     }
 
-    /// Tells the host that branches of a device moved, for a publisher in the same process; who doesn't call it is noticed
-    /// by the file system.
-    pub fn on_move(&self) -> impl Fn(&DeviceId) + Send + Sync + 'static {
+    /// What a publisher in the same process calls when it moved branches of a device; others are noticed by the file system.
+    pub fn move_listener(&self) -> impl Fn(&DeviceId) + Send + Sync + 'static {
         let watcher = Arc::clone(&self.host.watcher);
         move |device| watcher.hint(Target::Device(&device.repository_name()).place())
     }
 
-    /// Where it listens.
+    /// Where it listens: with the port that the system chose, if the settings say 0.
     pub fn address(&self) -> SocketAddr {
         self.address
     }

@@ -22,7 +22,7 @@ use crate::spool::Spools;
 use crate::watch::RefWatcher;
 use crate::wire::path::Service;
 
-/// Shared by all connections.
+/// The host as its connections know it; clones are the same host.
 #[derive(Debug, Clone)]
 pub(crate) struct Host(pub(crate) Arc<Shared>);
 
@@ -49,7 +49,7 @@ pub(crate) struct Shared {
     pub(crate) writers: Gate,
     /// Where stock git is found.
     pub(crate) path: OsString,
-    /// The hooks of pushes.
+    /// The directory with the hooks of pushes.
     pub(crate) hooks: PathBuf,
     /// For bodies that don't fit into memory.
     pub(crate) temp: PathBuf,
@@ -57,7 +57,7 @@ pub(crate) struct Shared {
     pub(crate) spools: Arc<Spools>,
     /// Set when the host shall stop.
     pub(crate) stop: CancellationToken,
-    /// Connections.
+    /// Open connections.
     pub(crate) serving: TaskTracker,
     /// Pushes, which go on when their connection is gone.
     pub(crate) pushes: TaskTracker,

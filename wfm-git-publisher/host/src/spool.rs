@@ -29,12 +29,12 @@ const SHARE: u64 = 4;
 #[derive(Debug)]
 pub(crate) struct Spools {
     dir: PathBuf,
-    /// Bytes of everyone.
+    /// Bytes of all answers together.
     room: u64,
     used: Mutex<HashMap<String, Used>>,
 }
 
-/// What one account has here.
+/// The room that the answers of one account take.
 #[derive(Debug, Default)]
 struct Used {
     bytes: u64,
@@ -168,7 +168,7 @@ impl Spool {
     }
 }
 
-/// An answer on its way.
+/// An answer that a client is taking.
 pub(crate) struct Sending<H> {
     spool: Spool,
     chunk: Vec<u8>,

@@ -44,12 +44,12 @@ pub(crate) async fn wait(
 ) -> Result<Response<Body>, Refusal> {
     let known = Tips { desired: known.desired, freshness: known.freshness };
     let end = tokio::time::Instant::now() + longest;
-    // Watched first, read then: what moves in between is told.
+    // Watched first, read then: what moves in between wakes it.
     let mut tips = hosted.tips.subscribe();
     host.watcher.watch(hosted);
     Box::pin(host.repos.refs(hosted)).await.map_err(|error| unreadable(hosted, &error))?;
     let _waiting = host.metrics.waiting();
-    peer.waits(true);
+    peer.set_waiting(true);
     let changed = timeout_at(end, tips.wait_for(|now| *now != known)).await;
     match changed {
         Ok(Ok(now)) => Ok(changed_to(&now, lock(&host.calls).call(Instant::now()))),
@@ -121,8 +121,8 @@ pub(crate) async fn refresh_moved(host: Host, mut hinted: mpsc::Receiver<String>
         let looking = host.clone();
         let look = move || {
             let waited_for = |hosted: &Arc<Hosted>| hosted.tips.receiver_count() > 0;
-            let told: Vec<_> = names.iter().filter_map(|name| looking.repos.get(name)).filter(waited_for).collect();
-            for hosted in &told {
+            let moved: Vec<_> = names.iter().filter_map(|name| looking.repos.get(name)).filter(waited_for).collect();
+            for hosted in &moved {
                 refresh(hosted);
             }
             let all = if everything { looking.repos.known() } else { Vec::new() };

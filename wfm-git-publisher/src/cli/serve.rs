@@ -55,7 +55,7 @@ pub(super) async fn bind(home: Home, settings: &Settings) -> Result<Server, Fail
     let hosted = Arc::new(HostedHome::new(home.clone()));
     let places = hosted.places();
     let server = Server::bind(hosted, places, settings, path).await?;
-    home.on_move(server.on_move());
+    home.on_move(server.move_listener());
     Ok(server)
 }
 

@@ -13,8 +13,8 @@ use crate::parallel;
 use crate::render::problems_of;
 use crate::repos::{Control, FleetRepo, Home};
 
-/// The most problems that a person is told at once.
-const MAX_TOLD: usize = 50;
+/// How many problems a person is shown at once.
+const MAX_SHOWN: usize = 50;
 
 /// Judges a push to the fleet repository of this home. Returns what is worth saying about one that is accepted.
 ///
@@ -86,7 +86,7 @@ impl Push<'_> {
         problems.extend(fleet.iter().flat_map(|fleet| problems_of(fleet, parallel::cores())));
         if problems.has_errors() {
             let count = problems.errors().count();
-            let problems = told(problems.errors());
+            let problems = shown(problems.errors());
             return rule(format!("{branch}: the fleet has {count} problem(s)\n{problems}"));
         }
         notes.extend(warnings(&problems));
@@ -102,12 +102,12 @@ impl Push<'_> {
 }
 
 fn warnings(problems: &Problems) -> Option<String> {
-    let text = told(problems.warnings());
+    let text = shown(problems.warnings());
     (!text.is_empty()).then(|| format!("warnings:\n{text}"))
 }
 
 /// Problems as `validate` shows them, file, line and column first.
-fn told<'a>(problems: impl Iterator<Item = &'a Problem>) -> String {
+fn shown<'a>(problems: impl Iterator<Item = &'a Problem>) -> String {
     let mut lines: Vec<_> = problems
         .map(|problem| {
             let hint = problem.hint.as_ref().map(|hint| format!("\n  hint: {hint}")).unwrap_or_default();
@@ -115,9 +115,9 @@ fn told<'a>(problems: impl Iterator<Item = &'a Problem>) -> String {
         })
         .collect();
     let all = lines.len();
-    lines.truncate(MAX_TOLD);
-    if all > MAX_TOLD {
-        lines.push(format!("and {} more; `wfm-git-publisher validate` tells them all", all - MAX_TOLD));
+    lines.truncate(MAX_SHOWN);
+    if all > MAX_SHOWN {
+        lines.push(format!("and {} more; `wfm-git-publisher validate` tells them all", all - MAX_SHOWN));
     }
     lines.join("\n")
 }

@@ -44,9 +44,8 @@ impl Stamp {
         std::array::from_fn(|at| parts[at / 8][at % 8])
     }
 
-    /// Whether it is so old at this Unix second that a later change would show, also where files are stamped with whole
-    /// seconds.
-    pub fn is_settled(&self, now: i64) -> bool {
+    /// Whether whatever changes from this Unix second on gets another stamp, also where files are stamped with whole seconds.
+    pub fn shows_changes_from(&self, now: i64) -> bool {
         now - self.changed.0 > 1
     }
 }

@@ -58,7 +58,7 @@ pub fn stamped_branches<const N: usize>(
 ) -> Result<([Option<CommitId>; N], Option<BranchStamps>), BranchesError> {
     // Before they are read: what is touched in between has another stamp next time.
     let stamps = stamps(path, &names);
-    let (mut found, mut told) = ([None; N], stamps.iter().flatten().all(|stamp| stamp.is_settled(now)));
+    let (mut found, mut told) = ([None; N], stamps.iter().flatten().all(|stamp| stamp.shows_changes_from(now)));
     for ((tip, name), stamp) in found.iter_mut().zip(names).zip(&stamps) {
         let name = ref_name(name);
         let said = plain(path, &name);

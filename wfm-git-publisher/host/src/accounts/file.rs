@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use repo_model::{DeviceId, Digest, json};
 use serde::{Deserialize, Serialize};
 
-/// The number of this layout.
+/// The newest layout of an account's file that this version reads, and the one that it writes.
 pub const LAYOUT: u64 = 1;
 
 /// How long a secret lives where nothing else is said: 90 days.
@@ -39,18 +39,17 @@ pub enum Role {
 /// An account as its file has it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Account {
-    /// Number of the layout.
+    /// 1; a file with a larger number was written by a newer version.
     pub layout: u64,
-    /// Its name, equal to the file's.
+    /// The file's name without `.json`.
     pub name: AccountName,
-    /// What it may do.
     pub role: Role,
     /// The device that it belongs to; exactly for [`Role::Device`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<DeviceId>,
     /// The secrets that are valid, the oldest first: one, or two while one is renewed.
     pub secrets: Vec<Record>,
-    /// Since when it counts no more.
+    /// When it was ended; absent while it is valid.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revoked: Option<Timestamp>,
 }
@@ -58,14 +57,14 @@ pub struct Account {
 /// What is kept of one secret.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
-    /// Its digest.
+    /// SHA-256 of the secret.
     pub sha256: Digest,
-    /// When it was made.
+    /// When the secret was made, in whole seconds.
     pub created: Timestamp,
     /// When it ends; never if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires: Option<Timestamp>,
-    /// When it was first used.
+    /// When it was first used; absent until then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub confirmed: Option<Timestamp>,
 }
@@ -79,7 +78,7 @@ pub enum Malformed {
     /// It was written by a newer version.
     #[error("its layout is {0}, and this version knows {LAYOUT}")]
     Layout(u64),
-    /// It is another account's.
+    /// It names another account than the file is called after.
     #[error("it says that it is the account `{0}`")]
     Name(AccountName),
     /// A device is missing, or too many.
@@ -115,7 +114,7 @@ impl Account {
         Ok(account)
     }
 
-    /// Its bytes.
+    /// The file's bytes: JSON.
     pub fn to_bytes(&self) -> Vec<u8> {
         json::to_bytes(self)
     }
@@ -169,7 +168,7 @@ impl Record {
         Some(Duration::try_from(life).unwrap_or_default())
     }
 
-    /// Whether its time is over.
+    /// Whether it ended by this moment.
     pub fn is_expired(&self, now: Timestamp) -> bool {
         self.expires.is_some_and(|expires| now >= expires)
     }
@@ -186,7 +185,6 @@ impl AccountName {
         Self(device.repository_name())
     }
 
-    /// The text.
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -7,9 +7,7 @@ use super::file::{Account, AccountName, Role};
 /// Who a request is from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
-    /// The account.
     pub name: AccountName,
-    /// What it may do.
     pub role: Role,
     /// Its device, exactly for [`Role::Device`].
     pub device: Option<DeviceId>,
@@ -29,10 +27,10 @@ pub enum Denied {
     /// No valid account has this secret.
     #[error("nobody has this secret")]
     Unknown,
-    /// The secret's time is over.
+    /// The secret ended at its `expires`.
     #[error("the secret of account `{0}` has expired")]
     Expired(AccountName),
-    /// The account counts no more.
+    /// The account was ended.
     #[error("the account `{0}` is revoked")]
     Revoked(AccountName),
 }

@@ -67,7 +67,7 @@ impl Accounts {
         let (identity, needs_confirming) = found?;
         if needs_confirming && self.shared.confirming().insert(identity.secret) {
             // Noted behind the request's back: until that is on the disk, the older secret is valid too.
-            self.watcher.tell(Task::Confirm(identity.name.clone(), identity.secret));
+            self.watcher.send(Task::Confirm(identity.name.clone(), identity.secret));
         }
         Ok(identity)
     }

@@ -24,7 +24,7 @@ impl Secret {
         Ok(Self(Zeroizing::new(Base64UrlUnpadded::encode_string(bytes.as_ref()))))
     }
 
-    /// What is kept of it.
+    /// SHA-256, which is all that is kept of it.
     pub fn digest(&self) -> Digest {
         Digest::of(self.0.as_bytes())
     }

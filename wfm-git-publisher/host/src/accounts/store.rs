@@ -29,27 +29,21 @@ pub enum AccountError {
     /// The directory or a file can't be read.
     #[error("cannot read `{}`", path.display())]
     Read {
-        /// Which.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
     /// The directory or a file can't be written.
     #[error("cannot write `{}`", path.display())]
     Write {
-        /// Which.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
     /// The file is no account's.
     #[error("the account's file `{}` can't be used", path.display())]
     Malformed {
-        /// The file.
         path: PathBuf,
-        /// What is wrong.
         #[source]
         source: Malformed,
     },
@@ -59,21 +53,20 @@ pub enum AccountError {
     /// The name is taken by something that isn't this device.
     #[error("the account `{name}` isn't that of device `{device}`")]
     Taken {
-        /// The account.
         name: AccountName,
         /// The device that needs the name.
         device: DeviceId,
     },
-    /// There is none of this name.
+    /// No account has this name.
     #[error("there is no account `{0}`")]
     None(AccountName),
-    /// It counts no more.
+    /// It was revoked; `account add` makes it anew.
     #[error("the account `{0}` is revoked")]
     Revoked(AccountName),
     /// The secret that asks for a new one is gone.
     #[error("the secret of account `{0}` was replaced meanwhile")]
     Replaced(AccountName),
-    /// There is no randomness.
+    /// The kernel gives no random bytes.
     #[error("cannot make a secret")]
     Random(#[source] getrandom::Error),
 }
@@ -81,9 +74,8 @@ pub enum AccountError {
 /// A secret that was just made: the only time that it can be seen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Issued {
-    /// The account.
     pub name: AccountName,
-    /// The secret.
+    /// Shown once; its digest is all that stays.
     pub secret: Secret,
     /// When it ends; never if `None`.
     pub expires: Option<Timestamp>,
@@ -94,9 +86,8 @@ pub struct Issued {
 /// The accounts' files, and what is wrong with those that aren't accounts.
 #[derive(Debug, Default)]
 pub struct Listing {
-    /// The accounts by name.
     pub accounts: BTreeMap<AccountName, Account>,
-    /// The others.
+    /// Why each of the other files is no account.
     pub broken: Vec<AccountError>,
 }
 
@@ -106,17 +97,17 @@ impl Store {
         Self { dir: dir.into() }
     }
 
-    /// Where they lie.
+    /// The directory with one `<name>.json` for each account.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// The file of an account.
+    /// The file of an account, which needn't be there.
     pub fn path(&self, name: &AccountName) -> PathBuf {
         self.dir.join(format!("{name}.{ENDING}"))
     }
 
-    /// All of them.
+    /// Reads all accounts, revoked ones included. A file that is none is listed as broken.
     pub fn list(&self) -> Result<Listing, AccountError> {
         let mut listing = Listing::default();
         for name in self.names()? {

@@ -25,7 +25,8 @@ pub(super) struct Table {
 #[derive(Debug, Clone)]
 struct Known {
     stamp: Stamp,
-    settled: bool,
+    /// Whether a change from now on would change the stamp.
+    shows_changes: bool,
     account: Option<Arc<Account>>,
 }
 
@@ -77,11 +78,11 @@ impl Table {
                 continue;
             };
             let known = match self.files.get(&name) {
-                Some(known) if known.stamp == stamp && known.settled => known.clone(),
+                Some(known) if known.stamp == stamp && known.shows_changes => known.clone(),
                 before => {
                     let known = Known {
                         stamp,
-                        settled: stamp.is_settled(now.as_second()),
+                        shows_changes: stamp.shows_changes_from(now.as_second()),
                         account: read(store, &name, before),
                     };
                     changed |= before.is_none_or(|before| before.account != known.account);
@@ -91,7 +92,8 @@ impl Table {
             files.insert(name, known);
         }
         let secrets = if changed { secrets(store, &files) } else { self.secrets.clone() };
-        let is_new = changed || files.iter().any(|(name, known)| !self.files[name].settled && known.settled);
+        let is_new =
+            changed || files.iter().any(|(name, known)| !self.files[name].shows_changes && known.shows_changes);
         Ok(is_new.then_some(Self { files, secrets }))
     }
 

@@ -119,7 +119,7 @@ fn an_account_is_good_as_soon_as_it_is_there() {
     let lab = Lab::new();
     let accounts = lab.open();
     // What follows the files may be late, or not have begun.
-    accounts.watcher.tell(Task::Stop);
+    accounts.watcher.send(Task::Stop);
     for number in 0..10 {
         let issued = lab.device(&format!("press-{number}"));
         assert_eq!(accounts.authenticate(Some("Bearer abc")), Err(Denied::Unknown));

@@ -21,7 +21,7 @@ const POLL: Duration = Duration::from_millis(500);
 /// Every so many polls each file is looked at, for one that a person wrote in place: that doesn't change the directory.
 const THOROUGH: u32 = 20;
 
-/// What the thread is told.
+/// What the thread has to do.
 #[derive(Debug)]
 pub(super) enum Task {
     /// Something in the directory may have changed.
@@ -32,7 +32,7 @@ pub(super) enum Task {
     Stop,
 }
 
-/// The thread's other end.
+/// Keeps the thread at work until it is dropped.
 #[derive(Debug)]
 pub(super) struct AccountWatcher {
     tasks: Sender<Task>,
@@ -50,7 +50,8 @@ impl AccountWatcher {
         Self { tasks, _watcher: watcher }
     }
 
-    pub(super) fn tell(&self, task: Task) {
+    /// Leaves a task to the thread.
+    pub(super) fn send(&self, task: Task) {
         let _ = self.tasks.send(task);
     }
 }
@@ -85,8 +86,8 @@ fn work(shared: &Weak<Shared>, tasks: &Receiver<Task>) {
             Err(RecvTimeoutError::Timeout) => {
                 // A stamp that is new may hide a second change of the same moment.
                 let stamp = shared.store.dir_stamp();
-                let is_settled = stamp.is_some_and(|stamp| stamp.is_settled(now.as_second()));
-                if is_settled && !round.is_multiple_of(THOROUGH) { shared.catch_up(now) } else { shared.reload(now) }
+                let shows_changes = stamp.is_some_and(|stamp| stamp.shows_changes_from(now.as_second()));
+                if shows_changes && !round.is_multiple_of(THOROUGH) { shared.catch_up(now) } else { shared.reload(now) }
             }
         }
     }

@@ -29,44 +29,32 @@ pub enum CaError {
     /// A file can't be read.
     #[error("cannot read `{}`", path.display())]
     Read {
-        /// The file.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
     /// A file can't be written.
     #[error("cannot write `{}`", path.display())]
     Write {
-        /// The file.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
     /// Others than the owner can read a key.
     #[error("the key `{}` has mode {mode:o} and is open to others; run: chmod 600 '{}'", path.display(), path.display())]
-    Exposed {
-        /// The key.
-        path: PathBuf,
-        /// Its permission bits.
-        mode: u32,
-    },
+    Exposed { path: PathBuf, mode: u32 },
     /// A file holds no key or certificate in PEM.
     #[error("`{}` holds no {what} in PEM", path.display())]
     Pem {
-        /// The file.
         path: PathBuf,
-        /// What it should hold.
+        /// `certificate` or `private key`.
         what: &'static str,
-        /// Why.
         #[source]
         source: rustls::pki_types::pem::Error,
     },
     /// The authority's certificate is there, and its key is not.
     #[error("the fleet's authority `{}` has lost its key `{}`", certificate.display(), key.display())]
     NoKey {
-        /// The certificate.
         certificate: PathBuf,
         /// Where its key should be.
         key: PathBuf,
@@ -77,9 +65,7 @@ pub enum CaError {
     /// The authority was made for other names.
     #[error("the fleet's authority may not vouch for `{name}`: it was made for other names")]
     NotPermitted {
-        /// The name.
         name: String,
-        /// Why.
         #[source]
         source: rustls::Error,
     },

@@ -49,7 +49,7 @@ enum Source {
 
 /// What the certificate that is shown was made from.
 #[derive(Debug, PartialEq)]
-enum Seen {
+enum MadeFrom {
     Own { renew_at: Timestamp },
     Files([Option<Stamp>; 2]),
 }
@@ -67,12 +67,12 @@ impl Served {
         };
         let (hints, hinted) = channel();
         let watcher = source.watch(&hints);
-        let seen = source.look(now);
+        let made_from = source.present(now);
         let served = Arc::new(Self { current: RwLock::new(Arc::new(source.certificate(now)?)), source });
         let (weak, remind_at) = (Arc::downgrade(&served), served.remind(now));
         let followed = thread::Builder::new().name("certificates".to_owned()).spawn(move || {
             let _watcher = watcher;
-            follow(&weak, &hinted, seen, remind_at);
+            follow(&weak, &hinted, made_from, remind_at);
         });
         if let Err(error) = followed {
             warn!(error = error_chain(&error), "the host's certificate is not renewed until a restart");
@@ -124,18 +124,19 @@ impl Source {
         }
     }
 
-    fn look(&self, now: Timestamp) -> Seen {
+    /// What a certificate would be made from now.
+    fn present(&self, now: Timestamp) -> MadeFrom {
         match self {
-            Self::Own { .. } => Seen::Own { renew_at: now + RENEW_AFTER },
-            Self::Files { certificate, key } => Seen::Files([certificate, key].map(|path| Stamp::of(path))),
+            Self::Own { .. } => MadeFrom::Own { renew_at: now + RENEW_AFTER },
+            Self::Files { certificate, key } => MadeFrom::Files([certificate, key].map(|path| Stamp::of(path))),
         }
     }
 
     /// Whether another certificate is due.
-    fn is_due(&self, seen: &Seen, now: Timestamp) -> bool {
-        match seen {
-            Seen::Own { renew_at } => now >= *renew_at,
-            files => self.look(now) != *files,
+    fn is_due(&self, made_from: &MadeFrom, now: Timestamp) -> bool {
+        match made_from {
+            MadeFrom::Own { renew_at } => now >= *renew_at,
+            files => self.present(now) != *files,
         }
     }
 
@@ -183,16 +184,16 @@ pub fn file_expires(certificate: &Path) -> Option<Timestamp> {
 }
 
 /// Tries until it succeeds, and tells each reason against it once.
-fn follow(served: &Weak<Served>, hinted: &Receiver<()>, mut seen: Seen, mut remind_at: Timestamp) {
+fn follow(served: &Weak<Served>, hinted: &Receiver<()>, mut made_from: MadeFrom, mut remind_at: Timestamp) {
     let mut told = None;
     loop {
         let hint = hinted.recv_timeout(POLL);
         let Some(served) = served.upgrade() else { return };
         let now = Timestamp::now();
-        if served.source.is_due(&seen, now) {
-            let found = served.source.look(now);
+        if served.source.is_due(&made_from, now) {
+            let found = served.source.present(now);
             match served.renew(now).map_err(|error| error_chain(&error)) {
-                Ok(()) => (seen, told, remind_at) = (found, None, now),
+                Ok(()) => (made_from, told, remind_at) = (found, None, now),
                 Err(reason) if told.as_ref() == Some(&reason) => {}
                 Err(error) => {
                     warn!(error, "the host's certificate stays the old one");
@@ -233,10 +234,10 @@ mod tests {
     fn the_fleets_own_certificate_is_renewed_long_before_it_ends_and_keeps_its_key() {
         let (_dir, served) = own();
         let (now, days) = (Timestamp::now(), |days: i64| SignedDuration::from_hours(days * 24));
-        let (seen, first) = (served.source.look(now), served.current());
+        let (made_from, first) = (served.source.present(now), served.current());
         let end = served.expires().unwrap();
         assert!(end > now + days(88) && end <= now + days(90), "{end}");
-        assert!(!served.source.is_due(&seen, now + days(59)) && served.source.is_due(&seen, now + days(60)));
+        assert!(!served.source.is_due(&made_from, now + days(59)) && served.source.is_due(&made_from, now + days(60)));
         served.renew(now + days(60)).unwrap();
         assert!(served.expires().unwrap() > now + days(148));
         let key = |one: &CertifiedKey| one.key.public_key().unwrap().to_vec();

@@ -18,7 +18,7 @@ pub struct Command {
     pub old: Option<CommitId>,
     /// Where it goes; `None` deletes it.
     pub new: Option<CommitId>,
-    /// Its full name.
+    /// In full: `refs/heads/status`.
     pub name: String,
 }
 
@@ -27,7 +27,7 @@ pub struct Command {
 pub struct Commands {
     /// At least one, but for a probe.
     pub commands: Vec<Command>,
-    /// What the pusher can.
+    /// The capabilities that the pusher named, as it wrote them.
     pub abilities: Vec<String>,
 }
 

@@ -14,7 +14,7 @@ pub const MAX_DATA: usize = 65516;
 /// One frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Packet<'a> {
-    /// Bytes.
+    /// At most 65,516 bytes.
     Data(&'a [u8]),
     /// `0000`
     Flush,

@@ -9,14 +9,14 @@ use super::pktline::{FLUSH, Packet, all, line, write};
 /// The most bytes that a sideband frame carries.
 const MAX_BAND: usize = 65515;
 
-/// What became of a push.
+/// What became of a push: stock git's answer, ref by ref.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Report {
     /// `ok`, or why the pack could not be taken.
     pub unpack: String,
     /// Each ref and, if it didn't move, why.
     pub refs: Vec<(String, Result<(), String>)>,
-    /// Lines for a person.
+    /// What hooks said, for a person.
     pub messages: String,
 }
 
