@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io::{Read, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -32,11 +32,16 @@ const SYSTEM: [&str; 4] = [
     "/etc/ssl/cert.pem",
 ];
 
-/// The authorities that this machine trusts, or `$SSL_CERT_FILE` in their place. What can't be read is left out.
+/// The authorities that this machine trusts, or `$SSL_CERT_FILE` in their place.
 pub(crate) fn system_roots() -> Vec<CertificateDer<'static>> {
     let named = std::env::var_os("SSL_CERT_FILE").map(PathBuf::from);
     let file = named.or_else(|| SYSTEM.iter().map(PathBuf::from).find(|path| path.exists()));
-    let text = file.and_then(|path| std::fs::read(path).ok()).unwrap_or_default();
+    file.map_or_else(Vec::new, |path| certificates_in(&path))
+}
+
+/// What of a file can be read as certificates in PEM; it isn't ours, and nothing else hangs on it.
+fn certificates_in(path: &Path) -> Vec<CertificateDer<'static>> {
+    let text = std::fs::read(path).unwrap_or_default();
     CertificateDer::pem_slice_iter(&text).filter_map(Result::ok).collect()
 }
 
@@ -250,5 +255,27 @@ impl Transport for TlsTransport {
 
     fn is_tls(&self) -> bool {
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use repo_testkit::pki::Authority;
+
+    use super::*;
+
+    #[test]
+    #[allow(clippy::disallowed_methods, reason = "a test's own file")]
+    fn of_the_machines_authorities_those_count_that_can_be_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("ca-certificates.crt");
+        assert!(certificates_in(&path).is_empty());
+        let broken = "-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n";
+        let good = Authority::new("the site's");
+        std::fs::write(&path, format!("# words\n{}{broken}", good.certificate())).unwrap();
+        let found = certificates_in(&path);
+        assert_eq!(found, [CertificateDer::from_pem_slice(good.certificate().as_bytes()).unwrap()]);
+        let (_, judge) = config(&Settings::default(), found).unwrap();
+        assert!(!judge.trusts_at(0), "nothing was asked");
     }
 }

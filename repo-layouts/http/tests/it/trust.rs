@@ -1,8 +1,11 @@
 //! Whom the agent believes, and how it shows who it is.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
 
-use repo_http::{Agent, ClientCertificate, Clock, HttpError, Pin, Problem, Request, Settings, SettingsError, Trust};
+use repo_http::{
+    Agent, ClientCertificate, Clock, HttpError, Method, Pin, Problem, Request, Settings, SettingsError, Trust, Url,
+};
 use repo_model::Digest;
 
 use repo_testkit::faults::scripted_host::{Host, Reply, answer};
@@ -113,4 +116,42 @@ fn an_authority_that_is_none_is_refused_when_the_agent_is_made() {
         let settings = Settings { authorities: vec![text.to_owned()], ..Settings::default() };
         assert!(matches!(Agent::new(&settings), Err(SettingsError::Authorities(_))), "{text}");
     }
+}
+
+#[test]
+fn nobody_is_asked_without_tls_but_a_registry_by_an_agent_that_knows_it() {
+    let host = Host::plain(|_| Reply::Keep(answer("200 OK", &[], b"x")));
+    let named = BTreeSet::from([host.address().to_string()]);
+    let url = Url::of_registry(&format!("http://{}/v2/", host.address()), &named).unwrap();
+    let other = BTreeSet::from(["registry.example".to_owned()]);
+    let settings = Settings::default();
+    for agent in [Agent::new(&settings).unwrap(), Agent::for_registries(&settings, other).unwrap()] {
+        assert_eq!(agent.send(&Request::get(&url)).unwrap_err().reason(), "SettingsUnusable");
+    }
+    assert!(host.asked().is_empty());
+    let agent = Agent::for_registries(&settings, named).unwrap();
+    assert_eq!(agent.send(&Request::get(&url)).unwrap().body.bytes(10).unwrap(), b"x");
+}
+
+#[test]
+fn an_answer_is_an_answer_whatever_its_status_where_that_is_asked() {
+    let host = Host::start(|asked| {
+        let method = asked.head.split(' ').next().unwrap_or_default();
+        let body: &[u8] = if method == "HEAD" { b"" } else { b"no" };
+        Reply::Keep(answer("401 Unauthorized", &["WWW-Authenticate: Basic", "WWW-Authenticate: Bearer"], body))
+    });
+    let (agent, url) = (Agent::new(&settings_of(&host)).unwrap(), url_of(&host, "/"));
+    for (method, body) in
+        [(Method::Get, None), (Method::Head, None), (Method::Post, Some(&b""[..])), (Method::Put, Some(b"x"))]
+    {
+        let response = agent.answer(&Request { method: Some(method), body, ..Request::get(&url) }).unwrap();
+        assert_eq!(response.status, 401);
+        assert_eq!(response.headers("www-authenticate").collect::<Vec<_>>(), ["Basic", "Bearer"]);
+        response.body.bytes(10).unwrap();
+    }
+    let asked = host.asked();
+    let methods: Vec<_> = asked.iter().map(|asked| asked.head.split(' ').next().unwrap_or_default()).collect();
+    assert_eq!(methods, ["GET", "HEAD", "POST", "PUT"]);
+    assert_eq!((asked[2].body.len(), asked[3].body.as_slice()), (0, &b"x"[..]));
+    assert_eq!(agent.connections(), 1);
 }
