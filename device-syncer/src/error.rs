@@ -4,7 +4,8 @@ use repo_model::text;
 
 use crate::decision::failure::is_disk_full;
 use crate::home::HomeError;
-use crate::reconcile::pass::{PassError, PlanError};
+use crate::reconcile::pass::PassError;
+use crate::reconcile::preview::PlanError;
 use crate::runtimes::RuntimeError;
 
 /// Exit code: a user's or the configuration's error.

@@ -17,16 +17,15 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, Signal, kill_process};
 use uuid::Uuid;
 
-use crate::config::{ConfigError, Home, SAMPLE, SCHEMA, Settings};
+use crate::config::{ConfigError, Device, Home, SAMPLE, SCHEMA, Settings};
 use crate::decision::conditions::{EVENT, condition};
 use crate::host::account::{self, AccountError};
+use crate::host::client::HostClient;
 use crate::host::connection::{ConnectionError, HostConnection};
 use crate::host::connectivity::Connectivity;
 use crate::host::verify::key_text;
 use crate::reconcile::pass::Syncer;
-use crate::reconcile::restores::Restores;
-use crate::reconcile::retries::Retries;
-use crate::runtimes::capabilities::Probe;
+use crate::reconcile::reconciler::Reconciler;
 use crate::runtimes::{
     ComposeRuntime, ComposeSettings, DeviceRuntimes, HelmRuntime, HelmSettings, RuntimeError, SandboxSettings, command,
 };
@@ -234,29 +233,18 @@ pub fn open(home: Home) -> Result<(Syncer, Locks), HomeError> {
     let runtimes = runtimes(&home, &settings, &join, &clock)?;
     let connection = HostConnection::open(&home, &join, &settings.host, clock)?;
     connection.set_floor_of_time(floor.time);
-    let syncer = Syncer {
+    let device = Device {
         instance: installation(&home)?,
         hmac_key: read_hmac_key(&home)?,
         boot_id: read_text(&settings.boot_id_file)?,
-        connection,
-        connectivity: Connectivity::open(home.contact()),
-        last_failure: LastFailure::open(home.failure()),
-        refs: None,
-        shown: None,
         key: key_line,
-        retries: Retries::default(),
-        restores: Restores::default(),
-        reported: None,
-        not_ready: Vec::new(),
-        probe: Probe::default(),
         home,
         settings,
         join,
-        store,
-        floor,
-        runtimes,
-        events,
     };
+    let host = HostClient::new(connection, Connectivity::open(device.home.contact()));
+    let kept = (store, floor, LastFailure::open(device.home.failure()));
+    let syncer = Syncer::new(device, host, kept, Reconciler::new(runtimes), events);
     Ok((syncer, locks))
 }
 

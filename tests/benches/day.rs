@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use device_syncer::config::Home;
 use device_syncer::home;
-use device_syncer::reconcile::pass::{Ask, Syncer};
-use device_syncer::reconcile::update::RemoteRefs;
+use device_syncer::host::refs::{Ask, RemoteRefs};
+use device_syncer::reconcile::pass::Syncer;
 use repo_git::Waited;
 use repo_testkit::faults::fault_proxy::{Counts, FaultProxy};
 use repo_testkit::git;
@@ -70,7 +70,7 @@ fn spent(proxy: &FaultProxy, call: impl FnOnce()) -> Spent {
 
 /// Passes until all is told.
 fn pass(syncer: &mut Syncer) {
-    let mut good = || syncer.pass(Ask::Host, &|| false).expect("a pass").good;
+    let mut good = || syncer.pass(Ask::Host, &|| false).expect("a pass").is_up_to_date();
     assert!((0..5).any(|_| good()), "it converges");
 }
 
@@ -112,10 +112,10 @@ fn by_git(site: &Site<'_>, syncer: &mut Syncer, day: u32) -> Parts {
             parts.changes = parts.changes.plus(spent(proxy, || pass(syncer)));
             continue;
         }
-        let poll = spent(proxy, || _ = RemoteRefs::poll(&syncer.connection.remote).expect("the host answers"));
+        let poll = spent(proxy, || _ = RemoteRefs::poll(syncer.host.remote()).expect("the host answers"));
         parts.polls = parts.polls.plus(poll);
         if number % (POLLS / HEARTBEATS) == 0 {
-            syncer.reported = None;
+            syncer.heartbeat.forget();
             parts.heartbeats = parts.heartbeats.plus(spent(proxy, || pass(syncer)));
         }
     }
@@ -126,7 +126,7 @@ fn by_git(site: &Site<'_>, syncer: &mut Syncer, day: u32) -> Parts {
 }
 
 fn waits(proxy: &FaultProxy, syncer: &Syncer) -> (Spent, Spent, Spent) {
-    let remote = &syncer.connection.remote;
+    let remote = syncer.host.remote();
     let refs = RemoteRefs::poll(remote).expect("the host answers");
     let nothing = spent(proxy, || {
         for _ in 0..WAITS {

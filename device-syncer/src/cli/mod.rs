@@ -18,8 +18,10 @@ use crate::config::{Home, SCHEMA};
 use crate::decision::observation::Observation;
 use crate::error::{CliError, DIFFERENCES, INTERNAL, USER};
 use crate::home;
+use crate::host::refs::Ask;
 use crate::reconcile::agent;
-use crate::reconcile::pass::Ask;
+use crate::reconcile::outcome::HostAnswer;
+use crate::reconcile::preview::preview;
 use crate::runtimes::sandbox;
 use crate::state::requests::Requests;
 use crate::state::{local_condition, store};
@@ -187,7 +189,7 @@ fn run(home: Home) -> Result<ExitCode, CliError> {
     let (syncer, _locks) = home::open(home)?;
     let failed = |source| CliError::Io { doing: "can't start the loop".to_owned(), source };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
-    tracing::info!(device = %syncer.join.device, "following");
+    tracing::info!(device = %syncer.device.join.device, "following");
     runtime.block_on(agent::run(syncer)).map_err(failed)?;
     Ok(ExitCode::SUCCESS)
 }
@@ -198,15 +200,15 @@ fn once(home: Home) -> Result<ExitCode, CliError> {
     for problem in outcome.problems.iter().cloned().chain(outcome.not_ready.iter().map(ToString::to_string)) {
         eprintln!("{}", text::lines(&problem));
     }
-    if !outcome.reached {
-        eprintln!("the host can't be reached: {}", syncer.join.url);
+    if outcome.host == HostAnswer::Unreachable {
+        eprintln!("the host can't be reached: {}", syncer.device.join.url);
     }
-    Ok(if outcome.good { ExitCode::SUCCESS } else { ExitCode::from(USER) })
+    Ok(if outcome.is_up_to_date() { ExitCode::SUCCESS } else { ExitCode::from(USER) })
 }
 
 fn plan(home: Home, output: Output) -> Result<ExitCode, CliError> {
     let (syncer, _locks) = home::open(home)?;
-    let preview = syncer.preview()?;
+    let preview = preview(&syncer)?;
     print(&match output {
         Output::Table => show::plan(&preview),
         Output::Json => show::json(&show::PlanOut::of(&preview)),

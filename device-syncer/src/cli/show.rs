@@ -14,7 +14,7 @@ use crate::decision::health::Health;
 use crate::decision::observation::Observation;
 use crate::decision::plan::{Action, Plan, Reason};
 use crate::decision::status::Report;
-use crate::reconcile::pass::Preview;
+use crate::reconcile::preview::Preview;
 use crate::state::local_condition::LocalCondition;
 
 /// Any answer as JSON, in which texts are exactly what strangers wrote and nothing steers a terminal.
@@ -36,7 +36,7 @@ pub(super) struct PlanOut<'a> {
 impl<'a> PlanOut<'a> {
     /// Everything that a preview says.
     pub(super) fn of(preview: &'a Preview) -> Self {
-        let adopts = preview.news.as_ref().map(|news| news.desired.envelope.serial);
+        let adopts = preview.adoption.as_ref().map(|adoption| adoption.desired.envelope.serial);
         Self { adopts, conditions: &preview.conditions, plan: &preview.plan }
     }
 }
@@ -47,8 +47,8 @@ pub(super) fn plan(preview: &Preview) -> String {
     for condition in &preview.conditions {
         let _ = writeln!(text, "{}", condition_text(condition));
     }
-    if let Some(news) = &preview.news {
-        let _ = writeln!(text, "adopts serial {} ({})", news.desired.envelope.serial, news.commit);
+    if let Some(adoption) = &preview.adoption {
+        let _ = writeln!(text, "adopts serial {} ({})", adoption.desired.envelope.serial, adoption.commit);
     }
     let plan = &preview.plan;
     for removal in &plan.removals {

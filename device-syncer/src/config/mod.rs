@@ -1,5 +1,6 @@
 //! Settings: what `device.yaml` may say (all optional), made whole with defaults and checked.
 
+pub mod device;
 mod duration;
 mod host;
 pub mod policy;
@@ -12,6 +13,7 @@ use std::time::Duration;
 use repo_model::yaml;
 use serde::Deserialize;
 
+pub use device::Device;
 pub use host::{HostSettings, Registries};
 pub use policy::SitePolicy;
 

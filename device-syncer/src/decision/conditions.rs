@@ -1,11 +1,12 @@
 //! What stands in the way, or is worth knowing: the conditions of `syncer.json`.
 
 use repo_model::report::{Adopted, Condition, SYNCER, SyncerReport};
-use repo_model::{FileTree, envelope, json};
+use repo_model::{DeviceId, FileTree, KeyText, envelope, json};
 use uuid::Uuid;
 
 use crate::decision::device_state::{Accepted, Damaged, DeviceState};
 use crate::decision::failure::shown;
+use crate::decision::observation::{self, Observation};
 
 /// It needs a person or a new commit; what runs keeps running.
 pub const STALLED: &str = "Stalled";
@@ -72,6 +73,45 @@ pub fn damaged(device_state: &DeviceState) -> Option<Condition> {
          host: {what}; the damaged one is `repository.damaged` in the device's home: look at its disk"
     );
     Some(condition(CLONE, "SetAside", text))
+}
+
+/// What this device waits for where the tip, or the state in force, doesn't list its key: it isn't the device that the
+/// fleet means, or not any more. What isn't known of the tip (`None`) is as it was before.
+pub fn not_listed(
+    is_listed_by_tip: Option<bool>,
+    is_listed: bool,
+    before: &DeviceState,
+    (device, key): (&DeviceId, &KeyText),
+) -> Option<Condition> {
+    if is_listed_by_tip.unwrap_or(before.waiting.is_none()) && is_listed {
+        return None;
+    }
+    let text = format!(
+        "`statusKeys` of `desired` don't list this device's key, so it adopts nothing new and tells the host nothing; \
+         if it shall be `{device}`, run `wfm-git-publisher device enroll {device} '{key}'`, with `--replace` where \
+         another machine was that"
+    );
+    Some(condition(WAITING, "NotListed", text))
+}
+
+/// What stands in the way of what can't be seen: of whole runtimes, and of single projects. The words of the first time
+/// stay, so that being tried again and again grows no history.
+pub fn unreachable(observation: &Observation, before: &[Condition]) -> impl Iterator<Item = Condition> {
+    let runtimes = observation.unreachable.values().map(|failure| condition(RUNTIME, &failure.code, &failure.message));
+    let projects = observation.found.iter().filter_map(|found| match &found.condition {
+        observation::Condition::Unknown(why) => {
+            let text = format!("`{}` can't be looked at: {why}", found.project);
+            Some(condition(RUNTIME, "ProjectUnreadable", text))
+        }
+        _ => None,
+    });
+    runtimes.chain(projects).map(|new| {
+        let is_known = |one: &&Condition| {
+            let what = |one: &Condition| one.message.split(' ').next().map(str::to_owned);
+            one.kind == new.kind && one.reason == new.reason && what(one) == what(&new)
+        };
+        before.iter().find(is_known).cloned().unwrap_or(new)
+    })
 }
 
 /// Writes `syncer.json` into the tree of `status`.

@@ -11,6 +11,7 @@ pub mod desired;
 pub mod device_state;
 pub mod failure;
 pub mod health;
+pub mod heartbeat;
 pub mod message;
 pub mod observation;
 pub mod plan;

@@ -76,7 +76,7 @@ impl Connectivity {
     }
 
     /// What stands between now.
-    pub fn trouble(&self) -> Option<&LocalCondition> {
+    pub fn problem(&self) -> Option<&LocalCondition> {
         self.known.as_ref()
     }
 

@@ -12,11 +12,14 @@ use repo_model::error_chain;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
 
+use crate::config::device::POLL;
 use crate::decision::backoff;
 use crate::decision::failure::is_disk_full;
 use crate::host::connection::Current;
+use crate::host::refs::Ask;
 use crate::host::wait::Waiter;
-use crate::reconcile::pass::{Ask, Outcome, POLL, PassError, Syncer};
+use crate::reconcile::outcome::{HostAnswer, Next, PassOutcome, Progress};
+use crate::reconcile::pass::{PassError, Syncer};
 use crate::reconcile::schedule::{Passed, Schedule};
 use crate::reconcile::watcher::Watcher;
 
@@ -25,8 +28,8 @@ const LEAVE: Duration = Duration::from_secs(5);
 
 /// Makes passes until SIGTERM or SIGINT; the step in hand is finished or stopped cleanly.
 pub async fn run(mut syncer: Syncer) -> std::io::Result<()> {
-    let stop = Stop::on_signals(syncer.connection.current())?;
-    let mut watcher = Watcher::watch(&syncer.home, &syncer.settings.host);
+    let stop = Stop::on_signals(syncer.host.connection.current())?;
+    let mut watcher = Watcher::watch(&syncer.device.home, &syncer.device.settings.host);
     let (mut waiter, mut schedule) = (Waiter::default(), Schedule::new(Instant::now()));
     let (mut ask, mut poll, mut log) = (Ask::Host, POLL, Log::default());
     syncer.resume_retries();
@@ -40,14 +43,14 @@ pub async fn run(mut syncer: Syncer) -> std::io::Result<()> {
         .await;
         syncer = back;
         log.note(&result);
-        let mut passed = passed(ask, &result, poll, syncer.retries.next(began));
+        let mut passed = passed(ask, &result, poll, syncer.reconciler.retries.next(began));
         poll = passed.poll;
-        match (passed.reached, syncer.shown) {
-            (Some(false), _) => waiter.end().await,
-            (Some(true), Some(shown)) => waiter.hold(&syncer.connection.remote, shown).await,
+        match (host_answer(ask, &result), syncer.host.shown()) {
+            (HostAnswer::Unreachable | HostAnswer::Unfetched, _) => waiter.end().await,
+            (HostAnswer::Complete, Some(shown)) => waiter.hold(syncer.host.remote(), shown).await,
             _ => {}
         }
-        passed.waits = syncer.connection.remote.waits().filter(|_| waiter.is_held());
+        passed.waits = syncer.host.remote().waits().filter(|_| waiter.is_held());
         schedule.passed(Instant::now(), passed, backoff::jitter(Timestamp::now()));
         ask = rest(&mut schedule, &mut waiter, &mut watcher, &stop).await;
     }
@@ -56,16 +59,24 @@ pub async fn run(mut syncer: Syncer) -> std::io::Result<()> {
 }
 
 /// What the next pass hangs on. One that failed counts as one for which nothing could be had.
-fn passed(ask: Ask, result: &Result<Outcome, PassError>, poll: Duration, retry: Option<Duration>) -> Passed {
-    let reached = if matches!(ask, Ask::Later(_)) { None } else { Some(false) };
-    let none = Passed { reached, outdated: false, poll, waits: None, retry, retry_after: Duration::ZERO };
+fn passed(ask: Ask, result: &Result<PassOutcome, PassError>, poll: Duration, retry: Option<Duration>) -> Passed {
+    let next = Next::after(ask, None);
+    let none = Passed { next, poll, waits: None, retry, retry_after: Duration::ZERO };
     result.as_ref().map_or(none, |outcome| Passed {
-        reached: outcome.asked.then_some(outcome.reached && outcome.fetched),
-        outdated: outcome.outdated,
+        next: outcome.next,
         poll: outcome.poll,
         retry_after: outcome.retry_after.unwrap_or_default(),
         ..none
     })
+}
+
+/// What was had of the host; a pass that failed had nothing of it.
+fn host_answer(ask: Ask, result: &Result<PassOutcome, PassError>) -> HostAnswer {
+    match result {
+        Ok(outcome) => outcome.host,
+        Err(_) if matches!(ask, Ask::Later(_)) => HostAnswer::NotAsked,
+        Err(_) => HostAnswer::Unreachable,
+    }
 }
 
 /// Rests until the next pass, and says whom that asks.
@@ -107,14 +118,15 @@ pub const OUTCOME: &str = "outcome";
 struct Log(Option<(bool, Vec<String>)>);
 
 impl Log {
-    fn note(&mut self, result: &Result<Outcome, PassError>) {
+    fn note(&mut self, result: &Result<PassOutcome, PassError>) {
         match result {
-            Ok(Outcome { acted, good, problems, not_ready, .. }) => {
+            Ok(outcome @ PassOutcome { progress, problems, not_ready, .. }) => {
                 // The reason of each is logged by itself; it may be another one each time.
                 let not_ready = not_ready.iter().map(|one| format!("{}: {}", one.name, one.how));
                 let problems: Vec<_> = problems.iter().cloned().chain(not_ready).collect();
-                let now = (*good, problems.clone());
-                if *acted && *good || self.0.as_ref() != Some(&now) {
+                let good = outcome.is_up_to_date();
+                let now = (good, problems.clone());
+                if *progress == Progress::BroughtUpToDate || self.0.as_ref() != Some(&now) {
                     tracing::info!(name: OUTCOME, good, ?problems, "pass");
                 }
                 self.0 = Some(now);

@@ -14,12 +14,13 @@ use crate::decision::component::Component;
 use crate::decision::deployment::DesiredDeployment;
 use crate::decision::device_state::{AppliedComponent, Attempt, DeviceState, FailedInput};
 use crate::decision::failure::{Failure, shown};
-use crate::decision::message::{Identity, message};
+use crate::decision::message::Identity;
 use crate::decision::plan::{Action, Plan, Planned, PlannedComponent, Removal};
 use crate::decision::status::Report;
 use crate::reconcile::restores::Restores;
 use crate::reconcile::retries::Retries;
 use crate::runtimes::{RuntimeError, Runtimes};
+use crate::state::record::record;
 use crate::state::store::{Store, StoreError};
 
 /// After so many attempts that took the device down with them, an input is given up.
@@ -425,26 +426,11 @@ impl<H: Runtimes + ?Sized> Actor<'_, H> {
 
     /// Makes the device state and the report so far durable, as one commit of `status` if any state changed.
     fn commit(&mut self) -> Result<(), StoreError> {
-        if commit(self.store, self.next.clone(), &self.report, self.identity, (self.now)())? {
+        if record(self.store, self.next.clone(), &self.report, self.identity, (self.now)())? {
             (self.push)(self.store);
         }
         Ok(())
     }
-}
-
-/// Puts `next` with these states in force; the message names every transition. Returns whether `status` moved.
-pub fn commit(
-    store: &mut Store,
-    mut next: DeviceState,
-    report: &Report,
-    identity: &Identity,
-    now: Timestamp,
-) -> Result<bool, StoreError> {
-    let manifest_version = next.accepted.as_ref().map_or(0, |accepted| accepted.manifest_version);
-    report.write(&mut next.status, &identity.device, manifest_version);
-    next.report_images();
-    let message = message(&next, &store.device_state, identity);
-    store.commit(next, &message, now.as_second())
 }
 
 /// What a runtime's error means in a status.

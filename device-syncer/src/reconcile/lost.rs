@@ -17,7 +17,7 @@ use crate::runtimes::Runtimes;
 const TIMEOUT: Duration = Duration::from_secs(300);
 
 /// What is to be said where there was a state and it can't be read.
-pub fn lost(device_state: &DeviceState, found: Option<&Desired>) -> Option<Told> {
+pub(super) fn lost(device_state: &DeviceState, found: Option<&Desired>) -> Option<Told> {
     let accepted = device_state.accepted.as_ref().filter(|_| found.is_none())?;
     let text = format!(
         "serial {} ({}), which was accepted, can't be read on this device any more; it is fetched anew as soon as the host \
@@ -29,7 +29,7 @@ pub fn lost(device_state: &DeviceState, found: Option<&Desired>) -> Option<Told>
 
 /// Puts back what was applied and doesn't run, but for what is suspended: of that only the runtime's own copy is needed.
 /// `status` keeps what it says of it, as the documents that it speaks of are lost. Returns whether anything was done.
-pub fn restore_applied(
+pub(super) fn restore_applied(
     device_state: &DeviceState,
     found: &[Observed],
     runtimes: &impl Runtimes,

@@ -6,7 +6,8 @@
 use std::time::{Duration, Instant};
 
 use crate::decision::backoff;
-use crate::reconcile::pass::Ask;
+use crate::host::refs::Ask;
+use crate::reconcile::outcome::Next;
 
 /// The soonest that another pass follows for a retry.
 const SOONEST: Duration = Duration::from_millis(100);
@@ -27,10 +28,8 @@ pub struct Schedule {
 /// What a pass came to, as far as the next one hangs on it.
 #[derive(Debug, Clone, Copy)]
 pub struct Passed {
-    /// What the host had could be had; `None` if it wasn't asked.
-    pub reached: Option<bool>,
-    /// The pass ended early, because the host has something newer.
-    pub outdated: bool,
+    /// When the host is asked next.
+    pub next: Next,
     /// How often the device is looked at, and a host that lets nobody wait is asked.
     pub poll: Duration,
     /// For how long a wait at the host stands for asking; `None` if there is none.
@@ -66,16 +65,14 @@ impl Schedule {
     pub fn passed(&mut self, now: Instant, pass: Passed, jitter: f64) {
         let poll = pass.poll.mul_f64(0.9 + jitter / 5.0);
         self.look = now + pass.retry.map_or(poll, |retry| poll.min(retry.max(SOONEST)));
-        match if pass.outdated { Some(true) } else { pass.reached } {
-            Some(true) => (self.ask, self.unreached) = (now + pass.waits.unwrap_or(poll), 0),
-            Some(false) => {
+        match pass.next {
+            Next::AtOnce => (self.ask, self.unreached) = (now, 0),
+            Next::AfterPoll => (self.ask, self.unreached) = (now + pass.waits.unwrap_or(poll), 0),
+            Next::AfterBackOff => {
                 self.unreached += 1;
                 self.ask = now + poll.max(backoff::wait(self.unreached, jitter));
             }
-            None => return self.leave_alone(now, pass.retry_after),
-        }
-        if pass.outdated {
-            self.ask = now;
+            Next::AsBefore => return self.leave_alone(now, pass.retry_after),
         }
         self.left_alone = self.unreached > 0;
         self.leave_alone(now, pass.retry_after);
@@ -104,8 +101,8 @@ mod tests {
     const POLL: Duration = Duration::from_secs(10);
     const SECOND: Duration = Duration::from_secs(1);
 
-    fn pass(reached: Option<bool>) -> Passed {
-        Passed { reached, outdated: false, poll: POLL, waits: None, retry: None, retry_after: Duration::ZERO }
+    fn pass(next: Next) -> Passed {
+        Passed { next, poll: POLL, waits: None, retry: None, retry_after: Duration::ZERO }
     }
 
     /// A schedule after these passes, each at `now`; the jitter is in the middle, where the poll interval is what it says.
@@ -118,10 +115,10 @@ mod tests {
     #[test]
     fn the_device_is_looked_at_each_poll_interval_whatever_the_host_does() {
         let now = Instant::now();
-        let away = [pass(Some(false)); 20];
-        let alone = Passed { retry_after: 3600 * SECOND, ..pass(Some(true)) };
-        let waits = Passed { waits: Some(300 * SECOND), ..pass(Some(true)) };
-        for passes in [&[pass(Some(true))][..], &away, &[alone], &[waits], &[alone, pass(None)]] {
+        let away = [pass(Next::AfterBackOff); 20];
+        let alone = Passed { retry_after: 3600 * SECOND, ..pass(Next::AfterPoll) };
+        let waits = Passed { waits: Some(300 * SECOND), ..pass(Next::AfterPoll) };
+        for passes in [&[pass(Next::AfterPoll)][..], &away, &[alone], &[waits], &[alone, pass(Next::AsBefore)]] {
             assert_eq!(after(now, passes).due(), now + POLL, "{passes:?}");
         }
     }
@@ -129,16 +126,16 @@ mod tests {
     #[test]
     fn a_host_in_trouble_is_left_alone_for_longer_and_longer_and_asked_then() {
         let now = Instant::now();
-        let schedule = after(now, &[pass(Some(false)); 20]);
+        let schedule = after(now, &[pass(Next::AfterBackOff); 20]);
         assert_eq!(schedule.ask(now + POLL, false), Ask::Later(backoff::LONGEST.mul_f64(0.75) - POLL));
         assert_eq!(schedule.ask(now + backoff::LONGEST, false), Ask::Host);
-        assert_eq!(after(now, &[pass(Some(false)), pass(Some(true))]).ask(now, false), Ask::Host);
+        assert_eq!(after(now, &[pass(Next::AfterBackOff), pass(Next::AfterPoll)]).ask(now, false), Ask::Host);
     }
 
     #[test]
     fn a_wait_stands_for_asking_until_it_ends_and_for_so_long_at_most() {
         let now = Instant::now();
-        let mut schedule = after(now, &[Passed { waits: Some(300 * SECOND), ..pass(Some(true)) }]);
+        let mut schedule = after(now, &[Passed { waits: Some(300 * SECOND), ..pass(Next::AfterPoll) }]);
         assert_eq!(schedule.ask(now + POLL, true), Ask::IfMoved);
         assert_eq!(schedule.ask(now + POLL, false), Ask::Host, "it broke off");
         assert_eq!(schedule.ask(now + 300 * SECOND, true), Ask::Host);
@@ -149,7 +146,7 @@ mod tests {
     #[test]
     fn the_end_of_a_wait_never_puts_a_pass_off() {
         let now = Instant::now();
-        let mut schedule = after(now, &[pass(Some(true))]);
+        let mut schedule = after(now, &[pass(Next::AfterPoll)]);
         schedule.called(now, 3600 * SECOND);
         assert_eq!(schedule.due(), now + POLL);
         assert_eq!(schedule.ask(now + POLL, false), Ask::Later(3590 * SECOND));
@@ -160,11 +157,11 @@ mod tests {
     #[test]
     fn a_retry_is_due_before_the_poll_and_what_is_outdated_ends_at_once() {
         let now = Instant::now();
-        assert_eq!(after(now, &[Passed { retry: Some(SECOND), ..pass(Some(true)) }]).due(), now + SECOND);
-        assert_eq!(after(now, &[Passed { retry: Some(60 * SECOND), ..pass(Some(true)) }]).due(), now + POLL);
-        let due = Passed { retry: Some(Duration::ZERO), ..pass(Some(true)) };
+        assert_eq!(after(now, &[Passed { retry: Some(SECOND), ..pass(Next::AfterPoll) }]).due(), now + SECOND);
+        assert_eq!(after(now, &[Passed { retry: Some(60 * SECOND), ..pass(Next::AfterPoll) }]).due(), now + POLL);
+        let due = Passed { retry: Some(Duration::ZERO), ..pass(Next::AfterPoll) };
         assert_eq!(after(now, &[due]).due(), now + SOONEST);
-        let outdated = Passed { outdated: true, waits: Some(300 * SECOND), ..pass(Some(true)) };
+        let outdated = Passed { waits: Some(300 * SECOND), ..pass(Next::AtOnce) };
         assert_eq!(after(now, &[outdated]).ask(now, true), Ask::Host);
     }
 }

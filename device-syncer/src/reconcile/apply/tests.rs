@@ -647,7 +647,7 @@ fn what_takes_the_device_down_whenever_it_is_put_back_is_given_up() {
         let mut next = bench.store.device_state.clone();
         next.attempts.entry(input.project.clone()).or_insert(Attempt::new(input.input_digest)).begin(boot);
         let (report, identity) = (Report::read(&next.status), identity());
-        commit(&mut bench.store, next, &report, &identity, Timestamp::UNIX_EPOCH).unwrap();
+        record(&mut bench.store, next, &report, &identity, Timestamp::UNIX_EPOCH).unwrap();
     }
     bench.boot_id = "four".to_owned();
     bench.pass(&desired);

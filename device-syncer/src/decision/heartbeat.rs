@@ -1,0 +1,56 @@
+//! What the heartbeat says, and when it says it anew.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use repo_model::report::{CurrentComponent, CurrentDeployment, CurrentState};
+use repo_model::{DeploymentId, envelope};
+
+use crate::decision::device_state::DeviceState;
+use crate::decision::health::Health;
+use crate::decision::observation::Observation;
+use crate::decision::status::Report;
+
+/// How every component that `status` speaks of is now. `attempts` gives the failures in a row of a project.
+pub fn current_state(
+    device_state: &DeviceState,
+    observation: &Observation,
+    attempts: &dyn Fn(&str) -> u32,
+    serial: u64,
+    time: Timestamp,
+) -> CurrentState {
+    let mut deployments: BTreeMap<_, CurrentDeployment> = BTreeMap::new();
+    for (id, reported) in &Report::read(&device_state.status).deployments {
+        for component in &reported.components {
+            let project = id.runtime_name(&component.name);
+            let found = observation.found.iter().find(|found| found.project == project);
+            let Health { health, drift, reason } = Health::of(&project, observation, device_state);
+            let current = CurrentComponent {
+                input_digest: found.and_then(|found| found.input_digest),
+                state: component.state.to_string(),
+                health: health.to_owned(),
+                drift: drift.to_owned(),
+                reason,
+                attempts: attempts(&project),
+            };
+            deployments.entry(*id).or_default().components.insert(component.name.clone(), current);
+        }
+    }
+    CurrentState { layout: envelope::LAYOUT, time, serial, deployments }
+}
+
+/// Whether the heartbeat's time has come, or anything is in other health than the one before says, if there was one.
+pub fn is_due(before: Option<&CurrentState>, now: &CurrentState, interval: Duration) -> bool {
+    let interval = SignedDuration::try_from(interval).unwrap_or(SignedDuration::MAX);
+    before.is_none_or(|last| words(last) != words(now) || now.time.duration_since(last.time).abs() >= interval)
+}
+
+/// Digest, state, health and drift of each component: what is told at once. A reason may be another one at each look.
+fn words(state: &CurrentState) -> BTreeMap<DeploymentId, CurrentDeployment> {
+    let mut deployments = state.deployments.clone();
+    for component in deployments.values_mut().flat_map(|deployment| deployment.components.values_mut()) {
+        (component.reason, component.attempts) = (None, 0);
+    }
+    deployments
+}

@@ -1,0 +1,144 @@
+//! This device's side of the host: the connection, how it goes, and where the branches stood when they were last asked for.
+
+use jiff::Timestamp;
+use repo_git::{CommitId, PushError, PushResult, PushUpdate, Remote, RemoteError, Repo};
+use repo_model::error_chain;
+
+use crate::config::Device;
+use crate::host::account::Keeper;
+use crate::host::connection::HostConnection;
+use crate::host::connectivity::Connectivity;
+use crate::host::refs::{Ask, RemoteRefs};
+use crate::host::wait::Shown;
+
+/// What a poll is, where it fails.
+const POLLING: &str = "the host can't be asked";
+
+/// Talks with the host for one pass after the other.
+#[derive(Debug)]
+pub struct HostClient {
+    /// The way there.
+    pub connection: HostConnection,
+    /// How talking with it goes.
+    pub connectivity: Connectivity,
+    /// `None` before the host was asked, and after this device moved a branch.
+    refs: Option<RemoteRefs>,
+    shown: Option<Shown>,
+}
+
+/// What a push came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pushed {
+    /// The host has it.
+    Done,
+    /// The host won't have this commit, or lacks what it builds on.
+    Refused,
+    /// The branch stands elsewhere by now, the host wasn't reached, or what is here can't be read: the next pass tries
+    /// again.
+    NotNow,
+}
+
+impl HostClient {
+    /// Nothing is asked yet.
+    pub fn new(connection: HostConnection, connectivity: Connectivity) -> Self {
+        Self { connection, connectivity, refs: None, shown: None }
+    }
+
+    /// The repository there.
+    pub fn remote(&self) -> &Remote {
+        &self.connection.remote
+    }
+
+    /// The present moment, by which keys and proofs are judged as certificates are.
+    pub fn now(&self) -> Timestamp {
+        self.connection.now()
+    }
+
+    /// What a wait at the host waits for to change; `None` where the host's last answer isn't known.
+    pub fn shown(&self) -> Option<Shown> {
+        self.shown
+    }
+
+    /// Whether a pass that knows this much asks the host.
+    pub fn is_asked(&self, ask: Ask) -> bool {
+        ask == Ask::Host || ask == Ask::IfMoved && self.refs.is_none()
+    }
+
+    /// Where the host's branches stand, by what it says now or said before.
+    pub fn remote_refs(&mut self, ask: Ask, device: &Device) -> Option<RemoteRefs> {
+        match (ask, &self.refs) {
+            (Ask::Later(_), _) => return None,
+            (Ask::IfMoved, Some(refs)) => return Some(refs.clone()),
+            _ => {}
+        }
+        self.connection.refresh(&device.home, &device.join, &device.settings.host);
+        let refs = self.poll().inspect_err(|error| self.connectivity.failed(error, POLLING, Timestamp::now())).ok();
+        self.shown = refs.as_ref().map(|refs| (refs.desired, refs.freshness));
+        self.refs = refs;
+        let now = self.now();
+        // Only a host of our kind lets devices wait, and has accounts that end.
+        if let Some(keeper) =
+            self.connection.keeper.as_mut().filter(|_| self.refs.is_some() && self.connection.remote.waits().is_some())
+        {
+            keeper.renew_if_due(now);
+        }
+        self.refs.clone()
+    }
+
+    /// Asks the host, with the secret that it knows.
+    fn poll(&mut self) -> Result<RemoteRefs, RemoteError> {
+        if let Some(keeper) = &mut self.connection.keeper {
+            keeper.prove();
+        }
+        let refs = RemoteRefs::poll(&self.connection.remote);
+        let refused = matches!(&refs, Err(RemoteError::Http(error)) if error.status() == Some(401));
+        let falls_back = refused && self.connection.keeper.as_mut().is_some_and(Keeper::fall_back);
+        if falls_back { RemoteRefs::poll(&self.connection.remote) } else { refs }
+    }
+
+    /// A publisher moves `freshness` after `desired`, so where a state was just adopted and nothing proves it, the host is
+    /// asked once more. Only for the proof: what else moved is the next pass's.
+    pub fn look_for_proof(&mut self, refs: &mut RemoteRefs) {
+        let Ok(again) = RemoteRefs::poll(&self.connection.remote) else { return };
+        refs.freshness = again.freshness;
+        if let Some(known) = &mut self.refs {
+            known.freshness = again.freshness;
+        }
+        self.shown = self.shown.map(|(desired, _)| (desired, again.freshness));
+    }
+
+    /// This device moved a branch, or knows that one moved: the next pass asks.
+    pub fn forget_refs(&mut self) {
+        self.refs = None;
+    }
+
+    /// `status` stands there now, by all that is known.
+    pub fn status_is_at(&mut self, status: Option<CommitId>) {
+        if self.refs.as_ref().is_some_and(|known| known.status != status) {
+            self.forget_refs();
+        }
+    }
+
+    /// Pushes one branch.
+    pub fn push(&mut self, repo: &Repo, update: &PushUpdate) -> Pushed {
+        self.forget_refs();
+        match self.connection.remote.push(repo, std::slice::from_ref(update)) {
+            Ok(results) => match results.into_iter().next() {
+                Some(PushResult::Done) => Pushed::Done,
+                other => {
+                    tracing::warn!(branch = update.branch, answer = ?other, "the host didn't take the push");
+                    if matches!(other, Some(PushResult::Refused { .. })) { Pushed::Refused } else { Pushed::NotNow }
+                }
+            },
+            Err(PushError::Remote(error)) => {
+                let doing = format!("can't push `{}`", update.branch);
+                self.connectivity.failed(&error, &doing, Timestamp::now());
+                Pushed::NotNow
+            }
+            Err(error) => {
+                tracing::warn!(branch = update.branch, error = error_chain(&error), "can't push");
+                if matches!(error, PushError::Unpack { .. }) { Pushed::Refused } else { Pushed::NotNow }
+            }
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! Puts in force what the host has and what is believed of it, before anything is done for it.
+
+use jiff::{SignedDuration, Timestamp};
+use repo_git::CommitId;
+use repo_model::desired::{Desired, Refusal};
+use repo_model::error_chain;
+use repo_model::freshness::PROOF_REFUSED;
+use repo_model::report::Condition;
+
+use crate::config::Device;
+use crate::decision::conditions::{self, CAPABILITIES_INVALID, EVENT, STALE, UNVERIFIED, condition};
+use crate::decision::device_state::DeviceState;
+use crate::host::client::HostClient;
+use crate::host::fetch::{FetchOutcome, Fetcher, UpdateError};
+use crate::host::refs::RemoteRefs;
+use crate::host::verify::{Adoption, Descent};
+use crate::reconcile::lost::lost;
+use crate::reconcile::outcome::HostAnswer;
+use crate::state::accepted::{self, Unreadable};
+use crate::state::floor::{Floor, FloorError};
+use crate::state::store::Store;
+
+/// A publisher renews its proof of freshness at half its life of a day: with less than this left, a newer one is
+/// looked for.
+const RENEWAL: SignedDuration = SignedDuration::from_hours(13);
+
+/// What one pass goes by.
+#[derive(Debug)]
+pub(super) struct PassInput {
+    /// Where the host's branches stand; `None` if that isn't known.
+    pub(super) refs: Option<RemoteRefs>,
+    /// What was had of the host, if it was asked.
+    pub(super) host: HostAnswer,
+    /// The device state to put in force.
+    pub(super) next: DeviceState,
+    /// The desired state to put in force; `None` without one, and where it is lost.
+    pub(super) desired: Option<Desired>,
+    /// Whether that is a new one.
+    pub(super) is_adopted: bool,
+    /// What is to be said in `syncer.json`.
+    pub(super) conditions: Vec<Condition>,
+}
+
+impl PassInput {
+    fn new(refs: Option<RemoteRefs>, next: DeviceState) -> Self {
+        let host = if refs.is_some() { HostAnswer::Complete } else { HostAnswer::Unreachable };
+        Self { refs, host, next, desired: None, is_adopted: false, conditions: Vec::new() }
+    }
+}
+
+/// Nothing can be put in force.
+#[derive(Debug, thiserror::Error)]
+pub enum AcceptError {
+    /// The floor can't be raised.
+    #[error(transparent)]
+    Floor(#[from] FloorError),
+    /// What was accepted can't be read.
+    #[error(transparent)]
+    Unreadable(#[from] Unreadable),
+}
+
+/// What it takes to put a state in force.
+#[derive(Debug)]
+pub(super) struct Acceptance<'a> {
+    pub(super) device: &'a Device,
+    pub(super) host: &'a mut HostClient,
+    pub(super) store: &'a Store,
+    pub(super) floor: &'a mut Floor,
+}
+
+impl Acceptance<'_> {
+    /// Puts together what a pass goes by: the newest state that is believed, and what is to be said of it.
+    pub(super) fn take(
+        mut self,
+        refs: Option<RemoteRefs>,
+        accepted_history: Option<CommitId>,
+        events: &[Condition],
+    ) -> Result<PassInput, AcceptError> {
+        let mut pass = PassInput::new(refs, self.store.device_state.clone());
+        let accepted_history = accepted_history.filter(|commit| !accepted::is_in_force(self.store, *commit));
+        let outcome = pass.refs.as_ref().map(|refs| self.fetcher().outcome(refs, accepted_history));
+        let is_listed_by_tip = outcome.as_ref().and_then(FetchOutcome::lists_us);
+        self.put_into(&mut pass, outcome.unwrap_or(FetchOutcome::Unchanged))?;
+        if pass.desired.is_none() {
+            pass.desired = accepted::read(self.store, &pass.next)?;
+            pass.conditions.extend(lost(&pass.next, pass.desired.as_ref()));
+        }
+        pass.conditions.extend(conditions::damaged(&pass.next));
+        self.note_waiting(&mut pass, is_listed_by_tip);
+        let refused = self.prove_freshness(&mut pass)?;
+        pass.conditions.extend(of_accepted(&pass.next, refused, self.host.now()));
+        let left_out = self.device.settings.capabilities.left_out();
+        if !left_out.is_empty() {
+            pass.conditions.push(condition(CAPABILITIES_INVALID, "LeftOut", left_out.join("; ")));
+        }
+        if !pass.is_adopted {
+            pass.conditions.extend(conditions::events(&pass.next.status));
+        }
+        pass.conditions.extend(events.iter().cloned());
+        Ok(pass)
+    }
+
+    fn fetcher(&self) -> Fetcher<'_> {
+        Fetcher { connection: &self.host.connection, device: self.device, store: self.store, floor: self.floor }
+    }
+
+    /// Adopts what is believed, or notes why nothing is.
+    fn put_into(&mut self, pass: &mut PassInput, outcome: FetchOutcome) -> Result<(), FloorError> {
+        match outcome {
+            FetchOutcome::Adoption(adoption) => self.adopt(pass, *adoption)?,
+            FetchOutcome::Refused(condition) => pass.conditions.push(condition),
+            FetchOutcome::Unfetched(condition) => {
+                pass.conditions.push(condition);
+                pass.host = HostAnswer::Unfetched;
+            }
+            FetchOutcome::Unreachable(error) => {
+                self.host.connectivity.failed(&error, "can't fetch", Timestamp::now());
+                pass.host = HostAnswer::Unreachable;
+            }
+            FetchOutcome::Unchanged | FetchOutcome::Unlisted => {}
+        }
+        Ok(())
+    }
+
+    /// Notes what the device waits for if the fleet doesn't list its key, and logs it once.
+    fn note_waiting(&self, pass: &mut PassInput, is_listed_by_tip: Option<bool>) {
+        let before = &self.store.device_state;
+        pass.next.waiting = self.device.not_listed(is_listed_by_tip, pass.desired.as_ref(), before);
+        if let Some(Condition { kind, reason, message }) = &pass.next.waiting
+            && pass.next.waiting != before.waiting
+        {
+            tracing::warn!(kind, reason, "{message}");
+        }
+    }
+
+    /// Takes the newest proof of freshness; asks for it once more where a state was just adopted and nothing proves it.
+    /// Returns why the one that is there isn't believed, if a clock must be wrong.
+    fn prove_freshness(&mut self, pass: &mut PassInput) -> Result<Option<Refusal>, FloorError> {
+        let refused = self.refresh(pass.refs.as_ref(), &mut pass.next)?;
+        let is_unproven =
+            pass.is_adopted && pass.next.accepted.as_ref().is_some_and(|one| one.is_stale(self.host.now()));
+        match &mut pass.refs {
+            Some(refs) if is_unproven && refused.is_none() => {
+                self.host.look_for_proof(refs);
+                self.refresh(Some(refs), &mut pass.next)
+            }
+            _ => Ok(refused),
+        }
+    }
+
+    /// The floor first: what was accepted once can't be taken back by a crash.
+    fn adopt(&mut self, pass: &mut PassInput, adoption: Adoption) -> Result<(), FloorError> {
+        // What a clone that was made anew takes over again is nothing newer.
+        if adoption.desired.envelope.serial > self.floor.serial {
+            pass.next.damaged = None;
+        }
+        *self.floor = adoption.raise(self.floor);
+        self.floor.raise(&self.device.home.floor())?;
+        let before =
+            self.store.device_state.accepted.as_ref().map_or("nothing".to_owned(), |before| before.commit.clone());
+        let (serial, commit) = (adoption.desired.envelope.serial, adoption.commit);
+        match adoption.descent {
+            Descent::Shown | Descent::Unknown => {}
+            Descent::Continued => {
+                let text =
+                    format!("serial {serial} ({commit}) doesn't descend from {before}, and says it continues it");
+                pass.conditions.push(condition(EVENT, "HistoryContinued", text));
+            }
+            Descent::ByHand => {
+                let text = format!("a person at the device accepted serial {serial} ({commit}) after {before}");
+                pass.conditions.push(condition(EVENT, "HistoryAccepted", text));
+            }
+        }
+        adoption.put_into(&mut pass.next, self.host.now());
+        tracing::info!(serial, %commit, "adopted");
+        pass.is_adopted = true;
+        pass.desired = Some(adoption.desired);
+        Ok(())
+    }
+
+    /// Takes a newer proof of freshness for the state in `next`, if it needs one. Returns why the one that is there isn't
+    /// believed, if a clock must be wrong.
+    fn refresh(&mut self, refs: Option<&RemoteRefs>, next: &mut DeviceState) -> Result<Option<Refusal>, FloorError> {
+        let now = self.host.now();
+        let Some(accepted) = &mut next.accepted else { return Ok(None) };
+        let is_due = accepted.fresh_for(now).is_none_or(|left| left < RENEWAL);
+        let Some(tip) = refs.and_then(|refs| refs.freshness).filter(|_| is_due) else { return Ok(None) };
+        match self.fetcher().proof(tip, accepted) {
+            Ok(proof) => {
+                accepted.renew(proof.expires, now);
+                if self.floor.learn_time(proof.issued, now) {
+                    self.floor.raise(&self.device.home.floor())?;
+                    self.host.connection.set_floor_of_time(self.floor.time);
+                }
+            }
+            Err(UpdateError::Refused(refusal)) if refusal.code == PROOF_REFUSED => return Ok(Some(refusal)),
+            Err(error) => tracing::debug!(error = error_chain(&error), "no proof of freshness"),
+        }
+        Ok(None)
+    }
+}
+
+/// What is to be said of the accepted state: that nothing proves it fresh, or its descent.
+fn of_accepted(next: &DeviceState, refused: Option<Refusal>, now: Timestamp) -> Vec<Condition> {
+    let Some(accepted) = &next.accepted else { return Vec::new() };
+    let mut all = Vec::new();
+    if let Some(refusal) = refused {
+        all.push(condition(STALE, refusal.code, refusal.message));
+    } else if accepted.is_stale(now) {
+        all.push(condition(STALE, "Expired", "no fresh proof that the host shows the newest state"));
+    }
+    if accepted.unverified {
+        let text = "the history since what was accepted before isn't at hand, so its descent wasn't checked";
+        all.push(condition(UNVERIFIED, "ShallowHistory", text));
+    }
+    all
+}
