@@ -18,6 +18,7 @@ mod hand_made;
 mod helm_crash;
 mod host_crash;
 mod hosted;
+mod house;
 mod https;
 mod images;
 mod invariants;
