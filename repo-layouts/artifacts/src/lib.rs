@@ -11,13 +11,15 @@ mod images;
 mod pack;
 mod reference;
 mod registry;
+mod registry_settings;
 
 pub use archive::{Archive, ArchiveError, File, Limits};
 pub use chart::{Chart, ChartError, ChartReference, Entry};
 pub use images::{ImageReference, Images, Variables};
 pub use pack::{PackError, pack};
 pub use reference::{InvalidReference, Reference};
-pub use registry::{Registry, RegistryError, Settings};
+pub use registry::Registry;
+pub use registry_settings::{RegistryError, Settings};
 pub use repo_model::envelope::Lock;
 
 /// `artifactType` of a compose archive's manifest.

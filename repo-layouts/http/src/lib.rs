@@ -18,6 +18,7 @@ mod error;
 mod proxy;
 mod resolver;
 mod settings;
+mod settings_error;
 mod tls;
 mod url;
 
@@ -27,7 +28,8 @@ pub use clock::Clock;
 pub use credentials::{Credential, CredentialError, Credentials, Source, read_private};
 pub use error::{HttpError, Phase, Problem, Trust};
 pub use proxy::Proxy;
-pub use settings::{ClientCertificate, Pin, Settings, SettingsError, Timeouts};
+pub use settings::{ClientCertificate, Pin, Settings, Timeouts};
+pub use settings_error::SettingsError;
 pub use url::{InvalidUrl, Url};
 
 /// What lies under an error: its own chain of causes.

@@ -8,7 +8,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use crate::credentials::read_private;
-use crate::{Cause, Clock, CredentialError, Proxy};
+use crate::{Cause, Clock, Proxy, SettingsError};
 
 /// Whom an agent trusts, who it is, how it gets there and how long it waits. The default trusts the public roots.
 #[derive(Debug, Clone, Default)]
@@ -63,32 +63,6 @@ impl Default for Timeouts {
         let seconds = Duration::from_secs;
         Self { connect: seconds(10), answer: seconds(30), stall: seconds(30), total: seconds(60) }
     }
-}
-
-/// An agent can't be made of these settings.
-#[derive(Debug, thiserror::Error)]
-pub enum SettingsError {
-    /// A certificate authority can't be read.
-    #[error("the certificate authorities can't be used")]
-    Authorities(#[source] Cause),
-    /// The client certificate or its key can't be used.
-    #[error("the client certificate `{}` can't be used", path.display())]
-    ClientCertificate {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        #[source]
-        source: Cause,
-    },
-    /// A secret can't be read.
-    #[error(transparent)]
-    Credential(#[from] CredentialError),
-    /// The proxy's address is wrong.
-    #[error("the proxy's address must be `http://host[:port]` or `https://host[:port]`, without a credential")]
-    Proxy,
-    /// TLS can't be set up.
-    #[error("TLS can't be set up")]
-    Tls(#[source] rustls::Error),
 }
 
 impl ClientCertificate {

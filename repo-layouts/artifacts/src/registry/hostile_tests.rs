@@ -1,10 +1,11 @@
 //! Registries, token services and storage that mean ill, by their names behind a proxy.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use repo_http::{Credential, Proxy, Source};
+use repo_http::{Credential, Credentials, Proxy, Source};
 use repo_model::error_chain;
 use repo_testkit::faults::connect_proxy::ConnectProxy;
 use repo_testkit::faults::scripted_host::{Asked, Host, Reply, answer};
