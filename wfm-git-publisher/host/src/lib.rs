@@ -1,11 +1,11 @@
 //! The Git host that devices come to: one port with TLS, stock Git on the other side of it.
 //!
 //! A request comes in through `connection`, is let in and routed by `http` and `access`, and answered apart from the HTTP
-//! that asked for it (`in_flight`), so that a connection whose request only waits is parked without one. What devices ask all day is answered from the object store (`fetch`, `repos`) or waits
-//! for a change (`wait`); fetches and pushes are rare and go to stock `git upload-pack` and `git receive-pack`, bounded
-//! by `process`; a large answer is kept on the disk (`spool`) until its client has taken it. A push (`receive`) is judged
-//! by [`judge`] while stock git keeps its objects in quarantine, and answered when it is on the disk. [`wire`] reads what
-//! strangers send, as pure functions.
+//! that asked for it (`in_flight`), so that a connection whose request only waits is parked without one. What devices ask
+//! all day is answered from the object store (`fetch`, `repos`) or waits for a change (`wait`); fetches and pushes are rare
+//! and go to stock `git upload-pack` and `git receive-pack`, bounded by `process`; a large answer is kept on the disk
+//! (`spool`) until its client has taken it. A push (`receive`) is judged by [`judge`] while stock git keeps its objects in
+//! quarantine, and answered when it is on the disk. [`wire`] reads what strangers send, as pure functions.
 //!
 //! The host knows repositories, accounts and certificates. What only a fleet can answer it asks of its [`Publisher`].
 
