@@ -4,8 +4,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use notify::event::{EventKind, ModifyKind, RenameMode};
-use notify::{RecommendedWatcher, RecursiveMode, Watcher as _};
+use repo_git::watch::{self, Change};
 use tokio::sync::mpsc::{Receiver, channel};
 
 use crate::config::{Home, HostSettings};
@@ -15,7 +14,7 @@ use crate::state::requests;
 #[derive(Debug)]
 pub struct Watcher {
     hints: Receiver<()>,
-    _watcher: Option<RecommendedWatcher>,
+    _watcher: Option<watch::Watcher>,
 }
 
 impl Watcher {
@@ -25,8 +24,9 @@ impl Watcher {
         let files: BTreeSet<PathBuf> = settings.files.iter().chain(&settings.secrets).cloned().collect();
         let requests = requests::places(home).into_iter().chain(files.iter().cloned()).collect::<BTreeSet<_>>();
         let wanted = requests.clone();
-        let watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
-            if event.is_ok_and(|event| is_change(event.kind) && event.paths.iter().any(|path| wanted.contains(path))) {
+        // Whole files appear by rename, or are written in place by a person's editor.
+        let watcher = watch::Watcher::new(move |change| {
+            if matches!(change, Change::Written(path) if wanted.contains(path)) {
                 // A full channel holds a hint already.
                 let _ = tell.try_send(());
             }
@@ -34,7 +34,7 @@ impl Watcher {
         let watcher = watcher.and_then(|mut watcher| {
             let directories: BTreeSet<&Path> = requests.iter().filter_map(|path| path.parent()).collect();
             for directory in directories.into_iter().filter(|directory| directory.is_dir()) {
-                watcher.watch(directory, RecursiveMode::NonRecursive)?;
+                watcher.watch(directory)?;
             }
             Ok(watcher)
         });
@@ -48,14 +48,4 @@ impl Watcher {
             std::future::pending::<()>().await;
         }
     }
-}
-
-/// Whole files appear by rename, or are written in place by a person's editor.
-fn is_change(kind: EventKind) -> bool {
-    use notify::event::{AccessKind, AccessMode};
-    matches!(
-        kind,
-        EventKind::Modify(ModifyKind::Name(RenameMode::To | RenameMode::Both))
-            | EventKind::Access(AccessKind::Close(AccessMode::Write))
-    )
 }
