@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use repo_git::{Cause, SigningKey, durable};
 use repo_http::Clock;
 use repo_model::join::Join;
-use repo_model::report::Condition;
+use repo_model::report::{Condition, ConditionType, Reason};
 use repo_model::roster::{Trust, roster_path};
 use repo_model::{Digest, envelope, error_chain};
 use rustix::fs::{FlockOperation, flock};
@@ -18,7 +18,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use uuid::Uuid;
 
 use crate::config::{ConfigError, Device, Home, SAMPLE, SCHEMA, Settings};
-use crate::decision::conditions::{EVENT, condition};
+use crate::decision::conditions::condition;
 use crate::host::account::{self, AccountError};
 use crate::host::client::HostClient;
 use crate::host::connection::{ConnectionError, HostConnection};
@@ -271,7 +271,7 @@ fn read_floor(home: &Home, join: &Join, store: &Store) -> Result<(Floor, Vec<Con
     match Floor::read(&home.floor()) {
         Ok(known) => floor = known,
         Err(error) => {
-            events.push(condition(EVENT, "FloorLost", error_chain(&error)));
+            events.push(condition(ConditionType::SecurityEvent, Reason::FloorLost, error_chain(&error)));
             floor.create(&home.floor())?;
         }
     }

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use repo_model::desired::Desired;
-use repo_model::report::Condition;
+use repo_model::report::{Condition, ConditionType};
 use repo_model::text;
 use serde::Serialize;
 
@@ -158,7 +158,7 @@ impl StatusOut {
         components.sort_by(|a, b| (&a.deployment, &a.component).cmp(&(&b.deployment, &b.component)));
         let mut conditions = conditions::all(&device_state.status);
         // Before a pass could say so.
-        if !conditions.iter().any(|one| one.kind == conditions::CLONE) {
+        if !conditions.iter().any(|one| one.kind == ConditionType::CloneDamaged) {
             conditions.extend(conditions::damaged(device_state));
         }
         conditions.extend(device_state.waiting.clone());

@@ -1,6 +1,6 @@
 //! What stands in the way, or is worth knowing: the conditions of `syncer.json`.
 
-use repo_model::report::{Adopted, Condition, SYNCER, SyncerReport};
+use repo_model::report::{Adopted, Condition, ConditionType, Reason, SYNCER, SyncerReport};
 use repo_model::{DeviceId, FileTree, KeyText, envelope, json};
 use uuid::Uuid;
 
@@ -8,36 +8,9 @@ use crate::decision::device_state::{Accepted, Damaged, DeviceState};
 use crate::decision::failure::shown;
 use crate::decision::observation::{self, Observation};
 
-/// It needs a person or a new commit; what runs keeps running.
-pub const STALLED: &str = "Stalled";
-
-/// It needs somebody to do something first.
-pub const WAITING: &str = "Waiting";
-
-/// The host may be showing an old state.
-pub const STALE: &str = "Stale";
-
-/// The descent of the accepted state wasn't checked.
-pub const UNVERIFIED: &str = "AncestryUnverified";
-
-/// What runs can't be seen or changed now.
-pub const RUNTIME: &str = "RuntimeUnavailable";
-
-/// `capabilities` of `device.yaml` say something that Margo has no word for.
-pub const CAPABILITIES_INVALID: &str = "CapabilitiesInvalid";
-
-/// What reads applications' files isn't kept from the rest of the host.
-pub const SANDBOX: &str = "SandboxUnavailable";
-
-/// The clone couldn't be read in full, and was made anew; stays until something newer is adopted.
-pub const CLONE: &str = "CloneDamaged";
-
-/// Something that an auditor should know; stays until the next adoption.
-pub const EVENT: &str = "SecurityEvent";
-
 /// A condition. Its message may quote what a stranger wrote.
-pub fn condition(kind: &str, reason: &str, message: impl AsRef<str>) -> Condition {
-    Condition { kind: kind.to_owned(), reason: reason.to_owned(), message: shown(message.as_ref()) }
+pub fn condition(kind: impl Into<String>, reason: impl Into<String>, message: impl AsRef<str>) -> Condition {
+    Condition { kind: kind.into(), reason: reason.into(), message: shown(message.as_ref()) }
 }
 
 /// A condition in a line of a log or a table: its reason and what it says.
@@ -57,12 +30,12 @@ pub fn all(status: &FileTree) -> Vec<Condition> {
 
 /// Security events that were told before.
 pub fn events(status: &FileTree) -> Vec<Condition> {
-    all(status).into_iter().filter(|one| one.kind == EVENT).collect()
+    all(status).into_iter().filter(|one| one.kind == ConditionType::SecurityEvent).collect()
 }
 
 /// Whether something isn't as wanted; the others are for auditors.
 pub fn is_in_the_way(condition: &Condition) -> bool {
-    ![EVENT, UNVERIFIED, CAPABILITIES_INVALID, SANDBOX, CLONE].contains(&condition.kind.as_str())
+    ConditionType::parse(&condition.kind).is_none_or(ConditionType::is_in_the_way)
 }
 
 /// What is to be said of a clone that was made anew.
@@ -72,7 +45,7 @@ pub fn damaged(device_state: &DeviceState) -> Option<Condition> {
         "the clone was damaged when it was read on {since:.0}, and was made anew from what could be read and from the \
          host: {what}; the damaged one is `repository.damaged` in the device's home: look at its disk"
     );
-    Some(condition(CLONE, "SetAside", text))
+    Some(condition(ConditionType::CloneDamaged, Reason::SetAside, text))
 }
 
 /// What this device waits for where the tip, or the state in force, doesn't list its key: it isn't the device that the
@@ -91,17 +64,20 @@ pub fn not_listed(
          if it shall be `{device}`, run `wfm-git-publisher device enroll {device} '{key}'`, with `--replace` where \
          another machine was that"
     );
-    Some(condition(WAITING, "NotListed", text))
+    Some(condition(ConditionType::Waiting, Reason::NotListed, text))
 }
 
 /// What stands in the way of what can't be seen: of whole runtimes, and of single projects. The words of the first time
 /// stay, so that being tried again and again grows no history.
 pub fn unreachable(observation: &Observation, before: &[Condition]) -> impl Iterator<Item = Condition> {
-    let runtimes = observation.unreachable.values().map(|failure| condition(RUNTIME, &failure.code, &failure.message));
+    let runtimes = observation
+        .unreachable
+        .values()
+        .map(|failure| condition(ConditionType::RuntimeUnavailable, &failure.code, &failure.message));
     let projects = observation.found.iter().filter_map(|found| match &found.condition {
         observation::Condition::Unknown(why) => {
             let text = format!("`{}` can't be looked at: {why}", found.project);
-            Some(condition(RUNTIME, "ProjectUnreadable", text))
+            Some(condition(ConditionType::RuntimeUnavailable, Reason::ProjectUnreadable, text))
         }
         _ => None,
     });
@@ -142,8 +118,8 @@ pub fn write(next: &mut DeviceState, instance: Uuid, conditions: &[Condition]) {
 fn log_new<'a>(conditions: impl Iterator<Item = &'a Condition>, before: &DeviceState) {
     let before = all(&before.status);
     for Condition { kind, reason, message } in conditions.filter(|one| !before.contains(one)) {
-        if kind == EVENT || kind == STALLED {
-            tracing::error!(kind, reason, security_event = kind == EVENT, "{message}");
+        if *kind == ConditionType::SecurityEvent || *kind == ConditionType::Stalled {
+            tracing::error!(kind, reason, security_event = *kind == ConditionType::SecurityEvent, "{message}");
         } else {
             tracing::warn!(kind, reason, "{message}");
         }
@@ -152,19 +128,24 @@ fn log_new<'a>(conditions: impl Iterator<Item = &'a Condition>, before: &DeviceS
 
 #[cfg(test)]
 mod tests {
+    use repo_model::ErrorCode;
+
     use super::*;
 
     /// Every reason that the syncer gives besides the error codes.
-    const REASONS: &[(&str, &[&str])] = &[
-        (STALLED, &["FetchFailed", "AcceptedLost"]),
-        (WAITING, &["NotEnrolled", "NotListed"]),
-        (STALE, &["Expired", "ProofRefused"]),
-        (UNVERIFIED, &["ShallowHistory"]),
-        (RUNTIME, &["runtime-unavailable", "ProjectUnreadable"]),
-        (CAPABILITIES_INVALID, &["LeftOut"]),
-        (CLONE, &["SetAside"]),
-        (SANDBOX, &["NoLandlockAndNotRoot"]),
-        (EVENT, &["HistoryContinued", "HistoryAccepted", "history-forked", "StatusReplaced", "FloorLost"]),
+    const REASONS: &[(ConditionType, &[&str])] = &[
+        (ConditionType::Stalled, &["FetchFailed", "AcceptedLost"]),
+        (ConditionType::Waiting, &["NotEnrolled", "NotListed"]),
+        (ConditionType::Stale, &["Expired", "ProofRefused"]),
+        (ConditionType::AncestryUnverified, &["ShallowHistory"]),
+        (ConditionType::RuntimeUnavailable, &["runtime-unavailable", "ProjectUnreadable"]),
+        (ConditionType::CapabilitiesInvalid, &["LeftOut"]),
+        (ConditionType::CloneDamaged, &["SetAside"]),
+        (ConditionType::SandboxUnavailable, &["NoLandlockAndNotRoot"]),
+        (
+            ConditionType::SecurityEvent,
+            &["HistoryContinued", "HistoryAccepted", "history-forked", "StatusReplaced", "FloorLost"],
+        ),
     ];
 
     #[test]
@@ -180,15 +161,24 @@ mod tests {
     #[test]
     fn only_security_events_stay() {
         let mut device_state = DeviceState::default();
-        let all = [condition(STALE, "Expired", "x"), condition(EVENT, "history-forked", "y")];
+        let all = [
+            condition(ConditionType::Stale, Reason::Expired, "x"),
+            condition(ConditionType::SecurityEvent, ErrorCode::HistoryForked, "y"),
+        ];
         write(&mut device_state, Uuid::nil(), &all);
-        assert_eq!(events(&device_state.status), [condition(EVENT, "history-forked", "y")]);
+        assert_eq!(
+            events(&device_state.status),
+            [condition(ConditionType::SecurityEvent, ErrorCode::HistoryForked, "y")]
+        );
         assert_eq!(report(&device_state.status).unwrap().conditions.len(), 2);
     }
 
     #[test]
     fn the_order_in_which_they_were_found_means_nothing() {
-        let (a, b) = (condition(STALE, "Expired", "x"), condition(EVENT, "history-forked", "y"));
+        let (a, b) = (
+            condition(ConditionType::Stale, Reason::Expired, "x"),
+            condition(ConditionType::SecurityEvent, ErrorCode::HistoryForked, "y"),
+        );
         let bytes = |all: &[Condition]| {
             let mut device_state = DeviceState::default();
             write(&mut device_state, Uuid::nil(), all);

@@ -10,7 +10,7 @@ use repo_model::margo::helm_values::HelmValues;
 use repo_model::margo::{self, Component, DeviceCapabilities, ProfileType, Source};
 use repo_model::problem::Problems;
 use repo_model::value::{Param, ParamValue, input_digest};
-use repo_model::{ComponentName, DeploymentId};
+use repo_model::{ComponentName, DeploymentId, ErrorCode};
 use sha2::Sha256;
 
 use crate::decision::component::{self, ImageLocks, Kind};
@@ -87,7 +87,7 @@ fn requirements(
     device: Option<&DeviceCapabilities>,
 ) -> Requirements {
     let lack = |text: String| {
-        Requirements::Unmet(Failure::new("capability-missing", text.chars().take(MAX_LACK).collect::<String>()))
+        Requirements::Unmet(Failure::new(ErrorCode::CapabilityMissing, text.chars().take(MAX_LACK).collect::<String>()))
     };
     let asked: Vec<_> = match required(document, envelope) {
         Ok(all) => all.into_iter().filter(|one| !one.is_empty()).collect(),
@@ -116,11 +116,17 @@ fn input(
 ) -> Result<component::Component, Failure> {
     let kind = document.deployment.profile_type;
     if !values.types.contains(&kind) {
-        return Err(Failure::new("capability-missing", format!("this device has no runtime for {kind} components")));
+        return Err(Failure::new(
+            ErrorCode::CapabilityMissing,
+            format!("this device has no runtime for {kind} components"),
+        ));
     }
     let (repository, revision) = source(component);
     let locked = envelope.locks.get(&component.name).ok_or_else(|| {
-        Failure::new("artifact-invalid", format!("`envelope.json` has no lock for component `{}`", component.name))
+        Failure::new(
+            ErrorCode::ArtifactInvalid,
+            format!("`envelope.json` has no lock for component `{}`", component.name),
+        )
     })?;
     let parameters = parameters(&component.name, document, envelope, values)?;
     let namespace = (kind == ProfileType::Helm).then_some(document.deployment.namespace.as_str());
@@ -180,7 +186,7 @@ fn compose(parameters: BTreeMap<String, Value>) -> Kind {
 
 fn helm(namespace: &str, parameters: BTreeMap<String, Value>) -> Result<Kind, Failure> {
     let values = HelmValues::new(parameters.iter().map(|(pointer, value)| (pointer.as_str(), &value.value)));
-    let values = values.map_err(|error| Failure::new("parameter-invalid", error.to_string()))?;
+    let values = values.map_err(|error| Failure::new(ErrorCode::ParameterInvalid, error.to_string()))?;
     let secrets = parameters.into_values().filter(Value::is_secret).map(|value| value.value.text()).collect();
     Ok(Kind::Helm { namespace: namespace.to_owned(), values, secrets })
 }
@@ -198,7 +204,7 @@ fn parameters(
         None => Ok(()),
         Some(_) => {
             let text = format!("parameter `{parameter}`: `{place}` is set by another parameter too");
-            Err(Failure::new("parameter-invalid", text))
+            Err(Failure::new(ErrorCode::ParameterInvalid, text))
         }
     };
     for (name, parameter) in &document.deployment.parameters {
@@ -316,7 +322,7 @@ mod tests {
     fn resolve(document: &Document, envelope: &EnvelopeDeployment, secret: &str) -> Vec<DesiredComponent> {
         let read = |name: &str| match name {
             "db-password" => Ok(secret.to_owned()),
-            _ => Err(Failure::new("parameter-invalid", format!("device file `{name}`: is missing"))),
+            _ => Err(Failure::new(ErrorCode::ParameterInvalid, format!("device file `{name}`: is missing"))),
         };
         let types = [ProfileType::Compose, ProfileType::Helm].into();
         resolve_on(&types, &read, document, envelope)

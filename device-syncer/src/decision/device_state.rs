@@ -11,7 +11,7 @@ use repo_model::desired::Desired;
 use repo_model::freshness::{LIFE, SKEW};
 use repo_model::margo::ProfileType;
 use repo_model::report::{Condition, IMAGES, LockedImage, LockedImages};
-use repo_model::{ComponentName, DeploymentId, DeploymentName, Digest, FileTree, json};
+use repo_model::{Branch, ComponentName, DeploymentId, DeploymentName, Digest, FileTree, json};
 use serde::{Deserialize, Serialize};
 
 use crate::decision::component::Component;
@@ -23,7 +23,7 @@ use crate::decision::observation::Observed;
 pub const STATE: &str = "refs/syncer/state";
 
 /// The local copy of the branch that the device writes.
-pub const STATUS: &str = "refs/heads/status";
+pub const STATUS: &str = Branch::Status.ref_name();
 
 const ACCEPTED: &str = "accepted.json";
 const ROSTER: &str = "roster.json";
@@ -471,6 +471,8 @@ fn read<T: for<'a> Deserialize<'a>>(tree: &FileTree, path: &str) -> Result<Optio
 
 #[cfg(test)]
 mod tests {
+    use repo_model::ErrorCode;
+
     use super::*;
     use crate::testing::{component, input_digest, project, wanted};
 
@@ -504,7 +506,7 @@ mod tests {
         let mut attempt = Attempt::new(input_digest("a", "y", "1"));
         attempt.begin("boot");
         device_state.attempts.insert(project("a", "y"), attempt);
-        let failure = Failure::new("compose-failed", "no");
+        let failure = Failure::new(ErrorCode::ComposeFailed, "no");
         device_state
             .failed_inputs
             .insert(project("a", "z"), FailedInput { input_digest: input_digest("a", "z", "1"), failure });

@@ -98,6 +98,8 @@ mod tests {
 
     use repo_model::margo::ProfileType;
 
+    use repo_model::ErrorCode;
+
     use super::*;
     use crate::decision::device_state::AppliedComponent;
     use crate::decision::failure::Failure;
@@ -113,7 +115,7 @@ mod tests {
                 let (project, kind) = (project("a", "x"), ProfileType::Compose);
                 device_state.note(&wanted("a", &[]), AppliedComponent { name, project, kind, input_digest });
             }
-            let error = Failure::new("runtime-unavailable", "docker can't be used: gone");
+            let error = Failure::new(ErrorCode::RuntimeUnavailable, "docker can't be used: gone");
             let unreachable = unreachable.then_some((ProfileType::Compose, error));
             let found = found.map(|condition| observed("a", "x", None, condition));
             let observation =

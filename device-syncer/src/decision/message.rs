@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use repo_model::message::Message;
 use repo_model::report::Condition;
-use repo_model::{DeviceId, FleetId};
+use repo_model::{Branch, DeviceId, FleetId, Trailer};
 
 use crate::decision::conditions;
 use crate::decision::device_state::DeviceState;
@@ -33,24 +33,22 @@ pub fn message(next: &DeviceState, before: &DeviceState, identity: &Identity) ->
         [one, rest @ ..] => format!("{one}, {} more (serial {serial})", rest.len()),
     };
     let mut message = Message::new(subject)
-        .trailer("Kind", "status")
-        .trailer("Fleet", identity.fleet)
-        .trailer("Device", &identity.device)
-        .trailer("Serial", serial);
+        .identity(Branch::Status, identity.fleet, &identity.device)
+        .trailer(Trailer::Serial, serial);
     if let Some(accepted) = &next.accepted {
-        message = message.trailer("Desired-Commit", &accepted.commit);
+        message = message.trailer(Trailer::DesiredCommit, &accepted.commit);
     }
-    transitions.iter().fold(message, |message, one| message.trailer("State", &one.trailer))
+    transitions.iter().fold(message, |message, one| message.trailer(Trailer::State, &one.trailer))
 }
 
 /// The serial that the message of a `status` commit gives; 0 before the first adoption, or where it gives none.
 pub fn serial(message: &str) -> u64 {
-    Message::parse(message).number("Serial").unwrap_or(0)
+    Message::parse(message).number(Trailer::Serial).unwrap_or(0)
 }
 
 /// The transitions that it names.
 pub fn states(message: &str) -> Vec<String> {
-    Message::parse(message).all("State").map(str::to_owned).collect()
+    Message::parse(message).all(Trailer::State).map(str::to_owned).collect()
 }
 
 /// The message with the transitions of commits before it that were never told, in front of its own.
@@ -59,10 +57,10 @@ pub fn carrying(message: String, before: &[String]) -> String {
         return message;
     }
     let read = Message::parse(&message);
-    let (own, others): (Vec<_>, Vec<_>) = read.trailers().iter().partition(|(key, _)| key == "State");
+    let (own, others): (Vec<_>, Vec<_>) = read.trailers().iter().partition(|(key, _)| Trailer::State == key.as_str());
     let states = before.iter().chain(own.into_iter().map(|(_, state)| state));
     let all = others.into_iter().map(|(key, value)| (key.as_str(), value));
-    let all = all.chain(states.map(|state| ("State", state)));
+    let all = all.chain(states.map(|state| (Trailer::State.as_str(), state)));
     all.fold(Message::new(read.subject()), |message, (key, value)| message.trailer(key, value)).to_string()
 }
 
@@ -89,7 +87,7 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
-    use crate::decision::conditions::{EVENT, STALE, STALLED, condition};
+    use crate::decision::conditions::condition;
     use crate::decision::device_state::Accepted;
     use crate::decision::failure::Failure;
     use crate::testing::{component, fleet, id};
@@ -111,7 +109,7 @@ mod tests {
             unverified: false,
         });
         let mut device_state = DeviceState { accepted, ..DeviceState::default() };
-        let all: Vec<_> = conditions.iter().map(|(kind, reason, text)| condition(kind, reason, *text)).collect();
+        let all: Vec<_> = conditions.iter().map(|(kind, reason, text)| condition(*kind, *reason, *text)).collect();
         conditions::write(&mut device_state, Uuid::nil(), &all);
         let mut report = Report::default();
         if let Some((state, code)) = state {
@@ -128,17 +126,17 @@ mod tests {
 
     #[test]
     fn a_commit_that_changes_only_conditions_names_them() {
-        let refused = (STALLED, "signature-invalid", "1234: Deployment: not signed");
+        let refused = ("Stalled", "signature-invalid", "1234: Deployment: not signed");
         for (before, next, expected) in [
             (&[][..], &[refused][..], "Stalled: signature-invalid (serial 4)"),
             (&[refused], &[], "Stalled cleared (serial 4)"),
-            (&[(STALE, "Expired", "x")], &[], "Stale cleared (serial 4)"),
-            (&[(STALLED, "trust-invalid", "x")], &[refused], "Stalled: signature-invalid (serial 4)"),
-            (&[(STALLED, "signature-invalid", "other words")], &[refused], "Stalled: signature-invalid (serial 4)"),
-            (&[(STALE, "Expired", "x")], &[refused], "Stalled: signature-invalid, 1 more (serial 4)"),
+            (&[("Stale", "Expired", "x")], &[], "Stale cleared (serial 4)"),
+            (&[("Stalled", "trust-invalid", "x")], &[refused], "Stalled: signature-invalid (serial 4)"),
+            (&[("Stalled", "signature-invalid", "other words")], &[refused], "Stalled: signature-invalid (serial 4)"),
+            (&[("Stale", "Expired", "x")], &[refused], "Stalled: signature-invalid, 1 more (serial 4)"),
             (
-                &[(EVENT, "FloorLost", "x")],
-                &[(EVENT, "FloorLost", "x"), (EVENT, "history-forked", "y")],
+                &[("SecurityEvent", "FloorLost", "x")],
+                &[("SecurityEvent", "FloorLost", "x"), ("SecurityEvent", "history-forked", "y")],
                 "SecurityEvent: history-forked (serial 4)",
             ),
         ] {
@@ -149,7 +147,7 @@ mod tests {
 
     #[test]
     fn states_come_before_reasons_and_those_before_conditions() {
-        let refused = [(STALLED, "wrong-device", "x")];
+        let refused = [("Stalled", "wrong-device", "x")];
         let state = |state, code| device_state(&[], Some((state, code)), 4);
         let (queued, running) = (state(State::Pending, Some("queued")), state(State::Installed, None));
         assert_eq!(subject(&queued, &running), "x installed (serial 4)");

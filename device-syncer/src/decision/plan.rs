@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use repo_model::margo::ProfileType;
-use repo_model::{ComponentName, DeploymentId, DeploymentName, Digest};
+use repo_model::{ComponentName, DeploymentId, DeploymentName, Digest, ErrorCode};
 use serde::Serialize;
 
 use crate::decision::component::Component;
@@ -160,7 +160,7 @@ impl Plan {
 
     /// The plan of a device that was told to leave everything as it is.
     fn suspended(self) -> Self {
-        self.waiting(Action::is_done, &Failure::new("suspended", "the operator suspended this device"))
+        self.waiting(Action::is_done, &Failure::new(ErrorCode::Suspended, "the operator suspended this device"))
     }
 
     /// The plan of a device that may adopt nothing new: what was applied is put back, and everything else waits.
@@ -169,7 +169,7 @@ impl Plan {
             Action::Apply { input, .. } => device_state.applied_digest(&input.project) != Some(input.input_digest),
             _ => false,
         };
-        self.waiting(is_new, &Failure::new("queued", "waits until the fleet lists this device's key again"))
+        self.waiting(is_new, &Failure::new(ErrorCode::Queued, "waits until the fleet lists this device's key again"))
     }
 
     /// Removes nothing, and lets these actions wait.
@@ -236,7 +236,7 @@ impl Actual<'_> {
 fn planned(wanted: &DesiredDeployment, actual: &Actual<'_>) -> Planned {
     let gated = |action| match &action {
         action if action.is_done() && wanted.suspended => {
-            Action::Wait(Failure::new("suspended", "the operator suspended this deployment"))
+            Action::Wait(Failure::new(ErrorCode::Suspended, "the operator suspended this deployment"))
         }
         // What was applied before is put back without being judged again.
         Action::Apply { input, .. } if !actual.was_applied(input) => match &wanted.requirements {
@@ -244,7 +244,7 @@ fn planned(wanted: &DesiredDeployment, actual: &Actual<'_>) -> Planned {
             Requirements::Unmet(lack) => Action::Fail(lack.clone()),
             Requirements::Unknown => {
                 let text = "what this device has isn't known yet, because a runtime doesn't answer";
-                Action::Wait(Failure::new("runtime-unavailable", text))
+                Action::Wait(Failure::new(ErrorCode::RuntimeUnavailable, text))
             }
         },
         _ => action,
@@ -372,7 +372,10 @@ mod tests {
     }
 
     fn failed(version: &str) -> FailedInput {
-        FailedInput { input_digest: input_digest("a", "x", version), failure: Failure::new("compose-failed", "no") }
+        FailedInput {
+            input_digest: input_digest("a", "x", version),
+            failure: Failure::new(ErrorCode::ComposeFailed, "no"),
+        }
     }
 
     fn action(device_state: &DeviceState, observed: &[Observed], want: &str) -> String {
@@ -500,7 +503,10 @@ mod tests {
             ..wanted("a", &[("x", version)])
         };
         let lack = || {
-            Requirements::Unmet(Failure::new("capability-missing", "it needs 9Gi of memory, and the device has 8Gi"))
+            Requirements::Unmet(Failure::new(
+                ErrorCode::CapabilityMissing,
+                "it needs 9Gi of memory, and the device has 8Gi",
+            ))
         };
         let run = |condition| vec![observed("a", "x", Some(input_digest("a", "x", "1")), condition)];
         let (nothing, once) = (DeviceState::default(), applied(&[("a", "x", Some("1"))]));

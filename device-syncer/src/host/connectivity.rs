@@ -6,9 +6,9 @@ use std::time::Duration;
 use jiff::Timestamp;
 use repo_git::{RemoteError, durable};
 use repo_model::error_chain;
-use repo_model::report::Condition;
+use repo_model::report::{Condition, ConditionType};
 
-use crate::decision::conditions::{self, STALLED};
+use crate::decision::conditions;
 use crate::state::local_condition::{self, LocalCondition};
 
 /// It may pass by itself.
@@ -16,7 +16,7 @@ pub const UNREACHABLE: &str = "Unreachable";
 
 /// What a failure to talk with the host is called.
 pub fn condition(error: &RemoteError) -> Condition {
-    let kind = if error.needs_a_person() { STALLED } else { UNREACHABLE };
+    let kind = if error.needs_a_person() { ConditionType::Stalled.as_str() } else { UNREACHABLE };
     conditions::condition(kind, error.reason(), error_chain(error))
 }
 

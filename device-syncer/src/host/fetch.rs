@@ -2,13 +2,13 @@
 
 use repo_git::{CommitId, FetchError, FetchLimits, Fetched, Remote, RemoteError};
 use repo_model::desired::Refusal;
-use repo_model::error_chain;
 use repo_model::freshness::{Freshness, PROOF_REFUSED};
-use repo_model::report::Condition;
+use repo_model::report::{Condition, ConditionType, Reason};
 use repo_model::roster::{Trust, roster_path};
+use repo_model::{ErrorCode, error_chain};
 
 use crate::config::{Device, Limits};
-use crate::decision::conditions::{STALLED, WAITING, condition};
+use crate::decision::conditions::condition;
 use crate::decision::device_state::Accepted;
 use crate::decision::failure::is_disk_full;
 use crate::host::connection::HostConnection;
@@ -114,9 +114,9 @@ fn unfetched(tip: CommitId, error: FetchError) -> FetchOutcome {
         return FetchOutcome::Unreachable(Box::new(error));
     }
     tracing::warn!(commit = %tip, error = error_chain(&error), "can't fetch");
-    let reason = if is_disk_full(&error) { "disk-full" } else { "FetchFailed" };
+    let reason = if is_disk_full(&error) { ErrorCode::DiskFull.into() } else { Reason::FetchFailed };
     // Without the causes, which name other temporary files each time: each change is a commit.
-    FetchOutcome::Unfetched(condition(STALLED, reason, format!("{tip}: {error}")))
+    FetchOutcome::Unfetched(condition(ConditionType::Stalled, reason, format!("{tip}: {error}")))
 }
 
 /// Fetches all that came before a commit which the clone has, if it ends there.
@@ -162,15 +162,15 @@ impl Fetcher<'_> {
             (Some(tip), _) => tip,
             (None, Some(_)) => {
                 return FetchOutcome::Refused(condition(
-                    STALLED,
-                    "history-rewritten",
+                    ConditionType::Stalled,
+                    ErrorCode::HistoryRewritten,
                     "`desired` is gone from the host",
                 ));
             }
             (None, None) => {
                 return FetchOutcome::Refused(condition(
-                    WAITING,
-                    "NotEnrolled",
+                    ConditionType::Waiting,
+                    Reason::NotEnrolled,
                     "the host has no `desired` for this device yet",
                 ));
             }
@@ -178,9 +178,11 @@ impl Fetcher<'_> {
         match self.judge(tip, refs, accepted_history) {
             Ok(adoption) if !self.device.is_listed(&adoption.desired) => FetchOutcome::Unlisted,
             Ok(adoption) => FetchOutcome::Adoption(Box::new(adoption)),
-            Err(UpdateError::Refused(refusal)) => {
-                FetchOutcome::Refused(condition(STALLED, refusal.code, format!("{tip}: {}", refusal.message)))
-            }
+            Err(UpdateError::Refused(refusal)) => FetchOutcome::Refused(condition(
+                ConditionType::Stalled,
+                refusal.code,
+                format!("{tip}: {}", refusal.message),
+            )),
             Err(UpdateError::Fetch(error)) => unfetched(tip, error),
         }
     }
@@ -217,7 +219,7 @@ impl Fetcher<'_> {
     fn trust(&self) -> Result<Trust, Refusal> {
         let pin = |roster: &[u8]| {
             Trust::pin(&roster_path(self.device.join.trust.version), roster, self.device.join.fleet)
-                .map_err(|error| Refusal::new("trust-invalid", error_chain(&error)))
+                .map_err(|error| Refusal::new(ErrorCode::TrustInvalid, error_chain(&error)))
         };
         let joined = pin(self.device.join.trust.roster.as_bytes())?;
         match self.store.device_state.roster.as_slice() {

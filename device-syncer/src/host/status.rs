@@ -7,11 +7,12 @@ use repo_git::repo::TreeLimits;
 use repo_git::{Commit, CommitId, FetchError, PushUpdate};
 use repo_model::desired::Desired;
 use repo_model::message::Message;
-use repo_model::{Branch, KeyText, Trailer, error_chain};
+use repo_model::report::{ConditionType, Reason};
+use repo_model::{Branch, ErrorCode, KeyText, Trailer, error_chain};
 use uuid::Uuid;
 
 use crate::config::Device;
-use crate::decision::conditions::{self, EVENT, condition};
+use crate::decision::conditions::{self, condition};
 use crate::decision::device_state::Accepted;
 use crate::decision::status::Report;
 use crate::host::client::{HostClient, Pushed};
@@ -129,7 +130,7 @@ impl StatusBranch<'_> {
             }
             Theirs::Foreign(tip) => {
                 self.report_event(
-                    "StatusReplaced",
+                    Reason::StatusReplaced,
                     format!("{tip} on `status`, which no allowed key signed, is replaced"),
                 )?;
             }
@@ -212,14 +213,16 @@ impl StatusBranch<'_> {
             }
             _ => format!("installations {names} use the same identity"),
         };
-        self.report_event("history-forked", text)
+        self.report_event(ErrorCode::HistoryForked, text)
     }
 
     /// Tells of a security event on `status`, until the next adoption.
-    fn report_event(&mut self, reason: &str, message: String) -> Result<(), StatusError> {
+    fn report_event(&mut self, reason: impl Into<String>, message: String) -> Result<(), StatusError> {
         let mut next = self.store.device_state.clone();
-        let all: Vec<_> =
-            conditions::all(&next.status).into_iter().chain([condition(EVENT, reason, message)]).collect();
+        let all: Vec<_> = conditions::all(&next.status)
+            .into_iter()
+            .chain([condition(ConditionType::SecurityEvent, reason, message)])
+            .collect();
         conditions::write(&mut next, self.device.instance, &all);
         let (report, identity) = (Report::read(&next.status), self.device.identity());
         record(self.store, next, &report, &identity, Timestamp::now())?;

@@ -6,11 +6,12 @@ use repo_git::{CommitId, PublicKey, sign};
 use repo_model::desired::{self, Desired, Reader, Refusal};
 use repo_model::freshness::{Freshness, Subject};
 use repo_model::join::Join;
-use repo_model::message::Message;
+use repo_model::message::{Continues, Message};
+use repo_model::report::ConditionType;
 use repo_model::roster::{ROSTER_NAMESPACE, Trust, roster_path};
-use repo_model::{FileTree, KeyText, error_chain};
+use repo_model::{Branch, ErrorCode, FileTree, KeyText, Trailer, error_chain};
 
-use crate::decision::conditions::{self, STALE};
+use crate::decision::conditions;
 use crate::decision::device_state::{Accepted, DeviceState};
 use crate::state::floor::Floor;
 use crate::state::store::Store;
@@ -107,7 +108,7 @@ impl Judge<'_> {
     /// The key that signed a commit, and its message.
     fn signed(&self, commit: CommitId) -> Result<(KeyText, Message), Refusal> {
         let commit = self.store.repo.commit(commit).map_err(unreadable)?;
-        let key = commit.signer().map_err(|error| Refusal::new("signature-invalid", error_chain(&error)))?;
+        let key = commit.signer().map_err(|error| Refusal::new(ErrorCode::SignatureInvalid, error_chain(&error)))?;
         Ok((key_text(&key), Message::parse(&commit.message)))
     }
 
@@ -127,7 +128,7 @@ impl Judge<'_> {
             _ if self.continues(tip, trust)? => Ok(Descent::Continued),
             Ancestry::Unknown => Ok(Descent::Unknown),
             Ancestry::No => Err(Refusal::new(
-                "history-rewritten",
+                ErrorCode::HistoryRewritten,
                 format!(
                     "it doesn't descend from {}, which was accepted before, and nothing says that it continues that; \
                      if it is right, run `device-syncer accept-history {tip}` at the device",
@@ -142,14 +143,15 @@ impl Judge<'_> {
     fn continues(&self, tip: CommitId, trust: &Trust) -> Result<bool, Refusal> {
         // The floor may be raised already, for this very tip, by a pass that was killed.
         let expected = match (&self.store.device_state.accepted, self.floor.envelope) {
-            (Some(accepted), _) => format!("{} {}", accepted.envelope, accepted.serial),
-            (None, Some(envelope)) => format!("{envelope} {}", self.floor.serial),
+            (Some(accepted), _) => Continues { envelope: accepted.envelope, serial: accepted.serial }.to_string(),
+            (None, Some(envelope)) => Continues { envelope, serial: self.floor.serial }.to_string(),
             (None, None) => return Ok(false),
         };
         for id in self.store.repo.history(tip, None, MAX_WALK).map_err(unreadable)? {
             let commit = self.store.repo.commit(id).map_err(unreadable)?;
             let message = Message::parse(&commit.message);
-            let says_so = message.get("Kind") == Some("desired") && message.get("Continues") == Some(&expected);
+            let says_so = message.get(Trailer::Kind) == Some(Branch::Desired.as_str())
+                && message.get(Trailer::Continues) == Some(&expected);
             if says_so && commit.signer().is_ok_and(|key| trust.allows(&key_text(&key), self.now)) {
                 return Ok(true);
             }
@@ -162,7 +164,10 @@ impl Judge<'_> {
     pub fn freshness(&self, commit: CommitId, accepted: &Accepted) -> Result<(KeyText, Freshness), Refusal> {
         let (key, message) = self.signed(commit)?;
         if !self.trust.allows(&key, self.now) {
-            return Err(Refusal::new("signature-invalid", "the proof of freshness isn't signed by an allowed key"));
+            return Err(Refusal::new(
+                ErrorCode::SignatureInvalid,
+                "the proof of freshness isn't signed by an allowed key",
+            ));
         }
         let has_parents = !self.store.repo.commit(commit).map_err(unreadable)?.parents.is_empty();
         let subject = Subject {
@@ -181,7 +186,7 @@ impl Adoption {
     /// where the device is `Stale`, an adoption ends nothing.
     pub fn put_into(&self, device_state: &mut DeviceState, now: Timestamp) {
         device_state.roster.clone_from(&self.roster);
-        let is_stale = conditions::all(&device_state.status).iter().any(|one| one.kind == STALE);
+        let is_stale = conditions::all(&device_state.status).iter().any(|one| one.kind == ConditionType::Stale);
         let before = device_state.accepted.take().filter(|_| !is_stale && self.descent != Descent::ByHand);
         device_state.accepted = Some(Accepted {
             commit: self.commit.to_string(),
@@ -214,7 +219,7 @@ impl Adoption {
 
 /// What can't be read isn't a desired state.
 fn unreadable(error: impl std::error::Error + 'static) -> Refusal {
-    Refusal::new("manifest-invalid", error_chain(&error))
+    Refusal::new(ErrorCode::ManifestInvalid, error_chain(&error))
 }
 
 /// Says who made a roster's signature.

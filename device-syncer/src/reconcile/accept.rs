@@ -5,10 +5,10 @@ use repo_git::CommitId;
 use repo_model::desired::{Desired, Refusal};
 use repo_model::error_chain;
 use repo_model::freshness::PROOF_REFUSED;
-use repo_model::report::Condition;
+use repo_model::report::{Condition, ConditionType, Reason};
 
 use crate::config::Device;
-use crate::decision::conditions::{self, CAPABILITIES_INVALID, EVENT, STALE, UNVERIFIED, condition};
+use crate::decision::conditions::{self, condition};
 use crate::decision::device_state::DeviceState;
 use crate::host::client::HostClient;
 use crate::host::fetch::{FetchOutcome, Fetcher, UpdateError};
@@ -91,7 +91,7 @@ impl Acceptance<'_> {
         pass.conditions.extend(of_accepted(&pass.next, refused, self.host.now()));
         let left_out = self.device.settings.capabilities.left_out();
         if !left_out.is_empty() {
-            pass.conditions.push(condition(CAPABILITIES_INVALID, "LeftOut", left_out.join("; ")));
+            pass.conditions.push(condition(ConditionType::CapabilitiesInvalid, Reason::LeftOut, left_out.join("; ")));
         }
         if !pass.is_adopted {
             pass.conditions.extend(conditions::events(&pass.next.status));
@@ -164,11 +164,11 @@ impl Acceptance<'_> {
             Descent::Continued => {
                 let text =
                     format!("serial {serial} ({commit}) doesn't descend from {before}, and says it continues it");
-                pass.conditions.push(condition(EVENT, "HistoryContinued", text));
+                pass.conditions.push(condition(ConditionType::SecurityEvent, Reason::HistoryContinued, text));
             }
             Descent::ByHand => {
                 let text = format!("a person at the device accepted serial {serial} ({commit}) after {before}");
-                pass.conditions.push(condition(EVENT, "HistoryAccepted", text));
+                pass.conditions.push(condition(ConditionType::SecurityEvent, Reason::HistoryAccepted, text));
             }
         }
         adoption.put_into(&mut pass.next, self.host.now());
@@ -205,13 +205,17 @@ fn of_accepted(next: &DeviceState, refused: Option<Refusal>, now: Timestamp) -> 
     let Some(accepted) = &next.accepted else { return Vec::new() };
     let mut all = Vec::new();
     if let Some(refusal) = refused {
-        all.push(condition(STALE, refusal.code, refusal.message));
+        all.push(condition(ConditionType::Stale, refusal.code, refusal.message));
     } else if accepted.is_stale(now) {
-        all.push(condition(STALE, "Expired", "no fresh proof that the host shows the newest state"));
+        all.push(condition(
+            ConditionType::Stale,
+            Reason::Expired,
+            "no fresh proof that the host shows the newest state",
+        ));
     }
     if accepted.unverified {
         let text = "the history since what was accepted before isn't at hand, so its descent wasn't checked";
-        all.push(condition(UNVERIFIED, "ShallowHistory", text));
+        all.push(condition(ConditionType::AncestryUnverified, Reason::ShallowHistory, text));
     }
     all
 }

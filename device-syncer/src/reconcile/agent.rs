@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use repo_model::error_chain;
+use repo_model::{ErrorCode, error_chain};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
 
@@ -132,7 +132,7 @@ impl Log {
                 self.0 = Some(now);
             }
             Err(error) => {
-                let code = is_disk_full(error).then_some("disk-full");
+                let code = is_disk_full(error).then_some(ErrorCode::DiskFull.as_str());
                 tracing::error!(code, error = error_chain(error), "the pass failed");
                 self.0 = None;
             }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use repo_model::margo::{ProfileType, State};
-use repo_model::{DeploymentName, Digest, error_chain};
+use repo_model::{DeploymentName, Digest, ErrorCode, error_chain};
 
 use crate::decision::backoff;
 use crate::decision::component::Component;
@@ -123,7 +123,7 @@ impl<H: Runtimes + ?Sized> Actor<'_, H> {
                     }
                     Action::Unknown if self.report.get(planned.id, &component.name).is_none() => {
                         let text = "waits for the runtime, which doesn't answer";
-                        let failure = Failure::new("runtime-unavailable", text);
+                        let failure = Failure::new(ErrorCode::RuntimeUnavailable, text);
                         self.report.set(planned.id, &component.name, State::Pending, Some(failure));
                     }
                     // What is replaced keeps its state until it is removed.
@@ -154,7 +154,7 @@ impl<H: Runtimes + ?Sized> Actor<'_, H> {
         let begun = is_known && now.is_some_and(|now| now.state == State::Installing);
         let waiting = now.is_some_and(|now| now.state == State::Pending && now.failure.is_some());
         if !begun && !waiting {
-            self.pend(input, Failure::new("queued", "waits for its turn"));
+            self.pend(input, Failure::new(ErrorCode::Queued, "waits for its turn"));
         }
     }
 
@@ -184,7 +184,7 @@ impl<H: Runtimes + ?Sized> Actor<'_, H> {
         let reason = now.filter(|now| now.state == State::Pending).and_then(|now| now.failure.as_ref());
         let says_more = reason.is_some_and(|reason| reason.code != "queued");
         if !says_more && self.next.failure(input).is_none() {
-            self.pend(input, Failure::new("waiting-dependency", text));
+            self.pend(input, Failure::new(ErrorCode::WaitingDependency, text));
         }
     }
 
@@ -355,7 +355,7 @@ impl<H: Runtimes + ?Sized> Actor<'_, H> {
         if attempt.lost >= MAX_LOST {
             let text =
                 format!("the device went down during {} attempts to apply this, so it isn't tried again", attempt.lost);
-            self.give_up(input, Failure::new("crash-loop", text));
+            self.give_up(input, Failure::new(ErrorCode::CrashLoop, text));
             self.commit()?;
             return Ok(false);
         }

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use repo_model::envelope;
+use repo_model::{ErrorCode, envelope};
 
 use crate::decision::failure::Failure;
 
@@ -13,7 +13,8 @@ const MAX_VALUE: u64 = 128 << 10;
 
 /// The value in a device file: UTF-8, one final newline removed. Failures name the file, never its contents.
 pub(super) fn read(directory: &Path, name: &str) -> Result<String, Failure> {
-    let invalid = |problem: String| Failure::new("parameter-invalid", format!("device file `{name}`: {problem}"));
+    let invalid =
+        |problem: String| Failure::new(ErrorCode::ParameterInvalid, format!("device file `{name}`: {problem}"));
     if !envelope::ValueFrom::is_bare(name) {
         return Err(invalid("is not a bare file name".to_owned()));
     }

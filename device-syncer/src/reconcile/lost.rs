@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use repo_model::desired::Desired;
 use repo_model::report::Condition as Told;
+use repo_model::report::{ConditionType, Reason};
 
 use crate::decision::component::{Component, ImageLocks, Kind};
-use crate::decision::conditions::{STALLED, condition};
+use crate::decision::conditions::condition;
 use crate::decision::device_state::DeviceState;
 use crate::decision::observation::Observed;
 use crate::decision::plan::is_restored;
@@ -24,7 +25,7 @@ pub(super) fn lost(device_state: &DeviceState, found: Option<&Desired>) -> Optio
          shows it, and until then nothing is done but to put back what was applied where it doesn't run",
         accepted.serial, accepted.commit
     );
-    Some(condition(STALLED, "AcceptedLost", text))
+    Some(condition(ConditionType::Stalled, Reason::AcceptedLost, text))
 }
 
 /// Puts back what was applied and doesn't run, but for what is suspended: of that only the runtime's own copy is needed.
@@ -48,7 +49,7 @@ pub(super) fn restore_applied(
         restores.note(project);
         if let Err(error) = runtimes.restore(&component, cancel) {
             // Its words could hold a secret: which of the values are secret is lost.
-            tracing::warn!(project, code = error.code(), "not put back");
+            tracing::warn!(project, code = error.code().as_str(), "not put back");
         }
     }
     acted

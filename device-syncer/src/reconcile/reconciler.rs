@@ -4,11 +4,11 @@ use jiff::Timestamp;
 use repo_model::desired::Desired;
 use repo_model::error_chain;
 use repo_model::margo::DeviceCapabilities;
-use repo_model::report::CAPABILITIES;
+use repo_model::report::{CAPABILITIES, ConditionType, Reason};
 
 use crate::config::Device;
 use crate::decision::backoff;
-use crate::decision::conditions::{self, SANDBOX, condition};
+use crate::decision::conditions::{self, condition};
 use crate::decision::deployment::DesiredDeployment;
 use crate::decision::desired::{DeviceValues, wanted};
 use crate::decision::device_state::DeviceState;
@@ -75,7 +75,11 @@ impl Reconciler {
         }
         pass.conditions.extend(conditions::unreachable(&observation, &conditions::all(&pass.next.status)));
         if self.runtimes.is_unconfined() {
-            pass.conditions.push(condition(SANDBOX, "NoLandlockAndNotRoot", UNCONFINED));
+            pass.conditions.push(condition(
+                ConditionType::SandboxUnavailable,
+                Reason::NoLandlockAndNotRoot,
+                UNCONFINED,
+            ));
         }
         conditions::write(&mut pass.next, device.instance, &pass.conditions);
         let (identity, next) = (device.identity(), pass.next.clone());

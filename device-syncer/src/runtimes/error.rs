@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use repo_model::ErrorCode;
+
 use super::command::CommandError;
 
 /// A failed operation on one component. Texts never contain a secret parameter's value.
@@ -140,21 +142,21 @@ pub enum RuntimeError {
 }
 
 impl RuntimeError {
-    /// The stable code (`repo-layouts/README.md`, *Error codes*).
-    pub fn code(&self) -> &'static str {
+    /// The code that a status gives (`repo-layouts/README.md`, *Error codes*).
+    pub fn code(&self) -> ErrorCode {
         match self {
-            Self::ArtifactUnavailable { .. } => "artifact-unavailable",
-            Self::ArtifactInvalid { .. } => "artifact-invalid",
-            Self::ArtifactDigestChanged { .. } => "artifact-digest-changed",
-            Self::ParameterInvalid { .. } => "parameter-invalid",
-            Self::PolicyDenied { .. } => "policy-denied",
-            Self::NotOurs { .. } => "not-ours",
-            Self::ComposeFailed { .. } => "compose-failed",
-            Self::HelmFailed { .. } => "helm-failed",
-            Self::RuntimeUnavailable { .. } | Self::Files { .. } | Self::Cancelled => "runtime-unavailable",
-            Self::HealthTimeout { .. } | Self::NotReady { .. } => "health-timeout",
-            Self::RemovalFailed { .. } => "removal-failed",
-            Self::DiskFull { .. } => "disk-full",
+            Self::ArtifactUnavailable { .. } => ErrorCode::ArtifactUnavailable,
+            Self::ArtifactInvalid { .. } => ErrorCode::ArtifactInvalid,
+            Self::ArtifactDigestChanged { .. } => ErrorCode::ArtifactDigestChanged,
+            Self::ParameterInvalid { .. } => ErrorCode::ParameterInvalid,
+            Self::PolicyDenied { .. } => ErrorCode::PolicyDenied,
+            Self::NotOurs { .. } => ErrorCode::NotOurs,
+            Self::ComposeFailed { .. } => ErrorCode::ComposeFailed,
+            Self::HelmFailed { .. } => ErrorCode::HelmFailed,
+            Self::RuntimeUnavailable { .. } | Self::Files { .. } | Self::Cancelled => ErrorCode::RuntimeUnavailable,
+            Self::HealthTimeout { .. } | Self::NotReady { .. } => ErrorCode::HealthTimeout,
+            Self::RemovalFailed { .. } => ErrorCode::RemovalFailed,
+            Self::DiskFull { .. } => ErrorCode::DiskFull,
         }
     }
 

@@ -7,9 +7,9 @@ use std::path::PathBuf;
 
 use jiff::Timestamp;
 use repo_git::durable;
-use repo_model::{error_chain, json};
+use repo_model::report::ConditionType;
+use repo_model::{ErrorCode, error_chain, json};
 
-use crate::decision::conditions::STALLED;
 use crate::decision::failure::{is_disk_full, shown};
 use crate::state::local_condition::{self, LocalCondition};
 
@@ -37,8 +37,8 @@ impl LastFailure {
     /// A pass is over, and failed for this reason or not at all. Written only if that is news.
     pub fn note(&mut self, error: Option<&(dyn Error + 'static)>, now: Timestamp) {
         let met = error.map(|error| LocalCondition {
-            kind: STALLED.to_owned(),
-            reason: if is_disk_full(error) { "disk-full" } else { "PassFailed" }.to_owned(),
+            kind: ConditionType::Stalled.into(),
+            reason: if is_disk_full(error) { ErrorCode::DiskFull.as_str() } else { "PassFailed" }.to_owned(),
             message: shown(&error_chain(error)),
             since: now,
         });

@@ -13,7 +13,7 @@ use repo_git::repo::{
 use repo_git::{Cause, CommitId, ReadError, SigningKey};
 use repo_model::desired::Desired;
 use repo_model::message::Message;
-use repo_model::{DeviceId, FileTree, error_chain};
+use repo_model::{Branch, DeviceId, FileTree, error_chain};
 
 use crate::config::Home;
 use crate::decision::device_state::{Accepted, Damaged, DeviceState, STATE, STATUS};
@@ -55,6 +55,9 @@ pub struct Store {
 
 /// The directory of the state's tree with what this device said last, where the tip of `status` says something else.
 const REPORTED: &str = "told/";
+
+/// What `HEAD` of the clone names.
+const DEFAULT_BRANCH: &str = Branch::Desired.as_str();
 
 /// The message of a state's commit.
 const STATE_MESSAGE: &str = "state\n";
@@ -122,7 +125,7 @@ impl Store {
                 let why = error_chain(&*source);
                 tracing::error!(path = %set_aside(&path).display(), why, "the clone is damaged: it is set aside and made anew");
                 let noted = DeviceState { damaged: Some(damaged(why)), ..DeviceState::default() };
-                Repo::renew(&path, "desired", |new| write_state(new, &person, &noted, None, (None, true)))?;
+                Repo::renew(&path, DEFAULT_BRANCH, |new| write_state(new, &person, &noted, None, (None, true)))?;
                 take(&path)?
             }
             taken => taken?,
@@ -191,7 +194,7 @@ impl Store {
         let path = self.path.clone();
         tracing::error!(path = %set_aside(&path).display(), why, "the clone is damaged: what can't be read is set aside");
         let device_state = DeviceState { damaged: Some(damaged(why)), ..self.device_state.clone() };
-        Repo::renew(&path, "desired", |new| {
+        Repo::renew(&path, DEFAULT_BRANCH, |new| {
             let accepted = self.device_state.accepted.as_ref().and_then(Accepted::id);
             let tips = accepted.into_iter().chain(self.status);
             let found = self.repo.copy_readable(new, tips).map_err(RenewError::from)?;
@@ -447,7 +450,7 @@ fn remains(repo: &Repo, id: CommitId, note: &mut dyn FnMut(&(dyn std::error::Err
 
 /// Opens and locks the clone, and clears what a killed process left behind.
 fn take(path: &Path) -> Result<(Repo, RepoLock), StoreError> {
-    let opened = Repo::put_right(path, "desired").and_then(|()| Repo::create(path, "desired"));
+    let opened = Repo::put_right(path, DEFAULT_BRANCH).and_then(|()| Repo::create(path, DEFAULT_BRANCH));
     let repo = opened.map_err(|error| {
         let doing = if matches!(error, OpenError::Create { .. }) { "make" } else { OPEN };
         StoreError::open(doing, path)(error.into())

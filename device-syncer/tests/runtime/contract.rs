@@ -171,7 +171,7 @@ pub(crate) fn an_unhealthy_service_times_out_with_its_log_and_without_secrets(wo
     world.component.timeout = Duration::from_secs(if world.fake.is_some() { 6 } else { 12 });
     let error = world.prefetch_and_apply().unwrap_err();
     let RuntimeError::HealthTimeout { service, state, log, .. } = &error else { panic!("{error}") };
-    assert_eq!((error.code(), service.as_str(), state.as_str()), ("health-timeout", "web", "unhealthy"));
+    assert_eq!((error.code().as_str(), service.as_str(), state.as_str()), ("health-timeout", "web", "unhealthy"));
     assert!(log.contains("PLAIN=words") && log.contains("SECRET=***"), "{log}");
     assert!(!format!("{error:?}").contains("s3cr"), "{error:?}");
     assert_eq!(world.observed().unwrap().input_digest, None, "half made");
@@ -218,7 +218,7 @@ pub(crate) fn a_cancelled_wait_leaves_a_half_made_project_that_the_next_apply_co
 fn refused_as_not_ours(world: &mut World, kind: &'static str, name: &str) {
     let before = (world.left("container"), world.left("network"), world.left("volume"));
     let error = world.prefetch_and_apply().unwrap_err();
-    assert_eq!(error.code(), "not-ours", "{error}");
+    assert_eq!(error.code().as_str(), "not-ours", "{error}");
     assert!(
         error.to_string().contains(&format!("{kind} `{name}`")) && error.to_string().contains("docker "),
         "{error}"
@@ -281,7 +281,7 @@ pub(crate) fn an_image_that_cannot_be_had_changes_nothing(world: &mut World) {
     }
     world.archive(&[("compose.yaml", &compose(&format!("web: {{image: '{image}'}}")))]);
     let error = world.prefetch_and_apply().unwrap_err();
-    assert_eq!((error.code(), error.is_transient()), ("artifact-unavailable", true), "{error}");
+    assert_eq!((error.code().as_str(), error.is_transient()), ("artifact-unavailable", true), "{error}");
     assert!(error.to_string().contains(image), "{error}");
     assert_eq!(world.identities(), before);
 }
@@ -292,7 +292,7 @@ pub(crate) fn a_denied_privilege_changes_nothing(world: &mut World) {
         &compose("web: {image: margo-test/busybox:1, privileged: true, pid: host, volumes: ['/etc:/etc']}"),
     )]);
     let error = world.prefetch_and_apply().unwrap_err();
-    assert_eq!((error.code(), error.is_transient()), ("policy-denied", false), "{error}");
+    assert_eq!((error.code().as_str(), error.is_transient()), ("policy-denied", false), "{error}");
     for wish in ["services.web.privileged", "services.web.pid: host", "services.web.volumes: for writing /etc"] {
         assert!(error.to_string().contains(wish), "{error}");
     }
@@ -307,7 +307,7 @@ pub(crate) fn a_refusal_never_says_a_secret(world: &mut World) {
     world.parameter("KEY", "hunter2hunter2");
     world.secret("KEY");
     let error = world.prefetch_and_apply().unwrap_err();
-    assert_eq!(error.code(), "policy-denied", "{error}");
+    assert_eq!(error.code().as_str(), "policy-denied", "{error}");
     assert!(error.to_string().contains("/srv/***") && error.to_string().contains("image's name"), "{error}");
     assert!(!format!("{error:?} {:?}", world.component).contains("hunter2"), "{error:?}");
 }
@@ -316,7 +316,7 @@ pub(crate) fn a_config_without_its_file_is_refused(world: &mut World) {
     let text = "services: {web: {image: 'margo-test/busybox:1', configs: [c]}}\nconfigs: {c: {file: ./missing.txt}}";
     world.archive(&[("compose.yaml", text)]);
     let error = world.prefetch_and_apply().unwrap_err();
-    assert_eq!(error.code(), "artifact-invalid", "{error}");
+    assert_eq!(error.code().as_str(), "artifact-invalid", "{error}");
     assert!(error.to_string().contains("missing.txt"), "{error}");
 }
 
@@ -324,7 +324,7 @@ pub(crate) fn an_invalid_parameter_changes_nothing(world: &mut World) {
     world.app("duo");
     world.parameter("COMPOSE_PROJECT_NAME", "other");
     let error = world.prefetch_and_apply().unwrap_err();
-    assert_eq!((error.code(), error.is_transient()), ("parameter-invalid", false), "{error}");
+    assert_eq!((error.code().as_str(), error.is_transient()), ("parameter-invalid", false), "{error}");
     assert!(world.observed().is_none());
 }
 
@@ -345,6 +345,6 @@ pub(crate) fn a_gone_daemon_is_transient(world: &mut World) {
         world.runtime.apply(&prepared, &|| false).unwrap_err(),
         world.runtime.remove(&world.component.project, Duration::from_secs(5), &|| false).unwrap_err(),
     ] {
-        assert_eq!((error.code(), error.is_transient()), ("runtime-unavailable", true), "{error}");
+        assert_eq!((error.code().as_str(), error.is_transient()), ("runtime-unavailable", true), "{error}");
     }
 }

@@ -54,7 +54,7 @@ fn another(world: &mut World, name: &str, services: &[&str]) -> Component {
 
 fn refused(result: Result<(), RuntimeError>, words: &[&str]) {
     let error = result.expect_err("it is refused");
-    assert_eq!((error.code(), error.is_transient()), ("policy-denied", false), "{error}");
+    assert_eq!((error.code().as_str(), error.is_transient()), ("policy-denied", false), "{error}");
     for word in words {
         assert!(error.to_string().contains(word), "{word} in {error}");
     }
@@ -256,7 +256,7 @@ fn whatever_a_container_puts_in_the_place_of_our_files_neither_holds_us_up_nor_l
         untouched();
         // What it puts in our way is its own loss, and said.
         if let Err(error) = result {
-            assert!(["runtime-unavailable", "policy-denied"].contains(&error.code()), "{error}");
+            assert!(["runtime-unavailable", "policy-denied"].contains(&error.code().as_str()), "{error}");
         }
     }
     in_time(&files, || world.runtime.remove(&world.component.project, Duration::from_secs(60), &|| false).unwrap());

@@ -156,7 +156,7 @@ mod docker_files {
         ] {
             world.archive(&[("compose.yaml", text)]);
             let error = world.runtime.prefetch(&world.component, &|| false).unwrap_err();
-            assert_eq!((error.code(), error.is_transient()), (code, false), "{text}: {error}");
+            assert_eq!((error.code().as_str(), error.is_transient()), (code, false), "{text}: {error}");
         }
         assert!(!world.project_dir().exists());
     }
@@ -196,7 +196,7 @@ mod docker_up {
             next: {image: 'margo-test/busybox:1', depends_on: {sick: {condition: service_healthy}}}";
         world.archive(&[("compose.yaml", text)]);
         let error = world.prefetch_and_apply().unwrap_err();
-        assert_eq!(error.code(), "health-timeout", "{error}");
+        assert_eq!(error.code().as_str(), "health-timeout", "{error}");
         assert!(error.to_string().contains("`sick`") && error.to_string().contains("unhealthy"), "{error}");
     }
 
@@ -205,7 +205,7 @@ mod docker_up {
         let mut world = World::docker();
         world.archive(&[("compose.yaml", "services: {web: {image: 'margo-test/busybox:1', command: [/nowhere]}}")]);
         let error = world.prefetch_and_apply().unwrap_err();
-        assert_eq!((error.code(), error.is_transient()), ("compose-failed", false), "{error}");
+        assert_eq!((error.code().as_str(), error.is_transient()), ("compose-failed", false), "{error}");
         assert!(error.to_string().contains("/nowhere"), "{error}");
         assert_eq!(world.observed().unwrap().input_digest, None);
     }
@@ -249,7 +249,7 @@ mod docker_registry {
         let lies = Lock { content: Digest::of(b"other"), ..lock };
         world.component.lock = Some(lies);
         let error = world.runtime.prefetch(&world.component, &|| false).unwrap_err();
-        assert_eq!(error.code(), "artifact-digest-changed", "{error}");
+        assert_eq!(error.code().as_str(), "artifact-digest-changed", "{error}");
     }
 
     #[test]
@@ -265,7 +265,7 @@ mod docker_registry {
         world.runtime.prefetch(&world.component, &|| false).unwrap();
         world.runtime.prune_cache(&Default::default()).unwrap();
         let error = world.runtime.prefetch(&world.component, &|| false).unwrap_err();
-        assert_eq!((error.code(), error.is_transient()), ("artifact-unavailable", true), "{error}");
+        assert_eq!((error.code().as_str(), error.is_transient()), ("artifact-unavailable", true), "{error}");
     }
 
     #[test]
@@ -273,16 +273,16 @@ mod docker_registry {
         let mut world = World::docker();
         let (registry, reference) = setup(&mut world);
         let error = world.runtime.prefetch(&world.component, &|| false).unwrap_err();
-        assert_eq!((error.code(), error.is_transient()), ("artifact-unavailable", true), "{error}");
+        assert_eq!((error.code().as_str(), error.is_transient()), ("artifact-unavailable", true), "{error}");
         assert!(matches!(registry.resolve(&reference), Err(RegistryError::NotFound { .. })));
         registry.push(&reference, b"not an archive".to_vec()).unwrap();
         let error = world.runtime.prefetch(&world.component, &|| false).unwrap_err();
-        assert_eq!((error.code(), error.is_transient()), ("artifact-invalid", false), "{error}");
+        assert_eq!((error.code().as_str(), error.is_transient()), ("artifact-invalid", false), "{error}");
         let tiny = Registry::new(Settings { max_layer: 5, ..world.settings.registry.clone() });
         assert!(matches!(tiny.pull(&reference, None), Err(RegistryError::Invalid { .. })));
         world.component.repository = "oci://127.0.0.1:1/none".to_owned();
         let error = world.runtime.prefetch(&world.component, &|| false).unwrap_err();
-        assert_eq!((error.code(), error.is_transient()), ("artifact-unavailable", true), "{error}");
+        assert_eq!((error.code().as_str(), error.is_transient()), ("artifact-unavailable", true), "{error}");
     }
 }
 

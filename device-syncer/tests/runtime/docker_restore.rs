@@ -129,7 +129,7 @@ fn a_link_in_the_place_of_a_mount_is_looked_for_again_before_anything_is_started
     repo_git::durable::remove_dir_all(&conf).unwrap();
     std::os::unix::fs::symlink("/etc", &conf).unwrap();
     let error = world.restore().unwrap_err();
-    assert_eq!(error.code(), "policy-denied", "{error}");
+    assert_eq!(error.code().as_str(), "policy-denied", "{error}");
     assert!(error.to_string().contains("./conf"), "{error}");
     assert_eq!(world.ask(&["inspect", "--format", "{{.State.Running}}", &other]), "false\n");
 }
@@ -158,7 +158,7 @@ fn what_crashes_again_and_again_is_never_installed() {
             scope.spawn(move || {
                 let (world, result) = crashing(restart, command);
                 let error = result.unwrap_err();
-                assert_eq!(error.code(), "health-timeout", "{restart} {command}: {error}");
+                assert_eq!(error.code().as_str(), "health-timeout", "{restart} {command}: {error}");
                 let found = world.observed().unwrap();
                 assert_eq!(found.input_digest, None, "{restart} {command}: {found:?}");
             });

@@ -33,10 +33,10 @@ fn a_command_that_hangs_is_ended_at_the_time_limit() {
     world.component.timeout = Duration::from_secs(1);
     fake.set("hang-up", "");
     let error = world.prefetch_and_apply().unwrap_err();
-    assert_eq!(error.code(), "health-timeout", "{error}");
+    assert_eq!(error.code().as_str(), "health-timeout", "{error}");
     fake.set("hang-down", "");
     let error = world.runtime.remove(&world.component.project, Duration::from_secs(1), &|| false).unwrap_err();
-    assert_eq!(error.code(), "runtime-unavailable", "{error}");
+    assert_eq!(error.code().as_str(), "runtime-unavailable", "{error}");
     assert!(error.to_string().contains("took longer than"), "{error}");
 }
 
@@ -49,7 +49,7 @@ fn what_the_tool_says_about_a_failure_has_no_secrets() {
     world.secret("GREETING");
     fake.set("fail-up", "Error: bad greeting s3cret");
     let error = world.prefetch_and_apply().unwrap_err();
-    assert_eq!((error.code(), error.is_transient()), ("compose-failed", false));
+    assert_eq!((error.code().as_str(), error.is_transient()), ("compose-failed", false));
     assert!(error.to_string().contains("bad greeting ***"), "{error}");
     fake.set("fail-up", "Error response from daemon: write /x: no space left on device");
     assert_eq!(world.prefetch_and_apply().unwrap_err().code(), "disk-full");

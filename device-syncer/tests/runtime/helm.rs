@@ -363,7 +363,7 @@ fn a_release_that_is_not_ours_is_never_taken_over(world: &mut World) {
         assert!(world.helm(&args).args(["--create-namespace", "--labels", labels]).output().unwrap().status.success());
         let before = world.statuses();
         let error = world.apply().unwrap_err();
-        assert_eq!((error.code(), error.is_transient()), ("not-ours", false), "{error}");
+        assert_eq!((error.code().as_str(), error.is_transient()), ("not-ours", false), "{error}");
         let command = format!("helm uninstall {} --namespace {namespace}", world.release());
         assert!(error.to_string().contains(&command), "{error}");
         world.remove(30).unwrap();
@@ -426,7 +426,7 @@ fn a_removal_that_was_killed_is_done_before_the_next_install(world: &mut World) 
 fn a_hook_that_fails_is_final(world: &mut World) {
     world.text("hooks.post-install", "fail");
     let error = world.apply().unwrap_err();
-    assert_eq!((error.code(), error.is_transient()), ("helm-failed", false), "{error}");
+    assert_eq!((error.code().as_str(), error.is_transient()), ("helm-failed", false), "{error}");
     assert!(error.to_string().contains("post-install"), "{error}");
     assert_eq!(world.observed().unwrap().input_digest, None);
     world.text("hooks.post-install", "ok");
@@ -440,7 +440,7 @@ fn a_hook_that_hangs_ends_with_the_time_limit(world: &mut World) {
     world.component.timeout = Duration::from_secs(3);
     let began = Instant::now();
     let error = world.apply().unwrap_err();
-    assert_eq!(error.code(), "health-timeout", "{error}");
+    assert_eq!(error.code().as_str(), "health-timeout", "{error}");
     assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
     world.unset("hooks.pre-install");
     world.component.timeout = Duration::from_secs(60);
@@ -453,7 +453,7 @@ fn a_removal_whose_hook_fails_or_hangs_keeps_the_release_and_says_how_to_remove_
         world.text("hooks.pre-delete", how);
         world.apply().unwrap();
         let error = world.remove(3).unwrap_err();
-        assert_eq!((error.code(), error.is_transient()), ("removal-failed", true), "{error}");
+        assert_eq!((error.code().as_str(), error.is_transient()), ("removal-failed", true), "{error}");
         let command = format!("helm uninstall {} --namespace {} --no-hooks", world.release(), world.namespace());
         assert!(error.to_string().contains(&command), "{error}");
         assert_eq!(world.object("deployment", world.release())["status"]["readyReplicas"], 1);
@@ -467,12 +467,12 @@ fn a_removal_whose_hook_fails_or_hangs_keeps_the_release_and_says_how_to_remove_
 fn a_chart_that_cannot_be_rendered_leaves_nothing(world: &mut World) {
     world.chart(chart::pack("web", "1.0.1", &[("templates/bad.yaml", "a: {{ .Values.none.such }}\n")]));
     let error = world.apply().unwrap_err();
-    assert_eq!((error.code(), error.is_transient()), ("helm-failed", false), "{error}");
+    assert_eq!((error.code().as_str(), error.is_transient()), ("helm-failed", false), "{error}");
     assert!(error.to_string().contains("bad.yaml"), "{error}");
     assert_eq!(world.observed(), None);
     world.chart(chart::archive([("web/values.yaml".to_owned(), "a: b\n")]));
     let error = world.apply().unwrap_err();
-    assert_eq!((error.code(), error.is_transient()), ("artifact-invalid", false), "{error}");
+    assert_eq!((error.code().as_str(), error.is_transient()), ("artifact-invalid", false), "{error}");
     assert!(error.to_string().contains("Chart.yaml"), "{error}");
 }
 
@@ -480,7 +480,7 @@ fn values_that_break_the_charts_schema_are_final(world: &mut World) {
     world.apply().unwrap();
     world.text("replicas", "two");
     let error = world.apply().unwrap_err();
-    assert_eq!((error.code(), error.is_transient()), ("helm-failed", false), "{error}");
+    assert_eq!((error.code().as_str(), error.is_transient()), ("helm-failed", false), "{error}");
     assert!(error.to_string().contains("replicas"), "{error}");
     assert_eq!(world.statuses(), ["deployed"], "what runs keeps running");
 }
@@ -490,7 +490,7 @@ fn pods_that_never_run_end_with_the_time_limit_and_a_good_input_cures_it(world: 
     world.component.timeout = Duration::from_secs(3);
     for _ in 0..2 {
         let error = world.apply().unwrap_err();
-        assert_eq!(error.code(), "health-timeout", "{error}");
+        assert_eq!(error.code().as_str(), "health-timeout", "{error}");
         assert!(error.is_health_timeout(), "{error}");
     }
     assert_eq!(world.observed().unwrap().input_digest, None);
@@ -529,7 +529,7 @@ fn an_api_server_that_is_away_or_refuses_us_is_transient(world: &mut World) {
         world.restart();
         let errors = [world.runtime.observe().unwrap_err(), world.apply().unwrap_err(), world.remove(5).unwrap_err()];
         for error in errors {
-            assert_eq!((error.code(), error.is_transient()), ("runtime-unavailable", true), "{error}");
+            assert_eq!((error.code().as_str(), error.is_transient()), ("runtime-unavailable", true), "{error}");
         }
         assert_eq!(world.runtime.versions(), None);
         world.settings.kubeconfig = good;
@@ -642,7 +642,7 @@ fn a_chart_of_a_chart_repository_is_verified_by_its_lock_and_asked_for_once() {
     world.restart();
     *served.lock().unwrap() = chart::pack("web", "1.0.0", &[]);
     let error = world.apply().unwrap_err();
-    assert_eq!((error.code(), error.is_transient()), ("artifact-digest-changed", false), "{error}");
+    assert_eq!((error.code().as_str(), error.is_transient()), ("artifact-digest-changed", false), "{error}");
     *served.lock().unwrap() = good;
     world.apply().unwrap();
     world.assert_runs();
@@ -652,7 +652,7 @@ fn a_chart_of_a_chart_repository_is_verified_by_its_lock_and_asked_for_once() {
     world.component.revision = "9.9.9".to_owned();
     world.component.lock = None;
     let error = world.apply().unwrap_err();
-    assert_eq!((error.code(), error.is_transient()), ("artifact-unavailable", true), "{error}");
+    assert_eq!((error.code().as_str(), error.is_transient()), ("artifact-unavailable", true), "{error}");
 }
 
 fn versions_tell_helm_and_kubernetes(world: &mut World) {

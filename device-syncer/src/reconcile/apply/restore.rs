@@ -1,5 +1,6 @@
 //! What was applied and doesn't run any more is put back.
 
+use repo_model::ErrorCode;
 use repo_model::margo::State;
 
 use super::{Actor, failure};
@@ -46,7 +47,7 @@ impl<H: Runtimes + ?Sized> Actor<'_, H> {
                     self.retries.succeeded(project);
                     self.next.attempts.remove(project);
                     let text = format!("it stops again and again, and was put back {times} times in a row: {reason}");
-                    self.explain(input, State::Installing, Failure::new("health-timeout", shown(&text)));
+                    self.explain(input, State::Installing, Failure::new(ErrorCode::HealthTimeout, shown(&text)));
                 }
             },
             Err(RuntimeError::Cancelled) => {}

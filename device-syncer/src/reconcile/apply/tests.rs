@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use repo_git::SigningKey;
 use repo_git::repo::Repo;
 use repo_model::message::Message;
-use repo_model::{ComponentName, DeploymentId};
+use repo_model::{ComponentName, DeploymentId, ErrorCode};
 use tempfile::TempDir;
 
 use super::*;
@@ -665,7 +665,7 @@ fn a_deployment_waits_until_what_it_depends_on_is_installed() {
     assert!(!bench.runtimes.log().iter().any(|line| line.starts_with("apply b")), "{:?}", bench.runtimes.log());
     let report = Report::read(&bench.store.device_state.status);
     let waits = report.get(id("b"), &component("y")).and_then(|now| now.failure.clone()).unwrap();
-    assert_eq!(waits, Failure::new("waiting-dependency", "waits for deployment `a`, which isn't installed"));
+    assert_eq!(waits, Failure::new(ErrorCode::WaitingDependency, "waits for deployment `a`, which isn't installed"));
     assert!(bench.pass(&[wanted("a", &[("x", "2")]), dependent("1")]).up_to_date);
     // A dependency that can't come takes nothing away from what runs already.
     bench.fail("apply", ("a", "x"), vec![permanent()]);

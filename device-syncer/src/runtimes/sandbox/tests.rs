@@ -94,7 +94,7 @@ fn a_device_that_can_have_no_sandbox_knows_it_and_a_bad_moment_is_not_taken_for_
 fn a_sandbox_that_cannot_be_started_says_what_to_do() {
     let sandbox = Sandbox::new(SandboxSettings { program: "/nowhere/syncer".into(), ..settings() });
     let error = sandbox.confinement().unwrap_err();
-    assert_eq!((error.code(), error.is_transient()), ("runtime-unavailable", true));
+    assert_eq!((error.code().as_str(), error.is_transient()), ("runtime-unavailable", true));
     assert!(error.to_string().contains("/nowhere/syncer") && error.to_string().contains("/proc"), "{error}");
     let dir = tempfile::tempdir().unwrap();
     let output = run(CONFINEMENTS[1], dir.path(), "no-such-tool", &[]);
