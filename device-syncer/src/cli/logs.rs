@@ -152,7 +152,7 @@ impl Lately {
         due
     }
 
-    /// What is written for news, after which everything is worth saying again.
+    /// What is written for an outcome, after which everything is worth saying again.
     fn changed(&mut self, line: String) -> Due {
         let mut due = Vec::new();
         self.forget(self.0.len(), &mut due);
@@ -174,7 +174,7 @@ mod tests {
         Timestamp::from_second(minute * 60).unwrap()
     }
 
-    /// What is written of these events, each with its minute; `+` marks news.
+    /// What is written of these events, each with its minute; `+` marks an outcome.
     fn written(events: &[(i64, &str)]) -> Vec<String> {
         let mut lately = Lately::default();
         let say = |(minute, line): &(i64, &str)| match line.strip_prefix('+') {

@@ -1,4 +1,4 @@
-//! What a `status` commit says: a subject that names the news, and the trailers.
+//! What a `status` commit says: a subject that names what is new, and the trailers.
 
 use std::collections::BTreeSet;
 

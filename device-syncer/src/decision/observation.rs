@@ -63,7 +63,7 @@ pub enum Condition {
 }
 
 impl Condition {
-    /// Whether something that was applied doesn't run any more, so that it is put back.
+    /// Whether something that was applied doesn't run any more, so that it is restored.
     pub fn is_drift(&self) -> bool {
         matches!(self, Self::Missing | Self::Stopped(_))
     }

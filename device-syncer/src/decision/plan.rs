@@ -89,7 +89,7 @@ pub enum Action {
         #[serde(skip)]
         input: Box<Component>,
     },
-    /// It was applied, and what of it doesn't run any more is put back; nothing else of it is touched.
+    /// It was applied, and what of it doesn't run any more is restored; nothing else of it is touched.
     Restore {
         /// What doesn't run.
         reason: String,
@@ -163,7 +163,7 @@ impl Plan {
         self.waiting(Action::is_done, &Failure::new(ErrorCode::Suspended, "the operator suspended this device"))
     }
 
-    /// The plan of a device that may adopt nothing new: what was applied is put back, and everything else waits.
+    /// The plan of a device that may adopt nothing new: what was applied is restored, and everything else waits.
     fn unlisted(self, device_state: &DeviceState) -> Self {
         let is_new = |action: &Action| match action {
             Action::Apply { input, .. } => device_state.applied_digest(&input.project) != Some(input.input_digest),
@@ -183,7 +183,7 @@ impl Plan {
         self
     }
 
-    /// Whether carrying it out would change nothing on the device.
+    /// Whether applying it would change nothing on the device.
     pub fn is_in_sync(&self) -> bool {
         self.removals.is_empty() && !self.components().any(|component| component.action.is_done())
     }
@@ -238,7 +238,7 @@ fn planned(wanted: &DesiredDeployment, actual: &Actual<'_>) -> Planned {
         action if action.is_done() && wanted.suspended => {
             Action::Wait(Failure::new(ErrorCode::Suspended, "the operator suspended this deployment"))
         }
-        // What was applied before is put back without being judged again.
+        // What was applied before is restored without being judged again.
         Action::Apply { input, .. } if !actual.was_applied(input) => match &wanted.requirements {
             Requirements::Met => action,
             Requirements::Unmet(lack) => Action::Fail(lack.clone()),
@@ -288,7 +288,7 @@ fn is_in_sync(found: &Observed, input: &Component) -> bool {
     found.input_digest == Some(input.input_digest) && !found.condition.is_drift() && !is_edited
 }
 
-/// Whether single services of what was applied are put back. Helm knows none: it makes the whole release again.
+/// Whether single services of what was applied are restored. Helm knows none: it makes the whole release again.
 pub(crate) fn is_restored(found: &Observed, input: &Component) -> bool {
     found.kind == ProfileType::Compose && found.input_digest == Some(input.input_digest) && found.condition.is_drift()
 }

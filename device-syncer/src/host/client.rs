@@ -17,7 +17,7 @@ const POLLING: &str = "the host can't be asked";
 /// Talks with the host for one pass after the other.
 #[derive(Debug)]
 pub struct HostClient {
-    /// The way there.
+    /// URL, TLS and credentials.
     pub connection: HostConnection,
     /// How talking with it goes.
     pub connectivity: Connectivity,

@@ -1,4 +1,4 @@
-//! The way to the host: an agent made of the join file and the settings, and made anew when their files change.
+//! The host connection: an agent made of the join file and the settings, and made anew when their files change.
 
 use std::io;
 use std::path::PathBuf;
@@ -32,14 +32,14 @@ pub enum ConnectionError {
     Settings(#[from] SettingsError),
 }
 
-/// The way to the host.
+/// URL, TLS and credentials in use.
 #[derive(Debug)]
 pub struct HostConnection {
     /// The repository there.
     pub remote: Remote,
     /// Keeps the secret of the join file's account valid; `None` where that isn't used.
     pub keeper: Option<Keeper>,
-    /// The same repository, for whoever has to end what is under way.
+    /// The same repository, for whoever has to end what is in flight.
     current: Current,
     /// What asks over HTTPS; `None` for a path.
     agent: Option<Agent>,
@@ -47,19 +47,19 @@ pub struct HostConnection {
     stamps: Vec<Option<Stamp>>,
 }
 
-/// The way that is in use, from any thread.
+/// The connection in use, from any thread.
 #[derive(Debug, Clone)]
 pub struct Current(Arc<Mutex<Remote>>);
 
 impl Current {
-    /// Ends every request to the host that is under way.
+    /// Ends every request to the host that is in flight.
     pub fn interrupt(&self) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).interrupt();
     }
 }
 
 impl HostConnection {
-    /// Makes the way. Nothing is contacted.
+    /// Reads what it takes. Nothing is asked yet.
     pub fn open(home: &Home, join: &Join, settings: &HostSettings, clock: Clock) -> Result<Self, ConnectionError> {
         let stamps = stamps(&settings.files);
         let Connected { remote, keeper, agent } = connect(home, join, settings, &clock)?;
@@ -67,12 +67,12 @@ impl HostConnection {
         Ok(Self { remote, keeper, current, agent, clock, stamps })
     }
 
-    /// The way that is in use, also after [`HostConnection::refresh`].
+    /// The connection in use, also after [`HostConnection::refresh`].
     pub fn current(&self) -> Current {
         self.current.clone()
     }
 
-    /// Makes the way anew if a file changed that it was made of. One that can't be used leaves the way as it is.
+    /// Connects anew if a file changed that the connection was made of. Files that can't be used leave it as it is.
     pub fn refresh(&mut self, home: &Home, join: &Join, settings: &HostSettings) {
         let now = stamps(&settings.files);
         if now == self.stamps {

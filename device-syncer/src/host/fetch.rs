@@ -38,7 +38,7 @@ pub enum FetchOutcome {
     Unlisted,
     /// There is none, or it isn't believed.
     Refused(Condition),
-    /// It can't be fetched, for a reason that is not the way to the host.
+    /// It can't be fetched, for a reason that is not the connection.
     Unfetched(Condition),
     /// The host went away while it was fetched.
     Unreachable(Box<RemoteError>),
@@ -108,7 +108,7 @@ fn suspecting(store: &Store, fetched: Result<Fetched, FetchError>) -> Result<(),
     fetched.map(drop)
 }
 
-/// What can't be fetched is news, too.
+/// What can't be fetched is an outcome, too.
 fn unfetched(tip: CommitId, error: FetchError) -> FetchOutcome {
     if let FetchError::Remote(error) = error {
         return FetchOutcome::Unreachable(Box::new(error));
@@ -137,7 +137,7 @@ fn fetch_limits(remote: &Remote, limits: &Limits) -> FetchLimits {
 /// Fetches for one device, and judges what came by what it knows.
 #[derive(Debug, Clone, Copy)]
 pub struct Fetcher<'a> {
-    /// The way to the host, and the present moment.
+    /// The host connection, and the present moment.
     pub connection: &'a HostConnection,
     /// Who this is, and its bounds.
     pub device: &'a Device,

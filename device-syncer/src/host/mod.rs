@@ -1,13 +1,24 @@
-//! The Git host that this device talks to: the way there, what is fetched and believed, and what is pushed.
+//! The Git host that this device talks to, from the connection to what is pushed.
 
+/// The device's secret at the host, renewed without a gap.
 pub mod account;
+/// What one device asks and pushes, and what it was last told.
 pub mod client;
+/// URL, TLS and credentials, made anew when their files change.
 pub mod connection;
+/// How talking with the host goes, for `status`.
 pub mod connectivity;
+/// Bounded fetches, and what verification makes of them.
 pub mod fetch;
+/// The branch `heartbeat`.
 pub mod heartbeat;
+/// Where the host's branches stand.
 pub mod refs;
+/// The branch `status`, as two histories that have to become one.
 pub mod status;
+/// Pushes `status` beside a pass.
 pub mod status_push;
+/// Whether a fetched commit is believed.
 pub mod verify;
+/// Waits at a host that offers it until a branch moves.
 pub mod wait;

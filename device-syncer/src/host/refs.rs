@@ -70,7 +70,8 @@ impl NewerRevision {
         }
     }
 
-    pub(crate) fn is_there(&self) -> bool {
+    /// Whether there is anything newer; asks the host if it wasn't asked for the interval.
+    pub(crate) fn poll_if_due(&self) -> bool {
         if !self.found.get() && self.asked.get().elapsed() >= self.interval {
             let refs = RemoteRefs::poll(&self.remote);
             self.found.set(refs.is_ok_and(|refs| refs.desired.is_some() && refs.desired != self.known));
@@ -80,7 +81,7 @@ impl NewerRevision {
     }
 
     /// Whether it was there when it was last looked for.
-    pub(crate) fn was_there(&self) -> bool {
+    pub(crate) fn is_known(&self) -> bool {
         self.found.get()
     }
 }

@@ -216,7 +216,7 @@ impl StatusBranch<'_> {
         self.report_event(ErrorCode::HistoryForked, text)
     }
 
-    /// Tells of a security event on `status`, until the next adoption.
+    /// Reports a security event on `status`, until the next adoption.
     fn report_event(&mut self, reason: impl Into<String>, message: String) -> Result<(), StatusError> {
         let mut next = self.store.device_state.clone();
         let all: Vec<_> = conditions::all(&next.status)

@@ -44,7 +44,7 @@ impl StatusPush {
         let _ = worker.tips.send(new);
     }
 
-    /// Waits for what is under way; where the host's `status` stands then, by all that is known.
+    /// Waits for what is in flight; where the host's `status` stands then, by all that is known.
     pub fn end(self) -> Option<CommitId> {
         let known = self.known.flatten();
         self.worker.into_inner().map_or(known, |worker| {

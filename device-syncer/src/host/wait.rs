@@ -1,6 +1,6 @@
-//! Waits at a host that offers it: one request under way, which ends when the host's branches move.
+//! Waits at a host that offers it: one request in flight, which ends when the host's branches move.
 //!
-//! A wait only hints that something moved. How long one lasts is learnt from the path (`pace`); what brings nothing has a
+//! A wait only says that something moved. How long one lasts is learnt from the path (`pace`); what brings nothing has a
 //! back-off of its own. Neither holds up a pass, or what is asked of the host at its own time.
 
 mod pace;
@@ -18,7 +18,7 @@ use crate::decision::backoff;
 /// Where `desired` and `freshness` of the host stood.
 pub type Shown = (Option<CommitId>, Option<CommitId>);
 
-/// At most one wait under way.
+/// At most one wait in flight.
 #[derive(Debug, Default)]
 pub struct Waiter {
     state: State,
@@ -32,7 +32,7 @@ enum State {
     /// Nothing is waited for.
     #[default]
     Idle,
-    /// A request is under way.
+    /// A request is in flight.
     Held(Held),
     /// The host is asked after this.
     Pause(Instant),
@@ -77,7 +77,7 @@ impl Waiter {
         }
     }
 
-    /// Whether a wait is under way.
+    /// Whether a wait is in flight.
     pub fn is_held(&self) -> bool {
         matches!(self.state, State::Held(_))
     }
@@ -143,7 +143,7 @@ impl Waiter {
         }
     }
 
-    /// Ends the wait that is under way, at once.
+    /// Ends the wait that is in flight, at once.
     pub async fn end(&mut self) {
         let State::Held(held) = std::mem::take(&mut self.state) else { return };
         while !held.task.is_finished() {

@@ -23,7 +23,7 @@ use crate::reconcile::pass::{PassError, Syncer};
 use crate::reconcile::schedule::{Passed, Schedule};
 use crate::reconcile::watcher::Watcher;
 
-/// How long requests to the host that are under way may go on after a signal.
+/// How long requests to the host that are in flight may go on after a signal.
 const LEAVE: Duration = Duration::from_secs(5);
 
 /// Makes passes until SIGTERM or SIGINT; the step in hand is finished or stopped cleanly.
@@ -87,7 +87,7 @@ async fn rest(schedule: &mut Schedule, waiter: &mut Waiter, watcher: &mut Watche
             () = tokio::time::sleep_until(schedule.due().into()) => return schedule.ask(Instant::now(), waiter.is_held()),
             // Cancel-safe: the wait goes on in its own thread, and a pause until its moment.
             retry_after = waiter.ended() => schedule.called(Instant::now(), retry_after),
-            // Cancel-safe: a hint stays in its channel.
+            // Cancel-safe: a change stays in its channel.
             () = watcher.next() => {
                 tracing::debug!("something changed at the device");
                 return Ask::Host;

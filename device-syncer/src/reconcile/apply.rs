@@ -51,7 +51,7 @@ pub struct Actor<'a, H: Runtimes + ?Sized> {
     pub identity: &'a Identity,
     /// What may not be tried yet.
     pub retries: &'a mut Retries,
-    /// What was put back.
+    /// What was restored.
     pub restores: &'a mut Restores,
     /// Tells this boot from the ones before.
     pub boot_id: &'a str,
@@ -360,7 +360,7 @@ impl<H: Runtimes + ?Sized> Actor<'_, H> {
             return Ok(false);
         }
         self.note(wanted, input, applied);
-        // What fails each time that it is put back says so once.
+        // What fails each time that it is restored says so once.
         let is_told = |now: State| now == State::Installing || (now == State::Failed && applied.is_some());
         if self.report.get(wanted.id, &input.component).is_none_or(|now| !is_told(now.state)) {
             self.report.set(wanted.id, &input.component, State::Installing, None);

@@ -14,7 +14,7 @@ use crate::decision::plan::is_restored;
 use crate::reconcile::restores::Restores;
 use crate::runtimes::Runtimes;
 
-/// Limit of putting back one project: what its document says is lost, too.
+/// Limit of restoring one project: what its document says is lost, too.
 const TIMEOUT: Duration = Duration::from_secs(300);
 
 /// What is to be said where there was a state and it can't be read.
@@ -28,7 +28,7 @@ pub(super) fn lost(device_state: &DeviceState, found: Option<&Desired>) -> Optio
     Some(condition(ConditionType::Stalled, Reason::AcceptedLost, text))
 }
 
-/// Puts back what was applied and doesn't run, but for what is suspended: of that only the runtime's own copy is needed.
+/// Restores what was applied and doesn't run, but for what is suspended: of that only the runtime's own copy is needed.
 /// `status` keeps what it says of it, as the documents that it speaks of are lost. Returns whether anything was done.
 pub(super) fn restore_applied(
     device_state: &DeviceState,

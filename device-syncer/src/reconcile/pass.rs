@@ -156,7 +156,7 @@ impl Syncer {
         let poll = self.device.poll_interval(pass.desired.as_ref());
         let look_after = if let Ask::Later(rest) = ask { poll.max(rest) } else { poll };
         let newer = NewerRevision::new(self.host.remote().clone(), known_tip(&pass), look_after);
-        let (done, observation) = self.reconcile(&mut pass, &|| cancel() || newer.is_there())?;
+        let (done, observation) = self.reconcile(&mut pass, &|| cancel() || newer.poll_if_due())?;
         self.events.clear();
         let is_reported = self.report(&pass, &observation, done.acted)?;
         let pushed = pass.refs.as_ref().and_then(|refs| refs.status);
@@ -173,7 +173,7 @@ impl Syncer {
         Ok(PassOutcome {
             progress: Progress::of(done, is_reported && is_clear),
             host,
-            next: Next::after(ask, Some((host, newer.was_there()))),
+            next: Next::after(ask, Some((host, newer.is_known()))),
             problems: self.problems(&conditions, removals_are_left),
             not_ready,
             poll,

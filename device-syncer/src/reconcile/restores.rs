@@ -1,4 +1,4 @@
-//! How often what was applied had to be put back. Lives as long as the process.
+//! How often what was applied had to be restored. Lives as long as the process.
 //!
 //! What stops again as soon as it was started isn't started in a hot loop, and isn't called installed meanwhile.
 
@@ -15,21 +15,21 @@ const FORGOTTEN: Duration = Duration::from_secs(600);
 pub struct Restores(BTreeMap<String, (u32, Instant)>);
 
 impl Restores {
-    /// Notes that a project was put back now, and says how often that makes in a row.
+    /// Notes that a project was restored now, and says how often that makes in a row.
     pub fn note(&mut self, project: &str) -> u32 {
         let count = self.count(project) + 1;
         self.0.insert(project.to_owned(), (count, Instant::now()));
         count
     }
 
-    /// Whether it was put back so short a time ago that it isn't put back again yet: 5 s, twice as much each further time,
+    /// Whether it was restored so short a time ago that it isn't restored again yet: 5 s, twice as much each further time,
     /// 5 min at most.
     pub fn is_waiting(&self, project: &str) -> bool {
         let last = self.0.get(project);
         last.is_some_and(|(count, when)| when.elapsed() < backoff::wait(*count, 1.0))
     }
 
-    /// Whether it was put back more than once in a row, and hasn't stayed since for as long as the next time would wait.
+    /// Whether it was restored more than once in a row, and hasn't stayed since for as long as the next time would wait.
     pub fn is_unsteady(&self, project: &str) -> bool {
         self.count(project) > 1 && self.is_waiting(project)
     }
@@ -54,7 +54,7 @@ impl Restores {
 mod tests {
     use super::*;
 
-    /// A project that was put back that often, and last so many seconds ago.
+    /// A project that was restored that often, and last so many seconds ago.
     fn restored(count: u32, ago: u64) -> Restores {
         let mut all = Restores::default();
         for _ in 0..count {

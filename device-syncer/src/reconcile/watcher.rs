@@ -1,4 +1,4 @@
-//! Hints that something at the device changed: a person's request, a credential, a CA. They may be late or missing: the
+//! Follows files for changes: a person's request, a credential, a CA. What it sees may be late or missing: the
 //! next pass sees everything all the same.
 
 use std::collections::BTreeSet;
@@ -13,22 +13,22 @@ use crate::state::requests;
 /// Watches for as long as it lives.
 #[derive(Debug)]
 pub struct Watcher {
-    hints: Receiver<()>,
+    changes: Receiver<()>,
     _watcher: Option<watch::Watcher>,
 }
 
 impl Watcher {
     /// Watches the home for requests, and the files of the host's settings.
     pub fn watch(home: &Home, settings: &HostSettings) -> Self {
-        let (tell, hints) = channel(1);
+        let (changed, changes) = channel(1);
         let files: BTreeSet<PathBuf> = settings.files.iter().chain(&settings.secrets).cloned().collect();
         let requests = requests::places(home).into_iter().chain(files.iter().cloned()).collect::<BTreeSet<_>>();
         let wanted = requests.clone();
         // Whole files appear by rename, or are written in place by a person's editor.
         let watcher = watch::Watcher::new(move |change| {
             if matches!(change, Change::Written(path) if wanted.contains(path)) {
-                // A full channel holds a hint already.
-                let _ = tell.try_send(());
+                // A full channel holds a change already.
+                let _ = changed.try_send(());
             }
         });
         let watcher = watcher.and_then(|mut watcher| {
@@ -38,13 +38,13 @@ impl Watcher {
             }
             Ok(watcher)
         });
-        let watcher = watcher.inspect_err(|error| tracing::debug!(%error, "no hints of local changes")).ok();
-        Self { hints, _watcher: watcher }
+        let watcher = watcher.inspect_err(|error| tracing::debug!(%error, "local changes are not followed")).ok();
+        Self { changes, _watcher: watcher }
     }
 
-    /// Returns at the next hint; never without a watcher.
+    /// Returns at the next change; never without a watcher.
     pub async fn next(&mut self) {
-        if self.hints.recv().await.is_none() {
+        if self.changes.recv().await.is_none() {
             std::future::pending::<()>().await;
         }
     }

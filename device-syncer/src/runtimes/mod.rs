@@ -52,7 +52,7 @@ pub trait Runtime: Send {
     fn remove(&self, project: &str, timeout: Duration, cancel: &dyn Fn() -> bool) -> Result<(), RuntimeError>;
 }
 
-/// What an actor uses of the [runtimes](crate::runtimes::Runtimes): a test's hands prepare something of their own.
+/// What an actor uses of the [runtimes](crate::runtimes::Runtimes): a test's runtimes prepare something of their own.
 pub trait Runtimes {
     /// What `prefetch` makes ready.
     type Ready;
@@ -64,7 +64,7 @@ pub trait Runtimes {
     }
     /// See [`Runtime::apply`](crate::runtimes::Runtime::apply).
     fn apply(&self, ready: &Self::Ready, cancel: &dyn Fn() -> bool) -> Result<(), RuntimeError>;
-    /// Puts back what was applied and doesn't run, and touches nothing else of it.
+    /// Restores what was applied and doesn't run, and touches nothing else of it.
     fn restore(&self, component: &Component, cancel: &dyn Fn() -> bool) -> Result<(), RuntimeError>;
     /// See [`Runtime::remove`](crate::runtimes::Runtime::remove).
     fn remove(

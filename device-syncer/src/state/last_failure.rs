@@ -34,7 +34,7 @@ impl LastFailure {
         Self { known: local_condition::read(&path), path }
     }
 
-    /// A pass is over, and failed for this reason or not at all. Written only if that is news.
+    /// A pass is over, and failed for this reason or not at all. Written only if that is new.
     pub fn note(&mut self, error: Option<&(dyn Error + 'static)>, now: Timestamp) {
         let met = error.map(|error| LocalCondition {
             kind: ConditionType::Stalled.into(),

@@ -1,4 +1,4 @@
-//! What was applied and doesn't run any more is put back.
+//! What was applied and doesn't run any more is restored.
 
 use repo_model::ErrorCode;
 use repo_model::margo::State;
@@ -12,7 +12,7 @@ use crate::runtimes::{RuntimeError, Runtimes};
 use crate::state::store::StoreError;
 
 impl<H: Runtimes + ?Sized> Actor<'_, H> {
-    /// Puts back what was applied and doesn't run. It goes first: nothing that is still to go stood in its way before.
+    /// Restores what was applied and doesn't run. It goes first: nothing that is still to go stood in its way before.
     pub(super) fn restore_all(&mut self, plan: &Plan, wanted: &[DesiredDeployment]) -> Result<bool, StoreError> {
         let mut acted = false;
         for (planned, one) in plan.deployments.iter().zip(wanted) {
@@ -26,7 +26,7 @@ impl<H: Runtimes + ?Sized> Actor<'_, H> {
     }
 
     /// Returns whether it was tried. However it fails, it is tried again, with a back-off: it did run here. What had to be
-    /// put back more than once in a row is told as such, and is installed once a later pass finds it whole.
+    /// restored more than once in a row is told as such, and is installed once a later pass finds it whole.
     fn restore(&mut self, wanted: &DesiredDeployment, input: &Component, reason: &str) -> Result<bool, StoreError> {
         let project = &input.project;
         if self.retries.is_waiting(project) || self.restores.is_waiting(project) || (self.cancel)() {

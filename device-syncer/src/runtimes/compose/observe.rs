@@ -22,7 +22,7 @@ impl ComposeRuntime {
         }
         let observed = |(name, (marker, containers)): (String, (Option<Marker>, Vec<Container>))| {
             let found = observed(name, marker, &containers);
-            // Without its document nothing can be put back: it counts as half made.
+            // Without its document nothing can be restored: it counts as half made.
             let is_lost = found.condition.is_drift() && Project::new(projects_dir, &found.project).document().is_none();
             if is_lost { Observed { input_digest: None, ..found } } else { found }
         };

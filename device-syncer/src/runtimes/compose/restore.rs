@@ -1,4 +1,4 @@
-//! Puts back what was applied and doesn't run: by service, from the document that was applied.
+//! Restores what was applied and doesn't run: by service, from the document that was applied.
 //!
 //! A whole `up` would run each one-shot service again that has come to its end, a database's migration for one, and to
 //! resolve the archive anew could need what is away: its registry, or a file of the device.
@@ -112,7 +112,7 @@ impl ComposeRuntime {
     }
 }
 
-/// What of a project is to be put back.
+/// What of a project is to be restored.
 #[derive(Debug, Default, PartialEq)]
 struct Gone {
     /// Services without a container, or with one that ended.
