@@ -1,0 +1,332 @@
+use super::*;
+use crate::decision::device_state::{AppliedComponent, FailedInput};
+use crate::testing::{any_wanted, component, id, input_digest, observed, project, wanted};
+use proptest::prelude::*;
+
+fn make(wanted: Option<&[DesiredDeployment]>, device_state: &DeviceState, observed: &[Observed]) -> Plan {
+    Plan::make(wanted, device_state, observed, &BTreeSet::new())
+}
+
+/// A device state in which these components were applied in these versions; one without is under way.
+fn applied(all: &[(&str, &str, Option<&str>)]) -> DeviceState {
+    let mut device_state = DeviceState::default();
+    for (deployment, name, version) in all {
+        let input_digest = version.map(|version| input_digest(deployment, name, version));
+        let (name, project) = (component(name), project(deployment, name));
+        device_state.note(
+            &wanted(deployment, &[]),
+            AppliedComponent { name, project, kind: ProfileType::Compose, input_digest },
+        );
+    }
+    device_state
+}
+
+fn failed(version: &str) -> FailedInput {
+    FailedInput { input_digest: input_digest("a", "x", version), failure: Failure::new(ErrorCode::ComposeFailed, "no") }
+}
+
+fn action(device_state: &DeviceState, observed: &[Observed], want: &str) -> String {
+    action_of(&make(Some(&[wanted("a", &[("x", want)])]), device_state, observed))
+}
+
+fn action_of(plan: &Plan) -> String {
+    match &plan.deployments[0].components[0].action {
+        Action::Keep => "keep".to_owned(),
+        Action::Apply { reason, .. } => format!("{reason:?}"),
+        Action::Restore { reason, .. } => format!("restore: {reason}"),
+        Action::Fail(failure) | Action::Wait(failure) => failure.code.clone(),
+        Action::Unknown => "unknown".to_owned(),
+    }
+}
+
+/// The same, which helm runs.
+fn by_helm(found: Observed) -> Observed {
+    Observed { kind: ProfileType::Helm, ..found }
+}
+
+#[test]
+fn what_runs_under_another_type_is_replaced_and_an_unwanted_project_goes_from_every_runtime() {
+    let digest = || Some(input_digest("a", "x", "1"));
+    let running = || observed("a", "x", digest(), Condition::Running);
+    let mut device_state = applied(&[("a", "x", Some("1"))]);
+    for found in [vec![by_helm(running())], vec![running(), by_helm(running())]] {
+        assert_eq!(action(&device_state, &found, "1"), "Retyped");
+        let plan = make(Some(&[wanted("a", &[("x", "1")])]), &device_state, &found);
+        let Action::Apply { replaces, .. } = plan.deployments[0].components[0].action else { panic!("{plan:?}") };
+        assert_eq!((replaces, plan.removals.len()), (Some(ProfileType::Helm), 0));
+        let gone = make(Some(&[]), &device_state, &found);
+        let kinds: BTreeSet<_> = gone.removals.iter().map(|removal| removal.kind).collect();
+        assert_eq!(kinds, [ProfileType::Compose, ProfileType::Helm].into());
+    }
+    let applied = &mut device_state.deployments.get_mut(&id("a")).unwrap().inputs.components[0];
+    applied.kind = ProfileType::Helm;
+    assert_eq!(action(&device_state, &[], "1"), "Retyped", "it may have left something");
+    device_state.failed_inputs.insert(project("a", "x"), failed("1"));
+    assert_eq!(action(&device_state, &[by_helm(running())], "1"), "compose-failed", "what runs stays");
+}
+
+#[test]
+fn what_belongs_to_a_runtime_that_does_not_answer_is_left_alone() {
+    let device_state = applied(&[("a", "x", Some("1")), ("b", "x", Some("1"))]);
+    let (unreachable, helm) = (BTreeSet::from([ProfileType::Compose]), observed("c", "x", None, Condition::Running));
+    let plan = Plan::make(Some(&[wanted("a", &[("x", "2")])]), &device_state, &[by_helm(helm)], &unreachable);
+    assert!(matches!(plan.deployments[0].components[0].action, Action::Unknown));
+    let projects = |all: &[Removal]| all.iter().map(|one| one.project.clone()).collect::<Vec<_>>();
+    assert_eq!(projects(&plan.removals), [project("c", "x")]);
+    assert_eq!(projects(&plan.held), [project("b", "x")]);
+}
+
+#[test]
+fn every_row_of_the_decision() {
+    let digest = |version| Some(input_digest("a", "x", version));
+    let run = |version, condition| vec![observed("a", "x", digest(version), condition)];
+    let half = |condition| vec![observed("a", "x", None, condition)];
+    let degraded = || Condition::Degraded("unhealthy".to_owned());
+    let restarting = || Condition::Degraded("restarting after it exited with 1".to_owned());
+    let stopped = || Condition::Stopped("exited with 137".to_owned());
+    let once = applied(&[("a", "x", Some("1"))]);
+    let begun = applied(&[("a", "x", None)]);
+    let mut bad = DeviceState::default();
+    bad.failed_inputs.insert(project("a", "x"), failed("1"));
+    for (given, device_state, found, want, expected) in [
+        ("nothing is there", &DeviceState::default(), vec![], "1", "New"),
+        ("an apply was begun and left nothing", &begun, vec![], "1", "New"),
+        ("it runs", &once, run("1", Condition::Running), "1", "keep"),
+        ("it runs, and the device state was lost", &DeviceState::default(), run("1", Condition::Running), "1", "keep"),
+        ("it starts", &once, run("1", Condition::Starting), "1", "keep"),
+        ("it is unwell", &once, run("1", degraded()), "1", "keep"),
+        ("it restarts", &once, run("1", restarting()), "1", "keep"),
+        ("another version runs", &once, run("1", Condition::Running), "2", "Changed"),
+        ("another version is unwell", &once, run("1", degraded()), "2", "Changed"),
+        ("a container of it is gone", &once, run("1", Condition::Missing), "1", "restore: something of it is missing"),
+        ("somebody stopped it", &once, run("1", stopped()), "1", "restore: exited with 137"),
+        (
+            "it stopped, and the device state was lost",
+            &DeviceState::default(),
+            run("1", stopped()),
+            "1",
+            "restore: exited with 137",
+        ),
+        ("another version stopped", &once, run("1", stopped()), "2", "Changed"),
+        ("it stopped half made", &begun, half(stopped()), "1", "HalfMade"),
+        ("all of it is gone", &once, vec![], "1", "Missing"),
+        ("somebody changed it", &once, run("1", Condition::Edited("image".to_owned())), "1", "Edited"),
+        ("it is half made", &begun, half(Condition::Running), "1", "HalfMade"),
+        (
+            "it is half made, and the device state was lost",
+            &DeviceState::default(),
+            half(Condition::Missing),
+            "1",
+            "HalfMade",
+        ),
+        ("it failed before", &bad, vec![], "1", "compose-failed"),
+        ("it failed half made", &bad, half(Condition::Running), "1", "compose-failed"),
+        ("it failed, and another version is wanted", &bad, half(Condition::Running), "2", "HalfMade"),
+        ("it failed, and runs all the same", &bad, run("1", Condition::Running), "1", "keep"),
+        ("it failed, and stopped", &bad, run("1", stopped()), "1", "compose-failed"),
+        ("it can't run here", &once, run("1", Condition::Running), "!parameter-invalid", "parameter-invalid"),
+    ] {
+        assert_eq!(action(device_state, &found, want), expected, "{given}");
+    }
+}
+
+#[test]
+fn what_the_device_lacks_something_for_is_not_applied_and_what_runs_of_it_stays_and_is_healed() {
+    let unfit = |version: &str, requirements: Requirements| DesiredDeployment {
+        requirements,
+        ..wanted("a", &[("x", version)])
+    };
+    let lack = || {
+        Requirements::Unmet(Failure::new(
+            ErrorCode::CapabilityMissing,
+            "it needs 9Gi of memory, and the device has 8Gi",
+        ))
+    };
+    let run = |condition| vec![observed("a", "x", Some(input_digest("a", "x", "1")), condition)];
+    let (nothing, once) = (DeviceState::default(), applied(&[("a", "x", Some("1"))]));
+    for (given, device_state, found, version, expected) in [
+        ("nothing is there", &nothing, vec![], "1", "capability-missing"),
+        ("another version runs", &once, run(Condition::Running), "2", "capability-missing"),
+        ("another version ran and is gone", &once, vec![], "2", "capability-missing"),
+        ("it runs", &once, run(Condition::Running), "1", "keep"),
+        ("it ran and is gone", &once, vec![], "1", "Missing"),
+        ("a part of it is gone", &nothing, run(Condition::Missing), "1", "restore: something of it is missing"),
+    ] {
+        let planned = |requirements| action_of(&make(Some(&[unfit(version, requirements)]), device_state, &found));
+        assert_eq!(planned(lack()), expected, "{given}");
+        let unknown = if expected == "capability-missing" { "runtime-unavailable" } else { expected };
+        assert_eq!(planned(Requirements::Unknown), unknown, "{given}");
+    }
+    let suspended = DesiredDeployment { suspended: true, ..unfit("1", lack()) };
+    assert_eq!(action_of(&make(Some(&[suspended]), &nothing, &[])), "suspended");
+}
+
+#[test]
+fn what_is_not_wanted_goes_in_the_reverse_order_of_its_application() {
+    let device_state = applied(&[("b", "x", Some("1")), ("a", "x", Some("1")), ("a", "y", Some("1"))]);
+    let stray = observed("c", "x", None, Condition::Running);
+    let plan = make(Some(&[]), &device_state, &[stray]);
+    let gone: Vec<_> = plan.removals.iter().map(|removal| removal.project.clone()).collect();
+    assert_eq!(gone, [project("b", "x"), project("a", "y"), project("a", "x"), project("c", "x")]);
+    assert!(!plan.is_in_sync());
+}
+
+#[test]
+fn a_component_that_left_its_deployment_goes_and_its_neighbour_stays() {
+    let device_state = applied(&[("a", "x", Some("1")), ("a", "y", Some("1"))]);
+    let running = |name| observed("a", name, Some(input_digest("a", name, "1")), Condition::Running);
+    let plan = make(Some(&[wanted("a", &[("y", "1")])]), &device_state, &[running("x"), running("y")]);
+    assert_eq!(plan.removals.len(), 1);
+    assert_eq!(plan.removals[0].component(), Some((id("a"), &component("x"))));
+    assert_eq!(plan.applies().count(), 0);
+}
+
+#[test]
+fn a_device_that_is_not_listed_puts_back_what_was_applied_and_nothing_else() {
+    let device_state = applied(&[("a", "x", Some("1")), ("a", "y", Some("1")), ("b", "x", Some("1"))]);
+    let parts = [("x", "1"), ("y", "2"), ("z", "1")];
+    let plan = make(Some(&[wanted("a", &parts)]), &device_state, &[]).unlisted(&device_state);
+    let applies: Vec<_> = plan.applies().map(|input| input.component.as_str()).collect();
+    assert_eq!(applies, ["x"]);
+    let waits =
+        |at: usize| matches!(&plan.deployments[0].components[at].action, Action::Wait(why) if why.code == "queued");
+    assert!(waits(1) && waits(2) && plan.removals.is_empty() && plan.held.len() == 1, "{plan:?}");
+}
+
+#[test]
+fn what_is_suspended_stays_as_it_is() {
+    let device_state = applied(&[("a", "x", Some("1")), ("a", "y", Some("1")), ("b", "x", Some("1"))]);
+    let running = |a, x| observed(a, x, Some(input_digest(a, x, "1")), Condition::Running);
+    let found = [running("a", "x"), running("a", "y"), running("b", "x")];
+    let suspended = DesiredDeployment { suspended: true, ..wanted("a", &[("x", "2")]) };
+    let plan = make(Some(&[suspended]), &device_state, &found);
+    let gone: Vec<_> = plan.removals.iter().map(|one| one.project.clone()).collect();
+    assert_eq!(gone, [project("b", "x")], "its neighbour isn't suspended");
+    let held: Vec<_> = plan.held.iter().map(|one| one.project.clone()).collect();
+    assert_eq!(held, [project("a", "y")]);
+    assert!(matches!(&plan.deployments[0].components[0].action, Action::Wait(why) if why.code == "suspended"));
+    let plan = make(Some(&[wanted("a", &[("x", "2"), ("y", "1")])]), &device_state, &found).suspended();
+    assert!(plan.is_in_sync() && plan.held.len() == 1);
+    assert!(matches!(plan.deployments[0].components[1].action, Action::Keep), "what runs as wanted waits for nothing");
+}
+
+#[test]
+fn all_is_as_wanted_only_while_everything_runs_well() {
+    let device_state = applied(&[("a", "x", Some("1")), ("a", "y", Some("1"))]);
+    let run = |condition| observed("a", "x", Some(input_digest("a", "x", "1")), condition);
+    let all = [wanted("a", &[("x", "1")])];
+    let suspended = [DesiredDeployment { suspended: true, ..wanted("a", &[("x", "1")]) }];
+    let stopped = || Condition::Stopped("exited with 137".to_owned());
+    for (given, wanted, device_state, found, in_sync, as_wanted) in [
+        ("it runs", &all, &DeviceState::default(), vec![run(Condition::Running)], true, true),
+        ("it starts", &all, &DeviceState::default(), vec![run(Condition::Starting)], true, true),
+        ("it is unwell", &all, &DeviceState::default(), vec![run(Condition::Degraded("x".to_owned()))], true, false),
+        (
+            "it can't be looked at",
+            &all,
+            &DeviceState::default(),
+            vec![run(Condition::Unknown("x".to_owned()))],
+            true,
+            false,
+        ),
+        ("it stopped", &all, &DeviceState::default(), vec![run(stopped())], false, false),
+        ("it stopped while it is suspended", &suspended, &DeviceState::default(), vec![run(stopped())], true, false),
+        ("something is to go", &all, &device_state, vec![run(Condition::Running)], false, false),
+        ("what is to go is suspended", &suspended, &device_state, vec![run(Condition::Running)], true, false),
+    ] {
+        let plan = make(Some(wanted), device_state, &found);
+        assert_eq!((plan.is_in_sync(), plan.is_as_wanted()), (in_sync, as_wanted), "{given}");
+    }
+    let plan = make(Some(&all), &DeviceState::default(), &[run(stopped())]).suspended();
+    assert!(plan.is_in_sync() && !plan.is_as_wanted(), "the device is suspended");
+    let plan = make(Some(&[wanted("a", &[("x", "!policy-denied")])]), &DeviceState::default(), &[]);
+    assert!(plan.is_in_sync() && !plan.is_as_wanted(), "it can't run here");
+}
+
+#[test]
+fn before_the_first_accepted_state_nothing_is_known_to_be_unwanted() {
+    let plan = make(None, &DeviceState::default(), &[observed("a", "x", None, Condition::Running)]);
+    assert!(plan.is_in_sync());
+}
+
+#[derive(Debug, Clone)]
+struct Model {
+    device_state: DeviceState,
+    runtime: Vec<Observed>,
+}
+
+impl Model {
+    /// What a runtime that never fails makes of a plan.
+    fn apply(&mut self, plan: &Plan, wanted: &[DesiredDeployment]) {
+        for removal in &plan.removals {
+            self.runtime.retain(|found| found.project != removal.project);
+            self.device_state.forget(&removal.project);
+        }
+        for input in plan.applies() {
+            let (name, project) = (input.component.clone(), input.project.clone());
+            let deployment = wanted.iter().find(|one| one.id == input.deployment).unwrap();
+            self.runtime.retain(|found| found.project != project);
+            let made =
+                observed(input.deployment_name.as_str(), name.as_str(), Some(input.input_digest), Condition::Running);
+            self.runtime.push(made);
+            let component =
+                AppliedComponent { name, project, kind: input.profile_type(), input_digest: Some(input.input_digest) };
+            self.device_state.note(deployment, component);
+        }
+        let restored = plan.components().filter(|one| matches!(one.action, Action::Restore { .. }));
+        for project in restored.map(|one| &one.project) {
+            let found = self.runtime.iter_mut().find(|found| found.project == *project).unwrap();
+            found.condition = Condition::Running;
+        }
+    }
+}
+
+fn any_model() -> impl Strategy<Value = Model> {
+    let place = (prop::sample::select(vec!["a", "b", "c", "d"]), prop::sample::select(vec!["x", "y", "z"]));
+    let version = prop::option::of(prop::sample::select(vec!["1", "2"]));
+    let condition = prop::sample::select(vec![
+        Condition::Running,
+        Condition::Starting,
+        Condition::Degraded("x".to_owned()),
+        Condition::Missing,
+        Condition::Stopped("x".to_owned()),
+        Condition::Edited("x".to_owned()),
+    ]);
+    let remembered = prop::collection::btree_map(place.clone(), version.clone(), 0..6);
+    let running = prop::collection::btree_map(place, (version, condition), 0..6);
+    let bad = prop::collection::vec(prop::sample::select(vec!["1", "2", "3"]), 0..2);
+    (remembered, running, bad).prop_map(|(remembered, running, bad)| {
+        let remembered: Vec<_> = remembered.into_iter().map(|((a, x), version)| (a, x, version)).collect();
+        let mut device_state = applied(&remembered);
+        for version in bad {
+            device_state.failed_inputs.insert(project("a", "x"), failed(version));
+        }
+        let found = |((a, x), (version, condition)): ((&str, &str), (Option<&str>, Condition))| {
+            observed(a, x, version.map(|version| input_digest(a, x, version)), condition)
+        };
+        Model { device_state, runtime: running.into_iter().map(found).collect() }
+    })
+}
+
+proptest! {
+    #[test]
+    fn once_a_plan_is_carried_out_there_is_nothing_left_to_do(desired in any_wanted(), mut model in any_model()) {
+        let plan = make(Some(&desired), &model.device_state, &model.runtime);
+        model.apply(&plan, &desired);
+        let next = make(Some(&desired), &model.device_state, &model.runtime);
+        prop_assert!(next.is_in_sync(), "{next:?}");
+    }
+
+    #[test]
+    fn only_what_is_ours_and_unwanted_is_removed(desired in any_wanted(), model in any_model()) {
+        let plan = make(Some(&desired), &model.device_state, &model.runtime);
+        let inventory: BTreeSet<_> = removable(&model.device_state).into_iter().map(|one| one.project)
+            .chain(model.runtime.iter().map(|found| found.project.clone())).collect();
+        let keep: BTreeSet<_> =
+            desired.iter().flat_map(|one| &one.components).map(|one| one.project.clone()).collect();
+        let removed: Vec<_> = plan.removals.iter().map(|one| one.project.clone()).collect();
+        let once: BTreeSet<_> = removed.iter().cloned().collect();
+        prop_assert_eq!(removed.len(), once.len());
+        prop_assert_eq!(once, inventory.difference(&keep).cloned().collect());
+    }
+}
