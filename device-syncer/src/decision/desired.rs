@@ -44,19 +44,19 @@ impl std::fmt::Debug for DeviceValues<'_> {
 
 /// Everything that the accepted state wants: deployments after those that they wait for, else in the order of the
 /// operators' ids.
-pub fn wanted(desired: &Desired, values: &DeviceValues<'_>) -> Vec<DesiredDeployment> {
+pub fn resolve(desired: &Desired, values: &DeviceValues<'_>) -> Vec<DesiredDeployment> {
     let mut all: Vec<_> = desired
         .deployments
         .iter()
         .filter_map(|(id, document)| {
-            Some(wanted_deployment(*id, document, desired.envelope.deployments.get(id)?, values))
+            Some(resolve_deployment(*id, document, desired.envelope.deployments.get(id)?, values))
         })
         .collect();
     all.sort_by(|a, b| a.name.cmp(&b.name));
     in_order(all, |one| &one.name, |one| &one.depends_on)
 }
 
-fn wanted_deployment(
+fn resolve_deployment(
     id: DeploymentId,
     document: &Document,
     envelope: &EnvelopeDeployment,

@@ -9,7 +9,7 @@ use crate::host::account::Keeper;
 use crate::host::connection::HostConnection;
 use crate::host::connectivity::Connectivity;
 use crate::host::refs::{Ask, RemoteRefs};
-use crate::host::wait::Shown;
+use crate::host::wait::WaitedRefs;
 
 /// What a poll is, where it fails.
 const POLLING: &str = "the host can't be asked";
@@ -23,7 +23,7 @@ pub struct HostClient {
     pub connectivity: Connectivity,
     /// `None` before the host was asked, and after this device moved a branch.
     refs: Option<RemoteRefs>,
-    shown: Option<Shown>,
+    waited: Option<WaitedRefs>,
 }
 
 /// What a push came to.
@@ -41,7 +41,7 @@ pub enum Pushed {
 impl HostClient {
     /// Nothing is asked yet.
     pub fn new(connection: HostConnection, connectivity: Connectivity) -> Self {
-        Self { connection, connectivity, refs: None, shown: None }
+        Self { connection, connectivity, refs: None, waited: None }
     }
 
     /// The repository there.
@@ -55,8 +55,8 @@ impl HostClient {
     }
 
     /// What a wait at the host waits for to change; `None` where the host's last answer isn't known.
-    pub fn shown(&self) -> Option<Shown> {
-        self.shown
+    pub fn waited_refs(&self) -> Option<WaitedRefs> {
+        self.waited
     }
 
     /// Whether a pass that knows this much asks the host.
@@ -73,7 +73,7 @@ impl HostClient {
         }
         self.connection.refresh(&device.home, &device.join, &device.settings.host);
         let refs = self.poll().inspect_err(|error| self.connectivity.failed(error, POLLING, Timestamp::now())).ok();
-        self.shown = refs.as_ref().map(|refs| (refs.desired, refs.freshness));
+        self.waited = refs.as_ref().map(|refs| WaitedRefs { desired: refs.desired, freshness: refs.freshness });
         self.refs = refs;
         let now = self.now();
         // Only a host of our kind lets devices wait, and has accounts that end.
@@ -104,7 +104,7 @@ impl HostClient {
         if let Some(known) = &mut self.refs {
             known.freshness = again.freshness;
         }
-        self.shown = self.shown.map(|(desired, _)| (desired, again.freshness));
+        self.waited = self.waited.map(|known| WaitedRefs { freshness: again.freshness, ..known });
     }
 
     /// This device moved a branch, or knows that one moved: the next pass asks.

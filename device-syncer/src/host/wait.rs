@@ -15,8 +15,14 @@ use tokio::task::JoinHandle;
 use self::pace::Pace;
 use crate::decision::backoff;
 
-/// Where `desired` and `freshness` of the host stood.
-pub type Shown = (Option<CommitId>, Option<CommitId>);
+/// What a wait at the host waits for to move, where it stood when the host was last asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WaitedRefs {
+    /// `desired`; absent before the device is enrolled.
+    pub desired: Option<CommitId>,
+    /// `freshness`; absent before the first proof.
+    pub freshness: Option<CommitId>,
+}
 
 /// At most one wait in flight.
 #[derive(Debug, Default)]
@@ -24,7 +30,7 @@ pub struct Waiter {
     state: State,
     pace: Pace,
     /// Where the host stood when it said that it didn't any more; looked at once the host was asked.
-    called_from: Option<Shown>,
+    called_from: Option<WaitedRefs>,
 }
 
 #[derive(Debug, Default)]
@@ -33,53 +39,53 @@ enum State {
     #[default]
     Idle,
     /// A request is in flight.
-    Held(Held),
+    InFlight(InFlight),
     /// The host is asked after this.
     Pause(Instant),
 }
 
 #[derive(Debug)]
-struct Held {
+struct InFlight {
     task: JoinHandle<Result<Waited, RemoteError>>,
     remote: Remote,
-    shown: Shown,
+    refs: WaitedRefs,
     began: Instant,
     /// When the host was last asked.
     asked: Instant,
 }
 
-impl Held {
-    fn begin(remote: Remote, shown: Shown, asked: Instant, at_most: Duration) -> Self {
+impl InFlight {
+    fn begin(remote: Remote, refs: WaitedRefs, asked: Instant, at_most: Duration) -> Self {
         let there = remote.clone();
-        let task = tokio::task::spawn_blocking(move || there.wait(shown.0, shown.1, at_most));
-        Self { task, remote, shown, began: Instant::now(), asked }
+        let task = tokio::task::spawn_blocking(move || there.wait(refs.desired, refs.freshness, at_most));
+        Self { task, remote, refs, began: Instant::now(), asked }
     }
 }
 
 impl Waiter {
-    /// Waits for something else than `shown`, which the host has just said; one that waits for it already goes on.
-    pub async fn hold(&mut self, remote: &Remote, shown: Shown) {
-        if matches!(&self.state, State::Held(held) if held.shown == shown) {
+    /// Waits for something else than `refs`, which the host has just said; one that waits for it already goes on.
+    pub async fn hold(&mut self, remote: &Remote, refs: WaitedRefs) {
+        if matches!(&self.state, State::InFlight(held) if held.refs == refs) {
             return;
         }
         self.end().await;
         let now = Instant::now();
         match self.called_from.take() {
-            Some(before) if before == shown => _ = self.pace.vain(now, backoff::jitter(Timestamp::now())),
+            Some(before) if before == refs => _ = self.pace.vain(now, backoff::jitter(Timestamp::now())),
             Some(_) => self.pace.was_right(),
             None => {}
         }
         if remote.waits().is_some() {
             self.state = match self.pace.may_wait(now) {
-                Ok(at_most) => State::Held(Held::begin(remote.clone(), shown, now, at_most)),
+                Ok(at_most) => State::InFlight(InFlight::begin(remote.clone(), refs, now, at_most)),
                 Err(until) => State::Pause(until),
             };
         }
     }
 
     /// Whether a wait is in flight.
-    pub fn is_held(&self) -> bool {
-        matches!(self.state, State::Held(_))
+    pub fn is_in_flight(&self) -> bool {
+        matches!(self.state, State::InFlight(_))
     }
 
     /// Returns when the host is to be asked, because a wait ended or the next one may begin; says for how long the host
@@ -93,9 +99,9 @@ impl Waiter {
                     self.state = State::Idle;
                     return Duration::ZERO;
                 }
-                State::Held(held) => {
+                State::InFlight(held) => {
                     let result = (&mut held.task).await;
-                    let State::Held(held) = std::mem::take(&mut self.state) else { continue };
+                    let State::InFlight(held) = std::mem::take(&mut self.state) else { continue };
                     match result {
                         Ok(result) => {
                             if let Some(retry_after) = self.judge(held, result) {
@@ -111,20 +117,20 @@ impl Waiter {
 
     /// What follows a wait that has ended: another one, a pause, or, at once, asking the host, which may want to be left
     /// alone before.
-    fn judge(&mut self, held: Held, result: Result<Waited, RemoteError>) -> Option<Duration> {
+    fn judge(&mut self, held: InFlight, result: Result<Waited, RemoteError>) -> Option<Duration> {
         let (now, jitter, lasted) = (Instant::now(), backoff::jitter(Timestamp::now()), held.began.elapsed());
         match result {
             Ok(Waited::Nothing) if self.pace.came_back(lasted) => {
-                let Held { remote, shown, asked, .. } = held;
+                let InFlight { remote, refs, asked, .. } = held;
                 let longest = remote.waits().unwrap_or_default();
                 if asked.elapsed() + self.pace.length() > longest {
                     return Some(Duration::ZERO);
                 }
-                self.state = State::Held(Held::begin(remote, shown, asked, self.pace.length()));
+                self.state = State::InFlight(InFlight::begin(remote, refs, asked, self.pace.length()));
                 None
             }
             Ok(Waited::Moved { jitter: within }) => {
-                self.called_from = Some(held.shown);
+                self.called_from = Some(held.refs);
                 self.state = State::Pause(self.pace.called(now) + within.mul_f64(jitter));
                 None
             }
@@ -145,7 +151,7 @@ impl Waiter {
 
     /// Ends the wait that is in flight, at once.
     pub async fn end(&mut self) {
-        let State::Held(held) = std::mem::take(&mut self.state) else { return };
+        let State::InFlight(held) = std::mem::take(&mut self.state) else { return };
         while !held.task.is_finished() {
             // Again, because it may not have begun to ask.
             held.remote.interrupt();

@@ -45,12 +45,12 @@ pub async fn run(mut syncer: Syncer) -> std::io::Result<()> {
         log.note(&result);
         let mut passed = passed(ask, &result, poll, syncer.reconciler.retries.next(began));
         poll = passed.poll;
-        match (host_answer(ask, &result), syncer.host.shown()) {
+        match (host_answer(ask, &result), syncer.host.waited_refs()) {
             (HostAnswer::Unreachable | HostAnswer::Unfetched, _) => waiter.end().await,
-            (HostAnswer::Complete, Some(shown)) => waiter.hold(syncer.host.remote(), shown).await,
+            (HostAnswer::Complete, Some(refs)) => waiter.hold(syncer.host.remote(), refs).await,
             _ => {}
         }
-        passed.waits = syncer.host.remote().waits().filter(|_| waiter.is_held());
+        passed.waits = syncer.host.remote().waits().filter(|_| waiter.is_in_flight());
         schedule.passed(Instant::now(), passed, backoff::jitter(Timestamp::now()));
         ask = rest(&mut schedule, &mut waiter, &mut watcher, &stop).await;
     }
@@ -84,7 +84,7 @@ async fn rest(schedule: &mut Schedule, waiter: &mut Waiter, watcher: &mut Watche
     loop {
         tokio::select! {
             // Cancel-safe: a timer holds nothing.
-            () = tokio::time::sleep_until(schedule.due().into()) => return schedule.ask(Instant::now(), waiter.is_held()),
+            () = tokio::time::sleep_until(schedule.due().into()) => return schedule.ask(Instant::now(), waiter.is_in_flight()),
             // Cancel-safe: the wait goes on in its own thread, and a pause until its moment.
             retry_after = waiter.ended() => schedule.called(Instant::now(), retry_after),
             // Cancel-safe: a change stays in its channel.

@@ -10,7 +10,7 @@ use crate::config::Device;
 use crate::decision::backoff;
 use crate::decision::conditions::{self, condition};
 use crate::decision::deployment::DesiredDeployment;
-use crate::decision::desired::{DeviceValues, wanted};
+use crate::decision::desired::{DeviceValues, resolve};
 use crate::decision::device_state::DeviceState;
 use crate::decision::observation::Observation;
 use crate::decision::plan::Plan;
@@ -126,7 +126,7 @@ impl Reconciler {
         let types = &self.runtimes.types();
         let capabilities = capabilities.as_ref();
         let values = DeviceValues { types, capabilities, read: &read, hmac_key: &device.hmac_key };
-        wanted(desired, &values)
+        resolve(desired, &values)
     }
 
     /// Lets everything be tried at once, because a person asked for it.

@@ -100,7 +100,7 @@ fn resolve_on(
     envelope: &EnvelopeDeployment,
 ) -> Vec<DesiredComponent> {
     let values = DeviceValues { types, capabilities: None, read, hmac_key: b"key" };
-    wanted_deployment(id("a"), document, envelope, &values).components
+    resolve_deployment(id("a"), document, envelope, &values).components
 }
 
 fn input(component: &DesiredComponent) -> &component::Component {
@@ -200,9 +200,9 @@ fn what_a_profile_asks_is_judged_by_what_the_device_reports() {
         )
     };
     let none = serde_json::json!({});
-    assert_eq!(judged(&rule("2"), none.clone(), true), "Yes");
+    assert_eq!(judged(&rule("2"), none.clone(), true), "Met");
     assert_eq!(judged(&rule("2"), none.clone(), false), "Unknown");
-    assert_eq!(judged("{}", none.clone(), false), "Yes", "nothing is asked for");
+    assert_eq!(judged("{}", none.clone(), false), "Met", "nothing is asked for");
     assert_eq!(
         judged(&rule("3"), none.clone(), true),
         "capability-missing: it needs the label `line` In [\"3\"], and the device has \"2\""
