@@ -34,12 +34,7 @@ pub enum CliError {
     Input(String),
     /// Anything of the operating system.
     #[error("{doing}")]
-    Io {
-        /// What was being done.
-        doing: String,
-        /// Why.
-        source: std::io::Error,
-    },
+    Io { doing: String, source: std::io::Error },
 }
 
 impl CliError {

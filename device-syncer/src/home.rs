@@ -44,53 +44,29 @@ const HMAC_KEY: usize = 32;
 pub enum HomeError {
     /// A file of the home can't be read or written.
     #[error("can't {doing} `{}`", path.display())]
-    File {
-        /// What was being done.
-        doing: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    File { doing: &'static str, path: PathBuf, source: io::Error },
     /// The join file isn't one.
     #[error("`{}` is not a join file: {problem}", path.display())]
-    Join {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong.
-        problem: String,
-    },
+    Join { path: PathBuf, problem: String },
     /// The home belongs to another device already.
     #[error("`{}` belongs to device `{device}` already", path.display())]
     Taken {
-        /// The home.
         path: PathBuf,
         /// Whose it is.
         device: String,
     },
     /// `init` was never run.
     #[error("`{}` is not a device's home", path.display())]
-    NotInitialised {
-        /// The directory.
-        path: PathBuf,
-    },
+    NotInitialised { path: PathBuf },
     /// Another syncer works on it.
     #[error("another device-syncer works on `{}`", path.display())]
-    Busy {
-        /// The home.
-        path: PathBuf,
-    },
+    Busy { path: PathBuf },
     /// The key can't be used.
     #[error("the device's key can't be used")]
     Key(#[source] Cause),
     /// The key by which values of device files enter digests can't be used.
     #[error("can't use the key `{}`", path.display())]
-    HmacKey {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    HmacKey { path: PathBuf, source: io::Error },
     /// The way to the host can't be made.
     #[error("the host can't be reached like this")]
     Connection(#[from] ConnectionError),

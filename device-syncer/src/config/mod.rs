@@ -235,20 +235,10 @@ pub struct Settings {
 pub enum ConfigError {
     /// The file can't be read.
     #[error("can't read `{}`", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// The cause.
-        source: io::Error,
-    },
+    Read { path: PathBuf, source: io::Error },
     /// The file isn't what the sample shows. The text has line and column.
     #[error("`{}` can't be used: {problem}", path.display())]
-    Parse {
-        /// The file.
-        path: PathBuf,
-        /// Where and what.
-        problem: String,
-    },
+    Parse { path: PathBuf, problem: String },
 }
 
 impl Settings {

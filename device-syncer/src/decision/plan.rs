@@ -80,7 +80,6 @@ pub enum Action {
     Keep,
     /// It is applied.
     Apply {
-        /// Why.
         reason: Reason,
         /// What runs it until now, if its type changed: that is removed before.
         #[serde(skip_serializing_if = "Option::is_none")]

@@ -67,16 +67,11 @@ pub enum AccountError {
     Read(#[from] CredentialError),
     /// The file isn't one.
     #[error("`{}` is not an account", path.display())]
-    Damaged {
-        /// The file.
-        path: PathBuf,
-    },
+    Damaged { path: PathBuf },
     /// The file can't be written.
     #[error("can't write `{}`", path.display())]
     Write {
-        /// The file.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },

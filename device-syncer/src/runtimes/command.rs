@@ -60,7 +60,6 @@ pub enum CommandError {
     Start {
         /// The program.
         program: String,
-        /// The cause.
         #[source]
         source: io::Error,
     },
@@ -93,7 +92,6 @@ pub enum CommandError {
     Wait {
         /// Program and arguments.
         command: String,
-        /// The cause.
         #[source]
         source: io::Error,
     },

@@ -16,7 +16,6 @@ pub enum RuntimeError {
         what: String,
         /// The answer of registry or tool.
         reason: String,
-        /// The cause.
         #[source]
         source: Option<Box<dyn std::error::Error + Send + Sync>>,
     },
@@ -83,7 +82,6 @@ pub enum RuntimeError {
         tool: &'static str,
         /// What the tool said.
         reason: String,
-        /// The cause.
         #[source]
         source: Option<CommandError>,
     },
@@ -121,18 +119,12 @@ pub enum RuntimeError {
     },
     /// No space left.
     #[error("the disk is full: {reason}")]
-    DiskFull {
-        /// What was being done.
-        reason: String,
-    },
+    DiskFull { reason: String },
     /// The project's files on the device can't be read or written.
     #[error("can't {doing} `{}`", path.display())]
     Files {
-        /// What was being done.
         doing: &'static str,
-        /// With which file.
         path: PathBuf,
-        /// The cause.
         #[source]
         source: std::io::Error,
     },

@@ -81,22 +81,10 @@ struct Loaded {
 pub enum StoreError {
     /// Opening, locking or recovering it failed.
     #[error("can't {doing} the clone `{}`", path.display())]
-    Open {
-        /// What was being done.
-        doing: &'static str,
-        /// Where.
-        path: PathBuf,
-        /// Why.
-        source: Cause,
-    },
+    Open { doing: &'static str, path: PathBuf, source: Cause },
     /// Reading or writing the device state failed; what was in force still is.
     #[error("can't {doing} the device state")]
-    DeviceState {
-        /// What was being done.
-        doing: &'static str,
-        /// Why.
-        source: Cause,
-    },
+    DeviceState { doing: &'static str, source: Cause },
     /// A damaged clone can't be made anew; it is as it was.
     #[error("can't make the damaged clone anew")]
     Renew(#[from] RenewError),

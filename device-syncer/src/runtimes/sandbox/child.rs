@@ -63,7 +63,6 @@ pub enum SandboxError {
     Open {
         /// Which.
         path: PathBuf,
-        /// The cause.
         source: io::Error,
     },
     /// The kernel doesn't know Landlock, or was started without it.
@@ -76,7 +75,6 @@ pub enum SandboxError {
         program: PathBuf,
         /// The user's id.
         user: u32,
-        /// The cause.
         source: io::Error,
     },
     /// The tool can't be started.
@@ -84,7 +82,6 @@ pub enum SandboxError {
     Start {
         /// The tool.
         program: PathBuf,
-        /// The cause.
         source: io::Error,
     },
 }
