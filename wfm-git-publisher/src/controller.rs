@@ -168,7 +168,7 @@ impl Controller {
         });
         let devices = settled.collect();
         let look_at = self.remotes.as_ref().map(|remotes| Instant::now() + remotes.poll());
-        let (commit, complete) = (Some(outcome.commit), outcome.is_settled());
+        let (commit, complete) = (Some(outcome.commit), outcome.is_final());
         Seen { commit, complete, devices, look_at, errors: errors(outcome) }
     }
 }

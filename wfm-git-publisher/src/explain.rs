@@ -4,16 +4,34 @@
 
 mod show;
 
+use std::collections::BTreeSet;
+
 use repo_model::margo::Target;
-use repo_model::{DeploymentId, DeploymentName, DeviceId, error_chain};
+use repo_model::{DeploymentId, DeploymentName, DeviceId};
 use serde::Serialize;
 
 use crate::fleet::{Choice, Deployment, Device, Fleet, Place, Policy, Seconds, Selector, Setting, shown_value};
 use crate::plan::Blocked;
-use crate::publish::Look;
-use crate::render::{Rendered, choose, render};
+use crate::render::{Facts, Locks, Rendered, choose, render};
 
 pub use show::to_text;
+
+/// One device of the fleet, with all that is known of it.
+#[derive(Debug)]
+pub struct DeviceContext<'a> {
+    pub fleet: &'a Fleet,
+    pub device: &'a Device,
+    /// What its repository tells.
+    pub facts: Facts<'a>,
+    /// What tags mean.
+    pub locks: &'a Locks,
+    /// The deployments that it would get anew, or otherwise than it has them.
+    pub changes: BTreeSet<DeploymentName>,
+    /// What of it can't be published.
+    pub blocked: Vec<Blocked>,
+    /// Why its repository tells nothing: it can't be used or believed.
+    pub trouble: Option<String>,
+}
 
 /// Everything about one device, or a part of it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -116,8 +134,8 @@ impl Reason {
 }
 
 /// Explains what a device gets; with a name only that deployment, also if the device doesn't get it.
-pub fn explain(look: &Look<'_>, only: Option<&DeploymentName>) -> Explained {
-    let Look { fleet, device, .. } = look;
+pub fn explain(look: &DeviceContext<'_>, only: Option<&DeploymentName>) -> Explained {
+    let DeviceContext { fleet, device, .. } = look;
     let has = |name: &DeploymentName| {
         look.facts.parent.is_some_and(|parent| parent.envelope.deployments.values().any(|one| one.id == *name))
     };
@@ -127,7 +145,7 @@ pub fn explain(look: &Look<'_>, only: Option<&DeploymentName>) -> Explained {
 }
 
 /// Explains for every deployment of an application why a device doesn't get it, or that it does.
-pub fn why_not(look: &Look<'_>, application: &str) -> Explained {
+pub fn why_not(look: &DeviceContext<'_>, application: &str) -> Explained {
     // Whose application they are isn't known.
     let broken = &look.fleet.broken;
     let broken =
@@ -135,8 +153,8 @@ pub fn why_not(look: &Look<'_>, application: &str) -> Explained {
     of_device(look, broken, |one| one.application.description.id.as_str() == application)
 }
 
-fn of_device(look: &Look<'_>, broken: Vec<String>, is_asked: impl Fn(&Deployment) -> bool) -> Explained {
-    let Look { fleet, device, facts, locks, blocked, trouble, .. } = look;
+fn of_device(look: &DeviceContext<'_>, broken: Vec<String>, is_asked: impl Fn(&Deployment) -> bool) -> Explained {
+    let DeviceContext { fleet, device, facts, locks, blocked, trouble, .. } = look;
     let rendered = render(fleet, device, *facts, locks);
     let asked = fleet.deployments.values().filter(|one| is_asked(one));
     Explained {
@@ -146,7 +164,7 @@ fn of_device(look: &Look<'_>, broken: Vec<String>, is_asked: impl Fn(&Deployment
         enrolled: device.is_enrolled(),
         policy: policy(fleet, device),
         blocked: blocked.iter().filter(|one| is_of_all(one)).cloned().collect(),
-        trouble: trouble.as_ref().map(|error| error_chain(error)),
+        trouble: trouble.clone(),
         broken,
         deployments: asked.map(|one| explain_deployment(look, one, &rendered)).collect(),
     }
@@ -172,8 +190,8 @@ fn policy(fleet: &Fleet, device: &Device) -> Vec<PolicyExplained> {
     ]
 }
 
-fn explain_deployment(look: &Look<'_>, deployment: &Deployment, rendered: &Rendered) -> DeploymentExplained {
-    let Look { fleet, device, facts, .. } = *look;
+fn explain_deployment(look: &DeviceContext<'_>, deployment: &Deployment, rendered: &Rendered) -> DeploymentExplained {
+    let DeviceContext { fleet, device, facts, .. } = *look;
     let id = DeploymentId::derive(fleet.settings.id, &deployment.id, &device.id);
     let description = &deployment.application.description;
     let found = rendered.deployments.get(&id);

@@ -91,7 +91,7 @@ pub fn fetch(
 ) -> Result<Each<()>, ControlError> {
     let (_, rosters) = Control::read(home)?;
     let (reclaim, stop) = (BTreeSet::new(), AtomicBool::new(false));
-    let mirror = Mirror { home, rosters: &rosters, remotes, reclaim: &reclaim, stop: &stop, progress: &|_, _, _| {} };
+    let mirror = Mirror { home, rosters: &rosters, remotes, reclaim: &reclaim, stop: &stop, progress: &|_, _| {} };
     Ok(mirror.reports(mirror.concerned(fleet, devices)))
 }
 

@@ -6,8 +6,8 @@ use serde_json::json;
 
 use super::{OutputArgs, Place};
 use crate::error::{Failure, USER};
-use crate::explain::{Explained, explain, to_text, why_not};
-use crate::publish::{self, Look};
+use crate::explain::{DeviceContext, Explained, explain, to_text, why_not};
+use crate::publish;
 
 /// Shows why a device gets what it gets: the file, line and rule behind each decision and each value
 ///
@@ -91,7 +91,12 @@ pub(super) fn run_why_not(place: &Place, args: WhyNotArgs) -> Result<u8, Failure
     Ok(if comes { 0 } else { USER })
 }
 
-fn look<T>(place: &Place, how: &How, device: &DeviceId, work: impl FnOnce(Look<'_>) -> T) -> Result<T, Failure> {
+fn look<T>(
+    place: &Place,
+    how: &How,
+    device: &DeviceId,
+    work: impl FnOnce(DeviceContext<'_>) -> T,
+) -> Result<T, Failure> {
     let (home, source) = (place.home()?, place.seen_source(&how.rev)?);
     place.tell_hosted(&how.rev, source.resolve(&how.rev)?)?;
     let look = || publish::look(&home, &source, &how.rev, device, Timestamp::now(), work);

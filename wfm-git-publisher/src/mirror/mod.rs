@@ -18,7 +18,6 @@ use repo_model::DeviceId;
 
 use crate::fleet::Fleet;
 use crate::parallel;
-use crate::publish::Work;
 use crate::repos::{DESIRED, DeviceRepo, Home, Remotes, Rosters};
 
 pub use error::{Blame, ForeignTip, MirrorError};
@@ -59,7 +58,7 @@ pub(crate) struct Mirror<'a> {
     /// Set when no other device shall be begun.
     pub(crate) stop: &'a AtomicBool,
     /// Told how many of how many devices are done.
-    pub(crate) progress: &'a (dyn Fn(Work, usize, usize) + Sync),
+    pub(crate) progress: &'a (dyn Fn(usize, usize) + Sync),
 }
 
 impl Mirror<'_> {
@@ -118,7 +117,7 @@ impl Mirror<'_> {
             if is_down {
                 down.lock().expect("nobody panics with it").get_or_insert(device.clone());
             }
-            (self.progress)(Work::Mirror, done.fetch_add(1, Ordering::Relaxed) + 1, all);
+            (self.progress)(done.fetch_add(1, Ordering::Relaxed) + 1, all);
             (device, result)
         });
         results.into_iter().collect()

@@ -14,7 +14,7 @@ pub enum Shown {
     /// It was compared; with what of it can't be published.
     Plan(Box<DevicePlan>, Vec<Blocked>),
     /// Nothing changed for it since it had everything, with this serial.
-    Settled(DeviceId, u64),
+    UpToDate(DeviceId, u64),
     /// No key of it is known, so nothing is published for it yet.
     NotEnrolled(DeviceId),
     /// Its file is broken, so it is left as it is.
@@ -37,7 +37,7 @@ impl Shown {
     pub fn device(&self) -> &DeviceId {
         match self {
             Self::Plan(plan, _) => &plan.device,
-            Self::Settled(device, _) | Self::Gone(device, _) => device,
+            Self::UpToDate(device, _) | Self::Gone(device, _) => device,
             Self::NotEnrolled(device) | Self::Broken(device) | Self::Failed(device) => device,
         }
     }
@@ -67,7 +67,7 @@ pub fn to_text(all: &[Shown]) -> String {
     let mut text = String::new();
     for shown in all {
         match shown {
-            Shown::Settled(..) => {}
+            Shown::UpToDate(..) => {}
             Shown::Plan(plan, _) if plan.is_empty() && plan.kept.is_empty() => {}
             Shown::Plan(plan, blocked) => {
                 device_text(&mut text, plan);
@@ -99,7 +99,7 @@ fn summary(all: &[Shown]) -> String {
     let gone = count(|shown| matches!(shown, Shown::Gone(..)));
     let changed = count(|shown| matches!(shown, Shown::Plan(plan, _) if !plan.is_empty()));
     let same = count(|shown| match shown {
-        Shown::Settled(..) => true,
+        Shown::UpToDate(..) => true,
         Shown::Plan(plan, _) => plan.is_empty(),
         _ => false,
     });
@@ -217,7 +217,7 @@ fn device_json(shown: &Shown) -> Value {
     let id = shown.device();
     match shown {
         Shown::NotEnrolled(_) => json!({ "device": id, "state": "not-enrolled" }),
-        Shown::Settled(_, serial) => json!({
+        Shown::UpToDate(_, serial) => json!({
             "device": id,
             "state": "unchanged",
             "serial": serial,

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use repo_model::DeviceId;
 
 use super::pass::Pass;
-use super::settled::Settled;
+use super::up_to_date::UpToDateIndex;
 use crate::fleet::Fleet;
 use crate::repos::{Control, ControlError, DeviceRepo, Home, Ledger, Rosters, Said};
 
@@ -102,38 +102,47 @@ fn judge_by_devices(now: Timestamp, said: Vec<Said>) -> Result<(), ClockError> {
     if against >= 2 && against * 2 > of { Err(ClockError::Devices { now, against, of }) } else { Ok(()) }
 }
 
-impl Pass<'_> {
-    /// Whether a pass can begin at this moment. What an earlier clock wrote that was ahead is put right by one that is
-    /// believed.
-    pub(super) fn check_memory(&self, control: &mut Control) -> Result<(), ClockError> {
-        if !self.allowed.clock {
-            let worked = worked(self.home, control.ledger());
-            judge_by_memory(self.now, worked, || said(self.home, self.rosters, self.fleet, usize::MAX))?;
-        }
-        control.put_back(self.now, SKEW);
-        Ok(())
+/// Whether a pass can begin at this moment. What an earlier clock wrote that was ahead is put right by one that is
+/// believed.
+pub(super) fn check_memory(pass: &Pass<'_>, control: &mut Control) -> Result<(), ClockError> {
+    if !pass.allowed.clock {
+        let worked = worked(pass.home, control.ledger());
+        judge_by_memory(pass.now, worked, || said(pass.home, pass.rosters, pass.fleet, usize::MAX))?;
     }
+    control.put_back(pass.now, SKEW);
+    Ok(())
+}
 
-    /// Whether anything may be written.
-    pub(super) fn check_devices(&self) -> Result<(), ClockError> {
-        if self.allowed.clock {
-            Ok(())
-        } else {
-            judge_by_devices(self.now, said(self.home, self.rosters, self.fleet, SAMPLE))
-        }
+/// Whether anything may be written.
+pub(super) fn check_devices(pass: &Pass<'_>) -> Result<(), ClockError> {
+    if pass.allowed.clock {
+        Ok(())
+    } else {
+        judge_by_devices(pass.now, said(pass.home, pass.rosters, pass.fleet, SAMPLE))
     }
 }
 
 /// Why nothing would be published at this moment, if the clock is why.
 pub fn check_clock(home: &Home, fleet: &Fleet, now: Timestamp) -> Result<Option<ClockError>, ControlError> {
     let (ledger, rosters) = Control::read(home)?;
-    let by_memory = judge_by_memory(now, worked(home, &ledger), || said(home, &rosters, fleet, usize::MAX));
-    Ok(by_memory.and_then(|()| judge_by_devices(now, said(home, &rosters, fleet, SAMPLE))).err())
+    Ok(judge(home, fleet, &ledger, &rosters, now))
+}
+
+/// The same for whoever read the ledger already.
+pub(super) fn judge(
+    home: &Home,
+    fleet: &Fleet,
+    ledger: &Ledger,
+    rosters: &Rosters,
+    now: Timestamp,
+) -> Option<ClockError> {
+    let by_memory = judge_by_memory(now, worked(home, ledger), || said(home, rosters, fleet, usize::MAX));
+    by_memory.and_then(|()| judge_by_devices(now, said(home, rosters, fleet, SAMPLE))).err()
 }
 
 /// When this publisher last gave anything out, or proved that something is fresh.
 fn worked(home: &Home, ledger: &Ledger) -> Option<Timestamp> {
-    ledger.newest().max(Settled::last_proof(home))
+    ledger.newest().max(UpToDateIndex::last_proof(home))
 }
 
 /// What devices verifiably say of the time: at most so many, spread over the fleet.

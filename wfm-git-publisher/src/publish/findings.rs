@@ -13,8 +13,10 @@ use repo_model::{DeploymentName, DeviceId, error_chain};
 use serde::{Deserialize, Serialize};
 use wfm_git_host::accounts::AccountName;
 
+use super::error::{DeviceError, PublishError};
 use super::hints::innermost_hint;
-use super::{DeviceError, Done, NewKey, Outcome, PublishError, ResolveError};
+use super::locks::{NewKey, ResolveError};
+use super::outcome::{Done, Outcome};
 use crate::mirror::MirrorError;
 use crate::plan::{Blocked, Code};
 use crate::render::Artifact;

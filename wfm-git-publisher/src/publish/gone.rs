@@ -1,7 +1,6 @@
 //! Devices that left the fleet: their accounts end, and nothing else is done to them.
 
 use std::collections::BTreeSet;
-use std::fs;
 
 use jiff::Timestamp;
 use repo_model::DeviceId;
@@ -10,7 +9,7 @@ use wfm_git_host::accounts::{Account, AccountError, AccountName, Store};
 use super::findings::{Findings, Gone};
 use super::outcome::Outcome;
 use crate::fleet::Fleet;
-use crate::repos::{Control, ControlError, Home, Ledger};
+use crate::repos::{Home, Ledger};
 
 /// The devices that something was given out to and that the fleet has no more; `None` while there are files of which it
 /// can't be told what they are about.
@@ -18,19 +17,6 @@ pub(super) fn find(fleet: &Fleet, ledger: &Ledger) -> Option<BTreeSet<DeviceId>>
     let is_there = |id: &DeviceId| fleet.devices.contains_key(id) || fleet.broken.devices.contains(id);
     let gone = ledger.devices().filter(|id| !is_there(id)).cloned();
     fleet.broken.unidentified.is_empty().then(|| gone.collect())
-}
-
-/// The same for who only looks: the memory is read only where there is a repository that no device of the fleet has.
-pub(super) fn look(home: &Home, fleet: &Fleet) -> Result<BTreeSet<DeviceId>, ControlError> {
-    let devices = fleet.devices.keys().chain(&fleet.broken.devices);
-    let known: BTreeSet<_> = devices.map(|id| format!("{}.git", id.repository_name())).collect();
-    let entries = fs::read_dir(home.devices()).into_iter().flatten().flatten();
-    let is_unknown = |name: &str| name.ends_with(".git") && !known.contains(name);
-    if entries.map(|entry| entry.file_name()).any(|name| name.to_str().is_some_and(is_unknown)) {
-        Ok(find(fleet, &Control::read(home)?.0).unwrap_or_default())
-    } else {
-        Ok(BTreeSet::new())
-    }
 }
 
 /// The account of a device on this host, if it has one that still counts.

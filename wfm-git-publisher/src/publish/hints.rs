@@ -6,7 +6,9 @@ use repo_git::OpenError;
 use repo_http::{HttpError, Problem as Trouble};
 use wfm_git_host::accounts::{AccountError, Malformed};
 
-use super::{ClockError, DeviceError, NewKey, PublishError, ResolveError};
+use super::clock::ClockError;
+use super::error::{DeviceError, PublishError};
+use super::locks::{NewKey, ResolveError};
 use crate::mirror::MirrorError;
 use crate::render::ArtifactKind;
 use crate::repos::{ControlError, DeviceRepoError, GitError, HomeError, RemoteRepoError, SourceError};

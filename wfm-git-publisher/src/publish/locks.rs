@@ -54,6 +54,13 @@ pub(super) fn are_known(fleet: &Fleet, locks: &Locks) -> bool {
     })
 }
 
+/// How the meaning of tags is found out.
+pub(super) struct Resolving<'a> {
+    pub(super) resolve: Resolve<'a>,
+    pub(super) allowed: Allowed,
+    pub(super) now: Timestamp,
+}
+
 /// Finds out what everything needed is: from what devices already have where the memory was lost, else from where it
 /// lies. Archives come first, because they name images.
 pub(super) fn resolve<'a>(
@@ -62,7 +69,7 @@ pub(super) fn resolve<'a>(
     facts: &dyn Fn(&DeviceId) -> Option<Facts<'a>>,
     control: &mut Control,
     charts: &Charts,
-    (resolve, allowed, now): (Resolve<'_>, Allowed, Timestamp),
+    how: Resolving<'_>,
 ) -> Vec<ResolveError> {
     let mut missing = unresolved(fleet, facts, &control.ledger().locks);
     if missing.is_empty() {
@@ -74,10 +81,10 @@ pub(super) fn resolve<'a>(
         for artifact in missing {
             asked.insert(artifact.clone());
             let known = published.get(&artifact).map(|lock| Resolved { images: None, ..(*lock).into() });
-            match known.map_or_else(|| resolve(&artifact), Ok) {
-                Ok(resolved) => match new_key(&artifact, &resolved, control).filter(|_| !allowed.new_keys) {
+            match known.map_or_else(|| (how.resolve)(&artifact), Ok) {
+                Ok(resolved) => match new_key(&artifact, &resolved, control).filter(|_| !how.allowed.new_keys) {
                     Some(error) => failed.push(ResolveError { artifact, source: error.into() }),
-                    None => remember(&artifact, resolved, control, charts, now),
+                    None => remember(&artifact, resolved, control, charts, how.now),
                 },
                 Err(source) => failed.push(ResolveError { artifact, source }),
             }

@@ -7,9 +7,15 @@ use repo_model::DeviceId;
 use repo_model::problem::Problems;
 use wfm_git_host::accounts::{AccountError, AccountName};
 
-use super::{ClockError, DeviceError, ResolveError, Tips};
+use super::clock::ClockError;
+use super::error::DeviceError;
+use super::locks::ResolveError;
+use super::up_to_date::Tips;
 use crate::mirror::{Each, MirrorError, Mirrored};
 use crate::plan::{Blocked, Shown};
+
+/// What came of each device, or why nothing.
+pub(super) type Results = BTreeMap<DeviceId, Result<Done, DeviceError>>;
 
 /// What a plan shows, and what is wrong in the fleet.
 #[derive(Debug)]
@@ -131,7 +137,7 @@ impl Outcome {
     }
 
     /// The devices for which another pass over the same commit would find nothing to do by that commit.
-    pub(super) fn reached(&self) -> impl Iterator<Item = DeviceId> {
+    pub(super) fn covered(&self) -> impl Iterator<Item = DeviceId> {
         let done = self
             .devices
             .iter()
@@ -142,18 +148,18 @@ impl Outcome {
 
     /// Whether every device has what the fleet says.
     pub fn is_complete(&self) -> bool {
-        !self.problems.has_errors() && self.accounts.is_empty() && self.is_settled()
+        !self.problems.has_errors() && self.accounts.is_empty() && self.is_final()
     }
 
     /// Whether another pass over the same commit would do the same: nothing failed that may go well the next time.
-    pub fn is_settled(&self) -> bool {
+    pub fn is_final(&self) -> bool {
         self.unresolved.is_empty()
             && self.devices.values().all(|result| result.as_ref().is_ok_and(|done| *done != Done::Stopped))
             && self.remote.values().all(Result::is_ok)
     }
 
     /// The results of another pass over some devices; what was published stays published.
-    pub(super) fn add(&mut self, results: BTreeMap<DeviceId, Result<Done, DeviceError>>) {
+    pub(super) fn add(&mut self, results: Results) {
         for (device, result) in results {
             let before = self.devices.remove(&device);
             let is_less = matches!(result, Ok(Done::Unchanged { .. } | Done::Renewed { .. }));

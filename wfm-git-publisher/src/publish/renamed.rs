@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use repo_model::problem::{Problem, Problems};
 use repo_model::{DeviceId, KeyText};
 
-use super::device::State;
+use super::known::KnownDevice;
 use super::pass::Pass;
 use crate::fleet::Device;
 use crate::repos::Ledger;
@@ -19,7 +19,7 @@ pub(super) fn warnings(pass: &Pass<'_>, ledger: &Ledger, new: &[&Device]) -> Pro
     let known = |id: &DeviceId| pass.fleet.devices.contains_key(id) || pass.fleet.broken.devices.contains(id);
     let mut owners: BTreeMap<KeyText, &DeviceId> = BTreeMap::new();
     for id in ledger.devices().filter(|id| !known(id)) {
-        let tip = State::read(pass, id).ok().and_then(|state| state.tip);
+        let tip = KnownDevice::read(pass, id, None).ok().and_then(|known| known.tip);
         let keys = tip.into_iter().flat_map(|tip| tip.desired.envelope.device.status_keys);
         owners.extend(keys.map(|key| (key, id)));
     }

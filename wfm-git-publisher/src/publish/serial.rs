@@ -14,7 +14,7 @@ const BELIEVED: u64 = MAX_SERIAL / 2;
 
 /// Everything that is known about how far a device is.
 #[derive(Debug, Clone, Default)]
-pub struct Known<'a> {
+pub struct KnownNumbers<'a> {
     /// Serial and `manifestVersion` of the verified tip.
     pub parent: Option<(u64, u64)>,
     /// What the publisher remembers.
@@ -50,7 +50,7 @@ pub enum SerialError {
     },
 }
 
-impl Known<'_> {
+impl KnownNumbers<'_> {
     /// What the device may have adopted that the tip's history doesn't know: the host or this repository was restored
     /// from an older state. The next commit must continue it.
     pub fn lost(&self) -> Option<Published> {
@@ -149,7 +149,7 @@ mod tests {
         ] {
             let (ledger, claim) =
                 (ledger.map(|one| entry(one, 1, EntryState::Published)), claim.map(|one| adopted(one, 1)));
-            let known = Known {
+            let known = KnownNumbers {
                 parent: parent.map(|serial| (serial, 1)),
                 ledger: ledger.as_ref(),
                 adopted: claim.as_ref(),
@@ -162,13 +162,13 @@ mod tests {
 
     #[test]
     fn the_manifest_version_rises_only_with_the_manifest() {
-        let known = Known { parent: Some((6, 4)), ..Known::default() };
+        let known = KnownNumbers { parent: Some((6, 4)), ..KnownNumbers::default() };
         assert_eq!(known.next(false), numbers(7, 4));
         assert_eq!(known.next(true), numbers(7, 5));
         // Version 5 was given out before the repository was restored, and its content isn't known any more.
         let ledger = entry(8, 5, EntryState::Published);
         assert_eq!(
-            Known { parent: Some((6, 4)), ledger: Some(&ledger), ..Known::default() }.next(false),
+            KnownNumbers { parent: Some((6, 4)), ledger: Some(&ledger), ..KnownNumbers::default() }.next(false),
             numbers(9, 6)
         );
     }
@@ -177,14 +177,14 @@ mod tests {
     fn a_tip_that_lags_behind_is_continued() {
         let ledger = entry(6, 1, EntryState::Published);
         let published = Published { serial: 6, envelope: ledger.envelope };
-        let known = Known { parent: Some((6, 1)), ledger: Some(&ledger), ..Known::default() };
+        let known = KnownNumbers { parent: Some((6, 1)), ledger: Some(&ledger), ..KnownNumbers::default() };
         assert_eq!(known.lost(), None);
-        assert_eq!(Known { parent: Some((3, 1)), ..known.clone() }.lost(), Some(published));
-        assert_eq!(Known { parent: None, ..known.clone() }.lost(), Some(published));
+        assert_eq!(KnownNumbers { parent: Some((3, 1)), ..known.clone() }.lost(), Some(published));
+        assert_eq!(KnownNumbers { parent: None, ..known.clone() }.lost(), Some(published));
         let claim = adopted(5, 1);
-        let known = Known { parent: Some((3, 1)), adopted: Some(&claim), ..known };
+        let known = KnownNumbers { parent: Some((3, 1)), adopted: Some(&claim), ..known };
         assert_eq!(known.lost().map(|lost| lost.serial), Some(5), "what the device says it has goes first");
-        assert_eq!(Known { adopted_is_known: true, ..known }.lost(), Some(published));
+        assert_eq!(KnownNumbers { adopted_is_known: true, ..known }.lost(), Some(published));
     }
 
     #[test]
@@ -193,20 +193,22 @@ mod tests {
             published: Some(Published { serial: 6, envelope: Digest::of(b"6") }),
             ..entry(7, 1, EntryState::Reserved)
         };
-        let known = Known { parent: Some((6, 1)), ledger: Some(&ledger), ..Known::default() };
+        let known = KnownNumbers { parent: Some((6, 1)), ledger: Some(&ledger), ..KnownNumbers::default() };
         assert_eq!(known.lost(), None);
         assert_eq!(known.reserved().map(|(numbers, _)| numbers.serial), Some(7));
         assert_eq!(known.next(true).unwrap().serial, 8);
-        assert_eq!(Known { parent: Some((7, 1)), ..known }.reserved(), None, "the tip already has it");
+        assert_eq!(KnownNumbers { parent: Some((7, 1)), ..known }.reserved(), None, "the tip already has it");
     }
 
     #[test]
     fn a_device_can_not_claim_what_was_never_published() {
         let claim = adopted(BELIEVED + 1, 1);
-        let known = Known { parent: Some((6, 1)), adopted: Some(&claim), is_certain: true, ..Known::default() };
+        let known =
+            KnownNumbers { parent: Some((6, 1)), adopted: Some(&claim), is_certain: true, ..KnownNumbers::default() };
         assert!(matches!(known.next(true), Err(SerialError::Claim { what: "serial", .. })));
         let claim = adopted(6, BELIEVED + 1);
-        let known = Known { parent: Some((6, 1)), adopted: Some(&claim), is_certain: true, ..Known::default() };
+        let known =
+            KnownNumbers { parent: Some((6, 1)), adopted: Some(&claim), is_certain: true, ..KnownNumbers::default() };
         assert!(matches!(known.next(true), Err(SerialError::Claim { what: "manifestVersion", .. })));
     }
 
@@ -218,7 +220,7 @@ mod tests {
             (adopted(9, 2 + MAX_LED), 7),
             (adopted(MAX_SERIAL, MAX_SERIAL), 7),
         ] {
-            let known = Known { parent: Some((6, 1)), adopted: Some(&claim), ..Known::default() };
+            let known = KnownNumbers { parent: Some((6, 1)), adopted: Some(&claim), ..KnownNumbers::default() };
             assert_eq!(known.next(true).unwrap().serial, serial, "{claim:?}");
             assert_eq!(known.lost().is_some(), serial > 7);
         }
@@ -227,23 +229,29 @@ mod tests {
     #[test]
     fn whatever_a_stolen_key_can_have_made_a_device_adopt_is_gone_on_from_by_a_persons_word() {
         let claim = adopted(6 + 2 * MAX_JUMP, 1 + 2 * MAX_JUMP);
-        let known = Known { parent: Some((6, 1)), adopted: Some(&claim), is_certain: true, ..Known::default() };
+        let known =
+            KnownNumbers { parent: Some((6, 1)), adopted: Some(&claim), is_certain: true, ..KnownNumbers::default() };
         assert_eq!(known.lost().map(|lost| lost.serial), Some(6 + 2 * MAX_JUMP));
         assert_eq!(known.next(true), numbers(7 + 2 * MAX_JUMP, 2 + 2 * MAX_JUMP));
         // A device that is believed once can't use the rest up by that.
         let (claim, further) = (adopted(BELIEVED, 1), adopted(BELIEVED + MAX_JUMP + 2, 1));
-        let next = Known { parent: Some((6, 1)), adopted: Some(&claim), is_certain: true, ..Known::default() };
+        let next =
+            KnownNumbers { parent: Some((6, 1)), adopted: Some(&claim), is_certain: true, ..KnownNumbers::default() };
         let next = next.next(false).unwrap();
-        let known =
-            Known { parent: Some((next.serial, 1)), adopted: Some(&further), is_certain: true, ..Known::default() };
+        let known = KnownNumbers {
+            parent: Some((next.serial, 1)),
+            adopted: Some(&further),
+            is_certain: true,
+            ..KnownNumbers::default()
+        };
         assert!(matches!(known.next(false), Err(SerialError::Claim { .. })));
     }
 
     #[test]
     fn numbers_end_where_json_readers_lose_them() {
-        let known = Known { parent: Some((MAX_SERIAL, 1)), ..Known::default() };
+        let known = KnownNumbers { parent: Some((MAX_SERIAL, 1)), ..KnownNumbers::default() };
         assert_eq!(known.next(false), Err(SerialError::Exhausted { what: "serial" }));
-        let known = Known { parent: Some((1, MAX_SERIAL)), ..Known::default() };
+        let known = KnownNumbers { parent: Some((1, MAX_SERIAL)), ..KnownNumbers::default() };
         assert_eq!(known.next(true), Err(SerialError::Exhausted { what: "manifestVersion" }));
     }
 }

@@ -321,6 +321,17 @@ pub struct DeviceWriter {
     lock: RepoLock,
 }
 
+/// A branch that moves from where it stood, or comes to be, at a commit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BranchMove {
+    /// Its name below `refs/heads/`.
+    pub branch: &'static str,
+    /// Where it has to stand; absent if there must be none.
+    pub from: Option<CommitId>,
+    /// Where it stands then.
+    pub to: CommitId,
+}
+
 /// How many commits are looked through for the name of a deployment.
 const MAX_NAMED: usize = 50;
 
@@ -367,12 +378,12 @@ impl DeviceWriter {
         home: &Home,
         device: &DeviceId,
         pack: &Pack,
-        moves: &[(&str, Option<CommitId>, CommitId)],
+        moves: &[BranchMove],
     ) -> Result<bool, DeviceRepoError> {
-        if moves.iter().any(|(_, old, _)| old.is_some()) {
+        if moves.iter().any(|one| one.from.is_some()) {
             return Ok(false);
         }
-        let branches: Vec<_> = moves.iter().map(|(branch, _, new)| (*branch, *new)).collect();
+        let branches: Vec<_> = moves.iter().map(|one| (one.branch, one.to)).collect();
         let is_made = Bare::create_with(&home.device(device), DESIRED, pack, &branches)?;
         if is_made {
             home.moves.tell(device);
@@ -401,13 +412,13 @@ impl DeviceWriter {
 
     /// Moves branches one after the other, each only from where it stood. A lock file that a killed process left is
     /// cleared once.
-    pub fn move_branches(&self, moves: &[(&str, Option<CommitId>, CommitId)]) -> Result<(), DeviceRepoError> {
+    pub fn move_branches(&self, moves: &[BranchMove]) -> Result<(), DeviceRepoError> {
         let moves: Vec<_> = moves
             .iter()
-            .map(|(branch, old, new)| RefMove {
-                name: format!("refs/heads/{branch}"),
-                expected: old.map_or(Expected::Absent, Expected::At),
-                new: Some(*new),
+            .map(|one| RefMove {
+                name: format!("refs/heads/{}", one.branch),
+                expected: one.from.map_or(Expected::Absent, Expected::At),
+                new: Some(one.to),
             })
             .collect();
         let moved = match self.bare.move_refs(&moves) {

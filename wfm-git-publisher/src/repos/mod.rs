@@ -21,7 +21,7 @@ mod trailers;
 
 pub use charts::Charts;
 pub use control::{Control, ControlError, Entry, EntryState, Ledger, Published};
-pub use device::{DeviceRepo, DeviceRepoError, DeviceWriter, Tip};
+pub use device::{BranchMove, DeviceRepo, DeviceRepoError, DeviceWriter, Tip};
 pub use git::{GitError, StockGit};
 pub use heed::{BY_CAPABILITIES, Claim, MAX_LED};
 pub use home::{Home, HomeError, HomeLock};

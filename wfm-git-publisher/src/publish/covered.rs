@@ -11,16 +11,16 @@ use crate::repos::{Home, HomeError};
 
 /// How far the devices are.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Reached {
+pub(super) struct CoveredCommits {
     /// What every device has.
     all: Option<CommitId>,
     /// What those have that are further, because a later commit couldn't be published for all.
     further: BTreeMap<DeviceId, CommitId>,
 }
 
-impl Reached {
+impl CoveredCommits {
     /// Nothing is known.
-    pub(super) const NOWHERE: Self = Self { all: None, further: BTreeMap::new() };
+    pub(super) const NONE: Self = Self { all: None, further: BTreeMap::new() };
 
     /// What earlier passes left.
     pub(super) fn read(home: &Home) -> Self {
@@ -55,12 +55,12 @@ impl Reached {
     }
 
     /// Every device has everything of this commit.
-    pub(super) fn all_reached(&mut self, commit: CommitId) {
+    pub(super) fn cover_all(&mut self, commit: CommitId) {
         *self = Self { all: Some(commit), further: BTreeMap::new() };
     }
 
     /// These devices have everything of this commit that they can have.
-    pub(super) fn reached(&mut self, commit: CommitId, devices: impl IntoIterator<Item = DeviceId>) {
+    pub(super) fn cover(&mut self, commit: CommitId, devices: impl IntoIterator<Item = DeviceId>) {
         self.further.extend(devices.into_iter().map(|device| (device, commit)));
         self.further.retain(|_, further| Some(*further) != self.all);
     }
@@ -80,14 +80,14 @@ mod tests {
         repo_git::durable::create_dir_all(&home.index(), 0o700).unwrap();
         let [one, two]: [CommitId; 2] = ["1", "2"].map(|digit| digit.repeat(40).parse().unwrap());
         let [a, b]: [DeviceId; 2] = ["a", "b"].map(|id| id.parse().unwrap());
-        let mut reached = Reached::NOWHERE;
-        reached.reached(one, [a.clone()]);
-        reached.write(&home).unwrap();
-        assert_eq!(Reached::read(&home), reached);
-        reached.all_reached(one);
-        reached.reached(two, [b.clone()]);
-        reached.write(&home).unwrap();
-        let read = Reached::read(&home);
+        let mut covered = CoveredCommits::NONE;
+        covered.cover(one, [a.clone()]);
+        covered.write(&home).unwrap();
+        assert_eq!(CoveredCommits::read(&home), covered);
+        covered.cover_all(one);
+        covered.cover(two, [b.clone()]);
+        covered.write(&home).unwrap();
+        let read = CoveredCommits::read(&home);
         assert_eq!((read.of(&a), read.of(&b)), (Some(one), Some(two)));
         assert_eq!(read.commits().collect::<Vec<_>>(), [Some(one), Some(two)]);
     }

@@ -1,4 +1,4 @@
-//! What earlier passes left settled, so that a device that nothing changed for isn't opened again.
+//! The devices that are up to date, so that one that nothing changed for isn't opened again.
 //!
 //! What is done for a device is a function of what the fleet says of it, of the locks and rosters, of where its branches
 //! stand, and of the ledger. For each device that had nothing left to do, a file in the index says what all that was; it
@@ -16,7 +16,9 @@ use repo_model::problem::Problems;
 use repo_model::{DeploymentName, DeviceId, Digest};
 use serde::{Deserialize, Serialize};
 
-use super::{Done, FRESH_FOR, Options, Outcome, is_fresh};
+use super::freshness::{FRESH_FOR, is_fresh};
+use super::options::Options;
+use super::outcome::{Done, Outcome};
 use crate::fleet::{Deployment, Device, Fleet};
 use crate::parallel;
 use crate::render::{Locks, artifacts};
@@ -35,17 +37,17 @@ pub(crate) fn tips(home: &Home, device: &DeviceId) -> Option<Tips> {
 
 /// The devices that have nothing left to do.
 #[derive(Debug, Default, Clone, PartialEq, Serialize, Deserialize)]
-pub(super) struct Settled {
+pub(super) struct UpToDateIndex {
     /// The program that found it so.
     program: String,
     /// The pass that left no device anything to do.
-    pass: Option<Settling>,
-    devices: BTreeMap<DeviceId, Rest>,
+    pass: Option<UpToDatePass>,
+    devices: BTreeMap<DeviceId, UpToDate>,
 }
 
 /// A pass over all devices after which nothing was left to do.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-struct Settling {
+struct UpToDatePass {
     /// The commit of the fleet.
     commit: CommitId,
     /// Where the publisher's memory stood.
@@ -60,7 +62,7 @@ struct Settling {
 
 /// What a device had when there was nothing left to do for it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(super) struct Rest {
+pub(super) struct UpToDate {
     /// What the fleet said of it.
     pub(super) inputs: Digest,
     /// Where its branches stood.
@@ -78,7 +80,7 @@ pub(super) struct Rest {
     pub(super) renew_at: i64,
 }
 
-impl Settled {
+impl UpToDateIndex {
     /// What the last pass of this very program left; nothing if that isn't known.
     pub(super) fn read(home: &Home) -> Self {
         let text = fs::read(home.settled()).unwrap_or_default();
@@ -98,19 +100,19 @@ impl Settled {
 
     /// Where a device's branches stand, which isn't read where nobody touched them.
     pub(super) fn tips(&self, home: &Home, device: &DeviceId) -> Option<Tips> {
-        let known = self.devices.get(device).filter(|rest| rest.is_untouched(home, device));
-        known.map(|rest| rest.tips).or_else(|| tips(home, device))
+        let known = self.devices.get(device).filter(|found| found.is_untouched(home, device));
+        known.map(|found| found.tips).or_else(|| tips(home, device))
     }
 
-    /// The device's rest, if its branches stand where they stood and it is fresh.
-    pub(super) fn rest(&self, device: &DeviceId, tips: &Tips, now: Timestamp) -> Option<&Rest> {
-        self.devices.get(device).filter(|rest| rest.tips == *tips && is_fresh(rest.renew_at, now))
+    /// What the device had, if its branches stand where they stood and it is fresh.
+    pub(super) fn of(&self, device: &DeviceId, tips: &Tips, now: Timestamp) -> Option<&UpToDate> {
+        self.devices.get(device).filter(|found| found.tips == *tips && is_fresh(found.renew_at, now))
     }
 
     /// When a proof of freshness was made last, by whatever version of this program.
     pub(super) fn last_proof(home: &Home) -> Option<Timestamp> {
         let found: Self = serde_json::from_slice(&fs::read(home.settled()).ok()?).ok()?;
-        let renew_at = found.devices.values().map(|rest| rest.renew_at).max()?;
+        let renew_at = found.devices.values().map(|found| found.renew_at).max()?;
         Timestamp::from_second(renew_at.saturating_sub(FRESH_FOR / 2)).ok()
     }
 
@@ -119,19 +121,19 @@ impl Settled {
     fn is_untouched(&mut self, home: &Home, threads: usize) -> bool {
         // Of the files, whose times are those of this machine.
         let now = Timestamp::now().as_second();
-        let look = |(device, rest): (&DeviceId, &Rest)| match rest.is_untouched(home, device) {
-            true => Some(rest.stamps),
+        let look = |(device, known): (&DeviceId, &UpToDate)| match known.is_untouched(home, device) {
+            true => Some(known.stamps),
             false => {
                 let found = stamped_branches(&home.device(device), BRANCHES, now).ok();
-                found.filter(|(tips, _)| *tips == rest.tips).map(|(_, stamps)| stamps)
+                found.filter(|(tips, _)| *tips == known.tips).map(|(_, stamps)| stamps)
             }
         };
         let found = parallel::map(self.devices.iter().collect(), threads, look);
         let Some(found) = found.into_iter().collect::<Option<Vec<_>>>() else { return false };
         let mut is_new = false;
-        for (rest, stamps) in self.devices.values_mut().zip(found) {
-            is_new |= rest.stamps != stamps;
-            rest.stamps = stamps;
+        for (known, stamps) in self.devices.values_mut().zip(found) {
+            is_new |= known.stamps != stamps;
+            known.stamps = stamps;
         }
         if let Some(_lock) = is_new.then(|| home.lock(Duration::ZERO).ok()).flatten() {
             let _ = self.write(home);
@@ -140,18 +142,18 @@ impl Settled {
     }
 
     /// Takes over what a pass found of these devices.
-    pub(super) fn update(&mut self, devices: impl IntoIterator<Item = (DeviceId, Option<Rest>)>) {
+    pub(super) fn update(&mut self, devices: impl IntoIterator<Item = (DeviceId, Option<UpToDate>)>) {
         self.pass = None;
-        for (device, rest) in devices {
-            match rest {
-                Some(rest) => _ = self.devices.insert(device, rest),
+        for (device, found) in devices {
+            match found {
+                Some(found) => _ = self.devices.insert(device, found),
                 None => _ = self.devices.remove(&device),
             }
         }
     }
 
     /// Says that the pass over the whole fleet with this outcome left nothing to do, if that is so.
-    pub(super) fn settle(&mut self, outcome: &Outcome, home: &Home, key: &SigningKey, rosters: &Rosters) {
+    pub(super) fn note_pass(&mut self, outcome: &Outcome, home: &Home, key: &SigningKey, rosters: &Rosters) {
         self.devices.retain(|device, _| outcome.devices.contains_key(device));
         let is_not_enrolled = |done: &Result<Done, _>| matches!(done, Ok(Done::NotEnrolled));
         let (not_enrolled, others): (Vec<_>, Vec<_>) =
@@ -166,9 +168,9 @@ impl Settled {
         let text = crate::repos::key_text(key.public());
         let publishers = rosters.newest.roster.publishers.iter().filter(|one| Some(&one.key) == text.as_ref());
         let ends = publishers.filter_map(|one| one.not_after).map(|end| end.as_second());
-        let until = ends.chain(self.devices.values().map(|rest| rest.renew_at)).min().unwrap_or(i64::MAX);
+        let until = ends.chain(self.devices.values().map(|found| found.renew_at)).min().unwrap_or(i64::MAX);
         let not_enrolled = not_enrolled.into_iter().map(|(device, _)| device.clone()).collect();
-        self.pass = Some(Settling { commit: outcome.commit, control, key: fingerprint, until, not_enrolled });
+        self.pass = Some(UpToDatePass { commit: outcome.commit, control, key: fingerprint, until, not_enrolled });
     }
 }
 
@@ -178,36 +180,36 @@ pub fn unchanged(home: &Home, source: &FleetRepo, rev: &str, options: &Options<'
     if options.devices.is_some() || options.remotes.is_some() || !options.reclaim.is_empty() {
         return None;
     }
-    let mut settled = Settled::read(home);
-    let pass = settled.pass.clone()?;
+    let mut index = UpToDateIndex::read(home);
+    let pass = index.pass.clone()?;
     let key = SigningKey::load(&home.publisher_key()).ok()?;
     let same = source.resolve(rev).ok()? == pass.commit
         && Control::tip(home).ok()? == pass.control
         && key.public().fingerprint() == pass.key
         && options.now.as_second() < pass.until
-        && settled.devices.values().all(|rest| is_fresh(rest.renew_at, options.now));
+        && index.devices.values().all(|found| is_fresh(found.renew_at, options.now));
     let nowhere = |device: &DeviceId| tips(home, device) == Some([None; 3]);
     let others = || parallel::map(pass.not_enrolled.iter().collect(), options.threads, nowhere);
-    if !same || others().contains(&false) || !settled.is_untouched(home, options.threads) {
+    if !same || others().contains(&false) || !index.is_untouched(home, options.threads) {
         return None;
     }
-    let Settling { commit, not_enrolled, .. } = pass;
-    let done = |rest: Rest| Done::Unchanged { renew_at: rest.renew_at };
-    let devices = settled.devices.into_iter().map(|(device, rest)| (device, Ok(done(rest))));
+    let UpToDatePass { commit, not_enrolled, .. } = pass;
+    let done = |found: UpToDate| Done::Unchanged { renew_at: found.renew_at };
+    let devices = index.devices.into_iter().map(|(device, found)| (device, Ok(done(found))));
     let others = not_enrolled.into_iter().map(|device| (device, Ok(Done::NotEnrolled)));
     Some(Outcome { devices: devices.chain(others).collect(), ..Outcome::of(commit, Problems::default(), Vec::new()) })
 }
 
 /// What the fleet says of its devices, as digests.
 #[derive(Debug)]
-pub(super) struct Inputs<'a> {
+pub(super) struct InputDigests<'a> {
     fleet: &'a Fleet,
     /// What concerns every device.
     common: Digest,
     deployments: BTreeMap<&'a DeploymentName, Digest>,
 }
 
-impl<'a> Inputs<'a> {
+impl<'a> InputDigests<'a> {
     pub(super) fn new(fleet: &'a Fleet, rosters: &Rosters, locks: &Locks) -> Self {
         let common = Digest::of(format!("{:?} {:?} {:?}", fleet.settings, fleet.broken, rosters.files).as_bytes());
         let of = |deployment: &Deployment| {
@@ -228,7 +230,7 @@ impl<'a> Inputs<'a> {
     }
 }
 
-impl Rest {
+impl UpToDate {
     /// Whether it is known that nobody touched the device's branches; nothing is read for that.
     fn is_untouched(&self, home: &Home, device: &DeviceId) -> bool {
         self.stamps.is_some_and(|stamps| stamps == BranchStamps::of(&home.device(device), BRANCHES))

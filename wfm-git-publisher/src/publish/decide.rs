@@ -1,0 +1,302 @@
+//! The decision of a pass: what is known of the fleet's devices → what is done for each of them, as a value.
+//!
+//! Pure. `plan` prints a [`FleetPlan`], `publish` carries it out, and neither decides anything itself. What the value
+//! doesn't hold is made from it mechanically when it is carried out: serials, bytes, commits, and the proof of freshness
+//! of a tip that stays.
+
+use std::collections::BTreeSet;
+
+use jiff::Timestamp;
+use repo_model::problem::{Problem, Problems};
+use repo_model::report::Adopted;
+use repo_model::{DeploymentName, DeviceId, FileTree};
+
+use super::error::DeviceError;
+use super::known::KnownDevice;
+use super::up_to_date::{InputDigests, UpToDate};
+use crate::fleet::{Device, Fleet};
+use crate::mirror::RECLAIMED;
+use crate::plan::{self, Allowed, Blocked, Change, DevicePlan};
+use crate::render::{Artifact, Locks, render, with_published};
+use crate::repos::{BY_CAPABILITIES, Claim, Published};
+
+/// What decisions about all devices of a pass have in common.
+pub(super) struct Inputs<'a> {
+    pub(super) fleet: &'a Fleet,
+    /// The files of the rosters, which every `desired` carries.
+    pub(super) trust: &'a FileTree,
+    /// What tags mean.
+    pub(super) locks: &'a Locks,
+    /// All that, as digests.
+    pub(super) digests: InputDigests<'a>,
+    /// Whether a tip's own locks count where the memory of them was lost; a pass that publishes took them over already.
+    pub(super) believes_tips: bool,
+    /// Why what a tag means isn't known, if somebody found out.
+    pub(super) unresolved: &'a (dyn Fn(&DeviceId, &DeploymentName, &Artifact) -> Option<Blocked> + Sync),
+    pub(super) allowed: Allowed,
+    /// Devices that need a new commit, because their tip at the other host is foreign.
+    pub(super) reclaim_elsewhere: &'a BTreeSet<DeviceId>,
+}
+
+/// What is done for all devices.
+#[derive(Debug)]
+pub(super) struct FleetPlan {
+    /// In the order of their ids.
+    pub(super) devices: Vec<DeviceDecision>,
+}
+
+/// What is done for one device, and why not what else the fleet says.
+#[derive(Debug)]
+pub(super) struct DeviceDecision {
+    pub(super) device: DeviceId,
+    /// How many deployments its tip has.
+    pub(super) present: usize,
+    /// How many of them go, if nothing refuses that.
+    pub(super) removed: usize,
+    /// Whether it has nothing yet.
+    pub(super) is_new: bool,
+    /// Whether it will have everything that the fleet says, and nobody needs to know anything about it.
+    pub(super) is_complete: bool,
+    /// Whether it gets something else as soon as the meaning of a tag is known.
+    pub(super) awaits: bool,
+    /// What differs; absent if nothing was compared, and once it is carried out.
+    pub(super) plan: Option<Box<DevicePlan>>,
+    /// What is done, or why nothing new is.
+    pub(super) step: Result<Step, DeviceError>,
+    /// What of its deployments can't be published, but for what refuses everything.
+    pub(super) blocked: Vec<Blocked>,
+    /// What is wrong with what is meant for it.
+    pub(super) problems: Problems,
+    /// What is doubtful about what it says of itself; told by a pass that publishes.
+    pub(super) warnings: Problems,
+    /// When its own word counts again, in Unix seconds; absent if nothing of it is put off.
+    pub(super) again_at: Option<i64>,
+}
+
+/// What is done for a device.
+#[derive(Debug)]
+pub(super) enum Step {
+    /// Nothing: what it depends on is what it was when there was nothing left to do.
+    UpToDate(UpToDate),
+    /// Nothing is published for it, because no key of it is known.
+    NotEnrolled,
+    /// Its tip stays.
+    Keep,
+    /// It gets a new state.
+    Publish(NewState),
+}
+
+/// What the commit of a new state says beside the plan.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct NewState {
+    /// Why there is a commit although no fleet commit asks for it.
+    pub(super) cause: Option<&'static str>,
+    /// What it continues, because a repository was restored.
+    pub(super) continues: Option<Published>,
+}
+
+impl FleetPlan {
+    /// Puts the devices' decisions together. All removals are refused if they are too many for the fleet; whoever loses
+    /// nothing gets what is new.
+    pub(super) fn of(inputs: &Inputs<'_>, mut devices: Vec<DeviceDecision>) -> Self {
+        let removed = devices.iter().map(DeviceDecision::removals).sum();
+        let present = devices.iter().map(|one| one.present).sum();
+        if let Some(refused) = plan::of_fleet(&inputs.fleet.settings.guards, inputs.allowed, removed, present) {
+            let losing = devices.iter_mut().filter(|one| one.removals() > 0);
+            losing.for_each(|one| one.step = Err(refused.clone().into()));
+        }
+        Self { devices }
+    }
+}
+
+impl DeviceDecision {
+    fn new(device: &DeviceId, step: Result<Step, DeviceError>) -> Self {
+        Self {
+            device: device.clone(),
+            present: 0,
+            removed: 0,
+            is_new: false,
+            is_complete: false,
+            awaits: false,
+            plan: None,
+            step,
+            blocked: Vec::new(),
+            problems: Problems::default(),
+            warnings: Problems::default(),
+            again_at: None,
+        }
+    }
+
+    /// Nothing can be done for a device of which nothing can be known.
+    pub(super) fn failed(device: &DeviceId, error: DeviceError) -> Self {
+        Self::new(device, Err(error))
+    }
+
+    /// Nothing has to be done for a device that is up to date.
+    pub(super) fn up_to_date(device: &DeviceId, known: UpToDate) -> Self {
+        let present = known.deployments;
+        Self { present, is_complete: true, ..Self::new(device, Ok(Step::UpToDate(known))) }
+    }
+
+    /// How many deployments go from it by this decision.
+    fn removals(&self) -> usize {
+        match &self.step {
+            Ok(Step::Publish(_)) => self.removed,
+            _ => 0,
+        }
+    }
+
+    /// What of it can't be published, with what refuses everything.
+    pub(super) fn all_blocked(&self) -> Vec<Blocked> {
+        let refused = match &self.step {
+            Err(DeviceError::Guarded(guarded)) => Some(Blocked::of_guard(&self.device, guarded)),
+            _ => None,
+        };
+        self.blocked.iter().cloned().chain(refused).collect()
+    }
+}
+
+/// Decides what is done for a device by what is known of it.
+pub(super) fn decide(inputs: &Inputs<'_>, id: &DeviceId, known: &mut KnownDevice) -> DeviceDecision {
+    let decision = DeviceDecision { present: known.present(), ..DeviceDecision::new(id, Ok(Step::Keep)) };
+    let decision = DeviceDecision { is_new: known.tip.is_none(), ..decision };
+    match inputs.fleet.devices.get(id) {
+        // One that lost its keys is still told so, because its word counts no more.
+        Some(device) if device.is_enrolled() || known.tip.is_some() => of_enrolled(inputs, device, known, decision),
+        Some(_) => DeviceDecision { step: Ok(Step::NotEnrolled), ..decision },
+        None => {
+            let broken = inputs.fleet.broken.devices.contains(id).then(|| Blocked::of_broken_device(id));
+            DeviceDecision { blocked: broken.into_iter().collect(), ..decision }
+        }
+    }
+}
+
+/// What a device shall have compared with what it has.
+pub(super) struct Compared {
+    pub(super) plan: DevicePlan,
+    /// What of its deployments can't be published, but for what refuses everything.
+    pub(super) blocked: Vec<Blocked>,
+    /// What refuses everything.
+    pub(super) guarded: Option<plan::Guarded>,
+}
+
+/// Compares what a device shall have with what it has.
+pub(super) fn compare(inputs: &Inputs<'_>, device: &Device, known: &KnownDevice) -> Compared {
+    let facts = known.facts();
+    let planned = |locks: &Locks| {
+        let rendered = render(inputs.fleet, device, facts, locks);
+        plan::plan(&rendered, facts.parent, inputs.trust, &inputs.fleet.broken)
+    };
+    let mut plan = planned(inputs.locks);
+    let tip = known.tip.as_ref().filter(|_| inputs.believes_tips && plan.is_unresolved());
+    if let Some(tip) = tip {
+        plan = planned(&with_published(inputs.locks.clone(), &tip.desired));
+    }
+    let unresolved = |name: &_, artifact: &_| (inputs.unresolved)(&device.id, name, artifact);
+    let blocked = plan::blocked(&plan, &inputs.fleet.broken, &unresolved);
+    let guarded = plan.guarded(&inputs.fleet.settings.guards, inputs.allowed, known.version());
+    // Of a plan that changes nothing it is the only thing to tell.
+    plan.lags_behind = known.numbers().lost().map(|lost| lost.serial).filter(|_| plan.is_empty());
+    Compared { plan, blocked, guarded }
+}
+
+fn of_enrolled(
+    inputs: &Inputs<'_>,
+    device: &Device,
+    known: &mut KnownDevice,
+    decision: DeviceDecision,
+) -> DeviceDecision {
+    let Compared { plan, blocked, guarded } = compare(inputs, device, known);
+    let (problems, awaits, removed) = (plan.problems(), plan.is_unresolved(), plan.removed());
+    let (is_kept, replaces_unresolved) = (!plan.kept.is_empty(), plan.replaces_unresolved());
+    let decision = DeviceDecision { removed, awaits, blocked, problems, ..decision };
+    let asked_by = cause(&plan, plan.changes.iter(), known);
+    let put_off = match std::mem::replace(&mut known.capabilities_from, Ok(None)) {
+        _ if asked_by != Some(BY_CAPABILITIES) => None,
+        Ok(put_off) => put_off,
+        Err(error) => return DeviceDecision { step: Err(error.into()), ..decision },
+    };
+    let claim = known.claim.filter(|claim| *claim != Claim::Unknown).zip(known.adopted());
+    let warnings = [
+        claim.and_then(|(claim, adopted)| doubt(claim, adopted)),
+        put_off.map(|from| format!("its capabilities change often; what follows is published from {} on", time(from))),
+    ];
+    let warnings = warnings.into_iter().flatten().map(|text| Problem::error(&device.file, text).warning());
+    let warnings = Problems(warnings.collect());
+    let step = match guarded {
+        Some(guarded) => Err(guarded.into()),
+        // What is replaced stays until the other can come.
+        None if replaces_unresolved || put_off.is_some() => Ok(Step::Keep),
+        None => Ok(step(inputs, &plan, known)),
+    };
+    let doubted = match known.claim {
+        Some(Claim::Doubted(from)) => Some(from),
+        _ => None,
+    };
+    DeviceDecision {
+        is_complete: !is_kept && decision.problems.is_empty() && warnings.is_empty(),
+        plan: Some(Box::new(plan)),
+        step,
+        warnings,
+        again_at: doubted.into_iter().chain(put_off).min(),
+        ..decision
+    }
+}
+
+/// What is done for a device that nothing refuses anything; what can't be published yet is left out.
+fn step(inputs: &Inputs<'_>, plan: &DevicePlan, known: &KnownDevice) -> Step {
+    let changes = plan.changes.iter().filter(|change| change.unresolved.is_empty());
+    let is_same = plan.serial.is_some() && plan.settings.is_empty() && changes.clone().next().is_none();
+    let continues = known.numbers().lost();
+    let reclaims = known.foreign.is_some() || inputs.reclaim_elsewhere.contains(&plan.device);
+    if is_same && continues.is_none() && !reclaims {
+        return Step::Keep;
+    }
+    let cause = if reclaims { Some(RECLAIMED) } else { cause(plan, changes, known) };
+    Step::Publish(NewState { cause, continues })
+}
+
+/// Why there is a commit with these changes although no fleet commit asks for it.
+fn cause<'a>(
+    plan: &DevicePlan,
+    mut changes: impl Iterator<Item = &'a Change> + Clone,
+    known: &KnownDevice,
+) -> Option<&'static str> {
+    let is_unchanged = changes.clone().next().is_none();
+    let mut by_capabilities =
+        || plan.settings.is_empty() && changes.all(|change| plan.by_capabilities.contains(&change.name));
+    if known.numbers().lost().is_some() {
+        Some("a restored repository lagged behind what was published")
+    } else if is_unchanged && plan.settings.iter().all(|one| one.what == "roster") {
+        (!plan.settings.is_empty()).then_some("a new roster")
+    } else if known.has_commit && by_capabilities() {
+        Some(BY_CAPABILITIES)
+    } else {
+        known.has_commit.then_some("rendered anew from the same fleet commit")
+    }
+}
+
+/// What there is to doubt about what a device says that it adopted.
+pub(crate) fn doubt(claim: Claim, adopted: &Adopted) -> Option<String> {
+    let (serial, version) = (adopted.serial, adopted.manifest_version);
+    Some(match claim {
+        Claim::Known => return None,
+        Claim::Unknown | Claim::Proven => format!(
+            "it says that it adopted serial {serial}, which was never published here or is lost; `publish` continues it"
+        ),
+        Claim::Doubted(from) => format!(
+            "it says that it adopted serial {serial}, which was never published here, and it said such things before; it \
+             is not believed before {}, unless by `publish --reclaim`",
+            time(from)
+        ),
+        Claim::TooFar => format!(
+            "it says that it adopted serial {serial} with manifestVersion {version}, which is too far from what was \
+             published here to be lost, so it is not followed; if it is true, as after the theft of a publisher's key, \
+             `publish --reclaim` goes on from there"
+        ),
+    })
+}
+
+fn time(second: i64) -> String {
+    Timestamp::from_second(second).map_or_else(|_| second.to_string(), |time| time.to_string())
+}

@@ -1,0 +1,235 @@
+//! What is known of a device before anything is decided: its verified tip, what it verifiably reports, and the ledger.
+
+use jiff::Timestamp;
+use repo_git::CommitId;
+use repo_model::report::Adopted;
+use repo_model::{DeploymentId, DeviceId};
+
+use super::error::DeviceError;
+use super::pass::Pass;
+use super::serial::KnownNumbers;
+use super::up_to_date::{InputDigests, Tips, UpToDate};
+use crate::render::{Capabilities, Facts, Locks, render};
+use crate::repos::{Claim, DESIRED, DeviceRepo, DeviceRepoError, Entry, EntryState, Ledger, Status, Tip};
+
+/// What is known of a device.
+#[derive(Debug)]
+pub(super) enum Known {
+    /// Nothing that it depends on is another than it was when there was nothing left to do, so nothing was read.
+    UpToDate(UpToDate),
+    /// Its repository was read.
+    Read(Box<KnownDevice>),
+}
+
+/// What its repository and the ledger say of a device.
+#[derive(Debug)]
+pub(super) struct KnownDevice {
+    /// Absent if there is none yet.
+    pub(super) repo: Option<DeviceRepo>,
+    /// The verified tip of `desired`.
+    pub(super) tip: Option<Tip>,
+    status: Option<Status>,
+    /// Where `desired` stands, if that isn't the tip: someone else wrote it, and it is replaced.
+    pub(super) foreign: Option<CommitId>,
+    /// Whether what the device says that it adopted is known, and believed; absent if it says nothing or has no tip.
+    pub(super) claim: Option<Claim>,
+    /// Whether a person said that the claim is believed.
+    by_hand: bool,
+    /// Where its branches stood before they were read; absent if that can't be read.
+    pub(super) branches: Option<Tips>,
+    /// What the ledger says of it, or has to say: the tip may know better.
+    pub(super) entry: Option<Entry>,
+    /// Whether the ledger has to be told `entry` first.
+    pub(super) corrects_ledger: bool,
+    /// Whether the tip holds everything of this fleet commit, so that nothing in the fleet can ask for a change.
+    pub(super) has_commit: bool,
+    /// The moment, in Unix seconds, from which on a change counts that is made by nothing but the device's capabilities;
+    /// absent if it counts now.
+    pub(super) capabilities_from: Result<Option<i64>, DeviceRepoError>,
+}
+
+impl Known {
+    /// Finds out what is known of a device. Of one that is up to date nothing is read but where its branches stand.
+    pub(super) fn of(
+        pass: &Pass<'_>,
+        device: &DeviceId,
+        inputs: &InputDigests<'_>,
+        ledger: &Ledger,
+    ) -> Result<Self, DeviceError> {
+        let branches = pass.up_to_date.tips(pass.home, device);
+        let reclaimed = pass.reclaim.contains(device) || pass.reclaim_elsewhere.contains(device);
+        let known = pass.fleet.devices.get(device).filter(|_| !reclaimed).zip(branches);
+        let up_to_date = known.and_then(|(device, tips)| {
+            let found = pass.up_to_date.of(&device.id, &tips, pass.now)?;
+            (found.agrees(ledger.entry(&device.id)) && found.inputs == inputs.of(device)).then_some(found)
+        });
+        match up_to_date {
+            Some(found) => Ok(Self::UpToDate(found.clone())),
+            None => {
+                let read = KnownDevice::read(pass, device, ledger.entry(device))?;
+                Ok(Self::Read(Box::new(KnownDevice { branches, ..read })))
+            }
+        }
+    }
+}
+
+impl KnownDevice {
+    /// Reads the verified tip of `desired`, and what the device verifiably says that it adopted. A repository that is
+    /// damaged is made anew by a pass that publishes.
+    pub(super) fn read(pass: &Pass<'_>, device: &DeviceId, entry: Option<&Entry>) -> Result<Self, DeviceError> {
+        if pass.publishes() {
+            DeviceRepo::put_right(pass.home, device)?;
+        }
+        let known = Self::read_as_it_is(pass, device, entry);
+        let is_damaged = match &known {
+            Ok(known) => known.repo.as_ref().is_some_and(DeviceRepo::is_damaged),
+            Err(DeviceError::Repo(error)) => error.is_damage(),
+            Err(_) => false,
+        };
+        if !is_damaged || !pass.publishes() {
+            return known;
+        }
+        drop(known);
+        pass.mend(device)?;
+        Self::read_as_it_is(pass, device, entry)
+    }
+
+    fn nothing(entry: Option<&Entry>) -> Self {
+        Self {
+            repo: None,
+            tip: None,
+            foreign: None,
+            status: None,
+            claim: None,
+            by_hand: false,
+            branches: None,
+            entry: entry.cloned(),
+            corrects_ledger: false,
+            has_commit: false,
+            capabilities_from: Ok(None),
+        }
+    }
+
+    fn read_as_it_is(pass: &Pass<'_>, device: &DeviceId, entry: Option<&Entry>) -> Result<Self, DeviceError> {
+        let publishers = &pass.rosters.publishers;
+        let Some(repo) = DeviceRepo::open(pass.home, pass.rosters.fleet(), device)? else {
+            return Ok(Self::nothing(entry));
+        };
+        // Most of what a device has is what it gets again.
+        let wanted = pass.fleet.devices.get(device);
+        let wanted = wanted.map(|device| render(pass.fleet, device, Facts::default(), &Locks::new()).deployments);
+        let known = |id: DeploymentId, bytes: &[u8]| {
+            let document = &wanted.as_ref()?.get(&id)?.document;
+            (document.to_yaml() == bytes).then(|| document.clone())
+        };
+        let by_hand = pass.reclaim.contains(device);
+        let (tip, foreign) = match repo.desired_knowing(publishers, &known) {
+            Err(_) if by_hand => last_verified(&repo, pass)?,
+            read => (read?, None),
+        };
+        let enrolled = pass.fleet.devices.get(device).map_or(&[][..], |device| &device.status_keys);
+        let status = repo.verified_status(tip.as_ref(), enrolled, publishers);
+        let adopted = status.as_ref().and_then(|status| status.said.adopted());
+        let now = pass.now.as_second();
+        let claim = tip.as_ref().zip(adopted).map(|(tip, adopted)| match repo.claim(tip, adopted, publishers, now) {
+            Ok(Claim::Doubted(_) | Claim::TooFar) if by_hand => Ok(Claim::Unknown),
+            claim => claim,
+        });
+        let claim = claim.transpose()?;
+        let corrected = tip.as_ref().and_then(|tip| corrected(device, tip, entry, pass.now));
+        let has_commit = tip.as_ref().is_some_and(|tip| {
+            let commit = pass.origin.commit;
+            tip.message.get("Fleet-Commit") == Some(&commit.to_string()) || pass.covered.of(device) == Some(commit)
+        });
+        let capabilities_from = match &tip {
+            Some(tip) if has_commit => repo.heeds_from(tip.commit, now),
+            _ => Ok(None),
+        };
+        Ok(Self {
+            repo: Some(repo),
+            tip,
+            foreign,
+            status,
+            claim,
+            by_hand,
+            branches: None,
+            corrects_ledger: corrected.is_some(),
+            entry: corrected.or_else(|| entry.cloned()),
+            has_commit,
+            capabilities_from,
+        })
+    }
+
+    /// What the device's syncer verifiably says it is.
+    pub(super) fn version(&self) -> Option<&str> {
+        self.status.as_ref().map(|status| status.said.syncer.version.as_str())
+    }
+
+    /// How many deployments the device has.
+    pub(super) fn present(&self) -> usize {
+        self.tip.as_ref().map_or(0, |tip| tip.desired.deployments.len())
+    }
+
+    /// What is known of the device beyond the fleet's files.
+    pub(super) fn facts(&self) -> Facts<'_> {
+        let capabilities = match self.status.as_ref().and_then(|status| status.said.capabilities.as_ref()) {
+            None => Capabilities::Unreported,
+            Some(Ok(found)) => Capabilities::Reported(found),
+            Some(Err(why)) => Capabilities::Unreadable(why),
+        };
+        Facts { parent: self.tip.as_ref().map(|tip| &tip.desired), capabilities }
+    }
+
+    /// How far the device is, by everybody's word.
+    pub(super) fn numbers(&self) -> KnownNumbers<'_> {
+        let parent = self.tip.as_ref().map(|tip| &tip.desired.envelope);
+        KnownNumbers {
+            parent: parent.map(|envelope| (envelope.serial, envelope.manifest_version)),
+            ledger: self.entry.as_ref(),
+            adopted: self.adopted().filter(|_| !matches!(self.claim, Some(Claim::Doubted(_) | Claim::TooFar))),
+            adopted_is_known: self.claim == Some(Claim::Known),
+            is_certain: self.by_hand || self.claim == Some(Claim::Proven),
+        }
+    }
+
+    /// What the device verifiably says that it adopted, believed or not.
+    pub(super) fn adopted(&self) -> Option<&Adopted> {
+        self.status.as_ref().and_then(|status| status.said.adopted())
+    }
+}
+
+/// How far back the last commit of ours is looked for under a foreign tip.
+const MAX_BACK: usize = 1000;
+
+/// The last commit of ours under a foreign tip, and that tip.
+fn last_verified(repo: &DeviceRepo, pass: &Pass<'_>) -> Result<(Option<Tip>, Option<CommitId>), DeviceError> {
+    let publishers = &pass.rosters.publishers;
+    let Some(foreign) = repo.tip(DESIRED)? else { return Ok((None, None)) };
+    let last = repo.last_verified(foreign, publishers, MAX_BACK)?;
+    let tip = last.map(|commit| repo.desired_at(commit, publishers)).transpose()?;
+    Ok((tip, Some(foreign)))
+}
+
+/// What the ledger must say of a tip, if it doesn't.
+fn corrected(device: &DeviceId, tip: &Tip, entry: Option<&Entry>, now: Timestamp) -> Option<Entry> {
+    let envelope = &tip.desired.envelope;
+    let known = match entry {
+        // The ledger knows better: the device's repository was restored, or a newer serial is reserved.
+        Some(entry) if entry.serial > envelope.serial => true,
+        Some(entry) => {
+            entry.serial == envelope.serial
+                && entry.state == EntryState::Published
+                && entry.envelope == tip.desired.envelope_digest
+        }
+        None => false,
+    };
+    (!known).then(|| Entry {
+        device: device.clone(),
+        serial: envelope.serial,
+        manifest_version: entry.map_or(0, |entry| entry.manifest_version).max(envelope.manifest_version),
+        envelope: tip.desired.envelope_digest,
+        state: EntryState::Published,
+        time: now,
+        published: None,
+    })
+}

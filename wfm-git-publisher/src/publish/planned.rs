@@ -1,0 +1,145 @@
+//! The decision of a pass without carrying it out, for `plan`, `validate`, `explain` and `why-not`: nothing is asked of a
+//! registry, and nothing is changed.
+
+use jiff::Timestamp;
+use repo_model::{DeviceId, error_chain};
+
+use super::clock;
+use super::decide::{Compared, DeviceDecision, FleetPlan, Step, compare};
+use super::error::{DeviceError, PublishError};
+use super::findings::Findings;
+use super::fleet_at::{UsableFleet, read, selected, undeclared, usable};
+use super::gone;
+use super::known::KnownDevice;
+use super::message::Origin;
+use super::options::Options;
+use super::outcome::Planned;
+use super::pass::Pass;
+use super::renamed;
+use super::steps::{ToDecide, decide_all};
+use super::up_to_date::UpToDateIndex;
+use crate::explain::DeviceContext;
+use crate::fleet::{self, SourceFile};
+use crate::parallel;
+use crate::plan::{Blocked, Shown};
+use crate::render::{Capabilities, Facts, Locks, merged, render, with_published};
+use crate::repos::{Control, FleetRepo, Home, Ledger, Rosters};
+
+/// What the fleet repository and the devices' repositories differ in.
+pub fn plan(home: &Home, source: &FleetRepo, rev: &str, options: &Options<'_>) -> Result<Planned, PublishError> {
+    let (ledger, rosters) = Control::read(home)?;
+    let commit = source.resolve(rev)?;
+    let usable = read(source, commit, &rosters, options.threads)?;
+    let origin = Origin::of(&source.commit(commit)?, None);
+    decided(home, &ledger, &rosters, &usable, origin, options)
+}
+
+/// What [`plan()`] would say of these files once they are committed; and what is wrong with what devices would get that
+/// can't be compared, because they aren't enrolled for instance.
+pub fn check(home: &Home, files: &[SourceFile], options: &Options<'_>) -> Result<Planned, PublishError> {
+    let (ledger, rosters) = Control::read(home)?;
+    let usable = usable(fleet::read_on(files, options.threads), &rosters)?;
+    let mut planned = decided(home, &ledger, &rosters, &usable, Origin::none(), options)?;
+    let fleet = &usable.fleet;
+    let others = planned.devices.iter().filter(|shown| matches!(shown, Shown::NotEnrolled(_) | Shown::Failed(_)));
+    let others = others.filter_map(|shown| fleet.devices.get(shown.device())).collect();
+    let found = parallel::map(others, options.threads, |device| {
+        (&device.id, render(fleet, device, Facts::default(), &Locks::new()).problems())
+    });
+    planned.problems.extend(merged(found.iter().map(|(device, problems)| (*device, problems))));
+    Ok(planned)
+}
+
+fn decided(
+    home: &Home,
+    ledger: &Ledger,
+    rosters: &Rosters,
+    UsableFleet { fleet, problems }: &UsableFleet,
+    origin: Origin,
+    options: &Options<'_>,
+) -> Result<Planned, PublishError> {
+    let (up_to_date, findings) = (UpToDateIndex::read(home), Findings::read(home));
+    let commit = origin.commit;
+    let pass = Pass::read_only(home, rosters, fleet, origin, options.now, &up_to_date);
+    let unresolved = |device: &_, name: &_, artifact: &_| findings.of_artifact(device, name, artifact);
+    let inputs = pass.inputs(&ledger.locks, &unresolved);
+    let devices = selected(fleet, options).into_iter().map(|device| ToDecide { device, known: None }).collect();
+    let (plan, _) = decide_all(&pass, devices, &inputs, ledger, options, |_, _| ());
+    let new: Vec<_> = plan.devices.iter().filter(|one| one.is_new && one.plan.is_some()).collect();
+    let new: Vec<_> = new.into_iter().filter_map(|one| fleet.devices.get(&one.device)).collect();
+    let renamed = renamed::warnings(&pass, ledger, &new);
+    let mut all = problems.clone();
+    all.extend(renamed);
+    all.extend(merged(plan.devices.iter().map(|one| (&one.device, &one.problems))));
+    all.extend(undeclared(home, fleet, &ledger.locks));
+    let mut planned = Planned {
+        commit,
+        problems: all,
+        unidentified: fleet.broken.unidentified.iter().cloned().collect(),
+        devices: Vec::new(),
+        clock: clock::judge(home, fleet, ledger, rosters, options.now),
+        failed: Vec::new(),
+    };
+    show(plan, &pass, &findings, &mut planned);
+    let asked = |device: &DeviceId| options.devices.as_ref().is_none_or(|only| only.contains(device));
+    for device in gone::find(fleet, ledger).unwrap_or_default().into_iter().filter(asked) {
+        // One that can't be read is denied anyway.
+        let account = gone::account(home, &device).unwrap_or_default().map(|name| name.to_string());
+        planned.devices.push(Shown::Gone(device, account));
+    }
+    Ok(planned)
+}
+
+/// Puts what there is to show of each device, in words that need no carrying out, into the plan.
+fn show(plan: FleetPlan, pass: &Pass<'_>, findings: &Findings, planned: &mut Planned) {
+    for decision in plan.devices {
+        let blocked: Vec<_> = decision.all_blocked().into_iter().map(|one| findings.since(one)).collect();
+        let DeviceDecision { device, plan, step, .. } = decision;
+        planned.devices.push(match (step, plan) {
+            _ if !pass.fleet.devices.contains_key(&device) => Shown::Broken(device),
+            (Ok(Step::UpToDate(known)), _) => Shown::UpToDate(device, known.serial),
+            (Ok(_) | Err(DeviceError::Guarded(_)), Some(plan)) => Shown::Plan(plan, blocked),
+            (Ok(_), None) => Shown::NotEnrolled(device),
+            (Err(error), _) => {
+                planned.failed.push((device.clone(), error));
+                Shown::Failed(device)
+            }
+        });
+    }
+}
+
+/// Looks at one device of the fleet at a revision; `None` if it isn't there.
+pub fn look<T>(
+    home: &Home,
+    source: &FleetRepo,
+    rev: &str,
+    device: &DeviceId,
+    now: Timestamp,
+    work: impl FnOnce(DeviceContext<'_>) -> T,
+) -> Result<Option<T>, PublishError> {
+    let (ledger, rosters) = Control::read(home)?;
+    let commit = source.resolve(rev)?;
+    let UsableFleet { fleet, .. } = read(source, commit, &rosters, 1)?;
+    let Some(found) = fleet.devices.get(device) else { return Ok(None) };
+    let origin = Origin::of(&source.commit(commit)?, None);
+    let (up_to_date, findings) = (UpToDateIndex::default(), Findings::read(home));
+    let pass = Pass::read_only(home, &rosters, &fleet, origin, now, &up_to_date);
+    let (known, trouble) = match KnownDevice::read(&pass, device, ledger.entry(device)) {
+        Ok(known) => (Some(known), None),
+        Err(error) => (None, Some(error_chain(&error))),
+    };
+    let unresolved = |device: &_, name: &_, artifact: &_| findings.of_artifact(device, name, artifact);
+    let inputs = pass.inputs(&ledger.locks, &unresolved);
+    let (changes, blocked) = known.as_ref().map_or_else(Default::default, |known| {
+        let Compared { plan, blocked, guarded } = compare(&inputs, found, known);
+        let blocked = blocked.into_iter().chain(guarded.map(|guarded| Blocked::of_guard(device, &guarded)));
+        let blocked = blocked.map(|one| findings.since(one)).collect();
+        (plan.changes.into_iter().map(|change| change.name).collect(), blocked)
+    });
+    let unreported = Facts { parent: None, capabilities: Capabilities::Unreported };
+    let facts = known.as_ref().map_or(unreported, KnownDevice::facts);
+    let tip = known.as_ref().and_then(|known| known.tip.as_ref());
+    let locks = tip.map(|tip| with_published(ledger.locks.clone(), &tip.desired));
+    let locks = locks.as_ref().unwrap_or(&ledger.locks);
+    Ok(Some(work(DeviceContext { fleet: &fleet, device: found, facts, locks, changes, blocked, trouble })))
+}

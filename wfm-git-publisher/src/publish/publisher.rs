@@ -1,0 +1,192 @@
+//! The publisher at work: passes over the fleet, here and at the other host.
+
+use std::collections::BTreeSet;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use repo_git::{CommitId, PublicKey, SigningKey};
+use repo_model::DeviceId;
+use repo_model::problem::Problem;
+
+use super::covered::CoveredCommits;
+use super::error::PublishError;
+use super::findings::Findings;
+use super::fleet_at::{UsableFleet, read, selected};
+use super::gone;
+use super::message::Origin;
+use super::options::{Options, Work};
+use super::outcome::Outcome;
+use super::pass::Pass;
+use super::steps::Ran;
+use super::up_to_date::UpToDateIndex;
+use crate::fleet::Fleet;
+use crate::mirror::{Each, Mirror, Seen};
+use crate::repos::{Control, FleetRepo, Home, HomeLock, Rosters};
+
+/// How long a second publisher waits for the first one.
+const LOCK_WAIT: Duration = Duration::from_secs(30);
+
+/// How often a device is published anew because another publisher was quicker.
+const ROUNDS: u32 = 3;
+
+/// A publisher at work: the only one of its home.
+#[derive(Debug)]
+pub struct Publisher {
+    home: Home,
+    key: SigningKey,
+    rosters: Rosters,
+    control: Control,
+    /// What is to be said of a memory that was rebuilt.
+    rebuilt: Option<String>,
+    operators: BTreeSet<PublicKey>,
+    up_to_date: UpToDateIndex,
+    covered: CoveredCommits,
+    _lock: HomeLock,
+}
+
+/// Which commit of the fleet a pass publishes, and whom else it can be the only cause for.
+struct Cause {
+    origin: Origin,
+    /// Of devices that have everything of one of these, no other commit can cause a change.
+    sole_after: BTreeSet<Option<CommitId>>,
+}
+
+/// The devices whose foreign tip at the other host is to be replaced by a new commit.
+fn to_reclaim(seen: &Each<Seen>) -> BTreeSet<DeviceId> {
+    let foreign = seen.iter().filter(|(_, seen)| seen.as_ref().is_ok_and(|seen| seen.reclaim && !seen.reclaimed));
+    foreign.map(|(device, _)| device.clone()).collect()
+}
+
+impl Publisher {
+    /// Becomes the one publisher at work in this home.
+    pub fn open(home: &Home, now: Timestamp) -> Result<Self, PublishError> {
+        home.check()?;
+        let lock = home.lock(LOCK_WAIT)?;
+        Self::begin(home, lock, now).inspect_err(|error| {
+            let mut findings = Findings::read(home);
+            findings.failed(error, now);
+            // What went wrong first is told, whatever goes wrong now.
+            let _ = findings.write(home);
+        })
+    }
+
+    fn begin(home: &Home, lock: HomeLock, now: Timestamp) -> Result<Self, PublishError> {
+        let key = SigningKey::load(&home.publisher_key())?;
+        let (control, rosters, rebuilt) = Control::open_or_rebuild(home, &key, now)?;
+        let public = crate::repos::key_text(key.public());
+        if !public.is_some_and(|public| rosters.newest.allows(&public, now)) {
+            let version = rosters.newest.roster.version;
+            return Err(PublishError::KeyNotAllowed { key: key.public().fingerprint(), version });
+        }
+        let operators = home.operator_keys()?.into_iter().collect();
+        home.clear_devices()?;
+        let (up_to_date, covered) = (UpToDateIndex::read(home), CoveredCommits::read(home));
+        Ok(Self { home: home.clone(), key, rosters, control, rebuilt, operators, up_to_date, covered, _lock: lock })
+    }
+
+    /// Does one pass, and keeps what can't be published for whoever asks.
+    pub fn publish(&mut self, source: &FleetRepo, rev: &str, options: &Options<'_>) -> Result<Outcome, PublishError> {
+        let mut done = self.pass(source, rev, options);
+        let mut findings = Findings::read(&self.home);
+        match &mut done {
+            Ok(outcome) => {
+                findings.take_gone(&self.home, source.is_old(outcome.commit), outcome, options.now);
+                findings.update(outcome, options.devices.is_none(), options.now);
+            }
+            Err(error) => findings.failed(error, options.now),
+        }
+        let written = findings.write(&self.home);
+        let outcome = done?;
+        written?;
+        Ok(outcome)
+    }
+
+    fn pass(&mut self, source: &FleetRepo, rev: &str, options: &Options<'_>) -> Result<Outcome, PublishError> {
+        let commit = source.resolve(rev)?;
+        let UsableFleet { fleet, problems } = read(source, commit, &self.rosters, options.threads)?;
+        let read = source.commit(commit)?;
+        let origin = Origin::of(&read, crate::repos::operator(&read, &self.operators));
+        let only = |before: &Option<CommitId>| source.sole_cause(*before, commit).is_some_and(|sole| sole.id == commit);
+        let sole_after = self.covered.commits().collect::<BTreeSet<_>>().into_iter().filter(only).collect();
+        let cause = Cause { origin, sole_after };
+        let unidentified = fleet.broken.unidentified.iter().cloned().collect();
+        let mut outcome = Outcome::of(commit, problems, unidentified);
+        let rebuilt = self.rebuilt.take().map(|text| Problem::error("control.git", text).warning());
+        outcome.problems.extend(rebuilt);
+        let mut left = selected(&fleet, options);
+        for round in 1..=ROUNDS {
+            self.round(&fleet, &cause, left, options, &mut outcome)?;
+            left = outcome.raced();
+            if left.is_empty() || round == ROUNDS {
+                break;
+            }
+        }
+        if options.devices.is_none() {
+            outcome.gone = gone::find(&fleet, self.control.ledger());
+        }
+        match options.devices.is_none() && outcome.is_complete() {
+            true => self.covered.cover_all(commit),
+            false => self.covered.cover(commit, outcome.covered()),
+        }
+        self.covered.write(&self.home)?;
+        if options.devices.is_none() {
+            self.up_to_date.note_pass(&outcome, &self.home, &self.key, &self.rosters);
+        }
+        self.up_to_date.write(&self.home)?;
+        Ok(outcome)
+    }
+
+    /// One pass over these devices: the other host is looked at, everything is published here, and then there.
+    fn round(
+        &mut self,
+        fleet: &Fleet,
+        cause: &Cause,
+        devices: BTreeSet<DeviceId>,
+        options: &Options<'_>,
+        outcome: &mut Outcome,
+    ) -> Result<(), PublishError> {
+        let progress = |done, all| (options.progress)(Work::Mirror, done, all);
+        let mirror = options.remotes.map(|remotes| Mirror {
+            home: &self.home,
+            rosters: &self.rosters,
+            remotes,
+            reclaim: &options.reclaim,
+            stop: options.stop,
+            progress: &progress,
+        });
+        let pull = |mirror: &Mirror<'_>| mirror.pull(mirror.concerned(fleet, devices.iter().cloned()));
+        let seen = mirror.as_ref().map(pull).unwrap_or_default();
+        let pass = Pass {
+            home: &self.home,
+            rosters: &self.rosters,
+            fleet,
+            origin: cause.origin.clone(),
+            covered: &self.covered,
+            sole_after: &cause.sole_after,
+            allowed: options.allowed,
+            now: options.now,
+            up_to_date: &self.up_to_date,
+            reclaim: &options.reclaim,
+            reclaim_elsewhere: to_reclaim(&seen),
+            mended: Some(Mutex::default()),
+        };
+        outcome.blocked.retain(|device, _| !devices.contains(device));
+        let Ran { unresolved, problems, results, up_to_date, tips, awaiting, blocked } =
+            pass.run(&self.key, &mut self.control, devices, options)?;
+        self.up_to_date.update(up_to_date);
+        outcome.problems.extend(problems);
+        outcome.unresolved = unresolved;
+        outcome.blocked.extend(blocked);
+        outcome.tips.extend(tips);
+        outcome.awaiting.extend(awaiting);
+        outcome.add(results);
+        let (ready, failed): (Vec<_>, Vec<_>) = seen.into_iter().partition(|(_, seen)| seen.is_ok());
+        outcome.remote.extend(failed.into_iter().filter_map(|(device, seen)| Some((device, Err(seen.err()?)))));
+        if let Some(mirror) = mirror {
+            let ready = ready.into_iter().filter_map(|(device, seen)| Some((device, seen.ok()?)));
+            outcome.remote.extend(mirror.push(ready.collect()));
+        }
+        Ok(())
+    }
+}
