@@ -4,6 +4,7 @@ mod artifacts;
 mod charts;
 mod dependencies;
 mod images;
+mod locked;
 mod problems;
 mod profiles;
 mod whole;
@@ -22,9 +23,10 @@ use repo_model::{DeploymentId, DeploymentName, DeviceId, KeyText};
 use crate::fleet::schema::{self, Breach};
 use crate::fleet::{Choice, Deployment, Device, Fleet, Layers, Names, Place, Profile, Setting, shown_value};
 
-pub use artifacts::{Artifact, ArtifactKind, Locks, Resolved, with_published};
+pub use artifacts::{Artifact, ArtifactKind, Locks, Resolved};
 pub use charts::{has_charts, undeclared};
 pub(crate) use images::are_known as images_are_known;
+pub use locked::with_published;
 pub use problems::merged;
 pub use profiles::choose;
 pub use whole::problems_of;
@@ -194,7 +196,7 @@ impl<'a> Work<'a> {
         let parameters = self.parameters(profile)?;
         let names = images::Named { settings: &self.fleet.settings.images, parameters: &parameters };
         let (locked, unresolved) =
-            artifacts::lock(profile.description.kind, &profile.description.components, self.locks, &names);
+            locked::lock(profile.description.kind, &profile.description.components, self.locks, &names);
         let (parameters, values_from) = parameters;
         let document = ApplicationDeployment {
             dialect: Dialect::RC3,

@@ -12,6 +12,7 @@ use repo_model::{ApplicationId, DeploymentName, DeviceId, KeyText};
 use super::application::Application;
 use super::deployment::{Choice, Written};
 use super::file::{Decoded, Role, SourceFile, decode};
+use super::listed::{NONE, listed};
 use super::place::Place;
 use super::schema::{self, Breach};
 use super::selector::Selector;
@@ -398,12 +399,4 @@ fn only_profile(application: &Application) -> Chosen<usize> {
             format!("add `profile:` with `auto` or one of {}", listed(all().map(|(_, one)| &one.description.id))),
         )),
     }
-}
-
-/// What [`listed`] says of nothing.
-const NONE: &str = "none";
-
-pub(super) fn listed<T: std::fmt::Display>(names: impl Iterator<Item = T>) -> String {
-    let names: Vec<_> = names.map(|name| format!("`{name}`")).collect();
-    if names.is_empty() { NONE.to_owned() } else { names.join(", ") }
 }

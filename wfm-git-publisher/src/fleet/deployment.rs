@@ -1,8 +1,6 @@
 //! `deployments/**/*.yaml`: an application, the devices that get it, and the values it gets there.
 
 use std::collections::BTreeMap;
-use std::fmt::Display;
-use std::str::FromStr;
 use std::sync::Arc;
 
 use repo_model::margo::deployment::namespace;
@@ -13,7 +11,7 @@ use repo_model::{ApplicationId, DeploymentName};
 use super::application::{Application, Profile};
 use super::device::Device;
 use super::file::refuse_unbuilt;
-use super::place::Place;
+use super::place::{Place, placed};
 use super::selector::{Selector, selects};
 use super::values::{Values, values};
 
@@ -157,12 +155,6 @@ impl Written {
             namespace,
         })
     }
-}
-
-/// A name with its place, for problems that are only found when it is looked up.
-pub(super) fn placed<T: FromStr<Err: Display>>(field: Field<'_>) -> Option<(T, Place)> {
-    let place = Place::of(&field);
-    Some((field.parse()?, place))
 }
 
 fn application(reader: &mut Reader<'_>) -> Option<(ApplicationId, String)> {

@@ -7,12 +7,11 @@ use repo_model::value::ParamValue;
 use repo_model::yaml::{Field, Reader};
 use repo_model::{DeviceId, KeyText};
 
-use super::deployment::placed;
 use super::file::refuse_unbuilt;
-use super::place::Place;
+use super::place::{Place, placed};
 use super::policy::{Policy, Seconds};
 use super::values::data;
-use super::{Fleet, policy, selector};
+use super::{Fleet, labels, policy};
 
 /// A device of the fleet.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,7 +63,7 @@ impl Device {
     /// Reads a device, with the place of its id.
     pub(super) fn read(file: &str, reader: &mut Reader<'_>) -> Option<(Self, Place)> {
         let id = reader.required("id", placed);
-        let labels = reader.optional("labels", selector::labels).unwrap_or_default();
+        let labels = reader.optional("labels", labels::read).unwrap_or_default();
         let policy = reader.optional("policy", policy::read).unwrap_or_default();
         let suspended = reader.optional("suspended", Field::bool).unwrap_or_default();
         let data = reader.optional("data", data).unwrap_or_default();

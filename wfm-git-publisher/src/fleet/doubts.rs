@@ -7,7 +7,7 @@ use std::sync::Arc;
 use repo_model::problem::Problem;
 use repo_model::{DeploymentName, DeviceId};
 
-use super::check::listed;
+use super::listed::listed;
 use super::selector::{Selector, Terms};
 use super::values::{Given, Setting, Values};
 use super::{Broken, Deployment, Device, Settings};

@@ -5,7 +5,7 @@ use std::fmt;
 
 use repo_model::yaml::{Field, Reader};
 
-use super::selector::{is_label_key, is_label_value};
+use super::labels::{is_label_key, is_label_value};
 
 /// One requirement for one label.
 #[derive(Debug, Clone, PartialEq, Eq)]

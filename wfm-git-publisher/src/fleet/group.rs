@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use repo_model::ApplicationId;
 use repo_model::yaml::Field;
 
-use super::deployment::placed;
-use super::place::Place;
+use super::place::{Place, placed};
 use super::policy::{self, Policy};
 use super::selector::Selector;
 use super::values::{Values, values};

@@ -1,6 +1,7 @@
 //! Where something stands in a fleet's files.
 
 use std::fmt;
+use std::str::FromStr;
 
 use repo_model::problem::Problem;
 use repo_model::yaml::Field;
@@ -35,4 +36,10 @@ impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}:{}", self.file, self.line, self.column)
     }
+}
+
+/// A name with its place, for problems that are only found when it is looked up.
+pub(super) fn placed<T: FromStr<Err: fmt::Display>>(field: Field<'_>) -> Option<(T, Place)> {
+    let place = Place::of(&field);
+    Some((field.parse()?, place))
 }

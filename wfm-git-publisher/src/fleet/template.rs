@@ -1,6 +1,5 @@
 //! Templates in the values of parameters: strict, typed, and over nothing but what the fleet says of the device.
 
-use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use minijinja::syntax::SyntaxConfig;
@@ -11,7 +10,6 @@ use repo_model::value::ParamValue;
 use repo_model::yaml::{Field, Style, Value as Node};
 
 use super::place::Place;
-use super::{Deployment, Device, Fleet};
 
 /// How many steps a template may take: far more than any text needs, and no endless loop.
 const FUEL: u64 = 20_000;
@@ -238,37 +236,9 @@ const HINT: &str = "there are `device.id`, `device.labels.…`, `device.data.…
 
 /// Everything that a template can name, for one deployment on one device.
 #[derive(Debug, Clone)]
-pub struct Names(Value);
+pub struct Names(pub(super) Value);
 
 impl Names {
-    /// What is known of the deployment on the device.
-    pub fn of(fleet: &Fleet, device: &Device, deployment: &Deployment) -> Self {
-        let text = |text: &dyn ToString| Value::from(text.to_string());
-        let map = |entries: Vec<(&'static str, Value)>| Value::from_pairs(entries);
-        let labels = device.labels.iter().map(|(key, value)| (key.as_str(), Value::from(value.as_str())));
-        let description = &deployment.application.description;
-        Self(map(vec![
-            (
-                "device",
-                map(vec![
-                    ("id", text(&device.id)),
-                    ("labels", Value::from_pairs(labels)),
-                    ("data", data(&device.data)),
-                ]),
-            ),
-            (
-                "fleet",
-                map(vec![
-                    ("id", text(&fleet.settings.id)),
-                    ("name", text(&fleet.settings.name)),
-                    ("data", data(&fleet.settings.data)),
-                ]),
-            ),
-            ("deployment", map(vec![("id", text(&deployment.id))])),
-            ("application", map(vec![("id", text(&description.id)), ("version", text(&description.version))])),
-        ]))
-    }
-
     /// The first of the dotted names that leads nowhere.
     fn first_unknown(&self, names: impl IntoIterator<Item = String>) -> Option<String> {
         let mut names: Vec<_> = names.into_iter().collect();
@@ -280,19 +250,5 @@ impl Names {
                 value.is_undefined()
             })
         })
-    }
-}
-
-fn data(data: &BTreeMap<String, ParamValue>) -> Value {
-    Value::from_pairs(data.iter().map(|(key, value)| (key.as_str(), value_of(value))))
-}
-
-fn value_of(value: &ParamValue) -> Value {
-    match value {
-        ParamValue::String(text) => Value::from(text.as_str()),
-        ParamValue::Integer(number) => Value::from(*number),
-        ParamValue::Double(number) => Value::from(*number),
-        ParamValue::Boolean(value) => Value::from(*value),
-        ParamValue::Array(items) => items.iter().map(value_of).collect(),
     }
 }

@@ -1,17 +1,17 @@
 //! What the other host has that isn't here: reports of devices, and what another publisher of this fleet published.
 
 use repo_git::{Ancestry, CommitId, Expected, RefMove, RepoLock};
-use repo_model::DeviceId;
+use repo_model::{Branch, DeviceId, Trailer, branch::ref_name};
 use tracing::warn;
 
 use super::{ForeignTip, Mirror, MirrorError, RECLAIMED, Seen};
 use crate::repos::{DESIRED, DeviceRepo, DeviceRepoError, RemoteRepo, RemoteRepoError};
 
 /// What the publisher writes, `desired` first.
-pub(super) const OURS: [&str; 3] = [DESIRED, "bundle", "freshness"];
+pub(super) const OURS: [&str; 3] = [DESIRED, Branch::Bundle.as_str(), Branch::Freshness.as_str()];
 
 /// What the device writes.
-const REPORTS: [&str; 2] = ["status", "heartbeat"];
+const REPORTS: [&str; 2] = [Branch::Status.as_str(), Branch::Heartbeat.as_str()];
 
 /// The longest subject and author of a foreign commit that are shown, in characters.
 const MAX_SHOWN: usize = 200;
@@ -132,19 +132,22 @@ impl Here<'_> {
         let differs = |branch: &str| {
             seen.branches.get(branch).copied().filter(|tip| self.repo.tip(branch).ok() != Some(Some(*tip)))
         };
-        if let Some(tip) = differs("bundle").filter(|tip| self.repo.is_ours(*tip, "bundle", publishers))
-            && (moved || self.repo.same_files(tip, "bundle"))
+        if let Some(tip) =
+            differs(Branch::Bundle.as_str()).filter(|tip| self.repo.is_ours(*tip, Branch::Bundle.as_str(), publishers))
+            && (moved || self.repo.same_files(tip, Branch::Bundle.as_str()))
         {
-            self.set("bundle", Expected::Any, tip)?;
+            self.set(Branch::Bundle.as_str(), Expected::Any, tip)?;
         }
-        if let Some(tip) = differs("freshness").filter(|tip| self.repo.is_ours(*tip, "freshness", publishers)) {
+        if let Some(tip) = differs(Branch::Freshness.as_str())
+            .filter(|tip| self.repo.is_ours(*tip, Branch::Freshness.as_str(), publishers))
+        {
             let expires = |commit| {
                 let proof = self.repo.freshness_at(commit)?;
                 (proof.tip == desired.to_string()).then_some(proof.expires)
             };
-            let here = self.repo.tip("freshness")?.and_then(expires);
+            let here = self.repo.tip(Branch::Freshness.as_str())?.and_then(expires);
             if expires(tip).is_some_and(|there| here.is_none_or(|here| there >= here)) {
-                self.set("freshness", Expected::Any, tip)?;
+                self.set(Branch::Freshness.as_str(), Expected::Any, tip)?;
             }
         }
         Ok(())
@@ -193,11 +196,11 @@ impl Here<'_> {
     fn is_reclaimed(&self, foreign: CommitId) -> Result<bool, MirrorError> {
         let Some(local) = self.repo.desired(&self.mirror.rosters.publishers)? else { return Ok(false) };
         let is_old = self.repo.is_ancestor(local.commit, foreign)? == Ancestry::Yes;
-        Ok(!is_old && local.message.get("Cause") == Some(RECLAIMED))
+        Ok(!is_old && local.message.get(Trailer::Cause) == Some(RECLAIMED))
     }
 
     fn set(&self, branch: &str, expected: Expected, tip: CommitId) -> Result<(), MirrorError> {
-        let name = format!("refs/heads/{branch}");
+        let name = ref_name(branch);
         Ok(self.repo.move_ref(self.lock, RefMove { name, expected, new: Some(tip) })?)
     }
 }

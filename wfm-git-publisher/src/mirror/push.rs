@@ -1,7 +1,7 @@
 //! What is published here, on its way to the other host.
 
 use repo_git::{PushResult, PushUpdate};
-use repo_model::DeviceId;
+use repo_model::{Branch, DeviceId};
 
 use super::{Mirror, MirrorError, Mirrored, Seen};
 use crate::repos::{DESIRED, DeviceRepo};
@@ -33,7 +33,7 @@ pub(super) fn push(mirror: &Mirror<'_>, device: &DeviceId, seen: &Seen) -> Resul
 /// The branches that stand elsewhere at the host than here, in the order in which they are moved here.
 fn updates(repo: &DeviceRepo, seen: &Seen) -> Result<Vec<PushUpdate>, MirrorError> {
     let mut updates = Vec::new();
-    for branch in ["bundle", DESIRED, "freshness"] {
+    for branch in [Branch::Bundle.as_str(), DESIRED, Branch::Freshness.as_str()] {
         let expected = seen.branches.get(branch).copied();
         match repo.tip(branch)? {
             Some(new) if expected != Some(new) => {

@@ -9,6 +9,7 @@
 use jiff::Timestamp;
 use repo_model::DeviceId;
 
+use super::error::ClockError;
 use super::pass::Pass;
 use super::up_to_date::UpToDateIndex;
 use crate::fleet::Fleet;
@@ -25,36 +26,6 @@ const BEGIN: i64 = 1_577_836_800;
 
 /// How many devices are asked where nothing speaks against the clock: each costs two signatures.
 const SAMPLE: usize = 16;
-
-/// This machine's clock must be wrong, so nothing is published.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ClockError {
-    /// It was set back, was ahead before, or is later than anybody knows of.
-    #[error(
-        "the clock says {}, and this publisher last worked on {}; {vouching} of {of} devices report the clock's time",
-        .now.strftime("%F"), .worked.strftime("%F")
-    )]
-    Memory {
-        /// What it says.
-        now: Timestamp,
-        /// The newest that the publisher wrote.
-        worked: Timestamp,
-        /// How many devices report this time.
-        vouching: usize,
-        /// How many devices report any.
-        of: usize,
-    },
-    /// Most devices say otherwise.
-    #[error("the clock says {}, and {against} of {of} devices report another time", .now.strftime("%F"))]
-    Devices {
-        /// What it says.
-        now: Timestamp,
-        /// How many devices report another time.
-        against: usize,
-        /// How many devices report any.
-        of: usize,
-    },
-}
 
 /// What is known of the time beside the clock.
 #[derive(Debug, Default)]

@@ -5,7 +5,7 @@ use repo_git::repo::{Pack, Prepared};
 use repo_git::{CommitId, SigningKey};
 use repo_model::desired::{Assembled, Desired};
 use repo_model::freshness::{FRESHNESS, Freshness, LIFE};
-use repo_model::{DeviceId, Digest, FileTree, json};
+use repo_model::{Branch, DeviceId, Digest, FileTree, json};
 
 use super::decide::{DeviceDecision, NewState, Step};
 use super::error::DeviceError;
@@ -138,9 +138,9 @@ fn draft(
     let pack = prepared.pack().map_err(DeviceRepoError::from)?;
     let tip = |branch| repo.map_or(Ok(None), |repo| repo.tip(branch));
     let moves = vec![
-        BranchMove { branch: "bundle", from: tip("bundle")?, to: bundle },
+        BranchMove { branch: Branch::Bundle.as_str(), from: tip(Branch::Bundle.as_str())?, to: bundle },
         BranchMove { branch: DESIRED, from: known.foreign.or(parent), to: desired },
-        BranchMove { branch: "freshness", from: tip("freshness")?, to: fresh },
+        BranchMove { branch: Branch::Freshness.as_str(), from: tip(Branch::Freshness.as_str())?, to: fresh },
     ];
     Ok(Draft {
         device: plan.device.clone(),
@@ -208,7 +208,8 @@ fn renewal(pass: &Pass<'_>, key: &SigningKey, device: &DeviceId, known: KnownDev
     let spec = pass.spec(&proof.files, Vec::new(), publisher(), proof.message);
     let fresh = prepared.commit(&spec, Some(key)).map_err(DeviceRepoError::from)?;
     let pack = prepared.pack().map_err(DeviceRepoError::from)?;
-    let moves = vec![BranchMove { branch: "freshness", from: repo.tip("freshness")?, to: fresh }];
+    let moves =
+        vec![BranchMove { branch: Branch::Freshness.as_str(), from: repo.tip(Branch::Freshness.as_str())?, to: fresh }];
     Ok(Made::Renewal(Box::new(Renewal { tip: tip.commit, ready: Ready { pack, moves } })))
 }
 

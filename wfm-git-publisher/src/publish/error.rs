@@ -1,10 +1,10 @@
 //! Why a pass can't begin, and why one device's part of it fails.
 
+use jiff::Timestamp;
 use repo_git::KeyError;
 use repo_model::FleetId;
 use repo_model::problem::Problems;
 
-use super::clock::ClockError;
 use super::serial::SerialError;
 use crate::plan::Guarded;
 use crate::repos::{ControlError, DeviceRepoError, HomeError, SourceError};
@@ -60,4 +60,34 @@ pub enum DeviceError {
     /// A person has to allow it, or the device is too old.
     #[error(transparent)]
     Guarded(#[from] Guarded),
+}
+
+/// This machine's clock must be wrong, so nothing is published.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ClockError {
+    /// It was set back, was ahead before, or is later than anybody knows of.
+    #[error(
+        "the clock says {}, and this publisher last worked on {}; {vouching} of {of} devices report the clock's time",
+        .now.strftime("%F"), .worked.strftime("%F")
+    )]
+    Memory {
+        /// What it says.
+        now: Timestamp,
+        /// The newest that the publisher wrote.
+        worked: Timestamp,
+        /// How many devices report this time.
+        vouching: usize,
+        /// How many devices report any.
+        of: usize,
+    },
+    /// Most devices say otherwise.
+    #[error("the clock says {}, and {against} of {of} devices report another time", .now.strftime("%F"))]
+    Devices {
+        /// What it says.
+        now: Timestamp,
+        /// How many devices report another time.
+        against: usize,
+        /// How many devices report any.
+        of: usize,
+    },
 }

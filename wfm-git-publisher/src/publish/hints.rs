@@ -6,8 +6,7 @@ use repo_git::OpenError;
 use repo_http::{HttpError, Problem as Trouble};
 use wfm_git_host::accounts::{AccountError, Malformed};
 
-use super::clock::ClockError;
-use super::error::{DeviceError, PublishError};
+use super::error::{ClockError, DeviceError, PublishError};
 use super::locks::{NewKey, ResolveError};
 use crate::mirror::MirrorError;
 use crate::render::ArtifactKind;

@@ -3,12 +3,13 @@
 use jiff::Timestamp;
 use repo_git::CommitId;
 use repo_model::report::Adopted;
-use repo_model::{DeploymentId, DeviceId};
+use repo_model::{DeploymentId, DeviceId, Trailer};
 
 use super::error::DeviceError;
 use super::pass::Pass;
 use super::serial::KnownNumbers;
-use super::up_to_date::{InputDigests, Tips, UpToDate};
+use super::tips::Tips;
+use super::up_to_date::{InputDigests, UpToDate};
 use crate::render::{Capabilities, Facts, Locks, render};
 use crate::repos::{Claim, DESIRED, DeviceRepo, DeviceRepoError, Entry, EntryState, Ledger, Status, Tip};
 
@@ -139,7 +140,8 @@ impl KnownDevice {
         let corrected = tip.as_ref().and_then(|tip| corrected(device, tip, entry, pass.now));
         let has_commit = tip.as_ref().is_some_and(|tip| {
             let commit = pass.origin.commit;
-            tip.message.get("Fleet-Commit") == Some(&commit.to_string()) || pass.covered.of(device) == Some(commit)
+            tip.message.get(Trailer::FleetCommit) == Some(&commit.to_string())
+                || pass.covered.of(device) == Some(commit)
         });
         let capabilities_from = match &tip {
             Some(tip) if has_commit => repo.heeds_from(tip.commit, now),

@@ -3,11 +3,11 @@
 use jiff::Timestamp;
 use repo_git::{Commit, CommitId, Person, PublicKey};
 use repo_model::desired::Assembled;
-use repo_model::message::Message;
-use repo_model::{DeviceId, FleetId};
+use repo_model::message::{Continues, Message};
+use repo_model::{Branch, DeviceId, FleetId, Trailer};
 
 use crate::plan::{Change, ChangeKind, DevicePlan};
-use crate::repos::{DESIRED, Published, publisher};
+use crate::repos::{Published, publisher};
 
 /// The most parameters that a subject names.
 const MAX_NAMED: usize = 3;
@@ -64,23 +64,21 @@ pub(super) fn desired(
     }
     let operator = origin.operator.map_or("unverified".to_owned(), |key| key.fingerprint());
     message = message
-        .trailer("Kind", DESIRED)
-        .trailer("Fleet", envelope.fleet)
-        .trailer("Device", &envelope.device.id)
-        .trailer("Serial", envelope.serial)
-        .trailer("Manifest-Version", envelope.manifest_version)
-        .trailer("Manifest-Digest", assembled.manifest_digest)
-        .trailer("Envelope-Digest", assembled.envelope_digest)
-        .trailer("Fleet-Commit", origin.commit)
-        .trailer("Operator-Key", operator);
+        .identity(Branch::Desired, envelope.fleet, &envelope.device.id)
+        .trailer(Trailer::Serial, envelope.serial)
+        .trailer(Trailer::ManifestVersion, envelope.manifest_version)
+        .trailer(Trailer::ManifestDigest, assembled.manifest_digest)
+        .trailer(Trailer::EnvelopeDigest, assembled.envelope_digest)
+        .trailer(Trailer::FleetCommit, origin.commit)
+        .trailer(Trailer::OperatorKey, operator);
     for Change { kind, name, id, .. } in &plan.changes {
-        message = message.trailer("Deployment", format!("{} {name} {id} {}", kind.as_str(), origin.commit));
+        message = message.trailer(Trailer::Deployment, format!("{} {name} {id} {}", kind.as_str(), origin.commit));
     }
     if let Some(cause) = cause {
-        message = message.trailer("Cause", cause);
+        message = message.trailer(Trailer::Cause, cause);
     }
     match continues {
-        Some(Published { serial, envelope }) => message.trailer("Continues", format!("{envelope} {serial}")),
+        Some(Published { serial, envelope }) => message.trailer(Trailer::Continues, Continues { envelope, serial }),
         None => message,
     }
 }
@@ -117,20 +115,16 @@ fn what(change: &Change) -> String {
 pub(super) fn bundle(assembled: &Assembled) -> Message {
     let envelope = &assembled.envelope;
     Message::new(format!("bundle of serial {}", envelope.serial))
-        .trailer("Kind", "bundle")
-        .trailer("Fleet", envelope.fleet)
-        .trailer("Device", &envelope.device.id)
-        .trailer("Serial", envelope.serial)
-        .trailer("Manifest-Digest", assembled.manifest_digest)
+        .identity(Branch::Bundle, envelope.fleet, &envelope.device.id)
+        .trailer(Trailer::Serial, envelope.serial)
+        .trailer(Trailer::ManifestDigest, assembled.manifest_digest)
 }
 
 /// The message of a `freshness` commit.
 pub(super) fn freshness(fleet: FleetId, device: &DeviceId, serial: u64, expires: Timestamp) -> Message {
     Message::new(format!("serial {serial} is fresh until {expires:.0}"))
-        .trailer("Kind", "freshness")
-        .trailer("Fleet", fleet)
-        .trailer("Device", device)
-        .trailer("Serial", serial)
+        .identity(Branch::Freshness, fleet, device)
+        .trailer(Trailer::Serial, serial)
 }
 
 #[cfg(test)]

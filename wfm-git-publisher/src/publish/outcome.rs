@@ -7,10 +7,9 @@ use repo_model::DeviceId;
 use repo_model::problem::Problems;
 use wfm_git_host::accounts::{AccountError, AccountName};
 
-use super::clock::ClockError;
-use super::error::DeviceError;
+use super::error::{ClockError, DeviceError};
 use super::locks::ResolveError;
-use super::up_to_date::Tips;
+use super::tips::Tips;
 use crate::mirror::{Each, MirrorError, Mirrored};
 use crate::plan::{Blocked, Shown};
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use repo_git::SigningKey;
 use repo_git::durable::Group;
 use repo_model::problem::Problems;
-use repo_model::{DeploymentName, DeviceId};
+use repo_model::{DeploymentName, DeviceId, Trailer};
 
 use super::clock;
 use super::commits::{self, Draft, Holding, Made, Written};
@@ -20,7 +20,8 @@ use super::options::{Options, Work};
 use super::outcome::{Done, Results};
 use super::pass::Pass;
 use super::renamed;
-use super::up_to_date::{InputDigests, Tips, UpToDate};
+use super::tips::Tips;
+use super::up_to_date::{InputDigests, UpToDate};
 use crate::fleet::Broken;
 use crate::parallel;
 use crate::plan::Blocked;
@@ -325,7 +326,7 @@ impl Pass<'_> {
     }
 
     fn commit(&self, control: &mut Control, key: &SigningKey, subject: String) -> Result<(), ControlError> {
-        let message = Control::message(subject, self.rosters.fleet()).trailer("Fleet-Commit", self.origin.commit);
+        let message = Control::message(subject, self.rosters.fleet()).trailer(Trailer::FleetCommit, self.origin.commit);
         control.commit(message, key, self.now)?;
         Ok(())
     }

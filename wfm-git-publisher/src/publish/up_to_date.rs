@@ -10,7 +10,7 @@ use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use repo_git::repo::{BranchStamps, branches, stamped_branches};
+use repo_git::repo::{BranchStamps, stamped_branches};
 use repo_git::{CommitId, SigningKey};
 use repo_model::problem::Problems;
 use repo_model::{DeploymentName, DeviceId, Digest};
@@ -19,21 +19,11 @@ use serde::{Deserialize, Serialize};
 use super::freshness::{FRESH_FOR, is_fresh};
 use super::options::Options;
 use super::outcome::{Done, Outcome};
+use super::tips::{BRANCHES, Tips, tips};
 use crate::fleet::{Deployment, Device, Fleet};
 use crate::parallel;
 use crate::render::{Locks, artifacts};
 use crate::repos::{Control, Entry, EntryState, FleetRepo, Home, HomeError, Rosters};
-
-/// Where `desired`, `freshness` and `status` of a device stand.
-pub(crate) type Tips = [Option<CommitId>; 3];
-
-/// The branches of [`Tips`].
-const BRANCHES: [&str; 3] = ["desired", "freshness", "status"];
-
-/// Reads them; `None` where that can't be read, which is found out again by whoever opens the repository.
-pub(crate) fn tips(home: &Home, device: &DeviceId) -> Option<Tips> {
-    branches(&home.device(device), BRANCHES).ok()
-}
 
 /// The devices that have nothing left to do.
 #[derive(Debug, Default, Clone, PartialEq, Serialize, Deserialize)]

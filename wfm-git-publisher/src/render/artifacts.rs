@@ -1,17 +1,14 @@
 //! What components are made of, and the bytes that each of it is locked to.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 
 use repo_artifacts::{Chart, Images};
-use repo_model::desired::Desired;
-use repo_model::envelope::{ComponentLock, Lock};
+use repo_model::Digest;
+use repo_model::envelope::Lock;
 use repo_model::margo::{Component, ProfileType, Source};
-use repo_model::{ComponentName, Digest};
 use serde::{Deserialize, Serialize};
-
-use super::images::{self, Named};
 
 /// What a component is made of, and where that is.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -68,8 +65,13 @@ impl Artifact {
     }
 
     /// The images of this archive, which is locked.
-    fn contents(self, Lock { manifest, content }: Lock) -> Self {
+    pub(super) fn contents(self, Lock { manifest, content }: Lock) -> Self {
         Self { kind: ArtifactKind::Contents { manifest, content }, ..self }
+    }
+
+    /// An image of the archive with this digest.
+    pub(super) fn image(archive: Digest, name: &str) -> Self {
+        Self { kind: ArtifactKind::Image(archive), repository: name.to_owned(), revision: String::new() }
     }
 
     /// Whether it is about images.
@@ -156,52 +158,4 @@ impl FromIterator<(Artifact, Lock)> for Locks {
     fn from_iter<T: IntoIterator<Item = (Artifact, Lock)>>(all: T) -> Self {
         Self { all: all.into_iter().collect(), images: BTreeMap::new() }
     }
-}
-
-/// The locks with those added that a device already has, for where the memory of them was lost.
-pub fn with_published(mut locks: Locks, desired: &Desired) -> Locks {
-    for (id, document) in &desired.deployments {
-        let Some(envelope) = desired.envelope.deployments.get(id) else { continue };
-        for component in &document.deployment.components {
-            let Some(known) = envelope.locks.get(&component.name) else { continue };
-            locks.entry(Artifact::of(document.deployment.profile_type, component)).or_insert(known.lock);
-            for (name, digest) in &known.images {
-                let lock = Lock { manifest: *digest, content: *digest };
-                locks.entry(images::artifact(known.lock.content, name)).or_insert(lock);
-            }
-        }
-    }
-    locks
-}
-
-/// The locks of a profile's components, and what has none yet.
-pub(super) fn lock(
-    profile: ProfileType,
-    components: &[Component],
-    locks: &Locks,
-    names: &Named<'_>,
-) -> (BTreeMap<ComponentName, ComponentLock>, BTreeSet<Artifact>) {
-    let (mut locked, mut unresolved) = (BTreeMap::new(), BTreeSet::new());
-    for component in components {
-        let artifact = Artifact::of(profile, component);
-        let Some(lock) = locks.get(&artifact).copied() else {
-            unresolved.insert(artifact);
-            continue;
-        };
-        let mut one = ComponentLock::from(lock);
-        match locks.images(lock.content) {
-            _ if profile == ProfileType::Helm => {}
-            Some(written) => {
-                for image in names.of(component, lock.content, written) {
-                    match locks.get(&image) {
-                        Some(lock) => _ = one.images.insert(image.repository, lock.manifest),
-                        None => _ = unresolved.insert(image),
-                    }
-                }
-            }
-            None => _ = unresolved.insert(artifact.contents(lock)),
-        }
-        locked.insert(component.name.clone(), one);
-    }
-    (locked, unresolved)
 }

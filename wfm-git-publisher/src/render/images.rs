@@ -15,11 +15,6 @@ pub(super) struct Named<'a> {
     pub(super) parameters: &'a Parameters,
 }
 
-/// An image of the archive with this digest.
-pub(super) fn artifact(content: Digest, name: &str) -> Artifact {
-    Artifact { kind: ArtifactKind::Image(content), repository: name.to_owned(), revision: String::new() }
-}
-
 impl Named<'_> {
     /// The images of a component that are locked here.
     pub(super) fn of(&self, component: &Component, content: Digest, written: &Images) -> Vec<Artifact> {
@@ -50,7 +45,7 @@ fn to_lock(settings: &ImageSettings, content: Digest, written: &Images, variable
         ImageReference::parse(name)
             .is_ok_and(|image| image.digest().is_none() && !settings.is_locked_by_devices(image.host()))
     };
-    written.names(variables).iter().filter(|name| is_ours(name)).map(|name| artifact(content, name)).collect()
+    written.names(variables).iter().filter(|name| is_ours(name)).map(|name| Artifact::image(content, name)).collect()
 }
 
 /// Whether the images of a deployment are known, whichever device it is for.

@@ -6,20 +6,18 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use repo_artifacts::Images;
-use repo_git::repo::RenewError;
 use repo_git::{
-    BatchError, CommitId, CommitSpec, ConsolidateError, Expected, LockError, OpenError, ReadError, RecoverError,
-    RefError, RefMove, Repo, RepoLock, SigningKey, TreeError, TreeLimits, TreeSource,
+    CommitId, CommitSpec, Expected, ReadError, RefMove, Repo, RepoLock, SigningKey, TreeLimits, TreeSource,
 };
 use repo_model::envelope::Lock;
 use repo_model::message::Message;
-use repo_model::roster::RosterError;
-use repo_model::{DeviceId, Digest, FileTree, FleetId, KeyText, error_chain, json};
+use repo_model::{Branch, DeviceId, Digest, FileTree, FleetId, KeyText, Trailer, error_chain, json};
 use serde::{Deserialize, Serialize};
 
+use super::Home;
+use super::control_error::ControlError;
 use super::rosters::{Rosters, key_text};
 use super::trailers::{CONTROL, publisher};
-use super::{Home, HomeError};
 use crate::render::ArtifactKind::{self, Archive, Image, SignedArchive};
 use crate::render::{Artifact, Locks, Resolved};
 
@@ -148,79 +146,6 @@ const LOCKS: [&str; 3] = ["locks/", "images/", "archives/"];
 
 fn is_archive(kind: &ArtifactKind) -> bool {
     *kind == ArtifactKind::Archive
-}
-
-/// The memory can't be read or written.
-#[derive(Debug, thiserror::Error)]
-pub enum ControlError {
-    /// The home isn't there or can't be used.
-    #[error("cannot use the publisher's home")]
-    Home(#[from] HomeError),
-    /// `control.git` can't be opened.
-    #[error("cannot open `control.git`")]
-    Open(#[from] OpenError),
-    /// It is being written by someone else.
-    #[error("cannot lock `control.git`")]
-    Lock(#[from] LockError),
-    /// What a crash left behind can't be cleared.
-    #[error("cannot clean `control.git` up")]
-    Recover(#[from] RecoverError),
-    /// Its tip can't be read.
-    #[error("cannot read the tip of `control.git`")]
-    Read(#[from] ReadError),
-    /// Its files can't be read.
-    #[error("cannot read the files of `control.git`")]
-    Tree(#[from] TreeError),
-    /// A file in it isn't what it should be.
-    #[error("`{path}` in `control.git` can't be read")]
-    File {
-        /// The file.
-        path: String,
-        /// Why.
-        #[source]
-        source: serde_json::Error,
-    },
-    /// The roster can't be believed.
-    #[error("the roster in `control.git` can't be believed")]
-    Roster(#[from] RosterError),
-    /// There is no roster.
-    #[error("`control.git` holds no roster `{0}`")]
-    NoRoster(String),
-    /// It is lost, and nothing tells what it held.
-    #[error("`control.git` is lost, and no device's repository has a tip that this publisher signed")]
-    NothingToRebuild,
-    /// Someone else wrote it.
-    #[error("the tip {tip} of `control.git` is not signed by a publisher of this fleet")]
-    Foreign {
-        /// The tip.
-        tip: CommitId,
-    },
-    /// A commit can't be stored.
-    #[error("cannot store a commit in `control.git`")]
-    Store(#[from] BatchError),
-    /// The branch can't be moved.
-    #[error("cannot move the branch of `control.git`")]
-    Move(#[from] RefError),
-    /// Its packs can't be put together.
-    #[error("cannot consolidate `control.git`")]
-    Consolidate(#[from] ConsolidateError),
-    /// A damaged one can't be replaced.
-    #[error("cannot make `control.git` anew")]
-    Renew(#[from] RenewError),
-}
-
-impl ControlError {
-    /// Whether what it held can't be read any more, so that it is made anew: not what somebody else wrote, and not what
-    /// the disk refuses to take.
-    pub fn is_lost(&self) -> bool {
-        match self {
-            Self::Home(HomeError::NoMemory { .. }) | Self::NoRoster(_) => true,
-            Self::Open(error) => matches!(error, OpenError::NotARepository { .. }),
-            Self::Read(error) | Self::Consolidate(ConsolidateError::Read(error)) => error.is_damage(),
-            Self::Tree(error) => error.is_damage(),
-            _ => false,
-        }
-    }
 }
 
 impl Control {
@@ -387,7 +312,7 @@ impl Control {
         let id = batch.commit(&spec, Some(key))?;
         batch.store()?;
         let expected = self.tip.map_or(Expected::Absent, Expected::At);
-        self.repo.move_refs(&[RefMove { name: format!("refs/heads/{CONTROL}"), expected, new: Some(id) }])?;
+        self.repo.move_refs(&[RefMove { name: Branch::Control.ref_name().to_owned(), expected, new: Some(id) }])?;
         self.tip = Some(id);
         self.changed = false;
         // What of its history can't be read is dealt with when it is opened the next time.
@@ -400,7 +325,7 @@ impl Control {
 
     /// The head of a message for a commit here.
     pub fn message(subject: impl AsRef<str>, fleet: FleetId) -> Message {
-        Message::new(subject).trailer("Kind", CONTROL).trailer("Fleet", fleet)
+        Message::new(subject).trailer(Trailer::Kind, CONTROL).trailer(Trailer::Fleet, fleet)
     }
 }
 

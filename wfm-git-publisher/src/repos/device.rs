@@ -12,7 +12,7 @@ use repo_model::desired::{self, Desired, KnownDocument, Refusal};
 use repo_model::freshness::{FRESHNESS, Freshness};
 use repo_model::message::Message;
 use repo_model::report::Adopted;
-use repo_model::{DeploymentId, DeploymentName, DeviceId, FleetId, KeyText};
+use repo_model::{Branch, DeploymentId, DeploymentName, DeviceId, FleetId, KeyText, Trailer, branch::ref_name};
 
 use super::moves::Moves;
 use super::rosters::key_text;
@@ -185,10 +185,10 @@ impl DeviceRepo {
         let desired =
             desired::read_knowing(&files, known).map_err(|source| DeviceRepoError::Invalid { tip, source })?;
         let envelope = &desired.envelope;
-        let ours = message.get("Kind") == Some(DESIRED)
+        let ours = message.get(Trailer::Kind) == Some(DESIRED)
             && envelope.fleet == self.fleet
             && envelope.device.id == self.device
-            && message.get("Envelope-Digest") == Some(&desired.envelope_digest.to_string());
+            && message.get(Trailer::EnvelopeDigest) == Some(&desired.envelope_digest.to_string());
         if !ours {
             return Err(DeviceRepoError::Misplaced { tip });
         }
@@ -208,7 +208,7 @@ impl DeviceRepo {
 
     /// The newest proof of freshness, if one of `publishers` signed it. Anything else is as good as none.
     pub fn freshness(&self, publishers: &BTreeSet<KeyText>) -> Result<Option<Freshness>, DeviceRepoError> {
-        let Some(tip) = self.repo.tip("freshness")? else { return Ok(None) };
+        let Some(tip) = self.repo.tip(Branch::Freshness.as_str())? else { return Ok(None) };
         let signer = self.repo.commit(tip).ok().and_then(|commit| commit.signer().ok()).and_then(key_text);
         Ok(self.freshness_at(tip).filter(|_| signer.is_some_and(|key| publishers.contains(&key))))
     }
@@ -250,11 +250,11 @@ impl DeviceRepo {
         while let Some(id) = next {
             let commit = self.repo.commit(id)?;
             let message = Message::parse(&commit.message);
-            let (serial, version) = (message.number("Serial"), message.number("Manifest-Version"));
-            let is_it = message.get("Envelope-Digest") == Some(&wanted)
+            let (serial, version) = (message.number(Trailer::Serial), message.number(Trailer::ManifestVersion));
+            let is_it = message.get(Trailer::EnvelopeDigest) == Some(&wanted)
                 && serial == Some(adopted.serial)
                 && version.is_none_or(|version| version == adopted.manifest_version);
-            let continues_it = message.all("Continues").any(|one| one == continues)
+            let continues_it = message.all(Trailer::Continues).any(|one| one == continues)
                 && version.is_none_or(|version| version >= adopted.manifest_version);
             if is_it || continues_it {
                 return Ok(true);
@@ -271,7 +271,8 @@ impl DeviceRepo {
         while let Some(id) = next {
             let commit = self.repo.commit(id)?;
             let message = Message::parse(&commit.message);
-            let numbers = (message.number("Serial").unwrap_or(0), message.number("Manifest-Version").unwrap_or(0));
+            let numbers =
+                (message.number(Trailer::Serial).unwrap_or(0), message.number(Trailer::ManifestVersion).unwrap_or(0));
             if let Some((serial, version)) = above.replace(numbers) {
                 let gap = |above: u64, below: u64| above.saturating_sub(below).saturating_sub(1);
                 led = (led.0 + gap(serial, numbers.0), led.1 + gap(version, numbers.1));
@@ -416,7 +417,7 @@ impl DeviceWriter {
         let moves: Vec<_> = moves
             .iter()
             .map(|one| RefMove {
-                name: format!("refs/heads/{}", one.branch),
+                name: ref_name(one.branch),
                 expected: one.from.map_or(Expected::Absent, Expected::At),
                 new: Some(one.to),
             })

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use repo_git::{Ancestry, CommitId, PushResult, PushUpdate, RefError, RefMove, RepoLock, TreeLimits};
-use repo_model::KeyText;
 use repo_model::message::Message;
+use repo_model::{KeyText, Trailer};
 
 use super::device::{DeviceRepo, DeviceRepoError};
 use super::rosters::key_text;
@@ -25,7 +25,8 @@ impl DeviceRepo {
     pub fn is_ours(&self, commit: CommitId, kind: &str, publishers: &BTreeSet<KeyText>) -> bool {
         let Ok(commit) = self.repo.commit(commit) else { return false };
         let message = Message::parse(&commit.message);
-        let expected = [("Kind", kind), ("Fleet", &self.fleet.to_string()), ("Device", self.device.as_str())];
+        let expected =
+            [(Trailer::Kind, kind), (Trailer::Fleet, &self.fleet.to_string()), (Trailer::Device, self.device.as_str())];
         expected.iter().all(|(key, value)| message.get(key) == Some(value))
             && commit.signer().ok().and_then(key_text).is_some_and(|key| publishers.contains(&key))
     }

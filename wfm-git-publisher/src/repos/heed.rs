@@ -9,10 +9,10 @@
 use std::collections::BTreeSet;
 
 use repo_git::CommitId;
-use repo_model::KeyText;
 use repo_model::envelope::MAX_JUMP;
 use repo_model::message::Message;
 use repo_model::report::Adopted;
+use repo_model::{KeyText, Trailer};
 
 use super::device::{DeviceRepo, DeviceRepoError, Tip};
 
@@ -105,7 +105,8 @@ impl DeviceRepo {
                 break;
             }
             let message = Message::parse(&commit.message);
-            if message.all("Continues").next().is_some() || message.get("Cause") == Some(BY_CAPABILITIES) {
+            if message.all(Trailer::Continues).next().is_some() || message.get(Trailer::Cause) == Some(BY_CAPABILITIES)
+            {
                 heeded.push(commit.commit_time);
             }
             next = self.parent(id)?;

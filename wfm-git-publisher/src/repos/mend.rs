@@ -7,13 +7,14 @@ use std::path::{Path, PathBuf};
 
 use repo_git::repo::{RenewError, set_aside};
 use repo_git::{CommitId, ConsolidateError, Expected, OpenError, RefError, RefMove, Repo};
-use repo_model::{DeviceId, error_chain};
+use repo_model::{Branch, DeviceId, branch::ref_name, error_chain};
 
 use super::device::{DeviceRepo, DeviceRepoError, LOCK_WAIT};
 use super::{DESIRED, Home};
 
 /// The branches of a device's repository.
-const BRANCHES: [&str; 5] = [DESIRED, "bundle", "freshness", "status", "heartbeat"];
+const BRANCHES: [&str; 5] =
+    [DESIRED, Branch::Bundle.as_str(), Branch::Freshness.as_str(), Branch::Status.as_str(), Branch::Heartbeat.as_str()];
 
 /// What became of a damaged repository.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -127,7 +128,7 @@ fn copy(old: &Repo, new: &Repo) -> Result<Vec<&'static str>, CopyError> {
             lost.push(branch);
         }
         moves.extend(newest.map(|newest| RefMove {
-            name: format!("refs/heads/{branch}"),
+            name: ref_name(branch),
             expected: Expected::Absent,
             new: Some(newest),
         }));

@@ -2,6 +2,7 @@
 
 mod charts;
 mod control;
+mod control_error;
 mod device;
 mod exchange;
 mod git;
@@ -20,7 +21,8 @@ mod source;
 mod trailers;
 
 pub use charts::Charts;
-pub use control::{Control, ControlError, Entry, EntryState, Ledger, Published};
+pub use control::{Control, Entry, EntryState, Ledger, Published};
+pub use control_error::ControlError;
 pub use device::{BranchMove, DeviceRepo, DeviceRepoError, DeviceWriter, Tip};
 pub use git::{GitError, StockGit};
 pub use heed::{BY_CAPABILITIES, Claim, MAX_LED};

@@ -13,7 +13,8 @@ use repo_git::{CommitId, Repo, SigningKey, TreeLimits};
 use repo_model::desired::{Desired, read};
 use repo_model::{DeviceId, FileTree, FleetId, KeyText, error_chain};
 
-use super::control::{Control, ControlError, Entry, EntryState, remains};
+use super::control::{Control, Entry, EntryState, remains};
+use super::control_error::ControlError;
 use super::rosters::{Rosters, key_text};
 use super::{CONTROL, DESIRED, Home, HomeError};
 use crate::render::{Locks, Resolved, with_published};

@@ -8,7 +8,7 @@ use repo_model::desired::Desired;
 use repo_model::message::Message;
 use repo_model::report::doubt::{REPORT_INVALID, SIGNATURE_INVALID};
 use repo_model::report::{self, Adopted, Beside, CurrentState, Doubt, Link, MAX_CHAIN, Named, SYNCER};
-use repo_model::{KeyText, error_chain};
+use repo_model::{Branch, KeyText, Trailer, error_chain};
 use serde::Deserialize;
 use uuid::Uuid;
 
@@ -123,8 +123,8 @@ impl DeviceRepo {
         publishers: &BTreeSet<KeyText>,
         judged: &mut BTreeSet<KeyText>,
     ) -> Result<Option<Status>, Doubt> {
-        let Some((commit, message)) = self.report("status")? else { return Ok(None) };
-        let named = message.get("Desired-Commit").and_then(|id| id.parse().ok());
+        let Some((commit, message)) = self.report(Branch::Status.as_str())? else { return Ok(None) };
+        let named = message.get(Trailer::DesiredCommit).and_then(|id| id.parse().ok());
         let (keys, named) = match self.named(named, tip, publishers).map_err(|error| unreadable(&error))? {
             Some((keys, named)) => (keys, Some(named)),
             None => (current.clone(), None),
@@ -142,7 +142,7 @@ impl DeviceRepo {
         status: Option<&Status>,
         now: Timestamp,
     ) -> Result<Option<Heartbeat>, Doubt> {
-        let Some((commit, _)) = self.report("heartbeat")? else { return Ok(None) };
+        let Some((commit, _)) = self.report(Branch::Heartbeat.as_str())? else { return Ok(None) };
         check_signer(&commit, keys)?;
         let files = self.files(commit.id).map_err(|error| unreadable(&error))?;
         let beside = Beside {
@@ -187,7 +187,7 @@ impl DeviceRepo {
     fn chain(&self, tip: CommitId) -> Vec<Doubt> {
         let (mut commits, mut serials, mut next) = (Vec::new(), Vec::new(), Some(tip));
         while let Some(commit) = next.filter(|_| commits.len() < MAX_CHAIN).and_then(|id| self.repo.commit(id).ok()) {
-            let serial = Message::parse(&commit.message).number("Serial");
+            let serial = Message::parse(&commit.message).number(Trailer::Serial);
             next = commit.parents.first().copied();
             serials.push(serial.unwrap_or(0));
             commits.push(commit.id);

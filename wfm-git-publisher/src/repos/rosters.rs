@@ -6,7 +6,7 @@ use repo_git::PublicKey;
 use repo_model::roster::{ROSTER_NAMESPACE, Roster, Trust, roster_path};
 use repo_model::{FileTree, FleetId, KeyText};
 
-use super::ControlError;
+use super::control_error::ControlError;
 
 /// The rosters that this fleet ever had.
 #[derive(Debug, Clone)]
