@@ -51,10 +51,10 @@ enum Wake {
 
 /// What is known since the last pass, to see quickly that there is nothing to do.
 #[derive(Debug, Default)]
-struct Seen {
+struct LastPass {
     commit: Option<CommitId>,
     complete: bool,
-    devices: Vec<SeenDevice>,
+    devices: Vec<DeviceLeft>,
     /// When the other host is looked at again, where there is one.
     look_at: Option<Instant>,
     /// What was told as an error already; it isn't told again with every poll.
@@ -62,7 +62,7 @@ struct Seen {
 }
 
 #[derive(Debug)]
-struct SeenDevice {
+struct DeviceLeft {
     device: repo_model::DeviceId,
     tips: Option<Tips>,
     renew_at: i64,
@@ -77,7 +77,7 @@ impl Controller {
         let this = Arc::new(self);
         let mut poll = interval(this.poll);
         poll.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut seen = Seen::default();
+        let mut last = LastPass::default();
         let mut shutdown = std::pin::pin!(shutdown);
         loop {
             let wake = tokio::select! {
@@ -88,9 +88,9 @@ impl Controller {
             };
             debug!(?wake, "looking at the fleet repository");
             let (controller, stopping) = (Arc::clone(&this), Arc::clone(&stop));
-            let before = std::mem::take(&mut seen);
+            let before = std::mem::take(&mut last);
             let mut pass = spawn_blocking(move || controller.pass(before, &stopping));
-            seen = tokio::select! {
+            last = tokio::select! {
                 done = &mut pass => done.unwrap_or_default(),
                 // The pass is not cancelled: it is told to stop, and waited for.
                 () = &mut shutdown => {
@@ -112,11 +112,11 @@ impl Controller {
     }
 
     /// One pass, if there is anything to do.
-    fn pass(&self, seen: Seen, stop: &AtomicBool) -> Seen {
-        let told = seen.errors.clone();
-        let after = self.try_pass(seen, stop).unwrap_or_else(|error| {
+    fn pass(&self, last: LastPass, stop: &AtomicBool) -> LastPass {
+        let told = last.errors.clone();
+        let after = self.try_pass(last, stop).unwrap_or_else(|error| {
             let errors = BTreeSet::from([format!("the pass failed: {}", error_chain(&error))]);
-            Seen { errors, ..Seen::default() }
+            LastPass { errors, ..LastPass::default() }
         });
         for error in after.errors.difference(&told) {
             error!("{error}; it is tried again");
@@ -124,12 +124,12 @@ impl Controller {
         after
     }
 
-    fn try_pass(&self, seen: Seen, stop: &AtomicBool) -> Result<Seen, PublishError> {
+    fn try_pass(&self, last: LastPass, stop: &AtomicBool) -> Result<LastPass, PublishError> {
         let source = FleetRepo::open(&self.fleet)?;
         let commit = source.resolve(&self.rev)?;
         let now = Timestamp::now();
-        if seen.commit == Some(commit) && seen.complete && self.is_still_so(&seen, now) {
-            return Ok(seen);
+        if last.commit == Some(commit) && last.complete && self.is_still_so(&last, now) {
+            return Ok(last);
         }
         let resolve = |artifact: &Artifact| self.registries.resolve(artifact).map_err(Into::into);
         let progress = |work, done, all| debug!(?work, done, all, "at work");
@@ -147,29 +147,28 @@ impl Controller {
         let mut publisher = Publisher::open(&self.home, now)?;
         let outcome = publisher.publish(&source, &commit.to_string(), &options)?;
         // A commit that is broken is told once, not with every poll.
-        if seen.commit != Some(commit) {
+        if last.commit != Some(commit) {
             tell_problems(&outcome);
         }
         tell(&outcome);
-        Ok(self.seen(&outcome))
+        Ok(self.left_by(&outcome))
     }
 
     /// Whether all branches stand where the last pass left them, and nothing has to be renewed.
-    fn is_still_so(&self, seen: &Seen, now: Timestamp) -> bool {
-        seen.look_at.is_none_or(|moment| Instant::now() < moment)
-            && seen.devices.iter().all(|one| is_fresh(one.renew_at, now) && tips(&self.home, &one.device) == one.tips)
+    fn is_still_so(&self, last: &LastPass, now: Timestamp) -> bool {
+        last.look_at.is_none_or(|moment| Instant::now() < moment)
+            && last.devices.iter().all(|one| is_fresh(one.renew_at, now) && tips(&self.home, &one.device) == one.tips)
     }
 
-    fn seen(&self, outcome: &Outcome) -> Seen {
-        let settled = outcome.devices.iter().filter_map(|(device, result)| {
+    fn left_by(&self, outcome: &Outcome) -> LastPass {
+        let devices = outcome.devices.iter().filter_map(|(device, result)| {
             let done = result.as_ref().ok()?;
             let tips = outcome.tips.get(device).copied();
-            Some(SeenDevice { device: device.clone(), tips, renew_at: done.renew_at()? })
+            Some(DeviceLeft { device: device.clone(), tips, renew_at: done.renew_at()? })
         });
-        let devices = settled.collect();
         let look_at = self.remotes.as_ref().map(|remotes| Instant::now() + remotes.poll());
         let (commit, complete) = (Some(outcome.commit), outcome.is_final());
-        Seen { commit, complete, devices, look_at, errors: errors(outcome) }
+        LastPass { commit, complete, devices: devices.collect(), look_at, errors: errors(outcome) }
     }
 }
 

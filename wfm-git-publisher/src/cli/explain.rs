@@ -99,7 +99,7 @@ fn look<T>(
 ) -> Result<T, Failure> {
     let (home, source) = (place.home()?, place.seen_source(&how.rev)?);
     place.tell_hosted(&how.rev, source.resolve(&how.rev)?)?;
-    let look = || publish::look(&home, &source, &how.rev, device, Timestamp::now(), work);
+    let look = || publish::device_context(&home, &source, &how.rev, device, Timestamp::now(), work);
     super::with_committed(place, &how.rev, look)?.ok_or_else(|| {
         let failure = Failure::new(format!("there is no usable device `{device}` in the fleet"));
         failure.hint("correct the id, or see `validate`")

@@ -17,7 +17,7 @@ use crate::repos::Home;
 /// Makes a new fleet: a repository with a working example, and the publisher's home beside it
 ///
 /// The repository gets a commented compose application, three devices with labels and one deployment. The home
-/// (DIR.wfm) gets a root key, a publisher key and the publisher's memory; nothing secret is ever in the repository. With
+/// (DIR.wfm) gets a root key, a publisher key and the publisher's ledger; nothing secret is ever in the repository. With
 /// --host the fleet is served over HTTPS by `run`, with a certificate of the fleet's own authority. With --hosted the
 /// fleet repository is served there, too: what operators push to it is validated, and what is accepted is published.
 ///

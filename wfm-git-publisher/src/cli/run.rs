@@ -41,7 +41,7 @@ pub(super) fn run(place: &Place, args: &Args) -> Result<u8, Failure> {
     // A fleet that isn't there is told now, not with every poll.
     place.published_source()?;
     let config = Config::load(&home.config())?;
-    // A lost memory is rebuilt by the first pass.
+    // A lost ledger is rebuilt by the first pass.
     let rosters = Control::read_locks(&home).ok().map(|(_, rosters)| rosters);
     for problem in rosters.iter().flat_map(|rosters| reminders(&home, rosters, Timestamp::now())) {
         warn!(hint = problem.hint, "{problem}");

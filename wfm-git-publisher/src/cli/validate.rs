@@ -75,7 +75,7 @@ fn check(place: &Place, files: &[SourceFile]) -> Result<Checked, Failure> {
         return Ok(Checked { problems, ..Checked::default() });
     };
     let home = place.home()?;
-    let mut checked = if home.check_memory().is_ok() {
+    let mut checked = if home.check_ledger().is_ok() {
         check_as_plan(&home, files)?
     } else {
         eprintln!("note: there is no publisher's home here, so what devices have is not looked at");

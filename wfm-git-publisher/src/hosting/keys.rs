@@ -8,7 +8,7 @@ use repo_model::{Branch, DeviceId, FleetId, KeyText, error_chain};
 use wfm_git_host::PolicyError;
 use wfm_git_host::judge::DevicePolicy;
 
-use crate::repos::{Control, ControlError, DeviceRepo, DeviceRepoError, Home, Rosters, key_text, keys_without_memory};
+use crate::repos::{Control, ControlError, DeviceRepo, DeviceRepoError, Home, Rosters, key_text, keys_without_ledger};
 
 /// What was verified before.
 #[derive(Debug, Default)]
@@ -80,7 +80,7 @@ impl Keys {
             return Ok((fleet, verified.keys.clone()));
         }
         let publisher = SigningKey::load(&home.publisher_key()).ok().and_then(|key| key_text(key.public()));
-        let found = publisher.and_then(|publisher| keys_without_memory(home, device, &publisher));
+        let found = publisher.and_then(|publisher| keys_without_ledger(home, device, &publisher));
         found.ok_or_else(|| PolicyError::Unreadable(error.into()))
     }
 

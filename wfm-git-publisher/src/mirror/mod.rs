@@ -27,7 +27,7 @@ pub(crate) const RECLAIMED: &str = "a tip that is not of this fleet's publisher 
 
 /// What a host has of a device.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Seen {
+pub struct RemoteRefs {
     /// Where its branches stand.
     branches: BTreeMap<String, CommitId>,
     /// Whether the tip of `desired` is someone else's, and is to be replaced.
@@ -74,7 +74,7 @@ impl Mirror<'_> {
     }
 
     /// Looks at the host and brings what is newer there.
-    pub(crate) fn pull(&self, devices: Vec<DeviceId>) -> Each<Seen> {
+    pub(crate) fn pull(&self, devices: Vec<DeviceId>) -> Each<RemoteRefs> {
         self.each(devices.into_iter().map(|device| (device, ())).collect(), |device, ()| pull::pull(self, device))
     }
 
@@ -84,7 +84,7 @@ impl Mirror<'_> {
     }
 
     /// Brings to the host what it lacks.
-    pub(crate) fn push(&self, seen: Vec<(DeviceId, Seen)>) -> Each<Mirrored> {
+    pub(crate) fn push(&self, seen: Vec<(DeviceId, RemoteRefs)>) -> Each<Mirrored> {
         self.each(seen, |device, seen| push::push(self, device, &seen))
     }
 

@@ -4,7 +4,7 @@ use repo_git::{Ancestry, CommitId, Expected, RefMove, RepoLock};
 use repo_model::{Branch, DeviceId, Trailer, branch::ref_name};
 use tracing::warn;
 
-use super::{ForeignTip, Mirror, MirrorError, RECLAIMED, Seen};
+use super::{ForeignTip, Mirror, MirrorError, RECLAIMED, RemoteRefs};
 use crate::repos::{DESIRED, DeviceRepo, DeviceRepoError, RemoteRepo, RemoteRepoError};
 
 /// What the publisher writes, `desired` first.
@@ -19,7 +19,7 @@ const MAX_SHOWN: usize = 200;
 /// How far back the last commit of ours is looked for under a foreign tip.
 const MAX_BACK: usize = 1000;
 
-pub(super) fn pull(mirror: &Mirror<'_>, device: &DeviceId) -> Result<Seen, MirrorError> {
+pub(super) fn pull(mirror: &Mirror<'_>, device: &DeviceId) -> Result<RemoteRefs, MirrorError> {
     let (remote, mut seen) = look(mirror, device)?;
     let fleet = mirror.rosters.fleet();
     let repo = match DeviceRepo::open(mirror.home, fleet, device)? {
@@ -57,11 +57,11 @@ pub(super) fn reports(mirror: &Mirror<'_>, device: &DeviceId) -> Result<(), Mirr
     }
 }
 
-fn look(mirror: &Mirror<'_>, device: &DeviceId) -> Result<(RemoteRepo, Seen), MirrorError> {
+fn look(mirror: &Mirror<'_>, device: &DeviceId) -> Result<(RemoteRepo, RemoteRefs), MirrorError> {
     let failed = |source| MirrorError::Remote { url: mirror.remotes.url(device), source };
     let remote = mirror.remotes.repo(device).map_err(failed)?;
     let branches = remote.branches().map_err(failed)?;
-    Ok((remote, Seen { branches, ..Seen::default() }))
+    Ok((remote, RemoteRefs { branches, ..RemoteRefs::default() }))
 }
 
 /// A device's repository here, locked, and the one at the host.
@@ -79,7 +79,7 @@ impl Here<'_> {
     }
 
     /// Fetches the tips of these branches that aren't here yet.
-    fn fetch(&self, seen: &Seen, branches: &[&str]) -> Result<(), MirrorError> {
+    fn fetch(&self, seen: &RemoteRefs, branches: &[&str]) -> Result<(), MirrorError> {
         let tips = branches.iter().filter_map(|branch| seen.branches.get(*branch).copied());
         let wants: Vec<_> = tips.filter(|tip| !self.repo.has(*tip)).collect();
         if wants.is_empty() {
@@ -94,7 +94,7 @@ impl Here<'_> {
     }
 
     /// The reports here are those of the host. What vanished there stays: it is what the device once said.
-    fn take_reports(&self, seen: &Seen) -> Result<(), MirrorError> {
+    fn take_reports(&self, seen: &RemoteRefs) -> Result<(), MirrorError> {
         self.fetch(seen, &REPORTS)?;
         for branch in REPORTS {
             if let Some(tip) = seen.branches.get(branch).filter(|tip| self.repo.tip(branch).ok() != Some(Some(**tip))) {
@@ -105,7 +105,7 @@ impl Here<'_> {
     }
 
     /// Moves `desired` here to where another publisher of this fleet brought it, and its company along.
-    fn adopt(&self, seen: &Seen) -> Result<(), MirrorError> {
+    fn adopt(&self, seen: &RemoteRefs) -> Result<(), MirrorError> {
         let Some(tip) = seen.branches.get(DESIRED).copied() else { return Ok(()) };
         let local = self.repo.tip(DESIRED)?;
         if self.has_part(tip)? && local != Some(tip) {
@@ -127,7 +127,7 @@ impl Here<'_> {
 
     /// Takes over `bundle` and `freshness` of the same `desired`, unless those here are better: two publishers that
     /// replace each other's equal ones would never end.
-    fn adopt_company(&self, seen: &Seen, desired: CommitId, moved: bool) -> Result<(), MirrorError> {
+    fn adopt_company(&self, seen: &RemoteRefs, desired: CommitId, moved: bool) -> Result<(), MirrorError> {
         let publishers = &self.mirror.rosters.publishers;
         let differs = |branch: &str| {
             seen.branches.get(branch).copied().filter(|tip| self.repo.tip(branch).ok() != Some(Some(*tip)))

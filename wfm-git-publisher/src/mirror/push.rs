@@ -3,10 +3,10 @@
 use repo_git::{PushResult, PushUpdate};
 use repo_model::{Branch, DeviceId};
 
-use super::{Mirror, MirrorError, Mirrored, Seen};
+use super::{Mirror, MirrorError, Mirrored, RemoteRefs};
 use crate::repos::{DESIRED, DeviceRepo};
 
-pub(super) fn push(mirror: &Mirror<'_>, device: &DeviceId, seen: &Seen) -> Result<Mirrored, MirrorError> {
+pub(super) fn push(mirror: &Mirror<'_>, device: &DeviceId, seen: &RemoteRefs) -> Result<Mirrored, MirrorError> {
     let Some(repo) = DeviceRepo::open(mirror.home, mirror.rosters.fleet(), device)? else {
         return Ok(Mirrored::Unchanged);
     };
@@ -31,7 +31,7 @@ pub(super) fn push(mirror: &Mirror<'_>, device: &DeviceId, seen: &Seen) -> Resul
 }
 
 /// The branches that stand elsewhere at the host than here, in the order in which they are moved here.
-fn updates(repo: &DeviceRepo, seen: &Seen) -> Result<Vec<PushUpdate>, MirrorError> {
+fn updates(repo: &DeviceRepo, seen: &RemoteRefs) -> Result<Vec<PushUpdate>, MirrorError> {
     let mut updates = Vec::new();
     for branch in [Branch::Bundle.as_str(), DESIRED, Branch::Freshness.as_str()] {
         let expected = seen.branches.get(branch).copied();

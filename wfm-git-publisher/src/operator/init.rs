@@ -99,8 +99,8 @@ pub enum InitError {
     /// The host's authority can't be made.
     #[error("cannot make the fleet's certificate authority")]
     Ca(#[from] CaError),
-    /// The memory can't be made.
-    #[error("cannot make the publisher's memory")]
+    /// The ledger can't be made.
+    #[error("cannot make the publisher's ledger")]
     Control(#[from] ControlError),
 }
 

@@ -23,8 +23,8 @@ use crate::repos::{
 /// A join file can't be written.
 #[derive(Debug, thiserror::Error)]
 pub enum JoinError {
-    /// The memory can't be read.
-    #[error("cannot use the publisher's memory")]
+    /// The ledger can't be read.
+    #[error("cannot use the publisher's ledger")]
     Control(#[from] ControlError),
     /// The device's repository can't be made or believed.
     #[error("cannot make the repository of the device")]

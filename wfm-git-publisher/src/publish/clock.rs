@@ -4,7 +4,7 @@
 //! early. What speaks for a clock, or against it, is what devices signed: a device vouches for it by a report of about
 //! now, and speaks against it by one from the future, or by one that is older than the commit that it answers to. One
 //! device may lie, or have a wrong clock itself: it takes most of them, and two at least, to stop a publisher whose own
-//! memory agrees with its clock.
+//! ledger agrees with its clock.
 
 use jiff::Timestamp;
 use repo_model::DeviceId;
@@ -13,7 +13,7 @@ use super::error::ClockError;
 use super::pass::Pass;
 use super::up_to_date::UpToDateIndex;
 use crate::fleet::Fleet;
-use crate::repos::{Control, ControlError, DeviceRepo, Home, Ledger, Rosters, Said};
+use crate::repos::{Control, ControlError, DeviceRepo, Home, Ledger, ReportedTime, Rosters};
 
 /// How far clocks may be apart, in seconds.
 const SKEW: i64 = repo_model::freshness::SKEW.as_secs();
@@ -36,9 +36,9 @@ struct Evidence {
 }
 
 impl Evidence {
-    fn of(said: Vec<Said>, now: i64) -> Self {
+    fn of(said: Vec<ReportedTime>, now: i64) -> Self {
         let mut evidence = Self::default();
-        for Said { time, answers } in said {
+        for ReportedTime { time, answers } in said {
             // A device at 1970 knows that it doesn't know.
             if time < BEGIN {
                 continue;
@@ -56,29 +56,29 @@ impl Evidence {
 }
 
 /// Whether it can be this late by when this publisher last worked; only where that is doubtful devices are asked.
-fn judge_by_memory(
+fn judge_by_ledger(
     now: Timestamp,
     worked: Option<Timestamp>,
-    said: impl FnOnce() -> Vec<Said>,
+    said: impl FnOnce() -> Vec<ReportedTime>,
 ) -> Result<(), ClockError> {
     let can_be = |worked: &Timestamp| (-SKEW..=SILENCE).contains(&(now.as_second() - worked.as_second()));
     let Some(worked) = worked.filter(|worked| !can_be(worked)) else { return Ok(()) };
     let Evidence { vouching, against, of } = Evidence::of(said(), now.as_second());
-    if vouching > against { Ok(()) } else { Err(ClockError::Memory { now, worked, vouching, of }) }
+    if vouching > against { Ok(()) } else { Err(ClockError::Ledger { now, worked, vouching, of }) }
 }
 
 /// Whether it can be this late by what devices say.
-fn judge_by_devices(now: Timestamp, said: Vec<Said>) -> Result<(), ClockError> {
+fn judge_by_devices(now: Timestamp, said: Vec<ReportedTime>) -> Result<(), ClockError> {
     let Evidence { against, of, .. } = Evidence::of(said, now.as_second());
     if against >= 2 && against * 2 > of { Err(ClockError::Devices { now, against, of }) } else { Ok(()) }
 }
 
-/// Whether a pass can begin at this moment. What an earlier clock wrote that was ahead is put right by one that is
+/// Whether a pass can begin at this moment. What an earlier clock wrote that was ahead is corrected by one that is
 /// believed.
-pub(super) fn check_memory(pass: &Pass<'_>, control: &mut Control) -> Result<(), ClockError> {
+pub(super) fn check_ledger(pass: &Pass<'_>, control: &mut Control) -> Result<(), ClockError> {
     if !pass.allowed.clock {
         let worked = worked(pass.home, control.ledger());
-        judge_by_memory(pass.now, worked, || said(pass.home, pass.rosters, pass.fleet, usize::MAX))?;
+        judge_by_ledger(pass.now, worked, || reported(pass.home, pass.rosters, pass.fleet, usize::MAX))?;
     }
     control.put_back(pass.now, SKEW);
     Ok(())
@@ -89,7 +89,7 @@ pub(super) fn check_devices(pass: &Pass<'_>) -> Result<(), ClockError> {
     if pass.allowed.clock {
         Ok(())
     } else {
-        judge_by_devices(pass.now, said(pass.home, pass.rosters, pass.fleet, SAMPLE))
+        judge_by_devices(pass.now, reported(pass.home, pass.rosters, pass.fleet, SAMPLE))
     }
 }
 
@@ -107,8 +107,8 @@ pub(super) fn judge(
     rosters: &Rosters,
     now: Timestamp,
 ) -> Option<ClockError> {
-    let by_memory = judge_by_memory(now, worked(home, ledger), || said(home, rosters, fleet, usize::MAX));
-    by_memory.and_then(|()| judge_by_devices(now, said(home, rosters, fleet, SAMPLE))).err()
+    let by_ledger = judge_by_ledger(now, worked(home, ledger), || reported(home, rosters, fleet, usize::MAX));
+    by_ledger.and_then(|()| judge_by_devices(now, reported(home, rosters, fleet, SAMPLE))).err()
 }
 
 /// When this publisher last gave anything out, or proved that something is fresh.
@@ -117,12 +117,12 @@ fn worked(home: &Home, ledger: &Ledger) -> Option<Timestamp> {
 }
 
 /// What devices verifiably say of the time: at most so many, spread over the fleet.
-fn said(home: &Home, rosters: &Rosters, fleet: &Fleet, most: usize) -> Vec<Said> {
+fn reported(home: &Home, rosters: &Rosters, fleet: &Fleet, most: usize) -> Vec<ReportedTime> {
     let enrolled: Vec<_> = fleet.devices.values().filter(|device| device.is_enrolled()).collect();
     let step = enrolled.len().div_ceil(most).max(1);
     let of = |id: &DeviceId, keys| {
         let repo = DeviceRepo::open(home, rosters.fleet(), id).ok()??;
-        repo.said(keys, &rosters.publishers)
+        repo.reported_time(keys, &rosters.publishers)
     };
     enrolled.into_iter().step_by(step).filter_map(|device| of(&device.id, &device.status_keys)).collect()
 }
@@ -143,12 +143,12 @@ mod tests {
     fn verdict(worked: Option<i64>, said: &[(i64, i64)]) -> Option<&'static str> {
         let said: Vec<_> = said
             .iter()
-            .map(|(time, answers)| Said { time: NOW + time * DAY, answers: Some(NOW + answers * DAY) })
+            .map(|(time, answers)| ReportedTime { time: NOW + time * DAY, answers: Some(NOW + answers * DAY) })
             .collect();
-        let by_memory = judge_by_memory(at(NOW), worked.map(|day| at(NOW + day * DAY)), || said.clone());
-        match by_memory.and_then(|()| judge_by_devices(at(NOW), said)) {
+        let by_ledger = judge_by_ledger(at(NOW), worked.map(|day| at(NOW + day * DAY)), || said.clone());
+        match by_ledger.and_then(|()| judge_by_devices(at(NOW), said)) {
             Ok(()) => None,
-            Err(ClockError::Memory { .. }) => Some("memory"),
+            Err(ClockError::Ledger { .. }) => Some("ledger"),
             Err(ClockError::Devices { .. }) => Some("devices"),
         }
     }
@@ -164,14 +164,14 @@ mod tests {
             (Some(-3), &[(-3, -3), (-4, -4)], None),
             (Some(-29), &[(-29, -30)], None),
             // Later than anybody knows of, until a device says that it is this late.
-            (Some(-400), &[(-400, -400), (-401, -401)], Some("memory")),
-            (Some(-400), &[], Some("memory")),
+            (Some(-400), &[(-400, -400), (-401, -401)], Some("ledger")),
+            (Some(-400), &[], Some("ledger")),
             (Some(-400), &[(0, -400), (-400, -400)], None),
             // It was set back, or it was ahead before and the devices say that it is right now.
-            (Some(400), &[(400, 400)], Some("memory")),
-            (Some(400), &[], Some("memory")),
+            (Some(400), &[(400, 400)], Some("ledger")),
+            (Some(400), &[], Some("ledger")),
             (Some(400), &[(0, 400), (0, 400), (-9, -9)], None),
-            (Some(400), &[(0, 400), (400, 400)], Some("memory")),
+            (Some(400), &[(0, 400), (400, 400)], Some("ledger")),
             // Devices answer commits of today with reports of last year.
             (Some(0), &[(-400, 0), (-400, 0)], Some("devices")),
             (Some(0), &[(5, 0), (5, 0), (0, 0)], Some("devices")),

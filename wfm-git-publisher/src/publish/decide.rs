@@ -29,7 +29,7 @@ pub(super) struct Inputs<'a> {
     pub(super) locks: &'a Locks,
     /// All that, as digests.
     pub(super) digests: InputDigests<'a>,
-    /// Whether a tip's own locks count where the memory of them was lost; a pass that publishes took them over already.
+    /// Whether a tip's own locks count where the ledger was lost; a pass that publishes took them over already.
     pub(super) believes_tips: bool,
     /// Why what a tag means isn't known, if somebody found out.
     pub(super) unresolved: &'a (dyn Fn(&DeviceId, &DeploymentName, &Artifact) -> Option<Blocked> + Sync),

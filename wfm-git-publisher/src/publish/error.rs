@@ -16,7 +16,7 @@ pub enum PublishError {
     #[error("cannot use the publisher's home")]
     Home(#[from] HomeError),
     /// `control.git` can't be read, rebuilt or written.
-    #[error("cannot use the publisher's memory")]
+    #[error("cannot use the publisher's ledger")]
     Control(#[from] ControlError),
     /// `keys/publisher` can't be read, or can't sign.
     #[error("cannot use the publisher's key")]
@@ -70,7 +70,7 @@ pub enum ClockError {
         "the clock says {}, and this publisher last worked on {}; {vouching} of {of} devices report the clock's time",
         .now.strftime("%F"), .worked.strftime("%F")
     )]
-    Memory {
+    Ledger {
         /// What it says.
         now: Timestamp,
         /// The newest that the publisher wrote.

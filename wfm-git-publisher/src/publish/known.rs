@@ -144,7 +144,7 @@ impl KnownDevice {
                 || pass.covered.of(device) == Some(commit)
         });
         let capabilities_from = match &tip {
-            Some(tip) if has_commit => repo.heeds_from(tip.commit, now),
+            Some(tip) if has_commit => repo.backs_off_until(tip.commit, now),
             _ => Ok(None),
         };
         Ok(Self {

@@ -61,7 +61,7 @@ pub(super) struct Resolving<'a> {
     pub(super) now: Timestamp,
 }
 
-/// Finds out what everything needed is: from what devices already have where the memory was lost, else from where it
+/// Finds out what everything needed is: from what devices already have where the ledger was lost, else from where it
 /// lies. Archives come first, because they name images.
 pub(super) fn resolve<'a>(
     fleet: &Fleet,

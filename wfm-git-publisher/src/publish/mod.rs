@@ -48,7 +48,7 @@ pub(crate) use hints::hint;
 pub use locks::{NewKey, Resolve, ResolveError};
 pub use options::{Options, Work};
 pub use outcome::{Done, Outcome, Planned};
-pub use planned::{check, look, plan};
+pub use planned::{check, device_context, plan};
 pub use publisher::Publisher;
 pub use serial::{KnownNumbers, SerialError};
 pub(crate) use tips::{Tips, tips};

@@ -108,8 +108,8 @@ fn show(plan: FleetPlan, pass: &Pass<'_>, findings: &Findings, planned: &mut Pla
     }
 }
 
-/// Looks at one device of the fleet at a revision; `None` if it isn't there.
-pub fn look<T>(
+/// What is known of one device of the fleet at a revision, for `work`; `None` if it isn't there.
+pub fn device_context<T>(
     home: &Home,
     source: &FleetRepo,
     rev: &str,

@@ -21,7 +21,7 @@ use super::pass::Pass;
 use super::steps::Ran;
 use super::up_to_date::UpToDateIndex;
 use crate::fleet::Fleet;
-use crate::mirror::{Each, Mirror, Seen};
+use crate::mirror::{Each, Mirror, RemoteRefs};
 use crate::repos::{Control, FleetRepo, Home, HomeLock, Rosters};
 
 /// How long a second publisher waits for the first one.
@@ -37,7 +37,7 @@ pub struct Publisher {
     key: SigningKey,
     rosters: Rosters,
     control: Control,
-    /// What is to be said of a memory that was rebuilt.
+    /// The warning about a ledger that was rebuilt.
     rebuilt: Option<String>,
     operators: BTreeSet<PublicKey>,
     up_to_date: UpToDateIndex,
@@ -53,7 +53,7 @@ struct Cause {
 }
 
 /// The devices whose foreign tip at the other host is to be replaced by a new commit.
-fn to_reclaim(seen: &Each<Seen>) -> BTreeSet<DeviceId> {
+fn to_reclaim(seen: &Each<RemoteRefs>) -> BTreeSet<DeviceId> {
     let foreign = seen.iter().filter(|(_, seen)| seen.as_ref().is_ok_and(|seen| seen.reclaim && !seen.reclaimed));
     foreign.map(|(device, _)| device.clone()).collect()
 }

@@ -5,7 +5,7 @@ use repo_model::envelope::{MAX_JUMP, MAX_SERIAL};
 use repo_model::report::Adopted;
 
 use crate::plan::Numbers;
-use crate::repos::{Entry, EntryState, MAX_LED, Published};
+use crate::repos::{Entry, EntryState, MAX_LEAD, Published};
 
 /// Up to this number a person can have a device believed whatever it says that it adopted: to get there, it would have to
 /// adopt billions of states, each a million above the one before. Above, in such steps only, so that nothing that is made up
@@ -90,7 +90,7 @@ impl KnownNumbers<'_> {
 
     /// What the device adopted, unless that is further beyond what is known here than anything is lost.
     fn followed(&self) -> Option<&Adopted> {
-        let leads_nowhere = |(claimed, known): &(u64, u64)| *claimed <= known.saturating_add(MAX_LED);
+        let leads_nowhere = |(claimed, known): &(u64, u64)| *claimed <= known.saturating_add(MAX_LEAD);
         self.adopted.filter(|adopted| self.is_certain || self.claims(adopted).iter().all(leads_nowhere))
     }
 
@@ -215,9 +215,9 @@ mod tests {
     #[test]
     fn a_claim_is_followed_only_as_far_as_something_can_be_lost() {
         for (claim, serial) in [
-            (adopted(6 + MAX_LED, 1), 7 + MAX_LED),
-            (adopted(7 + MAX_LED, 1), 7),
-            (adopted(9, 2 + MAX_LED), 7),
+            (adopted(6 + MAX_LEAD, 1), 7 + MAX_LEAD),
+            (adopted(7 + MAX_LEAD, 1), 7),
+            (adopted(9, 2 + MAX_LEAD), 7),
             (adopted(MAX_SERIAL, MAX_SERIAL), 7),
         ] {
             let known = KnownNumbers { parent: Some((6, 1)), adopted: Some(&claim), ..KnownNumbers::default() };

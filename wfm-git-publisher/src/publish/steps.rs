@@ -122,7 +122,7 @@ impl Pass<'_> {
         devices: BTreeSet<DeviceId>,
         options: &Options<'_>,
     ) -> Result<Ran, PublishError> {
-        clock::check_memory(self, control)?;
+        clock::check_ledger(self, control)?;
         let (devices, unresolved) = self.resolve(devices, control, options);
         let ledger = control.ledger();
         let of_artifact = |_: &_, _: &_, artifact: &Artifact| {

@@ -3,6 +3,10 @@
 //! What is done for a device is a function of what the fleet says of it, of the locks and rosters, of where its branches
 //! stand, and of the ledger. For each device that had nothing left to do, a file in the index says what all that was; it
 //! is believed for as long as all of it is the same. Losing it costs time and nothing else.
+//!
+//! It holds three things, each measured by an unchanged publish of 2,000 devices with 8 deployments each (36 ms of CPU with
+//! all of them): what each device depended on (2,230 ms without any of it), that the last pass left nothing to do (190 ms
+//! without), and what tells that nobody touched the branches since (66 ms without).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -40,7 +44,7 @@ pub(super) struct UpToDateIndex {
 struct UpToDatePass {
     /// The commit of the fleet.
     commit: CommitId,
-    /// Where the publisher's memory stood.
+    /// Where the ledger stood.
     control: Option<CommitId>,
     /// Whose key it was.
     key: String,
@@ -164,7 +168,7 @@ impl UpToDateIndex {
     }
 }
 
-/// The outcome of a pass that has nothing to do, if that is known without one: the commit, the memory, the key and all
+/// The outcome of a pass that has nothing to do, if that is known without one: the commit, the ledger, the key and all
 /// branches are what the last pass left.
 pub fn unchanged(home: &Home, source: &FleetRepo, rev: &str, options: &Options<'_>) -> Option<Outcome> {
     if options.devices.is_some() || options.remotes.is_some() || !options.reclaim.is_empty() {

@@ -10,7 +10,7 @@ use repo_model::margo::{Component, ProfileType};
 use super::artifacts::{Artifact, Locks};
 use super::images::Named;
 
-/// The locks with those added that a device already has, for where the memory of them was lost.
+/// The locks with those added that a device already has, for where the ledger was lost.
 pub fn with_published(mut locks: Locks, desired: &Desired) -> Locks {
     for (id, document) in &desired.deployments {
         let Some(envelope) = desired.envelope.deployments.get(id) else { continue };

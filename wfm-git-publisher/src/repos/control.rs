@@ -1,4 +1,4 @@
-//! The publisher's memory, `control.git`: the ledger of serials, what tags meant, and every version of the roster.
+//! The publisher's ledger, `control.git`: the serials, what tags meant, and every version of the roster.
 //!
 //! One branch of signed commits; one commit for each batch. It is read whole at the start and kept in memory.
 
@@ -26,7 +26,7 @@ const LIMITS: TreeLimits = TreeLimits { files: 1_000_000, bytes: 1 << 30, depth:
 /// Packs in `control.git` before they are made one.
 const MAX_PACKS: usize = 40;
 
-/// The publisher's memory, loaded.
+/// The publisher's ledger with its repository, loaded.
 #[derive(Debug)]
 pub struct Control {
     repo: Repo,
@@ -37,7 +37,7 @@ pub struct Control {
     changed: bool,
 }
 
-/// What the memory holds, without the repository that it lies in.
+/// What the ledger holds, without the repository that it lies in.
 #[derive(Debug, Default)]
 pub struct Ledger {
     entries: BTreeMap<DeviceId, Entry>,
@@ -149,19 +149,19 @@ fn is_archive(kind: &ArtifactKind) -> bool {
 }
 
 impl Control {
-    /// Makes an empty memory, for `init`.
+    /// Makes an empty ledger, for `init`.
     pub fn create(home: &Home) -> Result<Self, ControlError> {
         Self::upon(Repo::create(&home.control(), CONTROL)?, FileTree::new())
     }
 
-    /// A memory without a commit so far, in which these files are.
+    /// A ledger without a commit so far, in which these files are.
     pub(super) fn upon(repo: Repo, tree: FileTree) -> Result<Self, ControlError> {
         let lock = repo.lock()?;
         let ledger = ledger(&tree)?;
         Ok(Self { repo, lock, tip: None, tree, ledger, changed: false })
     }
 
-    /// Loads the memory for writing. One that is lost or damaged is made anew first, with `key`; what that was is returned.
+    /// Loads the ledger for writing. One that is lost or damaged is made anew first, with `key`; what that was is returned.
     pub fn open_or_rebuild(
         home: &Home,
         key: &SigningKey,
@@ -192,9 +192,9 @@ impl Control {
         Ok(())
     }
 
-    /// Loads the memory for writing, after clearing what a crash left behind.
+    /// Loads the ledger for writing, after clearing what a crash left behind.
     pub fn open(home: &Home) -> Result<(Self, Rosters), ControlError> {
-        home.check_memory()?;
+        home.check_ledger()?;
         Repo::put_right(&home.control(), CONTROL)?;
         let repo = Repo::open(&home.control())?;
         let lock = repo.lock()?;
@@ -203,16 +203,16 @@ impl Control {
         Ok((Self { repo, lock, tip, tree, ledger, changed: false }, rosters))
     }
 
-    /// Loads the memory for reading; a publisher may be at work.
+    /// Loads the ledger for reading; a publisher may be at work.
     pub fn read(home: &Home) -> Result<(Ledger, Rosters), ControlError> {
-        home.check_memory()?;
+        home.check_ledger()?;
         let Loaded { ledger, rosters, .. } = load(&Repo::open(&home.control())?)?;
         Ok((ledger, rosters))
     }
 
     /// Loads what tags mean and the rosters, without the ledger; a publisher may be at work.
     pub fn read_locks(home: &Home) -> Result<(Locks, Rosters), ControlError> {
-        home.check_memory()?;
+        home.check_ledger()?;
         let repo = Repo::open(&home.control())?;
         let tip = repo.tip(CONTROL)?;
         let folders = [&["trust/"], &LOCKS[..]].concat();
@@ -224,13 +224,13 @@ impl Control {
         Ok((locks(&read_kept(&tree)?, &tree)?, rosters))
     }
 
-    /// Where the memory stands; `None` before its first commit.
+    /// Where the ledger stands; `None` before its first commit.
     pub fn tip(home: &Home) -> Result<Option<CommitId>, ControlError> {
-        home.check_memory()?;
+        home.check_ledger()?;
         Ok(Repo::open(&home.control())?.tip(CONTROL)?)
     }
 
-    /// The rosters at a commit of the memory, without the rest of it.
+    /// The rosters at a commit of the ledger, without the rest of it.
     pub fn rosters_at(home: &Home, tip: CommitId) -> Result<Rosters, ControlError> {
         let repo = Repo::open(&home.control())?;
         let rosters = Rosters::read(&files(&repo, tip, &["trust/"])?)?;
@@ -347,7 +347,7 @@ fn load(repo: &Repo) -> Result<Loaded, ControlError> {
     Ok(Loaded { ledger: ledger(&tree)?, tip, tree, rosters })
 }
 
-/// What the files of the memory say, but for the rosters.
+/// What the files of the ledger say, but for the rosters.
 fn ledger(tree: &FileTree) -> Result<Ledger, ControlError> {
     let entries = read_all(tree, "ledger/", |entry: Entry| (entry.device.clone(), entry))?;
     let kept = read_kept(tree)?;
@@ -357,7 +357,7 @@ fn ledger(tree: &FileTree) -> Result<Ledger, ControlError> {
     Ok(Ledger { entries, locks, signers })
 }
 
-/// The files of the memory in a damaged repository that can be read, if `publisher` signed what they are in.
+/// The files of the ledger in a damaged repository that can be read, if `publisher` signed what they are in.
 pub(super) fn remains(repo: &Repo, publisher: Option<&KeyText>) -> FileTree {
     let Ok(Some(tip)) = repo.tip(CONTROL) else { return FileTree::new() };
     let signer = repo.commit(tip).ok().and_then(|commit| commit.signer().ok()).and_then(key_text);

@@ -8,7 +8,7 @@ use repo_model::roster::RosterError;
 
 use super::home::HomeError;
 
-/// The memory can't be read or written.
+/// The ledger can't be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
     /// The home isn't there or can't be used.
@@ -72,7 +72,7 @@ impl ControlError {
     /// the disk refuses to take.
     pub fn is_lost(&self) -> bool {
         match self {
-            Self::Home(HomeError::NoMemory { .. }) | Self::NoRoster(_) => true,
+            Self::Home(HomeError::NoLedger { .. }) | Self::NoRoster(_) => true,
             Self::Open(error) => matches!(error, OpenError::NotARepository { .. }),
             Self::Read(error) | Self::Consolidate(ConsolidateError::Read(error)) => error.is_damage(),
             Self::Tree(error) => error.is_damage(),

@@ -46,6 +46,13 @@ pub struct Tip {
     pub desired: Desired,
 }
 
+/// How far numbers lead beyond what commits needed.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Lead {
+    pub(super) serial: u64,
+    pub(super) manifest_version: u64,
+}
+
 /// A device's repository can't be used.
 #[derive(Debug, thiserror::Error)]
 pub enum DeviceRepoError {
@@ -265,9 +272,9 @@ impl DeviceRepo {
         Ok(false)
     }
 
-    /// How far serial and `manifestVersion` were led on in the history of `tip` beyond what the commits themselves need.
-    pub(super) fn led(&self, tip: CommitId) -> Result<(u64, u64), DeviceRepoError> {
-        let (mut led, mut above, mut next) = ((0_u64, 0_u64), None, Some(tip));
+    /// How far serial and `manifestVersion` lead, in the history of `tip`, beyond what the commits themselves need.
+    pub(super) fn lead(&self, tip: CommitId) -> Result<Lead, DeviceRepoError> {
+        let (mut lead, mut above, mut next) = (Lead::default(), None, Some(tip));
         while let Some(id) = next {
             let commit = self.repo.commit(id)?;
             let message = Message::parse(&commit.message);
@@ -275,11 +282,12 @@ impl DeviceRepo {
                 (message.number(Trailer::Serial).unwrap_or(0), message.number(Trailer::ManifestVersion).unwrap_or(0));
             if let Some((serial, version)) = above.replace(numbers) {
                 let gap = |above: u64, below: u64| above.saturating_sub(below).saturating_sub(1);
-                led = (led.0 + gap(serial, numbers.0), led.1 + gap(version, numbers.1));
+                lead.serial += gap(serial, numbers.0);
+                lead.manifest_version += gap(version, numbers.1);
             }
             next = self.parent(id)?;
         }
-        Ok(led)
+        Ok(lead)
     }
 
     pub(super) fn files(&self, commit: CommitId) -> Result<repo_model::FileTree, DeviceRepoError> {

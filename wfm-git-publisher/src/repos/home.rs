@@ -1,4 +1,4 @@
-//! The publisher's home beside the fleet repository: keys, memory and the devices' repositories.
+//! The publisher's home beside the fleet repository: keys, the ledger and the devices' repositories.
 //!
 //! Nothing secret is ever inside the fleet's work tree.
 
@@ -29,9 +29,9 @@ pub enum HomeError {
         /// Where it should be.
         path: PathBuf,
     },
-    /// It has lost the publisher's memory.
+    /// It has lost the publisher's ledger.
     #[error("the publisher's home at `{}` has no `control.git`", path.display())]
-    NoMemory {
+    NoLedger {
         /// The home.
         path: PathBuf,
     },
@@ -84,7 +84,7 @@ places! {
     root_key: "keys/root",
     /// The key that signs commits.
     publisher_key: "keys/publisher",
-    /// The publisher's memory.
+    /// The publisher's ledger.
     control: "control.git",
     /// The devices' repositories.
     devices: "devices",
@@ -125,7 +125,7 @@ impl Home {
     /// The home of a fleet at this place: of the hosted repository in it, of itself, or of a work tree beside it.
     pub fn of(fleet: &Path) -> Self {
         let around = fleet.parent().map(Self::at).filter(|home| home.hosted_fleet() == fleet && home.check().is_ok());
-        let itself = || Some(Self::at(fleet)).filter(|home| home.check_memory().is_ok());
+        let itself = || Some(Self::at(fleet)).filter(|home| home.check_ledger().is_ok());
         around.or_else(itself).unwrap_or_else(|| Self::beside(fleet))
     }
 
@@ -150,10 +150,10 @@ impl Home {
         if self.keys().is_dir() { Ok(()) } else { Err(HomeError::Missing { path: self.root.clone() }) }
     }
 
-    /// Whether it is there with its memory.
-    pub fn check_memory(&self) -> Result<(), HomeError> {
+    /// Whether it is there with its ledger.
+    pub fn check_ledger(&self) -> Result<(), HomeError> {
         self.check()?;
-        if self.control().is_dir() { Ok(()) } else { Err(HomeError::NoMemory { path: self.root.clone() }) }
+        if self.control().is_dir() { Ok(()) } else { Err(HomeError::NoLedger { path: self.root.clone() }) }
     }
 
     /// Makes its directories, readable by their owner only.

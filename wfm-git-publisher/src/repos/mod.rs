@@ -1,12 +1,12 @@
 //! Everything outside the process: the fleet repository, the publisher's home, the devices' repositories.
 
 mod charts;
+mod claim;
 mod control;
 mod control_error;
 mod device;
 mod exchange;
 mod git;
-mod heed;
 mod home;
 mod libgit2;
 mod mend;
@@ -15,28 +15,28 @@ mod rebuild;
 mod registry;
 mod remote;
 mod report;
+mod reported_time;
 mod rosters;
-mod said;
 mod source;
 mod trailers;
 
 pub use charts::Charts;
+pub use claim::{BY_CAPABILITIES, Claim, MAX_LEAD};
 pub use control::{Control, Entry, EntryState, Ledger, Published};
 pub use control_error::ControlError;
 pub use device::{BranchMove, DeviceRepo, DeviceRepoError, DeviceWriter, Tip};
 pub use git::{GitError, StockGit};
-pub use heed::{BY_CAPABILITIES, Claim, MAX_LED};
 pub use home::{Home, HomeError, HomeLock};
 pub use libgit2::TransferError;
 pub(crate) use mend::mend_at;
 pub use mend::{Mended, mend};
-pub(crate) use rebuild::keys_without_memory;
+pub(crate) use rebuild::keys_without_ledger;
 pub use registry::{ArtifactError, Registries, pack};
 pub use remote::{RemoteRepo, RemoteRepoError, Remotes, RemotesError};
 pub use report::{Checked, Heartbeat, Reports, Status};
+pub use reported_time::ReportedTime;
 pub use rosters::Rosters;
 pub(crate) use rosters::key_text;
-pub use said::Said;
 pub(crate) use source::operator;
 pub use source::{FleetRepo, SourceError, work_tree};
 pub use trailers::{CONTROL, DESIRED, PUBLISHER, publisher};

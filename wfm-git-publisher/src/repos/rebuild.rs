@@ -20,7 +20,7 @@ use super::{CONTROL, DESIRED, Home, HomeError};
 use crate::render::{Locks, Resolved, with_published};
 
 impl Control {
-    /// Makes the memory anew: what of a damaged one can be read stays, the rest comes from the devices' repositories. Only
+    /// Makes the ledger anew: what of a damaged one can be read stays, the rest comes from the devices' repositories. Only
     /// what `key` signed is believed. The damaged one is set aside; returns what to say of that.
     pub(super) fn rebuild(
         home: &Home,
@@ -75,7 +75,7 @@ impl Control {
 
 /// Who may sign what a device pushes, by its own repository alone, where the memory can't be read: as its `desired` says
 /// that `publisher` signed.
-pub(crate) fn keys_without_memory(
+pub(crate) fn keys_without_ledger(
     home: &Home,
     device: &DeviceId,
     publisher: &KeyText,

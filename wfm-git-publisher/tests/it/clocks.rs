@@ -45,7 +45,7 @@ fn proof(lab: &Lab) -> Value {
 fn a_clock_that_is_far_from_what_was_written_and_that_no_device_vouches_for_publishes_nothing() {
     for far in [-400 * DAY, -2 * DAY, 31 * DAY, 400 * DAY] {
         let lab = published(&["press-01"]);
-        assert!(matches!(refusal(&lab, far), Some(ClockError::Memory { vouching: 0, of: 0, .. })), "{far}");
+        assert!(matches!(refusal(&lab, far), Some(ClockError::Ledger { vouching: 0, of: 0, .. })), "{far}");
         report(&lab, "press-01", far);
         assert_eq!(refusal(&lab, far), None, "the device says so, too: {far}");
     }

@@ -9,8 +9,8 @@ use super::device::DeviceRepo;
 
 /// The newest moment that a device reported, by its own clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Said {
-    /// When it said something last, in seconds since 1970.
+pub struct ReportedTime {
+    /// When it reported last, by its own clock, in seconds since 1970.
     pub time: i64,
     /// When the commit was made that it had then, by the publisher's clock; absent if that isn't the tip.
     pub answers: Option<i64>,
@@ -18,7 +18,7 @@ pub struct Said {
 
 impl DeviceRepo {
     /// What its newest reports say of the time; `None` if there are none that can be believed.
-    pub fn said(&self, enrolled: &[KeyText], publishers: &BTreeSet<KeyText>) -> Option<Said> {
+    pub fn reported_time(&self, enrolled: &[KeyText], publishers: &BTreeSet<KeyText>) -> Option<ReportedTime> {
         let tip = self.desired(publishers).ok()?;
         let reports = self.reports(tip.as_ref(), enrolled, publishers, Timestamp::UNIX_EPOCH);
         let status = reports.status.verified()?;
@@ -26,6 +26,6 @@ impl DeviceRepo {
         let adopted = status.said.adopted().map(|adopted| adopted.envelope);
         let has = tip.filter(|tip| adopted == Some(tip.desired.envelope_digest));
         let answers = has.and_then(|tip| Some(self.repo.commit(tip.commit).ok()?.commit_time));
-        Some(Said { time: beat.map_or(status.time, |beat| beat.max(status.time)), answers })
+        Some(ReportedTime { time: beat.map_or(status.time, |beat| beat.max(status.time)), answers })
     }
 }

@@ -1,4 +1,4 @@
-//! How often the publisher heeds a device's own word: the more often it made commits lately, the more rarely it does.
+//! Which of a device's claims the publisher acts on: the more commits they made lately, the longer it backs off.
 //!
 //! What a device says that it adopted and isn't known here is either lost here or made up, and nobody can tell which; and
 //! its capabilities may change for a reason. Both make new commits, so a device that lies could have them made for ever.
@@ -19,10 +19,10 @@ use super::device::{DeviceRepo, DeviceRepoError, Tip};
 /// The `Cause` of commits that only the device's capabilities made.
 pub const BY_CAPABILITIES: &str = "the device's capabilities changed";
 
-/// How many times in a day it is heeded without waiting.
+/// How many times in a day it is acted on without waiting.
 const FREE: usize = 3;
 
-/// Seconds until it is heeded again after those; twice as many after each further time in a day.
+/// Seconds until it is acted on again after those; twice as many after each further time in a day.
 const FIRST: i64 = 5 * 60;
 
 /// What is longer ago, in seconds, doesn't count; nor does a commit that far in the future, after the clock was wrong.
@@ -34,7 +34,7 @@ const MAX_BACK: usize = 1000;
 /// How far what a device says may lead its serial, or its `manifestVersion`, beyond what is published, in all. A device takes
 /// a jump of [`MAX_JUMP`]: so what somebody makes up in its name leads it nowhere, and what was lost since any backup is
 /// gone on from.
-pub const MAX_LED: u64 = MAX_JUMP / 2;
+pub const MAX_LEAD: u64 = MAX_JUMP / 2;
 
 /// What a device says that it adopted, as far as it is known here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,7 +69,7 @@ impl DeviceRepo {
         if self.leads_too_far(tip, adopted)? {
             return Ok(Claim::TooFar);
         }
-        Ok(self.heeds_from(tip.commit, now)?.map_or(Claim::Unknown, Claim::Doubted))
+        Ok(self.backs_off_until(tip.commit, now)?.map_or(Claim::Unknown, Claim::Doubted))
     }
 
     /// Whether the commit is here although no branch has it any more, signed by a key of the fleet's publishers, be it a
@@ -88,16 +88,16 @@ impl DeviceRepo {
         let serials = adopted.serial.saturating_sub(known.serial);
         let versions = adopted.manifest_version.saturating_sub(known.manifest_version);
         let far = serials.max(versions);
-        if far == 0 || far > MAX_LED {
-            return Ok(far > MAX_LED);
+        if far == 0 || far > MAX_LEAD {
+            return Ok(far > MAX_LEAD);
         }
-        let led = self.led(tip.commit)?;
-        Ok(led.0.saturating_add(serials).max(led.1.saturating_add(versions)) > MAX_LED)
+        let lead = self.lead(tip.commit)?;
+        Ok(lead.serial.saturating_add(serials).max(lead.manifest_version.saturating_add(versions)) > MAX_LEAD)
     }
 
     /// From when on the device's word makes a commit again, in Unix seconds; absent if it does now.
-    pub fn heeds_from(&self, tip: CommitId, now: i64) -> Result<Option<i64>, DeviceRepoError> {
-        let (mut heeded, mut next) = (Vec::new(), Some(tip));
+    pub fn backs_off_until(&self, tip: CommitId, now: i64) -> Result<Option<i64>, DeviceRepoError> {
+        let (mut acted_on, mut next) = (Vec::new(), Some(tip));
         for _ in 0..MAX_BACK {
             let Some(id) = next else { break };
             let commit = self.repo.commit(id)?;
@@ -107,18 +107,18 @@ impl DeviceRepo {
             let message = Message::parse(&commit.message);
             if message.all(Trailer::Continues).next().is_some() || message.get(Trailer::Cause) == Some(BY_CAPABILITIES)
             {
-                heeded.push(commit.commit_time);
+                acted_on.push(commit.commit_time);
             }
             next = self.parent(id)?;
         }
-        Ok(heeds_from(&heeded).filter(|from| now < *from))
+        Ok(backs_off_until(&acted_on).filter(|from| now < *from))
     }
 }
 
-/// From when on a device is heeded again that was at these moments of the last day.
-fn heeds_from(heeded: &[i64]) -> Option<i64> {
-    let newest = heeded.iter().max()?;
-    let times = u32::try_from(heeded.len().checked_sub(FREE)?).unwrap_or(u32::MAX);
+/// From when on the claims of a device are acted on again that were acted on at these moments of the last day.
+fn backs_off_until(acted_on: &[i64]) -> Option<i64> {
+    let newest = acted_on.iter().max()?;
+    let times = u32::try_from(acted_on.len().checked_sub(FREE)?).unwrap_or(u32::MAX);
     Some(newest + FIRST.saturating_mul(2_i64.saturating_pow(times)).min(DAY))
 }
 
@@ -127,20 +127,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_device_is_heeded_at_once_a_few_times_and_then_ever_more_rarely() {
-        assert_eq!(heeds_from(&[]), None);
-        let (mut now, mut heeded) = (0, Vec::new());
+    fn a_devices_claim_is_acted_on_at_once_a_few_times_and_then_ever_more_rarely() {
+        assert_eq!(backs_off_until(&[]), None);
+        let (mut now, mut acted_on) = (0, Vec::new());
         for _ in 0..12 * 60 * 24 {
-            heeded.retain(|then| now - then <= DAY);
-            if heeds_from(&heeded).is_none_or(|from| from <= now) {
-                heeded.push(now);
+            acted_on.retain(|then| now - then <= DAY);
+            if backs_off_until(&acted_on).is_none_or(|from| from <= now) {
+                acted_on.push(now);
             }
             now += 5;
         }
-        assert!((8..=14).contains(&heeded.len()), "{} times in a day", heeded.len());
-        assert_eq!(heeds_from(&[20, 10]), None);
-        assert_eq!(heeds_from(&[30, 20, 10]), Some(30 + FIRST));
-        assert_eq!(heeds_from(&[30, 20, 20, 10]), Some(30 + 2 * FIRST));
-        assert_eq!(heeds_from(&[7; 100]), Some(7 + DAY));
+        assert!((8..=14).contains(&acted_on.len()), "{} times in a day", acted_on.len());
+        assert_eq!(backs_off_until(&[20, 10]), None);
+        assert_eq!(backs_off_until(&[30, 20, 10]), Some(30 + FIRST));
+        assert_eq!(backs_off_until(&[30, 20, 20, 10]), Some(30 + 2 * FIRST));
+        assert_eq!(backs_off_until(&[7; 100]), Some(7 + DAY));
     }
 }
