@@ -182,7 +182,7 @@ impl<H: Runtimes + ?Sized> Actor<'_, H> {
     fn hold(&mut self, input: &Component, text: String) {
         let now = self.report.get(input.deployment, &input.component);
         let reason = now.filter(|now| now.state == State::Pending).and_then(|now| now.failure.as_ref());
-        let says_more = reason.is_some_and(|reason| reason.code != "queued");
+        let says_more = reason.is_some_and(|reason| reason.code != ErrorCode::Queued);
         if !says_more && self.next.failure(input).is_none() {
             self.pend(input, Failure::new(ErrorCode::WaitingDependency, text));
         }

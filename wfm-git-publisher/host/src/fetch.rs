@@ -5,6 +5,7 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use repo_git::OpenError;
+use repo_model::header::REFS;
 use repo_model::{Digest, error_chain};
 use tokio::time::timeout;
 
@@ -22,8 +23,6 @@ use crate::wire::path::Service;
 use crate::wire::pktline;
 use crate::wire::upload::Request;
 
-/// The header that names an answer to `ls-refs`, and how many hex digits of its digest that takes.
-const REFS: &str = "wfm-refs";
 const REFS_NAME: usize = 32;
 
 /// The most bytes of an advertisement of refs.

@@ -122,7 +122,7 @@ async fn route(
         response.headers_mut().remove(CACHE_CONTROL);
     }
     if matches!(target, Target::Device(_)) && !matches!(action, Action::Call(Service::ReceivePack)) {
-        response.headers_mut().insert(wait::WAIT, HeaderValue::from(host.limits.wait_seconds));
+        response.headers_mut().insert(repo_model::header::WAIT, HeaderValue::from(host.limits.wait_seconds));
     }
     Ok(response)
 }

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use axum::body::Body;
 use axum::http::{HeaderMap, HeaderValue, Response, StatusCode};
 use repo_git::CommitId;
+use repo_model::header::JITTER;
 use repo_model::{Branch, error_chain};
 use tokio::sync::mpsc;
 use tokio::time::{sleep_until, timeout_at};
@@ -21,12 +22,6 @@ use crate::lock::lock;
 use crate::repos::{Hosted, Tips};
 use crate::shared::Host;
 use crate::wire::path::Known;
-
-/// The header that says how many seconds a request waits at most.
-pub(crate) const WAIT: &str = "wfm-wait";
-
-/// The header that says within how many milliseconds to come for the change.
-const JITTER: &str = "wfm-jitter";
 
 /// How often repositories that can't be watched are looked at.
 const UNWATCHED: Duration = Duration::from_millis(100);

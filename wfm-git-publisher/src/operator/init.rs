@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use jiff::{SignedDuration, Timestamp};
 use repo_git::{KeyError, SigningKey, durable};
+use repo_model::branch::ref_name;
 use repo_model::roster::{Publisher, ROSTER_NAMESPACE, Roster, roster_path, signature_path};
 use repo_model::{FileTree, FleetId, json};
 use wfm_git_host::ca::{Authority, CaError};
@@ -142,7 +143,7 @@ fn make_hosted(dir: &Path, home: &Home) -> Result<(), InitError> {
         git.run(&["remote", "add", "origin", &format!("{base}/fleet.git")])?;
         git.run(&["config", &format!("http.{base}/.sslCAInfo"), &authority.to_string_lossy()])?;
         git.run(&["config", "branch.main.remote", "origin"])?;
-        git.run(&["config", "branch.main.merge", "refs/heads/main"])?;
+        git.run(&["config", "branch.main.merge", &ref_name("main")])?;
         durable::sync_file(&dir.join(".git/config")).map_err(failed)?;
     }
     git.run(&["clone", "--quiet", "--bare", "--no-hardlinks", "--template=", ".", &temp.to_string_lossy()])?;

@@ -1,7 +1,7 @@
 //! What can't be published, and why: the words for it, and what a plan tells of it.
 
 use jiff::Timestamp;
-use repo_model::{DeploymentName, DeviceId};
+use repo_model::{DeploymentName, DeviceId, ErrorCode};
 use serde::{Deserialize, Serialize};
 
 use super::{DevicePlan, Guarded};
@@ -88,7 +88,7 @@ impl Code {
     /// The word in the file, in tables and in metrics.
     pub fn as_str(self) -> &'static str {
         match self {
-            Self::ArtifactUnavailable => "artifact-unavailable",
+            Self::ArtifactUnavailable => ErrorCode::ArtifactUnavailable.as_str(),
             Self::KeyChanged => "key-changed",
             Self::RemovalsGuarded => "removals-guarded",
             Self::ReplacementGuarded => "replacement-guarded",

@@ -91,7 +91,7 @@ fn transfer(from: &Path, number: &Number, updates: &[PushUpdate], said: &RefCell
     });
     let mut options = PushOptions::new();
     options.remote_callbacks(callbacks).follow_redirects(RemoteRedirect::None).packbuilder_parallelism(1);
-    let specs: Vec<_> = updates.iter().map(|one| format!("+{}:refs/heads/{}", one.new, one.branch)).collect();
+    let specs: Vec<_> = updates.iter().map(|one| format!("+{}:{}", one.new, one.ref_name())).collect();
     remote.push(&specs, Some(&mut options))
 }
 
@@ -111,7 +111,7 @@ impl Said {
     /// The lease: what libgit2 sends as the old value is what it found here, so the host compares the same again.
     fn check(&mut self, updates: &[PushUpdate], found: &BTreeMap<String, Option<CommitId>>) -> Result<(), git2::Error> {
         for update in updates {
-            let name = format!("refs/heads/{}", update.branch);
+            let name = update.ref_name();
             let at = found.get(&name).copied().flatten();
             if at != update.expected {
                 self.stale.insert(name, at);
@@ -133,7 +133,7 @@ impl Said {
     }
 
     fn lease(&self, update: &PushUpdate) -> PushResult {
-        let at = match self.stale.get(&format!("refs/heads/{}", update.branch)) {
+        let at = match self.stale.get(&update.ref_name()) {
             Some(Some(at)) => format!("the branch is at {at}"),
             Some(None) => "the branch doesn't exist".to_owned(),
             None => "another branch of this push was moved by someone else".to_owned(),
@@ -142,7 +142,7 @@ impl Said {
     }
 
     fn result(&self, update: &PushUpdate) -> PushResult {
-        match self.results.get(&format!("refs/heads/{}", update.branch)) {
+        match self.results.get(&update.ref_name()) {
             Some(None) => PushResult::Done,
             Some(Some(text)) => repo_git::remote::refusal(text),
             None => PushResult::Refused { text: "the host didn't say what became of it".to_owned() },

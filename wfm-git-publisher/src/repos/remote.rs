@@ -9,6 +9,7 @@ use repo_http::{
     Agent, ClientCertificate, Credentials, HttpError, InvalidUrl, Pin, Proxy, Settings, SettingsError, Url,
 };
 use repo_model::DeviceId;
+use repo_model::branch::HEADS;
 
 use super::libgit2::{self, Target, TransferError};
 use crate::config;
@@ -155,8 +156,8 @@ impl RemoteRepo {
 
     /// Where its branches stand, by their names without `refs/heads/`.
     pub fn branches(&self) -> Result<BTreeMap<String, CommitId>, RemoteRepoError> {
-        let refs = self.read.refs(&["refs/heads/"])?;
-        Ok(refs.into_iter().filter_map(|(name, id)| Some((name.strip_prefix("refs/heads/")?.to_owned(), id))).collect())
+        let refs = self.read.refs(&[HEADS])?;
+        Ok(refs.into_iter().filter_map(|(name, id)| Some((name.strip_prefix(HEADS)?.to_owned(), id))).collect())
     }
 
     /// Fetches commits within limits. The caller holds the writer's lock of `into`.

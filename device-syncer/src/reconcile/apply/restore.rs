@@ -66,6 +66,6 @@ impl<H: Runtimes + ?Sized> Actor<'_, H> {
     /// Whether an earlier process has told so.
     fn is_known_to_stop(&self, input: &Component) -> bool {
         let now = self.report.get(input.deployment, &input.component).and_then(|now| now.failure.as_ref());
-        now.is_some_and(|failure| failure.code == "health-timeout")
+        now.is_some_and(|failure| failure.code == ErrorCode::HealthTimeout)
     }
 }
