@@ -24,7 +24,7 @@ use crate::reconcile::outcome::HostAnswer;
 use crate::reconcile::preview::preview;
 use crate::runtimes::sandbox;
 use crate::state::requests::Requests;
-use crate::state::{local_condition, store};
+use crate::state::{loaded, local_condition};
 
 /// Applies what this device's Git repository asks for, and reports what happened.
 ///
@@ -225,7 +225,7 @@ fn status(home: &Home, output: Output) -> Result<ExitCode, CliError> {
     if !home.join().exists() {
         return Err(home::HomeError::NotInitialised { path: home.root().to_owned() }.into());
     }
-    let (device_state, desired) = store::peek(&home.repository());
+    let (device_state, desired) = loaded::peek(&home.repository());
     let observation =
         observe(home).inspect_err(|reason| eprintln!("how what runs is can't be told: {}", text::lines(reason)));
     let (host, pass) = (local_condition::read(&home.contact()), local_condition::read(&home.failure()));

@@ -6,6 +6,8 @@ pub mod accepted;
 pub mod floor;
 /// Why the last pass failed.
 pub mod last_failure;
+/// What of the device state a clone holds, or still holds.
+pub mod loaded;
 /// What only this device can show, because the host can't be told.
 pub mod local_condition;
 /// Makes a change durable, with the `status` commit that says so.

@@ -5,20 +5,17 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use jiff::Timestamp;
 use repo_git::repo::{
-    Ancestry, CommitSpec, Entry, Expected, OpenError, Person, RefMove, RenewError, Repo, RepoLock, TreeLimits,
-    TreeSource, set_aside,
+    Ancestry, CommitSpec, Expected, OpenError, Person, RefMove, RenewError, Repo, RepoLock, TreeSource, set_aside,
 };
 use repo_git::{Cause, CommitId, ReadError, SigningKey};
-use repo_model::desired::Desired;
 use repo_model::message::Message;
 use repo_model::{Branch, DeviceId, FileTree, error_chain};
 
 use crate::config::Home;
-use crate::decision::device_state::{Accepted, Damaged, DeviceState, STATE, STATUS};
-use crate::decision::failure::shown;
+use crate::decision::device_state::{Accepted, DeviceState, STATE, STATUS};
 use crate::decision::message;
+use crate::state::loaded::{Loaded, damaged, limits, state_tree};
 
 /// How long another process of this device may hold the clone.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -53,9 +50,6 @@ pub struct Store {
     rebuilt: Option<Instant>,
 }
 
-/// The directory of the state's tree with what this device said last, where the tip of `status` says something else.
-const REPORTED: &str = "told/";
-
 /// What `HEAD` of the clone names.
 const DEFAULT_BRANCH: &str = Branch::Desired.as_str();
 
@@ -64,17 +58,6 @@ const STATE_MESSAGE: &str = "state\n";
 
 /// What a clone is done to that can't be opened.
 const OPEN: &str = "open";
-
-/// What a clone holds.
-struct Loaded {
-    state: Option<CommitId>,
-    status: Option<CommitId>,
-    device_state: DeviceState,
-    reported: bool,
-    is_rooted: bool,
-    /// Why part of it can't be read.
-    damage: Option<String>,
-}
 
 /// The clone can't be used.
 #[derive(Debug, thiserror::Error)]
@@ -375,67 +358,6 @@ impl Store {
     }
 }
 
-impl Loaded {
-    /// Everything, or what of it can be read, with the first thing that can't.
-    fn read(repo: &Repo) -> Self {
-        let (state, mut damage) = match repo.reference(STATE) {
-            Ok(state) => (state, None),
-            Err(error) => (None, Some(error_chain(&error))),
-        };
-        let nothing = Self {
-            state,
-            status: None,
-            device_state: DeviceState::default(),
-            reported: true,
-            is_rooted: true,
-            damage: None,
-        };
-        let Some(id) = state else { return Self { damage, ..nothing } };
-        let mut note = |error: &(dyn std::error::Error + 'static)| _ = damage.get_or_insert_with(|| error_chain(error));
-        let tree = remains(repo, id, &mut note);
-        let mut device_state = DeviceState::of_tree(&tree).unwrap_or_else(|error| {
-            note(&error);
-            DeviceState::of_remains(tree.clone())
-        });
-        let parents = repo.commit(id).map(|commit| commit.parents).inspect_err(|error| note(error)).unwrap_or_default();
-        let accepted = device_state.accepted.as_ref().and_then(Accepted::id);
-        let is_rooted = accepted.is_none_or(|accepted| parents.contains(&accepted));
-        // Without the first, which is lost with its file, both may be there.
-        let status = parents.last().copied().filter(|last| Some(*last) != accepted);
-        let said = tree.into_iter().filter_map(|(path, bytes)| Some((path.strip_prefix(REPORTED)?.to_owned(), bytes)));
-        device_state.status = said.collect();
-        let reported = device_state.status.is_empty();
-        let status = status.filter(|tip| match repo.files(*tip, &limits()) {
-            Ok(files) if reported => {
-                device_state.status = files;
-                true
-            }
-            Ok(_) => true,
-            Err(error) => {
-                note(&error);
-                false
-            }
-        });
-        Self { state, status, device_state, reported, is_rooted, damage }
-    }
-}
-
-/// The files of a commit that can be read.
-fn remains(repo: &Repo, id: CommitId, note: &mut dyn FnMut(&(dyn std::error::Error + 'static))) -> FileTree {
-    let entries = repo.list(id, &limits()).unwrap_or_else(|error| {
-        note(&error);
-        repo.list_readable(id, &limits())
-    });
-    let read = |entry: Entry| match repo.blob(entry.blob, limits().bytes) {
-        Ok(bytes) => Some((entry.path, bytes)),
-        Err(error) => {
-            note(&error);
-            None
-        }
-    };
-    entries.into_iter().filter_map(read).collect()
-}
-
 /// Opens and locks the clone, and clears what a killed process left behind.
 fn take(path: &Path) -> Result<(Repo, RepoLock), StoreError> {
     let opened = Repo::put_right(path, DEFAULT_BRANCH).and_then(|()| Repo::create(path, DEFAULT_BRANCH));
@@ -446,15 +368,6 @@ fn take(path: &Path) -> Result<(Repo, RepoLock), StoreError> {
     let lock = repo.try_lock(PATIENCE).map_err(|error| StoreError::open("lock", path)(error.into()))?;
     repo.clear(&lock).map_err(|error| StoreError::open("recover", path)(error.into()))?;
     Ok((repo, lock))
-}
-
-/// The tree of a state.
-fn state_tree(device_state: &DeviceState, reported: bool) -> FileTree {
-    let mut tree = device_state.to_tree();
-    if !reported {
-        tree.extend(device_state.status.iter().map(|(path, bytes)| (format!("{REPORTED}{path}"), bytes.clone())));
-    }
-    tree
 }
 
 /// Gives a new clone its first state. The commits are those that it holds.
@@ -479,37 +392,6 @@ fn write_state(
     batch.store().map_err(failed("write"))?;
     let moves = [RefMove { name: STATE.to_owned(), expected: Expected::Absent, new: Some(state) }];
     repo.move_refs(&moves).map_err(failed("move"))
-}
-
-fn damaged(what: String) -> Damaged {
-    Damaged { since: Timestamp::now(), what: shown(&what) }
-}
-
-/// Reads the device state in force and the accepted state without the lock, beside a syncer that may be at work; what can't be
-/// read is left out, and said.
-pub fn peek(path: &Path) -> (DeviceState, Option<Desired>) {
-    if !path.exists() {
-        return Default::default();
-    }
-    let repo = match Repo::open(path) {
-        Ok(repo) => repo,
-        Err(error) => {
-            let found = Some(damaged(error_chain(&error)));
-            return (DeviceState { damaged: found, ..DeviceState::default() }, None);
-        }
-    };
-    let Loaded { mut device_state, damage, .. } = Loaded::read(&repo);
-    let accepted = device_state.accepted.as_ref().and_then(Accepted::id);
-    let desired = accepted.and_then(|id| repo_model::desired::read(&repo.files(id, &limits()).ok()?).ok());
-    if let Some(why) = damage {
-        device_state.damaged = Some(damaged(why));
-    }
-    (device_state, desired)
-}
-
-/// Bounds on the device's own trees, which it wrote itself.
-fn limits() -> TreeLimits {
-    TreeLimits { files: 100_000, bytes: 256 << 20, ..TreeLimits::default() }
 }
 
 #[cfg(test)]

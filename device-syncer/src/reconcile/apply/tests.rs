@@ -15,7 +15,7 @@ use super::*;
 use crate::config::Home;
 use crate::decision::component::Kind;
 use crate::decision::observation::{Condition, Observed};
-use crate::state::store;
+use crate::state::loaded;
 use crate::testing::{any_wanted, component, fleet, id, input_digest, observed, project, wanted};
 
 /// Runtimes that run nothing. What they are told, and what was durable then, is in `log`.
@@ -37,7 +37,7 @@ impl FakeRuntimes {
 
     /// A word with what the clone on the disk says of a component.
     fn note(&self, verb: &str, id: DeploymentId, name: &ComponentName) {
-        let (device_state, _) = store::peek(&self.clone);
+        let (device_state, _) = loaded::peek(&self.clone);
         let report = Report::read(&device_state.status);
         let state = report.get(id, name).map_or("none".to_owned(), |one| one.state.to_string());
         let attempt = device_state.attempts.get(&id.runtime_name(name)).map_or(0, |attempt| attempt.open);
