@@ -183,6 +183,7 @@ impl Here<'_> {
     fn step_back(&self, foreign: CommitId) -> Result<(), MirrorError> {
         let local = self.repo.tip(DESIRED)?;
         let last = self.repo.last_verified(foreign, &self.mirror.rosters.publishers, MAX_BACK)?;
+        let last = last.map(|tip| tip.commit);
         match (last, local) {
             (Some(last), None) => self.set(DESIRED, Expected::Absent, last),
             (Some(last), Some(local)) if last != local && self.repo.is_ancestor(local, last)? == Ancestry::Yes => {

@@ -92,11 +92,10 @@ pub(super) fn make(
     let plan = decision.plan.take();
     let made = match (&decision.step, plan) {
         (Err(_), _) => return Ok(None),
-        (Ok(Step::UpToDate(known)), _) => Made::Nothing(Done::Unchanged { renew_at: known.renew_at }),
         (Ok(Step::Publish(new)), Some(plan)) => {
             Made::Draft(Box::new(draft(pass, key, &plan.without_unresolved(), *new, known)?))
         }
-        (Ok(Step::NotEnrolled | Step::Keep | Step::Publish(_)), _) => renewal(pass, key, &decision.device, known)?,
+        (Ok(_), _) => renewal(pass, key, &decision.device, known)?,
     };
     Ok(Some(match (made, decision.again_at) {
         (Made::Nothing(Done::Unchanged { renew_at }), Some(again)) => {

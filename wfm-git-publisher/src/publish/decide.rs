@@ -77,7 +77,10 @@ pub(super) struct DeviceDecision {
 #[derive(Debug)]
 pub(super) enum Step {
     /// Nothing: what it depends on is what it was when there was nothing left to do.
-    UpToDate(UpToDate),
+    UpToDate {
+        /// The serial that it has.
+        serial: u64,
+    },
     /// Nothing is published for it, because no key of it is known.
     NotEnrolled,
     /// Its tip stays.
@@ -133,9 +136,9 @@ impl DeviceDecision {
     }
 
     /// Nothing has to be done for a device that is up to date.
-    pub(super) fn up_to_date(device: &DeviceId, known: UpToDate) -> Self {
-        let present = known.deployments;
-        Self { present, is_complete: true, ..Self::new(device, Ok(Step::UpToDate(known))) }
+    pub(super) fn up_to_date(device: &DeviceId, known: &UpToDate) -> Self {
+        let step = Step::UpToDate { serial: known.serial };
+        Self { present: known.deployments, is_complete: true, ..Self::new(device, Ok(step)) }
     }
 
     /// How many deployments go from it by this decision.

@@ -1,7 +1,7 @@
 //! Publishing: one level-triggered pass over the fleet at a commit.
 //!
-//! **One decision.** What is known of each device ([`known`]) and what the fleet says of it make a `FleetPlan`
-//! ([`decide`]), a pure value. `plan` and `validate` print it ([`planned`]), `publish` carries it out ([`steps`]); both get
+//! **One decision.** What is known of each device (`known`) and what the fleet says of it make a `FleetPlan`
+//! (`decide`), a pure value. `plan` and `validate` print it (`planned`), `publish` carries it out (`steps`); both get
 //! it from the same `decide_all`.
 //!
 //! The order of a pass: the fleet is read from the commit's objects → every device's verified tip and report are read,

@@ -97,7 +97,7 @@ fn show(plan: FleetPlan, pass: &Pass<'_>, findings: &Findings, planned: &mut Pla
         let DeviceDecision { device, plan, step, .. } = decision;
         planned.devices.push(match (step, plan) {
             _ if !pass.fleet.devices.contains_key(&device) => Shown::Broken(device),
-            (Ok(Step::UpToDate(known)), _) => Shown::UpToDate(device, known.serial),
+            (Ok(Step::UpToDate { serial }), _) => Shown::UpToDate(device, serial),
             (Ok(_) | Err(DeviceError::Guarded(_)), Some(plan)) => Shown::Plan(plan, blocked),
             (Ok(_), None) => Shown::NotEnrolled(device),
             (Err(error), _) => {

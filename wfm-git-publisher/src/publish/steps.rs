@@ -64,9 +64,7 @@ pub(super) fn decide_all<T: Send>(
         let known = known.unwrap_or_else(|| Known::of(pass, &device, &inputs.digests, ledger));
         let (mut decision, known) = match known {
             Err(error) => (DeviceDecision::failed(&device, error), None),
-            Ok(Known::UpToDate(known)) => {
-                (DeviceDecision::up_to_date(&device, known.clone()), Some(Known::UpToDate(known)))
-            }
+            Ok(Known::UpToDate(known)) => (DeviceDecision::up_to_date(&device, &known), Some(Known::UpToDate(known))),
             Ok(Known::Read(mut known)) => (decide(inputs, &device, &mut known), Some(Known::Read(known))),
         };
         let made = then(&mut decision, known);

@@ -205,12 +205,10 @@ impl DeviceRepo {
     /// The newest commit of `desired` that can be verified: its tip, or what a forged one was put upon. The error is that
     /// of the tip.
     pub fn newest_verified(&self, tip: CommitId, publishers: &BTreeSet<KeyText>) -> Result<Tip, DeviceRepoError> {
-        let at_tip = self.desired_at(tip, publishers);
-        if at_tip.is_ok() {
-            return at_tip;
-        }
-        let history = self.repo.history(tip, None, MAX_FORGED).unwrap_or_default();
-        history.into_iter().skip(1).find_map(|commit| self.desired_at(commit, publishers).ok()).map_or(at_tip, Ok)
+        self.desired_at(tip, publishers).or_else(|error| {
+            let last = self.last_verified(tip, publishers, MAX_FORGED);
+            last.ok().flatten().ok_or(error)
+        })
     }
 
     /// The newest proof of freshness, if one of `publishers` signed it. Anything else is as good as none.
@@ -232,12 +230,12 @@ impl DeviceRepo {
         tip: CommitId,
         publishers: &BTreeSet<KeyText>,
         max: usize,
-    ) -> Result<Option<CommitId>, DeviceRepoError> {
+    ) -> Result<Option<Tip>, DeviceRepoError> {
         let mut next = Some(tip);
         for _ in 0..max {
             let Some(id) = next else { return Ok(None) };
-            if self.desired_at(id, publishers).is_ok() {
-                return Ok(Some(id));
+            if let Ok(found) = self.desired_at(id, publishers) {
+                return Ok(Some(found));
             }
             next = self.parent(id)?;
         }
