@@ -1,4 +1,4 @@
-//! A component as a runtime gets it: plain data, made by [`desired`](super::desired).
+//! A component as a runtime gets it: plain data, made by [`desired`](crate::decision::desired).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -56,17 +56,17 @@ pub trait Runtime: Send {
 pub trait Runtimes {
     /// What `prefetch` makes ready.
     type Ready;
-    /// See [`Runtime::prefetch`](crate::runtimes::Runtime::prefetch).
+    /// See [`Runtime::prefetch`].
     fn prefetch(&self, component: &Component, cancel: &dyn Fn() -> bool) -> Result<Self::Ready, RuntimeError>;
     /// The images that were locked by that, by service: nobody had locked them before.
     fn first_use(&self, _ready: &Self::Ready) -> BTreeMap<String, LockedImage> {
         BTreeMap::new()
     }
-    /// See [`Runtime::apply`](crate::runtimes::Runtime::apply).
+    /// See [`Runtime::apply`].
     fn apply(&self, ready: &Self::Ready, cancel: &dyn Fn() -> bool) -> Result<(), RuntimeError>;
     /// Restores what was applied and doesn't run, and touches nothing else of it.
     fn restore(&self, component: &Component, cancel: &dyn Fn() -> bool) -> Result<(), RuntimeError>;
-    /// See [`Runtime::remove`](crate::runtimes::Runtime::remove).
+    /// See [`Runtime::remove`].
     fn remove(
         &self,
         kind: ProfileType,
