@@ -23,10 +23,8 @@ pub enum CliError {
     /// The device's home.
     #[error(transparent)]
     Home(#[from] HomeError),
-    /// A pass.
     #[error(transparent)]
     Pass(#[from] PassError),
-    /// A plan.
     #[error(transparent)]
     Plan(#[from] PlanError),
     /// An input of the command line or a file.

@@ -1,6 +1,6 @@
 //! The loop that follows the fleet repository: each new commit is published, and proofs of freshness stay fresh.
 //!
-//! One pass at a time, in its own thread. A pass that fails is told and tried again with the next poll; none ever ends
+//! One pass at a time, in its own thread. A pass that fails is reported and tried again with the next poll; none ever ends
 //! the loop.
 
 use std::collections::BTreeSet;
@@ -146,7 +146,7 @@ impl Controller {
         };
         let mut publisher = Publisher::open(&self.home, now)?;
         let outcome = publisher.publish(&source, &commit.to_string(), &options)?;
-        // A commit that is broken is told once, not with every poll.
+        // A commit that is broken is reported once, not with every poll.
         if last.commit != Some(commit) {
             tell_problems(&outcome);
         }
@@ -194,7 +194,7 @@ fn errors(outcome: &Outcome) -> BTreeSet<String> {
     let failed = outcome.devices.iter().filter_map(|(device, result)| Some((device, result.as_ref().err()?)));
     let failed = failed.map(|(device, error)| format!("device `{device}` is left as it is: {}", error_chain(error)));
     let unpushed = outcome.remote.iter().filter_map(|(device, result)| Some((device, result.as_ref().err()?)));
-    // One host that is down is told once, not for each device.
+    // One host that is down is reported once, not for each device.
     let unpushed = unpushed.filter(|(_, error)| !matches!(error, MirrorError::HostDown { .. }));
     let unpushed = unpushed.map(|(device, error)| format!("device `{device}`: {}", error_chain(error)));
     let accounts = outcome.accounts.iter();

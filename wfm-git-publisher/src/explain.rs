@@ -37,9 +37,7 @@ pub struct DeviceContext<'a> {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Explained {
-    /// The device.
     pub device: DeviceId,
-    /// Its file.
     pub file: String,
     /// Whether it is told to leave everything as it is.
     pub suspended: bool,
@@ -63,7 +61,6 @@ pub struct Explained {
 pub struct PolicyExplained {
     /// What it is: `poll`, `report`.
     pub name: String,
-    /// In seconds.
     pub seconds: u64,
     /// Everything that is said of it, the strongest first; the first one counts.
     pub said: Vec<Said>,
@@ -98,7 +95,6 @@ pub struct DeploymentExplained {
 pub struct Reason {
     /// In words.
     pub text: String,
-    /// Where.
     pub place: Option<Place>,
 }
 
@@ -106,7 +102,6 @@ pub struct Reason {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ParameterExplained {
-    /// Its name.
     pub name: String,
     /// The value on the device; absent if it is left out.
     pub value: Option<String>,
@@ -123,7 +118,6 @@ pub struct Said {
     pub what: String,
     /// Who says so.
     pub rule: String,
-    /// Where.
     pub place: Option<Place>,
 }
 

@@ -57,7 +57,6 @@ pub enum Capabilities<'a> {
 /// What one device shall run, before it has a serial.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rendered {
-    /// The device.
     pub device: DeviceId,
     /// Who may sign for it.
     pub status_keys: Vec<KeyText>,

@@ -61,7 +61,6 @@ pub enum VendorSignatureError {
     /// Its key ended.
     #[error("its key {key} expired at {at}")]
     KeyExpired {
-        /// The key.
         key: String,
         /// When.
         at: Timestamp,
@@ -71,12 +70,7 @@ pub enum VendorSignatureError {
     KeyRevoked(String),
     /// Its key is for something else, or says nothing believable about itself.
     #[error("its key {key} can't be used: {reason}")]
-    KeyUnusable {
-        /// The key.
-        key: String,
-        /// Why.
-        reason: &'static str,
-    },
+    KeyUnusable { key: String, reason: &'static str },
     /// A hash that can be forged.
     #[error("it was made with {0}, which can be forged")]
     Weak(String),

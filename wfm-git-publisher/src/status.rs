@@ -28,7 +28,6 @@ pub const UNREACHABLE: &str = "unreachable";
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DeviceStatus {
-    /// The device.
     pub device: DeviceId,
     /// How it stands with the fleet.
     pub membership: Membership,
@@ -165,7 +164,7 @@ fn device_evidence(
     let Some(repo) = DeviceRepo::open(home, rosters.fleet(), id)? else { return Ok(Evidence::default()) };
     let (tip, mut doubts) = match repo.desired(&rosters.publishers) {
         Ok(tip) => (tip, Vec::new()),
-        Err(error) => (None, vec![Doubt::new(UNREADABLE, error.told())]),
+        Err(error) => (None, vec![Doubt::new(UNREADABLE, error.status_text())]),
     };
     let enrolled = device.map_or(&[][..], |device| &device.status_keys);
     let reports = repo.reports(tip.as_ref(), enrolled, &rosters.publishers, now);
@@ -181,7 +180,7 @@ fn device_evidence(
 
 impl Evidence {
     fn doubt(error: DeviceRepoError) -> Self {
-        Self { doubts: vec![Doubt::new(UNREADABLE, error.told())], ..Self::default() }
+        Self { doubts: vec![Doubt::new(UNREADABLE, error.status_text())], ..Self::default() }
     }
 
     fn status(mut self, id: &DeviceId, membership: Membership, now: Timestamp) -> DeviceStatus {

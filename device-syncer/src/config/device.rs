@@ -26,7 +26,6 @@ pub struct Device {
     pub home: Home,
     /// What `device.yaml` says.
     pub settings: Settings,
-    /// What it joined with.
     pub join: Join,
     /// The UUID of this installation; another one for each copy of the home.
     pub instance: Uuid,

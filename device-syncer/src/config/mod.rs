@@ -149,7 +149,6 @@ pub struct Helm {
     pub program: PathBuf,
     /// How the API server is reached.
     pub kubeconfig: PathBuf,
-    /// The context in it.
     pub context: String,
     /// How many revisions of a release are kept; at least 2.
     pub history_max: u32,

@@ -17,9 +17,7 @@ pub(crate) const EXTENSION: &str = "x-device-syncer-extensions";
 pub struct Described {
     /// Who made it.
     pub vendor: Option<String>,
-    /// Its model.
     pub model_number: Option<String>,
-    /// Its serial number.
     pub serial_number: Option<String>,
     /// Its processors; found if absent.
     pub cpus: Option<Vec<DescribedCpu>>,
@@ -58,7 +56,6 @@ pub struct DescribedPeripheral {
     /// Who made it.
     #[serde(default)]
     pub manufacturer: Option<String>,
-    /// Its model.
     #[serde(default)]
     pub model: Option<String>,
 }

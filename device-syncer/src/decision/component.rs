@@ -25,7 +25,6 @@ pub struct Component {
     pub revision: String,
     /// What the tag meant when it was published; other bytes are refused.
     pub lock: Option<Lock>,
-    /// What its images are locked to.
     pub images: ImageLocks,
     /// What only one type of runtime knows.
     pub kind: Kind,

@@ -28,7 +28,7 @@ pub fn all(status: &FileTree) -> Vec<Condition> {
     report(status).map(|report| report.conditions).unwrap_or_default()
 }
 
-/// Security events that were told before.
+/// Security events that were reported before.
 pub fn events(status: &FileTree) -> Vec<Condition> {
     all(status).into_iter().filter(|one| one.kind == ConditionType::SecurityEvent).collect()
 }

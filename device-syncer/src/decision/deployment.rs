@@ -40,7 +40,6 @@ pub enum Requirements {
 /// A component as it shall be.
 #[derive(Debug, Clone)]
 pub struct DesiredComponent {
-    /// Its name.
     pub name: ComponentName,
     /// The name under which the runtime knows it.
     pub project: String,

@@ -70,7 +70,6 @@ pub struct Damaged {
 pub struct Accepted {
     /// The commit on `desired`, 40 hex digits.
     pub commit: String,
-    /// Its serial.
     pub serial: u64,
     /// Its `manifestVersion`.
     pub manifest_version: u64,
@@ -149,7 +148,6 @@ pub struct Inputs {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AppliedComponent {
-    /// Its name.
     pub name: ComponentName,
     /// The name under which the runtime knows it.
     pub project: String,
@@ -207,7 +205,6 @@ impl Attempt {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct FailedInput {
-    /// The input.
     pub input_digest: Digest,
     /// What became of it.
     pub failure: Failure,

@@ -46,7 +46,7 @@ pub fn is_due(before: Option<&CurrentState>, now: &CurrentState, interval: Durat
     before.is_none_or(|last| words(last) != words(now) || now.time.duration_since(last.time).abs() >= interval)
 }
 
-/// Digest, state, health and drift of each component: what is told at once. A reason may be another one at each look.
+/// Digest, state, health and drift of each component: what is reported at once. A reason may be another one at each look.
 fn words(state: &CurrentState) -> BTreeMap<DeploymentId, CurrentDeployment> {
     let mut deployments = state.deployments.clone();
     for component in deployments.values_mut().flat_map(|deployment| deployment.components.values_mut()) {

@@ -51,7 +51,7 @@ pub fn states(message: &str) -> Vec<String> {
     Message::parse(message).all(Trailer::State).map(str::to_owned).collect()
 }
 
-/// The message with the transitions of commits before it that were never told, in front of its own.
+/// The message with the transitions of commits before it that were never reported, in front of its own.
 pub fn carrying(message: String, before: &[String]) -> String {
     if before.is_empty() {
         return message;

@@ -61,7 +61,6 @@ pub struct Planned {
 /// What happens to a component.
 #[derive(Debug, Clone, Serialize)]
 pub struct PlannedComponent {
-    /// Its name.
     pub name: ComponentName,
     /// The name under which the runtime knows it.
     pub project: String,

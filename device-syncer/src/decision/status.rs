@@ -13,7 +13,6 @@ use crate::decision::plan::{Plan, Removal};
 /// The states of all deployments.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Report {
-    /// By deployment.
     pub deployments: BTreeMap<DeploymentId, Reported>,
 }
 
@@ -29,7 +28,6 @@ pub struct Reported {
 /// The state of one component.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ReportedComponent {
-    /// Its name.
     pub name: ComponentName,
     /// Margo's state.
     pub state: State,
@@ -115,7 +113,7 @@ impl Report {
         }
     }
 
-    /// Forgets what was removed long enough ago to have been told.
+    /// Forgets what was removed long enough ago to have been reported.
     pub fn forget_removed(&mut self) {
         self.deployments.retain(|_, reported| reported.overall() != State::Removed);
     }

@@ -59,7 +59,7 @@ pub struct StatusBranch<'a> {
 
 impl StatusBranch<'_> {
     /// A device that knows nothing of its `status`, because it is new or its clone was lost, goes on from the host's if
-    /// its own key signed that, so that no transition is told twice. Returns false if that can't be found out now.
+    /// its own key signed that, so that no transition is reported twice. Returns false if that can't be found out now.
     pub fn resume(&mut self, refs: Option<&RemoteRefs>) -> Result<bool, StatusError> {
         if self.store.status_tip().is_some() {
             return Ok(true);
@@ -103,7 +103,7 @@ impl StatusBranch<'_> {
             }
         };
         if self.store.is_suspect() {
-            // Whose commits they are can't be told by a history that can't be read.
+            // Whose commits they are can't be known from a history that can't be read.
             return Ok(false);
         }
         match theirs {

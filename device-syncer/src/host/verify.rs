@@ -22,7 +22,6 @@ const MAX_WALK: usize = 100_000;
 /// A commit on `desired` that was believed.
 #[derive(Debug)]
 pub struct Adoption {
-    /// The commit.
     pub commit: CommitId,
     /// What it says.
     pub desired: Desired,

@@ -1,4 +1,4 @@
-//! Applies a plan, step by step: each is durable in the device state before its effect, and told on `status` after it.
+//! Applies a plan, step by step: each is durable in the device state before its effect, and reported on `status` after it.
 
 mod restore;
 
@@ -51,7 +51,6 @@ pub struct Actor<'a, H: Runtimes + ?Sized> {
     pub identity: &'a Identity,
     /// What may not be tried yet.
     pub retries: &'a mut Retries,
-    /// What was restored.
     pub restores: &'a mut Restores,
     /// Tells this boot from the ones before.
     pub boot_id: &'a str,
@@ -59,7 +58,7 @@ pub struct Actor<'a, H: Runtimes + ?Sized> {
     pub now: &'a dyn Fn() -> Timestamp,
     /// Whether to stop: a newer revision, or the end of the program.
     pub cancel: &'a dyn Fn() -> bool,
-    /// Called after each commit: has the host told, as far as it can be reached. Nothing waits for that.
+    /// Called after each commit: pushes `status`, as far as the host can be reached. Nothing waits for that.
     pub push: &'a dyn Fn(&Store),
     /// The device state as it will be with the next commit.
     pub next: DeviceState,

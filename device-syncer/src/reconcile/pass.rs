@@ -185,7 +185,7 @@ impl Syncer {
         StatusBranch { host: &mut self.host, store: &mut self.store, device: &self.device }
     }
 
-    /// Reconciles what is in force, and has the host told meanwhile, unless the fleet doesn't list this device.
+    /// Reconciles what is in force, and pushes `status` meanwhile, unless the fleet doesn't list this device.
     fn reconcile(
         &mut self,
         pass: &mut PassInput,

@@ -1,4 +1,4 @@
-//! What this device has and can run: found on it, completed by its own configuration, told on `status` when it changes.
+//! What this device has and can run: found on it, completed by its own configuration, reported on `status` when it changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -25,7 +25,7 @@ impl Probe {
         self.last.as_ref().is_none_or(|(when, _)| when.elapsed() >= FRESH)
     }
 
-    /// The document to tell, as its bytes; `None` while the runtimes don't answer, so that what was told before stays.
+    /// The document to tell, as its bytes; `None` while the runtimes don't answer, so that what was reported before stays.
     ///
     /// Storage is the file system of `disk`; `versions` asks the runtimes, by name.
     pub fn document(

@@ -58,7 +58,6 @@ pub enum CommandError {
     /// The program can't be started.
     #[error("can't start `{program}`")]
     Start {
-        /// The program.
         program: String,
         #[source]
         source: io::Error,
@@ -84,7 +83,6 @@ pub enum CommandError {
     TooMuch {
         /// Program and arguments.
         command: String,
-        /// The limit.
         limit: usize,
     },
     /// The child can't be waited for.

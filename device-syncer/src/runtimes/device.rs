@@ -18,7 +18,6 @@ use crate::decision::observation::Observation;
 pub struct DeviceRuntimes {
     /// Docker Compose.
     pub compose: Option<ComposeRuntime>,
-    /// Helm.
     pub helm: Option<HelmRuntime>,
 }
 
@@ -82,7 +81,7 @@ impl DeviceRuntimes {
         Some(all)
     }
 
-    /// Where images and containers lie; `None` if that can't be told.
+    /// Where images and containers lie; `None` if that isn't known.
     pub fn data_root(&self) -> Option<PathBuf> {
         self.compose.as_ref()?.data_root()
     }

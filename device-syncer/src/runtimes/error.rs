@@ -70,7 +70,6 @@ pub enum RuntimeError {
     /// Helm refused, or a hook of the chart failed.
     #[error("helm failed for `{release}`: {reason}")]
     HelmFailed {
-        /// The release.
         release: String,
         /// The tail of what the tool said.
         reason: String,
@@ -92,7 +91,6 @@ pub enum RuntimeError {
         project: String,
         /// The first service that isn't good.
         service: String,
-        /// Its state.
         state: String,
         /// How long was waited, in seconds.
         seconds: u64,
@@ -102,7 +100,6 @@ pub enum RuntimeError {
     /// The objects of a release, or its hooks, weren't ready in time.
     #[error("release `{release}` isn't ready after {seconds} s: {reason}")]
     NotReady {
-        /// The release.
         release: String,
         /// How long was waited, in seconds.
         seconds: u64,

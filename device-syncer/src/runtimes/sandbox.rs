@@ -26,7 +26,7 @@ pub(super) const DIRECTORY: &str = "/proc/self/fd/0";
 /// The subcommand by which this program enters the sandbox.
 pub const SUBCOMMAND: &str = "resolve-in-sandbox";
 
-/// Exit code: the sandbox or the tool can't be started. What docker itself uses where it can't do what it is told.
+/// Exit code: the sandbox or the tool can't be started. What docker itself uses where it can't do what it is asked to.
 pub const FAILED: u8 = 125;
 
 /// Exit code: this kernel, or this process' rights, can't have the sandbox that was asked for.

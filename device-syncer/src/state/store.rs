@@ -268,7 +268,7 @@ impl Store {
     /// one, or a clone that was lost. Only a device that has said nothing yet takes over what that tip says. Onto nothing,
     /// for a host that lost what isn't here any more either, they are a history of their own.
     ///
-    /// `status` never goes back to an older state: what was said of one that is older than `onto`'s is told by the first
+    /// `status` never goes back to an older state: what was said of one that is older than `onto`'s is reported by the first
     /// commit that isn't. Where there is none yet, `None` is returned and nothing changes.
     pub fn replant(&mut self, onto: Option<CommitId>, time: i64) -> Result<Option<usize>, StoreError> {
         let theirs: HashSet<_> = self.history(onto)?.into_iter().collect();

@@ -70,7 +70,6 @@ pub enum ArchiveError {
     Entry {
         /// The entry's name as written.
         path: String,
-        /// The rule.
         rule: &'static str,
     },
     /// Not exactly one top-level directory.

@@ -19,9 +19,7 @@ use crate::{ArchiveError, Limits};
 /// What is needed to know of a chart.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Chart {
-    /// Its name.
     pub name: String,
-    /// Its version.
     pub version: String,
     /// Its `values.yaml`; an empty mapping without one.
     pub values: Value,
@@ -37,12 +35,10 @@ pub enum ChartError {
     /// No `Chart.yaml` in its top-level directory.
     #[error("there is no file `Chart.yaml` in the top-level directory")]
     NoChart,
-    /// A file of it.
     #[error("can't read `{file}`")]
     File {
         /// `Chart.yaml` or `values.yaml`.
         file: &'static str,
-        /// Why.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },

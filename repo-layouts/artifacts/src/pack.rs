@@ -10,9 +10,7 @@ use repo_model::gzip;
 #[derive(Debug, thiserror::Error)]
 #[error("can't pack `{}`", path.display())]
 pub struct PackError {
-    /// The file.
     pub path: PathBuf,
-    /// The cause.
     #[source]
     pub source: std::io::Error,
 }

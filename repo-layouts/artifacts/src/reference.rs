@@ -57,7 +57,6 @@ impl Kind {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` doesn't name an artefact: {rule}")]
 pub struct InvalidReference {
-    /// The text.
     pub text: String,
     /// The rule it breaks.
     pub rule: &'static str,

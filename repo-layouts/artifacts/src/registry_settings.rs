@@ -65,7 +65,6 @@ pub enum RegistryError {
     Unavailable {
         /// The artefact.
         artifact: String,
-        /// The cause.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },

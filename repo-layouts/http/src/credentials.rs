@@ -20,7 +20,6 @@ pub enum Credential {
     None,
     /// A user and a password.
     Basic {
-        /// The user.
         user: String,
         /// The password, or a token in its place.
         secret: String,
@@ -102,20 +101,13 @@ pub enum CredentialError {
     /// The file can't be read.
     #[error("can't read the credential `{}`", path.display())]
     Read {
-        /// The file.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
     /// Others can read or change the file.
     #[error("`{}` has mode {mode:03o}: a credential's file must be its owner's alone (chmod 600)", path.display())]
-    Open {
-        /// The file.
-        path: PathBuf,
-        /// Its mode.
-        mode: u32,
-    },
+    Open { path: PathBuf, mode: u32 },
     /// The variable isn't set.
     #[error("the environment variable `{0}` isn't set, or isn't text")]
     Unset(String),

@@ -43,12 +43,7 @@ pub enum Problem {
     },
     /// A limit in time passed.
     #[error("{phase} within {} s", limit.as_secs_f64())]
-    Slow {
-        /// Which one.
-        phase: Phase,
-        /// The limit.
-        limit: Duration,
-    },
+    Slow { phase: Phase, limit: Duration },
     /// The connection ended in the middle.
     #[error("broke the connection off")]
     Cut,
@@ -70,7 +65,6 @@ pub enum Problem {
     /// Another status than success.
     #[error("answers {status}{}", if said.is_empty() { String::new() } else { format!(": {said}") })]
     Status {
-        /// The status.
         status: u16,
         /// One line of what the host said, if that was plain text.
         said: String,
@@ -93,10 +87,7 @@ pub enum Problem {
     },
     /// More bytes than allowed.
     #[error("sends more than the {limit} bytes allowed")]
-    TooLarge {
-        /// The limit.
-        limit: u64,
-    },
+    TooLarge { limit: u64 },
     /// It doesn't speak HTTP as it must.
     #[error("breaks the HTTP protocol")]
     Protocol,

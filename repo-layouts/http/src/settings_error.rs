@@ -13,9 +13,7 @@ pub enum SettingsError {
     /// The client certificate or its key can't be used.
     #[error("the client certificate `{}` can't be used", path.display())]
     ClientCertificate {
-        /// The file.
         path: PathBuf,
-        /// Why.
         #[source]
         source: Cause,
     },

@@ -95,7 +95,6 @@ impl Refusal {
 pub struct Reader<'a> {
     /// The device's fleet.
     pub fleet: FleetId,
-    /// The device.
     pub device: &'a DeviceId,
     /// The newest roster that it believed.
     pub trust: &'a Trust,

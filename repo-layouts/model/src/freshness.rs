@@ -26,7 +26,6 @@ pub const PROOF_REFUSED: &str = Reason::ProofRefused.as_str();
 pub struct Freshness {
     /// The fleet's identity.
     pub fleet: FleetId,
-    /// The device.
     pub device: DeviceId,
     /// The commit on `desired`, 40 hex digits.
     pub tip: String,
@@ -45,13 +44,10 @@ pub struct Freshness {
 pub struct Subject<'a> {
     /// The device's fleet.
     pub fleet: FleetId,
-    /// The device.
     pub device: &'a DeviceId,
     /// The accepted commit, 40 hex digits.
     pub tip: &'a str,
-    /// The digest of its envelope.
     pub envelope: Digest,
-    /// Its serial.
     pub serial: u64,
 }
 

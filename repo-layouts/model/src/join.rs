@@ -45,7 +45,6 @@ impl std::fmt::Debug for Join {
 pub struct Account {
     /// Name of the account.
     pub user: String,
-    /// Its secret.
     pub secret: String,
 }
 
@@ -58,7 +57,6 @@ impl std::fmt::Debug for Account {
 /// The pinned roster.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JoinTrust {
-    /// Its version.
     pub version: u64,
     /// Digest of its exact bytes.
     pub sha256: Digest,

@@ -112,7 +112,6 @@ impl Message {
 pub struct Continues {
     /// The digest of the adopted `envelope.json`.
     pub envelope: Digest,
-    /// Its serial.
     pub serial: u64,
 }
 

@@ -52,7 +52,6 @@ pub struct SyncerReport {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Adopted {
-    /// Its serial.
     pub serial: u64,
     /// Its `manifestVersion`.
     pub manifest_version: u64,

@@ -32,7 +32,6 @@ pub struct Roster {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Publisher {
-    /// The key.
     pub key: KeyText,
     /// From then on nothing more is adopted on its word; what was adopted stays so. Absent: no end.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -48,14 +48,12 @@ pub struct Answer {
     pub status: u16,
     /// Header lines, e.g. `Retry-After: 1`.
     pub headers: Vec<String>,
-    /// The body.
     pub body: String,
 }
 
 /// The certificate that a host shows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Shown {
-    /// A good one.
     #[default]
     Good,
     /// One that ended yesterday.

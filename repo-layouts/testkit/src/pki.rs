@@ -18,7 +18,6 @@ pub struct Authority {
 /// A certificate with its key, both in PEM.
 #[derive(Clone)]
 pub struct Identity {
-    /// The certificate.
     pub certificate: String,
     /// Its secret key.
     pub key: String,

@@ -67,7 +67,7 @@ impl Parts {
                     parts.broken.unidentified.insert(file.path.clone());
                 }
                 Some(Role::Settings) => {}
-                // A link in the place of a folder, for instance: what would be below it can't be told.
+                // A link in the place of a folder, for instance: what would be below it can't be known.
                 None => {
                     file.bytes(problems);
                     parts.broken.unidentified.insert(file.path.clone());
@@ -290,7 +290,7 @@ impl Check<'_> {
     }
 
     /// Checks every value that some device could get against the package's rule for it. What is wrong in the
-    /// deployment's own values is told at once; what is wrong in those that it shares, wherever it counts.
+    /// deployment's own values is reported at once; what is wrong in those that it shares, wherever it counts.
     fn values(&self, deployment: &Deployment, problems: &mut Problems) -> BTreeMap<Place, Problem> {
         let about = &deployment.application.description.id;
         let groups = self.settings.iter().flat_map(|settings| &settings.groups);

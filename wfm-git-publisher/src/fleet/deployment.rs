@@ -90,7 +90,6 @@ impl Deployment {
 pub struct Override {
     /// The devices.
     pub when: Selector,
-    /// The values.
     pub parameters: Values,
 }
 

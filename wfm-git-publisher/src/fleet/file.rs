@@ -81,7 +81,7 @@ impl SourceFile {
         }
     }
 
-    /// The id that it gives, as far as that can be told.
+    /// The id that it gives, as far as it is known.
     pub(super) fn id<I: FromStr>(&self) -> Option<I> {
         identity(&self.node()?)
     }

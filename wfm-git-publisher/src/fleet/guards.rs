@@ -14,7 +14,6 @@ pub struct Guards {
 /// A share, and how many removals are always allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limit {
-    /// In percent.
     pub percent: u8,
     /// So few are never too many.
     pub always: usize,

@@ -18,7 +18,6 @@ pub enum Rule<'a> {
     Group(&'a str),
     /// The fleet's `defaults`.
     Fleet,
-    /// The package.
     Package,
 }
 

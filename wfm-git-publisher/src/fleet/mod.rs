@@ -58,7 +58,6 @@ pub const SETTINGS: &str = "fleet.yaml";
 pub struct Fleet {
     /// What `fleet.yaml` says.
     pub settings: Settings,
-    /// The devices by id.
     pub devices: BTreeMap<DeviceId, Device>,
     /// The deployments by id.
     pub deployments: BTreeMap<DeploymentName, Arc<Deployment>>,

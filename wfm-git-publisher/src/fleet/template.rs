@@ -35,7 +35,6 @@ static ENGINE: LazyLock<Environment<'static>> = LazyLock::new(|| {
 /// A value with templates in it.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Template {
-    /// One text.
     Text(Text),
     /// A list of which at least one item is a template.
     List(Vec<Result<ParamValue, Text>>),
@@ -220,7 +219,7 @@ impl Text {
         }
     }
 
-    /// How many characters after the value's first one the text up to `within` ends, where that can be told: in one line
+    /// How many characters after the value's first one the text up to `within` ends, where that is known: in one line
     /// without escapes.
     fn shift(&self, within: &str) -> u32 {
         let plain = !within.contains(['\\', '\'', '"']) && !self.source.contains('\n');

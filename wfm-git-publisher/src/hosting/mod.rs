@@ -14,7 +14,7 @@ use wfm_git_host::{FleetFigures, Places, PolicyError, Publisher, Reason};
 
 use self::keys::Keys;
 use self::survey::Survey;
-use crate::repos::{Home, mend_at};
+use crate::repos::{Home, repair_at};
 
 pub use push::judge_fleet_push;
 
@@ -49,7 +49,7 @@ impl Publisher for HostedHome {
     }
 
     fn rebuild(&self, repository: &Path) -> Result<(), Reason> {
-        mend_at(repository)?;
+        repair_at(repository)?;
         Ok(())
     }
 

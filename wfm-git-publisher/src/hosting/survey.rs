@@ -180,7 +180,7 @@ impl SaidByDevice {
     }
 }
 
-/// How long ago a device's report came, by this machine's clock; `None` if that can't be told.
+/// How long ago a device's report came, by this machine's clock; `None` if that isn't known.
 fn heard(home: &Home, device: &DeviceId) -> Option<Duration> {
     let repository = home.device(device);
     let came = |branch: Branch| std::fs::metadata(repository.join(branch.ref_name())).ok()?.modified().ok();

@@ -28,7 +28,6 @@ pub enum MirrorError {
     Remote {
         /// Where it is.
         url: String,
-        /// Why.
         #[source]
         source: RemoteRepoError,
     },
@@ -60,7 +59,6 @@ pub enum MirrorError {
     Refused {
         /// Where it is.
         url: String,
-        /// The branch.
         branch: String,
         /// What the host said.
         text: String,

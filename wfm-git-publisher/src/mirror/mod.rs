@@ -2,7 +2,7 @@
 //!
 //! What is published is durable here first; the other host gets it afterwards, as often as it takes. Before a pass,
 //! `pull` looks where the host's branches stand: what devices reported is fetched, a `desired` that another publisher of
-//! this fleet moved on is adopted, and one that nobody of this fleet signed is told and left alone. After it, `push`
+//! this fleet moved on is adopted, and one that nobody of this fleet signed is reported and left alone. After it, `push`
 //! moves `bundle`, `desired` and `freshness`, each only from where it was seen.
 
 mod error;

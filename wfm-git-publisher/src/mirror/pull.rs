@@ -114,7 +114,7 @@ impl Here<'_> {
         if local != Some(tip) {
             self.believe(tip)?;
             if let Some(local) = local {
-                // A tip here that isn't ours is told by the pass itself.
+                // A tip here that isn't ours is reported by the pass itself.
                 self.repo.desired_at(local, &self.mirror.rosters.publishers)?;
                 if self.repo.is_ancestor(local, tip)? != Ancestry::Yes {
                     warn!(device = %self.device, %local, %tip, "another publisher was quicker: its state is built upon");

@@ -31,36 +31,23 @@ pub enum AddError {
     /// The device's new file would be wrong.
     #[error("`{device}` can't be added like this")]
     Device {
-        /// The device.
         device: DeviceId,
         /// What is wrong.
         problems: Problems,
     },
     /// The device is there already, with other labels than those asked for.
     #[error("`{device}` is in the fleet already: {file}")]
-    Exists {
-        /// The device.
-        device: DeviceId,
-        /// Its file.
-        file: String,
-    },
+    Exists { device: DeviceId, file: String },
     /// The device isn't in the fleet.
     #[error("there is no device `{0}` in the fleet")]
     NoDevice(DeviceId),
     /// The file's place is taken.
     #[error("`{file}` exists, and is not about `{device}`")]
-    Taken {
-        /// The device.
-        device: DeviceId,
-        /// The file.
-        file: String,
-    },
+    Taken { device: DeviceId, file: String },
     /// The file can't be written.
     #[error("cannot write `{}`", path.display())]
     Write {
-        /// The file.
         path: PathBuf,
-        /// Why.
         #[source]
         source: std::io::Error,
     },
@@ -70,9 +57,7 @@ pub enum AddError {
     /// The join file can't be written.
     #[error("cannot write the join file of `{device}`")]
     Join {
-        /// The device.
         device: DeviceId,
-        /// Why.
         #[source]
         source: Box<JoinError>,
     },

@@ -37,43 +37,26 @@ pub enum EnrollError {
     /// Its file is broken.
     #[error("the file of `{device}` can't be read")]
     Device {
-        /// The device.
         device: DeviceId,
         /// What is wrong.
         problems: Problems,
     },
     /// It has another key.
     #[error("`{device}` is enrolled with another key")]
-    OtherKey {
-        /// The device.
-        device: DeviceId,
-    },
+    OtherKey { device: DeviceId },
     /// It is another device's key.
     #[error("that is the key of `{owner}`, in `{file}`")]
-    Taken {
-        /// The other device.
-        owner: DeviceId,
-        /// Its file.
-        file: String,
-    },
+    Taken { owner: DeviceId, file: String },
     /// Its file has changes that aren't committed.
     #[error("`{file}` has changes that are not committed")]
-    Dirty {
-        /// The file.
-        file: String,
-    },
+    Dirty { file: String },
     /// Its file is written in a way that can't be edited.
     #[error("`{file}` can't be edited without changing more than its keys")]
-    Edit {
-        /// The file.
-        file: String,
-    },
+    Edit { file: String },
     /// Its file can't be read or written.
     #[error("cannot change `{}`", path.display())]
     File {
-        /// The file.
         path: PathBuf,
-        /// Why.
         #[source]
         source: std::io::Error,
     },

@@ -19,9 +19,7 @@ pub enum FixError {
     /// A file can't be changed.
     #[error("cannot change `{}`", path.display())]
     Write {
-        /// The file.
         path: PathBuf,
-        /// Why.
         #[source]
         source: std::io::Error,
     },

@@ -72,16 +72,11 @@ pub struct Made {
 pub enum InitError {
     /// Something is there already.
     #[error("`{}` exists and is not empty", path.display())]
-    Exists {
-        /// Where.
-        path: PathBuf,
-    },
+    Exists { path: PathBuf },
     /// A file can't be looked at or written.
     #[error("cannot write `{}`", path.display())]
     Write {
-        /// The file.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },

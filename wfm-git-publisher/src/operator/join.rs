@@ -32,12 +32,11 @@ pub enum JoinError {
     /// The roster isn't text.
     #[error("the roster or its signature isn't text")]
     Roster,
-    /// Where the repository is can't be told.
+    /// Where the repository is can't be known.
     #[error("cannot resolve `{}`", path.display())]
     Path {
         /// The repository.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
@@ -47,7 +46,7 @@ pub enum JoinError {
     /// The account can't be made.
     #[error("cannot make the account")]
     Account(#[from] AccountError),
-    /// What the device shall trust can't be told.
+    /// What the device shall trust can't be known.
     #[error("cannot tell which certificates the device shall trust")]
     Ca(#[from] CaError),
     /// The settings of the host that devices talk to can't be used.

@@ -6,10 +6,10 @@ use repo_model::problem::Problem;
 
 use crate::repos::{Home, Rosters, key_text};
 
-/// How long before it the end of a key is told.
+/// How long before it the end of a key is reported.
 const SOON: SignedDuration = SignedDuration::from_hours(90 * 24);
 
-/// When devices adopt nothing more of what this home's publisher signs; `None`: never, or that can't be told.
+/// When devices adopt nothing more of what this home's publisher signs; `None`: never, or that isn't known.
 pub fn key_ends(home: &Home, rosters: &Rosters) -> Option<Timestamp> {
     let key = key_text(SigningKey::load(&home.publisher_key()).ok()?.public())?;
     rosters.newest.roster.publishers.iter().find(|publisher| publisher.key == key)?.not_after

@@ -123,7 +123,7 @@ impl std::fmt::Display for Code {
 }
 
 impl Blocked {
-    /// Something that nobody told of yet.
+    /// Something that nobody reported yet.
     pub fn new(code: Code, message: impl Into<String>) -> Self {
         let message: String = message.into();
         Self {

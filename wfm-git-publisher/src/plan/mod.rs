@@ -30,7 +30,6 @@ pub use show::{GONE, GONE_HINT, Shown, to_json, to_markdown, to_text};
 /// What would be done for one device.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DevicePlan {
-    /// The device.
     pub device: DeviceId,
     /// The serial of the tip; absent if there is none.
     pub serial: Option<u64>,
@@ -101,7 +100,6 @@ impl ChangeKind {
 /// The numbers of a desired state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Numbers {
-    /// Its serial.
     pub serial: u64,
     /// Its `manifestVersion`.
     pub manifest_version: u64,

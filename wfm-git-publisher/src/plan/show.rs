@@ -19,7 +19,7 @@ pub enum Shown {
     NotEnrolled(DeviceId),
     /// Its file is broken, so it is left as it is.
     Broken(DeviceId),
-    /// It can't be compared; the reason is told elsewhere.
+    /// It can't be compared; the reason is reported elsewhere.
     Failed(DeviceId),
     /// It left the fleet. Its account, if that still counts, ends with the next publish.
     Gone(DeviceId, Option<String>),

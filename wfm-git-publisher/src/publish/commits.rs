@@ -61,7 +61,6 @@ pub(super) struct Draft {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Holding {
     pub(super) serial: u64,
-    /// The digest of its envelope.
     pub(super) envelope: Digest,
     /// How many deployments it has.
     pub(super) deployments: usize,
@@ -258,7 +257,7 @@ impl Ready {
             drop(writer);
             match consolidated {
                 // What is published is, and what of the history can't be read is no reason to do it again.
-                Err(error) if error.is_damage() => pass.mend(device)?,
+                Err(error) if error.is_damage() => pass.repair(device)?,
                 consolidated => consolidated?,
             }
         }

@@ -27,7 +27,6 @@ pub(super) struct Inputs<'a> {
     pub(super) trust: &'a FileTree,
     /// What tags mean.
     pub(super) locks: &'a Locks,
-    /// All that, as digests.
     pub(super) digests: InputDigests<'a>,
     /// Whether a tip's own locks count where the ledger was lost; a pass that publishes took them over already.
     pub(super) believes_tips: bool,
@@ -77,10 +76,7 @@ pub(super) struct DeviceDecision {
 #[derive(Debug)]
 pub(super) enum Step {
     /// Nothing: what it depends on is what it was when there was nothing left to do.
-    UpToDate {
-        /// The serial that it has.
-        serial: u64,
-    },
+    UpToDate { serial: u64 },
     /// Nothing is published for it, because no key of it is known.
     NotEnrolled,
     /// Its tip stays.

@@ -32,7 +32,6 @@ pub enum PublishError {
     OtherFleet {
         /// The id in the fleet repository.
         fleet: FleetId,
-        /// The id in the home.
         home: FleetId,
     },
     /// This machine's clock must be wrong.

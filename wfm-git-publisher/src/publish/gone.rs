@@ -12,7 +12,7 @@ use crate::fleet::Fleet;
 use crate::repos::{Home, Ledger};
 
 /// The devices that something was given out to and that the fleet has no more; `None` while there are files of which it
-/// can't be told what they are about.
+/// can't be known what they are about.
 pub(super) fn find(fleet: &Fleet, ledger: &Ledger) -> Option<BTreeSet<DeviceId>> {
     let is_there = |id: &DeviceId| fleet.devices.contains_key(id) || fleet.broken.devices.contains(id);
     let gone = ledger.devices().filter(|id| !is_there(id)).cloned();

@@ -67,7 +67,7 @@ pub(crate) fn hint(error: &(dyn Error + 'static)) -> Option<String> {
         }
     } else if let Some(error) = error.downcast_ref::<DeviceRepoError>().filter(|error| error.is_damage()) {
         match error {
-            DeviceRepoError::Unmended { .. } => "look at the disk of the publisher's home".to_owned(),
+            DeviceRepoError::Unrepaired { .. } => "look at the disk of the publisher's home".to_owned(),
             _ => "`publish` sets it aside and makes it anew from what can be read and from the fleet".to_owned(),
         }
     } else if let Some(GitError::Spawn(_)) = error.downcast_ref() {

@@ -91,7 +91,7 @@ impl KnownDevice {
             return known;
         }
         drop(known);
-        pass.mend(device)?;
+        pass.repair(device)?;
         Self::read_as_it_is(pass, device, entry)
     }
 

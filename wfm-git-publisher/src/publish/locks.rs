@@ -23,7 +23,6 @@ pub type Resolve<'a> = &'a dyn Fn(&Artifact) -> Result<Resolved, Box<dyn Error +
 pub struct ResolveError {
     /// The artefact.
     pub artifact: Artifact,
-    /// Why.
     #[source]
     pub source: Box<dyn Error + Send + Sync>,
 }

@@ -18,7 +18,6 @@ const MAX_SUBJECT: usize = 100;
 /// The fleet commit that is published, and who answers for it.
 #[derive(Debug, Clone)]
 pub(super) struct Origin {
-    /// The commit.
     pub(super) commit: CommitId,
     /// The operator whose key verifiably signed it.
     pub(super) operator: Option<PublicKey>,

@@ -54,7 +54,7 @@ pub struct Outcome {
     pub left: Vec<(DeviceId, Option<AccountName>)>,
     /// Devices that left the fleet once, and are back since the pass before.
     pub returned: Vec<DeviceId>,
-    /// All devices that left the fleet; absent if that can't be told.
+    /// All devices that left the fleet; absent if that isn't known.
     pub(super) gone: Option<BTreeSet<DeviceId>>,
     /// Accounts of devices that left the fleet, which can't be ended.
     pub accounts: Vec<(DeviceId, AccountError)>,
@@ -69,7 +69,6 @@ pub struct Outcome {
 pub enum Done {
     /// Its `desired` has a new commit.
     Published {
-        /// The new serial.
         serial: u64,
         /// The new tip.
         commit: CommitId,

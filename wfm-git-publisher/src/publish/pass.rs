@@ -13,7 +13,7 @@ use super::message::Origin;
 use super::up_to_date::UpToDateIndex;
 use crate::fleet::Fleet;
 use crate::plan::Allowed;
-use crate::repos::{DeviceRepoError, Home, Mended, Rosters, mend, publisher};
+use crate::repos::{DeviceRepoError, Home, Repaired, Rosters, publisher, repair};
 
 /// What the work on every device of a pass needs to know.
 pub(super) struct Pass<'a> {
@@ -35,7 +35,7 @@ pub(super) struct Pass<'a> {
     /// Devices that need a new commit, because their tip at the other host is foreign.
     pub(super) reclaim_elsewhere: BTreeSet<DeviceId>,
     /// The damaged repositories that were made anew; `None` for a pass that changes nothing.
-    pub(super) mended: Option<Mutex<Vec<(DeviceId, Mended)>>>,
+    pub(super) repaired: Option<Mutex<Vec<(DeviceId, Repaired)>>>,
 }
 
 /// No device.
@@ -69,7 +69,7 @@ impl<'a> Pass<'a> {
             reclaim: &NONE,
             up_to_date,
             reclaim_elsewhere: BTreeSet::new(),
-            mended: None,
+            repaired: None,
         }
     }
 }
@@ -77,24 +77,24 @@ impl<'a> Pass<'a> {
 impl Pass<'_> {
     /// Whether it may change something.
     pub(super) fn publishes(&self) -> bool {
-        self.mended.is_some()
+        self.repaired.is_some()
     }
 
     /// Makes a device's damaged repository anew.
-    pub(super) fn mend(&self, device: &DeviceId) -> Result<(), DeviceRepoError> {
-        let mended = mend(self.home, device)?;
-        if let Some(all) = &self.mended {
-            all.lock().unwrap_or_else(PoisonError::into_inner).push((device.clone(), mended));
+    pub(super) fn repair(&self, device: &DeviceId) -> Result<(), DeviceRepoError> {
+        let repaired = repair(self.home, device)?;
+        if let Some(all) = &self.repaired {
+            all.lock().unwrap_or_else(PoisonError::into_inner).push((device.clone(), repaired));
         }
         Ok(())
     }
 
     /// A warning for each damaged repository that was made anew.
-    pub(super) fn mended_warnings(&self) -> impl Iterator<Item = Problem> {
-        let all = self.mended.as_ref().map(|all| all.lock().unwrap_or_else(PoisonError::into_inner).clone());
-        let warning = |(device, mended): (DeviceId, Mended)| {
+    pub(super) fn repair_warnings(&self) -> impl Iterator<Item = Problem> {
+        let all = self.repaired.as_ref().map(|all| all.lock().unwrap_or_else(PoisonError::into_inner).clone());
+        let warning = |(device, repaired): (DeviceId, Repaired)| {
             let file = self.fleet.devices.get(&device).map_or_else(|| device.to_string(), |device| device.file.clone());
-            Problem::error(file, mended.to_string()).warning()
+            Problem::error(file, repaired.to_string()).warning()
         };
         all.unwrap_or_default().into_iter().map(warning)
     }

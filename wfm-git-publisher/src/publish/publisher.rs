@@ -169,7 +169,7 @@ impl Publisher {
             up_to_date: &self.up_to_date,
             reclaim: &options.reclaim,
             reclaim_elsewhere: to_reclaim(&seen),
-            mended: Some(Mutex::default()),
+            repaired: Some(Mutex::default()),
         };
         outcome.blocked.retain(|device, _| !devices.contains(device));
         let Ran { unresolved, problems, results, up_to_date, tips, awaiting, blocked } =

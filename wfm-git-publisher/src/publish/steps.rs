@@ -143,7 +143,7 @@ impl Pass<'_> {
         self.reserve(&devices, key, control)?;
         let mut carried = self.carry_out(devices, options)?;
         self.note_published(&carried, key, control)?;
-        problems.extend(self.mended_warnings());
+        problems.extend(self.repair_warnings());
         let tips = carried.iter().filter_map(|one| Some((one.device.clone(), one.tips?))).collect();
         let blocked = carried.iter_mut().filter(|one| !one.blocked.is_empty());
         let blocked = blocked.map(|one| (one.device.clone(), std::mem::take(&mut one.blocked))).collect();

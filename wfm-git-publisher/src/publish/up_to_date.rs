@@ -46,7 +46,6 @@ struct UpToDatePass {
     commit: CommitId,
     /// Where the ledger stood.
     control: Option<CommitId>,
-    /// Whose key it was.
     key: String,
     /// The moment from which on there is something to do, in Unix seconds.
     until: i64,
@@ -66,7 +65,6 @@ pub(super) struct UpToDate {
     pub(super) stamps: Option<BranchStamps>,
     /// The serial of `desired`.
     pub(super) serial: u64,
-    /// The digest of its envelope.
     pub(super) envelope: Digest,
     /// How many deployments it has.
     pub(super) deployments: usize,
@@ -94,7 +92,7 @@ impl UpToDateIndex {
 
     /// Where a device's branches stand, which isn't read where nobody touched them.
     pub(super) fn tips(&self, home: &Home, device: &DeviceId) -> Option<Tips> {
-        let known = self.devices.get(device).filter(|found| found.is_untouched(home, device));
+        let known = self.devices.get(device).filter(|found| found.check_untouched(home, device));
         known.map(|found| found.tips).or_else(|| tips(home, device))
     }
 
@@ -112,10 +110,10 @@ impl UpToDateIndex {
 
     /// Whether the branches of all devices stand where they stood. What tells next time that nobody touched them is kept
     /// where it wasn't known; that costs time only if another pass is at work, or if it can't be written.
-    fn is_untouched(&mut self, home: &Home, threads: usize) -> bool {
+    fn check_untouched(&mut self, home: &Home, threads: usize) -> bool {
         // Of the files, whose times are those of this machine.
         let now = Timestamp::now().as_second();
-        let look = |(device, known): (&DeviceId, &UpToDate)| match known.is_untouched(home, device) {
+        let look = |(device, known): (&DeviceId, &UpToDate)| match known.check_untouched(home, device) {
             true => Some(known.stamps),
             false => {
                 let found = stamped_branches(&home.device(device), BRANCHES, now).ok();
@@ -184,7 +182,7 @@ pub fn unchanged(home: &Home, source: &FleetRepo, rev: &str, options: &Options<'
         && index.devices.values().all(|found| is_fresh(found.renew_at, options.now));
     let nowhere = |device: &DeviceId| tips(home, device) == Some([None; 3]);
     let others = || parallel::map(pass.not_enrolled.iter().collect(), options.threads, nowhere);
-    if !same || others().contains(&false) || !index.is_untouched(home, options.threads) {
+    if !same || others().contains(&false) || !index.check_untouched(home, options.threads) {
         return None;
     }
     let UpToDatePass { commit, not_enrolled, .. } = pass;
@@ -226,7 +224,7 @@ impl<'a> InputDigests<'a> {
 
 impl UpToDate {
     /// Whether it is known that nobody touched the device's branches; nothing is read for that.
-    fn is_untouched(&self, home: &Home, device: &DeviceId) -> bool {
+    fn check_untouched(&self, home: &Home, device: &DeviceId) -> bool {
         self.stamps.is_some_and(|stamps| stamps == BranchStamps::of(&home.device(device), BRANCHES))
     }
 

@@ -36,7 +36,6 @@ pub enum ArtifactKind {
     NamedChart(String),
     /// The images of a compose archive that is locked already.
     Contents {
-        /// Digest of its manifest.
         manifest: Digest,
         /// Digest of the archive itself.
         content: Digest,

@@ -18,15 +18,15 @@ pub(super) fn check(fleet: &Fleet, device: &Device, facts: Facts<'_>, rendered: 
     if before.values().all(|waits| waits.is_empty()) && rendered.deployments.values().all(|one| waits(one).is_empty()) {
         return;
     }
-    while let Some((name, mend)) = Sight::of(fleet, device, &before, rendered).next() {
-        match mend {
-            Mend::Leave(problem) => {
+    while let Some((name, resolution)) = Candidates::of(fleet, device, &before, rendered).next() {
+        match resolution {
+            Resolution::Leave(problem) => {
                 rendered.deployments.retain(|_, one| one.envelope.id != name);
                 let suspended = fleet.deployments.get(&name).map(|deployment| deployment.suspended);
                 let left = rendered.left.entry(name).or_insert_with(|| Left { suspended, ..Left::default() });
                 left.problems.extend(problem);
             }
-            Mend::Await(artifacts) => {
+            Resolution::Await(artifacts) => {
                 let one = rendered.deployments.values_mut().find(|one| one.envelope.id == name);
                 one.into_iter().for_each(|one| one.unresolved.extend(artifacts.iter().cloned()));
             }
@@ -35,7 +35,7 @@ pub(super) fn check(fleet: &Fleet, device: &Device, facts: Facts<'_>, rendered: 
 }
 
 /// What is done with a deployment that can't be as it is rendered.
-enum Mend {
+enum Resolution {
     /// What the device has of it stays, if it has anything.
     Leave(Option<Problem>),
     /// It comes when the meaning of these tags is known.
@@ -50,7 +50,7 @@ fn waits(one: &RenderedDeployment) -> &[DeploymentName] {
 }
 
 /// What the device would have, as far as it is rendered.
-struct Sight<'a> {
+struct Candidates<'a> {
     fleet: &'a Fleet,
     device: &'a Device,
     rendered: &'a Rendered,
@@ -62,7 +62,7 @@ struct Sight<'a> {
     pending: BTreeMap<&'a DeploymentName, &'a BTreeSet<Artifact>>,
 }
 
-impl<'a> Sight<'a> {
+impl<'a> Candidates<'a> {
     fn of(fleet: &'a Fleet, device: &'a Device, before: &'a Waits<'a>, rendered: &'a Rendered) -> Self {
         let (new, pending): (Vec<_>, Vec<_>) = rendered.deployments.values().partition(|one| one.unresolved.is_empty());
         let pending: BTreeMap<_, _> = pending.into_iter().map(|one| (&one.envelope.id, &one.unresolved)).collect();
@@ -74,9 +74,9 @@ impl<'a> Sight<'a> {
         Self { fleet, device, rendered, before, after, pending }
     }
 
-    /// The next deployment that can't be as it is. Each mend takes one from those that come, or adds one to those that
+    /// The next deployment that can't be as it is. Each resolution takes one from those that come, or adds one to those that
     /// stay, so there is an end.
-    fn next(&self) -> Option<(DeploymentName, Mend)> {
+    fn next(&self) -> Option<(DeploymentName, Resolution)> {
         self.missing().or_else(|| self.waited_for()).or_else(|| self.circle())
     }
 
@@ -86,14 +86,14 @@ impl<'a> Sight<'a> {
     }
 
     /// Something that waits for what doesn't come to the device, or not yet.
-    fn missing(&self) -> Option<(DeploymentName, Mend)> {
-        let mend = |one: &RenderedDeployment, missing: &DeploymentName| match self.pending.get(missing) {
-            Some(artifacts) => one.unresolved.is_empty().then(|| Mend::Await((*artifacts).clone())),
-            None => Some(Mend::Leave(self.unmet(&one.envelope.id, missing))),
+    fn missing(&self) -> Option<(DeploymentName, Resolution)> {
+        let resolution = |one: &RenderedDeployment, missing: &DeploymentName| match self.pending.get(missing) {
+            Some(artifacts) => one.unresolved.is_empty().then(|| Resolution::Await((*artifacts).clone())),
+            None => Some(Resolution::Leave(self.unmet(&one.envelope.id, missing))),
         };
         self.rendered.deployments.values().find_map(|one| {
             let mut missing = waits(one).iter().filter(|name| !self.after.contains_key(name));
-            Some((one.envelope.id.clone(), missing.find_map(|missing| mend(one, missing))?))
+            Some((one.envelope.id.clone(), missing.find_map(|missing| resolution(one, missing))?))
         })
     }
 
@@ -108,7 +108,7 @@ impl<'a> Sight<'a> {
     }
 
     /// Something of the device's that would go, although one that stays as it is waits for it.
-    fn waited_for(&self) -> Option<(DeploymentName, Mend)> {
+    fn waited_for(&self) -> Option<(DeploymentName, Resolution)> {
         let all = self.after.iter().flat_map(|(name, others)| others.iter().map(move |other| (*name, other)));
         // A tip that another publisher made may lack what it waits for.
         let goes = |other: &DeploymentName| self.before.contains_key(other) && !self.after.contains_key(other);
@@ -118,11 +118,11 @@ impl<'a> Sight<'a> {
             let problem = place.problem(format!("is left as it is and waits for `{other}`, which stays for that"));
             problem.warning().hint(format!("`{other}` goes once this deployment can be changed or removed"))
         });
-        Some((other.clone(), Mend::Leave(problem)))
+        Some((other.clone(), Resolution::Leave(problem)))
     }
 
     /// Something new that would wait for itself by way of what stays as it is.
-    fn circle(&self) -> Option<(DeploymentName, Mend)> {
+    fn circle(&self) -> Option<(DeploymentName, Resolution)> {
         let next = |name: &DeploymentName| self.after.get(name).copied().unwrap_or_default();
         let waited = |name: &DeploymentName, other| self.before.get(name).is_some_and(|before| before.contains(other));
         self.new_ones().map(|one| &one.envelope.id).find_map(|name| {
@@ -134,7 +134,7 @@ impl<'a> Sight<'a> {
             let awaited = circle.iter().filter_map(|one| self.pending.get(*one));
             let awaited: BTreeSet<_> = awaited.flat_map(|tags| tags.iter().cloned()).collect();
             if !awaited.is_empty() {
-                return Some((name.clone(), Mend::Await(awaited)));
+                return Some((name.clone(), Resolution::Await(awaited)));
             }
             let way: Vec<_> = circle.iter().chain([&name]).map(|one| one.as_str()).collect();
             let problem = self.fleet.deployments.get(name).map(|deployment| {
@@ -142,7 +142,7 @@ impl<'a> Sight<'a> {
                 let problem = deployment.waits_at(second).problem(text);
                 problem.hint("correct first what is wrong with those of them that are left as they are")
             });
-            Some((name.clone(), Mend::Leave(problem)))
+            Some((name.clone(), Resolution::Leave(problem)))
         })
     }
 }

@@ -1,4 +1,4 @@
-//! The same problem on many devices is told once.
+//! The same problem on many devices is reported once.
 
 use std::collections::BTreeMap;
 

@@ -19,7 +19,7 @@ pub(super) fn asks(deployment: &Deployment) -> bool {
 /// its capabilities.
 ///
 /// # Errors
-/// An error where a named profile doesn't fit; a warning where none does, or where that can't be told yet.
+/// An error where a named profile doesn't fit; a warning where none does, or where that isn't known yet.
 pub fn choose<'a>(deployment: &'a Deployment, id: DeploymentId, facts: Facts<'_>) -> Result<&'a Profile, Problem> {
     let place = match &deployment.profile {
         Choice::Auto(place) => place,

@@ -68,7 +68,6 @@ impl Ledger {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Entry {
-    /// The device.
     pub device: DeviceId,
     /// The highest serial given out.
     pub serial: u64,
@@ -88,9 +87,7 @@ pub struct Entry {
 /// A serial that went out, and the envelope that it was given to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Published {
-    /// The serial.
     pub serial: u64,
-    /// Digest of its envelope.
     pub envelope: Digest,
 }
 

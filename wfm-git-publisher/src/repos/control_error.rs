@@ -32,9 +32,7 @@ pub enum ControlError {
     /// A file in it isn't what it should be.
     #[error("`{path}` in `control.git` can't be read")]
     File {
-        /// The file.
         path: String,
-        /// Why.
         #[source]
         source: serde_json::Error,
     },
@@ -49,10 +47,7 @@ pub enum ControlError {
     NothingToRebuild,
     /// Someone else wrote it.
     #[error("the tip {tip} of `control.git` is not signed by a publisher of this fleet")]
-    Foreign {
-        /// The tip.
-        tip: CommitId,
-    },
+    Foreign { tip: CommitId },
     /// A commit can't be stored.
     #[error("cannot store a commit in `control.git`")]
     Store(#[from] BatchError),

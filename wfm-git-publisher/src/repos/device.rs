@@ -38,9 +38,7 @@ pub struct DeviceRepo {
 /// The tip of `desired`, signed by a publisher of this fleet.
 #[derive(Debug)]
 pub struct Tip {
-    /// The commit.
     pub commit: CommitId,
-    /// Its message.
     pub message: Message,
     /// What it says.
     pub desired: Desired,
@@ -68,18 +66,14 @@ pub enum DeviceRepoError {
     /// The files of a commit can't be read.
     #[error("cannot read the files of commit {commit}")]
     Tree {
-        /// The commit.
         commit: CommitId,
-        /// Why.
         #[source]
         source: TreeError,
     },
     /// The tip of `desired` has no signature that can be checked.
     #[error("the tip {tip} of its `desired` can't be verified, and is left as it is")]
     Unverified {
-        /// The tip.
         tip: CommitId,
-        /// Why.
         #[source]
         source: SignatureError,
     },
@@ -88,23 +82,17 @@ pub enum DeviceRepoError {
         "the tip {tip} of its `desired` is signed by {signer}, who is no publisher of this fleet, and is left as it is"
     )]
     Foreign {
-        /// The tip.
         tip: CommitId,
         /// Who signed it.
         signer: String,
     },
     /// The tip is signed, but for something else.
     #[error("the tip {tip} of its `desired` is not for this device")]
-    Misplaced {
-        /// The tip.
-        tip: CommitId,
-    },
+    Misplaced { tip: CommitId },
     /// The tip's documents contradict each other.
     #[error("the tip {tip} of its `desired` can't be read")]
     Invalid {
-        /// The tip.
         tip: CommitId,
-        /// Why.
         #[source]
         source: Refusal,
     },
@@ -122,8 +110,7 @@ pub enum DeviceRepoError {
     Consolidate(#[from] ConsolidateError),
     /// It is damaged, and can't be made anew.
     #[error("its repository is damaged, and can't be made anew")]
-    Unmended {
-        /// Why.
+    Unrepaired {
         #[source]
         source: RenewError,
     },

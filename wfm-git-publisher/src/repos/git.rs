@@ -22,7 +22,6 @@ pub enum GitError {
     /// A commit was made and may not survive a power cut.
     #[error("cannot sync the refs")]
     Sync(#[source] io::Error),
-    /// It failed.
     #[error("`git {arguments}` failed ({status}): {tail}")]
     Failed {
         /// What it was asked.

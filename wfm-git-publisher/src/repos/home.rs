@@ -44,25 +44,20 @@ pub enum HomeError {
     /// A file can't be read.
     #[error("cannot read `{}`", path.display())]
     Read {
-        /// The file.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
     /// A file can't be written.
     #[error("cannot write `{}`", path.display())]
     Write {
-        /// The file.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
     /// A line of `operators` is not a key.
     #[error("`{}`:{line} is not an Ed25519 public key", path.display())]
     Operator {
-        /// The file.
         path: PathBuf,
         /// The line, from 1.
         line: usize,

@@ -43,7 +43,6 @@ pub enum ArtifactError {
     VendorKey {
         /// Its `keyLocation`.
         url: String,
-        /// Why.
         #[source]
         source: VendorKeyError,
     },
@@ -58,7 +57,6 @@ pub enum ArtifactError {
     Signature {
         /// Where it is.
         url: String,
-        /// Why.
         #[source]
         source: VendorSignatureError,
     },
@@ -78,7 +76,6 @@ pub enum ArtifactError {
     Archive {
         /// The folder.
         path: PathBuf,
-        /// Why.
         #[source]
         source: ArchiveError,
     },

@@ -28,9 +28,7 @@ pub enum RemotesError {
     /// A file can't be read.
     #[error("cannot read `{}`", path.display())]
     Read {
-        /// The file.
         path: PathBuf,
-        /// Why.
         #[source]
         source: std::io::Error,
     },
@@ -121,7 +119,7 @@ impl Remotes {
 }
 
 fn agent(settings: &config::Remote) -> Result<Agent, RemotesError> {
-    // Checked now, so that a wrong template is told before anything is done.
+    // Checked now, so that a wrong template is reported before anything is done.
     Url::parse(&settings.url.replace(config::DEVICE, "device"))?;
     Ok(Agent::new(&Settings {
         authorities: settings.ca_file.as_deref().map(read).transpose()?.into_iter().collect(),

@@ -41,7 +41,6 @@ pub struct Reports {
 /// What `status` says.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Status {
-    /// The commit.
     pub commit: CommitId,
     /// When the device made it, in Unix seconds, by its own clock.
     pub time: i64,

@@ -40,7 +40,6 @@ pub enum SourceError {
     Resolve {
         /// The revision.
         rev: String,
-        /// Why.
         #[source]
         source: ReadError,
     },
@@ -53,18 +52,14 @@ pub enum SourceError {
     /// The commit can't be read.
     #[error("cannot read commit {commit} of the fleet repository")]
     Commit {
-        /// The commit.
         commit: CommitId,
-        /// Why.
         #[source]
         source: ReadError,
     },
     /// The commit's tree can't be listed.
     #[error("cannot list the files of commit {commit}")]
     Tree {
-        /// The commit.
         commit: CommitId,
-        /// Why.
         #[source]
         source: TreeError,
     },
@@ -73,7 +68,6 @@ pub enum SourceError {
     WorkTree {
         /// The file or directory.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },

@@ -26,7 +26,7 @@ impl<H: Runtimes + ?Sized> Actor<'_, H> {
     }
 
     /// Returns whether it was tried. However it fails, it is tried again, with a back-off: it did run here. What had to be
-    /// restored more than once in a row is told as such, and is installed once a later pass finds it whole.
+    /// restored more than once in a row is reported as such, and is installed once a later pass finds it whole.
     fn restore(&mut self, wanted: &DesiredDeployment, input: &Component, reason: &str) -> Result<bool, StoreError> {
         let project = &input.project;
         if self.retries.is_waiting(project) || self.restores.is_waiting(project) || (self.cancel)() {

@@ -112,7 +112,7 @@ impl ComposeRuntime {
         Some(known.collect())
     }
 
-    /// Whether anything keeps what resolves archives' files from the rest of the host; `None` while that can't be told.
+    /// Whether anything keeps what resolves archives' files from the rest of the host; `None` while that isn't known.
     pub fn is_confined(&self) -> Option<bool> {
         self.sandbox.confinement().ok().map(Confinement::is_closed)
     }

@@ -27,7 +27,6 @@ pub struct ComposeSettings {
     pub cache_dir: PathBuf,
     /// Whose device this is.
     pub fleet: FleetId,
-    /// Which device this is.
     pub device: DeviceId,
     /// What the site allows.
     pub policy: SitePolicy,

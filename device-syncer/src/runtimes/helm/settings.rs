@@ -11,7 +11,6 @@ pub struct HelmSettings {
     pub program: PathBuf,
     /// How the API server is reached.
     pub kubeconfig: PathBuf,
-    /// The context in it.
     pub context: String,
     /// How many revisions of a release are kept.
     pub history_max: u32,
@@ -25,7 +24,6 @@ pub struct HelmSettings {
     pub cache_dir: PathBuf,
     /// Whose device this is.
     pub fleet: FleetId,
-    /// Which device this is.
     pub device: DeviceId,
     /// How registries and chart repositories are reached.
     pub registry: repo_artifacts::Settings,

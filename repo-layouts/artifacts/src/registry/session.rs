@@ -202,7 +202,7 @@ impl<'a> Session<'a> {
             let problem = Problem::Slow { phase: Phase::Total, limit: self.settings.timeouts.total };
             return Err(self.unavailable(HttpError { url: asked.url.to_string(), problem, source: None }));
         }
-        // In whole seconds, because it is told.
+        // In whole seconds, because it is reported.
         let total = Duration::from_secs(left.as_secs() + 1).min(self.settings.timeouts.total);
         let headers = [&[AS_IT_IS], asked.headers].concat();
         let request = Request {

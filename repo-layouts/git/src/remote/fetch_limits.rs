@@ -55,33 +55,20 @@ pub enum FetchError {
     TooManyObjects {
         /// Objects announced.
         found: u32,
-        /// The limit.
         limit: u32,
     },
     /// The pack has more bytes than allowed.
     #[error("the pack is larger than the {limit} bytes allowed")]
-    TooManyBytes {
-        /// The limit.
-        limit: u64,
-    },
+    TooManyBytes { limit: u64 },
     /// An object is larger than allowed.
     #[error("the pack has an object larger than the {limit} bytes allowed")]
-    ObjectTooLarge {
-        /// The limit.
-        limit: u64,
-    },
+    ObjectTooLarge { limit: u64 },
     /// The pack has too many deltas of deltas.
     #[error("the pack has a chain of more than the {limit} deltas allowed")]
-    TooManyDeltas {
-        /// The limit.
-        limit: u64,
-    },
+    TooManyDeltas { limit: u64 },
     /// The pack is small, and what its deltas stand for is not.
     #[error("the deltas of the pack come to more than the {limit} bytes allowed")]
-    TooMuchToResolve {
-        /// The limit.
-        limit: u64,
-    },
+    TooMuchToResolve { limit: u64 },
     /// The pack is damaged or incomplete.
     #[error("the pack is damaged")]
     Corrupt(#[source] Cause),
@@ -93,7 +80,6 @@ pub enum FetchError {
     Store {
         /// The repository.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },

@@ -60,40 +60,28 @@ enum Way {
 pub enum RemoteError {
     /// The URL is of a kind that is not supported.
     #[error("`{url}` is not supported here: use a local path, file:// or https://")]
-    Unsupported {
-        /// The URL.
-        url: String,
-    },
+    Unsupported { url: String },
     /// There is no repository, or it can't be reached now.
     #[error("`{url}` can't be reached{}", if detail.is_empty() { String::new() } else { format!(": {detail}") })]
     Unreachable {
-        /// The URL.
         url: String,
         /// What the other side said last.
         detail: String,
-        /// Why.
         #[source]
         source: Cause,
     },
     /// It took longer than allowed.
     #[error("`{url}` took longer than {} s", limit.as_secs())]
-    Timeout {
-        /// The URL.
-        url: String,
-        /// The limit.
-        limit: Duration,
-    },
+    Timeout { url: String, limit: Duration },
     /// The host can't be asked, or doesn't answer as it should.
     #[error(transparent)]
     Http(#[from] HttpError),
     /// It doesn't speak the protocol as it must.
     #[error("`{url}` broke the Git protocol{}", if detail.is_empty() { String::new() } else { format!(": {detail}") })]
     Protocol {
-        /// The URL.
         url: String,
         /// What the other side said last.
         detail: String,
-        /// Why.
         #[source]
         source: Cause,
     },

@@ -37,10 +37,7 @@ pub enum PushResult {
         text: String,
     },
     /// The remote, or the fast-forward rule, forbids it.
-    Refused {
-        /// The reason.
-        text: String,
-    },
+    Refused { text: String },
 }
 
 /// A push failed before any update was judged.

@@ -19,7 +19,6 @@ use crate::{BlobId, Cause, CommitId, KeyError, TreeId, durable};
 /// A name and an address in a commit.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Person {
-    /// The name.
     pub name: String,
     /// The address.
     pub email: String,
@@ -50,9 +49,7 @@ pub enum TreeSource<'a> {
 /// A commit to be made. The same fields and key give the same bytes everywhere.
 #[derive(Debug, Clone)]
 pub struct CommitSpec<'a> {
-    /// Its tree.
     pub tree: TreeSource<'a>,
-    /// Its parents.
     pub parents: Vec<CommitId>,
     /// Who wrote the change.
     pub author: Person,
@@ -78,10 +75,7 @@ pub enum BatchError {
     Message,
     /// A file's path is not allowed in a tree.
     #[error("`{path}` is not an allowed path")]
-    Path {
-        /// The path.
-        path: String,
-    },
+    Path { path: String },
     /// The existing tree can't be used.
     #[error("cannot use the existing tree")]
     Tree(#[source] ReadError),
@@ -99,7 +93,6 @@ pub enum BatchError {
     Store {
         /// The repository.
         path: PathBuf,
-        /// Why.
         #[source]
         source: Cause,
     },

@@ -13,7 +13,6 @@ use crate::{CommitId, TreeId};
 pub struct Commit {
     /// Its name.
     pub id: CommitId,
-    /// Its tree.
     pub tree: TreeId,
     /// Its parents, in order. In a shallow repository they may be absent from it.
     pub parents: Vec<CommitId>,

@@ -21,7 +21,6 @@ pub enum ConsolidateError {
     Store {
         /// The repository.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },

@@ -31,7 +31,6 @@ pub enum OpenError {
     Create {
         /// The Git directory.
         path: PathBuf,
-        /// Why.
         #[source]
         source: std::io::Error,
     },
@@ -51,7 +50,6 @@ pub enum ReadError {
     Ref {
         /// The ref.
         name: String,
-        /// Why.
         #[source]
         source: Cause,
     },
@@ -66,7 +64,6 @@ pub enum ReadError {
     Corrupt {
         /// Its name.
         id: String,
-        /// Why.
         #[source]
         source: Cause,
     },
@@ -85,9 +82,7 @@ pub enum ReadError {
     TooLarge {
         /// Its name.
         id: String,
-        /// Its size.
         size: u64,
-        /// The limit.
         limit: u64,
     },
 }

@@ -52,7 +52,6 @@ pub enum LockError {
     Io {
         /// The lock file.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },

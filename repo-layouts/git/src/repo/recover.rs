@@ -45,9 +45,7 @@ pub enum Damage {
 #[derive(Debug, thiserror::Error)]
 #[error("cannot clear `{}`", path.display())]
 pub struct RecoverError {
-    /// Where.
     pub path: PathBuf,
-    /// Why.
     #[source]
     pub source: io::Error,
 }

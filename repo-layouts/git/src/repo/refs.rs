@@ -75,7 +75,6 @@ pub enum RefError {
     Read {
         /// The ref.
         name: String,
-        /// Why.
         #[source]
         source: ReadError,
     },
@@ -84,7 +83,6 @@ pub enum RefError {
     Io {
         /// The ref.
         name: String,
-        /// Why.
         #[source]
         source: io::Error,
     },

@@ -26,7 +26,6 @@ pub enum RenewError {
     Replace {
         /// The damaged repository.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },

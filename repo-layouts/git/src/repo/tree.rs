@@ -82,7 +82,6 @@ pub enum TreeError {
     /// The tree is over a limit.
     #[error("the tree has more than the {limit} {what} allowed (at `{path}`)")]
     TooMuch {
-        /// The limit.
         limit: u64,
         /// What is counted.
         what: &'static str,
@@ -103,7 +102,6 @@ pub enum TreeError {
     Read {
         /// The path (empty: the root).
         path: String,
-        /// Why.
         #[source]
         source: ReadError,
     },

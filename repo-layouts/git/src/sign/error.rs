@@ -9,32 +9,24 @@ pub enum KeyError {
     /// The key file can't be read or written.
     #[error("cannot use key file `{}`", path.display())]
     Io {
-        /// The file.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
     /// Others than the owner can read the file.
     #[error("key file `{}` has mode {mode:o} and is open to others; run: chmod 600 '{}'", path.display(), path.display())]
     Exposed {
-        /// The file.
         path: PathBuf,
         /// Its permission bits.
         mode: u32,
     },
     /// The file needs a passphrase.
     #[error("key file `{}` is protected by a passphrase, which is not supported", path.display())]
-    Encrypted {
-        /// The file.
-        path: PathBuf,
-    },
+    Encrypted { path: PathBuf },
     /// The file holds no OpenSSH private key.
     #[error("`{}` is not an OpenSSH private key", path.display())]
     Private {
-        /// The file.
         path: PathBuf,
-        /// Why.
         #[source]
         source: ssh_key::Error,
     },

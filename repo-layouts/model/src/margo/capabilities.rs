@@ -49,9 +49,7 @@ pub struct DeviceCapabilities {
     pub id: DeviceId,
     /// Who made it.
     pub vendor: String,
-    /// Its model.
     pub model_number: String,
-    /// Its serial number.
     pub serial_number: String,
     /// Of [`ROLES`] (pre-draft only).
     pub roles: Vec<String>,
@@ -116,7 +114,6 @@ pub struct Peripheral {
     pub kind: String,
     /// Who made it.
     pub manufacturer: Option<String>,
-    /// Its model.
     pub model: Option<String>,
 }
 

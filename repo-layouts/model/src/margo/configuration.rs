@@ -22,14 +22,12 @@ pub struct Configuration {
 pub struct Section {
     /// What it is called.
     pub name: String,
-    /// The settings in it.
     pub settings: Vec<Setting>,
 }
 
 /// How one parameter is shown and which rule it follows.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Setting {
-    /// The parameter.
     pub parameter: String,
     /// What it is called.
     pub name: String,
@@ -72,7 +70,6 @@ pub enum ItemType {
 pub struct Schema {
     /// What settings call it.
     pub name: String,
-    /// The type.
     pub data_type: DataType,
     /// Whether there may be no value.
     #[serde(skip_serializing_if = "Option::is_none")]

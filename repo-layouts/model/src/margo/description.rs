@@ -37,7 +37,6 @@ pub struct ApplicationDescription {
     pub name: String,
     /// What it does.
     pub description: Option<String>,
-    /// Its version.
     pub version: String,
     /// What a catalogue shows, as written.
     pub catalog: Option<serde_json::Value>,

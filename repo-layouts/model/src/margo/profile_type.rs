@@ -12,7 +12,6 @@ use crate::yaml::Field;
 pub enum ProfileType {
     /// Docker Compose.
     Compose,
-    /// Helm.
     Helm,
     /// Something that vendors agreed on among themselves (rc.3, *Custom Runtimes and Deployments*): such a document is
     /// read, and nothing here runs it.

@@ -70,7 +70,6 @@ impl fmt::Display for State {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DeploymentStatus {
-    /// The deployment.
     pub deployment_id: DeploymentId,
     /// The device, if it says so.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -100,9 +99,7 @@ pub struct Status {
 /// The state of one component.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ComponentStatus {
-    /// The component.
     pub name: ComponentName,
-    /// Its state.
     pub state: State,
     /// Why, if it failed or waits.
     #[serde(skip_serializing_if = "Option::is_none")]

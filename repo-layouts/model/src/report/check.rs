@@ -33,7 +33,6 @@ const MAX_NAMES: usize = 3;
 pub struct Named {
     /// The commit, 40 hex digits.
     pub commit: String,
-    /// Its serial.
     pub serial: u64,
     /// Its `manifestVersion`.
     pub manifest_version: u64,

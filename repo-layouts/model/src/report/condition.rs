@@ -18,7 +18,6 @@ pub struct Condition {
 }
 
 words! {
-    /// The type of a condition.
     ConditionType {
         Stalled "Stalled" "It needs a person or a new commit; what runs keeps running."
         Waiting "Waiting" "It needs somebody to do something first."

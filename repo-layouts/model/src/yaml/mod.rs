@@ -51,7 +51,6 @@ pub enum Value {
 /// A scalar's text after escapes, and whether it was quoted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Scalar {
-    /// The text.
     pub text: String,
     /// Whether it can be anything but a string.
     pub style: Style,

@@ -174,7 +174,6 @@ pub struct Experiment<'a> {
     /// Judges the volume after the cut and the reboot, and panics with the words given if anything is wrong. `None`: the
     /// uncut run.
     pub check: &'a dyn Fn(&Path, Option<&Point>, &str),
-    /// What is cut.
     pub cut: Cut,
     /// At most this many occurrences of each point and side, spread evenly, the first and the last among them.
     pub occurrences: usize,

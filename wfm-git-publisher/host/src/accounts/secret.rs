@@ -46,7 +46,6 @@ impl fmt::Debug for Secret {
 pub(super) struct Shown {
     /// The account's name with `Basic`.
     pub(super) user: Option<String>,
-    /// The digest of the secret.
     pub(super) secret: Digest,
 }
 

@@ -20,7 +20,7 @@ pub(super) struct Shared {
     pub(super) store: Store,
     table: RwLock<Arc<Table>>,
     /// Held while the files are looked at, so that of two looks the later one is the one that stays. What tells that
-    /// nothing came since the last one; `None` where that can't be told.
+    /// nothing came since the last one; `None` where that isn't known.
     looking: Mutex<Option<Stamp>>,
     /// What waits to be confirmed: a device may make many requests before the disk has the first one.
     confirming: Mutex<HashSet<Digest>>,
@@ -74,7 +74,7 @@ impl Shared {
         }
     }
 
-    /// If the directory can't be read, what is known stays, and that is told.
+    /// If the directory can't be read, what is known stays, and that is reported.
     fn look(&self, looking: &mut Option<Stamp>, now: Timestamp) {
         // Before the files: what comes in between changes it, once it is no longer of this moment.
         let stamp = self.store.dir_stamp();

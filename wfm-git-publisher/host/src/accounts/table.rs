@@ -67,7 +67,7 @@ impl Table {
     }
 
     /// The table as the files are now; `None` if none of them changed. A file that is no account denies that account
-    /// only, and is told.
+    /// only, and is reported.
     pub(super) fn reload(&self, store: &Store, now: Timestamp) -> Result<Option<Self>, AccountError> {
         let names = store.names()?;
         let mut files = BTreeMap::new();

@@ -114,7 +114,7 @@ impl Authority {
         Ok(CertifiedKey::from_der(vec![certificate], key, &ring::default_provider())?)
     }
 
-    /// Asks the way a device does: one that this authority may not vouch for is told now, and not by each device.
+    /// Asks the way a device does: one that this authority may not vouch for is reported now, and not by each device.
     pub(super) fn check(
         &self,
         certificate: &CertificateDer<'_>,

@@ -91,7 +91,7 @@ pub fn trusted(dir: &Path, settings: &Settings) -> Result<Option<String>, CaErro
     match (&settings.certificate, &settings.ca_file) {
         (None, _) => {
             let authority = Authority::ensure(dir, &settings.names)?;
-            // What the host couldn't show is told now, and not by the device.
+            // What the host couldn't show is reported now, and not by the device.
             authority.issue(&settings.names, Timestamp::now())?;
             Ok(Some(authority.pem().to_owned()))
         }

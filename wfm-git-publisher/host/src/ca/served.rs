@@ -30,7 +30,7 @@ const POLL: Duration = Duration::from_secs(5);
 /// With less than this left somebody is told: what renews by itself never comes to it.
 pub const SOON: SignedDuration = SignedDuration::from_hours(30 * 24);
 
-/// How often that is told again.
+/// How often that is reported again.
 const REMIND: SignedDuration = SignedDuration::from_hours(24);
 
 /// A certificate that renews itself for as long as it lives.

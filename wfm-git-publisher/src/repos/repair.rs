@@ -18,14 +18,14 @@ const BRANCHES: [&str; 5] =
 
 /// What became of a damaged repository.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mended {
+pub struct Repaired {
     /// Where the damaged one is.
     pub aside: PathBuf,
     /// The branches that can't be read as they were.
     pub lost: Vec<&'static str>,
 }
 
-impl std::fmt::Display for Mended {
+impl std::fmt::Display for Repaired {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "its repository was damaged, and was made anew from what can be read")?;
         if !self.lost.is_empty() {
@@ -42,13 +42,13 @@ impl DeviceRepoError {
             Self::Open(error) => matches!(error, OpenError::NotARepository { .. }),
             Self::Read(error) | Self::Consolidate(ConsolidateError::Read(error)) => error.is_damage(),
             Self::Tree { source, .. } => source.is_damage(),
-            Self::Unmended { .. } => true,
+            Self::Unrepaired { .. } => true,
             _ => false,
         }
     }
 
     /// What `status` says of it.
-    pub fn told(&self) -> String {
+    pub fn status_text(&self) -> String {
         match self.is_damage() {
             true => format!("its repository is damaged, and `publish` makes it anew: {}", error_chain(self)),
             false => self.to_string(),
@@ -68,15 +68,15 @@ impl DeviceRepo {
 }
 
 /// Makes the repository of a device anew from what can be read of it, under the writer's lock.
-pub fn mend(home: &Home, device: &DeviceId) -> Result<Mended, DeviceRepoError> {
-    let mended = mend_at(&home.device(device));
+pub fn repair(home: &Home, device: &DeviceId) -> Result<Repaired, DeviceRepoError> {
+    let repaired = repair_at(&home.device(device));
     home.moves.tell(device);
-    mended
+    repaired
 }
 
 /// The same for the repository at this place.
-pub(crate) fn mend_at(path: &Path) -> Result<Mended, DeviceRepoError> {
-    let fail = |source: RenewError| DeviceRepoError::Unmended { source };
+pub(crate) fn repair_at(path: &Path) -> Result<Repaired, DeviceRepoError> {
+    let fail = |source: RenewError| DeviceRepoError::Unrepaired { source };
     Repo::finish_renewal(path).map_err(fail)?;
     Repo::put_right(path, DESIRED)?;
     let old = match Repo::open(path) {
@@ -88,9 +88,9 @@ pub(crate) fn mend_at(path: &Path) -> Result<Mended, DeviceRepoError> {
         Some(old) => copy(old, new),
         None => Ok(BRANCHES.to_vec()),
     });
-    let mended = Mended { aside: set_aside(path), lost: lost.map_err(|error: CopyError| error.into_repo_error())? };
-    tracing::error!(path = %path.display(), "{mended}");
-    Ok(mended)
+    let repaired = Repaired { aside: set_aside(path), lost: lost.map_err(|error: CopyError| error.into_repo_error())? };
+    tracing::error!(path = %path.display(), "{repaired}");
+    Ok(repaired)
 }
 
 /// Why a copy failed.
@@ -108,7 +108,7 @@ impl From<RenewError> for CopyError {
 impl CopyError {
     fn into_repo_error(self) -> DeviceRepoError {
         match self {
-            Self::Renew(source) => DeviceRepoError::Unmended { source },
+            Self::Renew(source) => DeviceRepoError::Unrepaired { source },
             Self::Move(error) => error.into(),
         }
     }
