@@ -311,6 +311,7 @@ const CORES: &[&str] = &[
     "wfm-git-publisher/src/render.rs",
     "wfm-git-publisher/src/render",
     "wfm-git-publisher/src/plan",
+    "wfm-git-publisher/src/publish/decide.rs",
     "wfm-git-publisher/src/explain.rs",
     "wfm-git-publisher/src/explain",
     "wfm-git-publisher/src/signature.rs",

@@ -35,7 +35,7 @@ pub(crate) fn decide(who: Who<'_>, target: Target<'_>, action: Action) -> Access
         _ if !writes => Access::Granted,
         (Role::Device, Target::Device(_)) | (Role::Operator, Target::Fleet) => Access::Granted,
         (_, Target::Fleet) => Access::Forbidden("only operators may push to the fleet repository"),
-        (_, Target::Control) => Access::Forbidden("only the publisher writes its memory"),
+        (_, Target::Control) => Access::Forbidden("only the publisher writes its ledger"),
         (_, Target::Device(_)) => Access::Forbidden("only the device itself may push to its repository"),
     }
 }

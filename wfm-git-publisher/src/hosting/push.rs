@@ -95,7 +95,7 @@ impl Push<'_> {
             (Ok(known), Some(fleet)) if fleet.settings.id != known => {
                 rule(format!("{branch}: fleet.yaml: id: is another fleet's; here it is {known}"))
             }
-            // Without its memory the publisher tells by itself what it can't do.
+            // Without its ledger the publisher says by itself what it can't do.
             _ => Ok(()),
         }
     }

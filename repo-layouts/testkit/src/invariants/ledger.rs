@@ -1,4 +1,4 @@
-//! What the publisher's home must show: its memory agrees with the device repositories, whenever it is looked at.
+//! What the publisher's home must show: its ledger agrees with the device repositories, whenever it is looked at.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

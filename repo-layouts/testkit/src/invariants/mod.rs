@@ -19,7 +19,7 @@ use crate::cluster::Cluster;
 pub struct World<'a> {
     /// The operators' repository.
     pub fleet: Option<&'a Path>,
-    /// The publisher's home: its memory, and all device repositories.
+    /// The publisher's home: its ledger, and all device repositories.
     pub publisher: Option<&'a Path>,
     /// The device's repository on the host.
     pub host: Option<&'a Path>,
