@@ -46,7 +46,8 @@ pub struct Cli {
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Output {
     /// For people.
-    Table,
+    #[value(alias = "table")]
+    Text,
     /// For programs: texts in it are exactly what strangers wrote, so escape them before you show them.
     Json,
 }
@@ -61,6 +62,9 @@ enum Command {
         /// The file that `wfm-git-publisher device add` wrote.
         #[arg(long, value_name = "FILE")]
         join: PathBuf,
+        /// How it is printed.
+        #[arg(long, default_value = "text")]
+        output: Output,
     },
     /// Follows the repository until SIGTERM or SIGINT.
     Run,
@@ -71,14 +75,14 @@ enum Command {
     /// something isn't as wanted.
     Plan {
         /// How it is printed.
-        #[arg(long, default_value = "table")]
+        #[arg(long, default_value = "text")]
         output: Output,
     },
     /// Prints what was accepted, what stands in the way, each component's state, and how it is now. Needs neither host nor
     /// runtime: what can't be asked is `unknown`. Exit code 0 whatever it says.
     Status {
         /// How it is printed.
-        #[arg(long, default_value = "table")]
+        #[arg(long, default_value = "text")]
         output: Output,
     },
     /// Tries again what was given up, at the next pass.
@@ -145,8 +149,12 @@ fn execute(cli: Cli) -> Result<ExitCode, CliError> {
             .map_err(|source| CliError::Io { doing: "can't find the home".to_owned(), source })?,
     );
     match cli.command {
-        Command::Init { join } => {
-            print(&format!("{}\n", home::init(&home, &join)?))?;
+        Command::Init { join, output } => {
+            let line = home::init(&home, &join)?;
+            print(&match output {
+                Output::Text => format!("{line}\n"),
+                Output::Json => show::json(&serde_json::json!({ "enrolmentLine": line })),
+            })?;
             Ok(ExitCode::SUCCESS)
         }
         Command::Run => run(home),
@@ -210,7 +218,7 @@ fn plan(home: Home, output: Output) -> Result<ExitCode, CliError> {
     let (syncer, _locks) = home::open(home)?;
     let preview = preview(&syncer)?;
     print(&match output {
-        Output::Table => show::plan(&preview),
+        Output::Text => show::plan(&preview),
         Output::Json => show::json(&show::PlanOut::of(&preview)),
     })?;
     Ok(match (preview.plan.is_in_sync(), preview.plan.is_as_wanted() && preview.conditions.is_empty()) {
@@ -232,7 +240,7 @@ fn status(home: &Home, output: Output) -> Result<ExitCode, CliError> {
     let status =
         show::StatusOut::of(&device_state, desired.as_ref(), observation.as_ref().ok()).with_trouble(host, pass);
     print(&match output {
-        Output::Table => show::status(&status),
+        Output::Text => show::status(&status),
         Output::Json => show::json(&status),
     })?;
     Ok(ExitCode::SUCCESS)

@@ -184,6 +184,10 @@ fn init_can_be_repeated_and_names_what_is_wrong() {
     assert!(line.starts_with("ssh-ed25519 ") && line.ends_with(" press-01\n"), "{line}");
 
     let join = world.hand.path("join.json");
+    let json =
+        syncer(&world.home(), &["init", "--join", &join.display().to_string(), "--output", "json"]).good().stdout;
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json, serde_json::json!({ "enrolmentLine": line.trim_end() }));
     let good = fs::read_to_string(&join).unwrap();
     let init = |text: &str| {
         fs::write(&join, text).unwrap();
