@@ -30,9 +30,10 @@ check:
     .ci/advisories
     for patch in mutants/*.patch; do git apply --check "$patch"; done
 
-# Builds the two programs for release
+# Builds the two programs for release, each by itself: neither gets what only the other one needs of a crate
 build:
-    cargo build --release -p wfm-git-publisher -p device-syncer
+    cargo build --release -p device-syncer
+    cargo build --release -p wfm-git-publisher
 
 # Installs what the tests, the checks and the demo need (parts: base docker helm cell stack kube power clients nextest deny fuzz)
 setup *parts:
