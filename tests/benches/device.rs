@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use repo_testkit::program;
+use repo_testkit::device::fake_docker;
 
 use crate::cost::{Process, Running};
 use crate::stage::{Stage, run, text};
@@ -33,13 +33,7 @@ impl<'a> Device<'a> {
         let line = text(device.command(&["init", "--join"]).arg(join));
         publisher(&["device", "enroll", "press-01", &line]);
         publisher(&["publish"]);
-        let docker = root.join("docker");
-        std::fs::create_dir_all(docker.join("knobs")).expect("made");
-        let settings = format!(
-            "docker: {{program: {}, host: \"fake://{}\"}}\npoll: 1s\n",
-            program("fake-docker").display(),
-            docker.display()
-        );
+        let settings = format!("docker: {}\npoll: 1s\n", fake_docker(&root.join("docker")));
         std::fs::write(device.home.join("device.yaml"), settings).expect("written");
         run(&mut device.command(&["once"]));
         device

@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use repo_model::join::Join;
+use repo_testkit::device::fake_docker;
 use repo_testkit::faults::fault_proxy::FaultProxy;
-use repo_testkit::{git, program};
+use repo_testkit::git;
 
 use crate::host::{Host, Login, Place};
 use crate::stage::{Stage, run, text};
@@ -67,11 +68,7 @@ impl<'a> Site<'a> {
 
     fn configure(&self, docker: &Docker) {
         let docker = match docker {
-            Docker::Fake => {
-                let place = self.root().join("docker");
-                std::fs::create_dir_all(place.join("knobs")).expect("made");
-                format!("{{program: {}, host: \"fake://{}\"}}", program("fake-docker").display(), place.display())
-            }
+            Docker::Fake => fake_docker(&self.root().join("docker")),
             Docker::Real(settings) => settings.clone(),
         };
         std::fs::write(self.home().join("device.yaml"), format!("docker: {docker}\n")).expect("written");

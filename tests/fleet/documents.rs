@@ -27,8 +27,7 @@ struct Repository {
 
 impl Repository {
     fn read() -> Self {
-        let is_root = |directory: &&Path| directory.join("ARCHITECTURE.md").exists();
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().find(is_root).expect("the repository").to_owned();
+        let root = repo_testkit::root();
         let mut files = Vec::new();
         list(&root, &root, &mut files);
         let text = |file: &PathBuf| std::fs::read_to_string(root.join(file)).expect("a source");

@@ -5,6 +5,7 @@ use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 use repo_testkit::faults::power::{VOLUME_VARIABLE, Volume, kill};
+use repo_testkit::hand::keygen;
 use repo_testkit::{git, program};
 use tempfile::TempDir;
 
@@ -34,8 +35,7 @@ impl Kept {
         std::fs::write(&config, "serve:\n  names: [127.0.0.1]\n  listen: 127.0.0.1:0\n").expect("written");
         fleet.push_application();
         let key = dir.path().join("device");
-        let mut make = Command::new("ssh-keygen");
-        text(make.args(["-q", "-t", "ed25519", "-N", "", "-C", "device", "-f"]).arg(&key).output().expect("run"));
+        keygen(&key, "device");
         let line = std::fs::read_to_string(key.with_extension("pub")).expect("a key");
         fleet.run(&["device", "add", DEVICE]);
         fleet.run(&["device", "enroll", DEVICE, &line]);

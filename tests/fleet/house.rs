@@ -9,6 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use repo_model::{ErrorCode, Trailer};
+use repo_testkit::root;
 
 use self::code::{Code, Import};
 
@@ -45,12 +46,6 @@ impl Crate {
         let lines = rest.lines().take_while(|line| !line.starts_with('['));
         lines.filter_map(|line| line.split(['.', ' ', '=']).next().map(str::to_owned)).collect()
     }
-}
-
-/// The repository's root, wherever this test lies.
-fn root() -> PathBuf {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    here.ancestors().find(|dir| dir.join("ARCHITECTURE.md").exists()).expect("ARCHITECTURE.md").to_owned()
 }
 
 fn crates() -> Vec<Crate> {

@@ -3,16 +3,16 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use repo_testkit::faults::power::{Cut, Experiment, assert_cut, cut_everywhere};
 use repo_testkit::git;
+use repo_testkit::hand::keygen;
 use tempfile::TempDir;
 
 use crate::crash::occurrences;
 use crate::site::registry_name;
+use repo_testkit::copy;
 use repo_testkit::fleet::{DEPLOYMENT, Fleet};
-use repo_testkit::{copy, text};
 
 const DEVICE: &str = "press-01";
 
@@ -53,8 +53,7 @@ impl Kept {
         std::fs::write(fleet.home().join("publisher.yaml"), settings).expect("written");
         fleet.push_application();
         let key = dir.path().join("device");
-        let mut make = Command::new("ssh-keygen");
-        text(make.args(["-q", "-t", "ed25519", "-N", "", "-C", "device", "-f"]).arg(&key).output().expect("run"));
+        keygen(&key, "device");
         fleet.run(&["device", "add", DEVICE]);
         let line = std::fs::read_to_string(key.with_extension("pub")).expect("a key");
         fleet.run(&["device", "enroll", DEVICE, &line]);

@@ -7,6 +7,7 @@ use std::process::Command;
 
 use repo_testkit::faults::power::{Cut, Experiment, Point, assert_cut, cut_everywhere};
 use repo_testkit::git;
+use repo_testkit::hand::keygen;
 use tempfile::TempDir;
 
 use crate::crash::occurrences;
@@ -58,8 +59,7 @@ impl Kept {
     fn line(&self, device: &str) -> String {
         let key = self.dir.path().join(format!("{device}.key"));
         if !key.exists() {
-            let mut make = Command::new("ssh-keygen");
-            text(make.args(["-q", "-t", "ed25519", "-N", "", "-C", device, "-f"]).arg(&key).output().expect("run"));
+            keygen(&key, device);
         }
         std::fs::read_to_string(format!("{}.pub", key.display())).expect("the key is made")
     }

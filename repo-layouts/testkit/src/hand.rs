@@ -379,7 +379,8 @@ impl HandMadeDevice {
     }
 }
 
-fn keygen(path: &Path, comment: &str) {
+/// Makes a key as a device has one, and its public half beside it.
+pub fn keygen(path: &Path, comment: &str) {
     let mut keygen = Command::new("ssh-keygen");
     text(keygen.args(["-q", "-t", "ed25519", "-N", "", "-C", comment, "-f"]).arg(path).output().expect("it runs"));
 }

@@ -19,7 +19,7 @@ pub mod pki;
 pub mod ports;
 mod programs;
 
-pub use programs::{copy, program, publisher, registry, syncer, terminate, text};
+pub use programs::{copy, program, publisher, registry, root, syncer, terminate, text};
 
 /// So many bytes that don't compress, the same ones every time; another series gives others.
 pub fn noise(bytes: usize, series: u32) -> Vec<u8> {

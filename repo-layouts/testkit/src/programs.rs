@@ -32,6 +32,12 @@ pub fn program(name: &str) -> PathBuf {
     program
 }
 
+/// The root of this repository.
+pub fn root() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.ancestors().find(|dir| dir.join("ARCHITECTURE.md").exists()).expect("ARCHITECTURE.md").to_owned()
+}
+
 /// The publisher without any configuration of the machine's, not yet run.
 pub fn publisher() -> Command {
     let mut command = Command::new(program("wfm-git-publisher"));

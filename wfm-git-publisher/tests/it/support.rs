@@ -13,6 +13,7 @@ use repo_git::SigningKey;
 use repo_model::envelope::Lock;
 use repo_model::message::Message;
 use repo_model::{DeviceId, Digest};
+pub(crate) use repo_testkit::copy;
 use repo_testkit::git::git;
 use wfm_git_publisher::config::Config;
 use wfm_git_publisher::publish::{Options, Outcome, PublishError, Publisher, Resolve, Work, unchanged};
@@ -320,13 +321,6 @@ impl Lab {
 pub(crate) fn lock(artifact: &Artifact) -> Lock {
     let digest = Digest::of(artifact.to_string().as_bytes());
     Lock { manifest: digest, content: digest }
-}
-
-/// Copies a directory with everything in it, the way a backup does.
-pub(crate) fn copy(from: &Path, to: &Path) {
-    let _ = fs::remove_dir_all(to);
-    let status = Command::new("cp").arg("-a").arg(from).arg(to).status().unwrap();
-    assert!(status.success());
 }
 
 /// A second deployment beside `hello`.
