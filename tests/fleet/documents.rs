@@ -96,7 +96,9 @@ impl Repository {
         }
         let path = parts[0];
         let first = path.split('/').next().unwrap_or_default();
-        let is_below_root = path.contains('/') && self.root.join(first).exists() && !first.is_empty();
+        // What is built is named too, and is not there on a clean checkout.
+        let is_below_root =
+            path.contains('/') && self.files.iter().any(|file| file.starts_with(first)) && !first.is_empty();
         if !is_below_root && !OURS.iter().any(|end| path.ends_with(end)) {
             return None;
         }
