@@ -3,28 +3,27 @@
 mod artifacts;
 mod charts;
 mod dependencies;
+mod documents;
 mod images;
 mod locked;
 mod problems;
 mod profiles;
 mod whole;
 
-use std::cell::LazyCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use repo_model::desired::Desired;
-use repo_model::envelope::{DeploymentPolicy, DevicePolicy, EnvelopeDeployment, ValueFrom, ValueTarget};
-use repo_model::margo::deployment::Dialect;
-use repo_model::margo::{ApplicationDeployment, DeviceCapabilities, Parameter, Target};
+use repo_model::envelope::{DeploymentPolicy, DevicePolicy, EnvelopeDeployment, ValueFrom};
+use repo_model::margo::{ApplicationDeployment, DeviceCapabilities, Parameter};
 use repo_model::problem::{Problem, Problems};
-use repo_model::value::ParamValue;
 use repo_model::{DeploymentId, DeploymentName, DeviceId, KeyText};
 
-use crate::fleet::schema::{self, Breach};
-use crate::fleet::{Choice, Deployment, Device, Fleet, Layers, Names, Place, Profile, Setting, shown_value};
+use self::documents::Written;
+use crate::fleet::{Choice, Deployment, Device, Fleet, Place, Profile, shown_value};
 
 pub use artifacts::{Artifact, ArtifactKind, Locks, Resolved};
 pub use charts::{has_charts, undeclared};
+pub use documents::Documents;
 pub(crate) use images::are_known as images_are_known;
 pub use locked::with_published;
 pub use problems::merged;
@@ -105,6 +104,17 @@ impl Rendered {
 
 /// Renders one device of the fleet.
 pub fn render(fleet: &Fleet, device: &Device, facts: Facts<'_>, locks: &Locks) -> Rendered {
+    render_with(Documents::default(), fleet, device, facts, locks)
+}
+
+/// The same, with those of the device's documents that were written before anything was known of it.
+pub fn render_with<'a>(
+    mut documents: Documents<'a>,
+    fleet: &'a Fleet,
+    device: &'a Device,
+    facts: Facts<'a>,
+    locks: &'a Locks,
+) -> Rendered {
     let mut rendered = Rendered {
         device: device.id.clone(),
         status_keys: device.status_keys.clone(),
@@ -118,7 +128,7 @@ pub fn render(fleet: &Fleet, device: &Device, facts: Facts<'_>, locks: &Locks) -
         if profiles::asks(deployment) {
             rendered.by_capabilities.insert(deployment.id.clone());
         }
-        match Work::new(fleet, device, deployment, facts, locks).render() {
+        match Work::new(fleet, device, deployment, facts, locks).render(documents.take(id)) {
             Ok(one) => _ = rendered.deployments.insert(id, one),
             Err(problems) => {
                 let left = Left { problems, suspended: Some(deployment.suspended) };
@@ -188,107 +198,36 @@ impl<'a> Work<'a> {
         Self { fleet, device, deployment, id, facts, locks }
     }
 
-    fn render(&self) -> Result<RenderedDeployment, Problems> {
-        let Self { deployment, device, .. } = self;
-        let description = &deployment.application.description;
+    /// `written` is the document of the profile that the device gets if nothing is known of it; it is written anew where the
+    /// device gets another one.
+    fn render(&self, written: Option<Written<'a>>) -> Result<RenderedDeployment, Problems> {
+        let Self { deployment, .. } = self;
         let profile = profiles::choose(deployment, self.id, self.facts)?;
-        let parameters = self.parameters(profile)?;
-        let names = images::Named { settings: &self.fleet.settings.images, parameters: &parameters };
-        let (locked, unresolved) =
+        let written = written.filter(|one| std::ptr::eq(one.profile, profile));
+        let written = written.map_or_else(|| self.write(profile), Ok)?;
+        self.check(&written)?;
+        let names = images::Named { settings: &self.fleet.settings.images, written: &written };
+        let (locks, unresolved) =
             locked::lock(profile.description.kind, &profile.description.components, self.locks, &names);
-        let (parameters, values_from) = parameters;
-        let document = ApplicationDeployment {
-            dialect: Dialect::RC3,
-            id: self.id,
-            application_id: description.id.clone(),
-            name: deployment.id.to_string(),
-            namespace: deployment.namespace.clone(),
-            device_id: Some(device.id.to_string()),
-            labels: BTreeMap::new(),
-            profile_type: profile.description.kind,
-            components: profile.description.components.clone(),
-            device_constraints: profile.description.device_constraints.clone(),
-            parameters,
-            profile_extensions: profile.description.extensions.clone(),
-            extensions: description.extensions.clone(),
-        };
         let depends_on: BTreeSet<_> = deployment.depends_on.iter().map(|(id, _)| id.clone()).collect();
         let policy = DeploymentPolicy { suspended: deployment.suspended, depends_on: depends_on.into_iter().collect() };
         let id = deployment.id.clone();
         let chosen = matches!(deployment.profile, Choice::Auto(_)).then(|| profile.description.id.clone());
         let required_resources = profile.description.required_resources.clone();
-        let envelope =
-            EnvelopeDeployment { id, policy, profile: chosen, required_resources, locks: locked, values_from };
+        let Written { document, values_from, .. } = written;
+        let envelope = EnvelopeDeployment { id, policy, profile: chosen, required_resources, locks, values_from };
         Ok(RenderedDeployment { document, envelope, unresolved })
     }
 
-    /// The values that the document carries, and those that stay on the device.
-    fn parameters(&self, profile: &Profile) -> Result<Parameters, Problems> {
-        let (mut literal, mut from_device, mut problems) = (BTreeMap::new(), BTreeMap::new(), Problems::default());
-        let layers = self.fleet.layers(self.deployment, self.device);
-        let names = LazyCell::new(|| Names::of(self.fleet, self.device, self.deployment));
-        for (name, targets) in &profile.parameters {
-            match self.value(name, &layers, &names) {
-                Ok(Some(Value::Literal(value))) => {
-                    literal.insert(name.clone(), Parameter { value, targets: targets.clone() });
-                }
-                Ok(Some(Value::DeviceFile(device_file))) => {
-                    let targets = targets.iter().cloned();
-                    let targets = targets.map(|Target { pointer, components }| ValueTarget { pointer, components });
-                    from_device.insert(name.clone(), ValueFrom { device_file, targets: targets.collect() });
-                }
-                // Without value and default it is left out.
-                Ok(None) => {}
-                Err(problem) => problems.push(problem),
-            }
-        }
-        if problems.is_empty() {
-            problems.extend(self.changed_immutables(profile, &literal, &from_device));
-            problems.extend(charts::contradiction(profile, &literal, &from_device).map(|error| {
-                let problem = self.deployment.place.problem(error.to_string());
-                problem.hint("leave one of the two parameters without a value, or have the package corrected")
-            }));
-        }
-        if problems.is_empty() { Ok((literal, from_device)) } else { Err(problems) }
-    }
-
-    fn value(
-        &self,
-        name: &str,
-        layers: &Layers<'_>,
-        names: &LazyCell<Names, impl FnOnce() -> Names>,
-    ) -> Result<Option<Value>, Problem> {
-        let application = &self.deployment.application;
-        let rule = application.rules.get(name);
-        let Some((_, given)) = layers.of(name).next() else {
-            let default = application.description.parameters.get(name).and_then(|one| one.default.clone());
-            let is_required = rule.is_some_and(|rule| rule.schema.allow_empty == Some(false));
-            return match default {
-                None if is_required => {
-                    let problem = self.deployment.place.problem(format!("`{name}` has no value"));
-                    Err(problem.hint("give it one under `parameters`: the package requires it"))
-                }
-                default => Ok(default.map(Value::Literal)),
-            };
-        };
-        if let Some(misfit) = self.deployment.misfits.get(&given.place) {
-            return Err(misfit.clone());
-        }
-        match &given.setting {
-            Setting::Literal(value) => Ok(Some(Value::Literal(value.clone()))),
-            Setting::DeviceFile(name) => Ok(Some(Value::DeviceFile(name.clone()))),
-            Setting::Template(template) => {
-                let value = template.fill(names)?;
-                match rule.map_or(Ok(()), |rule| schema::check(&rule.schema, &value)) {
-                    Err(Breach::Wrong(message)) => {
-                        let text = format!("makes {}, which {message}", shown_value(&value));
-                        let rule = rule.map(|rule| rule.schema.name.as_str()).unwrap_or_default();
-                        Err(given.place.problem(text).hint(format!("its rule is `{rule}`")))
-                    }
-                    _ => Ok(Some(Value::Literal(value))),
-                }
-            }
-        }
+    /// Values that can't be together, or that the device can't get any more.
+    fn check(&self, written: &Written<'_>) -> Result<(), Problems> {
+        let Written { profile, document, values_from } = written;
+        let mut problems = Problems(self.changed_immutables(profile, &document.parameters, values_from));
+        problems.extend(charts::contradiction(profile, &document.parameters, values_from).map(|error| {
+            let problem = self.deployment.place.problem(error.to_string());
+            problem.hint("leave one of the two parameters without a value, or have the package corrected")
+        }));
+        if problems.is_empty() { Ok(()) } else { Err(problems) }
     }
 
     /// What can't change once it is on the device, and would. A value where there was none is a change too, unless it
@@ -338,12 +277,3 @@ impl<'a> Work<'a> {
 }
 
 const IMMUTABLE: &str = "put the old value back, or install anew: remove this deployment and add it under another id";
-
-/// The values that the document carries, and those that stay on the device.
-type Parameters = (BTreeMap<String, Parameter>, BTreeMap<String, ValueFrom>);
-
-/// A value as it goes to the device.
-enum Value {
-    Literal(ParamValue),
-    DeviceFile(String),
-}

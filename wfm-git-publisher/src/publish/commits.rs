@@ -86,7 +86,7 @@ pub(super) fn make(
     pass: &Pass<'_>,
     key: &SigningKey,
     decision: &mut DeviceDecision,
-    known: KnownDevice,
+    known: KnownDevice<'_>,
 ) -> Result<Option<Made>, DeviceError> {
     let plan = decision.plan.take();
     let made = match (&decision.step, plan) {
@@ -110,7 +110,7 @@ fn draft(
     key: &SigningKey,
     plan: &DevicePlan,
     new: NewState,
-    known: KnownDevice,
+    known: KnownDevice<'_>,
 ) -> Result<Draft, DeviceError> {
     let numbers = known.numbers();
     let Numbered { assembled, is_reserved } =
@@ -187,7 +187,7 @@ fn numbered(
 }
 
 /// Renews the proof of freshness of a tip that stays, if it is old.
-fn renewal(pass: &Pass<'_>, key: &SigningKey, device: &DeviceId, known: KnownDevice) -> Result<Made, DeviceError> {
+fn renewal(pass: &Pass<'_>, key: &SigningKey, device: &DeviceId, known: KnownDevice<'_>) -> Result<Made, DeviceError> {
     let (Some(repo), Some(tip)) = (known.repo, known.tip) else { return Ok(Made::Nothing(Done::NotEnrolled)) };
     let (digest, serial) = (tip.desired.envelope_digest, tip.desired.envelope.serial);
     let present = repo.freshness(&pass.rosters.publishers)?;

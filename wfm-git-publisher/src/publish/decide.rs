@@ -17,7 +17,7 @@ use super::up_to_date::{InputDigests, UpToDate};
 use crate::fleet::{Device, Fleet};
 use crate::mirror::RECLAIMED;
 use crate::plan::{self, Allowed, Blocked, Change, DevicePlan};
-use crate::render::{Artifact, Locks, render, with_published};
+use crate::render::{Artifact, Documents, Locks, render_with, with_published};
 use crate::repos::{BY_CAPABILITIES, Claim, Published};
 
 /// What decisions about all devices of a pass have in common.
@@ -156,7 +156,7 @@ impl DeviceDecision {
 }
 
 /// Decides what is done for a device by what is known of it.
-pub(super) fn decide(inputs: &Inputs<'_>, id: &DeviceId, known: &mut KnownDevice) -> DeviceDecision {
+pub(super) fn decide(inputs: &Inputs<'_>, id: &DeviceId, known: &mut KnownDevice<'_>) -> DeviceDecision {
     let decision = DeviceDecision { present: known.present(), ..DeviceDecision::new(id, Ok(Step::Keep)) };
     let decision = DeviceDecision { is_new: known.tip.is_none(), ..decision };
     match inputs.fleet.devices.get(id) {
@@ -179,17 +179,18 @@ pub(super) struct Compared {
     pub(super) guarded: Option<plan::Guarded>,
 }
 
-/// Compares what a device shall have with what it has.
-pub(super) fn compare(inputs: &Inputs<'_>, device: &Device, known: &KnownDevice) -> Compared {
+/// Compares what a device shall have with what it has; the documents that its tip was read with are used up.
+pub(super) fn compare(inputs: &Inputs<'_>, device: &Device, known: &mut KnownDevice<'_>) -> Compared {
+    let documents = std::mem::take(&mut known.documents);
     let facts = known.facts();
-    let planned = |locks: &Locks| {
-        let rendered = render(inputs.fleet, device, facts, locks);
+    let planned = |documents: Documents<'_>, locks: &Locks| {
+        let rendered = render_with(documents, inputs.fleet, device, facts, locks);
         plan::plan(&rendered, facts.parent, inputs.trust, &inputs.fleet.broken)
     };
-    let mut plan = planned(inputs.locks);
+    let mut plan = planned(documents, inputs.locks);
     let tip = known.tip.as_ref().filter(|_| inputs.believes_tips && plan.is_unresolved());
     if let Some(tip) = tip {
-        plan = planned(&with_published(inputs.locks.clone(), &tip.desired));
+        plan = planned(Documents::default(), &with_published(inputs.locks.clone(), &tip.desired));
     }
     let unresolved = |name: &_, artifact: &_| (inputs.unresolved)(&device.id, name, artifact);
     let blocked = plan::blocked(&plan, &inputs.fleet.broken, &unresolved);
@@ -202,7 +203,7 @@ pub(super) fn compare(inputs: &Inputs<'_>, device: &Device, known: &KnownDevice)
 fn of_enrolled(
     inputs: &Inputs<'_>,
     device: &Device,
-    known: &mut KnownDevice,
+    known: &mut KnownDevice<'_>,
     decision: DeviceDecision,
 ) -> DeviceDecision {
     let Compared { plan, blocked, guarded } = compare(inputs, device, known);
@@ -243,7 +244,7 @@ fn of_enrolled(
 }
 
 /// What is done for a device that nothing refuses anything; what can't be published yet is left out.
-fn step(inputs: &Inputs<'_>, plan: &DevicePlan, known: &KnownDevice) -> Step {
+fn step(inputs: &Inputs<'_>, plan: &DevicePlan, known: &KnownDevice<'_>) -> Step {
     let changes = plan.changes.iter().filter(|change| change.unresolved.is_empty());
     let is_same = plan.serial.is_some() && plan.settings.is_empty() && changes.clone().next().is_none();
     let continues = known.numbers().lost();
@@ -259,7 +260,7 @@ fn step(inputs: &Inputs<'_>, plan: &DevicePlan, known: &KnownDevice) -> Step {
 fn cause<'a>(
     plan: &DevicePlan,
     mut changes: impl Iterator<Item = &'a Change> + Clone,
-    known: &KnownDevice,
+    known: &KnownDevice<'_>,
 ) -> Option<&'static str> {
     let is_unchanged = changes.clone().next().is_none();
     let mut by_capabilities =

@@ -3,33 +3,35 @@
 use jiff::Timestamp;
 use repo_git::CommitId;
 use repo_model::report::Adopted;
-use repo_model::{DeploymentId, DeviceId, Trailer};
+use repo_model::{DeviceId, Trailer};
 
 use super::error::DeviceError;
 use super::pass::Pass;
 use super::serial::KnownNumbers;
 use super::tips::Tips;
 use super::up_to_date::{InputDigests, UpToDate};
-use crate::render::{Capabilities, Facts, Locks, render};
+use crate::render::{Capabilities, Documents, Facts};
 use crate::repos::{Claim, DESIRED, DeviceRepo, DeviceRepoError, Entry, EntryState, Ledger, Status, Tip};
 
 /// What is known of a device.
 #[derive(Debug)]
-pub(super) enum Known {
+pub(super) enum Known<'a> {
     /// Nothing that it depends on is another than it was when there was nothing left to do, so nothing was read.
     UpToDate(UpToDate),
     /// Its repository was read.
-    Read(Box<KnownDevice>),
+    Read(Box<KnownDevice<'a>>),
 }
 
 /// What its repository and the ledger say of a device.
 #[derive(Debug)]
-pub(super) struct KnownDevice {
+pub(super) struct KnownDevice<'a> {
     /// Absent if there is none yet.
     pub(super) repo: Option<DeviceRepo>,
     /// The verified tip of `desired`.
     pub(super) tip: Option<Tip>,
     status: Option<Status>,
+    /// The documents that it shall have by what the fleet says of it, which the tip was read with.
+    pub(super) documents: Documents<'a>,
     /// Where `desired` stands, if that isn't the tip: someone else wrote it, and it is replaced.
     pub(super) foreign: Option<CommitId>,
     /// Whether what the device says that it adopted is known, and believed; absent if it says nothing or has no tip.
@@ -49,10 +51,10 @@ pub(super) struct KnownDevice {
     pub(super) capabilities_from: Result<Option<i64>, DeviceRepoError>,
 }
 
-impl Known {
+impl<'a> Known<'a> {
     /// Finds out what is known of a device. Of one that is up to date nothing is read but where its branches stand.
     pub(super) fn of(
-        pass: &Pass<'_>,
+        pass: &Pass<'a>,
         device: &DeviceId,
         inputs: &InputDigests<'_>,
         ledger: &Ledger,
@@ -74,10 +76,10 @@ impl Known {
     }
 }
 
-impl KnownDevice {
+impl<'a> KnownDevice<'a> {
     /// Reads the verified tip of `desired`, and what the device verifiably says that it adopted. A repository that is
     /// damaged is made anew by a pass that publishes.
-    pub(super) fn read(pass: &Pass<'_>, device: &DeviceId, entry: Option<&Entry>) -> Result<Self, DeviceError> {
+    pub(super) fn read(pass: &Pass<'a>, device: &DeviceId, entry: Option<&Entry>) -> Result<Self, DeviceError> {
         if pass.publishes() {
             DeviceRepo::put_right(pass.home, device)?;
         }
@@ -101,6 +103,7 @@ impl KnownDevice {
             tip: None,
             foreign: None,
             status: None,
+            documents: Documents::default(),
             claim: None,
             by_hand: false,
             branches: None,
@@ -111,19 +114,16 @@ impl KnownDevice {
         }
     }
 
-    fn read_as_it_is(pass: &Pass<'_>, device: &DeviceId, entry: Option<&Entry>) -> Result<Self, DeviceError> {
+    fn read_as_it_is(pass: &Pass<'a>, device: &DeviceId, entry: Option<&Entry>) -> Result<Self, DeviceError> {
         let publishers = &pass.rosters.publishers;
         let Some(repo) = DeviceRepo::open(pass.home, pass.rosters.fleet(), device)? else {
             return Ok(Self::nothing(entry));
         };
         // Most of what a device has is what it gets again; parsing that, too, makes comparing a fleet half as long again.
         let wanted = pass.fleet.devices.get(device);
-        let wanted = wanted.map(|device| render(pass.fleet, device, Facts::default(), &Locks::new()).deployments);
-        let known = |id: DeploymentId, bytes: &[u8]| {
-            let document = &wanted.as_ref()?.get(&id)?.document;
-            (document.to_yaml() == bytes).then(|| document.clone())
-        };
+        let documents = wanted.map(|device| Documents::of(pass.fleet, device)).unwrap_or_default();
         let by_hand = pass.reclaim.contains(device);
+        let known = |id, bytes: &[u8]| documents.find(id, bytes);
         let (tip, foreign) = match repo.desired_knowing(publishers, &known) {
             Err(_) if by_hand => last_verified(&repo, pass)?,
             read => (read?, None),
@@ -152,6 +152,7 @@ impl KnownDevice {
             tip,
             foreign,
             status,
+            documents,
             claim,
             by_hand,
             branches: None,

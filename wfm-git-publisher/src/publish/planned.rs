@@ -124,13 +124,13 @@ pub fn device_context<T>(
     let origin = Origin::of(&source.commit(commit)?, None);
     let (up_to_date, findings) = (UpToDateIndex::default(), Findings::read(home));
     let pass = Pass::read_only(home, &rosters, &fleet, origin, now, &up_to_date);
-    let (known, trouble) = match KnownDevice::read(&pass, device, ledger.entry(device)) {
+    let (mut known, trouble) = match KnownDevice::read(&pass, device, ledger.entry(device)) {
         Ok(known) => (Some(known), None),
         Err(error) => (None, Some(error_chain(&error))),
     };
     let unresolved = |device: &_, name: &_, artifact: &_| findings.of_artifact(device, name, artifact);
     let inputs = pass.inputs(&ledger.locks, &unresolved);
-    let (changes, blocked) = known.as_ref().map_or_else(Default::default, |known| {
+    let (changes, blocked) = known.as_mut().map_or_else(Default::default, |known| {
         let Compared { plan, blocked, guarded } = compare(&inputs, found, known);
         let blocked = blocked.into_iter().chain(guarded.map(|guarded| Blocked::of_guard(device, &guarded)));
         let blocked = blocked.map(|one| findings.since(one)).collect();

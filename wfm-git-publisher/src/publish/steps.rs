@@ -25,7 +25,7 @@ use super::up_to_date::{InputDigests, UpToDate};
 use crate::fleet::Broken;
 use crate::parallel;
 use crate::plan::Blocked;
-use crate::render::{Artifact, Facts, Locks, merged};
+use crate::render::{Artifact, Documents, Facts, Locks, merged};
 use crate::repos::{Charts, Control, ControlError, Entry, EntryState, HomeError, Ledger};
 
 /// What came of a pass.
@@ -44,20 +44,20 @@ pub(super) struct Ran {
 }
 
 /// A device with what is known of it, once somebody looked.
-pub(super) struct ToDecide {
+pub(super) struct ToDecide<'a> {
     pub(super) device: DeviceId,
-    pub(super) known: Option<Result<Known, DeviceError>>,
+    pub(super) known: Option<Result<Known<'a>, DeviceError>>,
 }
 
 /// Decides for each device, side by side. `then` is given each decision with what is known of the device, which isn't
 /// kept: thousands of open repositories and their documents would be too much.
-pub(super) fn decide_all<T: Send>(
-    pass: &Pass<'_>,
-    devices: Vec<ToDecide>,
+pub(super) fn decide_all<'a, T: Send>(
+    pass: &Pass<'a>,
+    devices: Vec<ToDecide<'a>>,
     inputs: &Inputs<'_>,
     ledger: &Ledger,
     options: &Options<'_>,
-    then: impl Fn(&mut DeviceDecision, Option<Known>) -> T + Sync,
+    then: impl Fn(&mut DeviceDecision, Option<Known<'a>>) -> T + Sync,
 ) -> (FleetPlan, Vec<T>) {
     let (all, done) = (devices.len(), AtomicUsize::new(0));
     let decided = parallel::map(devices, options.threads, |ToDecide { device, known }| {
@@ -111,7 +111,7 @@ const WRITERS: usize = 4;
 /// Up to this many files are synced one by one.
 const FEW: usize = 4;
 
-impl Pass<'_> {
+impl<'a> Pass<'a> {
     /// Decides for every device, makes what the decisions ask for, and writes it.
     pub(super) fn run(
         &self,
@@ -183,14 +183,18 @@ impl Pass<'_> {
         devices: BTreeSet<DeviceId>,
         control: &mut Control,
         options: &Options<'_>,
-    ) -> (Vec<ToDecide>, Vec<ResolveError>) {
+    ) -> (Vec<ToDecide<'a>>, Vec<ResolveError>) {
         if locks::are_known(self.fleet, &control.ledger().locks) {
             return (devices.into_iter().map(|device| ToDecide { device, known: None }).collect(), Vec::new());
         }
         let ledger = control.ledger();
         let digests = InputDigests::new(self.fleet, self.rosters, &ledger.locks);
         let found = parallel::map(devices.into_iter().collect(), options.threads, |device| {
-            let known = Known::of(self, &device, &digests, ledger);
+            let mut known = Known::of(self, &device, &digests, ledger);
+            if let Ok(Known::Read(known)) = &mut known {
+                // Of all devices at the same time they would be too much; each is written anew once it is decided about.
+                known.documents = Documents::default();
+            }
             (device, known)
         });
         let read: BTreeMap<_, _> = found
@@ -217,7 +221,7 @@ impl Pass<'_> {
         key: &SigningKey,
         inputs: &Inputs<'_>,
         decision: &mut DeviceDecision,
-        known: Option<Known>,
+        known: Option<Known<'a>>,
     ) -> Making {
         let known = match known {
             None => return Making { made: None, before: None, corrected: None, up_to_date: None },

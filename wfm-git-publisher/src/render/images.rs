@@ -6,13 +6,14 @@ use repo_artifacts::{ImageReference, Images, Variables};
 use repo_model::margo::{Component, ProfileType};
 use repo_model::{DeviceId, Digest};
 
-use super::{Artifact, ArtifactKind, Facts, Locks, Parameters, Work, artifacts};
+use super::documents::Written;
+use super::{Artifact, ArtifactKind, Facts, Locks, Work, artifacts};
 use crate::fleet::{Deployment, Device, Fleet, ImageSettings};
 
-/// The names that images have with some parameters.
+/// The names that images have with a document's parameters.
 pub(super) struct Named<'a> {
     pub(super) settings: &'a ImageSettings,
-    pub(super) parameters: &'a Parameters,
+    pub(super) written: &'a Written<'a>,
 }
 
 impl Named<'_> {
@@ -22,15 +23,15 @@ impl Named<'_> {
     }
 
     fn variables(&self, component: &Component) -> Variables {
-        let (literal, from_device) = self.parameters;
+        let Written { document, values_from, .. } = self.written;
         let mut variables = Variables::new();
-        for parameter in literal.values() {
+        for parameter in document.parameters.values() {
             for target in parameter.targets.iter().filter(|target| target.components.contains(&component.name)) {
                 let name = target.place(ProfileType::Compose).to_owned();
                 variables.insert(name, Some(parameter.value.text()));
             }
         }
-        let targets = from_device.values().flat_map(|from| &from.targets);
+        let targets = values_from.values().flat_map(|from| &from.targets);
         for target in targets.filter(|target| target.components.contains(&component.name)) {
             variables.insert(target.place(ProfileType::Compose).to_owned(), None);
         }
@@ -75,7 +76,7 @@ pub(super) fn unresolved<'a>(
     for deployment in fleet.deployments.values().filter(|one| !are_known(fleet, one, locks)) {
         for device in enrolled.iter().filter(|device| deployment.is_for(device)) {
             let Some(facts) = facts(&device.id) else { continue };
-            let rendered = Work::new(fleet, device, deployment, facts, locks).render();
+            let rendered = Work::new(fleet, device, deployment, facts, locks).render(None);
             let unresolved = rendered.into_iter().flat_map(|rendered| rendered.unresolved);
             needed.extend(unresolved.filter(Artifact::is_about_images));
         }

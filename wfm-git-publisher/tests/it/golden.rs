@@ -7,9 +7,11 @@ use std::path::{Path, PathBuf};
 
 use repo_model::envelope::Lock;
 use repo_model::{Digest, FileTree};
-use wfm_git_publisher::fleet::{self, Fleet, SourceFile};
+use wfm_git_publisher::fleet::{self, Device, Fleet, SourceFile};
 use wfm_git_publisher::plan::{Numbers, plan};
-use wfm_git_publisher::render::{Facts, Locks, merged, render, unresolved};
+use wfm_git_publisher::render::{
+    Capabilities, Documents, Facts, Locks, Rendered, merged, render, render_with, unresolved,
+};
 use wfm_git_publisher::repos::work_tree;
 
 fn cases() -> Vec<PathBuf> {
@@ -28,6 +30,13 @@ fn locks(fleet: &Fleet) -> Locks {
         locks.learn(content, repo_artifacts::Images::default());
     }
     locks
+}
+
+/// What the device gets: the same whether its documents were written before anything was known of it or not.
+fn rendered(fleet: &Fleet, device: &Device, facts: Facts<'_>, locks: &Locks) -> Rendered {
+    let rendered = render(fleet, device, facts, locks);
+    assert_eq!(render_with(Documents::of(fleet, device), fleet, device, facts, locks), rendered);
+    rendered
 }
 
 /// Path → bytes of everything that a fleet makes: the problems, and each device's first desired state.
@@ -50,14 +59,15 @@ fn made(files: &[SourceFile]) -> FileTree {
     let Some(fleet) = reading.fleet else { return made };
     let locks = locks(&fleet);
     for device in fleet.devices.values() {
-        let planned = plan(&render(&fleet, device, Facts::default(), &locks), None, &FileTree::new(), &fleet.broken);
+        let planned = plan(&rendered(&fleet, device, Facts::default(), &locks), None, &FileTree::new(), &fleet.broken);
         let numbers = Numbers { serial: 1, manifest_version: 1 };
         let assembled = planned.target.assemble(fleet.settings.id, &device.id, numbers, &FileTree::new());
         // What was planned is what is there afterwards: nothing is left to do.
         let parent = repo_model::desired::read(&assembled.tree).unwrap();
         let facts = Facts { parent: Some(&parent), ..Facts::default() };
-        let again = plan(&render(&fleet, device, facts, &locks), Some(&parent), &FileTree::new(), &fleet.broken);
+        let again = plan(&rendered(&fleet, device, facts, &locks), Some(&parent), &FileTree::new(), &fleet.broken);
         assert!(again.is_empty() && !again.target.new_manifest, "{again:?}");
+        rendered(&fleet, device, Facts { capabilities: Capabilities::Unreported, ..facts }, &locks);
         let name = device.id.repository_name();
         made.extend(assembled.tree.into_iter().map(|(path, bytes)| (format!("{name}/{path}"), bytes)));
         let bundle = assembled.bundle.into_iter().map(|(path, bytes)| (format!("{name}.{path}"), bytes));
