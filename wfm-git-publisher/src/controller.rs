@@ -19,7 +19,7 @@ use tracing::{Span, debug, error, info, warn};
 
 use crate::mirror::{MirrorError, Mirrored};
 use crate::plan::Allowed;
-use crate::publish::{Done, Options, Outcome, PublishError, Publisher, Tips, is_fresh, tips};
+use crate::publish::{Done, Options, Outcome, PublishError, Publisher, is_as_left};
 use crate::render::Artifact;
 use crate::repos::{FleetRepo, Home, Registries, Remotes};
 
@@ -32,7 +32,7 @@ pub struct Controller {
     pub home: Home,
     /// The revision that is followed.
     pub rev: String,
-    /// How often the fleet repository is looked at.
+    /// How often the fleet repository is read where no file system says that it changed.
     pub poll: Duration,
     /// Where archives come from.
     pub registries: Registries,
@@ -49,23 +49,15 @@ enum Wake {
     Poll,
 }
 
-/// What is known since the last pass, to see quickly that there is nothing to do.
+/// What this process remembers of its last pass; how that left the fleet is in the home.
 #[derive(Debug, Default)]
 struct LastPass {
+    /// The commit of the fleet; absent before the first pass, and after one that failed.
     commit: Option<CommitId>,
-    complete: bool,
-    devices: Vec<DeviceLeft>,
-    /// When the other host is looked at again, where there is one.
-    look_at: Option<Instant>,
-    /// What was told as an error already; it isn't told again with every poll.
+    /// When the other host is asked again, where there is one.
+    ask_at: Option<Instant>,
+    /// What was logged as an error already; it isn't logged again with every poll.
     errors: BTreeSet<String>,
-}
-
-#[derive(Debug)]
-struct DeviceLeft {
-    device: repo_model::DeviceId,
-    tips: Option<Tips>,
-    renew_at: i64,
 }
 
 impl Controller {
@@ -86,13 +78,13 @@ impl Controller {
                 Some(()) = hinted.recv() => Wake::Hint,
                 () = &mut shutdown => break,
             };
-            debug!(?wake, "looking at the fleet repository");
+            debug!(?wake, "reading the fleet repository");
             let (controller, stopping) = (Arc::clone(&this), Arc::clone(&stop));
             let before = std::mem::take(&mut last);
             let mut pass = spawn_blocking(move || controller.pass(before, &stopping));
             last = tokio::select! {
                 done = &mut pass => done.unwrap_or_default(),
-                // The pass is not cancelled: it is told to stop, and waited for.
+                // The pass is not cancelled: it is asked to stop, and waited for.
                 () = &mut shutdown => {
                     stop.store(true, Ordering::Relaxed);
                     let _ = pass.await;
@@ -113,12 +105,12 @@ impl Controller {
 
     /// One pass, if there is anything to do.
     fn pass(&self, last: LastPass, stop: &AtomicBool) -> LastPass {
-        let told = last.errors.clone();
+        let logged = last.errors.clone();
         let after = self.try_pass(last, stop).unwrap_or_else(|error| {
             let errors = BTreeSet::from([format!("the pass failed: {}", error_chain(&error))]);
             LastPass { errors, ..LastPass::default() }
         });
-        for error in after.errors.difference(&told) {
+        for error in after.errors.difference(&logged) {
             error!("{error}; it is tried again");
         }
         after
@@ -128,7 +120,8 @@ impl Controller {
         let source = FleetRepo::open(&self.fleet)?;
         let commit = source.resolve(&self.rev)?;
         let now = Timestamp::now();
-        if last.commit == Some(commit) && last.complete && self.is_still_so(&last, now) {
+        let is_known = last.commit == Some(commit) && last.ask_at.is_none_or(|moment| Instant::now() < moment);
+        if is_known && is_as_left(&self.home, commit, now, self.threads) {
             return Ok(last);
         }
         let resolve = |artifact: &Artifact| self.registries.resolve(artifact).map_err(Into::into);
@@ -148,27 +141,11 @@ impl Controller {
         let outcome = publisher.publish(&source, &commit.to_string(), &options)?;
         // A commit that is broken is reported once, not with every poll.
         if last.commit != Some(commit) {
-            tell_problems(&outcome);
+            log_problems(&outcome);
         }
-        tell(&outcome);
-        Ok(self.left_by(&outcome))
-    }
-
-    /// Whether all branches stand where the last pass left them, and nothing has to be renewed.
-    fn is_still_so(&self, last: &LastPass, now: Timestamp) -> bool {
-        last.look_at.is_none_or(|moment| Instant::now() < moment)
-            && last.devices.iter().all(|one| is_fresh(one.renew_at, now) && tips(&self.home, &one.device) == one.tips)
-    }
-
-    fn left_by(&self, outcome: &Outcome) -> LastPass {
-        let devices = outcome.devices.iter().filter_map(|(device, result)| {
-            let done = result.as_ref().ok()?;
-            let tips = outcome.tips.get(device).copied();
-            Some(DeviceLeft { device: device.clone(), tips, renew_at: done.renew_at()? })
-        });
-        let look_at = self.remotes.as_ref().map(|remotes| Instant::now() + remotes.poll());
-        let (commit, complete) = (Some(outcome.commit), outcome.is_final());
-        LastPass { commit, complete, devices: devices.collect(), look_at, errors: errors(outcome) }
+        log(&outcome);
+        let ask_at = self.remotes.as_ref().map(|remotes| Instant::now() + remotes.poll());
+        Ok(LastPass { commit: Some(commit), ask_at, errors: errors(&outcome) })
     }
 }
 
@@ -202,7 +179,7 @@ fn errors(outcome: &Outcome) -> BTreeSet<String> {
     failed.chain(accounts).chain(unpushed).chain(outcome.unresolved.iter().map(|error| error_chain(error))).collect()
 }
 
-fn tell_problems(outcome: &Outcome) {
+fn log_problems(outcome: &Outcome) {
     for problem in outcome.problems.iter() {
         warn!(hint = problem.hint, "{problem}");
     }
@@ -211,7 +188,7 @@ fn tell_problems(outcome: &Outcome) {
     }
 }
 
-fn tell(outcome: &Outcome) {
+fn log(outcome: &Outcome) {
     for (device, result) in &outcome.devices {
         match result {
             Ok(Done::Published { serial, commit, .. }) => info!(%device, serial, %commit, "published"),

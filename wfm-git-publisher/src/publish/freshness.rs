@@ -11,7 +11,7 @@ const SET_BACK: i64 = 60 * 60;
 
 /// Whether a proof of freshness that is renewed then is one now: a clock that was ahead made those that are renewed later
 /// than any can be, and no device believes them.
-pub(crate) fn is_fresh(renew_at: i64, now: Timestamp) -> bool {
+pub(super) fn is_fresh(renew_at: i64, now: Timestamp) -> bool {
     (1..=FRESH_FOR / 2 + SET_BACK).contains(&renew_at.saturating_sub(now.as_second()))
 }
 

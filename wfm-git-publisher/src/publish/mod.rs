@@ -2,7 +2,8 @@
 //!
 //! **One decision.** What is known of each device (`known`) and what the fleet says of it make a `FleetPlan`
 //! (`decide`), a pure value. `plan` and `validate` print it (`planned`), `publish` carries it out (`steps`); both get
-//! it from the same `decide_all`.
+//! it from the same `decide_all`. A device's documents are written once: its tip is read with them, and the decision is
+//! made of them.
 //!
 //! The order of a pass: the fleet is read from the commit's objects → every device's verified tip and report are read,
 //! but for those that nothing changed for since they were up to date → tags without a lock are resolved, the first
@@ -43,7 +44,6 @@ pub(crate) use decide::doubt;
 pub use error::{ClockError, DeviceError, PublishError};
 pub use findings::{Findings, Gone};
 pub use freshness::FRESH_FOR;
-pub(crate) use freshness::is_fresh;
 pub(crate) use hints::hint;
 pub use locks::{NewKey, Resolve, ResolveError};
 pub use options::{Options, Work};
@@ -51,5 +51,4 @@ pub use outcome::{Done, Outcome, Planned};
 pub use planned::{check, device_context, plan};
 pub use publisher::Publisher;
 pub use serial::{KnownNumbers, SerialError};
-pub(crate) use tips::{Tips, tips};
-pub use up_to_date::unchanged;
+pub use up_to_date::{is_as_left, unchanged};

@@ -59,7 +59,7 @@ pub struct Outcome {
     /// Accounts of devices that left the fleet, which can't be ended.
     pub accounts: Vec<(DeviceId, AccountError)>,
     /// Where the branches of each device stand, as far as the pass knows: a `status` that came meanwhile isn't in it.
-    pub(crate) tips: BTreeMap<DeviceId, Tips>,
+    pub(super) tips: BTreeMap<DeviceId, Tips>,
     /// Devices for which something can't be published yet, because the meaning of a tag isn't known.
     pub(super) awaiting: BTreeSet<DeviceId>,
 }

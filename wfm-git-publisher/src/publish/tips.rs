@@ -7,12 +7,12 @@ use repo_model::{Branch, DeviceId};
 use crate::repos::Home;
 
 /// Where `desired`, `freshness` and `status` of a device stand.
-pub(crate) type Tips = [Option<CommitId>; 3];
+pub(super) type Tips = [Option<CommitId>; 3];
 
 /// The branches of [`Tips`].
 pub(super) const BRANCHES: [&str; 3] = [Branch::Desired.as_str(), Branch::Freshness.as_str(), Branch::Status.as_str()];
 
 /// Reads them; `None` where that can't be read, which is found out again by whoever opens the repository.
-pub(crate) fn tips(home: &Home, device: &DeviceId) -> Option<Tips> {
+pub(super) fn tips(home: &Home, device: &DeviceId) -> Option<Tips> {
     branches(&home.device(device), BRANCHES).ok()
 }

@@ -16,7 +16,7 @@ use repo_model::{DeviceId, Digest};
 pub(crate) use repo_testkit::copy;
 use repo_testkit::git::git;
 use wfm_git_publisher::config::Config;
-use wfm_git_publisher::publish::{Options, Outcome, PublishError, Publisher, Resolve, Work, unchanged};
+use wfm_git_publisher::publish::{Options, Outcome, PublishError, Publisher, Resolve, Work, is_as_left, unchanged};
 use wfm_git_publisher::render::Artifact;
 use wfm_git_publisher::repos::{FleetRepo, Home, Remotes};
 
@@ -222,6 +222,12 @@ impl Lab {
             let outcome = unchanged(&self.home, &source, "HEAD", &options);
             outcome.inspect(|outcome| assert!(outcome.is_complete(), "{outcome:?}")).is_some()
         })
+    }
+
+    /// Whether `run` would make no pass now, although the last one may have had something to say.
+    pub(crate) fn is_as_left_at(&self, second: i64) -> bool {
+        let commit = FleetRepo::open(&self.fleet).unwrap().resolve("HEAD").unwrap();
+        is_as_left(&self.home, commit, Timestamp::from_second(second).unwrap(), 2)
     }
 
     fn with_options<T>(

@@ -161,6 +161,36 @@ fn what_is_wrong_is_told_by_every_pass() {
 }
 
 #[test]
+fn run_makes_no_pass_over_a_fleet_with_a_broken_file_until_something_changes() {
+    let lab = settled();
+    lab.write("devices/press-02.yaml", "id: press-02\nlabels: 3\n");
+    lab.write("devices/press-03.yaml", "id: press-03\n");
+    lab.commit();
+    assert!(!lab.is_as_left_at(*BEGIN), "another commit of the fleet");
+    assert!(!lab.publish().problems.is_empty());
+    assert!(lab.is_as_left_at(*BEGIN) && !lab.is_unchanged_at(*BEGIN));
+    assert!(!lab.is_as_left_at(*BEGIN + RENEWED), "proofs of freshness are renewed");
+    assert!(!lab.is_as_left_at(*BEGIN - RENEWED), "no device believes what is from the future");
+    for device in ["press-01", "press-02"] {
+        git(&lab.repo(device), &["update-ref", "refs/heads/status", "desired"]);
+        assert!(!lab.is_as_left_at(*BEGIN), "{device} reports");
+        git(&lab.repo(device), &["update-ref", "-d", "refs/heads/status"]);
+        assert!(lab.is_as_left_at(*BEGIN), "{device} is as it was");
+    }
+    copy(&lab.repo("press-01"), &lab.repo("press-03"));
+    assert!(!lab.is_as_left_at(*BEGIN), "a device without a key has a repository");
+}
+
+#[test]
+fn run_makes_another_pass_where_something_failed() {
+    let lab = settled();
+    let forged = lab.git("press-02", &["commit-tree", "desired^{tree}", "-m", "by nobody"]);
+    lab.git("press-02", &["update-ref", "refs/heads/desired", &forged]);
+    assert!(lab.publish().devices[&"press-02".parse().unwrap()].is_err());
+    assert!(!lab.is_as_left_at(*BEGIN));
+}
+
+#[test]
 fn a_plan_of_settled_devices_says_the_same_as_one_that_looks_at_them() {
     let lab = settled();
     let plan = |lab: &Lab| lab.run(&["plan", "--format", "json"]);
