@@ -23,18 +23,17 @@ use crate::publish::{Done, Options, Outcome, PublishError, Publisher, is_as_left
 use crate::render::Artifact;
 use crate::repos::{FleetRepo, Home, Registries, Remotes};
 
-/// What the loop works on.
+/// The loop with what it needs; `run` consumes it.
 #[derive(Debug)]
 pub struct Controller {
-    /// The fleet repository.
+    /// The fleet repository: the operators' work tree or bare repository, or the hosted one.
     pub fleet: PathBuf,
-    /// The publisher's home.
     pub home: Home,
-    /// The revision that is followed.
+    /// The revision that is followed, resolved anew each time; `HEAD` unless `--rev` says otherwise.
     pub rev: String,
     /// How often the fleet repository is read where no file system says that it changed.
     pub poll: Duration,
-    /// Where archives come from.
+    /// Where tags of archives, charts and images are looked up.
     pub registries: Registries,
     /// The host that devices talk to, where it isn't this one.
     pub remotes: Option<Remotes>,
@@ -42,7 +41,7 @@ pub struct Controller {
     pub threads: usize,
 }
 
-/// Why the loop woke up.
+/// Why the loop woke up; logged with each wake-up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Wake {
     Hint,

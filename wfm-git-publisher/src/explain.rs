@@ -1,6 +1,6 @@
 //! Why a device gets what it gets: the file, line and rule behind each decision and each value.
 //!
-//! Pure, and over the same functions as the render, so that an explanation can't tell anything else than what is done.
+//! Pure, and over the same functions as the render, so that an explanation can't differ from what is done.
 
 mod show;
 
@@ -21,15 +21,15 @@ pub use show::to_text;
 pub struct DeviceContext<'a> {
     pub fleet: &'a Fleet,
     pub device: &'a Device,
-    /// What its repository tells.
+    /// What is known of it from its own repository.
     pub facts: Facts<'a>,
-    /// What tags mean.
+    /// The ledger's locks, with those of the device's own tip.
     pub locks: &'a Locks,
     /// The deployments that it would get anew, or otherwise than it has them.
     pub changes: BTreeSet<DeploymentName>,
     /// What of it can't be published.
     pub blocked: Vec<Blocked>,
-    /// Why its repository tells nothing: it can't be used or believed.
+    /// Why nothing is known from its repository; absent if it can be used and believed.
     pub trouble: Option<String>,
 }
 
@@ -39,15 +39,15 @@ pub struct DeviceContext<'a> {
 pub struct Explained {
     pub device: DeviceId,
     pub file: String,
-    /// Whether it is told to leave everything as it is.
+    /// Whether it shall leave everything as it is.
     pub suspended: bool,
     /// Whether a key of it is known; before that nothing is published for it.
     pub enrolled: bool,
-    /// How it behaves.
+    /// Its intervals, `poll` and `report`.
     pub policy: Vec<PolicyExplained>,
     /// What keeps everything that is new for it from being published.
     pub blocked: Vec<Blocked>,
-    /// Why its repository tells nothing of it.
+    /// Why nothing is known from its repository; absent if it can be used and believed.
     pub trouble: Option<String>,
     /// Deployments that can't be used; whoever has one of them keeps it.
     pub broken: Vec<String>,
@@ -62,27 +62,28 @@ pub struct PolicyExplained {
     /// What it is: `poll`, `report`.
     pub name: String,
     pub seconds: u64,
-    /// Everything that is said of it, the strongest first; the first one counts.
-    pub said: Vec<Said>,
+    /// Everything that sets it, the strongest first; the first one counts. Empty if nothing does.
+    #[serde(rename = "said")]
+    pub settings: Vec<SettingExplained>,
 }
 
 /// One deployment and one device.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DeploymentExplained {
-    /// The operator's id.
+    /// The id in the fleet repository.
     pub deployment: DeploymentName,
-    /// Margo's id.
+    /// The UUID of Margo's document.
     pub deployment_id: DeploymentId,
-    /// What it deploys.
+    /// `id version` of its package.
     pub application: String,
-    /// Whether the device gets it.
+    /// Whether the device gets it as the fleet means it now.
     pub gets: bool,
     /// Whether that, or what is new of it, can't be published.
     pub is_blocked: bool,
     /// What keeps it alone from being published.
     pub blocked: Vec<Blocked>,
-    /// Why, or why not.
+    /// Which targets fit, or what excludes the device; then what is wrong.
     pub reasons: Vec<Reason>,
     /// The profile that is used, if the device gets it.
     pub profile: Option<Reason>,
@@ -93,7 +94,6 @@ pub struct DeploymentExplained {
 /// Why something is as it is, and where that is written.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Reason {
-    /// In words.
     pub text: String,
     pub place: Option<Place>,
 }
@@ -105,18 +105,19 @@ pub struct ParameterExplained {
     pub name: String,
     /// The value on the device; absent if it is left out.
     pub value: Option<String>,
-    /// Everything that is said of it, the strongest first; the first one counts.
-    pub said: Vec<Said>,
+    /// Everything that sets it, the strongest first; the first one counts. Empty if nothing does.
+    #[serde(rename = "said")]
+    pub settings: Vec<SettingExplained>,
     /// Where it goes: `pointer in components`.
     pub targets: Vec<String>,
 }
 
-/// One thing that is said of a parameter.
+/// One place that sets a parameter or a part of the behaviour.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Said {
-    /// What, as it is written.
+pub struct SettingExplained {
+    /// The value, as it is written.
     pub what: String,
-    /// Who says so.
+    /// What kind of place it is: the device, a group, the package and so on.
     pub rule: String,
     pub place: Option<Place>,
 }
@@ -128,27 +129,27 @@ impl Reason {
 }
 
 /// Explains what a device gets; with a name only that deployment, also if the device doesn't get it.
-pub fn explain(look: &DeviceContext<'_>, only: Option<&DeploymentName>) -> Explained {
-    let DeviceContext { fleet, device, .. } = look;
+pub fn explain(context: &DeviceContext<'_>, only: Option<&DeploymentName>) -> Explained {
+    let DeviceContext { fleet, device, .. } = context;
     let has = |name: &DeploymentName| {
-        look.facts.parent.is_some_and(|parent| parent.envelope.deployments.values().any(|one| one.id == *name))
+        context.facts.parent.is_some_and(|parent| parent.envelope.deployments.values().any(|one| one.id == *name))
     };
     let broken = |name: &&DeploymentName| only.map_or(has(name), |only| only == *name);
     let broken = fleet.broken.deployments.iter().filter(broken).map(ToString::to_string).collect();
-    of_device(look, broken, |one| only.map_or(one.is_for(device), |name| one.id == *name))
+    of_device(context, broken, |one| only.map_or(one.is_for(device), |name| one.id == *name))
 }
 
 /// Explains for every deployment of an application why a device doesn't get it, or that it does.
-pub fn why_not(look: &DeviceContext<'_>, application: &str) -> Explained {
+pub fn why_not(context: &DeviceContext<'_>, application: &str) -> Explained {
     // Whose application they are isn't known.
-    let broken = &look.fleet.broken;
+    let broken = &context.fleet.broken;
     let broken =
         broken.deployments.iter().map(ToString::to_string).chain(broken.unidentified.iter().cloned()).collect();
-    of_device(look, broken, |one| one.application.description.id.as_str() == application)
+    of_device(context, broken, |one| one.application.description.id.as_str() == application)
 }
 
-fn of_device(look: &DeviceContext<'_>, broken: Vec<String>, is_asked: impl Fn(&Deployment) -> bool) -> Explained {
-    let DeviceContext { fleet, device, facts, locks, blocked, trouble, .. } = look;
+fn of_device(context: &DeviceContext<'_>, broken: Vec<String>, is_asked: impl Fn(&Deployment) -> bool) -> Explained {
+    let DeviceContext { fleet, device, facts, locks, blocked, trouble, .. } = context;
     let rendered = render(fleet, device, *facts, locks);
     let asked = fleet.deployments.values().filter(|one| is_asked(one));
     Explained {
@@ -160,7 +161,7 @@ fn of_device(look: &DeviceContext<'_>, broken: Vec<String>, is_asked: impl Fn(&D
         blocked: blocked.iter().filter(|one| is_of_all(one)).cloned().collect(),
         trouble: trouble.clone(),
         broken,
-        deployments: asked.map(|one| explain_deployment(look, one, &rendered)).collect(),
+        deployments: asked.map(|one| explain_deployment(context, one, &rendered)).collect(),
     }
 }
 
@@ -172,11 +173,11 @@ fn is_of_all(blocked: &Blocked) -> bool {
 fn policy(fleet: &Fleet, device: &Device) -> Vec<PolicyExplained> {
     let holds = device.policy_in(fleet);
     let explained = |name: &str, seconds: Option<u64>, key: fn(&Policy) -> Option<&Seconds>| {
-        let said = device.policies(fleet).filter_map(|(rule, policy)| {
+        let settings = device.policies(fleet).filter_map(|(rule, policy)| {
             let Seconds(seconds, place) = key(policy)?;
-            Some(Said { what: format!("{seconds} s"), rule, place: Some(place.clone()) })
+            Some(SettingExplained { what: format!("{seconds} s"), rule, place: Some(place.clone()) })
         });
-        PolicyExplained { name: name.to_owned(), seconds: seconds.unwrap_or_default(), said: said.collect() }
+        PolicyExplained { name: name.to_owned(), seconds: seconds.unwrap_or_default(), settings: settings.collect() }
     };
     vec![
         explained("poll", holds.poll_seconds, |policy| policy.poll.as_ref()),
@@ -184,8 +185,12 @@ fn policy(fleet: &Fleet, device: &Device) -> Vec<PolicyExplained> {
     ]
 }
 
-fn explain_deployment(look: &DeviceContext<'_>, deployment: &Deployment, rendered: &Rendered) -> DeploymentExplained {
-    let DeviceContext { fleet, device, facts, .. } = *look;
+fn explain_deployment(
+    context: &DeviceContext<'_>,
+    deployment: &Deployment,
+    rendered: &Rendered,
+) -> DeploymentExplained {
+    let DeviceContext { fleet, device, facts, .. } = *context;
     let id = DeploymentId::derive(fleet.settings.id, &deployment.id, &device.id);
     let description = &deployment.application.description;
     let found = rendered.deployments.get(&id);
@@ -217,10 +222,10 @@ fn explain_deployment(look: &DeviceContext<'_>, deployment: &Deployment, rendere
     let parameters = parameters.map(|(name, targets)| parameter(fleet, device, deployment, (name, targets), rendered));
     // What is wrong in the fleet's files is among the reasons already.
     let own = |one: &&Blocked| {
-        one.deployment.as_ref() == Some(&deployment.id) && !is_of_all(one) && !one.is_told_as_problem()
+        one.deployment.as_ref() == Some(&deployment.id) && !is_of_all(one) && !one.is_shown_as_problem()
     };
-    let blocked: Vec<_> = look.blocked.iter().filter(own).cloned().collect();
-    let is_held = look.changes.contains(&deployment.id) && look.blocked.iter().any(is_of_all);
+    let blocked: Vec<_> = context.blocked.iter().filter(own).cloned().collect();
+    let is_held = context.changes.contains(&deployment.id) && context.blocked.iter().any(is_of_all);
     DeploymentExplained {
         deployment: deployment.id.clone(),
         deployment_id: id,
@@ -265,17 +270,17 @@ fn parameter(
         Some(format!("file {} of the device", from.device_file))
     };
     let layers = fleet.layers(deployment, device);
-    let said = layers.of(name).map(|(rule, given)| {
+    let settings = layers.of(name).map(|(rule, given)| {
         let what = match &given.setting {
             Setting::Literal(value) => shown_value(value),
             Setting::Template(template) => format!("template {}", template.source()),
             Setting::DeviceFile(file) => format!("file {file} of the device"),
         };
-        Said { what, rule: rule.to_string(), place: Some(given.place.clone()) }
+        SettingExplained { what, rule: rule.to_string(), place: Some(given.place.clone()) }
     });
     let application = &deployment.application;
     let default = application.description.parameters.get(name).and_then(|one| one.default.as_ref());
-    let default = default.map(|value| Said {
+    let default = default.map(|value| SettingExplained {
         what: shown_value(value),
         rule: crate::fleet::Rule::Package.to_string(),
         place: application.default_place(name).cloned(),
@@ -287,7 +292,7 @@ fn parameter(
     ParameterExplained {
         name: name.to_owned(),
         value: literal.or_else(from_device),
-        said: said.chain(default).collect(),
+        settings: settings.chain(default).collect(),
         targets: targets.iter().map(shown).collect(),
     }
 }

@@ -33,7 +33,7 @@ pub use whole::problems_of;
 /// What is known of a device beyond the fleet's files.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Facts<'a> {
-    /// What its `desired` holds.
+    /// The verified tip of its `desired`; absent if it has none.
     pub parent: Option<&'a Desired>,
     /// What it has and can run.
     pub capabilities: Capabilities<'a>,
@@ -45,11 +45,10 @@ pub enum Capabilities<'a> {
     /// Nobody asked: whatever could fit does.
     #[default]
     Unasked,
-    /// The device said nothing yet.
+    /// The device pushed no `status` that can be believed yet, or one without capabilities.
     Unreported,
     /// What it verifiably says can't be read, and why.
     Unreadable(&'a str),
-    /// What it verifiably says.
     Reported(&'a DeviceCapabilities),
 }
 
@@ -57,11 +56,10 @@ pub enum Capabilities<'a> {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rendered {
     pub device: DeviceId,
-    /// Who may sign for it.
+    /// Who may sign its reports, in the order of its file.
     pub status_keys: Vec<KeyText>,
-    /// How it behaves.
     pub policy: DevicePolicy,
-    /// What it runs.
+    /// What it shall run, by the UUIDs of Margo's documents.
     pub deployments: BTreeMap<DeploymentId, RenderedDeployment>,
     /// Deployments of which stays whatever it has.
     pub left: BTreeMap<DeploymentName, Left>,

@@ -45,7 +45,7 @@ pub struct DeviceStatus {
     pub blocked: Vec<Blocked>,
     /// Seconds since its last believable heartbeat.
     pub heartbeat_age: Option<i64>,
-    /// Its deployments, desired and reported.
+    /// What its tip holds or it reports, by name.
     pub deployments: Vec<DeploymentRow>,
 }
 
@@ -53,7 +53,7 @@ pub struct DeviceStatus {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Membership {
-    /// It has a key.
+    /// A key of it is known, or its file is broken.
     Enrolled,
     /// No key of it is known.
     NotEnrolled,
@@ -61,23 +61,22 @@ pub enum Membership {
     Gone,
 }
 
-/// One deployment on one device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DeploymentRow {
     /// The operator's id; Margo's where it isn't known any more.
     pub deployment: String,
-    /// Margo's id.
+    /// The UUID of Margo's document.
     pub deployment_id: DeploymentId,
     /// The revisions that shall run; absent if it shall be gone.
     pub desired: Option<String>,
     /// What the device sees running, in one word; absent without a believable heartbeat.
     pub actual: Option<String>,
-    /// Margo's state; absent if the device said nothing about it yet.
+    /// Margo's state; absent if the device reported nothing of it yet.
     pub state: Option<String>,
     /// Why, if it failed or waits.
     pub reason: Option<String>,
-    /// Seconds since the newest of these was said.
+    /// Seconds since the report or heartbeat that the newest of these is from.
     pub age: Option<i64>,
 }
 
@@ -151,7 +150,7 @@ struct Evidence {
     tip: Option<Tip>,
     reports: Option<Reports>,
     doubts: Vec<Doubt>,
-    /// Names of deployments that the device tells of and that the tip has no more.
+    /// Names of deployments that the device reports and that the tip has no more.
     names: BTreeMap<DeploymentId, DeploymentName>,
 }
 
@@ -168,13 +167,14 @@ fn device_evidence(
     };
     let enrolled = device.map_or(&[][..], |device| &device.status_keys);
     let reports = repo.reports(tip.as_ref(), enrolled, &rosters.publishers, now);
-    let adopted = reports.status.verified().and_then(|status| status.said.adopted());
+    let adopted = reports.status.verified().and_then(|status| status.report.adopted());
     if let Some((tip, adopted)) = tip.as_ref().zip(adopted) {
         let claim = repo.claim(tip, adopted, &rosters.publishers, now.as_second())?;
         doubts.extend(doubt(claim, adopted).map(|text| Doubt::new(ADOPTED_UNKNOWN, text)));
     }
-    let told = reports.status.verified().into_iter().flat_map(|status| status.said.deployments.keys().copied());
-    let names = tip.as_ref().map(|tip| repo.names_before(tip, told.collect(), &rosters.publishers)).unwrap_or_default();
+    let reported = reports.status.verified().into_iter().flat_map(|status| status.report.deployments.keys().copied());
+    let names =
+        tip.as_ref().map(|tip| repo.names_before(tip, reported.collect(), &rosters.publishers)).unwrap_or_default();
     Ok(Evidence { tip, reports: Some(reports), doubts, names })
 }
 
@@ -195,15 +195,15 @@ impl Evidence {
         if let Some(Reports { heartbeat: Checked::Unverified(why), .. }) = &reports {
             self.doubts.push(disbelieved("heartbeat", why));
         }
-        self.doubts.extend(status.iter().flat_map(|status| status.said.doubts.clone()));
+        self.doubts.extend(status.iter().flat_map(|status| status.report.doubts.clone()));
         self.doubts.extend(heartbeat.iter().flat_map(|heartbeat| heartbeat.doubts.clone()));
-        let syncer = status.map(|status| &status.said.syncer);
-        let adopted = status.and_then(|status| status.said.adopted());
+        let syncer = status.map(|status| &status.report.syncer);
+        let adopted = status.and_then(|status| status.report.adopted());
         let none = BTreeMap::new();
         let rows = Rows {
             tip: self.tip.as_ref(),
             adopted,
-            reported: status.map_or(&none, |status| &status.said.deployments),
+            reported: status.map_or(&none, |status| &status.report.deployments),
             status_age: status.map(|status| age(status.time, now)),
             running: heartbeat.map(|heartbeat| &heartbeat.state.deployments),
             heartbeat_age: heartbeat.map(|heartbeat| age(heartbeat.state.time.as_second(), now)),
@@ -255,7 +255,7 @@ impl Rows<'_> {
         let name = self.tip.and_then(|tip| tip.desired.envelope.deployments.get(&id));
         let reported = self.reported.get(&id);
         let actual = self.running.map(|running| shown_health(running.get(&id)));
-        let told = self.running.filter(|running| running.contains_key(&id)).and(self.heartbeat_age);
+        let observed = self.running.filter(|running| running.contains_key(&id)).and(self.heartbeat_age);
         DeploymentRow {
             deployment: name.map_or_else(|| self.known_as(id), |envelope| envelope.id.to_string()),
             deployment_id: id,
@@ -263,7 +263,7 @@ impl Rows<'_> {
             actual,
             state: reported.map(|status| status.status.state.to_string()),
             reason: self.reason(id, reported),
-            age: told.or(self.status_age.filter(|_| reported.is_some())),
+            age: observed.or(self.status_age.filter(|_| reported.is_some())),
         }
     }
 

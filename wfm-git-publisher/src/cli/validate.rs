@@ -99,7 +99,7 @@ fn check_as_plan(home: &Home, files: &[SourceFile]) -> Result<Checked, Failure> 
     })?;
     super::print_problems(&planned.problems, "the fleet");
     super::plan::print_refused(&planned);
-    let blocked = planned.devices.iter().flat_map(Shown::blocked).filter(|one| !one.is_told_as_problem());
+    let blocked = planned.devices.iter().flat_map(Shown::blocked).filter(|one| !one.is_shown_as_problem());
     let blocked: Vec<_> = blocked.cloned().collect();
     blocked.iter().for_each(|one| eprint!("{}", super::blocked_failure(one)));
     Ok(Checked { good: !planned.is_refused(), problems: planned.problems, blocked, summary: String::new() })

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use repo_model::text::line;
 
-use super::{DeploymentExplained, Explained, ParameterExplained, PolicyExplained, Reason, Said};
+use super::{DeploymentExplained, Explained, ParameterExplained, PolicyExplained, Reason, SettingExplained};
 use crate::fleet::Place;
 use crate::plan::Blocked;
 
@@ -22,10 +22,13 @@ pub fn to_text(explained: &Explained, parameter: Option<&str>) -> String {
         let _ = writeln!(text, "  its repository tells nothing of it: {}", line(trouble));
     }
     blocked.iter().for_each(|one| blocked_text(&mut text, "  ", one));
-    for PolicyExplained { name, seconds, said } in policy.iter().filter(|_| parameter.is_none()) {
-        let _ =
-            writeln!(text, "  {name}: {seconds} s{}", if said.is_empty() { " (where nothing is said)" } else { "" });
-        said_text(&mut text, "      ", said);
+    for PolicyExplained { name, seconds, settings } in policy.iter().filter(|_| parameter.is_none()) {
+        let _ = writeln!(
+            text,
+            "  {name}: {seconds} s{}",
+            if settings.is_empty() { " (where nothing is said)" } else { "" }
+        );
+        settings_text(&mut text, "      ", settings);
     }
     for name in broken {
         let _ = writeln!(text, "  ? {name}: can't be used, see `validate`; whoever has it keeps it");
@@ -63,14 +66,14 @@ fn blocked_text(text: &mut String, indent: &str, blocked: &Blocked) {
 }
 
 fn parameter_text(text: &mut String, parameter: &ParameterExplained) {
-    let ParameterExplained { name, value, said, targets } = parameter;
+    let ParameterExplained { name, value, settings, targets } = parameter;
     let value = value.as_deref().unwrap_or("left out");
     let _ = writeln!(text, "      {}: {} → {}", line(name), line(value), line(&targets.join("; ")));
-    said_text(text, "          ", said);
+    settings_text(text, "          ", settings);
 }
 
-fn said_text(text: &mut String, indent: &str, said: &[Said]) {
-    for (index, Said { what, rule, place }) in said.iter().enumerate() {
+fn settings_text(text: &mut String, indent: &str, settings: &[SettingExplained]) {
+    for (index, SettingExplained { what, rule, place }) in settings.iter().enumerate() {
         let counts = if index == 0 { "by" } else { "over" };
         let _ = writeln!(text, "{indent}{counts} {}: {}{}", line(rule), line(what), at(place.as_ref()));
     }

@@ -12,12 +12,12 @@ use repo_model::yaml::{Limits, Node, Span, parse};
 use super::file::SourceFile;
 use super::place::Place;
 
-/// A package in the fleet.
+/// A package in `applications/`, which deployments share.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Application {
-    /// Where its `margo.yaml` lies.
+    /// The path of its `margo.yaml` in the fleet repository.
     pub file: String,
-    /// What it says.
+    /// Margo's ApplicationDescription.
     pub description: ApplicationDescription,
     /// The rules for its parameters' values, by parameter.
     pub rules: BTreeMap<String, Rule>,
@@ -32,7 +32,6 @@ pub struct Application {
 pub struct Rule {
     /// Whether it can't change once installed.
     pub immutable: bool,
-    /// The rule itself.
     pub schema: Schema,
 }
 
@@ -43,12 +42,12 @@ pub struct Profile {
     pub description: DeploymentProfile,
     /// The parameters that it uses, with the places in it where their values go, in the one spelling that is written.
     pub parameters: BTreeMap<String, Vec<Target>>,
-    /// Where it stands.
+    /// Where the profile begins in `margo.yaml`.
     pub place: Place,
 }
 
 impl Application {
-    /// What deployments call it.
+    /// Id and version, by which deployments name it.
     pub fn key(&self) -> (ApplicationId, String) {
         (self.description.id.clone(), self.description.version.clone())
     }
@@ -58,7 +57,7 @@ impl Application {
         self.profiles.iter().filter(|profile| profile.is_deployable())
     }
 
-    /// The profile with this id.
+    /// The first profile with this id.
     pub fn profile(&self, id: &str) -> Option<&Profile> {
         self.profiles.iter().find(|profile| profile.description.id == id)
     }

@@ -18,11 +18,11 @@ use super::values::{Values, values};
 /// A deployment whose names all lead somewhere.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Deployment {
-    /// Its identity.
+    /// The operator's id, from which each device's Margo id is derived.
     pub id: DeploymentName,
-    /// Where that is written.
+    /// Where its `id` is written.
     pub place: Place,
-    /// What it deploys.
+    /// Its package, shared by all deployments of it.
     pub application: Arc<Application>,
     /// Which profile of it is used.
     pub profile: Choice,
@@ -30,7 +30,7 @@ pub struct Deployment {
     pub targets: Vec<Selector>,
     /// … except these.
     pub exclude: Vec<Selector>,
-    /// Values for every device.
+    /// Values for every device, over those of groups and the fleet.
     pub parameters: Values,
     /// Values for some of them, in order: the later wins.
     pub overrides: Vec<Override>,
@@ -54,7 +54,7 @@ pub enum Choice {
 }
 
 impl Deployment {
-    /// Whether the device gets it.
+    /// Whether one of `targets` selects the device and none of `exclude` does.
     pub fn is_for(&self, device: &Device) -> bool {
         self.target(device).is_some() && self.exclusion(device).is_none()
     }
@@ -85,10 +85,9 @@ impl Deployment {
     }
 }
 
-/// Values for some devices.
+/// Values for some devices, over the deployment's own; a later override counts over an earlier one.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Override {
-    /// The devices.
     pub when: Selector,
     pub parameters: Values,
 }

@@ -13,14 +13,13 @@ use super::policy::{Policy, Seconds};
 use super::values::data;
 use super::{Fleet, labels, policy};
 
-/// A device of the fleet.
+/// A file in `devices/`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Device {
-    /// Where it is written.
+    /// The path of its file in the fleet repository.
     pub file: String,
-    /// Its identity.
     pub id: DeviceId,
-    /// What selectors match.
+    /// What selectors match, and what templates know as `device.labels.…`.
     pub labels: BTreeMap<String, String>,
     /// What it does differently from the fleet.
     pub policy: Policy,
@@ -40,7 +39,7 @@ impl Device {
         !self.status_keys.is_empty()
     }
 
-    /// What holds for the device.
+    /// Its intervals by its own file, else its groups', else the fleet's, else the built-in ones.
     pub fn policy_in(&self, fleet: &Fleet) -> DevicePolicy {
         let first = |key: fn(&Policy) -> Option<&Seconds>| self.policies(fleet).find_map(|(_, policy)| key(policy));
         let seconds = |found: Option<&Seconds>, default| Some(found.map_or(default, |Seconds(seconds, _)| *seconds));

@@ -10,12 +10,11 @@ use super::policy::{self, Policy};
 use super::selector::Selector;
 use super::values::{Values, values};
 
-/// What holds for some devices.
+/// Values and intervals that `fleet.yaml` sets for some devices.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Group {
-    /// What people call it.
+    /// Unique among the fleet's groups; explanations name it.
     pub name: String,
-    /// The devices.
     pub when: Selector,
     /// What they do differently from the fleet.
     pub policy: Policy,

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use repo_model::yaml::Field;
 
-/// Who locks images.
+/// `images` of `fleet.yaml`: whose images the publisher locks, and whose it leaves to devices.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ImageSettings {
     /// Registries (`host[:port]`) out of the publisher's reach, whose images devices lock when they first use them.

@@ -7,16 +7,14 @@ use repo_model::value::ParamValue;
 use super::values::{Given, Values};
 use super::{Deployment, Device, Fleet};
 
-/// Who says a value.
+/// Where a value is set, from the strongest to the weakest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rule<'a> {
     /// The deployment's override with this number, from 0.
     Override(usize),
-    /// The deployment's own `parameters`.
     Deployment,
     /// The fleet's group of this name.
     Group(&'a str),
-    /// The fleet's `defaults`.
     Fleet,
     Package,
 }

@@ -56,10 +56,9 @@ pub const SETTINGS: &str = "fleet.yaml";
 /// Everything usable in a fleet, and the names of what isn't.
 #[derive(Debug, Clone)]
 pub struct Fleet {
-    /// What `fleet.yaml` says.
     pub settings: Settings,
     pub devices: BTreeMap<DeviceId, Device>,
-    /// The deployments by id.
+    /// All deployments that can be read, also those that no device fits.
     pub deployments: BTreeMap<DeploymentName, Arc<Deployment>>,
     /// What has a name but can't be used.
     pub broken: Broken,
@@ -93,7 +92,7 @@ impl Broken {
 /// What a reading gives: the fleet unless `fleet.yaml` itself can't be used, and everything that is wrong.
 #[derive(Debug)]
 pub struct Reading {
-    /// What can be used.
+    /// What can be used; absent if `fleet.yaml` itself can't be used.
     pub fleet: Option<Fleet>,
     /// What is wrong or doubtful, by file.
     pub problems: Problems,

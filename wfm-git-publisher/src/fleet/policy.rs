@@ -11,7 +11,7 @@ use crate::duration;
 pub struct Policy {
     /// How often to ask for news.
     pub poll: Option<Seconds>,
-    /// How often to report.
+    /// How often to report when nothing changed.
     pub report: Option<Seconds>,
 }
 
@@ -22,7 +22,7 @@ pub struct Seconds(pub u64, pub Place);
 /// How often to ask for news when nobody says anything.
 pub(super) const POLL: u64 = 15;
 
-/// How often to report then.
+/// How often to report where nothing sets it, in seconds.
 pub(super) const REPORT: u64 = 300;
 
 /// Keys that later versions will understand; until then they are refused by name.

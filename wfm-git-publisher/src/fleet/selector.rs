@@ -13,9 +13,7 @@ use super::place::Place;
 /// One way to name devices.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Selector {
-    /// Where it is written.
     pub place: Place,
-    /// Whom it means.
     pub terms: Terms,
 }
 
@@ -24,7 +22,7 @@ pub struct Selector {
 pub enum Terms {
     /// Every device that has all of these labels and meets all of these requirements.
     Labels(BTreeMap<String, String>, Vec<Expression>),
-    /// These devices.
+    /// By id, each with its place.
     Devices(BTreeMap<DeviceId, Place>),
 }
 

@@ -20,7 +20,7 @@ use super::values::{Values, data, values};
 pub struct Settings {
     /// The fleet's identity, made once by `init` and never changed.
     pub id: FleetId,
-    /// What people call it.
+    /// For people, and for templates as `fleet.name`.
     pub name: String,
     /// What devices do that say nothing else.
     pub policy: Policy,
@@ -32,7 +32,6 @@ pub struct Settings {
     pub data: BTreeMap<String, ParamValue>,
     /// How much may be removed at once.
     pub guards: Guards,
-    /// Who locks images.
     pub images: ImageSettings,
 }
 

@@ -15,16 +15,13 @@ pub type Values = BTreeMap<String, Given>;
 /// A value as the operator gave it, and where.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Given {
-    /// The value.
     pub setting: Setting,
-    /// Where it stands.
     pub place: Place,
 }
 
 /// A value as the operator gave it.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Setting {
-    /// The value itself.
     Literal(ParamValue),
     /// What makes the value on each device.
     Template(Template),

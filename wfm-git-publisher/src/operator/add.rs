@@ -11,14 +11,14 @@ use super::join::{JoinError, Reach, write_join};
 use crate::fleet::{self, SourceFile};
 use crate::repos::{GitError, Home, SourceError, StockGit, work_tree};
 
-/// What came of it.
+/// What `device add` made.
 #[derive(Debug)]
 pub struct Added {
     /// The device's file in the fleet.
     pub file: String,
-    /// Whether it was there before.
+    /// Whether the device's file was there before, so that it is left as it is.
     pub was_there: bool,
-    /// The join file.
+    /// The path of the join file, for its owner alone: it holds a secret.
     pub join: PathBuf,
 }
 
@@ -30,11 +30,7 @@ pub enum AddError {
     Source(#[from] SourceError),
     /// The device's new file would be wrong.
     #[error("`{device}` can't be added like this")]
-    Device {
-        device: DeviceId,
-        /// What is wrong.
-        problems: Problems,
-    },
+    Device { device: DeviceId, problems: Problems },
     /// The device is there already, with other labels than those asked for.
     #[error("`{device}` is in the fleet already: {file}")]
     Exists { device: DeviceId, file: String },

@@ -11,12 +11,12 @@ use super::edit;
 use crate::fleet::{self, Content, Device, SourceFile};
 use crate::repos::{GitError, Home, HomeError, SourceError, StockGit, key_text, work_tree};
 
-/// What came of it.
+/// What `device enroll` noted and committed.
 #[derive(Debug)]
 pub struct Enrolled {
-    /// The device's file.
+    /// The path of the device's file in the fleet repository.
     pub file: String,
-    /// The key's fingerprint.
+    /// `SHA256:…`, as `ssh-keygen -l` shows it.
     pub fingerprint: String,
     /// Whether the key was there already.
     pub was_there: bool,
@@ -36,11 +36,7 @@ pub enum EnrollError {
     NoDevice(DeviceId),
     /// Its file is broken.
     #[error("the file of `{device}` can't be read")]
-    Device {
-        device: DeviceId,
-        /// What is wrong.
-        problems: Problems,
-    },
+    Device { device: DeviceId, problems: Problems },
     /// It has another key.
     #[error("`{device}` is enrolled with another key")]
     OtherKey { device: DeviceId },

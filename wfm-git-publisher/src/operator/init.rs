@@ -42,7 +42,6 @@ const KEY_LIFE: SignedDuration = SignedDuration::from_hours(5 * 365 * 24);
 /// What a new fleet is called and where its example comes from.
 #[derive(Debug, Clone)]
 pub struct InitOptions {
-    /// The fleet's name.
     pub name: String,
     /// Its identity; a random UUID.
     pub id: FleetId,
@@ -54,16 +53,15 @@ pub struct InitOptions {
     pub serve: Option<String>,
     /// Whether the fleet repository itself is hosted, too.
     pub hosted: bool,
-    /// The present moment.
+    /// When the fleet is made; its keys and certificates count from then on.
     pub now: Timestamp,
 }
 
-/// What was made.
+/// Where `init` made the fleet.
 #[derive(Debug)]
 pub struct Made {
-    /// The fleet repository.
+    /// The work tree of the fleet repository.
     pub fleet: PathBuf,
-    /// The publisher's home.
     pub home: Home,
 }
 

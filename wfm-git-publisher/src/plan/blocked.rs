@@ -1,4 +1,4 @@
-//! What can't be published, and why: the words for it, and what a plan tells of it.
+//! What can't be published, and why: the words for it, and what a plan shows of it.
 
 use jiff::Timestamp;
 use repo_model::{DeploymentName, DeviceId, ErrorCode};
@@ -19,13 +19,13 @@ pub struct Blocked {
     pub device: Option<DeviceId>,
     /// The deployment; absent where it is everything that is new for the device.
     pub deployment: Option<DeploymentName>,
-    /// Why, in one word.
+    /// Why, for programs.
     pub code: Code,
     /// When a pass met it first; absent if none did yet.
     pub since: Option<Timestamp>,
-    /// Why, in words.
+    /// Why, for people; it may quote strangers.
     pub message: String,
-    /// What to do about it.
+    /// What to do about it; absent where nothing can be done.
     pub hint: Option<String>,
     /// The archive, chart or image that can't be had.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -67,7 +67,6 @@ pub enum Code {
 }
 
 impl Code {
-    /// All of them.
     pub const ALL: [Self; 14] = [
         Self::ArtifactUnavailable,
         Self::KeyChanged,
@@ -138,7 +137,7 @@ impl Blocked {
     }
 
     /// Whether a problem with file and line says the same.
-    pub fn is_told_as_problem(&self) -> bool {
+    pub fn is_shown_as_problem(&self) -> bool {
         matches!(self.code, Code::FleetInvalid | Code::NotEligible)
     }
 
@@ -173,7 +172,7 @@ impl Blocked {
     }
 }
 
-/// What of a device's plan can't be published, but for its guards. `unresolved` tells it of an artefact.
+/// What of a device's plan can't be published, but for its guards. `unresolved` gives what is known of an artefact.
 pub fn blocked(
     plan: &DevicePlan,
     broken: &Broken,

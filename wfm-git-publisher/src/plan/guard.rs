@@ -9,7 +9,7 @@ use crate::fleet::Guards;
 /// What a person allowed for this run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Allowed {
-    /// Any number of removals.
+    /// Any number of removals (`--allow-removals`).
     pub removals: bool,
     /// Deployments that take the place of others.
     pub replacements: bool,
@@ -25,21 +25,19 @@ pub enum Guarded {
     /// Too much would go from the device.
     #[error("{removed} of its {of} deployments would be removed, and the guard is {percent} %")]
     Removals {
-        /// How many.
         removed: usize,
-        /// Of how many.
+        /// How many there are.
         of: usize,
-        /// The share that is allowed.
+        /// The share that the guard lets go.
         percent: u8,
     },
     /// Too much would go from the fleet.
     #[error("{removed} of the {of} deployments on all devices would be removed, and the guard is {percent} %")]
     FleetRemovals {
-        /// How many.
         removed: usize,
-        /// Of how many.
+        /// How many there are.
         of: usize,
-        /// The share that is allowed.
+        /// The share that the guard lets go.
         percent: u8,
     },
     /// Another deployment takes the place of one.
@@ -53,9 +51,8 @@ pub enum Guarded {
     /// The device doesn't know what it must not ignore.
     #[error("its syncer is version {version}, and `{}` needs {}", feature.name, feature.since)]
     TooOld {
-        /// What it doesn't know.
         feature: Feature,
-        /// What it says it is.
+        /// The version of its syncer, by its own signed word.
         version: String,
     },
 }

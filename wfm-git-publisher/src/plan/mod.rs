@@ -48,18 +48,16 @@ pub struct DevicePlan {
     pub wrong: BTreeMap<DeploymentName, Problems>,
     /// Deployments that would be others on a device with other capabilities.
     pub by_capabilities: BTreeSet<DeploymentName>,
-    /// What would be published.
+    /// All that the device would have then, not only what changes.
     pub target: Target,
 }
 
-/// One deployment's change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
-    /// What happens to it.
     pub kind: ChangeKind,
-    /// The operator's id.
+    /// The id in the fleet repository.
     pub name: DeploymentName,
-    /// Margo's id.
+    /// The UUID of Margo's document.
     pub id: DeploymentId,
     /// What exactly, for a change or an addition.
     pub differences: Vec<Difference>,
@@ -69,14 +67,11 @@ pub struct Change {
     pub replaces: Option<DeploymentName>,
 }
 
-/// What happens to a deployment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ChangeKind {
-    /// It comes to the device.
     Add,
-    /// It stays with other content.
+    /// Its document differs, or what goes with it in the envelope.
     Change,
-    /// It goes.
     Remove,
 }
 
@@ -101,7 +96,7 @@ impl ChangeKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Numbers {
     pub serial: u64,
-    /// Its `manifestVersion`.
+    /// The `manifestVersion` of Margo's manifest; it rises only with its documents.
     pub manifest_version: u64,
 }
 
@@ -110,11 +105,10 @@ pub struct Numbers {
 pub struct Target {
     /// The exact bytes of each ApplicationDeployment.
     pub documents: BTreeMap<DeploymentId, Vec<u8>>,
-    /// What goes with each.
+    /// What goes with each in the envelope: policy, locks, values that stay on the device.
     pub deployments: BTreeMap<DeploymentId, EnvelopeDeployment>,
-    /// How the device behaves.
     pub policy: DevicePolicy,
-    /// Who may sign for it.
+    /// Who may sign its reports; in the parent's order where they are the same keys.
     pub status_keys: Vec<KeyText>,
     /// Whether the documents are other ones than the parent's.
     pub new_manifest: bool,

@@ -33,7 +33,6 @@ pub const GONE_HINT: &str = "to stop what it runs, put its file back (`git rever
     publish, and remove the file once `status` shows nothing there";
 
 impl Shown {
-    /// The device.
     pub fn device(&self) -> &DeviceId {
         match self {
             Self::Plan(plan, _) => &plan.device,
@@ -62,7 +61,7 @@ impl Shown {
     }
 }
 
-/// The plan for people: one block per device that has something to tell, then a summary.
+/// The plan for people: one block per device that has something to show, then a summary.
 pub fn to_text(all: &[Shown]) -> String {
     let mut text = String::new();
     for shown in all {
@@ -71,7 +70,7 @@ pub fn to_text(all: &[Shown]) -> String {
             Shown::Plan(plan, _) if plan.is_empty() && plan.kept.is_empty() => {}
             Shown::Plan(plan, blocked) => {
                 device_text(&mut text, plan);
-                blocked.iter().filter(|one| !one.is_told_as_problem()).for_each(|one| blocked_text(&mut text, one));
+                blocked.iter().filter(|one| !one.is_shown_as_problem()).for_each(|one| blocked_text(&mut text, one));
             }
             Shown::NotEnrolled(id) => _ = writeln!(text, "{id}: not enrolled yet, nothing is published for it"),
             Shown::Broken(id) => _ = writeln!(text, "{id}: left as it is, because its file is broken"),
@@ -167,7 +166,7 @@ fn change_text(text: &mut String, change: &Change) {
 
 fn difference_text(difference: &Difference) -> String {
     let Difference { what, old, new } = difference;
-    let [what, old, new] = [Some(what), old.as_ref(), new.as_ref()].map(|said| said.map(|said| text::line(said)));
+    let [what, old, new] = [Some(what), old.as_ref(), new.as_ref()].map(|part| part.map(|part| text::line(part)));
     let what = what.unwrap_or_default();
     match (old, new) {
         (Some(old), Some(new)) => format!("{what}: {old} → {new}"),
@@ -180,8 +179,8 @@ fn difference_text(difference: &Difference) -> String {
 /// The plan for a review: one table over all devices that change, then a summary.
 pub fn to_markdown(all: &[Shown]) -> String {
     // A value may hold anything; code stays code whatever is in it, and a cell holds neither its own end nor a new line.
-    let code = |said: &str| {
-        let cell = text::cell(said).replace('\\', "\\\\").replace('|', "\\|").replace('`', "'");
+    let code = |value: &str| {
+        let cell = text::cell(value).replace('\\', "\\\\").replace('|', "\\|").replace('`', "'");
         if cell.is_empty() { cell } else { format!("`{cell}`") }
     };
     let mut rows = String::new();

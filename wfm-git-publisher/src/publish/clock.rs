@@ -1,4 +1,4 @@
-//! Whether this machine's clock can be right, by what the publisher wrote and by what its devices say.
+//! Whether this machine's clock can be right, by what the publisher wrote and by what its devices report.
 //!
 //! A publisher with a wrong clock proves freshness that no device believes, and gives out accounts that are over too
 //! early. What speaks for a clock, or against it, is what devices signed: a device vouches for it by a report of about
@@ -36,9 +36,9 @@ struct Evidence {
 }
 
 impl Evidence {
-    fn of(said: Vec<ReportedTime>, now: i64) -> Self {
+    fn of(reported: Vec<ReportedTime>, now: i64) -> Self {
         let mut evidence = Self::default();
-        for ReportedTime { time, answers } in said {
+        for ReportedTime { time, answers } in reported {
             // A device at 1970 knows that it doesn't know.
             if time < BEGIN {
                 continue;
@@ -59,17 +59,17 @@ impl Evidence {
 fn judge_by_ledger(
     now: Timestamp,
     worked: Option<Timestamp>,
-    said: impl FnOnce() -> Vec<ReportedTime>,
+    reported: impl FnOnce() -> Vec<ReportedTime>,
 ) -> Result<(), ClockError> {
     let can_be = |worked: &Timestamp| (-SKEW..=SILENCE).contains(&(now.as_second() - worked.as_second()));
     let Some(worked) = worked.filter(|worked| !can_be(worked)) else { return Ok(()) };
-    let Evidence { vouching, against, of } = Evidence::of(said(), now.as_second());
+    let Evidence { vouching, against, of } = Evidence::of(reported(), now.as_second());
     if vouching > against { Ok(()) } else { Err(ClockError::Ledger { now, worked, vouching, of }) }
 }
 
-/// Whether it can be this late by what devices say.
-fn judge_by_devices(now: Timestamp, said: Vec<ReportedTime>) -> Result<(), ClockError> {
-    let Evidence { against, of, .. } = Evidence::of(said, now.as_second());
+/// Whether it can be this late by what devices report.
+fn judge_by_devices(now: Timestamp, reported: Vec<ReportedTime>) -> Result<(), ClockError> {
+    let Evidence { against, of, .. } = Evidence::of(reported, now.as_second());
     if against >= 2 && against * 2 > of { Err(ClockError::Devices { now, against, of }) } else { Ok(()) }
 }
 
@@ -116,7 +116,7 @@ fn worked(home: &Home, ledger: &Ledger) -> Option<Timestamp> {
     ledger.newest().max(UpToDateIndex::last_proof(home))
 }
 
-/// What devices verifiably say of the time: at most so many, spread over the fleet.
+/// The times that devices verifiably report: at most so many, spread over the fleet.
 fn reported(home: &Home, rosters: &Rosters, fleet: &Fleet, most: usize) -> Vec<ReportedTime> {
     let enrolled: Vec<_> = fleet.devices.values().filter(|device| device.is_enrolled()).collect();
     let step = enrolled.len().div_ceil(most).max(1);
@@ -140,13 +140,13 @@ mod tests {
 
     /// What is said of a clock by a publisher that last worked so many days from now, and by devices that report another
     /// day each, in answer to a commit of a third one.
-    fn verdict(worked: Option<i64>, said: &[(i64, i64)]) -> Option<&'static str> {
-        let said: Vec<_> = said
+    fn verdict(worked: Option<i64>, reported: &[(i64, i64)]) -> Option<&'static str> {
+        let reported: Vec<_> = reported
             .iter()
             .map(|(time, answers)| ReportedTime { time: NOW + time * DAY, answers: Some(NOW + answers * DAY) })
             .collect();
-        let by_ledger = judge_by_ledger(at(NOW), worked.map(|day| at(NOW + day * DAY)), || said.clone());
-        match by_ledger.and_then(|()| judge_by_devices(at(NOW), said)) {
+        let by_ledger = judge_by_ledger(at(NOW), worked.map(|day| at(NOW + day * DAY)), || reported.clone());
+        match by_ledger.and_then(|()| judge_by_devices(at(NOW), reported)) {
             Ok(()) => None,
             Err(ClockError::Ledger { .. }) => Some("ledger"),
             Err(ClockError::Devices { .. }) => Some("devices"),
@@ -156,7 +156,7 @@ mod tests {
     #[test]
     fn a_clock_is_judged_by_what_the_publisher_wrote_and_by_most_of_the_devices() {
         const AGES: i64 = -9_000;
-        for (worked, said, expected) in [
+        for (worked, reported, expected) in [
             // Nothing to compare with, or all as ever.
             (None, &[][..], None),
             (Some(0), &[(0, 0), (-7, -7)], None),
@@ -180,7 +180,7 @@ mod tests {
             (Some(0), &[(4000, 0), (0, 0), (-1, -1)], None),
             (Some(0), &[(AGES, 0), (AGES, 0)], None),
         ] {
-            assert_eq!(verdict(worked, said), expected, "{worked:?} {said:?}");
+            assert_eq!(verdict(worked, reported), expected, "{worked:?} {reported:?}");
         }
     }
 }

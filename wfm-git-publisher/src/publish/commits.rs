@@ -21,11 +21,11 @@ use crate::repos::{BranchMove, DESIRED, DeviceRepoError, DeviceWriter, Entry, En
 /// What a decision comes to, ready to be written.
 #[derive(Debug)]
 pub(super) enum Made {
-    /// Nothing is written.
+    /// Nothing is written, because the tip and its proof of freshness stay.
     Nothing(Done),
     /// The proof of freshness is old.
     Renewal(Box<Renewal>),
-    /// A new state.
+    /// A new state: the commits of all three branches.
     Draft(Box<Draft>),
 }
 
@@ -47,7 +47,6 @@ struct Ready {
 #[derive(Debug)]
 pub(super) struct Draft {
     pub(super) device: DeviceId,
-    /// What the device has then.
     pub(super) holding: Holding,
     manifest_version: u64,
     /// Whether an interrupted attempt reserved this very serial for this very envelope.

@@ -1,5 +1,5 @@
 //! Up to which commit of the fleet each device has everything, so that the cause of a change, and its author, can be
-//! told. Losing it costs an author's name and nothing else.
+//! named. Losing it costs an author's name and nothing else.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -9,10 +9,10 @@ use repo_model::DeviceId;
 
 use crate::repos::{Home, HomeError};
 
-/// How far the devices are.
+/// The newest commit of the fleet of which each device has everything that it can have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct CoveredCommits {
-    /// What every device has.
+    /// The commit of all devices but those in `further`; absent before the first complete pass.
     all: Option<CommitId>,
     /// What those have that are further, because a later commit couldn't be published for all.
     further: BTreeMap<DeviceId, CommitId>,

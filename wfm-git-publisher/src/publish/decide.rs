@@ -25,7 +25,7 @@ pub(super) struct Inputs<'a> {
     pub(super) fleet: &'a Fleet,
     /// The files of the rosters, which every `desired` carries.
     pub(super) trust: &'a FileTree,
-    /// What tags mean.
+    /// The ledger's locks: what each tag means for the whole fleet.
     pub(super) locks: &'a Locks,
     pub(super) digests: InputDigests<'a>,
     /// Whether a tip's own locks count where the ledger was lost; a pass that publishes took them over already.
@@ -52,7 +52,7 @@ pub(super) struct DeviceDecision {
     pub(super) present: usize,
     /// How many of them go, if nothing refuses that.
     pub(super) removed: usize,
-    /// Whether it has nothing yet.
+    /// Whether it has no verified tip yet.
     pub(super) is_new: bool,
     /// Whether it will have everything that the fleet says, and nobody needs to know anything about it.
     pub(super) is_complete: bool,
@@ -66,7 +66,7 @@ pub(super) struct DeviceDecision {
     pub(super) blocked: Vec<Blocked>,
     /// What is wrong with what is meant for it.
     pub(super) problems: Problems,
-    /// What is doubtful about what it says of itself; told by a pass that publishes.
+    /// What is doubtful about what it reports; a pass that publishes warns of it.
     pub(super) warnings: Problems,
     /// When its own word counts again, in Unix seconds; absent if nothing of it is put off.
     pub(super) again_at: Option<i64>,
@@ -160,7 +160,7 @@ pub(super) fn decide(inputs: &Inputs<'_>, id: &DeviceId, known: &mut KnownDevice
     let decision = DeviceDecision { present: known.present(), ..DeviceDecision::new(id, Ok(Step::Keep)) };
     let decision = DeviceDecision { is_new: known.tip.is_none(), ..decision };
     match inputs.fleet.devices.get(id) {
-        // One that lost its keys is still told so, because its word counts no more.
+        // One that lost its keys still gets a state that says so, because its word counts no more.
         Some(device) if device.is_enrolled() || known.tip.is_some() => of_enrolled(inputs, device, known, decision),
         Some(_) => DeviceDecision { step: Ok(Step::NotEnrolled), ..decision },
         None => {
@@ -175,7 +175,7 @@ pub(super) struct Compared {
     pub(super) plan: DevicePlan,
     /// What of its deployments can't be published, but for what refuses everything.
     pub(super) blocked: Vec<Blocked>,
-    /// What refuses everything.
+    /// The guard that refuses everything for this device; absent if none does.
     pub(super) guarded: Option<plan::Guarded>,
 }
 
@@ -195,7 +195,7 @@ pub(super) fn compare(inputs: &Inputs<'_>, device: &Device, known: &mut KnownDev
     let unresolved = |name: &_, artifact: &_| (inputs.unresolved)(&device.id, name, artifact);
     let blocked = plan::blocked(&plan, &inputs.fleet.broken, &unresolved);
     let guarded = plan.guarded(&inputs.fleet.settings.guards, inputs.allowed, known.version());
-    // Of a plan that changes nothing it is the only thing to tell.
+    // Of a plan that changes nothing it is the only thing to show.
     plan.lags_behind = known.numbers().lost().map(|lost| lost.serial).filter(|_| plan.is_empty());
     Compared { plan, blocked, guarded }
 }

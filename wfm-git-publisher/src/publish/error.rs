@@ -40,9 +40,8 @@ pub enum PublishError {
     /// The roster doesn't list the publisher's key, or no longer.
     #[error("the publisher's key {key} is not allowed by roster {version} now")]
     KeyNotAllowed {
-        /// Its fingerprint.
         key: String,
-        /// The newest roster.
+        /// The version of the newest roster.
         version: u64,
     },
 }
@@ -70,23 +69,23 @@ pub enum ClockError {
         .now.strftime("%F"), .worked.strftime("%F")
     )]
     Ledger {
-        /// What it says.
+        /// What the clock says.
         now: Timestamp,
         /// The newest that the publisher wrote.
         worked: Timestamp,
         /// How many devices report this time.
         vouching: usize,
-        /// How many devices report any.
+        /// How many of the devices that were asked report a time.
         of: usize,
     },
     /// Most devices say otherwise.
     #[error("the clock says {}, and {against} of {of} devices report another time", .now.strftime("%F"))]
     Devices {
-        /// What it says.
+        /// What the clock says.
         now: Timestamp,
         /// How many devices report another time.
         against: usize,
-        /// How many devices report any.
+        /// How many of the devices that were asked report a time.
         of: usize,
     },
 }

@@ -22,7 +22,7 @@ use crate::plan::{Blocked, Code};
 use crate::render::Artifact;
 use crate::repos::{Home, HomeError};
 
-/// What passes found.
+/// What passes found: `findings.json` in the home, written by every pass that publishes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Findings {
@@ -139,7 +139,7 @@ impl Findings {
         Blocked { since: found.since.or(Some(now)), ..found }
     }
 
-    /// Takes over what a pass found; what it didn't look at stays as it was.
+    /// Takes over what a pass found; what of devices that it left out stays as it was.
     pub(super) fn update(&mut self, outcome: &Outcome, whole: bool, now: Timestamp) {
         let is_looked_at = |device: &DeviceId| {
             outcome.devices.get(device).map_or(whole, |result| !matches!(result, Ok(Done::Stopped)))

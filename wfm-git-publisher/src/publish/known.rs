@@ -42,7 +42,7 @@ pub(super) struct KnownDevice<'a> {
     pub(super) branches: Option<Tips>,
     /// What the ledger says of it, or has to say: the tip may know better.
     pub(super) entry: Option<Entry>,
-    /// Whether the ledger has to be told `entry` first.
+    /// Whether the ledger has to take `entry` over first.
     pub(super) corrects_ledger: bool,
     /// Whether the tip holds everything of this fleet commit, so that nothing in the fleet can ask for a change.
     pub(super) has_commit: bool,
@@ -130,7 +130,7 @@ impl<'a> KnownDevice<'a> {
         };
         let enrolled = pass.fleet.devices.get(device).map_or(&[][..], |device| &device.status_keys);
         let status = repo.verified_status(tip.as_ref(), enrolled, publishers);
-        let adopted = status.as_ref().and_then(|status| status.said.adopted());
+        let adopted = status.as_ref().and_then(|status| status.report.adopted());
         let now = pass.now.as_second();
         let claim = tip.as_ref().zip(adopted).map(|(tip, adopted)| match repo.claim(tip, adopted, publishers, now) {
             Ok(Claim::Doubted(_) | Claim::TooFar) if by_hand => Ok(Claim::Unknown),
@@ -165,7 +165,7 @@ impl<'a> KnownDevice<'a> {
 
     /// What the device's syncer verifiably says it is.
     pub(super) fn version(&self) -> Option<&str> {
-        self.status.as_ref().map(|status| status.said.syncer.version.as_str())
+        self.status.as_ref().map(|status| status.report.syncer.version.as_str())
     }
 
     /// How many deployments the device has.
@@ -175,7 +175,7 @@ impl<'a> KnownDevice<'a> {
 
     /// What is known of the device beyond the fleet's files.
     pub(super) fn facts(&self) -> Facts<'_> {
-        let capabilities = match self.status.as_ref().and_then(|status| status.said.capabilities.as_ref()) {
+        let capabilities = match self.status.as_ref().and_then(|status| status.report.capabilities.as_ref()) {
             None => Capabilities::Unreported,
             Some(Ok(found)) => Capabilities::Reported(found),
             Some(Err(why)) => Capabilities::Unreadable(why),
@@ -197,7 +197,7 @@ impl<'a> KnownDevice<'a> {
 
     /// What the device verifiably says that it adopted, believed or not.
     pub(super) fn adopted(&self) -> Option<&Adopted> {
-        self.status.as_ref().and_then(|status| status.said.adopted())
+        self.status.as_ref().and_then(|status| status.report.adopted())
     }
 }
 

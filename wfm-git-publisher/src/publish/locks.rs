@@ -21,7 +21,6 @@ pub type Resolve<'a> = &'a dyn Fn(&Artifact) -> Result<Resolved, Box<dyn Error +
 #[derive(Debug, thiserror::Error)]
 #[error("cannot find out which bytes {artifact} is")]
 pub struct ResolveError {
-    /// The artefact.
     pub artifact: Artifact,
     #[source]
     pub source: Box<dyn Error + Send + Sync>,
@@ -31,9 +30,9 @@ pub struct ResolveError {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the key at {location} is {found} now, and was {known} before")]
 pub struct NewKey {
-    /// The `keyLocation`.
+    /// The `keyLocation` of the package, from which the key was fetched.
     pub location: String,
-    /// Its fingerprint now.
+    /// The fingerprint of the key that is there now.
     pub found: String,
     /// The one that was found there before.
     pub known: String,

@@ -40,7 +40,7 @@ impl Origin {
         Self { commit, operator: None, author: None }
     }
 
-    /// Who stands as the author of a `desired` commit; `sole` tells that no other commit can have caused it.
+    /// Who stands as the author of a `desired` commit; `sole` says that no other commit can have caused it.
     pub(super) fn author(&self, sole: bool) -> Person {
         self.author.clone().filter(|_| sole).unwrap_or_else(publisher)
     }

@@ -15,9 +15,9 @@ use crate::repos::Remotes;
 pub enum Work {
     /// What they have is compared with what the fleet says.
     Compare,
-    /// What is new is written.
+    /// New commits are written and branches moved.
     Publish,
-    /// They are brought to the other host, or looked at there.
+    /// They are pushed to the other host, or read there.
     Mirror,
 }
 
@@ -27,7 +27,6 @@ pub struct Options<'a> {
     pub now: Timestamp,
     /// Only these devices; all if absent.
     pub devices: Option<BTreeSet<DeviceId>>,
-    /// What a person allowed.
     pub allowed: Allowed,
     /// Asks a registry what a tag means.
     pub resolve: Resolve<'a>,

@@ -25,7 +25,7 @@ pub struct Planned {
     pub problems: Problems,
     /// Files of unknown identity, which keep everything from being removed.
     pub unidentified: Vec<String>,
-    /// The plan of each device.
+    /// One for each device, those that left the fleet at the end.
     pub devices: Vec<Shown>,
     /// Why the clock must be wrong, so that nothing would be published.
     pub clock: Option<ClockError>,
@@ -33,10 +33,10 @@ pub struct Planned {
     pub failed: Vec<(DeviceId, DeviceError)>,
 }
 
-/// What a pass did.
+/// What a pass that publishes did, over all its rounds.
 #[derive(Debug)]
 pub struct Outcome {
-    /// The fleet commit.
+    /// The fleet commit that was published.
     pub commit: CommitId,
     /// What is wrong in the fleet.
     pub problems: Problems,
@@ -70,7 +70,7 @@ pub enum Done {
     /// Its `desired` has a new commit.
     Published {
         serial: u64,
-        /// The new tip.
+        /// The new tip of `desired`.
         commit: CommitId,
         /// When its proof of freshness is renewed, in Unix seconds.
         renew_at: i64,
@@ -115,7 +115,7 @@ impl Planned {
 }
 
 impl Outcome {
-    /// Before anything was done.
+    /// The outcome before anything is done for a device.
     pub(super) fn of(commit: CommitId, problems: Problems, unidentified: Vec<String>) -> Self {
         Self {
             commit,
@@ -166,7 +166,7 @@ impl Outcome {
         }
     }
 
-    /// The devices where another publisher was quicker: they are looked at again.
+    /// The devices where another publisher was quicker: they get another round.
     pub(super) fn raced(&self) -> BTreeSet<DeviceId> {
         let raced = self.remote.iter().filter(|(_, result)| matches!(result, Err(MirrorError::Raced { .. })));
         raced.map(|(device, _)| device.clone()).collect()

@@ -25,7 +25,6 @@ pub(super) struct Pass<'a> {
     pub(super) covered: &'a CoveredCommits,
     /// Of devices that have everything of one of these, no other commit can cause a change.
     pub(super) sole_after: &'a BTreeSet<Option<CommitId>>,
-    /// What a person allowed.
     pub(super) allowed: Allowed,
     pub(super) now: Timestamp,
     /// Devices whose foreign tip here, if there is one, is replaced.
@@ -38,13 +37,11 @@ pub(super) struct Pass<'a> {
     pub(super) repaired: Option<Mutex<Vec<(DeviceId, Repaired)>>>,
 }
 
-/// No device.
 static NONE: BTreeSet<DeviceId> = BTreeSet::new();
 
 /// Nothing is known of how far devices are.
 static NOTHING_COVERED: CoveredCommits = CoveredCommits::NONE;
 
-/// No commit.
 static NO_COMMIT: BTreeSet<Option<CommitId>> = BTreeSet::new();
 
 impl<'a> Pass<'a> {
@@ -75,7 +72,7 @@ impl<'a> Pass<'a> {
 }
 
 impl Pass<'_> {
-    /// Whether it may change something.
+    /// Whether it may write: damaged repositories are made anew only then.
     pub(super) fn publishes(&self) -> bool {
         self.repaired.is_some()
     }

@@ -53,8 +53,9 @@ struct Cause {
 }
 
 /// The devices whose foreign tip at the other host is to be replaced by a new commit.
-fn to_reclaim(seen: &Each<RemoteRefs>) -> BTreeSet<DeviceId> {
-    let foreign = seen.iter().filter(|(_, seen)| seen.as_ref().is_ok_and(|seen| seen.reclaim && !seen.reclaimed));
+fn to_reclaim(remote_refs: &Each<RemoteRefs>) -> BTreeSet<DeviceId> {
+    let is_foreign = |refs: &RemoteRefs| refs.reclaim && !refs.reclaimed;
+    let foreign = remote_refs.iter().filter(|(_, refs)| refs.as_ref().is_ok_and(is_foreign));
     foreign.map(|(device, _)| device.clone()).collect()
 }
 
@@ -66,7 +67,7 @@ impl Publisher {
         Self::begin(home, lock, now).inspect_err(|error| {
             let mut findings = Findings::read(home);
             findings.failed(error, now);
-            // What went wrong first is told, whatever goes wrong now.
+            // The first error is returned, whatever goes wrong with noting it.
             let _ = findings.write(home);
         })
     }
@@ -137,7 +138,7 @@ impl Publisher {
         Ok(outcome)
     }
 
-    /// One pass over these devices: the other host is looked at, everything is published here, and then there.
+    /// One pass over these devices: the other host is read, everything is published here, and then there.
     fn round(
         &mut self,
         fleet: &Fleet,
@@ -156,7 +157,7 @@ impl Publisher {
             progress: &progress,
         });
         let pull = |mirror: &Mirror<'_>| mirror.pull(mirror.concerned(fleet, devices.iter().cloned()));
-        let seen = mirror.as_ref().map(pull).unwrap_or_default();
+        let remote_refs = mirror.as_ref().map(pull).unwrap_or_default();
         let pass = Pass {
             home: &self.home,
             rosters: &self.rosters,
@@ -168,7 +169,7 @@ impl Publisher {
             now: options.now,
             up_to_date: &self.up_to_date,
             reclaim: &options.reclaim,
-            reclaim_elsewhere: to_reclaim(&seen),
+            reclaim_elsewhere: to_reclaim(&remote_refs),
             repaired: Some(Mutex::default()),
         };
         outcome.blocked.retain(|device, _| !devices.contains(device));
@@ -181,10 +182,10 @@ impl Publisher {
         outcome.tips.extend(tips);
         outcome.awaiting.extend(awaiting);
         outcome.add(results);
-        let (ready, failed): (Vec<_>, Vec<_>) = seen.into_iter().partition(|(_, seen)| seen.is_ok());
-        outcome.remote.extend(failed.into_iter().filter_map(|(device, seen)| Some((device, Err(seen.err()?)))));
+        let (ready, failed): (Vec<_>, Vec<_>) = remote_refs.into_iter().partition(|(_, refs)| refs.is_ok());
+        outcome.remote.extend(failed.into_iter().filter_map(|(device, refs)| Some((device, Err(refs.err()?)))));
         if let Some(mirror) = mirror {
-            let ready = ready.into_iter().filter_map(|(device, seen)| Some((device, seen.ok()?)));
+            let ready = ready.into_iter().filter_map(|(device, refs)| Some((device, refs.ok()?)));
             outcome.remote.extend(mirror.push(ready.collect()));
         }
         Ok(())

@@ -17,7 +17,7 @@ const BELIEVED: u64 = MAX_SERIAL / 2;
 pub struct KnownNumbers<'a> {
     /// Serial and `manifestVersion` of the verified tip.
     pub parent: Option<(u64, u64)>,
-    /// What the publisher remembers.
+    /// What the ledger notes of the device; absent if nothing was ever given out to it.
     pub ledger: Option<&'a Entry>,
     /// What the device's verified status says it adopted.
     pub adopted: Option<&'a Adopted>,
@@ -37,7 +37,7 @@ pub enum SerialError {
     Claim {
         /// `serial` or `manifestVersion`.
         what: &'static str,
-        /// What it says.
+        /// The number that the device says it adopted.
         claimed: u64,
         /// The highest that is known here.
         known: u64,

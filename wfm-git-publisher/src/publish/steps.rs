@@ -28,14 +28,14 @@ use crate::plan::Blocked;
 use crate::render::{Artifact, Documents, Facts, Locks, merged};
 use crate::repos::{Charts, Control, ControlError, Entry, EntryState, HomeError, Ledger};
 
-/// What came of a pass.
+/// What came of one round of a pass.
 pub(super) struct Ran {
     pub(super) unresolved: Vec<ResolveError>,
     pub(super) problems: Problems,
     pub(super) results: Results,
     /// What each device has now, if nothing is left to do for it.
     pub(super) up_to_date: Vec<(DeviceId, Option<UpToDate>)>,
-    /// Where the branches stand.
+    /// Where the branches of each device stand now, as far as that is known.
     pub(super) tips: Vec<(DeviceId, Tips)>,
     /// Devices that get something else as soon as the meaning of a tag is known.
     pub(super) awaiting: Vec<DeviceId>,
@@ -43,7 +43,7 @@ pub(super) struct Ran {
     pub(super) blocked: Vec<(DeviceId, Vec<Blocked>)>,
 }
 
-/// A device with what is known of it, once somebody looked.
+/// A device with what is known of it; absent until its repository is read.
 pub(super) struct ToDecide<'a> {
     pub(super) device: DeviceId,
     pub(super) known: Option<Result<Known<'a>, DeviceError>>,
@@ -176,7 +176,7 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// Finds out what every tag means that isn't known yet; only where there is one everything known is looked at before
+    /// Finds out what every tag means that isn't known yet; only where there is one, all repositories are read before
     /// anything is decided.
     fn resolve(
         &self,

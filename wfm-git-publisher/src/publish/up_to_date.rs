@@ -42,9 +42,8 @@ pub(super) struct UpToDateIndex {
 /// A pass over all devices after which nothing failed that may go well the next time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct LastPass {
-    /// The commit of the fleet.
     commit: CommitId,
-    /// Where the ledger stood.
+    /// Where the ledger's branch stood; absent if there was none.
     control: Option<CommitId>,
     /// The fingerprint of the publisher's key.
     key: String,
@@ -89,7 +88,7 @@ pub(super) struct UpToDate {
 impl UpToDateIndex {
     /// What the last pass of this very program left; nothing if that isn't known.
     pub(super) fn read(home: &Home) -> Self {
-        let text = fs::read(home.settled()).unwrap_or_default();
+        let text = fs::read(home.up_to_date()).unwrap_or_default();
         let found: Self = serde_json::from_slice(&text).unwrap_or_default();
         let program = program();
         if found.program == program { found } else { Self { program, ..Self::default() } }
@@ -98,10 +97,10 @@ impl UpToDateIndex {
     /// Keeps it for the next pass.
     pub(super) fn write(&self, home: &Home) -> Result<(), HomeError> {
         let text = serde_json::to_vec(self).unwrap_or_default();
-        if fs::read(home.settled()).is_ok_and(|present| present == text) {
+        if fs::read(home.up_to_date()).is_ok_and(|present| present == text) {
             return Ok(());
         }
-        home.write(&home.settled(), &text, 0o600)
+        home.write(&home.up_to_date(), &text, 0o600)
     }
 
     /// Where a device's branches stand, which isn't read where nobody touched them.
@@ -117,7 +116,7 @@ impl UpToDateIndex {
 
     /// When a proof of freshness was made last, by whatever version of this program.
     pub(super) fn last_proof(home: &Home) -> Option<Timestamp> {
-        let found: Self = serde_json::from_slice(&fs::read(home.settled()).ok()?).ok()?;
+        let found: Self = serde_json::from_slice(&fs::read(home.up_to_date()).ok()?).ok()?;
         let renew_at = found.devices.values().map(|found| found.renew_at).max()?;
         Timestamp::from_second(renew_at.saturating_sub(FRESH_FOR / 2)).ok()
     }
@@ -127,14 +126,14 @@ impl UpToDateIndex {
     fn check_untouched(&mut self, home: &Home, threads: usize) -> bool {
         // Of the files, whose times are those of this machine.
         let now = Timestamp::now().as_second();
-        let look = |(device, known): (&DeviceId, &UpToDate)| match known.check_untouched(home, device) {
+        let stamps = |(device, known): (&DeviceId, &UpToDate)| match known.check_untouched(home, device) {
             true => Some(known.stamps),
             false => {
                 let found = stamped_branches(&home.device(device), BRANCHES, now).ok();
                 found.filter(|(tips, _)| *tips == known.tips).map(|(_, stamps)| stamps)
             }
         };
-        let found = parallel::map(self.devices.iter().collect(), threads, look);
+        let found = parallel::map(self.devices.iter().collect(), threads, stamps);
         let Some(found) = found.into_iter().collect::<Option<Vec<_>>>() else { return false };
         let mut is_new = false;
         for (known, stamps) in self.devices.values_mut().zip(found) {
@@ -236,7 +235,7 @@ pub fn is_as_left(home: &Home, commit: CommitId, now: Timestamp, threads: usize)
 #[derive(Debug)]
 pub(super) struct InputDigests<'a> {
     fleet: &'a Fleet,
-    /// What concerns every device.
+    /// Settings, broken files and rosters, which concern every device.
     common: Digest,
     deployments: BTreeMap<&'a DeploymentName, Digest>,
 }

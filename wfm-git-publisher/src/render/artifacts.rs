@@ -13,7 +13,6 @@ use serde::{Deserialize, Serialize};
 /// What a component is made of, and where that is.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Artifact {
-    /// What it is.
     pub kind: ArtifactKind,
     /// `oci://host/path`, the URL of an archive or a chart repository, or an image's name.
     pub repository: String,
@@ -98,7 +97,7 @@ impl fmt::Display for Artifact {
 /// What an artefact turned out to be.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Resolved {
-    /// Its bytes.
+    /// The digests that every device of the fleet checks.
     pub lock: Lock,
     /// What it says of itself, if it is a chart.
     pub chart: Option<Chart>,
@@ -123,7 +122,7 @@ pub struct Locks {
 }
 
 impl Locks {
-    /// Nothing is known.
+    /// Locks of which none is known.
     pub fn new() -> Self {
         Self::default()
     }

@@ -16,7 +16,7 @@ pub fn merged<'a>(all: impl IntoIterator<Item = (&'a DeviceId, &'a Problems)>) -
             devices.entry(key).or_insert_with(|| (problem, Vec::new())).1.push(device);
         }
     }
-    let told = devices.into_values().map(|(problem, devices)| {
+    let merged = devices.into_values().map(|(problem, devices)| {
         let on = match devices.as_slice() {
             [one] => format!("on `{one}`"),
             [one, other] => format!("on `{one}` and `{other}`"),
@@ -25,5 +25,5 @@ pub fn merged<'a>(all: impl IntoIterator<Item = (&'a DeviceId, &'a Problems)>) -
         };
         Problem { message: format!("{on}: {}", problem.message), ..problem.clone() }
     });
-    sorted(Problems(told.collect()))
+    sorted(Problems(merged.collect()))
 }

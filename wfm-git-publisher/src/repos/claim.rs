@@ -28,7 +28,7 @@ const FIRST: i64 = 5 * 60;
 /// What is longer ago, in seconds, doesn't count; nor does a commit that far in the future, after the clock was wrong.
 const DAY: i64 = 24 * 60 * 60;
 
-/// The most commits that are looked at.
+/// The most commits that are read.
 const MAX_BACK: usize = 1000;
 
 /// How far what a device says may lead its serial, or its `manifestVersion`, beyond what is published, in all. A device takes

@@ -24,7 +24,7 @@ const MAX_PACKS: usize = 40;
 /// How long another writer, a device's push for instance, may keep the repository.
 pub(super) const LOCK_WAIT: std::time::Duration = std::time::Duration::from_secs(10);
 
-/// How many forged commits upon a verified one are looked through.
+/// How many forged commits upon a verified one are searched.
 const MAX_FORGED: usize = 100;
 
 /// One device's repository on this host.
@@ -326,10 +326,10 @@ pub struct BranchMove {
     pub to: CommitId,
 }
 
-/// How many commits are looked through for the name of a deployment.
+/// How many commits are searched for the name of a deployment.
 const MAX_NAMED: usize = 50;
 
-/// How many commits are looked through for the first that a device lacks.
+/// How many commits are searched for the first that a device lacks.
 const MAX_LACKED: usize = 1000;
 
 impl DeviceRepo {
@@ -380,7 +380,7 @@ impl DeviceWriter {
         let branches: Vec<_> = moves.iter().map(|one| (one.branch, one.to)).collect();
         let is_made = Bare::create_with(&home.device(device), DESIRED, pack, &branches)?;
         if is_made {
-            home.moves.tell(device);
+            home.moves.notify(device);
         }
         Ok(is_made)
     }
@@ -423,7 +423,7 @@ impl DeviceWriter {
             moved => moved,
         };
         // Also after a failure: some may have moved.
-        self.moves.tell(&self.device);
+        self.moves.notify(&self.device);
         Ok(moved?)
     }
 

@@ -28,12 +28,12 @@ pub enum GitError {
         arguments: String,
         /// How it ended.
         status: std::process::ExitStatus,
-        /// The end of what it said.
+        /// The end of its standard error.
         tail: String,
     },
 }
 
-/// How much of what `git` said is kept.
+/// How much of what `git` wrote to standard error is kept, in characters.
 const TAIL: usize = 1000;
 
 impl StockGit {
@@ -52,11 +52,11 @@ impl StockGit {
         if output.status.success() {
             return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
         }
-        let said = String::from_utf8_lossy(&output.stderr);
-        let said = said.trim();
-        let cut = said.char_indices().rev().nth(TAIL).map_or(0, |(index, _)| index);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        let stderr = stderr.trim();
+        let cut = stderr.char_indices().rev().nth(TAIL).map_or(0, |(index, _)| index);
         let shown: Vec<_> = arguments.iter().map(|argument| argument.as_ref().to_string_lossy()).collect();
-        Err(GitError::Failed { arguments: shown.join(" "), status: output.status, tail: said[cut..].to_owned() })
+        Err(GitError::Failed { arguments: shown.join(" "), status: output.status, tail: stderr[cut..].to_owned() })
     }
 
     /// Commits these paths and nothing else, whatever else is staged. Without an identity of the operator's a
@@ -74,7 +74,7 @@ impl StockGit {
         self.sync().map_err(GitError::Sync)
     }
 
-    /// Git syncs objects and refs if it is told to, but not the index of such a commit, nor the names of all these.
+    /// Git syncs objects and refs if it is asked to, but not the index of such a commit, nor the names of all these.
     fn sync(&self) -> io::Result<()> {
         let git_dir = self.dir.join(".git");
         if git_dir.is_dir() {

@@ -91,8 +91,8 @@ places! {
     ca: "ca",
     /// What can be rebuilt at any time.
     index: "index",
-    /// Which devices have nothing left to do.
-    settled: "index/settled",
+    /// Which devices are up to date, and what each of them depended on.
+    up_to_date: "index/settled",
     /// What can't be published, since when, and who left the fleet.
     findings: "findings.json",
     /// For `git log --show-signature`.
@@ -129,7 +129,7 @@ impl Home {
         Self { root: root.into(), moves: Moves::default() }
     }
 
-    /// From now on `listener` is told, within this process, when branches of a device moved through this home or a clone
+    /// From now on `listener` is called, within this process, when branches of a device moved through this home or a clone
     /// of it.
     pub fn on_move(&self, listener: impl Fn(&DeviceId) + Send + Sync + 'static) {
         self.moves.listen(Box::new(listener));

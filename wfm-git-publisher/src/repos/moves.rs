@@ -1,4 +1,4 @@
-//! Who is told, within this process, that a device's branches moved.
+//! Who hears, within this process, that a device's branches moved.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -12,13 +12,13 @@ type Listener = Box<dyn Fn(&DeviceId) + Send + Sync>;
 pub(super) struct Moves(Arc<OnceLock<Listener>>);
 
 impl Moves {
-    /// Sets the one who is told. Only the first one is.
+    /// Sets the listener; a second one is ignored.
     pub(super) fn listen(&self, listener: Listener) {
         let _ = self.0.set(listener);
     }
 
-    /// Tells that branches of this device moved.
-    pub(super) fn tell(&self, device: &DeviceId) {
+    /// Says that branches of this device moved.
+    pub(super) fn notify(&self, device: &DeviceId) {
         if let Some(listener) = self.0.get() {
             listener(device);
         }

@@ -1,7 +1,7 @@
 //! A lost or damaged `control.git`, made anew from what of it can be read and from what the devices' repositories hold:
 //! rosters, serials and locks.
 //!
-//! What was reserved and never published is forgotten, which does no harm: no device can have seen it. What devices
+//! What was reserved and never published is lost, which does no harm: no device can have seen it. What devices
 //! adopted beyond the tips comes from their own verified status, as with every restored repository.
 
 use std::collections::BTreeSet;
@@ -73,7 +73,7 @@ impl Control {
     }
 }
 
-/// Who may sign what a device pushes, by its own repository alone, where the memory can't be read: as its `desired` says
+/// Who may sign what a device pushes, by its own repository alone, where the ledger can't be read: as its `desired` says
 /// that `publisher` signed.
 pub(crate) fn keys_without_ledger(
     home: &Home,

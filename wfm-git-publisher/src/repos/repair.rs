@@ -70,7 +70,7 @@ impl DeviceRepo {
 /// Makes the repository of a device anew from what can be read of it, under the writer's lock.
 pub fn repair(home: &Home, device: &DeviceId) -> Result<Repaired, DeviceRepoError> {
     let repaired = repair_at(&home.device(device));
-    home.moves.tell(device);
+    home.moves.notify(device);
     repaired
 }
 

@@ -15,13 +15,13 @@ use uuid::Uuid;
 use super::device::{DeviceRepo, DeviceRepoError, Tip};
 use super::rosters::key_text;
 
-/// The largest `syncer.json` of an older commit that is looked at, in bytes.
+/// The largest `syncer.json` of an older commit that is read, in bytes.
 const MAX_SYNCER: u64 = 1 << 20;
 
-/// Something that a device said.
+/// A report of a device, if it can be believed.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Checked<T> {
-    /// It said nothing yet.
+    /// It pushed none yet.
     Absent,
     /// An allowed key signed it.
     Verified(T),
@@ -29,7 +29,7 @@ pub enum Checked<T> {
     Unverified(Doubt),
 }
 
-/// What a device said on both of its branches.
+/// What a device reports on both of its branches.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Reports {
     /// The tip of `status`.
@@ -45,7 +45,7 @@ pub struct Status {
     /// When the device made it, in Unix seconds, by its own clock.
     pub time: i64,
     /// Its documents, and what is doubtful about them although the signature is good.
-    pub said: report::Status,
+    pub report: report::Status,
     /// What the commit says that it answers, if that is in this repository.
     named: Option<Named>,
 }
@@ -91,7 +91,7 @@ impl DeviceRepo {
 
     /// What the device verifiably says that it adopted, unless that contradicts itself.
     pub fn adopted(&self, tip: Option<&Tip>, enrolled: &[KeyText], publishers: &BTreeSet<KeyText>) -> Option<Adopted> {
-        self.verified_status(tip, enrolled, publishers)?.said.adopted().cloned()
+        self.verified_status(tip, enrolled, publishers)?.report.adopted().cloned()
     }
 
     /// Reads both branches, as they are at this moment. `enrolled` are the fleet's keys for the device, for as long as no
@@ -107,7 +107,7 @@ impl DeviceRepo {
         let mut judged = current.clone();
         let mut status = Checked::of(self.status(tip, &current, publishers, &mut judged));
         if let Checked::Verified(status) = &mut status {
-            status.said.doubts.extend(self.chain(status.commit));
+            status.report.doubts.extend(self.chain(status.commit));
         }
         let heartbeat = Checked::of(self.heartbeat(&judged, status.verified(), now));
         Reports { status, heartbeat }
@@ -131,8 +131,8 @@ impl DeviceRepo {
         check_signer(&commit, &keys)?;
         judged.extend(keys);
         let files = self.files(commit.id).map_err(|error| unreadable(&error))?;
-        let said = report::Status::read(&self.device, &message, &files, named.as_ref())?;
-        Ok(Some(Status { commit: commit.id, time: commit.commit_time, said, named }))
+        let report = report::Status::read(&self.device, &message, &files, named.as_ref())?;
+        Ok(Some(Status { commit: commit.id, time: commit.commit_time, report, named }))
     }
 
     fn heartbeat(
@@ -145,7 +145,7 @@ impl DeviceRepo {
         check_signer(&commit, keys)?;
         let files = self.files(commit.id).map_err(|error| unreadable(&error))?;
         let beside = Beside {
-            status: status.and_then(|status| Some((status.time, status.said.adopted()?))),
+            status: status.and_then(|status| Some((status.time, status.report.adopted()?))),
             named: status.and_then(|status| status.named.as_ref()),
             now,
         };

@@ -23,7 +23,7 @@ impl DeviceRepo {
         let reports = self.reports(tip.as_ref(), enrolled, publishers, Timestamp::UNIX_EPOCH);
         let status = reports.status.verified()?;
         let beat = reports.heartbeat.verified().map(|heartbeat| heartbeat.state.time.as_second());
-        let adopted = status.said.adopted().map(|adopted| adopted.envelope);
+        let adopted = status.report.adopted().map(|adopted| adopted.envelope);
         let has = tip.filter(|tip| adopted == Some(tip.desired.envelope_digest));
         let answers = has.and_then(|tip| Some(self.repo.commit(tip.commit).ok()?.commit_time));
         Some(ReportedTime { time: beat.map_or(status.time, |beat| beat.max(status.time)), answers })

@@ -20,7 +20,7 @@ const MAX_FILE: u64 = 1 << 20;
 /// A fleet may be large, but a tree without end is a mistake.
 const LIMITS: TreeLimits = TreeLimits { files: 200_000, bytes: u64::MAX, depth: 32, strict: false };
 
-/// The most commits that are looked through for the one that caused a change.
+/// The most commits that are searched for the one that caused a change.
 const MAX_CAUSES: usize = 100;
 
 /// The operators' repository, for reading.
@@ -104,8 +104,9 @@ impl FleetRepo {
     fn parse(&self, rev: &str) -> Result<CommitId, SourceError> {
         let commit = format!("{rev}^{{commit}}");
         let git = StockGit::new(self.repo.path());
-        let said = git.run(&["rev-parse", "--quiet", "--verify", "--end-of-options", &commit]).ok();
-        said.and_then(|text| text.trim().parse().ok())
+        let output = git.run(&["rev-parse", "--quiet", "--verify", "--end-of-options", &commit]).ok();
+        output
+            .and_then(|text| text.trim().parse().ok())
             .ok_or_else(|| SourceError::NoSuchRevision { rev: rev.to_owned() })
     }
 

@@ -149,7 +149,7 @@ fn a_bit_in_what_a_device_shall_run_is_shown_and_continued() {
     let lab = grown();
     let lost = format!("{} 3", lab.trailer("press-01", "Envelope-Digest"));
     flip_object(&lab.repo("press-01"), "desired:envelope.json");
-    fs::remove_file(lab.home.settled()).unwrap();
+    fs::remove_file(lab.home.up_to_date()).unwrap();
     let plan = lab.run(&["plan"]).failed(1);
     assert!(plan.contains("press-01") && plan.contains("hint: `publish` sets it aside"), "{plan}");
     let shown = lab.run(&["status"]);

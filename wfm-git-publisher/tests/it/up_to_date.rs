@@ -12,7 +12,7 @@ use crate::support::{BEGIN, Lab, SECOND, copy};
 const RENEWED: i64 = 12 * 60 * 60;
 
 /// Two devices with everything, and a deployment that only one of them has.
-fn settled() -> Lab {
+fn up_to_date() -> Lab {
     let lab = Lab::with(&["press-01", "press-02"]);
     let one = SECOND.replace("matchLabels: {site: graz}", "devices: [press-01]");
     lab.write("deployments/second.yaml", one);
@@ -40,7 +40,7 @@ fn is_opened(lab: &Lab, device: &str, second: i64) -> bool {
 
 #[test]
 fn a_device_that_nothing_changed_for_is_not_opened() {
-    let lab = settled();
+    let lab = up_to_date();
     hide(&lab, "press-02");
     assert!(!is_opened(&lab, "press-02", *BEGIN));
     lab.edit("deployments/second.yaml", "servus", "griaß di");
@@ -62,17 +62,17 @@ fn whatever_a_device_depends_on_is_noticed() {
         ("what it reports", |lab| drop(git(&lab.repo("press-02"), &["update-ref", "refs/heads/status", "desired"]))),
         ("the ledger", |lab| {
             // As if the repositories of all devices had been restored, and this one alone is older than the ledger.
-            let index = lab.home.settled();
+            let index = lab.home.up_to_date();
             let text = fs::read_to_string(&index).unwrap();
             fs::write(&index, text.replace("\"serial\":1", "\"serial\":0")).unwrap();
         }),
         ("the program", |lab| {
-            let index = lab.home.settled();
+            let index = lab.home.up_to_date();
             let text = fs::read_to_string(&index).unwrap();
             fs::write(&index, text.replacen("\"program\":\"", "\"program\":\"other ", 1)).unwrap();
         }),
     ];
-    let lab = settled();
+    let lab = up_to_date();
     let (home, fleet) = (lab.dir().join("home"), lab.dir().join("kept"));
     copy(lab.home.root(), &home);
     copy(&lab.fleet, &fleet);
@@ -88,7 +88,7 @@ fn whatever_a_device_depends_on_is_noticed() {
 
 #[test]
 fn a_pass_that_would_do_nothing_is_known_without_one() {
-    let lab = settled();
+    let lab = up_to_date();
     assert!(lab.is_unchanged_at(*BEGIN));
     assert!(lab.is_unchanged_at(*BEGIN + RENEWED - 1));
     assert!(!lab.is_unchanged_at(*BEGIN + RENEWED), "proofs of freshness are renewed");
@@ -97,7 +97,7 @@ fn a_pass_that_would_do_nothing_is_known_without_one() {
         ("desired", lab.repo("press-02"), "desired"),
         ("status", lab.repo("press-01"), "status"),
         ("freshness", lab.repo("press-02"), "freshness"),
-        ("the memory", lab.home.control(), "control"),
+        ("the ledger", lab.home.control(), "control"),
     ] {
         let name = format!("refs/heads/{branch}");
         let before = git(&repository, &["for-each-ref", "--format=%(objectname)", &name]);
@@ -130,7 +130,7 @@ fn whoever_touches_a_branch_is_noticed_where_branches_are_not_read() {
     ];
     let lab = Lab::with(&touches.map(|(device, _)| device));
     lab.publish_all();
-    let stamped = || fs::read_to_string(lab.home.settled()).unwrap().matches("\"stamps\":\"sha256:").count();
+    let stamped = || fs::read_to_string(lab.home.up_to_date()).unwrap().matches("\"stamps\":\"sha256:").count();
     // What was touched just now could be touched again with the same stamp.
     std::thread::sleep(std::time::Duration::from_millis(2100));
     assert!(lab.is_unchanged_at(*BEGIN) && stamped() == touches.len());
@@ -146,8 +146,8 @@ fn whoever_touches_a_branch_is_noticed_where_branches_are_not_read() {
 }
 
 #[test]
-fn what_is_wrong_is_told_by_every_pass() {
-    let lab = settled();
+fn every_pass_says_what_is_wrong() {
+    let lab = up_to_date();
     lab.write("deployments/broken.yaml", "id: broken\n");
     lab.commit();
     for _ in 0..2 {
@@ -162,7 +162,7 @@ fn what_is_wrong_is_told_by_every_pass() {
 
 #[test]
 fn run_makes_no_pass_over_a_fleet_with_a_broken_file_until_something_changes() {
-    let lab = settled();
+    let lab = up_to_date();
     lab.write("devices/press-02.yaml", "id: press-02\nlabels: 3\n");
     lab.write("devices/press-03.yaml", "id: press-03\n");
     lab.commit();
@@ -183,7 +183,7 @@ fn run_makes_no_pass_over_a_fleet_with_a_broken_file_until_something_changes() {
 
 #[test]
 fn run_makes_another_pass_where_something_failed() {
-    let lab = settled();
+    let lab = up_to_date();
     let forged = lab.git("press-02", &["commit-tree", "desired^{tree}", "-m", "by nobody"]);
     lab.git("press-02", &["update-ref", "refs/heads/desired", &forged]);
     assert!(lab.publish().devices[&"press-02".parse().unwrap()].is_err());
@@ -191,12 +191,12 @@ fn run_makes_another_pass_where_something_failed() {
 }
 
 #[test]
-fn a_plan_of_settled_devices_says_the_same_as_one_that_looks_at_them() {
-    let lab = settled();
+fn a_plan_of_devices_that_are_up_to_date_says_the_same_as_one_that_opens_them() {
+    let lab = up_to_date();
     let plan = |lab: &Lab| lab.run(&["plan", "--format", "json"]);
-    let (known, settled) = (plan(&lab), fs::read(lab.home.settled()).unwrap());
-    fs::remove_file(lab.home.settled()).unwrap();
-    let looked = plan(&lab);
-    assert_eq!((known.out, known.code), (looked.out, looked.code));
-    assert!(!settled.is_empty());
+    let (known, index) = (plan(&lab), fs::read(lab.home.up_to_date()).unwrap());
+    fs::remove_file(lab.home.up_to_date()).unwrap();
+    let opened = plan(&lab);
+    assert_eq!((known.out, known.code), (opened.out, opened.code));
+    assert!(!index.is_empty());
 }
