@@ -53,8 +53,8 @@ pub(crate) struct Baseline {
 }
 
 impl Baseline {
-    pub(crate) fn new(fleet: &Fleet<'_>, stage: &Stage) -> Self {
-        let name = fleet.dir().file_name().expect("a name").to_string_lossy().into_owned();
+    pub(crate) fn new(fleet: &Fleet, stage: &Stage) -> Self {
+        let name = fleet.root().file_name().expect("a name").to_string_lossy().into_owned();
         let dir = stage.dir.path().join(format!("{name}-baseline"));
         let numbers = (0..SAMPLE).map(|n| n * DEVICES / SAMPLE);
         let mut trees = Vec::new();

@@ -8,13 +8,13 @@ use crate::stage::{Stage, run};
 pub(crate) const BUSY: usize = 100;
 
 /// The fleet, published, and its host.
-pub(crate) struct Crowd<'a> {
-    pub(crate) fleet: Fleet<'a>,
+pub(crate) struct Crowd {
+    pub(crate) fleet: Fleet,
     pub(crate) host: Host,
 }
 
-impl<'a> Crowd<'a> {
-    pub(crate) fn new(stage: &'a Stage, name: &'static str, devices: usize) -> Self {
+impl Crowd {
+    pub(crate) fn new(stage: &Stage, name: &str, devices: usize) -> Self {
         let fleet = Fleet::new(stage, name, devices, BUSY);
         run(&mut fleet.command(&["publish"]));
         let host = Host::start(&fleet, devices);

@@ -68,7 +68,7 @@ fn spent(proxy: &FaultProxy, call: impl FnOnce()) -> Spent {
     Spent { bytes, requests: requests(after) - requests(before), cpu }
 }
 
-/// Passes until all is told.
+/// Passes until all is reported.
 fn pass(syncer: &mut Syncer) {
     let mut good = || syncer.pass(Ask::Host, &|| false).expect("a pass").is_up_to_date();
     assert!((0..5).any(|_| good()), "it converges");
@@ -85,15 +85,15 @@ struct Parts {
     called: Spent,
     /// Growth on the device and on the host, and the device's repository as a whole, in bytes.
     disk: [u64; 3],
-    /// How often the device said how it goes.
-    told: u64,
+    /// How many reports the device pushed.
+    reports: u64,
 }
 
-fn by_git(site: &Site<'_>, syncer: &mut Syncer, day: u32) -> Parts {
+fn by_git(site: &Site, syncer: &mut Syncer, day: u32) -> Parts {
     let proxy = &site.proxy;
-    let clone = site.home().join("repository.git");
+    let clone = site.device.clone_dir();
     let commits = || git::git(&site.repository(), &["rev-list", "--count", "status"]).parse::<u64>().expect("a number");
-    let (device, host, told) = (disk(&clone), disk(&site.repository()), commits());
+    let (device, host, reports) = (disk(&clone), disk(&site.repository()), commits());
     let mut parts = Parts {
         polls: Spent::default(),
         changes: Spent::default(),
@@ -102,7 +102,7 @@ fn by_git(site: &Site<'_>, syncer: &mut Syncer, day: u32) -> Parts {
         poll: Spent::default(),
         called: Spent::default(),
         disk: [0; 3],
-        told: 0,
+        reports: 0,
     };
     pass(syncer);
     for number in 1..=POLLS {
@@ -119,7 +119,7 @@ fn by_git(site: &Site<'_>, syncer: &mut Syncer, day: u32) -> Parts {
             parts.heartbeats = parts.heartbeats.plus(spent(proxy, || pass(syncer)));
         }
     }
-    parts.told = commits() - told;
+    parts.reports = commits() - reports;
     parts.disk = [disk(&clone).saturating_sub(device), disk(&site.repository()).saturating_sub(host), disk(&clone)];
     (parts.wait, parts.poll, parts.called) = waits(proxy, syncer);
     parts
@@ -149,7 +149,7 @@ fn waits(proxy: &FaultProxy, syncer: &Syncer) -> (Spent, Spent, Spent) {
 }
 
 /// The same day: each poll asks for the manifest, a change brings it with the bundle, and each report is sent.
-fn by_rest(site: &Site<'_>, reports: u64) -> Spent {
+fn by_rest(site: &Site, reports: u64) -> Spent {
     let mut documents = documents(&site.repository());
     let status = git::git(&site.repository(), &["ls-tree", "-r", "--name-only", "status", "deployments/"]);
     let status = status.lines().find(|path| path.ends_with(".json")).expect("a status").to_owned();
@@ -172,9 +172,9 @@ fn by_rest(site: &Site<'_>, reports: u64) -> Spent {
 
 pub(crate) fn measure(stage: &Stage) -> Vec<Line> {
     let site = Site::new(stage, "day", "serve", "waitSeconds: 1", &Docker::Fake);
-    let (mut syncer, _locks) = home::open(Home::new(site.home())).expect("a device's home");
+    let (mut syncer, _locks) = home::open(Home::new(site.device.home())).expect("a device's home");
     let days: Vec<_> = (0..RUNS as u32).map(|day| by_git(&site, &mut syncer, day)).collect();
-    let reports = median_of(&days, |day| day.told);
+    let reports = median_of(&days, |day| day.reports);
     let rests: Vec<_> = (0..RUNS).map(|_| by_rest(&site, reports)).collect();
     let each = |of: fn(&Parts) -> Spent| median_spent(&days.iter().map(of).collect::<Vec<_>>());
     let polling = each(|day| day.polls.plus(day.changes));

@@ -48,7 +48,7 @@ pub(crate) struct Login {
 
 impl Host {
     /// Serves a fleet whose first `devices` have accounts.
-    pub(crate) fn start(fleet: &Fleet<'_>, devices: usize) -> Self {
+    pub(crate) fn start(fleet: &Fleet, devices: usize) -> Self {
         make_accounts(fleet, devices);
         let settings = format!("serve:\n  names: [127.0.0.1]\n  listen: 127.0.0.1:0\n{LIMITS}");
         fs::write(fleet.home().join("publisher.yaml"), settings).expect("written");
@@ -94,7 +94,7 @@ impl Host {
 }
 
 /// Written by hand: a program for each of thousands would take minutes.
-fn make_accounts(fleet: &Fleet<'_>, devices: usize) {
+fn make_accounts(fleet: &Fleet, devices: usize) {
     let dir = fleet.home().join("accounts");
     fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir).expect("made");
     for number in 0..devices {

@@ -101,7 +101,7 @@ fn peak(command: &mut Command) -> u64 {
 pub(crate) fn measure(stage: &Stage) -> Vec<Line> {
     let site = Site::new(stage, "idle", "serve", "", &Docker::Fake);
     let place = site.place();
-    let (ours, go) = (start(site.syncer(&["run"])), start(place.go_git("poll", &["1000", "15"])));
+    let (ours, go) = (start(site.device.command(&["run"])), start(place.go_git("poll", &["1000", "15"])));
     let shell = start(shell(&place, stage));
     let all = watch([ours.process(), go.process(), shell.process()]);
     let peaks: Vec<_> = (0..RUNS).map(|_| peak(&mut place.ls_remote(stage.dir.path()))).collect();

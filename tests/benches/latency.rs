@@ -151,11 +151,11 @@ fn ours(stage: &Stage) -> Vec<Took> {
     let settings = format!("{{program: {program}, host: \"{host}\", config: \"{config}\"}}");
     let site = Site::new(stage, "latency", "run", "", &Docker::Real(settings));
     let label = Label(format!("device-syncer.fleet={}", site.join.fleet));
-    let mut syncer = site.syncer(&["run"]);
+    let mut syncer = site.device.command(&["run"]);
     let _running = Running(syncer.stdin(Stdio::null()).stderr(Stdio::null()).spawn().expect("it runs"));
     std::thread::sleep(Duration::from_secs(3));
-    let branch = git::git(&site.fleet(), &["symbolic-ref", "HEAD"]);
-    let branch = site.fleet().join(".git").join(branch);
+    let branch = git::git(&site.fleet.dir(), &["symbolic-ref", "HEAD"]);
+    let branch = site.fleet.dir().join(".git").join(branch);
     let one = |number| {
         let greeting = site.change(number);
         let took = clocked.took(moved_at(&branch), &label.0, &greeting);
@@ -187,7 +187,7 @@ fn by_shell(stage: &Stage) -> Vec<Took> {
     let url = format!("{}/site.git", host.url());
     fs::create_dir_all(&work).expect("made");
     git::git(&work, &["init", "-q", "-b", "main"]);
-    let compose = stage.dir.path().join("latency/applications/hello/1.0.0/compose/hello/compose.yaml");
+    let compose = stage.dir.path().join("latency/fleet/applications/hello/1.0.0/compose/hello/compose.yaml");
     fs::copy(compose, work.join("compose.yaml")).expect("copied");
     let push = |greeting: &str| {
         fs::write(work.join(".env"), format!("GREETING={greeting}\nINTERVAL=5\n")).expect("written");

@@ -102,7 +102,7 @@ fn line(what: impl Into<String>, costs: &[Cost]) -> Line {
 }
 
 /// What `git fast-import` needs for each of some devices; it can't sign.
-fn imports(fleet: &Fleet<'_>, stage: &Stage) -> Vec<Duration> {
+fn imports(fleet: &Fleet, stage: &Stage) -> Vec<Duration> {
     let dir = stage.dir.path().join("imports");
     std::fs::create_dir_all(&dir).expect("made");
     let numbers = (0..SAMPLE.min(ALL_DEVICES)).map(|n| n * ALL_DEVICES / SAMPLE.min(ALL_DEVICES));

@@ -1,9 +1,10 @@
-//! Where the bench runs: release binaries, a registry, and a directory on a real disk.
+//! Where the bench runs: release binaries, and a directory on a real disk.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use repo_testkit::{registry, root};
 use tempfile::TempDir;
 
 /// Everything that is set up once.
@@ -11,9 +12,6 @@ pub(crate) struct Stage {
     pub(crate) dir: TempDir,
     pub(crate) publisher: PathBuf,
     pub(crate) syncer: PathBuf,
-    pub(crate) registry: String,
-    /// The registry was started for this, and goes with it.
-    started: bool,
 }
 
 impl Stage {
@@ -26,33 +24,26 @@ impl Stage {
             .tempdir_in(profile.parent().expect("a target directory"))
             .expect("a directory");
         let [publisher, syncer] = build(profile);
-        let (registry, started) = registry();
-        Self { dir, publisher, syncer, registry, started }
+        Self { dir, publisher, syncer }
+    }
+
+    /// A place for something of this name.
+    pub(crate) fn make_dir(&self, name: &str) -> PathBuf {
+        let path = self.dir.path().join(name);
+        std::fs::create_dir_all(&path).expect("made");
+        path
     }
 
     /// Where a fleet pushes its archives.
     pub(crate) fn registry_for(&self, fleet: &str) -> String {
         let name = self.dir.path().file_name().expect("a name").to_string_lossy().to_lowercase();
         let name: String = name.chars().filter(char::is_ascii_alphanumeric).collect();
-        format!("{}/{name}-{fleet}", self.registry)
-    }
-
-    /// An image that is in the registry.
-    pub(crate) fn image(&self) -> String {
-        format!("{}/margo-test/busybox:1", self.registry)
+        format!("{}/{name}-{fleet}", registry())
     }
 
     /// The kind of file system that all this is on.
     pub(crate) fn file_system(&self) -> String {
         text(Command::new("stat").args(["-f", "-c", "%T"]).arg(self.dir.path()))
-    }
-}
-
-impl Drop for Stage {
-    fn drop(&mut self) {
-        if self.started {
-            let _ = script("registry").arg("stop").status();
-        }
     }
 }
 
@@ -71,25 +62,6 @@ fn build(profile: &Path) -> [PathBuf; 2] {
     let built = build.arg("--target-dir").arg(target).current_dir(root()).status();
     assert!(built.is_ok_and(|status| status.success()), "the programs can't be built");
     ["wfm-git-publisher", "device-syncer"].map(|name| profile.join(name))
-}
-
-/// The registry of the tests, and whether it had to be started.
-fn registry() -> (String, bool) {
-    if let Ok(registry) = std::env::var("MARGO_TEST_REGISTRY") {
-        return (registry, false);
-    }
-    let runs = script("registry").arg("status").stdout(Stdio::null()).status().is_ok_and(|status| status.success());
-    text(script("registry").arg("start"));
-    let line = text(script("registry").arg("env"));
-    (line.rsplit('=').next().expect("a line `export NAME=VALUE`").to_owned(), !runs)
-}
-
-fn script(name: &str) -> Command {
-    Command::new(root().join(".ci").join(name))
-}
-
-pub(crate) fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
 /// Runs a command that must succeed; what it printed.
@@ -112,8 +84,8 @@ pub(crate) fn timed(command: &mut Command) -> Duration {
     start.elapsed()
 }
 
-/// Copies a directory to a place where nothing is.
+/// Copies a directory, and waits until that is on the disk.
 pub(crate) fn copy(from: &Path, to: &Path) {
-    run(Command::new("cp").arg("-a").arg(from).arg(to));
+    repo_testkit::copy(from, to);
     run(Command::new("sync").arg("-f").arg(to));
 }

@@ -66,7 +66,7 @@ async fn wait(mut connection: Connection, number: usize, mut tips: [String; 2], 
 }
 
 /// When a device's `desired` got where it is, by the file system.
-fn moved(fleet: &Fleet<'_>, number: usize) -> SystemTime {
+fn moved(fleet: &Fleet, number: usize) -> SystemTime {
     let file = fleet.repository(number).join("refs/heads/desired");
     let meta = file.metadata().expect("a branch");
     let (seconds, nanos) = (meta.ctime().unsigned_abs(), meta.ctime_nsec() as u32);
@@ -74,7 +74,7 @@ fn moved(fleet: &Fleet<'_>, number: usize) -> SystemTime {
 }
 
 /// How long after its branch moved each device heard of it.
-async fn published(crowd: &Crowd<'_>, heard: &mut UnboundedReceiver<Heard>, change: usize) -> Vec<Duration> {
+async fn published(crowd: &Crowd, heard: &mut UnboundedReceiver<Heard>, change: usize) -> Vec<Duration> {
     crowd.fleet.change(change);
     let mut publish = crowd.fleet.command(&["publish"]);
     let publishing = tokio::task::spawn_blocking(move || run(&mut publish));
@@ -90,7 +90,7 @@ async fn published(crowd: &Crowd<'_>, heard: &mut UnboundedReceiver<Heard>, chan
     all.iter().map(late).collect()
 }
 
-async fn measure_with(crowd: &Crowd<'_>, devices: usize) -> Waiting {
+async fn measure_with(crowd: &Crowd, devices: usize) -> Waiting {
     let (host, authority) = (crowd.host.process(), crowd.host.authority());
     let empty = host.pss();
     let (sender, mut heard) = unbounded_channel();
