@@ -91,6 +91,8 @@ fn a_device_whose_capabilities_change_all_the_time_is_followed_ever_more_rarely(
     report(&lab, "2Gi", "amd64");
     lab.publish_at(*BEGIN + 30 * 3600);
     assert_eq!(profile(&lab), ["small"], "what it says last counts in the end");
+    let document = &lab.documents("press-01")["app"];
+    assert!(document.contains("oci://r.example/small") && !document.contains("large"), "{document}");
 }
 
 #[test]
