@@ -19,7 +19,7 @@ fn blocked(lab: &Lab, device: &str) -> Vec<Value> {
 }
 
 #[test]
-fn an_archive_that_can_not_be_had_is_told_by_every_command_until_it_is_published() {
+fn every_command_shows_an_archive_that_can_not_be_fetched_until_it_is_published() {
     let lab = Lab::with(&["press-01"]);
     // Before any publish nobody knows, so it is a difference like others.
     assert_eq!(lab.run(&["plan"]).code, Some(3));
@@ -56,18 +56,13 @@ fn an_archive_that_can_not_be_had_is_told_by_every_command_until_it_is_published
 }
 
 #[test]
-fn a_guard_that_holds_something_back_is_told_by_every_command() {
+fn every_command_shows_a_guard_that_holds_something_back() {
     let lab = Lab::with(&["press-01", "packer-01"]);
     lab.write("deployments/second.yaml", SECOND);
     lab.write("fleet.yaml", lab.read("fleet.yaml") + "guards: {deviceRemovals: 50%, fleetRemovals: 100%}\n");
     lab.commit();
     lab.publish_all();
-    lab.remove("deployments/second.yaml");
-    lab.edit(
-        "deployments/hello.yaml",
-        "# exclude:\n#   - matchLabels: {role: spare}",
-        "exclude:\n  - devices: [press-01]",
-    );
+    lab.take_everything_from_press_01();
     lab.edit("deployments/hello.yaml", "id: hello\n", "id: hello-anew\n");
     lab.commit();
     assert_eq!(lab.run(&["plan"]).code, Some(1), "it is known before anything is tried");

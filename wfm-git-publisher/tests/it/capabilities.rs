@@ -96,7 +96,7 @@ fn a_device_whose_capabilities_change_all_the_time_is_followed_ever_more_rarely(
 }
 
 #[test]
-fn the_cause_is_told_rightly_after_a_pass_that_could_not_do_everything() {
+fn the_cause_of_a_commit_is_right_after_a_pass_that_could_not_do_everything() {
     let lab = lab();
     lab.publish_all();
     report(&lab, "8Gi", "amd64");

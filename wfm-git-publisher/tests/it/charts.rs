@@ -45,7 +45,7 @@ const WARNING: &str = "applications/app/1.0.0/margo.yaml:10:44: parameters.repli
                        the chart hello 1.2.3 has no value `replicaCount`";
 
 #[test]
-fn a_chart_is_locked_for_the_whole_fleet_and_values_that_it_does_not_know_are_told() {
+fn a_chart_is_locked_for_the_whole_fleet_and_values_that_it_does_not_know_are_warned_of() {
     let registry = Registry::start();
     let chart = pack("hello", "1.2.3", &[("values.yaml", VALUES)]);
     push(&registry.host, "charts/hello", "1.2.3", &chart, None);

@@ -159,7 +159,7 @@ fn a_plan_reads_the_commit_and_never_the_work_tree() {
 }
 
 #[test]
-fn all_problems_are_told_at_once_in_one_form() {
+fn all_problems_are_shown_at_once_in_one_form() {
     let lab = Lab::new();
     lab.edit("devices/press-01.yaml", "line: \"1\"", "line: 1");
     lab.edit("deployments/hello.yaml", "greeting: hello from the press", "greting: x");

@@ -138,7 +138,7 @@ fn a_clock_that_most_devices_contradict_publishes_nothing_and_one_device_alone_s
 }
 
 #[test]
-fn whoever_looks_is_told_of_a_wrong_clock_and_what_to_do() {
+fn every_command_warns_of_a_wrong_clock_and_says_what_to_do() {
     let lab = published(&["press-01"]);
     assert_eq!(lab.run(&["plan"]).code, Some(0));
     lab.try_publish_at(*BEGIN + 400 * DAY, true).unwrap();

@@ -51,7 +51,7 @@ fn short(lab: &Lab, file: &Path) -> String {
 }
 
 #[test]
-fn a_damaged_memory_is_rebuilt_and_told_and_nobody_is_published_anew() {
+fn a_damaged_ledger_is_rebuilt_with_a_warning_and_nobody_is_published_anew() {
     let lab = grown();
     let backup = lab.dir().join("backup");
     copy(lab.home.root(), &backup);
@@ -84,7 +84,7 @@ fn a_damaged_memory_is_rebuilt_and_told_and_nobody_is_published_anew() {
 
 /// What tags meant first, which vendors' keys were seen, and what was reserved stays where it can be read.
 #[test]
-fn what_can_be_read_of_a_damaged_memory_outlives_it() {
+fn what_can_be_read_of_a_damaged_ledger_outlives_it() {
     let lab = grown();
     let name = |device: &str| {
         let files = lab.control(&["ls-tree", "-r", "--name-only", "control", "ledger/"]);
@@ -101,7 +101,7 @@ fn what_can_be_read_of_a_damaged_memory_outlives_it() {
 }
 
 #[test]
-fn what_somebody_else_signed_is_no_remains_of_a_memory() {
+fn what_somebody_else_signed_is_not_salvaged_as_a_ledger() {
     let lab = grown();
     let planted = lab.control(&["commit-tree", "-m", "planted", "control^{tree}"]);
     lab.control(&["update-ref", "refs/heads/control", &planted]);
@@ -115,7 +115,7 @@ fn what_somebody_else_signed_is_no_remains_of_a_memory() {
 }
 
 #[test]
-fn a_damaged_device_repository_is_told_and_made_anew_and_its_neighbour_notices_nothing() {
+fn a_damaged_device_repository_is_reported_and_rebuilt_and_its_neighbour_notices_nothing() {
     let lab = grown();
     let backup = lab.dir().join("backup");
     copy(lab.home.root(), &backup);

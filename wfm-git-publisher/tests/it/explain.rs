@@ -119,7 +119,7 @@ fn how_a_device_behaves_has_files_lines_and_rules_too() {
 }
 
 #[test]
-fn what_keeps_everything_as_it_is_is_told() {
+fn whatever_keeps_everything_as_it_is_is_shown() {
     let lab = lab();
     lab.publish_all();
     // Too much would go.
@@ -146,7 +146,7 @@ fn what_keeps_everything_as_it_is_is_told() {
 }
 
 #[test]
-fn suspension_and_dependencies_are_told_with_their_places() {
+fn suspension_and_dependencies_are_explained_with_their_places() {
     let lab = lab();
     lab.write("deployments/base.yaml", BASE);
     lab.write("deployments/hello.yaml", lab.read("deployments/hello.yaml") + "suspended: true\ndependsOn: [base]\n");
@@ -175,7 +175,7 @@ fn suspension_and_dependencies_are_told_with_their_places() {
 const BASE: &str = "id: base\napplication: {id: hello, version: 1.0.0}\ntargets: [{matchLabels: {site: graz}}]\n";
 
 #[test]
-fn a_value_that_stays_on_the_device_is_told_as_its_file() {
+fn a_value_that_stays_on_the_device_is_shown_as_its_file() {
     let lab = lab();
     lab.edit("fleet.yaml", "parameters: {interval: 7}", "parameters: {token: {valueFrom: {deviceFile: token}}}");
     lab.commit();

@@ -70,7 +70,7 @@ fn each_new_commit_is_published_and_a_broken_one_ends_nothing() {
 }
 
 #[test]
-fn a_poll_sees_what_no_one_told() {
+fn a_poll_finds_what_the_file_system_did_not_notify_of() {
     let lab = published();
     repo_git::durable::replace_file(&lab.home.config(), b"poll: 1s\n", 0o600).unwrap();
     let running = Running::start(&lab, &[]);

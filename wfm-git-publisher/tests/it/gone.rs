@@ -26,7 +26,7 @@ fn is_revoked(lab: &Lab, device: &str) -> bool {
 }
 
 #[test]
-fn a_device_that_left_is_told_with_commands_and_its_account_ends() {
+fn a_device_that_left_is_shown_with_commands_and_its_account_ends() {
     let lab = lab();
     git(&lab.fleet, &["rm", "--quiet", "devices/press-01.yaml"]);
     lab.commit();

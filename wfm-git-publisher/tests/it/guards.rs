@@ -10,12 +10,7 @@ fn more_removals_than_the_guard_need_a_flag() {
     lab.write("fleet.yaml", lab.read("fleet.yaml") + "guards: {deviceRemovals: 50%, fleetRemovals: 75%}\n");
     lab.commit();
     lab.publish_all();
-    lab.remove("deployments/second.yaml");
-    lab.edit(
-        "deployments/hello.yaml",
-        "# exclude:\n#   - matchLabels: {role: spare}",
-        "exclude:\n  - devices: [press-01]",
-    );
+    lab.take_everything_from_press_01();
     lab.commit();
     let plan = lab.run(&["plan", "press-01"]);
     assert!(plan.out.contains("! not published: 2 of its 2 deployments would be removed"), "{}", plan.out);
@@ -160,7 +155,7 @@ fn an_immutable_value_does_not_change_on_a_device_that_has_it() {
 }
 
 #[test]
-fn a_device_whose_id_changed_is_told_as_one_that_begins_anew() {
+fn a_device_whose_id_changed_is_warned_of_as_one_that_begins_anew() {
     let lab = Lab::with(&["press-01"]);
     lab.publish_all();
     lab.edit("devices/press-01.yaml", "id: press-01", "id: press-07");

@@ -56,7 +56,7 @@ fn a_changed_policy_leaves_the_manifest_alone() {
 }
 
 #[test]
-fn a_device_without_its_key_is_told_so() {
+fn a_device_that_lost_its_key_gets_a_state_without_it() {
     let lab = Lab::with(&["press-01"]);
     lab.publish_all();
     let text = lab.read("devices/press-01.yaml");

@@ -20,12 +20,7 @@ fn names(lab: &Lab, device: &str) -> Vec<String> {
 #[test]
 fn what_is_no_longer_wanted_goes() {
     let lab = lab();
-    lab.remove("deployments/second.yaml");
-    lab.edit(
-        "deployments/hello.yaml",
-        "# exclude:\n#   - matchLabels: {role: spare}",
-        "exclude:\n  - devices: [press-01]",
-    );
+    lab.take_everything_from_press_01();
     lab.commit();
     lab.publish_all();
     assert_eq!(names(&lab, "packer-01"), ["hello"]);

@@ -119,7 +119,7 @@ fn a_tip_that_lags_is_replaced_even_if_it_means_the_same() {
 }
 
 #[test]
-fn what_the_device_says_it_adopted_is_continued_before_what_the_ledger_knows() {
+fn what_the_device_reports_as_adopted_is_continued_before_what_the_ledger_knows() {
     let lab = Lab::with(&["press-01"]);
     publish_up_to(&lab, 2);
     let backup = lab.dir().join("backup");
@@ -230,7 +230,7 @@ fn a_restored_ledger_learns_from_the_tips() {
 }
 
 #[test]
-fn a_home_restored_as_a_whole_continues_what_the_device_says() {
+fn a_home_restored_as_a_whole_continues_what_the_device_reports() {
     let lab = Lab::with(&["press-01"]);
     publish_up_to(&lab, 2);
     let backup = lab.dir().join("backup");
@@ -282,7 +282,7 @@ fn another_device_s_commit_is_no_tip() {
 }
 
 #[test]
-fn a_foreign_tip_of_the_memory_stops_everything() {
+fn a_foreign_tip_of_the_ledger_stops_everything() {
     let lab = Lab::with(&["press-01"]);
     publish_up_to(&lab, 1);
     let planted = lab.control(&["commit-tree", "-p", "control", "-m", "planted", "control^{tree}"]);
@@ -293,7 +293,7 @@ fn a_foreign_tip_of_the_memory_stops_everything() {
 
 /// What devices have is enough to know the rosters, the serials and what tags mean.
 #[test]
-fn a_lost_memory_is_rebuilt_from_the_devices_repositories() {
+fn a_lost_ledger_is_rebuilt_from_the_devices_repositories() {
     let lab = Lab::with(&["press-01", "packer-01"]);
     publish_up_to(&lab, 3);
     repo_git::durable::rename(&lab.home.control(), &lab.dir().join("gone")).unwrap();
@@ -314,7 +314,7 @@ fn a_lost_memory_is_rebuilt_from_the_devices_repositories() {
 }
 
 #[test]
-fn a_memory_is_not_rebuilt_from_what_others_signed() {
+fn a_ledger_is_not_rebuilt_from_what_others_signed() {
     let lab = Lab::with(&["press-01"]);
     publish_up_to(&lab, 1);
     repo_git::durable::rename(&lab.home.control(), &lab.dir().join("gone")).unwrap();

@@ -146,6 +146,14 @@ impl Lab {
         self.write(path, text.replacen(from, to, 1));
     }
 
+    /// Removes the second deployment, and excludes press-01 from the first one.
+    #[track_caller]
+    pub(crate) fn take_everything_from_press_01(&self) {
+        self.remove("deployments/second.yaml");
+        let example = "# exclude:\n#   - matchLabels: {role: spare}";
+        self.edit("deployments/hello.yaml", example, "exclude:\n  - devices: [press-01]");
+    }
+
     pub(crate) fn remove(&self, path: &str) {
         fs::remove_file(self.path(path)).unwrap();
     }
