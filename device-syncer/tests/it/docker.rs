@@ -13,6 +13,10 @@ use serde_json::Value;
 
 use crate::world::{App, World, command, finish, push, text};
 
+/// A health check that is passed a second after the start, for services whose health isn't what a test is about: without
+/// one, a container has started well only after ten seconds.
+pub(crate) const CHECK: &str = "healthcheck: {test: [CMD, 'true'], interval: 1s}";
+
 /// A device on the real engine. Everything that it made there is removed in the end, and nothing else.
 pub(crate) struct Real(World);
 
@@ -189,7 +193,7 @@ fn values_arrive_in_the_container_exactly_as_they_are_written() {
     ];
     let environment: String = (0..values.len()).map(|n| format!("      V{n}: \"${{V{n}}}\"\n")).collect();
     let compose = format!(
-        "services:\n  web:\n    image: margo-test/busybox:1\n    command: [sleep, \"100000\"]\n    environment:\n{environment}"
+        "services:\n  web:\n    image: margo-test/busybox:1\n    command: [sleep, \"100000\"]\n    {CHECK}\n    environment:\n{environment}"
     );
     real.want("values", &compose);
     real.hand.edit("greeter", |text| {
@@ -456,8 +460,10 @@ fn a_deployment_that_leaves_is_removed_and_its_volume_is_kept() {
     let real = Real::enrolled();
     real.want(
         "keeper",
-        "services:\n  web:\n    image: margo-test/busybox:1\n    command: [sleep, \"100000\"]\n    volumes: [\"data:/data\"]\n\
-         volumes: {data: {}}\n",
+        &format!(
+            "services:\n  web:\n    image: margo-test/busybox:1\n    command: [sleep, \"100000\"]\n    {CHECK}\n    \
+             volumes: [\"data:/data\"]\nvolumes: {{data: {{}}}}\n"
+        ),
     );
     real.hand.edit("greeter", |text| text[..text.find("  parameters:").unwrap()].to_owned());
     real.hand.publish();

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use repo_testkit::git;
 use serde_json::Value;
 
-use crate::docker::{Real, client, docker};
+use crate::docker::{CHECK, Real, client, docker};
 use crate::world::{App, command, finish, kill, push, until};
 
 /// Keys of a service that the compose specification has and our list hasn't, with values that compose takes.
@@ -169,7 +169,7 @@ fn a_fifo_in_the_place_of_an_applications_file_holds_up_neither_it_nor_its_neigh
     fs::create_dir_all(directory.join("conf")).unwrap();
     let want = |version: &str, does: &str| {
         let compose = format!(
-            "services:\n  web: {{image: 'margo-test/busybox:1', volumes: ['./conf:/conf'], \
+            "services:\n  web: {{image: 'margo-test/busybox:1', volumes: ['./conf:/conf'], {CHECK}, \
              command: [sh, -c, '{does}; exec sleep 100000']}}\n"
         );
         fs::write(directory.join("compose.yaml"), compose).unwrap();
@@ -349,7 +349,7 @@ fn an_application_that_refuses_to_stop_is_changed_and_removed_all_the_same() {
     let service = |more: &str| {
         format!(
             "{{image: 'margo-test/busybox:1', command: [sh, -c, 'trap \"\" TERM; while :; do sleep 1; done'], \
-             stop_signal: SIGTERM, stop_grace_period: 8760h, restart: always{more}}}"
+             stop_signal: SIGTERM, stop_grace_period: 8760h, restart: always, {CHECK}{more}}}"
         )
     };
     // Of these each would stop after the one that depends on it.

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::docker::{Real, client, docker};
+use crate::docker::{CHECK, Real, client, docker};
 use crate::world::{registry, text};
 
 /// An image with two contents of its own, which no other test has: whatever is done to it concerns nobody else.
@@ -90,7 +90,7 @@ fn curl(args: &[&str]) -> Vec<u8> {
 
 /// An application of one service with this image.
 fn app(real: &Real, name: &str, image: &str) {
-    let compose = format!("services: {{web: {{image: \"{image}\", command: [sleep, \"100000\"]}}}}\n");
+    let compose = format!("services: {{web: {{image: \"{image}\", command: [sleep, \"100000\"], {CHECK}}}}}\n");
     real.want(name, &compose);
     real.hand.edit("greeter", |text| text[..text.find("  parameters:").unwrap()].to_owned());
 }

@@ -151,6 +151,7 @@ const SLOW: &str = r#"services:
     network_mode: none
     command: [sleep, "100000"]
     environment: {GREETING: "${GREETING}"}
+    healthcheck: {test: [CMD, "true"], interval: 1s}
     depends_on: {gate: {condition: service_healthy}}
     restart: unless-stopped
 "#;

@@ -6,9 +6,11 @@ use std::time::{Duration, Instant};
 use device_syncer::decision::observation::Condition;
 use device_syncer::runtimes::{Runtime, RuntimeError};
 
-use crate::world::World;
+use crate::world::{CHECK, World};
 
-const SLEEPER: &str = "{image: margo-test/busybox:1, command: [sleep, '1000']}";
+fn sleeper() -> String {
+    format!("{{image: margo-test/busybox:1, command: [sleep, '1000'], {CHECK}}}")
+}
 
 fn compose(services: &str) -> String {
     format!("services: {{{services}}}")
@@ -48,8 +50,8 @@ pub(crate) fn a_changed_parameter_of_one_service_leaves_its_neighbour_alone(worl
 }
 
 pub(crate) fn a_changed_mounted_file_recreates_the_services_that_mount_it(world: &mut World) {
-    let mounting = "{image: margo-test/busybox:1, command: [sleep, '1000'], volumes: ['./conf:/conf']}";
-    let text = compose(&format!("web: {mounting}, other: {SLEEPER}"));
+    let mounting = sleeper().replace("{image", "{volumes: ['./conf:/conf'], image");
+    let text = compose(&format!("web: {mounting}, other: {}", sleeper()));
     world.archive(&[("compose.yaml", &text), ("conf/app.conf", "one"), ("README", "one")]);
     world.prefetch_and_apply().unwrap();
     let first = world.identities();
@@ -66,10 +68,10 @@ pub(crate) fn a_changed_mounted_file_recreates_the_services_that_mount_it(world:
 }
 
 pub(crate) fn a_service_that_is_gone_from_the_archive_is_removed(world: &mut World) {
-    world.archive(&[("compose.yaml", &compose(&format!("a: {SLEEPER}, b: {SLEEPER}")))]);
+    world.archive(&[("compose.yaml", &compose(&format!("a: {}, b: {}", sleeper(), sleeper())))]);
     world.prefetch_and_apply().unwrap();
     let before = world.identities();
-    world.archive(&[("compose.yaml", &compose(&format!("a: {SLEEPER}")))]);
+    world.archive(&[("compose.yaml", &compose(&format!("a: {}", sleeper())))]);
     world.prefetch_and_apply().unwrap();
     let after = world.identities();
     assert_eq!(after.len(), 1);
@@ -77,7 +79,7 @@ pub(crate) fn a_service_that_is_gone_from_the_archive_is_removed(world: &mut Wor
 }
 
 pub(crate) fn files_that_are_gone_are_removed_and_others_are_kept(world: &mut World) {
-    let text = compose(&format!("a: {SLEEPER}"));
+    let text = compose(&format!("a: {}", sleeper()));
     world.archive(&[("compose.yaml", &text), ("conf/old", "1"), ("conf/kept", "1")]);
     world.prefetch_and_apply().unwrap();
     let files = world.project_dir().join("files");
@@ -150,7 +152,7 @@ const NEVER_HEALTHY: &str = "{image: margo-test/busybox:1, environment: {SECRET:
     command: [sh, -c, 'env; sleep 1000'], healthcheck: {test: [CMD, 'false'], interval: 1s, retries: 1}}";
 
 fn never_healthy(world: &mut World) {
-    world.archive(&[("compose.yaml", &compose(&format!("web: {NEVER_HEALTHY}, other: {SLEEPER}")))]);
+    world.archive(&[("compose.yaml", &compose(&format!("web: {NEVER_HEALTHY}, other: {}", sleeper())))]);
     world.parameter("SECRET", "s3cr$t");
     world.secret("SECRET");
     if let Some(fake) = &world.fake {
@@ -168,7 +170,7 @@ pub(crate) fn an_apply_without_waiting_returns_at_once(world: &mut World) {
 pub(crate) fn an_unhealthy_service_times_out_with_its_log_and_without_secrets(world: &mut World) {
     never_healthy(world);
     // Long enough for a loaded machine to see it fail its checks.
-    world.component.timeout = Duration::from_secs(if world.fake.is_some() { 6 } else { 12 });
+    world.component.timeout = Duration::from_secs(if world.fake.is_some() { 3 } else { 12 });
     let error = world.prefetch_and_apply().unwrap_err();
     let RuntimeError::HealthTimeout { service, state, log, .. } = &error else { panic!("{error}") };
     assert_eq!((error.code().as_str(), service.as_str(), state.as_str()), ("health-timeout", "web", "unhealthy"));
@@ -180,8 +182,9 @@ pub(crate) fn an_unhealthy_service_times_out_with_its_log_and_without_secrets(wo
 pub(crate) fn a_one_shot_job_counts_as_good_when_it_ended_well(world: &mut World) {
     let job = |code: u8| format!("{{image: margo-test/busybox:1, command: [sh, -c, 'exit {code}']}}");
     for (code, good) in [(0, true), (3, false)] {
-        world.component.timeout = Duration::from_secs(if good { 60 } else { 6 });
-        world.archive(&[("compose.yaml", &compose(&format!("job: {}, main: {SLEEPER}", job(code))))]);
+        let bad = if world.fake.is_some() { 3 } else { 6 };
+        world.component.timeout = Duration::from_secs(if good { 60 } else { bad });
+        world.archive(&[("compose.yaml", &compose(&format!("job: {}, main: {}", job(code), sleeper())))]);
         if let Some(fake) = &world.fake {
             fake.set("exit-job", &code.to_string());
         }

@@ -7,7 +7,7 @@ mod docker_values {
     use device_syncer::runtimes::Runtime;
     use serde_json::Value;
 
-    use crate::world::World;
+    use crate::world::{CHECK, World};
 
     const VALUES: &[(&str, &str)] = &[
         ("VERSION", "1.10"),
@@ -26,7 +26,7 @@ mod docker_values {
     fn compose() -> String {
         let variables: Vec<String> = VALUES.iter().map(|(name, _)| format!("{name}: '${{{name}}}'")).collect();
         format!(
-            "services: {{web: {{image: 'margo-test/busybox:1', command: [sleep, '1000'], environment: {{{}, \
+            "services: {{web: {{image: 'margo-test/busybox:1', command: [sleep, '1000'], {CHECK}, environment: {{{}, \
              PINNED: \"no\", NUMBER: \"1.10\", DOLLAR_IN_FILE: 'a$$b', BOTH: 'x${{DOLLAR}}y'}}, \
              labels: {{l: '${{DOLLAR}}'}}}}}}",
             variables.join(", ")
@@ -80,18 +80,20 @@ mod docker_files {
 
     use device_syncer::runtimes::Runtime;
 
-    use crate::world::World;
+    use crate::world::{CHECK, World};
 
     #[test]
     fn configs_and_env_files_of_the_archive_arrive_and_changes_are_noticed() {
         let mut world = World::docker();
-        let text = "services: {web: {image: 'margo-test/busybox:1', command: [sleep, '1000'], env_file: app.env, \
+        let text =
+            "services: {web: {image: 'margo-test/busybox:1', command: [sleep, '1000'], env_file: app.env, CHECK, \
             configs: [inline, file], secrets: [key], environment: {FROM_DOT_ENV: '${DOT}'}}, \
-            other: {image: 'margo-test/busybox:1', command: [sleep, '1000']}}\n\
-            configs: {inline: {content: 'hello ${NAME}'}, file: {file: ./conf.txt}}\nsecrets: {key: {file: key.txt}}";
+            other: {image: 'margo-test/busybox:1', command: [sleep, '1000'], CHECK}}\n\
+            configs: {inline: {content: 'hello ${NAME}'}, file: {file: ./conf.txt}}\nsecrets: {key: {file: key.txt}}"
+                .replace("CHECK", CHECK);
         let archive = |world: &mut World, conf: &str| {
             let files = [
-                ("compose.yaml", text),
+                ("compose.yaml", &*text),
                 ("app.env", "A=b c"),
                 ("conf.txt", conf),
                 ("key.txt", "k"),
@@ -166,15 +168,18 @@ mod docker_up {
     use device_syncer::decision::observation::Condition;
     use device_syncer::runtimes::{Runtime, RuntimeError};
 
-    use crate::world::World;
+    use crate::world::{CHECK, World};
 
     #[test]
     fn an_up_that_is_ended_halfway_is_completed_by_the_next_apply() {
         let mut world = World::docker();
-        let text = "services:\n  slow: {image: 'margo-test/busybox:1', command: [sh, -c, 'sleep 3; touch /up; sleep 1000'], \
+        let text =
+            "services:\n  slow: {image: 'margo-test/busybox:1', command: [sh, -c, 'sleep 3; touch /up; sleep 1000'], \
             healthcheck: {test: [CMD, test, -e, /up], interval: 1s, retries: 100}}\n  \
-            next: {image: 'margo-test/busybox:1', depends_on: {slow: {condition: service_healthy}}}";
-        world.archive(&[("compose.yaml", text)]);
+            next: {image: 'margo-test/busybox:1', command: [sleep, '1000'], CHECK, \
+            depends_on: {slow: {condition: service_healthy}}}"
+                .replace("CHECK", CHECK);
+        world.archive(&[("compose.yaml", &text)]);
         let prepared = world.runtime.prefetch(&world.component, &|| false).unwrap();
         let begun =
             || !world.ask(&["ps", "--quiet", "--filter", &format!("name={}", world.component.project)]).is_empty();

@@ -6,9 +6,10 @@ use std::time::Duration;
 use device_syncer::decision::observation::Condition;
 use device_syncer::runtimes::RuntimeError;
 
-use crate::world::{IMAGE, World};
+use crate::world::{CHECK, IMAGE, World};
 
-/// A migration that leaves a line each time it runs, what waits for it, and what lives in that one's network.
+/// A migration that leaves a line each time it runs, what waits for it, and what lives in that one's network. The checks
+/// are quick: without one, a container has started well only after ten seconds.
 const APPLICATION: &str = "services:
   migrate:
     image: margo-test/busybox:1
@@ -20,23 +21,30 @@ const APPLICATION: &str = "services:
     command: [sh, -c, 'mkdir -p /www; cp /data/runs /www/runs; exec httpd -f -p 8080 -h /www']
     volumes: ['data:/data']
     depends_on: {migrate: {condition: service_completed_successfully}}
+    healthcheck: {test: [CMD, wget, -q, -O, /dev/null, 'http://127.0.0.1:8080/runs'], interval: 1s}
     restart: unless-stopped
   proxy:
     image: margo-test/busybox:1
     command: [sleep, '100000']
     network_mode: service:web
+    healthcheck: {test: [CMD, 'true'], interval: 1s}
     restart: always
   other:
     image: margo-test/busybox:1
     command: [sleep, '100000']
     volumes: ['./conf:/conf']
+    healthcheck: {test: [CMD, 'true'], interval: 1s}
     restart: always
 volumes: {data: {}}
 ";
 
 fn applied() -> World {
+    applied_as(APPLICATION)
+}
+
+fn applied_as(compose: &str) -> World {
     let mut world = World::docker();
-    world.archive(&[("compose.yaml", APPLICATION), ("conf/a", "a")]);
+    world.archive(&[("compose.yaml", compose), ("conf/a", "a")]);
     world.prefetch_and_apply().unwrap();
     world
 }
@@ -91,7 +99,8 @@ fn what_was_removed_comes_back_without_its_finished_migration_also_if_that_was_r
 
 #[test]
 fn what_was_paused_goes_on() {
-    let world = applied();
+    // What is paused fails its health check, which is another matter.
+    let world = applied_as(&APPLICATION.replace("    healthcheck: {test: [CMD, 'true'], interval: 1s}\n", ""));
     let before = world.identities();
     world.ask(&["pause", &before["other"].0]);
     let found = world.observed().unwrap();
@@ -108,7 +117,8 @@ fn images_that_are_gone_are_fetched_before_anything_starts() {
     let image = format!("margo-test/{}:1", world.component.project);
     world.ask(&["tag", IMAGE, &image]);
     world.will_remove("image", &image);
-    world.archive(&[("compose.yaml", &format!("services: {{web: {{image: '{image}', command: [sleep, '1000']}}}}"))]);
+    let text = format!("services: {{web: {{image: '{image}', command: [sleep, '1000'], {CHECK}}}}}");
+    world.archive(&[("compose.yaml", &text)]);
     world.prefetch_and_apply().unwrap();
     let web = world.identities()["web"].0.clone();
     let name = world.ask(&["inspect", "--format", "{{.Config.Image}}", &web]).trim().to_owned();

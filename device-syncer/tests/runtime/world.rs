@@ -16,6 +16,10 @@ use repo_testkit::fake_docker::FakeDocker;
 
 pub(crate) const IMAGE: &str = "margo-test/busybox:1";
 
+/// A health check that is passed a second after the start, for services whose health isn't what a test is about: without
+/// one, a container has started well only after ten seconds.
+pub(crate) const CHECK: &str = "healthcheck: {test: [CMD, 'true'], interval: 1s}";
+
 pub(crate) struct World {
     dir: tempfile::TempDir,
     pub(crate) fake: Option<FakeDocker>,
