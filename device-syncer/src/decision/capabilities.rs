@@ -15,7 +15,6 @@ pub(crate) const EXTENSION: &str = "x-device-syncer-extensions";
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Described {
-    /// Who made it.
     pub vendor: Option<String>,
     pub model_number: Option<String>,
     pub serial_number: Option<String>,
@@ -53,7 +52,6 @@ pub struct DescribedPeripheral {
     /// `gpu`, `display`, `camera`, `microphone`, `speaker`.
     #[serde(rename = "type")]
     pub kind: String,
-    /// Who made it.
     #[serde(default)]
     pub manufacturer: Option<String>,
     #[serde(default)]

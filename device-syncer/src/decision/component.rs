@@ -15,7 +15,6 @@ pub struct Component {
     pub deployment: DeploymentId,
     /// The operator's id of the deployment, for messages.
     pub deployment_name: DeploymentName,
-    /// The component's name.
     pub component: ComponentName,
     /// The compose project or helm release: `DeploymentId::runtime_name` of the component.
     pub project: String,
@@ -48,14 +47,12 @@ pub struct ImageLocks {
 /// What a component gets, by the type of its runtime.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Kind {
-    /// A compose project.
     Compose {
         /// Environment variable → text, exactly as the container shall see it.
         parameters: BTreeMap<String, String>,
         /// Names in `parameters` whose values stay on the device: never in an error, a log or an argument.
         secrets: BTreeSet<String>,
     },
-    /// A helm release.
     Helm {
         /// Made if it is missing.
         namespace: String,

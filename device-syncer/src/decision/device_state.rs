@@ -151,7 +151,6 @@ pub struct AppliedComponent {
     pub name: ComponentName,
     /// The name under which the runtime knows it.
     pub project: String,
-    /// What runs it.
     #[serde(rename = "type", default = "compose", skip_serializing_if = "is_compose")]
     pub kind: ProfileType,
     /// What was applied; absent while an apply is under way or after it failed.

@@ -16,7 +16,6 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// A failure with this code.
     pub fn new(code: impl Into<String>, message: impl Into<String>) -> Self {
         Self { code: code.into(), message: message.into() }
     }

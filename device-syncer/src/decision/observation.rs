@@ -26,7 +26,6 @@ impl Observation {
 /// One project or release of ours as it is now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Observed {
-    /// What runs it.
     pub kind: ProfileType,
     /// The compose project or helm release.
     pub project: String,
@@ -100,6 +99,5 @@ pub struct ServiceState {
     pub health: Option<String>,
     /// RFC 3339, as the tool gives it.
     pub started_at: String,
-    /// How it is.
     pub condition: Condition,
 }

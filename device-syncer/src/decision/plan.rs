@@ -20,7 +20,6 @@ pub struct Plan {
     /// What would go, and stays for as long as the operator says so, or its runtime doesn't answer.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub held: Vec<Removal>,
-    /// What is wanted, in order.
     pub deployments: Vec<Planned>,
 }
 
@@ -33,7 +32,6 @@ pub struct Removal {
     pub name: Option<DeploymentName>,
     /// The component, if its labels still tell.
     pub component: Option<ComponentName>,
-    /// What runs it.
     #[serde(rename = "type")]
     pub kind: ProfileType,
     /// The name under which the runtime knows it.
@@ -54,7 +52,6 @@ pub struct Planned {
     pub id: DeploymentId,
     /// The operator's id of it.
     pub name: DeploymentName,
-    /// Its components in order.
     pub components: Vec<PlannedComponent>,
 }
 

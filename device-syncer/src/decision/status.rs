@@ -21,7 +21,6 @@ pub struct Report {
 pub struct Reported {
     /// `metadata.name`, the source of the deployment's own error.
     pub title: String,
-    /// Its components in order.
     pub components: Vec<ReportedComponent>,
 }
 

@@ -45,16 +45,13 @@ pub struct Done {
 pub struct Actor<'a, H: Runtimes + ?Sized> {
     /// The device state, written before and after each effect.
     pub store: &'a mut Store,
-    /// What runs components.
     pub runtimes: &'a H,
-    /// Who this is.
     pub identity: &'a Identity,
     /// What may not be tried yet.
     pub retries: &'a mut Retries,
     pub restores: &'a mut Restores,
     /// Tells this boot from the ones before.
     pub boot_id: &'a str,
-    /// The present moment.
     pub now: &'a dyn Fn() -> Timestamp,
     /// Whether to stop: a newer revision, or the end of the program.
     pub cancel: &'a dyn Fn() -> bool,

@@ -58,10 +58,8 @@ pub struct Syncer {
 /// A pass couldn't be made. What runs keeps running, and the next pass starts from what is durable.
 #[derive(Debug, thiserror::Error)]
 pub enum PassError {
-    /// The clone failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The floor failed.
     #[error(transparent)]
     Floor(#[from] FloorError),
     /// What this device said before can't be put into the clone.

@@ -19,7 +19,6 @@ use crate::state::requests::Requests;
 /// What the next pass would do.
 #[derive(Debug)]
 pub struct Preview {
-    /// The steps.
     pub plan: Plan,
     /// The state that it would adopt first.
     pub adoption: Option<Box<Adoption>>,

@@ -33,7 +33,6 @@ const UNCONFINED: &str = "the kernel has no Landlock and this program isn't root
 /// What runs components, and what may not be tried yet. Lives as long as the process.
 #[derive(Debug)]
 pub struct Reconciler {
-    /// What runs components.
     pub runtimes: DeviceRuntimes,
     /// When failed steps may be tried again.
     pub retries: Retries,

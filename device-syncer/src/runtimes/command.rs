@@ -24,10 +24,8 @@ const STDERR_LIMIT: usize = 8 * 1024;
 /// How often is looked whether to cancel.
 const TICK: Duration = Duration::from_millis(20);
 
-/// What to run.
 #[derive(Debug, Clone)]
 pub struct Spec {
-    /// The program's path.
     pub program: PathBuf,
     /// Its arguments; never a secret.
     pub args: Vec<OsString>,
@@ -44,7 +42,6 @@ pub struct Spec {
 /// What came of a run that ended by itself.
 #[derive(Debug)]
 pub struct Output {
-    /// How it ended.
     pub status: ExitStatus,
     /// All of standard output.
     pub stdout: Vec<u8>,
@@ -67,7 +64,6 @@ pub enum CommandError {
     TimedOut {
         /// Program and arguments.
         command: String,
-        /// The limit.
         seconds: u64,
         /// The end of standard error.
         stderr: String,

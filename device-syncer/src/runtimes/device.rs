@@ -16,7 +16,6 @@ use crate::decision::observation::Observation;
 /// What a device has; nothing more runs on it.
 #[derive(Debug)]
 pub struct DeviceRuntimes {
-    /// Docker Compose.
     pub compose: Option<ComposeRuntime>,
     pub helm: Option<HelmRuntime>,
 }

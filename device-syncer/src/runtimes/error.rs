@@ -30,7 +30,6 @@ pub enum RuntimeError {
     /// The registry gives other bytes than those that were published.
     #[error("{what} has other bytes than when it was published: {reason}")]
     ArtifactDigestChanged {
-        /// The archive.
         what: String,
         /// Which digest, wanted and found.
         reason: String,

@@ -58,7 +58,6 @@ pub fn earliest(join: &Join) -> Timestamp {
 /// Why the floor can't be read or raised.
 #[derive(Debug, thiserror::Error)]
 pub enum FloorError {
-    /// Reading failed.
     #[error("can't read the floor `{}`", path.display())]
     Read { path: PathBuf, source: io::Error },
     /// Writing failed; what was there still counts.

@@ -17,7 +17,6 @@ pub struct LocalCondition {
     pub reason: String,
     /// A text for a person.
     pub message: String,
-    /// Since when it is so.
     pub since: Timestamp,
 }
 

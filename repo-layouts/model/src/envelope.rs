@@ -44,9 +44,7 @@ pub const MANIFEST: &str = "manifest.json";
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Envelope {
-    /// Number of this layout.
     pub layout: u64,
-    /// The fleet's identity.
     pub fleet: FleetId,
     /// The device that this repository is for.
     pub device: EnvelopeDevice,

@@ -24,7 +24,6 @@ pub const PROOF_REFUSED: &str = Reason::ProofRefused.as_str();
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Freshness {
-    /// The fleet's identity.
     pub fleet: FleetId,
     pub device: DeviceId,
     /// The commit on `desired`, 40 hex digits.
@@ -33,7 +32,6 @@ pub struct Freshness {
     pub envelope_digest: Digest,
     /// That commit's serial.
     pub serial: u64,
-    /// When this was signed.
     pub issued: Timestamp,
     /// Until when it counts as fresh.
     pub expires: Timestamp,
@@ -42,7 +40,6 @@ pub struct Freshness {
 /// What a proof has to be of: the state that a device accepted.
 #[derive(Debug, Clone, Copy)]
 pub struct Subject<'a> {
-    /// The device's fleet.
     pub fleet: FleetId,
     pub device: &'a DeviceId,
     /// The accepted commit, 40 hex digits.

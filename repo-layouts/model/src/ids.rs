@@ -152,7 +152,6 @@ macro_rules! uuid_id {
         pub struct $name(Uuid);
 
         impl $name {
-            /// The UUID itself.
             pub fn uuid(&self) -> Uuid {
                 self.0
             }

@@ -47,7 +47,6 @@ impl Message {
         self.trailer(Trailer::Kind, branch).trailer(Trailer::Fleet, fleet).trailer(Trailer::Device, device)
     }
 
-    /// The subject line.
     pub fn subject(&self) -> &str {
         &self.subject
     }

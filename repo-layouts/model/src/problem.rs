@@ -26,9 +26,7 @@ pub struct Problem {
     pub column: Option<u32>,
     /// Dotted path such as `targets[0].matchLabels`; empty for the whole document.
     pub key: String,
-    /// What is wrong.
     pub message: String,
-    /// What to do about it.
     pub hint: Option<String>,
 }
 
@@ -104,7 +102,6 @@ impl IntoIterator for Problem {
 pub struct Problems(pub Vec<Problem>);
 
 impl Problems {
-    /// Adds one.
     pub fn push(&mut self, problem: Problem) {
         self.0.push(problem);
     }
@@ -124,12 +121,10 @@ impl Problems {
         self.0.iter()
     }
 
-    /// The errors only.
     pub fn errors(&self) -> impl Iterator<Item = &Problem> {
         self.0.iter().filter(|problem| problem.severity == Severity::Error)
     }
 
-    /// The warnings only.
     pub fn warnings(&self) -> impl Iterator<Item = &Problem> {
         self.0.iter().filter(|problem| problem.severity == Severity::Warning)
     }

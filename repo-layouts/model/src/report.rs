@@ -31,9 +31,7 @@ pub const CURRENT_STATE: &str = "current-state.json";
 /// What the syncer reports of itself and what rarely changes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SyncerReport {
-    /// Number of the layout.
     pub layout: u64,
-    /// The syncer's version.
     pub version: String,
     /// Made at first start on this disk; two of them under one device id are a cloned disk.
     pub instance: Uuid,
@@ -66,9 +64,7 @@ pub struct Adopted {
 /// Everything volatile: replaced at the report interval, never history.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CurrentState {
-    /// Number of the layout.
     pub layout: u64,
-    /// When this was observed.
     pub time: Timestamp,
     /// The serial that is adopted; 0 before the first.
     pub serial: u64,

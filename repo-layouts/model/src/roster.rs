@@ -18,7 +18,6 @@ const MAX_KEYS: usize = 64;
 pub struct Roster {
     /// 1 and rising by one.
     pub version: u64,
-    /// The fleet's identity.
     pub fleet: FleetId,
     /// How many of `roots` must sign the next version.
     pub threshold: usize,
@@ -61,7 +60,6 @@ pub enum RosterError {
 /// A roster together with the digest of its exact bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Trust {
-    /// What it says.
     pub roster: Roster,
     /// Digest of its bytes.
     pub digest: Digest,

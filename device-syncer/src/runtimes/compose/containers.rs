@@ -156,12 +156,10 @@ pub(super) fn parse<T: for<'a> Deserialize<'a>>(lines: &[u8]) -> Result<Vec<T>, 
 }
 
 impl Container {
-    /// The project it belongs to.
     pub(super) fn project(&self) -> &str {
         &self.labels.project
     }
 
-    /// The service it belongs to.
     pub(super) fn service(&self) -> &str {
         &self.labels.service
     }

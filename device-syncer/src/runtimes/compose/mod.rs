@@ -70,7 +70,6 @@ pub struct Prepared {
 }
 
 impl Prepared {
-    /// What it was made from.
     pub fn component(&self) -> &Component {
         &self.component
     }

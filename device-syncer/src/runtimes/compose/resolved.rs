@@ -26,7 +26,6 @@ impl Resolved {
         Ok(Self { document })
     }
 
-    /// The document itself.
     pub(super) fn document(&self) -> &Value {
         &self.document
     }
@@ -36,7 +35,6 @@ impl Resolved {
         self.document[name].as_object().into_iter().flatten().map(|(name, value)| (name.as_str(), value))
     }
 
-    /// Names of the services.
     pub(super) fn services(&self) -> BTreeSet<String> {
         self.section("services").map(|(name, _)| name.to_owned()).collect()
     }

@@ -13,7 +13,6 @@ use crate::runtimes::sandbox::SandboxSettings;
 /// What the device's own configuration says.
 #[derive(Debug, Clone)]
 pub struct ComposeSettings {
-    /// The docker client.
     pub docker: PathBuf,
     /// `PATH` of child processes.
     pub path: String,
@@ -25,10 +24,8 @@ pub struct ComposeSettings {
     pub projects_dir: PathBuf,
     /// Archives by digest, and the staging directory.
     pub cache_dir: PathBuf,
-    /// Whose device this is.
     pub fleet: FleetId,
     pub device: DeviceId,
-    /// What the site allows.
     pub policy: SitePolicy,
     /// How registries are reached.
     pub registry: repo_artifacts::Settings,

@@ -22,7 +22,6 @@ pub struct HelmSettings {
     pub values_dir: PathBuf,
     /// Charts by digest.
     pub cache_dir: PathBuf,
-    /// Whose device this is.
     pub fleet: FleetId,
     pub device: DeviceId,
     /// How registries and chart repositories are reached.

@@ -51,7 +51,6 @@ pub struct Entry {
     pub user: Option<u32>,
     /// The tool: a path, or a name that is looked for in `PATH`.
     pub program: PathBuf,
-    /// Its arguments.
     pub args: Vec<OsString>,
 }
 
@@ -60,18 +59,13 @@ pub struct Entry {
 pub enum SandboxError {
     /// The directory or the tool can't be opened.
     #[error("can't open `{}` for the sandbox", path.display())]
-    Open {
-        /// Which.
-        path: PathBuf,
-        source: io::Error,
-    },
+    Open { path: PathBuf, source: io::Error },
     /// The kernel doesn't know Landlock, or was started without it.
     #[error("the kernel doesn't take the sandbox's rules")]
     Landlock(#[from] RulesetError),
     /// This process may not become that user, or that user may not execute the tool.
     #[error("can't start `{}` as user {user} (`docker.resolveUser`): is it executable for everybody?", program.display())]
     User {
-        /// The tool.
         program: PathBuf,
         /// The user's id.
         user: u32,
@@ -79,11 +73,7 @@ pub enum SandboxError {
     },
     /// The tool can't be started.
     #[error("can't start `{}` in the sandbox", program.display())]
-    Start {
-        /// The tool.
-        program: PathBuf,
-        source: io::Error,
-    },
+    Start { program: PathBuf, source: io::Error },
 }
 
 impl SandboxError {

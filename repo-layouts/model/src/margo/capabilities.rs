@@ -43,17 +43,13 @@ pub const DEPLOYMENT_TYPES: &[&str] = &["helm", "compose", "custom"];
 /// leaves out all but its identity. Words are of the closed sets above.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DeviceCapabilities {
-    /// Its forms.
     pub dialect: Dialect,
-    /// The device's identity.
     pub id: DeviceId,
-    /// Who made it.
     pub vendor: String,
     pub model_number: String,
     pub serial_number: String,
     /// Of [`ROLES`] (pre-draft only).
     pub roles: Vec<String>,
-    /// Its processors.
     pub cpus: Vec<Cpu>,
     /// Memory with its binary unit, as written: `59 Gi`; see [`bytes_of`].
     pub memory: Option<String>,
@@ -98,7 +94,6 @@ pub enum CpusForm {
     Mapping,
 }
 
-/// A processor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cpu {
     /// How many cores; at least 1.
@@ -112,7 +107,6 @@ pub struct Cpu {
 pub struct Peripheral {
     /// Of [`PERIPHERALS`].
     pub kind: String,
-    /// Who made it.
     pub manufacturer: Option<String>,
     pub model: Option<String>,
 }

@@ -18,7 +18,6 @@ pub const MAX_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
 pub struct Component {
     /// Its name, unique in its profile.
     pub name: ComponentName,
-    /// What to fetch.
     pub source: Source,
     /// Whether it is finished before the next one starts; true if the document says nothing.
     pub wait: bool,

@@ -20,7 +20,6 @@ pub struct Configuration {
 /// A group of settings.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Section {
-    /// What it is called.
     pub name: String,
     pub settings: Vec<Setting>,
 }
@@ -29,15 +28,12 @@ pub struct Section {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Setting {
     pub parameter: String,
-    /// What it is called.
     pub name: String,
-    /// What it is for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
     /// Whether it can't change once installed.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub immutable: bool,
-    /// The rule's name.
     pub schema: String,
 }
 

@@ -23,7 +23,6 @@ pub(super) const FORM: Form = Form {
 pub struct ApplicationDeployment {
     /// Which forms of the pre-draft the document has.
     pub dialect: Dialect,
-    /// Its identity.
     pub id: DeploymentId,
     /// The application that it is made from.
     pub application_id: ApplicationId,
@@ -33,7 +32,6 @@ pub struct ApplicationDeployment {
     pub namespace: String,
     /// The device, or `<device>/*` for those behind a gateway; absent in the pre-draft.
     pub device_id: Option<String>,
-    /// Labels of the object.
     pub labels: BTreeMap<String, String>,
     /// What runs the components.
     pub profile_type: ProfileType,

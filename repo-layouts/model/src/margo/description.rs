@@ -29,13 +29,10 @@ const FORM: Form = Form {
 pub struct ApplicationDescription {
     /// The application's identity.
     pub id: ApplicationId,
-    /// Its form.
     pub header: Header,
     /// Whether the id stands in `metadata` (pre-draft).
     pub id_in_metadata: bool,
-    /// What it is called.
     pub name: String,
-    /// What it does.
     pub description: Option<String>,
     pub version: String,
     /// What a catalogue shows, as written.
@@ -55,7 +52,6 @@ pub struct ApplicationDescription {
 pub struct DeploymentProfile {
     /// Its identity in this description.
     pub id: String,
-    /// What runs it.
     pub kind: ProfileType,
     /// Whether the type is written `docker-compose` or `helm.v3`.
     pub old_type: bool,

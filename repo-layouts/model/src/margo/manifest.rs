@@ -49,7 +49,6 @@ pub struct BundleRef {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DeploymentRef {
-    /// Its identity.
     pub deployment_id: DeploymentId,
     /// Digest of its exact bytes.
     pub digest: Digest,

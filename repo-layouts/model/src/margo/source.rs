@@ -26,7 +26,6 @@ pub enum Source {
     HelmRepo {
         /// `https://…`.
         repository: String,
-        /// The chart's version.
         revision: String,
     },
 }

@@ -77,11 +77,9 @@ pub struct DeploymentStatus {
     /// The version of the newest State Manifest that the device adopted; the pre-draft has none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub adopted_manifest_version: Option<u64>,
-    /// The overall state.
     pub status: Status,
     /// One entry for each component, always.
     pub components: Vec<ComponentStatus>,
-    /// Its form.
     #[serde(flatten, serialize_with = "write_header")]
     pub header: Header,
 }

@@ -269,7 +269,6 @@ pub struct Beside<'a> {
     pub status: Option<(i64, &'a Adopted)>,
     /// The commit that the tip of `status` names.
     pub named: Option<&'a Named>,
-    /// The present moment.
     pub now: Timestamp,
 }
 

@@ -111,7 +111,6 @@ impl Doubt {
         (HISTORY_FORKED, "Two `instance`s told of the state that was adopted last.", "nothing"),
     ];
 
-    /// A doubt with this code.
     pub fn new(code: &'static str, message: impl Into<String>) -> Self {
         Self { code, message: message.into() }
     }

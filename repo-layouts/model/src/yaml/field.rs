@@ -61,7 +61,6 @@ impl Context {
         Self { file: file.into(), strictness, problems: RefCell::default() }
     }
 
-    /// The document itself.
     pub fn field<'a>(&'a self, node: &'a Node) -> Field<'a> {
         Field { context: self, node, path: String::new() }
     }
@@ -85,7 +84,6 @@ pub struct Field<'a> {
 }
 
 impl<'a> Field<'a> {
-    /// The node itself.
     pub fn node(&self) -> &'a Node {
         self.node
     }
@@ -95,7 +93,6 @@ impl<'a> Field<'a> {
         self.context.strictness
     }
 
-    /// Its dotted path.
     pub fn path(&self) -> &str {
         &self.path
     }

@@ -31,7 +31,6 @@ pub struct Span {
 pub struct Node {
     /// Where it starts.
     pub span: Span,
-    /// What it is.
     pub value: Value,
 }
 
@@ -42,7 +41,6 @@ pub enum Value {
     Null,
     /// Text, as it was written.
     Scalar(Scalar),
-    /// A list.
     Sequence(Vec<Node>),
     /// Keys with their values, in order; keys are scalars, and no two are the same text.
     Mapping(Vec<(Node, Node)>),
