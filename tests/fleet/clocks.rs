@@ -225,5 +225,5 @@ fn the_drill_for_the_publishers_key() {
     // Whoever has the old key is believed no more.
     std::fs::write(fleet.home().join("keys/publisher"), old).expect("written");
     jump(&fleet);
-    assert!(said(&device.syncer(&["once"])).contains("signature-invalid"));
+    assert!(said(&device.syncer(&["once"])).contains("SignatureInvalid"));
 }

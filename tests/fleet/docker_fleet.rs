@@ -159,7 +159,7 @@ fn a_commit_becomes_containers_and_each_change_reaches_just_the_devices_that_it_
     forged.put(&repository, "desired");
     let output = site.device("press-02").syncer(&["once"]);
     assert_eq!(output.status.code(), Some(1));
-    assert!(fleet.run(&["status", "press-02"]).contains("signature-invalid"), "and says so in Git");
+    assert!(fleet.run(&["status", "press-02"]).contains("SignatureInvalid"), "and says so in Git");
     assert_eq!(real.marks(), third, "what runs keeps running");
     git::git(&repository, &["update-ref", "refs/heads/desired", &genuine]);
 

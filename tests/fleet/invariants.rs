@@ -279,18 +279,18 @@ fn nothing_unverified_runs_and_what_runs_keeps_running() {
     let rewritten = Draft { parents: Vec::new(), ..next() };
 
     let (calls, environments) = (device.calls(), device.environments());
-    for (what, draft, code) in [
-        ("a file with other bytes", tampered, "digest-mismatch"),
-        ("nobody's signature", unsigned, "signature-invalid"),
-        ("a trailer that isn't true", relabelled, "manifest-invalid"),
-        ("an older serial", replayed, "serial-rollback"),
-        ("another device's state", foreign, "wrong-device"),
-        ("a rewritten history", rewritten, "history-rewritten"),
+    for (what, draft, reason) in [
+        ("a file with other bytes", tampered, "DigestMismatch"),
+        ("nobody's signature", unsigned, "SignatureInvalid"),
+        ("a trailer that isn't true", relabelled, "ManifestInvalid"),
+        ("an older serial", replayed, "SerialRollback"),
+        ("another device's state", foreign, "WrongDevice"),
+        ("a rewritten history", rewritten, "HistoryRewritten"),
     ] {
         draft.put(&repository, "desired");
         let output = device.syncer(&["once"]);
         assert_eq!(output.status.code(), Some(1), "{what}");
-        assert_eq!(reasons(fleet, "press-01"), [code], "{what}");
+        assert_eq!(reasons(fleet, "press-01"), [reason], "{what}");
         assert_eq!((device.calls(), device.environments()), (calls.clone(), environments.clone()), "{what}");
         git::git(&repository, &["update-ref", "refs/heads/desired", &genuine]);
     }

@@ -1,16 +1,19 @@
 //! What stands in the way, or is worth knowing: the conditions of `syncer.json`.
 
 use repo_model::report::{Adopted, Condition, ConditionType, Reason, SYNCER, SyncerReport};
-use repo_model::{DeviceId, FileTree, KeyText, envelope, json};
+use repo_model::{DeviceId, ErrorCode, FileTree, KeyText, envelope, json};
 use uuid::Uuid;
 
 use crate::decision::device_state::{Accepted, Damaged, DeviceState};
 use crate::decision::failure::shown;
 use crate::decision::observation::{self, Observation};
 
-/// A condition. Its message may quote what a stranger wrote.
+/// A condition. Its message may quote what a stranger wrote; a `reason` that is an error code is given in PascalCase, as
+/// all others are.
 pub fn condition(kind: impl Into<String>, reason: impl Into<String>, message: impl AsRef<str>) -> Condition {
-    Condition { kind: kind.into(), reason: reason.into(), message: shown(message.as_ref()) }
+    let reason = reason.into();
+    let reason = ErrorCode::parse(&reason).map_or(reason, |code| Reason::from(code).into());
+    Condition { kind: kind.into(), reason, message: shown(message.as_ref()) }
 }
 
 /// A condition in a line of a log or a table: its reason and what it says.
@@ -138,13 +141,13 @@ mod tests {
         (ConditionType::Waiting, &["NotEnrolled", "NotListed"]),
         (ConditionType::Stale, &["Expired", "ProofRefused"]),
         (ConditionType::AncestryUnverified, &["ShallowHistory"]),
-        (ConditionType::RuntimeUnavailable, &["runtime-unavailable", "ProjectUnreadable"]),
+        (ConditionType::RuntimeUnavailable, &["RuntimeUnavailable", "ProjectUnreadable"]),
         (ConditionType::CapabilitiesInvalid, &["LeftOut"]),
         (ConditionType::CloneDamaged, &["SetAside"]),
         (ConditionType::SandboxUnavailable, &["NoLandlockAndNotRoot"]),
         (
             ConditionType::SecurityEvent,
-            &["HistoryContinued", "HistoryAccepted", "history-forked", "StatusReplaced", "FloorLost"],
+            &["HistoryContinued", "HistoryAccepted", "HistoryForked", "StatusReplaced", "FloorLost"],
         ),
     ];
 

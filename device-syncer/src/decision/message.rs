@@ -126,18 +126,18 @@ mod tests {
 
     #[test]
     fn a_commit_that_changes_only_conditions_names_them() {
-        let refused = ("Stalled", "signature-invalid", "1234: Deployment: not signed");
+        let refused = ("Stalled", "SignatureInvalid", "1234: Deployment: not signed");
         for (before, next, expected) in [
-            (&[][..], &[refused][..], "Stalled: signature-invalid (serial 4)"),
+            (&[][..], &[refused][..], "Stalled: SignatureInvalid (serial 4)"),
             (&[refused], &[], "Stalled cleared (serial 4)"),
             (&[("Stale", "Expired", "x")], &[], "Stale cleared (serial 4)"),
-            (&[("Stalled", "trust-invalid", "x")], &[refused], "Stalled: signature-invalid (serial 4)"),
-            (&[("Stalled", "signature-invalid", "other words")], &[refused], "Stalled: signature-invalid (serial 4)"),
-            (&[("Stale", "Expired", "x")], &[refused], "Stalled: signature-invalid, 1 more (serial 4)"),
+            (&[("Stalled", "TrustInvalid", "x")], &[refused], "Stalled: SignatureInvalid (serial 4)"),
+            (&[("Stalled", "SignatureInvalid", "other words")], &[refused], "Stalled: SignatureInvalid (serial 4)"),
+            (&[("Stale", "Expired", "x")], &[refused], "Stalled: SignatureInvalid, 1 more (serial 4)"),
             (
                 &[("SecurityEvent", "FloorLost", "x")],
-                &[("SecurityEvent", "FloorLost", "x"), ("SecurityEvent", "history-forked", "y")],
-                "SecurityEvent: history-forked (serial 4)",
+                &[("SecurityEvent", "FloorLost", "x"), ("SecurityEvent", "HistoryForked", "y")],
+                "SecurityEvent: HistoryForked (serial 4)",
             ),
         ] {
             let running = Some((State::Installed, None));
@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn states_come_before_reasons_and_those_before_conditions() {
-        let refused = [("Stalled", "wrong-device", "x")];
+        let refused = [("Stalled", "WrongDevice", "x")];
         let state = |state, code| device_state(&[], Some((state, code)), 4);
         let (queued, running) = (state(State::Pending, Some("queued")), state(State::Installed, None));
         assert_eq!(subject(&queued, &running), "x installed (serial 4)");

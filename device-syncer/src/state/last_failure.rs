@@ -38,7 +38,7 @@ impl LastFailure {
     pub fn note(&mut self, error: Option<&(dyn Error + 'static)>, now: Timestamp) {
         let met = error.map(|error| LocalCondition {
             kind: ConditionType::Stalled.into(),
-            reason: if is_disk_full(error) { ErrorCode::DiskFull.as_str() } else { "PassFailed" }.to_owned(),
+            reason: if is_disk_full(error) { ErrorCode::DiskFull.pascal_case() } else { "PassFailed" }.to_owned(),
             message: shown(&error_chain(error)),
             since: now,
         });

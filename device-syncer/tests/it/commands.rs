@@ -90,7 +90,7 @@ fn status_shows_failures_and_conditions() {
     world.hand.forge(|draft| draft.key = None);
     world.once().ended(1);
     let status = world.syncer(&["status"]).good().stdout;
-    assert!(status.contains("\nStalled: signature-invalid: "), "{status}");
+    assert!(status.contains("\nStalled: SignatureInvalid: "), "{status}");
     let rows = "\ngreeter/hello  installed  healthy\nother/hello    failed     -  capability-missing: ";
     assert!(status.contains(rows), "{status}");
 }

@@ -242,7 +242,7 @@ fn what_could_not_be_told_yet_outlives_a_damaged_clone() {
     world.told();
     world.fake.set("unavailable", "");
     fs::rename(world.hand.repository(), &away).unwrap();
-    world.once().ended(1).says(&["runtime-unavailable"]);
+    world.once().ended(1).says(&["RuntimeUnavailable: docker can't be used"]);
     let untold = git::git(&world.clone(), &["rev-list", "--count", "refs/heads/status"]);
     flip_object(&world.clone(), "refs/syncer/state^1");
     world.once().ended(1).says(&["SetAside"]);

@@ -180,8 +180,8 @@ fn interrupted(away: impl FnOnce(&mut Engine)) {
     let codes = ["runtime-unavailable", "health-timeout"].map(|code| format!("hello installing {code}"));
     assert!(codes.contains(&state[0]), "{state:?} {run:?}");
     // While it is away the device says so, and nothing is given up.
-    world.once().ended(1).says(&["runtime-unavailable"]);
-    assert!(world.conditions().contains(&"RuntimeUnavailable runtime-unavailable".to_owned()));
+    world.once().ended(1).says(&["RuntimeUnavailable: docker can't be used"]);
+    assert!(world.conditions().contains(&"RuntimeUnavailable RuntimeUnavailable".to_owned()));
 
     engine.start();
     world.once().good();

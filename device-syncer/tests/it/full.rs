@@ -108,14 +108,14 @@ fn full_home(world: &World, disk: &Path) {
         let run = world.once().ended(1);
         run.says(&["error: ", "No space left on device", "hint: disk-full: make room"]);
         let status = world.syncer(&["status"]).good().stdout;
-        assert!(status.contains("Stalled: disk-full: ") && status.contains("No space left on device"), "{status}");
+        assert!(status.contains("Stalled: DiskFull: ") && status.contains("No space left on device"), "{status}");
     }
     assert_eq!((world.fake.calls(), world.containers(), world.hand.tip("status")), before);
     fs::remove_file(ballast).unwrap();
     world.once().good();
     assert_eq!(world.greetings(), ["servus"]);
     let status = world.syncer(&["status"]).good().stdout;
-    assert!(!status.contains("disk-full"), "{status}");
+    assert!(!status.contains("DiskFull"), "{status}");
     world.assert_idle();
 }
 

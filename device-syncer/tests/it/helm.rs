@@ -241,7 +241,7 @@ fn while_the_api_server_is_away_compose_goes_on_and_nothing_of_helms_is_forgotte
     world.hand.want("other", &world.app, "servus");
     world.hand.publish();
     world.once().ended(1);
-    assert_eq!(world.conditions(), ["RuntimeUnavailable runtime-unavailable"]);
+    assert_eq!(world.conditions(), ["RuntimeUnavailable RuntimeUnavailable"]);
     assert_eq!(world.greetings(), ["servus"]);
     assert_eq!((world.states("greeter"), world.states("other")), (installed(), installed()));
     assert_eq!(charts.history("greeter"), ["1 deployed"]);

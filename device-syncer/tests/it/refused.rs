@@ -352,7 +352,7 @@ fn a_roster_from_before_is_refused_without_the_clone_too() {
     world.hand.want("greeter", &world.app, "stolen");
     world.hand.publish();
     let run = world.once().ended(1);
-    assert!(run.stderr.contains("trust-invalid") && run.stderr.contains("version 2 was believed before"), "{run:?}");
+    assert!(run.stderr.contains("TrustInvalid") && run.stderr.contains("version 2 was believed before"), "{run:?}");
     assert_eq!(world.greetings(), ["two"]);
 }
 
@@ -380,7 +380,7 @@ fn the_floor_holds_on_a_fresh_clone_too() {
     });
     fs::remove_dir_all(world.clone()).unwrap();
     let run = world.once().ended(1);
-    assert!(run.stderr.contains("serial-rollback") && run.stderr.contains("other content"), "{run:?}");
+    assert!(run.stderr.contains("SerialRollback") && run.stderr.contains("other content"), "{run:?}");
     assert_eq!(world.greetings(), ["hello"]);
 }
 
@@ -610,8 +610,8 @@ fn a_host_that_lost_desired() {
     let tip = world.hand.tip("desired");
     git::git(&world.hand.repository(), &["update-ref", "-d", "refs/heads/desired"]);
     let containers = world.containers();
-    world.once().ended(1).says(&["history-rewritten", "gone from the host"]);
-    assert_eq!(world.conditions(), ["Stalled history-rewritten"]);
+    world.once().ended(1).says(&["HistoryRewritten", "gone from the host"]);
+    assert_eq!(world.conditions(), ["Stalled HistoryRewritten"]);
     assert_eq!(world.containers(), containers);
     world.assert_quiet();
     world.hand.move_branch("desired", &tip);

@@ -82,7 +82,7 @@ fn the_floor_survives_the_loss_of_the_clone() {
     world.hand.move_branch("desired", &first);
     let before = world.containers();
     let run = world.once().ended(1);
-    assert!(run.stderr.contains("serial-rollback") && run.stderr.contains("serial 1 is below 2"), "{run:?}");
+    assert!(run.stderr.contains("SerialRollback") && run.stderr.contains("serial 1 is below 2"), "{run:?}");
     assert_eq!(world.containers(), before);
     world.hand.set_serial(2);
     world.assert_cured();
@@ -113,7 +113,7 @@ fn without_clone_and_floor_the_join_file_is_the_floor() {
     fs::write(&join, text).unwrap();
     fs::remove_dir_all(world.clone()).unwrap();
     fs::remove_file(world.home().join("floor")).unwrap();
-    world.once().ended(1).says(&["serial-rollback", "serial 1 is below 5"]);
+    world.once().ended(1).says(&["SerialRollback", "serial 1 is below 5"]);
     assert_eq!(world.greetings(), ["hello"]);
     world.hand.set_serial(5);
     world.assert_cured();
@@ -144,8 +144,8 @@ fn while_docker_is_gone_status_says_so_and_then_all_goes_on() {
     world.fake.set("unavailable", "");
     world.hand.want("greeter", &world.app, "servus");
     world.hand.publish();
-    world.once().ended(1).says(&["runtime-unavailable"]);
-    assert_eq!(world.conditions(), ["RuntimeUnavailable runtime-unavailable"]);
+    world.once().ended(1).says(&["RuntimeUnavailable: docker can't be used"]);
+    assert_eq!(world.conditions(), ["RuntimeUnavailable RuntimeUnavailable"]);
     assert_eq!(world.report()["adopted"]["serial"], 2);
     world.assert_quiet();
     let beat = git::show(&world.hand.repository(), "heartbeat", "current-state.json").unwrap();
@@ -163,7 +163,7 @@ fn what_a_runtime_that_never_answered_shall_run_has_its_word_on_status() {
     world.fake.set("unavailable", "");
     world.hand.want("greeter", &world.app, "servus");
     world.hand.publish();
-    world.once().ended(1).says(&["runtime-unavailable"]);
+    world.once().ended(1).says(&["RuntimeUnavailable: docker can't be used"]);
     assert_eq!(world.states("greeter"), ["hello pending runtime-unavailable"]);
     world.fake.unset("unavailable");
     world.once().good();
@@ -351,7 +351,7 @@ fn one_identity_on_two_disks_is_told_with_both_names_and_nothing_is_lost() {
     world.hand.want("greeter", &world.app, "servus");
     world.hand.publish();
     syncer(&copy, &["once"]).good();
-    world.once().good().says(&["history-forked"]);
+    world.once().good().says(&["HistoryForked"]);
     let instances = [world.home(), copy.clone()].map(|home| {
         let text = fs::read_to_string(home.join("instance")).unwrap();
         text.split(' ').next().unwrap().to_owned()
@@ -440,7 +440,7 @@ fn a_status_commit_made_by_hand_with_the_devices_key_is_gone_on_from() {
     world.once().good();
     let known = git::try_git(&world.hand.repository(), &["merge-base", "--is-ancestor", &theirs, "status"]);
     assert!(known.status.success(), "nothing that our own key signed is lost");
-    assert_eq!(world.conditions(), ["SecurityEvent history-forked"]);
+    assert_eq!(world.conditions(), ["SecurityEvent HistoryForked"]);
     assert_eq!(world.states("greeter"), ["hello installed"]);
     world.assert_quiet();
 }

@@ -189,7 +189,7 @@ fn a_retry_that_nothing_can_be_done_about_makes_no_pass_due() {
     let running = Running::start(&world);
     until("it waits for the registry", || world.states("greeter") == ["hello pending artifact-unavailable"]);
     world.fake.set("unavailable", "");
-    until("it misses docker", || world.conditions() == ["RuntimeUnavailable runtime-unavailable"]);
+    until("it misses docker", || world.conditions() == ["RuntimeUnavailable RuntimeUnavailable"]);
     assert_rests(&running);
     running.end();
 }
@@ -249,7 +249,7 @@ fn what_stays_as_it_is_is_logged_once() {
     let running = Running::start(&world);
     until("it goes on looking", || running.passes() >= 6);
     let lines = running.lines();
-    assert!(lines.iter().any(|line| line.contains("runtime-unavailable")), "{lines:?}");
+    assert!(lines.iter().any(|line| line.contains("reason=\"RuntimeUnavailable\"")), "{lines:?}");
     assert_eq!(lines.iter().collect::<BTreeSet<_>>().len(), lines.len(), "{lines:#?}");
     world.fake.unset("unavailable");
     until("it is well", || running.log().contains("pass good=true"));

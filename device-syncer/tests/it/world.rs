@@ -252,20 +252,22 @@ impl World {
         self.assert_whole(true);
     }
 
-    /// A pass that must refuse what the host shows: what runs keeps running, and `status` says why.
+    /// A pass that must refuse what the host shows: what runs keeps running, and `status` says why: the reason of the
+    /// condition is the code in PascalCase.
     pub(crate) fn assert_refused(&self, code: &str, words: &[&str]) -> Run {
+        let reason = &pascal_case(code);
         let (calls, containers) = (self.fake.calls(), self.containers());
         let run = self.once();
         assert_eq!(run.code, 1, "{run:?}");
-        for word in words.iter().chain([&code]) {
+        for word in words.iter().chain([&reason.as_str()]) {
             assert!(run.stderr.contains(word), "{word} in {}", run.stderr);
         }
         assert_eq!((self.fake.calls(), self.containers()), (calls, containers), "what runs is left alone");
-        assert_eq!(self.conditions(), [format!("Stalled {code}")]);
-        assert_eq!(self.subject(), format!("Stalled: {code} (serial {})", self.report()["adopted"]["serial"]));
+        assert_eq!(self.conditions(), [format!("Stalled {reason}")]);
+        assert_eq!(self.subject(), format!("Stalled: {reason} (serial {})", self.report()["adopted"]["serial"]));
         let plan = self.syncer(&["plan"]);
         assert_eq!(plan.code, 1, "{plan:?}");
-        assert!(plan.stdout.contains(code), "{plan:?}");
+        assert!(plan.stdout.contains(reason), "{plan:?}");
         self.assert_quiet();
         run
     }
@@ -313,6 +315,12 @@ impl Run {
         }
         self
     }
+}
+
+/// `serial-rollback` as the reason of a condition: `SerialRollback`.
+fn pascal_case(code: &str) -> String {
+    let word = |word: &str| word[..1].to_uppercase() + &word[1..];
+    code.split('-').map(word).collect()
 }
 
 /// A command of the syncer, not yet run.

@@ -67,9 +67,7 @@ pub struct Desired {
 /// An ApplicationDeployment and the bytes it was read from.
 #[derive(Debug, Clone)]
 pub struct Document {
-    /// What it says.
     pub deployment: ApplicationDeployment,
-    /// Its exact bytes.
     pub bytes: Vec<u8>,
 }
 
@@ -77,14 +75,14 @@ pub struct Document {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Refusal {
-    /// The reason of the condition that says so: an [`ErrorCode`], or the [`Reason`](crate::report::Reason) `ProofRefused`.
+    /// An [`ErrorCode`], or the [`Reason`](crate::report::Reason) `ProofRefused`; the condition that says so has it as its
+    /// reason, in PascalCase.
     pub code: &'static str,
     /// What is wrong, where, and what was expected.
     pub message: String,
 }
 
 impl Refusal {
-    /// A refusal with this code.
     pub fn new(code: impl Into<&'static str>, message: impl Into<String>) -> Self {
         Self { code: code.into(), message: message.into() }
     }
@@ -93,7 +91,6 @@ impl Refusal {
 /// What a device never goes below, and what it pinned.
 #[derive(Debug)]
 pub struct Reader<'a> {
-    /// The device's fleet.
     pub fleet: FleetId,
     pub device: &'a DeviceId,
     /// The newest roster that it believed.
@@ -105,7 +102,6 @@ pub struct Reader<'a> {
     /// The highest roster version believed, with that roster's digest. Without its clone a device follows the rosters from
     /// the join file again, and may not end before where it was.
     pub roster: (u64, Digest),
-    /// The present moment.
     pub now: Timestamp,
 }
 

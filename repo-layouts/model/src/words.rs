@@ -20,6 +20,13 @@ macro_rules! words {
                 }
             }
 
+            /// The word in PascalCase, as conditions have their types and reasons.
+            pub const fn pascal_case(self) -> &'static str {
+                match self {
+                    $(Self::$variant => stringify!($variant),)+
+                }
+            }
+
             /// The word with exactly this text; `None` if the contract has none.
             pub fn parse(text: &str) -> Option<Self> {
                 match text {

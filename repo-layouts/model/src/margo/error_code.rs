@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 use crate::words::words;
 
 words! {
-    /// A code of the contract's table: `error.code` in a status, the reason of a condition, or why a desired state is
-    /// refused.
+    /// A code of the contract's table: `error.code` in a status, in PascalCase the reason of a condition, or why a desired
+    /// state is refused.
     ErrorCode {
         ManifestInvalid "manifest-invalid" "The State Manifest or the envelope can't be read, or contradicts itself."
         SerialRollback "serial-rollback" "The serial or manifest version is not above the floor."
@@ -102,6 +102,8 @@ mod tests {
             let text = code.as_str();
             assert!(text.bytes().all(|c| c.is_ascii_lowercase() || c == b'-'), "{text}");
             assert_eq!(ErrorCode::parse(text), Some(*code));
+            let words = text.split('-').map(|word| word[..1].to_uppercase() + &word[1..]);
+            assert_eq!(code.pascal_case(), words.collect::<String>());
             assert_eq!(ReportedCode::from(text.to_owned()), ReportedCode::Known(*code));
         }
         assert_eq!(ErrorCode::TABLE.len(), 34);

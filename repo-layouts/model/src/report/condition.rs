@@ -40,7 +40,7 @@ impl ConditionType {
 
 macro_rules! reasons {
     ($($kind:ident $variant:ident $meaning:literal)+) => {
-        /// The reason of a condition: an error code, or a word of the contract's table of conditions.
+        /// The reason of a condition: an error code's words, or a word of the contract's table of conditions.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Reason {
             /// A code of the table of error codes.
@@ -52,10 +52,10 @@ macro_rules! reasons {
             /// Every reason that is no error code, with the type of condition that has it.
             pub const TABLE: &[(ConditionType, Self)] = &[$((ConditionType::$kind, Self::$variant),)+];
 
-            /// The exact text, as it is written and compared.
+            /// The exact text, as it is written and compared: in PascalCase also where an error code is behind it.
             pub const fn as_str(self) -> &'static str {
                 match self {
-                    Self::Code(code) => code.as_str(),
+                    Self::Code(code) => code.pascal_case(),
                     $(Self::$variant => stringify!($variant),)+
                 }
             }
