@@ -8,9 +8,9 @@ use jiff::Timestamp;
 use repo_git::durable::Stamp;
 use repo_git::{Remote, RemoteError};
 use repo_http::{Agent, Clock, InvalidUrl, SettingsError, Url};
-use repo_model::error_chain;
 use repo_model::freshness::SKEW;
 use repo_model::join::Join;
+use repo_model::{InvalidSshUrl, SshUrl, error_chain};
 
 use crate::config::{Home, HostSettings};
 use crate::host::account::{self, Keeper};
@@ -21,6 +21,15 @@ pub enum ConnectionError {
     /// The URL of the join file.
     #[error("`url` in the join file can't be used")]
     Url(#[from] InvalidUrl),
+    /// The URL of the join file, over SSH.
+    #[error("`url` in the join file can't be used")]
+    SshUrl(#[from] InvalidSshUrl),
+    /// Anything else than HTTPS, SSH or a path.
+    #[error("`url` in the join file can't be used: expected `https://…`, `ssh://…` or an absolute path")]
+    Scheme,
+    /// This program can't.
+    #[error("`{url}` in the join file is over SSH, and this device-syncer was built without it")]
+    NoSsh { url: SshUrl },
     /// A local path.
     #[error(transparent)]
     Remote(#[from] RemoteError),
@@ -127,7 +136,8 @@ struct Connected {
 fn connect(home: &Home, join: &Join, settings: &HostSettings, clock: &Clock) -> Result<Connected, ConnectionError> {
     let url = match place(&join.url)? {
         Place::Here(remote) => return Ok(Connected { remote, keeper: None, agent: None }),
-        Place::There(url) => url,
+        Place::OverHttps(url) => url,
+        Place::OverSsh(url) => return Err(ConnectionError::NoSsh { url }),
     };
     let agent = Agent::new(&settings.agent(join.ca.as_deref(), clock).map_err(ConnectionError::Ca)?)?;
     let (credentials, keeper) = match &settings.credentials {
@@ -146,13 +156,21 @@ fn connect(home: &Home, join: &Join, settings: &HostSettings, clock: &Clock) -> 
 enum Place {
     /// A path on this machine.
     Here(Remote),
-    /// A host, over HTTPS.
-    There(Url),
+    OverHttps(Url),
+    OverSsh(SshUrl),
 }
 
 fn place(url: &str) -> Result<Place, ConnectionError> {
-    let is_https = url.get(..8).is_some_and(|scheme| scheme.eq_ignore_ascii_case("https://"));
-    Ok(if is_https { Place::There(Url::parse(url)?) } else { Place::Here(Remote::open(url)?) })
+    let has_scheme = |scheme: &str| url.get(..scheme.len()).is_some_and(|text| text.eq_ignore_ascii_case(scheme));
+    if has_scheme("https://") {
+        Ok(Place::OverHttps(Url::parse(url)?))
+    } else if has_scheme("ssh://") {
+        Ok(Place::OverSsh(SshUrl::parse(url)?))
+    } else if url.strip_prefix("file://").unwrap_or(url).starts_with('/') {
+        Ok(Place::Here(Remote::open(url)?))
+    } else {
+        Err(ConnectionError::Scheme)
+    }
 }
 
 fn stamps(files: &[PathBuf]) -> Vec<Option<Stamp>> {
@@ -171,7 +189,8 @@ mod tests {
             let url = case[0].as_str().unwrap();
             let found = match place(url) {
                 Ok(Place::Here(_)) => "path".into(),
-                Ok(Place::There(_)) => "https".into(),
+                Ok(Place::OverHttps(_)) => "https".into(),
+                Ok(Place::OverSsh(_)) => "ssh".into(),
                 Err(_) => serde_json::Value::Null,
             };
             assert_eq!(found, case[1], "{url}");

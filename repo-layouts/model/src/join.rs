@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::{DeviceId, Digest, FleetId};
+use crate::{DeviceId, Digest, FleetId, KeyText};
 
 /// What `wfm-git-publisher device add` writes and `device-syncer init --join` reads.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Join {
     /// Number of the layout.
     pub layout: u64,
@@ -21,7 +22,11 @@ pub struct Join {
     /// PEM of the CA that the host's certificate must chain to; absent for a local path or a public CA.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca: Option<String>,
-    /// The account on the host; absent for a local path.
+    /// Public keys of the host, one of which it must show, as `<algorithm> <base64>`; over SSH only. Where there are none,
+    /// the device's own settings say which.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub host_keys: Vec<KeyText>,
+    /// The account on the host; absent for a local path, and over SSH, where the device's own key says who asks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub account: Option<Account>,
     /// When the file was written: the device's first floor of time, so that one whose clock is at 1970 can still tell

@@ -20,6 +20,7 @@ pub mod message;
 pub mod problem;
 pub mod report;
 pub mod roster;
+mod ssh_url;
 pub mod text;
 pub mod tree;
 pub mod value;
@@ -33,4 +34,5 @@ pub use ids::{ApplicationId, ComponentName, DeploymentId, DeploymentName, Device
 pub use key::KeyText;
 pub use margo::ErrorCode;
 pub use message::Trailer;
+pub use ssh_url::{InvalidSshUrl, SshUrl};
 pub use tree::FileTree;

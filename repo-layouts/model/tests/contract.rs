@@ -288,7 +288,8 @@ fn golden_vectors_for_other_implementations() {
     }
 }
 
-/// A join file, the line that comes back, and where `url` may lead: over HTTPS, to a path on the same machine, or nowhere.
+/// A join file, one over SSH, the lines that come back, and where `url` may lead: over HTTPS, over SSH, to a path on the same
+/// machine, or nowhere.
 fn join() -> serde_json::Value {
     let roster = String::from_utf8(branches()["desired"][&roster_path(1)].clone()).unwrap();
     let signature = "-----BEGIN SSH SIGNATURE-----\nthe text of trust/1.json.sig.0\n-----END SSH SIGNATURE-----\n";
@@ -307,6 +308,12 @@ fn join() -> serde_json::Value {
         less.as_object_mut().unwrap().remove(optional);
         assert!(json::read::<Join>(less.to_string().as_bytes()).is_ok(), "{optional}");
     }
+    let mut over_ssh = file.clone();
+    over_ssh.as_object_mut().unwrap().retain(|key, _| key != "ca" && key != "account");
+    over_ssh["url"] = "ssh://wfm@fleet.example:2222/devices/press-04.git".into();
+    over_ssh["hostKeys"] = serde_json::json!([key('H')]);
+    let read: Join = json::read(over_ssh.to_string().as_bytes()).unwrap();
+    assert_eq!(serde_json::to_value(&read).unwrap(), over_ssh);
     let urls = [
         ("https://fleet.example/devices/press-04.git", "https"),
         ("HTTPS://fleet.example:8443/a/b.git", "https"),
@@ -314,6 +321,9 @@ fn join() -> serde_json::Value {
         ("https://fleet.example/a%20b.git", "https"),
         ("/srv/git/press-04.git", "path"),
         ("file:///srv/git/press-04.git", "path"),
+        ("ssh://git@fleet.example/press-04.git", "ssh"),
+        ("SSH://wfm@fleet.example:2222/devices/press-04.git", "ssh"),
+        ("ssh://git@[2001:db8::1]:2222/a/b~c,d.git", "ssh"),
         ("https://user@fleet.example/press-04.git", ""),
         ("https://user:secret@fleet.example/press-04.git", ""),
         ("https://fleet.example/press-04.git#x", ""),
@@ -321,11 +331,24 @@ fn join() -> serde_json::Value {
         ("https://fleet.example/pr\u{e9}ss.git", ""),
         ("https:///press-04.git", ""),
         ("http://fleet.example/press-04.git", ""),
-        ("ssh://git@fleet.example/press-04.git", ""),
+        ("ssh://fleet.example/press-04.git", ""),
+        ("ssh://git:secret@fleet.example/press-04.git", ""),
+        ("ssh://-oProxyCommand=x@fleet.example/press-04.git", ""),
+        ("ssh://git@-oProxyCommand=x/press-04.git", ""),
+        ("ssh://git@fleet.example:0/press-04.git", ""),
+        ("ssh://git@[fe80::1%25eth0]/press-04.git", ""),
+        ("ssh://git@fleet.example", ""),
+        ("ssh://git@fleet.example/~git/press-04.git", ""),
+        ("ssh://git@fleet.example/../press-04.git", ""),
+        ("ssh://git@fleet.example/press%2d04.git", ""),
+        ("ssh://git@fleet.example/press-04.git#x", ""),
+        ("ssh://git@fleet.example/press'04.git", ""),
+        ("git@fleet.example:press-04.git", ""),
         ("git://fleet.example/press-04.git", ""),
     ];
     let urls = urls.map(|(url, way)| (url, (!way.is_empty()).then_some(way)));
-    serde_json::json!({"join": file, "enrolmentLine": format!("{} {}", key('D'), device()), "urls": urls})
+    let lines = [format!("{} {}", key('D'), device()), format!("{} {} ssh", key('S'), device())];
+    serde_json::json!({"join": file, "joinOverSsh": over_ssh, "enrolmentLine": lines[0], "sshLine": lines[1], "urls": urls})
 }
 
 fn gate_base() -> gate::Base {

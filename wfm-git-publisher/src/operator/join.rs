@@ -102,6 +102,7 @@ pub fn write_join(
         device: device.clone(),
         url,
         ca,
+        host_keys: Vec::new(),
         account,
         issued: Some(Timestamp::now()),
         trust: trust(&rosters)?,
