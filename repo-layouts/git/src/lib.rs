@@ -16,6 +16,8 @@ pub mod sign;
 pub mod watch;
 
 pub use id::{BlobId, CommitId, InvalidId, TreeId};
+#[cfg(feature = "ssh")]
+pub use remote::ssh;
 pub use remote::{FetchError, FetchLimits, Fetched, PushError, PushResult, PushUpdate, Remote, RemoteError, Waited};
 pub use repo::{
     Ancestry, Batch, BatchError, Commit, CommitSpec, ConsolidateError, DamagedRef, Entry, EntryKind, Expected,

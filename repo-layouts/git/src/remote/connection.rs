@@ -49,6 +49,8 @@ impl Connection {
         let host = match &remote.way {
             Way::Local(path) => return Self::open_local(remote, path, limit),
             Way::Https(host) => host,
+            #[cfg(feature = "ssh")]
+            Way::Ssh(host) => return Err(host.not_yet()),
         };
         let conversation = Conversation::new(Arc::clone(host), limit);
         let url = gix::url::parse(host.url.as_str());

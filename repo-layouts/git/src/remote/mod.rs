@@ -21,6 +21,8 @@ mod process;
 mod push;
 mod push_update;
 mod receive_pack;
+#[cfg(feature = "ssh")]
+pub mod ssh;
 mod wait;
 
 use std::collections::BTreeMap;
@@ -53,6 +55,9 @@ enum Way {
     Local(PathBuf),
     /// By smart HTTP. Copies share what is known of the host.
     Https(Arc<Https>),
+    /// By SSH. Copies share what is known of the host.
+    #[cfg(feature = "ssh")]
+    Ssh(Arc<ssh::Host>),
 }
 
 /// A remote can't be talked to.
@@ -76,6 +81,10 @@ pub enum RemoteError {
     /// The host can't be asked, or doesn't answer as it should.
     #[error(transparent)]
     Http(#[from] HttpError),
+    /// The host can't be asked over SSH, or doesn't answer as it should.
+    #[cfg(feature = "ssh")]
+    #[error(transparent)]
+    Ssh(#[from] ssh::SshError),
     /// It doesn't speak the protocol as it must.
     #[error("`{url}` broke the Git protocol{}", if detail.is_empty() { String::new() } else { format!(": {detail}") })]
     Protocol {
@@ -110,6 +119,13 @@ impl Remote {
         Self { way: Way::Https(Arc::new(Https::new(url, agent, credentials))), timeout }
     }
 
+    /// A remote by `ssh` URL, asked over `client`, which must be one for the same host. Nothing is contacted yet.
+    #[cfg(feature = "ssh")]
+    pub fn ssh(url: ssh::Url, client: ssh::Client) -> Self {
+        let timeout = client.timeouts().total;
+        Self { way: Way::Ssh(Arc::new(ssh::Host::new(url, client))), timeout }
+    }
+
     /// Limits each conversation but a fetch, which has its own limit; 60 s unless told.
     pub fn with_timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
@@ -126,6 +142,8 @@ impl Remote {
         match &self.way {
             Way::Local(path) => path.display().to_string(),
             Way::Https(host) => host.url.to_string(),
+            #[cfg(feature = "ssh")]
+            Way::Ssh(host) => host.url.to_string(),
         }
     }
 
@@ -133,6 +151,8 @@ impl Remote {
     pub fn refs(&self, prefixes: &[&str]) -> Result<BTreeMap<String, CommitId>, RemoteError> {
         let path = match &self.way {
             Way::Https(host) => return host.refs(prefixes, self.timeout),
+            #[cfg(feature = "ssh")]
+            Way::Ssh(host) => return host.refs(prefixes, self.timeout),
             Way::Local(path) => path,
         };
         let mut connection = Connection::open_local(self, path, self.timeout)?;
@@ -145,6 +165,8 @@ impl RemoteError {
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Http(error) => error.retry_after(),
+            #[cfg(feature = "ssh")]
+            Self::Ssh(error) => error.retry_after(),
             _ => None,
         }
     }
@@ -153,6 +175,8 @@ impl RemoteError {
     pub fn needs_a_person(&self) -> bool {
         match self {
             Self::Http(error) => error.needs_a_person(),
+            #[cfg(feature = "ssh")]
+            Self::Ssh(error) => error.needs_a_person(),
             Self::Unsupported { .. } => true,
             _ => false,
         }
@@ -162,6 +186,8 @@ impl RemoteError {
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Http(error) => error.reason(),
+            #[cfg(feature = "ssh")]
+            Self::Ssh(error) => error.reason(),
             Self::Unsupported { .. } => "UnsupportedUrl",
             Self::Unreachable { .. } => "HostUnreachable",
             Self::Timeout { .. } => "TotalTimeout",

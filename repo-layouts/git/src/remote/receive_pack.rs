@@ -59,6 +59,8 @@ impl ReceivePack {
         match &remote.way {
             Way::Local(path) => Self::open_local(remote, path),
             Way::Https(host) => Self::open_https(remote, host),
+            #[cfg(feature = "ssh")]
+            Way::Ssh(host) => Err(host.not_yet()),
         }
     }
 

@@ -34,13 +34,18 @@ impl Remote {
         match &self.way {
             Way::Local(_) => None,
             Way::Https(host) => host.waits(),
+            #[cfg(feature = "ssh")]
+            Way::Ssh(_) => None,
         }
     }
 
     /// Ends every request to the host that is under way, in whatever thread.
     pub fn interrupt(&self) {
-        if let Way::Https(host) = &self.way {
-            host.agent.interrupt();
+        match &self.way {
+            Way::Local(_) => {}
+            Way::Https(host) => host.agent.interrupt(),
+            #[cfg(feature = "ssh")]
+            Way::Ssh(host) => host.interrupt(),
         }
     }
 

@@ -1,0 +1,133 @@
+//! Which key a host may have, and whether it has it.
+
+use std::fs::File;
+use std::io::{ErrorKind, Read};
+use std::path::PathBuf;
+
+use base64ct::{Base64Unpadded, Encoding};
+use sha2::{Digest, Sha256};
+
+use super::known_hosts::{self, Marker, algorithm_of, decode};
+use super::{HostKeys, Problem, SettingsError};
+
+/// The most bytes of a file with known hosts.
+const LONGEST_FILE: u64 = 4 << 20;
+
+/// The settings, understood.
+#[derive(Debug)]
+pub(super) struct Expected {
+    keys: Vec<Vec<u8>>,
+    fingerprints: Vec<String>,
+    files: Vec<PathBuf>,
+}
+
+/// What is known of one host now.
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    keys: Vec<Vec<u8>>,
+    fingerprints: Vec<String>,
+    revoked: Vec<(Vec<u8>, PathBuf)>,
+}
+
+impl Expected {
+    pub(super) fn new(settings: &HostKeys) -> Result<Self, SettingsError> {
+        let key = |line: &String| {
+            let mut words = line.split_ascii_whitespace();
+            let key = words.next().zip(words.next()).and_then(|(algorithm, blob)| decode(algorithm, blob));
+            key.ok_or_else(|| SettingsError::HostKey { line: line.chars().take(100).collect() })
+        };
+        let fingerprint = |text: &String| {
+            let is_one = text.strip_prefix("SHA256:").map(|hash| hash.trim_end_matches('='));
+            let is_one = is_one.filter(|hash| Base64Unpadded::decode_vec(hash).is_ok_and(|bytes| bytes.len() == 32));
+            is_one.map(|hash| format!("SHA256:{hash}")).ok_or_else(|| SettingsError::Fingerprint { text: text.clone() })
+        };
+        let expected = Self {
+            keys: settings.keys.iter().map(key).collect::<Result<_, _>>()?,
+            fingerprints: settings.fingerprints.iter().map(fingerprint).collect::<Result<_, _>>()?,
+            files: settings.known_hosts.clone(),
+        };
+        let is_empty = expected.keys.is_empty() && expected.fingerprints.is_empty() && expected.files.is_empty();
+        if is_empty { Err(SettingsError::NoHostKey) } else { Ok(expected) }
+    }
+
+    /// What is known of this host (`name` or `[name]:port`); the files are read now.
+    pub(super) fn of(&self, host: &str) -> Result<Known, Problem> {
+        let mut known = Known { keys: self.keys.clone(), fingerprints: self.fingerprints.clone(), revoked: Vec::new() };
+        for file in &self.files {
+            let text = read(file).map_err(|_| Problem::KnownHosts { file: file.clone() })?;
+            for line in known_hosts::lines(&text).filter(|line| line.is_about(host)) {
+                match line.marker {
+                    Marker::Host => known.keys.push(line.key),
+                    Marker::Revoked => known.revoked.push((line.key, file.clone())),
+                    Marker::Authority => {}
+                }
+            }
+        }
+        Ok(known)
+    }
+}
+
+fn read(file: &PathBuf) -> std::io::Result<String> {
+    let mut bytes = Vec::new();
+    match File::open(file) {
+        Ok(file) => file.take(LONGEST_FILE + 1).read_to_end(&mut bytes)?,
+        Err(error) if error.kind() == ErrorKind::NotFound => 0,
+        Err(error) => return Err(error),
+    };
+    if bytes.len() as u64 > LONGEST_FILE {
+        return Err(ErrorKind::FileTooLarge.into());
+    }
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+impl Known {
+    /// The algorithms of the known keys, in order; empty where only fingerprints are known.
+    pub(super) fn algorithms(&self) -> Vec<&str> {
+        let mut found: Vec<&str> = Vec::new();
+        for algorithm in self.keys.iter().filter_map(|key| algorithm_of(key)) {
+            if !found.contains(&algorithm) {
+                found.push(algorithm);
+            }
+        }
+        found
+    }
+
+    /// Whether the key could be that of another algorithm, which a fingerprint doesn't tell.
+    pub(super) fn has_fingerprints(&self) -> bool {
+        !self.fingerprints.is_empty()
+    }
+
+    /// Whether the host may have this key.
+    pub(super) fn judge(&self, key: &[u8]) -> Result<(), Problem> {
+        let found = describe(key);
+        if let Some((_, file)) = self.revoked.iter().find(|(revoked, _)| revoked == key) {
+            return Err(Problem::HostKeyRevoked { found, file: file.clone() });
+        }
+        if self.keys.iter().any(|known| known == key) || self.fingerprints.contains(&fingerprint(key)) {
+            return Ok(());
+        }
+        let known: Vec<_> =
+            self.keys.iter().map(|key| describe(key)).chain(self.fingerprints.iter().cloned()).collect();
+        if known.is_empty() {
+            return Err(Problem::HostKeyUnknown { found });
+        }
+        Err(Problem::HostKeyChanged { found, known: known.join(", ") })
+    }
+}
+
+/// As `ssh-keygen -l` prints it.
+pub(super) fn fingerprint(key: &[u8]) -> String {
+    format!("SHA256:{}", Base64Unpadded::encode_string(&Sha256::digest(key)))
+}
+
+/// A public key for messages: its algorithm and its fingerprint.
+pub(super) fn describe(key: &[u8]) -> String {
+    format!("{} {}", algorithm_of(key).unwrap_or("of an unknown kind"), fingerprint(key))
+}
+
+#[cfg(feature = "fuzz")]
+pub(in crate::remote) fn fuzz(text: &str, host: &str) {
+    for line in known_hosts::lines(text) {
+        let _ = (line.is_about(host), line.marker, describe(&line.key));
+    }
+}
