@@ -1,14 +1,15 @@
 //! Credentials, and where they come from: a file that only its owner can read, the environment, or systemd.
 
 use std::fmt;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, Read};
-use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
+use rustix::fs::OFlags;
 
 /// The longest secret that is read, in bytes.
 const LONGEST: u64 = 64 << 10;
@@ -142,30 +143,41 @@ impl Source {
     }
 }
 
-fn read(path: &PathBuf, private: bool) -> Result<String, CredentialError> {
-    let fail = |source| CredentialError::Read { path: path.clone(), source };
-    let file = File::open(path).map_err(fail)?;
-    let mode = file.metadata().map_err(fail)?.permissions().mode() & 0o777;
-    if private && mode & 0o077 != 0 {
-        return Err(CredentialError::Open { path: path.clone(), mode });
-    }
+fn read(path: &Path, private: bool) -> Result<String, CredentialError> {
     let mut text = String::new();
-    file.take(LONGEST).read_to_string(&mut text).map_err(fail)?;
+    let read = open(path, private)?.take(LONGEST).read_to_string(&mut text);
+    read.map_err(|source| CredentialError::Read { path: path.to_owned(), source })?;
     Ok(text)
 }
 
 /// The bytes of a file that nobody but its owner may read or write.
-pub fn read_private(path: &std::path::Path) -> Result<Vec<u8>, CredentialError> {
+pub fn read_private(path: &Path) -> Result<Vec<u8>, CredentialError> {
+    let mut bytes = Vec::new();
+    let read = open(path, true)?.read_to_end(&mut bytes);
+    read.map_err(|source| CredentialError::Read { path: path.to_owned(), source })?;
+    Ok(bytes)
+}
+
+/// Opens a file, and nothing else: whoever can put a pipe in its place doesn't have its reader wait for ever.
+fn open(path: &Path, private: bool) -> Result<File, CredentialError> {
     let fail = |source| CredentialError::Read { path: path.to_owned(), source };
-    let mode = fs::metadata(path).map_err(fail)?.permissions().mode() & 0o777;
-    if mode & 0o077 != 0 {
+    let flags = OFlags::NONBLOCK.bits().cast_signed();
+    let file = File::options().read(true).custom_flags(flags).open(path).map_err(fail)?;
+    let found = file.metadata().map_err(fail)?;
+    if !found.is_file() {
+        return Err(fail(io::Error::other("it is no file")));
+    }
+    let mode = found.permissions().mode() & 0o777;
+    if private && mode & 0o077 != 0 {
         return Err(CredentialError::Open { path: path.to_owned(), mode });
     }
-    fs::read(path).map_err(fail)
+    Ok(file)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[allow(clippy::disallowed_methods, reason = "a test's own file")]
@@ -184,6 +196,16 @@ mod tests {
             let error = source.read().unwrap_err();
             assert!(matches!(error, CredentialError::Open { mode: found, .. } if found == mode), "{error}");
             assert!(!error.to_string().contains("s3cret"));
+        }
+    }
+
+    #[test]
+    fn a_pipe_in_place_of_the_file_holds_nobody_up() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("secret");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &path, 0o600.into()).unwrap();
+        for error in [read_private(&path).unwrap_err(), Source::File(path).read().unwrap_err()] {
+            assert!(matches!(error, CredentialError::Read { .. }), "{error}");
         }
     }
 
