@@ -18,6 +18,7 @@ pub mod invariants;
 pub mod pki;
 pub mod ports;
 mod programs;
+pub mod sshd;
 
 pub use programs::{copy, program, publisher, registry, root, syncer, terminate, text};
 

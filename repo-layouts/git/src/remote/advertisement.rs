@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::io::Read;
+use std::time::Duration;
 
+use super::https::LONGEST_WAIT;
 use super::pktline;
 use crate::{Cause, CommitId};
 
@@ -16,7 +18,10 @@ pub(super) type Refs = BTreeMap<String, CommitId>;
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Advertisement {
     /// It speaks version 2, and wants to be asked for its refs.
-    V2,
+    V2 {
+        /// The longest wait that it answers in this conversation, too.
+        wait: Option<Duration>,
+    },
     /// Its refs, in protocol version 0 or 1.
     Refs(Refs),
 }
@@ -38,7 +43,7 @@ impl Advertisement {
         let rest = pktline::read_all(&mut from, MAX_LINES)?;
         let lines = rest.iter().map(Vec::as_slice);
         match first.as_slice() {
-            b"version 2" => check_abilities(&rest).map(|()| Self::V2),
+            b"version 2" => check_abilities(&rest).map(|wait| Self::V2 { wait }),
             b"version 1" => parse_refs(lines).map(Self::Refs),
             line => parse_refs(std::iter::once(line).chain(lines)).map(Self::Refs),
         }
@@ -54,19 +59,21 @@ fn next(from: &mut impl Read) -> Result<Option<Vec<u8>>, Cause> {
     Ok(line)
 }
 
-/// Whether a host of version 2 can do what is needed.
-fn check_abilities(lines: &[Vec<u8>]) -> Result<(), Cause> {
-    let mut lists = false;
+/// Whether a host of version 2 can do what is needed. Returns the longest wait that it offers.
+fn check_abilities(lines: &[Vec<u8>]) -> Result<Option<Duration>, Cause> {
+    let (mut lists, mut wait) = (false, None);
     for line in lines {
         let text = String::from_utf8_lossy(line);
         match text.split_once('=').unwrap_or((&text, "")) {
             ("ls-refs", _) => lists = true,
             ("object-format", "sha1") => {}
+            ("wait", seconds) => wait = seconds.parse().ok().map(Duration::from_secs),
             ("object-format", value) => return Err(format!("the repository has {value} objects, expected sha1").into()),
             _ => {}
         }
     }
-    if lists { Ok(()) } else { Err("the host can't list refs".into()) }
+    let wait = wait.filter(|wait| !wait.is_zero()).map(|wait| wait.min(LONGEST_WAIT));
+    if lists { Ok(wait) } else { Err("the host can't list refs".into()) }
 }
 
 /// The body of a request for the refs with one of these prefixes (none: all). Without a word too many, because devices
@@ -127,7 +134,9 @@ mod tests {
     fn each_protocol_version_is_understood() {
         let service = "# service=git-upload-pack\n";
         let v2 = read(&[service, "", "version 2\n", "agent=git/2\n", "ls-refs=unborn\n", "object-format=sha1\n", ""]);
-        assert_eq!(v2, Ok(Advertisement::V2));
+        assert_eq!(v2, Ok(Advertisement::V2 { wait: None }));
+        let waits = read(&["version 2\n", "ls-refs\n", "wait=300\n", ""]);
+        assert_eq!(waits, Ok(Advertisement::V2 { wait: Some(Duration::from_secs(300)) }));
         let head = format!("{ID} HEAD\0multi_ack agent=git/2\n");
         let (branch, peeled) = (format!("{ID} refs/heads/desired\n"), format!("{ID} refs/tags/v1^{{}}\n"));
         let Ok(Advertisement::Refs(v0)) = read(&[service, "", &head, &branch, &peeled, ""]) else { panic!("v0") };

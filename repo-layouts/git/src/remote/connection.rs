@@ -21,6 +21,8 @@ use super::deadline::Deadline;
 use super::gix_http::Conversation;
 use super::https::MAX_REFS;
 use super::process::Process;
+#[cfg(feature = "ssh")]
+use super::ssh;
 use super::{Remote, RemoteError, Way};
 use crate::{Cause, CommitId};
 
@@ -37,6 +39,8 @@ pub(super) struct Connection {
 enum Link {
     Process(Process),
     Http(Conversation, Deadline),
+    #[cfg(feature = "ssh")]
+    Ssh(ssh::Talk, Deadline),
 }
 
 /// How this client names itself.
@@ -50,7 +54,7 @@ impl Connection {
             Way::Local(path) => return Self::open_local(remote, path, limit),
             Way::Https(host) => host,
             #[cfg(feature = "ssh")]
-            Way::Ssh(host) => return Err(host.not_yet()),
+            Way::Ssh(host) => return Self::open_ssh(remote, host, limit),
         };
         let conversation = Conversation::new(Arc::clone(host), limit);
         let url = gix::url::parse(host.url.as_str());
@@ -80,6 +84,25 @@ impl Connection {
             false,
         );
         Self::greet(remote, Box::new(transport), Link::Process(process), left, limit)
+    }
+
+    #[cfg(feature = "ssh")]
+    fn open_ssh(remote: &Remote, host: &ssh::Host, limit: Duration) -> Result<Self, RemoteError> {
+        let talk = host.talk("upload-pack", true, limit)?;
+        let (read, write) = talk.sides();
+        let left = talk.left.clone();
+        let transport = GitConnection::new(
+            read,
+            write,
+            Protocol::V2,
+            host.url.path(),
+            None::<(&str, _)>,
+            ConnectMode::Process,
+            false,
+        );
+        let too_slow = ssh::Problem::Slow { phase: repo_http::Phase::Total, limit };
+        let deadline = Deadline::after(limit, talk.ending(too_slow));
+        Self::greet(remote, Box::new(transport), Link::Ssh(talk, deadline), left, limit)
     }
 
     fn greet(
@@ -130,7 +153,11 @@ impl Connection {
 
     /// Raised when the time is up, also for what is made of an answer that is here in full.
     pub(super) fn expired(&self) -> Arc<AtomicBool> {
-        let (Link::Process(Process { deadline, .. }) | Link::Http(_, deadline)) = &self.link;
+        let deadline = match &self.link {
+            Link::Process(Process { deadline, .. }) | Link::Http(_, deadline) => deadline,
+            #[cfg(feature = "ssh")]
+            Link::Ssh(_, deadline) => deadline,
+        };
         Arc::clone(&deadline.expired)
     }
 }
@@ -143,6 +170,11 @@ impl Link {
                 Some(error) => error.into(),
                 None if deadline.has_passed() => RemoteError::Timeout { url: remote.url(), limit },
                 None => RemoteError::Protocol { url: remote.url(), detail: String::new(), source },
+            },
+            #[cfg(feature = "ssh")]
+            Self::Ssh(talk, deadline) => match talk.failed(source) {
+                RemoteError::Protocol { url, .. } if deadline.has_passed() => RemoteError::Timeout { url, limit },
+                error => error,
             },
         }
     }

@@ -14,7 +14,7 @@ use crate::Cause;
 pub(super) const MAX_REFS: u64 = 16 << 20;
 
 /// The longest wait that a host may offer.
-const LONGEST_WAIT: Duration = Duration::from_secs(3600);
+pub(super) const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 
 /// A host, and what is known of it.
 #[derive(Debug)]
@@ -125,7 +125,7 @@ impl Https {
         let expects = "application/x-git-upload-pack-advertisement";
         let bytes = self.advertisement("git-upload-pack", &version, expects, limit)?;
         match Advertisement::read(&bytes[..], "git-upload-pack").map_err(|source| self.broken(source))? {
-            Advertisement::V2 => {
+            Advertisement::V2 { .. } => {
                 let refs = self.ls_refs(prefixes, limit)?;
                 self.known().v2 = true;
                 Ok(refs)
@@ -169,7 +169,8 @@ fn is_another_host(error: &RemoteError) -> bool {
     }
 }
 
-fn only(refs: Refs, prefixes: &[&str]) -> Refs {
+/// What was asked for.
+pub(super) fn only(refs: Refs, prefixes: &[&str]) -> Refs {
     let asked = |name: &str| prefixes.is_empty() || prefixes.iter().any(|prefix| name.starts_with(prefix));
     refs.into_iter().filter(|(name, _)| asked(name)).collect()
 }

@@ -1,7 +1,7 @@
 //! One conversation with `git receive-pack` (gitprotocol-pack, *Pushing Data to a Server*). gix has no push.
 
 use std::collections::BTreeMap;
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::path::Path;
 use std::process::{ChildStdin, ChildStdout};
 use std::sync::Arc;
@@ -9,6 +9,8 @@ use std::sync::Arc;
 use super::connection::{Stage, failed};
 use super::https::Https;
 use super::process::Process;
+#[cfg(feature = "ssh")]
+use super::ssh;
 use super::{PushError, PushResult, PushUpdate, Remote, RemoteError, Way, pktline};
 use crate::{Cause, CommitId};
 
@@ -34,6 +36,8 @@ pub(super) struct ReceivePack {
 enum Link {
     Process(Process, ChildStdout, ChildStdin),
     Https(Arc<Https>),
+    #[cfg(feature = "ssh")]
+    Ssh(ssh::Talk),
 }
 
 /// The remote's refs and abilities.
@@ -60,7 +64,7 @@ impl ReceivePack {
             Way::Local(path) => Self::open_local(remote, path),
             Way::Https(host) => Self::open_https(remote, host),
             #[cfg(feature = "ssh")]
-            Way::Ssh(host) => Err(host.not_yet()),
+            Way::Ssh(host) => Self::open_ssh(remote, host),
         }
     }
 
@@ -87,6 +91,13 @@ impl ReceivePack {
         let bytes = host.advertisement("git-receive-pack", &[], expects, remote.timeout)?;
         let lines = read_advertisement(&bytes).map_err(|source| host.broken(source))?;
         Ok(Self { link: Link::Https(Arc::clone(host)), advertised: Advertised::parse(&lines) })
+    }
+
+    #[cfg(feature = "ssh")]
+    fn open_ssh(remote: &Remote, host: &ssh::Host) -> Result<Self, RemoteError> {
+        let talk = host.talk("receive-pack", false, remote.timeout)?;
+        let lines = pktline::read_all(&mut talk.sides().0, MAX_LINES).map_err(|source| talk.failed(source.into()))?;
+        Ok(Self { link: Link::Ssh(talk), advertised: Advertised::parse(&lines) })
     }
 
     /// Sends the commands, each with the exact old value, and the pack; returns what became of them.
@@ -118,13 +129,23 @@ impl ReceivePack {
                 let url = host.url.below("git-receive-pack");
                 let answer = host.send(&url, &headers, Some(&request), Some(expects), remote.timeout)?;
                 let answer = answer.body.bytes(MAX_REPORT).map_err(RemoteError::from)?;
-                let (report, said) = if self.advertised.speaks_beside {
-                    apart(&answer).map_err(broken)?
-                } else {
-                    (answer, String::new())
-                };
-                let lines = pktline::read_all(&mut &report[..], MAX_LINES).map_err(|error| broken(error.into()))?;
+                let (lines, said) = report(&answer[..], self.advertised.speaks_beside).map_err(broken)?;
                 Report::parse(&lines, said)
+            }
+            #[cfg(feature = "ssh")]
+            Link::Ssh(talk) => {
+                talk.left.set(MAX_REPORT);
+                let (read, mut write) = talk.sides();
+                let written = commands.and_then(|commands| {
+                    write.write_all(&commands)?;
+                    Ok(write.write_all(pack)?)
+                });
+                talk.finish_writing();
+                // A host that has seen enough says so, and takes no more.
+                match report(read, self.advertised.speaks_beside) {
+                    Ok((lines, said)) => Report::parse(&lines, said),
+                    Err(source) => Err(talk.failed(written.err().unwrap_or(source)).into()),
+                }
             }
         }
     }
@@ -139,8 +160,17 @@ fn read_advertisement(mut bytes: &[u8]) -> Result<Vec<Vec<u8>>, Cause> {
     }
 }
 
+/// The lines of a report, and what was said beside it.
+fn report(mut answer: impl Read, speaks_beside: bool) -> Result<(Vec<Vec<u8>>, String), Cause> {
+    if !speaks_beside {
+        return Ok((pktline::read_all(&mut answer, MAX_LINES)?, String::new()));
+    }
+    let (report, said) = apart(answer)?;
+    Ok((pktline::read_all(&mut &report[..], MAX_LINES)?, said))
+}
+
 /// The report, and what was said beside it (gitprotocol-pack, *side-band*).
-fn apart(mut answer: &[u8]) -> Result<(Vec<u8>, String), Cause> {
+fn apart(mut answer: impl Read) -> Result<(Vec<u8>, String), Cause> {
     let (mut report, mut said) = (Vec::new(), Vec::new());
     while let Some(line) = pktline::read_exact(&mut answer)? {
         match line.split_first() {
@@ -293,12 +323,14 @@ mod tests {
             pktline::write(&mut answer, line).expect("written");
         }
         answer.extend(pktline::FLUSH);
-        let (report, said) = apart(&answer).expect("understood");
+        let (report, said) = apart(&answer[..]).expect("understood");
         assert_eq!(said, "only this [1mdevice");
         let lines = pktline::read_all(&mut &report[..], 10).expect("lines");
         assert_eq!(lines[1], b"ng refs/heads/a hook");
         assert_eq!(with_said("hook", &said), "hook (only this [1mdevice)");
-        assert!(apart(b"0006\x03x0000").is_err() && apart(b"0006\x09x0000").is_err() && apart(b"0006").is_err());
+        for broken in [&b"0006\x03x0000"[..], b"0006\x09x0000", b"0006"] {
+            assert!(apart(broken).is_err());
+        }
     }
 
     #[test]

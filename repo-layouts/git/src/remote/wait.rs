@@ -9,7 +9,7 @@ use super::{Remote, RemoteError, Way};
 use crate::CommitId;
 
 /// How much later than asked for an answer may come.
-const GRACE: Duration = Duration::from_secs(10);
+pub(super) const GRACE: Duration = Duration::from_secs(10);
 
 /// Stands for "no such branch".
 const NOTHING: &str = "0000000000000000000000000000000000000000";
@@ -28,6 +28,18 @@ pub enum Waited {
     Unsupported,
 }
 
+impl Waited {
+    /// A branch moved; the host says `jitter` in milliseconds.
+    pub(super) fn moved(jitter: u64) -> Self {
+        Self::Moved { jitter: Duration::from_millis(jitter).min(Duration::from_secs(60)) }
+    }
+}
+
+/// The commit as a request has it; zeros where there is none.
+fn text(id: Option<CommitId>) -> String {
+    id.map_or(NOTHING.to_owned(), |id| id.to_string())
+}
+
 impl Remote {
     /// The longest wait that the host offers, by what it said last; `None` for one that doesn't.
     pub fn waits(&self) -> Option<Duration> {
@@ -35,7 +47,7 @@ impl Remote {
             Way::Local(_) => None,
             Way::Https(host) => host.waits(),
             #[cfg(feature = "ssh")]
-            Way::Ssh(_) => None,
+            Way::Ssh(host) => host.waits(),
         }
     }
 
@@ -57,9 +69,13 @@ impl Remote {
         freshness: Option<CommitId>,
         at_most: Duration,
     ) -> Result<Waited, RemoteError> {
-        let Way::Https(host) = &self.way else { return Ok(Waited::Unsupported) };
+        let host = match &self.way {
+            Way::Local(_) => return Ok(Waited::Unsupported),
+            Way::Https(host) => host,
+            #[cfg(feature = "ssh")]
+            Way::Ssh(host) => return host.wait(&text(desired), &text(freshness), at_most),
+        };
         let Some(longest) = host.waits() else { return Ok(Waited::Unsupported) };
-        let text = |id: Option<CommitId>| id.map_or(NOTHING.to_owned(), |id| id.to_string());
         let url = host.url.below(&format!("wait?desired={}&freshness={}", text(desired), text(freshness)));
         let at_most = longest.min(at_most);
         let (limit, timeouts) = (at_most + GRACE, host.agent.timeouts());
@@ -70,7 +86,7 @@ impl Remote {
             Ok(response) if response.status == 200 => {
                 let jitter = response.header(JITTER).and_then(|value| value.parse().ok()).unwrap_or(0);
                 response.body.bytes(4096)?;
-                Ok(Waited::Moved { jitter: Duration::from_millis(jitter).min(Duration::from_secs(60)) })
+                Ok(Waited::moved(jitter))
             }
             Ok(_) => Ok(Waited::Nothing),
             Err(RemoteError::Http(error)) if matches!(error.status(), Some(404 | 405 | 501)) => {

@@ -1,21 +1,55 @@
-//! The client: settings that were understood, and the kept session.
+//! The client: settings that were understood, and the thread with the kept session.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread;
 
 use repo_http::Timeouts;
 
 use super::host_keys::Expected;
-use super::{Settings, SettingsError, Url};
+use super::pipe::{Failure, Pipe};
+use super::wire::Wake;
+use super::{Problem, Settings, SettingsError, Url, worker};
 
-/// Asks one host over SSH. Copies share the session, which is opened when it is first used.
+/// Asks one host over SSH. Copies share the session, which is opened when it is first used, and closed with the last copy.
 #[derive(Debug, Clone)]
-pub struct Client(Arc<Shared>);
+pub struct Client(Arc<Handle>);
 
+/// Ends the thread when it is dropped.
 #[derive(Debug)]
-struct Shared {
-    url: Url,
-    settings: Settings,
-    expected: Expected,
+struct Handle(Arc<Shared>);
+
+/// What the thread and those who ask share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) url: Url,
+    pub(super) settings: Settings,
+    pub(super) expected: Expected,
+    pub(super) wake: Arc<Wake>,
+    mail: Mutex<Mail>,
+    /// Sessions that were opened so far.
+    pub(super) sessions: AtomicU64,
+}
+
+/// A command for the host to run.
+#[derive(Debug)]
+pub(super) struct Job {
+    pub(super) command: String,
+    /// Asks for the newest version of Git's protocol.
+    pub(super) wants_v2: bool,
+    pub(super) pipe: Arc<Pipe>,
+}
+
+/// What the thread is told.
+#[derive(Debug, Default)]
+pub(super) struct Mail {
+    pub(super) jobs: Vec<Job>,
+    /// How often everything was to end.
+    pub(super) interrupts: u64,
+    /// Nobody will ask any more.
+    pub(super) stop: bool,
+    is_running: bool,
+    pipes: Vec<Weak<Pipe>>,
 }
 
 impl Client {
@@ -25,14 +59,72 @@ impl Client {
         if settings.identities.is_empty() {
             return Err(SettingsError::NoIdentity);
         }
-        Ok(Self(Arc::new(Shared { url: url.clone(), settings, expected })))
+        let wake = Arc::new(Wake::new().map_err(SettingsError::Thread)?);
+        let (url, mail, sessions) = (url.clone(), Mutex::default(), AtomicU64::new(0));
+        Ok(Self(Arc::new(Handle(Arc::new(Shared { url, settings, expected, wake, mail, sessions })))))
     }
 
     /// The client's limits.
     pub fn timeouts(&self) -> Timeouts {
-        self.0.settings.timeouts
+        self.0.0.settings.timeouts
+    }
+
+    /// Sessions that were opened so far.
+    pub fn sessions(&self) -> u64 {
+        self.0.0.sessions.load(Ordering::Relaxed)
+    }
+
+    /// Whether it is a client for the host of this URL.
+    pub(super) fn is_for(&self, url: &Url) -> bool {
+        let own = &self.0.0.url;
+        (own.user(), own.host(), own.port()) == (url.user(), url.host(), url.port())
     }
 
     /// Ends every conversation that is under way, in whatever thread; the client stays usable.
-    pub fn interrupt(&self) {}
+    pub fn interrupt(&self) {
+        let shared = &self.0.0;
+        let mut mail = shared.mail();
+        mail.interrupts += 1;
+        mail.jobs.clear();
+        for pipe in mail.pipes.drain(..).filter_map(|pipe| pipe.upgrade()) {
+            pipe.fail(Failure { problem: Problem::Cut, source: Some("it was interrupted".to_owned()) });
+        }
+        shared.wake.ring();
+    }
+
+    /// How often everything was to end.
+    pub(super) fn interrupts(&self) -> u64 {
+        self.0.0.mail().interrupts
+    }
+
+    /// Has the host run a command.
+    pub(super) fn run(&self, command: String, wants_v2: bool) -> Result<Arc<Pipe>, Failure> {
+        let shared = &self.0.0;
+        let pipe = Arc::new(Pipe::new(Arc::clone(&shared.wake)));
+        let mut mail = shared.mail();
+        mail.jobs.push(Job { command, wants_v2, pipe: Arc::clone(&pipe) });
+        mail.pipes.retain(|pipe| pipe.strong_count() > 0);
+        mail.pipes.push(Arc::downgrade(&pipe));
+        if !mail.is_running {
+            let theirs = Arc::clone(shared);
+            let thread = thread::Builder::new().name("ssh".to_owned()).spawn(move || worker::run(&theirs));
+            thread.map_err(|error| Failure { problem: Problem::Network, source: Some(error.to_string()) })?;
+            mail.is_running = true;
+        }
+        shared.wake.ring();
+        Ok(pipe)
+    }
+}
+
+impl Shared {
+    pub(super) fn mail(&self) -> MutexGuard<'_, Mail> {
+        self.mail.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.0.mail().stop = true;
+        self.0.wake.ring();
+    }
 }

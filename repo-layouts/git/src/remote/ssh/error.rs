@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use repo_http::{CredentialError, Phase};
+use repo_http::Phase;
 
 use crate::Cause;
 
@@ -76,8 +76,10 @@ pub enum Problem {
     #[error("doesn't let `{user}` in with {offered}: tell the host's operator this key")]
     KeyRefused {
         user: String,
-        /// Type and fingerprint of each key that was offered.
+        /// Kind and fingerprint of each key that was offered.
         offered: String,
+        /// How long to leave the host alone: 1 min, then twice as long each time, up to 15 min.
+        retry_after: Duration,
     },
     /// Both sides can do nothing in common.
     #[error("has no {what} in common with this client: it offers {theirs}; this client has {ours}")]
@@ -171,6 +173,7 @@ impl SshError {
     pub fn retry_after(&self) -> Option<Duration> {
         match self.problem {
             Problem::Answer { retry_after, .. } => retry_after,
+            Problem::KeyRefused { retry_after, .. } => Some(retry_after),
             _ => None,
         }
     }
@@ -227,11 +230,5 @@ impl SshError {
             Problem::TooLarge { .. } => "TooLarge",
             Problem::Protocol => "ProtocolBroken",
         }
-    }
-}
-
-impl Problem {
-    pub(super) fn credential(file: PathBuf, error: &CredentialError) -> Self {
-        Self::KeyUnreadable { file, why: error.to_string() }
     }
 }
