@@ -216,12 +216,13 @@ impl Sshd {
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("set");
     }
 
+    /// Its configuration. With that `SHLVL` a bash doesn't read what the user has set up for logging in.
     fn config(&self) -> String {
         let dir = self.dir.path().display();
         let mut text = format!(
             "ListenAddress 127.0.0.1:{}\nPidFile none\nStrictModes no\nUsePAM no\nPermitRootLogin yes\nLogLevel VERBOSE\n\
              AuthorizedKeysFile {dir}/authorized_keys\nPasswordAuthentication no\nKbdInteractiveAuthentication no\n\
-             PrintMotd no\nSetEnv GIT_CONFIG_GLOBAL=/dev/null\n",
+             PrintMotd no\nSetEnv GIT_CONFIG_GLOBAL=/dev/null SHLVL=5\n",
             self.port
         );
         for kind in &self.options.host_keys {

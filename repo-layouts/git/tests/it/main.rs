@@ -13,6 +13,7 @@ mod refs;
 mod salvage;
 mod signatures;
 mod ssh;
+mod ssh_kept;
 mod ssh_keys;
 mod ssh_trouble;
 mod store;

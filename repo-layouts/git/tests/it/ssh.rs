@@ -135,13 +135,13 @@ fn a_big_push_and_a_big_fetch_go_through() {
     let host = Sshd::start(Options::default());
     let (up, local) = (upstream(&host, "one"), corner.repo("local.git"));
     let there = there(&host, settings(&host, &host.client("device")));
-    let bytes = repo_testkit::noise(6 << 20, 1);
+    let bytes = repo_testkit::noise(3 << 20, 1);
     let files = std::iter::once(("f".to_owned(), bytes)).collect();
     let one = store(&local, &files, &[], "big");
     assert_eq!(there.push(&local, &[update("status", None, one, false)]).expect("pushed"), [PushResult::Done]);
     let down = corner.repo("down.git");
     let fetched = there.fetch(&down, &[one], &[], true, &limits()).expect("fetched");
-    assert!(fetched.bytes > 6 << 20, "{fetched:?}");
+    assert!(fetched.bytes > 3 << 20, "{fetched:?}");
     set(&down, "status", one);
     corner.fsck(&down);
     corner.fsck(&up);

@@ -163,7 +163,11 @@ fn an_unknown_a_changed_and_a_revoked_key_are_told_apart() {
     keygen(&dir.path().join("other"), "ed25519", "");
     let other = public(&dir.path().join("other"));
     let shown = fingerprint(&file(dir.path(), "shown.pub", &line));
-    let with = |text: &str| known_in(&[file(dir.path(), "known", text)]);
+    let files = std::cell::Cell::new(0);
+    let with = |text: &str| {
+        files.set(files.get() + 1);
+        known_in(&[file(dir.path(), &format!("known-{}", files.get()), text)])
+    };
     for (host_keys, reason) in [
         (with(""), "SshHostKeyUnknown"),
         (with(&format!("elsewhere.example {line}\n")), "SshHostKeyUnknown"),

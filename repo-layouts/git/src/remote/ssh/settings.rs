@@ -15,7 +15,7 @@ pub struct Settings {
     /// How long each step may take: `connect` until the host let us in, `answer` until the first byte of an answer,
     /// `stall` without a single byte, `total` for a conversation that has no limit of its own.
     pub timeouts: Timeouts,
-    /// How long a kept session may be silent before the host is asked whether it is still there.
+    /// How long a kept session may be silent before the host is asked whether it is still there; at least 3 s.
     pub keepalive: Duration,
 }
 

@@ -89,6 +89,11 @@ impl Wire {
         self.up.len() < ENOUGH
     }
 
+    /// Whether something waits until the network takes it.
+    pub(super) fn is_sending(&self) -> bool {
+        !self.up.is_empty()
+    }
+
     /// Carries what can be carried at once. Tells whether anything came from the host.
     pub(super) fn pump(&mut self) -> bool {
         self.pump_up();

@@ -21,10 +21,13 @@ const WINDOW: u32 = 1 << 20;
 const PACKET: u32 = 32 << 10;
 
 /// After so much silence a session has to show that it is alive before it is trusted again.
-const SILENCE: Duration = Duration::from_secs(10);
+const SILENCE: Duration = Duration::from_secs(8);
 
 /// So much more than it carried may have come over a session; then it is replaced when nobody uses it, and ended in any case.
 const OVERHEAD: (u64, u64) = (4 << 20, 16 << 20);
+
+/// The shortest time between keepalives; libssh2 sends none within 2 s of another.
+const OFTEN: Duration = Duration::from_secs(3);
 
 /// What libssh2 keeps of each answer to a keepalive, in bytes.
 const KEEPALIVE_COST: u64 = 256;
@@ -247,7 +250,7 @@ impl Current {
 
     /// Carries bytes in all directions until nothing more goes at once.
     fn serve(&mut self) -> Result<(), Failure> {
-        let was_silent = self.live.wire.active.elapsed() > SILENCE;
+        let was_silent = self.live.wire.active.elapsed() > SILENCE && !self.live.wire.is_sending();
         loop {
             let mut moved = self.live.wire.pump();
             let (mut at, mut carried) = (0, 0);
@@ -321,7 +324,7 @@ impl Current {
         let patience = if self.is_doubtful { UNNOTICED } else { settings.timeouts.stall };
         match self.asked {
             Some(asked) => patience.checked_sub(asked.elapsed()).ok_or_else(dead),
-            None => match settings.keepalive.checked_sub(wire.active.elapsed()) {
+            None => match settings.keepalive.max(OFTEN).checked_sub(wire.active.elapsed()) {
                 Some(left) if !self.is_doubtful => Ok(left.max(Duration::from_millis(1))),
                 _ => self.ask(patience),
             },
@@ -329,7 +332,6 @@ impl Current {
     }
 
     fn ask(&mut self, patience: Duration) -> Result<Duration, Failure> {
-        // libssh2 sends at most one each 2 s.
         self.live.session.set_keepalive(true, 1);
         let now = Instant::now();
         self.live.session.keepalive_send().map_err(|error| cut(&error.into()))?;
