@@ -94,6 +94,11 @@ impl Sshd {
         if let Some(mut server) = self.server.take() {
             let _ = server.kill();
             let _ = server.wait();
+            // A killed process may listen for a moment longer.
+            let begin = Instant::now();
+            while TcpStream::connect(self.address()).is_ok() && begin.elapsed() < START {
+                sleep(Duration::from_millis(2));
+            }
         }
     }
 
@@ -250,10 +255,11 @@ impl Sshd {
         guard.args(["-c", "/usr/sbin/sshd -D -f \"$1\" -E \"$2\" & server=$!; read -r _; kill -9 $server", "sh"]);
         guard.args([self.path("sshd_config"), self.path("log")]).process_group(0);
         guard.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        let before = self.log().len();
         self.server = Some(guard.spawn().expect("sh is installed"));
         let begin = Instant::now();
         while TcpStream::connect(self.address()).is_err() {
-            if begin.elapsed() > START || self.has_ended() {
+            if begin.elapsed() > START || self.has_ended(before) {
                 self.kill();
                 let said = self.log();
                 return Err(format!("is openssh-server installed? (./justw setup base)\n{said}"));
@@ -263,9 +269,11 @@ impl Sshd {
         Ok(())
     }
 
-    /// Whether it said that it can't go on.
-    fn has_ended(&self) -> bool {
-        ["Cannot bind", "Bad configuration", "fatal:"].iter().any(|words| self.log().contains(words))
+    /// Whether it said that it can't go on, behind so many bytes of its log.
+    fn has_ended(&self, before: usize) -> bool {
+        let log = self.log();
+        let said = log.get(before..).unwrap_or_default();
+        ["Cannot bind", "Bad configuration", "fatal:"].iter().any(|words| said.contains(words))
             || !Path::new("/usr/sbin/sshd").exists()
     }
 

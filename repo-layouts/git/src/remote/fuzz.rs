@@ -16,6 +16,12 @@ pub fn answers(bytes: &[u8]) {
     receive_pack::fuzz(bytes);
 }
 
+/// Bytes in the place of a file with known hosts (its first line is the host that is asked), and of a host's first words.
+#[cfg(feature = "ssh")]
+pub fn known_hosts(bytes: &[u8]) {
+    super::ssh::fuzz(bytes);
+}
+
 /// The bytes of a pack with the checksum that they should have, so that what is behind it is reached, too.
 pub fn sealed(bytes: &[u8]) -> Vec<u8> {
     let body = &bytes[..bytes.len().saturating_sub(20)];

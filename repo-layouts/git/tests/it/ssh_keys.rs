@@ -197,6 +197,10 @@ fn an_unknown_a_changed_and_a_revoked_key_are_told_apart() {
     let unreadable = known_in(&[dir.path().to_owned()]);
     let error = error_of(&host, Settings { host_keys: unreadable, ..settings(&host, &key) });
     assert_eq!(error.reason(), "SshKnownHostsUnreadable");
+    let open = with(&format!("{name} {line}\n"));
+    std::fs::set_permissions(&open.known_hosts[0], std::os::unix::fs::PermissionsExt::from_mode(0o666)).expect("set");
+    let error = error_of(&host, Settings { host_keys: open, ..settings(&host, &key) });
+    assert!(error.reason() == "SshKnownHostsUnreadable" && error.to_string().contains("chmod go-w"), "{error}");
 }
 
 #[test]

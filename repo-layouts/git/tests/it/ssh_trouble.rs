@@ -154,8 +154,8 @@ fn keepalives_hold_a_session_open_where_idle_ones_are_forgotten() {
     let client = client(&stand.host, stand.proxy.address(), Settings { keepalive, ..stand.settings() });
     let there = remote(&stand.host, stand.proxy.address(), &client, "one");
     there.refs(&[]).expect("listed");
-    // What 20 minutes are to a router are 4.5 s here.
-    stand.proxy.set(Fault::ForgetIdle(4500 * SECOND / 1000));
+    // What 20 minutes are to a router are 6 s here.
+    stand.proxy.set(Fault::ForgetIdle(6 * SECOND));
     thread::sleep(10 * SECOND);
     let begin = Instant::now();
     there.refs(&[]).expect("listed");

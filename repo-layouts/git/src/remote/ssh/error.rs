@@ -70,8 +70,12 @@ pub enum Problem {
         file: PathBuf,
     },
     /// A file with known hosts can't be read.
-    #[error("isn't asked: the known hosts in `{}` can't be read", file.display())]
-    KnownHosts { file: PathBuf },
+    #[error("isn't asked: the known hosts in `{}` can't be used: {why}", file.display())]
+    KnownHosts {
+        file: PathBuf,
+        /// What to do about it.
+        why: String,
+    },
     /// The host knows none of the keys that were offered.
     #[error("doesn't let `{user}` in with {offered}: tell the host's operator this key")]
     KeyRefused {

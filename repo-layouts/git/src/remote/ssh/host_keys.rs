@@ -1,14 +1,12 @@
 //! Which key a host may have, and whether it has it.
 
-use std::fs::File;
-use std::io::{ErrorKind, Read};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use base64ct::{Base64Unpadded, Encoding};
 use sha2::{Digest, Sha256};
 
 use super::known_hosts::{self, Marker, algorithm_of, decode};
-use super::{HostKeys, Problem, SettingsError};
+use super::{HostKeys, Problem, SettingsError, files};
 
 /// The most bytes of a file with known hosts.
 const LONGEST_FILE: u64 = 4 << 20;
@@ -54,33 +52,26 @@ impl Expected {
     pub(super) fn of(&self, host: &str) -> Result<Known, Problem> {
         let mut known = Known { keys: self.keys.clone(), fingerprints: self.fingerprints.clone(), revoked: Vec::new() };
         for file in &self.files {
-            let text = read(file).map_err(|_| Problem::KnownHosts { file: file.clone() })?;
-            for line in known_hosts::lines(&text).filter(|line| line.is_about(host)) {
-                match line.marker {
-                    Marker::Host => known.keys.push(line.key),
-                    Marker::Revoked => known.revoked.push((line.key, file.clone())),
-                    Marker::Authority => {}
-                }
-            }
+            let bytes = files::read(file, 0o022, LONGEST_FILE);
+            let bytes = bytes.map_err(|why| Problem::KnownHosts { file: file.clone(), why })?.unwrap_or_default();
+            known.add(&String::from_utf8_lossy(&bytes), host, file);
         }
         Ok(known)
     }
 }
 
-fn read(file: &PathBuf) -> std::io::Result<String> {
-    let mut bytes = Vec::new();
-    match File::open(file) {
-        Ok(file) => file.take(LONGEST_FILE + 1).read_to_end(&mut bytes)?,
-        Err(error) if error.kind() == ErrorKind::NotFound => 0,
-        Err(error) => return Err(error),
-    };
-    if bytes.len() as u64 > LONGEST_FILE {
-        return Err(ErrorKind::FileTooLarge.into());
-    }
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
-}
-
 impl Known {
+    /// What a file with known hosts says of this one.
+    fn add(&mut self, text: &str, host: &str, file: &Path) {
+        for line in known_hosts::lines(text).filter(|line| line.is_about(host)) {
+            match line.marker {
+                Marker::Host => self.keys.push(line.key),
+                Marker::Revoked => self.revoked.push((line.key, file.to_owned())),
+                Marker::Authority => {}
+            }
+        }
+    }
+
     /// The algorithms of the known keys, in order; empty where only fingerprints are known.
     pub(super) fn algorithms(&self) -> Vec<&str> {
         let mut found: Vec<&str> = Vec::new();
@@ -125,9 +116,14 @@ pub(super) fn describe(key: &[u8]) -> String {
     format!("{} {}", algorithm_of(key).unwrap_or("of an unknown kind"), fingerprint(key))
 }
 
+/// A file with known hosts: a key is believed exactly if a line about this host has it and none revokes it.
 #[cfg(feature = "fuzz")]
 pub(in crate::remote) fn fuzz(text: &str, host: &str) {
+    let mut known = Known::default();
+    known.add(text, host, Path::new("known_hosts"));
     for line in known_hosts::lines(text) {
-        let _ = (line.is_about(host), line.marker, describe(&line.key));
+        let has =
+            |marker| known_hosts::lines(text).any(|l| l.marker == marker && l.key == line.key && l.is_about(host));
+        assert_eq!(known.judge(&line.key).is_ok(), has(Marker::Host) && !has(Marker::Revoked));
     }
 }

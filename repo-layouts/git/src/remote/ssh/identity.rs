@@ -1,17 +1,15 @@
 //! The own keys: read for each session, and gone from memory after it was opened.
 
-use std::io::ErrorKind;
 use std::path::Path;
 
 use base64ct::{Base64, Encoding};
-use repo_http::{CredentialError, read_private};
 use zeroize::Zeroizing;
 
 use super::host_keys::describe;
-use super::{Identity, Problem};
+use super::{Identity, Problem, files};
 
 /// The longest key file that is read; an RSA key of 16384 bits has 13 KB.
-const LONGEST: usize = 64 << 10;
+const LONGEST: u64 = 64 << 10;
 
 /// A private key that can be used.
 pub(super) struct Key {
@@ -47,19 +45,7 @@ impl Identity {
 }
 
 fn text_of(path: &Path) -> Result<Zeroizing<String>, String> {
-    let bytes = read_private(path).map(Zeroizing::new).map_err(|error| match error {
-        CredentialError::Read { source, .. } if source.kind() == ErrorKind::NotFound => {
-            "there is no such file".to_owned()
-        }
-        CredentialError::Read { source, .. } => source.to_string(),
-        CredentialError::Open { mode, .. } => {
-            format!("it has mode {mode:03o}, and a key must be its owner's alone (chmod 600)")
-        }
-        error => error.to_string(),
-    })?;
-    if bytes.len() > LONGEST {
-        return Err("it is too long for a key".to_owned());
-    }
+    let bytes = files::read(path, 0o077, LONGEST)?.ok_or("there is no such file")?;
     std::str::from_utf8(&bytes).map(|text| Zeroizing::new(text.to_owned())).map_err(|_| "it isn't text".to_owned())
 }
 

@@ -9,6 +9,7 @@ mod algorithms;
 mod channel;
 mod client;
 mod error;
+mod files;
 mod host;
 mod host_keys;
 mod identity;
@@ -28,3 +29,13 @@ pub use settings::{HostKeys, Identity, Settings};
 
 pub(super) use host::Host;
 pub(super) use talk::Talk;
+
+/// Bytes in the place of a file with known hosts (its first line is the host), and of a host's first words.
+#[cfg(feature = "fuzz")]
+pub(super) fn fuzz(bytes: &[u8]) {
+    algorithms::fuzz(bytes);
+    let text = String::from_utf8_lossy(bytes);
+    if let Some((host, text)) = text.split_once('\n') {
+        host_keys::fuzz(text, host);
+    }
+}
