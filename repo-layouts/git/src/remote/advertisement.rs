@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 use std::io::Read;
 use std::time::Duration;
 
-use super::https::LONGEST_WAIT;
 use super::pktline;
 use crate::{Cause, CommitId};
 
 /// The most lines of an advertisement.
 pub(super) const MAX_LINES: usize = 100_000;
+
+/// The longest wait that a host may offer.
+pub(super) const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 
 /// The refs by their full names.
 pub(super) type Refs = BTreeMap<String, CommitId>;

@@ -7,14 +7,11 @@ use repo_http::{Agent, Credentials, HttpError, Request, Response, Timeouts, Url}
 use repo_model::header::{REFS, WAIT};
 
 use super::RemoteError;
-use super::advertisement::{Advertisement, Refs, ls_refs, read_ls_refs};
+use super::advertisement::{Advertisement, LONGEST_WAIT, Refs, ls_refs, read_ls_refs};
 use crate::Cause;
 
 /// The most bytes of an advertisement or an answer to `ls-refs`.
 pub(super) const MAX_REFS: u64 = 16 << 20;
-
-/// The longest wait that a host may offer.
-pub(super) const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 
 /// A host, and what is known of it.
 #[derive(Debug)]

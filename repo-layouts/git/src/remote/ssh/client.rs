@@ -1,12 +1,13 @@
 //! The client: settings that were understood, and the thread with the kept session.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex};
 use std::thread;
 
 use repo_http::Timeouts;
 
 use super::host_keys::Expected;
+use super::mailbox::{Job, Shared};
 use super::pipe::{Failure, Pipe};
 use super::wire::Wake;
 use super::{Problem, Settings, SettingsError, Url, worker};
@@ -18,39 +19,6 @@ pub struct Client(Arc<Handle>);
 /// Ends the thread when it is dropped.
 #[derive(Debug)]
 struct Handle(Arc<Shared>);
-
-/// What the thread and those who ask share.
-#[derive(Debug)]
-pub(super) struct Shared {
-    pub(super) url: Url,
-    pub(super) settings: Settings,
-    pub(super) expected: Expected,
-    pub(super) wake: Arc<Wake>,
-    mail: Mutex<Mail>,
-    /// Sessions that were opened so far.
-    pub(super) sessions: AtomicU64,
-}
-
-/// A command for the host to run.
-#[derive(Debug)]
-pub(super) struct Job {
-    pub(super) command: String,
-    /// Asks for the newest version of Git's protocol.
-    pub(super) wants_v2: bool,
-    pub(super) pipe: Arc<Pipe>,
-}
-
-/// What the thread is told.
-#[derive(Debug, Default)]
-pub(super) struct Mail {
-    pub(super) jobs: Vec<Job>,
-    /// How often everything was to end.
-    pub(super) interrupts: u64,
-    /// Nobody will ask any more.
-    pub(super) stop: bool,
-    is_running: bool,
-    pipes: Vec<Weak<Pipe>>,
-}
 
 impl Client {
     /// A client for the host of this URL. Nothing is contacted yet.
@@ -113,12 +81,6 @@ impl Client {
         }
         shared.wake.ring();
         Ok(pipe)
-    }
-}
-
-impl Shared {
-    pub(super) fn mail(&self) -> MutexGuard<'_, Mail> {
-        self.mail.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -82,9 +82,3 @@ impl Kept {
         Ok(())
     }
 }
-
-impl Drop for Kept {
-    fn drop(&mut self) {
-        self.talk.abandon();
-    }
-}

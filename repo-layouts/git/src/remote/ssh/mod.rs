@@ -15,6 +15,7 @@ mod host_keys;
 mod identity;
 mod kept;
 mod known_hosts;
+mod mailbox;
 mod pipe;
 mod session;
 mod settings;

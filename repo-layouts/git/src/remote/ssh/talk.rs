@@ -24,6 +24,8 @@ pub(in crate::remote) struct Talk {
     side: Side,
     /// How many bytes the host may still say.
     pub(in crate::remote) left: Allowance,
+    /// The conversation ends with this.
+    is_owner: bool,
 }
 
 impl Talk {
@@ -43,7 +45,7 @@ impl Talk {
         let pipe = client.run(command, wants_v2).map_err(|failure| failure.at(url))?;
         let timeouts = client.timeouts();
         let side = Side::new(Arc::clone(&pipe), limit, timeouts);
-        let mut talk = Self { url: url.clone(), pipe, side, left: Allowance::new(MAX_REFS) };
+        let mut talk = Self { url: url.clone(), pipe, side, left: Allowance::new(MAX_REFS), is_owner: true };
         let patience = (timeouts.connect + timeouts.answer).min(limit);
         let slow = Problem::Slow { phase: Phase::Connect, limit: patience };
         let opened = talk.pipe.wait_for(Instant::now() + patience, slow, |state| state.opened || state.is_read);
@@ -106,10 +108,11 @@ impl Talk {
         (Reader { side: self.side.clone(), left: self.left.clone() }, Writer(self.side.clone()))
     }
 
-    /// The same conversation with another limit in time, and other patience.
+    /// The same conversation, which goes on when this is dropped, with another limit in time, and other patience.
     pub(super) fn again(&self, limit: Duration, timeouts: repo_http::Timeouts) -> Self {
         let side = Side::new(Arc::clone(&self.pipe), limit, timeouts);
-        Self { url: self.url.clone(), pipe: Arc::clone(&self.pipe), side, left: Allowance::new(MAX_REFS) }
+        let (url, pipe, left) = (self.url.clone(), Arc::clone(&self.pipe), Allowance::new(MAX_REFS));
+        Self { url, pipe, side, left, is_owner: false }
     }
 
     /// Nothing more will be written.
@@ -129,6 +132,14 @@ impl Talk {
     /// Ends the conversation: nobody reads or writes any more.
     pub(super) fn abandon(&self) {
         self.pipe.abandon();
+    }
+}
+
+impl Drop for Talk {
+    fn drop(&mut self) {
+        if self.is_owner {
+            self.abandon();
+        }
     }
 }
 

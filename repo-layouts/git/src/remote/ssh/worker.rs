@@ -9,7 +9,7 @@ use repo_http::Phase;
 use ssh2::{Channel, Session};
 
 use super::channel::{Open, Served};
-use super::client::{Job, Shared};
+use super::mailbox::{Job, Shared};
 use super::pipe::{Failure, Pipe};
 use super::session::{BEFORE_AUTH, Broken, Guard, Live, Opening, UNNOTICED, dead, drive, is_blocked};
 use super::{Problem, Settings};
@@ -178,8 +178,7 @@ impl Worker<'_> {
     fn open(&mut self, job: &Job) -> Result<Current, Failure> {
         let shared = self.shared;
         let url = &shared.url;
-        let name = if url.port() == 22 { url.host().to_owned() } else { format!("[{}]:{}", url.host(), url.port()) };
-        let known = shared.expected.of(&name)?;
+        let known = shared.expected.of(&url.known_hosts_name())?;
         let limit = shared.settings.timeouts.connect;
         let slow = Problem::Slow { phase: Phase::Connect, limit };
         let is_over = || !self.is_wanted(&job.pipe);
