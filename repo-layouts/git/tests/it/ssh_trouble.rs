@@ -225,7 +225,7 @@ fn a_command_that_is_killed_in_the_middle_of_a_pack_leaves_nothing() {
             }
         });
         let found = reason(stand.fetch(&there, &down, 30 * SECOND).expect_err("killed"));
-        assert!(["ConnectionCut", "GitProtocolBroken"].contains(&found), "{found}");
+        assert!(["ConnectionCut", "HostError"].contains(&found), "{found}");
     });
     assert_eq!(listing(down.path()), before);
     stand.proxy.set(Fault::None);

@@ -97,10 +97,17 @@ impl Talk {
         if !self.pipe.lock().is_read {
             return RemoteError::Protocol { url, detail: String::new(), source };
         }
-        match self.pipe.ended() {
-            (None, said) if said.is_empty() => SshError::new(url, Problem::Cut, Some(source)).into(),
-            (_, detail) => RemoteError::Protocol { url, detail, source },
+        let (status, said) = self.pipe.ended();
+        // Stock Git's word for a commit that was replaced meanwhile, which the caller understands.
+        let is_known = [&said, &format!("{source:?}")].iter().any(|text| text.contains("not our ref"));
+        if status == Some(0) || is_known {
+            return RemoteError::Protocol { url, detail: said, source };
         }
+        let problem = match said.is_empty() {
+            true => Problem::Cut,
+            false => Problem::Answer { answer: Answer::Failed, said, retry_after: None },
+        };
+        SshError::new(url, problem, Some(source)).into()
     }
 
     /// For reading, and for writing.

@@ -20,6 +20,9 @@ const WINDOW: u32 = 1 << 20;
 /// The most bytes of one packet on a channel.
 const PACKET: u32 = 32 << 10;
 
+/// How long to wait where nothing has to be done.
+const IDLE: Duration = Duration::from_secs(3600);
+
 /// After so much silence a session has to show that it is alive before it is trusted again.
 const SILENCE: Duration = Duration::from_secs(8);
 
@@ -98,22 +101,32 @@ impl Worker<'_> {
         for job in jobs {
             self.start(&job);
         }
-        let Some(current) = &mut self.current else {
-            let has_mail = {
-                let mail = self.shared.mail();
-                mail.stop || !mail.jobs.is_empty() || mail.interrupts != self.interrupts
-            };
-            if !has_mail {
-                self.shared.wake.wait(Duration::from_secs(3600));
-            }
-            return true;
+        let served = match &mut self.current {
+            None => Ok(IDLE),
+            Some(current) => current.serve().and_then(|()| current.look_after(&self.shared.settings)),
         };
-        match current.serve().and_then(|()| current.look_after(&self.shared.settings)) {
-            Ok(_) if current.is_worn() => self.drop_session(Problem::Cut.into()),
-            Ok(at_most) => current.live.wire.wait(&self.shared.wake, at_most),
+        match served {
             Err(failure) => self.drop_session(failure),
+            Ok(at_most) => self.wait(at_most),
         }
         true
+    }
+
+    /// Waits for the host, or until something is wanted, or for so long.
+    fn wait(&mut self, at_most: Duration) {
+        if self.current.as_ref().is_some_and(Current::is_worn) {
+            self.drop_session(Problem::Cut.into());
+        }
+        // Whoever rang while a session or a channel was opened was heard there, and not listened to.
+        let is_wanted = {
+            let mail = self.shared.mail();
+            mail.stop || !mail.jobs.is_empty() || mail.interrupts != self.interrupts
+        };
+        let at_most = if is_wanted { Duration::ZERO } else { at_most };
+        match &self.current {
+            Some(current) => current.live.wire.wait(&self.shared.wake, at_most),
+            None => self.shared.wake.wait(at_most),
+        }
     }
 
     fn drop_session(&mut self, failure: Failure) {
@@ -336,8 +349,8 @@ impl Current {
         self.live.session.keepalive_send().map_err(|error| cut(&error.into()))?;
         self.asked = Some(now);
         self.keepalives += 1;
-        self.live.wire.pump();
-        Ok(patience)
+        // The answer may have come already: then nothing more would tell of it.
+        Ok(if self.live.wire.pump() { Duration::ZERO } else { patience })
     }
 
     fn hang_up(self) {
