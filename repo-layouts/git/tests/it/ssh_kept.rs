@@ -17,7 +17,8 @@ use crate::support::{Corner, commit, listing, set, store, tree};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Answers `ls-refs`, `fetch` and `wait` in one conversation; what stands in the file `refuse` is said instead.
+/// Answers `ls-refs`, `fetch` and `wait` in one conversation; what stands in the file `refuse` is said instead, and with
+/// the file `leave` it ends the conversation, as a host may when nobody asks.
 const STAND_IN: &str = r#"
 import os, select, subprocess, sys, time
 repo, buffer = sys.argv[1], b''
@@ -26,8 +27,12 @@ if 'receive-pack' in command:
     os.execvp('git', ['git', 'receive-pack', repo])
 def fill(timeout=None):
     global buffer
-    if not select.select([0], [], [], timeout)[0]:
-        return False
+    while not select.select([0], [], [], timeout or 0.02)[0]:
+        if timeout:
+            return False
+        if os.path.exists(repo + '/leave'):
+            os.remove(repo + '/leave')
+            sys.exit(0)
     data = os.read(0, 65536)
     if not data:
         sys.exit(0)
@@ -180,6 +185,13 @@ fn a_conversation_that_ended_is_opened_again_within_the_same_call() {
     stand.there.refs(&[]).expect("listed");
     stand.host.kill_commands("python3");
     stand.there.refs(&[]).expect("only the command had ended");
+    let leave = stand.up.path().join("leave");
+    fs::write(&leave, "").expect("written");
+    while leave.exists() {
+        thread::sleep(SECOND / 100);
+    }
+    thread::sleep(SECOND / 5);
+    stand.there.refs(&[]).expect("the host had ended it in good order");
     assert_eq!(stand.client.sessions(), 1);
     stand.host.restart();
     assert_eq!(stand.wait(1), Waited::Nothing);

@@ -43,8 +43,8 @@ impl Open {
     }
 
     /// Nobody here uses it any more, and the host hasn't closed it.
-    pub(super) fn is_closing(&self) -> bool {
-        self.closing
+    pub(super) fn is_left(&self) -> bool {
+        self.closing || self.pipe.lock().abandoned
     }
 
     /// Carries what can be carried. An error is one of the session.

@@ -48,7 +48,9 @@ impl Kept {
         let mut talk = self.talk.again(limit, timeouts);
         let turn = self.send(&talk, request)?;
         let answer = self.wait_for_turn(turn, limit, &talk).and_then(|()| {
-            talk.hear_refusal()?;
+            if !talk.says_something()? {
+                return Err(talk.gone().into());
+            }
             read(&mut talk.sides().0).map_err(|source| talk.failed(source))
         });
         if answer.is_err() {
@@ -63,7 +65,7 @@ impl Kept {
     fn send(&self, talk: &Talk, request: &[u8]) -> Result<u64, RemoteError> {
         let mut turns = self.turns();
         let mut writer = talk.sides().1;
-        writer.write_all(request).and_then(|()| writer.flush()).map_err(|source| talk.failed(source.into()))?;
+        writer.write_all(request).and_then(|()| writer.flush()).map_err(|_| talk.gone())?;
         turns.asked += 1;
         Ok(turns.asked - 1)
     }

@@ -50,25 +50,27 @@ impl Talk {
         let slow = Problem::Slow { phase: Phase::Connect, limit: patience };
         let opened = talk.pipe.wait_for(Instant::now() + patience, slow, |state| state.opened || state.is_read);
         opened.map(drop).map_err(|failure| failure.at(url))?;
-        talk.hear_refusal()?;
-        Ok(talk)
+        if talk.says_something()? { Ok(talk) } else { Err(talk.silent()) }
     }
 
-    /// An error if the next that the host says is a refusal, or nothing.
-    pub(super) fn hear_refusal(&mut self) -> Result<(), SshError> {
+    /// Whether the host says something next, which is an error if it is a refusal.
+    pub(super) fn says_something(&mut self) -> Result<bool, SshError> {
         let fail = |failure: super::pipe::Failure| failure.at(&self.url);
         let length = self.side.peek(4).map_err(fail)?;
-        if length.len() < 4 {
-            return Err(self.silent());
-        }
-        if length == pktline::FLUSH {
-            return Ok(());
+        if length.len() < 4 || length == pktline::FLUSH {
+            return Ok(length.len() == 4);
         }
         if self.side.peek(8).map_err(fail)?.get(4..) != Some(b"ERR ") {
-            return Ok(());
+            return Ok(true);
         }
         let line = pktline::read(&mut self.side).ok().flatten().unwrap_or_default();
         Err(SshError::new(&self.url, refusal(&super::pipe::clean(line.get(4..).unwrap_or_default())), None))
+    }
+
+    /// The error of a conversation that had ended before it was asked anything.
+    pub(super) fn gone(&self) -> SshError {
+        let failure = self.pipe.failure().unwrap_or_else(|| Problem::Cut.into());
+        failure.at(&self.url)
     }
 
     /// The command ended without a word of Git's.

@@ -289,7 +289,7 @@ impl Current {
                 break;
             }
         }
-        let unclosed = self.channels.iter().filter(|open| open.is_closing()).count();
+        let unclosed = self.channels.iter().filter(|open| open.is_left()).count();
         if unclosed > UNCLOSED { Err(Problem::Protocol.into()) } else { Ok(()) }
     }
 
