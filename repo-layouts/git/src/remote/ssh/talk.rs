@@ -184,7 +184,7 @@ impl Write for Writer {
     }
 }
 
-/// What a host says in an `ERR` line (`repo-layouts/README.md`, *Host over SSH*).
+/// What a host says in an `ERR` line; the words are those of the contract of hosts over SSH.
 fn refusal(text: &str) -> Problem {
     let (text, retry_after) = match text.split_once("retry-after=") {
         Some((text, seconds)) => (text.trim_end_matches([';', ' ']), seconds.trim().parse().ok()),
