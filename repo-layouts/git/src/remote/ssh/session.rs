@@ -3,7 +3,6 @@
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
-use repo_http::Phase;
 use ssh2::{DisconnectCode, ErrorCode, MethodType, Session};
 
 use super::algorithms::{KINDS, Offer, of_key, ours, said_instead};
@@ -359,7 +358,6 @@ fn network(error: std::io::Error) -> Failure {
     let problem = match error.kind() {
         ErrorKind::ConnectionRefused => Problem::Refused,
         ErrorKind::ConnectionReset | ErrorKind::BrokenPipe | ErrorKind::ConnectionAborted => Problem::Cut,
-        ErrorKind::TimedOut => Problem::Slow { phase: Phase::Connect, limit: Duration::from_secs(0) },
         _ => Problem::Network,
     };
     let source = (problem == Problem::Network).then(|| error.to_string());
