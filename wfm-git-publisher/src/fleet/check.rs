@@ -113,7 +113,7 @@ impl Parts {
 fn join_devices(all: Vec<(Device, Place)>, broken: &mut Broken, problems: &mut Problems) -> BTreeMap<DeviceId, Device> {
     let mut devices = BTreeMap::new();
     let mut repositories: BTreeMap<String, (DeviceId, String)> = BTreeMap::new();
-    let mut keys: BTreeMap<KeyText, (DeviceId, String)> = BTreeMap::new();
+    let mut keys: BTreeMap<(&str, KeyText), (DeviceId, String)> = BTreeMap::new();
     for (device, place) in all {
         let repository = device.id.repository_name().to_lowercase();
         if let Some((other, file)) = repositories.get(&repository) {
@@ -124,9 +124,11 @@ fn join_devices(all: Vec<(Device, Place)>, broken: &mut Broken, problems: &mut P
             continue;
         }
         repositories.insert(repository, (device.id.clone(), device.file.clone()));
-        for key in &device.status_keys {
-            if let Some((other, file)) = keys.insert(key.clone(), (device.id.clone(), device.file.clone())) {
-                let problem = place.problem(format!("has the status key of `{other}` in {file}: {key}"));
+        let status_keys = device.status_keys.iter().map(|key| ("status", key));
+        for (kind, key) in status_keys.chain(device.ssh_keys.iter().map(|key| ("SSH", key))) {
+            let owner = keys.insert((kind, key.clone()), (device.id.clone(), device.file.clone()));
+            if let Some((other, file)) = owner {
+                let problem = place.problem(format!("has the {kind} key of `{other}` in {file}: {key}"));
                 problems.push(problem.hint("no two devices may have one key: let each join with its own"));
                 broken.devices.extend([device.id.clone(), other]);
             }

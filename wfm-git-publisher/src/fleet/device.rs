@@ -29,6 +29,9 @@ pub struct Device {
     pub data: BTreeMap<String, ParamValue>,
     /// The keys that may sign its `status`; none before it is enrolled.
     pub status_keys: Vec<KeyText>,
+    /// The keys by which it logs in to the host over SSH; none where it asks over HTTPS. They say who may read and push
+    /// at the host, and are no part of what is published.
+    pub ssh_keys: Vec<KeyText>,
 }
 
 const UNBUILT: &[&str] = &["repository", "capabilities", "windows"];
@@ -66,15 +69,16 @@ impl Device {
         let policy = reader.optional("policy", policy::read).unwrap_or_default();
         let suspended = reader.optional("suspended", Field::bool).unwrap_or_default();
         let data = reader.optional("data", data).unwrap_or_default();
-        let status_keys = reader.optional("statusKeys", status_keys).unwrap_or_default();
+        let status_keys = reader.optional("statusKeys", |field| keys(field, status_key)).unwrap_or_default();
+        let ssh_keys = reader.optional("sshKeys", |field| keys(field, ssh_key)).unwrap_or_default();
         refuse_unbuilt(reader, UNBUILT);
         let (id, place) = id?;
-        Some((Self { file: file.to_owned(), id, labels, policy, suspended, data, status_keys }, place))
+        Some((Self { file: file.to_owned(), id, labels, policy, suspended, data, status_keys, ssh_keys }, place))
     }
 }
 
-fn status_keys(field: Field<'_>) -> Option<Vec<KeyText>> {
-    let keys = field.clone().list(status_key)?;
+fn keys(field: Field<'_>, one: fn(Field<'_>) -> Option<KeyText>) -> Option<Vec<KeyText>> {
+    let keys = field.clone().list(one)?;
     match keys.iter().enumerate().find(|(index, key)| keys[..*index].contains(key)) {
         Some((_, key)) => field.fail(format!("lists `{key}` twice")),
         None => Some(keys),
@@ -90,5 +94,25 @@ fn status_key(field: Field<'_>) -> Option<KeyText> {
         Some(blob) if blob.len() == 68 && blob.starts_with(ED25519) => Some(key),
         Some(_) => field.fail("is cut off or damaged: copy the whole line that `device-syncer init` printed"),
         None => field.fail("must be an Ed25519 key: `ssh-ed25519 AAAA…`"),
+    }
+}
+
+/// The algorithms of SSH keys that a device can log in by, each with the fixed head of its keys in Base64: lengths and
+/// names (RFC 4253, 6.6; RFC 5656, 3.1; RFC 8709, 4).
+const SSH_ALGORITHMS: [(&str, &str); 5] = [
+    ("ssh-ed25519", ED25519),
+    ("ecdsa-sha2-nistp256", "AAAAE2VjZHNhLXNoYTItbmlzdHAyNTYAAAAIbmlzdHAyNTYAAABBB"),
+    ("ecdsa-sha2-nistp384", "AAAAE2VjZHNhLXNoYTItbmlzdHAzODQAAAAIbmlzdHAzODQAAABhB"),
+    ("ecdsa-sha2-nistp521", "AAAAE2VjZHNhLXNoYTItbmlzdHA1MjEAAAAIbmlzdHA1MjEAAACFB"),
+    ("ssh-rsa", "AAAAB3NzaC1yc2EAAAAD"),
+];
+
+fn ssh_key(field: Field<'_>) -> Option<KeyText> {
+    let key: KeyText = field.clone().parse()?;
+    let (algorithm, blob) = key.as_str().split_once(' ')?;
+    match SSH_ALGORITHMS.iter().find(|(name, _)| *name == algorithm) {
+        Some((_, head)) if blob.starts_with(head) && blob.len() >= 68 => Some(key),
+        Some(_) => field.fail("is cut off or damaged: copy the whole line of the `.pub` file"),
+        None => field.fail("must be an Ed25519, ECDSA or RSA key: `ssh-ed25519 AAAA…`"),
     }
 }

@@ -77,6 +77,7 @@ fn what_is_wrong_is_seen_by_the_schemas_too() {
         ("device", "id: a\nlabels: {-line: a}\n"),
         ("device", "id: a\nlables: {}\n"),
         ("device", "id: a\nstatusKeys: [ssh-rsa AAAA]\n"),
+        ("device", "id: a\nsshKeys: [ssh-dss AAAA]\n"),
         ("deployment", "id: A\napplication: {id: a, version: \"1\"}\ntargets: []\n"),
         ("deployment", "id: a\napplication: {id: a}\ntargets: []\n"),
         ("deployment", "id: a\napplication: {id: a, version: \"1\"}\n"),

@@ -199,6 +199,31 @@ fn one_status_key_belongs_to_one_device() {
     assert!(fleet.devices.is_empty() && fleet.broken.devices.len() == 2, "both are left as they are");
 }
 
+#[test]
+fn the_keys_of_devices_at_the_host_are_read_and_belong_to_one_device() {
+    let ecdsa = format!("ecdsa-sha2-nistp256 AAAAE2VjZHNhLXNoYTItbmlzdHAyNTYAAAAIbmlzdHAyNTYAAABBB{}", "A".repeat(87));
+    let device = |id: &str, keys: &str| format!("id: {id}\nsshKeys: [{keys}]\n");
+    let with = |text: &str| read(&files(PARAMETERS, &[("devices/b.yaml", text)]));
+    let (fleet, problems) = with(&device("b", &format!("{KEY} b's key, {ecdsa}")));
+    assert!(!problems.has_errors(), "{problems}");
+    let b = &fleet.devices[&"b".parse().unwrap()];
+    assert_eq!(b.ssh_keys.iter().map(|key| key.as_str()).collect::<Vec<_>>(), [KEY, &ecdsa]);
+    assert!(!b.is_enrolled(), "another key than the one that signs reports");
+    for (keys, expected) in [
+        (format!("{KEY}, {KEY} again"), "twice"),
+        ("ssh-dss AAAAB3NzaC1kc3M".to_owned(), "must be an Ed25519, ECDSA or RSA key"),
+        ("ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI".to_owned(), "cut off or damaged"),
+        (ecdsa.replace("nistp256 ", "nistp384 "), "cut off or damaged"),
+        ("'command=\"sh\" ssh-ed25519 AAAA'".to_owned(), "sshKeys[0]"),
+    ] {
+        let (_, problems) = with(&device("b", &keys));
+        assert!(problems.to_string().contains(expected), "{keys}: {problems}");
+    }
+    let twins = [("devices/b.yaml", &*device("b", &ecdsa)), ("devices/c.yaml", &device("c", &ecdsa))];
+    let (_, problems) = read(&files(PARAMETERS, &twins));
+    assert!(problems.to_string().contains("has the SSH key of `b` in devices/b.yaml"), "{problems}");
+}
+
 const IMMUTABLE: &str = "parameters:
   site: {%targets: [{pointer: SITE, components: [c]}]}
 configuration:
