@@ -5,7 +5,8 @@
 //! move by synced compare-and-swap; [`sign`] makes and checks the SSH signatures of commits and rosters; [`remote`]
 //! fetches within limits and pushes with an exact lease. Beside them, [`watch`] follows files for whoever waits for a change.
 //!
-//! Nothing here reads a clock, the environment (but for the crash tests' own feature) or the user's Git configuration.
+//! Nothing here reads a clock, the environment (but for the crash tests' own feature, and what `git` and `ssh` as child
+//! processes need of it) or the user's Git configuration.
 
 pub mod durable;
 mod id;

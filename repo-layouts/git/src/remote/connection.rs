@@ -1,7 +1,6 @@
 //! One conversation in protocol version 2: the handshake, and what goes wrong in it.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -20,7 +19,7 @@ use super::allowance::{Allowance, Allowed};
 use super::deadline::Deadline;
 use super::gix_http::Conversation;
 use super::https::MAX_REFS;
-use super::process::Process;
+use super::process::{self, Process, Stage};
 #[cfg(feature = "ssh")]
 use super::ssh;
 use super::{Remote, RemoteError, Way};
@@ -51,10 +50,10 @@ pub(super) fn agent() -> (&'static str, Option<String>) {
 impl Connection {
     pub(super) fn open(remote: &Remote, limit: Duration) -> Result<Self, RemoteError> {
         let host = match &remote.way {
-            Way::Local(path) => return Self::open_local(remote, path, limit),
             Way::Https(host) => host,
             #[cfg(feature = "ssh")]
             Way::Ssh(host) => return Self::open_ssh(remote, host, limit),
+            Way::Local(_) | Way::SshProgram(_) => return Self::open_process(remote, limit),
         };
         let conversation = Conversation::new(Arc::clone(host), limit);
         let url = gix::url::parse(host.url.as_str());
@@ -68,17 +67,16 @@ impl Connection {
         Self::greet(remote, transport, Link::Http(conversation, Deadline::after(limit, || ())), left, limit)
     }
 
-    pub(super) fn open_local(remote: &Remote, path: &Path, limit: Duration) -> Result<Self, RemoteError> {
-        let unreachable = |source: Cause| RemoteError::Unreachable { url: remote.url(), detail: String::new(), source };
-        let mut process = Process::spawn("upload-pack", path, Some("version=2"), limit)
-            .map_err(|source| unreachable(source.into()))?;
-        let (read, write) = process.pipes().map_err(|source| unreachable(source.into()))?;
+    /// Over a process: stock Git here, or an `ssh` that leads to it.
+    pub(super) fn open_process(remote: &Remote, limit: Duration) -> Result<Self, RemoteError> {
+        let mut process = start(remote, "upload-pack", Some("version=2"), limit)?;
+        let (read, write) = process.pipes().map_err(|source| unreachable(remote, source.into()))?;
         let left = Allowance::new(MAX_REFS);
         let transport = GitConnection::new(
             Allowed { inner: read, left: left.clone() },
             write,
             Protocol::V2,
-            path.to_string_lossy().as_ref(),
+            remote.url().as_str(),
             None::<(&str, _)>,
             ConnectMode::Process,
             false,
@@ -180,23 +178,41 @@ impl Link {
     }
 }
 
-/// Where a conversation broke off.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Stage {
-    Greeting,
-    Talking,
+/// Starts the process that serves a remote which is reached by one.
+pub(super) fn start(
+    remote: &Remote,
+    service: &str,
+    protocol: Option<&str>,
+    limit: Duration,
+) -> Result<Process, RemoteError> {
+    match &remote.way {
+        Way::Local(path) => {
+            let mut command = process::git(service, path);
+            command.envs(protocol.map(|version| ("GIT_PROTOCOL", version)));
+            Process::start(command, limit, None).map_err(|source| unreachable(remote, source.into()))
+        }
+        Way::SshProgram(ssh) => ssh.start(service, protocol, limit),
+        _ => Err(unreachable(remote, "no process leads there".into())),
+    }
+}
+
+pub(super) fn unreachable(remote: &Remote, source: Cause) -> RemoteError {
+    RemoteError::Unreachable { url: remote.url(), detail: String::new(), source }
 }
 
 /// Ends the process and judges what happened. A Git that finds no repository says so instead of greeting.
 pub(super) fn failed(remote: &Remote, process: Process, limit: Duration, source: Cause, stage: Stage) -> RemoteError {
+    if let Way::SshProgram(ssh) = &remote.way {
+        return ssh.failed(process, limit, source, stage);
+    }
     let url = remote.url();
-    let (has_passed, detail) = process.end();
-    if has_passed {
+    let ended = process.end(Duration::ZERO);
+    if ended.has_passed {
         RemoteError::Timeout { url, limit }
     } else if stage == Stage::Greeting {
-        RemoteError::Unreachable { url, detail, source }
+        RemoteError::Unreachable { url, detail: ended.said, source }
     } else {
-        RemoteError::Protocol { url, detail, source }
+        RemoteError::Protocol { url, detail: ended.said, source }
     }
 }
 

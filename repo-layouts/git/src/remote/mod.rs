@@ -1,7 +1,8 @@
 //! Repositories elsewhere: what they advertise, fetching from them within limits, pushing to them with an exact lease.
 //!
 //! Repositories on this machine are reached through stock `git upload-pack` and `git receive-pack` with a clean
-//! environment; others by smart HTTP over an agent that the caller makes ([`Remote::https`]). A poll over HTTPS is one
+//! environment; others by smart HTTP over an agent that the caller makes ([`Remote::https`]), or by the same conversation
+//! over the machine's own `ssh` ([`Remote::ssh_program`]). A poll over HTTPS is one
 //! `ls-refs` on a kept connection, once the host has shown that it speaks protocol version 2.
 
 mod advertisement;
@@ -21,8 +22,10 @@ mod process;
 mod push;
 mod push_update;
 mod receive_pack;
+mod said;
 #[cfg(feature = "ssh")]
 pub mod ssh;
+mod ssh_program;
 mod wait;
 
 use std::collections::BTreeMap;
@@ -33,12 +36,14 @@ use std::time::Duration;
 pub use fetch_limits::{FetchError, FetchLimits, Fetched};
 pub use push_update::{PushError, PushResult, PushUpdate};
 pub use receive_pack::refusal;
+pub use ssh_program::{InvalidSshAddress, SshAddress, SshProblem, SshProgram, SshProgramError};
 pub use wait::Waited;
 
 use repo_http::{Agent, Credentials, HttpError, Url};
 
 use self::connection::Connection;
 use self::https::Https;
+use self::ssh_program::SshProgramRemote;
 use crate::{Cause, CommitId};
 
 /// A repository that is reached through Git's own protocol.
@@ -58,6 +63,8 @@ enum Way {
     /// By SSH. Copies share what is known of the host.
     #[cfg(feature = "ssh")]
     Ssh(Arc<ssh::Host>),
+    /// By the machine's own `ssh`.
+    SshProgram(Arc<SshProgramRemote>),
 }
 
 /// A remote can't be talked to.
@@ -85,6 +92,9 @@ pub enum RemoteError {
     #[cfg(feature = "ssh")]
     #[error(transparent)]
     Ssh(#[from] ssh::SshError),
+    /// `ssh` failed, or the host that it leads to refuses.
+    #[error(transparent)]
+    SshProgram(#[from] SshProgramError),
     /// It doesn't speak the protocol as it must.
     #[error("`{url}` broke the Git protocol{}", if detail.is_empty() { String::new() } else { format!(": {detail}") })]
     Protocol {
@@ -126,6 +136,12 @@ impl Remote {
         Self { way: Way::Ssh(Arc::new(ssh::Host::new(url, client))), timeout }
     }
 
+    /// A remote that the machine's own `ssh` leads to. Nothing is contacted yet.
+    pub fn ssh_program(address: SshAddress, program: SshProgram) -> Self {
+        let timeout = program.timeouts.total;
+        Self { way: Way::SshProgram(Arc::new(SshProgramRemote { address, program })), timeout }
+    }
+
     /// Limits each conversation but a fetch, which has its own limit; 60 s unless told.
     pub fn with_timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
@@ -144,18 +160,19 @@ impl Remote {
             Way::Https(host) => host.url.to_string(),
             #[cfg(feature = "ssh")]
             Way::Ssh(host) => host.url.to_string(),
+            Way::SshProgram(ssh) => ssh.address.to_string(),
         }
     }
 
     /// The refs whose full names begin with one of the prefixes (none: all refs), and `HEAD` where it matches.
     pub fn refs(&self, prefixes: &[&str]) -> Result<BTreeMap<String, CommitId>, RemoteError> {
-        let path = match &self.way {
+        match &self.way {
             Way::Https(host) => return host.refs(prefixes, self.timeout),
             #[cfg(feature = "ssh")]
             Way::Ssh(host) => return host.refs(prefixes, self.timeout),
-            Way::Local(path) => path,
-        };
-        let mut connection = Connection::open_local(self, path, self.timeout)?;
+            Way::Local(_) | Way::SshProgram(_) => {}
+        }
+        let mut connection = Connection::open_process(self, self.timeout)?;
         connection.refs(prefixes).map_err(|source| connection.failed(self, source.into()))
     }
 }
@@ -177,6 +194,7 @@ impl RemoteError {
             Self::Http(error) => error.needs_a_person(),
             #[cfg(feature = "ssh")]
             Self::Ssh(error) => error.needs_a_person(),
+            Self::SshProgram(error) => error.needs_a_person(),
             Self::Unsupported { .. } => true,
             _ => false,
         }
@@ -188,6 +206,7 @@ impl RemoteError {
             Self::Http(error) => error.reason(),
             #[cfg(feature = "ssh")]
             Self::Ssh(error) => error.reason(),
+            Self::SshProgram(error) => error.reason(),
             Self::Unsupported { .. } => "UnsupportedUrl",
             Self::Unreachable { .. } => "HostUnreachable",
             Self::Timeout { .. } => "TotalTimeout",

@@ -1,14 +1,14 @@
 //! One conversation with `git receive-pack` (gitprotocol-pack, *Pushing Data to a Server*). gix has no push.
 
 use std::collections::BTreeMap;
-use std::io::{self, Read, Write};
-use std::path::Path;
+use std::io::{Read, Write};
 use std::process::{ChildStdin, ChildStdout};
 use std::sync::Arc;
 
-use super::connection::{Stage, failed};
+use super::connection::{failed, start, unreachable};
 use super::https::Https;
-use super::process::Process;
+use super::process::{Pipe, Process, Stage};
+use super::said::clean;
 #[cfg(feature = "ssh")]
 use super::ssh;
 use super::{PushError, PushResult, PushUpdate, Remote, RemoteError, Way, pktline};
@@ -19,9 +19,6 @@ const MAX_LINES: usize = 100_000;
 
 /// The most bytes of a report and of what is said beside it.
 const MAX_REPORT: u64 = 4 << 20;
-
-/// How much of what a host says beside its report is kept.
-const MAX_SAID: usize = 2048;
 
 /// Stands for "no such branch" in a command.
 const NOTHING: &str = "0000000000000000000000000000000000000000";
@@ -34,7 +31,7 @@ pub(super) struct ReceivePack {
 
 /// What lies under the conversation.
 enum Link {
-    Process(Process, ChildStdout, ChildStdin),
+    Process(Process, Pipe<ChildStdout>, Pipe<ChildStdin>),
     Https(Arc<Https>),
     #[cfg(feature = "ssh")]
     Ssh(ssh::Talk),
@@ -61,25 +58,21 @@ pub(super) struct Report {
 impl ReceivePack {
     pub(super) fn open(remote: &Remote) -> Result<Self, RemoteError> {
         match &remote.way {
-            Way::Local(path) => Self::open_local(remote, path),
             Way::Https(host) => Self::open_https(remote, host),
             #[cfg(feature = "ssh")]
             Way::Ssh(host) => Self::open_ssh(remote, host),
+            Way::Local(_) | Way::SshProgram(_) => Self::open_process(remote),
         }
     }
 
-    fn open_local(remote: &Remote, path: &Path) -> Result<Self, RemoteError> {
-        let unreachable = |source: io::Error| RemoteError::Unreachable {
-            url: remote.url(),
-            detail: String::new(),
-            source: source.into(),
-        };
-        let mut process = Process::spawn("receive-pack", path, None, remote.timeout).map_err(unreachable)?;
-        let (mut read, write) = process.pipes().map_err(unreachable)?;
+    fn open_process(remote: &Remote) -> Result<Self, RemoteError> {
+        let mut process = start(remote, "receive-pack", None, remote.timeout)?;
+        let (mut read, write) = process.pipes().map_err(|source| unreachable(remote, source.into()))?;
         match pktline::read_all(&mut read, MAX_LINES) {
             Ok(lines) => {
-                // What a process says beside its report is on its standard error.
-                let advertised = Advertised { speaks_beside: false, ..Advertised::parse(&lines) };
+                let mut advertised = Advertised::parse(&lines);
+                // What Git here says beside its report is on its standard error.
+                advertised.speaks_beside &= !matches!(remote.way, Way::Local(_));
                 Ok(Self { link: Link::Process(process, read, write), advertised })
             }
             Err(source) => Err(failed(remote, process, remote.timeout, source.into(), Stage::Greeting)),
@@ -103,19 +96,20 @@ impl ReceivePack {
     /// Sends the commands, each with the exact old value, and the pack; returns what became of them.
     pub(super) fn send(self, remote: &Remote, updates: &[&PushUpdate], pack: &[u8]) -> Result<Report, PushError> {
         let commands = self.advertised.commands(updates);
+        let beside = self.advertised.speaks_beside;
         match self.link {
             Link::Process(process, mut read, mut write) => {
                 let talk = commands.and_then(|commands| {
                     write.write_all(&commands)?;
                     write.write_all(pack)?;
                     write.flush()?;
-                    Ok(pktline::read_all(&mut read, MAX_LINES)?)
+                    report(&mut read, beside)
                 });
                 match talk {
-                    Ok(lines) => {
+                    Ok((lines, said)) => {
                         drop(write);
                         process.wait();
-                        Report::parse(&lines, String::new())
+                        Report::parse(&lines, said)
                     }
                     Err(source) => Err(failed(remote, process, remote.timeout, source, Stage::Talking).into()),
                 }
@@ -129,7 +123,7 @@ impl ReceivePack {
                 let url = host.url.below("git-receive-pack");
                 let answer = host.send(&url, &headers, Some(&request), Some(expects), remote.timeout)?;
                 let answer = answer.body.bytes(MAX_REPORT).map_err(RemoteError::from)?;
-                let (lines, said) = report(&answer[..], self.advertised.speaks_beside).map_err(broken)?;
+                let (lines, said) = report(&answer[..], beside).map_err(broken)?;
                 Report::parse(&lines, said)
             }
             #[cfg(feature = "ssh")]
@@ -142,7 +136,7 @@ impl ReceivePack {
                 });
                 talk.finish_writing();
                 // A host that has seen enough says so, and takes no more.
-                match report(read, self.advertised.speaks_beside) {
+                match report(read, beside) {
                     Ok((lines, said)) => Report::parse(&lines, said),
                     Err(source) => Err(talk.failed(written.err().unwrap_or(source)).into()),
                 }
@@ -161,8 +155,9 @@ fn read_advertisement(mut bytes: &[u8]) -> Result<Vec<Vec<u8>>, Cause> {
 }
 
 /// The lines of a report, and what was said beside it.
-fn report(mut answer: impl Read, speaks_beside: bool) -> Result<(Vec<Vec<u8>>, String), Cause> {
-    if !speaks_beside {
+fn report(answer: impl Read, beside: bool) -> Result<(Vec<Vec<u8>>, String), Cause> {
+    let mut answer = answer.take(MAX_REPORT);
+    if !beside {
         return Ok((pktline::read_all(&mut answer, MAX_LINES)?, String::new()));
     }
     let (report, said) = apart(answer)?;
@@ -183,19 +178,13 @@ fn apart(mut answer: impl Read) -> Result<(Vec<u8>, String), Cause> {
     Ok((report, clean(&said)))
 }
 
-/// Text of the other side on one line, without control characters.
-fn clean(bytes: &[u8]) -> String {
-    let text = String::from_utf8_lossy(bytes);
-    let lines = text.split(['\n', '\r']).map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" / ");
-    lines.chars().filter(|c| !c.is_control()).take(MAX_SAID).collect()
-}
-
 /// Bytes in the place of an advertisement, and of an answer to a push.
 #[cfg(feature = "fuzz")]
 pub(super) fn fuzz(bytes: &[u8]) {
     let _ = read_advertisement(bytes).map(|lines| Advertised::parse(&lines));
-    let (report, said) = apart(bytes).unwrap_or_else(|_| (bytes.to_owned(), String::new()));
-    let _ = pktline::read_all(&mut &report[..], MAX_LINES).map(|lines| Report::parse(&lines, said));
+    for beside in [true, false] {
+        let _ = report(bytes, beside).map(|(lines, said)| Report::parse(&lines, said));
+    }
 }
 
 impl Advertised {

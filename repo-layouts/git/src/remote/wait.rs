@@ -44,7 +44,7 @@ impl Remote {
     /// The longest wait that the host offers, by what it said last; `None` for one that doesn't.
     pub fn waits(&self) -> Option<Duration> {
         match &self.way {
-            Way::Local(_) => None,
+            Way::Local(_) | Way::SshProgram(_) => None,
             Way::Https(host) => host.waits(),
             #[cfg(feature = "ssh")]
             Way::Ssh(host) => host.waits(),
@@ -54,7 +54,7 @@ impl Remote {
     /// Ends every request to the host that is under way, in whatever thread.
     pub fn interrupt(&self) {
         match &self.way {
-            Way::Local(_) => {}
+            Way::Local(_) | Way::SshProgram(_) => {}
             Way::Https(host) => host.agent.interrupt(),
             #[cfg(feature = "ssh")]
             Way::Ssh(host) => host.interrupt(),
@@ -70,7 +70,7 @@ impl Remote {
         at_most: Duration,
     ) -> Result<Waited, RemoteError> {
         let host = match &self.way {
-            Way::Local(_) => return Ok(Waited::Unsupported),
+            Way::Local(_) | Way::SshProgram(_) => return Ok(Waited::Unsupported),
             Way::Https(host) => host,
             #[cfg(feature = "ssh")]
             Way::Ssh(host) => return host.wait(&text(desired), &text(freshness), at_most),
