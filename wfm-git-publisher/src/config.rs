@@ -17,7 +17,7 @@ use wfm_git_host::{Limits, Settings as HostSettings};
 
 use crate::duration;
 
-pub use remote::{DEVICE, Remote};
+pub use remote::{DEVICE, Provision, Remote};
 
 /// The commented sample that `init` writes.
 pub const SAMPLE: &str = include_str!("../publisher.sample.yaml");
@@ -230,6 +230,13 @@ mod tests {
         let remote = config.remote.unwrap();
         assert_eq!((remote.connections, remote.poll), (8, Duration::from_secs(60)));
         assert_eq!(remote.secret, Some(repo_http::Source::File("/run/secrets/git".into())));
+        assert_eq!(remote.provision.unwrap().timeout, Duration::from_secs(120));
+        // The other way to another host is under two marks.
+        let over_ssh: Vec<_> = SAMPLE.lines().filter_map(|line| line.strip_prefix("## ")).collect();
+        let config = Config::parse("publisher.yaml", over_ssh.join("\n").as_bytes()).unwrap();
+        let remote = config.remote.unwrap();
+        assert_eq!(remote.ssh_command.unwrap(), ["ssh", "-F", "/etc/wfm/ssh_config"]);
+        assert_eq!((remote.host_keys.len(), remote.provision.unwrap().command.len()), (1, 4));
     }
 
     #[test]

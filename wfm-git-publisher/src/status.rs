@@ -89,7 +89,8 @@ pub fn fetch(
 ) -> Result<Each<()>, ControlError> {
     let (_, rosters) = Control::read(home)?;
     let (reclaim, stop) = (BTreeSet::new(), AtomicBool::new(false));
-    let mirror = Mirror { home, rosters: &rosters, remotes, reclaim: &reclaim, stop: &stop, progress: &|_, _| {} };
+    let (provisioning, progress) = (None, &|_: usize, _: usize| {});
+    let mirror = Mirror { home, rosters: &rosters, remotes, reclaim: &reclaim, provisioning, stop: &stop, progress };
     Ok(mirror.reports(mirror.concerned(fleet, devices)))
 }
 

@@ -12,12 +12,14 @@ pub mod faults;
 pub mod fleet;
 pub mod foreign_host;
 pub mod git;
+pub mod gitolite;
 pub mod hand;
 pub mod host;
 pub mod invariants;
 pub mod pki;
 pub mod ports;
 mod programs;
+pub mod ssh_client;
 pub mod sshd;
 
 pub use programs::{copy, program, publisher, registry, root, syncer, terminate, text};

@@ -3,9 +3,10 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use repo_git::remote::{InvalidSshAddress, SshAddress};
 use repo_http::{Source, Timeouts};
-use repo_model::Digest;
 use repo_model::yaml::{Field, Reader};
+use repo_model::{Digest, KeyText};
 
 use crate::duration;
 
@@ -51,15 +52,34 @@ pub struct Remote {
     pub poll: Duration,
     /// How long each conversation may take.
     pub timeouts: Timeouts,
+    /// The program that leads to hosts over SSH, with its first arguments; `ssh` where nothing is said.
+    pub ssh_command: Option<Vec<String>>,
+    /// The private key to log in with over SSH, and no other one.
+    pub identity_file: Option<PathBuf>,
+    /// Where devices find their repositories, if that isn't `url`.
+    pub device_url: Option<String>,
+    /// The keys that devices may meet at a host that they reach over SSH.
+    pub host_keys: Vec<KeyText>,
+    /// What makes a device's repository at the host, and lets the device in.
+    pub provision: Option<Provision>,
 }
+
+/// The command that makes devices' repositories at the host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Provision {
+    /// The program and its first arguments. No shell reads them.
+    pub command: Vec<String>,
+    /// How long it may take for one device.
+    pub timeout: Duration,
+}
+
+/// How long the command may take where nothing else is said: it may have to wait for its turn and for another host.
+const PROVISION: Duration = Duration::from_secs(120);
 
 /// Reads the section `remote`.
 pub(super) fn read(reader: &mut Reader<'_>) -> Option<Remote> {
     let path = |field: Field<'_>| field.string().map(PathBuf::from);
-    let url = reader.required("url", |field| match field.clone().string()? {
-        url if url.matches(DEVICE).count() == 1 && place(&url) => Some(url),
-        _ => field.fail_hint("must hold `{device}` once, in its path", "https://git.example/fleet/{device}.git"),
-    });
+    let url = reader.required("url", template);
     let ca_file = reader.optional("caFile", path);
     let public_roots = reader.optional("publicRoots", Field::bool).unwrap_or_default();
     let pin = reader.optional("pin", Field::parse);
@@ -74,6 +94,13 @@ pub(super) fn read(reader: &mut Reader<'_>) -> Option<Remote> {
     let connections = reader.optional("connections", Field::integer).unwrap_or(CONNECTIONS);
     let poll = reader.optional("poll", duration::read).map_or(POLL, Duration::from_secs);
     let timeouts = reader.optional("timeouts", |field| field.mapping(timeouts)).unwrap_or(TIMEOUTS);
+    let ssh_command = reader.optional("sshCommand", command);
+    let identity_file = reader.optional("identityFile", path);
+    let device_url = reader.optional("deviceUrl", template);
+    let host_keys = reader.optional("hostKeys", |field| field.list(Field::parse)).unwrap_or_default();
+    let provision = reader.optional("provision", command);
+    let provision_timeout = reader.optional("provisionTimeout", duration::read).map_or(PROVISION, Duration::from_secs);
+    let provision = provision.map(|command| Provision { command, timeout: provision_timeout });
     let mut sources = sources.into_iter().flatten();
     let secret = sources.next();
     let client = match client {
@@ -87,7 +114,66 @@ pub(super) fn read(reader: &mut Reader<'_>) -> Option<Remote> {
     if !(1..=64).contains(&connections) {
         return reader.field().fail("`connections` is between 1 and 64");
     }
-    Some(Remote { url: url?, ca_file, public_roots, pin, client, user, secret, proxy, connections, poll, timeouts })
+    let url = url?;
+    let https = [ca_file.is_some(), pin.is_some(), client.is_some(), user.is_some(), secret.is_some(), proxy.is_some()];
+    if SshAddress::is_meant(&url) && (public_roots || https.contains(&true)) {
+        let what = "`caFile`, `publicRoots`, `pin`, `certificateFile`, `user`, secrets and `proxy` are for https";
+        return reader
+            .field()
+            .fail_hint(what, "over SSH the configuration of this machine's ssh decides, and `user@` in the URL");
+    }
+    if !SshAddress::is_meant(&url) && (ssh_command.is_some() || identity_file.is_some()) {
+        return reader
+            .field()
+            .fail("`sshCommand` and `identityFile` are for a URL like ssh://git@git.example/{device}.git");
+    }
+    Some(Remote {
+        url,
+        ca_file,
+        public_roots,
+        pin,
+        client,
+        user,
+        secret,
+        proxy,
+        connections,
+        poll,
+        timeouts,
+        ssh_command,
+        identity_file,
+        device_url,
+        host_keys,
+        provision,
+    })
+}
+
+/// A URL with one place for the device.
+fn template(field: Field<'_>) -> Option<String> {
+    match field.clone().string()? {
+        url if url.matches(DEVICE).count() == 1 && place(&url) => match address(&url) {
+            Some(Err(error)) => field.fail(error.to_string()),
+            _ => Some(url),
+        },
+        _ => field.fail_hint("must hold `{device}` once, in its path", "https://git.example/fleet/{device}.git"),
+    }
+}
+
+/// The address of a device's repository if it is one over SSH.
+fn address(url: &str) -> Option<Result<SshAddress, InvalidSshAddress>> {
+    SshAddress::is_meant(url).then(|| SshAddress::parse(&url.replace(DEVICE, "device")))
+}
+
+/// A program with arguments, or a program alone.
+fn command(field: Field<'_>) -> Option<Vec<String>> {
+    let words = if field.node().kind() == "a list" {
+        field.clone().list(Field::string)?
+    } else {
+        vec![field.clone().string()?]
+    };
+    match words.first() {
+        Some(program) if !program.is_empty() => Some(words),
+        _ => field.fail_hint("names no program", "[/usr/local/bin/provision, --option]"),
+    }
 }
 
 fn timeouts(reader: &mut Reader<'_>) -> Option<Timeouts> {
@@ -102,7 +188,11 @@ fn timeouts(reader: &mut Reader<'_>) -> Option<Timeouts> {
 
 /// Whether `{device}` stands in the path, so that an account's secret goes to one host only.
 fn place(url: &str) -> bool {
-    let path = url.split_once("://").map_or(url, |(_, rest)| rest.split_once('/').map_or("", |(_, path)| path));
+    let path = match url.split_once("://") {
+        Some((_, rest)) => rest.split_once('/').map_or("", |(_, path)| path),
+        None if SshAddress::is_meant(url) => url.rsplit_once("]:").or(url.split_once(':')).map_or("", |(_, path)| path),
+        None => url,
+    };
     path.contains(DEVICE)
 }
 
@@ -116,6 +206,16 @@ mod tests {
             ("url: https://git.example/fleet.git", "`{device}` once"),
             ("url: https://{device}.example/fleet.git", "`{device}` once"),
             ("url: https://git.example/{device}/{device}.git", "`{device}` once"),
+            ("url: git@{device}.example:fleet.git", "`{device}` once"),
+            ("url: ssh://git@git.example/fleet.git", "`{device}` once"),
+            ("url: ssh://-oProxyCommand=sh/{device}.git", "its host is no name"),
+            ("url: -oProxyCommand=sh@git.example:{device}.git", "its user is no name"),
+            ("url: ssh://git:secret@git.example/{device}.git", "log in with a key"),
+            ("url: git@git.example:{device}.git\n  caFile: a", "are for https"),
+            ("url: https://git.example/{device}.git\n  identityFile: a", "for a URL like ssh://"),
+            ("url: git@git.example:{device}.git\n  sshCommand: []", "names no program"),
+            ("url: git@git.example:{device}.git\n  provisionTimeout: 0s", "1s to 24h"),
+            ("url: git@git.example:{device}.git\n  hostKeys: [here]", "hostKeys[0]"),
             ("url: https://git.example/{device}.git\n  user: a", "needs one of"),
             ("url: https://git.example/{device}.git\n  secretFile: a\n  secretVariable: B", "needs one of"),
             ("url: https://git.example/{device}.git\n  keyFile: a", "needs `certificateFile`"),

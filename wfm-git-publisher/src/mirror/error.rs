@@ -1,10 +1,11 @@
 //! What can be wrong between here and the other host.
 
-use repo_git::CommitId;
+use repo_git::remote::SshProblem;
+use repo_git::{CommitId, RemoteError};
 use repo_http::{Phase, Problem};
 use repo_model::DeviceId;
 
-use crate::repos::{DeviceRepoError, RemoteRepoError};
+use crate::repos::{DeviceRepoError, ProvisionError, RemoteRepoError};
 
 /// A tip of `desired` that nobody of this fleet signed.
 #[derive(Debug, thiserror::Error)]
@@ -54,6 +55,9 @@ pub enum MirrorError {
         /// Which one, and where it is now.
         text: String,
     },
+    /// What makes its repository, or lets the device in, failed.
+    #[error("its repository at the remote host may not be as it shall be")]
+    Provision(#[source] ProvisionError),
     /// The host doesn't allow it.
     #[error("`{url}` refuses to move `{branch}`: {text}")]
     Refused {
@@ -80,14 +84,31 @@ impl MirrorError {
     /// Whether the others need to be tried.
     pub fn blame(&self) -> Blame {
         let Self::Remote { source, .. } = self else { return Blame::Repository };
-        let Some(error) = source.http() else { return Blame::Repository };
-        match &error.problem {
-            Problem::NameUnknown | Problem::Refused | Problem::Network | Problem::Proxy { .. } => Blame::Host,
-            Problem::Certificate(_) | Problem::ClientCertificate | Problem::Tls => Blame::Host,
-            Problem::Settings | Problem::Credential | Problem::ContentType { .. } => Blame::Host,
-            Problem::Slow { phase: Phase::Connect, .. } | Problem::Status { status: 401 | 429, .. } => Blame::Host,
-            Problem::Slow { .. } | Problem::Status { status: 502..=504, .. } => Blame::Perhaps,
+        match (source.http(), source.remote()) {
+            (Some(error), _) => over_https(&error.problem),
+            (_, Some(RemoteError::SshProgram(error))) => over_ssh(&error.problem),
+            (_, Some(RemoteError::Timeout { .. })) => Blame::Perhaps,
             _ => Blame::Repository,
         }
+    }
+}
+
+fn over_https(problem: &Problem) -> Blame {
+    match problem {
+        Problem::NameUnknown | Problem::Refused | Problem::Network | Problem::Proxy { .. } => Blame::Host,
+        Problem::Certificate(_) | Problem::ClientCertificate | Problem::Tls => Blame::Host,
+        Problem::Settings | Problem::Credential | Problem::ContentType { .. } => Blame::Host,
+        Problem::Slow { phase: Phase::Connect, .. } | Problem::Status { status: 401 | 429, .. } => Blame::Host,
+        Problem::Slow { .. } | Problem::Status { status: 502..=504, .. } => Blame::Perhaps,
+        _ => Blame::Repository,
+    }
+}
+
+fn over_ssh(problem: &SshProblem) -> Blame {
+    match problem {
+        SshProblem::Answer { .. } => Blame::Repository,
+        // A busy sshd drops connections at random, and a network breaks in the middle.
+        SshProblem::Silent { .. } | SshProblem::Cut { .. } => Blame::Perhaps,
+        _ => Blame::Host,
     }
 }

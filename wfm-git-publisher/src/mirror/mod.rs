@@ -3,9 +3,11 @@
 //! What is published is durable here first; the other host gets it afterwards, as often as it takes. Before a pass,
 //! `pull` looks where the host's branches stand: what devices reported is fetched, a `desired` that another publisher of
 //! this fleet moved on is adopted, and one that nobody of this fleet signed is reported and left alone. After it, `push`
-//! moves `bundle`, `desired` and `freshness`, each only from where it was seen.
+//! moves `bundle`, `desired` and `freshness`, each only from where it was seen. Before all that, a command of the operator's
+//! may make the repository and let the device in.
 
 mod error;
+mod provision;
 mod pull;
 mod push;
 
@@ -18,9 +20,10 @@ use repo_model::DeviceId;
 
 use crate::fleet::Fleet;
 use crate::parallel;
-use crate::repos::{DESIRED, DeviceRepo, Home, Remotes, Rosters};
+use crate::repos::{DESIRED, DeviceRepo, Home, ProvisionError, Remotes, Rosters};
 
 pub use error::{Blame, ForeignTip, MirrorError};
+pub(crate) use provision::{Provisioned, Provisioning};
 
 /// What a commit says that replaces a tip that nobody of this fleet signed.
 pub(crate) const RECLAIMED: &str = "a tip that is not of this fleet's publisher was replaced";
@@ -34,6 +37,8 @@ pub struct RemoteRefs {
     pub reclaim: bool,
     /// Whether the commit that replaces it is here already, from a time when it couldn't be pushed.
     pub reclaimed: bool,
+    /// Why the command that makes repositories failed, where there is one to work with all the same.
+    unprovisioned: Option<ProvisionError>,
 }
 
 /// What became of a device's repository at the host.
@@ -55,9 +60,11 @@ pub(crate) struct Mirror<'a> {
     pub(crate) remotes: &'a Remotes,
     /// Devices whose foreign tips are to be replaced.
     pub(crate) reclaim: &'a BTreeSet<DeviceId>,
+    /// Whom the command that makes repositories is told about; `None` where it isn't to run.
+    pub(crate) provisioning: Option<Provisioning<'a>>,
     /// Set when no other device shall be begun.
     pub(crate) stop: &'a AtomicBool,
-    /// Told how many of how many devices are done.
+    /// Provisioned how many of how many devices are done.
     pub(crate) progress: &'a (dyn Fn(usize, usize) + Sync),
 }
 

@@ -4,6 +4,7 @@ use repo_git::{Ancestry, CommitId, Expected, RefMove, RepoLock};
 use repo_model::{Branch, DeviceId, Trailer, branch::ref_name};
 use tracing::warn;
 
+use super::provision::When;
 use super::{ForeignTip, Mirror, MirrorError, RECLAIMED, RemoteRefs};
 use crate::repos::{DESIRED, DeviceRepo, DeviceRepoError, RemoteRepo, RemoteRepoError};
 
@@ -20,7 +21,7 @@ const MAX_SHOWN: usize = 200;
 const MAX_BACK: usize = 1000;
 
 pub(super) fn pull(mirror: &Mirror<'_>, device: &DeviceId) -> Result<RemoteRefs, MirrorError> {
-    let (remote, mut seen) = look(mirror, device)?;
+    let (remote, mut seen) = look_or_make(mirror, device)?;
     let fleet = mirror.rosters.fleet();
     let repo = match DeviceRepo::open(mirror.home, fleet, device)? {
         Some(repo) => repo,
@@ -54,6 +55,23 @@ pub(super) fn reports(mirror: &Mirror<'_>, device: &DeviceId) -> Result<(), Mirr
     match seen.branches.get(DESIRED) {
         Some(tip) if !here.has_part(*tip)? => here.believe(*tip).map(drop),
         _ => Ok(()),
+    }
+}
+
+/// Looks at the repository; one that isn't there, or that the device isn't let into yet, is made by the command first.
+fn look_or_make(mirror: &Mirror<'_>, device: &DeviceId) -> Result<(RemoteRepo, RemoteRefs), MirrorError> {
+    let provisioned = mirror.provision(device, When::Changed);
+    match (look(mirror, device), provisioned) {
+        (Ok((remote, seen)), provisioned) => Ok((remote, RemoteRefs { unprovisioned: provisioned.err(), ..seen })),
+        (Err(_), Err(error)) => Err(MirrorError::Provision(error)),
+        (Err(MirrorError::Remote { source, url }), Ok(false)) if source.may_be_missing() => {
+            match mirror.provision(device, When::Missing) {
+                Ok(true) => look(mirror, device),
+                Ok(false) => Err(MirrorError::Remote { source, url }),
+                Err(error) => Err(MirrorError::Provision(error)),
+            }
+        }
+        (Err(error), Ok(_)) => Err(error),
     }
 }
 

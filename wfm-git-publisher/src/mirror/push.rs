@@ -7,6 +7,12 @@ use super::{Mirror, MirrorError, Mirrored, RemoteRefs};
 use crate::repos::{DESIRED, DeviceRepo};
 
 pub(super) fn push(mirror: &Mirror<'_>, device: &DeviceId, seen: &RemoteRefs) -> Result<Mirrored, MirrorError> {
+    let pushed = push_branches(mirror, device, seen)?;
+    // Publishing needn't wait for it, and a person is told.
+    seen.unprovisioned.clone().map_or(Ok(pushed), |error| Err(MirrorError::Provision(error)))
+}
+
+fn push_branches(mirror: &Mirror<'_>, device: &DeviceId, seen: &RemoteRefs) -> Result<Mirrored, MirrorError> {
     let Some(repo) = DeviceRepo::open(mirror.home, mirror.rosters.fleet(), device)? else {
         return Ok(Mirrored::Unchanged);
     };

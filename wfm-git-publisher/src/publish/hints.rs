@@ -2,7 +2,8 @@
 
 use std::error::Error;
 
-use repo_git::OpenError;
+use repo_git::remote::SshProblem;
+use repo_git::{OpenError, RemoteError};
 use repo_http::{HttpError, Problem as Trouble};
 use wfm_git_host::accounts::{AccountError, Malformed};
 
@@ -10,7 +11,7 @@ use super::error::{ClockError, DeviceError, PublishError};
 use super::locks::{NewKey, ResolveError};
 use crate::mirror::MirrorError;
 use crate::render::ArtifactKind;
-use crate::repos::{ControlError, DeviceRepoError, GitError, HomeError, RemoteRepoError, SourceError};
+use crate::repos::{ControlError, DeviceRepoError, GitError, HomeError, ProvisionError, RemoteRepoError, SourceError};
 
 /// The hint for the innermost cause of an error that has one.
 pub(super) fn innermost_hint(error: &(dyn Error + 'static)) -> Option<String> {
@@ -49,10 +50,15 @@ pub(crate) fn hint(error: &(dyn Error + 'static)) -> Option<String> {
         "find out who wrote it (`git log --show-signature desired` in the device's repository); then \
          `publish --reclaim DEVICE` puts it right"
             .to_owned()
+    } else if error.is::<ProvisionError>() {
+        "run it by hand with what `provision` in publisher.yaml says; it runs again with the next `publish`".to_owned()
     } else if let Some(MirrorError::Raced { .. }) = error.downcast_ref() {
         "run `publish` again; let one publisher only follow a fleet".to_owned()
     } else if let Some(error) = error.downcast_ref::<RemoteRepoError>() {
-        return error.http().and_then(http_hint);
+        return match error.remote() {
+            Some(RemoteError::SshProgram(error)) => ssh_hint(&error.problem),
+            _ => error.http().and_then(http_hint),
+        };
     } else if let Some(PublishError::OtherFleet { .. }) = error.downcast_ref() {
         "put the old id back, or name the right home with --home".to_owned()
     } else if let Some(error) = error.downcast_ref::<ControlError>() {
@@ -116,6 +122,28 @@ fn http_hint(error: &HttpError) -> Option<String> {
         }
         Trouble::Certificate(_) => "name the host's authority with `caFile` under `remote` in publisher.yaml",
         Trouble::Redirect { .. } => "write the new address into publisher.yaml: a redirect may lead anywhere",
+        _ => return None,
+    };
+    Some(text.to_owned())
+}
+
+fn ssh_hint(problem: &SshProblem) -> Option<String> {
+    let text = match problem {
+        SshProblem::NoProgram { .. } | SshProblem::NotStarted { .. } => {
+            "install OpenSSH's client (openssh-client), or name another program with `sshCommand` under `remote` in publisher.yaml"
+        }
+        SshProblem::HostKeyUnknown { .. } => {
+            "compare the host's key with what its operator tells (`ssh-keyscan HOST | ssh-keygen -lf -`), and add it to known_hosts"
+        }
+        SshProblem::HostKeyChanged { .. } => {
+            "ask the host's operator whether the key is new; only then `ssh-keygen -R HOST`, and add the new one to known_hosts"
+        }
+        SshProblem::KeyRefused { .. } => {
+            "give the host the publisher's public key; which one is offered, says `ssh -v` or `identityFile` under `remote` in publisher.yaml"
+        }
+        SshProblem::Answer { .. } => {
+            "make the repository at the host, or give the account the right to it; `provision` under `remote` in publisher.yaml can do both"
+        }
         _ => return None,
     };
     Some(text.to_owned())

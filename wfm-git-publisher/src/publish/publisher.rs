@@ -21,7 +21,7 @@ use super::pass::Pass;
 use super::steps::Ran;
 use super::up_to_date::UpToDateIndex;
 use crate::fleet::Fleet;
-use crate::mirror::{Each, Mirror, RemoteRefs};
+use crate::mirror::{Each, Mirror, Provisioned, Provisioning, RemoteRefs};
 use crate::repos::{Control, FleetRepo, Home, HomeLock, Rosters};
 
 /// How long a second publisher waits for the first one.
@@ -125,6 +125,9 @@ impl Publisher {
         }
         if options.devices.is_none() {
             outcome.gone = gone::find(&fleet, self.control.ledger());
+            if !source.is_old(commit) {
+                self.withdraw(&fleet, options, &mut outcome)?;
+            }
         }
         match options.devices.is_none() && outcome.is_complete() {
             true => self.covered.cover_all(commit),
@@ -138,6 +141,24 @@ impl Publisher {
         Ok(outcome)
     }
 
+    /// Takes away at the other host what devices that left the fleet may do there.
+    fn withdraw(&self, fleet: &Fleet, options: &Options<'_>, outcome: &mut Outcome) -> Result<(), PublishError> {
+        let (Some(remotes), Some(gone)) = (options.remotes, &outcome.gone) else { return Ok(()) };
+        let provisioned = Provisioned::read(&self.home);
+        let mirror = Mirror {
+            home: &self.home,
+            rosters: &self.rosters,
+            remotes,
+            reclaim: &options.reclaim,
+            provisioning: Some(Provisioning { fleet, provisioned: &provisioned }),
+            stop: options.stop,
+            progress: &|_, _| {},
+        };
+        let failed = mirror.withdraw(gone).into_iter().filter_map(|(device, result)| Some((device, result.err()?)));
+        outcome.remote.extend(failed.map(|(device, error)| (device, Err(error))));
+        Ok(mirror.keep_provisioned()?)
+    }
+
     /// One pass over these devices: the other host is read, everything is published here, and then there.
     fn round(
         &mut self,
@@ -148,16 +169,20 @@ impl Publisher {
         outcome: &mut Outcome,
     ) -> Result<(), PublishError> {
         let progress = |done, all| (options.progress)(Work::Mirror, done, all);
+        let provisioned = Provisioned::read(&self.home);
+        let provisioning = Provisioning { fleet, provisioned: &provisioned };
         let mirror = options.remotes.map(|remotes| Mirror {
             home: &self.home,
             rosters: &self.rosters,
             remotes,
             reclaim: &options.reclaim,
+            provisioning: Some(provisioning),
             stop: options.stop,
             progress: &progress,
         });
         let pull = |mirror: &Mirror<'_>| mirror.pull(mirror.concerned(fleet, devices.iter().cloned()));
         let remote_refs = mirror.as_ref().map(pull).unwrap_or_default();
+        mirror.as_ref().map_or(Ok(()), Mirror::keep_provisioned)?;
         let pass = Pass {
             home: &self.home,
             rosters: &self.rosters,

@@ -4,22 +4,34 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use repo_git::remote::{InvalidSshAddress, SshAddress, SshProblem, SshProgram};
 use repo_git::{CommitId, FetchError, FetchLimits, PushError, PushResult, PushUpdate, Remote, RemoteError, Repo};
 use repo_http::{
     Agent, ClientCertificate, Credentials, HttpError, InvalidUrl, Pin, Proxy, Settings, SettingsError, Url,
 };
-use repo_model::DeviceId;
 use repo_model::branch::HEADS;
+use repo_model::envelope::LAYOUT;
+use repo_model::{DeviceId, FleetId, KeyText};
 
 use super::libgit2::{self, Target, TransferError};
+use super::provision::{self, ProvisionError, Provisioned, Rights};
 use crate::config;
 
 /// The host where all devices' repositories are.
 #[derive(Debug)]
 pub struct Remotes {
     settings: config::Remote,
-    /// `None` for repositories that are reached through the file system.
-    agent: Option<Agent>,
+    way: Way,
+}
+
+/// How the host is reached.
+#[derive(Debug)]
+enum Way {
+    /// Through the file system.
+    Local,
+    Https(Agent),
+    /// By this machine's own `ssh`.
+    Ssh(SshProgram),
 }
 
 /// The settings can't be used.
@@ -38,6 +50,9 @@ pub enum RemotesError {
     /// The template makes no URL.
     #[error("cannot use the URL of the remote host")]
     Url(#[from] InvalidUrl),
+    /// The template makes no address for SSH.
+    #[error("cannot use the URL of the remote host")]
+    Ssh(#[from] InvalidSshAddress),
 }
 
 /// A device's repository at the host can't be used.
@@ -46,6 +61,9 @@ pub enum RemoteRepoError {
     /// Its URL isn't one.
     #[error("cannot use its URL")]
     Url(#[from] InvalidUrl),
+    /// Its address isn't one.
+    #[error("cannot use its URL")]
+    Ssh(#[from] InvalidSshAddress),
     /// It can't be read.
     #[error("cannot read it")]
     Read(#[from] RemoteError),
@@ -61,13 +79,30 @@ pub enum RemoteRepoError {
 }
 
 impl RemoteRepoError {
-    /// What the agent says, if the host couldn't be asked or refused.
+    /// What the agent says, if the host couldn't be asked over HTTPS or refused.
     pub fn http(&self) -> Option<&HttpError> {
+        match (self, self.remote()) {
+            (_, Some(RemoteError::Http(error))) | (Self::Transfer(TransferError::Http(error)), _) => Some(error),
+            _ => None,
+        }
+    }
+
+    /// Whether the repository may not be there yet: hosts say the same of one that the account may not see.
+    pub fn may_be_missing(&self) -> bool {
+        match (self.http(), self.remote()) {
+            (Some(error), _) => matches!(error.status(), Some(403 | 404)),
+            (_, Some(RemoteError::SshProgram(error))) => matches!(error.problem, SshProblem::Answer { .. }),
+            (_, Some(RemoteError::Unreachable { .. })) => true,
+            _ => false,
+        }
+    }
+
+    /// What went wrong between here and the host, if it wasn't a push over HTTPS.
+    pub fn remote(&self) -> Option<&RemoteError> {
         match self {
-            Self::Read(RemoteError::Http(error))
-            | Self::Fetch(FetchError::Remote(RemoteError::Http(error)))
-            | Self::Push(PushError::Remote(RemoteError::Http(error)))
-            | Self::Transfer(TransferError::Http(error)) => Some(error),
+            Self::Read(error) | Self::Fetch(FetchError::Remote(error)) | Self::Push(PushError::Remote(error)) => {
+                Some(error)
+            }
             _ => None,
         }
     }
@@ -76,9 +111,20 @@ impl RemoteRepoError {
 impl Remotes {
     /// A host with these settings. Nothing is contacted yet.
     pub fn new(settings: config::Remote) -> Result<Self, RemotesError> {
-        let is_local = !settings.url.contains("://") || settings.url.starts_with("file://");
-        let agent = if is_local { None } else { Some(agent(&settings)?) };
-        Ok(Self { settings, agent })
+        let way = if SshAddress::is_meant(&settings.url) {
+            // Checked now, so that a wrong template is reported before anything is done.
+            SshAddress::parse(&settings.url.replace(config::DEVICE, "device"))?;
+            Way::Ssh(SshProgram {
+                command: settings.ssh_command.clone().unwrap_or_else(|| vec!["ssh".to_owned()]),
+                identity: settings.identity_file.clone(),
+                timeouts: settings.timeouts,
+            })
+        } else if !settings.url.contains("://") || settings.url.starts_with("file://") {
+            Way::Local
+        } else {
+            Way::Https(agent(&settings)?)
+        };
+        Ok(Self { settings, way })
     }
 
     /// Where a device's repository is.
@@ -86,9 +132,49 @@ impl Remotes {
         self.settings.url.replace(config::DEVICE, &device.repository_name())
     }
 
+    /// Where the device itself finds it. Git's short form for SSH is no URL; a path of it begins at the account's home.
+    pub fn device_url(&self, device: &DeviceId) -> String {
+        let template = self.settings.device_url.as_ref().unwrap_or(&self.settings.url);
+        let url = template.replace(config::DEVICE, &device.repository_name());
+        let short = SshAddress::is_meant(&url) && !url.contains("://");
+        match url.split_once(':').filter(|_| short && !url.contains('[')) {
+            Some((place, path)) => format!("ssh://{place}/{}", path.trim_start_matches('/')),
+            None => url,
+        }
+    }
+
+    /// The keys that the host may have, where devices reach it over SSH.
+    pub fn host_keys(&self) -> &[KeyText] {
+        &self.settings.host_keys
+    }
+
     /// The certificate authorities that a device needs to trust the host, in PEM.
     pub fn authorities(&self) -> Result<Option<String>, RemotesError> {
         self.settings.ca_file.as_deref().map(read).transpose()
+    }
+
+    /// What shall be at the host for a device, as the `provision` command is told.
+    pub fn provisioned<'a>(
+        &self,
+        fleet: FleetId,
+        device: &'a DeviceId,
+        present: bool,
+        ssh_keys: &'a [KeyText],
+    ) -> Provisioned<'a> {
+        let url = self.url(device);
+        let path = match url.split_once("://") {
+            Some((_, rest)) => rest.split_once('/').map_or("", |(_, path)| path),
+            None if SshAddress::is_meant(&url) => url.rsplit_once(':').map_or("", |(_, path)| path),
+            None => &url,
+        };
+        let (path, rights) = (path.trim_start_matches('/').to_owned(), Rights::of_contract());
+        let repository = device.repository_name();
+        Provisioned { layout: LAYOUT, fleet, device, present, repository, url, path, ssh_keys, rights }
+    }
+
+    /// Lets the command of the settings make that so. Tells whether there is one.
+    pub fn provision(&self, what: &Provisioned<'_>) -> Result<bool, ProvisionError> {
+        self.settings.provision.as_ref().map_or(Ok(false), |command| provision::run(command, what).map(|()| true))
     }
 
     /// How many repositories are talked to at the same time.
@@ -104,8 +190,13 @@ impl Remotes {
     /// A device's repository. The account's secret is read for each request, so that a new one counts at once.
     pub fn repo(&self, device: &DeviceId) -> Result<RemoteRepo, RemoteRepoError> {
         let (url, timeout) = (self.url(device), self.settings.timeouts.total);
-        let Some(agent) = &self.agent else {
-            return Ok(RemoteRepo { read: Remote::open(&url)?, url, target: None, timeout });
+        let agent = match &self.way {
+            Way::Https(agent) => agent,
+            Way::Local => return Ok(RemoteRepo { read: Remote::open(&url)?, url, target: None, timeout }),
+            Way::Ssh(program) => {
+                let read = Remote::ssh_program(SshAddress::parse(&url)?, program.clone());
+                return Ok(RemoteRepo { read, url, target: None, timeout });
+            }
         };
         let credentials = match (self.settings.secret.clone(), self.settings.user.clone()) {
             (None, _) => Credentials::none(),
@@ -142,6 +233,7 @@ fn read(path: &Path) -> Result<String, RemotesError> {
 pub struct RemoteRepo {
     read: Remote,
     url: String,
+    /// Where libgit2 pushes to, over HTTPS. Elsewhere the conversation that reads pushes, too.
     target: Option<Target>,
     timeout: Duration,
 }

@@ -4,7 +4,7 @@
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use repo_git::{CommitSpec, Expected, Person, RefMove, Repo, SigningKey, TreeSource};
 use repo_model::{Digest, FileTree};
@@ -59,21 +59,32 @@ impl Site {
     /// What the host has is what is here.
     #[track_caller]
     pub(crate) fn assert_same(&self, device: &str) {
-        for branch in ["desired", "bundle", "freshness"] {
-            assert_eq!(self.remote_tip(device, branch), self.lab.tip(device, branch), "{device}: {branch}");
-        }
-        git(&self.remote(device), &["fsck", "--strict", "--full"]);
+        assert_same(&self.lab, device, &self.remote(device));
     }
 
     pub(crate) fn greet(&self, text: &str) {
-        let before = self.lab.read("deployments/hello.yaml");
-        let line = before.lines().find(|line| line.starts_with("  greeting:")).unwrap();
-        self.lab.write("deployments/hello.yaml", before.replacen(line, &format!("  greeting: {text}"), 1));
-        self.lab.commit();
+        greet(&self.lab, text);
     }
 }
 
-fn result<'a>(outcome: &'a Outcome, device: &str) -> &'a Result<Mirrored, MirrorError> {
+/// The repository at a host has what the one here has.
+#[track_caller]
+pub(crate) fn assert_same(lab: &Lab, device: &str, remote: &Path) {
+    for branch in ["desired", "bundle", "freshness"] {
+        assert_eq!(git::tip(remote, branch), lab.tip(device, branch), "{device}: {branch}");
+    }
+    git(remote, &["fsck", "--strict", "--full"]);
+}
+
+/// Commits another greeting, which changes what presses get.
+pub(crate) fn greet(lab: &Lab, text: &str) {
+    let before = lab.read("deployments/hello.yaml");
+    let line = before.lines().find(|line| line.starts_with("  greeting:")).unwrap();
+    lab.write("deployments/hello.yaml", before.replacen(line, &format!("  greeting: {text}"), 1));
+    lab.commit();
+}
+
+pub(crate) fn result<'a>(outcome: &'a Outcome, device: &str) -> &'a Result<Mirrored, MirrorError> {
     &outcome.remote[&device.parse().unwrap()]
 }
 
@@ -91,7 +102,7 @@ pub(crate) fn said(outcome: &Outcome, device: &str) -> String {
 }
 
 /// Someone writes a commit on top of a branch, signed by `key`.
-fn write(repository: &std::path::Path, branch: &str, key: &SigningKey, message: &str) -> String {
+pub(crate) fn write(repository: &Path, branch: &str, key: &SigningKey, message: &str) -> String {
     let repo = Repo::open(repository).unwrap();
     let tree = FileTree::from([("file".to_owned(), b"text\n".to_vec())]);
     let person = Person::new("Mallory", "mallory@example.invalid");
@@ -111,7 +122,7 @@ fn write(repository: &std::path::Path, branch: &str, key: &SigningKey, message: 
     id.to_string()
 }
 
-fn stranger() -> SigningKey {
+pub(crate) fn stranger() -> SigningKey {
     SigningKey::from_seed(Digest::of(b"stranger").as_bytes())
 }
 
@@ -455,10 +466,10 @@ fn a_foreign_tip_here_is_reclaimed_too() {
 }
 
 /// The same fleet and keys on another machine.
-fn second(site: &Site) -> Lab {
+pub(crate) fn second(lab: &Lab) -> Lab {
     let other = Lab::new();
-    copy(&site.lab.fleet, &other.fleet);
-    copy(site.lab.home.root(), other.home.root());
+    copy(&lab.fleet, &other.fleet);
+    copy(lab.home.root(), other.home.root());
     assert_eq!(other.home.root(), Home::beside(&other.fleet).root());
     other
 }
@@ -467,7 +478,7 @@ fn second(site: &Site) -> Lab {
 fn of_two_publishers_each_builds_on_the_other() {
     let site = Site::new(&["press-01"]);
     site.lab.publish_all();
-    let other = second(&site);
+    let other = second(&site.lab);
     for number in 0..3 {
         let text = format!("hello {number}");
         site.greet(&text);
@@ -489,7 +500,7 @@ fn of_two_publishers_each_builds_on_the_other() {
 fn of_two_publishers_at_once_exactly_one_wins_and_nothing_is_lost() {
     let site = Site::new(&["press-01", "packer-01"]);
     site.lab.publish_all();
-    let other = second(&site);
+    let other = second(&site.lab);
     for round in 0..6 {
         for (lab, who) in [(&site.lab, "one"), (&other, "other")] {
             let before = lab.read("deployments/hello.yaml");

@@ -171,6 +171,9 @@ fn the_schema_of_the_publishers_settings_takes_and_refuses_what_our_own_reading_
         "poll: 1h30m\n",
         "serve: {names: [\"2001:db8::1\", 192.0.2.1, a.example], listen: \"[::]:8443\", limits: {queue: 0, processesPerAccount: 1}}\n",
         "remote: {url: \"https://git.example/{device}.git\", secretVariable: TOKEN}\n",
+        "remote: {url: \"ssh://git@git.example:2222/{device}.git\", sshCommand: [ssh, -F, a], identityFile: a}\n",
+        "remote: {url: \"git@git.example:{device}.git\", sshCommand: ssh, provision: [a, b], provisionTimeout: 5s}\n",
+        "remote: {url: \"git@git.example:{device}.git\", deviceUrl: \"ssh://a@b/{device}\", hostKeys: [ssh-rsa AAAAB3]}\n",
     ] {
         Config::parse("publisher.yaml", text.as_bytes()).unwrap();
         let value = json(text.as_bytes());
@@ -198,6 +201,10 @@ fn the_schema_of_the_publishers_settings_takes_and_refuses_what_our_own_reading_
         "remote: {url: \"https://{device}.example/fleet.git\"}\n",
         "remote: {url: \"https://git.example/{device}/{device}.git\"}\n",
         "remote: {url: \"https://git.example/{device}.git\", user: a}\n",
+        "remote: {url: \"git@{device}.example:fleet.git\"}\n",
+        "remote: {url: \"git@git.example:{device}.git\", deviceUrl: \"ssh://a@b/c\"}\n",
+        "remote: {url: \"git@git.example:{device}.git\", sshCommand: []}\n",
+        "remote: {url: \"git@git.example:{device}.git\", hostKeys: [here]}\n",
         "remote: {url: \"https://git.example/{device}.git\", secretFile: a, secretVariable: B}\n",
         "remote: {url: \"https://git.example/{device}.git\", connections: 65}\n",
         "remote: {url: \"https://git.example/{device}.git\", timeouts: {total: 5}}\n",
