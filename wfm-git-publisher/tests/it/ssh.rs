@@ -306,6 +306,21 @@ fn a_silent_ssh_is_ended_and_what_it_started_too() {
     assert_eq!(names, ["GIT_PROTOCOL", "HOME", "LC_ALL", "PATH", "SSH_AUTH_SOCK"]);
 }
 
+#[test]
+fn a_host_that_never_stops_talking_fills_no_memory() {
+    let site = Site::new(&["press-01"]);
+    let program = site.lab.dir().join("ssh");
+    let there = site.remote("press-01");
+    let flood = "while :; do printf '0fff%4091s' x; done";
+    let script =
+        format!("#!/bin/sh\ncase \"$*\" in *upload-pack*) exec git-upload-pack {} ;; esac\n{flood}\n", there.display());
+    fs::write(&program, script).unwrap();
+    fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    site.settings_for(&site.url(site.sshd.address()), &format!("  sshCommand: [{}]\n", program.display()));
+    let text = said(&site.lab.publish(), "press-01");
+    assert!(text.contains("it says more than it may"), "{text}");
+}
+
 /// The fleet is a clone on this machine; where it is pushed to is the operators' own Git's business.
 #[test]
 fn a_fleet_that_its_operators_push_over_ssh_is_published_like_any_other() {

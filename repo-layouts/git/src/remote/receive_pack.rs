@@ -5,8 +5,9 @@ use std::io::{Read, Write};
 use std::process::{ChildStdin, ChildStdout};
 use std::sync::Arc;
 
+use super::allowance::{Allowance, Allowed};
 use super::connection::{failed, start, unreachable};
-use super::https::Https;
+use super::https::{Https, MAX_REFS};
 use super::process::{Pipe, Process, Stage};
 use super::said::clean;
 #[cfg(feature = "ssh")]
@@ -68,7 +69,8 @@ impl ReceivePack {
     fn open_process(remote: &Remote) -> Result<Self, RemoteError> {
         let mut process = start(remote, "receive-pack", None, remote.timeout)?;
         let (mut read, write) = process.pipes().map_err(|source| unreachable(remote, source.into()))?;
-        match pktline::read_all(&mut read, MAX_LINES) {
+        let mut bounded = Allowed { inner: &mut read, left: Allowance::new(MAX_REFS) };
+        match pktline::read_all(&mut bounded, MAX_LINES) {
             Ok(lines) => {
                 let mut advertised = Advertised::parse(&lines);
                 // What Git here says beside its report is on its standard error.
