@@ -141,6 +141,10 @@ mod tests {
     #[test]
     fn nothing_that_could_be_an_option_or_a_command_is_an_address() {
         for text in [
+            "ssh://-v/a",
+            "ssh://-v@host/a",
+            "-v:a",
+            "-v@host:a",
             "ssh://-oProxyCommand=sh/a",
             "ssh://-oProxyCommand=sh@host/a",
             "-oProxyCommand=sh:a",
