@@ -13,7 +13,7 @@ use repo_artifacts::Settings as RegistrySettings;
 use repo_http::{Credentials, Source};
 use repo_model::problem::Problems;
 use repo_model::yaml::{self, Field, Reader, Strictness};
-use wfm_git_host::{Limits, Settings as HostSettings};
+use wfm_git_host::{Limits, Settings as HostSettings, SshSettings};
 
 use crate::duration;
 
@@ -139,11 +139,7 @@ fn document(reader: &mut Reader<'_>) -> Option<Config> {
 
 fn serve(reader: &mut Reader<'_>) -> Option<HostSettings> {
     let path = |field: Field<'_>| field.string().map(PathBuf::from);
-    let listen = reader.optional("listen", |field| {
-        let text = field.clone().string()?;
-        let hint = "write it like 0.0.0.0:8443 or [::]:8443";
-        text.parse().ok().or_else(|| field.fail_hint(format!("`{text}` is no address with a port"), hint))
-    });
+    let listen = reader.optional("listen", |field| address(field, "write it like 0.0.0.0:8443 or [::]:8443"));
     let names = reader.required("names", |field| field.list(host_name));
     let url = reader.optional("url", base_url);
     let certificate = reader.optional("certificateFile", path);
@@ -160,7 +156,60 @@ fn serve(reader: &mut Reader<'_>) -> Option<HostSettings> {
     }
     let listen = listen.unwrap_or(SocketAddr::from(([0, 0, 0, 0], PORT)));
     let limits = reader.optional("limits", |field| field.mapping(Limits::read)).unwrap_or_default();
-    Some(HostSettings { listen, names: names?, url, certificate, key, ca_file, limits })
+    let ssh = reader.optional("ssh", |field| field.mapping(ssh));
+    Some(HostSettings { listen, names: names?, url, certificate, key, ca_file, ssh, limits })
+}
+
+fn ssh(reader: &mut Reader<'_>) -> Option<SshSettings> {
+    let listen = reader.optional("listen", |field| address(field, "write it like 0.0.0.0:2222 or [::]:2222"));
+    let url = reader.optional("url", ssh_url);
+    let user = reader.optional("user", user);
+    let socket = reader.optional("socket", |field| field.string().map(PathBuf::from));
+    if listen.is_none() && url.is_none() {
+        return reader.field().fail("needs `listen`, for an sshd of its own, or `url`, for one that is in front of it");
+    }
+    Some(SshSettings { listen, url, user, socket })
+}
+
+fn address(field: Field<'_>, hint: &str) -> Option<SocketAddr> {
+    let text = field.clone().string()?;
+    text.parse().ok().or_else(|| field.fail_hint(format!("`{text}` is no address with a port"), hint))
+}
+
+fn user(field: Field<'_>) -> Option<String> {
+    let text = field.clone().string()?;
+    if is_user(&text) { Some(text) } else { field.fail(format!("`{text}` can't be a user's name")) }
+}
+
+/// The name of a user of a machine, as URLs and sshd's settings can hold it.
+fn is_user(text: &str) -> bool {
+    let first = text.bytes().next().is_some_and(|c| c.is_ascii_lowercase() || c == b'_');
+    first && text.len() <= 32 && text.bytes().all(|c| c.is_ascii_alphanumeric() || b"_-".contains(&c))
+}
+
+fn ssh_url(field: Field<'_>) -> Option<String> {
+    let text = field.clone().string()?;
+    let rest = text.strip_prefix("ssh://").unwrap_or_default().trim_end_matches('/');
+    let good = rest.split_once('@').is_some_and(|(user, host)| is_user(user) && is_authority(host));
+    if good {
+        Some(format!("ssh://{rest}"))
+    } else {
+        field.fail_hint(format!("`{text}` can't be used"), "write it like ssh://wfm@wfm.plant.example:2222")
+    }
+}
+
+/// A host's name or address, with or without a port; an IPv6 address in brackets.
+fn is_authority(text: &str) -> bool {
+    let is_port = |port: &str| port.parse::<u16>().is_ok_and(|port| port > 0);
+    match text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        Some((host, port)) => {
+            host.parse::<IpAddr>().is_ok() && (port.is_empty() || port.strip_prefix(':').is_some_and(is_port))
+        }
+        None => match text.split_once(':') {
+            Some((host, port)) => is_host_name(host) && is_port(port),
+            None => is_host_name(text),
+        },
+    }
 }
 
 /// A host's name or address, as a certificate can hold it.
@@ -257,5 +306,35 @@ mod tests {
         assert!(wrong("serve: {listen: \"0.0.0.0:1\", names: []}").contains("at least one"));
         assert!(wrong("serve: {listen: \"0.0.0.0:1\", names: [a], keyFile: k}").contains("or neither"));
         assert!(wrong("serve: {listen: \"0.0.0.0:1\", names: [a], url: \"https://me@a\"}").contains("can't be used"));
+    }
+
+    #[test]
+    fn over_ssh_a_host_is_called_by_its_user_first_name_and_port() {
+        let read = |ssh: &str| {
+            Config::parse("publisher.yaml", format!("serve: {{names: [wfm.example], ssh: {ssh}}}").as_bytes())
+        };
+        let device = "press-01".parse().unwrap();
+        let url = |ssh: &str| read(ssh).unwrap().serve.unwrap().ssh_device_url(&device).unwrap().unwrap();
+        assert_eq!(url("{listen: \"0.0.0.0:2222\", user: wfm}"), "ssh://wfm@wfm.example:2222/devices/press-01.git");
+        assert_eq!(url("{listen: \"0.0.0.0:22\", user: wfm}"), "ssh://wfm@wfm.example/devices/press-01.git");
+        assert_eq!(
+            url("{url: \"ssh://git@[2001:db8::1]:2200/\"}"),
+            "ssh://git@[2001:db8::1]:2200/devices/press-01.git"
+        );
+        let wrong = |text: &str| read(text).unwrap_err().to_string();
+        assert!(wrong("{user: wfm}").contains("needs `listen`"));
+        assert!(wrong("{listen: here}").contains("`here` is no address with a port"));
+        assert!(wrong("{listen: \"0.0.0.0:22\", user: \"a b\"}").contains("can't be a user's name"));
+        for bad in [
+            "https://a",
+            "ssh://a",
+            "ssh://-a@b",
+            "ssh://a@b/c",
+            "ssh://a@b:0",
+            "ssh://a:b@c",
+            "ssh://a@-oProxyCommand=x",
+        ] {
+            assert!(wrong(&format!("{{url: \"{bad}\"}}")).contains("can't be used"), "{bad}");
+        }
     }
 }

@@ -43,6 +43,9 @@ mod wait;
 mod watch;
 pub mod wire;
 
+// Over SSH.
+pub mod ssh;
+
 // The host as a whole.
 mod lock;
 mod metrics;
@@ -53,4 +56,4 @@ pub use hooks::HOOK;
 pub use limits::Limits;
 pub use publisher::{FleetFigures, Places, PolicyError, Publisher, Reason};
 pub use server::{ServeError, Server};
-pub use settings::Settings;
+pub use settings::{Settings, SshSettings};

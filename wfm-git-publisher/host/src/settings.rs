@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use repo_model::DeviceId;
 
 use crate::limits::Limits;
+use crate::ssh::user::{self, UserError};
 
 /// How repositories are served over HTTPS: the section `serve:` of `publisher.yaml`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,8 +23,23 @@ pub struct Settings {
     pub key: Option<PathBuf>,
     /// The authority behind the operator's certificate; none if it is a public one.
     pub ca_file: Option<PathBuf>,
+    /// How clients come over SSH; they don't if absent.
+    pub ssh: Option<SshSettings>,
     /// What clients may use.
     pub limits: Limits,
+}
+
+/// How clients come over SSH: the section `ssh:` of `serve:`. At least one of `listen` and `url` is there.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SshSettings {
+    /// Where the host's own sshd accepts connections; none if another sshd is in front.
+    pub listen: Option<SocketAddr>,
+    /// What clients call this host, `ssh://user@name:port`, where that is not the user, the first name and the port.
+    pub url: Option<String>,
+    /// The user as whom sshd lets clients in, whose processes may use the socket; by default the one that runs the host.
+    pub user: Option<String>,
+    /// The socket of the running host, by default `host.sock` beside the host keys.
+    pub socket: Option<PathBuf>,
 }
 
 impl Settings {
@@ -32,8 +48,7 @@ impl Settings {
         if let Some(url) = &self.url {
             return url.clone();
         }
-        let name = self.names.first().map(String::as_str).unwrap_or("localhost");
-        let host = if name.contains(':') { format!("[{name}]") } else { name.to_owned() };
+        let host = self.host();
         match self.listen.port() {
             443 => format!("https://{host}"),
             port => format!("https://{host}:{port}"),
@@ -42,6 +57,33 @@ impl Settings {
 
     /// The URL of a device's repository.
     pub fn device_url(&self, device: &DeviceId) -> String {
-        format!("{}/devices/{}.git", self.base_url(), device.repository_name())
+        format!("{}/{}", self.base_url(), path(device))
     }
+
+    /// Where clients find this host over SSH, without a slash at the end; `None` if they don't.
+    pub fn ssh_base_url(&self) -> Result<Option<String>, UserError> {
+        let Some(ssh) = &self.ssh else { return Ok(None) };
+        if let Some(url) = &ssh.url {
+            return Ok(Some(url.clone()));
+        }
+        let user = user::name(ssh.user.as_deref())?;
+        let port = ssh.listen.map_or(22, |listen| listen.port());
+        let port = if port == 22 { String::new() } else { format!(":{port}") };
+        Ok(Some(format!("ssh://{user}@{}{port}", self.host())))
+    }
+
+    /// The URL of a device's repository over SSH; `None` if there is no SSH here.
+    pub fn ssh_device_url(&self, device: &DeviceId) -> Result<Option<String>, UserError> {
+        Ok(self.ssh_base_url()?.map(|base| format!("{base}/{}", path(device))))
+    }
+
+    /// The first name, as URLs write it.
+    fn host(&self) -> String {
+        let name = self.names.first().map(String::as_str).unwrap_or("localhost");
+        if name.contains(':') { format!("[{name}]") } else { name.to_owned() }
+    }
+}
+
+fn path(device: &DeviceId) -> String {
+    format!("devices/{}.git", device.repository_name())
 }

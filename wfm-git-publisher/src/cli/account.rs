@@ -230,6 +230,8 @@ fn write(path: &Path, issued: &Issued) -> Result<(), Failure> {
 fn state(account: &Account, now: Timestamp) -> &'static str {
     match account.secrets.last() {
         _ if account.revoked.is_some() => "revoked",
+        None if account.ssh_keys.is_empty() => "nothing lets it in",
+        None => "SSH key only",
         _ if account.secrets.iter().all(|record| record.is_expired(now)) => "expired",
         Some(record) if record.confirmed.is_some() => "in use",
         Some(_) if account.secrets.len() > 1 => "renewing",

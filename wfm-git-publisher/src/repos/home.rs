@@ -89,6 +89,8 @@ places! {
     accounts: "accounts",
     /// The certificate authority of this fleet's host.
     ca: "ca",
+    /// The keys by which clients recognise this fleet's host over SSH.
+    ssh: "ssh",
     /// What can be rebuilt at any time.
     index: "index",
     /// Which devices are up to date, and what each of them depended on.

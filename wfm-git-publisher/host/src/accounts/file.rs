@@ -8,6 +8,8 @@ use jiff::{SignedDuration, Timestamp};
 use repo_model::{DeviceId, Digest, json};
 use serde::{Deserialize, Serialize};
 
+use super::ssh_key::{InvalidSshKey, SshKey};
+
 /// The newest layout of an account's file that this version reads, and the one that it writes.
 pub const LAYOUT: u64 = 1;
 
@@ -47,8 +49,11 @@ pub struct Account {
     /// The device that it belongs to; exactly for [`Role::Device`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<DeviceId>,
-    /// The secrets that are valid, the oldest first: one, or two while one is renewed.
+    /// The secrets that are valid, the oldest first: one, two while one is renewed, or none if it only comes over SSH.
     pub secrets: Vec<Record>,
+    /// The keys that let it in over SSH, in the order in which they came.
+    #[serde(default, rename = "sshKeys", skip_serializing_if = "Vec::is_empty")]
+    pub ssh_keys: Vec<SshKey>,
     /// When it was ended; absent while it is valid.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revoked: Option<Timestamp>,
@@ -93,12 +98,27 @@ pub enum Malformed {
     /// Its secret is another account's, too.
     #[error("one of its secrets is also that of account `{0}`")]
     Shared(AccountName),
+    /// Its SSH key is another account's, too.
+    #[error("its SSH key {fingerprint} is also that of account `{name}`")]
+    SharedKey {
+        name: AccountName,
+        /// As `ssh-keygen -l` shows it.
+        fingerprint: String,
+    },
+    /// One of its SSH keys is none that it could come with.
+    #[error("one of its SSH keys can't be used")]
+    SshKey(#[from] InvalidSshKey),
 }
 
 /// The largest file of an account.
 pub(super) const MAX_BYTES: u64 = 64 << 10;
 
 impl Account {
+    /// One that nothing lets in as yet; a device's names its device.
+    pub(super) fn new(name: AccountName, role: Role, device: Option<DeviceId>) -> Self {
+        Self { layout: LAYOUT, name, role, device, secrets: Vec::new(), ssh_keys: Vec::new(), revoked: None }
+    }
+
     /// Reads an account's file; `name` is what the file is called.
     pub fn parse(name: &AccountName, bytes: &[u8]) -> Result<Self, Malformed> {
         let account: Self = serde_json::from_slice(bytes)?;
@@ -110,6 +130,9 @@ impl Account {
         }
         if account.device.is_some() != (account.role == Role::Device) {
             return Err(Malformed::Device);
+        }
+        for key in &account.ssh_keys {
+            SshKey::check(&key.key)?;
         }
         Ok(account)
     }
@@ -148,7 +171,17 @@ impl Account {
         changed
     }
 
-    /// Ends it: from now on none of its secrets counts.
+    /// Lets it in with one more SSH key; `false` if it had that key, for the same status key.
+    pub fn add_ssh_key(&mut self, key: SshKey) -> bool {
+        match self.ssh_keys.iter_mut().find(|one| one.key == key.key) {
+            Some(known) if known.enrolled_with == key.enrolled_with => return false,
+            Some(known) => *known = key,
+            None => self.ssh_keys.push(key),
+        }
+        true
+    }
+
+    /// Ends it: from now on none of its secrets and keys counts.
     pub fn revoke(&mut self, now: Timestamp) {
         self.revoked.get_or_insert(whole(now));
     }
@@ -175,7 +208,7 @@ impl Record {
 }
 
 /// The moment in whole seconds.
-fn whole(now: Timestamp) -> Timestamp {
+pub(super) fn whole(now: Timestamp) -> Timestamp {
     Timestamp::from_second(now.as_second()).unwrap_or(now)
 }
 
@@ -257,14 +290,8 @@ mod tests {
     }
 
     fn account() -> Account {
-        let mut account = Account {
-            layout: LAYOUT,
-            name: "press-01".parse().unwrap(),
-            role: Role::Device,
-            device: Some("press-01".parse().unwrap()),
-            secrets: Vec::new(),
-            revoked: None,
-        };
+        let device: DeviceId = "press-01".parse().unwrap();
+        let mut account = Account::new(AccountName::of(&device), Role::Device, Some(device));
         account.add_secret(digest("a"), Some(TTL), None, at(100));
         account
     }

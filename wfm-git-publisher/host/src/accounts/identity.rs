@@ -1,6 +1,6 @@
 //! Who a request is from, and why it is from nobody.
 
-use repo_model::{DeviceId, Digest};
+use repo_model::{DeviceId, Digest, KeyText};
 
 use super::file::{Account, AccountName, Role};
 
@@ -11,8 +11,16 @@ pub struct Identity {
     pub role: Role,
     /// Its device, exactly for [`Role::Device`].
     pub device: Option<DeviceId>,
-    /// Which of its secrets was shown.
-    pub(super) secret: Digest,
+    pub(super) proof: Proof,
+}
+
+/// By what an account was recognised.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Proof {
+    /// One of its secrets.
+    Secret(Digest),
+    /// One of its SSH keys, with which the client signed before sshd.
+    SshKey(KeyText),
 }
 
 /// Why a request is from nobody. The difference is for the log: every one of them is answered alike.
@@ -27,6 +35,9 @@ pub enum Denied {
     /// No valid account has this secret.
     #[error("nobody has this secret")]
     Unknown,
+    /// No valid account has this SSH key.
+    #[error("no account has the SSH key {0}")]
+    UnknownKey(String),
     /// The secret ended at its `expires`.
     #[error("the secret of account `{0}` has expired")]
     Expired(AccountName),
@@ -36,7 +47,15 @@ pub enum Denied {
 }
 
 impl Identity {
-    pub(super) fn new(account: &Account, secret: Digest) -> Self {
-        Self { name: account.name.clone(), role: account.role, device: account.device.clone(), secret }
+    pub(super) fn new(account: &Account, proof: Proof) -> Self {
+        Self { name: account.name.clone(), role: account.role, device: account.device.clone(), proof }
+    }
+
+    /// The secret that was shown; none if it came over SSH.
+    pub(super) fn secret(&self) -> Option<&Digest> {
+        match &self.proof {
+            Proof::Secret(secret) => Some(secret),
+            Proof::SshKey(_) => None,
+        }
     }
 }

@@ -1,9 +1,9 @@
-//! Who may use the host: accounts with secrets that rotate without a gap and end within a second.
+//! Who may use the host: accounts with secrets that rotate without a gap, with SSH keys, and with an end within a second.
 //!
 //! An account is a file in the home's `accounts/` ([`Account`]), and the files are the truth: [`Store`] changes them,
 //! one durable replacement under a lock for each change, from the command line as well as from a running host.
 //! [`Accounts`] is the host's view: it holds all of them in memory, finds one by the SHA-256 of the secret that a
-//! request shows, and follows the files by file-system events and, where those are missing, by a look every 500 ms. A
+//! request shows or by the SSH key that sshd is offered, and follows the files by file-system events and, where those are missing, by a look every 500 ms. A
 //! secret that nobody has is looked for in the files, too, if any came since: an account is good as soon as it is there.
 //!
 //! A new secret ([`Accounts::renew`], [`Store::rotate`]) is valid beside the old one until it is used for the first
@@ -13,6 +13,7 @@ mod file;
 mod identity;
 mod secret;
 mod shared;
+mod ssh_key;
 mod store;
 mod table;
 mod watch;
@@ -21,11 +22,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use repo_model::KeyText;
 use tokio::sync::watch as channel;
 
 pub use file::{Account, AccountName, InvalidName, LAYOUT, Malformed, Record, Role, TTL};
 pub use identity::{Denied, Identity};
 pub use secret::Secret;
+pub use ssh_key::{InvalidSshKey, SshKey};
 pub use store::{AccountError, Issued, Listing, Store};
 
 use shared::Shared;
@@ -65,11 +68,22 @@ impl Accounts {
             found => found,
         };
         let (identity, needs_confirming) = found?;
-        if needs_confirming && self.shared.confirming().insert(identity.secret) {
+        if needs_confirming && self.shared.confirming().insert(shown.secret) {
             // Noted behind the request's back: until that is on the disk, the older secret is valid too.
-            self.watcher.send(Task::Confirm(identity.name.clone(), identity.secret));
+            self.watcher.send(Task::Confirm(identity.name.clone(), shown.secret));
         }
         Ok(identity)
+    }
+
+    /// Whose SSH key this is. That the client has its private half is for sshd to find out.
+    pub fn of_ssh_key(&self, key: &KeyText) -> Result<Identity, Denied> {
+        match self.shared.table().find_ssh_key(key) {
+            Err(Denied::UnknownKey(_)) => {
+                self.shared.catch_up(Timestamp::now());
+                self.shared.table().find_ssh_key(key)
+            }
+            found => found,
+        }
     }
 
     /// Whether a request that was let in would be let in now: what a waiting one asks whenever the generation changes.
@@ -79,13 +93,14 @@ impl Accounts {
 
     /// When the secret that was shown ends; never if `None`.
     pub fn expires(&self, identity: &Identity) -> Option<Timestamp> {
-        self.shared.table().account(&identity.name)?.record(&identity.secret)?.expires
+        self.shared.table().account(&identity.name)?.record(identity.secret()?)?.expires
     }
 
     /// A new secret for whoever showed a valid one, which stays valid until the new one was used. Writes to the disk.
     pub fn renew(&self, identity: &Identity) -> Result<Issued, AccountError> {
         let now = Timestamp::now();
-        let issued = self.shared.store.renew(&identity.name, &identity.secret, now)?;
+        let Some(secret) = identity.secret() else { return Err(AccountError::Replaced(identity.name.clone())) };
+        let issued = self.shared.store.renew(&identity.name, secret, now)?;
         self.shared.reload(now);
         Ok(issued)
     }

@@ -9,13 +9,17 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use repo_git::durable::{self, Stamp};
-use repo_model::{DeviceId, Digest};
+use repo_model::{DeviceId, Digest, KeyText};
 
-use super::file::{Account, AccountName, LAYOUT, MAX_BYTES, Malformed, Record, Role, TTL};
+use super::file::{Account, AccountName, MAX_BYTES, Malformed, Record, Role, TTL};
 use super::secret::Secret;
+use super::ssh_key::SshKey;
 use crate::lock::lock_dir;
 
 const ENDING: &str = "json";
+
+/// The most SSH keys of one account.
+const MAX_SSH_KEYS: usize = 16;
 
 /// The directory with the accounts' files.
 #[derive(Debug, Clone)]
@@ -63,6 +67,16 @@ pub enum AccountError {
     /// It was revoked; `account add` makes it anew.
     #[error("the account `{0}` is revoked")]
     Revoked(AccountName),
+    /// The SSH key is another account's.
+    #[error("the SSH key {fingerprint} is that of account `{name}` already")]
+    KeyTaken {
+        name: AccountName,
+        /// As `ssh-keygen -l` shows it.
+        fingerprint: String,
+    },
+    /// It has as many SSH keys as an account may have.
+    #[error("the account `{0}` has {MAX_SSH_KEYS} SSH keys already, and no more may be added")]
+    ManyKeys(AccountName),
     /// The secret that asks for a new one is gone.
     #[error("the secret of account `{0}` was replaced meanwhile")]
     Replaced(AccountName),
@@ -155,7 +169,7 @@ impl Store {
         if self.read(name)?.is_some_and(|account| account.revoked.is_none()) {
             return Err(AccountError::Exists(name.clone()));
         }
-        let mut account = Account { layout: LAYOUT, name: name.clone(), role, device, secrets: vec![], revoked: None };
+        let mut account = Account::new(name.clone(), role, device);
         self.issue(&mut account, ttl, None, now)
     }
 
@@ -169,21 +183,7 @@ impl Store {
         now: Timestamp,
     ) -> Result<Issued, AccountError> {
         let _lock = self.lock()?;
-        let name = AccountName::of(device);
-        let mut account = match self.read(&name)? {
-            Some(account) if account.device.as_ref() != Some(device) => {
-                return Err(AccountError::Taken { name, device: device.clone() });
-            }
-            Some(account) => still_valid(account)?,
-            None => Account {
-                layout: LAYOUT,
-                name,
-                role: Role::Device,
-                device: Some(device.clone()),
-                secrets: vec![],
-                revoked: None,
-            },
-        };
+        let mut account = self.of_device(device)?;
         if at_once {
             account.secrets.clear();
         }
@@ -239,6 +239,77 @@ impl Store {
         Ok(was_valid)
     }
 
+    /// Makes an account without a secret: it comes over SSH, with keys that are added. Also in the place of a revoked one.
+    pub fn add_without_secret(
+        &self,
+        name: &AccountName,
+        role: Role,
+        device: Option<DeviceId>,
+    ) -> Result<(), AccountError> {
+        let _lock = self.lock()?;
+        match self.read(name)? {
+            Some(account) if account.revoked.is_none() => Err(AccountError::Exists(name.clone())),
+            _ => self.write(&Account::new(name.clone(), role, device)),
+        }
+    }
+
+    /// Makes a device's account without a secret, if there is none; `false` if there is one.
+    pub fn ensure_for_device(&self, device: &DeviceId) -> Result<bool, AccountError> {
+        let _lock = self.lock()?;
+        let account = self.of_device(device)?;
+        let is_new = self.read(&account.name)?.is_none();
+        if is_new {
+            self.write(&account)?;
+        }
+        Ok(is_new)
+    }
+
+    /// Lets an account in with one more SSH key; `false` if it had that key already. A key belongs to one account only.
+    pub fn add_ssh_key(&self, name: &AccountName, key: SshKey) -> Result<bool, AccountError> {
+        let _lock = self.lock()?;
+        let account = still_valid(self.existing(name)?)?;
+        self.add_key_to(account, key)
+    }
+
+    /// The same for a device's account, which is made without a secret if there is none.
+    pub fn add_ssh_key_for_device(&self, device: &DeviceId, key: SshKey) -> Result<bool, AccountError> {
+        let _lock = self.lock()?;
+        let account = self.of_device(device)?;
+        self.add_key_to(account, key)
+    }
+
+    /// Ends those SSH keys of an account that aren't to be kept, and returns them. No account is as good as one without
+    /// keys.
+    pub fn retain_ssh_keys(
+        &self,
+        name: &AccountName,
+        keep: impl Fn(&SshKey) -> bool,
+    ) -> Result<Vec<SshKey>, AccountError> {
+        // Looked at first without the lock: mostly there is nothing to end.
+        let ends = |account: &Account| account.ssh_keys.iter().any(|key| !keep(key));
+        if !self.read(name)?.as_ref().is_some_and(ends) {
+            return Ok(Vec::new());
+        }
+        let _lock = self.lock()?;
+        let Some(mut account) = self.read(name)? else { return Ok(Vec::new()) };
+        let (kept, ended) = std::mem::take(&mut account.ssh_keys).into_iter().partition(|key| keep(key));
+        account.ssh_keys = kept;
+        self.write(&account)?;
+        Ok(ended)
+    }
+
+    /// Which account has this SSH key; revoked ones are passed over.
+    pub fn owner_of_ssh_key(&self, key: &KeyText) -> Result<Option<AccountName>, AccountError> {
+        let has = |account: &Account| account.revoked.is_none() && account.ssh_keys.iter().any(|one| one.key == *key);
+        for name in self.names()? {
+            // One that can't be read lets nobody in.
+            if self.read(&name).ok().flatten().is_some_and(|account| has(&account)) {
+                return Ok(Some(name));
+            }
+        }
+        Ok(None)
+    }
+
     /// The names of all files that could be accounts.
     pub(super) fn names(&self) -> Result<Vec<AccountName>, AccountError> {
         let failed = |source| AccountError::Read { path: self.dir.clone(), source };
@@ -268,6 +339,35 @@ impl Store {
     /// What tells whether files came, went or were replaced.
     pub(super) fn dir_stamp(&self) -> Option<Stamp> {
         Stamp::of(&self.dir)
+    }
+
+    /// The account of a device, which is a new one if it has none.
+    fn of_device(&self, device: &DeviceId) -> Result<Account, AccountError> {
+        let name = AccountName::of(device);
+        match self.read(&name)? {
+            Some(account) if account.device.as_ref() != Some(device) => {
+                Err(AccountError::Taken { name, device: device.clone() })
+            }
+            Some(account) => still_valid(account),
+            None => Ok(Account::new(name, Role::Device, Some(device.clone()))),
+        }
+    }
+
+    fn add_key_to(&self, mut account: Account, key: SshKey) -> Result<bool, AccountError> {
+        match self.owner_of_ssh_key(&key.key)? {
+            Some(name) if name != account.name => {
+                return Err(AccountError::KeyTaken { name, fingerprint: key.fingerprint() });
+            }
+            _ => {}
+        }
+        if !account.add_ssh_key(key) {
+            return Ok(false);
+        }
+        if account.ssh_keys.len() > MAX_SSH_KEYS {
+            return Err(AccountError::ManyKeys(account.name));
+        }
+        self.write(&account)?;
+        Ok(true)
     }
 
     fn existing(&self, name: &AccountName) -> Result<Account, AccountError> {

@@ -1,25 +1,31 @@
-//! The accounts in memory: found by the digest of a secret, read again when their files change.
+//! The accounts in memory: found by the digest of a secret or by an SSH key, read again when their files change.
 
 use std::collections::BTreeMap;
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use repo_git::durable::Stamp;
-use repo_model::{Digest, error_chain};
+use repo_model::{Digest, KeyText, error_chain};
 use tracing::{info, warn};
 
 use super::file::{Account, AccountName, Malformed};
-use super::identity::{Denied, Identity};
+use super::identity::{Denied, Identity, Proof};
 use super::secret::Shown;
+use super::ssh_key::fingerprint;
 use super::store::{AccountError, Store};
 
 /// All accounts at one moment. Cheap to look at, made anew when a file changes.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Table {
     files: BTreeMap<AccountName, Known>,
-    secrets: HashMap<Digest, Arc<Account>>,
+    secrets: Index<Digest>,
+    ssh_keys: Index<KeyText>,
 }
+
+/// Accounts by what they show.
+type Index<K> = HashMap<K, Arc<Account>>;
 
 /// What is known of one file.
 #[derive(Debug, Clone)]
@@ -40,16 +46,26 @@ impl Table {
         }
         self.check(account, &shown.secret, now)?;
         let needs_confirming = account.record(&shown.secret).is_some_and(|record| record.confirmed.is_none());
-        Ok((Identity::new(account, shown.secret), needs_confirming))
+        Ok((Identity::new(account, Proof::Secret(shown.secret)), needs_confirming))
+    }
+
+    /// Whose SSH key this is.
+    pub(super) fn find_ssh_key(&self, key: &KeyText) -> Result<Identity, Denied> {
+        let account = self.ssh_keys.get(key).ok_or_else(|| Denied::UnknownKey(fingerprint(key)))?;
+        match account.revoked {
+            Some(_) => Err(Denied::Revoked(account.name.clone())),
+            None => Ok(Identity::new(account, Proof::SshKey(key.clone()))),
+        }
     }
 
     /// Whether an identity that was found earlier would be found now.
     pub(super) fn is_valid(&self, identity: &Identity, now: Timestamp) -> Result<(), Denied> {
-        let account = self.secrets.get(&identity.secret).ok_or(Denied::Unknown)?;
-        if account.name != identity.name || account.role != identity.role || account.device != identity.device {
-            return Err(Denied::Unknown);
-        }
-        self.check(account, &identity.secret, now)
+        let account = match &identity.proof {
+            Proof::Secret(secret) => self.secrets.get(secret).ok_or(Denied::Unknown)?,
+            Proof::SshKey(key) => return self.find_ssh_key(key).and_then(|now| same(&now, identity)),
+        };
+        same(&Identity::new(account, identity.proof.clone()), identity)?;
+        identity.secret().map_or(Ok(()), |secret| self.check(account, secret, now))
     }
 
     fn check(&self, account: &Account, secret: &Digest, now: Timestamp) -> Result<(), Denied> {
@@ -91,15 +107,16 @@ impl Table {
             };
             files.insert(name, known);
         }
-        let secrets = if changed { secrets(store, &files) } else { self.secrets.clone() };
+        let (secrets, ssh_keys) =
+            if changed { by_proof(store, &files) } else { (self.secrets.clone(), self.ssh_keys.clone()) };
         let is_new =
             changed || files.iter().any(|(name, known)| !self.files[name].shows_changes && known.shows_changes);
-        Ok(is_new.then_some(Self { files, secrets }))
+        Ok(is_new.then_some(Self { files, secrets, ssh_keys }))
     }
 
     /// Whether the accounts themselves, and not only what is known about their files, are the same.
     pub(super) fn means_the_same(&self, other: &Self) -> bool {
-        self.secrets == other.secrets && self.files.keys().eq(other.files.keys())
+        self.secrets == other.secrets && self.ssh_keys == other.ssh_keys && self.files.keys().eq(other.files.keys())
     }
 }
 
@@ -123,18 +140,44 @@ fn read(store: &Store, name: &AccountName, before: Option<&Known>) -> Option<Arc
     }
 }
 
-fn secrets(store: &Store, files: &BTreeMap<AccountName, Known>) -> HashMap<Digest, Arc<Account>> {
-    let mut secrets: HashMap<Digest, Arc<Account>> = HashMap::new();
-    for account in files.values().filter_map(|known| known.account.as_ref()) {
+/// The accounts by what lets them in. What two valid ones have is the first one's, and the other one's is
+/// reported.
+fn by_proof(store: &Store, files: &BTreeMap<AccountName, Known>) -> (Index<Digest>, Index<KeyText>) {
+    let (mut secrets, mut ssh_keys) = (Index::new(), Index::new());
+    let accounts = files.values().filter_map(|known| known.account.as_ref());
+    for account in accounts {
         for record in &account.secrets {
-            if let Some(other) = secrets.get(&record.sha256) {
-                let source = Malformed::Shared(other.name.clone());
-                let error = AccountError::Malformed { path: store.path(&account.name), source };
-                warn!(account = %account.name, error = error_chain(&error), "this secret is denied to it");
-                continue;
-            }
-            secrets.insert(record.sha256, Arc::clone(account));
+            let shared = |other: &Account| Malformed::Shared(other.name.clone());
+            add(store, &mut secrets, record.sha256, account, shared);
+        }
+        for key in &account.ssh_keys {
+            let shared =
+                |other: &Account| Malformed::SharedKey { name: other.name.clone(), fingerprint: key.fingerprint() };
+            add(store, &mut ssh_keys, key.key.clone(), account, shared);
         }
     }
-    secrets
+    (secrets, ssh_keys)
+}
+
+fn add<K: Eq + std::hash::Hash>(
+    store: &Store,
+    index: &mut Index<K>,
+    key: K,
+    account: &Arc<Account>,
+    shared: impl FnOnce(&Account) -> Malformed,
+) {
+    match index.entry(key) {
+        Entry::Vacant(free) => _ = free.insert(Arc::clone(account)),
+        Entry::Occupied(mut ended) if ended.get().revoked.is_some() => _ = ended.insert(Arc::clone(account)),
+        Entry::Occupied(_) if account.revoked.is_some() => {}
+        Entry::Occupied(other) => {
+            let error = AccountError::Malformed { path: store.path(&account.name), source: shared(other.get()) };
+            warn!(account = %account.name, error = error_chain(&error), "this is denied to it");
+        }
+    }
+}
+
+/// Whether an identity is still the same account's.
+fn same(now: &Identity, before: &Identity) -> Result<(), Denied> {
+    if now == before { Ok(()) } else { Err(Denied::Unknown) }
 }

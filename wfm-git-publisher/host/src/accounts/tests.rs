@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use base64ct::{Base64, Encoding};
 use repo_git::durable::{self, TICK};
+use repo_model::DeviceId;
 
 use super::*;
 
@@ -196,4 +197,66 @@ fn many_changes_at_once_lose_none() {
     assert_eq!(lab.store.list().unwrap().accounts.len(), 9);
     assert_eq!(lab.secrets("press-01"), 2);
     accounts.authenticate(Some(&bearer(&first))).unwrap();
+}
+
+fn ssh_key(number: u8) -> SshKey {
+    let blob = [&[0, 0, 0, 11][..], b"ssh-ed25519", &[0, 0, 0, 32], &[number; 32]].concat();
+    let key = format!("ssh-ed25519 {}", Base64::encode_string(&blob)).parse().unwrap();
+    SshKey::new(key, None, Timestamp::now()).unwrap()
+}
+
+#[test]
+fn an_ssh_key_lets_its_account_in_until_it_is_taken_away() {
+    let lab = Lab::new();
+    let accounts = lab.open();
+    let (press, packer): (DeviceId, DeviceId) = ("press-01".parse().unwrap(), "packer-01".parse().unwrap());
+    assert_eq!(accounts.of_ssh_key(&ssh_key(1).key), Err(Denied::UnknownKey(ssh_key(1).fingerprint())));
+    // An account that has no secret and never had one.
+    assert!(lab.store.add_ssh_key_for_device(&press, ssh_key(1)).unwrap());
+    assert!(!lab.store.add_ssh_key_for_device(&press, ssh_key(1)).unwrap());
+    assert!(lab.store.add_ssh_key_for_device(&packer, ssh_key(2)).unwrap());
+    assert!(lab.store.add_ssh_key_for_device(&press, ssh_key(3)).unwrap());
+    let identity = accounts.of_ssh_key(&ssh_key(1).key).unwrap();
+    assert_eq!((identity.name.as_str(), identity.role), ("press-01", Role::Device));
+    assert_eq!(accounts.of_ssh_key(&ssh_key(2).key).unwrap().name.as_str(), "packer-01");
+    assert_eq!(accounts.check(&identity), Ok(()));
+    assert_eq!((accounts.expires(&identity), accounts.renew(&identity).is_err()), (None, true));
+    let told = accounts.subscribe();
+    let ended = lab.store.retain_ssh_keys(&identity.name, |key| key.key != ssh_key(1).key).unwrap();
+    assert_eq!(ended.len(), 1);
+    soon(|| told.has_changed().unwrap());
+    assert_eq!(accounts.check(&identity), Err(Denied::UnknownKey(ssh_key(1).fingerprint())));
+    assert_eq!(accounts.of_ssh_key(&ssh_key(1).key), Err(Denied::UnknownKey(ssh_key(1).fingerprint())));
+    let identity = accounts.of_ssh_key(&ssh_key(3).key).unwrap();
+    assert!(lab.store.revoke(&identity.name, Timestamp::now()).unwrap());
+    soon(|| accounts.check(&identity) == Err(Denied::Revoked(identity.name.clone())));
+    assert_eq!(accounts.of_ssh_key(&ssh_key(3).key), Err(Denied::Revoked(identity.name)));
+}
+
+#[test]
+fn an_ssh_key_is_one_accounts_only() {
+    let lab = Lab::new();
+    let (press, packer): (DeviceId, DeviceId) = ("press-01".parse().unwrap(), "packer-01".parse().unwrap());
+    lab.store.add_ssh_key_for_device(&press, ssh_key(1)).unwrap();
+    let taken = lab.store.add_ssh_key_for_device(&packer, ssh_key(1));
+    assert!(matches!(taken, Err(AccountError::KeyTaken { name, .. }) if name.as_str() == "press-01"));
+    // As a person may copy a file: the first one keeps it.
+    let text = fs::read_to_string(lab.store.path(&"press-01".parse().unwrap())).unwrap();
+    let copy = text.replace("press-01", "press-02");
+    durable::replace_file(&lab.store.path(&"press-02".parse().unwrap()), copy.as_bytes(), 0o600).unwrap();
+    let accounts = lab.open();
+    assert_eq!(accounts.of_ssh_key(&ssh_key(1).key).unwrap().name.as_str(), "press-01");
+    // With the account that had it first, what keeps the other one out ends.
+    lab.store.revoke(&"press-01".parse().unwrap(), Timestamp::now()).unwrap();
+    soon(|| accounts.of_ssh_key(&ssh_key(1).key).is_ok_and(|identity| identity.name.as_str() == "press-02"));
+}
+
+#[test]
+fn keys_of_an_account_are_few() {
+    let lab = Lab::new();
+    let name: AccountName = "olga".parse().unwrap();
+    lab.store.add_without_secret(&name, Role::Operator, None).unwrap();
+    let added: Vec<_> = (0..20).map(|number| lab.store.add_ssh_key(&name, ssh_key(number))).collect();
+    assert_eq!(added.iter().filter(|added| matches!(added, Ok(true))).count(), 16);
+    assert!(matches!(added.last(), Some(Err(AccountError::ManyKeys(_)))));
 }

@@ -224,6 +224,7 @@ mod tests {
             certificate: None,
             key: None,
             ca_file: None,
+            ssh: None,
             limits: Default::default(),
         };
         let served = Served::open(dir.path(), &settings).unwrap();

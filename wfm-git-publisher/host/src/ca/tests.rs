@@ -82,6 +82,7 @@ fn serve(certificate: &Path, key: &Path) -> Settings {
         certificate: Some(certificate.to_owned()),
         key: Some(key.to_owned()),
         ca_file: None,
+        ssh: None,
         limits: Default::default(),
     }
 }
