@@ -6,6 +6,7 @@ use repo_git::KeyError;
 use repo_model::problem::{Problem, Problems};
 use repo_model::text;
 use wfm_git_host::ca::CaError;
+use wfm_git_host::ssh::SshdError;
 
 use crate::config::ConfigError;
 use crate::operator::{AddError, EnrollError, InitError};
@@ -139,6 +140,9 @@ fn host_hint(error: &(dyn Error + 'static)) -> Option<String> {
     if let Some(ConfigError::NoHost) = error.downcast_ref() {
         return Some("write `serve:` with `names:` into publisher.yaml in the publisher's home".to_owned());
     }
+    if let Some(error) = error.downcast_ref() {
+        return ssh_hint(error);
+    }
     match error.downcast_ref()? {
         CaError::NotPermitted { .. } => Some(
             "remove the home's `ca` folder, so that one is made for these names; all devices then need a new join file"
@@ -148,6 +152,19 @@ fn host_hint(error: &(dyn Error + 'static)) -> Option<String> {
             Some("restore the key from a backup, or set `certificateFile` and `keyFile`".to_owned())
         }
         _ => None,
+    }
+}
+
+fn ssh_hint(error: &SshdError) -> Option<String> {
+    match error {
+        SshdError::None => Some("install it (Debian: openssh-server); its service needn't run".to_owned()),
+        SshdError::Program { .. } => Some(
+            "install this program where only root can write, such as /usr/local/bin, and start it from there"
+                .to_owned(),
+        ),
+        SshdError::Path(_) => Some("move it, or set `serve: ssh: socket:` in publisher.yaml".to_owned()),
+        SshdError::Shell { user, .. } => Some(format!("usermod --shell /bin/sh {user}")),
+        SshdError::Io { .. } | SshdError::Refused { .. } => None,
     }
 }
 

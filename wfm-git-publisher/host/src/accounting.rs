@@ -32,6 +32,12 @@ pub(crate) struct Accounting {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Network(IpAddr);
 
+impl std::fmt::Display for Network {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
 impl From<IpAddr> for Network {
     fn from(address: IpAddr) -> Self {
         Self(match address.to_canonical() {
@@ -68,6 +74,7 @@ pub(crate) struct Peer {
 /// As whom a connection is counted.
 #[derive(Debug)]
 enum Place {
+    Unlisted,
     Stranger(#[allow(dead_code, reason = "held")] Counted<Network>),
     Account(Counted<String>),
 }
@@ -76,6 +83,11 @@ impl Peer {
     /// Someone of whom only the address is known.
     pub(crate) fn new(address: SocketAddr, stranger: Counted<Network>) -> Self {
         Self { address, place: Mutex::new(Place::Stranger(stranger)), waits: AtomicBool::new(false) }
+    }
+
+    /// Someone who is sent away, and counted nowhere.
+    pub(crate) fn unlisted(address: SocketAddr) -> Self {
+        Self { address, place: Mutex::new(Place::Unlisted), waits: AtomicBool::new(false) }
     }
 
     /// Notes whether its request is only waiting from now on.

@@ -32,7 +32,7 @@ pub(crate) enum Refusal {
 }
 
 impl Refusal {
-    fn status(&self) -> StatusCode {
+    pub(crate) fn status(&self) -> StatusCode {
         match self {
             Self::Unauthorized => StatusCode::UNAUTHORIZED,
             Self::NotFound => StatusCode::NOT_FOUND,
@@ -71,6 +71,22 @@ impl Refusal {
             Self::Stopping => Some("2"),
             _ => None,
         }
+    }
+
+    /// The same in one line, for those who have no status: a word that programs understand, the text for people, and when
+    /// trying again makes sense.
+    pub(crate) fn line(&self) -> String {
+        let word = match self {
+            Self::Unauthorized => "unauthorized",
+            Self::NotFound => "not-found",
+            Self::Forbidden(_) => "forbidden",
+            Self::Bad(_) | Self::Method(_) | Self::Timeout | Self::TooLarge(_) => "bad-request",
+            Self::TooMany | Self::Busy => "busy",
+            Self::Stopping => "stopping",
+            Self::Internal => "internal",
+        };
+        let again = self.retry_after().map(|seconds| format!("; retry-after={seconds}")).unwrap_or_default();
+        format!("{word}: {}{again}", self.text())
     }
 
     pub(crate) fn into_response(self) -> Response<Body> {

@@ -1,33 +1,22 @@
-//! One request: who asks, for what, whether that is allowed, and the answer; each leaves a line in the access log.
+//! One request over HTTPS: who asks, and for what; what is asked of a repository is answered as over SSH, by [`call`].
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use axum::body::{Body, HttpBody};
-use axum::http::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_LENGTH};
+use axum::http::header::{AUTHORIZATION, CONTENT_LENGTH};
 use axum::http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use jiff::Timestamp;
 use repo_model::error_chain;
-use tokio::sync::watch;
 use tower::ServiceExt;
 
-use crate::access::{Access, Who, decide};
-use crate::accounting::{Peer, Room};
+use crate::accounting::Peer;
 use crate::accounts::{Identity, Role};
 use crate::answer::{Refusal, text, with_type};
-use crate::repos::Hosted;
-use crate::request::{Asked, gone};
+use crate::call::{Asking, allowance, call};
+use crate::logged::{Logged, Transport};
 use crate::shared::Host;
-use crate::wire::path::{Action, Service, Target, parse};
-use crate::{fetch, receive, wait};
-
-/// What a request turned out to be, for log and metrics.
-#[derive(Debug, Default)]
-struct Logged {
-    action: &'static str,
-    account: Option<String>,
-    repository: Option<String>,
-}
+use crate::wire::path::{Action, parse};
 
 /// Answers a request. Never fails.
 pub(crate) async fn answer(host: Host, peer: Arc<Peer>, request: Request<Body>) -> Response<Body> {
@@ -35,24 +24,11 @@ pub(crate) async fn answer(host: Host, peer: Arc<Peer>, request: Request<Body>) 
     let method = request.method().clone();
     // As it was announced; how much came and went is counted where it does.
     let received = number(request.headers().get(CONTENT_LENGTH));
-    let mut logged = Logged { action: "other", ..Logged::default() };
+    let mut logged = Logged::new(start, received, Transport::Https(method));
     let response = route(&host, &peer, request, &mut logged).await.unwrap_or_else(Refusal::into_response);
-    let (took, status) = (start.elapsed(), response.status().as_u16());
-    host.metrics.answered(logged.action, status, took);
     // Of an answer that is still being made, the bytes aren't known yet.
     let sent = response.body().size_hint().exact().unwrap_or(0);
-    tracing::info!(
-        target: "access",
-        address = %peer.address.ip(),
-        account = logged.account,
-        repository = logged.repository,
-        %method,
-        action = logged.action,
-        status,
-        received,
-        sent,
-        ms = took.as_millis(),
-    );
+    logged.write(&host, &peer, response.status(), sent);
     response
 }
 
@@ -73,11 +49,7 @@ async fn route(
     peer.count_as(&who, &host.accounting, host.limits.connections_per_account)?;
     let (head, body) = request.into_parts();
     let meant = parse(head.uri.path(), head.uri.query());
-    let counts = match meant {
-        Some((_, Action::Wait(_))) => &host.accounting.waits,
-        _ => &host.accounting.requests,
-    };
-    let allowance = counts.take_for(&who, host.limits.requests_per_account)?;
+    let allowance = allowance(host, &who, meant.map(|(_, action)| action))?;
     match head.uri.path() {
         "/metrics" => return Box::pin(metrics(host, &who, &head.method, logged)).await,
         "/account" | "/account/renew" => {
@@ -89,68 +61,11 @@ async fn route(
         _ => {}
     }
     let (target, action) = meant.ok_or(Refusal::NotFound)?;
-    match decide(Who { role: who.role, device: who.device.as_ref() }, target, action) {
-        Access::Hidden => return Err(Refusal::NotFound),
-        Access::Forbidden(why) => return Err(Refusal::Forbidden(why)),
-        Access::Granted => {}
-    }
-    logged.action = name(action);
+    let asking = Asking { who: &who, target, action, headers: head.headers, body, allowance, accounts };
+    // Whoever may not do it by any method isn't told of another one.
+    asking.check(logged)?;
     only(&head.method, method(action))?;
-    let found = Box::pin(host.repos.find(target)).await.map_err(|error| {
-        tracing::error!(?target, error = error_chain(&error), "a repository can't be read");
-        Refusal::Internal
-    })?;
-    let hosted = found.ok_or(Refusal::NotFound)?;
-    logged.repository = Some(hosted.name.clone());
-    if let Action::Wait(known) = action {
-        let malformed = "`desired` and `freshness` must each stand once in the query, as 40 hex digits";
-        let known = known.ok_or_else(|| Refusal::Bad(malformed.to_owned()))?;
-        // Of a request that waits, only what it waits for is kept.
-        let longest = wait::longest(&head.headers, Duration::from_secs(host.limits.wait_seconds));
-        drop((head, body));
-        return Box::pin(waiting(host, peer, &hosted, (known, longest), &who, accounts)).await;
-    }
-    let place = host.requests.clone().try_acquire_owned().map_err(|_| Refusal::Busy)?;
-    let (headers, room) = (&head.headers, Room::new(allowance, place));
-    let asked = Asked { who: &who, headers, body, room, accounts: accounts.clone() };
-    let mut response = tokio::select! {
-        response = Box::pin(serve(host, &hosted, action, asked)) => response?,
-        refusal = gone(host, &who, accounts) => return Err(refusal),
-    };
-    if matches!(action, Action::Call(_)) {
-        // No cache keeps what answers a POST, and devices get it all day.
-        response.headers_mut().remove(CACHE_CONTROL);
-    }
-    if matches!(target, Target::Device(_)) && !matches!(action, Action::Call(Service::ReceivePack)) {
-        response.headers_mut().insert(repo_model::header::WAIT, HeaderValue::from(host.limits.wait_seconds));
-    }
-    Ok(response)
-}
-
-async fn serve(host: &Host, hosted: &Arc<Hosted>, action: Action, asked: Asked<'_>) -> Result<Response<Body>, Refusal> {
-    let version = asked.headers.get("git-protocol").and_then(|value| value.to_str().ok());
-    match action {
-        Action::InfoRefs(service) => fetch::info_refs(host, hosted, service, version, asked.who).await,
-        Action::Call(Service::UploadPack) => fetch::upload_pack(host, hosted, version, asked).await,
-        Action::Call(Service::ReceivePack) => receive::receive_pack(host, hosted, asked).await,
-        Action::Wait(_) => Err(Refusal::Internal),
-    }
-}
-
-/// Waits for a change, and no longer than the account is good and the host lives.
-async fn waiting(
-    host: &Host,
-    peer: &Peer,
-    hosted: &Arc<Hosted>,
-    (known, longest): (crate::wire::path::Known, Duration),
-    who: &Identity,
-    accounts: watch::Receiver<u64>,
-) -> Result<Response<Body>, Refusal> {
-    tokio::select! {
-        response = wait::wait(host, peer, hosted, known, longest) => response,
-        () = host.stop.cancelled() => Err(Refusal::Stopping),
-        refusal = gone(host, who, accounts) => Err(refusal),
-    }
+    Box::pin(call(host, peer, asking, logged)).await
 }
 
 fn authenticate(host: &Host, headers: &HeaderMap) -> Result<Identity, Refusal> {
@@ -185,16 +100,6 @@ async fn metrics(host: &Host, who: &Identity, method: &Method, logged: &mut Logg
     }
     let text = host.metrics.text().map_err(|_| Refusal::Internal)?;
     Ok(with_type(StatusCode::OK, "application/openmetrics-text; version=1.0.0; charset=utf-8", text))
-}
-
-fn name(action: Action) -> &'static str {
-    match action {
-        Action::InfoRefs(Service::UploadPack) => "info-refs",
-        Action::InfoRefs(Service::ReceivePack) => "info-refs-push",
-        Action::Call(Service::UploadPack) => "upload-pack",
-        Action::Call(Service::ReceivePack) => "receive-pack",
-        Action::Wait(_) => "wait",
-    }
 }
 
 /// The methods of what is only read.

@@ -1,7 +1,8 @@
 //! The Git host that devices come to: one port with TLS, stock Git on the other side of it.
 //!
 //! A request comes in through `connection`, is let in and routed by `http` and `access`, and answered apart from the HTTP
-//! that asked for it (`in_flight`), so that a connection whose request only waits is parked without one. What devices ask
+//! that asked for it (`in_flight`), so that a connection whose request only waits is parked without one. Over SSH it comes
+//! in through stock sshd and the host's socket ([`ssh`]); from there on both are the same `call`. What devices ask
 //! all day is answered from the object store (`fetch`, `repos`) or waits for a change (`wait`); fetches and pushes are rare
 //! and go to stock `git upload-pack` and `git receive-pack`, bounded by `process`; a large answer is kept on the disk
 //! (`spool`) until its client has taken it. A push (`receive`) is judged by [`judge`] while stock git keeps its objects in
@@ -22,11 +23,15 @@ mod settings;
 mod access;
 mod account;
 mod accounting;
+mod admission;
 mod answer;
 mod body;
+mod call;
 mod connection;
 mod http;
 mod in_flight;
+mod logged;
+mod paced;
 mod request;
 
 // Repositories: read, waited for, and pushed to.

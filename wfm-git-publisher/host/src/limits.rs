@@ -77,6 +77,11 @@ impl Limits {
     pub const HEAD: Duration = Duration::from_secs(10);
     /// Longest silence of a connection between two requests; more than a usual poll.
     pub const IDLE: Duration = Duration::from_secs(120);
+    /// Longest silence of a session over SSH between two requests; sshd looks after clients that are gone.
+    pub const SESSION_IDLE: Duration = Duration::from_secs(3600);
+    /// Connections over SSH that nobody is known of yet, which cost an sshd each, and how many of them one network may
+    /// have at the same time; others wait for their turn.
+    pub const SSH_STRANGERS: (usize, usize) = (200, 100);
     /// Longest time in which a client takes or sends nothing.
     pub const STALL: Duration = Duration::from_secs(30);
     /// How long it is waited in all for a client that takes its answer, before it is looked at how much it took.

@@ -60,6 +60,8 @@ pub struct Places {
     pub accounts: PathBuf,
     /// The fleet's own certificate authority.
     pub ca: PathBuf,
+    /// The host keys of SSH, and what goes with them.
+    pub ssh: PathBuf,
     /// Hooks and temporary files, which are made anew at each start.
     pub index: PathBuf,
 }

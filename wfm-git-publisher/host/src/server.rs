@@ -27,6 +27,7 @@ use crate::repos::Repos;
 use crate::settings::Settings;
 use crate::shared::{Host, Shared};
 use crate::spool::Spools;
+use crate::ssh::{Arrivals, Ssh, SshError};
 use crate::watch::RefWatcher;
 use crate::wire::path::Target;
 use crate::{account, connection, wait};
@@ -47,6 +48,9 @@ pub enum ServeError {
         #[source]
         source: io::Error,
     },
+    /// SSH is asked for, and can't be served.
+    #[error("cannot serve over SSH")]
+    Ssh(#[from] SshError),
     /// Its directories can't be made.
     #[error("cannot make `{}`", path.display())]
     Place {
@@ -63,6 +67,7 @@ pub struct Server {
     listener: TcpListener,
     address: SocketAddr,
     tls: Arc<rustls::ServerConfig>,
+    ssh: Option<Ssh>,
     hints: tokio::sync::mpsc::Receiver<String>,
 }
 
@@ -108,6 +113,8 @@ impl Server {
             requests: Arc::new(Semaphore::new(limits.requests)),
             readers: gate(),
             writers: gate(),
+            strangers: Gate::new(Limits::SSH_STRANGERS.0, Limits::SSH_STRANGERS.1, limits.connections),
+            arrivals: Arrivals::default(),
             spools: Spools::new(temp.clone(), limits.spool_bytes),
             path,
             hooks: hook_dir,
@@ -119,7 +126,11 @@ impl Server {
             home: places.root,
             limits,
         }));
-        Ok(Self { host, listener, address, tls, hints })
+        let ssh = match &settings.ssh {
+            Some(chosen) => Some(Ssh::bind(chosen, &places.ssh, &host.path).await?),
+            None => None,
+        };
+        Ok(Self { host, listener, address, tls, ssh, hints })
     }
 
     /// What a publisher in the same process calls when it moved branches of a device; others are noticed by the file system.
@@ -133,15 +144,26 @@ impl Server {
         self.address
     }
 
+    /// Where it listens for SSH, and as whom clients come; `None` if it doesn't, or another sshd is in front of it.
+    pub fn ssh_address(&self) -> Option<(&str, SocketAddr)> {
+        let ssh = self.ssh.as_ref()?;
+        Some((&ssh.user, ssh.front.as_ref()?.address))
+    }
+
     /// Serves until `shutdown` is ready. Then nothing new is taken, those who wait are sent away, and what runs may end,
     /// pushes first of all.
     pub async fn run(self, shutdown: impl Future<Output = ()>) {
-        let Self { host, listener, address, tls, hints } = self;
-        tracing::info!(%address, "listening");
+        let Self { host, listener, address, tls, ssh, hints } = self;
+        tracing::info!(%address, ssh = ssh.as_ref().map(Ssh::to_string), "listening");
         let noticing = tokio::spawn(wait::refresh_moved(host.clone(), hints));
         let stop = host.stop.clone();
         let accepting = connection::accept(&host, listener, tls);
-        tokio::join!(accepting, async {
+        let accepting_ssh = async {
+            if let Some(ssh) = &ssh {
+                ssh.accept(&host).await;
+            }
+        };
+        tokio::join!(accepting, accepting_ssh, async {
             shutdown.await;
             stop.cancel();
         });

@@ -19,6 +19,7 @@ use crate::process::Gate;
 use crate::publisher::Publisher;
 use crate::repos::Repos;
 use crate::spool::Spools;
+use crate::ssh::Arrivals;
 use crate::watch::RefWatcher;
 use crate::wire::path::Service;
 
@@ -47,6 +48,10 @@ pub(crate) struct Shared {
     pub(crate) requests: Arc<Semaphore>,
     pub(crate) readers: Gate,
     pub(crate) writers: Gate,
+    /// Before connections over SSH of which it isn't known whose they are.
+    pub(crate) strangers: Gate,
+    /// Connections over SSH that this host accepted.
+    pub(crate) arrivals: Arrivals,
     /// Where stock git is found.
     pub(crate) path: OsString,
     /// The directory with the hooks of pushes.

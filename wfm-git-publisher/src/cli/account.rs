@@ -7,9 +7,9 @@ use clap::Subcommand;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use jiff::Timestamp;
 use repo_git::durable;
-use repo_model::{DeviceId, error_chain};
+use repo_model::{DeviceId, KeyText, error_chain};
 use serde_json::json;
-use wfm_git_host::accounts::{Account, AccountError, AccountName, Issued, Role, Store};
+use wfm_git_host::accounts::{Account, AccountError, AccountName, InvalidSshKey, Issued, Role, SshKey, Store};
 
 use super::{Output, OutputArgs, Place};
 use crate::error::{Failure, USER};
@@ -30,6 +30,7 @@ pub(super) enum Command {
 ///
 ///   wfm-git-publisher account add audit --role auditor
 ///   wfm-git-publisher account add olga --role operator --ttl 30d --secret-file olga.secret
+///   wfm-git-publisher account add olga --role operator --ssh-key "$(cat ~/.ssh/id_ed25519.pub)"
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct AddArgs {
@@ -47,6 +48,11 @@ pub(super) struct AddArgs {
     /// How long the secret is valid, like 90d or 12h, or `never`
     #[arg(long, value_name = "TIME", default_value = "90d", value_parser = ttl)]
     ttl: Ttl,
+
+    /// Make no secret: the account comes over SSH with this key, the line of its `.pub` file. For one that is there
+    /// already, add the key to it; may be repeated
+    #[arg(long, value_name = "LINE", conflicts_with_all = ["ttl", "secret_file"])]
+    ssh_key: Vec<KeyText>,
 
     #[command(flatten)]
     show: ShowArgs,
@@ -152,6 +158,9 @@ pub(super) fn run(place: &Place, command: Command) -> Result<u8, Failure> {
     match command {
         Command::Add(args) => {
             check_device(&args)?;
+            if !args.ssh_key.is_empty() {
+                return add_ssh_keys(&store, args, now);
+            }
             let issued = store.add(&args.name, args.role, args.device, args.ttl.0, now)?;
             show(&issued, &args.show)
         }
@@ -168,6 +177,31 @@ pub(super) fn run(place: &Place, command: Command) -> Result<u8, Failure> {
             Ok(0)
         }
     }
+}
+
+/// Lets an account in with SSH keys, and makes it if there is none.
+fn add_ssh_keys(store: &Store, args: AddArgs, now: Timestamp) -> Result<u8, Failure> {
+    let keys: Vec<_> =
+        args.ssh_key.into_iter().map(|key| SshKey::new(key, None, now)).collect::<Result<_, InvalidSshKey>>()?;
+    match store.read(&args.name)? {
+        Some(account) if account.revoked.is_none() && (account.role, &account.device) != (args.role, &args.device) => {
+            return Err(AccountError::Exists(args.name).into());
+        }
+        Some(account) if account.revoked.is_none() => {}
+        _ => store.add_without_secret(&args.name, args.role, args.device)?,
+    }
+    let (mut text, mut shown) = (String::new(), Vec::new());
+    for key in keys {
+        let fingerprint = key.fingerprint();
+        store.add_ssh_key(&args.name, key)?;
+        text += &format!("{} comes over SSH, with {fingerprint}\n", args.name);
+        shown.push(fingerprint);
+    }
+    match args.show.output {
+        Output::Text => super::print(&text),
+        Output::Json => super::print_json(&json!({ "user": args.name, "sshKeys": shown })),
+    }
+    Ok(0)
 }
 
 fn check_device(args: &AddArgs) -> Result<(), Failure> {
@@ -271,6 +305,7 @@ fn row(account: &Account, now: Timestamp) -> [String; 5] {
 /// An account without the digests of its secrets, which are nobody's business.
 fn shown(account: &Account, now: Timestamp) -> serde_json::Value {
     let secret = |record: &wfm_git_host::accounts::Record| json!({ "created": record.created, "expires": record.expires, "confirmed": record.confirmed });
+    let ssh_key = |key: &SshKey| json!({ "fingerprint": key.fingerprint(), "created": key.created });
     json!({
         "name": account.name,
         "role": account.role,
@@ -278,6 +313,7 @@ fn shown(account: &Account, now: Timestamp) -> serde_json::Value {
         "state": state(account, now),
         "revoked": account.revoked,
         "secrets": account.secrets.iter().map(secret).collect::<Vec<_>>(),
+        "sshKeys": account.ssh_keys.iter().map(ssh_key).collect::<Vec<_>>(),
     })
 }
 

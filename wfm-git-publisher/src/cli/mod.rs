@@ -12,6 +12,7 @@ mod publish;
 mod run;
 mod schema;
 mod serve;
+mod ssh;
 mod status;
 mod validate;
 
@@ -137,7 +138,7 @@ struct RegistryArgs {
 
 /// Runs the program; the exit code is its result.
 pub fn main() -> ExitCode {
-    if let Some(code) = hook::called() {
+    if let Some(code) = hook::called().or_else(ssh::called) {
         return code;
     }
     let args = Args::from_arg_matches(&command().get_matches()).unwrap_or_else(|error| error.exit());

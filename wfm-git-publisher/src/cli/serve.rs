@@ -14,19 +14,24 @@ use crate::error::Failure;
 use crate::hosting::HostedHome;
 use crate::repos::Home;
 
-/// Hosts the devices' repositories over HTTPS, for any Git client
+/// Hosts the devices' repositories over HTTPS, and over SSH if asked for, for any Git client
 ///
-/// Prints the address that it listens on. Which one, the certificate and all limits stand in the section `serve:` of
-/// publisher.yaml; with it, `run` hosts too. SIGTERM and SIGINT let running pushes end.
+/// Prints the addresses that it listens on. Which ones, the certificate and all limits stand in the section `serve:` of
+/// publisher.yaml; with it, `run` hosts too. For SSH it starts the machine's sshd for each connection, with a
+/// configuration of its own. SIGTERM and SIGINT let running pushes end.
 ///
 ///   wfm-git-publisher -C my-fleet serve
-///   wfm-git-publisher -C my-fleet serve --listen 127.0.0.1:8443
+///   wfm-git-publisher -C my-fleet serve --listen 127.0.0.1:8443 --ssh 127.0.0.1:2222
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct Args {
     /// Where to listen, instead of what the settings say
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
+
+    /// Where to listen for SSH, instead of what the settings say
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    ssh: Option<SocketAddr>,
 
     /// The form of the log, on standard error; RUST_LOG chooses what is in it
     #[arg(long, value_enum, default_value_t)]
@@ -41,9 +46,15 @@ pub(super) fn run(place: &Place, args: &Args) -> Result<u8, Failure> {
     if let Some(listen) = args.listen {
         settings.listen = listen;
     }
+    if let Some(listen) = args.ssh {
+        settings.ssh.get_or_insert_default().listen = Some(listen);
+    }
     runtime()?.block_on(async {
         let server = bind(home, &settings).await?;
         super::print(&format!("https://{}\n", server.address()));
+        if let Some((user, address)) = server.ssh_address() {
+            super::print(&format!("ssh://{user}@{address}\n"));
+        }
         server.run(shutdown()?).await;
         Ok(0)
     })

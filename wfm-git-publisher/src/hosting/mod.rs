@@ -35,7 +35,13 @@ impl HostedHome {
     /// Where the host finds what it serves.
     pub fn places(&self) -> Places {
         let Self { home, .. } = self;
-        Places { root: home.root().to_owned(), accounts: home.accounts(), ca: home.ca(), index: home.index() }
+        Places {
+            root: home.root().to_owned(),
+            accounts: home.accounts(),
+            ca: home.ca(),
+            ssh: home.ssh(),
+            index: home.index(),
+        }
     }
 }
 

@@ -8,6 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use repo_model::{DeviceId, Digest, json};
 use serde::{Deserialize, Serialize};
 
+use super::moment::whole;
 use super::ssh_key::{InvalidSshKey, SshKey};
 
 /// The newest layout of an account's file that this version reads, and the one that it writes.
@@ -205,11 +206,6 @@ impl Record {
     pub fn is_expired(&self, now: Timestamp) -> bool {
         self.expires.is_some_and(|expires| now >= expires)
     }
-}
-
-/// The moment in whole seconds.
-pub(super) fn whole(now: Timestamp) -> Timestamp {
-    Timestamp::from_second(now.as_second()).unwrap_or(now)
 }
 
 impl AccountName {

@@ -11,6 +11,7 @@
 
 mod file;
 mod identity;
+mod moment;
 mod secret;
 mod shared;
 mod ssh_key;

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use repo_model::{Digest, KeyText};
 use serde::{Deserialize, Serialize};
 
-use super::file::whole;
+use super::moment::whole;
 
 /// The kinds of keys that may be used. A certificate is none: nobody here vouches for keys but the account's own file.
 const ALGORITHMS: [&str; 7] = [

@@ -253,15 +253,19 @@ impl Store {
         }
     }
 
-    /// Makes a device's account without a secret, if there is none; `false` if there is one.
+    /// Makes a device's account without a secret, if there is none or it was revoked; `false` if there is a valid one.
     pub fn ensure_for_device(&self, device: &DeviceId) -> Result<bool, AccountError> {
         let _lock = self.lock()?;
-        let account = self.of_device(device)?;
-        let is_new = self.read(&account.name)?.is_none();
-        if is_new {
-            self.write(&account)?;
+        let name = AccountName::of(device);
+        match self.read(&name)? {
+            Some(account) if account.device.as_ref() != Some(device) => {
+                return Err(AccountError::Taken { name, device: device.clone() });
+            }
+            Some(account) if account.revoked.is_none() => return Ok(false),
+            _ => {}
         }
-        Ok(is_new)
+        self.write(&Account::new(name, Role::Device, Some(device.clone())))?;
+        Ok(true)
     }
 
     /// Lets an account in with one more SSH key; `false` if it had that key already. A key belongs to one account only.

@@ -20,19 +20,30 @@ pub enum UserError {
     Number(u32),
 }
 
-/// The name of the user as whom clients come: the one asked for, or the one that runs this program.
-pub fn name(asked: Option<&str>) -> Result<String, UserError> {
-    if let Some(name) = asked {
-        return Ok(name.to_owned());
-    }
-    let own = own();
-    find(|_, id| id == own)?.map(|(name, _)| name).ok_or(UserError::Number(own))
+/// A user of this machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct User {
+    pub(crate) name: String,
+    pub(crate) id: u32,
+    /// What the user's commands are run by.
+    pub(crate) shell: String,
 }
 
-/// The number of that user.
-pub fn number(asked: Option<&str>) -> Result<u32, UserError> {
-    let Some(asked) = asked else { return Ok(own()) };
-    find(|name, _| name == asked)?.map(|(_, id)| id).ok_or_else(|| UserError::Name(asked.to_owned()))
+/// The name of the user as whom clients come: the one asked for, who may be of another machine, or the one that runs this
+/// program.
+pub fn name(asked: Option<&str>) -> Result<String, UserError> {
+    match asked {
+        Some(name) => Ok(name.to_owned()),
+        None => of(None).map(|user| user.name),
+    }
+}
+
+/// The user as whom clients come.
+pub(crate) fn of(asked: Option<&str>) -> Result<User, UserError> {
+    match asked {
+        Some(asked) => find(|user| user.name == asked)?.ok_or_else(|| UserError::Name(asked.to_owned())),
+        None => find(|user| user.id == own())?.ok_or(UserError::Number(own())),
+    }
 }
 
 /// The number of the user that runs this program.
@@ -40,12 +51,13 @@ pub(crate) fn own() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-fn find(is_it: impl Fn(&str, u32) -> bool) -> Result<Option<(String, u32)>, UserError> {
+fn find(is_it: impl Fn(&User) -> bool) -> Result<Option<User>, UserError> {
     let text = fs::read_to_string(PASSWD).map_err(UserError::Read)?;
     let user = |line: &str| {
-        let mut words = line.split(':');
-        let (name, id) = (words.next()?, words.nth(1)?.parse().ok()?);
-        is_it(name, id).then(|| (name.to_owned(), id))
+        let words: Vec<_> = line.split(':').collect();
+        let [name, _, id, _, _, _, shell] = words[..] else { return None };
+        let user = User { name: name.to_owned(), id: id.parse().ok()?, shell: shell.to_owned() };
+        is_it(&user).then_some(user)
     };
     Ok(text.lines().find_map(user))
 }
@@ -56,10 +68,11 @@ mod tests {
 
     #[test]
     fn a_user_is_found_by_name_and_by_number() {
-        assert_eq!(number(Some("root")).unwrap(), 0);
-        assert_eq!(find(|_, id| id == 0).unwrap(), Some(("root".to_owned(), 0)));
-        assert_eq!(number(None).unwrap(), own());
+        let root = of(Some("root")).unwrap();
+        assert_eq!((root.name.as_str(), root.id), ("root", 0));
+        assert_eq!(find(|user| user.id == 0).unwrap(), Some(root));
+        assert_eq!(of(None).unwrap().id, own());
         assert_eq!(name(Some("whoever")).unwrap(), "whoever");
-        assert!(matches!(number(Some("no such user")), Err(UserError::Name(_))));
+        assert!(matches!(of(Some("no such user")), Err(UserError::Name(_))));
     }
 }

@@ -1,12 +1,15 @@
-//! What strangers send, read as data: request paths, pkt-lines, v2 commands, wants, the commands of a push, reports.
+//! What strangers send, read as data: request paths, pkt-lines, v2 commands, wants, the commands of a push, reports, and
+//! the commands of SSH.
 //!
 //! Pure functions over bytes that allocate no more than they are given. They are what `cargo fuzz` is pointed at.
 
 pub mod commands;
 pub mod ls_refs;
+pub mod pack_end;
 pub mod path;
 pub mod pktline;
 pub mod report;
+pub mod ssh;
 pub mod upload;
 
 #[cfg(test)]

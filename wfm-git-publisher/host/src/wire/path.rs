@@ -79,6 +79,15 @@ pub fn parse<'a>(path: &'a str, query: Option<&str>) -> Option<(Target<'a>, Acti
     Some((target, action))
 }
 
+/// The repository that a path names, as a command over SSH does: what stands before Git's own paths over HTTPS.
+pub fn repository(path: &str) -> Option<Target<'_>> {
+    match path {
+        "/fleet.git" => Some(Target::Fleet),
+        "/control.git" => Some(Target::Control),
+        path => Target::Device(path.strip_prefix("/devices/")?.strip_suffix(".git")?).checked(),
+    }
+}
+
 impl Target<'_> {
     /// Where it lies in the publisher's home; also its name in logs.
     pub fn place(&self) -> String {

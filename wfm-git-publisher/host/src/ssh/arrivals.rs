@@ -1,0 +1,80 @@
+//! Connections that the host accepted itself, until it is known whose they are.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex};
+
+use tokio_util::task::TaskTracker;
+use tokio_util::task::task_tracker::TaskTrackerToken;
+
+use crate::accounting::{Accounting, Peer};
+use crate::accounts::Identity;
+use crate::answer::Refusal;
+use crate::lock::lock;
+use crate::process::Slot;
+
+/// The connections by where their other ends are.
+#[derive(Debug, Default)]
+pub(crate) struct Arrivals(Mutex<HashMap<(IpAddr, u16), Arc<Arrival>>>);
+
+/// One connection, of which an sshd has the stream.
+#[derive(Debug)]
+pub(super) struct Arrival {
+    peer: Arc<Peer>,
+    /// Its place among those that aren't known as yet.
+    stranger: Mutex<Option<Slot>>,
+    /// What is served on it.
+    pub(super) sessions: TaskTracker,
+}
+
+/// A connection that is listed until dropped.
+#[derive(Debug)]
+pub(super) struct Listed<'a> {
+    arrivals: &'a Arrivals,
+    pub(super) arrival: Arc<Arrival>,
+}
+
+impl Arrivals {
+    pub(super) fn list(&self, peer: Arc<Peer>, stranger: Slot) -> Listed<'_> {
+        let key = key(peer.address);
+        let arrival = Arc::new(Arrival { peer, stranger: Mutex::new(Some(stranger)), sessions: TaskTracker::new() });
+        lock(&self.0).insert(key, Arc::clone(&arrival));
+        Listed { arrivals: self, arrival }
+    }
+
+    /// Notes whose a connection is, which has one more session until that is dropped; refused if the account has `limit`
+    /// connections. A connection that another sshd accepted isn't listed.
+    pub(super) fn belongs_to(
+        &self,
+        client: SocketAddr,
+        who: &Identity,
+        (accounting, limit): (&Accounting, usize),
+    ) -> Result<Option<TaskTrackerToken>, Refusal> {
+        let Some(arrival) = lock(&self.0).get(&key(client)).cloned() else { return Ok(None) };
+        arrival.peer.count_as(who, accounting, limit)?;
+        lock(&arrival.stranger).take();
+        Ok(Some(arrival.sessions.token()))
+    }
+}
+
+impl Arrival {
+    /// Whether it is known whose it is.
+    pub(super) fn is_known(&self) -> bool {
+        lock(&self.stranger).is_none()
+    }
+}
+
+impl Drop for Listed<'_> {
+    fn drop(&mut self) {
+        let (key, mut all) = (key(self.arrival.peer.address), lock(&self.arrivals.0));
+        // Its place may have been taken by a new one from the same port.
+        if all.get(&key).is_some_and(|listed| Arc::ptr_eq(listed, &self.arrival)) {
+            all.remove(&key);
+        }
+    }
+}
+
+/// As sshd writes addresses: IPv4 as such, whatever it was accepted on.
+fn key(address: SocketAddr) -> (IpAddr, u16) {
+    (address.ip().to_canonical(), address.port())
+}
