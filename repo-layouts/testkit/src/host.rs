@@ -1,7 +1,7 @@
 //! The publisher's own host, as it is delivered, in a process of its own.
 
 use std::io::{BufRead, BufReader, Read};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::thread::JoinHandle;
 
 use crate::terminate;
@@ -13,6 +13,7 @@ pub struct Host {
     pub child: Child,
     /// `https://HOST:PORT`; empty if it ended before it listened.
     pub url: String,
+    says: BufReader<ChildStdout>,
     log: Option<JoinHandle<String>>,
 }
 
@@ -27,9 +28,17 @@ impl Host {
             let _ = errors.read_to_end(&mut log);
             String::from_utf8_lossy(&log).into_owned()
         });
+        let says = BufReader::new(child.stdout.take().expect("piped"));
+        let mut host = Self { child, url: String::new(), says, log: Some(log) };
+        host.url = host.line();
+        host
+    }
+
+    /// The next line that it prints; empty if it ended.
+    pub fn line(&mut self) -> String {
         let mut line = String::new();
-        BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("it says where it listens");
-        Self { child, url: line.trim().to_owned(), log: Some(log) }
+        self.says.read_line(&mut line).expect("it says where it listens");
+        line.trim().to_owned()
     }
 
     /// `HOST:PORT`.

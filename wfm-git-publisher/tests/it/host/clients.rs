@@ -111,7 +111,7 @@ impl Write for Call {
 }
 
 /// Pushes by libgit2; what it was told of the ref.
-fn libgit2_push(repository: &git2::Repository, refspec: &str) -> Option<String> {
+pub(super) fn libgit2_push(repository: &git2::Repository, refspec: &str) -> Option<String> {
     let said = RefCell::new(None);
     let mut callbacks = git2::RemoteCallbacks::new();
     callbacks.push_update_reference(|_, refusal| {

@@ -8,6 +8,8 @@ mod limits;
 mod parked;
 mod pushes;
 mod reads;
+mod ssh;
+mod ssh_abuse;
 mod trouble;
 mod waits;
 
@@ -29,7 +31,7 @@ use wfm_git_host::accounts::{Role, Store};
 use wfm_git_host::ca;
 use wfm_git_publisher::config::Config;
 
-use crate::support::Lab;
+use crate::support::{Lab, PROGRAM};
 
 /// A fleet with two devices whose host runs.
 pub(crate) struct Site {
@@ -97,15 +99,22 @@ impl Site {
     }
 
     fn started(lab: Lab, settings: &str, by: &[&str]) -> Self {
-        let listen = if settings.contains("listen:") { "" } else { "  listen: 127.0.0.1:0\n" };
+        let ca = Self::prepare(&lab, settings);
+        let mut server = start(&lab, by);
+        let address = server.address();
+        Self { lab, address, ca, server }
+    }
+
+    /// Writes the settings, and gives the file with the authority that the host will have.
+    fn prepare(lab: &Lab, settings: &str) -> PathBuf {
+        let listen =
+            if settings.lines().any(|line| line.starts_with("  listen:")) { "" } else { "  listen: 127.0.0.1:0\n" };
         let config = format!("serve:\n  names: [127.0.0.1, localhost]\n{listen}{settings}");
         std::fs::write(lab.home.config(), &config).unwrap();
         let serve = Config::parse("publisher.yaml", config.as_bytes()).unwrap().serve.unwrap();
         let ca = lab.dir().join("ca.pem");
         std::fs::write(&ca, ca::trusted(&lab.home.ca(), &serve).unwrap().unwrap()).unwrap();
-        let mut server = start(&lab, by);
-        let address = server.address();
-        Self { lab, address, ca, server }
+        ca
     }
 
     pub(crate) fn login(&self, name: &str, role: Role, device: Option<&str>) -> Login {
@@ -237,12 +246,8 @@ impl Site {
     /// Starts it again as another copy of the program, which the test may do with as it likes.
     pub(crate) fn restart_as(&mut self, program: &Path) {
         self.kill();
-        let usual = self.lab.command(&["serve"]);
-        std::fs::copy(usual.get_program(), program).unwrap();
-        let mut command = Command::new(program);
-        command.env_clear().args(usual.get_args()).current_dir(usual.get_current_dir().unwrap());
-        command.envs(usual.get_envs().filter_map(|(name, value)| Some((name, value?))));
-        self.server = logging(command);
+        std::fs::copy(PROGRAM, program).unwrap();
+        self.server = start_as(&self.lab, program);
         self.address = self.server.address();
     }
 
@@ -264,6 +269,15 @@ fn start(lab: &Lab, by: &[&str]) -> Host {
         wrapped.current_dir(&lab.fleet).stdin(Stdio::null());
         command = wrapped;
     }
+    logging(command)
+}
+
+/// Starts another copy of the host.
+fn start_as(lab: &Lab, program: &Path) -> Host {
+    let usual = lab.command(&["serve"]);
+    let mut command = Command::new(program);
+    command.env_clear().args(usual.get_args()).current_dir(usual.get_current_dir().unwrap());
+    command.envs(usual.get_envs().filter_map(|(name, value)| Some((name, value?))));
     logging(command)
 }
 
