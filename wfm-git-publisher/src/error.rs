@@ -9,7 +9,7 @@ use wfm_git_host::ca::CaError;
 use wfm_git_host::ssh::SshdError;
 
 use crate::config::ConfigError;
-use crate::operator::{AddError, EnrollError, InitError};
+use crate::operator::{AddError, EnrollError, InitError, JoinError};
 use crate::publish::{self, PublishError};
 
 /// A person or a setting has to change.
@@ -124,7 +124,8 @@ fn hint(error: &(dyn Error + 'static)) -> Option<String> {
     if let Some(InitError::Exists { .. }) = error.downcast_ref() {
         return Some("choose a new directory".to_owned());
     }
-    publish::hint(error).or_else(|| add_hint(error)).or_else(|| enroll_hint(error)).or_else(|| host_hint(error))
+    let others = || add_hint(error).or_else(|| join_hint(error)).or_else(|| enroll_hint(error));
+    publish::hint(error).or_else(others).or_else(|| host_hint(error))
 }
 
 fn add_hint(error: &(dyn Error + 'static)) -> Option<String> {
@@ -132,6 +133,18 @@ fn add_hint(error: &(dyn Error + 'static)) -> Option<String> {
         AddError::Exists { file, .. } => Some(format!("change the labels in {file}, and leave --label out here")),
         AddError::Taken { file, .. } => Some(format!("move {file} away, its name means nothing")),
         AddError::NoDevice(device) => Some(format!("add it first: device add {device}")),
+        _ => None,
+    }
+}
+
+fn join_hint(error: &(dyn Error + 'static)) -> Option<String> {
+    match error.downcast_ref::<Box<JoinError>>().map(Box::as_ref)? {
+        JoinError::NoSsh => Some("write `ssh: {listen: 0.0.0.0:2222}` below `serve:` in publisher.yaml".to_owned()),
+        JoinError::NoHostKeys => Some(
+            "for another host write `hostKeys:` below `remote:` in publisher.yaml; for an sshd in front of this one put its \
+             keys as `.pub` files into the home's `ssh` folder"
+                .to_owned(),
+        ),
         _ => None,
     }
 }
@@ -171,9 +184,11 @@ fn ssh_hint(error: &SshdError) -> Option<String> {
 fn enroll_hint(error: &(dyn Error + 'static)) -> Option<String> {
     match error.downcast_ref()? {
         EnrollError::Key(_) => Some("it looks like `ssh-ed25519 AAAA… press-01`".to_owned()),
+        EnrollError::SshKey(_) => Some("it looks like `ssh-ed25519 AAAA… press-01 ssh`".to_owned()),
+        EnrollError::OneKey => Some("`device-syncer init` makes two: copy both lines".to_owned()),
         EnrollError::NoDevice(device) => Some(format!("add it first: device add {device}")),
         EnrollError::OtherKey { .. } => {
-            Some("if its disk is new or it was replaced, use --replace: the old key then counts no more".to_owned())
+            Some("if its disk is new or it was replaced, use --replace: the old keys then count no more".to_owned())
         }
         EnrollError::Taken { .. } => Some(
             "copy the line that `device-syncer init` printed on this device; a cloned disk has to join anew".to_owned(),

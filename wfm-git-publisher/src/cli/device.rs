@@ -7,12 +7,13 @@ use std::path::PathBuf;
 use clap::Subcommand;
 use repo_model::{DeviceId, text};
 use serde_json::json;
+use wfm_git_host::accounts::Store;
 
 use super::{OutputArgs, Place, account};
 use crate::config::Config;
 use crate::error::{Failure, USER};
 use crate::fleet::{self, Device};
-use crate::operator::{Reach, add, enroll, rejoin};
+use crate::operator::{Lines, Over, Reach, add, enroll, rejoin};
 use crate::repos::Remotes;
 
 /// The devices of the fleet
@@ -29,9 +30,10 @@ pub(super) enum Command {
 /// Writes devices/<ID>.yaml and commits it, unless the device is in the fleet already; makes its repository; writes the
 /// join file, which `device-syncer init --join FILE` reads on the device. Take the file there in a trusted way, and keep
 /// it to yourself: it is what the device believes from then on, and where publisher.yaml has `serve:` it holds the secret
-/// of the device's account on the host.
+/// of the device's account on the host. Over SSH it holds no secret: the device makes a key of its own.
 ///
 ///   wfm-git-publisher device add press-03 --label site=graz --label line=2
+///   wfm-git-publisher device add press-03 --over ssh
 ///   wfm-git-publisher device add press-03 --out /media/usb/press-03.json
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
@@ -57,14 +59,27 @@ struct FileArgs {
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 
+    /// How the device talks with this host; over HTTPS unless it is said. Another host's `remote.url` says it
+    #[arg(long, value_name = "TRANSPORT")]
+    over: Option<Transport>,
+
     /// How long the secret of the device's account is valid, like 90d or 12h, or `never`; the device renews it in time
     #[arg(long, value_name = "TIME", default_value = "90d", value_parser = account::ttl)]
     ttl: account::Ttl,
 }
 
+/// How a device talks with the host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Transport {
+    /// With a secret, which is in the join file
+    Https,
+    /// With a key of the device's own; needs `serve: ssh:` in publisher.yaml
+    Ssh,
+}
+
 /// Writes a device's join file anew: because it was lost, or because the device is to join again
 ///
-/// Over HTTPS the file has a new secret. One in a join file that was never used ends now; the one that the device uses
+/// A device changes between HTTPS and SSH in the same way. Over HTTPS the file has a new secret. One in a join file that was never used ends now; the one that the device uses
 /// ends when it uses the new one, or now with --at-once, which is right if it may have leaked.
 ///
 ///   wfm-git-publisher device join press-03 --out /media/usb/press-03.json
@@ -90,11 +105,12 @@ fn label(text: &str) -> Result<(String, String), String> {
     Ok((name.to_owned(), value.to_owned()))
 }
 
-/// Writes a device's public key into its file, so that its reports are believed
+/// Writes a device's public keys into its file, so that its reports are believed
 ///
 /// LINE is what `device-syncer init` printed on the device; `-` reads it from standard input. The key goes into
-/// `statusKeys` of the device's file, comments stay, and that is committed. The next `publish` gives the device its
-/// first desired state.
+/// `statusKeys` of the device's file, comments stay, and that is committed. Over SSH there is a second line, which `-` takes
+/// as well: the key with which the device asks the host. It goes into `sshKeys` of the file and, where this publisher is
+/// the host, into the device's account, and is replaced with the first. The next `publish` gives the device its first desired state.
 ///
 ///   wfm-git-publisher device enroll press-03 'ssh-ed25519 AAAA… press-03'
 ///   ssh press-03 sudo device-syncer init --join - < press-03.json > press-03.line
@@ -108,7 +124,11 @@ pub(super) struct EnrollArgs {
     /// The line with its public key, or `-`
     line: String,
 
-    /// Replace the key that is there: for a new disk, or after a key was lost
+    /// The line with its SSH key, where LINE isn't `-`
+    #[arg(long, value_name = "LINE")]
+    ssh_key: Option<String>,
+
+    /// Replace the keys that are there: for a new disk, or after a key was lost
     #[arg(long)]
     replace: bool,
 
@@ -141,10 +161,10 @@ pub(super) fn run(place: &Place, command: Command) -> Result<u8, Failure> {
 
 fn run_add(place: &Place, args: AddArgs) -> Result<u8, Failure> {
     let labels: BTreeMap<_, _> = args.labels.into_iter().collect();
-    let out = args.file.out.map(std::path::absolute).transpose()?;
+    let out = args.file.out.as_ref().map(std::path::absolute).transpose()?;
     let config = place.config()?;
     let remotes = place.remotes()?;
-    let reach = reach(&config, remotes.as_ref(), args.file.ttl, false);
+    let reach = reach(&config, remotes.as_ref(), &args.file, false)?;
     let added = add(&place.work_tree()?, &place.home()?, &args.id, &labels, reach, out)?;
     let said = if added.was_there { "is in the fleet already" } else { "is in the fleet now" };
     let text = format!(
@@ -162,43 +182,72 @@ fn run_add(place: &Place, args: AddArgs) -> Result<u8, Failure> {
 }
 
 fn run_join(place: &Place, args: JoinArgs) -> Result<u8, Failure> {
-    let out = args.file.out.map(std::path::absolute).transpose()?;
+    let out = args.file.out.as_ref().map(std::path::absolute).transpose()?;
     let config = place.config()?;
     let remotes = place.remotes()?;
-    let reach = reach(&config, remotes.as_ref(), args.file.ttl, args.at_once);
+    let reach = reach(&config, remotes.as_ref(), &args.file, args.at_once)?;
     let join = rejoin(&place.work_tree()?, &place.home()?, &args.id, reach, out)?;
     let json = || json!({ "device": args.id, "joinFile": join });
     args.output.print(&format!("join file: {}\n", join.display()), json);
     Ok(0)
 }
 
-/// Elsewhere if devices talk to another host, over HTTPS if this publisher is one.
-fn reach<'a>(config: &'a Config, remotes: Option<&'a Remotes>, ttl: account::Ttl, at_once: bool) -> Reach<'a> {
-    if let Some(remotes) = remotes {
-        return Reach::Elsewhere(remotes);
+/// Elsewhere if devices talk to another host, as it is asked for if this publisher is one.
+fn reach<'a>(
+    config: &'a Config,
+    remotes: Option<&'a Remotes>,
+    file: &FileArgs,
+    at_once: bool,
+) -> Result<Reach<'a>, Failure> {
+    let over = match file.over {
+        None | Some(Transport::Https) => Over::Https { ttl: file.ttl.0, at_once },
+        Some(Transport::Ssh) if at_once => {
+            return Err(Failure::new("--at-once is about a secret, and over SSH there is none")
+                .hint("end a device's SSH key with `device enroll --replace`, or all it has with `account revoke`"));
+        }
+        Some(Transport::Ssh) => Over::Ssh,
+    };
+    match (remotes, &config.serve) {
+        (Some(_), _) if file.over.is_some() => {
+            Err(Failure::new("--over is for this host, and devices talk to another")
+                .hint("`remote: url:` in publisher.yaml says how they do"))
+        }
+        (Some(remotes), _) => Ok(Reach::Elsewhere(remotes)),
+        (None, Some(serve)) => Ok(Reach::Host { serve, over }),
+        (None, None) if matches!(over, Over::Ssh) => Err(Failure::new(
+            "this publisher is no host that is reached over SSH",
+        )
+        .hint("write `serve:` with `names:` and `ssh: {listen: …}` into publisher.yaml in the publisher's home")),
+        (None, None) => Ok(Reach::Path),
     }
-    config.serve.as_ref().map_or(Reach::Path, |serve| Reach::Host { serve, ttl: ttl.0, at_once })
 }
 
 fn run_enroll(place: &Place, args: &EnrollArgs) -> Result<u8, Failure> {
-    let line = match args.line.as_str() {
-        "-" => {
-            let mut text = String::new();
-            std::io::stdin().lock().take(16_384).read_to_string(&mut text)?;
-            let key = text.lines().map(str::trim).find(|line| line.starts_with("ssh-"));
-            key.unwrap_or(text.trim()).to_owned()
-        }
-        line => line.to_owned(),
-    };
-    let enrolled = enroll(&place.work_tree()?, &place.home()?, &args.id, &line, args.replace)?;
+    let mut text = args.line.clone();
+    if text == "-" {
+        text.clear();
+        std::io::stdin().lock().take(32_768).read_to_string(&mut text)?;
+    }
+    let two = || Failure::new("there is more than one line of a kind").hint("give those of one device, by hand");
+    let mut lines = Lines::find(&text).ok_or_else(two)?;
+    match &args.ssh_key {
+        Some(_) if lines.ssh.is_some() => return Err(two()),
+        Some(line) => lines.ssh = Some(line.trim().to_owned()),
+        None => {}
+    }
+    let home = place.home()?;
+    let accounts = place.config()?.serve.is_some().then(|| Store::new(home.accounts()));
+    let enrolled = enroll(&place.work_tree()?, &home, accounts.as_ref(), &args.id, &lines, args.replace)?;
     let said = if enrolled.was_there { "is enrolled already with" } else { "is enrolled with" };
+    let over = enrolled.ssh_fingerprint.iter().map(|key| format!(", over SSH with {key}")).collect::<String>();
     let next = place.next_push()?;
-    let text = format!("{} {said} {} ({})\n{next}", args.id, enrolled.fingerprint, enrolled.file);
+    let text = format!("{} {said} {}{over} ({})\n{next}", args.id, enrolled.fingerprint, enrolled.file);
     args.output.print(&text, || {
         json!({
             "device": args.id,
             "file": enrolled.file,
             "fingerprint": enrolled.fingerprint,
+            "sshFingerprint": enrolled.ssh_fingerprint,
             "wasThere": enrolled.was_there,
         })
     });

@@ -2,11 +2,13 @@
 
 use repo_model::yaml::{Limits, Node, Value, parse};
 
-/// The text with the top-level list `key` set to `items`: an old list is replaced, a new one goes to the end.
+/// The text with the top-level list `key` set to `items`: an old list is replaced, a new one goes to the end, and an empty
+/// one goes away.
 ///
 /// `None` if the file isn't written in the usual block style; whoever asked checks the result by reading it.
 pub(super) fn set_list(text: &str, key: &str, items: &[String]) -> Option<String> {
-    let block: Vec<_> = [format!("{key}:")].into_iter().chain(items.iter().map(|item| format!("  - {item}"))).collect();
+    let head = (!items.is_empty()).then(|| format!("{key}:"));
+    let block: Vec<_> = head.into_iter().chain(items.iter().map(|item| format!("  - {item}"))).collect();
     let mut lines: Vec<&str> = text.lines().collect();
     match top_level(text, key)? {
         Some(line) => {
@@ -59,6 +61,9 @@ mod tests {
         assert_eq!(set("id: a\nstatusKeys: []\n# tail\nx: 1\n"), format!("id: a\n{list}# tail\nx: 1\n"));
         assert_eq!(set("statusKeys:\n  - ssh-ed25519 A\n  # old\nid: a\n"), format!("{list}id: a\n"));
         assert_eq!(set("statusKeys:\n- ssh-ed25519 A\nid: a\n"), format!("{list}id: a\n"));
+        let without = |text: &str| set_list(text, "statusKeys", &[]).unwrap();
+        assert_eq!(without("id: a\nstatusKeys:\n  - ssh-ed25519 A\nx: 1\n"), "id: a\nx: 1\n");
+        assert_eq!(without("id: a\n"), "id: a\n");
         assert_eq!(
             set("id: a\n# statusKeys:\n#   - ssh-ed25519 …\n"),
             format!("id: a\n# statusKeys:\n#   - ssh-ed25519 …\n{list}")

@@ -1,11 +1,14 @@
-//! Enrolment: a device's public key goes into its file in the fleet repository.
+//! Enrolment: a device's public keys go into its file in the fleet repository, and its SSH key into its account here.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use jiff::Timestamp;
 use repo_git::{KeyError, PublicKey, durable};
+use repo_model::key::InvalidKey;
 use repo_model::problem::Problems;
 use repo_model::{DeviceId, KeyText};
+use wfm_git_host::accounts::{AccountError, AccountName, InvalidSshKey, SshKey, Store};
 
 use super::edit;
 use crate::fleet::{self, Content, Device, SourceFile};
@@ -16,10 +19,42 @@ use crate::repos::{GitError, Home, HomeError, SourceError, StockGit, key_text, w
 pub struct Enrolled {
     /// The path of the device's file in the fleet repository.
     pub file: String,
-    /// `SHA256:…`, as `ssh-keygen -l` shows it.
+    /// The status key's fingerprint: `SHA256:…`, as `ssh-keygen -l` shows it.
     pub fingerprint: String,
-    /// Whether the key was there already.
+    /// The SSH key's, if one was given.
+    pub ssh_fingerprint: Option<String>,
+    /// Whether the keys were there already.
     pub was_there: bool,
+}
+
+/// The lines that `device-syncer init` prints.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lines {
+    /// The key that signs what the device says.
+    pub status: String,
+    /// The key with which it asks a host over SSH.
+    pub ssh: Option<String>,
+}
+
+impl Lines {
+    /// Finds them in what was printed, whatever stands around them; `None` if there are two of one kind. An SSH key's
+    /// comment is the device's id and `ssh`.
+    pub fn find(text: &str) -> Option<Self> {
+        let is_key = |line: &&str| ["ssh-", "ecdsa-", "sk-"].iter().any(|head| line.starts_with(head));
+        let is_ssh = |line: &&str| line.split_whitespace().skip(3).last() == Some("ssh");
+        let (ssh, status): (Vec<_>, Vec<_>) = text.lines().map(str::trim).filter(is_key).partition(is_ssh);
+        let ssh = match ssh[..] {
+            [] => None,
+            [line] => Some(line.to_owned()),
+            _ => return None,
+        };
+        match status[..] {
+            // Whatever it is, it is named when it is read as a key.
+            [] => Some(Self { status: text.trim().to_owned(), ssh }),
+            [line] => Some(Self { status: line.to_owned(), ssh }),
+            _ => None,
+        }
+    }
 }
 
 /// A device can't be enrolled.
@@ -31,6 +66,18 @@ pub enum EnrollError {
     /// The line isn't a key.
     #[error("the line is not the one that `device-syncer init` prints")]
     Key(#[source] KeyError),
+    /// The SSH key's line isn't a key.
+    #[error("the line of the SSH key is not the one that `device-syncer init` prints")]
+    SshKey(#[source] InvalidKey),
+    /// The SSH key is of a kind that nobody may come with.
+    #[error(transparent)]
+    SshKind(#[from] InvalidSshKey),
+    /// One key for both.
+    #[error("both lines have the same key: what asks a host isn't what signs `status`")]
+    OneKey,
+    /// The device's account here can't be changed. Its file in the fleet has the keys.
+    #[error("cannot put the SSH key into the device's account")]
+    Account(#[from] AccountError),
     /// There is no such device.
     #[error("there is no device `{0}` in the fleet")]
     NoDevice(DeviceId),
@@ -64,10 +111,56 @@ pub enum EnrollError {
     Signers(#[source] HomeError),
 }
 
-/// Puts the key of the line into the device's file and commits that. Another key is replaced only if `replace` says so.
-pub fn enroll(root: &Path, home: &Home, device: &DeviceId, line: &str, replace: bool) -> Result<Enrolled, EnrollError> {
-    let public: PublicKey = line.trim().parse().map_err(EnrollError::Key)?;
-    let key = key_text(public).ok_or_else(|| EnrollError::NoDevice(device.clone()))?;
+/// The keys that a device is enrolled with.
+#[derive(Debug, Clone)]
+struct Keys {
+    status: KeyText,
+    ssh: Vec<KeyText>,
+}
+
+/// Puts the keys of the lines into the device's file and commits that, and the SSH key into its account at the host with
+/// these accounts, if there is one. Other keys are replaced only if `replace` says so. An SSH key ends with the status key
+/// that it came with.
+pub fn enroll(
+    root: &Path,
+    home: &Home,
+    accounts: Option<&Store>,
+    device: &DeviceId,
+    lines: &Lines,
+    replace: bool,
+) -> Result<Enrolled, EnrollError> {
+    let public: PublicKey = lines.status.parse().map_err(EnrollError::Key)?;
+    let status = key_text(public).ok_or_else(|| EnrollError::NoDevice(device.clone()))?;
+    let now = Timestamp::now();
+    let ssh = lines.ssh.as_ref().map(|line| line.parse().map_err(EnrollError::SshKey)).transpose()?;
+    let ssh = ssh.map(|key| SshKey::new(key, Some(status.clone()), now)).transpose()?;
+    if ssh.as_ref().is_some_and(|ssh| ssh.key == status) {
+        return Err(EnrollError::OneKey);
+    }
+    let ssh_fingerprint = ssh.as_ref().map(SshKey::fingerprint);
+    let mut enrolled = in_file(root, device, (&status, ssh.as_ref().map(|ssh| &ssh.key)), replace, |keys| {
+        let ssh = ssh_fingerprint.iter().filter(|_| !keys.ssh.is_empty());
+        let ssh: String = ssh.map(|fingerprint| format!(", over SSH {fingerprint}")).collect();
+        format!("{device}: enroll {}{ssh}", public.fingerprint())
+    })?;
+    (enrolled.fingerprint, enrolled.ssh_fingerprint) = (public.fingerprint(), ssh_fingerprint);
+    add_signer(home, device, &status)?;
+    if let (Some(accounts), Some(ssh)) = (accounts, ssh) {
+        accounts
+            .retain_ssh_keys(&AccountName::of(device), |known| known.enrolled_with.is_none() || known.key == ssh.key)?;
+        accounts.add_ssh_key_for_device(device, ssh)?;
+    }
+    Ok(enrolled)
+}
+
+/// Puts the keys into the device's file, and commits it with a message about them.
+fn in_file(
+    root: &Path,
+    device: &DeviceId,
+    (status, ssh): (&KeyText, Option<&KeyText>),
+    replace: bool,
+    message: impl Fn(&Keys) -> String,
+) -> Result<Enrolled, EnrollError> {
     let files = work_tree(root)?;
     let found = fleet::device_files(&files).into_iter().find(|(id, _)| id == device);
     let (_, file) = found.ok_or_else(|| EnrollError::NoDevice(device.clone()))?;
@@ -75,34 +168,44 @@ pub fn enroll(root: &Path, home: &Home, device: &DeviceId, line: &str, replace: 
     let failed = |source| EnrollError::File { path: path.clone(), source };
     let text = fs::read_to_string(&path).map_err(failed)?;
     let before = read(device, &file, &text)?;
-    let fingerprint = public.fingerprint();
+    let has_status = before.status_keys == [status.clone()];
+    let keys = Keys {
+        status: status.clone(),
+        ssh: match ssh {
+            Some(ssh) => vec![ssh.clone()],
+            // What came with a status key that is replaced ends with it.
+            None if has_status => before.ssh_keys.clone(),
+            None => Vec::new(),
+        },
+    };
+    let enrolled = |file, was_there| Enrolled { file, fingerprint: String::new(), ssh_fingerprint: None, was_there };
     let git = StockGit::new(root);
-    let message = format!("{device}: enroll {fingerprint}");
-    if before.status_keys == [key.clone()] {
+    if has_status && before.ssh_keys == keys.ssh {
         if git.is_dirty(&file)? {
             // An enrolment that was cut off before its commit is completed; other changes are the operator's.
-            if !is_only_enrolled(&git, (&file, &text), device, &key)? {
+            if !is_only_enrolled(&git, (&file, &text), device, &keys)? {
                 return Err(EnrollError::Dirty { file });
             }
-            git.commit(&[&file], &message)?;
+            git.commit(&[&file], &message(&keys))?;
         }
-        add_signer(home, device, &key)?;
-        return Ok(Enrolled { file, fingerprint, was_there: true });
+        return Ok(enrolled(file, true));
     }
-    if before.is_enrolled() && !replace {
+    let has_others = before.is_enrolled() && !has_status || !before.ssh_keys.is_empty() && before.ssh_keys != keys.ssh;
+    if has_others && !replace {
         return Err(EnrollError::OtherKey { device: device.clone() });
     }
-    if let Some((owner, file)) = owner(&files, device, &key) {
-        return Err(EnrollError::Taken { owner, file });
+    for key in std::iter::once(&keys.status).chain(&keys.ssh) {
+        if let Some((owner, file)) = owner(&files, device, key) {
+            return Err(EnrollError::Taken { owner, file });
+        }
     }
     if git.is_dirty(&file)? {
         return Err(EnrollError::Dirty { file });
     }
-    let edited = with_key(&file, &text, &before, &key)?;
+    let edited = with_keys(&file, &text, &before, &keys)?;
     durable::replace_file(&path, edited.as_bytes(), 0o644).map_err(failed)?;
-    git.commit(&[&file], &message)?;
-    add_signer(home, device, &key)?;
-    Ok(Enrolled { file, fingerprint, was_there: false })
+    git.commit(&[&file], &message(&keys))?;
+    Ok(enrolled(file, false))
 }
 
 /// The other device that has the key, and its file.
@@ -112,20 +215,21 @@ fn owner(files: &[SourceFile], device: &DeviceId, key: &KeyText) -> Option<(Devi
         Content::Refused(..) => false,
     };
     let mut others = files.iter().filter(names).filter_map(|file| fleet::read_device(file).ok());
-    let other = others.find(|other| other.id != *device && other.status_keys.contains(key))?;
+    let has = |other: &Device| other.status_keys.contains(key) || other.ssh_keys.contains(key);
+    let other = others.find(|other| other.id != *device && has(other))?;
     Some((other.id, other.file))
 }
 
-/// Whether the file is the committed one with the key, and nothing else.
+/// Whether the file is the committed one with the keys, and nothing else.
 fn is_only_enrolled(
     git: &StockGit,
     (file, text): (&str, &str),
     device: &DeviceId,
-    key: &KeyText,
+    keys: &Keys,
 ) -> Result<bool, EnrollError> {
     let Ok(committed) = git.run(&["show", &format!("HEAD:{file}")]) else { return Ok(false) };
     let before = read(device, file, &committed)?;
-    Ok(with_key(file, &committed, &before, key).is_ok_and(|enrolled| enrolled == text))
+    Ok(with_keys(file, &committed, &before, keys).is_ok_and(|enrolled| enrolled == text))
 }
 
 fn read(device: &DeviceId, file: &str, text: &str) -> Result<Device, EnrollError> {
@@ -133,12 +237,15 @@ fn read(device: &DeviceId, file: &str, text: &str) -> Result<Device, EnrollError
     read.map_err(|problems| EnrollError::Device { device: device.clone(), problems })
 }
 
-/// The text with the key, which must mean the same in all else.
-fn with_key(file: &str, text: &str, before: &Device, key: &KeyText) -> Result<String, EnrollError> {
+/// The text with the keys, which must mean the same in all else.
+fn with_keys(file: &str, text: &str, before: &Device, keys: &Keys) -> Result<String, EnrollError> {
     let failed = || EnrollError::Edit { file: file.to_owned() };
-    let edited = edit::set_list(text, "statusKeys", &[key.to_string()]).ok_or_else(failed)?;
+    let texts = |keys: &[KeyText]| keys.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let status = texts(std::slice::from_ref(&keys.status));
+    let edited = edit::set_list(text, "statusKeys", &status).ok_or_else(failed)?;
+    let edited = edit::set_list(&edited, "sshKeys", &texts(&keys.ssh)).ok_or_else(failed)?;
     let after = fleet::read_device(&SourceFile::plain(file, edited.as_str())).map_err(|_| failed())?;
-    let expected = Device { status_keys: vec![key.clone()], ..before.clone() };
+    let expected = Device { status_keys: vec![keys.status.clone()], ssh_keys: keys.ssh.clone(), ..before.clone() };
     if after == expected { Ok(edited) } else { Err(failed()) }
 }
 
@@ -151,4 +258,26 @@ fn add_signer(home: &Home, device: &DeviceId, key: &KeyText) -> Result<(), Enrol
         return Ok(());
     }
     home.write(&path, format!("{text}{line}").as_bytes(), 0o644).map_err(EnrollError::Signers)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_lines_are_found_in_what_was_printed_and_two_of_one_kind_are_none() {
+        let (status, ssh) = ("ssh-ed25519 AAAAB press-01", "ecdsa-sha2-nistp256 AAAAC press-01 ssh");
+        let found = |text: &str| Lines::find(text);
+        let lines = |ssh: Option<&str>| Some(Lines { status: status.to_owned(), ssh: ssh.map(str::to_owned) });
+        assert_eq!(found(&format!("warning: x\n {status} \n{ssh}\n")), lines(Some(ssh)));
+        assert_eq!(found(&format!("{ssh}\n{status}\n")), lines(Some(ssh)));
+        assert_eq!(found(status), lines(None));
+        assert_eq!(
+            found("ssh-ed25519 AAAAB ssh"),
+            Some(Lines { status: "ssh-ed25519 AAAAB ssh".to_owned(), ssh: None })
+        );
+        assert_eq!(found(&format!("{status}\n{status}")), None);
+        assert_eq!(found(&format!("{status}\n{ssh}\n{ssh}")), None);
+        assert_eq!(found("nothing\n").map(|lines| lines.status), Some("nothing".to_owned()));
+    }
 }

@@ -10,10 +10,12 @@ use jiff::Timestamp;
 use repo_model::envelope::LAYOUT;
 use repo_model::join::{Account, Join, JoinFloor, JoinTrust};
 use repo_model::roster::{roster_path, signature_path};
-use repo_model::{DeviceId, json};
+use repo_model::{DeviceId, KeyText, json};
 use wfm_git_host::Settings;
 use wfm_git_host::accounts::{AccountError, Store};
 use wfm_git_host::ca::{self, CaError};
+use wfm_git_host::ssh::host_keys::{self, HostKeyError};
+use wfm_git_host::ssh::user::UserError;
 
 use crate::repos::{
     Control, ControlError, DeviceRepo, DeviceRepoError, EntryState, Home, HomeError, Ledger, Remotes, RemotesError,
@@ -49,6 +51,18 @@ pub enum JoinError {
     /// What the device shall trust can't be known.
     #[error("cannot tell which certificates the device shall trust")]
     Ca(#[from] CaError),
+    /// There is no SSH here.
+    #[error("this host isn't reached over SSH")]
+    NoSsh,
+    /// As whom clients come over SSH can't be known.
+    #[error("cannot tell where devices find this host over SSH")]
+    SshUser(#[from] UserError),
+    /// The host's own SSH keys can't be read or made.
+    #[error("cannot tell which SSH keys the host has")]
+    HostKeys(#[from] HostKeyError),
+    /// A device would have to believe whichever key it sees first.
+    #[error("nothing says which SSH keys the host has, and no device learns them from the host itself")]
+    NoHostKeys,
     /// The settings of the host that devices talk to can't be used.
     #[error("cannot use the remote host of the publisher's settings")]
     Remotes(#[from] RemotesError),
@@ -64,19 +78,34 @@ pub enum Reach<'a> {
     Path,
     /// At a host that isn't this one; its administrator makes the account.
     Elsewhere(&'a Remotes),
-    /// Over HTTPS, with an account of its own.
-    Host {
-        /// The host.
-        serve: &'a Settings,
-        /// How long the account's secret lives; `None` for ever.
+    /// At this host, with an account of its own.
+    Host { serve: &'a Settings, over: Over },
+}
+
+/// How a device talks with this host.
+#[derive(Debug, Clone, Copy)]
+pub enum Over {
+    /// With a secret.
+    Https {
+        /// How long the secret lives; `None` for ever.
         ttl: Option<Duration>,
         /// Whether a secret that is in use ends now, and not when the new one was used.
         at_once: bool,
     },
+    /// With a key of the device's own, which its enrolment brings.
+    Ssh,
+}
+
+/// What a join file says of the host.
+struct Host {
+    url: String,
+    ca: Option<String>,
+    keys: Vec<KeyText>,
+    account: Option<Account>,
 }
 
 /// Makes the device's repository and writes its join file, to the home's folder or to `out`. Over HTTPS the file has a
-/// new secret each time: one that got lost is valid no more.
+/// new secret each time: one that got lost is valid no more. Over SSH it has none.
 pub fn write_join(
     home: &Home,
     device: &DeviceId,
@@ -86,23 +115,17 @@ pub fn write_join(
     let (ledger, rosters) = Control::read(home)?;
     let repo = DeviceRepo::create(home, rosters.fleet(), device)?;
     let tip = repo.desired(&rosters.publishers)?;
-    let (url, ca, account) = match reach {
-        Reach::Path => (local(home, device)?, None, None),
-        Reach::Elsewhere(remotes) => (remotes.url(device), remotes.authorities()?, None),
-        Reach::Host { serve, ttl, at_once } => {
-            let ca = ca::trusted(&home.ca(), serve)?;
-            let issued = Store::new(home.accounts()).issue_for_device(device, ttl, at_once, Timestamp::now())?;
-            let account = Account { user: issued.name.into(), secret: issued.secret.reveal().to_owned() };
-            (serve.device_url(device), ca, Some(account))
-        }
-    };
+    let Host { url, ca, keys, account } = host(home, device, reach)?;
+    if keys.is_empty() && url.get(..6).is_some_and(|scheme| scheme.eq_ignore_ascii_case("ssh://")) {
+        return Err(JoinError::NoHostKeys);
+    }
     let join = Join {
         layout: LAYOUT,
         fleet: rosters.fleet(),
         device: device.clone(),
         url,
         ca,
-        host_keys: Vec::new(),
+        host_keys: keys,
         account,
         issued: Some(Timestamp::now()),
         trust: trust(&rosters)?,
@@ -111,6 +134,30 @@ pub fn write_join(
     let path = out.unwrap_or_else(|| home.join(device));
     home.write(&path, &json::to_bytes(&join), 0o600)?;
     Ok(path)
+}
+
+fn host(home: &Home, device: &DeviceId, reach: Reach<'_>) -> Result<Host, JoinError> {
+    let at = |url| Host { url, ca: None, keys: Vec::new(), account: None };
+    match reach {
+        Reach::Path => Ok(at(local(home, device)?)),
+        Reach::Elsewhere(remotes) => Ok(Host { ca: remotes.authorities()?, ..at(remotes.url(device)) }),
+        Reach::Host { serve, over: Over::Https { ttl, at_once } } => {
+            let ca = ca::trusted(&home.ca(), serve)?;
+            let issued = Store::new(home.accounts()).issue_for_device(device, ttl, at_once, Timestamp::now())?;
+            let account = Account { user: issued.name.into(), secret: issued.secret.reveal().to_owned() };
+            Ok(Host { ca, account: Some(account), ..at(serve.device_url(device)) })
+        }
+        Reach::Host { serve, over: Over::Ssh } => {
+            let url = serve.ssh_device_url(device)?.ok_or(JoinError::NoSsh)?;
+            // Where another sshd is in front, only its operator knows its keys.
+            if serve.ssh.as_ref().is_some_and(|ssh| ssh.listen.is_some()) {
+                host_keys::ensure(&home.ssh())?;
+            }
+            let keys = if home.ssh().is_dir() { host_keys::public(&home.ssh())? } else { Vec::new() };
+            Store::new(home.accounts()).ensure_for_device(device)?;
+            Ok(Host { keys, ..at(url) })
+        }
+    }
 }
 
 /// The repository's place on this machine.

@@ -12,8 +12,8 @@ mod join;
 mod reminders;
 
 pub use add::{AddError, Added, add, rejoin};
-pub use enroll::{EnrollError, Enrolled, enroll};
+pub use enroll::{EnrollError, Enrolled, Lines, enroll};
 pub use fix::{FixError, fix};
 pub use init::{InitError, InitOptions, Made, SKELETON, init};
-pub use join::{JoinError, Reach, write_join};
+pub use join::{JoinError, Over, Reach, write_join};
 pub use reminders::{key_ends, moving, reminders};

@@ -35,6 +35,7 @@ mod planned;
 mod publisher;
 mod renamed;
 mod serial;
+mod ssh_keys;
 mod steps;
 mod tips;
 mod up_to_date;

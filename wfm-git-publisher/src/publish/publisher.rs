@@ -18,6 +18,7 @@ use super::message::Origin;
 use super::options::{Options, Work};
 use super::outcome::Outcome;
 use super::pass::Pass;
+use super::ssh_keys;
 use super::steps::Ran;
 use super::up_to_date::UpToDateIndex;
 use crate::fleet::Fleet;
@@ -126,6 +127,7 @@ impl Publisher {
         if options.devices.is_none() {
             outcome.gone = gone::find(&fleet, self.control.ledger());
             if !source.is_old(commit) {
+                outcome.problems.extend(ssh_keys::follow(&self.home, &fleet, options.now));
                 self.withdraw(&fleet, options, &mut outcome)?;
             }
         }

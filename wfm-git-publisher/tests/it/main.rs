@@ -33,6 +33,7 @@ mod restore;
 mod schemas;
 mod secrets;
 mod ssh;
+mod ssh_keys;
 mod support;
 mod traps;
 mod up_to_date;
