@@ -4,6 +4,8 @@ use repo_model::text;
 
 use crate::decision::failure::is_disk_full;
 use crate::home::HomeError;
+#[cfg(not(feature = "ssh"))]
+use crate::host::connection::ConnectionError;
 use crate::reconcile::pass::PassError;
 use crate::reconcile::preview::PlanError;
 use crate::runtimes::RuntimeError;
@@ -65,6 +67,15 @@ impl CliError {
             Self::Home(HomeError::HmacKey { .. }) => Some(
                 "restore the file from a backup; or remove it and run `device-syncer init --join FILE` again, which makes a \
                  new key: what gets a value of a device file is applied once more then, and what runs isn't made anew",
+            ),
+            #[cfg(not(feature = "ssh"))]
+            Self::Home(HomeError::Connection(ConnectionError::Ssh(_))) => Some(
+                "use the package that has SSH, or have a join file over HTTPS written by \
+                 `wfm-git-publisher device join ID --over https`",
+            ),
+            Self::Home(HomeError::Ssh(_)) => Some(
+                "`host.sshKey` in device.yaml names a private key in OpenSSH's format that only its owner can read; without it \
+                 `init --join` makes one",
             ),
             Self::Home(HomeError::Connection(_)) => {
                 Some("`host` in device.yaml and `url` in the join file say how; device.sample.yaml shows every key")

@@ -12,17 +12,18 @@ use repo_http::Clock;
 use repo_model::join::Join;
 use repo_model::report::{Condition, ConditionType, Reason};
 use repo_model::roster::{Trust, roster_path};
-use repo_model::{Digest, envelope, error_chain};
+use repo_model::{Digest, KeyText, envelope, error_chain};
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, Signal, kill_process};
 use uuid::Uuid;
 
-use crate::config::{ConfigError, Device, Home, SAMPLE, SCHEMA, Settings};
+use crate::config::{ConfigError, Device, Home, SAMPLE, SCHEMA, Settings, SshIdentity};
 use crate::decision::conditions::condition;
 use crate::host::account::{self, AccountError};
 use crate::host::client::HostClient;
 use crate::host::connection::{ConnectionError, HostConnection};
 use crate::host::connectivity::Connectivity;
+use crate::host::ssh::{self, KeysInUse, SshSetupError};
 use crate::host::verify::key_text;
 use crate::reconcile::pass::Syncer;
 use crate::reconcile::reconciler::Reconciler;
@@ -64,6 +65,9 @@ pub enum HomeError {
     /// The key can't be used.
     #[error("the device's key can't be used")]
     Key(#[source] Cause),
+    /// The key for the host can't be used.
+    #[error(transparent)]
+    Ssh(#[from] SshSetupError),
     /// The key by which values of device files enter digests can't be used.
     #[error("can't use the key `{}`", path.display())]
     HmacKey { path: PathBuf, source: io::Error },
@@ -91,11 +95,21 @@ fn file<'a>(doing: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> Ho
     move |source| HomeError::File { doing, path: path.to_owned(), source }
 }
 
-/// Makes a home from a join file and returns the line that enrols the device. A second time it completes what is missing
-/// and returns the same line; a newer join file of the same device replaces the one before.
-pub fn init(home: &Home, join_file: &Path) -> Result<String, HomeError> {
+/// The lines that enrol a device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Enrolment {
+    /// The key that signs what it says.
+    pub line: String,
+    /// The key with which it asks a host over SSH; `None` over HTTPS, and where an agent has the key.
+    pub ssh_line: Option<String>,
+}
+
+/// Makes a home from a join file and returns the lines that enrol the device. A second time it completes what is missing
+/// and returns the same lines; a newer join file of the same device replaces the one before.
+pub fn init(home: &Home, join_file: &Path) -> Result<Enrolment, HomeError> {
     let bytes = fs::read(join_file).map_err(file("read", join_file))?;
     let join = read_join(join_file, &bytes)?;
+    let is_over_ssh = ssh::url(&join).map_err(ConnectionError::from)?.is_some();
     let mut before = None;
     if let Ok(known) = fs::read(home.join()) {
         let known = read_join(&home.join(), &known)?;
@@ -119,14 +133,36 @@ pub fn init(home: &Home, join_file: &Path) -> Result<String, HomeError> {
     let schema = home.config_schema();
     durable::replace_file(&schema, SCHEMA.as_bytes(), 0o600).map_err(file("write", &schema))?;
     installation(home)?;
+    let key = SigningKey::load(&home.key()).map_err(|error| HomeError::Key(error.into()))?.public();
+    // Before the join file: once that is there, so is the key with which the device asks.
+    let ssh_line = if is_over_ssh { ssh_line(home, &join, &key_text(&key))? } else { None };
     if !home.floor().exists() {
         Floor::of_join(&join).create(&home.floor())?;
     }
     let now = Timestamp::now().max(join.issued.unwrap_or(Timestamp::UNIX_EPOCH));
     account::join(&home.account(), join.account.as_ref(), before.as_ref(), now)?;
     durable::replace_file(&home.join(), &bytes, 0o600).map_err(file("write", &home.join()))?;
-    let key = SigningKey::load(&home.key()).map_err(|error| HomeError::Key(error.into()))?;
-    Ok(format!("{} {}", key.public(), join.device))
+    Ok(Enrolment { line: format!("{key} {}", join.device), ssh_line })
+}
+
+/// The line that enrols the key for the host, which is made here unless the site gives one.
+fn ssh_line(home: &Home, join: &Join, signing: &KeyText) -> Result<Option<String>, HomeError> {
+    let settings = Settings::read(home)?.host;
+    if let SshIdentity::Own(path) = &settings.ssh.identity
+        && !path.exists()
+    {
+        SigningKey::generate().save(path).map_err(|error| HomeError::Key(error.into()))?;
+    }
+    Ok(ssh::enrolment_line(&settings, join, signing)?)
+}
+
+/// Where the host is, and the keys in use with it over SSH.
+pub fn host_of(home: &Home) -> Result<(String, Option<KeysInUse>), HomeError> {
+    let bytes = fs::read(home.join()).map_err(file("read", &home.join()))?;
+    let join = read_join(&home.join(), &bytes)?;
+    let is_over_ssh = ssh::url(&join).map_err(ConnectionError::from)?.is_some();
+    let keys = is_over_ssh.then(|| Settings::read(home).map(|settings| KeysInUse::of(&settings.host, &join)));
+    Ok((join.url, keys.transpose()?))
 }
 
 fn make_directories(home: &Home) -> Result<(), HomeError> {

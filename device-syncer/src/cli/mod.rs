@@ -56,8 +56,10 @@ enum Output {
 enum Command {
     /// Makes this device's home and keys, and prints the line that enrols it.
     ///
-    /// Give the line to the operator: `wfm-git-publisher device enroll ID 'LINE'`. The keys never leave the device.
-    /// Running it again prints the same line.
+    /// Give the line to the operator: `wfm-git-publisher device enroll ID 'LINE'`. Where the host is reached over SSH, a
+    /// second line has the key with which the device asks it: give both, to `device enroll ID -`. The keys never leave the
+    /// device. Running it again prints the same lines; a newer join file of this device replaces the one before, also to
+    /// change between HTTPS and SSH.
     Init {
         /// The file that `wfm-git-publisher device add` wrote.
         #[arg(long, value_name = "FILE")]
@@ -150,10 +152,10 @@ fn execute(cli: Cli) -> Result<ExitCode, CliError> {
     );
     match cli.command {
         Command::Init { join, output } => {
-            let line = home::init(&home, &join)?;
+            let enrolment = home::init(&home, &join)?;
             print(&match output {
-                Output::Text => format!("{line}\n"),
-                Output::Json => show::json(&serde_json::json!({ "enrolmentLine": line })),
+                Output::Text => show::enrolment(&enrolment),
+                Output::Json => show::json(&show::EnrolmentOut::of(&enrolment)),
             })?;
             Ok(ExitCode::SUCCESS)
         }
@@ -239,6 +241,8 @@ fn status(home: &Home, output: Output) -> Result<ExitCode, CliError> {
     let (host, pass) = (local_condition::read(&home.contact()), local_condition::read(&home.failure()));
     let status =
         show::StatusOut::of(&device_state, desired.as_ref(), observation.as_ref().ok()).with_trouble(host, pass);
+    // What can't be read is said by `observe`.
+    let status = status.at_host(home::host_of(home).ok());
     print(&match output {
         Output::Text => show::status(&status),
         Output::Json => show::json(&status),

@@ -14,12 +14,34 @@ use crate::decision::health::Health;
 use crate::decision::observation::Observation;
 use crate::decision::plan::{Action, Plan, Reason};
 use crate::decision::status::Report;
+use crate::home::Enrolment;
+use crate::host::ssh::KeysInUse;
 use crate::reconcile::preview::Preview;
 use crate::state::local_condition::LocalCondition;
 
 /// Any answer as JSON, in which texts are exactly what strangers wrote and nothing steers a terminal.
 pub(super) fn json(value: &impl Serialize) -> String {
     serde_json::to_string_pretty(value).map(|text| text::json(&text) + "\n").unwrap_or_default()
+}
+
+/// The lines that enrol a device, for `init --output json`.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct EnrolmentOut<'a> {
+    enrolment_line: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ssh_line: Option<&'a str>,
+}
+
+impl<'a> EnrolmentOut<'a> {
+    pub(super) fn of(enrolment: &'a Enrolment) -> Self {
+        Self { enrolment_line: &enrolment.line, ssh_line: enrolment.ssh_line.as_deref() }
+    }
+}
+
+/// The lines that enrol a device.
+pub(super) fn enrolment(Enrolment { line, ssh_line }: &Enrolment) -> String {
+    std::iter::once(line).chain(ssh_line).map(|line| format!("{line}\n")).collect()
 }
 
 /// A plan, for `plan --output json`.
@@ -110,6 +132,11 @@ fn reason_text(reason: Reason) -> &'static str {
 #[serde(rename_all = "camelCase")]
 pub(super) struct StatusOut {
     accepted: Option<Accepted>,
+    /// Where the device's repository is; `null` where the join file can't be read.
+    url: Option<String>,
+    /// The keys in use there over SSH.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ssh: Option<KeysInUse>,
     /// Why the host can't be reached.
     host: Option<LocalCondition>,
     /// Why the last pass failed: what else stands here is from before.
@@ -162,7 +189,14 @@ impl StatusOut {
             conditions.extend(conditions::damaged(device_state));
         }
         conditions.extend(device_state.waiting.clone());
-        Self { accepted: device_state.accepted.clone(), host: None, pass: None, conditions, components }
+        let accepted = device_state.accepted.clone();
+        Self { accepted, url: None, ssh: None, host: None, pass: None, conditions, components }
+    }
+
+    /// The same, with where the host is.
+    pub(super) fn at_host(self, host: Option<(String, Option<KeysInUse>)>) -> Self {
+        let (url, ssh) = host.map_or((None, None), |(url, ssh)| (Some(url), ssh));
+        Self { url, ssh, ..self }
     }
 
     /// The same, with what stands between it and the host, and why the last pass failed.
@@ -188,6 +222,11 @@ pub(super) fn status(out: &StatusOut) -> String {
         Some(accepted) => format!("adopted: serial {} ({})\n", accepted.serial, accepted.commit),
         None => "adopted: nothing yet\n".to_owned(),
     };
+    if let (Some(url), Some(KeysInUse { key, host_keys })) = (&out.url, &out.ssh) {
+        let key = key.as_deref().unwrap_or("a key of an ssh-agent, or one that can't be read");
+        let host_keys = if host_keys.is_empty() { "as knownHosts says".to_owned() } else { host_keys.join(", ") };
+        let _ = writeln!(text, "{}", text::cell(&format!("host: {url}, asked with {key}; its key: {host_keys}")));
+    }
     for trouble in out.pass.iter().chain(&out.host) {
         let _ = writeln!(text, "{}", text::cell(&trouble.to_string()));
     }

@@ -8,7 +8,9 @@ use repo_http::{Clock, Credentials, Pin, Source};
 use repo_model::Digest;
 use serde::Deserialize;
 
+use super::Home;
 use super::duration::parse_duration;
+use super::ssh::{SshFragment, SshSettings, is_fingerprint};
 
 /// Where a secret comes from; never the secret itself.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -68,6 +70,10 @@ pub(super) struct HostFragment {
     bearer: Option<Secret>,
     proxy: Option<Proxy>,
     timeouts: Timeouts,
+    ssh_key: Option<PathBuf>,
+    ssh_key_passphrase: Option<Secret>,
+    ssh_agent: Option<PathBuf>,
+    known_hosts: Vec<PathBuf>,
 }
 
 /// How the host is reached.
@@ -77,8 +83,10 @@ pub struct HostSettings {
     pub ca: Option<PathBuf>,
     /// Trusts the public roots beside those authorities.
     pub public_roots: bool,
-    /// The key that the host must have.
+    /// The key that the host must have, over HTTPS.
     pub pin: Option<Pin>,
+    /// Keys, over SSH.
+    pub ssh: SshSettings,
     /// Shown to a host that wants one.
     pub client_certificate: Option<repo_http::ClientCertificate>,
     /// Who asks, in place of the join file's account.
@@ -87,7 +95,7 @@ pub struct HostSettings {
     pub proxy: Option<repo_http::Proxy>,
     /// Limits in time.
     pub timeouts: repo_http::Timeouts,
-    /// Files whose change means another agent.
+    /// Files whose change means that the host is connected with anew.
     pub files: Vec<PathBuf>,
     /// Files with secrets, which are read again for each request.
     pub secrets: Vec<PathBuf>,
@@ -114,8 +122,9 @@ pub struct Registries {
 }
 
 impl HostSettings {
-    pub(super) fn make(fragment: HostFragment, root: &Path) -> Result<Self, String> {
-        let HostFragment { ca, public_roots, pin, client_certificate, account, bearer, proxy, timeouts } = fragment;
+    pub(super) fn make(fragment: HostFragment, home: &Home) -> Result<Self, String> {
+        let HostFragment { ca, public_roots, pin, client_certificate, account, bearer, proxy, timeouts, .. } = fragment;
+        let root = home.root();
         let (mut files, mut secrets) = (Vec::new(), Vec::new());
         let mut place = |path: PathBuf| {
             let path = root.join(path);
@@ -136,10 +145,17 @@ impl HostSettings {
         if let Some((_, Source::File(path))) = proxy.as_ref().and_then(|proxy| proxy.account.as_ref()) {
             files.push(path.clone());
         }
-        let pin = pin.map(|text| text.parse::<Digest>().map(Pin));
-        let pin = pin.transpose().map_err(|_| "`host.pin` is not `sha256:` and 64 lower-case hex digits")?;
+        let (pin, fingerprint) = pin.map(read_pin).transpose()?.unwrap_or_default();
+        let ssh = SshFragment {
+            key: fragment.ssh_key,
+            passphrase: fragment.ssh_key_passphrase,
+            agent: fragment.ssh_agent,
+            known_hosts: fragment.known_hosts,
+            fingerprint,
+        };
+        let ssh = ssh.make(root, home.ssh_key(), (&mut files, &mut secrets))?;
         let timeouts = timeouts.make()?;
-        Ok(Self { ca, public_roots, pin, client_certificate, credentials, proxy, timeouts, files, secrets })
+        Ok(Self { ca, public_roots, pin, ssh, client_certificate, credentials, proxy, timeouts, files, secrets })
     }
 
     /// What an agent is made with; `joined` is the CA of the join file.
@@ -177,8 +193,19 @@ impl Registries {
     }
 }
 
+/// `host.pin`: a key over HTTPS, or a fingerprint over SSH.
+fn read_pin(text: String) -> Result<(Option<Pin>, Option<String>), String> {
+    match text.parse::<Digest>() {
+        Ok(digest) => Ok((Some(Pin(digest)), None)),
+        Err(_) if is_fingerprint(&text) => Ok((None, Some(text))),
+        Err(_) => Err("`host.pin` is neither `sha256:` and 64 lower-case hex digits, for HTTPS, nor `SHA256:` and 43 \
+                       characters as `ssh-keygen -l` prints them, for SSH"
+            .to_owned()),
+    }
+}
+
 impl Secret {
-    fn source(self, root: &Path, files: &mut Vec<PathBuf>) -> Source {
+    pub(super) fn source(self, root: &Path, files: &mut Vec<PathBuf>) -> Source {
         match self {
             Self::File(path) => {
                 let path = root.join(path);

@@ -4,6 +4,7 @@ pub mod device;
 mod duration;
 mod host;
 pub mod policy;
+mod ssh;
 
 use std::fs;
 use std::io;
@@ -16,6 +17,7 @@ use serde::Deserialize;
 pub use device::Device;
 pub use host::{HostSettings, Registries};
 pub use policy::SitePolicy;
+pub use ssh::{SshIdentity, SshSettings};
 
 use self::duration::parse_duration;
 use self::host::{HostFragment, RegistriesFragment};
@@ -63,6 +65,8 @@ places! {
     join: "join.json",
     /// The key that signs `status` and `heartbeat`; never leaves the device.
     key: "status.key",
+    /// The key with which a host is asked over SSH, where the site gives none; never leaves the device.
+    ssh_key: "ssh.key",
     /// The key under which values of device files enter input digests; never leaves the device.
     hmac_key: "hmac.key",
     /// The UUID of this installation.
@@ -278,7 +282,7 @@ impl Settings {
             docker_env: docker_env.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect(),
             resolve_user,
             path: fragment.path.unwrap_or_else(|| PATH.to_owned()),
-            host: HostSettings::make(fragment.host, home.root())?,
+            host: HostSettings::make(fragment.host, home)?,
             registries: Registries::make(fragment.registries, home.root()),
             policy: fragment.policy,
             poll: interval("poll", fragment.poll)?,
@@ -335,8 +339,11 @@ mod tests {
         let full: String =
             SAMPLE.lines().map(|line| format!("{}\n", line.strip_prefix("#: ").unwrap_or(line))).collect();
         let bearer = "host: {bearer: {systemd: token}, proxy: {url: \"http://p\"}}\n";
+        let over_ssh = "host: {sshKey: k, sshKeyPassphrase: {systemd: p}, knownHosts: [/etc/ssh/ssh_known_hosts]}\n";
+        let agent = format!("host: {{sshAgent: /run/agent, pin: 'SHA256:{}'}}\n", "a".repeat(43));
         let rest = "bootIdFile: /b\npolicy: {ports: any}\ncapabilities: {labels: {a: true, b: [1, x]}}\n";
-        for text in ["", SAMPLE, &full, "poll: 1 hour 5 min\n", bearer, rest, "helm: {kubeconfig: k, context: c}\n"] {
+        let helm = "helm: {kubeconfig: k, context: c}\n";
+        for text in ["", SAMPLE, &full, "poll: 1 hour 5 min\n", bearer, over_ssh, &agent, rest, helm] {
             Settings::parse(text, &home).unwrap();
             let value = json(text);
             let errors: Vec<_> = schema().iter_errors(&value).map(|error| error.to_string()).collect();
@@ -374,6 +381,9 @@ mod tests {
             ("host: {proxy: {url: \"http://u:p@proxy\"}}\n", vec!["proxy.url", "credential"]),
             ("host: {proxy: {url: \"http://proxy\", user: u}}\n", vec!["both"]),
             ("host: {pin: abc}\n", vec!["host.pin"]),
+            ("host: {pin: 'SHA256:abc'}\n", vec!["host.pin", "ssh-keygen -l"]),
+            ("host: {sshKey: k, sshAgent: a}\n", vec!["host.sshKey", "exclude each other"]),
+            ("host: {sshKeyPassphrase: {file: p}}\n", vec!["host.sshKeyPassphrase", "host.sshKey"]),
             ("host: {timeouts: {stall: 1ms}}\n", vec!["stall", "100ms"]),
         ] {
             let problem = Settings::parse(text, &home).unwrap_err();

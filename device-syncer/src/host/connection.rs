@@ -14,6 +14,7 @@ use repo_model::{InvalidSshUrl, SshUrl, error_chain};
 
 use crate::config::{Home, HostSettings};
 use crate::host::account::{self, Keeper};
+use crate::host::ssh;
 
 /// The host's address, or how it is to be reached, can't be used.
 #[derive(Debug, thiserror::Error)]
@@ -27,9 +28,16 @@ pub enum ConnectionError {
     /// Anything else than HTTPS, SSH or a path.
     #[error("`url` in the join file can't be used: expected `https://…`, `ssh://…` or an absolute path")]
     Scheme,
-    /// This program can't.
-    #[error("`{url}` in the join file is over SSH, and this device-syncer was built without it")]
-    NoSsh { url: SshUrl },
+    /// Keys over SSH, or this program has no SSH.
+    #[error(transparent)]
+    Ssh(#[from] ssh::SshSetupError),
+    /// A pin for the other transport, which would hold nothing.
+    #[error("`host.pin` is `{expected}` where the host is reached {over}")]
+    Pin {
+        /// The form that it has there.
+        expected: &'static str,
+        over: &'static str,
+    },
     /// A local path.
     #[error(transparent)]
     Remote(#[from] RemoteError),
@@ -50,10 +58,20 @@ pub struct HostConnection {
     pub keeper: Option<Keeper>,
     /// The same repository, for whoever has to end what is in flight.
     current: Current,
-    /// What asks over HTTPS; `None` for a path.
-    agent: Option<Agent>,
+    witness: TimeWitness,
     clock: Clock,
     stamps: Vec<Option<Stamp>>,
+}
+
+/// What a host shows that ends, by which a device without a plausible clock can tell what time it can't be.
+#[derive(Debug)]
+enum TimeWitness {
+    /// A certificate, shown to this agent.
+    Certificate(Agent),
+    /// Nothing: over SSH there is none. What ends by the roster is the key that signed.
+    Roster,
+    /// Nothing is needed: the host is this machine.
+    Nothing,
 }
 
 /// The connection in use, from any thread.
@@ -71,9 +89,9 @@ impl HostConnection {
     /// Reads what it takes. Nothing is asked yet.
     pub fn open(home: &Home, join: &Join, settings: &HostSettings, clock: Clock) -> Result<Self, ConnectionError> {
         let stamps = stamps(&settings.files);
-        let Connected { remote, keeper, agent } = connect(home, join, settings, &clock)?;
+        let Connected { remote, keeper, witness } = connect(home, join, settings, &clock)?;
         let current = Current(Arc::new(Mutex::new(remote.clone())));
-        Ok(Self { remote, keeper, current, agent, clock, stamps })
+        Ok(Self { remote, keeper, current, witness, clock, stamps })
     }
 
     /// The connection in use, also after [`HostConnection::refresh`].
@@ -88,10 +106,10 @@ impl HostConnection {
             return;
         }
         match connect(home, join, settings, &self.clock) {
-            Ok(Connected { remote, keeper, agent }) => {
-                tracing::info!("the host's CA, client certificate or proxy changed; connecting anew");
+            Ok(Connected { remote, keeper, witness }) => {
+                tracing::info!("a key, certificate or proxy's account for the host changed; connecting anew");
                 *self.current.0.lock().unwrap_or_else(PoisonError::into_inner) = remote.clone();
-                (self.remote, self.keeper, self.agent) = (remote, keeper, agent);
+                (self.remote, self.keeper, self.witness) = (remote, keeper, witness);
             }
             Err(error) => {
                 tracing::warn!(error = error_chain(&error), "changed files can't be used; going on as before")
@@ -111,12 +129,17 @@ impl HostConnection {
         Timestamp::from_duration(now).unwrap_or(Timestamp::MAX)
     }
 
-    /// Whether it can be this late. A plausible clock tells that alone, give or take a day; where there is none, it is at
-    /// least no later than the end of the certificate that the host showed. So nothing that is believed ends that.
-    pub fn can_be(&self, moment: Timestamp) -> bool {
-        match &self.agent {
-            Some(agent) if !self.clock.is_plausible() => agent.would_trust_at(seconds(moment)),
-            _ => moment.duration_since(self.now()) <= SKEW,
+    /// Whether it can be this late, when something was signed by a key that ends then by the roster (`None`: never). A
+    /// plausible clock tells that alone, give or take a day. Where there is none, it is at least no later than the end of
+    /// the certificate that the host showed; or, over SSH, than the end of the key, which the caller has judged. So nothing
+    /// that is believed ends that.
+    pub fn can_be(&self, moment: Timestamp, signer_ends: Option<Timestamp>) -> bool {
+        let is_near = moment.duration_since(self.now()) <= SKEW;
+        match &self.witness {
+            _ if self.clock.is_plausible() => is_near,
+            TimeWitness::Certificate(agent) => agent.would_trust_at(seconds(moment)),
+            TimeWitness::Roster => is_near || signer_ends.is_some(),
+            TimeWitness::Nothing => is_near,
         }
     }
 }
@@ -130,15 +153,33 @@ fn seconds(moment: Timestamp) -> u64 {
 struct Connected {
     remote: Remote,
     keeper: Option<Keeper>,
-    agent: Option<Agent>,
+    witness: TimeWitness,
 }
 
 fn connect(home: &Home, join: &Join, settings: &HostSettings, clock: &Clock) -> Result<Connected, ConnectionError> {
-    let url = match place(&join.url)? {
-        Place::Here(remote) => return Ok(Connected { remote, keeper: None, agent: None }),
-        Place::OverHttps(url) => url,
-        Place::OverSsh(url) => return Err(ConnectionError::NoSsh { url }),
-    };
+    match place(&join.url)? {
+        Place::Here(remote) => Ok(Connected { remote, keeper: None, witness: TimeWitness::Nothing }),
+        Place::OverHttps(url) => over_https(url, home, join, settings, clock),
+        Place::OverSsh(_) if settings.pin.is_some() => {
+            Err(ConnectionError::Pin { expected: "SHA256:…", over: "over SSH" })
+        }
+        Place::OverSsh(url) => {
+            let remote = ssh::remote(&url, join, settings)?;
+            Ok(Connected { remote, keeper: None, witness: TimeWitness::Roster })
+        }
+    }
+}
+
+fn over_https(
+    url: Url,
+    home: &Home,
+    join: &Join,
+    settings: &HostSettings,
+    clock: &Clock,
+) -> Result<Connected, ConnectionError> {
+    if settings.ssh.fingerprint.is_some() {
+        return Err(ConnectionError::Pin { expected: "sha256:…", over: "over HTTPS" });
+    }
     let agent = Agent::new(&settings.agent(join.ca.as_deref(), clock).map_err(ConnectionError::Ca)?)?;
     let (credentials, keeper) = match &settings.credentials {
         Some(own) => (own.clone(), None),
@@ -149,7 +190,7 @@ fn connect(home: &Home, join: &Join, settings: &HostSettings, clock: &Clock) -> 
         }
     };
     let remote = Remote::https(url, agent.clone(), credentials);
-    Ok(Connected { remote, keeper, agent: Some(agent) })
+    Ok(Connected { remote, keeper, witness: TimeWitness::Certificate(agent) })
 }
 
 /// Where `url` of a join file leads (`repo-layouts/README.md`, *Join file*).

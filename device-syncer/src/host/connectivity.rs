@@ -8,11 +8,14 @@ use repo_git::{RemoteError, durable};
 use repo_model::error_chain;
 use repo_model::report::{Condition, ConditionType};
 
-use crate::decision::conditions;
+use crate::decision::{backoff, conditions};
 use crate::state::local_condition::{self, LocalCondition};
 
 /// It may pass by itself.
 pub const UNREACHABLE: &str = "Unreachable";
+
+/// The reason of a host that lets nobody in with this device's SSH key.
+const KEY_REFUSED: &str = "SshKeyRefused";
 
 /// What a failure to talk with the host is called.
 pub fn condition(error: &RemoteError) -> Condition {
@@ -29,13 +32,15 @@ pub struct Connectivity {
     /// What this pass met.
     met: Option<LocalCondition>,
     retry_after: Option<Duration>,
+    /// Passes in a row in which the host refused the SSH key.
+    refused: u32,
 }
 
 impl Connectivity {
     /// What is known from before.
     pub fn open(path: PathBuf) -> Self {
         let known = local_condition::read(&path);
-        Self { path, known, met: None, retry_after: None }
+        Self { path, known, met: None, retry_after: None, refused: 0 }
     }
 
     /// Talking failed.
@@ -47,7 +52,8 @@ impl Connectivity {
         } else {
             tracing::warn!(kind, reason, error = message, "{doing}");
         }
-        self.retry_after = self.retry_after.max(error.retry_after());
+        let refused = (reason == KEY_REFUSED).then(|| backoff::refused(self.refused + 1, backoff::jitter(now)));
+        self.retry_after = self.retry_after.max(error.retry_after()).max(refused);
         let since = self.known.as_ref().filter(|_| is_known).map_or(now, |known| known.since);
         self.met = Some(LocalCondition { kind, reason, message, since });
     }
@@ -72,6 +78,8 @@ impl Connectivity {
                 (Some(_), Ok(())) => {}
             }
         }
+        let is_refused = self.met.as_ref().is_some_and(|met| met.reason == KEY_REFUSED);
+        self.refused = if is_refused { self.refused.saturating_add(1) } else { 0 };
         self.known.clone_from(&self.met);
     }
 
@@ -80,7 +88,7 @@ impl Connectivity {
         self.known.as_ref()
     }
 
-    /// How long the host wants to be left alone, by what it said in the last pass.
+    /// How long the host is to be left alone, by what it said in the last pass.
     pub fn retry_after(&self) -> Option<Duration> {
         self.retry_after
     }

@@ -233,7 +233,7 @@ impl Fetcher<'_> {
         fetch(self.remote(), self.store, &[tip], History::None, &self.device.settings.limits)?;
         let trust = self.trust()?;
         let (key, proof) = self.judging(&trust, None).freshness(tip, accepted)?;
-        if !self.connection.can_be(proof.issued) || !trust.allows(&key, proof.issued) {
+        if !trust.allows(&key, proof.issued) || !self.connection.can_be(proof.issued, trust.end_of(&key)) {
             tracing::debug!(issued = %proof.issued, now = %self.connection.now(), "a proof of freshness of another time");
             // Without the times, which are others twice a day: each change is a commit.
             let text = "the proof of freshness says that it is later than it can be: the clock of this device, or that \

@@ -14,6 +14,8 @@ pub mod fetch;
 pub mod heartbeat;
 /// Where the host's branches stand.
 pub mod refs;
+/// The host over SSH: keys, and the line that enrols them.
+pub mod ssh;
 /// The branch `status`, as two histories that have to become one.
 pub mod status;
 /// Pushes `status` beside a pass.

@@ -153,6 +153,7 @@ impl Syncer {
         }
         let poll = self.device.poll_interval(pass.desired.as_ref());
         let look_after = if let Ask::Later(rest) = ask { poll.max(rest) } else { poll };
+        let look_after = look_after.max(self.host.connectivity.retry_after().unwrap_or_default());
         let newer = NewerRevision::new(self.host.remote().clone(), known_tip(&pass), look_after);
         let (done, observation) = self.reconcile(&mut pass, &|| cancel() || newer.poll_if_due())?;
         self.events.clear();

@@ -24,4 +24,5 @@ mod our_host;
 mod refused;
 mod resilience;
 mod rhythm;
+mod ssh;
 mod world;

@@ -118,6 +118,13 @@ impl Trust {
             .iter()
             .any(|publisher| publisher.key == *key && publisher.not_after.is_none_or(|end| now < end))
     }
+
+    /// When a publisher's key ends; `None` if it never does, or is none.
+    pub fn end_of(&self, key: &KeyText) -> Option<Timestamp> {
+        let mut ends = self.roster.publishers.iter().filter(|publisher| publisher.key == *key).map(|one| one.not_after);
+        let first = ends.next()??;
+        ends.try_fold(first, |latest, end| end.map(|end| latest.max(end)))
+    }
 }
 
 impl Roster {
