@@ -10,19 +10,8 @@ use serde::Deserialize;
 
 use super::Home;
 use super::duration::parse_duration;
+use super::secret::Secret;
 use super::ssh::{SshFragment, SshSettings, is_fingerprint};
-
-/// Where a secret comes from; never the secret itself.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) enum Secret {
-    /// A file that is its owner's alone.
-    File(PathBuf),
-    /// An environment variable.
-    Env(String),
-    /// A credential that systemd loads.
-    Systemd(String),
-}
 
 /// A user and the password.
 #[derive(Debug, Clone, Deserialize)]
@@ -201,20 +190,6 @@ fn read_pin(text: String) -> Result<(Option<Pin>, Option<String>), String> {
         Err(_) => Err("`host.pin` is neither `sha256:` and 64 lower-case hex digits, for HTTPS, nor `SHA256:` and 43 \
                        characters as `ssh-keygen -l` prints them, for SSH"
             .to_owned()),
-    }
-}
-
-impl Secret {
-    pub(super) fn source(self, root: &Path, files: &mut Vec<PathBuf>) -> Source {
-        match self {
-            Self::File(path) => {
-                let path = root.join(path);
-                files.push(path.clone());
-                Source::File(path)
-            }
-            Self::Env(name) => Source::Environment(name),
-            Self::Systemd(name) => Source::Systemd(name),
-        }
     }
 }
 

@@ -4,6 +4,7 @@ pub mod device;
 mod duration;
 mod host;
 pub mod policy;
+mod secret;
 mod ssh;
 
 use std::fs;

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use repo_http::Source;
 
-use super::host::Secret;
+use super::secret::Secret;
 
 /// What a fingerprint of a host's key begins with, as `ssh-keygen -l` prints it.
 const FINGERPRINT: &str = "SHA256:";
