@@ -169,7 +169,7 @@ fn run_add(place: &Place, args: AddArgs) -> Result<u8, Failure> {
     let said = if added.was_there { "is in the fleet already" } else { "is in the fleet now" };
     let text = format!(
         "{} {said}: {}\njoin file: {}\n\nOn the device: device-syncer init --join FILE\n\
-         Then here:     wfm-git-publisher device enroll {} 'the line that it prints'\n{}",
+         Then here:     wfm-git-publisher device enroll {} 'what it prints'\n{}",
         args.id,
         added.file,
         added.join.display(),

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use repo_model::envelope::LAYOUT;
 use repo_model::join::{Account, Join, JoinFloor, JoinTrust};
 use repo_model::roster::{roster_path, signature_path};
-use repo_model::{DeviceId, KeyText, json};
+use repo_model::{DeviceId, InvalidSshUrl, KeyText, SshUrl, json};
 use wfm_git_host::Settings;
 use wfm_git_host::accounts::{AccountError, Store};
 use wfm_git_host::ca::{self, CaError};
@@ -60,6 +60,13 @@ pub enum JoinError {
     /// The host's own SSH keys can't be read or made.
     #[error("cannot tell which SSH keys the host has")]
     HostKeys(#[from] HostKeyError),
+    /// No device takes such an address.
+    #[error("devices can't be sent to `{url}`")]
+    Url {
+        url: String,
+        #[source]
+        source: InvalidSshUrl,
+    },
     /// A device would have to believe whichever key it sees first.
     #[error("nothing says which SSH keys the host has, and no device learns them from the host itself")]
     NoHostKeys,
@@ -116,8 +123,11 @@ pub fn write_join(
     let repo = DeviceRepo::create(home, rosters.fleet(), device)?;
     let tip = repo.desired(&rosters.publishers)?;
     let Host { url, ca, keys, account } = host(home, device, reach)?;
-    if keys.is_empty() && url.get(..6).is_some_and(|scheme| scheme.eq_ignore_ascii_case("ssh://")) {
-        return Err(JoinError::NoHostKeys);
+    match SshUrl::parse(&url) {
+        Err(InvalidSshUrl::NotSsh) => {}
+        Err(source) => return Err(JoinError::Url { url, source }),
+        Ok(_) if keys.is_empty() => return Err(JoinError::NoHostKeys),
+        Ok(_) => {}
     }
     let join = Join {
         layout: LAYOUT,
@@ -140,7 +150,10 @@ fn host(home: &Home, device: &DeviceId, reach: Reach<'_>) -> Result<Host, JoinEr
     let at = |url| Host { url, ca: None, keys: Vec::new(), account: None };
     match reach {
         Reach::Path => Ok(at(local(home, device)?)),
-        Reach::Elsewhere(remotes) => Ok(Host { ca: remotes.authorities()?, ..at(remotes.url(device)) }),
+        Reach::Elsewhere(remotes) => {
+            let keys = remotes.host_keys().to_vec();
+            Ok(Host { ca: remotes.authorities()?, keys, ..at(remotes.device_url(device)) })
+        }
         Reach::Host { serve, over: Over::Https { ttl, at_once } } => {
             let ca = ca::trusted(&home.ca(), serve)?;
             let issued = Store::new(home.accounts()).issue_for_device(device, ttl, at_once, Timestamp::now())?;

@@ -42,7 +42,8 @@ impl Site {
 
     /// Writes `publisher.yaml`; `more` are further lines of `remote`.
     fn settings(&self, more: &str) {
-        let command = format!("  sshCommand: [ssh, -F, {}]\n{more}", self.client.config().display());
+        let (config, key) = (self.client.config(), self.sshd.host_key("ed25519"));
+        let command = format!("  sshCommand: [ssh, -F, {}]\n  hostKeys: [{key}]\n{more}", config.display());
         self.settings_for(&self.url(self.sshd.address()), &command);
     }
 

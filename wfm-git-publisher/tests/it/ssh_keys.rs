@@ -56,6 +56,26 @@ fn a_join_file_over_ssh_has_the_hosts_keys_and_no_secret() {
 }
 
 #[test]
+fn a_join_file_for_another_host_has_the_keys_that_the_settings_name_and_isnt_written_without() {
+    let lab = Lab::new();
+    let remote = |lines: &str| fs::write(lab.home.config(), format!("remote:\n{lines}")).unwrap();
+    remote("  url: git@git.example:fleet/{device}.git\n");
+    let said = lab.run(&["device", "add", "press-01"]).failed(1);
+    assert!(said.contains("which SSH keys the host has") && said.contains("hostKeys:"), "{said}");
+    remote(&format!("  url: git@git.example:fleet/{{device}}.git\n  hostKeys: [{}]\n", key("host")));
+    lab.run(&["device", "add", "press-01"]).good();
+    let text = fs::read(lab.home.join(&"press-01".parse().unwrap())).unwrap();
+    let join: Value = serde_json::from_slice(&text).unwrap();
+    assert_eq!(join["url"], "ssh://git@git.example/fleet/press-01.git");
+    assert_eq!((&join["hostKeys"], &join["account"]), (&serde_json::json!([key("host")]), &Value::Null));
+    let said = lab.run(&["device", "join", "press-01", "--over", "ssh"]).failed(1);
+    assert!(said.contains("devices talk to another"), "{said}");
+    remote(&format!("  url: ssh://git@git.example/~/{{device}}.git\n  hostKeys: [{}]\n", key("host")));
+    let said = lab.run(&["device", "join", "press-01"]).failed(1);
+    assert!(said.contains("devices can't be sent to") && said.contains("doesn't begin with `/~`"), "{said}");
+}
+
+#[test]
 fn an_enrolment_puts_the_ssh_key_into_the_fleet_and_into_the_account_and_it_ends_with_the_status_key() {
     let lab = lab();
     let said = lab.run(&["device", "enroll", "press-01", &lines("status", "ssh")]).good();
@@ -77,7 +97,7 @@ fn an_enrolment_puts_the_ssh_key_into_the_fleet_and_into_the_account_and_it_ends
     // Without a second line, what came with the old status key ends with it.
     let alone = format!("{} press-01", key("newest"));
     lab.run(&["device", "enroll", "press-01", &alone, "--replace"]).good();
-    assert!(!lab.read("devices/press-01.yaml").contains("sshKeys"));
+    assert!(!lab.read("devices/press-01.yaml").contains("\nsshKeys:"));
     lab.publish();
     assert_eq!(keys(&lab), [""; 0]);
 
