@@ -1,17 +1,20 @@
 //! Both sides cut in turn, at random sync points, each on a file system of its own.
 
 use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use repo_testkit::faults::power::{Point, PowerError, VOLUME_VARIABLE, Volume, trace};
 use repo_testkit::program;
 use tempfile::TempDir;
 
-use crate::crash::{random, rounds, seed};
+use crate::crash::{self, random, seed};
 use crate::site::registry_name;
+use crate::ssh_site;
 use repo_testkit::device::Device;
 use repo_testkit::device::reboot;
 use repo_testkit::fleet::{DEPLOYMENT, Fleet};
+use repo_testkit::sshd::{Options, Sshd};
 use repo_testkit::text;
 
 /// One side: where it lies, what it runs, and which points that passes.
@@ -68,20 +71,32 @@ fn change(fleet: &Fleet, original: &str, round: usize, state: &mut u64) {
 
 #[test]
 fn power_cuts_and_kills_of_both_sides_in_turn_converge() {
+    converge(15, |fleet, root| Device::join(fleet, "press-01", root));
+}
+
+#[test]
+fn power_cuts_and_kills_of_both_sides_in_turn_converge_over_ssh() {
+    let sshd = Sshd::start(Options::default());
+    converge(6, |fleet, root| ssh_site::join(fleet, &sshd, root));
+    assert!(sshd.sessions() > 6, "{}", sshd.log());
+}
+
+/// So many rounds, unless the environment says how many, with a device that joins like this.
+fn converge(rounds: usize, join: impl Fn(&Fleet, &Path) -> Device) {
     let seed = seed();
     let mut state = seed;
     let (host, field) = (Volume::new(64).expect("a volume"), Volume::new(64).expect("a volume"));
     let name = TempDir::new().expect("a temporary directory");
     let fleet = Fleet::init(&host.path(), &registry_name(name.path()));
     fleet.push_application();
-    let device = Device::join(&fleet, "press-01", &field.path());
+    let device = join(&fleet, &field.path());
     let original = fleet.read(DEPLOYMENT);
     let (publish, once) = (|| fleet.command(&["publish"]), || device.once());
     let sides = [
         Side { name: "publisher", volume: &host, command: &publish, points: early(trace(&mut publish())) },
         Side { name: "syncer", volume: &field, command: &once, points: early(trace(&mut once())) },
     ];
-    let (rounds, mut cuts, mut hits) = (rounds().unwrap_or(15), 0, 0);
+    let (rounds, mut cuts, mut hits) = (crash::rounds().unwrap_or(rounds), 0, 0);
     for round in 0..rounds {
         change(&fleet, &original, round, &mut state);
         [&host, &field].into_iter().for_each(sync);

@@ -29,9 +29,13 @@ fn greet(fleet: &Fleet, greeting: &str) {
 
 /// The publisher, with a clock that is 400 days ahead.
 fn ahead(fleet: &Fleet, args: &[&str]) -> Output {
-    let command = fleet.command(args);
+    with_clock(&["-f", "+400d"], &fleet.command(args))
+}
+
+/// A command with another clock, as `faketime` takes it.
+pub(crate) fn with_clock(clock: &[&str], command: &Command) -> Output {
     let mut faketime = Command::new("faketime");
-    faketime.args(["-m", "--exclude-monotonic", "-f", "+400d"]).arg(command.get_program()).args(command.get_args());
+    faketime.args(["-m", "--exclude-monotonic"]).args(clock).arg(command.get_program()).args(command.get_args());
     faketime.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?)))).stdin(Stdio::null());
     faketime.output().expect("faketime is installed: ./justw setup stack")
 }

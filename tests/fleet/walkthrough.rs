@@ -7,6 +7,7 @@ use repo_testkit::ports::free_port;
 use repo_testkit::program;
 use serde_json::{Value, json};
 
+use crate::installed::Installed;
 use crate::site::registry_name;
 
 /// A file or directory of this repository.
@@ -15,17 +16,21 @@ fn place(path: &str) -> PathBuf {
     root.join(path).canonicalize().expect("it is there")
 }
 
-/// The blocks of a document that are marked `sh walkthrough`, in order.
-fn blocks(document: &str) -> Vec<String> {
+/// The blocks of a document that are marked like this, in order.
+fn blocks(document: &str, mark: &str) -> Vec<String> {
     let text = std::fs::read_to_string(place(document)).expect("a document");
-    let blocks = text.split("```sh walkthrough\n").skip(1);
+    let mark = format!("```sh {mark}\n");
+    let blocks = text.split(&mark).skip(1);
     blocks.map(|rest| rest.split("```").next().expect("an end").to_owned()).collect()
 }
 
 /// One line of the script says which block just ended.
-fn script(document: &str) -> String {
-    let blocks: Vec<_> =
-        blocks(document).iter().enumerate().map(|(n, block)| format!("{block}echo \"== end of {n}\"\n")).collect();
+fn script(document: &str, mark: &str) -> String {
+    let blocks: Vec<_> = blocks(document, mark)
+        .iter()
+        .enumerate()
+        .map(|(n, block)| format!("{block}echo \"== end of {n}\"\n"))
+        .collect();
     // Wherever it breaks off, the host ends with it.
     format!("set -euo pipefail\ntrap 'kill $(jobs -p) 2>/dev/null || true' EXIT\n{}", blocks.concat())
 }
@@ -45,11 +50,16 @@ impl Walk {
 
     fn run(&self, document: &str, more: &[(&str, PathBuf)]) -> String {
         let programs: PathBuf = program("device-syncer").parent().expect("a directory").to_owned();
+        self.run_with(&programs, (document, "walkthrough"), more)
+    }
+
+    /// The same with programs that lie elsewhere, and blocks with another mark.
+    fn run_with(&self, programs: &Path, (document, mark): (&str, &str), more: &[(&str, PathBuf)]) -> String {
         let path = format!("{}:{}", programs.display(), variable("PATH"));
         let image = format!("{}/{}:1", variable("MARGO_TEST_REGISTRY"), variable("MARGO_TEST_IMAGE"));
         let mut bash = Command::new("bash");
-        bash.args(["-c", &script(document)]).current_dir(self.dir.path()).stdin(Stdio::null()).env("PATH", path);
-        bash.env("PORT", free_port().to_string());
+        bash.args(["-c", &script(document, mark)]).current_dir(self.dir.path()).stdin(Stdio::null()).env("PATH", path);
+        bash.env("PORT", free_port().to_string()).env("SSH_PORT", free_port().to_string());
         bash.env("REGISTRY", variable("MARGO_TEST_REGISTRY")).env("IMAGE", image).env("HOME", self.dir.path());
         bash.env("GIT_CONFIG_NOSYSTEM", "1").env("GIT_CONFIG_GLOBAL", "/dev/null");
         for who in ["AUTHOR", "COMMITTER"] {
@@ -104,6 +114,22 @@ fn docker_the_readme_goes_from_init_to_a_container_a_change_a_removal_and_the_si
     for transition in ["installing > installed", "installed > removing", "removing > removed"] {
         assert!(history.contains(transition), "{transition}: {history}");
     }
+}
+
+#[test]
+fn docker_the_readme_goes_the_same_way_over_ssh() {
+    let walk = Walk::new();
+    let programs = Installed::new();
+    let said = walk.run_with(programs.dir(), ("README.md", "ssh-walkthrough"), &[]);
+    let part = |number| Walk::part(&said, number);
+    assert!(part(1).contains("first desired state") && part(1).contains(", over SSH with SHA256:"), "{said}");
+    assert!(part(1).contains("host: ssh://") && part(1).contains("asked with SHA256:"), "{said}");
+    assert!(part(1).contains("installed") && part(1).contains("Up "), "a container runs: {said}");
+    let history = part(2);
+    assert!(history.contains("Good \"git\" signature for publisher"), "{history}");
+    assert!(history.contains("Good \"git\" signature for press-01"), "{history}");
+    assert!(!history.contains("No signature") && !history.contains("BAD"), "{history}");
+    assert!(history.contains("removing > removed"), "{history}");
 }
 
 /// The values of the charts that were told apart by a key that only one of them has.

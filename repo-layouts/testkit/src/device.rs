@@ -36,9 +36,16 @@ impl Device {
 
     /// The same with these settings for docker.
     pub fn with_docker(fleet: &Fleet, id: &str, root: &Path, docker: &str) -> Self {
-        let device = Self { id: id.to_owned(), root: root.to_owned() };
         fleet.run(&["device", "add", id]);
-        let line = text(device.syncer(&["init", "--join", &fleet.join_file(id).display().to_string()]));
+        let (device, line) = Self::init(id, root, docker, &fleet.join_file(id));
+        fleet.run(&["device", "enroll", id, &line]);
+        device
+    }
+
+    /// A device that joined with this file, and what it printed for its enrolment.
+    pub fn init(id: &str, root: &Path, docker: &str, join: &Path) -> (Self, String) {
+        let device = Self { id: id.to_owned(), root: root.to_owned() };
+        let lines = text(device.syncer(&["init", "--join", &join.display().to_string()]));
         let settings = format!(
             "docker: {docker}\nregistries: {{plainHttp: [\"{}\"]}}\nlimits: {{packs: 4}}\nbootIdFile: {}\npoll: 1s\n",
             registry(),
@@ -46,8 +53,7 @@ impl Device {
         );
         std::fs::write(device.home().join("device.yaml"), settings).expect("written");
         reboot(root);
-        fleet.run(&["device", "enroll", id, &line]);
-        device
+        (device, lines)
     }
 
     pub fn home(&self) -> PathBuf {
