@@ -37,7 +37,7 @@ fn a_host_with_another_key_is_not_asked_until_a_person_pins_that() {
     let mut join = read(&site.device.home().join("join.json"));
     join["hostKeys"] = json!([site.sshd.host_key("ed25519")]);
     std::fs::write(site.device.home().join("join.json"), join.to_string()).expect("written");
-    site.device.set("host", &format!("{{pin: \"SHA256:{}\"}}", "a".repeat(43)));
+    site.device.set("host", &format!("{{pin: \"SHA256:{}\"}}", "A".repeat(43)));
     site.unreached("Stalled", "SshHostKeyChanged");
 }
 

@@ -122,7 +122,7 @@ fn docker_the_readme_goes_the_same_way_over_ssh() {
     let programs = Installed::new();
     let said = walk.run_with(programs.dir(), ("README.md", "ssh-walkthrough"), &[]);
     let part = |number| Walk::part(&said, number);
-    assert!(part(1).contains("first desired state") && part(1).contains(", over SSH with SHA256:"), "{said}");
+    assert!(part(1).contains("1 published") && part(1).contains(", over SSH with SHA256:"), "{said}");
     assert!(part(1).contains("host: ssh://") && part(1).contains("asked with SHA256:"), "{said}");
     assert!(part(1).contains("installed") && part(1).contains("Up "), "a container runs: {said}");
     let history = part(2);

@@ -8,14 +8,11 @@ use repo_git::{RemoteError, durable};
 use repo_model::error_chain;
 use repo_model::report::{Condition, ConditionType};
 
-use crate::decision::{backoff, conditions};
+use crate::decision::conditions;
 use crate::state::local_condition::{self, LocalCondition};
 
 /// It may pass by itself.
 pub const UNREACHABLE: &str = "Unreachable";
-
-/// The reason of a host that lets nobody in with this device's SSH key.
-const KEY_REFUSED: &str = "SshKeyRefused";
 
 /// What a failure to talk with the host is called.
 pub fn condition(error: &RemoteError) -> Condition {
@@ -32,15 +29,13 @@ pub struct Connectivity {
     /// What this pass met.
     met: Option<LocalCondition>,
     retry_after: Option<Duration>,
-    /// Passes in a row in which the host refused the SSH key.
-    refused: u32,
 }
 
 impl Connectivity {
     /// What is known from before.
     pub fn open(path: PathBuf) -> Self {
         let known = local_condition::read(&path);
-        Self { path, known, met: None, retry_after: None, refused: 0 }
+        Self { path, known, met: None, retry_after: None }
     }
 
     /// Talking failed.
@@ -52,8 +47,7 @@ impl Connectivity {
         } else {
             tracing::warn!(kind, reason, error = message, "{doing}");
         }
-        let refused = (reason == KEY_REFUSED).then(|| backoff::refused(self.refused + 1, backoff::jitter(now)));
-        self.retry_after = self.retry_after.max(error.retry_after()).max(refused);
+        self.retry_after = self.retry_after.max(error.retry_after());
         let since = self.known.as_ref().filter(|_| is_known).map_or(now, |known| known.since);
         self.met = Some(LocalCondition { kind, reason, message, since });
     }
@@ -78,8 +72,6 @@ impl Connectivity {
                 (Some(_), Ok(())) => {}
             }
         }
-        let is_refused = self.met.as_ref().is_some_and(|met| met.reason == KEY_REFUSED);
-        self.refused = if is_refused { self.refused.saturating_add(1) } else { 0 };
         self.known.clone_from(&self.met);
     }
 
