@@ -4,8 +4,8 @@ use repo_model::text;
 
 use crate::decision::failure::is_disk_full;
 use crate::home::HomeError;
-#[cfg(not(feature = "ssh"))]
 use crate::host::connection::ConnectionError;
+use crate::host::ssh::SshSetupError;
 use crate::reconcile::pass::PassError;
 use crate::reconcile::preview::PlanError;
 use crate::runtimes::RuntimeError;
@@ -68,8 +68,10 @@ impl CliError {
                 "restore the file from a backup; or remove it and run `device-syncer init --join FILE` again, which makes a \
                  new key: what gets a value of a device file is applied once more then, and what runs isn't made anew",
             ),
-            #[cfg(not(feature = "ssh"))]
-            Self::Home(HomeError::Connection(ConnectionError::Ssh(_))) => Some(
+            Self::Home(
+                HomeError::Ssh(SshSetupError::NotBuilt { .. })
+                | HomeError::Connection(ConnectionError::Ssh(SshSetupError::NotBuilt { .. })),
+            ) => Some(
                 "use the package that has SSH, or have a join file over HTTPS written by \
                  `wfm-git-publisher device join ID --over https`",
             ),

@@ -109,7 +109,11 @@ pub struct Enrolment {
 pub fn init(home: &Home, join_file: &Path) -> Result<Enrolment, HomeError> {
     let bytes = fs::read(join_file).map_err(file("read", join_file))?;
     let join = read_join(join_file, &bytes)?;
-    let is_over_ssh = ssh::url(&join).map_err(ConnectionError::from)?.is_some();
+    let over_ssh = ssh::url(&join).map_err(ConnectionError::from)?;
+    let is_over_ssh = over_ssh.is_some();
+    if let Some(url) = over_ssh.filter(|_| !cfg!(feature = "ssh")) {
+        return Err(SshSetupError::NotBuilt { url }.into());
+    }
     let mut before = None;
     if let Ok(known) = fs::read(home.join()) {
         let known = read_join(&home.join(), &known)?;

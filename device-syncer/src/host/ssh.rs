@@ -32,8 +32,7 @@ pub enum SshSetupError {
     #[cfg(feature = "ssh")]
     #[error(transparent)]
     Settings(#[from] repo_git::ssh::SettingsError),
-    /// This program can't.
-    #[cfg(not(feature = "ssh"))]
+    /// This program can't, because it was built without the feature `ssh`.
     #[error("`{url}` is over SSH, and this device-syncer was built without it")]
     NotBuilt { url: SshUrl },
 }
