@@ -2,17 +2,14 @@
 //!
 //! Nothing is ever learnt from the host itself: its key is pinned by the join file, or by `device.yaml` in its place.
 
-mod key_file;
-
 use std::path::{Path, PathBuf};
 
 use repo_git::Remote;
+use repo_git::sign::openssh::{KeyFile, fingerprint};
 use repo_http::CredentialError;
 use repo_model::join::Join;
 use repo_model::{InvalidSshUrl, KeyText, SshUrl};
 use serde::Serialize;
-
-pub use self::key_file::{Unreadable, fingerprint};
 
 use crate::config::{HostSettings, SshIdentity};
 
@@ -23,8 +20,11 @@ pub enum SshSetupError {
     #[error("the key for the host can't be read")]
     Read(#[from] CredentialError),
     /// The key file isn't one.
-    #[error("`{}` can't be used as the key for the host", path.display())]
-    KeyFile { path: PathBuf, source: Unreadable },
+    #[error(
+        "`{}` is no private key in OpenSSH's format: `ssh-keygen -p -f '{}'` writes one anew in it",
+        path.display(), path.display()
+    )]
+    KeyFile { path: PathBuf },
     /// The key that signs what the device says shall sign nothing else.
     #[error("`{}` is the key that signs `status`: the host is asked with another one", path.display())]
     SigningKey { path: PathBuf },
@@ -70,8 +70,9 @@ impl KeysInUse {
 pub fn public_key(identity: &SshIdentity) -> Result<Option<KeyText>, SshSetupError> {
     let Some(path) = identity.key_file() else { return Ok(None) };
     let bytes = repo_http::read_private(path)?;
-    let key = key_file::public_half(&bytes);
-    key.map(Some).map_err(|source| SshSetupError::KeyFile { path: path.to_owned(), source })
+    let file = std::str::from_utf8(&bytes).ok().and_then(KeyFile::parse);
+    let key = file.and_then(|file| file.public_line());
+    key.map(Some).ok_or_else(|| SshSetupError::KeyFile { path: path.to_owned() })
 }
 
 /// The line that enrols the key with which the host is asked.

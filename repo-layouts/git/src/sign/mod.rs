@@ -2,6 +2,7 @@
 
 mod error;
 mod key;
+pub mod openssh;
 mod public;
 
 pub use error::KeyError;

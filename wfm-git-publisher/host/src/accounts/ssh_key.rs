@@ -1,8 +1,9 @@
 //! An SSH key of an account: which ones there may be, and how people are shown one.
 
-use base64ct::{Base64, Base64Unpadded, Encoding};
+use base64ct::{Base64, Encoding};
 use jiff::Timestamp;
-use repo_model::{Digest, KeyText};
+use repo_git::sign::openssh;
+use repo_model::KeyText;
 use serde::{Deserialize, Serialize};
 
 use super::moment::whole;
@@ -61,15 +62,7 @@ impl SshKey {
 
     /// As `ssh-keygen -l` shows it: `SHA256:…`.
     pub fn fingerprint(&self) -> String {
-        fingerprint(&self.key)
-    }
-}
-
-/// As `ssh-keygen -l` shows a key: `SHA256:…`. One that can't be read is shown as it stands.
-pub(crate) fn fingerprint(key: &KeyText) -> String {
-    match blob(key) {
-        Some((_, blob)) => format!("SHA256:{}", Base64Unpadded::encode_string(Digest::of(&blob).as_bytes())),
-        None => key.as_str().chars().take(100).collect(),
+        openssh::fingerprint(&self.key)
     }
 }
 

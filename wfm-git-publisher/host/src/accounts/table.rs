@@ -7,13 +7,13 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use repo_git::durable::Stamp;
+use repo_git::sign::openssh;
 use repo_model::{Digest, KeyText, error_chain};
 use tracing::{info, warn};
 
 use super::file::{Account, AccountName, Malformed};
 use super::identity::{Denied, Identity, Proof};
 use super::secret::Shown;
-use super::ssh_key::fingerprint;
 use super::store::{AccountError, Store};
 
 /// All accounts at one moment. Cheap to look at, made anew when a file changes.
@@ -51,7 +51,7 @@ impl Table {
 
     /// Whose SSH key this is.
     pub(super) fn find_ssh_key(&self, key: &KeyText) -> Result<Identity, Denied> {
-        let account = self.ssh_keys.get(key).ok_or_else(|| Denied::UnknownKey(fingerprint(key)))?;
+        let account = self.ssh_keys.get(key).ok_or_else(|| Denied::UnknownKey(openssh::fingerprint(key)))?;
         match account.revoked {
             Some(_) => Err(Denied::Revoked(account.name.clone())),
             None => Ok(Identity::new(account, Proof::SshKey(key.clone()))),

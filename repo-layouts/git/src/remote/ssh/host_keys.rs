@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use base64ct::{Base64Unpadded, Encoding};
-use sha2::{Digest, Sha256};
 
 use super::known_hosts::{self, Marker, algorithm_of, decode};
 use super::{HostKeys, Problem, SettingsError, files};
+use crate::sign::openssh::fingerprint_of;
 
 /// The most bytes of a file with known hosts.
 const LONGEST_FILE: u64 = 4 << 20;
@@ -94,7 +94,7 @@ impl Known {
         if let Some((_, file)) = self.revoked.iter().find(|(revoked, _)| revoked == key) {
             return Err(Problem::HostKeyRevoked { found, file: file.clone() });
         }
-        if self.keys.iter().any(|known| known == key) || self.fingerprints.contains(&fingerprint(key)) {
+        if self.keys.iter().any(|known| known == key) || self.fingerprints.contains(&fingerprint_of(key)) {
             return Ok(());
         }
         let known: Vec<_> =
@@ -106,14 +106,9 @@ impl Known {
     }
 }
 
-/// As `ssh-keygen -l` prints it.
-pub(super) fn fingerprint(key: &[u8]) -> String {
-    format!("SHA256:{}", Base64Unpadded::encode_string(&Sha256::digest(key)))
-}
-
 /// A public key for messages: its algorithm and its fingerprint.
 pub(super) fn describe(key: &[u8]) -> String {
-    format!("{} {}", algorithm_of(key).unwrap_or("of an unknown kind"), fingerprint(key))
+    format!("{} {}", algorithm_of(key).unwrap_or("of an unknown kind"), fingerprint_of(key))
 }
 
 /// A file with known hosts: a key is believed exactly if a line about this host has it and none revokes it.

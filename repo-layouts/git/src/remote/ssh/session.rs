@@ -273,7 +273,7 @@ impl Opening<'_> {
                 };
                 Err(Problem::KeyUnreadable { file: path.to_owned(), why }.into())
             }
-            other => is_refused(other),
+            other => is_accepted(other),
         }
     }
 
@@ -299,7 +299,7 @@ impl Opening<'_> {
             match result {
                 Err(Broken::Said(error)) if is_one_of(&error, &[code::AGENT_PROTOCOL, code::ALGO_UNSUPPORTED]) => {}
                 other => {
-                    if is_refused(other)? {
+                    if is_accepted(other)? {
                         return Ok(true);
                     }
                 }
@@ -343,7 +343,7 @@ fn is_one_of(error: &ssh2::Error, codes: &[i32]) -> bool {
 }
 
 /// Whether the host accepted a key; anything but yes and no is an error.
-fn is_refused(result: Result<(), Broken>) -> Result<bool, Failure> {
+fn is_accepted(result: Result<(), Broken>) -> Result<bool, Failure> {
     match result {
         Ok(()) => Ok(true),
         Err(Broken::Said(error)) if is_one_of(&error, &[code::AUTHENTICATION_FAILED, code::PUBLICKEY_UNVERIFIED]) => {
