@@ -21,6 +21,17 @@ pub(crate) fn of_calls(times: u32, mut call: impl FnMut()) -> (Duration, Duratio
     (start.elapsed() / times, (thread_cpu() - before) / times)
 }
 
+/// Wall-clock and CPU time of one of `times` calls in a row, with what the other threads of this process take meanwhile.
+pub(crate) fn of_calls_in_process(times: u32, mut call: impl FnMut()) -> (Duration, Duration) {
+    let cpu = || {
+        let time = clock_gettime(ClockId::ProcessCPUTime);
+        Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.try_into().unwrap_or(0))
+    };
+    let (start, before) = (Instant::now(), cpu());
+    (0..times).for_each(|_| call());
+    (start.elapsed() / times, (cpu() - before) / times)
+}
+
 /// Wall-clock and CPU time of one of `times` runs of a command in a row, with all that it starts.
 pub(crate) fn of_runs(times: u32, command: &Command) -> (Duration, Duration) {
     let mut bash = Command::new("bash");
@@ -80,6 +91,11 @@ impl Process {
         let tasks = std::fs::read_dir(format!("/proc/{}/task", self.0)).expect("it runs");
         let status = tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("status")).ok());
         status.map(|status| field(&status, "voluntary_ctxt_switches:")).sum()
+    }
+
+    /// What its program is called; `None` if it has gone.
+    pub(crate) fn name(self) -> Option<String> {
+        Some(std::fs::read_to_string(format!("/proc/{}/comm", self.0)).ok()?.trim().to_owned())
     }
 
     /// It and what it started, as far as that is there.

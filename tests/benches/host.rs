@@ -19,7 +19,7 @@ use crate::cost::{Process, Running};
 use crate::fleet::{Fleet, id};
 
 /// What thousands of devices at one address need beside the defaults.
-const LIMITS: &str = "  limits: {connectionsPerAddress: 20000, strangersPerAddress: 20000}\n";
+pub(crate) const LIMITS: &str = "  limits: {connectionsPerAddress: 20000, strangersPerAddress: 20000}\n";
 
 /// How long a host may take to listen.
 const START: Duration = Duration::from_secs(30);

@@ -23,6 +23,7 @@ mod rest;
 mod scale;
 mod served;
 mod site;
+mod ssh;
 mod stage;
 mod waiting;
 
@@ -38,13 +39,14 @@ const RUNS: usize = 10;
 type Measure = fn(&stage::Stage) -> Vec<Line>;
 
 /// What can be measured alone.
-const GROUPS: [(&str, Measure); 9] = [
+const GROUPS: [(&str, Measure); 10] = [
     ("publish", publish::measure),
     ("scale", scale::measure),
     ("device", device::measure),
     ("poll", poll::measure),
     ("served", served::measure),
     ("waiting", waiting::measure),
+    ("ssh", ssh::measure),
     ("latency", latency::measure),
     ("day", day::measure),
     ("idle", idle::measure),

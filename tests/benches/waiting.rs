@@ -66,7 +66,7 @@ async fn wait(mut connection: Connection, number: usize, mut tips: [String; 2], 
 }
 
 /// When a device's `desired` got where it is, by the file system.
-fn moved(fleet: &Fleet, number: usize) -> SystemTime {
+pub(crate) fn moved(fleet: &Fleet, number: usize) -> SystemTime {
     let file = fleet.repository(number).join("refs/heads/desired");
     let meta = file.metadata().expect("a branch");
     let (seconds, nanos) = (meta.ctime().unsigned_abs(), meta.ctime_nsec() as u32);
