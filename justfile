@@ -24,6 +24,7 @@ check:
     .ci/setup base deny
     cargo fmt --all --check
     cargo clippy --workspace --all-targets -- -D warnings
+    cargo clippy -p device-syncer --no-default-features -- -D warnings
     RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
     cargo deny check --hide-inclusion-graph -A license-exception-not-encountered bans licenses sources
     cargo deny --manifest-path fuzz/Cargo.toml check --hide-inclusion-graph -A license-exception-not-encountered bans licenses sources
