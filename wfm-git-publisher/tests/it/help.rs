@@ -11,7 +11,7 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::registry::Registry;
-use crate::support::{Lab, PROGRAM, Ran};
+use crate::support::{Lab, Ran, trusted_program};
 
 /// How wide help is where there is no terminal.
 const WIDTH: usize = 100;
@@ -75,7 +75,7 @@ fn script(path: &Path, text: &str) {
 fn tools(lab: &Lab) -> std::path::PathBuf {
     let bin = lab.dir().join("bin");
     fs::create_dir_all(&bin).unwrap();
-    symlink(PROGRAM, bin.join("real")).unwrap();
+    symlink(trusted_program(), bin.join("real")).unwrap();
     let real = bin.join("real");
     let forever = "case \" $* \" in *' run '*|*' run'*|*' serve '*) exec timeout --preserve-status -s TERM 3";
     script(
@@ -91,6 +91,7 @@ fn tools(lab: &Lab) -> std::path::PathBuf {
 /// Runs an example as it stands, but for addresses, keys and folders of somebody else's machine.
 fn run(lab: &Lab, dir: &Path, example: &str, registry: &str) -> Ran {
     let mut text = example.replace("/media/usb", &lab.dir().display().to_string()).replace(":8443", ":0");
+    text = text.replace(":2222", &format!(":{}", repo_testkit::ports::free_port()));
     for device in ["press-01", "press-03"] {
         let key = Lab::device_key(device).public().to_string();
         text = text.replace(&format!("ssh-ed25519 AAAA… {device}"), &format!("{key} {device}"));
@@ -154,7 +155,8 @@ fn every_example_works_as_it_stands() {
 /// What the other examples take for granted: names of an operator's own.
 fn prepare(lab: &Lab, fleet: &Path) {
     let home = lab.dir().join("my-fleet.wfm/publisher.yaml");
-    fs::write(home, "serve:\n  names: [127.0.0.1]\n  listen: 127.0.0.1:0\n").unwrap();
+    let ssh = format!("  ssh: {{listen: \"127.0.0.1:{}\"}}\n", repo_testkit::ports::free_port());
+    fs::write(home, format!("serve:\n  names: [127.0.0.1]\n  listen: 127.0.0.1:0\n{ssh}")).unwrap();
     for args in [&["branch", "my-branch"][..], &["tag", "v12"]] {
         repo_testkit::git::git(fleet, args);
     }

@@ -1,5 +1,7 @@
 //! Devices over SSH: their join files, both lines of an enrolment, and what ends an SSH key.
 
+#![allow(clippy::disallowed_methods, reason = "test data needs no syncing")]
+
 use std::fs;
 
 use repo_git::SigningKey;

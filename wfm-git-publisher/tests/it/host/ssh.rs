@@ -11,7 +11,7 @@ use wfm_git_host::accounts::{Role, SshKey, Store};
 
 use super::waits::move_freshness;
 use super::{DEVICE, OTHER, Report, Site, eventually, printed, said, start_as};
-use crate::support::{Lab, PROGRAM};
+use crate::support::{Lab, trusted_program};
 
 /// A site whose host is there over SSH, too.
 pub(super) struct SshSite {
@@ -19,24 +19,6 @@ pub(super) struct SshSite {
     /// `USER@ADDRESS` and the port.
     pub(super) at: (String, String),
     pub(super) program: PathBuf,
-}
-
-/// The program where sshd runs it: root's, as is all above it, and nobody else may write there.
-pub(super) fn trusted_program() -> PathBuf {
-    let built = std::fs::metadata(PROGRAM).unwrap();
-    let changed = built.modified().unwrap().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos();
-    let cache = std::env::var_os("MARGO_TEST_CACHE").map_or_else(|| PathBuf::from("/run"), PathBuf::from);
-    let dir = cache.join("ssh-programs").join(format!("{changed}-{}", built.len()));
-    let program = dir.join("wfm-git-publisher");
-    if !program.exists() {
-        std::fs::create_dir_all(&dir).unwrap();
-        let mine = dir.join(std::process::id().to_string());
-        if std::fs::hard_link(PROGRAM, &mine).is_err() {
-            std::fs::copy(PROGRAM, &mine).unwrap();
-        }
-        std::fs::rename(&mine, &program).unwrap();
-    }
-    program
 }
 
 impl SshSite {

@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 
 use wfm_git_host::accounts::Role;
 
-use super::ssh::{SshSite, public, trusted_program};
+use super::ssh::{SshSite, public};
 use super::{DEVICE, OTHER, eventually, printed, said};
-use crate::support::PROGRAM;
+use crate::support::{PROGRAM, trusted_program};
 
 #[test]
 fn a_key_opens_git_and_nothing_else() {
