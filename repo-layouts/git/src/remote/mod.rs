@@ -91,10 +91,10 @@ pub enum RemoteError {
     /// The host can't be asked over SSH, or doesn't answer as it should.
     #[cfg(feature = "ssh")]
     #[error(transparent)]
-    Ssh(#[from] ssh::SshError),
+    Ssh(#[from] Box<ssh::SshError>),
     /// `ssh` failed, or the host that it leads to refuses.
     #[error(transparent)]
-    SshProgram(#[from] SshProgramError),
+    SshProgram(#[from] Box<SshProgramError>),
     /// It doesn't speak the protocol as it must.
     #[error("`{url}` broke the Git protocol{}", if detail.is_empty() { String::new() } else { format!(": {detail}") })]
     Protocol {
@@ -104,6 +104,19 @@ pub enum RemoteError {
         #[source]
         source: Cause,
     },
+}
+
+#[cfg(feature = "ssh")]
+impl From<ssh::SshError> for RemoteError {
+    fn from(error: ssh::SshError) -> Self {
+        Box::new(error).into()
+    }
+}
+
+impl From<SshProgramError> for RemoteError {
+    fn from(error: SshProgramError) -> Self {
+        Box::new(error).into()
+    }
 }
 
 impl Remote {

@@ -11,7 +11,7 @@ use crate::ssh::{client, key_file, remote, settings, there};
 
 fn error_of(host: &Sshd, settings: Settings) -> SshError {
     match there(host, settings).refs(&[]).expect_err("not let in") {
-        RemoteError::Ssh(error) => error,
+        RemoteError::Ssh(error) => *error,
         other => panic!("{other:?}"),
     }
 }

@@ -138,7 +138,7 @@ impl Host {
         known.kept.take_if(|other| Arc::ptr_eq(other, &kept));
         drop(known);
         // It may have died while nobody used it; a new one says what is wrong.
-        let is_cut = matches!(&error, RemoteError::Ssh(SshError { problem: Problem::Cut, .. }));
+        let is_cut = matches!(&error, RemoteError::Ssh(error) if error.problem == Problem::Cut);
         if is_cut && interrupts == self.client.interrupts() { Ok(None) } else { Err(error) }
     }
 
