@@ -100,10 +100,13 @@ impl Process {
 
     /// It and what it started, as far as that is there.
     pub(crate) fn tree(self) -> Vec<Self> {
-        let path = format!("/proc/{0}/task/{0}/children", self.0);
-        let children = std::fs::read_to_string(path).unwrap_or_default();
-        let children = children.split_whitespace().filter_map(|id| id.parse().ok().map(Self));
-        std::iter::once(self).chain(children.flat_map(Self::tree)).collect()
+        // Each thread has the children that it started.
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.0)).into_iter().flatten().flatten();
+        let lists = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
+        let children: Vec<_> = lists
+            .flat_map(|list| list.split_whitespace().filter_map(|id| id.parse().ok()).collect::<Vec<_>>())
+            .collect();
+        std::iter::once(self).chain(children.into_iter().map(Self).flat_map(Self::tree)).collect()
     }
 
     fn read(self, name: &str) -> String {

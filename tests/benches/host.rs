@@ -93,23 +93,28 @@ impl Host {
     }
 }
 
-/// Written by hand: a program for each of thousands would take minutes.
 fn make_accounts(fleet: &Fleet, devices: usize) {
-    let dir = fleet.home().join("accounts");
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir).expect("made");
-    for number in 0..devices {
-        let login = Login::of(number);
+    let record = |login: &Login| {
         let secret = Digest::of(login.secret.as_bytes());
-        let record = serde_json::json!({
-            "sha256": secret, "created": "2026-01-01T00:00:00Z", "confirmed": "2026-01-01T00:00:00Z",
-        });
-        let account = serde_json::json!({
-            "layout": 1, "name": login.user, "role": "device", "device": login.user, "secrets": [record],
-        });
-        let mut options = File::options();
-        let file = options.write(true).create_new(true).mode(0o600).open(dir.join(format!("{}.json", login.user)));
-        file.and_then(|mut file| file.write_all(account.to_string().as_bytes())).expect("written");
+        serde_json::json!({ "sha256": secret, "created": CREATED, "confirmed": CREATED })
+    };
+    for number in 0..devices {
+        write_account(fleet, number, "secrets", &record(&Login::of(number)));
     }
+}
+
+/// When all accounts were made.
+pub(crate) const CREATED: &str = "2026-01-01T00:00:00Z";
+
+/// An account with this one way to come, written by hand: a program for each of thousands would take minutes.
+pub(crate) fn write_account(fleet: &Fleet, number: usize, list: &str, way: &serde_json::Value) {
+    let (dir, user) = (fleet.home().join("accounts"), id(number));
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir).expect("made");
+    let mut account = serde_json::json!({ "layout": 1, "name": user, "role": "device", "device": user, "secrets": [] });
+    account[list] = serde_json::json!([way]);
+    let mut options = File::options();
+    let file = options.write(true).create_new(true).mode(0o600).open(dir.join(format!("{user}.json")));
+    file.and_then(|mut file| file.write_all(account.to_string().as_bytes())).expect("written");
 }
 
 impl Login {

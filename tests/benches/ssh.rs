@@ -17,7 +17,7 @@ use repo_testkit::{git, ports};
 
 use crate::cost::{Running, of_calls_in_process, of_runs, pss_if_there};
 use crate::fleet::{Fleet, id};
-use crate::host::LIMITS;
+use crate::host::{CREATED, LIMITS, write_account};
 use crate::stage::{Stage, run};
 use crate::waiting::moved;
 use crate::{DEVICES, Line, RUNS, median, shown};
@@ -60,13 +60,10 @@ impl OverSsh {
         for number in 0..devices {
             keygen(&keys.join(id(number)), "");
             let key = fs::read_to_string(keys.join(id(number)).with_extension("pub")).expect("a key");
-            let path = format!("devices/line-{:03}/{}.yaml", number / 50, id(number));
-            fleet.replace(&path, "statusKeys:", &format!("sshKeys: [{}]\nstatusKeys:", key.trim()));
+            write_account(&fleet, number, "sshKeys", &serde_json::json!({ "key": key.trim(), "created": CREATED }));
         }
-        fleet.commit("keys");
         let settings = format!("serve:\n  names: [127.0.0.1]\n  listen: 127.0.0.1:0\n{LIMITS}");
         fs::write(fleet.home().join("publisher.yaml"), settings).expect("written");
-        // It also gives each key its account.
         run(&mut fleet.command(&["publish"]));
         let address = SocketAddr::from(([127, 0, 0, 1], ports::free_port()));
         let mut command = fleet.command(&["serve", "--ssh", &address.to_string()]);
