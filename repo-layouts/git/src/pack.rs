@@ -37,7 +37,7 @@ struct IndexEntry {
 /// A finished pack: its checksum, which names it, and what its index is made of, which is less than that.
 pub(crate) struct FinishedPack {
     pub(crate) checksum: ObjectId,
-    /// By their ids.
+    /// Sorted by their ids, as the index has them.
     entries: Box<[IndexEntry]>,
 }
 
@@ -61,7 +61,7 @@ impl<W: Write> PackWriter<W> {
         Ok(writer)
     }
 
-    /// Adds one object.
+    /// Adds one object. Up to 2 GiB of pack.
     pub(crate) fn add(&mut self, id: ObjectId, kind: Kind, data: &[u8]) -> io::Result<()> {
         // Above 2 GiB the index would need its table of 64-bit offsets.
         let offset = u32::try_from(self.offset).ok().filter(|offset| *offset < 1 << 31).ok_or_else(too_large)?;

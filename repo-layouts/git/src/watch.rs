@@ -9,7 +9,6 @@ use std::path::Path;
 use notify::event::{AccessKind, AccessMode, EventKind, ModifyKind, RenameMode};
 use notify::{RecommendedWatcher, RecursiveMode, Watcher as _};
 
-/// What may have happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change<'a> {
     /// A whole file is there: it was renamed to this path, or is closed after somebody wrote it.
@@ -20,7 +19,6 @@ pub enum Change<'a> {
     Unknown,
 }
 
-/// Directories can't be watched.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
 pub struct WatchError(#[from] notify::Error);

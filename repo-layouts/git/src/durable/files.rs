@@ -196,7 +196,7 @@ fn new_file(path: &Path, mode: u32) -> io::Result<File> {
     Ok(file)
 }
 
-/// Gives a file this mode.
+/// Gives a file this mode, unless it has it.
 pub(super) fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
     if has_mode(&fs::metadata(path)?, mode) { Ok(()) } else { fs::set_permissions(path, Permissions::from_mode(mode)) }
 }

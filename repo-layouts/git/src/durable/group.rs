@@ -20,7 +20,7 @@ thread_local! {
 /// Threads whose syncs are put together, on one file system.
 #[derive(Debug)]
 pub struct Group {
-    /// Open since before anything was written, so that it is told of every write that failed (Linux 5.8).
+    /// Open since before anything was written, so that its sync reports every write that failed (Linux 5.8).
     volume: File,
     device: u64,
     few: usize,
@@ -35,7 +35,7 @@ struct State {
     files: Vec<File>,
     /// How many rounds have begun.
     begun: u64,
-    /// How many are over; the one under way is the only other one.
+    /// How many are over; at most one more is under way.
     over: u64,
     /// The rounds that failed; a healthy disk has none.
     failed: Vec<(u64, io::ErrorKind, String)>,

@@ -6,6 +6,7 @@
 #![allow(clippy::disallowed_methods, reason = "this module is where the disallowed methods are called")]
 
 mod dir;
+mod file_error;
 mod files;
 mod group;
 mod points;
@@ -13,6 +14,7 @@ mod stamp;
 pub(crate) mod store;
 
 pub use dir::Dir;
+pub use file_error::FileError;
 pub(crate) use files::Temp;
 pub use files::{
     create_dir_all, create_tree, remove_dir_all, remove_file, rename, replace_file, sync_file, sync_tree, write_slot,

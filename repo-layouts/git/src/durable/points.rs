@@ -71,7 +71,6 @@ points! {
     RefDir = "ref.dir",
 }
 
-/// Runs one synced step.
 #[cfg(not(feature = "cut-points"))]
 pub(crate) fn at<T>(_point: SyncPoint, step: impl FnOnce() -> T) -> T {
     step()

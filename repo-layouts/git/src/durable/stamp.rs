@@ -19,13 +19,13 @@ pub struct Stamp {
 }
 
 impl Stamp {
-    /// Of what is there now, symbolic links followed; `None` if that can't be looked at.
+    /// Of what is there now, symbolic links followed; `None` if nothing is, or it can't be found out.
     pub fn of(path: &Path) -> Option<Self> {
         let meta = fs::metadata(path).ok()?;
         Some(Self { inode: meta.ino(), size: meta.size(), changed: (meta.ctime(), meta.ctime_nsec()) })
     }
 
-    /// When it was changed last.
+    /// When contents, owner or permissions were changed last (`ctime`); 1970 for anything before.
     pub fn changed(&self) -> SystemTime {
         let (seconds, nanos) = self.changed;
         let since = Duration::new(u64::try_from(seconds).unwrap_or(0), u32::try_from(nanos).unwrap_or(0));

@@ -14,7 +14,7 @@ use super::incoming::Incoming;
 use super::{FetchError, FetchLimits, Fetched, Remote, RemoteError};
 use crate::{CommitId, Repo};
 
-/// The most bytes of what is said before a pack comes: where history is cut off, above all.
+/// The most bytes that come before a pack: where history is cut off, above all.
 const TALK: u64 = 1 << 20;
 
 impl Remote {

@@ -12,7 +12,7 @@ use crate::{Cause, CommitId, ReadError};
 pub struct FetchLimits {
     /// Bytes of the pack on the wire.
     pub bytes: u64,
-    /// Objects in the pack.
+    /// The most objects in the pack.
     pub objects: u32,
     /// Bytes of one object, unpacked. A chain of deltas may hold four times as much in all, and resolving it takes so
     /// much memory.
@@ -35,10 +35,8 @@ impl Default for FetchLimits {
     }
 }
 
-/// What a fetch brought.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Fetched {
-    /// Objects received.
     pub objects: u32,
     /// Bytes of the pack on the wire.
     pub bytes: u64,
@@ -52,11 +50,7 @@ pub enum FetchError {
     Remote(#[from] RemoteError),
     /// The pack has more objects than allowed.
     #[error("the pack has {found} objects, more than the {limit} allowed")]
-    TooManyObjects {
-        /// Objects announced.
-        found: u32,
-        limit: u32,
-    },
+    TooManyObjects { found: u32, limit: u32 },
     /// The pack has more bytes than allowed.
     #[error("the pack is larger than the {limit} bytes allowed")]
     TooManyBytes { limit: u64 },
@@ -78,7 +72,6 @@ pub enum FetchError {
     /// The pack can't be kept.
     #[error("cannot store the fetched objects in `{}`", path.display())]
     Store {
-        /// The repository.
         path: PathBuf,
         #[source]
         source: io::Error,

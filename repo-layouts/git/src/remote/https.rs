@@ -166,7 +166,7 @@ fn is_another_host(error: &RemoteError) -> bool {
     }
 }
 
-/// What was asked for.
+/// Of these refs, those whose names begin with one of the prefixes: a host may send more.
 pub(super) fn only(refs: Refs, prefixes: &[&str]) -> Refs {
     let asked = |name: &str| prefixes.is_empty() || prefixes.iter().any(|prefix| name.starts_with(prefix));
     refs.into_iter().filter(|(name, _)| asked(name)).collect()

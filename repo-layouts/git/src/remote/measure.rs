@@ -69,7 +69,6 @@ struct Chain {
     bytes: u64,
 }
 
-/// The sums so far.
 struct Measure<'a> {
     repo: &'a Repo,
     limits: &'a FetchLimits,

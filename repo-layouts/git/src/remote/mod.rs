@@ -1,9 +1,10 @@
 //! Repositories elsewhere: what they advertise, fetching from them within limits, pushing to them with an exact lease.
 //!
 //! Repositories on this machine are reached through stock `git upload-pack` and `git receive-pack` with a clean
-//! environment; others by smart HTTP over an agent that the caller makes ([`Remote::https`]), or by the same conversation
-//! over the machine's own `ssh` ([`Remote::ssh_program`]). A poll over HTTPS is one
-//! `ls-refs` on a kept connection, once the host has shown that it speaks protocol version 2.
+//! environment. Others are reached by smart HTTP over an agent that the caller makes ([`Remote::https`]), over a kept SSH
+//! session of this program's own (`Remote::ssh`, by libssh2, feature `ssh`: devices), or by the machine's own `ssh` with its
+//! configuration ([`Remote::ssh_program`]: the publisher). A poll is one `ls-refs` on what is kept: over HTTPS on the
+//! connection, once the host has shown that it speaks protocol version 2; over `ssh` in a channel of the session.
 
 mod advertisement;
 mod allowance;
@@ -53,7 +54,6 @@ pub struct Remote {
     timeout: Duration,
 }
 
-/// How a remote is reached.
 #[derive(Debug, Clone)]
 enum Way {
     /// By stock Git on this machine.
@@ -71,7 +71,7 @@ enum Way {
 #[derive(Debug, thiserror::Error)]
 pub enum RemoteError {
     /// The URL is of a kind that is not supported.
-    #[error("`{url}` is not supported here: use a local path, file:// or https://")]
+    #[error("`{url}` is not supported here: use a local path, file://, https:// or ssh://")]
     Unsupported { url: String },
     /// There is no repository, or it can't be reached now.
     #[error("`{url}` can't be reached{}", if detail.is_empty() { String::new() } else { format!(": {detail}") })]
@@ -155,13 +155,7 @@ impl Remote {
         Self { way: Way::SshProgram(Arc::new(SshProgramRemote { address, program })), timeout }
     }
 
-    /// Limits each conversation but a fetch, which has its own limit; 60 s unless told.
-    pub fn with_timeout(mut self, timeout: Duration) -> Self {
-        self.timeout = timeout;
-        self
-    }
-
-    /// How long a conversation may take.
+    /// How long each conversation but a fetch may take, which has its own limit.
     pub fn timeout(&self) -> Duration {
         self.timeout
     }

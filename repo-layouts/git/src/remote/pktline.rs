@@ -5,7 +5,6 @@ use std::io::{self, Read, Write};
 /// The longest line there can be, its length included.
 const MAX_LINE: usize = 65520;
 
-/// A flush packet.
 pub(super) const FLUSH: &[u8] = b"0000";
 
 /// Reads one line without its final newline; `None` for a flush packet.
@@ -45,7 +44,7 @@ pub(super) fn read_all(from: &mut impl Read, max: usize) -> io::Result<Vec<Vec<u
     Ok(lines)
 }
 
-/// Writes one line.
+/// Writes one line, which must be shorter than 65,517 bytes.
 pub(super) fn write(to: &mut impl Write, line: &[u8]) -> io::Result<()> {
     if line.len() + 4 > MAX_LINE {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "too long for a pkt-line"));

@@ -30,15 +30,14 @@ pub(super) struct Process {
     pub(super) deadline: Deadline,
 }
 
-/// How a process ended.
 pub(super) struct Ended {
-    /// Its time was up.
+    /// It was ended because its time was up.
     pub(super) has_passed: bool,
     /// Its time was up because no byte went either way for too long.
     pub(super) was_silent: bool,
     /// Its exit status, if it ended by itself.
     pub(super) code: Option<i32>,
-    /// What it said last on stderr.
+    /// The end of what it wrote to standard error.
     pub(super) said: String,
 }
 

@@ -13,7 +13,7 @@ pub struct PushUpdate {
     pub branch: String,
     /// Where it must stand (`None`: it must not exist).
     pub expected: Option<CommitId>,
-    /// Where it goes.
+    /// The commit that it stands at afterwards.
     pub new: CommitId,
     /// Allows that `new` is not a descendant of `expected` (for the replaced refs).
     pub force: bool,
@@ -52,7 +52,7 @@ pub enum PushError {
     /// The remote could not unpack what was sent.
     #[error("the remote could not unpack the push: {text}")]
     Unpack {
-        /// What it said.
+        /// The end of what the remote wrote.
         text: String,
     },
     /// The pack can't be made.

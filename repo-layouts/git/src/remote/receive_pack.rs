@@ -18,13 +18,13 @@ use crate::{Cause, CommitId};
 /// The most lines of an advertisement or a report that are read.
 const MAX_LINES: usize = 100_000;
 
-/// The most bytes of a report and of what is said beside it.
+/// The most bytes of a report, and of the messages beside it.
 const MAX_REPORT: u64 = 4 << 20;
 
 /// Stands for "no such branch" in a command.
 const NOTHING: &str = "0000000000000000000000000000000000000000";
 
-/// A `receive-pack` that has told its refs.
+/// A `receive-pack` that has advertised its refs.
 pub(super) struct ReceivePack {
     link: Link,
     pub(super) advertised: Advertised,
@@ -52,7 +52,7 @@ pub(super) struct Advertised {
 /// What the remote says it did.
 pub(super) struct Report {
     results: BTreeMap<String, PushResult>,
-    /// What it, or a hook there, said beside that.
+    /// The messages of it, or of a hook there, beside that.
     said: String,
 }
 
@@ -156,7 +156,7 @@ fn read_advertisement(mut bytes: &[u8]) -> Result<Vec<Vec<u8>>, Cause> {
     }
 }
 
-/// The lines of a report, and what was said beside it.
+/// The lines of a report, and the messages beside it.
 fn report(answer: impl Read, beside: bool) -> Result<(Vec<Vec<u8>>, String), Cause> {
     let mut answer = answer.take(MAX_REPORT);
     if !beside {
@@ -166,7 +166,7 @@ fn report(answer: impl Read, beside: bool) -> Result<(Vec<Vec<u8>>, String), Cau
     Ok((pktline::read_all(&mut &report[..], MAX_LINES)?, said))
 }
 
-/// The report, and what was said beside it (gitprotocol-pack, *side-band*).
+/// The report, and the messages beside it (gitprotocol-pack, *side-band*).
 fn apart(mut answer: impl Read) -> Result<(Vec<u8>, String), Cause> {
     let (mut report, mut said) = (Vec::new(), Vec::new());
     while let Some(line) = pktline::read_exact(&mut answer)? {

@@ -14,12 +14,11 @@ pub(super) const GRACE: Duration = Duration::from_secs(10);
 /// Stands for "no such branch".
 const NOTHING: &str = "0000000000000000000000000000000000000000";
 
-/// How a wait ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Waited {
     /// A branch moved; the host asks to come at a random time within this, so that not all devices come at once.
     Moved {
-        /// At most a minute.
+        /// The host asks for it; at most a minute, whatever that says.
         jitter: Duration,
     },
     /// Nothing moved for as long as was asked for, or as the host lets anyone wait.

@@ -20,7 +20,6 @@ use crate::{BlobId, Cause, CommitId, KeyError, TreeId, durable};
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Person {
     pub name: String,
-    /// The address.
     pub email: String,
 }
 
@@ -51,9 +50,7 @@ pub enum TreeSource<'a> {
 pub struct CommitSpec<'a> {
     pub tree: TreeSource<'a>,
     pub parents: Vec<CommitId>,
-    /// Who wrote the change.
     pub author: Person,
-    /// Who makes the commit.
     pub committer: Person,
     /// The time of both, in Unix seconds, written as UTC.
     pub time: i64,
@@ -66,10 +63,7 @@ pub struct CommitSpec<'a> {
 pub enum BatchError {
     /// A name or address has characters that would break the commit.
     #[error("`{person}` can't stand in a commit: no `<`, `>`, control characters or empty parts")]
-    Person {
-        /// Name and address.
-        person: String,
-    },
+    Person { person: String },
     /// The message has a NUL character.
     #[error("the commit message has a NUL character")]
     Message,
@@ -79,7 +73,6 @@ pub enum BatchError {
     /// The existing tree can't be used.
     #[error("cannot use the existing tree")]
     Tree(#[source] ReadError),
-    /// Signing failed.
     #[error("cannot sign the commit")]
     Sign(#[source] KeyError),
     /// An object has no safe name: its bytes are an attack on SHA-1.
@@ -91,7 +84,6 @@ pub enum BatchError {
     /// The pack can't be written.
     #[error("cannot store the objects in `{}`", path.display())]
     Store {
-        /// The repository.
         path: PathBuf,
         #[source]
         source: Cause,
@@ -126,7 +118,7 @@ struct Objects {
 }
 
 impl Repo {
-    /// Begins a batch of commits.
+    /// Begins a batch of commits; nothing is written before it is stored.
     pub fn batch(&self) -> Batch<'_> {
         let mut known = self.git.objects.clone();
         known.refresh_never();

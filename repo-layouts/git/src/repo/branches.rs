@@ -80,7 +80,7 @@ pub fn branches<const N: usize>(
     Ok(found)
 }
 
-/// Where one ref stands.
+/// Where a ref stands, loose or packed; `None` if it doesn't exist.
 pub(super) fn reference(path: &Path, name: &str) -> Result<Option<CommitId>, BranchesError> {
     plain(path, name).map_or_else(|| by_git(path, name), Ok)
 }

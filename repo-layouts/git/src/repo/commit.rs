@@ -11,7 +11,6 @@ use crate::{CommitId, TreeId};
 /// A commit read from a repository. Text that is not UTF-8 is read with replacement characters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Commit {
-    /// Its name.
     pub id: CommitId,
     pub tree: TreeId,
     /// Its parents, in order. In a shallow repository they may be absent from it.
@@ -20,11 +19,10 @@ pub struct Commit {
     pub author: Person,
     /// When, in Unix seconds, as claimed.
     pub author_time: i64,
-    /// Who made the commit.
     pub committer: Person,
     /// When, in Unix seconds, as claimed.
     pub commit_time: i64,
-    /// The whole message.
+    /// The whole message, trailers and all.
     pub message: String,
     /// The armoured signature of the `gpgsig` header.
     pub signature: Option<String>,

@@ -16,10 +16,8 @@ pub enum ConsolidateError {
     /// A reachable object can't be read.
     #[error("cannot read all objects")]
     Read(#[from] ReadError),
-    /// The disk refused.
     #[error("cannot consolidate `{}`", path.display())]
     Store {
-        /// The repository.
         path: PathBuf,
         #[source]
         source: io::Error,

@@ -12,7 +12,6 @@ pub enum OpenError {
     /// There is no Git repository at this path.
     #[error("`{}` is not a Git repository", path.display())]
     NotARepository {
-        /// The path asked for.
         path: PathBuf,
         /// What was missing.
         #[source]
@@ -21,7 +20,6 @@ pub enum OpenError {
     /// The repository uses a feature that this program does not support.
     #[error("repository `{}` {what}, which is not supported", path.display())]
     Unsupported {
-        /// The Git directory.
         path: PathBuf,
         /// The feature, as a verb phrase.
         what: &'static str,
@@ -29,7 +27,6 @@ pub enum OpenError {
     /// The repository could not be made.
     #[error("cannot make repository `{}`", path.display())]
     Create {
-        /// The Git directory.
         path: PathBuf,
         #[source]
         source: std::io::Error,
@@ -41,28 +38,20 @@ pub enum OpenError {
 pub enum ReadError {
     /// The text can't name a ref.
     #[error("`{name}` is not a valid ref name")]
-    InvalidName {
-        /// The text.
-        name: String,
-    },
+    InvalidName { name: String },
     /// A ref is there and can't be read (an empty file after a power cut, for instance).
     #[error("ref `{name}` is damaged")]
     Ref {
-        /// The ref.
         name: String,
         #[source]
         source: Cause,
     },
     /// An object is not in the repository.
     #[error("object {id} is missing")]
-    Missing {
-        /// Its name.
-        id: String,
-    },
+    Missing { id: String },
     /// An object is there and can't be read, or its bytes have another hash.
     #[error("object {id} is damaged")]
     Corrupt {
-        /// Its name.
         id: String,
         #[source]
         source: Cause,
@@ -70,21 +59,14 @@ pub enum ReadError {
     /// The object is of another kind than asked for.
     #[error("object {id} is a {found}, not a {wanted}")]
     Kind {
-        /// Its name.
         id: String,
         /// The kind that was needed.
         wanted: &'static str,
-        /// The kind it has.
         found: String,
     },
     /// The object is larger than the caller takes.
     #[error("object {id} has {size} bytes, more than the {limit} allowed")]
-    TooLarge {
-        /// Its name.
-        id: String,
-        size: u64,
-        limit: u64,
-    },
+    TooLarge { id: String, size: u64, limit: u64 },
 }
 
 impl ReadError {

@@ -43,14 +43,10 @@ impl RepoLock {
 pub enum LockError {
     /// Another process kept it for the whole waiting time.
     #[error("repository `{}` is being written by another process", path.display())]
-    Busy {
-        /// The Git directory.
-        path: PathBuf,
-    },
+    Busy { path: PathBuf },
     /// The lock file could not be used.
     #[error("cannot lock `{}`", path.display())]
     Io {
-        /// The lock file.
         path: PathBuf,
         #[source]
         source: io::Error,
@@ -58,7 +54,7 @@ pub enum LockError {
 }
 
 impl Repo {
-    /// Waits for the writer's lock.
+    /// Waits for the writer's lock, for as long as another process holds it.
     pub fn lock(&self) -> Result<RepoLock, LockError> {
         let lock = RepoLock::file(&self.path)?;
         lock.flock(FlockOperation::LockExclusive)?;

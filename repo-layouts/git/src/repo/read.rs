@@ -32,7 +32,7 @@ impl Repo {
         self.find_ref(name, rev)
     }
 
-    /// Where a branch stands.
+    /// Where a branch stands; `None` if it doesn't exist.
     pub fn tip(&self, branch: impl AsRef<str>) -> Result<Option<CommitId>, ReadError> {
         self.reference(&ref_name(branch))
     }
@@ -58,7 +58,6 @@ impl Repo {
         Ok(refs)
     }
 
-    /// Reads a commit.
     pub fn commit(&self, id: CommitId) -> Result<Commit, ReadError> {
         Commit::parse(id, &self.object_of(id.0, Kind::Commit)?)
     }

@@ -15,7 +15,7 @@ use crate::{BlobId, durable};
 /// What recovery did and found.
 #[derive(Debug, Default)]
 pub struct Recovery {
-    /// Leftovers that were removed.
+    /// Lock and temporary files that a killed process left, and that were removed.
     pub removed: Vec<PathBuf>,
     /// Refs whose tip can't be read in full.
     pub damaged: Vec<DamagedRef>,
@@ -24,9 +24,8 @@ pub struct Recovery {
 /// A ref that can't be trusted any more: fetch it anew, or rebuild the repository.
 #[derive(Debug)]
 pub struct DamagedRef {
-    /// The full name.
+    /// In full: `refs/heads/desired`.
     pub name: String,
-    /// What is wrong.
     pub reason: Damage,
 }
 
@@ -41,7 +40,6 @@ pub enum Damage {
     Tree(TreeError),
 }
 
-/// Recovery itself failed.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot clear `{}`", path.display())]
 pub struct RecoverError {

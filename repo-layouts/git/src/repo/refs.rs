@@ -37,7 +37,6 @@ impl fmt::Display for Expected {
 pub struct RefMove {
     /// The full name (`refs/heads/desired`).
     pub name: String,
-    /// Where it must stand.
     pub expected: Expected,
     /// Where it goes; `None` deletes it.
     pub new: Option<CommitId>,
@@ -49,39 +48,26 @@ pub enum RefError {
     /// It stands elsewhere than expected.
     #[error("ref `{name}` was expected {expected}, but is {}", found.map_or("absent".to_owned(), |id| format!("at {id}")))]
     Moved {
-        /// The ref.
         name: String,
-        /// Where it was expected.
         expected: Expected,
-        /// Where it stands.
+        /// Where it stands; `None` if it doesn't exist.
         found: Option<CommitId>,
     },
     /// Another process holds the ref's lock file.
     #[error("ref `{name}` is locked: `{lock}` exists")]
-    Locked {
-        /// The ref.
-        name: String,
-        /// Its lock file.
-        lock: String,
-    },
+    Locked { name: String, lock: String },
     /// The name is not allowed.
     #[error("`{name}` is not a full ref name")]
-    InvalidName {
-        /// The text.
-        name: String,
-    },
+    InvalidName { name: String },
     /// The ref's present value can't be read.
     #[error("cannot read ref `{name}`")]
     Read {
-        /// The ref.
         name: String,
         #[source]
         source: ReadError,
     },
-    /// The disk refused.
     #[error("cannot move ref `{name}`")]
     Io {
-        /// The ref.
         name: String,
         #[source]
         source: io::Error,

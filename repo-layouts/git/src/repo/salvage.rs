@@ -21,10 +21,8 @@ pub enum RenewError {
     /// What can be read can't be copied.
     #[error(transparent)]
     Copy(#[from] ConsolidateError),
-    /// The disk refused.
     #[error("cannot set `{}` aside", path.display())]
     Replace {
-        /// The damaged repository.
         path: PathBuf,
         #[source]
         source: io::Error,

@@ -56,7 +56,6 @@ pub struct Entry {
     pub path: String,
     /// The path is not one that a file tree may hold: not UTF-8, a part `.`, `..`, empty or `.git`, or a duplicate.
     pub odd_name: bool,
-    /// What it is.
     pub kind: EntryKind,
     /// Its contents (for a submodule: the other repository's commit, which is not here).
     pub blob: BlobId,
@@ -67,12 +66,7 @@ pub struct Entry {
 pub enum TreeError {
     /// The entry is no plain file.
     #[error("`{path}` is a {what}; only plain files are allowed")]
-    NotAFile {
-        /// The entry.
-        path: String,
-        /// What it is.
-        what: &'static str,
-    },
+    NotAFile { path: String, what: &'static str },
     /// The entry's name is unsafe, not UTF-8 or there twice.
     #[error("`{path}` is not an allowed path, or is there twice")]
     BadName {
@@ -83,7 +77,6 @@ pub enum TreeError {
     #[error("the tree has more than the {limit} {what} allowed (at `{path}`)")]
     TooMuch {
         limit: u64,
-        /// What is counted.
         what: &'static str,
         /// Where counting stopped.
         path: String,
@@ -93,7 +86,6 @@ pub enum TreeError {
     Missing {
         /// The path whose object is missing (empty: the root).
         path: String,
-        /// The object.
         #[source]
         source: ReadError,
     },

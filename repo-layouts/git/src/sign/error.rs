@@ -15,11 +15,7 @@ pub enum KeyError {
     },
     /// Others than the owner can read the file.
     #[error("key file `{}` has mode {mode:o} and is open to others; run: chmod 600 '{}'", path.display(), path.display())]
-    Exposed {
-        path: PathBuf,
-        /// Its permission bits.
-        mode: u32,
-    },
+    Exposed { path: PathBuf, mode: u32 },
     /// The file needs a passphrase.
     #[error("key file `{}` is protected by a passphrase, which is not supported", path.display())]
     Encrypted { path: PathBuf },
@@ -36,7 +32,6 @@ pub enum KeyError {
     /// The key is of a kind that is not supported.
     #[error("a key of type {0} is not supported; use ssh-ed25519")]
     Algorithm(String),
-    /// Signing failed.
     #[error("cannot sign")]
     Sign(#[source] ssh_key::Error),
 }

@@ -25,7 +25,7 @@ pub struct SigningKey {
 }
 
 impl SigningKey {
-    /// A new random key.
+    /// A new key of the kernel's random bytes.
     pub fn generate() -> Self {
         Self { pair: Ed25519Keypair::random(&mut OsRng) }
     }
@@ -56,7 +56,6 @@ impl SigningKey {
         written.map_err(|source| KeyError::Io { path: path.to_owned(), source })
     }
 
-    /// The public half.
     pub fn public(&self) -> PublicKey {
         PublicKey::from(self.pair.public)
     }

@@ -14,7 +14,6 @@ use ssh_key::{Algorithm, HashAlg, SshSig};
 /// A signature proves nothing.
 #[derive(Debug, thiserror::Error)]
 pub enum SignatureError {
-    /// There is none.
     #[error("there is no signature")]
     Unsigned,
     /// It is not an armoured SSH signature (PGP or X.509 ones are not supported).
@@ -28,7 +27,6 @@ pub enum SignatureError {
     Namespace {
         /// The namespace it is for.
         found: String,
-        /// The namespace asked for.
         wanted: String,
     },
     /// It doesn't fit the bytes.

@@ -7,17 +7,13 @@ use std::time::Duration;
 use repo_git::{Ancestry, CommitId, FetchError, FetchLimits, Remote, RemoteError, Repo, TreeLimits};
 use repo_testkit::deltas::{Shape, bomb};
 
-use crate::support::{Corner, commit, listing, set, store, tree};
+use crate::support::{Corner, commit, limits, listing, set, store, tree};
 
 /// A pack whose deltas name their bases by their ids.
 const NAMED: &[u8] = include_bytes!("../../../../fuzz/corpus/packs/named-chain");
 
 fn remote(repo: &Repo) -> Remote {
     Remote::open(&repo.path().display().to_string()).expect("a remote")
-}
-
-fn limits() -> FetchLimits {
-    FetchLimits { timeout: Duration::from_secs(300), ..FetchLimits::default() }
 }
 
 /// A repository with a history of `count` commits.

@@ -3,13 +3,13 @@
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
-use repo_git::{CommitId, FetchError, FetchLimits, PushResult, PushUpdate, Remote, RemoteError, Repo, Waited};
+use repo_git::{CommitId, FetchError, FetchLimits, PushResult, Remote, RemoteError, Repo, Waited};
 use repo_http::{Agent, Credentials, Settings, Source, Timeouts, Url};
 use repo_testkit::faults::fault_proxy::FaultProxy;
 use repo_testkit::faults::scripted_host::{Host, Reply, answer};
 use repo_testkit::foreign_host::{ForeignHost, Options};
 
-use crate::support::{Corner, commit, set, store, tree};
+use crate::support::{Corner, commit, limits, set, store, tree, update};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -27,14 +27,6 @@ pub(crate) fn remote(host: &ForeignHost, base: &str, name: &str) -> Remote {
 
 pub(crate) fn upstream(host: &ForeignHost, name: &str) -> Repo {
     Repo::open(&host.create(name)).expect("a repository")
-}
-
-fn update(branch: &str, expected: Option<CommitId>, new: CommitId, force: bool) -> PushUpdate {
-    PushUpdate { branch: branch.to_owned(), expected, new, force }
-}
-
-fn limits() -> FetchLimits {
-    FetchLimits { timeout: Duration::from_secs(30), ..FetchLimits::default() }
 }
 
 #[test]

@@ -2,14 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use repo_git::{CommitId, FetchError, FetchLimits, PushError, PushUpdate, Remote, RemoteError, Repo};
+use repo_git::{CommitId, FetchError, FetchLimits, PushError, Remote, RemoteError, Repo};
 use repo_http::{Credentials, Timeouts, Url};
 use repo_testkit::deltas::{Shape, bomb};
 use repo_testkit::faults::fault_proxy::{Direction, Fault, FaultProxy};
 use repo_testkit::foreign_host::{Answer, ForeignHost, Options, Shown};
 
 use crate::https::{agent, remote, upstream};
-use crate::support::{Corner, commit, listing, set, store, tree};
+use crate::support::{Corner, commit, listing, reason, set, store, tree, update};
 
 /// A host with 200 KB to fetch, and a proxy before it.
 struct Stand {
@@ -44,13 +44,6 @@ impl Stand {
     fn fetch(&self, into: &Repo, timeouts: Timeouts) -> Result<(), FetchError> {
         let limits = FetchLimits { timeout: timeouts.total, ..FetchLimits::default() };
         self.there(timeouts).fetch(into, &[self.tip], &[], false, &limits).map(drop)
-    }
-}
-
-fn reason(error: FetchError) -> &'static str {
-    match error {
-        FetchError::Remote(error) => error.reason(),
-        other => panic!("{other:?}"),
     }
 }
 
@@ -123,7 +116,7 @@ fn a_push_that_breaks_off_moved_the_branch_or_did_not_and_the_next_one_knows() {
     let local = stand.corner.repo("local.git");
     let text: String = (0..30_000).map(|n: u32| format!("{:x}\n", n.wrapping_mul(2_246_822_519))).collect();
     let one = commit(&local, "status", &[("f", &text)]);
-    let update = [PushUpdate { branch: "status".to_owned(), expected: None, new: one, force: false }];
+    let update = [update("status", None, one, false)];
     for (fault, timeouts) in [
         (Fault::CutAfter(Direction::Up, 50_000), Timeouts::default()),
         (Fault::StallAfter(Direction::Up, 50_000), within(1)),

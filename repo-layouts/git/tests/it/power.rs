@@ -194,7 +194,6 @@ fn read(progress: &Path) -> Vec<State> {
     text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
 }
 
-/// The driver's part.
 struct Driver {
     corner: Corner,
     /// What the child does.

@@ -1,15 +1,11 @@
 //! Pushing with an exact lease to stock `git receive-pack`.
 
-use repo_git::{CommitId, FetchLimits, PushError, PushResult, PushUpdate, Remote, RemoteError, Repo};
+use repo_git::{CommitId, FetchLimits, PushError, PushResult, Remote, RemoteError, Repo};
 
-use crate::support::{Corner, commit, set, store, tree};
+use crate::support::{Corner, commit, set, store, tree, update};
 
 fn remote(repo: &Repo) -> Remote {
     Remote::open(&repo.path().display().to_string()).expect("a remote")
-}
-
-fn update(branch: &str, expected: Option<CommitId>, new: CommitId, force: bool) -> PushUpdate {
-    PushUpdate { branch: branch.to_owned(), expected, new, force }
 }
 
 #[test]

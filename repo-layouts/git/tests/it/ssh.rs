@@ -5,13 +5,13 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use repo_git::ssh::{Client, HostKeys, Identity, Settings, Url};
-use repo_git::{CommitId, FetchError, FetchLimits, PushResult, PushUpdate, Remote, RemoteError, Repo};
+use repo_git::{FetchError, FetchLimits, PushResult, Remote, RemoteError, Repo};
 use repo_http::Timeouts;
 use repo_testkit::faults::fault_proxy::FaultProxy;
 use repo_testkit::git;
 use repo_testkit::sshd::{Options, Sshd};
 
-use crate::support::{Corner, commit, set, store, tree};
+use crate::support::{Corner, commit, limits, set, store, tree, update};
 
 /// Knows the host by its key, and asks with this one.
 pub(crate) fn settings(host: &Sshd, key: &Path) -> Settings {
@@ -40,14 +40,6 @@ pub(crate) fn there(host: &Sshd, settings: Settings) -> Remote {
 
 pub(crate) fn upstream(host: &Sshd, name: &str) -> Repo {
     Repo::open(&host.create(name)).expect("a repository")
-}
-
-pub(crate) fn update(branch: &str, expected: Option<CommitId>, new: CommitId, force: bool) -> PushUpdate {
-    PushUpdate { branch: branch.to_owned(), expected, new, force }
-}
-
-pub(crate) fn limits() -> FetchLimits {
-    FetchLimits { timeout: Duration::from_secs(30), ..FetchLimits::default() }
 }
 
 #[test]

@@ -12,8 +12,8 @@ use repo_http::Timeouts;
 use repo_testkit::faults::fault_proxy::{Fault, FaultProxy};
 use repo_testkit::sshd::{Options, Sshd};
 
-use crate::ssh::{client, remote, settings, update, upstream};
-use crate::support::{Corner, commit, listing, set, store, tree};
+use crate::ssh::{client, remote, settings, upstream};
+use crate::support::{Corner, commit, listing, set, store, tree, update};
 
 const SECOND: Duration = Duration::from_secs(1);
 

@@ -1,11 +1,13 @@
 //! Who a host over SSH is and who asks it: each kind of key, each place where one is kept, and what is said when it is wrong.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use repo_git::RemoteError;
 use repo_git::ssh::{Client, HostKeys, Identity, Problem, Settings, SettingsError, SshError, Url};
 use repo_http::Source;
-use repo_testkit::sshd::{Options, SshAgent, Sshd, fingerprint, keygen, public};
+use repo_testkit::ssh_key::{fingerprint, keygen, public};
+use repo_testkit::sshd::{Options, SshAgent, Sshd};
 
 use crate::ssh::{client, key_file, remote, settings, there};
 
@@ -62,15 +64,19 @@ fn a_refused_key_is_named_and_the_host_is_left_alone_for_longer_each_time() {
     let (good, bad) = (host.client("good"), host.key("bad", "ed25519", ""));
     let client = client(&host, host.address(), settings(&host, &bad));
     let there = remote(&host, host.address(), &client, "one");
-    for minutes in [1, 2, 4, 8, 15, 15] {
+    let mut waits = BTreeSet::new();
+    for minutes in [1.0, 2.0, 4.0, 7.5, 7.5, 7.5] {
         let error = there.refs(&[]).expect_err("refused");
         assert_eq!((error.reason(), error.needs_a_person()), ("SshKeyRefused", true));
-        assert_eq!(error.retry_after().map(|wait| wait.as_secs()), Some(minutes * 60));
+        let wait = error.retry_after().expect("how long").as_secs_f64() / 60.0;
+        assert!((minutes..=2.0 * minutes).contains(&wait), "{minutes} to twice that: {wait}");
+        waits.insert(error.retry_after());
         let text = error.to_string();
         for word in [host.user(), &fingerprint(&bad), "127.0.0.1", &bad.display().to_string()] {
             assert!(text.contains(word), "{text}");
         }
     }
+    assert_eq!(waits.len(), 6, "devices that were refused together come again apart");
     // The host ends it after too many keys, and all that were offered are named.
     host.set(|options| options.lines = vec!["MaxAuthTries 2".to_owned()]);
     let others: Vec<_> = (0..3).map(|n| host.key(&format!("bad{n}"), "ed25519", "")).collect();
@@ -122,6 +128,23 @@ fn a_key_that_can_not_be_used_says_why() {
         assert_eq!((error.reason(), error.needs_a_person()), ("SshAgentUnavailable", true), "{error}");
         assert!(error.to_string().contains(words), "{error}");
     }
+}
+
+#[test]
+fn an_agent_that_hangs_is_left_and_another_key_is_tried() {
+    let host = Sshd::start(Options::default());
+    host.create("one");
+    let (key, dir) = (host.client("device"), tempfile::tempdir().expect("a directory"));
+    let socket = dir.path().join("agent");
+    let _nobody_accepts = std::os::unix::net::UnixListener::bind(&socket).expect("listens");
+    let hangs = Identity::Agent { socket };
+    let begin = std::time::Instant::now();
+    let error = error_of(&host, Settings { identities: vec![hangs.clone()], ..settings(&host, &key) });
+    assert_eq!(error.reason(), "SshAgentUnavailable", "{error}");
+    assert!(error.to_string().contains("doesn't answer"), "{error}");
+    let identities = vec![hangs, key_file(&key)];
+    crate::ssh::there(&host, Settings { identities, ..settings(&host, &key) }).refs(&[]).expect("let in by the file");
+    assert!(begin.elapsed() < std::time::Duration::from_secs(30), "{:?}", begin.elapsed());
 }
 
 #[test]

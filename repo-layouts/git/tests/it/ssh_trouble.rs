@@ -6,14 +6,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use repo_git::ssh::{Client, Settings};
-use repo_git::{CommitId, FetchError, FetchLimits, PushError, PushUpdate, Remote, RemoteError, Repo};
+use repo_git::{CommitId, FetchError, FetchLimits, PushError, Remote, RemoteError, Repo};
 use repo_http::Timeouts;
 use repo_testkit::faults::fault_proxy::{Direction, Fault, FaultProxy};
 use repo_testkit::ports::free_listener;
 use repo_testkit::sshd::{Options, Sshd};
 
-use crate::ssh::{client, remote, settings, update, upstream};
-use crate::support::{Corner, commit, listing, set, store, tree};
+use crate::ssh::{client, remote, settings, upstream};
+use crate::support::{Corner, commit, listing, reason, set, store, tree, update};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -61,13 +61,6 @@ impl Stand {
     }
 }
 
-fn reason(error: FetchError) -> &'static str {
-    match error {
-        FetchError::Remote(error) => error.reason(),
-        other => panic!("{other:?}"),
-    }
-}
-
 #[test]
 fn a_fetch_that_breaks_off_leaves_nothing_and_the_next_one_is_whole() {
     let stand = Stand::new();
@@ -105,7 +98,7 @@ fn a_push_that_breaks_off_moved_the_branch_or_did_not_and_the_next_one_knows() {
     let local = stand.corner.repo("local.git");
     let files = std::iter::once(("f".to_owned(), repo_testkit::noise(600 << 10, 2))).collect();
     let one = store(&local, &files, &[], "one");
-    let update: [PushUpdate; 1] = [update("status", None, one, false)];
+    let update = [update("status", None, one, false)];
     for (fault, timeouts) in [
         (Fault::CutAfter(Direction::Up, 200_000), within(30)),
         (Fault::StallAfter(Direction::Up, 200_000), within(1)),

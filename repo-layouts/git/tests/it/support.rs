@@ -2,9 +2,12 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
 use repo_git::repo::{Pack, Prepared};
-use repo_git::{CommitId, CommitSpec, Expected, Person, RefMove, Repo, SigningKey, TreeSource};
+use repo_git::{
+    CommitId, CommitSpec, Expected, FetchError, FetchLimits, Person, PushUpdate, RefMove, Repo, SigningKey, TreeSource,
+};
 use repo_model::FileTree;
 use tempfile::TempDir;
 
@@ -109,6 +112,24 @@ pub(crate) fn commit(repo: &Repo, branch: &str, files: &[(&str, &str)]) -> Commi
 
 pub(crate) fn key() -> SigningKey {
     SigningKey::from_seed(&[7; 32])
+}
+
+/// A push of one branch from where it is expected to stand.
+pub(crate) fn update(branch: &str, expected: Option<CommitId>, new: CommitId, force: bool) -> PushUpdate {
+    PushUpdate { branch: branch.to_owned(), expected, new, force }
+}
+
+/// The default limits of a fetch, with time for a slow machine.
+pub(crate) fn limits() -> FetchLimits {
+    FetchLimits { timeout: Duration::from_secs(300), ..FetchLimits::default() }
+}
+
+/// The name of what the remote did to a fetch.
+pub(crate) fn reason(error: FetchError) -> &'static str {
+    match error {
+        FetchError::Remote(error) => error.reason(),
+        other => panic!("{other:?}"),
+    }
 }
 
 /// Everything below a directory, to see that nothing was left behind.

@@ -21,10 +21,10 @@ const LAST_WORD: Duration = Duration::from_secs(2);
 pub(super) struct Open {
     channel: Channel,
     pub(super) pipe: Arc<Pipe>,
-    /// Bytes of its standard error.
+    /// How many bytes of its standard error have come.
     talk: u64,
     is_eof_sent: bool,
-    /// When its output ended.
+    /// When its output ended; `None` before.
     silent_since: Option<Instant>,
     closing: bool,
 }

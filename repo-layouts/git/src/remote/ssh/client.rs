@@ -32,7 +32,6 @@ impl Client {
         Ok(Self(Arc::new(Handle(Arc::new(Shared { url, settings, expected, wake, mail, sessions })))))
     }
 
-    /// The client's limits.
     pub fn timeouts(&self) -> Timeouts {
         self.0.0.settings.timeouts
     }

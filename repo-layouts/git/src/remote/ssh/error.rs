@@ -11,22 +11,18 @@ use crate::Cause;
 #[derive(Debug, thiserror::Error)]
 #[error("`{url}` {problem}")]
 pub struct SshError {
-    /// What was asked.
+    /// The URL that was asked, without anything secret.
     pub url: String,
-    /// What went wrong.
     pub problem: Problem,
-    /// What lies under it.
     #[source]
     pub source: Option<Cause>,
 }
 
-/// What went wrong.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Problem {
     /// The name means nothing here and now.
     #[error("can't be found: its name doesn't resolve")]
     NameUnknown,
-    /// Nobody listens there.
     #[error("refuses connections")]
     Refused,
     /// The network doesn't lead there, or anything else under TCP.
@@ -66,7 +62,6 @@ pub enum Problem {
     HostKeyRevoked {
         /// Type and fingerprint of the key that the host showed.
         found: String,
-        /// Whose line says so.
         file: PathBuf,
     },
     /// A file with known hosts can't be read.
@@ -82,7 +77,8 @@ pub enum Problem {
         user: String,
         /// Kind and fingerprint of each key that was offered.
         offered: String,
-        /// How long to leave the host alone: 1 min, then twice as long each time, up to 15 min.
+        /// How long to leave the host alone: 1 to 2 min, then twice as long each time, up to 15 min; others in the same
+        /// place are told another time.
         retry_after: Duration,
     },
     /// Both sides can do nothing in common.
@@ -117,7 +113,6 @@ pub enum Problem {
         /// How long the host wants to be left alone.
         retry_after: Option<Duration>,
     },
-    /// More bytes than allowed.
     #[error("sends more than the {limit} bytes allowed")]
     TooLarge { limit: u64 },
     /// It doesn't speak SSH, or Git over it, as it must.
@@ -128,7 +123,6 @@ pub enum Problem {
 /// A host's answer that is no success, by what it comes to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Answer {
-    /// The account ended.
     #[error("doesn't know this account any more")]
     Unauthorized,
     /// The account may not do this.
@@ -208,10 +202,7 @@ impl SshError {
             Problem::NameUnknown => "NameUnknown",
             Problem::Refused => "ConnectionRefused",
             Problem::Network => "NetworkUnreachable",
-            Problem::Slow { phase: Phase::Connect, .. } => "ConnectTimeout",
-            Problem::Slow { phase: Phase::Answer, .. } => "AnswerTimeout",
-            Problem::Slow { phase: Phase::Stall, .. } => "ConnectionStalled",
-            Problem::Slow { phase: Phase::Total, .. } => "TotalTimeout",
+            Problem::Slow { phase, .. } => phase.reason(),
             Problem::Cut => "ConnectionCut",
             Problem::NotSsh => "NotTheHost",
             Problem::HostKeyUnknown { .. } => "SshHostKeyUnknown",

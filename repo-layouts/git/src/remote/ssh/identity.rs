@@ -13,7 +13,6 @@ const LONGEST: u64 = 64 << 10;
 
 /// A private key that can be used.
 pub(super) struct Key {
-    /// The file's text.
     pub(super) text: Zeroizing<String>,
     pub(super) passphrase: Option<Zeroizing<String>>,
     /// Its kind and fingerprint.

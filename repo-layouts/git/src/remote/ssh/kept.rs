@@ -20,7 +20,7 @@ pub(super) struct Kept {
     turned: Condvar,
 }
 
-/// Counts requests and answers.
+/// Counts requests and answers: who has asked later waits for the answers before its own.
 #[derive(Debug, Default)]
 struct Turns {
     asked: u64,
@@ -61,7 +61,7 @@ impl Kept {
         answer
     }
 
-    /// Its number among the requests.
+    /// Sends a request, and returns its number among all, from 0.
     fn send(&self, talk: &Talk, request: &[u8]) -> Result<u64, RemoteError> {
         let mut turns = self.turns();
         let mut writer = talk.sides().1;

@@ -29,7 +29,7 @@ pub(super) struct Job {
     pub(super) pipe: Arc<Pipe>,
 }
 
-/// What the thread is told.
+/// What the other threads ask of the session's own.
 #[derive(Debug, Default)]
 pub(super) struct Mail {
     pub(super) jobs: Vec<Job>,

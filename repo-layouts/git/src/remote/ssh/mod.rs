@@ -5,6 +5,7 @@
 //! carries the bytes. It alone calls libssh2, which never blocks. A session that died unnoticed is replaced within the same
 //! call. A `talk` is one Git conversation; a host of ours answers many requests in one that is `kept`.
 
+mod agent;
 mod algorithms;
 mod channel;
 mod client;

@@ -16,10 +16,10 @@ pub(super) const ROOM: usize = 256 << 10;
 /// How much of the end of what a host's command says on its standard error is kept.
 const SAID: usize = 2048;
 
-/// How long the end of a command may take to be told after its output has ended.
+/// How long the exit status of a command may take to come after its output has ended.
 const END: Duration = Duration::from_secs(2);
 
-/// A conversation.
+/// One command that the host runs, between the thread that wants it and the thread that has the session.
 #[derive(Debug)]
 pub(super) struct Pipe {
     state: Mutex<State>,
@@ -27,7 +27,6 @@ pub(super) struct Pipe {
     wake: Arc<Wake>,
 }
 
-/// Where a conversation stands.
 #[derive(Debug, Default)]
 pub(super) struct State {
     /// The host runs the command.
@@ -38,7 +37,7 @@ pub(super) struct State {
     pub(super) is_written: bool,
     /// Nothing more will come.
     pub(super) is_read: bool,
-    /// The end of what the command said beside.
+    /// The end of what the command wrote to standard error.
     said: VecDeque<u8>,
     /// Nobody reads or writes any more.
     pub(super) abandoned: bool,
@@ -47,7 +46,6 @@ pub(super) struct State {
     pub(super) end: Option<End>,
 }
 
-/// How a conversation ended.
 #[derive(Debug, Clone)]
 pub(super) enum End {
     /// The command ended with this status; `None`: by a signal, or nobody says.
@@ -59,7 +57,6 @@ pub(super) enum End {
 #[derive(Debug, Clone)]
 pub(super) struct Failure {
     pub(super) problem: Problem,
-    /// What lies under it.
     pub(super) source: Option<String>,
 }
 
@@ -76,7 +73,7 @@ impl Failure {
 }
 
 impl State {
-    /// Keeps the end of what the command said beside.
+    /// Keeps the end of what the command wrote to standard error.
     pub(super) fn hear(&mut self, bytes: &[u8]) {
         self.said.extend(bytes);
         let surplus = self.said.len().saturating_sub(SAID);

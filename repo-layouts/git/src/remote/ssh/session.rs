@@ -18,6 +18,9 @@ pub(super) const BEFORE_AUTH: u64 = 1 << 20;
 /// How long to leave a host alone that has too many connections.
 const BUSY: Duration = Duration::from_secs(30);
 
+/// How long an ssh-agent may take to list its keys.
+const AGENT: Duration = Duration::from_secs(3);
+
 /// A kept session that died while nobody used it shows so within this.
 pub(super) const UNNOTICED: Duration = Duration::from_secs(5);
 
@@ -284,6 +287,7 @@ impl Opening<'_> {
         offered: &mut Vec<String>,
     ) -> Result<bool, Failure> {
         let fail = |why: &str| Failure::from(Problem::Agent { socket: socket.to_owned(), why: why.to_owned() });
+        super::agent::answers(socket, self.guard.check()?.min(AGENT)).map_err(|_| fail("doesn't answer"))?;
         let mut agent = live.session.agent().map_err(|_| fail("can't be used"))?;
         agent.set_identity_path(socket).map_err(|_| fail("can't be used"))?;
         agent.connect().map_err(|_| fail("doesn't answer"))?;

@@ -42,10 +42,7 @@ pub enum Identity {
         passphrase: Option<Source>,
     },
     /// All keys that an ssh-agent has.
-    Agent {
-        /// The agent's Unix socket.
-        socket: PathBuf,
-    },
+    Agent { socket: PathBuf },
 }
 
 /// How long a session may be silent, unless told: shorter than what a home router or a mobile network forgets.

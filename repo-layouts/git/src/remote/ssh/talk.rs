@@ -24,7 +24,7 @@ pub(in crate::remote) struct Talk {
     side: Side,
     /// How many bytes the host may still say.
     pub(in crate::remote) left: Allowance,
-    /// The conversation ends with this.
+    /// Whether the conversation ends when this is dropped.
     is_owner: bool,
 }
 
@@ -171,7 +171,7 @@ impl Read for Reader {
     }
 }
 
-/// Writes what a host is told.
+/// Writes to the input of the command.
 pub(in crate::remote) struct Writer(Side);
 
 impl Write for Writer {

@@ -1,5 +1,6 @@
 //! The thread that has the session: it runs the host's commands, carries their bytes, and keeps the session alive.
 
+use std::hash::{BuildHasher, RandomState};
 use std::io::{self, ErrorKind, Read};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -38,8 +39,8 @@ const KEEPALIVE_COST: u64 = 256;
 /// Channels that the host doesn't close although we did.
 const UNCLOSED: usize = 8;
 
-/// The wait after a refused key: first, and at most.
-const REFUSED: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(900));
+/// The longest wait after a refused key that is refused for the first time, and the longest of all.
+const REFUSED: (Duration, Duration) = (Duration::from_secs(120), Duration::from_secs(900));
 
 /// Runs until nobody will ask any more.
 pub(super) fn run(shared: &Arc<Shared>) {
@@ -63,7 +64,7 @@ struct Current {
     live: Live,
     channels: Vec<Open>,
     spare: Spare,
-    /// Bytes that came over channels.
+    /// How many bytes came over all its channels.
     carried: u64,
     keepalives: u64,
     /// When a sign of life was asked for that hasn't come.
@@ -210,13 +211,21 @@ impl Worker<'_> {
                 // The next time any kind may be right.
                 self.algorithm = None;
                 if let Problem::KeyRefused { retry_after, .. } = &mut failure.problem {
-                    *retry_after = REFUSED.0.saturating_mul(1 << self.refused.min(4)).min(REFUSED.1);
+                    *retry_after = after_refusal(self.refused, RandomState::new().hash_one(self.refused));
                     self.refused += 1;
                 }
                 Err(failure)
             }
         }
     }
+}
+
+/// How long the host is left alone once it refused all keys so many times before: 1 to 2 min, then twice as long each time,
+/// at most 15 min. Spread over the upper half, so that the devices of a site, which share an address, don't come together.
+fn after_refusal(before: u32, random: u64) -> Duration {
+    let longest = REFUSED.0.saturating_mul(1 << before.min(3)).min(REFUSED.1);
+    let half = longest / 2;
+    half + half.mul_f64((random >> 32) as f64 / f64::from(u32::MAX))
 }
 
 impl Current {

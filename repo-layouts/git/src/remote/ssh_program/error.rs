@@ -9,11 +9,8 @@ use crate::Cause;
 #[derive(Debug, thiserror::Error)]
 #[error("`{url}` {problem}")]
 pub struct SshProgramError {
-    /// What was asked.
     pub url: String,
-    /// What went wrong.
     pub problem: SshProblem,
-    /// What lies under it.
     #[source]
     pub source: Option<Cause>,
 }
@@ -24,13 +21,11 @@ pub enum SshProblem {
     /// There is no `ssh` here.
     #[error("isn't asked: there is no program `{program}`")]
     NoProgram { program: String },
-    /// It can't be started.
     #[error("isn't asked: `{program}` can't be started")]
     NotStarted { program: String },
     /// The name means nothing here and now.
     #[error("can't be found: its name doesn't resolve")]
     NameUnknown,
-    /// Nobody listens there.
     #[error("refuses connections")]
     Refused,
     /// The network doesn't lead there, or not in time.

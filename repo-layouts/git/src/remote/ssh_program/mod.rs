@@ -36,7 +36,6 @@ const OPTIONS: [&str; 6] = [
     "SendEnv=GIT_PROTOCOL",
 ];
 
-/// How `ssh` is started.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SshProgram {
     /// The program and its first arguments; it must understand OpenSSH's options. No shell reads them.
