@@ -19,11 +19,9 @@ pub fn deployment_path(id: DeploymentId) -> String {
 /// A complete desired state, ready to be committed.
 #[derive(Debug, Clone)]
 pub struct Assembled {
-    /// The tree of `desired`.
     pub tree: FileTree,
     /// The tree of `bundle`; empty if there are no deployments.
     pub bundle: FileTree,
-    /// The envelope as written.
     pub envelope: Envelope,
     /// SHA-256 of the envelope's bytes.
     pub envelope_digest: Digest,
@@ -295,7 +293,7 @@ fn read_documents(
         let id = entry.deployment_id;
         let document = match known(id, bytes) {
             Some(deployment) => Document { deployment, bytes: bytes.clone() },
-            None => read_document(&path, id, bytes)?,
+            None => read_document(id, bytes)?,
         };
         deployments.insert(id, document);
     }
@@ -312,8 +310,10 @@ fn read_documents(
     }
 }
 
-fn read_document(path: &str, id: DeploymentId, bytes: &[u8]) -> Result<Document, Refusal> {
-    let (deployment, _) = ApplicationDeployment::read(path, bytes)
+/// Reads the ApplicationDeployment of this id.
+pub fn read_document(id: DeploymentId, bytes: &[u8]) -> Result<Document, Refusal> {
+    let path = deployment_path(id);
+    let (deployment, _) = ApplicationDeployment::read(&path, bytes)
         .map_err(|problems| Refusal::new(ErrorCode::DeploymentInvalid, problems.to_string()))?;
     if deployment.id != id {
         let message = format!("`{path}` has the id {}, and its name says {id}", deployment.id);

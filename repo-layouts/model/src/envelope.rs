@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::margo::ProfileType;
+use crate::words::words;
 use crate::{ComponentName, DeploymentId, DeploymentName, DeviceId, Digest, FleetId, KeyText};
 
 /// The layout number that this code reads and writes. A higher one is refused with `layout-too-new`.
@@ -50,7 +51,7 @@ pub struct Envelope {
     pub device: EnvelopeDevice,
     /// Rises with every `desired` commit.
     pub serial: u64,
-    /// Equal to the manifest's.
+    /// Must be that of the manifest.
     pub manifest_version: u64,
     /// SHA-256 of every other file of the tree.
     pub files: BTreeMap<String, Digest>,
@@ -111,7 +112,7 @@ pub struct EnvelopeDeployment {
     pub values_from: BTreeMap<String, ValueFrom>,
 }
 
-/// Policy of one deployment.
+/// `policy` of one deployment: what Margo has no key for.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DeploymentPolicy {
@@ -121,6 +122,45 @@ pub struct DeploymentPolicy {
     /// The deployments on the same device, by the operator's ids, that are installed before it is applied; sorted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub depends_on: Vec<DeploymentName>,
+    /// What the device does where the deployment can't run as it is wanted.
+    #[serde(default, skip_serializing_if = "OnFailure::is_hold")]
+    pub on_failure: OnFailure,
+    /// For how many seconds all of it runs well before it counts as good; absent means [`STABILISE`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stabilise_seconds: Option<u64>,
+}
+
+/// `stabiliseSeconds` where nobody says anything.
+pub const STABILISE: u64 = 300;
+
+words! {
+    /// What a device does with a deployment of which something failed for good.
+    OnFailure {
+        Hold "hold" "It leaves it as it is."
+        LastGood "last-good" "It puts back what ran well before, unless something that runs only once began."
+        LastGoodAnyway "last-good-anyway" "It puts back what ran well before, whatever began."
+    }
+}
+
+impl OnFailure {
+    fn is_hold(&self) -> bool {
+        *self == Self::Hold
+    }
+}
+
+#[expect(clippy::derivable_impls, reason = "the words are made by a macro")]
+impl Default for OnFailure {
+    fn default() -> Self {
+        Self::Hold
+    }
+}
+
+impl<'de> Deserialize<'de> for OnFailure {
+    /// A word that isn't known means the least action.
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let word = serde_json::Value::deserialize(deserializer)?;
+        Ok(word.as_str().and_then(Self::parse).unwrap_or_default())
+    }
 }
 
 /// What a component is made of.
@@ -160,7 +200,7 @@ pub struct ValueFrom {
     pub targets: Vec<ValueTarget>,
 }
 
-/// Where a value goes.
+/// Where a value from the device goes: `targets` of Margo's parameter.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ValueTarget {
     /// A path into a chart's values, or the name of an environment variable.

@@ -30,7 +30,7 @@ pub struct Freshness {
     pub tip: String,
     /// SHA-256 of that commit's `envelope.json`.
     pub envelope_digest: Digest,
-    /// That commit's serial.
+    /// The serial of that commit: a reader compares it with what it adopted.
     pub serial: u64,
     pub issued: Timestamp,
     /// Until when it counts as fresh.

@@ -3,7 +3,8 @@
 /// For how many seconds at most a device may wait for changes; in answers of a host where it may.
 pub const WAIT: &str = "wfm-wait";
 
-/// Within how many milliseconds a device comes at random after it was told of a change; absent means 0.
+/// Within how many milliseconds a device comes at random after the host ended its wait because of a change; absent
+/// means 0.
 pub const JITTER: &str = "wfm-jitter";
 
 /// The name that a host gives its answer to `ls-refs`, or that of the answer which a device has: at most 64 visible

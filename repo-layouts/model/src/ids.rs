@@ -19,7 +19,6 @@ pub struct InvalidName {
     pub what: &'static str,
     /// The text itself, cut to 100 characters.
     pub value: String,
-    /// The rule it breaks.
     pub rule: &'static str,
 }
 
@@ -31,7 +30,6 @@ macro_rules! name {
         pub struct $name(String);
 
         impl $name {
-            /// The name as written.
             pub fn as_str(&self) -> &str {
                 &self.0
             }

@@ -11,11 +11,8 @@ use crate::{DeviceId, Digest, FleetId, KeyText};
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Join {
-    /// Number of the layout.
     pub layout: u64,
-    /// The fleet's identity.
     pub fleet: FleetId,
-    /// The device's identity.
     pub device: DeviceId,
     /// Where the device's repository is: a path or URL.
     pub url: String,
@@ -48,7 +45,6 @@ impl std::fmt::Debug for Join {
 /// An account on the host. Its secret is never printed.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Account {
-    /// Name of the account.
     pub user: String,
     pub secret: String,
 }

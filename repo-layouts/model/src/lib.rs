@@ -1,6 +1,22 @@
 //! The pure half of the contract: Margo documents, ids, digests, file trees and their encoding.
 //!
 //! Nothing here touches a file, a clock or the environment.
+//!
+//! Which module is which document:
+//!
+//! | | |
+//! |---|---|
+//! | `desired` | [`desired`] the tree, and whether it is believed · [`envelope`] `envelope.json` · [`margo::manifest`] Margo's manifest · [`margo::deployment`] its ApplicationDeployments · [`roster`] `trust/<n>.json` |
+//! | `bundle` | [`bundle`] |
+//! | `freshness` | [`freshness`] `freshness.json` |
+//! | `status` | [`margo::status`] Margo's DeploymentStatus · [`report`] `syncer.json` · [`margo::capabilities`] DeviceCapabilities |
+//! | `heartbeat` | [`report`] `current-state.json` |
+//! | commits | [`message`] subjects and trailers · [`branch`] branches and who writes them |
+//! | beside them | [`join`] the join file · [`margo::description`] an application's `margo.yaml` |
+//!
+//! What a reader must not ignore is a feature of [`envelope::FEATURES`], named in the envelope's `requires`: a reader that
+//! doesn't know it refuses the state. A new key of that kind goes there; one that may be ignored is a key alone. How all of them
+//! are read is in [`yaml`] (with positions) and [`json`].
 
 pub mod branch;
 pub mod bundle;
@@ -24,6 +40,7 @@ mod ssh_url;
 pub mod text;
 pub mod tree;
 pub mod value;
+pub mod windows;
 mod words;
 pub mod yaml;
 

@@ -7,7 +7,7 @@ use crate::text;
 /// Whether a problem stops the document from being used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
-    /// The document is refused.
+    /// The document is refused: nothing of it counts.
     Error,
     /// The document is read, but somebody should look at it.
     Warning,
@@ -97,7 +97,6 @@ impl IntoIterator for Problem {
     }
 }
 
-/// A collector of problems.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Problems(pub Vec<Problem>);
 

@@ -3,6 +3,7 @@
 mod check;
 mod condition;
 pub mod doubt;
+mod health;
 
 use std::collections::BTreeMap;
 
@@ -13,6 +14,7 @@ use uuid::Uuid;
 pub use check::{Beside, Link, MAX_CHAIN, Named, Status, chain, heartbeat, identity, newest_state};
 pub use condition::{Condition, ConditionType, Reason};
 pub use doubt::Doubt;
+pub use health::{Drift, Health};
 
 use crate::{ComponentName, DeploymentId, Digest};
 
@@ -44,6 +46,29 @@ pub struct SyncerReport {
     /// What the device's own site holds back.
     #[serde(default)]
     pub holds: Vec<String>,
+    /// The gates that are closed on the device: what is held, and what waits for something else; since 0.3.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gates: Vec<ClosedGate>,
+}
+
+/// A gate that is closed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClosedGate {
+    /// Whose changes wait; absent where it is closed for the whole device.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deployment: Option<DeploymentId>,
+    /// The error code of what waits, or one of a newer syncer.
+    pub code: String,
+    /// When the device first found it closed, or when a person closed it.
+    pub since: Timestamp,
+    /// When it opens by itself; absent where it doesn't, or that isn't known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<Timestamp>,
+    /// One line for a person.
+    pub text: String,
+    /// Who closed it, where somebody did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
 }
 
 /// An accepted desired state.
@@ -68,7 +93,7 @@ pub struct CurrentState {
     pub time: Timestamp,
     /// The serial that is adopted; 0 before the first.
     pub serial: u64,
-    /// What runs, per deployment.
+    /// Margo's `deploymentId` to what runs of it.
     pub deployments: BTreeMap<DeploymentId, CurrentDeployment>,
 }
 
@@ -88,9 +113,9 @@ pub struct CurrentComponent {
     pub input_digest: Option<Digest>,
     /// Margo's state of the component.
     pub state: String,
-    /// `healthy`, `starting`, `degraded`, `missing`, or `unknown` while the runtime doesn't answer.
+    /// A word of [`Health`], or one of a newer syncer.
     pub health: String,
-    /// Whether what runs differs from what was applied: `none`, `missing`, `stopped`, `changed`, `unknown`.
+    /// A word of [`Drift`], or one of a newer syncer.
     pub drift: String,
     /// Why health isn't `healthy` or `starting`, for a person; absent where it is, and in what a syncer before 0.3 says.
     #[serde(default, skip_serializing_if = "Option::is_none")]

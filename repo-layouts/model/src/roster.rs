@@ -16,7 +16,7 @@ const MAX_KEYS: usize = 64;
 /// `trust/<n>.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Roster {
-    /// 1 and rising by one.
+    /// 1 at first, and higher by one with each roster that the one before signs.
     pub version: u64,
     pub fleet: FleetId,
     /// How many of `roots` must sign the next version.
@@ -61,7 +61,7 @@ pub enum RosterError {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Trust {
     pub roster: Roster,
-    /// Digest of its bytes.
+    /// SHA-256 of the bytes that were signed.
     pub digest: Digest,
 }
 
@@ -69,7 +69,7 @@ pub struct Trust {
 pub type Signer<'a> = &'a dyn Fn(&[u8], &str) -> Option<KeyText>;
 
 impl Trust {
-    /// Reads a roster that is trusted as it is: pinned by a join file, or by the device's own memory.
+    /// Reads a roster that is trusted as it is: pinned by a join file, or by the device state.
     pub fn pin(path: &str, bytes: &[u8], fleet: FleetId) -> Result<Self, RosterError> {
         let roster: Roster =
             crate::json::read(bytes).map_err(|source| RosterError::Parse { path: path.to_owned(), source })?;

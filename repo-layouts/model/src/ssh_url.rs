@@ -24,7 +24,6 @@ pub struct SshUrl {
 /// The text is no address over SSH. It isn't repeated, because it may hold a password.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidSshUrl {
-    /// Another scheme or form.
     #[error("expected `ssh://user@host/path`")]
     NotSsh,
     /// `user:password@`.
@@ -48,7 +47,6 @@ pub enum InvalidSshUrl {
 }
 
 impl SshUrl {
-    /// Reads a URL.
     pub fn parse(text: &str) -> Result<Self, InvalidSshUrl> {
         let is_ssh = text.get(..SCHEME.len()).is_some_and(|scheme| scheme.eq_ignore_ascii_case(SCHEME));
         let rest = if is_ssh { &text[SCHEME.len()..] } else { return Err(InvalidSshUrl::NotSsh) };

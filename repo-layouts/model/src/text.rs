@@ -22,7 +22,7 @@ const INDENT: &str = "    ";
 /// Letters and symbols that leave the place blank in which they stand.
 const BLANK: [char; 5] = ['\u{115f}', '\u{1160}', '\u{2800}', '\u{3164}', '\u{ffa0}'];
 
-/// One line of visible text.
+/// One line of visible text: what is hidden is escaped, and what is too long ends in `…`.
 pub fn line(text: &str) -> String {
     let (mut line, mut marks) = (String::new(), MAX_MARKS);
     for (count, c) in text.chars().enumerate() {

@@ -150,6 +150,7 @@ fn branches() -> BTreeMap<&'static str, FileTree> {
         }),
         conditions: Vec::new(),
         holds: Vec::new(),
+        gates: Vec::new(),
     };
     let status = DeploymentStatus {
         deployment_id: deployment(),

@@ -53,7 +53,7 @@ pub struct DeviceCapabilities {
     pub cpus: Vec<Cpu>,
     /// Memory with its binary unit, as written: `59 Gi`; see [`bytes_of`].
     pub memory: Option<String>,
-    /// Storage in the same way.
+    /// Storage with its binary unit, as written.
     pub storage: Option<String>,
     /// GPUs, displays, cameras …; absent where the device doesn't say.
     pub peripherals: Option<Vec<Peripheral>>,
@@ -102,7 +102,7 @@ pub struct Cpu {
     pub architecture: Option<String>,
 }
 
-/// A peripheral that a device has, or one that it needs, where what isn't said may be anything.
+/// A peripheral that a device has, or one that is required of it, where what is left out may be anything.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Peripheral {
     /// Of [`PERIPHERALS`].
@@ -178,7 +178,7 @@ impl DeviceCapabilities {
     }
 }
 
-/// Inserts what isn't empty.
+/// Inserts the value, unless it is empty.
 fn put(map: &mut Map<String, Value>, key: &str, value: Value) {
     let empty = match &value {
         Value::Null => true,

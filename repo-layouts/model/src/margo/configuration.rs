@@ -17,7 +17,6 @@ pub struct Configuration {
     pub schemas: Vec<Schema>,
 }
 
-/// A group of settings.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Section {
     pub name: String,
@@ -64,31 +63,25 @@ pub enum ItemType {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Schema {
-    /// What settings call it.
+    /// The name by which `configuration` refers to it.
     pub name: String,
     pub data_type: DataType,
     /// Whether there may be no value.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allow_empty: Option<bool>,
-    /// The fewest characters.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_length: Option<u64>,
-    /// The most characters.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_length: Option<u64>,
     /// A regular expression, as written and not anchored.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub regex_match: Option<String>,
-    /// The least number.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_value: Option<ParamValue>,
-    /// The greatest number.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_value: Option<ParamValue>,
-    /// The fewest fraction digits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_precision: Option<u64>,
-    /// The most fraction digits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_precision: Option<u64>,
     /// Whether several options may be chosen.

@@ -27,7 +27,6 @@ const FORM: Form = Form {
 /// What a vendor offers (Margo, *ApplicationDescription*).
 #[derive(Debug, Clone, PartialEq)]
 pub struct ApplicationDescription {
-    /// The application's identity.
     pub id: ApplicationId,
     pub header: Header,
     /// Whether the id stands in `metadata` (pre-draft).

@@ -32,6 +32,7 @@ words! {
         CrashLoop "crash-loop" "The device was reset during each attempt."
         RemovalFailed "removal-failed" "The component can't be removed."
         RolledBack "rolled-back" "The last good inputs were put back."
+        RollbackFailed "rollback-failed" "The last good inputs can't be put back."
         DependencyFailed "dependency-failed" "A deployment that this one depends on failed."
         DiskFull "disk-full" "There is no room on the device."
         Queued "queued" "Waits for its turn."
@@ -56,7 +57,6 @@ pub enum ReportedCode {
 }
 
 impl ReportedCode {
-    /// The exact text.
     pub fn as_str(&self) -> &str {
         match self {
             Self::Known(code) => code.as_str(),
@@ -106,7 +106,7 @@ mod tests {
             assert_eq!(code.pascal_case(), words.collect::<String>());
             assert_eq!(ReportedCode::from(text.to_owned()), ReportedCode::Known(*code));
         }
-        assert_eq!(ErrorCode::TABLE.len(), 34);
+        assert_eq!(ErrorCode::TABLE.len(), 35);
         assert_eq!(ReportedCode::from("IEO-PULL".to_owned()).as_str(), "IEO-PULL");
     }
 

@@ -60,7 +60,6 @@ impl HelmValues {
         Ok(Self(values))
     }
 
-    /// Whether nothing is set.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -10,7 +10,6 @@ use crate::yaml::Field;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ProfileType {
-    /// Docker Compose.
     Compose,
     Helm,
     /// Something that vendors agreed on among themselves (rc.3, *Custom Runtimes and Deployments*): such a document is

@@ -189,7 +189,7 @@ impl Rule {
     }
 }
 
-/// A word that no device reports can be asked for: nothing ever meets it, and somebody should look at it.
+/// Warns of a word that no device reports: it may be required, and nothing ever meets it.
 fn word(field: Field<'_>, words: &[&str]) -> Option<String> {
     let text = field.clone().string()?;
     if !words.contains(&text.as_str()) {

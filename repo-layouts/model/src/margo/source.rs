@@ -17,7 +17,7 @@ pub enum Source {
     },
     /// A compose archive by URL (pre-draft).
     Https {
-        /// URL of the archive.
+        /// `https://…` of the archive.
         package_location: String,
         /// URL of the public key for its detached signature.
         key_location: Option<String>,

@@ -54,6 +54,11 @@ impl State {
         Self::ALL[self as usize].0
     }
 
+    /// The state of a word in Margo's documents.
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|(word, _)| *word == text).map(|(_, state)| state)
+    }
+
     /// The state of a deployment whose components are in these states: the most severe; `installed` if there are none.
     pub fn overall(components: impl IntoIterator<Item = Self>) -> Self {
         components.into_iter().max().unwrap_or(Self::Installed)
@@ -84,7 +89,6 @@ pub struct DeploymentStatus {
     pub header: Header,
 }
 
-/// The overall state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Status {
     /// The most severe of the components'.
@@ -107,7 +111,6 @@ pub struct ComponentStatus {
 /// Why something failed or waits.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StatusError {
-    /// The stable code.
     pub code: ReportedCode,
     /// The component, or `metadata.name` of the deployment for the overall state.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -21,7 +21,7 @@ use crate::message::{Message, Trailer};
 use crate::value::{Param, input_digest};
 use crate::{ComponentName, DeploymentId, DeviceId, Digest, FileTree, FleetId};
 
-/// The most commits of `status`, from its tip, whose order is looked at.
+/// The most commits of `status`, from its tip, whose order is checked.
 pub const MAX_CHAIN: usize = 50;
 
 /// The most names that a message lists.
@@ -38,7 +38,6 @@ pub struct Named {
     pub manifest_version: u64,
     /// The newest roster in its tree.
     pub trust: u64,
-    /// SHA-256 of its envelope.
     pub envelope: Digest,
     /// The components of its deployments, each with the input digest that it is applied for; absent where a value stays
     /// on the device.

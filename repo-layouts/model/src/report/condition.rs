@@ -26,6 +26,7 @@ words! {
         RuntimeUnavailable "RuntimeUnavailable" "What runs can't be observed or changed now."
         CapabilitiesInvalid "CapabilitiesInvalid" "The device's own configuration describes it in a way that Margo has no word for."
         SandboxUnavailable "SandboxUnavailable" "What reads applications' files isn't kept from the rest of the host."
+        HookFailed "HookFailed" "What the site asks before a change gave no answer."
         CloneDamaged "CloneDamaged" "The clone couldn't be read in full and was made anew; stays until a higher serial is adopted."
         SecurityEvent "SecurityEvent" "Something that an auditor should know; stays until the next adoption."
     }
@@ -34,7 +35,7 @@ words! {
 impl ConditionType {
     /// Whether the device can't do what is desired for as long as it is so; the others are for auditors.
     pub const fn is_in_the_way(self) -> bool {
-        matches!(self, Self::Stalled | Self::Waiting | Self::Stale | Self::RuntimeUnavailable)
+        matches!(self, Self::Stalled | Self::Waiting | Self::Stale | Self::RuntimeUnavailable | Self::HookFailed)
     }
 }
 
@@ -74,6 +75,8 @@ reasons! {
     RuntimeUnavailable ProjectUnreadable "what runs of one component can't be observed."
     CapabilitiesInvalid LeftOut "some of the configuration isn't reported."
     SandboxUnavailable NoLandlockAndNotRoot "neither the kernel nor another user id takes rights away."
+    HookFailed NoAnswer "it can't be run, took too long, or ended with something else than 0 and 1."
+    HookFailed NotTold "it couldn't be told what came of what it let through."
     CloneDamaged SetAside "the damaged clone lies beside the new one."
     SecurityEvent HistoryContinued "the accepted commit doesn't descend from the one before, and continues it."
     SecurityEvent HistoryAccepted "a person at the device accepted a rewritten history."

@@ -56,7 +56,6 @@ pub struct Context {
 }
 
 impl Context {
-    /// Starts a reading.
     pub fn new(file: impl Into<String>, strictness: Strictness) -> Self {
         Self { file: file.into(), strictness, problems: RefCell::default() }
     }
@@ -65,7 +64,6 @@ impl Context {
         Field { context: self, node, path: String::new() }
     }
 
-    /// Everything that was found.
     pub fn into_problems(self) -> Problems {
         self.problems.into_inner()
     }
@@ -88,7 +86,7 @@ impl<'a> Field<'a> {
         self.node
     }
 
-    /// Whose file it stands in.
+    /// Whose file it stands in, which decides how strictly it is read.
     pub fn strictness(&self) -> Strictness {
         self.context.strictness
     }
@@ -108,7 +106,6 @@ impl<'a> Field<'a> {
         Problem::error(&self.context.file, message).at(line, column).key(&self.path)
     }
 
-    /// Records a problem.
     pub fn report(&self, problem: Problem) {
         self.context.add(problem);
     }
@@ -119,7 +116,7 @@ impl<'a> Field<'a> {
         None
     }
 
-    /// Records an error with advice.
+    /// Records an error with what to do about it; always `None`.
     pub fn fail_hint<T>(&self, message: impl Into<String>, hint: impl Into<String>) -> Option<T> {
         self.report(self.problem(message).hint(hint));
         None
@@ -187,7 +184,7 @@ impl<'a> Field<'a> {
         text.parse().map_or_else(|error: T::Err| self.fail(error.to_string()), Some)
     }
 
-    /// One of a few words.
+    /// The value of the word that stands here; another word is recorded as an error.
     pub fn choice<T: Clone>(self, words: &[(&str, T)]) -> Option<T> {
         let text = self.clone().string()?;
         match words.iter().find(|(word, _)| *word == text) {
@@ -267,7 +264,7 @@ impl<'a> Field<'a> {
     }
 }
 
-/// A mapping with known keys.
+/// Reads a mapping key by key; keys that nothing asked for are problems in the end.
 #[derive(Debug)]
 pub struct Reader<'a> {
     field: Field<'a>,
@@ -319,12 +316,12 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Accepts and skips a key.
+    /// Lets a key pass whatever its value is, which isn't read.
     pub fn ignore(&mut self, key: &'static str) {
         self.known.push(key);
     }
 
-    /// Lets unknown keys pass.
+    /// Lets keys pass that nothing asks for, which are problems otherwise.
     pub fn open(&mut self) {
         self.open = true;
     }
@@ -379,7 +376,7 @@ fn is_extension(name: &str) -> bool {
         && inner.bytes().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-')
 }
 
-/// Levenshtein's distance.
+/// Levenshtein's distance in characters, for the key that an unknown one is most like.
 fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();

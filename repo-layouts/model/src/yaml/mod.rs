@@ -29,12 +29,10 @@ pub struct Span {
 /// A node of a document.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Node {
-    /// Where it starts.
     pub span: Span,
     pub value: Value,
 }
 
-/// What a node is.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value {
     /// Nothing at all, or a plain `~`, `null`, `Null` or `NULL`.
@@ -68,7 +66,7 @@ pub enum Style {
 pub struct Limits {
     /// The largest file, in bytes.
     pub bytes: usize,
-    /// The deepest nesting.
+    /// The most mappings and sequences within each other.
     pub depth: usize,
     /// The most nodes, those that aliases repeat included.
     pub nodes: usize,
@@ -110,7 +108,7 @@ impl Node {
         path.iter().try_fold(self, |node, key| node.get(key))
     }
 
-    /// The item of a list.
+    /// An item of a list, from 0; `None` beyond its end, and of anything else.
     pub fn item(&self, index: usize) -> Option<&Self> {
         if let Value::Sequence(items) = &self.value { items.get(index) } else { None }
     }

@@ -114,6 +114,22 @@ fn statuses() -> Vec<Value> {
         ("as it should be", good(), &[][..]),
         ("nothing adopted yet", good().put(SYNCER, &none).no_trailer("Desired-Commit").trailer("Serial", "0"), &[]),
         ("keys that nobody knows", good().json(SYNCER, |one| one["more"] = 1.into()), &[]),
+        (
+            "gates that are closed",
+            good().json(SYNCER, |one| {
+                let held = json!({"code": "held", "since": NOW, "text": "line 2 is being set up", "by": "j.doe"});
+                let waits = json!({"deployment": deployment(), "code": "waiting-window", "since": NOW,
+                    "until": "2026-11-28T01:04:12Z", "text": "waits for a window"});
+                one["gates"] = json!([held, waits]);
+            }),
+            &[],
+        ),
+        ("gates that aren't a list", good().json(SYNCER, |one| one["gates"] = "held".into()), &["report-invalid"]),
+        (
+            "a gate without its code",
+            good().json(SYNCER, |one| one["gates"] = json!([{"text": "x"}])),
+            &["report-invalid"],
+        ),
         ("of another branch", good().trailer("Kind", "heartbeat"), &["wrong-device"]),
         ("of another device", good().trailer("Device", "press-05"), &["wrong-device"]),
         ("of two devices", good().again("Device", "press-05"), &["wrong-device"]),

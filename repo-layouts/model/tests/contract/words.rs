@@ -1,7 +1,7 @@
 //! The words, beside the bytes: each table of the contract is the code's, row by row.
 
 use repo_model::margo::ErrorCode;
-use repo_model::report::{ConditionType, Doubt, Reason};
+use repo_model::report::{ConditionType, Doubt, Drift, Health, Reason};
 use repo_model::{Branch, Trailer};
 
 use super::root;
@@ -52,6 +52,16 @@ fn the_table_of_conditions_is_the_enum() {
     let mut in_order = kinds;
     in_order.dedup();
     assert_eq!(in_order, ConditionType::TABLE.iter().map(|(kind, _)| *kind).collect::<Vec<_>>());
+}
+
+#[test]
+fn the_words_for_health_and_drift_are_the_enums() {
+    let rows = table("| Key | Values |");
+    let row = |key: &str| rows.iter().find(|row| row[0] == format!("`{key}`")).expect("a row")[1].clone();
+    let words = |cell: &str| cell.split("; ").map(|part| part.split('`').nth(1).expect("a word").to_owned()).collect();
+    let (health, drift): (Vec<_>, Vec<_>) = (words(&row("health")), words(&row("drift")));
+    assert_eq!(health, Health::TABLE.iter().map(|(word, _)| word.as_str()).collect::<Vec<_>>());
+    assert_eq!(drift, Drift::TABLE.iter().map(|(word, _)| word.as_str()).collect::<Vec<_>>());
 }
 
 #[test]

@@ -1,0 +1,205 @@
+//! Windows: when something may be done, by the wall clock of a place.
+//!
+//! A span begins where the wall clock shows its start, and lasts for its length, which is time that passes: also over a
+//! change of the clock. A start that the clock leaps over in spring begins where it leaps; one that comes twice in autumn
+//! counts the first time.
+
+mod start;
+
+use std::iter::Peekable;
+
+use jiff::civil::Date;
+use jiff::tz::{AmbiguousOffset, TimeZone};
+use jiff::{SignedDuration, SpanRelativeTo, Timestamp};
+use serde::{Deserialize, Deserializer};
+use sha2::{Digest as _, Sha256};
+
+pub use self::start::{InvalidStart, Start};
+use crate::DeviceId;
+
+/// The longest span.
+const MAX_LENGTH: SignedDuration = SignedDuration::from_hours(7 * 24);
+
+/// How far ahead an opening is searched for. What doesn't open until then never does, as far as anybody plans.
+pub const HORIZON: SignedDuration = SignedDuration::from_hours(400 * 24);
+
+/// The latest that a device begins after its window opened.
+const MAX_DELAY: SignedDuration = SignedDuration::from_mins(10);
+
+/// A time that comes again, by the wall clock of the zone that the rules are asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Span {
+    pub start: Start,
+    /// At least a minute, and at most 7 days.
+    #[serde(deserialize_with = "length")]
+    pub length: SignedDuration,
+}
+
+/// When one thing may be done: in any of `allow`, or always where there is none, and never in any of `deny`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Rules {
+    #[serde(deserialize_with = "not_empty")]
+    pub allow: Vec<Span>,
+    pub deny: Vec<Span>,
+}
+
+/// What rules say of a moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Opening {
+    /// It may be done, up to this moment; `None` if that is further away than [`HORIZON`].
+    Open(Option<Timestamp>),
+    /// It may be done from this moment on.
+    Closed(Timestamp),
+    /// It may not be done, however long somebody waits.
+    NeverOpens,
+}
+
+impl Opening {
+    /// When what is closed opens by itself, if it does.
+    pub fn opens(self) -> Option<Timestamp> {
+        match self {
+            Self::Closed(opens) => Some(opens),
+            Self::Open(_) | Self::NeverOpens => None,
+        }
+    }
+}
+
+/// How much later than others a device begins, so that not all of them do at once: the same share of each window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Spread(u32);
+
+impl Spread {
+    /// A device's own share, from a digest of its id: the same at each window.
+    pub fn of(device: &DeviceId) -> Self {
+        let digest = Sha256::digest(device.as_str());
+        Self(u32::from_be_bytes([digest[0], digest[1], digest[2], digest[3]]))
+    }
+
+    /// No delay, for spans that aren't spread over devices.
+    pub const NONE: Self = Self(0);
+
+    /// At most 10 minutes and a tenth of the window.
+    fn delay(self, length: SignedDuration) -> SignedDuration {
+        let most = MAX_DELAY.min(length / 10).as_secs();
+        SignedDuration::from_secs((most * i64::from(self.0)) >> 32)
+    }
+}
+
+impl Rules {
+    /// Nothing may be done in these.
+    pub fn denied(deny: Vec<Span>) -> Self {
+        Self { allow: Vec::new(), deny }
+    }
+
+    /// What they say of `now` in a zone.
+    pub fn at(&self, now: Timestamp, zone: &TimeZone, spread: Spread) -> Opening {
+        let end = now.saturating_add(HORIZON).unwrap_or(Timestamp::MAX);
+        let mut allow: Vec<_> = self.allow.iter().map(|span| span.times(now, end, zone, spread).peekable()).collect();
+        let mut deny: Vec<_> =
+            self.deny.iter().map(|span| span.times(now, end, zone, Spread::NONE).peekable()).collect();
+        let mut moment = now;
+        loop {
+            let denied = deny.iter_mut().filter_map(|times| covered(times, moment)).max();
+            let next = match denied {
+                Some(end) => Some(end),
+                None if allow.is_empty() || allow.iter_mut().any(|times| covered(times, moment).is_some()) => break,
+                None => allow.iter_mut().filter_map(|times| times.peek().map(|(start, _)| *start)).min(),
+            };
+            match next.filter(|next| *next < end) {
+                Some(next) => moment = next,
+                None => return Opening::NeverOpens,
+            }
+        }
+        if moment > now {
+            return Opening::Closed(moment);
+        }
+        let denied = deny.iter_mut().filter_map(|times| times.peek().map(|(start, _)| *start)).min();
+        let mut allowed = (!allow.is_empty()).then_some(now);
+        while let Some(further) = allowed.and_then(|end| allow.iter_mut().filter_map(|times| covered(times, end)).max())
+        {
+            allowed = Some(further);
+        }
+        Opening::Open(denied.into_iter().chain(allowed).min().filter(|until| *until < end))
+    }
+}
+
+impl Span {
+    /// Each time that it covers from `from` to `to`, in order; what overlaps or touches is one.
+    fn times(
+        &self,
+        from: Timestamp,
+        to: Timestamp,
+        zone: &TimeZone,
+        spread: Spread,
+    ) -> impl Iterator<Item = (Timestamp, Timestamp)> {
+        let (length, delay) = (self.length, spread.delay(self.length));
+        // A start of the day before may be later, where a place changed its day.
+        let first = from.saturating_sub(length + SignedDuration::from_hours(48)).unwrap_or(Timestamp::MIN);
+        let first = zone.to_datetime(first).date();
+        let days = std::iter::successors(Some(first), |date: &Date| date.tomorrow().ok());
+        let starts = days.filter(|date| self.start.is_on(*date)).flat_map(move |date| {
+            let times = self.start.times().map(move |(hour, minute)| date.at(hour, minute, 0, 0));
+            times.filter_map(|time| begins(time, zone)).collect::<Vec<_>>()
+        });
+        let times = starts
+            .take_while(move |start| *start < to)
+            .filter_map(move |start| Some((start, start.checked_add(length).ok()?)));
+        let begun = move |(start, end): (Timestamp, _)| (start.saturating_add(delay).unwrap_or(end), end);
+        Merged(times.peekable()).map(begun).skip_while(move |(_, end)| *end <= from)
+    }
+}
+
+/// When a wall clock shows this, for the first time; where it leaps over it, when it leaps.
+fn begins(time: jiff::civil::DateTime, zone: &TimeZone) -> Option<Timestamp> {
+    match zone.to_ambiguous_timestamp(time).offset() {
+        AmbiguousOffset::Unambiguous { offset } => offset.to_timestamp(time).ok(),
+        AmbiguousOffset::Fold { before, .. } => before.to_timestamp(time).ok(),
+        AmbiguousOffset::Gap { before, .. } => {
+            let after = before.to_timestamp(time).ok()?.checked_add(SignedDuration::from_secs(1)).ok()?;
+            zone.preceding(after).next().map(|transition| transition.timestamp())
+        }
+    }
+}
+
+/// Until when one of these times covers a moment; what ended before goes.
+fn covered<I: Iterator<Item = (Timestamp, Timestamp)>>(
+    times: &mut Peekable<I>,
+    moment: Timestamp,
+) -> Option<Timestamp> {
+    while times.next_if(|(_, end)| *end <= moment).is_some() {}
+    times.peek().filter(|(start, _)| *start <= moment).map(|(_, end)| *end)
+}
+
+struct Merged<I: Iterator>(Peekable<I>);
+
+impl<I: Iterator<Item = (Timestamp, Timestamp)>> Iterator for Merged<I> {
+    type Item = I::Item;
+
+    fn next(&mut self) -> Option<I::Item> {
+        let (start, mut end) = self.0.next()?;
+        while let Some((_, later)) = self.0.next_if(|(start, _)| *start <= end) {
+            end = end.max(later);
+        }
+        Some((start, end))
+    }
+}
+
+fn length<'de, D: Deserializer<'de>>(deserializer: D) -> Result<SignedDuration, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    let length = text.parse().ok().and_then(|span: jiff::Span| {
+        let length = span.to_duration(SpanRelativeTo::days_are_24_hours()).ok()?;
+        (SignedDuration::from_mins(1)..=MAX_LENGTH).contains(&length).then_some(length)
+    });
+    length.ok_or_else(|| serde::de::Error::custom(format!("length `{text}` isn't from 1m to 7d, such as 30m or 4h")))
+}
+
+fn not_empty<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Span>, D::Error> {
+    let allow = Vec::deserialize(deserializer)?;
+    let problem = "`allow` is empty, so nothing would ever be allowed: leave it out, or write when";
+    if allow.is_empty() { Err(serde::de::Error::custom(problem)) } else { Ok(allow) }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,201 @@
+use jiff::tz::TimeZoneDatabase;
+use proptest::prelude::*;
+
+use super::*;
+
+/// What Python's zoneinfo says of two years, minute by minute.
+const ZONEINFO: &str = include_str!("../../../../fixtures/windows/zoneinfo.json");
+
+fn zone(name: &str) -> TimeZone {
+    TimeZoneDatabase::bundled().get(name).unwrap()
+}
+
+fn at(text: &str) -> Timestamp {
+    text.parse().unwrap()
+}
+
+fn span(start: &str, length: &str) -> Span {
+    serde_json::from_value(serde_json::json!({"start": start, "length": length})).unwrap()
+}
+
+fn rules(allow: &[(&str, &str)], deny: &[(&str, &str)]) -> Rules {
+    let spans = |all: &[(&str, &str)]| all.iter().map(|(start, length)| span(start, length)).collect();
+    Rules { allow: spans(allow), deny: spans(deny) }
+}
+
+#[derive(Deserialize)]
+struct Known {
+    begin: Timestamp,
+    end: Timestamp,
+    zones: std::collections::BTreeMap<String, Vec<Covered>>,
+}
+
+#[derive(Deserialize)]
+struct Covered {
+    start: String,
+    minutes: i64,
+    covered: usize,
+    sha256: String,
+}
+
+#[test]
+fn every_minute_of_two_years_in_twelve_zones_is_as_pythons_zoneinfo_says() {
+    let known: Known = serde_json::from_str(ZONEINFO).unwrap();
+    assert_eq!(known.zones.len(), 12);
+    let minute = |moment: Timestamp| moment.duration_since(known.begin).as_secs().div_euclid(60);
+    let all = usize::try_from(minute(known.end)).unwrap();
+    for (name, spans) in &known.zones {
+        let zone = zone(name);
+        for one in spans {
+            let length = format!("{}m", one.minutes);
+            let mut bits = vec![0_u8; all];
+            for (start, end) in span(&one.start, &length).times(known.begin, known.end, &zone, Spread::NONE) {
+                let place = |moment| usize::try_from(minute(moment).max(0)).unwrap().min(all);
+                bits[place(start)..place(end)].fill(1);
+            }
+            let covered = bits.iter().filter(|bit| **bit == 1).count();
+            assert_eq!(covered, one.covered, "{name}: {} for {length}", one.start);
+            assert_eq!(crate::Digest::of(&bits).hex(), one.sha256, "{name}: {} for {length}", one.start);
+            // What is asked of a single moment is the same, and the moment that it names is the next change.
+            let (allowed, denied) = (rules(&[(&one.start, &length)], &[]), rules(&[], &[(&one.start, &length)]));
+            for now in (0..all).step_by(20011) {
+                let moment = known.begin + SignedDuration::from_mins(now as i64);
+                let change = bits[now..].iter().position(|bit| *bit != bits[now]).map(|further| now + further);
+                let change = change.map(|change| known.begin + SignedDuration::from_mins(change as i64));
+                let said = [&allowed, &denied].map(|rules| rules.at(moment, &zone, Spread::NONE));
+                let Some(change) = change.filter(|change| change.duration_since(moment) < HORIZON) else { continue };
+                let expected = match bits[now] {
+                    1 => [Opening::Open(Some(change)), Opening::Closed(change)],
+                    _ => [Opening::Closed(change), Opening::Open(Some(change))],
+                };
+                assert_eq!(said, expected, "{name}: {} for {length} at {moment}", one.start);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_start_that_the_clock_leaps_over_is_when_it_leaps_and_one_that_comes_twice_is_the_first() {
+    let vienna = zone("Europe/Vienna");
+    let half_past_two = rules(&[("30 2 * * *", "1h")], &[]);
+    for (now, opens, closes) in [
+        ("2025-03-29T12:00:00Z", "2025-03-30T01:00:00Z", "2025-03-30T02:00:00Z"),
+        ("2025-10-25T12:00:00Z", "2025-10-26T00:30:00Z", "2025-10-26T01:30:00Z"),
+        ("2025-10-26T01:30:00Z", "2025-10-27T01:30:00Z", "2025-10-27T02:30:00Z"),
+    ] {
+        assert_eq!(half_past_two.at(at(now), &vienna, Spread::NONE), Opening::Closed(at(opens)));
+        assert_eq!(half_past_two.at(at(opens), &vienna, Spread::NONE), Opening::Open(Some(at(closes))));
+    }
+    // A day that a place left out: its starts are at the end of the leap.
+    let apia = rules(&[("0 12 30 * *", "1h")], &[]);
+    let opens = apia.at(at("2011-12-30T00:00:00Z"), &zone("Pacific/Apia"), Spread::NONE);
+    assert_eq!(opens, Opening::Closed(at("2011-12-30T10:00:00Z")));
+}
+
+#[test]
+fn what_is_denied_is_closed_whatever_is_allowed() {
+    let utc = TimeZone::UTC;
+    let now = at("2026-11-23T12:00:00Z"); // a Monday
+    let says = |rules: Rules| rules.at(now, &utc, Spread::NONE);
+    let opens = |text: &str| Opening::Closed(at(text));
+    for (allow, deny, expected) in [
+        (&[][..], &[][..], Opening::Open(None)),
+        (&[("0 11 * * *", "2h")], &[], Opening::Open(Some(at("2026-11-23T13:00:00Z")))),
+        (&[("0 11 * * *", "2h")], &[("0 12 * * 1", "30m")], opens("2026-11-23T12:30:00Z")),
+        (&[("0 11 * * *", "2h")], &[("0 12 * * 1", "1h")], opens("2026-11-24T11:00:00Z")),
+        (&[("0 11 * * *", "2h")], &[("30 12 * * *", "1m")], Opening::Open(Some(at("2026-11-23T12:30:00Z")))),
+        // Windows that touch or overlap are one, and so are denials.
+        (
+            &[("0 11 * * *", "2h"), ("0 13 * * *", "1h"), ("30 13 * * *", "2h")],
+            &[],
+            Opening::Open(Some(at("2026-11-23T15:30:00Z"))),
+        ),
+        (&[], &[("0 10 * * *", "4h"), ("0 14 * * *", "1h")], opens("2026-11-23T15:00:00Z")),
+        (&[("0 2 * * 6", "4h")], &[], opens("2026-11-28T02:00:00Z")),
+        (&[("0 2 * * 6", "4h")], &[("0 0 1-28 11 *", "1d"), ("0 0 * 12 *", "2d")], opens("2027-01-02T02:00:00Z")),
+        (&[], &[("0 0 * * *", "24h")], Opening::NeverOpens),
+        (&[("0 2 * * *", "4h")], &[("0 1 * * *", "6h")], Opening::NeverOpens),
+        // The next leap year is further away than anybody plans.
+        (&[("0 0 29 2 *", "24h")], &[], Opening::NeverOpens),
+    ] {
+        assert_eq!(says(rules(allow, deny)), expected, "{allow:?} {deny:?}");
+    }
+}
+
+#[test]
+fn a_device_begins_later_by_its_own_share_and_ends_with_the_window() {
+    let utc = TimeZone::UTC;
+    let long = rules(&[("0 2 * * *", "4h")], &[]);
+    let short = rules(&[("0 2 * * *", "10m")], &[]);
+    let mut delays = std::collections::BTreeSet::new();
+    for number in 0..50 {
+        let spread = Spread::of(&format!("press-{number}").parse().unwrap());
+        let delay = |rules: &Rules| match rules.at(at("2026-11-23T00:00:00Z"), &utc, spread) {
+            Opening::Closed(opens) => {
+                let Opening::Open(Some(end)) = rules.at(opens, &utc, spread) else { panic!("it opens") };
+                assert_eq!(end.duration_since(at("2026-11-23T02:00:00Z")), rules.allow[0].length, "no later for that");
+                opens.duration_since(at("2026-11-23T02:00:00Z")).as_secs()
+            }
+            other => panic!("{other:?}"),
+        };
+        assert!((0..600).contains(&delay(&long)) && (0..60).contains(&delay(&short)));
+        assert_eq!(delay(&long), delay(&long));
+        delays.insert(delay(&long));
+        // What never closes opens for nobody later than for others.
+        let always = rules(&[("0 0 * * *", "24h")], &[]);
+        assert_eq!(always.at(at("2026-11-23T00:00:00Z"), &utc, spread), Opening::Open(None));
+    }
+    assert!(delays.len() > 40, "{delays:?}");
+}
+
+#[test]
+fn what_is_no_span_is_refused_with_what_is_wrong() {
+    let read = |text: &str| serde_yaml::from_str::<Rules>(text).map_err(|error| error.to_string());
+    for (start, words) in [
+        ("0 2 * *", "4 fields"),
+        ("0  2 * * 6", "6 fields"),
+        ("60 2 * * 6", "minute `60` isn't from 0 to 59"),
+        ("0 24 * * 6", "hour `24`"),
+        ("0 2 0 * *", "day `0`"),
+        ("0 2 * 13 *", "month `13`"),
+        ("0 2 * * 8", "weekday `8`"),
+        ("0 2 * * MON", "weekday `MON`"),
+        ("0 2 1 * 6", "day and weekday are both restricted"),
+        ("0 2 30 2 *", "no month has such a day"),
+        ("5-1 2 * * *", "minute `5-1`"),
+        ("5/2 2 * * *", "minute `5/2`"),
+        ("*/0 2 * * *", "minute `*/0`"),
+        ("+5 2 * * *", "minute `+5`"),
+        ("1, 2 * * *", "minute `1,`"),
+    ] {
+        let said = read(&format!("allow: [{{start: '{start}', length: 1h}}]")).unwrap_err();
+        assert!(said.contains(words) && said.contains(start), "{start}: {said}");
+    }
+    for length in ["59s", "8d", "7d 1m", "x", "-1h", "1mo"] {
+        let said = read(&format!("allow: [{{start: '0 2 * * 6', length: '{length}'}}]")).unwrap_err();
+        assert!(said.contains(&format!("length `{length}` isn't from 1m to 7d")), "{said}");
+    }
+    assert!(read("allow: []").unwrap_err().contains("leave it out"));
+    assert!(read("allowed: []").unwrap_err().contains("allowed"));
+    for start in ["0 2 * * 6", "*/15 8-18/2 * 1,7 1-5", "0 0 29 2 *", "0 0 31 * *", "0 0 * * 7"] {
+        read(&format!("deny: [{{start: '{start}', length: 7d}}]")).unwrap();
+    }
+}
+
+proptest! {
+    #[test]
+    fn whatever_is_written_is_read_or_refused_and_what_is_read_has_an_answer(
+        start in "[0-9*/,-]{1,4} [0-9*/,-]{1,4} [0-9*]{1,2} [0-9*]{1,2} [0-9*-]{1,3}",
+        seconds in -62_000_000_000_i64..253_000_000_000,
+        name in prop::sample::select(vec!["UTC", "Europe/Vienna", "Pacific/Apia", "Africa/Casablanca"]),
+    ) {
+        let Ok(start) = start.parse() else { return Ok(()) };
+        let span = Span { start, length: SignedDuration::from_hours(1) };
+        let (zone, now) = (zone(name), Timestamp::from_second(seconds).unwrap());
+        for rules in [Rules { allow: vec![span.clone()], deny: Vec::new() }, Rules::denied(vec![span])] {
+            if let Opening::Closed(opens) = rules.at(now, &zone, Spread::NONE) {
+                prop_assert!(opens > now && matches!(rules.at(opens, &zone, Spread::NONE), Opening::Open(_)));
+            }
+        }
+    }
+}
