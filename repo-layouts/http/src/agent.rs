@@ -1,6 +1,7 @@
 //! Requests and answers over kept connections.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -11,6 +12,7 @@ use ureq::http::{self, HeaderMap, header};
 use ureq::unversioned::transport::{ConnectProxyConnector, Connector, TcpConnector};
 
 use crate::resolver::Remembering;
+use crate::socket::{NoNames, SocketConnector};
 use crate::tls::{self, TlsConnector};
 use crate::{Body, Credential, HttpError, Problem, Settings, SettingsError, Timeouts, Url};
 
@@ -40,43 +42,55 @@ pub struct Agent(Arc<Shared>);
 struct Shared {
     current: Mutex<ureq::Agent>,
     config: ureq::config::Config,
-    tls: TlsConnector,
-    names: Remembering,
+    way: Way,
     timeouts: Timeouts,
     /// Registries that are asked without TLS, as `host[:port]`.
     plain_http: BTreeSet<String>,
     interrupts: AtomicU64,
 }
 
-/// What a request does.
+#[derive(Debug)]
+enum Way {
+    Network { tls: TlsConnector, names: Remembering },
+    Socket(SocketConnector),
+}
+
+impl Way {
+    fn agent(&self, config: &ureq::config::Config) -> ureq::Agent {
+        match self {
+            Self::Network { tls, names } => {
+                let connector =
+                    ().chain(ConnectProxyConnector::default()).chain(TcpConnector::default()).chain(tls.clone());
+                ureq::Agent::with_parts(config.clone(), connector, names.clone())
+            }
+            Self::Socket(connector) => ureq::Agent::with_parts(config.clone(), connector.clone(), NoNames),
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Method {
-    /// Reads.
     Get,
     /// Asks whether there is something to read.
     Head,
-    /// Begins or does something.
     Post,
-    /// Stores.
     Put,
 }
 
-/// One request.
 #[derive(Debug, Clone)]
 pub struct Request<'a> {
     /// `None`: `POST` with a body, `GET` without.
     pub method: Option<Method>,
     /// What is sent along; `GET` and `HEAD` send nothing.
     pub body: Option<&'a [u8]>,
-    /// What is asked.
     pub url: &'a Url,
     /// Header lines beside those of the agent.
     pub headers: &'a [(&'a str, &'a str)],
-    /// Who asks.
+    /// In whose name; with one no redirect is followed.
     pub credential: &'a Credential,
     /// The answer's content type; another one is an error. `None`: any.
     pub expects: Option<&'static str>,
-    /// Other limits than the agent's.
+    /// Limits in place of the agent's; `None` keeps those.
     pub timeouts: Option<Timeouts>,
     /// It may be asked twice, so a kept connection that turns out to be dead is no error.
     pub repeatable: bool,
@@ -104,13 +118,12 @@ impl<'a> Request<'a> {
     }
 }
 
-/// An answer.
 #[derive(Debug)]
 pub struct Response {
     /// 200 to 299, except where whatever comes was asked for ([`Agent::answer`]).
     pub status: u16,
     headers: HeaderMap,
-    /// What follows the headers.
+    /// Read as it comes; the caller says how much of it at most.
     pub body: Body,
 }
 
@@ -156,7 +169,23 @@ impl Agent {
         (tls, judge): (rustls::ClientConfig, Arc<tls::Judge>),
         plain_http: BTreeSet<String>,
     ) -> Result<Self, SettingsError> {
-        let timeouts = settings.timeouts;
+        let tls = TlsConnector { config: Arc::new(tls), judge, made: Arc::default() };
+        let way = Way::Network { tls, names: Remembering::default() };
+        Ok(Self::by(way, &settings.user_agent, settings.timeouts, proxy, plain_http))
+    }
+
+    /// An agent for what listens on a socket of this machine ([`Url::on_socket`]), and for nobody else.
+    pub fn on_socket(path: &Path, user_agent: &str, timeouts: Timeouts) -> Self {
+        Self::by(Way::Socket(SocketConnector::new(path)), user_agent, timeouts, None, [Url::SOCKET.to_owned()].into())
+    }
+
+    fn by(
+        way: Way,
+        user_agent: &str,
+        timeouts: Timeouts,
+        proxy: Option<ureq::Proxy>,
+        plain_http: BTreeSet<String>,
+    ) -> Self {
         let config = ureq::config::Config::builder()
             .https_only(plain_http.is_empty())
             .http_status_as_error(false)
@@ -164,7 +193,7 @@ impl Agent {
             .max_redirects_will_error(false)
             .proxy(proxy)
             .no_delay(true)
-            .user_agent(settings.user_agent.as_str())
+            .user_agent(user_agent)
             // Whoever wants a certain kind of answer says so.
             .accept(AutoHeaderValue::None)
             .max_response_header_size(HEADERS)
@@ -176,16 +205,13 @@ impl Agent {
             .timeout_resolve(Some(timeouts.connect))
             .timeout_connect(Some(timeouts.connect))
             .build();
-        let tls = TlsConnector { config: Arc::new(tls), judge, made: Arc::default() };
-        let names = Remembering::default();
-        let current = Mutex::new(make(&config, &tls, &names));
-        let interrupts = AtomicU64::new(0);
-        Ok(Self(Arc::new(Shared { current, config, tls, names, timeouts, plain_http, interrupts })))
+        let (current, interrupts) = (Mutex::new(way.agent(&config)), AtomicU64::new(0));
+        Self(Arc::new(Shared { current, config, way, timeouts, plain_http, interrupts }))
     }
 
     /// Ends every request that is under way, in whatever thread; the agent stays usable.
     pub fn interrupt(&self) {
-        let fresh = make(&self.0.config, &self.0.tls, &self.0.names);
+        let fresh = self.0.way.agent(&self.0.config);
         let mut current = self.0.current.lock().unwrap_or_else(PoisonError::into_inner);
         self.0.interrupts.fetch_add(1, Ordering::SeqCst);
         std::mem::replace(&mut *current, fresh).shutdown();
@@ -194,15 +220,17 @@ impl Agent {
     /// Whether the certificate that a host was trusted by last would be trusted at this moment, too, in seconds since
     /// 1970. Not before anything was asked of a host.
     pub fn would_trust_at(&self, seconds: u64) -> bool {
-        self.0.tls.judge.trusts_at(seconds)
+        matches!(&self.0.way, Way::Network { tls, .. } if tls.judge.trusts_at(seconds))
     }
 
-    /// Connections with TLS that were made so far.
+    /// Connections with TLS, or to the socket, that were made so far.
     pub fn connections(&self) -> u64 {
-        self.0.tls.made.load(Ordering::Relaxed)
+        match &self.0.way {
+            Way::Network { tls, .. } => tls.made.load(Ordering::Relaxed),
+            Way::Socket(connector) => connector.made(),
+        }
     }
 
-    /// The agent's limits.
     pub fn timeouts(&self) -> Timeouts {
         self.0.timeouts
     }
@@ -232,8 +260,10 @@ impl Agent {
         if request.repeatable && is_stale && matches!(&result, Err(HttpError { problem: Problem::Cut, .. })) {
             result = self.send_once(request).and_then(judge);
         }
-        if result.as_ref().is_err_and(|error| error.status().is_none()) {
-            shared.names.forget();
+        if let (Err(error), Way::Network { names, .. }) = (&result, &shared.way)
+            && error.status().is_none()
+        {
+            names.forget();
         }
         result
     }
@@ -256,7 +286,8 @@ impl Agent {
     }
 
     fn send_once(&self, request: &Request<'_>) -> Result<Response, HttpError> {
-        if request.url.is_plain() && !request.url.is_one_of(&self.0.plain_http) {
+        let must_be_plain = matches!(self.0.way, Way::Socket(_));
+        if (request.url.is_plain() || must_be_plain) && !request.url.is_one_of(&self.0.plain_http) {
             let cause = "it would be asked without TLS, and isn't one of those that may be";
             return Err(HttpError::new(request.url, Problem::Settings, Some(cause.into())));
         }
@@ -296,11 +327,6 @@ fn run(
     let configured = configured.timeout_global(Some(timeouts.total)).timeout_recv_response(Some(timeouts.answer));
     let configured = configured.timeout_per_read(Some(timeouts.stall)).timeout_per_write(Some(timeouts.stall));
     agent.run(configured.build())
-}
-
-fn make(config: &ureq::config::Config, tls: &TlsConnector, names: &Remembering) -> ureq::Agent {
-    let connector = ().chain(ConnectProxyConnector::default()).chain(TcpConnector::default()).chain(tls.clone());
-    ureq::Agent::with_parts(config.clone(), connector, names.clone())
 }
 
 /// Success with the right content type, or the error that it is.

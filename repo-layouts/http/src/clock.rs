@@ -16,7 +16,7 @@ pub struct Clock {
     machine: fn() -> SystemTime,
     /// A clock before this is wrong; since 1970.
     earliest: Duration,
-    /// Seconds since 1970.
+    /// Seconds since 1970; 0 where none was set.
     floor: Arc<AtomicU64>,
 }
 
@@ -47,7 +47,7 @@ impl Clock {
         self.machine() >= self.earliest
     }
 
-    /// The present moment, since 1970.
+    /// The present moment, since 1970: the machine's clock, or the floor where that isn't plausible and shows less.
     pub fn now(&self) -> Duration {
         let machine = self.machine();
         let floor = Duration::from_secs(self.floor.load(Ordering::Relaxed));

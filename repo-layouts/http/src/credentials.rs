@@ -17,7 +17,6 @@ const LONGEST: u64 = 64 << 10;
 /// What is sent in `Authorization`. Never printed.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Credential {
-    /// Nothing.
     None,
     /// A user and a password.
     Basic {
@@ -25,7 +24,6 @@ pub enum Credential {
         /// The password, or a token in its place.
         secret: String,
     },
-    /// A bearer token.
     Bearer(String),
 }
 
@@ -36,7 +34,7 @@ impl fmt::Debug for Credential {
 }
 
 impl Credential {
-    /// The header's value.
+    /// The value of `Authorization`, if there is to be one.
     pub(crate) fn header(&self) -> Option<String> {
         match self {
             Self::None => None,
@@ -59,12 +57,12 @@ impl fmt::Debug for Credentials {
 }
 
 impl Credentials {
-    /// Nobody in particular.
+    /// Asks as nobody in particular: no `Authorization`.
     pub fn none() -> Self {
         Self::of(|| Ok(Credential::None))
     }
 
-    /// Whoever `find` says.
+    /// Asks as whoever `find` says, for each request anew.
     pub fn of(find: impl Fn() -> Result<Credential, CredentialError> + Send + Sync + 'static) -> Self {
         Self(Arc::new(find))
     }
@@ -79,7 +77,7 @@ impl Credentials {
         Self::of(move || Ok(Credential::Bearer(source.read()?)))
     }
 
-    /// Who it is now.
+    /// Reads who it is at this moment.
     pub fn get(&self) -> Result<Credential, CredentialError> {
         self.0()
     }
@@ -90,7 +88,6 @@ impl Credentials {
 pub enum Source {
     /// A file that nobody but its owner may read or write.
     File(PathBuf),
-    /// An environment variable.
     Environment(String),
     /// A file of this name in `$CREDENTIALS_DIRECTORY` (systemd, *LoadCredential*).
     Systemd(String),
@@ -109,7 +106,6 @@ pub enum CredentialError {
     /// Others can read or change the file.
     #[error("`{}` has mode {mode:03o}: a credential's file must be its owner's alone (chmod 600)", path.display())]
     Open { path: PathBuf, mode: u32 },
-    /// The variable isn't set.
     #[error("the environment variable `{0}` isn't set, or isn't text")]
     Unset(String),
     /// The program wasn't started with systemd's credentials.

@@ -16,20 +16,16 @@ use crate::{Cause, CredentialError, SettingsError, Timeouts, Url};
 pub struct HttpError {
     /// What was asked, without its query.
     pub url: String,
-    /// What went wrong.
     pub problem: Problem,
-    /// What lies under it.
     #[source]
     pub source: Option<Cause>,
 }
 
-/// What went wrong.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Problem {
     /// The name means nothing here and now.
     #[error("can't be found: its name doesn't resolve")]
     NameUnknown,
-    /// Nobody listens there.
     #[error("refuses connections")]
     Refused,
     /// The network doesn't lead there, or anything else under TCP.
@@ -37,10 +33,7 @@ pub enum Problem {
     Network,
     /// The proxy didn't make the connection.
     #[error("can't be reached through the proxy: {said}")]
-    Proxy {
-        /// What the proxy said.
-        said: String,
-    },
+    Proxy { said: String },
     /// A limit in time passed.
     #[error("{phase} within {} s", limit.as_secs_f64())]
     Slow { phase: Phase, limit: Duration },
@@ -53,7 +46,6 @@ pub enum Problem {
     /// The host doesn't accept our certificate, or wants one.
     #[error("doesn't accept this client's certificate, or wants one")]
     ClientCertificate,
-    /// TLS failed otherwise.
     #[error("can't agree on TLS")]
     Tls,
     /// The own credential can't be read.
@@ -62,7 +54,6 @@ pub enum Problem {
     /// The own settings can't be used.
     #[error("isn't asked: the settings can't be used")]
     Settings,
-    /// Another status than success.
     #[error("answers {status}{}", if said.is_empty() { String::new() } else { format!(": {said}") })]
     Status {
         status: u16,
@@ -79,13 +70,7 @@ pub enum Problem {
     },
     /// It answers, and not as the host that is meant: a captive portal, a login page, another server.
     #[error("answers with `{found}` instead of `{expected}`: another server or a captive portal answers in its place")]
-    ContentType {
-        /// What came.
-        found: String,
-        /// What was asked for.
-        expected: &'static str,
-    },
-    /// More bytes than allowed.
+    ContentType { found: String, expected: &'static str },
     #[error("sends more than the {limit} bytes allowed")]
     TooLarge { limit: u64 },
     /// It doesn't speak HTTP as it must.
@@ -96,16 +81,16 @@ pub enum Problem {
 /// Which step took too long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Phase {
-    /// The connection.
+    /// Name, TCP and TLS, until the connection stands.
     #[error("doesn't accept a connection")]
     Connect,
-    /// The answer's beginning.
+    /// From the request to the first byte of the answer.
     #[error("doesn't answer")]
     Answer,
-    /// The next byte.
+    /// Between two bytes, either way.
     #[error("stalls: not a byte")]
     Stall,
-    /// All of it.
+    /// From the beginning to the last byte.
     #[error("is too slow: not done")]
     Total,
 }
@@ -113,7 +98,6 @@ pub enum Phase {
 /// Why a certificate isn't believed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Trust {
-    /// Its time is over.
     #[error("it has expired")]
     Expired,
     /// Its time hasn't come, or the clock here is behind.
@@ -122,15 +106,26 @@ pub enum Trust {
     /// No trusted authority signed it.
     #[error("no authority that is trusted here signed it")]
     Authority,
-    /// It is for another name.
+    /// The certificate is for another name than the URL has.
     #[error("it is for another name")]
     Name,
     /// It isn't for the pinned key.
     #[error("it is not for the pinned key")]
     Key,
-    /// Anything else.
     #[error("it is not a proper certificate of a host")]
     Other,
+}
+
+impl Phase {
+    /// A stable name, in PascalCase as the reason of a condition; the same over HTTPS and SSH.
+    pub fn reason(self) -> &'static str {
+        match self {
+            Self::Connect => "ConnectTimeout",
+            Self::Answer => "AnswerTimeout",
+            Self::Stall => "ConnectionStalled",
+            Self::Total => "TotalTimeout",
+        }
+    }
 }
 
 impl HttpError {
@@ -184,10 +179,7 @@ impl HttpError {
             Problem::Refused => "ConnectionRefused",
             Problem::Network => "NetworkUnreachable",
             Problem::Proxy { .. } => "ProxyFailed",
-            Problem::Slow { phase: Phase::Connect, .. } => "ConnectTimeout",
-            Problem::Slow { phase: Phase::Answer, .. } => "AnswerTimeout",
-            Problem::Slow { phase: Phase::Stall, .. } => "ConnectionStalled",
-            Problem::Slow { phase: Phase::Total, .. } => "TotalTimeout",
+            Problem::Slow { phase, .. } => phase.reason(),
             Problem::Cut => "ConnectionCut",
             Problem::Certificate(Trust::Expired) => "CertificateExpired",
             Problem::Certificate(Trust::NotYet) => "CertificateNotYetValid",

@@ -1,4 +1,5 @@
-//! The one HTTPS agent of both programs, under Git, compose archives and whatever else is asked of a host.
+//! The one HTTPS agent of both programs, under Git, compose archives and whatever else is asked of a host, or of what
+//! listens on a socket.
 //!
 //! An [`Agent`] keeps one connection to a host across requests and judges what comes back: [`Settings`] say whom it
 //! trusts (public roots, a private CA, a pinned key), who it is (a client certificate), which proxy it takes and how
@@ -7,7 +8,8 @@
 //! the time that certificates are judged by: the machine's, or what the caller has proof of where that can't be right.
 //!
 //! Only `https://` is spoken, except with the registries that are named for plain HTTP to an agent of their own
-//! ([`Agent::for_registries`]); Git hosts are never asked by that. Redirects are never followed where a credential is
+//! ([`Agent::for_registries`]), Git hosts are never asked by that, and over a socket of the machine itself
+//! ([`Agent::on_socket`]). Redirects are never followed where a credential is
 //! attached, and neither a URL nor an error holds a secret.
 
 mod agent;
@@ -19,6 +21,7 @@ mod proxy;
 mod resolver;
 mod settings;
 mod settings_error;
+mod socket;
 mod tls;
 mod url;
 

@@ -8,7 +8,7 @@ use ureq::http::Uri;
 use ureq::unversioned::resolver::{DefaultResolver, ResolvedSocketAddrs, Resolver};
 use ureq::unversioned::transport::NextTimeout;
 
-/// How long an answer counts.
+/// How long the addresses of a name count before it is looked up again.
 const LIFE: Duration = Duration::from_secs(300);
 
 /// The last answer and when it came.

@@ -27,7 +27,7 @@ pub struct Settings {
     pub timeouts: Timeouts,
     /// The time that certificates are judged by.
     pub clock: Clock,
-    /// How the program names itself.
+    /// The `User-Agent` of each request.
     pub user_agent: String,
 }
 
@@ -52,9 +52,9 @@ pub struct Timeouts {
     pub connect: Duration,
     /// From the end of the request to the end of the answer's headers.
     pub answer: Duration,
-    /// Without a single byte.
+    /// The longest without a single byte, either way.
     pub stall: Duration,
-    /// The whole exchange.
+    /// The longest for a request and all of its answer.
     pub total: Duration,
 }
 

@@ -106,7 +106,6 @@ pub(crate) struct Judge {
     last: Mutex<Option<Shown>>,
 }
 
-/// What a host showed.
 #[derive(Debug)]
 struct Shown {
     certificate: CertificateDer<'static>,
@@ -218,7 +217,6 @@ impl<In: Transport> Connector<In> for TlsConnector {
     }
 }
 
-/// A connection with TLS.
 pub(crate) struct TlsTransport {
     buffers: LazyBuffers,
     stream: StreamOwned<ClientConnection, TransportAdapter>,

@@ -10,17 +10,16 @@ const HTTP: &str = "http://";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Url {
     text: String,
-    /// Where the path begins.
+    /// Where in `text` the path begins, in bytes.
     path: usize,
 }
 
 /// The text is no address that may be asked. It isn't repeated, because it may hold a secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidUrl {
-    /// Another scheme, or none.
     #[error("expected `https://host/path`")]
     NotHttps,
-    /// A user or password.
+    /// A user or password in it: it would stand in logs.
     #[error("the URL holds a credential: put it into a file that only its owner can read")]
     Credential,
     /// White space, control characters or anything else that is not ASCII.
@@ -29,7 +28,6 @@ pub enum InvalidUrl {
 }
 
 impl Url {
-    /// Reads a URL.
     pub fn parse(text: &str) -> Result<Self, InvalidUrl> {
         Self::with_scheme(text, HTTPS)
     }
@@ -39,6 +37,14 @@ impl Url {
     pub fn of_registry(text: &str, plain_http: &BTreeSet<String>) -> Result<Self, InvalidUrl> {
         let Ok(url) = Self::with_scheme(text, HTTP) else { return Self::parse(text) };
         if url.is_one_of(plain_http) { Ok(url) } else { Err(InvalidUrl::NotHttps) }
+    }
+
+    /// Who is asked on a socket: HTTP wants a name, and this one leads nowhere else.
+    pub(crate) const SOCKET: &str = "localhost";
+
+    /// The URL of a path, with its query, of what listens on a socket.
+    pub fn on_socket(path: &str) -> Result<Self, InvalidUrl> {
+        Self::with_scheme(&format!("{HTTP}{}{path}", Self::SOCKET), HTTP)
     }
 
     fn with_scheme(text: &str, expected: &'static str) -> Result<Self, InvalidUrl> {
@@ -64,7 +70,6 @@ impl Url {
         Self::of_registry(&absolute, plain_http).ok()
     }
 
-    /// All of it.
     pub fn as_str(&self) -> &str {
         &self.text
     }

@@ -2,6 +2,7 @@
 
 mod answers;
 mod proxy;
+mod socket;
 mod trouble;
 mod trust;
 
@@ -13,7 +14,6 @@ fn url_of(host: &Host, path: &str) -> Url {
     Url::parse(&host.url(path)).expect("a URL")
 }
 
-/// Trusts a host.
 fn settings_of(host: &Host) -> Settings {
     Settings { authorities: vec![host.authority.certificate().to_owned()], ..Settings::default() }
 }
