@@ -15,7 +15,7 @@ use tar::EntryType;
 /// Bounds on what an archive may hold.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// Files and directories.
+    /// The most files and directories.
     pub entries: usize,
     /// Bytes of the unpacked tar stream, and of all files once links are copies.
     pub bytes: usize,
@@ -36,12 +36,10 @@ pub struct Archive {
     dirs: BTreeSet<String>,
 }
 
-/// A regular file.
 #[derive(Clone, PartialEq, Eq)]
 pub struct File {
     /// Permission bits, without setuid, setgid and sticky.
     pub mode: u32,
-    /// The content.
     pub bytes: Arc<[u8]>,
 }
 
@@ -57,12 +55,10 @@ pub enum ArchiveError {
     /// Not gzip, or not tar.
     #[error("can't read the tar+gzip stream")]
     Read(#[from] std::io::Error),
-    /// Larger than the bound.
     #[error("more than {limit} {what}")]
     TooBig {
         /// What there is too much of.
         what: &'static str,
-        /// The bound.
         limit: usize,
     },
     /// An entry that breaks a rule.

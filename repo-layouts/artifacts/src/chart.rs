@@ -29,7 +29,6 @@ pub struct Chart {
 /// Why a chart is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum ChartError {
-    /// The archive itself.
     #[error("can't read the archive")]
     Archive(#[from] ArchiveError),
     /// No `Chart.yaml` in its top-level directory.
@@ -37,7 +36,6 @@ pub enum ChartError {
     NoChart,
     #[error("can't read `{file}`")]
     File {
-        /// `Chart.yaml` or `values.yaml`.
         file: &'static str,
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,

@@ -321,7 +321,6 @@ pub struct ImageReference {
 const DOCKER_HUB: &str = "docker.io";
 
 impl ImageReference {
-    /// Reads a name.
     pub fn parse(text: &str) -> Result<Self, InvalidReference> {
         let invalid = |rule| crate::reference::invalid(text, rule);
         let (tagged, digest) = match text.split_once('@') {

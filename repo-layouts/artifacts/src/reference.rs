@@ -15,7 +15,6 @@ pub struct Reference {
     kind: Kind,
 }
 
-/// What an artefact is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Compose,
@@ -58,7 +57,6 @@ impl Kind {
 #[error("`{text}` doesn't name an artefact: {rule}")]
 pub struct InvalidReference {
     pub text: String,
-    /// The rule it breaks.
     pub rule: &'static str,
 }
 
@@ -116,7 +114,6 @@ impl Reference {
         &self.path
     }
 
-    /// The tag.
     pub fn tag(&self) -> &str {
         &self.tag
     }

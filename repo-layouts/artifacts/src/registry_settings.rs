@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use repo_http::{Agent, Credentials, Timeouts};
 
-/// How registries are reached.
+/// How registries are reached, and the bounds of what they send.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// Registries (`host[:port]`) that are asked without TLS and without the proxy, like those on loopback; all others
@@ -63,37 +63,22 @@ pub enum RegistryError {
     /// The registry can't be reached, or refused: it may answer later.
     #[error("`{artifact}` can't be had from its registry")]
     Unavailable {
-        /// The artefact.
         artifact: String,
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// The registry answered, and has no such artefact.
     #[error("`{artifact}` doesn't exist in its registry")]
-    NotFound {
-        /// The artefact.
-        artifact: String,
-    },
+    NotFound { artifact: String },
     /// It is there, and isn't what it should be.
     #[error("`{artifact}` is not a {kind}: {reason}")]
     Invalid {
-        /// The artefact.
         artifact: String,
         /// What it should be: `compose archive`, `chart` or `chart repository`.
         kind: &'static str,
-        /// The rule it breaks.
         reason: String,
     },
     /// It is there with other bytes than those that are locked.
     #[error("the {part} of `{artifact}` is {found}, locked is {locked}")]
-    Changed {
-        /// The artefact.
-        artifact: String,
-        /// Manifest or layer.
-        part: &'static str,
-        /// What the lock says.
-        locked: String,
-        /// What the registry says.
-        found: String,
-    },
+    Changed { artifact: String, part: &'static str, locked: String, found: String },
 }

@@ -39,7 +39,6 @@ pub struct Revision {
 pub struct Record {
     /// Where it is kept.
     pub namespace: String,
-    /// The release's name.
     pub release: String,
     /// Counted from 1.
     pub revision: u32,

@@ -21,12 +21,11 @@ use tempfile::TempDir;
 
 use crate::git;
 use crate::pki::{Authority, Identity, Validity};
-use crate::ports::free_port;
+use crate::ports::start_on_free_port;
 
 /// How long lighttpd may take to answer after its start.
 const START: Duration = Duration::from_secs(60);
 
-/// How the host behaves.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Options {
     /// The only account, by HTTP Basic; anybody may do anything without one.
@@ -35,7 +34,6 @@ pub struct Options {
     pub client_certificate: bool,
     /// What every request gets instead of Git's answer.
     pub answer: Option<Answer>,
-    /// Which certificate it shows.
     pub certificate: Shown,
     /// It hears nobody's wish for a newer protocol version than 0.
     pub oldest_protocol: bool,
@@ -64,7 +62,6 @@ pub enum Shown {
     OtherAuthority,
 }
 
-/// A running host.
 #[derive(Debug)]
 pub struct ForeignHost {
     dir: TempDir,
@@ -95,13 +92,10 @@ impl ForeignHost {
         let (authority, others) = (Authority::new("foreign host's authority"), Authority::new("unknown authority"));
         let mut host = Self { dir, port: 0, options, authority, others, server: None };
         host.write("tls/ca.pem", host.authority.certificate().as_bytes());
-        for attempt in 1.. {
-            host.port = free_port();
-            match host.try_start() {
-                Ok(()) => break,
-                Err(said) => assert!(attempt < 5, "lighttpd does not start: {said}"),
-            }
-        }
+        start_on_free_port("lighttpd", |port| {
+            host.port = port;
+            host.try_start()
+        });
         host
     }
 
@@ -148,12 +142,10 @@ impl ForeignHost {
         self.dir.path().join("repositories").join(format!("{path}.git"))
     }
 
-    /// All of its repositories.
     pub fn repositories(&self) -> PathBuf {
         self.dir.path().join("repositories")
     }
 
-    /// Its address.
     pub fn address(&self) -> SocketAddr {
         SocketAddr::from(([127, 0, 0, 1], self.port))
     }

@@ -39,7 +39,6 @@ pub fn tip(repository: &Path, branch: &str) -> Option<String> {
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// Where every ref stands.
 pub fn refs(repository: &Path) -> BTreeMap<String, String> {
     let listed = git(repository, &["for-each-ref", "--format=%(refname) %(objectname)"]);
     let refs = listed.lines().filter_map(|line| line.split_once(' '));

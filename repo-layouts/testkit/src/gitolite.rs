@@ -7,9 +7,9 @@ use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
 use crate::ssh_client::SshClient;
-use crate::sshd::{Options, Sshd, public};
+use crate::ssh_key::public;
+use crate::sshd::{Options, Sshd};
 
-/// A running host.
 #[derive(Debug)]
 pub struct Gitolite {
     home: TempDir,
@@ -62,7 +62,6 @@ impl Gitolite {
         &mut self.sshd
     }
 
-    /// The administrator.
     pub fn admin(&self) -> &SshClient {
         &self.admin
     }

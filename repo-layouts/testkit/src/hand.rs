@@ -10,6 +10,7 @@ use repo_model::{DeploymentId, DeploymentName, Digest};
 use serde_json::Value;
 
 use crate::application::App;
+use crate::ssh_key::{keygen, public};
 use crate::{git, text};
 
 /// The script that makes either half from nothing but the contract.
@@ -226,14 +227,13 @@ impl Hand {
     pub fn key(&self, name: &str) -> PathBuf {
         let path = self.path(name);
         if !path.exists() {
-            keygen(&path, name);
+            keygen(&path, "ed25519", "");
         }
         path
     }
 
     pub fn public(&self, name: &str) -> String {
-        let line = fs::read_to_string(self.key(name).with_extension("pub")).expect("a public key");
-        line.split_whitespace().take(2).collect::<Vec<_>>().join(" ")
+        public(&self.key(name)).split_whitespace().take(2).collect::<Vec<_>>().join(" ")
     }
 
     /// Writes version `version` of the roster into the tree that will be published, signed by these keys as the roots of
@@ -364,25 +364,18 @@ impl HandMadeDevice {
     pub fn with_key(dir: &Path) -> Self {
         fs::create_dir(dir).expect("made");
         let key = dir.join("key");
-        keygen(&key, "hand");
+        keygen(&key, "ed25519", "");
         Self { key }
     }
 
-    /// The public half.
     pub fn line(&self) -> String {
-        fs::read_to_string(self.key.with_extension("pub")).expect("the key is made").trim().to_owned()
+        public(&self.key)
     }
 
     /// Commits this state of everything on `status` of a device repository in which something was published.
     pub fn status(&self, repository: &Path, state: &str) {
         status(repository, &self.key, state);
     }
-}
-
-/// Makes a key as a device has one, and its public half beside it.
-pub fn keygen(path: &Path, comment: &str) {
-    let mut keygen = Command::new("ssh-keygen");
-    text(keygen.args(["-q", "-t", "ed25519", "-N", "", "-C", comment, "-f"]).arg(path).output().expect("it runs"));
 }
 
 fn status(repository: &Path, key: &Path, state: &str) {

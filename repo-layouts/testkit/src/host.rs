@@ -9,7 +9,6 @@ use crate::terminate;
 /// A running `wfm-git-publisher serve`, killed when dropped.
 #[derive(Debug)]
 pub struct Host {
-    /// The process.
     pub child: Child,
     /// `https://HOST:PORT`; empty if it ended before it listened.
     pub url: String,

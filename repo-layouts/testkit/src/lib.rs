@@ -19,7 +19,9 @@ pub mod invariants;
 pub mod pki;
 pub mod ports;
 mod programs;
+pub mod service_manager;
 pub mod ssh_client;
+pub mod ssh_key;
 pub mod sshd;
 
 pub use programs::{copy, program, publisher, registry, root, syncer, terminate, text};

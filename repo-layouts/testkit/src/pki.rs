@@ -9,7 +9,6 @@ use rcgen::{
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// A certificate authority.
 pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
     certificate: String,
@@ -19,7 +18,6 @@ pub struct Authority {
 #[derive(Clone)]
 pub struct Identity {
     pub certificate: String,
-    /// Its secret key.
     pub key: String,
     /// The public key as certificates hold it (`SubjectPublicKeyInfo`, DER), for pins.
     pub public: Vec<u8>,
@@ -47,7 +45,6 @@ impl Authority {
         Self { issuer: Issuer::new(params, key), certificate }
     }
 
-    /// Its certificate in PEM.
     pub fn certificate(&self) -> &str {
         &self.certificate
     }

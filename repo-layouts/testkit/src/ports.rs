@@ -26,3 +26,16 @@ pub fn free_listener() -> TcpListener {
 pub fn free_port() -> u16 {
     free_listener().local_addr().expect("an address").port()
 }
+
+/// Starts a server on a free port; on another one, up to five times, if it can't, for somebody else may be quicker.
+///
+/// # Panics
+/// If it doesn't start, with what it said last.
+pub(crate) fn start_on_free_port(server: &str, mut start: impl FnMut(u16) -> Result<(), String>) {
+    for attempt in 1.. {
+        match start(free_port()) {
+            Ok(()) => return,
+            Err(said) => assert!(attempt < 5, "{server} does not start: {said}"),
+        }
+    }
+}

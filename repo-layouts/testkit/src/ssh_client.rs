@@ -41,12 +41,12 @@ impl SshClient {
         fs::write(self.known_hosts(), "").expect("written");
     }
 
-    /// The configuration.
+    /// The file for `ssh -F`.
     pub fn config(&self) -> PathBuf {
         self.dir.path().join("config")
     }
 
-    /// The known hosts.
+    /// The file that it knows hosts by.
     pub fn known_hosts(&self) -> PathBuf {
         self.dir.path().join("known_hosts")
     }

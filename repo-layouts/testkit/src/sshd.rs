@@ -23,12 +23,12 @@ use tempfile::TempDir;
 pub use agent::SshAgent;
 
 use crate::git;
-use crate::ports::free_port;
+use crate::ports::start_on_free_port;
+use crate::ssh_key::{keygen, public};
 
 /// How long sshd may take to answer after its start.
 const START: Duration = Duration::from_secs(30);
 
-/// How the server behaves.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
     /// It lets clients say which version of Git's protocol they want (`AcceptEnv GIT_PROTOCOL`).
@@ -47,7 +47,6 @@ impl Default for Options {
     }
 }
 
-/// A running server.
 #[derive(Debug)]
 pub struct Sshd {
     dir: TempDir,
@@ -72,13 +71,10 @@ impl Sshd {
         let user = run(Command::new("id").arg("-un"));
         let mut host = Self { dir, port: 0, user, options, server: None };
         host.write("authorized_keys", "", 0o600);
-        for attempt in 1.. {
-            host.port = free_port();
-            match host.try_start() {
-                Ok(()) => break,
-                Err(said) => assert!(attempt < 5, "sshd does not start: {said}"),
-            }
-        }
+        start_on_free_port("sshd", |port| {
+            host.port = port;
+            host.try_start()
+        });
         host
     }
 
@@ -186,7 +182,6 @@ impl Sshd {
         &self.user
     }
 
-    /// Its address.
     pub fn address(&self) -> SocketAddr {
         SocketAddr::from(([127, 0, 0, 1], self.port))
     }
@@ -201,7 +196,7 @@ impl Sshd {
         public(&self.path(&format!("host_{kind}")))
     }
 
-    /// What it wrote.
+    /// What sshd logged since its first start.
     pub fn log(&self) -> String {
         fs::read_to_string(self.path("log")).unwrap_or_default()
     }
@@ -327,23 +322,6 @@ fn signal(pid: i32, which: Signal) {
     if let Some(pid) = Pid::from_raw(pid) {
         let _ = kill_process(pid, which);
     }
-}
-
-/// The public half of a key, as one line.
-pub fn public(key: &Path) -> String {
-    let path = key.with_extension("pub");
-    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display())).trim().to_owned()
-}
-
-/// A key's fingerprint as `ssh-keygen` says it: `SHA256:…`.
-pub fn fingerprint(key: &Path) -> String {
-    let listed = run(Command::new("ssh-keygen").arg("-lf").arg(key));
-    listed.split(' ').nth(1).expect("size, fingerprint, comment").to_owned()
-}
-
-/// Makes a key in OpenSSH's format.
-pub fn keygen(path: &Path, kind: &str, passphrase: &str) {
-    run(Command::new("ssh-keygen").args(["-q", "-t", kind, "-C", "test", "-N", passphrase, "-f"]).arg(path));
 }
 
 fn run(command: &mut Command) -> String {

@@ -86,7 +86,7 @@ fn make(
     for (at, (name, service)) in services.iter().enumerate() {
         let id = container(store, project, name, service)?;
         if at == 0 {
-            store.hang("hang-up");
+            store.hang("hang-up", project)?;
         }
         then(store, project, name, &id)?;
     }
@@ -155,7 +155,7 @@ fn start(store: &mut Store, project: &str, name: &str, id: &str) -> Result<()> {
 }
 
 fn down(store: &mut Store, project: &str) -> Result<String> {
-    store.hang("hang-down");
+    store.hang("hang-down", project)?;
     remove_containers(store, project, |_| true)?;
     let networks: Vec<String> = store
         .state

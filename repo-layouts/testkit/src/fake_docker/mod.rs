@@ -7,7 +7,7 @@
 //! |---|---|
 //! | `unavailable` | every command fails as if the daemon were gone |
 //! | `fail-up` | the next `up` fails with the file's text, and the knob is used up |
-//! | `hang-up` | `up` hangs after it created its first container, for as long as the file is there |
+//! | `hang-up` | `up` hangs after it created its first container, for as long as the file is there; of the project in the file, or of all if it is empty |
 //! | `hang-down` | `down` hangs before it does anything |
 //! | `starting-SERVICE`, `unhealthy-SERVICE` | the health of that service |
 //! | `exit-SERVICE` | that service's container has ended, with the exit code in the file |
@@ -119,12 +119,12 @@ impl FakeDocker {
         format!("fake://{}", self.dir.display())
     }
 
-    /// The directory.
+    /// Where this fake keeps its state.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// Sets a knob.
+    /// Makes the stand-in behave otherwise; its modules say which knobs there are.
     #[allow(clippy::disallowed_methods, reason = "a test's own file")]
     pub fn set(&self, knob: &str, text: &str) {
         let dir = self.dir.join("knobs");
@@ -132,7 +132,6 @@ impl FakeDocker {
         std::fs::write(dir.join(knob), text).expect("a knob can be written");
     }
 
-    /// Takes a knob back.
     #[allow(clippy::disallowed_methods, reason = "a test's own file")]
     pub fn unset(&self, knob: &str) {
         let _ = std::fs::remove_file(self.dir.join("knobs").join(knob));

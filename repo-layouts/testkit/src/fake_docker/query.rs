@@ -87,19 +87,14 @@ pub(super) fn inspect(store: &Store, args: &[&str]) -> Result<String> {
 /// One line of JSON for each container, as the syncer's template has it: what it has of the host.
 pub(super) fn mounts(store: &Store, ids: &[&str]) -> Result<String> {
     let line = |(id, container): (&String, &Container)| {
-        let label = |name: &str| container.labels.get(name);
         let binds = container.service["volumes"].as_array().into_iter().flatten().filter(|it| it["type"] == "bind");
-        let mount = |it: &Value| json!({"source": it["source"], "writes": it["read_only"] != true});
-        let line = json!({
-            "id": id, "name": format!("/{}", container.name), "project": label("com.docker.compose.project"),
-            "service": label("com.docker.compose.service"), "mounts": binds.map(mount).collect::<Vec<_>>(),
-        });
+        let mount = |it: &Value| json!({"Source": it["source"], "RW": it["read_only"] != true});
+        let line = json!({"Id": id, "Mounts": binds.map(mount).collect::<Vec<_>>()});
         format!("{line}\n")
     };
     Ok(ids.iter().filter_map(|id| find(store, id)).map(line).collect())
 }
 
-/// Ends containers.
 pub(super) fn kill(store: &mut Store, ids: &[&str]) -> Result<String> {
     for id in ids {
         let found = find(store, id).map(|(id, _)| id.clone()).ok_or(format!("Error: No such container: {id}"))?;

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::Result;
 
-/// Everything that is there.
+/// Everything that the daemon would have.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct State {
@@ -24,7 +24,6 @@ pub(super) struct State {
     pub(super) images: BTreeMap<String, String>,
 }
 
-/// A container.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct Container {
     pub(super) name: String,
@@ -33,7 +32,6 @@ pub(super) struct Container {
     pub(super) service: Value,
     /// `created`, `running` or `exited`; a knob may say otherwise when it is looked at.
     pub(super) status: String,
-    /// How it ended.
     #[serde(default)]
     pub(super) exit_code: i64,
     pub(super) started_at: String,
@@ -44,17 +42,17 @@ pub(super) struct Container {
 pub(super) struct Store {
     dir: PathBuf,
     pub(super) state: State,
+    /// Held for as long as a command works on the state: two at a time take turns, as with dockerd.
+    lock: File,
 }
 
 impl Store {
-    /// Opens the state; two commands at a time don't happen, as the syncer makes one call after the other.
+    /// Opens the state, once no other command has it.
     pub(super) fn open(dir: &Path) -> Result<Self> {
         fs::create_dir_all(dir)?;
-        let state = match fs::read(dir.join("state.json")) {
-            Ok(bytes) => serde_json::from_slice(&bytes)?,
-            Err(_) => State::default(),
-        };
-        Ok(Self { dir: dir.to_owned(), state })
+        let lock = OpenOptions::new().create(true).append(true).open(dir.join("lock"))?;
+        lock.lock()?;
+        Ok(Self { dir: dir.to_owned(), state: read(dir)?, lock })
     }
 
     /// The text of a knob that is set.
@@ -69,11 +67,19 @@ impl Store {
         Some(text)
     }
 
-    /// Waits for as long as a knob is set.
-    pub(super) fn hang(&self, knob: &str) {
-        while self.knob(knob).is_some() {
+    /// Waits for as long as a knob is set, for all projects or this one; others go on meanwhile.
+    pub(super) fn hang(&mut self, knob: &str, project: &str) -> Result<()> {
+        let hangs = |store: &Self| store.knob(knob).is_some_and(|of| of.is_empty() || of == project);
+        if !hangs(self) {
+            return Ok(());
+        }
+        self.lock.unlock()?;
+        while hangs(self) {
             std::thread::sleep(std::time::Duration::from_millis(20));
         }
+        self.lock.lock()?;
+        self.state = read(&self.dir)?;
+        Ok(())
     }
 
     /// Makes one change durable, and then writes it down.
@@ -99,5 +105,12 @@ impl Store {
     pub(super) fn now(&self) -> String {
         let clock = self.state.clock;
         format!("2026-01-01T{:02}:{:02}:{:02}.{clock:09}Z", clock / 3600 % 24, clock / 60 % 60, clock % 60)
+    }
+}
+
+fn read(dir: &Path) -> Result<State> {
+    match fs::read(dir.join("state.json")) {
+        Ok(bytes) => Ok(serde_json::from_slice(&bytes)?),
+        Err(_) => Ok(State::default()),
     }
 }

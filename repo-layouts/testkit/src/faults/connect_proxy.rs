@@ -45,7 +45,6 @@ impl ConnectProxy {
         Self { address, asked }
     }
 
-    /// Its URL.
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }

@@ -15,14 +15,12 @@ pub enum Harm {
     Flipped(u64),
     /// The second half is gone.
     Truncated,
-    /// Nothing is in it.
     Emptied,
-    /// It isn't there.
     Removed,
 }
 
 impl Harm {
-    /// Does it.
+    /// Damages the file.
     pub fn does(self, path: &Path) {
         let length = fs::metadata(path).expect("there").len();
         let writable = || {

@@ -13,7 +13,6 @@ use crate::ports::free_listener;
 /// What becomes of connections, from the moment that it is set. Bytes are counted per connection, from its beginning.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Fault {
-    /// Nothing.
     #[default]
     None,
     /// New connections are refused; those that are open end.
@@ -42,7 +41,6 @@ impl Fault {
     }
 }
 
-/// Which way bytes go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Direction {
     /// From the client to the server.
@@ -54,7 +52,6 @@ pub enum Direction {
 /// What passed since the beginning.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Connections that were accepted.
     pub connections: u64,
     /// How often a client spoke after the server had, or first. With TLS 1.3 a full handshake is one of them and each
     /// request another.
@@ -107,7 +104,6 @@ impl FaultProxy {
         Self { address, shared, acceptor }
     }
 
-    /// Where clients connect to.
     pub fn address(&self) -> SocketAddr {
         self.address
     }

@@ -3,5 +3,6 @@
 pub mod connect_proxy;
 pub mod damage;
 pub mod fault_proxy;
+pub mod listening;
 pub mod power;
 pub mod scripted_host;

@@ -24,17 +24,10 @@ pub const VOLUME_VARIABLE: &str = "SYNC_CUT_VOLUME";
 /// A power cut could not be arranged.
 #[derive(Debug, thiserror::Error)]
 pub enum PowerError {
-    /// Mounting needs root.
     #[error("power cuts need root: they mount ext4 on loop devices")]
     NotRoot,
-    /// A command failed.
     #[error("`{command}` failed: {detail}")]
-    Command {
-        /// The command line.
-        command: String,
-        /// What it said.
-        detail: String,
-    },
+    Command { command: String, detail: String },
     /// The volume could not be used.
     #[error("cannot use the volume")]
     Io(#[from] io::Error),
@@ -62,7 +55,6 @@ impl Volume {
         Ok(volume)
     }
 
-    /// The mount point.
     pub fn path(&self) -> PathBuf {
         self.dir.path().join("volume")
     }
@@ -140,7 +132,6 @@ pub fn kill(pid: u32) -> io::Result<()> {
 /// One place to cut at: before or after the n-th passing of a sync point.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Point {
-    /// The sync point's name.
     pub name: String,
     /// `before` or `after`.
     pub side: String,

@@ -22,7 +22,7 @@ pub struct Asked {
     pub connection: usize,
     /// Request line and headers.
     pub head: String,
-    /// What followed them.
+    /// The body of the request.
     pub body: Vec<u8>,
 }
 
@@ -42,7 +42,6 @@ pub enum Reply {
 pub struct Host {
     /// Who signed its certificate.
     pub authority: Authority,
-    /// Its certificate.
     pub identity: Identity,
     address: SocketAddr,
     asked: Arc<Mutex<Vec<Asked>>>,
@@ -104,7 +103,6 @@ impl Host {
         format!("https://{}{path}", self.address)
     }
 
-    /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -123,7 +121,6 @@ impl Drop for Host {
     }
 }
 
-/// A whole answer.
 pub fn answer(status: &str, headers: &[&str], body: &[u8]) -> Vec<u8> {
     let mut bytes = format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\n", body.len()).into_bytes();
     headers.iter().for_each(|header| bytes.extend(format!("{header}\r\n").bytes()));

@@ -14,16 +14,13 @@ use std::time::Duration;
 
 use crate::cluster::Cluster;
 
-/// What is looked at.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct World<'a> {
-    /// The operators' repository.
     pub fleet: Option<&'a Path>,
     /// The publisher's home: its ledger, and all device repositories.
     pub publisher: Option<&'a Path>,
     /// The device's repository on the host.
     pub host: Option<&'a Path>,
-    /// The device's home.
     pub device: Option<&'a Path>,
     /// The stand-in's state directory.
     pub runtime: Option<&'a Path>,

@@ -33,7 +33,6 @@ impl SshAgent {
         Self { dir, agent }
     }
 
-    /// Its Unix socket.
     pub fn socket(&self) -> PathBuf {
         self.dir.path().join("agent")
     }
