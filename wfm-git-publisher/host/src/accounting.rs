@@ -15,11 +15,11 @@ use crate::lock::lock;
 /// Each is counted for as long as what it counts lasts.
 #[derive(Debug, Default)]
 pub(crate) struct Accounting {
-    /// Connections of each network.
+    /// Open connections by the network that they come from.
     pub(crate) addresses: Arc<Counts<Network>>,
     /// Connections of each network that are nobody's yet.
     pub(crate) strangers: Arc<Counts<Network>>,
-    /// Connections of each account.
+    /// Open connections by the account that they showed last.
     connected: Arc<Counts<String>>,
     /// Requests of each account, but for those that wait for a change.
     pub(crate) requests: Arc<Counts<String>>,

@@ -7,7 +7,7 @@ use axum::http::{HeaderValue, Response, StatusCode};
 /// An answer other than what was asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// Missing or bad credentials.
+    /// 401: no credentials, or none that let in.
     Unauthorized,
     /// There is nothing here for this account.
     NotFound,

@@ -12,7 +12,6 @@ pub(crate) struct Calls {
 }
 
 impl Calls {
-    /// An empty queue.
     pub(crate) fn new() -> Self {
         Self { free_at: Instant::now() }
     }

@@ -60,7 +60,6 @@ fn admit(host: &Host, stream: TcpStream, address: SocketAddr, tls: Arc<ServerCon
     });
 }
 
-/// Why a connection ended.
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 type Stream = Paced<Box<TlsStream<TcpStream>>>;

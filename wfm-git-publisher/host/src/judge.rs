@@ -26,15 +26,10 @@ const TREE: TreeLimits = TreeLimits { files: 5_000, bytes: 16 << 20, depth: 8, s
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Policy {
-    /// A device reports.
+    /// A device pushes to its own repository.
     Device(DevicePolicy),
     /// An operator changes the fleet, which the publisher judges.
-    Fleet {
-        /// The publisher's home.
-        home: PathBuf,
-        /// The operator's account.
-        account: String,
-    },
+    Fleet { home: PathBuf, account: String },
 }
 
 /// What a device may push: its own branches, in commits that a key of its own signed.
@@ -53,7 +48,7 @@ pub struct DevicePolicy {
 pub struct Push<'a> {
     /// The repository that it goes to.
     pub repository: &'a Path,
-    /// Where its objects are.
+    /// Where the pushed objects are, until Git takes them in.
     pub quarantine: &'a Path,
     /// The refs that shall move.
     pub moves: &'a [Move],
@@ -73,7 +68,7 @@ pub struct Move {
 /// Why a push is not accepted, in words for the one who pushes.
 #[derive(Debug, thiserror::Error)]
 pub enum Rejected {
-    /// It breaks a rule.
+    /// It breaks a rule, which is told to whoever pushes.
     #[error("{0}")]
     Rule(String),
     /// The repository can't be opened.

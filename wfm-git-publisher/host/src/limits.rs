@@ -82,6 +82,10 @@ impl Limits {
     /// Connections over SSH that nobody is known of yet, which cost an sshd each, and how many of them one network may
     /// have at the same time; others wait for their turn.
     pub const SSH_STRANGERS: (usize, usize) = (200, 100);
+    /// Longest wait for a turn: all devices of a large site come at once when its power is back.
+    pub const SSH_TURN: Duration = Duration::from_secs(60);
+    /// As [`Limits::SSH_STRANGERS`], of those who wait for the server to speak first.
+    pub const SSH_PATIENT: (usize, usize) = (40, 20);
     /// Longest time in which a client takes or sends nothing.
     pub const STALL: Duration = Duration::from_secs(30);
     /// How long it is waited in all for a client that takes its answer, before it is looked at how much it took.
@@ -98,6 +102,14 @@ impl Limits {
     pub const FETCH_BYTES: u64 = 4 << 20;
     /// How long running pushes may take to end after a signal.
     pub const SHUTDOWN: Duration = Duration::from_secs(60);
+}
+
+impl Limits {
+    /// Logins over SSH at the same time, as many as take about a second together, and how many of them may be one network's.
+    pub(crate) fn ssh_logins() -> (usize, usize) {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        (16 * cores, 12 * cores)
+    }
 }
 
 fn number(field: Field<'_>, range: std::ops::RangeInclusive<u64>) -> Option<u64> {

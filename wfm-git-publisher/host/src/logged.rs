@@ -7,7 +7,7 @@ use axum::http::{Method, StatusCode};
 use crate::accounting::Peer;
 use crate::shared::Host;
 
-/// How a request came.
+/// How a request came: `transport` in the access log.
 #[derive(Debug)]
 pub(crate) enum Transport {
     Https(Method),

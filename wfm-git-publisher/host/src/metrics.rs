@@ -35,13 +35,12 @@ struct Why {
     code: &'static str,
 }
 
-/// All that is counted.
+/// What `/metrics` shows.
 pub(crate) struct Metrics {
     registry: Registry,
     requests: Family<Answered, Counter>,
     seconds: Family<Action, Histogram, fn() -> Histogram>,
     traffic: Traffic,
-    /// Open connections.
     pub(crate) connections: Gauge,
     /// Connections that were closed at once, for a limit.
     pub(crate) refused_connections: Counter,
@@ -138,7 +137,7 @@ impl Metrics {
         Waiting(self.waiting.clone())
     }
 
-    /// Counts an answer.
+    /// Counts an answer, and how long it took.
     pub(crate) fn answered(&self, action: &'static str, status: u16, took: Duration) {
         self.requests.get_or_create(&Answered { action, status }).inc();
         if action != "wait" {
@@ -163,7 +162,7 @@ impl Metrics {
         self.certificate.set(seconds);
     }
 
-    /// The text.
+    /// The text of `/metrics`, in the OpenMetrics format.
     pub(crate) fn text(&self) -> Result<String, fmt::Error> {
         let mut text = String::new();
         encode(&mut text, &self.registry)?;

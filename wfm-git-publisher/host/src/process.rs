@@ -84,6 +84,11 @@ impl Gate {
 
     /// Waits for a slot, unless too many wait already, or for too long.
     pub(crate) async fn enter(&self, account: &str) -> Result<Slot, Refusal> {
+        self.enter_within(account, Limits::QUEUE).await
+    }
+
+    /// Waits for a slot no longer than this, unless too many wait already.
+    pub(crate) async fn enter_within(&self, account: &str, longest: Duration) -> Result<Slot, Refusal> {
         let turn = {
             let mut turns = lock(&self.0);
             if turns.take(account) {
@@ -91,7 +96,7 @@ impl Gate {
             }
             turns.wait(account)?
         };
-        timeout(Limits::QUEUE, turn).await.ok().and_then(Result::ok).ok_or(Refusal::Busy)
+        timeout(longest, turn).await.ok().and_then(Result::ok).ok_or(Refusal::Busy)
     }
 
     fn slot(&self, account: String) -> Slot {
@@ -167,7 +172,7 @@ impl Drop for Slot {
 /// One conversation with stock git.
 #[derive(Debug, Clone)]
 pub(crate) struct Git {
-    /// Where programs are found.
+    /// `PATH` of the process.
     path: std::ffi::OsString,
     service: Service,
     repository: PathBuf,
@@ -189,19 +194,17 @@ impl Git {
         }
     }
 
-    /// With one more argument.
     pub(crate) fn argument(mut self, argument: &'static str) -> Self {
         self.arguments.push(argument);
         self
     }
 
-    /// With one more setting.
+    /// With `-c key=value`.
     pub(crate) fn config(mut self, key: &str, value: impl std::fmt::Display) -> Self {
         self.config.push(format!("{key}={value}"));
         self
     }
 
-    /// With one more variable.
     pub(crate) fn environment(mut self, name: &'static str, value: impl Into<std::ffi::OsString>) -> Self {
         self.environment.push((name, value.into()));
         self

@@ -56,7 +56,7 @@ pub struct FleetFigures {
 pub struct Places {
     /// Holds `fleet.git`, `control.git` and `devices/`.
     pub root: PathBuf,
-    /// The accounts' files.
+    /// The directory with the files of the accounts.
     pub accounts: PathBuf,
     /// The fleet's own certificate authority.
     pub ca: PathBuf,

@@ -32,7 +32,7 @@ pub(crate) struct Repos {
     readers: Semaphore,
 }
 
-/// One repository.
+/// A repository that is served, with what is known of its refs.
 #[derive(Debug)]
 pub(crate) struct Hosted {
     /// `devices/<name>.git`, `fleet.git` or `control.git`: the place in the home, and the name in logs.
@@ -103,7 +103,6 @@ impl Repos {
         }
     }
 
-    /// All that are known.
     pub(crate) fn known(&self) -> Vec<Arc<Hosted>> {
         lock(&self.hosted).values().cloned().collect()
     }
@@ -223,7 +222,6 @@ impl Stamps {
         self.newest().and_then(|newest| now.duration_since(newest).ok()).is_some_and(|age| age > TICK)
     }
 
-    /// When something changed last.
     fn newest(&self) -> Option<SystemTime> {
         self.0.iter().filter_map(|(_, stamp)| stamp.map(|stamp| stamp.changed())).max()
     }

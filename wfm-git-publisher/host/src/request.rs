@@ -14,9 +14,9 @@ pub(crate) struct Asked<'a> {
     pub(crate) who: &'a Identity,
     pub(crate) headers: &'a HeaderMap,
     pub(crate) body: Body,
-    /// What it takes up.
+    /// Its part of the limits; given back when the request ends.
     pub(crate) room: Room,
-    /// Tells that accounts changed.
+    /// Changes whenever an account was added, changed or ended.
     pub(crate) accounts: watch::Receiver<u64>,
 }
 

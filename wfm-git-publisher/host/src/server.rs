@@ -27,12 +27,11 @@ use crate::repos::Repos;
 use crate::settings::Settings;
 use crate::shared::{Host, Shared};
 use crate::spool::Spools;
-use crate::ssh::{Arrivals, Ssh, SshError};
+use crate::ssh::{Arrivals, Ssh, SshError, Turns};
 use crate::watch::RefWatcher;
 use crate::wire::path::Target;
 use crate::{account, connection, wait};
 
-/// The host can't start.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// The certificate can't be used.
@@ -113,7 +112,7 @@ impl Server {
             requests: Arc::new(Semaphore::new(limits.requests)),
             readers: gate(),
             writers: gate(),
-            strangers: Gate::new(Limits::SSH_STRANGERS.0, Limits::SSH_STRANGERS.1, limits.connections),
+            turns: Turns::new(&limits),
             arrivals: Arrivals::default(),
             spools: Spools::new(temp.clone(), limits.spool_bytes),
             path,

@@ -11,7 +11,6 @@ use crate::ssh::user::{self, UserError};
 /// How repositories are served over HTTPS: the section `serve:` of `publisher.yaml`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// Where connections are accepted.
     pub listen: SocketAddr,
     /// The names and addresses that clients use, at least one; the first one goes into join files.
     pub names: Vec<String>,
@@ -25,7 +24,7 @@ pub struct Settings {
     pub ca_file: Option<PathBuf>,
     /// How clients come over SSH; they don't if absent.
     pub ssh: Option<SshSettings>,
-    /// What clients may use.
+    /// How much clients may take up, all together and each.
     pub limits: Limits,
 }
 

@@ -19,7 +19,7 @@ use crate::process::Gate;
 use crate::publisher::Publisher;
 use crate::repos::Repos;
 use crate::spool::Spools;
-use crate::ssh::Arrivals;
+use crate::ssh::{Arrivals, Turns};
 use crate::watch::RefWatcher;
 use crate::wire::path::Service;
 
@@ -49,7 +49,7 @@ pub(crate) struct Shared {
     pub(crate) readers: Gate,
     pub(crate) writers: Gate,
     /// Before connections over SSH of which it isn't known whose they are.
-    pub(crate) strangers: Gate,
+    pub(crate) turns: Turns,
     /// Connections over SSH that this host accepted.
     pub(crate) arrivals: Arrivals,
     /// Where stock git is found.
@@ -58,11 +58,10 @@ pub(crate) struct Shared {
     pub(crate) hooks: PathBuf,
     /// For bodies that don't fit into memory.
     pub(crate) temp: PathBuf,
-    /// For answers that don't.
     pub(crate) spools: Arc<Spools>,
     /// Set when the host shall stop.
     pub(crate) stop: CancellationToken,
-    /// Open connections.
+    /// Open connections, which a stop waits for.
     pub(crate) serving: TaskTracker,
     /// Pushes, which go on when their connection is gone.
     pub(crate) pushes: TaskTracker,

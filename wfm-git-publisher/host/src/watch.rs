@@ -15,7 +15,7 @@ use crate::repos::Hosted;
 /// Hints that are kept until they are looked at; when there are more, everything is looked at.
 const HINTS: usize = 10_000;
 
-/// Notices that refs moved.
+/// Notices by the file system that a device's branches moved.
 pub(crate) struct RefWatcher {
     watcher: Mutex<Option<Watcher>>,
     watched: Mutex<HashSet<String>>,

@@ -52,7 +52,7 @@ pub struct Account {
     pub device: Option<DeviceId>,
     /// The secrets that are valid, the oldest first: one, two while one is renewed, or none if it only comes over SSH.
     pub secrets: Vec<Record>,
-    /// The keys that let it in over SSH, in the order in which they came.
+    /// The keys that let it in over SSH, in the order in which they came, and those that ended while the fleet lists them.
     #[serde(default, rename = "sshKeys", skip_serializing_if = "Vec::is_empty")]
     pub ssh_keys: Vec<SshKey>,
     /// When it was ended; absent while it is valid.
@@ -63,7 +63,6 @@ pub struct Account {
 /// What is kept of one secret.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
-    /// SHA-256 of the secret.
     pub sha256: Digest,
     /// When the secret was made, in whole seconds.
     pub created: Timestamp,
@@ -138,7 +137,6 @@ impl Account {
         Ok(account)
     }
 
-    /// The file's bytes: JSON.
     pub fn to_bytes(&self) -> Vec<u8> {
         json::to_bytes(self)
     }
@@ -172,10 +170,15 @@ impl Account {
         changed
     }
 
-    /// Lets it in with one more SSH key; `false` if it had that key, for the same status key.
+    /// The SSH keys that let it in: those that didn't end.
+    pub fn valid_ssh_keys(&self) -> impl Iterator<Item = &SshKey> {
+        self.ssh_keys.iter().filter(|key| key.ended.is_none())
+    }
+
+    /// Lets it in with one more SSH key, also with one that ended; `false` if it had that key, for the same status key.
     pub fn add_ssh_key(&mut self, key: SshKey) -> bool {
         match self.ssh_keys.iter_mut().find(|one| one.key == key.key) {
-            Some(known) if known.enrolled_with == key.enrolled_with => return false,
+            Some(known) if known.enrolled_with == key.enrolled_with && known.ended.is_none() => return false,
             Some(known) => *known = key,
             None => self.ssh_keys.push(key),
         }

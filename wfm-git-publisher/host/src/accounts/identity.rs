@@ -17,7 +17,7 @@ pub struct Identity {
 /// By what an account was recognised.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Proof {
-    /// One of its secrets.
+    /// The digest of the secret that was shown.
     Secret(Digest),
     /// One of its SSH keys, with which the client signed before sshd.
     SshKey(KeyText),
@@ -26,7 +26,6 @@ pub(super) enum Proof {
 /// Why a request is from nobody. The difference is for the log: every one of them is answered alike.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Denied {
-    /// No credentials were shown.
     #[error("there are no credentials")]
     Missing,
     /// What was shown is neither `Basic` nor `Bearer`.
@@ -41,7 +40,6 @@ pub enum Denied {
     /// The secret ended at its `expires`.
     #[error("the secret of account `{0}` has expired")]
     Expired(AccountName),
-    /// The account was ended.
     #[error("the account `{0}` is revoked")]
     Revoked(AccountName),
 }

@@ -29,7 +29,7 @@ use tokio::sync::watch as channel;
 pub use file::{Account, AccountName, InvalidName, LAYOUT, Malformed, Record, Role, TTL};
 pub use identity::{Denied, Identity};
 pub use secret::Secret;
-pub use ssh_key::{InvalidSshKey, SshKey};
+pub use ssh_key::{Fate, InvalidSshKey, SshKey};
 pub use store::{AccountError, Issued, Listing, Store};
 
 use shared::Shared;

@@ -34,6 +34,21 @@ pub struct SshKey {
     pub enrolled_with: Option<KeyText>,
     /// When it was added, in whole seconds.
     pub created: Timestamp,
+    /// When it ended although the fleet lists it still: it isn't let in again until somebody enrols it anew. Absent while it
+    /// counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended: Option<Timestamp>,
+}
+
+/// What becomes of an SSH key of an account.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    /// It lets in.
+    Counts,
+    /// It lets nobody in, and stays in the account's file as one that ended.
+    Ends,
+    /// It leaves the account's file.
+    Goes,
 }
 
 /// The key is none that an account can come with.
@@ -47,7 +62,16 @@ impl SshKey {
     /// A key that is added now.
     pub fn new(key: KeyText, enrolled_with: Option<KeyText>, now: Timestamp) -> Result<Self, InvalidSshKey> {
         Self::check(&key)?;
-        Ok(Self { key, enrolled_with, created: whole(now) })
+        Ok(Self { key, enrolled_with, created: whole(now), ended: None })
+    }
+
+    /// What a fate makes of it.
+    pub(super) fn with(self, fate: Fate, now: Timestamp) -> Option<Self> {
+        match fate {
+            Fate::Counts => Some(Self { ended: None, ..self }),
+            Fate::Ends => Some(Self { ended: self.ended.or(Some(whole(now))), ..self }),
+            Fate::Goes => None,
+        }
     }
 
     /// Refuses what sshd would never show in these very letters.

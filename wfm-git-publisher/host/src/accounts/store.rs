@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use repo_git::durable::{self, Stamp};
+use repo_git::durable::{self, FileError, Stamp};
 use repo_model::{DeviceId, Digest, KeyText};
 
 use super::file::{Account, AccountName, MAX_BYTES, Malformed, Record, Role, TTL};
 use super::secret::Secret;
-use super::ssh_key::SshKey;
+use super::ssh_key::{Fate, SshKey};
 use crate::lock::lock_dir;
 
 const ENDING: &str = "json";
@@ -30,20 +30,9 @@ pub struct Store {
 /// An account can't be read or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum AccountError {
-    /// The directory or a file can't be read.
-    #[error("cannot read `{}`", path.display())]
-    Read {
-        path: PathBuf,
-        #[source]
-        source: io::Error,
-    },
-    /// The directory or a file can't be written.
-    #[error("cannot write `{}`", path.display())]
-    Write {
-        path: PathBuf,
-        #[source]
-        source: io::Error,
-    },
+    /// The directory or a file can't be read or written.
+    #[error(transparent)]
+    File(#[from] FileError),
     /// The file is no account's.
     #[error("the account's file `{}` can't be used", path.display())]
     Malformed {
@@ -51,7 +40,6 @@ pub enum AccountError {
         #[source]
         source: Malformed,
     },
-    /// The name is taken.
     #[error("there is an account `{0}` already")]
     Exists(AccountName),
     /// The name is taken by something that isn't this device.
@@ -137,7 +125,7 @@ impl Store {
     /// Reads one; `None` if there is no such file.
     pub fn read(&self, name: &AccountName) -> Result<Option<Account>, AccountError> {
         let path = self.path(name);
-        let failed = |source| AccountError::Read { path: path.clone(), source };
+        let failed = FileError::read(&path);
         let malformed = |source| AccountError::Malformed { path: path.clone(), source };
         let file = match File::open(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -282,29 +270,37 @@ impl Store {
         self.add_key_to(account, key)
     }
 
-    /// Ends those SSH keys of an account that aren't to be kept, and returns them. No account is as good as one without
-    /// keys.
-    pub fn retain_ssh_keys(
+    /// Brings each SSH key of an account to its fate, and returns those that counted until now. No account is as good as
+    /// one without keys.
+    pub fn judge_ssh_keys(
         &self,
         name: &AccountName,
-        keep: impl Fn(&SshKey) -> bool,
+        now: Timestamp,
+        fate: impl Fn(&SshKey) -> Fate,
     ) -> Result<Vec<SshKey>, AccountError> {
-        // Looked at first without the lock: mostly there is nothing to end.
-        let ends = |account: &Account| account.ssh_keys.iter().any(|key| !keep(key));
-        if !self.read(name)?.as_ref().is_some_and(ends) {
+        let judged = |account: Account| {
+            let keys = account.ssh_keys.iter().cloned().filter_map(|key| {
+                let fate = fate(&key);
+                key.with(fate, now)
+            });
+            let keys: Vec<_> = keys.collect();
+            (keys != account.ssh_keys).then_some((keys, account))
+        };
+        // Looked at first without the lock: mostly nothing changes.
+        if self.read(name)?.and_then(judged).is_none() {
             return Ok(Vec::new());
         }
         let _lock = self.lock()?;
-        let Some(mut account) = self.read(name)? else { return Ok(Vec::new()) };
-        let (kept, ended) = std::mem::take(&mut account.ssh_keys).into_iter().partition(|key| keep(key));
-        account.ssh_keys = kept;
+        let Some((keys, mut account)) = self.read(name)?.and_then(judged) else { return Ok(Vec::new()) };
+        let before = std::mem::replace(&mut account.ssh_keys, keys);
         self.write(&account)?;
-        Ok(ended)
+        let counted = before.into_iter().filter(|key| key.ended.is_none());
+        Ok(counted.filter(|key| account.valid_ssh_keys().all(|valid| valid.key != key.key)).collect())
     }
 
     /// Which account has this SSH key; revoked ones are passed over.
     pub fn owner_of_ssh_key(&self, key: &KeyText) -> Result<Option<AccountName>, AccountError> {
-        let has = |account: &Account| account.revoked.is_none() && account.ssh_keys.iter().any(|one| one.key == *key);
+        let has = |account: &Account| account.revoked.is_none() && account.valid_ssh_keys().any(|one| one.key == *key);
         for name in self.names()? {
             // One that can't be read lets nobody in.
             if self.read(&name).ok().flatten().is_some_and(|account| has(&account)) {
@@ -316,7 +312,7 @@ impl Store {
 
     /// The names of all files that could be accounts.
     pub(super) fn names(&self) -> Result<Vec<AccountName>, AccountError> {
-        let failed = |source| AccountError::Read { path: self.dir.clone(), source };
+        let failed = FileError::read(&self.dir);
         let entries = match fs::read_dir(&self.dir) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             entries => entries.map_err(failed)?,
@@ -397,12 +393,11 @@ impl Store {
 
     fn write(&self, account: &Account) -> Result<(), AccountError> {
         let path = self.path(&account.name);
-        let written = durable::replace_file(&path, &account.to_bytes(), 0o600);
-        written.map_err(|source| AccountError::Write { path, source })
+        Ok(durable::replace_file(&path, &account.to_bytes(), 0o600).map_err(FileError::write(&path))?)
     }
 
     fn lock(&self) -> Result<File, AccountError> {
-        lock_dir(&self.dir).map_err(|source| AccountError::Write { path: self.dir.clone(), source })
+        Ok(lock_dir(&self.dir).map_err(FileError::write(&self.dir))?)
     }
 }
 

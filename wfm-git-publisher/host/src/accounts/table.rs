@@ -150,7 +150,7 @@ fn by_proof(store: &Store, files: &BTreeMap<AccountName, Known>) -> (Index<Diges
             let shared = |other: &Account| Malformed::Shared(other.name.clone());
             add(store, &mut secrets, record.sha256, account, shared);
         }
-        for key in &account.ssh_keys {
+        for key in account.valid_ssh_keys() {
             let shared =
                 |other: &Account| Malformed::SharedKey { name: other.name.clone(), fingerprint: key.fingerprint() };
             add(store, &mut ssh_keys, key.key.clone(), account, shared);

@@ -222,8 +222,25 @@ fn an_ssh_key_lets_its_account_in_until_it_is_taken_away() {
     assert_eq!(accounts.check(&identity), Ok(()));
     assert_eq!((accounts.expires(&identity), accounts.renew(&identity).is_err()), (None, true));
     let told = accounts.subscribe();
-    let ended = lab.store.retain_ssh_keys(&identity.name, |key| key.key != ssh_key(1).key).unwrap();
-    assert_eq!(ended.len(), 1);
+    let end = |one: Fate| {
+        let fate = move |key: &SshKey| if key.key == ssh_key(1).key { one } else { Fate::Counts };
+        lab.store.judge_ssh_keys(&"press-01".parse().unwrap(), Timestamp::now(), fate).unwrap().len()
+    };
+    // It may be known as one that ended, or be gone.
+    assert_eq!((end(Fate::Ends), end(Fate::Ends), end(Fate::Counts), end(Fate::Goes)), (1, 0, 0, 1));
+    assert!(lab.store.add_ssh_key_for_device(&press, ssh_key(1)).unwrap());
+    assert_eq!(end(Fate::Ends), 1);
+    let others = lab.store.add_ssh_key_for_device(&packer, ssh_key(1));
+    assert!(others.is_ok(), "a key that ended is nobody's: {others:?}");
+    assert_eq!(
+        lab.store
+            .judge_ssh_keys(&"packer-01".parse().unwrap(), Timestamp::now(), |key| {
+                if key.key == ssh_key(1).key { Fate::Goes } else { Fate::Counts }
+            })
+            .unwrap()
+            .len(),
+        1
+    );
     soon(|| told.has_changed().unwrap());
     // What was told may still have been a key that came before.
     soon(|| accounts.check(&identity) == Err(Denied::UnknownKey(ssh_key(1).fingerprint())));

@@ -1,7 +1,7 @@
 //! The certificate authority of one fleet.
 
 use std::fs::{self, File};
-use std::io::{self, Read};
+use std::io::Read;
 use std::net::IpAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -13,7 +13,7 @@ use rcgen::{
     BasicConstraints, CertificateParams, CidrSubnet, DnType, ExtendedKeyUsagePurpose, GeneralSubtree, IsCa, Issuer,
     KeyPair, KeyUsagePurpose, NameConstraints, PKCS_ECDSA_P256_SHA256, SerialNumber, date_time_ymd,
 };
-use repo_git::durable;
+use repo_git::durable::{self, FileError};
 use repo_model::Digest;
 use rustls::RootCertStore;
 use rustls::client::WebPkiServerVerifier;
@@ -34,7 +34,7 @@ const AUTHORITY: SignedDuration = SignedDuration::from_hours(30 * 365 * 24);
 /// How long a certificate of the host is valid.
 const VALID: Duration = Duration::from_secs(90 * 24 * 3600);
 
-/// When it is renewed.
+/// The host's certificate is renewed after 60 of its 90 days.
 pub(super) const RENEW_AFTER: Duration = Duration::from_secs(60 * 24 * 3600);
 
 /// Both begin long ago, so that a device whose clock has fallen behind is not locked out: the keys are what counts.
@@ -74,7 +74,7 @@ impl Authority {
     /// Reads the authority in this directory; makes one for these names if there is none. One whose making was cut off
     /// is completed.
     pub fn ensure(dir: &Path, names: &[String]) -> Result<Self, CaError> {
-        let _lock = lock_dir(dir).map_err(|source| CaError::Write { path: dir.to_owned(), source })?;
+        let _lock = lock_dir(dir).map_err(FileError::write(dir))?;
         let (pem_path, key_path) = (dir.join("ca.pem"), dir.join("ca.key"));
         if pem_path.exists() && !key_path.exists() {
             return Err(CaError::NoKey { certificate: pem_path, key: key_path });
@@ -85,7 +85,7 @@ impl Authority {
             let pem = params.self_signed(&key)?.pem();
             write(&pem_path, pem.as_bytes(), 0o644)?;
         }
-        let pem = fs::read_to_string(&pem_path).map_err(|source| CaError::Read { path: pem_path.clone(), source })?;
+        let pem = fs::read_to_string(&pem_path).map_err(FileError::read(&pem_path))?;
         let certificate = CertificateDer::from_pem_slice(pem.as_bytes());
         let certificate = certificate.map_err(|source| CaError::Pem { path: pem_path, what: "certificate", source })?;
         let server_key = load_or_make_key(&dir.join("server.key"))?;
@@ -178,7 +178,7 @@ fn load_or_make_key(path: &Path) -> Result<KeyPair, CaError> {
 
 /// The text of a key that only its owner can read.
 pub(super) fn read_private(path: &Path) -> Result<Zeroizing<String>, CaError> {
-    let failed = |source: io::Error| CaError::Read { path: path.to_owned(), source };
+    let failed = FileError::read(path);
     let mut file = File::open(path).map_err(failed)?;
     let mode = file.metadata().map_err(failed)?.permissions().mode() & 0o777;
     if mode & 0o077 != 0 {
@@ -190,7 +190,7 @@ pub(super) fn read_private(path: &Path) -> Result<Zeroizing<String>, CaError> {
 }
 
 fn write(path: &Path, bytes: &[u8], mode: u32) -> Result<(), CaError> {
-    durable::replace_file(path, bytes, mode).map_err(|source| CaError::Write { path: path.to_owned(), source })
+    Ok(durable::replace_file(path, bytes, mode).map_err(FileError::write(path))?)
 }
 
 /// Valid until the day of this moment, which is all the precision that a certificate needs.

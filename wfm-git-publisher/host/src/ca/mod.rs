@@ -10,11 +10,11 @@
 mod authority;
 mod served;
 
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use repo_git::durable::FileError;
 use rustls::ServerConfig;
 use rustls::crypto::ring;
 
@@ -26,20 +26,9 @@ use crate::settings::Settings;
 /// The host has no certificate.
 #[derive(Debug, thiserror::Error)]
 pub enum CaError {
-    /// A file can't be read.
-    #[error("cannot read `{}`", path.display())]
-    Read {
-        path: PathBuf,
-        #[source]
-        source: io::Error,
-    },
-    /// A file can't be written.
-    #[error("cannot write `{}`", path.display())]
-    Write {
-        path: PathBuf,
-        #[source]
-        source: io::Error,
-    },
+    /// A file can't be read or written.
+    #[error(transparent)]
+    File(#[from] FileError),
     /// Others than the owner can read a key.
     #[error("the key `{}` has mode {mode:o} and is open to others; run: chmod 600 '{}'", path.display(), path.display())]
     Exposed { path: PathBuf, mode: u32 },
@@ -47,7 +36,6 @@ pub enum CaError {
     #[error("`{}` holds no {what} in PEM", path.display())]
     Pem {
         path: PathBuf,
-        /// `certificate` or `private key`.
         what: &'static str,
         #[source]
         source: rustls::pki_types::pem::Error,
@@ -96,10 +84,7 @@ pub fn trusted(dir: &Path, settings: &Settings) -> Result<Option<String>, CaErro
             Ok(Some(authority.pem().to_owned()))
         }
         (Some(_), None) => Ok(None),
-        (Some(_), Some(path)) => match std::fs::read_to_string(path) {
-            Ok(pem) => Ok(Some(pem)),
-            Err(source) => Err(CaError::Read { path: path.clone(), source }),
-        },
+        (Some(_), Some(path)) => Ok(Some(std::fs::read_to_string(path).map_err(FileError::read(path))?)),
     }
 }
 

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use repo_git::durable::Stamp;
+use repo_git::durable::{FileError, Stamp};
 use repo_git::watch::Watcher;
 use repo_model::error_chain;
 use rustls::crypto::ring;
@@ -40,7 +40,6 @@ pub struct Served {
     current: RwLock<Arc<CertifiedKey>>,
 }
 
-/// Where certificates come from.
 #[derive(Debug)]
 enum Source {
     Own { authority: Box<Authority>, names: Vec<String> },
@@ -155,7 +154,7 @@ impl Source {
 }
 
 fn read_pair(certificate: &Path, key: &Path) -> Result<CertifiedKey, CaError> {
-    let pem = fs::read(certificate).map_err(|source| CaError::Read { path: certificate.to_owned(), source })?;
+    let pem = fs::read(certificate).map_err(FileError::read(certificate))?;
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
     let failed = |source| CaError::Pem { path: certificate.to_owned(), what: "certificate", source };
     let chain = chain.map_err(failed)?;

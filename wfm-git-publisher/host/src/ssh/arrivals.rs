@@ -7,11 +7,11 @@ use std::sync::{Arc, Mutex};
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
+use super::turns::Turn;
 use crate::accounting::{Accounting, Peer};
 use crate::accounts::Identity;
 use crate::answer::Refusal;
 use crate::lock::lock;
-use crate::process::Slot;
 
 /// The connections by where their other ends are.
 #[derive(Debug, Default)]
@@ -22,7 +22,7 @@ pub(crate) struct Arrivals(Mutex<HashMap<(IpAddr, u16), Arc<Arrival>>>);
 pub(super) struct Arrival {
     peer: Arc<Peer>,
     /// Its place among those that aren't known as yet.
-    stranger: Mutex<Option<Slot>>,
+    turn: Mutex<Option<Turn>>,
     /// What is served on it.
     pub(super) sessions: TaskTracker,
 }
@@ -35,9 +35,9 @@ pub(super) struct Listed<'a> {
 }
 
 impl Arrivals {
-    pub(super) fn list(&self, peer: Arc<Peer>, stranger: Slot) -> Listed<'_> {
+    pub(super) fn list(&self, peer: Arc<Peer>, turn: Turn) -> Listed<'_> {
         let key = key(peer.address);
-        let arrival = Arc::new(Arrival { peer, stranger: Mutex::new(Some(stranger)), sessions: TaskTracker::new() });
+        let arrival = Arc::new(Arrival { peer, turn: Mutex::new(Some(turn)), sessions: TaskTracker::new() });
         lock(&self.0).insert(key, Arc::clone(&arrival));
         Listed { arrivals: self, arrival }
     }
@@ -52,15 +52,20 @@ impl Arrivals {
     ) -> Result<Option<TaskTrackerToken>, Refusal> {
         let Some(arrival) = lock(&self.0).get(&key(client)).cloned() else { return Ok(None) };
         arrival.peer.count_as(who, accounting, limit)?;
-        lock(&arrival.stranger).take();
+        lock(&arrival.turn).take();
         Ok(Some(arrival.sessions.token()))
     }
 }
 
 impl Arrival {
+    /// Notes that it had time enough to log in.
+    pub(super) fn was_long(&self) {
+        lock(&self.turn).iter_mut().for_each(Turn::was_long);
+    }
+
     /// Whether it is known whose it is.
     pub(super) fn is_known(&self) -> bool {
-        lock(&self.stranger).is_none()
+        lock(&self.turn).is_none()
     }
 }
 

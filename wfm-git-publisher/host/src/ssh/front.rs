@@ -1,7 +1,8 @@
 //! Connections over SSH that the host accepts itself: each gets a stock sshd of its own, which ends with it.
 //!
 //! So there is no daemon that has to be kept alive, locks anybody out, or holds the port when the host was killed, and
-//! limits are the host's: many may come at once, those who are unknown take turns by network and have a short time.
+//! limits are the host's: many may come at once, those who are unknown take turns by network and have a short time, and
+//! who says nothing takes nobody's turn.
 
 use std::io;
 use std::net::SocketAddr;
@@ -16,10 +17,12 @@ use tokio::time::{Duration, sleep, timeout};
 
 use super::arrivals::Arrival;
 use super::sshd::{GRACE_SECONDS, Sshd};
-use crate::accounting::Network;
 use crate::admission::Admitted;
 use crate::limits::Limits;
 use crate::shared::Host;
+
+/// How long a login may take until another one may begin beside it.
+const LOGIN: Duration = Duration::from_secs(5);
 
 /// How long after a client's time for its key a connection may be without a session.
 const KNOWN: Duration = Duration::from_secs(GRACE_SECONDS * 2);
@@ -30,7 +33,6 @@ const GRACE: Duration = Duration::from_secs(2);
 /// The longest line of its log that is kept.
 const LINE: usize = 1000;
 
-/// The port for SSH.
 #[derive(Debug)]
 pub(crate) struct Front {
     listener: TcpListener,
@@ -75,14 +77,13 @@ impl Front {
 
 async fn serve(host: &Host, sshd: &Sshd, stream: TcpStream, admitted: Admitted) -> io::Result<()> {
     let address = admitted.peer.address;
-    let network = Network::from(address.ip()).to_string();
-    let slot = tokio::select! {
-        slot = host.strangers.enter(&network) => slot,
+    let turn = tokio::select! {
+        turn = host.turns.wait(&stream, address.ip().into()) => turn,
         () = host.stop.cancelled() => return Ok(()),
     };
     // Too many were before it; it comes again.
-    let Ok(slot) = slot else { return Ok(()) };
-    let listed = host.arrivals.list(Arc::clone(&admitted.peer), slot);
+    let Some(turn) = turn else { return Ok(()) };
+    let listed = host.arrivals.list(Arc::clone(&admitted.peer), turn);
     let mut child = start(sshd, stream)?;
     let said = tokio::spawn(log(address, child.stderr.take()));
     tokio::select! {
@@ -107,7 +108,9 @@ fn start(sshd: &Sshd, stream: TcpStream) -> io::Result<Child> {
 
 /// Ends when a connection is nobody's for too long.
 async fn unknown(arrival: &Arrival) {
-    sleep(KNOWN).await;
+    sleep(LOGIN).await;
+    arrival.was_long();
+    sleep(KNOWN - LOGIN).await;
     if arrival.is_known() {
         std::future::pending().await
     }

@@ -1,10 +1,10 @@
 //! The keys by which clients recognise the host: made once, and the same ever since.
 
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 
-use repo_git::{KeyError, SigningKey, durable};
+use repo_git::durable::{self, FileError};
+use repo_git::{KeyError, SigningKey};
 use repo_model::KeyText;
 
 use crate::lock::lock_dir;
@@ -19,12 +19,8 @@ const PUBLIC: &str = "pub";
 #[derive(Debug, thiserror::Error)]
 pub enum HostKeyError {
     /// The directory or a public half can't be read or written.
-    #[error("cannot use `{}`", path.display())]
-    Io {
-        path: PathBuf,
-        #[source]
-        source: io::Error,
-    },
+    #[error(transparent)]
+    File(#[from] FileError),
     /// The private half can't be read or written.
     #[error("cannot use the host's SSH key")]
     Key(#[from] KeyError),
@@ -39,12 +35,7 @@ pub enum HostKeyError {
 
 /// Makes the host's key if there is none, and returns the file of its private half.
 pub fn ensure(dir: &Path) -> Result<PathBuf, HostKeyError> {
-    let failed = |path: &Path| {
-        let path = path.to_owned();
-        move |source| HostKeyError::Io { path, source }
-    };
-    durable::create_dir_all(dir, 0o700).map_err(failed(dir))?;
-    let _lock = lock_dir(dir).map_err(failed(dir))?;
+    let _lock = lock_dir(dir).map_err(FileError::write(dir))?;
     let path = dir.join(PRIVATE);
     let key = if path.exists() {
         SigningKey::load(&path)?
@@ -57,19 +48,19 @@ pub fn ensure(dir: &Path) -> Result<PathBuf, HostKeyError> {
     let public = path.with_extension(PUBLIC);
     let line = format!("{}\n", key.public());
     if fs::read(&public).ok().as_deref() != Some(line.as_bytes()) {
-        durable::replace_file(&public, line.as_bytes(), 0o644).map_err(failed(&public))?;
+        durable::replace_file(&public, line.as_bytes(), 0o644).map_err(FileError::write(&public))?;
     }
     Ok(path)
 }
 
 /// The public halves, as join files carry them: of the key that is made here, and of any that an operator put beside it.
 pub fn public(dir: &Path) -> Result<Vec<KeyText>, HostKeyError> {
-    let failed = |source| HostKeyError::Io { path: dir.to_owned(), source };
+    let failed = FileError::read(dir);
     let mut keys = Vec::new();
     for entry in fs::read_dir(dir).map_err(failed)? {
         let path = entry.map_err(failed)?.path();
         if path.extension().is_some_and(|ending| ending == PUBLIC) {
-            let text = fs::read_to_string(&path).map_err(|source| HostKeyError::Io { path: path.clone(), source })?;
+            let text = fs::read_to_string(&path).map_err(FileError::read(&path))?;
             keys.push(text.trim().parse().map_err(|source| HostKeyError::Public { path, source })?);
         }
     }

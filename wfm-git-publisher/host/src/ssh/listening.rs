@@ -38,6 +38,17 @@ pub enum SshError {
     },
 }
 
+/// Refuses settings with which sshd's user could never reach the host; of a user of another machine nothing is known here.
+/// `keys` is the directory of the host keys.
+pub fn check(settings: &SshSettings, keys: &Path) -> Result<(), SshError> {
+    let user = match user::of(settings.user.as_deref()) {
+        Ok(user) => user,
+        Err(UserError::Name(_)) => return Ok(()),
+        Err(error) => return Err(error.into()),
+    };
+    Ok(socket::is_open_to(&user, &absolute(&socket::place(settings.socket.as_deref(), keys))?)?)
+}
+
 /// What a host listens on for SSH.
 #[derive(Debug)]
 pub(crate) struct Ssh {
@@ -53,6 +64,7 @@ impl Ssh {
         let host_key = host_keys::ensure(keys)?;
         let user = user::of(settings.user.as_deref())?;
         let place = socket::place(settings.socket.as_deref(), keys);
+        socket::is_open_to(&user, &absolute(&place)?)?;
         let front = match settings.listen {
             None => None,
             Some(listen) => {

@@ -22,9 +22,11 @@ mod session;
 mod short;
 mod socket;
 mod sshd;
+mod turns;
 
 pub(crate) use arrivals::Arrivals;
 pub(crate) use listening::Ssh;
-pub use listening::SshError;
+pub use listening::{SshError, check};
 pub use socket::{SOCKET, SocketError};
 pub use sshd::SshdError;
+pub(crate) use turns::Turns;

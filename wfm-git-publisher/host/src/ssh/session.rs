@@ -80,7 +80,7 @@ impl Version {
 
 /// Why a conversation ends before its time.
 enum End {
-    /// It is told why.
+    /// It gets one `ERR` line.
     Refused(Refusal),
     /// There is nobody who could be told.
     Gone,
@@ -111,7 +111,7 @@ struct Session<'a> {
     who: &'a Identity,
     target: Target<'a>,
     version: Version,
-    /// Tells that accounts changed.
+    /// Changes whenever an account was added, changed or ended.
     accounts: watch::Receiver<u64>,
     stream: &'a mut Paced<Channel>,
     /// What came and wasn't looked at yet.

@@ -1,10 +1,11 @@
 //! The socket of the running host, where sshd's helpers ask it.
 
+use std::fs::Metadata;
 use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -20,7 +21,7 @@ use super::channel::Channel;
 use super::hello::{Hello, KNOWN, MAX_BYTES, Serve, UNKNOWN};
 use super::session;
 use super::short::short;
-use super::user;
+use super::user::{self, User};
 use crate::limits::Limits;
 use crate::paced::Paced;
 use crate::shared::Host;
@@ -37,12 +38,20 @@ const DESCRIPTORS: usize = 2;
 /// The socket can't be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum SocketError {
-    /// It can't be made.
     #[error("cannot listen on `{}`", path.display())]
     Bind {
         path: PathBuf,
         #[source]
         source: io::Error,
+    },
+    /// sshd's user can't get there: its processes could ask the host nothing.
+    #[error("user `{user}` can't reach the socket `{}`: `{}` is closed to others", socket.display(), dir.display())]
+    Closed {
+        /// Whom `serve: ssh: user:` names.
+        user: String,
+        socket: PathBuf,
+        /// The directory above it that the user may not enter.
+        dir: PathBuf,
     },
     /// A host runs there already.
     #[error("another host listens on `{}`", .0.display())]
@@ -205,6 +214,23 @@ fn address(client: &str) -> Option<SocketAddr> {
     let mut words = client.split(' ');
     let (ip, port) = (words.next()?.parse::<IpAddr>().ok()?, words.next()?.parse().ok()?);
     Some(SocketAddr::new(ip, port))
+}
+
+/// Refuses a socket below a directory that sshd's user may not enter. Directories that aren't there yet are made by a service
+/// at its start.
+pub(super) fn is_open_to(user: &User, socket: &Path) -> Result<(), SocketError> {
+    if [0, user::own()].contains(&user.id) {
+        return Ok(());
+    }
+    let may_enter = |meta: &Metadata| meta.mode() & if meta.uid() == user.id { 0o100 } else { 0o011 } != 0;
+    let is_closed = |dir: &&Path| std::fs::metadata(dir).is_ok_and(|meta| !may_enter(&meta));
+    match socket.ancestors().skip(1).find(is_closed) {
+        None => Ok(()),
+        Some(dir) => {
+            let (user, socket, dir) = (user.name.clone(), socket.to_owned(), dir.to_owned());
+            Err(SocketError::Closed { user, socket, dir })
+        }
+    }
 }
 
 /// Where the socket is: what the settings say, or beside the host keys.

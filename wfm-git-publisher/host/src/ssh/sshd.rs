@@ -29,7 +29,7 @@ const OPTIONAL: [&str; 2] = ["RequiredRSASize 2048", "UnusedConnectionTimeout 1m
 /// sshd can't be started as it is needed.
 #[derive(Debug, thiserror::Error)]
 pub enum SshdError {
-    /// There is none.
+    /// `sshd` isn't where programs are found.
     #[error("there is no sshd on this machine")]
     None,
     /// It would not call this program.

@@ -31,7 +31,7 @@ pub struct Commands {
     pub abilities: Vec<String>,
 }
 
-/// How a pack begins.
+/// The 12 bytes with which a pack begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PackHead {
     /// How many objects it says to hold.

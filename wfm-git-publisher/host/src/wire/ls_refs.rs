@@ -20,7 +20,7 @@ pub const ADVERTISEMENT: &[&str] = &[
     "object-format=sha1\n",
 ];
 
-/// A request for refs.
+/// A request `command=ls-refs` of protocol version 2.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LsRefs {
     peel: bool,

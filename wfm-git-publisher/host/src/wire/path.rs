@@ -22,9 +22,9 @@ pub enum Target<'a> {
 /// One of Git's two services.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Service {
-    /// Reading.
+    /// Reading: `git-upload-pack`.
     UploadPack,
-    /// Writing.
+    /// Writing: `git-receive-pack`.
     ReceivePack,
 }
 

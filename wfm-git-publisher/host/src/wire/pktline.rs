@@ -11,10 +11,8 @@ pub const DELIMITER: &[u8] = b"0001";
 /// The most bytes that one pkt-line can carry.
 pub const MAX_DATA: usize = 65516;
 
-/// One frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Packet<'a> {
-    /// At most 65,516 bytes.
     Data(&'a [u8]),
     /// `0000`
     Flush,

@@ -28,7 +28,6 @@ impl Report {
         Self { unpack: "ok".to_owned(), refs, messages: format!("{reason}\n") }
     }
 
-    /// Whether every ref moved.
     pub fn is_good(&self) -> bool {
         self.unpack == "ok" && self.refs.iter().all(|(_, result)| result.is_ok())
     }

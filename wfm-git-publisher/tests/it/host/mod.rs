@@ -10,6 +10,7 @@ mod pushes;
 mod reads;
 mod ssh;
 mod ssh_abuse;
+mod ssh_crowd;
 mod trouble;
 mod waits;
 
@@ -194,7 +195,6 @@ impl Site {
         format!("/devices/{DEVICE}.git/wait?desired={}&freshness={}", tip("desired"), tip("freshness"))
     }
 
-    /// How many wait.
     pub(crate) fn waiters(&self, auditor: &Login) -> i64 {
         self.metric("wfm_waiting", auditor)
     }
@@ -216,7 +216,6 @@ impl Site {
         self.request(&format!("GET {path} HTTP/1.1"), login, b"")
     }
 
-    /// A figure of `/metrics`.
     pub(crate) fn metric(&self, name: &str, login: &Login) -> i64 {
         let text = self.get("/metrics", Some(login)).text();
         let figure = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));

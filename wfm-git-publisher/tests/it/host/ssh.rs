@@ -6,7 +6,8 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
 
 use git2::transport::{Service, SmartSubtransport, SmartSubtransportStream, Transport};
 use jiff::Timestamp;
-use repo_testkit::git;
+use repo_testkit::ssh_key::keygen;
+use repo_testkit::{git, ssh_key};
 use wfm_git_host::accounts::{Role, SshKey, Store};
 
 use super::waits::move_freshness;
@@ -47,8 +48,7 @@ impl SshSite {
     /// A new key, which is nobody's as yet.
     pub(super) fn key(&self, name: &str) -> PathBuf {
         let key = self.site.lab.dir().join(name);
-        let made = Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(&key).status();
-        assert!(made.unwrap().success());
+        keygen(&key, "ed25519", "");
         key
     }
 
@@ -63,9 +63,9 @@ impl SshSite {
     /// Lets the owner of a key in as a person.
     fn person(&self, name: &str, role: &str) -> PathBuf {
         let key = self.key(name);
-        let public = std::fs::read_to_string(key.with_extension("pub")).unwrap();
-        let added = self.site.lab.run(&["account", "add", name, "--role", role, "--ssh-key", public.trim()]);
-        assert_eq!(added.good(), format!("{name} comes over SSH, with {}\n", self::public(&key).fingerprint()));
+        let line = ssh_key::public(&key);
+        let added = self.site.lab.run(&["account", "add", name, "--role", role, "--ssh-key", &line]);
+        assert_eq!(added.good(), format!("{name} comes over SSH, with {}\n", public(&key).fingerprint()));
         key
     }
 
@@ -118,8 +118,7 @@ fn at(line: &str) -> (String, String) {
 }
 
 pub(super) fn public(key: &Path) -> SshKey {
-    let line = std::fs::read_to_string(key.with_extension("pub")).unwrap();
-    SshKey::new(line.parse().unwrap(), None, Timestamp::now()).unwrap()
+    SshKey::new(ssh_key::public(key).parse().unwrap(), None, Timestamp::now()).unwrap()
 }
 
 /// A conversation by hand.
@@ -361,7 +360,7 @@ fn the_configuration_of_the_documents_serves_and_bears_a_restart_of_the_host() {
     let config = here(&documented("sshd_config"))
         .replace("Port 2222", &format!("Port {port}\nListenAddress 127.0.0.1"))
         .replace("/usr/bin/wfm-git-publisher", &program.display().to_string())
-        .replace("/var/lib/wfm/plant.wfm/ssh", &keys);
+        .replace("/var/lib/wfm/fleet.wfm/ssh", &keys);
     let place = lab.dir().join("sshd_config");
     std::fs::write(&place, config).unwrap();
     let mut sshd = Command::new("/usr/sbin/sshd");

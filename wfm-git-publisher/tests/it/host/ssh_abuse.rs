@@ -8,11 +8,12 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use repo_testkit::ssh_key::keygen;
 use wfm_git_host::accounts::Role;
 
 use super::ssh::{SshSite, public};
 use super::{DEVICE, OTHER, eventually, printed, said};
-use crate::support::{PROGRAM, trusted_program};
+use crate::support::{Lab, PROGRAM, trusted_program};
 
 #[test]
 fn a_key_opens_git_and_nothing_else() {
@@ -210,8 +211,7 @@ fn the_socket_believes_sshds_user_and_no_other() {
     let site = super::Site::with(&ssh);
     let store = wfm_git_host::accounts::Store::new(site.lab.home.accounts());
     let key = site.lab.dir().join("key");
-    let made = Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(&key).status();
-    assert!(made.unwrap().success());
+    keygen(&key, "ed25519", "");
     store.add_ssh_key_for_device(&DEVICE.parse().unwrap(), public(&key)).unwrap();
     let key = public(&key).key;
     let ask = |user: u32| {
@@ -249,4 +249,24 @@ fn helpers_start_quickly_and_say_nothing_of_the_home() {
         let script = printed(&Command::new(&program).args(["completions", shell]).output().unwrap());
         assert!(!script.contains("ssh-auth") && !script.contains("ssh-serve"), "{shell}");
     }
+}
+
+#[test]
+fn a_socket_that_sshds_user_could_not_reach_is_refused_before_a_client_finds_out() {
+    let lab = Lab::with(&[DEVICE]);
+    let settings = |socket: &str| {
+        let text = format!("serve:\n  names: [localhost]\n  ssh: {{url: \"ssh://nobody@x\", user: nobody{socket}}}\n");
+        std::fs::write(lab.home.config(), text).unwrap();
+    };
+    settings("");
+    for command in ["validate", "serve"] {
+        let said = lab.run(&[command]).failed(1);
+        assert!(
+            said.contains("user `nobody` can't reach the socket `") && said.contains("is closed to others"),
+            "{said}"
+        );
+        assert!(said.contains("hint: set `serve: ssh: socket:` in publisher.yaml to a place outside"), "{said}");
+    }
+    settings(", socket: /run/wfm-git-publisher/host.sock");
+    lab.run(&["validate"]).good();
 }
