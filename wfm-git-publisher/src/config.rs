@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use repo_artifacts::Settings as RegistrySettings;
+use repo_git::durable::FileError;
 use repo_http::{Credentials, Source};
 use repo_model::problem::Problems;
 use repo_model::yaml::{self, Field, Reader, Strictness};
@@ -50,7 +51,7 @@ pub struct Registry {
     pub plain_http: bool,
     /// A file with certificate authorities in PEM.
     pub ca_file: Option<PathBuf>,
-    /// The account's name.
+    /// The name of the account there; absent where the registry asks for none.
     pub user: Option<String>,
     /// The file with its password, readable by its owner only.
     pub password_file: Option<PathBuf>,
@@ -60,16 +61,10 @@ pub struct Registry {
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// A file can't be read.
-    #[error("cannot read `{}`", path.display())]
-    Read {
-        path: PathBuf,
-        #[source]
-        source: io::Error,
-    },
-    /// There is no host.
+    #[error(transparent)]
+    File(#[from] FileError),
     #[error("publisher.yaml has no `serve:`")]
     NoHost,
-    /// The settings are wrong.
     #[error("the publisher's settings can't be used")]
     Problems(Problems),
 }
@@ -80,7 +75,7 @@ impl Config {
         match fs::read(path) {
             Ok(bytes) => Self::parse(&path.display().to_string(), &bytes).map_err(ConfigError::Problems),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Self::default()),
-            Err(source) => Err(ConfigError::Read { path: path.to_owned(), source }),
+            Err(error) => Err(FileError::read(path)(error).into()),
         }
     }
 
@@ -126,7 +121,7 @@ impl Config {
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, ConfigError> {
-    fs::read(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })
+    Ok(fs::read(path).map_err(FileError::read(path))?)
 }
 
 fn document(reader: &mut Reader<'_>) -> Option<Config> {

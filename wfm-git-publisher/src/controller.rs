@@ -13,6 +13,7 @@ use jiff::Timestamp;
 use repo_git::CommitId;
 use repo_git::watch::{Change, WatchError, Watcher};
 use repo_model::error_chain;
+use repo_service::ServiceManager;
 use tokio::sync::mpsc;
 use tokio::time::{MissedTickBehavior, interval};
 use tracing::{Span, debug, error, info, warn};
@@ -39,7 +40,12 @@ pub struct Controller {
     pub remotes: Option<Remotes>,
     /// How many devices are worked on at the same time.
     pub threads: usize,
+    /// Who hears how this goes.
+    pub service: Arc<ServiceManager>,
 }
+
+/// How long a pass may go on without a device or an artifact being done.
+const STEP: Duration = Duration::from_secs(3600);
 
 /// Why the loop woke up; logged with each wake-up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,7 +76,9 @@ impl Controller {
         poll.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut last = LastPass::default();
         let mut shutdown = std::pin::pin!(shutdown);
+        this.service.ready();
         loop {
+            this.service.alive(this.poll.saturating_add(STEP));
             let wake = tokio::select! {
                 // Both are cancel-safe: a tick or hint that isn't taken now is there the next time.
                 _ = poll.tick() => Wake::Poll,
@@ -78,6 +86,7 @@ impl Controller {
                 () = &mut shutdown => break,
             };
             debug!(?wake, "reading the fleet repository");
+            this.service.alive(STEP);
             let (controller, stopping) = (Arc::clone(&this), Arc::clone(&stop));
             let before = std::mem::take(&mut last);
             let mut pass = spawn_blocking(move || controller.pass(before, &stopping));
@@ -106,7 +115,9 @@ impl Controller {
     fn pass(&self, last: LastPass, stop: &AtomicBool) -> LastPass {
         let logged = last.errors.clone();
         let after = self.try_pass(last, stop).unwrap_or_else(|error| {
-            let errors = BTreeSet::from([format!("the pass failed: {}", error_chain(&error))]);
+            let error = format!("the pass failed: {}", with_problems(&error));
+            self.service.status(&error);
+            let errors = BTreeSet::from([error]);
             LastPass { errors, ..LastPass::default() }
         });
         for error in after.errors.difference(&logged) {
@@ -123,8 +134,14 @@ impl Controller {
         if is_known && is_as_left(&self.home, commit, now, self.threads) {
             return Ok(last);
         }
-        let resolve = |artifact: &Artifact| self.registries.resolve(artifact).map_err(Into::into);
-        let progress = |work, done, all| debug!(?work, done, all, "at work");
+        let resolve = |artifact: &Artifact| {
+            self.service.alive(STEP);
+            self.registries.resolve(artifact).map_err(Into::into)
+        };
+        let progress = |work, done, all| {
+            self.service.alive(STEP);
+            debug!(?work, done, all, "at work");
+        };
         let options = Options {
             now,
             devices: None,
@@ -143,6 +160,7 @@ impl Controller {
             log_problems(&outcome);
         }
         log(&outcome);
+        self.service.status(&status(&commit, &outcome));
         let ask_at = self.remotes.as_ref().map(|remotes| Instant::now() + remotes.poll());
         Ok(LastPass { commit: Some(commit), ask_at, errors: errors(&outcome) })
     }
@@ -176,6 +194,19 @@ fn errors(outcome: &Outcome) -> BTreeSet<String> {
     let accounts = outcome.accounts.iter();
     let accounts = accounts.map(|(device, error)| format!("device `{device}` left the fleet: {}", error_chain(error)));
     failed.chain(accounts).chain(unpushed).chain(outcome.unresolved.iter().map(|error| error_chain(error))).collect()
+}
+
+/// The error, and what is wrong with the fleet if that is it.
+fn with_problems(error: &PublishError) -> String {
+    let problems = if let PublishError::Fleet(problems) = error { Some(problems.errors()) } else { None };
+    let problems = problems.into_iter().flatten().map(ToString::to_string);
+    std::iter::once(error_chain(error)).chain(problems).collect::<Vec<_>>().join("; ")
+}
+
+/// What a pass came to, for people.
+fn status(commit: &CommitId, outcome: &Outcome) -> String {
+    let wrong: Vec<_> = outcome.problems.errors().map(ToString::to_string).chain(errors(outcome)).collect();
+    if wrong.is_empty() { format!("commit {commit} is published") } else { wrong.join("; ") }
 }
 
 fn log_problems(outcome: &Outcome) {

@@ -6,7 +6,7 @@ use repo_git::KeyError;
 use repo_model::problem::{Problem, Problems};
 use repo_model::text;
 use wfm_git_host::ca::CaError;
-use wfm_git_host::ssh::SshdError;
+use wfm_git_host::ssh::{SocketError, SshdError};
 
 use crate::config::ConfigError;
 use crate::operator::{AddError, EnrollError, InitError, JoinError};
@@ -15,7 +15,6 @@ use crate::publish::{self, PublishError};
 /// A person or a setting has to change.
 pub const USER: u8 = 1;
 
-/// `plan` found differences.
 pub const DIFFERENCES: u8 = 3;
 
 /// Something is wrong with this program or this machine.
@@ -24,7 +23,6 @@ pub const INTERNAL: u8 = 70;
 /// An error ready to be printed. Whatever strangers wrote in it can't be taken for a line of its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
-    /// The exit code.
     pub exit: u8,
     message: String,
     causes: Vec<(String, Option<String>)>,
@@ -37,7 +35,7 @@ impl Failure {
         Self { exit: USER, message: message.into(), causes: Vec::new(), hint: None }
     }
 
-    /// The failure with advice.
+    /// The same, with what to do about it.
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
@@ -155,6 +153,10 @@ fn host_hint(error: &(dyn Error + 'static)) -> Option<String> {
     }
     if let Some(error) = error.downcast_ref() {
         return ssh_hint(error);
+    }
+    if let Some(SocketError::Closed { .. }) = error.downcast_ref() {
+        let place = "outside the publisher's home, such as /run/wfm-git-publisher/host.sock";
+        return Some(format!("set `serve: ssh: socket:` in publisher.yaml to a place {place}"));
     }
     match error.downcast_ref()? {
         CaError::NotPermitted { .. } => Some(

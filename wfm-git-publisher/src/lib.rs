@@ -8,6 +8,12 @@
 //! `fleet`, `render`, `plan`, `explain` and `signature` are pure: no files, no clock, no environment. [`repos`] reaches the
 //! outside world, [`operator`] edits the operators' own repository, and only [`cli`] prints and reads the
 //! environment. The Git host is the crate `wfm_git_host`; [`hosting`] answers what it asks about the fleet.
+//!
+//! Where something new goes: a key of the operators' files into [`fleet`] and its `schema`, and what it makes of a device
+//! into [`render`]; a rule that holds a change back until a person says so into [`plan`] (`guard`); what a device gets besides,
+//! such as another branch, into [`publish`]; a setting of the machine into [`config`]; another kind of host elsewhere into
+//! [`repos`] (`remote`), used by [`mirror`]; what people see of devices into [`status`]; a command into a file of [`cli`], with
+//! its exit codes in `docs/exit-codes.md`.
 
 pub mod cli;
 pub mod config;

@@ -79,7 +79,6 @@ pub struct Left {
 /// One deployment on one device.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RenderedDeployment {
-    /// Margo's document.
     pub document: ApplicationDeployment,
     /// What goes with it; a component without a lock is in `unresolved`.
     pub envelope: EnvelopeDeployment,
@@ -208,7 +207,12 @@ impl<'a> Work<'a> {
         let (locks, unresolved) =
             locked::lock(profile.description.kind, &profile.description.components, self.locks, &names);
         let depends_on: BTreeSet<_> = deployment.depends_on.iter().map(|(id, _)| id.clone()).collect();
-        let policy = DeploymentPolicy { suspended: deployment.suspended, depends_on: depends_on.into_iter().collect() };
+        let policy = DeploymentPolicy {
+            suspended: deployment.suspended,
+            depends_on: depends_on.into_iter().collect(),
+            on_failure: deployment.on_failure,
+            stabilise_seconds: deployment.stabilise,
+        };
         let id = deployment.id.clone();
         let chosen = matches!(deployment.profile, Choice::Auto(_)).then(|| profile.description.id.clone());
         let required_resources = profile.description.required_resources.clone();

@@ -15,19 +15,17 @@ use openpgp::OpenPgpKey;
 /// The namespace of SSH signatures of files.
 const NAMESPACE: &str = "file";
 
-/// A vendor's key.
 #[derive(Debug)]
 pub enum VendorKey {
     /// One or more OpenPGP keys.
     OpenPgp(OpenPgpKey),
-    /// An SSH key.
     Ssh(PublicKey),
 }
 
 /// The text isn't a vendor's key.
 #[derive(Debug, thiserror::Error)]
 pub enum VendorKeyError {
-    /// Neither kind.
+    /// It is neither of OpenPGP nor of SSH.
     #[error("it is neither an armoured OpenPGP public key nor an SSH public key")]
     Neither,
     /// An OpenPGP key that can't be read.
@@ -44,27 +42,20 @@ pub enum VendorSignatureError {
     /// It isn't a signature.
     #[error("it is not an armoured signature of a file")]
     Malformed(#[source] Option<Box<dyn std::error::Error + Send + Sync>>),
-    /// Another key made it.
     #[error("it was made by the key {found}, and the vendor's is {wanted}")]
     OtherKey {
         /// The key that made it, as the signature says.
         found: String,
-        /// The vendor's.
+        /// The fingerprint of the vendor's key.
         wanted: String,
     },
     /// The vendor signed something else.
     #[error("it doesn't fit: these aren't the bytes that were signed with the key {0}")]
     Mismatch(String),
-    /// It ended.
     #[error("it expired at {0}")]
     Expired(Timestamp),
-    /// Its key ended.
     #[error("its key {key} expired at {at}")]
-    KeyExpired {
-        key: String,
-        /// When.
-        at: Timestamp,
-    },
+    KeyExpired { key: String, at: Timestamp },
     /// Its key was called back by its owner.
     #[error("its key {0} is revoked")]
     KeyRevoked(String),
@@ -80,7 +71,7 @@ pub enum VendorSignatureError {
 }
 
 impl VendorKey {
-    /// Reads a key.
+    /// Reads a key: armoured OpenPGP, or a line of SSH.
     pub fn read(bytes: &[u8]) -> Result<Self, VendorKeyError> {
         let text = std::str::from_utf8(bytes).map_err(|_| VendorKeyError::Neither)?;
         let first = text.trim_start();

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use repo_model::desired::Document;
 use repo_model::margo::{DeploymentStatus, Source};
 use repo_model::report::doubt::ADOPTED_UNKNOWN;
-use repo_model::report::{Adopted, Condition, CurrentDeployment, Doubt};
+use repo_model::report::{Adopted, ClosedGate, Condition, CurrentDeployment, Doubt, Drift};
 use repo_model::{DeploymentId, DeploymentName, DeviceId};
 use serde::Serialize;
 use wfm_git_host::accounts::{AccountName, Store};
@@ -37,6 +37,8 @@ pub struct DeviceStatus {
     pub adopted_serial: Option<u64>,
     /// What the device itself finds wrong.
     pub conditions: Vec<Condition>,
+    /// What its site holds, and what changes wait for there.
+    pub gates: Vec<ClosedGate>,
     /// What can't be believed or read, and why.
     pub doubts: Vec<Doubt>,
     /// What somebody has to know or to do about it.
@@ -119,7 +121,7 @@ pub fn read(home: &Home, fleet: &Fleet, now: Timestamp) -> Result<Vec<DeviceStat
     Ok(ids.into_iter().map(read).collect())
 }
 
-/// What is said of a device that left the fleet.
+/// What `status` shows of a device that left the fleet.
 fn left(home: &Home, device: &DeviceId, findings: &Findings) -> Vec<String> {
     let since = findings.gone.get(device).map(|gone| format!(" (since {:.0})", gone.since)).unwrap_or_default();
     let account = Store::new(home.accounts()).read(&AccountName::of(device)).ok().flatten();
@@ -216,6 +218,7 @@ impl Evidence {
             desired_serial: self.tip.as_ref().map(|tip| tip.desired.envelope.serial),
             adopted_serial: adopted.map(|adopted| adopted.serial),
             conditions: syncer.map(|syncer| syncer.conditions.clone()).unwrap_or_default(),
+            gates: syncer.map(|syncer| syncer.gates.clone()).unwrap_or_default(),
             remarks: Vec::new(),
             blocked: Vec::new(),
             heartbeat_age: rows.heartbeat_age,
@@ -312,7 +315,11 @@ fn shown_health(running: Option<&CurrentDeployment>) -> String {
     let components = running.iter().flat_map(|deployment| deployment.components.values());
     let words: BTreeSet<_> = components
         .map(|component| {
-            if component.drift == "none" { component.health.clone() } else { format!("drifted ({})", component.drift) }
+            if component.drift == Drift::None {
+                component.health.clone()
+            } else {
+                format!("drifted ({})", component.drift)
+            }
         })
         .collect();
     if words.is_empty() { "nothing".to_owned() } else { words.into_iter().collect::<Vec<_>>().join(", ") }

@@ -65,7 +65,7 @@ struct ShowArgs {
     #[arg(long, value_name = "FILE")]
     secret_file: Option<PathBuf>,
 
-    /// How it is printed
+    /// Prints for people, or for programs
     #[arg(long, value_enum, default_value_t)]
     output: Output,
 }
@@ -77,7 +77,7 @@ struct ShowArgs {
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct ListArgs {
-    /// How it is printed
+    /// Prints for people, or for programs
     #[arg(long, value_enum, default_value_t)]
     output: Output,
 }
@@ -260,11 +260,11 @@ fn write(path: &Path, issued: &Issued) -> Result<(), Failure> {
     })
 }
 
-/// What can be said about an account at this moment.
+/// In which state an account is at this moment, for lists.
 fn state(account: &Account, now: Timestamp) -> &'static str {
     match account.secrets.last() {
         _ if account.revoked.is_some() => "revoked",
-        None if account.ssh_keys.is_empty() => "nothing lets it in",
+        None if account.valid_ssh_keys().next().is_none() => "nothing lets it in",
         None => "SSH key only",
         _ if account.secrets.iter().all(|record| record.is_expired(now)) => "expired",
         Some(record) if record.confirmed.is_some() => "in use",
@@ -305,7 +305,8 @@ fn row(account: &Account, now: Timestamp) -> [String; 5] {
 /// An account without the digests of its secrets, which are nobody's business.
 fn shown(account: &Account, now: Timestamp) -> serde_json::Value {
     let secret = |record: &wfm_git_host::accounts::Record| json!({ "created": record.created, "expires": record.expires, "confirmed": record.confirmed });
-    let ssh_key = |key: &SshKey| json!({ "fingerprint": key.fingerprint(), "created": key.created });
+    let ssh_key =
+        |key: &SshKey| json!({ "fingerprint": key.fingerprint(), "created": key.created, "ended": key.ended });
     json!({
         "name": account.name,
         "role": account.role,

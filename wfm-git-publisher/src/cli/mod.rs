@@ -102,7 +102,7 @@ enum Command {
 /// The option of every command that prints.
 #[derive(Debug, Clone, Copy, clap::Args)]
 struct OutputArgs {
-    /// How it is printed
+    /// Prints for people, or for programs
     #[arg(long, value_enum, default_value_t)]
     output: Output,
 }
@@ -117,7 +117,7 @@ impl OutputArgs {
     }
 }
 
-/// How results are printed.
+/// The form of a result.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 enum Output {
     /// For people

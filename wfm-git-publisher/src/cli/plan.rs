@@ -30,7 +30,7 @@ pub(super) struct Args {
     #[arg(long, default_value = "HEAD")]
     rev: String,
 
-    /// How it is printed
+    /// Prints for people, for programs or for reviews
     #[arg(long, alias = "format", value_enum, default_value_t)]
     output: Output,
 }

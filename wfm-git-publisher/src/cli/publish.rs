@@ -188,7 +188,7 @@ pub(super) struct Progress {
     last: Mutex<Instant>,
 }
 
-/// How long nothing is said.
+/// The shortest time between two lines, and before the first one.
 const QUIET: Duration = Duration::from_secs(2);
 
 impl Default for Progress {

@@ -1,5 +1,7 @@
 //! `run`.
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 use tokio::runtime::Builder;
 use tracing::warn;
@@ -46,6 +48,7 @@ pub(super) fn run(place: &Place, args: &Args) -> Result<u8, Failure> {
     for problem in rosters.iter().flat_map(|rosters| reminders(&home, rosters, Timestamp::now())) {
         warn!(hint = problem.hint, "{problem}");
     }
+    let service = Arc::new(serve::service_manager());
     let controller = Controller {
         fleet: place.published()?,
         rev: args.rev.clone(),
@@ -54,16 +57,17 @@ pub(super) fn run(place: &Place, args: &Args) -> Result<u8, Failure> {
         remotes: place.remotes()?,
         threads: super::threads(),
         home,
+        service: service.clone(),
     };
     match config.serve {
-        None => Builder::new_current_thread().enable_all().build()?.block_on(async {
-            controller.run(serve::shutdown()?).await;
+        None => Builder::new_current_thread().enable_all().build()?.block_on(service.feed_during(async {
+            controller.run(serve::shutdown(&service)?).await;
             Ok(0)
-        }),
-        Some(settings) => serve::runtime()?.block_on(async {
+        })),
+        Some(settings) => serve::runtime()?.block_on(service.feed_during(async {
             let server = serve::bind(controller.home.clone(), &settings).await?;
-            tokio::join!(server.run(serve::shutdown()?), controller.run(serve::shutdown()?));
+            tokio::join!(server.run(serve::shutdown(&service)?), controller.run(serve::shutdown(&service)?));
             Ok(0)
-        }),
+        })),
     }
 }

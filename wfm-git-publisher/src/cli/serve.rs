@@ -2,7 +2,9 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
+use repo_service::ServiceManager;
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 use wfm_git_host::{Server, Settings};
@@ -49,15 +51,19 @@ pub(super) fn run(place: &Place, args: &Args) -> Result<u8, Failure> {
     if let Some(listen) = args.ssh {
         settings.ssh.get_or_insert_default().listen = Some(listen);
     }
-    runtime()?.block_on(async {
+    let service = Arc::new(service_manager());
+    runtime()?.block_on(service.feed_during(async {
         let server = bind(home, &settings).await?;
         super::print(&format!("https://{}\n", server.address()));
         if let Some((user, address)) = server.ssh_address() {
             super::print(&format!("ssh://{user}@{address}\n"));
         }
-        server.run(shutdown()?).await;
+        service.ready();
+        // It has no steps that could hang: connections are tasks of their own.
+        service.alive(Duration::MAX);
+        server.run(shutdown(&service)?).await;
         Ok(0)
-    })
+    }))
 }
 
 /// Listens, with stock git from where this program would find it.
@@ -75,13 +81,20 @@ pub(super) fn runtime() -> Result<Runtime, Failure> {
     Ok(Builder::new_multi_thread().enable_all().build()?)
 }
 
-/// Ready at SIGTERM or SIGINT.
-pub(super) fn shutdown() -> Result<impl Future<Output = ()>, Failure> {
+/// Who started this program and hears how it goes.
+pub(super) fn service_manager() -> ServiceManager {
+    ServiceManager::of(|name| std::env::var_os(name))
+}
+
+/// Ready at SIGTERM or SIGINT, of which the service manager hears.
+pub(super) fn shutdown(service: &Arc<ServiceManager>) -> Result<impl Future<Output = ()> + use<>, Failure> {
     let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let service = service.clone();
     Ok(async move {
         tokio::select! {
             _ = term.recv() => {}
             _ = int.recv() => {}
         }
+        service.stopping();
     })
 }

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use repo_model::report::Doubt;
-use repo_model::{DeviceId, error_chain};
+use repo_model::report::{ClosedGate, Doubt};
+use repo_model::{DeviceId, ErrorCode, error_chain};
 use serde_json::json;
 use wfm_git_host::ca;
 
@@ -32,7 +32,7 @@ pub(super) struct Args {
     /// Only these devices
     devices: Vec<DeviceId>,
 
-    /// How it is printed
+    /// Prints for people, or for programs
     #[arg(long, value_enum, default_value_t)]
     output: Output,
 
@@ -166,17 +166,27 @@ fn device_rows(status: &DeviceStatus) -> Vec<[String; 7]> {
     }
     rows.extend(status.remarks.iter().cloned().map(&remark));
     let conditions = status.conditions.iter().map(|one| format!("{} {}: {}", one.kind, one.reason, one.message));
+    let holds = status.gates.iter().filter(|gate| gate.code == ErrorCode::Held.as_str()).map(|gate| hold(gate, status));
     let doubts = status.doubts.iter().map(|doubt| format!("doubtful: {doubt}"));
     let hidden =
         gone.len().checked_sub(MAX_GONE + 1).map(|more| format!("{} more that are gone, see --output json", more + 1));
     // What a device says at length hides no doubt about it.
-    let mut rest = hidden.into_iter().chain(doubts).chain(conditions);
+    let mut rest = hidden.into_iter().chain(doubts).chain(holds).chain(conditions);
     rows.extend(rest.by_ref().take(MAX_REMARKS).map(&remark));
     let more = rest.count();
     if more > 0 {
         rows.push(remark(format!("and {more} more, see --output json")));
     }
     rows
+}
+
+/// What the site holds. What else changes wait for is the reason of their deployments.
+fn hold(gate: &ClosedGate, status: &DeviceStatus) -> String {
+    let named = |id| status.deployments.iter().find(|row| row.deployment_id == id).map(|row| row.deployment.clone());
+    let of = gate.deployment.map_or("everything".to_owned(), |id| named(id).unwrap_or_else(|| id.to_string()));
+    let by = gate.by.as_ref().map(|by| format!(" by {by}")).unwrap_or_default();
+    let until = gate.until.map(|until| format!(" until {until:.0}")).unwrap_or_default();
+    format!("{of} is held{by} since {:.0}{until}: {}", gate.since, gate.text)
 }
 
 /// An age in its largest unit.

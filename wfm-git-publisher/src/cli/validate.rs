@@ -5,6 +5,7 @@ use repo_model::text;
 use serde_json::json;
 
 use super::{OutputArgs, Place};
+use crate::config::Config;
 use crate::error::{Failure, USER};
 use crate::fleet::{self, Reading, SourceFile};
 use crate::operator::fix;
@@ -75,6 +76,9 @@ fn check(place: &Place, files: &[SourceFile]) -> Result<Checked, Failure> {
         return Ok(Checked { problems, ..Checked::default() });
     };
     let home = place.home()?;
+    if let Some(ssh) = Config::load(&home.config())?.serve.and_then(|serve| serve.ssh) {
+        wfm_git_host::ssh::check(&ssh, &home.ssh())?;
+    }
     let mut checked = if home.check_ledger().is_ok() {
         check_as_plan(&home, files)?
     } else {

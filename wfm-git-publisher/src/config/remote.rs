@@ -76,7 +76,6 @@ pub struct Provision {
 /// How long the command may take where nothing else is said: it may have to wait for its turn and for another host.
 const PROVISION: Duration = Duration::from_secs(120);
 
-/// Reads the section `remote`.
 pub(super) fn read(reader: &mut Reader<'_>) -> Option<Remote> {
     let path = |field: Field<'_>| field.string().map(PathBuf::from);
     let url = reader.required("url", template);

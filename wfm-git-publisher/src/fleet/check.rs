@@ -93,7 +93,7 @@ impl Parts {
         }
     }
 
-    /// Looks up every name.
+    /// Looks up the applications, devices and deployments that files name, and tells of those that are nowhere.
     pub(super) fn join(self, settings: Option<&Settings>, problems: &mut Problems) -> Joined {
         let mut broken = self.broken;
         // Two packages with one id and version can't both have the path that both must have.
@@ -257,6 +257,8 @@ impl Check<'_> {
             overrides: written.overrides,
             suspended: written.suspended,
             depends_on: written.depends_on,
+            on_failure: written.on_failure,
+            stabilise: written.stabilise,
             namespace: written.namespace.unwrap_or(id),
             misfits: BTreeMap::new(),
         };

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use repo_model::envelope::OnFailure;
 use repo_model::margo::deployment::namespace;
 use repo_model::problem::Problem;
 use repo_model::yaml::{Field, Reader};
@@ -14,6 +15,7 @@ use super::file::refuse_unbuilt;
 use super::place::{Place, placed};
 use super::selector::{Selector, selects};
 use super::values::{Values, values};
+use crate::duration;
 
 /// A deployment whose names all lead somewhere.
 #[derive(Debug, Clone, PartialEq)]
@@ -26,9 +28,9 @@ pub struct Deployment {
     pub application: Arc<Application>,
     /// Which profile of it is used.
     pub profile: Choice,
-    /// The devices that get it …
+    /// The devices that get it, unless `exclude` names them.
     pub targets: Vec<Selector>,
-    /// … except these.
+    /// The devices that do not get it, although `targets` names them.
     pub exclude: Vec<Selector>,
     /// Values for every device, over those of groups and the fleet.
     pub parameters: Values,
@@ -38,6 +40,10 @@ pub struct Deployment {
     pub suspended: bool,
     /// The deployments that are installed before it on each device.
     pub depends_on: Vec<(DeploymentName, Place)>,
+    /// What devices do where it can't run as it is wanted.
+    pub on_failure: OnFailure,
+    /// For how many seconds it runs well on a device before that takes it for good, if the operator says so.
+    pub stabilise: Option<u64>,
     /// Where its charts go in Kubernetes; its id unless something else is said.
     pub namespace: String,
     /// What `fleet.yaml` says for several and doesn't fit here, by its place: wrong only where it counts.
@@ -106,10 +112,12 @@ pub(super) struct Written {
     pub(super) overrides: Vec<Override>,
     pub(super) suspended: bool,
     pub(super) depends_on: Vec<(DeploymentName, Place)>,
+    pub(super) on_failure: OnFailure,
+    pub(super) stabilise: Option<u64>,
     pub(super) namespace: Option<String>,
 }
 
-const UNBUILT: &[&str] = &["rollout", "onFailure", "drift", "approval", "windows", "policy", "replaces"];
+const UNBUILT: &[&str] = &["rollout", "drift", "approval", "windows", "policy", "replaces"];
 
 impl Written {
     pub(super) fn read(reader: &mut Reader<'_>) -> Option<Self> {
@@ -135,6 +143,8 @@ impl Written {
         let overrides = reader.optional("overrides", |field| field.list(read_override)).unwrap_or_default();
         let suspended = reader.optional("suspended", Field::bool).unwrap_or_default();
         let depends_on = reader.optional("dependsOn", |field| field.list(placed)).unwrap_or_default();
+        let on_failure = reader.optional("onFailure", on_failure).unwrap_or_default();
+        let stabilise = reader.optional("stabilise", duration::read);
         let namespace = reader.optional("namespace", namespace);
         refuse_unbuilt(reader, UNBUILT);
         let ((id, place), (application, application_place)) = id.zip(application)?;
@@ -150,9 +160,17 @@ impl Written {
             overrides,
             suspended,
             depends_on,
+            on_failure,
+            stabilise,
             namespace,
         })
     }
+}
+
+fn on_failure(field: Field<'_>) -> Option<OnFailure> {
+    let text = field.clone().string()?;
+    let words = || OnFailure::TABLE.iter().map(|(word, _)| word.as_str()).collect::<Vec<_>>().join("`, `");
+    OnFailure::parse(&text).or_else(|| field.fail(format!("`{text}` is none of `{}`", words())))
 }
 
 fn application(reader: &mut Reader<'_>) -> Option<(ApplicationId, String)> {

@@ -53,8 +53,8 @@ impl Device {
         }
     }
 
-    /// Everything that is said about its behaviour, and by whom, the strongest first: its own file over its groups, the
-    /// later over the earlier, over the fleet.
+    /// Every policy that is about it, and whose it is, the strongest first: its own file over its groups, the later
+    /// over the earlier, over the fleet.
     pub fn policies<'a>(&'a self, fleet: &'a Fleet) -> impl Iterator<Item = (String, &'a Policy)> {
         let groups = fleet.settings.groups.iter().rev().filter(|group| group.when.selects(self));
         let groups = groups.map(|group| (format!("the fleet's group `{}`", group.name), &group.policy));

@@ -12,11 +12,9 @@ use super::SETTINGS;
 pub struct SourceFile {
     /// Its path from the fleet's root, `/`-separated.
     pub path: String,
-    /// What is in it.
     pub content: Content,
 }
 
-/// What a file holds.
 #[derive(Debug, Clone)]
 pub enum Content {
     /// The bytes of a plain file.
@@ -60,7 +58,6 @@ impl Role {
 }
 
 impl SourceFile {
-    /// A plain file.
     pub fn plain(path: impl Into<String>, bytes: impl Into<Vec<u8>>) -> Self {
         Self { path: path.into(), content: Content::Plain(bytes.into()) }
     }

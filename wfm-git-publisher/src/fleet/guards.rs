@@ -5,7 +5,7 @@ use repo_model::yaml::Field;
 /// How much may be removed at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Guards {
-    /// Of one device's deployments.
+    /// Of the deployments of any one device.
     pub device: Limit,
     /// Of all deployments on all devices.
     pub fleet: Limit,

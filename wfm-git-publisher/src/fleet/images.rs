@@ -11,7 +11,7 @@ pub struct ImageSettings {
     locked_by_devices: BTreeSet<String>,
 }
 
-/// Every registry.
+/// In place of a registry: all of them.
 const ALL: &str = "*";
 
 impl ImageSettings {

@@ -56,7 +56,7 @@ impl Fleet {
 }
 
 impl<'a> Layers<'a> {
-    /// Everything that is said of a parameter, the strongest first; the first one counts.
+    /// Every value that is given to a parameter, the strongest first; the first one counts.
     pub fn of<'n>(&self, name: &'n str) -> impl Iterator<Item = (Rule<'a>, &'a Given)> + use<'_, 'a, 'n> {
         self.layers.iter().filter_map(move |(rule, values)| Some((*rule, values.get(name)?)))
     }

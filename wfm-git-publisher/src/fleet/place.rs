@@ -26,7 +26,6 @@ impl Place {
         Self { file, line: line.unwrap_or(1), column: column.unwrap_or(1), key }
     }
 
-    /// A problem here.
     pub(crate) fn problem(&self, message: impl Into<String>) -> Problem {
         Problem::error(&self.file, message).at(self.line as usize, self.column as usize).key(&self.key)
     }

@@ -9,9 +9,9 @@ use crate::duration;
 /// What `fleet.yaml`, a group or a device says about a device's behaviour; an absent key leaves it to whoever is below.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Policy {
-    /// How often to ask for news.
+    /// How often a device asks the host.
     pub poll: Option<Seconds>,
-    /// How often to report when nothing changed.
+    /// How often a device replaces `heartbeat` when nothing changed.
     pub report: Option<Seconds>,
 }
 
@@ -19,7 +19,7 @@ pub struct Policy {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Seconds(pub u64, pub Place);
 
-/// How often to ask for news when nobody says anything.
+/// How often a device asks the host where nothing sets it, in seconds.
 pub(super) const POLL: u64 = 15;
 
 /// How often to report where nothing sets it, in seconds.

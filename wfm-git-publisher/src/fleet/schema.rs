@@ -7,7 +7,6 @@ use repo_model::value::ParamValue;
 /// Why a value doesn't follow its rule; `Doubt` where the rule itself can't be applied.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Breach {
-    /// The value is wrong.
     Wrong(String),
     /// The rule can't be checked here.
     Doubt(String),

@@ -17,7 +17,6 @@ pub struct Selector {
     pub terms: Terms,
 }
 
-/// Whom a selector means.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Terms {
     /// Every device that has all of these labels and meets all of these requirements.

@@ -15,7 +15,6 @@ use super::images::ImageSettings;
 use super::policy::{self, Policy};
 use super::values::{Values, data, values};
 
-/// What `fleet.yaml` says.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
     /// The fleet's identity, made once by `init` and never changed.

@@ -10,7 +10,7 @@ use wfm_git_host::judge::DevicePolicy;
 
 use crate::repos::{Control, ControlError, DeviceRepo, DeviceRepoError, Home, Rosters, key_text, keys_without_ledger};
 
-/// What was verified before.
+/// Rosters and keys that were verified before, by commit: they needn't be again.
 #[derive(Debug, Default)]
 pub(super) struct Keys {
     rosters: Mutex<Option<(CommitId, Arc<Rosters>)>>,

@@ -18,16 +18,16 @@ use crate::repos::{Control, ControlError, DeviceRepo, DeviceRepoError, Entry, Ho
 /// How long the figures are given out before they are computed again.
 const FRESH: Duration = Duration::from_secs(15);
 
-/// How a device stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Standing {
     /// It has what was published last.
     Current,
     /// It has something older.
     Behind,
-    /// It said nothing that can be believed.
+    /// It reported nothing that can be believed.
     Silent,
-    /// It has something older, or not even said so, and nothing was heard of it for long: it is off, or cut off.
+    /// It has something older, or never reported what it has, and nothing was heard of it for long: it is off, or cut
+    /// off.
     Offline,
     /// It left the fleet.
     Gone,
@@ -65,7 +65,7 @@ pub(super) struct Survey {
     said: HashMap<DeviceId, ([Option<CommitId>; 2], Option<SaidByDevice>)>,
 }
 
-/// What a device verifiably said, against its tip.
+/// What a device verifiably reported, against its tip.
 #[derive(Debug, Clone, Copy)]
 struct SaidByDevice {
     /// The serial that it adopted.

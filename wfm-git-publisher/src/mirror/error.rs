@@ -11,9 +11,7 @@ use crate::repos::{DeviceRepoError, ProvisionError, RemoteRepoError};
 #[derive(Debug, thiserror::Error)]
 #[error("the tip of `desired` at `{url}` is not of this fleet's publisher, and is left as it is: {what}")]
 pub struct ForeignTip {
-    /// Where it is.
     pub url: String,
-    /// The tip.
     pub commit: CommitId,
     /// Its name, subject and author, as the commit says.
     pub what: String,
@@ -27,7 +25,6 @@ pub enum MirrorError {
     /// The host's repository can't be used.
     #[error("cannot use its repository at `{url}`")]
     Remote {
-        /// Where it is.
         url: String,
         #[source]
         source: RemoteRepoError,
@@ -50,7 +47,6 @@ pub enum MirrorError {
     /// Another publisher was quicker.
     #[error("another publisher moved a branch at `{url}` meanwhile: {text}")]
     Raced {
-        /// Where it is.
         url: String,
         /// Which one, and where it is now.
         text: String,
@@ -61,10 +57,9 @@ pub enum MirrorError {
     /// The host doesn't allow it.
     #[error("`{url}` refuses to move `{branch}`: {text}")]
     Refused {
-        /// Where it is.
         url: String,
         branch: String,
-        /// What the host said.
+        /// One line of what the host said.
         text: String,
     },
 }
@@ -76,7 +71,7 @@ pub enum Blame {
     Host,
     /// The host, if others meet the same; it may be just this repository.
     Perhaps,
-    /// This repository alone.
+    /// This repository alone: the others are gone on with.
     Repository,
 }
 

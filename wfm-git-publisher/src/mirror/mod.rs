@@ -31,7 +31,7 @@ pub(crate) const RECLAIMED: &str = "a tip that is not of this fleet's publisher 
 /// What a host has of a device.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RemoteRefs {
-    /// Where its branches stand.
+    /// Where its branches stand, by their name below `refs/heads/`.
     branches: BTreeMap<String, CommitId>,
     /// Whether the tip of `desired` is someone else's, and is to be replaced.
     pub reclaim: bool,
@@ -46,7 +46,7 @@ pub struct RemoteRefs {
 pub enum Mirrored {
     /// It is as it is here.
     Unchanged,
-    /// So many branches were moved.
+    /// How many branches were moved there.
     Pushed(usize),
 }
 

@@ -18,7 +18,7 @@ const FILE: &str = "provisioned";
 pub(crate) struct Provisioned(Mutex<BTreeMap<DeviceId, Digest>>);
 
 impl Provisioned {
-    /// What earlier passes left.
+    /// What earlier passes left; nothing if that can't be read.
     pub(crate) fn read(home: &Home) -> Self {
         let text = std::fs::read_to_string(home.index().join(FILE)).unwrap_or_default();
         let line =
@@ -50,7 +50,7 @@ impl Provisioned {
 pub(super) enum When {
     /// If it was never told this.
     Changed,
-    /// Because the repository isn't there.
+    /// Because the repository isn't there. Once more after a wait that grows, if the command does well and it still isn't.
     Missing,
 }
 
@@ -73,6 +73,9 @@ impl Mirror<'_> {
         let keys: &[KeyText] = known.map_or(&[], |device| &device.ssh_keys);
         let what = self.remotes.provisioned(self.rosters.fleet(), device, known.is_some(), keys);
         if when == When::Changed && provisioned.of(device) == Some(what.digest()) {
+            return Ok(false);
+        }
+        if when == When::Missing && !self.remotes.may_make(device) {
             return Ok(false);
         }
         if !self.remotes.provision(&what)? {

@@ -17,7 +17,7 @@ const REPORTS: [&str; 2] = [Branch::Status.as_str(), Branch::Heartbeat.as_str()]
 /// The longest subject and author of a foreign commit that are shown, in characters.
 const MAX_SHOWN: usize = 200;
 
-/// How far back the last commit of ours is looked for under a foreign tip.
+/// How many commits back the last one of ours is searched for under a foreign tip.
 const MAX_BACK: usize = 1000;
 
 pub(super) fn pull(mirror: &Mirror<'_>, device: &DeviceId) -> Result<RemoteRefs, MirrorError> {
@@ -79,6 +79,7 @@ fn look(mirror: &Mirror<'_>, device: &DeviceId) -> Result<(RemoteRepo, RemoteRef
     let failed = |source| MirrorError::Remote { url: mirror.remotes.url(device), source };
     let remote = mirror.remotes.repo(device).map_err(failed)?;
     let branches = remote.branches().map_err(failed)?;
+    mirror.remotes.is_there(device);
     Ok((remote, RemoteRefs { branches, ..RemoteRefs::default() }))
 }
 
@@ -111,7 +112,7 @@ impl Here<'_> {
         Ok(self.repo.consolidate(self.lock)?)
     }
 
-    /// The reports here are those of the host. What vanished there stays: it is what the device once said.
+    /// The reports here are those of the host. What vanished there stays: it is what the device once reported.
     fn take_reports(&self, seen: &RemoteRefs) -> Result<(), MirrorError> {
         self.fetch(seen, &REPORTS)?;
         for branch in REPORTS {

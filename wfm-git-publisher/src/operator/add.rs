@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use repo_git::durable;
+use repo_git::durable::{self, FileError};
 use repo_model::DeviceId;
 use repo_model::problem::Problems;
 
@@ -25,7 +25,6 @@ pub struct Added {
 /// A device can't be added.
 #[derive(Debug, thiserror::Error)]
 pub enum AddError {
-    /// The fleet can't be read.
     #[error("cannot read the fleet")]
     Source(#[from] SourceError),
     /// The device's new file would be wrong.
@@ -37,17 +36,12 @@ pub enum AddError {
     /// The device isn't in the fleet.
     #[error("there is no device `{0}` in the fleet")]
     NoDevice(DeviceId),
-    /// The file's place is taken.
+    /// The file that the device would get is there, and is another one's.
     #[error("`{file}` exists, and is not about `{device}`")]
     Taken { device: DeviceId, file: String },
     /// The file can't be written.
-    #[error("cannot write `{}`", path.display())]
-    Write {
-        path: PathBuf,
-        #[source]
-        source: std::io::Error,
-    },
-    /// The file can't be committed.
+    #[error(transparent)]
+    File(#[from] FileError),
     #[error("cannot commit the device's file")]
     Git(#[from] GitError),
     /// The join file can't be written.
@@ -117,7 +111,7 @@ fn write_file(root: &Path, device: &DeviceId, labels: &BTreeMap<String, String>)
     if path.exists() {
         return Err(AddError::Taken { device: device.clone(), file });
     }
-    let failed = |source| AddError::Write { path: path.clone(), source };
+    let failed = FileError::write(&path);
     durable::create_dir_all(path.parent().unwrap_or(root), 0o755).map_err(failed)?;
     durable::replace_file(&path, text.as_bytes(), 0o644).map_err(failed)?;
     commit(root, &file, device)?;

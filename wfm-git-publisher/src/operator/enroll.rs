@@ -1,14 +1,15 @@
 //! Enrolment: a device's public keys go into its file in the fleet repository, and its SSH key into its account here.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use jiff::Timestamp;
-use repo_git::{KeyError, PublicKey, durable};
+use repo_git::durable::{self, FileError};
+use repo_git::{KeyError, PublicKey};
 use repo_model::key::InvalidKey;
 use repo_model::problem::Problems;
 use repo_model::{DeviceId, KeyText};
-use wfm_git_host::accounts::{AccountError, AccountName, InvalidSshKey, SshKey, Store};
+use wfm_git_host::accounts::{AccountError, AccountName, Fate, InvalidSshKey, SshKey, Store};
 
 use super::edit;
 use crate::fleet::{self, Content, Device, SourceFile};
@@ -60,7 +61,6 @@ impl Lines {
 /// A device can't be enrolled.
 #[derive(Debug, thiserror::Error)]
 pub enum EnrollError {
-    /// The fleet can't be read.
     #[error("cannot read the fleet")]
     Source(#[from] SourceError),
     /// The line isn't a key.
@@ -72,19 +72,17 @@ pub enum EnrollError {
     /// The SSH key is of a kind that nobody may come with.
     #[error(transparent)]
     SshKind(#[from] InvalidSshKey),
-    /// One key for both.
+    /// The keys that sign and that ask are one and the same.
     #[error("both lines have the same key: what asks a host isn't what signs `status`")]
     OneKey,
     /// The device's account here can't be changed. Its file in the fleet has the keys.
     #[error("cannot put the SSH key into the device's account")]
     Account(#[from] AccountError),
-    /// There is no such device.
     #[error("there is no device `{0}` in the fleet")]
     NoDevice(DeviceId),
-    /// Its file is broken.
     #[error("the file of `{device}` can't be read")]
     Device { device: DeviceId, problems: Problems },
-    /// It has another key.
+    /// It has another key already; only `--replace` takes that away.
     #[error("`{device}` is enrolled with another key")]
     OtherKey { device: DeviceId },
     /// It is another device's key.
@@ -97,16 +95,10 @@ pub enum EnrollError {
     #[error("`{file}` can't be edited without changing more than its keys")]
     Edit { file: String },
     /// Its file can't be read or written.
-    #[error("cannot change `{}`", path.display())]
-    File {
-        path: PathBuf,
-        #[source]
-        source: std::io::Error,
-    },
-    /// It can't be committed.
+    #[error(transparent)]
+    File(#[from] FileError),
     #[error("cannot commit the device's file")]
     Git(#[from] GitError),
-    /// `allowed_signers` can't be written.
     #[error("cannot add the key to `allowed_signers`")]
     Signers(#[source] HomeError),
 }
@@ -146,8 +138,10 @@ pub fn enroll(
     (enrolled.fingerprint, enrolled.ssh_fingerprint) = (public.fingerprint(), ssh_fingerprint);
     add_signer(home, device, &status)?;
     if let (Some(accounts), Some(ssh)) = (accounts, ssh) {
-        accounts
-            .retain_ssh_keys(&AccountName::of(device), |known| known.enrolled_with.is_none() || known.key == ssh.key)?;
+        accounts.judge_ssh_keys(&AccountName::of(device), now, |known| match known.enrolled_with {
+            Some(_) if known.key != ssh.key => Fate::Goes,
+            _ => Fate::Counts,
+        })?;
         accounts.add_ssh_key_for_device(device, ssh)?;
     }
     Ok(enrolled)
@@ -165,8 +159,7 @@ fn in_file(
     let found = fleet::device_files(&files).into_iter().find(|(id, _)| id == device);
     let (_, file) = found.ok_or_else(|| EnrollError::NoDevice(device.clone()))?;
     let path = root.join(&file);
-    let failed = |source| EnrollError::File { path: path.clone(), source };
-    let text = fs::read_to_string(&path).map_err(failed)?;
+    let text = fs::read_to_string(&path).map_err(FileError::read(&path))?;
     let before = read(device, &file, &text)?;
     let has_status = before.status_keys == [status.clone()];
     let keys = Keys {
@@ -203,7 +196,7 @@ fn in_file(
         return Err(EnrollError::Dirty { file });
     }
     let edited = with_keys(&file, &text, &before, &keys)?;
-    durable::replace_file(&path, edited.as_bytes(), 0o644).map_err(failed)?;
+    durable::replace_file(&path, edited.as_bytes(), 0o644).map_err(FileError::write(&path))?;
     git.commit(&[&file], &message(&keys))?;
     Ok(enrolled(file, false))
 }

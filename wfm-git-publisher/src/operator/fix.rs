@@ -1,9 +1,9 @@
 //! Writes the ids that are missing, from the names of the files.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use repo_git::durable;
+use repo_git::durable::{self, FileError};
 use repo_model::{DeploymentName, DeviceId};
 
 use super::edit;
@@ -13,16 +13,11 @@ use crate::repos::{SourceError, work_tree};
 /// Missing ids can't be written.
 #[derive(Debug, thiserror::Error)]
 pub enum FixError {
-    /// The fleet can't be read.
     #[error("cannot read the fleet")]
     Source(#[from] SourceError),
     /// A file can't be changed.
-    #[error("cannot change `{}`", path.display())]
-    Write {
-        path: PathBuf,
-        #[source]
-        source: std::io::Error,
-    },
+    #[error(transparent)]
+    File(#[from] FileError),
 }
 
 /// Gives each file of a device or deployment without `id` the one that its name suggests, unless that is taken or not
@@ -33,7 +28,7 @@ pub fn fix(root: &Path) -> Result<Vec<String>, FixError> {
     for file in fleet::without_id(&files) {
         let Some(id) = suggested(&file).filter(|id| !fleet::has_id(&files, &file, id)) else { continue };
         let path = root.join(&file);
-        let failed = |source| FixError::Write { path: path.clone(), source };
+        let failed = FileError::write(&path);
         let text = fs::read_to_string(&path).map_err(failed)?;
         let Some(text) = edit::set_id(&text, &id) else { continue };
         durable::replace_file(&path, text.as_bytes(), 0o644).map_err(failed)?;

@@ -5,7 +5,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use jiff::{SignedDuration, Timestamp};
-use repo_git::{KeyError, SigningKey, durable};
+use repo_git::durable::{self, FileError};
+use repo_git::{KeyError, SigningKey};
 use repo_model::branch::ref_name;
 use repo_model::roster::{Publisher, ROSTER_NAMESPACE, Roster, roster_path, signature_path};
 use repo_model::{FileTree, FleetId, json};
@@ -43,7 +44,7 @@ const KEY_LIFE: SignedDuration = SignedDuration::from_hours(5 * 365 * 24);
 #[derive(Debug, Clone)]
 pub struct InitOptions {
     pub name: String,
-    /// Its identity; a random UUID.
+    /// Its identity in every document and join file: a random UUID, for good.
     pub id: FleetId,
     /// Host and port of the registry that the example is pushed to.
     pub registry: String,
@@ -68,20 +69,13 @@ pub struct Made {
 /// A fleet can't be made.
 #[derive(Debug, thiserror::Error)]
 pub enum InitError {
-    /// Something is there already.
     #[error("`{}` exists and is not empty", path.display())]
     Exists { path: PathBuf },
-    /// A file can't be looked at or written.
-    #[error("cannot write `{}`", path.display())]
-    Write {
-        path: PathBuf,
-        #[source]
-        source: io::Error,
-    },
-    /// The repository can't be made.
+    /// A file can't be examined or written.
+    #[error(transparent)]
+    File(#[from] FileError),
     #[error("cannot make the fleet repository")]
     Git(#[from] GitError),
-    /// The home can't be made.
     #[error("cannot make the publisher's home")]
     Home(#[from] HomeError),
     /// A key can't be made or used.
@@ -93,7 +87,6 @@ pub enum InitError {
     /// The host's authority can't be made.
     #[error("cannot make the fleet's certificate authority")]
     Ca(#[from] CaError),
-    /// The ledger can't be made.
     #[error("cannot make the publisher's ledger")]
     Control(#[from] ControlError),
 }
@@ -106,18 +99,18 @@ pub fn init(dir: &Path, home: Home, options: &InitOptions) -> Result<Made, InitE
     make_home(&home, options)?;
     if options.hosted {
         let path = home.hosted_fleet();
-        durable::create_dir_all(&path, 0o700).map_err(|source| InitError::Write { path, source })?;
+        durable::create_dir_all(&path, 0o700).map_err(FileError::write(&path))?;
     }
     for (path, text) in SKELETON {
         let (file, text) = (dir.join(path), fill_in(text, options));
-        let failed = |source| InitError::Write { path: file.clone(), source };
+        let failed = FileError::write(&file);
         durable::create_dir_all(file.parent().unwrap_or(dir), 0o755).map_err(failed)?;
         durable::replace_file(&file, text.as_bytes(), 0o644).map_err(failed)?;
     }
     let git = StockGit::new(dir);
     git.run(&["init", "--quiet", "--initial-branch=main"])?;
     // `git init` syncs nothing, and an empty HEAD is no repository.
-    durable::sync_tree(dir).map_err(|source| InitError::Write { path: dir.to_owned(), source })?;
+    durable::sync_tree(dir).map_err(FileError::write(dir))?;
     git.commit(&["."], &format!("{}: a new fleet", options.name))?;
     if options.hosted {
         make_hosted(dir, &home)?;
@@ -130,7 +123,7 @@ pub fn init(dir: &Path, home: Home, options: &InitOptions) -> Result<Made, InitE
 fn make_hosted(dir: &Path, home: &Home) -> Result<(), InitError> {
     let git = StockGit::new(dir);
     let (hosted, temp) = (home.hosted_fleet(), home.root().join(format!("{}fleet.git", durable::TEMP_PREFIX)));
-    let failed = |source| InitError::Write { path: hosted.clone(), source };
+    let failed = FileError::write(&hosted);
     if let Some(serve) = Config::load(&home.config())?.serve {
         let (base, authority) = (serve.base_url(), home.ca().join("ca.pem"));
         git.run(&["remote", "add", "origin", &format!("{base}/fleet.git")])?;
@@ -142,7 +135,7 @@ fn make_hosted(dir: &Path, home: &Home) -> Result<(), InitError> {
     git.run(&["clone", "--quiet", "--bare", "--no-hardlinks", "--template=", ".", &temp.to_string_lossy()])?;
     StockGit::new(&temp).run(&["remote", "remove", "origin"])?;
     durable::sync_tree(&temp).map_err(failed)?;
-    durable::rename(&temp, &hosted).map_err(failed)
+    Ok(durable::rename(&temp, &hosted).map_err(failed)?)
 }
 
 fn refuse_existing(path: &Path) -> Result<(), InitError> {
@@ -150,7 +143,7 @@ fn refuse_existing(path: &Path) -> Result<(), InitError> {
         Ok(false) => Ok(()),
         Ok(true) => Err(InitError::Exists { path: path.to_owned() }),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(source) => Err(InitError::Write { path: path.to_owned(), source }),
+        Err(error) => Err(FileError::read(path)(error).into()),
     }
 }
 

@@ -25,7 +25,6 @@ use crate::repos::{
 /// A join file can't be written.
 #[derive(Debug, thiserror::Error)]
 pub enum JoinError {
-    /// The ledger can't be read.
     #[error("cannot use the publisher's ledger")]
     Control(#[from] ControlError),
     /// The device's repository can't be made or believed.
@@ -37,7 +36,6 @@ pub enum JoinError {
     /// Where the repository is can't be known.
     #[error("cannot resolve `{}`", path.display())]
     Path {
-        /// The repository.
         path: PathBuf,
         #[source]
         source: io::Error,
@@ -45,7 +43,6 @@ pub enum JoinError {
     /// The path of the repository isn't text.
     #[error("`{}` is not UTF-8", .0.display())]
     NotText(PathBuf),
-    /// The account can't be made.
     #[error("cannot make the account")]
     Account(#[from] AccountError),
     /// What the device shall trust can't be known.
@@ -73,7 +70,6 @@ pub enum JoinError {
     /// The settings of the host that devices talk to can't be used.
     #[error("cannot use the remote host of the publisher's settings")]
     Remotes(#[from] RemotesError),
-    /// The file can't be written.
     #[error("cannot write the join file")]
     Write(#[from] HomeError),
 }

@@ -19,7 +19,6 @@ pub struct Blocked {
     pub device: Option<DeviceId>,
     /// The deployment; absent where it is everything that is new for the device.
     pub deployment: Option<DeploymentName>,
-    /// Why, for programs.
     pub code: Code,
     /// When a pass met it first; absent if none did yet.
     pub since: Option<Timestamp>,
@@ -122,7 +121,8 @@ impl std::fmt::Display for Code {
 }
 
 impl Blocked {
-    /// Something that nobody reported yet.
+    /// Something that no pass has met before, about the whole fleet until [`on`](Self::on) or [`about`](Self::about)
+    /// say otherwise; a message that is too long is cut.
     pub fn new(code: Code, message: impl Into<String>) -> Self {
         let message: String = message.into();
         Self {

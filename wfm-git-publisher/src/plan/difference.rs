@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use repo_model::desired::Desired;
-use repo_model::envelope::{ComponentLock, DeploymentPolicy, EnvelopeDeployment, ValueFrom};
+use repo_model::envelope::{ComponentLock, DeploymentPolicy, EnvelopeDeployment, OnFailure, ValueFrom};
 use repo_model::margo::{ApplicationDeployment, Component, Parameter, ProfileType, Source};
 use repo_model::{ComponentName, FileTree, KeyText};
 use serde::Serialize;
@@ -119,11 +119,20 @@ fn of_policy(old: &EnvelopeDeployment, new: &EnvelopeDeployment) -> Vec<Differen
         of_requirements("requiredResources", old.required_resources.as_ref(), new.required_resources.as_ref()),
         Difference::between("after", after(&old.policy), after(&new.policy)),
         of_suspension(&old.policy, &new.policy),
+        Difference::between("on failure", of_failure(&old.policy), of_failure(&new.policy)),
+        Difference::between("stabilise", seconds(old.policy.stabilise_seconds), seconds(new.policy.stabilise_seconds)),
     ];
     all.into_iter().flatten().collect()
 }
 
-/// Whether it is suspended.
+fn of_failure(policy: &DeploymentPolicy) -> Option<String> {
+    Some(policy.on_failure).filter(|what| *what != OnFailure::Hold).map(|what| what.to_string())
+}
+
+fn seconds(value: Option<u64>) -> Option<String> {
+    value.map(|value| format!("{value} s"))
+}
+
 pub(super) fn of_suspension(old: &DeploymentPolicy, new: &DeploymentPolicy) -> Option<Difference> {
     Difference::between("suspended", yes(old.suspended), yes(new.suspended))
 }
@@ -200,7 +209,6 @@ fn of_maps(old: &BTreeMap<String, String>, new: &BTreeMap<String, String>) -> Ve
 pub(super) fn of_settings(rendered: &Rendered, trust: &FileTree, parent: &Desired) -> Vec<Difference> {
     let envelope = &parent.envelope;
     let (old, new) = (&envelope.policy, &rendered.policy);
-    let seconds = |value: Option<u64>| value.map(|value| format!("{value} s"));
     let mut all: Vec<_> = [
         Difference::between("policy poll", seconds(old.poll_seconds), seconds(new.poll_seconds)),
         Difference::between("policy report", seconds(old.report_seconds), seconds(new.report_seconds)),

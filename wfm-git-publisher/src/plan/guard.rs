@@ -26,7 +26,7 @@ pub enum Guarded {
     #[error("{removed} of its {of} deployments would be removed, and the guard is {percent} %")]
     Removals {
         removed: usize,
-        /// How many there are.
+        /// Of so many that there are now.
         of: usize,
         /// The share that the guard lets go.
         percent: u8,
@@ -35,19 +35,14 @@ pub enum Guarded {
     #[error("{removed} of the {of} deployments on all devices would be removed, and the guard is {percent} %")]
     FleetRemovals {
         removed: usize,
-        /// How many there are.
+        /// Of so many that there are now.
         of: usize,
         /// The share that the guard lets go.
         percent: u8,
     },
     /// Another deployment takes the place of one.
     #[error("`{new}` would replace `{old}`: its data is not carried")]
-    Replaced {
-        /// The one that goes.
-        old: DeploymentName,
-        /// The one that comes.
-        new: DeploymentName,
-    },
+    Replaced { old: DeploymentName, new: DeploymentName },
     /// The device doesn't know what it must not ignore.
     #[error("its syncer is version {version}, and `{}` needs {}", feature.name, feature.since)]
     TooOld {

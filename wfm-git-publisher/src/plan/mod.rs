@@ -82,7 +82,7 @@ impl Change {
 }
 
 impl ChangeKind {
-    /// The word in trailers.
+    /// The word for it in the trailer of a commit.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Add => "add",

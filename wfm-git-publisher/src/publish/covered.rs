@@ -19,10 +19,9 @@ pub(super) struct CoveredCommits {
 }
 
 impl CoveredCommits {
-    /// Nothing is known.
     pub(super) const NONE: Self = Self { all: None, further: BTreeMap::new() };
 
-    /// What earlier passes left.
+    /// What earlier passes left; nothing if that can't be read.
     pub(super) fn read(home: &Home) -> Self {
         let text = std::fs::read_to_string(home.index().join(FILE)).unwrap_or_default();
         let mut lines = text.lines();

@@ -69,7 +69,6 @@ pub enum ClockError {
         .now.strftime("%F"), .worked.strftime("%F")
     )]
     Ledger {
-        /// What the clock says.
         now: Timestamp,
         /// The newest that the publisher wrote.
         worked: Timestamp,
@@ -78,10 +77,9 @@ pub enum ClockError {
         /// How many of the devices that were asked report a time.
         of: usize,
     },
-    /// Most devices say otherwise.
+    /// The clock is far from the time that most devices report.
     #[error("the clock says {}, and {against} of {of} devices report another time", .now.strftime("%F"))]
     Devices {
-        /// What the clock says.
         now: Timestamp,
         /// How many devices report another time.
         against: usize,

@@ -201,7 +201,7 @@ impl<'a> KnownDevice<'a> {
     }
 }
 
-/// How far back the last commit of ours is looked for under a foreign tip.
+/// How many commits back the last one of ours is searched for under a foreign tip.
 const MAX_BACK: usize = 1000;
 
 /// The last commit of ours under a foreign tip, and that tip.

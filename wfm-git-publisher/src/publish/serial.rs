@@ -35,7 +35,6 @@ pub enum SerialError {
         "its status says that it adopted {what} {claimed}, and no more than {known} was ever published; no device gets that far"
     )]
     Claim {
-        /// `serial` or `manifestVersion`.
         what: &'static str,
         /// The number that the device says it adopted.
         claimed: u64,
@@ -44,10 +43,7 @@ pub enum SerialError {
     },
     /// There are no more numbers.
     #[error("its {what} can't rise above {MAX_SERIAL}")]
-    Exhausted {
-        /// `serial` or `manifestVersion`.
-        what: &'static str,
-    },
+    Exhausted { what: &'static str },
 }
 
 impl KnownNumbers<'_> {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use repo_git::SigningKey;
-use repo_git::durable::Group;
+use repo_git::durable::{FileError, Group};
 use repo_model::problem::Problems;
 use repo_model::{DeploymentName, DeviceId, Trailer};
 
@@ -270,7 +270,7 @@ impl<'a> Pass<'a> {
         let (work, others): (Vec<_>, Vec<_>) = devices.into_iter().partition(Device::is_written);
         let (all, done, stop, progress) = (work.len(), AtomicUsize::new(0), options.stop, options.progress);
         let path = self.home.devices();
-        let group = Group::new(&path, FEW).map_err(|source| HomeError::Read { path, source })?;
+        let group = Group::new(&path, FEW).map_err(FileError::read(&path)).map_err(HomeError::from)?;
         let mut carried = parallel::map(work, options.threads.saturating_mul(WRITERS), |device| {
             let one = group.within(|| self.write(device, stop));
             progress(Work::Publish, done.fetch_add(1, Ordering::Relaxed) + 1, all);

@@ -71,12 +71,10 @@ struct Left {
 pub(super) struct UpToDate {
     /// What the fleet said of it.
     pub(super) inputs: Digest,
-    /// Where its branches stood.
     pub(super) tips: Tips,
     /// What tells that nobody touched them since; absent until a pass that has nothing to do finds it.
     #[serde(default)]
     pub(super) stamps: Option<BranchStamps>,
-    /// The serial of `desired`.
     pub(super) serial: u64,
     pub(super) envelope: Digest,
     /// How many deployments it has.

@@ -20,11 +20,9 @@ pub struct Artifact {
     pub revision: String,
 }
 
-/// What an artefact is.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum ArtifactKind {
-    /// A compose archive.
     #[default]
     Archive,
     /// A compose archive by URL, with a signature by the key at this URL beside it.

@@ -57,7 +57,7 @@ pub fn choose<'a>(deployment: &'a Deployment, id: DeploymentId, facts: Facts<'_>
     Err(place.problem(format!("no profile fits ({})", against.join(". "))).warning())
 }
 
-/// What is said while nothing is known of a device.
+/// The problem of a deployment that waits for the report of the device.
 fn waits(place: &Place, capabilities: Capabilities<'_>) -> Problem {
     let (problem, hint) = match capabilities {
         Capabilities::Unreadable(why) => (

@@ -16,7 +16,6 @@ pub struct Charts {
 }
 
 impl Charts {
-    /// Those of this home.
     pub fn of(home: &Home) -> Self {
         Self { dir: home.index().join("charts") }
     }

@@ -77,7 +77,6 @@ pub struct Entry {
     pub envelope: Digest,
     /// Whether the device can have seen it.
     pub state: EntryState,
-    /// When.
     pub time: Timestamp,
     /// What was published last, if something newer is reserved.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -235,7 +234,6 @@ impl Control {
         Ok(rosters)
     }
 
-    /// What is remembered.
     pub fn ledger(&self) -> &Ledger {
         &self.ledger
     }

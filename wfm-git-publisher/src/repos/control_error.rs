@@ -14,7 +14,6 @@ pub enum ControlError {
     /// The home isn't there or can't be used.
     #[error("cannot use the publisher's home")]
     Home(#[from] HomeError),
-    /// `control.git` can't be opened.
     #[error("cannot open `control.git`")]
     Open(#[from] OpenError),
     /// It is being written by someone else.
@@ -23,10 +22,8 @@ pub enum ControlError {
     /// What a crash left behind can't be cleared.
     #[error("cannot clean `control.git` up")]
     Recover(#[from] RecoverError),
-    /// Its tip can't be read.
     #[error("cannot read the tip of `control.git`")]
     Read(#[from] ReadError),
-    /// Its files can't be read.
     #[error("cannot read the files of `control.git`")]
     Tree(#[from] TreeError),
     /// A file in it isn't what it should be.
@@ -36,22 +33,18 @@ pub enum ControlError {
         #[source]
         source: serde_json::Error,
     },
-    /// The roster can't be believed.
     #[error("the roster in `control.git` can't be believed")]
     Roster(#[from] RosterError),
-    /// There is no roster.
     #[error("`control.git` holds no roster `{0}`")]
     NoRoster(String),
     /// It is lost, and nothing tells what it held.
     #[error("`control.git` is lost, and no device's repository has a tip that this publisher signed")]
     NothingToRebuild,
-    /// Someone else wrote it.
+    /// Its tip isn't signed by this publisher.
     #[error("the tip {tip} of `control.git` is not signed by a publisher of this fleet")]
     Foreign { tip: CommitId },
-    /// A commit can't be stored.
     #[error("cannot store a commit in `control.git`")]
     Store(#[from] BatchError),
-    /// The branch can't be moved.
     #[error("cannot move the branch of `control.git`")]
     Move(#[from] RefError),
     /// Its packs can't be put together.

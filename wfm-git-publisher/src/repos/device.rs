@@ -40,7 +40,6 @@ pub struct DeviceRepo {
 pub struct Tip {
     pub commit: CommitId,
     pub message: Message,
-    /// What it says.
     pub desired: Desired,
 }
 
@@ -57,7 +56,6 @@ pub enum DeviceRepoError {
     /// It can't be made or opened.
     #[error("cannot open its repository")]
     Open(#[from] OpenError),
-    /// Another process writes it.
     #[error("cannot lock its repository")]
     Lock(#[from] LockError),
     /// A ref or commit can't be read.
@@ -83,7 +81,7 @@ pub enum DeviceRepoError {
     )]
     Foreign {
         tip: CommitId,
-        /// Who signed it.
+        /// The fingerprint of the key that signed it.
         signer: String,
     },
     /// The tip is signed, but for something else.
@@ -96,10 +94,8 @@ pub enum DeviceRepoError {
         #[source]
         source: Refusal,
     },
-    /// A commit can't be stored.
     #[error("cannot store commits in its repository")]
     Store(#[from] BatchError),
-    /// A branch can't be moved.
     #[error("cannot move a branch of its repository")]
     Move(#[from] RefError),
     /// What a crash left behind can't be cleared.
@@ -139,7 +135,7 @@ impl DeviceRepo {
         Ok(Self { repo, fleet, device: device.clone() })
     }
 
-    /// Where a branch stands.
+    /// Where a branch stands; `None` if there is none.
     pub fn tip(&self, branch: &str) -> Result<Option<CommitId>, DeviceRepoError> {
         Ok(self.repo.tip(branch)?)
     }
@@ -293,7 +289,7 @@ impl DeviceRepo {
         Ok(())
     }
 
-    /// Takes the writer's lock.
+    /// Waits for the lock of whoever writes this repository, and takes it.
     pub fn lock(&self) -> Result<RepoLock, DeviceRepoError> {
         Ok(self.repo.try_lock(LOCK_WAIT)?)
     }
@@ -322,7 +318,6 @@ pub struct BranchMove {
     pub branch: &'static str,
     /// Where it has to stand; absent if there must be none.
     pub from: Option<CommitId>,
-    /// Where it stands then.
     pub to: CommitId,
 }
 
@@ -399,7 +394,7 @@ impl DeviceWriter {
         Ok(())
     }
 
-    /// Stores new commits.
+    /// Stores new commits durably; no ref moves yet.
     pub fn store(&self, pack: &Pack) -> Result<(), DeviceRepoError> {
         Ok(self.bare.store(pack)?)
     }

@@ -53,7 +53,7 @@ impl DeviceRepo {
         from.fetch(&self.repo, wants, haves)
     }
 
-    /// Pushes to its counterpart.
+    /// Pushes these branches to its counterpart at the host; the lock is the caller's.
     pub fn push(&self, to: &RemoteRepo, updates: &[PushUpdate]) -> Result<Vec<PushResult>, RemoteRepoError> {
         to.push(&self.repo, updates)
     }

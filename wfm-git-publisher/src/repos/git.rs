@@ -16,7 +16,7 @@ pub struct StockGit {
 /// `git` can't be run, or failed.
 #[derive(Debug, thiserror::Error)]
 pub enum GitError {
-    /// It isn't there.
+    /// `git` can't be started.
     #[error("cannot run `git`")]
     Spawn(#[source] io::Error),
     /// A commit was made and may not survive a power cut.
@@ -24,9 +24,7 @@ pub enum GitError {
     Sync(#[source] io::Error),
     #[error("`git {arguments}` failed ({status}): {tail}")]
     Failed {
-        /// What it was asked.
         arguments: String,
-        /// How it ended.
         status: std::process::ExitStatus,
         /// The end of its standard error.
         tail: String,
@@ -37,7 +35,6 @@ pub enum GitError {
 const TAIL: usize = 1000;
 
 impl StockGit {
-    /// `git -C dir`.
     pub fn new(dir: &Path) -> Self {
         Self { dir: dir.to_owned() }
     }

@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use repo_git::{PublicKey, durable};
+use repo_git::PublicKey;
+use repo_git::durable::{self, FileError};
 use repo_model::DeviceId;
 
 use super::moves::Moves;
@@ -23,45 +24,20 @@ pub struct Home {
 /// The home can't be used.
 #[derive(Debug, thiserror::Error)]
 pub enum HomeError {
-    /// There is none.
     #[error("there is no publisher's home at `{}`", path.display())]
-    Missing {
-        /// Where it should be.
-        path: PathBuf,
-    },
+    Missing { path: PathBuf },
     /// It has lost the publisher's ledger.
     #[error("the publisher's home at `{}` has no `control.git`", path.display())]
-    NoLedger {
-        /// The home.
-        path: PathBuf,
-    },
+    NoLedger { path: PathBuf },
     /// Another publisher is at work.
     #[error("another publisher is at work in `{}`", path.display())]
-    Busy {
-        /// The home.
-        path: PathBuf,
-    },
-    /// A file can't be read.
-    #[error("cannot read `{}`", path.display())]
-    Read {
-        path: PathBuf,
-        #[source]
-        source: io::Error,
-    },
-    /// A file can't be written.
-    #[error("cannot write `{}`", path.display())]
-    Write {
-        path: PathBuf,
-        #[source]
-        source: io::Error,
-    },
+    Busy { path: PathBuf },
+    /// A file or directory can't be read or written.
+    #[error(transparent)]
+    File(#[from] FileError),
     /// A line of `operators` is not a key.
     #[error("`{}`:{line} is not an Ed25519 public key", path.display())]
-    Operator {
-        path: PathBuf,
-        /// The line, from 1.
-        line: usize,
-    },
+    Operator { path: PathBuf, line: usize },
 }
 
 macro_rules! places {
@@ -73,17 +49,17 @@ macro_rules! places {
 }
 
 places! {
-    /// The secret keys.
+    /// The secret keys, each readable by its owner only.
     keys: "keys",
     /// The key that signs rosters; it may be kept elsewhere, `publish` doesn't need it.
     root_key: "keys/root",
-    /// The key that signs commits.
+    /// The key that signs `desired`, `bundle`, `freshness` and the ledger.
     publisher_key: "keys/publisher",
-    /// The publisher's ledger.
+    /// What was published: serials, locks and rosters, signed.
     control: "control.git",
-    /// The devices' repositories.
+    /// One bare repository for each device, named after it.
     devices: "devices",
-    /// The join files.
+    /// One join file for each device: as secret as what is in it.
     joins: "join",
     /// Who may use the host.
     accounts: "accounts",
@@ -137,12 +113,11 @@ impl Home {
         self.moves.listen(Box::new(listener));
     }
 
-    /// The directory itself.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// Whether it is there.
+    /// An error if there is no home.
     pub fn check(&self) -> Result<(), HomeError> {
         if self.keys().is_dir() { Ok(()) } else { Err(HomeError::Missing { path: self.root.clone() }) }
     }
@@ -156,7 +131,7 @@ impl Home {
     /// Makes its directories, readable by their owner only.
     pub fn create(&self) -> Result<(), HomeError> {
         for path in [self.root.clone(), self.keys(), self.devices(), self.joins(), self.accounts(), self.index()] {
-            durable::create_dir_all(&path, 0o700).map_err(|source| HomeError::Write { path, source })?;
+            durable::create_dir_all(&path, 0o700).map_err(FileError::write(&path))?;
         }
         Ok(())
     }
@@ -164,12 +139,12 @@ impl Home {
     /// Removes what a publisher that was killed left half made beside the devices' repositories. Under the lock.
     pub(crate) fn clear_devices(&self) -> Result<(), HomeError> {
         let path = self.devices();
-        let failed = |source| HomeError::Read { path: path.clone(), source };
+        let failed = FileError::read(&path);
         for entry in fs::read_dir(&path).map_err(failed)? {
             let entry = entry.map_err(failed)?;
             if entry.file_name().as_encoded_bytes().starts_with(durable::TEMP_PREFIX.as_bytes()) {
-                durable::remove_dir_all(&entry.path())
-                    .map_err(|source| HomeError::Write { path: entry.path(), source })?;
+                let path = entry.path();
+                durable::remove_dir_all(&path).map_err(FileError::write(&path))?;
             }
         }
         Ok(())
@@ -185,9 +160,8 @@ impl Home {
         self.joins().join(format!("{}.json", device.repository_name()))
     }
 
-    /// Replaces a file, durably.
     pub fn write(&self, path: &Path, bytes: &[u8], mode: u32) -> Result<(), HomeError> {
-        durable::replace_file(path, bytes, mode).map_err(|source| HomeError::Write { path: path.to_owned(), source })
+        Ok(durable::replace_file(path, bytes, mode).map_err(FileError::write(path))?)
     }
 
     /// The operators' keys; none if there is no such file. Empty lines and those with `#` in front don't count.
@@ -195,7 +169,7 @@ impl Home {
         let path = self.operators();
         let text = match fs::read_to_string(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            read => read.map_err(|source| HomeError::Read { path: path.clone(), source })?,
+            read => read.map_err(FileError::read(&path))?,
         };
         let lines = text.lines().map(str::trim).enumerate();
         let keys = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
@@ -207,14 +181,14 @@ impl Home {
     pub fn lock(&self, wait: Duration) -> Result<HomeLock, HomeError> {
         let path = self.lock_file();
         let opened = OpenOptions::new().write(true).create(true).truncate(false).open(&path);
-        let file = opened.map_err(|source| HomeError::Write { path: path.clone(), source })?;
+        let file = opened.map_err(FileError::write(&path))?;
         let start = Instant::now();
         loop {
             match file.try_lock() {
                 Ok(()) => return Ok(HomeLock { _file: file }),
                 Err(TryLockError::WouldBlock) if start.elapsed() < wait => sleep(Duration::from_millis(20)),
                 Err(TryLockError::WouldBlock) => return Err(HomeError::Busy { path: self.root.clone() }),
-                Err(TryLockError::Error(source)) => return Err(HomeError::Write { path, source }),
+                Err(TryLockError::Error(source)) => return Err(FileError::Write { path, source }.into()),
             }
         }
     }

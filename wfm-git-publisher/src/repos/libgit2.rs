@@ -41,11 +41,9 @@ pub enum TransferError {
     /// libgit2, or the host's Git, failed.
     #[error("`{url}`: {text}")]
     Git {
-        /// Where to.
         url: String,
-        /// What was said.
+        /// One line of what the host said.
         text: String,
-        /// What libgit2 says.
         #[source]
         source: git2::Error,
     },
@@ -126,7 +124,7 @@ impl Said {
         self.beside.extend(clean.chars().map(|c| if c.is_control() { ' ' } else { c }).take(room));
     }
 
-    /// The text with what the host said beside it.
+    /// The text, with the messages of the host in brackets.
     fn beside(&self, text: String) -> String {
         let beside = self.beside.split_whitespace().collect::<Vec<_>>().join(" ");
         if beside.is_empty() { text } else { format!("{text} ({beside})") }

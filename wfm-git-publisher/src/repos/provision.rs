@@ -3,10 +3,12 @@
 //! It is told what shall be, never what to change, so it may run as often as it likes. It gets the same twice: as JSON on
 //! its standard input, and for shell scripts as variables. Of the environment it gets `HOME`, `PATH` and `SSH_AUTH_SOCK`.
 
+use std::collections::BTreeMap;
 use std::io::{self, PipeReader, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Receiver};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -22,6 +24,33 @@ const TAIL: usize = 4096;
 
 /// How long what it says may still come after its end, where something that it started holds the pipe.
 const LAST_WORDS: Duration = Duration::from_secs(2);
+
+/// The wait until the command runs again for a repository that still isn't there: the first, and the longest.
+const AGAIN: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(3600));
+
+/// Devices for whose missing repositories the command ran: how often, and when it may run again.
+#[derive(Debug, Default)]
+pub(super) struct BackOff(Mutex<BTreeMap<DeviceId, (u32, Instant)>>);
+
+impl BackOff {
+    /// Whether the command may run now. If so, it counts as run.
+    pub(super) fn begin(&self, device: &DeviceId, now: Instant) -> bool {
+        let mut runs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = match runs.get(device) {
+            Some((_, again)) if now < *again => return false,
+            Some((before, _)) => *before,
+            None => 0,
+        };
+        let wait = AGAIN.0.saturating_mul(1 << before.min(6)).min(AGAIN.1);
+        runs.insert(device.clone(), (before + 1, now + wait));
+        true
+    }
+
+    /// The repository is there: were it gone again, the command would run at once.
+    pub(super) fn end(&self, device: &DeviceId) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(device);
+    }
+}
 
 /// What shall be at the host for one device.
 #[derive(Debug, Serialize)]
@@ -70,16 +99,10 @@ impl Rights {
     }
 }
 
-/// The command failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ProvisionError {
-    /// It can't be started.
     #[error("the `provision` command `{program}` can't be started: {text}")]
-    Start {
-        program: String,
-        /// What the system says.
-        text: String,
-    },
+    Start { program: String, text: String },
     /// It ended with a failure.
     #[error("the `provision` command failed ({status}): {tail}")]
     Failed {
@@ -179,4 +202,24 @@ fn tail(mut pipe: PipeReader) -> String {
         kept.drain(..surplus);
     }
     String::from_utf8_lossy(&kept).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_repository_that_stays_missing_is_made_again_after_longer_and_longer() {
+        let (back_off, begin) = (BackOff::default(), Instant::now());
+        let (press, other): (DeviceId, DeviceId) = ("press-01".parse().unwrap(), "packer-01".parse().unwrap());
+        let runs = |device: &DeviceId, seconds: std::ops::Range<u64>| {
+            let moment = |second: &u64| back_off.begin(device, begin + Duration::from_secs(*second));
+            seconds.filter(moment).collect::<Vec<_>>()
+        };
+        // After 1, 2, 4, 8, 16 and 32 minutes, and then each hour.
+        assert_eq!(runs(&press, 0..12_000), [0, 60, 180, 420, 900, 1860, 3780, 7380, 10_980]);
+        assert_eq!(runs(&other, 12_000..12_001), [12_000], "another one's is its own");
+        back_off.end(&press);
+        assert_eq!(runs(&press, 12_000..12_001), [12_000], "it was there");
+    }
 }

@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::fs;
 
 use jiff::Timestamp;
+use repo_git::durable::FileError;
 use repo_git::repo::set_aside;
 use repo_git::{CommitId, Repo, SigningKey, TreeLimits};
 use repo_model::desired::{Desired, read};
@@ -16,7 +17,7 @@ use repo_model::{DeviceId, FileTree, FleetId, KeyText, error_chain};
 use super::control::{Control, Entry, EntryState, remains};
 use super::control_error::ControlError;
 use super::rosters::{Rosters, key_text};
-use super::{CONTROL, DESIRED, Home, HomeError};
+use super::{CONTROL, DESIRED, Home};
 use crate::render::{Locks, Resolved, with_published};
 
 impl Control {
@@ -86,7 +87,7 @@ pub(crate) fn keys_without_ledger(
 
 fn repositories(home: &Home) -> Result<Vec<Repo>, ControlError> {
     let path = home.devices();
-    let failed = |source| ControlError::Home(HomeError::Read { path: path.clone(), source });
+    let failed = |source| ControlError::Home(FileError::read(&path)(source).into());
     let entries: Result<Vec<_>, _> = fs::read_dir(&path).map_err(failed)?.collect();
     let mut paths: Vec<_> = entries.map_err(failed)?.into_iter().map(|entry| entry.path()).collect();
     paths.sort();

@@ -17,7 +17,7 @@ use crate::signature::{VendorKey, VendorKeyError, VendorSignatureError};
 /// The largest key or signature.
 const SMALL: usize = 1 << 20;
 
-/// All registries.
+/// Every registry and URL that archives, charts and images come from.
 #[derive(Debug)]
 pub struct Registries {
     registry: Registry,
@@ -29,7 +29,6 @@ pub enum ArtifactError {
     /// It isn't named as it must be.
     #[error("cannot read its name")]
     Reference(#[from] InvalidReference),
-    /// Its registry failed.
     #[error("cannot use its registry")]
     Registry(#[from] RegistryError),
     /// It is no chart that can be installed.
@@ -41,21 +40,15 @@ pub enum ArtifactError {
     /// The vendor's key can't be used.
     #[error("cannot use the vendor's key at `{url}`")]
     VendorKey {
-        /// Its `keyLocation`.
         url: String,
         #[source]
         source: VendorKeyError,
     },
     /// There is a key and no signature.
     #[error("there is no signature at `{url}`")]
-    Unsigned {
-        /// Where it should be.
-        url: String,
-    },
-    /// The signature proves nothing.
+    Unsigned { url: String },
     #[error("the signature at `{url}` isn't accepted")]
     Signature {
-        /// Where it is.
         url: String,
         #[source]
         source: VendorSignatureError,
@@ -66,7 +59,6 @@ pub enum ArtifactError {
     /// No device would take it.
     #[error("no device would take what is in `{}`", path.display())]
     Refused {
-        /// The folder.
         path: PathBuf,
         /// Why, each with its file and place.
         reasons: Vec<String>,
@@ -74,7 +66,6 @@ pub enum ArtifactError {
     /// What was packed is no compose archive.
     #[error("`{}` doesn't make a compose archive", path.display())]
     Archive {
-        /// The folder.
         path: PathBuf,
         #[source]
         source: ArchiveError,
@@ -82,7 +73,6 @@ pub enum ArtifactError {
 }
 
 impl Registries {
-    /// Registries with these settings.
     pub fn new(settings: Settings) -> Self {
         Self { registry: Registry::new(settings) }
     }

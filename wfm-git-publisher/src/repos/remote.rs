@@ -1,9 +1,10 @@
 //! The devices' repositories at a host that isn't ours, found by a URL template.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::path::Path;
+use std::time::{Duration, Instant};
 
+use repo_git::durable::FileError;
 use repo_git::remote::{InvalidSshAddress, SshAddress, SshProblem, SshProgram};
 use repo_git::{CommitId, FetchError, FetchLimits, PushError, PushResult, PushUpdate, Remote, RemoteError, Repo};
 use repo_http::{
@@ -14,7 +15,7 @@ use repo_model::envelope::LAYOUT;
 use repo_model::{DeviceId, FleetId, KeyText};
 
 use super::libgit2::{self, Target, TransferError};
-use super::provision::{self, ProvisionError, Provisioned, Rights};
+use super::provision::{self, BackOff, ProvisionError, Provisioned, Rights};
 use crate::config;
 
 /// The host where all devices' repositories are.
@@ -22,6 +23,7 @@ use crate::config;
 pub struct Remotes {
     settings: config::Remote,
     way: Way,
+    missing: BackOff,
 }
 
 /// How the host is reached.
@@ -38,12 +40,8 @@ enum Way {
 #[derive(Debug, thiserror::Error)]
 pub enum RemotesError {
     /// A file can't be read.
-    #[error("cannot read `{}`", path.display())]
-    Read {
-        path: PathBuf,
-        #[source]
-        source: std::io::Error,
-    },
+    #[error(transparent)]
+    File(#[from] FileError),
     /// No agent can be made of them.
     #[error("cannot use the settings of the remote host")]
     Settings(#[from] SettingsError),
@@ -58,13 +56,10 @@ pub enum RemotesError {
 /// A device's repository at the host can't be used.
 #[derive(Debug, thiserror::Error)]
 pub enum RemoteRepoError {
-    /// Its URL isn't one.
     #[error("cannot use its URL")]
     Url(#[from] InvalidUrl),
-    /// Its address isn't one.
     #[error("cannot use its URL")]
     Ssh(#[from] InvalidSshAddress),
-    /// It can't be read.
     #[error("cannot read it")]
     Read(#[from] RemoteError),
     /// Nothing can be fetched from it.
@@ -124,7 +119,7 @@ impl Remotes {
         } else {
             Way::Https(agent(&settings)?)
         };
-        Ok(Self { settings, way })
+        Ok(Self { settings, way, missing: BackOff::default() })
     }
 
     /// Where a device's repository is.
@@ -177,12 +172,23 @@ impl Remotes {
         self.settings.provision.as_ref().map_or(Ok(false), |command| provision::run(command, what).map(|()| true))
     }
 
+    /// Whether the command may run because the device's repository isn't there: at once, and then each time after a longer
+    /// wait, of which this object knows. A person's `publish` has one of its own.
+    pub fn may_make(&self, device: &DeviceId) -> bool {
+        self.missing.begin(device, Instant::now())
+    }
+
+    /// The device's repository is there.
+    pub fn is_there(&self, device: &DeviceId) {
+        self.missing.end(device);
+    }
+
     /// How many repositories are talked to at the same time.
     pub fn connections(&self) -> usize {
         self.settings.connections
     }
 
-    /// How often the host is looked at when nothing changes here.
+    /// How often the host is asked when nothing changes here.
     pub fn poll(&self) -> Duration {
         self.settings.poll
     }
@@ -225,7 +231,7 @@ fn agent(settings: &config::Remote) -> Result<Agent, RemotesError> {
 }
 
 fn read(path: &Path) -> Result<String, RemotesError> {
-    std::fs::read_to_string(path).map_err(|source| RemotesError::Read { path: path.to_owned(), source })
+    Ok(std::fs::read_to_string(path).map_err(FileError::read(path))?)
 }
 
 /// One device's repository at the host.
@@ -239,7 +245,7 @@ pub struct RemoteRepo {
 }
 
 impl RemoteRepo {
-    /// Where it is.
+    /// Its URL, for messages.
     pub fn url(&self) -> &str {
         &self.url
     }

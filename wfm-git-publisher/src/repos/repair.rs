@@ -93,7 +93,6 @@ pub(crate) fn repair_at(path: &Path) -> Result<Repaired, DeviceRepoError> {
     Ok(repaired)
 }
 
-/// Why a copy failed.
 enum CopyError {
     Renew(RenewError),
     Move(RefError),

@@ -21,7 +21,7 @@ const MAX_SYNCER: u64 = 1 << 20;
 /// A report of a device, if it can be believed.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Checked<T> {
-    /// It pushed none yet.
+    /// The device pushed none yet.
     Absent,
     /// An allowed key signed it.
     Verified(T),
@@ -32,13 +32,11 @@ pub enum Checked<T> {
 /// What a device reports on both of its branches.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Reports {
-    /// The tip of `status`.
     pub status: Checked<Status>,
-    /// The tip of `heartbeat`.
     pub heartbeat: Checked<Heartbeat>,
 }
 
-/// What `status` says.
+/// What a verified `status` says.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Status {
     pub commit: CommitId,
@@ -50,10 +48,10 @@ pub struct Status {
     named: Option<Named>,
 }
 
-/// What `heartbeat` says.
+/// What a verified `heartbeat` says.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Heartbeat {
-    /// What runs.
+    /// `current-state.json`.
     pub state: CurrentState,
     /// What is doubtful about it although the signature is good.
     pub doubts: Vec<Doubt>,

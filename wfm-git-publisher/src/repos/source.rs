@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
+use repo_git::durable::FileError;
 use repo_git::{
     Ancestry, Commit, CommitId, Entry, EntryKind, OpenError, PublicKey, ReadError, Repo, TreeError, TreeLimits,
 };
@@ -32,23 +33,17 @@ pub struct FleetRepo {
 /// The fleet can't be read as a whole.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
-    /// There is no repository.
     #[error("cannot open the fleet repository")]
     Open(#[source] OpenError),
     /// The revision can't be looked up.
     #[error("cannot look up revision `{rev}`")]
     Resolve {
-        /// The revision.
         rev: String,
         #[source]
         source: ReadError,
     },
-    /// The revision names nothing.
     #[error("there is no revision `{rev}` in the fleet repository")]
-    NoSuchRevision {
-        /// The revision.
-        rev: String,
-    },
+    NoSuchRevision { rev: String },
     /// The commit can't be read.
     #[error("cannot read commit {commit} of the fleet repository")]
     Commit {
@@ -64,13 +59,8 @@ pub enum SourceError {
         source: TreeError,
     },
     /// The work tree can't be read.
-    #[error("cannot read `{}`", path.display())]
-    WorkTree {
-        /// The file or directory.
-        path: PathBuf,
-        #[source]
-        source: io::Error,
-    },
+    #[error(transparent)]
+    WorkTree(#[from] FileError),
 }
 
 impl FleetRepo {
@@ -84,7 +74,6 @@ impl FleetRepo {
         Repo::open_with_quarantine(path, objects).map(|repo| Self { repo })
     }
 
-    /// Its Git directory.
     pub fn git_dir(&self) -> &Path {
         self.repo.path()
     }
@@ -142,7 +131,6 @@ impl FleetRepo {
         head.is_some_and(|head| matches!(self.repo.is_ancestor(commit, head), Ok(Ancestry::Yes)))
     }
 
-    /// Reads a commit.
     pub fn commit(&self, id: CommitId) -> Result<Commit, SourceError> {
         self.repo.commit(id).map_err(|source| SourceError::Commit { commit: id, source })
     }
@@ -190,7 +178,7 @@ pub fn work_tree(root: &Path) -> Result<Vec<SourceFile>, SourceError> {
 
 fn walk(root: &Path, relative: &str, files: &mut Vec<SourceFile>) -> Result<(), SourceError> {
     let path = root.join(relative);
-    let failed = |source| SourceError::WorkTree { path: path.clone(), source };
+    let failed = FileError::read(&path);
     let meta = match fs::symlink_metadata(&path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         meta => meta.map_err(failed)?,

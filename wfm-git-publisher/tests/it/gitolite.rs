@@ -9,7 +9,7 @@ use std::process::{Command, Output, Stdio};
 use repo_testkit::git::{self, git};
 use repo_testkit::gitolite::Gitolite;
 use repo_testkit::ssh_client::SshClient;
-use repo_testkit::sshd::{keygen, public};
+use repo_testkit::ssh_key::{keygen, public};
 
 use crate::remote::{assert_same, greet, said, stranger, write};
 use crate::support::Lab;

@@ -32,6 +32,7 @@ mod reports;
 mod restore;
 mod schemas;
 mod secrets;
+mod service;
 mod ssh;
 mod ssh_keys;
 mod support;

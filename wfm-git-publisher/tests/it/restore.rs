@@ -41,6 +41,7 @@ pub(crate) fn report_at(lab: &Lab, device: &str, adopted: Adopted, key: &Signing
         adopted: Some(adopted.clone()),
         conditions: vec![],
         holds: vec![],
+        gates: vec![],
     };
     let tree = FileTree::from([("syncer.json".to_owned(), json::to_bytes(&syncer))]);
     let person = Person::new(device, "device@wfm.invalid");

@@ -258,7 +258,7 @@ fn a_stall_or_a_cut_ends_within_its_limits_and_the_next_publish_heals() {
     for (number, fault) in [
         Fault::HalfOpen,
         Fault::StallAfter(Direction::Down, 0),
-        Fault::StallAfter(Direction::Down, 4000),
+        Fault::StallAfter(Direction::Down, 3400),
         Fault::StallAfter(Direction::Up, 4500),
         Fault::CutAfter(Direction::Down, 3000),
         Fault::ResetAfter(Direction::Up, 5000),

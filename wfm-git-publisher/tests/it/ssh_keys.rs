@@ -33,7 +33,7 @@ fn lines(status: &str, ssh: &str) -> String {
 /// The SSH keys by which the account of the device lets in.
 fn keys(lab: &Lab) -> Vec<String> {
     let account = Store::new(lab.home.accounts()).read(&"press-01".parse().unwrap()).unwrap().expect("an account");
-    account.ssh_keys.iter().map(|key| key.key.to_string()).collect()
+    account.valid_ssh_keys().map(|key| key.key.to_string()).collect()
 }
 
 #[test]
@@ -106,6 +106,15 @@ fn an_enrolment_puts_the_ssh_key_into_the_fleet_and_into_the_account_and_it_ends
     let ssh = format!("{} press-01 ssh", key("ssh"));
     lab.run(&["device", "enroll", "press-01", &alone, "--ssh-key", &ssh]).good();
     assert_eq!(keys(&lab), [key("ssh")]);
+
+    // A person who knows that the device still has both says so.
+    lab.edit("devices/press-01.yaml", &key("newest"), &key("by-hand"));
+    lab.commit();
+    lab.publish();
+    assert_eq!(keys(&lab), [""; 0]);
+    lab.run(&["device", "enroll", "press-01", &lines("by-hand", "ssh")]).good();
+    assert_eq!(keys(&lab), [key("ssh")]);
+    assert!(lab.publish().problems.is_empty());
 }
 
 #[test]
@@ -119,10 +128,26 @@ fn publishing_brings_accounts_to_what_the_fleet_lists() {
     let pushed = lab.commit();
     lab.publish();
     assert_eq!(keys(&lab), [key("pushed")]);
-    // Another key signs reports: the SSH key counts with that one, because the file lists both.
+    // Another key signs reports: what came with the old one ends, although its line was forgotten.
     lab.edit("devices/press-01.yaml", &key("status"), &key("another"));
     lab.commit();
-    lab.publish();
+    for _ in 0..2 {
+        let told = lab.publish().problems.to_string();
+        assert!(told.contains("came with a status key that isn't listed any more"), "{told}");
+        assert_eq!(keys(&lab), [""; 0]);
+    }
+    // With the old one it counts again, and with another one once its line went and came.
+    let swap = |from: &str, to: &str| {
+        lab.edit("devices/press-01.yaml", &key(from), &key(to));
+        lab.commit();
+        assert!(lab.publish().problems.is_empty());
+        keys(&lab)
+    };
+    assert_eq!(swap("another", "status"), [key("pushed")]);
+    assert_eq!(swap("pushed", "third"), [key("third")]);
+    lab.edit("devices/press-01.yaml", &key("status"), &key("another"));
+    assert_eq!(swap("third", "fourth"), [key("fourth")]);
+    assert_eq!(swap("fourth", "pushed"), [key("pushed")]);
     let account = Store::new(lab.home.accounts()).read(&"press-01".parse().unwrap()).unwrap().expect("an account");
     let with = account.ssh_keys[0].enrolled_with.as_ref().map(ToString::to_string);
     assert_eq!((keys(&lab), with), (vec![key("pushed")], Some(key("another"))));
