@@ -36,7 +36,7 @@ impl Cache {
         }
     }
 
-    /// Keeps these bytes.
+    /// Stores bytes durably under their digest, which it returns.
     pub fn put(&self, bytes: &[u8]) -> io::Result<Digest> {
         let digest = Digest::of(bytes);
         durable::create_dir_all(&self.dir, 0o700)?;

@@ -10,17 +10,17 @@ use repo_model::margo::ProfileType;
 
 use crate::decision::capabilities::{Described, Found, architecture_of};
 
-/// How long what was found is taken to be so. Hardware and engines change seldom, and asking costs two processes.
+/// How long what was found is taken to be so. Hardware and engines change seldom, and asking costs a process.
 const FRESH: Duration = Duration::from_secs(3600);
 
-/// Looks from time to time, and remembers.
+/// Finds out what the machine has, once an hour, and keeps the document of it in between.
 #[derive(Debug, Default)]
 pub struct Probe {
     last: Option<(Instant, Vec<u8>)>,
 }
 
 impl Probe {
-    /// Whether the next look asks anew.
+    /// Whether the next document is found out anew: there is none yet, or it is an hour old.
     pub fn is_due(&self) -> bool {
         self.last.as_ref().is_none_or(|(when, _)| when.elapsed() >= FRESH)
     }
@@ -60,10 +60,7 @@ fn found_here(disk: &Path, versions: BTreeMap<String, String>) -> Found {
             .and_then(|cores| u32::try_from(cores).ok())
             .unwrap_or(1),
         architecture: architecture_of(std::env::consts::ARCH),
-        memory: text("/proc/meminfo").and_then(|text| total_memory(&text)).map(|total| {
-            let installed = installed_memory(Path::new("/sys/devices/system/memory"));
-            installed.filter(|installed| is_near(*installed, total)).unwrap_or(total)
-        }),
+        memory: memory(),
         storage,
         interfaces: interfaces(Path::new("/sys/class/net")),
         vendor: dmi("sys_vendor"),
@@ -71,6 +68,13 @@ fn found_here(disk: &Path, versions: BTreeMap<String, String>) -> Found {
         serial: dmi("product_serial"),
         versions,
     }
+}
+
+/// The memory of this machine, in bytes; `None` where the kernel doesn't tell.
+pub fn memory() -> Option<u64> {
+    let total = total_memory(&fs::read_to_string("/proc/meminfo").ok()?)?;
+    let installed = installed_memory(Path::new("/sys/devices/system/memory"));
+    Some(installed.filter(|installed| is_near(*installed, total)).unwrap_or(total))
 }
 
 fn total_memory(meminfo: &str) -> Option<u64> {

@@ -39,7 +39,7 @@ pub(super) struct Call<'a> {
     pub(super) args: Vec<OsString>,
     pub(super) timeout: Duration,
     pub(super) redactor: &'a Redactor,
-    /// Added to the environment.
+    /// Variables beside those that each call gets.
     pub(super) parameters: &'a [(&'a str, &'a str)],
     pub(super) cancel: &'a dyn Fn() -> bool,
 }
@@ -85,18 +85,18 @@ impl Client {
         if output.status.success() { Ok(output.stdout) } else { Err(self.no_answer(&output)) }
     }
 
-    /// The same, as text.
+    /// The same, as text; bytes that are no UTF-8 are replaced.
     pub(super) fn ask_text(&self, args: &[&str]) -> Result<String, RuntimeError> {
         self.ask(args).map(|answer| String::from_utf8_lossy(&answer).into_owned())
     }
 
-    /// Asks something that may fail.
+    /// Asks something whose exit status the caller judges; what hangs is ended after [`QUERY`].
     pub(super) fn try_ask(&self, args: &[&str]) -> Result<Output, RuntimeError> {
         let args = args.iter().map(OsString::from).collect();
         self.run(Call { args, timeout: QUERY, redactor: &Redactor::default(), parameters: &[], cancel: &|| false })
     }
 
-    /// What should have succeeded didn't.
+    /// What a failure means of a call that should always succeed: the tool can't be used.
     pub(super) fn no_answer(&self, output: &Output) -> RuntimeError {
         self.tool.unavailable(last_lines(&output.stderr, REASON), None)
     }
@@ -116,7 +116,6 @@ impl Client {
     }
 }
 
-/// An environment of these variables.
 pub(super) fn environment<const N: usize>(variables: [(&str, OsString); N]) -> Vec<(OsString, OsString)> {
     variables.map(|(name, value)| (name.into(), value)).into()
 }

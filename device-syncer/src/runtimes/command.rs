@@ -1,7 +1,7 @@
-//! Runs one child process: closed input, chosen environment, bounded output, a time limit, its own process group.
+//! Runs one child process: closed or given input, chosen environment, bounded output, a time limit, its own process group.
 
 use std::ffi::OsString;
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -21,17 +21,17 @@ const GRACE: Duration = Duration::from_secs(5);
 const DRAIN: Duration = Duration::from_secs(20);
 /// How much of standard error is kept: its end.
 const STDERR_LIMIT: usize = 8 * 1024;
-/// How often is looked whether to cancel.
+/// How often `cancel` is asked while the child runs.
 const TICK: Duration = Duration::from_millis(20);
 
 #[derive(Debug, Clone)]
 pub struct Spec {
     pub program: PathBuf,
-    /// Its arguments; never a secret.
+    /// Never a secret: other users of the machine can read them.
     pub args: Vec<OsString>,
-    /// The whole environment.
+    /// The whole environment: nothing of this process's is passed on.
     pub env: Vec<(OsString, OsString)>,
-    /// Limit of the run.
+    /// The longest that it may run; then its group is killed.
     pub timeout: Duration,
     /// Limit of standard output in bytes; more is an error.
     pub stdout_limit: usize,
@@ -43,7 +43,6 @@ pub struct Spec {
 #[derive(Debug)]
 pub struct Output {
     pub status: ExitStatus,
-    /// All of standard output.
     pub stdout: Vec<u8>,
     /// The end of standard error, without secrets.
     pub stderr: String,
@@ -52,7 +51,6 @@ pub struct Output {
 /// A run that didn't end by itself.
 #[derive(Debug, thiserror::Error)]
 pub enum CommandError {
-    /// The program can't be started.
     #[error("can't start `{program}`")]
     Start {
         program: String,
@@ -62,7 +60,6 @@ pub enum CommandError {
     /// It took too long and was ended.
     #[error("`{command}` took longer than {seconds} s: {stderr}")]
     TimedOut {
-        /// Program and arguments.
         command: String,
         seconds: u64,
         /// The end of standard error.
@@ -70,21 +67,12 @@ pub enum CommandError {
     },
     /// The caller asked to stop, and it was ended.
     #[error("`{command}` was stopped on request")]
-    Cancelled {
-        /// Program and arguments.
-        command: String,
-    },
-    /// It said more than it may.
+    Cancelled { command: String },
+    /// It wrote more to standard output than `stdout_limit`.
     #[error("`{command}` wrote more than {limit} bytes")]
-    TooMuch {
-        /// Program and arguments.
-        command: String,
-        limit: usize,
-    },
-    /// The child can't be waited for.
+    TooMuch { command: String, limit: usize },
     #[error("can't wait for `{command}`")]
     Wait {
-        /// Program and arguments.
         command: String,
         #[source]
         source: io::Error,
@@ -99,7 +87,20 @@ pub fn inherit(lock: impl AsFd) -> io::Result<()> {
 
 /// Runs it to its end, its time limit, or `cancel`, whichever is first; what is ended early is ended as a group.
 pub fn run(spec: &Spec, cancel: &dyn Fn() -> bool) -> Result<Output, CommandError> {
-    let mut child = start(spec)?;
+    run_child(start(spec, Stdio::null())?, spec, cancel)
+}
+
+/// The same, with this on its input, whether it reads that or not.
+pub fn run_with_input(spec: &Spec, input: Vec<u8>, cancel: &dyn Fn() -> bool) -> Result<Output, CommandError> {
+    let mut child = start(spec, Stdio::piped())?;
+    if let Some(mut pipe) = child.stdin.take() {
+        // A child that ends without having read it is no error.
+        thread::spawn(move || pipe.write_all(&input));
+    }
+    run_child(child, spec, cancel)
+}
+
+fn run_child(mut child: Child, spec: &Spec, cancel: &dyn Fn() -> bool) -> Result<Output, CommandError> {
     let stdout = collect(child.stdout.take(), spec.stdout_limit + 1, Keep::Head);
     let stderr = collect(child.stderr.take(), STDERR_LIMIT, Keep::Tail);
     let end = wait(&mut child, Instant::now() + spec.timeout, cancel);
@@ -141,14 +142,14 @@ impl std::fmt::Display for Spec {
     }
 }
 
-fn start(spec: &Spec) -> Result<Child, CommandError> {
+fn start(spec: &Spec, input: Stdio) -> Result<Child, CommandError> {
     Command::new(&spec.program)
         .args(&spec.args)
         .env_clear()
         .envs(spec.env.iter().map(|(name, value)| (name, value)))
         // `docker compose` looks for files in the current directory and above it.
         .current_dir("/")
-        .stdin(Stdio::null())
+        .stdin(input)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .process_group(0)
@@ -264,6 +265,15 @@ mod tests {
         let names: Vec<_> = stdout.lines().filter_map(|line| line.split_once('=')).map(|(name, _)| name).collect();
         assert_eq!(names, ["PATH", "PWD", "SECRET"]);
         assert_eq!((output.status.code(), output.stderr.as_str()), (Some(3), "token ***"));
+    }
+
+    #[test]
+    fn a_child_gets_its_input_whole_and_need_not_read_it() {
+        let long = vec![b'x'; 1 << 20];
+        let counted = run_with_input(&shell("wc -c"), long.clone(), &|| false).unwrap();
+        assert_eq!(String::from_utf8(counted.stdout).unwrap().trim(), "1048576");
+        let unread = run_with_input(&shell("echo done"), long, &|| false).unwrap();
+        assert_eq!(unread.stdout, b"done\n");
     }
 
     #[test]

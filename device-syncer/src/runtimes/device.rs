@@ -8,8 +8,8 @@ use std::time::Duration;
 use repo_model::margo::ProfileType;
 use repo_model::{Digest, error_chain};
 
-use super::{ComposeRuntime, HelmRuntime, LockedImage, Runtime, RuntimeError, Runtimes, compose, helm};
-use crate::decision::component::Component;
+use super::{ComposeRuntime, HelmRuntime, LockedImage, Runtime, RuntimeError, Runtimes, Watch, compose, helm};
+use crate::decision::component::{Component, Kind};
 use crate::decision::failure::Failure;
 use crate::decision::observation::Observation;
 
@@ -23,20 +23,18 @@ pub struct DeviceRuntimes {
 /// A component that is ready to be applied.
 #[derive(Debug)]
 pub enum Ready {
-    /// As a compose project.
     Compose(compose::Prepared),
-    /// As a helm release.
     Helm(helm::Prepared),
 }
 
 impl DeviceRuntimes {
-    /// What can run here.
+    /// The types of profiles that have a runtime here.
     pub fn types(&self) -> BTreeSet<ProfileType> {
         let compose = self.compose.iter().map(|_| ProfileType::Compose);
         compose.chain(self.helm.iter().map(|_| ProfileType::Helm)).collect()
     }
 
-    /// Asks each of them.
+    /// What each runtime shows; one that doesn't answer is in `unreachable`, with why.
     pub fn observe(&self) -> Observation {
         self.observe_each().0
     }
@@ -68,6 +66,12 @@ impl DeviceRuntimes {
         (observation, first)
     }
 
+    /// Calls `changed` whenever something of ours ended or went, for as long as what this gives lives; `None` where that
+    /// isn't heard, so that only looking helps.
+    pub fn watch(&self, changed: impl Fn() + Send + 'static) -> Option<Watch> {
+        self.compose.as_ref()?.watch(changed)
+    }
+
     /// The versions of tools and of what they talk to, by name; `None` while one of them doesn't answer.
     pub fn versions(&self) -> Option<BTreeMap<String, String>> {
         let mut all = BTreeMap::new();
@@ -88,6 +92,14 @@ impl DeviceRuntimes {
     /// Whether applications' files are resolved without a sandbox.
     pub fn is_unconfined(&self) -> bool {
         self.compose.as_ref().and_then(ComposeRuntime::is_confined) == Some(false)
+    }
+
+    /// What of an input runs only once and has, or may have, begun: services that run to their end, hooks of a release.
+    pub fn begun_once(&self, component: &Component) -> Result<BTreeSet<String>, RuntimeError> {
+        match &component.kind {
+            Kind::Compose { .. } => self.compose()?.begun_once(component),
+            Kind::Helm { namespace, .. } => self.helm()?.begun_once(namespace, &component.project),
+        }
     }
 
     /// Removes every archive and chart from the cache but these, and those that the projects on this device were made

@@ -21,12 +21,7 @@ pub enum RuntimeError {
     },
     /// The archive or chart breaks a rule, or its tool can't read it.
     #[error("the archive of {what} is not valid: {reason}")]
-    ArtifactInvalid {
-        /// The archive or chart.
-        what: String,
-        /// File, place and rule.
-        reason: String,
-    },
+    ArtifactInvalid { what: String, reason: String },
     /// The registry gives other bytes than those that were published.
     #[error("{what} has other bytes than when it was published: {reason}")]
     ArtifactDigestChanged {
@@ -36,18 +31,12 @@ pub enum RuntimeError {
     },
     /// A parameter's name isn't allowed.
     #[error("parameter `{name}`: {rule}")]
-    ParameterInvalid {
-        /// The environment variable.
-        name: String,
-        /// The rule it breaks.
-        rule: &'static str,
-    },
+    ParameterInvalid { name: String, rule: &'static str },
     /// The application wants what the site doesn't allow, or what no application may have.
     #[error("`{project}` wants what isn't allowed here: {}", reasons.join("; "))]
     PolicyDenied {
-        /// The compose project.
         project: String,
-        /// Every denied wish, each with its place.
+        /// Everything that is denied, each with its place in the compose file.
         reasons: Vec<String>,
     },
     /// Something of that name exists and isn't ours; nothing was touched.
@@ -58,27 +47,24 @@ pub enum RuntimeError {
         /// The command a person could use.
         command: String,
     },
-    /// The tool refused.
     #[error("docker compose failed for `{project}`: {reason}")]
     ComposeFailed {
-        /// The compose project.
         project: String,
-        /// The tail of what the tool said.
+        /// The end of what the tool wrote, without secrets.
         reason: String,
     },
     /// Helm refused, or a hook of the chart failed.
     #[error("helm failed for `{release}`: {reason}")]
     HelmFailed {
         release: String,
-        /// The tail of what the tool said.
+        /// The end of what the tool wrote, without secrets.
         reason: String,
     },
     /// The tool, or what it talks to, doesn't answer.
     #[error("{tool} can't be used: {reason}")]
     RuntimeUnavailable {
-        /// `docker` or `helm`.
         tool: &'static str,
-        /// What the tool said.
+        /// The end of what the tool wrote, without secrets.
         reason: String,
         #[source]
         source: Option<CommandError>,
@@ -86,7 +72,6 @@ pub enum RuntimeError {
     /// A service didn't become healthy in time.
     #[error("service `{service}` of `{project}` is {state} after {seconds} s; its last words: {log}")]
     HealthTimeout {
-        /// The compose project.
         project: String,
         /// The first service that isn't good.
         service: String,
@@ -102,7 +87,7 @@ pub enum RuntimeError {
         release: String,
         /// How long was waited, in seconds.
         seconds: u64,
-        /// The tail of what the tool said.
+        /// The end of what the tool wrote, without secrets.
         reason: String,
     },
     /// Containers, networks, files or a release couldn't be removed.
@@ -110,10 +95,9 @@ pub enum RuntimeError {
     RemovalFailed {
         /// The compose project or helm release.
         project: String,
-        /// What the tool said.
+        /// The end of what the tool wrote, without secrets.
         reason: String,
     },
-    /// No space left.
     #[error("the disk is full: {reason}")]
     DiskFull { reason: String },
     /// The project's files on the device can't be read or written.
@@ -124,7 +108,7 @@ pub enum RuntimeError {
         #[source]
         source: std::io::Error,
     },
-    /// The caller asked to stop.
+    /// The caller asked to stop: its work is outdated, or the program ends.
     #[error("stopped on request")]
     Cancelled,
 }

@@ -1,6 +1,7 @@
 //! What runs components: one trait, one directory per tool that does it, and all of a device's tools together.
 //!
-//! Only this module and what is below it names `docker` or `helm`. Everything blocks; time is used only to wait.
+//! Only this module and what is below it names `docker` or `helm`. Everything blocks, but for the thread that hears what
+//! the engine tells; time is used only to wait.
 
 pub mod capabilities;
 mod client;
@@ -10,6 +11,7 @@ mod device;
 mod error;
 pub mod helm;
 mod labels;
+mod lines;
 mod redact;
 pub mod sandbox;
 
@@ -21,10 +23,11 @@ use repo_model::margo::ProfileType;
 use crate::decision::component::Component;
 use crate::decision::observation::Observed;
 
-pub use compose::{ComposeRuntime, ComposeSettings};
+pub use compose::{ComposeRuntime, ComposeSettings, Watch};
 pub use device::{DeviceRuntimes, Ready};
 pub use error::RuntimeError;
 pub use helm::{HelmRuntime, HelmSettings};
+pub use lines::Lines;
 pub use redact::Redactor;
 pub use repo_model::report::LockedImage;
 pub use sandbox::SandboxSettings;
@@ -54,7 +57,7 @@ pub trait Runtime: Send {
 
 /// What an actor uses of the [runtimes](crate::runtimes::Runtimes): a test's runtimes prepare something of their own.
 pub trait Runtimes {
-    /// What `prefetch` makes ready.
+    /// What `prefetch` gives, and `apply` takes.
     type Ready;
     /// See [`Runtime::prefetch`].
     fn prefetch(&self, component: &Component, cancel: &dyn Fn() -> bool) -> Result<Self::Ready, RuntimeError>;

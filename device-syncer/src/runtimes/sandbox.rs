@@ -50,7 +50,7 @@ pub(super) struct Confinement {
     user: bool,
 }
 
-/// The strongest first.
+/// What the kernel may offer, the strongest first.
 const CONFINEMENTS: [Confinement; 4] = [
     Confinement { landlock: true, user: true },
     Confinement { landlock: true, user: false },
@@ -59,7 +59,7 @@ const CONFINEMENTS: [Confinement; 4] = [
 ];
 
 impl Confinement {
-    /// None at all.
+    /// No confinement at all.
     #[cfg(test)]
     pub(super) const OPEN: Self = CONFINEMENTS[3];
 

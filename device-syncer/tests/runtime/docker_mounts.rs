@@ -101,6 +101,35 @@ fn a_container_that_plants_a_link_under_another_ones_mount_never_reaches_the_hos
 }
 
 #[test]
+fn of_two_that_are_applied_at_once_one_is_refused_where_the_other_could_lead_its_mount_elsewhere() {
+    for round in 0..4 {
+        let (mut world, site) = world();
+        let mount = |path: &str| format!("'{}/{path}:/data'", site.display());
+        let mut prepared = Vec::new();
+        for (name, path) in [("outer", "shared"), ("inner", "shared/sub")] {
+            let component = another(&mut world, name, &["a"]);
+            world.component = component;
+            world.archive(&[("compose.yaml", &project(&[binds("a", &mount(path))]))]);
+            prepared.push(world.runtime.prefetch(&world.component, &|| false).unwrap());
+        }
+        let at_once = std::sync::Barrier::new(2);
+        let results: Vec<_> = std::thread::scope(|scope| {
+            let apply = |one| {
+                let (at_once, runtime) = (&at_once, &world.runtime);
+                scope.spawn(move || {
+                    at_once.wait();
+                    runtime.apply(one, &|| false)
+                })
+            };
+            let threads: Vec<_> = prepared.iter().map(apply).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        assert_eq!(results.iter().filter(|result| result.is_ok()).count(), 1, "{round}: {results:?}");
+        refused(results.into_iter().find(Result::is_err).unwrap(), &["could put a link to anything of the host"]);
+    }
+}
+
+#[test]
 fn what_containers_of_other_projects_may_write_is_no_place_for_a_mount_below_it() {
     let (mut world, site) = world();
     let at = |path: &str| format!("'{}/{path}", site.display());

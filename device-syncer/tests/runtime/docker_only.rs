@@ -162,6 +162,37 @@ mod docker_files {
         }
         assert!(!world.project_dir().exists());
     }
+
+    #[test]
+    fn what_a_site_does_not_admit_is_refused_as_compose_resolves_it() {
+        let mut world = World::docker();
+        let policy = "{images: ['margo-test/*'], ceilings: {memory: 64Mi, cpus: 0.5}}";
+        let policy = serde_yaml::from_str(policy).unwrap();
+        world.settings.policy = policy;
+        world.restart();
+        let within = "mem_limit: 64m, cpus: 0.5";
+        for (service, reason) in [
+            (format!("image: 'busybox:1', {within}"), "image: busybox isn't among `policy.images`"),
+            (format!("image: '${{MISSING:-evil.example/a}}:1', {within}"), "image: evil.example/a isn't among"),
+            ("image: 'margo-test/busybox:1', cpus: 0.5".to_owned(), "memory: without a limit, and so over"),
+            ("image: 'margo-test/busybox:1', cpus: 0.5, mem_limit: 65m".to_owned(), "memory: over `policy.ceilings"),
+            ("image: 'margo-test/busybox:1', mem_limit: 64m, cpus: 0.6".to_owned(), "cpus: over `policy.ceilings"),
+            (
+                "image: 'margo-test/busybox:1', deploy: {resources: {limits: {memory: 64m, cpus: '0.6'}}}".to_owned(),
+                "cpus: over `policy.ceilings",
+            ),
+        ] {
+            world.archive(&[("compose.yaml", &format!("services: {{a: {{{service}}}}}"))]);
+            let error = world.runtime.prefetch(&world.component, &|| false).unwrap_err();
+            assert_eq!((error.code().as_str(), error.is_transient()), ("policy-denied", false), "{service}: {error}");
+            assert!(error.to_string().contains(reason), "{service}: {error}");
+        }
+        for within in [within, "deploy: {resources: {limits: {memory: 64m, cpus: '0.5'}}}"] {
+            let text = format!("services: {{a: {{image: 'margo-test/busybox:1', {within}}}}}");
+            world.archive(&[("compose.yaml", &text)]);
+            world.runtime.prefetch(&world.component, &|| false).unwrap();
+        }
+    }
 }
 
 mod docker_up {
@@ -299,5 +330,63 @@ mod docker_capabilities {
     fn docker_tells_where_it_keeps_what_takes_the_storage() {
         let root = World::docker().runtime.data_root().expect("docker's directory can be seen from here");
         assert!(root.join("volumes").is_dir(), "{}", root.display());
+    }
+}
+
+/// An engine that is reached over TCP is asked by `docker`.
+mod docker_engine {
+    use std::io::copy;
+    use std::net::{Shutdown, TcpListener, TcpStream};
+    use std::os::unix::net::UnixStream;
+    use std::thread;
+
+    use crate::world::{CHECK, World, needed};
+
+    /// Lets whoever connects talk to the engine.
+    fn over_tcp() -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let host = needed("DOCKER_HOST");
+        let socket = host.strip_prefix("unix://").unwrap().to_owned();
+        let between = |from: TcpStream, to: UnixStream| {
+            let (mut back, mut answers) = (from.try_clone().unwrap(), to.try_clone().unwrap());
+            thread::spawn(move || {
+                let _ = copy(&mut &from, &mut &to);
+                let _ = to.shutdown(Shutdown::Write);
+            });
+            thread::spawn(move || {
+                let _ = copy(&mut answers, &mut back);
+                let _ = back.shutdown(Shutdown::Both);
+            });
+        };
+        thread::spawn(move || {
+            listener.incoming().flatten().for_each(|from| between(from, UnixStream::connect(&socket).unwrap()));
+        });
+        format!("tcp://{address}")
+    }
+
+    #[test]
+    fn what_is_seen_is_the_same_whether_the_engine_is_asked_itself_or_by_docker() {
+        let mut world = World::docker();
+        let service = |more: &str| format!("{{image: 'margo-test/busybox:1', command: [sleep, '1000'], {more}}}");
+        let services = format!(
+            "services: {{web: {}, done: {}, odd: {}}}\nvolumes: {{kept: {{}}}}\n",
+            service(&format!("{CHECK}, volumes: ['./data:/data', 'kept:/kept']")),
+            service("network_mode: none, entrypoint: [sh, -c, 'exit 0'], restart: 'no'"),
+            service(&format!("{CHECK}, labels: {{odd: \"\\\"\\n{{{{\\\\äöü😀\"}}")),
+        );
+        world.archive(&[("compose.yaml", &services), ("data/a.txt", "a")]);
+        world.prefetch_and_apply().unwrap();
+        let (seen, root, versions) = (world.observed(), world.runtime.data_root(), world.runtime.versions());
+        let identities = world.identities();
+        world.settings.environment.insert("DOCKER_HOST".into(), over_tcp().into());
+        world.restart();
+        assert_eq!(world.observed(), seen);
+        assert_eq!((world.runtime.data_root(), world.runtime.versions()), (root, versions));
+        world.prefetch_and_apply().unwrap();
+        let (mut before, mut after) = (identities, world.identities());
+        // `up` runs what has ended once more.
+        assert!(before.remove("done").is_some() && after.remove("done").is_some());
+        assert_eq!(after, before, "ownership, mounts and images are seen alike");
     }
 }

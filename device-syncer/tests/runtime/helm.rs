@@ -568,6 +568,8 @@ fn values_are_in_a_file_for_us_alone_and_secrets_are_nowhere_else(world: &mut Wo
     let left = world.settings.values_dir.join("left.yaml");
     repo_git::durable::replace_file(&left, b"of a killed syncer", 0o600).unwrap();
     world.restart();
+    assert_eq!(fs::read_dir(&world.settings.values_dir).unwrap().count(), 1, "helm may read it for another process");
+    world.runtime.sweep().unwrap();
     assert_eq!(fs::read_dir(&world.settings.values_dir).unwrap().count(), 0);
     let mode = fs::metadata(&world.settings.values_dir).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o700);

@@ -30,7 +30,6 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// On the fake.
     pub(crate) fn fake() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let fake = FakeDocker::new(dir.path().join("docker"));
@@ -92,7 +91,6 @@ impl World {
         }
     }
 
-    /// Makes a parameter secret.
     pub(crate) fn secret(&mut self, name: &str) {
         self.given().1.insert(name.to_owned());
     }

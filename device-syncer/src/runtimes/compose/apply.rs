@@ -19,7 +19,7 @@ use crate::runtimes::{Redactor, RuntimeError};
 
 /// How often `cancel` is asked while health is waited for.
 const TICK: Duration = Duration::from_millis(200);
-/// Between two looks at the containers, at most.
+/// The longest time between two observations of the containers while health is waited for.
 const SLOWEST_LOOK: Duration = Duration::from_secs(2);
 
 impl ComposeRuntime {
@@ -29,7 +29,7 @@ impl ComposeRuntime {
         let project = Project::new(&self.settings.projects_dir, &prepared.component.project);
         let previous = project.marker()?;
         let is_there = self.check_ownership(prepared, previous.as_ref())?;
-        let in_the_way = self.check_neighbours(prepared)?;
+        let (in_the_way, _claim) = self.check_neighbours(prepared)?;
         self.check_links(prepared, false)?;
         let inventory = files::inventory(&prepared.archive);
         let old = previous.map(|marker| marker.inventory).unwrap_or_default();
@@ -59,8 +59,8 @@ impl ComposeRuntime {
     pub(super) fn check_ownership(&self, prepared: &Prepared, marker: Option<&Marker>) -> Result<bool, RuntimeError> {
         let (component, resolved) = (&prepared.component, &prepared.resolved);
         let services = resolved.services();
-        let is_there = ownership::check_containers(&self.docker, &self.owner, &component.project, services)?;
-        ownership::check_objects(&self.docker, resolved, &component.project, is_there || marker.is_some())?;
+        let is_there = ownership::check_containers(&self.engine, &self.owner, &component.project, services)?;
+        ownership::check_objects(&self.engine, resolved, &component.project, is_there || marker.is_some())?;
         Ok(is_there)
     }
 
@@ -69,7 +69,7 @@ impl ComposeRuntime {
     /// from one that isn't healthy. Returns whether that was needed.
     fn replace(&self, prepared: &Prepared, project: &Project, cancel: &dyn Fn() -> bool) -> Result<bool, RuntimeError> {
         let (component, bound) = (&prepared.component, self.settings.stop_timeout);
-        let stopping = Stopping::update(&self.docker, &component.project, bound, &prepared.resolved);
+        let stopping = Stopping::update((&self.docker, &self.engine), &component.project, bound, &prepared.resolved);
         if !stopping.may_exceed()? {
             return Ok(false);
         }
@@ -154,8 +154,8 @@ impl ComposeRuntime {
 
     /// Every service of the project as it is now.
     fn services(&self, prepared: &Prepared) -> Result<BTreeMap<String, ServiceState>, RuntimeError> {
-        let filter = format!("label={}={}", labels::PROJECT, prepared.component.project);
-        let found = containers::with_labels(&self.docker, &[filter])?;
+        let label = format!("{}={}", labels::PROJECT, prepared.component.project);
+        let found = containers::with_labels(&self.engine, &[label])?;
         let mut services: BTreeMap<_, _> =
             prepared.resolved.services().into_iter().map(|name| (name, missing())).collect();
         services.extend(found.iter().map(|container| (container.service().to_owned(), container.state())));
@@ -210,13 +210,13 @@ impl ComposeRuntime {
     ) -> Result<(), RuntimeError> {
         let project = Project::new(&self.settings.projects_dir, name);
         let marker = project.marker()?;
-        ownership::check_containers(&self.docker, &self.owner, name, [])?;
+        ownership::check_containers(&self.engine, &self.owner, name, [])?;
         if let Some(marker) = &marker {
             project.mark(&Marker { stage: Stage::Removing, ..marker.clone() })?;
         }
         let mut args = compose(name, None);
         args.extend(["down", "--remove-orphans"].map(OsString::from));
-        let stopping = Stopping::removal(&self.docker, name, self.settings.stop_timeout);
+        let stopping = Stopping::removal((&self.docker, &self.engine), name, self.settings.stop_timeout);
         let cancel = || {
             stopping.look();
             cancel()

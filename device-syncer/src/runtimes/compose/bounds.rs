@@ -11,7 +11,7 @@ use crate::runtimes::command::CommandError;
 
 /// The whole document as compose prints it, in bytes.
 const DOCUMENT: usize = 4 << 20;
-/// Objects of a section.
+/// How many objects each section may have.
 const OBJECTS: &[(&str, usize)] =
     &[("services", 100), ("networks", 50), ("volumes", 200), ("configs", 200), ("secrets", 200)];
 /// The name of an object, in bytes.

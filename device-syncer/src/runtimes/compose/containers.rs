@@ -1,41 +1,14 @@
-//! The containers that docker has: listing, inspecting, and saying how they are.
+//! The containers of projects: listing, inspecting, and saying how they are.
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
-use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use repo_model::{ComponentName, DeploymentId};
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
 
-use super::docker::DOCKER;
+use super::engine::{Details, Engine, Listed, Looked};
 use crate::decision::observation::{Condition, ServiceState};
-use crate::runtimes::client::{Call, Client, QUERY, REASON};
-use crate::runtimes::command::{CommandError, Output, last_lines};
-use crate::runtimes::{Redactor, RuntimeError};
-
-/// What is asked of each container: labels, which `docker ps` has, and below what only `docker inspect` has. Nothing else
-/// of it is read, because an application chooses how much that is; of a label no more than any of ours can have.
-const LABELS: &str = concat!(
-    r#"{"id":{{json .ID}},"#,
-    r#""project":{{json (printf "%.1024s" (.Label "com.docker.compose.project"))}},"#,
-    r#""service":{{json (printf "%.1024s" (.Label "com.docker.compose.service"))}},"#,
-    r#""deployment":{{json (printf "%.1024s" (.Label "device-syncer.deployment"))}},"#,
-    r#""component":{{json (printf "%.1024s" (.Label "device-syncer.component"))}}}"#,
-);
-
-const STATE: &str = concat!(
-    r#"{"id":{{json .ID}},"image":{{json .Image}},"status":{{json .State.Status}},"exitCode":{{json .State.ExitCode}},"#,
-    r#""startedAt":{{json .State.StartedAt}},"health":{{with .State.Health}}{{json .Status}}{{else}}null{{end}},"#,
-    r#""restart":{{json .HostConfig.RestartPolicy.Name}},"restarts":{{json .RestartCount}}}"#,
-);
-
-/// How many containers are inspected, or ended, with one call.
-pub(super) const BATCH: usize = 50;
-
-/// Limit of a call that inspects one container.
-const ONE: Duration = Duration::from_secs(10);
+use crate::runtimes::RuntimeError;
 
 /// What stayed up for so long has started well: Docker's own measure for restart policies (*Start containers
 /// automatically*).
@@ -44,24 +17,14 @@ const STARTED: SignedDuration = SignedDuration::from_secs(10);
 /// A container, as far as it is read.
 #[derive(Debug, Clone)]
 pub(super) struct Container {
-    labels: Labels,
-    /// Or why docker can't show it.
-    state: Result<State, String>,
+    listed: Listed,
+    /// What inspecting it gave, or why the engine can't show it.
+    state: Looked<State>,
 }
 
-/// A line of `docker ps`; a label that isn't there is empty.
+/// The part of `docker inspect` under `State`.
 #[derive(Debug, Clone, Deserialize)]
-struct Labels {
-    id: String,
-    project: String,
-    service: String,
-    deployment: String,
-    component: String,
-}
-
-/// What `docker inspect` says of it.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(from = "Inspected")]
 struct State {
     image: String,
     status: String,
@@ -70,108 +33,97 @@ struct State {
     health: Option<String>,
     restart: String,
     /// How often docker restarted it since somebody last started it.
-    #[serde(default)]
     restarts: u64,
 }
 
-/// Every container with these labels: one call that lists, and one for each [`BATCH`] of what it found. What is missing
-/// in a batch is asked for alone, so that a container that can't be read hides no other one.
-pub(super) fn with_labels(docker: &Client, filters: &[String]) -> Result<Vec<Container>, RuntimeError> {
-    let mut args = vec!["ps", "--all", "--no-trunc", "--filter", "label=com.docker.compose.oneoff=False"];
-    filters.iter().for_each(|filter| args.extend(["--filter", filter]));
-    let listed: Vec<Labels> = parse(&docker.ask(&[args.as_slice(), &["--format", LABELS]].concat())?)?;
-    let ids: Vec<&str> = listed.iter().map(|labels| &*labels.id).collect();
-    let mut states = inspect_each(docker, &ids, STATE)?;
-    let container = |labels: Labels| Some(Container { state: states.remove(&labels.id)?, labels });
-    Ok(listed.into_iter().filter_map(container).collect())
-}
-
-/// A line of `docker inspect`.
+/// The same as the engine has it.
 #[derive(Deserialize)]
-struct Line<T> {
-    id: String,
-    #[serde(flatten)]
-    rest: T,
+#[serde(rename_all = "PascalCase")]
+struct Inspected {
+    image: String,
+    #[serde(default)]
+    restart_count: u64,
+    state: InspectedState,
+    host_config: HostConfig,
 }
 
-/// What is asked of those containers that are still there, by id, or why docker can't show it. `format` makes one line of
-/// JSON for each, with its `id`. One call for each [`BATCH`], and one for each container that was missing in its batch.
-pub(super) fn inspect_each<T: DeserializeOwned>(
-    docker: &Client,
-    ids: &[&str],
-    format: &str,
-) -> Result<BTreeMap<String, Result<T, String>>, RuntimeError> {
-    let mut all = BTreeMap::new();
-    for batch in ids.chunks(BATCH) {
-        // Those that docker can print are printed also where it fails for others.
-        let together = inspect(docker, batch, format, QUERY).ok().and_then(|output| parse(&output.stdout).ok());
-        all.extend(together.into_iter().flatten().map(|line: Line<T>| (line.id, Ok(line.rest))));
-        for id in batch {
-            if !all.contains_key(*id) {
-                all.extend(inspect_one(docker, id, format)?.map(|one| ((*id).to_owned(), one)));
-            }
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct InspectedState {
+    status: String,
+    exit_code: i64,
+    started_at: String,
+    health: Option<Health>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Health {
+    status: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct HostConfig {
+    restart_policy: RestartPolicy,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct RestartPolicy {
+    name: String,
+}
+
+impl Details for State {
+    const TEMPLATE: &str = concat!(
+        r#"{"Id":{{json .ID}},"Image":{{json .Image}},"RestartCount":{{json .RestartCount}},"#,
+        r#""State":{"Status":{{json .State.Status}},"ExitCode":{{json .State.ExitCode}},"#,
+        r#""StartedAt":{{json .State.StartedAt}},"#,
+        r#""Health":{"Status":{{with .State.Health}}{{json .Status}}{{else}}null{{end}}}},"#,
+        r#""HostConfig":{"RestartPolicy":{"Name":{{json .HostConfig.RestartPolicy.Name}}}}}"#,
+    );
+}
+
+impl From<Inspected> for State {
+    fn from(Inspected { image, restart_count, state, host_config }: Inspected) -> Self {
+        Self {
+            image,
+            status: state.status,
+            exit_code: state.exit_code,
+            started_at: state.started_at,
+            health: state.health.and_then(|health| health.status),
+            restart: host_config.restart_policy.name,
+            restarts: restart_count,
         }
     }
-    Ok(all)
 }
 
-/// What is asked of one, or why docker can't show it; `None` if it is gone. An error if docker doesn't answer at all.
-fn inspect_one<T: DeserializeOwned>(
-    docker: &Client,
-    id: &str,
-    format: &str,
-) -> Result<Option<Result<T, String>>, RuntimeError> {
-    let reason = match inspect(docker, &[id], format, ONE) {
-        Ok(output) if output.status.success() => match parse::<Line<T>>(&output.stdout) {
-            Ok(lines) => return Ok(lines.into_iter().next().map(|line| Ok(line.rest))),
-            Err(error) => error.to_string(),
-        },
-        Ok(output) if vanished(&output.stderr) => return Ok(None),
-        Ok(output) => last_lines(&output.stderr, REASON),
-        Err(CommandError::TimedOut { seconds, .. }) => format!("`docker inspect` took longer than {seconds} s"),
-        Err(error @ CommandError::TooMuch { .. }) => error.to_string(),
-        Err(error) => return Err(DOCKER.broken_off(error)),
-    };
-    docker.ask(DOCKER.probe)?;
-    Ok(Some(Err(reason)))
-}
-
-fn inspect(docker: &Client, ids: &[&str], format: &str, timeout: Duration) -> Result<Output, CommandError> {
-    let args = [&["inspect", "--type", "container", "--format", format], ids].concat();
-    let args = args.iter().map(OsString::from).collect();
-    docker.try_run(Call { args, timeout, redactor: &Redactor::default(), parameters: &[], cancel: &|| false })
-}
-
-/// One that is gone by now is named on standard error; what was asked of the others is done all the same.
-pub(super) fn vanished(stderr: &str) -> bool {
-    stderr.to_lowercase().contains("no such")
-}
-
-/// One JSON object a line.
-pub(super) fn parse<T: for<'a> Deserialize<'a>>(lines: &[u8]) -> Result<Vec<T>, RuntimeError> {
-    serde_json::Deserializer::from_slice(lines)
-        .into_iter()
-        .collect::<Result<_, _>>()
-        .map_err(|error| DOCKER.unavailable(format!("what docker printed can't be read: {error}"), None))
+/// Every container with these labels that is part of a project for good.
+pub(super) fn with_labels(engine: &Engine, labels: &[String]) -> Result<Vec<Container>, RuntimeError> {
+    let listed = engine.list(&[&["com.docker.compose.oneoff=False".to_owned()], labels].concat())?;
+    let ids: Vec<&str> = listed.iter().map(|listed| &*listed.id).collect();
+    let mut states = engine.inspect(&ids)?;
+    let container = |listed: Listed| Some(Container { state: states.remove(&listed.id)?, listed });
+    Ok(listed.into_iter().filter_map(container).collect())
 }
 
 impl Container {
     pub(super) fn project(&self) -> &str {
-        &self.labels.project
+        &self.listed.labels().project
     }
 
     pub(super) fn service(&self) -> &str {
-        &self.labels.service
+        &self.listed.labels().service
     }
 
     /// The deployment it belongs to, if its label tells.
     pub(super) fn deployment(&self) -> Option<DeploymentId> {
-        self.labels.deployment.parse().ok()
+        self.listed.labels().deployment.parse().ok()
     }
 
     /// The component that it is of, if its label tells.
     pub(super) fn component(&self) -> Option<ComponentName> {
-        self.labels.component.parse().ok()
+        self.listed.labels().component.parse().ok()
     }
 
     /// Its state as others see it.
@@ -179,7 +131,7 @@ impl Container {
         let state = self.state.as_ref();
         let text = |text: fn(&State) -> &String| state.map_or_else(|_| String::new(), |state| text(state).clone());
         ServiceState {
-            container: self.labels.id.clone(),
+            container: self.listed.id.clone(),
             image: text(|state| &state.image),
             state: state.map_or("unknown", |state| &state.status).to_owned(),
             health: state.ok().and_then(|state| state.health.clone()).filter(|status| status != "none"),
@@ -268,11 +220,12 @@ mod tests {
     use super::*;
 
     fn state(status: &str, health: Option<&str>, exit: i64, restart: &str) -> State {
+        let health = health.map(|health| serde_json::json!({"Status": health}));
         let json = serde_json::json!({
-            "image": "sha256:x", "status": status, "exitCode": exit, "health": health, "restart": restart,
-            "startedAt": "2026-01-01T00:00:00.5Z",
+            "Image": "sha256:x", "HostConfig": {"RestartPolicy": {"Name": restart}},
+            "State": {"Status": status, "ExitCode": exit, "Health": health, "StartedAt": "2026-01-01T00:00:00.5Z"},
         });
-        parse(json.to_string().as_bytes()).unwrap().remove(0)
+        serde_json::from_value(json).unwrap()
     }
 
     fn degraded(how: &str) -> Condition {
@@ -355,7 +308,8 @@ mod tests {
     #[test]
     fn the_engines_own_output_is_understood() {
         let captured = include_bytes!("../../../../fixtures/runtimes/compose/inspect-20.10.jsonl");
-        let found: Vec<State> = parse(captured).unwrap();
+        let found = serde_json::Deserializer::from_slice(captured).into_iter::<State>();
+        let found: Vec<State> = found.collect::<Result<_, _>>().unwrap();
         assert_eq!(found[0].health.as_deref(), Some("healthy"));
         assert_eq!(found[0].condition(Timestamp::now()), Condition::Running);
         assert!(found[0].image.starts_with("sha256:"));

@@ -32,6 +32,7 @@ fn base(settings: &ComposeSettings) -> Vec<(OsString, OsString)> {
     environment([
         ("PATH", settings.path.clone().into()),
         ("HOME", settings.home.clone().into_os_string()),
+        ("TMPDIR", settings.home.clone().into_os_string()),
         // Nothing is fetched while a file is resolved (compose 2.40: `pkg/remote`).
         ("COMPOSE_EXPERIMENTAL_GIT_REMOTE", "false".into()),
         ("COMPOSE_EXPERIMENTAL_OCI_REMOTE", "false".into()),
@@ -67,7 +68,7 @@ pub(super) fn compose(project: &str, file: Option<(&Path, &Path, &Path)>) -> Vec
     args
 }
 
-/// What follows `compose`.
+/// The arguments behind `docker compose`.
 pub(super) fn options(project: &str, file: Option<(&Path, &Path, &Path)>) -> Vec<OsString> {
     let mut args: Vec<OsString> = ["--ansi", "never", "-p", project].map(OsString::from).into();
     if let Some((file, directory, env_file)) = file {

@@ -10,6 +10,7 @@ use std::ffi::OsString;
 use repo_artifacts::ImageReference;
 use repo_model::Digest;
 
+use super::engine::Image;
 use super::project::Project;
 use super::{ComposeRuntime, Prepared};
 use crate::runtimes::client::{Call, QUERY};
@@ -17,21 +18,11 @@ use crate::runtimes::{LockedImage, RuntimeError};
 
 /// The registry in our names, which is nowhere (RFC 6761).
 const OURS: &str = "device-syncer.invalid/";
-/// What is asked of an image.
-const IMAGE: &str = "{{.Id}} {{json .RepoDigests}}";
 /// A repository of ours is cut to so many characters: the engine takes 255 for the whole name.
 const LONGEST: usize = 200;
 
-/// An image that the engine has.
-struct Present {
-    /// `sha256:…` of its configuration, or of its manifest, as the engine's store has it.
-    id: String,
-    /// `name@sha256:…` of what it was pulled as.
-    pulled: Vec<String>,
-}
-
 /// An image that a service wants.
-struct DesiredDeployment<'a> {
+struct WantedImage<'a> {
     /// As the compose file names it, its variables filled.
     reference: ImageReference,
     text: &'a str,
@@ -48,7 +39,7 @@ impl ComposeRuntime {
         let kept = project.images(prepared.component.input_digest)?;
         for (service, text) in prepared.resolved.images_by_service() {
             let kept = kept.get(&service).map(String::as_str);
-            let wanted = DesiredDeployment::new(prepared, &service, &text, kept)?;
+            let wanted = WantedImage::new(prepared, &service, &text, kept)?;
             let (name, learned) = self.fetch_image(prepared, &wanted, cancel)?;
             if let Some(digest) = learned {
                 let image = prepared.redactor.clean(&text);
@@ -63,11 +54,11 @@ impl ComposeRuntime {
     fn fetch_image(
         &self,
         prepared: &Prepared,
-        wanted: &DesiredDeployment<'_>,
+        wanted: &WantedImage<'_>,
         cancel: &dyn Fn() -> bool,
     ) -> Result<(String, Option<Digest>), RuntimeError> {
         match (wanted.kept, wanted.lock) {
-            (Some(kept), Some(_)) if self.inspect(kept)?.is_some() => Ok((kept.to_owned(), None)),
+            (Some(kept), Some(_)) if self.engine.image(kept)?.is_some() => Ok((kept.to_owned(), None)),
             (kept, Some(lock)) => {
                 let id = self.locked(prepared, wanted, lock, cancel)?;
                 let name = kept.map_or_else(|| wanted.name(lock), str::to_owned);
@@ -79,10 +70,10 @@ impl ComposeRuntime {
             }
             (kept, None) => {
                 let source = kept.unwrap_or(wanted.text);
-                if self.inspect(source)?.is_none() {
+                if self.engine.image(source)?.is_none() {
                     self.pull(prepared, source, cancel)?;
                 }
-                let present = self.inspect(source)?.ok_or_else(|| wanted.vanished(prepared))?;
+                let present = self.engine.image(source)?.ok_or_else(|| wanted.vanished(prepared))?;
                 let digest = wanted.digest_of(&present).ok_or_else(|| wanted.vanished(prepared))?;
                 let name = kept.map_or_else(|| wanted.name(digest), str::to_owned);
                 if kept.is_none() {
@@ -97,28 +88,28 @@ impl ComposeRuntime {
     fn locked(
         &self,
         prepared: &Prepared,
-        wanted: &DesiredDeployment<'_>,
+        wanted: &WantedImage<'_>,
         lock: Digest,
         cancel: &dyn Fn() -> bool,
     ) -> Result<String, RuntimeError> {
         let pinned = format!("{}@{lock}", wanted.reference.name());
         for name in [&wanted.name(lock), wanted.text, &pinned] {
-            let found = self.inspect(name)?;
-            if let Some(found) = found.filter(|found| found.is(lock) || name.starts_with(OURS)) {
+            let found = self.engine.image(name)?;
+            if let Some(found) = found.filter(|found| is(found, lock) || name.starts_with(OURS)) {
                 return Ok(found.id);
             }
         }
         if let Err(error) = self.pull(prepared, &pinned, cancel) {
             return Err(self.changed(prepared, wanted, lock, &error).unwrap_or(error));
         }
-        Ok(self.inspect(&pinned)?.ok_or_else(|| wanted.vanished(prepared))?.id)
+        Ok(self.engine.image(&pinned)?.ok_or_else(|| wanted.vanished(prepared))?.id)
     }
 
     /// A registry that has the name with other bytes, and the locked ones no more, will not get better by itself.
     fn changed(
         &self,
         prepared: &Prepared,
-        wanted: &DesiredDeployment<'_>,
+        wanted: &WantedImage<'_>,
         lock: Digest,
         error: &RuntimeError,
     ) -> Option<RuntimeError> {
@@ -133,15 +124,7 @@ impl ComposeRuntime {
 
     /// Whether the engine has an image of this name.
     pub(super) fn has_image(&self, name: &str) -> Result<bool, RuntimeError> {
-        Ok(self.inspect(name)?.is_some())
-    }
-
-    fn inspect(&self, name: &str) -> Result<Option<Present>, RuntimeError> {
-        let found = self.docker.try_ask(&["image", "inspect", "--format", IMAGE, "--", name])?;
-        let text = String::from_utf8_lossy(&found.stdout).trim().to_owned();
-        let (id, pulled) = text.split_once(' ').unwrap_or((&text, ""));
-        let pulled = serde_json::from_str(pulled).unwrap_or_default();
-        Ok(found.status.success().then(|| Present { id: id.to_owned(), pulled }))
+        Ok(self.engine.image(name)?.is_some())
     }
 
     fn pull(&self, prepared: &Prepared, name: &str, cancel: &dyn Fn() -> bool) -> Result<(), RuntimeError> {
@@ -151,7 +134,7 @@ impl ComposeRuntime {
 
     /// Gives the image a name, unless it has it.
     fn tag(&self, prepared: &Prepared, id: &str, name: &str) -> Result<(), RuntimeError> {
-        if self.inspect(name)?.is_some_and(|found| found.id == id) {
+        if self.engine.image(name)?.is_some_and(|found| found.id == id) {
             return Ok(());
         }
         self.on_image(prepared, name, ["tag", id, name].map(OsString::from).into(), &|| false)
@@ -175,7 +158,7 @@ impl ComposeRuntime {
     }
 }
 
-impl<'a> DesiredDeployment<'a> {
+impl<'a> WantedImage<'a> {
     fn new(prepared: &Prepared, service: &str, text: &'a str, kept: Option<&'a str>) -> Result<Self, RuntimeError> {
         let invalid = |reason: String| RuntimeError::ArtifactInvalid { what: format!("service `{service}`"), reason };
         let reference =
@@ -197,10 +180,10 @@ impl<'a> DesiredDeployment<'a> {
     }
 
     /// What an image is locked by: the digest that it was pulled as, or its id if it never was.
-    fn digest_of(&self, present: &Present) -> Option<Digest> {
+    fn digest_of(&self, present: &Image) -> Option<Digest> {
         let same =
             |pulled: &ImageReference| (pulled.host(), pulled.path()) == (self.reference.host(), self.reference.path());
-        let mut pulled = present.pulled.iter().filter_map(|pulled| ImageReference::parse(pulled).ok());
+        let mut pulled = present.pulled().iter().filter_map(|pulled| ImageReference::parse(pulled).ok());
         pulled.find(same).and_then(|pulled| pulled.digest()).or_else(|| present.id.parse().ok())
     }
 
@@ -214,11 +197,10 @@ impl<'a> DesiredDeployment<'a> {
     }
 }
 
-impl Present {
-    fn is(&self, lock: Digest) -> bool {
-        let lock = lock.to_string();
-        self.id == lock || self.pulled.iter().any(|pulled| pulled.split_once('@').is_some_and(|(_, it)| it == lock))
-    }
+/// Whether an image has these bytes.
+fn is(image: &Image, lock: Digest) -> bool {
+    let lock = lock.to_string();
+    image.id == lock || image.pulled().iter().any(|pulled| pulled.split_once('@').is_some_and(|(_, it)| it == lock))
 }
 
 /// The digest in a name of ours.

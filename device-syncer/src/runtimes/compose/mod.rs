@@ -9,9 +9,12 @@
 //! of it doesn't run any more is restored from the document that was applied, service by service.
 
 mod apply;
+mod ask;
 mod bounds;
 mod containers;
 mod docker;
+mod engine;
+mod events;
 mod files;
 mod images;
 mod mounts;
@@ -36,6 +39,7 @@ use repo_artifacts::{Archive, Registry};
 use repo_git::durable;
 use repo_model::Digest;
 
+pub use events::Watch;
 pub use settings::ComposeSettings;
 
 use super::client::Client;
@@ -44,18 +48,22 @@ use super::{LockedImage, Redactor, Runtime, RuntimeError, files_failed, labels};
 use crate::artifacts::Cache;
 use crate::decision::component::Component;
 use crate::decision::observation::Observed;
+use engine::Engine;
 use labels::Owner;
+use mounts::Claims;
 use resolved::Resolved;
 
-/// Components as compose projects.
+/// Runs each component as a compose project of its own.
 #[derive(Debug)]
 pub struct ComposeRuntime {
     settings: ComposeSettings,
     docker: Client,
+    engine: Engine,
     sandbox: Sandbox,
     owner: Owner,
     cache: Cache,
     registry: Registry,
+    claims: Claims,
 }
 
 /// A component whose archive is checked and whose images are here.
@@ -93,15 +101,16 @@ impl ComposeRuntime {
         }
         let registry = Registry::new(settings.registry.clone());
         let docker = docker::client(&settings);
+        let engine = Engine::new(&settings, docker.clone());
         let sandbox = Sandbox::new(settings.sandbox.clone());
         let owner = Owner::new(settings.fleet, &settings.device, labels::is_plain);
         let cache = Cache::new(&settings.cache_dir);
-        Ok(Self { settings, docker, sandbox, owner, cache, registry })
+        Ok(Self { settings, docker, engine, sandbox, owner, cache, registry, claims: Claims::default() })
     }
 
     /// The versions of engine and compose, by name; `None` while the engine doesn't answer.
     pub fn versions(&self) -> Option<BTreeMap<String, String>> {
-        let engine = self.docker.ask_text(&["version", "--format", "{{.Server.Version}}"]).ok()?;
+        let engine = self.engine.version().ok()?;
         let compose = self.docker.ask_text(&["compose", "version", "--short"]).ok();
         let all = [("docker", Some(engine)), ("compose", compose)];
         let known = all.into_iter().filter_map(|(name, version)| {
@@ -118,8 +127,7 @@ impl ComposeRuntime {
 
     /// Where the engine keeps images and volumes, if this process sees that too.
     pub fn data_root(&self) -> Option<PathBuf> {
-        let answer = self.docker.ask_text(&["info", "--format", "{{.DockerRootDir}}"]).ok()?;
-        Some(PathBuf::from(answer.trim())).filter(|path| path.is_absolute() && path.is_dir())
+        self.engine.data_root().ok().filter(|path| path.is_absolute() && path.is_dir())
     }
 
     /// Removes every archive from the cache but these, and those that the projects on this device were made from.

@@ -9,32 +9,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Component as Part, Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::Deserialize;
 
-use super::containers::{BATCH, inspect_each, parse, vanished};
 use super::docker::DOCKER;
+use super::engine::{self, BATCH, Details, Engine, Listed, Looked, Volume, vanished};
 use super::project::Project;
 use super::resolved::{Resolved, inside, items};
 use super::{ComposeRuntime, Prepared, files};
-use crate::runtimes::client::{Call, Client};
+use crate::runtimes::client::Call;
 use crate::runtimes::{RuntimeError, files_failed};
 
-/// What is listed of each container; of each text so much that one of ours is whole.
-const LISTED: &str = concat!(
-    r#"{"id":{{json .ID}},"name":{{json (printf "%.4096s" .Names)}},"#,
-    r#""project":{{json (printf "%.1024s" (.Label "com.docker.compose.project"))}},"#,
-    r#""service":{{json (printf "%.1024s" (.Label "com.docker.compose.service"))}}}"#,
-);
-/// What only `docker inspect` has. No path of Linux is longer.
-const MOUNTS: &str = concat!(
-    r#"{"id":{{json .ID}},"mounts":[{{range $n, $it := .Mounts}}{{if $n}},{{end}}"#,
-    r#"{"source":{{json (printf "%.4096s" $it.Source)}},"writes":{{json $it.RW}}}{{end}}]}"#,
-);
-/// The sources of one that can't be inspected, with commas between them; whether it may write there isn't known.
-const SOURCES: &str = r#"{{json (printf "%.1048576s" .Mounts)}}"#;
-/// The same of a volume.
-const VOLUME: &str = r#"{"name":{{json .Name}},"device":{{json (printf "%.4096s" (index .Options "device"))}}}"#;
 /// How long a container that stands in the way may take to end, in seconds.
 const GRACE: &str = "10";
 /// File systems of which even to ask for a name may last for ever, for their server is elsewhere.
@@ -47,45 +33,27 @@ const LINKS: usize = 40;
 struct Mount {
     /// The service or container, for messages.
     whose: String,
-    /// As it was written.
+    /// As the compose file has it, for messages.
     path: PathBuf,
     writes: bool,
     /// Every name that is looked up on the way, those behind links included.
     names: BTreeSet<PathBuf>,
-    /// Where the way ends.
+    /// Where it leads once every link on the way was followed.
     real: PathBuf,
 }
 
-/// A line of `docker ps`; a label that isn't there is empty.
-#[derive(Debug, Deserialize)]
-struct Container {
-    id: String,
-    name: String,
-    project: String,
-    service: String,
-}
-
-/// What `docker inspect` says of it.
+/// What a container has of the host.
 #[derive(Debug, Deserialize)]
 struct Mounts {
-    mounts: Vec<Source>,
+    #[serde(rename = "Mounts")]
+    all: Vec<engine::Mount>,
 }
 
-/// The mounts of a container, or why docker can't show them.
-type Looked = Result<Mounts, String>;
-
-#[derive(Debug, Deserialize)]
-struct Source {
-    /// Empty where nothing of the host is mounted.
-    source: PathBuf,
-    writes: bool,
-}
-
-#[derive(Debug, Deserialize)]
-struct Volume {
-    name: String,
-    /// What is mounted as the volume; empty where the engine keeps it itself.
-    device: PathBuf,
+impl Details for Mounts {
+    const TEMPLATE: &str = concat!(
+        r#"{"Id":{{json .ID}},"Mounts":[{{range $n, $it := .Mounts}}{{if $n}},{{end}}"#,
+        r#"{"Source":{{json (printf "%.4096s" $it.Source)}},"RW":{{json $it.RW}}}{{end}}]}"#,
+    );
 }
 
 /// Every mount of a document that one of its own services could lead elsewhere. `files` is where the archive's own files
@@ -95,38 +63,68 @@ pub(super) fn denied(resolved: &Resolved, files: &Path) -> Vec<String> {
     clashes(&mounts, &mounts, files)
 }
 
+/// The mounts of projects that were checked and aren't written yet, by project: two that are applied at once see each other.
+#[derive(Debug, Default)]
+pub(super) struct Claims(Mutex<BTreeMap<String, Vec<Mount>>>);
+
+/// Ends a claim when it is dropped: what was applied is on the disk then.
+pub(super) struct Claim<'a> {
+    claims: &'a Claims,
+    project: &'a str,
+}
+
+impl Claims {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Vec<Mount>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        self.claims.lock().remove(self.project);
+    }
+}
+
 impl ComposeRuntime {
-    /// Refuses mounts that containers of others could lead elsewhere, and the other way round. Gives the ids of the
-    /// project's own containers that could: they have to end before anything starts.
-    pub(super) fn check_neighbours(&self, prepared: &Prepared) -> Result<Vec<String>, RuntimeError> {
+    /// Refuses mounts that containers of others could lead elsewhere, and the other way round, and claims those that are
+    /// left. Gives the ids of the project's own containers that could: they have to end before anything starts.
+    pub(super) fn check_neighbours<'a>(
+        &'a self,
+        prepared: &'a Prepared,
+    ) -> Result<(Vec<String>, Claim<'a>), RuntimeError> {
         let project = &prepared.component.project;
+        // Until this one is claimed, no other one is checked.
+        let mut claims = self.claims.lock();
         let files = Project::new(&self.settings.projects_dir, project).files();
         let remote = remote();
         let wanted = of_document(&prepared.resolved, "", &remote);
         let applied = self.on_disk(&remote)?;
-        let mut others = volumes(&self.docker, &remote)?;
+        let mut others = volumes(&self.engine, &remote)?;
         let mut in_the_way = Vec::new();
-        for (container, mounts) in containers(&self.docker)? {
-            let (id, own) = (container.id.clone(), container.project == *project);
-            let mounts = match (mounts, applied.get(&container.project)) {
-                (Ok(Mounts { mounts }), _) => container.mounts(mounts, &remote),
+        for (container, mounts) in containers(&self.engine)? {
+            let of = &container.labels().project;
+            let own = of == project;
+            let mounts = match (mounts, applied.get(of)) {
+                (Ok(mounts), _) => of_container(&container, mounts.all, &remote),
                 (Err(_), Some(_)) if !own => continue,
                 (Err(_), Some(document)) => document.clone(),
-                (Err(_), None) => container.mounts(sources_of(&self.docker, &id)?, &remote),
+                (Err(_), None) => of_container(&container, self.engine.mounts(&container.id)?, &remote),
             };
             if !own {
                 others.extend(mounts);
             } else if !(clashes(&wanted, &mounts, &files).is_empty() && clashes(&mounts, &wanted, &files).is_empty()) {
-                in_the_way.push(id);
+                in_the_way.push(container.id);
             }
         }
         others.extend(applied.into_iter().filter(|(name, _)| name != project).flat_map(|(_, mounts)| mounts));
+        others.extend(claims.values().flatten().cloned());
         let mut reasons = clashes(&wanted, &others, &files);
         reasons.extend(clashes(&others, &wanted, &files));
         let retry = format!("; after that `device-syncer retry {}`", prepared.component.deployment_name);
         reasons.iter_mut().for_each(|reason| reason.push_str(&retry));
         refuse(prepared, reasons)?;
-        Ok(in_the_way)
+        claims.insert(project.clone(), of_document(&prepared.resolved, &format!(" of `{project}`"), &remote));
+        Ok((in_the_way, Claim { claims: &self.claims, project }))
     }
 
     /// What the projects on this device have by what was applied last, also while their containers are away.
@@ -255,49 +253,32 @@ fn sources(resolved: &Resolved) -> Vec<(String, &str, bool)> {
     all
 }
 
-/// Every container of the engine, also those that aren't ours, with its mounts or why docker can't show them.
-fn containers(docker: &Client) -> Result<Vec<(Container, Looked)>, RuntimeError> {
-    let listed: Vec<Container> = parse(&docker.ask(&["ps", "--all", "--no-trunc", "--format", LISTED])?)?;
+/// Every container of the engine, also those that aren't ours, with its mounts or why the engine can't show them.
+fn containers(engine: &Engine) -> Result<Vec<(Listed, Looked<Mounts>)>, RuntimeError> {
+    let listed = engine.list(&[])?;
     let ids: Vec<&str> = listed.iter().map(|container| &*container.id).collect();
-    let mut mounts = inspect_each(docker, &ids, MOUNTS)?;
+    let mut mounts = engine.inspect(&ids)?;
     Ok(listed.into_iter().filter_map(|it| mounts.remove(&it.id).map(|mounts| (it, mounts))).collect())
 }
 
-/// The mounts of a container that can't be inspected: what it has isn't hidden, and is taken for written to.
-fn sources_of(docker: &Client, id: &str) -> Result<Vec<Source>, RuntimeError> {
-    let filter = format!("id={id}");
-    let listed: Vec<String> =
-        parse(&docker.ask(&["ps", "--all", "--no-trunc", "--filter", &filter, "--format", SOURCES])?)?;
-    let sources = listed.iter().flat_map(|sources| sources.split(','));
-    Ok(sources.map(|source| Source { source: source.into(), writes: true }).collect())
+fn of_container(container: &Listed, mounts: Vec<engine::Mount>, remote: &BTreeSet<PathBuf>) -> Vec<Mount> {
+    let labels = container.labels();
+    let whose = if labels.project.is_empty() || labels.service.is_empty() {
+        format!("container `{}`", container.names().collect::<Vec<_>>().join(","))
+    } else {
+        format!("service `{}` of `{}`", labels.service, labels.project)
+    };
+    let real = mounts.into_iter().filter(|mount| mount.source.is_absolute());
+    real.map(|mount| Mount::new(whose.clone(), mount.source, mount.writes, remote)).collect()
 }
 
 /// The directories that volumes show, where the site made such volumes: whoever has the volume writes there.
-fn volumes(docker: &Client, remote: &BTreeSet<PathBuf>) -> Result<Vec<Mount>, RuntimeError> {
-    let listed = docker.ask_text(&["volume", "ls", "--quiet", "--filter", "driver=local"])?;
-    let names: Vec<&str> = listed.split_whitespace().collect();
-    let mut found = Vec::new();
-    for names in names.chunks(BATCH) {
-        let output = docker.try_ask(&[&["volume", "inspect", "--format", VOLUME], names].concat())?;
-        if !output.status.success() && !vanished(&output.stderr) {
-            return Err(docker.failure(&output, |reason| DOCKER.unavailable(reason, None)));
-        }
-        found.extend(parse::<Volume>(&output.stdout)?);
-    }
-    let shown = found.into_iter().filter(|volume| volume.device.is_absolute());
-    Ok(shown.map(|Volume { name, device }| Mount::new(format!("volume `{name}`"), device, true, remote)).collect())
-}
-
-impl Container {
-    fn mounts(self, sources: Vec<Source>, remote: &BTreeSet<PathBuf>) -> Vec<Mount> {
-        let whose = if self.project.is_empty() || self.service.is_empty() {
-            format!("container `{}`", self.name)
-        } else {
-            format!("service `{}` of `{}`", self.service, self.project)
-        };
-        let real = sources.into_iter().filter(|mount| mount.source.is_absolute());
-        real.map(|mount| Mount::new(whose.clone(), mount.source, mount.writes, remote)).collect()
-    }
+fn volumes(engine: &Engine, remote: &BTreeSet<PathBuf>) -> Result<Vec<Mount>, RuntimeError> {
+    let mount = |volume: Volume| {
+        let whose = format!("volume `{}`", volume.name);
+        volume.shows().map(|device| Mount::new(whose, device, true, remote))
+    };
+    Ok(engine.local_volumes()?.into_iter().filter_map(mount).collect())
 }
 
 impl Mount {

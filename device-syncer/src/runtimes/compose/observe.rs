@@ -11,13 +11,13 @@ use crate::decision::observation::{Condition, Observed, ServiceState};
 use crate::runtimes::RuntimeError;
 
 impl ComposeRuntime {
-    /// One call that lists, and one that inspects many containers.
+    /// One request that lists, and one for each container of ours.
     pub(super) fn observe_projects(&self) -> Result<Vec<Observed>, RuntimeError> {
         let ComposeSettings { projects_dir, .. } = &self.settings;
         let mut found: BTreeMap<String, (Option<Marker>, Vec<Container>)> =
             Project::list(projects_dir)?.into_iter().map(|(name, marker)| (name, (Some(marker), Vec::new()))).collect();
-        let filters = self.owner.common().map(|(name, value)| format!("label={name}={value}"));
-        for container in with_labels(&self.docker, &filters)? {
+        let labels = self.owner.common().map(|(name, value)| format!("{name}={value}"));
+        for container in with_labels(&self.engine, &labels)? {
             found.entry(container.project().to_owned()).or_default().1.push(container);
         }
         let observed = |(name, (marker, containers)): (String, (Option<Marker>, Vec<Container>))| {

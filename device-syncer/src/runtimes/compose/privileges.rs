@@ -7,7 +7,8 @@ use repo_artifacts::compose::{LOG_DRIVERS, RESERVED_LABELS};
 use serde_json::Value;
 
 use super::resolved::{Resolved, inside, items};
-use crate::config::policy::{PortPolicy, SitePolicy};
+use crate::config::policy::{self, Ceilings, PortPolicy, SitePolicy};
+use crate::decision::admission::is_plain;
 
 /// From here up, a port on loopback needs no policy.
 const FIRST_UNPRIVILEGED_PORT: u16 = 1024;
@@ -72,6 +73,40 @@ impl Check<'_> {
         self.labels(&service["labels"]);
         items(&service["ports"]).for_each(|port| self.port(port));
         items(&service["volumes"]).for_each(|mount| self.mount(mount));
+        self.image(service["image"].as_str().unwrap_or_default());
+        self.ceilings(service);
+    }
+
+    fn image(&mut self, image: &str) {
+        let Some(patterns) = &self.policy.images else { return };
+        let name = image.split('@').next().unwrap_or_default();
+        let tag = name.rfind(':').filter(|at| !name[*at..].contains('/'));
+        let name = &name[..tag.unwrap_or(name.len())];
+        let is_admitted = is_plain(name) && patterns.iter().any(|pattern| pattern.means(name));
+        self.require(is_admitted, &format!("image: {name} isn't among `policy.images`"));
+    }
+
+    /// Compose takes a limit from either place; both count.
+    fn ceilings(&mut self, service: &Value) {
+        let limits = &service["deploy"]["resources"]["limits"];
+        let Ceilings { memory, milli_cpus } = self.policy.ceilings;
+        if let Some(most) = memory {
+            let found = [&service["mem_limit"], &limits["memory"]].map(|limit| amount(limit, |text| text.parse().ok()));
+            self.ceiling("memory", most, found);
+        }
+        if let Some(most) = milli_cpus {
+            let found = [&service["cpus"], &limits["cpus"]];
+            let milli = |text: &str| text.parse().ok().and_then(policy::milli_cpus);
+            self.ceiling("cpus", most, found.map(|limit| amount(limit, milli)));
+        }
+    }
+
+    /// A limit that is missing, or 0, is none.
+    fn ceiling(&mut self, what: &str, most: u64, found: [Option<u64>; 2]) {
+        let is_within = found.iter().flatten().all(|limit| (1..=most).contains(limit));
+        let is_limited = found.iter().flatten().next().is_some();
+        let how = if is_limited { "over" } else { "without a limit, and so over" };
+        self.require(is_limited && is_within, &format!("{what}: {how} `policy.ceilings.{what}`"));
     }
 
     fn namespaces(&mut self, service: &Value) {
@@ -143,6 +178,16 @@ impl Check<'_> {
             self.require(!RESERVED_LABELS.iter().any(|reserved| name.starts_with(reserved)), &format!("labels.{name}"));
         }
     }
+}
+
+/// A limit as compose writes it, a number or its text; `None` where there is none. What can't be read is over everything.
+fn amount(limit: &Value, parse: impl Fn(&str) -> Option<u64>) -> Option<u64> {
+    let text = match limit {
+        Value::Null => return None,
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    };
+    Some(parse(&text).unwrap_or(u64::MAX))
 }
 
 fn texts(list: &Value) -> impl Iterator<Item = &str> {
@@ -231,6 +276,84 @@ mod tests {
             port("", ""),
         ] {
             assert_eq!(check(wish.clone(), &policy).len(), 1, "{wish}");
+        }
+    }
+
+    #[test]
+    fn an_image_is_admitted_by_its_name_as_it_is_written() {
+        let policy: SitePolicy =
+            serde_json::from_value(json!({"images": ["registry.plant.local/**", "postgres", "local:5000/*"]})).unwrap();
+        let denied = |image: &str| {
+            let document = json!({"services": {"web": {"image": image}}});
+            denied(&Resolved::parse(document.to_string().as_bytes()).unwrap(), &policy, "p", Path::new("/d/files"))
+        };
+        let digest = format!("@sha256:{}", "0".repeat(64));
+        for image in [
+            "registry.plant.local/a/b:1",
+            "postgres",
+            "postgres:16",
+            &format!("postgres:16{digest}"),
+            &format!("registry.plant.local/a{digest}"),
+            "local:5000/a",
+            "local:5000/a:1",
+        ] {
+            assert_eq!(denied(image), Vec::<String>::new(), "{image}");
+        }
+        for image in [
+            "registry.plant.local.evil.example/a",
+            "evil.example/registry.plant.local/a",
+            "evil.example/postgres",
+            "docker.io/library/postgres",
+            "registry.plant.local",
+            "registry.plant.local/../a",
+            "local:5000/a/b",
+            "local:6000/a",
+            "evil.example@registry.plant.local/a",
+        ] {
+            assert_eq!(denied(image).len(), 1, "{image}");
+        }
+        let words = denied("evil.example/a:1@sha256:0");
+        assert_eq!(words, ["`services.web.image: evil.example/a isn't among `policy.images``"]);
+    }
+
+    #[test]
+    fn a_service_over_a_ceiling_or_without_a_limit_is_denied() {
+        let policy = |ceilings: Value| serde_json::from_value::<SitePolicy>(json!({"ceilings": ceilings})).unwrap();
+        let memory = policy(json!({"memory": "512Mi"}));
+        let cpus = policy(json!({"cpus": 1.5}));
+        let deploy = |limits: Value| json!({"deploy": {"resources": {"limits": limits}}});
+        for (policy, wish, within) in [
+            (&memory, json!({"mem_limit": "536870912"}), true),
+            (&memory, json!({"mem_limit": 536_870_912}), true),
+            (&memory, json!({"mem_limit": "536870913"}), false),
+            (&memory, json!({"mem_limit": "0"}), false),
+            (&memory, json!({"mem_limit": "512m"}), false),
+            (&memory, json!({}), false),
+            (&memory, json!({"cpus": 0.1}), false),
+            (&memory, deploy(json!({"memory": "536870912"})), true),
+            (&memory, deploy(json!({"memory": "1073741824"})), false),
+            (&memory, json!({"mem_limit": "1", "deploy": {"resources": {"limits": {"memory": "1073741824"}}}}), false),
+            (&cpus, json!({"cpus": 1.5}), true),
+            (&cpus, json!({"cpus": "1.5"}), true),
+            (&cpus, json!({"cpus": 1.5001}), false),
+            (&cpus, json!({"cpus": 0}), false),
+            (&cpus, json!({"cpus": -1}), false),
+            (&cpus, json!({"cpus": "1e400"}), false),
+            (&cpus, deploy(json!({"cpus": 1})), true),
+            (&cpus, deploy(json!({"cpus": 2})), false),
+            (&cpus, json!({}), false),
+            (&SitePolicy::default(), json!({}), true),
+        ] {
+            assert_eq!(check(wish.clone(), policy).is_empty(), within, "{policy:?} {wish}");
+        }
+        for ceilings in [
+            json!({"memory": "512"}),
+            json!({"memory": "0Mi"}),
+            json!({"cpus": 0}),
+            json!({"cpus": -1}),
+            json!({"pids": 1}),
+        ] {
+            assert!(serde_json::from_value::<SitePolicy>(json!({"ceilings": ceilings})).is_err(), "{ceilings}");
         }
     }
 

@@ -53,7 +53,7 @@ pub(super) enum Stage {
     Applying,
     /// Everything is as the input says.
     Applied,
-    /// Being removed.
+    /// A removal began, and is completed before anything else.
     Removing,
 }
 
@@ -62,7 +62,7 @@ impl Project {
         Self { dir: projects_dir.join(project) }
     }
 
-    /// Projects with a marker, by name.
+    /// Projects with a marker, in the order of their names; none while the directory is missing.
     pub(super) fn list(projects_dir: &Path) -> Result<Vec<(String, Marker)>, RuntimeError> {
         let entries = match fs::read_dir(projects_dir) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -78,17 +78,17 @@ impl Project {
         Ok(found)
     }
 
-    /// Where the archive's files lie.
+    /// The archive's files, as the containers see them.
     pub(super) fn files(&self) -> PathBuf {
         self.dir.join("files")
     }
 
-    /// What runs.
+    /// The resolved document that the running containers were made of.
     pub(super) fn resolved(&self) -> PathBuf {
         self.dir.join("compose.resolved.yaml")
     }
 
-    /// The document that runs, if it can be read.
+    /// The [resolved](Self::resolved) document; `None` if it is missing or can't be read.
     pub(super) fn document(&self) -> Option<Resolved> {
         Resolved::parse(&fs::read(self.resolved()).ok()?).ok()
     }
@@ -105,6 +105,13 @@ impl Project {
         Ok(self.document().map(|document| document.images_by_service()).unwrap_or_default())
     }
 
+    /// The services of this input that run to their end, if any of it was begun.
+    pub(super) fn run_to_their_end(&self, input: Digest) -> Result<BTreeSet<String>, RuntimeError> {
+        let is_begun = self.marker()?.is_some_and(|marker| marker.input_digest == input);
+        let document = self.document().filter(|_| is_begun);
+        Ok(document.iter().flat_map(Resolved::run_to_their_end).map(str::to_owned).collect())
+    }
+
     fn marker_file(&self) -> PathBuf {
         self.dir.join("marker.json")
     }
@@ -118,7 +125,6 @@ impl Project {
         }
     }
 
-    /// Writes the marker durably.
     pub(super) fn mark(&self, marker: &Marker) -> Result<(), RuntimeError> {
         let text = serde_json::to_vec_pretty(marker).map_err(io::Error::from);
         let write = |text: Vec<u8>| {

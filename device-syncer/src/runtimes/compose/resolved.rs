@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 
 use super::files;
 
-/// A resolved document.
+/// What `docker compose config` made of a file: no variables, no `extends`, no short forms.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Resolved {
     document: Value,
@@ -48,6 +48,13 @@ impl Resolved {
     pub(super) fn images_by_service(&self) -> BTreeMap<String, String> {
         let images = self.section("services").filter_map(|(name, service)| Some((name, service["image"].as_str()?)));
         images.map(|(service, image)| (service.to_owned(), image.to_owned())).collect()
+    }
+
+    /// The services that others wait for to come to their end: a migration, for one.
+    pub(super) fn run_to_their_end(&self) -> BTreeSet<&str> {
+        let waits = self.section("services").filter_map(|(_, service)| service["depends_on"].as_object()).flatten();
+        let ends = waits.filter(|(_, how)| how["condition"] == "service_completed_successfully");
+        ends.map(|(service, _)| service.as_str()).collect()
     }
 
     /// The services in whose namespaces a service lives.

@@ -21,6 +21,11 @@ use crate::runtimes::client::Call;
 use crate::runtimes::{Redactor, RuntimeError};
 
 impl ComposeRuntime {
+    /// The services of this input that run to their end, if any of it was begun.
+    pub fn begun_once(&self, component: &Component) -> Result<BTreeSet<String>, RuntimeError> {
+        Project::new(&self.settings.projects_dir, &component.project).run_to_their_end(component.input_digest)
+    }
+
     /// Makes those services of what was applied run again that have no container, or whose container ended or is paused
     /// and nothing starts it. What shares a namespace with one of them is made anew, because it has lost that.
     ///
@@ -44,10 +49,10 @@ impl ComposeRuntime {
             first_use: Default::default(),
         };
         self.check_ownership(&prepared, Some(&marker))?;
-        let in_the_way = self.check_neighbours(&prepared)?;
+        let (in_the_way, _claim) = self.check_neighbours(&prepared)?;
         self.end(&in_the_way, &prepared, cancel)?;
-        let filter = format!("label={}={}", labels::PROJECT, component.project);
-        let found = observed(component.project.clone(), Some(marker), &with_labels(&self.docker, &[filter])?);
+        let label = format!("{}={}", labels::PROJECT, component.project);
+        let found = observed(component.project.clone(), Some(marker), &with_labels(&self.engine, &[label])?);
         let gone = Gone::of(&found, &prepared.resolved);
         self.have_images(&prepared, &gone.services, cancel)?;
         self.end(&gone.stranded, &prepared, cancel)?;

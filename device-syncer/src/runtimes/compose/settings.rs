@@ -10,24 +10,21 @@ use repo_model::{DeviceId, FleetId};
 use crate::config::SitePolicy;
 use crate::runtimes::sandbox::SandboxSettings;
 
-/// What the device's own configuration says.
+/// What `device.yaml` says of Docker, policy and registries, with the places in the home.
 #[derive(Debug, Clone)]
 pub struct ComposeSettings {
     pub docker: PathBuf,
-    /// `PATH` of child processes.
     pub path: String,
     /// `HOME` of child processes: a directory of our own.
     pub home: PathBuf,
-    /// `DOCKER_HOST`, `DOCKER_CONFIG` and the like.
+    /// The variables `DOCKER_*` that the client gets; nothing else of the environment is passed on.
     pub environment: BTreeMap<OsString, OsString>,
-    /// One directory per project.
     pub projects_dir: PathBuf,
     /// Archives by digest, and the staging directory.
     pub cache_dir: PathBuf,
     pub fleet: FleetId,
     pub device: DeviceId,
     pub policy: SitePolicy,
-    /// How registries are reached.
     pub registry: repo_artifacts::Settings,
     /// Where archives' files are resolved.
     pub sandbox: SandboxSettings,

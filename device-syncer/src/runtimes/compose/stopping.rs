@@ -12,36 +12,46 @@ use std::time::{Duration, Instant};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::containers::parse;
+use super::docker::DOCKER;
+use super::engine::{Details, Engine, Listed};
 use super::labels;
 use super::resolved::Resolved;
 use crate::runtimes::RuntimeError;
 use crate::runtimes::client::Client;
 
-/// Between two looks once the time is over: compose stops a container only after those that depend on it.
+/// The time between two observations once the time is over: compose stops a container only after those that depend on
+/// it.
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// So long after the bound all of the project is killed, because something that isn't known to be replaced holds it up.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-const LISTED: &str =
-    r#"{"id":{{json .ID}},"state":{{json .State}},"service":{{json (.Label "com.docker.compose.service")}}}"#;
-
 /// How long docker waits for a container to stop that doesn't say.
 const PERIOD: u64 = 10;
 
-/// A line of `docker ps`.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-struct Listed {
-    id: String,
-    state: String,
-    service: String,
+/// How long a container may take to stop.
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Period {
+    config: Config,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Config {
+    /// In seconds; below zero is for ever.
+    stop_timeout: Option<i64>,
+}
+
+impl Details for Period {
+    const TEMPLATE: &str = r#"{"Id":{{json .ID}},"Config":{"StopTimeout":{{json .Config.StopTimeout}}}}"#;
 }
 
 /// The time that a project has for stopping, while compose works on it.
 #[derive(Debug)]
 pub(super) struct Stopping<'a> {
     docker: &'a Client,
+    engine: &'a Engine,
     project: &'a str,
     /// What the project shall be; `None` if it is removed.
     next: Option<&'a Resolved>,
@@ -51,15 +61,20 @@ pub(super) struct Stopping<'a> {
 }
 
 impl<'a> Stopping<'a> {
-    /// All of it stops.
-    pub(super) fn removal(docker: &'a Client, project: &'a str, bound: Duration) -> Self {
+    /// The containers of a project that is removed.
+    pub(super) fn removal((docker, engine): (&'a Client, &'a Engine), project: &'a str, bound: Duration) -> Self {
         let began = Instant::now();
-        Self { docker, project, next: None, began, bound, due: Cell::new(began + bound) }
+        Self { docker, engine, project, next: None, began, bound, due: Cell::new(began + bound) }
     }
 
     /// What this document replaces or no longer has stops.
-    pub(super) fn update(docker: &'a Client, project: &'a str, bound: Duration, next: &'a Resolved) -> Self {
-        Self { next: Some(next), ..Self::removal(docker, project, bound) }
+    pub(super) fn update(
+        engine: (&'a Client, &'a Engine),
+        project: &'a str,
+        bound: Duration,
+        next: &'a Resolved,
+    ) -> Self {
+        Self { next: Some(next), ..Self::removal(engine, project, bound) }
     }
 
     /// How long stopping may take, until whatever is left is killed.
@@ -69,15 +84,14 @@ impl<'a> Stopping<'a> {
 
     /// Whether what runs may take longer than the bound to stop, one container after the other, by its own periods.
     pub(super) fn may_exceed(&self) -> Result<bool, RuntimeError> {
-        let filter = format!("label={}={}", labels::PROJECT, self.project);
-        let listed = self.docker.ask_text(&["ps", "--quiet", "--no-trunc", "--filter", &filter])?;
-        let ids: Vec<&str> = listed.split_whitespace().collect();
-        if ids.is_empty() {
-            return Ok(false);
+        let listed = self.listed()?;
+        let ids: Vec<&str> = listed.iter().filter(|one| runs(&one.state)).map(|one| &*one.id).collect();
+        let mut all = 0_u64;
+        for period in self.engine.inspect::<Period>(&ids)?.into_values() {
+            let period = period.map_err(|reason| DOCKER.unavailable(reason, None))?;
+            let seconds = period.config.stop_timeout.map_or(PERIOD, |seconds| seconds.try_into().unwrap_or(u64::MAX));
+            all = all.saturating_add(seconds);
         }
-        let inspect = ["inspect", "--format", "{{json .Config.StopTimeout}}", "--type", "container"];
-        let periods: Vec<Option<u64>> = parse(&self.docker.ask(&[&inspect, ids.as_slice()].concat())?)?;
-        let all = periods.into_iter().fold(0, |all: u64, period| all.saturating_add(period.unwrap_or(PERIOD)));
         Ok(all > self.bound.as_secs())
     }
 
@@ -92,11 +106,13 @@ impl<'a> Stopping<'a> {
         self.due.set(Instant::now() + AGAIN);
     }
 
+    fn listed(&self) -> Result<Vec<Listed>, RuntimeError> {
+        self.engine.list(&[format!("{}={}", labels::PROJECT, self.project)])
+    }
+
     fn kill(&self) -> Result<(), RuntimeError> {
-        let filter = format!("label={}={}", labels::PROJECT, self.project);
-        let listed = self.docker.ask(&["ps", "--all", "--no-trunc", "--filter", &filter, "--format", LISTED])?;
         let next = self.next.filter(|_| self.began.elapsed() < self.bound + PATIENCE);
-        let ids = overdue(&parse(&listed)?, next);
+        let ids = overdue(&self.listed()?, next);
         if !ids.is_empty() {
             let seconds = self.bound.as_secs();
             tracing::warn!(project = self.project, containers = ids.len(), seconds, "killed, because it doesn't stop");
@@ -112,7 +128,7 @@ impl<'a> Stopping<'a> {
 /// replaced there is a second container; one that restarts with what it depends on is stopped before that is replaced.
 fn overdue(listed: &[Listed], next: Option<&Resolved>) -> Vec<String> {
     let mut count = BTreeMap::new();
-    listed.iter().for_each(|one| *count.entry(one.service.as_str()).or_insert(0) += 1);
+    listed.iter().for_each(|one| *count.entry(one.labels().service.as_str()).or_insert(0) += 1);
     let is_replaced = |service: &str, next: &Resolved| {
         let restarts = |(_, depends): (&String, &Value)| depends["restart"] == true;
         let wanted = &next.document()["services"][service];
@@ -120,9 +136,13 @@ fn overdue(listed: &[Listed], next: Option<&Resolved>) -> Vec<String> {
             || count.get(service).is_some_and(|count| *count > 1)
             || wanted["depends_on"].as_object().is_some_and(|all| all.iter().any(restarts))
     };
-    let runs = |one: &&Listed| !matches!(one.state.as_str(), "created" | "exited" | "dead" | "removing");
-    let overdue = listed.iter().filter(runs).filter(|one| next.is_none_or(|next| is_replaced(&one.service, next)));
-    overdue.map(|one| one.id.clone()).collect()
+    let is_overdue = |one: &&Listed| next.is_none_or(|next| is_replaced(&one.labels().service, next));
+    listed.iter().filter(|one| runs(&one.state)).filter(is_overdue).map(|one| one.id.clone()).collect()
+}
+
+/// Whether a container in this state is yet to end.
+fn runs(state: &str) -> bool {
+    !matches!(state, "created" | "exited" | "dead" | "removing")
 }
 
 #[cfg(test)]
@@ -136,10 +156,9 @@ mod tests {
         let depends = json!({"kept": {"condition": "service_started", "restart": true}});
         let document = json!({"services": {"kept": {}, "changed": {}, "restarts": {"depends_on": depends}}});
         let next = Resolved::parse(document.to_string().as_bytes()).unwrap();
-        let one = |id: &str, state: &str, service: &str| Listed {
-            id: id.to_owned(),
-            state: state.to_owned(),
-            service: service.to_owned(),
+        let one = |id: &str, state: &str, service: &str| -> Listed {
+            let labels = json!({"com.docker.compose.service": service});
+            serde_json::from_value(json!({"Id": id, "State": state, "Labels": labels})).unwrap()
         };
         let listed = [
             one("1", "running", "kept"),

@@ -30,7 +30,7 @@ impl HelmRuntime {
 }
 
 /// A chart in a chart repository has the component's name.
-fn reference(component: &Component) -> Result<ChartReference, RuntimeError> {
+pub(super) fn reference(component: &Component) -> Result<ChartReference, RuntimeError> {
     let Component { repository, revision, component: name, .. } = component;
     let reference = match repository.starts_with("oci://") {
         true => ChartReference::oci(repository, revision),

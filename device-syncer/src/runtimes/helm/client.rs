@@ -35,7 +35,11 @@ pub(super) fn client(settings: &HelmSettings) -> Client {
     Client {
         tool: &HELM,
         program: settings.program.clone(),
-        env: environment([("PATH", settings.path.clone().into()), ("HOME", settings.home.clone().into_os_string())]),
+        env: environment([
+            ("PATH", settings.path.clone().into()),
+            ("HOME", settings.home.clone().into_os_string()),
+            ("TMPDIR", settings.home.clone().into_os_string()),
+        ]),
         always: ["--kubeconfig".into(), kubeconfig, "--kube-context".into(), settings.context.clone().into()].into(),
     }
 }

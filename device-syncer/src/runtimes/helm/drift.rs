@@ -56,7 +56,7 @@ fn container_edited(declared: &Value, live: &Value) -> Option<String> {
     field.map(str::to_owned).or_else(variable)
 }
 
-/// What isn't said, or said to be nothing, may be anything.
+/// A field that is declared empty, or not at all, may have any value.
 fn is_same(declared: &Value, live: &Value) -> bool {
     let says_nothing = declared.is_null() || declared.as_array().is_some_and(Vec::is_empty);
     says_nothing || declared == live

@@ -9,7 +9,7 @@ use crate::decision::observation::Condition;
 /// What `helm list` doesn't say, by what it says.
 pub(super) type Known = BTreeMap<Listed, KnownRelease>;
 
-/// What was seen of a revision.
+/// What was observed of a revision, and when.
 #[derive(Debug, Clone)]
 pub(super) struct KnownRelease {
     /// Never changes while `helm list` says the same.

@@ -9,6 +9,7 @@
 //! is gone, or that somebody changed, is a reason to apply again too.
 
 mod apply;
+mod ask;
 mod chart;
 mod client;
 mod drift;
@@ -40,7 +41,7 @@ use crate::decision::observation::Observed;
 use known::{Healed, Known};
 use release::fits_label;
 
-/// Components as helm releases.
+/// Runs each component as a helm release of its own.
 #[derive(Debug)]
 pub struct HelmRuntime {
     settings: HelmSettings,
@@ -62,12 +63,11 @@ pub struct Prepared {
 }
 
 impl HelmRuntime {
-    /// Makes the directories of its own, and sweeps what a killed syncer left there; helm isn't asked yet.
+    /// Makes the directories of its own; helm isn't asked yet.
     pub fn new(settings: HelmSettings) -> Result<Self, RuntimeError> {
         for dir in [&settings.home, &settings.cache_dir] {
             durable::create_dir_all(dir, 0o700).map_err(super::files_failed("make", dir))?;
         }
-        values::sweep(&settings.values_dir)?;
         let registry = Registry::new(settings.registry.clone());
         let helm = client::client(&settings);
         let owner = Owner::new(settings.fleet, &settings.device, fits_label);
@@ -119,6 +119,11 @@ impl HelmRuntime {
         let args = ["install", "device-syncer-probe", chart, "--dry-run=server", "--output", "json"];
         let shown: serde_json::Value = serde_json::from_slice(&self.helm.ask(&args).ok()?).ok()?;
         shown["info"]["notes"].as_str().map(str::to_owned)
+    }
+
+    /// Removes the values that a killed syncer left: only for who holds the home's lock, because helm may read them.
+    pub fn sweep(&self) -> Result<(), RuntimeError> {
+        values::sweep(&self.settings.values_dir)
     }
 
     /// Removes every chart from the cache but these.

@@ -24,7 +24,7 @@ struct Status {
 
 #[derive(Debug, Deserialize)]
 struct Info {
-    /// By version and kind.
+    /// What the server lists, by `apiVersion` and `kind`.
     #[serde(default)]
     resources: BTreeMap<String, Vec<Value>>,
 }

@@ -13,12 +13,12 @@ use crate::decision::observation::{Condition, Observed};
 use crate::runtimes::RuntimeError;
 use crate::runtimes::command::CommandError;
 
-/// How long what was seen of a release's objects is taken to be so.
+/// How long what was observed of a release's objects is taken to be so.
 const FRESH: Duration = Duration::from_secs(60);
 
 impl HelmRuntime {
-    /// One call that lists, two more for each release that changed since the last look, and one for each whose objects
-    /// weren't looked at for a minute.
+    /// Makes one call that lists, two more for each release that changed since the last observation, and one for each
+    /// whose objects weren't observed for a minute.
     pub(super) fn observe_releases(&self) -> Result<Vec<Observed>, RuntimeError> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let mut now = Known::new();

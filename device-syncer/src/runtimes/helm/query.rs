@@ -1,5 +1,7 @@
 //! What helm says of releases: which there are, what one is now, and when it last was good.
 
+use std::collections::BTreeSet;
+
 use serde::Deserialize;
 
 use super::HelmRuntime;
@@ -22,7 +24,21 @@ struct Revision {
     status: String,
 }
 
+/// The events of each hook, a line each.
+const HOOKS: &str = "{{range .Release.Hooks}}{{range .Events}}{{.}}\n{{end}}{{end}}";
+
 impl HelmRuntime {
+    /// The events at which a release's newest revision runs hooks while it is applied; none if there is no such release.
+    pub fn begun_once(&self, namespace: &str, name: &str) -> Result<BTreeSet<String>, RuntimeError> {
+        let output = self.helm.try_ask(&["get", "all", name, "--namespace", namespace, "--template", HOOKS])?;
+        if !output.status.success() {
+            return if is_absent(&output.stderr) { Ok(BTreeSet::new()) } else { Err(self.helm.no_answer(&output)) };
+        }
+        let text = String::from_utf8_lossy(&output.stdout);
+        let runs = |event: &&str| event.ends_with("-install") || event.ends_with("-upgrade");
+        Ok(text.lines().filter(runs).map(str::to_owned).collect())
+    }
+
     /// The newest revision of every release of ours, in all namespaces.
     pub(super) fn list(&self) -> Result<Vec<Listed>, RuntimeError> {
         let selector = joined(self.owner.common());

@@ -37,7 +37,6 @@ pub(super) struct Listed {
     pub(super) status: String,
 }
 
-/// A release's newest revision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Release {
     pub(super) status: String,

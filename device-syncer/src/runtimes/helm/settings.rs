@@ -4,23 +4,21 @@ use std::path::PathBuf;
 
 use repo_model::{DeviceId, FleetId};
 
-/// What the device's own configuration says.
+/// The section `helm` of `device.yaml`, with the places in the home.
 #[derive(Debug, Clone)]
 pub struct HelmSettings {
     /// The program, of Helm 3.13 or later.
     pub program: PathBuf,
-    /// How the API server is reached.
+    /// Names the API server, and what it is asked with.
     pub kubeconfig: PathBuf,
     pub context: String,
     /// How many revisions of a release are kept.
     pub history_max: u32,
-    /// `PATH` of child processes.
     pub path: String,
     /// `HOME` of child processes: a directory of our own.
     pub home: PathBuf,
     /// Where values lie for as long as helm reads them.
     pub values_dir: PathBuf,
-    /// Charts by digest.
     pub cache_dir: PathBuf,
     pub fleet: FleetId,
     pub device: DeviceId,

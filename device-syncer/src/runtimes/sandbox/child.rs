@@ -40,7 +40,7 @@ const PROGRAMS: &[&str] = &[
 /// The newest rules that this program knows; an older kernel enforces those that it has, reading among them in any case.
 const NEWEST: ABI = ABI::V10;
 
-/// What becomes of this process.
+/// What this process confines itself to, and becomes.
 #[derive(Debug)]
 pub struct Entry {
     /// The tool's standard input, and all that it reads besides programs.
@@ -57,7 +57,6 @@ pub struct Entry {
 /// Why the tool can't be started in the sandbox.
 #[derive(Debug, thiserror::Error)]
 pub enum SandboxError {
-    /// The directory or the tool can't be opened.
     #[error("can't open `{}` for the sandbox", path.display())]
     Open { path: PathBuf, source: io::Error },
     /// The kernel doesn't know Landlock, or was started without it.
@@ -65,12 +64,7 @@ pub enum SandboxError {
     Landlock(#[from] RulesetError),
     /// This process may not become that user, or that user may not execute the tool.
     #[error("can't start `{}` as user {user} (`docker.resolveUser`): is it executable for everybody?", program.display())]
-    User {
-        program: PathBuf,
-        /// The user's id.
-        user: u32,
-        source: io::Error,
-    },
+    User { program: PathBuf, user: u32, source: io::Error },
     /// The tool can't be started.
     #[error("can't start `{}` in the sandbox", program.display())]
     Start { program: PathBuf, source: io::Error },
