@@ -1,4 +1,4 @@
-//! This device: what it runs with, and who it is. Nothing of it changes while the program runs.
+//! This device: what it runs with, and who it is. Nothing of it but its settings changes while the program runs.
 
 use std::time::Duration;
 
@@ -22,9 +22,8 @@ const REPORT: Duration = Duration::from_secs(300);
 /// What a home says of its device.
 #[derive(Clone)]
 pub struct Device {
-    /// Where its files lie.
     pub home: Home,
-    /// What `device.yaml` says.
+    /// `device.yaml`, completed with defaults and checked.
     pub settings: Settings,
     pub join: Join,
     /// The UUID of this installation; another one for each copy of the home.
@@ -38,7 +37,7 @@ pub struct Device {
 }
 
 impl std::fmt::Debug for Device {
-    /// Leaves the keys out.
+    /// Keys and secrets are left out: this may end up in a log.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Device").field("device", &self.join.device).finish_non_exhaustive()
     }

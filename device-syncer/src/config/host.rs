@@ -47,7 +47,7 @@ struct Timeouts {
     total: Option<String>,
 }
 
-/// `host` as written.
+/// The section `host` as it is written: nothing is checked yet.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub(super) struct HostFragment {
@@ -65,7 +65,7 @@ pub(super) struct HostFragment {
     known_hosts: Vec<PathBuf>,
 }
 
-/// How the host is reached.
+/// The section `host` of `device.yaml`, its paths taken from the home.
 #[derive(Debug, Clone)]
 pub struct HostSettings {
     /// PEM file with authorities, in place of the join file's.
@@ -74,15 +74,15 @@ pub struct HostSettings {
     pub public_roots: bool,
     /// The key that the host must have, over HTTPS.
     pub pin: Option<Pin>,
-    /// Keys, over SSH.
+    /// Only where the URL begins with `ssh://`.
     pub ssh: SshSettings,
     /// Shown to a host that wants one.
     pub client_certificate: Option<repo_http::ClientCertificate>,
     /// Who asks, in place of the join file's account.
     pub credentials: Option<Credentials>,
-    /// What stands between.
+    /// The HTTP proxy in front of the host; `None` asks it straight.
     pub proxy: Option<repo_http::Proxy>,
-    /// Limits in time.
+    /// For each step of a request, and for all of it.
     pub timeouts: repo_http::Timeouts,
     /// Files whose change means that the host is connected with anew.
     pub files: Vec<PathBuf>,

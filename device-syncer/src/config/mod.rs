@@ -2,6 +2,7 @@
 
 pub mod device;
 mod duration;
+mod gates;
 mod host;
 pub mod policy;
 mod secret;
@@ -16,11 +17,13 @@ use repo_model::yaml;
 use serde::Deserialize;
 
 pub use device::Device;
+pub use duration::parse_duration;
+pub use gates::{Hook, SiteGates};
 pub use host::{HostSettings, Registries};
 pub use policy::SitePolicy;
 pub use ssh::{SshIdentity, SshSettings};
 
-use self::duration::parse_duration;
+use self::gates::GatesFragment;
 use self::host::{HostFragment, RegistriesFragment};
 
 use crate::decision::capabilities::Described;
@@ -70,9 +73,9 @@ places! {
     ssh_key: "ssh.key",
     /// The key under which values of device files enter input digests; never leaves the device.
     hmac_key: "hmac.key",
-    /// The UUID of this installation.
+    /// The UUID of this installation, which tells two machines apart that use one identity.
     instance: "instance",
-    /// The clone.
+    /// The bare clone, which is the device's database.
     repository: "repository.git",
     /// The floor, outside the clone.
     floor: "floor",
@@ -80,9 +83,9 @@ places! {
     lock: "lock",
     /// Held by every child process of a syncer, so that the next one sees what a killed one left behind.
     children: "children.lock",
-    /// Compose projects.
+    /// One directory for each compose project: its files, and what was resolved of them.
     projects: "projects",
-    /// Archives by digest.
+    /// Archives and charts by digest; what is lost is fetched again.
     cache: "cache",
     /// The account on the host: the secret in use, and the next or previous one.
     account: "account.json",
@@ -90,6 +93,18 @@ places! {
     contact: "contact.json",
     /// Why the last pass failed, if it did.
     failure: "failure.json",
+    /// Where a person said that the host is.
+    moved: "moved.json",
+    /// When what failed is tried again.
+    retries: "retries.json",
+    /// What persons at the device hold.
+    hold: "hold.json",
+    /// What the site's hook let through, and wasn't told the end of yet.
+    opened: "hook.json",
+    /// What persons at the device said of changes.
+    approvals: "approvals.json",
+    /// The removals that a person at the device approved.
+    approved_removals: "approved-removals.json",
     /// The values of releases, for as long as helm reads them.
     helm_values: "helm-values",
     /// HOME of child processes, where nobody's own configuration is.
@@ -97,16 +112,20 @@ places! {
 }
 
 impl Home {
-    /// The home at `root`.
     pub fn new(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into() }
     }
 
-    /// The directory itself.
     pub fn root(&self) -> &Path {
         &self.root
     }
 }
+
+/// How many deployments are worked on at once where the site doesn't say it.
+const JOBS: usize = 2;
+
+/// The most that a site may let be worked on at once.
+const MAX_JOBS: usize = 16;
 
 /// `device.yaml` as written; an absent key means its default.
 #[derive(Debug, Default, Deserialize)]
@@ -118,8 +137,10 @@ struct Fragment {
     host: HostFragment,
     registries: RegistriesFragment,
     policy: SitePolicy,
+    gates: GatesFragment,
     poll: Option<String>,
     report: Option<String>,
+    jobs: Option<usize>,
     limits: Limits,
     capabilities: Described,
     boot_id_file: Option<PathBuf>,
@@ -147,10 +168,10 @@ struct HelmFragment {
     history_max: Option<u32>,
 }
 
-/// How charts are run.
+/// The section `helm` of `device.yaml`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Helm {
-    /// The helm client.
+    /// Helm 3 or 4; found in `PATH` unless it is a path.
     pub program: PathBuf,
     /// How the API server is reached.
     pub kubeconfig: PathBuf,
@@ -204,9 +225,9 @@ pub struct Settings {
     pub device_files: PathBuf,
     /// Whether compose components run here.
     pub uses_docker: bool,
-    /// The docker client.
+    /// Found in `PATH` unless it is a path.
     pub docker: PathBuf,
-    /// `DOCKER_*` for the client.
+    /// The variables `DOCKER_*` that the client gets; the rest of the environment is not passed on.
     pub docker_env: Vec<(String, String)>,
     /// User and group id under which applications' files are resolved, where this program is root.
     pub resolve_user: u32,
@@ -214,19 +235,19 @@ pub struct Settings {
     pub stop_timeout: Duration,
     /// How charts are run, if they are.
     pub helm: Option<Helm>,
-    /// `PATH` of child processes.
     pub path: String,
-    /// How the host is reached.
     pub host: HostSettings,
-    /// How registries are reached.
     pub registries: Registries,
-    /// What the site allows.
+    /// What applications may ask for here (section `policy`).
     pub policy: SitePolicy,
+    /// What the site lets changes wait for.
+    pub gates: SiteGates,
     /// The site's own poll interval, before the fleet's.
     pub poll: Option<Duration>,
     /// The site's own report interval, before the fleet's.
     pub report: Option<Duration>,
-    /// Bounds.
+    /// How many deployments are worked on at once, 1 to 16; one that takes longer than 2 minutes doesn't count.
+    pub jobs: usize,
     pub limits: Limits,
     /// What the device says of itself beyond what is found on it.
     pub capabilities: Described,
@@ -237,7 +258,6 @@ pub struct Settings {
 /// Why the settings can't be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// The file can't be read.
     #[error("can't read `{}`", path.display())]
     Read { path: PathBuf, source: io::Error },
     /// The file isn't what the sample shows. The text has line and column.
@@ -273,6 +293,10 @@ impl Settings {
         if stop_timeout > MAX_STOP_TIMEOUT {
             return Err("`docker.stopTimeout` is at most 10m: whatever waits for the removal waits as long".to_owned());
         }
+        let jobs = fragment.jobs.unwrap_or(JOBS);
+        if !(1..=MAX_JOBS).contains(&jobs) {
+            return Err(format!("`jobs: {jobs}` is not between 1 and {MAX_JOBS}"));
+        }
         let docker_env = [("DOCKER_HOST", fragment.docker.host), ("DOCKER_CONFIG", fragment.docker.config)];
         Ok(Self {
             device_files: home.root().join(fragment.device_files.unwrap_or_else(|| "device-files".into())),
@@ -286,8 +310,10 @@ impl Settings {
             host: HostSettings::make(fragment.host, home)?,
             registries: Registries::make(fragment.registries, home.root()),
             policy: fragment.policy,
+            gates: SiteGates::make(fragment.gates, home.root())?,
             poll: interval("poll", fragment.poll)?,
             report: interval("report", fragment.report)?,
+            jobs,
             limits: fragment.limits,
             capabilities: fragment.capabilities,
             boot_id_file: fragment.boot_id_file.unwrap_or_else(|| "/proc/sys/kernel/random/boot_id".into()),
@@ -295,7 +321,7 @@ impl Settings {
     }
 }
 
-/// What is wrong with a file that can't be read. Where it isn't YAML at all, that is told as of any other file.
+/// What is wrong with a file that can't be read; where it isn't YAML at all, in the words of any other file.
 fn said_of(text: &str, error: &serde_yaml::Error) -> String {
     match yaml::parse("device.yaml", text.as_bytes(), &yaml::Limits::VENDOR) {
         Err(problem) => {

@@ -3,7 +3,11 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
+use repo_model::margo::capabilities::bytes_of;
 use serde::Deserialize;
+
+use crate::decision::admission::Admission;
+use crate::decision::pattern::Pattern;
 
 /// The site's policy, from the device's own configuration. The default allows nothing.
 ///
@@ -27,13 +31,68 @@ pub struct SitePolicy {
     pub ports: PortPolicy,
     /// External networks and volumes that an application may join, by name.
     pub external: BTreeSet<String>,
+    /// The images that services may run: names as the compose file gives them, without tag and digest; all without.
+    pub images: Option<Vec<Pattern>>,
+    /// Where compose archives may come from, as documents name them; from anywhere without.
+    pub archives: Option<Vec<Pattern>>,
+    /// The same of charts.
+    pub charts: Option<Vec<Pattern>>,
+    /// What a service may use at most; one without a limit is over it.
+    pub ceilings: Ceilings,
+}
+
+impl SitePolicy {
+    /// Where the site lets packages come from.
+    pub fn admission(&self) -> Admission {
+        Admission { archives: self.archives.clone(), charts: self.charts.clone() }
+    }
+}
+
+/// What a service may use at most.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "CeilingsFragment")]
+pub struct Ceilings {
+    /// Bytes.
+    pub memory: Option<u64>,
+    /// Thousandths of a processor.
+    pub milli_cpus: Option<u64>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CeilingsFragment {
+    memory: Option<String>,
+    cpus: Option<f64>,
+}
+
+impl TryFrom<CeilingsFragment> for Ceilings {
+    type Error = String;
+
+    fn try_from(CeilingsFragment { memory, cpus }: CeilingsFragment) -> Result<Self, Self::Error> {
+        let bytes = |text: String| {
+            let bytes = bytes_of(&text).filter(|bytes| *bytes > 0);
+            bytes.ok_or_else(|| format!("`policy.ceilings.memory: {text}` is no amount such as 512Mi"))
+        };
+        let milli = |cpus: f64| {
+            let problem = || format!("`policy.ceilings.cpus: {cpus}` is no number such as 0.5");
+            milli_cpus(cpus).filter(|milli| *milli > 0).ok_or_else(problem)
+        };
+        Ok(Self { memory: memory.map(bytes).transpose()?, milli_cpus: cpus.map(milli).transpose()? })
+    }
+}
+
+/// Thousandths, rounded up; `None` if it is no number of processors.
+pub fn milli_cpus(cpus: f64) -> Option<u64> {
+    let milli = (cpus * 1000.0).ceil();
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is within these bounds")]
+    (0.0..=1e9).contains(&milli).then_some(milli as u64)
 }
 
 /// A path on the host that may be mounted, with everything below it.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct HostPath {
-    /// Absolute.
+    /// Absolute, and as the host has it once links are followed.
     pub path: PathBuf,
     /// Whether the container may write there.
     #[serde(default)]

@@ -11,9 +11,8 @@ use serde::Deserialize;
 pub(super) enum Secret {
     /// A file that is its owner's alone.
     File(PathBuf),
-    /// An environment variable.
     Env(String),
-    /// A credential that systemd loads.
+    /// The name of a credential that systemd loads (`LoadCredential=`).
     Systemd(String),
 }
 

@@ -12,7 +12,7 @@ const FINGERPRINT: &str = "SHA256:";
 /// With which key the host is asked, and which key it must have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SshSettings {
-    /// Who asks.
+    /// The key with which the device is let in.
     pub identity: SshIdentity,
     /// Files in OpenSSH's format, in place of the join file's keys.
     pub known_hosts: Vec<PathBuf>,

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-/// The first wait.
+/// The most that is waited after the first failure.
 pub const FIRST: Duration = Duration::from_secs(5);
 
-/// The longest wait.
+/// The most that is ever waited.
 pub const LONGEST: Duration = Duration::from_secs(300);
 
 /// The wait after `failures` failures in a row, spread by `jitter` in `0.0..1.0` over the upper half of the interval.

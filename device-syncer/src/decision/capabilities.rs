@@ -8,10 +8,10 @@ use repo_model::margo::{DeviceCapabilities, ProfileType};
 use serde::Deserialize;
 use serde_json::json;
 
-/// The key under which versions of the runtimes are told: Margo has none for them.
+/// The key under which versions of the runtimes are reported: Margo has none for them.
 pub(crate) const EXTENSION: &str = "x-device-syncer-extensions";
 
-/// What a device's configuration says of it, because it can't be found or should be told otherwise.
+/// What a device's configuration says of it, because it can't be found or shall be reported otherwise.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Described {
@@ -22,7 +22,7 @@ pub struct Described {
     pub cpus: Option<Vec<DescribedCpu>>,
     /// Memory such as `4Gi`; found if absent.
     pub memory: Option<String>,
-    /// Storage in the same way.
+    /// Storage such as `64Gi`; found if absent.
     pub storage: Option<String>,
     /// What packages may ask for: strings, numbers, booleans or lists of those.
     pub labels: BTreeMap<String, serde_json::Value>,
@@ -38,7 +38,7 @@ pub struct Described {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DescribedCpu {
-    /// How many cores; told are whole ones.
+    /// How many cores; a part of one is left out of the report.
     pub cores: f64,
     /// `amd64`, `arm64` or `arm`; found if absent.
     #[serde(default)]
@@ -64,7 +64,7 @@ pub struct Found {
     pub cores: u32,
     /// Absent if Margo has no word for it.
     pub architecture: Option<&'static str>,
-    /// In bytes.
+    /// In bytes; `None` where it can't be found out.
     pub memory: Option<u64>,
     /// The file system that applications are on, in bytes.
     pub storage: Option<u64>,
@@ -148,8 +148,8 @@ impl Described {
         DeviceCapabilities::read("capabilities", &bytes).map(drop).map_err(|problems| problems.to_string())
     }
 
-    /// What isn't told as it is described, because Margo has closed sets of words and whole cores: each in words. It is
-    /// no mistake that stops the syncer, because what an earlier one took must not keep this one from starting.
+    /// What isn't reported as it is described, because Margo has closed sets of words and whole cores: each in words.
+    /// It is no mistake that stops the syncer, because what an earlier one took must not keep this one from starting.
     pub fn left_out(&self) -> Vec<String> {
         let cpus = self.cpus.iter().flatten().enumerate().flat_map(|(index, cpu)| {
             let is_known = cpu.architecture.as_deref().is_none_or(|name| architecture_of(name).is_some());

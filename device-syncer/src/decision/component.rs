@@ -74,7 +74,7 @@ impl std::fmt::Debug for Kind {
 }
 
 impl Component {
-    /// What runs it.
+    /// Which runtime runs it, by the type of its source.
     pub fn profile_type(&self) -> ProfileType {
         match self.kind {
             Kind::Compose { .. } => ProfileType::Compose,

@@ -1,6 +1,6 @@
 //! What stands in the way, or is worth knowing: the conditions of `syncer.json`.
 
-use repo_model::report::{Adopted, Condition, ConditionType, Reason, SYNCER, SyncerReport};
+use repo_model::report::{Adopted, ClosedGate, Condition, ConditionType, Reason, SYNCER, SyncerReport};
 use repo_model::{DeviceId, ErrorCode, FileTree, KeyText, envelope, json};
 use uuid::Uuid;
 
@@ -31,6 +31,11 @@ pub fn all(status: &FileTree) -> Vec<Condition> {
     report(status).map(|report| report.conditions).unwrap_or_default()
 }
 
+/// The conditions and closed gates in a tree of `status`.
+pub fn reported(status: &FileTree) -> (Vec<Condition>, Vec<ClosedGate>) {
+    report(status).map(|report| (report.conditions, report.gates)).unwrap_or_default()
+}
+
 /// Security events that were reported before.
 pub fn events(status: &FileTree) -> Vec<Condition> {
     all(status).into_iter().filter(|one| one.kind == ConditionType::SecurityEvent).collect()
@@ -41,7 +46,7 @@ pub fn is_in_the_way(condition: &Condition) -> bool {
     ConditionType::parse(&condition.kind).is_none_or(ConditionType::is_in_the_way)
 }
 
-/// What is to be said of a clone that was made anew.
+/// What `syncer.json` reports of a clone that was made anew, until something newer is adopted.
 pub fn damaged(device_state: &DeviceState) -> Option<Condition> {
     let Damaged { since, what } = device_state.damaged.as_ref()?;
     let text = format!(
@@ -70,8 +75,8 @@ pub fn not_listed(
     Some(condition(ConditionType::Waiting, Reason::NotListed, text))
 }
 
-/// What stands in the way of what can't be seen: of whole runtimes, and of single projects. The words of the first time
-/// stay, so that being tried again and again grows no history.
+/// Why something can't be observed: whole runtimes, and single projects. The words of the first time stay, so that
+/// being tried again and again grows no history.
 pub fn unreachable(observation: &Observation, before: &[Condition]) -> impl Iterator<Item = Condition> {
     let runtimes = observation
         .unreachable
@@ -94,7 +99,7 @@ pub fn unreachable(observation: &Observation, before: &[Condition]) -> impl Iter
 }
 
 /// Writes `syncer.json` into the tree of `status`.
-pub fn write(next: &mut DeviceState, instance: Uuid, conditions: &[Condition]) {
+pub fn write(next: &mut DeviceState, instance: Uuid, conditions: &[Condition], gates: Vec<ClosedGate>) {
     let mut conditions = conditions.to_vec();
     conditions.sort();
     conditions.dedup();
@@ -112,6 +117,7 @@ pub fn write(next: &mut DeviceState, instance: Uuid, conditions: &[Condition]) {
         adopted: next.accepted.as_ref().map(adopted),
         conditions,
         holds: Vec::new(),
+        gates,
     };
     log_new(report.conditions.iter(), next);
     next.status.insert(SYNCER.to_owned(), json::to_bytes(&report));
@@ -143,6 +149,7 @@ mod tests {
         (ConditionType::AncestryUnverified, &["ShallowHistory"]),
         (ConditionType::RuntimeUnavailable, &["RuntimeUnavailable", "ProjectUnreadable"]),
         (ConditionType::CapabilitiesInvalid, &["LeftOut"]),
+        (ConditionType::HookFailed, &["NoAnswer", "NotTold"]),
         (ConditionType::CloneDamaged, &["SetAside"]),
         (ConditionType::SandboxUnavailable, &["NoLandlockAndNotRoot"]),
         (
@@ -168,7 +175,7 @@ mod tests {
             condition(ConditionType::Stale, Reason::Expired, "x"),
             condition(ConditionType::SecurityEvent, ErrorCode::HistoryForked, "y"),
         ];
-        write(&mut device_state, Uuid::nil(), &all);
+        write(&mut device_state, Uuid::nil(), &all, Vec::new());
         assert_eq!(
             events(&device_state.status),
             [condition(ConditionType::SecurityEvent, ErrorCode::HistoryForked, "y")]
@@ -184,7 +191,7 @@ mod tests {
         );
         let bytes = |all: &[Condition]| {
             let mut device_state = DeviceState::default();
-            write(&mut device_state, Uuid::nil(), all);
+            write(&mut device_state, Uuid::nil(), all, Vec::new());
             device_state.status
         };
         assert_eq!(bytes(&[a.clone(), b.clone(), a.clone()]), bytes(&[b, a]));

@@ -1,6 +1,10 @@
 //! A deployment as it shall be on this device, resolved to what the runtimes get.
 
-use repo_model::{ComponentName, DeploymentId, DeploymentName};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use repo_model::envelope::OnFailure;
+use repo_model::{ComponentName, DeploymentId, DeploymentName, Digest, ErrorCode, json};
 
 use super::component::Component;
 use super::failure::Failure;
@@ -14,7 +18,7 @@ pub struct DesiredDeployment {
     pub name: DeploymentName,
     /// `metadata.name`, the source of errors of the deployment as a whole.
     pub title: String,
-    /// The exact ApplicationDeployment.
+    /// The bytes of its ApplicationDeployment, as they were signed.
     pub document: Vec<u8>,
     /// Whether the operator told the device to leave it as it is.
     pub suspended: bool,
@@ -22,8 +26,34 @@ pub struct DesiredDeployment {
     pub depends_on: Vec<DeploymentName>,
     /// Whether the device has what it asks for.
     pub requirements: Requirements,
+    /// What is done where it can't run as it is wanted.
+    pub on_failure: OnFailure,
+    /// For how long all of it runs well before it counts as good.
+    pub stabilise: Duration,
+    /// What `status` says of it where this isn't the set that is wanted, but the last good one.
+    pub rolled_back: Option<Failure>,
     /// Its components in the order in which they are applied.
     pub components: Vec<DesiredComponent>,
+}
+
+impl DesiredDeployment {
+    /// Its components with their inputs, as one digest: what is applied together, and good or bad together.
+    pub fn set(&self) -> Digest {
+        let inputs =
+            self.components.iter().map(|one| (&one.name, one.input.as_ref().ok().map(|input| input.input_digest)));
+        Digest::of(&json::to_bytes(&(self.id, inputs.collect::<BTreeMap<_, _>>())))
+    }
+
+    /// What is said of a final failure: that of putting back what was good has a code of its own.
+    pub fn final_failure(&self, failure: Failure) -> Failure {
+        match &self.rolled_back {
+            Some(_) if failure.code != ErrorCode::RollbackFailed => {
+                let text = format!("what ran before can't be put back: {}: {}", failure.code, failure.message);
+                Failure::new(ErrorCode::RollbackFailed, text)
+            }
+            _ => failure,
+        }
+    }
 }
 
 /// Whether the device has what a deployment asks for (Margo, *deviceConstraints*).
@@ -31,7 +61,7 @@ pub struct DesiredDeployment {
 pub enum Requirements {
     /// It has, or nothing is asked for.
     Met,
-    /// It lacks something.
+    /// The device lacks something that the profile asks for.
     Unmet(Failure),
     /// What the device has isn't known yet, because a runtime doesn't answer.
     Unknown,

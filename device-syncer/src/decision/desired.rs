@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use hmac::{Hmac, Mac};
 use repo_model::desired::{Desired, Document};
-use repo_model::envelope::EnvelopeDeployment;
+use repo_model::envelope::{EnvelopeDeployment, STABILISE};
 use repo_model::margo::helm_values::HelmValues;
 use repo_model::margo::{self, Component, DeviceCapabilities, ProfileType, Source};
 use repo_model::problem::Problems;
@@ -13,6 +13,7 @@ use repo_model::value::{Param, ParamValue, input_digest};
 use repo_model::{ComponentName, DeploymentId, ErrorCode};
 use sha2::Sha256;
 
+use crate::decision::admission::Admission;
 use crate::decision::component::{self, ImageLocks, Kind};
 use crate::decision::deployment::{DesiredComponent, DesiredDeployment, Requirements, in_order};
 use crate::decision::failure::Failure;
@@ -26,14 +27,16 @@ const MAX_LACK: usize = 1000;
 /// What only the device knows: what it has and can run, the values that stay on it, and the key under which they enter
 /// digests.
 pub struct DeviceValues<'a> {
-    /// What can run here.
+    /// The types of profiles that have a runtime here.
     pub types: &'a BTreeSet<ProfileType>,
     /// What it reports of itself; absent while that isn't known.
     pub capabilities: Option<&'a DeviceCapabilities>,
     /// Reads a device file by its bare name; the failure never holds its contents.
     pub read: &'a dyn Fn(&str) -> Result<String, Failure>,
-    /// Never leaves the device.
+    /// 32 bytes that never leave the device: a digest tells nobody a value that only few could be.
     pub hmac_key: &'a [u8],
+    /// Where the site lets packages come from.
+    pub admission: &'a Admission,
 }
 
 impl std::fmt::Debug for DeviceValues<'_> {
@@ -56,7 +59,8 @@ pub fn resolve(desired: &Desired, values: &DeviceValues<'_>) -> Vec<DesiredDeplo
     in_order(all, |one| &one.name, |one| &one.depends_on)
 }
 
-fn resolve_deployment(
+/// One deployment, from its document and what goes with it.
+pub(super) fn resolve_deployment(
     id: DeploymentId,
     document: &Document,
     envelope: &EnvelopeDeployment,
@@ -76,6 +80,9 @@ fn resolve_deployment(
         suspended: envelope.policy.suspended,
         depends_on: envelope.policy.depends_on.clone(),
         requirements: requirements(document, envelope, values.capabilities),
+        on_failure: envelope.policy.on_failure,
+        stabilise: Duration::from_secs(envelope.policy.stabilise_seconds.unwrap_or(STABILISE)),
+        rolled_back: None,
         components: deployment.components.iter().map(component).collect(),
     }
 }
@@ -122,6 +129,9 @@ fn input(
         ));
     }
     let (repository, revision) = source(component);
+    if let Some(denied) = values.admission.denied(kind, repository) {
+        return Err(denied);
+    }
     let locked = envelope.locks.get(&component.name).ok_or_else(|| {
         Failure::new(
             ErrorCode::ArtifactInvalid,

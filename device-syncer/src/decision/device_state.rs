@@ -18,6 +18,7 @@ use crate::decision::component::Component;
 use crate::decision::deployment::DesiredDeployment;
 use crate::decision::failure::Failure;
 use crate::decision::observation::Observed;
+use crate::decision::sets::{GoodSet, Rollback};
 
 /// The ref that holds the device state.
 pub const STATE: &str = "refs/syncer/state";
@@ -29,8 +30,13 @@ const ACCEPTED: &str = "accepted.json";
 const ROSTER: &str = "roster.json";
 const ATTEMPTS: &str = "attempt.json";
 const FAILED_INPUTS: &str = "bad.json";
+const ROLLBACKS: &str = "rollbacks.json";
 const WAITING: &str = "waiting.json";
 const DAMAGED: &str = "damaged.json";
+
+/// Below a deployment's directory: its last good document, and what else is known of that set.
+const GOOD_DOCUMENT: &str = "/last-good/deployment.yaml";
+const GOOD_SET: &str = "/last-good/set.json";
 
 /// Everything that a pass needs to know of the ones before.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -45,9 +51,13 @@ pub struct DeviceState {
     pub attempts: BTreeMap<String, Attempt>,
     /// Inputs that are not tried again, by project.
     pub failed_inputs: BTreeMap<String, FailedInput>,
+    /// What ran well for long enough, of deployments that are rolled back.
+    pub good_sets: BTreeMap<DeploymentId, GoodSet>,
+    /// The sets that are wanted and failed, of such deployments.
+    pub rollbacks: BTreeMap<DeploymentId, Rollback>,
     /// What this device locked itself, by project.
     pub images: BTreeMap<String, FirstUse>,
-    /// Why nothing new is adopted, applied or told, where the host may not be told either: only this device shows it.
+    /// Why nothing new is adopted, applied or reported. It isn't reported either: only this device shows it.
     pub waiting: Option<Condition>,
     /// Why the clone was made anew; `None` once something newer was adopted since.
     pub damaged: Option<Damaged>,
@@ -58,7 +68,6 @@ pub struct DeviceState {
 /// What could not be read of a clone that was set aside.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Damaged {
-    /// When that was found.
     pub since: Timestamp,
     /// The first thing that can't be read, and why.
     pub what: String,
@@ -71,15 +80,15 @@ pub struct Accepted {
     /// The commit on `desired`, 40 hex digits.
     pub commit: String,
     pub serial: u64,
-    /// Its `manifestVersion`.
+    /// Margo's `manifestVersion`, which rises with the serial.
     pub manifest_version: u64,
-    /// SHA-256 of its envelope.
+    /// SHA-256 of that commit's `envelope.json`: what `Continues` names after a restore of the host.
     pub envelope: Digest,
     /// The roster version that it was judged by.
     pub trust: u64,
     /// When it was put in force.
     pub since: Timestamp,
-    /// Until when the publisher's newest proof of freshness holds; absent if none was seen for this state.
+    /// Until when the publisher's newest proof of freshness holds; absent if there was none for this state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fresh_until: Option<Timestamp>,
     /// Until when the newest proof for the state before holds, which counts while there is none for this one.
@@ -91,7 +100,7 @@ pub struct Accepted {
 }
 
 impl Accepted {
-    /// The commit on `desired`.
+    /// `commit` as an id; `None` if it isn't one.
     pub fn id(&self) -> Option<CommitId> {
         self.commit.parse().ok()
     }
@@ -122,7 +131,7 @@ fn counts(until: Timestamp, now: Timestamp) -> bool {
 /// A deployment's inputs as they were applied.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Applied {
-    /// The exact ApplicationDeployment.
+    /// The bytes of its ApplicationDeployment, as they were signed.
     pub document: Vec<u8>,
     /// What became of it on this device.
     pub inputs: Inputs,
@@ -140,11 +149,14 @@ pub struct Inputs {
     /// Whether the operator wants it left as it is.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub suspended: bool,
+    /// The set whose apply began last: what of it isn't there yet is brought to its end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub begun: Option<Digest>,
     /// Its components in the order in which they were applied.
     pub components: Vec<AppliedComponent>,
 }
 
-/// One applied component.
+/// A component that was put there, in whole or in part.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AppliedComponent {
@@ -170,7 +182,7 @@ fn is_compose(kind: &ProfileType) -> bool {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Attempt {
-    /// What is applied.
+    /// The input that the apply is of.
     pub input_digest: Digest,
     /// The boot during which it last began.
     pub boot_id: String,
@@ -181,22 +193,26 @@ pub struct Attempt {
     pub lost: u32,
     /// How often it came back because health took too long.
     pub timeouts: u32,
+    /// It was open together with others when the device went down: it begins again when nothing else is at work.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub suspect: bool,
 }
 
 impl Attempt {
     /// The first one of an input, about to begin.
     pub fn new(input_digest: Digest) -> Self {
-        Self { input_digest, boot_id: String::new(), open: 0, lost: 0, timeouts: 0 }
+        Self { input_digest, boot_id: String::new(), open: 0, lost: 0, timeouts: 0, suspect: false }
     }
 
-    /// Begins once more. One that was open when the device went down was lost with it.
+    /// Counts as open from now on, during this boot, until it comes back with an answer.
     pub fn begin(&mut self, boot_id: &str) {
-        if self.boot_id != boot_id {
-            self.lost += u32::from(self.open > 0);
-            self.open = 0;
-            self.boot_id = boot_id.to_owned();
-        }
+        boot_id.clone_into(&mut self.boot_id);
         self.open += 1;
+    }
+
+    /// Whether it was open when the device went down.
+    fn went_down(&self, boot_id: &str) -> bool {
+        self.open > 0 && self.boot_id != boot_id
     }
 }
 
@@ -205,7 +221,7 @@ impl Attempt {
 #[serde(rename_all = "camelCase")]
 pub struct FailedInput {
     pub input_digest: Digest,
-    /// What became of it.
+    /// Why it can't succeed; stands in `status`.
     pub failure: Failure,
 }
 
@@ -215,9 +231,8 @@ pub struct FailedInput {
 pub struct FirstUse {
     /// What they were locked for: another input locks anew.
     pub input_digest: Digest,
-    /// Where `status` says it (`images.json`).
+    /// Under which `status` reports the images (`images.json`).
     pub deployment: DeploymentId,
-    /// Of that deployment.
     pub component: ComponentName,
     /// By service of the compose file.
     pub services: BTreeMap<String, LockedImage>,
@@ -261,6 +276,7 @@ impl DeviceState {
             id: wanted.name.clone(),
             depends_on: Vec::new(),
             suspended: wanted.suspended,
+            begun: None,
             components: Vec::new(),
         };
         let applied = self.deployments.entry(wanted.id).or_insert(Applied { document: Vec::new(), inputs });
@@ -270,6 +286,18 @@ impl DeviceState {
             Some(known) => *known = component,
             None => applied.inputs.components.push(component),
         }
+    }
+
+    /// Notes that an apply of this deployment begins; something of it was noted before.
+    pub fn note_begun(&mut self, wanted: &DesiredDeployment) {
+        if let Some(applied) = self.deployments.get_mut(&wanted.id) {
+            applied.inputs.begun = Some(wanted.set());
+        }
+    }
+
+    /// Whether an apply of just this began.
+    pub fn has_begun(&self, wanted: &DesiredDeployment) -> bool {
+        self.deployments.get(&wanted.id).is_some_and(|applied| applied.inputs.begun == Some(wanted.set()))
     }
 
     /// Remembers what the operator wants left as it is: `all`, or single deployments.
@@ -298,6 +326,26 @@ impl DeviceState {
     /// The attempts at this input so far, if there were any.
     pub fn attempt(&mut self, input: &Component) -> Option<&mut Attempt> {
         self.attempts.get_mut(&input.project).filter(|attempt| attempt.input_digest == input.input_digest)
+    }
+
+    /// Blames the attempt that was open when the device went down before this boot. Where several were, it can't be told which
+    /// of them took it down: none is blamed, and from then on each is tried alone.
+    pub fn blame(&mut self, boot_id: &str) {
+        let open: Vec<_> = self.attempts.values_mut().filter(|attempt| attempt.went_down(boot_id)).collect();
+        let alone = open.len() == 1;
+        for attempt in open {
+            attempt.lost += u32::from(alone);
+            attempt.suspect |= !alone;
+            attempt.open = 0;
+        }
+    }
+
+    /// Takes over what was found out about the desired state, and nothing of what is done for it meanwhile.
+    pub fn believe(&mut self, found: &Self) {
+        self.accepted.clone_from(&found.accepted);
+        self.roster.clone_from(&found.roster);
+        self.waiting.clone_from(&found.waiting);
+        self.damaged.clone_from(&found.damaged);
     }
 
     /// Keeps what the images of an input are.
@@ -354,6 +402,7 @@ impl DeviceState {
 
     /// Forgets attempts at, and failures of, what a deployment wants.
     pub fn forget_failures(&mut self, wanted: &DesiredDeployment) {
+        self.rollbacks.remove(&wanted.id);
         for component in &wanted.components {
             self.failed_inputs.remove(&component.project);
             self.attempts.remove(&component.project);
@@ -397,6 +446,9 @@ impl DeviceState {
         if !self.images.is_empty() {
             tree.insert(IMAGES.to_owned(), json::to_bytes(&self.images));
         }
+        if !self.rollbacks.is_empty() {
+            tree.insert(ROLLBACKS.to_owned(), json::to_bytes(&self.rollbacks));
+        }
         if let Some(waiting) = &self.waiting {
             tree.insert(WAITING.to_owned(), json::to_bytes(waiting));
         }
@@ -406,6 +458,10 @@ impl DeviceState {
         for (id, applied) in &self.deployments {
             tree.insert(format!("deployments/{id}/applied/deployment.yaml"), applied.document.clone());
             tree.insert(format!("deployments/{id}/applied/inputs.json"), json::to_bytes(&applied.inputs));
+        }
+        for (id, good) in &self.good_sets {
+            tree.insert(format!("deployments/{id}{GOOD_DOCUMENT}"), good.document.clone());
+            tree.insert(format!("deployments/{id}{GOOD_SET}"), json::to_bytes(&good.inputs));
         }
         tree
     }
@@ -418,12 +474,16 @@ impl DeviceState {
             attempts: read(tree, ATTEMPTS)?.unwrap_or_default(),
             failed_inputs: read(tree, FAILED_INPUTS)?.unwrap_or_default(),
             images: read(tree, IMAGES)?.unwrap_or_default(),
+            rollbacks: read(tree, ROLLBACKS)?.unwrap_or_default(),
             waiting: read(tree, WAITING)?,
             damaged: read(tree, DAMAGED)?,
             ..Self::default()
         };
         for path in tree.keys().filter(|path| path.ends_with("/inputs.json")) {
             device_state.remember(tree, path)?;
+        }
+        for path in tree.keys().filter(|path| path.ends_with(GOOD_SET)) {
+            device_state.remember_good(tree, path)?;
         }
         Ok(device_state)
     }
@@ -443,6 +503,17 @@ impl DeviceState {
                 Err(DeviceStateError::Damaged { path, .. }) => _ = tree.remove(&path),
             }
         }
+    }
+
+    fn remember_good(&mut self, tree: &FileTree, path: &str) -> Result<(), DeviceStateError> {
+        let damaged = |problem: &str| DeviceStateError::Damaged { path: path.to_owned(), problem: problem.to_owned() };
+        let id = path.strip_prefix("deployments/").and_then(|rest| rest.strip_suffix(GOOD_SET));
+        let id: DeploymentId = id.and_then(|id| id.parse().ok()).ok_or_else(|| damaged("unexpected path"))?;
+        let document = tree.get(&format!("deployments/{id}{GOOD_DOCUMENT}"));
+        let document = document.ok_or_else(|| damaged("no deployment.yaml beside it"))?.clone();
+        let inputs = read(tree, path)?.ok_or_else(|| damaged("missing"))?;
+        self.good_sets.insert(id, GoodSet { document, inputs });
+        Ok(())
     }
 
     fn remember(&mut self, tree: &FileTree, path: &str) -> Result<(), DeviceStateError> {

@@ -6,7 +6,7 @@ use std::io::{self, ErrorKind};
 use repo_model::text;
 use serde::{Deserialize, Serialize};
 
-/// Why something isn't done.
+/// Why something isn't done: a code of the contract, and words that hold no secret.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
     /// A code of the error table.
@@ -28,6 +28,19 @@ const WORDS: usize = 1024;
 pub fn shown(words: &str) -> String {
     let begin: String = words.chars().take(WORDS).collect();
     text::page(&begin).chars().take(WORDS).collect()
+}
+
+/// The most characters of a line that a person, or a program of the site's, says.
+pub const LINE: usize = 200;
+
+/// What a person or a program of the site's says, as one line that may be signed and shown; where it is longer than
+/// [`LINE`], its last character says that there was more.
+pub fn one_line(words: &str) -> String {
+    let line = text::line(words);
+    if line.chars().count() <= LINE {
+        return line;
+    }
+    line.chars().take(LINE - 1).chain(['…']).collect()
 }
 
 /// Whether the cause of an error is that there is no room on a disk, or none left of a quota.

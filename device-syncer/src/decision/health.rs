@@ -4,6 +4,7 @@ use std::fmt;
 
 use repo_model::desired::Desired;
 use repo_model::margo::State;
+use repo_model::report::{Drift, Health};
 
 use crate::decision::device_state::DeviceState;
 use crate::decision::failure::shown;
@@ -12,46 +13,48 @@ use crate::decision::status::Report;
 
 /// How what runs of a component is, and whether that is what was applied.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Health {
-    /// `healthy`, `starting`, `degraded`, `missing` or `unknown`.
-    pub health: &'static str,
-    /// `none`, `missing`, `stopped`, `changed` or `unknown`.
-    pub drift: &'static str,
+pub struct ComponentHealth {
+    pub health: Health,
+    pub drift: Drift,
     /// Why it is neither healthy nor starting, in a few words; a chart's objects may have a part in them.
     pub reason: Option<String>,
 }
 
-impl Health {
+impl ComponentHealth {
+    /// Of a component that can't be observed.
+    pub const UNKNOWN: Self = Self { health: Health::Unknown, drift: Drift::Unknown, reason: None };
+
     /// How the project or release of this name is.
     pub fn of(project: &str, observation: &Observation, device_state: &DeviceState) -> Self {
         let found = observation.found.iter().find(|found| found.project == project);
         let unreachable = device_state.applied_kind(project).and_then(|kind| observation.unreachable.get(&kind));
         match (found, unreachable) {
             (Some(found), _) => Self::of_found(found),
-            (None, Some(error)) => Self { health: "unknown", drift: "unknown", reason: Some(shown(&error.message)) },
+            (None, Some(error)) => Self { reason: Some(shown(&error.message)), ..Self::UNKNOWN },
             (None, None) if device_state.applied_digest(project).is_some() => {
-                Self { health: "missing", drift: "missing", reason: Some("nothing of it is there".to_owned()) }
+                let reason = Some("nothing of it is there".to_owned());
+                Self { health: Health::Missing, drift: Drift::Missing, reason }
             }
-            (None, None) => Self { health: "missing", drift: "none", reason: None },
+            (None, None) => Self { health: Health::Missing, drift: Drift::None, reason: None },
         }
     }
 
     fn of_found(found: &Observed) -> Self {
         let (health, drift) = match &found.condition {
-            Condition::Running => ("healthy", "none"),
-            Condition::Starting => ("starting", "none"),
-            Condition::Degraded(_) => ("degraded", "none"),
-            Condition::Stopped(_) => ("degraded", "stopped"),
-            Condition::Edited(_) => ("degraded", "changed"),
-            Condition::Missing => ("missing", "missing"),
-            Condition::Unknown(_) => ("unknown", "unknown"),
+            Condition::Running => (Health::Healthy, Drift::None),
+            Condition::Starting => (Health::Starting, Drift::None),
+            Condition::Degraded(_) => (Health::Degraded, Drift::None),
+            Condition::Stopped(_) => (Health::Degraded, Drift::Stopped),
+            Condition::Edited(_) => (Health::Degraded, Drift::Changed),
+            Condition::Missing => (Health::Missing, Drift::Missing),
+            Condition::Unknown(_) => (Health::Unknown, Drift::Unknown),
         };
         Self { health, drift, reason: found.trouble().map(|text| shown(&text)) }
     }
 
     /// Whether it runs well, or may soon.
     pub fn is_good(&self) -> bool {
-        matches!(self.health, "healthy" | "starting")
+        matches!(self.health, Health::Healthy | Health::Starting)
     }
 }
 
@@ -80,12 +83,12 @@ pub fn not_ready(observation: &Observation, device_state: &DeviceState, desired:
     for (id, reported) in Report::read(&device_state.status).deployments {
         for component in reported.components.into_iter().filter(|one| one.state != State::Removed) {
             let name = format!("{}/{}", device_state.name_of(id, desired), component.name);
-            let health = Health::of(&id.runtime_name(&component.name), observation, device_state);
+            let health = ComponentHealth::of(&id.runtime_name(&component.name), observation, device_state);
             if component.state != State::Installed {
                 let why = component.failure.map(|failure| format!("{}: {}", failure.code, failure.message));
                 all.push(NotReady { name, how: component.state.to_string(), why: why.unwrap_or_default() });
             } else if !health.is_good() {
-                all.push(NotReady { name, how: health.health.to_owned(), why: health.reason.unwrap_or_default() });
+                all.push(NotReady { name, how: health.health.to_string(), why: health.reason.unwrap_or_default() });
             }
         }
     }
@@ -120,7 +123,8 @@ mod tests {
             let found = found.map(|condition| observed("a", "x", None, condition));
             let observation =
                 Observation { found: found.into_iter().collect(), unreachable: BTreeMap::from_iter(unreachable) };
-            let Health { health, drift, reason } = Health::of(&project("a", "x"), &observation, &device_state);
+            let ComponentHealth { health, drift, reason } =
+                ComponentHealth::of(&project("a", "x"), &observation, &device_state);
             format!("{health} {drift} {}", reason.unwrap_or_default())
         };
         for (condition, expected) in [

@@ -8,7 +8,7 @@ use repo_model::report::{CurrentComponent, CurrentDeployment, CurrentState};
 use repo_model::{DeploymentId, envelope};
 
 use crate::decision::device_state::DeviceState;
-use crate::decision::health::Health;
+use crate::decision::health::ComponentHealth;
 use crate::decision::observation::Observation;
 use crate::decision::status::Report;
 
@@ -25,12 +25,12 @@ pub fn current_state(
         for component in &reported.components {
             let project = id.runtime_name(&component.name);
             let found = observation.found.iter().find(|found| found.project == project);
-            let Health { health, drift, reason } = Health::of(&project, observation, device_state);
+            let ComponentHealth { health, drift, reason } = ComponentHealth::of(&project, observation, device_state);
             let current = CurrentComponent {
                 input_digest: found.and_then(|found| found.input_digest),
                 state: component.state.to_string(),
-                health: health.to_owned(),
-                drift: drift.to_owned(),
+                health: health.to_string(),
+                drift: drift.to_string(),
                 reason,
                 attempts: attempts(&project),
             };
@@ -46,7 +46,8 @@ pub fn is_due(before: Option<&CurrentState>, now: &CurrentState, interval: Durat
     before.is_none_or(|last| words(last) != words(now) || now.time.duration_since(last.time).abs() >= interval)
 }
 
-/// Digest, state, health and drift of each component: what is reported at once. A reason may be another one at each look.
+/// Digest, state, health and drift of each component: what is reported at once. A reason may be another one at each
+/// observation.
 fn words(state: &CurrentState) -> BTreeMap<DeploymentId, CurrentDeployment> {
     let mut deployments = state.deployments.clone();
     for component in deployments.values_mut().flat_map(|deployment| deployment.components.values_mut()) {

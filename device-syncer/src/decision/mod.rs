@@ -2,10 +2,16 @@
 //!
 //! Nothing in here knows I/O, a clock or the environment, and nothing imports another room of this crate.
 
+/// Where a site lets packages come from.
+pub mod admission;
+/// A person's word for what a change comes to.
+pub mod approval;
 /// How long to wait after failures.
 pub mod backoff;
 /// What the device says of itself.
 pub mod capabilities;
+/// The gates that are closed, as they are reported.
+pub mod closed;
 /// A component as a runtime gets it.
 pub mod component;
 /// The conditions of `syncer.json`.
@@ -18,15 +24,31 @@ pub mod desired;
 pub mod device_state;
 /// Why something isn't done, in words that may be signed and shown.
 pub mod failure;
-/// How what runs is.
+/// What lets a change wait.
+pub mod gates;
+/// Health and drift of a component, in the words of the heartbeat.
 pub mod health;
 /// What the heartbeat says, and when.
 pub mod heartbeat;
+/// A site's own word that nothing is changed.
+pub mod hold;
+/// What a site's hook is asked, and what it said.
+pub mod hook;
 /// What a `status` commit says.
 pub mod message;
 /// What was seen of the runtimes in one go.
 pub mod observation;
+/// Patterns of names.
+pub mod pattern;
 /// Desired against actual, as data.
 pub mod plan;
+/// What stands in the plan where a set failed.
+pub mod rollback;
+/// What is kept of sets that ran well, and of those that failed.
+pub mod sets;
 /// Margo's DeploymentStatus documents, and the transitions between two of them.
 pub mod status;
+/// Transitions as commits of `status` name them.
+pub mod transitions;
+/// The site's windows.
+pub mod windows;

@@ -10,7 +10,7 @@ use super::failure::Failure;
 /// What all of a device's runtimes run of ours.
 #[derive(Debug, Default)]
 pub struct Observation {
-    /// What is ours.
+    /// Projects and releases with our labels; what others run here is never in it.
     pub found: Vec<Observed>,
     /// The runtimes that don't answer, so that nothing is known of theirs, and why not.
     pub unreachable: BTreeMap<ProfileType, Failure>,
@@ -46,14 +46,14 @@ pub struct Observed {
 pub enum Condition {
     /// Running and healthy, or a one-shot job that ended well.
     Running,
-    /// Not yet healthy.
+    /// Not yet healthy, and nothing says that it won't be.
     Starting,
     /// Restarting, unhealthy or not available; the text says which service or object, and how.
     Degraded(String),
     /// A service ended or is paused, and neither docker nor its restart policy starts it again; the text says which one
     /// and how.
     Stopped(String),
-    /// A container or release of it can't be looked at; the text says which one and why.
+    /// A container or release of it can't be observed; the text says which one and why.
     Unknown(String),
     /// At least one service has no container, or an object of a release is gone.
     Missing,

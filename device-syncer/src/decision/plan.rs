@@ -6,10 +6,13 @@ use repo_model::margo::ProfileType;
 use repo_model::{ComponentName, DeploymentId, DeploymentName, Digest, ErrorCode};
 use serde::Serialize;
 
+use crate::decision::approval::ChangeSet;
 use crate::decision::component::Component;
 use crate::decision::deployment::{DesiredComponent, DesiredDeployment, Requirements, in_order};
 use crate::decision::device_state::{AppliedComponent, DeviceState, Inputs};
 use crate::decision::failure::Failure;
+use crate::decision::gates::{Change, Gates, Subject};
+use crate::decision::hook::HookChange;
 use crate::decision::observation::{Condition, Observed};
 
 /// Everything that one pass would do, removals first.
@@ -17,10 +20,16 @@ use crate::decision::observation::{Condition, Observed};
 pub struct Plan {
     /// What we own and is no longer wanted, in reverse order of its application.
     pub removals: Vec<Removal>,
-    /// What would go, and stays for as long as the operator says so, or its runtime doesn't answer.
+    /// What would go, and stays for as long as a gate is closed, or its runtime doesn't answer.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub held: Vec<Removal>,
+    pub held: Vec<HeldRemoval>,
     pub deployments: Vec<Planned>,
+    /// What each deployment's change comes to, of those that are wanted, and of those that go.
+    #[serde(skip)]
+    pub changes: BTreeMap<DeploymentId, ChangeSet>,
+    /// What the site's hook has to allow, and nothing else holds back.
+    #[serde(skip)]
+    pub asks: BTreeMap<DeploymentId, HookChange>,
 }
 
 /// Something of ours that goes.
@@ -39,9 +48,24 @@ pub struct Removal {
 }
 
 impl Removal {
-    /// Whose status speaks of it.
+    /// What `status` reports it under; `None` if its labels don't tell both.
     pub fn component(&self) -> Option<(DeploymentId, &ComponentName)> {
         Some((self.deployment?, self.component.as_ref()?))
+    }
+}
+
+/// Something of ours that would go, and stays for now.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct HeldRemoval {
+    #[serde(flatten)]
+    pub removal: Removal,
+    pub why: Failure,
+}
+
+impl HeldRemoval {
+    /// Why it waits, where a gate is closed. Of what a runtime that doesn't answer has, nothing is known.
+    pub fn gate(&self) -> Option<&Failure> {
+        Some(&self.why).filter(|why| why.code != ErrorCode::RuntimeUnavailable)
     }
 }
 
@@ -61,7 +85,6 @@ pub struct PlannedComponent {
     pub name: ComponentName,
     /// The name under which the runtime knows it.
     pub project: String,
-    /// What would be done.
     pub action: Action,
     /// What of it isn't as it should be, though it runs as wanted: to do anything wouldn't help.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -102,7 +125,7 @@ pub enum Action {
 
 impl Action {
     /// Whether it changes anything on the device.
-    fn is_done(&self) -> bool {
+    pub(super) fn is_done(&self) -> bool {
         matches!(self, Self::Apply { .. } | Self::Restore { .. })
     }
 }
@@ -126,7 +149,8 @@ pub enum Reason {
 }
 
 impl Plan {
-    /// Makes actual equal desired: removals first, then deployments in order, components as listed.
+    /// Makes actual equal desired, as far as gates are open: removals first, then deployments in order, components as
+    /// listed.
     ///
     /// `wanted` is `None` before the first desired state was accepted: then nothing is known to be unwanted. Runtimes in
     /// `unreachable` don't answer: what is theirs is left alone.
@@ -135,47 +159,39 @@ impl Plan {
         device_state: &DeviceState,
         observed: &[Observed],
         unreachable: &BTreeSet<ProfileType>,
+        gates: &Gates,
     ) -> Self {
         let Some(wanted) = wanted else { return Self::default() };
         let observed = observed.iter().map(|found| ((found.kind, found.project.as_str()), found)).collect();
         let actual = Actual { device_state, observed, unreachable };
-        let deployments = wanted.iter().map(|deployment| planned(deployment, &actual)).collect();
-        let is_suspended = |id: DeploymentId| wanted.iter().any(|one| one.id == id && one.suspended);
-        let stays = |gone: &Removal| unreachable.contains(&gone.kind) || gone.deployment.is_some_and(is_suspended);
-        let all = removals(wanted, &actual).into_iter();
-        let (held, removals) = all.partition(stays);
-        Self { removals, held, deployments }
-    }
-
-    /// The plan as long as the operator wants the device left as it is, and as long as the fleet doesn't list its key.
-    pub fn held_back(self, is_suspended: bool, is_unlisted: bool, device_state: &DeviceState) -> Self {
-        let plan = if is_suspended { self.suspended() } else { self };
-        if is_unlisted { plan.unlisted(device_state) } else { plan }
-    }
-
-    /// The plan of a device that was told to leave everything as it is.
-    fn suspended(self) -> Self {
-        self.waiting(Action::is_done, &Failure::new(ErrorCode::Suspended, "the operator suspended this device"))
-    }
-
-    /// The plan of a device that may adopt nothing new: what was applied is restored, and everything else waits.
-    fn unlisted(self, device_state: &DeviceState) -> Self {
-        let is_new = |action: &Action| match action {
-            Action::Apply { input, .. } => device_state.applied_digest(&input.project) != Some(input.input_digest),
-            _ => false,
-        };
-        self.waiting(is_new, &Failure::new(ErrorCode::Queued, "waits until the fleet lists this device's key again"))
-    }
-
-    /// Removes nothing, and lets these actions wait.
-    fn waiting(mut self, waits: impl Fn(&Action) -> bool, why: &Failure) -> Self {
-        self.held.append(&mut self.removals);
-        for component in self.deployments.iter_mut().flat_map(|deployment| &mut deployment.components) {
-            if waits(&component.action) {
-                component.action = Action::Wait(why.clone());
+        let removals = removals(wanted, &actual);
+        let changes = changes(wanted, &removals);
+        let mut plan = Self::default();
+        for deployment in wanted {
+            let (planned, asks) = planned(deployment, &changes[&deployment.id], &actual, gates);
+            plan.asks.extend(asks.then_some((deployment.id, HookChange::Apply)));
+            plan.deployments.push(planned);
+        }
+        plan.changes = changes;
+        let gates = gates.with_going(going(&removals, wanted), actual.deployments());
+        for removal in removals {
+            let (why, asks) = stays(&removal, wanted, &plan.changes, unreachable, &gates);
+            if let Some(id) = removal.deployment.filter(|_| asks) {
+                plan.asks.entry(id).or_insert(HookChange::Remove);
+            }
+            match why {
+                Some(why) => plan.held.push(HeldRemoval { removal, why }),
+                None => plan.removals.push(removal),
             }
         }
-        self
+        plan
+    }
+
+    /// Whether there were some of these, and none of them is left to be removed.
+    pub fn has_removed(&self, deployments: &BTreeSet<DeploymentId>) -> bool {
+        let held = self.held.iter().map(|held| &held.removal);
+        let mut left = self.removals.iter().chain(held).filter_map(|removal| removal.deployment);
+        !deployments.is_empty() && !left.any(|id| deployments.contains(&id))
     }
 
     /// Whether applying it would change nothing on the device.
@@ -197,12 +213,19 @@ impl Plan {
         })
     }
 
+    /// What waits, under the names under which the runtimes know it.
+    pub fn waiting(&self) -> impl Iterator<Item = &str> {
+        let waits = self.components().filter(|component| matches!(component.action, Action::Wait(_)));
+        let stays = self.held.iter().map(|held| held.removal.project.as_str());
+        waits.map(|component| component.project.as_str()).chain(stays)
+    }
+
     fn components(&self) -> impl Iterator<Item = &PlannedComponent> {
         self.deployments.iter().flat_map(|deployment| &deployment.components)
     }
 }
 
-/// What is, as far as it can be seen.
+/// What is, as far as it can be observed.
 struct Actual<'a> {
     device_state: &'a DeviceState,
     observed: BTreeMap<(ProfileType, &'a str), &'a Observed>,
@@ -210,6 +233,12 @@ struct Actual<'a> {
 }
 
 impl Actual<'_> {
+    /// How many deployments are here, as far as that is known.
+    fn deployments(&self) -> usize {
+        let seen = self.observed.values().filter_map(|found| found.deployment);
+        self.device_state.deployments.keys().copied().chain(seen).collect::<BTreeSet<_>>().len()
+    }
+
     /// What there is under a component's name and type.
     fn found(&self, input: &Component) -> Option<&Observed> {
         self.observed.get(&(input.profile_type(), input.project.as_str())).copied()
@@ -228,12 +257,54 @@ impl Actual<'_> {
     }
 }
 
-fn planned(wanted: &DesiredDeployment, actual: &Actual<'_>) -> Planned {
-    let gated = |action| match &action {
-        action if action.is_done() && wanted.suspended => {
-            Action::Wait(Failure::new(ErrorCode::Suspended, "the operator suspended this deployment"))
+/// What is done with a deployment, and whether the site's hook has the last word on something of it.
+fn planned(wanted: &DesiredDeployment, set: &ChangeSet, actual: &Actual<'_>, gates: &Gates) -> (Planned, bool) {
+    let (id, name) = (Some(wanted.id), Some(&wanted.name));
+    let subject = Subject { deployment: id, name, is_suspended: wanted.suspended, change: Some(set) };
+    let has_begun = wanted.rolled_back.is_some() || actual.device_state.has_begun(wanted);
+    let mut asks = false;
+    let mut gated = |action: Action| {
+        let Some(change) = change(&action, actual, has_begun) else { return required(action, wanted, actual) };
+        match gates.closed(change, subject) {
+            Some(why) if !gates.asks_hook(change, subject) => Action::Wait(why),
+            by_hook => match required(action, wanted, actual) {
+                possible if possible.is_done() => {
+                    asks |= gates.asks_hook(change, subject);
+                    by_hook.map_or(possible, Action::Wait)
+                }
+                impossible => impossible,
+            },
         }
-        // What was applied before is restored without being judged again.
+    };
+    let said = |action: Action| match action {
+        Action::Fail(failure) => Action::Fail(actual.device_state.explained(wanted, wanted.final_failure(failure))),
+        other => other,
+    };
+    let component = |wanted: &DesiredComponent| {
+        let action = said(gated(action(wanted, actual)));
+        let kept = wanted.input.as_ref().ok().filter(|_| matches!(action, Action::Keep));
+        let degraded = kept.and_then(|input| actual.found(input)).and_then(Observed::trouble);
+        PlannedComponent { name: wanted.name.clone(), project: wanted.project.clone(), action, degraded }
+    };
+    let components = wanted.components.iter().map(component).collect();
+    (Planned { id: wanted.id, name: wanted.name.clone(), components }, asks)
+}
+
+/// The change that gates are asked for.
+fn change(action: &Action, actual: &Actual<'_>, has_begun: bool) -> Option<Change> {
+    match action {
+        Action::Apply { reason: Reason::Edited, .. } => Some(Change::Revert),
+        Action::Apply { replaces: None, input, .. } if actual.was_applied(input) => Some(Change::Restore),
+        Action::Apply { .. } if has_begun => Some(Change::Finish),
+        Action::Apply { .. } => Some(Change::Apply),
+        Action::Restore { .. } => Some(Change::Restore),
+        Action::Keep | Action::Fail(_) | Action::Wait(_) | Action::Unknown => None,
+    }
+}
+
+/// The same, if the device has what is asked for. What was applied before is restored without being judged again.
+fn required(action: Action, wanted: &DesiredDeployment, actual: &Actual<'_>) -> Action {
+    match &action {
         Action::Apply { input, .. } if !actual.was_applied(input) => match &wanted.requirements {
             Requirements::Met => action,
             Requirements::Unmet(lack) => Action::Fail(lack.clone()),
@@ -243,14 +314,43 @@ fn planned(wanted: &DesiredDeployment, actual: &Actual<'_>) -> Planned {
             }
         },
         _ => action,
-    };
-    let component = |wanted: &DesiredComponent| {
-        let action = gated(action(wanted, actual));
-        let kept = wanted.input.as_ref().ok().filter(|_| matches!(action, Action::Keep));
-        let degraded = kept.and_then(|input| actual.found(input)).and_then(Observed::trouble);
-        PlannedComponent { name: wanted.name.clone(), project: wanted.project.clone(), action, degraded }
-    };
-    Planned { id: wanted.id, name: wanted.name.clone(), components: wanted.components.iter().map(component).collect() }
+    }
+}
+
+/// The deployments that would go as a whole.
+fn going(removals: &[Removal], wanted: &[DesiredDeployment]) -> BTreeSet<DeploymentId> {
+    let all = removals.iter().filter_map(|removal| removal.deployment);
+    all.filter(|id| !wanted.iter().any(|one| one.id == *id)).collect()
+}
+
+/// What each deployment's change comes to, of those that are wanted, and of those that go.
+fn changes(wanted: &[DesiredDeployment], removals: &[Removal]) -> BTreeMap<DeploymentId, ChangeSet> {
+    let mut changes: BTreeMap<_, _> = wanted.iter().map(|one| (one.id, ChangeSet::of(one))).collect();
+    for removal in removals {
+        if let Some(id) = removal.deployment {
+            changes.entry(id).or_insert(ChangeSet::removal(id)).going.insert(removal.project.clone());
+        }
+    }
+    changes
+}
+
+/// Why something that isn't wanted stays for now, if it does; and whether the site's hook has the last word.
+fn stays(
+    gone: &Removal,
+    wanted: &[DesiredDeployment],
+    changes: &BTreeMap<DeploymentId, ChangeSet>,
+    unreachable: &BTreeSet<ProfileType>,
+    gates: &Gates,
+) -> (Option<Failure>, bool) {
+    let of = wanted.iter().find(|one| Some(one.id) == gone.deployment);
+    let name = gone.name.as_ref().or(of.map(|of| &of.name));
+    let (is_suspended, change) = (of.is_some_and(|of| of.suspended), gone.deployment.and_then(|id| changes.get(&id)));
+    let subject = Subject { deployment: gone.deployment, name, is_suspended, change };
+    let no_answer = || Failure::new(ErrorCode::RuntimeUnavailable, "its runtime doesn't answer");
+    let is_rolled_back = of.is_some_and(|of| of.rolled_back.is_some());
+    let what = if is_rolled_back { Change::Finish } else { Change::Remove };
+    let why = gates.closed(what, subject).or_else(|| unreachable.contains(&gone.kind).then(no_answer));
+    (why, !unreachable.contains(&gone.kind) && gates.asks_hook(what, subject))
 }
 
 fn action(wanted: &DesiredComponent, actual: &Actual<'_>) -> Action {
@@ -340,6 +440,9 @@ fn removals(wanted: &[DesiredDeployment], actual: &Actual<'_>) -> Vec<Removal> {
     gone.extend(forgotten);
     gone
 }
+
+/// What the site's hook is asked.
+mod asks;
 
 #[cfg(test)]
 mod tests;

@@ -8,15 +8,16 @@ use repo_model::{ComponentName, DeploymentId, DeviceId, FileTree};
 
 use crate::decision::deployment::DesiredDeployment;
 use crate::decision::failure::Failure;
+use crate::decision::gates;
 use crate::decision::plan::{Plan, Removal};
 
-/// The states of all deployments.
+/// What `status` reports of all deployments.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Report {
     pub deployments: BTreeMap<DeploymentId, Reported>,
 }
 
-/// The state of one deployment.
+/// One deployment's document on `status`, as data.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Reported {
     /// `metadata.name`, the source of the deployment's own error.
@@ -24,14 +25,19 @@ pub struct Reported {
     pub components: Vec<ReportedComponent>,
 }
 
-/// The state of one component.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ReportedComponent {
     pub name: ComponentName,
-    /// Margo's state.
     pub state: State,
     /// The error of `failed`, or the reason of another state.
     pub failure: Option<Failure>,
+}
+
+impl ReportedComponent {
+    /// Whether it was to wait for a gate when this was reported.
+    pub fn waits_at_a_gate(&self) -> bool {
+        self.failure.as_ref().is_some_and(gates::is_why)
+    }
 }
 
 impl Report {
@@ -70,11 +76,13 @@ impl Report {
         }
     }
 
-    /// Sets the state of a component that failed for now. The words of the first failure stay for as long as state and
-    /// code do: what is tried again and again grows no history.
+    /// Sets the state of a component that failed for now, or waits. The words of the first failure stay for as long as
+    /// state and code do: what is tried again and again grows no history. What waits at a gate is reported as it is:
+    /// who holds it, and until when a window is closed.
     pub fn explain(&mut self, id: DeploymentId, name: &ComponentName, state: State, failure: Failure) {
         let known = self.get(id, name).is_some_and(|now| {
-            now.state == state && now.failure.as_ref().is_some_and(|before| before.code == failure.code)
+            let is_said = |before: &Failure| before.code == failure.code && !gates::is_why(&failure);
+            now.state == state && now.failure.as_ref().is_some_and(is_said)
         });
         if !known {
             self.set(id, name, state, Some(failure));
@@ -96,8 +104,8 @@ impl Report {
     /// What is neither wanted nor being removed never came onto the device: a component of a deployment that stays is
     /// dropped, anything else is removed.
     pub fn forget_unknown(&mut self, plan: &Plan) {
-        let removals = plan.removals.iter().chain(&plan.held);
-        let removals: BTreeSet<_> = removals.filter_map(Removal::component).collect();
+        let held = plan.held.iter().map(|held| &held.removal);
+        let removals: BTreeSet<_> = plan.removals.iter().chain(held).filter_map(Removal::component).collect();
         for (id, reported) in &mut self.deployments {
             match plan.deployments.iter().find(|planned| planned.id == *id) {
                 Some(planned) => reported.components.retain(|one| {
@@ -166,7 +174,7 @@ impl Reported {
     }
 
     /// The failure of the first component in the overall state that has one.
-    fn overall_failure(&self) -> Option<Failure> {
+    pub fn overall_failure(&self) -> Option<Failure> {
         let overall = self.overall();
         self.components
             .iter()
@@ -202,7 +210,7 @@ fn read_component(component: ComponentStatus) -> ReportedComponent {
     ReportedComponent { name: component.name, state: component.state, failure }
 }
 
-/// One change of state.
+/// One change of state, as a commit of `status` names it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Transition {
     /// The value of the `State` trailer.
@@ -231,6 +239,7 @@ impl Transition {
 mod tests {
     use super::*;
     use crate::decision::device_state::DeviceState;
+    use crate::decision::gates::Gates;
     use crate::testing::{component, id, wanted};
 
     fn device() -> DeviceId {
@@ -339,7 +348,7 @@ mod tests {
         let plan = |components: &[(&str, &str)]| {
             let wanted = [wanted("a", components)];
             let wanted = if components.is_empty() { &wanted[..0] } else { &wanted[..] };
-            Plan::make(Some(wanted), &DeviceState::default(), &[], &BTreeSet::new())
+            Plan::make(Some(wanted), &DeviceState::default(), &[], &BTreeSet::new(), &Gates::default())
         };
         now.forget_unknown(&plan(&[("y", "1")]));
         assert_eq!(now, report(&[("y", State::Installed, None)]));

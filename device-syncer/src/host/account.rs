@@ -39,7 +39,7 @@ struct Kept {
 struct Secret {
     user: String,
     secret: String,
-    /// When it came.
+    /// When it came, by the join file or a renewal: its life counts from here.
     since: Timestamp,
     /// When it ends; absent if that isn't known, or never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -62,13 +62,12 @@ impl Secret {
 /// The account can't be kept or renewed. What was kept before still counts.
 #[derive(Debug, thiserror::Error)]
 pub enum AccountError {
-    /// The file can't be read.
+    /// `account.json` can't be read, or is open to others.
     #[error("can't read the account")]
     Read(#[from] CredentialError),
-    /// The file isn't one.
+    /// The file isn't what this program writes. What is wrong isn't said, because that could repeat a secret.
     #[error("`{}` is not an account", path.display())]
     Damaged { path: PathBuf },
-    /// The file can't be written.
     #[error("can't write `{}`", path.display())]
     Write {
         path: PathBuf,
@@ -81,10 +80,10 @@ pub enum AccountError {
     /// The host's clock must be wrong.
     #[error("the host's new secret ends at {new}, not after the one in use: the host's clock is wrong")]
     Earlier {
-        /// When it would end.
+        /// `expires` of the new secret.
         new: Timestamp,
     },
-    /// The host's answer isn't one.
+    /// The answer is no JSON of ours, or has no new secret where one was asked for.
     #[error("the host's answer about the account can't be understood")]
     Answer,
 }
@@ -122,13 +121,18 @@ pub fn credentials(path: &Path) -> Credentials {
     })
 }
 
+/// When the secret in use ends, as far as the host said.
+pub fn expires(path: &Path) -> Result<Option<Timestamp>, AccountError> {
+    read(path).map(|kept| kept.current.expires)
+}
+
 /// Keeps the account's secret valid.
 #[derive(Debug)]
 pub struct Keeper {
     path: PathBuf,
     agent: Agent,
     url: Url,
-    /// Nothing is asked before.
+    /// No renewal is tried before: [`PAUSE`] after one that failed, [`RENEWAL_PAUSE`] after one that went well.
     quiet_until: Option<Instant>,
     /// The host said that the secret in use never ends, or since when it was asked.
     asked: bool,

@@ -17,11 +17,9 @@ const POLLING: &str = "the host can't be asked";
 /// Talks with the host for one pass after the other.
 #[derive(Debug)]
 pub struct HostClient {
-    /// URL, TLS and credentials.
     pub connection: HostConnection,
-    /// How talking with it goes.
     pub connectivity: Connectivity,
-    /// `None` before the host was asked, and after this device moved a branch.
+    /// `None` before the host was asked, and after it didn't take what this device pushed.
     refs: Option<RemoteRefs>,
     waited: Option<WaitedRefs>,
 }
@@ -29,7 +27,7 @@ pub struct HostClient {
 /// What a push came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pushed {
-    /// The host has it.
+    /// The host stored the commit and moved its branch.
     Done,
     /// The host won't have this commit, or lacks what it builds on.
     Refused,
@@ -44,7 +42,7 @@ impl HostClient {
         Self { connection, connectivity, refs: None, waited: None }
     }
 
-    /// The repository there.
+    /// The device's repository at the host.
     pub fn remote(&self) -> &Remote {
         &self.connection.remote
     }
@@ -64,7 +62,8 @@ impl HostClient {
         ask == Ask::Host || ask == Ask::IfMoved && self.refs.is_none()
     }
 
-    /// Where the host's branches stand, by what it says now or said before.
+    /// Where the host's branches stand: asked now, or as they were known last. `None` if the host isn't to be asked
+    /// yet, or doesn't answer.
     pub fn remote_refs(&mut self, ask: Ask, device: &Device) -> Option<RemoteRefs> {
         match (ask, &self.refs) {
             (Ask::Later(_), _) => return None,
@@ -107,24 +106,25 @@ impl HostClient {
         self.waited = self.waited.map(|known| WaitedRefs { freshness: again.freshness, ..known });
     }
 
-    /// This device moved a branch, or knows that one moved: the next pass asks.
-    pub fn forget_refs(&mut self) {
-        self.refs = None;
-    }
-
-    /// `status` stands there now, by all that is known.
-    pub fn status_is_at(&mut self, status: Option<CommitId>) {
-        if self.refs.as_ref().is_some_and(|known| known.status != status) {
-            self.forget_refs();
+    /// `status` stands there now; `None` if that isn't known, so that the next pass asks.
+    pub fn status_is_at(&mut self, status: Option<Option<CommitId>>) {
+        match (status, &mut self.refs) {
+            (Some(status), Some(known)) => known.status = status,
+            (Some(_), None) => {}
+            (None, _) => self.refs = None,
         }
     }
 
-    /// Pushes one branch.
+    /// Pushes one branch in one request. Where the host's branches stand is known afterwards only if it took this.
     pub fn push(&mut self, repo: &Repo, update: &PushUpdate) -> Pushed {
-        self.forget_refs();
+        // Where it stands is known again only if the host takes it.
+        let known = self.refs.take();
         match self.connection.remote.push(repo, std::slice::from_ref(update)) {
             Ok(results) => match results.into_iter().next() {
-                Some(PushResult::Done) => Pushed::Done,
+                Some(PushResult::Done) => {
+                    self.refs = known.map(|refs| refs.moved(&update.branch, update.new));
+                    Pushed::Done
+                }
                 other => {
                     tracing::warn!(branch = update.branch, answer = ?other, "the host didn't take the push");
                     if matches!(other, Some(PushResult::Refused { .. })) { Pushed::Refused } else { Pushed::NotNow }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use jiff::Timestamp;
 use repo_git::durable::Stamp;
 use repo_git::{Remote, RemoteError};
-use repo_http::{Agent, Clock, InvalidUrl, SettingsError, Url};
+use repo_http::{Agent, Clock, InvalidUrl, Request, SettingsError, Url};
 use repo_model::freshness::SKEW;
 use repo_model::join::Join;
 use repo_model::{InvalidSshUrl, SshUrl, error_chain};
@@ -38,7 +38,7 @@ pub enum ConnectionError {
         expected: &'static str,
         over: &'static str,
     },
-    /// A local path.
+    /// A local path that can't be used.
     #[error(transparent)]
     Remote(#[from] RemoteError),
     /// The file with the authorities can't be read.
@@ -107,7 +107,7 @@ impl HostConnection {
         }
         match connect(home, join, settings, &self.clock) {
             Ok(Connected { remote, keeper, witness }) => {
-                tracing::info!("a key, certificate or proxy's account for the host changed; connecting anew");
+                tracing::info!("settings, a key, certificate or proxy's account for the host changed; connecting anew");
                 *self.current.0.lock().unwrap_or_else(PoisonError::into_inner) = remote.clone();
                 (self.remote, self.keeper, self.witness) = (remote, keeper, witness);
             }
@@ -116,6 +116,28 @@ impl HostConnection {
             }
         }
         self.stamps = now;
+    }
+
+    /// The time that the host says it is, over HTTPS.
+    pub fn time_of_host(&self, url: &Url) -> Option<Timestamp> {
+        let TimeWitness::Certificate(agent) = &self.witness else { return None };
+        let answer = agent.answer(&Request::get(url)).ok()?;
+        jiff::fmt::rfc2822::parse(answer.header("date")?).ok().map(|date| date.timestamp())
+    }
+
+    /// Whether what the host showed would be believed at this moment, too; `None` where it shows nothing that ends.
+    pub fn is_trusted_at(&self, moment: Timestamp) -> Option<bool> {
+        match &self.witness {
+            TimeWitness::Certificate(agent) => Some(agent.would_trust_at(seconds(moment))),
+            TimeWitness::Roster | TimeWitness::Nothing => None,
+        }
+    }
+
+    /// Connects anew by other settings. Those that can't be used leave it as it is.
+    pub fn renew(&mut self, home: &Home, join: &Join, settings: &HostSettings) {
+        // No list of files is as long.
+        self.stamps = vec![None; settings.files.len() + 1];
+        self.refresh(home, join, settings);
     }
 
     /// Says what counts while the device's clock isn't plausible.
@@ -144,7 +166,7 @@ impl HostConnection {
     }
 }
 
-/// Since 1970; 0 before.
+/// Seconds since 1970; 0 for moments before.
 fn seconds(moment: Timestamp) -> u64 {
     moment.as_second().try_into().unwrap_or(0)
 }

@@ -1,4 +1,4 @@
-//! Why the host can't be reached, while it can't: kept beside the clone for `status`, because the host can't be told.
+//! Why the host can't be reached, while it can't: kept beside the clone for `status`, because it can't be reported.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use repo_model::report::{Condition, ConditionType};
 use crate::decision::conditions;
 use crate::state::local_condition::{self, LocalCondition};
 
-/// It may pass by itself.
+/// The type of a failure that may pass by itself; one that needs a person is `Stalled`.
 pub const UNREACHABLE: &str = "Unreachable";
 
 /// What a failure to talk with the host is called.
@@ -24,21 +24,22 @@ pub fn condition(error: &RemoteError) -> Condition {
 #[derive(Debug)]
 pub struct Connectivity {
     path: PathBuf,
-    /// What the file says.
+    /// What the last pass that is over met; the file has its kind and reason.
     known: Option<LocalCondition>,
-    /// What this pass met.
+    /// The last failure of this pass; `None` while there was none.
     met: Option<LocalCondition>,
     retry_after: Option<Duration>,
 }
 
 impl Connectivity {
-    /// What is known from before.
+    /// Reads what an earlier process met last.
     pub fn open(path: PathBuf) -> Self {
         let known = local_condition::read(&path);
         Self { path, known, met: None, retry_after: None }
     }
 
-    /// Talking failed.
+    /// Notes a failure, and logs it: as a warning the first time, as debugging for as long as it stays the same kind
+    /// and reason.
     pub fn failed(&mut self, error: &RemoteError, doing: &str, now: Timestamp) {
         let Condition { kind, reason, message } = condition(error);
         let is_known = self.known.as_ref().is_some_and(|known| known.kind == kind && known.reason == reason);
@@ -52,7 +53,7 @@ impl Connectivity {
         self.met = Some(LocalCondition { kind, reason, message, since });
     }
 
-    /// A pass begins.
+    /// A pass begins: it has met nothing yet, and the host hasn't asked to be left alone.
     pub fn begin(&mut self) {
         (self.met, self.retry_after) = (None, None);
     }
@@ -75,7 +76,7 @@ impl Connectivity {
         self.known.clone_from(&self.met);
     }
 
-    /// What stands between now.
+    /// Why the host wasn't reached in the last pass that is over; `None` if it was.
     pub fn problem(&self) -> Option<&LocalCondition> {
         self.known.as_ref()
     }

@@ -15,7 +15,7 @@ use crate::host::connection::HostConnection;
 use crate::host::refs::RemoteRefs;
 use crate::host::verify::{Adoption, Judge};
 use crate::state::floor::Floor;
-use crate::state::store::Store;
+use crate::state::view::View;
 
 /// How many times as long as any other conversation a fetch may take: ten minutes, unless `timeouts` of `device.yaml` say
 /// otherwise. At 2 kB/s a pack of a megabyte comes through.
@@ -27,10 +27,10 @@ const OBJECT_BYTES: u64 = 16 << 20;
 /// What reading everything in a pack may come to: some seconds of copying, and enough for thousands of commits.
 const RESOLVED_BYTES: u64 = 8 << 30;
 
-/// What a poll came to.
+/// What polling and fetching came to.
 #[derive(Debug)]
 pub enum FetchOutcome {
-    /// `desired` is where it was.
+    /// `desired` is at the accepted commit.
     Unchanged,
     /// A new state that is believed.
     Adoption(Box<Adoption>),
@@ -58,10 +58,8 @@ impl FetchOutcome {
 /// Why something of the host's isn't known.
 #[derive(Debug, thiserror::Error)]
 pub enum UpdateError {
-    /// It can't be fetched.
     #[error("can't fetch from the host")]
     Fetch(#[from] FetchError),
-    /// It isn't believed.
     #[error(transparent)]
     Refused(#[from] Refusal),
 }
@@ -69,7 +67,7 @@ pub enum UpdateError {
 /// How much history comes with what is fetched.
 #[derive(Debug, Clone, Copy)]
 pub enum History {
-    /// The tips alone.
+    /// None: the tips alone are fetched.
     None,
     /// All of it since this commit, or from its beginning. The tips alone where that is too much.
     Since(Option<CommitId>),
@@ -78,32 +76,32 @@ pub enum History {
 /// Fetches what the clone doesn't have of `wants`.
 pub fn fetch(
     remote: &Remote,
-    store: &Store,
+    view: &View,
     wants: &[CommitId],
     history: History,
     limits: &Limits,
 ) -> Result<(), FetchError> {
-    let wants: Vec<_> = wants.iter().copied().filter(|id| store.repo.commit(*id).is_err()).collect();
+    let wants: Vec<_> = wants.iter().copied().filter(|id| view.repo.commit(*id).is_err()).collect();
     if wants.is_empty() {
         return Ok(());
     }
     let limits = fetch_limits(remote, limits);
     if let History::Since(since) = history {
         let haves: Vec<_> = since.into_iter().collect();
-        match remote.fetch(&store.repo, &wants, &haves, false, &limits) {
+        match remote.fetch(&view.repo, &wants, &haves, false, &limits) {
             Err(error) if error.is_too_much() || is_disk_full(&error) => {
                 tracing::warn!(error = error_chain(&error), "the history is too long; fetching the tip alone");
             }
-            result => return suspecting(store, result),
+            result => return suspecting(view, result),
         }
     }
-    suspecting(store, remote.fetch(&store.repo, &wants, &[], true, &limits))
+    suspecting(view, remote.fetch(&view.repo, &wants, &[], true, &limits))
 }
 
 /// A pack that can't be resolved may build on something in the clone that can't be read.
-fn suspecting(store: &Store, fetched: Result<Fetched, FetchError>) -> Result<(), FetchError> {
+fn suspecting(view: &View, fetched: Result<Fetched, FetchError>) -> Result<(), FetchError> {
     if matches!(fetched, Err(FetchError::Corrupt(_) | FetchError::Read(_))) {
-        store.suspect();
+        view.suspect();
     }
     fetched.map(drop)
 }
@@ -120,8 +118,8 @@ fn unfetched(tip: CommitId, error: FetchError) -> FetchOutcome {
 }
 
 /// Fetches all that came before a commit which the clone has, if it ends there.
-pub fn fetch_history(remote: &Remote, store: &Store, tip: CommitId, limits: &Limits) -> Result<(), FetchError> {
-    remote.fetch_whole(&store.repo, &[tip], &fetch_limits(remote, limits)).map(drop)
+pub fn fetch_history(remote: &Remote, view: &View, tip: CommitId, limits: &Limits) -> Result<(), FetchError> {
+    remote.fetch_whole(&view.repo, &[tip], &fetch_limits(remote, limits)).map(drop)
 }
 
 fn fetch_limits(remote: &Remote, limits: &Limits) -> FetchLimits {
@@ -142,7 +140,7 @@ pub struct Fetcher<'a> {
     /// Who this is, and its bounds.
     pub device: &'a Device,
     /// The clone that is fetched into.
-    pub store: &'a Store,
+    pub view: &'a View,
     /// Nothing below it is believed.
     pub floor: &'a Floor,
 }
@@ -154,7 +152,7 @@ impl Fetcher<'_> {
 
     /// Fetches and judges what is new on `desired`.
     pub fn outcome(&self, refs: &RemoteRefs, accepted_history: Option<CommitId>) -> FetchOutcome {
-        let tip = match (refs.desired, &self.store.device_state.accepted) {
+        let tip = match (refs.desired, &self.view.device_state.accepted) {
             (Some(tip), Some(accepted)) if accepted.id() == Some(tip) => match self.fetch_lost(tip) {
                 Ok(()) => return FetchOutcome::Unchanged,
                 Err(error) => return unfetched(tip, error),
@@ -189,11 +187,11 @@ impl Fetcher<'_> {
 
     /// Fetches the accepted commit, which believing once is enough for, if the clone has lost it.
     fn fetch_lost(&self, accepted: CommitId) -> Result<(), FetchError> {
-        if self.store.holds(accepted) {
+        if self.view.holds(accepted) {
             return Ok(());
         }
         tracing::warn!(commit = %accepted, "what was accepted is fetched anew");
-        fetch(self.remote(), self.store, &[accepted], History::Since(None), &self.device.settings.limits)
+        fetch(self.remote(), self.view, &[accepted], History::Since(None), &self.device.settings.limits)
     }
 
     fn judge(
@@ -202,17 +200,17 @@ impl Fetcher<'_> {
         refs: &RemoteRefs,
         accepted_history: Option<CommitId>,
     ) -> Result<Adoption, UpdateError> {
-        let accepted = self.store.device_state.accepted.as_ref().and_then(Accepted::id);
-        let history = accepted
-            .map_or(History::None, |accepted| History::Since(Some(accepted).filter(|id| self.store.holds(*id))));
+        let accepted = self.view.device_state.accepted.as_ref().and_then(Accepted::id);
+        let history =
+            accepted.map_or(History::None, |accepted| History::Since(Some(accepted).filter(|id| self.view.holds(*id))));
         let wants: Vec<CommitId> = [Some(tip), refs.freshness].into_iter().flatten().collect();
-        fetch(self.remote(), self.store, &wants, history, &self.device.settings.limits)?;
+        fetch(self.remote(), self.view, &wants, history, &self.device.settings.limits)?;
         Ok(self.judging(&self.trust()?, accepted_history).desired(tip)?)
     }
 
     fn judging<'b>(&'b self, trust: &'b Trust, accepted_history: Option<CommitId>) -> Judge<'b> {
-        let (store, join, floor) = (self.store, &self.device.join, self.floor);
-        Judge { store, join, floor, trust, now: self.connection.now(), accepted_history }
+        let (view, join, floor) = (self.view, &self.device.join, self.floor);
+        Judge { view, join, floor, trust, now: self.connection.now(), accepted_history }
     }
 
     /// The newest roster that is believed: the one of the accepted state, or that of a join file which came later.
@@ -222,7 +220,7 @@ impl Fetcher<'_> {
                 .map_err(|error| Refusal::new(ErrorCode::TrustInvalid, error_chain(&error)))
         };
         let joined = pin(self.device.join.trust.roster.as_bytes())?;
-        match self.store.device_state.roster.as_slice() {
+        match self.view.device_state.roster.as_slice() {
             [] => Ok(joined),
             known => pin(known).map(|known| if known.roster.version < joined.roster.version { joined } else { known }),
         }
@@ -230,7 +228,7 @@ impl Fetcher<'_> {
 
     /// The proof of freshness at this commit, if it is believed for the accepted state.
     pub fn proof(&self, tip: CommitId, accepted: &Accepted) -> Result<Freshness, UpdateError> {
-        fetch(self.remote(), self.store, &[tip], History::None, &self.device.settings.limits)?;
+        fetch(self.remote(), self.view, &[tip], History::None, &self.device.settings.limits)?;
         let trust = self.trust()?;
         let (key, proof) = self.judging(&trust, None).freshness(tip, accepted)?;
         if !trust.allows(&key, proof.issued) || !self.connection.can_be(proof.issued, trust.end_of(&key)) {

@@ -8,7 +8,8 @@ use repo_model::{Branch, FileTree, Trailer, json};
 use crate::config::Device;
 use crate::host::client::{HostClient, Pushed};
 use crate::host::refs::RemoteRefs;
-use crate::state::store::{Store, StoreError};
+use crate::state::shared::Shared;
+use crate::state::store::StoreError;
 
 /// What the heartbeat says since this process last replaced it.
 #[derive(Debug, Default)]
@@ -17,7 +18,7 @@ pub struct Heartbeat {
 }
 
 impl Heartbeat {
-    /// What it says; `None` before this process said anything.
+    /// What the host took last from this process; `None` before that.
     pub fn pushed(&self) -> Option<&CurrentState> {
         self.pushed.as_ref()
     }
@@ -27,24 +28,27 @@ impl Heartbeat {
         self.pushed = None;
     }
 
-    /// Replaces it by this state.
+    /// Replaces the branch by one commit with this state; what the host doesn't take is left to a later pass.
     pub fn push(
         &mut self,
         host: &mut HostClient,
-        store: &Store,
+        state: &Shared,
         device: &Device,
         refs: &RemoteRefs,
-        state: CurrentState,
+        current: CurrentState,
     ) -> Result<(), StoreError> {
-        let message = Message::new(format!("heartbeat (serial {})", state.serial))
+        let message = Message::new(format!("heartbeat (serial {})", current.serial))
             .identity(Branch::Heartbeat, device.join.fleet, &device.join.device)
-            .trailer(Trailer::Serial, state.serial);
-        let files = FileTree::from([(CURRENT_STATE.to_owned(), json::to_bytes(&state))]);
-        let new = store.parentless(&files, &message, state.time.as_second())?;
+            .trailer(Trailer::Serial, current.serial);
+        let files = FileTree::from([(CURRENT_STATE.to_owned(), json::to_bytes(&current))]);
+        let (new, repo) = {
+            let store = &state.lock().store;
+            (store.parentless(&files, &message, current.time.as_second())?, store.repo.clone())
+        };
         let branch = Branch::Heartbeat.to_string();
         let update = PushUpdate { branch, expected: refs.heartbeat, new, force: true };
-        if host.push(&store.repo, &update) == Pushed::Done {
-            self.pushed = Some(state);
+        if host.push(&repo, &update) == Pushed::Done {
+            self.pushed = Some(current);
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 /// The device's secret at the host, renewed without a gap.
 pub mod account;
-/// What one device asks and pushes, and what it was last told.
+/// What one device asks and pushes, and what the host answered last.
 pub mod client;
 /// URL, TLS and credentials, made anew when their files change.
 pub mod connection;
@@ -12,6 +12,8 @@ pub mod connectivity;
 pub mod fetch;
 /// The branch `heartbeat`.
 pub mod heartbeat;
+/// Checks the way to the host, step by step.
+pub mod look;
 /// Where the host's branches stand.
 pub mod refs;
 /// The host over SSH: keys, and the line that enrols them.

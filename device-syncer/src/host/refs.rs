@@ -1,22 +1,18 @@
 //! Where the branches of the device's repository stand at the host.
 
-use std::cell::Cell;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use repo_git::{CommitId, Remote, RemoteError};
 use repo_model::Branch;
 use repo_model::branch::HEADS;
 
-/// How long a look for a newer revision may hold up what is waited for.
-const LOOK: Duration = Duration::from_secs(5);
-
 /// What a pass knows of the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ask {
-    /// It asks.
+    /// The pass asks the host.
     Host,
-    /// What was known last, because a wait at the host would have ended if that had changed. It asks only if this device
-    /// moved something itself.
+    /// What was known last: a wait at the host would have ended if that had changed, or there is only something to tell. It asks
+    /// only if that isn't known, because the host didn't take what this device pushed.
     IfMoved,
     /// Nothing, because it isn't to ask for so long.
     Later(Duration),
@@ -27,11 +23,11 @@ pub enum Ask {
 pub struct RemoteRefs {
     /// `desired`; absent before the device is enrolled.
     pub desired: Option<CommitId>,
-    /// `freshness`.
+    /// `freshness`; absent before the publisher proved any state fresh.
     pub freshness: Option<CommitId>,
-    /// `status`.
+    /// `status`; absent before this device pushed any, and after the host lost it.
     pub status: Option<CommitId>,
-    /// `heartbeat`.
+    /// `heartbeat`; absent in the same cases.
     pub heartbeat: Option<CommitId>,
 }
 
@@ -47,41 +43,14 @@ impl RemoteRefs {
             heartbeat: take(Branch::Heartbeat),
         })
     }
-}
 
-/// Looks now and then whether the host has moved on, so that waiting for what is outdated ends.
-pub(crate) struct NewerRevision {
-    remote: Remote,
-    known: Option<CommitId>,
-    interval: Duration,
-    asked: Cell<Instant>,
-    found: Cell<bool>,
-}
-
-impl NewerRevision {
-    /// Looks for anything but `known`.
-    pub(crate) fn new(remote: Remote, known: Option<CommitId>, interval: Duration) -> Self {
-        Self {
-            remote: remote.with_timeout(LOOK),
-            known,
-            interval,
-            asked: Cell::new(Instant::now()),
-            found: Cell::new(false),
+    /// The same after the host took a commit of this device on one of the device's branches.
+    pub fn moved(mut self, branch: &str, to: CommitId) -> Self {
+        if branch == Branch::Status.as_str() {
+            self.status = Some(to);
+        } else if branch == Branch::Heartbeat.as_str() {
+            self.heartbeat = Some(to);
         }
-    }
-
-    /// Whether there is anything newer; asks the host if it wasn't asked for the interval.
-    pub(crate) fn poll_if_due(&self) -> bool {
-        if !self.found.get() && self.asked.get().elapsed() >= self.interval {
-            let refs = RemoteRefs::poll(&self.remote);
-            self.found.set(refs.is_ok_and(|refs| refs.desired.is_some() && refs.desired != self.known));
-            self.asked.set(Instant::now());
-        }
-        self.found.get()
-    }
-
-    /// Whether it was there when it was last looked for.
-    pub(crate) fn is_known(&self) -> bool {
-        self.found.get()
+        self
     }
 }

@@ -14,21 +14,20 @@ use uuid::Uuid;
 use crate::config::Device;
 use crate::decision::conditions::{self, condition};
 use crate::decision::device_state::Accepted;
-use crate::decision::status::Report;
 use crate::host::client::{HostClient, Pushed};
 use crate::host::fetch::{self, History};
 use crate::host::refs::RemoteRefs;
 use crate::host::verify::key_text;
-use crate::state::record::record;
-use crate::state::store::{Store, StoreError};
+use crate::state::shared::Shared;
+use crate::state::store::StoreError;
+use crate::state::view::View;
 
 /// `status` can't be made to go on.
 #[derive(Debug, thiserror::Error)]
 pub enum StatusError {
-    /// The clone failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// What this device said before can't be put into the clone.
+    /// What this device reported before can't be fetched into the clone.
     #[error("can't fetch this device's `status`")]
     Fetch(#[source] FetchError),
 }
@@ -49,11 +48,10 @@ enum Theirs {
 /// The local `status`, and the one at the host.
 #[derive(Debug)]
 pub struct StatusBranch<'a> {
-    /// Where the other one is.
+    /// The way to the other one.
     pub host: &'a mut HostClient,
-    /// The clone with the local one.
-    pub store: &'a mut Store,
-    /// Whose it is.
+    /// The clone with the local one. What is at work goes on to add to it.
+    pub state: &'a Shared,
     pub device: &'a Device,
 }
 
@@ -61,12 +59,13 @@ impl StatusBranch<'_> {
     /// A device that knows nothing of its `status`, because it is new or its clone was lost, goes on from the host's if
     /// its own key signed that, so that no transition is reported twice. Returns false if that can't be found out now.
     pub fn resume(&mut self, refs: Option<&RemoteRefs>) -> Result<bool, StatusError> {
-        if self.store.status_tip().is_some() {
+        if self.tip().is_some() {
             return Ok(true);
         }
         let Some(refs) = refs else { return Ok(false) };
         let Some(tip) = refs.status else { return Ok(true) };
-        match fetch::fetch(self.host.remote(), self.store, &[tip], History::Since(None), &self.device.settings.limits) {
+        let view = self.state.view();
+        match fetch::fetch(self.host.remote(), &view, &[tip], History::Since(None), &self.device.settings.limits) {
             Ok(()) => {}
             Err(FetchError::Remote(error)) => {
                 self.host.connectivity.failed(&error, "the host's `status` can't be fetched", Timestamp::now());
@@ -78,10 +77,10 @@ impl StatusBranch<'_> {
                 return Ok(true);
             }
         }
-        if self.signer(tip).is_some_and(|key| key == self.device.key) {
+        if signer(&view, tip).is_some_and(|key| key == self.device.key) {
             tracing::warn!(%tip, "going on from the `status` that the host has");
-            let other = self.instance_of(tip).filter(|other| *other != self.device.instance);
-            _ = self.store.replant(Some(tip), Timestamp::now().as_second())?;
+            let other = instance_of(&view, tip).filter(|other| *other != self.device.instance);
+            _ = self.replant(Some(tip))?;
             if let Some(other) = other {
                 self.report_fork(tip, Some(other))?;
             }
@@ -89,30 +88,31 @@ impl StatusBranch<'_> {
         Ok(true)
     }
 
-    /// Pushes what the host doesn't know; returns whether it knows everything now. Nothing is pushed before a
-    /// `desired` was believed.
-    pub fn push(&mut self, refs: &RemoteRefs, desired: &Desired) -> Result<bool, StatusError> {
-        if self.store.status_tip() == refs.status {
+    /// Pushes what the host doesn't know, and notes in `refs` where it stands then; returns whether it knows everything now.
+    /// Nothing is pushed before a `desired` was believed.
+    pub fn push(&mut self, refs: &mut RemoteRefs, desired: &Desired) -> Result<bool, StatusError> {
+        if self.tip() == refs.status {
             return Ok(true);
         }
-        let theirs = match refs.status.map_or(Ok(Theirs::Known), |tip| self.judge_theirs(tip, desired)) {
+        let view = self.state.view();
+        let theirs = match refs.status.map_or(Ok(Theirs::Known), |tip| self.judge_theirs(&view, tip, desired)) {
             Ok(theirs) => theirs,
             Err(error) => {
                 tracing::warn!(error = error_chain(&error), "the host's `status` can't be read");
                 return Ok(false);
             }
         };
-        if self.store.is_suspect() {
+        if view.is_suspect() {
             // Whose commits they are can't be known from a history that can't be read.
             return Ok(false);
         }
         match theirs {
             Theirs::Known => {}
             Theirs::Ours(tip) => {
-                let moved = self.store.replant(Some(tip), Timestamp::now().as_second())?;
-                let made_by = self.instance_of(tip);
+                let moved = self.replant(Some(tip))?;
+                let made_by = instance_of(&view, tip);
                 // What a damaged clone lost of this installation's own history is no fork.
-                if self.store.device_state.damaged.is_none() || made_by != Some(self.device.instance) {
+                if view.device_state.damaged.is_none() || made_by != Some(self.device.instance) {
                     self.report_fork(tip, made_by)?;
                 }
                 let Some(moved) = moved else {
@@ -123,9 +123,7 @@ impl StatusBranch<'_> {
                 tracing::warn!(onto = %tip, commits = moved, "going on from a `status` that was moved elsewhere");
             }
             Theirs::Before(tip) => {
-                let Some(moved) = self.store.replant(Some(tip), Timestamp::now().as_second())? else {
-                    return Ok(false);
-                };
+                let Some(moved) = self.replant(Some(tip))? else { return Ok(false) };
                 tracing::warn!(onto = %tip, commits = moved, "going on from what this device said with its key before");
             }
             Theirs::Foreign(tip) => {
@@ -135,71 +133,77 @@ impl StatusBranch<'_> {
                 )?;
             }
         }
-        let Some(new) = self.store.status_tip().filter(|new| Some(*new) != refs.status) else { return Ok(true) };
+        let Some(new) = self.tip().filter(|new| Some(*new) != refs.status) else { return Ok(true) };
         let force = matches!(theirs, Theirs::Foreign(_));
         let update = PushUpdate { branch: Branch::Status.to_string(), expected: refs.status, new, force };
-        let mut pushed = self.host.push(&self.store.repo, &update);
-        if pushed == Pushed::Refused && (force || refs.status.is_none()) && !self.store.has_whole_status()? {
-            let moved = self.store.replant(None, Timestamp::now().as_second())?;
+        let (mut new, mut pushed) = (new, self.host.push(&view.repo, &update));
+        if pushed == Pushed::Refused
+            && (force || refs.status.is_none())
+            && !self.state.lock().store.has_whole_status()?
+        {
+            let moved = self.replant(None)?;
             tracing::warn!(commits = moved, "the host lost `status`; what is here of it is told anew");
-            pushed =
-                self.host.push(&self.store.repo, &PushUpdate { new: self.store.status_tip().unwrap_or(new), ..update });
+            new = self.tip().unwrap_or(new);
+            pushed = self.host.push(&view.repo, &PushUpdate { new, ..update });
+        }
+        if pushed == Pushed::Done {
+            refs.status = Some(new);
         }
         Ok(pushed == Pushed::Done)
     }
 
-    fn judge_theirs(&self, tip: CommitId, desired: &Desired) -> Result<Theirs, FetchError> {
-        let ours = self.store.status_tip();
-        if ours.is_some_and(|ours| self.store.descends(ours, tip)) {
+    /// The tip of the local one; `None` before this device reported anything.
+    fn tip(&self) -> Option<CommitId> {
+        self.state.lock().store.status_tip()
+    }
+
+    fn replant(&self, onto: Option<CommitId>) -> Result<Option<usize>, StoreError> {
+        self.state.lock().store.replant(onto, Timestamp::now().as_second())
+    }
+
+    fn judge_theirs(&self, view: &View, tip: CommitId, desired: &Desired) -> Result<Theirs, FetchError> {
+        let ours = view.status;
+        if ours.is_some_and(|ours| view.descends(ours, tip)) {
             return Ok(Theirs::Known);
         }
-        match fetch::fetch(self.host.remote(), self.store, &[tip], History::Since(ours), &self.device.settings.limits) {
+        match fetch::fetch(self.host.remote(), view, &[tip], History::Since(ours), &self.device.settings.limits) {
             // A device's own tip alone is never that large.
             Err(error) if error.is_too_much() => return Ok(Theirs::Foreign(tip)),
             result => result?,
         }
         let allowed: &[KeyText] = &desired.envelope.device.status_keys;
-        Ok(match self.signer(tip) {
+        Ok(match signer(view, tip) {
             Some(key) if allowed.contains(&key) || key == self.device.key => Theirs::Ours(tip),
-            Some(key) if self.was_ours(tip, &key)? => Theirs::Before(tip),
+            Some(key) if self.was_ours(view, tip, &key)? => Theirs::Before(tip),
             _ => Theirs::Foreign(tip),
         })
     }
 
     /// Whether a tip of `status` is what this device said with another key, before this installation said anything there:
     /// the commit of `desired` that it names allowed that key. Whoever still has the key can't go on from what we said.
-    fn was_ours(&self, tip: CommitId, key: &KeyText) -> Result<bool, FetchError> {
+    fn was_ours(&self, view: &View, tip: CommitId, key: &KeyText) -> Result<bool, FetchError> {
         let named =
             |commit: Commit| Message::parse(&commit.message).get(Trailer::DesiredCommit)?.parse::<CommitId>().ok();
-        let accepted = self.store.device_state.accepted.as_ref().and_then(Accepted::id);
-        let (Some(named), Some(accepted)) = (self.store.repo.commit(tip).ok().and_then(named), accepted) else {
+        let accepted = view.device_state.accepted.as_ref().and_then(Accepted::id);
+        let (Some(named), Some(accepted)) = (view.repo.commit(tip).ok().and_then(named), accepted) else {
             return Ok(false);
         };
-        if self.store.has_said_before(tip)? {
+        if self.state.lock().store.has_said_before(tip)? {
             return Ok(false);
         }
         // The clone may end at the accepted commit, which names its parent all the same.
-        if self.store.repo.commit(named).is_err() || !self.store.descends(accepted, named) {
-            match fetch::fetch_history(self.host.remote(), self.store, accepted, &self.device.settings.limits) {
+        if view.repo.commit(named).is_err() || !view.descends(accepted, named) {
+            match fetch::fetch_history(self.host.remote(), view, accepted, &self.device.settings.limits) {
                 Err(error @ (FetchError::Remote(_) | FetchError::Store { .. })) => return Err(error),
                 Err(error) => tracing::warn!(error = error_chain(&error), "the history of `desired` can't be had"),
                 Ok(()) => {}
             }
         }
         // What the accepted commit descends from is the publisher's, too.
-        let files = self.store.repo.files(named, &TreeLimits::default());
+        let files = view.repo.files(named, &TreeLimits::default());
         let allowed = files.ok().and_then(|files| repo_model::desired::read(&files).ok());
         let allowed = allowed.is_some_and(|desired| desired.envelope.device.status_keys.contains(key));
-        Ok(allowed && self.store.descends(accepted, named))
-    }
-
-    fn signer(&self, commit: CommitId) -> Option<KeyText> {
-        Some(key_text(&self.store.repo.commit(commit).ok()?.signer().ok()?))
-    }
-
-    /// The installation that made a `status` commit, by its own word.
-    fn instance_of(&self, tip: CommitId) -> Option<Uuid> {
-        Some(conditions::report(&self.store.repo.files(tip, &TreeLimits::default()).ok()?)?.instance)
+        Ok(allowed && view.descends(accepted, named))
     }
 
     /// Says that somebody else speaks in this device's name.
@@ -218,14 +222,20 @@ impl StatusBranch<'_> {
 
     /// Reports a security event on `status`, until the next adoption.
     fn report_event(&mut self, reason: impl Into<String>, message: String) -> Result<(), StatusError> {
-        let mut next = self.store.device_state.clone();
-        let all: Vec<_> = conditions::all(&next.status)
-            .into_iter()
-            .chain([condition(ConditionType::SecurityEvent, reason, message)])
-            .collect();
-        conditions::write(&mut next, self.device.instance, &all);
-        let (report, identity) = (Report::read(&next.status), self.device.identity());
-        record(self.store, next, &report, &identity, Timestamp::now())?;
+        let mut change = self.state.begin();
+        let (mut all, gates) = conditions::reported(&change.next.status);
+        all.push(condition(ConditionType::SecurityEvent, reason, message));
+        conditions::write(&mut change.next, self.device.instance, &all, gates);
+        change.commit()?;
         Ok(())
     }
+}
+
+fn signer(view: &View, commit: CommitId) -> Option<KeyText> {
+    Some(key_text(&view.repo.commit(commit).ok()?.signer().ok()?))
+}
+
+/// The installation that made a `status` commit, by its own word.
+fn instance_of(view: &View, tip: CommitId) -> Option<Uuid> {
+    Some(conditions::report(&view.repo.files(tip, &TreeLimits::default()).ok()?)?.instance)
 }

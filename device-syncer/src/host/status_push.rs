@@ -1,8 +1,8 @@
-//! Pushes `status` beside a pass, so that an unreachable or slow host delays nothing but the report.
+//! Pushes `status` beside what is at work, so that an unreachable or slow host delays nothing but the report.
 
-use std::cell::RefCell;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use repo_git::{CommitId, PushResult, PushUpdate, Remote, Repo};
@@ -11,46 +11,48 @@ use repo_model::Branch;
 use crate::host::refs::RemoteRefs;
 use crate::state::store::Store;
 
-/// Pushes the newest `status` while a pass goes on, for as long as the host takes it. However slow the host is, nothing
-/// waits for it. What is left is pushed at the end of the pass ([`StatusBranch::push`](super::status::StatusBranch::push)).
+/// Pushes the newest `status` as soon as it is there, for as long as the host takes it. However slow the host is, nothing
+/// that applies waits for it. What is left is pushed at the end of a pass ([`StatusBranch::push`](super::status::StatusBranch::push)).
 #[derive(Debug)]
 pub struct StatusPush {
     remote: Remote,
     /// Where the host's `status` stood; `None` if that isn't known.
     known: Option<Option<CommitId>>,
-    worker: RefCell<Option<Worker>>,
+    worker: Mutex<Option<Worker>>,
 }
 
 /// The thread that pushes, made when there is something to tell.
 #[derive(Debug)]
 struct Worker {
     tips: Sender<CommitId>,
-    /// Where the host's `status` stands at its end.
-    end: JoinHandle<Option<CommitId>>,
+    /// Where the host's `status` stands at its end, if that is known.
+    end: JoinHandle<Option<Option<CommitId>>>,
 }
 
 impl StatusPush {
     /// Pushes to where `refs` say that `status` stands; nothing without them.
     pub fn new(remote: Remote, refs: Option<&RemoteRefs>) -> Self {
-        Self { remote, known: refs.map(|refs| refs.status), worker: RefCell::default() }
+        Self { remote, known: refs.map(|refs| refs.status), worker: Mutex::default() }
     }
 
     /// Has the local `status` pushed, if it only adds to what the host has.
     pub fn push(&self, store: &Store) {
         let (Some(new), Some(known)) = (store.status_tip(), self.known) else { return };
-        let mut worker = self.worker.borrow_mut();
+        if known == Some(new) {
+            return;
+        }
+        let mut worker = self.worker.lock().unwrap_or_else(PoisonError::into_inner);
         let worker = worker.get_or_insert_with(|| Worker::start(self.remote.clone(), store.repo.path(), known));
         // One that has ended tells nothing more.
         let _ = worker.tips.send(new);
     }
 
-    /// Waits for what is in flight; where the host's `status` stands then, by all that is known.
-    pub fn end(self) -> Option<CommitId> {
-        let known = self.known.flatten();
-        self.worker.into_inner().map_or(known, |worker| {
-            drop(worker.tips);
-            worker.end.join().unwrap_or(known)
-        })
+    /// Waits for what is in flight. Returns where the host's `status` stands then; `None` if that isn't known, because the host
+    /// didn't take it. Nobody may push by this any more.
+    pub fn end(&self) -> Option<Option<CommitId>> {
+        let Some(worker) = self.worker.lock().unwrap_or_else(PoisonError::into_inner).take() else { return self.known };
+        drop(worker.tips);
+        worker.end.join().unwrap_or_default()
     }
 }
 
@@ -62,17 +64,22 @@ impl Worker {
     }
 }
 
-/// Pushes the newest tip until there are no more, or the host doesn't take one; where its `status` stands then.
-fn push_each(remote: &Remote, repo: &Path, known: Option<CommitId>, tips: &Receiver<CommitId>) -> Option<CommitId> {
+/// Pushes the newest tip until there are no more, or the host doesn't take one.
+fn push_each(
+    remote: &Remote,
+    repo: &Path,
+    known: Option<CommitId>,
+    tips: &Receiver<CommitId>,
+) -> Option<Option<CommitId>> {
     let mut tip = known;
     while let Ok(next) = tips.recv() {
         let new = tips.try_iter().last().unwrap_or(next);
         let update = PushUpdate { branch: Branch::Status.to_string(), expected: tip, new, force: false };
         let pushed = Repo::open_briefly(repo).ok().and_then(|repo| remote.push(&repo, &[update]).ok());
         if !matches!(pushed.as_deref(), Some([PushResult::Done])) {
-            break;
+            return None;
         }
         tip = Some(new);
     }
-    tip
+    Some(tip)
 }

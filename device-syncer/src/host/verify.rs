@@ -14,20 +14,20 @@ use repo_model::{Branch, ErrorCode, FileTree, KeyText, Trailer, error_chain};
 use crate::decision::conditions;
 use crate::decision::device_state::{Accepted, DeviceState};
 use crate::state::floor::Floor;
-use crate::state::store::Store;
+use crate::state::view::View;
 
-/// The longest way back that a `Continues` is looked for.
+/// How many commits back a `Continues` is searched for at most.
 const MAX_WALK: usize = 100_000;
 
 /// A commit on `desired` that was believed.
 #[derive(Debug)]
 pub struct Adoption {
     pub commit: CommitId,
-    /// What it says.
+    /// The documents of the commit, checked against each other.
     pub desired: Desired,
-    /// The newest roster.
+    /// The newest roster that it brings and that is believed.
     pub trust: Trust,
-    /// Its exact bytes.
+    /// Exact bytes of that roster.
     pub roster: Vec<u8>,
     /// How it follows from what was accepted before.
     pub descent: Descent,
@@ -50,10 +50,10 @@ pub enum Descent {
 #[derive(Debug)]
 pub struct Judge<'a> {
     /// The clone with the fetched objects.
-    pub store: &'a Store,
+    pub view: &'a View,
     /// Fleet and device, by the join file.
     pub join: &'a Join,
-    /// Never below.
+    /// Nothing below it is believed.
     pub floor: &'a Floor,
     /// The newest roster that was believed.
     pub trust: &'a Trust,
@@ -101,24 +101,24 @@ impl Judge<'_> {
     /// The commit that a person named, or one that the publisher has put on top of it since.
     fn is_accepted_by_hand(&self, tip: CommitId) -> Result<bool, Refusal> {
         let Some(accepted) = self.accepted_history else { return Ok(false) };
-        Ok(self.store.repo.is_ancestor(accepted, tip).map_err(unreadable)? == Ancestry::Yes)
+        Ok(self.view.repo.is_ancestor(accepted, tip).map_err(unreadable)? == Ancestry::Yes)
     }
 
     /// The key that signed a commit, and its message.
     fn signed(&self, commit: CommitId) -> Result<(KeyText, Message), Refusal> {
-        let commit = self.store.repo.commit(commit).map_err(unreadable)?;
+        let commit = self.view.repo.commit(commit).map_err(unreadable)?;
         let key = commit.signer().map_err(|error| Refusal::new(ErrorCode::SignatureInvalid, error_chain(&error)))?;
         Ok((key_text(&key), Message::parse(&commit.message)))
     }
 
     fn files(&self, commit: CommitId) -> Result<FileTree, Refusal> {
-        self.store.repo.files(commit, &TreeLimits::default()).map_err(unreadable)
+        self.view.repo.files(commit, &TreeLimits::default()).map_err(unreadable)
     }
 
     fn descent(&self, tip: CommitId, desired: &Desired, trust: &Trust) -> Result<Descent, Refusal> {
-        let accepted = self.store.device_state.accepted.as_ref().and_then(Accepted::id);
+        let accepted = self.view.device_state.accepted.as_ref().and_then(Accepted::id);
         let ancestry = match accepted {
-            Some(accepted) => self.store.repo.is_ancestor(accepted, tip).map_err(unreadable)?,
+            Some(accepted) => self.view.repo.is_ancestor(accepted, tip).map_err(unreadable)?,
             None if self.floor.envelope.is_none_or(|known| known == desired.envelope_digest) => Ancestry::Yes,
             None => Ancestry::Unknown,
         };
@@ -141,13 +141,13 @@ impl Judge<'_> {
     /// Only one made after that state can know its digest, so where in the history it stands doesn't matter.
     fn continues(&self, tip: CommitId, trust: &Trust) -> Result<bool, Refusal> {
         // The floor may be raised already, for this very tip, by a pass that was killed.
-        let expected = match (&self.store.device_state.accepted, self.floor.envelope) {
+        let expected = match (&self.view.device_state.accepted, self.floor.envelope) {
             (Some(accepted), _) => Continues { envelope: accepted.envelope, serial: accepted.serial }.to_string(),
             (None, Some(envelope)) => Continues { envelope, serial: self.floor.serial }.to_string(),
             (None, None) => return Ok(false),
         };
-        for id in self.store.repo.history(tip, None, MAX_WALK).map_err(unreadable)? {
-            let commit = self.store.repo.commit(id).map_err(unreadable)?;
+        for id in self.view.repo.history(tip, None, MAX_WALK).map_err(unreadable)? {
+            let commit = self.view.repo.commit(id).map_err(unreadable)?;
             let message = Message::parse(&commit.message);
             let says_so = message.get(Trailer::Kind) == Some(Branch::Desired.as_str())
                 && message.get(Trailer::Continues) == Some(&expected);
@@ -168,7 +168,7 @@ impl Judge<'_> {
                 "the proof of freshness isn't signed by an allowed key",
             ));
         }
-        let has_parents = !self.store.repo.commit(commit).map_err(unreadable)?.parents.is_empty();
+        let has_parents = !self.view.repo.commit(commit).map_err(unreadable)?.parents.is_empty();
         let subject = Subject {
             fleet: self.join.fleet,
             device: &self.join.device,

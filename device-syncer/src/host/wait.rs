@@ -29,7 +29,7 @@ pub struct WaitedRefs {
 pub struct Waiter {
     state: State,
     pace: Pace,
-    /// Where the host stood when it said that it didn't any more; looked at once the host was asked.
+    /// Where the host stood before it ended a wait because something had moved; compared once the host was asked.
     called_from: Option<WaitedRefs>,
 }
 
@@ -40,7 +40,7 @@ enum State {
     Idle,
     /// A request is in flight.
     InFlight(InFlight),
-    /// The host is asked after this.
+    /// No wait is in flight; the host is asked at this moment.
     Pause(Instant),
 }
 

@@ -4,7 +4,7 @@ use jiff::{SignedDuration, Timestamp};
 use repo_git::CommitId;
 use repo_model::desired::{Desired, Refusal};
 use repo_model::error_chain;
-use repo_model::freshness::PROOF_REFUSED;
+use repo_model::freshness::{PROOF_REFUSED, SKEW};
 use repo_model::report::{Condition, ConditionType, Reason};
 
 use crate::config::Device;
@@ -18,40 +18,43 @@ use crate::reconcile::lost::lost;
 use crate::reconcile::outcome::HostAnswer;
 use crate::state::accepted::{self, Unreadable};
 use crate::state::floor::{Floor, FloorError};
-use crate::state::store::Store;
+use crate::state::view::View;
 
 /// A publisher renews its proof of freshness at half its life of a day: with less than this left, a newer one is
 /// looked for.
 const RENEWAL: SignedDuration = SignedDuration::from_hours(13);
 
-/// What one pass goes by.
+/// What one pass goes by: the host's answer, and the newest state that is believed.
 #[derive(Debug)]
 pub(super) struct PassInput {
     /// Where the host's branches stand; `None` if that isn't known.
     pub(super) refs: Option<RemoteRefs>,
     /// What was had of the host, if it was asked.
     pub(super) host: HostAnswer,
-    /// The device state to put in force.
+    /// What is believed of the desired state, in the device state as it was when the pass began.
     pub(super) next: DeviceState,
     /// The desired state to put in force; `None` without one, and where it is lost.
     pub(super) desired: Option<Desired>,
     /// Whether that is a new one.
     pub(super) is_adopted: bool,
-    /// What is to be said in `syncer.json`.
+    /// Whether the device's clock shows less than a time that was proven.
+    pub(super) clock_is_behind: bool,
+    /// What `syncer.json` reports so far; the reconciler adds what it meets itself.
     pub(super) conditions: Vec<Condition>,
 }
 
 impl PassInput {
     fn new(refs: Option<RemoteRefs>, next: DeviceState) -> Self {
         let host = if refs.is_some() { HostAnswer::Complete } else { HostAnswer::Unreachable };
-        Self { refs, host, next, desired: None, is_adopted: false, conditions: Vec::new() }
+        let (is_adopted, clock_is_behind) = (false, false);
+        Self { refs, host, next, desired: None, is_adopted, clock_is_behind, conditions: Vec::new() }
     }
 }
 
 /// Nothing can be put in force.
 #[derive(Debug, thiserror::Error)]
 pub enum AcceptError {
-    /// The floor can't be raised.
+    /// The floor can't be raised, and nothing is adopted before it is.
     #[error(transparent)]
     Floor(#[from] FloorError),
     /// What was accepted can't be read.
@@ -64,31 +67,32 @@ pub enum AcceptError {
 pub(super) struct Acceptance<'a> {
     pub(super) device: &'a Device,
     pub(super) host: &'a mut HostClient,
-    pub(super) store: &'a Store,
+    pub(super) view: &'a View,
     pub(super) floor: &'a mut Floor,
 }
 
 impl Acceptance<'_> {
-    /// Puts together what a pass goes by: the newest state that is believed, and what is to be said of it.
+    /// Puts together what a pass goes by: the newest state that is believed, and the conditions to report of it.
     pub(super) fn take(
         mut self,
         refs: Option<RemoteRefs>,
         accepted_history: Option<CommitId>,
         events: &[Condition],
     ) -> Result<PassInput, AcceptError> {
-        let mut pass = PassInput::new(refs, self.store.device_state.clone());
-        let accepted_history = accepted_history.filter(|commit| !accepted::is_in_force(self.store, *commit));
+        let mut pass = PassInput::new(refs, self.view.device_state.clone());
+        let accepted_history = accepted_history.filter(|commit| !accepted::is_in_force(self.view, *commit));
         let outcome = pass.refs.as_ref().map(|refs| self.fetcher().outcome(refs, accepted_history));
         let is_listed_by_tip = outcome.as_ref().and_then(FetchOutcome::lists_us);
         self.put_into(&mut pass, outcome.unwrap_or(FetchOutcome::Unchanged))?;
         if pass.desired.is_none() {
-            pass.desired = accepted::read(self.store, &pass.next)?;
+            pass.desired = accepted::read(self.view, &pass.next)?;
             pass.conditions.extend(lost(&pass.next, pass.desired.as_ref()));
         }
         pass.conditions.extend(conditions::damaged(&pass.next));
         self.note_waiting(&mut pass, is_listed_by_tip);
         let refused = self.prove_freshness(&mut pass)?;
         pass.conditions.extend(of_accepted(&pass.next, refused, self.host.now()));
+        pass.clock_is_behind = is_behind(self.floor);
         let left_out = self.device.settings.capabilities.left_out();
         if !left_out.is_empty() {
             pass.conditions.push(condition(ConditionType::CapabilitiesInvalid, Reason::LeftOut, left_out.join("; ")));
@@ -101,7 +105,7 @@ impl Acceptance<'_> {
     }
 
     fn fetcher(&self) -> Fetcher<'_> {
-        Fetcher { connection: &self.host.connection, device: self.device, store: self.store, floor: self.floor }
+        Fetcher { connection: &self.host.connection, device: self.device, view: self.view, floor: self.floor }
     }
 
     /// Adopts what is believed, or notes why nothing is.
@@ -124,7 +128,7 @@ impl Acceptance<'_> {
 
     /// Notes what the device waits for if the fleet doesn't list its key, and logs it once.
     fn note_waiting(&self, pass: &mut PassInput, is_listed_by_tip: Option<bool>) {
-        let before = &self.store.device_state;
+        let before = &self.view.device_state;
         pass.next.waiting = self.device.not_listed(is_listed_by_tip, pass.desired.as_ref(), before);
         if let Some(Condition { kind, reason, message }) = &pass.next.waiting
             && pass.next.waiting != before.waiting
@@ -157,7 +161,7 @@ impl Acceptance<'_> {
         *self.floor = adoption.raise(self.floor);
         self.floor.raise(&self.device.home.floor())?;
         let before =
-            self.store.device_state.accepted.as_ref().map_or("nothing".to_owned(), |before| before.commit.clone());
+            self.view.device_state.accepted.as_ref().map_or("nothing".to_owned(), |before| before.commit.clone());
         let (serial, commit) = (adoption.desired.envelope.serial, adoption.commit);
         match adoption.descent {
             Descent::Shown | Descent::Unknown => {}
@@ -200,7 +204,12 @@ impl Acceptance<'_> {
     }
 }
 
-/// What is to be said of the accepted state: that nothing proves it fresh, or its descent.
+/// Whether the device's clock shows less than a time that was proven; clocks may differ by a day.
+pub fn is_behind(floor: &Floor) -> bool {
+    floor.time.duration_since(Timestamp::now()) > SKEW
+}
+
+/// What `syncer.json` reports of the accepted state: that nothing proves it fresh, or its descent.
 fn of_accepted(next: &DeviceState, refused: Option<Refusal>, now: Timestamp) -> Vec<Condition> {
     let Some(accepted) = &next.accepted else { return Vec::new() };
     let mut all = Vec::new();

@@ -1,7 +1,8 @@
 //! The loop: pass after pass, as the [`schedule`](crate::reconcile::schedule) says, until a signal ends it.
 //!
-//! At a host that offers it, one request waits there while the passes between look at the device only: the host is asked
-//! when the wait ends, which it does when something moved and at the latest when the host lets nobody wait longer.
+//! At a host that offers it, one request waits there while the passes between observe the device only: the host is
+//! asked when the wait ends, which it does when something moved and at the latest when the host lets nobody wait
+//! longer.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use repo_model::{ErrorCode, error_chain};
+use repo_service::ServiceManager;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
 
@@ -18,32 +20,62 @@ use crate::decision::failure::is_disk_full;
 use crate::host::connection::Current;
 use crate::host::refs::Ask;
 use crate::host::wait::Waiter;
+use crate::reconcile::engine_events::EngineEvents;
 use crate::reconcile::outcome::{HostAnswer, Next, PassOutcome, Progress};
 use crate::reconcile::pass::{PassError, Syncer};
+use crate::reconcile::reload::{Make, Reload};
 use crate::reconcile::schedule::{Passed, Schedule};
 use crate::reconcile::watcher::Watcher;
+use crate::state::retry_times::RetryTimes;
 
 /// How long requests to the host that are in flight may go on after a signal.
 const LEAVE: Duration = Duration::from_secs(5);
 
+/// How long a pass may take, beside what it may wait for the host. Jobs may take what they take.
+const STEP: Duration = Duration::from_secs(30 * 60);
+
+/// It may wait so many times as long for the host as one request may take: a fetch takes ten times that.
+const REQUESTS: u32 = 30;
+
 /// Makes passes until SIGTERM or SIGINT; the step in hand is finished or stopped cleanly.
-pub async fn run(mut syncer: Syncer) -> std::io::Result<()> {
-    let stop = Stop::on_signals(syncer.host.connection.current())?;
+pub async fn run(mut syncer: Syncer, make: Make, service: Arc<ServiceManager>) -> std::io::Result<()> {
+    let (set, host) = (syncer.reconciler.jobs.stop(), syncer.host.connection.current());
+    let stop = Stop::on_signals(set, host, service.clone())?;
+    let ended = syncer.reconciler.jobs.ended();
     let mut watcher = Watcher::watch(&syncer.device.home, &syncer.device.settings.host);
+    let mut engine = EngineEvents::listen(&syncer.reconciler.runtimes);
     let (mut waiter, mut schedule) = (Waiter::default(), Schedule::new(Instant::now()));
     let (mut ask, mut poll, mut log) = (Ask::Host, POLL, Log::default());
+    let mut reload = Reload::new(&syncer.device, make);
+    let mut retry_times = RetryTimes::new(syncer.device.home.retries());
     syncer.resume_retries();
+    service.ready();
     while !stop.is_set() {
+        let step = syncer.device.settings.host.timeouts.total.saturating_mul(REQUESTS).saturating_add(STEP);
         tracing::debug!(?ask, "a pass begins");
-        let (cancel, began) = (stop.clone(), Instant::now());
-        let (back, result) = blocking(move || {
-            let result = syncer.pass(ask, &|| cancel.is_set());
+        let began = Instant::now();
+        service.alive(step);
+        let changed;
+        (syncer, reload, changed) = blocking(move || {
+            let changed = reload.refresh(&mut syncer);
+            (syncer, reload, changed)
+        })
+        .await;
+        if changed.settings {
+            watcher = Watcher::watch(&syncer.device.home, &syncer.device.settings.host);
+        }
+        if changed.runtimes {
+            engine = EngineEvents::listen(&syncer.reconciler.runtimes);
+        }
+        let result;
+        (syncer, result) = blocking(move || {
+            let result = syncer.pass(ask);
             (syncer, result)
         })
         .await;
-        syncer = back;
-        log.note(&result);
-        let mut passed = passed(ask, &result, poll, syncer.reconciler.retries.next(began));
+        log.note(&result, &service);
+        retry_times.note(&syncer.state.lock().retries, Timestamp::now());
+        let mut passed = passed(ask, &result, poll, syncer.due(began));
         poll = passed.poll;
         match (host_answer(ask, &result), syncer.host.waited_refs()) {
             (HostAnswer::Unreachable | HostAnswer::Unfetched, _) => waiter.end().await,
@@ -52,9 +84,13 @@ pub async fn run(mut syncer: Syncer) -> std::io::Result<()> {
         }
         passed.waits = syncer.host.remote().waits().filter(|_| waiter.is_in_flight());
         schedule.passed(Instant::now(), passed, backoff::jitter(Timestamp::now()));
-        ask = rest(&mut schedule, &mut waiter, &mut watcher, &stop).await;
+        let alive = |rest| service.alive(rest + step);
+        ask = rest(&mut schedule, &mut waiter, (&mut watcher, &mut engine, &ended), &stop, alive).await;
     }
     waiter.end().await;
+    if let Err(error) = blocking(move || syncer.end()).await {
+        tracing::error!(error = error_chain(&error), "what was at work couldn't be noted to its end");
+    }
     Ok(())
 }
 
@@ -80,8 +116,15 @@ fn host_answer(ask: Ask, result: &Result<PassOutcome, PassError>) -> HostAnswer 
 }
 
 /// Rests until the next pass, and says whom that asks.
-async fn rest(schedule: &mut Schedule, waiter: &mut Waiter, watcher: &mut Watcher, stop: &Stop) -> Ask {
+async fn rest(
+    schedule: &mut Schedule,
+    waiter: &mut Waiter,
+    (watcher, engine, ended): (&mut Watcher, &mut EngineEvents, &Notify),
+    stop: &Stop,
+    alive: impl Fn(Duration),
+) -> Ask {
     loop {
+        alive(schedule.due().saturating_duration_since(Instant::now()));
         tokio::select! {
             // Cancel-safe: a timer holds nothing.
             () = tokio::time::sleep_until(schedule.due().into()) => return schedule.ask(Instant::now(), waiter.is_in_flight()),
@@ -91,6 +134,16 @@ async fn rest(schedule: &mut Schedule, waiter: &mut Waiter, watcher: &mut Watche
             () = watcher.next() => {
                 tracing::debug!("something changed at the device");
                 return Ask::Host;
+            }
+            // Cancel-safe: what was heard and when that is due are kept.
+            () = engine.next() => {
+                tracing::debug!("something of ours ended or went");
+                return schedule.look(Instant::now(), waiter.is_in_flight());
+            }
+            // Cancel-safe: a permit stays until it is taken.
+            () = ended.notified() => {
+                tracing::debug!("a job ended");
+                return schedule.tell(Instant::now());
             }
             // Cancel-safe: a permit stays until it is taken.
             () = stop.notify.notified() => {
@@ -118,8 +171,10 @@ pub const OUTCOME: &str = "outcome";
 struct Log(Option<(bool, Vec<String>)>);
 
 impl Log {
-    fn note(&mut self, result: &Result<PassOutcome, PassError>) {
+    fn note(&mut self, result: &Result<PassOutcome, PassError>, service: &ServiceManager) {
         match result {
+            // What has just begun says soon what it comes to.
+            Ok(outcome) if outcome.just_began => {}
             Ok(outcome @ PassOutcome { progress, problems, not_ready, .. }) => {
                 // The reason of each is logged by itself; it may be another one each time.
                 let not_ready = not_ready.iter().map(|one| format!("{}: {}", one.name, one.how));
@@ -129,18 +184,20 @@ impl Log {
                 if *progress == Progress::BroughtUpToDate || self.0.as_ref() != Some(&now) {
                     tracing::info!(name: OUTCOME, good, ?problems, "pass");
                 }
+                service.status(&if good { "up to date".to_owned() } else { now.1.join("; ") });
                 self.0 = Some(now);
             }
             Err(error) => {
                 let code = is_disk_full(error).then_some(ErrorCode::DiskFull.as_str());
                 tracing::error!(code, error = error_chain(error), "the pass failed");
+                service.status(&format!("the pass failed: {}", error_chain(error)));
                 self.0 = None;
             }
         }
     }
 }
 
-/// Set once by a signal.
+/// Set by SIGTERM or SIGINT, and never cleared.
 #[derive(Clone)]
 struct Stop {
     set: Arc<AtomicBool>,
@@ -148,14 +205,16 @@ struct Stop {
 }
 
 impl Stop {
-    fn on_signals(host: Current) -> std::io::Result<Self> {
-        let stop = Self { set: Arc::default(), notify: Arc::default() };
+    /// What is to be set, and whose requests don't hold up the end.
+    fn on_signals(set: Arc<AtomicBool>, host: Current, service: Arc<ServiceManager>) -> std::io::Result<Self> {
+        let stop = Self { set, notify: Arc::default() };
         for kind in [SignalKind::terminate(), SignalKind::interrupt()] {
-            let (mut signals, stop, host) = (signal(kind)?, stop.clone(), host.clone());
+            let (mut signals, stop, host, service) = (signal(kind)?, stop.clone(), host.clone(), service.clone());
             tokio::spawn(async move {
                 while signals.recv().await.is_some() {
                     stop.set.store(true, Ordering::Relaxed);
                     stop.notify.notify_one();
+                    service.stopping();
                     // A host that is slow or silent doesn't hold up the end.
                     tokio::time::sleep(LEAVE).await;
                     host.interrupt();

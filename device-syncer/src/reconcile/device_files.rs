@@ -12,7 +12,7 @@ use crate::decision::failure::Failure;
 const MAX_VALUE: u64 = 128 << 10;
 
 /// The value in a device file: UTF-8, one final newline removed. Failures name the file, never its contents.
-pub(super) fn read(directory: &Path, name: &str) -> Result<String, Failure> {
+pub fn read(directory: &Path, name: &str) -> Result<String, Failure> {
     let invalid =
         |problem: String| Failure::new(ErrorCode::ParameterInvalid, format!("device file `{name}`: {problem}"));
     if !envelope::ValueFrom::is_bare(name) {

@@ -9,15 +9,17 @@ use repo_model::report::{ConditionType, Reason};
 use crate::decision::component::{Component, ImageLocks, Kind};
 use crate::decision::conditions::condition;
 use crate::decision::device_state::DeviceState;
+use crate::decision::gates::{Change, Gates, Subject};
 use crate::decision::observation::Observed;
 use crate::decision::plan::is_restored;
-use crate::reconcile::restores::Restores;
-use crate::runtimes::Runtimes;
+use crate::reconcile::job::Work;
+use crate::reconcile::jobs::AtWork;
+use crate::state::shared::Transaction;
 
 /// Limit of restoring one project: what its document says is lost, too.
 const TIMEOUT: Duration = Duration::from_secs(300);
 
-/// What is to be said where there was a state and it can't be read.
+/// What `syncer.json` reports where a state was accepted and can't be read.
 pub(super) fn lost(device_state: &DeviceState, found: Option<&Desired>) -> Option<Told> {
     let accepted = device_state.accepted.as_ref().filter(|_| found.is_none())?;
     let text = format!(
@@ -28,31 +30,20 @@ pub(super) fn lost(device_state: &DeviceState, found: Option<&Desired>) -> Optio
     Some(condition(ConditionType::Stalled, Reason::AcceptedLost, text))
 }
 
-/// Restores what was applied and doesn't run, but for what is suspended: of that only the runtime's own copy is needed.
-/// `status` keeps what it says of it, as the documents that it speaks of are lost. Returns whether anything was done.
-pub(super) fn restore_applied(
-    device_state: &DeviceState,
-    found: &[Observed],
-    runtimes: &impl Runtimes,
-    restores: &mut Restores,
-    cancel: &dyn Fn() -> bool,
-) -> bool {
-    let mut acted = false;
-    for component in applied(device_state) {
-        let project = &component.project;
-        let is_gone = found.iter().any(|one| one.project == *project && is_restored(one, &component));
-        if !is_gone || restores.is_waiting(project) || cancel() {
-            continue;
-        }
-        tracing::warn!(project, "putting back what doesn't run");
-        acted = true;
-        restores.note(project);
-        if let Err(error) = runtimes.restore(&component, cancel) {
-            // Its words could hold a secret: which of the values are secret is lost.
-            tracing::warn!(project, code = error.code().as_str(), "not put back");
-        }
-    }
-    acted
+/// Restores what was applied and doesn't run, but for what is suspended or held: of that only the runtime's own copy is needed.
+pub(super) fn restores(state: &Transaction<'_>, found: &[Observed], gates: &Gates, at_work: &AtWork) -> Vec<Work> {
+    let is_closed = |component: &Component| {
+        let (id, name) = (component.deployment, &component.deployment_name);
+        let subject = Subject { deployment: Some(id), name: Some(name), is_suspended: false, change: None };
+        gates.closed(Change::Restore, subject).is_some()
+    };
+    let is_gone =
+        |component: &Component| found.iter().any(|one| one.project == component.project && is_restored(one, component));
+    let may_begin = |component: &Component| {
+        !at_work.is_taken(&component.project) && !state.state.restores.is_waiting(&component.project)
+    };
+    let gone = applied(&state.next).filter(|one| is_gone(one) && !is_closed(one) && may_begin(one));
+    gone.map(|component| Work::Lost(Box::new(component))).collect()
 }
 
 /// Every component that was applied whole, as far as it is known without its document.

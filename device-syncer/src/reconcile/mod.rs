@@ -1,13 +1,22 @@
 //! The loop: pass after pass makes actual equal desired.
 
 /// Puts in force what is believed.
-mod accept;
+pub mod accept;
 /// Pass after pass until a signal.
 pub mod agent;
-/// Applies a plan step by step.
-pub mod apply;
+/// Reports a plan before anything of it begins.
+mod announce;
+/// Which work of a plan may begin now.
+mod choose;
 /// Values that stay on the device.
-mod device_files;
+pub mod device_files;
+pub mod engine_events;
+/// Asks the site's hook before a change, and tells it the end.
+pub mod hooks;
+/// Work on one deployment, step by step.
+mod job;
+/// The jobs at work, each in a thread of its own.
+pub mod jobs;
 /// What is done while the accepted state can't be read.
 mod lost;
 /// What a pass came to, and what happens next.
@@ -18,11 +27,11 @@ pub mod pass;
 pub mod preview;
 /// Observes, plans and applies.
 pub mod reconciler;
-/// How often what was applied had to be restored.
-mod restores;
-/// When failed steps may be tried again.
-pub mod retries;
+/// Reads `device.yaml` again between two passes.
+pub mod reload;
 /// When the next pass is due, and whether it asks the host.
 pub mod schedule;
+/// Which sets ran well for long enough, and which failed.
+mod sets;
 /// Follows files at the device for changes.
 pub mod watcher;

@@ -7,16 +7,26 @@ use crate::decision::conditions;
 use crate::decision::device_state::DeviceState;
 use crate::decision::health::NotReady;
 use crate::host::refs::Ask;
-use crate::reconcile::apply::Done;
+
+/// What became of a plan so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Done {
+    /// Jobs are still at work as the pass ends.
+    pub at_work: bool,
+    /// Jobs that ended since the pass before have tried something.
+    pub acted: bool,
+    /// No job is at work, and the plan leaves nothing to do.
+    pub up_to_date: bool,
+}
 
 /// What a pass came to.
 #[derive(Debug)]
 pub struct PassOutcome {
-    /// How far it came.
     pub progress: Progress,
+    /// Jobs have just begun: what they come to isn't known yet.
+    pub just_began: bool,
     /// What was had of the host.
     pub host: HostAnswer,
-    /// What is asked of the host next.
     pub next: Next,
     /// What stands in the way, or is worth knowing, for a person.
     pub problems: Vec<String>,
@@ -53,7 +63,7 @@ impl Progress {
 /// What a pass had of the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HostAnswer {
-    /// It wasn't asked.
+    /// The pass didn't ask: what was known last still counts, or it isn't to ask yet.
     NotAsked,
     /// It didn't answer, or went away while something was fetched.
     Unreachable,
@@ -66,8 +76,6 @@ pub enum HostAnswer {
 /// When the host is asked next, and in which way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
-    /// At once: it has something newer than what the pass worked on.
-    AtOnce,
     /// After the poll interval, or when a wait at the host ends.
     AfterPoll,
     /// After a back-off: nothing could be had.
@@ -78,12 +86,11 @@ pub enum Next {
 
 impl Next {
     /// What follows a pass. One that failed had nothing of a host that it might have asked.
-    pub fn after(ask: Ask, outcome: Option<(HostAnswer, bool)>) -> Self {
+    pub fn after(ask: Ask, outcome: Option<HostAnswer>) -> Self {
         match outcome {
-            Some((_, true)) => Self::AtOnce,
-            Some((HostAnswer::NotAsked, false)) => Self::AsBefore,
-            Some((HostAnswer::Complete, false)) => Self::AfterPoll,
-            Some((HostAnswer::Unreachable | HostAnswer::Unfetched, false)) => Self::AfterBackOff,
+            Some(HostAnswer::NotAsked) => Self::AsBefore,
+            Some(HostAnswer::Complete) => Self::AfterPoll,
+            Some(HostAnswer::Unreachable | HostAnswer::Unfetched) => Self::AfterBackOff,
             None if matches!(ask, Ask::Later(_)) => Self::AsBefore,
             None => Self::AfterBackOff,
         }
@@ -97,6 +104,7 @@ impl PassOutcome {
         let host = if asked { HostAnswer::Unreachable } else { HostAnswer::NotAsked };
         Self {
             progress: Progress::Behind,
+            just_began: false,
             host,
             next: if asked { Next::AfterBackOff } else { Next::AsBefore },
             problems: damaged.map(|one| conditions::text(&one)).collect(),
@@ -106,9 +114,10 @@ impl PassOutcome {
         }
     }
 
-    /// Whether everything runs as desired, and the host knows.
+    /// Whether everything runs as desired, and the host knows; not while the host may have something newer that couldn't be
+    /// had.
     pub fn is_up_to_date(&self) -> bool {
-        self.progress != Progress::Behind
+        self.progress != Progress::Behind && matches!(self.host, HostAnswer::NotAsked | HostAnswer::Complete)
     }
 }
 
@@ -120,13 +129,11 @@ mod tests {
     fn what_follows_a_pass_hangs_on_what_was_had_of_the_host() {
         let later = Ask::Later(Duration::from_secs(1));
         for (ask, outcome, next) in [
-            (Ask::Host, Some((HostAnswer::Complete, false)), Next::AfterPoll),
-            (Ask::Host, Some((HostAnswer::Unreachable, false)), Next::AfterBackOff),
-            (Ask::Host, Some((HostAnswer::Unfetched, false)), Next::AfterBackOff),
-            (Ask::IfMoved, Some((HostAnswer::NotAsked, false)), Next::AsBefore),
-            (later, Some((HostAnswer::NotAsked, false)), Next::AsBefore),
-            (later, Some((HostAnswer::NotAsked, true)), Next::AtOnce),
-            (Ask::Host, Some((HostAnswer::Unreachable, true)), Next::AtOnce),
+            (Ask::Host, Some(HostAnswer::Complete), Next::AfterPoll),
+            (Ask::Host, Some(HostAnswer::Unreachable), Next::AfterBackOff),
+            (Ask::Host, Some(HostAnswer::Unfetched), Next::AfterBackOff),
+            (Ask::IfMoved, Some(HostAnswer::NotAsked), Next::AsBefore),
+            (later, Some(HostAnswer::NotAsked), Next::AsBefore),
             (Ask::Host, None, Next::AfterBackOff),
             (Ask::IfMoved, None, Next::AfterBackOff),
             (later, None, Next::AsBefore),

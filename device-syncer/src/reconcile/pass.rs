@@ -5,50 +5,54 @@
 //! lasts from one to the next, and each of them changes in one step: after a kill or a power cut at any instruction the
 //! next pass goes on from there, and the one after it does nothing. An unreachable host ends nothing: the device keeps
 //! reconciling what it accepted, and what it has to say waits as commits on its local `status`. Only a device that
-//! knows nothing at all, because it is new or its clone was lost, first asks what it said before.
+//! knows nothing at all, because it is new or its clone was lost, first fetches what it reported before.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use repo_git::{CommitId, FetchError};
-use repo_model::report::Condition;
+use repo_model::report::{CAPABILITIES, Condition};
 
 use crate::config::Device;
-use crate::decision::conditions;
-use crate::decision::device_state::Accepted;
 use crate::decision::failure::is_disk_full;
 use crate::decision::health::{self, NotReady};
 use crate::decision::heartbeat;
 use crate::decision::observation::Observation;
-use crate::decision::status::Report;
+use crate::decision::{backoff, conditions};
 use crate::host::client::HostClient;
 use crate::host::heartbeat::Heartbeat;
-use crate::host::refs::{Ask, NewerRevision};
+use crate::host::refs::Ask;
 use crate::host::status::{StatusBranch, StatusError};
 use crate::host::status_push::StatusPush;
 use crate::reconcile::accept::{AcceptError, Acceptance, PassInput};
-use crate::reconcile::apply::Done;
-use crate::reconcile::outcome::{HostAnswer, Next, PassOutcome, Progress};
+use crate::reconcile::outcome::{Done, HostAnswer, Next, PassOutcome, Progress};
 use crate::reconcile::reconciler::Reconciler;
 use crate::state::accepted::{self, Unreadable};
 use crate::state::floor::{Floor, FloorError};
 use crate::state::last_failure::LastFailure;
-use crate::state::record::record;
 use crate::state::requests::Requests;
+use crate::state::shared::Shared;
 use crate::state::store::{Store, StoreError};
+
+/// A job that began less long ago says soon what it comes to: the heartbeat and the log wait for that.
+const SOON: Duration = Duration::from_secs(30);
 
 /// Makes passes for one device.
 #[derive(Debug)]
 pub struct Syncer {
     /// Who this is, and what it runs with.
     pub device: Device,
-    /// Its side of the host.
     pub host: HostClient,
-    /// What runs components.
     pub reconciler: Reconciler,
-    /// What the host was told last of how they are.
+    /// The `heartbeat` that the host took last.
     pub heartbeat: Heartbeat,
-    pub(super) store: Store,
+    /// What lasts, and what is at work on it.
+    pub(super) state: Shared,
     pub(super) floor: Floor,
     last_failure: LastFailure,
+    /// Pushes `status` between two passes, while jobs are at work.
+    status_push: Option<Arc<StatusPush>>,
     /// Security events that the next pass reports.
     events: Vec<Condition>,
     /// What wasn't ready after the pass before.
@@ -62,7 +66,7 @@ pub enum PassError {
     Store(#[from] StoreError),
     #[error(transparent)]
     Floor(#[from] FloorError),
-    /// What this device said before can't be put into the clone.
+    /// What this device reported before can't be fetched into the clone.
     #[error("can't fetch this device's `status`")]
     Status(#[source] FetchError),
     /// The accepted state in the clone can't be read any more.
@@ -98,16 +102,52 @@ impl Syncer {
         events: Vec<Condition>,
     ) -> Self {
         let (heartbeat, not_ready) = (Heartbeat::default(), Vec::new());
-        Self { device, host, reconciler, heartbeat, store, floor, last_failure, events, not_ready }
+        let state = Shared::new(store, device.identity(), device.boot_id.clone());
+        let status_push = None;
+        Self { device, host, reconciler, heartbeat, state, floor, last_failure, status_push, events, not_ready }
     }
 
-    /// Makes actual equal desired, as far as it can be now.
-    pub fn pass(&mut self, ask: Ask, cancel: &dyn Fn() -> bool) -> Result<PassOutcome, PassError> {
+    /// Makes passes until nothing is at work and nothing more can begin. Nothing is tried twice.
+    pub fn once(&mut self) -> Result<PassOutcome, PassError> {
+        self.reconciler.jobs.try_each_once();
+        let (mut ask, mut host) = (Ask::Host, HostAnswer::NotAsked);
+        let result = loop {
+            let mut outcome = match self.pass(ask) {
+                Ok(outcome) => outcome,
+                Err(error) => break Err(error),
+            };
+            if outcome.host == HostAnswer::NotAsked {
+                outcome.host = host;
+            }
+            host = outcome.host;
+            if !self.reconciler.jobs.is_any() {
+                break Ok(outcome);
+            }
+            ask = match (self.reconciler.jobs.wait(outcome.poll), host) {
+                (false, _) => Ask::Host,
+                (true, HostAnswer::Complete | HostAnswer::NotAsked) => Ask::IfMoved,
+                (true, HostAnswer::Unreachable | HostAnswer::Unfetched) => Ask::Later(outcome.poll),
+            };
+        };
+        self.end()?;
+        result
+    }
+
+    /// Ends what is at work, and pushes what that came to as far as the host takes it.
+    pub fn end(&mut self) -> Result<(), PassError> {
+        self.reconciler.hooks.join();
+        let ended = self.reconciler.jobs.end();
+        self.end_push();
+        Ok(ended?)
+    }
+
+    /// Makes actual equal desired, as far as it can be now. What it begins goes on after it.
+    pub fn pass(&mut self, ask: Ask) -> Result<PassOutcome, PassError> {
         self.host.connectivity.begin();
-        let mut result = self.make_pass(ask, cancel);
+        let mut result = self.make_pass(ask);
         match self.repair_after(&result) {
             Ok(false) => {}
-            Ok(true) => result = self.make_pass(ask, cancel),
+            Ok(true) => result = self.make_pass(ask),
             Err(error) => result = Err(error),
         }
         if !matches!(ask, Ask::Later(_)) {
@@ -117,7 +157,8 @@ impl Syncer {
         if let Ok(outcome) = &mut result {
             outcome.retry_after = self.host.connectivity.retry_after();
             outcome.problems.extend(self.host.connectivity.problem().map(ToString::to_string));
-            if !outcome.is_up_to_date() && outcome.problems.is_empty() && outcome.not_ready.is_empty() {
+            let is_explained = !outcome.problems.is_empty() || !outcome.not_ready.is_empty();
+            if !outcome.is_up_to_date() && !is_explained && !self.reconciler.jobs.is_any() {
                 outcome.problems.push("the host hasn't taken the newest `status` yet".to_owned());
             }
         }
@@ -131,74 +172,85 @@ impl Syncer {
             Err(PassError::Store(error)) => !is_disk_full(error),
             _ => false,
         };
-        Ok((failed || self.store.is_suspect()) && self.store.repair()?)
+        let store = &mut self.state.lock().store;
+        Ok((failed || store.is_suspect()) && store.repair()?)
     }
 
-    fn make_pass(&mut self, ask: Ask, cancel: &dyn Fn() -> bool) -> Result<PassOutcome, PassError> {
+    fn make_pass(&mut self, ask: Ask) -> Result<PassOutcome, PassError> {
         let requests = Requests::read(&self.device.home);
+        if requests.sync {
+            Requests::host_is_asked(&self.device.home);
+        }
         if let Some(retry) = &requests.retry {
             self.forget_failures(retry)?;
             Requests::retry_is_done(&self.device.home);
         }
+        self.end_push();
         let is_asked = self.host.is_asked(ask);
         let refs = self.host.remote_refs(ask, &self.device);
         if !self.status_branch().resume(refs.as_ref())? {
-            return Ok(PassOutcome::unreachable(is_asked, &self.store.device_state));
+            return Ok(PassOutcome::unreachable(is_asked, &self.state.lock().store.device_state));
         }
-        let (device, host, store, floor) = (&self.device, &mut self.host, &self.store, &mut self.floor);
-        let acceptance = Acceptance { device, host, store, floor };
+        let (device, host, view, floor) = (&self.device, &mut self.host, &self.state.view(), &mut self.floor);
+        let acceptance = Acceptance { device, host, view, floor };
         let mut pass = acceptance.take(refs, requests.accept_history, &self.events)?;
-        if pass.is_adopted {
-            self.reconciler.retries.clear();
+        self.begin_push(&pass);
+        let reconciled = self.reconciler.reconcile(&self.device, &self.state, &pass);
+        let pushed = self.end_push();
+        if let (Some(refs), Some(pushed)) = (&mut pass.refs, pushed) {
+            refs.status = pushed;
         }
-        let poll = self.device.poll_interval(pass.desired.as_ref());
-        let look_after = if let Ask::Later(rest) = ask { poll.max(rest) } else { poll };
-        let look_after = look_after.max(self.host.connectivity.retry_after().unwrap_or_default());
-        let newer = NewerRevision::new(self.host.remote().clone(), known_tip(&pass), look_after);
-        let (done, observation) = self.reconcile(&mut pass, &|| cancel() || newer.poll_if_due())?;
+        let (done, observation) = reconciled?;
         self.events.clear();
-        let is_reported = self.report(&pass, &observation, done.acted)?;
+        let is_reported = self.report(&mut pass, &observation, done)?;
         let pushed = pass.refs.as_ref().and_then(|refs| refs.status);
-        self.store.consolidate(self.device.settings.limits.packs, pushed)?;
-        if requests.accept_history.is_some_and(|commit| accepted::is_in_force(&self.store, commit)) {
+        self.state.lock().store.consolidate(self.device.settings.limits.packs, pushed)?;
+        if done.at_work {
+            self.begin_push(&pass);
+        }
+        let view = self.state.view();
+        if requests.accept_history.is_some_and(|commit| accepted::is_in_force(&view, commit)) {
             Requests::history_is_accepted(&self.device.home);
         }
-        let conditions = conditions::all(&self.store.device_state.status);
-        let not_ready = health::not_ready(&observation, &self.store.device_state, pass.desired.as_ref());
+        let conditions = conditions::all(&view.device_state.status);
+        let not_ready = health::not_ready(&observation, &view.device_state, pass.desired.as_ref());
         self.log_not_ready(&not_ready);
         let is_clear = not_ready.is_empty() && !conditions.iter().any(conditions::is_in_the_way);
-        let removals_are_left = !done.up_to_date && not_ready.is_empty() && pass.desired.is_some();
+        let is_left = !done.up_to_date && not_ready.is_empty() && pass.desired.is_some();
+        let removals_are_left = is_left && !done.at_work;
         let host = if is_asked { pass.host } else { HostAnswer::NotAsked };
         Ok(PassOutcome {
             progress: Progress::of(done, is_reported && is_clear),
+            just_began: done.at_work && self.reconciler.jobs.are_younger_than(SOON),
             host,
-            next: Next::after(ask, Some((host, newer.is_known()))),
-            problems: self.problems(&conditions, removals_are_left),
+            next: Next::after(ask, Some(host)),
+            problems: self.problems(&view.device_state.waiting, &conditions, removals_are_left),
             not_ready,
-            poll,
+            poll: self.device.poll_interval(pass.desired.as_ref()),
             retry_after: None,
         })
     }
 
     fn status_branch(&mut self) -> StatusBranch<'_> {
-        StatusBranch { host: &mut self.host, store: &mut self.store, device: &self.device }
+        StatusBranch { host: &mut self.host, state: &self.state, device: &self.device }
     }
 
-    /// Reconciles what is in force, and pushes `status` meanwhile, unless the fleet doesn't list this device.
-    fn reconcile(
-        &mut self,
-        pass: &mut PassInput,
-        cancel: &dyn Fn() -> bool,
-    ) -> Result<(Done, Observation), StoreError> {
-        let pushed_to = pass.refs.as_ref().filter(|_| pass.next.waiting.is_none());
-        let status_push = StatusPush::new(self.host.remote().clone(), pushed_to);
-        let result = self.reconciler.reconcile(&self.device, &mut self.store, pass, &status_push, cancel);
-        let pushed = status_push.end();
-        if let Some(refs) = &mut pass.refs {
-            refs.status = pushed.or(refs.status);
-            self.host.status_is_at(refs.status);
-        }
-        result
+    /// From now on `status` is pushed as soon as it says something new; not before a `desired` was believed, nor while this
+    /// device waits for one that lists it.
+    fn begin_push(&mut self, pass: &PassInput) {
+        let is_heard = pass.desired.is_some() && pass.next.waiting.is_none();
+        let Some(refs) = pass.refs.as_ref().filter(|_| is_heard) else { return };
+        let push = Arc::new(StatusPush::new(self.host.remote().clone(), Some(refs)));
+        self.status_push = Some(Arc::clone(&push));
+        self.state.listen(Some(Box::new(move |store| push.push(store))));
+    }
+
+    /// Ends that; where the host's `status` stands then, if that is known.
+    fn end_push(&mut self) -> Option<Option<CommitId>> {
+        self.state.listen(None);
+        let pushed = self.status_push.take()?.end();
+        self.host.status_is_at(pushed);
+        pushed
     }
 
     /// Says what wasn't so after the pass before, once; the reason alone may be another one each time.
@@ -214,60 +266,81 @@ impl Syncer {
     }
 
     /// Why a pass didn't come to all that is wanted, besides the components, and what else is worth knowing.
-    fn problems(&self, conditions: &[Condition], removals_are_left: bool) -> Vec<String> {
-        let waiting = &self.store.device_state.waiting;
+    fn problems(&self, waiting: &Option<Condition>, conditions: &[Condition], removals_are_left: bool) -> Vec<String> {
         let mut problems: Vec<_> = conditions.iter().chain(waiting).map(conditions::text).collect();
         if removals_are_left {
             problems.push("what isn't wanted any more isn't removed yet: `device-syncer plan` shows it".to_owned());
         }
         problems
+            .extend(self.reconciler.jobs.old().iter().map(|name| format!("`{name}` is at work for over 2 minutes")));
+        problems
     }
 
     /// Pushes what the host doesn't know yet; returns whether it knows all of it.
-    fn report(&mut self, pass: &PassInput, observation: &Observation, acted: bool) -> Result<bool, PassError> {
+    fn report(&mut self, pass: &mut PassInput, observation: &Observation, done: Done) -> Result<bool, PassError> {
         if pass.next.waiting.is_some() {
             return Ok(false);
         }
-        let (Some(refs), Some(desired)) = (&pass.refs, &pass.desired) else { return Ok(pass.desired.is_none()) };
+        let (Some(refs), Some(desired)) = (&mut pass.refs, &pass.desired) else { return Ok(pass.desired.is_none()) };
         let is_pushed = self.status_branch().push(refs, desired)?;
-        let attempts = |project: &str| self.reconciler.retries.count(project);
-        let (serial, now) = (desired.envelope.serial, Timestamp::now());
-        let state = heartbeat::current_state(&self.store.device_state, observation, &attempts, serial, now);
+        let now = Timestamp::now();
+        let current = {
+            let state = self.state.lock();
+            let attempts = |project: &str| state.retries.count(project);
+            heartbeat::current_state(&state.store.device_state, observation, &attempts, desired.envelope.serial, now)
+        };
         let interval = self.device.report_interval(desired);
-        if acted || heartbeat::is_due(self.heartbeat.pushed(), &state, interval) {
-            self.heartbeat.push(&mut self.host, &self.store, &self.device, refs, state)?;
+        // What begins says soon what it came to.
+        let is_soon = done.at_work && self.reconciler.jobs.are_younger_than(SOON);
+        if done.acted || heartbeat::is_due(self.heartbeat.pushed(), &current, interval) && !is_soon {
+            self.heartbeat.push(&mut self.host, &self.state, &self.device, refs, current)?;
         }
         Ok(is_pushed)
     }
 
     /// Lets what was given up be tried again: everything, or one deployment by the operator's id.
     fn forget_failures(&mut self, deployment: &str) -> Result<(), PassError> {
-        let mut next = self.store.device_state.clone();
-        if deployment.is_empty() {
-            next.failed_inputs.clear();
-            next.attempts.clear();
-        } else {
-            let desired = accepted::read(&self.store, &next)?;
-            let wanted = desired.map(|desired| self.reconciler.resolve(&self.device, &desired, &next));
-            match wanted.iter().flatten().find(|wanted| wanted.name.as_str() == deployment) {
-                Some(wanted) => next.forget_failures(wanted),
-                None => tracing::warn!(deployment, "no deployment of this id is wanted, so nothing is tried again"),
+        let named = match deployment {
+            "" => None,
+            _ => {
+                let view = self.state.view();
+                let desired = accepted::read(&view, &view.device_state)?;
+                let capabilities = view.device_state.status.get(CAPABILITIES);
+                let wanted = desired.map(|desired| self.reconciler.resolve(&self.device, &desired, capabilities));
+                Some(wanted.into_iter().flatten().find(|wanted| wanted.name.as_str() == deployment))
             }
+        };
+        let mut change = self.state.begin();
+        match named {
+            None => {
+                change.next.failed_inputs.clear();
+                change.next.rollbacks.clear();
+                change.next.attempts.clear();
+            }
+            Some(Some(wanted)) => change.next.forget_failures(&wanted),
+            Some(None) => tracing::warn!(deployment, "no deployment of this id is wanted, so nothing is tried again"),
         }
-        self.reconciler.forget_back_off();
-        let report = Report::read(&next.status);
-        record(&mut self.store, next, &report, &self.device.identity(), Timestamp::now())?;
+        change.state.retries.clear();
+        change.state.restores.clear();
+        change.commit()?;
         Ok(())
+    }
+
+    /// How long until a pass is due: something may be tried again that couldn't be at `began`, when the newest one began, or a
+    /// gate opens by itself.
+    pub fn due(&self, began: Instant) -> Option<Duration> {
+        let state = self.state.lock();
+        let again = [state.retries.next(began), state.restores.next(began), self.reconciler.gate_opens()];
+        again.into_iter().flatten().min()
     }
 
     /// Backs off what a killed syncer left open more than once during this boot.
     pub fn resume_retries(&mut self) {
-        self.reconciler.resume_retries(&self.device, &self.store.device_state);
+        let state = &mut *self.state.lock();
+        for (project, attempt) in &state.store.device_state.attempts {
+            if attempt.boot_id == state.boot_id && attempt.open > 1 {
+                state.retries.resume(project, attempt.open - 1, backoff::jitter(Timestamp::now()));
+            }
+        }
     }
-}
-
-/// What the host showed; while it shows nothing, what it is expected to show.
-fn known_tip(pass: &PassInput) -> Option<CommitId> {
-    let accepted = || pass.next.accepted.as_ref().and_then(Accepted::id);
-    pass.refs.as_ref().map_or_else(accepted, |refs| refs.desired)
 }

@@ -1,25 +1,35 @@
 //! What the next pass would do, without doing it.
 
-use repo_model::report::Condition;
+use repo_model::desired::Desired;
+use repo_model::report::{CAPABILITIES, Condition, ConditionType, Reason};
 
+use crate::config::Device;
 use crate::decision::conditions;
+use crate::decision::desired::DeviceValues;
+use crate::decision::device_state::DeviceState;
+use crate::decision::gates::Gates;
 use crate::decision::plan::Plan;
 use crate::host::connectivity;
 use crate::host::fetch::{FetchOutcome, Fetcher};
 use crate::host::refs::RemoteRefs;
 use crate::host::verify::Adoption;
+use crate::reconcile::accept::is_behind;
 use crate::reconcile::lost::lost;
 use crate::reconcile::pass::Syncer;
-use crate::reconcile::reconciler::{make_plan, report_capabilities};
+use crate::reconcile::reconciler::{Reconciler, capabilities, gates};
 use crate::runtimes::RuntimeError;
 use crate::runtimes::capabilities::Probe;
 use crate::state::accepted::{self, Unreadable};
+use crate::state::hold::Holds;
+use crate::state::local_condition::{self, LocalCondition};
 use crate::state::requests::Requests;
 
 /// What the next pass would do.
 #[derive(Debug)]
 pub struct Preview {
     pub plan: Plan,
+    /// The gates that it was made with.
+    pub gates: Gates,
     /// The state that it would adopt first.
     pub adoption: Option<Box<Adoption>>,
     /// Why it can't adopt what the host shows, and what else stands in the way.
@@ -39,12 +49,13 @@ pub enum PlanError {
 
 /// Plans as the next pass would, for what the host shows now, and changes nothing.
 pub fn preview(syncer: &Syncer) -> Result<Preview, PlanError> {
-    let Syncer { device, host, store, floor, reconciler, .. } = syncer;
+    let Syncer { device, host, state, floor, reconciler, .. } = syncer;
+    let view = &state.view();
     let requests = Requests::read(&device.home);
-    let accepted_history = requests.accept_history.filter(|commit| !accepted::is_in_force(store, *commit));
+    let accepted_history = requests.accept_history.filter(|commit| !accepted::is_in_force(view, *commit));
     let (mut in_the_way, mut adoption) = (Vec::new(), None);
     let outcome = match RemoteRefs::poll(host.remote()) {
-        Ok(refs) => Fetcher { connection: &host.connection, device, store, floor }.outcome(&refs, accepted_history),
+        Ok(refs) => Fetcher { connection: &host.connection, device, view, floor }.outcome(&refs, accepted_history),
         Err(error) => FetchOutcome::Unreachable(Box::new(error)),
     };
     let is_listed_by_tip = outcome.lists_us();
@@ -54,22 +65,111 @@ pub fn preview(syncer: &Syncer) -> Result<Preview, PlanError> {
         FetchOutcome::Unreachable(error) => in_the_way.push(connectivity::condition(&error)),
         FetchOutcome::Unchanged | FetchOutcome::Unlisted => {}
     }
-    let mut device_state = store.device_state.clone();
-    let accepted = if adoption.is_none() { accepted::read(store, &device_state)? } else { None };
+    let mut device_state = view.device_state.clone();
+    let accepted = if adoption.is_none() { accepted::read(view, &device_state)? } else { None };
     if adoption.is_none() {
         in_the_way.extend(lost(&device_state, accepted.as_ref()));
     }
     let desired = adoption.as_ref().map(|adoption| &adoption.desired).or(accepted.as_ref());
-    let waiting = device.not_listed(is_listed_by_tip, desired, &store.device_state);
-    report_capabilities(&mut Probe::default(), &reconciler.runtimes, device, &mut device_state);
-    let wanted = desired.map(|desired| reconciler.resolve(device, desired, &device_state));
-    if let Some(retry) = requests.retry {
-        let named = wanted.iter().flatten().filter(|wanted| retry.is_empty() || wanted.name.as_str() == retry);
-        named.for_each(|wanted| device_state.forget_failures(wanted));
-    }
+    let waiting = device.not_listed(is_listed_by_tip, desired, &view.device_state);
+    let capabilities = capabilities(&mut Probe::default(), &reconciler.runtimes, device);
+    device_state.status.extend(capabilities.map(|bytes| (CAPABILITIES.to_owned(), bytes)));
+    let basis = Basis { device, reconciler, device_state, desired, waiting, clock_is_behind: is_behind(floor) };
+    let (plan, gates) = basis.plan(requests.retry.as_deref(), &mut in_the_way)?;
+    Ok(Preview { plan, gates, adoption, conditions: in_the_way })
+}
+
+/// Plans as the next pass would if the host shows nothing new: for the state that was accepted last, as it was read without
+/// a lock, beside a syncer that may be at work. Nothing is asked but the runtimes, and nothing written.
+pub fn preview_accepted(
+    device: &Device,
+    reconciler: &Reconciler,
+    (device_state, desired): (DeviceState, Option<Desired>),
+    clock_is_behind: bool,
+) -> Result<Preview, PlanError> {
+    let reported = conditions::all(&device_state.status);
+    let mut in_the_way: Vec<_> = reported.into_iter().filter(is_of_the_host).collect();
+    in_the_way.extend(lost(&device_state, desired.as_ref()));
+    let troubles = [device.home.failure(), device.home.contact()].map(|path| local_condition::read(&path));
+    let as_condition =
+        |LocalCondition { kind, reason, message, .. }: LocalCondition| conditions::condition(kind, reason, message);
+    in_the_way.extend(troubles.into_iter().flatten().map(as_condition));
+    let (desired, waiting) = (desired.as_ref(), device_state.waiting.clone());
+    let basis = Basis { device, reconciler, device_state, desired, waiting, clock_is_behind };
+    let retry = Requests::read(&device.home).retry;
+    let (plan, gates) = basis.plan(retry.as_deref(), &mut in_the_way)?;
+    Ok(Preview { plan, gates, adoption: None, conditions: in_the_way })
+}
+
+/// What the accepted state would have changed here, were every gate open; beside a syncer that may be at work.
+pub fn changes(
+    device: &Device,
+    reconciler: &Reconciler,
+    device_state: &DeviceState,
+    desired: &Desired,
+) -> Result<Plan, PlanError> {
+    let wanted = reconciler.resolve(device, desired, device_state.status.get(CAPABILITIES));
     let observation = reconciler.runtimes.observe_any()?;
-    in_the_way.extend(conditions::unreachable(&observation, &[]));
-    let plan = make_plan(wanted.as_deref(), desired, waiting.is_some(), &device_state, &observation);
-    in_the_way.extend(waiting);
-    Ok(Preview { plan, adoption, conditions: in_the_way })
+    let unreachable = observation.unreachable_types();
+    Ok(Plan::make(Some(&wanted), device_state, &observation.found, &unreachable, &Gates::default()))
+}
+
+/// The serial that the host shows, if this device would follow it; or why it wouldn't.
+pub fn believed_at_host(syncer: &Syncer) -> Result<u64, Condition> {
+    let Syncer { device, host, state, floor, .. } = syncer;
+    let view = &state.view();
+    let refs = RemoteRefs::poll(host.remote()).map_err(|error| connectivity::condition(&error))?;
+    let accepted = view.device_state.accepted.as_ref().map_or(0, |accepted| accepted.serial);
+    match (Fetcher { connection: &host.connection, device, view, floor }).outcome(&refs, None) {
+        FetchOutcome::Adoption(found) => Ok(found.desired.envelope.serial),
+        FetchOutcome::Unchanged => Ok(accepted),
+        FetchOutcome::Refused(condition) | FetchOutcome::Unfetched(condition) => Err(condition),
+        FetchOutcome::Unreachable(error) => Err(connectivity::condition(&error)),
+        FetchOutcome::Unlisted => {
+            let text = "it shows a state that doesn't list this device's key";
+            Err(conditions::condition(ConditionType::Waiting, Reason::NotListed, text))
+        }
+    }
+}
+
+/// Whether a condition that the device reported is about the host's state. How the runtimes are is observed anew.
+fn is_of_the_host(condition: &Condition) -> bool {
+    conditions::is_in_the_way(condition) && condition.kind != ConditionType::RuntimeUnavailable
+}
+
+/// What a plan is made from.
+struct Basis<'a> {
+    device: &'a Device,
+    reconciler: &'a Reconciler,
+    device_state: DeviceState,
+    desired: Option<&'a Desired>,
+    /// What the device waits for, where the fleet doesn't list it.
+    waiting: Option<Condition>,
+    clock_is_behind: bool,
+}
+
+impl Basis<'_> {
+    /// Plans for what runs now, and adds what stands in the way. What a person asked to retry is forgotten first.
+    fn plan(mut self, retry: Option<&str>, in_the_way: &mut Vec<Condition>) -> Result<(Plan, Gates), PlanError> {
+        let Self { device, reconciler, desired, .. } = self;
+        let capabilities = self.device_state.status.get(CAPABILITIES);
+        let mut wanted = desired.map(|desired| reconciler.resolve(device, desired, capabilities));
+        if let Some(retry) = retry {
+            let named = wanted.iter().flatten().filter(|wanted| retry.is_empty() || wanted.name.as_str() == retry);
+            named.for_each(|wanted| self.device_state.forget_failures(wanted));
+        }
+        if let Some(wanted) = &mut wanted {
+            let capabilities = self.device_state.status.get(CAPABILITIES).cloned();
+            self.device_state.forget_sets(wanted);
+            let last_good = |values: &DeviceValues<'_>| self.device_state.with_last_good(wanted, values);
+            reconciler.with_values(device, capabilities.as_ref(), last_good);
+        }
+        let observation = reconciler.runtimes.observe_any()?;
+        in_the_way.extend(conditions::unreachable(&observation, &[]));
+        let gates = gates(&mut Holds::default(), device, desired, self.waiting.is_some(), self.clock_is_behind);
+        let unreachable = observation.unreachable_types();
+        let plan = Plan::make(wanted.as_deref(), &self.device_state, &observation.found, &unreachable, &gates);
+        in_the_way.extend(self.waiting);
+        Ok((plan, gates))
+    }
 }

@@ -1,184 +1,245 @@
-//! Makes actual equal desired: observes, plans and applies, with what may not be tried yet.
+//! Makes actual equal desired: observes, plans, and begins the jobs that apply.
+
+use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use repo_model::desired::Desired;
 use repo_model::error_chain;
 use repo_model::margo::DeviceCapabilities;
+use repo_model::margo::status::State;
 use repo_model::report::{CAPABILITIES, ConditionType, Reason};
+use repo_model::windows::Spread;
 
-use crate::config::Device;
-use crate::decision::backoff;
+use crate::config::{Device, Home, Settings};
+use crate::decision::approval::Approvals;
+use crate::decision::closed::closed;
 use crate::decision::conditions::{self, condition};
 use crate::decision::deployment::DesiredDeployment;
 use crate::decision::desired::{DeviceValues, resolve};
 use crate::decision::device_state::DeviceState;
+use crate::decision::gates::{Gates, RemovalLimit};
+use crate::decision::hook::HookEnd;
 use crate::decision::observation::Observation;
 use crate::decision::plan::Plan;
-use crate::decision::status::Report;
-use crate::host::status_push::StatusPush;
+use crate::decision::status::{Report, Reported};
 use crate::reconcile::accept::PassInput;
-use crate::reconcile::apply::{Actor, Done};
-use crate::reconcile::restores::Restores;
-use crate::reconcile::retries::Retries;
+use crate::reconcile::choose::choose;
+use crate::reconcile::hooks::{HookView, Hooks};
+use crate::reconcile::jobs::{AtWork, Bounds, Jobs};
+use crate::reconcile::outcome::Done;
 use crate::reconcile::{device_files, lost};
 use crate::runtimes::DeviceRuntimes;
 use crate::runtimes::capabilities::Probe;
-use crate::state::record::record;
-use crate::state::store::{Store, StoreError};
+use crate::state::hold::Holds;
+use crate::state::shared::Shared;
+use crate::state::store::StoreError;
+use crate::state::{approvals, approved_removals};
 
 /// What to do about a missing sandbox.
 const UNCONFINED: &str = "the kernel has no Landlock and this program isn't root, so `docker compose config` reads \
     applications' files with this program's rights: run it as root, or on a kernel with Landlock (Linux 5.13, `lsm=landlock,…`)";
 
-/// What runs components, and what may not be tried yet. Lives as long as the process.
+/// What runs components, and what is at work. Lives as long as the process.
 #[derive(Debug)]
 pub struct Reconciler {
-    pub runtimes: DeviceRuntimes,
-    /// When failed steps may be tried again.
-    pub retries: Retries,
-    /// How often what was applied had to be restored.
-    restores: Restores,
+    pub runtimes: Arc<DeviceRuntimes>,
+    pub jobs: Jobs,
+    /// What the site has asked before a change.
+    pub(super) hooks: Hooks,
     /// What this device has and can run.
     probe: Probe,
+    /// Whether the cache was pruned since the program began, which may have been cut off before.
+    is_pruned: bool,
+    holds: Holds,
+    /// The gates that the newest pass found closed.
+    gates: Gates,
 }
 
 impl Reconciler {
-    /// Nothing was tried yet.
-    pub fn new(runtimes: DeviceRuntimes) -> Self {
-        Self { runtimes, retries: Retries::default(), restores: Restores::default(), probe: Probe::default() }
+    /// Nothing is at work yet.
+    pub fn new(runtimes: DeviceRuntimes, bounds: Bounds) -> Self {
+        let (probe, holds, gates) = (Probe::default(), Holds::default(), Gates::default());
+        let (runtimes, jobs, hooks) = (Arc::new(runtimes), Jobs::new(bounds), Hooks::default());
+        Self { runtimes, jobs, hooks, probe, is_pruned: false, holds, gates }
     }
 
-    /// Observes, plans and applies. Returns what became of the plan, and what was observed when all was done.
+    /// The same, with what the site has asked before a change.
+    pub fn with_hook(mut self, settings: &Settings, home: &Home) -> Self {
+        let (stop, ended) = (self.jobs.stop(), self.jobs.ended());
+        self.hooks = Hooks::new(home, stop, ended);
+        self.hooks.follow(settings);
+        self.jobs.ask(self.hooks.clone());
+        self
+    }
+
+    /// Observes, plans, and begins what can begin. Returns what became of the plan so far, and what was observed.
     pub(super) fn reconcile(
         &mut self,
         device: &Device,
-        store: &mut Store,
-        pass: &mut PassInput,
-        status_push: &StatusPush,
-        cancel: &dyn Fn() -> bool,
+        state: &Shared,
+        pass: &PassInput,
     ) -> Result<(Done, Observation), StoreError> {
-        let mut report = Report::read(&pass.next.status);
-        report_capabilities(&mut self.probe, &self.runtimes, device, &mut pass.next);
-        let mut wanted = pass.desired.as_ref().map(|desired| self.resolve(device, desired, &pass.next));
-        if let Some(wanted) = &wanted {
-            pass.next.keep_only(wanted);
-            pass.next.note_suspended(wanted, is_suspended(pass.desired.as_ref()));
+        let acted = self.jobs.reap()?;
+        // What ends from here on was at work when it was observed.
+        let at_work = self.jobs.at_work();
+        let capabilities = capabilities(&mut self.probe, &self.runtimes, device);
+        let reported = capabilities.as_ref().or(pass.next.status.get(CAPABILITIES));
+        let mut wanted = pass.desired.as_ref().map(|desired| self.resolve(device, desired, reported));
+        let observation = self.runtimes.observe();
+        let failed = wanted.as_ref().map(|wanted| self.failed_sets(state, wanted, &observation)).unwrap_or_default();
+        let hook = self.hooks.view();
+        self.gates =
+            gates(&mut self.holds, device, pass.desired.as_ref(), pass.next.waiting.is_some(), pass.clock_is_behind);
+        self.gates.hook.clone_from(&hook.gate);
+        let is_unconfined = self.runtimes.is_unconfined();
+        let mut change = state.begin();
+        let boot_id = change.state.boot_id.clone();
+        change.next.believe(&pass.next);
+        change.next.blame(&boot_id);
+        change.next.status.extend(capabilities.iter().map(|bytes| (CAPABILITIES.to_owned(), bytes.clone())));
+        if let Some(wanted) = &mut wanted {
+            change.next.forget_sets(wanted);
+            change.note_sets(wanted, failed, &observation, pass.desired.as_ref());
+            self.with_values(device, reported, |values| change.next.with_last_good(wanted, values));
+            change.next.keep_only(wanted);
+            change.next.note_suspended(wanted, is_suspended(pass.desired.as_ref()));
+            change.next.recover_images(wanted, &observation.found);
+            change.next.with_images(wanted);
         }
         if pass.is_adopted {
-            report.forget_removed();
+            change.report.forget_removed();
+            change.state.retries.clear();
         }
-        let observation = self.runtimes.observe();
-        if let Some(wanted) = &mut wanted {
-            pass.next.recover_images(wanted, &observation.found);
-            pass.next.with_images(wanted);
+        let (reported, before) = conditions::reported(&change.next.status);
+        let mut conditions = pass.conditions.clone();
+        conditions.extend(hook.conditions.iter().cloned());
+        conditions.extend(conditions::unreachable(&observation, &reported));
+        if is_unconfined {
+            conditions.push(condition(ConditionType::SandboxUnavailable, Reason::NoLandlockAndNotRoot, UNCONFINED));
         }
-        pass.conditions.extend(conditions::unreachable(&observation, &conditions::all(&pass.next.status)));
-        if self.runtimes.is_unconfined() {
-            pass.conditions.push(condition(
-                ConditionType::SandboxUnavailable,
-                Reason::NoLandlockAndNotRoot,
-                UNCONFINED,
-            ));
+        let unreachable = observation.unreachable_types();
+        let plan = Plan::make(wanted.as_deref(), &change.next, &observation.found, &unreachable, &self.gates);
+        let closed = closed(&plan, &self.gates, &before, Timestamp::now());
+        conditions::write(&mut change.next, device.instance, &conditions, closed);
+        if self.gates.removals.as_ref().is_some_and(|limit| plan.has_removed(&limit.approved)) {
+            approved_removals::forget(&device.home);
         }
-        conditions::write(&mut pass.next, device.instance, &pass.conditions);
-        let (identity, next) = (device.identity(), pass.next.clone());
-        let Some(wanted) = wanted else {
-            let acted = lost::restore_applied(&next, &observation.found, &self.runtimes, &mut self.restores, cancel);
-            record(store, next, &report, &identity, Timestamp::now())?;
-            return Ok((Done { acted, up_to_date: false }, self.observe_after(acted, observation)));
+        let (works, is_left) = match &wanted {
+            None => (lost::restores(&change, &observation.found, &self.gates, &at_work), true),
+            Some(wanted) => {
+                change.announce(&plan, wanted, &at_work);
+                let works = choose(&plan, wanted, &mut change, &at_work);
+                let is_left = !plan.removals.is_empty() || !plan.held.is_empty();
+                (works, is_left || !wanted.iter().all(|one| change.is_installed(one)))
+            }
         };
-        let plan = make_plan(Some(&wanted), pass.desired.as_ref(), next.waiting.is_some(), &next, &observation);
-        let mut actor = Actor {
-            store,
-            runtimes: &self.runtimes,
-            identity: &identity,
-            retries: &mut self.retries,
-            restores: &mut self.restores,
-            boot_id: &device.boot_id,
-            now: &Timestamp::now,
-            cancel,
-            push: &|store| status_push.push(store),
-            next,
-            report,
-        };
-        let done = actor.apply_plan(&plan, &wanted)?;
-        if done.acted && done.up_to_date {
-            self.prune_cache(&wanted);
+        if wanted.is_some() {
+            self.tell_hook(&plan, hook, &change.report, &at_work);
         }
-        Ok((done, self.observe_after(done.acted, observation)))
+        change.commit()?;
+        if let Some(wanted) = &wanted {
+            // What it was adopted from is durable, and no step begins before the lock is free.
+            self.jobs.cancel_outdated(wanted);
+            self.jobs.halt(&plan);
+        }
+        self.hooks.plan(plan.hook_asks());
+        self.jobs.begin(works, &change.next, &self.runtimes, state);
+        drop(change);
+        let at_work = self.jobs.is_any();
+        let done = Done { at_work, acted, up_to_date: !at_work && !is_left };
+        if let Some(wanted) = wanted.filter(|_| done.up_to_date && (done.acted || !self.is_pruned)) {
+            self.prune_cache(&wanted, &state.view().device_state);
+            self.is_pruned = true;
+        }
+        Ok((done, observation))
     }
 
-    fn observe_after(&self, acted: bool, before: Observation) -> Observation {
-        if acted { self.runtimes.observe() } else { before }
-    }
-
-    /// What the accepted state wants on this device, which has what `device_state` says that it reports.
-    pub(super) fn resolve(
+    /// What the accepted state wants on this device, which has what it reports in `capabilities`, if anything is known of that.
+    pub fn resolve(
         &self,
         device: &Device,
         desired: &Desired,
-        device_state: &DeviceState,
+        capabilities: Option<&Vec<u8>>,
     ) -> Vec<DesiredDeployment> {
+        self.with_values(device, capabilities, |values| resolve(desired, values))
+    }
+
+    /// With what only this device knows.
+    pub(super) fn with_values<T>(
+        &self,
+        device: &Device,
+        capabilities: Option<&Vec<u8>>,
+        make: impl FnOnce(&DeviceValues<'_>) -> T,
+    ) -> T {
         let read = |name: &str| device_files::read(&device.settings.device_files, name);
-        let reported = device_state.status.get(CAPABILITIES);
-        let capabilities = reported.and_then(|bytes| DeviceCapabilities::read(CAPABILITIES, bytes).ok());
+        let capabilities = capabilities.and_then(|bytes| DeviceCapabilities::read(CAPABILITIES, bytes).ok());
         let types = &self.runtimes.types();
         let capabilities = capabilities.as_ref();
-        let values = DeviceValues { types, capabilities, read: &read, hmac_key: &device.hmac_key };
-        resolve(desired, &values)
+        let (hmac_key, admission) = (&device.hmac_key, &device.settings.policy.admission());
+        make(&DeviceValues { types, capabilities, read: &read, hmac_key, admission })
     }
 
-    /// Lets everything be tried at once, because a person asked for it.
-    pub(super) fn forget_back_off(&mut self) {
-        self.retries.clear();
-        self.restores.clear();
+    /// How long until a gate opens by itself.
+    pub(super) fn gate_opens(&self) -> Option<Duration> {
+        // What is past has been seen by the newest pass, or waits for the next regular one.
+        let opens = self.gates.open_next().map(|at| at.duration_since(Timestamp::now()));
+        let opens = opens.filter(|wait| wait.is_positive()).and_then(|wait| Duration::try_from(wait).ok());
+        opens.into_iter().chain(self.hooks.due()).min()
     }
 
-    /// Backs off what a killed syncer left open more than once during this boot.
-    pub(super) fn resume_retries(&mut self, device: &Device, device_state: &DeviceState) {
-        for (project, attempt) in &device_state.attempts {
-            if attempt.boot_id == device.boot_id && attempt.open > 1 {
-                self.retries.resume(project, attempt.open - 1, backoff::jitter(Timestamp::now()));
+    /// Tells the site's hook the end of what it let through, where nothing of that is left to do.
+    fn tell_hook(&self, plan: &Plan, hook: HookView, report: &Report, at_work: &AtWork) {
+        for (id, of) in hook.opened {
+            if plan.is_over(id, |project| at_work.works_on(project)) {
+                let reported = report.deployments.get(&id);
+                let state = reported.map_or(State::Removed, Reported::overall);
+                let code = reported.and_then(Reported::overall_failure).map(|failure| failure.code);
+                let end = HookEnd { deployment: of.deployment.clone(), deployment_id: id, set: of.set, state, code };
+                self.hooks.end(of, end);
             }
         }
     }
 
-    /// Keeps the archives of what is wanted or runs, and no others.
-    fn prune_cache(&self, wanted: &[DesiredDeployment]) {
+    /// Keeps the archives of what is wanted, runs or ran well before, and no others.
+    fn prune_cache(&self, wanted: &[DesiredDeployment], device_state: &DeviceState) {
         let inputs = wanted.iter().flat_map(|wanted| &wanted.components).filter_map(|one| one.input.as_ref().ok());
-        let keep = inputs.filter_map(|input| input.lock).map(|lock| lock.content).collect();
+        let wanted = inputs.filter_map(|input| input.lock);
+        let good = device_state.good_sets.values().flat_map(|good| good.inputs.envelope.locks.values());
+        let keep = wanted.chain(good.map(|locked| locked.lock)).map(|lock| lock.content).collect();
         if let Err(error) = self.runtimes.prune_cache(&keep) {
             tracing::warn!(error = error_chain(&error), "can't prune the cache");
         }
     }
 }
 
-/// The plan of a pass, by what the operator and the fleet let this device do.
-pub(super) fn make_plan(
-    wanted: Option<&[DesiredDeployment]>,
+/// What the operator, the fleet and the site let this device do now.
+pub(super) fn gates(
+    holds: &mut Holds,
+    device: &Device,
     desired: Option<&Desired>,
     is_unlisted: bool,
-    device_state: &DeviceState,
-    observation: &Observation,
-) -> Plan {
-    let plan = Plan::make(wanted, device_state, &observation.found, &observation.unreachable_types());
-    plan.held_back(is_suspended(desired), is_unlisted, device_state)
+    clock_is_behind: bool,
+) -> Gates {
+    let (site, now) = (&device.settings.gates, Timestamp::now());
+    let holds = holds.read(&device.home, site.hold.as_deref(), now);
+    let spread = Spread::of(&device.join.device);
+    let openings = site.windows.as_ref().map(|windows| windows.at(now, clock_is_behind, spread));
+    let removals = site.removals.map(|share| RemovalLimit { share, approved: approved_removals::read(&device.home) });
+    let said = || approvals::read(&device.home);
+    let approvals = site.approval.clone().map(|asked_for| Approvals { asked_for, words: said() });
+    let (is_suspended, openings) = (is_suspended(desired), openings.unwrap_or_default());
+    Gates { is_suspended, is_unlisted, holds, openings, removals, approvals, ..Gates::default() }
 }
 
-/// Puts what this device has and can run into its `status`, where it isn't known yet. What was reported before stays while
-/// the runtimes don't answer.
-pub(super) fn report_capabilities(
-    probe: &mut Probe,
-    runtimes: &DeviceRuntimes,
-    device: &Device,
-    next: &mut DeviceState,
-) {
+/// What this device has and can run, as `status` has it; `None` while the runtimes don't answer, so that what was reported
+/// before stays.
+pub(super) fn capabilities(probe: &mut Probe, runtimes: &DeviceRuntimes, device: &Device) -> Option<Vec<u8>> {
     let (types, versions) = (runtimes.types(), || runtimes.versions());
     let disk = if probe.is_due() { runtimes.data_root() } else { None };
     let disk = disk.unwrap_or_else(|| device.home.root().to_owned());
-    if let Some(bytes) = probe.document(&device.join.device, &device.settings.capabilities, &disk, &types, versions) {
-        next.status.insert(CAPABILITIES.to_owned(), bytes.to_vec());
-    }
+    let document = probe.document(&device.join.device, &device.settings.capabilities, &disk, &types, versions);
+    document.map(<[u8]>::to_vec)
 }
 
 /// Whether the operator told this device to leave everything as it is.

@@ -15,9 +15,9 @@ const SOONEST: Duration = Duration::from_millis(100);
 /// The times of the next pass.
 #[derive(Debug, Clone, Copy)]
 pub struct Schedule {
-    /// The device is looked at, at the latest.
+    /// When the device is observed next, at the latest.
     look: Instant,
-    /// The host is asked, at the latest.
+    /// When the host is asked next, at the latest.
     ask: Instant,
     /// The host isn't asked before that, either.
     left_alone: bool,
@@ -30,7 +30,7 @@ pub struct Schedule {
 pub struct Passed {
     /// When the host is asked next.
     pub next: Next,
-    /// How often the device is looked at, and a host that lets nobody wait is asked.
+    /// How often the device is observed, and a host that lets nobody wait is asked.
     pub poll: Duration,
     /// For how long a wait at the host stands for asking; `None` if there is none.
     pub waits: Option<Duration>,
@@ -61,12 +61,30 @@ impl Schedule {
         }
     }
 
+    /// The same of a pass that begins because something at the device changed: the host isn't asked any sooner for that.
+    pub fn look(&self, now: Instant, waits: bool) -> Ask {
+        match (self.ask(now, waits), self.ask.saturating_duration_since(now)) {
+            (Ask::Host, rest) if !rest.is_zero() => Ask::Later(rest),
+            (ask, _) => ask,
+        }
+    }
+
+    /// The same of a pass that begins because a job ended: it tells that where the host was left last, unless it is to be left
+    /// alone.
+    pub fn tell(&self, now: Instant) -> Ask {
+        let rest = self.ask.saturating_duration_since(now);
+        match (rest.is_zero(), self.left_alone) {
+            (true, _) => Ask::Host,
+            (false, true) => Ask::Later(rest),
+            (false, false) => Ask::IfMoved,
+        }
+    }
+
     /// A pass has ended. All intervals are spread by `jitter` in `0.0..1.0`.
     pub fn passed(&mut self, now: Instant, pass: Passed, jitter: f64) {
         let poll = pass.poll.mul_f64(0.9 + jitter / 5.0);
         self.look = now + pass.retry.map_or(poll, |retry| poll.min(retry.max(SOONEST)));
         match pass.next {
-            Next::AtOnce => (self.ask, self.unreached) = (now, 0),
             Next::AfterPoll => (self.ask, self.unreached) = (now + pass.waits.unwrap_or(poll), 0),
             Next::AfterBackOff => {
                 self.unreached += 1;
@@ -128,6 +146,7 @@ mod tests {
         let now = Instant::now();
         let schedule = after(now, &[pass(Next::AfterBackOff); 20]);
         assert_eq!(schedule.ask(now + POLL, false), Ask::Later(backoff::LONGEST.mul_f64(0.75) - POLL));
+        assert_eq!(schedule.tell(now + POLL), Ask::Later(backoff::LONGEST.mul_f64(0.75) - POLL));
         assert_eq!(schedule.ask(now + backoff::LONGEST, false), Ask::Host);
         assert_eq!(after(now, &[pass(Next::AfterBackOff), pass(Next::AfterPoll)]).ask(now, false), Ask::Host);
     }
@@ -138,6 +157,15 @@ mod tests {
         let mut schedule = after(now, &[Passed { waits: Some(300 * SECOND), ..pass(Next::AfterPoll) }]);
         assert_eq!(schedule.ask(now + POLL, true), Ask::IfMoved);
         assert_eq!(schedule.ask(now + POLL, false), Ask::Host, "it broke off");
+        assert_eq!(
+            schedule.look(now + POLL, false),
+            Ask::Later(290 * SECOND),
+            "a look at the device doesn't ask again"
+        );
+        assert_eq!(schedule.look(now + POLL, true), Ask::IfMoved);
+        assert_eq!(schedule.tell(now + POLL), Ask::IfMoved, "what a job came to is told");
+        assert_eq!(schedule.tell(now + 300 * SECOND), Ask::Host);
+        assert_eq!(schedule.look(now + 300 * SECOND, false), Ask::Host, "it is due anyway");
         assert_eq!(schedule.ask(now + 300 * SECOND, true), Ask::Host);
         schedule.called(now + SECOND, Duration::ZERO);
         assert_eq!((schedule.due(), schedule.ask(now + SECOND, false)), (now + SECOND, Ask::Host));
@@ -155,13 +183,11 @@ mod tests {
     }
 
     #[test]
-    fn a_retry_is_due_before_the_poll_and_what_is_outdated_ends_at_once() {
+    fn a_retry_is_due_before_the_poll() {
         let now = Instant::now();
         assert_eq!(after(now, &[Passed { retry: Some(SECOND), ..pass(Next::AfterPoll) }]).due(), now + SECOND);
         assert_eq!(after(now, &[Passed { retry: Some(60 * SECOND), ..pass(Next::AfterPoll) }]).due(), now + POLL);
         let due = Passed { retry: Some(Duration::ZERO), ..pass(Next::AfterPoll) };
         assert_eq!(after(now, &[due]).due(), now + SOONEST);
-        let outdated = Passed { waits: Some(300 * SECOND), ..pass(Next::AtOnce) };
-        assert_eq!(after(now, &[outdated]).ask(now, true), Ask::Host);
     }
 }

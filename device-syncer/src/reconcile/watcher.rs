@@ -18,11 +18,12 @@ pub struct Watcher {
 }
 
 impl Watcher {
-    /// Watches the home for requests, and the files of the host's settings.
+    /// Watches the home for requests and settings, and the files of the host's settings.
     pub fn watch(home: &Home, settings: &HostSettings) -> Self {
         let (changed, changes) = channel(1);
         let files: BTreeSet<PathBuf> = settings.files.iter().chain(&settings.secrets).cloned().collect();
-        let requests = requests::places(home).into_iter().chain(files.iter().cloned()).collect::<BTreeSet<_>>();
+        let places = requests::places(home).into_iter().chain([home.config()]);
+        let requests = places.chain(files.iter().cloned()).collect::<BTreeSet<_>>();
         let wanted = requests.clone();
         // Whole files appear by rename, or are written in place by a person's editor.
         let watcher = watch::Watcher::new(move |change| {

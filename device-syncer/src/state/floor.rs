@@ -63,7 +63,7 @@ pub enum FloorError {
     /// Writing failed; what was there still counts.
     #[error("can't raise the floor `{}`", path.display())]
     Raise { path: PathBuf, source: io::Error },
-    /// Neither slot is whole.
+    /// Neither slot is whole. A raise writes one of them, so a power cut alone spoils one at most.
     #[error("the floor `{}` has no whole slot", path.display())]
     Damaged { path: PathBuf },
 }
@@ -154,7 +154,11 @@ impl Floor {
             let file = OpenOptions::new().write(true).open(path)?;
             durable::write_slot(&file, (self.seq % 2) * SLOT as u64, &self.slot())
         };
-        write().map_err(|source| FloorError::Raise { path: path.to_owned(), source })
+        write().map_err(|source| {
+            // The next try goes to the same slot: the other one is the last that is whole.
+            self.seq -= 1;
+            FloorError::Raise { path: path.to_owned(), source }
+        })
     }
 
     fn slot(&self) -> Vec<u8> {
@@ -211,6 +215,24 @@ mod tests {
         assert_eq!(Floor::read(&path).unwrap().serial, 4);
         file.write_all_at(&[0; 2 * SLOT], 0).unwrap();
         assert!(matches!(Floor::read(&path), Err(FloorError::Damaged { .. })));
+    }
+
+    #[test]
+    #[allow(clippy::disallowed_methods, reason = "it reads what is on the disk")]
+    fn a_write_that_failed_is_tried_again_in_its_own_slot_and_leaves_the_whole_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("floor");
+        floor(1).create(&path).unwrap();
+        let mut now = Floor::read(&path).unwrap();
+        now.serial = 2;
+        now.raise(&path).unwrap();
+        let whole = |seq: u64| std::fs::read(&path).unwrap()[(seq as usize % 2) * SLOT..][..SLOT].to_vec();
+        let (seq, before) = (now.seq, whole(now.seq));
+        now.serial = 3;
+        assert!(now.raise(&dir.path().join("elsewhere")).is_err());
+        now.raise(&path).unwrap();
+        assert_eq!(whole(seq), before, "a power cut then would have left nothing else");
+        assert_eq!(Floor::read(&path).unwrap(), now);
     }
 
     fn at(text: &str) -> Timestamp {

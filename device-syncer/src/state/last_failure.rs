@@ -24,7 +24,7 @@ pub struct LastFailure {
 }
 
 impl LastFailure {
-    /// What is known from before.
+    /// Reads what an earlier process noted; makes the file at its full size where it is missing.
     pub fn open(path: PathBuf) -> Self {
         if !path.exists()
             && let Err(error) = durable::replace_file(&path, &vec![b' '; SIZE], 0o600)

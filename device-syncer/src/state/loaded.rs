@@ -11,7 +11,8 @@ use repo_model::{FileTree, error_chain};
 use crate::decision::device_state::{Accepted, Damaged, DeviceState, STATE};
 use crate::decision::failure::shown;
 
-/// The directory of the state's tree with what this device said last, where the tip of `status` says something else.
+/// The directory of the state's tree with what this device reported last, where the tip of `status` says something
+/// else.
 const REPORTED: &str = "told/";
 
 /// What a clone holds.
@@ -70,8 +71,8 @@ impl Loaded {
     }
 }
 
-/// Reads the device state in force and the accepted state without the lock, beside a syncer that may be at work; what can't be
-/// read is left out, and said.
+/// Reads the device state in force and the accepted state without the lock, beside a syncer that may be at work; what
+/// can't be read is left out, and named in `damaged`.
 pub fn peek(path: &Path) -> (DeviceState, Option<Desired>) {
     if !path.exists() {
         return Default::default();
@@ -108,7 +109,8 @@ fn remains(repo: &Repo, id: CommitId, note: &mut dyn FnMut(&(dyn std::error::Err
     entries.into_iter().filter_map(read).collect()
 }
 
-/// The tree of a state.
+/// The tree of a commit on `refs/syncer/state`. `reported`: the tip of `status` has what this device reported last, so
+/// that the tree needn't.
 pub(super) fn state_tree(device_state: &DeviceState, reported: bool) -> FileTree {
     let mut tree = device_state.to_tree();
     if !reported {

@@ -1,4 +1,4 @@
-//! A condition that only this device can show, because the host can't be told: `contact.json` and `failure.json`.
+//! A condition that only this device can show, because it can't be reported: `contact.json` and `failure.json`.
 
 use std::fmt;
 use std::fs;
@@ -13,9 +13,9 @@ pub struct LocalCondition {
     /// `Unreachable`, or `Stalled` if somebody has to do something.
     #[serde(rename = "type")]
     pub kind: String,
-    /// A stable name.
+    /// For programs, in PascalCase: `ConnectionRefused`, `DiskFull`.
     pub reason: String,
-    /// A text for a person.
+    /// The error with its causes.
     pub message: String,
     pub since: Timestamp,
 }

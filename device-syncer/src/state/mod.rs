@@ -2,17 +2,39 @@
 
 /// The accepted state, read from the clone.
 pub mod accepted;
+/// What persons at the device said of changes.
+pub mod approvals;
+/// The removals that a person at the device approved.
+pub mod approved_removals;
 /// What a device never goes below, outside the clone.
 pub mod floor;
+/// What this device reported, newest first.
+pub mod history;
+/// What the site holds.
+pub mod hold;
 /// Why the last pass failed.
 pub mod last_failure;
 /// What of the device state a clone holds, or still holds.
 pub mod loaded;
-/// What only this device can show, because the host can't be told.
+/// What only this device can show, because it can't be reported.
 pub mod local_condition;
-/// Makes a change durable, with the `status` commit that says so.
-pub mod record;
+/// Where a person said that the host is.
+pub mod moved;
+/// What the site's hook let through.
+pub mod opened;
 /// What a person at the device asked for.
 pub mod requests;
+/// How often what was applied had to be restored.
+pub mod restores;
+/// When failed steps may be tried again.
+pub mod retries;
+/// When they are, for who asks.
+pub mod retry_times;
+/// All of it as one value behind one lock, and the transactions that change it.
+pub mod shared;
+/// For how long deployments have been well, or ill.
+pub mod stability;
 /// The clone: one pack and one move of `refs/syncer/state` per change.
 pub mod store;
+/// The clone and the device state as they were at one moment.
+pub mod view;

@@ -13,26 +13,36 @@ use crate::config::Home;
 pub struct Requests {
     /// Try again what was given up: everything (empty), or one deployment by the operator's id.
     pub retry: Option<String>,
+    /// Ask the host at once.
+    pub sync: bool,
     /// Accept this commit although its history was rewritten.
     pub accept_history: Option<CommitId>,
 }
 
+const SYNC: &str = "request-sync";
 const RETRY: &str = "request-retry";
 const ACCEPT_HISTORY: &str = "request-accept-history";
 
-/// Where requests appear.
+/// Where what a person says appears: requests, what is held, and what is approved.
 pub fn places(home: &Home) -> Vec<PathBuf> {
-    [RETRY, ACCEPT_HISTORY].iter().map(|name| home.root().join(name)).collect()
+    let requests = [SYNC, RETRY, ACCEPT_HISTORY].map(|name| home.root().join(name));
+    requests.into_iter().chain([home.hold(), home.approvals(), home.approved_removals()]).collect()
 }
 
 impl Requests {
-    /// Reads what waits.
+    /// Reads the request files, and leaves them; a history that is no commit is asked for by nobody.
     pub fn read(home: &Home) -> Self {
         let read = |name: &str| fs::read_to_string(home.root().join(name)).ok().map(|text| text.trim().to_owned());
-        Self { retry: read(RETRY), accept_history: read(ACCEPT_HISTORY).and_then(|text| text.parse().ok()) }
+        let accept_history = read(ACCEPT_HISTORY).and_then(|text| text.parse().ok());
+        Self { sync: read(SYNC).is_some(), retry: read(RETRY), accept_history }
     }
 
-    /// Asks for a retry.
+    /// Asks for a pass that asks the host: that the file comes is what makes it begin.
+    pub fn ask_sync(home: &Home) -> io::Result<()> {
+        durable::replace_file(&home.root().join(SYNC), b"", 0o600)
+    }
+
+    /// Asks to try again what was given up of one deployment, by the operator's id; of all where it is `None`.
     pub fn ask_retry(home: &Home, deployment: Option<&str>) -> io::Result<()> {
         durable::replace_file(&home.root().join(RETRY), deployment.unwrap_or_default().as_bytes(), 0o600)
     }
@@ -40,6 +50,11 @@ impl Requests {
     /// Asks for a history to be accepted.
     pub fn ask_accept_history(home: &Home, commit: CommitId) -> io::Result<()> {
         durable::replace_file(&home.root().join(ACCEPT_HISTORY), commit.to_string().as_bytes(), 0o600)
+    }
+
+    /// Takes the request to ask the host back.
+    pub fn host_is_asked(home: &Home) {
+        remove(home, SYNC);
     }
 
     /// Takes the request for a retry back.

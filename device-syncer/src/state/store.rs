@@ -1,12 +1,13 @@
 //! Keeps the device state in the device's clone: one pack and one move of `refs/syncer/state` per change.
 
-use std::cell::Cell;
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use repo_git::repo::{
-    Ancestry, CommitSpec, Expected, OpenError, Person, RefMove, RenewError, Repo, RepoLock, TreeSource, set_aside,
+    CommitSpec, Expected, OpenError, Person, RefMove, RenewError, Repo, RepoLock, TreeSource, set_aside,
 };
 use repo_git::{Cause, CommitId, ReadError, SigningKey};
 use repo_model::message::Message;
@@ -16,6 +17,7 @@ use crate::config::Home;
 use crate::decision::device_state::{Accepted, DeviceState, STATE, STATUS};
 use crate::decision::message;
 use crate::state::loaded::{Loaded, damaged, limits, state_tree};
+use crate::state::view::View;
 
 /// How long another process of this device may hold the clone.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -31,21 +33,21 @@ const REBUILD_PAUSE: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub struct Store {
     path: PathBuf,
-    /// The clone itself.
     pub repo: Repo,
-    /// The state in force.
+    /// What `refs/syncer/state` has.
     pub device_state: DeviceState,
     lock: RepoLock,
     key: SigningKey,
     person: Person,
     state: Option<CommitId>,
     status: Option<CommitId>,
-    /// The tip of `status` says what this device said last. It doesn't where another installation speaks in its name.
+    /// The tip of `status` says what this device reported last. It doesn't where another installation speaks in its
+    /// name.
     reported: bool,
     /// The accepted commit is a parent of the state, or there is none.
     is_rooted: bool,
     /// Something that was met may be damage.
-    suspect: Cell<bool>,
+    suspect: Arc<AtomicBool>,
     /// When the clone was last made anew by this process.
     rebuilt: Option<Instant>,
 }
@@ -102,7 +104,7 @@ impl Store {
             taken => taken?,
         };
         let Loaded { state, status, device_state, reported, is_rooted, damage } = Loaded::read(&repo);
-        let suspect = Cell::new(false);
+        let suspect = Arc::new(AtomicBool::new(false));
         let mut store = Self {
             path,
             repo,
@@ -130,18 +132,19 @@ impl Store {
 
     /// Whether something of the clone may be damaged, by what was met since it was opened or mended.
     pub fn is_suspect(&self) -> bool {
-        self.suspect.get() || self.repo.damage().is_some() || self.repo.met_a_hole()
+        self.suspect.load(Ordering::Relaxed) || self.repo.damage().is_some() || self.repo.met_a_hole()
     }
 
-    /// Notes that something of the clone may be damaged.
-    pub fn suspect(&self) {
-        self.suspect.set(true);
+    /// What is in force at this moment.
+    pub fn view(&self) -> View {
+        let (repo, device_state, suspect) = (self.repo.clone(), self.device_state.clone(), Arc::clone(&self.suspect));
+        View { repo, device_state, status: self.status, suspect }
     }
 
     /// Reads all that the state needs, and makes the clone anew if any of it can't be read, or something else was met that
     /// can't. Returns whether it did.
     pub fn repair(&mut self) -> Result<bool, StoreError> {
-        self.suspect.set(false);
+        self.suspect.store(false, Ordering::Relaxed);
         if self.rebuilt.is_some_and(|last| last.elapsed() < REBUILD_PAUSE) {
             return Ok(false);
         }
@@ -183,8 +186,7 @@ impl Store {
         self.move_status(status)
     }
 
-    /// Whether a commit is here. What it needs is as well: nothing comes without, and what was damaged is gone.
-    pub fn holds(&self, commit: CommitId) -> bool {
+    fn holds(&self, commit: CommitId) -> bool {
         self.repo.commit(commit).is_ok()
     }
 
@@ -202,11 +204,6 @@ impl Store {
     /// The tip of the local `status`.
     pub fn status_tip(&self) -> Option<CommitId> {
         self.status
-    }
-
-    /// Whether `old` is `new` or in its history, as far as that is at hand.
-    pub fn descends(&self, new: CommitId, old: CommitId) -> bool {
-        matches!(self.repo.is_ancestor(old, new), Ok(Ancestry::Yes))
     }
 
     /// Puts `next` in force: one pack with the `status` commit (if its tree changed) and the state commit, then the
@@ -265,8 +262,8 @@ impl Store {
 
     /// Makes the commits of the local `status` that `onto` doesn't have anew on top of it, oldest first, and returns how
     /// many there are. For a tip on the host that this device signed and that isn't in our history: a cloned disk, a new
-    /// one, or a clone that was lost. Only a device that has said nothing yet takes over what that tip says. Onto nothing,
-    /// for a host that lost what isn't here any more either, they are a history of their own.
+    /// one, or a clone that was lost. Only a device that has reported nothing yet takes over what that tip says. Onto
+    /// nothing, for a host that lost what isn't here any more either, they are a history of their own.
     ///
     /// `status` never goes back to an older state: what was said of one that is older than `onto`'s is reported by the first
     /// commit that isn't. Where there is none yet, `None` is returned and nothing changes.
@@ -306,7 +303,7 @@ impl Store {
         Ok(Some(unpushed.len()))
     }
 
-    /// Whether something that this installation said is in the history of a tip of `status`.
+    /// Whether a commit of this installation is in the history of a tip of `status`.
     pub fn has_said_before(&self, tip: CommitId) -> Result<bool, ReadError> {
         let Some(status) = self.status else { return Ok(false) };
         let theirs: HashSet<_> = self.repo.history(tip, None, usize::MAX)?.into_iter().collect();

@@ -99,7 +99,8 @@ fn resolve_on(
     document: &Document,
     envelope: &EnvelopeDeployment,
 ) -> Vec<DesiredComponent> {
-    let values = DeviceValues { types, capabilities: None, read, hmac_key: b"key" };
+    let admission = &Admission::default();
+    let values = DeviceValues { types, capabilities: None, read, hmac_key: b"key", admission };
     resolve_deployment(id("a"), document, envelope, &values).components
 }
 

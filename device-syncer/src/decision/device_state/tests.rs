@@ -99,15 +99,40 @@ fn attempts_and_failures_live_as_long_as_their_input_is_wanted() {
     assert_eq!((device_state.attempts.len(), device_state.failed_inputs.len()), (0, 0));
 }
 
+/// What is counted against the attempts at `a` and `b`: boots lost, and whether each is a suspect.
+fn blamed(open: &[&str], boots: &[&str]) -> Vec<(u32, bool)> {
+    let mut state = DeviceState::default();
+    for project in ["a", "b"] {
+        state.attempts.insert(project.to_owned(), Attempt::new(Digest::of(b"x")));
+    }
+    for boot in boots {
+        state.blame(boot);
+        for project in open {
+            state.attempts.get_mut(*project).unwrap().begin(boot);
+        }
+    }
+    state.blame("last");
+    state.blame("last");
+    state.attempts.values().map(|attempt| (attempt.lost, attempt.suspect)).collect()
+}
+
 #[test]
-fn only_an_attempt_that_was_open_is_lost_with_its_boot() {
-    let mut attempt = Attempt::new(Digest::of(b"x"));
-    attempt.begin("one");
-    attempt.begin("one");
-    assert_eq!((attempt.open, attempt.lost), (2, 0));
-    attempt.begin("two");
-    assert_eq!((attempt.open, attempt.lost), (1, 1));
-    attempt.open = 0;
-    attempt.begin("three");
-    assert_eq!((attempt.open, attempt.lost), (1, 1));
+fn what_was_open_alone_when_the_device_went_down_is_blamed_and_what_was_not_alone_is_a_suspect() {
+    assert_eq!(blamed(&[], &["one", "two"]), [(0, false), (0, false)]);
+    assert_eq!(blamed(&["a"], &["one", "two", "three"]), [(3, false), (0, false)]);
+    assert_eq!(blamed(&["a", "b"], &["one", "two", "three"]), [(0, true), (0, true)]);
+    assert_eq!(blamed(&["a"], &["last"]), [(0, false), (0, false)], "the syncer was killed, and not the device");
+}
+
+#[test]
+fn a_suspect_that_is_open_alone_when_the_device_goes_down_again_is_blamed() {
+    let mut state = DeviceState::default();
+    for project in ["a", "b"] {
+        state.attempts.entry(project.to_owned()).or_insert(Attempt::new(Digest::of(b"x"))).begin("one");
+    }
+    state.blame("two");
+    state.attempts.get_mut("a").unwrap().begin("two");
+    state.blame("three");
+    let found: Vec<_> = state.attempts.values().map(|attempt| (attempt.lost, attempt.suspect)).collect();
+    assert_eq!(found, [(1, true), (0, true)]);
 }

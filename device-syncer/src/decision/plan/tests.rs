@@ -1,10 +1,29 @@
 use super::*;
 use crate::decision::device_state::{AppliedComponent, FailedInput};
+use crate::decision::windows::Openings;
 use crate::testing::{any_wanted, component, id, input_digest, observed, project, wanted};
 use proptest::prelude::*;
+use repo_model::windows::Opening;
 
 fn make(wanted: Option<&[DesiredDeployment]>, device_state: &DeviceState, observed: &[Observed]) -> Plan {
-    Plan::make(wanted, device_state, observed, &BTreeSet::new())
+    make_with(wanted, device_state, observed, &Gates::default())
+}
+
+fn make_with(
+    wanted: Option<&[DesiredDeployment]>,
+    device_state: &DeviceState,
+    observed: &[Observed],
+    gates: &Gates,
+) -> Plan {
+    Plan::make(wanted, device_state, observed, &BTreeSet::new(), gates)
+}
+
+fn all_suspended() -> Gates {
+    Gates { is_suspended: true, ..Gates::default() }
+}
+
+fn held(all: &[HeldRemoval]) -> Vec<String> {
+    all.iter().map(|one| format!("{} {}", one.removal.project, one.why.code)).collect()
 }
 
 /// A device state in which these components were applied in these versions; one without is under way.
@@ -69,11 +88,18 @@ fn what_runs_under_another_type_is_replaced_and_an_unwanted_project_goes_from_ev
 fn what_belongs_to_a_runtime_that_does_not_answer_is_left_alone() {
     let device_state = applied(&[("a", "x", Some("1")), ("b", "x", Some("1"))]);
     let (unreachable, helm) = (BTreeSet::from([ProfileType::Compose]), observed("c", "x", None, Condition::Running));
-    let plan = Plan::make(Some(&[wanted("a", &[("x", "2")])]), &device_state, &[by_helm(helm)], &unreachable);
+    let plan = Plan::make(
+        Some(&[wanted("a", &[("x", "2")])]),
+        &device_state,
+        &[by_helm(helm)],
+        &unreachable,
+        &Gates::default(),
+    );
     assert!(matches!(plan.deployments[0].components[0].action, Action::Unknown));
     let projects = |all: &[Removal]| all.iter().map(|one| one.project.clone()).collect::<Vec<_>>();
     assert_eq!(projects(&plan.removals), [project("c", "x")]);
-    assert_eq!(projects(&plan.held), [project("b", "x")]);
+    assert_eq!(held(&plan.held), [format!("{} runtime-unavailable", project("b", "x"))]);
+    assert_eq!(plan.held[0].gate(), None);
 }
 
 #[test]
@@ -185,7 +211,8 @@ fn a_component_that_left_its_deployment_goes_and_its_neighbour_stays() {
 fn a_device_that_is_not_listed_puts_back_what_was_applied_and_nothing_else() {
     let device_state = applied(&[("a", "x", Some("1")), ("a", "y", Some("1")), ("b", "x", Some("1"))]);
     let parts = [("x", "1"), ("y", "2"), ("z", "1")];
-    let plan = make(Some(&[wanted("a", &parts)]), &device_state, &[]).unlisted(&device_state);
+    let gates = Gates { is_unlisted: true, ..Gates::default() };
+    let plan = make_with(Some(&[wanted("a", &parts)]), &device_state, &[], &gates);
     let applies: Vec<_> = plan.applies().map(|input| input.component.as_str()).collect();
     assert_eq!(applies, ["x"]);
     let waits =
@@ -202,12 +229,40 @@ fn what_is_suspended_stays_as_it_is() {
     let plan = make(Some(&[suspended]), &device_state, &found);
     let gone: Vec<_> = plan.removals.iter().map(|one| one.project.clone()).collect();
     assert_eq!(gone, [project("b", "x")], "its neighbour isn't suspended");
-    let held: Vec<_> = plan.held.iter().map(|one| one.project.clone()).collect();
-    assert_eq!(held, [project("a", "y")]);
+    assert_eq!(held(&plan.held), [format!("{} suspended", project("a", "y"))]);
     assert!(matches!(&plan.deployments[0].components[0].action, Action::Wait(why) if why.code == "suspended"));
-    let plan = make(Some(&[wanted("a", &[("x", "2"), ("y", "1")])]), &device_state, &found).suspended();
+    let both = [wanted("a", &[("x", "2"), ("y", "1")])];
+    let plan = make_with(Some(&both), &device_state, &found, &all_suspended());
     assert!(plan.is_in_sync() && plan.held.len() == 1);
     assert!(matches!(plan.deployments[0].components[1].action, Action::Keep), "what runs as wanted waits for nothing");
+}
+
+#[test]
+fn what_began_goes_on_after_its_window_and_what_is_new_waits() {
+    let closed = Gates { openings: Openings { apply: Opening::NeverOpens, ..Openings::default() }, ..Gates::default() };
+    let parts = [("x", "2"), ("y", "2")];
+    let deployment = wanted("a", &parts);
+    let found = [
+        observed("a", "x", Some(input_digest("a", "x", "2")), Condition::Running),
+        observed("a", "y", Some(input_digest("a", "y", "1")), Condition::Running),
+    ];
+    let mut device_state = applied(&[("a", "x", Some("2")), ("a", "y", Some("1")), ("b", "x", Some("1"))]);
+    let second = |device_state: &DeviceState, deployment: &DesiredDeployment| {
+        let plan = make_with(Some(std::slice::from_ref(deployment)), device_state, &found, &closed);
+        assert_eq!(held(&plan.held), [format!("{} waiting-window", project("b", "x"))]);
+        match &plan.deployments[0].components[1].action {
+            Action::Wait(why) => why.code.clone(),
+            action => format!("{action:?}").split([' ', '{']).next().unwrap().to_owned(),
+        }
+    };
+    assert_eq!(second(&device_state, &deployment), "waiting-window");
+    device_state.note_begun(&deployment);
+    assert_eq!(second(&device_state, &deployment), "Apply", "half of it is worse than all of it late");
+    let newer = wanted("a", &[("x", "2"), ("y", "3")]);
+    assert_eq!(second(&device_state, &newer), "waiting-window", "something else began");
+    let suspended = DesiredDeployment { suspended: true, ..deployment };
+    let plan = make(Some(&[suspended]), &device_state, &found);
+    assert!(matches!(&plan.deployments[0].components[1].action, Action::Wait(why) if why.code == "suspended"));
 }
 
 #[test]
@@ -237,7 +292,7 @@ fn all_is_as_wanted_only_while_everything_runs_well() {
         let plan = make(Some(wanted), device_state, &found);
         assert_eq!((plan.is_in_sync(), plan.is_as_wanted()), (in_sync, as_wanted), "{given}");
     }
-    let plan = make(Some(&all), &DeviceState::default(), &[run(stopped())]).suspended();
+    let plan = make_with(Some(&all), &DeviceState::default(), &[run(stopped())], &all_suspended());
     assert!(plan.is_in_sync() && !plan.is_as_wanted(), "the device is suspended");
     let plan = make(Some(&[wanted("a", &[("x", "!policy-denied")])]), &DeviceState::default(), &[]);
     assert!(plan.is_in_sync() && !plan.is_as_wanted(), "it can't run here");

@@ -20,12 +20,13 @@ const AT_ONCE: Duration = Duration::from_secs(1);
 const CALLS: u32 = 10;
 const CALL: Duration = Duration::from_secs(5);
 
-/// What was learnt.
+/// What was learnt of waits on the path to this host.
 #[derive(Debug)]
 pub(super) struct Pace {
     /// How long the next wait lasts.
     length: Duration,
-    /// The longest that came back.
+    /// The length of the last wait that came back; half of it, and `SHORTEST` at least, once a wait of that length was
+    /// cut.
     good: Duration,
     /// Waits of this length in a row that came back.
     steady: u32,
@@ -33,7 +34,7 @@ pub(super) struct Pace {
     cut: bool,
     /// Waits in a row that brought nothing.
     vain: u32,
-    /// No wait begins before.
+    /// No wait begins before; absent until one brought nothing.
     resumes: Option<Instant>,
     /// When all calls are used up again that may be followed at once.
     calls: Option<Instant>,

@@ -1,8 +1,9 @@
-//! Plans carried out by runtimes that only write down what they are told.
+//! Work that is done by runtimes which only write down what they are told, one after the other.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use proptest::prelude::*;
 use repo_git::SigningKey;
@@ -14,8 +15,17 @@ use tempfile::TempDir;
 use super::*;
 use crate::config::Home;
 use crate::decision::component::Kind;
+use crate::decision::gates::Gates;
+use crate::decision::message::Identity;
 use crate::decision::observation::{Condition, Observed};
+use crate::decision::plan::Plan;
+use crate::decision::status::Report;
+use crate::reconcile::choose::choose;
+use crate::reconcile::jobs::AtWork;
+use crate::reconcile::outcome::Done;
 use crate::state::loaded;
+use crate::state::store::Store;
+use crate::state::view::View;
 use crate::testing::{any_wanted, component, fleet, id, input_digest, observed, project, wanted};
 
 /// Runtimes that run nothing. What they are told, and what was durable then, is in `log`.
@@ -89,12 +99,10 @@ impl Runtimes for FakeRuntimes {
 /// A device with a real clone and fake runtimes.
 struct Bench {
     _dir: TempDir,
-    store: Store,
+    state: Shared,
     runtimes: FakeRuntimes,
-    retries: Retries,
-    restores: Restores,
-    boot_id: String,
     cancelled: Cell<bool>,
+    gates: Gates,
     told: usize,
 }
 
@@ -109,9 +117,9 @@ impl Bench {
             failures: RefCell::default(),
             running: RefCell::default(),
         };
-        let (retries, restores) = (Retries::default(), Restores::default());
-        let (boot_id, cancelled) = ("first boot".to_owned(), Cell::new(false));
-        Self { _dir: dir, store, runtimes, retries, restores, boot_id, cancelled, told: 0 }
+        let identity = Identity { fleet: fleet(), device: "press-01".parse().unwrap() };
+        let state = Shared::new(store, identity, "first boot".to_owned());
+        Self { _dir: dir, state, runtimes, cancelled: Cell::new(false), gates: Gates::default(), told: 0 }
     }
 
     fn fail(&self, verb: &str, (deployment, name): (&str, &str), errors: Vec<RuntimeError>) {
@@ -119,39 +127,64 @@ impl Bench {
         self.runtimes.failures.borrow_mut().insert(key, errors);
     }
 
-    /// One pass, as `reconcile` makes it.
-    fn pass(&mut self, wanted: &[DesiredDeployment]) -> Done {
-        let mut next = self.store.device_state.clone();
-        next.keep_only(wanted);
-        let found: Vec<_> = self.runtimes.running.borrow().values().cloned().collect();
-        let plan = Plan::make(Some(wanted), &next, &found, &BTreeSet::new());
-        let identity = identity();
-        let mut actor = Actor {
-            report: Report::read(&next.status),
-            next,
-            store: &mut self.store,
-            runtimes: &self.runtimes,
-            identity: &identity,
-            retries: &mut self.retries,
-            restores: &mut self.restores,
-            boot_id: &self.boot_id,
-            now: &|| Timestamp::UNIX_EPOCH,
-            cancel: &|| self.cancelled.get(),
-            push: &|_| (),
-        };
-        actor.apply_plan(&plan, wanted).unwrap()
+    fn view(&self) -> View {
+        self.state.view()
+    }
+
+    fn boot(&self, id: &str) {
+        self.state.lock().boot_id = id.to_owned();
+    }
+
+    /// Changes what is kept, as nobody does but a crash.
+    fn tamper(&self, change: impl FnOnce(&mut DeviceState)) {
+        change(&mut self.state.lock().store.device_state);
+    }
+
+    /// Passes as `reconcile` makes them, with one job after the other, until nothing more can begin that wasn't tried.
+    fn pass(&self, wanted: &[DesiredDeployment]) -> Done {
+        let (mut tried, mut acted) = (BTreeSet::new(), false);
+        loop {
+            let found: Vec<_> = self.runtimes.running.borrow().values().cloned().collect();
+            let at_work = AtWork::after(tried.clone());
+            let mut change = self.state.begin();
+            let boot_id = change.state.boot_id.clone();
+            change.next.blame(&boot_id);
+            change.next.keep_only(wanted);
+            let plan = Plan::make(Some(wanted), &change.next, &found, &BTreeSet::new(), &self.gates);
+            change.announce(&plan, wanted, &at_work);
+            let works = choose(&plan, wanted, &mut change, &at_work);
+            change.commit().unwrap();
+            let is_left = !plan.removals.is_empty() || !plan.held.is_empty();
+            let up_to_date = !is_left && wanted.iter().all(|one| change.is_installed(one));
+            drop(change);
+            let Some(work) = works.first().filter(|_| !self.cancelled.get()) else {
+                return Done { at_work: false, acted, up_to_date };
+            };
+            tried.extend(work.projects().into_iter().map(str::to_owned));
+            let cancel = || self.cancelled.get();
+            acted |= Job {
+                runtimes: &self.runtimes,
+                state: &self.state,
+                cancel: &cancel,
+                halt: &cancel,
+                may_change: &|_| true,
+            }
+            .run(work)
+            .unwrap();
+        }
     }
 
     /// A pass once every back-off has run out.
     fn later(&mut self, wanted: &[DesiredDeployment]) -> Done {
-        self.retries.clear();
+        self.state.lock().retries.clear();
         self.pass(wanted)
     }
 
     /// The commits on `status` since this was last asked, each with its transitions, ids replaced by names.
     fn told(&mut self) -> Vec<String> {
-        let repo: &Repo = &self.store.repo;
-        let all = self.store.status_tip().map_or(Vec::new(), |tip| repo.history(tip, None, 1000).unwrap());
+        let view = self.view();
+        let repo: &Repo = &view.repo;
+        let all = view.status.map_or(Vec::new(), |tip| repo.history(tip, None, 1000).unwrap());
         let new = &all[..all.len() - self.told];
         self.told = all.len();
         let names: Vec<_> = ["a", "b", "c"].into_iter().map(|name| (id(name).to_string(), name)).collect();
@@ -170,17 +203,13 @@ impl Bench {
     }
 
     fn state(&self, deployment: &str, name: &str) -> String {
-        let report = Report::read(&self.store.device_state.status);
+        let report = Report::read(&self.view().device_state.status);
         let found = report.get(id(deployment), &component(name)).cloned();
         found.map_or("none".to_owned(), |one| {
             let code = one.failure.map(|failure| format!(" {}", failure.code)).unwrap_or_default();
             format!("{}{code}", one.state)
         })
     }
-}
-
-fn identity() -> Identity {
-    Identity { fleet: fleet(), device: "press-01".parse().unwrap() }
 }
 
 fn transient() -> RuntimeError {
@@ -199,7 +228,7 @@ fn unhealthy(log: &str) -> RuntimeError {
 #[test]
 fn a_new_deployment_is_queued_then_installing_then_installed() {
     let mut bench = Bench::new();
-    assert_eq!(bench.pass(&[wanted("a", &[("x", "1")])]), Done { acted: true, up_to_date: true });
+    assert_eq!(bench.pass(&[wanted("a", &[("x", "1")])]), Done { at_work: false, acted: true, up_to_date: true });
     assert_eq!(
         bench.told(),
         [
@@ -215,11 +244,11 @@ fn the_pass_after_does_nothing_and_says_nothing() {
     let mut bench = Bench::new();
     let desired = [wanted("a", &[("x", "1"), ("y", "1")]), wanted("b", &[("x", "1")])];
     bench.pass(&desired);
-    let before = bench.store.repo.reference(crate::decision::device_state::STATE).unwrap();
+    let before = bench.view().repo.reference(crate::decision::device_state::STATE).unwrap();
     bench.listen_anew();
-    assert_eq!(bench.pass(&desired), Done { acted: false, up_to_date: true });
+    assert_eq!(bench.pass(&desired), Done { at_work: false, acted: false, up_to_date: true });
     assert_eq!((bench.told(), bench.runtimes.log()), (vec![], vec![]));
-    assert_eq!(bench.store.repo.reference(crate::decision::device_state::STATE).unwrap(), before);
+    assert_eq!(bench.view().repo.reference(crate::decision::device_state::STATE).unwrap(), before);
 }
 
 #[test]
@@ -238,7 +267,7 @@ fn when_one_component_is_done_the_next_is_marked_installing_in_the_same_commit()
 
 #[test]
 fn attempt_and_state_are_durable_before_each_effect() {
-    let mut bench = Bench::new();
+    let bench = Bench::new();
     bench.pass(&[wanted("a", &[("x", "1"), ("y", "1")])]);
     bench.pass(&[wanted("a", &[("y", "2")])]);
     assert_eq!(
@@ -250,7 +279,7 @@ fn attempt_and_state_are_durable_before_each_effect() {
             "apply y (installing, attempt 1)",
         ]
     );
-    assert_eq!(bench.store.device_state.attempts.len(), 0);
+    assert_eq!(bench.view().device_state.attempts.len(), 0);
 }
 
 #[test]
@@ -259,7 +288,7 @@ fn removals_come_first_in_reverse_order_and_each_is_told_once() {
     bench.pass(&[wanted("a", &[("x", "1"), ("y", "1")]), wanted("b", &[("x", "1")])]);
     bench.listen_anew();
     let done = bench.pass(&[wanted("c", &[("z", "1")])]);
-    assert_eq!(done, Done { acted: true, up_to_date: true });
+    assert_eq!(done, Done { at_work: false, acted: true, up_to_date: true });
     let log = bench.runtimes.log();
     let expected = ["remove x (removing)", "remove y (removing)", "remove x (removing)"];
     assert_eq!(log, [&expected[..], &["apply z (installing, attempt 1)"]].concat());
@@ -292,23 +321,23 @@ fn what_never_came_onto_the_device_is_told_as_removed_too() {
     let mut bench = Bench::new();
     bench.pass(&[wanted("a", &[("x", "!policy-denied")])]);
     bench.told();
-    assert_eq!(bench.pass(&[]), Done { acted: false, up_to_date: true });
+    assert_eq!(bench.pass(&[]), Done { at_work: false, acted: false, up_to_date: true });
     assert_eq!(bench.told(), ["a/* failed > removed; a/x failed > removed"]);
 }
 
 #[test]
 fn a_component_that_failed_holds_those_behind_it_and_no_other_deployment() {
-    let mut bench = Bench::new();
+    let bench = Bench::new();
     bench.fail("apply", ("a", "x"), vec![permanent()]);
     let desired = [wanted("a", &[("x", "1"), ("y", "1")]), wanted("b", &[("x", "1")])];
-    assert_eq!(bench.pass(&desired), Done { acted: true, up_to_date: false });
+    assert_eq!(bench.pass(&desired), Done { at_work: false, acted: true, up_to_date: false });
     let states = [bench.state("a", "x"), bench.state("a", "y"), bench.state("b", "x")];
     assert_eq!(states, ["failed compose-failed", "pending waiting-dependency", "installed"]);
 }
 
 #[test]
 fn what_one_deployment_fails_with_another_may_try() {
-    let mut bench = Bench::new();
+    let bench = Bench::new();
     let (mut one, mut other) = (wanted("a", &[("x", "1")]), wanted("b", &[("x", "1")]));
     for wanted in [&mut one, &mut other] {
         wanted.components[0].input.as_mut().unwrap().input_digest = Digest::of(b"the same");
@@ -320,10 +349,31 @@ fn what_one_deployment_fails_with_another_may_try() {
 
 #[test]
 fn an_input_that_cannot_run_here_holds_those_behind_it_and_no_other_deployment() {
-    let mut bench = Bench::new();
+    let bench = Bench::new();
     bench.pass(&[wanted("a", &[("x", "!capability-missing"), ("y", "1")]), wanted("b", &[("x", "1")])]);
     let states = [bench.state("a", "x"), bench.state("a", "y"), bench.state("b", "x")];
     assert_eq!(states, ["failed capability-missing", "pending waiting-dependency", "installed"]);
+}
+
+#[test]
+fn nothing_of_a_deployment_changes_before_all_of_it_is_fetched() {
+    let mut bench = Bench::new();
+    let both = [wanted("a", &[("x", "1"), ("y", "1")]), wanted("b", &[("x", "1")])];
+    bench.fail("prefetch", ("a", "y"), vec![transient()]);
+    bench.pass(&both);
+    let states = [bench.state("a", "x"), bench.state("a", "y"), bench.state("b", "x")];
+    assert_eq!(states, ["pending waiting-dependency", "pending runtime-unavailable", "installed"]);
+    let log = bench.runtimes.log();
+    assert!(!log.iter().any(|line| line.starts_with("apply a")), "{log:?}");
+    assert!(bench.later(&both).up_to_date);
+    bench.runtimes.log();
+    // What can't be fetched at all is final, and holds what would have come before it, too.
+    let next = [wanted("a", &[("x", "2"), ("y", "2")]), wanted("b", &[("x", "1")])];
+    bench.fail("prefetch", ("a", "y"), vec![permanent()]);
+    bench.pass(&next);
+    assert_eq!(bench.state("a", "y"), "failed compose-failed");
+    let log = bench.runtimes.log();
+    assert!(!log.iter().any(|line| line.starts_with("apply")), "{log:?}");
 }
 
 #[test]
@@ -369,7 +419,7 @@ fn a_failure_of_this_input_is_final_until_the_input_changes_or_a_person_asks() {
     bench.pass(&desired);
     bench.later(&desired);
     assert_eq!((bench.runtimes.log().len(), bench.state("a", "x").as_str()), (1, "failed compose-failed"));
-    bench.store.device_state.forget_failures(&desired[0]);
+    bench.tamper(|state| state.forget_failures(&desired[0]));
     bench.later(&desired);
     assert_eq!((bench.runtimes.log().len(), bench.state("a", "x").as_str()), (1, "failed compose-failed"));
     bench.later(&[wanted("a", &[("x", "2")])]);
@@ -413,9 +463,11 @@ fn a_new_input_starts_with_a_clean_slate() {
 fn lost_during_apply(bench: &mut Bench, desired: &[DesiredDeployment]) {
     bench.fail("apply", ("a", "x"), vec![RuntimeError::Cancelled]);
     bench.later(desired);
-    if let Some(attempt) = bench.store.device_state.attempts.get_mut(&project("a", "x")) {
-        attempt.open = 1;
-    }
+    bench.tamper(|state| {
+        if let Some(attempt) = state.attempts.get_mut(&project("a", "x")) {
+            attempt.open = 1;
+        }
+    });
 }
 
 #[test]
@@ -423,13 +475,13 @@ fn an_input_that_takes_the_device_down_three_times_is_given_up() {
     let mut bench = Bench::new();
     let desired = [wanted("a", &[("x", "1")]), wanted("b", &[("x", "1")])];
     for boot in ["one", "two", "three"] {
-        bench.boot_id = boot.to_owned();
+        bench.boot(boot);
         lost_during_apply(&mut bench, &desired);
         assert_eq!(bench.state("a", "x"), "installing");
     }
     assert_eq!(bench.runtimes.log().iter().filter(|line| line.starts_with("apply x (installing")).count(), 4);
     bench.told();
-    bench.boot_id = "four".to_owned();
+    bench.boot("four");
     bench.later(&desired);
     assert_eq!(bench.told(), ["a/* installing > failed crash-loop; a/x installing > failed crash-loop"]);
     assert_eq!((bench.runtimes.log(), bench.state("b", "x").as_str()), (vec![], "installed"));
@@ -442,7 +494,7 @@ fn a_syncer_that_is_killed_again_and_again_within_one_boot_gives_nothing_up() {
     for _ in 0..10 {
         lost_during_apply(&mut bench, &desired);
     }
-    let attempt = bench.store.device_state.attempts.values().next().unwrap().clone();
+    let attempt = bench.view().device_state.attempts.values().next().unwrap().clone();
     assert_eq!((attempt.lost, attempt.open), (0, 1));
     bench.later(&desired);
     assert_eq!(bench.state("a", "x"), "installed");
@@ -453,9 +505,9 @@ fn what_is_cancelled_goes_on_later_and_is_not_told_twice() {
     let mut bench = Bench::new();
     bench.fail("apply", ("a", "x"), vec![RuntimeError::Cancelled]);
     let desired = [wanted("a", &[("x", "1"), ("y", "1")])];
-    assert_eq!(bench.pass(&desired), Done { acted: true, up_to_date: false });
+    assert_eq!(bench.pass(&desired), Done { at_work: false, acted: true, up_to_date: false });
     assert_eq!(bench.state("a", "x"), "installing");
-    assert_eq!(bench.store.device_state.attempts.values().map(|attempt| attempt.open).collect::<Vec<_>>(), [0]);
+    assert_eq!(bench.view().device_state.attempts.values().map(|attempt| attempt.open).collect::<Vec<_>>(), [0]);
     bench.pass(&desired);
     let told = bench.told().join("; ");
     assert_eq!(told.matches("a/x pending > installing").count(), 1, "{told}");
@@ -469,11 +521,11 @@ fn once_the_end_is_asked_for_nothing_more_is_begun() {
     bench.listen_anew();
     bench.cancelled.set(true);
     let desired = [wanted("b", &[("x", "1"), ("y", "1")])];
-    assert_eq!(bench.pass(&desired), Done { acted: false, up_to_date: false });
+    assert_eq!(bench.pass(&desired), Done { at_work: false, acted: false, up_to_date: false });
     assert_eq!(bench.runtimes.log(), Vec::<String>::new());
     assert_eq!([bench.state("b", "x"), bench.state("b", "y")], ["pending queued", "pending queued"]);
     bench.cancelled.set(false);
-    assert_eq!(bench.pass(&desired), Done { acted: true, up_to_date: true });
+    assert_eq!(bench.pass(&desired), Done { at_work: false, acted: true, up_to_date: true });
 }
 
 /// The same deployment, by helm.
@@ -507,7 +559,7 @@ fn a_component_that_changes_its_type_ends_with_a_status_of_its_own_before_it_beg
     let transitions =
         ["a/x pending > removing", "a/x removing > removed", "a/x removed > installing", "a/x installing > installed"];
     assert_eq!(told.iter().filter_map(of_x).collect::<Vec<_>>(), transitions);
-    assert_eq!(bench.store.device_state.applied_kind(&project("a", "x")), Some(ProfileType::Helm));
+    assert_eq!(bench.view().device_state.applied_kind(&project("a", "x")), Some(ProfileType::Helm));
     bench.pass(&helm);
     assert_eq!(bench.runtimes.log(), [""; 0]);
 }
@@ -519,12 +571,12 @@ fn a_removal_that_fails_is_told_once_and_tried_again() {
     bench.told();
     let error = || RuntimeError::RemovalFailed { project: "p".to_owned(), reason: "busy".to_owned() };
     bench.fail("remove", ("a", "x"), vec![error(), error()]);
-    assert_eq!(bench.pass(&[]), Done { acted: true, up_to_date: false });
+    assert_eq!(bench.pass(&[]), Done { at_work: false, acted: true, up_to_date: false });
     bench.pass(&[]);
     bench.later(&[]);
     assert_eq!(bench.state("a", "x"), "removing removal-failed");
     assert_eq!(bench.told(), ["a/* installed > removing; a/x installed > removing", ""]);
-    assert_eq!(bench.later(&[]), Done { acted: true, up_to_date: true });
+    assert_eq!(bench.later(&[]), Done { at_work: false, acted: true, up_to_date: true });
     assert_eq!(bench.told(), ["a/* removing > removed; a/x removing > removed"]);
 }
 
@@ -536,9 +588,9 @@ fn what_a_killed_syncer_could_not_say_any_more_is_said_by_the_next() {
     let whole = observed("a", "x", Some(input_digest("a", "x", "1")), Condition::Running);
     bench.runtimes.running.borrow_mut().insert(project("a", "x"), whole);
     bench.listen_anew();
-    assert_eq!(bench.pass(&desired), Done { acted: false, up_to_date: true });
+    assert_eq!(bench.pass(&desired), Done { at_work: false, acted: false, up_to_date: true });
     assert_eq!(bench.told(), ["a/* installing > installed; a/x installing > installed"]);
-    assert_eq!(bench.store.device_state.applied_digest(&project("a", "x")), Some(input_digest("a", "x", "1")));
+    assert_eq!(bench.view().device_state.applied_digest(&project("a", "x")), Some(input_digest("a", "x", "1")));
 }
 
 #[test]
@@ -580,12 +632,12 @@ fn stop(bench: &Bench) {
 fn what_was_applied_and_stopped_is_put_back_before_anything_else_and_that_is_told() {
     let (mut bench, desired) = stopped();
     let and_more = [&desired[..], &[wanted("b", &[("y", "1")])]].concat();
-    assert_eq!(bench.pass(&and_more), Done { acted: true, up_to_date: true });
+    assert_eq!(bench.pass(&and_more), Done { at_work: false, acted: true, up_to_date: true });
     assert_eq!(bench.runtimes.log(), ["restore x (installing, attempt 1)", "apply y (installing, attempt 1)"]);
     let told = ["b/* none > pending queued; b/y none > pending queued", RESTORING, RESTORED];
     assert_eq!(bench.told()[..3], told);
-    assert_eq!((bench.state("a", "x"), bench.store.device_state.attempts.len()), ("installed".to_owned(), 0));
-    assert_eq!(bench.pass(&and_more), Done { acted: false, up_to_date: true });
+    assert_eq!((bench.state("a", "x"), bench.view().device_state.attempts.len()), ("installed".to_owned(), 0));
+    assert_eq!(bench.pass(&and_more), Done { at_work: false, acted: false, up_to_date: true });
 }
 
 #[test]
@@ -594,9 +646,9 @@ fn what_stops_again_and_again_is_put_back_with_a_back_off_and_not_called_install
     bench.pass(&desired);
     stop(&bench);
     bench.listen_anew();
-    assert_eq!(bench.later(&desired), Done { acted: false, up_to_date: true }, "not so soon");
+    assert_eq!(bench.later(&desired), Done { at_work: false, acted: false, up_to_date: true }, "not so soon");
     for _ in 0..3 {
-        bench.restores.later(Duration::from_secs(300));
+        bench.state.lock().restores.later(Duration::from_secs(300));
         assert!(bench.pass(&desired).acted);
         assert_eq!(bench.state("a", "x"), "installing health-timeout");
         assert!(!bench.later(&desired).up_to_date, "it runs, but not for long yet");
@@ -605,10 +657,10 @@ fn what_stops_again_and_again_is_put_back_with_a_back_off_and_not_called_install
     }
     assert_eq!(bench.runtimes.log().len(), 3);
     assert_eq!(bench.told(), [RESTORING, ""], "state and reason, once");
-    bench.restores.later(Duration::from_secs(300));
+    bench.state.lock().restores.later(Duration::from_secs(300));
     bench.pass(&desired);
-    bench.restores.later(Duration::from_secs(300));
-    assert_eq!(bench.pass(&desired), Done { acted: false, up_to_date: true });
+    bench.state.lock().restores.later(Duration::from_secs(300));
+    assert_eq!(bench.pass(&desired), Done { at_work: false, acted: false, up_to_date: true });
     assert_eq!(bench.state("a", "x"), "installed");
 }
 
@@ -617,15 +669,15 @@ fn what_cannot_be_put_back_now_is_never_given_up_and_holds_what_depends_on_it() 
     let (mut bench, desired) = stopped();
     let dependent = DesiredDeployment { depends_on: vec!["a".parse().unwrap()], ..wanted("b", &[("y", "1")]) };
     let both = [&desired[..], &[dependent]].concat();
-    for (error, state) in [
-        (transient as fn() -> RuntimeError, "installing runtime-unavailable"),
-        (permanent as fn() -> RuntimeError, "failed compose-failed"),
+    for (error, state, waits) in [
+        (transient as fn() -> RuntimeError, "installing runtime-unavailable", "pending waiting-dependency"),
+        (permanent as fn() -> RuntimeError, "failed compose-failed", "pending dependency-failed"),
     ] {
         bench.fail("restore", ("a", "x"), (0..5).map(|_| error()).collect());
         for _ in 0..5 {
             assert!(!bench.later(&both).up_to_date);
             let states = [bench.state("a", "x"), bench.state("b", "y")];
-            assert_eq!(states, [state, "pending waiting-dependency"]);
+            assert_eq!(states, [state, waits]);
             assert!(!bench.pass(&both).acted, "it backs off");
         }
     }
@@ -634,22 +686,22 @@ fn what_cannot_be_put_back_now_is_never_given_up_and_holds_what_depends_on_it() 
         assert_eq!(told.matches(once).count(), 1, "{once} in {told}");
     }
     assert_eq!(told.matches("a/x").count(), 2, "{told}");
-    assert_eq!(bench.later(&both), Done { acted: true, up_to_date: true });
+    assert_eq!(bench.later(&both), Done { at_work: false, acted: true, up_to_date: true });
     assert_eq!(bench.state("a", "x"), "installed");
 }
 
 #[test]
 fn what_takes_the_device_down_whenever_it_is_put_back_is_given_up() {
-    let (mut bench, desired) = stopped();
+    let (bench, desired) = stopped();
     for boot in ["one", "two", "three"] {
-        bench.boot_id = boot.to_owned();
+        bench.boot(boot);
         let input = desired[0].components[0].input.as_ref().unwrap();
-        let mut next = bench.store.device_state.clone();
-        next.attempts.entry(input.project.clone()).or_insert(Attempt::new(input.input_digest)).begin(boot);
-        let (report, identity) = (Report::read(&next.status), identity());
-        record(&mut bench.store, next, &report, &identity, Timestamp::UNIX_EPOCH).unwrap();
+        let mut change = bench.state.begin();
+        change.next.blame(boot);
+        change.next.attempts.entry(input.project.clone()).or_insert(Attempt::new(input.input_digest)).begin(boot);
+        change.commit().unwrap();
     }
-    bench.boot_id = "four".to_owned();
+    bench.boot("four");
     bench.pass(&desired);
     assert_eq!(bench.state("a", "x"), "failed crash-loop");
     assert_eq!(bench.runtimes.log(), Vec::<String>::new());
@@ -663,9 +715,9 @@ fn a_deployment_waits_until_what_it_depends_on_is_installed() {
     bench.fail("apply", ("a", "x"), vec![permanent()]);
     assert!(!bench.pass(&[wanted("a", &[("x", "1")]), dependent("1")]).up_to_date);
     assert!(!bench.runtimes.log().iter().any(|line| line.starts_with("apply b")), "{:?}", bench.runtimes.log());
-    let report = Report::read(&bench.store.device_state.status);
+    let report = Report::read(&bench.view().device_state.status);
     let waits = report.get(id("b"), &component("y")).and_then(|now| now.failure.clone()).unwrap();
-    assert_eq!(waits, Failure::new(ErrorCode::WaitingDependency, "waits for deployment `a`, which isn't installed"));
+    assert_eq!(waits, Failure::new(ErrorCode::DependencyFailed, "waits for deployment `a`, which failed"));
     assert!(bench.pass(&[wanted("a", &[("x", "2")]), dependent("1")]).up_to_date);
     // A dependency that can't come takes nothing away from what runs already.
     bench.fail("apply", ("a", "x"), vec![permanent()]);
@@ -689,10 +741,10 @@ fn what_is_suspended_is_told_once_and_goes_on_when_it_is_not() {
 
 #[test]
 fn every_commit_says_who_speaks_of_what() {
-    let mut bench = Bench::new();
+    let bench = Bench::new();
     bench.pass(&[wanted("a", &[("x", "1")])]);
-    let tip = bench.store.status_tip().unwrap();
-    let commit = bench.store.repo.commit(tip).unwrap();
+    let tip = bench.view().status.unwrap();
+    let commit = bench.view().repo.commit(tip).unwrap();
     let message = Message::parse(&commit.message);
     assert_eq!(message.subject(), "x installed (serial 0)");
     let keys: Vec<_> = message.trailers().iter().map(|(key, _)| key.as_str()).collect();
@@ -733,15 +785,16 @@ impl Bench {
                 let error = [transient(), permanent(), unhealthy("x"), RuntimeError::Cancelled];
                 self.fail(verb, (deployment, name), error.into_iter().skip((*kind).into()).take(1).collect());
             }
-            LocalCondition::Reboot => self.boot_id = format!("boot {boot}"),
+            LocalCondition::Reboot => self.boot(&format!("boot {boot}")),
             _ => {}
         }
     }
 
     /// Every transition begins where the one before of the same thing ended.
     fn assert_continuous(&self) {
-        let repo = &self.store.repo;
-        let history = self.store.status_tip().map_or(Vec::new(), |tip| repo.history(tip, None, 1000).unwrap());
+        let view = self.view();
+        let repo = &view.repo;
+        let history = view.status.map_or(Vec::new(), |tip| repo.history(tip, None, 1000).unwrap());
         let mut states: BTreeMap<String, String> = BTreeMap::new();
         for commit in history.iter().rev() {
             let message = Message::parse(&repo.commit(*commit).unwrap().message);
@@ -772,14 +825,14 @@ proptest! {
         let (last, _) = passes.last().unwrap();
         bench.cancelled.set(false);
         bench.runtimes.failures.borrow_mut().clear();
-        last.iter().for_each(|wanted| bench.store.device_state.forget_failures(wanted));
+        last.iter().for_each(|wanted| bench.tamper(|state| state.forget_failures(wanted)));
         let able = last.iter().all(|wanted| wanted.components.iter().all(|component| component.input.is_ok()));
         prop_assert_eq!(bench.later(last).up_to_date, able);
         bench.assert_continuous();
         bench.listen_anew();
-        let before = bench.store.repo.reference(crate::decision::device_state::STATE).unwrap();
+        let before = bench.view().repo.reference(crate::decision::device_state::STATE).unwrap();
         prop_assert!(!bench.later(last).acted);
         prop_assert_eq!((bench.told(), bench.runtimes.log()), (vec![], vec![]));
-        prop_assert_eq!(bench.store.repo.reference(crate::decision::device_state::STATE).unwrap(), before);
+        prop_assert_eq!(bench.view().repo.reference(crate::decision::device_state::STATE).unwrap(), before);
     }
 }

@@ -40,6 +40,13 @@ impl Retries {
         self.0.get(project).map_or(0, |(failures, _)| *failures)
     }
 
+    /// Each project's failures in a row, and how long it isn't tried.
+    pub fn all(&self) -> impl Iterator<Item = (&str, u32, Duration)> {
+        self.0.iter().map(|(project, (failures, until))| {
+            (project.as_str(), *failures, until.saturating_duration_since(Instant::now()))
+        })
+    }
+
     /// How long until the next one's time comes, for those whose time hadn't come at `since`, when a pass began: what
     /// that could have tried and left alone waits for something else.
     pub fn next(&self, since: Instant) -> Option<Duration> {

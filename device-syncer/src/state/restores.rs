@@ -34,6 +34,12 @@ impl Restores {
         self.count(project) > 1 && self.is_waiting(project)
     }
 
+    /// How long until one may be restored again, of those whose time hadn't come at `since`, when a pass began.
+    pub fn next(&self, since: Instant) -> Option<Duration> {
+        let due = self.0.values().map(|(count, when)| *when + backoff::wait(*count, 1.0));
+        due.filter(|due| *due > since).map(|due| due.saturating_duration_since(Instant::now())).min()
+    }
+
     /// Forgets all, because a person asked to try again.
     pub fn clear(&mut self) {
         self.0.clear();

@@ -1,0 +1,111 @@
+//! What the site itself lets changes wait for.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use jiff::tz::TimeZone;
+use repo_model::windows::{Rules, Span};
+use serde::Deserialize;
+
+use super::parse_duration;
+use crate::decision::approval::AskedFor;
+use crate::decision::windows::Windows;
+
+/// The section `gates` of `device.yaml`; an absent key closes nothing.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub(super) struct GatesFragment {
+    hold: Option<PathBuf>,
+    windows: Option<WindowsFragment>,
+    removals: Option<String>,
+    approval: Option<AskedFor>,
+    hook: Option<HookFragment>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct HookFragment {
+    command: Vec<String>,
+    timeout: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WindowsFragment {
+    zone: String,
+    #[serde(default)]
+    apply: Rules,
+    #[serde(default)]
+    downtime: Vec<Span>,
+}
+
+/// The site's own gates: no commit of the fleet opens them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SiteGates {
+    /// While this file is there, everything is held.
+    pub hold: Option<PathBuf>,
+    /// When changes may be made; at any time without.
+    pub windows: Option<Windows>,
+    /// The share of its deployments, in percent, beyond which their removal needs a person; nothing does without.
+    pub removals: Option<u8>,
+    /// The deployments that are changed only after a person's word; none without.
+    pub approval: Option<AskedFor>,
+    /// What says whether a change may be made now; nothing does without.
+    pub hook: Option<Hook>,
+}
+
+/// A program of the site's that is asked before a change, and told the end of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hook {
+    /// An absolute path, and never a shell.
+    pub program: PathBuf,
+    pub args: Vec<String>,
+    /// How long it may take, from 1 s to 60 s; then it is killed with its process group.
+    pub timeout: Duration,
+}
+
+/// How long a hook may take where the site doesn't say it.
+const HOOK: Duration = Duration::from_secs(10);
+
+/// The longest that a site may let it take.
+const MAX_HOOK: Duration = Duration::from_secs(60);
+
+impl SiteGates {
+    pub(super) fn make(fragment: GatesFragment, root: &Path) -> Result<Self, String> {
+        let hold = fragment.hold.map(|file| root.join(file));
+        if let Some(file) = hold.as_deref().filter(|file| file.file_name().is_none()) {
+            return Err(format!("`gates.hold: {}` names no file", file.display()));
+        }
+        let removals = fragment.removals.as_deref().map(share).transpose()?;
+        let windows = fragment.windows.map(windows).transpose()?;
+        if fragment.approval.as_ref().is_some_and(|asked| asked.names.is_empty()) {
+            return Err("`gates.approval.for` names no deployment: `for: [\"*\"]` means all".to_owned());
+        }
+        let hook = fragment.hook.map(hook).transpose()?;
+        Ok(Self { hold, windows, removals, approval: fragment.approval, hook })
+    }
+}
+
+fn windows(WindowsFragment { zone, apply, downtime }: WindowsFragment) -> Result<Windows, String> {
+    let found = TimeZone::get(&zone);
+    let zone = found.map_err(|_| format!("`gates.windows.zone: {zone}` is no time zone such as Europe/Vienna"))?;
+    Ok(Windows { zone, apply, downtime: Rules::denied(downtime) })
+}
+
+fn hook(HookFragment { command, timeout }: HookFragment) -> Result<Hook, String> {
+    let mut words = command.into_iter();
+    let program = words.next().map(PathBuf::from).filter(|program| program.is_absolute());
+    let program =
+        program.ok_or("`gates.hook.command` begins with the absolute path of a program; it is run without a shell")?;
+    let timeout = match timeout {
+        None => Some(HOOK),
+        Some(text) => parse_duration(&text).filter(|time| (Duration::from_secs(1)..=MAX_HOOK).contains(time)),
+    };
+    let timeout = timeout.ok_or("`gates.hook.timeout` is a duration from 1s to 60s, such as 10s")?;
+    Ok(Hook { program, args: words.collect(), timeout })
+}
+
+fn share(text: &str) -> Result<u8, String> {
+    let share = text.strip_suffix('%').and_then(|share| share.parse().ok()).filter(|share| *share < 100);
+    share.ok_or_else(|| format!("`gates.removals: {text}` is no share from 0% to 99%"))
+}

@@ -1,0 +1,135 @@
+//! The gates that are closed, as the device reports them: what is held, and what waits for something else.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use repo_model::report::ClosedGate;
+use repo_model::{DeploymentId, ErrorCode};
+
+use super::failure::{Failure, one_line};
+use super::gates::{self, Gates};
+use super::hold::{Hold, HoldByPerson};
+use super::plan::{Action, Plan};
+
+/// The most gates that are reported; those of the first deployments by id, and holds of the whole device before them.
+const MOST: usize = 1000;
+
+/// What is closed now. What was reported `before` keeps its moment.
+pub fn closed(plan: &Plan, gates: &Gates, before: &[ClosedGate], now: Timestamp) -> Vec<ClosedGate> {
+    // A second is enough, for ever.
+    let now = Timestamp::from_second(now.as_second()).unwrap_or(now);
+    let since = |deployment: Option<DeploymentId>, code: &str| {
+        let known = before.iter().find(|one| (one.deployment, one.code.as_str()) == (deployment, code));
+        known.map_or(now, |known| known.since)
+    };
+    let held = gates.holds.iter().filter_map(|hold| of_hold(hold, plan, since(None, ErrorCode::Held.as_str())));
+    let waits = waiting(plan).into_iter().map(|((id, code), why)| ClosedGate {
+        deployment: Some(id),
+        code: code.to_owned(),
+        since: since(Some(id), code),
+        until: gates.window_opens(code),
+        text: one_line(&why.message),
+        by: None,
+    });
+    let mut all: Vec<_> = held.chain(waits).collect();
+    all.sort_by(|a, b| (a.deployment, &a.code, a.since).cmp(&(b.deployment, &b.code, b.since)));
+    all.truncate(MOST);
+    all
+}
+
+/// A hold is reported whether anything waits for it or not, so that none is forgotten.
+fn of_hold(hold: &Hold, plan: &Plan, seen: Timestamp) -> Option<ClosedGate> {
+    let (deployment, since, until, words, by) = match hold {
+        Hold::File { why, .. } => (None, seen, None, why, None),
+        Hold::Person(HoldByPerson { deployment, id, by, why, since, until }) => {
+            let of = match deployment {
+                None => None,
+                // What isn't known here holds nothing yet.
+                Some(name) => {
+                    Some(id.or_else(|| plan.deployments.iter().find(|one| one.name == *name).map(|one| one.id))?)
+                }
+            };
+            (of, *since, *until, why, Some(one_line(by)))
+        }
+    };
+    Some(ClosedGate { deployment, code: ErrorCode::Held.to_string(), since, until, text: one_line(words), by })
+}
+
+/// What waits for a gate that is no hold, once for each deployment and gate.
+fn waiting(plan: &Plan) -> BTreeMap<(DeploymentId, &str), &Failure> {
+    let applies = plan.deployments.iter().flat_map(|one| {
+        one.components.iter().filter_map(|part| match &part.action {
+            Action::Wait(why) => Some((one.id, why)),
+            _ => None,
+        })
+    });
+    let removals = plan.held.iter().filter_map(|held| Some((held.removal.deployment?, held.gate()?)));
+    let all = applies.chain(removals).filter(|(_, why)| gates::is_why(why) && why.code != ErrorCode::Held.as_str());
+    all.map(|(id, why)| ((id, why.code.as_str()), why)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use repo_model::text;
+    use repo_model::windows::Opening;
+
+    use super::*;
+    use crate::decision::device_state::DeviceState;
+    use crate::decision::windows::Openings;
+    use crate::testing::{id, wanted};
+
+    fn at(text: &str) -> Timestamp {
+        text.parse().unwrap()
+    }
+
+    fn plan(gates: &Gates) -> Plan {
+        let all = [wanted("a", &[("x", "1"), ("y", "1")]), wanted("b", &[("x", "!parameter-invalid")])];
+        Plan::make(Some(&all), &DeviceState::default(), &[], &[].into(), gates)
+    }
+
+    #[test]
+    fn what_waits_is_told_once_for_each_deployment_since_it_began_to_wait() {
+        let opens = at("2026-11-28T01:04:12Z");
+        let openings = Openings { apply: Opening::Closed(opens), ..Openings::default() };
+        let gates = Gates { openings, ..Gates::default() };
+        let (first, later) = (at("2026-11-23T15:00:00.7Z"), at("2026-11-23T16:00:00Z"));
+        let told = closed(&plan(&gates), &gates, &[], first);
+        let expected = ClosedGate {
+            deployment: Some(id("a")),
+            code: "waiting-window".to_owned(),
+            since: at("2026-11-23T15:00:00Z"),
+            until: Some(opens),
+            text: "waits for a window, until 2026-11-28T01:04:12Z".to_owned(),
+            by: None,
+        };
+        assert_eq!(told, [expected]);
+        assert_eq!(closed(&plan(&gates), &gates, &told, later), told, "since it began");
+        let downtime = Openings { downtime: Opening::NeverOpens, ..openings };
+        let both = Gates { openings: downtime, ..Gates::default() };
+        let now = closed(&plan(&both), &both, &told, later);
+        assert_eq!(
+            (now[0].code.as_str(), now[0].since, now[0].until),
+            ("waiting-downtime", later, None),
+            "another gate"
+        );
+        assert_eq!(closed(&plan(&Gates::default()), &Gates::default(), &told, later), []);
+    }
+
+    #[test]
+    fn a_hold_is_told_with_who_and_since_when_whether_anything_waits_or_not() {
+        let since = at("2026-11-20T07:00:00Z");
+        let hold = |deployment: Option<&str>| {
+            let deployment = deployment.map(|name| name.parse().unwrap());
+            let (by, why) = ("j.doe".to_owned(), "\u{1b}[2Jline 2".to_owned());
+            Hold::Person(HoldByPerson { deployment, id: None, by, why, since, until: None })
+        };
+        let file = Hold::File { file: "/run/busy".to_owned(), why: "the site's file says: busy".to_owned() };
+        let gates = Gates { holds: vec![hold(None), hold(Some("a")), hold(Some("nobody")), file], ..Gates::default() };
+        let now = at("2026-11-23T15:00:00Z");
+        let told = closed(&plan(&gates), &gates, &[], now);
+        let short: Vec<_> = told.iter().map(|one| (one.deployment, one.since, one.by.as_deref())).collect();
+        assert_eq!(short, [(None, since, Some("j.doe")), (None, now, None), (Some(id("a")), since, Some("j.doe"))]);
+        assert!(told.iter().all(|one| one.code == "held" && text::line(&one.text) == one.text), "{told:?}");
+        assert_eq!(closed(&Plan::default(), &gates, &told, now).len(), 2, "nothing waits");
+    }
+}

@@ -1,0 +1,376 @@
+//! Gates: what lets a change wait, as one table, and which of them are closed now.
+
+use std::collections::BTreeSet;
+
+use jiff::Timestamp;
+use repo_model::windows::Opening;
+use repo_model::{DeploymentId, DeploymentName, ErrorCode};
+
+use super::approval::{Approvals, ChangeSet};
+use super::failure::Failure;
+use super::hold::Hold;
+use super::hook::HookGate;
+use super::windows::Openings;
+
+/// What a pass would change of a component, as far as gates tell it apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change {
+    /// It is installed, updated, or run by another type.
+    Apply,
+    /// What began of its deployment is brought to its end, or its last good set is put back.
+    Finish,
+    /// It goes.
+    Remove,
+    /// What was applied is put back where it is gone, stopped or never came up.
+    Restore,
+    /// What was applied is put back where somebody changed it.
+    Revert,
+}
+
+/// What can let a change wait, in the order in which they are asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Gate {
+    /// The operator wants the device or the deployment left as it is.
+    Suspended,
+    /// The fleet doesn't list this device's key.
+    Unlisted,
+    /// The site holds the device or the deployment.
+    Held,
+    /// The site is down, as planned.
+    Downtime,
+    /// The site wants changes in its windows only.
+    Window,
+    /// More would go at once than the site lets go without a person.
+    Removals,
+    /// The site wants a person's word for it.
+    Approval,
+    /// A program of the site's says whether it may be done now: asked while all the others are open.
+    Hook,
+}
+
+impl Gate {
+    const ALL: [Self; 8] = [
+        Self::Suspended,
+        Self::Unlisted,
+        Self::Held,
+        Self::Downtime,
+        Self::Window,
+        Self::Removals,
+        Self::Approval,
+        Self::Hook,
+    ];
+
+    /// The table: whether this change waits while this gate is closed (`docs/gates.md`).
+    fn concerns(self, change: Change) -> bool {
+        match (self, change) {
+            (Self::Suspended | Self::Held, _) => true,
+            (Self::Unlisted, Change::Apply | Change::Finish | Change::Remove) => true,
+            (Self::Unlisted, Change::Restore | Change::Revert) => false,
+            (Self::Downtime, Change::Apply | Change::Remove | Change::Revert) => true,
+            (Self::Downtime, Change::Finish | Change::Restore) => false,
+            (Self::Window | Self::Approval, Change::Apply | Change::Remove) => true,
+            (Self::Window | Self::Approval, Change::Finish | Change::Restore | Change::Revert) => false,
+            (Self::Hook, Change::Apply | Change::Remove | Change::Revert) => true,
+            (Self::Hook, Change::Finish | Change::Restore) => false,
+            (Self::Removals, change) => change == Change::Remove,
+        }
+    }
+
+    /// What `status` says of what waits for it.
+    pub fn code(self) -> ErrorCode {
+        match self {
+            Self::Suspended => ErrorCode::Suspended,
+            Self::Unlisted => ErrorCode::Queued,
+            Self::Held => ErrorCode::Held,
+            Self::Downtime => ErrorCode::WaitingDowntime,
+            Self::Window => ErrorCode::WaitingWindow,
+            Self::Removals | Self::Approval => ErrorCode::WaitingApproval,
+            Self::Hook => ErrorCode::WaitingPolicy,
+        }
+    }
+}
+
+/// Whether this is why something waits for a gate. What is `queued` waits for its turn as well.
+pub fn is_why(failure: &Failure) -> bool {
+    Gate::ALL.iter().any(|gate| failure.code == gate.code() && *gate != Gate::Unlisted)
+}
+
+/// Whom a change is about, as far as that is known.
+#[derive(Debug, Clone, Copy)]
+pub struct Subject<'a> {
+    pub deployment: Option<DeploymentId>,
+    /// The operator's id of it.
+    pub name: Option<&'a DeploymentName>,
+    /// Whether the operator wants this deployment left as it is.
+    pub is_suspended: bool,
+    /// All that is to be changed of this deployment; `None` of what is put back while more isn't known.
+    pub change: Option<&'a ChangeSet>,
+}
+
+/// Which gates are closed at the moment of a pass.
+#[derive(Debug, Clone, Default)]
+pub struct Gates {
+    /// Whether the operator wants the whole device left as it is.
+    pub is_suspended: bool,
+    /// Whether the fleet doesn't list this device's key.
+    pub is_unlisted: bool,
+    pub holds: Vec<Hold>,
+    /// What the site's windows say of the moment of the pass.
+    pub openings: Openings,
+    /// How much may go at once.
+    pub removals: Option<RemovalLimit>,
+    /// The deployments of which too many would go.
+    pub too_many: BTreeSet<DeploymentId>,
+    /// For whose changes a person is asked, and what persons said.
+    pub approvals: Option<Approvals>,
+    /// What the site's hook said no to, where there is one.
+    pub hook: Option<HookGate>,
+}
+
+/// What the site lets go without a person.
+#[derive(Debug, Clone, Default)]
+pub struct RemovalLimit {
+    /// The share of all deployments that may go at once, in percent; two may in any case.
+    pub share: u8,
+    /// The deployments that a person let go beyond that (`approved-removals.json`).
+    pub approved: BTreeSet<DeploymentId>,
+}
+
+/// So many deployments may go at once whatever their share is.
+const FEW: usize = 2;
+
+impl Gates {
+    /// Why this change waits, if it does: the code of the first closed gate, and the words of all.
+    pub fn closed(&self, change: Change, of: Subject<'_>) -> Option<Failure> {
+        let concerned = Gate::ALL.into_iter().filter(|gate| gate.concerns(change) && *gate != Gate::Hook);
+        let mut closed: Vec<_> = concerned.filter_map(|gate| Some((gate, self.words(gate, of)?))).collect();
+        if closed.is_empty() && Gate::Hook.concerns(change) {
+            closed.extend(self.words(Gate::Hook, of).map(|words| (Gate::Hook, words)));
+        }
+        let code = closed.first()?.0.code();
+        let words: Vec<_> = closed.into_iter().map(|(_, words)| words).collect();
+        Some(Failure::new(code, words.join("; ")))
+    }
+
+    /// Whether the site's hook has to allow this change, and nothing else holds it back.
+    pub fn asks_hook(&self, change: Change, of: Subject<'_>) -> bool {
+        let is_open = |gate: Gate| gate == Gate::Hook || !gate.concerns(change) || self.words(gate, of).is_none();
+        self.hook.is_some() && Gate::Hook.concerns(change) && of.change.is_some() && Gate::ALL.into_iter().all(is_open)
+    }
+
+    /// The same, where these of `all` deployments would go.
+    pub(super) fn with_going(&self, going: BTreeSet<DeploymentId>, all: usize) -> Self {
+        let is_over = self.removals.as_ref().is_some_and(|limit| {
+            let is_approved = going.is_subset(&limit.approved);
+            going.len() > FEW && going.len() * 100 > all * usize::from(limit.share) && !is_approved
+        });
+        Self { too_many: if is_over { going } else { BTreeSet::new() }, ..self.clone() }
+    }
+
+    /// Whether the site holds this deployment.
+    pub fn is_held(&self, of: Subject<'_>) -> bool {
+        self.holds.iter().any(|hold| hold.is_of(of.deployment, of.name))
+    }
+
+    /// When the first of them opens by itself.
+    pub fn open_next(&self) -> Option<Timestamp> {
+        let Openings { downtime, apply, .. } = self.openings;
+        let opens = [downtime, apply].into_iter().filter_map(Opening::opens);
+        self.holds.iter().filter_map(Hold::until).chain(opens).min()
+    }
+
+    /// When the window or downtime that this code speaks of opens by itself, if that is known.
+    pub fn window_opens(&self, code: &str) -> Option<Timestamp> {
+        match ErrorCode::parse(code)? {
+            ErrorCode::WaitingWindow => self.openings.apply.opens(),
+            ErrorCode::WaitingDowntime => self.openings.downtime.opens(),
+            _ => None,
+        }
+    }
+
+    /// Why a gate is closed, if it is.
+    fn words(&self, gate: Gate, of: Subject<'_>) -> Option<String> {
+        match gate {
+            Gate::Suspended if self.is_suspended => Some("the operator suspended this device".to_owned()),
+            Gate::Suspended if of.is_suspended => Some("the operator suspended this deployment".to_owned()),
+            Gate::Unlisted if self.is_unlisted => {
+                Some("waits until the fleet lists this device's key again".to_owned())
+            }
+            Gate::Held => {
+                let hold = self.holds.iter().find(|hold| hold.is_of(of.deployment, of.name))?;
+                Some(hold.message())
+            }
+            Gate::Downtime => closed(self.openings.downtime, "waits for the end of a downtime"),
+            Gate::Window if self.openings.clock_is_behind => Some(
+                "this device's clock shows less than a time that was proven, so no window is believed to be open"
+                    .to_owned(),
+            ),
+            Gate::Window => closed(self.openings.apply, "waits for a window"),
+            Gate::Removals => of.deployment.filter(|id| self.too_many.contains(id)).map(|_| {
+                let count = self.too_many.len();
+                format!("{count} deployments would go at once: `device-syncer approve --removals` lets them")
+            }),
+            Gate::Approval => self.approvals.as_ref()?.why_closed(of.name, of.change?),
+            Gate::Hook => self.hook.as_ref()?.why_closed(of.deployment?, of.change?.digest()),
+            Gate::Suspended | Gate::Unlisted => None,
+        }
+    }
+}
+
+/// Why something waits for windows of the site, if it does.
+fn closed(opening: Opening, waits: &str) -> Option<String> {
+    match opening {
+        Opening::Open(_) => None,
+        Opening::Closed(opens) => Some(format!("{waits}, until {opens:.0}")),
+        Opening::NeverOpens => {
+            Some(format!("{waits}, and by `gates.windows` of device.yaml none comes within 400 days"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::LazyLock;
+
+    use super::*;
+    use crate::decision::approval::AskedFor;
+    use crate::decision::pattern::Pattern;
+    use crate::testing::id;
+
+    /// The table of the documentation: changes down, gates across.
+    const PAGE: &str = include_str!("../../../docs/gates.md");
+
+    const CHANGES: [(&str, Change); 5] = [
+        ("install, update, run by another type", Change::Apply),
+        ("finish what began, put back the last good set", Change::Finish),
+        ("remove", Change::Remove),
+        ("put back what is gone, stopped or never came up", Change::Restore),
+        ("put back what somebody changed", Change::Revert),
+    ];
+
+    fn held() -> Hold {
+        Hold::File { file: "/run/busy".to_owned(), why: "line 2".to_owned() }
+    }
+
+    static CHANGE: LazyLock<ChangeSet> = LazyLock::new(|| ChangeSet::removal(id("a")));
+
+    /// Only this gate is closed.
+    fn only(gate: Gate) -> Gates {
+        let holds = if gate == Gate::Held { vec![held()] } else { Vec::new() };
+        let closed = |one: Gate| if gate == one { Opening::NeverOpens } else { Opening::Open(None) };
+        let (downtime, apply) = (closed(Gate::Downtime), closed(Gate::Window));
+        let openings = Openings { downtime, apply, ..Openings::default() };
+        let too_many = if gate == Gate::Removals { [id("a")].into() } else { BTreeSet::new() };
+        let (is_suspended, is_unlisted) = (gate == Gate::Suspended, gate == Gate::Unlisted);
+        let all = AskedFor { names: vec![Pattern::try_from("**".to_owned()).unwrap()], except: Vec::new() };
+        let approvals = (gate == Gate::Approval).then(|| Approvals { asked_for: all, words: Ok(Vec::new()) });
+        let no = (CHANGE.digest(), "the line is filling".to_owned());
+        let hook = (gate == Gate::Hook).then(|| HookGate { closed: [(id("a"), no)].into() });
+        Gates { is_suspended, is_unlisted, holds, openings, removals: None, too_many, approvals, hook }
+    }
+
+    fn nobody() -> Subject<'static> {
+        Subject { deployment: Some(id("a")), name: None, is_suspended: false, change: Some(&CHANGE) }
+    }
+
+    fn cells(row: &str) -> Vec<&str> {
+        row.trim_matches('|').split('|').map(str::trim).collect()
+    }
+
+    #[test]
+    fn every_cell_of_the_table_in_the_documentation() {
+        let mut rows =
+            PAGE.lines().skip_while(|line| !line.starts_with("| Change")).take_while(|line| line.starts_with('|'));
+        let head = cells(rows.next().expect("a head"));
+        let codes: Vec<_> = head[1..].iter().map(|cell| cell.split('`').nth(1).expect("a code")).collect();
+        assert_eq!(codes, Gate::ALL.map(|gate| gate.code().as_str()), "in the order in which they are asked");
+        let rows: Vec<_> = rows.skip(1).map(cells).collect();
+        assert_eq!(rows.iter().map(|row| row[0]).collect::<Vec<_>>(), CHANGES.map(|(name, _)| name));
+        for (row, (name, change)) in rows.iter().zip(CHANGES) {
+            assert_eq!(row.len(), head.len(), "{name}");
+            for (cell, gate) in row[1..].iter().zip(Gate::ALL) {
+                let failure = only(gate).closed(change, nobody());
+                let expected = match *cell {
+                    "waits" => Some(gate.code().to_string()),
+                    "–" => None,
+                    other => panic!("{name}: {other}"),
+                };
+                assert_eq!(failure.map(|failure| failure.code), expected, "{name} while {gate:?}");
+            }
+            assert_eq!(Gates::default().closed(change, nobody()), None);
+        }
+    }
+
+    #[test]
+    fn the_first_closed_gate_gives_the_code_and_all_have_their_words() {
+        let all = Gates { is_suspended: true, is_unlisted: true, holds: vec![held()], ..Gates::default() };
+        let failure = all.closed(Change::Apply, nobody()).unwrap();
+        let words = "the operator suspended this device; waits until the fleet lists this device's key again; line 2";
+        assert_eq!((failure.code.as_str(), failure.message.as_str()), (ErrorCode::Suspended.as_str(), words));
+        let mine = Subject { is_suspended: true, ..nobody() };
+        let failure = only(Gate::Held).closed(Change::Restore, mine).unwrap();
+        assert_eq!(failure.message, "the operator suspended this deployment; line 2");
+        assert_eq!(Gates { is_unlisted: true, ..all }.closed(Change::Revert, nobody()).unwrap().code, "suspended");
+    }
+
+    #[test]
+    fn the_sites_hook_is_asked_for_what_nothing_else_holds_back_and_its_no_is_for_that_change() {
+        let hook = only(Gate::Hook);
+        let other = ChangeSet::removal(id("b"));
+        assert_eq!(hook.closed(Change::Apply, Subject { change: Some(&other), ..nobody() }), None, "a newer change");
+        let why = hook.closed(Change::Remove, nobody()).unwrap();
+        assert_eq!(why.message, "the site's hook says: the line is filling");
+        assert!(hook.asks_hook(Change::Apply, nobody()) && hook.asks_hook(Change::Revert, nobody()));
+        assert!(!hook.asks_hook(Change::Finish, nobody()) && !hook.asks_hook(Change::Restore, nobody()));
+        let held = Gates { holds: vec![held()], ..hook.clone() };
+        assert!(!held.asks_hook(Change::Apply, nobody()) && !Gates::default().asks_hook(Change::Apply, nobody()));
+        assert_eq!(held.closed(Change::Apply, nobody()).unwrap().code, "held");
+        let open = Gates { hook: Some(HookGate::default()), ..Gates::default() };
+        assert_eq!(open.closed(Change::Apply, nobody()), None, "it isn't known to say no");
+        assert!(open.asks_hook(Change::Apply, nobody()));
+    }
+
+    #[test]
+    fn a_window_says_when_it_opens_and_the_first_gate_that_does_makes_a_pass_due() {
+        let at = |text: &str| text.parse::<Timestamp>().unwrap();
+        let (soon, later) = (at("2026-11-28T01:04:12Z"), at("2026-12-01T00:00:00Z"));
+        let openings =
+            Openings { apply: Opening::Closed(soon), downtime: Opening::Closed(later), clock_is_behind: false };
+        let gates = Gates { openings, ..Gates::default() };
+        let failure = gates.closed(Change::Apply, nobody()).unwrap();
+        let words = "waits for the end of a downtime, until 2026-12-01T00:00:00Z; waits for a window, until 2026-11-28T01:04:12Z";
+        assert_eq!((failure.code.as_str(), failure.message.as_str()), (ErrorCode::WaitingDowntime.as_str(), words));
+        assert_eq!(gates.open_next(), Some(soon));
+        let apply = Opening::Open(Some(later));
+        let behind = Openings { apply, clock_is_behind: true, ..Openings::default() };
+        let failure = Gates { openings: behind, ..Gates::default() }.closed(Change::Remove, nobody()).unwrap();
+        assert!(failure.code == ErrorCode::WaitingWindow && failure.message.contains("clock"), "{failure:?}");
+    }
+
+    #[test]
+    fn more_than_the_share_and_more_than_two_wait_for_a_person_who_approved_all_of_them() {
+        let going = |names: &[&str]| names.iter().map(|name| id(name)).collect::<BTreeSet<_>>();
+        let waits = |share: Option<u8>, approved: &[&str], names: &[&str], all: usize| {
+            let limit = share.map(|share| RemovalLimit { share, approved: going(approved) });
+            let gates = Gates { removals: limit, ..Gates::default() }.with_going(going(names), all);
+            assert_eq!(gates.closed(Change::Apply, nobody()), None);
+            gates.closed(Change::Remove, nobody()).map(|failure| failure.code)
+        };
+        let code = Some(ErrorCode::WaitingApproval.to_string());
+        for (share, approved, names, all, expected) in [
+            (None, &[][..], &["a", "b", "c"][..], 3, None),
+            (Some(50), &[], &["a", "b", "c"], 5, code.clone()),
+            (Some(50), &[], &["a", "b", "c"], 6, None),
+            (Some(0), &[], &["a", "b"], 2, None),
+            (Some(0), &[], &["a", "b", "c"], 300, code.clone()),
+            (Some(50), &["a", "b", "c", "d"], &["a", "b", "c"], 3, None),
+            (Some(50), &["a", "b", "d"], &["a", "b", "c"], 3, code),
+        ] {
+            assert_eq!(waits(share, approved, names, all), expected, "{share:?} {approved:?} {names:?} of {all}");
+        }
+        let other = Subject { deployment: None, ..nobody() };
+        let gates = Gates { removals: Some(RemovalLimit::default()), ..Gates::default() };
+        let gates = gates.with_going(going(&["a", "b", "c"]), 3);
+        assert_eq!(gates.closed(Change::Remove, other), None, "a part of what stays, and what is nobody's");
+    }
+}

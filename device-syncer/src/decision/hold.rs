@@ -1,0 +1,137 @@
+//! Holds: a site's own word that nothing is changed, of the whole device or of one deployment.
+
+use jiff::Timestamp;
+use repo_model::{DeploymentId, DeploymentName};
+use serde::{Deserialize, Serialize};
+
+use super::failure::one_line;
+
+/// What holds, and why.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub enum Hold {
+    /// A person at the device said so.
+    Person(HoldByPerson),
+    /// A file is there, which `gates.hold` of `device.yaml` names, or what persons said can't be read: all is held.
+    File {
+        file: String,
+        /// A sentence that names the file.
+        why: String,
+    },
+}
+
+/// What a person said by `device-syncer hold`; an entry of `hold.json`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct HoldByPerson {
+    /// The operator's id of the deployment; the whole device without it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deployment: Option<DeploymentName>,
+    /// Margo's `deploymentId` of it, where it was known: what runs of it may still be there when nothing names it any
+    /// more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<DeploymentId>,
+    pub by: String,
+    pub why: String,
+    pub since: Timestamp,
+    /// When it ends by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<Timestamp>,
+}
+
+impl Hold {
+    /// Whether it holds what belongs to this deployment, as far as that is known.
+    pub fn is_of(&self, id: Option<DeploymentId>, name: Option<&DeploymentName>) -> bool {
+        let Self::Person(HoldByPerson { deployment: Some(held), id: known, .. }) = self else { return true };
+        name == Some(held) || (known.is_some() && *known == id)
+    }
+
+    /// Who, why and since when, in words that may be signed and shown.
+    pub fn message(&self) -> String {
+        match self {
+            Self::File { why, .. } => one_line(why),
+            Self::Person(HoldByPerson { by, why, since, until, .. }) => {
+                let until = until.map(|until| format!(" until {until:.0}")).unwrap_or_default();
+                one_line(&format!("by {by} since {since:.0}{until}: {why}"))
+            }
+        }
+    }
+
+    /// When it ends by itself.
+    pub fn until(&self) -> Option<Timestamp> {
+        match self {
+            Self::Person(hold) => hold.until,
+            Self::File { .. } => None,
+        }
+    }
+}
+
+impl HoldByPerson {
+    /// Whether it has ended by itself.
+    pub fn has_ended(&self, now: Timestamp) -> bool {
+        self.until.is_some_and(|until| until <= now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use repo_model::text;
+
+    use super::*;
+    use crate::decision::failure::LINE;
+
+    fn by_person(by: &str, why: &str) -> HoldByPerson {
+        let since = "2026-11-23T15:00:00.5Z".parse().unwrap();
+        HoldByPerson { deployment: None, id: None, by: by.to_owned(), why: why.to_owned(), since, until: None }
+    }
+
+    #[test]
+    fn a_hold_says_who_why_since_when_and_until_when() {
+        let hold = by_person("j.doe", "line 2 is filling");
+        assert_eq!(Hold::Person(hold.clone()).message(), "by j.doe since 2026-11-23T15:00:00Z: line 2 is filling");
+        let until = Some("2026-11-23T23:00:00Z".parse().unwrap());
+        let said = Hold::Person(HoldByPerson { until, ..hold }).message();
+        assert_eq!(said, "by j.doe since 2026-11-23T15:00:00Z until 2026-11-23T23:00:00Z: line 2 is filling");
+    }
+
+    #[test]
+    fn whatever_somebody_wrote_is_one_visible_line_of_200_characters() {
+        for text in ["é".repeat(5000), "\u{1b}[2J\n".repeat(400), "\u{202e}".repeat(3000)] {
+            let file = Hold::File { file: "/run/busy".to_owned(), why: text.clone() };
+            for said in [Hold::Person(by_person(&text, &text)).message(), file.message()] {
+                assert!(said.chars().count() <= LINE, "{said}");
+                assert_eq!(text::line(&said), said);
+                assert!(said.ends_with('…'), "{said}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_hold_of_a_deployment_holds_that_one_by_its_name_or_its_id() {
+        let id = |name: &str| crate::testing::id(name);
+        let of = |deployment: Option<&str>, known: Option<DeploymentId>| {
+            let deployment = deployment.map(|name| name.parse().unwrap());
+            Hold::Person(HoldByPerson { deployment, id: known, ..by_person("a", "b") })
+        };
+        let name: DeploymentName = "a".parse().unwrap();
+        for (hold, given, holds) in [
+            (of(None, None), (None, None), true),
+            (of(Some("a"), None), (Some(id("a")), Some(&name)), true),
+            (of(Some("a"), None), (Some(id("a")), None), false),
+            (of(Some("a"), Some(id("a"))), (Some(id("a")), None), true),
+            (of(Some("b"), Some(id("b"))), (Some(id("a")), Some(&name)), false),
+            (of(Some("b"), None), (None, None), false),
+        ] {
+            assert_eq!(hold.is_of(given.0, given.1), holds, "{hold:?} {given:?}");
+        }
+    }
+
+    #[test]
+    fn a_hold_ends_when_it_says() {
+        let until: Timestamp = "2026-11-23T23:00:00Z".parse().unwrap();
+        let hold = HoldByPerson { until: Some(until), ..by_person("a", "b") };
+        let second = jiff::SignedDuration::from_secs(1);
+        assert!(!hold.has_ended(until - second) && hold.has_ended(until) && hold.has_ended(until + second));
+        assert!(!by_person("a", "b").has_ended(Timestamp::MAX));
+    }
+}

@@ -1,0 +1,75 @@
+//! Transitions as commits of `status` name them, read again.
+
+use repo_model::margo::State;
+use repo_model::{ComponentName, DeploymentId};
+
+/// One change of state that this device reported: the value of a `State` trailer (`repo-layouts/README.md`, *Branch
+/// `status`*).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Told {
+    pub deployment: DeploymentId,
+    /// Absent where it is about the deployment as a whole.
+    pub component: Option<ComponentName>,
+    /// Absent where nothing was reported of it before.
+    pub from: Option<State>,
+    pub to: State,
+    /// The code of the failure, or of what it waits for.
+    pub code: Option<String>,
+}
+
+impl Told {
+    /// Reads the value of a trailer; one that a newer syncer may write in another form is none.
+    pub fn parse(trailer: &str) -> Option<Self> {
+        let (of, change) = trailer.split_once(' ')?;
+        let (deployment, component) = of.split_once('/')?;
+        let (from, to) = change.split_once(" > ")?;
+        let (to, code) = to.split_once(' ').map_or((to, None), |(to, code)| (to, Some(code.to_owned())));
+        Some(Self {
+            deployment: deployment.parse().ok()?,
+            component: if component == "*" { None } else { Some(component.parse().ok()?) },
+            from: if from == "none" { None } else { Some(State::parse(from)?) },
+            to: State::parse(to)?,
+            code,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decision::failure::Failure;
+    use crate::decision::status::Report;
+    use crate::testing::{component, id};
+
+    #[test]
+    fn every_transition_that_is_told_is_read_again() {
+        let (mut before, mut now) = (Report::default(), Report::default());
+        before.set(id("a"), &component("x"), State::Installing, None);
+        now.set(id("a"), &component("x"), State::Failed, Some(Failure::new("compose-failed", "because")));
+        now.set(id("b"), &component("y"), State::Installed, None);
+        let told: Vec<_> = now.transitions(&before).iter().map(|one| Told::parse(&one.trailer)).collect();
+        let of = |name: &str, part: Option<&str>, from, to, code: Option<&str>| {
+            let (deployment, component) = (id(name), part.map(component));
+            Some(Told { deployment, component, from, to, code: code.map(str::to_owned) })
+        };
+        let failed = (Some(State::Installing), State::Failed, Some("compose-failed"));
+        for expected in [
+            of("a", None, failed.0, failed.1, failed.2),
+            of("a", Some("x"), failed.0, failed.1, failed.2),
+            of("b", None, None, State::Installed, None),
+            of("b", Some("y"), None, State::Installed, None),
+        ] {
+            assert!(told.contains(&expected), "{expected:?} in {told:?}");
+        }
+        assert_eq!(told.len(), 4);
+    }
+
+    #[test]
+    fn what_has_another_form_is_none() {
+        let id = id("a");
+        for text in ["", "x", "x/y none > installed", &format!("{id}/x none > asleep"), &format!("{id} none > failed")]
+        {
+            assert_eq!(Told::parse(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! Reports a plan before anything of it begins: what goes, what runs, what can't, what is queued, and what waits.
+
+use repo_model::margo::State;
+use repo_model::{DeploymentName, Digest, ErrorCode};
+
+use crate::decision::component::Component;
+use crate::decision::deployment::DesiredDeployment;
+use crate::decision::device_state::AppliedComponent;
+use crate::decision::failure::Failure;
+use crate::decision::plan::{Action, Plan, Planned, PlannedComponent};
+use crate::decision::status::Reported;
+use crate::reconcile::jobs::AtWork;
+use crate::state::shared::Transaction;
+
+impl Transaction<'_> {
+    /// Says what is known before the first effect. What is at work says for itself how far it is.
+    pub(super) fn announce(&mut self, plan: &Plan, wanted: &[DesiredDeployment], at_work: &AtWork) {
+        for removal in plan.removals.iter().filter(|one| !at_work.works_on(&one.project)) {
+            let Some((id, name)) = removal.component() else { continue };
+            if self.report.get(id, name).is_none_or(|now| now.state != State::Removing || now.waits_at_a_gate()) {
+                self.report.set(id, name, State::Removing, None);
+            }
+        }
+        for held in plan.held.iter().filter(|one| !at_work.works_on(&one.removal.project)) {
+            let Some(((id, name), why)) = held.removal.component().zip(held.gate()) else { continue };
+            self.report.explain(id, name, State::Removing, why.clone());
+        }
+        self.report.forget_unknown(plan);
+        for (planned, wanted) in plan.deployments.iter().zip(wanted) {
+            for component in planned.components.iter().filter(|one| !at_work.works_on(&one.project)) {
+                match &component.action {
+                    Action::Keep => self.keep(wanted, component),
+                    Action::Fail(failure) => {
+                        self.report.set(planned.id, &component.name, State::Failed, Some(failure.clone()));
+                    }
+                    Action::Wait(reason) => {
+                        self.report.explain(planned.id, &component.name, State::Pending, reason.clone());
+                    }
+                    Action::Unknown if self.report.get(planned.id, &component.name).is_none() => {
+                        let text = "waits for the runtime, which doesn't answer";
+                        let failure = Failure::new(ErrorCode::RuntimeUnavailable, text);
+                        self.report.set(planned.id, &component.name, State::Pending, Some(failure));
+                    }
+                    // What is replaced keeps its state until it is removed, and what is rolled back until that is done.
+                    Action::Unknown | Action::Restore { .. } | Action::Apply { replaces: Some(_), .. } => {}
+                    Action::Apply { .. } if wanted.rolled_back.is_some() => {}
+                    Action::Apply { input, .. } => self.queue(input),
+                }
+            }
+            self.report.arrange(wanted);
+        }
+    }
+
+    /// What runs as wanted is installed, also if a killed syncer couldn't say so any more; not so what stops again and again.
+    fn keep(&mut self, wanted: &DesiredDeployment, component: &PlannedComponent) {
+        if self.state.restores.is_unsteady(&component.project) {
+            self.state.retries.succeeded(&component.project);
+            return;
+        }
+        let input = wanted.components.iter().find(|wanted| wanted.project == component.project);
+        if let Some(Ok(input)) = input.map(|wanted| &wanted.input) {
+            self.succeeded(wanted, input);
+        }
+    }
+
+    /// An apply of the same input that was begun before, or that failed for now, keeps its state.
+    fn queue(&mut self, input: &Component) {
+        let is_known = self.next.attempt(input).is_some();
+        let now = self.report.get(input.deployment, &input.component);
+        let begun = is_known && now.is_some_and(|now| now.state == State::Installing);
+        let waiting =
+            now.is_some_and(|now| now.state == State::Pending && now.failure.is_some() && !now.waits_at_a_gate());
+        if !begun && !waiting {
+            self.pend(input, Failure::new(ErrorCode::Queued, "waits for its turn"));
+        }
+    }
+
+    /// The first deployment that this one waits for and that isn't installed.
+    pub(super) fn awaited(&self, one: &DesiredDeployment, all: &[DesiredDeployment]) -> Option<DeploymentName> {
+        let is_installed = |name: &DeploymentName| {
+            all.iter().find(|other| other.name == *name).is_some_and(|found| self.is_installed(found))
+        };
+        one.depends_on.iter().find(|name| !is_installed(name)).cloned()
+    }
+
+    /// Whether `status` says of every component that it is installed.
+    pub(super) fn is_installed(&self, one: &DesiredDeployment) -> bool {
+        let mut parts = one.components.iter().map(|part| self.report.get(one.id, &part.name));
+        parts.all(|now| now.is_some_and(|now| now.state == State::Installed))
+    }
+
+    /// Says of everything that would be applied that it waits for another deployment.
+    pub(super) fn wait_for(&mut self, planned: &Planned, awaited: &DeploymentName, all: &[DesiredDeployment]) {
+        let found = all.iter().find(|one| one.name == *awaited).and_then(|one| self.report.deployments.get(&one.id));
+        let (code, text) = match found.map(Reported::overall) {
+            Some(State::Failed) => (ErrorCode::DependencyFailed, "failed"),
+            _ => (ErrorCode::WaitingDependency, "isn't installed"),
+        };
+        for component in &planned.components {
+            if let Action::Apply { input, .. } = &component.action {
+                self.wait_because(input, Failure::new(code, format!("waits for deployment `{awaited}`, which {text}")));
+            }
+        }
+    }
+
+    /// What failed, or waits for something of its own, says more than that it waits for something else.
+    pub(super) fn wait(&mut self, input: &Component, text: String) {
+        self.wait_because(input, Failure::new(ErrorCode::WaitingDependency, text));
+    }
+
+    fn wait_because(&mut self, input: &Component, why: Failure) {
+        let is_waiting = |reason: &Failure| {
+            [ErrorCode::Queued, ErrorCode::WaitingDependency, ErrorCode::DependencyFailed]
+                .iter()
+                .any(|code| reason.code == *code)
+        };
+        let now = self.report.get(input.deployment, &input.component);
+        let reason = now.filter(|now| now.state == State::Pending).and_then(|now| now.failure.as_ref());
+        let says_more = reason.is_some_and(|reason| !is_waiting(reason));
+        if !says_more && self.next.failure(input).is_none() {
+            self.pend(input, why);
+        }
+    }
+
+    fn pend(&mut self, input: &Component, why: Failure) {
+        self.report.set(input.deployment, &input.component, State::Pending, Some(why));
+    }
+
+    /// Says that a component runs as it is wanted, or as the last good set has it.
+    pub(super) fn succeeded(&mut self, wanted: &DesiredDeployment, input: &Component) {
+        self.state.retries.succeeded(&input.project);
+        self.next.attempts.remove(&input.project);
+        self.note(wanted, input, Some(input.input_digest));
+        let state = if wanted.rolled_back.is_some() { State::Failed } else { State::Installed };
+        self.report.set(wanted.id, &input.component, state, wanted.rolled_back.clone());
+    }
+
+    /// Notes what is on the device; without a digest, that it is about to change.
+    pub(super) fn note(&mut self, wanted: &DesiredDeployment, input: &Component, input_digest: Option<Digest>) {
+        let component = AppliedComponent {
+            name: input.component.clone(),
+            project: input.project.clone(),
+            kind: input.profile_type(),
+            input_digest,
+        };
+        self.next.note(wanted, component);
+    }
+}

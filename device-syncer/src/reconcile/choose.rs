@@ -1,0 +1,121 @@
+//! Which work of a plan may begin now: pure.
+//!
+//! What was applied and stopped comes first: nothing that is still to go stood in its way before. Then removals, those that
+//! depend on others before these; each is tried once before anything is applied, because it may hold a port or a name. What
+//! is at work goes on meanwhile.
+
+use std::collections::BTreeSet;
+
+use repo_model::DeploymentName;
+
+use crate::decision::deployment::DesiredDeployment;
+use crate::decision::plan::{Action, Plan, Planned, Removal};
+use crate::reconcile::job::{Apply, Work};
+use crate::reconcile::jobs::AtWork;
+use crate::state::shared::Transaction;
+
+/// What may begin now, in order; what waits for another deployment says so.
+pub(super) fn choose(
+    plan: &Plan,
+    wanted: &[DesiredDeployment],
+    state: &mut Transaction<'_>,
+    at_work: &AtWork,
+) -> Vec<Work> {
+    let mut chosen = restores(plan, wanted, state, at_work);
+    let outstanding: Vec<_> = plan.removals.iter().filter(|one| !is_over(one, state, at_work)).collect();
+    if !outstanding.is_empty() {
+        chosen.extend(removals(&outstanding, wanted, state, at_work));
+        return chosen;
+    }
+    for (planned, one) in plan.deployments.iter().zip(wanted) {
+        if planned.components.iter().any(|part| at_work.works_on(&part.project)) {
+            continue;
+        }
+        // What is put back ran before without waiting.
+        if let Some(name) = state.awaited(one, wanted).filter(|_| one.rolled_back.is_none()) {
+            state.wait_for(planned, &name, wanted);
+            continue;
+        }
+        let applies = applies(planned, state, at_work, one.rolled_back.is_some());
+        if !applies.is_empty() {
+            chosen.push(Work::Deployment { wanted: one.clone(), applies });
+        }
+    }
+    chosen
+}
+
+fn restores(plan: &Plan, wanted: &[DesiredDeployment], state: &Transaction<'_>, at_work: &AtWork) -> Vec<Work> {
+    let mut chosen = Vec::new();
+    for (planned, one) in plan.deployments.iter().zip(wanted) {
+        for component in &planned.components {
+            let project = &component.project;
+            let waits = state.state.retries.is_waiting(project) || state.state.restores.is_waiting(project);
+            if let Action::Restore { reason, input } = &component.action
+                && !waits
+                && !at_work.is_taken(project)
+            {
+                let (wanted, input, reason) = (one.clone(), input.clone(), reason.clone());
+                chosen.push(Work::Restore { wanted, input, reason });
+            }
+        }
+    }
+    chosen
+}
+
+/// Whether a removal was tried, and isn't tried again yet.
+fn is_over(removal: &Removal, state: &Transaction<'_>, at_work: &AtWork) -> bool {
+    !at_work.works_on(&removal.project)
+        && (at_work.was_tried(&removal.project) || state.state.retries.is_waiting(&removal.project))
+}
+
+/// Those that are outstanding, by deployment, and not before what depends on them is tried.
+fn removals(
+    outstanding: &[&Removal],
+    wanted: &[DesiredDeployment],
+    state: &Transaction<'_>,
+    at_work: &AtWork,
+) -> Vec<Work> {
+    let needed: BTreeSet<&DeploymentName> = outstanding
+        .iter()
+        .filter_map(|one| state.next.deployments.get(&one.deployment?))
+        .flat_map(|applied| &applied.inputs.depends_on)
+        .collect();
+    let is_needed = |one: &Removal| one.name.as_ref().is_some_and(|name| needed.contains(name));
+    // Those in a circle wait for nothing.
+    let is_circle = outstanding.iter().all(|one| is_needed(one));
+    let mut works: Vec<(_, Vec<Removal>)> = Vec::new();
+    for removal in outstanding {
+        if is_needed(removal) && !is_circle || at_work.works_on(&removal.project) {
+            continue;
+        }
+        match works.iter_mut().find(|(deployment, _)| removal.deployment.is_some() && *deployment == removal.deployment)
+        {
+            Some((_, removals)) => removals.push((*removal).clone()),
+            None => works.push((removal.deployment, vec![(*removal).clone()])),
+        }
+    }
+    let stays = |id| wanted.iter().find(|one| Some(one.id) == id).cloned();
+    let work = |(deployment, removals)| Work::Removal { removals, stays: stays(deployment) };
+    works.into_iter().map(work).collect()
+}
+
+/// What of a deployment is applied now: components in their order, up to one that can't be, or has to wait. Those behind it
+/// wait for it.
+fn applies(planned: &Planned, state: &mut Transaction<'_>, at_work: &AtWork, is_rolled_back: bool) -> Vec<Apply> {
+    let (mut applies, mut awaited) = (Vec::new(), None);
+    for component in &planned.components {
+        let waits = at_work.is_taken(&component.project) || state.state.retries.is_waiting(&component.project);
+        match (&component.action, &awaited) {
+            (Action::Keep, _) => {}
+            (Action::Apply { .. }, Some(_)) if is_rolled_back => {}
+            (Action::Apply { input, .. }, Some(before)) => {
+                state.wait(input, format!("waits for component `{before}`, which is listed before it"));
+            }
+            (Action::Apply { input, replaces, .. }, None) if !waits => {
+                applies.push(Apply { input: input.clone(), replaces: *replaces });
+            }
+            _ => awaited = awaited.or_else(|| Some(component.name.clone())),
+        }
+    }
+    applies
+}

@@ -1,0 +1,309 @@
+//! Work on one deployment, in a thread of its own: fetches all its components, then applies them in order; or restores, or
+//! removes. Each step is durable in the device state before its effect, and reported on `status` after it.
+
+mod removal;
+mod restore;
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use repo_model::margo::{ProfileType, State};
+use repo_model::{DeploymentId, Digest, ErrorCode, error_chain};
+
+use crate::decision::backoff;
+use crate::decision::component::Component;
+use crate::decision::deployment::DesiredDeployment;
+use crate::decision::device_state::{Attempt, DeviceState, FailedInput};
+use crate::decision::failure::{Failure, shown};
+use crate::decision::plan::Removal;
+use crate::runtimes::{RuntimeError, Runtimes};
+use crate::state::shared::{Shared, Transaction};
+use crate::state::store::StoreError;
+
+/// After so many attempts that took the device down with them, an input is given up.
+const MAX_LOST: u32 = 3;
+
+/// After so many attempts that weren't healthy in time, an input is given up.
+const MAX_TIMEOUTS: u32 = 3;
+
+/// What one job does.
+#[derive(Debug)]
+pub(super) enum Work {
+    /// Applies what of a deployment isn't as wanted.
+    Deployment { wanted: DesiredDeployment, applies: Vec<Apply> },
+    /// Restores what was applied and doesn't run.
+    Restore { wanted: DesiredDeployment, input: Box<Component>, reason: String },
+    /// Removes what is no longer wanted, of one deployment; `stays` is what of it is.
+    Removal { removals: Vec<Removal>, stays: Option<DesiredDeployment> },
+    /// Restores what was applied, of which only the runtime knows more: the accepted state is lost.
+    Lost(Box<Component>),
+}
+
+#[derive(Debug)]
+pub(super) struct Apply {
+    pub(super) input: Box<Component>,
+    /// What runs it until now, if its type changed: that is removed before.
+    pub(super) replaces: Option<ProfileType>,
+}
+
+impl Work {
+    /// What it works on, by the names under which the runtimes know it.
+    pub(super) fn projects(&self) -> Vec<&str> {
+        match self {
+            Self::Deployment { applies, .. } => applies.iter().map(|one| one.input.project.as_str()).collect(),
+            Self::Restore { input, .. } | Self::Lost(input) => vec![&input.project],
+            Self::Removal { removals, .. } => removals.iter().map(|one| one.project.as_str()).collect(),
+        }
+    }
+
+    /// The operator's id of what it works on, or what the device calls it.
+    pub(super) fn name(&self) -> String {
+        match self {
+            Self::Deployment { wanted, .. } | Self::Restore { wanted, .. } => wanted.name.to_string(),
+            Self::Lost(input) => input.deployment_name.to_string(),
+            Self::Removal { removals, .. } => removals.first().map_or_else(String::new, |one| {
+                one.name.as_ref().map_or_else(|| one.project.clone(), ToString::to_string)
+            }),
+        }
+    }
+
+    /// Whether the desired state in force wants something else by now.
+    pub(super) fn is_outdated(&self, wanted: &[DesiredDeployment]) -> bool {
+        let mut all = wanted.iter().flat_map(|one| &one.components);
+        let is_wanted =
+            |input: &Component| all.clone().any(|one| one.input.as_ref().is_ok_and(|now| is_same(now, input)));
+        match self {
+            Self::Deployment { applies, .. } => !applies.iter().all(|one| is_wanted(&one.input)),
+            Self::Restore { input, .. } => !is_wanted(input),
+            Self::Removal { removals, .. } => all.any(|one| removals.iter().any(|gone| gone.project == one.project)),
+            Self::Lost(_) => false,
+        }
+    }
+
+    /// Whether it, or a neighbour that was at work beside it, took the device down.
+    pub(super) fn is_suspect(&self, device_state: &DeviceState) -> bool {
+        let attempts = |project: &str| device_state.attempts.get(project);
+        self.projects().into_iter().filter_map(attempts).any(|attempt| attempt.suspect)
+    }
+}
+
+fn is_same(a: &Component, b: &Component) -> bool {
+    (&a.project, a.input_digest) == (&b.project, b.input_digest)
+}
+
+/// What a job works with.
+pub(super) struct Job<'a, H: Runtimes + ?Sized> {
+    pub(super) runtimes: &'a H,
+    pub(super) state: &'a Shared,
+    /// Whether to stop: its work is outdated, or the program ends.
+    pub(super) cancel: &'a dyn Fn() -> bool,
+    /// Whether to take no further step: to stop, or a gate has closed.
+    pub(super) halt: &'a dyn Fn() -> bool,
+    /// Whether the site lets the first effect on a deployment happen now.
+    pub(super) may_change: &'a dyn Fn(DeploymentId) -> bool,
+}
+
+impl<H: Runtimes + ?Sized> Job<'_, H> {
+    /// Does the work; failures of single steps end up in the report. Returns whether anything was tried.
+    pub(super) fn run(&self, work: &Work) -> Result<bool, StoreError> {
+        match work {
+            Work::Deployment { wanted, applies } => self.deployment(wanted, applies),
+            Work::Restore { wanted, input, reason } => self.restore(wanted, input, reason),
+            Work::Removal { removals, stays } => self.remove_all(removals, stays.as_ref()),
+            Work::Lost(component) => Ok(self.restore_lost(component)),
+        }
+    }
+
+    /// Begins a transaction that speaks of this deployment.
+    fn begin(&self, wanted: &DesiredDeployment) -> Transaction<'_> {
+        let mut change = self.state.begin();
+        change.report.arrange(wanted);
+        change
+    }
+
+    /// Applies components in their order; one that isn't good holds those behind it.
+    fn deployment(&self, wanted: &DesiredDeployment, applies: &[Apply]) -> Result<bool, StoreError> {
+        let Some(mut fetched) = self.prefetch(wanted, applies)? else { return Ok(false) };
+        if !fetched.is_empty() && !(self.may_change)(wanted.id) {
+            return Ok(false);
+        }
+        let mut acted = false;
+        let mut change = self.begin(wanted);
+        for (place, Apply { input, replaces }) in applies.iter().enumerate() {
+            let mut done = false;
+            if let Some(ready) = fetched.remove(&input.project)
+                && !(self.halt)()
+            {
+                acted = true;
+                (change, done) = match replaces {
+                    Some(kind) => self.replace(change, wanted, input, *kind)?,
+                    None => (change, true),
+                };
+                if done {
+                    (change, done) = self.apply(change, wanted, input, &ready)?;
+                }
+            }
+            if !done {
+                if !(self.halt)() && wanted.rolled_back.is_none() {
+                    for behind in &applies[place + 1..] {
+                        let text = format!("waits for component `{}`, which is listed before it", input.component);
+                        change.wait(&behind.input, text);
+                    }
+                }
+                break;
+            }
+        }
+        change.commit()?;
+        Ok(acted)
+    }
+
+    /// Fetches and checks all that will be applied, before anything of it is changed; `None` if any of it can't be had.
+    fn prefetch(
+        &self,
+        wanted: &DesiredDeployment,
+        applies: &[Apply],
+    ) -> Result<Option<BTreeMap<String, H::Ready>>, StoreError> {
+        let (mut fetched, mut failures) = (BTreeMap::new(), Vec::new());
+        for Apply { input, .. } in applies {
+            if (self.halt)() {
+                break;
+            }
+            match self.runtimes.prefetch(input, self.halt) {
+                Ok(ready) => drop(fetched.insert(input.project.clone(), ready)),
+                Err(error) => failures.push((input, error)),
+            }
+        }
+        let Some((first, _)) = failures.first() else { return Ok(Some(fetched)) };
+        let mut change = self.begin(wanted);
+        for (input, error) in &failures {
+            change.failed(wanted, input, error, State::Pending);
+        }
+        let is_ready = |one: &&Apply| fetched.contains_key(&one.input.project);
+        for Apply { input, .. } in applies.iter().filter(|_| wanted.rolled_back.is_none()).filter(is_ready) {
+            change.wait(input, format!("waits for component `{}`, which can't be fetched", first.component));
+        }
+        change.commit()?;
+        Ok(None)
+    }
+
+    /// One apply: the attempt, the locks of images and `installing` are durable before the first effect; `installed`
+    /// becomes so with the next component's `installing`, or at the end.
+    fn apply<'a>(
+        &'a self,
+        mut change: Transaction<'a>,
+        wanted: &DesiredDeployment,
+        input: &Component,
+        ready: &H::Ready,
+    ) -> Result<(Transaction<'a>, bool), StoreError> {
+        change.next.lock_images(input, self.runtimes.first_use(ready));
+        if (self.halt)() || !change.begin_attempt(wanted, input, None)? {
+            return Ok((change, false));
+        }
+        drop(change);
+        tracing::info!(project = input.project, digest = %input.input_digest, "applying");
+        let result = self.runtimes.apply(ready, self.cancel);
+        let mut change = self.begin(wanted);
+        change.close_attempt(input);
+        let done = result.is_ok();
+        match result {
+            Ok(()) => change.succeeded(wanted, input),
+            Err(error) => {
+                change.failed(wanted, input, &error, State::Installing);
+                change.commit()?;
+            }
+        }
+        Ok((change, done))
+    }
+}
+
+impl Transaction<'_> {
+    /// Notes the attempt, and what is applied meanwhile, and makes that durable. Returns false if this input took the device
+    /// down too often.
+    fn begin_attempt(
+        &mut self,
+        wanted: &DesiredDeployment,
+        input: &Component,
+        applied: Option<Digest>,
+    ) -> Result<bool, StoreError> {
+        let attempt = self.next.attempts.entry(input.project.clone()).or_insert(Attempt::new(input.input_digest));
+        attempt.begin(&self.state.boot_id);
+        if attempt.lost >= MAX_LOST {
+            let text =
+                format!("the device went down during {} attempts to apply this, so it isn't tried again", attempt.lost);
+            self.give_up(wanted, input, Failure::new(ErrorCode::CrashLoop, text));
+            self.commit()?;
+            return Ok(false);
+        }
+        self.note(wanted, input, applied);
+        if applied.is_none() {
+            self.next.note_begun(wanted);
+        }
+        // What fails each time that it is restored says so once.
+        let is_told = |now: State| now == State::Installing || (now == State::Failed && applied.is_some());
+        let now = self.report.get(wanted.id, &input.component);
+        if wanted.rolled_back.is_none() && now.is_none_or(|now| !is_told(now.state)) {
+            self.report.set(wanted.id, &input.component, State::Installing, None);
+        }
+        self.commit()?;
+        Ok(true)
+    }
+
+    /// Notes that an attempt came back with an answer.
+    fn close_attempt(&mut self, input: &Component) {
+        if let Some(attempt) = self.next.attempt(input) {
+            attempt.open = 0;
+        }
+    }
+
+    /// A failure for now keeps `state` and is tried again later; one for this input is final.
+    fn failed(&mut self, wanted: &DesiredDeployment, input: &Component, error: &RuntimeError, state: State) {
+        if matches!(error, RuntimeError::Cancelled) {
+            return;
+        }
+        let failure = failure(error);
+        tracing::warn!(project = input.project, code = failure.code, error = failure.message, "failed");
+        if self.may_succeed_later(input, error) {
+            self.postpone(&input.project);
+            let state = if wanted.rolled_back.is_some() { State::Failed } else { state };
+            self.explain(input, state, failure);
+        } else {
+            self.give_up(wanted, input, failure);
+        }
+    }
+
+    /// Health is waited for some times, because it may hang on something else; all other failures say by themselves.
+    fn may_succeed_later(&mut self, input: &Component, error: &RuntimeError) -> bool {
+        match self.next.attempt(input).filter(|_| error.is_health_timeout()) {
+            Some(attempt) => {
+                attempt.timeouts += 1;
+                attempt.timeouts < MAX_TIMEOUTS
+            }
+            None => error.is_transient(),
+        }
+    }
+
+    fn postpone(&mut self, project: &str) {
+        self.state.retries.failed(project, backoff::jitter(Timestamp::now()));
+    }
+
+    fn give_up(&mut self, wanted: &DesiredDeployment, input: &Component, failure: Failure) {
+        self.state.retries.succeeded(&input.project);
+        self.next.attempts.remove(&input.project);
+        let bad = FailedInput { input_digest: input.input_digest, failure: failure.clone() };
+        self.next.failed_inputs.insert(input.project.clone(), bad);
+        let failure = wanted.final_failure(failure);
+        self.report.set(input.deployment, &input.component, State::Failed, Some(failure));
+    }
+
+    fn explain(&mut self, input: &Component, state: State, failure: Failure) {
+        self.report.explain(input.deployment, &input.component, state, failure);
+    }
+}
+
+/// What a runtime's error means in a status.
+fn failure(error: &RuntimeError) -> Failure {
+    Failure::new(error.code(), shown(&error_chain(error)))
+}
+
+#[cfg(test)]
+mod tests;

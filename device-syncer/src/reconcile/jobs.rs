@@ -1,0 +1,279 @@
+//! Jobs at work, each in a thread of its own, so that none waits for another: bounded in number, ended where the desired state
+//! wants something else by now, and outliving the pass that began them.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use tokio::sync::Notify;
+
+use crate::decision::deployment::DesiredDeployment;
+use crate::decision::device_state::DeviceState;
+use crate::decision::plan::Plan;
+use crate::reconcile::hooks::Hooks;
+use crate::reconcile::job::{Job, Work};
+use crate::runtimes::Runtimes;
+use crate::state::shared::Shared;
+use crate::state::store::StoreError;
+
+/// A job that is at work for longer no longer counts among those that may be at work at once.
+const YOUNG: Duration = Duration::from_secs(120);
+
+/// How many may be at work at once.
+#[derive(Debug, Clone, Copy)]
+pub struct Bounds {
+    /// Of those that began within the last two minutes.
+    young: usize,
+    /// Of all: what takes long is often a client that only waits, and each takes some 100 MB.
+    all: usize,
+}
+
+impl Bounds {
+    /// So many young ones on a device with so many bytes of memory.
+    pub fn new(young: usize, memory: u64) -> Self {
+        let all = if memory < 1 << 30 { 3 } else { 6 };
+        Self { young, all: all.max(young) }
+    }
+}
+
+/// What is at work, since before what runs was observed.
+#[derive(Debug, Default)]
+pub(super) struct AtWork {
+    works_on: BTreeSet<String>,
+    tried: BTreeSet<String>,
+}
+
+impl AtWork {
+    /// Whether a job works on this project.
+    pub(super) fn works_on(&self, project: &str) -> bool {
+        self.works_on.contains(project)
+    }
+
+    /// Whether a job has worked on it, where each is tried once.
+    pub(super) fn was_tried(&self, project: &str) -> bool {
+        self.tried.contains(project)
+    }
+
+    /// Nothing is at work, and these were tried.
+    #[cfg(test)]
+    pub(super) fn after(tried: BTreeSet<String>) -> Self {
+        Self { works_on: BTreeSet::new(), tried }
+    }
+
+    /// Whether no other job may begin with it.
+    pub(super) fn is_taken(&self, project: &str) -> bool {
+        self.works_on(project) || self.was_tried(project)
+    }
+}
+
+/// Tells that a job has ended: the loop, and whoever waits in a thread.
+#[derive(Debug, Default)]
+struct Ended {
+    notify: Arc<Notify>,
+    changes: Mutex<()>,
+    changed: Condvar,
+}
+
+/// All of a device's jobs.
+#[derive(Debug)]
+pub struct Jobs {
+    bounds: Bounds,
+    running: Vec<Running>,
+    ended: Arc<Ended>,
+    /// Set at the end of the program.
+    stop: Arc<AtomicBool>,
+    /// What jobs have worked on; `None` where they may try again and again.
+    tried: Option<BTreeSet<String>>,
+    /// What each asks before its first effect.
+    hooks: Hooks,
+}
+
+#[derive(Debug)]
+struct Running {
+    work: Arc<Work>,
+    began: Instant,
+    is_suspect: bool,
+    cancel: Arc<AtomicBool>,
+    halt: Arc<AtomicBool>,
+    over: Arc<AtomicBool>,
+    thread: JoinHandle<Result<bool, StoreError>>,
+}
+
+impl Running {
+    fn is_young(&self) -> bool {
+        self.began.elapsed() < YOUNG
+    }
+
+    fn is_over(&self) -> bool {
+        self.over.load(Ordering::Acquire)
+    }
+}
+
+impl Jobs {
+    /// None is at work.
+    pub fn new(bounds: Bounds) -> Self {
+        let (ended, stop, hooks) = (Arc::default(), Arc::default(), Hooks::default());
+        Self { bounds, running: Vec::new(), ended, stop, tried: None, hooks }
+    }
+
+    /// From now on each asks the site's hook before its first effect.
+    pub(super) fn ask(&mut self, hooks: Hooks) {
+        self.hooks = hooks;
+    }
+
+    /// So many may be at work at once from now on; what is at work goes on.
+    pub fn bound(&mut self, bounds: Bounds) {
+        self.bounds = bounds;
+    }
+
+    /// Notified whenever a job ends.
+    pub fn ended(&self) -> Arc<Notify> {
+        Arc::clone(&self.ended.notify)
+    }
+
+    /// Ends all jobs once it is set, and lets none begin.
+    pub fn stop(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.stop)
+    }
+
+    /// From now on nothing is tried twice.
+    pub fn try_each_once(&mut self) {
+        self.tried.get_or_insert_default();
+    }
+
+    /// Whether any is at work, or has ended and no pass has taken note of it.
+    pub fn is_any(&self) -> bool {
+        !self.running.is_empty()
+    }
+
+    /// Whether all that are at work began less than `time` ago.
+    pub(super) fn are_younger_than(&self, time: Duration) -> bool {
+        self.running.iter().all(|job| job.began.elapsed() < time)
+    }
+
+    /// What those work on that no longer count as young, by the operator's ids.
+    pub(super) fn old(&self) -> Vec<String> {
+        self.running.iter().filter(|job| !job.is_young()).map(|job| job.work.name()).collect()
+    }
+
+    pub(super) fn at_work(&self) -> AtWork {
+        let projects = self.running.iter().flat_map(|job| job.work.projects());
+        AtWork { works_on: projects.map(str::to_owned).collect(), tried: self.tried.clone().unwrap_or_default() }
+    }
+
+    /// Takes leave of those that ended. Returns whether any of them tried anything; an error if one couldn't make durable
+    /// what it came to.
+    pub(super) fn reap(&mut self) -> Result<bool, StoreError> {
+        let (over, running) = std::mem::take(&mut self.running).into_iter().partition(Running::is_over);
+        self.running = running;
+        let (mut acted, mut failed) = (false, None);
+        for job in over {
+            if let Some(tried) = &mut self.tried {
+                tried.extend(job.work.projects().into_iter().map(str::to_owned));
+            }
+            match job.thread.join() {
+                Ok(Ok(tried)) => acted |= tried,
+                Ok(Err(error)) => failed = Some(error),
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        }
+        failed.map_or(Ok(acted), Err)
+    }
+
+    /// Ends those whose work isn't wanted any more as it is.
+    pub(super) fn cancel_outdated(&self, wanted: &[DesiredDeployment]) {
+        for job in self.running.iter().filter(|job| job.work.is_outdated(wanted)) {
+            if !job.cancel.swap(true, Ordering::Relaxed) {
+                tracing::info!(deployment = job.work.name(), "what is at work is outdated, and ends");
+            }
+        }
+    }
+
+    /// Lets those take no further step for which a gate has closed. What changes something already goes on to its end: half
+    /// of it would be worse.
+    pub(super) fn halt(&self, plan: &Plan) {
+        let waiting: BTreeSet<_> = plan.waiting().collect();
+        for job in self.running.iter().filter(|job| job.work.projects().iter().any(|one| waiting.contains(one))) {
+            job.halt.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Begins as many of these, in their order, as there is room for.
+    pub(super) fn begin<H>(&mut self, works: Vec<Work>, device_state: &DeviceState, runtimes: &Arc<H>, state: &Shared)
+    where
+        H: Runtimes + Send + Sync + 'static,
+    {
+        for work in works {
+            let is_suspect = work.is_suspect(device_state);
+            if !self.stop.load(Ordering::Relaxed) && self.has_room_for(is_suspect) {
+                self.begin_one(work, is_suspect, Arc::clone(runtimes), state.clone());
+            }
+        }
+    }
+
+    /// What may have taken the device down is at work alone, among the young ones.
+    fn has_room_for(&self, is_suspect: bool) -> bool {
+        let young = || self.running.iter().filter(|job| job.is_young());
+        let is_free = if is_suspect { young().next().is_none() } else { !young().any(|job| job.is_suspect) };
+        is_free && young().count() < self.bounds.young && self.running.len() < self.bounds.all
+    }
+
+    fn begin_one<H>(&mut self, work: Work, is_suspect: bool, runtimes: Arc<H>, state: Shared)
+    where
+        H: Runtimes + Send + Sync + 'static,
+    {
+        let work = Arc::new(work);
+        let [cancel, halt, over] = [(); 3].map(|()| Arc::new(AtomicBool::new(false)));
+        let end = End { over: Arc::clone(&over), ended: Arc::clone(&self.ended) };
+        let (its_work, its_cancel, its_halt) = (Arc::clone(&work), Arc::clone(&cancel), Arc::clone(&halt));
+        let (stop, hooks) = (self.stop(), self.hooks.clone());
+        let thread = thread::spawn(move || {
+            let _end = end;
+            let cancel = || its_cancel.load(Ordering::Relaxed) || stop.load(Ordering::Relaxed);
+            let halt = || its_halt.load(Ordering::Relaxed) || cancel();
+            let may_change = |deployment| hooks.may_change(deployment, &cancel);
+            let (cancel, halt, may_change) = (&cancel, &halt, &may_change);
+            Job { runtimes: &*runtimes, state: &state, cancel, halt, may_change }.run(&its_work)
+        });
+        self.running.push(Running { work, began: Instant::now(), is_suspect, cancel, halt, over, thread });
+    }
+
+    /// Waits until one has ended. Returns whether one has.
+    pub(super) fn wait(&self, at_most: Duration) -> bool {
+        let changes = self.ended.changes.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_none_over = |(): &mut ()| !self.running.iter().any(Running::is_over);
+        let waited = self.ended.changed.wait_timeout_while(changes, at_most, is_none_over);
+        !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
+    }
+
+    /// Ends all, and waits until they have: each step is finished or stopped cleanly.
+    pub(super) fn end(&mut self) -> Result<(), StoreError> {
+        self.stop.store(true, Ordering::Relaxed);
+        while self.is_any() {
+            self.wait(YOUNG);
+            self.reap()?;
+        }
+        Ok(())
+    }
+}
+
+/// Says that a job is over when it is dropped, also by a panic.
+struct End {
+    over: Arc<AtomicBool>,
+    ended: Arc<Ended>,
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        let changes = self.ended.changes.lock().unwrap_or_else(PoisonError::into_inner);
+        self.over.store(true, Ordering::Release);
+        drop(changes);
+        self.ended.notify.notify_one();
+        self.ended.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests;

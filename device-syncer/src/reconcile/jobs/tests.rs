@@ -1,0 +1,267 @@
+//! Jobs in threads of their own, with runtimes that hang for as long as a test wants.
+
+use std::collections::BTreeMap;
+
+use repo_git::SigningKey;
+use repo_model::margo::ProfileType;
+use tempfile::TempDir;
+
+use super::*;
+use crate::config::Home;
+use crate::decision::component::Component;
+use crate::decision::gates::Gates;
+use crate::decision::message::Identity;
+use crate::decision::status::Report;
+use crate::reconcile::choose::choose;
+use crate::runtimes::RuntimeError;
+use crate::state::store::Store;
+use crate::testing::{fleet, project, wanted};
+
+/// What hangs, and what is done: by project.
+#[derive(Debug, Default)]
+struct Hanging {
+    hang: Mutex<BTreeSet<String>>,
+    /// Also what is cancelled goes on.
+    deaf: AtomicBool,
+    begun: Mutex<Vec<String>>,
+    at_once: Mutex<(usize, usize)>,
+}
+
+impl Hanging {
+    fn work(&self, verb: &str, project: &str, cancel: &dyn Fn() -> bool) -> Result<(), RuntimeError> {
+        self.begun.lock().unwrap().push(format!("{verb} {project}"));
+        {
+            let mut at_once = self.at_once.lock().unwrap();
+            at_once.0 += 1;
+            at_once.1 = at_once.1.max(at_once.0);
+        }
+        // Long enough that another one begins beside it.
+        thread::sleep(Duration::from_millis(30));
+        let mut result = Ok(());
+        while self.hang.lock().unwrap().contains(&format!("{verb} {project}")) && result.is_ok() {
+            thread::sleep(Duration::from_millis(5));
+            if cancel() && !self.deaf.load(Ordering::Relaxed) {
+                result = Err(RuntimeError::Cancelled);
+            }
+        }
+        self.at_once.lock().unwrap().0 -= 1;
+        result
+    }
+}
+
+impl Runtimes for Hanging {
+    type Ready = Component;
+
+    fn prefetch(&self, component: &Component, cancel: &dyn Fn() -> bool) -> Result<Component, RuntimeError> {
+        self.work("fetch", &component.project, cancel).map(|()| component.clone())
+    }
+
+    fn apply(&self, ready: &Component, cancel: &dyn Fn() -> bool) -> Result<(), RuntimeError> {
+        self.work("apply", &ready.project, cancel)
+    }
+
+    fn restore(&self, component: &Component, cancel: &dyn Fn() -> bool) -> Result<(), RuntimeError> {
+        self.work("restore", &component.project, cancel)
+    }
+
+    fn remove(
+        &self,
+        _: ProfileType,
+        project: &str,
+        _: Duration,
+        cancel: &dyn Fn() -> bool,
+    ) -> Result<(), RuntimeError> {
+        self.work("remove", project, cancel)
+    }
+}
+
+/// A device whose jobs can be made older.
+struct Bench {
+    _dir: TempDir,
+    state: Shared,
+    runtimes: Arc<Hanging>,
+    jobs: Jobs,
+}
+
+impl Bench {
+    fn new(hang: &[&str]) -> Self {
+        let dir = TempDir::new().unwrap();
+        let home = Home::new(dir.path());
+        let store = Store::open(&home, &"press-01".parse().unwrap(), SigningKey::from_seed(&[7; 32])).unwrap();
+        let identity = Identity { fleet: fleet(), device: "press-01".parse().unwrap() };
+        let runtimes = Arc::new(Hanging::default());
+        for one in hang {
+            let (verb, name) = one.split_once(' ').unwrap();
+            runtimes.hang.lock().unwrap().insert(format!("{verb} {}", project(name, "x")));
+        }
+        let jobs = Jobs::new(Bounds { young: 2, all: 6 });
+        Self { _dir: dir, state: Shared::new(store, identity, "boot".to_owned()), runtimes, jobs }
+    }
+
+    /// Begins what can begin, as a pass does. What was applied counts as running.
+    fn pass(&mut self, wanted: &[DesiredDeployment]) {
+        self.jobs.reap().unwrap();
+        let at_work = self.jobs.at_work();
+        let mut change = self.state.begin();
+        change.next.blame("boot");
+        let installed: BTreeMap<_, _> = change.next.deployments.clone();
+        let found: Vec<_> = installed
+            .values()
+            .flat_map(|applied| applied.inputs.components.iter().map(move |one| (applied, one)))
+            .map(|(applied, one)| {
+                let condition = crate::decision::observation::Condition::Running;
+                crate::testing::observed(applied.inputs.id.as_str(), one.name.as_str(), one.input_digest, condition)
+            })
+            .collect();
+        let plan = Plan::make(Some(wanted), &change.next, &found, &BTreeSet::new(), &Gates::default());
+        change.announce(&plan, wanted, &at_work);
+        let works = choose(&plan, wanted, &mut change, &at_work);
+        change.commit().unwrap();
+        self.jobs.cancel_outdated(wanted);
+        let device_state = change.next.clone();
+        drop(change);
+        self.jobs.begin(works, &device_state, &self.runtimes, &self.state);
+    }
+
+    /// Passes until nothing more ends.
+    fn settle(&mut self, wanted: &[DesiredDeployment]) {
+        self.pass(wanted);
+        while self.jobs.wait(Duration::from_millis(500)) {
+            self.pass(wanted);
+        }
+    }
+
+    /// All that is at work has been so for more than two minutes.
+    fn grow_old(&mut self) {
+        for job in &mut self.jobs.running {
+            job.began = job.began.checked_sub(YOUNG).unwrap();
+        }
+    }
+
+    fn state(&self, name: &str) -> String {
+        let report = Report::read(&self.state.view().device_state.status);
+        let found = report.get(crate::testing::id(name), &"x".parse().unwrap()).cloned();
+        found.map_or("none".to_owned(), |one| one.state.to_string())
+    }
+
+    fn release(&self) {
+        self.runtimes.hang.lock().unwrap().clear();
+    }
+}
+
+fn all(names: &[&str]) -> Vec<DesiredDeployment> {
+    names.iter().map(|name| wanted(name, &[("x", "1")])).collect()
+}
+
+#[test]
+fn five_that_hang_for_longer_than_two_minutes_hold_nobody_back() {
+    let hang = ["fetch a", "apply b", "apply c", "apply d", "fetch e"];
+    let (mut bench, wanted) = (Bench::new(&hang), all(&["a", "b", "c", "d", "e", "f", "g"]));
+    for _ in 0..3 {
+        bench.settle(&wanted);
+        bench.grow_old();
+    }
+    bench.settle(&wanted);
+    assert_eq!(["f", "g"].map(|name| bench.state(name)), ["installed", "installed"]);
+    assert_eq!(bench.jobs.old().len(), 5);
+    assert!(bench.runtimes.at_once.lock().unwrap().1 <= 6);
+    bench.release();
+    bench.settle(&wanted);
+    assert!(wanted.iter().all(|one| bench.state(one.name.as_str()) == "installed"));
+    assert!(!bench.jobs.is_any());
+}
+
+#[test]
+fn two_at_most_begin_at_once_and_each_transition_is_told_once_and_in_order() {
+    let (mut bench, wanted) = (Bench::new(&[]), all(&["a", "b", "c", "d", "e"]));
+    bench.settle(&wanted);
+    assert_eq!(bench.runtimes.at_once.lock().unwrap().1, 2);
+    let view = bench.state.view();
+    let history = view.repo.history(view.status.unwrap(), None, 1000).unwrap();
+    let mut told: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for commit in history.iter().rev() {
+        let message = repo_model::message::Message::parse(&view.repo.commit(*commit).unwrap().message);
+        for state in message.all("State") {
+            let (what, states) = state.split_once(' ').unwrap();
+            told.entry(what.to_owned()).or_default().push(states.to_owned());
+        }
+    }
+    assert_eq!(told.len(), 10);
+    let each = ["none > pending queued", "pending > installing", "installing > installed"];
+    assert!(told.values().all(|states| states == &each), "{told:?}");
+}
+
+#[test]
+fn what_is_outdated_ends_its_neighbour_goes_on_and_the_newer_one_is_applied() {
+    let (mut bench, old) = (Bench::new(&["apply a", "apply b"]), all(&["a", "b"]));
+    bench.settle(&old);
+    let newer = vec![wanted("a", &[("x", "2")]), wanted("b", &[("x", "1")])];
+    bench.runtimes.hang.lock().unwrap().remove(&format!("apply {}", project("b", "x")));
+    bench.settle(&newer);
+    assert_eq!(bench.state("b"), "installed");
+    bench.release();
+    bench.settle(&newer);
+    assert_eq!(bench.state("a"), "installed");
+    let applied = bench.state.view().device_state.applied_digest(&project("a", "x"));
+    assert_eq!(applied, Some(crate::testing::input_digest("a", "x", "2")));
+    let begun = bench.runtimes.begun.lock().unwrap().clone();
+    assert_eq!(begun.iter().filter(|one| **one == format!("apply {}", project("b", "x"))).count(), 1, "{begun:?}");
+}
+
+#[test]
+fn what_ends_although_it_is_outdated_is_told_as_it_is_and_then_removed() {
+    let (mut bench, old) = (Bench::new(&["apply a"]), all(&["a"]));
+    bench.runtimes.deaf.store(true, Ordering::Relaxed);
+    bench.settle(&old);
+    bench.settle(&[]);
+    assert_eq!(bench.state("a"), "installing", "nothing else begins with it");
+    bench.release();
+    bench.settle(&[]);
+    assert_eq!(bench.state("a"), "removed");
+}
+
+#[test]
+fn what_was_open_together_when_the_device_went_down_is_tried_alone() {
+    let (mut bench, wanted) = (Bench::new(&["apply a", "apply b"]), all(&["a", "b", "c"]));
+    bench.settle(&wanted);
+    assert_eq!(bench.jobs.running.len(), 2);
+    // The power goes: of this process only what is durable is left.
+    let attempts = bench.state.view().device_state.attempts;
+    assert!(attempts.values().all(|attempt| attempt.open == 1), "{attempts:?}");
+    let mut next = Bench::new(&["apply a", "apply b"]);
+    let mut change = next.state.begin();
+    change.next.attempts = attempts;
+    change.next.attempts.values_mut().for_each(|attempt| attempt.boot_id = "before".to_owned());
+    change.commit().unwrap();
+    drop(change);
+    next.settle(&wanted);
+    assert_eq!(next.jobs.running.len(), 1, "alone");
+    next.release();
+    next.settle(&wanted);
+    assert!(wanted.iter().all(|one| next.state(one.name.as_str()) == "installed"));
+    bench.release();
+    bench.jobs.end().unwrap();
+}
+
+#[test]
+fn a_removal_is_tried_once_before_anything_is_applied_and_what_depends_on_another_goes_first() {
+    let mut bench = Bench::new(&[]);
+    let dependent = DesiredDeployment { depends_on: vec!["a".parse().unwrap()], ..wanted("b", &[("x", "1")]) };
+    bench.settle(&[wanted("a", &[("x", "1")]), dependent]);
+    bench.runtimes.begun.lock().unwrap().clear();
+    bench.settle(&all(&["c"]));
+    let expected = [("remove", "b"), ("remove", "a"), ("fetch", "c"), ("apply", "c")];
+    let expected = expected.map(|(verb, name)| format!("{verb} {}", project(name, "x")));
+    assert_eq!(*bench.runtimes.begun.lock().unwrap(), expected);
+}
+
+#[test]
+fn at_the_end_what_is_at_work_is_stopped_and_waited_for() {
+    let (mut bench, wanted) = (Bench::new(&["fetch a", "apply b"]), all(&["a", "b"]));
+    bench.settle(&wanted);
+    let began = Instant::now();
+    bench.jobs.end().unwrap();
+    assert!(!bench.jobs.is_any() && began.elapsed() < Duration::from_secs(10));
+    bench.pass(&wanted);
+    assert!(!bench.jobs.is_any(), "nothing begins any more");
+}

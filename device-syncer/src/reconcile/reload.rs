@@ -1,0 +1,128 @@
+//! Reads `device.yaml` again when it changed, between two passes, so that no setting needs a restart but where the log says so.
+
+use std::error::Error;
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use repo_git::durable::Stamp;
+use repo_model::error_chain;
+
+use crate::config::{Device, Settings};
+use crate::reconcile::jobs::Bounds;
+use crate::reconcile::pass::Syncer;
+use crate::runtimes::{DeviceRuntimes, capabilities};
+
+/// How long a file that changed has to stay as it is.
+const SETTLE: Duration = Duration::from_millis(200);
+
+/// How many times [`SETTLE`] is waited for at most: a file that changes all the time is read all the same.
+const LOOKS: usize = 10;
+
+/// Why the settings can't be read again.
+pub type Unusable = Box<dyn Error + Send + Sync>;
+
+/// Makes everything that `device.yaml` says anew.
+pub type Make = fn(&Device) -> Result<(Settings, DeviceRuntimes), Unusable>;
+
+/// Follows `device.yaml` and the authorities of registries that it names.
+#[derive(Debug)]
+pub struct Reload {
+    make: Make,
+    seen: Seen,
+    /// What takes the place of the runtimes once no job is at work with them.
+    runtimes: Option<DeviceRuntimes>,
+}
+
+/// What was read last: the text of `device.yaml`, and the stamps of the authorities that it names. `None` is a file
+/// that can't be read.
+#[derive(Debug, PartialEq, Eq)]
+struct Seen {
+    text: Option<String>,
+    authorities: Vec<Option<Stamp>>,
+}
+
+/// What is in force now, and wasn't before.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Changed {
+    /// Other settings, so other files may have to be followed.
+    pub settings: bool,
+    /// Other runtimes, so another engine may have to be listened to.
+    pub runtimes: bool,
+}
+
+impl Seen {
+    fn of(device: &Device) -> Self {
+        let stamp = |path: &PathBuf| Stamp::of(path);
+        let authorities = device.settings.registries.ca.iter().map(stamp).collect();
+        Self { text: fs::read_to_string(device.home.config()).ok(), authorities }
+    }
+}
+
+impl Seen {
+    /// The same, once a person's editor isn't in the middle of it: half a file may say the opposite of the whole.
+    fn settled(device: &Device, before: &Self) -> Self {
+        let mut found = Self::of(device);
+        for _ in 0..LOOKS {
+            if found == *before {
+                break;
+            }
+            thread::sleep(SETTLE);
+            let last = std::mem::replace(&mut found, Self::of(device));
+            if last == found {
+                break;
+            }
+        }
+        found
+    }
+}
+
+impl Reload {
+    /// What the device was opened with counts so far.
+    pub fn new(device: &Device, make: Make) -> Self {
+        Self { make, seen: Seen::of(device), runtimes: None }
+    }
+
+    /// Puts in force what changed. What can't be used changes nothing, and is logged once.
+    pub fn refresh(&mut self, syncer: &mut Syncer) -> Changed {
+        let mut changed = Changed::default();
+        let found = Seen::settled(&syncer.device, &self.seen);
+        if found != self.seen {
+            self.seen = found;
+            match (self.make)(&syncer.device) {
+                Ok((settings, runtimes)) => {
+                    put_in_force(syncer, settings);
+                    (self.runtimes, changed.settings) = (Some(runtimes), true);
+                    // It may name others.
+                    self.seen = Seen::of(&syncer.device);
+                }
+                Err(error) => {
+                    let error = error_chain(&*error);
+                    tracing::error!(error, "device.yaml changed and can't be used: what it said before still counts");
+                }
+            }
+        }
+        if let Some(runtimes) = self.runtimes.take_if(|_| !syncer.reconciler.jobs.is_any()) {
+            syncer.reconciler.runtimes = Arc::new(runtimes);
+            changed.runtimes = true;
+        }
+        changed
+    }
+}
+
+fn put_in_force(syncer: &mut Syncer, settings: Settings) {
+    let before = std::mem::replace(&mut syncer.device.settings, settings);
+    let Syncer { device, host, reconciler, .. } = syncer;
+    if before.boot_id_file != device.settings.boot_id_file {
+        tracing::warn!("device.yaml: `bootIdFile` counts after a restart of this program");
+    }
+    reconciler.hooks.follow(&device.settings);
+    reconciler.jobs.bound(Bounds::new(device.settings.jobs, capabilities::memory().unwrap_or(0)));
+    host.connection.renew(&device.home, &device.join, &device.settings.host);
+    tracing::info!("device.yaml changed: what it says now counts from here on");
+    if reconciler.jobs.is_any() {
+        tracing::info!("what it says of docker, helm, registries and policy counts once nothing is at work");
+    }
+}

@@ -1,0 +1,114 @@
+//! Which sets ran well for long enough, and which failed, of deployments whose last good set is put back.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use repo_model::desired::Desired;
+use repo_model::envelope::OnFailure;
+use repo_model::{DeploymentId, Digest, ErrorCode, error_chain};
+
+use crate::decision::deployment::DesiredDeployment;
+use crate::decision::device_state::DeviceState;
+use crate::decision::failure::{Failure, shown};
+use crate::decision::observation::Observation;
+use crate::decision::rollback::{UNHEALTHY, Wellbeing};
+use crate::reconcile::reconciler::Reconciler;
+use crate::runtimes::DeviceRuntimes;
+use crate::state::shared::{Shared, Transaction};
+
+/// A set that failed since the pass before, and isn't rolled back yet.
+#[derive(Debug)]
+pub(super) struct FailedSet {
+    set: Digest,
+    why: Failure,
+    /// What speaks against putting back what was good.
+    against: Option<String>,
+}
+
+impl Reconciler {
+    /// The sets that failed since the pass before. The runtimes are asked here, where nothing is locked.
+    pub(super) fn failed_sets(
+        &self,
+        state: &Shared,
+        wanted: &[DesiredDeployment],
+        observation: &Observation,
+    ) -> BTreeMap<DeploymentId, FailedSet> {
+        let mut known = state.view().device_state;
+        known.forget_sets(wanted);
+        let on_trial = wanted.iter().filter(|one| known.is_on_trial(one));
+        let failed: Vec<_> = on_trial.filter_map(|one| Some((one, why(one, observation, &known, state)?))).collect();
+        let failed = failed.into_iter().map(|(one, why)| {
+            let against = against(one, &self.runtimes);
+            (one.id, FailedSet { set: one.set(), why, against })
+        });
+        failed.collect()
+    }
+}
+
+/// Why a set is bad, if it is.
+fn why(one: &DesiredDeployment, observation: &Observation, known: &DeviceState, state: &Shared) -> Option<Failure> {
+    if let Some(failure) = known.set_failure(one) {
+        return Some(failure);
+    }
+    let Wellbeing::Ill(what) = Wellbeing::of(one, observation) else { return None };
+    let ill = state.lock().stability.note(one.id, one.set(), false);
+    let text = || format!("it was unhealthy before it had run well for {} s: {what}", one.stabilise.as_secs());
+    (ill >= UNHEALTHY.min(one.stabilise)).then(|| Failure::new(ErrorCode::HealthTimeout, shown(&text())))
+}
+
+/// What speaks against putting back what was good: something that runs once, and may have changed the application's data.
+fn against(one: &DesiredDeployment, runtimes: &DeviceRuntimes) -> Option<String> {
+    if one.on_failure == OnFailure::LastGoodAnyway {
+        return None;
+    }
+    let inputs = one.components.iter().filter_map(|one| one.input.as_ref().ok());
+    let mut begun = BTreeSet::new();
+    for input in inputs {
+        match runtimes.begun_once(input) {
+            Ok(found) => begun.extend(found.into_iter().map(|what| format!("`{}` of `{}`", what, input.component))),
+            Err(error) => return Some(format!("nobody knows what of it began: {}", shown(&error_chain(&error)))),
+        }
+    }
+    let names = || begun.iter().cloned().collect::<Vec<_>>().join(", ");
+    let text = || {
+        format!("{} runs only once and has begun (`onFailure: last-good-anyway` puts it back all the same)", names())
+    };
+    (!begun.is_empty()).then(text)
+}
+
+impl Transaction<'_> {
+    /// Notes what failed, and what has run well for long enough.
+    pub(super) fn note_sets(
+        &mut self,
+        wanted: &[DesiredDeployment],
+        mut failed: BTreeMap<DeploymentId, FailedSet>,
+        observation: &Observation,
+        desired: Option<&Desired>,
+    ) {
+        for one in wanted {
+            if let Some(FailedSet { why, against, .. }) = failed.remove(&one.id).filter(|it| it.set == one.set()) {
+                tracing::warn!(deployment = %one.name, why = why.message, against, "its set failed");
+                self.next.note_bad(one, why, against);
+            }
+            let Some(envelope) = desired.and_then(|desired| desired.envelope.deployments.get(&one.id)) else {
+                continue;
+            };
+            if self.next.is_on_trial(one) && self.has_stabilised(one, observation) {
+                tracing::info!(deployment = %one.name, "has run well for long enough, and is what is put back from now on");
+                self.next.note_good(one, envelope);
+            }
+        }
+    }
+
+    fn has_stabilised(&mut self, one: &DesiredDeployment, observation: &Observation) -> bool {
+        let stability = &mut self.state.stability;
+        match Wellbeing::of(one, observation) {
+            Wellbeing::Well => stability.note(one.id, one.set(), true) >= one.stabilise,
+            // Since when it is ill was noted before.
+            Wellbeing::Ill(_) => false,
+            Wellbeing::Neither => {
+                stability.forget(one.id);
+                false
+            }
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! What persons at the device said of changes: `approvals.json`, which `approve` and `reject` write.
+
+use std::fs::{self, File};
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+
+use repo_git::durable;
+use repo_model::{error_chain, json};
+use rustix::fs::{FlockOperation, flock};
+use serde::{Deserialize, Serialize};
+
+use crate::config::Home;
+use crate::decision::approval::Word;
+
+/// The most words that are kept; the oldest go.
+const MOST: usize = 100;
+
+/// `approvals.json`.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Said {
+    words: Vec<Word>,
+}
+
+/// `approvals.json` can't be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum ApprovalError {
+    #[error("can't {doing} `{}`", path.display())]
+    File { doing: &'static str, path: PathBuf, source: io::Error },
+    #[error("`{}` isn't what `device-syncer approve` wrote: {problem}", path.display())]
+    Content { path: PathBuf, problem: String },
+}
+
+fn failed<'a>(doing: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> ApprovalError + 'a {
+    move |source| ApprovalError::File { doing, path: path.to_owned(), source }
+}
+
+/// What they said so far, one word of each deployment; or why it can't be read.
+pub fn read(home: &Home) -> Result<Vec<Word>, String> {
+    words(&home.approvals()).map_err(|error| error_chain(&error))
+}
+
+fn words(path: &Path) -> Result<Vec<Word>, ApprovalError> {
+    let bytes = match fs::read(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        bytes => bytes.map_err(failed("read", path))?,
+    };
+    let said: Result<Said, _> = serde_json::from_slice(&bytes);
+    said.map(|said| said.words)
+        .map_err(|error| ApprovalError::Content { path: path.to_owned(), problem: error.to_string() })
+}
+
+/// Notes a word, in place of the one of before for the same deployment. What can't be read approved nothing, and is replaced.
+pub fn say(home: &Home, word: Word) -> Result<(), ApprovalError> {
+    // Two persons who write at the same time do so one after the other.
+    let dir = File::open(home.root()).map_err(failed("open", home.root()))?;
+    flock(&dir, FlockOperation::LockExclusive).map_err(|error| failed("lock", home.root())(error.into()))?;
+    let path = home.approvals();
+    let mut words = match words(&path) {
+        Err(ApprovalError::Content { .. }) => Vec::new(),
+        words => words?,
+    };
+    words.retain(|known| known.change.deployment != word.change.deployment);
+    words.push(word);
+    words.drain(..words.len().saturating_sub(MOST));
+    durable::replace_file(&path, &json::to_bytes(&Said { words }), 0o600).map_err(failed("write", &path))
+}
+
+#[cfg(test)]
+mod tests {
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::decision::approval::{self, ChangeSet};
+    use crate::testing::id;
+
+    fn word(name: &str, by: &str) -> Word {
+        let (change, at) = (ChangeSet::removal(id(name)), "2026-11-23T15:00:00Z".parse().unwrap());
+        Word { said: approval::Said::Approved, change, by: by.to_owned(), why: "x".to_owned(), at }
+    }
+
+    #[test]
+    fn one_word_of_each_deployment_is_kept_and_a_hundred_in_all() {
+        let dir = TempDir::new().unwrap();
+        let home = Home::new(dir.path());
+        assert_eq!(read(&home), Ok(Vec::new()));
+        say(&home, word("a", "j.doe")).unwrap();
+        say(&home, word("b", "j.doe")).unwrap();
+        say(&home, word("a", "a.roe")).unwrap();
+        assert_eq!(read(&home), Ok(vec![word("b", "j.doe"), word("a", "a.roe")]));
+        (0..100).for_each(|at| say(&home, word(&format!("c{at}"), "j.doe")).unwrap());
+        let words = read(&home).unwrap();
+        assert_eq!((words.len(), &words[99]), (100, &word("c99", "j.doe")));
+        assert!(!words.contains(&word("a", "a.roe")), "the oldest");
+    }
+
+    #[test]
+    fn what_can_not_be_read_approves_nothing_until_the_next_word() {
+        let dir = TempDir::new().unwrap();
+        let home = Home::new(dir.path());
+        for content in ["", "{", "{\"words\": [{}]}", "{\"words\": [], \"more\": 1}"] {
+            durable::replace_file(&home.approvals(), content.as_bytes(), 0o600).unwrap();
+            assert!(read(&home).unwrap_err().contains("isn't what `device-syncer approve` wrote"), "{content}");
+            say(&home, word("a", "j.doe")).unwrap();
+            assert_eq!(read(&home), Ok(vec![word("a", "j.doe")]));
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! What the site holds: `hold.json`, which `hold` and `release` write, and the file that `gates.hold` names.
+
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Read};
+use std::path::{Path, PathBuf};
+
+use jiff::{SignedDuration, Timestamp};
+use repo_git::durable::{self, Dir};
+use repo_model::{DeploymentName, error_chain, json};
+use rustix::fs::{FileType, FlockOperation, flock};
+use serde::{Deserialize, Serialize};
+
+use crate::config::Home;
+use crate::decision::failure::LINE;
+use crate::decision::hold::{Hold, HoldByPerson};
+
+/// How much of a site's file is read for its first line, in bytes: it may be of any length.
+const FIRST_LINE: u64 = 4 * LINE as u64;
+
+/// How long the words of a site's file stay, whatever it says meanwhile: each change of them is a commit for ever.
+const STEADY: SignedDuration = SignedDuration::from_mins(10);
+
+/// `hold.json`.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Held {
+    holds: Vec<HoldByPerson>,
+}
+
+/// What persons said can't be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum HoldError {
+    #[error("can't {doing} `{}`", path.display())]
+    File { doing: &'static str, path: PathBuf, source: io::Error },
+    #[error("`{}` isn't what `device-syncer hold` wrote, so everything is held: {problem}", path.display())]
+    Content { path: PathBuf, problem: String },
+    /// There is no such hold to end.
+    #[error("{what} isn't held by a person")]
+    NotHeld { what: String },
+}
+
+fn failed<'a>(doing: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> HoldError + 'a {
+    move |source| HoldError::File { doing, path: path.to_owned(), source }
+}
+
+/// Reads what holds. Lives as long as the process.
+#[derive(Debug, Default)]
+pub struct Holds {
+    /// What the site's file said, and when that was read.
+    words: Option<(String, Timestamp)>,
+}
+
+impl Holds {
+    /// What holds now. Whatever can't be read holds everything, and says so.
+    pub fn read(&mut self, home: &Home, file: Option<&Path>, now: Timestamp) -> Vec<Hold> {
+        let mut all = match read(&home.hold()) {
+            Ok(held) => held.into_iter().filter(|hold| !hold.has_ended(now)).map(Hold::Person).collect(),
+            Err(error) => vec![Hold::File { file: home.hold().display().to_string(), why: error_chain(&error) }],
+        };
+        let said = file.and_then(|file| Some((file, words_of(file)?)));
+        if let Some((file, words)) = said {
+            all.push(Hold::File { file: file.display().to_string(), why: self.steady(words, now) });
+        } else {
+            self.words = None;
+        }
+        all
+    }
+
+    fn steady(&mut self, words: String, now: Timestamp) -> String {
+        let is_young = |since: Timestamp| (SignedDuration::ZERO..STEADY).contains(&now.duration_since(since));
+        match &self.words {
+            Some((before, since)) if *before == words || is_young(*since) => before.clone(),
+            _ => {
+                self.words = Some((words.clone(), now));
+                words
+            }
+        }
+    }
+}
+
+/// Why a site's file holds everything; `None` where there is none. It is somebody else's: nothing but a plain file is
+/// opened, no link is followed, and of its content no more is read than is shown.
+fn words_of(file: &Path) -> Option<String> {
+    let shown = file.display();
+    match first_line(file) {
+        Ok(None) => None,
+        Ok(Some(line)) if line.is_empty() => Some(format!("the site's file `{shown}` is there")),
+        Ok(Some(line)) => Some(format!("the site's file `{shown}` says: {line}")),
+        Err(error) => Some(format!("the site's file `{shown}` can't be read: {error}")),
+    }
+}
+
+fn first_line(file: &Path) -> io::Result<Option<String>> {
+    let (Some(dir), Some(name)) = (file.parent(), file.file_name().and_then(|name| name.to_str())) else {
+        return Err(ErrorKind::InvalidFilename.into());
+    };
+    let dir = match Dir::open(dir) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        dir => dir?,
+    };
+    let not_plain = |what: &str| Err(io::Error::other(format!("it is {what}, and only a plain file is read")));
+    match dir.file_type(name)? {
+        None => return Ok(None),
+        Some(FileType::RegularFile) => {}
+        Some(FileType::Symlink) => return not_plain("a link"),
+        Some(FileType::Directory) => return not_plain("a directory"),
+        Some(FileType::Fifo) => return not_plain("a FIFO"),
+        Some(_) => return not_plain("a device or a socket"),
+    }
+    // It went meanwhile, or became something else: the next pass sees what it is by then.
+    let Some(found) = dir.open_file(name)? else { return not_plain("no longer what it was") };
+    let mut bytes = Vec::new();
+    found.take(FIRST_LINE).read_to_end(&mut bytes)?;
+    let text = String::from_utf8_lossy(&bytes);
+    Ok(Some(text.lines().next().unwrap_or_default().trim().to_owned()))
+}
+
+fn read(path: &Path) -> Result<Vec<HoldByPerson>, HoldError> {
+    let bytes = match fs::read(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        bytes => bytes.map_err(failed("read", path))?,
+    };
+    let held: Result<Held, _> = serde_json::from_slice(&bytes);
+    held.map(|held| held.holds)
+        .map_err(|error| HoldError::Content { path: path.to_owned(), problem: error.to_string() })
+}
+
+/// Holds, in place of what held the same before.
+pub fn add(home: &Home, hold: HoldByPerson) -> Result<(), HoldError> {
+    let _lock = lock(home)?;
+    let mut holds = read(&home.hold())?;
+    holds.retain(|known| known.deployment != hold.deployment && !known.has_ended(hold.since));
+    holds.push(hold);
+    write(home, holds)
+}
+
+/// Ends the hold of a deployment, or that of the whole device, which also ends what can't be read.
+pub fn release(home: &Home, deployment: Option<&DeploymentName>, now: Timestamp) -> Result<(), HoldError> {
+    let _lock = lock(home)?;
+    let mut holds = match read(&home.hold()) {
+        Err(HoldError::Content { .. }) if deployment.is_none() => return write(home, Vec::new()),
+        holds => holds?,
+    };
+    holds.retain(|hold| !hold.has_ended(now));
+    let before = holds.len();
+    holds.retain(|hold| hold.deployment.as_ref() != deployment);
+    if holds.len() == before {
+        let what = deployment.map_or("the whole device".to_owned(), |name| format!("deployment `{name}`"));
+        return Err(HoldError::NotHeld { what });
+    }
+    write(home, holds)
+}
+
+/// Two persons who write at the same time do so one after the other.
+fn lock(home: &Home) -> Result<File, HoldError> {
+    let dir = File::open(home.root()).map_err(failed("open", home.root()))?;
+    flock(&dir, FlockOperation::LockExclusive).map_err(|error| failed("lock", home.root())(error.into()))?;
+    Ok(dir)
+}
+
+/// Also what holds nothing is written: a file that goes wakes no running syncer.
+fn write(home: &Home, holds: Vec<HoldByPerson>) -> Result<(), HoldError> {
+    let path = home.hold();
+    durable::replace_file(&path, &json::to_bytes(&Held { holds }), 0o600).map_err(failed("write", &path))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use rustix::fs::{CWD, Mode, mknodat};
+    use tempfile::TempDir;
+
+    use super::*;
+
+    fn now() -> Timestamp {
+        "2026-11-23T15:00:00Z".parse().unwrap()
+    }
+
+    fn hold(deployment: Option<&str>, hours: Option<i64>) -> HoldByPerson {
+        let deployment = deployment.map(|name| name.parse().unwrap());
+        let until = hours.map(|hours| now() + SignedDuration::from_hours(hours));
+        HoldByPerson { deployment, id: None, by: "j.doe".to_owned(), why: "x".to_owned(), since: now(), until }
+    }
+
+    fn said(home: &Home, now: Timestamp) -> Vec<String> {
+        Holds::default().read(home, None, now).iter().map(Hold::message).collect()
+    }
+
+    #[test]
+    fn a_hold_lasts_until_it_is_released_or_ends_by_itself() {
+        let dir = TempDir::new().unwrap();
+        let home = Home::new(dir.path());
+        let name: DeploymentName = "a".parse().unwrap();
+        assert!(matches!(release(&home, None, now()), Err(HoldError::NotHeld { .. })));
+        add(&home, hold(None, Some(8))).unwrap();
+        add(&home, hold(Some("a"), None)).unwrap();
+        let in_time = |hours| now() + SignedDuration::from_hours(hours);
+        assert_eq!((said(&home, now()).len(), said(&home, in_time(7)).len(), said(&home, in_time(8)).len()), (2, 2, 1));
+        add(&home, hold(Some("a"), Some(1))).unwrap();
+        assert_eq!(said(&home, now()).len(), 2, "one hold of one thing");
+        assert!(matches!(release(&home, Some(&name), in_time(1)), Err(HoldError::NotHeld { .. })), "it has ended");
+        release(&home, Some(&name), now()).unwrap();
+        release(&home, None, now()).unwrap();
+        assert_eq!(said(&home, now()), [""; 0]);
+    }
+
+    #[test]
+    fn what_can_not_be_read_holds_everything_until_all_is_released() {
+        let dir = TempDir::new().unwrap();
+        let home = Home::new(dir.path());
+        let name: DeploymentName = "a".parse().unwrap();
+        for content in ["", "{", "{\"holds\": [{}]}", "{\"holds\": [], \"more\": 1}"] {
+            durable::replace_file(&home.hold(), content.as_bytes(), 0o600).unwrap();
+            let holds = Holds::default().read(&home, None, now());
+            assert!(matches!(&holds[..], [all] if all.is_of(None, Some(&name))), "{content}: {holds:?}");
+            assert!(matches!(add(&home, hold(None, None)), Err(HoldError::Content { .. })));
+            assert!(matches!(release(&home, Some(&name), now()), Err(HoldError::Content { .. })));
+            release(&home, None, now()).unwrap();
+            assert_eq!(said(&home, now()), [""; 0]);
+        }
+    }
+
+    #[test]
+    fn a_sites_file_holds_while_anything_is_there_and_nothing_but_a_plain_file_is_read() {
+        let dir = TempDir::new().unwrap();
+        let (home, file) = (Home::new(dir.path()), dir.path().join("there/busy"));
+        let words = || {
+            let holds = Holds::default().read(&home, Some(&file), now());
+            holds.iter().map(Hold::message).collect::<Vec<_>>().join("|").replace(&*file.display().to_string(), "F")
+        };
+        let again = || match fs::symlink_metadata(&file).unwrap().is_dir() {
+            true => fs::remove_dir(&file).unwrap(),
+            false => assert!(durable::remove_file(&file).unwrap()),
+        };
+        assert_eq!(words(), "", "not even its directory is there");
+        durable::create_dir_all(file.parent().unwrap(), 0o700).unwrap();
+        assert_eq!(words(), "");
+        let put = |bytes: &[u8]| durable::replace_file(&file, bytes, 0o600).unwrap();
+        put(b"");
+        assert_eq!(words(), "the site's file `F` is there");
+        put(b" line 2 is filling \r\nmore\n");
+        assert_eq!(words(), "the site's file `F` says: line 2 is filling");
+        put(&[0xff; 1 << 20]);
+        assert!(words().chars().count() <= LINE && words().ends_with('…'), "{}", words());
+        again();
+        put(b"secret");
+        durable::rename(&file, &dir.path().join("secret")).unwrap();
+        symlink(dir.path().join("secret"), &file).unwrap();
+        assert_eq!(words(), "the site's file `F` can't be read: it is a link, and only a plain file is read");
+        again();
+        symlink("/nowhere", &file).unwrap();
+        assert!(words().contains("it is a link"));
+        again();
+        mknodat(CWD, &file, FileType::Fifo, Mode::RWXU, 0).unwrap();
+        assert!(words().contains("it is a FIFO"));
+        again();
+        durable::create_dir_all(&file, 0o700).unwrap();
+        assert!(words().contains("it is a directory"));
+        again();
+        assert_eq!(words(), "");
+        fs::remove_dir(file.parent().unwrap()).unwrap();
+        durable::replace_file(file.parent().unwrap(), b"", 0o600).unwrap();
+        assert!(words().contains("can't be read"), "its directory is a file: {}", words());
+    }
+
+    #[test]
+    fn words_that_change_all_the_time_are_taken_over_once_in_ten_minutes() {
+        let dir = TempDir::new().unwrap();
+        let (home, file, mut holds) = (Home::new(dir.path()), dir.path().join("busy"), Holds::default());
+        let mut told = Vec::new();
+        for second in 0..1300 {
+            durable::replace_file(&file, format!("{second}").as_bytes(), 0o600).unwrap();
+            let now = now() + SignedDuration::from_secs(second);
+            told.extend(holds.read(&home, Some(&file), now).iter().map(Hold::message));
+        }
+        told.dedup();
+        assert_eq!(told.len(), 3);
+        assert!(durable::remove_file(&file).unwrap());
+        assert!(holds.read(&home, Some(&file), now()).is_empty());
+    }
+}

@@ -1,0 +1,106 @@
+//! The state of a device as one value behind one lock. It is changed by short transactions, which wait for no network, no
+//! runtime and no child process; their order is the order on `status`.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use jiff::Timestamp;
+
+use crate::decision::device_state::DeviceState;
+use crate::decision::message::{Identity, message};
+use crate::decision::status::Report;
+use crate::state::restores::Restores;
+use crate::state::retries::Retries;
+use crate::state::stability::Stability;
+use crate::state::store::{Store, StoreError};
+use crate::state::view::View;
+
+/// Called after each commit that moved `status`.
+pub type Listener = Box<dyn Fn(&Store) + Send>;
+
+/// What lasts, and what may not be tried yet.
+pub struct State {
+    /// The clone with the device state in force.
+    pub store: Store,
+    /// When failed steps may be tried again.
+    pub retries: Retries,
+    /// How often what was applied had to be restored.
+    pub restores: Restores,
+    /// For how long deployments have been well, or ill.
+    pub stability: Stability,
+    /// Tells this boot from the ones before.
+    pub boot_id: String,
+    identity: Identity,
+    listener: Option<Listener>,
+}
+
+impl std::fmt::Debug for State {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("State").field("store", &self.store).finish_non_exhaustive()
+    }
+}
+
+/// The state, for every thread that works on it.
+#[derive(Debug, Clone)]
+pub struct Shared(Arc<Mutex<State>>);
+
+impl Shared {
+    /// Nothing was tried yet in this process.
+    pub fn new(store: Store, identity: Identity, boot_id: String) -> Self {
+        let (retries, restores, stability) = (Retries::default(), Restores::default(), Stability::default());
+        Self(Arc::new(Mutex::new(State { store, retries, restores, stability, boot_id, identity, listener: None })))
+    }
+
+    /// Takes the lock, for reading or for what isn't a [transaction](Self::begin).
+    pub fn lock(&self) -> MutexGuard<'_, State> {
+        // A thread that panicked had committed, or had not.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins a transaction, which holds the lock until it is dropped.
+    pub fn begin(&self) -> Transaction<'_> {
+        let state = self.lock();
+        let next = state.store.device_state.clone();
+        Transaction { report: Report::read(&next.status), next, state }
+    }
+
+    /// What is in force at this moment.
+    pub fn view(&self) -> View {
+        self.lock().store.view()
+    }
+
+    /// Who hears of each commit from now on, first of those that there are; `None`: nobody.
+    pub fn listen(&self, listener: Option<Listener>) {
+        let mut state = self.lock();
+        if let Some(listener) = &listener {
+            listener(&state.store);
+        }
+        state.listener = listener;
+    }
+}
+
+/// A change of the state. Dropped without a commit, it changes nothing but what may not be tried yet.
+#[derive(Debug)]
+pub struct Transaction<'a> {
+    /// Locked for as long as the transaction lives.
+    pub state: MutexGuard<'a, State>,
+    /// The device state as it will be with the next commit.
+    pub next: DeviceState,
+    /// The states as they will be with the next commit.
+    pub report: Report,
+}
+
+impl Transaction<'_> {
+    /// Makes the change so far durable, in one commit of `status` if it says anything new. Returns whether it does.
+    pub fn commit(&mut self) -> Result<bool, StoreError> {
+        let (state, mut next) = (&mut *self.state, self.next.clone());
+        let manifest_version = next.accepted.as_ref().map_or(0, |accepted| accepted.manifest_version);
+        self.report.write(&mut next.status, &state.identity.device, manifest_version);
+        next.report_images();
+        let message = message(&next, &state.store.device_state, &state.identity);
+        let says_more = state.store.commit(next, &message, Timestamp::now().as_second())?;
+        if let Some(listener) = state.listener.as_ref().filter(|_| says_more) {
+            listener(&state.store);
+        }
+        Ok(says_more)
+    }
+}
