@@ -9,6 +9,8 @@ use crate::host::ssh::SshSetupError;
 use crate::reconcile::pass::PassError;
 use crate::reconcile::preview::PlanError;
 use crate::runtimes::RuntimeError;
+use crate::state::history::HistoryError;
+use crate::state::hold::HoldError;
 
 /// Exit code: a user's or the configuration's error.
 pub const USER: u8 = 1;
@@ -16,19 +18,25 @@ pub const USER: u8 = 1;
 /// Exit code: `plan` found differences.
 pub const DIFFERENCES: u8 = 3;
 
+/// Exit code: `doctor` found nothing that is wrong, and something that may become so.
+pub const WARNINGS: u8 = 4;
+
 /// Exit code: this program failed its own rules.
 pub const INTERNAL: u8 = 70;
 
 /// Any error that ends a command.
 #[derive(Debug, thiserror::Error)]
 pub enum CliError {
-    /// The device's home.
     #[error(transparent)]
     Home(#[from] HomeError),
     #[error(transparent)]
     Pass(#[from] PassError),
     #[error(transparent)]
     Plan(#[from] PlanError),
+    #[error(transparent)]
+    Hold(#[from] HoldError),
+    #[error(transparent)]
+    History(#[from] HistoryError),
     /// An input of the command line or a file.
     #[error("{0}")]
     Input(String),
@@ -88,6 +96,10 @@ impl CliError {
             }
             Self::Plan(PlanError::Runtime(RuntimeError::RuntimeUnavailable { .. })) => {
                 Some("is the engine running, and is `docker.host` in device.yaml right?")
+            }
+            Self::Hold(HoldError::NotHeld { .. }) => Some("`device-syncer status` shows what is held, and by whom"),
+            Self::Hold(HoldError::Content { .. }) => {
+                Some("`device-syncer release` ends all that persons hold; then say again what shall be held")
             }
             error if is_disk_full(error) => Some(
                 "disk-full: make room on the disk of the device's home; what runs keeps running, and the next pass goes on",

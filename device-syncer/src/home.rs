@@ -9,29 +9,37 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use repo_git::{Cause, SigningKey, durable};
 use repo_http::Clock;
+use repo_model::freshness::SKEW;
 use repo_model::join::Join;
 use repo_model::report::{Condition, ConditionType, Reason};
 use repo_model::roster::{Trust, roster_path};
-use repo_model::{Digest, KeyText, envelope, error_chain};
+use repo_model::windows::Spread;
+use repo_model::{DeviceId, Digest, KeyText, envelope, error_chain};
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, Signal, kill_process};
 use uuid::Uuid;
 
 use crate::config::{ConfigError, Device, Home, SAMPLE, SCHEMA, Settings, SshIdentity};
 use crate::decision::conditions::condition;
+use crate::decision::windows::Windows;
 use crate::host::account::{self, AccountError};
 use crate::host::client::HostClient;
 use crate::host::connection::{ConnectionError, HostConnection};
 use crate::host::connectivity::Connectivity;
 use crate::host::ssh::{self, KeysInUse, SshSetupError};
 use crate::host::verify::key_text;
+use crate::reconcile::accept::is_behind;
+use crate::reconcile::jobs::Bounds;
 use crate::reconcile::pass::Syncer;
 use crate::reconcile::reconciler::Reconciler;
+use crate::reconcile::reload::Unusable;
 use crate::runtimes::{
-    ComposeRuntime, ComposeSettings, DeviceRuntimes, HelmRuntime, HelmSettings, RuntimeError, SandboxSettings, command,
+    ComposeRuntime, ComposeSettings, DeviceRuntimes, HelmRuntime, HelmSettings, RuntimeError, SandboxSettings,
+    capabilities, command,
 };
 use crate::state::floor::{self, Floor, FloorError};
 use crate::state::last_failure::LastFailure;
+use crate::state::moved::{self, Moved};
 use crate::state::store::{Store, StoreError};
 
 /// How long the children of a killed syncer are waited for before they are ended.
@@ -53,10 +61,9 @@ pub enum HomeError {
     #[error("`{}` belongs to device `{device}` already", path.display())]
     Taken {
         path: PathBuf,
-        /// Whose it is.
+        /// The id of the device that the home was made for.
         device: String,
     },
-    /// `init` was never run.
     #[error("`{}` is not a device's home", path.display())]
     NotInitialised { path: PathBuf },
     /// Another syncer works on it.
@@ -146,6 +153,8 @@ pub fn init(home: &Home, join_file: &Path) -> Result<Enrolment, HomeError> {
     let now = Timestamp::now().max(join.issued.unwrap_or(Timestamp::UNIX_EPOCH));
     account::join(&home.account(), join.account.as_ref(), before.as_ref(), now)?;
     durable::replace_file(&home.join(), &bytes, 0o600).map_err(file("write", &home.join()))?;
+    // What the operator says has the last word.
+    moved::write(&home.moved(), None).map_err(file("remove", &home.moved()))?;
     Ok(Enrolment { line: format!("{key} {}", join.device), ssh_line })
 }
 
@@ -160,10 +169,18 @@ fn ssh_line(home: &Home, join: &Join, signing: &KeyText) -> Result<Option<String
     Ok(ssh::enrolment_line(&settings, join, signing)?)
 }
 
+/// The site's windows, and how much later than they this device begins.
+pub fn site_windows(home: &Home) -> Result<(Option<Windows>, Spread), HomeError> {
+    let Ok(bytes) = fs::read(home.join()) else {
+        return Err(HomeError::NotInitialised { path: home.root().to_owned() });
+    };
+    let join = read_join(&home.join(), &bytes)?;
+    Ok((Settings::read(home)?.gates.windows, Spread::of(&join.device)))
+}
+
 /// Where the host is, and the keys in use with it over SSH.
 pub fn host_of(home: &Home) -> Result<(String, Option<KeysInUse>), HomeError> {
-    let bytes = fs::read(home.join()).map_err(file("read", &home.join()))?;
-    let join = read_join(&home.join(), &bytes)?;
+    let join = join_of(home)?;
     let is_over_ssh = ssh::url(&join).map_err(ConnectionError::from)?.is_some();
     let keys = is_over_ssh.then(|| Settings::read(home).map(|settings| KeysInUse::of(&settings.host, &join)));
     Ok((join.url, keys.transpose()?))
@@ -234,10 +251,19 @@ pub struct Locks {
 
 /// Opens a home for one syncer: takes the locks, waits for or ends what a killed one left running, reads everything.
 pub fn open(home: Home) -> Result<(Syncer, Locks), HomeError> {
-    let Ok(bytes) = fs::read(home.join()) else {
-        return Err(HomeError::NotInitialised { path: home.root().to_owned() });
+    open_at(home, None)
+}
+
+/// The same, at the host that a person names now (`Some(None)`: that of the join file) in place of who did before.
+pub fn open_at(home: Home, moved: Option<Option<Moved>>) -> Result<(Syncer, Locks), HomeError> {
+    let join = match moved {
+        None => join_of(&home)?,
+        Some(moved) => {
+            let mut join = joined(&home)?;
+            moved.into_iter().for_each(|moved| moved.put_into(&mut join));
+            join
+        }
     };
-    let join = read_join(&home.join(), &bytes)?;
     let locks = lock(&home)?;
     let settings = Settings::read(&home)?;
     let key = SigningKey::load(&home.key()).map_err(|error| HomeError::Key(error.into()))?;
@@ -247,21 +273,42 @@ pub fn open(home: Home) -> Result<(Syncer, Locks), HomeError> {
     let earliest = floor::earliest(&join).as_second().try_into().unwrap_or(0);
     let clock = Clock::default().plausible_from(earliest);
     let runtimes = runtimes(&home, &settings, &join, &clock)?;
+    runtimes.helm.as_ref().map_or(Ok(()), HelmRuntime::sweep)?;
     let connection = HostConnection::open(&home, &join, &settings.host, clock)?;
     connection.set_floor_of_time(floor.time);
-    let device = Device {
-        instance: installation(&home)?,
-        hmac_key: read_hmac_key(&home)?,
-        boot_id: read_text(&settings.boot_id_file)?,
-        key: key_line,
-        home,
-        settings,
-        join,
-    };
+    let instance = installation(&home)?;
+    let device = device(home, settings, join, (key_line, instance))?;
+    let bounds = Bounds::new(device.settings.jobs, capabilities::memory().unwrap_or(0));
     let host = HostClient::new(connection, Connectivity::open(device.home.contact()));
     let kept = (store, floor, LastFailure::open(device.home.failure()));
-    let syncer = Syncer::new(device, host, kept, Reconciler::new(runtimes), events);
+    let reconciler = Reconciler::new(runtimes, bounds).with_hook(&device.settings, &device.home);
+    let syncer = Syncer::new(device, host, kept, reconciler, events);
     Ok((syncer, locks))
+}
+
+/// Reads the settings of a device again, and makes what runs its components by them.
+pub fn reload(device: &Device) -> Result<(Settings, DeviceRuntimes), Unusable> {
+    let settings = Settings::read(&device.home)?;
+    let earliest = floor::earliest(&device.join).as_second().try_into().unwrap_or(0);
+    let clock = Clock::default().plausible_from(earliest);
+    let runtimes = runtimes(&device.home, &settings, &device.join, &clock)?;
+    Ok((settings, runtimes))
+}
+
+fn device(home: Home, settings: Settings, join: Join, (key, instance): (KeyText, Uuid)) -> Result<Device, HomeError> {
+    let (hmac_key, boot_id) = (read_hmac_key(&home)?, read_text(&settings.boot_id_file)?);
+    Ok(Device { home, settings, join, instance, key, hmac_key, boot_id })
+}
+
+/// Reads who this device is and what runs its components, without a lock: for who only looks, beside a syncer that may be at
+/// work. Also whether its clock is known to be behind.
+pub fn look(home: Home) -> Result<(Device, Reconciler, bool), HomeError> {
+    let (join, settings) = (join_of(&home)?, Settings::read(&home)?);
+    let key = SigningKey::load(&home.key()).map_err(|error| HomeError::Key(error.into()))?;
+    let runtimes = runtimes(&home, &settings, &join, &Clock::default())?;
+    let floor = Floor::read(&home.floor()).unwrap_or_else(|_| Floor::of_join(&join));
+    let device = device(home, settings, join, (key_text(&key.public()), Uuid::nil()))?;
+    Ok((device, Reconciler::new(runtimes, Bounds::new(1, 0)), is_behind(&floor)))
 }
 
 /// The key by which values of device files enter digests. Another one would have everything that gets such a value applied
@@ -302,10 +349,35 @@ fn read_floor(home: &Home, join: &Join, store: &Store) -> Result<(Floor, Vec<Con
     Ok((floor, events))
 }
 
+/// What the device joined with, at the host that a person named since then, if one did.
+pub fn join_of(home: &Home) -> Result<Join, HomeError> {
+    let mut join = joined(home)?;
+    let moved = moved::read(&home.moved()).map_err(file("read", &home.moved()))?;
+    moved.into_iter().for_each(|moved| moved.put_into(&mut join));
+    Ok(join)
+}
+
+/// What the device joined with.
+pub fn joined(home: &Home) -> Result<Join, HomeError> {
+    let Ok(bytes) = fs::read(home.join()) else {
+        return Err(HomeError::NotInitialised { path: home.root().to_owned() });
+    };
+    read_join(&home.join(), &bytes)
+}
+
+/// The id of this device, where the join file can be read.
+pub fn device_id(home: &Home) -> Option<DeviceId> {
+    join_of(home).ok().map(|join| join.device)
+}
+
+/// A moment that is known to be over, give or take a day: clocks differ, and no proof is younger.
+pub fn time_that_is_over(home: &Home) -> Option<Timestamp> {
+    Floor::read(&home.floor()).ok()?.time.checked_sub(SKEW).ok()
+}
+
 /// What runs components here, to look at what they do while a syncer works on the home.
 pub fn runtimes_of(home: &Home) -> Result<DeviceRuntimes, HomeError> {
-    let bytes = fs::read(home.join()).map_err(file("read", &home.join()))?;
-    let (join, settings) = (read_join(&home.join(), &bytes)?, Settings::read(home)?);
+    let (join, settings) = (join_of(home)?, Settings::read(home)?);
     runtimes(home, &settings, &join, &Clock::default())
 }
 
@@ -354,7 +426,8 @@ fn runtimes(home: &Home, settings: &Settings, join: &Join, clock: &Clock) -> Res
     })
 }
 
-fn lock(home: &Home) -> Result<Locks, HomeError> {
+/// Takes the locks for one process, and waits for or ends what a killed syncer left running.
+pub fn lock(home: &Home) -> Result<Locks, HomeError> {
     let own = open_lock(&home.lock())?;
     if flock(&own, FlockOperation::NonBlockingLockExclusive).is_err() {
         return Err(HomeError::Busy { path: home.root().to_owned() });
@@ -373,6 +446,12 @@ fn lock(home: &Home) -> Result<Locks, HomeError> {
     }
     command::inherit(&children).map_err(file("lock", &home.children()))?;
     Ok(Locks { _own: own, _children: children })
+}
+
+/// Whether a syncer is at work on this home: it holds the lock, of which nobody else takes more than a look.
+pub fn is_at_work(home: &Home) -> bool {
+    let lock = File::open(home.lock());
+    lock.is_ok_and(|lock| flock(&lock, FlockOperation::NonBlockingLockShared).is_err())
 }
 
 fn open_lock(path: &Path) -> Result<File, HomeError> {

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use proptest::prelude::*;
+use repo_model::envelope::OnFailure;
 use repo_model::margo::ProfileType;
 use repo_model::{ComponentName, DeploymentId, DeploymentName, Digest, FleetId};
 
@@ -45,6 +46,9 @@ pub(crate) fn wanted(name: &str, components: &[(&str, &str)]) -> DesiredDeployme
         suspended: false,
         depends_on: Vec::new(),
         requirements: Requirements::Met,
+        on_failure: OnFailure::Hold,
+        stabilise: Duration::from_secs(300),
+        rolled_back: None,
         components: components.iter().map(|(part, version)| wanted_component(name, part, version)).collect(),
     }
 }

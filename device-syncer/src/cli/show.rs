@@ -1,18 +1,22 @@
 //! What commands print.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
+use jiff::{SignedDuration, Timestamp};
 use repo_model::desired::Desired;
-use repo_model::report::{Condition, ConditionType};
-use repo_model::text;
+use repo_model::margo::State;
+use repo_model::report::{Condition, ConditionType, Drift, Health};
+use repo_model::{DeviceId, text};
 use serde::Serialize;
 
 use crate::decision::conditions;
 use crate::decision::device_state::{Accepted, DeviceState};
 use crate::decision::failure::Failure;
-use crate::decision::health::Health;
+use crate::decision::health::ComponentHealth;
+use crate::decision::hold::{Hold, HoldByPerson};
 use crate::decision::observation::Observation;
-use crate::decision::plan::{Action, Plan, Reason};
+use crate::decision::plan::{Action, HeldRemoval, Plan, Reason};
 use crate::decision::status::Report;
 use crate::home::Enrolment;
 use crate::host::ssh::KeysInUse;
@@ -56,7 +60,6 @@ pub(super) struct PlanOut<'a> {
 }
 
 impl<'a> PlanOut<'a> {
-    /// Everything that a preview says.
     pub(super) fn of(preview: &'a Preview) -> Self {
         let adopts = preview.adoption.as_ref().map(|adoption| adoption.desired.envelope.serial);
         Self { adopts, conditions: &preview.conditions, plan: &preview.plan }
@@ -78,26 +81,21 @@ pub(super) fn plan(preview: &Preview) -> String {
         let component = removal.component.as_ref().map_or("?", |name| name.as_str());
         let _ = writeln!(text, "- {name}/{component}: remove ({})", removal.project);
     }
-    for removal in &plan.held {
+    for HeldRemoval { removal, why } in &plan.held {
         let name = removal.name.as_ref().map_or("?", |name| name.as_str());
         let component = removal.component.as_ref().map_or("?", |name| name.as_str());
-        let _ = writeln!(
-            text,
-            ". {name}/{component}: stays for now: it is suspended, or its runtime doesn't answer ({})",
-            removal.project
-        );
+        let _ = writeln!(text, ". {name}/{component}: stays for now ({}): {}", removal.project, failure_text(why));
     }
     for deployment in &plan.deployments {
         for component in &deployment.components {
-            let (mark, what) = match (&component.action, &component.degraded) {
-                (Action::Keep, None) => ("=", "keep".to_owned()),
-                (Action::Keep, Some(degraded)) => ("!", text::cell(&format!("keep, although {degraded}"))),
-                (Action::Apply { reason, .. }, _) => ("+", format!("apply: {}", reason_text(*reason))),
-                (Action::Restore { reason, .. }, _) => ("+", text::cell(&format!("put back: {reason}"))),
-                (Action::Fail(failure), _) => ("!", failure_text(failure)),
-                (Action::Wait(reason), _) => (".", failure_text(reason)),
-                (Action::Unknown, _) => ("?", "its runtime doesn't answer".to_owned()),
+            let mark = match (&component.action, &component.degraded) {
+                (Action::Keep, None) => "=",
+                (Action::Keep, Some(_)) | (Action::Fail(_), _) => "!",
+                (Action::Apply { .. } | Action::Restore { .. }, _) => "+",
+                (Action::Wait(_), _) => ".",
+                (Action::Unknown, _) => "?",
             };
+            let what = action_text(&component.action, component.degraded.as_deref());
             let _ = writeln!(text, "{mark} {}/{}: {what}", deployment.name, component.name);
         }
     }
@@ -107,16 +105,29 @@ pub(super) fn plan(preview: &Preview) -> String {
     text
 }
 
+/// What is done with a component, which may not be as it should be.
+pub(super) fn action_text(action: &Action, degraded: Option<&str>) -> String {
+    match (action, degraded) {
+        (Action::Keep, None) => "keep".to_owned(),
+        (Action::Keep, Some(degraded)) => text::cell(&format!("keep, although {degraded}")),
+        (Action::Apply { reason, .. }, _) => format!("apply: {}", reason_text(*reason)),
+        (Action::Restore { reason, .. }, _) => text::cell(&format!("put back: {reason}")),
+        (Action::Fail(failure), _) => failure_text(failure),
+        (Action::Wait(reason), _) => failure_text(reason),
+        (Action::Unknown, _) => "its runtime doesn't answer".to_owned(),
+    }
+}
+
 /// What hosts, registries, engines and containers wrote stands in conditions and failures; here it is one line each.
 fn condition_text(Condition { kind, reason, message }: &Condition) -> String {
     text::cell(&format!("{kind}: {reason}: {message}"))
 }
 
-fn failure_text(Failure { code, message }: &Failure) -> String {
+pub(super) fn failure_text(Failure { code, message }: &Failure) -> String {
     text::cell(&format!("{code}: {message}"))
 }
 
-fn reason_text(reason: Reason) -> &'static str {
+pub(super) fn reason_text(reason: Reason) -> &'static str {
     match reason {
         Reason::New => "it is new",
         Reason::Changed => "its inputs changed",
@@ -131,6 +142,12 @@ fn reason_text(reason: Reason) -> &'static str {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct StatusOut {
+    /// The device's id; `null` where the join file can't be read.
+    device: Option<String>,
+    /// Of this program.
+    version: &'static str,
+    /// The worst of all components that are to be here, in the words of the heartbeat.
+    health: Health,
     accepted: Option<Accepted>,
     /// Where the device's repository is; `null` where the join file can't be read.
     url: Option<String>,
@@ -141,6 +158,8 @@ pub(super) struct StatusOut {
     host: Option<LocalCondition>,
     /// Why the last pass failed: what else stands here is from before.
     pass: Option<LocalCondition>,
+    /// What the site holds, and who says so.
+    holds: Vec<Hold>,
     conditions: Vec<Condition>,
     components: Vec<ComponentOut>,
 }
@@ -154,9 +173,9 @@ struct ComponentOut {
     state: String,
     error: Option<Failure>,
     /// As it is now, in the words of the heartbeat.
-    health: &'static str,
-    drift: &'static str,
-    /// Why it isn't well.
+    health: Health,
+    drift: Drift,
+    /// Absent where it is healthy, starts, or never was there.
     reason: Option<String>,
 }
 
@@ -167,9 +186,10 @@ impl StatusOut {
         for (id, reported) in Report::read(&device_state.status).deployments {
             let name = device_state.name_of(id, desired);
             components.extend(reported.components.into_iter().map(|component| {
-                let unknown = Health { health: "unknown", drift: "unknown", reason: None };
                 let project = id.runtime_name(&component.name);
-                let health = observation.map_or(unknown, |observation| Health::of(&project, observation, device_state));
+                let health = observation.map_or(ComponentHealth::UNKNOWN, |observation| {
+                    ComponentHealth::of(&project, observation, device_state)
+                });
                 ComponentOut {
                     deployment: name.clone(),
                     deployment_id: id.to_string(),
@@ -190,7 +210,46 @@ impl StatusOut {
         }
         conditions.extend(device_state.waiting.clone());
         let accepted = device_state.accepted.clone();
-        Self { accepted, url: None, ssh: None, host: None, pass: None, conditions, components }
+        let (device, version, holds) = (None, env!("CARGO_PKG_VERSION"), Vec::new());
+        let health = overall(&components);
+        let (url, ssh, host, pass) = (None, None, None, None);
+        Self { device, version, health, accepted, url, ssh, host, pass, holds, conditions, components }
+    }
+
+    /// The same, of the device with this id.
+    pub(super) fn of_device(self, device: Option<DeviceId>) -> Self {
+        Self { device: device.map(|device| device.to_string()), ..self }
+    }
+
+    /// Which device this is, where its host is, and how all of it is.
+    pub(super) fn heading(&self) -> String {
+        let (device, host) = (self.device.as_deref().unwrap_or("?"), self.url.as_deref().unwrap_or("?"));
+        text::cell(&format!("{device} at {host}, device-syncer {}: {}", self.version, self.health))
+    }
+
+    /// Each thing that can change, and how it is: nothing in it changes with time alone.
+    pub(super) fn lines(&self) -> BTreeMap<String, String> {
+        let mut lines = BTreeMap::from([("device".to_owned(), self.heading())]);
+        if let Some(Accepted { serial, commit, .. }) = &self.accepted {
+            lines.insert("adopted".to_owned(), format!("serial {serial} ({commit})"));
+        }
+        let troubles = [("pass", &self.pass), ("host", &self.host)];
+        let troubles = troubles.into_iter().filter_map(|(what, trouble)| Some((what, trouble.as_ref()?.to_string())));
+        lines.extend(troubles.map(|(what, text)| (what.to_owned(), text::cell(&text))));
+        let holds: Vec<_> = self.holds.iter().map(Hold::message).collect();
+        lines.extend((!holds.is_empty()).then(|| ("hold".to_owned(), text::cell(&holds.join("; ")))));
+        for one in &self.conditions {
+            lines.insert(
+                format!("condition {}", text::cell(&one.kind)),
+                text::cell(&format!("{}: {}", one.reason, one.message)),
+            );
+        }
+        lines.extend(
+            self.components
+                .iter()
+                .map(|one| (format!("{}/{}", text::cell(&one.deployment), one.component), one.text())),
+        );
+        lines
     }
 
     /// The same, with where the host is.
@@ -199,25 +258,65 @@ impl StatusOut {
         Self { url, ssh, ..self }
     }
 
+    /// The same, with what the site holds.
+    pub(super) fn with_holds(self, holds: Vec<Hold>) -> Self {
+        Self { holds, ..self }
+    }
+
     /// The same, with what stands between it and the host, and why the last pass failed.
     pub(super) fn with_trouble(self, host: Option<LocalCondition>, pass: Option<LocalCondition>) -> Self {
         Self { host, pass, ..self }
     }
 }
 
+/// The worst health of what is to be here.
+fn overall(components: &[ComponentOut]) -> Health {
+    const WORST: [Health; 5] = [Health::Degraded, Health::Missing, Health::Unknown, Health::Starting, Health::Healthy];
+    let is_here = |one: &&ComponentOut| one.state != State::Removed.as_str() && one.shown_health() != "-";
+    let all: Vec<_> = components.iter().filter(is_here).map(|one| one.health).collect();
+    WORST.into_iter().find(|health| all.contains(health)).unwrap_or(Health::Healthy)
+}
+
 impl ComponentOut {
+    /// State, health and failure.
+    fn text(&self) -> String {
+        let error = self.error.as_ref().map(|error| format!("  {}", failure_text(error))).unwrap_or_default();
+        format!("{}  {}{error}", self.state, self.shown_health())
+    }
+
     /// What never was there has no health.
     fn shown_health(&self) -> String {
         match &self.reason {
-            None if self.health == "missing" => "-".to_owned(),
-            None => self.health.to_owned(),
+            None if self.health == Health::Missing => "-".to_owned(),
+            None => self.health.to_string(),
             Some(reason) => text::cell(&format!("{}: {reason}", self.health)),
         }
     }
 }
 
+/// What is held, by whom, and for how long already: a forgotten hold blocks the fleet for months otherwise.
+fn hold_text(hold: &Hold, now: Timestamp) -> String {
+    let (of, since) = match hold {
+        Hold::Person(HoldByPerson { deployment, since, .. }) => (deployment.as_ref(), Some(*since)),
+        Hold::File { .. } => (None, None),
+    };
+    let of = of.map_or("everything".to_owned(), |name| format!("deployment {name}"));
+    let age = since.map(|since| format!(" ({} ago)", age(now.duration_since(since)))).unwrap_or_default();
+    text::cell(&format!("{of} is held {}{age}", hold.message()))
+}
+
+/// A duration in its largest unit.
+pub(super) fn age(duration: SignedDuration) -> String {
+    match (duration.as_hours(), duration.as_mins()) {
+        (hours @ 48.., _) => format!("{} days", hours / 24),
+        (hours @ 2.., _) => format!("{hours} hours"),
+        (_, minutes @ 2..) => format!("{minutes} minutes"),
+        _ => format!("{} s", duration.as_secs().max(0)),
+    }
+}
+
 /// The device state as text, and how what runs is.
-pub(super) fn status(out: &StatusOut) -> String {
+pub(super) fn status(out: &StatusOut, now: Timestamp) -> String {
     let mut text = match &out.accepted {
         Some(accepted) => format!("adopted: serial {} ({})\n", accepted.serial, accepted.commit),
         None => "adopted: nothing yet\n".to_owned(),
@@ -229,6 +328,9 @@ pub(super) fn status(out: &StatusOut) -> String {
     }
     for trouble in out.pass.iter().chain(&out.host) {
         let _ = writeln!(text, "{}", text::cell(&trouble.to_string()));
+    }
+    for hold in &out.holds {
+        let _ = writeln!(text, "{}", hold_text(hold, now));
     }
     for condition in &out.conditions {
         let _ = writeln!(text, "{}", condition_text(condition));

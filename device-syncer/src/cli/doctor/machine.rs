@@ -1,0 +1,164 @@
+//! The device itself: its home, clock, secret files and room.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use repo_model::error_chain;
+use rustix::process::geteuid;
+
+use super::Row;
+use crate::config::{Home, Settings, SshIdentity};
+use crate::home;
+use crate::runtimes::Redactor;
+use crate::runtimes::command::{self, Spec};
+use crate::state::local_condition;
+
+/// With less than this, what is fetched next may not fit.
+const LITTLE: u64 = 512 << 20;
+
+/// With less than this, the state itself may not fit.
+const NONE: u64 = 64 << 20;
+
+/// How long the service manager may take to say whether the clock is synchronised.
+const ASK: Duration = Duration::from_secs(5);
+
+/// What systemd-timesyncd leaves once it has set the clock.
+const SYNCHRONISED: &str = "/run/systemd/timesync/synchronized";
+
+/// Who this is, its settings, whether a syncer is at work, and how the last pass went.
+pub(super) fn home(home: &Home) -> Vec<Row> {
+    let mut rows = vec![match home::join_of(home) {
+        Ok(join) => Row::ok("device", format!("{}, device-syncer {}", join.device, env!("CARGO_PKG_VERSION"))),
+        Err(error) => Row::failed(
+            "device",
+            error_chain(&error),
+            "have the join file written again, and run `device-syncer init --join FILE`",
+        ),
+    }];
+    rows.push(match Settings::read(home) {
+        Ok(_) => Row::ok("settings", "device.yaml can be read"),
+        Err(error) => Row::failed("settings", error_chain(&error), "device.sample.yaml shows every key with its form"),
+    });
+    rows.push(match home::is_at_work(home) {
+        true => Row::ok("syncer", "at work"),
+        false => Row::warning(
+            "syncer",
+            "not at work: nothing is followed",
+            "`systemctl start device-syncer`, or `device-syncer run`",
+        ),
+    });
+    let failure = local_condition::read(&home.failure());
+    rows.extend(failure.map(|why| {
+        Row::failed("last pass", why.to_string(), "what it names; `device-syncer once` makes another pass")
+    }));
+    rows
+}
+
+/// Whether the clock is right, as far as the device can tell by itself.
+pub(super) fn clock(home: &Home) -> Vec<Row> {
+    let now = Timestamp::now();
+    let shown = format!("{now:.0}");
+    let set = "set it, and have it kept by systemd-timesyncd or chrony";
+    if let Some(proven) = home::time_that_is_over(home).filter(|proven| *proven > now) {
+        return vec![Row::failed("clock", format!("{shown}, and {proven:.0} was proven to be over"), set)];
+    }
+    vec![match is_synchronised() {
+        Some(true) => Row::ok("clock", format!("{shown}, synchronised")),
+        Some(false) => Row::warning("clock", format!("{shown}, not synchronised"), set),
+        None => Row::ok("clock", format!("{shown}; whether it is synchronised isn't known here")),
+    }]
+}
+
+/// Whether the kernel's clock is kept by another one; `None` where nobody says it.
+fn is_synchronised() -> Option<bool> {
+    if Path::new(SYNCHRONISED).exists() {
+        return Some(true);
+    }
+    let spec = Spec {
+        program: "timedatectl".into(),
+        args: ["show", "--property", "NTPSynchronized", "--value"].map(Into::into).into(),
+        env: vec![("PATH".into(), "/usr/local/bin:/usr/bin:/bin".into())],
+        timeout: ASK,
+        stdout_limit: 1024,
+        redactor: Redactor::default(),
+    };
+    let output = command::run(&spec, &|| false).ok().filter(|output| output.status.success())?;
+    match String::from_utf8_lossy(&output.stdout).trim() {
+        "yes" => Some(true),
+        "no" => Some(false),
+        _ => None,
+    }
+}
+
+/// Whether secret files are their owner's alone, and that is who runs this.
+pub(super) fn secrets(home: &Home) -> Vec<Row> {
+    let (mut bad, mut count) = (Vec::new(), 0);
+    for path in secret_files(home) {
+        match fs::metadata(&path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => continue,
+            Err(error) => bad.push(Row::failed("secrets", format!("`{}`: {error}", path.display()), RIGHTS)),
+            Ok(found) => bad.extend(complaint(&path, &found)),
+        }
+        count += 1;
+    }
+    if bad.is_empty() {
+        bad.push(Row::ok("secrets", format!("{count} files, each its owner's alone")));
+    }
+    bad
+}
+
+const RIGHTS: &str = "they have to be readable by the user that runs the syncer, and by nobody else";
+
+fn complaint(path: &Path, found: &fs::Metadata) -> Option<Row> {
+    let (mode, path) = (found.mode() & 0o777, path.display());
+    let (own, owner) = (geteuid().as_raw(), found.uid());
+    if mode & 0o077 != 0 {
+        return Some(Row::failed("secrets", format!("`{path}` has mode {mode:03o}"), format!("chmod go-rwx '{path}'")));
+    }
+    let is_strange = owner != own && own != 0;
+    is_strange.then(|| Row::failed("secrets", format!("`{path}` is user {owner}'s, and this is user {own}"), RIGHTS))
+}
+
+/// What only its owner may read: the keys of the home, and what device.yaml names.
+fn secret_files(home: &Home) -> Vec<PathBuf> {
+    let mut files = vec![home.root().to_owned(), home.key(), home.hmac_key(), home.ssh_key(), home.account()];
+    let Ok(settings) = Settings::read(home) else { return files };
+    files.extend(settings.host.secrets.iter().cloned());
+    files.extend(settings.host.client_certificate.iter().map(|one| one.key.clone()));
+    if let SshIdentity::File { path, .. } = &settings.host.ssh.identity {
+        files.push(path.clone());
+    }
+    files.sort();
+    files.dedup();
+    files
+}
+
+/// Room for the home, and for images and containers.
+pub(super) fn room(home: &Home) -> Vec<Row> {
+    let images = home::runtimes_of(home).ok().and_then(|runtimes| runtimes.data_root());
+    let places = [("room: home", Some(home.root().to_owned())), ("room: images", images)];
+    places.into_iter().filter_map(|(check, path)| Some(room_at(check, &path?))).collect()
+}
+
+fn room_at(check: &str, path: &Path) -> Row {
+    let shown = path.display();
+    let stat = match rustix::fs::statvfs(path) {
+        Ok(stat) => stat,
+        Err(error) => return Row::failed(check, format!("`{shown}`: {error}"), "look at its disk"),
+    };
+    let free = stat.f_bavail.saturating_mul(stat.f_frsize);
+    let found = format!("{} MiB free in `{shown}`", free >> 20);
+    let more = "make room: what runs keeps running, and nothing new may fit";
+    // A file system without a fixed number of files says 0 of 0.
+    let has_files = stat.f_files == 0 || stat.f_favail > stat.f_files / 100;
+    match free {
+        ..NONE => Row::failed(check, found, more),
+        NONE..LITTLE => Row::warning(check, found, more),
+        _ if !has_files => Row::warning(check, format!("{found}, and hardly a file more ({})", stat.f_favail), more),
+        _ => Row::ok(check, found),
+    }
+}

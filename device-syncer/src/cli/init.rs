@@ -1,0 +1,30 @@
+//! `init`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use super::{OutputArgs, show};
+use crate::config::Home;
+use crate::error::CliError;
+use crate::home;
+
+/// Makes this device's home and keys, and prints the line that enrols it.
+///
+/// Give the line to the operator: `wfm-git-publisher device enroll ID 'LINE'`. Where the host is reached over SSH, a
+/// second line has the key with which the device asks it: give both, to `device enroll ID -`. The keys never leave the
+/// device. Running it again prints the same lines; a newer join file of this device replaces the one before, also to
+/// change between HTTPS and SSH.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// The file that `wfm-git-publisher device add` wrote.
+    #[arg(long, value_name = "FILE")]
+    join: PathBuf,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+pub(super) fn run(home: &Home, args: &Args) -> Result<ExitCode, CliError> {
+    let enrolment = home::init(home, &args.join)?;
+    args.output.print(|| show::enrolment(&enrolment), || show::json(&show::EnrolmentOut::of(&enrolment)))?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,19 @@
+//! `retry`.
+
+use std::process::ExitCode;
+
+use super::request;
+use crate::config::Home;
+use crate::error::CliError;
+use crate::state::requests::Requests;
+
+/// Tries again what was given up, at the next pass.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// The operator's id of one deployment; all of them if left out.
+    deployment: Option<String>,
+}
+
+pub(super) fn run(home: &Home, args: &Args) -> Result<ExitCode, CliError> {
+    request(home, |home| Requests::ask_retry(home, args.deployment.as_deref()))
+}

@@ -1,0 +1,70 @@
+//! `status`.
+
+use std::process::ExitCode;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use repo_model::{error_chain, text};
+
+use super::{OutputArgs, must_be, show, watch};
+use crate::config::{Home, Settings};
+use crate::decision::observation::Observation;
+use crate::error::CliError;
+use crate::home;
+use crate::state::hold::Holds;
+use crate::state::{loaded, local_condition};
+
+/// How long it looks at what runs.
+const LOOK: Duration = Duration::from_secs(10);
+
+/// Prints what was accepted, what stands in the way, each component's state, and how it is now. Needs neither host nor
+/// runtime: what can't be asked is `unknown`. Exit code 0 whatever it says.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  device-syncer status\n  device-syncer status --watch          # until Ctrl-C\n  \
+                        device-syncer status --watch | tee changes.log")]
+pub(super) struct Args {
+    /// Shows it again whenever it changes, with device, host, version and health; where nobody looks at a terminal, each
+    /// change is a line.
+    #[arg(long)]
+    watch: bool,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+pub(super) fn run(home: &Home, args: &Args) -> Result<ExitCode, CliError> {
+    must_be(home)?;
+    if args.watch {
+        return watch::run(&|| look(home).0, args.output);
+    }
+    let (status, unobserved) = look(home);
+    if let Some(reason) = unobserved {
+        eprintln!("how what runs is can't be told: {}", text::lines(&reason));
+    }
+    args.output.print(|| show::status(&status, Timestamp::now()), || show::json(&status))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Reads the device state without the lock, so that a running syncer isn't disturbed; and why what runs can't be
+/// observed.
+pub(super) fn look(home: &Home) -> (show::StatusOut, Option<String>) {
+    let (device_state, desired) = loaded::peek(&home.repository());
+    let observation = observe(home);
+    let (host, pass) = (local_condition::read(&home.contact()), local_condition::read(&home.failure()));
+    let status =
+        show::StatusOut::of(&device_state, desired.as_ref(), observation.as_ref().ok()).with_trouble(host, pass);
+    // What can't be read is said by `observe`.
+    let status = status.at_host(home::host_of(home).ok()).of_device(home::device_id(home));
+    let file = Settings::read(home).ok().and_then(|settings| settings.gates.hold);
+    let status = status.with_holds(Holds::default().read(home, file.as_deref(), Timestamp::now()));
+    (status, observation.err())
+}
+
+/// What runs now, unless that takes too long to find out.
+pub(super) fn observe(home: &Home) -> Result<Observation, String> {
+    let runtimes = home::runtimes_of(home).map_err(|error| error_chain(&error))?;
+    let (found, looked) = mpsc::channel();
+    // It may be left behind: it only asks.
+    std::thread::spawn(move || found.send(runtimes.observe()));
+    looked.recv_timeout(LOOK).map_err(|_| format!("the runtime doesn't answer within {} s", LOOK.as_secs()))
+}
