@@ -333,3 +333,29 @@ fn only_a_whole_and_single_proof_for_the_accepted_commit_ends_stale() {
     world.once().good();
     assert_eq!(world.conditions(), Vec::<String>::new());
 }
+
+#[test]
+fn where_the_clock_is_behind_what_was_proven_no_window_is_open() {
+    let world = World::running();
+    let windows = |deny: &str| {
+        let allow = "allow: [{start: '0 0 * * *', length: 24h}]";
+        world.settings(&format!("gates: {{windows: {{zone: UTC, apply: {{{allow}{deny}}}}}}}\n"));
+    };
+    windows(", deny: [{start: '0 0 * * *', length: 24h}]");
+    publish(&world, "servus");
+    world.once().ended(1);
+    windows("");
+    let away = world.path("away.git");
+    fs::rename(world.hand.repository(), &away).expect("moved");
+    raise_floor(&world, &hours(40 * 24));
+    let containers = world.containers();
+    world.once().ended(1).says(&["waiting-window: this device's clock shows less than a time that was proven"]);
+    let plan = world.syncer(&["plan"]).ended(1).stdout;
+    assert!(plan.contains("clock shows less"), "{plan}");
+    assert_eq!(world.containers(), containers);
+    // The proof of a newer state says that the clock is right.
+    fs::rename(&away, world.hand.repository()).expect("moved");
+    publish(&world, "danke");
+    world.once().good();
+    assert_eq!(world.greetings(), ["danke"]);
+}

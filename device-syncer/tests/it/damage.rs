@@ -176,9 +176,12 @@ fn a_bit_in_what_was_accepted_is_told_without_the_host_and_fetched_anew_with_it(
 }
 
 #[test]
-fn what_was_applied_is_put_back_also_while_what_was_accepted_is_lost_but_for_what_is_suspended() {
-    for suspended in [false, true] {
+fn what_was_applied_is_put_back_also_while_what_was_accepted_is_lost_but_for_what_is_suspended_or_held() {
+    for (suspended, held) in [(false, false), (true, false), (false, true)] {
         let world = World::running();
+        if held {
+            world.syncer(&["hold", "greeter", "--by", "j.doe", "--why", "line 2"]).good();
+        }
         if suspended {
             world.hand.describe("greeter", |described| described["policy"]["suspended"] = true.into());
             world.hand.publish();
@@ -191,11 +194,15 @@ fn what_was_applied_is_put_back_also_while_what_was_accepted_is_lost_but_for_wha
         let starts = || world.fake.calls().iter().filter(|call| call.starts_with("start ")).count();
         let before = starts();
         world.once().ended(1).says(&["AcceptedLost"]);
-        assert_eq!(starts() - before, usize::from(!suspended), "{suspended}");
+        assert_eq!(starts() - before, usize::from(!suspended && !held), "{suspended} {held}");
         world.once().ended(1);
         fs::rename(&away, world.hand.repository()).unwrap();
         world.once();
-        let expected = if suspended { "hello pending suspended" } else { "hello installed" };
+        let expected = match (suspended, held) {
+            (true, _) => "hello pending suspended",
+            (_, true) => "hello pending held",
+            _ => "hello installed",
+        };
         assert_eq!(world.states("greeter"), [expected]);
     }
 }

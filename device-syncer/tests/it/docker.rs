@@ -58,7 +58,12 @@ impl Real {
 
     /// The same, with more settings of docker.
     pub(crate) fn use_docker(&self, program: &Path, more: &str) {
-        let (host, config) = (variable("DOCKER_HOST"), variable("DOCKER_CONFIG"));
+        self.use_engine(program, &variable("DOCKER_HOST"), more);
+    }
+
+    /// The same, with an engine that is said to be elsewhere.
+    pub(crate) fn use_engine(&self, program: &Path, host: &str, more: &str) {
+        let config = variable("DOCKER_CONFIG");
         let docker = format!("{{program: {}, host: \"{host}\", config: \"{config}\"{more}}}", program.display());
         self.settings_of(&self.home(), &docker, "");
     }
@@ -68,7 +73,9 @@ impl Real {
         let directory = self.path("application");
         fs::create_dir_all(&directory).unwrap();
         fs::write(directory.join("compose.yaml"), compose).unwrap();
-        let app: App = push(&directory, name, "1.0.0");
+        // Tests that run at the same time have one registry.
+        let fleet = self.hand.fleet();
+        let app: App = push(&directory, &format!("{name}-{fleet}"), "1.0.0");
         self.hand.want("greeter", &app, "hello");
     }
 

@@ -26,7 +26,7 @@ impl World {
     }
 }
 
-fn end(syncer: Child) {
+pub(crate) fn end(syncer: Child) {
     let pid = Pid::from_raw(syncer.id().try_into().unwrap()).unwrap();
     kill_process(pid, Signal::TERM).unwrap();
     finish(syncer).good();
@@ -62,7 +62,9 @@ fn running(name: &str, restart: &str) -> Real {
 }
 
 fn in_web(real: &Real, shell: &str) -> String {
-    docker(&["exec", &real.of_service("web")[0][..64], "sh", "-c", shell])
+    let web = real.of_service("web");
+    let all = || docker(&["ps", "--all", "--no-trunc", "--filter", &real.label()]);
+    docker(&["exec", &web.first().unwrap_or_else(|| panic!("`web` isn't there: {}", all()))[..64], "sh", "-c", shell])
 }
 
 #[test]
@@ -89,10 +91,12 @@ fn a_service_stopped_by_hand_is_put_back_and_its_finished_migration_does_not_run
     real.assert_idle();
 
     // The same while it is followed.
+    let commits = || real.history(&real.hand.repository()).len();
+    let before = commits();
     let syncer = real.follow();
     docker(&["stop", "-t", "1", &web[..64]]);
     until("it runs again", || real.running().iter().any(|one| one.starts_with(&web[..64]) && one.ends_with("true")));
-    until("and that is told", || real.heartbeat() == ["installed", "healthy", "none", ""]);
+    until("and that is told", || commits() == before + 2 && real.heartbeat() == ["installed", "healthy", "none", ""]);
     end(syncer);
     assert_eq!(real.told(), told);
     assert_eq!(real.of_service("migrate"), migrate);

@@ -1,14 +1,17 @@
 //! Applications that want what none may have, on real Compose: each is refused by name, and its neighbour runs.
 
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use repo_testkit::faults::listening::{Listening, forward, kept};
 use repo_testkit::git;
 use serde_json::Value;
 
-use crate::docker::{CHECK, Real, client, docker};
+use crate::docker::{CHECK, Real, client, docker, variable};
 use crate::world::{App, command, finish, kill, push, until};
 
 /// Keys of a service that the compose specification has and our list hasn't, with values that compose takes.
@@ -298,16 +301,21 @@ fn a_container_that_docker_cannot_show_is_told_and_hides_no_neighbour() {
     real.hand.publish();
     real.once().good();
     let before = real.running();
-    let program = real.path("docker-with-a-damaged-container");
-    let script = format!(
-        "#!/bin/sh\ncase \"$*\" in inspect*{bad}*|inspect*{}*) \
-         echo 'Error response from daemon: damaged' >&2; exit 1;; esac\nexec {} \"$@\"\n",
-        theirs.0.trim(),
-        client().display()
-    );
-    fs::write(&program, script).unwrap();
+    let hidden = [bad.clone(), theirs.0.trim().to_owned()].map(|id| format!("/containers/{id}/json "));
+    let host = variable("DOCKER_HOST");
+    let socket = Path::new(host.strip_prefix("unix://").unwrap()).to_owned();
+    let engine = Listening::start(move |head, stream| {
+        if hidden.iter().any(|hidden| head.contains(hidden)) {
+            let damaged = kept("500 Internal Server Error", &[], r#"{"message": "damaged"}"#);
+            return stream.write_all(damaged.as_bytes()).is_ok();
+        }
+        forward(head, stream, &socket)
+    });
+    // What compose itself can't read isn't what this is about.
+    let program = real.path("docker-of-the-real-engine");
+    fs::write(&program, format!("#!/bin/sh\nDOCKER_HOST={host} exec {} \"$@\"\n", client().display())).unwrap();
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
-    real.use_program(&program);
+    real.use_engine(&program, &format!("unix://{}", engine.path().display()), "");
     real.once().ended(1).says(&["ProjectUnreadable", "damaged"]);
     assert_eq!(real.conditions(), ["RuntimeUnavailable ProjectUnreadable"]);
     let health = |name: &str| {
@@ -332,7 +340,8 @@ fn a_container_that_docker_cannot_show_is_told_and_hides_no_neighbour() {
         real.hand.drop(name);
     }
     real.hand.publish();
-    real.once().ended(1);
+    // What can't be shown can be removed, and all is well after that.
+    real.once().good();
     assert_eq!(real.running().len(), 1);
     assert_eq!(
         (real.states("greeter"), real.states("other")),

@@ -206,3 +206,30 @@ fn an_engine_that_is_restarted_during_an_apply_is_waited_for() {
 fn an_engine_that_crashes_during_an_apply_is_waited_for() {
     interrupted(Engine::kill);
 }
+
+#[test]
+fn after_the_engine_was_away_its_events_are_heard_again() {
+    let (world, mut engine) = (World::enrolled(), Engine::new());
+    let config = variable("DOCKER_CONFIG");
+    let settings = format!("{{program: {}, host: \"{}\", config: \"{config}\"}}", client().display(), engine.host());
+    world.settings_of(&world.home(), &settings, "");
+    let directory = world.path("application");
+    fs::create_dir_all(&directory).unwrap();
+    let compose = "services: {web: {image: 'margo-test/busybox:1', network_mode: none, command: [sleep, '100000'], \
+                   restart: unless-stopped, environment: {A: '${GREETING}'}, healthcheck: {test: [CMD, 'true'], interval: 1s}}}\n";
+    fs::write(directory.join("compose.yaml"), compose).unwrap();
+    world.hand.want("greeter", &push(&directory, "heard", "1.0.0"), "hello");
+    world.hand.publish();
+    world.once().good();
+    let syncer = world.listens();
+    std::thread::sleep(Duration::from_secs(3));
+    engine.stop();
+    engine.start();
+    until("what ended with the engine is back", || engine.running("web").len() == 1);
+    // Longer than the pause after it was put back, if that was needed, and than a try to listen.
+    std::thread::sleep(Duration::from_secs(10));
+    let before = engine.running("web");
+    engine.ask(&["rm", "--force", &before[0][..64]]).unwrap();
+    until("what is gone is back", || engine.running("web").len() == 1 && engine.running("web") != before);
+    crate::docker_health::end(syncer);
+}

@@ -43,6 +43,13 @@ const SITUATIONS: &[(&str, Arrange)] = &[
         world.hand.publish();
         (world, None)
     }),
+    ("the site holds a deployment with a change that waits", || {
+        let world = World::running();
+        world.hand.want("greeter", &world.app, "servus");
+        world.hand.publish();
+        world.syncer(&["hold", "greeter", "--by", "j.doe", "--why", "line 2"]).good();
+        (world, None)
+    }),
     ("the host can't be reached", || {
         let world = World::running();
         fs::rename(world.hand.repository(), world.path("away.git")).unwrap();
@@ -55,7 +62,7 @@ const SITUATIONS: &[(&str, Arrange)] = &[
     }),
     ("the operator has published nothing for the device yet", || (World::enrolled(), None)),
     ("docker doesn't answer", || with_knob("unavailable", "")),
-    ("another syncer works on the home", || {
+    ("another syncer works on the home, where everything runs as wanted", || {
         let world = World::running();
         let before = world.hand.tip("heartbeat");
         let other = command(&world.home(), &["run"]).spawn().unwrap();

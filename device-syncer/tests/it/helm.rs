@@ -15,14 +15,14 @@ use serde_json::{Value, json};
 use crate::world::{World, command, finish, kill, registry, until};
 
 /// A device that runs charts, with a namespace of its own.
-struct Charts {
-    world: World,
+pub(crate) struct Charts {
+    pub(crate) world: World,
     lock: Lock,
     cluster: Cluster,
 }
 
 impl Charts {
-    fn new(helm: &str) -> Self {
+    pub(crate) fn new(helm: &str) -> Self {
         let world = World::enrolled();
         let path = format!("syncer-it/charts/{}/web", std::process::id());
         let bytes = chart::pack_dir(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/charts/web"));
@@ -41,7 +41,7 @@ impl Charts {
     }
 
     /// Wants the chart, with these values: pointer and YAML.
-    fn want(&self, name: &str, values: &[(&str, &str)]) {
+    pub(crate) fn want(&self, name: &str, values: &[(&str, &str)]) {
         let (world, lock) = (&self.world, &self.lock);
         world.hand.want(name, &world.app, "replaced");
         let mut parameters = String::new();
@@ -68,11 +68,11 @@ impl Charts {
         self.world.hand.deployment_id(name).runtime_name(&"hello".parse::<ComponentName>().unwrap())
     }
 
-    fn history(&self, name: &str) -> Vec<String> {
+    pub(crate) fn history(&self, name: &str) -> Vec<String> {
         self.cluster.history(&self.release(name)).iter().map(ToString::to_string).collect()
     }
 
-    fn values(&self, name: &str) -> Value {
+    pub(crate) fn values(&self, name: &str) -> Value {
         self.cluster.values(&self.release(name))
     }
 
@@ -173,7 +173,7 @@ fn a_chart_and_a_project_live_side_by_side_and_one_that_fails_leaves_the_other()
     assert_eq!(world.states("greeter"), ["hello failed helm-failed"]);
     assert!(world.message("greeter").contains("replicas"), "{}", world.message("greeter"));
     assert_eq!(world.states("other"), ["hello installed"]);
-    assert_eq!(world.states("third"), ["hello pending waiting-dependency"]);
+    assert_eq!(world.states("third"), ["hello pending dependency-failed"]);
     assert_eq!(world.greetings().len(), 1);
     charts.want("greeter", &[("replicas", "2")]);
     world.hand.publish();
@@ -406,6 +406,40 @@ fn what_somebody_changed_of_a_release_is_put_back(helm: &str) {
 }
 
 #[test]
+fn a_release_that_is_held_is_neither_upgraded_nor_put_back_nor_uninstalled_until_it_is_released() {
+    let charts = Charts::new(HELM_4);
+    let world = &charts.world;
+    charts.want("greeter", &[("replicas", "1")]);
+    world.hand.publish();
+    world.once().good();
+    world.syncer(&["hold", "greeter", "--by", "j.doe", "--why", "line 2"]).good();
+    let (release, history) = (charts.release("greeter"), charts.history("greeter"));
+    let mut delete =
+        charts.cluster.kubectl(["delete", "configmap", &release, "--namespace", charts.cluster.namespace()]);
+    assert!(delete.output().unwrap().status.success());
+    world.once().ended(1);
+    assert_eq!(
+        (world.states("greeter"), charts.history("greeter")),
+        (vec!["hello pending held".to_owned()], history.clone())
+    );
+    charts.want("greeter", &[("replicas", "2")]);
+    world.hand.publish();
+    world.once().ended(1);
+    assert_eq!(
+        (charts.deployments(), charts.history("greeter")),
+        (vec![format!("deployment.apps/{release}")], history.clone())
+    );
+    world.hand.drop("greeter");
+    world.hand.publish();
+    world.once().ended(1);
+    assert_eq!((world.states("greeter"), charts.history("greeter")), (vec!["hello removing held".to_owned()], history));
+    world.syncer(&["release", "greeter"]).good();
+    world.once().good();
+    assert_eq!(charts.deployments(), [""; 0]);
+    charts.assert_whole(true);
+}
+
+#[test]
 fn helm_4_puts_back_what_somebody_changed_of_a_release() {
     what_somebody_changed_of_a_release_is_put_back(HELM_4);
 }
@@ -435,4 +469,33 @@ fn a_release_of_helm_3_goes_on_with_helm_4() {
     assert_eq!(charts.values("greeter"), json!({"greeting": "servus", "replicas": 2}));
     assert_eq!(charts.history("greeter"), ["1 superseded", "2 deployed"]);
     charts.assert_idle("greeter");
+}
+
+#[test]
+fn doctor_asks_the_api_server_and_the_registry_of_a_chart_and_says_what_to_do_where_it_is_away() {
+    let charts = Charts::new(HELM_4);
+    charts.want("greeter", &[]);
+    charts.world.hand.publish();
+    charts.world.once().good();
+    let row = |check: &str| -> String {
+        let rows: Value = serde_json::from_str(&charts.world.syncer(&["doctor", "--output", "json"]).stdout).unwrap();
+        let found = rows.as_array().unwrap().iter().find(|row| row["check"] == check).cloned();
+        found.unwrap_or_else(|| panic!("{check} in {rows}")).to_string()
+    };
+    assert!(row("helm").contains("and the API server answers\",\"result\":\"ok\""), "{}", row("helm"));
+    assert!(row(&format!("registry: {}", registry())).contains("\"result\":\"ok\""));
+    let logs = charts.world.syncer(&["logs", "greeter"]).ended(1);
+    assert!(logs.stderr.contains("`hello` is a chart: `kubectl logs`"), "{logs:?}");
+    let known = std::env::var("MARGO_TEST_KUBECONFIG").unwrap();
+    let elsewhere = |line: &str| match line.split_once("server:") {
+        Some((indent, _)) => format!("{indent}server: https://127.0.0.1:1\n"),
+        None => format!("{line}\n"),
+    };
+    let text: String = fs::read_to_string(&known).unwrap().lines().map(elsewhere).collect();
+    let away = charts.world.path("kubeconfig");
+    fs::write(&away, text).unwrap();
+    let settings = charts.cluster.settings(charts.cluster.program()).replace(&known, &away.display().to_string());
+    charts.world.settings(&format!("helm: {settings}\n"));
+    let away = row("helm");
+    assert!(away.contains("\"failed\"") && away.contains("helm.kubeconfig"), "{away}");
 }

@@ -4,25 +4,37 @@
 //! `MARGO_TEST_REGISTRY`, and fail without it.
 #![allow(clippy::disallowed_methods, reason = "tests write and remove their own files")]
 
+mod admission;
 mod adoption;
+mod approval;
 mod archives;
 mod clocks;
 mod commands;
 mod damage;
 mod disks;
 mod docker;
+mod docker_events;
 mod docker_health;
 mod docker_hostile;
 mod docker_images;
 mod docker_restart;
+mod doctor;
 mod exit_codes;
 mod full;
 mod helm;
+mod hold;
+mod hook;
 mod https;
+mod moving;
 mod objects;
 mod our_host;
+mod questions;
 mod refused;
+mod removals;
 mod resilience;
 mod rhythm;
+mod rollback;
+mod service;
 mod ssh;
+mod windows;
 mod world;

@@ -44,7 +44,7 @@ impl Refusals {
     }
 }
 
-/// One of them alone.
+/// A state with this one change is refused with this code, and the message has these words.
 fn refused(code: &str, words: &[&str], change: impl FnOnce(&World, &mut Draft)) {
     let refusals = Refusals::new();
     refusals.refuse(code, words, |draft| change(&refusals.world, draft));

@@ -230,7 +230,7 @@ fn two_syncers_do_not_work_on_one_home() {
     world.hand.publish();
     let first = command(&world.home(), &["once"]).spawn().unwrap();
     until("it applies", || world.states("greeter") == ["hello installing"]);
-    for args in [["once"], ["plan"], ["run"]] {
+    for args in [["once"], ["run"]] {
         let run = world.syncer(&args).ended(1);
         assert!(run.stderr.contains("another device-syncer works on"), "{run:?}");
         assert!(run.stderr.contains("hint: ") && run.stderr.contains(&world.home().display().to_string()), "{run:?}");
@@ -300,6 +300,8 @@ fn holds(pid: u32, path: &Path) -> bool {
 #[test]
 fn an_application_that_takes_the_device_down_is_given_up_after_three_boots() {
     let world = World::running();
+    // With two at work, both would be suspects.
+    world.settings("jobs: 1\n");
     world.hand.want("greeter", &world.app, "bomb");
     world.hand.want("other", &world.app, "hello");
     world.hand.publish();
@@ -501,6 +503,34 @@ fn a_newer_revision_ends_the_wait_for_an_older_one() {
     terminate(&syncer);
     finish(syncer).good();
     world.assert_idle();
+}
+
+#[test]
+fn a_tip_that_nobody_vouches_for_ends_nothing_that_is_at_work() {
+    let world = World::running();
+    world.settings("poll: 1s\n");
+    world.fake.set("hang-up", "");
+    world.hand.want("greeter", &world.app, "servus");
+    world.hand.publish();
+    let syncer = command(&world.home(), &["run"]).spawn().unwrap();
+    until("it applies", || world.states("greeter") == ["hello installing"]);
+    for round in 0..3 {
+        world.hand.want("greeter", &world.app, &format!("junk {round}"));
+        let tip = world.hand.forge(|draft| draft.key = Some(world.hand.stranger()));
+        let refused = |words: &str| world.report()["conditions"].to_string().contains(words);
+        until("it is refused", || refused(&tip[..7]));
+    }
+    assert_eq!(
+        (world.states("greeter"), world.greetings()),
+        (vec!["hello installing".to_owned()], vec!["servus".to_owned()])
+    );
+    world.fake.unset("hang-up");
+    until("it is applied to its end", || world.states("greeter") == ["hello installed"]);
+    assert_eq!(world.greetings(), ["servus"]);
+    terminate(&syncer);
+    finish(syncer);
+    let calls = world.fake.calls();
+    assert!(!calls.iter().any(|call| call.contains("junk")), "{calls:?}");
 }
 
 #[test]

@@ -6,8 +6,9 @@ use std::fs::{self, File};
 use std::process::Child;
 use std::time::Duration;
 
+use repo_testkit::fake_docker::FakeDocker;
 use repo_testkit::faults::fault_proxy::{Fault, FaultProxy};
-use repo_testkit::terminate;
+use repo_testkit::{git, program, terminate};
 use serde_json::{Value, json};
 
 use crate::https::{at_home, join, trouble};
@@ -65,7 +66,6 @@ impl<'a> Running<'a> {
     }
 }
 
-/// Takes all containers away.
 fn lose_containers(world: &World) {
     let state = world.fake.dir().join("state.json");
     let mut json: Value = serde_json::from_slice(&fs::read(&state).unwrap()).unwrap();
@@ -223,6 +223,8 @@ fn what_was_killed_again_and_again_and_is_suspended_makes_no_pass_due() {
 #[test]
 fn once_and_run_say_what_is_missing() {
     let world = World::enrolled();
+    // The first of the two fails.
+    world.settings("jobs: 1\n");
     world.hand.want("greeter", &world.app, "hello");
     world.hand.want("other", &world.app, "hello");
     world.fake.set("fail-up", "no such option");
@@ -242,6 +244,30 @@ fn once_and_run_say_what_is_missing() {
 }
 
 #[test]
+fn what_hangs_holds_back_neither_its_neighbours_nor_the_heartbeat_nor_a_newer_revision() {
+    let world = World::enrolled();
+    world.settings("poll: 1s\nreport: 1s\n");
+    world.hand.want("greeter", &world.app, "hello");
+    let hangs = world.hand.deployment_id("greeter").runtime_name(&"hello".parse().unwrap());
+    world.fake.set("hang-up", &hangs);
+    world.hand.publish();
+    let running = Running::start(&world);
+    until("it hangs", || world.states("greeter") == ["hello installing"]);
+    world.hand.want("other", &world.app, "neighbour");
+    world.hand.publish();
+    until("its neighbour is installed", || world.states("other") == ["hello installed"]);
+    // What has just begun says soon what it comes to; this one doesn't.
+    std::thread::sleep(Duration::from_secs(31));
+    let heartbeat = || git::show(&world.hand.repository(), "heartbeat", "current-state.json");
+    let before = heartbeat();
+    until("the heartbeat goes on", || heartbeat() != before);
+    assert_eq!(world.states("greeter"), ["hello installing"]);
+    world.fake.unset("hang-up");
+    until("it is installed in the end", || world.states("greeter") == ["hello installed"]);
+    running.end();
+}
+
+#[test]
 fn what_stays_as_it_is_is_logged_once() {
     let world = World::running();
     world.settings("poll: 1s\nreport: 1h\n");
@@ -256,5 +282,50 @@ fn what_stays_as_it_is_is_logged_once() {
     world.fake.set("unavailable", "");
     let again = || running.lines().iter().filter(|line| line.contains("pass good=false")).count() == 2;
     until("what comes again is news", again);
+    running.end();
+}
+
+#[test]
+fn settings_that_change_count_without_a_restart_and_a_mistake_in_them_changes_nothing() {
+    let world = World::running();
+    world.settings("poll: 1h\nreport: 1h\n");
+    let running = Running::start(&world);
+    until("it works", || running.log().contains("pass good=true"));
+    world.settings("poll: 1s\nrepot: 1h\n");
+    until("the mistake is said", || running.log().contains("can't be used: what it said before still counts"));
+    assert!(running.log().contains("repot"), "{}", running.log());
+    let passes = running.passes();
+    world.settings("poll: 1s\nreport: 1h\n");
+    until("it looks each second", || running.passes() >= passes + 4);
+    assert!(running.log().contains("device.yaml changed: what it says now counts from here on"));
+
+    // What runs components is made anew, too.
+    let other = FakeDocker::new(world.path("other-docker"));
+    let docker = format!("{{program: {}, host: \"{}\"}}", program("fake-docker").display(), other.host());
+    world.settings_of(&world.home(), &docker, "poll: 1s\nreport: 1h\n");
+    until("the other engine has it", || other.calls().iter().any(|call| call.starts_with("start ")));
+    running.end();
+}
+
+#[test]
+fn a_device_that_is_offline_logs_what_changes_and_not_each_try() {
+    let (world, _host, proxy) = behind_a_proxy(waits());
+    world.settings(&format!("poll: 1s\nreport: 1h\n{SHORT}"));
+    let running = Running::start(&world);
+    until("it is installed", || world.states("greeter") == ["hello installed"]);
+    proxy.set(Fault::Refuse);
+    until("it knows", || trouble(&world).is_some());
+    let tries = || running.log().matches("ask=Host").count();
+    let before = tries();
+    until("it tried again and again", || tries() >= before + 3);
+    let about_it = |line: &&String| line.contains("ConnectionRefused");
+    let lines = running.lines();
+    let said: Vec<_> = lines.iter().filter(about_it).collect();
+    assert!(!said.is_empty() && said.len() <= 3, "the failure, and what the pass comes to: {said:#?}");
+    let count = lines.len();
+    until("it tried once more", || tries() >= before + 4);
+    assert_eq!(running.lines().len(), count, "{:#?}", running.lines());
+    proxy.set(Fault::None);
+    until("it is reached again", || running.log().contains("the host is reached again"));
     running.end();
 }

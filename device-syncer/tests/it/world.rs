@@ -118,7 +118,6 @@ impl World {
         fs::write(home.join("device.yaml"), text).expect("written");
     }
 
-    /// One pass.
     pub(crate) fn once(&self) -> Run {
         self.syncer(&["once"])
     }
@@ -335,7 +334,6 @@ pub(crate) fn syncer(home: &Path, args: &[&str]) -> Run {
     finish(command(home, args).spawn().expect("the syncer starts"))
 }
 
-/// Waits for a syncer.
 pub(crate) fn finish(child: Child) -> Run {
     let output = child.wait_with_output().expect("the syncer ends");
     Run {

@@ -1,0 +1,46 @@
+//! What a site doesn't admit isn't applied, and what runs goes on.
+
+use crate::world::World;
+
+#[test]
+fn what_comes_from_where_the_site_admits_nothing_fails_until_the_site_admits_it() {
+    let world = World::running();
+    world.settings("policy: {archives: ['oci://registry.plant.local/**']}\n");
+    let containers = world.containers();
+    world.once().ended(1).says(&["policy-denied"]);
+    assert_eq!(
+        (world.states("greeter"), world.containers()),
+        (vec!["hello failed policy-denied".to_owned()], containers)
+    );
+    let message = world.message("greeter");
+    assert!(message.ends_with("isn't among `policy.archives` of this device's site"), "{message}");
+    world.assert_quiet();
+    world.settings("policy: {archives: ['oci://**']}\n");
+    world.once().good();
+    world.settings("policy: {archives: ['oci://**'], charts: [], images: ['nowhere/*']}\n");
+    world.hand.want("greeter", &world.app, "servus");
+    world.hand.publish();
+    world.once().ended(1);
+    assert_eq!(world.states("greeter"), ["hello failed policy-denied"]);
+    assert!(world.message("greeter").contains("isn't among `policy.images`"), "{}", world.message("greeter"));
+    assert_eq!(world.greetings(), ["hello"]);
+    world.settings("");
+    world.syncer(&["retry", "greeter"]).good();
+    world.once().good();
+    assert_eq!(world.greetings(), ["servus"]);
+}
+
+#[test]
+fn a_mistake_in_what_a_site_admits_is_named() {
+    let world = World::running();
+    for (policy, words) in [
+        ("{images: ['']}", "an empty pattern means nothing"),
+        ("{ceilings: {memory: 512}}", "memory"),
+        ("{ceilings: {memory: 512MB}}", "`policy.ceilings.memory: 512MB` is no amount such as 512Mi"),
+        ("{ceilings: {cpus: 0}}", "`policy.ceilings.cpus: 0` is no number such as 0.5"),
+        ("{ceilings: {pids: 5}}", "pids"),
+    ] {
+        world.settings(&format!("policy: {policy}\n"));
+        world.once().ended(1).says(&[words]);
+    }
+}

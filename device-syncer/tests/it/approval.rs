@@ -1,0 +1,178 @@
+//! A site that wants a person's word for what is changed: it is bound to just what that person saw.
+
+use repo_testkit::terminate;
+use serde_json::Value;
+
+use crate::world::{Run, World, command, finish, until};
+
+const ALL: &str = "gates: {approval: {for: ['*'], except: ['metrics*']}}\n";
+
+/// What `approve` names a change.
+fn change(world: &World, deployment: &str) -> String {
+    let said = world.syncer(&["approve", deployment]).good().stdout;
+    assert!(said.contains("Nothing is approved yet."), "{said}");
+    said.split("--change ").nth(1).unwrap().split(' ').next().unwrap().to_owned()
+}
+
+fn say(world: &World, word: &str, deployment: &str, change: &str) -> Run {
+    world.syncer(&[word, deployment, "--change", change, "--by", "j.doe", "--why", "line 2 is idle"])
+}
+
+#[test]
+fn what_a_person_approved_is_applied_and_a_newer_revision_that_is_something_else_waits_again() {
+    let world = World::running();
+    world.settings(ALL);
+    world.once().good();
+    world.syncer(&["approve", "greeter"]).ended(1).says(&["nothing of `greeter` is to be changed"]);
+    world.told();
+    world.hand.want("greeter", &world.app, "servus");
+    world.hand.want("metrics-line-2", &world.app, "hello");
+    world.hand.publish();
+    let running = world.greetings();
+    world.once().ended(1);
+    assert_eq!(
+        (running, world.states("greeter")),
+        (vec!["hello".to_owned()], vec!["hello pending waiting-approval".to_owned()])
+    );
+    assert_eq!(world.states("metrics-line-2"), ["hello installed"]);
+    let seen = change(&world, "greeter");
+    let message = world.message("greeter");
+    assert_eq!(message, format!("change {seen} waits for a person: `device-syncer approve greeter` shows it"));
+    world.assert_quiet();
+    let plan = world.syncer(&["plan"]).ended(1).stdout;
+    assert!(plan.contains(&format!(". greeter/hello: waiting-approval: {message}")), "{plan}");
+
+    // Between the look and the word the fleet wants something else.
+    world.hand.want("greeter", &world.app, "ciao");
+    world.hand.publish();
+    world.once().ended(1);
+    say(&world, "approve", "greeter", &seen).ended(1).says(&["look at it by `approve greeter`"]);
+    let newer = change(&world, "greeter");
+    assert_ne!(seen, newer);
+    let said = say(&world, "approve", "greeter", &newer).good().stdout;
+    assert!(said.contains("approved by j.doe: line 2 is idle"), "{said}");
+    // Between the word and its pass, too.
+    world.hand.want("greeter", &world.app, "servus");
+    world.hand.publish();
+    world.once().ended(1);
+    assert!(!world.greetings().contains(&"servus".to_owned()), "{:?}", world.greetings());
+    assert_eq!(change(&world, "greeter"), seen, "the same set has the same name");
+
+    // Another revision that comes to the same keeps the word.
+    world.hand.want("greeter", &world.app, "ciao");
+    world.hand.publish();
+    world.once().good();
+    assert!(world.greetings().contains(&"ciao".to_owned()), "{:?}", world.greetings());
+    world.assert_idle();
+    // What was approved and stops is put back without another word.
+    world.stop_all();
+    world.once().good();
+    world.assert_idle();
+}
+
+#[test]
+fn what_goes_is_approved_as_well_and_what_is_rejected_waits_and_says_who_rejected_it() {
+    let world = World::running();
+    world.settings(ALL);
+    world.hand.drop("greeter");
+    world.hand.publish();
+    let containers = world.containers();
+    world.once().ended(1);
+    assert_eq!(world.states("greeter"), ["hello removing waiting-approval"]);
+    let said = world.syncer(&["approve", "greeter", "--output", "json"]).good().stdout;
+    let said: Value = serde_json::from_str(&said).unwrap();
+    assert_eq!(
+        (&said["deployment"], &said["goes"][0], &said["said"]),
+        (&"greeter".into(), &"hello".into(), &Value::Null)
+    );
+    let seen = said["change"].as_str().unwrap().to_owned();
+    assert_eq!(seen.len(), 64);
+
+    let rejected = say(&world, "reject", "greeter", &seen).good().stdout;
+    assert!(rejected.contains("rejected by j.doe: line 2 is idle; it goes on waiting"), "{rejected}");
+    world.once().ended(1);
+    let message = world.message("greeter");
+    let expected = format!("change {} was rejected by j.doe at 2", &seen[..12]);
+    assert!(message.starts_with(&expected) && message.ends_with(": line 2 is idle"), "{message}");
+    assert_eq!(world.containers(), containers);
+    world.assert_quiet();
+
+    say(&world, "approve", "greeter", &seen[..12]).good();
+    world.once().good();
+    assert_eq!(world.containers(), [""; 0]);
+    assert_eq!(world.states("greeter"), ["hello removed"]);
+
+    // The word for the removal isn't one for what comes back.
+    world.hand.want("greeter", &world.app, "hello");
+    world.hand.publish();
+    world.once().ended(1);
+    assert_eq!(world.states("greeter"), ["hello pending waiting-approval"]);
+    say(&world, "approve", "greeter", &change(&world, "greeter")).good();
+    world.once().good();
+    // Nor is that of before for a second removal.
+    world.hand.drop("greeter");
+    world.hand.publish();
+    world.once().ended(1);
+    assert_eq!(world.states("greeter"), ["hello removing waiting-approval"]);
+}
+
+#[test]
+fn a_running_syncer_goes_on_as_soon_as_a_person_said_so() {
+    let world = World::running();
+    // Nothing else would make a pass begin.
+    world.settings(&format!("{ALL}poll: 1h\nreport: 1h\n"));
+    world.hand.want("greeter", &world.app, "servus");
+    world.hand.publish();
+    let syncer = command(&world.home(), &["run"]).spawn().expect("it starts");
+    until("it waits", || world.states("greeter") == ["hello pending waiting-approval"]);
+    say(&world, "approve", "greeter", &change(&world, "greeter")).good();
+    until("what was approved is applied", || world.greetings() == ["servus"]);
+    terminate(&syncer);
+    finish(syncer).good();
+}
+
+#[test]
+fn a_mistake_around_an_approval_is_named() {
+    let world = World::running();
+    world.syncer(&["approve"]).ended(2);
+    world.syncer(&["approve", "greeter", "--removals"]).ended(2);
+    world.syncer(&["approve", "greeter", "--change", "00000000"]).ended(2);
+    world
+        .syncer(&["approve", "greeter"])
+        .ended(1)
+        .says(&["`gates.approval` of device.yaml asks nobody about `greeter`"]);
+    world.syncer(&["approve", "nobody"]).ended(1).says(&["no deployment `nobody` is wanted or goes here"]);
+    for (approval, words) in [
+        ("{for: []}", "`gates.approval.for` names no deployment"),
+        ("{for: ['']}", "an empty pattern means nothing"),
+        ("{except: ['*']}", "for"),
+        ("{for: ['*'], unless: []}", "unless"),
+    ] {
+        world.settings(&format!("gates: {{approval: {approval}}}\n"));
+        world.once().ended(1).says(&[words]);
+    }
+    world.settings(ALL);
+    world.hand.want("greeter", &world.app, "servus");
+    world.hand.publish();
+    world.once().ended(1);
+    let seen = change(&world, "greeter");
+    for (change, by, words) in [
+        (&seen[..4], "j.doe", "and not "),
+        ("00000000", "j.doe", "and not 00000000"),
+        (seen.as_str(), " ", "`--by` is empty"),
+    ] {
+        let args = ["approve", "greeter", "--change", change, "--by", by, "--why", "x"];
+        world.syncer(&args).ended(1).says(&[words]);
+    }
+    std::fs::write(world.home().join("approvals.json"), "{").expect("written");
+    world.once().ended(1);
+    let seen = change(&world, "greeter");
+    assert!(
+        world.message("greeter").starts_with("nothing counts as approved, because `"),
+        "{}",
+        world.message("greeter")
+    );
+    say(&world, "approve", "greeter", &seen).good();
+    world.once().good();
+    assert_eq!(world.greetings(), ["servus"]);
+}

@@ -1,0 +1,217 @@
+//! `doctor`, `logs` and `diagnostics`: what is wrong is found, named with what to do, and nothing is changed.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use repo_testkit::foreign_host::Options;
+use serde_json::{Value, json};
+
+use crate::docker::{Real, docker};
+use crate::https::{SECRET, abroad, join};
+use crate::world::{Run, World, command, finish, kill, registry, until};
+
+/// What `doctor` says: by check, the result and what was found with what to do.
+fn doctor(world: &World) -> (i32, BTreeMap<String, (String, String)>) {
+    rows(world.syncer(&["doctor", "--output", "json"]))
+}
+
+fn rows(run: Run) -> (i32, BTreeMap<String, (String, String)>) {
+    let all: Vec<Value> = serde_json::from_str(&run.stdout).unwrap_or_else(|error| panic!("{error}: {run:?}"));
+    let text = |row: &Value, key: &str| row[key].as_str().unwrap_or_default().to_owned();
+    let row = |row: &Value| {
+        let said = format!("{} | {}", text(row, "found"), text(row, "todo"));
+        (text(row, "check"), (text(row, "result"), said))
+    };
+    let rows: BTreeMap<_, _> = all.iter().map(row).collect();
+    let worst = |word: &str| rows.values().any(|(result, _)| result == word);
+    let expected = if worst("failed") {
+        1
+    } else if worst("warning") {
+        4
+    } else {
+        0
+    };
+    assert_eq!(run.code, expected, "the exit code says the worst: {rows:?}");
+    (run.code, rows)
+}
+
+fn assert_row(rows: &BTreeMap<String, (String, String)>, check: &str, result: &str, words: &[&str]) {
+    let (found, said) = rows.get(check).unwrap_or_else(|| panic!("{check} in {rows:?}"));
+    assert_eq!(found, result, "{check}: {said}");
+    words.iter().for_each(|word| assert!(said.contains(word), "{word} in {check}: {said}"));
+}
+
+/// Every file below a directory, with its inode and its change.
+fn files(directory: &Path) -> Vec<(PathBuf, u64, i64, i64)> {
+    let mut all = Vec::new();
+    for entry in fs::read_dir(directory).unwrap().flatten() {
+        let (path, found) = (entry.path(), entry.metadata().unwrap());
+        if found.is_dir() {
+            all.extend(files(&path));
+        }
+        all.push((path, found.ino(), found.ctime(), found.ctime_nsec()));
+    }
+    all.sort();
+    all
+}
+
+#[test]
+fn doctor_finds_a_device_that_is_well_beside_a_syncer_and_without_one_and_writes_nothing() {
+    let world = World::running();
+    let before = files(&world.home());
+    let (_, rows) = doctor(&world);
+    assert_eq!(files(&world.home()), before);
+    for check in ["device", "settings", "secrets", "host: repository", "docker", "compose"] {
+        assert_row(&rows, check, "ok", &[]);
+    }
+    assert_row(&rows, "device", "ok", &["press-01", env!("CARGO_PKG_VERSION")]);
+    assert_row(&rows, "syncer", "warning", &["not at work", "systemctl start device-syncer"]);
+    assert_row(&rows, &format!("registry: {}", registry()), "ok", &[]);
+    let table = world.syncer(&["doctor"]).stdout;
+    assert!(table.contains("\nhost: repository") && table.contains("\nsyncer "), "{table}");
+
+    let tip = world.hand.tip("heartbeat");
+    let mut running = command(&world.home(), &["run"]).spawn().unwrap();
+    until("it works", || world.hand.tip("heartbeat") != tip);
+    assert_row(&doctor(&world).1, "syncer", "ok", &["at work"]);
+    kill(&mut running);
+}
+
+#[test]
+fn doctor_names_what_is_wrong_on_the_device_and_what_to_do() {
+    let world = World::running();
+    world.fake.set("unavailable", "");
+    fs::set_permissions(world.home().join("hmac.key"), fs::Permissions::from_mode(0o644)).unwrap();
+    fs::rename(world.hand.repository(), world.path("away.git")).unwrap();
+    let (code, rows) = doctor(&world);
+    assert_eq!(code, 1);
+    assert_row(&rows, "docker", "failed", &["can't be used", "is the engine running"]);
+    assert_row(&rows, "secrets", "failed", &["hmac.key` has mode 644", "chmod go-rwx"]);
+    assert_row(&rows, "host: repository", "failed", &["HostUnreachable"]);
+    world.settings("repot: 5m\n");
+    let (_, rows) = doctor(&world);
+    assert_row(&rows, "settings", "failed", &["repot", "line 4"]);
+    assert_row(&rows, "device", "ok", &["press-01"]);
+    fs::remove_dir_all(world.home()).unwrap();
+    world.syncer(&["doctor"]).ended(1).says(&["is not a device's home"]);
+}
+
+#[test]
+fn a_check_that_hangs_is_said_after_ten_seconds_and_holds_up_no_other() {
+    let world = World::running();
+    let hangs = world.path("hangs");
+    fs::write(&hangs, "#!/bin/sh\nexec sleep 30\n").unwrap();
+    fs::set_permissions(&hangs, fs::Permissions::from_mode(0o755)).unwrap();
+    let docker = format!("{{program: {}, host: \"{}\"}}", hangs.display(), world.fake.host());
+    world.settings_of(&world.home(), &docker, "");
+    let began = Instant::now();
+    let (_, rows) = doctor(&world);
+    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+    for check in ["docker", "compose"] {
+        assert_row(&rows, check, "failed", &["no answer within 10 s"]);
+    }
+    assert_row(&rows, &format!("registry: {}", registry()), "ok", &[]);
+    assert_row(&rows, "host: repository", "ok", &["`desired` is at "]);
+    assert_row(&rows, "secrets", "ok", &[]);
+}
+
+#[test]
+fn doctor_goes_the_way_to_a_host_over_https_and_says_where_it_ends() {
+    let account = Some(("press-01".to_owned(), SECRET.to_owned()));
+    let (world, mut host, _proxy) = abroad(Options { account, ..Options::default() });
+    let (_, rows) = doctor(&world);
+    for check in ["host: name", "host: connection", "host: trust", "host: credentials", "host: repository"] {
+        assert_row(&rows, check, "ok", &[]);
+    }
+    assert_row(&rows, "host: account", "ok", &["no end that is known"]);
+    host.set(|options| options.account = Some(("press-01".to_owned(), "an0ther".to_owned())));
+    let (_, rows) = doctor(&world);
+    assert_row(&rows, "host: trust", "ok", &[]);
+    assert_row(&rows, "host: credentials", "failed", &["Unauthorized", "device join"]);
+    assert!(!rows.contains_key("host: repository"), "it wasn't reached: {rows:?}");
+    assert!(!format!("{rows:?}").contains(SECRET));
+
+    let url: Value = serde_json::from_slice(&fs::read(world.home().join("join.json")).unwrap()).unwrap();
+    let stranger = repo_testkit::pki::Authority::new("stranger");
+    join(&world, url["url"].as_str().unwrap(), stranger.certificate(), true);
+    let (_, rows) = doctor(&world);
+    assert_row(&rows, "host: connection", "ok", &[]);
+    assert_row(&rows, "host: trust", "failed", &["CertificateUnknownAuthority", "host.ca"]);
+    join(&world, "https://nowhere.invalid/press-01.git", stranger.certificate(), true);
+    assert_row(&doctor(&world).1, "host: name", "failed", &["NameUnknown", "resolv.conf"]);
+}
+
+/// An application that prints, on real Docker.
+fn printing() -> Real {
+    let real = Real::enrolled();
+    fs::write(real.home().join("device-files/token"), "hunter2hunter2\n").unwrap();
+    let compose = "services:\n  web:\n    image: margo-test/busybox:1\n    \
+                   command: [sh, -c, 'printf \"one \\033[2J\\ntoken hunter2hunter2\\n\"; sleep 1; while :; do date +tick-%s; sleep 1; done']\n    \
+                   healthcheck: {test: [CMD, 'true'], interval: 1s}\n    stop_grace_period: 0s\n";
+    real.want("greeter", compose);
+    real.hand.publish();
+    real.once().good();
+    real
+}
+
+#[test]
+fn logs_shows_what_containers_print_without_secrets_and_follows_until_nobody_reads() {
+    let real = printing();
+    let shown = || real.syncer(&["logs", "greeter"]).good().stdout;
+    until("it printed", || shown().contains("tick-"));
+    let logs = shown();
+    assert!(logs.starts_with("hello  web-1  | 2"), "{logs}");
+    assert!(logs.contains(r"one \u{1b}[2J") && !logs.contains('\u{1b}'), "{logs}");
+    assert!(logs.contains("token ***") && !logs.contains("hunter2"), "{logs}");
+    let last =
+        real.syncer(&["logs", "greeter", "--component", "hello", "--tail", "1", "--output", "json"]).good().stdout;
+    assert_eq!(last.lines().count(), 1, "{last}");
+    let line: Value = serde_json::from_str(&last).unwrap();
+    assert_eq!(line["component"], "hello");
+    real.syncer(&["logs", "greeter", "--component", "nope"]).ended(1).says(&["has no component `nope`; it has hello"]);
+    real.syncer(&["logs", "nobody"]).ended(1).says(&["no deployment `nobody` runs here"]);
+
+    let mut following = command(&real.home(), &["logs", "greeter", "--follow", "--tail", "0"]).spawn().unwrap();
+    let out = following.stdout.take().unwrap();
+    let mut ticks = std::io::BufRead::lines(std::io::BufReader::new(out)).map(Result::unwrap);
+    assert!(ticks.by_ref().take(2).all(|line| line.contains("tick-")));
+    drop(ticks);
+    assert_eq!(finish(following).code, 0);
+}
+
+#[test]
+fn diagnostics_is_one_bounded_document_without_secrets() {
+    let real = printing();
+    let name = format!("{}/doctor/{}:1", registry(), real.hand.fleet());
+    docker(&["tag", "margo-test/busybox:1", &name]);
+    docker(&["push", "--quiet", &name]);
+    docker(&["image", "rm", &name]);
+    let digest = format!("sha256:{:064}", 1);
+    real.hand.describe("greeter", |described| {
+        described["locks"]["hello"]["images"] = json!({name.as_str(): digest, "127.0.0.1:1/nothing:1": digest});
+    });
+    real.hand.publish();
+    real.once();
+    let out = real.path("diagnostics.json");
+    let said = real.syncer(&["diagnostics", "--out", &out.display().to_string()]).good().stdout;
+    assert!(said.contains(" KiB in `"), "{said}");
+    let bytes = fs::read(&out).unwrap();
+    assert_eq!(fs::metadata(&out).unwrap().permissions().mode() & 0o777, 0o600);
+    assert!(bytes.len() <= 256 << 10);
+    let text = String::from_utf8(bytes).unwrap();
+    assert!(!text.contains("hunter2") && !text.contains("GREETING"), "{text}");
+    let all: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(all["status"]["device"], "press-01");
+    assert!(
+        all["logs"]["greeter/hello"].as_array().unwrap().iter().any(|line| line.as_str().unwrap().contains("tick-"))
+    );
+    assert!(all["history"][0]["to"].is_string() && all["plan"]["deployments"].is_array(), "{all}");
+    let rows: BTreeMap<_, _> =
+        all["doctor"].as_array().unwrap().iter().map(|row| (row["check"].as_str().unwrap(), row)).collect();
+    assert_eq!(rows[&*format!("engine: {}", registry())]["result"], "ok", "{rows:?}");
+    assert_eq!(rows["engine: 127.0.0.1:1"]["result"], "failed", "{rows:?}");
+    assert_eq!(rows["room: images"]["check"], "room: images");
+}

@@ -1,0 +1,84 @@
+//! What a service manager hears of a syncer that runs: real datagrams, as systemd would get them.
+
+use std::process::Child;
+use std::time::Duration;
+
+use repo_testkit::service_manager::ServiceManager;
+use repo_testkit::terminate;
+
+use crate::world::{World, command, finish, kill, until};
+
+const LONG: Duration = Duration::from_secs(3600);
+const SHORT: Duration = Duration::from_millis(60);
+
+fn start(world: &World, manager: &ServiceManager, watchdog: Duration) -> Child {
+    let mut syncer = command(&world.home(), &["run"]);
+    manager.manages(&mut syncer, watchdog);
+    syncer.spawn().unwrap()
+}
+
+#[test]
+fn a_service_manager_hears_that_it_is_ready_how_it_is_and_that_it_ends() {
+    let world = World::running();
+    let manager = ServiceManager::at(&world.path("notify"));
+    let running = start(&world, &manager, LONG);
+    assert_eq!(manager.until("STATUS="), ["READY=1", "STATUS=up to date"]);
+    terminate(&running);
+    assert!(manager.until("STOPPING").contains(&"STOPPING=1".to_owned()));
+    finish(running).good();
+}
+
+#[test]
+fn what_stands_in_the_way_is_one_line_of_its_status() {
+    let world = World::running();
+    world.fake.set("fail-up", "no such option\nREADY=0");
+    world.hand.want("greeter", &world.app, "servus");
+    world.hand.publish();
+    let manager = ServiceManager::at(&world.path("notify"));
+    let mut running = start(&world, &manager, LONG);
+    let said = manager.until("STATUS=");
+    let status = said.last().unwrap();
+    assert!(status.contains("greeter") && !status.contains('\n'), "{said:?}");
+    kill(&mut running);
+}
+
+#[test]
+fn the_watchdog_is_fed_while_a_pass_lasts_and_while_nothing_is_to_do() {
+    let world = World::running();
+    world.settings("poll: 1h\n");
+    world.fake.set("hang-up", "");
+    world.hand.want("greeter", &world.app, "servus");
+    world.hand.publish();
+    let manager = ServiceManager::at(&world.path("notify"));
+    let running = start(&world, &manager, SHORT);
+    until("it applies", || world.greetings() == ["servus"]);
+    // More than the socket keeps: what comes in the end was said while the apply lasts.
+    manager.hears_it_live(30);
+    world.fake.unset("hang-up");
+    assert_eq!(manager.until("STATUS=").last().unwrap(), "STATUS=up to date");
+    manager.hears_it_live(30);
+    terminate(&running);
+    manager.until("STOPPING=1");
+    finish(running).good();
+}
+
+#[test]
+fn the_socket_may_be_abstract() {
+    let world = World::running();
+    let manager = ServiceManager::at_an_abstract_name();
+    let running = start(&world, &manager, LONG);
+    assert_eq!(manager.until("STATUS="), ["READY=1", "STATUS=up to date"]);
+    terminate(&running);
+    finish(running).good();
+}
+
+#[test]
+fn a_home_that_another_syncer_has_is_never_ready() {
+    let world = World::running();
+    let (first, second) = (ServiceManager::at(&world.path("first")), ServiceManager::at(&world.path("second")));
+    let mut running = start(&world, &first, LONG);
+    first.until("READY");
+    finish(start(&world, &second, LONG)).ended(1).says(&["another device-syncer"]);
+    assert!(second.is_silent());
+    kill(&mut running);
+}
