@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use device_syncer::config::Home;
 use device_syncer::home;
-use device_syncer::host::refs::{Ask, RemoteRefs};
+use device_syncer::host::refs::RemoteRefs;
 use device_syncer::reconcile::pass::Syncer;
 use repo_git::Waited;
 use repo_testkit::faults::fault_proxy::{Counts, FaultProxy};
@@ -70,7 +70,7 @@ fn spent(proxy: &FaultProxy, call: impl FnOnce()) -> Spent {
 
 /// Passes until all is reported.
 fn pass(syncer: &mut Syncer) {
-    let mut good = || syncer.pass(Ask::Host, &|| false).expect("a pass").is_up_to_date();
+    let mut good = || syncer.once().expect("a pass").is_up_to_date();
     assert!((0..5).any(|_| good()), "it converges");
 }
 

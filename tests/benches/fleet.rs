@@ -6,6 +6,7 @@ use std::process::Command;
 
 use repo_testkit::fleet::DEPLOYMENT;
 use repo_testkit::git;
+use repo_testkit::ssh_key::{keygen, public};
 
 use crate::stage::{Stage, run};
 
@@ -53,9 +54,8 @@ impl Fleet {
     pub(crate) fn new(stage: &Stage, name: &str, devices: usize, busy: usize) -> Self {
         let fleet = Self(made(stage, name, &[]));
         let key = stage.dir.path().join(format!("{name}-key"));
-        run(Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-C", "", "-f"]).arg(&key));
-        let key = std::fs::read_to_string(key.with_extension("pub")).expect("a key");
-        let key = key.trim();
+        keygen(&key, "ed25519", "");
+        let key = public(&key);
         run(Command::new("rm").arg("-r").arg(fleet.dir().join("devices")));
         for number in 0..devices {
             let (id, site) = (id(number), if number < busy { "graz" } else { "linz" });

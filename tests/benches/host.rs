@@ -24,7 +24,6 @@ pub(crate) const LIMITS: &str = "  limits: {connectionsPerAddress: 20000, strang
 /// How long a host may take to listen.
 const START: Duration = Duration::from_secs(30);
 
-/// A running host.
 pub(crate) struct Host {
     running: Running,
     pub(crate) address: SocketAddr,

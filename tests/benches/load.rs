@@ -16,7 +16,6 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 /// How many connections are made at the same time.
 const AT_ONCE: usize = 64;
 
-/// A kept connection.
 pub(crate) struct Connection {
     stream: TlsStream<TcpStream>,
     read: Vec<u8>,

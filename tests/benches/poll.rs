@@ -20,7 +20,6 @@ use crate::{Line, RUNS, libgit2, median, shown};
 const POLLS: u32 = 200;
 const PROCESSES: u32 = 5;
 
-/// What a client costs.
 struct Cost {
     wall: Duration,
     cpu: Duration,

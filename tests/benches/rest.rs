@@ -32,7 +32,6 @@ pub(crate) struct Documents {
     pub(crate) bundle: Vec<u8>,
 }
 
-/// A running server.
 pub(crate) struct Rest {
     pub(crate) address: SocketAddr,
     pub(crate) authority: String,

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use repo_git::{Remote, Waited, ssh};
 use repo_testkit::faults::fault_proxy::FaultProxy;
-use repo_testkit::hand::keygen;
+use repo_testkit::ssh_key::{keygen, public};
 use repo_testkit::{git, ports};
 
 use crate::cost::{Running, of_calls_in_process, of_runs, pss_if_there};
@@ -39,7 +39,6 @@ const LOST: Duration = Duration::from_secs(120);
 struct OverSsh {
     fleet: Fleet,
     running: Running,
-    /// `user@`
     user: String,
     address: SocketAddr,
     host_key: String,
@@ -58,9 +57,9 @@ impl OverSsh {
     fn new(stage: &Stage, devices: usize) -> Self {
         let (fleet, keys) = (Fleet::new(stage, "ssh", devices, BUSY), stage.make_dir("ssh-keys"));
         for number in 0..devices {
-            keygen(&keys.join(id(number)), "");
-            let key = fs::read_to_string(keys.join(id(number)).with_extension("pub")).expect("a key");
-            write_account(&fleet, number, "sshKeys", &serde_json::json!({ "key": key.trim(), "created": CREATED }));
+            let key = keys.join(id(number));
+            keygen(&key, "ed25519", "");
+            write_account(&fleet, number, "sshKeys", &serde_json::json!({ "key": public(&key), "created": CREATED }));
         }
         let settings = format!("serve:\n  names: [127.0.0.1]\n  listen: 127.0.0.1:0\n{LIMITS}");
         fs::write(fleet.home().join("publisher.yaml"), settings).expect("written");

@@ -20,7 +20,6 @@ use repo_testkit::text;
 /// The furthest that a serial may jump.
 const JUMP: u64 = 1_000_000;
 
-/// Commits another greeting.
 fn greet(fleet: &Fleet, greeting: &str) {
     let before = fleet.read(DEPLOYMENT);
     let line = before.lines().find(|line| line.starts_with("  greeting:")).expect("a greeting");

@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use repo_testkit::git::try_git;
 use repo_testkit::program;
 
 /// Documents that tell what was, in the words of that time; only their links are followed.
@@ -182,6 +183,22 @@ fn comments(source: &str) -> String {
         comment.map_or_else(|| "\n".to_owned(), |comment| format!("{} ", comment.trim()))
     });
     lines.collect()
+}
+
+#[test]
+fn every_mutant_fits_the_code_and_names_a_test_that_exists() {
+    let repository = Repository::read();
+    let mutants: Vec<_> = repository.files.iter().filter(|file| has_extension(file, "patch")).collect();
+    assert!(mutants.len() > 9, "each invariant has one: {mutants:?}");
+    for mutant in mutants {
+        let (text, name) = (repository.text(mutant), mutant.display());
+        let test =
+            text.lines().find_map(|line| line.strip_prefix("Test: ")).unwrap_or_else(|| panic!("{name}: no test"));
+        let function = test.rsplit("::").next().unwrap_or(test);
+        assert!(repository.functions.contains_key(function), "{name}: there is no test `{test}`");
+        let fits = try_git(&repository.root, &["apply", "--check", &name.to_string()]);
+        assert!(fits.status.success(), "{name} doesn't fit any more: {}", String::from_utf8_lossy(&fits.stderr));
+    }
 }
 
 #[test]

@@ -13,7 +13,6 @@ use crate::site::registry_name;
 
 const ID: &str = "press-01";
 
-/// The one deployment.
 const ONLY: &str = "only";
 
 /// The host's side of one device: a repository made by hand, and an application in the registry.

@@ -5,7 +5,7 @@ use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 use repo_testkit::faults::power::{VOLUME_VARIABLE, Volume, kill};
-use repo_testkit::hand::keygen;
+use repo_testkit::ssh_key::{keygen, public};
 use repo_testkit::{git, program};
 use tempfile::TempDir;
 
@@ -35,10 +35,9 @@ impl Kept {
         std::fs::write(&config, "serve:\n  names: [127.0.0.1]\n  listen: 127.0.0.1:0\n").expect("written");
         fleet.push_application();
         let key = dir.path().join("device");
-        keygen(&key, "device");
-        let line = std::fs::read_to_string(key.with_extension("pub")).expect("a key");
+        keygen(&key, "ed25519", "");
         fleet.run(&["device", "add", DEVICE]);
-        fleet.run(&["device", "enroll", DEVICE, &line]);
+        fleet.run(&["device", "enroll", DEVICE, &public(&key)]);
         fleet.run(&["publish"]);
         let join = std::fs::read(fleet.join_file(DEVICE)).expect("a join file");
         let join: serde_json::Value = serde_json::from_slice(&join).expect("JSON");

@@ -15,7 +15,6 @@ use crate::site::registry_name;
 use repo_testkit::device::Device;
 use repo_testkit::fleet::Fleet;
 
-/// Its device.
 pub(crate) const ID: &str = "press-01";
 
 /// The fleet, its device, and the programs that run for it.
@@ -112,7 +111,6 @@ impl Drop for Hosted {
     }
 }
 
-/// A JSON file.
 pub(crate) fn read(path: &Path) -> Value {
     serde_json::from_slice(&std::fs::read(path).expect("there")).expect("JSON")
 }

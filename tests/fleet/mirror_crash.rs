@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use repo_testkit::faults::power::{Cut, Experiment, assert_cut, cut_everywhere};
 use repo_testkit::git;
-use repo_testkit::hand::keygen;
+use repo_testkit::ssh_key::{keygen, public};
 use tempfile::TempDir;
 
 use crate::crash::occurrences;
@@ -53,10 +53,9 @@ impl Kept {
         std::fs::write(fleet.home().join("publisher.yaml"), settings).expect("written");
         fleet.push_application();
         let key = dir.path().join("device");
-        keygen(&key, "device");
+        keygen(&key, "ed25519", "");
         fleet.run(&["device", "add", DEVICE]);
-        let line = std::fs::read_to_string(key.with_extension("pub")).expect("a key");
-        fleet.run(&["device", "enroll", DEVICE, &line]);
+        fleet.run(&["device", "enroll", DEVICE, &public(&key)]);
         fleet.run(&["publish"]);
         let backup = dir.path().join("backup");
         copy(&fleet.home(), &backup);

@@ -58,6 +58,25 @@ fn names(device: &Device) -> BTreeMap<String, String> {
 }
 
 #[test]
+fn what_a_site_holds_is_shown_to_the_operator_with_who_says_so() {
+    let site = Site::new(&["press-01"]);
+    let (fleet, device) = (&site.fleet, site.device("press-01"));
+    site.publish();
+    site.pass();
+    let hold = device.syncer(&["hold", "hello", "--by", "j.doe", "--why", "the press is open", "--for", "8h"]);
+    assert!(hold.status.success(), "{hold:?}");
+    device.pass();
+    let gates = fleet.status("press-01")["gates"].clone();
+    assert_eq!((&gates[0]["code"], &gates[0]["by"]), (&"held".into(), &"j.doe".into()), "{gates}");
+    let shown = fleet.try_run(&["status"]);
+    let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+    assert!(shown.contains("hello is held by j.doe since ") && shown.contains(": the press is open"), "{shown}");
+    assert!(device.syncer(&["release", "hello"]).status.success());
+    device.pass();
+    assert_eq!(fleet.status("press-01")["gates"], Value::Array(vec![]));
+}
+
+#[test]
 fn what_is_suspended_is_left_as_it_is_until_it_is_no_longer() {
     let site = Site::new(&["press-01"]);
     let (fleet, device) = (&site.fleet, site.device("press-01"));
@@ -111,9 +130,8 @@ fn what_a_deployment_depends_on_is_there_before_it_and_goes_after_it() {
     let output = device.syncer(&["once"]);
     assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(told(fleet, "press-01", "z-storage"), ("failed".to_owned(), "compose-failed".to_owned()));
-    for waiting in ["m-broker", "a-reader"] {
-        let expected = ("pending".to_owned(), "waiting-dependency".to_owned());
-        assert_eq!(told(fleet, "press-01", waiting), expected, "{waiting}");
+    for (waiting, code) in [("m-broker", "dependency-failed"), ("a-reader", "waiting-dependency")] {
+        assert_eq!(told(fleet, "press-01", waiting), ("pending".to_owned(), code.to_owned()), "{waiting}");
     }
 
     assert!(device.syncer(&["retry"]).status.success());

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use repo_testkit::faults::power::{Cut, Experiment, Point, assert_cut, cut_everywhere};
 use repo_testkit::git;
-use repo_testkit::hand::keygen;
+use repo_testkit::ssh_key::{keygen, public};
 use tempfile::TempDir;
 
 use crate::crash::occurrences;
@@ -59,9 +59,9 @@ impl Kept {
     fn line(&self, device: &str) -> String {
         let key = self.dir.path().join(format!("{device}.key"));
         if !key.exists() {
-            keygen(&key, device);
+            keygen(&key, "ed25519", "");
         }
-        std::fs::read_to_string(format!("{}.pub", key.display())).expect("the key is made")
+        public(&key)
     }
 
     fn prepare(&self, deed: Deed, root: &Path) {

@@ -1,7 +1,8 @@
 //! Both programs with SSH between them: stock OpenSSH with plain Git, gitolite, and our own host.
 
 use repo_testkit::git;
-use repo_testkit::sshd::{Options, fingerprint};
+use repo_testkit::ssh_key::fingerprint;
+use repo_testkit::sshd::Options;
 
 use crate::ssh_site::{ID, SshSite};
 

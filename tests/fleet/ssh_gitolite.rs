@@ -1,30 +1,33 @@
 //! A customer's gitolite between both sides: it says by its own configuration who may push which branch.
 
 use std::fs;
-use std::path::Path;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 
 use repo_testkit::device::{Device, fake_docker};
 use repo_testkit::fleet::Fleet;
 use repo_testkit::git;
 use repo_testkit::gitolite::Gitolite;
+use repo_testkit::ssh_key::public_of;
 use repo_testkit::text;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::site::registry_name;
+use crate::ssh_faults::Server;
 
 const ID: &str = "press-01";
 
 /// A fleet whose administrator copies what is published to gitolite, where the device finds it.
-struct Site {
+pub(crate) struct Customer {
     dir: TempDir,
     fleet: Fleet,
     device: Device,
     host: Gitolite,
 }
 
-impl Site {
-    fn new() -> Self {
+impl Customer {
+    pub(crate) fn new() -> Self {
         let (dir, host) = (TempDir::new().expect("a temporary directory"), Gitolite::start());
         let fleet = Fleet::init(dir.path(), &registry_name(dir.path()));
         fleet.push_application();
@@ -43,12 +46,22 @@ impl Site {
         text(site.host.admin().git(site.dir.path()).args(clone).output().expect("git runs"));
         let key = lines.lines().find(|line| line.ends_with(" ssh")).expect("a line for the host");
         fs::write(site.admin().join(format!("keydir/{ID}.pub")), format!("{key}\n")).expect("written");
-        let reports = format!("    RW+ status$ = {ID}\n    RW+ heartbeat$ = {ID}\n    R = {ID}\n");
-        site.configure(&format!("\nrepo {ID}\n    RW+ = admin\n{reports}"));
+        site.let_report();
         site
     }
 
-    fn admin(&self) -> std::path::PathBuf {
+    /// Lets the device read all, and push what it reports.
+    fn let_report(&self) {
+        let reports = format!("    RW+ status$ = {ID}\n    RW+ heartbeat$ = {ID}\n    R = {ID}\n");
+        self.configure(&format!("\nrepo {ID}\n    RW+ = admin\n{reports}"));
+    }
+
+    /// Lets the device read all, and push nothing.
+    fn let_read(&self) {
+        self.configure(&format!("\nrepo {ID}\n    RW+ = admin\n    R = {ID}\n"));
+    }
+
+    fn admin(&self) -> PathBuf {
         self.dir.path().join("admin")
     }
 
@@ -79,9 +92,67 @@ impl Site {
     }
 }
 
+impl Server for Customer {
+    fn fleet(&self) -> &Fleet {
+        &self.fleet
+    }
+
+    fn device(&self) -> &Device {
+        &self.device
+    }
+
+    fn address(&self) -> SocketAddr {
+        self.host.sshd().address()
+    }
+
+    fn host_key(&self) -> String {
+        self.host.sshd().host_key("ed25519")
+    }
+
+    fn repository(&self) -> PathBuf {
+        self.host.repository(ID)
+    }
+
+    fn publish(&mut self) {
+        Customer::publish(self);
+    }
+
+    fn kill(&mut self) {
+        self.host.sshd_mut().kill();
+    }
+
+    fn start(&mut self) {
+        self.host.sshd_mut().restart();
+    }
+
+    fn change_host_key(&mut self) {
+        self.host.sshd_mut().change_host_keys();
+        self.host.admin().know(self.host.sshd(), self.host.sshd().address());
+    }
+
+    fn refuse_key(&mut self) {
+        fs::remove_file(self.admin().join(format!("keydir/{ID}.pub"))).expect("removed");
+        self.let_read();
+    }
+
+    fn admit_key(&mut self) {
+        let key = public_of(&self.device.home().join("ssh.key"));
+        fs::write(self.admin().join(format!("keydir/{ID}.pub")), format!("{key}\n")).expect("written");
+        self.let_report();
+    }
+
+    fn refuse_reports(&mut self) {
+        self.let_read();
+    }
+
+    fn take_reports(&mut self) {
+        self.let_report();
+    }
+}
+
 #[test]
 fn a_device_joins_applies_and_reports_through_a_customers_gitolite() {
-    let site = Site::new();
+    let site = Customer::new();
     site.publish();
     site.device.pass();
     assert!(site.runs("hello from the press"));
@@ -101,7 +172,7 @@ fn a_device_joins_applies_and_reports_through_a_customers_gitolite() {
 
 #[test]
 fn a_device_that_gitolite_may_not_let_push_or_read_any_more_says_so_and_goes_on_once_it_may() {
-    let site = Site::new();
+    let site = Customer::new();
     site.publish();
     site.device.pass();
     let trouble = || {
@@ -112,7 +183,7 @@ fn a_device_that_gitolite_may_not_let_push_or_read_any_more_says_so_and_goes_on_
     let before = git::tip(&site.host.repository(ID), "status");
     site.fleet.change("deployments/hello.yaml", "hello from the press", "servus");
     site.publish();
-    site.configure(&format!("\nrepo {ID}\n    RW+ = admin\n    R = {ID}\n"));
+    site.let_read();
     assert!(!site.device.syncer(&["once"]).status.success());
     assert!(site.runs("servus"), "it is applied all the same");
     assert_eq!(git::tip(&site.host.repository(ID), "status"), before);
@@ -127,4 +198,16 @@ fn a_device_that_gitolite_may_not_let_push_or_read_any_more_says_so_and_goes_on_
     site.device.pass();
     assert_eq!(trouble(), None);
     assert_ne!(git::tip(&site.host.repository(ID), "status"), before);
+}
+
+#[test]
+fn a_gitolite_that_refuses_the_protocols_version_serves_all_the_same() {
+    let mut site = Customer::new();
+    site.host.sshd_mut().set(|options| options.accept_env = false);
+    site.publish();
+    site.device.pass();
+    site.fleet.change("deployments/hello.yaml", "hello from the press", "servus");
+    site.publish();
+    site.device.pass();
+    assert!(site.runs("servus") && git::tip(&site.host.repository(ID), "status").is_some());
 }

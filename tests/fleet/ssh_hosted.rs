@@ -1,38 +1,77 @@
 //! Both programs with our own host between them, over SSH: real sshd, kept sessions, waits, and what ends a key.
 
+use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use repo_testkit::device::{Device, fake_docker};
 use repo_testkit::fleet::Fleet;
 use repo_testkit::ports::free_port;
-use repo_testkit::terminate;
+use repo_testkit::ssh_key::keygen;
+use repo_testkit::sshd::{Options, Sshd};
+use repo_testkit::{terminate, text};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::installed::Installed;
 use crate::site::registry_name;
+use crate::ssh_faults::Server;
 
 const ID: &str = "press-01";
 
+/// How many bytes a device's repository may have.
+const FULL: usize = 8 << 20;
+
 /// A fleet on our own host, whose device asks over SSH.
-struct HostedOverSsh {
+pub(crate) struct HostedOverSsh {
     dir: TempDir,
     installed: Installed,
     fleet: Fleet,
     device: Device,
+    /// Where the host is over SSH.
+    ssh: SocketAddr,
     running: Vec<Child>,
+    /// An sshd that isn't the host's own.
+    _front: Option<Sshd>,
 }
 
 impl HostedOverSsh {
     /// Joined and enrolled; the host doesn't run yet.
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
+        let ssh = SocketAddr::from(([127, 0, 0, 1], free_port()));
+        let settings = format!("{{listen: \"{ssh}\"}}");
+        Self::with(|_, _| (ssh, settings, None))
+    }
+
+    /// The same with this sshd in front, which lets in whom the host knows.
+    fn behind(options: Options) -> Self {
+        Self::with(|fleet, installed| {
+            let place = fleet.home().join("ssh");
+            let (key, socket) = (place.join("ssh_host_ed25519_key"), place.join("host.sock"));
+            std::fs::create_dir_all(&place).expect("made");
+            keygen(&key, "ed25519", "");
+            let user = text(Command::new("id").arg("-un").output().expect("id is installed"));
+            let program = installed.publisher();
+            let lines = vec![
+                format!("HostKey {}", key.display()),
+                format!("AuthorizedKeysCommand {} ssh-auth {} %t %k", program.display(), socket.display()),
+                format!("AuthorizedKeysCommandUser {}", user.trim()),
+            ];
+            let front = Sshd::start(Options { host_keys: Vec::new(), lines, ..options });
+            let settings = format!("{{url: \"ssh://{}@{}\"}}", front.user(), front.address());
+            (front.address(), settings, Some(front))
+        })
+    }
+
+    /// With what this says of SSH: where that is, how `serve: ssh:` says so, and the sshd in front.
+    fn with(ssh: impl FnOnce(&Fleet, &Installed) -> (SocketAddr, String, Option<Sshd>)) -> Self {
         let (dir, installed) = (TempDir::new().expect("a temporary directory"), Installed::new());
         let fleet = Fleet::init(dir.path(), &registry_name(dir.path()));
         fleet.push_application();
-        let (https, ssh) = (free_port(), free_port());
+        let (https, (ssh, over_ssh, front)) = (free_port(), ssh(&fleet, &installed));
         let settings = format!(
-            "poll: 1s\nserve:\n  names: [127.0.0.1]\n  listen: 127.0.0.1:{https}\n  ssh: {{listen: \"127.0.0.1:{ssh}\"}}\n"
+            "poll: 1s\nserve:\n  names: [127.0.0.1]\n  listen: 127.0.0.1:{https}\n  ssh: {over_ssh}\n  limits: {{repositoryBytes: {FULL}}}\n"
         );
         std::fs::write(fleet.home().join("publisher.yaml"), settings).expect("written");
         let root = dir.path().join(ID);
@@ -40,11 +79,11 @@ impl HostedOverSsh {
         fleet.run(&["device", "add", ID, "--over", "ssh"]);
         let (device, lines) = Device::init(ID, &root, &fake_docker(&root.join("docker")), &fleet.join_file(ID));
         fleet.run(&["device", "enroll", ID, &lines]);
-        Self { dir, installed, fleet, device, running: Vec::new() }
+        Self { dir, installed, fleet, device, ssh, running: Vec::new(), _front: front }
     }
 
     /// Starts the publisher with its host, from where sshd may run it; publishes whatever is committed.
-    fn start_host(&mut self) -> usize {
+    pub(crate) fn start_host(&mut self) -> usize {
         let log = std::fs::File::options().create(true).append(true).open(self.dir.path().join("host.log"));
         let mut command = Command::new(self.installed.publisher());
         command.env("HOME", "/nonexistent").env("GIT_CONFIG_NOSYSTEM", "1").env("GIT_CONFIG_GLOBAL", "/dev/null");
@@ -78,6 +117,10 @@ impl HostedOverSsh {
         status["deployments"][0]["state"] == "installed" && status["adoptedSerial"] == status["desiredSerial"]
     }
 
+    fn host_key_file(&self) -> PathBuf {
+        self.fleet.home().join("ssh/ssh_host_ed25519_key")
+    }
+
     /// Why the device can't reach its host.
     fn trouble(&self) -> Option<String> {
         let text = std::fs::read(self.device.home().join("contact.json")).ok()?;
@@ -92,6 +135,75 @@ impl HostedOverSsh {
             assert!(Instant::now() < end, "{what}: {:?}\n{}\n{}", self.trouble(), log("device.log"), log("host.log"));
             std::thread::sleep(Duration::from_millis(20));
         }
+    }
+}
+
+impl Server for HostedOverSsh {
+    fn fleet(&self) -> &Fleet {
+        &self.fleet
+    }
+
+    fn device(&self) -> &Device {
+        &self.device
+    }
+
+    fn address(&self) -> SocketAddr {
+        self.ssh
+    }
+
+    fn host_key(&self) -> String {
+        repo_testkit::ssh_key::public(&self.host_key_file())
+    }
+
+    fn repository(&self) -> PathBuf {
+        self.fleet.repository(ID)
+    }
+
+    /// It does so by itself.
+    fn publish(&mut self) {}
+
+    /// Kills it, which started first.
+    fn kill(&mut self) {
+        self.running[0].kill().expect("killed");
+        self.running[0].wait().expect("it ends");
+    }
+
+    fn start(&mut self) {
+        let again = self.start_host();
+        self.running.swap(0, again);
+        self.until("it listens", |hosted| TcpStream::connect(hosted.ssh).is_ok());
+    }
+
+    fn change_host_key(&mut self) {
+        self.kill();
+        std::fs::remove_file(self.host_key_file()).expect("removed");
+        std::fs::remove_file(self.host_key_file().with_extension("pub")).expect("removed");
+        self.start();
+    }
+
+    fn refuse_key(&mut self) {
+        let file = format!("devices/{ID}.yaml");
+        let before = self.fleet.read(&file);
+        std::fs::write(self.dir.path().join("with-its-key.yaml"), &before).expect("kept");
+        let line = before.lines().skip_while(|line| *line != "sshKeys:").nth(1).expect("a key").to_owned();
+        self.fleet.write(&file, &before.replace(&format!("sshKeys:\n{line}\n"), ""));
+        self.fleet.commit("without it");
+    }
+
+    fn admit_key(&mut self) {
+        let before = std::fs::read_to_string(self.dir.path().join("with-its-key.yaml")).expect("kept");
+        self.fleet.write(&format!("devices/{ID}.yaml"), &before);
+        self.fleet.commit("with it");
+    }
+
+    /// Its repository is full.
+    fn refuse_reports(&mut self) {
+        let file = std::fs::File::create(self.fleet.repository(ID).join("objects/full")).expect("made");
+        file.set_len(FULL as u64).expect("as large as that");
+    }
+
+    fn take_reports(&mut self) {
+        std::fs::remove_file(self.fleet.repository(ID).join("objects/full")).expect("removed");
     }
 }
 
@@ -126,22 +238,30 @@ fn a_device_joins_applies_reports_and_waits_at_our_own_host() {
 }
 
 #[test]
+fn behind_an_sshd_that_refuses_the_protocols_version_a_device_is_served_all_the_same() {
+    let mut hosted = HostedOverSsh::behind(Options { accept_env: false, ..Options::default() });
+    hosted.start_host();
+    hosted.comes_to("hello from the press");
+    hosted.fleet.change("deployments/hello.yaml", "hello from the press", "servus");
+    hosted.comes_to("servus");
+    hosted.until("it is reported", |hosted| {
+        hosted.device.syncer(&["once"]);
+        hosted.is_reported()
+    });
+}
+
+#[test]
 fn a_key_that_the_fleet_lists_no_more_ends_and_comes_back_with_its_line() {
     let mut hosted = HostedOverSsh::new();
     hosted.start_host();
     hosted.comes_to("hello from the press");
-    let file = format!("devices/{ID}.yaml");
-    let before = hosted.fleet.read(&file);
-    let line = before.lines().skip_while(|line| *line != "sshKeys:").nth(1).expect("a key").to_owned();
-    hosted.fleet.write(&file, &before.replace(&format!("sshKeys:\n{line}\n"), ""));
-    hosted.fleet.commit("without it");
+    hosted.refuse_key();
     hosted.until("the key ends", |hosted| {
         hosted.device.syncer(&["once"]);
         hosted.trouble().as_deref() == Some("Stalled SshKeyRefused")
     });
     assert!(hosted.runs("hello from the press"), "what runs keeps running");
-    hosted.fleet.write(&file, &before);
-    hosted.fleet.commit("with it");
+    hosted.admit_key();
     hosted.until("it is let in", |hosted| hosted.device.syncer(&["once"]).status.success());
     assert_eq!(hosted.trouble(), None);
 }
@@ -153,11 +273,8 @@ fn a_host_that_is_killed_and_comes_back_is_found_again() {
     hosted.comes_to("hello from the press");
     hosted.start_device();
     for (from, to) in [("hello from the press", "one"), ("one", "two")] {
-        let host = &mut hosted.running[0];
-        host.kill().expect("killed");
-        host.wait().expect("it ends");
-        let again = hosted.start_host();
-        hosted.running.swap(0, again);
+        hosted.kill();
+        hosted.start();
         hosted.fleet.change("deployments/hello.yaml", from, to);
         hosted.until("it is applied", |hosted| hosted.runs(to));
     }

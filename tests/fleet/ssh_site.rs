@@ -1,5 +1,7 @@
 //! A fleet whose device reaches its repository over SSH, through stock OpenSSH and plain Git.
 
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::time::{Duration, Instant};
@@ -7,14 +9,15 @@ use std::time::{Duration, Instant};
 use repo_testkit::device::{Device, fake_docker};
 use repo_testkit::fleet::Fleet;
 use repo_testkit::git;
+use repo_testkit::ssh_key::public_of;
 use repo_testkit::sshd::{Options, Sshd};
 use repo_testkit::terminate;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::site::registry_name;
+use crate::ssh_faults::Server;
 
-/// Its device.
 pub(crate) const ID: &str = "press-01";
 
 /// The fleet, its device and the server between them.
@@ -83,7 +86,6 @@ impl SshSite {
         Some(format!("{} {}", trouble["type"].as_str()?, trouble["reason"].as_str()?))
     }
 
-    /// Starts the syncer's loop.
     pub(crate) fn start_device(&mut self) {
         let log = std::fs::File::create(self.dir.path().join("device.log")).expect("a log");
         self.running.push(self.device.command(&["run"]).stderr(log).spawn().expect("the syncer starts"));
@@ -112,6 +114,68 @@ impl SshSite {
         let signers = format!("gpg.ssh.allowedSignersFile={}", self.fleet.home().join("allowed_signers").display());
         git::git(&self.repository(), &["-c", &signers, "verify-commit", "status"]);
     }
+}
+
+impl Server for SshSite {
+    fn fleet(&self) -> &Fleet {
+        &self.fleet
+    }
+
+    fn device(&self) -> &Device {
+        &self.device
+    }
+
+    fn address(&self) -> SocketAddr {
+        self.sshd.address()
+    }
+
+    fn host_key(&self) -> String {
+        self.sshd.host_key("ed25519")
+    }
+
+    fn repository(&self) -> PathBuf {
+        self.fleet.repository(ID)
+    }
+
+    fn publish(&mut self) {
+        self.fleet.run(&["publish"]);
+    }
+
+    fn kill(&mut self) {
+        self.sshd.kill();
+    }
+
+    fn start(&mut self) {
+        self.sshd.restart();
+    }
+
+    fn change_host_key(&mut self) {
+        self.sshd.change_host_keys();
+    }
+
+    fn refuse_key(&mut self) {
+        self.sshd.forget_clients();
+    }
+
+    fn admit_key(&mut self) {
+        self.sshd.authorize_line(&public_of(&self.device.home().join("ssh.key")));
+    }
+
+    fn refuse_reports(&mut self) {
+        refuse_pushes(&self.fleet.repository(ID));
+    }
+
+    fn take_reports(&mut self) {
+        std::fs::remove_file(self.fleet.repository(ID).join("hooks/pre-receive")).expect("removed");
+    }
+}
+
+/// Has a repository refuse what is pushed to it, by a hook.
+pub(crate) fn refuse_pushes(repository: &Path) {
+    let hook = repository.join("hooks/pre-receive");
+    std::fs::create_dir_all(hook.parent().expect("a directory")).expect("made");
+    std::fs::write(&hook, "#!/bin/sh\necho 'not now' >&2\nexit 1\n").expect("written");
+    std::fs::set_permissions(&hook, std::fs::Permissions::from_mode(0o755)).expect("set");
 }
 
 impl Drop for SshSite {

@@ -1,17 +1,18 @@
 //! What can go wrong between a device and a host over SSH. Whatever it is, what runs keeps running, the reason says what it
 //! is, and the device goes on by itself where nobody has to do anything.
 
-use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use repo_testkit::git;
-use repo_testkit::sshd::{Options, fingerprint};
+use repo_testkit::ssh_key::fingerprint;
+use repo_testkit::sshd::Options;
 use serde_json::{Value, json};
 
 use crate::clocks::with_clock;
 use crate::hosted::read;
-use crate::ssh_site::{ID, SshSite};
+use crate::ssh_faults::Server;
+use crate::ssh_site::{ID, SshSite, refuse_pushes};
 
 /// Settings by which a silent host is noticed within seconds.
 const IMPATIENT: &str = "{timeouts: {connect: 3s, answer: 2s, stall: 2s, total: 5s}}";
@@ -57,8 +58,7 @@ fn a_key_that_is_refused_is_named_tried_rarely_and_works_once_it_is_allowed() {
     site.until("it is tried", |site| tries(site) > before);
     std::thread::sleep(Duration::from_secs(8));
     assert_eq!(tries(&site), before + 1, "it polls each second, and a refused key backs off for a minute at least");
-    let public = std::process::Command::new("ssh-keygen").arg("-yf").arg(&key).output().expect("it runs").stdout;
-    site.sshd.authorize_line(&String::from_utf8(public).expect("a line"));
+    site.admit_key();
     // A person at the device doesn't wait for it.
     assert!(site.device.syncer(&["retry"]).status.success());
     site.until("it is applied", |site| site.runs("servus"));
@@ -130,15 +130,12 @@ fn a_server_that_falls_silent_is_given_up_within_its_limits_and_asked_again() {
 #[test]
 fn a_report_that_the_host_refuses_is_kept_and_pushed_when_it_takes_it() {
     let site = SshSite::running(Options::default());
-    let hook = site.repository().join("hooks/pre-receive");
-    std::fs::create_dir_all(hook.parent().expect("a directory")).expect("made");
-    std::fs::write(&hook, "#!/bin/sh\necho 'not now' >&2\nexit 1\n").expect("written");
-    std::fs::set_permissions(&hook, std::fs::Permissions::from_mode(0o755)).expect("set");
+    refuse_pushes(&site.repository());
     site.greet("hello from the press", "servus");
     let output = site.device.syncer(&["once"]);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     assert!(site.runs("servus"), "it is applied all the same");
-    std::fs::remove_file(hook).expect("removed");
+    std::fs::remove_file(site.repository().join("hooks/pre-receive")).expect("removed");
     site.device.pass();
     site.assert_reported("installed");
 }

@@ -29,9 +29,7 @@ struct Module {
 
 /// A literal, as it is spelled in the source.
 pub(super) struct Text {
-    /// The file.
     pub(super) file: PathBuf,
-    /// Its line.
     pub(super) line: usize,
     /// With its quotes.
     pub(super) text: String,
@@ -53,7 +51,6 @@ struct Mention {
 /// Something that one file uses of another.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Import {
-    /// The file that imports.
     pub(super) from: PathBuf,
     /// The file in which it is defined, whatever re-exports it.
     pub(super) to: PathBuf,
