@@ -36,7 +36,16 @@ build:
     cargo build --release -p device-syncer
     cargo build --release -p wfm-git-publisher
 
-# Installs what the tests, the checks and the demo need (parts: base docker helm cell stack kube power clients nextest deny fuzz)
+# Builds what is installed into target/packages (parts: deb static image chart; none means all)
+package *parts:
+    .ci/package "$@"
+
+# Installs the packages on a machine of its own, reboots, upgrades, removes and purges it (needs root)
+package-test *args:
+    .ci/setup base stack package
+    .ci/with-stack .ci/package-test "$@"
+
+# Installs what the tests, the checks and the demo need (parts: base docker helm cell stack kube power clients nextest deny fuzz package static)
 setup *parts:
     .ci/setup "$@"
 
@@ -48,9 +57,9 @@ fmt:
 bless:
     MARGO_BLESS=1 cargo test --workspace golden
 
-# Cuts power and kills processes thousands of times: rounds for each crash test, then options to nextest
+# Cuts power and kills processes thousands of times, and lets SSH sessions rest for 20 minutes (rounds, then options to nextest)
 chaos rounds="1000" *args:
-    shift; MARGO_CHAOS_ROUNDS={{ rounds }} .ci/test -E 'test(/(^|::)(power|crash)(_|::)/)' "$@"
+    shift; MARGO_CHAOS_ROUNDS={{ rounds }} .ci/test --profile chaos -E 'test(/(^|::)(power|crash)(_|::)/) | test(with_every_fault)' "$@"
 
 # Shows that each mutant in mutants/ turns exactly its invariant's test red
 mutants *names:
