@@ -119,8 +119,7 @@ fn the_end_is_told_after_a_crash_as_well() {
     hook.says(0, "");
     world.hand.want("greeter", &world.app, "servus");
     world.hand.publish();
-    let hangs = world.hand.deployment_id("greeter").runtime_name(&"hello".parse().unwrap());
-    world.fake.set("hang-up", &hangs);
+    world.fake.set("hang-up", &world.project("greeter"));
     let mut syncer = command(&world.home(), &["run"]).spawn().expect("it starts");
     until("it hangs", || world.states("greeter") == ["hello installing"]);
     kill(&mut syncer);

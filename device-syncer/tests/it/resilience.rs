@@ -189,7 +189,7 @@ fn what_docker_refuses_is_failed_and_its_neighbour_runs() {
     let world = World::enrolled();
     world.hand.want("greeter", &world.app, "hello");
     world.hand.want("other", &world.app, "hello");
-    world.fake.set("fail-up", "no such option");
+    world.fake.set(&format!("fail-up-{}", world.project("greeter")), "no such option");
     world.hand.publish();
     world.once().ended(1);
     assert_eq!(world.states("greeter"), ["hello failed compose-failed"]);

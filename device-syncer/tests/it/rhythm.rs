@@ -223,11 +223,9 @@ fn what_was_killed_again_and_again_and_is_suspended_makes_no_pass_due() {
 #[test]
 fn once_and_run_say_what_is_missing() {
     let world = World::enrolled();
-    // The first of the two fails.
-    world.settings("jobs: 1\n");
     world.hand.want("greeter", &world.app, "hello");
     world.hand.want("other", &world.app, "hello");
-    world.fake.set("fail-up", "no such option");
+    world.fake.set(&format!("fail-up-{}", world.project("greeter")), "no such option");
     world.hand.publish();
     let missing = "greeter/hello: failed";
     for _ in 0..2 {
@@ -248,8 +246,7 @@ fn what_hangs_holds_back_neither_its_neighbours_nor_the_heartbeat_nor_a_newer_re
     let world = World::enrolled();
     world.settings("poll: 1s\nreport: 1s\n");
     world.hand.want("greeter", &world.app, "hello");
-    let hangs = world.hand.deployment_id("greeter").runtime_name(&"hello".parse().unwrap());
-    world.fake.set("hang-up", &hangs);
+    world.fake.set("hang-up", &world.project("greeter"));
     world.hand.publish();
     let running = Running::start(&world);
     until("it hangs", || world.states("greeter") == ["hello installing"]);

@@ -216,6 +216,11 @@ impl World {
         all.map(|(_, one)| one["service"]["environment"]["GREETING"].as_str().unwrap_or_default().to_owned()).collect()
     }
 
+    /// What the runtime calls the component `hello` of a deployment.
+    pub(crate) fn project(&self, name: &str) -> String {
+        self.hand.deployment_id(name).runtime_name(&"hello".parse().unwrap())
+    }
+
     /// What the next pass must not change when there is nothing to do.
     pub(crate) fn marks(&self) -> (Vec<Option<String>>, Vec<String>, Vec<String>) {
         let branches = ["desired", "status"].map(|branch| git::tip(&self.hand.repository(), branch));

@@ -35,10 +35,14 @@ fn document(args: &[&str], escape: bool) -> Result<Value> {
     config::resolve(Path::new(file), Path::new(directory), project, escape)
 }
 
+/// The failure that was asked for, of any project or of this one.
+fn fail(store: &Store, project: &str) -> Result<()> {
+    let text = store.take_knob("fail-up").or_else(|| store.take_knob(&format!("fail-up-{project}")));
+    text.map_or(Ok(()), |text| Err(text.into()))
+}
+
 fn up(store: &mut Store, project: &str, document: &Value) -> Result<String> {
-    if let Some(text) = store.take_knob("fail-up") {
-        return Err(text.into());
-    }
+    fail(store, project)?;
     make(store, project, document, start)
 }
 
@@ -50,9 +54,7 @@ fn services<'a>(args: &[&'a str]) -> Vec<&'a str> {
 
 /// `up --no-deps --no-recreate SERVICE…`: makes what is missing, starts what has stopped, and touches nothing else.
 fn up_some(store: &mut Store, project: &str, document: &Value, services: &[&str]) -> Result<String> {
-    if let Some(text) = store.take_knob("fail-up") {
-        return Err(text.into());
-    }
+    fail(store, project)?;
     create_objects(store, project, document)?;
     for name in services {
         let id = match of_service(store, project, name) {
