@@ -302,7 +302,7 @@ fn device(home: Home, settings: Settings, join: Join, (key, instance): (KeyText,
 
 /// Reads who this device is and what runs its components, without a lock: for who only looks, beside a syncer that may be at
 /// work. Also whether its clock is known to be behind.
-pub fn look(home: Home) -> Result<(Device, Reconciler, bool), HomeError> {
+pub fn read_only(home: Home) -> Result<(Device, Reconciler, bool), HomeError> {
     let (join, settings) = (join_of(&home)?, Settings::read(&home)?);
     let key = SigningKey::load(&home.key()).map_err(|error| HomeError::Key(error.into()))?;
     let runtimes = runtimes(&home, &settings, &join, &Clock::default())?;
@@ -434,9 +434,9 @@ pub fn lock(home: &Home) -> Result<Locks, HomeError> {
     }
     let children = open_lock(&home.children())?;
     let until = Instant::now() + ORPHANS;
-    let mut said = false;
+    let mut is_logged = false;
     while flock(&children, FlockOperation::NonBlockingLockExclusive).is_err() {
-        if !std::mem::replace(&mut said, true) {
+        if !std::mem::replace(&mut is_logged, true) {
             tracing::warn!("waiting for what a killed syncer left running, {} s at most", ORPHANS.as_secs());
         }
         if Instant::now() >= until {

@@ -14,7 +14,7 @@ use super::approve_removals::{self, Named};
 use super::show::json;
 use super::{OutputArgs, hold, must_be};
 use crate::config::{Device, Home};
-use crate::decision::approval::{ChangeSet, Said, Word};
+use crate::decision::approval::{ChangeSet, Review, Word};
 use crate::decision::component::Component;
 use crate::decision::device_state::DeviceState;
 use crate::decision::plan::{Action, Plan, PlannedComponent};
@@ -97,7 +97,7 @@ pub(super) fn run(home: &Home, args: &Args) -> Result<ExitCode, CliError> {
     };
     let mut found = Found::of(home, deployment)?;
     if let Some(word) = word {
-        found.say(home, Said::Approved, word)?;
+        found.review(home, Review::Approved, word)?;
     }
     args.output.print(|| found.out.text(), || json(&found.out))?;
     Ok(ExitCode::SUCCESS)
@@ -106,7 +106,7 @@ pub(super) fn run(home: &Home, args: &Args) -> Result<ExitCode, CliError> {
 pub(super) fn reject(home: &Home, args: &RejectArgs) -> Result<ExitCode, CliError> {
     must_be(home)?;
     let mut found = Found::of(home, &args.deployment)?;
-    found.say(home, Said::Rejected, word(args.change.clone(), &args.by, &args.why)?)?;
+    found.review(home, Review::Rejected, word(args.change.clone(), &args.by, &args.why)?)?;
     args.output.print(|| found.out.text(), || json(&found.out))?;
     Ok(ExitCode::SUCCESS)
 }
@@ -125,7 +125,7 @@ impl Found {
                 "no state was accepted on this device yet, so nothing is to be changed".into(),
             ));
         };
-        let (device, reconciler, _) = home::look(home.clone())?;
+        let (device, reconciler, _) = home::read_only(home.clone())?;
         let plan = changes(&device, &reconciler, &device_state, &desired)?;
         let named =
             |id: &DeploymentId| id.to_string() == deployment || device_state.name_of(*id, Some(&desired)) == deployment;
@@ -164,20 +164,20 @@ impl Found {
             eprintln!("nothing counts as said so far, because {}", text::lines(&error));
             Vec::new()
         });
-        let said = words.into_iter().find(|word| word.change == change);
+        let reviewed = words.into_iter().find(|word| word.change == change);
         let out = ChangeOut {
             deployment: name,
             deployment_id: id,
             change: change.digest().hex(),
             components: components.map(|one| PartOut::of(one, &before)).collect(),
             goes: goes.collect(),
-            said: said.map(SaidOut::from),
+            review: reviewed.map(ReviewOut::from),
         };
         Ok(Self { change, out })
     }
 
     /// Notes a person's word for what was shown under this name.
-    fn say(&mut self, home: &Home, said: Said, named: Named) -> Result<(), CliError> {
+    fn review(&mut self, home: &Home, review: Review, named: Named) -> Result<(), CliError> {
         if !named.is(&self.out.change) {
             let (ChangeOut { deployment, change, .. }, named) = (&self.out, &named.change);
             let short = &change[..12];
@@ -187,9 +187,9 @@ impl Found {
             return Err(CliError::Input(text));
         }
         let Named { by, why, .. } = named;
-        let word = Word { said, change: self.change.clone(), by, why, at: Timestamp::now() };
-        self.out.said = Some(SaidOut::from(word.clone()));
-        approvals::say(home, word).map_err(|error| CliError::Input(error_chain(&error)))
+        let word = Word { review, change: self.change.clone(), by, why, at: Timestamp::now() };
+        self.out.review = Some(ReviewOut::from(word.clone()));
+        approvals::note(home, word).map_err(|error| CliError::Input(error_chain(&error)))
     }
 }
 
@@ -217,7 +217,8 @@ struct ChangeOut {
     /// The components that go.
     goes: Vec<String>,
     /// What was said of just this.
-    said: Option<SaidOut>,
+    #[serde(rename = "said")]
+    review: Option<ReviewOut>,
 }
 
 #[derive(Debug, Serialize)]
@@ -237,16 +238,17 @@ struct PartOut {
 }
 
 #[derive(Debug, Serialize)]
-struct SaidOut {
-    said: Said,
+struct ReviewOut {
+    #[serde(rename = "said")]
+    review: Review,
     by: String,
     why: String,
     at: Timestamp,
 }
 
-impl From<Word> for SaidOut {
-    fn from(Word { said, by, why, at, .. }: Word) -> Self {
-        Self { said, by, why, at }
+impl From<Word> for ReviewOut {
+    fn from(Word { review, by, why, at, .. }: Word) -> Self {
+        Self { review, by, why, at }
     }
 }
 
@@ -302,17 +304,17 @@ impl ChangeOut {
         for name in &self.goes {
             let _ = writeln!(text, "{}", text::cell(&format!("- {name} goes")));
         }
-        text + &match &self.said {
+        text + &match &self.review {
             None => format!(
                 "Nothing is approved yet. All of this may be done with `device-syncer approve {deployment} --change {short} \
                  --by NAME --why TEXT`, or not with `device-syncer reject`.\n"
             ),
-            Some(SaidOut { said: Said::Approved, by, why, .. }) => {
+            Some(ReviewOut { review: Review::Approved, by, why, .. }) => {
                 text::cell(&format!(
                     "approved by {by}: {why}; the next pass that may does it (`device-syncer once`, or the running one)"
                 )) + "\n"
             }
-            Some(SaidOut { said: Said::Rejected, by, why, .. }) => {
+            Some(ReviewOut { review: Review::Rejected, by, why, .. }) => {
                 text::cell(&format!("rejected by {by}: {why}; it goes on waiting")) + "\n"
             }
         }

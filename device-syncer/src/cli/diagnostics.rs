@@ -84,7 +84,7 @@ fn collect(home: &Home) -> Diagnostics {
         Ok(changes) => serde_json::to_value(changes).unwrap_or_default(),
         Err(error) => Value::String(error.render()),
     };
-    let (made, version, status) = (Timestamp::now(), env!("CARGO_PKG_VERSION"), status::look(home).0);
+    let (made, version, status) = (Timestamp::now(), env!("CARGO_PKG_VERSION"), status::read(home).0);
     Diagnostics { made, version, doctor: examine(home), status, plan, history, logs: all_logs(home) }
 }
 

@@ -64,8 +64,8 @@ pub(super) fn run(home: Home, args: &Args) -> Result<ExitCode, CliError> {
 fn named(asked: &str, preview: &Preview, device_state: &DeviceState) -> Option<DeploymentId> {
     let planned = preview.plan.deployments.iter().map(|one| (one.id, one.name.as_str()));
     let applied = device_state.deployments.iter().map(|(id, one)| (*id, one.inputs.id.as_str()));
-    let told = Report::read(&device_state.status).deployments;
-    let mut all = planned.chain(applied).chain(told.keys().map(|id| (*id, "")));
+    let reported = Report::read(&device_state.status).deployments;
+    let mut all = planned.chain(applied).chain(reported.keys().map(|id| (*id, "")));
     all.find(|(id, name)| *name == asked || id.to_string() == asked).map(|(id, _)| id)
 }
 
@@ -82,9 +82,9 @@ struct Known {
 
 impl Known {
     /// What was reported of a component, newest first.
-    fn told(&self, id: DeploymentId, name: &ComponentName) -> impl Iterator<Item = &Entry> {
+    fn reported(&self, id: DeploymentId, name: &ComponentName) -> impl Iterator<Item = &Entry> {
         let all = self.history.iter().flat_map(|history| &history.entries);
-        all.filter(move |entry| entry.told.deployment == id && entry.told.component.as_ref() == Some(name))
+        all.filter(move |entry| entry.transition.deployment == id && entry.transition.component.as_ref() == Some(name))
     }
 }
 
@@ -234,8 +234,8 @@ impl Part {
     ) -> Self {
         let report = Report::read(&known.device_state.status);
         let state = report.get(id, name).map(|reported| reported.state);
-        let newest = known.told(id, name).find(|entry| Some(entry.told.to) == state);
-        let failed = known.told(id, name).find(|entry| entry.told.to == repo_model::margo::State::Failed);
+        let newest = known.reported(id, name).find(|entry| Some(entry.transition.to) == state);
+        let failed = known.reported(id, name).find(|entry| entry.transition.to == repo_model::margo::State::Failed);
         let ComponentHealth { health, reason, .. } =
             ComponentHealth::of(project, &known.observation, &known.device_state);
         let failure = failed.zip(known.history.as_ref()).map(|(entry, history)| LastFailure::of(entry, history));
@@ -285,7 +285,7 @@ impl Part {
 
 impl LastFailure {
     fn of(entry: &Entry, history: &history::History) -> Self {
-        let code = entry.told.code.clone().unwrap_or_default();
+        let code = entry.transition.code.clone().unwrap_or_default();
         Self { at: entry.at, code, message: history.words(entry).unwrap_or_default() }
     }
 }

@@ -39,7 +39,7 @@ pub(super) struct Args {
 pub(super) fn run(home: &Home, args: &Args) -> Result<ExitCode, CliError> {
     must_be(home)?;
     let since = args.since.as_deref().map(|text| moment(text, Timestamp::now())).transpose()?;
-    let changes = told(home, args.deployment.as_deref(), since, args.number)?;
+    let changes = transitions(home, args.deployment.as_deref(), since, args.number)?;
     if let Some(asked) = args.deployment.as_ref().filter(|_| changes.is_empty() && since.is_none()) {
         return Err(CliError::Input(format!("nothing was told of a deployment `{asked}` here")));
     }
@@ -49,10 +49,10 @@ pub(super) fn run(home: &Home, args: &Args) -> Result<ExitCode, CliError> {
 
 /// The newest changes of all deployments.
 pub(super) fn changes(home: &Home, number: usize) -> Result<impl Serialize + use<>, CliError> {
-    told(home, None, None, number)
+    transitions(home, None, None, number)
 }
 
-fn told(
+fn transitions(
     home: &Home,
     deployment: Option<&str>,
     since: Option<Timestamp>,
@@ -61,9 +61,9 @@ fn told(
     let Some(history) = History::read(&home.repository(), since)? else { return Ok(Vec::new()) };
     let names = names(home, &history);
     let is_asked = |entry: &&Entry| {
-        let id = entry.told.deployment;
+        let id = entry.transition.deployment;
         let is_named = |asked: &str| *asked == id.to_string() || names.get(&id).is_some_and(|name| name == asked);
-        entry.told.component.is_some() && deployment.is_none_or(is_named)
+        entry.transition.component.is_some() && deployment.is_none_or(is_named)
     };
     let entries = history.entries.iter().filter(is_asked).take(number);
     Ok(entries.map(|entry| Change::of(entry, &history, &names)).collect())
@@ -88,7 +88,7 @@ fn moment(text: &str, now: Timestamp) -> Result<Timestamp, CliError> {
 /// The operator's ids, as far as they are known here.
 fn names(home: &Home, history: &History) -> BTreeMap<DeploymentId, String> {
     let (device_state, desired) = loaded::peek(&home.repository());
-    let all = history.entries.iter().map(|entry| entry.told.deployment);
+    let all = history.entries.iter().map(|entry| entry.transition.deployment);
     all.map(|id| (id, device_state.name_of(id, desired.as_ref()))).collect()
 }
 
@@ -116,15 +116,15 @@ struct Change {
 
 impl Change {
     fn of(entry: &Entry, history: &History, names: &BTreeMap<DeploymentId, String>) -> Self {
-        let told = &entry.told;
+        let transition = &entry.transition;
         Self {
             at: entry.at,
-            deployment: names.get(&told.deployment).cloned().unwrap_or_default(),
-            deployment_id: told.deployment.to_string(),
-            component: told.component.as_ref().map(ToString::to_string).unwrap_or_default(),
-            from: told.from.map(|state| state.to_string()),
-            to: told.to.to_string(),
-            code: told.code.clone(),
+            deployment: names.get(&transition.deployment).cloned().unwrap_or_default(),
+            deployment_id: transition.deployment.to_string(),
+            component: transition.component.as_ref().map(ToString::to_string).unwrap_or_default(),
+            from: transition.from.map(|state| state.to_string()),
+            to: transition.to.to_string(),
+            code: transition.code.clone(),
             message: history.words(entry),
             serial: entry.serial,
             commit: entry.commit.to_string(),

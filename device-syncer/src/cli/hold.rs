@@ -45,15 +45,15 @@ pub(super) fn hold(home: &Home, args: &HoldArgs) -> Result<ExitCode, CliError> {
     let id = deployment.as_ref().and_then(|name| id_of(home, name));
     let until = args.lasts.as_deref().map(|text| end(text, now)).transpose()?;
     let (by, why) = (words("--by", &args.by)?, words("--why", &args.why)?);
-    let mut said = "held: what runs goes on, and nothing of it is changed, removed or put back".to_owned();
-    said += &until.map_or(".\n".to_owned(), |until| format!(", until {until:.0}.\n"));
+    let mut text = "held: what runs goes on, and nothing of it is changed, removed or put back".to_owned();
+    text += &until.map_or(".\n".to_owned(), |until| format!(", until {until:.0}.\n"));
     if let Some(name) = deployment.as_ref().filter(|_| id.is_none()) {
-        said += &format!("No deployment `{name}` is known here; it is held if it comes.\n");
+        text += &format!("No deployment `{name}` is known here; it is held if it comes.\n");
     }
     let of = deployment.as_ref().map(|name| format!(" {name}")).unwrap_or_default();
-    said += &format!("`device-syncer release{of}` ends it, and `device-syncer status` shows it.\n");
+    text += &format!("`device-syncer release{of}` ends it, and `device-syncer status` shows it.\n");
     hold::add(home, HoldByPerson { deployment, id, by, why, since: now, until })?;
-    print(&said)?;
+    print(&text)?;
     Ok(ExitCode::SUCCESS)
 }
 

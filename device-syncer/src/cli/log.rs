@@ -81,7 +81,7 @@ where
         let mut lately = self.lately.lock().unwrap_or_else(PoisonError::into_inner);
         let due = match event.metadata().name() {
             OUTCOME => lately.changed(line),
-            _ => lately.say(line, now),
+            _ => lately.line(line, now),
         };
         due.iter().try_for_each(|(line, more)| write_line(self.form, &mut out, now, line, *more))
     }
@@ -116,16 +116,16 @@ struct More {
 
 /// The lines that were written lately, oldest first.
 #[derive(Debug, Default)]
-struct Lately(VecDeque<Said>);
+struct Lately(VecDeque<WrittenLine>);
 
 #[derive(Debug)]
-struct Said {
+struct WrittenLine {
     line: String,
     written: Timestamp,
     times_more: u64,
 }
 
-impl Said {
+impl WrittenLine {
     fn more(&self) -> Option<More> {
         (self.times_more > 0).then_some(More { times: self.times_more, since: self.written })
     }
@@ -136,19 +136,19 @@ type Due = Vec<(String, Option<More>)>;
 
 impl Lately {
     /// What is written for a line that may have been written lately.
-    fn say(&mut self, line: String, now: Timestamp) -> Due {
+    fn line(&mut self, line: String, now: Timestamp) -> Due {
         let mut due = Vec::new();
-        if let Some(place) = self.0.iter().position(|said| said.line == line) {
+        if let Some(place) = self.0.iter().position(|before| before.line == line) {
             if now.duration_since(self.0[place].written).abs() < LATELY {
                 self.0[place].times_more += 1;
                 return due;
             }
-            due.push((line.clone(), self.0.remove(place).and_then(|said| said.more())));
+            due.push((line.clone(), self.0.remove(place).and_then(|before| before.more())));
         } else {
             self.forget((self.0.len() + 1).saturating_sub(LINES), &mut due);
             due.push((line.clone(), None));
         }
-        self.0.push_back(Said { line, written: now, times_more: 0 });
+        self.0.push_back(WrittenLine { line, written: now, times_more: 0 });
         due
     }
 
@@ -162,7 +162,7 @@ impl Lately {
 
     /// Forgets the oldest lines; those that weren't written again are due, with their number.
     fn forget(&mut self, lines: usize, due: &mut Due) {
-        due.extend(self.0.drain(..lines).filter_map(|said| said.more().map(|more| (said.line, Some(more)))));
+        due.extend(self.0.drain(..lines).filter_map(|before| before.more().map(|more| (before.line, Some(more)))));
     }
 }
 
@@ -177,11 +177,11 @@ mod tests {
     /// What is written of these events, each with its minute; `+` marks an outcome.
     fn written(events: &[(i64, &str)]) -> Vec<String> {
         let mut lately = Lately::default();
-        let say = |(minute, line): &(i64, &str)| match line.strip_prefix('+') {
+        let written = |(minute, line): &(i64, &str)| match line.strip_prefix('+') {
             Some(line) => lately.changed(line.to_owned()),
-            None => lately.say((*line).to_owned(), at(*minute)),
+            None => lately.line((*line).to_owned(), at(*minute)),
         };
-        let due = events.iter().flat_map(say);
+        let due = events.iter().flat_map(written);
         due.map(|(line, more)| match more {
             Some(More { times, since }) => format!("{line} {times} since {}", since.as_second() / 60),
             None => line,
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_after_news_is_written_again() {
+    fn what_comes_again_after_another_outcome_is_written_again() {
         let events = [(0, "failed"), (1, "failed"), (2, "+all is well"), (3, "failed"), (4, "+all is well")];
         assert_eq!(written(&events), ["failed", "failed 1 since 0", "all is well", "failed", "all is well"]);
     }
@@ -211,11 +211,11 @@ mod tests {
     #[test]
     fn lines_that_are_all_others_take_no_more_memory_than_some() {
         let mut lately = Lately::default();
-        let mut say = |line: usize| lately.say(line.to_string(), at(0));
+        let mut write = |line: usize| lately.line(line.to_string(), at(0));
         for line in 0..10 * LINES {
-            assert_eq!(say(line), [(line.to_string(), None)]);
+            assert_eq!(write(line), [(line.to_string(), None)]);
         }
-        assert_eq!(say(10 * LINES - 1), []);
+        assert_eq!(write(10 * LINES - 1), []);
         assert_eq!(lately.0.len(), LINES);
     }
 }

@@ -38,7 +38,7 @@ pub(super) fn run(home: Home, args: &Args) -> Result<ExitCode, CliError> {
 
 /// The plan for the accepted state, beside a syncer that may be at work.
 pub(super) fn of_accepted(home: Home) -> Result<Preview, CliError> {
-    let (device, reconciler, clock_is_behind) = home::look(home)?;
+    let (device, reconciler, clock_is_behind) = home::read_only(home)?;
     let accepted = loaded::peek(&device.home.repository());
     Ok(preview_accepted(&device, &reconciler, accepted, clock_is_behind)?)
 }

@@ -15,8 +15,8 @@ use crate::home;
 use crate::state::hold::Holds;
 use crate::state::{loaded, local_condition};
 
-/// How long it looks at what runs.
-const LOOK: Duration = Duration::from_secs(10);
+/// The longest that the runtimes are observed.
+const OBSERVATION: Duration = Duration::from_secs(10);
 
 /// Prints what was accepted, what stands in the way, each component's state, and how it is now. Needs neither host nor
 /// runtime: what can't be asked is `unknown`. Exit code 0 whatever it says.
@@ -35,9 +35,9 @@ pub(super) struct Args {
 pub(super) fn run(home: &Home, args: &Args) -> Result<ExitCode, CliError> {
     must_be(home)?;
     if args.watch {
-        return watch::run(&|| look(home).0, args.output);
+        return watch::run(&|| read(home).0, args.output);
     }
-    let (status, unobserved) = look(home);
+    let (status, unobserved) = read(home);
     if let Some(reason) = unobserved {
         eprintln!("how what runs is can't be told: {}", text::lines(&reason));
     }
@@ -47,7 +47,7 @@ pub(super) fn run(home: &Home, args: &Args) -> Result<ExitCode, CliError> {
 
 /// Reads the device state without the lock, so that a running syncer isn't disturbed; and why what runs can't be
 /// observed.
-pub(super) fn look(home: &Home) -> (show::StatusOut, Option<String>) {
+pub(super) fn read(home: &Home) -> (show::StatusOut, Option<String>) {
     let (device_state, desired) = loaded::peek(&home.repository());
     let observation = observe(home);
     let (host, pass) = (local_condition::read(&home.contact()), local_condition::read(&home.failure()));
@@ -63,8 +63,10 @@ pub(super) fn look(home: &Home) -> (show::StatusOut, Option<String>) {
 /// What runs now, unless that takes too long to find out.
 pub(super) fn observe(home: &Home) -> Result<Observation, String> {
     let runtimes = home::runtimes_of(home).map_err(|error| error_chain(&error))?;
-    let (found, looked) = mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     // It may be left behind: it only asks.
-    std::thread::spawn(move || found.send(runtimes.observe()));
-    looked.recv_timeout(LOOK).map_err(|_| format!("the runtime doesn't answer within {} s", LOOK.as_secs()))
+    std::thread::spawn(move || sender.send(runtimes.observe()));
+    receiver
+        .recv_timeout(OBSERVATION)
+        .map_err(|_| format!("the runtime doesn't answer within {} s", OBSERVATION.as_secs()))
 }

@@ -11,16 +11,16 @@ use super::{Output, OutputArgs, print, show};
 use crate::error::CliError;
 
 /// How often the status is read anew.
-const LOOK: Duration = Duration::from_secs(1);
+const INTERVAL: Duration = Duration::from_secs(1);
 
 /// Puts the cursor into the first column of the first row, and clears what is below.
 const CLEAR: &str = "\u{1b}[H\u{1b}[2J\u{1b}[3J";
 
 /// Shows the status until the program is ended, or nobody reads it any more.
-pub(super) fn run(look: &dyn Fn() -> show::StatusOut, output: OutputArgs) -> Result<ExitCode, CliError> {
+pub(super) fn run(read: &dyn Fn() -> show::StatusOut, output: OutputArgs) -> Result<ExitCode, CliError> {
     let (is_terminal, mut before) = (io::stdout().is_terminal(), Shown::default());
     loop {
-        let status = look();
+        let status = read();
         let now = Timestamp::now();
         let text = match output.output {
             Output::Json => before.json(&status),
@@ -31,7 +31,7 @@ pub(super) fn run(look: &dyn Fn() -> show::StatusOut, output: OutputArgs) -> Res
             Err(CliError::Io { source, .. }) if source.kind() == ErrorKind::BrokenPipe => return Ok(ExitCode::SUCCESS),
             printed => printed?,
         }
-        std::thread::sleep(LOOK);
+        std::thread::sleep(INTERVAL);
     }
 }
 
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_change_is_a_line_and_what_stays_is_not_said_again() {
+    fn each_change_is_a_line_and_what_stays_is_not_printed_again() {
         let now: Timestamp = "2026-11-23T15:00:00Z".parse().unwrap();
         let mut shown = Shown::default();
         let mut changes = |lines: &[(&str, &str)]| {

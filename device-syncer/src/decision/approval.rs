@@ -55,7 +55,8 @@ impl ChangeSet {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Word {
-    pub said: Said,
+    #[serde(rename = "said")]
+    pub review: Review,
     pub change: ChangeSet,
     pub by: String,
     pub why: String,
@@ -64,7 +65,7 @@ pub struct Word {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Said {
+pub enum Review {
     Approved,
     Rejected,
 }
@@ -107,7 +108,7 @@ impl Approvals {
     /// Why this change waits, if it does.
     pub fn why_closed(&self, name: Option<&DeploymentName>, change: &ChangeSet) -> Option<String> {
         let word = self.word(change);
-        if !self.asked_for.means(name) || word.is_some_and(|word| word.said == Said::Approved) {
+        if !self.asked_for.means(name) || word.is_some_and(|word| word.review == Review::Approved) {
             return None;
         }
         let of = name.map_or_else(|| change.deployment.to_string(), ToString::to_string);
@@ -124,12 +125,12 @@ impl Approvals {
 impl Word {
     /// Who said it, when and why, in words that may be signed and shown.
     pub fn message(&self) -> String {
-        let Self { said, change, by, why, at } = self;
-        let said = match said {
-            Said::Approved => "approved",
-            Said::Rejected => "rejected",
+        let Self { review, change, by, why, at } = self;
+        let reviewed = match review {
+            Review::Approved => "approved",
+            Review::Rejected => "rejected",
         };
-        one_line(&format!("change {} was {said} by {by} at {at:.0}: {why}", change.short()))
+        one_line(&format!("change {} was {reviewed} by {by} at {at:.0}: {why}", change.short()))
     }
 }
 
@@ -141,9 +142,9 @@ mod tests {
     use crate::decision::failure::LINE;
     use crate::testing::{id, wanted};
 
-    fn said(said: Said, change: ChangeSet) -> Word {
+    fn word(review: Review, change: ChangeSet) -> Word {
         let at = "2026-11-23T15:00:00Z".parse().unwrap();
-        Word { said, change, by: "j.doe".to_owned(), why: "line 2 is idle".to_owned(), at }
+        Word { review, change, by: "j.doe".to_owned(), why: "line 2 is idle".to_owned(), at }
     }
 
     fn asked(names: &[&str], except: &[&str], words: Vec<Word>) -> Approvals {
@@ -161,7 +162,7 @@ mod tests {
     fn what_is_approved_is_just_the_set_that_was_shown() {
         let seen = || change(&[("x", "1"), ("y", "1")], &["old", "older"]);
         let name: DeploymentName = "a".parse().unwrap();
-        let approvals = asked(&["*"], &[], vec![said(Said::Approved, seen())]);
+        let approvals = asked(&["*"], &[], vec![word(Review::Approved, seen())]);
         let waits = |other: &ChangeSet| approvals.why_closed(Some(&name), other).is_some();
         assert!(!waits(&seen()), "the same set in a newer revision keeps it");
         assert!(!waits(&change(&[("y", "1"), ("x", "1")], &["older"])), "one of them has gone already");
@@ -199,7 +200,7 @@ mod tests {
         let open = asked(&["*"], &[], Vec::new());
         let words = format!("change {short} waits for a person: `device-syncer approve line-2` shows it");
         assert_eq!(why(&open, Some(&name)), Some(words));
-        let rejected = asked(&["*"], &[], vec![said(Said::Rejected, seen())]);
+        let rejected = asked(&["*"], &[], vec![word(Review::Rejected, seen())]);
         let words = format!("change {short} was rejected by j.doe at 2026-11-23T15:00:00Z: line 2 is idle");
         assert_eq!(why(&rejected, Some(&name)), Some(words));
         let unread = Approvals { words: Err("`approvals.json` is no JSON".to_owned()), ..open };
@@ -212,7 +213,7 @@ mod tests {
         let word = Word {
             why: "\u{1b}[2J\n".repeat(100),
             by: "\u{202e}".repeat(100),
-            ..said(Said::Rejected, change(&[], &[]))
+            ..word(Review::Rejected, change(&[], &[]))
         };
         assert_eq!(text::line(&word.message()), word.message());
         assert!(word.message().chars().count() <= LINE);

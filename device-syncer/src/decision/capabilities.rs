@@ -173,24 +173,24 @@ impl Described {
 
     /// The processors with their whole cores; those without any are none.
     fn reported_cpus(&self, found: Option<&'static str>) -> Option<Vec<Cpu>> {
-        let told = |cpu: &DescribedCpu| {
+        let reported = |cpu: &DescribedCpu| {
             let architecture = match &cpu.architecture {
                 Some(name) => architecture_of(name),
                 None => found,
             };
             Cpu { cores: cpu.cores.floor() as u32, architecture: architecture.map(str::to_owned) }
         };
-        Some(self.cpus.as_ref()?.iter().map(told).filter(|cpu| cpu.cores > 0).collect())
+        Some(self.cpus.as_ref()?.iter().map(reported).filter(|cpu| cpu.cores > 0).collect())
     }
 
     fn reported_peripherals(&self) -> Vec<Peripheral> {
-        let told = self.peripherals.iter().filter(|one| PERIPHERALS.contains(&one.kind.as_str()));
-        let told = told.cloned().map(|DescribedPeripheral { kind, manufacturer, model }| Peripheral {
+        let known = self.peripherals.iter().filter(|one| PERIPHERALS.contains(&one.kind.as_str()));
+        let known = known.cloned().map(|DescribedPeripheral { kind, manufacturer, model }| Peripheral {
             kind,
             manufacturer,
             model,
         });
-        told.collect()
+        known.collect()
     }
 
     fn reported_interfaces(&self) -> Option<Vec<String>> {

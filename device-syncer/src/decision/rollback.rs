@@ -20,30 +20,30 @@ use crate::decision::sets::{GoodInputs, GoodSet, Instead, Rollback};
 /// A set that isn't stable yet fails when it has been unhealthy for so long: a service may be started again once.
 pub const UNHEALTHY: Duration = Duration::from_secs(60);
 
-/// How all of a deployment is, as far as its set can become good or bad by it.
+/// How a deployment is as a whole, by which its set becomes good or bad.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Wellbeing {
-    /// All of it runs well.
-    Well,
+pub enum SetHealth {
+    /// Just this set runs, and each component of it is healthy.
+    Healthy,
     /// It was applied, and something of it is unhealthy or restarts again and again; the text says what.
-    Ill(String),
+    Unhealthy(String),
     /// It isn't applied as a whole, has just begun, or can't be observed.
-    Neither,
+    Unknown,
 }
 
-impl Wellbeing {
-    /// Of the components of this deployment.
+impl SetHealth {
+    /// One unhealthy component makes the set unhealthy; what runs with other inputs counts as not applied.
     pub fn of(wanted: &DesiredDeployment, observation: &Observation) -> Self {
-        let mut all = Self::Well;
+        let mut all = Self::Healthy;
         for component in &wanted.components {
             let found = component.input.as_ref().ok().and_then(|input| found(input, &observation.found));
             match found.map(|found| &found.condition) {
                 Some(Condition::Running) => {}
-                Some(Condition::Degraded(what)) => return Self::Ill(format!("`{}`: {what}", component.name)),
-                _ => all = Self::Neither,
+                Some(Condition::Degraded(what)) => return Self::Unhealthy(format!("`{}`: {what}", component.name)),
+                _ => all = Self::Unknown,
             }
         }
-        if wanted.components.is_empty() { Self::Neither } else { all }
+        if wanted.components.is_empty() { Self::Unknown } else { all }
     }
 }
 

@@ -6,7 +6,7 @@ use repo_model::{ComponentName, DeploymentId};
 /// One change of state that this device reported: the value of a `State` trailer (`repo-layouts/README.md`, *Branch
 /// `status`*).
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Told {
+pub struct ReportedTransition {
     pub deployment: DeploymentId,
     /// Absent where it is about the deployment as a whole.
     pub component: Option<ComponentName>,
@@ -17,7 +17,7 @@ pub struct Told {
     pub code: Option<String>,
 }
 
-impl Told {
+impl ReportedTransition {
     /// Reads the value of a trailer; one that a newer syncer may write in another form is none.
     pub fn parse(trailer: &str) -> Option<Self> {
         let (of, change) = trailer.split_once(' ')?;
@@ -47,10 +47,11 @@ mod tests {
         before.set(id("a"), &component("x"), State::Installing, None);
         now.set(id("a"), &component("x"), State::Failed, Some(Failure::new("compose-failed", "because")));
         now.set(id("b"), &component("y"), State::Installed, None);
-        let told: Vec<_> = now.transitions(&before).iter().map(|one| Told::parse(&one.trailer)).collect();
+        let transitions: Vec<_> =
+            now.transitions(&before).iter().map(|one| ReportedTransition::parse(&one.trailer)).collect();
         let of = |name: &str, part: Option<&str>, from, to, code: Option<&str>| {
             let (deployment, component) = (id(name), part.map(component));
-            Some(Told { deployment, component, from, to, code: code.map(str::to_owned) })
+            Some(ReportedTransition { deployment, component, from, to, code: code.map(str::to_owned) })
         };
         let failed = (Some(State::Installing), State::Failed, Some("compose-failed"));
         for expected in [
@@ -59,9 +60,9 @@ mod tests {
             of("b", None, None, State::Installed, None),
             of("b", Some("y"), None, State::Installed, None),
         ] {
-            assert!(told.contains(&expected), "{expected:?} in {told:?}");
+            assert!(transitions.contains(&expected), "{expected:?} in {transitions:?}");
         }
-        assert_eq!(told.len(), 4);
+        assert_eq!(transitions.len(), 4);
     }
 
     #[test]
@@ -69,7 +70,7 @@ mod tests {
         let id = id("a");
         for text in ["", "x", "x/y none > installed", &format!("{id}/x none > asleep"), &format!("{id} none > failed")]
         {
-            assert_eq!(Told::parse(text), None, "{text}");
+            assert_eq!(ReportedTransition::parse(text), None, "{text}");
         }
     }
 }

@@ -2,6 +2,8 @@
 
 /// The device's secret at the host, renewed without a gap.
 pub mod account;
+/// Checks the way to the host, step by step, for `doctor`.
+pub mod check;
 /// What one device asks and pushes, and what the host answered last.
 pub mod client;
 /// URL, TLS and credentials, made anew when their files change.
@@ -12,8 +14,6 @@ pub mod connectivity;
 pub mod fetch;
 /// The branch `heartbeat`.
 pub mod heartbeat;
-/// Checks the way to the host, step by step.
-pub mod look;
 /// Where the host's branches stand.
 pub mod refs;
 /// The host over SSH: keys, and the line that enrols them.

@@ -188,7 +188,7 @@ impl StatusBranch<'_> {
         let (Some(named), Some(accepted)) = (view.repo.commit(tip).ok().and_then(named), accepted) else {
             return Ok(false);
         };
-        if self.state.lock().store.has_said_before(tip)? {
+        if self.state.lock().store.has_reported_before(tip)? {
             return Ok(false);
         }
         // The clone may end at the accepted commit, which names its parent all the same.

@@ -138,12 +138,12 @@ async fn rest(
             // Cancel-safe: what was heard and when that is due are kept.
             () = engine.next() => {
                 tracing::debug!("something of ours ended or went");
-                return schedule.look(Instant::now(), waiter.is_in_flight());
+                return schedule.engine_changed(Instant::now(), waiter.is_in_flight());
             }
             // Cancel-safe: a permit stays until it is taken.
             () = ended.notified() => {
                 tracing::debug!("a job ended");
-                return schedule.tell(Instant::now());
+                return schedule.job_ended(Instant::now());
             }
             // Cancel-safe: a permit stays until it is taken.
             () = stop.notify.notified() => {

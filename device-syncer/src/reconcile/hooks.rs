@@ -60,8 +60,8 @@ struct Known {
     answers: BTreeMap<DeploymentId, Answer>,
     /// What it let through and wasn't told the end of.
     opened: Opened,
-    /// When it was last told the end of something, in vain so far.
-    told: BTreeMap<DeploymentId, Instant>,
+    /// When it was last told the end of something and failed; absent once it has heard it.
+    end_failed: BTreeMap<DeploymentId, Instant>,
     /// Why it gave no answer, or couldn't be told.
     failures: BTreeMap<(DeploymentId, Reason), String>,
     /// What a thread asks it, or tells it, at this moment.
@@ -134,7 +134,7 @@ impl Hooks {
     pub(super) fn due(&self) -> Option<Duration> {
         let known = self.inner()?.known();
         let asked = known.answers.values().filter(|answer| answer.no.is_some()).map(|answer| answer.at);
-        asked.chain(known.told.values().copied()).map(|at| AGAIN.saturating_sub(at.elapsed())).min()
+        asked.chain(known.end_failed.values().copied()).map(|at| AGAIN.saturating_sub(at.elapsed())).min()
     }
 
     /// Whether a job may go on to its first effect on this deployment. Asks, unless it has an answer that still counts.
@@ -148,9 +148,9 @@ impl Hooks {
     pub(super) fn end(&self, of: OpenedChange, end: HookEnd) {
         let Some(inner) = self.inner() else { return };
         let id = end.deployment_id;
-        let is_due = inner.known().told.get(&id).is_none_or(|at| at.elapsed() >= AGAIN);
+        let is_due = inner.known().end_failed.get(&id).is_none_or(|at| at.elapsed() >= AGAIN);
         if is_due {
-            inner.beside(id, move |inner| inner.tell(&of, &end));
+            inner.beside(id, move |inner| inner.tell_end(&of, &end));
         }
     }
 
@@ -250,7 +250,7 @@ impl Inner {
     }
 
     /// Tells the end of this, and forgets it once that was heard.
-    fn tell(&self, of: &OpenedChange, end: &HookEnd) {
+    fn tell_end(&self, of: &OpenedChange, end: &HookEnd) {
         let id = end.deployment_id;
         let is_stopped = || self.stop.load(Ordering::Relaxed);
         let result = self.run(&Phase::Done(end), &is_stopped);
@@ -264,7 +264,7 @@ impl Inner {
             Err(error) => Some(format!("it couldn't be told the end: {error}")),
         };
         if failure.is_none() {
-            known.told.remove(&id);
+            known.end_failed.remove(&id);
             known.answers.remove(&id);
             if known.opened.get(&id) == Some(of) {
                 known.opened.remove(&id);
@@ -273,7 +273,7 @@ impl Inner {
                 tracing::warn!(%error, "what the site's hook was told can't be noted, so it is told again after a restart");
             }
         } else {
-            known.told.insert(id, Instant::now());
+            known.end_failed.insert(id, Instant::now());
         }
         known.fail((id, Reason::NotTold), &of.deployment, failure);
     }

@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use repo_model::desired::Desired;
-use repo_model::report::Condition as Told;
-use repo_model::report::{ConditionType, Reason};
+use repo_model::report::{Condition, ConditionType, Reason};
 
 use crate::decision::component::{Component, ImageLocks, Kind};
 use crate::decision::conditions::condition;
@@ -20,7 +19,7 @@ use crate::state::shared::Transaction;
 const TIMEOUT: Duration = Duration::from_secs(300);
 
 /// What `syncer.json` reports where a state was accepted and can't be read.
-pub(super) fn lost(device_state: &DeviceState, found: Option<&Desired>) -> Option<Told> {
+pub(super) fn lost(device_state: &DeviceState, found: Option<&Desired>) -> Option<Condition> {
     let accepted = device_state.accepted.as_ref().filter(|_| found.is_none())?;
     let text = format!(
         "serial {} ({}), which was accepted, can't be read on this device any more; it is fetched anew as soon as the host \

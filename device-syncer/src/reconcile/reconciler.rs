@@ -135,7 +135,7 @@ impl Reconciler {
             }
         };
         if wanted.is_some() {
-            self.tell_hook(&plan, hook, &change.report, &at_work);
+            self.end_for_hook(&plan, hook, &change.report, &at_work);
         }
         change.commit()?;
         if let Some(wanted) = &wanted {
@@ -189,7 +189,7 @@ impl Reconciler {
     }
 
     /// Tells the site's hook the end of what it let through, where nothing of that is left to do.
-    fn tell_hook(&self, plan: &Plan, hook: HookView, report: &Report, at_work: &AtWork) {
+    fn end_for_hook(&self, plan: &Plan, hook: HookView, report: &Report, at_work: &AtWork) {
         for (id, of) in hook.opened {
             if plan.is_over(id, |project| at_work.works_on(project)) {
                 let reported = report.deployments.get(&id);
@@ -226,8 +226,8 @@ pub(super) fn gates(
     let spread = Spread::of(&device.join.device);
     let openings = site.windows.as_ref().map(|windows| windows.at(now, clock_is_behind, spread));
     let removals = site.removals.map(|share| RemovalLimit { share, approved: approved_removals::read(&device.home) });
-    let said = || approvals::read(&device.home);
-    let approvals = site.approval.clone().map(|asked_for| Approvals { asked_for, words: said() });
+    let words = || approvals::read(&device.home);
+    let approvals = site.approval.clone().map(|asked_for| Approvals { asked_for, words: words() });
     let (is_suspended, openings) = (is_suspended(desired), openings.unwrap_or_default());
     Gates { is_suspended, is_unlisted, holds, openings, removals, approvals, ..Gates::default() }
 }

@@ -16,7 +16,7 @@ const SOONEST: Duration = Duration::from_millis(100);
 #[derive(Debug, Clone, Copy)]
 pub struct Schedule {
     /// When the device is observed next, at the latest.
-    look: Instant,
+    observe: Instant,
     /// When the host is asked next, at the latest.
     ask: Instant,
     /// The host isn't asked before that, either.
@@ -43,12 +43,12 @@ pub struct Passed {
 impl Schedule {
     /// The first pass is due at once.
     pub fn new(now: Instant) -> Self {
-        Self { look: now, ask: now, left_alone: false, unreached: 0 }
+        Self { observe: now, ask: now, left_alone: false, unreached: 0 }
     }
 
     /// When the next pass is due.
     pub fn due(&self) -> Instant {
-        self.look.min(self.ask)
+        self.observe.min(self.ask)
     }
 
     /// What a pass at this moment knows of the host.
@@ -62,16 +62,16 @@ impl Schedule {
     }
 
     /// The same of a pass that begins because something at the device changed: the host isn't asked any sooner for that.
-    pub fn look(&self, now: Instant, waits: bool) -> Ask {
+    pub fn engine_changed(&self, now: Instant, waits: bool) -> Ask {
         match (self.ask(now, waits), self.ask.saturating_duration_since(now)) {
             (Ask::Host, rest) if !rest.is_zero() => Ask::Later(rest),
             (ask, _) => ask,
         }
     }
 
-    /// The same of a pass that begins because a job ended: it tells that where the host was left last, unless it is to be left
-    /// alone.
-    pub fn tell(&self, now: Instant) -> Ask {
+    /// The same of a pass that begins because a job ended: that is pushed without a poll, unless the host is to be left alone
+    /// or due to be asked anyway.
+    pub fn job_ended(&self, now: Instant) -> Ask {
         let rest = self.ask.saturating_duration_since(now);
         match (rest.is_zero(), self.left_alone) {
             (true, _) => Ask::Host,
@@ -83,7 +83,7 @@ impl Schedule {
     /// A pass has ended. All intervals are spread by `jitter` in `0.0..1.0`.
     pub fn passed(&mut self, now: Instant, pass: Passed, jitter: f64) {
         let poll = pass.poll.mul_f64(0.9 + jitter / 5.0);
-        self.look = now + pass.retry.map_or(poll, |retry| poll.min(retry.max(SOONEST)));
+        self.observe = now + pass.retry.map_or(poll, |retry| poll.min(retry.max(SOONEST)));
         match pass.next {
             Next::AfterPoll => (self.ask, self.unreached) = (now + pass.waits.unwrap_or(poll), 0),
             Next::AfterBackOff => {
@@ -146,7 +146,7 @@ mod tests {
         let now = Instant::now();
         let schedule = after(now, &[pass(Next::AfterBackOff); 20]);
         assert_eq!(schedule.ask(now + POLL, false), Ask::Later(backoff::LONGEST.mul_f64(0.75) - POLL));
-        assert_eq!(schedule.tell(now + POLL), Ask::Later(backoff::LONGEST.mul_f64(0.75) - POLL));
+        assert_eq!(schedule.job_ended(now + POLL), Ask::Later(backoff::LONGEST.mul_f64(0.75) - POLL));
         assert_eq!(schedule.ask(now + backoff::LONGEST, false), Ask::Host);
         assert_eq!(after(now, &[pass(Next::AfterBackOff), pass(Next::AfterPoll)]).ask(now, false), Ask::Host);
     }
@@ -158,14 +158,14 @@ mod tests {
         assert_eq!(schedule.ask(now + POLL, true), Ask::IfMoved);
         assert_eq!(schedule.ask(now + POLL, false), Ask::Host, "it broke off");
         assert_eq!(
-            schedule.look(now + POLL, false),
+            schedule.engine_changed(now + POLL, false),
             Ask::Later(290 * SECOND),
-            "a look at the device doesn't ask again"
+            "an observation doesn't ask again"
         );
-        assert_eq!(schedule.look(now + POLL, true), Ask::IfMoved);
-        assert_eq!(schedule.tell(now + POLL), Ask::IfMoved, "what a job came to is told");
-        assert_eq!(schedule.tell(now + 300 * SECOND), Ask::Host);
-        assert_eq!(schedule.look(now + 300 * SECOND, false), Ask::Host, "it is due anyway");
+        assert_eq!(schedule.engine_changed(now + POLL, true), Ask::IfMoved);
+        assert_eq!(schedule.job_ended(now + POLL), Ask::IfMoved, "what a job came to is told");
+        assert_eq!(schedule.job_ended(now + 300 * SECOND), Ask::Host);
+        assert_eq!(schedule.engine_changed(now + 300 * SECOND, false), Ask::Host, "it is due anyway");
         assert_eq!(schedule.ask(now + 300 * SECOND, true), Ask::Host);
         schedule.called(now + SECOND, Duration::ZERO);
         assert_eq!((schedule.due(), schedule.ask(now + SECOND, false)), (now + SECOND, Ask::Host));

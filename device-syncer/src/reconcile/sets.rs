@@ -10,7 +10,7 @@ use crate::decision::deployment::DesiredDeployment;
 use crate::decision::device_state::DeviceState;
 use crate::decision::failure::{Failure, shown};
 use crate::decision::observation::Observation;
-use crate::decision::rollback::{UNHEALTHY, Wellbeing};
+use crate::decision::rollback::{SetHealth, UNHEALTHY};
 use crate::reconcile::reconciler::Reconciler;
 use crate::runtimes::DeviceRuntimes;
 use crate::state::shared::{Shared, Transaction};
@@ -49,10 +49,10 @@ fn why(one: &DesiredDeployment, observation: &Observation, known: &DeviceState, 
     if let Some(failure) = known.set_failure(one) {
         return Some(failure);
     }
-    let Wellbeing::Ill(what) = Wellbeing::of(one, observation) else { return None };
-    let ill = state.lock().stability.note(one.id, one.set(), false);
+    let SetHealth::Unhealthy(what) = SetHealth::of(one, observation) else { return None };
+    let unhealthy_for = state.lock().stability.note(one.id, one.set(), false);
     let text = || format!("it was unhealthy before it had run well for {} s: {what}", one.stabilise.as_secs());
-    (ill >= UNHEALTHY.min(one.stabilise)).then(|| Failure::new(ErrorCode::HealthTimeout, shown(&text())))
+    (unhealthy_for >= UNHEALTHY.min(one.stabilise)).then(|| Failure::new(ErrorCode::HealthTimeout, shown(&text())))
 }
 
 /// What speaks against putting back what was good: something that runs once, and may have changed the application's data.
@@ -101,11 +101,11 @@ impl Transaction<'_> {
 
     fn has_stabilised(&mut self, one: &DesiredDeployment, observation: &Observation) -> bool {
         let stability = &mut self.state.stability;
-        match Wellbeing::of(one, observation) {
-            Wellbeing::Well => stability.note(one.id, one.set(), true) >= one.stabilise,
-            // Since when it is ill was noted before.
-            Wellbeing::Ill(_) => false,
-            Wellbeing::Neither => {
+        match SetHealth::of(one, observation) {
+            SetHealth::Healthy => stability.note(one.id, one.set(), true) >= one.stabilise,
+            // Since when it is unhealthy was noted before.
+            SetHealth::Unhealthy(_) => false,
+            SetHealth::Unknown => {
                 stability.forget(one.id);
                 false
             }

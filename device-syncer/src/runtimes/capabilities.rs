@@ -202,13 +202,13 @@ mod tests {
         let text = "cpus: [{cores: 4, architecture: arm64}, {cores: 2}]\nmemory: 1 Ti\nstorage: 1 Ti\n";
         let described: Described = serde_yaml::from_str(text).unwrap();
         assert_eq!((described.check(), described.left_out()), (Ok(()), vec![]));
-        let document = told(&described, &[ProfileType::Compose]);
+        let document = reported(&described, &[ProfileType::Compose]);
         assert_eq!((document.memory.as_deref(), document.storage.as_deref()), (Some("1048576Mi"), Some("1Ti")));
         let architectures: Vec<_> = document.cpus.iter().map(|cpu| (cpu.cores, cpu.architecture.as_deref())).collect();
         assert_eq!(architectures, [(4, Some("arm64")), (2, architecture_of(std::env::consts::ARCH))]);
     }
 
-    fn told(described: &Described, types: &[ProfileType]) -> DeviceCapabilities {
+    fn reported(described: &Described, types: &[ProfileType]) -> DeviceCapabilities {
         let found = found_here(Path::new("/"), BTreeMap::new());
         let document = found.document(&"any".parse().unwrap(), described, &types.iter().copied().collect());
         DeviceCapabilities::read("capabilities.json", &document.to_bytes()).unwrap()
@@ -218,10 +218,10 @@ mod tests {
     fn a_device_that_hosts_workloads_says_whether_it_has_a_collector_and_one_that_hosts_none_says_who_it_is() {
         for (text, expected) in [("{}\n", false), ("otelCollector: true\n", true), ("otelCollector: false\n", false)] {
             let described: Described = serde_yaml::from_str(text).unwrap();
-            let host = told(&described, &[ProfileType::Helm]);
+            let host = reported(&described, &[ProfileType::Helm]);
             assert_eq!(host.otel_collector, Some(expected), "{text}");
             assert!(host.peripherals.is_some() && host.interfaces.is_some() && host.supported_runtimes == ["oci"]);
-            let gateway = told(&described, &[]);
+            let gateway = reported(&described, &[]);
             let rest = (gateway.otel_collector, gateway.cpus.len(), gateway.memory, gateway.peripherals);
             assert_eq!(rest, (None, 0, None, None), "{text}");
             assert!(gateway.supported_runtimes.is_empty() && gateway.supported_deployment_types.is_empty());
@@ -234,15 +234,17 @@ mod tests {
                     peripherals: [{type: plc}, {type: gpu}]\ninterfaces: [profinet, usb]\n";
         let described: Described = serde_yaml::from_str(text).unwrap();
         assert_eq!(described.check(), Ok(()), "an update must not keep the syncer from starting");
-        let document = told(&described, &[ProfileType::Compose]);
+        let document = reported(&described, &[ProfileType::Compose]);
         let cpus: Vec<_> = document.cpus.iter().map(|cpu| (cpu.cores, cpu.architecture.as_deref())).collect();
         assert_eq!(cpus, [(3, Some("amd64")), (1, None)]);
         assert_eq!(document.peripherals.unwrap().len(), 1);
         assert_eq!(document.interfaces.unwrap(), ["usb"]);
-        let said = described.left_out();
-        assert_eq!(said.len(), 5, "{said:?}");
-        assert_eq!(said[0], "`capabilities.cpus[0].cores` is 3.5, and 3 are told");
-        assert!(said[3].starts_with("`capabilities.peripherals[0].type` is `plc`, which isn't told: Margo knows gpu"));
+        let left_out = described.left_out();
+        assert_eq!(left_out.len(), 5, "{left_out:?}");
+        assert_eq!(left_out[0], "`capabilities.cpus[0].cores` is 3.5, and 3 are told");
+        assert!(
+            left_out[3].starts_with("`capabilities.peripherals[0].type` is `plc`, which isn't told: Margo knows gpu")
+        );
     }
 
     #[test]

@@ -185,8 +185,8 @@ fn rest(child: &Child) -> impl Fn() + use<> {
     let end = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
     move || {
         let tick = Timespec { tv_sec: 0, tv_nsec: TICK.subsec_nanos().into() };
-        let told = end.as_ref().map(|end| poll(&mut [PollFd::new(end, PollFlags::IN)], Some(&tick)));
-        if !matches!(told, Some(Ok(_))) {
+        let polled = end.as_ref().map(|end| poll(&mut [PollFd::new(end, PollFlags::IN)], Some(&tick)));
+        if !matches!(polled, Some(Ok(_))) {
             thread::sleep(TICK);
         }
     }

@@ -49,8 +49,8 @@ pub(super) fn each(command: Command<'_>, each: &mut dyn FnMut(&str) -> bool) -> 
         let _ = child.kill();
     }
     let status = child.wait().map_err(|error| format!("can't wait for `{program}`: {error}"))?;
-    let said = errors.and_then(|errors| errors.join().ok()).unwrap_or_default();
-    if is_wanted && !status.success() { Err(last_lines(&said, REASON)) } else { Ok(()) }
+    let stderr = errors.and_then(|errors| errors.join().ok()).unwrap_or_default();
+    if is_wanted && !status.success() { Err(last_lines(&stderr, REASON)) } else { Ok(()) }
 }
 
 /// Whether all of it was wanted.

@@ -170,18 +170,18 @@ fn unavailable(reason: String, source: Option<CommandError>) -> RuntimeError {
 
 /// What a tool said of the files at [`DIRECTORY`], with the paths that their author knows. `None` if it names a path
 /// anywhere else: then it may quote what is there.
-pub(super) fn quotable(said: &str) -> Option<String> {
-    let said = said.replace(&format!("{DIRECTORY}/"), "").replace(DIRECTORY, ".");
+pub(super) fn quotable(output: &str) -> Option<String> {
+    let output = output.replace(&format!("{DIRECTORY}/"), "").replace(DIRECTORY, ".");
     let mut before = None;
-    for (at, c) in said.char_indices() {
+    for (at, c) in output.char_indices() {
         let is_relative = |c: char| c.is_alphanumeric() || "._-+@%}".contains(c);
-        let leads_up = c == '/' && said[..at].ends_with("..");
+        let leads_up = c == '/' && output[..at].ends_with("..");
         if leads_up || (c == '/' && !before.is_some_and(is_relative)) {
             return None;
         }
         before = Some(c);
     }
-    Some(said)
+    Some(output)
 }
 
 #[cfg(test)]

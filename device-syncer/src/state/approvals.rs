@@ -18,7 +18,7 @@ const MOST: usize = 100;
 /// `approvals.json`.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Said {
+struct ApprovalsFile {
     words: Vec<Word>,
 }
 
@@ -45,13 +45,13 @@ fn words(path: &Path) -> Result<Vec<Word>, ApprovalError> {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
         bytes => bytes.map_err(failed("read", path))?,
     };
-    let said: Result<Said, _> = serde_json::from_slice(&bytes);
-    said.map(|said| said.words)
+    let file: Result<ApprovalsFile, _> = serde_json::from_slice(&bytes);
+    file.map(|file| file.words)
         .map_err(|error| ApprovalError::Content { path: path.to_owned(), problem: error.to_string() })
 }
 
 /// Notes a word, in place of the one of before for the same deployment. What can't be read approved nothing, and is replaced.
-pub fn say(home: &Home, word: Word) -> Result<(), ApprovalError> {
+pub fn note(home: &Home, word: Word) -> Result<(), ApprovalError> {
     // Two persons who write at the same time do so one after the other.
     let dir = File::open(home.root()).map_err(failed("open", home.root()))?;
     flock(&dir, FlockOperation::LockExclusive).map_err(|error| failed("lock", home.root())(error.into()))?;
@@ -63,7 +63,7 @@ pub fn say(home: &Home, word: Word) -> Result<(), ApprovalError> {
     words.retain(|known| known.change.deployment != word.change.deployment);
     words.push(word);
     words.drain(..words.len().saturating_sub(MOST));
-    durable::replace_file(&path, &json::to_bytes(&Said { words }), 0o600).map_err(failed("write", &path))
+    durable::replace_file(&path, &json::to_bytes(&ApprovalsFile { words }), 0o600).map_err(failed("write", &path))
 }
 
 #[cfg(test)]
@@ -71,12 +71,12 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
-    use crate::decision::approval::{self, ChangeSet};
+    use crate::decision::approval::{ChangeSet, Review};
     use crate::testing::id;
 
     fn word(name: &str, by: &str) -> Word {
         let (change, at) = (ChangeSet::removal(id(name)), "2026-11-23T15:00:00Z".parse().unwrap());
-        Word { said: approval::Said::Approved, change, by: by.to_owned(), why: "x".to_owned(), at }
+        Word { review: Review::Approved, change, by: by.to_owned(), why: "x".to_owned(), at }
     }
 
     #[test]
@@ -84,11 +84,11 @@ mod tests {
         let dir = TempDir::new().unwrap();
         let home = Home::new(dir.path());
         assert_eq!(read(&home), Ok(Vec::new()));
-        say(&home, word("a", "j.doe")).unwrap();
-        say(&home, word("b", "j.doe")).unwrap();
-        say(&home, word("a", "a.roe")).unwrap();
+        note(&home, word("a", "j.doe")).unwrap();
+        note(&home, word("b", "j.doe")).unwrap();
+        note(&home, word("a", "a.roe")).unwrap();
         assert_eq!(read(&home), Ok(vec![word("b", "j.doe"), word("a", "a.roe")]));
-        (0..100).for_each(|at| say(&home, word(&format!("c{at}"), "j.doe")).unwrap());
+        (0..100).for_each(|at| note(&home, word(&format!("c{at}"), "j.doe")).unwrap());
         let words = read(&home).unwrap();
         assert_eq!((words.len(), &words[99]), (100, &word("c99", "j.doe")));
         assert!(!words.contains(&word("a", "a.roe")), "the oldest");
@@ -101,7 +101,7 @@ mod tests {
         for content in ["", "{", "{\"words\": [{}]}", "{\"words\": [], \"more\": 1}"] {
             durable::replace_file(&home.approvals(), content.as_bytes(), 0o600).unwrap();
             assert!(read(&home).unwrap_err().contains("isn't what `device-syncer approve` wrote"), "{content}");
-            say(&home, word("a", "j.doe")).unwrap();
+            note(&home, word("a", "j.doe")).unwrap();
             assert_eq!(read(&home), Ok(vec![word("a", "j.doe")]));
         }
     }

@@ -10,7 +10,7 @@ use repo_model::margo::status::DeploymentStatus;
 
 use crate::decision::device_state::STATUS;
 use crate::decision::message;
-use crate::decision::transitions::Told;
+use crate::decision::transitions::ReportedTransition;
 
 /// What of a document is read for the words of one failure.
 const DOCUMENT: u64 = 1 << 20;
@@ -32,7 +32,7 @@ pub struct Entry {
     pub serial: u64,
     /// The commit on `status` that reports it.
     pub commit: CommitId,
-    pub told: Told,
+    pub transition: ReportedTransition,
 }
 
 /// The history can't be read.
@@ -63,20 +63,21 @@ impl History {
                 break;
             }
             let serial = message::serial(&commit.message);
-            let told = message::states(&commit.message).into_iter().filter_map(|state| Told::parse(&state));
-            entries.extend(told.map(|told| Entry { at, serial, commit: id, told }));
+            let transitions =
+                message::states(&commit.message).into_iter().filter_map(|state| ReportedTransition::parse(&state));
+            entries.extend(transitions.map(|transition| Entry { at, serial, commit: id, transition }));
         }
         Ok(Some(Self { repo, entries }))
     }
 
     /// The words that went with an entry's code, if it had one.
     pub fn words(&self, entry: &Entry) -> Option<String> {
-        entry.told.code.as_ref()?;
-        let path = format!("deployments/{}.json", entry.told.deployment);
+        entry.transition.code.as_ref()?;
+        let path = format!("deployments/{}.json", entry.transition.deployment);
         let document = self.repo.list(entry.commit, &TreeLimits::default()).ok()?;
         let blob = document.into_iter().find(|one| one.path == path)?.blob;
         let document = DeploymentStatus::read(&path, &self.repo.blob(blob, DOCUMENT).ok()?).ok()?;
-        let error = match &entry.told.component {
+        let error = match &entry.transition.component {
             Some(name) => document.components.into_iter().find(|one| one.name == *name)?.error,
             None => document.status.error,
         };

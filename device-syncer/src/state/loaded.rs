@@ -53,8 +53,9 @@ impl Loaded {
         let is_rooted = accepted.is_none_or(|accepted| parents.contains(&accepted));
         // Without the first, which is lost with its file, both may be there.
         let status = parents.last().copied().filter(|last| Some(*last) != accepted);
-        let said = tree.into_iter().filter_map(|(path, bytes)| Some((path.strip_prefix(REPORTED)?.to_owned(), bytes)));
-        device_state.status = said.collect();
+        let reported_files =
+            tree.into_iter().filter_map(|(path, bytes)| Some((path.strip_prefix(REPORTED)?.to_owned(), bytes)));
+        device_state.status = reported_files.collect();
         let reported = device_state.status.is_empty();
         let status = status.filter(|tip| match repo.files(*tip, &limits()) {
             Ok(files) if reported => {

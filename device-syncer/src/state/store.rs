@@ -289,12 +289,12 @@ impl Store {
             return Ok(None);
         }
         let mut next = self.device_state.clone();
-        let said = onto.map(|onto| self.repo.files(onto, &limits())).transpose().map_err(failed("read"))?;
-        let said = said.unwrap_or_default();
+        let pushed = onto.map(|onto| self.repo.files(onto, &limits())).transpose().map_err(failed("read"))?;
+        let pushed = pushed.unwrap_or_default();
         if self.status.is_none() {
-            next.status = said.clone();
+            next.status = pushed.clone();
         }
-        let reported = if unpushed.is_empty() { next.status == said } else { self.reported };
+        let reported = if unpushed.is_empty() { next.status == pushed } else { self.reported };
         let state = self.state_commit(&mut batch, &next, tip, reported, time)?;
         batch.store().map_err(failed("write"))?;
         self.put_in_force(state)?;
@@ -304,7 +304,7 @@ impl Store {
     }
 
     /// Whether a commit of this installation is in the history of a tip of `status`.
-    pub fn has_said_before(&self, tip: CommitId) -> Result<bool, ReadError> {
+    pub fn has_reported_before(&self, tip: CommitId) -> Result<bool, ReadError> {
         let Some(status) = self.status else { return Ok(false) };
         let theirs: HashSet<_> = self.repo.history(tip, None, usize::MAX)?.into_iter().collect();
         Ok(self.repo.history(status, None, usize::MAX)?.iter().any(|id| theirs.contains(id)))

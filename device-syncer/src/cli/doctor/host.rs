@@ -9,7 +9,7 @@ use crate::cli::show::age;
 use crate::config::{Home, Settings};
 use crate::home;
 use crate::host::account;
-use crate::host::look::{Look, Step};
+use crate::host::check::{HostCheck, Step};
 
 /// A device's clock that is further from its host's is a warning.
 const FAR: SignedDuration = SignedDuration::from_mins(1);
@@ -23,15 +23,15 @@ const SOON: SignedDuration = SignedDuration::from_hours(7 * 24);
 pub(super) fn check(home: &Home) -> Vec<Row> {
     // What is wrong with them has its own rows.
     let (Ok(join), Ok(settings)) = (home::join_of(home), Settings::read(home)) else { return Vec::new() };
-    let look = match Look::make(home, &join, &settings.host, Clock::default(), REQUEST) {
-        Ok(look) => look,
+    let check = match HostCheck::run(home, &join, &settings.host, Clock::default(), REQUEST) {
+        Ok(check) => check,
         Err(error) => {
             let todo = "`host` in device.yaml and `url` in the join file say how";
             return vec![Row::failed("host", error_chain(&error), todo)];
         }
     };
-    let mut rows = steps(&look);
-    rows.extend(look.clock.map(of_clock));
+    let mut rows = steps(&check);
+    rows.extend(check.clock.map(of_clock));
     let has_account = join.account.is_some() && settings.host.credentials.is_none();
     rows.extend(has_account.then(|| of_account(home, Timestamp::now())));
     rows
@@ -48,17 +48,17 @@ fn name(step: Step) -> &'static str {
 }
 
 /// The steps up to the one that failed.
-fn steps(look: &Look) -> Vec<Row> {
-    let is_local = !["https://", "ssh://"].iter().any(|scheme| look.url.starts_with(scheme));
+fn steps(check: &HostCheck) -> Vec<Row> {
+    let is_local = !["https://", "ssh://"].iter().any(|scheme| check.url.starts_with(scheme));
     let gone = Step::ALL.into_iter().filter(|step| !is_local || *step == Step::Repository);
-    match &look.found {
+    match &check.found {
         Ok(refs) => {
             let tip = refs.desired.map_or("nothing published yet".to_owned(), |tip| format!("`desired` is at {tip}"));
             gone.map(|step| match step {
                 Step::Repository if refs.desired.is_none() => Row::warning(name(step), tip.clone(), ENROL),
                 Step::Repository => Row::ok(name(step), tip.clone()),
-                Step::Connection => Row::ok(name(step), format!("{} in {} ms", look.url, look.took.as_millis())),
-                Step::Trust if look.ends_soon => {
+                Step::Connection => Row::ok(name(step), format!("{} in {} ms", check.url, check.took.as_millis())),
+                Step::Trust if check.ends_soon => {
                     Row::warning(name(step), "its certificate ends within two weeks", "tell the host's operator")
                 }
                 _ => Row::ok(name(step), well(step)),
@@ -168,8 +168,8 @@ mod tests {
     fn the_way_is_shown_up_to_the_step_that_failed() {
         let failed = (Step::Trust, "CertificateUnknownAuthority", "no authority".to_owned());
         let (took, url) = (std::time::Duration::ZERO, "https://git.example/a.git".to_owned());
-        let look = Look { url, found: Err(failed), took, clock: None, ends_soon: false };
-        let rows: Vec<_> = steps(&look).into_iter().map(|row| (row.check, row.result)).collect();
+        let check = HostCheck { url, found: Err(failed), took, clock: None, ends_soon: false };
+        let rows: Vec<_> = steps(&check).into_iter().map(|row| (row.check, row.result)).collect();
         let expected =
             [("host: name", Verdict::Ok), ("host: connection", Verdict::Ok), ("host: trust", Verdict::Failed)];
         assert_eq!(rows, expected.map(|(check, result)| (check.to_owned(), result)));

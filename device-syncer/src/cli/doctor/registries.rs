@@ -17,7 +17,7 @@ use crate::state::loaded;
 /// A check for each registry and each who asks it: one that hangs holds up no other.
 pub(super) fn checks(home: &Home) -> Vec<Check> {
     // What is wrong with the home has its own row.
-    let Ok((device, reconciler, _)) = home::look(home.clone()) else { return Vec::new() };
+    let Ok((device, reconciler, _)) = home::read_only(home.clone()) else { return Vec::new() };
     let (device_state, Some(desired)) = loaded::peek(&home.repository()) else { return Vec::new() };
     let wanted = reconciler.resolve(&device, &desired, device_state.status.get(CAPABILITIES));
     let inputs: Vec<_> =

@@ -185,18 +185,18 @@ fn a_deployment_is_well_when_all_of_it_is_and_ill_when_anything_is() {
         let digest = |name: &str| Some(input_digest("a", name, "1"));
         let mut found = vec![observed("a", "x", digest("x"), Condition::Running)];
         found.extend(y.map(|condition| observed("a", "y", digest("y"), condition)));
-        Wellbeing::of(&pair, &Observation { found, ..Observation::default() })
+        SetHealth::of(&pair, &Observation { found, ..Observation::default() })
     };
-    assert_eq!(of(Some(Condition::Running)), Wellbeing::Well);
-    let ill = Condition::Degraded("service `web` is unhealthy".to_owned());
-    assert_eq!(of(Some(ill)), Wellbeing::Ill("`y`: service `web` is unhealthy".to_owned()));
-    for neither in [None, Some(Condition::Starting), Some(Condition::Missing), Some(Condition::Unknown(String::new()))]
+    assert_eq!(of(Some(Condition::Running)), SetHealth::Healthy);
+    let unhealthy = Condition::Degraded("service `web` is unhealthy".to_owned());
+    assert_eq!(of(Some(unhealthy)), SetHealth::Unhealthy("`y`: service `web` is unhealthy".to_owned()));
+    for unknown in [None, Some(Condition::Starting), Some(Condition::Missing), Some(Condition::Unknown(String::new()))]
     {
-        assert_eq!(of(neither.clone()), Wellbeing::Neither, "{neither:?}");
+        assert_eq!(of(unknown.clone()), SetHealth::Unknown, "{unknown:?}");
     }
     let found = vec![observed("a", "x", Some(input_digest("a", "x", "0")), Condition::Degraded("old".to_owned()))];
     let observation = Observation { found, ..Observation::default() };
-    assert_eq!(Wellbeing::of(&wanted("a", &[("x", "1")]), &observation), Wellbeing::Neither, "another set runs");
+    assert_eq!(SetHealth::of(&wanted("a", &[("x", "1")]), &observation), SetHealth::Unknown, "another set runs");
 }
 
 #[test]

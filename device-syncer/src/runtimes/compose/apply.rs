@@ -20,7 +20,7 @@ use crate::runtimes::{Redactor, RuntimeError};
 /// How often `cancel` is asked while health is waited for.
 const TICK: Duration = Duration::from_millis(200);
 /// The longest time between two observations of the containers while health is waited for.
-const SLOWEST_LOOK: Duration = Duration::from_secs(2);
+const SLOWEST_TICK: Duration = Duration::from_secs(2);
 
 impl ComposeRuntime {
     /// Ownership, mounts, marker, files, `up`, health, marker. Where what ran before may take long to stop, that happens
@@ -74,7 +74,7 @@ impl ComposeRuntime {
             return Ok(false);
         }
         let cancel = || {
-            stopping.look();
+            stopping.kill_overdue();
             cancel()
         };
         let args = self.up_args(prepared, project, "--no-start");
@@ -132,7 +132,7 @@ impl ComposeRuntime {
         started: Instant,
         cancel: &dyn Fn() -> bool,
     ) -> Result<BTreeMap<String, ServiceState>, RuntimeError> {
-        let mut look = TICK;
+        let mut interval = TICK;
         loop {
             let services = self.services(prepared)?;
             if overall(&services) == Condition::Running {
@@ -141,14 +141,14 @@ impl ComposeRuntime {
             if started.elapsed() >= prepared.component.timeout && !only_has_to_stay(&services) {
                 return Err(self.health_timeout(prepared, started)?);
             }
-            let next = Instant::now() + look;
+            let next = Instant::now() + interval;
             while Instant::now() < next {
                 if cancel() {
                     return Err(RuntimeError::Cancelled);
                 }
                 thread::sleep(TICK);
             }
-            look = (look * 2).min(SLOWEST_LOOK);
+            interval = (interval * 2).min(SLOWEST_TICK);
         }
     }
 
@@ -218,7 +218,7 @@ impl ComposeRuntime {
         args.extend(["down", "--remove-orphans"].map(OsString::from));
         let stopping = Stopping::removal((&self.docker, &self.engine), name, self.settings.stop_timeout);
         let cancel = || {
-            stopping.look();
+            stopping.kill_overdue();
             cancel()
         };
         let timeout = stopping.at_most() + timeout;

@@ -148,11 +148,11 @@ impl ComposeRuntime {
         let mut reasons = Vec::new();
         for (whose, path, _) in sources(&prepared.resolved) {
             let (root, link) = if let Some(rest) = inside(&files, path) {
-                let look = if filled { files::make_mount } else { files::link_in };
+                let find = if filled { files::make_mount } else { files::link_in };
                 let brings = |link: &String| {
                     prepared.archive.dirs().contains(link) || prepared.archive.files().contains_key(link)
                 };
-                (&files, look(&files, &rest).map(|link| link.filter(|link| filled || !brings(link))))
+                (&files, find(&files, &rest).map(|link| link.filter(|link| filled || !brings(link))))
             } else {
                 let allowed = self.settings.policy.host_paths.iter().filter(|host| inside(&host.path, path).is_some());
                 let Some(host) = allowed.max_by_key(|host| host.path.as_os_str().len()) else { continue };

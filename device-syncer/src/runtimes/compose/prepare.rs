@@ -172,8 +172,8 @@ fn unusable(output: &Output) -> Option<RuntimeError> {
 /// Why Compose refuses the files, in its own words only where they can't be those of another file.
 fn refusal(output: &Output, confinement: Confinement) -> String {
     let unquoted = match sandbox::quotable(&output.stderr) {
-        Some(said) if confinement.is_closed() => {
-            return format!("compose can't resolve it: {}", last_lines(&said, REASON));
+        Some(quotable) if confinement.is_closed() => {
+            return format!("compose can't resolve it: {}", last_lines(&quotable, REASON));
         }
         Some(_) => "there is no sandbox on this device",
         None => "it names files that aren't the archive's",

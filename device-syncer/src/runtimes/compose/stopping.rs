@@ -96,7 +96,7 @@ impl<'a> Stopping<'a> {
     }
 
     /// Kills what should have stopped by now, if the time is over; is asked again and again.
-    pub(super) fn look(&self) {
+    pub(super) fn kill_overdue(&self) {
         if Instant::now() < self.due.get() {
             return;
         }

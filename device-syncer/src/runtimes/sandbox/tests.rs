@@ -49,8 +49,8 @@ fn a_tool_reads_the_files_that_it_is_given_and_nothing_else_of_the_host() {
             if confinement.landlock { &others } else { "" }
         );
         let output = run(confinement, &given, "bash", &["-c", &script]);
-        let said = String::from_utf8_lossy(&output.stdout);
-        assert_eq!(said, "givenbelow\n", "{confinement:?}: {}", output.stderr);
+        let stdout = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(stdout, "givenbelow\n", "{confinement:?}: {}", output.stderr);
         if confinement.user {
             let id = run(confinement, &given, "id", &[]);
             assert!(String::from_utf8_lossy(&id.stdout).starts_with("uid=60917 gid=60917 groups=60917"), "{id:?}");
@@ -58,9 +58,9 @@ fn a_tool_reads_the_files_that_it_is_given_and_nothing_else_of_the_host() {
     }
     // And all of it would have been found.
     let output = run(Confinement::OPEN, &given, "bash", &["-c", &format!("{ours} {others}")]);
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert_eq!(said.matches("read\n").count(), 7, "{}", output.stderr);
-    assert!(said.ends_with("connected\n"), "{}", output.stderr);
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(stdout.matches("read\n").count(), 7, "{}", output.stderr);
+    assert!(stdout.ends_with("connected\n"), "{}", output.stderr);
 }
 
 #[test]
@@ -112,7 +112,7 @@ fn a_sandbox_that_cannot_be_started_says_what_to_do() {
 
 #[test]
 fn only_what_is_said_of_the_given_files_is_quoted() {
-    for (said, quoted) in [
+    for (output, quoted) in [
         ("validating /proc/self/fd/0/compose.yaml: a/b", Some("validating compose.yaml: a/b")),
         ("\"/proc/self/fd/0/a b/x.env\" line 3", Some("\"a b/x.env\" line 3")),
         (
@@ -127,6 +127,6 @@ fn only_what_is_said_of_the_given_files_is_quoted() {
         ("/proc/self/fd/0/../x", None),
         ("/proc/self/fd/3/x", None),
     ] {
-        assert_eq!(quotable(said).as_deref(), quoted, "{said}");
+        assert_eq!(quotable(output).as_deref(), quoted, "{output}");
     }
 }

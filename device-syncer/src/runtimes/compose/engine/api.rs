@@ -22,7 +22,7 @@ const NEWEST: u32 = 51;
 const CONNECT: Duration = Duration::from_secs(10);
 
 /// How much of what an engine says of a failure is read.
-const SAID: u64 = 16 << 10;
+const ANSWER: u64 = 16 << 10;
 
 /// The engine's API behind a socket of this machine, over HTTP.
 #[derive(Debug)]
@@ -35,7 +35,7 @@ pub(super) struct Api {
 
 /// What an engine says of a failure.
 #[derive(Deserialize)]
-struct Said {
+struct Refusal {
     message: String,
 }
 
@@ -123,7 +123,7 @@ impl Api {
             format!("{} has API `{theirs}`: it takes 1.{OLDEST}, which Docker 20.10 has, or newer", self.name())
         })?;
         // Its end is read, so that the connection can be kept.
-        answer.body.bytes(SAID).map_err(|error| self.failure(&error))?;
+        answer.body.bytes(ANSWER).map_err(|error| self.failure(&error))?;
         *self.version.lock().unwrap_or_else(PoisonError::into_inner) = Some(agreed);
         Ok(agreed)
     }
@@ -135,9 +135,9 @@ impl Api {
     /// One line of what the engine says of its refusal.
     fn refusal(&self, answer: Response) -> String {
         let status = answer.status;
-        let said = serde_json::from_slice(&answer.body.bytes(SAID).unwrap_or_default());
-        let said = said.map_or_else(|_| String::new(), |Said { message }| message);
-        let line: String = said.trim().chars().filter(|c| !c.is_control()).take(300).collect();
+        let refusal = serde_json::from_slice(&answer.body.bytes(ANSWER).unwrap_or_default());
+        let message = refusal.map_or_else(|_| String::new(), |Refusal { message }| message);
+        let line: String = message.trim().chars().filter(|c| !c.is_control()).take(300).collect();
         format!("{} answers {status}: {line}", self.name())
     }
 
@@ -209,8 +209,8 @@ mod tests {
             assert_eq!(listening.connections(), 1);
         }
         for old in ["1.40", "1.9", "2.0", "", "words"] {
-            let said = get(&engine(old, "200 OK", "[]").1).unwrap_err();
-            assert!(said.contains(&format!("has API `{old}`")) && said.contains("Docker 20.10"), "{said}");
+            let error = get(&engine(old, "200 OK", "[]").1).unwrap_err();
+            assert!(error.contains(&format!("has API `{old}`")) && error.contains("Docker 20.10"), "{error}");
         }
     }
 
@@ -218,8 +218,8 @@ mod tests {
     fn after_a_failure_the_version_is_asked_again() {
         let (listening, api) = engine("1.41", "500 No", r#"{"message": "it is\u001b[31m damaged"}"#);
         for _ in 0..2 {
-            let said = get(&api).unwrap_err();
-            assert!(said.ends_with("answers 500: it is[31m damaged"), "{said}");
+            let error = get(&api).unwrap_err();
+            assert!(error.ends_with("answers 500: it is[31m damaged"), "{error}");
         }
         assert_eq!(listening.asked().iter().filter(|line| line.contains("_ping")).count(), 2);
         assert_eq!(get(&engine("1.41", "404 Not Found", "{}").1), Ok(None));
@@ -229,24 +229,24 @@ mod tests {
     fn what_is_wrong_names_the_socket_and_what_to_do() {
         let dir = tempfile::tempdir().unwrap();
         let nowhere = dir.path().join("no.sock");
-        let said = get(&Api::new(&nowhere)).unwrap_err();
+        let error = get(&Api::new(&nowhere)).unwrap_err();
         for word in [&*format!("unix://{}", nowhere.display()), "No such file", "docker.host", "may this user open it"]
         {
-            assert!(said.contains(word), "{word} in {said}");
+            assert!(error.contains(word), "{word} in {error}");
         }
         drop(std::os::unix::net::UnixListener::bind(&nowhere).unwrap());
-        let said = get(&Api::new(&nowhere)).unwrap_err();
-        assert!(said.contains("refuses connections; does the engine run?"), "{said}");
+        let error = get(&Api::new(&nowhere)).unwrap_err();
+        assert!(error.contains("refuses connections; does the engine run?"), "{error}");
         for body in ["[1", "<html>", ""] {
-            let said = get(&engine("1.41", "200 OK", body).1).unwrap_err();
-            assert!(said.contains("gives what can't be read"), "{said}");
+            let error = get(&engine("1.41", "200 OK", body).1).unwrap_err();
+            assert!(error.contains("gives what can't be read"), "{error}");
         }
         let listening = Listening::start(|head, stream| {
             let answer = kept("200 OK", &["Api-Version: 1.41"], "OK");
             !head.contains("_ping") || stream.write_all(answer.as_bytes()).is_ok()
         });
-        let said = get(&Api::new(&listening.path())).unwrap_err();
-        assert!(said.contains("is too slow: not done within 0.5 s"), "{said}");
+        let error = get(&Api::new(&listening.path())).unwrap_err();
+        assert!(error.contains("is too slow: not done within 0.5 s"), "{error}");
     }
 
     #[test]
@@ -256,8 +256,8 @@ mod tests {
             let half = "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n[1, 2";
             stream.write_all(if head.contains("_ping") { ping.as_bytes() } else { half.as_bytes() }).is_ok()
         });
-        let said = get(&Api::new(&listening.path())).unwrap_err();
-        assert!(said.ends_with("sock` is too slow: not done within 0.5 s"), "{said}");
+        let error = get(&Api::new(&listening.path())).unwrap_err();
+        assert!(error.ends_with("sock` is too slow: not done within 0.5 s"), "{error}");
     }
 
     #[test]

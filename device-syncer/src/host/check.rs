@@ -54,7 +54,7 @@ impl Step {
 
 /// What the check found.
 #[derive(Debug)]
-pub struct Look {
+pub struct HostCheck {
     pub url: String,
     /// Where the way ended, with the reason's name and its words; or what the repository shows.
     pub found: Result<RemoteRefs, (Step, &'static str, String)>,
@@ -66,9 +66,9 @@ pub struct Look {
     pub ends_soon: bool,
 }
 
-impl Look {
+impl HostCheck {
     /// Asks the host once for its branches, and once for its time. No request takes longer than `limit`.
-    pub fn make(
+    pub fn run(
         home: &Home,
         join: &Join,
         settings: &HostSettings,
