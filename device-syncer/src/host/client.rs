@@ -1,6 +1,7 @@
 //! This device's side of the host: the connection, how it goes, and where the branches stood when they were last asked for.
 
 use jiff::Timestamp;
+use repo_git::repo::Pack;
 use repo_git::{CommitId, PushError, PushResult, PushUpdate, Remote, RemoteError, Repo};
 use repo_model::error_chain;
 
@@ -117,10 +118,24 @@ impl HostClient {
 
     /// Pushes one branch in one request. Where the host's branches stand is known afterwards only if it took this.
     pub fn push(&mut self, repo: &Repo, update: &PushUpdate) -> Pushed {
+        let push = |remote: &Remote| remote.push(repo, std::slice::from_ref(update));
+        self.push_by(|remote| push(remote).map(|results| results.into_iter().next()), update)
+    }
+
+    /// The same of a commit that isn't in the clone.
+    pub fn push_pack(&mut self, pack: &Pack, update: &PushUpdate) -> Pushed {
+        self.push_by(|remote| remote.push_pack(pack, update).map(Some), update)
+    }
+
+    fn push_by(
+        &mut self,
+        push: impl FnOnce(&Remote) -> Result<Option<PushResult>, PushError>,
+        update: &PushUpdate,
+    ) -> Pushed {
         // Where it stands is known again only if the host takes it.
         let known = self.refs.take();
-        match self.connection.remote.push(repo, std::slice::from_ref(update)) {
-            Ok(results) => match results.into_iter().next() {
+        match push(&self.connection.remote) {
+            Ok(result) => match result {
                 Some(PushResult::Done) => {
                     self.refs = known.map(|refs| refs.moved(&update.branch, update.new));
                     Pushed::Done

@@ -1,4 +1,5 @@
-//! The branch `heartbeat` at the host: one commit without parents, replaced each time.
+//! The branch `heartbeat` at the host: one commit without parents, replaced each time. It is never on this device's disk:
+//! after a restart it is made anew.
 
 use repo_git::PushUpdate;
 use repo_model::message::Message;
@@ -41,13 +42,10 @@ impl Heartbeat {
             .identity(Branch::Heartbeat, device.join.fleet, &device.join.device)
             .trailer(Trailer::Serial, current.serial);
         let files = FileTree::from([(CURRENT_STATE.to_owned(), json::to_bytes(&current))]);
-        let (new, repo) = {
-            let store = &state.lock().store;
-            (store.parentless(&files, &message, current.time.as_second())?, store.repo.clone())
-        };
+        let (new, pack) = state.lock().store.parentless(&files, &message, current.time.as_second())?;
         let branch = Branch::Heartbeat.to_string();
         let update = PushUpdate { branch, expected: refs.heartbeat, new, force: true };
-        if host.push(&repo, &update) == Pushed::Done {
+        if host.push_pack(&pack, &update) == Pushed::Done {
             self.pushed = Some(current);
         }
         Ok(())

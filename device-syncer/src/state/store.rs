@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use repo_git::repo::{
-    CommitSpec, Expected, OpenError, Person, RefMove, RenewError, Repo, RepoLock, TreeSource, set_aside,
+    CommitSpec, Expected, OpenError, Pack, Person, Prepared, RefMove, RenewError, Repo, RepoLock, TreeSource, set_aside,
 };
 use repo_git::{Cause, CommitId, ReadError, SigningKey};
 use repo_model::message::Message;
@@ -315,13 +315,12 @@ impl Store {
         tip.map_or(Ok(Vec::new()), history)
     }
 
-    /// A signed, parentless commit with these files, for `heartbeat`.
-    pub fn parentless(&self, files: &FileTree, message: &Message, time: i64) -> Result<CommitId, StoreError> {
-        let mut batch = self.repo.batch();
+    /// A signed, parentless commit with these files, for `heartbeat`, and the pack that brings it. Nothing is stored.
+    pub fn parentless(&self, files: &FileTree, message: &Message, time: i64) -> Result<(CommitId, Pack), StoreError> {
+        let mut prepared = Prepared::default();
         let spec = self.spec(TreeSource::Files(files), Vec::new(), time, message.to_string());
-        let id = batch.commit(&spec, Some(&self.key)).map_err(failed("write"))?;
-        batch.store().map_err(failed("write"))?;
-        Ok(id)
+        let id = prepared.commit(&spec, Some(&self.key)).map_err(failed("make"))?;
+        Ok((id, prepared.pack().map_err(failed("make"))?))
     }
 
     /// Whether the beginning of `status` is here.

@@ -1,5 +1,6 @@
 //! From a commit on `desired` to containers and a signed history, and back to nothing.
 
+use std::collections::BTreeSet;
 use std::fs;
 
 use repo_testkit::git;
@@ -56,6 +57,22 @@ fn the_second_pass_does_nothing() {
     world.assert_idle();
     world.assert_idle();
     assert_eq!(world.told(), Vec::<String>::new());
+}
+
+#[test]
+fn a_heartbeat_writes_nothing_to_the_devices_disk() {
+    let world = World::running();
+    let packs = || {
+        let entries = fs::read_dir(world.clone().join("objects/pack")).unwrap();
+        entries.map(|entry| entry.unwrap().file_name()).collect::<BTreeSet<_>>()
+    };
+    let (before, beat) = (packs(), world.hand.tip("heartbeat"));
+    world.once().good();
+    let after = world.hand.tip("heartbeat");
+    assert_ne!(after, beat, "another heartbeat");
+    assert_eq!(packs(), before);
+    let stored = git::command(&world.clone()).args(["cat-file", "-e", &after]).status().unwrap();
+    assert!(!stored.success(), "the clone doesn't have it");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::io;
 use super::receive_pack::ReceivePack;
 use super::{PushError, PushResult, PushUpdate, Remote};
 use crate::pack::PackWriter;
-use crate::repo::{Ancestry, Reach, ReadError};
+use crate::repo::{Ancestry, Pack, Reach, ReadError};
 use crate::{CommitId, Repo};
 
 impl Remote {
@@ -23,21 +23,42 @@ impl Remote {
         let result = |(update, judged): (&PushUpdate, Option<_>)| judged.unwrap_or_else(|| report.result(update));
         Ok(updates.iter().zip(judged).map(result).collect())
     }
+
+    /// Moves one branch to a commit that a pack brings with all that it needs, and that is stored nowhere here. Nobody can say
+    /// what it descends from, so `force` must be set where the branch is there.
+    pub fn push_pack(&self, pack: &Pack, update: &PushUpdate) -> Result<PushResult, PushError> {
+        let session = ReceivePack::open(self)?;
+        if let Some(result) = judge_tip(update, session.advertised.tip(update)) {
+            return Ok(result);
+        }
+        match update.expected {
+            Some(old) if !update.force => Ok(refused(update, old)),
+            _ => Ok(session.send(self, &[update], pack.bytes())?.result(update)),
+        }
+    }
+}
+
+/// What the tip of the branch says alone; `None` if it stands where it should.
+fn judge_tip(update: &PushUpdate, tip: Option<CommitId>) -> Option<PushResult> {
+    if tip == Some(update.new) {
+        return Some(PushResult::Done);
+    }
+    let stale = || tip.map_or("the branch doesn't exist".to_owned(), |id| format!("the branch is at {id}"));
+    (tip != update.expected).then(|| PushResult::Stale { text: stale() })
+}
+
+fn refused(update: &PushUpdate, old: CommitId) -> PushResult {
+    PushResult::Refused { text: format!("{} is not known to be a descendant of {old}", update.new) }
 }
 
 /// What can be said without asking; `None` if the remote must be asked.
 fn judge(from: &Repo, update: &PushUpdate, tip: Option<CommitId>) -> Result<Option<PushResult>, PushError> {
-    if tip == Some(update.new) {
-        return Ok(Some(PushResult::Done));
-    }
-    if tip != update.expected {
-        let text = tip.map_or("the branch doesn't exist".to_owned(), |id| format!("the branch is at {id}"));
-        return Ok(Some(PushResult::Stale { text }));
+    if let Some(result) = judge_tip(update, tip) {
+        return Ok(Some(result));
     }
     match update.expected {
         Some(old) if !update.force && from.is_ancestor(old, update.new)? != Ancestry::Yes => {
-            let text = format!("{} is not known to be a descendant of {old}", update.new);
-            Ok(Some(PushResult::Refused { text }))
+            Ok(Some(refused(update, old)))
         }
         _ => Ok(None),
     }

@@ -104,7 +104,7 @@ pub struct Prepared {
     objects: Objects,
 }
 
-/// A pack in memory, for [`Repo::store`].
+/// A pack in memory, for [`Repo::store`] and [`Remote::push_pack`](crate::Remote::push_pack).
 pub struct Pack {
     count: usize,
     bytes: Vec<u8>,
@@ -132,6 +132,10 @@ impl Repo {
 }
 
 impl Pack {
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
     /// Its two files, the names below the Git directory.
     pub(super) fn files(&self) -> io::Result<[(String, Cow<'_, [u8]>); 2]> {
         let name = |ending| format!("objects/pack/pack-{}.{ending}", self.finished.checksum);

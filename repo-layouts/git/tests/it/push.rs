@@ -1,8 +1,9 @@
 //! Pushing with an exact lease to stock `git receive-pack`.
 
+use repo_git::repo::Prepared;
 use repo_git::{CommitId, FetchLimits, PushError, PushResult, Remote, RemoteError, Repo};
 
-use crate::support::{Corner, commit, set, store, tree, update};
+use crate::support::{Corner, commit, set, spec, store, tree, update};
 
 fn remote(repo: &Repo) -> Remote {
     Remote::open(&repo.path().display().to_string()).expect("a remote")
@@ -62,6 +63,28 @@ fn of_concurrent_pushes_from_one_state_one_wins() {
     assert_eq!(won.len(), 1, "{results:?}");
     assert!(results.iter().all(|r| matches!(r, PushResult::Done | PushResult::Stale { .. })), "{results:?}");
     assert_eq!(up.tip("status").expect("there"), Some(rivals[won[0]]));
+    corner.fsck(&up);
+}
+
+#[test]
+fn a_commit_that_is_stored_nowhere_here_is_pushed_with_its_pack_and_replaces_only_what_it_may() {
+    let corner = Corner::new();
+    let up = corner.repo("up.git");
+    let made = |text| {
+        let mut prepared = Prepared::default();
+        let files = tree(&[("current-state.json", text)]);
+        let id = prepared.commit(&spec(&files, &[], "beat"), None).expect("made");
+        (id, prepared.pack().expect("a pack"))
+    };
+    let ((one, first), (two, second)) = (made("1"), made("2"));
+    let push = |pack, expected, new, force| remote(&up).push_pack(pack, &update("heartbeat", expected, new, force));
+    assert_eq!(push(&first, None, one, false).expect("pushed"), PushResult::Done);
+    assert_eq!(push(&first, None, one, false).expect("again"), PushResult::Done);
+    let (stale, refused) = (push(&second, None, two, true), push(&second, Some(one), two, false));
+    assert!(matches!(stale, Ok(PushResult::Stale { .. })), "{stale:?}");
+    assert!(matches!(refused, Ok(PushResult::Refused { .. })), "{refused:?}");
+    assert_eq!(push(&second, Some(one), two, true).expect("pushed"), PushResult::Done);
+    assert_eq!(up.tip("heartbeat").expect("there"), Some(two));
     corner.fsck(&up);
 }
 
