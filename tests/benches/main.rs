@@ -7,11 +7,14 @@
 #![allow(clippy::disallowed_methods, reason = "a bench writes its own files as it likes")]
 
 mod baseline;
+mod cgroup;
+mod containers;
 mod cost;
 mod crowd;
 mod day;
 mod device;
 mod fleet;
+mod heal;
 mod host;
 mod idle;
 mod latency;
@@ -19,13 +22,16 @@ mod libgit2;
 mod load;
 mod poll;
 mod publish;
+mod quiet;
 mod rest;
 mod scale;
 mod served;
 mod site;
+mod small;
 mod ssh;
 mod stage;
 mod waiting;
+mod week;
 
 use std::time::Duration;
 
@@ -39,7 +45,7 @@ const RUNS: usize = 10;
 type Measure = fn(&stage::Stage) -> Vec<Line>;
 
 /// What can be measured alone.
-const GROUPS: [(&str, Measure); 10] = [
+const GROUPS: [(&str, Measure); 14] = [
     ("publish", publish::measure),
     ("scale", scale::measure),
     ("device", device::measure),
@@ -50,6 +56,10 @@ const GROUPS: [(&str, Measure); 10] = [
     ("latency", latency::measure),
     ("day", day::measure),
     ("idle", idle::measure),
+    ("quiet", quiet::measure),
+    ("heal", heal::measure),
+    ("week", week::measure),
+    ("small", small::measure),
 ];
 
 /// One line of the table.

@@ -96,6 +96,20 @@ impl Site {
         greeting
     }
 
+    /// Gives the device so many deployments more, alike but for their ids, and waits until they run.
+    pub(crate) fn deploy_more(&self, count: usize) {
+        for number in 0..count {
+            let text = format!(
+                "id: more-{number}\napplication: {{id: hello, version: 1.0.0}}\ntargets: [{{devices: [{ID}]}}]\n\
+                 parameters: {{greeting: hello}}\n"
+            );
+            self.fleet.write(&format!("deployments/more-{number}.yaml"), &text);
+        }
+        self.fleet.commit("more");
+        self.publish();
+        self.converge();
+    }
+
     /// The device's own way to the host, past the proxy.
     pub(crate) fn place(&self) -> Place {
         let account = self.join.account.as_ref().expect("an account");
