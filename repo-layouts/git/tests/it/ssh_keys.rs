@@ -1,8 +1,10 @@
 //! Who a host over SSH is and who asks it: each kind of key, each place where one is kept, and what is said when it is wrong.
 
 use std::collections::BTreeSet;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
+use base64ct::{Base64, Encoding};
 use repo_git::RemoteError;
 use repo_git::ssh::{Client, HostKeys, Identity, Problem, Settings, SettingsError, SshError, Url};
 use repo_http::Source;
@@ -144,6 +146,44 @@ fn an_agent_that_hangs_is_left_and_another_key_is_tried() {
     assert!(error.to_string().contains("doesn't answer"), "{error}");
     let identities = vec![hangs, key_file(&key)];
     crate::ssh::there(&host, Settings { identities, ..settings(&host, &key) }).refs(&[]).expect("let in by the file");
+    assert!(begin.elapsed() < std::time::Duration::from_secs(30), "{:?}", begin.elapsed());
+}
+
+/// An agent that lists one key, and never answers anything else.
+fn never_signs(socket: &Path, key: &Path) {
+    let agent = std::os::unix::net::UnixListener::bind(socket).expect("listens");
+    let blob = Base64::decode_vec(public(key).split(' ').nth(1).expect("a key")).expect("a key");
+    let text = |text: &[u8]| [&(text.len() as u32).to_be_bytes(), text].concat();
+    let listed = text(&[&[12, 0, 0, 0, 1], &text(&blob)[..], &text(b"device")].concat());
+    let lists = move |mut stream: std::os::unix::net::UnixStream| {
+        let mut request = [0; 5];
+        while stream.read_exact(&mut request).is_ok() && request == [0, 0, 0, 1, 11] {
+            stream.write_all(&listed).expect("listens");
+        }
+        std::thread::sleep(std::time::Duration::from_secs(600));
+    };
+    std::thread::spawn(move || {
+        for stream in agent.incoming().flatten() {
+            let lists = lists.clone();
+            std::thread::spawn(move || lists(stream));
+        }
+    });
+}
+
+#[test]
+fn an_agent_that_lists_its_keys_and_never_signs_is_left_and_another_key_is_tried() {
+    let host = Sshd::start(Options::default());
+    host.create("one");
+    let (key, dir) = (host.client("device"), tempfile::tempdir().expect("a directory"));
+    let socket = dir.path().join("agent");
+    never_signs(&socket, &key);
+    let hangs = Identity::Agent { socket };
+    let begin = std::time::Instant::now();
+    let error = error_of(&host, Settings { identities: vec![hangs.clone()], ..settings(&host, &key) });
+    assert_eq!(error.reason(), "SshAgentUnavailable", "{error}");
+    assert!(error.to_string().contains("doesn't sign"), "{error}");
+    let identities = vec![hangs, key_file(&key)];
+    there(&host, Settings { identities, ..settings(&host, &key) }).refs(&[]).expect("let in by the file");
     assert!(begin.elapsed() < std::time::Duration::from_secs(30), "{:?}", begin.elapsed());
 }
 

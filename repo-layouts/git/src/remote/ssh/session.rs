@@ -18,7 +18,7 @@ pub(super) const BEFORE_AUTH: u64 = 1 << 20;
 /// How long to leave a host alone that has too many connections.
 const BUSY: Duration = Duration::from_secs(30);
 
-/// How long an ssh-agent may take to list its keys.
+/// How long an ssh-agent may take to list its keys, and to sign.
 const AGENT: Duration = Duration::from_secs(3);
 
 /// A kept session that died while nobody used it shows so within this.
@@ -287,7 +287,7 @@ impl Opening<'_> {
         offered: &mut Vec<String>,
     ) -> Result<bool, Failure> {
         let fail = |why: &str| Failure::from(Problem::Agent { socket: socket.to_owned(), why: why.to_owned() });
-        super::agent::answers(socket, self.guard.check()?.min(AGENT)).map_err(|_| fail("doesn't answer"))?;
+        super::agent::lists(socket, self.guard.check()?.min(AGENT)).map_err(|_| fail("doesn't answer"))?;
         let mut agent = live.session.agent().map_err(|_| fail("can't be used"))?;
         agent.set_identity_path(socket).map_err(|_| fail("can't be used"))?;
         agent.connect().map_err(|_| fail("doesn't answer"))?;
@@ -297,6 +297,8 @@ impl Opening<'_> {
             return Err(fail("has no key"));
         }
         for key in keys {
+            super::agent::signs(socket, key.blob(), self.guard.check()?.min(AGENT))
+                .map_err(|_| fail("lists its keys, but doesn't sign"))?;
             offered.push(format!("the agent's key {}", describe(key.blob())));
             let user = self.url.user();
             let result = drive(&mut live.session, &mut live.wire, &self.guard, |_| agent.userauth(user, &key));
