@@ -42,13 +42,13 @@ fn aside(world: &World) -> PathBuf {
     world.home().join("repository.damaged")
 }
 
-/// A device that has adopted, reported and consolidated, so that its clone has history and an older pack.
+/// A device that has adopted, reported and consolidated, so that its clone has history, an older pack and newer ones.
 fn grown() -> World {
     let world = World::running();
-    world.settings("limits: {packs: 2}\n");
-    for _ in 0..2 {
-        world.assert_cured();
-    }
+    world.settings("limits: {packs: 1}\n");
+    world.assert_cured();
+    world.settings("limits: {packs: 50}\n");
+    world.assert_cured();
     // Something that the host doesn't know yet.
     world.assert_idle();
     world
@@ -110,8 +110,11 @@ fn converges(world: &World, what: &str) {
         assert_eq!(world.marks(), before, "{what}");
         world.assert_whole(true);
     } else if !is_whole(&world.clone()) {
-        // What nobody reads but who puts the packs together.
+        // What nobody reads but who fetches or puts the packs together: one pass may find it, the next is well.
         world.settings("limits: {packs: 1}\n");
+        world.hand.want("greeter", &world.app, "found by what is fetched");
+        world.hand.publish();
+        known(&world.once(), what);
         world.assert_cured();
         world.assert_whole(true);
     }

@@ -37,6 +37,8 @@ impl<'a> Incoming<'a> {
         let fail = |source| FetchError::Store { path: repo.path().to_owned(), source };
         let directory = Temp::dir(repo.path()).map_err(fail)?;
         let shallow = read_or_empty(&repo.path().join("shallow")).map_err(fail)?;
+        // gix would take what is wrong here for the remote's fault.
+        repo.shallow()?;
         let incoming =
             Self { repo, limits, directory, shallow, pack: None, fetched: Fetched::default(), failure: None };
         if !incoming.shallow.is_empty() {

@@ -294,3 +294,14 @@ fn nonsense_and_a_torn_pack_are_told_apart_from_silence() {
     let (result, _) = fetch_from_fake(r"printf '000dpackfile\n0011\001PACK\0\0\0\002\377\0\0\0'", 300);
     assert!(result.contains("TooManyObjects"), "{result}");
 }
+
+#[test]
+fn a_damaged_shallow_file_is_not_taken_for_the_remotes_fault() {
+    let corner = Corner::new();
+    let (up, commits) = upstream(&corner, 2);
+    let down = corner.repo("down.git");
+    remote(&up).fetch(&down, &commits[..1], &[], true, &limits()).expect("fetched");
+    std::fs::write(down.path().join("shallow"), "no commit's id\n").expect("written");
+    let failed = remote(&up).fetch(&down, &commits[1..], &[], false, &limits());
+    assert!(matches!(failed, Err(FetchError::Read(_))), "{failed:?}");
+}
