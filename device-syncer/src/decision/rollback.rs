@@ -3,6 +3,7 @@
 //! The unit is the deployment's set, because its components were good only together. A set that failed stays bad until
 //! another one is wanted or a person says `retry`, and while it is, the last good one is what the device plans for.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use repo_model::desired::read_document;
@@ -59,9 +60,11 @@ impl DeviceState {
         wanted.on_failure != OnFailure::Hold && wanted.rolled_back.is_none() && !self.is_bad(wanted) && !is_good()
     }
 
-    /// Whether this set has failed before.
+    /// Whether this set has failed before, and what was decided of that still counts.
     fn is_bad(&self, wanted: &DesiredDeployment) -> bool {
-        self.rollbacks.get(&wanted.id).is_some_and(|rollback| rollback.bad == wanted.set())
+        let is_bad =
+            |rollback: &Rollback| rollback.bad == wanted.set() && !rollback.is_decided_anew(wanted, &self.good_sets);
+        self.rollbacks.get(&wanted.id).is_some_and(is_bad)
     }
 
     /// Why this set failed for good.
@@ -115,14 +118,9 @@ impl DeviceState {
         self.good_sets.retain(|id, _| find(id).is_some_and(goes_back));
         let good_sets = &self.good_sets;
         self.rollbacks.retain(|id, rollback| {
-            // What was decided for `last-good` is decided anew for `last-good-anyway`.
-            let is_settled = |one: &DesiredDeployment| {
-                let is_anyway = one.on_failure == OnFailure::LastGoodAnyway && good_sets.contains_key(id);
-                !(is_anyway && matches!(rollback.instead, Instead::Nothing(_)))
-            };
             find(id)
-                .filter(|one| is_settled(one))
-                .is_some_and(|one| goes_back(one) && (is_unknown(one) || one.set() == rollback.bad))
+                .filter(|one| goes_back(one) && !rollback.is_decided_anew(one, good_sets))
+                .is_some_and(|one| is_unknown(one) || one.set() == rollback.bad)
         });
     }
 
@@ -153,6 +151,14 @@ impl DeviceState {
                 self.lock_images(input, services.clone());
             }
         }
+    }
+}
+
+impl Rollback {
+    /// What was decided for `last-good`, where nothing could be put back, is decided anew for `last-good-anyway`.
+    fn is_decided_anew(&self, wanted: &DesiredDeployment, good_sets: &BTreeMap<DeploymentId, GoodSet>) -> bool {
+        let is_anyway = wanted.on_failure == OnFailure::LastGoodAnyway && good_sets.contains_key(&wanted.id);
+        is_anyway && matches!(self.instead, Instead::Nothing(_))
     }
 }
 

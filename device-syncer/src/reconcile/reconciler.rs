@@ -101,7 +101,7 @@ impl Reconciler {
         if let Some(wanted) = &mut wanted {
             change.next.forget_sets(wanted);
             change.note_sets(wanted, failed, &observation, pass.desired.as_ref());
-            self.with_values(device, reported, |values| change.next.with_last_good(wanted, values));
+            self.put_last_good(device, reported, &mut change.next, wanted);
             change.next.keep_only(wanted);
             change.next.note_suspended(wanted, is_suspended(pass.desired.as_ref()));
             change.next.recover_images(wanted, &observation.found);

@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use repo_model::desired::Desired;
 use repo_model::envelope::OnFailure;
-use repo_model::{DeploymentId, Digest, ErrorCode, error_chain};
+use repo_model::{DeploymentId, ErrorCode, error_chain};
 
+use crate::config::Device;
 use crate::decision::deployment::DesiredDeployment;
 use crate::decision::device_state::DeviceState;
 use crate::decision::failure::{Failure, shown};
@@ -13,12 +14,12 @@ use crate::decision::observation::Observation;
 use crate::decision::rollback::{SetHealth, UNHEALTHY};
 use crate::reconcile::reconciler::Reconciler;
 use crate::runtimes::DeviceRuntimes;
-use crate::state::shared::{Shared, Transaction};
+use crate::state::shared::{Shared, State, Transaction};
+use crate::state::stability::Stability;
 
-/// A set that failed since the pass before, and isn't rolled back yet.
+/// Why a set failed since the pass before, where it isn't rolled back yet.
 #[derive(Debug)]
 pub(super) struct FailedSet {
-    set: Digest,
     why: Failure,
     /// What speaks against putting back what was good.
     against: Option<String>,
@@ -32,25 +33,49 @@ impl Reconciler {
         wanted: &[DesiredDeployment],
         observation: &Observation,
     ) -> BTreeMap<DeploymentId, FailedSet> {
-        let mut known = state.view().device_state;
-        known.forget_sets(wanted);
-        let on_trial = wanted.iter().filter(|one| known.is_on_trial(one));
-        let failed: Vec<_> = on_trial.filter_map(|one| Some((one, why(one, observation, &known, state)?))).collect();
-        let failed = failed.into_iter().map(|(one, why)| {
-            let against = against(one, &self.runtimes);
-            (one.id, FailedSet { set: one.set(), why, against })
-        });
+        let failed = failed(&mut state.lock(), wanted, observation);
+        let failed =
+            failed.into_iter().map(|(one, why)| (one.id, FailedSet { why, against: against(one, &self.runtimes) }));
         failed.collect()
+    }
+
+    /// Puts the last good sets into the place of those that failed.
+    pub(super) fn put_last_good(
+        &self,
+        device: &Device,
+        capabilities: Option<&Vec<u8>>,
+        device_state: &mut DeviceState,
+        wanted: &mut [DesiredDeployment],
+    ) {
+        if !device_state.rollbacks.is_empty() {
+            self.with_values(device, capabilities, |values| device_state.with_last_good(wanted, values));
+        }
     }
 }
 
+/// The sets that nothing was decided of yet, with why each failed.
+fn failed<'a>(
+    state: &mut State,
+    wanted: &'a [DesiredDeployment],
+    observation: &Observation,
+) -> Vec<(&'a DesiredDeployment, Failure)> {
+    let State { store, stability, .. } = state;
+    let on_trial = wanted.iter().filter(|one| store.device_state.is_on_trial(one));
+    on_trial.filter_map(|one| Some((one, why(one, observation, &store.device_state, stability)?))).collect()
+}
+
 /// Why a set is bad, if it is.
-fn why(one: &DesiredDeployment, observation: &Observation, known: &DeviceState, state: &Shared) -> Option<Failure> {
+fn why(
+    one: &DesiredDeployment,
+    observation: &Observation,
+    known: &DeviceState,
+    stability: &mut Stability,
+) -> Option<Failure> {
     if let Some(failure) = known.set_failure(one) {
         return Some(failure);
     }
     let SetHealth::Unhealthy(what) = SetHealth::of(one, observation) else { return None };
-    let unhealthy_for = state.lock().stability.note(one.id, one.set(), false);
+    let unhealthy_for = stability.note(one.id, one.set(), false);
     let text = || format!("it was unhealthy before it had run well for {} s: {what}", one.stabilise.as_secs());
     (unhealthy_for >= UNHEALTHY.min(one.stabilise)).then(|| Failure::new(ErrorCode::HealthTimeout, shown(&text())))
 }
@@ -85,7 +110,7 @@ impl Transaction<'_> {
         desired: Option<&Desired>,
     ) {
         for one in wanted {
-            if let Some(FailedSet { why, against, .. }) = failed.remove(&one.id).filter(|it| it.set == one.set()) {
+            if let Some(FailedSet { why, against }) = failed.remove(&one.id) {
                 tracing::warn!(deployment = %one.name, why = why.message, against, "its set failed");
                 self.next.note_bad(one, why, against);
             }

@@ -142,6 +142,9 @@ fn nothing_is_put_back_where_nothing_ran_well_or_something_speaks_against_it_or_
     let wanted = pass(&mut state, set("2"), Some("a hook has begun"));
     assert_eq!(words(&state, &wanted).1, "it said no; what ran before isn't put back: a hook has begun");
     assert_eq!(pass(&mut state, set("2"), None).set(), set("2").set(), "it was decided");
+    let anyway = DesiredDeployment { on_failure: OnFailure::LastGoodAnyway, ..set("2") };
+    assert!(state.is_on_trial(&anyway) && !state.is_on_trial(&set("2")));
+    assert_eq!(pass(&mut state, anyway, None).set(), set("1").set(), "it is decided anew");
     let mut state = failed();
     let wanted = pass(&mut state, DesiredDeployment { on_failure: OnFailure::Hold, ..set("2") }, None);
     assert_eq!((wanted.set(), words(&state, &wanted).1), (set("2").set(), "it said no".to_owned()));
