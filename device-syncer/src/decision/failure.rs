@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::io::{self, ErrorKind};
+use std::time::Duration;
 
 use repo_model::text;
 use serde::{Deserialize, Serialize};
@@ -20,6 +21,9 @@ impl Failure {
         Self { code: code.into(), message: message.into() }
     }
 }
+
+/// How long words of the site stay as they were first, whatever it says meanwhile: each change of them is a commit for ever.
+pub const STEADY: Duration = Duration::from_secs(600);
 
 /// The most characters of a stranger's words that are signed and shown for ever.
 const WORDS: usize = 1024;

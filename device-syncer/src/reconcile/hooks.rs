@@ -3,7 +3,7 @@
 //! A job asks it in its own thread, when all is fetched and before the first effect. What it said no to is asked again every
 //! 30 seconds in a thread beside the loop, so that no job begins for that.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,6 +16,7 @@ use tokio::sync::Notify;
 
 use crate::config::{Home, Hook, Settings};
 use crate::decision::conditions::condition;
+use crate::decision::failure::STEADY;
 use crate::decision::hook::{HookAsk, HookEnd, HookGate, Phase, words};
 use crate::runtimes::Redactor;
 use crate::runtimes::command::{self, Spec, last_lines};
@@ -23,9 +24,6 @@ use crate::state::opened::{self, Opened, OpenedChange};
 
 /// How long an answer counts, and how often the same is asked at most.
 const AGAIN: Duration = Duration::from_secs(30);
-
-/// How long the words of a no stay, whatever the hook says meanwhile: each change of them is a commit for ever.
-const STEADY: Duration = Duration::from_secs(600);
 
 /// How many hooks run beside the loop at once.
 const AT_ONCE: usize = 4;
@@ -65,7 +63,7 @@ struct Known {
     /// Why it gave no answer, or couldn't be told.
     failures: BTreeMap<(DeploymentId, Reason), String>,
     /// What a thread asks it, or tells it, at this moment.
-    at_work: BTreeMap<DeploymentId, ()>,
+    at_work: BTreeSet<DeploymentId>,
 }
 
 #[derive(Debug, Clone)]
@@ -194,7 +192,7 @@ impl Inner {
     fn beside(self: &Arc<Self>, id: DeploymentId, work: impl FnOnce(&Self) + Send + 'static) {
         {
             let mut known = self.known();
-            if known.at_work.len() >= AT_ONCE || known.at_work.insert(id, ()).is_some() {
+            if known.at_work.len() >= AT_ONCE || !known.at_work.insert(id) {
                 return;
             }
         }

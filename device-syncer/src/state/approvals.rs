@@ -1,16 +1,13 @@
 //! What persons at the device said of changes: `approvals.json`, which `approve` and `reject` write.
 
-use std::fs::{self, File};
-use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
-use repo_git::durable;
-use repo_model::{error_chain, json};
-use rustix::fs::{FlockOperation, flock};
+use repo_model::error_chain;
 use serde::{Deserialize, Serialize};
 
 use crate::config::Home;
 use crate::decision::approval::Word;
+use crate::state::json_file::{self, FileError};
 
 /// The most words that are kept; the oldest go.
 const MOST: usize = 100;
@@ -25,14 +22,10 @@ struct ApprovalsFile {
 /// `approvals.json` can't be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum ApprovalError {
-    #[error("can't {doing} `{}`", path.display())]
-    File { doing: &'static str, path: PathBuf, source: io::Error },
+    #[error(transparent)]
+    File(#[from] FileError),
     #[error("`{}` isn't what `device-syncer approve` wrote: {problem}", path.display())]
     Content { path: PathBuf, problem: String },
-}
-
-fn failed<'a>(doing: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> ApprovalError + 'a {
-    move |source| ApprovalError::File { doing, path: path.to_owned(), source }
 }
 
 /// What they said so far, one word of each deployment; or why it can't be read.
@@ -41,20 +34,14 @@ pub fn read(home: &Home) -> Result<Vec<Word>, String> {
 }
 
 fn words(path: &Path) -> Result<Vec<Word>, ApprovalError> {
-    let bytes = match fs::read(path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-        bytes => bytes.map_err(failed("read", path))?,
-    };
-    let file: Result<ApprovalsFile, _> = serde_json::from_slice(&bytes);
-    file.map(|file| file.words)
-        .map_err(|error| ApprovalError::Content { path: path.to_owned(), problem: error.to_string() })
+    let file = json_file::read(path)?;
+    file.map(|ApprovalsFile { words }| words)
+        .map_err(|problem| ApprovalError::Content { path: path.to_owned(), problem })
 }
 
 /// Notes a word, in place of the one of before for the same deployment. What can't be read approved nothing, and is replaced.
 pub fn note(home: &Home, word: Word) -> Result<(), ApprovalError> {
-    // Two persons who write at the same time do so one after the other.
-    let dir = File::open(home.root()).map_err(failed("open", home.root()))?;
-    flock(&dir, FlockOperation::LockExclusive).map_err(|error| failed("lock", home.root())(error.into()))?;
+    let _lock = json_file::lock(home)?;
     let path = home.approvals();
     let mut words = match words(&path) {
         Err(ApprovalError::Content { .. }) => Vec::new(),
@@ -63,11 +50,12 @@ pub fn note(home: &Home, word: Word) -> Result<(), ApprovalError> {
     words.retain(|known| known.change.deployment != word.change.deployment);
     words.push(word);
     words.drain(..words.len().saturating_sub(MOST));
-    durable::replace_file(&path, &json::to_bytes(&ApprovalsFile { words }), 0o600).map_err(failed("write", &path))
+    Ok(json_file::write(&path, &ApprovalsFile { words })?)
 }
 
 #[cfg(test)]
 mod tests {
+    use repo_git::durable;
     use tempfile::TempDir;
 
     use super::*;

@@ -1,8 +1,7 @@
 //! The removals that a person at the device approved, beyond what `gates.removals` lets go at once.
 
 use std::collections::BTreeSet;
-use std::fs;
-use std::io::{self, ErrorKind};
+use std::io;
 
 use jiff::Timestamp;
 use repo_git::durable;
@@ -10,6 +9,7 @@ use repo_model::{DeploymentId, json};
 use serde::{Deserialize, Serialize};
 
 use crate::config::Home;
+use crate::state::json_file;
 
 /// `approved-removals.json`.
 #[derive(Debug, Serialize, Deserialize)]
@@ -23,17 +23,9 @@ pub struct ApprovedRemovals {
 
 /// The deployments that may go. What can't be read approves nothing.
 pub fn read(home: &Home) -> BTreeSet<DeploymentId> {
-    let read =
-        fs::read(home.approved_removals()).and_then(|bytes| Ok(serde_json::from_slice::<ApprovedRemovals>(&bytes)?));
-    match read {
-        Ok(approved) => approved.deployments,
-        Err(error) => {
-            if error.kind() != ErrorKind::NotFound {
-                tracing::warn!(%error, "what was approved to be removed can't be read, so it isn't approved");
-            }
-            BTreeSet::new()
-        }
-    }
+    let text = "what was approved to be removed can't be read, so it isn't approved";
+    let read = json_file::read_or_log::<ApprovedRemovals>(&home.approved_removals(), text);
+    read.map(|approved| approved.deployments).unwrap_or_default()
 }
 
 /// Approves these, and nothing that was approved before.

@@ -1,46 +1,40 @@
 //! What the site holds: `hold.json`, which `hold` and `release` write, and the file that `gates.hold` names.
 
-use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp};
-use repo_git::durable::{self, Dir};
-use repo_model::{DeploymentName, error_chain, json};
-use rustix::fs::{FileType, FlockOperation, flock};
+use jiff::Timestamp;
+use repo_git::durable::Dir;
+use repo_model::{DeploymentName, error_chain};
+use rustix::fs::FileType;
 use serde::{Deserialize, Serialize};
 
 use crate::config::Home;
-use crate::decision::failure::LINE;
+use crate::decision::failure::{LINE, STEADY};
 use crate::decision::hold::{Hold, HoldByPerson};
+use crate::state::json_file::{self, FileError};
 
 /// How much of a site's file is read for its first line, in bytes: it may be of any length.
 const FIRST_LINE: u64 = 4 * LINE as u64;
 
-/// How long the words of a site's file stay, whatever it says meanwhile: each change of them is a commit for ever.
-const STEADY: SignedDuration = SignedDuration::from_mins(10);
-
 /// `hold.json`.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Held {
+struct HoldsFile {
     holds: Vec<HoldByPerson>,
 }
 
 /// What persons said can't be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum HoldError {
-    #[error("can't {doing} `{}`", path.display())]
-    File { doing: &'static str, path: PathBuf, source: io::Error },
+    #[error(transparent)]
+    File(#[from] FileError),
     #[error("`{}` isn't what `device-syncer hold` wrote, so everything is held: {problem}", path.display())]
     Content { path: PathBuf, problem: String },
     /// There is no such hold to end.
     #[error("{what} isn't held by a person")]
     NotHeld { what: String },
-}
-
-fn failed<'a>(doing: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> HoldError + 'a {
-    move |source| HoldError::File { doing, path: path.to_owned(), source }
 }
 
 /// Reads what holds. Lives as long as the process.
@@ -57,8 +51,8 @@ impl Holds {
             Ok(held) => held.into_iter().filter(|hold| !hold.has_ended(now)).map(Hold::Person).collect(),
             Err(error) => vec![Hold::File { file: home.hold().display().to_string(), why: error_chain(&error) }],
         };
-        let said = file.and_then(|file| Some((file, words_of(file)?)));
-        if let Some((file, words)) = said {
+        let found = file.and_then(|file| Some((file, words_of(file)?)));
+        if let Some((file, words)) = found {
             all.push(Hold::File { file: file.display().to_string(), why: self.steady(words, now) });
         } else {
             self.words = None;
@@ -67,7 +61,7 @@ impl Holds {
     }
 
     fn steady(&mut self, words: String, now: Timestamp) -> String {
-        let is_young = |since: Timestamp| (SignedDuration::ZERO..STEADY).contains(&now.duration_since(since));
+        let is_young = |since: Timestamp| Duration::try_from(now.duration_since(since)).is_ok_and(|age| age < STEADY);
         match &self.words {
             Some((before, since)) if *before == words || is_young(*since) => before.clone(),
             _ => {
@@ -116,18 +110,13 @@ fn first_line(file: &Path) -> io::Result<Option<String>> {
 }
 
 fn read(path: &Path) -> Result<Vec<HoldByPerson>, HoldError> {
-    let bytes = match fs::read(path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-        bytes => bytes.map_err(failed("read", path))?,
-    };
-    let held: Result<Held, _> = serde_json::from_slice(&bytes);
-    held.map(|held| held.holds)
-        .map_err(|error| HoldError::Content { path: path.to_owned(), problem: error.to_string() })
+    let file = json_file::read(path)?;
+    file.map(|HoldsFile { holds }| holds).map_err(|problem| HoldError::Content { path: path.to_owned(), problem })
 }
 
 /// Holds, in place of what held the same before.
 pub fn add(home: &Home, hold: HoldByPerson) -> Result<(), HoldError> {
-    let _lock = lock(home)?;
+    let _lock = json_file::lock(home)?;
     let mut holds = read(&home.hold())?;
     holds.retain(|known| known.deployment != hold.deployment && !known.has_ended(hold.since));
     holds.push(hold);
@@ -136,7 +125,7 @@ pub fn add(home: &Home, hold: HoldByPerson) -> Result<(), HoldError> {
 
 /// Ends the hold of a deployment, or that of the whole device, which also ends what can't be read.
 pub fn release(home: &Home, deployment: Option<&DeploymentName>, now: Timestamp) -> Result<(), HoldError> {
-    let _lock = lock(home)?;
+    let _lock = json_file::lock(home)?;
     let mut holds = match read(&home.hold()) {
         Err(HoldError::Content { .. }) if deployment.is_none() => return write(home, Vec::new()),
         holds => holds?,
@@ -151,23 +140,18 @@ pub fn release(home: &Home, deployment: Option<&DeploymentName>, now: Timestamp)
     write(home, holds)
 }
 
-/// Two persons who write at the same time do so one after the other.
-fn lock(home: &Home) -> Result<File, HoldError> {
-    let dir = File::open(home.root()).map_err(failed("open", home.root()))?;
-    flock(&dir, FlockOperation::LockExclusive).map_err(|error| failed("lock", home.root())(error.into()))?;
-    Ok(dir)
-}
-
 /// Also what holds nothing is written: a file that goes wakes no running syncer.
 fn write(home: &Home, holds: Vec<HoldByPerson>) -> Result<(), HoldError> {
-    let path = home.hold();
-    durable::replace_file(&path, &json::to_bytes(&Held { holds }), 0o600).map_err(failed("write", &path))
+    Ok(json_file::write(&home.hold(), &HoldsFile { holds })?)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::os::unix::fs::symlink;
 
+    use jiff::SignedDuration;
+    use repo_git::durable;
     use rustix::fs::{CWD, Mode, mknodat};
     use tempfile::TempDir;
 

@@ -12,6 +12,8 @@ pub mod floor;
 pub mod history;
 /// What the site holds.
 pub mod hold;
+/// Small JSON files of a home, which commands write beside a running syncer.
+mod json_file;
 /// Why the last pass failed.
 pub mod last_failure;
 /// What of the device state a clone holds, or still holds.

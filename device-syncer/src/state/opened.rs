@@ -1,14 +1,14 @@
 //! What the site's hook let through and wasn't told the end of yet: `hook.json`, so that it is told after a crash as well.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::io::{self, ErrorKind};
+use std::io;
 
 use repo_git::durable;
 use repo_model::{DeploymentId, Digest, json};
 use serde::{Deserialize, Serialize};
 
 use crate::config::Home;
+use crate::state::json_file;
 
 /// What the hook let through, by deployment.
 pub type Opened = BTreeMap<DeploymentId, OpenedChange>;
@@ -26,13 +26,8 @@ pub struct OpenedChange {
 /// Reads `hook.json`; nothing where it is missing. What can't be read is logged: a hook that waits for an end won't
 /// hear of it.
 pub fn read(home: &Home) -> Opened {
-    let read = fs::read(home.opened()).and_then(|bytes| Ok(serde_json::from_slice(&bytes)?));
-    read.unwrap_or_else(|error| {
-        if error.kind() != ErrorKind::NotFound {
-            tracing::warn!(%error, "what the site's hook let through can't be read, so it isn't told the end of that");
-        }
-        Opened::new()
-    })
+    let text = "what the site's hook let through can't be read, so it isn't told the end of that";
+    json_file::read_or_log(&home.opened(), text).unwrap_or_default()
 }
 
 /// Replaces `hook.json` by these changes.
