@@ -10,14 +10,13 @@ use repo_model::{ComponentName, DeploymentId, DeploymentName, ErrorCode, text};
 use serde::Serialize;
 
 use super::show::{action_text, age, json};
-use super::{OutputArgs, must_be, plan, status};
+use super::{OutputArgs, must_be, plan};
 use crate::config::Home;
 use crate::decision::device_state::DeviceState;
 use crate::decision::failure::Failure;
 use crate::decision::gates::Gates;
 use crate::decision::health::ComponentHealth;
 use crate::decision::hold::Hold;
-use crate::decision::observation::Observation;
 use crate::decision::plan::{Action, HeldRemoval, Planned, PlannedComponent, Removal};
 use crate::decision::status::Report;
 use crate::error::CliError;
@@ -43,38 +42,42 @@ pub(super) fn run(home: Home, args: &Args) -> Result<ExitCode, CliError> {
     must_be(&home)?;
     let preview = plan::of_accepted(home.clone())?;
     let (device_state, desired) = loaded::peek(&home.repository());
-    let Some(id) = named(&args.deployment, &preview, &device_state) else {
+    let report = Report::read(&device_state.status);
+    let Some(id) = named(&args.deployment, &preview, &device_state, &report) else {
         let text = format!("no deployment `{}` is wanted, runs here or was told of", args.deployment);
         return Err(CliError::Input(text));
     };
     let known = Known {
         history: History::read(&home.repository(), None)?,
         retries: retry_times::read(&home.retries()),
-        observation: status::observe(&home).unwrap_or_default(),
         name: device_state.name_of(id, desired.as_ref()),
         device_state,
+        report,
+        preview,
         now: Timestamp::now(),
     };
-    let explained = Explained::of(id, preview, &known);
+    let explained = Explained::of(id, &known);
     args.output.print(|| explained.text(known.now), || json(&explained))?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// The deployment that a person means.
-fn named(asked: &str, preview: &Preview, device_state: &DeviceState) -> Option<DeploymentId> {
+fn named(asked: &str, preview: &Preview, device_state: &DeviceState, report: &Report) -> Option<DeploymentId> {
     let planned = preview.plan.deployments.iter().map(|one| (one.id, one.name.as_str()));
     let applied = device_state.deployments.iter().map(|(id, one)| (*id, one.inputs.id.as_str()));
-    let reported = Report::read(&device_state.status).deployments;
-    let mut all = planned.chain(applied).chain(reported.keys().map(|id| (*id, "")));
+    let mut all = planned.chain(applied).chain(report.deployments.keys().map(|id| (*id, "")));
     all.find(|(id, name)| *name == asked || id.to_string() == asked).map(|(id, _)| id)
 }
 
-/// What is known on the device, besides the plan.
+/// What is known on the device.
 struct Known {
+    /// What the next pass does, and what of the runtimes that was planned for.
+    preview: Preview,
     history: Option<History>,
     retries: BTreeMap<String, RetryTime>,
-    observation: Observation,
     device_state: DeviceState,
+    /// The states that were reported last.
+    report: Report,
     /// The operator's id.
     name: String,
     now: Timestamp,
@@ -156,20 +159,20 @@ struct LastFailure {
 }
 
 impl Explained {
-    fn of(id: DeploymentId, preview: Preview, known: &Known) -> Self {
-        let Preview { plan, gates, conditions, .. } = preview;
+    fn of(id: DeploymentId, known: &Known) -> Self {
+        let Preview { plan, conditions, .. } = &known.preview;
         let planned = plan.deployments.iter().find(|one| one.id == id);
-        let mut components: Vec<_> = planned.map(|one| parts(one, &gates, known)).unwrap_or_default();
+        let mut components: Vec<_> = planned.map(|one| parts(one, known)).unwrap_or_default();
         let going = plan.removals.iter().filter(|one| one.deployment == Some(id)).map(|removal| (removal, None));
         let held = plan.held.iter().filter(|one| one.removal.deployment == Some(id));
         let held = held.map(|HeldRemoval { removal, why }| (removal, Some(why)));
-        components.extend(going.chain(held).filter_map(|(removal, why)| gone(id, removal, why, &gates, known)));
+        components.extend(going.chain(held).filter_map(|(removal, why)| gone(id, removal, why, known)));
         Self {
             deployment: known.name.clone(),
             deployment_id: id.to_string(),
             serial: known.device_state.accepted.as_ref().map(|accepted| accepted.serial),
             is_wanted: planned.is_some(),
-            conditions,
+            conditions: conditions.clone(),
             components,
         }
     }
@@ -191,7 +194,7 @@ impl Explained {
     }
 }
 
-fn parts(planned: &Planned, gates: &Gates, known: &Known) -> Vec<Part> {
+fn parts(planned: &Planned, known: &Known) -> Vec<Part> {
     let part = |one: &PlannedComponent| {
         let action = name_of(&one.action);
         let text = match one.action {
@@ -199,7 +202,7 @@ fn parts(planned: &Planned, gates: &Gates, known: &Known) -> Vec<Part> {
             _ => action_text(&one.action, one.degraded.as_deref()),
         };
         let waits = match &one.action {
-            Action::Wait(why) => Some(Waits::of(why, gates, (planned.id, Some(&planned.name)))),
+            Action::Wait(why) => Some(Waits::of(why, &known.preview.gates, (planned.id, Some(&planned.name)))),
             _ => None,
         };
         Part::of((planned.id, &one.name, &one.project), Next { action, text }, waits, known)
@@ -207,8 +210,8 @@ fn parts(planned: &Planned, gates: &Gates, known: &Known) -> Vec<Part> {
     planned.components.iter().map(part).collect()
 }
 
-fn gone(id: DeploymentId, removal: &Removal, why: Option<&Failure>, gates: &Gates, known: &Known) -> Option<Part> {
-    let waits = why.map(|why| Waits::of(why, gates, (id, removal.name.as_ref())));
+fn gone(id: DeploymentId, removal: &Removal, why: Option<&Failure>, known: &Known) -> Option<Part> {
+    let waits = why.map(|why| Waits::of(why, &known.preview.gates, (id, removal.name.as_ref())));
     let action = if waits.is_some() { "wait" } else { "remove" };
     let next = Next { action, text: "remove".to_owned() };
     Some(Part::of((id, removal.component.as_ref()?, &removal.project), next, waits, known))
@@ -232,12 +235,11 @@ impl Part {
         waits: Option<Waits>,
         known: &Known,
     ) -> Self {
-        let report = Report::read(&known.device_state.status);
-        let state = report.get(id, name).map(|reported| reported.state);
+        let state = known.report.get(id, name).map(|reported| reported.state);
         let newest = known.reported(id, name).find(|entry| Some(entry.transition.to) == state);
         let failed = known.reported(id, name).find(|entry| entry.transition.to == repo_model::margo::State::Failed);
         let ComponentHealth { health, reason, .. } =
-            ComponentHealth::of(project, &known.observation, &known.device_state);
+            ComponentHealth::of(project, &known.preview.observation, &known.device_state);
         let failure = failed.zip(known.history.as_ref()).map(|(entry, history)| LastFailure::of(entry, history));
         Self {
             component: name.to_string(),

@@ -5,9 +5,9 @@ use repo_model::report::{CAPABILITIES, Condition, ConditionType, Reason};
 
 use crate::config::Device;
 use crate::decision::conditions;
-use crate::decision::desired::DeviceValues;
 use crate::decision::device_state::DeviceState;
 use crate::decision::gates::Gates;
+use crate::decision::observation::Observation;
 use crate::decision::plan::Plan;
 use crate::host::connectivity;
 use crate::host::fetch::{FetchOutcome, Fetcher};
@@ -30,6 +30,8 @@ pub struct Preview {
     pub plan: Plan,
     /// The gates that it was made with.
     pub gates: Gates,
+    /// What of the runtimes it was made with.
+    pub observation: Observation,
     /// The state that it would adopt first.
     pub adoption: Option<Box<Adoption>>,
     /// Why it can't adopt what the host shows, and what else stands in the way.
@@ -75,8 +77,8 @@ pub fn preview(syncer: &Syncer) -> Result<Preview, PlanError> {
     let capabilities = capabilities(&mut Probe::default(), &reconciler.runtimes, device);
     device_state.status.extend(capabilities.map(|bytes| (CAPABILITIES.to_owned(), bytes)));
     let basis = Basis { device, reconciler, device_state, desired, waiting, clock_is_behind: is_behind(floor) };
-    let (plan, gates) = basis.plan(requests.retry.as_deref(), &mut in_the_way)?;
-    Ok(Preview { plan, gates, adoption, conditions: in_the_way })
+    let preview = basis.preview(requests.retry.as_deref(), in_the_way)?;
+    Ok(Preview { adoption, ..preview })
 }
 
 /// Plans as the next pass would if the host shows nothing new: for the state that was accepted last, as it was read without
@@ -97,8 +99,7 @@ pub fn preview_accepted(
     let (desired, waiting) = (desired.as_ref(), device_state.waiting.clone());
     let basis = Basis { device, reconciler, device_state, desired, waiting, clock_is_behind };
     let retry = Requests::read(&device.home).retry;
-    let (plan, gates) = basis.plan(retry.as_deref(), &mut in_the_way)?;
-    Ok(Preview { plan, gates, adoption: None, conditions: in_the_way })
+    basis.preview(retry.as_deref(), in_the_way)
 }
 
 /// What the accepted state would have changed here, were every gate open; beside a syncer that may be at work.
@@ -149,8 +150,9 @@ struct Basis<'a> {
 }
 
 impl Basis<'_> {
-    /// Plans for what runs now, and adds what stands in the way. What a person asked to retry is forgotten first.
-    fn plan(mut self, retry: Option<&str>, in_the_way: &mut Vec<Condition>) -> Result<(Plan, Gates), PlanError> {
+    /// Plans for what runs now, with what else stands in the way; it adopts nothing. What a person asked to retry is forgotten
+    /// first.
+    fn preview(mut self, retry: Option<&str>, mut conditions: Vec<Condition>) -> Result<Preview, PlanError> {
         let Self { device, reconciler, desired, .. } = self;
         let capabilities = self.device_state.status.get(CAPABILITIES);
         let mut wanted = desired.map(|desired| reconciler.resolve(device, desired, capabilities));
@@ -161,15 +163,14 @@ impl Basis<'_> {
         if let Some(wanted) = &mut wanted {
             let capabilities = self.device_state.status.get(CAPABILITIES).cloned();
             self.device_state.forget_sets(wanted);
-            let last_good = |values: &DeviceValues<'_>| self.device_state.with_last_good(wanted, values);
-            reconciler.with_values(device, capabilities.as_ref(), last_good);
+            reconciler.put_last_good(device, capabilities.as_ref(), &mut self.device_state, wanted);
         }
         let observation = reconciler.runtimes.observe_any()?;
-        in_the_way.extend(conditions::unreachable(&observation, &[]));
+        conditions.extend(conditions::unreachable(&observation, &[]));
         let gates = gates(&mut Holds::default(), device, desired, self.waiting.is_some(), self.clock_is_behind);
         let unreachable = observation.unreachable_types();
         let plan = Plan::make(wanted.as_deref(), &self.device_state, &observation.found, &unreachable, &gates);
-        in_the_way.extend(self.waiting);
-        Ok((plan, gates))
+        conditions.extend(self.waiting);
+        Ok(Preview { plan, gates, observation, adoption: None, conditions })
     }
 }
