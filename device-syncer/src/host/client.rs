@@ -2,14 +2,14 @@
 
 use jiff::Timestamp;
 use repo_git::repo::Pack;
-use repo_git::{CommitId, PushError, PushResult, PushUpdate, Remote, RemoteError, Repo};
+use repo_git::{PushError, PushResult, PushUpdate, Remote, RemoteError, Repo};
 use repo_model::error_chain;
 
 use crate::config::Device;
 use crate::host::account::Keeper;
 use crate::host::connection::HostConnection;
 use crate::host::connectivity::Connectivity;
-use crate::host::refs::{Ask, RemoteRefs};
+use crate::host::refs::{Ask, RemoteRefs, StatusTip};
 use crate::host::wait::WaitedRefs;
 
 /// What a poll is, where it fails.
@@ -107,13 +107,9 @@ impl HostClient {
         self.waited = self.waited.map(|known| WaitedRefs { freshness: again.freshness, ..known });
     }
 
-    /// `status` stands there now; `None` if that isn't known, so that the next pass asks.
-    pub fn status_is_at(&mut self, status: Option<Option<CommitId>>) {
-        match (status, &mut self.refs) {
-            (Some(status), Some(known)) => known.status = status,
-            (Some(_), None) => {}
-            (None, _) => self.refs = None,
-        }
+    /// `status` stands there now. Where that isn't known, the next pass asks for all branches.
+    pub fn status_is_at(&mut self, status: StatusTip) {
+        self.refs.take_if(|known| !known.take_status(status));
     }
 
     /// Pushes one branch in one request. Where the host's branches stand is known afterwards only if it took this.

@@ -18,6 +18,23 @@ pub enum Ask {
     Later(Duration),
 }
 
+/// Where the host's `status` stands, as far as this device knows.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum StatusTip {
+    /// Nobody asked, or the host didn't take what was pushed: the next pass asks.
+    #[default]
+    Unknown,
+    /// The host has no `status`.
+    Absent,
+    At(CommitId),
+}
+
+impl From<Option<CommitId>> for StatusTip {
+    fn from(tip: Option<CommitId>) -> Self {
+        tip.map_or(Self::Absent, Self::At)
+    }
+}
+
 /// Where the host's branches stand.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RemoteRefs {
@@ -42,6 +59,16 @@ impl RemoteRefs {
             status: take(Branch::Status),
             heartbeat: take(Branch::Heartbeat),
         })
+    }
+
+    /// Takes over where `status` stands, and says whether that is known.
+    pub fn take_status(&mut self, tip: StatusTip) -> bool {
+        match tip {
+            StatusTip::Unknown => return false,
+            StatusTip::Absent => self.status = None,
+            StatusTip::At(tip) => self.status = Some(tip),
+        }
+        true
     }
 
     /// The same after the host took a commit of this device on one of the device's branches.

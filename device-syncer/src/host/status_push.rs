@@ -8,7 +8,7 @@ use std::thread::{self, JoinHandle};
 use repo_git::{CommitId, PushResult, PushUpdate, Remote, Repo};
 use repo_model::Branch;
 
-use crate::host::refs::RemoteRefs;
+use crate::host::refs::{RemoteRefs, StatusTip};
 use crate::state::store::Store;
 
 /// Pushes the newest `status` as soon as it is there, for as long as the host takes it. However slow the host is, nothing
@@ -16,8 +16,8 @@ use crate::state::store::Store;
 #[derive(Debug)]
 pub struct StatusPush {
     remote: Remote,
-    /// Where the host's `status` stood; `None` if that isn't known.
-    known: Option<Option<CommitId>>,
+    /// Where the host's `status` stood at the beginning.
+    known: StatusTip,
     worker: Mutex<Option<Worker>>,
 }
 
@@ -25,31 +25,33 @@ pub struct StatusPush {
 #[derive(Debug)]
 struct Worker {
     tips: Sender<CommitId>,
-    /// Where the host's `status` stands at its end, if that is known.
-    end: JoinHandle<Option<Option<CommitId>>>,
+    /// Where the host's `status` stands at its end.
+    end: JoinHandle<StatusTip>,
 }
 
 impl StatusPush {
     /// Pushes to where `refs` say that `status` stands; nothing without them.
     pub fn new(remote: Remote, refs: Option<&RemoteRefs>) -> Self {
-        Self { remote, known: refs.map(|refs| refs.status), worker: Mutex::default() }
+        Self { remote, known: refs.map_or(StatusTip::Unknown, |refs| refs.status.into()), worker: Mutex::default() }
     }
 
     /// Has the local `status` pushed, if it only adds to what the host has.
     pub fn push(&self, store: &Store) {
-        let (Some(new), Some(known)) = (store.status_tip(), self.known) else { return };
-        if known == Some(new) {
-            return;
-        }
+        let Some(new) = store.status_tip() else { return };
+        let known = match self.known {
+            StatusTip::Unknown => return,
+            StatusTip::At(known) if known == new => return,
+            StatusTip::At(known) => Some(known),
+            StatusTip::Absent => None,
+        };
         let mut worker = self.worker.lock().unwrap_or_else(PoisonError::into_inner);
         let worker = worker.get_or_insert_with(|| Worker::start(self.remote.clone(), store.repo.path(), known));
         // One that has ended tells nothing more.
         let _ = worker.tips.send(new);
     }
 
-    /// Waits for what is in flight. Returns where the host's `status` stands then; `None` if that isn't known, because the host
-    /// didn't take it. Nobody may push by this any more.
-    pub fn end(&self) -> Option<Option<CommitId>> {
+    /// Waits for what is in flight. Returns where the host's `status` stands then. Nobody may push by this any more.
+    pub fn end(&self) -> StatusTip {
         let Some(worker) = self.worker.lock().unwrap_or_else(PoisonError::into_inner).take() else { return self.known };
         drop(worker.tips);
         worker.end.join().unwrap_or_default()
@@ -65,21 +67,16 @@ impl Worker {
 }
 
 /// Pushes the newest tip until there are no more, or the host doesn't take one.
-fn push_each(
-    remote: &Remote,
-    repo: &Path,
-    known: Option<CommitId>,
-    tips: &Receiver<CommitId>,
-) -> Option<Option<CommitId>> {
+fn push_each(remote: &Remote, repo: &Path, known: Option<CommitId>, tips: &Receiver<CommitId>) -> StatusTip {
     let mut tip = known;
     while let Ok(next) = tips.recv() {
         let new = tips.try_iter().last().unwrap_or(next);
         let update = PushUpdate { branch: Branch::Status.to_string(), expected: tip, new, force: false };
         let pushed = Repo::open_briefly(repo).ok().and_then(|repo| remote.push(&repo, &[update]).ok());
         if !matches!(pushed.as_deref(), Some([PushResult::Done])) {
-            return None;
+            return StatusTip::Unknown;
         }
         tip = Some(new);
     }
-    Some(tip)
+    tip.into()
 }

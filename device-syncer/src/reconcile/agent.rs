@@ -31,8 +31,9 @@ use crate::state::retry_times::RetryTimes;
 /// How long requests to the host that are in flight may go on after a signal.
 const LEAVE: Duration = Duration::from_secs(5);
 
-/// How long a pass may take, beside what it may wait for the host. Jobs may take what they take.
-const STEP: Duration = Duration::from_secs(30 * 60);
+/// Without what it waits for the host, a pass takes seconds; one that takes so long hangs, and the service manager's watchdog
+/// may end the program. Jobs run beside passes, and may take as long as they take.
+const HANGS: Duration = Duration::from_secs(30 * 60);
 
 /// It may wait so many times as long for the host as one request may take: a fetch takes ten times that.
 const REQUESTS: u32 = 30;
@@ -51,10 +52,10 @@ pub async fn run(mut syncer: Syncer, make: Make, service: Arc<ServiceManager>) -
     syncer.resume_retries();
     service.ready();
     while !stop.is_set() {
-        let step = syncer.device.settings.host.timeouts.total.saturating_mul(REQUESTS).saturating_add(STEP);
+        let longest = syncer.device.settings.host.timeouts.total.saturating_mul(REQUESTS).saturating_add(HANGS);
         tracing::debug!(?ask, "a pass begins");
         let began = Instant::now();
-        service.alive(step);
+        service.alive(longest);
         let changed;
         (syncer, reload, changed) = blocking(move || {
             let changed = reload.refresh(&mut syncer);
@@ -84,7 +85,7 @@ pub async fn run(mut syncer: Syncer, make: Make, service: Arc<ServiceManager>) -
         }
         passed.waits = syncer.host.remote().waits().filter(|_| waiter.is_in_flight());
         schedule.passed(Instant::now(), passed, backoff::jitter(Timestamp::now()));
-        let alive = |rest| service.alive(rest + step);
+        let alive = |rest| service.alive(rest + longest);
         ask = rest(&mut schedule, &mut waiter, (&mut watcher, &mut engine, &ended), &stop, alive).await;
     }
     waiter.end().await;

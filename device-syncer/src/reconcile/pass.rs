@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use repo_git::{CommitId, FetchError};
+use repo_git::FetchError;
 use repo_model::report::{CAPABILITIES, Condition};
 
 use crate::config::Device;
@@ -22,7 +22,7 @@ use crate::decision::observation::Observation;
 use crate::decision::{backoff, conditions};
 use crate::host::client::HostClient;
 use crate::host::heartbeat::Heartbeat;
-use crate::host::refs::Ask;
+use crate::host::refs::{Ask, StatusTip};
 use crate::host::status::{StatusBranch, StatusError};
 use crate::host::status_push::StatusPush;
 use crate::reconcile::accept::{AcceptError, Acceptance, PassInput};
@@ -197,8 +197,8 @@ impl Syncer {
         self.begin_push(&pass);
         let reconciled = self.reconciler.reconcile(&self.device, &self.state, &pass);
         let pushed = self.end_push();
-        if let (Some(refs), Some(pushed)) = (&mut pass.refs, pushed) {
-            refs.status = pushed;
+        if let Some(refs) = &mut pass.refs {
+            refs.take_status(pushed);
         }
         let (done, observation) = reconciled?;
         self.events.clear();
@@ -245,10 +245,11 @@ impl Syncer {
         self.state.listen(Some(Box::new(move |store| push.push(store))));
     }
 
-    /// Ends that; where the host's `status` stands then, if that is known.
-    fn end_push(&mut self) -> Option<Option<CommitId>> {
+    /// Ends that; where the host's `status` stands then.
+    fn end_push(&mut self) -> StatusTip {
         self.state.listen(None);
-        let pushed = self.status_push.take()?.end();
+        let Some(push) = self.status_push.take() else { return StatusTip::Unknown };
+        let pushed = push.end();
         self.host.status_is_at(pushed);
         pushed
     }
