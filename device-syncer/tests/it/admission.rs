@@ -33,14 +33,12 @@ fn what_comes_from_where_the_site_admits_nothing_fails_until_the_site_admits_it(
 #[test]
 fn a_mistake_in_what_a_site_admits_is_named() {
     let world = World::running();
-    for (policy, words) in [
+    let mistakes = [
         ("{images: ['']}", "an empty pattern means nothing"),
         ("{ceilings: {memory: 512}}", "memory"),
         ("{ceilings: {memory: 512MB}}", "`policy.ceilings.memory: 512MB` is no amount such as 512Mi"),
         ("{ceilings: {cpus: 0}}", "`policy.ceilings.cpus: 0` is no number such as 0.5"),
         ("{ceilings: {pids: 5}}", "pids"),
-    ] {
-        world.settings(&format!("policy: {policy}\n"));
-        world.once().ended(1).says(&[words]);
-    }
+    ];
+    world.assert_mistakes(&["once"], |policy| format!("policy: {policy}\n"), &mistakes);
 }

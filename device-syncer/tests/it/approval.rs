@@ -142,15 +142,13 @@ fn a_mistake_around_an_approval_is_named() {
         .ended(1)
         .says(&["`gates.approval` of device.yaml asks nobody about `greeter`"]);
     world.syncer(&["approve", "nobody"]).ended(1).says(&["no deployment `nobody` is wanted or goes here"]);
-    for (approval, words) in [
+    let mistakes = [
         ("{for: []}", "`gates.approval.for` names no deployment"),
         ("{for: ['']}", "an empty pattern means nothing"),
         ("{except: ['*']}", "for"),
         ("{for: ['*'], unless: []}", "unless"),
-    ] {
-        world.settings(&format!("gates: {{approval: {approval}}}\n"));
-        world.once().ended(1).says(&[words]);
-    }
+    ];
+    world.assert_mistakes(&["once"], |approval| format!("gates: {{approval: {approval}}}\n"), &mistakes);
     world.settings(ALL);
     world.hand.want("greeter", &world.app, "servus");
     world.hand.publish();

@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::Child;
 
 use repo_testkit::terminate;
 use serde_json::Value;
@@ -167,8 +168,8 @@ fn a_hook_that_hangs_or_fails_closes_the_gate_and_holds_nobody_else_back() {
     assert!(world.greetings().contains(&"servus".to_owned()) && world.conditions().is_empty());
 }
 
-#[test]
-fn a_running_syncer_asks_again_after_half_a_minute() {
+/// A syncer that runs, and whose hook says no to a new greeting. Nothing else makes it begin a pass soon.
+fn refused_while_running() -> (World, Hook, Child) {
     let world = World::running();
     let hook = Hook::new(&world);
     world.settings(&format!("{}poll: 1h\nreport: 1h\n", hook.settings()));
@@ -176,6 +177,12 @@ fn a_running_syncer_asks_again_after_half_a_minute() {
     world.hand.publish();
     let syncer = command(&world.home(), &["run"]).spawn().expect("it starts");
     until("it waits", || world.states("greeter") == ["hello pending waiting-policy"]);
+    (world, hook, syncer)
+}
+
+#[test]
+fn a_running_syncer_asks_again_after_half_a_minute() {
+    let (world, hook, syncer) = refused_while_running();
     hook.says(0, "");
     until("it goes on", || world.greetings() == ["servus"]);
     until("it is told", || hook.phases().len() > 2);
@@ -186,13 +193,7 @@ fn a_running_syncer_asks_again_after_half_a_minute() {
 
 #[test]
 fn a_hook_that_the_site_takes_away_holds_nothing_back_any_more() {
-    let world = World::running();
-    let hook = Hook::new(&world);
-    world.settings(&format!("{}poll: 1h\nreport: 1h\n", hook.settings()));
-    world.hand.want("greeter", &world.app, "servus");
-    world.hand.publish();
-    let syncer = command(&world.home(), &["run"]).spawn().expect("it starts");
-    until("it waits", || world.states("greeter") == ["hello pending waiting-policy"]);
+    let (world, hook, syncer) = refused_while_running();
     world.settings("poll: 1h\nreport: 1h\n");
     until("it goes on", || world.greetings() == ["servus"]);
     terminate(&syncer);
@@ -203,14 +204,12 @@ fn a_hook_that_the_site_takes_away_holds_nothing_back_any_more() {
 #[test]
 fn a_mistake_in_the_hook_is_named() {
     let world = World::running();
-    for (hook, words) in [
+    let mistakes = [
         ("{command: []}", "`gates.hook.command` begins with the absolute path"),
         ("{command: [line-idle]}", "`gates.hook.command` begins with the absolute path"),
         ("{command: [/x], timeout: 2m}", "`gates.hook.timeout` is a duration from 1s to 60s"),
         ("{command: /x}", "hook"),
         ("{}", "command"),
-    ] {
-        world.settings(&format!("gates: {{hook: {hook}}}\n"));
-        world.once().ended(1).says(&[words]);
-    }
+    ];
+    world.assert_mistakes(&["once"], |hook| format!("gates: {{hook: {hook}}}\n"), &mistakes);
 }

@@ -83,14 +83,11 @@ fn the_next_windows_are_printed_and_told_with_what_waits_for_them() {
 #[test]
 fn a_mistake_in_the_windows_is_named() {
     let world = World::running();
-    for (windows, words) in [
+    let mistakes = [
         ("{zone: Mars/Base}", "`gates.windows.zone: Mars/Base` is no time zone"),
         ("{zone: UTC, apply: {allow: [{start: '0 2 1 * 6', length: 1h}]}}", "day and weekday are both restricted"),
         ("{zone: UTC, downtime: [{start: '0 2 * * 6', length: 8d}]}", "length `8d` isn't from 1m to 7d"),
         ("{apply: {}}", "zone"),
-    ] {
-        world.settings(&format!("gates: {{windows: {windows}}}\n"));
-        world.once().ended(1).says(&[words]);
-        world.syncer(&["windows"]).ended(1).says(&[words]);
-    }
+    ];
+    world.assert_mistakes(&["once", "windows"], |windows| format!("gates: {{windows: {windows}}}\n"), &mistakes);
 }

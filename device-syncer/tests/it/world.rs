@@ -118,6 +118,20 @@ impl World {
         fs::write(home.join("device.yaml"), text).expect("written");
     }
 
+    /// Writes each wrong value into `device.yaml` as `settings` places it; each of these commands ends with 1 and says the words
+    /// beside the value.
+    pub(crate) fn assert_mistakes(
+        &self,
+        commands: &[&str],
+        settings: impl Fn(&str) -> String,
+        mistakes: &[(&str, &str)],
+    ) {
+        for (value, words) in mistakes {
+            self.settings(&settings(value));
+            commands.iter().for_each(|command| _ = self.syncer(&[command]).ended(1).says(&[words]));
+        }
+    }
+
     pub(crate) fn once(&self) -> Run {
         self.syncer(&["once"])
     }
