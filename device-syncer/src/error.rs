@@ -11,6 +11,7 @@ use crate::reconcile::preview::PlanError;
 use crate::runtimes::RuntimeError;
 use crate::state::history::HistoryError;
 use crate::state::hold::HoldError;
+use crate::state::layout::NewerLayout;
 
 /// Exit code: a user's or the configuration's error.
 pub const USER: u8 = 1;
@@ -24,11 +25,16 @@ pub const WARNINGS: u8 = 4;
 /// Exit code: this program failed its own rules.
 pub const INTERNAL: u8 = 70;
 
+/// Exit code: a newer program made the home what it is (`EX_CONFIG` of sysexits.h).
+pub const NEWER: u8 = 78;
+
 /// Any error that ends a command.
 #[derive(Debug, thiserror::Error)]
 pub enum CliError {
     #[error(transparent)]
     Home(#[from] HomeError),
+    #[error(transparent)]
+    Layout(#[from] NewerLayout),
     #[error(transparent)]
     Pass(#[from] PassError),
     #[error(transparent)]
@@ -60,8 +66,14 @@ impl CliError {
         text
     }
 
+    /// What the program ends with.
+    pub fn code(&self) -> u8 {
+        if matches!(self, Self::Layout(_)) { NEWER } else { USER }
+    }
+
     fn hint(&self) -> Option<&'static str> {
         match self {
+            Self::Layout(_) => Some("install that version again, or a newer one; what runs keeps running"),
             Self::Home(HomeError::NotInitialised { .. }) => Some(
                 "run `device-syncer init --join FILE` with the file that `wfm-git-publisher device add` wrote, or name the home with `--home`",
             ),

@@ -32,9 +32,10 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 
 use crate::config::Home;
-use crate::error::{CliError, INTERNAL, USER};
+use crate::error::{CliError, INTERNAL};
 use crate::home;
 use crate::runtimes::sandbox;
+use crate::state::layout;
 
 /// Applies what this device's Git repository asks for, and reports what happened.
 ///
@@ -85,6 +86,13 @@ enum Command {
     },
 }
 
+impl Command {
+    /// Whether it reads or writes anything of the home.
+    fn has_home(&self) -> bool {
+        !matches!(self, Self::Schema(_) | Self::ResolveInSandbox(_) | Self::Completions { .. })
+    }
+}
+
 /// The option of every command that prints.
 #[derive(Debug, Clone, Copy, clap::Args)]
 struct OutputArgs {
@@ -121,7 +129,7 @@ pub fn main() -> ExitCode {
         Ok(Ok(code)) => code,
         Ok(Err(error)) => {
             eprint!("{}", error.render());
-            ExitCode::from(USER)
+            ExitCode::from(error.code())
         }
         Err(_) => ExitCode::from(INTERNAL),
     }
@@ -130,6 +138,9 @@ pub fn main() -> ExitCode {
 fn execute(cli: Cli) -> Result<ExitCode, CliError> {
     let failed = |source| CliError::Io { doing: "can't find the home".to_owned(), source };
     let home = Home::new(std::path::absolute(&cli.home).map_err(failed)?);
+    if cli.command.has_home() {
+        layout::check(&home)?;
+    }
     match cli.command {
         Command::Init(args) => init::run(&home, &args),
         Command::Run(_) => run::run(home),

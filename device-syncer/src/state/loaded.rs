@@ -4,12 +4,13 @@ use std::path::Path;
 
 use jiff::Timestamp;
 use repo_git::CommitId;
-use repo_git::repo::{Entry, Repo, TreeLimits};
+use repo_git::repo::{Entry, Repo};
 use repo_model::desired::Desired;
 use repo_model::{FileTree, error_chain};
 
 use crate::decision::device_state::{Accepted, Damaged, DeviceState, STATE};
 use crate::decision::failure::shown;
+use crate::state::layout::{self, limits};
 
 /// The directory of the state's tree with what this device reported last, where the tip of `status` says something
 /// else.
@@ -114,6 +115,7 @@ fn remains(repo: &Repo, id: CommitId, note: &mut dyn FnMut(&(dyn std::error::Err
 /// that the tree needn't.
 pub(super) fn state_tree(device_state: &DeviceState, reported: bool) -> FileTree {
     let mut tree = device_state.to_tree();
+    tree.extend([layout::file()]);
     if !reported {
         tree.extend(device_state.status.iter().map(|(path, bytes)| (format!("{REPORTED}{path}"), bytes.clone())));
     }
@@ -123,9 +125,4 @@ pub(super) fn state_tree(device_state: &DeviceState, reported: bool) -> FileTree
 /// A clone in which this can't be read, found now.
 pub(super) fn damaged(what: String) -> Damaged {
     Damaged { since: Timestamp::now(), what: shown(&what) }
-}
-
-/// Bounds on the device's own trees, which it wrote itself.
-pub(super) fn limits() -> TreeLimits {
-    TreeLimits { files: 100_000, bytes: 256 << 20, ..TreeLimits::default() }
 }

@@ -16,6 +16,8 @@ pub mod hold;
 mod json_file;
 /// Why the last pass failed.
 pub mod last_failure;
+/// Whether a newer program has been at work.
+pub mod layout;
 /// What of the device state a clone holds, or still holds.
 pub mod loaded;
 /// What only this device can show, because it can't be reported.

@@ -16,7 +16,8 @@ use repo_model::{Branch, DeviceId, FileTree, error_chain};
 use crate::config::Home;
 use crate::decision::device_state::{Accepted, DeviceState, STATE, STATUS};
 use crate::decision::message;
-use crate::state::loaded::{Loaded, damaged, limits, state_tree};
+use crate::state::layout::limits;
+use crate::state::loaded::{Loaded, damaged, state_tree};
 use crate::state::view::View;
 
 /// How long another process of this device may hold the clone.

@@ -79,6 +79,11 @@ const SITUATIONS: &[(&str, Arrange)] = &[
         fs::remove_dir_all(world.home()).unwrap();
         (world, None)
     }),
+    ("a newer syncer made the home what it is", || {
+        let world = World::running();
+        world.lay_out(Some("{\"layout\": 99}"));
+        (world, None)
+    }),
     ("an option doesn't exist", || (World::running(), None)),
 ];
 

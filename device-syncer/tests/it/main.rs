@@ -25,6 +25,7 @@ mod helm;
 mod hold;
 mod hook;
 mod https;
+mod layout;
 mod moving;
 mod objects;
 mod our_host;
