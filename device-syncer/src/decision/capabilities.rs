@@ -215,7 +215,7 @@ fn written(text: &str, units: &[&str]) -> String {
 }
 
 /// Go's names, which images and Margo's documents use.
-fn architecture(name: &str) -> &str {
+pub(crate) fn architecture(name: &str) -> &str {
     match name {
         "x86_64" => "amd64",
         "aarch64" => "arm64",

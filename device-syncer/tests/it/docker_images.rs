@@ -5,10 +5,13 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
+use repo_model::Digest;
 use serde_json::{Value, json};
 
 use crate::docker::{CHECK, Real, client, docker};
 use crate::world::{registry, text};
+
+const MANIFEST: &str = "application/vnd.docker.distribution.manifest.v2+json";
 
 /// An image with two contents of its own, which no other test has: whatever is done to it concerns nobody else.
 struct Image {
@@ -49,16 +52,27 @@ impl Image {
         &self.contents[content].1
     }
 
-    /// Moves the tag in the registry; the engine keeps neither content.
-    fn mean(&self, content: usize) {
-        let url = format!("http://{}/v2/{}", registry(), self.repository().split_once('/').unwrap().1);
-        let kind = "application/vnd.docker.distribution.manifest.v2+json";
-        let manifest = curl(&["-H", &format!("Accept: {kind}"), &format!("{url}/manifests/{}", self.digest(content))]);
+    /// Where the registry has a manifest of it.
+    fn manifest_url(&self, reference: &str) -> String {
+        format!("http://{}/v2/{}/manifests/{reference}", registry(), self.repository().split_once('/').unwrap().1)
+    }
+
+    fn manifest(&self, content: usize) -> Vec<u8> {
+        curl(&["-H", &format!("Accept: {MANIFEST}"), &self.manifest_url(self.digest(content))])
+    }
+
+    /// Lets the tag mean this manifest in the registry; the engine keeps neither content.
+    fn put(&self, manifest: &[u8]) {
         let file = tempfile::NamedTempFile::new().unwrap();
         fs::write(file.path(), manifest).unwrap();
-        let (header, data) = (format!("Content-Type: {kind}"), format!("@{}", file.path().display()));
-        curl(&["-X", "PUT", "-H", &header, "--data-binary", &data, &format!("{url}/manifests/1")]);
+        let (header, data) = (format!("Content-Type: {MANIFEST}"), format!("@{}", file.path().display()));
+        curl(&["-X", "PUT", "-H", &header, "--data-binary", &data, &self.manifest_url("1")]);
         self.leave_engine();
+    }
+
+    /// Moves the tag.
+    fn mean(&self, content: usize) {
+        self.put(&self.manifest(content));
     }
 
     /// Takes a content out of the registry.
@@ -231,4 +245,32 @@ fn as_an_older_syncer_left_it(real: &Real, image: &Image) {
     let place = ["-f", &resolved, "--project-directory", files.to_str().unwrap(), "--env-file", "/dev/null"];
     let args = [&["compose", "-p", &name], &place[..], &up[..]].concat();
     text(Command::new(client()).args(args).output().expect("docker runs"));
+}
+
+#[test]
+fn docker_an_image_for_which_there_is_no_room_is_not_fetched() {
+    let (real, image) = (Real::enrolled(), Image::new("room"));
+    app(&real, "room-image", &image.name);
+    let mut huge: Value = serde_json::from_slice(&image.manifest(0)).unwrap();
+    huge["layers"][0]["size"] = (1_u64 << 50).into();
+    let huge = serde_json::to_vec(&huge).unwrap();
+    image.put(&huge);
+    real.hand.describe("greeter", |described| {
+        described["locks"]["hello"]["images"] = json!({image.name.as_str(): Digest::of(&huge)});
+    });
+    real.hand.publish();
+    real.once().ended(1);
+    assert_eq!(real.states("greeter"), ["hello pending disk-full"]);
+    let message = real.message("greeter");
+    assert!(
+        message.contains("has 1073741824 MiB in its registry, so 3221225984 MiB have to be free in `/"),
+        "{message}"
+    );
+    assert_eq!(images(&real), Vec::<String>::new());
+
+    image.mean(0);
+    lock(&real, &image, 0);
+    real.hand.publish();
+    real.once().good();
+    assert_eq!(images(&real), [image.id(0)]);
 }

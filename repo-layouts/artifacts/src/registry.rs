@@ -16,7 +16,7 @@ use repo_model::envelope::Lock;
 
 use crate::chart::repository;
 use crate::{ChartReference, ImageReference, Reference, RegistryError, Settings, download};
-use manifest::{Descriptor, EMPTY, IMAGES, MANIFESTS, Manifest, OCI_IMAGE};
+use manifest::{Descriptor, EMPTY, IMAGES, MANIFESTS, Manifest, OCI_IMAGE, Sized};
 use session::Session;
 use tokens::{Purpose, Tokens};
 
@@ -54,6 +54,24 @@ impl Registry {
         let reference = image.reference();
         let body = self.session(reference, Purpose::Pull)?.manifest(reference.tag(), IMAGES)?;
         Ok(Digest::of(&body))
+    }
+
+    /// How many bytes the layers of an image have in its registry, compressed: of the digest in its name, or of what its tag
+    /// means now. Of an index the image for Linux on `architecture`, as Go calls it; `None` if it has none.
+    pub fn image_size(&self, image: &ImageReference, architecture: &str) -> Result<Option<u64>, RegistryError> {
+        let reference = image.reference();
+        let session = self.session(reference, Purpose::Pull)?;
+        let read = |wanted: &str| -> Result<Sized, RegistryError> {
+            let body = session.manifest(wanted, IMAGES)?;
+            serde_json::from_slice(&body).map_err(|error| invalid(reference, error.to_string()))
+        };
+        let found = read(&image.digest().map_or_else(|| reference.tag().to_owned(), |digest| digest.to_string()))?;
+        if !found.is_index() {
+            return Ok(Some(found.size()));
+        }
+        let Some(digest) = found.for_platform(architecture) else { return Ok(None) };
+        let digest: Digest = digest.parse().map_err(|_| invalid(reference, format!("`{digest}` is no digest")))?;
+        Ok(Some(read(&digest.to_string())?.size()))
     }
 
     fn resolve_tag(&self, reference: &Reference) -> Result<Lock, RegistryError> {

@@ -128,6 +128,7 @@ impl ComposeRuntime {
     }
 
     fn pull(&self, prepared: &Prepared, name: &str, cancel: &dyn Fn() -> bool) -> Result<(), RuntimeError> {
+        self.check_room(prepared, name)?;
         let args = ["pull", "--quiet", "--", name].map(OsString::from).into();
         self.on_image(prepared, name, args, cancel)
     }

@@ -26,6 +26,7 @@ mod privileges;
 mod project;
 mod resolved;
 mod restore;
+mod room;
 mod settings;
 mod stopping;
 #[cfg(test)]

@@ -9,7 +9,7 @@ use crate::{ARTIFACT_TYPE, CHART_PROVENANCE_TYPE, LAYER_TYPE, Reference};
 
 /// Media type of a manifest.
 pub(super) const OCI_IMAGE: &str = "application/vnd.oci.image.manifest.v1+json";
-const OCI_INDEX: &str = "application/vnd.oci.image.index.v1+json";
+pub(super) const OCI_INDEX: &str = "application/vnd.oci.image.index.v1+json";
 const DOCKER_IMAGE: &str = "application/vnd.docker.distribution.manifest.v2+json";
 const DOCKER_LIST: &str = "application/vnd.docker.distribution.manifest.list.v2+json";
 
@@ -48,6 +48,46 @@ pub(super) struct Descriptor {
     pub(super) digest: String,
     /// In bytes, as the manifest says.
     pub(super) size: i64,
+}
+
+/// An image's manifest, or an index of several, as far as its size is told there.
+#[derive(Debug, Deserialize)]
+pub(super) struct Sized {
+    #[serde(default)]
+    layers: Vec<Descriptor>,
+    #[serde(default)]
+    manifests: Vec<Entry>,
+}
+
+/// An image of an index.
+#[derive(Debug, Deserialize)]
+struct Entry {
+    digest: String,
+    platform: Option<Platform>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Platform {
+    os: String,
+    architecture: String,
+}
+
+impl Sized {
+    /// What its layers have together, in bytes; a size below 0 counts as none.
+    pub(super) fn size(&self) -> u64 {
+        let sizes = self.layers.iter().map(|layer| u64::try_from(layer.size).unwrap_or_default());
+        sizes.fold(0, u64::saturating_add)
+    }
+
+    /// The digest of the manifest for Linux on an architecture; `None` in an image's own manifest.
+    pub(super) fn for_platform(&self, architecture: &str) -> Option<&str> {
+        let fits = |one: &Platform| one.os == "linux" && one.architecture == architecture;
+        self.manifests.iter().find(|one| one.platform.as_ref().is_some_and(fits)).map(|one| one.digest.as_str())
+    }
+
+    pub(super) fn is_index(&self) -> bool {
+        !self.manifests.is_empty()
+    }
 }
 
 impl Manifest {

@@ -2,6 +2,7 @@
 
 use repo_testkit::chart;
 
+use super::manifest::OCI_INDEX;
 use super::*;
 use crate::{ARTIFACT_TYPE, LAYER_TYPE};
 
@@ -56,4 +57,32 @@ fn an_index_is_no_artefact_and_what_a_tag_of_an_image_may_mean() {
     assert!(error.contains("it is an index of several artefacts"), "{error}");
     let image = ImageReference::parse(&format!("{host}/{path}:2.0.0")).unwrap();
     assert_eq!(registry.resolve_image(&image).unwrap(), Digest::of(index));
+}
+
+#[test]
+fn the_size_of_an_image_is_that_of_its_layers_for_the_platform() {
+    let host = host();
+    let path = format!("archives/{}/size", std::process::id());
+    let reference = Reference::parse(&format!("oci://{host}/{path}"), "1.0.0").unwrap();
+    let registry = Registry::new(Settings::default());
+    let lock = registry.push(&reference, b"archive".to_vec()).unwrap();
+    let session = registry.session(&reference, Purpose::Push).unwrap();
+    let index = format!(
+        r#"{{"schemaVersion":2,"mediaType":"{OCI_INDEX}","manifests":[{{"mediaType":"{OCI_IMAGE}","digest":"{}",
+        "size":{},"platform":{{"os":"linux","architecture":"arm64"}}}}]}}"#,
+        lock.manifest,
+        session.manifest("1.0.0", IMAGES).unwrap().len()
+    );
+    session.push_manifest("2.0.0", OCI_INDEX, index.as_bytes()).unwrap();
+    let size = |name: String, architecture| {
+        registry.image_size(&ImageReference::parse(&format!("{host}/{path}{name}")).unwrap(), architecture).unwrap()
+    };
+    assert_eq!(size(":1.0.0".to_owned(), "amd64"), Some(7));
+    assert_eq!(size(format!("@{}", lock.manifest), "amd64"), Some(7));
+    assert_eq!(size(":2.0.0".to_owned(), "arm64"), Some(7));
+    assert_eq!(size(":2.0.0".to_owned(), "amd64"), None, "nothing for this platform");
+    let hostile = br#"{"schemaVersion":2,"layers":[{"mediaType":"x","digest":"y","size":-5},
+        {"mediaType":"x","digest":"y","size":9223372036854775807},{"mediaType":"x","digest":"y","size":9223372036854775807},
+        {"mediaType":"x","digest":"y","size":9}]}"#;
+    assert_eq!(serde_json::from_slice::<Sized>(hostile).unwrap().size(), u64::MAX);
 }

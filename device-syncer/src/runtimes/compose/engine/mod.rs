@@ -164,6 +164,11 @@ impl Engine {
         all::<Version>(api, "/version", LABEL).map(|found| found.version)
     }
 
+    /// Whether it is this machine's, by its socket.
+    pub(super) fn is_local(&self) -> bool {
+        self.api.is_some()
+    }
+
     /// Where it keeps images and volumes, as it sees that itself.
     pub(super) fn data_root(&self) -> Result<PathBuf, RuntimeError> {
         let Some(api) = &self.api else { return program::data_root(&self.docker) };
