@@ -61,6 +61,10 @@ bless:
 chaos rounds="1000" *args:
     shift; MARGO_CHAOS_ROUNDS={{ rounds }} .ci/test --profile chaos -E 'test(/(^|::)(power|crash)(_|::)/) | test(with_every_fault)' "$@"
 
+# Shows that programs of neighbouring versions work together, with those of an older revision built from history (0.2's)
+skew *args:
+    .ci/skew "$@"
+
 # Shows that each mutant in mutants/ turns exactly its invariant's test red
 mutants *names:
     .ci/mutants "$@"

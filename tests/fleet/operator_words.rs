@@ -11,7 +11,7 @@ use repo_testkit::device::Device;
 use repo_testkit::fleet::{DEPLOYMENT, Fleet};
 
 /// State and code of the reason of a deployment, as the publisher tells it.
-fn told(fleet: &Fleet, device: &str, deployment: &str) -> (String, String) {
+pub(crate) fn told(fleet: &Fleet, device: &str, deployment: &str) -> (String, String) {
     let status = fleet.status(device);
     let rows = status["deployments"].as_array().expect("rows");
     let row =

@@ -24,7 +24,7 @@ pub mod ssh_client;
 pub mod ssh_key;
 pub mod sshd;
 
-pub use programs::{copy, program, publisher, registry, root, syncer, terminate, text};
+pub use programs::{copy, program, publisher, registry, root, syncer, terminate, text, use_program};
 
 /// So many bytes that don't compress, the same ones every time; another series gives others.
 pub fn noise(bytes: usize, series: u32) -> Vec<u8> {

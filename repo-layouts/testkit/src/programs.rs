@@ -1,15 +1,32 @@
 //! Finds the workspace's programs beside the running test, builds them if they aren't there, and ends those that run.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
+
+thread_local! {
+    static OTHERS: RefCell<HashMap<String, PathBuf>> = RefCell::default();
+}
+
+/// Has this test use the program of another directory from now on, or the workspace's again.
+pub fn use_program(name: &str, dir: Option<&Path>) {
+    OTHERS.with_borrow_mut(|others| match dir {
+        Some(dir) => _ = others.insert(name.to_owned(), dir.join(name)),
+        None => _ = others.remove(name),
+    });
+}
 
 /// The path of a program of the workspace: `fake-docker`, `device-syncer` … The two products are built with the
 /// crash tests' `cut-points`.
 ///
 /// Cargo builds a package's programs for its own integration tests only, so another package's test may come first.
 pub fn program(name: &str) -> PathBuf {
+    if let Some(other) = OTHERS.with_borrow(|others| others.get(name).cloned()) {
+        return other;
+    }
     let test = std::env::current_exe().expect("a test knows its own path");
     let profile = test.ancestors().nth(2).expect("a test lies in <target>/<profile>/deps");
     let program = profile.join(name);
