@@ -314,13 +314,13 @@ fn a_device_that_is_offline_logs_what_changes_and_not_each_try() {
     until("it knows", || trouble(&world).is_some());
     let tries = || running.log().matches("ask=Host").count();
     let before = tries();
-    until("it tried again and again", || tries() >= before + 3);
+    until("it tried again and again", || tries() >= before + 2);
     let about_it = |line: &&String| line.contains("ConnectionRefused");
     let lines = running.lines();
     let said: Vec<_> = lines.iter().filter(about_it).collect();
     assert!(!said.is_empty() && said.len() <= 3, "the failure, and what the pass comes to: {said:#?}");
     let count = lines.len();
-    until("it tried once more", || tries() >= before + 4);
+    until("it tried once more", || tries() >= before + 3);
     assert_eq!(running.lines().len(), count, "{:#?}", running.lines());
     proxy.set(Fault::None);
     until("it is reached again", || running.log().contains("the host is reached again"));
