@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use proptest::prelude::*;
-use repo_model::envelope::OnFailure;
+use repo_model::envelope::{DriftPolicy, OnFailure};
 use repo_model::margo::ProfileType;
 use repo_model::{ComponentName, DeploymentId, DeploymentName, Digest, FleetId};
 
@@ -48,6 +48,7 @@ pub(crate) fn wanted(name: &str, components: &[(&str, &str)]) -> DesiredDeployme
         requirements: Requirements::Met,
         on_failure: OnFailure::Hold,
         stabilise: Duration::from_secs(300),
+        drift: DriftPolicy::Heal,
         rolled_back: None,
         components: components.iter().map(|(part, version)| wanted_component(name, part, version)).collect(),
     }

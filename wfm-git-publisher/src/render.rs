@@ -212,6 +212,7 @@ impl<'a> Work<'a> {
             depends_on: depends_on.into_iter().collect(),
             on_failure: deployment.on_failure,
             stabilise_seconds: deployment.stabilise,
+            drift: deployment.drift,
         };
         let id = deployment.id.clone();
         let chosen = matches!(deployment.profile, Choice::Auto(_)).then(|| profile.description.id.clone());

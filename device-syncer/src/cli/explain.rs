@@ -309,6 +309,12 @@ fn opens(why: &Failure, gates: &Gates, of: (DeploymentId, Option<&DeploymentName
     if why.code == ErrorCode::Held { hold_of(gates, of)?.until() } else { gates.window_opens(&why.code) }
 }
 
+/// What puts back what is only reported.
+fn retry(name: Option<&DeploymentName>) -> String {
+    let name = name.map(|name| format!(" {name}")).unwrap_or_default();
+    format!("with `device-syncer retry{name}`, or a newer set of the fleet's (`drift: report`)")
+}
+
 /// What opens the first closed gate.
 fn how(why: &Failure, gates: &Gates, of: (DeploymentId, Option<&DeploymentName>), opens: Option<Timestamp>) -> String {
     let text = match ErrorCode::parse(&why.code) {
@@ -327,6 +333,7 @@ fn how(why: &Failure, gates: &Gates, of: (DeploymentId, Option<&DeploymentName>)
         }
         Some(ErrorCode::WaitingDowntime | ErrorCode::WaitingWindow) => "never, as `gates.windows` of device.yaml is",
         Some(ErrorCode::WaitingApproval) => "with `device-syncer approve`, which shows what it is about",
+        Some(ErrorCode::Drifted) => return retry(of.1),
         Some(ErrorCode::WaitingPolicy) => {
             "when the site's hook lets it, which is asked again (`gates.hook` of device.yaml)"
         }

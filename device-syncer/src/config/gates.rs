@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use jiff::tz::TimeZone;
+use repo_model::envelope::DriftPolicy;
 use repo_model::windows::{Rules, Span};
 use serde::Deserialize;
 
@@ -20,6 +21,7 @@ pub(super) struct GatesFragment {
     removals: Option<String>,
     approval: Option<AskedFor>,
     hook: Option<HookFragment>,
+    drift: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -52,6 +54,8 @@ pub struct SiteGates {
     pub approval: Option<AskedFor>,
     /// What says whether a change may be made now; nothing does without.
     pub hook: Option<Hook>,
+    /// What is done with what doesn't run as it was applied; the fleet's word counts where it is stricter.
+    pub drift: DriftPolicy,
 }
 
 /// A program of the site's that is asked before a change, and told the end of it.
@@ -82,7 +86,8 @@ impl SiteGates {
             return Err("`gates.approval.for` names no deployment: `for: [\"*\"]` means all".to_owned());
         }
         let hook = fragment.hook.map(hook).transpose()?;
-        Ok(Self { hold, windows, removals, approval: fragment.approval, hook })
+        let drift = fragment.drift.as_deref().map(drift).transpose()?.unwrap_or_default();
+        Ok(Self { hold, windows, removals, approval: fragment.approval, hook, drift })
     }
 }
 
@@ -103,6 +108,11 @@ fn hook(HookFragment { command, timeout }: HookFragment) -> Result<Hook, String>
     };
     let timeout = timeout.ok_or("`gates.hook.timeout` is a duration from 1s to 60s, such as 10s")?;
     Ok(Hook { program, args: words.collect(), timeout })
+}
+
+fn drift(text: &str) -> Result<DriftPolicy, String> {
+    let words = || DriftPolicy::TABLE.iter().map(|(word, _)| word.as_str()).collect::<Vec<_>>().join("`, `");
+    DriftPolicy::parse(text).ok_or_else(|| format!("`gates.drift: {text}` is none of `{}`", words()))
 }
 
 fn share(text: &str) -> Result<u8, String> {

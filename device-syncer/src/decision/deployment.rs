@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use repo_model::envelope::OnFailure;
+use repo_model::envelope::{DriftPolicy, OnFailure};
 use repo_model::{ComponentName, DeploymentId, DeploymentName, Digest, ErrorCode, json};
 
 use super::component::Component;
@@ -30,6 +30,8 @@ pub struct DesiredDeployment {
     pub on_failure: OnFailure,
     /// For how long all of it runs well before it counts as good.
     pub stabilise: Duration,
+    /// Whether what doesn't run as it was applied is put back; the site may be stricter.
+    pub drift: DriftPolicy,
     /// What `status` says of it where this isn't the set that is wanted, but the last good one.
     pub rolled_back: Option<Failure>,
     /// Its components in the order in which they are applied.

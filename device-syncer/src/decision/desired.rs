@@ -82,6 +82,7 @@ pub(super) fn resolve_deployment(
         requirements: requirements(document, envelope, values.capabilities),
         on_failure: envelope.policy.on_failure,
         stabilise: Duration::from_secs(envelope.policy.stabilise_seconds.unwrap_or(STABILISE)),
+        drift: envelope.policy.drift,
         rolled_back: None,
         components: deployment.components.iter().map(component).collect(),
     }

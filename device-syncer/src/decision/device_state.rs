@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::{SignedDuration, Timestamp};
 use repo_git::CommitId;
 use repo_model::desired::Desired;
+use repo_model::envelope::DriftPolicy;
 use repo_model::freshness::{LIFE, SKEW};
 use repo_model::margo::ProfileType;
 use repo_model::report::{Condition, IMAGES, LockedImage, LockedImages};
@@ -31,6 +32,7 @@ const ROSTER: &str = "roster.json";
 const ATTEMPTS: &str = "attempt.json";
 const FAILED_INPUTS: &str = "bad.json";
 const ROLLBACKS: &str = "rollbacks.json";
+const WHOLE: &str = "whole.json";
 const WAITING: &str = "waiting.json";
 const DAMAGED: &str = "damaged.json";
 
@@ -55,6 +57,8 @@ pub struct DeviceState {
     pub good_sets: BTreeMap<DeploymentId, GoodSet>,
     /// The sets that are wanted and failed, of such deployments.
     pub rollbacks: BTreeMap<DeploymentId, Rollback>,
+    /// During which boot all of what was applied was seen there last, by project; absent where it drifted since.
+    pub whole: BTreeMap<String, String>,
     /// What this device locked itself, by project.
     pub images: BTreeMap<String, FirstUse>,
     /// Why nothing new is adopted, applied or reported. It isn't reported either: only this device shows it.
@@ -149,6 +153,9 @@ pub struct Inputs {
     /// Whether the operator wants it left as it is.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub suspended: bool,
+    /// What is done where it doesn't run as it was applied.
+    #[serde(default, skip_serializing_if = "DriftPolicy::is_heal")]
+    pub drift: DriftPolicy,
     /// The set whose apply began last: what of it isn't there yet is brought to its end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub begun: Option<Digest>,
@@ -276,6 +283,7 @@ impl DeviceState {
             id: wanted.name.clone(),
             depends_on: Vec::new(),
             suspended: wanted.suspended,
+            drift: wanted.drift,
             begun: None,
             components: Vec::new(),
         };
@@ -300,11 +308,12 @@ impl DeviceState {
         self.deployments.get(&wanted.id).is_some_and(|applied| applied.inputs.begun == Some(wanted.set()))
     }
 
-    /// Remembers what the operator wants left as it is: `all`, or single deployments.
-    pub fn note_suspended(&mut self, wanted: &[DesiredDeployment], all: bool) {
+    /// Remembers what the operator wants left as it is, `all` or single deployments, and what is done about drift.
+    pub fn note_policy(&mut self, wanted: &[DesiredDeployment], all: bool) {
         for one in wanted {
             if let Some(applied) = self.deployments.get_mut(&one.id) {
                 applied.inputs.suspended = all || one.suspended;
+                applied.inputs.drift = one.drift;
             }
         }
     }
@@ -400,8 +409,9 @@ impl DeviceState {
         }
     }
 
-    /// Forgets attempts at, and failures of, what a deployment wants.
+    /// Forgets attempts at, failures of, and drift from what a deployment wants.
     pub fn forget_failures(&mut self, wanted: &DesiredDeployment) {
+        self.forget_drift(wanted);
         self.rollbacks.remove(&wanted.id);
         for component in &wanted.components {
             self.failed_inputs.remove(&component.project);
@@ -449,6 +459,9 @@ impl DeviceState {
         if !self.rollbacks.is_empty() {
             tree.insert(ROLLBACKS.to_owned(), json::to_bytes(&self.rollbacks));
         }
+        if !self.whole.is_empty() {
+            tree.insert(WHOLE.to_owned(), json::to_bytes(&self.whole));
+        }
         if let Some(waiting) = &self.waiting {
             tree.insert(WAITING.to_owned(), json::to_bytes(waiting));
         }
@@ -475,6 +488,7 @@ impl DeviceState {
             failed_inputs: read(tree, FAILED_INPUTS)?.unwrap_or_default(),
             images: read(tree, IMAGES)?.unwrap_or_default(),
             rollbacks: read(tree, ROLLBACKS)?.unwrap_or_default(),
+            whole: read(tree, WHOLE)?.unwrap_or_default(),
             waiting: read(tree, WAITING)?,
             damaged: read(tree, DAMAGED)?,
             ..Self::default()

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use jiff::Timestamp;
+use repo_model::envelope::DriftPolicy;
 use repo_model::windows::Opening;
 use repo_model::{DeploymentId, DeploymentName, ErrorCode};
 
@@ -40,6 +41,8 @@ pub enum Gate {
     Downtime,
     /// The site wants changes in its windows only.
     Window,
+    /// What drifted is only reported.
+    Drift,
     /// More would go at once than the site lets go without a person.
     Removals,
     /// The site wants a person's word for it.
@@ -49,19 +52,20 @@ pub enum Gate {
 }
 
 impl Gate {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::Suspended,
         Self::Unlisted,
         Self::Held,
         Self::Downtime,
         Self::Window,
+        Self::Drift,
         Self::Removals,
         Self::Approval,
         Self::Hook,
     ];
 
     /// The table: whether this change waits while this gate is closed (`docs/gates.md`).
-    fn concerns(self, change: Change) -> bool {
+    fn concerns(self, change: Change, drift: DriftPolicy) -> bool {
         match (self, change) {
             (Self::Suspended | Self::Held, _) => true,
             (Self::Unlisted, Change::Apply | Change::Finish | Change::Remove) => true,
@@ -69,9 +73,13 @@ impl Gate {
             (Self::Downtime, Change::Apply | Change::Remove | Change::Revert) => true,
             (Self::Downtime, Change::Finish | Change::Restore) => false,
             (Self::Window | Self::Approval, Change::Apply | Change::Remove) => true,
-            (Self::Window | Self::Approval, Change::Finish | Change::Restore | Change::Revert) => false,
+            (Self::Window | Self::Approval, Change::Finish) => false,
+            (Self::Window, Change::Restore | Change::Revert) => drift == DriftPolicy::HealInWindow,
+            (Self::Approval, Change::Restore | Change::Revert) => false,
             (Self::Hook, Change::Apply | Change::Remove | Change::Revert) => true,
             (Self::Hook, Change::Finish | Change::Restore) => false,
+            (Self::Drift, Change::Restore | Change::Revert) => drift == DriftPolicy::Report,
+            (Self::Drift, Change::Apply | Change::Finish | Change::Remove) => false,
             (Self::Removals, change) => change == Change::Remove,
         }
     }
@@ -84,6 +92,7 @@ impl Gate {
             Self::Held => ErrorCode::Held,
             Self::Downtime => ErrorCode::WaitingDowntime,
             Self::Window => ErrorCode::WaitingWindow,
+            Self::Drift => ErrorCode::Drifted,
             Self::Removals | Self::Approval => ErrorCode::WaitingApproval,
             Self::Hook => ErrorCode::WaitingPolicy,
         }
@@ -103,6 +112,8 @@ pub struct Subject<'a> {
     pub name: Option<&'a DeploymentName>,
     /// Whether the operator wants this deployment left as it is.
     pub is_suspended: bool,
+    /// What is done where it doesn't run as it was applied: the stricter word of fleet and site.
+    pub drift: DriftPolicy,
     /// All that is to be changed of this deployment; `None` of what is put back while more isn't known.
     pub change: Option<&'a ChangeSet>,
 }
@@ -117,6 +128,8 @@ pub struct Gates {
     pub holds: Vec<Hold>,
     /// What the site's windows say of the moment of the pass.
     pub openings: Openings,
+    /// The site's word on what doesn't run as it was applied.
+    pub drift: DriftPolicy,
     /// How much may go at once.
     pub removals: Option<RemovalLimit>,
     /// The deployments of which too many would go.
@@ -142,9 +155,9 @@ const FEW: usize = 2;
 impl Gates {
     /// Why this change waits, if it does: the code of the first closed gate, and the words of all.
     pub fn closed(&self, change: Change, of: Subject<'_>) -> Option<Failure> {
-        let concerned = Gate::ALL.into_iter().filter(|gate| gate.concerns(change) && *gate != Gate::Hook);
+        let concerned = Gate::ALL.into_iter().filter(|gate| gate.concerns(change, of.drift) && *gate != Gate::Hook);
         let mut closed: Vec<_> = concerned.filter_map(|gate| Some((gate, self.words(gate, of)?))).collect();
-        if closed.is_empty() && Gate::Hook.concerns(change) {
+        if closed.is_empty() && Gate::Hook.concerns(change, of.drift) {
             closed.extend(self.words(Gate::Hook, of).map(|words| (Gate::Hook, words)));
         }
         let code = closed.first()?.0.code();
@@ -154,8 +167,12 @@ impl Gates {
 
     /// Whether the site's hook has to allow this change, and nothing else holds it back.
     pub fn asks_hook(&self, change: Change, of: Subject<'_>) -> bool {
-        let is_open = |gate: Gate| gate == Gate::Hook || !gate.concerns(change) || self.words(gate, of).is_none();
-        self.hook.is_some() && Gate::Hook.concerns(change) && of.change.is_some() && Gate::ALL.into_iter().all(is_open)
+        let is_open =
+            |gate: Gate| gate == Gate::Hook || !gate.concerns(change, of.drift) || self.words(gate, of).is_none();
+        self.hook.is_some()
+            && Gate::Hook.concerns(change, of.drift)
+            && of.change.is_some()
+            && Gate::ALL.into_iter().all(is_open)
     }
 
     /// The same, where these of `all` deployments would go.
@@ -201,6 +218,10 @@ impl Gates {
                 Some(hold.message())
             }
             Gate::Downtime => closed(self.openings.downtime, "waits for the end of a downtime"),
+            Gate::Drift => {
+                let name = of.name.map(|name| format!(" {name}")).unwrap_or_default();
+                Some(format!("it doesn't run as it was applied: `device-syncer retry{name}` puts it back"))
+            }
             Gate::Window if self.openings.clock_is_behind => Some(
                 "this device's clock shows less than a time that was proven, so no window is believed to be open"
                     .to_owned(),
@@ -262,15 +283,17 @@ mod tests {
         let openings = Openings { downtime, apply, ..Openings::default() };
         let too_many = if gate == Gate::Removals { [id("a")].into() } else { BTreeSet::new() };
         let (is_suspended, is_unlisted) = (gate == Gate::Suspended, gate == Gate::Unlisted);
+        let drift = DriftPolicy::Heal;
         let all = AskedFor { names: vec![Pattern::try_from("**".to_owned()).unwrap()], except: Vec::new() };
         let approvals = (gate == Gate::Approval).then(|| Approvals { asked_for: all, words: Ok(Vec::new()) });
         let no = (CHANGE.digest(), "the line is filling".to_owned());
         let hook = (gate == Gate::Hook).then(|| HookGate { closed: [(id("a"), no)].into() });
-        Gates { is_suspended, is_unlisted, holds, openings, removals: None, too_many, approvals, hook }
+        Gates { is_suspended, is_unlisted, holds, openings, drift, removals: None, too_many, approvals, hook }
     }
 
     fn nobody() -> Subject<'static> {
-        Subject { deployment: Some(id("a")), name: None, is_suspended: false, change: Some(&CHANGE) }
+        let drift = DriftPolicy::Heal;
+        Subject { deployment: Some(id("a")), name: None, is_suspended: false, drift, change: Some(&CHANGE) }
     }
 
     fn cells(row: &str) -> Vec<&str> {
@@ -289,13 +312,18 @@ mod tests {
         for (row, (name, change)) in rows.iter().zip(CHANGES) {
             assert_eq!(row.len(), head.len(), "{name}");
             for (cell, gate) in row[1..].iter().zip(Gate::ALL) {
-                let failure = only(gate).closed(change, nobody());
+                let code = |drift| Some(only(gate).closed(change, Subject { drift, ..nobody() })?.code);
+                let waits = Some(gate.code().to_string());
                 let expected = match *cell {
-                    "waits" => Some(gate.code().to_string()),
+                    "waits" => waits,
                     "–" => None,
-                    other => panic!("{name}: {other}"),
+                    word => {
+                        let drift = DriftPolicy::parse(word.trim_matches('`')).expect("a word on drift");
+                        assert_eq!(code(drift), waits, "{name} while {gate:?} and {drift}");
+                        None
+                    }
                 };
-                assert_eq!(failure.map(|failure| failure.code), expected, "{name} while {gate:?}");
+                assert_eq!(code(DriftPolicy::Heal), expected, "{name} while {gate:?}");
             }
             assert_eq!(Gates::default().closed(change, nobody()), None);
         }

@@ -23,6 +23,7 @@ pub mod desired;
 /// What the device keeps from pass to pass.
 pub mod device_state;
 /// Why something isn't done, in words that may be signed and shown.
+pub mod drift;
 pub mod failure;
 /// What lets a change wait.
 pub mod gates;

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use repo_model::envelope::DriftPolicy;
 use repo_model::margo::ProfileType;
 use repo_model::{ComponentName, DeploymentId, DeploymentName, Digest, ErrorCode};
 use serde::Serialize;
@@ -259,11 +260,31 @@ impl Actual<'_> {
 
 /// What is done with a deployment, and whether the site's hook has the last word on something of it.
 fn planned(wanted: &DesiredDeployment, set: &ChangeSet, actual: &Actual<'_>, gates: &Gates) -> (Planned, bool) {
+    let components = |drift| components(wanted, set, actual, gates, drift);
+    let has_begun = wanted.rolled_back.is_some() || actual.device_state.has_begun(wanted);
+    let is_update = |part: &PlannedComponent| {
+        matches!(change(&part.action, actual, has_begun), Some(Change::Apply | Change::Finish))
+    };
+    let (parts, asks) = components(wanted.drift.max(gates.drift));
+    // A newer set is applied as a whole, whatever drifted before.
+    let (components, asks) = if parts.iter().any(is_update) { components(DriftPolicy::Heal) } else { (parts, asks) };
+    (Planned { id: wanted.id, name: wanted.name.clone(), components }, asks)
+}
+
+fn components(
+    wanted: &DesiredDeployment,
+    set: &ChangeSet,
+    actual: &Actual<'_>,
+    gates: &Gates,
+    drift: DriftPolicy,
+) -> (Vec<PlannedComponent>, bool) {
     let (id, name) = (Some(wanted.id), Some(&wanted.name));
-    let subject = Subject { deployment: id, name, is_suspended: wanted.suspended, change: Some(set) };
+    let subject = Subject { deployment: id, name, is_suspended: wanted.suspended, drift, change: Some(set) };
     let has_begun = wanted.rolled_back.is_some() || actual.device_state.has_begun(wanted);
     let mut asks = false;
-    let mut gated = |action: Action| {
+    let mut gated = |action: Action, project: &str| {
+        let anyway = actual.device_state.is_put_back_anyway(project);
+        let subject = Subject { drift: if anyway { DriftPolicy::Heal } else { drift }, ..subject };
         let Some(change) = change(&action, actual, has_begun) else { return required(action, wanted, actual) };
         match gates.closed(change, subject) {
             Some(why) if !gates.asks_hook(change, subject) => Action::Wait(why),
@@ -281,13 +302,13 @@ fn planned(wanted: &DesiredDeployment, set: &ChangeSet, actual: &Actual<'_>, gat
         other => other,
     };
     let component = |wanted: &DesiredComponent| {
-        let action = said(gated(action(wanted, actual)));
+        let action = said(gated(action(wanted, actual), &wanted.project));
         let kept = wanted.input.as_ref().ok().filter(|_| matches!(action, Action::Keep));
         let degraded = kept.and_then(|input| actual.found(input)).and_then(Observed::trouble);
         PlannedComponent { name: wanted.name.clone(), project: wanted.project.clone(), action, degraded }
     };
     let components = wanted.components.iter().map(component).collect();
-    (Planned { id: wanted.id, name: wanted.name.clone(), components }, asks)
+    (components, asks)
 }
 
 /// The change that gates are asked for.
@@ -345,7 +366,8 @@ fn stays(
     let of = wanted.iter().find(|one| Some(one.id) == gone.deployment);
     let name = gone.name.as_ref().or(of.map(|of| &of.name));
     let (is_suspended, change) = (of.is_some_and(|of| of.suspended), gone.deployment.and_then(|id| changes.get(&id)));
-    let subject = Subject { deployment: gone.deployment, name, is_suspended, change };
+    let drift = DriftPolicy::Heal;
+    let subject = Subject { deployment: gone.deployment, name, is_suspended, drift, change };
     let no_answer = || Failure::new(ErrorCode::RuntimeUnavailable, "its runtime doesn't answer");
     let is_rolled_back = of.is_some_and(|of| of.rolled_back.is_some());
     let what = if is_rolled_back { Change::Finish } else { Change::Remove };

@@ -130,6 +130,8 @@ impl Transaction<'_> {
     pub(super) fn succeeded(&mut self, wanted: &DesiredDeployment, input: &Component) {
         self.state.retries.succeeded(&input.project);
         self.next.attempts.remove(&input.project);
+        let Self { next, state, .. } = self;
+        next.was_whole(&input.project, &state.boot_id);
         self.note(wanted, input, Some(input.input_digest));
         let state = if wanted.rolled_back.is_some() { State::Failed } else { State::Installed };
         self.report.set(wanted.id, &input.component, state, wanted.rolled_back.clone());

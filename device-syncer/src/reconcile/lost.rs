@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use repo_model::desired::Desired;
+use repo_model::envelope::DriftPolicy;
 use repo_model::report::{Condition, ConditionType, Reason};
 
 use crate::decision::component::{Component, ImageLocks, Kind};
@@ -29,11 +30,14 @@ pub(super) fn lost(device_state: &DeviceState, found: Option<&Desired>) -> Optio
     Some(condition(ConditionType::Stalled, Reason::AcceptedLost, text))
 }
 
-/// Restores what was applied and doesn't run, but for what is suspended or held: of that only the runtime's own copy is needed.
+/// Restores what was applied and doesn't run, but for what is suspended, held or left as it drifted: of that only the runtime's own copy is needed.
 pub(super) fn restores(state: &Transaction<'_>, found: &[Observed], gates: &Gates, at_work: &AtWork) -> Vec<Work> {
     let is_closed = |component: &Component| {
         let (id, name) = (component.deployment, &component.deployment_name);
-        let subject = Subject { deployment: Some(id), name: Some(name), is_suspended: false, change: None };
+        let said = state.next.deployments.get(&id).map(|applied| applied.inputs.drift).unwrap_or_default();
+        let anyway = state.next.is_put_back_anyway(&component.project);
+        let drift = if anyway { DriftPolicy::Heal } else { said.max(gates.drift) };
+        let subject = Subject { deployment: Some(id), name: Some(name), is_suspended: false, drift, change: None };
         gates.closed(Change::Restore, subject).is_some()
     };
     let is_gone =

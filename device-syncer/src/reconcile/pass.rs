@@ -317,6 +317,7 @@ impl Syncer {
                 change.next.failed_inputs.clear();
                 change.next.rollbacks.clear();
                 change.next.attempts.clear();
+                change.next.forget_all_drift();
             }
             Some(Some(wanted)) => change.next.forget_failures(&wanted),
             Some(None) => tracing::warn!(deployment, "no deployment of this id is wanted, so nothing is tried again"),

@@ -167,6 +167,7 @@ impl Basis<'_> {
         }
         let observation = reconciler.runtimes.observe_any()?;
         conditions.extend(conditions::unreachable(&observation, &[]));
+        self.device_state.note_whole(&observation, &device.boot_id, |_| false);
         let gates = gates(&mut Holds::default(), device, desired, self.waiting.is_some(), self.clock_is_behind);
         let unreachable = observation.unreachable_types();
         let plan = Plan::make(wanted.as_deref(), &self.device_state, &observation.found, &unreachable, &gates);

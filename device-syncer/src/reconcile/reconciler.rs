@@ -97,13 +97,14 @@ impl Reconciler {
         let boot_id = change.state.boot_id.clone();
         change.next.believe(&pass.next);
         change.next.blame(&boot_id);
+        change.next.note_whole(&observation, &boot_id, |project| at_work.works_on(project));
         change.next.status.extend(capabilities.iter().map(|bytes| (CAPABILITIES.to_owned(), bytes.clone())));
         if let Some(wanted) = &mut wanted {
             change.next.forget_sets(wanted);
             change.note_sets(wanted, failed, &observation, pass.desired.as_ref());
             self.put_last_good(device, reported, &mut change.next, wanted);
             change.next.keep_only(wanted);
-            change.next.note_suspended(wanted, is_suspended(pass.desired.as_ref()));
+            change.next.note_policy(wanted, is_suspended(pass.desired.as_ref()));
             change.next.recover_images(wanted, &observation.found);
             change.next.with_images(wanted);
         }
@@ -229,7 +230,8 @@ pub(super) fn gates(
     let words = || approvals::read(&device.home);
     let approvals = site.approval.clone().map(|asked_for| Approvals { asked_for, words: words() });
     let (is_suspended, openings) = (is_suspended(desired), openings.unwrap_or_default());
-    Gates { is_suspended, is_unlisted, holds, openings, removals, approvals, ..Gates::default() }
+    let drift = site.drift;
+    Gates { is_suspended, is_unlisted, holds, openings, drift, removals, approvals, ..Gates::default() }
 }
 
 /// What this device has and can run, as `status` has it; `None` while the runtimes don't answer, so that what was reported

@@ -26,8 +26,11 @@ pub const SUSPENDED: Feature = Feature { name: "suspended", since: "0.2.0" };
 /// `policy.dependsOn` of a deployment.
 pub const DEPENDS_ON: Feature = Feature { name: "depends-on", since: "0.2.0" };
 
+/// `policy.drift` of a deployment.
+pub const DRIFT: Feature = Feature { name: "drift", since: "0.3.0" };
+
 /// The features that this code knows by name; `requires` may list no other one.
-pub const FEATURES: &[Feature] = &[DEPENDS_ON, SUSPENDED];
+pub const FEATURES: &[Feature] = &[DEPENDS_ON, DRIFT, SUSPENDED];
 
 /// The largest serial and `manifestVersion` ever written: 2^53−1, the largest integer every JSON reader keeps.
 pub const MAX_SERIAL: u64 = (1 << 53) - 1;
@@ -128,6 +131,9 @@ pub struct DeploymentPolicy {
     /// For how many seconds all of it runs well before it counts as good; absent means [`STABILISE`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stabilise_seconds: Option<u64>,
+    /// Whether the device puts back what doesn't run as it was applied.
+    #[serde(default, skip_serializing_if = "DriftPolicy::is_heal")]
+    pub drift: DriftPolicy,
 }
 
 /// `stabiliseSeconds` where nobody says anything.
@@ -160,6 +166,37 @@ impl<'de> Deserialize<'de> for OnFailure {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let word = serde_json::Value::deserialize(deserializer)?;
         Ok(word.as_str().and_then(Self::parse).unwrap_or_default())
+    }
+}
+
+words! {
+    /// What a device does with what doesn't run as it was applied, from the least strict to the strictest.
+    DriftPolicy {
+        Heal "heal" "It puts it back."
+        HealInWindow "heal-in-window" "It puts it back within the site's windows."
+        Report "report" "It tells it, and puts it back when a person at the device says so."
+    }
+}
+
+impl DriftPolicy {
+    /// Whether it is as if nothing were said.
+    pub fn is_heal(&self) -> bool {
+        *self == Self::Heal
+    }
+}
+
+#[expect(clippy::derivable_impls, reason = "the words are made by a macro")]
+impl Default for DriftPolicy {
+    fn default() -> Self {
+        Self::Heal
+    }
+}
+
+impl<'de> Deserialize<'de> for DriftPolicy {
+    /// A word that isn't known means the least action.
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let word = serde_json::Value::deserialize(deserializer)?;
+        Ok(word.as_str().and_then(Self::parse).unwrap_or(Self::Report))
     }
 }
 

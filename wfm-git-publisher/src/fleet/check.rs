@@ -259,6 +259,7 @@ impl Check<'_> {
             depends_on: written.depends_on,
             on_failure: written.on_failure,
             stabilise: written.stabilise,
+            drift: written.drift,
             namespace: written.namespace.unwrap_or(id),
             misfits: BTreeMap::new(),
         };

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use repo_model::envelope::OnFailure;
+use repo_model::envelope::{DriftPolicy, OnFailure};
 use repo_model::margo::deployment::namespace;
 use repo_model::problem::Problem;
 use repo_model::yaml::{Field, Reader};
@@ -44,6 +44,8 @@ pub struct Deployment {
     pub on_failure: OnFailure,
     /// For how many seconds it runs well on a device before that takes it for good, if the operator says so.
     pub stabilise: Option<u64>,
+    /// Whether devices put back what doesn't run as it was applied.
+    pub drift: DriftPolicy,
     /// Where its charts go in Kubernetes; its id unless something else is said.
     pub namespace: String,
     /// What `fleet.yaml` says for several and doesn't fit here, by its place: wrong only where it counts.
@@ -114,10 +116,11 @@ pub(super) struct Written {
     pub(super) depends_on: Vec<(DeploymentName, Place)>,
     pub(super) on_failure: OnFailure,
     pub(super) stabilise: Option<u64>,
+    pub(super) drift: DriftPolicy,
     pub(super) namespace: Option<String>,
 }
 
-const UNBUILT: &[&str] = &["rollout", "drift", "approval", "windows", "policy", "replaces"];
+const UNBUILT: &[&str] = &["rollout", "approval", "windows", "policy", "replaces"];
 
 impl Written {
     pub(super) fn read(reader: &mut Reader<'_>) -> Option<Self> {
@@ -145,6 +148,7 @@ impl Written {
         let depends_on = reader.optional("dependsOn", |field| field.list(placed)).unwrap_or_default();
         let on_failure = reader.optional("onFailure", on_failure).unwrap_or_default();
         let stabilise = reader.optional("stabilise", duration::read);
+        let drift = reader.optional("drift", drift).unwrap_or_default();
         let namespace = reader.optional("namespace", namespace);
         refuse_unbuilt(reader, UNBUILT);
         let ((id, place), (application, application_place)) = id.zip(application)?;
@@ -162,6 +166,7 @@ impl Written {
             depends_on,
             on_failure,
             stabilise,
+            drift,
             namespace,
         })
     }
@@ -169,8 +174,17 @@ impl Written {
 
 fn on_failure(field: Field<'_>) -> Option<OnFailure> {
     let text = field.clone().string()?;
-    let words = || OnFailure::TABLE.iter().map(|(word, _)| word.as_str()).collect::<Vec<_>>().join("`, `");
-    OnFailure::parse(&text).or_else(|| field.fail(format!("`{text}` is none of `{}`", words())))
+    OnFailure::parse(&text).or_else(|| none_of(&field, &text, OnFailure::TABLE.iter().map(|(word, _)| word.as_str())))
+}
+
+fn drift(field: Field<'_>) -> Option<DriftPolicy> {
+    let text = field.clone().string()?;
+    DriftPolicy::parse(&text)
+        .or_else(|| none_of(&field, &text, DriftPolicy::TABLE.iter().map(|(word, _)| word.as_str())))
+}
+
+fn none_of<T>(field: &Field<'_>, text: &str, words: impl Iterator<Item = &'static str>) -> Option<T> {
+    field.fail(format!("`{text}` is none of `{}`", words.collect::<Vec<_>>().join("`, `")))
 }
 
 fn application(reader: &mut Reader<'_>) -> Option<(ApplicationId, String)> {

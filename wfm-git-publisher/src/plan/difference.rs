@@ -120,6 +120,7 @@ fn of_policy(old: &EnvelopeDeployment, new: &EnvelopeDeployment) -> Vec<Differen
         Difference::between("after", after(&old.policy), after(&new.policy)),
         of_suspension(&old.policy, &new.policy),
         Difference::between("on failure", of_failure(&old.policy), of_failure(&new.policy)),
+        Difference::between("drift", of_drift(&old.policy), of_drift(&new.policy)),
         Difference::between("stabilise", seconds(old.policy.stabilise_seconds), seconds(new.policy.stabilise_seconds)),
     ];
     all.into_iter().flatten().collect()
@@ -127,6 +128,10 @@ fn of_policy(old: &EnvelopeDeployment, new: &EnvelopeDeployment) -> Vec<Differen
 
 fn of_failure(policy: &DeploymentPolicy) -> Option<String> {
     Some(policy.on_failure).filter(|what| *what != OnFailure::Hold).map(|what| what.to_string())
+}
+
+fn of_drift(policy: &DeploymentPolicy) -> Option<String> {
+    Some(policy.drift).filter(|drift| !drift.is_heal()).map(|drift| drift.to_string())
 }
 
 fn seconds(value: Option<u64>) -> Option<String> {

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use repo_model::desired::{Assembled, Desired, Document, assemble};
 use repo_model::envelope::{
-    DEPENDS_ON, DeploymentPolicy, DevicePolicy, Envelope, EnvelopeDeployment, EnvelopeDevice, Feature, LAYOUT,
+    DEPENDS_ON, DRIFT, DeploymentPolicy, DevicePolicy, Envelope, EnvelopeDeployment, EnvelopeDevice, Feature, LAYOUT,
     SUSPENDED,
 };
 use repo_model::margo::Component;
@@ -153,7 +153,9 @@ impl Target {
         let uses = |test: fn(&DeploymentPolicy) -> bool| self.deployments.values().any(|one| test(&one.policy));
         let suspended = self.policy.suspended || uses(|policy| policy.suspended);
         let dependent = uses(|policy| !policy.depends_on.is_empty());
-        [dependent.then_some(DEPENDS_ON), suspended.then_some(SUSPENDED)].into_iter().flatten().collect()
+        let drifting = uses(|policy| !policy.drift.is_heal());
+        let all = [dependent.then_some(DEPENDS_ON), drifting.then_some(DRIFT), suspended.then_some(SUSPENDED)];
+        all.into_iter().flatten().collect()
     }
 
     /// The whole desired state under these numbers; its bytes depend on nothing else.

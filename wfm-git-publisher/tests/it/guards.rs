@@ -171,3 +171,31 @@ fn a_device_whose_id_changed_is_warned_of_as_one_that_begins_anew() {
     let again = lab.run(&["plan"]);
     assert!(!again.err.contains("had: its repository"), "it has begun: {}", again.err);
 }
+
+#[test]
+fn a_syncer_that_is_too_old_to_leave_drift_alone_is_left_as_it_is() {
+    let lab = Lab::with(&["press-01"]);
+    lab.publish_all();
+    let device = Reporter { lab: &lab, device: "press-01" };
+    device.status_with("press-01", ("installed", ""), "0.2.0", &[]);
+    let file = lab.read("deployments/hello.yaml");
+    lab.write("deployments/hello.yaml", format!("{file}drift: often\n"));
+    lab.commit();
+    let error = lab.run(&["publish"]).failed(1);
+    assert!(error.contains("`often` is none of `heal`, `heal-in-window`, `report`"), "{error}");
+    lab.write("deployments/hello.yaml", format!("{file}drift: report\n"));
+    lab.commit();
+    let error = lab.run(&["publish"]).failed(1);
+    assert!(error.contains("its syncer is version 0.2.0, and `drift` needs 0.3.0"), "{error}");
+    assert_eq!(lab.serial("press-01"), 1);
+    device.status_with("press-01", ("installed", ""), "0.3.0", &[]);
+    lab.publish_all();
+    let envelope = lab.json("press-01", "desired", "envelope.json");
+    assert_eq!(envelope["requires"], serde_json::json!(["drift"]));
+    let policies: Vec<_> = envelope["deployments"].as_object().unwrap().values().map(|one| &one["policy"]).collect();
+    assert_eq!(policies, [&serde_json::json!({"drift": "report"})]);
+    lab.write("deployments/hello.yaml", format!("{file}drift: heal\n"));
+    lab.commit();
+    lab.publish_all();
+    assert_eq!(lab.json("press-01", "desired", "envelope.json").get("requires"), None, "what is so anyway isn't said");
+}

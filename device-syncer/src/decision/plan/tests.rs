@@ -385,3 +385,38 @@ proptest! {
         prop_assert_eq!(once, inventory.difference(&keep).cloned().collect());
     }
 }
+
+#[test]
+fn what_drifted_waits_as_the_stricter_of_fleet_and_site_says() {
+    let digest = |name| Some(input_digest("a", name, "1"));
+    let state = applied(&[("a", "x", Some("1")), ("a", "y", Some("1"))]);
+    let closed = Openings { apply: Opening::NeverOpens, ..Openings::default() };
+    let of = |fleet, site, state: &DeviceState, condition: &Condition, y: &str| {
+        let found =
+            [observed("a", "x", digest("x"), condition.clone()), observed("a", "y", digest("y"), Condition::Running)];
+        let wanted = DesiredDeployment { drift: fleet, ..wanted("a", &[("x", "1"), ("y", y)]) };
+        let openings = if y == "1" { closed } else { Openings::default() };
+        let gates = Gates { drift: site, openings, ..Gates::default() };
+        action_of(&make_with(Some(&[wanted]), state, &found, &gates))
+    };
+    let (heal, window, report) = (DriftPolicy::Heal, DriftPolicy::HealInWindow, DriftPolicy::Report);
+    let stopped = Condition::Stopped("exited with 1".to_owned());
+    for condition in [&stopped, &Condition::Missing, &Condition::Edited("replicas".to_owned())] {
+        let free = of(heal, heal, &state, condition, "1");
+        assert!(!["drifted", "waiting-window", "keep"].contains(&free.as_str()), "{free}");
+        for (fleet, site, code) in [
+            (report, heal, "drifted"),
+            (heal, report, "drifted"),
+            (window, report, "drifted"),
+            (window, heal, "waiting-window"),
+            (heal, window, "waiting-window"),
+        ] {
+            assert_eq!(of(fleet, site, &state, condition, "1"), code, "{fleet} {site} {condition:?}");
+        }
+        assert_eq!(of(report, report, &state, condition, "2"), free, "a newer set is applied as a whole");
+        let mut down = state.clone();
+        down.whole.insert(project("a", "x"), "boot before".to_owned());
+        assert_eq!(of(report, window, &down, condition, "1"), free, "it went down with the device");
+    }
+    assert_eq!(of(report, report, &state, &Condition::Degraded("unhealthy".to_owned()), "1"), "keep", "it is there");
+}

@@ -40,6 +40,7 @@ words! {
         WaitingDowntime "waiting-downtime" "Waits for the end of a known downtime."
         WaitingApproval "waiting-approval" "Waits for a person's approval."
         WaitingPolicy "waiting-policy" "Waits for the site's policy to allow it."
+        Drifted "drifted" "It isn't as it was applied, and is only reported so (`drift: report`)."
         WaitingDependency "waiting-dependency" "Waits for what this depends on: a component before it, or another deployment."
         Suspended "suspended" "The operator told the device to stop."
         Held "held" "The device's own site holds it back."
@@ -106,7 +107,7 @@ mod tests {
             assert_eq!(code.pascal_case(), words.collect::<String>());
             assert_eq!(ReportedCode::from(text.to_owned()), ReportedCode::Known(*code));
         }
-        assert_eq!(ErrorCode::TABLE.len(), 35);
+        assert_eq!(ErrorCode::TABLE.len(), 36);
         assert_eq!(ReportedCode::from("IEO-PULL".to_owned()).as_str(), "IEO-PULL");
     }
 
