@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
-use super::turns::Turn;
+use super::turns::{Turn, Turns};
 use crate::accounting::{Accounting, Peer};
 use crate::accounts::Identity;
 use crate::answer::Refusal;
@@ -61,6 +61,15 @@ impl Arrival {
     /// Notes that it had time enough to log in.
     pub(super) fn was_long(&self) {
         lock(&self.turn).iter_mut().for_each(Turn::was_long);
+    }
+
+    /// Takes a place among those who are silent for the one it has; tells whether there was one.
+    pub(super) async fn counts_as_silent(&self, turns: &Turns) -> bool {
+        let Some(place) = turns.patient_now(self.peer.address.ip().into()).await else { return false };
+        if let Some(turn) = &mut *lock(&self.turn) {
+            *turn = place;
+        }
+        true
     }
 
     /// Whether it is known whose it is.

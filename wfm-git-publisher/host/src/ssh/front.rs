@@ -16,10 +16,15 @@ use tokio::process::{Child, Command};
 use tokio::time::{Duration, sleep, timeout};
 
 use super::arrivals::Arrival;
+use super::heard::Heard;
 use super::sshd::{GRACE_SECONDS, Sshd};
+use super::turns::FIRST;
 use crate::admission::Admitted;
 use crate::limits::Limits;
 use crate::shared::Host;
+
+/// How long a client that has the server's version may take for its next word until another one may log in beside it.
+const NEXT: Duration = Duration::from_millis(500);
 
 /// How long a login may take until another one may begin beside it.
 const LOGIN: Duration = Duration::from_secs(5);
@@ -83,11 +88,14 @@ async fn serve(host: &Host, sshd: &Sshd, stream: TcpStream, admitted: Admitted) 
     };
     // Too many were before it; it comes again.
     let Some(turn) = turn else { return Ok(()) };
+    let spoke = turn.spoke();
     let listed = host.arrivals.list(Arc::clone(&admitted.peer), turn);
+    let (heard, stream) = Heard::begin(stream)?;
     let mut child = start(sshd, stream)?;
     let said = tokio::spawn(log(address, child.stderr.take()));
     tokio::select! {
         _ = child.wait() => return Ok(()),
+        () = stopped_short(host, &listed.arrival, spoke.then_some(heard)) => tracing::debug!(%address, "it stopped"),
         () = unknown(&listed.arrival) => tracing::debug!(%address, "nobody came of it"),
         () = stopped(host, &listed.arrival) => {}
     }
@@ -96,14 +104,31 @@ async fn serve(host: &Host, sshd: &Sshd, stream: TcpStream, admitted: Admitted) 
     Ok(())
 }
 
-fn start(sshd: &Sshd, stream: TcpStream) -> io::Result<Child> {
-    let stream = stream.into_std()?;
+fn start(sshd: &Sshd, stream: std::net::TcpStream) -> io::Result<Child> {
     stream.set_nonblocking(false)?;
     let output = stream.try_clone()?;
     let mut command = Command::new(&sshd.program);
     command.args(["-i", "-e", "-f"]).arg(&sshd.config).env_clear().env("PATH", "/usr/local/bin:/usr/bin:/bin");
     command.stdin(std::os::fd::OwnedFd::from(stream)).stdout(std::os::fd::OwnedFd::from(output));
     command.stderr(Stdio::piped()).process_group(0).kill_on_drop(true).spawn()
+}
+
+/// Ends when a client that has the server's version, and said its own, then says nothing for as long as others may be silent,
+/// and there are as many silent ones as may have an sshd.
+async fn stopped_short(host: &Host, arrival: &Arrival, heard: Option<Heard>) {
+    if let Some(heard) = heard {
+        // A busy sshd takes its time: that isn't the client's fault.
+        heard.answered().await;
+        sleep(NEXT).await;
+        if !heard.more() {
+            arrival.was_long();
+        }
+        sleep(FIRST - NEXT).await;
+        if !heard.more() && !arrival.counts_as_silent(&host.turns).await {
+            return;
+        }
+    }
+    std::future::pending().await
 }
 
 /// Ends when a connection is nobody's for too long.

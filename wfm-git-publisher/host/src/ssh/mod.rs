@@ -16,6 +16,7 @@ pub mod user;
 mod arrivals;
 mod channel;
 mod front;
+mod heard;
 mod hello;
 mod listening;
 mod session;

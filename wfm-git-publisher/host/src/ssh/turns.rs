@@ -2,8 +2,8 @@
 //!
 //! Both sides send their version at once (RFC 4253, section 4.2), and nearly all clients do: so a connection costs no sshd,
 //! and delays nobody who speaks, until its client did. A few clients wait for the server's version, and get an sshd in the
-//! end, too, few of them at a time. Few log in at a time as well, so that they do it quickly: all devices of a site
-//! come at once when its power is back, and each has some seconds.
+//! end, too, few of them at a time; those who say their version and stop soon count as such. Few log in at a time as well, so
+//! that they do it quickly: all devices of a site come at once when its power is back, and each has some seconds.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -19,7 +19,7 @@ use crate::lock::lock;
 use crate::process::{Gate, Slot};
 
 /// How long a client may take for its first byte until it is taken for one that waits for the server's.
-const FIRST: Duration = Duration::from_secs(3);
+pub(super) const FIRST: Duration = Duration::from_secs(3);
 
 /// The gates before sshd, at which networks take turns.
 #[derive(Debug)]
@@ -72,9 +72,20 @@ impl Turns {
         let login = self.logins.enter_within(&name, Limits::SSH_TURN).await.ok()?;
         Some(Turn { _stranger: stranger, login: Some(login) })
     }
+
+    /// A place among those who wait for the server to speak first, if one is free.
+    pub(super) async fn patient_now(&self, network: Network) -> Option<Turn> {
+        let place = self.patient.enter_within(&network.to_string(), Duration::ZERO).await.ok()?;
+        Some(Turn { _stranger: place, login: None })
+    }
 }
 
 impl Turn {
+    /// Whether its client spoke first.
+    pub(super) fn spoke(&self) -> bool {
+        self.login.is_some()
+    }
+
     /// It had time enough to log in: another one may begin.
     pub(super) fn was_long(&mut self) {
         self.login = None;

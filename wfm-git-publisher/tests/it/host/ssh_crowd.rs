@@ -20,6 +20,9 @@ const DEVICES: usize = 200;
 /// More silent connections than an address may have.
 const SILENT: usize = 600;
 
+/// As many clients that say their version and then nothing as may have an sshd at the same time.
+const STOPPED: usize = 100;
+
 /// A device with a key and a repository of its own.
 fn device(site: &SshSite, name: &str) -> PathBuf {
     let (lab, key) = (&site.site.lab, site.key(name));
@@ -89,6 +92,33 @@ fn more_silent_clients_than_an_address_may_have_delay_no_device_behind_it() {
     let later = ask();
     println!("alone {alone:?}, beside {SILENT} silent ones {at_once:?}, and 5 s later {later:?}");
     assert!(at_once.max(later) < alone + Duration::from_secs(3), "{at_once:?}, {later:?}");
+}
+
+#[test]
+fn clients_that_say_their_version_and_stop_delay_no_device_behind_their_address() {
+    let site = SshSite::new();
+    let key = site.device(DEVICE);
+    let ask = || {
+        let begin = Instant::now();
+        let answer = site.ask(&key, &["git-upload-pack '/devices/press-01.git'"]);
+        assert!(answer.status.success(), "{}", said(&answer));
+        begin.elapsed()
+    };
+    let alone = ask();
+    let stop = || {
+        let mut stream = TcpStream::connect(format!("127.0.0.1:{}", site.at.1)).unwrap();
+        stream.write_all(b"SSH-2.0-stops\r\n").unwrap();
+        stream
+    };
+    let _stopped: Vec<_> = (0..STOPPED).map(|_| stop()).collect();
+    let at_once = ask();
+    std::thread::sleep(Duration::from_secs(5));
+    let later = ask();
+    println!("alone {alone:?}, beside {STOPPED} that stopped {at_once:?}, and 5 s later {later:?}");
+    assert!(
+        at_once < alone + Duration::from_secs(6) && later < alone + Duration::from_secs(3),
+        "{at_once:?}, {later:?}"
+    );
 }
 
 #[test]
