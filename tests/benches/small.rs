@@ -45,7 +45,7 @@ fn with_a_chart(site: &Site, stage: &Stage, cluster: &Cluster) {
     let path = site.device.home().join("device.yaml");
     let settings = std::fs::read_to_string(&path).expect("settings");
     let helm = cluster.settings(cluster.program());
-    std::fs::write(path, format!("{settings}poll: 1s\nhelm: {helm}\n")).expect("written");
+    std::fs::write(path, format!("{settings}poll: 1m\nhelm: {helm}\n")).expect("written");
     site.device.syncer(&["once"]);
     let place = stage.registry_for("small");
     let name = place.strip_prefix(&format!("{}/", registry())).expect("a name");
