@@ -1,7 +1,7 @@
 //! A device that looks each 15 s, 15 times faster than it is delivered: its passes, waits and heartbeats each come 15
 //! times as often. What it takes is measured, and what a day and a week take is that, as often as it comes in them.
 
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
 use repo_testkit::git;
@@ -86,29 +86,6 @@ fn watch(site: &Site) -> Watched {
     Watched { stretches, pss, dirty, changes }
 }
 
-/// How often it has something synced in so many passes, by strace; `None` where that isn't there.
-fn syncs(site: &Site, passes: u64) -> Option<u64> {
-    let counts = site.device.home().with_file_name("syncs");
-    let mut strace = Command::new("strace");
-    strace
-        .args(["-f", "-c", "-U", "calls,name", "-e", "trace=fsync,fdatasync,syncfs,sync_file_range", "-o"])
-        .arg(&counts);
-    let count = |seconds: u64| {
-        let syncer = site.device.command(&["run"]);
-        let mut command = Command::new(strace.get_program());
-        command.args(strace.get_args()).args(["timeout", &seconds.to_string()]);
-        command.arg(syncer.get_program()).args(syncer.get_args());
-        let ended = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
-        ended.ok()?;
-        let text = std::fs::read_to_string(&counts).unwrap_or_default();
-        let calls = |line: &str| line.split_whitespace().next()?.parse::<u64>().ok();
-        Some(text.lines().filter(|line| !line.contains("total")).filter_map(calls).sum::<u64>())
-    };
-    // What its start takes is in both.
-    let start = count(BEGIN.as_secs())?;
-    Some(count(BEGIN.as_secs() + passes)?.saturating_sub(start))
-}
-
 pub(crate) fn measure(stage: &Stage) -> Vec<Line> {
     let site = Site::new(stage, "week", "serve", LIMITS, &real("docker"));
     let _label = Label::of(&site);
@@ -118,7 +95,6 @@ pub(crate) fn measure(stage: &Stage) -> Vec<Line> {
     std::fs::write(path, settings + SETTINGS).expect("written");
     let watched = watch(&site);
     let watched_passes = WATCH.as_secs() as u32;
-    let syncs = syncs(&site, 100);
     let of = |all: &[Taken], part: fn(&Taken) -> u64| median(&all.iter().map(part).collect::<Vec<_>>());
     let mean = |part: fn(&Taken) -> u64| watched.stretches.iter().map(part).sum::<u64>() / RUNS as u64;
     let idle = Duration::from_nanos(mean(|taken| taken.cpu.as_nanos() as u64)) / watched_passes;
@@ -141,12 +117,6 @@ pub(crate) fn measure(stage: &Stage) -> Vec<Line> {
         Line::new("  an idle day, scaled: written to the disk", kilobytes(day(mean(|taken| taken.written))), RUNS)
             .goal("≤ 1 MiB"),
         Line::new("  an idle day, scaled: growth of the clone", kilobytes(day(mean(|taken| taken.disk))), RUNS),
-        Line::new(
-            "  an idle day, scaled from 100 passes: syncs",
-            syncs.map_or("no strace here".to_owned(), |count| (count * u64::from(DAY) / 100).to_string()),
-            1,
-        )
-        .goal("≤ 50"),
         Line::new("  one change: CPU, with all it starts", shown(change), RUNS),
         Line::new("  one change: written to the disk", kilobytes(of(&watched.changes, |taken| taken.written)), RUNS),
         Line::new(
