@@ -1,5 +1,5 @@
-//! A control group: what all that runs in it takes together, and a bound on its memory. Needs root, and the controllers
-//! `cpuacct`, `memory` and `pids` of version 1, or version 2.
+//! A control group: what all that runs in it takes together. Needs root, and the controllers `cpuacct` and `memory` of
+//! version 1, or version 2.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,21 +19,15 @@ impl ControlGroup {
     pub(crate) fn new(name: &str) -> Self {
         let name = format!("bench-{}-{name}", std::process::id());
         let is_unified = Path::new(ROOT).join("cgroup.controllers").exists();
-        let controllers: &[&str] = if is_unified { &[""] } else { &["cpuacct", "memory", "pids"] };
+        let controllers: &[&str] = if is_unified { &[""] } else { &["cpuacct", "memory"] };
         let directories: Vec<_> = controllers.iter().map(|one| Path::new(ROOT).join(one).join(&name)).collect();
         if is_unified {
-            let _ = fs::write(Path::new(ROOT).join("cgroup.subtree_control"), "+cpu +memory +pids");
+            let _ = fs::write(Path::new(ROOT).join("cgroup.subtree_control"), "+cpu +memory");
         }
         for directory in &directories {
             fs::create_dir(directory).expect("control groups need root");
         }
         Self { directories, is_unified }
-    }
-
-    /// What runs in it has so many bytes of memory at most, the files that it reads included.
-    pub(crate) fn limit_memory(&self, bytes: u64) {
-        let file = self.file("memory/memory.limit_in_bytes", "memory.max");
-        fs::write(file, bytes.to_string()).expect("set");
     }
 
     /// The same command, with all that it starts, in this group.
@@ -60,30 +54,10 @@ impl ControlGroup {
         Duration::from_nanos(number(&self.file("cpuacct/cpuacct.usage", "")))
     }
 
-    /// Memory of the processes that are in it now, without files' pages that are only cached, in bytes.
-    pub(crate) fn memory(&self) -> u64 {
-        if self.is_unified { self.of("", "memory.stat", "anon") } else { self.of("memory/memory.stat", "", "rss") }
-    }
-
-    /// The most memory that was ever charged to it, the files that were read included, in bytes.
-    pub(crate) fn peak_memory(&self) -> u64 {
-        number(&self.file("memory/memory.max_usage_in_bytes", "memory.peak"))
-    }
-
-    /// How often the kernel ended something in it for want of memory.
-    pub(crate) fn killed(&self) -> u64 {
-        self.of("memory/memory.oom_control", "memory.events", "oom_kill")
-    }
-
     /// How many processes are in it now.
     pub(crate) fn processes(&self) -> usize {
         let text = fs::read_to_string(self.file("memory/cgroup.procs", "cgroup.procs"));
         text.map_or(0, |text| text.lines().count())
-    }
-
-    /// The most threads of all processes together that were ever in it.
-    pub(crate) fn peak_threads(&self) -> u64 {
-        number(&self.file("pids/pids.peak", "pids.peak"))
     }
 
     /// The number behind a key, in the file of either version.
