@@ -2,16 +2,19 @@
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
-use std::{fmt, io};
+use std::{env, fmt, io};
 
 use clap::ValueEnum;
 use jiff::{SignedDuration, Timestamp};
 use repo_model::text::{self, Harmless};
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::field::MakeExt;
+use tracing_subscriber::filter::{ParseError, Targets};
 use tracing_subscriber::fmt::format::{Writer, debug_fn};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::reconcile::agent::OUTCOME;
 
@@ -28,11 +31,11 @@ const LATELY: SignedDuration = SignedDuration::from_hours(1);
 /// How many of the last lines a new one is compared with.
 const LINES: usize = 200;
 
-/// Logs from now on, as `DEVICE_SYNCER_LOG` says.
+/// Logs from now on, as `DEVICE_SYNCER_LOG` says: levels, each for all or after `target=`, with commas between them.
 pub(super) fn start(form: LogForm) {
-    let filter = tracing_subscriber::EnvFilter::try_from_env("DEVICE_SYNCER_LOG");
-    let filter = filter.unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
-    let logs = tracing_subscriber::fmt().with_env_filter(filter).without_time();
+    let wanted = env::var("DEVICE_SYNCER_LOG").unwrap_or_default();
+    let (filter, error) = filter(&wanted);
+    let logs = tracing_subscriber::fmt().with_max_level(Level::TRACE).without_time();
     // An event is one line, whatever strangers wrote in its fields.
     let fields = debug_fn(|writer, field, value| match field.name() {
         "message" => write!(writer, "{}", text::line(&format!("{value:?}"))),
@@ -40,15 +43,28 @@ pub(super) fn start(form: LogForm) {
     });
     let is_terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
     match form {
-        LogForm::Text => logs
-            .with_writer(io::stderr)
-            .fmt_fields(fields.delimited(" "))
-            .map_event_format(|format| Sparing::new(format.with_ansi(is_terminal), form))
-            .init(),
+        LogForm::Text => {
+            let logs = logs.with_writer(io::stderr).fmt_fields(fields.delimited(" "));
+            let logs = logs.map_event_format(|format| Sparing::new(format.with_ansi(is_terminal), form));
+            logs.finish().with(filter).init();
+        }
         LogForm::Json => {
             let logs = logs.json().map_event_format(|format| Sparing::new(format, form));
-            logs.with_writer(|| Harmless(io::stderr())).init();
+            logs.with_writer(|| Harmless(io::stderr())).finish().with(filter).init();
         }
+    }
+    if let Some(error) = error {
+        tracing::warn!(%error, %wanted, "DEVICE_SYNCER_LOG isn't a filter such as `debug` or `info,gix=off`: `info` holds");
+    }
+}
+
+/// What is logged; `info` where nothing is said, or nothing that can be read.
+fn filter(wanted: &str) -> (Targets, Option<ParseError>) {
+    let info = Targets::new().with_default(Level::INFO);
+    match wanted.parse() {
+        _ if wanted.is_empty() => (info, None),
+        Ok(filter) => (filter, None),
+        Err(error) => (info, Some(error)),
     }
 }
 
@@ -217,5 +233,22 @@ mod tests {
         }
         assert_eq!(write(10 * LINES - 1), []);
         assert_eq!(lately.0.len(), LINES);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_said_and_info_holds() {
+        for (wanted, level, target) in
+            [("", Level::INFO, "gix"), ("debug", Level::DEBUG, "gix"), ("info,gix=trace", Level::TRACE, "gix")]
+        {
+            let (filter, error) = filter(wanted);
+            assert!(error.is_none() && filter.would_enable(target, &level), "{wanted}");
+        }
+        let (off, _) = filter("info,gix=off");
+        assert!(!off.would_enable("gix::open", &Level::ERROR) && off.would_enable("other", &Level::INFO));
+        for wanted in ["gix=loud", "info,gix=["] {
+            let (filter, error) = filter(wanted);
+            assert!(error.is_some(), "{wanted}");
+            assert!(filter.would_enable("gix", &Level::INFO) && !filter.would_enable("gix", &Level::DEBUG), "{wanted}");
+        }
     }
 }
