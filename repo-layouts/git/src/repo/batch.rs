@@ -120,6 +120,7 @@ struct Objects {
 impl Repo {
     /// Begins a batch of commits; nothing is written before it is stored.
     pub fn batch(&self) -> Batch<'_> {
+        self.forget_removed();
         let mut known = self.git.objects.clone();
         known.refresh_never();
         Batch { repo: self, known, objects: Objects::default() }

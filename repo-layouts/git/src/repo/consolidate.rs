@@ -6,6 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use gix::ObjectId;
+use gix::objs::Exists as _;
 
 use super::{Reach, ReadError, Repo, RepoLock, shallow};
 use crate::{CommitId, durable};
@@ -59,6 +60,7 @@ impl Repo {
         let ids = reach.into_found();
         let kept = self.write_one_pack(&ids)?;
         self.remove_old(packs, loose, kept.as_deref()).map_err(fail)?;
+        self.forget_removed();
         let here: HashSet<_> = ids.into_iter().filter(|id| boundaries.contains(id)).collect();
         self.write_shallow(&shallow::lines(&here)).map_err(fail)?;
         Ok(true)
@@ -100,6 +102,13 @@ impl Repo {
         }
         loose.iter().try_for_each(|path| durable::store::remove_replaced(path))?;
         durable::store::sync_packs(&self.pack_dir())
+    }
+
+    /// Forgets the packs that this program or another one removed. One that was read stays mapped, and what only it had would
+    /// count as held: a new commit could name an object that nobody has.
+    pub(super) fn forget_removed(&self) {
+        // Only a look for what isn't there makes gix 0.90 read the directory anew.
+        self.git.objects.exists(&ObjectId::null(gix::hash::Kind::Sha1));
     }
 
     fn old_packs(&self) -> io::Result<Vec<PathBuf>> {

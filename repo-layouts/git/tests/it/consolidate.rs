@@ -34,6 +34,27 @@ fn many_packs_become_one_that_holds_what_refs_reach() {
 }
 
 #[test]
+fn what_went_with_a_pack_is_written_anew_when_it_is_committed_again() {
+    let corner = Corner::new();
+    let repo = corner.repo("r.git");
+    for elsewhere in [false, true] {
+        for text in ["again", "other"] {
+            let id = commit(&repo, "desired", &[("f", text)]);
+            repo.files(id, &TreeLimits::default()).expect("read, so that its pack is open");
+        }
+        // Nothing names the first tree any more, by this handle or by another program.
+        let last = store(&repo, &tree(&[("f", "last")]), &[], "without history");
+        set(&repo, "desired", last);
+        let handle = if elsewhere { Repo::open(repo.path()).expect("opened") } else { repo.clone() };
+        assert!(handle.consolidate(&handle.lock().expect("locked"), 1).expect("consolidated"));
+        let again = commit(&repo, "desired", &[("f", "again")]);
+        corner.fsck(&repo);
+        let reopened = Repo::open(repo.path()).expect("opened");
+        assert_eq!(reopened.files(again, &TreeLimits::default()).expect("read"), tree(&[("f", "again")]));
+    }
+}
+
+#[test]
 fn loose_objects_count_and_a_pack_under_protection_stays() {
     let corner = Corner::new();
     let repo = corner.repo("r.git");
