@@ -94,7 +94,7 @@ impl Wire {
         !self.up.is_empty()
     }
 
-    /// Carries what can be carried at once. Tells whether anything came from the host.
+    /// Carries what can be carried at once. Tells whether anything came down: from the host, or of what waited for room.
     pub(super) fn pump(&mut self) -> bool {
         self.pump_up();
         self.pump_down()
@@ -142,7 +142,10 @@ impl Wire {
                 return came;
             }
             match self.inner.write(&self.down) {
-                Ok(count) => drop(self.down.drain(..count)),
+                Ok(count) => {
+                    self.down.drain(..count);
+                    came = true;
+                }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(_) => return came,
             }
@@ -213,5 +216,39 @@ impl Connecting {
         let stream = TcpStream::from(self.0);
         stream.set_nodelay(true)?;
         Ok(stream)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    /// What libssh2 would read of it at once.
+    fn read_all(libssh2: &mut UnixStream) -> usize {
+        let mut buffer = [0; 64 << 10];
+        std::iter::from_fn(|| libssh2.read(&mut buffer).ok().filter(|count| *count > 0)).sum()
+    }
+
+    #[test]
+    fn what_waited_for_room_is_told_as_something_to_read_although_the_host_says_nothing_more() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let tcp = TcpStream::connect(listener.local_addr().expect("its address")).expect("connected");
+        let (mut host, _) = listener.accept().expect("accepted");
+        tcp.set_nonblocking(true).expect("set");
+        let (mut wire, mut libssh2) = Wire::new(tcp).expect("a pair");
+        let mut sent = 0;
+        while wire.down.is_empty() {
+            host.write_all(&[0; 16 << 10]).expect("sent");
+            sent += 16 << 10;
+            while wire.received < sent {
+                wire.pump();
+            }
+        }
+        let read = read_all(&mut libssh2) as u64;
+        assert!(read < sent && wire.pump(), "{read} of {sent}");
+        assert_eq!(read + read_all(&mut libssh2) as u64, sent);
+        assert!(!wire.pump());
     }
 }
