@@ -6,11 +6,10 @@ use std::{env, fmt, io};
 
 use clap::ValueEnum;
 use jiff::{SignedDuration, Timestamp};
-use repo_model::text::{self, Harmless};
+use repo_model::text::Harmless;
+use repo_service::log::{fields, filter};
 use tracing::{Event, Level, Subscriber};
-use tracing_subscriber::field::MakeExt;
-use tracing_subscriber::filter::{ParseError, Targets};
-use tracing_subscriber::fmt::format::{Writer, debug_fn};
+use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::LookupSpan;
@@ -36,15 +35,10 @@ pub(super) fn start(form: LogForm) {
     let wanted = env::var("DEVICE_SYNCER_LOG").unwrap_or_default();
     let (filter, error) = filter(&wanted);
     let logs = tracing_subscriber::fmt().with_max_level(Level::TRACE).without_time();
-    // An event is one line, whatever strangers wrote in its fields.
-    let fields = debug_fn(|writer, field, value| match field.name() {
-        "message" => write!(writer, "{}", text::line(&format!("{value:?}"))),
-        name => write!(writer, "{name}={}", text::line(&format!("{value:?}"))),
-    });
     let is_terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
     match form {
         LogForm::Text => {
-            let logs = logs.with_writer(io::stderr).fmt_fields(fields.delimited(" "));
+            let logs = logs.with_writer(io::stderr).fmt_fields(fields());
             let logs = logs.map_event_format(|format| Sparing::new(format.with_ansi(is_terminal), form));
             logs.finish().with(filter).init();
         }
@@ -55,16 +49,6 @@ pub(super) fn start(form: LogForm) {
     }
     if let Some(error) = error {
         tracing::warn!(%error, %wanted, "DEVICE_SYNCER_LOG isn't a filter such as `debug` or `info,gix=off`: `info` holds");
-    }
-}
-
-/// What is logged; `info` where nothing is said, or nothing that can be read.
-fn filter(wanted: &str) -> (Targets, Option<ParseError>) {
-    let info = Targets::new().with_default(Level::INFO);
-    match wanted.parse() {
-        _ if wanted.is_empty() => (info, None),
-        Ok(filter) => (filter, None),
-        Err(error) => (info, Some(error)),
     }
 }
 
@@ -233,22 +217,5 @@ mod tests {
         }
         assert_eq!(write(10 * LINES - 1), []);
         assert_eq!(lately.0.len(), LINES);
-    }
-
-    #[test]
-    fn what_cannot_be_read_is_said_and_info_holds() {
-        for (wanted, level, target) in
-            [("", Level::INFO, "gix"), ("debug", Level::DEBUG, "gix"), ("info,gix=trace", Level::TRACE, "gix")]
-        {
-            let (filter, error) = filter(wanted);
-            assert!(error.is_none() && filter.would_enable(target, &level), "{wanted}");
-        }
-        let (off, _) = filter("info,gix=off");
-        assert!(!off.would_enable("gix::open", &Level::ERROR) && off.would_enable("other", &Level::INFO));
-        for wanted in ["gix=loud", "info,gix=["] {
-            let (filter, error) = filter(wanted);
-            assert!(error.is_some(), "{wanted}");
-            assert!(filter.would_enable("gix", &Level::INFO) && !filter.would_enable("gix", &Level::DEBUG), "{wanted}");
-        }
     }
 }

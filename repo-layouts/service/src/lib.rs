@@ -6,6 +6,8 @@
 //! The watchdog is fed by the task that does the work ([`ServiceManager::feed_during`]) as long as the work keeps what it
 //! said last: that it gives its next sign of life within a time ([`ServiceManager::alive`]).
 
+pub mod log;
+
 use std::ffi::OsString;
 use std::io;
 use std::os::linux::net::SocketAddrExt;
