@@ -275,7 +275,11 @@ impl Settings {
 
     /// The settings that `text` gives in this home.
     pub fn parse(text: &str, home: &Home) -> Result<Self, String> {
-        let fragment: Option<Fragment> = serde_yaml::from_str(text).map_err(|error| said_of(text, &error))?;
+        let read = yaml::deserialize("device.yaml", text.as_bytes(), &yaml::Limits::VENDOR);
+        let fragment: Option<Fragment> = read.map_err(|problem| {
+            let hint = problem.hint.as_ref().map(|hint| format!(" ({hint})")).unwrap_or_default();
+            format!("{problem}{hint}")
+        })?;
         let fragment = fragment.unwrap_or_default();
         let interval = |name: &str, text: Option<String>| match text {
             None => Ok(None),
@@ -318,17 +322,6 @@ impl Settings {
             capabilities: fragment.capabilities,
             boot_id_file: fragment.boot_id_file.unwrap_or_else(|| "/proc/sys/kernel/random/boot_id".into()),
         })
-    }
-}
-
-/// What is wrong with a file that can't be read; where it isn't YAML at all, in the words of any other file.
-fn said_of(text: &str, error: &serde_yaml::Error) -> String {
-    match yaml::parse("device.yaml", text.as_bytes(), &yaml::Limits::VENDOR) {
-        Err(problem) => {
-            let hint = problem.hint.as_ref().map(|hint| format!(" ({hint})")).unwrap_or_default();
-            format!("{problem}{hint}")
-        }
-        Ok(_) => error.to_string(),
     }
 }
 
@@ -395,10 +388,10 @@ mod tests {
         let home = Home::new("/x");
         let schema = schema();
         for (text, words) in [
-            ("poll: 15s\nrepot: 5m\n", vec!["repot", "line 2"]),
+            ("poll: 15s\nrepot: 5m\n", vec!["device.yaml:2:1: repot: "]),
             ("poll: soon\n", vec!["poll", "soon"]),
             ("poll: 0s\n", vec!["at least 1s"]),
-            ("docker: [a]\n", vec!["line 1"]),
+            ("docker: [a]\n", vec!["device.yaml:1:10: docker[0]: "]),
             ("docker: {stopTimeout: 1h}\n", vec!["docker.stopTimeout", "at most 10m"]),
             ("helm: {kubeconfig: k}\n", vec!["context"]),
             ("helm: {kubeconfig: k, context: c, historyMax: 1}\n", vec!["historyMax", "at least 2"]),

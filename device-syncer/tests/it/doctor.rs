@@ -93,7 +93,7 @@ fn doctor_names_what_is_wrong_on_the_device_and_what_to_do() {
     assert_row(&rows, "host: repository", "failed", &["HostUnreachable"]);
     world.settings("repot: 5m\n");
     let (_, rows) = doctor(&world);
-    assert_row(&rows, "settings", "failed", &["repot", "line 4"]);
+    assert_row(&rows, "settings", "failed", &["repot", "device.yaml:5:1"]);
     assert_row(&rows, "device", "ok", &["press-01"]);
     fs::remove_dir_all(world.home()).unwrap();
     world.syncer(&["doctor"]).ended(1).says(&["is not a device's home"]);

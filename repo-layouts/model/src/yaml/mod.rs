@@ -2,12 +2,14 @@
 //! every problem, and writing that every YAML 1.1 or 1.2 reader understands alike.
 //!
 //! The order of a reading: bytes → [`parse`] (or [`parse_json`]) → [`Node`] → [`Reader`] over each mapping →
-//! typed document and [`Problems`](crate::problem::Problems). [`read`] and [`read_json`] do all of it.
+//! typed document and [`Problems`](crate::problem::Problems). [`read`] and [`read_json`] do all of it. [`deserialize`] reads
+//! settings, up to the first problem.
 
 mod field;
 mod json;
 mod parse;
 mod scalar;
+mod typed;
 mod words;
 mod write;
 
@@ -15,6 +17,7 @@ pub use field::{Context, Field, Reader, read, read_json};
 pub use json::parse_json;
 pub use parse::parse;
 pub use scalar::{Plain, Strictness, is_ambiguous, resolve};
+pub use typed::deserialize;
 pub use write::to_yaml;
 
 /// Where a node starts: line and column from 1, the column in characters. Line 0 means unknown.

@@ -13,6 +13,11 @@ use crate::problem::Problem;
 /// directives, duplicate keys, keys that aren't scalars, merge keys, tags other than `!!str`, and whatever passes the
 /// limits. Reading stops at the first of them.
 pub fn parse(file: &str, bytes: &[u8], limits: &Limits) -> Result<Node, Problem> {
+    parse_any(file, bytes, limits)?.ok_or_else(|| Problem::error(file, "is empty"))
+}
+
+/// The same; `None` of a text without a document, such as one of comments only.
+pub(super) fn parse_any(file: &str, bytes: &[u8], limits: &Limits) -> Result<Option<Node>, Problem> {
     let text = check_text(file, bytes, limits)?;
     let options = granit_parser::options! {
         disallow_directives: true,
@@ -64,7 +69,7 @@ struct Builder<'a> {
 type Parsed<T> = Result<T, Problem>;
 
 impl<'a> Builder<'a> {
-    fn document(&mut self) -> Parsed<Node> {
+    fn document(&mut self) -> Parsed<Option<Node>> {
         let mut document = None;
         loop {
             let (event, span) = self.next()?;
@@ -81,7 +86,7 @@ impl<'a> Builder<'a> {
                 event => document = Some(self.node(event, span, 0)?),
             }
         }
-        document.ok_or_else(|| Problem::error(self.file, "is empty"))
+        Ok(document)
     }
 
     fn next(&mut self) -> Parsed<(Event<'a>, Span)> {
