@@ -10,7 +10,9 @@ use repo_model::margo::Target;
 use repo_model::{DeploymentId, DeploymentName, DeviceId};
 use serde::Serialize;
 
-use crate::fleet::{Choice, Deployment, Device, Fleet, Place, Policy, Seconds, Selector, Setting, shown_value};
+use crate::fleet::{
+    Choice, Deployment, Device, Fleet, Place, Policy, Seconds, Selector, Setting, Windows, shown_value,
+};
 use crate::plan::Blocked;
 use crate::render::{Facts, Locks, Rendered, choose, render};
 
@@ -45,6 +47,8 @@ pub struct Explained {
     pub enrolled: bool,
     /// Its intervals, `poll` and `report`.
     pub policy: Vec<PolicyExplained>,
+    /// What it lets changes wait for; those of which something is said.
+    pub gates: Vec<GateExplained>,
     /// What keeps everything that is new for it from being published.
     pub blocked: Vec<Blocked>,
     /// Why nothing is known from its repository; absent if it can be used and believed.
@@ -63,6 +67,17 @@ pub struct PolicyExplained {
     pub name: String,
     pub seconds: u64,
     /// Everything that sets it, the strongest first; the first one counts. Empty if nothing does.
+    #[serde(rename = "said")]
+    pub settings: Vec<SettingExplained>,
+}
+
+/// Where something comes from that lets changes of a device wait.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct GateExplained {
+    /// What it is: `windows`.
+    pub name: String,
+    /// Everything that sets it, the strongest first; the first one counts.
     #[serde(rename = "said")]
     pub settings: Vec<SettingExplained>,
 }
@@ -158,6 +173,7 @@ fn of_device(context: &DeviceContext<'_>, broken: Vec<String>, is_asked: impl Fn
         suspended: device.suspended,
         enrolled: device.is_enrolled(),
         policy: policy(fleet, device),
+        gates: gates(fleet, device),
         blocked: blocked.iter().filter(|one| is_of_all(one)).cloned().collect(),
         trouble: trouble.clone(),
         broken,
@@ -185,6 +201,15 @@ fn policy(fleet: &Fleet, device: &Device) -> Vec<PolicyExplained> {
     ]
 }
 
+fn gates(fleet: &Fleet, device: &Device) -> Vec<GateExplained> {
+    let windows = device.policies(fleet).filter_map(|(rule, policy)| {
+        let Windows { policy, place } = policy.windows.as_ref()?;
+        Some(SettingExplained { what: policy.to_string(), rule, place: Some(place.clone()) })
+    });
+    let all = [GateExplained { name: "windows".to_owned(), settings: windows.collect() }];
+    all.into_iter().filter(|gate| !gate.settings.is_empty()).collect()
+}
+
 fn explain_deployment(
     context: &DeviceContext<'_>,
     deployment: &Deployment,
@@ -204,6 +229,9 @@ fn explain_deployment(
     }
     if deployment.suspended {
         reasons.push(Reason::new("it is suspended: devices leave what they have of it", Some(&deployment.place)));
+    }
+    if let Some(Windows { policy, place }) = &deployment.windows {
+        reasons.push(Reason::new(format!("it has windows of its own: {policy}"), Some(place)));
     }
     for (name, place) in &deployment.depends_on {
         reasons.push(Reason::new(format!("it waits for `{name}`"), Some(place)));

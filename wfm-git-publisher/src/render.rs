@@ -213,6 +213,7 @@ impl<'a> Work<'a> {
             on_failure: deployment.on_failure,
             stabilise_seconds: deployment.stabilise,
             drift: deployment.drift,
+            windows: deployment.windows.as_ref().map(|one| one.policy.clone()),
         };
         let id = deployment.id.clone();
         let chosen = matches!(deployment.profile, Choice::Auto(_)).then(|| profile.description.id.clone());

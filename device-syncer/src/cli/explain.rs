@@ -306,7 +306,7 @@ fn hold_of<'a>(gates: &'a Gates, (id, name): (DeploymentId, Option<&DeploymentNa
 
 /// When the first closed gate opens by itself.
 fn opens(why: &Failure, gates: &Gates, of: (DeploymentId, Option<&DeploymentName>)) -> Option<Timestamp> {
-    if why.code == ErrorCode::Held { hold_of(gates, of)?.until() } else { gates.window_opens(&why.code) }
+    if why.code == ErrorCode::Held { hold_of(gates, of)?.until() } else { gates.window_opens(&why.code, Some(of.0)) }
 }
 
 /// What puts back what is only reported.
@@ -331,7 +331,13 @@ fn how(why: &Failure, gates: &Gates, of: (DeploymentId, Option<&DeploymentName>)
         Some(ErrorCode::WaitingDowntime | ErrorCode::WaitingWindow) if opens.is_some() => {
             "by itself (`device-syncer windows`)"
         }
-        Some(ErrorCode::WaitingDowntime | ErrorCode::WaitingWindow) => "never, as `gates.windows` of device.yaml is",
+        Some(ErrorCode::WaitingDowntime | ErrorCode::WaitingWindow) => {
+            let openings = gates.openings_of(Some(of.0));
+            return match &openings.doubt {
+                Some(_) => "when what the text names is over".to_owned(),
+                None => format!("never, by {} as they are now", openings.whose),
+            };
+        }
         Some(ErrorCode::WaitingApproval) => "with `device-syncer approve`, which shows what it is about",
         Some(ErrorCode::Drifted) => return retry(of.1),
         Some(ErrorCode::WaitingPolicy) => {

@@ -6,19 +6,22 @@ use std::process::ExitCode;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use repo_model::windows::Spread;
+use repo_model::{DeploymentId, text};
 use serde::Serialize;
 
 use super::OutputArgs;
 use super::show::{age, json};
-use crate::config::Home;
-use crate::decision::windows::Windows;
+use crate::config::{Home, known_zone};
+use crate::decision::windows::{AllWindows, Counting, Doubt, Whose};
 use crate::error::CliError;
 use crate::home;
+use crate::state::loaded;
 
 /// How many of the next times are printed.
 const TIMES: usize = 5;
 
-/// Prints when changes may be made on this device by `gates.windows` of device.yaml, and whether they may now.
+/// Prints when changes may be made on this device, and whether they may now: by `gates.windows` of device.yaml and by the
+/// fleet's windows, which count together, also those of single deployments.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
@@ -27,21 +30,52 @@ pub(super) struct Args {
 
 pub(super) fn run(home: &Home, args: &Args) -> Result<ExitCode, CliError> {
     let now = Timestamp::now();
-    let windows = WindowsOut::of(&home::site_windows(home)?, now);
-    args.output.print(|| windows.text(now), || json(&windows))?;
+    let (site, spread) = home::site_windows(home)?;
+    let (device_state, desired) = loaded::peek(&home.repository());
+    let windows = AllWindows::new(site, desired.as_ref(), known_zone);
+    let name = |id: DeploymentId| device_state.name_of(id, desired.as_ref());
+    let out = WindowsOut::of(&windows, spread, name, now);
+    args.output.print(|| out.text(now), || json(&out))?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// The site's windows, for `windows --output json`.
+/// All windows, for `windows --output json`.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct WindowsOut {
-    /// `null` where there are no windows: then changes may be made at any time.
+    #[serde(flatten)]
+    device: TimesOut,
+    /// Deployments with windows of their own, which count in the place of the fleet's for the whole device.
+    deployments: Vec<DeploymentOut>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct DeploymentOut {
+    deployment: String,
+    deployment_id: DeploymentId,
+    #[serde(flatten)]
+    times: TimesOut,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct TimesOut {
+    /// By whose clock the times are printed: the site's, else the fleet's. `null` where nobody has windows: then changes may
+    /// be made at any time.
     zone: Option<String>,
-    /// Whether they may now.
+    /// By whose clock the site's windows are meant; `null` where it has none.
+    site_zone: Option<String>,
+    /// The same of the fleet's.
+    fleet_zone: Option<String>,
+    /// Whether changes may be made now.
     open: bool,
     /// The next times at which they may, up to 400 days ahead; the first one has begun if `open`.
     next: Vec<Time>,
+    /// Why none is believed to be open.
+    doubt: Option<String>,
+    #[serde(skip)]
+    whose: Whose,
     #[serde(skip)]
     shown_in: TimeZone,
 }
@@ -54,38 +88,71 @@ struct Time {
 }
 
 impl WindowsOut {
-    /// What the site's windows come to from now on.
-    fn of((windows, spread): &(Option<Windows>, Spread), now: Timestamp) -> Self {
-        let Some(windows) = windows else {
-            let next = vec![Time { from: now, until: None }];
-            return Self { zone: None, open: true, next, shown_in: TimeZone::UTC };
-        };
-        let next = windows.next(now, *spread, TIMES);
-        let next: Vec<_> = next.into_iter().map(|(from, until)| Time { from, until }).collect();
-        let open = next.first().is_some_and(|first| first.from <= now);
-        let shown_in = windows.zone.clone();
-        Self { zone: shown_in.iana_name().map(str::to_owned), open, next, shown_in }
+    /// What they come to from now on.
+    fn of(windows: &AllWindows, spread: Spread, name: impl Fn(DeploymentId) -> String, now: Timestamp) -> Self {
+        let own = windows.of_deployments().map(|(id, own)| DeploymentOut {
+            deployment: name(id),
+            deployment_id: id,
+            times: TimesOut::of(own, spread, now),
+        });
+        Self { device: TimesOut::of(windows.of_device(), spread, now), deployments: own.collect() }
     }
 
     fn text(&self, now: Timestamp) -> String {
-        let Some(zone) = &self.zone else {
-            return "changes may be made at any time: device.yaml has no `gates.windows`\n".to_owned();
+        let mut text = if self.device.whose == Whose::Nobodys {
+            "changes may be made at any time: neither device.yaml (`gates.windows`) nor the fleet has windows\n"
+                .to_owned()
+        } else {
+            self.device.text(now)
         };
+        for DeploymentOut { deployment, times, .. } in &self.deployments {
+            let _ = write!(text, "{}, which has windows of its own: {}", text::cell(deployment), times.text(now));
+        }
+        if self.device.whose != Whose::Nobodys || !self.deployments.is_empty() {
+            text += "this device begins up to 10 minutes after a window opens, each time as much\n";
+        }
+        text
+    }
+}
+
+impl TimesOut {
+    fn of(windows: Counting<'_>, spread: Spread, now: Timestamp) -> Self {
+        let next = windows.next(now, spread, TIMES);
+        let next: Vec<_> = next.into_iter().map(|(from, until)| Time { from, until }).collect();
+        let name = |zone: &TimeZone| zone.iana_name().map(str::to_owned);
+        let fleet_zone = windows.fleet.and_then(|fleet| match fleet {
+            Ok(fleet) => name(&fleet.zone),
+            Err(unknown) => Some(unknown.clone()),
+        });
+        let site_zone = windows.site.and_then(|site| name(&site.zone));
+        Self {
+            zone: site_zone.clone().or_else(|| fleet_zone.clone()),
+            open: next.first().is_some_and(|first| first.from <= now),
+            next,
+            doubt: windows.at(now, false, spread).doubt.as_ref().map(Doubt::message),
+            site_zone,
+            fleet_zone,
+            whose: windows.whose(),
+            shown_in: windows.sides().next().map_or(TimeZone::UTC, |side| side.zone.clone()),
+        }
+    }
+
+    fn text(&self, now: Timestamp) -> String {
         let shown =
             |moment: Timestamp| moment.to_zoned(self.shown_in.clone()).strftime("%a %Y-%m-%d %H:%M:%S %Z").to_string();
-        let mut text = match self.next.first() {
-            None => "closed: no window opens within 400 days\n".to_owned(),
-            Some(_) if self.open => "open: changes may be made now\n".to_owned(),
-            Some(first) => format!("closed for {} more\n", age(first.from.duration_since(now))),
+        let mut all = match (&self.doubt, self.next.first()) {
+            (Some(doubt), _) => format!("closed: {}\n", text::cell(doubt)),
+            (None, None) => "closed: no window opens within 400 days\n".to_owned(),
+            (None, Some(_)) if self.open => "open: changes may be made now\n".to_owned(),
+            (None, Some(first)) => format!("closed for {} more\n", age(first.from.duration_since(now))),
         };
         for Time { from, until } in &self.next {
             let until = until.map_or("without an end that is near".to_owned(), shown);
-            let _ = writeln!(text, "{} to {until}", shown(*from));
+            let _ = writeln!(all, "{} to {until}", shown(*from));
         }
-        let _ = writeln!(
-            text,
-            "by the clock of {zone}; this device begins up to 10 minutes after a window opens, each time as much"
-        );
-        text
+        let clocks: Vec<_> =
+            [&self.fleet_zone, &self.site_zone].into_iter().flatten().map(|zone| text::cell(zone)).collect();
+        let _ = writeln!(all, "by {}, by the clock of {}", self.whose, clocks.join(" and "));
+        all
     }
 }

@@ -92,9 +92,14 @@ impl SiteGates {
 }
 
 fn windows(WindowsFragment { zone, apply, downtime }: WindowsFragment) -> Result<Windows, String> {
-    let found = TimeZone::get(&zone);
-    let zone = found.map_err(|_| format!("`gates.windows.zone: {zone}` is no time zone such as Europe/Vienna"))?;
+    let zone = known_zone(&zone)
+        .ok_or_else(|| format!("`gates.windows.zone: {zone}` is no time zone such as Europe/Vienna"))?;
     Ok(Windows { zone, apply, downtime: Rules::denied(downtime) })
+}
+
+/// A zone by its name, of those that this system has, else of those that this program brings along.
+pub fn known_zone(name: &str) -> Option<TimeZone> {
+    TimeZone::get(name).ok()
 }
 
 fn hook(HookFragment { command, timeout }: HookFragment) -> Result<Hook, String> {

@@ -18,7 +18,7 @@ use serde::Deserialize;
 
 pub use device::Device;
 pub use duration::parse_duration;
-pub use gates::{Hook, SiteGates};
+pub use gates::{Hook, SiteGates, known_zone};
 pub use host::{HostSettings, Registries};
 pub use policy::SitePolicy;
 pub use ssh::{SshIdentity, SshSettings};

@@ -27,7 +27,7 @@ pub fn closed(plan: &Plan, gates: &Gates, before: &[ClosedGate], now: Timestamp)
         deployment: Some(id),
         code: code.to_owned(),
         since: since(Some(id), code),
-        until: gates.window_opens(code),
+        until: gates.window_opens(code, Some(id)),
         text: one_line(&why.message),
         by: None,
     });
@@ -104,7 +104,7 @@ mod tests {
         };
         assert_eq!(told, [expected]);
         assert_eq!(closed(&plan(&gates), &gates, &told, later), told, "since it began");
-        let downtime = Openings { downtime: Opening::NeverOpens, ..openings };
+        let downtime = Openings { downtime: Opening::NeverOpens, apply: Opening::Closed(opens), ..Openings::default() };
         let both = Gates { openings: downtime, ..Gates::default() };
         let now = closed(&plan(&both), &both, &told, later);
         assert_eq!(

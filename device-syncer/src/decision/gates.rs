@@ -1,6 +1,6 @@
 //! Gates: what lets a change wait, as one table, and which of them are closed now.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use repo_model::envelope::DriftPolicy;
@@ -11,7 +11,7 @@ use super::approval::{Approvals, ChangeSet};
 use super::failure::Failure;
 use super::hold::Hold;
 use super::hook::HookGate;
-use super::windows::Openings;
+use super::windows::{Openings, Whose};
 
 /// What a pass would change of a component, as far as gates tell it apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,9 +37,9 @@ pub enum Gate {
     Unlisted,
     /// The site holds the device or the deployment.
     Held,
-    /// The site is down, as planned.
+    /// The device is down, as planned.
     Downtime,
-    /// The site wants changes in its windows only.
+    /// Fleet or site want changes in their windows only.
     Window,
     /// What drifted is only reported.
     Drift,
@@ -126,8 +126,10 @@ pub struct Gates {
     /// Whether the fleet doesn't list this device's key.
     pub is_unlisted: bool,
     pub holds: Vec<Hold>,
-    /// What the site's windows say of the moment of the pass.
+    /// What the windows of fleet and site say of the moment of the pass.
     pub openings: Openings,
+    /// The same for deployments that have windows of their own.
+    pub own_openings: BTreeMap<DeploymentId, Openings>,
     /// The site's word on what doesn't run as it was applied.
     pub drift: DriftPolicy,
     /// How much may go at once.
@@ -191,18 +193,24 @@ impl Gates {
 
     /// When the first of them opens by itself.
     pub fn open_next(&self) -> Option<Timestamp> {
-        let Openings { downtime, apply, .. } = self.openings;
-        let opens = [downtime, apply].into_iter().filter_map(Opening::opens);
+        let all = std::iter::once(&self.openings).chain(self.own_openings.values());
+        let opens = all.flat_map(|one| [one.downtime, one.apply]).filter_map(Opening::opens);
         self.holds.iter().filter_map(Hold::until).chain(opens).min()
     }
 
     /// When the window or downtime that this code speaks of opens by itself, if that is known.
-    pub fn window_opens(&self, code: &str) -> Option<Timestamp> {
+    pub fn window_opens(&self, code: &str, of: Option<DeploymentId>) -> Option<Timestamp> {
+        let openings = self.openings_of(of);
         match ErrorCode::parse(code)? {
-            ErrorCode::WaitingWindow => self.openings.apply.opens(),
-            ErrorCode::WaitingDowntime => self.openings.downtime.opens(),
+            ErrorCode::WaitingWindow if openings.doubt.is_none() => openings.apply.opens(),
+            ErrorCode::WaitingDowntime => openings.downtime.opens(),
             _ => None,
         }
+    }
+
+    /// What windows say of a deployment.
+    pub fn openings_of(&self, of: Option<DeploymentId>) -> &Openings {
+        of.and_then(|id| self.own_openings.get(&id)).unwrap_or(&self.openings)
     }
 
     /// Why a gate is closed, if it is.
@@ -217,16 +225,19 @@ impl Gates {
                 let hold = self.holds.iter().find(|hold| hold.is_of(of.deployment, of.name))?;
                 Some(hold.message())
             }
-            Gate::Downtime => closed(self.openings.downtime, "waits for the end of a downtime"),
+            Gate::Downtime => {
+                let Openings { downtime, whose, .. } = self.openings_of(of.deployment);
+                closed(*downtime, "waits for the end of a downtime", *whose)
+            }
             Gate::Drift => {
                 let name = of.name.map(|name| format!(" {name}")).unwrap_or_default();
                 Some(format!("it doesn't run as it was applied: `device-syncer retry{name}` puts it back"))
             }
-            Gate::Window if self.openings.clock_is_behind => Some(
-                "this device's clock shows less than a time that was proven, so no window is believed to be open"
-                    .to_owned(),
-            ),
-            Gate::Window => closed(self.openings.apply, "waits for a window"),
+            Gate::Window => {
+                let Openings { apply, doubt, whose, .. } = self.openings_of(of.deployment);
+                let doubt = doubt.as_ref().map(|doubt| doubt.message());
+                doubt.or_else(|| closed(*apply, "waits for a window", *whose))
+            }
             Gate::Removals => of.deployment.filter(|id| self.too_many.contains(id)).map(|_| {
                 let count = self.too_many.len();
                 format!("{count} deployments would go at once: `device-syncer approve --removals` lets them")
@@ -238,14 +249,12 @@ impl Gates {
     }
 }
 
-/// Why something waits for windows of the site, if it does.
-fn closed(opening: Opening, waits: &str) -> Option<String> {
+/// Why something waits for windows, if it does.
+fn closed(opening: Opening, waits: &str, whose: Whose) -> Option<String> {
     match opening {
         Opening::Open(_) => None,
         Opening::Closed(opens) => Some(format!("{waits}, until {opens:.0}")),
-        Opening::NeverOpens => {
-            Some(format!("{waits}, and by `gates.windows` of device.yaml none comes within 400 days"))
-        }
+        Opening::NeverOpens => Some(format!("{waits}, and by {whose} none comes within 400 days")),
     }
 }
 
@@ -256,6 +265,7 @@ mod tests {
     use super::*;
     use crate::decision::approval::AskedFor;
     use crate::decision::pattern::Pattern;
+    use crate::decision::windows::Doubt;
     use crate::testing::id;
 
     /// The table of the documentation: changes down, gates across.
@@ -288,7 +298,19 @@ mod tests {
         let approvals = (gate == Gate::Approval).then(|| Approvals { asked_for: all, words: Ok(Vec::new()) });
         let no = (CHANGE.digest(), "the line is filling".to_owned());
         let hook = (gate == Gate::Hook).then(|| HookGate { closed: [(id("a"), no)].into() });
-        Gates { is_suspended, is_unlisted, holds, openings, drift, removals: None, too_many, approvals, hook }
+        let own_openings = BTreeMap::new();
+        Gates {
+            is_suspended,
+            is_unlisted,
+            holds,
+            openings,
+            own_openings,
+            drift,
+            removals: None,
+            too_many,
+            approvals,
+            hook,
+        }
     }
 
     fn nobody() -> Subject<'static> {
@@ -363,14 +385,14 @@ mod tests {
         let at = |text: &str| text.parse::<Timestamp>().unwrap();
         let (soon, later) = (at("2026-11-28T01:04:12Z"), at("2026-12-01T00:00:00Z"));
         let openings =
-            Openings { apply: Opening::Closed(soon), downtime: Opening::Closed(later), clock_is_behind: false };
+            Openings { apply: Opening::Closed(soon), downtime: Opening::Closed(later), ..Openings::default() };
         let gates = Gates { openings, ..Gates::default() };
         let failure = gates.closed(Change::Apply, nobody()).unwrap();
         let words = "waits for the end of a downtime, until 2026-12-01T00:00:00Z; waits for a window, until 2026-11-28T01:04:12Z";
         assert_eq!((failure.code.as_str(), failure.message.as_str()), (ErrorCode::WaitingDowntime.as_str(), words));
         assert_eq!(gates.open_next(), Some(soon));
         let apply = Opening::Open(Some(later));
-        let behind = Openings { apply, clock_is_behind: true, ..Openings::default() };
+        let behind = Openings { apply, doubt: Some(Doubt::ClockIsBehind), ..Openings::default() };
         let failure = Gates { openings: behind, ..Gates::default() }.closed(Change::Remove, nobody()).unwrap();
         assert!(failure.code == ErrorCode::WaitingWindow && failure.message.contains("clock"), "{failure:?}");
     }

@@ -1,10 +1,14 @@
-//! The site's windows: when changes may be made on this device.
+//! Windows, of the fleet and of the site: when changes may be made on this device.
+
+use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
-use repo_model::windows::{Opening, Rules, Spread};
+use repo_model::DeploymentId;
+use repo_model::desired::Desired;
+use repo_model::windows::{Opening, Part, Rules, Spread, WindowsPolicy, meet};
 
-/// What `gates.windows` of `device.yaml` says.
+/// What one side says: `gates.windows` of `device.yaml`, or `windows` of the fleet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Windows {
     /// By whose wall clock they begin.
@@ -15,36 +19,108 @@ pub struct Windows {
     pub downtime: Rules,
 }
 
+/// Windows of the fleet, or the name of a zone that this device doesn't know.
+pub type FleetWindows = Result<Windows, String>;
+
+/// The windows that are in force on a device.
+#[derive(Debug, Clone, Default)]
+pub struct AllWindows {
+    pub site: Option<Windows>,
+    /// Of the fleet, for the whole device.
+    pub fleet: Option<FleetWindows>,
+    /// Of the fleet, for single deployments: in the place of those for the whole device.
+    pub own: BTreeMap<DeploymentId, FleetWindows>,
+}
+
+/// Those that count for one deployment, or for whatever has none of its own.
+#[derive(Debug, Clone, Copy)]
+pub struct Counting<'a> {
+    pub site: Option<&'a Windows>,
+    pub fleet: Option<&'a FleetWindows>,
+}
+
 /// What they say of the moment of a pass.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Openings {
     pub downtime: Opening,
     pub apply: Opening,
-    /// Whether the device's clock shows less than a time that was proven: then nothing of it is believed.
-    pub clock_is_behind: bool,
+    /// Why no window is believed to be open, if it is so.
+    pub doubt: Option<Doubt>,
+    pub whose: Whose,
 }
 
-/// Of a site without windows: nothing waits.
+/// Why windows can't be kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Doubt {
+    /// The device's clock shows less than a time that was proven.
+    ClockIsBehind,
+    /// The fleet's windows are meant by a clock that this device doesn't know.
+    UnknownZone(String),
+}
+
+/// Who has windows.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Whose {
+    #[default]
+    Nobodys,
+    Sites,
+    Fleets,
+    Both,
+}
+
+/// Where nobody has windows: nothing waits.
 impl Default for Openings {
     fn default() -> Self {
-        Self { downtime: Opening::Open(None), apply: Opening::Open(None), clock_is_behind: false }
+        Self { downtime: Opening::Open(None), apply: Opening::Open(None), doubt: None, whose: Whose::Nobodys }
     }
 }
 
 impl Windows {
+    /// Windows of the fleet, with the zone that is looked up by its name.
+    fn of_fleet(policy: &WindowsPolicy, zone: impl Fn(&str) -> Option<TimeZone>) -> FleetWindows {
+        let WindowsPolicy { zone: name, apply, downtime } = policy.clone();
+        let Some(zone) = zone(&name) else { return Err(name) };
+        Ok(Self { zone, apply, downtime: Rules::denied(downtime) })
+    }
+}
+
+impl AllWindows {
+    /// Those of the site beside those of the state in force; `zone` looks one up by its name.
+    pub fn new(site: Option<Windows>, desired: Option<&Desired>, zone: impl Fn(&str) -> Option<TimeZone>) -> Self {
+        let Some(desired) = desired else { return Self { site, ..Self::default() } };
+        let of_fleet = |policy: &WindowsPolicy| Windows::of_fleet(policy, &zone);
+        let own = desired.envelope.deployments.iter();
+        let own = own.filter_map(|(id, one)| Some((*id, of_fleet(one.policy.windows.as_ref()?)))).collect();
+        Self { site, fleet: desired.envelope.policy.windows.as_ref().map(of_fleet), own }
+    }
+
+    /// Those that count for whatever has none of its own.
+    pub fn of_device(&self) -> Counting<'_> {
+        Counting { site: self.site.as_ref(), fleet: self.fleet.as_ref() }
+    }
+
+    /// Those that count for each deployment that has windows of its own.
+    pub fn of_deployments(&self) -> impl Iterator<Item = (DeploymentId, Counting<'_>)> {
+        self.own.iter().map(|(id, own)| (*id, Counting { site: self.site.as_ref(), fleet: Some(own) }))
+    }
+}
+
+impl<'a> Counting<'a> {
     /// What they say of `now`, by a clock that may be behind.
-    pub fn at(&self, now: Timestamp, clock_is_behind: bool, spread: Spread) -> Openings {
-        let downtime = self.downtime.at(now, &self.zone, Spread::NONE);
-        Openings { downtime, apply: self.apply.at(now, &self.zone, spread), clock_is_behind }
+    pub fn at(self, now: Timestamp, clock_is_behind: bool, spread: Spread) -> Openings {
+        let behind = (clock_is_behind && self.whose() != Whose::Nobodys).then_some(Doubt::ClockIsBehind);
+        let unknown = self.fleet.and_then(|fleet| fleet.as_ref().err());
+        let doubt = behind.or_else(|| unknown.map(|zone| Doubt::UnknownZone(zone.clone())));
+        let (apply, downtime) = (meet(&self.apply(spread), now), meet(&self.downtime(), now));
+        Openings { downtime, apply, doubt, whose: self.whose() }
     }
 
     /// When changes may be made from `now` on, the next `count` times: from when, and until when if that is known.
-    pub fn next(&self, now: Timestamp, spread: Spread, count: usize) -> Vec<(Timestamp, Option<Timestamp>)> {
-        let deny = [self.apply.deny.as_slice(), &self.downtime.deny].concat();
-        let both = Rules { allow: self.apply.allow.clone(), deny };
+    pub fn next(self, now: Timestamp, spread: Spread, count: usize) -> Vec<(Timestamp, Option<Timestamp>)> {
+        let both = [self.apply(spread), self.downtime()].concat();
         let (mut moment, mut times) = (now, Vec::new());
-        while times.len() < count {
-            match both.at(moment, &self.zone, spread) {
+        while times.len() < count && !self.is_unknown() {
+            match meet(&both, moment) {
                 Opening::Closed(opens) => moment = opens,
                 Opening::NeverOpens => break,
                 Opening::Open(until) => {
@@ -55,5 +131,61 @@ impl Windows {
             }
         }
         times
+    }
+
+    pub fn whose(self) -> Whose {
+        match (self.site, self.fleet) {
+            (None, None) => Whose::Nobodys,
+            (Some(_), None) => Whose::Sites,
+            (None, Some(_)) => Whose::Fleets,
+            (Some(_), Some(_)) => Whose::Both,
+        }
+    }
+
+    /// Whether the fleet means a clock that this device doesn't know.
+    pub fn is_unknown(self) -> bool {
+        self.fleet.is_some_and(|fleet| fleet.is_err())
+    }
+
+    /// Each side's.
+    pub fn sides(self) -> impl Iterator<Item = &'a Windows> {
+        self.site.into_iter().chain(self.fleet.and_then(|fleet| fleet.as_ref().ok()))
+    }
+
+    fn apply(self, spread: Spread) -> Vec<Part<'a>> {
+        self.sides().map(|one| Part { rules: &one.apply, zone: &one.zone, spread }).collect()
+    }
+
+    fn downtime(self) -> Vec<Part<'a>> {
+        self.sides().map(|one| Part { rules: &one.downtime, zone: &one.zone, spread: Spread::NONE }).collect()
+    }
+}
+
+impl Doubt {
+    /// What it means for who waits.
+    pub fn message(&self) -> String {
+        match self {
+            Self::ClockIsBehind => {
+                "this device's clock shows less than a time that was proven, so no window is believed to be open"
+                    .to_owned()
+            }
+            Self::UnknownZone(zone) => {
+                format!(
+                    "this device doesn't know the time zone `{zone}` of the fleet's windows, so none of them is open"
+                )
+            }
+        }
+    }
+}
+
+/// For `by …`.
+impl std::fmt::Display for Whose {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Nobodys => "nobody's windows",
+            Self::Sites => "`gates.windows` of device.yaml",
+            Self::Fleets => "the fleet's windows",
+            Self::Both => "the fleet's windows and `gates.windows` of device.yaml together",
+        })
     }
 }

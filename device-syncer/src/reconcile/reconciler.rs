@@ -11,7 +11,7 @@ use repo_model::margo::status::State;
 use repo_model::report::{CAPABILITIES, ConditionType, Reason};
 use repo_model::windows::Spread;
 
-use crate::config::{Device, Home, Settings};
+use crate::config::{Device, Home, Settings, known_zone};
 use crate::decision::approval::Approvals;
 use crate::decision::closed::closed;
 use crate::decision::conditions::{self, condition};
@@ -23,6 +23,7 @@ use crate::decision::hook::HookEnd;
 use crate::decision::observation::Observation;
 use crate::decision::plan::Plan;
 use crate::decision::status::{Report, Reported};
+use crate::decision::windows::AllWindows;
 use crate::reconcile::accept::PassInput;
 use crate::reconcile::choose::choose;
 use crate::reconcile::hooks::{HookView, Hooks};
@@ -225,13 +226,14 @@ pub(super) fn gates(
     let (site, now) = (&device.settings.gates, Timestamp::now());
     let holds = holds.read(&device.home, site.hold.as_deref(), now);
     let spread = Spread::of(&device.join.device);
-    let openings = site.windows.as_ref().map(|windows| windows.at(now, clock_is_behind, spread));
+    let windows = AllWindows::new(site.windows.clone(), desired, known_zone);
+    let openings = windows.of_device().at(now, clock_is_behind, spread);
+    let own_openings = windows.of_deployments().map(|(id, own)| (id, own.at(now, clock_is_behind, spread))).collect();
     let removals = site.removals.map(|share| RemovalLimit { share, approved: approved_removals::read(&device.home) });
     let words = || approvals::read(&device.home);
     let approvals = site.approval.clone().map(|asked_for| Approvals { asked_for, words: words() });
-    let (is_suspended, openings) = (is_suspended(desired), openings.unwrap_or_default());
-    let drift = site.drift;
-    Gates { is_suspended, is_unlisted, holds, openings, drift, removals, approvals, ..Gates::default() }
+    let (is_suspended, drift) = (is_suspended(desired), site.drift);
+    Gates { is_suspended, is_unlisted, holds, openings, own_openings, drift, removals, approvals, ..Gates::default() }
 }
 
 /// What this device has and can run, as `status` has it; `None` while the runtimes don't answer, so that what was reported

@@ -90,7 +90,7 @@ fn what_is_put_back_in_windows_only_waits_for_them() {
     world.stop_all();
     assert_left(&world, "waiting-window");
     let said = world.syncer(&["explain", "greeter"]).good().stdout;
-    assert!(said.contains("never, as `gates.windows` of device.yaml is"), "{said}");
+    assert!(said.contains("never, by `gates.windows` of device.yaml as they are now"), "{said}");
     world.settings("");
     assert_put_back(&world);
 }

@@ -1,7 +1,7 @@
-//! The site's windows at the device: what comes outside them waits, is told, and goes on inside.
+//! The windows of fleet and site at the device: what comes outside them waits, is told, and goes on inside.
 
 use jiff::{SignedDuration, Timestamp};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::world::World;
 
@@ -58,7 +58,8 @@ fn what_comes_outside_the_windows_waits_for_them_and_what_runs_is_healed_meanwhi
 fn the_next_windows_are_printed_and_told_with_what_waits_for_them() {
     let world = World::running();
     let said = world.syncer(&["windows"]).good().stdout;
-    assert_eq!(said, "changes may be made at any time: device.yaml has no `gates.windows`\n");
+    let nobody = "changes may be made at any time: neither device.yaml (`gates.windows`) nor the fleet has windows\n";
+    assert_eq!(said, nobody);
     // In a while that is far enough away for this test.
     let opens = Timestamp::now() + SignedDuration::from_hours(12);
     let start = opens.to_zoned(jiff::tz::TimeZone::UTC).strftime("%M %H * * *").to_string();
@@ -78,6 +79,128 @@ fn the_next_windows_are_printed_and_told_with_what_waits_for_them() {
     assert_eq!(world.message("greeter"), format!("waits for a window, until {from:.0}"));
     let text = world.syncer(&["windows"]).good().stdout;
     assert!(text.starts_with("closed for 1") && text.contains("by the clock of UTC"), "{text}");
+}
+
+/// Publishes what is wanted, with these windows of the fleet's for the whole device.
+fn publish(world: &World, windows: &Value) {
+    world.hand.forge(|draft| {
+        draft.json("envelope.json", |envelope| {
+            envelope["requires"] = json!(["windows"]);
+            envelope["policy"]["windows"] = windows.clone();
+        });
+        draft.seal_envelope();
+    });
+}
+
+/// Windows of the fleet that open this many minutes from now for an hour, and each day again.
+fn opens_in(minutes: i64) -> Value {
+    let start = (Timestamp::now() + SignedDuration::from_mins(minutes)).to_zoned(jiff::tz::TimeZone::UTC);
+    let start = start.strftime("%M %H * * *").to_string();
+    json!({"zone": "UTC", "apply": {"allow": [{"start": start, "lengthSeconds": 3600}]}})
+}
+
+fn closed_for_ever() -> Value {
+    json!({"zone": "UTC", "apply": {"deny": [{"start": "0 0 * * *", "lengthSeconds": 86400}]}})
+}
+
+/// A pass that leaves `greeter` as it is, and says why.
+fn assert_waits(world: &World, code: &str, words: &str) {
+    let before = (world.fake.calls(), world.containers());
+    world.once().ended(1);
+    assert_eq!((world.fake.calls(), world.containers()), before);
+    assert_eq!(world.states("greeter"), [format!("hello pending {code}")]);
+    assert!(world.message("greeter").contains(words), "{}", world.message("greeter"));
+}
+
+#[test]
+fn changes_wait_for_the_fleets_windows_until_the_fleet_opens_them() {
+    let world = World::running();
+    world.hand.want("greeter", &world.app, "servus");
+    publish(&world, &closed_for_ever());
+    assert_waits(&world, "waiting-window", "by the fleet's windows none comes within 400 days");
+    world.assert_quiet();
+    let said = world.syncer(&["explain", "greeter"]).good().stdout;
+    assert!(said.contains("never, by the fleet's windows as they are now"), "{said}");
+    publish(&world, &json!({"zone": "UTC", "downtime": [{"start": "0 0 * * *", "lengthSeconds": 86400}]}));
+    assert_waits(&world, "waiting-downtime", "waits for the end of a downtime");
+    publish(&world, &opens_in(600));
+    assert_waits(&world, "waiting-window", "waits for a window, until ");
+    let said = world.syncer(&["windows"]).good().stdout;
+    assert!(said.starts_with("closed for ") && said.contains("by the fleet's windows, by the clock of UTC"), "{said}");
+    // A fix that can't wait comes with open windows in one commit.
+    publish(&world, &json!({"zone": "UTC"}));
+    world.once().good();
+    assert_eq!(world.greetings(), ["servus"]);
+    world.assert_idle();
+}
+
+#[test]
+fn the_fleets_windows_and_the_sites_have_to_be_open_both() {
+    let world = World::running();
+    world.hand.want("greeter", &world.app, "servus");
+    let closed = format!("apply: {{deny: {NEVER}}}");
+    windows(&world, &closed);
+    publish(&world, &json!({"zone": "UTC"}));
+    assert_waits(
+        &world,
+        "waiting-window",
+        "by the fleet's windows and `gates.windows` of device.yaml together none comes",
+    );
+    windows(&world, "apply: {}");
+    publish(&world, &closed_for_ever());
+    assert_waits(&world, "waiting-window", "together none comes");
+    // Each opens each day, and never at the same time.
+    let site =
+        (Timestamp::now() + SignedDuration::from_hours(2)).to_zoned(jiff::tz::TimeZone::UTC).strftime("%M %H * * *");
+    world
+        .settings(&format!("gates: {{windows: {{zone: UTC, apply: {{allow: [{{start: '{site}', length: 1h}}]}}}}}}\n"));
+    publish(&world, &opens_in(-10));
+    assert_waits(&world, "waiting-window", "together none comes");
+    let out: Value = serde_json::from_str(&world.syncer(&["windows", "--output", "json"]).good().stdout).unwrap();
+    assert_eq!((&out["open"], &out["siteZone"], &out["fleetZone"]), (&false.into(), &"UTC".into(), &"UTC".into()));
+    assert_eq!(out["next"], json!([]));
+    windows(&world, "apply: {}");
+    world.once().good();
+    assert_eq!(world.greetings(), ["servus"]);
+}
+
+#[test]
+fn a_deployments_own_windows_count_in_the_place_of_the_fleets_and_never_of_the_sites() {
+    let world = World::running();
+    world.hand.want("greeter", &world.app, "servus");
+    world.hand.describe("greeter", |described| described["policy"] = json!({"windows": {"zone": "UTC"}}));
+    world.hand.want("other", &world.app, "hello");
+    publish(&world, &closed_for_ever());
+    world.once().ended(1);
+    assert_eq!(world.greetings(), ["servus"]);
+    assert_eq!(world.states("other"), ["hello pending waiting-window"]);
+    let said = world.syncer(&["windows"]).good().stdout;
+    assert!(said.starts_with("closed: no window opens"), "{said}");
+    assert!(said.contains("greeter, which has windows of its own: open: changes may be made now"), "{said}");
+    world.hand.want("greeter", &world.app, "danke");
+    world.hand.describe("greeter", |described| described["policy"] = json!({"windows": {"zone": "UTC"}}));
+    windows(&world, &format!("apply: {{deny: {NEVER}}}"));
+    publish(&world, &json!({"zone": "UTC"}));
+    world.once().ended(1);
+    assert_eq!(world.states("greeter"), ["hello pending waiting-window"]);
+    // What isn't wanted any more has no windows of its own.
+    windows(&world, "apply: {}");
+    world.hand.drop("greeter");
+    publish(&world, &closed_for_ever());
+    world.once().ended(1);
+    assert_eq!(world.states("greeter"), ["hello removing waiting-window"]);
+}
+
+#[test]
+fn windows_by_a_clock_that_the_device_does_not_know_are_closed_and_it_says_so() {
+    let world = World::running();
+    world.hand.want("greeter", &world.app, "servus");
+    publish(&world, &json!({"zone": "Mars/Base"}));
+    assert_waits(&world, "waiting-window", "this device doesn't know the time zone `Mars/Base` of the fleet's windows");
+    let said = world.syncer(&["windows"]).good().stdout;
+    assert!(said.starts_with("closed: this device doesn't know"), "{said}");
+    let said = world.syncer(&["explain", "greeter"]).good().stdout;
+    assert!(said.contains("when what the text names is over"), "{said}");
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::margo::ProfileType;
+use crate::windows::WindowsPolicy;
 use crate::words::words;
 use crate::{ComponentName, DeploymentId, DeploymentName, DeviceId, Digest, FleetId, KeyText};
 
@@ -29,8 +30,11 @@ pub const DEPENDS_ON: Feature = Feature { name: "depends-on", since: "0.2.0" };
 /// `policy.drift` of a deployment.
 pub const DRIFT: Feature = Feature { name: "drift", since: "0.3.0" };
 
+/// `policy.windows` of the device or of one of its deployments.
+pub const WINDOWS: Feature = Feature { name: "windows", since: "0.3.0" };
+
 /// The features that this code knows by name; `requires` may list no other one.
-pub const FEATURES: &[Feature] = &[DEPENDS_ON, DRIFT, SUSPENDED];
+pub const FEATURES: &[Feature] = &[DEPENDS_ON, DRIFT, SUSPENDED, WINDOWS];
 
 /// The largest serial and `manifestVersion` ever written: 2^53−1, the largest integer every JSON reader keeps.
 pub const MAX_SERIAL: u64 = (1 << 53) - 1;
@@ -90,6 +94,9 @@ pub struct DevicePolicy {
     /// Whether it leaves everything on it as it is, until the operator says otherwise.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub suspended: bool,
+    /// When changes may be made; at any time without.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub windows: Option<WindowsPolicy>,
 }
 
 /// What goes with one ApplicationDeployment.
@@ -134,6 +141,9 @@ pub struct DeploymentPolicy {
     /// Whether the device puts back what doesn't run as it was applied.
     #[serde(default, skip_serializing_if = "DriftPolicy::is_heal")]
     pub drift: DriftPolicy,
+    /// When it may be changed, in the place of all that the device's own `windows` say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub windows: Option<WindowsPolicy>,
 }
 
 /// `stabiliseSeconds` where nobody says anything.

@@ -4,6 +4,7 @@
 //! change of the clock. A start that the clock leaps over in spring begins where it leaps; one that comes twice in autumn
 //! counts the first time.
 
+mod policy;
 mod start;
 
 use std::iter::Peekable;
@@ -14,6 +15,7 @@ use jiff::{SignedDuration, SpanRelativeTo, Timestamp};
 use serde::{Deserialize, Deserializer};
 use sha2::{Digest as _, Sha256};
 
+pub use self::policy::WindowsPolicy;
 pub use self::start::{InvalidStart, Start};
 use crate::DeviceId;
 
@@ -93,35 +95,75 @@ impl Rules {
         Self { allow: Vec::new(), deny }
     }
 
+    /// Whether something may be done at any time.
+    pub fn is_always(&self) -> bool {
+        self.allow.is_empty() && self.deny.is_empty()
+    }
+
     /// What they say of `now` in a zone.
     pub fn at(&self, now: Timestamp, zone: &TimeZone, spread: Spread) -> Opening {
-        let end = now.saturating_add(HORIZON).unwrap_or(Timestamp::MAX);
-        let mut allow: Vec<_> = self.allow.iter().map(|span| span.times(now, end, zone, spread).peekable()).collect();
-        let mut deny: Vec<_> =
-            self.deny.iter().map(|span| span.times(now, end, zone, Spread::NONE).peekable()).collect();
-        let mut moment = now;
-        loop {
-            let denied = deny.iter_mut().filter_map(|times| covered(times, moment)).max();
-            let next = match denied {
-                Some(end) => Some(end),
-                None if allow.is_empty() || allow.iter_mut().any(|times| covered(times, moment).is_some()) => break,
-                None => allow.iter_mut().filter_map(|times| times.peek().map(|(start, _)| *start)).min(),
-            };
-            match next.filter(|next| *next < end) {
-                Some(next) => moment = next,
-                None => return Opening::NeverOpens,
+        meet(&[Part { rules: self, zone, spread }], now)
+    }
+}
+
+/// Rules that count beside others: something may be done when all of them let it.
+#[derive(Debug, Clone, Copy)]
+pub struct Part<'a> {
+    pub rules: &'a Rules,
+    /// By whose wall clock they are meant.
+    pub zone: &'a TimeZone,
+    /// Of what they allow; what they deny is denied from its start.
+    pub spread: Spread,
+}
+
+/// What several rules say together of `now`: it has to be in a span that each of them allows, and in none that any denies.
+pub fn meet(parts: &[Part<'_>], now: Timestamp) -> Opening {
+    let end = now.saturating_add(HORIZON).unwrap_or(Timestamp::MAX);
+    let denies = parts.iter().flat_map(|part| part.rules.deny.iter().map(|span| (span, part.zone)));
+    let mut deny: Vec<_> = denies.map(|(span, zone)| span.times(now, end, zone, Spread::NONE).peekable()).collect();
+    let restricted = parts.iter().filter(|part| !part.rules.allow.is_empty());
+    let mut allow: Vec<Vec<_>> = restricted
+        .map(|Part { rules, zone, spread }| {
+            rules.allow.iter().map(|span| span.times(now, end, zone, *spread).peekable()).collect()
+        })
+        .collect();
+    let mut moment = now;
+    loop {
+        let denied = deny.iter_mut().filter_map(|times| covered(times, moment)).max();
+        let next = match denied {
+            Some(end) => Some(end),
+            None => {
+                let shut = allow.iter_mut().find_map(|spans| {
+                    let is_open = spans.iter_mut().any(|times| covered(times, moment).is_some());
+                    (!is_open).then(|| spans.iter_mut().filter_map(|times| times.peek().map(|(start, _)| *start)).min())
+                });
+                let Some(next) = shut else { break };
+                next
             }
+        };
+        match next.filter(|next| *next < end) {
+            Some(next) => moment = next,
+            None => return Opening::NeverOpens,
         }
-        if moment > now {
-            return Opening::Closed(moment);
+    }
+    if moment > now {
+        return Opening::Closed(moment);
+    }
+    let denied = deny.iter_mut().filter_map(|times| times.peek().map(|(start, _)| *start)).min();
+    let allowed = allow.iter_mut().map(|spans| {
+        let mut until = now;
+        while let Some(further) = spans.iter_mut().filter_map(|times| covered(times, until)).max() {
+            until = further;
         }
-        let denied = deny.iter_mut().filter_map(|times| times.peek().map(|(start, _)| *start)).min();
-        let mut allowed = (!allow.is_empty()).then_some(now);
-        while let Some(further) = allowed.and_then(|end| allow.iter_mut().filter_map(|times| covered(times, end)).max())
-        {
-            allowed = Some(further);
-        }
-        Opening::Open(denied.into_iter().chain(allowed).min().filter(|until| *until < end))
+        until
+    });
+    Opening::Open(denied.into_iter().chain(allowed).min().filter(|until| *until < end))
+}
+
+/// As people write it: `0 2 * * 6 for 4h`.
+impl std::fmt::Display for Span {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} for {:#}", self.start, self.length)
     }
 }
 
@@ -186,13 +228,21 @@ impl<I: Iterator<Item = (Timestamp, Timestamp)>> Iterator for Merged<I> {
     }
 }
 
-fn length<'de, D: Deserializer<'de>>(deserializer: D) -> Result<SignedDuration, D::Error> {
-    let text = String::deserialize(deserializer)?;
+/// Reads how long a span is: `30m`, `4h`, `7d`.
+pub fn parse_length(text: &str) -> Result<SignedDuration, String> {
     let length = text.parse().ok().and_then(|span: jiff::Span| {
         let length = span.to_duration(SpanRelativeTo::days_are_24_hours()).ok()?;
-        (SignedDuration::from_mins(1)..=MAX_LENGTH).contains(&length).then_some(length)
+        is_length(length).then_some(length)
     });
-    length.ok_or_else(|| serde::de::Error::custom(format!("length `{text}` isn't from 1m to 7d, such as 30m or 4h")))
+    length.ok_or_else(|| format!("length `{text}` isn't from 1m to 7d, such as 30m or 4h"))
+}
+
+fn is_length(length: SignedDuration) -> bool {
+    (SignedDuration::from_mins(1)..=MAX_LENGTH).contains(&length)
+}
+
+fn length<'de, D: Deserializer<'de>>(deserializer: D) -> Result<SignedDuration, D::Error> {
+    parse_length(&String::deserialize(deserializer)?).map_err(serde::de::Error::custom)
 }
 
 fn not_empty<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Span>, D::Error> {

@@ -4,13 +4,16 @@ use std::fmt::Write;
 
 use repo_model::text::line;
 
-use super::{DeploymentExplained, Explained, ParameterExplained, PolicyExplained, Reason, SettingExplained};
+use super::{
+    DeploymentExplained, Explained, GateExplained, ParameterExplained, PolicyExplained, Reason, SettingExplained,
+};
 use crate::fleet::Place;
 use crate::plan::Blocked;
 
 /// The explanation; with a name only that parameter of each deployment.
 pub fn to_text(explained: &Explained, parameter: Option<&str>) -> String {
-    let Explained { device, file, suspended, enrolled, policy, blocked, trouble, broken, deployments } = explained;
+    let Explained { device, file, suspended, enrolled, policy, gates, blocked, trouble, broken, deployments } =
+        explained;
     let mut text = format!("{device} ({})\n", line(file));
     if *suspended {
         text += "  suspended: the device leaves everything as it is\n";
@@ -28,6 +31,10 @@ pub fn to_text(explained: &Explained, parameter: Option<&str>) -> String {
             "  {name}: {seconds} s{}",
             if settings.is_empty() { " (where nothing is said)" } else { "" }
         );
+        settings_text(&mut text, "      ", settings);
+    }
+    for GateExplained { name, settings } in gates.iter().filter(|_| parameter.is_none()) {
+        let _ = writeln!(text, "  {name}:");
         settings_text(&mut text, "      ", settings);
     }
     for name in broken {

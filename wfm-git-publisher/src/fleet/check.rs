@@ -260,6 +260,7 @@ impl Check<'_> {
             on_failure: written.on_failure,
             stabilise: written.stabilise,
             drift: written.drift,
+            windows: written.windows,
             namespace: written.namespace.unwrap_or(id),
             misfits: BTreeMap::new(),
         };

@@ -15,6 +15,7 @@ use super::file::refuse_unbuilt;
 use super::place::{Place, placed};
 use super::selector::{Selector, selects};
 use super::values::{Values, values};
+use super::windows::{self, Windows};
 use crate::duration;
 
 /// A deployment whose names all lead somewhere.
@@ -46,6 +47,8 @@ pub struct Deployment {
     pub stabilise: Option<u64>,
     /// Whether devices put back what doesn't run as it was applied.
     pub drift: DriftPolicy,
+    /// When devices may change it, in the place of what the fleet says for them.
+    pub windows: Option<Windows>,
     /// Where its charts go in Kubernetes; its id unless something else is said.
     pub namespace: String,
     /// What `fleet.yaml` says for several and doesn't fit here, by its place: wrong only where it counts.
@@ -117,10 +120,11 @@ pub(super) struct Written {
     pub(super) on_failure: OnFailure,
     pub(super) stabilise: Option<u64>,
     pub(super) drift: DriftPolicy,
+    pub(super) windows: Option<Windows>,
     pub(super) namespace: Option<String>,
 }
 
-const UNBUILT: &[&str] = &["rollout", "approval", "windows", "policy", "replaces"];
+const UNBUILT: &[&str] = &["rollout", "approval", "policy", "replaces"];
 
 impl Written {
     pub(super) fn read(reader: &mut Reader<'_>) -> Option<Self> {
@@ -149,6 +153,7 @@ impl Written {
         let on_failure = reader.optional("onFailure", on_failure).unwrap_or_default();
         let stabilise = reader.optional("stabilise", duration::read);
         let drift = reader.optional("drift", drift).unwrap_or_default();
+        let windows = reader.optional("windows", windows::read);
         let namespace = reader.optional("namespace", namespace);
         refuse_unbuilt(reader, UNBUILT);
         let ((id, place), (application, application_place)) = id.zip(application)?;
@@ -167,6 +172,7 @@ impl Written {
             on_failure,
             stabilise,
             drift,
+            windows,
             namespace,
         })
     }

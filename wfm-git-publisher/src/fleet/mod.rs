@@ -26,6 +26,7 @@ mod selector;
 mod settings;
 mod template;
 mod values;
+mod windows;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -49,6 +50,7 @@ pub use selector::{Selector, Terms};
 pub use settings::Settings;
 pub use template::Names;
 pub use values::{Given, Setting, Values};
+pub use windows::Windows;
 
 /// The file that every fleet has at its root.
 pub const SETTINGS: &str = "fleet.yaml";

@@ -4,6 +4,7 @@ use repo_model::yaml::{Field, Reader};
 
 use super::file::refuse_unbuilt;
 use super::place::Place;
+use super::windows::{self, Windows};
 use crate::duration;
 
 /// What `fleet.yaml`, a group or a device says about a device's behaviour; an absent key leaves it to whoever is below.
@@ -13,6 +14,8 @@ pub struct Policy {
     pub poll: Option<Seconds>,
     /// How often a device replaces `heartbeat` when nothing changed.
     pub report: Option<Seconds>,
+    /// When it may be changed.
+    pub windows: Option<Windows>,
 }
 
 /// So many seconds, and where they are written.
@@ -27,13 +30,14 @@ pub(super) const REPORT: u64 = 300;
 
 /// Keys that later versions will understand; until then they are refused by name.
 const UNBUILT: &[&str] =
-    &["jitter", "period", "windows", "applyWindows", "prefetchWindows", "downtime", "approval", "massRemoval"];
+    &["jitter", "period", "applyWindows", "prefetchWindows", "downtime", "approval", "massRemoval"];
 
 pub(super) fn read(field: Field<'_>) -> Option<Policy> {
     field.mapping(|reader: &mut Reader<'_>| {
         let (poll, report) = (reader.optional("poll", seconds), reader.optional("report", seconds));
+        let windows = reader.optional("windows", windows::read);
         refuse_unbuilt(reader, UNBUILT);
-        Some(Policy { poll, report })
+        Some(Policy { poll, report, windows })
     })
 }
 

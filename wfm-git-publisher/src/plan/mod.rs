@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use repo_model::desired::{Assembled, Desired, Document, assemble};
 use repo_model::envelope::{
     DEPENDS_ON, DRIFT, DeploymentPolicy, DevicePolicy, Envelope, EnvelopeDeployment, EnvelopeDevice, Feature, LAYOUT,
-    SUSPENDED,
+    SUSPENDED, WINDOWS,
 };
 use repo_model::margo::Component;
 use repo_model::problem::Problems;
@@ -154,7 +154,13 @@ impl Target {
         let suspended = self.policy.suspended || uses(|policy| policy.suspended);
         let dependent = uses(|policy| !policy.depends_on.is_empty());
         let drifting = uses(|policy| !policy.drift.is_heal());
-        let all = [dependent.then_some(DEPENDS_ON), drifting.then_some(DRIFT), suspended.then_some(SUSPENDED)];
+        let windows = self.policy.windows.is_some() || uses(|policy| policy.windows.is_some());
+        let all = [
+            dependent.then_some(DEPENDS_ON),
+            drifting.then_some(DRIFT),
+            suspended.then_some(SUSPENDED),
+            windows.then_some(WINDOWS),
+        ];
         all.into_iter().flatten().collect()
     }
 

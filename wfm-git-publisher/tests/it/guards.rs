@@ -173,6 +173,49 @@ fn a_device_whose_id_changed_is_warned_of_as_one_that_begins_anew() {
 }
 
 #[test]
+fn a_syncer_that_is_too_old_to_wait_for_windows_is_left_as_it_is_and_the_nearest_word_counts() {
+    let lab = Lab::with(&["press-01"]);
+    lab.publish_all();
+    let device = Reporter { lab: &lab, device: "press-01" };
+    device.status_with("press-01", ("installed", ""), "0.2.0", &[]);
+    let windows =
+        |start: &str| format!("{{zone: Europe/Vienna, apply: {{allow: [{{start: \"{start}\", length: 4h}}]}}}}");
+    lab.edit("fleet.yaml", "\npolicy:\n", &format!("\npolicy:\n  windows: {}\n", windows("0 2 * * 6")));
+    lab.commit();
+    let error = lab.run(&["publish"]).failed(1);
+    assert!(error.contains("its syncer is version 0.2.0, and `windows` needs 0.3.0"), "{error}");
+    assert_eq!(lab.serial("press-01"), 1);
+    device.status_with("press-01", ("installed", ""), "0.3.0", &[]);
+    let plan = lab.run(&["plan"]).out;
+    assert!(plan.contains("policy windows: Europe/Vienna, in 0 2 * * 6 for 4h"), "{plan}");
+    lab.publish_all();
+    let envelope = lab.json("press-01", "desired", "envelope.json");
+    let written = |start: &str| serde_json::json!({"zone": "Europe/Vienna", "apply": {"allow": [{"start": start, "lengthSeconds": 14400}]}});
+    assert_eq!(
+        (&envelope["requires"], &envelope["policy"]["windows"]),
+        (&serde_json::json!(["windows"]), &written("0 2 * * 6"))
+    );
+
+    let file = lab.read("devices/press-01.yaml");
+    lab.write("devices/press-01.yaml", format!("{file}policy: {{windows: {}}}\n", windows("0 3 * * 0")));
+    let file = lab.read("deployments/hello.yaml");
+    lab.write("deployments/hello.yaml", format!("{file}windows: {{zone: UTC}}\n"));
+    lab.commit();
+    let said = lab.run(&["explain", "press-01"]).good();
+    let (own, fleet) = (
+        said.find("by the device's policy: Europe/Vienna, in 0 3 * * 0 for 4h  [devices/press-01.yaml:"),
+        said.find("over the fleet's policy: Europe/Vienna, in 0 2 * * 6 for 4h  [fleet.yaml:"),
+    );
+    assert!(own.is_some() && own < fleet, "{said}");
+    assert!(said.contains("it has windows of its own: UTC, at any time  [deployments/hello.yaml:"), "{said}");
+    lab.publish_all();
+    let envelope = lab.json("press-01", "desired", "envelope.json");
+    assert_eq!(envelope["policy"]["windows"], written("0 3 * * 0"));
+    let policies: Vec<_> = envelope["deployments"].as_object().unwrap().values().map(|one| &one["policy"]).collect();
+    assert_eq!(policies, [&serde_json::json!({"windows": {"zone": "UTC"}})]);
+}
+
+#[test]
 fn a_syncer_that_is_too_old_to_leave_drift_alone_is_left_as_it_is() {
     let lab = Lab::with(&["press-01"]);
     lab.publish_all();

@@ -395,7 +395,7 @@ fn what_drifted_waits_as_the_stricter_of_fleet_and_site_says() {
         let found =
             [observed("a", "x", digest("x"), condition.clone()), observed("a", "y", digest("y"), Condition::Running)];
         let wanted = DesiredDeployment { drift: fleet, ..wanted("a", &[("x", "1"), ("y", y)]) };
-        let openings = if y == "1" { closed } else { Openings::default() };
+        let openings = if y == "1" { closed.clone() } else { Openings::default() };
         let gates = Gates { drift: site, openings, ..Gates::default() };
         action_of(&make_with(Some(&[wanted]), state, &found, &gates))
     };

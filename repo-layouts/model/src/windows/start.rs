@@ -3,13 +3,13 @@
 use std::str::FromStr;
 
 use jiff::civil::Date;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// `minute hour day month weekday`, each `*`, a number, `a-b`, a list of them, or one with a step (`*/15`, `8-18/2`).
 /// Weekdays count from Sunday as 0 or 7. Day and weekday aren't both restricted: cron reads that as either, and people as
 /// both.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct Start {
     text: String,
     minutes: u64,
@@ -67,6 +67,12 @@ impl TryFrom<String> for Start {
 
     fn try_from(text: String) -> Result<Self, InvalidStart> {
         text.parse()
+    }
+}
+
+impl From<Start> for String {
+    fn from(start: Start) -> Self {
+        start.text
     }
 }
 

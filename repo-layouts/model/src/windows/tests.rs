@@ -123,6 +123,66 @@ fn what_is_denied_is_closed_whatever_is_allowed() {
 }
 
 #[test]
+fn several_rules_let_it_be_done_when_all_of_them_do() {
+    let (utc, vienna) = (TimeZone::UTC, zone("Europe/Vienna"));
+    let now = at("2026-11-23T15:00:00Z");
+    let says = |site: &Rules, fleet: &Rules| {
+        let part = |rules, zone| Part { rules, zone, spread: Spread::NONE };
+        let both = meet(&[part(site, &utc), part(fleet, &vienna)], now);
+        assert_eq!(meet(&[part(fleet, &vienna), part(site, &utc)], now), both, "their order means nothing");
+        both
+    };
+    let (from, until) = (|text| Opening::Closed(at(text)), |text| Opening::Open(Some(at(text))));
+    let always = Rules::default();
+    let day = rules(&[("0 14 * * *", "4h")], &[]);
+    for (fleet, alone, together) in [
+        (rules(&[], &[]), Opening::Open(None), until("2026-11-23T18:00:00Z")),
+        // From 17 to 20 by the clock of Vienna.
+        (rules(&[("0 17 * * *", "3h")], &[]), from("2026-11-23T16:00:00Z"), from("2026-11-23T16:00:00Z")),
+        (rules(&[("0 15 * * *", "3h")], &[]), until("2026-11-23T17:00:00Z"), until("2026-11-23T17:00:00Z")),
+        (rules(&[("0 21 * * *", "3h")], &[]), from("2026-11-23T20:00:00Z"), Opening::NeverOpens),
+        (
+            rules(&[("0 16 * * *", "4h")], &[("0 15 * * *", "2h")]),
+            from("2026-11-23T16:00:00Z"),
+            from("2026-11-23T16:00:00Z"),
+        ),
+        (rules(&[], &[("30 18 * * *", "1h")]), until("2026-11-23T17:30:00Z"), until("2026-11-23T17:30:00Z")),
+        (rules(&[("0 17 * * 3", "1h")], &[]), from("2026-11-25T16:00:00Z"), from("2026-11-25T16:00:00Z")),
+    ] {
+        assert_eq!(says(&always, &fleet), alone, "{fleet:?}");
+        assert_eq!(says(&day, &fleet), together, "{fleet:?}");
+    }
+}
+
+#[test]
+fn the_fleets_windows_are_written_in_seconds_and_judged_alike_at_each_time() {
+    let text = r#"{"zone":"Europe/Vienna","apply":{"allow":[{"start":"0 2 * * 6","lengthSeconds":14400}],"deny":[{"start":"0 0 24 12 *","lengthSeconds":259200}]},"downtime":[{"start":"0 0 1 8 *","lengthSeconds":604800}]}"#;
+    let policy: WindowsPolicy = serde_json::from_str(text).unwrap();
+    assert_eq!(serde_json::to_string(&policy).unwrap(), text);
+    let words = "Europe/Vienna, in 0 2 * * 6 for 4h, not in 0 0 24 12 * for 72h, down in 0 0 1 8 * for 168h";
+    assert_eq!(policy.to_string(), words);
+    let only_zone: WindowsPolicy = serde_json::from_str(r#"{"zone":"UTC"}"#).unwrap();
+    assert_eq!(
+        (serde_json::to_string(&only_zone).unwrap().as_str(), only_zone.to_string().as_str()),
+        (r#"{"zone":"UTC"}"#, "UTC, at any time")
+    );
+    let opens = |apply: Rules, downtime: &[(&str, &str)]| {
+        let downtime = downtime.iter().map(|(start, length)| span(start, length)).collect();
+        WindowsPolicy { zone: String::new(), apply, downtime }.ever_opens(&zone("Europe/Vienna"))
+    };
+    assert!(opens(rules(&[("0 2 * * 6", "4h")], &[("0 0 24 12 *", "3d")]), &[("0 0 1 8 *", "7d")]));
+    assert!(opens(rules(&[("0 2 1 3 *", "1m")], &[]), &[]), "once a year");
+    for (apply, downtime) in [
+        (rules(&[("0 0 29 2 *", "24h")], &[]), &[][..]),
+        (rules(&[], &[("0 0 * * *", "25h")]), &[]),
+        (rules(&[], &[]), &[("0 0 * * *", "25h")]),
+        (rules(&[("0 2 * * *", "4h")], &[]), &[("0 1 * * *", "6h")]),
+    ] {
+        assert!(!opens(apply.clone(), downtime), "{apply:?}, down in {downtime:?}");
+    }
+}
+
+#[test]
 fn a_device_begins_later_by_its_own_share_and_ends_with_the_window() {
     let utc = TimeZone::UTC;
     let long = rules(&[("0 2 * * *", "4h")], &[]);

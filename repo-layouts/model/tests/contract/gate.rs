@@ -338,6 +338,20 @@ const GATE: &[Case] = &[
     }),
     ("`dependsOn` of nobody, which waits", None, |draft| depends_on(draft, &["ghost"])),
     ("`dependsOn` of itself, which waits", None, |draft| depends_on(draft, &["digitron"])),
+    ("windows, and a deployment's own", None, |draft| windows(draft, GOOD_WINDOWS)),
+    ("windows by a clock that nobody knows, which are closed", None, |draft| {
+        windows(draft, r#"{"zone": "Mars/Base"}"#)
+    }),
+    ("windows without a zone", Some("manifest-invalid"), |draft| windows(draft, r#"{"downtime": []}"#)),
+    ("windows with a key that nobody knows", Some("manifest-invalid"), |draft| {
+        windows(draft, r#"{"zone": "UTC", "moon": "full"}"#);
+    }),
+    ("windows whose start restricts day and weekday", Some("manifest-invalid"), |draft| {
+        windows(draft, r#"{"zone": "UTC", "apply": {"deny": [{"start": "0 2 1 * 6", "lengthSeconds": 60}]}}"#);
+    }),
+    ("windows that are shorter than a minute", Some("manifest-invalid"), |draft| {
+        windows(draft, r#"{"zone": "UTC", "downtime": [{"start": "0 2 * * *", "lengthSeconds": 59}]}"#);
+    }),
     ("`dependsOn` with a name that can't be one", Some("manifest-invalid"), |draft| depends_on(draft, &["Not-One"])),
     ("a key in a document that Margo doesn't know", Some("deployment-invalid"), |draft| {
         draft.document("spec:\n", "spec:\n  future: 1\n");
@@ -408,6 +422,19 @@ fn wrong_digest(entry: &mut Value) {
 fn depends_on(draft: &mut Draft, names: &[&str]) {
     draft.envelope(|envelope| envelope["requires"] = json!(["depends-on"]));
     draft.described(|described| described["policy"] = json!({ "dependsOn": names }));
+}
+
+const GOOD_WINDOWS: &str = r#"{"zone": "Europe/Vienna", "apply": {"allow": [{"start": "0 2 * * 6", "lengthSeconds": 14400}],
+    "deny": [{"start": "0 0 24 12 *", "lengthSeconds": 259200}]}, "downtime": [{"start": "*/30 8-18/2 1,7 * *", "lengthSeconds": 60}]}"#;
+
+/// For the device and for the deployment.
+fn windows(draft: &mut Draft, windows: &str) {
+    let windows: Value = serde_json::from_str(windows).unwrap();
+    draft.envelope(|envelope| {
+        envelope["requires"] = json!(["windows"]);
+        envelope["policy"]["windows"] = windows.clone();
+    });
+    draft.described(|described| described["policy"] = json!({ "windows": windows }));
 }
 
 fn with_value(draft: &mut Draft, yaml: &str) {

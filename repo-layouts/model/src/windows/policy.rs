@@ -1,0 +1,110 @@
+//! The fleet's windows, as an envelope has them.
+
+use std::fmt;
+
+use jiff::tz::TimeZone;
+use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::{Opening, Part, Rules, Span, Spread, Start, is_length, meet};
+
+/// `policy.windows` of a device or of one of its deployments. What a reader doesn't know of it would be kept wrongly, so
+/// nothing else may be in it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct WindowsPolicy {
+    /// By whose wall clock they are meant: a name of the IANA database. Where a device doesn't know it, they are closed.
+    pub zone: String,
+    /// When changes may be made.
+    #[serde(default, skip_serializing_if = "Rules::is_always", with = "rules")]
+    pub apply: Rules,
+    /// When none are, because the device is known to be down.
+    #[serde(default, skip_serializing_if = "Vec::is_empty", with = "spans")]
+    pub downtime: Vec<Span>,
+}
+
+/// The first moments of four years, one of them a leap year.
+const YEARS: [&str; 4] =
+    ["2025-01-01T00:00:00Z", "2026-01-01T00:00:00Z", "2027-01-01T00:00:00Z", "2028-01-01T00:00:00Z"];
+
+impl WindowsPolicy {
+    /// Whether changes may be made at some time within 400 days, whenever somebody begins to wait. It is judged from the
+    /// beginnings of four years, so that the same windows are always judged alike.
+    pub fn ever_opens(&self, zone: &TimeZone) -> bool {
+        let downtime = Rules::denied(self.downtime.clone());
+        let parts = [&self.apply, &downtime].map(|rules| Part { rules, zone, spread: Spread::NONE });
+        YEARS
+            .iter()
+            .filter_map(|year| year.parse::<Timestamp>().ok())
+            .all(|year| meet(&parts, year) != Opening::NeverOpens)
+    }
+}
+
+/// In one line, for people.
+impl fmt::Display for WindowsPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let listed = |spans: &[Span]| spans.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        let Self { zone, apply, downtime } = self;
+        write!(f, "{zone}")?;
+        if apply.is_always() {
+            write!(f, ", at any time")?;
+        }
+        for (what, spans) in [("in", &apply.allow), ("not in", &apply.deny), ("down in", downtime)] {
+            if !spans.is_empty() {
+                write!(f, ", {what} {}", listed(spans))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A span as an envelope has it: without units to be read.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct SpanPolicy {
+    start: Start,
+    /// From a minute to 7 days.
+    length_seconds: i64,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RulesPolicy {
+    #[serde(default, skip_serializing_if = "Vec::is_empty", with = "spans")]
+    allow: Vec<Span>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty", with = "spans")]
+    deny: Vec<Span>,
+}
+
+mod spans {
+    use super::*;
+
+    pub(super) fn serialize<S: Serializer>(spans: &[Span], serializer: S) -> Result<S::Ok, S::Error> {
+        let written =
+            |Span { start, length }: &Span| SpanPolicy { start: start.clone(), length_seconds: length.as_secs() };
+        serializer.collect_seq(spans.iter().map(written))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Span>, D::Error> {
+        let read = |SpanPolicy { start, length_seconds }| {
+            let length = SignedDuration::from_secs(length_seconds);
+            let wrong = || serde::de::Error::custom(format!("lengthSeconds {length_seconds} isn't from 60 to 604800"));
+            is_length(length).then_some(Span { start, length }).ok_or_else(wrong)
+        };
+        Vec::<SpanPolicy>::deserialize(deserializer)?.into_iter().map(read).collect()
+    }
+}
+
+mod rules {
+    use super::*;
+
+    pub(super) fn serialize<S: Serializer>(rules: &Rules, serializer: S) -> Result<S::Ok, S::Error> {
+        let Rules { allow, deny } = rules.clone();
+        RulesPolicy { allow, deny }.serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Rules, D::Error> {
+        let RulesPolicy { allow, deny } = RulesPolicy::deserialize(deserializer)?;
+        Ok(Rules { allow, deny })
+    }
+}

@@ -1,0 +1,69 @@
+//! `windows`: when devices may be changed, as operators write it.
+
+use jiff::tz::{TimeZone, TimeZoneDatabase};
+use repo_model::windows::{Rules, Span, WindowsPolicy, parse_length};
+use repo_model::yaml::{Field, Reader};
+
+use super::place::Place;
+
+/// Windows, and where they are written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Windows {
+    pub policy: WindowsPolicy,
+    pub place: Place,
+}
+
+/// Reads `windows` of the fleet, a group, a device or a deployment.
+pub(super) fn read(field: Field<'_>) -> Option<Windows> {
+    let (place, whole) = (Place::of(&field), field.clone());
+    let (policy, zone) = field.mapping(|reader: &mut Reader<'_>| {
+        let zone = reader.required("zone", zone);
+        let apply = reader.optional("apply", rules);
+        let downtime = reader.optional("downtime", spans);
+        let (name, zone) = zone?;
+        let policy =
+            WindowsPolicy { zone: name, apply: apply.unwrap_or_default(), downtime: downtime.unwrap_or_default() };
+        Some((policy, zone))
+    })?;
+    if !policy.ever_opens(&zone) {
+        let text = "there is a time from which on no change may be made for 400 days";
+        return whole.fail_hint(text, "allow more, deny less, or write `suspended: true` if nothing shall be changed");
+    }
+    Some(Windows { policy, place })
+}
+
+/// A zone by its name. It is looked up among those that this program brings along, so that a fleet is judged alike everywhere.
+fn zone(field: Field<'_>) -> Option<(String, TimeZone)> {
+    let name = field.clone().string()?;
+    match TimeZoneDatabase::bundled().get(&name) {
+        Ok(zone) => Some((name, zone)),
+        Err(_) => field.fail(format!("`{name}` is no time zone such as Europe/Vienna")),
+    }
+}
+
+fn rules(field: Field<'_>) -> Option<Rules> {
+    field.mapping(|reader| {
+        let allow = reader.optional("allow", |field| {
+            let spans = spans(field.clone())?;
+            if spans.is_empty() {
+                return field.fail_hint("is empty, so nothing would ever be allowed", "leave it out, or write when");
+            }
+            Some(spans)
+        });
+        let deny = reader.optional("deny", spans);
+        Some(Rules { allow: allow.unwrap_or_default(), deny: deny.unwrap_or_default() })
+    })
+}
+
+fn spans(field: Field<'_>) -> Option<Vec<Span>> {
+    field.list(|field| {
+        field.mapping(|reader| {
+            let start = reader.required("start", Field::parse);
+            let length = reader.required("length", |field| {
+                let text = field.clone().string()?;
+                parse_length(&text).map_or_else(|error| field.fail(error), Some)
+            });
+            Some(Span { start: start?, length: length? })
+        })
+    })
+}
