@@ -11,7 +11,7 @@ use repo_model::{DeploymentId, DeploymentName, DeviceId};
 use serde::Serialize;
 
 use crate::fleet::{
-    Choice, Deployment, Device, Fleet, Place, Policy, Seconds, Selector, Setting, Windows, shown_value,
+    Approval, Choice, Deployment, Device, Fleet, Place, Policy, Seconds, Selector, Setting, Windows, shown_value,
 };
 use crate::plan::Blocked;
 use crate::render::{Facts, Locks, Rendered, choose, render};
@@ -75,7 +75,7 @@ pub struct PolicyExplained {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GateExplained {
-    /// What it is: `windows`.
+    /// What it is: `windows`, `approval`.
     pub name: String,
     /// Everything that sets it, the strongest first; the first one counts.
     #[serde(rename = "said")]
@@ -206,7 +206,12 @@ fn gates(fleet: &Fleet, device: &Device) -> Vec<GateExplained> {
         let Windows { policy, place } = policy.windows.as_ref()?;
         Some(SettingExplained { what: policy.to_string(), rule, place: Some(place.clone()) })
     });
-    let all = [GateExplained { name: "windows".to_owned(), settings: windows.collect() }];
+    let approval = device.policies(fleet).filter_map(|(rule, policy)| {
+        let Approval(word, place) = policy.approval.as_ref()?;
+        Some(SettingExplained { what: word.to_string(), rule, place: Some(place.clone()) })
+    });
+    let gate = |name: &str, settings| GateExplained { name: name.to_owned(), settings };
+    let all = [gate("windows", windows.collect()), gate("approval", approval.collect())];
     all.into_iter().filter(|gate| !gate.settings.is_empty()).collect()
 }
 
@@ -232,6 +237,9 @@ fn explain_deployment(
     }
     if let Some(Windows { policy, place }) = &deployment.windows {
         reasons.push(Reason::new(format!("it has windows of its own: {policy}"), Some(place)));
+    }
+    if let Some(Approval(word, place)) = &deployment.approval {
+        reasons.push(Reason::new(format!("its own word on approval: {word}"), Some(place)));
     }
     for (name, place) in &deployment.depends_on {
         reasons.push(Reason::new(format!("it waits for `{name}`"), Some(place)));

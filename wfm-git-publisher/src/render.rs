@@ -214,6 +214,7 @@ impl<'a> Work<'a> {
             stabilise_seconds: deployment.stabilise,
             drift: deployment.drift,
             windows: deployment.windows.as_ref().map(|one| one.policy.clone()),
+            approval: deployment.approval.as_ref().map(|one| one.0),
         };
         let id = deployment.id.clone();
         let chosen = matches!(deployment.profile, Choice::Auto(_)).then(|| profile.description.id.clone());

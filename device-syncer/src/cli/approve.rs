@@ -14,7 +14,7 @@ use super::approve_removals::{self, Named};
 use super::show::json;
 use super::{OutputArgs, hold, must_be};
 use crate::config::{Device, Home};
-use crate::decision::approval::{ChangeSet, Review, Word};
+use crate::decision::approval::{ChangeSet, FleetAsks, Review, Word};
 use crate::decision::component::Component;
 use crate::decision::device_state::DeviceState;
 use crate::decision::plan::{Action, Plan, PlannedComponent};
@@ -23,7 +23,8 @@ use crate::home;
 use crate::reconcile::preview::changes;
 use crate::state::{approvals, loaded};
 
-/// Approves a change that waits for a person: of a deployment (`gates.approval` of device.yaml), or many removals at once
+/// Approves a change that waits for a person: of a deployment (`gates.approval` of device.yaml, or `approval: site` of the
+/// fleet), or many removals at once
 /// (`gates.removals`).
 ///
 /// Without `--change` it shows what would be changed, and names it. What is approved is exactly that: a newer revision that
@@ -150,9 +151,11 @@ impl Found {
         let change = plan.changes[&id].clone();
         let name = device_state.name_of(id, Some(desired));
         let asked_for = device.settings.gates.approval.as_ref();
-        if !asked_for.is_some_and(|asked_for| asked_for.means(name.parse().ok().as_ref())) {
+        let site_asks = asked_for.is_some_and(|asked_for| asked_for.means(name.parse().ok().as_ref()));
+        if !site_asks && !FleetAsks::of(Some(desired)).means(Some(id)) {
             let text = format!(
-                "`gates.approval` of device.yaml asks nobody about `{name}`, so nothing of it waits for a word"
+                "neither `gates.approval` of device.yaml nor the fleet (`approval: site`) asks anybody about `{name}`, so \
+                 nothing of it waits for a word"
             );
             return Err(CliError::Input(text));
         }

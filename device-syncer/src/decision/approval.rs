@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
+use repo_model::desired::Desired;
+use repo_model::envelope::ApprovalPolicy;
 use repo_model::{ComponentName, DeploymentId, DeploymentName, Digest, json};
 use serde::{Deserialize, Serialize};
 
@@ -71,7 +73,7 @@ pub enum Review {
 }
 
 /// Which deployments are changed only after a person's word (`gates.approval` of `device.yaml`).
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AskedFor {
     /// Patterns of operators' ids.
@@ -83,6 +85,11 @@ pub struct AskedFor {
 }
 
 impl AskedFor {
+    /// Each change.
+    pub fn all() -> Self {
+        Self { names: vec![Pattern::anything()], except: Vec::new() }
+    }
+
     /// Whether a change of it is asked for. What nobody knows the name of is.
     pub fn means(&self, name: Option<&DeploymentName>) -> bool {
         let Some(name) = name else { return !self.names.is_empty() };
@@ -99,7 +106,40 @@ pub struct Approvals {
     pub words: Result<Vec<Word>, String>,
 }
 
+/// For whose changes the fleet wants a person's word (`policy.approval`), whatever the site does.
+#[derive(Debug, Clone, Default)]
+pub struct FleetAsks {
+    /// Of whatever has no word of its own.
+    device: bool,
+    own: BTreeMap<DeploymentId, bool>,
+}
+
+impl FleetAsks {
+    pub fn of(desired: Option<&Desired>) -> Self {
+        let Some(desired) = desired else { return Self::default() };
+        let asks = |word: ApprovalPolicy| word != ApprovalPolicy::None;
+        let own = desired.envelope.deployments.iter();
+        let own = own.filter_map(|(id, one)| Some((*id, asks(one.policy.approval?)))).collect();
+        Self { device: desired.envelope.policy.approval.is_some_and(asks), own }
+    }
+
+    /// Whether a change of it is asked for.
+    pub fn means(&self, deployment: Option<DeploymentId>) -> bool {
+        deployment.and_then(|id| self.own.get(&id)).copied().unwrap_or(self.device)
+    }
+
+    /// Whether it asks for anything.
+    pub fn is_any(&self) -> bool {
+        self.device || self.own.values().any(|asks| *asks)
+    }
+}
+
 impl Approvals {
+    /// The same, where everybody is asked for.
+    pub fn of_all(&self) -> Self {
+        Self { asked_for: AskedFor::all(), words: self.words.clone() }
+    }
+
     /// What persons said of this very change.
     fn word(&self, change: &ChangeSet) -> Option<&Word> {
         self.words.iter().flatten().find(|word| word.change.covers(change))

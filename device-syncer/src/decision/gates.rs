@@ -7,7 +7,7 @@ use repo_model::envelope::DriftPolicy;
 use repo_model::windows::Opening;
 use repo_model::{DeploymentId, DeploymentName, ErrorCode};
 
-use super::approval::{Approvals, ChangeSet};
+use super::approval::{Approvals, ChangeSet, FleetAsks};
 use super::failure::Failure;
 use super::hold::Hold;
 use super::hook::HookGate;
@@ -45,7 +45,7 @@ pub enum Gate {
     Drift,
     /// More would go at once than the site lets go without a person.
     Removals,
-    /// The site wants a person's word for it.
+    /// Fleet or site want a person's word for it.
     Approval,
     /// A program of the site's says whether it may be done now: asked while all the others are open.
     Hook,
@@ -138,6 +138,8 @@ pub struct Gates {
     pub too_many: BTreeSet<DeploymentId>,
     /// For whose changes a person is asked, and what persons said.
     pub approvals: Option<Approvals>,
+    /// For whose changes the fleet has a person asked besides.
+    pub fleet_asks: FleetAsks,
     /// What the site's hook said no to, where there is one.
     pub hook: Option<HookGate>,
 }
@@ -242,6 +244,9 @@ impl Gates {
                 let count = self.too_many.len();
                 format!("{count} deployments would go at once: `device-syncer approve --removals` lets them")
             }),
+            Gate::Approval if self.fleet_asks.means(of.deployment) => {
+                self.approvals.as_ref()?.of_all().why_closed(of.name, of.change?)
+            }
             Gate::Approval => self.approvals.as_ref()?.why_closed(of.name, of.change?),
             Gate::Hook => self.hook.as_ref()?.why_closed(of.deployment?, of.change?.digest()),
             Gate::Suspended | Gate::Unlisted => None,
@@ -298,19 +303,7 @@ mod tests {
         let approvals = (gate == Gate::Approval).then(|| Approvals { asked_for: all, words: Ok(Vec::new()) });
         let no = (CHANGE.digest(), "the line is filling".to_owned());
         let hook = (gate == Gate::Hook).then(|| HookGate { closed: [(id("a"), no)].into() });
-        let own_openings = BTreeMap::new();
-        Gates {
-            is_suspended,
-            is_unlisted,
-            holds,
-            openings,
-            own_openings,
-            drift,
-            removals: None,
-            too_many,
-            approvals,
-            hook,
-        }
+        Gates { is_suspended, is_unlisted, holds, openings, drift, too_many, approvals, hook, ..Gates::default() }
     }
 
     fn nobody() -> Subject<'static> {

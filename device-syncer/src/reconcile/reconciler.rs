@@ -12,7 +12,7 @@ use repo_model::report::{CAPABILITIES, ConditionType, Reason};
 use repo_model::windows::Spread;
 
 use crate::config::{Device, Home, Settings, known_zone};
-use crate::decision::approval::Approvals;
+use crate::decision::approval::{Approvals, AskedFor, FleetAsks};
 use crate::decision::closed::closed;
 use crate::decision::conditions::{self, condition};
 use crate::decision::deployment::DesiredDeployment;
@@ -231,9 +231,12 @@ pub(super) fn gates(
     let own_openings = windows.of_deployments().map(|(id, own)| (id, own.at(now, clock_is_behind, spread))).collect();
     let removals = site.removals.map(|share| RemovalLimit { share, approved: approved_removals::read(&device.home) });
     let words = || approvals::read(&device.home);
-    let approvals = site.approval.clone().map(|asked_for| Approvals { asked_for, words: words() });
+    let fleet_asks = FleetAsks::of(desired);
+    let asked_for = site.approval.clone().or_else(|| fleet_asks.is_any().then(AskedFor::default));
+    let approvals = asked_for.map(|asked_for| Approvals { asked_for, words: words() });
     let (is_suspended, drift) = (is_suspended(desired), site.drift);
-    Gates { is_suspended, is_unlisted, holds, openings, own_openings, drift, removals, approvals, ..Gates::default() }
+    let windows = Gates { openings, own_openings, ..Gates::default() };
+    Gates { is_suspended, is_unlisted, holds, drift, removals, approvals, fleet_asks, ..windows }
 }
 
 /// What this device has and can run, as `status` has it; `None` while the runtimes don't answer, so that what was reported

@@ -1,7 +1,7 @@
 //! A site that wants a person's word for what is changed: it is bound to just what that person saw.
 
 use repo_testkit::terminate;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::world::{Run, World, command, finish, until};
 
@@ -137,10 +137,9 @@ fn a_mistake_around_an_approval_is_named() {
     world.syncer(&["approve"]).ended(2);
     world.syncer(&["approve", "greeter", "--removals"]).ended(2);
     world.syncer(&["approve", "greeter", "--change", "00000000"]).ended(2);
-    world
-        .syncer(&["approve", "greeter"])
-        .ended(1)
-        .says(&["`gates.approval` of device.yaml asks nobody about `greeter`"]);
+    world.syncer(&["approve", "greeter"]).ended(1).says(&[
+        "neither `gates.approval` of device.yaml nor the fleet (`approval: site`) asks anybody about `greeter`",
+    ]);
     world.syncer(&["approve", "nobody"]).ended(1).says(&["no deployment `nobody` is wanted or goes here"]);
     let mistakes = [
         ("{for: []}", "`gates.approval.for` names no deployment"),
@@ -173,4 +172,66 @@ fn a_mistake_around_an_approval_is_named() {
     say(&world, "approve", "greeter", &seen).good();
     world.once().good();
     assert_eq!(world.greetings(), ["servus"]);
+}
+
+/// Publishes what is wanted, with this word of the fleet's on approval for the whole device.
+fn publish(world: &World, word: &str) {
+    world.hand.forge(|draft| {
+        draft.json("envelope.json", |envelope| {
+            envelope["requires"] = json!(["approval"]);
+            envelope["policy"]["approval"] = word.into();
+        });
+        draft.seal_envelope();
+    });
+}
+
+#[test]
+fn the_fleet_can_have_a_person_at_the_site_asked_whatever_the_site_does() {
+    for (site, fleet) in
+        [("", "site"), ("gates: {approval: {for: ['*'], except: ['greeter']}}\n", "site"), ("", "some-later-word")]
+    {
+        let world = World::running();
+        world.settings(site);
+        world.hand.want("greeter", &world.app, "servus");
+        publish(&world, fleet);
+        world.once().ended(1);
+        assert_eq!(world.states("greeter"), ["hello pending waiting-approval"]);
+        world.assert_quiet();
+        let seen = change(&world, "greeter");
+        say(&world, "approve", "greeter", &seen).good();
+        world.once().good();
+        assert_eq!(world.greetings(), ["servus"]);
+        // What goes is asked for as well.
+        world.hand.drop("greeter");
+        publish(&world, fleet);
+        world.once().ended(1);
+        assert_eq!(world.states("greeter"), ["hello removing waiting-approval"]);
+    }
+}
+
+#[test]
+fn a_deployments_own_word_on_approval_counts_before_the_fleets_and_never_before_the_sites() {
+    let world = World::running();
+    let none =
+        |world: &World| world.hand.describe("greeter", |described| described["policy"] = json!({"approval": "none"}));
+    world.hand.want("greeter", &world.app, "servus");
+    none(&world);
+    world.hand.want("other", &world.app, "hello");
+    publish(&world, "site");
+    world.once().ended(1);
+    assert_eq!(
+        (world.states("greeter"), world.states("other")),
+        (vec!["hello installed".into()], vec!["hello pending waiting-approval".into()])
+    );
+    world.hand.describe("other", |described| described["policy"] = json!({"approval": "site"}));
+    publish(&world, "none");
+    world.once().ended(1);
+    assert_eq!(world.states("other"), ["hello pending waiting-approval"]);
+    world.settings(ALL);
+    world.hand.want("greeter", &world.app, "danke");
+    none(&world);
+    world.hand.drop("other");
+    publish(&world, "none");
+    world.once().ended(1);
+    assert_eq!(world.states("greeter"), ["hello pending waiting-approval"]);
 }

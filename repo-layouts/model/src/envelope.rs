@@ -30,11 +30,14 @@ pub const DEPENDS_ON: Feature = Feature { name: "depends-on", since: "0.2.0" };
 /// `policy.drift` of a deployment.
 pub const DRIFT: Feature = Feature { name: "drift", since: "0.3.0" };
 
+/// `policy.approval` of the device or of one of its deployments.
+pub const APPROVAL: Feature = Feature { name: "approval", since: "0.3.0" };
+
 /// `policy.windows` of the device or of one of its deployments.
 pub const WINDOWS: Feature = Feature { name: "windows", since: "0.3.0" };
 
 /// The features that this code knows by name; `requires` may list no other one.
-pub const FEATURES: &[Feature] = &[DEPENDS_ON, DRIFT, SUSPENDED, WINDOWS];
+pub const FEATURES: &[Feature] = &[APPROVAL, DEPENDS_ON, DRIFT, SUSPENDED, WINDOWS];
 
 /// The largest serial and `manifestVersion` ever written: 2^53−1, the largest integer every JSON reader keeps.
 pub const MAX_SERIAL: u64 = (1 << 53) - 1;
@@ -97,6 +100,9 @@ pub struct DevicePolicy {
     /// When changes may be made; at any time without.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub windows: Option<WindowsPolicy>,
+    /// Whether a person has to agree to changes; nobody has to without.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approval: Option<ApprovalPolicy>,
 }
 
 /// What goes with one ApplicationDeployment.
@@ -144,6 +150,9 @@ pub struct DeploymentPolicy {
     /// When it may be changed, in the place of all that the device's own `windows` say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub windows: Option<WindowsPolicy>,
+    /// Whether a person has to agree to its changes, in the place of what the device's own `approval` says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approval: Option<ApprovalPolicy>,
 }
 
 /// `stabiliseSeconds` where nobody says anything.
@@ -207,6 +216,22 @@ impl<'de> Deserialize<'de> for DriftPolicy {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let word = serde_json::Value::deserialize(deserializer)?;
         Ok(word.as_str().and_then(Self::parse).unwrap_or(Self::Report))
+    }
+}
+
+words! {
+    /// Who has to agree before a deployment is changed, as far as the fleet is asked.
+    ApprovalPolicy {
+        None "none" "Nobody."
+        Site "site" "A person at the site."
+    }
+}
+
+impl<'de> Deserialize<'de> for ApprovalPolicy {
+    /// A word that isn't known means the least action.
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let word = serde_json::Value::deserialize(deserializer)?;
+        Ok(word.as_str().and_then(Self::parse).unwrap_or(Self::Site))
     }
 }
 

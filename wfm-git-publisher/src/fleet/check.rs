@@ -261,6 +261,7 @@ impl Check<'_> {
             stabilise: written.stabilise,
             drift: written.drift,
             windows: written.windows,
+            approval: written.approval,
             namespace: written.namespace.unwrap_or(id),
             misfits: BTreeMap::new(),
         };

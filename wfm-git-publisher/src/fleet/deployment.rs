@@ -13,6 +13,7 @@ use super::application::{Application, Profile};
 use super::device::Device;
 use super::file::refuse_unbuilt;
 use super::place::{Place, placed};
+use super::policy::{self, Approval};
 use super::selector::{Selector, selects};
 use super::values::{Values, values};
 use super::windows::{self, Windows};
@@ -49,6 +50,8 @@ pub struct Deployment {
     pub drift: DriftPolicy,
     /// When devices may change it, in the place of what the fleet says for them.
     pub windows: Option<Windows>,
+    /// Whether a person has to agree to its changes, in the place of what the fleet says for devices.
+    pub approval: Option<Approval>,
     /// Where its charts go in Kubernetes; its id unless something else is said.
     pub namespace: String,
     /// What `fleet.yaml` says for several and doesn't fit here, by its place: wrong only where it counts.
@@ -121,10 +124,11 @@ pub(super) struct Written {
     pub(super) stabilise: Option<u64>,
     pub(super) drift: DriftPolicy,
     pub(super) windows: Option<Windows>,
+    pub(super) approval: Option<Approval>,
     pub(super) namespace: Option<String>,
 }
 
-const UNBUILT: &[&str] = &["rollout", "approval", "policy", "replaces"];
+const UNBUILT: &[&str] = &["rollout", "policy", "replaces"];
 
 impl Written {
     pub(super) fn read(reader: &mut Reader<'_>) -> Option<Self> {
@@ -154,6 +158,7 @@ impl Written {
         let stabilise = reader.optional("stabilise", duration::read);
         let drift = reader.optional("drift", drift).unwrap_or_default();
         let windows = reader.optional("windows", windows::read);
+        let approval = reader.optional("approval", policy::approval);
         let namespace = reader.optional("namespace", namespace);
         refuse_unbuilt(reader, UNBUILT);
         let ((id, place), (application, application_place)) = id.zip(application)?;
@@ -173,6 +178,7 @@ impl Written {
             stabilise,
             drift,
             windows,
+            approval,
             namespace,
         })
     }

@@ -42,7 +42,7 @@ impl Device {
         !self.status_keys.is_empty()
     }
 
-    /// Its intervals and windows by its own file, else its groups', else the fleet's, else the built-in ones.
+    /// What it does by its own file, else its groups', else the fleet's, else the built-in ones.
     pub fn policy_in(&self, fleet: &Fleet) -> DevicePolicy {
         let first = |key: fn(&Policy) -> Option<&Seconds>| self.policies(fleet).find_map(|(_, policy)| key(policy));
         let seconds = |found: Option<&Seconds>, default| Some(found.map_or(default, |Seconds(seconds, _)| *seconds));
@@ -51,6 +51,7 @@ impl Device {
             report_seconds: seconds(first(|policy| policy.report.as_ref()), policy::REPORT),
             suspended: self.suspended,
             windows: self.policies(fleet).find_map(|(_, policy)| policy.windows.as_ref()).map(|one| one.policy.clone()),
+            approval: self.policies(fleet).find_map(|(_, policy)| policy.approval.as_ref()).map(|one| one.0),
         }
     }
 

@@ -45,7 +45,7 @@ pub use images::ImageSettings;
 pub(crate) use layers::shown_value;
 pub use layers::{Layers, Rule};
 pub use place::Place;
-pub use policy::{Policy, Seconds};
+pub use policy::{Approval, Policy, Seconds};
 pub use selector::{Selector, Terms};
 pub use settings::Settings;
 pub use template::Names;

@@ -1,5 +1,6 @@
 //! What operators say about a device's behaviour, in durations that people read.
 
+use repo_model::envelope::ApprovalPolicy;
 use repo_model::yaml::{Field, Reader};
 
 use super::file::refuse_unbuilt;
@@ -16,7 +17,13 @@ pub struct Policy {
     pub report: Option<Seconds>,
     /// When it may be changed.
     pub windows: Option<Windows>,
+    /// Whether a person has to agree to changes, and where that is written.
+    pub approval: Option<Approval>,
 }
+
+/// Whether a person has to agree, and where that is written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Approval(pub ApprovalPolicy, pub Place);
 
 /// So many seconds, and where they are written.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,16 +36,22 @@ pub(super) const POLL: u64 = 15;
 pub(super) const REPORT: u64 = 300;
 
 /// Keys that later versions will understand; until then they are refused by name.
-const UNBUILT: &[&str] =
-    &["jitter", "period", "applyWindows", "prefetchWindows", "downtime", "approval", "massRemoval"];
+const UNBUILT: &[&str] = &["jitter", "period", "applyWindows", "prefetchWindows", "downtime", "massRemoval"];
 
 pub(super) fn read(field: Field<'_>) -> Option<Policy> {
     field.mapping(|reader: &mut Reader<'_>| {
         let (poll, report) = (reader.optional("poll", seconds), reader.optional("report", seconds));
         let windows = reader.optional("windows", windows::read);
+        let approval = reader.optional("approval", approval);
         refuse_unbuilt(reader, UNBUILT);
-        Some(Policy { poll, report, windows })
+        Some(Policy { poll, report, windows, approval })
     })
+}
+
+pub(super) fn approval(field: Field<'_>) -> Option<Approval> {
+    let place = Place::of(&field);
+    let words: Vec<_> = ApprovalPolicy::TABLE.iter().map(|(word, _)| (word.as_str(), *word)).collect();
+    Some(Approval(field.choice(&words)?, place))
 }
 
 fn seconds(field: Field<'_>) -> Option<Seconds> {

@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use repo_model::desired::Desired;
 use repo_model::envelope::{ComponentLock, DeploymentPolicy, EnvelopeDeployment, OnFailure, ValueFrom};
 use repo_model::margo::{ApplicationDeployment, Component, Parameter, ProfileType, Source};
-use repo_model::windows::WindowsPolicy;
 use repo_model::{ComponentName, FileTree, KeyText};
 use serde::Serialize;
 use serde_json::Value;
@@ -123,6 +122,7 @@ fn of_policy(old: &EnvelopeDeployment, new: &EnvelopeDeployment) -> Vec<Differen
         Difference::between("on failure", of_failure(&old.policy), of_failure(&new.policy)),
         Difference::between("drift", of_drift(&old.policy), of_drift(&new.policy)),
         Difference::between("windows", shown(&old.policy.windows), shown(&new.policy.windows)),
+        Difference::between("approval", shown(&old.policy.approval), shown(&new.policy.approval)),
         Difference::between("stabilise", seconds(old.policy.stabilise_seconds), seconds(new.policy.stabilise_seconds)),
     ];
     all.into_iter().flatten().collect()
@@ -136,8 +136,8 @@ fn of_drift(policy: &DeploymentPolicy) -> Option<String> {
     Some(policy.drift).filter(|drift| !drift.is_heal()).map(|drift| drift.to_string())
 }
 
-fn shown(windows: &Option<WindowsPolicy>) -> Option<String> {
-    windows.as_ref().map(ToString::to_string)
+fn shown(value: &Option<impl ToString>) -> Option<String> {
+    value.as_ref().map(ToString::to_string)
 }
 
 fn seconds(value: Option<u64>) -> Option<String> {
@@ -225,6 +225,7 @@ pub(super) fn of_settings(rendered: &Rendered, trust: &FileTree, parent: &Desire
         Difference::between("policy report", seconds(old.report_seconds), seconds(new.report_seconds)),
         Difference::between("suspended", yes(old.suspended), yes(new.suspended)),
         Difference::between("policy windows", shown(&old.windows), shown(&new.windows)),
+        Difference::between("policy approval", shown(&old.approval), shown(&new.approval)),
     ]
     .into_iter()
     .flatten()

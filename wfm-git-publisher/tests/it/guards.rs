@@ -216,6 +216,44 @@ fn a_syncer_that_is_too_old_to_wait_for_windows_is_left_as_it_is_and_the_nearest
 }
 
 #[test]
+fn a_syncer_that_is_too_old_to_ask_a_person_is_left_as_it_is() {
+    let lab = Lab::with(&["press-01"]);
+    lab.publish_all();
+    let device = Reporter { lab: &lab, device: "press-01" };
+    device.status_with("press-01", ("installed", ""), "0.2.0", &[]);
+    let file = lab.read("deployments/hello.yaml");
+    lab.write("deployments/hello.yaml", format!("{file}approval: everybody\n"));
+    lab.commit();
+    let error = lab.run(&["publish"]).failed(1);
+    assert!(error.contains("approval: is `everybody`, expected `none` or `site`"), "{error}");
+    lab.write("deployments/hello.yaml", &file);
+    lab.edit("fleet.yaml", "\npolicy:\n", "\npolicy:\n  approval: site\n");
+    lab.commit();
+    let error = lab.run(&["publish"]).failed(1);
+    assert!(error.contains("its syncer is version 0.2.0, and `approval` needs 0.3.0"), "{error}");
+    device.status_with("press-01", ("installed", ""), "0.3.0", &[]);
+    lab.publish_all();
+    let envelope = lab.json("press-01", "desired", "envelope.json");
+    assert_eq!(
+        (&envelope["requires"], &envelope["policy"]["approval"]),
+        (&serde_json::json!(["approval"]), &"site".into())
+    );
+    lab.write("deployments/hello.yaml", format!("{file}approval: none\n"));
+    lab.commit();
+    let said = lab.run(&["explain", "press-01"]).good();
+    assert!(said.contains("by the fleet's policy: site  [fleet.yaml:"), "{said}");
+    assert!(said.contains("its own word on approval: none  [deployments/hello.yaml:"), "{said}");
+    lab.publish_all();
+    let envelope = lab.json("press-01", "desired", "envelope.json");
+    let policies: Vec<_> = envelope["deployments"].as_object().unwrap().values().map(|one| &one["policy"]).collect();
+    assert_eq!(policies, [&serde_json::json!({"approval": "none"})]);
+    lab.edit("fleet.yaml", "  approval: site\n", "");
+    lab.commit();
+    lab.publish_all();
+    assert_eq!(lab.json("press-01", "desired", "envelope.json").get("requires"), None, "nobody is asked");
+}
+
+#[test]
 fn a_syncer_that_is_too_old_to_leave_drift_alone_is_left_as_it_is() {
     let lab = Lab::with(&["press-01"]);
     lab.publish_all();

@@ -338,6 +338,9 @@ const GATE: &[Case] = &[
     }),
     ("`dependsOn` of nobody, which waits", None, |draft| depends_on(draft, &["ghost"])),
     ("`dependsOn` of itself, which waits", None, |draft| depends_on(draft, &["digitron"])),
+    ("a word on approval that nobody knows, for which a person is asked", None, |draft| {
+        draft.envelope(|envelope| envelope["policy"]["approval"] = "two-persons".into());
+    }),
     ("windows, and a deployment's own", None, |draft| windows(draft, GOOD_WINDOWS)),
     ("windows by a clock that nobody knows, which are closed", None, |draft| {
         windows(draft, r#"{"zone": "Mars/Base"}"#)
