@@ -3,8 +3,8 @@
 use std::fmt::Write;
 use std::process::ExitCode;
 
-use jiff::Timestamp;
 use jiff::tz::TimeZone;
+use jiff::{SignedDuration, Timestamp};
 use repo_model::windows::Spread;
 use repo_model::{DeploymentId, text};
 use serde::Serialize;
@@ -72,6 +72,8 @@ struct TimesOut {
     open: bool,
     /// The next times at which they may, up to 400 days ahead; the first one has begun if `open`.
     next: Vec<Time>,
+    /// How many seconds before they close nothing begins any more.
+    last_start_seconds: i64,
     /// Why none is believed to be open.
     doubt: Option<String>,
     #[serde(skip)]
@@ -130,6 +132,7 @@ impl TimesOut {
             open: next.first().is_some_and(|first| first.from <= now),
             next,
             doubt: windows.at(now, false, spread).doubt.as_ref().map(Doubt::message),
+            last_start_seconds: windows.last_start().as_secs(),
             site_zone,
             fleet_zone,
             whose: windows.whose(),
@@ -149,6 +152,10 @@ impl TimesOut {
         for Time { from, until } in &self.next {
             let until = until.map_or("without an end that is near".to_owned(), shown);
             let _ = writeln!(all, "{} to {until}", shown(*from));
+        }
+        if self.last_start_seconds > 0 {
+            let _ =
+                writeln!(all, "nothing begins in the last {:#}", SignedDuration::from_secs(self.last_start_seconds));
         }
         let clocks: Vec<_> =
             [&self.fleet_zone, &self.site_zone].into_iter().flatten().map(|zone| text::cell(zone)).collect();

@@ -3,9 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use jiff::SignedDuration;
 use jiff::tz::TimeZone;
 use repo_model::envelope::DriftPolicy;
-use repo_model::windows::{Rules, Span};
+use repo_model::windows::{Overrun, Rules, Span};
 use serde::Deserialize;
 
 use super::parse_duration;
@@ -39,6 +40,9 @@ struct WindowsFragment {
     apply: Rules,
     #[serde(default)]
     downtime: Vec<Span>,
+    #[serde(rename = "lastStart")]
+    last_start: Option<String>,
+    overrun: Option<String>,
 }
 
 /// The site's own gates: no commit of the fleet opens them.
@@ -68,6 +72,9 @@ pub struct Hook {
     pub timeout: Duration,
 }
 
+/// The longest that nothing begins before windows close.
+const LAST_START: SignedDuration = SignedDuration::from_hours(24);
+
 /// How long a hook may take where the site doesn't say it.
 const HOOK: Duration = Duration::from_secs(10);
 
@@ -91,10 +98,22 @@ impl SiteGates {
     }
 }
 
-fn windows(WindowsFragment { zone, apply, downtime }: WindowsFragment) -> Result<Windows, String> {
+fn windows(WindowsFragment { zone, apply, downtime, last_start, overrun }: WindowsFragment) -> Result<Windows, String> {
     let zone = known_zone(&zone)
         .ok_or_else(|| format!("`gates.windows.zone: {zone}` is no time zone such as Europe/Vienna"))?;
-    Ok(Windows { zone, apply, downtime: Rules::denied(downtime) })
+    let last_start = last_start.as_deref().map(last_start_of).transpose()?.unwrap_or_default();
+    let overrun = overrun.as_deref().map(overrun_of).transpose()?.unwrap_or_default();
+    Ok(Windows { zone, apply, downtime: Rules::denied(downtime), last_start, overrun })
+}
+
+fn last_start_of(text: &str) -> Result<SignedDuration, String> {
+    let time = text.parse().ok().filter(|time| (SignedDuration::from_secs(1)..=LAST_START).contains(time));
+    time.ok_or_else(|| format!("`gates.windows.lastStart: {text}` is no duration from 1s to 24h, such as 10m"))
+}
+
+fn overrun_of(text: &str) -> Result<Overrun, String> {
+    let words = || Overrun::TABLE.iter().map(|(word, _)| word.as_str()).collect::<Vec<_>>().join("`, `");
+    Overrun::parse(text).ok_or_else(|| format!("`gates.windows.overrun: {text}` is none of `{}`", words()))
 }
 
 /// A zone by its name, of those that this system has, else of those that this program brings along.

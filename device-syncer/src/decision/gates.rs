@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use repo_model::envelope::DriftPolicy;
-use repo_model::windows::Opening;
+use repo_model::windows::{Opening, Overrun};
 use repo_model::{DeploymentId, DeploymentName, ErrorCode};
 
 use super::approval::{Approvals, ChangeSet, FleetAsks};
@@ -18,8 +18,10 @@ use super::windows::{Openings, Whose};
 pub enum Change {
     /// It is installed, updated, or run by another type.
     Apply,
-    /// What began of its deployment is brought to its end, or its last good set is put back.
+    /// What began of its deployment is brought to its end.
     Finish,
+    /// The last good set of its deployment is put back.
+    RollBack,
     /// It goes.
     Remove,
     /// What was applied is put back where it is gone, stopped or never came up.
@@ -65,21 +67,22 @@ impl Gate {
     ];
 
     /// The table: whether this change waits while this gate is closed (`docs/gates.md`).
-    fn concerns(self, change: Change, drift: DriftPolicy) -> bool {
+    fn concerns(self, change: Change, drift: DriftPolicy, overrun: Overrun) -> bool {
         match (self, change) {
             (Self::Suspended | Self::Held, _) => true,
-            (Self::Unlisted, Change::Apply | Change::Finish | Change::Remove) => true,
+            (Self::Unlisted, Change::Apply | Change::Finish | Change::RollBack | Change::Remove) => true,
             (Self::Unlisted, Change::Restore | Change::Revert) => false,
             (Self::Downtime, Change::Apply | Change::Remove | Change::Revert) => true,
-            (Self::Downtime, Change::Finish | Change::Restore) => false,
+            (Self::Downtime, Change::Finish | Change::RollBack | Change::Restore) => false,
             (Self::Window | Self::Approval, Change::Apply | Change::Remove) => true,
-            (Self::Window | Self::Approval, Change::Finish) => false,
+            (Self::Window, Change::Finish) => overrun == Overrun::Component,
+            (Self::Window | Self::Approval, Change::Finish | Change::RollBack) => false,
             (Self::Window, Change::Restore | Change::Revert) => drift == DriftPolicy::HealInWindow,
             (Self::Approval, Change::Restore | Change::Revert) => false,
             (Self::Hook, Change::Apply | Change::Remove | Change::Revert) => true,
-            (Self::Hook, Change::Finish | Change::Restore) => false,
+            (Self::Hook, Change::Finish | Change::RollBack | Change::Restore) => false,
             (Self::Drift, Change::Restore | Change::Revert) => drift == DriftPolicy::Report,
-            (Self::Drift, Change::Apply | Change::Finish | Change::Remove) => false,
+            (Self::Drift, Change::Apply | Change::Finish | Change::RollBack | Change::Remove) => false,
             (Self::Removals, change) => change == Change::Remove,
         }
     }
@@ -159,9 +162,9 @@ const FEW: usize = 2;
 impl Gates {
     /// Why this change waits, if it does: the code of the first closed gate, and the words of all.
     pub fn closed(&self, change: Change, of: Subject<'_>) -> Option<Failure> {
-        let concerned = Gate::ALL.into_iter().filter(|gate| gate.concerns(change, of.drift) && *gate != Gate::Hook);
+        let concerned = Gate::ALL.into_iter().filter(|gate| self.concerns(*gate, change, of) && *gate != Gate::Hook);
         let mut closed: Vec<_> = concerned.filter_map(|gate| Some((gate, self.words(gate, of)?))).collect();
-        if closed.is_empty() && Gate::Hook.concerns(change, of.drift) {
+        if closed.is_empty() && self.concerns(Gate::Hook, change, of) {
             closed.extend(self.words(Gate::Hook, of).map(|words| (Gate::Hook, words)));
         }
         let code = closed.first()?.0.code();
@@ -172,9 +175,9 @@ impl Gates {
     /// Whether the site's hook has to allow this change, and nothing else holds it back.
     pub fn asks_hook(&self, change: Change, of: Subject<'_>) -> bool {
         let is_open =
-            |gate: Gate| gate == Gate::Hook || !gate.concerns(change, of.drift) || self.words(gate, of).is_none();
+            |gate: Gate| gate == Gate::Hook || !self.concerns(gate, change, of) || self.words(gate, of).is_none();
         self.hook.is_some()
-            && Gate::Hook.concerns(change, of.drift)
+            && self.concerns(Gate::Hook, change, of)
             && of.change.is_some()
             && Gate::ALL.into_iter().all(is_open)
     }
@@ -213,6 +216,10 @@ impl Gates {
     /// What windows say of a deployment.
     pub fn openings_of(&self, of: Option<DeploymentId>) -> &Openings {
         of.and_then(|id| self.own_openings.get(&id)).unwrap_or(&self.openings)
+    }
+
+    fn concerns(&self, gate: Gate, change: Change, of: Subject<'_>) -> bool {
+        gate.concerns(change, of.drift, self.openings_of(of.deployment).overrun)
     }
 
     /// Why a gate is closed, if it is.
@@ -276,9 +283,10 @@ mod tests {
     /// The table of the documentation: changes down, gates across.
     const PAGE: &str = include_str!("../../../docs/gates.md");
 
-    const CHANGES: [(&str, Change); 5] = [
+    const CHANGES: [(&str, Change); 6] = [
         ("install, update, run by another type", Change::Apply),
-        ("finish what began, put back the last good set", Change::Finish),
+        ("finish what began", Change::Finish),
+        ("put back the last good set", Change::RollBack),
         ("remove", Change::Remove),
         ("put back what is gone, stopped or never came up", Change::Restore),
         ("put back what somebody changed", Change::Revert),
@@ -327,18 +335,29 @@ mod tests {
         for (row, (name, change)) in rows.iter().zip(CHANGES) {
             assert_eq!(row.len(), head.len(), "{name}");
             for (cell, gate) in row[1..].iter().zip(Gate::ALL) {
-                let code = |drift| Some(only(gate).closed(change, Subject { drift, ..nobody() })?.code);
+                let code = |drift, overrun| {
+                    let mut gates = only(gate);
+                    gates.openings.overrun = overrun;
+                    Some(gates.closed(change, Subject { drift, ..nobody() })?.code)
+                };
                 let waits = Some(gate.code().to_string());
+                let plain = (DriftPolicy::Heal, Overrun::Deployment);
                 let expected = match *cell {
                     "waits" => waits,
                     "–" => None,
                     word => {
-                        let drift = DriftPolicy::parse(word.trim_matches('`')).expect("a word on drift");
-                        assert_eq!(code(drift), waits, "{name} while {gate:?} and {drift}");
+                        let word = word.trim_matches('`');
+                        let overrun = Overrun::parse(word).map(|overrun| (plain.0, overrun));
+                        let said = overrun.or_else(|| Some((DriftPolicy::parse(word)?, plain.1)));
+                        let (drift, overrun) = said.expect("a word on drift or overrun");
+                        assert_eq!(code(drift, overrun), waits, "{name} while {gate:?} and {word}");
                         None
                     }
                 };
-                assert_eq!(code(DriftPolicy::Heal), expected, "{name} while {gate:?}");
+                assert_eq!(code(plain.0, plain.1), expected, "{name} while {gate:?}");
+                if !cell.starts_with('`') {
+                    assert_eq!(code(DriftPolicy::Heal, Overrun::Component), expected, "{name} while {gate:?}");
+                }
             }
             assert_eq!(Gates::default().closed(change, nobody()), None);
         }

@@ -261,9 +261,9 @@ impl Actual<'_> {
 /// What is done with a deployment, and whether the site's hook has the last word on something of it.
 fn planned(wanted: &DesiredDeployment, set: &ChangeSet, actual: &Actual<'_>, gates: &Gates) -> (Planned, bool) {
     let components = |drift| components(wanted, set, actual, gates, drift);
-    let has_begun = wanted.rolled_back.is_some() || actual.device_state.has_begun(wanted);
+    let begun = begun(wanted, actual);
     let is_update = |part: &PlannedComponent| {
-        matches!(change(&part.action, actual, has_begun), Some(Change::Apply | Change::Finish))
+        matches!(change(&part.action, actual, begun), Some(Change::Apply | Change::Finish | Change::RollBack))
     };
     let (parts, asks) = components(wanted.drift.max(gates.drift));
     // A newer set is applied as a whole, whatever drifted before.
@@ -280,12 +280,12 @@ fn components(
 ) -> (Vec<PlannedComponent>, bool) {
     let (id, name) = (Some(wanted.id), Some(&wanted.name));
     let subject = Subject { deployment: id, name, is_suspended: wanted.suspended, drift, change: Some(set) };
-    let has_begun = wanted.rolled_back.is_some() || actual.device_state.has_begun(wanted);
+    let begun = begun(wanted, actual);
     let mut asks = false;
     let mut gated = |action: Action, project: &str| {
         let anyway = actual.device_state.is_put_back_anyway(project);
         let subject = Subject { drift: if anyway { DriftPolicy::Heal } else { drift }, ..subject };
-        let Some(change) = change(&action, actual, has_begun) else { return required(action, wanted, actual) };
+        let Some(change) = change(&action, actual, begun) else { return required(action, wanted, actual) };
         match gates.closed(change, subject) {
             Some(why) if !gates.asks_hook(change, subject) => Action::Wait(why),
             by_hook => match required(action, wanted, actual) {
@@ -311,13 +311,18 @@ fn components(
     (components, asks)
 }
 
+/// What brings to its end what began of a deployment, if anything did.
+fn begun(wanted: &DesiredDeployment, actual: &Actual<'_>) -> Option<Change> {
+    let finishes = actual.device_state.has_begun(wanted).then_some(Change::Finish);
+    wanted.rolled_back.as_ref().map(|_| Change::RollBack).or(finishes)
+}
+
 /// The change that gates are asked for.
-fn change(action: &Action, actual: &Actual<'_>, has_begun: bool) -> Option<Change> {
+fn change(action: &Action, actual: &Actual<'_>, begun: Option<Change>) -> Option<Change> {
     match action {
         Action::Apply { reason: Reason::Edited, .. } => Some(Change::Revert),
         Action::Apply { replaces: None, input, .. } if actual.was_applied(input) => Some(Change::Restore),
-        Action::Apply { .. } if has_begun => Some(Change::Finish),
-        Action::Apply { .. } => Some(Change::Apply),
+        Action::Apply { .. } => begun.or(Some(Change::Apply)),
         Action::Restore { .. } => Some(Change::Restore),
         Action::Keep | Action::Fail(_) | Action::Wait(_) | Action::Unknown => None,
     }
@@ -370,7 +375,7 @@ fn stays(
     let subject = Subject { deployment: gone.deployment, name, is_suspended, drift, change };
     let no_answer = || Failure::new(ErrorCode::RuntimeUnavailable, "its runtime doesn't answer");
     let is_rolled_back = of.is_some_and(|of| of.rolled_back.is_some());
-    let what = if is_rolled_back { Change::Finish } else { Change::Remove };
+    let what = if is_rolled_back { Change::RollBack } else { Change::Remove };
     let why = gates.closed(what, subject).or_else(|| unreachable.contains(&gone.kind).then(no_answer));
     (why, !unreachable.contains(&gone.kind) && gates.asks_hook(what, subject))
 }

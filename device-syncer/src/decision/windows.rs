@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use jiff::Timestamp;
 use jiff::tz::TimeZone;
+use jiff::{SignedDuration, Timestamp};
 use repo_model::DeploymentId;
 use repo_model::desired::Desired;
-use repo_model::windows::{Opening, Part, Rules, Spread, WindowsPolicy, meet};
+use repo_model::windows::{Opening, Overrun, Part, Rules, Spread, WindowsPolicy, meet};
 
 /// What one side says: `gates.windows` of `device.yaml`, or `windows` of the fleet.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,6 +17,10 @@ pub struct Windows {
     pub apply: Rules,
     /// When none are, because the device is known to be down.
     pub downtime: Rules,
+    /// How long before they close nothing begins any more.
+    pub last_start: SignedDuration,
+    /// How far what began goes on after they closed.
+    pub overrun: Overrun,
 }
 
 /// Windows of the fleet, or the name of a zone that this device doesn't know.
@@ -47,6 +51,8 @@ pub struct Openings {
     /// Why no window is believed to be open, if it is so.
     pub doubt: Option<Doubt>,
     pub whose: Whose,
+    /// How far what began goes on after they closed: the stricter word of both sides.
+    pub overrun: Overrun,
 }
 
 /// Why windows can't be kept.
@@ -71,16 +77,18 @@ pub enum Whose {
 /// Where nobody has windows: nothing waits.
 impl Default for Openings {
     fn default() -> Self {
-        Self { downtime: Opening::Open(None), apply: Opening::Open(None), doubt: None, whose: Whose::Nobodys }
+        let (open, overrun) = (Opening::Open(None), Overrun::default());
+        Self { downtime: open, apply: open, doubt: None, whose: Whose::Nobodys, overrun }
     }
 }
 
 impl Windows {
     /// Windows of the fleet, with the zone that is looked up by its name.
     fn of_fleet(policy: &WindowsPolicy, zone: impl Fn(&str) -> Option<TimeZone>) -> FleetWindows {
-        let WindowsPolicy { zone: name, apply, downtime } = policy.clone();
+        let last_start = policy.last_start();
+        let WindowsPolicy { zone: name, apply, downtime, overrun, .. } = policy.clone();
         let Some(zone) = zone(&name) else { return Err(name) };
-        Ok(Self { zone, apply, downtime: Rules::denied(downtime) })
+        Ok(Self { zone, apply, downtime: Rules::denied(downtime), last_start, overrun })
     }
 }
 
@@ -111,8 +119,10 @@ impl<'a> Counting<'a> {
         let behind = (clock_is_behind && self.whose() != Whose::Nobodys).then_some(Doubt::ClockIsBehind);
         let unknown = self.fleet.and_then(|fleet| fleet.as_ref().err());
         let doubt = behind.or_else(|| unknown.map(|zone| Doubt::UnknownZone(zone.clone())));
-        let (apply, downtime) = (meet(&self.apply(spread), now), meet(&self.downtime(), now));
-        Openings { downtime, apply, doubt, whose: self.whose() }
+        let said = |parts: &[Part<'_>]| meet(parts, self.last_start(), now);
+        let (apply, downtime) = (said(&self.apply(spread)), said(&self.downtime()));
+        let overrun = self.sides().map(|side| side.overrun).max().unwrap_or_default();
+        Openings { downtime, apply, doubt, whose: self.whose(), overrun }
     }
 
     /// When changes may be made from `now` on, the next `count` times: from when, and until when if that is known.
@@ -120,7 +130,7 @@ impl<'a> Counting<'a> {
         let both = [self.apply(spread), self.downtime()].concat();
         let (mut moment, mut times) = (now, Vec::new());
         while times.len() < count && !self.is_unknown() {
-            match meet(&both, moment) {
+            match meet(&both, self.last_start(), moment) {
                 Opening::Closed(opens) => moment = opens,
                 Opening::NeverOpens => break,
                 Opening::Open(until) => {
@@ -150,6 +160,11 @@ impl<'a> Counting<'a> {
     /// Each side's.
     pub fn sides(self) -> impl Iterator<Item = &'a Windows> {
         self.site.into_iter().chain(self.fleet.and_then(|fleet| fleet.as_ref().ok()))
+    }
+
+    /// How long before they close nothing begins any more, by the stricter side.
+    pub fn last_start(self) -> SignedDuration {
+        self.sides().map(|side| side.last_start).max().unwrap_or_default()
     }
 
     fn apply(self, spread: Spread) -> Vec<Part<'a>> {

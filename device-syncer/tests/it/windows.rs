@@ -192,6 +192,28 @@ fn a_deployments_own_windows_count_in_the_place_of_the_fleets_and_never_of_the_s
 }
 
 #[test]
+fn nothing_begins_shortly_before_the_windows_close() {
+    let world = World::running();
+    world.hand.want("greeter", &world.app, "servus");
+    // Open for some 50 minutes more; each time for 54 at least, as late as a device may begin.
+    let with = |last_start: u32| {
+        let mut windows = opens_in(-10);
+        windows["lastStartSeconds"] = last_start.into();
+        windows
+    };
+    publish(&world, &with(52 * 60));
+    assert_waits(&world, "waiting-window", "waits for a window, until ");
+    let said = world.syncer(&["windows"]).good().stdout;
+    assert!(said.starts_with("closed for ") && said.contains("nothing begins in the last 52m"), "{said}");
+    windows(&world, "lastStart: 52m");
+    publish(&world, &with(60));
+    assert_waits(&world, "waiting-window", "waits for a window, until ");
+    windows(&world, "lastStart: 1m");
+    world.once().good();
+    assert_eq!(world.greetings(), ["servus"]);
+}
+
+#[test]
 fn windows_by_a_clock_that_the_device_does_not_know_are_closed_and_it_says_so() {
     let world = World::running();
     world.hand.want("greeter", &world.app, "servus");
@@ -211,6 +233,8 @@ fn a_mistake_in_the_windows_is_named() {
         ("{zone: UTC, apply: {allow: [{start: '0 2 1 * 6', length: 1h}]}}", "day and weekday are both restricted"),
         ("{zone: UTC, downtime: [{start: '0 2 * * 6', length: 8d}]}", "length `8d` isn't from 1m to 7d"),
         ("{apply: {}}", "zone"),
+        ("{zone: UTC, lastStart: 25h}", "`gates.windows.lastStart: 25h` is no duration from 1s to 24h"),
+        ("{zone: UTC, overrun: never}", "`gates.windows.overrun: never` is none of `deployment`, `component`"),
     ];
     world.assert_mistakes(&["once", "windows"], |windows| format!("gates: {{windows: {windows}}}\n"), &mistakes);
 }

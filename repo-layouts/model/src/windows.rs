@@ -15,7 +15,7 @@ use jiff::{SignedDuration, SpanRelativeTo, Timestamp};
 use serde::{Deserialize, Deserializer};
 use sha2::{Digest as _, Sha256};
 
-pub use self::policy::WindowsPolicy;
+pub use self::policy::{Overrun, WindowsPolicy};
 pub use self::start::{InvalidStart, Start};
 use crate::DeviceId;
 
@@ -79,6 +79,9 @@ impl Spread {
         Self(u32::from_be_bytes([digest[0], digest[1], digest[2], digest[3]]))
     }
 
+    /// The longest delay that a device may have.
+    pub const LATEST: Self = Self(u32::MAX);
+
     /// No delay, for spans that aren't spread over devices.
     pub const NONE: Self = Self(0);
 
@@ -102,7 +105,7 @@ impl Rules {
 
     /// What they say of `now` in a zone.
     pub fn at(&self, now: Timestamp, zone: &TimeZone, spread: Spread) -> Opening {
-        meet(&[Part { rules: self, zone, spread }], now)
+        meet(&[Part { rules: self, zone, spread }], SignedDuration::ZERO, now)
     }
 }
 
@@ -116,8 +119,9 @@ pub struct Part<'a> {
     pub spread: Spread,
 }
 
-/// What several rules say together of `now`: it has to be in a span that each of them allows, and in none that any denies.
-pub fn meet(parts: &[Part<'_>], now: Timestamp) -> Opening {
+/// What several rules say together of `now`: it has to be in a span that each of them allows, in none that any denies, and
+/// not so shortly before the end of that as `last_start`.
+pub fn meet(parts: &[Part<'_>], last_start: SignedDuration, now: Timestamp) -> Opening {
     let end = now.saturating_add(HORIZON).unwrap_or(Timestamp::MAX);
     let denies = parts.iter().flat_map(|part| part.rules.deny.iter().map(|span| (span, part.zone)));
     let mut deny: Vec<_> = denies.map(|(span, zone)| span.times(now, end, zone, Spread::NONE).peekable()).collect();
@@ -128,7 +132,7 @@ pub fn meet(parts: &[Part<'_>], now: Timestamp) -> Opening {
         })
         .collect();
     let mut moment = now;
-    loop {
+    while moment < end {
         let denied = deny.iter_mut().filter_map(|times| covered(times, moment)).max();
         let next = match denied {
             Some(end) => Some(end),
@@ -137,27 +141,45 @@ pub fn meet(parts: &[Part<'_>], now: Timestamp) -> Opening {
                     let is_open = spans.iter_mut().any(|times| covered(times, moment).is_some());
                     (!is_open).then(|| spans.iter_mut().filter_map(|times| times.peek().map(|(start, _)| *start)).min())
                 });
-                let Some(next) = shut else { break };
-                next
+                match shut {
+                    Some(next) => next,
+                    None => {
+                        let until = stays_open(&mut allow, &mut deny, moment, end);
+                        match until.unwrap_or(end) {
+                            sure if sure.duration_since(moment) < last_start => Some(sure),
+                            _ if moment > now => return Opening::Closed(moment),
+                            _ => return Opening::Open(until),
+                        }
+                    }
+                }
             }
         };
-        match next.filter(|next| *next < end) {
-            Some(next) => moment = next,
-            None => return Opening::NeverOpens,
-        }
+        let Some(next) = next else { break };
+        moment = next;
     }
-    if moment > now {
-        return Opening::Closed(moment);
-    }
+    Opening::NeverOpens
+}
+
+/// Until when it may be done from a moment on at which it may; `None` if that is beyond the horizon.
+fn stays_open<I: Iterator<Item = (Timestamp, Timestamp)>>(
+    allow: &mut [Vec<Peekable<I>>],
+    deny: &mut [Peekable<impl Iterator<Item = (Timestamp, Timestamp)>>],
+    moment: Timestamp,
+    end: Timestamp,
+) -> Option<Timestamp> {
     let denied = deny.iter_mut().filter_map(|times| times.peek().map(|(start, _)| *start)).min();
-    let allowed = allow.iter_mut().map(|spans| {
-        let mut until = now;
-        while let Some(further) = spans.iter_mut().filter_map(|times| covered(times, until)).max() {
-            until = further;
+    let denied = denied.filter(|start| *start < end);
+    let mut until = moment;
+    // What ends after `until` is kept: it counts for who goes on from there.
+    while until < end && denied.is_none_or(|start| until < start) {
+        let allowed = allow.iter_mut().map(|spans| spans.iter_mut().filter_map(|times| covered(times, until)).max());
+        match allowed.map(|allowed| allowed.unwrap_or(until)).min() {
+            Some(further) if further > until => until = further,
+            Some(_) => return Some(until),
+            None => return denied,
         }
-        until
-    });
-    Opening::Open(denied.into_iter().chain(allowed).min().filter(|until| *until < end))
+    }
+    denied.into_iter().chain([until]).min().filter(|until| *until < end)
 }
 
 /// As people write it: `0 2 * * 6 for 4h`.

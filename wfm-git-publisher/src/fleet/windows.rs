@@ -1,10 +1,11 @@
 //! `windows`: when devices may be changed, as operators write it.
 
 use jiff::tz::{TimeZone, TimeZoneDatabase};
-use repo_model::windows::{Rules, Span, WindowsPolicy, parse_length};
+use repo_model::windows::{Overrun, Rules, Span, WindowsPolicy, parse_length};
 use repo_model::yaml::{Field, Reader};
 
 use super::place::Place;
+use crate::duration;
 
 /// Windows, and where they are written.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,14 +21,25 @@ pub(super) fn read(field: Field<'_>) -> Option<Windows> {
         let zone = reader.required("zone", zone);
         let apply = reader.optional("apply", rules);
         let downtime = reader.optional("downtime", spans);
+        let last_start = reader.optional("lastStart", duration::read);
+        let words: Vec<_> = Overrun::TABLE.iter().map(|(word, _)| (word.as_str(), *word)).collect();
+        let overrun = reader.optional("overrun", |field| field.choice(&words));
         let (name, zone) = zone?;
-        let policy =
-            WindowsPolicy { zone: name, apply: apply.unwrap_or_default(), downtime: downtime.unwrap_or_default() };
+        let policy = WindowsPolicy {
+            zone: name,
+            apply: apply.unwrap_or_default(),
+            downtime: downtime.unwrap_or_default(),
+            last_start_seconds: last_start.and_then(|seconds| seconds.try_into().ok()),
+            overrun: overrun.unwrap_or_default(),
+        };
         Some((policy, zone))
     })?;
     if !policy.ever_opens(&zone) {
         let text = "there is a time from which on no change may be made for 400 days";
-        return whole.fail_hint(text, "allow more, deny less, or write `suspended: true` if nothing shall be changed");
+        return whole.fail_hint(
+            text,
+            "allow more or longer, deny less, or write `suspended: true` if nothing shall be changed",
+        );
     }
     Some(Windows { policy, place })
 }

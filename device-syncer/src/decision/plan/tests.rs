@@ -3,7 +3,7 @@ use crate::decision::device_state::{AppliedComponent, FailedInput};
 use crate::decision::windows::Openings;
 use crate::testing::{any_wanted, component, id, input_digest, observed, project, wanted};
 use proptest::prelude::*;
-use repo_model::windows::Opening;
+use repo_model::windows::{Opening, Overrun};
 
 fn make(wanted: Option<&[DesiredDeployment]>, device_state: &DeviceState, observed: &[Observed]) -> Plan {
     make_with(wanted, device_state, observed, &Gates::default())
@@ -263,6 +263,34 @@ fn what_began_goes_on_after_its_window_and_what_is_new_waits() {
     let suspended = DesiredDeployment { suspended: true, ..deployment };
     let plan = make(Some(&[suspended]), &device_state, &found);
     assert!(matches!(&plan.deployments[0].components[1].action, Action::Wait(why) if why.code == "suspended"));
+}
+
+#[test]
+fn what_began_goes_on_outside_windows_or_waits_for_them_as_is_said() {
+    let deployment = wanted("a", &[("x", "2"), ("y", "2")]);
+    let found = [
+        observed("a", "x", Some(input_digest("a", "x", "2")), Condition::Running),
+        observed("a", "y", Some(input_digest("a", "y", "1")), Condition::Running),
+    ];
+    let mut state = applied(&[("a", "x", Some("2")), ("a", "y", Some("1"))]);
+    state.note_begun(&deployment);
+    let second = |deployment: &DesiredDeployment, overrun, apply| {
+        let openings = Openings { apply, overrun, ..Openings::default() };
+        let gates = Gates { openings, ..Gates::default() };
+        match &make_with(Some(std::slice::from_ref(deployment)), &state, &found, &gates).deployments[0].components[1]
+            .action
+        {
+            Action::Wait(why) => why.code.clone(),
+            action => format!("{action:?}").split([' ', '{']).next().unwrap().to_owned(),
+        }
+    };
+    let (closed, open) = (Opening::NeverOpens, Opening::Open(None));
+    assert_eq!(second(&deployment, Overrun::Deployment, closed), "Apply", "half of it is worse than all of it late");
+    assert_eq!(second(&deployment, Overrun::Component, closed), "waiting-window");
+    assert_eq!(second(&deployment, Overrun::Component, open), "Apply");
+    let rolled_back = Some(Failure::new(ErrorCode::RolledBack, "the good set"));
+    let rolled_back = DesiredDeployment { rolled_back, ..deployment };
+    assert_eq!(second(&rolled_back, Overrun::Component, closed), "Apply", "what is put back waits for no window");
 }
 
 #[test]

@@ -7,6 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::{Opening, Part, Rules, Span, Spread, Start, is_length, meet};
+use crate::words::words;
 
 /// `policy.windows` of a device or of one of its deployments. What a reader doesn't know of it would be kept wrongly, so
 /// nothing else may be in it.
@@ -21,6 +22,41 @@ pub struct WindowsPolicy {
     /// When none are, because the device is known to be down.
     #[serde(default, skip_serializing_if = "Vec::is_empty", with = "spans")]
     pub downtime: Vec<Span>,
+    /// Nothing begins so many seconds before they close; up to the last moment without.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_start_seconds: Option<u32>,
+    /// What becomes of what is at work when they close.
+    #[serde(default, skip_serializing_if = "Overrun::is_deployment")]
+    pub overrun: Overrun,
+}
+
+words! {
+    /// How far what began goes on after its windows closed, from the least strict to the strictest.
+    Overrun {
+        Deployment "deployment" "To the end of its deployment."
+        Component "component" "To the end of its component; the next one waits for a window."
+    }
+}
+
+impl Overrun {
+    fn is_deployment(&self) -> bool {
+        *self == Self::Deployment
+    }
+}
+
+#[expect(clippy::derivable_impls, reason = "the words are made by a macro")]
+impl Default for Overrun {
+    fn default() -> Self {
+        Self::Deployment
+    }
+}
+
+impl<'de> Deserialize<'de> for Overrun {
+    /// A word that isn't known means the least action.
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let word = serde_json::Value::deserialize(deserializer)?;
+        Ok(word.as_str().and_then(Self::parse).unwrap_or(Self::Component))
+    }
 }
 
 /// The first moments of four years, one of them a leap year.
@@ -28,15 +64,20 @@ const YEARS: [&str; 4] =
     ["2025-01-01T00:00:00Z", "2026-01-01T00:00:00Z", "2027-01-01T00:00:00Z", "2028-01-01T00:00:00Z"];
 
 impl WindowsPolicy {
-    /// Whether changes may be made at some time within 400 days, whenever somebody begins to wait. It is judged from the
-    /// beginnings of four years, so that the same windows are always judged alike.
+    /// How long before they close nothing begins any more.
+    pub fn last_start(&self) -> SignedDuration {
+        SignedDuration::from_secs(self.last_start_seconds.unwrap_or_default().into())
+    }
+
+    /// Whether changes may be made at some time within 400 days on each device, whenever somebody begins to wait. It is judged
+    /// from the beginnings of four years, so that the same windows are always judged alike.
     pub fn ever_opens(&self, zone: &TimeZone) -> bool {
         let downtime = Rules::denied(self.downtime.clone());
-        let parts = [&self.apply, &downtime].map(|rules| Part { rules, zone, spread: Spread::NONE });
+        let parts = [&self.apply, &downtime].map(|rules| Part { rules, zone, spread: Spread::LATEST });
         YEARS
             .iter()
             .filter_map(|year| year.parse::<Timestamp>().ok())
-            .all(|year| meet(&parts, year) != Opening::NeverOpens)
+            .all(|year| meet(&parts, self.last_start(), year) != Opening::NeverOpens)
     }
 }
 
@@ -44,7 +85,7 @@ impl WindowsPolicy {
 impl fmt::Display for WindowsPolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let listed = |spans: &[Span]| spans.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-        let Self { zone, apply, downtime } = self;
+        let Self { zone, apply, downtime, .. } = self;
         write!(f, "{zone}")?;
         if apply.is_always() {
             write!(f, ", at any time")?;
@@ -53,6 +94,12 @@ impl fmt::Display for WindowsPolicy {
             if !spans.is_empty() {
                 write!(f, ", {what} {}", listed(spans))?;
             }
+        }
+        if self.last_start_seconds.is_some() {
+            write!(f, ", begun {:#} before the end at the latest", self.last_start())?;
+        }
+        if self.overrun != Overrun::Deployment {
+            write!(f, ", overrun by one {}", self.overrun)?;
         }
         Ok(())
     }

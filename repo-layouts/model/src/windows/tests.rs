@@ -128,8 +128,9 @@ fn several_rules_let_it_be_done_when_all_of_them_do() {
     let now = at("2026-11-23T15:00:00Z");
     let says = |site: &Rules, fleet: &Rules| {
         let part = |rules, zone| Part { rules, zone, spread: Spread::NONE };
-        let both = meet(&[part(site, &utc), part(fleet, &vienna)], now);
-        assert_eq!(meet(&[part(fleet, &vienna), part(site, &utc)], now), both, "their order means nothing");
+        let both = meet(&[part(site, &utc), part(fleet, &vienna)], SignedDuration::ZERO, now);
+        let turned = meet(&[part(fleet, &vienna), part(site, &utc)], SignedDuration::ZERO, now);
+        assert_eq!(turned, both, "their order means nothing");
         both
     };
     let (from, until) = (|text| Opening::Closed(at(text)), |text| Opening::Open(Some(at(text))));
@@ -155,11 +156,38 @@ fn several_rules_let_it_be_done_when_all_of_them_do() {
 }
 
 #[test]
+fn nothing_begins_shortly_before_a_window_closes() {
+    let now = at("2026-11-23T15:00:00Z");
+    let says = |rules: &Rules, minutes| {
+        let part = Part { rules, zone: &TimeZone::UTC, spread: Spread::NONE };
+        meet(&[part], SignedDuration::from_mins(minutes), now)
+    };
+    let tomorrow = Opening::Closed(at("2026-11-24T14:00:00Z"));
+    let until = |text| Opening::Open(Some(at(text)));
+    let hours = [("0 14 * * *", "2h")];
+    for (rules, minutes, expected) in [
+        (rules(&hours, &[]), 60, until("2026-11-23T16:00:00Z")),
+        (rules(&hours, &[]), 61, tomorrow),
+        (rules(&hours, &[]), 121, Opening::NeverOpens),
+        (rules(&hours, &[("30 15 * * *", "10m")]), 30, until("2026-11-23T15:30:00Z")),
+        (rules(&hours, &[("30 15 * * *", "10m")]), 31, tomorrow),
+        (rules(&hours, &[("30 15 23 * *", "10m")]), 91, tomorrow),
+        // What follows another one is one with it.
+        (rules(&[("0 14 * * *", "2h"), ("0 16 * * *", "2h")], &[]), 180, until("2026-11-23T18:00:00Z")),
+        (rules(&[("0 14 * * *", "2h"), ("30 15 * * *", "1h")], &[]), 91, tomorrow),
+        (rules(&[], &[]), 10_000, Opening::Open(None)),
+    ] {
+        assert_eq!(says(&rules, minutes), expected, "{rules:?} {minutes}");
+    }
+}
+
+#[test]
 fn the_fleets_windows_are_written_in_seconds_and_judged_alike_at_each_time() {
-    let text = r#"{"zone":"Europe/Vienna","apply":{"allow":[{"start":"0 2 * * 6","lengthSeconds":14400}],"deny":[{"start":"0 0 24 12 *","lengthSeconds":259200}]},"downtime":[{"start":"0 0 1 8 *","lengthSeconds":604800}]}"#;
+    let text = r#"{"zone":"Europe/Vienna","apply":{"allow":[{"start":"0 2 * * 6","lengthSeconds":14400}],"deny":[{"start":"0 0 24 12 *","lengthSeconds":259200}]},"downtime":[{"start":"0 0 1 8 *","lengthSeconds":604800}],"lastStartSeconds":600,"overrun":"component"}"#;
     let policy: WindowsPolicy = serde_json::from_str(text).unwrap();
     assert_eq!(serde_json::to_string(&policy).unwrap(), text);
-    let words = "Europe/Vienna, in 0 2 * * 6 for 4h, not in 0 0 24 12 * for 72h, down in 0 0 1 8 * for 168h";
+    let words = "Europe/Vienna, in 0 2 * * 6 for 4h, not in 0 0 24 12 * for 72h, down in 0 0 1 8 * for 168h, begun 10m before the end at the \
+         latest, overrun by one component";
     assert_eq!(policy.to_string(), words);
     let only_zone: WindowsPolicy = serde_json::from_str(r#"{"zone":"UTC"}"#).unwrap();
     assert_eq!(
@@ -168,12 +196,15 @@ fn the_fleets_windows_are_written_in_seconds_and_judged_alike_at_each_time() {
     );
     let opens = |apply: Rules, downtime: &[(&str, &str)]| {
         let downtime = downtime.iter().map(|(start, length)| span(start, length)).collect();
-        WindowsPolicy { zone: String::new(), apply, downtime }.ever_opens(&zone("Europe/Vienna"))
+        let zone = zone("Europe/Vienna");
+        let (last_start_seconds, overrun) = (Some(60), Overrun::Deployment);
+        WindowsPolicy { zone: String::new(), apply, downtime, last_start_seconds, overrun }.ever_opens(&zone)
     };
     assert!(opens(rules(&[("0 2 * * 6", "4h")], &[("0 0 24 12 *", "3d")]), &[("0 0 1 8 *", "7d")]));
-    assert!(opens(rules(&[("0 2 1 3 *", "1m")], &[]), &[]), "once a year");
+    assert!(opens(rules(&[("0 2 1 3 *", "2m")], &[]), &[]), "once a year");
     for (apply, downtime) in [
         (rules(&[("0 0 29 2 *", "24h")], &[]), &[][..]),
+        (rules(&[("0 2 * * *", "1m")], &[]), &[]),
         (rules(&[], &[("0 0 * * *", "25h")]), &[]),
         (rules(&[], &[]), &[("0 0 * * *", "25h")]),
         (rules(&[("0 2 * * *", "4h")], &[]), &[("0 1 * * *", "6h")]),
