@@ -21,7 +21,7 @@ use uuid::Uuid;
 
 use crate::config::{ConfigError, Device, Home, SAMPLE, SCHEMA, Settings, SshIdentity};
 use crate::decision::conditions::condition;
-use crate::decision::windows::Windows;
+use crate::decision::windows::{Doubt, Windows};
 use crate::host::account::{self, AccountError};
 use crate::host::client::HostClient;
 use crate::host::connection::{ConnectionError, HostConnection};
@@ -31,7 +31,7 @@ use crate::host::verify::key_text;
 use crate::reconcile::accept::is_behind;
 use crate::reconcile::jobs::Bounds;
 use crate::reconcile::pass::Syncer;
-use crate::reconcile::reconciler::Reconciler;
+use crate::reconcile::reconciler::{Reconciler, clock_doubt};
 use crate::reconcile::reload::Unusable;
 use crate::runtimes::{
     ComposeRuntime, ComposeSettings, DeviceRuntimes, HelmRuntime, HelmSettings, RuntimeError, SandboxSettings,
@@ -169,13 +169,16 @@ fn ssh_line(home: &Home, join: &Join, signing: &KeyText) -> Result<Option<String
     Ok(ssh::enrolment_line(&settings, join, signing)?)
 }
 
-/// The site's windows, and how much later than they this device begins.
-pub fn site_windows(home: &Home) -> Result<(Option<Windows>, Spread), HomeError> {
+/// The site's windows, how much later than they this device begins, and why its clock isn't believed.
+pub fn site_windows(home: &Home) -> Result<(Option<Windows>, Spread, Option<Doubt>), HomeError> {
     let Ok(bytes) = fs::read(home.join()) else {
         return Err(HomeError::NotInitialised { path: home.root().to_owned() });
     };
     let join = read_join(&home.join(), &bytes)?;
-    Ok((Settings::read(home)?.gates.windows, Spread::of(&join.device)))
+    let settings = Settings::read(home)?;
+    let is_behind = time_that_is_over(home).is_some_and(|proven| proven > Timestamp::now());
+    let doubt = clock_doubt(&settings, is_behind);
+    Ok((settings.gates.windows, Spread::of(&join.device), doubt))
 }
 
 /// Where the host is, and the keys in use with it over SSH.

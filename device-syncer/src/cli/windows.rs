@@ -30,13 +30,22 @@ pub(super) struct Args {
 
 pub(super) fn run(home: &Home, args: &Args) -> Result<ExitCode, CliError> {
     let now = Timestamp::now();
-    let (site, spread) = home::site_windows(home)?;
+    let (site, spread, clock) = home::site_windows(home)?;
     let (device_state, desired) = loaded::peek(&home.repository());
     let windows = AllWindows::new(site, desired.as_ref(), known_zone);
     let name = |id: DeploymentId| device_state.name_of(id, desired.as_ref());
-    let out = WindowsOut::of(&windows, spread, name, now);
+    let by = By { spread, clock, now };
+    let out = WindowsOut::of(&windows, &by, name);
     args.output.print(|| out.text(now), || json(&out))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// What windows are kept by.
+struct By {
+    spread: Spread,
+    /// Why the device's clock isn't believed.
+    clock: Option<Doubt>,
+    now: Timestamp,
 }
 
 /// All windows, for `windows --output json`.
@@ -91,13 +100,13 @@ struct Time {
 
 impl WindowsOut {
     /// What they come to from now on.
-    fn of(windows: &AllWindows, spread: Spread, name: impl Fn(DeploymentId) -> String, now: Timestamp) -> Self {
+    fn of(windows: &AllWindows, by: &By, name: impl Fn(DeploymentId) -> String) -> Self {
         let own = windows.of_deployments().map(|(id, own)| DeploymentOut {
             deployment: name(id),
             deployment_id: id,
-            times: TimesOut::of(own, spread, now),
+            times: TimesOut::of(own, by),
         });
-        Self { device: TimesOut::of(windows.of_device(), spread, now), deployments: own.collect() }
+        Self { device: TimesOut::of(windows.of_device(), by), deployments: own.collect() }
     }
 
     fn text(&self, now: Timestamp) -> String {
@@ -118,8 +127,9 @@ impl WindowsOut {
 }
 
 impl TimesOut {
-    fn of(windows: Counting<'_>, spread: Spread, now: Timestamp) -> Self {
-        let next = windows.next(now, spread, TIMES);
+    fn of(windows: Counting<'_>, By { spread, clock, now }: &By) -> Self {
+        let doubt = windows.at(*now, clock.as_ref(), *spread).doubt;
+        let next = windows.next(*now, *spread, TIMES);
         let next: Vec<_> = next.into_iter().map(|(from, until)| Time { from, until }).collect();
         let name = |zone: &TimeZone| zone.iana_name().map(str::to_owned);
         let fleet_zone = windows.fleet.and_then(|fleet| match fleet {
@@ -129,9 +139,9 @@ impl TimesOut {
         let site_zone = windows.site.and_then(|site| name(&site.zone));
         Self {
             zone: site_zone.clone().or_else(|| fleet_zone.clone()),
-            open: next.first().is_some_and(|first| first.from <= now),
+            open: doubt.is_none() && next.first().is_some_and(|first| first.from <= *now),
             next,
-            doubt: windows.at(now, false, spread).doubt.as_ref().map(Doubt::message),
+            doubt: doubt.as_ref().map(Doubt::message),
             last_start_seconds: windows.last_start().as_secs(),
             site_zone,
             fleet_zone,

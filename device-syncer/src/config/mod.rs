@@ -138,6 +138,7 @@ struct Fragment {
     registries: RegistriesFragment,
     policy: SitePolicy,
     gates: GatesFragment,
+    clock: ClockFragment,
     poll: Option<String>,
     report: Option<String>,
     jobs: Option<usize>,
@@ -157,6 +158,12 @@ struct Docker {
     config: Option<String>,
     resolve_user: Option<u32>,
     stop_timeout: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct ClockFragment {
+    rtc: bool,
 }
 
 #[derive(Debug, Deserialize)]
@@ -242,6 +249,8 @@ pub struct Settings {
     pub policy: SitePolicy,
     /// What the site lets changes wait for.
     pub gates: SiteGates,
+    /// Whether windows are kept by this clock although the kernel doesn't say that it is synchronised.
+    pub trusts_clock: bool,
     /// The site's own poll interval, before the fleet's.
     pub poll: Option<Duration>,
     /// The site's own report interval, before the fleet's.
@@ -315,6 +324,7 @@ impl Settings {
             registries: Registries::make(fragment.registries, home.root()),
             policy: fragment.policy,
             gates: SiteGates::make(fragment.gates, home.root())?,
+            trusts_clock: fragment.clock.rtc,
             poll: interval("poll", fragment.poll)?,
             report: interval("report", fragment.report)?,
             jobs,

@@ -60,6 +60,8 @@ pub struct Openings {
 pub enum Doubt {
     /// The device's clock shows less than a time that was proven.
     ClockIsBehind,
+    /// Nothing says that the device's clock is right.
+    ClockIsUnsynchronised,
     /// The fleet's windows are meant by a clock that this device doesn't know.
     UnknownZone(String),
 }
@@ -114,11 +116,11 @@ impl AllWindows {
 }
 
 impl<'a> Counting<'a> {
-    /// What they say of `now`, by a clock that may be behind.
-    pub fn at(self, now: Timestamp, clock_is_behind: bool, spread: Spread) -> Openings {
-        let behind = (clock_is_behind && self.whose() != Whose::Nobodys).then_some(Doubt::ClockIsBehind);
+    /// What they say of `now`, by a clock of which there may be a doubt.
+    pub fn at(self, now: Timestamp, clock: Option<&Doubt>, spread: Spread) -> Openings {
+        let clock = clock.filter(|_| self.whose() != Whose::Nobodys).cloned();
         let unknown = self.fleet.and_then(|fleet| fleet.as_ref().err());
-        let doubt = behind.or_else(|| unknown.map(|zone| Doubt::UnknownZone(zone.clone())));
+        let doubt = clock.or_else(|| unknown.map(|zone| Doubt::UnknownZone(zone.clone())));
         let said = |parts: &[Part<'_>]| meet(parts, self.last_start(), now);
         let (apply, downtime) = (said(&self.apply(spread)), said(&self.downtime()));
         let overrun = self.sides().map(|side| side.overrun).max().unwrap_or_default();
@@ -177,11 +179,22 @@ impl<'a> Counting<'a> {
 }
 
 impl Doubt {
+    /// What there is to be said against a device's clock, if anything.
+    pub fn of_clock(is_behind: bool, is_synchronised: bool) -> Option<Self> {
+        let unsynchronised = (!is_synchronised).then_some(Self::ClockIsUnsynchronised);
+        if is_behind { Some(Self::ClockIsBehind) } else { unsynchronised }
+    }
+
     /// What it means for who waits.
     pub fn message(&self) -> String {
         match self {
             Self::ClockIsBehind => {
                 "this device's clock shows less than a time that was proven, so no window is believed to be open"
+                    .to_owned()
+            }
+            Self::ClockIsUnsynchronised => {
+                "the kernel doesn't say that this device's clock is synchronised, so no window is \
+                believed to be open: have it kept by NTP, or say in device.yaml that it is right (`clock: {rtc: true}`)"
                     .to_owned()
             }
             Self::UnknownZone(zone) => {
@@ -202,5 +215,30 @@ impl std::fmt::Display for Whose {
             Self::Fleets => "the fleet's windows",
             Self::Both => "the fleet's windows and `gates.windows` of device.yaml together",
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_is_believed_where_nothing_is_against_it_and_only_who_has_windows_needs_one() {
+        let (behind, unsynchronised) = (Some(Doubt::ClockIsBehind), Some(Doubt::ClockIsUnsynchronised));
+        for (is_behind, is_synchronised, doubt) in [
+            (false, true, None),
+            (false, false, unsynchronised.clone()),
+            (true, true, behind.clone()),
+            (true, false, behind),
+        ] {
+            assert_eq!(Doubt::of_clock(is_behind, is_synchronised), doubt);
+        }
+        let now = Timestamp::UNIX_EPOCH;
+        let nobodys = Counting { site: None, fleet: None };
+        assert_eq!(nobodys.at(now, unsynchronised.as_ref(), Spread::NONE), Openings::default());
+        let unknown: FleetWindows = Err("Mars/Base".to_owned());
+        let fleets = Counting { site: None, fleet: Some(&unknown) };
+        assert_eq!(fleets.at(now, unsynchronised.as_ref(), Spread::NONE).doubt, unsynchronised);
+        assert_eq!(fleets.at(now, None, Spread::NONE).doubt, Some(Doubt::UnknownZone("Mars/Base".to_owned())));
     }
 }

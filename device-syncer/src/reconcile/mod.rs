@@ -17,6 +17,8 @@ pub mod hooks;
 mod job;
 /// The jobs at work, each in a thread of its own.
 pub mod jobs;
+/// Whether something keeps the clock.
+pub mod kernel_clock;
 /// What is done while the accepted state can't be read.
 mod lost;
 /// What a pass came to, and what happens next.

@@ -23,13 +23,13 @@ use crate::decision::hook::HookEnd;
 use crate::decision::observation::Observation;
 use crate::decision::plan::Plan;
 use crate::decision::status::{Report, Reported};
-use crate::decision::windows::AllWindows;
+use crate::decision::windows::{AllWindows, Doubt};
 use crate::reconcile::accept::PassInput;
 use crate::reconcile::choose::choose;
 use crate::reconcile::hooks::{HookView, Hooks};
 use crate::reconcile::jobs::{AtWork, Bounds, Jobs};
 use crate::reconcile::outcome::Done;
-use crate::reconcile::{device_files, lost};
+use crate::reconcile::{device_files, kernel_clock, lost};
 use crate::runtimes::DeviceRuntimes;
 use crate::runtimes::capabilities::Probe;
 use crate::state::hold::Holds;
@@ -227,8 +227,9 @@ pub(super) fn gates(
     let holds = holds.read(&device.home, site.hold.as_deref(), now);
     let spread = Spread::of(&device.join.device);
     let windows = AllWindows::new(site.windows.clone(), desired, known_zone);
-    let openings = windows.of_device().at(now, clock_is_behind, spread);
-    let own_openings = windows.of_deployments().map(|(id, own)| (id, own.at(now, clock_is_behind, spread))).collect();
+    let clock = clock_doubt(&device.settings, clock_is_behind);
+    let openings = windows.of_device().at(now, clock.as_ref(), spread);
+    let own_openings = windows.of_deployments().map(|(id, own)| (id, own.at(now, clock.as_ref(), spread))).collect();
     let removals = site.removals.map(|share| RemovalLimit { share, approved: approved_removals::read(&device.home) });
     let words = || approvals::read(&device.home);
     let fleet_asks = FleetAsks::of(desired);
@@ -237,6 +238,11 @@ pub(super) fn gates(
     let (is_suspended, drift) = (is_suspended(desired), site.drift);
     let windows = Gates { openings, own_openings, ..Gates::default() };
     Gates { is_suspended, is_unlisted, holds, drift, removals, approvals, fleet_asks, ..windows }
+}
+
+/// Why no window is kept by this device's clock, if it is so.
+pub fn clock_doubt(settings: &Settings, is_behind: bool) -> Option<Doubt> {
+    Doubt::of_clock(is_behind, settings.trusts_clock || kernel_clock::is_synchronised())
 }
 
 /// What this device has and can run, as `status` has it; `None` while the runtimes don't answer, so that what was reported

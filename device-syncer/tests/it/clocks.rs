@@ -335,6 +335,36 @@ fn only_a_whole_and_single_proof_for_the_accepted_commit_ends_stale() {
 }
 
 #[test]
+fn windows_are_kept_by_a_clock_of_which_the_kernel_or_the_site_says_that_it_is_right() {
+    let world = World::running();
+    let settings = |clock: &str| world.settings(&format!("{clock}\ngates: {{windows: {{zone: UTC}}}}\n"));
+    settings("clock: {rtc: false}");
+    publish(&world, "servus");
+    let words = "the kernel doesn't say that this device's clock is synchronised";
+    let run = world.once();
+    let said = world.syncer(&["windows"]).good().stdout;
+    if device_syncer::reconcile::kernel_clock::is_synchronised() {
+        run.good();
+        assert!(said.starts_with("open: "), "{said}");
+    } else {
+        run.ended(1);
+        assert_eq!(world.states("greeter"), ["hello pending waiting-window"]);
+        assert!(world.message("greeter").starts_with(words), "{}", world.message("greeter"));
+        assert!(said.starts_with(&format!("closed: {words}")), "{said}");
+        let doctor = world.syncer(&["doctor"]).stdout;
+        assert!(doctor.contains("no window of the site's is open"), "{doctor}");
+        settings("clock: {rtc: true}");
+        world.once().good();
+    }
+    assert_eq!(world.greetings(), ["servus"]);
+    // Who has no windows needs no clock.
+    world.settings("clock: {rtc: false}\n");
+    publish(&world, "danke");
+    world.once().good();
+    assert_eq!(world.greetings(), ["danke"]);
+}
+
+#[test]
 fn where_the_clock_is_behind_what_was_proven_no_window_is_open() {
     let world = World::running();
     let windows = |deny: &str| {

@@ -110,8 +110,10 @@ impl World {
         if !boot_id.exists() {
             fs::write(&boot_id, "first boot").expect("written");
         }
+        // Nobody keeps the clock of the machine of the tests.
+        let clock = if more.contains("clock:") { "" } else { "clock: {rtc: true}\n" };
         let text = format!(
-            "docker: {docker}\nregistries: {{plainHttp: [\"{}\"]}}\nbootIdFile: {}\n{more}",
+            "docker: {docker}\nregistries: {{plainHttp: [\"{}\"]}}\nbootIdFile: {}\n{clock}{more}",
             registry(),
             boot_id.display()
         );

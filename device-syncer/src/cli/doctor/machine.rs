@@ -13,6 +13,7 @@ use rustix::process::geteuid;
 use super::Row;
 use crate::config::{Home, Settings, SshIdentity};
 use crate::home;
+use crate::reconcile::kernel_clock;
 use crate::runtimes::Redactor;
 use crate::runtimes::command::{self, Spec};
 use crate::state::local_condition;
@@ -65,6 +66,12 @@ pub(super) fn clock(home: &Home) -> Vec<Row> {
     let set = "set it, and have it kept by systemd-timesyncd or chrony";
     if let Some(proven) = home::time_that_is_over(home).filter(|proven| *proven > now) {
         return vec![Row::failed("clock", format!("{shown}, and {proven:.0} was proven to be over"), set)];
+    }
+    let needs_kernel = |settings: Settings| settings.gates.windows.is_some() && !settings.trusts_clock;
+    if Settings::read(home).is_ok_and(needs_kernel) && !kernel_clock::is_synchronised() {
+        let found =
+            format!("{shown}, and the kernel doesn't say that it is synchronised: no window of the site's is open");
+        return vec![Row::warning("clock", found, "have it kept by NTP, or say `clock: {rtc: true}` in device.yaml")];
     }
     vec![match is_synchronised() {
         Some(true) => Row::ok("clock", format!("{shown}, synchronised")),
