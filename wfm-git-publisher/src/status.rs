@@ -12,7 +12,7 @@ use repo_model::{DeploymentId, DeploymentName, DeviceId};
 use serde::Serialize;
 use wfm_git_host::accounts::{AccountName, Store};
 
-use crate::fleet::{Device, Fleet};
+use crate::fleet::{Device, Fleet, talks_again};
 use crate::mirror::{Each, Mirror};
 use crate::plan::{Blocked, GONE, GONE_HINT};
 use crate::publish::{Findings, doubt};
@@ -116,7 +116,9 @@ pub fn read(home: &Home, fleet: &Fleet, now: Timestamp) -> Result<Vec<DeviceStat
             Membership::Enrolled => shut_out(home, id).into_iter().collect(),
             Membership::NotEnrolled => Vec::new(),
         };
-        DeviceStatus { blocked: findings.of(id).to_vec(), remarks, ..evidence.status(id, membership, now) }
+        let mut status = evidence.status(id, membership, now);
+        status.remarks.extend(remarks);
+        DeviceStatus { blocked: findings.of(id).to_vec(), ..status }
     };
     Ok(ids.into_iter().map(read).collect())
 }
@@ -200,6 +202,10 @@ impl Evidence {
         }
         self.doubts.extend(status.iter().flat_map(|status| status.report.doubts.clone()));
         self.doubts.extend(heartbeat.iter().flat_map(|heartbeat| heartbeat.doubts.clone()));
+        let windows = self.tip.as_ref().and_then(|tip| tip.desired.envelope.policy.windows.as_ref());
+        let silent = windows.and_then(|windows| talks_again(windows, now)).map(|opens| {
+            format!("its windows let it say nothing to the host until {opens:.0}: what is shown is as old as it may be")
+        });
         let syncer = status.map(|status| &status.report.syncer);
         let adopted = status.and_then(|status| status.report.adopted());
         let none = BTreeMap::new();
@@ -219,7 +225,7 @@ impl Evidence {
             adopted_serial: adopted.map(|adopted| adopted.serial),
             conditions: syncer.map(|syncer| syncer.conditions.clone()).unwrap_or_default(),
             gates: syncer.map(|syncer| syncer.gates.clone()).unwrap_or_default(),
-            remarks: Vec::new(),
+            remarks: silent.into_iter().collect(),
             blocked: Vec::new(),
             heartbeat_age: rows.heartbeat_age,
             deployments: rows.all(),

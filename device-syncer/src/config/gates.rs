@@ -40,6 +40,8 @@ struct WindowsFragment {
     apply: Rules,
     #[serde(default)]
     downtime: Vec<Span>,
+    #[serde(default)]
+    talk: Rules,
     #[serde(rename = "lastStart")]
     last_start: Option<String>,
     overrun: Option<String>,
@@ -98,12 +100,14 @@ impl SiteGates {
     }
 }
 
-fn windows(WindowsFragment { zone, apply, downtime, last_start, overrun }: WindowsFragment) -> Result<Windows, String> {
+fn windows(
+    WindowsFragment { zone, apply, downtime, talk, last_start, overrun }: WindowsFragment,
+) -> Result<Windows, String> {
     let zone = known_zone(&zone)
         .ok_or_else(|| format!("`gates.windows.zone: {zone}` is no time zone such as Europe/Vienna"))?;
     let last_start = last_start.as_deref().map(last_start_of).transpose()?.unwrap_or_default();
     let overrun = overrun.as_deref().map(overrun_of).transpose()?.unwrap_or_default();
-    Ok(Windows { zone, apply, downtime: Rules::denied(downtime), last_start, overrun })
+    Ok(Windows { zone, apply, downtime: Rules::denied(downtime), talk, last_start, overrun })
 }
 
 fn last_start_of(text: &str) -> Result<SignedDuration, String> {

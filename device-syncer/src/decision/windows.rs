@@ -17,6 +17,8 @@ pub struct Windows {
     pub apply: Rules,
     /// When none are, because the device is known to be down.
     pub downtime: Rules,
+    /// When the host is talked to.
+    pub talk: Rules,
     /// How long before they close nothing begins any more.
     pub last_start: SignedDuration,
     /// How far what began goes on after they closed.
@@ -88,9 +90,9 @@ impl Windows {
     /// Windows of the fleet, with the zone that is looked up by its name.
     fn of_fleet(policy: &WindowsPolicy, zone: impl Fn(&str) -> Option<TimeZone>) -> FleetWindows {
         let last_start = policy.last_start();
-        let WindowsPolicy { zone: name, apply, downtime, overrun, .. } = policy.clone();
+        let WindowsPolicy { zone: name, apply, downtime, talk, overrun, .. } = policy.clone();
         let Some(zone) = zone(&name) else { return Err(name) };
-        Ok(Self { zone, apply, downtime: Rules::denied(downtime), last_start, overrun })
+        Ok(Self { zone, apply, downtime: Rules::denied(downtime), talk, last_start, overrun })
     }
 }
 
@@ -143,6 +145,21 @@ impl<'a> Counting<'a> {
             }
         }
         times
+    }
+
+    /// When the host may be talked to again, if it may not now. Where windows can't be kept, or leave no time for it, it may:
+    /// a device that is never heard again can't be told anything better.
+    pub fn silent_until(
+        self,
+        now: Timestamp,
+        clock: impl FnOnce() -> Option<Doubt>,
+        spread: Spread,
+    ) -> Option<Timestamp> {
+        let parts: Vec<_> = self.sides().map(|one| Part { rules: &one.talk, zone: &one.zone, spread }).collect();
+        if parts.iter().all(|part| part.rules.is_always()) || self.is_unknown() {
+            return None;
+        }
+        meet(&parts, SignedDuration::ZERO, now).opens().filter(|_| clock().is_none())
     }
 
     pub fn whose(self) -> Whose {

@@ -69,17 +69,20 @@ pub async fn run(mut syncer: Syncer, make: Make, service: Arc<ServiceManager>) -
             engine = EngineEvents::listen(&syncer.reconciler.runtimes);
         }
         let result;
-        (syncer, result) = blocking(move || {
+        (syncer, ask, result) = blocking(move || {
+            let ask = syncer.unless_silent(ask);
             let result = syncer.pass(ask);
-            (syncer, result)
+            (syncer, ask, result)
         })
         .await;
         log.note(&result, &service);
         retry_times.note(&syncer.state.lock().retries, Timestamp::now());
         let mut passed = passed(ask, &result, poll, syncer.due(began));
         poll = passed.poll;
+        passed.retry_after = passed.retry_after.max(syncer.silent.unwrap_or_default());
         match (host_answer(ask, &result), syncer.host.waited_refs()) {
             (HostAnswer::Unreachable | HostAnswer::Unfetched, _) => waiter.end().await,
+            _ if syncer.silent.is_some() => waiter.end().await,
             (HostAnswer::Complete, Some(refs)) => waiter.hold(syncer.host.remote(), refs).await,
             _ => {}
         }

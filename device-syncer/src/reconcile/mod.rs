@@ -35,5 +35,7 @@ pub mod reload;
 pub mod schedule;
 /// Which sets ran well for long enough, and which failed.
 mod sets;
+/// When the host is talked to.
+mod talk;
 /// Follows files at the device for changes.
 pub mod watcher;

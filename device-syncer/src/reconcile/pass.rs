@@ -12,13 +12,15 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use repo_git::FetchError;
-use repo_model::report::{CAPABILITIES, Condition};
+use repo_model::report::{CAPABILITIES, Condition, ConditionType, Reason};
 
-use crate::config::Device;
+use crate::config::{Device, known_zone};
+use crate::decision::device_state::DeviceState;
 use crate::decision::failure::is_disk_full;
 use crate::decision::health::{self, NotReady};
 use crate::decision::heartbeat;
 use crate::decision::observation::Observation;
+use crate::decision::windows::AllWindows;
 use crate::decision::{backoff, conditions};
 use crate::host::client::HostClient;
 use crate::host::heartbeat::Heartbeat;
@@ -51,6 +53,10 @@ pub struct Syncer {
     pub(super) state: Shared,
     pub(super) floor: Floor,
     last_failure: LastFailure,
+    /// The windows of the state in force, once they were read.
+    pub(super) fleet_windows: Option<AllWindows>,
+    /// How long the host isn't to be talked to, where a running syncer keeps windows for that.
+    pub(super) silent: Option<Duration>,
     /// Pushes `status` between two passes, while jobs are at work.
     status_push: Option<Arc<StatusPush>>,
     /// Security events that the next pass reports.
@@ -103,8 +109,21 @@ impl Syncer {
     ) -> Self {
         let (heartbeat, not_ready) = (Heartbeat::default(), Vec::new());
         let state = Shared::new(store, device.identity(), device.boot_id.clone());
-        let status_push = None;
-        Self { device, host, reconciler, heartbeat, state, floor, last_failure, status_push, events, not_ready }
+        let (status_push, fleet_windows, silent) = (None, None, None);
+        Self {
+            device,
+            host,
+            reconciler,
+            heartbeat,
+            state,
+            floor,
+            last_failure,
+            fleet_windows,
+            silent,
+            status_push,
+            events,
+            not_ready,
+        }
     }
 
     /// Makes passes until nothing is at work and nothing more can begin. Nothing is tried twice.
@@ -159,7 +178,10 @@ impl Syncer {
             outcome.problems.extend(self.host.connectivity.problem().map(ToString::to_string));
             let is_explained = !outcome.problems.is_empty() || !outcome.not_ready.is_empty();
             if !outcome.is_up_to_date() && !is_explained && !self.reconciler.jobs.is_any() {
-                outcome.problems.push("the host hasn't taken the newest `status` yet".to_owned());
+                outcome.problems.push(match self.silent {
+                    Some(_) => "windows let nothing be said to the host now".to_owned(),
+                    None => "the host hasn't taken the newest `status` yet".to_owned(),
+                });
             }
         }
         result
@@ -194,6 +216,12 @@ impl Syncer {
         let (device, host, view, floor) = (&self.device, &mut self.host, &self.state.view(), &mut self.floor);
         let acceptance = Acceptance { device, host, view, floor };
         let mut pass = acceptance.take(refs, requests.accept_history, &self.events)?;
+        if self.silent.is_some() {
+            keep_staleness(&mut pass.conditions, &self.state.view().device_state);
+        }
+        if let Some(desired) = &pass.desired {
+            self.fleet_windows = Some(AllWindows::new(None, Some(desired), known_zone));
+        }
         self.begin_push(&pass);
         let reconciled = self.reconciler.reconcile(&self.device, &self.state, &pass);
         let pushed = self.end_push();
@@ -344,5 +372,34 @@ impl Syncer {
                 state.retries.resume(project, attempt.open - 1, backoff::jitter(Timestamp::now()));
             }
         }
+    }
+}
+
+/// No proof of freshness can come while the host isn't talked to: that it is old is told when it was before.
+fn keep_staleness(conditions: &mut Vec<Condition>, device_state: &DeviceState) {
+    let is_expired = |one: &Condition| one.kind == ConditionType::Stale && one.reason == Reason::Expired;
+    let was_told = conditions::all(&device_state.status).iter().any(is_expired);
+    conditions.retain(|one| was_told || !is_expired(one));
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+
+    #[test]
+    fn that_a_state_is_old_is_not_told_for_the_first_time_while_no_proof_can_come() {
+        let old = conditions::condition(ConditionType::Stale, Reason::Expired, "no fresh proof");
+        let other = conditions::condition(ConditionType::Stale, Reason::ProofRefused, "it is refused");
+        let kept = |device_state: &DeviceState| {
+            let mut found = vec![old.clone(), other.clone()];
+            keep_staleness(&mut found, device_state);
+            found
+        };
+        let mut device_state = DeviceState::default();
+        assert_eq!(kept(&device_state), std::slice::from_ref(&other));
+        conditions::write(&mut device_state, Uuid::nil(), std::slice::from_ref(&old), Vec::new());
+        assert_eq!(kept(&device_state), [old.clone(), other.clone()], "it was told before");
     }
 }

@@ -1,9 +1,11 @@
 //! The windows of fleet and site at the device: what comes outside them waits, is told, and goes on inside.
 
+use device_syncer::reconcile::kernel_clock;
 use jiff::{SignedDuration, Timestamp};
+use repo_testkit::terminate;
 use serde_json::{Value, json};
 
-use crate::world::World;
+use crate::world::{World, command, until};
 
 /// Windows that are closed for ever, and so is a downtime that never ends.
 const NEVER: &str = "[{start: '0 0 * * *', length: 25h}]";
@@ -211,6 +213,57 @@ fn nothing_begins_shortly_before_the_windows_close() {
     windows(&world, "lastStart: 1m");
     world.once().good();
     assert_eq!(world.greetings(), ["servus"]);
+}
+
+/// Windows of the fleet in which the device talks to its host for an hour, in 10 hours.
+fn silent() -> Value {
+    json!({"zone": "UTC", "talk": opens_in(600)["apply"]})
+}
+
+#[test]
+fn outside_its_windows_a_running_syncer_says_nothing_to_its_host_and_goes_on_by_itself() {
+    let world = World::running();
+    publish(&world, &silent());
+    // What somebody says at the device counts at any time.
+    world.once().good();
+    let said = || (world.hand.tip("heartbeat"), world.hand.tip("status"));
+    let before = said();
+    let mut running = command(&world.home(), &["run"]).spawn().unwrap();
+    world.hand.want("greeter", &world.app, "servus");
+    publish(&world, &silent());
+    for _ in 0..2 {
+        world.stop_all();
+        until("it is healed", || world.greetings() == ["hello"]);
+    }
+    assert_eq!(said(), before);
+    world.syncer(&["sync-now"]).good();
+    until("the new state runs", || world.greetings() == ["servus"]);
+    terminate(&running);
+    assert!(running.wait().unwrap().success());
+}
+
+#[test]
+fn a_device_talks_to_its_host_where_windows_leave_no_time_for_it_or_are_not_to_be_kept() {
+    let never = json!({"deny": [{"start": "0 0 * * *", "lengthSeconds": 86400}]});
+    for (windows, clock) in [
+        (json!({"zone": "Mars/Base", "talk": never}), "clock: {rtc: true}"),
+        (json!({"zone": "UTC", "talk": never}), "clock: {rtc: true}"),
+        (silent(), "clock: {rtc: false}"),
+    ] {
+        if clock == "clock: {rtc: false}" && kernel_clock::is_synchronised() {
+            continue;
+        }
+        let world = World::running();
+        world.settings(&format!("{clock}\n"));
+        publish(&world, &windows);
+        world.once();
+        let mut running = command(&world.home(), &["run"]).spawn().unwrap();
+        world.hand.want("greeter", &world.app, "servus");
+        publish(&world, &json!({"zone": "UTC"}));
+        until("it says what it adopted", || world.report()["adopted"]["serial"] == world.hand.serial());
+        terminate(&running);
+        running.wait().unwrap();
+    }
 }
 
 #[test]

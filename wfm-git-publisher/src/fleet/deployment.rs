@@ -157,7 +157,7 @@ impl Written {
         let on_failure = reader.optional("onFailure", on_failure).unwrap_or_default();
         let stabilise = reader.optional("stabilise", duration::read);
         let drift = reader.optional("drift", drift).unwrap_or_default();
-        let windows = reader.optional("windows", windows::read);
+        let windows = reader.optional("windows", windows::of_deployment);
         let approval = reader.optional("approval", policy::approval);
         let namespace = reader.optional("namespace", namespace);
         refuse_unbuilt(reader, UNBUILT);

@@ -51,6 +51,7 @@ pub use settings::Settings;
 pub use template::Names;
 pub use values::{Given, Setting, Values};
 pub use windows::Windows;
+pub(crate) use windows::talks_again;
 
 /// The file that every fleet has at its root.
 pub const SETTINGS: &str = "fleet.yaml";

@@ -1,5 +1,6 @@
 //! `windows`: when devices may be changed, as operators write it.
 
+use jiff::Timestamp;
 use jiff::tz::{TimeZone, TimeZoneDatabase};
 use repo_model::windows::{Overrun, Rules, Span, WindowsPolicy, parse_length};
 use repo_model::yaml::{Field, Reader};
@@ -21,6 +22,7 @@ pub(super) fn read(field: Field<'_>) -> Option<Windows> {
         let zone = reader.required("zone", zone);
         let apply = reader.optional("apply", rules);
         let downtime = reader.optional("downtime", spans);
+        let talk = reader.optional("talk", rules);
         let last_start = reader.optional("lastStart", duration::read);
         let words: Vec<_> = Overrun::TABLE.iter().map(|(word, _)| (word.as_str(), *word)).collect();
         let overrun = reader.optional("overrun", |field| field.choice(&words));
@@ -29,13 +31,14 @@ pub(super) fn read(field: Field<'_>) -> Option<Windows> {
             zone: name,
             apply: apply.unwrap_or_default(),
             downtime: downtime.unwrap_or_default(),
+            talk: talk.unwrap_or_default(),
             last_start_seconds: last_start.and_then(|seconds| seconds.try_into().ok()),
             overrun: overrun.unwrap_or_default(),
         };
         Some((policy, zone))
     })?;
     if !policy.ever_opens(&zone) {
-        let text = "there is a time from which on no change may be made for 400 days";
+        let text = "there is a time from which on nothing may be changed, or said to the host, for 400 days";
         return whole.fail_hint(
             text,
             "allow more or longer, deny less, or write `suspended: true` if nothing shall be changed",
@@ -44,13 +47,32 @@ pub(super) fn read(field: Field<'_>) -> Option<Windows> {
     Some(Windows { policy, place })
 }
 
+/// Reads those of a deployment: it is the device that talks to its host.
+pub(super) fn of_deployment(field: Field<'_>) -> Option<Windows> {
+    let windows = read(field.clone())?;
+    match windows.policy.talk.is_always() {
+        true => Some(windows),
+        false => field
+            .fail("has `talk`, which is for whole devices: it stands in `policy` of the fleet, a group or a device"),
+    }
+}
+
 /// A zone by its name. It is looked up among those that this program brings along, so that a fleet is judged alike everywhere.
 fn zone(field: Field<'_>) -> Option<(String, TimeZone)> {
     let name = field.clone().string()?;
-    match TimeZoneDatabase::bundled().get(&name) {
-        Ok(zone) => Some((name, zone)),
-        Err(_) => field.fail(format!("`{name}` is no time zone such as Europe/Vienna")),
+    match known_zone(&name) {
+        Some(zone) => Some((name, zone)),
+        None => field.fail(format!("`{name}` is no time zone such as Europe/Vienna")),
     }
+}
+
+fn known_zone(name: &str) -> Option<TimeZone> {
+    TimeZoneDatabase::bundled().get(name).ok()
+}
+
+/// When a device with these windows talks to its host again, of a moment at which it doesn't.
+pub(crate) fn talks_again(policy: &WindowsPolicy, now: Timestamp) -> Option<Timestamp> {
+    policy.talks_again(&known_zone(&policy.zone)?, now)
 }
 
 fn rules(field: Field<'_>) -> Option<Rules> {

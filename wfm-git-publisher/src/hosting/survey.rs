@@ -6,11 +6,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use repo_git::CommitId;
+use repo_model::windows::WindowsPolicy;
 use repo_model::{Branch, DeviceId, error_chain};
 use wfm_git_host::FleetFigures;
 
+use crate::fleet::talks_again;
 use crate::plan::Code;
 use crate::publish::Findings;
 use crate::repos::{Control, ControlError, DeviceRepo, DeviceRepoError, Entry, Home, Ledger, Rosters};
@@ -66,7 +68,7 @@ pub(super) struct Survey {
 }
 
 /// What a device verifiably reported, against its tip.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct SaidByDevice {
     /// The serial that it adopted.
     serial: u64,
@@ -74,6 +76,8 @@ struct SaidByDevice {
     lacks_since: Option<i64>,
     /// How often it reports, in seconds.
     report: u64,
+    /// The fleet's windows for it, in which it talks.
+    windows: Option<WindowsPolicy>,
 }
 
 impl Survey {
@@ -106,7 +110,7 @@ impl Survey {
                 continue;
             }
             // One that can't be read doesn't hide the others.
-            let (standing, lacks_since) = self.standing(home, rosters, device, entry).unwrap_or_else(|error| {
+            let (standing, lacks_since) = self.standing(home, rosters, (device, now), entry).unwrap_or_else(|error| {
                 tracing::warn!(%device, error = error_chain(&error), "how it stands can't be told");
                 (Standing::Silent, None)
             });
@@ -137,13 +141,13 @@ impl Survey {
         &mut self,
         home: &Home,
         rosters: &Rosters,
-        device: &DeviceId,
+        (device, now): (&DeviceId, Timestamp),
         entry: &Entry,
     ) -> Result<(Standing, Option<i64>), DeviceRepoError> {
         let Some(repo) = DeviceRepo::open(home, rosters.fleet(), device)? else { return Ok((Standing::Silent, None)) };
         let tips = [repo.tip(Branch::Desired.as_str())?, repo.tip(Branch::Status.as_str())?];
         let said = match self.said.get(device) {
-            Some((known, said)) if *known == tips => *said,
+            Some((known, said)) if *known == tips => said.clone(),
             _ => {
                 let tip = repo.desired(&rosters.publishers).ok().flatten();
                 let adopted = repo.adopted(tip.as_ref(), &[], &rosters.publishers);
@@ -151,8 +155,9 @@ impl Survey {
                     serial: adopted.serial,
                     lacks_since: adopted.commit.parse().ok().and_then(|commit| repo.published_after(&tip, commit)),
                     report: tip.desired.envelope.policy.report_seconds.unwrap_or_default(),
+                    windows: tip.desired.envelope.policy.windows,
                 });
-                self.said.insert(device.clone(), (tips, said));
+                self.said.insert(device.clone(), (tips, said.clone()));
                 said
             }
         };
@@ -160,7 +165,9 @@ impl Survey {
         Ok(match said {
             None => (Standing::Silent, None),
             Some(said) if said.serial >= published => (Standing::Current, None),
-            Some(said) if heard(home, device).is_some_and(|heard| heard > said.patience()) => (Standing::Offline, None),
+            Some(said) if heard(home, device).is_some_and(|heard| said.is_overdue(heard, now)) => {
+                (Standing::Offline, None)
+            }
             Some(said) => (Standing::Behind, said.lacks_since),
         })
     }
@@ -177,6 +184,17 @@ impl SaidByDevice {
     /// How long nothing may be heard of a device that is on: an hour, or three of its reports.
     fn patience(&self) -> Duration {
         Duration::from_secs(self.report.saturating_mul(3)).max(Duration::from_hours(1))
+    }
+
+    /// Whether a device that is on would have been heard of by now. One that its windows let say nothing has as long again
+    /// from when they open.
+    fn is_overdue(&self, heard: Duration, now: Timestamp) -> bool {
+        let Some(late) = heard.checked_sub(self.patience()).filter(|late| !late.is_zero()) else { return false };
+        let due = now.checked_sub(late).unwrap_or(Timestamp::MIN);
+        let opens = self.windows.as_ref().and_then(|windows| talks_again(windows, due));
+        opens.is_none_or(|opens| {
+            now.duration_since(opens) > SignedDuration::try_from(self.patience()).unwrap_or(SignedDuration::MAX)
+        })
     }
 }
 

@@ -4,6 +4,8 @@
 use std::fs::File;
 use std::time::{Duration, SystemTime};
 
+use jiff::tz::TimeZone;
+use jiff::{SignedDuration, Timestamp};
 use wfm_git_host::accounts::Role;
 
 use crate::host::{Login, Site};
@@ -53,4 +55,27 @@ fn devices_that_are_off_or_gone_say_nothing_of_how_quick_publishes_arrive() {
     assert_eq!(count(&site, &auditor, "gone"), 1);
     assert_eq!((count(&site, &auditor, "behind"), count(&site, &auditor, "offline")), (0, 1));
     assert_eq!(site.metric("wfm_publish_lag_seconds", &auditor), 0);
+}
+
+#[test]
+fn a_device_that_its_windows_let_say_nothing_is_not_offline_until_it_could_have_spoken() {
+    let lab = Lab::with(&["press-01"]);
+    lab.publish_at(*BEGIN - 2000);
+    Reporter { lab: &lab, device: "press-01" }.status_with("press-01", ("installed", ""), "0.3.0", &[]);
+    let opens = (Timestamp::now() + SignedDuration::from_hours(18)).to_zoned(TimeZone::UTC).strftime("%M %H * * *");
+    let windows =
+        format!("report: 6m\n  windows: {{zone: UTC, talk: {{allow: [{{start: \"{opens}\", length: 1h}}]}}}}");
+    lab.edit("fleet.yaml", "report: 5m", &windows);
+    lab.commit();
+    lab.publish_at(*BEGIN - 10);
+    let status = lab.run(&["status"]).out;
+    assert!(status.contains("its windows let it say nothing to the host until "), "{status}");
+    let mut site = Site::on(lab, "");
+    let auditor = site.login("audit", Role::Auditor, None);
+    // They were open 6 hours ago, and are so again in 18.
+    for (hours, behind, offline) in [(2, 1, 0), (5, 1, 0), (10, 0, 1), (40, 0, 1)] {
+        was_silent(&site.lab, "press-01", hours);
+        site.restart();
+        assert_eq!((count(&site, &auditor, "behind"), count(&site, &auditor, "offline")), (behind, offline), "{hours}");
+    }
 }

@@ -22,6 +22,9 @@ pub struct WindowsPolicy {
     /// When none are, because the device is known to be down.
     #[serde(default, skip_serializing_if = "Vec::is_empty", with = "spans")]
     pub downtime: Vec<Span>,
+    /// When the device talks to its host: it polls, waits and pushes at no other time. Of a deployment it means nothing.
+    #[serde(default, skip_serializing_if = "Rules::is_always", with = "rules")]
+    pub talk: Rules,
     /// Nothing begins so many seconds before they close; up to the last moment without.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_start_seconds: Option<u32>,
@@ -64,20 +67,27 @@ const YEARS: [&str; 4] =
     ["2025-01-01T00:00:00Z", "2026-01-01T00:00:00Z", "2027-01-01T00:00:00Z", "2028-01-01T00:00:00Z"];
 
 impl WindowsPolicy {
+    /// When the device talks to its host again, of a moment at which it doesn't.
+    pub fn talks_again(&self, zone: &TimeZone, now: Timestamp) -> Option<Timestamp> {
+        self.talk.at(now, zone, Spread::LATEST).opens()
+    }
+
     /// How long before they close nothing begins any more.
     pub fn last_start(&self) -> SignedDuration {
         SignedDuration::from_secs(self.last_start_seconds.unwrap_or_default().into())
     }
 
-    /// Whether changes may be made at some time within 400 days on each device, whenever somebody begins to wait. It is judged
-    /// from the beginnings of four years, so that the same windows are always judged alike.
+    /// Whether changes may be made, and the host be talked to, at some time within 400 days on each device, whenever somebody
+    /// begins to wait. It is judged from the beginnings of four years, so that the same windows are always judged alike.
     pub fn ever_opens(&self, zone: &TimeZone) -> bool {
         let downtime = Rules::denied(self.downtime.clone());
         let parts = [&self.apply, &downtime].map(|rules| Part { rules, zone, spread: Spread::LATEST });
-        YEARS
-            .iter()
-            .filter_map(|year| year.parse::<Timestamp>().ok())
-            .all(|year| meet(&parts, self.last_start(), year) != Opening::NeverOpens)
+        let talk = Part { rules: &self.talk, zone, spread: Spread::LATEST };
+        let opens = |year| {
+            let apply = meet(&parts, self.last_start(), year);
+            ![apply, meet(&[talk], SignedDuration::ZERO, year)].contains(&Opening::NeverOpens)
+        };
+        YEARS.iter().filter_map(|year| year.parse::<Timestamp>().ok()).all(opens)
     }
 }
 
@@ -91,6 +101,11 @@ impl fmt::Display for WindowsPolicy {
             write!(f, ", at any time")?;
         }
         for (what, spans) in [("in", &apply.allow), ("not in", &apply.deny), ("down in", downtime)] {
+            if !spans.is_empty() {
+                write!(f, ", {what} {}", listed(spans))?;
+            }
+        }
+        for (what, spans) in [("talks in", &self.talk.allow), ("never in", &self.talk.deny)] {
             if !spans.is_empty() {
                 write!(f, ", {what} {}", listed(spans))?;
             }
