@@ -6,6 +6,7 @@ mod show;
 
 use std::collections::BTreeSet;
 
+use repo_model::envelope::{DeploymentPolicy, STABILISE};
 use repo_model::margo::Target;
 use repo_model::{DeploymentId, DeploymentName, DeviceId};
 use serde::Serialize;
@@ -71,6 +72,19 @@ pub struct PolicyExplained {
     pub settings: Vec<SettingExplained>,
 }
 
+/// Where a part of a device's behaviour towards one deployment comes from.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RuleExplained {
+    /// The key in the fleet's files: `onFailure`, `stabilise`, `drift`.
+    pub name: String,
+    /// What counts on the device.
+    pub value: String,
+    /// Everything that sets it, the strongest first; the first one counts. Empty if nothing does.
+    #[serde(rename = "said")]
+    pub settings: Vec<SettingExplained>,
+}
+
 /// Where something comes from that lets changes of a device wait.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -100,6 +114,8 @@ pub struct DeploymentExplained {
     pub blocked: Vec<Blocked>,
     /// Which targets fit, or what excludes the device; then what is wrong.
     pub reasons: Vec<Reason>,
+    /// How the device behaves towards it, if it is meant for the device.
+    pub policy: Vec<RuleExplained>,
     /// The profile that is used, if the device gets it.
     pub profile: Option<Reason>,
     /// Its parameters, if the device gets it.
@@ -235,10 +251,10 @@ fn explain_deployment(
     if deployment.suspended {
         reasons.push(Reason::new("it is suspended: devices leave what they have of it", Some(&deployment.place)));
     }
-    if let Some(Windows { policy, place }) = &deployment.windows {
+    if let Some(Windows { policy, place }) = &deployment.policy.windows {
         reasons.push(Reason::new(format!("it has windows of its own: {policy}"), Some(place)));
     }
-    if let Some(Approval(word, place)) = &deployment.approval {
+    if let Some(Approval(word, place)) = &deployment.policy.approval {
         reasons.push(Reason::new(format!("its own word on approval: {word}"), Some(place)));
     }
     for (name, place) in &deployment.depends_on {
@@ -270,9 +286,32 @@ fn explain_deployment(
         is_blocked: is_held || !blocked.is_empty(),
         blocked,
         reasons,
+        policy: deployment.is_for(device).then(|| rules(fleet, device, deployment)).unwrap_or_default(),
         parameters: parameters.collect(),
         profile: profile.map(|(_, reason)| reason),
     }
+}
+
+fn rules(fleet: &Fleet, device: &Device, deployment: &Deployment) -> Vec<RuleExplained> {
+    let DeploymentPolicy { on_failure, stabilise_seconds, drift, .. } = deployment.policy_on(fleet, device);
+    let explained = |name: &str, value: String, key: fn(&Policy) -> Option<(String, &Place)>| {
+        let settings = deployment.policies(fleet, device).filter_map(|(rule, policy)| {
+            let (what, place) = key(policy)?;
+            Some(SettingExplained { what, rule, place: Some(place.clone()) })
+        });
+        RuleExplained { name: name.to_owned(), value, settings: settings.collect() }
+    };
+    vec![
+        explained("onFailure", on_failure.to_string(), |policy| {
+            policy.on_failure.as_ref().map(|(word, place)| (word.to_string(), place))
+        }),
+        explained("stabilise", format!("{} s", stabilise_seconds.unwrap_or(STABILISE)), |policy| {
+            policy.stabilise.as_ref().map(|Seconds(seconds, place)| (format!("{seconds} s"), place))
+        }),
+        explained("drift", drift.to_string(), |policy| {
+            policy.drift.as_ref().map(|(word, place)| (word.to_string(), place))
+        }),
+    ]
 }
 
 /// Which target means the device, or why none does.

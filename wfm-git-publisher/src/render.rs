@@ -13,7 +13,7 @@ mod whole;
 use std::collections::{BTreeMap, BTreeSet};
 
 use repo_model::desired::Desired;
-use repo_model::envelope::{DeploymentPolicy, DevicePolicy, EnvelopeDeployment, ValueFrom};
+use repo_model::envelope::{DevicePolicy, EnvelopeDeployment, ValueFrom};
 use repo_model::margo::{ApplicationDeployment, DeviceCapabilities, Parameter};
 use repo_model::problem::{Problem, Problems};
 use repo_model::{DeploymentId, DeploymentName, DeviceId, KeyText};
@@ -206,16 +206,7 @@ impl<'a> Work<'a> {
         let names = images::Named { settings: &self.fleet.settings.images, written: &written };
         let (locks, unresolved) =
             locked::lock(profile.description.kind, &profile.description.components, self.locks, &names);
-        let depends_on: BTreeSet<_> = deployment.depends_on.iter().map(|(id, _)| id.clone()).collect();
-        let policy = DeploymentPolicy {
-            suspended: deployment.suspended,
-            depends_on: depends_on.into_iter().collect(),
-            on_failure: deployment.on_failure,
-            stabilise_seconds: deployment.stabilise,
-            drift: deployment.drift,
-            windows: deployment.windows.as_ref().map(|one| one.policy.clone()),
-            approval: deployment.approval.as_ref().map(|one| one.0),
-        };
+        let policy = deployment.policy_on(self.fleet, self.device);
         let id = deployment.id.clone();
         let chosen = matches!(deployment.profile, Choice::Auto(_)).then(|| profile.description.id.clone());
         let required_resources = profile.description.required_resources.clone();

@@ -5,7 +5,8 @@ use std::fmt::Write;
 use repo_model::text::line;
 
 use super::{
-    DeploymentExplained, Explained, GateExplained, ParameterExplained, PolicyExplained, Reason, SettingExplained,
+    DeploymentExplained, Explained, GateExplained, ParameterExplained, PolicyExplained, Reason, RuleExplained,
+    SettingExplained,
 };
 use crate::fleet::Place;
 use crate::plan::Blocked;
@@ -50,13 +51,19 @@ pub fn to_text(explained: &Explained, parameter: Option<&str>) -> String {
 }
 
 fn deployment_text(text: &mut String, deployment: &DeploymentExplained, only: Option<&str>) {
-    let DeploymentExplained { deployment: name, application, gets, blocked, reasons, profile, parameters, .. } =
-        deployment;
+    let DeploymentExplained {
+        deployment: name, application, gets, blocked, reasons, policy, profile, parameters, ..
+    } = deployment;
     let _ = writeln!(text, "  {} {name} ({application})", if *gets { '+' } else { '-' });
     for Reason { text: why, place } in reasons {
         let _ = writeln!(text, "      {}{}", line(why), at(place.as_ref()));
     }
     blocked.iter().for_each(|one| blocked_text(text, "      ", one));
+    let said = policy.iter().filter(|one| only.is_none() && !one.settings.is_empty());
+    for RuleExplained { name, value, settings } in said {
+        let _ = writeln!(text, "      {name}: {value}");
+        settings_text(text, "          ", settings);
+    }
     if let Some(Reason { text: id, place }) = profile {
         let _ = writeln!(text, "      profile {}{}", line(id), at(place.as_ref()));
     }

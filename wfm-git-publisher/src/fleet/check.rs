@@ -257,11 +257,7 @@ impl Check<'_> {
             overrides: written.overrides,
             suspended: written.suspended,
             depends_on: written.depends_on,
-            on_failure: written.on_failure,
-            stabilise: written.stabilise,
-            drift: written.drift,
-            windows: written.windows,
-            approval: written.approval,
+            policy: written.policy,
             namespace: written.namespace.unwrap_or(id),
             misfits: BTreeMap::new(),
         };

@@ -1,23 +1,23 @@
 //! `deployments/**/*.yaml`: an application, the devices that get it, and the values it gets there.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use repo_model::envelope::{DriftPolicy, OnFailure};
+use repo_model::envelope::DeploymentPolicy;
 use repo_model::margo::deployment::namespace;
 use repo_model::problem::Problem;
 use repo_model::yaml::{Field, Reader};
 use repo_model::{ApplicationId, DeploymentName};
 
+use super::Fleet;
 use super::application::{Application, Profile};
 use super::device::Device;
 use super::file::refuse_unbuilt;
 use super::place::{Place, placed};
-use super::policy::{self, Approval};
+use super::policy::{Policy, Seconds, approval, drift, on_failure, seconds};
 use super::selector::{Selector, selects};
 use super::values::{Values, values};
-use super::windows::{self, Windows};
-use crate::duration;
+use super::windows;
 
 /// A deployment whose names all lead somewhere.
 #[derive(Debug, Clone, PartialEq)]
@@ -42,16 +42,8 @@ pub struct Deployment {
     pub suspended: bool,
     /// The deployments that are installed before it on each device.
     pub depends_on: Vec<(DeploymentName, Place)>,
-    /// What devices do where it can't run as it is wanted.
-    pub on_failure: OnFailure,
-    /// For how many seconds it runs well on a device before that takes it for good, if the operator says so.
-    pub stabilise: Option<u64>,
-    /// Whether devices put back what doesn't run as it was applied.
-    pub drift: DriftPolicy,
-    /// When devices may change it, in the place of what the fleet says for them.
-    pub windows: Option<Windows>,
-    /// Whether a person has to agree to its changes, in the place of what the fleet says for devices.
-    pub approval: Option<Approval>,
+    /// What it says itself of how devices behave, above all that they, their groups and the fleet say; no intervals.
+    pub policy: Policy,
     /// Where its charts go in Kubernetes; its id unless something else is said.
     pub namespace: String,
     /// What `fleet.yaml` says for several and doesn't fit here, by its place: wrong only where it counts.
@@ -88,6 +80,26 @@ impl Deployment {
         selects(&self.exclude, device)
     }
 
+    /// How the device behaves towards it.
+    pub fn policy_on(&self, fleet: &Fleet, device: &Device) -> DeploymentPolicy {
+        let said: Vec<_> = self.policies(fleet, device).map(|(_, policy)| policy).collect();
+        let depends_on: BTreeSet<_> = self.depends_on.iter().map(|(id, _)| id.clone()).collect();
+        DeploymentPolicy {
+            suspended: self.suspended,
+            depends_on: depends_on.into_iter().collect(),
+            on_failure: said.iter().find_map(|one| Some(one.on_failure.as_ref()?.0)).unwrap_or_default(),
+            stabilise_seconds: said.iter().find_map(|one| one.stabilise.as_ref()).map(|Seconds(seconds, _)| *seconds),
+            drift: said.iter().find_map(|one| Some(one.drift.as_ref()?.0)).unwrap_or_default(),
+            windows: self.policy.windows.as_ref().map(|one| one.policy.clone()),
+            approval: self.policy.approval.as_ref().map(|one| one.0),
+        }
+    }
+
+    /// Every policy that is about it on a device, and whose it is, the strongest first: its own over the device's.
+    pub fn policies<'a>(&'a self, fleet: &'a Fleet, device: &'a Device) -> impl Iterator<Item = (String, &'a Policy)> {
+        [("the deployment".to_owned(), &self.policy)].into_iter().chain(device.policies(fleet))
+    }
+
     /// The profiles that may be used on some device.
     pub fn profiles(&self) -> impl Iterator<Item = &Profile> {
         let all = self.application.profiles.as_slice();
@@ -120,11 +132,7 @@ pub(super) struct Written {
     pub(super) overrides: Vec<Override>,
     pub(super) suspended: bool,
     pub(super) depends_on: Vec<(DeploymentName, Place)>,
-    pub(super) on_failure: OnFailure,
-    pub(super) stabilise: Option<u64>,
-    pub(super) drift: DriftPolicy,
-    pub(super) windows: Option<Windows>,
-    pub(super) approval: Option<Approval>,
+    pub(super) policy: Policy,
     pub(super) namespace: Option<String>,
 }
 
@@ -154,11 +162,14 @@ impl Written {
         let overrides = reader.optional("overrides", |field| field.list(read_override)).unwrap_or_default();
         let suspended = reader.optional("suspended", Field::bool).unwrap_or_default();
         let depends_on = reader.optional("dependsOn", |field| field.list(placed)).unwrap_or_default();
-        let on_failure = reader.optional("onFailure", on_failure).unwrap_or_default();
-        let stabilise = reader.optional("stabilise", duration::read);
-        let drift = reader.optional("drift", drift).unwrap_or_default();
-        let windows = reader.optional("windows", windows::of_deployment);
-        let approval = reader.optional("approval", policy::approval);
+        let policy = Policy {
+            on_failure: reader.optional("onFailure", on_failure),
+            stabilise: reader.optional("stabilise", seconds),
+            drift: reader.optional("drift", drift),
+            windows: reader.optional("windows", windows::of_deployment),
+            approval: reader.optional("approval", approval),
+            ..Policy::default()
+        };
         let namespace = reader.optional("namespace", namespace);
         refuse_unbuilt(reader, UNBUILT);
         let ((id, place), (application, application_place)) = id.zip(application)?;
@@ -174,29 +185,10 @@ impl Written {
             overrides,
             suspended,
             depends_on,
-            on_failure,
-            stabilise,
-            drift,
-            windows,
-            approval,
+            policy,
             namespace,
         })
     }
-}
-
-fn on_failure(field: Field<'_>) -> Option<OnFailure> {
-    let text = field.clone().string()?;
-    OnFailure::parse(&text).or_else(|| none_of(&field, &text, OnFailure::TABLE.iter().map(|(word, _)| word.as_str())))
-}
-
-fn drift(field: Field<'_>) -> Option<DriftPolicy> {
-    let text = field.clone().string()?;
-    DriftPolicy::parse(&text)
-        .or_else(|| none_of(&field, &text, DriftPolicy::TABLE.iter().map(|(word, _)| word.as_str())))
-}
-
-fn none_of<T>(field: &Field<'_>, text: &str, words: impl Iterator<Item = &'static str>) -> Option<T> {
-    field.fail(format!("`{text}` is none of `{}`", words.collect::<Vec<_>>().join("`, `")))
 }
 
 fn application(reader: &mut Reader<'_>) -> Option<(ApplicationId, String)> {

@@ -1,6 +1,6 @@
 //! What operators say about a device's behaviour, in durations that people read.
 
-use repo_model::envelope::ApprovalPolicy;
+use repo_model::envelope::{ApprovalPolicy, DriftPolicy, OnFailure};
 use repo_model::yaml::{Field, Reader};
 
 use super::file::refuse_unbuilt;
@@ -15,6 +15,12 @@ pub struct Policy {
     pub poll: Option<Seconds>,
     /// How often a device replaces `heartbeat` when nothing changed.
     pub report: Option<Seconds>,
+    /// What a device does where a deployment that says nothing can't run as it is wanted.
+    pub on_failure: Option<(OnFailure, Place)>,
+    /// For how long such a deployment runs well on a device before that takes it for good.
+    pub stabilise: Option<Seconds>,
+    /// Whether a device puts back what doesn't run of such a deployment as it was applied.
+    pub drift: Option<(DriftPolicy, Place)>,
     /// When it may be changed.
     pub windows: Option<Windows>,
     /// Whether a person has to agree to changes, and where that is written.
@@ -41,10 +47,12 @@ const UNBUILT: &[&str] = &["jitter", "period", "applyWindows", "prefetchWindows"
 pub(super) fn read(field: Field<'_>) -> Option<Policy> {
     field.mapping(|reader: &mut Reader<'_>| {
         let (poll, report) = (reader.optional("poll", seconds), reader.optional("report", seconds));
+        let (on_failure, stabilise) = (reader.optional("onFailure", on_failure), reader.optional("stabilise", seconds));
+        let drift = reader.optional("drift", drift);
         let windows = reader.optional("windows", windows::read);
         let approval = reader.optional("approval", approval);
         refuse_unbuilt(reader, UNBUILT);
-        Some(Policy { poll, report, windows, approval })
+        Some(Policy { poll, report, on_failure, stabilise, drift, windows, approval })
     })
 }
 
@@ -54,7 +62,25 @@ pub(super) fn approval(field: Field<'_>) -> Option<Approval> {
     Some(Approval(field.choice(&words)?, place))
 }
 
-fn seconds(field: Field<'_>) -> Option<Seconds> {
+pub(super) fn seconds(field: Field<'_>) -> Option<Seconds> {
     let place = Place::of(&field);
     Some(Seconds(duration::read(field)?, place))
+}
+
+pub(super) fn on_failure(field: Field<'_>) -> Option<(OnFailure, Place)> {
+    word(&field, OnFailure::parse, OnFailure::TABLE.iter().map(|(word, _)| word.as_str()))
+}
+
+pub(super) fn drift(field: Field<'_>) -> Option<(DriftPolicy, Place)> {
+    word(&field, DriftPolicy::parse, DriftPolicy::TABLE.iter().map(|(word, _)| word.as_str()))
+}
+
+fn word<T>(
+    field: &Field<'_>,
+    parse: fn(&str) -> Option<T>,
+    words: impl Iterator<Item = &'static str>,
+) -> Option<(T, Place)> {
+    let text = field.clone().string()?;
+    let fail = || field.fail(format!("`{text}` is none of `{}`", words.collect::<Vec<_>>().join("`, `")));
+    Some((parse(&text).or_else(fail)?, Place::of(field)))
 }

@@ -172,6 +172,36 @@ fn suspension_and_dependencies_are_explained_with_their_places() {
     assert!(ran.out.contains(&expected), "{expected}\n{}", ran.out);
 }
 
+#[test]
+fn who_says_how_a_device_behaves_towards_a_deployment_is_explained() {
+    let lab = lab();
+    lab.edit("fleet.yaml", "  report: 5m", "  onFailure: last-good\n  drift: report\n  report: 5m");
+    lab.edit("fleet.yaml", "{site: graz}}, ", "{site: graz}}, policy: {drift: heal-in-window}, ");
+    let of_device = "policy: {onFailure: hold}\n";
+    lab.write("devices/press-01.yaml", lab.read("devices/press-01.yaml") + of_device);
+    lab.write("deployments/hello.yaml", lab.read("deployments/hello.yaml") + "onFailure: last-good-anyway\n");
+    lab.commit();
+    let [of_device, own] =
+        ["devices/press-01.yaml", "deployments/hello.yaml"].map(|file| lab.read(file).lines().count());
+    let text = lab.run(&["explain", "press-01", "hello"]).good();
+    let expected = format!(
+        "      onFailure: last-good-anyway
+          by the deployment: last-good-anyway  [deployments/hello.yaml:{own}:12]
+          over the device's policy: hold  [devices/press-01.yaml:{of_device}:21]
+          over the fleet's policy: last-good  [fleet.yaml:14:14]
+      drift: heal-in-window
+          by the fleet's group `graz`: heal-in-window  [fleet.yaml:"
+    );
+    assert!(text.contains(&expected), "{expected}\n{text}");
+    let json: Value = serde_json::from_str(&lab.run(&["explain", "press-01", "--output", "json"]).good()).unwrap();
+    let stabilise = &json["deployments"][0]["policy"][1];
+    assert_eq!(*stabilise, serde_json::json!({"name": "stabilise", "value": "300 s", "said": []}));
+    lab.publish_all();
+    let envelope = lab.json("press-01", "desired", "envelope.json");
+    let policies: Vec<_> = envelope["deployments"].as_object().unwrap().values().map(|one| &one["policy"]).collect();
+    assert_eq!(policies, [&serde_json::json!({"onFailure": "last-good-anyway", "drift": "heal-in-window"})]);
+}
+
 const BASE: &str = "id: base\napplication: {id: hello, version: 1.0.0}\ntargets: [{matchLabels: {site: graz}}]\n";
 
 #[test]

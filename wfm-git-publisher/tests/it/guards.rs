@@ -280,3 +280,25 @@ fn a_syncer_that_is_too_old_to_leave_drift_alone_is_left_as_it_is() {
     lab.publish_all();
     assert_eq!(lab.json("press-01", "desired", "envelope.json").get("requires"), None, "what is so anyway isn't said");
 }
+
+#[test]
+fn what_the_fleet_says_for_all_changes_nothing_where_deployments_say_so_already() {
+    let lab = Lab::with(&["press-01"]);
+    let file = lab.read("deployments/hello.yaml");
+    lab.write("deployments/hello.yaml", format!("{file}onFailure: last-good\nstabilise: 2m\ndrift: report\n"));
+    lab.commit();
+    lab.publish_all();
+    let policy = "policy:\n  onFailure: last-good\n  stabilise: 2m\n  drift: report\n";
+    lab.edit("fleet.yaml", "policy:\n", policy);
+    lab.write("deployments/hello.yaml", file);
+    lab.commit();
+    assert_eq!(lab.run(&["plan"]).code, Some(0));
+    lab.publish_all();
+    assert_eq!(lab.serial("press-01"), 1);
+    lab.edit("fleet.yaml", "onFailure: last-good", "onFailure: hold");
+    lab.commit();
+    let planned = lab.run(&["plan"]);
+    assert!(planned.code == Some(3) && planned.out.contains("on failure"), "{}{}", planned.out, planned.err);
+    lab.publish_all();
+    assert_eq!(lab.serial("press-01"), 2);
+}
