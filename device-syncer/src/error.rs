@@ -11,6 +11,7 @@ use crate::reconcile::preview::PlanError;
 use crate::runtimes::RuntimeError;
 use crate::state::history::HistoryError;
 use crate::state::hold::HoldError;
+use crate::state::json_file::FileError;
 use crate::state::layout::NewerLayout;
 
 /// Exit code: a user's or the configuration's error.
@@ -43,6 +44,9 @@ pub enum CliError {
     Hold(#[from] HoldError),
     #[error(transparent)]
     History(#[from] HistoryError),
+    /// What a person said can't be noted.
+    #[error(transparent)]
+    File(#[from] FileError),
     /// An input of the command line or a file.
     #[error("{0}")]
     Input(String),

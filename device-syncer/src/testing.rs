@@ -12,6 +12,7 @@ use crate::decision::component::{Component, Kind};
 use crate::decision::deployment::{DesiredComponent, DesiredDeployment, Requirements};
 use crate::decision::failure::Failure;
 use crate::decision::observation::{Condition, Observed};
+use crate::decision::restart::RestartsAsked;
 
 pub(crate) fn fleet() -> FleetId {
     "5d3f7d5e-7a3a-4c3a-9a57-1c1f6a3f9f10".parse().unwrap()
@@ -49,6 +50,7 @@ pub(crate) fn wanted(name: &str, components: &[(&str, &str)]) -> DesiredDeployme
         on_failure: OnFailure::Hold,
         stabilise: Duration::from_secs(300),
         drift: DriftPolicy::Heal,
+        restarts: RestartsAsked::default(),
         rolled_back: None,
         components: components.iter().map(|(part, version)| wanted_component(name, part, version)).collect(),
     }

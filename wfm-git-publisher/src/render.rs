@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use repo_model::desired::Desired;
 use repo_model::envelope::{DevicePolicy, EnvelopeDeployment, ValueFrom};
-use repo_model::margo::{ApplicationDeployment, DeviceCapabilities, Parameter};
+use repo_model::margo::{ApplicationDeployment, DeviceCapabilities, Parameter, ProfileType};
 use repo_model::problem::{Problem, Problems};
 use repo_model::{DeploymentId, DeploymentName, DeviceId, KeyText};
 
@@ -223,6 +223,12 @@ impl<'a> Work<'a> {
             let problem = self.deployment.place.problem(error.to_string());
             problem.hint("leave one of the two parameters without a value, or have the package corrected")
         }));
+        if let Some((_, place)) =
+            self.deployment.restart.as_ref().filter(|_| document.profile_type == ProfileType::Helm)
+        {
+            let problem = place.problem("is for compose applications; devices don't restart what a chart made");
+            problems.push(problem.hint(RESTART));
+        }
         if problems.is_empty() { Ok(()) } else { Err(problems) }
     }
 
@@ -271,5 +277,8 @@ impl<'a> Work<'a> {
         given.or_else(default).unwrap_or(&self.deployment.place)
     }
 }
+
+const RESTART: &str = "leave it out; where the chart makes an annotation of its pods from a value, change that value: the pods are \
+    made anew";
 
 const IMMUTABLE: &str = "put the old value back, or install anew: remove this deployment and add it under another id";

@@ -263,6 +263,8 @@ impl PartOut {
                 (true, Some(super::show::reason_text(*reason).to_owned()), Some(input))
             }
             Action::Restore { reason, input } => (true, Some(reason.clone()), Some(input)),
+            // It needs no word.
+            Action::Restart { .. } => (false, None, None),
             Action::Fail(failure) | Action::Wait(failure) => (false, Some(failure.message.clone()), None),
             Action::Unknown => (false, Some("its runtime doesn't answer".to_owned()), None),
         };

@@ -131,7 +131,7 @@ struct Part {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Next {
-    /// `keep`, `apply`, `restore`, `remove`, `wait`, `fail`, or `unknown` while its runtime doesn't answer.
+    /// `keep`, `apply`, `restore`, `restart`, `remove`, `wait`, `fail`, or `unknown` while its runtime doesn't answer.
     action: &'static str,
     text: String,
 }
@@ -222,6 +222,7 @@ fn name_of(action: &Action) -> &'static str {
         Action::Keep => "keep",
         Action::Apply { .. } => "apply",
         Action::Restore { .. } => "restore",
+        Action::Restart { .. } => "restart",
         Action::Fail(_) => "fail",
         Action::Wait(_) => "wait",
         Action::Unknown => "unknown",

@@ -15,6 +15,7 @@ mod logs;
 mod once;
 mod plan;
 mod resolve_in_sandbox;
+mod restart;
 mod retry;
 mod run;
 mod schema;
@@ -68,6 +69,7 @@ enum Command {
     Diagnostics(diagnostics::Args),
     SyncNow(sync_now::Args),
     Retry(retry::Args),
+    Restart(restart::Args),
     Hold(hold::HoldArgs),
     Release(hold::ReleaseArgs),
     Approve(approve::Args),
@@ -154,6 +156,7 @@ fn execute(cli: Cli) -> Result<ExitCode, CliError> {
         Command::Diagnostics(args) => diagnostics::run(&home, &args),
         Command::SyncNow(_) => sync_now::run(&home),
         Command::Retry(args) => retry::run(&home, &args),
+        Command::Restart(args) => restart::run(&home, &args),
         Command::Hold(args) => hold::hold(&home, &args),
         Command::Release(args) => hold::release(&home, &args),
         Command::Approve(args) => approve::run(&home, &args),

@@ -91,7 +91,7 @@ pub(super) fn plan(preview: &Preview) -> String {
             let mark = match (&component.action, &component.degraded) {
                 (Action::Keep, None) => "=",
                 (Action::Keep, Some(_)) | (Action::Fail(_), _) => "!",
-                (Action::Apply { .. } | Action::Restore { .. }, _) => "+",
+                (Action::Apply { .. } | Action::Restore { .. } | Action::Restart { .. }, _) => "+",
                 (Action::Wait(_), _) => ".",
                 (Action::Unknown, _) => "?",
             };
@@ -112,6 +112,7 @@ pub(super) fn action_text(action: &Action, degraded: Option<&str>) -> String {
         (Action::Keep, Some(degraded)) => text::cell(&format!("keep, although {degraded}")),
         (Action::Apply { reason, .. }, _) => format!("apply: {}", reason_text(*reason)),
         (Action::Restore { reason, .. }, _) => text::cell(&format!("put back: {reason}")),
+        (Action::Restart { cause, .. }, _) => format!("restart: {cause}"),
         (Action::Fail(failure), _) => failure_text(failure),
         (Action::Wait(reason), _) => failure_text(reason),
         (Action::Unknown, _) => "its runtime doesn't answer".to_owned(),

@@ -105,6 +105,8 @@ places! {
     approvals: "approvals.json",
     /// The removals that a person at the device approved.
     approved_removals: "approved-removals.json",
+    /// What persons at the device asked to be restarted.
+    restarts: "restart.json",
     /// The values of releases, for as long as helm reads them.
     helm_values: "helm-values",
     /// HOME of child processes, where nobody's own configuration is.

@@ -8,6 +8,7 @@ use repo_model::{ComponentName, DeploymentId, DeploymentName, Digest, ErrorCode,
 
 use super::component::Component;
 use super::failure::Failure;
+use super::restart::RestartsAsked;
 
 /// A deployment as it shall be, resolved on this device.
 #[derive(Debug, Clone)]
@@ -32,6 +33,8 @@ pub struct DesiredDeployment {
     pub stabilise: Duration,
     /// Whether what doesn't run as it was applied is put back; the site may be stricter.
     pub drift: DriftPolicy,
+    /// The restarts that are asked for.
+    pub restarts: RestartsAsked,
     /// What `status` says of it where this isn't the set that is wanted, but the last good one.
     pub rolled_back: Option<Failure>,
     /// Its components in the order in which they are applied.

@@ -17,6 +17,7 @@ use crate::decision::admission::Admission;
 use crate::decision::component::{self, ImageLocks, Kind};
 use crate::decision::deployment::{DesiredComponent, DesiredDeployment, Requirements, in_order};
 use crate::decision::failure::Failure;
+use crate::decision::restart::RestartsAsked;
 
 /// How long an apply may take where the document doesn't say.
 const TIMEOUT: Duration = Duration::from_secs(300);
@@ -83,6 +84,7 @@ pub(super) fn resolve_deployment(
         on_failure: envelope.policy.on_failure,
         stabilise: Duration::from_secs(envelope.policy.stabilise_seconds.unwrap_or(STABILISE)),
         drift: envelope.policy.drift,
+        restarts: RestartsAsked { number: envelope.policy.restart, here: None },
         rolled_back: None,
         components: deployment.components.iter().map(component).collect(),
     }

@@ -19,6 +19,7 @@ use crate::decision::component::Component;
 use crate::decision::deployment::DesiredDeployment;
 use crate::decision::failure::Failure;
 use crate::decision::observation::Observed;
+use crate::decision::restart::Restarts;
 use crate::decision::sets::{GoodSet, Rollback};
 
 /// The ref that holds the device state.
@@ -33,6 +34,7 @@ const ATTEMPTS: &str = "attempt.json";
 const FAILED_INPUTS: &str = "bad.json";
 const ROLLBACKS: &str = "rollbacks.json";
 const WHOLE: &str = "whole.json";
+const RESTARTS: &str = "restarts.json";
 const WAITING: &str = "waiting.json";
 const DAMAGED: &str = "damaged.json";
 
@@ -59,6 +61,8 @@ pub struct DeviceState {
     pub rollbacks: BTreeMap<DeploymentId, Rollback>,
     /// During which boot all of what was applied was seen there last, by project; absent where it drifted since.
     pub whole: BTreeMap<String, String>,
+    /// The restarts that began, by project; absent where none ever did.
+    pub restarts: BTreeMap<String, Restarts>,
     /// What this device locked itself, by project.
     pub images: BTreeMap<String, FirstUse>,
     /// Why nothing new is adopted, applied or reported. It isn't reported either: only this device shows it.
@@ -290,9 +294,17 @@ impl DeviceState {
         let applied = self.deployments.entry(wanted.id).or_insert(Applied { document: Vec::new(), inputs });
         applied.document.clone_from(&wanted.document);
         applied.inputs.depends_on.clone_from(&wanted.depends_on);
-        match applied.inputs.components.iter_mut().find(|known| known.project == component.project) {
+        let (project, is_changing) = (component.project.clone(), component.input_digest.is_none());
+        let known = applied.inputs.components.iter_mut().find(|known| known.project == project);
+        let is_new = known.is_none();
+        match known {
             Some(known) => *known = component,
             None => applied.inputs.components.push(component),
+        }
+        if is_new {
+            self.has_just_started(&project, wanted.restarts);
+        } else if is_changing {
+            self.end_restart(&project);
         }
     }
 
@@ -320,6 +332,7 @@ impl DeviceState {
 
     /// Forgets a component that was removed, and its deployment with the last one.
     pub fn forget(&mut self, project: &str) {
+        self.restarts.remove(project);
         for applied in self.deployments.values_mut() {
             applied.inputs.components.retain(|component| component.project != project);
         }
@@ -462,6 +475,9 @@ impl DeviceState {
         if !self.whole.is_empty() {
             tree.insert(WHOLE.to_owned(), json::to_bytes(&self.whole));
         }
+        if !self.restarts.is_empty() {
+            tree.insert(RESTARTS.to_owned(), json::to_bytes(&self.restarts));
+        }
         if let Some(waiting) = &self.waiting {
             tree.insert(WAITING.to_owned(), json::to_bytes(waiting));
         }
@@ -489,6 +505,7 @@ impl DeviceState {
             images: read(tree, IMAGES)?.unwrap_or_default(),
             rollbacks: read(tree, ROLLBACKS)?.unwrap_or_default(),
             whole: read(tree, WHOLE)?.unwrap_or_default(),
+            restarts: read(tree, RESTARTS)?.unwrap_or_default(),
             waiting: read(tree, WAITING)?,
             damaged: read(tree, DAMAGED)?,
             ..Self::default()

@@ -31,9 +31,10 @@ impl DeviceState {
         }
     }
 
-    /// Whether it is put back whatever is said of drift: it went down with the device, or a person wants it back.
+    /// Whether it is put back whatever is said of drift: it went down with the device, a person wants it back, or a restart
+    /// stopped it.
     pub fn is_put_back_anyway(&self, project: &str) -> bool {
-        self.whole.contains_key(project)
+        self.whole.contains_key(project) || self.is_restarting(project)
     }
 
     /// A person wants all of it put back where it drifted.

@@ -28,6 +28,10 @@ pub enum Change {
     Restore,
     /// What was applied is put back where somebody changed it.
     Revert,
+    /// The fleet wants what runs restarted.
+    Restart,
+    /// A person at the device wants what runs restarted.
+    RestartHere,
 }
 
 /// What can let a change wait, in the order in which they are asked.
@@ -69,20 +73,23 @@ impl Gate {
     /// The table: whether this change waits while this gate is closed (`docs/gates.md`).
     fn concerns(self, change: Change, drift: DriftPolicy, overrun: Overrun) -> bool {
         match (self, change) {
+            // It is refused while the site holds anything, and waits for nothing.
+            (gate, Change::RestartHere) => gate == Self::Held,
             (Self::Suspended | Self::Held, _) => true,
-            (Self::Unlisted, Change::Apply | Change::Finish | Change::RollBack | Change::Remove) => true,
             (Self::Unlisted, Change::Restore | Change::Revert) => false,
-            (Self::Downtime, Change::Apply | Change::Remove | Change::Revert) => true,
+            (Self::Unlisted, Change::Apply | Change::Finish | Change::RollBack | Change::Remove | Change::Restart) => true,
+            (Self::Downtime, Change::Apply | Change::Remove | Change::Revert | Change::Restart) => true,
             (Self::Downtime, Change::Finish | Change::RollBack | Change::Restore) => false,
-            (Self::Window | Self::Approval, Change::Apply | Change::Remove) => true,
+            (Self::Window, Change::Apply | Change::Remove | Change::Restart) => true,
             (Self::Window, Change::Finish) => overrun == Overrun::Component,
-            (Self::Window | Self::Approval, Change::Finish | Change::RollBack) => false,
+            (Self::Window, Change::RollBack) => false,
             (Self::Window, Change::Restore | Change::Revert) => drift == DriftPolicy::HealInWindow,
-            (Self::Approval, Change::Restore | Change::Revert) => false,
-            (Self::Hook, Change::Apply | Change::Remove | Change::Revert) => true,
+            (Self::Approval, Change::Apply | Change::Remove) => true,
+            (Self::Approval, Change::Finish | Change::RollBack | Change::Restore | Change::Revert | Change::Restart) => false,
+            (Self::Hook, Change::Apply | Change::Remove | Change::Revert | Change::Restart) => true,
             (Self::Hook, Change::Finish | Change::RollBack | Change::Restore) => false,
             (Self::Drift, Change::Restore | Change::Revert) => drift == DriftPolicy::Report,
-            (Self::Drift, Change::Apply | Change::Finish | Change::RollBack | Change::Remove) => false,
+            (Self::Drift, Change::Apply | Change::Finish | Change::RollBack | Change::Remove | Change::Restart) => false,
             (Self::Removals, change) => change == Change::Remove,
         }
     }
@@ -283,13 +290,15 @@ mod tests {
     /// The table of the documentation: changes down, gates across.
     const PAGE: &str = include_str!("../../../docs/gates.md");
 
-    const CHANGES: [(&str, Change); 6] = [
+    const CHANGES: [(&str, Change); 8] = [
         ("install, update, run by another type", Change::Apply),
         ("finish what began", Change::Finish),
         ("put back the last good set", Change::RollBack),
         ("remove", Change::Remove),
         ("put back what is gone, stopped or never came up", Change::Restore),
         ("put back what somebody changed", Change::Revert),
+        ("restart, as the fleet asks", Change::Restart),
+        ("restart, as a person at the device asks", Change::RestartHere),
     ];
 
     fn held() -> Hold {
@@ -343,7 +352,7 @@ mod tests {
                 let waits = Some(gate.code().to_string());
                 let plain = (DriftPolicy::Heal, Overrun::Deployment);
                 let expected = match *cell {
-                    "waits" => waits,
+                    "waits" | "refused" => waits,
                     "–" => None,
                     word => {
                         let word = word.trim_matches('`');

@@ -43,6 +43,8 @@ pub enum HookChange {
     Apply,
     /// Something goes, and nothing is applied.
     Remove,
+    /// What runs is restarted as it is, because the fleet asks for it.
+    Restart,
 }
 
 /// What became of a change that it let through, as it reads it.

@@ -43,6 +43,8 @@ pub mod observation;
 pub mod pattern;
 /// Desired against actual, as data.
 pub mod plan;
+pub mod restart;
+pub mod restarting;
 /// What stands in the plan where a set failed.
 pub mod rollback;
 /// What is kept of sets that ran well, and of those that failed.

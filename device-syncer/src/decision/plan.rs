@@ -15,6 +15,7 @@ use crate::decision::failure::Failure;
 use crate::decision::gates::{Change, Gates, Subject};
 use crate::decision::hook::HookChange;
 use crate::decision::observation::{Condition, Observed};
+use crate::decision::restart::RestartCause;
 
 /// Everything that one pass would do, removals first.
 #[derive(Debug, Clone, Default, Serialize)]
@@ -116,6 +117,13 @@ pub enum Action {
         #[serde(skip)]
         input: Box<Component>,
     },
+    /// It runs as wanted, and its running containers are restarted as they are.
+    Restart {
+        cause: RestartCause,
+        /// What the runtime gets.
+        #[serde(skip)]
+        input: Box<Component>,
+    },
     /// It is left alone, because this input can't succeed here.
     Fail(Failure),
     /// It would be applied, and waits for a gate to open.
@@ -127,7 +135,7 @@ pub enum Action {
 impl Action {
     /// Whether it changes anything on the device.
     pub(super) fn is_done(&self) -> bool {
-        matches!(self, Self::Apply { .. } | Self::Restore { .. })
+        matches!(self, Self::Apply { .. } | Self::Restore { .. } | Self::Restart { .. })
     }
 }
 
@@ -170,7 +178,7 @@ impl Plan {
         let mut plan = Self::default();
         for deployment in wanted {
             let (planned, asks) = planned(deployment, &changes[&deployment.id], &actual, gates);
-            plan.asks.extend(asks.then_some((deployment.id, HookChange::Apply)));
+            plan.asks.extend(asks.map(|change| (deployment.id, change)));
             plan.deployments.push(planned);
         }
         plan.changes = changes;
@@ -259,7 +267,12 @@ impl Actual<'_> {
 }
 
 /// What is done with a deployment, and whether the site's hook has the last word on something of it.
-fn planned(wanted: &DesiredDeployment, set: &ChangeSet, actual: &Actual<'_>, gates: &Gates) -> (Planned, bool) {
+fn planned(
+    wanted: &DesiredDeployment,
+    set: &ChangeSet,
+    actual: &Actual<'_>,
+    gates: &Gates,
+) -> (Planned, Option<HookChange>) {
     let components = |drift| components(wanted, set, actual, gates, drift);
     let begun = begun(wanted, actual);
     let is_update = |part: &PlannedComponent| {
@@ -268,7 +281,44 @@ fn planned(wanted: &DesiredDeployment, set: &ChangeSet, actual: &Actual<'_>, gat
     let (parts, asks) = components(wanted.drift.max(gates.drift));
     // A newer set is applied as a whole, whatever drifted before.
     let (components, asks) = if parts.iter().any(is_update) { components(DriftPolicy::Heal) } else { (parts, asks) };
-    (Planned { id: wanted.id, name: wanted.name.clone(), components }, asks)
+    let mut planned = Planned { id: wanted.id, name: wanted.name.clone(), components };
+    let asks = if asks { Some(HookChange::Apply) } else { restart(&mut planned, wanted, set, actual, gates) };
+    (planned, asks)
+}
+
+/// Restarts what runs as wanted, once nothing else is to be done with the deployment. Returns what the site's hook has the
+/// last word on.
+fn restart(
+    planned: &mut Planned,
+    wanted: &DesiredDeployment,
+    set: &ChangeSet,
+    actual: &Actual<'_>,
+    gates: &Gates,
+) -> Option<HookChange> {
+    if !planned.components.iter().all(|part| matches!(part.action, Action::Keep | Action::Fail(_))) {
+        return None;
+    }
+    let (deployment, name) = (Some(wanted.id), Some(&wanted.name));
+    let subject =
+        Subject { deployment, name, is_suspended: wanted.suspended, drift: DriftPolicy::Heal, change: Some(set) };
+    let may_here = gates.closed(Change::RestartHere, subject).is_none();
+    let mut asks = None;
+    for (part, one) in planned.components.iter_mut().zip(&wanted.components) {
+        let Ok(input) = &one.input else { continue };
+        if !matches!(part.action, Action::Keep) || input.profile_type() != ProfileType::Compose {
+            continue;
+        }
+        let Some(cause) = actual.device_state.restart_due(&one.project, wanted.restarts, may_here) else { continue };
+        let closed = gates.closed(cause.change(), subject);
+        if gates.asks_hook(cause.change(), subject) {
+            asks = Some(HookChange::Restart);
+        }
+        part.action = match closed {
+            Some(why) => Action::Wait(Failure { message: format!("{cause}: {}", why.message), ..why }),
+            None => Action::Restart { cause, input: Box::new(input.clone()) },
+        };
+    }
+    asks
 }
 
 fn components(
@@ -324,6 +374,7 @@ fn change(action: &Action, actual: &Actual<'_>, begun: Option<Change>) -> Option
         Action::Apply { replaces: None, input, .. } if actual.was_applied(input) => Some(Change::Restore),
         Action::Apply { .. } => begun.or(Some(Change::Apply)),
         Action::Restore { .. } => Some(Change::Restore),
+        Action::Restart { cause, .. } => Some(cause.change()),
         Action::Keep | Action::Fail(_) | Action::Wait(_) | Action::Unknown => None,
     }
 }

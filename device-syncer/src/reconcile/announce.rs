@@ -42,7 +42,10 @@ impl Transaction<'_> {
                         self.report.set(planned.id, &component.name, State::Pending, Some(failure));
                     }
                     // What is replaced keeps its state until it is removed, and what is rolled back until that is done.
-                    Action::Unknown | Action::Restore { .. } | Action::Apply { replaces: Some(_), .. } => {}
+                    Action::Unknown
+                    | Action::Restore { .. }
+                    | Action::Restart { .. }
+                    | Action::Apply { replaces: Some(_), .. } => {}
                     Action::Apply { .. } if wanted.rolled_back.is_some() => {}
                     Action::Apply { input, .. } => self.queue(input),
                 }

@@ -10,7 +10,7 @@ use repo_model::DeploymentName;
 
 use crate::decision::deployment::DesiredDeployment;
 use crate::decision::plan::{Action, Plan, Planned, Removal};
-use crate::reconcile::job::{Apply, Work};
+use crate::reconcile::job::{Apply, Restart, Work};
 use crate::reconcile::jobs::AtWork;
 use crate::state::shared::Transaction;
 
@@ -29,6 +29,11 @@ pub(super) fn choose(
     }
     for (planned, one) in plan.deployments.iter().zip(wanted) {
         if planned.components.iter().any(|part| at_work.works_on(&part.project)) {
+            continue;
+        }
+        let parts = restarted(planned, state, at_work);
+        if !parts.is_empty() {
+            chosen.push(Work::Restart { wanted: one.clone(), parts });
             continue;
         }
         // What is put back ran before without waiting.
@@ -60,6 +65,17 @@ fn restores(plan: &Plan, wanted: &[DesiredDeployment], state: &Transaction<'_>, 
         }
     }
     chosen
+}
+
+/// What of a deployment is restarted now: components in their order, up to one that has to wait.
+fn restarted(planned: &Planned, state: &Transaction<'_>, at_work: &AtWork) -> Vec<Restart> {
+    let restarts = planned.components.iter().filter_map(|part| match &part.action {
+        Action::Restart { cause, input } => Some(Restart { input: input.clone(), cause: *cause }),
+        _ => None,
+    });
+    let may_begin =
+        |one: &Restart| !at_work.works_on(&one.input.project) && !state.state.retries.is_waiting(&one.input.project);
+    restarts.take_while(may_begin).collect()
 }
 
 /// Whether a removal was tried, and isn't tried again yet.

@@ -1,5 +1,6 @@
 //! What the next pass would do, without doing it.
 
+use jiff::Timestamp;
 use repo_model::desired::Desired;
 use repo_model::report::{CAPABILITIES, Condition, ConditionType, Reason};
 
@@ -9,6 +10,7 @@ use crate::decision::device_state::DeviceState;
 use crate::decision::gates::Gates;
 use crate::decision::observation::Observation;
 use crate::decision::plan::Plan;
+use crate::decision::restarting;
 use crate::host::connectivity;
 use crate::host::fetch::{FetchOutcome, Fetcher};
 use crate::host::refs::RemoteRefs;
@@ -23,6 +25,7 @@ use crate::state::accepted::{self, Unreadable};
 use crate::state::hold::Holds;
 use crate::state::local_condition::{self, LocalCondition};
 use crate::state::requests::Requests;
+use crate::state::restart_requests;
 
 /// What the next pass would do.
 #[derive(Debug)]
@@ -169,6 +172,10 @@ impl Basis<'_> {
         conditions.extend(conditions::unreachable(&observation, &[]));
         self.device_state.note_whole(&observation, &device.boot_id, |_| false);
         let gates = gates(&mut Holds::default(), device, desired, self.waiting.is_some(), self.clock_is_behind);
+        if let Some(wanted) = &mut wanted {
+            let asked = restart_requests::read(&device.home);
+            restarting::ask(&asked, wanted, &self.device_state, &gates, Timestamp::now());
+        }
         let unreachable = observation.unreachable_types();
         let plan = Plan::make(wanted.as_deref(), &self.device_state, &observation.found, &unreachable, &gates);
         conditions.extend(self.waiting);

@@ -22,6 +22,7 @@ use crate::decision::gates::{Gates, RemovalLimit};
 use crate::decision::hook::HookEnd;
 use crate::decision::observation::Observation;
 use crate::decision::plan::Plan;
+use crate::decision::restarting::{self, RequestOver};
 use crate::decision::status::{Report, Reported};
 use crate::decision::windows::{AllWindows, Doubt};
 use crate::reconcile::accept::PassInput;
@@ -35,7 +36,7 @@ use crate::runtimes::capabilities::Probe;
 use crate::state::hold::Holds;
 use crate::state::shared::Shared;
 use crate::state::store::StoreError;
-use crate::state::{approvals, approved_removals};
+use crate::state::{approvals, approved_removals, restart_requests};
 
 /// What to do about a missing sandbox.
 const UNCONFINED: &str = "the kernel has no Landlock and this program isn't root, so `docker compose config` reads \
@@ -120,6 +121,11 @@ impl Reconciler {
         if is_unconfined {
             conditions.push(condition(ConditionType::SandboxUnavailable, Reason::NoLandlockAndNotRoot, UNCONFINED));
         }
+        let asked = restart_requests::read(&device.home);
+        let over = match &mut wanted {
+            Some(wanted) => restarting::ask(&asked, wanted, &change.next, &self.gates, Timestamp::now()),
+            None => Vec::new(),
+        };
         let unreachable = observation.unreachable_types();
         let plan = Plan::make(wanted.as_deref(), &change.next, &observation.found, &unreachable, &self.gates);
         let closed = closed(&plan, &self.gates, &before, Timestamp::now());
@@ -140,6 +146,7 @@ impl Reconciler {
             self.end_for_hook(&plan, hook, &change.report, &at_work);
         }
         change.commit()?;
+        take_back(&device.home, &over);
         if let Some(wanted) = &wanted {
             // What it was adopted from is durable, and no step begins before the lock is free.
             self.jobs.cancel_outdated(wanted);
@@ -253,6 +260,20 @@ pub(super) fn capabilities(probe: &mut Probe, runtimes: &DeviceRuntimes, device:
     let disk = disk.unwrap_or_else(|| device.home.root().to_owned());
     let document = probe.document(&device.join.device, &device.settings.capabilities, &disk, &types, versions);
     document.map(<[u8]>::to_vec)
+}
+
+/// Takes back what persons at the device asked to be restarted, where that is over.
+fn take_back(home: &Home, over: &[RequestOver]) {
+    for RequestOver { deployment, refused, .. } in over {
+        if let Some(reason) = refused {
+            tracing::warn!(%deployment, reason, "not restarted, though a person asked for it");
+        }
+    }
+    if !over.is_empty()
+        && let Err(error) = restart_requests::take_back(home, over)
+    {
+        tracing::warn!(error = error_chain(&error), "can't take back what was asked to be restarted");
+    }
 }
 
 /// Whether the operator told this device to leave everything as it is.

@@ -12,6 +12,7 @@ use super::{ComposeRuntime, HelmRuntime, LockedImage, Runtime, RuntimeError, Run
 use crate::decision::component::{Component, Kind};
 use crate::decision::failure::Failure;
 use crate::decision::observation::Observation;
+use crate::decision::restart::Started;
 
 /// What a device has; nothing more runs on it.
 #[derive(Debug)]
@@ -157,6 +158,19 @@ impl Runtimes for DeviceRuntimes {
 
     fn restore(&self, component: &Component, cancel: &dyn Fn() -> bool) -> Result<(), RuntimeError> {
         self.compose()?.restore(component, cancel)
+    }
+
+    fn containers(&self, component: &Component) -> Result<Vec<Started>, RuntimeError> {
+        self.compose()?.containers(component)
+    }
+
+    fn restart(
+        &self,
+        component: &Component,
+        containers: &[String],
+        cancel: &dyn Fn() -> bool,
+    ) -> Result<(), RuntimeError> {
+        self.compose()?.restart(component, containers, cancel)
     }
 
     fn remove(

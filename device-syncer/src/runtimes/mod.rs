@@ -22,6 +22,7 @@ use repo_model::margo::ProfileType;
 
 use crate::decision::component::Component;
 use crate::decision::observation::Observed;
+use crate::decision::restart::Started;
 
 pub use compose::{ComposeRuntime, ComposeSettings, Watch};
 pub use device::{DeviceRuntimes, Ready};
@@ -69,6 +70,15 @@ pub trait Runtimes {
     fn apply(&self, ready: &Self::Ready, cancel: &dyn Fn() -> bool) -> Result<(), RuntimeError>;
     /// Restores what was applied and doesn't run, and touches nothing else of it.
     fn restore(&self, component: &Component, cancel: &dyn Fn() -> bool) -> Result<(), RuntimeError>;
+    /// The containers of what was applied, in the order in which they are restarted.
+    fn containers(&self, component: &Component) -> Result<Vec<Started>, RuntimeError>;
+    /// Restarts these containers of it as they are, and touches nothing else of it.
+    fn restart(
+        &self,
+        component: &Component,
+        containers: &[String],
+        cancel: &dyn Fn() -> bool,
+    ) -> Result<(), RuntimeError>;
     /// See [`Runtime::remove`].
     fn remove(
         &self,

@@ -13,7 +13,7 @@ pub mod history;
 /// What the site holds.
 pub mod hold;
 /// Small JSON files of a home, which commands write beside a running syncer.
-mod json_file;
+pub mod json_file;
 /// Why the last pass failed.
 pub mod last_failure;
 /// Whether a newer program has been at work.
@@ -28,6 +28,7 @@ pub mod moved;
 pub mod opened;
 /// What a person at the device asked for.
 pub mod requests;
+pub mod restart_requests;
 /// How often what was applied had to be restored.
 pub mod restores;
 /// When failed steps may be tried again.

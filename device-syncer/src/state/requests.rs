@@ -26,7 +26,7 @@ const ACCEPT_HISTORY: &str = "request-accept-history";
 /// Where what a person says appears: requests, what is held, and what is approved.
 pub fn places(home: &Home) -> Vec<PathBuf> {
     let requests = [SYNC, RETRY, ACCEPT_HISTORY].map(|name| home.root().join(name));
-    requests.into_iter().chain([home.hold(), home.approvals(), home.approved_removals()]).collect()
+    requests.into_iter().chain([home.hold(), home.approvals(), home.approved_removals(), home.restarts()]).collect()
 }
 
 impl Requests {

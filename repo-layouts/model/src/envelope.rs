@@ -147,12 +147,19 @@ pub struct DeploymentPolicy {
     /// Whether the device puts back what doesn't run as it was applied.
     #[serde(default, skip_serializing_if = "DriftPolicy::is_heal")]
     pub drift: DriftPolicy,
+    /// The number of the newest restart that the fleet asks for; absent means 0, as where it never did.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub restart: u64,
     /// When it may be changed, in the place of all that the device's own `windows` say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub windows: Option<WindowsPolicy>,
     /// Whether a person has to agree to its changes, in the place of what the device's own `approval` says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approval: Option<ApprovalPolicy>,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// `stabiliseSeconds` where nobody says anything.

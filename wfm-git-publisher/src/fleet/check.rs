@@ -258,6 +258,7 @@ impl Check<'_> {
             suspended: written.suspended,
             depends_on: written.depends_on,
             policy: written.policy,
+            restart: written.restart,
             namespace: written.namespace.unwrap_or(id),
             misfits: BTreeMap::new(),
         };

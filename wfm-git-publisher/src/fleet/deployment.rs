@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use repo_model::envelope::DeploymentPolicy;
+use repo_model::envelope::{DeploymentPolicy, MAX_SERIAL};
 use repo_model::margo::deployment::namespace;
 use repo_model::problem::Problem;
 use repo_model::yaml::{Field, Reader};
@@ -44,6 +44,8 @@ pub struct Deployment {
     pub depends_on: Vec<(DeploymentName, Place)>,
     /// What it says itself of how devices behave, above all that they, their groups and the fleet say; no intervals.
     pub policy: Policy,
+    /// The number of the newest restart that is asked for, and where it is written.
+    pub restart: Option<(u64, Place)>,
     /// Where its charts go in Kubernetes; its id unless something else is said.
     pub namespace: String,
     /// What `fleet.yaml` says for several and doesn't fit here, by its place: wrong only where it counts.
@@ -92,6 +94,7 @@ impl Deployment {
             drift: said.iter().find_map(|one| Some(one.drift.as_ref()?.0)).unwrap_or_default(),
             windows: self.policy.windows.as_ref().map(|one| one.policy.clone()),
             approval: self.policy.approval.as_ref().map(|one| one.0),
+            restart: self.restart.as_ref().map_or(0, |(number, _)| *number),
         }
     }
 
@@ -133,6 +136,7 @@ pub(super) struct Written {
     pub(super) suspended: bool,
     pub(super) depends_on: Vec<(DeploymentName, Place)>,
     pub(super) policy: Policy,
+    pub(super) restart: Option<(u64, Place)>,
     pub(super) namespace: Option<String>,
 }
 
@@ -170,6 +174,7 @@ impl Written {
             approval: reader.optional("approval", approval),
             ..Policy::default()
         };
+        let restart = reader.optional("restart", restart);
         let namespace = reader.optional("namespace", namespace);
         refuse_unbuilt(reader, UNBUILT);
         let ((id, place), (application, application_place)) = id.zip(application)?;
@@ -186,8 +191,17 @@ impl Written {
             suspended,
             depends_on,
             policy,
+            restart,
             namespace,
         })
+    }
+}
+
+fn restart(field: Field<'_>) -> Option<(u64, Place)> {
+    let place = Place::of(&field);
+    match field.clone().integer()? {
+        number @ 1..=MAX_SERIAL => Some((number, place)),
+        _ => field.fail_hint("must be a whole number from 1", "raise it by one for each restart"),
     }
 }
 

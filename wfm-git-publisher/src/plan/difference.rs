@@ -124,6 +124,7 @@ fn of_policy(old: &EnvelopeDeployment, new: &EnvelopeDeployment) -> Vec<Differen
         Difference::between("windows", shown(&old.policy.windows), shown(&new.policy.windows)),
         Difference::between("approval", shown(&old.policy.approval), shown(&new.policy.approval)),
         Difference::between("stabilise", seconds(old.policy.stabilise_seconds), seconds(new.policy.stabilise_seconds)),
+        Difference::between("restart", of_restart(&old.policy), of_restart(&new.policy)),
     ];
     all.into_iter().flatten().collect()
 }
@@ -134,6 +135,10 @@ fn of_failure(policy: &DeploymentPolicy) -> Option<String> {
 
 fn of_drift(policy: &DeploymentPolicy) -> Option<String> {
     Some(policy.drift).filter(|drift| !drift.is_heal()).map(|drift| drift.to_string())
+}
+
+fn of_restart(policy: &DeploymentPolicy) -> Option<String> {
+    Some(policy.restart).filter(|number| *number > 0).map(|number| number.to_string())
 }
 
 fn shown(value: &Option<impl ToString>) -> Option<String> {

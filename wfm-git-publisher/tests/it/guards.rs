@@ -302,3 +302,30 @@ fn what_the_fleet_says_for_all_changes_nothing_where_deployments_say_so_already(
     lab.publish_all();
     assert_eq!(lab.serial("press-01"), 2);
 }
+
+#[test]
+fn a_restart_is_shown_by_the_plan_and_goes_to_devices_of_any_version() {
+    let lab = Lab::with(&["press-01"]);
+    lab.publish_all();
+    Reporter { lab: &lab, device: "press-01" }.status_with("press-01", ("installed", ""), "0.2.0", &[]);
+    let file = lab.read("deployments/hello.yaml");
+    for (number, words) in [("0", "must be a whole number from 1"), ("soon", "expected an integer")] {
+        lab.write("deployments/hello.yaml", format!("{file}restart: {number}\n"));
+        lab.commit();
+        let error = lab.run(&["publish"]).failed(1);
+        assert!(error.contains("restart: ") && error.contains(words), "{error}");
+    }
+    lab.write("deployments/hello.yaml", format!("{file}restart: 3\n"));
+    lab.commit();
+    let planned = lab.run(&["plan"]);
+    assert!(planned.code == Some(3) && planned.out.contains("restart: 3"), "{}{}", planned.out, planned.err);
+    lab.publish_all();
+    let envelope = lab.json("press-01", "desired", "envelope.json");
+    let policies: Vec<_> = envelope["deployments"].as_object().unwrap().values().map(|one| &one["policy"]).collect();
+    assert_eq!((envelope.get("requires"), policies), (None, vec![&serde_json::json!({"restart": 3})]));
+    lab.edit("deployments/hello.yaml", "restart: 3", "restart: 4");
+    lab.commit();
+    let planned = lab.run(&["plan"]);
+    assert!(planned.out.contains("restart: 3 → 4"), "{}", planned.out);
+    assert!(!planned.out.contains("container"), "nothing else is changed: {}", planned.out);
+}

@@ -53,6 +53,7 @@ fn action_of(plan: &Plan) -> String {
         Action::Keep => "keep".to_owned(),
         Action::Apply { reason, .. } => format!("{reason:?}"),
         Action::Restore { reason, .. } => format!("restore: {reason}"),
+        Action::Restart { cause, .. } => format!("restart: {cause}"),
         Action::Fail(failure) | Action::Wait(failure) => failure.code.clone(),
         Action::Unknown => "unknown".to_owned(),
     }

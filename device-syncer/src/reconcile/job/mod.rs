@@ -2,6 +2,7 @@
 //! removes. Each step is durable in the device state before its effect, and reported on `status` after it.
 
 mod removal;
+mod restart;
 mod restore;
 
 use std::collections::BTreeMap;
@@ -16,6 +17,7 @@ use crate::decision::deployment::DesiredDeployment;
 use crate::decision::device_state::{Attempt, DeviceState, FailedInput};
 use crate::decision::failure::{Failure, shown};
 use crate::decision::plan::Removal;
+use crate::decision::restart::RestartCause;
 use crate::runtimes::{RuntimeError, Runtimes};
 use crate::state::shared::{Shared, Transaction};
 use crate::state::store::StoreError;
@@ -33,6 +35,8 @@ pub(super) enum Work {
     Deployment { wanted: DesiredDeployment, applies: Vec<Apply> },
     /// Restores what was applied and doesn't run.
     Restore { wanted: DesiredDeployment, input: Box<Component>, reason: String },
+    /// Restarts what runs of a deployment, as it is.
+    Restart { wanted: DesiredDeployment, parts: Vec<Restart> },
     /// Removes what is no longer wanted, of one deployment; `stays` is what of it is.
     Removal { removals: Vec<Removal>, stays: Option<DesiredDeployment> },
     /// Restores what was applied, of which only the runtime knows more: the accepted state is lost.
@@ -46,12 +50,20 @@ pub(super) struct Apply {
     pub(super) replaces: Option<ProfileType>,
 }
 
+/// One component that is restarted, and who asks for it.
+#[derive(Debug)]
+pub(super) struct Restart {
+    pub(super) input: Box<Component>,
+    pub(super) cause: RestartCause,
+}
+
 impl Work {
     /// What it works on, by the names under which the runtimes know it.
     pub(super) fn projects(&self) -> Vec<&str> {
         match self {
             Self::Deployment { applies, .. } => applies.iter().map(|one| one.input.project.as_str()).collect(),
             Self::Restore { input, .. } | Self::Lost(input) => vec![&input.project],
+            Self::Restart { parts, .. } => parts.iter().map(|one| one.input.project.as_str()).collect(),
             Self::Removal { removals, .. } => removals.iter().map(|one| one.project.as_str()).collect(),
         }
     }
@@ -59,7 +71,9 @@ impl Work {
     /// The operator's id of what it works on, or what the device calls it.
     pub(super) fn name(&self) -> String {
         match self {
-            Self::Deployment { wanted, .. } | Self::Restore { wanted, .. } => wanted.name.to_string(),
+            Self::Deployment { wanted, .. } | Self::Restore { wanted, .. } | Self::Restart { wanted, .. } => {
+                wanted.name.to_string()
+            }
             Self::Lost(input) => input.deployment_name.to_string(),
             Self::Removal { removals, .. } => removals.first().map_or_else(String::new, |one| {
                 one.name.as_ref().map_or_else(|| one.project.clone(), ToString::to_string)
@@ -75,6 +89,7 @@ impl Work {
         match self {
             Self::Deployment { applies, .. } => !applies.iter().all(|one| is_wanted(&one.input)),
             Self::Restore { input, .. } => !is_wanted(input),
+            Self::Restart { parts, .. } => !parts.iter().all(|one| is_wanted(&one.input)),
             Self::Removal { removals, .. } => all.any(|one| removals.iter().any(|gone| gone.project == one.project)),
             Self::Lost(_) => false,
         }
@@ -109,6 +124,7 @@ impl<H: Runtimes + ?Sized> Job<'_, H> {
         match work {
             Work::Deployment { wanted, applies } => self.deployment(wanted, applies),
             Work::Restore { wanted, input, reason } => self.restore(wanted, input, reason),
+            Work::Restart { wanted, parts } => self.restart_all(wanted, parts),
             Work::Removal { removals, stays } => self.remove_all(removals, stays.as_ref()),
             Work::Lost(component) => Ok(self.restore_lost(component)),
         }

@@ -11,6 +11,7 @@ use crate::config::Home;
 use crate::decision::component::Component;
 use crate::decision::gates::Gates;
 use crate::decision::message::Identity;
+use crate::decision::restart::Started;
 use crate::decision::status::Report;
 use crate::reconcile::choose::choose;
 use crate::runtimes::RuntimeError;
@@ -62,6 +63,14 @@ impl Runtimes for Hanging {
 
     fn restore(&self, component: &Component, cancel: &dyn Fn() -> bool) -> Result<(), RuntimeError> {
         self.work("restore", &component.project, cancel)
+    }
+
+    fn containers(&self, _: &Component) -> Result<Vec<Started>, RuntimeError> {
+        Ok(Vec::new())
+    }
+
+    fn restart(&self, component: &Component, _: &[String], cancel: &dyn Fn() -> bool) -> Result<(), RuntimeError> {
+        self.work("restart", &component.project, cancel)
     }
 
     fn remove(

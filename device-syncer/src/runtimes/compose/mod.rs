@@ -6,7 +6,8 @@
 //! and mounts are checked, the marker says *applying*, the files and the resolved document are written, `up` runs
 //! exactly that document (after `up --no-start`, where what ran may be slow to stop), health is waited for, and the
 //! marker says *applied*. Killed anywhere in between, a project has no input digest and is applied again. `restore`: what
-//! of it doesn't run any more is restored from the document that was applied, service by service.
+//! of it doesn't run any more is restored from the document that was applied, service by service. `restart`: its running
+//! containers are restarted, and nothing is resolved, made or pulled.
 
 mod apply;
 mod ask;
@@ -25,6 +26,7 @@ mod prepare;
 mod privileges;
 mod project;
 mod resolved;
+mod restart;
 mod restore;
 mod room;
 mod settings;

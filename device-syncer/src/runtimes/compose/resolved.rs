@@ -64,6 +64,22 @@ impl Resolved {
         modes.filter_map(|mode| mode.strip_prefix("service:")).map(str::to_owned).collect()
     }
 
+    /// All services, each behind those that it waits for or in whose namespaces it lives. Those in a circle come last.
+    pub(super) fn in_order(&self) -> Vec<String> {
+        let (mut left, mut ordered) = (self.services(), Vec::new());
+        while let Some(next) = left.iter().find(|one| self.before(one).is_disjoint(&left)).cloned() {
+            left.remove(&next);
+            ordered.push(next);
+        }
+        ordered.extend(left);
+        ordered
+    }
+
+    fn before(&self, service: &str) -> BTreeSet<String> {
+        let waits = self.document["services"][service]["depends_on"].as_object().into_iter().flatten();
+        waits.map(|(name, _)| name.clone()).chain(self.lives_with(service)).collect()
+    }
+
     /// Lets a service run another image.
     pub(super) fn set_image(&mut self, service: &str, image: String) {
         self.document["services"][service]["image"] = image.into();

@@ -13,7 +13,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::docker::DOCKER;
-use super::engine::{Details, Engine, Listed};
+use super::engine::{Details, Engine, Listed, Looked};
 use super::labels;
 use super::resolved::Resolved;
 use crate::runtimes::RuntimeError;
@@ -86,12 +86,7 @@ impl<'a> Stopping<'a> {
     pub(super) fn may_exceed(&self) -> Result<bool, RuntimeError> {
         let listed = self.listed()?;
         let ids: Vec<&str> = listed.iter().filter(|one| runs(&one.state)).map(|one| &*one.id).collect();
-        let mut all = 0_u64;
-        for period in self.engine.inspect::<Period>(&ids)?.into_values() {
-            let period = period.map_err(|reason| DOCKER.unavailable(reason, None))?;
-            let seconds = period.config.stop_timeout.map_or(PERIOD, |seconds| seconds.try_into().unwrap_or(u64::MAX));
-            all = all.saturating_add(seconds);
-        }
+        let all = periods(self.engine, &ids)?.into_values().fold(0, u64::saturating_add);
         Ok(all > self.bound.as_secs())
     }
 
@@ -122,6 +117,16 @@ impl<'a> Stopping<'a> {
         }
         Ok(())
     }
+}
+
+/// For how many seconds each of those containers that are still there may take to stop, by its own word.
+pub(super) fn periods(engine: &Engine, ids: &[&str]) -> Result<BTreeMap<String, u64>, RuntimeError> {
+    let seconds = |(id, period): (String, Looked<Period>)| {
+        let period = period.map_err(|reason| DOCKER.unavailable(reason, None))?;
+        let seconds = period.config.stop_timeout.map_or(PERIOD, |seconds| seconds.try_into().unwrap_or(u64::MAX));
+        Ok((id, seconds))
+    };
+    engine.inspect::<Period>(ids)?.into_iter().map(seconds).collect()
 }
 
 /// The containers that compose stops, and that haven't ended: all, or those that `next` replaces. Of a service that is

@@ -44,6 +44,7 @@ words! {
         WaitingDependency "waiting-dependency" "Waits for what this depends on: a component before it, or another deployment."
         Suspended "suspended" "The operator told the device to stop."
         Held "held" "The device's own site holds it back."
+        RestartRequested "restart-requested" "It is restarted, because the fleet or a person at the device asks for it."
     }
 }
 
@@ -107,7 +108,7 @@ mod tests {
             assert_eq!(code.pascal_case(), words.collect::<String>());
             assert_eq!(ReportedCode::from(text.to_owned()), ReportedCode::Known(*code));
         }
-        assert_eq!(ErrorCode::TABLE.len(), 36);
+        assert_eq!(ErrorCode::TABLE.len(), 37);
         assert_eq!(ReportedCode::from("IEO-PULL".to_owned()).as_str(), "IEO-PULL");
     }
 

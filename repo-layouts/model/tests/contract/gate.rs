@@ -168,6 +168,9 @@ const GATE: &[Case] = &[
         });
         draft.described(|described| described["policy"] = json!({"future": true}));
     }),
+    ("a restart, for which no feature is required", None, |draft| {
+        draft.described(|described| described["policy"] = json!({"restart": 3}));
+    }),
     ("a key that nobody knows, twice", Some("manifest-invalid"), |draft| {
         draft.envelope_text("{", "{\"future\":1,\"future\":2,");
     }),

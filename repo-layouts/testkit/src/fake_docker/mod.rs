@@ -9,6 +9,7 @@
 //! | `fail-up`, `fail-up-PROJECT` | the next `up`, or that project's next `up`, fails with the file's text, and the knob is used up |
 //! | `hang-up` | `up` hangs after it created its first container, for as long as the file is there; of the project in the file, or of all if it is empty |
 //! | `hang-down` | `down` hangs before it does anything |
+//! | `fail-restart` | a restart fails with the file's text |
 //! | `starting-SERVICE`, `unhealthy-SERVICE` | the health of that service |
 //! | `exit-SERVICE` | that service's container has ended, with the exit code in the file |
 //! | `restarting-SERVICE` | docker restarts that service's container, which ended with the exit code in the file |
@@ -96,6 +97,7 @@ fn run(store: &mut Store, args: &[String]) -> Result<String> {
         ["logs", .., id] => query::logs(store, id),
         ["create", rest @ ..] => query::create(store, rest),
         ["kill", ids @ ..] => query::kill(store, ids),
+        ["restart", "-t", _, id] => query::restart(store, id),
         ["rm", .., id] => query::remove(store, id),
         ["compose", rest @ ..] => compose::run(store, rest),
         _ => Err(format!("fake-docker: unknown command {args:?}").into()),

@@ -106,6 +106,19 @@ pub(super) fn kill(store: &mut Store, ids: &[&str]) -> Result<String> {
     Ok(String::new())
 }
 
+pub(super) fn restart(store: &mut Store, id: &str) -> Result<String> {
+    let found = find(store, id).map(|(id, _)| id.clone()).ok_or(format!("Error: No such container: {id}"))?;
+    if let Some(text) = store.knob("fail-restart") {
+        return Err(text.into());
+    }
+    let now = store.now();
+    if let Some(container) = store.state.containers.get_mut(&found) {
+        (container.status, container.exit_code, container.started_at) = ("running".to_owned(), 0, now);
+    }
+    store.commit(&format!("restart {found}"))?;
+    Ok(found)
+}
+
 fn details(store: &Store, id: &str, container: &Container) -> Value {
     let service = container.labels.get("com.docker.compose.service").map_or("", String::as_str);
     let knob = |kind: &str| store.knob(&format!("{kind}-{service}"));

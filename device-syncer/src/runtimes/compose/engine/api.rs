@@ -63,6 +63,19 @@ impl Api {
         found.inspect_err(|_| self.forget())
     }
 
+    /// Has something done that takes so long at the most; what it would be done to may be gone by now. An error says why it
+    /// isn't done.
+    pub(super) fn post(&self, path: &str, limit: Duration) -> Result<(), String> {
+        let path = format!("/v1.{}{path}", self.version()?);
+        let url = Url::on_socket(&path).map_err(|error| format!("`{path}`: {error}"))?;
+        let done = self.send(Request::post(&url, &[]), limit).and_then(|answer| match answer.status {
+            // Its end is read, so that the connection can be kept.
+            200..=299 | 404 => answer.body.bytes(ANSWER).map(drop).map_err(|error| self.failure(&error)),
+            _ => Err(self.refusal(answer)),
+        });
+        done.inspect_err(|_| self.forget())
+    }
+
     /// Whatever comes from a path, for so long at the most.
     pub(super) fn open(&self, path: &str, limit: Duration) -> Result<Body, String> {
         let opened = self.answer(path, limit).and_then(|answer| match answer.status {
@@ -93,8 +106,12 @@ impl Api {
 
     fn ask(&self, path: &str, limit: Duration) -> Result<Response, String> {
         let url = Url::on_socket(path).map_err(|error| format!("`{path}`: {error}"))?;
+        self.send(Request::get(&url), limit)
+    }
+
+    fn send(&self, request: Request<'_>, limit: Duration) -> Result<Response, String> {
         let timeouts = Timeouts { answer: limit, stall: limit, total: limit, ..self.agent.timeouts() };
-        let request = Request { timeouts: Some(timeouts), ..Request::get(&url) };
+        let request = Request { timeouts: Some(timeouts), ..request };
         self.agent.answer(&request).map_err(|error| self.failure(&error))
     }
 

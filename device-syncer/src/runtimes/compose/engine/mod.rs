@@ -1,6 +1,7 @@
 //! What the engine is asked: over its API where it listens on a socket of this machine, else by `docker`.
 //!
-//! Whatever changes something goes through `docker`, and most of it through compose.
+//! Whatever changes something goes through `docker`, and most of it through compose; but for a restart, which is the engine's
+//! own.
 
 mod answers;
 mod api;
@@ -110,6 +111,17 @@ impl Engine {
             }
         }
         Ok(found)
+    }
+
+    /// Restarts a container, which may take so many seconds to stop, as it is; one that is gone is none. The inner error says
+    /// why it doesn't start; the outer one that the engine doesn't answer.
+    pub(super) fn restart(&self, id: &str, seconds: u64) -> Result<Looked<()>, RuntimeError> {
+        let limit = Duration::from_secs(seconds) + QUERY;
+        let Some(api) = &self.api else { return program::restart(&self.docker, id, seconds, limit) };
+        match api.post(&format!("/containers/{}/restart?t={seconds}", encoded(id)), limit) {
+            Ok(()) => Ok(Ok(())),
+            Err(reason) => api.ping().map(|()| Err(reason)).map_err(unavailable),
+        }
     }
 
     /// The mounts of a container that can't be inspected: what it has isn't hidden. Each is taken for written to.

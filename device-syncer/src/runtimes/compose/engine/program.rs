@@ -52,6 +52,18 @@ struct Line<T> {
     rest: T,
 }
 
+/// The same as the engine's own restart.
+pub(super) fn restart(docker: &Client, id: &str, seconds: u64, timeout: Duration) -> Result<Looked<()>, RuntimeError> {
+    let args = ["restart", "-t", &seconds.to_string(), id].into_iter().map(OsString::from).collect();
+    let call = Call { args, timeout, redactor: &Redactor::default(), parameters: &[], cancel: &|| false };
+    let output = docker.run(call)?;
+    if output.status.success() || vanished(&output.stderr) {
+        return Ok(Ok(()));
+    }
+    docker.ask(docker.tool.probe)?;
+    Ok(Err(last_lines(&output.stderr, REASON)))
+}
+
 /// One call for each [`BATCH`], and one for each container that was missing in its batch: those that docker can print are
 /// printed also where it fails for others.
 pub(super) fn inspect<T: Details>(docker: &Client, ids: &[&str]) -> Result<BTreeMap<String, Looked<T>>, RuntimeError> {
