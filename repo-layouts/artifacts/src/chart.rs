@@ -1,5 +1,6 @@
 //! Helm charts: where one is, and what its archive says about it. Nothing is extracted.
 
+mod crds;
 mod reference;
 pub(crate) mod repository;
 

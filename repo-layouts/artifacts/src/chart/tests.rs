@@ -48,6 +48,55 @@ fn what_belongs_to_subcharts_is_theirs_to_know() {
 }
 
 #[test]
+fn what_helm_makes_before_anything_else_is_found_in_every_subchart_packed_or_not() {
+    let file = |path: &str| (path.to_owned(), path.to_owned());
+    let read = |files: &[(String, String)], packed: &str, inner: &[u8]| {
+        let mut tar = tar::Builder::new(Vec::new());
+        let files = files.iter().map(|(path, text)| (path.as_str(), text.as_bytes()));
+        for (path, bytes) in files.chain([(packed, inner)].into_iter().filter(|(path, _)| !path.is_empty())) {
+            let mut header = tar::Header::new_gnu();
+            header.as_mut_bytes()[..path.len()].copy_from_slice(path.as_bytes());
+            header.set_size(bytes.len() as u64);
+            header.set_cksum();
+            tar.append(&header, bytes).unwrap();
+        }
+        let gzip = repo_model::gzip::compress(&tar.into_inner().unwrap(), repo_model::gzip::BEST);
+        Chart::crds(&gzip).map_err(|error| repo_model::error_chain(&error))
+    };
+    let inner = archive([("z/crds/e.yaml".to_owned(), "packed"), ("z/templates/f.yaml".to_owned(), "no")]);
+    let found = [
+        "p/crds/a.yaml",
+        "./q/crds/deep/er/b.YML",
+        "p/charts/sub/crds/c.json",
+        "p/charts/sub/charts/crds/crds/d.yaml",
+        "./crds/in-a-chart-named-dot.yaml",
+    ];
+    let not = [
+        "p/crds/README.md",
+        "p/templates/crds/a.yaml",
+        "p/charts/sub/templates/crds/a.yaml",
+        "p/charts/crds/a.yaml",
+        "p/files/crds/a.yaml",
+    ];
+    let files: Vec<_> = found.iter().chain(&not).map(|path| file(path)).collect();
+    let expected: Vec<_> = found.iter().copied().chain(["packed"]).map(str::to_owned).collect();
+    assert_eq!(read(&files, "p/charts/z-1.tgz", &inner), Ok(expected));
+    for (path, said) in [("p\\crds\\a.yaml", "backslash"), ("p/../crds/a.yaml", "`..`")] {
+        assert!(read(&[file(path)], "", &[]).unwrap_err().contains(said), "{path}");
+    }
+    assert!(read(&[], "p/crds/a.yaml", &[0xff]).unwrap_err().contains("not UTF-8"));
+    let mut nested = inner;
+    for _ in 0..5 {
+        let mut tar = tar::Builder::new(Vec::new());
+        let mut header = tar::Header::new_gnu();
+        header.set_size(nested.len() as u64);
+        tar.append_data(&mut header, "p/charts/z.tgz", &*nested).unwrap();
+        nested = repo_model::gzip::compress(&tar.into_inner().unwrap(), repo_model::gzip::BEST);
+    }
+    assert!(repo_model::error_chain(&Chart::crds(&nested).unwrap_err()).contains("archives of subcharts"));
+}
+
+#[test]
 fn a_bad_chart_says_why_it_is_one() {
     let read = |files: &[(&str, &str)]| {
         let files = files.iter().map(|(path, text)| ((*path).to_owned(), *text));
