@@ -421,6 +421,7 @@ fn runtimes(home: &Home, settings: &Settings, join: &Join, clock: &Clock) -> Res
         cache_dir: home.cache(),
         fleet: join.fleet,
         device: join.device.clone(),
+        policy: settings.policy.objects(),
         registry: registry.clone(),
     });
     Ok(DeviceRuntimes {

@@ -352,6 +352,11 @@ mod tests {
         let full = Settings::parse(&all_of_it, &home).unwrap();
         assert_eq!(full.poll, Some(Duration::from_secs(15)));
         assert!(full.policy.privileged);
+        let kubernetes = full.policy.kubernetes.unwrap();
+        assert_eq!(
+            (kubernetes.node_ports, kubernetes.cluster_scoped),
+            (vec![(30000, 30100)], vec!["ClusterRole".into()])
+        );
         assert_eq!(full.helm.unwrap().kubeconfig, Path::new("/var/lib/device-syncer/kubeconfig"));
     }
 

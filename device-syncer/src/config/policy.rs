@@ -7,6 +7,7 @@ use repo_model::margo::capabilities::bytes_of;
 use serde::Deserialize;
 
 use crate::decision::admission::Admission;
+use crate::decision::kubernetes::{KubernetesPolicy, ObjectPolicy};
 use crate::decision::pattern::Pattern;
 
 /// The site's policy, from the device's own configuration. The default allows nothing.
@@ -31,14 +32,17 @@ pub struct SitePolicy {
     pub ports: PortPolicy,
     /// External networks and volumes that an application may join, by name.
     pub external: BTreeSet<String>,
-    /// The images that services may run: names as the compose file gives them, without tag and digest; all without.
+    /// The images that services and pods may run: names as compose file or chart give them, without tag and digest; all
+    /// without.
     pub images: Option<Vec<Pattern>>,
     /// Where compose archives may come from, as documents name them; from anywhere without.
     pub archives: Option<Vec<Pattern>>,
     /// The same of charts.
     pub charts: Option<Vec<Pattern>>,
-    /// What a service may use at most; one without a limit is over it.
+    /// What a service or pod may use at most; one without a limit is over it.
     pub ceilings: Ceilings,
+    /// What objects of charts may be and do; anything without.
+    pub kubernetes: Option<KubernetesPolicy>,
 }
 
 impl SitePolicy {
@@ -46,9 +50,15 @@ impl SitePolicy {
     pub fn admission(&self) -> Admission {
         Admission { archives: self.archives.clone(), charts: self.charts.clone() }
     }
+
+    /// What it says of the objects that charts render to.
+    pub fn objects(&self) -> ObjectPolicy {
+        let Ceilings { memory, milli_cpus } = self.ceilings;
+        ObjectPolicy { images: self.images.clone(), memory, milli_cpus, kubernetes: self.kubernetes.clone() }
+    }
 }
 
-/// What a service may use at most.
+/// What a service or pod may use at most.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "CeilingsFragment")]
 pub struct Ceilings {

@@ -32,6 +32,19 @@ impl Admission {
     }
 }
 
+/// Whether any of these means an image, as its user writes it.
+pub fn admits_image(patterns: &[Pattern], image: &str) -> bool {
+    let name = image_name(image);
+    is_plain(name) && patterns.iter().any(|pattern| pattern.means(name))
+}
+
+/// An image without tag and digest.
+pub fn image_name(image: &str) -> &str {
+    let name = image.split('@').next().unwrap_or_default();
+    let tag = name.rfind(':').filter(|at| !name[*at..].contains('/'));
+    &name[..tag.unwrap_or(name.len())]
+}
+
 /// Whether a name means what its characters show: what resolves to something else is admitted by no pattern.
 pub fn is_plain(name: &str) -> bool {
     let has_user =

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::resolved::{Resolved, inside, items};
 use crate::config::policy::{self, Ceilings, PortPolicy, SitePolicy};
-use crate::decision::admission::is_plain;
+use crate::decision::admission::{admits_image, image_name};
 
 /// From here up, a port on loopback needs no policy.
 const FIRST_UNPRIVILEGED_PORT: u16 = 1024;
@@ -79,11 +79,8 @@ impl Check<'_> {
 
     fn image(&mut self, image: &str) {
         let Some(patterns) = &self.policy.images else { return };
-        let name = image.split('@').next().unwrap_or_default();
-        let tag = name.rfind(':').filter(|at| !name[*at..].contains('/'));
-        let name = &name[..tag.unwrap_or(name.len())];
-        let is_admitted = is_plain(name) && patterns.iter().any(|pattern| pattern.means(name));
-        self.require(is_admitted, &format!("image: {name} isn't among `policy.images`"));
+        let name = image_name(image);
+        self.require(admits_image(patterns, image), &format!("image: {name} isn't among `policy.images`"));
     }
 
     /// Compose takes a limit from either place; both count.

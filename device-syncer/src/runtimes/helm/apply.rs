@@ -36,6 +36,9 @@ impl HelmRuntime {
         }
         self.leave_others(namespace, release, started, component.timeout, cancel)?;
         let values = ValuesFile::write(&self.settings.values_dir, release, values)?;
+        if !prepared.is_admitted {
+            self.admit(prepared, namespace, &values, cancel)?;
+        }
         self.upgrade(prepared, namespace, &values, started, cancel)
     }
 
@@ -48,10 +51,10 @@ impl HelmRuntime {
         found: &Release,
         cancel: &dyn Fn() -> bool,
     ) -> Result<(), RuntimeError> {
-        let is_pending = found.status.starts_with("pending-");
-        if !is_pending && found.status != "uninstalling" {
+        if !found.is_under_way() {
             return Ok(());
         }
+        let is_pending = found.status.starts_with("pending-");
         let good = if is_pending { self.last_good(namespace, release)? } else { None };
         tracing::warn!(release, namespace, status = found.status, good, "recovering a release that was left under way");
         let good = good.map(|revision| revision.to_string());
@@ -100,6 +103,32 @@ impl HelmRuntime {
         })
     }
 
+    /// The arguments of an apply, which are also those by which its chart is rendered before.
+    pub(super) fn upgrade_args(
+        &self,
+        prepared: &Prepared,
+        namespace: &str,
+        values: &ValuesFile,
+        timeout: Duration,
+    ) -> Result<Vec<OsString>, RuntimeError> {
+        let component = &prepared.component;
+        let chart = self.cache.path(&prepared.content);
+        let labels = joined(self.owner.labels(component.deployment, &component.component));
+        let mut args: Vec<OsString> =
+            vec!["upgrade".into(), (&component.project).into(), chart.into(), "--install".into()];
+        args.extend(self.forced()?.iter().map(OsString::from));
+        args.extend(["--namespace", namespace, "--create-namespace", "--reset-values", "--values"].map(OsString::from));
+        args.push(values.path().into());
+        args.extend(["--labels".into(), labels.into()]);
+        args.extend(["--description".into(), description(&component.input_digest).into()]);
+        args.extend(["--history-max".into(), self.settings.history_max.to_string().into()]);
+        args.extend(["--timeout".into(), format!("{}s", timeout.as_secs().max(1)).into()]);
+        if component.wait {
+            args.push("--wait".into());
+        }
+        Ok(args)
+    }
+
     fn upgrade(
         &self,
         prepared: &Prepared,
@@ -112,19 +141,7 @@ impl HelmRuntime {
         let release = &component.project;
         let rest = component.timeout.saturating_sub(started.elapsed()).max(Duration::from_secs(1));
         let until = Instant::now() + rest;
-        let chart = self.cache.path(&prepared.content);
-        let labels = joined(self.owner.labels(component.deployment, &component.component));
-        let mut args: Vec<OsString> = vec!["upgrade".into(), release.into(), chart.into(), "--install".into()];
-        args.extend(self.forced()?.iter().map(OsString::from));
-        args.extend(["--namespace", namespace, "--create-namespace", "--reset-values", "--values"].map(OsString::from));
-        args.push(values.path().into());
-        args.extend(["--labels".into(), labels.into()]);
-        args.extend(["--description".into(), description(&component.input_digest).into()]);
-        args.extend(["--history-max".into(), self.settings.history_max.to_string().into()]);
-        args.extend(["--timeout".into(), format!("{}s", rest.as_secs().max(1)).into()]);
-        if component.wait {
-            args.push("--wait".into());
-        }
+        let args = self.upgrade_args(prepared, namespace, values, rest)?;
         let call = Call { args, timeout: rest + GRACE, redactor: &prepared.redactor, parameters: &[], cancel };
         let not_ready = |stderr: &str| RuntimeError::NotReady {
             release: release.clone(),

@@ -25,7 +25,12 @@ impl HelmRuntime {
         };
         let invalid = |reason: String| RuntimeError::ArtifactInvalid { what: what.clone(), reason };
         Chart::read(&bytes).map_err(|error| invalid(error_chain(&error)))?;
-        Ok(Prepared { component: component.clone(), content: lock.content, redactor: Redactor::of(component) })
+        Ok(Prepared {
+            component: component.clone(),
+            content: lock.content,
+            redactor: Redactor::of(component),
+            is_admitted: false,
+        })
     }
 }
 

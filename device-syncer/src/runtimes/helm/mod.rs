@@ -2,12 +2,13 @@
 //! (`docs/decisions/0014-helm-is-the-only-way-to-kubernetes.md`).
 //!
 //! `prefetch`: the chart comes from the cache, its registry or its chart repository, verified by the lock, so that helm
-//! needs neither. `apply`: what a release of that name is now is asked; one that isn't ours is left alone, one that a
+//! needs neither; where the site's policy says something of objects, what the chart renders to is held against it. `apply`: what a release of that name is now is asked; one that isn't ours is left alone, one that a
 //! crash left *pending* is brought back to where it last was good; then `helm upgrade --install` does everything else.
 //! A release's description holds the input digest only once helm is done, its waiting and hooks included: killed
 //! anywhere before that, the release has no input digest and is applied again. `observe`: an object of the manifest that
 //! is gone, or that somebody changed, is a reason to apply again too.
 
+mod admit;
 mod apply;
 mod ask;
 mod chart;
@@ -19,6 +20,7 @@ mod observe;
 mod query;
 mod release;
 mod remove;
+mod rendered;
 mod settings;
 mod values;
 
@@ -60,6 +62,8 @@ pub struct Prepared {
     component: Component,
     content: Digest,
     redactor: Redactor,
+    /// Whether what it renders to was judged already.
+    is_admitted: bool,
 }
 
 impl HelmRuntime {
@@ -103,22 +107,30 @@ impl HelmRuntime {
         Ok(self.version.get_or_init(|| version.trim().to_owned()))
     }
 
-    /// What helm sees of the API server, told by the notes of a chart that is never installed.
+    /// What helm sees of the API server.
     fn kubernetes(&self) -> Option<String> {
-        let chart = self.settings.home.join("probe");
-        let files = [
-            ("Chart.yaml", "apiVersion: v2\nname: probe\nversion: 0.0.0\n"),
-            ("templates/NOTES.txt", "{{ .Capabilities.KubeVersion.Version }}"),
-        ];
-        durable::create_dir_all(&chart.join("templates"), 0o700).ok()?;
-        files
-            .iter()
-            .try_for_each(|(path, text)| durable::replace_file(&chart.join(path), text.as_bytes(), 0o600))
-            .ok()?;
-        let chart = chart.to_str()?;
-        let args = ["install", "device-syncer-probe", chart, "--dry-run=server", "--output", "json"];
+        let chart = self.probe("version", "{{ .Capabilities.KubeVersion.Version }}").ok()?;
+        let args = ["install", "device-syncer-probe", &chart, "--dry-run=server", "--output", "json"];
         let shown: serde_json::Value = serde_json::from_slice(&self.helm.ask(&args).ok()?).ok()?;
         shown["info"]["notes"].as_str().map(str::to_owned)
+    }
+
+    /// A chart that is never installed: its notes answer a question.
+    fn probe(&self, question: &str, template: &str) -> Result<String, RuntimeError> {
+        let chart = self.settings.home.join("probe").join(question);
+        let chart_yaml = "apiVersion: v2\nname: probe\nversion: 0.0.0\n";
+        let make = || {
+            durable::create_dir_all(&chart.join("templates"), 0o700)?;
+            for (path, text) in [("Chart.yaml", chart_yaml), ("templates/NOTES.txt", template)] {
+                let path = chart.join(path);
+                if std::fs::read(&path).ok().as_deref() != Some(text.as_bytes()) {
+                    durable::replace_file(&path, text.as_bytes(), 0o600)?;
+                }
+            }
+            Ok(())
+        };
+        make().map_err(super::files_failed("write", &chart))?;
+        Ok(chart.to_string_lossy().into_owned())
     }
 
     /// Removes the values that a killed syncer left: only for who holds the home's lock, because helm may read them.
@@ -139,8 +151,10 @@ impl Runtime for HelmRuntime {
         self.observe_releases()
     }
 
-    fn prefetch(&self, component: &Component, _: &dyn Fn() -> bool) -> Result<Prepared, RuntimeError> {
-        self.prepare(component)
+    fn prefetch(&self, component: &Component, cancel: &dyn Fn() -> bool) -> Result<Prepared, RuntimeError> {
+        let mut prepared = self.prepare(component)?;
+        self.admit_early(&mut prepared, cancel)?;
+        Ok(prepared)
     }
 
     fn apply(&self, prepared: &Prepared, cancel: &dyn Fn() -> bool) -> Result<(), RuntimeError> {

@@ -60,6 +60,11 @@ impl Release {
         self.description.strip_prefix(DONE).filter(|_| self.status == "deployed")?.trim().parse().ok()
     }
 
+    /// Whether helm was in the middle of something, and refuses to begin anything else.
+    pub(super) fn is_under_way(&self) -> bool {
+        self.status.starts_with("pending-") || self.status == "uninstalling"
+    }
+
     pub(super) fn deployment(&self) -> Option<DeploymentId> {
         self.labels.get(DEPLOYMENT)?.parse().ok()
     }

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use repo_model::{DeviceId, FleetId};
 
+use crate::decision::kubernetes::ObjectPolicy;
+
 /// The section `helm` of `device.yaml`, with the places in the home.
 #[derive(Debug, Clone)]
 pub struct HelmSettings {
@@ -22,6 +24,8 @@ pub struct HelmSettings {
     pub cache_dir: PathBuf,
     pub fleet: FleetId,
     pub device: DeviceId,
+    /// What the site says of the objects that charts render to.
+    pub policy: ObjectPolicy,
     /// How registries and chart repositories are reached.
     pub registry: repo_artifacts::Settings,
 }
