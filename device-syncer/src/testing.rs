@@ -87,6 +87,7 @@ pub(crate) fn observed(deployment: &str, name: &str, digest: Option<Digest>, con
         component: Some(component(name)),
         input_digest: digest,
         condition,
+        violation: None,
         services: BTreeMap::new(),
     }
 }

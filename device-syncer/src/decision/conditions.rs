@@ -98,6 +98,14 @@ pub fn unreachable(observation: &Observation, before: &[Condition]) -> impl Iter
     })
 }
 
+/// What runs, and the site's policy doesn't admit, or not any more: it goes on, and isn't put back.
+pub fn violations(observation: &Observation) -> impl Iterator<Item = Condition> {
+    observation.found.iter().filter_map(|found| {
+        let text = format!("`{}` runs, and the site doesn't admit it: {}", found.project, found.violation.as_ref()?);
+        Some(condition(ConditionType::PolicyViolated, Reason::NotAdmitted, text))
+    })
+}
+
 /// Writes `syncer.json` into the tree of `status`.
 pub fn write(next: &mut DeviceState, instance: Uuid, conditions: &[Condition], gates: Vec<ClosedGate>) {
     let mut conditions = conditions.to_vec();
@@ -150,6 +158,7 @@ mod tests {
         (ConditionType::RuntimeUnavailable, &["RuntimeUnavailable", "ProjectUnreadable"]),
         (ConditionType::CapabilitiesInvalid, &["LeftOut"]),
         (ConditionType::HookFailed, &["NoAnswer", "NotTold"]),
+        (ConditionType::PolicyViolated, &["NotAdmitted"]),
         (ConditionType::CloneDamaged, &["SetAside"]),
         (ConditionType::SandboxUnavailable, &["NoLandlockAndNotRoot"]),
         (

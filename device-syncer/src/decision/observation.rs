@@ -37,6 +37,8 @@ pub struct Observed {
     pub input_digest: Option<Digest>,
     /// All services in one word.
     pub condition: Condition,
+    /// What of it the site's policy doesn't admit, or not any more, as far as a look can tell.
+    pub violation: Option<String>,
     /// Every service that the marker lists or that has a container; none of a release.
     pub services: BTreeMap<String, ServiceState>,
 }

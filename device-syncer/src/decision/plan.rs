@@ -443,9 +443,17 @@ fn action(wanted: &DesiredComponent, actual: &Actual<'_>) -> Action {
     }
     let apply = |reason| Action::Apply { reason, replaces, input: Box::new(input.clone()) };
     match (actual.found(input), actual.device_state.failure(input)) {
+        // The site's policy was found to deny it once it had been applied; what runs of it goes on.
+        (Some(_), Some(failure)) if failure.code == ErrorCode::PolicyDenied => Action::Fail(failure.clone()),
         (Some(found), _) if replaces.is_none() && is_in_sync(found, input) => Action::Keep,
         (_, Some(failure)) => Action::Fail(failure.clone()),
         _ if replaces.is_some() => apply(Reason::Retyped),
+        (Some(Observed { input_digest, violation: Some(why), .. }), None)
+            if *input_digest == Some(input.input_digest) =>
+        {
+            let text = format!("it isn't put back, because the site doesn't admit it any more: {why}");
+            Action::Fail(Failure::new(ErrorCode::PolicyDenied, text))
+        }
         (Some(found), None) if is_restored(found, input) => {
             let reason = found.trouble().unwrap_or_default();
             Action::Restore { reason, input: Box::new(input.clone()) }

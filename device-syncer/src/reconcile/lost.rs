@@ -40,8 +40,10 @@ pub(super) fn restores(state: &Transaction<'_>, found: &[Observed], gates: &Gate
         let subject = Subject { deployment: Some(id), name: Some(name), is_suspended: false, drift, change: None };
         gates.closed(Change::Restore, subject).is_some()
     };
-    let is_gone =
-        |component: &Component| found.iter().any(|one| one.project == component.project && is_restored(one, component));
+    let is_gone = |component: &Component| {
+        let is_of = |one: &Observed| one.project == component.project && one.violation.is_none();
+        found.iter().any(|one| is_of(one) && is_restored(one, component))
+    };
     let may_begin = |component: &Component| {
         !at_work.is_taken(&component.project) && !state.state.restores.is_waiting(&component.project)
     };

@@ -170,6 +170,7 @@ impl Basis<'_> {
         }
         let observation = reconciler.runtimes.observe_any()?;
         conditions.extend(conditions::unreachable(&observation, &[]));
+        conditions.extend(conditions::violations(&observation));
         self.device_state.note_whole(&observation, &device.boot_id, |_| false);
         let gates = gates(&mut Holds::default(), device, desired, self.waiting.is_some(), self.clock_is_behind);
         if let Some(wanted) = &mut wanted {

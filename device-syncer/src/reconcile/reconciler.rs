@@ -118,6 +118,7 @@ impl Reconciler {
         let mut conditions = pass.conditions.clone();
         conditions.extend(hook.conditions.iter().cloned());
         conditions.extend(conditions::unreachable(&observation, &reported));
+        conditions.extend(conditions::violations(&observation));
         if is_unconfined {
             conditions.push(condition(ConditionType::SandboxUnavailable, Reason::NoLandlockAndNotRoot, UNCONFINED));
         }

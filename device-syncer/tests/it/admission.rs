@@ -39,6 +39,37 @@ fn a_mistake_in_what_a_site_admits_is_named() {
         ("{ceilings: {memory: 512MB}}", "`policy.ceilings.memory: 512MB` is no amount such as 512Mi"),
         ("{ceilings: {cpus: 0}}", "`policy.ceilings.cpus: 0` is no number such as 0.5"),
         ("{ceilings: {pids: 5}}", "pids"),
+        ("{kubernetes: {podSecurity: strict}}", "strict"),
+        ("{kubernetes: {nodePorts: [30000]}}", "nodePorts"),
+        ("{kubernetes: {hostNetwork: true}}", "hostNetwork"),
     ];
     world.assert_mistakes(&["once"], |policy| format!("policy: {policy}\n"), &mistakes);
+}
+
+#[test]
+fn what_the_site_does_not_admit_any_more_goes_on_is_told_and_is_not_put_back() {
+    let world = World::running();
+    let before = world.containers();
+    world.settings("policy: {ceilings: {memory: 64Mi}}\n");
+    world.once();
+    assert_eq!(world.conditions(), ["PolicyViolated NotAdmitted"]);
+    let condition = world.report()["conditions"][0]["message"].as_str().unwrap().to_owned();
+    assert!(condition.contains("memory: without a limit, and so over `policy.ceilings.memory`"), "{condition}");
+    assert_eq!((world.states("greeter"), world.containers()), (vec!["hello installed".to_owned()], before));
+    world.assert_quiet();
+
+    world.stop_all();
+    let stopped = world.containers();
+    world.once().ended(1);
+    assert_eq!((world.states("greeter"), world.containers()), (vec!["hello failed policy-denied".to_owned()], stopped));
+    assert!(world.message("greeter").contains("isn't put back"), "{}", world.message("greeter"));
+    world.assert_quiet();
+
+    // It counts as long as the site says so.
+    world.settings("");
+    world.once().good();
+    assert_eq!(
+        (world.states("greeter"), world.conditions()),
+        (vec!["hello installed".to_owned()], vec![String::new(); 0])
+    );
 }

@@ -70,6 +70,8 @@ helm! {
     the_namespace_has_to_enforce_what_the_site_wants,
     where_kinds_of_others_lie_is_asked_of_the_cluster,
     a_release_that_was_left_under_way_is_judged_once_it_is_brought_back,
+    what_becomes_something_else_when_it_is_applied_is_told_and_goes_on,
+    what_runs_is_told_once_the_site_does_not_admit_it_any_more,
 }
 
 struct World {
@@ -685,9 +687,9 @@ fn template(world: &mut World, text: &str) {
     world.chart(chart::pack("web", "1.0.0", &[("templates/a.yaml", text)]));
 }
 
-/// The reason, without quotes, for which the policy denies it.
+/// The reason, without quotes, for which the policy denies it before anything of its deployment is changed.
 fn denial(world: &World) -> String {
-    let error = world.apply().unwrap_err();
+    let error = world.runtime.prefetch(&world.component, &|| false).unwrap_err();
     assert_eq!((error.code().as_str(), error.is_transient()), ("policy-denied", false), "{error}");
     error.to_string().replace('`', "")
 }
@@ -867,4 +869,47 @@ fn a_release_that_was_left_under_way_is_judged_once_it_is_brought_back(world: &m
     site(world, Some(&["web"]), None);
     world.apply().unwrap();
     world.assert_runs();
+}
+
+fn what_becomes_something_else_when_it_is_applied_is_told_and_goes_on(world: &mut World) {
+    site(world, Some(&["web"]), None);
+    let namespace = world.namespace();
+    assert!(kubectl(&["create", "namespace", &namespace]).output().unwrap().status.success());
+    let image = r#"{{ if lookup "v1" "ConfigMap" .Release.Namespace "flag" }}evil{{ else }}web{{ end }}"#;
+    let pod = format!("spec: {{containers: [{{name: x, image: {image}}}]}}");
+    template(world, &format!("apiVersion: v1\nkind: Pod\nmetadata: {{name: x}}\n{pod}\n"));
+    let prepared = world.runtime.prefetch(&world.component, &|| false).unwrap();
+    assert!(kubectl(&["create", "configmap", "flag", "--namespace", &namespace]).output().unwrap().status.success());
+    let denied = |error: RuntimeError, words: &str| {
+        assert_eq!((error.code().as_str(), error.is_transient()), ("policy-denied", false), "{error}");
+        assert!(error.to_string().contains(words), "{error}");
+    };
+    denied(world.runtime.apply(&prepared, &|| false).unwrap_err(), "image` is evil, which isn't among");
+    assert_eq!(
+        (world.statuses(), world.object("pod", "x")["spec"]["containers"][0]["image"].clone()),
+        (vec!["deployed".to_owned()], json!("evil"))
+    );
+    let found = world.observed().unwrap();
+    assert!(found.violation.unwrap().contains("image` is evil"));
+    assert_eq!((found.input_digest, found.condition), (Some(world.component.input_digest), Condition::Running));
+    // A cluster that reads the manifest otherwise than this program: only the objects as they live show it.
+    world.remove(30).unwrap();
+    world.chart(chart::pack_dir(&fixture("web")));
+    let helm = world.settings.program.display().to_string();
+    let other =
+        format!("if [ $1 = status ]; then {helm} \"$@\" | sed 's/\"image\": *\"web/\"image\":\"evil/g'; exit; fi");
+    wrap(world, &other);
+    denied(world.apply().unwrap_err(), "image` is evil, which isn't among");
+}
+
+fn what_runs_is_told_once_the_site_does_not_admit_it_any_more(world: &mut World) {
+    world.apply().unwrap();
+    assert_eq!(world.observed().unwrap().violation, None);
+    site(world, Some(&["other"]), Some(json!({})));
+    let found = world.observed().unwrap();
+    assert!(found.violation.unwrap().contains("image` is web, which isn't among"));
+    assert_eq!(found.condition, Condition::Running);
+    world.assert_runs();
+    site(world, Some(&["web"]), Some(json!({})));
+    assert_eq!(world.observed().unwrap().violation, None);
 }

@@ -48,6 +48,44 @@ fn action(device_state: &DeviceState, observed: &[Observed], want: &str) -> Stri
     action_of(&make(Some(&[wanted("a", &[("x", want)])]), device_state, observed))
 }
 
+#[test]
+fn what_the_site_does_not_admit_any_more_runs_on_and_is_not_put_back() {
+    let once = applied(&[("a", "x", Some("1"))]);
+    let stopped = || Condition::Stopped("exited".to_owned());
+    let run = |digest: Option<&str>, condition: Condition| {
+        let found = observed("a", "x", digest.map(|version| input_digest("a", "x", version)), condition);
+        vec![Observed { violation: Some("privileged".to_owned()), ..found }]
+    };
+    for (condition, expected) in [
+        (Condition::Running, "keep"),
+        (Condition::Degraded("unhealthy".to_owned()), "keep"),
+        (stopped(), "policy-denied"),
+        (Condition::Missing, "policy-denied"),
+        (Condition::Edited("image".to_owned()), "policy-denied"),
+    ] {
+        assert_eq!(action(&once, &run(Some("1"), condition.clone()), "1"), expected, "{condition:?}");
+    }
+    assert_eq!(action(&once, &run(Some("1"), stopped()), "2"), "Changed", "another input is judged by itself");
+    assert_eq!(
+        action(&once, &run(None, stopped()), "1"),
+        "HalfMade",
+        "what isn't complete is judged when it is applied"
+    );
+}
+
+#[test]
+fn what_was_found_to_break_the_policy_once_it_was_applied_stays_failed() {
+    let failure = Failure::new(ErrorCode::PolicyDenied, "it became something else");
+    let mut state = applied(&[("a", "x", Some("1"))]);
+    let bad = FailedInput { input_digest: input_digest("a", "x", "1"), failure };
+    state.failed_inputs.insert(project("a", "x"), bad);
+    for condition in [Condition::Running, Condition::Missing] {
+        let found = vec![observed("a", "x", Some(input_digest("a", "x", "1")), condition)];
+        assert_eq!(action(&state, &found, "1"), "policy-denied");
+        assert_eq!(action(&state, &found, "2"), "Changed");
+    }
+}
+
 fn action_of(plan: &Plan) -> String {
     match &plan.deployments[0].components[0].action {
         Action::Keep => "keep".to_owned(),

@@ -36,6 +36,7 @@ mod testing;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
+use std::sync::Mutex;
 use std::time::Duration;
 
 use repo_artifacts::{Archive, Registry};
@@ -67,7 +68,11 @@ pub struct ComposeRuntime {
     cache: Cache,
     registry: Registry,
     claims: Claims,
+    judged: Mutex<Judged>,
 }
+
+/// What the site's policy doesn't admit of an applied project, if anything, by the project's name and for one input.
+type Judged = BTreeMap<String, (Digest, Option<String>)>;
 
 /// A component whose archive is checked and whose images are here.
 #[derive(Debug)]
@@ -108,7 +113,8 @@ impl ComposeRuntime {
         let sandbox = Sandbox::new(settings.sandbox.clone());
         let owner = Owner::new(settings.fleet, &settings.device, labels::is_plain);
         let cache = Cache::new(&settings.cache_dir);
-        Ok(Self { settings, docker, engine, sandbox, owner, cache, registry, claims: Claims::default() })
+        let (claims, judged) = (Claims::default(), Mutex::default());
+        Ok(Self { settings, docker, engine, sandbox, owner, cache, registry, claims, judged })
     }
 
     /// The versions of engine and compose, by name; `None` while the engine doesn't answer.

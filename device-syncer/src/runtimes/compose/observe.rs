@@ -1,12 +1,14 @@
 //! What is ours now: containers by their labels, and projects by their markers.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::PoisonError;
 
+use repo_model::Digest;
 use repo_model::margo::ProfileType;
 
 use super::containers::{Container, missing, overall, removed_after_its_end, with_labels};
 use super::project::{Marker, Project, Stage};
-use super::{ComposeRuntime, ComposeSettings};
+use super::{ComposeRuntime, ComposeSettings, privileges};
 use crate::decision::observation::{Condition, Observed, ServiceState};
 use crate::runtimes::RuntimeError;
 
@@ -21,12 +23,29 @@ impl ComposeRuntime {
             found.entry(container.project().to_owned()).or_default().1.push(container);
         }
         let observed = |(name, (marker, containers)): (String, (Option<Marker>, Vec<Container>))| {
-            let found = observed(name, marker, &containers);
+            let mut found = observed(name, marker, &containers);
+            found.violation = found.input_digest.and_then(|input| self.violation(&found.project, input));
             // Without its document nothing can be restored: it counts as half made.
             let is_lost = found.condition.is_drift() && Project::new(projects_dir, &found.project).document().is_none();
             if is_lost { Observed { input_digest: None, ..found } } else { found }
         };
         Ok(found.into_iter().map(observed).collect())
+    }
+}
+
+impl ComposeRuntime {
+    /// What of an applied project the site's policy doesn't admit any more. Its document is judged once for each input:
+    /// another policy makes another runtime.
+    fn violation(&self, project: &str, input: Digest) -> Option<String> {
+        let mut judged = self.judged.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, found)) = judged.get(project).filter(|(of, _)| *of == input) {
+            return found.clone();
+        }
+        let place = Project::new(&self.settings.projects_dir, project);
+        let reasons = privileges::denied_as_applied(&place.document()?, &self.settings.policy, project, &place.files());
+        let found = (!reasons.is_empty()).then(|| reasons.join("; "));
+        judged.insert(project.to_owned(), (input, found.clone()));
+        found
     }
 }
 
@@ -52,6 +71,7 @@ pub(super) fn observed(project: String, marker: Option<Marker>, containers: &[Co
         project,
         input_digest: complete.map(|marker| marker.input_digest),
         condition: overall(&services),
+        violation: None,
         deployment: marker
             .as_ref()
             .map(|it| it.deployment)

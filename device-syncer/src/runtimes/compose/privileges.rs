@@ -15,7 +15,15 @@ const FIRST_UNPRIVILEGED_PORT: u16 = 1024;
 
 /// Every wish that the policy denies, each with its place. `files` is where the archive's own files will lie.
 pub(super) fn denied(resolved: &Resolved, policy: &SitePolicy, project: &str, files: &Path) -> Vec<String> {
-    let mut check = Check { policy, project, files, place: String::new(), denied: Vec::new() };
+    judge(resolved, Check { policy, project, files, is_applied: false, place: String::new(), denied: Vec::new() })
+}
+
+/// The same of the document that was applied, in which images have names of ours, and everything our labels.
+pub(super) fn denied_as_applied(resolved: &Resolved, policy: &SitePolicy, project: &str, files: &Path) -> Vec<String> {
+    judge(resolved, Check { policy, project, files, is_applied: true, place: String::new(), denied: Vec::new() })
+}
+
+fn judge(resolved: &Resolved, mut check: Check<'_>) -> Vec<String> {
     for (name, service) in resolved.section("services") {
         check.place = format!("services.{name}");
         check.service(service);
@@ -39,6 +47,7 @@ struct Check<'a> {
     policy: &'a SitePolicy,
     project: &'a str,
     files: &'a Path,
+    is_applied: bool,
     place: String,
     denied: Vec<String>,
 }
@@ -78,7 +87,7 @@ impl Check<'_> {
     }
 
     fn image(&mut self, image: &str) {
-        let Some(patterns) = &self.policy.images else { return };
+        let Some(patterns) = self.policy.images.as_ref().filter(|_| !self.is_applied) else { return };
         let name = image_name(image);
         self.require(admits_image(patterns, image), &format!("image: {name} isn't among `policy.images`"));
     }
@@ -171,8 +180,10 @@ impl Check<'_> {
     }
 
     fn labels(&mut self, labels: &Value) {
+        let is_ours = self.is_applied;
         for name in labels.as_object().into_iter().flatten().map(|(name, _)| name) {
-            self.require(!RESERVED_LABELS.iter().any(|reserved| name.starts_with(reserved)), &format!("labels.{name}"));
+            let is_reserved = RESERVED_LABELS.iter().any(|reserved| name.starts_with(reserved));
+            self.require(is_ours || !is_reserved, &format!("labels.{name}"));
         }
     }
 }

@@ -201,6 +201,7 @@ mod tests {
             component: None,
             input_digest: None,
             condition: stopped(),
+            violation: None,
             services,
         };
         let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();

@@ -94,7 +94,7 @@ impl HelmRuntime {
     }
 
     /// What only the cluster knows: where kinds lie, and what the namespace enforces.
-    fn ask_the_cluster(&self, verdict: &mut Verdict, namespace: &str) -> Result<(), RuntimeError> {
+    pub(super) fn ask_the_cluster(&self, verdict: &mut Verdict, namespace: &str) -> Result<(), RuntimeError> {
         if verdict.asks_for_kinds() {
             let kinds = self.ask_by_template("kinds", namespace, KINDS)?;
             let kinds: BTreeSet<_> =

@@ -154,7 +154,7 @@ impl HelmRuntime {
         };
         if output.status.success() {
             self.note_healed(namespace, release);
-            return Ok(());
+            return self.check_applied(namespace, release);
         }
         // What helm itself waited for came to the same end as its limit.
         let is_late = Instant::now() + Duration::from_secs(1) >= until && is_about_time(&output.stderr);

@@ -15,6 +15,8 @@ pub(super) struct KnownRelease {
     /// Never changes while `helm list` says the same.
     pub(super) release: Release,
     pub(super) condition: Condition,
+    /// What of it the site's policy doesn't admit.
+    pub(super) violation: Option<String>,
     pub(super) when: Instant,
 }
 

@@ -6,7 +6,10 @@ use std::sync::PoisonError;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::admit::denied;
+use super::client::HELM;
 use super::release::Listed;
+use super::rendered::Rendered;
 use super::{HelmRuntime, drift};
 use crate::decision::observation::Condition;
 use crate::runtimes::RuntimeError;
@@ -18,8 +21,8 @@ const PASSING: &[&str] = &["Job", "Pod", "List"];
 #[derive(Debug, Deserialize)]
 struct Status {
     info: Info,
-    #[serde(default)]
-    manifest: String,
+    #[serde(flatten)]
+    rendered: Rendered,
 }
 
 #[derive(Debug, Deserialize)]
@@ -29,25 +32,58 @@ struct Info {
     resources: BTreeMap<String, Vec<Value>>,
 }
 
+/// Ends the names of lists of what the cluster made for objects of the manifest.
+const RELATED: &str = "(related)";
+
 /// What comes back as often as this is made by something in the cluster, not by a person: it is left to it.
 const STUBBORN: u32 = 3;
 
 impl HelmRuntime {
-    /// How the objects of a release that is deployed are. What helm can't tell is no reason to doubt them.
-    pub(super) fn objects(&self, listed: &Listed) -> Result<Condition, RuntimeError> {
-        let mut args = vec!["status", &listed.name, "--namespace", &listed.namespace, "--output", "json"];
+    /// How the objects of a release that is deployed are, and what of them the site's policy doesn't admit. What helm
+    /// can't tell is no reason to doubt them.
+    pub(super) fn objects(&self, listed: &Listed) -> Result<(Condition, Option<String>), RuntimeError> {
+        let Some(status) = self.status(&listed.namespace, &listed.name)? else { return Ok((Condition::Running, None)) };
+        let healed = self.healed.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_stubborn =
+            |what: &str| healed.get(&(listed.name.clone(), what.to_owned())).is_some_and(|count| *count >= STUBBORN);
+        let condition = condition(&status, &listed.namespace, &is_stubborn);
+        let policy = &self.settings.policy;
+        let judged = || status.rendered.judge(policy, &listed.namespace, &[]).reasons();
+        let reasons = if policy.is_silent() { Vec::new() } else { judged() };
+        Ok((condition, (!reasons.is_empty()).then(|| reasons.join("; "))))
+    }
+
+    /// Judges what was applied as it is now: its chart may have rendered to something else than before, and the cluster
+    /// may read it otherwise than this program. So the objects as they live are judged, too.
+    pub(super) fn check_applied(&self, namespace: &str, release: &str) -> Result<(), RuntimeError> {
+        let policy = &self.settings.policy;
+        if policy.is_silent() {
+            return Ok(());
+        }
+        let problem = || HELM.unavailable("what `helm status` printed can't be read".to_owned(), None);
+        let status = self.status(namespace, release)?.ok_or_else(problem)?;
+        let mut verdict = status.rendered.judge(policy, namespace, &[]);
+        for (kind, objects) in status.info.resources.iter().filter(|(kind, _)| !kind.ends_with(RELATED)) {
+            for object in objects {
+                let mut object = object.clone();
+                if let (Some(map), Some((api_version, _))) = (object.as_object_mut(), kind.rsplit_once('/')) {
+                    map.entry("apiVersion").or_insert_with(|| api_version.into());
+                }
+                verdict.object(policy, namespace, &object);
+            }
+        }
+        self.ask_the_cluster(&mut verdict, namespace)?;
+        denied(release, verdict)
+    }
+
+    /// What helm says of a release and its objects; `None` if that can't be read.
+    fn status(&self, namespace: &str, release: &str) -> Result<Option<Status>, RuntimeError> {
+        let mut args = vec!["status", release, "--namespace", namespace, "--output", "json"];
         if self.helm_version()?.starts_with("v3.") {
             args.push("--show-resources");
         }
         let output = self.helm.try_ask(&args)?;
-        let status = serde_json::from_slice::<Status>(&output.stdout);
-        let healed = self.healed.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_stubborn =
-            |what: &str| healed.get(&(listed.name.clone(), what.to_owned())).is_some_and(|count| *count >= STUBBORN);
-        Ok(match status {
-            Ok(status) if output.status.success() => condition(&status, &listed.namespace, &is_stubborn),
-            _ => Condition::Running,
-        })
+        Ok(serde_json::from_slice(&output.stdout).ok().filter(|_| output.status.success()))
     }
 
     /// Notes that what somebody changed of a release is undone, if that is so.
@@ -67,7 +103,7 @@ impl HelmRuntime {
 fn condition(status: &Status, namespace: &str, is_stubborn: &dyn Fn(&str) -> bool) -> Condition {
     let live: Vec<&Value> = status.info.resources.values().flatten().collect();
     let found: BTreeMap<_, _> = live.iter().filter_map(|object| Some((identity(object)?, *object))).collect();
-    let documents = serde_yaml::from_multiple::<Value>(&status.manifest).unwrap_or_default();
+    let documents = serde_yaml::from_multiple::<Value>(&status.rendered.manifest).unwrap_or_default();
     let mut declared = Vec::new();
     for document in documents.iter() {
         let Some((kind, name, own)) = identity(document).filter(|(kind, ..)| !PASSING.contains(kind)) else { continue };

@@ -39,20 +39,20 @@ impl HelmRuntime {
     }
 
     fn know(&self, listed: &Listed, release: Release) -> Result<KnownRelease, RuntimeError> {
-        let condition = match listed.status.as_str() {
+        let (condition, violation) = match listed.status.as_str() {
             "deployed" => self.objects(listed).or_else(too_much)?,
-            status if status.starts_with("pending-") => Condition::Starting,
-            status => Condition::Degraded(format!("its release is {status}")),
+            status if status.starts_with("pending-") => (Condition::Starting, None),
+            status => (Condition::Degraded(format!("its release is {status}")), None),
         };
-        Ok(KnownRelease { release, condition, when: Instant::now() })
+        Ok(KnownRelease { release, condition, violation, when: Instant::now() })
     }
 }
 
 /// A chart chooses how much there is to say of its objects: more than is ever read of one release hides no other one.
-fn too_much(error: RuntimeError) -> Result<Condition, RuntimeError> {
+fn too_much(error: RuntimeError) -> Result<(Condition, Option<String>), RuntimeError> {
     match error {
         RuntimeError::RuntimeUnavailable { reason, source: Some(CommandError::TooMuch { .. }), .. } => {
-            Ok(Condition::Unknown(reason))
+            Ok((Condition::Unknown(reason), None))
         }
         error => Err(error),
     }
@@ -67,6 +67,7 @@ fn observed(listed: &Listed, seen: &KnownRelease, is_twice: bool) -> Observed {
         component: seen.release.component(),
         input_digest: seen.release.input_digest().filter(|_| !is_twice),
         condition: seen.condition.clone(),
+        violation: seen.violation.clone(),
         services: BTreeMap::new(),
     }
 }
@@ -81,7 +82,7 @@ mod tests {
         let failed = |error| too_much(HELM.broken_off(error));
         let command = || "helm status".to_owned();
         let found = failed(CommandError::TooMuch { command: command(), limit: 10 }).unwrap();
-        assert_eq!(found, Condition::Unknown("`helm status` wrote more than 10 bytes".to_owned()));
+        assert_eq!(found, (Condition::Unknown("`helm status` wrote more than 10 bytes".to_owned()), None));
         let slow = CommandError::TimedOut { command: command(), seconds: 60, stderr: String::new() };
         assert_eq!(failed(slow).unwrap_err().code(), "runtime-unavailable");
     }

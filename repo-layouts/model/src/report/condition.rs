@@ -27,6 +27,7 @@ words! {
         CapabilitiesInvalid "CapabilitiesInvalid" "The device's own configuration describes it in a way that Margo has no word for."
         SandboxUnavailable "SandboxUnavailable" "What reads applications' files isn't kept from the rest of the host."
         HookFailed "HookFailed" "What the site asks before a change gave no answer."
+        PolicyViolated "PolicyViolated" "Something runs that the site doesn't admit, or not any more; it isn't put back."
         CloneDamaged "CloneDamaged" "The clone couldn't be read in full and was made anew; stays until a higher serial is adopted."
         SecurityEvent "SecurityEvent" "Something that an auditor should know; stays until the next adoption."
     }
@@ -77,6 +78,7 @@ reasons! {
     SandboxUnavailable NoLandlockAndNotRoot "neither the kernel nor another user id takes rights away."
     HookFailed NoAnswer "it can't be run, took too long, or ended with something else than 0 and 1."
     HookFailed NotTold "it couldn't be told what came of what it let through."
+    PolicyViolated NotAdmitted "what runs was applied before the site said so, or became something else by itself."
     CloneDamaged SetAside "the damaged clone lies beside the new one."
     SecurityEvent HistoryContinued "the accepted commit doesn't descend from the one before, and continues it."
     SecurityEvent HistoryAccepted "a person at the device accepted a rewritten history."
