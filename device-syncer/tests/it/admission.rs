@@ -70,6 +70,6 @@ fn what_the_site_does_not_admit_any_more_goes_on_is_told_and_is_not_put_back() {
     world.once().good();
     assert_eq!(
         (world.states("greeter"), world.conditions()),
-        (vec!["hello installed".to_owned()], vec![String::new(); 0])
+        (vec!["hello installed".to_owned()], Vec::new())
     );
 }
