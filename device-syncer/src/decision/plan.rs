@@ -203,6 +203,11 @@ impl Plan {
         !deployments.is_empty() && !left.any(|id| deployments.contains(&id))
     }
 
+    /// Whether anything of ours is still there that isn't wanted any more, whatever keeps it.
+    pub fn has_removals(&self) -> bool {
+        !self.removals.is_empty() || !self.held.is_empty()
+    }
+
     /// Whether applying it would change nothing on the device.
     pub fn is_in_sync(&self) -> bool {
         self.removals.is_empty() && !self.components().any(|component| component.action.is_done())

@@ -13,6 +13,14 @@ use crate::reconcile::jobs::AtWork;
 use crate::state::shared::Transaction;
 
 impl Transaction<'_> {
+    /// Notes whether anything is left to be removed. When that has gone, whatever failed meanwhile is tried at once.
+    pub(super) fn note_removals(&mut self, plan: &Plan) {
+        let was_left = std::mem::replace(&mut self.state.removals_are_left, plan.has_removals());
+        if was_left && !plan.has_removals() {
+            self.state.retries.clear();
+        }
+    }
+
     /// Says what is known before the first effect. What is at work says for itself how far it is.
     pub(super) fn announce(&mut self, plan: &Plan, wanted: &[DesiredDeployment], at_work: &AtWork) {
         for removal in plan.removals.iter().filter(|one| !at_work.works_on(&one.project)) {

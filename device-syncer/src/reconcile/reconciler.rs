@@ -137,10 +137,10 @@ impl Reconciler {
         let (works, is_left) = match &wanted {
             None => (lost::restores(&change, &observation.found, &self.gates, &at_work), true),
             Some(wanted) => {
+                change.note_removals(&plan);
                 change.announce(&plan, wanted, &at_work);
                 let works = choose(&plan, wanted, &mut change, &at_work);
-                let is_left = !plan.removals.is_empty() || !plan.held.is_empty();
-                (works, is_left || !wanted.iter().all(|one| change.is_installed(one)))
+                (works, plan.has_removals() || !wanted.iter().all(|one| change.is_installed(one)))
             }
         };
         if wanted.is_some() {

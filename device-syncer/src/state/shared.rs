@@ -27,6 +27,8 @@ pub struct State {
     pub restores: Restores,
     /// For how long deployments have been well, or ill.
     pub stability: Stability,
+    /// Whether the newest plan has anything to remove that is still there: it may hold a port or a name.
+    pub removals_are_left: bool,
     /// Tells this boot from the ones before.
     pub boot_id: String,
     identity: Identity,
@@ -47,7 +49,17 @@ impl Shared {
     /// Nothing was tried yet in this process.
     pub fn new(store: Store, identity: Identity, boot_id: String) -> Self {
         let (retries, restores, stability) = (Retries::default(), Restores::default(), Stability::default());
-        Self(Arc::new(Mutex::new(State { store, retries, restores, stability, boot_id, identity, listener: None })))
+        let (removals_are_left, listener) = (false, None);
+        Self(Arc::new(Mutex::new(State {
+            store,
+            retries,
+            restores,
+            stability,
+            removals_are_left,
+            boot_id,
+            identity,
+            listener,
+        })))
     }
 
     /// Takes the lock, for reading or for what isn't a [transaction](Self::begin).

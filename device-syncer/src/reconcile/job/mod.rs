@@ -28,6 +28,9 @@ const MAX_LOST: u32 = 3;
 /// After so many attempts that weren't healthy in time, an input is given up.
 const MAX_TIMEOUTS: u32 = 3;
 
+/// Why a failure isn't final that would be.
+const EXCUSE: &str = "tried again until all is removed that isn't wanted any more, which may be in its way";
+
 /// What one job does.
 #[derive(Debug)]
 pub(super) enum Work {
@@ -192,7 +195,7 @@ impl<H: Runtimes + ?Sized> Job<'_, H> {
         let Some((first, _)) = failures.first() else { return Ok(Some(fetched)) };
         let mut change = self.begin(wanted);
         for (input, error) in &failures {
-            change.failed(wanted, input, error, State::Pending);
+            change.failed(wanted, input, error, State::Pending, false);
         }
         let is_ready = |one: &&Apply| fetched.contains_key(&one.input.project);
         for Apply { input, .. } in applies.iter().filter(|_| wanted.rolled_back.is_none()).filter(is_ready) {
@@ -215,6 +218,7 @@ impl<H: Runtimes + ?Sized> Job<'_, H> {
         if (self.halt)() || !change.begin_attempt(wanted, input, None)? {
             return Ok((change, false));
         }
+        let removals_were_left = change.state.removals_are_left;
         drop(change);
         tracing::info!(project = input.project, digest = %input.input_digest, "applying");
         let result = self.runtimes.apply(ready, self.cancel);
@@ -224,7 +228,9 @@ impl<H: Runtimes + ?Sized> Job<'_, H> {
         match result {
             Ok(()) => change.succeeded(wanted, input),
             Err(error) => {
-                change.failed(wanted, input, &error, State::Installing);
+                // What is to go may have held a port when this began, and may be gone by now.
+                let is_excused = removals_were_left || change.state.removals_are_left;
+                change.failed(wanted, input, &error, State::Installing, is_excused);
                 change.commit()?;
             }
         }
@@ -271,15 +277,26 @@ impl Transaction<'_> {
         }
     }
 
-    /// A failure for now keeps `state` and is tried again later; one for this input is final.
-    fn failed(&mut self, wanted: &DesiredDeployment, input: &Component, error: &RuntimeError, state: State) {
+    /// A failure for now keeps `state` and is tried again later; one for this input is final, unless it is excused by what is
+    /// still to be removed.
+    fn failed(
+        &mut self,
+        wanted: &DesiredDeployment,
+        input: &Component,
+        error: &RuntimeError,
+        state: State,
+        is_excused: bool,
+    ) {
         if matches!(error, RuntimeError::Cancelled) {
             return;
         }
-        let failure = failure(error);
+        let mut failure = failure(error);
         tracing::warn!(project = input.project, code = failure.code, error = failure.message, "failed");
-        if self.may_succeed_later(input, error) {
-            self.postpone(&input.project);
+        if is_excused && !error.is_transient() {
+            failure.message = shown(&format!("{EXCUSE}: {}", failure.message));
+        }
+        if is_excused || self.may_succeed_later(input, error) {
+            self.back_off(&input.project);
             let state = if wanted.rolled_back.is_some() { State::Failed } else { state };
             self.explain(input, state, failure);
         } else {
@@ -298,7 +315,7 @@ impl Transaction<'_> {
         }
     }
 
-    fn postpone(&mut self, project: &str) {
+    fn back_off(&mut self, project: &str) {
         self.state.retries.failed(project, backoff::jitter(Timestamp::now()));
     }
 

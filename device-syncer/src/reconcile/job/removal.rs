@@ -45,7 +45,7 @@ impl<H: Runtimes + ?Sized> Job<'_, H> {
                 }
                 Err(RuntimeError::Cancelled) => {}
                 Err(error) => {
-                    change.postpone(&removal.project);
+                    change.back_off(&removal.project);
                     let failure = failure(&error);
                     tracing::warn!(
                         project = removal.project,
@@ -86,7 +86,7 @@ impl<H: Runtimes + ?Sized> Job<'_, H> {
                 change.next.forget(&input.project);
                 change.report.set(id, name, State::Removed, None);
             }
-            Err(error) => change.failed(wanted, input, &error, State::Removing),
+            Err(error) => change.failed(wanted, input, &error, State::Removing, false),
         }
         change.commit()?;
         Ok((change, gone))

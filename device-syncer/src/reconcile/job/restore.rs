@@ -44,7 +44,7 @@ impl<H: Runtimes + ?Sized> Job<'_, H> {
             Err(error) => {
                 let failure = failure(&error);
                 tracing::warn!(project, code = failure.code, error = failure.message, "not put back");
-                change.postpone(project);
+                change.back_off(project);
                 let state = if error.is_transient() { State::Installing } else { State::Failed };
                 change.explain(input, state, failure);
             }

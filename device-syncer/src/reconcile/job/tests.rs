@@ -16,6 +16,7 @@ use super::*;
 use crate::config::Home;
 use crate::decision::component::Kind;
 use crate::decision::gates::Gates;
+use crate::decision::hold::{Hold, HoldByPerson};
 use crate::decision::message::Identity;
 use crate::decision::observation::{Condition, Observed};
 use crate::decision::plan::Plan;
@@ -38,6 +39,8 @@ struct FakeRuntimes {
     running: RefCell<BTreeMap<String, Observed>>,
     /// What there is of each compose project.
     containers: RefCell<Vec<Started>>,
+    /// The next apply finds everything removed when it ends.
+    clears: Cell<Option<Shared>>,
 }
 
 impl FakeRuntimes {
@@ -73,6 +76,9 @@ impl Runtimes for FakeRuntimes {
     fn apply(&self, ready: &Component, _: &dyn Fn() -> bool) -> Result<(), RuntimeError> {
         self.note("apply", ready.deployment, &ready.component);
         let outcome = self.take("apply", &ready.project);
+        if let Some(state) = self.clears.take() {
+            state.lock().removals_are_left = false;
+        }
         let digest = outcome.is_ok().then_some(ready.input_digest);
         let (deployment, name) = (ready.deployment_name.as_str(), ready.component.as_str());
         let made = Observed { kind: ready.profile_type(), ..observed(deployment, name, digest, Condition::Running) };
@@ -132,6 +138,7 @@ impl Bench {
             failures: RefCell::default(),
             running: RefCell::default(),
             containers: RefCell::default(),
+            clears: Cell::default(),
         };
         let identity = Identity { fleet: fleet(), device: "press-01".parse().unwrap() };
         let state = Shared::new(store, identity, "first boot".to_owned());
@@ -167,11 +174,11 @@ impl Bench {
             change.next.blame(&boot_id);
             change.next.keep_only(wanted);
             let plan = Plan::make(Some(wanted), &change.next, &found, &BTreeSet::new(), &self.gates);
+            change.note_removals(&plan);
             change.announce(&plan, wanted, &at_work);
             let works = choose(&plan, wanted, &mut change, &at_work);
             change.commit().unwrap();
-            let is_left = !plan.removals.is_empty() || !plan.held.is_empty();
-            let up_to_date = !is_left && wanted.iter().all(|one| change.is_installed(one));
+            let up_to_date = !plan.has_removals() && wanted.iter().all(|one| change.is_installed(one));
             drop(change);
             let Some(work) = works.first().filter(|_| !self.cancelled.get()) else {
                 return Done { at_work: false, acted, up_to_date };
@@ -596,6 +603,74 @@ fn a_removal_that_fails_is_told_once_and_tried_again() {
     assert_eq!(bench.told(), ["a/* removing > removed; a/x removing > removed"]);
 }
 
+fn stays() -> RuntimeError {
+    RuntimeError::RemovalFailed { project: "p".to_owned(), reason: "busy".to_owned() }
+}
+
+#[test]
+fn while_anything_is_left_to_remove_no_failure_to_apply_is_final() {
+    let mut bench = Bench::new();
+    bench.pass(&[wanted("a", &[("x", "1")])]);
+    bench.told();
+    let next = [wanted("b", &[("y", "1")])];
+    bench.fail("remove", ("a", "x"), (0..6).map(|_| stays()).collect());
+    // As many as would be final three times over, of each kind.
+    let failures = [permanent(), unhealthy("1"), unhealthy("2"), unhealthy("3"), permanent(), unhealthy("4")];
+    bench.fail("apply", ("b", "y"), failures.into());
+    let mut first = None;
+    for _ in 0..6 {
+        assert!(!bench.later(&next).up_to_date);
+        assert!(bench.state("b", "y").starts_with("installing "), "{}", bench.state("b", "y"));
+        first.get_or_insert(bench.told());
+    }
+    let report = Report::read(&bench.view().device_state.status);
+    let why = report.get(id("b"), &component("y")).and_then(|now| now.failure.clone()).unwrap().message;
+    assert!(why.starts_with("tried again until all is removed"), "{why}");
+    let told = first.unwrap().join("; ");
+    assert_eq!(told.matches("a/x installed > removing").count(), 1, "{told}");
+    assert_eq!(told.matches("b/y pending > installing").count(), 1, "{told}");
+    assert_eq!(bench.told().join(""), "", "nothing of it is a transition");
+    // Once it has gone, what failed is tried at once, and not when its back-off is over; now its failures count.
+    bench.fail("apply", ("b", "y"), vec![permanent()]);
+    bench.later(&next);
+    assert_eq!([bench.state("a", "x"), bench.state("b", "y")], ["removed", "failed compose-failed"]);
+}
+
+#[test]
+fn what_began_while_something_was_left_to_remove_is_tried_again_once_it_has_gone() {
+    let mut bench = Bench::new();
+    bench.pass(&[wanted("a", &[("x", "1")])]);
+    let next = [wanted("b", &[("y", "1")])];
+    // Fails because of what is there, and says so when that has gone.
+    bench.fail("remove", ("a", "x"), vec![stays()]);
+    bench.fail("apply", ("b", "y"), vec![permanent()]);
+    bench.runtimes.clears.set(Some(bench.state.clone()));
+    bench.later(&next);
+    assert!(bench.state("b", "y").starts_with("installing "), "{}", bench.state("b", "y"));
+    assert!(bench.later(&next).up_to_date);
+}
+
+#[test]
+fn what_a_closed_gate_keeps_from_being_removed_is_left_to_remove_too() {
+    let mut bench = Bench::new();
+    bench.pass(&[wanted("a", &[("x", "1")])]);
+    let next = [wanted("b", &[("y", "1")])];
+    bench.gates.holds = vec![held("a")];
+    bench.fail("apply", ("b", "y"), vec![permanent(), permanent()]);
+    for _ in 0..2 {
+        bench.later(&next);
+        assert_eq!([bench.state("a", "x"), bench.state("b", "y")], ["removing held", "installing compose-failed"]);
+    }
+    bench.gates.holds.clear();
+    assert!(bench.pass(&next).up_to_date, "without waiting for the back-off");
+}
+
+fn held(name: &str) -> Hold {
+    let (deployment, since) = (Some(name.parse().unwrap()), "2026-11-23T15:00:00Z".parse().unwrap());
+    let (by, why) = ("j.doe".to_owned(), "x".to_owned());
+    Hold::Person(HoldByPerson { deployment, id: Some(id(name)), by, why, since, until: None })
+}
+
 #[test]
 fn what_a_killed_syncer_could_not_say_any_more_is_said_by_the_next() {
     let mut bench = Bench::new();
@@ -900,5 +975,25 @@ proptest! {
         prop_assert!(!bench.later(last).acted);
         prop_assert_eq!((bench.told(), bench.runtimes.log()), (vec![], vec![]));
         prop_assert_eq!(bench.view().repo.reference(crate::decision::device_state::STATE).unwrap(), before);
+    }
+
+    #[test]
+    fn nothing_is_given_up_by_an_apply_while_anything_is_left_to_remove(
+        passes in prop::collection::vec((any_wanted(), any::<[u8; 9]>()), 1..8),
+    ) {
+        let mut bench = Bench::new();
+        for (desired, failures) in &passes {
+            let all = ["a", "b", "c"].into_iter().flat_map(|one| ["x", "y", "z"].map(|part| (one, part)));
+            for (of, bits) in all.zip(failures) {
+                bench.fail("remove", of, if bits & 1 == 0 { vec![stays()] } else { vec![] });
+                bench.fail("apply", of, [transient(), permanent(), unhealthy("x")].into_iter().skip(usize::from(bits >> 6)).collect());
+            }
+            let before = bench.view().device_state.failed_inputs;
+            bench.later(desired);
+            let is_left = bench.state.lock().removals_are_left;
+            let after = bench.view().device_state.failed_inputs;
+            let given_up: Vec<_> = after.iter().filter(|(project, now)| before.get(*project) != Some(*now)).collect();
+            prop_assert!(!is_left || given_up.is_empty(), "{given_up:?}");
+        }
     }
 }

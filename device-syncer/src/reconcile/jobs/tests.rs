@@ -123,6 +123,7 @@ impl Bench {
             })
             .collect();
         let plan = Plan::make(Some(wanted), &change.next, &found, &BTreeSet::new(), &Gates::default());
+        change.note_removals(&plan);
         change.announce(&plan, wanted, &at_work);
         let works = choose(&plan, wanted, &mut change, &at_work);
         change.commit().unwrap();
