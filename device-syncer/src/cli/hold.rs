@@ -29,6 +29,11 @@ pub(super) struct HoldArgs {
     /// How long, such as 8h or 30m; it ends by itself then. Without this it lasts until `release`.
     #[arg(long = "for", value_name = "DURATION")]
     lasts: Option<String>,
+    /// Ends what is at work there: fetching at once; what changes something is asked to end (TERM), and killed after 10
+    /// seconds, so that half of it may be left. Waiting for health changes nothing, and goes on. Without this each step
+    /// that is at work comes to its end.
+    #[arg(long)]
+    now: bool,
 }
 
 /// Ends what `hold` with the same deployment began.
@@ -52,7 +57,11 @@ pub(super) fn hold(home: &Home, args: &HoldArgs) -> Result<ExitCode, CliError> {
     }
     let of = deployment.as_ref().map(|name| format!(" {name}")).unwrap_or_default();
     text += &format!("`device-syncer release{of}` ends it, and `device-syncer status` shows it.\n");
-    hold::add(home, HoldByPerson { deployment, id, by, why, since: now, until })?;
+    if args.now {
+        text += "What is at work there is ended now by the running syncer; half of it may be left, and what is wanted is \
+                 applied again after the release.\n";
+    }
+    hold::add(home, HoldByPerson { deployment, id, by, why, since: now, until, now: args.now })?;
     print(&text)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -41,7 +41,7 @@ pub fn closed(plan: &Plan, gates: &Gates, before: &[ClosedGate], now: Timestamp)
 fn of_hold(hold: &Hold, plan: &Plan, seen: Timestamp) -> Option<ClosedGate> {
     let (deployment, since, until, words, by) = match hold {
         Hold::File { why, .. } => (None, seen, None, why, None),
-        Hold::Person(HoldByPerson { deployment, id, by, why, since, until }) => {
+        Hold::Person(HoldByPerson { deployment, id, by, why, since, until, .. }) => {
             let of = match deployment {
                 None => None,
                 // What isn't known here holds nothing yet.
@@ -121,7 +121,7 @@ mod tests {
         let hold = |deployment: Option<&str>| {
             let deployment = deployment.map(|name| name.parse().unwrap());
             let (by, why) = ("j.doe".to_owned(), "\u{1b}[2Jline 2".to_owned());
-            Hold::Person(HoldByPerson { deployment, id: None, by, why, since, until: None })
+            Hold::Person(HoldByPerson { deployment, id: None, by, why, since, until: None, now: false })
         };
         let file = Hold::File { file: "/run/busy".to_owned(), why: "the site's file says: busy".to_owned() };
         let gates = Gates { holds: vec![hold(None), hold(Some("a")), hold(Some("nobody")), file], ..Gates::default() };

@@ -37,13 +37,22 @@ pub struct HoldByPerson {
     /// When it ends by itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<Timestamp>,
+    /// What is at work of it is ended, instead of coming to its end.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub now: bool,
+}
+
+fn is_false(flag: &bool) -> bool {
+    !flag
 }
 
 impl Hold {
     /// Whether it holds what belongs to this deployment, as far as that is known.
     pub fn is_of(&self, id: Option<DeploymentId>, name: Option<&DeploymentName>) -> bool {
-        let Self::Person(HoldByPerson { deployment: Some(held), id: known, .. }) = self else { return true };
-        name == Some(held) || (known.is_some() && *known == id)
+        match self {
+            Self::Person(hold) => hold.is_of(id, name),
+            Self::File { .. } => true,
+        }
     }
 
     /// Who, why and since when, in words that may be signed and shown.
@@ -67,6 +76,12 @@ impl Hold {
 }
 
 impl HoldByPerson {
+    /// Whether it holds what belongs to this deployment, as far as that is known.
+    pub fn is_of(&self, id: Option<DeploymentId>, name: Option<&DeploymentName>) -> bool {
+        let Some(held) = &self.deployment else { return true };
+        name == Some(held) || (self.id.is_some() && self.id == id)
+    }
+
     /// Whether it has ended by itself.
     pub fn has_ended(&self, now: Timestamp) -> bool {
         self.until.is_some_and(|until| until <= now)
@@ -82,7 +97,8 @@ mod tests {
 
     fn by_person(by: &str, why: &str) -> HoldByPerson {
         let since = "2026-11-23T15:00:00.5Z".parse().unwrap();
-        HoldByPerson { deployment: None, id: None, by: by.to_owned(), why: why.to_owned(), since, until: None }
+        let (by, why) = (by.to_owned(), why.to_owned());
+        HoldByPerson { deployment: None, id: None, by, why, since, until: None, now: false }
     }
 
     #[test]

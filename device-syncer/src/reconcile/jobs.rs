@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -11,15 +11,33 @@ use tokio::sync::Notify;
 
 use crate::decision::deployment::DesiredDeployment;
 use crate::decision::device_state::DeviceState;
+use crate::decision::hold::HoldByPerson;
 use crate::decision::plan::Plan;
 use crate::reconcile::hooks::Hooks;
 use crate::reconcile::job::{Job, Work};
-use crate::runtimes::Runtimes;
+use crate::runtimes::{Cancel, Runtimes};
 use crate::state::shared::Shared;
 use crate::state::store::StoreError;
 
 /// A job that is at work for longer no longer counts among those that may be at work at once.
 const YOUNG: Duration = Duration::from_secs(120);
+
+/// How long what changes something goes on after it is asked to end; what only fetches, or waits for health, ends at once.
+#[derive(Debug, Clone, Copy)]
+struct Patience {
+    /// Because something else is wanted by now.
+    outdated: Duration,
+    /// The same, once what runs only once has begun.
+    outdated_once: Duration,
+    /// Because the program ends: the service manager gives it 90 seconds.
+    program: Duration,
+}
+
+const PATIENCE: Patience = Patience {
+    outdated: Duration::from_secs(120),
+    outdated_once: Duration::from_secs(600),
+    program: Duration::from_secs(60),
+};
 
 /// How many may be at work at once.
 #[derive(Debug, Clone, Copy)]
@@ -88,6 +106,55 @@ pub struct Jobs {
     tried: Option<BTreeSet<String>>,
     /// What each asks before its first effect.
     hooks: Hooks,
+    patience: Patience,
+}
+
+/// What the loop says to a job.
+#[derive(Debug, Default)]
+struct Said {
+    /// Since when something else is wanted.
+    outdated: OnceLock<Instant>,
+    /// A person wants whatever changes something to end now.
+    now: AtomicBool,
+    /// No further step is to be taken: a gate has closed.
+    halt: AtomicBool,
+}
+
+/// What a job hears, in its own thread.
+struct Heard<'a> {
+    said: &'a Said,
+    stop: &'a AtomicBool,
+    /// When it heard first that the program ends.
+    stopped: OnceLock<Instant>,
+    patience: Patience,
+}
+
+impl Heard<'_> {
+    /// For how long something else is wanted.
+    fn outdated(&self) -> Option<Duration> {
+        self.said.outdated.get().map(Instant::elapsed)
+    }
+
+    /// For how long the program has been ending.
+    fn stopped(&self) -> Option<Duration> {
+        self.stop.load(Ordering::Relaxed).then(|| self.stopped.get_or_init(Instant::now).elapsed())
+    }
+
+    /// Whether what changes nothing ends.
+    fn ends(&self) -> bool {
+        self.outdated().or(self.stopped()).is_some()
+    }
+
+    /// Whether what changes something ends, which may go on for so long where something else is wanted.
+    fn ends_change(&self, outdated: Duration) -> bool {
+        let is_over = |since: Option<Duration>, patience| since.is_some_and(|since| since >= patience);
+        let is_said = self.said.now.load(Ordering::Relaxed);
+        is_said || is_over(self.outdated(), outdated) || is_over(self.stopped(), self.patience.program)
+    }
+
+    fn is_halted(&self) -> bool {
+        self.said.halt.load(Ordering::Relaxed) || self.said.now.load(Ordering::Relaxed) || self.ends()
+    }
 }
 
 #[derive(Debug)]
@@ -95,8 +162,7 @@ struct Running {
     work: Arc<Work>,
     began: Instant,
     is_suspect: bool,
-    cancel: Arc<AtomicBool>,
-    halt: Arc<AtomicBool>,
+    said: Arc<Said>,
     over: Arc<AtomicBool>,
     thread: JoinHandle<Result<bool, StoreError>>,
 }
@@ -115,7 +181,7 @@ impl Jobs {
     /// None is at work.
     pub fn new(bounds: Bounds) -> Self {
         let (ended, stop, hooks) = (Arc::default(), Arc::default(), Hooks::default());
-        Self { bounds, running: Vec::new(), ended, stop, tried: None, hooks }
+        Self { bounds, running: Vec::new(), ended, stop, tried: None, hooks, patience: PATIENCE }
     }
 
     /// From now on each asks the site's hook before its first effect.
@@ -182,11 +248,21 @@ impl Jobs {
         failed.map_or(Ok(acted), Err)
     }
 
-    /// Ends those whose work isn't wanted any more as it is.
+    /// Ends those whose work isn't wanted any more as it is: at once what only fetches or waits; what changes something has
+    /// a while to come to its end.
     pub(super) fn cancel_outdated(&self, wanted: &[DesiredDeployment]) {
         for job in self.running.iter().filter(|job| job.work.is_outdated(wanted)) {
-            if !job.cancel.swap(true, Ordering::Relaxed) {
+            if job.said.outdated.set(Instant::now()).is_ok() {
                 tracing::info!(deployment = job.work.name(), "what is at work is outdated, and ends");
+            }
+        }
+    }
+
+    /// Ends now what changes something of what a person holds, where they say so.
+    pub(super) fn end_now(&self, holds: &[HoldByPerson]) {
+        for job in self.running.iter().filter(|job| holds.iter().any(|hold| job.work.is_held_by(hold))) {
+            if !job.said.now.swap(true, Ordering::Relaxed) {
+                tracing::warn!(deployment = job.work.name(), "what is at work is ended, because a person says so");
             }
         }
     }
@@ -196,7 +272,7 @@ impl Jobs {
     pub(super) fn halt(&self, plan: &Plan) {
         let waiting: BTreeSet<_> = plan.waiting().collect();
         for job in self.running.iter().filter(|job| job.work.projects().iter().any(|one| waiting.contains(one))) {
-            job.halt.store(true, Ordering::Relaxed);
+            job.said.halt.store(true, Ordering::Relaxed);
         }
     }
 
@@ -225,19 +301,21 @@ impl Jobs {
         H: Runtimes + Send + Sync + 'static,
     {
         let work = Arc::new(work);
-        let [cancel, halt, over] = [(); 3].map(|()| Arc::new(AtomicBool::new(false)));
+        let (said, over) = (Arc::<Said>::default(), Arc::<AtomicBool>::default());
         let end = End { over: Arc::clone(&over), ended: Arc::clone(&self.ended) };
-        let (its_work, its_cancel, its_halt) = (Arc::clone(&work), Arc::clone(&cancel), Arc::clone(&halt));
-        let (stop, hooks) = (self.stop(), self.hooks.clone());
+        let (its_work, its_said) = (Arc::clone(&work), Arc::clone(&said));
+        let (stop, hooks, patience) = (self.stop(), self.hooks.clone(), self.patience);
         let thread = thread::spawn(move || {
             let _end = end;
-            let cancel = || its_cancel.load(Ordering::Relaxed) || stop.load(Ordering::Relaxed);
-            let halt = || its_halt.load(Ordering::Relaxed) || cancel();
-            let may_change = |deployment| hooks.may_change(deployment, &cancel);
-            let (cancel, halt, may_change) = (&cancel, &halt, &may_change);
-            Job { runtimes: &*runtimes, state: &state, cancel, halt, may_change }.run(&its_work)
+            let heard = Heard { said: &its_said, stop: &stop, stopped: OnceLock::new(), patience };
+            let (waiting, halt) = (|| heard.ends(), || heard.is_halted());
+            let (changing, once) =
+                (|| heard.ends_change(patience.outdated), || heard.ends_change(patience.outdated_once));
+            let may_change = |deployment| hooks.may_change(deployment, &halt);
+            let cancel = Cancel { waiting: &waiting, changing: &changing, once: &once };
+            Job { runtimes: &*runtimes, state: &state, cancel, halt: &halt, may_change: &may_change }.run(&its_work)
         });
-        self.running.push(Running { work, began: Instant::now(), is_suspect, cancel, halt, over, thread });
+        self.running.push(Running { work, began: Instant::now(), is_suspect, said, over, thread });
     }
 
     /// Waits until one has ended. Returns whether one has.

@@ -32,6 +32,7 @@ use crate::reconcile::outcome::{Done, HostAnswer, Next, PassOutcome, Progress};
 use crate::reconcile::reconciler::Reconciler;
 use crate::state::accepted::{self, Unreadable};
 use crate::state::floor::{Floor, FloorError};
+use crate::state::hold;
 use crate::state::last_failure::LastFailure;
 use crate::state::requests::Requests;
 use crate::state::shared::Shared;
@@ -199,6 +200,8 @@ impl Syncer {
     }
 
     fn make_pass(&mut self, ask: Ask) -> Result<PassOutcome, PassError> {
+        // Before anything is asked that may be slow to answer.
+        self.reconciler.jobs.end_now(&hold::now(&self.device.home, Timestamp::now()));
         let requests = Requests::read(&self.device.home);
         if requests.sync {
             Requests::host_is_asked(&self.device.home);

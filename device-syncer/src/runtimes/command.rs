@@ -16,7 +16,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 use super::redact::Redactor;
 
 /// How long a group may take to end after TERM.
-const GRACE: Duration = Duration::from_secs(5);
+const GRACE: Duration = Duration::from_secs(10);
 /// How long the output of a child that has ended may take to end.
 const DRAIN: Duration = Duration::from_secs(20);
 /// How much of standard error is kept: its end.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use repo_model::margo::ProfileType;
 use repo_model::{Digest, error_chain};
 
-use super::{ComposeRuntime, HelmRuntime, LockedImage, Runtime, RuntimeError, Runtimes, Watch, compose, helm};
+use super::{Cancel, ComposeRuntime, HelmRuntime, LockedImage, Runtime, RuntimeError, Runtimes, Watch, compose, helm};
 use crate::decision::component::{Component, Kind};
 use crate::decision::failure::Failure;
 use crate::decision::observation::Observation;
@@ -142,7 +142,7 @@ impl Runtimes for DeviceRuntimes {
         }
     }
 
-    fn apply(&self, ready: &Ready, cancel: &dyn Fn() -> bool) -> Result<(), RuntimeError> {
+    fn apply(&self, ready: &Ready, cancel: &Cancel<'_>) -> Result<(), RuntimeError> {
         match ready {
             Ready::Compose(prepared) => self.compose()?.apply(prepared, cancel),
             Ready::Helm(prepared) => self.helm()?.apply(prepared, cancel),

@@ -3,6 +3,7 @@
 //! Only this module and what is below it names `docker` or `helm`. Everything blocks, but for the thread that hears what
 //! the engine tells; time is used only to wait.
 
+mod cancel;
 pub mod capabilities;
 mod client;
 pub mod command;
@@ -24,6 +25,7 @@ use crate::decision::component::Component;
 use crate::decision::observation::Observed;
 use crate::decision::restart::Started;
 
+pub use cancel::Cancel;
 pub use compose::{ComposeRuntime, ComposeSettings, Watch};
 pub use device::{DeviceRuntimes, Ready};
 pub use error::RuntimeError;
@@ -50,7 +52,7 @@ pub trait Runtime: Send {
 
     /// Makes it run, waits for its health, and notes the input. A second apply of the same input touches nothing that
     /// runs.
-    fn apply(&self, prepared: &Self::Prepared, cancel: &dyn Fn() -> bool) -> Result<(), RuntimeError>;
+    fn apply(&self, prepared: &Self::Prepared, cancel: &Cancel<'_>) -> Result<(), RuntimeError>;
 
     /// Ends and removes what `apply` made; volumes and the application's own files stay. Idempotent.
     fn remove(&self, project: &str, timeout: Duration, cancel: &dyn Fn() -> bool) -> Result<(), RuntimeError>;
@@ -67,7 +69,7 @@ pub trait Runtimes {
         BTreeMap::new()
     }
     /// See [`Runtime::apply`].
-    fn apply(&self, ready: &Self::Ready, cancel: &dyn Fn() -> bool) -> Result<(), RuntimeError>;
+    fn apply(&self, ready: &Self::Ready, cancel: &Cancel<'_>) -> Result<(), RuntimeError>;
     /// Restores what was applied and doesn't run, and touches nothing else of it.
     fn restore(&self, component: &Component, cancel: &dyn Fn() -> bool) -> Result<(), RuntimeError>;
     /// The containers of what was applied, in the order in which they are restarted.

@@ -72,6 +72,13 @@ impl Holds {
     }
 }
 
+/// What persons hold who want what is at work there to end now; nothing where that can't be read.
+pub fn now(home: &Home, now: Timestamp) -> Vec<HoldByPerson> {
+    let mut holds = read(&home.hold()).unwrap_or_default();
+    holds.retain(|hold| hold.now && !hold.has_ended(now));
+    holds
+}
+
 /// Why a site's file holds everything; `None` where there is none. It is somebody else's: nothing but a plain file is
 /// opened, no link is followed, and of its content no more is read than is shown.
 fn words_of(file: &Path) -> Option<String> {
@@ -164,7 +171,8 @@ mod tests {
     fn hold(deployment: Option<&str>, hours: Option<i64>) -> HoldByPerson {
         let deployment = deployment.map(|name| name.parse().unwrap());
         let until = hours.map(|hours| now() + SignedDuration::from_hours(hours));
-        HoldByPerson { deployment, id: None, by: "j.doe".to_owned(), why: "x".to_owned(), since: now(), until }
+        let (by, why) = ("j.doe".to_owned(), "x".to_owned());
+        HoldByPerson { deployment, id: None, by, why, since: now(), until, now: false }
     }
 
     fn said(home: &Home, now: Timestamp) -> Vec<String> {

@@ -133,6 +133,36 @@ fn a_running_syncer_goes_on_as_soon_as_a_hold_is_released_or_ends_by_itself() {
 }
 
 #[test]
+fn what_is_at_work_is_ended_where_a_person_says_so_and_only_there() {
+    let world = World::running();
+    world.settings("poll: 1h\nreport: 1h\n");
+    world.fake.set("hang-up", "");
+    world.hand.want("greeter", &world.app, "servus");
+    world.hand.want("other", &world.app, "neighbour");
+    world.hand.publish();
+    let syncer = command(&world.home(), &["run"]).spawn().unwrap();
+    until("both are at work", || ["greeter", "other"].iter().all(|name| world.states(name) == ["hello installing"]));
+    // As it was until now: what is at work comes to its end.
+    hold(&world, &["greeter"]);
+    std::thread::sleep(std::time::Duration::from_secs(3));
+    assert_eq!(world.states("greeter"), ["hello installing"]);
+    let said = hold(&world, &["greeter", "--now"]);
+    assert!(said.contains("What is at work there is ended now"), "{said}");
+    until("it has ended", || world.states("greeter") == ["hello pending held"]);
+    assert_eq!(world.states("other"), ["hello installing"]);
+    world.fake.unset("hang-up");
+    until("its neighbour came to its end", || world.states("other") == ["hello installed"]);
+    assert_eq!(world.states("greeter"), ["hello pending held"]);
+    let status: Value = serde_json::from_str(&world.syncer(&["status", "--output", "json"]).good().stdout).unwrap();
+    assert_eq!(status["holds"][0]["now"], true);
+    world.syncer(&["release", "greeter"]).good();
+    until("it is made whole", || world.states("greeter") == ["hello installed"]);
+    assert!(world.greetings().contains(&"servus".to_owned()));
+    terminate(&syncer);
+    finish(syncer).good();
+}
+
+#[test]
 fn a_file_of_the_sites_holds_everything_while_it_is_there_whatever_it_is() {
     let world = World::running();
     let file = world.path("busy");

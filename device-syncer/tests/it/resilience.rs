@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use repo_testkit::{git, terminate};
 use rustix::fs::{Mode, OFlags};
@@ -470,15 +471,50 @@ fn a_syncer_that_runs_follows_the_repository_and_ends_on_request() {
 }
 
 #[test]
-fn a_syncer_that_is_told_to_end_during_an_apply_ends_and_the_next_goes_on() {
+fn a_syncer_that_is_told_to_end_during_an_apply_lets_it_come_to_its_end() {
     let world = World::running();
     world.fake.set("hang-up", "");
     world.hand.want("greeter", &world.app, "servus");
     world.hand.publish();
-    let syncer = command(&world.home(), &["run"]).spawn().unwrap();
+    let mut syncer = command(&world.home(), &["run"]).spawn().unwrap();
     until("it applies", || world.greetings() == ["servus"]);
     terminate(&syncer);
+    std::thread::sleep(Duration::from_secs(8));
+    assert!(syncer.try_wait().unwrap().is_none(), "half of it would be worse");
+    world.fake.unset("hang-up");
     finish(syncer).good();
+    assert_eq!(world.states("greeter"), ["hello installed"]);
+    world.assert_idle();
+}
+
+#[test]
+fn a_syncer_that_is_told_to_end_while_it_waits_for_health_ends_at_once() {
+    let world = World::running();
+    world.fake.set("starting-web", "");
+    world.hand.want("greeter", &world.app, "servus");
+    world.hand.publish();
+    let syncer = command(&world.home(), &["run"]).spawn().unwrap();
+    until("it waits", || world.greetings() == ["servus"]);
+    let began = Instant::now();
+    terminate(&syncer);
+    finish(syncer).good();
+    assert!(began.elapsed().as_secs() < 30, "{:?}", began.elapsed());
+}
+
+#[test]
+fn a_syncer_that_is_told_to_end_during_an_apply_that_hangs_ends_and_the_next_goes_on() {
+    let world = World::running();
+    world.fake.set("hang-up", "");
+    world.hand.want("greeter", &world.app, "servus");
+    world.hand.edit("greeter", |text| text.replace("timeout: 1m", "timeout: 10m"));
+    world.hand.publish();
+    let syncer = command(&world.home(), &["run"]).spawn().unwrap();
+    until("it applies", || world.greetings() == ["servus"]);
+    let began = Instant::now();
+    terminate(&syncer);
+    finish(syncer).good();
+    // The service manager gives it 90 seconds.
+    assert!((60..85).contains(&began.elapsed().as_secs()), "{:?}", began.elapsed());
     assert!(holders(&world.home().join("children.lock")).is_empty(), "its child has ended too");
     world.fake.unset("hang-up");
     world.once().good();
@@ -499,6 +535,30 @@ fn a_newer_revision_ends_the_wait_for_an_older_one() {
     world.hand.publish();
     until("the newer one is applied", || world.greetings() == ["servus"]);
     world.fake.unset("starting-web");
+    until("it is well", || world.states("greeter") == ["hello installed"]);
+    terminate(&syncer);
+    finish(syncer).good();
+    world.assert_idle();
+}
+
+#[test]
+fn what_is_applied_comes_to_its_end_before_a_newer_revision_is() {
+    let world = World::running();
+    world.fake.set("hang-up", "");
+    world.hand.want("greeter", &world.app, "first");
+    world.hand.publish();
+    let log = world.path("run.log");
+    let syncer = command(&world.home(), &["run"]).stderr(fs::File::create(&log).unwrap()).spawn().unwrap();
+    until("it applies", || world.greetings() == ["first"]);
+    let children = holders(&world.home().join("children.lock"));
+    world.hand.want("greeter", &world.app, "servus");
+    world.hand.publish();
+    until("the newer one is adopted", || fs::read_to_string(&log).unwrap().contains("is outdated, and ends"));
+    std::thread::sleep(Duration::from_secs(8));
+    assert_eq!(holders(&world.home().join("children.lock")), children, "half of it would be worse");
+    assert_eq!(world.greetings(), ["first"]);
+    world.fake.unset("hang-up");
+    until("the newer one is applied", || world.greetings() == ["servus"]);
     until("it is well", || world.states("greeter") == ["hello installed"]);
     terminate(&syncer);
     finish(syncer).good();

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use device_syncer::decision::observation::Condition;
-use device_syncer::runtimes::{Runtime, RuntimeError};
+use device_syncer::runtimes::{Cancel, Runtime, RuntimeError};
 
 use crate::world::{CHECK, World};
 
@@ -217,6 +217,25 @@ pub(crate) fn a_cancelled_wait_leaves_a_half_made_project_that_the_next_apply_co
     assert_eq!((found.input_digest, found.condition), (Some(world.component.input_digest), Condition::Running));
 }
 
+pub(crate) fn what_is_outdated_ends_at_once_where_it_waits_and_comes_to_its_end_where_it_changes_something(
+    world: &mut World,
+) {
+    let slow = "{image: margo-test/busybox:1, command: [sleep, '1000'], \
+        healthcheck: {test: [CMD, 'false'], interval: 1s, start_period: 100s}}";
+    world.archive(&[("compose.yaml", &compose(&format!("web: {slow}")))]);
+    if let Some(fake) = &world.fake {
+        fake.set("starting-web", "");
+    }
+    let prepared = world.runtime.prefetch(&world.component, &|| false).unwrap();
+    let (yes, no) = (|| true, || false);
+    let cancel = Cancel { waiting: &no, changing: &yes, once: &yes };
+    assert!(matches!(world.runtime.apply(&prepared, &cancel), Err(RuntimeError::Cancelled)));
+    let is_started = |world: &World| world.observed().unwrap().services["web"].state == "running";
+    let cancel = Cancel { waiting: &yes, changing: &no, once: &no };
+    assert!(matches!(world.runtime.apply(&prepared, &cancel), Err(RuntimeError::Cancelled)));
+    assert!(is_started(world), "`up` came to its end");
+}
+
 /// Applies beside something foreign and expects that nothing of it was touched.
 fn refused_as_not_ours(world: &mut World, kind: &'static str, name: &str) {
     let before = (world.left("container"), world.left("network"), world.left("volume"));
@@ -345,7 +364,7 @@ pub(crate) fn a_gone_daemon_is_transient(world: &mut World) {
     for error in [
         world.runtime.observe().unwrap_err(),
         world.runtime.prefetch(&world.component, &|| false).unwrap_err(),
-        world.runtime.apply(&prepared, &|| false).unwrap_err(),
+        world.runtime.apply(&prepared, &Cancel::whatever(&|| false)).unwrap_err(),
         world.runtime.remove(&world.component.project, Duration::from_secs(5), &|| false).unwrap_err(),
     ] {
         assert_eq!((error.code().as_str(), error.is_transient()), ("runtime-unavailable", true), "{error}");

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use device_syncer::config::policy::HostPath;
 use device_syncer::decision::component::Component;
-use device_syncer::runtimes::{Runtime, RuntimeError};
+use device_syncer::runtimes::{Cancel, Runtime, RuntimeError};
 
 use crate::world::World;
 
@@ -118,7 +118,7 @@ fn of_two_that_are_applied_at_once_one_is_refused_where_the_other_could_lead_its
                 let (at_once, runtime) = (&at_once, &world.runtime);
                 scope.spawn(move || {
                     at_once.wait();
-                    runtime.apply(one, &|| false)
+                    runtime.apply(one, &Cancel::whatever(&|| false))
                 })
             };
             let threads: Vec<_> = prepared.iter().map(apply).collect();

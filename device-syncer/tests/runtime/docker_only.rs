@@ -197,7 +197,7 @@ mod docker_files {
 
 mod docker_up {
     use device_syncer::decision::observation::Condition;
-    use device_syncer::runtimes::{Runtime, RuntimeError};
+    use device_syncer::runtimes::{Cancel, Runtime, RuntimeError};
 
     use crate::world::{CHECK, World};
 
@@ -214,7 +214,7 @@ mod docker_up {
         let prepared = world.runtime.prefetch(&world.component, &|| false).unwrap();
         let begun =
             || !world.ask(&["ps", "--quiet", "--filter", &format!("name={}", world.component.project)]).is_empty();
-        let error = world.runtime.apply(&prepared, &begun).unwrap_err();
+        let error = world.runtime.apply(&prepared, &Cancel::whatever(&begun)).unwrap_err();
         assert!(matches!(error, RuntimeError::Cancelled), "{error}");
         assert_eq!(world.observed().unwrap().input_digest, None, "half made");
         let slow = world.identities()["slow"].clone();

@@ -16,7 +16,7 @@ use device_syncer::artifacts::Cache;
 use device_syncer::decision::component::{Component, Kind};
 use device_syncer::decision::kubernetes::ObjectPolicy;
 use device_syncer::decision::observation::{Condition, Observed};
-use device_syncer::runtimes::{HelmRuntime, HelmSettings, Runtime, RuntimeError};
+use device_syncer::runtimes::{Cancel, HelmRuntime, HelmSettings, Runtime, RuntimeError};
 use repo_artifacts::Lock;
 use repo_model::margo::helm_values::HelmValues;
 use repo_model::value::ParamValue;
@@ -57,6 +57,7 @@ helm! {
     values_that_break_the_charts_schema_are_final,
     pods_that_never_run_end_with_the_time_limit_and_a_good_input_cures_it,
     a_cancelled_wait_leaves_a_release_that_the_next_apply_completes,
+    a_hook_that_began_has_longer_to_come_to_its_end,
     without_waiting_an_apply_returns_at_once,
     an_api_server_that_is_away_or_refuses_us_is_transient,
     values_are_in_a_file_for_us_alone_and_secrets_are_nowhere_else,
@@ -180,7 +181,7 @@ impl World {
 
     fn apply_until(&self, cancel: &dyn Fn() -> bool) -> Result<(), RuntimeError> {
         let prepared = self.runtime.prefetch(&self.component, &|| false)?;
-        self.runtime.apply(&prepared, cancel)
+        self.runtime.apply(&prepared, &Cancel::whatever(cancel))
     }
 
     fn remove(&self, seconds: u64) -> Result<(), RuntimeError> {
@@ -518,6 +519,23 @@ fn a_cancelled_wait_leaves_a_release_that_the_next_apply_completes(world: &mut W
     assert!(began.elapsed() < Duration::from_secs(12), "{:?}", began.elapsed());
     world.unset("nodeSelector.no");
     world.apply().unwrap();
+    world.assert_runs();
+}
+
+fn a_hook_that_began_has_longer_to_come_to_its_end(world: &mut World) {
+    for (given, seconds) in [(("nodeSelector.no", "node"), 12), (("hooks.pre-upgrade", "hang"), 30)] {
+        world.text(given.0, given.1);
+        let prepared = world.runtime.prefetch(&world.component, &|| false).unwrap();
+        let began = Instant::now();
+        let after = |seconds| move || began.elapsed() >= Duration::from_secs(seconds);
+        let (changing, once) = (after(12), after(30));
+        let cancel = Cancel { waiting: &|| true, changing: &changing, once: &once };
+        assert!(matches!(world.runtime.apply(&prepared, &cancel), Err(RuntimeError::Cancelled)));
+        let took = began.elapsed().as_secs();
+        assert!((seconds..seconds + 17).contains(&took), "{given:?}: {took} s");
+        world.unset(given.0);
+        world.apply().unwrap();
+    }
     world.assert_runs();
 }
 
@@ -863,7 +881,7 @@ fn a_release_that_was_left_under_way_is_judged_once_it_is_brought_back(world: &m
     site(world, Some(&["other"]), None);
     world.text("greeting", "after");
     let prepared = world.runtime.prefetch(&world.component, &|| false).unwrap();
-    let error = world.runtime.apply(&prepared, &|| false).unwrap_err();
+    let error = world.runtime.apply(&prepared, &Cancel::whatever(&|| false)).unwrap_err();
     assert_eq!(error.code().as_str(), "policy-denied", "{error}");
     assert_eq!(world.statuses().last().unwrap(), "deployed", "it is brought back, and goes on");
     site(world, Some(&["web"]), None);
@@ -884,7 +902,7 @@ fn what_becomes_something_else_when_it_is_applied_is_told_and_goes_on(world: &mu
         assert_eq!((error.code().as_str(), error.is_transient()), ("policy-denied", false), "{error}");
         assert!(error.to_string().contains(words), "{error}");
     };
-    denied(world.runtime.apply(&prepared, &|| false).unwrap_err(), "image` is evil, which isn't among");
+    denied(world.runtime.apply(&prepared, &Cancel::whatever(&|| false)).unwrap_err(), "image` is evil, which isn't among");
     assert_eq!(
         (world.statuses(), world.object("pod", "x")["spec"]["containers"][0]["image"].clone()),
         (vec!["deployed".to_owned()], json!("evil"))

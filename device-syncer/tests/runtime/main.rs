@@ -43,6 +43,7 @@ contract! {
     an_unhealthy_service_times_out_with_its_log_and_without_secrets,
     a_one_shot_job_counts_as_good_when_it_ended_well,
     a_cancelled_wait_leaves_a_half_made_project_that_the_next_apply_completes,
+    what_is_outdated_ends_at_once_where_it_waits_and_comes_to_its_end_where_it_changes_something,
     a_foreign_container_is_never_taken_over,
     a_foreign_project_is_never_taken_over,
     a_foreign_network_is_never_taken_over,

@@ -16,9 +16,10 @@ use crate::decision::component::Component;
 use crate::decision::deployment::DesiredDeployment;
 use crate::decision::device_state::{Attempt, DeviceState, FailedInput};
 use crate::decision::failure::{Failure, shown};
+use crate::decision::hold::HoldByPerson;
 use crate::decision::plan::Removal;
 use crate::decision::restart::RestartCause;
-use crate::runtimes::{RuntimeError, Runtimes};
+use crate::runtimes::{Cancel, RuntimeError, Runtimes};
 use crate::state::shared::{Shared, Transaction};
 use crate::state::store::StoreError;
 
@@ -98,6 +99,17 @@ impl Work {
         }
     }
 
+    /// Whether a person holds what it works on.
+    pub(super) fn is_held_by(&self, hold: &HoldByPerson) -> bool {
+        match self {
+            Self::Deployment { wanted, .. } | Self::Restore { wanted, .. } | Self::Restart { wanted, .. } => {
+                hold.is_of(Some(wanted.id), Some(&wanted.name))
+            }
+            Self::Removal { removals, .. } => removals.iter().any(|one| hold.is_of(one.deployment, one.name.as_ref())),
+            Self::Lost(input) => hold.is_of(Some(input.deployment), Some(&input.deployment_name)),
+        }
+    }
+
     /// Whether it, or a neighbour that was at work beside it, took the device down.
     pub(super) fn is_suspect(&self, device_state: &DeviceState) -> bool {
         let attempts = |project: &str| device_state.attempts.get(project);
@@ -113,9 +125,9 @@ fn is_same(a: &Component, b: &Component) -> bool {
 pub(super) struct Job<'a, H: Runtimes + ?Sized> {
     pub(super) runtimes: &'a H,
     pub(super) state: &'a Shared,
-    /// Whether to stop: its work is outdated, or the program ends.
-    pub(super) cancel: &'a dyn Fn() -> bool,
-    /// Whether to take no further step: to stop, or a gate has closed.
+    /// Whether to end what it does at this moment: its work is outdated, a person says so, or the program ends.
+    pub(super) cancel: Cancel<'a>,
+    /// Whether to take no further step, and to end what is fetched: one of those, or a gate has closed.
     pub(super) halt: &'a dyn Fn() -> bool,
     /// Whether the site lets the first effect on a deployment happen now.
     pub(super) may_change: &'a dyn Fn(DeploymentId) -> bool,
@@ -221,7 +233,7 @@ impl<H: Runtimes + ?Sized> Job<'_, H> {
         let removals_were_left = change.state.removals_are_left;
         drop(change);
         tracing::info!(project = input.project, digest = %input.input_digest, "applying");
-        let result = self.runtimes.apply(ready, self.cancel);
+        let result = self.runtimes.apply(ready, &self.cancel);
         let mut change = self.begin(wanted);
         change.close_attempt(input);
         let done = result.is_ok();

@@ -35,7 +35,7 @@ impl<H: Runtimes + ?Sized> Job<'_, H> {
             }
             acted = true;
             tracing::info!(project = removal.project, "removing");
-            let result = self.runtimes.remove(removal.kind, &removal.project, REMOVAL, self.cancel);
+            let result = self.runtimes.remove(removal.kind, &removal.project, REMOVAL, self.cancel.changing);
             let mut change = stays.map_or_else(|| self.state.begin(), |stays| self.begin(stays));
             match result {
                 Ok(()) => {
@@ -78,7 +78,7 @@ impl<H: Runtimes + ?Sized> Job<'_, H> {
         change.commit()?;
         drop(change);
         tracing::info!(project = input.project, %kind, "removing, because its type changed");
-        let result = self.runtimes.remove(kind, &input.project, REMOVAL, self.cancel);
+        let result = self.runtimes.remove(kind, &input.project, REMOVAL, self.cancel.changing);
         let mut change = self.begin(wanted);
         let gone = result.is_ok();
         match result {

@@ -58,7 +58,7 @@ impl<H: Runtimes + ?Sized> Job<'_, H> {
             Err(error) => {
                 let failure = failure(&error);
                 tracing::warn!(project = input.project, code = failure.code, error = failure.message, "not restarted");
-                change.postpone(&input.project);
+                change.back_off(&input.project);
                 if wanted.rolled_back.is_none() {
                     change.explain(input, State::Installing, failure);
                 }

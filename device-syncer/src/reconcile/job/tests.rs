@@ -73,7 +73,7 @@ impl Runtimes for FakeRuntimes {
         self.take("prefetch", &component.project).map(|()| component.clone())
     }
 
-    fn apply(&self, ready: &Component, _: &dyn Fn() -> bool) -> Result<(), RuntimeError> {
+    fn apply(&self, ready: &Component, _: &Cancel<'_>) -> Result<(), RuntimeError> {
         self.note("apply", ready.deployment, &ready.component);
         let outcome = self.take("apply", &ready.project);
         if let Some(state) = self.clears.take() {
@@ -188,7 +188,7 @@ impl Bench {
             acted |= Job {
                 runtimes: &self.runtimes,
                 state: &self.state,
-                cancel: &cancel,
+                cancel: Cancel::whatever(&cancel),
                 halt: &cancel,
                 may_change: &|_| true,
             }
@@ -668,7 +668,7 @@ fn what_a_closed_gate_keeps_from_being_removed_is_left_to_remove_too() {
 fn held(name: &str) -> Hold {
     let (deployment, since) = (Some(name.parse().unwrap()), "2026-11-23T15:00:00Z".parse().unwrap());
     let (by, why) = ("j.doe".to_owned(), "x".to_owned());
-    Hold::Person(HoldByPerson { deployment, id: Some(id(name)), by, why, since, until: None })
+    Hold::Person(HoldByPerson { deployment, id: Some(id(name)), by, why, since, until: None, now: false })
 }
 
 #[test]

@@ -57,8 +57,12 @@ impl Runtimes for Hanging {
         self.work("fetch", &component.project, cancel).map(|()| component.clone())
     }
 
-    fn apply(&self, ready: &Component, cancel: &dyn Fn() -> bool) -> Result<(), RuntimeError> {
-        self.work("apply", &ready.project, cancel)
+    fn apply(&self, ready: &Component, cancel: &Cancel<'_>) -> Result<(), RuntimeError> {
+        self.work("apply", &ready.project, cancel.changing)?;
+        if self.hang.lock().unwrap().contains(&format!("wait {}", ready.project)) {
+            self.work("wait", &ready.project, cancel.waiting)?;
+        }
+        Ok(())
     }
 
     fn restore(&self, component: &Component, cancel: &dyn Fn() -> bool) -> Result<(), RuntimeError> {
@@ -99,12 +103,11 @@ impl Bench {
         let store = Store::open(&home, &"press-01".parse().unwrap(), SigningKey::from_seed(&[7; 32])).unwrap();
         let identity = Identity { fleet: fleet(), device: "press-01".parse().unwrap() };
         let runtimes = Arc::new(Hanging::default());
-        for one in hang {
-            let (verb, name) = one.split_once(' ').unwrap();
-            runtimes.hang.lock().unwrap().insert(format!("{verb} {}", project(name, "x")));
-        }
-        let jobs = Jobs::new(Bounds { young: 2, all: 6 });
-        Self { _dir: dir, state: Shared::new(store, identity, "boot".to_owned()), runtimes, jobs }
+        let patience = Patience { outdated: Duration::ZERO, outdated_once: Duration::ZERO, program: Duration::ZERO };
+        let jobs = Jobs { patience, ..Jobs::new(Bounds { young: 2, all: 6 }) };
+        let bench = Self { _dir: dir, state: Shared::new(store, identity, "boot".to_owned()), runtimes, jobs };
+        bench.hang(hang);
+        bench
     }
 
     /// Begins what can begin, as a pass does. What was applied counts as running.
@@ -148,10 +151,28 @@ impl Bench {
         }
     }
 
+    /// From now on what is to end may take so long to come to its end by itself.
+    fn be_patient(&mut self, patience: Duration) {
+        self.jobs.patience = Patience { outdated: patience, outdated_once: patience, program: patience };
+    }
+
+    /// What is at work, by deployment.
+    fn at_work(&self) -> Vec<String> {
+        self.jobs.running.iter().filter(|job| !job.is_over()).map(|job| job.work.name()).collect()
+    }
+
     fn state(&self, name: &str) -> String {
         let report = Report::read(&self.state.view().device_state.status);
         let found = report.get(crate::testing::id(name), &"x".parse().unwrap()).cloned();
         found.map_or("none".to_owned(), |one| one.state.to_string())
+    }
+
+    fn hang(&self, what: &[&str]) {
+        let mut hang = self.runtimes.hang.lock().unwrap();
+        for one in what {
+            let (verb, name) = one.split_once(' ').unwrap();
+            hang.insert(format!("{verb} {}", project(name, "x")));
+        }
     }
 
     fn release(&self) {
@@ -216,6 +237,114 @@ fn what_is_outdated_ends_its_neighbour_goes_on_and_the_newer_one_is_applied() {
     assert_eq!(applied, Some(crate::testing::input_digest("a", "x", "2")));
     let begun = bench.runtimes.begun.lock().unwrap().clone();
     assert_eq!(begun.iter().filter(|one| **one == format!("apply {}", project("b", "x"))).count(), 1, "{begun:?}");
+}
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+#[test]
+fn what_changes_something_comes_to_its_end_though_it_is_outdated_and_what_fetches_or_waits_ends_at_once() {
+    let (mut bench, old) = (Bench::new(&["fetch a", "wait b", "apply c"]), all(&["a", "b", "c"]));
+    bench.be_patient(HOUR);
+    bench.jobs.bounds.young = 3;
+    bench.settle(&old);
+    assert_eq!(bench.at_work(), ["a", "b", "c"]);
+    let newer: Vec<_> = ["a", "b", "c"].iter().map(|name| wanted(name, &[("x", "2")])).collect();
+    bench.runtimes.hang.lock().unwrap().retain(|one| one.starts_with("apply"));
+    bench.settle(&newer);
+    assert_eq!(["a", "b", "c"].map(|name| bench.state(name)), ["installed", "installed", "installing"]);
+    assert_eq!(bench.at_work(), ["c"]);
+    bench.release();
+    bench.settle(&newer);
+    let applied = |name: &str| bench.state.view().device_state.applied_digest(&project(name, "x"));
+    assert_eq!(applied("c"), Some(crate::testing::input_digest("c", "x", "2")));
+    let begun = bench.runtimes.begun.lock().unwrap().clone();
+    assert_eq!(begun.iter().filter(|one| **one == format!("apply {}", project("c", "x"))).count(), 2, "{begun:?}");
+}
+
+#[test]
+fn a_removal_comes_to_its_end_though_what_goes_is_wanted_again() {
+    let (mut bench, wanted) = (Bench::new(&["remove a"]), all(&["a"]));
+    bench.be_patient(HOUR);
+    bench.settle(&wanted);
+    bench.settle(&[]);
+    bench.settle(&wanted);
+    assert_eq!((bench.at_work(), bench.state("a")), (vec!["a".to_owned()], "removing".to_owned()));
+    bench.release();
+    bench.settle(&wanted);
+    assert_eq!(bench.state("a"), "installed");
+    assert_eq!(bench.runtimes.begun.lock().unwrap().len(), 5, "fetch, apply, remove, fetch, apply");
+}
+
+#[test]
+fn what_changes_something_is_ended_in_the_end() {
+    let (mut bench, old) = (Bench::new(&["apply a"]), all(&["a"]));
+    bench.be_patient(Duration::from_millis(700));
+    bench.settle(&old);
+    let began = Instant::now();
+    bench.pass(&[]);
+    while bench.jobs.is_any() {
+        bench.jobs.wait(Duration::from_secs(5));
+        bench.pass(&[]);
+    }
+    assert!(began.elapsed() >= Duration::from_millis(700));
+    assert_eq!(bench.state("a"), "removed");
+}
+
+/// A person's word that what is at work of this is ended now, or of all where it is `None`.
+fn now(name: Option<&str>) -> HoldByPerson {
+    let (deployment, since) = (name.map(|name| name.parse().unwrap()), "2026-11-23T15:00:00Z".parse().unwrap());
+    let (id, by, why) = (name.map(crate::testing::id), "j.doe".to_owned(), "x".to_owned());
+    HoldByPerson { deployment, id, by, why, since, until: None, now: true }
+}
+
+#[test]
+fn what_a_person_holds_now_ends_now_but_for_what_only_waits() {
+    let mut bench = Bench::new(&["fetch a", "apply b", "wait c", "apply d"]);
+    bench.be_patient(HOUR);
+    bench.jobs.bounds.young = 6;
+    let all = all(&["a", "b", "c", "d"]);
+    bench.settle(&all);
+    assert_eq!(bench.at_work(), ["a", "b", "c", "d"]);
+    for (held, left) in [(Some("b"), &["a", "c", "d"][..]), (Some("c"), &["a", "c", "d"]), (None, &["c"])] {
+        bench.jobs.end_now(&[now(held)]);
+        let began = Instant::now();
+        while bench.at_work() != left && began.elapsed() < Duration::from_secs(10) {
+            bench.jobs.wait(Duration::from_millis(20));
+        }
+        assert_eq!(bench.at_work(), left, "{held:?}");
+    }
+    thread::sleep(Duration::from_millis(300));
+    assert_eq!(bench.at_work(), ["c"]);
+    bench.release();
+    while bench.jobs.is_any() {
+        bench.jobs.wait(HOUR);
+        bench.jobs.reap().unwrap();
+    }
+    assert_eq!(["b", "c"].map(|name| bench.state(name)), ["installing", "installed"]);
+    // What goes is ended as well, of the one that is held.
+    bench.hang(&["remove c"]);
+    bench.settle(&[]);
+    assert_eq!(bench.at_work(), ["c"]);
+    bench.jobs.end_now(&[now(Some("c"))]);
+    bench.jobs.wait(HOUR);
+    assert_eq!((bench.at_work(), bench.state("c")), (vec![], "removing".to_owned()));
+}
+
+#[test]
+fn at_the_end_of_the_program_what_changes_something_has_a_while_and_the_rest_ends_at_once() {
+    let (mut bench, wanted) = (Bench::new(&["fetch a", "apply b", "wait c"]), all(&["a", "b", "c"]));
+    bench.be_patient(Duration::from_secs(2));
+    bench.jobs.bounds.young = 6;
+    bench.settle(&wanted);
+    assert_eq!(bench.at_work(), ["a", "b", "c"]);
+    let began = Instant::now();
+    bench.jobs.stop.store(true, Ordering::Relaxed);
+    while bench.at_work().len() > 1 {
+        bench.jobs.wait(Duration::from_millis(20));
+    }
+    assert!(began.elapsed() < Duration::from_secs(1) && bench.at_work() == ["b"]);
+    bench.jobs.end().unwrap();
+    assert!(began.elapsed() >= Duration::from_secs(2));
 }
 
 #[test]

@@ -15,7 +15,7 @@ use super::{ComposeRuntime, Prepared, files, labels, ownership};
 use crate::decision::observation::{Condition, ServiceState};
 use crate::runtimes::client::{Call, QUERY};
 use crate::runtimes::command::{CommandError, Output, last_lines};
-use crate::runtimes::{Redactor, RuntimeError};
+use crate::runtimes::{Cancel, Redactor, RuntimeError};
 
 /// How often `cancel` is asked while health is waited for.
 const TICK: Duration = Duration::from_millis(200);
@@ -25,7 +25,7 @@ const SLOWEST_TICK: Duration = Duration::from_secs(2);
 impl ComposeRuntime {
     /// Ownership, mounts, marker, files, `up`, health, marker. Where what ran before may take long to stop, that happens
     /// before the component's time begins, and has a bound of its own.
-    pub(super) fn apply_project(&self, prepared: &Prepared, cancel: &dyn Fn() -> bool) -> Result<(), RuntimeError> {
+    pub(super) fn apply_project(&self, prepared: &Prepared, cancel: &Cancel<'_>) -> Result<(), RuntimeError> {
         let project = Project::new(&self.settings.projects_dir, &prepared.component.project);
         let previous = project.marker()?;
         let is_there = self.check_ownership(prepared, previous.as_ref())?;
@@ -37,18 +37,18 @@ impl ComposeRuntime {
         // Both: after a cut between here and the end, whatever is on the disk is still known as ours.
         marker.inventory = inventory.union(&old).cloned().collect();
         project.mark(&marker)?;
-        self.end(&in_the_way, prepared, cancel)?;
+        self.end(&in_the_way, prepared, cancel.changing)?;
         let gone = old.difference(&inventory).cloned().collect();
         project.fill(&prepared.archive, &gone, &prepared.resolved.encode())?;
         self.check_links(prepared, true)?;
-        if is_there && self.replace(prepared, &project, cancel)? {
+        if is_there && self.replace(prepared, &project, cancel.changing)? {
             // Stopping may have taken minutes.
             self.check_links(prepared, true)?;
         }
         let started = Instant::now();
-        self.up(prepared, &project, started, cancel)?;
+        self.up(prepared, &project, started, cancel.changing)?;
         let services = if prepared.component.wait {
-            self.wait_for_health(prepared, started, cancel)?
+            self.wait_for_health(prepared, started, cancel.waiting)?
         } else {
             self.services(prepared)?
         };

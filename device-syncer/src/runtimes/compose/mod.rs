@@ -48,7 +48,7 @@ pub use settings::ComposeSettings;
 
 use super::client::Client;
 use super::sandbox::{Confinement, Sandbox};
-use super::{LockedImage, Redactor, Runtime, RuntimeError, files_failed, labels};
+use super::{Cancel, LockedImage, Redactor, Runtime, RuntimeError, files_failed, labels};
 use crate::artifacts::Cache;
 use crate::decision::component::Component;
 use crate::decision::observation::Observed;
@@ -160,7 +160,7 @@ impl Runtime for ComposeRuntime {
         Ok(prepared)
     }
 
-    fn apply(&self, prepared: &Prepared, cancel: &dyn Fn() -> bool) -> Result<(), RuntimeError> {
+    fn apply(&self, prepared: &Prepared, cancel: &Cancel<'_>) -> Result<(), RuntimeError> {
         self.apply_project(prepared, cancel)
     }
 

@@ -24,6 +24,7 @@ mod rendered;
 mod settings;
 mod values;
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
@@ -36,7 +37,7 @@ pub use settings::HelmSettings;
 
 use super::client::Client;
 use super::labels::Owner;
-use super::{Redactor, Runtime, RuntimeError};
+use super::{Cancel, Redactor, Runtime, RuntimeError};
 use crate::artifacts::Cache;
 use crate::decision::component::Component;
 use crate::decision::observation::Observed;
@@ -157,8 +158,14 @@ impl Runtime for HelmRuntime {
         Ok(prepared)
     }
 
-    fn apply(&self, prepared: &Prepared, cancel: &dyn Fn() -> bool) -> Result<(), RuntimeError> {
-        self.apply_release(prepared, cancel)
+    fn apply(&self, prepared: &Prepared, cancel: &Cancel<'_>) -> Result<(), RuntimeError> {
+        let began = Cell::new(false);
+        // One that began stays so. Helm waits for health itself, so that this counts as changing, too.
+        let has_begun = || {
+            began.set(began.get() || self.hook_began(&prepared.component));
+            began.get()
+        };
+        self.apply_release(prepared, &|| cancel.ends_unless(has_begun))
     }
 
     fn remove(&self, release: &str, timeout: Duration, cancel: &dyn Fn() -> bool) -> Result<(), RuntimeError> {

@@ -7,6 +7,7 @@ use serde::Deserialize;
 use super::HelmRuntime;
 use super::client::HELM;
 use super::release::{Listed, Release, is_absent, joined};
+use crate::decision::component::{Component, Kind};
 use crate::runtimes::RuntimeError;
 
 /// All states in which a release's newest revision can be. Helm 4 has no `--all`.
@@ -27,6 +28,9 @@ struct Revision {
 /// The events of each hook, a line each.
 const HOOKS: &str = "{{range .Release.Hooks}}{{range .Events}}{{.}}\n{{end}}{{end}}";
 
+/// How far each hook came, a line each; an empty one for a hook that hasn't begun. Helm notes it before a hook begins.
+const PHASES: &str = "{{range .Release.Hooks}}{{.LastRun.Phase}}\n{{end}}";
+
 impl HelmRuntime {
     /// The events at which a release's newest revision runs hooks while it is applied; none if there is no such release.
     pub fn begun_once(&self, namespace: &str, name: &str) -> Result<BTreeSet<String>, RuntimeError> {
@@ -37,6 +41,13 @@ impl HelmRuntime {
         let text = String::from_utf8_lossy(&output.stdout);
         let runs = |event: &&str| event.ends_with("-install") || event.ends_with("-upgrade");
         Ok(text.lines().filter(runs).map(str::to_owned).collect())
+    }
+
+    /// Whether a hook has begun of the newest revision of this release, as far as that can be known.
+    pub(super) fn hook_began(&self, component: &Component) -> bool {
+        let Kind::Helm { namespace, .. } = &component.kind else { return false };
+        let args = ["get", "all", &component.project, "--namespace", namespace, "--template", PHASES];
+        self.helm.ask_text(&args).is_ok_and(|phases| !phases.trim().is_empty())
     }
 
     /// The newest revision of every release of ours, in all namespaces.
