@@ -30,6 +30,7 @@ pub fn closed(plan: &Plan, gates: &Gates, before: &[ClosedGate], now: Timestamp)
         until: gates.window_opens(code, Some(id)),
         text: one_line(&why.message),
         by: None,
+        set: None,
     });
     let mut all: Vec<_> = held.chain(waits).collect();
     all.sort_by(|a, b| (a.deployment, &a.code, a.since).cmp(&(b.deployment, &b.code, b.since)));
@@ -52,7 +53,15 @@ fn of_hold(hold: &Hold, plan: &Plan, seen: Timestamp) -> Option<ClosedGate> {
             (of, *since, *until, why, Some(one_line(by)))
         }
     };
-    Some(ClosedGate { deployment, code: ErrorCode::Held.to_string(), since, until, text: one_line(words), by })
+    Some(ClosedGate {
+        deployment,
+        code: ErrorCode::Held.to_string(),
+        since,
+        until,
+        text: one_line(words),
+        by,
+        set: None,
+    })
 }
 
 /// What waits for a gate that is no hold, once for each deployment and gate.
@@ -101,6 +110,7 @@ mod tests {
             until: Some(opens),
             text: "waits for a window, until 2026-11-28T01:04:12Z".to_owned(),
             by: None,
+            set: None,
         };
         assert_eq!(told, [expected]);
         assert_eq!(closed(&plan(&gates), &gates, &told, later), told, "since it began");

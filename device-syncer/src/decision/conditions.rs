@@ -126,6 +126,7 @@ pub fn write(next: &mut DeviceState, instance: Uuid, conditions: &[Condition], g
         conditions,
         holds: Vec::new(),
         gates,
+        site: None,
     };
     log_new(report.conditions.iter(), next);
     next.status.insert(SYNCER.to_owned(), json::to_bytes(&report));

@@ -14,19 +14,24 @@ words! {
         Freshness "freshness" "The proof that the publisher still stands behind a tip: one parentless commit, replaced."
         Status "status" "What became of each deployment, one commit per transition."
         Heartbeat "heartbeat" "What runs at this moment: one parentless commit, replaced."
+        Site "site" "What persons of the device's site approve and reject: one parentless commit, replaced."
         Control "control" "The publisher's ledger and locks, in its control repository."
     }
 }
 
 impl Branch {
     /// The branches of a device repository, those that the publisher writes first.
-    pub const OF_DEVICE: [Self; 5] = [Self::Desired, Self::Bundle, Self::Freshness, Self::Status, Self::Heartbeat];
+    pub const OF_DEVICE: [Self; 6] =
+        [Self::Desired, Self::Bundle, Self::Freshness, Self::Status, Self::Heartbeat, Self::Site];
 
     /// The branches of a device repository that the publisher alone writes (*Common rules* 2).
     pub const BY_PUBLISHER: [Self; 3] = [Self::Desired, Self::Bundle, Self::Freshness];
 
     /// The branches of a device repository that the device alone writes (*Common rules* 2).
     pub const BY_DEVICE: [Self; 2] = [Self::Status, Self::Heartbeat];
+
+    /// The branches of a device repository that the device's own site alone writes (*Common rules* 2).
+    pub const BY_SITE: [Self; 1] = [Self::Site];
 
     /// The branch's ref, in full.
     pub const fn ref_name(self) -> &'static str {
@@ -36,6 +41,7 @@ impl Branch {
             Self::Freshness => "refs/heads/freshness",
             Self::Status => "refs/heads/status",
             Self::Heartbeat => "refs/heads/heartbeat",
+            Self::Site => "refs/heads/site",
             Self::Control => "refs/heads/control",
         }
     }
@@ -68,6 +74,7 @@ mod tests {
 
     #[test]
     fn each_branch_of_a_device_has_one_writer() {
-        assert_eq!([&Branch::BY_PUBLISHER[..], &Branch::BY_DEVICE[..]].concat(), Branch::OF_DEVICE);
+        let by_writer = [&Branch::BY_PUBLISHER[..], &Branch::BY_DEVICE[..], &Branch::BY_SITE[..]];
+        assert_eq!(by_writer.concat(), Branch::OF_DEVICE);
     }
 }

@@ -11,6 +11,7 @@
 //! | `freshness` | [`freshness`] `freshness.json` |
 //! | `status` | [`margo::status`] Margo's DeploymentStatus · [`report`] `syncer.json` · [`margo::capabilities`] DeviceCapabilities |
 //! | `heartbeat` | [`report`] `current-state.json` |
+//! | `site` | [`site`] `site.json` |
 //! | commits | [`message`] subjects and trailers · [`branch`] branches and who writes them |
 //! | beside them | [`join`] the join file · [`margo::description`] an application's `margo.yaml` |
 //!
@@ -36,6 +37,7 @@ pub mod message;
 pub mod problem;
 pub mod report;
 pub mod roster;
+pub mod site;
 mod ssh_url;
 pub mod text;
 pub mod tree;

@@ -49,6 +49,21 @@ pub struct SyncerReport {
     /// The gates that are closed on the device: what is held, and what waits for something else; since 0.3.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gates: Vec<ClosedGate>,
+    /// The site's list that counts, whether it has expired or not; absent before the first. Since 0.3.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub site: Option<SeenList>,
+}
+
+/// A list of the site's that a device believed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SeenList {
+    pub serial: u64,
+    /// The commit on `site`, 40 hex digits.
+    pub commit: String,
+    /// Until when it counts.
+    pub expires: Timestamp,
+    /// The name that the device's own configuration gives the key that signed it.
+    pub key: String,
 }
 
 /// A gate that is closed.
@@ -69,6 +84,9 @@ pub struct ClosedGate {
     /// Who closed it, where somebody did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
+    /// The digest of the change that waits, where a person is asked for it and didn't approve it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub set: Option<Digest>,
 }
 
 /// An accepted desired state.

@@ -10,6 +10,8 @@ mod gate;
 mod proofs;
 #[path = "contract/reports.rs"]
 mod reports;
+#[path = "contract/site.rs"]
+mod site;
 #[path = "contract/words.rs"]
 mod words;
 
@@ -33,6 +35,7 @@ use repo_model::report::{
     SYNCER, SyncerReport,
 };
 use repo_model::roster::{Publisher, Roster, roster_path};
+use repo_model::site::{SITE, SiteList, SiteWord};
 use repo_model::value::{Param, ParamValue, input_digest};
 use repo_model::{DeploymentId, DeviceId, Digest, FileTree, FleetId, KeyText, bundle, desired, json};
 
@@ -130,7 +133,7 @@ fn time(text: &str) -> Timestamp {
     text.parse().unwrap()
 }
 
-/// What `desired`, `freshness`, `status` and `heartbeat` hold, for one deployment of one device.
+/// What `desired`, `freshness`, `status`, `heartbeat` and `site` hold, for one deployment of one device.
 fn branches() -> BTreeMap<&'static str, FileTree> {
     let assembled = skeleton();
     let freshness = Freshness {
@@ -156,6 +159,7 @@ fn branches() -> BTreeMap<&'static str, FileTree> {
         conditions: Vec::new(),
         holds: Vec::new(),
         gates: Vec::new(),
+        site: None,
     };
     let status = DeploymentStatus {
         deployment_id: deployment(),
@@ -196,7 +200,26 @@ fn branches() -> BTreeMap<&'static str, FileTree> {
             ]),
         ),
         ("heartbeat", FileTree::from([(CURRENT_STATE.to_owned(), json::to_bytes(&state))])),
+        ("site", FileTree::from([(SITE.to_owned(), json::to_bytes(&site_list()))])),
     ])
+}
+
+/// The change that installs the skeleton's deployment, as `set` of a list names it.
+fn change() -> serde_json::Value {
+    serde_json::json!({"deployment": deployment(), "components": {"digitron": digest_of_component()}, "going": []})
+}
+
+fn site_list() -> SiteList {
+    let word = |set: Digest, why: &str| SiteWord { set, by: "j.doe".to_owned(), why: why.to_owned() };
+    SiteList {
+        layout: LAYOUT,
+        fleet: fleet(),
+        device: device(),
+        serial: 3,
+        expires: time("2026-11-28T12:00:00Z"),
+        approvals: vec![word(Digest::of(&json::canonical(&change())), "line 2 is idle")],
+        rejected: vec![word(Digest::of(b"another change"), "not before the audit")],
+    }
 }
 
 fn digest_of_component() -> Digest {
@@ -288,6 +311,7 @@ fn golden_vectors_for_other_implementations() {
         ("documents.json", documents),
         ("gate.json", gate::vectors(&gate_base())),
         ("join.json", join()),
+        ("site.json", site::vectors(&site_list(), &change())),
     ];
     for (name, value) in all {
         golden(&folder.join(name), (serde_json::to_string_pretty(&value).unwrap() + "\n").as_bytes());

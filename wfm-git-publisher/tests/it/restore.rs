@@ -42,6 +42,7 @@ pub(crate) fn report_at(lab: &Lab, device: &str, adopted: Adopted, key: &Signing
         conditions: vec![],
         holds: vec![],
         gates: vec![],
+        site: None,
     };
     let tree = FileTree::from([("syncer.json".to_owned(), json::to_bytes(&syncer))]);
     let person = Person::new(device, "device@wfm.invalid");

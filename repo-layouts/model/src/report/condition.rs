@@ -28,6 +28,7 @@ words! {
         SandboxUnavailable "SandboxUnavailable" "What reads applications' files isn't kept from the rest of the host."
         HookFailed "HookFailed" "What the site asks before a change gave no answer."
         PolicyViolated "PolicyViolated" "Something runs that the site doesn't admit, or not any more; it isn't put back."
+        SiteRefused "SiteRefused" "The site's list of approvals isn't believed; the one before still counts until it expires."
         CloneDamaged "CloneDamaged" "The clone couldn't be read in full and was made anew; stays until a higher serial is adopted."
         SecurityEvent "SecurityEvent" "Something that an auditor should know; stays until the next adoption."
     }
@@ -79,10 +80,14 @@ reasons! {
     HookFailed NoAnswer "it can't be run, took too long, or ended with something else than 0 and 1."
     HookFailed NotTold "it couldn't be told what came of what it let through."
     PolicyViolated NotAdmitted "what runs was applied before the site said so, or became something else by itself."
+    SiteRefused Unreadable "it can't be read, or breaks a rule of the branch."
+    SiteRefused OutOfTime "it has expired, or would count for too long."
+    SiteRefused Unavailable "it can't be fetched or kept, or what is kept of the lists before can't be read."
     CloneDamaged SetAside "the damaged clone lies beside the new one."
     SecurityEvent HistoryContinued "the accepted commit doesn't descend from the one before, and continues it."
     SecurityEvent HistoryAccepted "a person at the device accepted a rewritten history."
     SecurityEvent StatusReplaced "a tip of `status` that no allowed key signed was replaced."
+    SecurityEvent SiteForked "a key of the site signed two lists with one serial."
     SecurityEvent FloorLost "the floor was made anew from the clone or the join file."
 }
 

@@ -488,7 +488,7 @@ pub(crate) fn vectors(base: &Base) -> Value {
 }
 
 /// The files that are other ones, and `null` for those that are gone.
-fn changed(before: &FileTree, after: &FileTree) -> Value {
+pub(crate) fn changed(before: &FileTree, after: &FileTree) -> Value {
     let text = |bytes: &Vec<u8>| Value::from(String::from_utf8(bytes.clone()).unwrap());
     let new = after.iter().filter(|(path, bytes)| before.get(*path) != Some(bytes));
     let gone = before.keys().filter(|path| !after.contains_key(*path)).map(|path| (path.clone(), Value::Null));
