@@ -130,7 +130,7 @@ fn waits(proxy: &FaultProxy, syncer: &Syncer) -> (Spent, Spent, Spent) {
     let refs = RemoteRefs::poll(remote).expect("the host answers");
     let nothing = spent(proxy, || {
         for _ in 0..WAITS {
-            let waited = remote.wait(refs.desired, refs.freshness, LONGEST).expect("the host lets wait");
+            let waited = remote.wait(refs.desired, refs.freshness, None, LONGEST).expect("the host lets wait");
             assert_eq!(waited, Waited::Nothing);
         }
     });
@@ -141,7 +141,7 @@ fn waits(proxy: &FaultProxy, syncer: &Syncer) -> (Spent, Spent, Spent) {
     });
     let called = spent(proxy, || {
         for _ in 0..WAITS {
-            let waited = remote.wait(None, None, LONGEST).expect("the host lets wait");
+            let waited = remote.wait(None, None, None, LONGEST).expect("the host lets wait");
             assert!(matches!(waited, Waited::Moved { .. }));
         }
     });

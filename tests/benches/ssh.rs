@@ -209,7 +209,7 @@ fn wait(fleet: &[PathBuf; 2], remote: &Remote, number: usize, heard: &mpsc::Send
     let tips = || fleet.each_ref().map(|path| fs::read_to_string(path).ok()?.trim().parse().ok());
     let mut known = tips();
     loop {
-        let Ok(waited) = remote.wait(known[0], known[1], Duration::from_secs(300)) else { return };
+        let Ok(waited) = remote.wait(known[0], known[1], None, Duration::from_secs(300)) else { return };
         let (at, now) = (SystemTime::now(), tips());
         if matches!(waited, Waited::Moved { .. }) && now[0] != known[0] && heard.send((number, at)).is_err() {
             return;

@@ -13,14 +13,15 @@ use serde::Serialize;
 use super::approve_removals::{self, Named};
 use super::show::json;
 use super::{OutputArgs, hold, must_be};
-use crate::config::{Device, Home};
-use crate::decision::approval::{ChangeSet, FleetAsks, Review, Word};
+use crate::config::Home;
+use crate::decision::approval::{Approvals, ChangeSet, Review, Said, Word};
 use crate::decision::component::Component;
 use crate::decision::device_state::DeviceState;
 use crate::decision::plan::{Action, Plan, PlannedComponent};
 use crate::error::CliError;
 use crate::home;
 use crate::reconcile::preview::changes;
+use crate::reconcile::reconciler::approvals_of;
 use crate::state::{approvals, loaded};
 
 /// Approves a change that waits for a person: of a deployment (`gates.approval` of device.yaml, or `approval: site` of the
@@ -116,6 +117,8 @@ pub(super) fn reject(home: &Home, args: &RejectArgs) -> Result<ExitCode, CliErro
 struct Found {
     change: ChangeSet,
     out: ChangeOut,
+    /// By the site's list.
+    is_rejected_elsewhere: bool,
 }
 
 impl Found {
@@ -126,7 +129,7 @@ impl Found {
                 "no state was accepted on this device yet, so nothing is to be changed".into(),
             ));
         };
-        let (device, reconciler, _) = home::read_only(home.clone())?;
+        let (device, reconciler, clock_is_behind) = home::read_only(home.clone())?;
         let plan = changes(&device, &reconciler, &device_state, &desired)?;
         let named =
             |id: &DeploymentId| id.to_string() == deployment || device_state.name_of(*id, Some(&desired)) == deployment;
@@ -135,7 +138,8 @@ impl Found {
                 "no deployment `{deployment}` is wanted or goes here: `device-syncer plan` shows all"
             ))
         })?;
-        let found = Self::make(&device, id, &plan, (&device_state, &desired))?;
+        let approvals = approvals_of(&device, Some(&desired), Timestamp::now(), clock_is_behind);
+        let found = Self::make(approvals, id, &plan, (&device_state, &desired))?;
         if found.out.is_nothing() {
             return Err(CliError::Input(format!("nothing of `{deployment}` is to be changed")));
         }
@@ -143,40 +147,39 @@ impl Found {
     }
 
     fn make(
-        device: &Device,
+        approvals: Option<Approvals>,
         id: DeploymentId,
         plan: &Plan,
         (device_state, desired): (&DeviceState, &Desired),
     ) -> Result<Self, CliError> {
         let change = plan.changes[&id].clone();
         let name = device_state.name_of(id, Some(desired));
-        let asked_for = device.settings.gates.approval.as_ref();
-        let site_asks = asked_for.is_some_and(|asked_for| asked_for.means(name.parse().ok().as_ref()));
-        if !site_asks && !FleetAsks::of(Some(desired)).means(Some(id)) {
+        let is_asked = |all: &Approvals| all.means(name.parse().ok().as_ref(), id);
+        let Some(approvals) = approvals.filter(is_asked) else {
             let text = format!(
                 "neither `gates.approval` of device.yaml nor the fleet (`approval: site`) asks anybody about `{name}`, so \
                  nothing of it waits for a word"
             );
             return Err(CliError::Input(text));
-        }
+        };
         let before = revisions(device_state, id);
         let components = plan.deployments.iter().filter(|one| one.id == id).flat_map(|one| &one.components);
         let goes = plan.removals.iter().filter(|one| one.deployment == Some(id));
         let goes = goes.map(|one| one.component.as_ref().map_or(one.project.clone(), ToString::to_string));
-        let words = approvals::read(&device.home).unwrap_or_else(|error| {
-            eprintln!("nothing counts as said so far, because {}", text::lines(&error));
-            Vec::new()
+        let said = approvals.said(&change).unwrap_or_else(|error| {
+            eprintln!("nothing counts as said so far, because {}", text::lines(error));
+            None
         });
-        let reviewed = words.into_iter().find(|word| word.change == change);
         let out = ChangeOut {
             deployment: name,
             deployment_id: id,
             change: change.digest().hex(),
             components: components.map(|one| PartOut::of(one, &before)).collect(),
             goes: goes.collect(),
-            review: reviewed.map(ReviewOut::from),
+            review: said.map(ReviewOut::of),
         };
-        Ok(Self { change, out })
+        let is_rejected_elsewhere = matches!(said, Some(Said::Elsewhere(said)) if said.review == Review::Rejected);
+        Ok(Self { change, out, is_rejected_elsewhere })
     }
 
     /// Notes a person's word for what was shown under this name.
@@ -191,7 +194,10 @@ impl Found {
         }
         let Named { by, why, .. } = named;
         let word = Word { review, change: self.change.clone(), by, why, at: Timestamp::now() };
-        self.out.review = Some(ReviewOut::from(word.clone()));
+        // What the site's list rejects stays rejected, whatever is said here.
+        if !self.is_rejected_elsewhere {
+            self.out.review = Some(ReviewOut::of(Said::Here(&word)));
+        }
         approvals::note(home, word).map_err(|error| CliError::Input(error_chain(&error)))
     }
 }
@@ -246,12 +252,27 @@ struct ReviewOut {
     review: Review,
     by: String,
     why: String,
-    at: Timestamp,
+    /// When it was said at the device; absent where it stands in the site's list.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    at: Option<Timestamp>,
+    /// The name of the key that signed the site's list, where it stands in that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key: Option<String>,
 }
 
-impl From<Word> for ReviewOut {
-    fn from(Word { review, by, why, at, .. }: Word) -> Self {
-        Self { review, by, why, at }
+impl ReviewOut {
+    fn of(said: Said<'_>) -> Self {
+        let (word, at, key) = match said {
+            Said::Here(Word { by, why, at, .. }) => ((by, why), Some(*at), None),
+            Said::Elsewhere(said) => ((&said.word.by, &said.word.why), None, Some(said.key.clone())),
+        };
+        Self { review: said.review(), by: word.0.clone(), why: word.1.clone(), at, key }
+    }
+
+    /// Who said it: by the site's list, its key as well.
+    fn who(&self) -> String {
+        let key = self.key.as_ref().map(|key| format!(" in the site's list, with the key of {key}"));
+        format!("{}{}", self.by, key.unwrap_or_default())
     }
 }
 
@@ -314,13 +335,14 @@ impl ChangeOut {
                 "Nothing is approved yet. All of this may be done with `device-syncer approve {deployment} --change {short} \
                  --by NAME --why TEXT`, or not with `device-syncer reject`.\n"
             ),
-            Some(ReviewOut { review: Review::Approved, by, why, .. }) => {
+            Some(said @ ReviewOut { review: Review::Approved, why, .. }) => {
                 text::cell(&format!(
-                    "approved by {by}: {why}; the next pass that may does it (`device-syncer once`, or the running one)"
+                    "approved by {}: {why}; the next pass that may does it (`device-syncer once`, or the running one)",
+                    said.who()
                 )) + "\n"
             }
-            Some(ReviewOut { review: Review::Rejected, by, why, .. }) => {
-                text::cell(&format!("rejected by {by}: {why}; it goes on waiting")) + "\n"
+            Some(said @ ReviewOut { review: Review::Rejected, why, .. }) => {
+                text::cell(&format!("rejected by {}: {why}; it goes on waiting", said.who())) + "\n"
             }
         }
     }

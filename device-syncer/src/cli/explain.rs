@@ -103,6 +103,8 @@ struct Explained {
     is_wanted: bool,
     /// What stands in the way of the device as a whole.
     conditions: Vec<Condition>,
+    /// Who approved or rejected what is wanted of it, and why, where a person is asked for that.
+    approval: Option<String>,
     components: Vec<Part>,
 }
 
@@ -167,9 +169,12 @@ impl Explained {
         let held = plan.held.iter().filter(|one| one.removal.deployment == Some(id));
         let held = held.map(|HeldRemoval { removal, why }| (removal, Some(why)));
         components.extend(going.chain(held).filter_map(|(removal, why)| gone(id, removal, why, known)));
+        let approvals = known.preview.gates.approvals.as_ref().zip(plan.changes.get(&id));
+        let approvals = approvals.filter(|(all, _)| all.means(known.name.parse().ok().as_ref(), id));
         Self {
             deployment: known.name.clone(),
             deployment_id: id.to_string(),
+            approval: approvals.and_then(|(all, change)| Some(all.said(change).ok()??.message(change))),
             serial: known.device_state.accepted.as_ref().map(|accepted| accepted.serial),
             is_wanted: planned.is_some(),
             conditions: conditions.clone(),
@@ -185,6 +190,9 @@ impl Explained {
         let mut all = format!("{} ({}): {wanted}\n", text::cell(&self.deployment), self.deployment_id);
         for Condition { kind, reason, message } in &self.conditions {
             let _ = writeln!(all, "device: {}", text::cell(&format!("{kind}: {reason}: {message}")));
+        }
+        if let Some(said) = &self.approval {
+            let _ = writeln!(all, "approval: {}", text::cell(said));
         }
         self.components.iter().for_each(|part| part.write(&mut all, now));
         if self.components.is_empty() {

@@ -135,6 +135,7 @@ fn forget(home: &Home) -> Result<(), CliError> {
         home.opened(),
         home.approvals(),
         home.approved_removals(),
+        home.site(),
         home.moved(),
     ];
     for file in keys.into_iter().chain(notes).chain([home.floor(), home.join()]) {

@@ -6,7 +6,7 @@ use std::fmt::Write;
 use jiff::{SignedDuration, Timestamp};
 use repo_model::desired::Desired;
 use repo_model::margo::State;
-use repo_model::report::{Condition, ConditionType, Drift, Health};
+use repo_model::report::{Condition, ConditionType, Drift, Health, SeenList};
 use repo_model::{DeviceId, text};
 use serde::Serialize;
 
@@ -162,6 +162,9 @@ pub(super) struct StatusOut {
     /// What the site holds, and who says so.
     holds: Vec<Hold>,
     conditions: Vec<Condition>,
+    /// The site's list that counts, if its persons say anything from elsewhere.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    site: Option<SeenList>,
     components: Vec<ComponentOut>,
 }
 
@@ -214,7 +217,8 @@ impl StatusOut {
         let (device, version, holds) = (None, env!("CARGO_PKG_VERSION"), Vec::new());
         let health = overall(&components);
         let (url, ssh, host, pass) = (None, None, None, None);
-        Self { device, version, health, accepted, url, ssh, host, pass, holds, conditions, components }
+        let site = conditions::report(&device_state.status).and_then(|report| report.site);
+        Self { device, version, health, accepted, url, ssh, host, pass, holds, conditions, site, components }
     }
 
     /// The same, of the device with this id.
@@ -335,6 +339,14 @@ pub(super) fn status(out: &StatusOut, now: Timestamp) -> String {
     }
     for condition in &out.conditions {
         let _ = writeln!(text, "{}", condition_text(condition));
+    }
+    if let Some(SeenList { serial, expires, key, .. }) = &out.site {
+        let ends = if *expires > now { "counts until" } else { "ended at" };
+        let _ = writeln!(
+            text,
+            "{}",
+            text::cell(&format!("site: its list {serial}, with the key of {key}, {ends} {expires:.0}"))
+        );
     }
     let width = out.components.iter().map(|one| one.deployment.len() + one.component.len() + 1).max().unwrap_or(0);
     let states = out.components.iter().map(|one| one.state.len()).max().unwrap_or(0);

@@ -5,12 +5,16 @@ use std::time::Duration;
 
 use jiff::SignedDuration;
 use jiff::tz::TimeZone;
+use repo_model::KeyText;
 use repo_model::envelope::DriftPolicy;
+use repo_model::text;
 use repo_model::windows::{Overrun, Rules, Span};
 use serde::Deserialize;
 
 use super::parse_duration;
 use crate::decision::approval::AskedFor;
+use crate::decision::pattern::Pattern;
+use crate::decision::site::SiteKey;
 use crate::decision::windows::Windows;
 
 /// The section `gates` of `device.yaml`; an absent key closes nothing.
@@ -20,9 +24,27 @@ pub(super) struct GatesFragment {
     hold: Option<PathBuf>,
     windows: Option<WindowsFragment>,
     removals: Option<String>,
-    approval: Option<AskedFor>,
+    approval: Option<ApprovalFragment>,
     hook: Option<HookFragment>,
     drift: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ApprovalFragment {
+    #[serde(default, rename = "for")]
+    names: Vec<Pattern>,
+    #[serde(default)]
+    except: Vec<Pattern>,
+    #[serde(default)]
+    keys: Vec<SiteKeyFragment>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SiteKeyFragment {
+    name: String,
+    key: String,
 }
 
 #[derive(Debug, Deserialize)]
@@ -58,6 +80,8 @@ pub struct SiteGates {
     pub removals: Option<u8>,
     /// The deployments that are changed only after a person's word; none without.
     pub approval: Option<AskedFor>,
+    /// The keys of persons who may say it from elsewhere, on the branch `site`; with none the branch isn't read.
+    pub keys: Vec<SiteKey>,
     /// What says whether a change may be made now; nothing does without.
     pub hook: Option<Hook>,
     /// What is done with what doesn't run as it was applied; the fleet's word counts where it is stricter.
@@ -83,6 +107,12 @@ const HOOK: Duration = Duration::from_secs(10);
 /// The longest that a site may let it take.
 const MAX_HOOK: Duration = Duration::from_secs(60);
 
+/// The most keys of a site.
+const MAX_KEYS: usize = 16;
+
+/// The most characters of a key's name, which stands beside whatever it signed.
+const MAX_KEY_NAME: usize = 50;
+
 impl SiteGates {
     pub(super) fn make(fragment: GatesFragment, root: &Path) -> Result<Self, String> {
         let hold = fragment.hold.map(|file| root.join(file));
@@ -91,12 +121,10 @@ impl SiteGates {
         }
         let removals = fragment.removals.as_deref().map(share).transpose()?;
         let windows = fragment.windows.map(windows).transpose()?;
-        if fragment.approval.as_ref().is_some_and(|asked| asked.names.is_empty()) {
-            return Err("`gates.approval.for` names no deployment: `for: [\"*\"]` means all".to_owned());
-        }
+        let (approval, keys) = fragment.approval.map(approval).transpose()?.unwrap_or_default();
         let hook = fragment.hook.map(hook).transpose()?;
         let drift = fragment.drift.as_deref().map(drift).transpose()?.unwrap_or_default();
-        Ok(Self { hold, windows, removals, approval: fragment.approval, hook, drift })
+        Ok(Self { hold, windows, removals, approval, keys, hook, drift })
     }
 }
 
@@ -123,6 +151,40 @@ fn overrun_of(text: &str) -> Result<Overrun, String> {
 /// A zone by its name, of those that this system has, else of those that this program brings along.
 pub fn known_zone(name: &str) -> Option<TimeZone> {
     TimeZone::get(name).ok()
+}
+
+/// Whom is asked for what, and whose keys count. With keys alone the site asks for nothing of its own accord.
+fn approval(fragment: ApprovalFragment) -> Result<(Option<AskedFor>, Vec<SiteKey>), String> {
+    let ApprovalFragment { names, except, keys } = fragment;
+    let keys = keys.into_iter().map(site_key).collect::<Result<Vec<_>, _>>()?;
+    if keys.len() > MAX_KEYS {
+        return Err(format!("`gates.approval.keys` lists {} keys, more than the {MAX_KEYS} allowed", keys.len()));
+    }
+    for (at, one) in keys.iter().enumerate() {
+        if let Some(twice) = keys[..at].iter().find(|other| other.key == one.key || other.name == one.name) {
+            return Err(format!("`gates.approval.keys`: `{}` has the key or the name of `{}`", one.name, twice.name));
+        }
+    }
+    if names.is_empty() && (keys.is_empty() || !except.is_empty()) {
+        return Err("`gates.approval.for` names no deployment: `for: [\"*\"]` means all".to_owned());
+    }
+    Ok(((!names.is_empty()).then_some(AskedFor { names, except }), keys))
+}
+
+fn site_key(SiteKeyFragment { name, key }: SiteKeyFragment) -> Result<SiteKey, String> {
+    let is_name = !name.trim().is_empty() && name.chars().count() <= MAX_KEY_NAME && text::line(&name) == name;
+    if !is_name {
+        return Err(format!(
+            "`gates.approval.keys`: a key's `name` is one visible line of 1 to {MAX_KEY_NAME} characters, such as j.doe"
+        ));
+    }
+    let parsed = key.parse::<KeyText>().ok().filter(|key| key.as_str().starts_with("ssh-ed25519 "));
+    let key = parsed.ok_or_else(|| {
+        format!(
+            "`gates.approval.keys`: the key of `{name}` isn't the line of an `.pub` file that begins with `ssh-ed25519`"
+        )
+    })?;
+    Ok(SiteKey { name, key })
 }
 
 fn hook(HookFragment { command, timeout }: HookFragment) -> Result<Hook, String> {

@@ -103,6 +103,8 @@ places! {
     opened: "hook.json",
     /// What persons at the device said of changes.
     approvals: "approvals.json",
+    /// The lists of the site that this device believed.
+    site: "site.json",
     /// The removals that a person at the device approved.
     approved_removals: "approved-removals.json",
     /// What persons at the device asked to be restarted.

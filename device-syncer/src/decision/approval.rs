@@ -1,10 +1,12 @@
 //! Approval: a person's word for just what a change of a deployment comes to, and for nothing else.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use jiff::Timestamp;
 use repo_model::desired::Desired;
 use repo_model::envelope::ApprovalPolicy;
+use repo_model::site::SiteWord;
 use repo_model::{ComponentName, DeploymentId, DeploymentName, Digest, json};
 use serde::{Deserialize, Serialize};
 
@@ -47,7 +49,7 @@ impl ChangeSet {
     }
 
     /// Whether who agreed to this agreed to `other`: the same, of which some may have gone already.
-    fn covers(&self, other: &Self) -> bool {
+    pub(super) fn covers(&self, other: &Self) -> bool {
         (self.deployment, &self.components) == (other.deployment, &other.components)
             && other.going.is_subset(&self.going)
     }
@@ -73,23 +75,15 @@ pub enum Review {
 }
 
 /// Which deployments are changed only after a person's word (`gates.approval` of `device.yaml`).
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AskedFor {
     /// Patterns of operators' ids.
-    #[serde(rename = "for")]
     pub names: Vec<Pattern>,
     /// Those that aren't asked for all the same.
-    #[serde(default)]
     pub except: Vec<Pattern>,
 }
 
 impl AskedFor {
-    /// Each change.
-    pub fn all() -> Self {
-        Self { names: vec![Pattern::anything()], except: Vec::new() }
-    }
-
     /// Whether a change of it is asked for. What nobody knows the name of is.
     pub fn means(&self, name: Option<&DeploymentName>) -> bool {
         let Some(name) = name else { return !self.names.is_empty() };
@@ -98,12 +92,17 @@ impl AskedFor {
     }
 }
 
-/// The site's gate, with what persons said so far.
+/// For whose changes a person is asked, and what persons said so far.
 #[derive(Debug, Clone)]
 pub struct Approvals {
+    /// What the site asks for.
     pub asked_for: AskedFor,
-    /// One word of each deployment at most; an error where it can't be read what they said.
+    /// What the fleet asks for besides.
+    pub fleet_asks: FleetAsks,
+    /// One word of each deployment at most, said at the device; an error where it can't be read what they said.
     pub words: Result<Vec<Word>, String>,
+    /// What was said from elsewhere; an error likewise.
+    pub site: Result<SiteWords, String>,
 }
 
 /// For whose changes the fleet wants a person's word (`policy.approval`), whatever the site does.
@@ -124,8 +123,8 @@ impl FleetAsks {
     }
 
     /// Whether a change of it is asked for.
-    pub fn means(&self, deployment: Option<DeploymentId>) -> bool {
-        deployment.and_then(|id| self.own.get(&id)).copied().unwrap_or(self.device)
+    fn means(&self, deployment: DeploymentId) -> bool {
+        self.own.get(&deployment).copied().unwrap_or(self.device)
     }
 
     /// Whether it asks for anything.
@@ -135,29 +134,157 @@ impl FleetAsks {
 }
 
 impl Approvals {
-    /// The same, where everybody is asked for.
-    pub fn of_all(&self) -> Self {
-        Self { asked_for: AskedFor::all(), words: self.words.clone() }
+    /// Whether a person is asked for changes of this deployment.
+    pub fn means(&self, name: Option<&DeploymentName>, deployment: DeploymentId) -> bool {
+        self.asked_for.means(name) || self.fleet_asks.means(deployment)
     }
 
-    /// What persons said of this very change.
-    fn word(&self, change: &ChangeSet) -> Option<&Word> {
-        self.words.iter().flatten().find(|word| word.change.covers(change))
+    /// What counts of what persons said of this very change. What somebody rejected is rejected, whoever approved it; an
+    /// approval counts only where it is known that nobody did.
+    pub fn said(&self, change: &ChangeSet) -> Result<Option<Said<'_>>, &String> {
+        let here = self.words.iter().flatten().find(|word| word.change.covers(change)).map(Said::Here);
+        let elsewhere = self.site.as_ref().ok().and_then(|site| site.word(change)).map(Said::Elsewhere);
+        let mut all = [here, elsewhere].into_iter().flatten();
+        if let Some(rejected) = all.clone().find(|said| said.review() == Review::Rejected) {
+            return Ok(Some(rejected));
+        }
+        let (_, _) = (self.words.as_ref()?, self.site.as_ref()?);
+        Ok(all.next())
+    }
+
+    /// What waits of it for a person, if anything does.
+    pub fn waits<'a>(&'a self, name: Option<&DeploymentName>, change: &ChangeSet) -> Option<Waits<'a>> {
+        if !self.means(name, change.deployment) {
+            return None;
+        }
+        match self.said(change) {
+            Ok(Some(said)) if said.review() == Review::Approved => None,
+            Ok(said) => Some(Waits { set: change.digest(), rejected: said }),
+            Err(_) => Some(Waits { set: change.digest(), rejected: None }),
+        }
     }
 
     /// Why this change waits, if it does.
     pub fn why_closed(&self, name: Option<&DeploymentName>, change: &ChangeSet) -> Option<String> {
-        let word = self.word(change);
-        if !self.asked_for.means(name) || word.is_some_and(|word| word.review == Review::Approved) {
-            return None;
-        }
+        let waits = self.waits(name, change)?;
         let of = name.map_or_else(|| change.deployment.to_string(), ToString::to_string);
-        Some(match (word, &self.words) {
-            (Some(word), _) => word.message(),
+        Some(match (waits.rejected, self.said(change)) {
+            (Some(said), _) => said.message(change),
+            (None, Err(error)) => format!("nothing counts as approved, because {error}"),
+            (None, Ok(_)) if self.site.as_ref().is_ok_and(|site| site.is_doubted(change)) => {
+                let short = change.short();
+                format!(
+                    "change {short} is in the site's list, which may be over: this device's clock shows less than was proven"
+                )
+            }
             (None, Ok(_)) => {
                 format!("change {} waits for a person: `device-syncer approve {of}` shows it", change.short())
             }
-            (None, Err(error)) => format!("nothing counts as approved, because {error}"),
+        })
+    }
+}
+
+/// A change that waits for a person.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Waits<'a> {
+    /// Names the change.
+    pub set: Digest,
+    /// Who rejected it, if anybody did.
+    pub rejected: Option<Said<'a>>,
+}
+
+/// A person's word, wherever it was said.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Said<'a> {
+    /// At the device.
+    Here(&'a Word),
+    /// In the site's list.
+    Elsewhere(&'a SiteSaid),
+}
+
+impl Said<'_> {
+    pub fn review(&self) -> Review {
+        match self {
+            Self::Here(word) => word.review,
+            Self::Elsewhere(said) => said.review,
+        }
+    }
+
+    /// Who said it; by which key, if it was said elsewhere.
+    pub fn by(&self) -> String {
+        match self {
+            Self::Here(word) => one_line(&word.by),
+            Self::Elsewhere(said) => said.by(),
+        }
+    }
+
+    /// Who said it, and why, in words that may be signed and shown.
+    pub fn message(&self, change: &ChangeSet) -> String {
+        match self {
+            Self::Here(word) => word.message(),
+            Self::Elsewhere(said) => said.message(change),
+        }
+    }
+}
+
+/// A word of the site's list that counts now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SiteSaid {
+    pub review: Review,
+    pub word: SiteWord,
+    /// The change as it was before something of it went, where that is known.
+    pub(super) begun: Option<ChangeSet>,
+    /// The name of the key that signed it.
+    pub key: String,
+    /// The serial of the list.
+    pub(super) serial: u64,
+}
+
+/// What of the site's list counts now.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SiteWords {
+    pub(super) words: Vec<SiteSaid>,
+    /// What would be approved, were this device's clock not behind what was proven to it.
+    pub(super) doubted: Vec<Digest>,
+}
+
+impl SiteWords {
+    /// What was said of this very change; a rejection before an approval.
+    pub fn word(&self, change: &ChangeSet) -> Option<&SiteSaid> {
+        let set = change.digest();
+        let is_of =
+            |said: &&SiteSaid| said.word.set == set || said.begun.as_ref().is_some_and(|begun| begun.covers(change));
+        self.words.iter().find(is_of)
+    }
+
+    /// Whether it would be approved, were the device's clock believed.
+    pub fn is_doubted(&self, change: &ChangeSet) -> bool {
+        self.doubted.contains(&change.digest())
+    }
+}
+
+impl SiteSaid {
+    /// Who said it, and by whose key.
+    pub fn by(&self) -> String {
+        one_line(&format!("{} (key of {})", self.word.by, self.key))
+    }
+
+    /// Who said it, by which list, and why, in words that may be signed and shown.
+    pub fn message(&self, change: &ChangeSet) -> String {
+        let Self { review, word, key, serial, .. } = self;
+        let short = change.short();
+        let SiteWord { by, why, .. } = word;
+        one_line(&format!(
+            "change {short} was {review} by {by} in the site's list {serial}, with the key of {key}: {why}"
+        ))
+    }
+}
+
+impl fmt::Display for Review {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Approved => "approved",
+            Self::Rejected => "rejected",
         })
     }
 }
@@ -166,11 +293,7 @@ impl Word {
     /// Who said it, when and why, in words that may be signed and shown.
     pub fn message(&self) -> String {
         let Self { review, change, by, why, at } = self;
-        let reviewed = match review {
-            Review::Approved => "approved",
-            Review::Rejected => "rejected",
-        };
-        one_line(&format!("change {} was {reviewed} by {by} at {at:.0}: {why}", change.short()))
+        one_line(&format!("change {} was {review} by {by} at {at:.0}: {why}", change.short()))
     }
 }
 
@@ -190,7 +313,7 @@ mod tests {
     fn asked(names: &[&str], except: &[&str], words: Vec<Word>) -> Approvals {
         let patterns = |all: &[&str]| all.iter().map(|one| Pattern::try_from((*one).to_owned()).unwrap()).collect();
         let asked_for = AskedFor { names: patterns(names), except: patterns(except) };
-        Approvals { asked_for, words: Ok(words) }
+        Approvals { asked_for, fleet_asks: FleetAsks::default(), words: Ok(words), site: Ok(SiteWords::default()) }
     }
 
     fn change(parts: &[(&str, &str)], going: &[&str]) -> ChangeSet {

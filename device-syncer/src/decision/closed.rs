@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use repo_model::report::ClosedGate;
-use repo_model::{DeploymentId, ErrorCode};
+use repo_model::{DeploymentId, DeploymentName, ErrorCode};
 
 use super::failure::{Failure, one_line};
 use super::gates::{self, Gates};
@@ -23,14 +23,21 @@ pub fn closed(plan: &Plan, gates: &Gates, before: &[ClosedGate], now: Timestamp)
         known.map_or(now, |known| known.since)
     };
     let held = gates.holds.iter().filter_map(|hold| of_hold(hold, plan, since(None, ErrorCode::Held.as_str())));
-    let waits = waiting(plan).into_iter().map(|((id, code), why)| ClosedGate {
-        deployment: Some(id),
-        code: code.to_owned(),
-        since: since(Some(id), code),
-        until: gates.window_opens(code, Some(id)),
-        text: one_line(&why.message),
-        by: None,
-        set: None,
+    let waits = waiting(plan).into_iter().map(|((id, code), (name, why))| {
+        let asked = gates.approvals.as_ref().zip(plan.changes.get(&id));
+        // What is only put back waits for other gates of the same code, and for no person.
+        let asked = asked
+            .filter(|(all, change)| all.why_closed(name, change).is_some_and(|words| why.message.contains(&words)));
+        let asked = asked.and_then(|(approvals, change)| approvals.waits(name, change));
+        ClosedGate {
+            deployment: Some(id),
+            code: code.to_owned(),
+            since: since(Some(id), code),
+            until: gates.window_opens(code, Some(id)),
+            text: one_line(&why.message),
+            by: asked.and_then(|waits| waits.rejected).map(|said| said.by()),
+            set: asked.map(|waits| waits.set),
+        }
     });
     let mut all: Vec<_> = held.chain(waits).collect();
     all.sort_by(|a, b| (a.deployment, &a.code, a.since).cmp(&(b.deployment, &b.code, b.since)));
@@ -65,16 +72,17 @@ fn of_hold(hold: &Hold, plan: &Plan, seen: Timestamp) -> Option<ClosedGate> {
 }
 
 /// What waits for a gate that is no hold, once for each deployment and gate.
-fn waiting(plan: &Plan) -> BTreeMap<(DeploymentId, &str), &Failure> {
+fn waiting(plan: &Plan) -> BTreeMap<(DeploymentId, &str), (Option<&DeploymentName>, &Failure)> {
     let applies = plan.deployments.iter().flat_map(|one| {
         one.components.iter().filter_map(|part| match &part.action {
-            Action::Wait(why) => Some((one.id, why)),
+            Action::Wait(why) => Some((one.id, Some(&one.name), why)),
             _ => None,
         })
     });
-    let removals = plan.held.iter().filter_map(|held| Some((held.removal.deployment?, held.gate()?)));
-    let all = applies.chain(removals).filter(|(_, why)| gates::is_why(why) && why.code != ErrorCode::Held.as_str());
-    all.map(|(id, why)| ((id, why.code.as_str()), why)).collect()
+    let removals =
+        plan.held.iter().filter_map(|held| Some((held.removal.deployment?, held.removal.name.as_ref(), held.gate()?)));
+    let all = applies.chain(removals).filter(|(.., why)| gates::is_why(why) && why.code != ErrorCode::Held.as_str());
+    all.map(|(id, name, why)| ((id, why.code.as_str()), (name, why))).collect()
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! What stands in the way, or is worth knowing: the conditions of `syncer.json`.
 
-use repo_model::report::{Adopted, ClosedGate, Condition, ConditionType, Reason, SYNCER, SyncerReport};
+use repo_model::report::{Adopted, ClosedGate, Condition, ConditionType, Reason, SYNCER, SeenList, SyncerReport};
 use repo_model::{DeviceId, ErrorCode, FileTree, KeyText, envelope, json};
 use uuid::Uuid;
 
@@ -107,7 +107,13 @@ pub fn violations(observation: &Observation) -> impl Iterator<Item = Condition> 
 }
 
 /// Writes `syncer.json` into the tree of `status`.
-pub fn write(next: &mut DeviceState, instance: Uuid, conditions: &[Condition], gates: Vec<ClosedGate>) {
+pub fn write(
+    next: &mut DeviceState,
+    instance: Uuid,
+    conditions: &[Condition],
+    gates: Vec<ClosedGate>,
+    site: Option<SeenList>,
+) {
     let mut conditions = conditions.to_vec();
     conditions.sort();
     conditions.dedup();
@@ -126,7 +132,7 @@ pub fn write(next: &mut DeviceState, instance: Uuid, conditions: &[Condition], g
         conditions,
         holds: Vec::new(),
         gates,
-        site: None,
+        site,
     };
     log_new(report.conditions.iter(), next);
     next.status.insert(SYNCER.to_owned(), json::to_bytes(&report));
@@ -185,7 +191,7 @@ mod tests {
             condition(ConditionType::Stale, Reason::Expired, "x"),
             condition(ConditionType::SecurityEvent, ErrorCode::HistoryForked, "y"),
         ];
-        write(&mut device_state, Uuid::nil(), &all, Vec::new());
+        write(&mut device_state, Uuid::nil(), &all, Vec::new(), None);
         assert_eq!(
             events(&device_state.status),
             [condition(ConditionType::SecurityEvent, ErrorCode::HistoryForked, "y")]
@@ -201,7 +207,7 @@ mod tests {
         );
         let bytes = |all: &[Condition]| {
             let mut device_state = DeviceState::default();
-            write(&mut device_state, Uuid::nil(), all, Vec::new());
+            write(&mut device_state, Uuid::nil(), all, Vec::new(), None);
             device_state.status
         };
         assert_eq!(bytes(&[a.clone(), b.clone(), a.clone()]), bytes(&[b, a]));

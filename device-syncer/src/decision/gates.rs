@@ -7,7 +7,7 @@ use repo_model::envelope::DriftPolicy;
 use repo_model::windows::{Opening, Overrun};
 use repo_model::{DeploymentId, DeploymentName, ErrorCode};
 
-use super::approval::{Approvals, ChangeSet, FleetAsks};
+use super::approval::{Approvals, ChangeSet};
 use super::failure::Failure;
 use super::hold::Hold;
 use super::hook::HookGate;
@@ -148,8 +148,6 @@ pub struct Gates {
     pub too_many: BTreeSet<DeploymentId>,
     /// For whose changes a person is asked, and what persons said.
     pub approvals: Option<Approvals>,
-    /// For whose changes the fleet has a person asked besides.
-    pub fleet_asks: FleetAsks,
     /// What the site's hook said no to, where there is one.
     pub hook: Option<HookGate>,
 }
@@ -258,9 +256,6 @@ impl Gates {
                 let count = self.too_many.len();
                 format!("{count} deployments would go at once: `device-syncer approve --removals` lets them")
             }),
-            Gate::Approval if self.fleet_asks.means(of.deployment) => {
-                self.approvals.as_ref()?.of_all().why_closed(of.name, of.change?)
-            }
             Gate::Approval => self.approvals.as_ref()?.why_closed(of.name, of.change?),
             Gate::Hook => self.hook.as_ref()?.why_closed(of.deployment?, of.change?.digest()),
             Gate::Suspended | Gate::Unlisted => None,
@@ -282,7 +277,7 @@ mod tests {
     use std::sync::LazyLock;
 
     use super::*;
-    use crate::decision::approval::AskedFor;
+    use crate::decision::approval::{AskedFor, SiteWords};
     use crate::decision::pattern::Pattern;
     use crate::decision::windows::Doubt;
     use crate::testing::id;
@@ -317,7 +312,12 @@ mod tests {
         let (is_suspended, is_unlisted) = (gate == Gate::Suspended, gate == Gate::Unlisted);
         let drift = DriftPolicy::Heal;
         let all = AskedFor { names: vec![Pattern::try_from("**".to_owned()).unwrap()], except: Vec::new() };
-        let approvals = (gate == Gate::Approval).then(|| Approvals { asked_for: all, words: Ok(Vec::new()) });
+        let approvals = (gate == Gate::Approval).then(|| Approvals {
+            asked_for: all,
+            fleet_asks: FleetAsks::default(),
+            words: Ok(Vec::new()),
+            site: Ok(SiteWords::default()),
+        });
         let no = (CHANGE.digest(), "the line is filling".to_owned());
         let hook = (gate == Gate::Hook).then(|| HookGate { closed: [(id("a"), no)].into() });
         Gates { is_suspended, is_unlisted, holds, openings, drift, too_many, approvals, hook, ..Gates::default() }

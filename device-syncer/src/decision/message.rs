@@ -110,7 +110,7 @@ mod tests {
         });
         let mut device_state = DeviceState { accepted, ..DeviceState::default() };
         let all: Vec<_> = conditions.iter().map(|(kind, reason, text)| condition(*kind, *reason, *text)).collect();
-        conditions::write(&mut device_state, Uuid::nil(), &all, Vec::new());
+        conditions::write(&mut device_state, Uuid::nil(), &all, Vec::new(), None);
         let mut report = Report::default();
         if let Some((state, code)) = state {
             report.set(id("a"), &component("x"), state, code.map(|code| Failure::new(code, "because")));

@@ -51,6 +51,8 @@ pub mod restarting;
 pub mod rollback;
 /// What is kept of sets that ran well, and of those that failed.
 pub mod sets;
+/// What persons of the site said from elsewhere.
+pub mod site;
 /// Margo's DeploymentStatus documents, and the transitions between two of them.
 pub mod status;
 /// Transitions as commits of `status` name them.

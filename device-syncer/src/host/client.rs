@@ -1,8 +1,10 @@
 //! This device's side of the host: the connection, how it goes, and where the branches stood when they were last asked for.
 
+use std::time::{Duration, Instant};
+
 use jiff::Timestamp;
 use repo_git::repo::Pack;
-use repo_git::{PushError, PushResult, PushUpdate, Remote, RemoteError, Repo};
+use repo_git::{CommitId, PushError, PushResult, PushUpdate, Remote, RemoteError, Repo};
 use repo_model::error_chain;
 
 use crate::config::Device;
@@ -23,7 +25,12 @@ pub struct HostClient {
     /// `None` before the host was asked, and after it didn't take what this device pushed.
     refs: Option<RemoteRefs>,
     waited: Option<WaitedRefs>,
+    /// The tip of `site` that couldn't be fetched, and when that was tried.
+    unfetched_site: Option<(CommitId, Instant)>,
 }
+
+/// How long a tip of `site` that couldn't be fetched is left alone.
+const UNFETCHED: Duration = Duration::from_secs(300);
 
 /// What a push came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,7 +47,7 @@ pub enum Pushed {
 impl HostClient {
     /// Nothing is asked yet.
     pub fn new(connection: HostConnection, connectivity: Connectivity) -> Self {
-        Self { connection, connectivity, refs: None, waited: None }
+        Self { connection, connectivity, refs: None, waited: None, unfetched_site: None }
     }
 
     /// The device's repository at the host.
@@ -73,7 +80,9 @@ impl HostClient {
         }
         self.connection.refresh(&device.home, &device.join, &device.settings.host);
         let refs = self.poll().inspect_err(|error| self.connectivity.failed(error, POLLING, Timestamp::now())).ok();
-        self.waited = refs.as_ref().map(|refs| WaitedRefs { desired: refs.desired, freshness: refs.freshness });
+        let site = |refs: &RemoteRefs| (!device.settings.gates.keys.is_empty()).then_some(refs.site);
+        self.waited =
+            refs.as_ref().map(|refs| WaitedRefs { desired: refs.desired, freshness: refs.freshness, site: site(refs) });
         self.refs = refs;
         let now = self.now();
         // Only a host of our kind lets devices wait, and has accounts that end.
@@ -105,6 +114,16 @@ impl HostClient {
             known.freshness = again.freshness;
         }
         self.waited = self.waited.map(|known| WaitedRefs { freshness: again.freshness, ..known });
+    }
+
+    /// Whether this tip of `site` is to be fetched: one that couldn't be isn't tried again in each pass.
+    pub fn may_fetch_site(&self, tip: CommitId) -> bool {
+        self.unfetched_site.is_none_or(|(failed, since)| failed != tip || since.elapsed() >= UNFETCHED)
+    }
+
+    /// This tip of `site` can't be fetched now.
+    pub fn site_is_unfetched(&mut self, tip: CommitId) {
+        self.unfetched_site = Some((tip, Instant::now()));
     }
 
     /// `status` stands there now. Where that isn't known, the next pass asks for all branches.

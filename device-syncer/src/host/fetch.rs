@@ -11,6 +11,7 @@ use crate::config::{Device, Limits};
 use crate::decision::conditions::condition;
 use crate::decision::device_state::Accepted;
 use crate::decision::failure::is_disk_full;
+use crate::decision::site::{Believed, KnownLists};
 use crate::host::connection::HostConnection;
 use crate::host::refs::RemoteRefs;
 use crate::host::verify::{Adoption, Judge};
@@ -26,6 +27,12 @@ const OBJECT_BYTES: u64 = 16 << 20;
 
 /// What reading everything in a pack may come to: some seconds of copying, and enough for thousands of commits.
 const RESOLVED_BYTES: u64 = 8 << 30;
+
+/// The largest pack and object of `site`, whose only file has 64 KiB at most, and how many objects it may have: a person's
+/// push, which nobody but this device judges, holds up nothing else.
+const SITE_PACK: u64 = 256 << 10;
+const SITE_OBJECT: u64 = 128 << 10;
+const SITE_OBJECTS: u32 = 10;
 
 /// What polling and fetching came to.
 #[derive(Debug)]
@@ -96,6 +103,21 @@ pub fn fetch(
         }
     }
     suspecting(view, remote.fetch(&view.repo, &wants, &[], true, &limits))
+}
+
+/// Fetches the tip of `site` alone, if the clone doesn't have it.
+pub fn fetch_site(remote: &Remote, view: &View, tip: CommitId, limits: &Limits) -> Result<(), FetchError> {
+    if view.repo.commit(tip).is_ok() {
+        return Ok(());
+    }
+    let limits = FetchLimits {
+        bytes: limits.pack_bytes.min(SITE_PACK),
+        objects: SITE_OBJECTS,
+        object_bytes: SITE_OBJECT,
+        resolved_bytes: SITE_PACK * 4,
+        ..fetch_limits(remote, limits)
+    };
+    remote.fetch(&view.repo, &[tip], &[], true, &limits).map(drop)
 }
 
 /// A pack that can't be resolved may build on something in the clone that can't be read.
@@ -224,6 +246,12 @@ impl Fetcher<'_> {
             [] => Ok(joined),
             known => pin(known).map(|known| if known.roster.version < joined.roster.version { joined } else { known }),
         }
+    }
+
+    /// The list at this commit on `site`, if it is believed after the ones that are known.
+    pub fn site_list(&self, tip: CommitId, known: &KnownLists) -> Result<Believed, UpdateError> {
+        fetch_site(self.remote(), self.view, tip, &self.device.settings.limits)?;
+        Ok(self.judging(&self.trust()?, None).site_list(tip, &self.device.settings.gates.keys, known)?)
     }
 
     /// The proof of freshness at this commit, if it is believed for the accepted state.

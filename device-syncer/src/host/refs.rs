@@ -46,6 +46,8 @@ pub struct RemoteRefs {
     pub status: Option<CommitId>,
     /// `heartbeat`; absent in the same cases.
     pub heartbeat: Option<CommitId>,
+    /// `site`; absent where no person of the site says anything from elsewhere.
+    pub site: Option<CommitId>,
 }
 
 impl RemoteRefs {
@@ -58,6 +60,7 @@ impl RemoteRefs {
             freshness: take(Branch::Freshness),
             status: take(Branch::Status),
             heartbeat: take(Branch::Heartbeat),
+            site: take(Branch::Site),
         })
     }
 

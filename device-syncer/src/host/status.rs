@@ -225,7 +225,8 @@ impl StatusBranch<'_> {
         let mut change = self.state.begin();
         let (mut all, gates) = conditions::reported(&change.next.status);
         all.push(condition(ConditionType::SecurityEvent, reason, message));
-        conditions::write(&mut change.next, self.device.instance, &all, gates);
+        let site = conditions::report(&change.next.status).and_then(|report| report.site);
+        conditions::write(&mut change.next, self.device.instance, &all, gates, site);
         change.commit()?;
         Ok(())
     }

@@ -7,12 +7,14 @@ use repo_model::desired::{self, Desired, Reader, Refusal};
 use repo_model::freshness::{Freshness, Subject};
 use repo_model::join::Join;
 use repo_model::message::{Continues, Message};
-use repo_model::report::ConditionType;
+use repo_model::report::{ConditionType, Reason};
 use repo_model::roster::{ROSTER_NAMESPACE, Trust, roster_path};
-use repo_model::{Branch, ErrorCode, FileTree, KeyText, Trailer, error_chain};
+use repo_model::site::{self, SITE};
+use repo_model::{Branch, Digest, ErrorCode, FileTree, KeyText, Trailer, error_chain};
 
 use crate::decision::conditions;
 use crate::decision::device_state::{Accepted, DeviceState};
+use crate::decision::site::{Believed, KnownLists, SiteKey};
 use crate::state::floor::Floor;
 use crate::state::view::View;
 
@@ -177,6 +179,31 @@ impl Judge<'_> {
             serial: accepted.serial,
         };
         Ok((key, Freshness::read(&self.files(commit)?, &message, has_parents, &subject)?))
+    }
+}
+
+impl Judge<'_> {
+    /// Verifies a fetched commit on `site`, after what is known of the site's lists.
+    pub fn site_list(&self, commit: CommitId, keys: &[SiteKey], known: &KnownLists) -> Result<Believed, Refusal> {
+        let unreadable = |error: &dyn std::error::Error| Refusal::new(Reason::Unreadable, error_chain(error));
+        let read = self.view.repo.commit(commit).map_err(|error| unreadable(&error))?;
+        let signer = read.signer().map_err(|error| Refusal::new(ErrorCode::SignatureInvalid, error_chain(&error)))?;
+        let (key, message) = (key_text(&signer), Message::parse(&read.message));
+        let texts: Vec<_> = keys.iter().map(|one| one.key.clone()).collect();
+        let reader = site::Reader {
+            fleet: self.join.fleet,
+            device: &self.join.device,
+            keys: &texts,
+            known: known.bound(keys),
+            now: self.now,
+        };
+        // Nobody's tree is read before it is known to be of the site.
+        let files = match texts.contains(&key) {
+            true => self.view.repo.files(commit, &TreeLimits::default()).map_err(|error| unreadable(&error))?,
+            false => FileTree::new(),
+        };
+        let list = site::accept(&files, &message, !read.parents.is_empty(), &key, &reader)?;
+        Ok(Believed { commit: commit.to_string(), key, digest: Digest::of(&files[SITE]), list })
     }
 }
 

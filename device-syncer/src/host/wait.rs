@@ -22,6 +22,8 @@ pub struct WaitedRefs {
     pub desired: Option<CommitId>,
     /// `freshness`; absent before the first proof.
     pub freshness: Option<CommitId>,
+    /// `site`; the outer absence says that this device doesn't read it.
+    pub site: Option<Option<CommitId>>,
 }
 
 /// At most one wait in flight.
@@ -57,7 +59,7 @@ struct InFlight {
 impl InFlight {
     fn begin(remote: Remote, refs: WaitedRefs, asked: Instant, at_most: Duration) -> Self {
         let there = remote.clone();
-        let task = tokio::task::spawn_blocking(move || there.wait(refs.desired, refs.freshness, at_most));
+        let task = tokio::task::spawn_blocking(move || there.wait(refs.desired, refs.freshness, refs.site, at_most));
         Self { task, remote, refs, began: Instant::now(), asked }
     }
 }

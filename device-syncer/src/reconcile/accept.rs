@@ -18,6 +18,7 @@ use crate::reconcile::lost::lost;
 use crate::reconcile::outcome::HostAnswer;
 use crate::state::accepted::{self, Unreadable};
 use crate::state::floor::{Floor, FloorError};
+use crate::state::site;
 use crate::state::view::View;
 
 /// A publisher renews its proof of freshness at half its life of a day: with less than this left, a newer one is
@@ -93,6 +94,7 @@ impl Acceptance<'_> {
         let refused = self.prove_freshness(&mut pass)?;
         pass.conditions.extend(of_accepted(&pass.next, refused, self.host.now()));
         pass.clock_is_behind = is_behind(self.floor);
+        self.take_site_list(&mut pass);
         let left_out = self.device.settings.capabilities.left_out();
         if !left_out.is_empty() {
             pass.conditions.push(condition(ConditionType::CapabilitiesInvalid, Reason::LeftOut, left_out.join("; ")));
@@ -135,6 +137,51 @@ impl Acceptance<'_> {
         {
             tracing::warn!(kind, reason, "{message}");
         }
+    }
+
+    /// Takes over what persons of the site say from elsewhere, if any may; what isn't believed is told, and the list before
+    /// still counts.
+    fn take_site_list(&mut self, pass: &mut PassInput) {
+        if self.device.settings.gates.keys.is_empty() {
+            return;
+        }
+        let Some(refs) = &pass.refs else {
+            let told = conditions::all(&pass.next.status).into_iter();
+            return pass.conditions.extend(told.filter(|one| one.kind == ConditionType::SiteRefused));
+        };
+        let Some(tip) = refs.site else { return };
+        let Err(refusal) = self.site_list(tip) else { return };
+        let kind =
+            if refusal.code == Reason::SiteForked { ConditionType::SecurityEvent } else { ConditionType::SiteRefused };
+        pass.conditions.push(condition(kind, refusal.code, refusal.message));
+    }
+
+    fn site_list(&mut self, tip: CommitId) -> Result<(), Refusal> {
+        let unavailable = |error: &dyn std::error::Error| Refusal::new(Reason::Unavailable, error_chain(error));
+        let (home, keys) = (&self.device.home, &self.device.settings.gates.keys);
+        let known = site::read(home).map_err(|error| unavailable(&error))?;
+        if known.is_newest(&tip.to_string(), keys) {
+            return Ok(());
+        }
+        // Without the causes, which may be others each time: each change is a commit.
+        let unfetched = || Refusal::new(Reason::Unavailable, format!("`site` can't be fetched: {tip}"));
+        if !self.host.may_fetch_site(tip) {
+            return Err(unfetched());
+        }
+        let believed = match self.fetcher().site_list(tip, &known) {
+            Ok(believed) => believed,
+            Err(UpdateError::Refused(refusal)) => return Err(refusal),
+            Err(UpdateError::Fetch(error)) => {
+                tracing::warn!(commit = %tip, error = error_chain(&error), "can't fetch `site`");
+                self.host.site_is_unfetched(tip);
+                return Err(unfetched());
+            }
+        };
+        let (serial, key) = (believed.list.serial, believed.key.clone());
+        site::believe(home, believed).map_err(|error| unavailable(&error))?;
+        let name = keys.iter().find(|one| one.key == key).map(|one| one.name.as_str());
+        tracing::info!(serial, key = name, commit = %tip, "the site's list counts from here on");
+        Ok(())
     }
 
     /// Takes the newest proof of freshness; asks for it once more where a state was just adopted and nothing proves it.

@@ -12,7 +12,7 @@ use repo_model::report::{CAPABILITIES, ConditionType, Reason};
 use repo_model::windows::Spread;
 
 use crate::config::{Device, Home, Settings, known_zone};
-use crate::decision::approval::{Approvals, AskedFor, FleetAsks};
+use crate::decision::approval::{Approvals, FleetAsks, SiteWords};
 use crate::decision::closed::closed;
 use crate::decision::conditions::{self, condition};
 use crate::decision::deployment::DesiredDeployment;
@@ -36,7 +36,7 @@ use crate::runtimes::capabilities::Probe;
 use crate::state::hold::Holds;
 use crate::state::shared::Shared;
 use crate::state::store::StoreError;
-use crate::state::{approvals, approved_removals, restart_requests};
+use crate::state::{approvals, approved_removals, restart_requests, site};
 
 /// What to do about a missing sandbox.
 const UNCONFINED: &str = "the kernel has no Landlock and this program isn't root, so `docker compose config` reads \
@@ -130,7 +130,13 @@ impl Reconciler {
         let unreachable = observation.unreachable_types();
         let plan = Plan::make(wanted.as_deref(), &change.next, &observation.found, &unreachable, &self.gates);
         let closed = closed(&plan, &self.gates, &before, Timestamp::now());
-        conditions::write(&mut change.next, device.instance, &conditions, closed);
+        let keys = &device.settings.gates.keys;
+        let seen =
+            if keys.is_empty() { None } else { site::read(&device.home).ok().and_then(|known| known.seen(keys)) };
+        conditions::write(&mut change.next, device.instance, &conditions, closed, seen);
+        if !keys.is_empty() {
+            site::begin(&device.home, plan.changes.values());
+        }
         if self.gates.removals.as_ref().is_some_and(|limit| plan.has_removed(&limit.approved)) {
             approved_removals::forget(&device.home);
         }
@@ -239,18 +245,40 @@ pub(super) fn gates(
     let openings = windows.of_device().at(now, clock.as_ref(), spread);
     let own_openings = windows.of_deployments().map(|(id, own)| (id, own.at(now, clock.as_ref(), spread))).collect();
     let removals = site.removals.map(|share| RemovalLimit { share, approved: approved_removals::read(&device.home) });
-    let words = || approvals::read(&device.home);
-    let fleet_asks = FleetAsks::of(desired);
-    let asked_for = site.approval.clone().or_else(|| fleet_asks.is_any().then(AskedFor::default));
-    let approvals = asked_for.map(|asked_for| Approvals { asked_for, words: words() });
+    let approvals = approvals_of(device, desired, now, clock_is_behind);
     let (is_suspended, drift) = (is_suspended(desired), site.drift);
     let windows = Gates { openings, own_openings, ..Gates::default() };
-    Gates { is_suspended, is_unlisted, holds, drift, removals, approvals, fleet_asks, ..windows }
+    Gates { is_suspended, is_unlisted, holds, drift, removals, approvals, ..windows }
 }
 
 /// Why no window is kept by this device's clock, if it is so.
 pub fn clock_doubt(settings: &Settings, is_behind: bool) -> Option<Doubt> {
     Doubt::of_clock(is_behind, settings.trusts_clock || kernel_clock::is_synchronised())
+}
+
+/// For whose changes this device asks a person, as site and fleet want it, and what persons said.
+pub(crate) fn approvals_of(
+    device: &Device,
+    desired: Option<&Desired>,
+    now: Timestamp,
+    clock_is_behind: bool,
+) -> Option<Approvals> {
+    let (asked_for, fleet_asks) = (device.settings.gates.approval.clone(), FleetAsks::of(desired));
+    if asked_for.is_none() && !fleet_asks.is_any() {
+        return None;
+    }
+    let (words, site) = (approvals::read(&device.home), site_words(device, now, clock_is_behind));
+    Some(Approvals { asked_for: asked_for.unwrap_or_default(), fleet_asks, words, site })
+}
+
+/// What counts of what persons of the site said from elsewhere.
+fn site_words(device: &Device, now: Timestamp, clock_is_behind: bool) -> Result<SiteWords, String> {
+    let keys = &device.settings.gates.keys;
+    if keys.is_empty() {
+        return Ok(SiteWords::default());
+    }
+    let known = site::read(&device.home).map_err(|error| error_chain(&error))?;
+    Ok(known.words(keys, now, clock_is_behind))
 }
 
 /// What this device has and can run, as `status` has it; `None` while the runtimes don't answer, so that what was reported

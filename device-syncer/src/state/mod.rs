@@ -37,6 +37,8 @@ pub mod retries;
 pub mod retry_times;
 /// All of it as one value behind one lock, and the transactions that change it.
 pub mod shared;
+/// The lists of the site that this device believed.
+pub mod site;
 /// For how long deployments have been well, or ill.
 pub mod stability;
 /// The clone: one pack and one move of `refs/syncer/state` per change.

@@ -70,7 +70,7 @@ fn join_again(world: &World, issued: &str) {
 }
 
 /// One pass of a device whose clock says this.
-fn once_at(world: &World, time: &str) -> Run {
+pub(crate) fn once_at(world: &World, time: &str) -> Run {
     let mut faketime = std::process::Command::new("faketime");
     faketime.args(["-m", "--exclude-monotonic", time, env!("CARGO_BIN_EXE_device-syncer")]);
     faketime.arg("--home").arg(world.home()).arg("once").stdin(std::process::Stdio::null());

@@ -41,6 +41,7 @@ mod restart;
 mod rhythm;
 mod rollback;
 mod service;
+mod site;
 mod ssh;
 mod windows;
 mod world;

@@ -23,6 +23,8 @@ pub(super) enum Advertisement {
     V2 {
         /// The longest wait that it answers in this conversation, too.
         wait: Option<Duration>,
+        /// Whether such a wait can be one for `site`, too.
+        waits_for_site: bool,
     },
     /// Its refs, in protocol version 0 or 1.
     Refs(Refs),
@@ -45,7 +47,7 @@ impl Advertisement {
         let rest = pktline::read_all(&mut from, MAX_LINES)?;
         let lines = rest.iter().map(Vec::as_slice);
         match first.as_slice() {
-            b"version 2" => check_abilities(&rest).map(|wait| Self::V2 { wait }),
+            b"version 2" => check_abilities(&rest),
             b"version 1" => parse_refs(lines).map(Self::Refs),
             line => parse_refs(std::iter::once(line).chain(lines)).map(Self::Refs),
         }
@@ -61,21 +63,22 @@ fn next(from: &mut impl Read) -> Result<Option<Vec<u8>>, Cause> {
     Ok(line)
 }
 
-/// Whether a host of version 2 can do what is needed. Returns the longest wait that it offers.
-fn check_abilities(lines: &[Vec<u8>]) -> Result<Option<Duration>, Cause> {
-    let (mut lists, mut wait) = (false, None);
+/// Whether a host of version 2 can do what is needed, and what else it offers.
+fn check_abilities(lines: &[Vec<u8>]) -> Result<Advertisement, Cause> {
+    let (mut lists, mut wait, mut waits_for_site) = (false, None, false);
     for line in lines {
         let text = String::from_utf8_lossy(line);
         match text.split_once('=').unwrap_or((&text, "")) {
             ("ls-refs", _) => lists = true,
             ("object-format", "sha1") => {}
+            ("wait-site", _) => waits_for_site = true,
             ("wait", seconds) => wait = seconds.parse().ok().map(Duration::from_secs),
             ("object-format", value) => return Err(format!("the repository has {value} objects, expected sha1").into()),
             _ => {}
         }
     }
     let wait = wait.filter(|wait| !wait.is_zero()).map(|wait| wait.min(LONGEST_WAIT));
-    if lists { Ok(wait) } else { Err("the host can't list refs".into()) }
+    if lists { Ok(Advertisement::V2 { wait, waits_for_site }) } else { Err("the host can't list refs".into()) }
 }
 
 /// The body of a request for the refs with one of these prefixes (none: all). Without a word too many, because devices
@@ -136,9 +139,11 @@ mod tests {
     fn each_protocol_version_is_understood() {
         let service = "# service=git-upload-pack\n";
         let v2 = read(&[service, "", "version 2\n", "agent=git/2\n", "ls-refs=unborn\n", "object-format=sha1\n", ""]);
-        assert_eq!(v2, Ok(Advertisement::V2 { wait: None }));
+        assert_eq!(v2, Ok(Advertisement::V2 { wait: None, waits_for_site: false }));
         let waits = read(&["version 2\n", "ls-refs\n", "wait=300\n", ""]);
-        assert_eq!(waits, Ok(Advertisement::V2 { wait: Some(Duration::from_secs(300)) }));
+        assert_eq!(waits, Ok(Advertisement::V2 { wait: Some(Duration::from_secs(300)), waits_for_site: false }));
+        let waits = read(&["version 2\n", "ls-refs\n", "wait=300\n", "wait-site\n", ""]);
+        assert_eq!(waits, Ok(Advertisement::V2 { wait: Some(Duration::from_secs(300)), waits_for_site: true }));
         let head = format!("{ID} HEAD\0multi_ack agent=git/2\n");
         let (branch, peeled) = (format!("{ID} refs/heads/desired\n"), format!("{ID} refs/tags/v1^{{}}\n"));
         let Ok(Advertisement::Refs(v0)) = read(&[service, "", &head, &branch, &peeled, ""]) else { panic!("v0") };

@@ -60,22 +60,24 @@ impl Remote {
         }
     }
 
-    /// Waits until `desired` or `freshness` isn't where it is said to be, for `at_most`, or for as long as the host
-    /// allows. A host that stays silent for 10 s more has gone, or the way there.
+    /// Waits until `desired`, `freshness` or, if it says where that stands, `site` isn't where it is said to be, for
+    /// `at_most`, or for as long as the host allows. A host that doesn't know `site` waits for the others. A host that stays silent for 10 s more has gone, or the way there.
     pub fn wait(
         &self,
         desired: Option<CommitId>,
         freshness: Option<CommitId>,
+        site: Option<Option<CommitId>>,
         at_most: Duration,
     ) -> Result<Waited, RemoteError> {
         let host = match &self.way {
             Way::Local(_) | Way::SshProgram(_) => return Ok(Waited::Unsupported),
             Way::Https(host) => host,
             #[cfg(feature = "ssh")]
-            Way::Ssh(host) => return host.wait(&text(desired), &text(freshness), at_most),
+            Way::Ssh(host) => return host.wait(&text(desired), &text(freshness), site.map(text).as_deref(), at_most),
         };
         let Some(longest) = host.waits() else { return Ok(Waited::Unsupported) };
-        let url = host.url.below(&format!("wait?desired={}&freshness={}", text(desired), text(freshness)));
+        let site = site.map(|site| format!("&site={}", text(site))).unwrap_or_default();
+        let url = host.url.below(&format!("wait?desired={}&freshness={}{site}", text(desired), text(freshness)));
         let at_most = longest.min(at_most);
         let (limit, timeouts) = (at_most + GRACE, host.agent.timeouts());
         let timeouts = Timeouts { answer: limit, stall: limit, total: timeouts.connect + limit, ..timeouts };

@@ -212,12 +212,15 @@ fn a_host_that_offers_waiting_is_waited_at_and_any_other_is_not() {
     let url = Url::parse(&host.url("/devices/a.git")).expect("a URL");
     let there = Remote::https(url, Agent::new(&settings).expect("an agent"), Credentials::none());
     let id = Some("0123456789012345678901234567890123456789".parse().expect("an id"));
-    assert_eq!((there.waits(), there.wait(id, None, MINUTE).expect("known")), (None, Waited::Unsupported));
+    assert_eq!((there.waits(), there.wait(id, None, None, MINUTE).expect("known")), (None, Waited::Unsupported));
     there.refs(&[]).expect("listed");
     assert_eq!(there.waits(), Some(Duration::from_secs(2)));
-    assert_eq!(there.wait(id, None, MINUTE).expect("moved"), Waited::Moved { jitter: Duration::from_millis(250) });
-    assert_eq!(there.wait(None, id, MINUTE).expect("nothing"), Waited::Nothing);
-    assert_eq!(there.wait(None, None, MINUTE).expect("not any more"), Waited::Unsupported);
+    assert_eq!(
+        there.wait(id, None, None, MINUTE).expect("moved"),
+        Waited::Moved { jitter: Duration::from_millis(250) }
+    );
+    assert_eq!(there.wait(None, id, None, MINUTE).expect("nothing"), Waited::Nothing);
+    assert_eq!(there.wait(None, None, None, MINUTE).expect("not any more"), Waited::Unsupported);
     assert_eq!(there.waits(), None);
     assert!(matches!(there.refs(&[]), Ok(refs) if refs.is_empty()));
     assert_eq!(host.asked().iter().filter(|asked| asked.connection > 0).count(), 0, "one connection");

@@ -126,7 +126,7 @@ impl Stand {
     }
 
     fn wait(&self, seconds: u64) -> Waited {
-        self.there.wait(Some(self.tip), None, Duration::from_secs(seconds)).expect("waited")
+        self.there.wait(Some(self.tip), None, None, Duration::from_secs(seconds)).expect("waited")
     }
 }
 
@@ -155,14 +155,14 @@ fn a_wait_ends_when_a_branch_moves_or_time_is_up_or_somebody_asks() {
     assert_eq!(stand.wait(1), Waited::Nothing);
     assert!(begin.elapsed() >= SECOND);
     let (there, tip) = (stand.there.clone(), stand.tip);
-    let waiting = thread::spawn(move || there.wait(Some(tip), None, 20 * SECOND));
+    let waiting = thread::spawn(move || there.wait(Some(tip), None, None, 20 * SECOND));
     thread::sleep(SECOND / 2);
     let begin = Instant::now();
     stand.there.refs(&[]).expect("a request ends the wait");
     assert_eq!(waiting.join().expect("no panic").expect("waited"), Waited::Nothing);
     assert!(begin.elapsed() < 2 * SECOND, "{:?}", begin.elapsed());
     let (there, tip) = (stand.there.clone(), stand.tip);
-    let waiting = thread::spawn(move || there.wait(Some(tip), None, 20 * SECOND));
+    let waiting = thread::spawn(move || there.wait(Some(tip), None, None, 20 * SECOND));
     thread::sleep(SECOND / 2);
     let next = store(&stand.up, &tree(&[("f", "2")]), &[stand.tip], "two");
     set(&stand.up, "desired", next);
@@ -201,7 +201,7 @@ fn a_conversation_that_ended_is_opened_again_within_the_same_call() {
     assert_eq!(stand.client.sessions(), 3);
     stand.host.kill();
     assert_eq!(stand.there.refs(&[]).expect_err("gone").reason(), "ConnectionCut");
-    assert_eq!(stand.there.wait(Some(stand.tip), None, SECOND).expect_err("gone").reason(), "ConnectionCut");
+    assert_eq!(stand.there.wait(Some(stand.tip), None, None, SECOND).expect_err("gone").reason(), "ConnectionCut");
     stand.host.restart();
     assert_eq!(stand.wait(1), Waited::Nothing);
 }
@@ -254,7 +254,7 @@ fn an_interrupt_ends_a_wait_at_once() {
     let before = listing(stand.up.path());
     let (there, tip) = (stand.there.clone(), stand.tip);
     let begin = Instant::now();
-    let waiting = thread::spawn(move || there.wait(Some(tip), None, 20 * SECOND));
+    let waiting = thread::spawn(move || there.wait(Some(tip), None, None, 20 * SECOND));
     thread::sleep(SECOND / 2);
     stand.there.interrupt();
     let error = waiting.join().expect("no panic").expect_err("interrupted");

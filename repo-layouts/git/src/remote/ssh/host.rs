@@ -27,6 +27,8 @@ pub(in crate::remote) struct Host {
 struct Known {
     /// The longest wait that it offers.
     waits: Option<Duration>,
+    /// Whether it can be asked to wait for `site`, too.
+    waits_for_site: bool,
     /// The conversation that stays open, at a host that answers more than one request in it.
     kept: Option<Arc<Kept>>,
 }
@@ -66,11 +68,11 @@ impl Host {
         let advertised = Advertisement::read(&mut reader, "git-upload-pack").map_err(|source| talk.failed(source))?;
         let refs = match advertised {
             Advertisement::Refs(refs) => refs,
-            Advertisement::V2 { wait: Some(longest) } => {
-                let kept = self.keep(talk, longest);
+            Advertisement::V2 { wait: Some(longest), waits_for_site } => {
+                let kept = self.keep(talk, longest, waits_for_site);
                 kept.ask(&request, limit, self.client.timeouts(), read)?
             }
-            Advertisement::V2 { wait: None } => {
+            Advertisement::V2 { wait: None, .. } => {
                 let asked = writer.write_all(&request).map_err(Cause::from);
                 let refs = asked.and_then(|()| read_ls_refs(&mut reader)).map_err(|source| talk.failed(source))?;
                 // A flush ends the conversation in version 2, and says in version 0 that nothing is wanted.
@@ -82,22 +84,24 @@ impl Host {
         Ok(only(refs, prefixes))
     }
 
-    /// Waits until `desired` or `freshness` isn't where it is said to be, at most so long.
+    /// Waits until `desired`, `freshness` or, at a host that can, `site` isn't where it is said to be, at most so long.
     pub(in crate::remote) fn wait(
         &self,
         desired: &str,
         freshness: &str,
+        site: Option<&str>,
         at_most: Duration,
     ) -> Result<Waited, RemoteError> {
         let Some(longest) = self.waits() else { return Ok(Waited::Unsupported) };
         let at_most = longest.min(at_most);
         let mut request = Vec::new();
         let seconds = at_most.as_secs().max(1);
+        let site = site.filter(|_| self.known().waits_for_site).map(|site| format!("site {site}\n"));
         let lines =
             [format!("desired {desired}\n"), format!("freshness {freshness}\n"), format!("seconds {seconds}\n")];
         let written = pktline::write(&mut request, b"command=wait\n").and_then(|()| {
             request.extend(b"0001");
-            lines.iter().try_for_each(|line| pktline::write(&mut request, line.as_bytes()))
+            lines.iter().chain(&site).try_for_each(|line| pktline::write(&mut request, line.as_bytes()))
         });
         written.map_err(|source| self.broken(source.into()))?;
         request.extend(pktline::FLUSH);
@@ -109,8 +113,8 @@ impl Host {
         let talk = self.talk("upload-pack", true, limit + timeouts.connect)?;
         let (mut reader, _) = talk.sides();
         match Advertisement::read(&mut reader, "git-upload-pack").map_err(|source| talk.failed(source))? {
-            Advertisement::V2 { wait: Some(longest) } => {
-                self.keep(talk, longest).ask(&request, limit, timeouts, read_wait)
+            Advertisement::V2 { wait: Some(longest), waits_for_site } => {
+                self.keep(talk, longest, waits_for_site).ask(&request, limit, timeouts, read_wait)
             }
             _ => {
                 talk.finish_writing();
@@ -142,10 +146,10 @@ impl Host {
         if is_cut && interrupts == self.client.interrupts() { Ok(None) } else { Err(error) }
     }
 
-    fn keep(&self, talk: Talk, longest: Duration) -> Arc<Kept> {
+    fn keep(&self, talk: Talk, longest: Duration, waits_for_site: bool) -> Arc<Kept> {
         let kept = Arc::new(Kept::new(talk));
         let mut known = self.known();
-        known.waits = Some(longest);
+        (known.waits, known.waits_for_site) = (Some(longest), waits_for_site);
         known.kept = Some(Arc::clone(&kept));
         kept
     }
