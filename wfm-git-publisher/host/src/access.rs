@@ -12,6 +12,8 @@ pub(crate) struct Who<'a> {
     pub(crate) role: Role,
     /// Exactly for a device's account.
     pub(crate) device: Option<&'a DeviceId>,
+    /// Exactly for an account of a site.
+    pub(crate) devices: &'a [DeviceId],
 }
 
 /// Whether a request is served.
@@ -33,17 +35,20 @@ pub(crate) fn decide(who: Who<'_>, target: Target<'_>, action: Action) -> Access
     match (who.role, target) {
         (_, Target::Control | Target::Fleet) if matches!(action, Action::Wait(_)) => Access::Hidden,
         _ if !writes => Access::Granted,
-        (Role::Device, Target::Device(_)) | (Role::Operator, Target::Fleet) => Access::Granted,
+        (Role::Device | Role::Site, Target::Device(_)) | (Role::Operator, Target::Fleet) => Access::Granted,
         (_, Target::Fleet) => Access::Forbidden("only operators may push to the fleet repository"),
         (_, Target::Control) => Access::Forbidden("only the publisher writes its ledger"),
-        (_, Target::Device(_)) => Access::Forbidden("only the device itself may push to its repository"),
+        (_, Target::Device(_)) => {
+            Access::Forbidden("only the device itself, and persons of its site, may push to its repository")
+        }
     }
 }
 
 fn sees(who: Who<'_>, target: Target<'_>) -> bool {
     match (who.role, target) {
         (Role::Device, Target::Device(name)) => who.device.is_some_and(|device| device.repository_name() == name),
-        (Role::Device, _) => false,
+        (Role::Site, Target::Device(name)) => who.devices.iter().any(|device| device.repository_name() == name),
+        (Role::Device | Role::Site, _) => false,
         (Role::Auditor | Role::Operator, _) => true,
     }
 }
@@ -56,13 +61,19 @@ mod tests {
     fn each_role_may_do_what_is_its_own() {
         use Access::{Forbidden, Granted, Hidden};
         let device: DeviceId = "Press/01".parse().unwrap();
-        let who = |role| Who { role, device: matches!(role, Role::Device).then_some(&device) };
+        let of_site = ["press-07".parse().unwrap(), device.clone()];
+        let who = |role| Who {
+            role,
+            device: matches!(role, Role::Device).then_some(&device),
+            devices: if role == Role::Site { &of_site } else { &[] },
+        };
         let name = device.repository_name();
         let targets = [Target::Device(&name), Target::Device("press-02"), Target::Fleet, Target::Control];
         let read = [Action::InfoRefs(Service::UploadPack), Action::Call(Service::UploadPack)];
         let write = [Action::InfoRefs(Service::ReceivePack), Action::Call(Service::ReceivePack)];
         for (role, reads, writes) in [
             (Role::Device, [Granted, Hidden, Hidden, Hidden], [Granted, Hidden, Hidden, Hidden]),
+            (Role::Site, [Granted, Hidden, Hidden, Hidden], [Granted, Hidden, Hidden, Hidden]),
             (Role::Auditor, [Granted; 4], [Forbidden(""); 4]),
             (Role::Operator, [Granted; 4], [Forbidden(""), Forbidden(""), Granted, Forbidden("")]),
         ] {

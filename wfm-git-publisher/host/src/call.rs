@@ -37,7 +37,8 @@ pub(crate) struct Asking<'a> {
 impl Asking<'_> {
     /// Refuses what this account may not do, or may not even see.
     pub(crate) fn check(&self, logged: &mut Logged) -> Result<(), Refusal> {
-        match decide(Who { role: self.who.role, device: self.who.device.as_ref() }, self.target, self.action) {
+        let Identity { role, device, devices, .. } = self.who;
+        match decide(Who { role: *role, device: device.as_ref(), devices }, self.target, self.action) {
             Access::Hidden => Err(Refusal::NotFound),
             Access::Forbidden(why) => Err(Refusal::Forbidden(why)),
             Access::Granted => {
@@ -74,7 +75,8 @@ pub(crate) async fn call(
     let hosted = found.ok_or(Refusal::NotFound)?;
     logged.repository = Some(hosted.name.clone());
     if let Action::Wait(known) = action {
-        let malformed = "`desired` and `freshness` must each stand once in the query, as 40 hex digits";
+        let malformed =
+            "`desired` and `freshness`, and `site` if it is there, must each stand once in the query, as 40 hex digits";
         let known = known.ok_or_else(|| Refusal::Bad(malformed.to_owned()))?;
         // Of a request that waits, only what it waits for is kept.
         let longest = wait::longest(&headers, Duration::from_secs(host.limits.wait_seconds));

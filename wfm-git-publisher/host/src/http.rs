@@ -85,7 +85,7 @@ fn ready(host: &Host) -> Result<Response<Body>, Refusal> {
 
 /// Names of devices and accounts stay out of the metrics, but their numbers are nothing for a device, either.
 async fn metrics(host: &Host, who: &Identity, method: &Method, logged: &mut Logged) -> Result<Response<Body>, Refusal> {
-    if who.role == Role::Device {
+    if matches!(who.role, Role::Device | Role::Site) {
         return Err(Refusal::NotFound);
     }
     only(method, READ)?;

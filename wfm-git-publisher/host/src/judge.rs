@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use repo_git::repo::TreeLimits;
 use repo_git::{Ancestry, Commit, CommitId, OpenError, PublicKey, ReadError, Repo};
 use repo_model::message::Message;
+use repo_model::site::SiteList;
 use repo_model::{Branch, DeviceId, FleetId, KeyText};
 use serde::{Deserialize, Serialize};
 
@@ -22,12 +23,17 @@ pub const REFUSED: &str = "refused:";
 /// The most that the tree of a device's commit may hold.
 const TREE: TreeLimits = TreeLimits { files: 5_000, bytes: 16 << 20, depth: 8, strict: true };
 
+/// The same of a site's commit, which has one file.
+const SITE_TREE: TreeLimits = TreeLimits { files: 10, bytes: 256 << 10, depth: 2, strict: true };
+
 /// What is to be checked: who pushes, and what the publisher lets them push.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Policy {
     /// A device pushes to its own repository.
     Device(DevicePolicy),
+    /// A person of a device's site pushes to that device's repository.
+    Site(SitePolicy),
     /// An operator changes the fleet, which the publisher judges.
     Fleet { home: PathBuf, account: String },
 }
@@ -41,6 +47,16 @@ pub struct DevicePolicy {
     pub device: DeviceId,
     /// The keys that the verified tip of its `desired` allows.
     pub keys: BTreeSet<KeyText>,
+}
+
+/// What a person of a device's site may push: `site`, in a commit for this device that somebody signed. Whose key counts
+/// only the device knows.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SitePolicy {
+    /// The fleet that the commit must name.
+    pub fleet: FleetId,
+    /// The device that it must name.
+    pub device: DeviceId,
 }
 
 /// A push whose objects are in quarantine.
@@ -100,6 +116,34 @@ impl DevicePolicy {
 
     fn allows(&self, signer: PublicKey) -> bool {
         signer.to_string().parse().is_ok_and(|key: KeyText| self.keys.contains(&key))
+    }
+}
+
+impl SitePolicy {
+    /// Checks a push of the site.
+    pub fn judge(&self, push: &Push<'_>) -> Result<(), Rejected> {
+        let repo = Repo::open_with_quarantine(push.repository, push.quarantine)?;
+        push.moves.iter().try_for_each(|step| self.check(&repo, step))
+    }
+
+    fn check(&self, repo: &Repo, step: &Move) -> Result<(), Rejected> {
+        let name = &step.name;
+        let (Some(Branch::Site), Some(new)) = (Branch::of_ref(name), step.new) else {
+            return rule(format!("{name} is not for a person of the site to move"));
+        };
+        let commit = repo.commit(new).map_err(|source| Rejected::Read { name: name.clone(), source })?;
+        if let Err(error) = commit.signer() {
+            return rule(format!("{name}: commit {new}: {error}"));
+        }
+        let files = match repo.files(new, &SITE_TREE) {
+            Ok(files) => files,
+            Err(error) => return rule(format!("{name}: commit {new}: {error}")),
+        };
+        let (message, has_parents) = (Message::parse(&commit.message), !commit.parents.is_empty());
+        match SiteList::read(&files, &message, has_parents, (self.fleet, &self.device)) {
+            Ok(_) => Ok(()),
+            Err(refusal) => rule(format!("{name}: commit {new}: {refusal}")),
+        }
     }
 }
 

@@ -14,10 +14,11 @@ use repo_git::{FetchError, FetchLimits, LockError, OpenError, ReadError, Recover
 use repo_model::{Branch, DeviceId, error_chain};
 use tokio::time::timeout;
 
+use crate::accounts::Identity;
 use crate::answer::{Refusal, with_type};
 use crate::body::{self, Spool};
 use crate::fetch::{content_type, internal};
-use crate::judge::{POLICY, Policy, REFUSED};
+use crate::judge::{POLICY, Policy, REFUSED, SitePolicy};
 use crate::limits::Limits;
 use crate::process::Git;
 use crate::publisher::{PolicyError, Publisher, Reason};
@@ -25,7 +26,7 @@ use crate::repos::{Hosted, ReposError};
 use crate::request::Asked;
 use crate::shared::Host;
 use crate::wire::commands::{Commands, PackHead};
-use crate::wire::path::Service;
+use crate::wire::path::{Service, Target};
 use crate::wire::report::Report;
 use crate::{hooks, janitor};
 
@@ -77,15 +78,43 @@ pub(crate) enum PushError {
 pub(crate) enum Pusher {
     /// A device to its own repository.
     Device(DeviceId),
+    /// A person of the site of a device to that device's repository.
+    Site { account: String, device: DeviceId },
     /// An operator to the fleet repository.
     Operator(String),
 }
 
 impl Pusher {
+    /// Who this is, in the repository that it pushes to.
+    fn of(who: &Identity, hosted: &Hosted) -> Self {
+        let account = who.name.to_string();
+        let is_here = |device: &&DeviceId| Target::Device(&device.repository_name()).place() == hosted.name;
+        match (&who.device, who.devices.iter().find(is_here)) {
+            (Some(device), _) => Self::Device(device.clone()),
+            (None, Some(device)) => Self::Site { account, device: device.clone() },
+            (None, None) => Self::Operator(account),
+        }
+    }
+
+    /// Whether it pushes to a device's repository.
+    fn is_at_device(&self) -> bool {
+        !matches!(self, Self::Operator(_))
+    }
+
+    /// The branches that it may move, and what it is called; `None` where something else decides that.
+    fn branches(&self) -> Option<(&'static [Branch], &'static str)> {
+        match self {
+            Self::Device(_) => Some((&Branch::BY_DEVICE, "a device")),
+            Self::Site { .. } => Some((&Branch::BY_SITE, "a person of the site")),
+            Self::Operator(_) => None,
+        }
+    }
+
     /// As whom it takes its turn.
     fn name(&self) -> &str {
         match self {
             Self::Device(device) => device.as_str(),
+            Self::Site { account, .. } => account,
             Self::Operator(name) => name,
         }
     }
@@ -98,15 +127,8 @@ pub(crate) async fn receive_pack(
     asked: Asked<'_>,
 ) -> Result<Response<Body>, Refusal> {
     let Asked { who, headers, body, room, .. } = asked;
-    let pusher = match &who.device {
-        Some(device) => Pusher::Device(device.clone()),
-        None => Pusher::Operator(who.name.to_string()),
-    };
-    let limits = &host.limits;
-    let most = match pusher {
-        Pusher::Device(_) => limits.push_bytes,
-        Pusher::Operator(_) => limits.fleet_push_bytes,
-    };
+    let (pusher, limits) = (Pusher::of(who, hosted), &host.limits);
+    let most = if pusher.is_at_device() { limits.push_bytes } else { limits.fleet_push_bytes };
     let spool = body::read(headers, body, most, &host.temp).await?;
     let kind = content_type(Service::ReceivePack, "result");
     let bad = |error: crate::wire::Malformed| Refusal::Bad(error.to_string());
@@ -151,18 +173,18 @@ pub(crate) async fn receive_pack(
 
 /// What the commands alone forbid.
 fn denied(pusher: &Pusher, commands: &Commands, pack: Option<PackHead>, limits: &Limits) -> Option<String> {
-    let Pusher::Device(_) = pusher else { return None };
+    let (branches, who) = pusher.branches()?;
+    let names = || branches.iter().map(|branch| branch.ref_name());
     for command in &commands.commands {
-        if !Branch::BY_DEVICE.iter().any(|branch| command.name == branch.ref_name()) {
-            let [status, heartbeat] = Branch::BY_DEVICE.map(Branch::ref_name);
-            return Some(format!("a device may only push {status} and {heartbeat}"));
+        if !names().any(|name| command.name == name) {
+            return Some(format!("{who} may only push {}", names().collect::<Vec<_>>().join(" and ")));
         }
         if command.new.is_none() {
             return Some(format!("{} may not be deleted", command.name));
         }
     }
     let count = |name: &str| commands.commands.iter().filter(|command| command.name == name).count();
-    if let Some(twice) = Branch::BY_DEVICE.map(Branch::ref_name).into_iter().find(|name| count(name) > 1) {
+    if let Some(twice) = names().find(|name| count(name) > 1) {
         return Some(format!("{twice} is moved twice"));
     }
     let objects = pack.map_or(0, |pack| u64::from(pack.objects));
@@ -194,7 +216,7 @@ async fn push(host: Host, hosted: Arc<Hosted>, pusher: Pusher, pushed: Pushed) -
     let mut written = hosted.writing.lock().await;
     let _slot = host.gate(Service::ReceivePack).enter(pusher.name()).await.map_err(Failed::Refused)?;
     let (open, publisher, recovered) = (Arc::clone(&hosted), Arc::clone(&host.publisher), written.recovered);
-    let is_device = matches!(pusher, Pusher::Device(_));
+    let is_device = pusher.is_at_device();
     let (repo, lock) = tokio::task::spawn_blocking(move || {
         let rebuilt_by = is_device.then_some(&*publisher);
         prepare(&open.path, recovered, rebuilt_by)
@@ -205,7 +227,6 @@ async fn push(host: Host, hosted: Arc<Hosted>, pusher: Pusher, pushed: Pushed) -
     let (repo, lock, spool, judged, full) = tokio::task::spawn_blocking(move || -> Result<_, PushError> {
         hooks::check(&of.hooks).map_err(PushError::Hooks)?;
         let mut judged = policy(&of, &pusher)?;
-        let is_device = matches!(pusher, Pusher::Device(_));
         let full = is_device && is_full(&to, (&repo, &lock), &of.limits);
         if let (true, Ok(_), Some(pack)) = (is_device && !full, &judged, pack)
             && let Some(reason) = too_much(&repo, &mut spool, pack, &of.limits)?
@@ -270,12 +291,15 @@ fn prepare(path: &Path, recovered: bool, rebuilt_by: Option<&dyn Publisher>) -> 
 fn policy(host: &Host, pusher: &Pusher) -> Result<Result<Policy, String>, PushError> {
     match pusher {
         Pusher::Operator(name) => Ok(Ok(Policy::Fleet { home: host.home.clone(), account: name.clone() })),
-        Pusher::Device(device) => Ok(match host.publisher.device_policy(device) {
+        Pusher::Device(device) | Pusher::Site { device, .. } => Ok(match host.publisher.device_policy(device) {
             Err(PolicyError::Unverified(error)) => {
                 tracing::error!(%device, error = error_chain(&*error), "what it shall run can't be verified");
                 Err("the host can't verify what this device shall run; tell its operator".to_owned())
             }
             Err(error) => return Err(PushError::Policy(error)),
+            Ok(Some(policy)) if matches!(pusher, Pusher::Site { .. }) => {
+                Ok(Policy::Site(SitePolicy { fleet: policy.fleet, device: policy.device }))
+            }
             Ok(Some(policy)) => Ok(Policy::Device(policy)),
             Ok(None) => Err("nothing is published for this device that names its key; enroll it first".to_owned()),
         }),
@@ -327,7 +351,7 @@ async fn receive(
 ) -> Result<Report, PushError> {
     let json = serde_json::to_string(policy).map_err(|error| PushError::Output { said: error.to_string() })?;
     let most = match policy {
-        Policy::Device(_) => host.limits.push_bytes,
+        Policy::Device(_) | Policy::Site(_) => host.limits.push_bytes,
         Policy::Fleet { .. } => host.limits.fleet_push_bytes,
     };
     let git = Git::new(&host.path, Service::ReceivePack, &hosted.path)
@@ -397,6 +421,18 @@ mod tests {
         assert!(check(&[("refs/heads/status", true)], 0).unwrap().contains("deleted"));
         assert!(check(&[("refs/heads/status", false); 2], 5).unwrap().contains("twice"));
         assert!(check(&[("refs/heads/status", false)], 50_000).unwrap().contains("50000 objects"));
+        let site = Pusher::Site { account: "shift-2".to_owned(), device: "press-01".parse().unwrap() };
+        let check = |names: &[(&str, bool)]| denied(&site, &commands(names), Some(PackHead { objects: 3 }), &limits);
+        assert_eq!(check(&[("refs/heads/site", false)]), None);
+        for bad in
+            ["refs/heads/status", "refs/heads/desired", "refs/heads/freshness", "refs/heads/Site", "refs/tags/site"]
+        {
+            assert!(
+                check(&[("refs/heads/site", false), (bad, false)]).unwrap().contains("may only push refs/heads/site"),
+                "{bad}"
+            );
+        }
+        assert!(check(&[("refs/heads/site", true)]).unwrap().contains("deleted"));
         let operator = Pusher::Operator("olga".to_owned());
         assert_eq!(denied(&operator, &commands(&[("refs/heads/main", false)]), None, &limits), None);
     }

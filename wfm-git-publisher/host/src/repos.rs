@@ -53,11 +53,12 @@ pub(crate) struct Written {
     pub(crate) recovered: bool,
 }
 
-/// Where `desired` and `freshness` stand.
+/// Where `desired`, `freshness` and `site` stand.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Tips {
     pub(crate) desired: Option<CommitId>,
     pub(crate) freshness: Option<CommitId>,
+    pub(crate) site: Option<CommitId>,
 }
 
 #[derive(Debug)]
@@ -156,8 +157,9 @@ impl Hosted {
         let before = std::mem::replace(&mut *lock(&self.cached), next);
         before.iter().for_each(|before| self.remember(&before.refs));
         self.remember(&refs);
-        let [desired, freshness] = [Branch::Desired, Branch::Freshness].map(|branch| refs.tip(branch.ref_name()));
-        let tips = Tips { desired, freshness };
+        let of_waits = [Branch::Desired, Branch::Freshness, Branch::Site];
+        let [desired, freshness, site] = of_waits.map(|branch| refs.tip(branch.ref_name()));
+        let tips = Tips { desired, freshness, site };
         self.tips.send_if_modified(|before| std::mem::replace(before, tips) != tips);
         Ok(refs)
     }

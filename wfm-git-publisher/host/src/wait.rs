@@ -1,4 +1,4 @@
-//! Waiting instead of polling: a request that ends when `desired` or `freshness` moves.
+//! Waiting instead of polling: a request that ends when `desired`, `freshness` or, if that is asked for, `site` moves.
 //!
 //! Whoever moves a ref, this process or another one, the file system tells at once; what it doesn't tell is found by
 //! looking, often where it can't be watched and now and then everywhere.
@@ -37,7 +37,10 @@ pub(crate) async fn wait(
     known: Known,
     longest: Duration,
 ) -> Result<Response<Body>, Refusal> {
-    let known = Tips { desired: known.desired, freshness: known.freshness };
+    let has_moved = |now: &Tips| {
+        (now.desired, now.freshness) != (known.desired, known.freshness)
+            || known.site.is_some_and(|site| site != now.site)
+    };
     let end = tokio::time::Instant::now() + longest;
     // Watched first, read then: what moves in between wakes it.
     let mut tips = hosted.tips.subscribe();
@@ -45,9 +48,9 @@ pub(crate) async fn wait(
     Box::pin(host.repos.refs(hosted)).await.map_err(|error| unreadable(hosted, &error))?;
     let _waiting = host.metrics.waiting();
     peer.set_waiting(true);
-    let changed = timeout_at(end, tips.wait_for(|now| *now != known)).await;
+    let changed = timeout_at(end, tips.wait_for(has_moved)).await;
     match changed {
-        Ok(Ok(now)) => Ok(changed_to(&now, lock(&host.calls).call(Instant::now()))),
+        Ok(Ok(now)) => Ok(changed_to(&now, known.site.is_some(), lock(&host.calls).call(Instant::now()))),
         Ok(Err(_)) => Err(Refusal::Stopping),
         Err(_) => {
             let mut response = Response::new(Body::empty());
@@ -69,9 +72,12 @@ pub(crate) fn longest(headers: &HeaderMap, limit: Duration) -> Duration {
     preferences.filter_map(wait).next().map_or(limit, |preferred| preferred.min(limit))
 }
 
-fn changed_to(now: &Tips, jitter: Duration) -> Response<Body> {
+fn changed_to(now: &Tips, with_site: bool, jitter: Duration) -> Response<Body> {
     let text = |id: Option<CommitId>| id.map(|id| id.to_string());
-    let json = serde_json::json!({Branch::Desired.as_str(): text(now.desired), Branch::Freshness.as_str(): text(now.freshness)});
+    let mut json = serde_json::json!({Branch::Desired.as_str(): text(now.desired), Branch::Freshness.as_str(): text(now.freshness)});
+    if with_site {
+        json[Branch::Site.as_str()] = text(now.site).into();
+    }
     let mut response = with_type(StatusCode::OK, "application/json", format!("{json}\n"));
     let millis = u64::try_from(jitter.as_millis()).unwrap_or(u64::MAX);
     response.headers_mut().insert(JITTER, HeaderValue::from(millis));

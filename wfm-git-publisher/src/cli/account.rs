@@ -26,11 +26,14 @@ pub(super) enum Command {
 /// Makes an account and shows its secret, once
 ///
 /// Git asks for both: the user is NAME, the password is the secret. An auditor reads every repository, an operator also
-/// pushes to the fleet repository. A device's account is made by `device add`; here it is made anew after it was revoked.
+/// pushes to the fleet repository. A person of a site reads the repositories of the site's devices and pushes `site` there,
+/// by which changes are approved from elsewhere. A device's account is made by `device add`; here it is made anew after it
+/// was revoked.
 ///
 ///   wfm-git-publisher account add audit --role auditor
 ///   wfm-git-publisher account add olga --role operator --ttl 30d --secret-file olga.secret
 ///   wfm-git-publisher account add olga --role operator --ssh-key "$(cat ~/.ssh/id_ed25519.pub)"
+///   wfm-git-publisher account add j.doe --role site --device press-01 --device press-02
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct AddArgs {
@@ -41,9 +44,9 @@ pub(super) struct AddArgs {
     #[arg(long, value_parser = role())]
     role: Role,
 
-    /// The device that a device's account is for
-    #[arg(long, value_name = "ID", required_if_eq("role", "device"))]
-    device: Option<DeviceId>,
+    /// The device that a device's account is for; of a site, each of its devices
+    #[arg(long, value_name = "ID", required_if_eq_any([("role", "device"), ("role", "site")]))]
+    device: Vec<DeviceId>,
 
     /// How long the secret is valid, like 90d or 12h, or `never`
     #[arg(long, value_name = "TIME", default_value = "90d", value_parser = ttl)]
@@ -124,6 +127,7 @@ pub(super) struct RevokeArgs {
 fn role() -> impl TypedValueParser<Value = Role> {
     let about = |role| match role {
         Role::Device => "Reads its own repository and writes its `status` and `heartbeat`",
+        Role::Site => "Reads the repositories of its devices and writes their `site`",
         Role::Auditor => "Reads everything",
         Role::Operator => "Reads everything and pushes to the fleet repository",
     };
@@ -161,8 +165,12 @@ pub(super) fn run(place: &Place, command: Command) -> Result<u8, Failure> {
             if !args.ssh_key.is_empty() {
                 return add_ssh_keys(&store, args, now);
             }
-            let issued = store.add(&args.name, args.role, args.device, args.ttl.0, now)?;
-            show(&issued, &args.show)
+            let AddArgs { name, role, device, ttl, show: to, .. } = args;
+            let issued = match role {
+                Role::Site => store.add_for_site(&name, device, ttl.0, now)?,
+                _ => store.add(&name, role, device.into_iter().next(), ttl.0, now)?,
+            };
+            show(&issued, &to)
         }
         Command::List(args) => run_list(&store, &args, now),
         Command::Rotate(args) => {
@@ -184,11 +192,14 @@ fn add_ssh_keys(store: &Store, args: AddArgs, now: Timestamp) -> Result<u8, Fail
     let keys: Vec<_> =
         args.ssh_key.into_iter().map(|key| SshKey::new(key, None, now)).collect::<Result<_, InvalidSshKey>>()?;
     match store.read(&args.name)? {
-        Some(account) if account.revoked.is_none() && (account.role, &account.device) != (args.role, &args.device) => {
-            return Err(AccountError::Exists(args.name).into());
+        Some(account) if account.revoked.is_none() => {
+            let devices: Vec<_> = account.device.iter().chain(&account.devices).collect();
+            if account.role != args.role || !devices.into_iter().eq(&args.device) {
+                return Err(AccountError::Exists(args.name).into());
+            }
         }
-        Some(account) if account.revoked.is_none() => {}
-        _ => store.add_without_secret(&args.name, args.role, args.device)?,
+        _ if args.role == Role::Site => store.add_for_site_without_secret(&args.name, args.device)?,
+        _ => store.add_without_secret(&args.name, args.role, args.device.into_iter().next())?,
     }
     let (mut text, mut shown) = (String::new(), Vec::new());
     for key in keys {
@@ -205,10 +216,14 @@ fn add_ssh_keys(store: &Store, args: AddArgs, now: Timestamp) -> Result<u8, Fail
 }
 
 fn check_device(args: &AddArgs) -> Result<(), Failure> {
-    let Some(device) = &args.device else { return Ok(()) };
-    if args.role != Role::Device {
-        return Err(Failure::new("only an account of a device has --device"));
-    }
+    let device = match (args.role, args.device.as_slice()) {
+        (Role::Site, _) | (Role::Auditor | Role::Operator, []) => return Ok(()),
+        (Role::Device, [device]) => device,
+        (Role::Device, _) => return Err(Failure::new("an account of a device has one --device")),
+        (Role::Auditor | Role::Operator, _) => {
+            return Err(Failure::new("only accounts of a device or a site have --device"));
+        }
+    };
     let name = AccountName::of(device);
     if args.name == name {
         return Ok(());
@@ -298,8 +313,14 @@ fn row(account: &Account, now: Timestamp) -> [String; 5] {
         account.role.to_string(),
         state(account, now).to_owned(),
         expires.map_or_else(|| "never".to_owned(), |expires| expires.to_string()),
-        account.device.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string),
+        devices(account),
     ]
+}
+
+/// The devices that it is for.
+fn devices(account: &Account) -> String {
+    let all: Vec<_> = account.device.iter().chain(&account.devices).map(ToString::to_string).collect();
+    if all.is_empty() { "-".to_owned() } else { all.join(", ") }
 }
 
 /// An account without the digests of its secrets, which are nobody's business.
@@ -311,6 +332,7 @@ fn shown(account: &Account, now: Timestamp) -> serde_json::Value {
         "name": account.name,
         "role": account.role,
         "device": account.device,
+        "devices": account.devices,
         "state": state(account, now),
         "revoked": account.revoked,
         "secrets": account.secrets.iter().map(secret).collect::<Vec<_>>(),

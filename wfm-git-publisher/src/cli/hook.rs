@@ -46,6 +46,7 @@ fn pre_receive(policy: &str) -> Result<(), String> {
     let push = Push { repository: &repository, quarantine: &quarantine, moves: &moves };
     let notes = match &policy {
         Policy::Device(device) => device.judge(&push).map(|()| Vec::new()),
+        Policy::Site(site) => site.judge(&push).map(|()| Vec::new()),
         Policy::Fleet { home, .. } => judge_fleet_push(home, &push),
     };
     notes.map_err(|error| error.to_string())?.iter().for_each(|note| eprintln!("{}", text::page(note)));

@@ -33,6 +33,8 @@ pub struct InvalidName(String);
 pub enum Role {
     /// Reads its own repository and writes its `status` and `heartbeat`.
     Device,
+    /// A person of a site: reads the repositories of its devices, and writes their `site`.
+    Site,
     /// Reads everything.
     Auditor,
     /// Reads everything and pushes to the fleet repository.
@@ -50,6 +52,9 @@ pub struct Account {
     /// The device that it belongs to; exactly for [`Role::Device`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<DeviceId>,
+    /// The devices of a site, one at least; exactly for [`Role::Site`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub devices: Vec<DeviceId>,
     /// The secrets that are valid, the oldest first: one, two while one is renewed, or none if it only comes over SSH.
     pub secrets: Vec<Record>,
     /// The keys that let it in over SSH, in the order in which they came, and those that ended while the fleet lists them.
@@ -87,7 +92,7 @@ pub enum Malformed {
     #[error("it says that it is the account `{0}`")]
     Name(AccountName),
     /// A device is missing, or too many.
-    #[error("an account has a `device` exactly if its role is `device`")]
+    #[error("an account has a `device` exactly if its role is `device`, and `devices` exactly if it is `site`")]
     Device,
     /// Others than the owner can read it.
     #[error("it has mode {0:o} and is open to others; run chmod 600 on it")]
@@ -116,7 +121,13 @@ pub(super) const MAX_BYTES: u64 = 64 << 10;
 impl Account {
     /// One that nothing lets in as yet; a device's names its device.
     pub(super) fn new(name: AccountName, role: Role, device: Option<DeviceId>) -> Self {
-        Self { layout: LAYOUT, name, role, device, secrets: Vec::new(), ssh_keys: Vec::new(), revoked: None }
+        let (devices, secrets, ssh_keys) = (Vec::new(), Vec::new(), Vec::new());
+        Self { layout: LAYOUT, name, role, device, devices, secrets, ssh_keys, revoked: None }
+    }
+
+    /// The same of a person of a site, with its devices.
+    pub(super) fn of_site(name: AccountName, devices: Vec<DeviceId>) -> Self {
+        Self { devices, ..Self::new(name, Role::Site, None) }
     }
 
     /// Reads an account's file; `name` is what the file is called.
@@ -128,7 +139,9 @@ impl Account {
         if account.name != *name {
             return Err(Malformed::Name(account.name));
         }
-        if account.device.is_some() != (account.role == Role::Device) {
+        let fits = account.device.is_some() == (account.role == Role::Device)
+            && account.devices.is_empty() == (account.role != Role::Site);
+        if !fits {
             return Err(Malformed::Device);
         }
         for key in &account.ssh_keys {
@@ -258,12 +271,13 @@ impl fmt::Display for AccountName {
 
 impl Role {
     /// All of them, the one that may do least first.
-    pub const ALL: [Self; 3] = [Self::Device, Self::Auditor, Self::Operator];
+    pub const ALL: [Self; 4] = [Self::Device, Self::Site, Self::Auditor, Self::Operator];
 
     /// As files and the command line write it.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Device => "device",
+            Self::Site => "site",
             Self::Auditor => "auditor",
             Self::Operator => "operator",
         }

@@ -11,6 +11,8 @@ pub struct Identity {
     pub role: Role,
     /// Its device, exactly for [`Role::Device`].
     pub device: Option<DeviceId>,
+    /// The devices of its site, exactly for [`Role::Site`].
+    pub devices: Vec<DeviceId>,
     pub(super) proof: Proof,
 }
 
@@ -46,7 +48,8 @@ pub enum Denied {
 
 impl Identity {
     pub(super) fn new(account: &Account, proof: Proof) -> Self {
-        Self { name: account.name.clone(), role: account.role, device: account.device.clone(), proof }
+        let (device, devices) = (account.device.clone(), account.devices.clone());
+        Self { name: account.name.clone(), role: account.role, device, devices, proof }
     }
 
     /// The secret that was shown; none if it came over SSH.

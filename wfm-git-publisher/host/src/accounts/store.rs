@@ -153,11 +153,25 @@ impl Store {
         ttl: Option<Duration>,
         now: Timestamp,
     ) -> Result<Issued, AccountError> {
+        self.add_account(Account::new(name.clone(), role, device), ttl, now)
+    }
+
+    /// The same for a person of the site that has these devices, one at least.
+    pub fn add_for_site(
+        &self,
+        name: &AccountName,
+        devices: Vec<DeviceId>,
+        ttl: Option<Duration>,
+        now: Timestamp,
+    ) -> Result<Issued, AccountError> {
+        self.add_account(Account::of_site(name.clone(), devices), ttl, now)
+    }
+
+    fn add_account(&self, mut account: Account, ttl: Option<Duration>, now: Timestamp) -> Result<Issued, AccountError> {
         let _lock = self.lock()?;
-        if self.read(name)?.is_some_and(|account| account.revoked.is_none()) {
-            return Err(AccountError::Exists(name.clone()));
+        if self.read(&account.name)?.is_some_and(|account| account.revoked.is_none()) {
+            return Err(AccountError::Exists(account.name));
         }
-        let mut account = Account::new(name.clone(), role, device);
         self.issue(&mut account, ttl, None, now)
     }
 
@@ -234,10 +248,19 @@ impl Store {
         role: Role,
         device: Option<DeviceId>,
     ) -> Result<(), AccountError> {
+        self.write_new(&Account::new(name.clone(), role, device))
+    }
+
+    /// The same for a person of the site that has these devices, one at least.
+    pub fn add_for_site_without_secret(&self, name: &AccountName, devices: Vec<DeviceId>) -> Result<(), AccountError> {
+        self.write_new(&Account::of_site(name.clone(), devices))
+    }
+
+    fn write_new(&self, account: &Account) -> Result<(), AccountError> {
         let _lock = self.lock()?;
-        match self.read(name)? {
-            Some(account) if account.revoked.is_none() => Err(AccountError::Exists(name.clone())),
-            _ => self.write(&Account::new(name.clone(), role, device)),
+        match self.read(&account.name)? {
+            Some(account) if account.revoked.is_none() => Err(AccountError::Exists(account.name)),
+            _ => self.write(account),
         }
     }
 

@@ -195,6 +195,7 @@ impl Session<'_> {
             advertisement.truncate(advertisement.len() - FLUSH.len());
             let wait = format!("wait={}\n", self.host.limits.wait_seconds);
             pktline::write(&mut advertisement, wait.as_bytes());
+            pktline::write(&mut advertisement, b"wait-site\n");
             advertisement.extend(FLUSH);
         }
         Ok(self.stream.write_all(&advertisement).await?)
@@ -338,8 +339,11 @@ impl Session<'_> {
         let mut logged = Logged::new(Instant::now(), 0, Transport::Ssh);
         let asked = ask(host, peer, who, target, (action, headers, body), self.accounts.clone(), &mut logged);
         let most = host.limits.push_bytes.max(host.limits.fleet_push_bytes).saturating_mul(UNPACKED);
-        let end =
-            PackEnd::new(if who.device.is_some() { host.limits.push_bytes.saturating_mul(UNPACKED) } else { most });
+        let end = PackEnd::new(if matches!(target, Target::Device(_)) {
+            host.limits.push_bytes.saturating_mul(UNPACKED)
+        } else {
+            most
+        });
         let passed = async {
             if has_pack {
                 pass_on(self.stream, pack, end, sender).await;

@@ -45,7 +45,7 @@ pub enum Action {
     InfoRefs(Service),
     /// `POST …/git-…`
     Call(Service),
-    /// `GET …/wait?desired=…&freshness=…`; `None` where the query doesn't say where both stand.
+    /// `GET …/wait?desired=…&freshness=…[&site=…]`; `None` where the query doesn't say where both stand.
     Wait(Option<Known>),
 }
 
@@ -56,6 +56,8 @@ pub struct Known {
     pub desired: Option<CommitId>,
     /// `refs/heads/freshness`
     pub freshness: Option<CommitId>,
+    /// `refs/heads/site`; the outer absence says that it isn't waited for.
+    pub site: Option<Option<CommitId>>,
 }
 
 /// Reads the path and query of a request; `None` for whatever this host doesn't have, Git's dumb protocol included. Nothing
@@ -120,7 +122,9 @@ fn service(query: &str) -> Option<Service> {
 
 fn known(query: &str) -> Option<Known> {
     let at = |name| object_name(parameter(query, name)?.as_bytes());
-    Some(Known { desired: at(Branch::Desired.as_str())?, freshness: at(Branch::Freshness.as_str())? })
+    let names = |pair: &str| pair.split('=').next() == Some(Branch::Site.as_str());
+    let site = if query.split('&').any(names) { Some(at(Branch::Site.as_str())?) } else { None };
+    Some(Known { desired: at(Branch::Desired.as_str())?, freshness: at(Branch::Freshness.as_str())?, site })
 }
 
 /// The value of a parameter that stands exactly once.
@@ -144,11 +148,14 @@ mod tests {
         assert_eq!(parse("/fleet.git/git-receive-pack", None), Some((Target::Fleet, push)));
         let id = "1234567890123456789012345678901234567890";
         let query = format!("desired={id}&freshness={}", super::super::NOTHING);
-        let known = Known { desired: Some(id.parse().unwrap()), freshness: None };
+        let known = Known { desired: Some(id.parse().unwrap()), freshness: None, site: None };
         assert_eq!(
             parse("/devices/a.b.git/wait", Some(&query)),
             Some((Target::Device("a.b"), Action::Wait(Some(known))))
         );
+        let with_site = Known { site: Some(known.desired), ..known };
+        let waits = |query: &str| parse("/devices/a.b.git/wait", Some(query)).map(|(_, action)| action);
+        assert_eq!(waits(&format!("{query}&site={id}")), Some(Action::Wait(Some(with_site))));
     }
 
     #[test]
@@ -182,7 +189,15 @@ mod tests {
         for query in [None, Some(""), Some("service=git-upload-archive"), Some("service=git-upload-pack&service=x")] {
             assert_eq!(parse("/control.git/info/refs", query), None, "{query:?}");
         }
-        for query in [None, Some("desired="), Some("desired=abc&freshness=abc"), Some("freshness=")] {
+        let both = format!("desired={0}&freshness={0}", super::super::NOTHING);
+        for query in [
+            None,
+            Some("desired="),
+            Some("desired=abc&freshness=abc"),
+            Some("freshness="),
+            Some(&format!("{both}&site=")),
+            Some(&format!("{both}&site=abc")),
+        ] {
             let malformed = (Target::Device("a"), Action::Wait(None));
             assert_eq!(parse("/devices/a.git/wait", query), Some(malformed), "{query:?}");
         }

@@ -54,13 +54,14 @@ pub struct Wait {
 impl Wait {
     /// Reads a request; `None` if it is another one.
     pub fn parse(request: &[u8]) -> Result<Option<Self>, Malformed> {
-        const BAD: Malformed = Malformed::Line("a wait says `desired`, `freshness` and perhaps `seconds`, each once");
+        const BAD: Malformed =
+            Malformed::Line("a wait says `desired`, `freshness` and perhaps `site` and `seconds`, each once");
         let mut packets = super::pktline::all(request);
         match packets.next() {
             Some(Ok(Packet::Data(data))) if line(data) == b"command=wait" => {}
             _ => return Ok(None),
         }
-        let (mut desired, mut freshness, mut seconds, mut arguments) = (None, None, None, false);
+        let (mut desired, mut freshness, mut site, mut seconds, mut arguments) = (None, None, None, None, false);
         for packet in packets {
             let data = match packet? {
                 Packet::Delimiter if !arguments => {
@@ -78,6 +79,7 @@ impl Wait {
             let is_first = match word {
                 "desired" => desired.replace(id()?).is_none(),
                 "freshness" => freshness.replace(id()?).is_none(),
+                "site" => site.replace(id()?).is_none(),
                 "seconds" => seconds.replace(value.parse().map_err(|_| BAD)?).is_none(),
                 _ => false,
             };
@@ -85,7 +87,7 @@ impl Wait {
                 return Err(BAD);
             }
         }
-        let known = Known { desired: desired.ok_or(BAD)?, freshness: freshness.ok_or(BAD)? };
+        let known = Known { desired: desired.ok_or(BAD)?, freshness: freshness.ok_or(BAD)?, site };
         Ok(Some(Self { known, seconds }))
     }
 }
@@ -216,15 +218,20 @@ mod tests {
         let id = "1".repeat(40);
         let (desired, freshness) = (format!("desired {id}\n"), format!("freshness {NOTHING}"));
         let wait = Wait::parse(&request(&["command=wait\n", "agent=x", "|", &desired, &freshness, "seconds 40"]));
-        let known = Known { desired: Some(id.parse().unwrap()), freshness: None };
+        let known = Known { desired: Some(id.parse().unwrap()), freshness: None, site: None };
         assert_eq!(wait, Ok(Some(Wait { known, seconds: Some(40) })));
         let wait = Wait::parse(&request(&["command=wait", "|", &freshness, &desired]));
         assert_eq!(wait, Ok(Some(Wait { known, seconds: None })));
+        let site = format!("site {id}\n");
+        let wait = Wait::parse(&request(&["command=wait", "|", &site, &freshness, &desired]));
+        assert_eq!(wait, Ok(Some(Wait { known: Known { site: Some(known.desired), ..known }, seconds: None })));
         assert_eq!(Wait::parse(&request(&["command=ls-refs"])), Ok(None));
         for bad in [
             &["command=wait"][..],
             &["command=wait", "|", &desired],
             &["command=wait", "|", &desired, &desired, &freshness],
+            &["command=wait", "|", &desired, &freshness, &site, &site],
+            &["command=wait", "|", &desired, &freshness, "site"],
             &["command=wait", "|", "desired 1", &freshness],
             &["command=wait", "|", &desired, &freshness, "seconds -1"],
             &["command=wait", "|", &desired, &freshness, "more"],

@@ -8,6 +8,7 @@ mod limits;
 mod parked;
 mod pushes;
 mod reads;
+mod site;
 mod ssh;
 mod ssh_abuse;
 mod ssh_crowd;

@@ -256,7 +256,10 @@ fn one_session_answers_polls_and_waits_and_a_request_ends_a_wait() {
     let site = SshSite::new();
     let (key, auditor) = (site.device(DEVICE), site.site.login("aud", Role::Auditor, None));
     let (mut session, advertisement) = site.session(&key, "devices/press-01.git");
-    assert!(advertisement.starts_with("version 2\n") && advertisement.ends_with("wait=300\n"), "{advertisement}");
+    assert!(
+        advertisement.starts_with("version 2\n") && advertisement.ends_with("wait=300\nwait-site\n"),
+        "{advertisement}"
+    );
     let tip = |branch| site.site.lab.tip(DEVICE, branch).unwrap();
     for _ in 0..3 {
         session.send(LS_REFS);
@@ -372,7 +375,7 @@ fn the_configuration_of_the_documents_serves_and_bears_a_restart_of_the_host() {
     let list = |site: &SshSite| site.git(site.site.lab.dir(), &key, &["ls-remote", &site.url("devices/press-01.git")]);
     assert!(eventually(|| list(&site).status.success()));
     let (mut session, advertisement) = site.session(&key, "devices/press-01.git");
-    assert!(advertisement.ends_with("wait=300\n"), "{advertisement}");
+    assert!(advertisement.ends_with("wait=300\nwait-site\n"), "{advertisement}");
     session.wait(&site.site);
     site.site.kill();
     assert_eq!((session.answer(), session.end()), (String::new(), Some(1)));
