@@ -7,7 +7,8 @@ use jiff::Timestamp;
 use repo_model::desired::Document;
 use repo_model::margo::{DeploymentStatus, Source};
 use repo_model::report::doubt::ADOPTED_UNKNOWN;
-use repo_model::report::{Adopted, ClosedGate, Condition, CurrentDeployment, Doubt, Drift};
+use repo_model::report::{Adopted, ClosedGate, Condition, CurrentDeployment, Doubt, Drift, SeenList};
+use repo_model::site::SiteWord;
 use repo_model::{DeploymentId, DeploymentName, DeviceId};
 use serde::Serialize;
 use wfm_git_host::accounts::{AccountName, Store};
@@ -39,6 +40,8 @@ pub struct DeviceStatus {
     pub conditions: Vec<Condition>,
     /// What its site holds, and what changes wait for there.
     pub gates: Vec<ClosedGate>,
+    /// What persons of its site say from elsewhere, by its own word; absent if they said nothing yet.
+    pub site: Option<SiteStatus>,
     /// What can't be believed or read, and why.
     pub doubts: Vec<Doubt>,
     /// What somebody has to know or to do about it.
@@ -49,6 +52,18 @@ pub struct DeviceStatus {
     pub heartbeat_age: Option<i64>,
     /// What its tip holds or it reports, by name.
     pub deployments: Vec<DeploymentRow>,
+}
+
+/// The site's list that a device believes.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SiteStatus {
+    #[serde(flatten)]
+    pub seen: SeenList,
+    /// What it approves; `null` where the list isn't here.
+    pub approvals: Option<Vec<SiteWord>>,
+    /// What it rejects; likewise.
+    pub rejected: Option<Vec<SiteWord>>,
 }
 
 /// How a device stands with the fleet.
@@ -157,6 +172,7 @@ struct Evidence {
     doubts: Vec<Doubt>,
     /// Names of deployments that the device reports and that the tip has no more.
     names: BTreeMap<DeploymentId, DeploymentName>,
+    site: Option<SiteStatus>,
 }
 
 fn device_evidence(
@@ -180,7 +196,12 @@ fn device_evidence(
     let reported = reports.status.verified().into_iter().flat_map(|status| status.report.deployments.keys().copied());
     let names =
         tip.as_ref().map(|tip| repo.names_before(tip, reported.collect(), &rosters.publishers)).unwrap_or_default();
-    Ok(Evidence { tip, reports: Some(reports), doubts, names })
+    let seen = reports.status.verified().and_then(|status| status.report.syncer.site.clone());
+    let site = seen.map(|seen| {
+        let (approvals, rejected) = repo.site_list(&seen).map(|list| (list.approvals, list.rejected)).unzip();
+        SiteStatus { seen, approvals, rejected }
+    });
+    Ok(Evidence { tip, reports: Some(reports), doubts, names, site })
 }
 
 impl Evidence {
@@ -225,6 +246,7 @@ impl Evidence {
             adopted_serial: adopted.map(|adopted| adopted.serial),
             conditions: syncer.map(|syncer| syncer.conditions.clone()).unwrap_or_default(),
             gates: syncer.map(|syncer| syncer.gates.clone()).unwrap_or_default(),
+            site: self.site,
             remarks: silent.into_iter().collect(),
             blocked: Vec::new(),
             heartbeat_age: rows.heartbeat_age,

@@ -277,7 +277,7 @@ mod tests {
     use std::sync::LazyLock;
 
     use super::*;
-    use crate::decision::approval::{AskedFor, SiteWords};
+    use crate::decision::approval::{AskedFor, FleetAsks, SiteWords};
     use crate::decision::pattern::Pattern;
     use crate::decision::windows::Doubt;
     use crate::testing::id;

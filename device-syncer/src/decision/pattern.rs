@@ -21,11 +21,6 @@ impl TryFrom<String> for Pattern {
 }
 
 impl Pattern {
-    /// Means each name.
-    pub fn anything() -> Self {
-        Self("**".to_owned())
-    }
-
     /// Whether it means this name, the whole of it. Parts are parted by `/`.
     pub fn means(&self, name: &str) -> bool {
         // What is left of the name behind each beginning that the pattern so far can mean.

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use repo_model::report::{ClosedGate, Doubt};
-use repo_model::{DeviceId, ErrorCode, error_chain};
+use repo_model::report::{ClosedGate, Doubt, SeenList};
+use repo_model::site::SiteWord;
+use repo_model::{DeviceId, Digest, ErrorCode, error_chain};
 use serde_json::json;
 use wfm_git_host::ca;
 
@@ -13,7 +14,7 @@ use crate::error::{Failure, USER};
 use crate::fleet;
 use crate::plan::Blocked;
 use crate::publish::{Findings, check_clock};
-use crate::status::{DeviceStatus, Membership, UNREACHABLE, fetch, read};
+use crate::status::{DeviceStatus, Membership, SiteStatus, UNREACHABLE, fetch, read};
 
 /// Shows what runs where, as far as signatures prove it
 ///
@@ -21,7 +22,8 @@ use crate::status::{DeviceStatus, Membership, UNREACHABLE, fetch, read};
 /// news is. Only reports signed by a key that the device's verified desired state allows are believed; others, and
 /// whatever a signed report says that can't be so, are shown as doubts with a word and the reason. With a remote host in
 /// publisher.yaml the reports are fetched from there; what can't be fetched is a doubt, too, and what was fetched before
-/// is shown. What the last publish could not publish stands below, with its code, since when, and what to do. Exit code 0
+/// is shown. Where persons of a site are asked, what waits for them stands by the name that a word for it needs, and what
+/// they said from elsewhere, as far as the device believes it. What the last publish could not publish stands below, with its code, since when, and what to do. Exit code 0
 /// if it can be shown, whatever it shows.
 ///
 ///   wfm-git-publisher status
@@ -167,17 +169,37 @@ fn device_rows(status: &DeviceStatus) -> Vec<[String; 7]> {
     rows.extend(status.remarks.iter().cloned().map(&remark));
     let conditions = status.conditions.iter().map(|one| format!("{} {}: {}", one.kind, one.reason, one.message));
     let holds = status.gates.iter().filter(|gate| gate.code == ErrorCode::Held.as_str()).map(|gate| hold(gate, status));
+    let asked = status.gates.iter().filter_map(|gate| Some(asked(gate, gate.set?, status)));
+    let site = status.site.iter().flat_map(site);
     let doubts = status.doubts.iter().map(|doubt| format!("doubtful: {doubt}"));
     let hidden =
         gone.len().checked_sub(MAX_GONE + 1).map(|more| format!("{} more that are gone, see --output json", more + 1));
     // What a device says at length hides no doubt about it.
-    let mut rest = hidden.into_iter().chain(doubts).chain(holds).chain(conditions);
+    let mut rest = hidden.into_iter().chain(doubts).chain(holds).chain(asked).chain(site).chain(conditions);
     rows.extend(rest.by_ref().take(MAX_REMARKS).map(&remark));
     let more = rest.count();
     if more > 0 {
         rows.push(remark(format!("and {more} more, see --output json")));
     }
     rows
+}
+
+/// What a person of the site is asked for, by the name that a word for it needs.
+fn asked(gate: &ClosedGate, set: Digest, status: &DeviceStatus) -> String {
+    let row = status.deployments.iter().find(|row| Some(row.deployment_id) == gate.deployment);
+    let by = gate.by.as_ref().map(|by| format!("; rejected by {by}")).unwrap_or_default();
+    format!("{} waits for approval of {set}{by}", row.map_or("?", |row| &row.deployment))
+}
+
+/// What persons of the site said from elsewhere, a line for each word.
+fn site(SiteStatus { seen, approvals, rejected }: &SiteStatus) -> Vec<String> {
+    let SeenList { serial, expires, key, .. } = seen;
+    let words = |what: &str, words: &Option<Vec<SiteWord>>| {
+        let line = |one: &SiteWord| format!("its site {what} {} by {}: {}", one.set, one.by, one.why);
+        words.iter().flatten().map(line).collect::<Vec<_>>()
+    };
+    let list = format!("its site's list is {serial}, with the key of {key}, until {expires:.0}");
+    [vec![list], words("approves", approvals), words("rejects", rejected)].concat()
 }
 
 /// What the site holds. What else changes wait for is the reason of their deployments.

@@ -1,7 +1,7 @@
 //! What the other host has that isn't here: reports of devices, and what another publisher of this fleet published.
 
 use repo_git::{Ancestry, CommitId, Expected, RefMove, RepoLock};
-use repo_model::{Branch, DeviceId, Trailer, branch::ref_name};
+use repo_model::{Branch, DeviceId, Trailer, branch::ref_name, error_chain};
 use tracing::warn;
 
 use super::provision::When;
@@ -13,6 +13,9 @@ pub(super) const OURS: [&str; 3] = [DESIRED, Branch::Bundle.as_str(), Branch::Fr
 
 /// What the device writes.
 const REPORTS: [&str; 2] = [Branch::Status.as_str(), Branch::Heartbeat.as_str()];
+
+/// What persons of the device's site write.
+const SITE: &str = Branch::Site.as_str();
 
 /// The longest subject and author of a foreign commit that are shown, in characters.
 const MAX_SHOWN: usize = 200;
@@ -34,6 +37,7 @@ pub(super) fn pull(mirror: &Mirror<'_>, device: &DeviceId) -> Result<RemoteRefs,
     here.fetch(&seen, &OURS)?;
     let foreign = here.adopt(&seen);
     let reports = here.take_reports(&seen);
+    here.take_site(&seen);
     match foreign {
         Err(MirrorError::Foreign(tip)) if mirror.reclaim.contains(device) => {
             here.step_back(tip.commit)?;
@@ -51,6 +55,7 @@ pub(super) fn reports(mirror: &Mirror<'_>, device: &DeviceId) -> Result<(), Mirr
     let lock = repo.lock()?;
     let here = Here { mirror, device, repo: &repo, lock: &lock, remote: &remote };
     here.take_reports(&seen)?;
+    here.take_site(&seen);
     here.fetch(&seen, &[DESIRED])?;
     match seen.branches.get(DESIRED) {
         Some(tip) if !here.has_part(*tip)? => here.believe(*tip).map(drop),
@@ -121,6 +126,18 @@ impl Here<'_> {
             }
         }
         Ok(())
+    }
+
+    /// The site's list here is that of the host, to be shown: only the device knows whose key counts. One that can't be had
+    /// holds nothing else up.
+    fn take_site(&self, seen: &RemoteRefs) {
+        let Some(tip) = seen.branches.get(SITE).filter(|tip| self.repo.tip(SITE).ok() != Some(Some(**tip))) else {
+            return;
+        };
+        let taken = self.fetch(seen, &[SITE]).and_then(|()| self.set(SITE, Expected::Any, *tip));
+        if let Err(error) = taken {
+            warn!(device = %self.device, commit = %tip, error = error_chain(&error), "the host's `site` can't be taken over");
+        }
     }
 
     /// Moves `desired` here to where another publisher of this fleet brought it, and its company along.

@@ -13,8 +13,14 @@ use super::device::{DeviceRepo, DeviceRepoError, LOCK_WAIT};
 use super::{DESIRED, Home};
 
 /// The branches of a device's repository.
-const BRANCHES: [&str; 5] =
-    [DESIRED, Branch::Bundle.as_str(), Branch::Freshness.as_str(), Branch::Status.as_str(), Branch::Heartbeat.as_str()];
+const BRANCHES: [&str; 6] = [
+    DESIRED,
+    Branch::Bundle.as_str(),
+    Branch::Freshness.as_str(),
+    Branch::Status.as_str(),
+    Branch::Heartbeat.as_str(),
+    Branch::Site.as_str(),
+];
 
 /// What became of a damaged repository.
 #[derive(Debug, Clone, PartialEq, Eq)]

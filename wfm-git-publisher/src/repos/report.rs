@@ -7,7 +7,8 @@ use repo_git::{Ancestry, Commit, CommitId, TreeLimits};
 use repo_model::desired::Desired;
 use repo_model::message::Message;
 use repo_model::report::doubt::{REPORT_INVALID, SIGNATURE_INVALID};
-use repo_model::report::{self, Adopted, Beside, CurrentState, Doubt, Link, MAX_CHAIN, Named, SYNCER};
+use repo_model::report::{self, Adopted, Beside, CurrentState, Doubt, Link, MAX_CHAIN, Named, SYNCER, SeenList};
+use repo_model::site::{SITE, SiteList};
 use repo_model::{Branch, KeyText, Trailer, error_chain};
 use serde::Deserialize;
 use uuid::Uuid;
@@ -149,6 +150,12 @@ impl DeviceRepo {
         };
         let (state, doubts) = report::heartbeat(&files, beside)?;
         Ok(Some(Heartbeat { state, doubts }))
+    }
+
+    /// The site's list that the device says it believes, if it is here as well.
+    pub fn site_list(&self, seen: &SeenList) -> Option<SiteList> {
+        let files = self.files(seen.commit.parse().ok()?).ok()?;
+        SiteList::parse(files.get(SITE)?).ok().filter(|list| list.serial == seen.serial && list.device == self.device)
     }
 
     /// The tip of a branch of the device, if it says that it belongs there.

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use repo_testkit::faults::damage::{Harm, all_harms, flip_object};
 use repo_testkit::git;
 
+use crate::remote;
 use crate::restore::{adopted_by, report_at};
 use crate::support::{BEGIN, Lab, Ran, copy};
 
@@ -142,6 +143,18 @@ fn a_damaged_device_repository_is_reported_and_rebuilt_and_its_neighbour_notices
         assert_eq!(warnings(&lab.publish()), Vec::<String>::new(), "{what}");
     }
     assert!(mended > 10, "{mended}");
+}
+
+#[test]
+fn what_the_site_said_outlives_a_damaged_repository() {
+    let lab = grown();
+    let repository = lab.repo("press-01");
+    let list = remote::write(&repository, "site", &remote::stranger(), "site\n\nKind: site\n");
+    flip_object(&repository, "status");
+    greet(&lab, "three");
+    assert!(lab.publish().is_complete());
+    assert!(repository.with_extension("damaged").exists(), "it was made anew");
+    assert_eq!(lab.tip("press-01", "site"), Some(list));
 }
 
 #[test]

@@ -167,6 +167,23 @@ fn what_devices_report_is_fetched_and_judged_as_here() {
 }
 
 #[test]
+fn the_sites_list_is_taken_over_and_never_written() {
+    let site = Site::new(&["press-01"]);
+    site.lab.publish_all();
+    let message = "site\n\nKind: site\n";
+    let list = write(&site.remote("press-01"), "site", &stranger(), message);
+    site.greet("servus");
+    site.lab.publish_all();
+    assert_eq!(site.lab.tip("press-01", "site").as_deref(), Some(&*list), "whose key it is only the device knows");
+    site.assert_same("press-01");
+    // It stays what it is, there and here, also where the host has lost it.
+    git(&site.remote("press-01"), &["update-ref", "-d", "refs/heads/site"]);
+    site.greet("ciao");
+    site.lab.publish_all();
+    assert_eq!((site.remote_tip("press-01", "site"), site.lab.tip("press-01", "site")), (None, Some(list)));
+}
+
+#[test]
 fn a_host_that_is_down_delays_the_push_and_nothing_else() {
     let mut site = Site::new(&["press-01", "press-02", "packer-01"]);
     site.host.stop();
