@@ -31,6 +31,7 @@ mod publish_crash;
 mod renew_crash;
 mod secrets;
 mod site;
+mod site_branch;
 mod skew;
 mod ssh;
 mod ssh_faults;
