@@ -50,6 +50,8 @@ pub struct Explained {
     pub policy: Vec<PolicyExplained>,
     /// What it lets changes wait for; those of which something is said.
     pub gates: Vec<GateExplained>,
+    /// What is said of its site's own policy; only what the site hands over counts there.
+    pub site: Vec<RuleExplained>,
     /// What keeps everything that is new for it from being published.
     pub blocked: Vec<Blocked>,
     /// Why nothing is known from its repository; absent if it can be used and believed.
@@ -72,7 +74,7 @@ pub struct PolicyExplained {
     pub settings: Vec<SettingExplained>,
 }
 
-/// Where a part of a device's behaviour towards one deployment comes from.
+/// Where a part of a device's behaviour towards one deployment, or of its site's policy, comes from.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RuleExplained {
@@ -190,6 +192,7 @@ fn of_device(context: &DeviceContext<'_>, broken: Vec<String>, is_asked: impl Fn
         enrolled: device.is_enrolled(),
         policy: policy(fleet, device),
         gates: gates(fleet, device),
+        site: for_site(fleet, device),
         blocked: blocked.iter().filter(|one| is_of_all(one)).cloned().collect(),
         trouble: trouble.clone(),
         broken,
@@ -231,6 +234,17 @@ fn gates(fleet: &Fleet, device: &Device) -> Vec<GateExplained> {
     all.into_iter().filter(|gate| !gate.settings.is_empty()).collect()
 }
 
+fn for_site(fleet: &Fleet, device: &Device) -> Vec<RuleExplained> {
+    let explained = |(key, value): (String, serde_json::Value)| {
+        let settings = device.policies(fleet).filter_map(|(rule, policy)| {
+            let (value, place) = policy.site.get(key.as_str())?;
+            Some(SettingExplained { what: value.to_string(), rule, place: Some(place.clone()) })
+        });
+        RuleExplained { settings: settings.collect(), value: value.to_string(), name: key }
+    };
+    device.policy_in(fleet).site.into_iter().map(explained).collect()
+}
+
 fn explain_deployment(
     context: &DeviceContext<'_>,
     deployment: &Deployment,
@@ -259,6 +273,9 @@ fn explain_deployment(
     }
     for (name, place) in &deployment.depends_on {
         reasons.push(Reason::new(format!("it waits for `{name}`"), Some(place)));
+    }
+    if let Some((number, place)) = &deployment.restart {
+        reasons.push(Reason::new(format!("what runs of it is restarted once for the number {number}"), Some(place)));
     }
     // Also of one that is left as it is because of a parameter: it is explained then more than ever.
     let profile = deployment.is_for(device).then(|| choose(deployment, id, facts).ok()).flatten();

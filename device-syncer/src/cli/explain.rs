@@ -9,9 +9,10 @@ use repo_model::report::{Condition, Health};
 use repo_model::{ComponentName, DeploymentId, DeploymentName, ErrorCode, text};
 use serde::Serialize;
 
-use super::show::{action_text, age, json};
+use super::show::{action_text, age, from_fleet_text, json};
+use super::status::from_fleet;
 use super::{OutputArgs, must_be, plan};
-use crate::config::Home;
+use crate::config::{Home, Said, Settings};
 use crate::decision::device_state::DeviceState;
 use crate::decision::failure::Failure;
 use crate::decision::gates::Gates;
@@ -51,6 +52,7 @@ pub(super) fn run(home: Home, args: &Args) -> Result<ExitCode, CliError> {
         history: History::read(&home.repository(), None)?,
         retries: retry_times::read(&home.retries()),
         name: device_state.name_of(id, desired.as_ref()),
+        from_fleet: from_fleet(Settings::read(&home).ok().as_ref(), desired.as_ref()),
         device_state,
         report,
         preview,
@@ -80,6 +82,7 @@ struct Known {
     report: Report,
     /// The operator's id.
     name: String,
+    from_fleet: BTreeMap<&'static str, Said>,
     now: Timestamp,
 }
 
@@ -105,6 +108,9 @@ struct Explained {
     conditions: Vec<Condition>,
     /// Who approved or rejected what is wanted of it, and why, where a person is asked for that.
     approval: Option<String>,
+    /// What the fleet says of the site's policy where that hands it over, by the keys of that.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    from_fleet: BTreeMap<&'static str, Said>,
     components: Vec<Part>,
 }
 
@@ -178,6 +184,7 @@ impl Explained {
             serial: known.device_state.accepted.as_ref().map(|accepted| accepted.serial),
             is_wanted: planned.is_some(),
             conditions: conditions.clone(),
+            from_fleet: known.from_fleet.clone(),
             components,
         }
     }
@@ -194,6 +201,7 @@ impl Explained {
         if let Some(said) = &self.approval {
             let _ = writeln!(all, "approval: {}", text::cell(said));
         }
+        all += &from_fleet_text(&self.from_fleet);
         self.components.iter().for_each(|part| part.write(&mut all, now));
         if self.components.is_empty() {
             all += "nothing of it is here\n";

@@ -10,6 +10,7 @@ use repo_model::report::{Condition, ConditionType, Drift, Health, SeenList};
 use repo_model::{DeviceId, text};
 use serde::Serialize;
 
+use crate::config::Said;
 use crate::decision::conditions;
 use crate::decision::device_state::{Accepted, DeviceState};
 use crate::decision::failure::Failure;
@@ -161,6 +162,9 @@ pub(super) struct StatusOut {
     pass: Option<LocalCondition>,
     /// What the site holds, and who says so.
     holds: Vec<Hold>,
+    /// What the fleet says of the site's policy where that hands it over, by the keys of that.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    from_fleet: BTreeMap<&'static str, Said>,
     conditions: Vec<Condition>,
     /// The site's list that counts, if its persons say anything from elsewhere.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -216,9 +220,9 @@ impl StatusOut {
         let accepted = device_state.accepted.clone();
         let (device, version, holds) = (None, env!("CARGO_PKG_VERSION"), Vec::new());
         let health = overall(&components);
-        let (url, ssh, host, pass) = (None, None, None, None);
+        let (url, ssh, host, pass, from_fleet) = (None, None, None, None, BTreeMap::new());
         let site = conditions::report(&device_state.status).and_then(|report| report.site);
-        Self { device, version, health, accepted, url, ssh, host, pass, holds, conditions, site, components }
+        Self { device, version, health, accepted, url, ssh, host, pass, holds, from_fleet, conditions, site, components }
     }
 
     /// The same, of the device with this id.
@@ -243,6 +247,9 @@ impl StatusOut {
         lines.extend(troubles.map(|(what, text)| (what.to_owned(), text::cell(&text))));
         let holds: Vec<_> = self.holds.iter().map(Hold::message).collect();
         lines.extend((!holds.is_empty()).then(|| ("hold".to_owned(), text::cell(&holds.join("; ")))));
+        let said =
+            |(key, said): (&&str, &Said)| (format!("policy.{key} from the fleet"), text::cell(&said.to_string()));
+        lines.extend(self.from_fleet.iter().map(said));
         for one in &self.conditions {
             lines.insert(
                 format!("condition {}", text::cell(&one.kind)),
@@ -266,6 +273,11 @@ impl StatusOut {
     /// The same, with what the site holds.
     pub(super) fn with_holds(self, holds: Vec<Hold>) -> Self {
         Self { holds, ..self }
+    }
+
+    /// The same, with what comes from the fleet of the site's policy.
+    pub(super) fn with_fleet(self, from_fleet: BTreeMap<&'static str, Said>) -> Self {
+        Self { from_fleet, ..self }
     }
 
     /// The same, with what stands between it and the host, and why the last pass failed.
@@ -310,6 +322,12 @@ fn hold_text(hold: &Hold, now: Timestamp) -> String {
     text::cell(&format!("{of} is held {}{age}", hold.message()))
 }
 
+/// What comes from the fleet of the site's policy, a line each.
+pub(super) fn from_fleet_text(all: &BTreeMap<&'static str, Said>) -> String {
+    let line = |(key, said): (&&str, &Said)| text::cell(&format!("policy.{key} comes from the fleet: {said}")) + "\n";
+    all.iter().map(line).collect()
+}
+
 /// A duration in its largest unit.
 pub(super) fn age(duration: SignedDuration) -> String {
     match (duration.as_hours(), duration.as_mins()) {
@@ -337,6 +355,7 @@ pub(super) fn status(out: &StatusOut, now: Timestamp) -> String {
     for hold in &out.holds {
         let _ = writeln!(text, "{}", hold_text(hold, now));
     }
+    text += &from_fleet_text(&out.from_fleet);
     for condition in &out.conditions {
         let _ = writeln!(text, "{}", condition_text(condition));
     }

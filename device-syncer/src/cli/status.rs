@@ -1,14 +1,17 @@
 //! `status`.
 
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::sync::mpsc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use repo_model::desired::Desired;
 use repo_model::{error_chain, text};
 
 use super::{OutputArgs, must_be, show, watch};
-use crate::config::{Home, Settings};
+use crate::config::from_fleet::shown;
+use crate::config::{Home, Said, Settings};
 use crate::decision::observation::Observation;
 use crate::error::CliError;
 use crate::home;
@@ -55,9 +58,18 @@ pub(super) fn read(home: &Home) -> (show::StatusOut, Option<String>) {
         show::StatusOut::of(&device_state, desired.as_ref(), observation.as_ref().ok()).with_trouble(host, pass);
     // What can't be read is said by `observe`.
     let status = status.at_host(home::host_of(home).ok()).of_device(home::device_id(home));
-    let file = Settings::read(home).ok().and_then(|settings| settings.gates.hold);
+    let settings = Settings::read(home).ok();
+    let status = status.with_fleet(from_fleet(settings.as_ref(), desired.as_ref()));
+    let file = settings.and_then(|settings| settings.gates.hold);
     let status = status.with_holds(Holds::default().read(home, file.as_deref(), Timestamp::now()));
     (status, observation.err())
+}
+
+/// What comes from the fleet of the site's policy, by the state that was accepted.
+pub(super) fn from_fleet(settings: Option<&Settings>, desired: Option<&Desired>) -> BTreeMap<&'static str, Said> {
+    let said = desired.map(|desired| &desired.envelope.policy.site);
+    let all = settings.zip(said).map(|(settings, said)| shown(&settings.from_fleet, &settings.policy, said));
+    all.unwrap_or_default()
 }
 
 /// What runs now, unless that takes too long to find out.

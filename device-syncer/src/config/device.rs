@@ -8,6 +8,7 @@ use repo_model::join::Join;
 use repo_model::report::Condition;
 use uuid::Uuid;
 
+use super::from_fleet::{FromFleet, counting};
 use super::{Home, Settings};
 use crate::decision::conditions;
 use crate::decision::device_state::DeviceState;
@@ -59,6 +60,12 @@ impl Device {
     pub fn report_interval(&self, desired: &Desired) -> Duration {
         let fleet = desired.envelope.policy.report_seconds.map(Duration::from_secs);
         self.settings.report.or(fleet).unwrap_or(REPORT)
+    }
+
+    /// What counts of what the fleet says of the site's policy: what the site hands over.
+    pub fn from_fleet(&self, desired: Option<&Desired>) -> FromFleet {
+        let said = desired.map(|desired| &desired.envelope.policy.site);
+        said.map(|said| counting(&self.settings.from_fleet, said)).unwrap_or_default()
     }
 
     /// Why this device waits, if the tip of `desired` or the state in force doesn't list its key; see

@@ -2,12 +2,14 @@
 
 pub mod device;
 mod duration;
+pub mod from_fleet;
 mod gates;
 mod host;
 pub mod policy;
 mod secret;
 mod ssh;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -18,6 +20,7 @@ use serde::Deserialize;
 
 pub use device::Device;
 pub use duration::parse_duration;
+pub use from_fleet::{FleetKey, FromFleet, Said};
 pub use gates::{Hook, SiteGates, known_zone};
 pub use host::{HostSettings, Registries};
 pub use policy::SitePolicy;
@@ -141,6 +144,7 @@ struct Fragment {
     host: HostFragment,
     registries: RegistriesFragment,
     policy: SitePolicy,
+    from_fleet: Vec<String>,
     gates: GatesFragment,
     clock: ClockFragment,
     poll: Option<String>,
@@ -251,6 +255,8 @@ pub struct Settings {
     pub registries: Registries,
     /// What applications may ask for here (section `policy`).
     pub policy: SitePolicy,
+    /// The keys of it that the fleet may say.
+    pub from_fleet: BTreeSet<FleetKey>,
     /// What the site lets changes wait for.
     pub gates: SiteGates,
     /// Whether windows are kept by this clock although the kernel doesn't say that it is synchronised.
@@ -326,6 +332,7 @@ impl Settings {
             path: fragment.path.unwrap_or_else(|| PATH.to_owned()),
             host: HostSettings::make(fragment.host, home)?,
             registries: Registries::make(fragment.registries, home.root()),
+            from_fleet: from_fleet::read(&fragment.from_fleet, &fragment.policy)?,
             policy: fragment.policy,
             gates: SiteGates::make(fragment.gates, home.root())?,
             trusts_clock: fragment.clock.rtc,

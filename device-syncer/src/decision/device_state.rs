@@ -12,7 +12,7 @@ use repo_model::envelope::DriftPolicy;
 use repo_model::freshness::{LIFE, SKEW};
 use repo_model::margo::ProfileType;
 use repo_model::report::{Condition, IMAGES, LockedImage, LockedImages};
-use repo_model::{Branch, ComponentName, DeploymentId, DeploymentName, Digest, FileTree, json};
+use repo_model::{Branch, ComponentName, DeploymentId, DeploymentName, Digest, ErrorCode, FileTree, json};
 use serde::{Deserialize, Serialize};
 
 use crate::decision::component::Component;
@@ -35,6 +35,7 @@ const FAILED_INPUTS: &str = "bad.json";
 const ROLLBACKS: &str = "rollbacks.json";
 const WHOLE: &str = "whole.json";
 const RESTARTS: &str = "restarts.json";
+const FROM_FLEET: &str = "from-fleet.json";
 const WAITING: &str = "waiting.json";
 const DAMAGED: &str = "damaged.json";
 
@@ -63,6 +64,8 @@ pub struct DeviceState {
     pub whole: BTreeMap<String, String>,
     /// The restarts that began, by project; absent where none ever did.
     pub restarts: BTreeMap<String, Restarts>,
+    /// What counted last of what the fleet says of the site's policy: what was denied before may be allowed when it changes.
+    pub from_fleet: BTreeMap<String, serde_json::Value>,
     /// What this device locked itself, by project.
     pub images: BTreeMap<String, FirstUse>,
     /// Why nothing new is adopted, applied or reported. It isn't reported either: only this device shows it.
@@ -330,6 +333,16 @@ impl DeviceState {
         }
     }
 
+    /// Remembers what counts of what the fleet says of the site's policy. Where that is something else than before, what the policy
+    /// denied is tried again.
+    pub fn note_policy_of_fleet(&mut self, said: impl Iterator<Item = (String, serde_json::Value)>) {
+        let said = said.collect();
+        if self.from_fleet != said {
+            self.failed_inputs.retain(|_, failed| failed.failure.code != ErrorCode::PolicyDenied);
+            self.from_fleet = said;
+        }
+    }
+
     /// Forgets a component that was removed, and its deployment with the last one.
     pub fn forget(&mut self, project: &str) {
         self.restarts.remove(project);
@@ -478,6 +491,9 @@ impl DeviceState {
         if !self.restarts.is_empty() {
             tree.insert(RESTARTS.to_owned(), json::to_bytes(&self.restarts));
         }
+        if !self.from_fleet.is_empty() {
+            tree.insert(FROM_FLEET.to_owned(), json::to_bytes(&self.from_fleet));
+        }
         if let Some(waiting) = &self.waiting {
             tree.insert(WAITING.to_owned(), json::to_bytes(waiting));
         }
@@ -506,6 +522,7 @@ impl DeviceState {
             rollbacks: read(tree, ROLLBACKS)?.unwrap_or_default(),
             whole: read(tree, WHOLE)?.unwrap_or_default(),
             restarts: read(tree, RESTARTS)?.unwrap_or_default(),
+            from_fleet: read(tree, FROM_FLEET)?.unwrap_or_default(),
             waiting: read(tree, WAITING)?,
             damaged: read(tree, DAMAGED)?,
             ..Self::default()

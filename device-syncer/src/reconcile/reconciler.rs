@@ -88,6 +88,8 @@ impl Reconciler {
         let capabilities = capabilities(&mut self.probe, &self.runtimes, device);
         let reported = capabilities.as_ref().or(pass.next.status.get(CAPABILITIES));
         let mut wanted = pass.desired.as_ref().map(|desired| self.resolve(device, desired, reported));
+        let from_fleet = device.from_fleet(pass.desired.as_ref());
+        self.runtimes.follow_fleet(from_fleet.clone());
         let observation = self.runtimes.observe();
         let failed = wanted.as_ref().map(|wanted| self.failed_sets(state, wanted, &observation)).unwrap_or_default();
         let hook = self.hooks.view();
@@ -102,6 +104,7 @@ impl Reconciler {
         change.next.note_whole(&observation, &boot_id, |project| at_work.works_on(project));
         change.next.status.extend(capabilities.iter().map(|bytes| (CAPABILITIES.to_owned(), bytes.clone())));
         if let Some(wanted) = &mut wanted {
+            change.next.note_policy_of_fleet(from_fleet.into_iter().map(|(key, value)| (key.name().to_owned(), value)));
             change.next.forget_sets(wanted);
             change.note_sets(wanted, failed, &observation, pass.desired.as_ref());
             self.put_last_good(device, reported, &mut change.next, wanted);

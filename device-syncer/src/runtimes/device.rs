@@ -9,6 +9,7 @@ use repo_model::margo::ProfileType;
 use repo_model::{Digest, error_chain};
 
 use super::{Cancel, ComposeRuntime, HelmRuntime, LockedImage, Runtime, RuntimeError, Runtimes, Watch, compose, helm};
+use crate::config::FromFleet;
 use crate::decision::component::{Component, Kind};
 use crate::decision::failure::Failure;
 use crate::decision::observation::Observation;
@@ -65,6 +66,13 @@ impl DeviceRuntimes {
             }
         }
         (observation, first)
+    }
+
+    /// From now on this counts of what the fleet says of the site's policy.
+    pub fn follow_fleet(&self, from_fleet: FromFleet) {
+        if let Some(compose) = &self.compose {
+            compose.follow_fleet(from_fleet);
+        }
     }
 
     /// Calls `changed` whenever something of ours ended or went, for as long as what this gives lives; `None` where that

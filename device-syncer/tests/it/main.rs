@@ -24,6 +24,7 @@ mod docker_restart_requests;
 mod doctor;
 mod drift;
 mod exit_codes;
+mod from_fleet;
 mod full;
 mod helm;
 mod hold;

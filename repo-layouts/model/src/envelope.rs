@@ -103,6 +103,9 @@ pub struct DevicePolicy {
     /// Whether a person has to agree to changes; nobody has to without.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approval: Option<ApprovalPolicy>,
+    /// What the fleet says of the site's own policy, by the keys of that; only what the site hands over counts.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub site: BTreeMap<String, serde_json::Value>,
 }
 
 /// What goes with one ApplicationDeployment.

@@ -109,12 +109,7 @@ fn skeleton() -> Assembled {
         serial: 7,
         manifest_version: 5,
         files: BTreeMap::new(),
-        policy: DevicePolicy {
-            poll_seconds: Some(15),
-            report_seconds: Some(300),
-            suspended: false,
-            ..DevicePolicy::default()
-        },
+        policy: DevicePolicy { poll_seconds: Some(15), report_seconds: Some(300), ..DevicePolicy::default() },
         requires: Vec::new(),
         deployments: BTreeMap::from([(deployment(), described)]),
     };

@@ -13,7 +13,7 @@ use crate::plan::Blocked;
 
 /// The explanation; with a name only that parameter of each deployment.
 pub fn to_text(explained: &Explained, parameter: Option<&str>) -> String {
-    let Explained { device, file, suspended, enrolled, policy, gates, blocked, trouble, broken, deployments } =
+    let Explained { device, file, suspended, enrolled, policy, gates, site, blocked, trouble, broken, deployments } =
         explained;
     let mut text = format!("{device} ({})\n", line(file));
     if *suspended {
@@ -36,6 +36,10 @@ pub fn to_text(explained: &Explained, parameter: Option<&str>) -> String {
     }
     for GateExplained { name, settings } in gates.iter().filter(|_| parameter.is_none()) {
         let _ = writeln!(text, "  {name}:");
+        settings_text(&mut text, "      ", settings);
+    }
+    for RuleExplained { name, value, settings } in site.iter().filter(|_| parameter.is_none()) {
+        let _ = writeln!(text, "  site {name}: {}, if the site hands it over", line(value));
         settings_text(&mut text, "      ", settings);
     }
     for name in broken {

@@ -6,6 +6,7 @@ use repo_model::envelope::DevicePolicy;
 use repo_model::value::ParamValue;
 use repo_model::yaml::{Field, Reader};
 use repo_model::{DeviceId, KeyText};
+use serde_json::Value;
 
 use super::file::refuse_unbuilt;
 use super::place::{Place, placed};
@@ -52,7 +53,16 @@ impl Device {
             suspended: self.suspended,
             windows: self.policies(fleet).find_map(|(_, policy)| policy.windows.as_ref()).map(|one| one.policy.clone()),
             approval: self.policies(fleet).find_map(|(_, policy)| policy.approval.as_ref()).map(|one| one.0),
+            site: self.for_site(fleet).map(|(key, (value, _))| (key.to_owned(), value.clone())).collect(),
         }
+    }
+
+    /// What counts of what is said of its site's policy, key by key.
+    fn for_site<'a>(&'a self, fleet: &'a Fleet) -> impl Iterator<Item = (&'static str, &'a (Value, Place))> {
+        let mut counts = BTreeMap::new();
+        let said = self.policies(fleet).flat_map(|(_, policy)| &policy.site);
+        said.for_each(|(key, value)| _ = counts.entry(*key).or_insert(value));
+        counts.into_iter()
     }
 
     /// Every policy that is about it, and whose it is, the strongest first: its own file over its groups, the later

@@ -5,6 +5,7 @@ use repo_model::yaml::{Field, Reader};
 
 use super::file::refuse_unbuilt;
 use super::place::Place;
+use super::site::{self, ForSites};
 use super::windows::{self, Windows};
 use crate::duration;
 
@@ -25,6 +26,8 @@ pub struct Policy {
     pub windows: Option<Windows>,
     /// Whether a person has to agree to changes, and where that is written.
     pub approval: Option<Approval>,
+    /// What of a site's own policy a device has in place of it, where the site hands that over.
+    pub site: ForSites,
 }
 
 /// Whether a person has to agree, and where that is written.
@@ -51,8 +54,9 @@ pub(super) fn read(field: Field<'_>) -> Option<Policy> {
         let drift = reader.optional("drift", drift);
         let windows = reader.optional("windows", windows::read);
         let approval = reader.optional("approval", approval);
+        let site = reader.optional("site", site::read).unwrap_or_default();
         refuse_unbuilt(reader, UNBUILT);
-        Some(Policy { poll, report, on_failure, stabilise, drift, windows, approval })
+        Some(Policy { poll, report, on_failure, stabilise, drift, windows, approval, site })
     })
 }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use repo_model::desired::Desired;
-use repo_model::envelope::{ComponentLock, DeploymentPolicy, EnvelopeDeployment, OnFailure, ValueFrom};
+use repo_model::envelope::{ComponentLock, DeploymentPolicy, DevicePolicy, EnvelopeDeployment, OnFailure, ValueFrom};
 use repo_model::margo::{ApplicationDeployment, Component, Parameter, ProfileType, Source};
 use repo_model::{ComponentName, FileTree, KeyText};
 use serde::Serialize;
@@ -235,6 +235,10 @@ pub(super) fn of_settings(rendered: &Rendered, trust: &FileTree, parent: &Desire
     .into_iter()
     .flatten()
     .collect();
+    let shown = |policy: &DevicePolicy| -> BTreeMap<String, String> {
+        policy.site.iter().map(|(key, value)| (format!("policy site {key}"), value.to_string())).collect()
+    };
+    all.extend(of_maps(&shown(old), &shown(new)));
     let keys = &envelope.device.status_keys;
     if !same_keys(&rendered.status_keys, keys) {
         all.extend(Difference::between("status keys", Some(listed(keys)), Some(listed(&rendered.status_keys))));

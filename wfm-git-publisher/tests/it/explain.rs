@@ -202,6 +202,30 @@ fn who_says_how_a_device_behaves_towards_a_deployment_is_explained() {
     assert_eq!(policies, [&serde_json::json!({"onFailure": "last-good-anyway", "drift": "heal-in-window"})]);
 }
 
+#[test]
+fn what_the_fleet_says_of_sites_policies_is_layered_by_key_and_explained() {
+    let lab = lab();
+    lab.edit("fleet.yaml", "  report: 5m", "  site: {ports: [[8000, 8099]], external: [plant]}\n  report: 5m");
+    lab.write("devices/press-01.yaml", lab.read("devices/press-01.yaml") + "policy: {site: {ports: any}}\n");
+    lab.commit();
+    let text = lab.run(&["explain", "press-01", "hello"]).good();
+    for line in [
+        "  site external: [\"plant\"], if the site hands it over\n      by the fleet's policy: [\"plant\"]  [fleet.yaml:14:",
+        "  site ports: \"any\", if the site hands it over\n      by the device's policy: \"any\"  [devices/press-01.yaml:",
+        "      over the fleet's policy: [[8000,8099]]  [fleet.yaml:14:",
+    ] {
+        assert!(text.contains(line), "{line}\n{text}");
+    }
+    lab.publish_all();
+    let envelope = lab.json("press-01", "desired", "envelope.json");
+    assert_eq!(envelope["policy"]["site"], serde_json::json!({"external": ["plant"], "ports": "any"}));
+    assert_eq!(envelope.get("requires"), None, "an older device allows less");
+    lab.edit("devices/press-01.yaml", "{ports: any}", "{ports: [[80, 80]]}");
+    lab.commit();
+    let planned = lab.run(&["plan"]);
+    assert!(planned.out.contains("policy site ports: \"any\" → [[80,80]]"), "{}", planned.out);
+}
+
 const BASE: &str = "id: base\napplication: {id: hello, version: 1.0.0}\ntargets: [{matchLabels: {site: graz}}]\n";
 
 #[test]

@@ -327,5 +327,7 @@ fn a_restart_is_shown_by_the_plan_and_goes_to_devices_of_any_version() {
     lab.commit();
     let planned = lab.run(&["plan"]);
     assert!(planned.out.contains("restart: 3 → 4"), "{}", planned.out);
-    assert!(!planned.out.contains("container"), "nothing else is changed: {}", planned.out);
+    let explained = lab.run(&["explain", "press-01", "hello"]).good();
+    let words = "what runs of it is restarted once for the number 4  [deployments/hello.yaml:";
+    assert!(explained.contains(words), "{explained}");
 }

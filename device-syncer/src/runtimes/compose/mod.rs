@@ -36,7 +36,7 @@ mod testing;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use repo_artifacts::{Archive, Registry};
@@ -50,6 +50,7 @@ use super::client::Client;
 use super::sandbox::{Confinement, Sandbox};
 use super::{Cancel, LockedImage, Redactor, Runtime, RuntimeError, files_failed, labels};
 use crate::artifacts::Cache;
+use crate::config::{FromFleet, SitePolicy};
 use crate::decision::component::Component;
 use crate::decision::observation::Observed;
 use engine::Engine;
@@ -69,6 +70,8 @@ pub struct ComposeRuntime {
     registry: Registry,
     claims: Claims,
     judged: Mutex<Judged>,
+    /// What the fleet says of the site's policy, and may.
+    from_fleet: Mutex<FromFleet>,
 }
 
 /// What the site's policy doesn't admit of an applied project, if anything, by the project's name and for one input.
@@ -113,8 +116,31 @@ impl ComposeRuntime {
         let sandbox = Sandbox::new(settings.sandbox.clone());
         let owner = Owner::new(settings.fleet, &settings.device, labels::is_plain);
         let cache = Cache::new(&settings.cache_dir);
-        let (claims, judged) = (Claims::default(), Mutex::default());
-        Ok(Self { settings, docker, engine, sandbox, owner, cache, registry, claims, judged })
+        Ok(Self {
+            settings,
+            docker,
+            engine,
+            sandbox,
+            owner,
+            cache,
+            registry,
+            claims: Claims::default(),
+            judged: Mutex::default(),
+            from_fleet: Mutex::default(),
+        })
+    }
+
+    /// From now on this counts of what the fleet says of the site's policy.
+    pub fn follow_fleet(&self, from_fleet: FromFleet) {
+        let before = std::mem::replace(&mut *self.from_fleet.lock().unwrap_or_else(PoisonError::into_inner), from_fleet.clone());
+        if before != from_fleet {
+            self.judged.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        }
+    }
+
+    /// What applications may ask for here now.
+    fn policy(&self) -> SitePolicy {
+        self.settings.policy.with_fleet(&self.from_fleet.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// The versions of engine and compose, by name; `None` while the engine doesn't answer.

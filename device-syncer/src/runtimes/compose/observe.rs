@@ -34,15 +34,15 @@ impl ComposeRuntime {
 }
 
 impl ComposeRuntime {
-    /// What of an applied project the site's policy doesn't admit any more. Its document is judged once for each input:
-    /// another policy makes another runtime.
+    /// What of an applied project the site's policy doesn't admit any more. Its document is judged once for each input,
+    /// and anew when the fleet says something else; another policy of the site's makes another runtime.
     fn violation(&self, project: &str, input: Digest) -> Option<String> {
         let mut judged = self.judged.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, found)) = judged.get(project).filter(|(of, _)| *of == input) {
             return found.clone();
         }
         let place = Project::new(&self.settings.projects_dir, project);
-        let reasons = privileges::denied_as_applied(&place.document()?, &self.settings.policy, project, &place.files());
+        let reasons = privileges::denied_as_applied(&place.document()?, &self.policy(), project, &place.files());
         let found = (!reasons.is_empty()).then(|| reasons.join("; "));
         judged.insert(project.to_owned(), (input, found.clone()));
         found

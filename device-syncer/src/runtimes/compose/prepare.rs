@@ -103,7 +103,7 @@ impl ComposeRuntime {
             return Err(RuntimeError::ArtifactInvalid { what: what(component), reason });
         }
         let mut reasons = compose::violations(resolved.document());
-        reasons.extend(privileges::denied(resolved, &self.settings.policy, &component.project, files));
+        reasons.extend(privileges::denied(resolved, &self.policy(), &component.project, files));
         reasons.extend(mounts::denied(resolved, files));
         // An image's name becomes an argument of `docker pull`.
         let has_secret = |image: &&&str| prepared.redactor.finds(image);

@@ -171,6 +171,9 @@ const GATE: &[Case] = &[
     ("a restart, for which no feature is required", None, |draft| {
         draft.described(|described| described["policy"] = json!({"restart": 3}));
     }),
+    ("a site's policy, as far as that hands it over, for which no feature is required", None, |draft| {
+        draft.envelope(|envelope| envelope["policy"]["site"] = json!({"ports": [[8000, 8099]], "future": {"a": 1}}));
+    }),
     ("a key that nobody knows, twice", Some("manifest-invalid"), |draft| {
         draft.envelope_text("{", "{\"future\":1,\"future\":2,");
     }),
