@@ -390,6 +390,7 @@ fn runtimes(home: &Home, settings: &Settings, join: &Join, clock: &Clock) -> Res
         plain_http: settings.registries.plain_http.iter().cloned().collect(),
         extra_roots: extra_roots.collect::<Result<_, _>>()?,
         accounts: settings.registries.accounts.clone(),
+        mirrors: settings.registries.mirrors.clone(),
         proxy: settings.host.proxy.clone(),
         clock: Some(clock.clone()),
         timeouts: settings.host.artifact_timeouts(),

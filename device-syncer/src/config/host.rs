@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use repo_artifacts::{Mirror, Mirrors};
 use repo_http::{Clock, Credentials, Pin, Source};
 use repo_model::Digest;
 use serde::Deserialize;
@@ -97,6 +98,8 @@ pub(super) struct RegistriesFragment {
     plain_http: Vec<String>,
     ca: Vec<PathBuf>,
     accounts: BTreeMap<String, Login>,
+    mirrors: BTreeMap<String, Vec<String>>,
+    mirrors_only: bool,
 }
 
 /// How registries, and hosts of archives, are reached.
@@ -108,6 +111,8 @@ pub struct Registries {
     pub ca: Vec<PathBuf>,
     /// Accounts by `host[:port]`.
     pub accounts: BTreeMap<String, Credentials>,
+    /// Where else registries' artefacts are.
+    pub mirrors: Mirrors,
 }
 
 impl HostSettings {
@@ -172,14 +177,41 @@ impl HostSettings {
 }
 
 impl Registries {
-    pub(super) fn make(fragment: RegistriesFragment, root: &Path) -> Self {
+    pub(super) fn make(fragment: RegistriesFragment, root: &Path) -> Result<Self, String> {
         let credentials = |login: Login| Credentials::basic(login.user, login.password.source(root, &mut Vec::new()));
-        Self {
+        Ok(Self {
             plain_http: fragment.plain_http,
             ca: fragment.ca.into_iter().map(|path| root.join(path)).collect(),
             accounts: fragment.accounts.into_iter().map(|(host, login)| (host, credentials(login))).collect(),
-        }
+            mirrors: mirrors(fragment.mirrors, fragment.mirrors_only)?,
+        })
     }
+}
+
+/// `registries.mirrors` and `registries.mirrorsOnly`.
+fn mirrors(written: BTreeMap<String, Vec<String>>, only: bool) -> Result<Mirrors, String> {
+    if only && written.is_empty() {
+        return Err(
+            "`registries.mirrorsOnly` without `registries.mirrors` has no meaning: it is said of registries that \
+                    have mirrors"
+                .to_owned(),
+        );
+    }
+    let mut of = BTreeMap::new();
+    for (registry, mirrors) in written {
+        if registry.contains('/') || Mirror::parse(&registry).is_err() {
+            return Err(format!("`registries.mirrors`: `{registry}` is not a registry's `host[:port]`"));
+        }
+        if mirrors.is_empty() {
+            return Err(format!("`registries.mirrors.{registry}` has no mirror: name one, or leave the registry out"));
+        }
+        let parse = |text: &String| {
+            Mirror::parse(text).map_err(|error| format!("`registries.mirrors.{registry}`: `{text}`: {}", error.rule))
+        };
+        let mirrors = mirrors.iter().map(parse).collect::<Result<_, _>>()?;
+        of.insert(registry, mirrors);
+    }
+    Ok(Mirrors { of, only })
 }
 
 /// `host.pin`: a key over HTTPS, or a fingerprint over SSH.

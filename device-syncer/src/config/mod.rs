@@ -331,7 +331,7 @@ impl Settings {
             resolve_user,
             path: fragment.path.unwrap_or_else(|| PATH.to_owned()),
             host: HostSettings::make(fragment.host, home)?,
-            registries: Registries::make(fragment.registries, home.root()),
+            registries: Registries::make(fragment.registries, home.root())?,
             from_fleet: from_fleet::read(&fragment.from_fleet, &fragment.policy)?,
             policy: fragment.policy,
             gates: SiteGates::make(fragment.gates, home.root())?,
@@ -431,6 +431,10 @@ mod tests {
             ("host: {sshKey: k, sshAgent: a}\n", vec!["host.sshKey", "exclude each other"]),
             ("host: {sshKeyPassphrase: {file: p}}\n", vec!["host.sshKeyPassphrase", "host.sshKey"]),
             ("host: {timeouts: {stall: 1ms}}\n", vec!["stall", "100ms"]),
+            ("registries: {mirrorsOnly: true}\n", vec!["mirrorsOnly", "registries.mirrors"]),
+            ("registries: {mirrors: {a.example/x: [b]}}\n", vec!["registries.mirrors", "`a.example/x`", "host[:port]"]),
+            ("registries: {mirrors: {a.example: []}}\n", vec!["registries.mirrors.a.example", "no mirror"]),
+            ("registries: {mirrors: {a.example: [\"oci://b/c\"]}}\n", vec!["a.example", "`oci://b/c`", "host[:port]"]),
         ] {
             let problem = Settings::parse(text, &home).unwrap_err();
             // How long something takes no pattern tells.

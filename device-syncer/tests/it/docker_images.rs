@@ -14,14 +14,15 @@ use crate::world::{registry, text};
 const MANIFEST: &str = "application/vnd.docker.distribution.manifest.v2+json";
 
 /// An image with two contents of its own, which no other test has: whatever is done to it concerns nobody else.
-struct Image {
-    name: String,
+#[derive(Clone)]
+pub(crate) struct Image {
+    pub(crate) name: String,
     /// Ids, and digests in the registry, of its two contents.
     contents: Vec<(String, String)>,
 }
 
 impl Image {
-    fn new(name: &str) -> Self {
+    pub(crate) fn new(name: &str) -> Self {
         let unique = fs::read_to_string("/proc/sys/kernel/random/uuid").unwrap().trim().to_owned();
         let name = format!("{}/images/{name}-{unique}:1", registry());
         let mut image = Self { name, contents: Vec::new() };
@@ -44,11 +45,11 @@ impl Image {
         self.name.strip_suffix(":1").unwrap()
     }
 
-    fn id(&self, content: usize) -> &str {
+    pub(crate) fn id(&self, content: usize) -> &str {
         &self.contents[content].0
     }
 
-    fn digest(&self, content: usize) -> &str {
+    pub(crate) fn digest(&self, content: usize) -> &str {
         &self.contents[content].1
     }
 
@@ -57,7 +58,7 @@ impl Image {
         format!("http://{}/v2/{}/manifests/{reference}", registry(), self.repository().split_once('/').unwrap().1)
     }
 
-    fn manifest(&self, content: usize) -> Vec<u8> {
+    pub(crate) fn manifest(&self, content: usize) -> Vec<u8> {
         curl(&["-H", &format!("Accept: {MANIFEST}"), &self.manifest_url(self.digest(content))])
     }
 
@@ -71,18 +72,18 @@ impl Image {
     }
 
     /// Moves the tag.
-    fn mean(&self, content: usize) {
+    pub(crate) fn mean(&self, content: usize) {
         self.put(&self.manifest(content));
     }
 
     /// Takes a content out of the registry.
-    fn delete(&self, content: usize) {
+    pub(crate) fn delete(&self, content: usize) {
         let path = self.repository().split_once('/').unwrap().1;
         curl(&["-X", "DELETE", &format!("http://{}/v2/{path}/manifests/{}", registry(), self.digest(content))]);
     }
 
     /// As somebody does who makes room.
-    fn leave_engine(&self) {
+    pub(crate) fn leave_engine(&self) {
         for (id, _) in &self.contents {
             let _ = Command::new(client()).args(["image", "rm", "--force", id]).output();
         }
@@ -117,19 +118,19 @@ fn lock(real: &Real, image: &Image, content: usize) {
 }
 
 /// The image that each of our containers runs.
-fn images(real: &Real) -> Vec<String> {
+pub(crate) fn images(real: &Real) -> Vec<String> {
     let ids = docker(&["ps", "--all", "--quiet", "--filter", &real.label()]);
     ids.lines().map(|id| docker(&["inspect", "--format", "{{.Image}}", id])).collect()
 }
 
-fn lose_containers(real: &Real) {
+pub(crate) fn lose_containers(real: &Real) {
     for id in docker(&["ps", "--all", "--quiet", "--filter", &real.label()]).lines() {
         docker(&["rm", "--force", id]);
     }
 }
 
 /// What `status` says of images that this device locked.
-fn locked_here(real: &Real) -> Option<Value> {
+pub(crate) fn locked_here(real: &Real) -> Option<Value> {
     let found = repo_testkit::git::show(&real.hand.repository(), "status", "images.json")?;
     Some(serde_json::from_slice(&found).unwrap())
 }

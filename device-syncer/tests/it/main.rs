@@ -18,6 +18,7 @@ mod docker_events;
 mod docker_health;
 mod docker_hostile;
 mod docker_images;
+mod docker_mirrors;
 mod docker_ports;
 mod docker_restart;
 mod docker_restart_requests;

@@ -89,6 +89,11 @@ impl Reference {
         Ok(Self { host: host.to_owned(), path: path.to_owned(), tag: revision.to_owned(), url: None, kind })
     }
 
+    /// The same tag at another place.
+    pub(crate) fn at(&self, host: &str, path: String) -> Self {
+        Self { host: host.to_owned(), path, ..self.clone() }
+    }
+
     pub(crate) fn kind(&self) -> Kind {
         self.kind
     }

@@ -13,6 +13,7 @@ mod tests;
 use repo_http::Url;
 use repo_model::Digest;
 use repo_model::envelope::Lock;
+use repo_model::error_chain;
 
 use crate::chart::repository;
 use crate::{ChartReference, ImageReference, Reference, RegistryError, Settings, download};
@@ -52,20 +53,51 @@ impl Registry {
     /// The digest of the manifest or index that the image's tag means now.
     pub fn resolve_image(&self, image: &ImageReference) -> Result<Digest, RegistryError> {
         let reference = image.reference();
-        let body = self.session(reference, Purpose::Pull)?.manifest(reference.tag(), IMAGES)?;
-        Ok(Digest::of(&body))
+        self.first(reference, self.settings.mirrors.authorities(reference), |place| {
+            let body = self.session(place, Purpose::Pull)?.manifest(place.tag(), IMAGES)?;
+            Ok(Digest::of(&body))
+        })
+    }
+
+    /// The names, without tag and digest, under which an image is asked for by its digest: those at the mirrors of its
+    /// registry, and its own, unless only mirrors are asked.
+    pub fn names_of(&self, image: &ImageReference) -> Vec<String> {
+        let reference = image.reference();
+        let name = |place: &Reference| match place == reference {
+            true => image.name().to_owned(),
+            false => format!("{}/{}", place.host(), place.path()),
+        };
+        self.settings.mirrors.places(reference).iter().map(name).collect()
+    }
+
+    /// Whether what an image's tag means is asked at mirrors, which stand in its registry's place.
+    pub fn mirrors_stand_for(&self, image: &ImageReference) -> bool {
+        self.settings.mirrors.authorities(image.reference()) != [image.reference().clone()]
     }
 
     /// How many bytes the layers of an image have in its registry, compressed: of the digest in its name, or of what its tag
     /// means now. Of an index the image for Linux on `architecture`, as Go calls it; `None` if it has none.
     pub fn image_size(&self, image: &ImageReference, architecture: &str) -> Result<Option<u64>, RegistryError> {
         let reference = image.reference();
+        let places = match image.digest() {
+            Some(_) => self.settings.mirrors.places(reference),
+            None => self.settings.mirrors.authorities(reference),
+        };
+        self.first(reference, places, |place| self.size_at(place, image.digest(), architecture))
+    }
+
+    fn size_at(
+        &self,
+        reference: &Reference,
+        digest: Option<Digest>,
+        architecture: &str,
+    ) -> Result<Option<u64>, RegistryError> {
         let session = self.session(reference, Purpose::Pull)?;
         let read = |wanted: &str| -> Result<Sized, RegistryError> {
             let body = session.manifest(wanted, IMAGES)?;
             serde_json::from_slice(&body).map_err(|error| invalid(reference, error.to_string()))
         };
-        let found = read(&image.digest().map_or_else(|| reference.tag().to_owned(), |digest| digest.to_string()))?;
+        let found = read(&digest.map_or_else(|| reference.tag().to_owned(), |digest| digest.to_string()))?;
         if !found.is_index() {
             return Ok(Some(found.size()));
         }
@@ -75,8 +107,42 @@ impl Registry {
     }
 
     fn resolve_tag(&self, reference: &Reference) -> Result<Lock, RegistryError> {
-        let (manifest, layer) = layer_of(&self.session(reference, Purpose::Pull)?, None)?;
-        Ok(Lock { manifest, content: digest_of(reference, &layer)? })
+        self.first(reference, self.settings.mirrors.authorities(reference), |place| self.look(place, None))
+    }
+
+    /// Where an artefact is asked for by its digest, in this order: at the mirrors of its registry, and at that itself,
+    /// unless only mirrors are asked.
+    pub fn places(&self, reference: &Reference) -> Vec<Reference> {
+        self.settings.mirrors.places(reference)
+    }
+
+    /// What is at just this place: of what is locked, or of what the tag means there.
+    pub fn look(&self, place: &Reference, lock: Option<&Lock>) -> Result<Lock, RegistryError> {
+        let (manifest, layer) = layer_of(&self.session(place, Purpose::Pull)?, lock)?;
+        Ok(Lock { manifest, content: digest_of(place, &layer)? })
+    }
+
+    /// The first answer at one of these places. What a mirror has otherwise than it should be is passed over like one that
+    /// is away: only a registry itself can say that something is wrong for good.
+    fn first<T>(
+        &self,
+        reference: &Reference,
+        places: Vec<Reference>,
+        ask: impl Fn(&Reference) -> Result<T, RegistryError>,
+    ) -> Result<T, RegistryError> {
+        let mut tried = Vec::new();
+        for place in places {
+            match ask(&place) {
+                Err(error) if place != *reference => {
+                    let error = error_chain(&error);
+                    tracing::warn!(artifact = %reference, error, "a mirror is passed over");
+                    tried.push(error);
+                }
+                Err(error @ RegistryError::Unavailable { .. }) if !tried.is_empty() => tried.push(error_chain(&error)),
+                answer => return answer,
+            }
+        }
+        Err(RegistryError::Nowhere { artifact: reference.to_string(), tried: tried.join("; ") })
     }
 
     /// The layer's bytes, verified; with a lock the artefact is asked for by its digest, whatever the tag says now.
@@ -97,6 +163,12 @@ impl Registry {
     }
 
     fn pull_layer(&self, reference: &Reference, lock: Option<&Lock>) -> Result<Vec<u8>, RegistryError> {
+        let mirrors = &self.settings.mirrors;
+        let places = if lock.is_some() { mirrors.places(reference) } else { mirrors.authorities(reference) };
+        self.first(reference, places, |place| self.pull_at(place, lock))
+    }
+
+    fn pull_at(&self, reference: &Reference, lock: Option<&Lock>) -> Result<Vec<u8>, RegistryError> {
         let session = self.session(reference, Purpose::Pull)?;
         let (_, layer) = layer_of(&session, lock)?;
         let content = digest_of(reference, &layer)?;

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use repo_http::{Agent, Credentials, Timeouts};
 
+use crate::Mirrors;
+
 /// How registries are reached, and the bounds of what they send.
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -15,6 +17,8 @@ pub struct Settings {
     pub extra_roots: Vec<Vec<u8>>,
     /// Accounts, by `host[:port]`; their secrets are read again for each operation.
     pub accounts: BTreeMap<String, Credentials>,
+    /// Where else registries' artefacts are. Each mirror is asked as the registry that it is.
+    pub mirrors: Mirrors,
     /// What stands between here and registries, and hosts of archives by URL. `None`: what the environment names.
     pub proxy: Option<repo_http::Proxy>,
     /// The time that certificates of those hosts are judged by; `None`: the machine's.
@@ -32,6 +36,7 @@ impl Default for Settings {
             plain_http: BTreeSet::new(),
             extra_roots: Vec::new(),
             accounts: BTreeMap::new(),
+            mirrors: Mirrors::default(),
             proxy: None,
             clock: None,
             max_layer: 64 << 20,
@@ -66,6 +71,13 @@ pub enum RegistryError {
         artifact: String,
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// No place where it was looked for has it as it should be, and another one, or a later time, may.
+    #[error("`{artifact}` can't be had: {tried}")]
+    Nowhere {
+        artifact: String,
+        /// Each place, with what was wrong there.
+        tried: String,
     },
     /// The registry answered, and has no such artefact.
     #[error("`{artifact}` doesn't exist in its registry")]

@@ -4,6 +4,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use repo_artifacts::Reference;
+use repo_model::Digest;
 use repo_model::margo::ProfileType;
 use repo_model::report::CAPABILITIES;
 
@@ -22,17 +24,65 @@ pub(super) fn checks(home: &Home) -> Vec<Check> {
     let wanted = reconciler.resolve(&device, &desired, device_state.status.get(CAPABILITIES));
     let inputs: Vec<_> =
         wanted.into_iter().flat_map(|one| one.components).filter_map(|component| component.input.ok()).collect();
-    let (sources, images) = (sources(&inputs), images(&inputs));
-    let runtimes = || Arc::clone(&reconciler.runtimes);
-    let source = |(host, input): (String, Component)| -> Check {
-        let (check, runtimes) = (format!("registry: {host}"), runtimes());
-        (check.clone(), Box::new(move || ask_for_source(&check, &input, &runtimes).into_iter().collect()))
+    let runtimes = &reconciler.runtimes;
+    let sources = sources(&inputs).into_iter().flat_map(|(host, input)| of_source(&host, &input, runtimes));
+    let images = images(&inputs).into_iter().flat_map(|(host, (name, lock))| of_image(&host, &name, lock, runtimes));
+    sources.chain(images).collect()
+}
+
+/// Where something is asked for.
+struct Place {
+    check: String,
+    /// Where this one fails, another one may do.
+    is_one_of_several: bool,
+}
+
+impl Place {
+    fn new(who: &str, registry: &str, host: &str, is_one_of_several: bool) -> Self {
+        let check = match host == registry {
+            true => format!("{who}: {host}"),
+            false => format!("{who}: {host}, mirror of {registry}"),
+        };
+        Self { check, is_one_of_several: is_one_of_several && host != registry }
+    }
+
+    fn failed(&self, error: String, todo: String) -> Row {
+        match self.is_one_of_several {
+            true => Row::warning(&self.check, error, todo),
+            false => Row::failed(&self.check, error, todo),
+        }
+    }
+}
+
+/// A check for each place where an archive or chart is asked for.
+fn of_source(registry: &str, input: &Component, runtimes: &Arc<DeviceRuntimes>) -> Vec<Check> {
+    let places = match input.profile_type() {
+        ProfileType::Compose => runtimes.compose.as_ref().map(|compose| compose.places_of(input)),
+        _ => runtimes.helm.as_ref().map(|helm| helm.places_of(input)),
     };
-    let image = |(host, name): (String, String)| -> Check {
-        let (check, runtimes) = (format!("engine: {host}"), runtimes());
-        (check.clone(), Box::new(move || ask_for_image(&check, &host, &name, &runtimes).into_iter().collect()))
+    let places = places.unwrap_or_default();
+    let count = places.len();
+    let check = |at: Reference| -> Check {
+        let (input, runtimes) = (input.clone(), Arc::clone(runtimes));
+        let place = Place::new("registry", registry, at.host(), count > 1);
+        (place.check.clone(), Box::new(move || ask_for_source(&place, &at, &input, &runtimes).into_iter().collect()))
     };
-    sources.into_iter().map(source).chain(images.into_iter().map(image)).collect()
+    places.into_iter().map(check).collect()
+}
+
+/// A check for each place where an image is pulled from.
+fn of_image(registry: &str, name: &str, lock: Digest, runtimes: &Arc<DeviceRuntimes>) -> Vec<Check> {
+    let names = runtimes.compose.as_ref().map(|compose| compose.names_of(name, lock)).unwrap_or_default();
+    let count = names.len();
+    let check = |name: String| -> Check {
+        let runtimes = Arc::clone(runtimes);
+        let host = host_of(&name).to_owned();
+        let place = Place::new("engine", registry, &host, count > 1);
+        let check = place.check.clone();
+        let ask = move || ask_for_image(&place, &host, &name, &runtimes).into_iter().collect();
+        (check, Box::new(ask))
+    };
+    names.into_iter().map(check).collect()
 }
 
 /// The host in the name of an image, as docker reads it.
@@ -52,31 +102,31 @@ fn sources(inputs: &[Component]) -> BTreeMap<String, Component> {
     one_of_each
 }
 
-/// One image of each registry.
-fn images(inputs: &[Component]) -> BTreeMap<String, String> {
-    let names = inputs.iter().flat_map(|input| input.images.published.keys());
-    names.map(|name| (host_of(name).to_owned(), name.clone())).collect()
+/// One image of each registry, with its digest.
+fn images(inputs: &[Component]) -> BTreeMap<String, (String, Digest)> {
+    let images = inputs.iter().flat_map(|input| &input.images.published);
+    images.map(|(name, lock)| (host_of(name).to_owned(), (name.clone(), *lock))).collect()
 }
 
-fn ask_for_source(check: &str, input: &Component, runtimes: &DeviceRuntimes) -> Option<Row> {
-    let (_, asked) = match input.profile_type() {
-        ProfileType::Compose => runtimes.compose.as_ref()?.ask_for_archive(input)?,
-        _ => runtimes.helm.as_ref()?.ask_for_chart(input)?,
+fn ask_for_source(place: &Place, at: &Reference, input: &Component, runtimes: &DeviceRuntimes) -> Option<Row> {
+    let asked = match input.profile_type() {
+        ProfileType::Compose => runtimes.compose.as_ref()?.ask_at(at, input),
+        _ => runtimes.helm.as_ref()?.ask_at(at, input),
     };
     Some(match asked {
-        Ok(()) => Row::ok(check, "it has what this device fetches there"),
-        Err(error) => Row::failed(check, error.clone(), todo(&error, "`registries` in device.yaml")),
+        Ok(()) => Row::ok(&place.check, "it has what this device fetches there"),
+        Err(error) => place.failed(error.clone(), todo(&error, "`registries` in device.yaml")),
     })
 }
 
-fn ask_for_image(check: &str, host: &str, name: &str, runtimes: &DeviceRuntimes) -> Option<Row> {
+fn ask_for_image(place: &Place, host: &str, name: &str, runtimes: &DeviceRuntimes) -> Option<Row> {
     Some(match runtimes.compose.as_ref()?.ask_for_image(name)? {
-        Ok(()) => Row::ok(check, format!("the engine may pull `{name}`")),
+        Ok(()) => Row::ok(&place.check, format!("the engine may pull `{name}`")),
         // Its accounts are in docker's configuration, which the engine itself doesn't read.
-        Err(error) if is_refused(&error) => Row::ok(check, "the engine reaches it; it wants an account"),
+        Err(error) if is_refused(&error) => Row::ok(&place.check, "the engine reaches it; it wants an account"),
         Err(error) => {
-            let place = format!("the engine's own settings (`/etc/docker/certs.d/{host}/ca.crt`, its proxy)");
-            Row::failed(check, error.clone(), todo(&error, &place))
+            let settings = format!("the engine's own settings (`/etc/docker/certs.d/{host}/ca.crt`, its proxy)");
+            place.failed(error.clone(), todo(&error, &settings))
         }
     })
 }

@@ -2,7 +2,8 @@
 
 use std::ffi::OsString;
 
-use repo_artifacts::Reference;
+use repo_artifacts::{ImageReference, Reference};
+use repo_model::Digest;
 
 use super::{ComposeRuntime, docker};
 use crate::decision::component::Component;
@@ -18,14 +19,23 @@ impl ComposeRuntime {
         self.docker.ask_text(&["compose", "version", "--short"]).map(|version| version.trim().to_owned())
     }
 
-    /// Whether the registry has a component's archive for this device; `None` where that isn't in a registry.
-    pub fn ask_for_archive(&self, component: &Component) -> Option<(String, Result<(), String>)> {
-        let reference = Reference::parse(&component.repository, &component.revision).ok()?;
-        if reference.url().is_some() {
-            return None;
-        }
-        let found = self.registry.resolve(&reference).map(drop).map_err(|error| repo_model::error_chain(&error));
-        Some((reference.host().to_owned(), found))
+    /// Where a component's archive is asked for: mirrors, and its registry; nowhere where it isn't in one.
+    pub fn places_of(&self, component: &Component) -> Vec<Reference> {
+        let reference = Reference::parse(&component.repository, &component.revision).ok();
+        let reference = reference.filter(|reference| reference.url().is_none());
+        reference.map(|reference| self.registry.places(&reference)).unwrap_or_default()
+    }
+
+    /// Whether this place has a component's archive for this device.
+    pub fn ask_at(&self, place: &Reference, component: &Component) -> Result<(), String> {
+        let found = self.registry.look(place, component.lock.as_ref());
+        found.map(drop).map_err(|error| repo_model::error_chain(&error))
+    }
+
+    /// The names under which an image with this digest is pulled: at mirrors, and its own.
+    pub fn names_of(&self, image: &str, lock: Digest) -> Vec<String> {
+        let names = ImageReference::parse(image).map(|image| self.registry.names_of(&image)).unwrap_or_default();
+        names.into_iter().map(|name| format!("{name}@{lock}")).collect()
     }
 
     /// Whether the engine may pull an image, by its own authorities and its own proxy; `None` where it can't be asked over

@@ -8,7 +8,7 @@
 use std::ffi::OsString;
 
 use repo_artifacts::ImageReference;
-use repo_model::Digest;
+use repo_model::{Digest, error_chain};
 
 use super::engine::Image;
 use super::project::Project;
@@ -71,6 +71,14 @@ impl ComposeRuntime {
             (kept, None) => {
                 let source = kept.unwrap_or(wanted.text);
                 if self.engine.image(source)?.is_none() {
+                    if self.registry.mirrors_stand_for(&wanted.reference) {
+                        let lock = self.meaning(prepared, wanted)?;
+                        let id = self.locked(prepared, wanted, lock, cancel)?;
+                        let name = kept.map_or_else(|| wanted.name(lock), str::to_owned);
+                        self.tag(prepared, &id, &name)?;
+                        return Ok((name, Some(lock)));
+                    }
+                    self.check_room(prepared, source)?;
                     self.pull(prepared, source, cancel)?;
                 }
                 let present = self.engine.image(source)?.ok_or_else(|| wanted.vanished(prepared))?;
@@ -99,10 +107,45 @@ impl ComposeRuntime {
                 return Ok(found.id);
             }
         }
-        if let Err(error) = self.pull(prepared, &pinned, cancel) {
-            return Err(self.changed(prepared, wanted, lock, &error).unwrap_or(error));
+        self.check_room(prepared, &pinned)?;
+        let pulled = self.pull_locked(prepared, wanted, lock, cancel)?;
+        Ok(self.engine.image(&pulled)?.ok_or_else(|| wanted.vanished(prepared))?.id)
+    }
+
+    /// Pulls the image from the first place that has it: the mirrors of its registry, and that itself. Returns the name under
+    /// which the engine has it then. Whatever goes wrong at a mirror is passed over: it may look like anything.
+    fn pull_locked(
+        &self,
+        prepared: &Prepared,
+        wanted: &WantedImage<'_>,
+        lock: Digest,
+        cancel: &dyn Fn() -> bool,
+    ) -> Result<String, RuntimeError> {
+        let (own, mut tried) = (wanted.reference.name(), Vec::new());
+        for place in self.registry.names_of(&wanted.reference) {
+            let name = format!("{place}@{lock}");
+            match self.pull(prepared, &name, cancel) {
+                Ok(()) => return Ok(name),
+                Err(RuntimeError::Cancelled) => return Err(RuntimeError::Cancelled),
+                Err(error) if place == own && tried.is_empty() => {
+                    return Err(self.changed(prepared, wanted, lock, &error).unwrap_or(error));
+                }
+                Err(error) => {
+                    let error = error_chain(&error);
+                    if place != own {
+                        tracing::warn!(image = wanted.reference.name(), error, "a mirror is passed over");
+                    }
+                    tried.push(error);
+                }
+            }
         }
-        Ok(self.engine.image(&pinned)?.ok_or_else(|| wanted.vanished(prepared))?.id)
+        Err(wanted.unavailable(prepared, tried.join("; ")))
+    }
+
+    /// What its tag means, where mirrors say that in their registry's place.
+    fn meaning(&self, prepared: &Prepared, wanted: &WantedImage<'_>) -> Result<Digest, RuntimeError> {
+        let unavailable = |error| wanted.unavailable(prepared, prepared.redactor.clean(&error_chain(&error)));
+        self.registry.resolve_image(&wanted.reference).map_err(unavailable)
     }
 
     /// A registry that has the name with other bytes, and the locked ones no more, will not get better by itself.
@@ -128,7 +171,6 @@ impl ComposeRuntime {
     }
 
     fn pull(&self, prepared: &Prepared, name: &str, cancel: &dyn Fn() -> bool) -> Result<(), RuntimeError> {
-        self.check_room(prepared, name)?;
         let args = ["pull", "--quiet", "--", name].map(OsString::from).into();
         self.on_image(prepared, name, args, cancel)
     }
@@ -193,7 +235,10 @@ impl<'a> WantedImage<'a> {
     }
 
     fn vanished(&self, prepared: &Prepared) -> RuntimeError {
-        let reason = "the engine doesn't have it, although it was just fetched".to_owned();
+        self.unavailable(prepared, "the engine doesn't have it, although it was just fetched".to_owned())
+    }
+
+    fn unavailable(&self, prepared: &Prepared, reason: String) -> RuntimeError {
         RuntimeError::ArtifactUnavailable { what: self.what(prepared), reason, source: None }
     }
 }

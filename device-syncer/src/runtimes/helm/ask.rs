@@ -1,6 +1,6 @@
 //! What a person asks of helm: its version, whether the API server answers, and whether a registry lets the device in.
 
-use repo_artifacts::ChartReference;
+use repo_artifacts::{ChartReference, Reference};
 
 use super::HelmRuntime;
 use crate::decision::component::Component;
@@ -15,11 +15,17 @@ impl HelmRuntime {
         Ok(version)
     }
 
-    /// Whether the registry has a component's chart for this device; `None` where that isn't in a registry.
-    pub fn ask_for_chart(&self, component: &Component) -> Option<(String, Result<(), String>)> {
-        let reference = chart::reference(component).ok()?;
-        let ChartReference::Oci(place) = &reference else { return None };
-        let host = place.host().to_owned();
-        Some((host, self.registry.resolve_chart(&reference).map(drop).map_err(|error| repo_model::error_chain(&error))))
+    /// Where a component's chart is asked for: mirrors, and its registry; nowhere where it isn't in one.
+    pub fn places_of(&self, component: &Component) -> Vec<Reference> {
+        match chart::reference(component) {
+            Ok(ChartReference::Oci(reference)) => self.registry.places(&reference),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Whether this place has a component's chart for this device.
+    pub fn ask_at(&self, place: &Reference, component: &Component) -> Result<(), String> {
+        let found = self.registry.look(place, component.lock.as_ref());
+        found.map(drop).map_err(|error| repo_model::error_chain(&error))
     }
 }

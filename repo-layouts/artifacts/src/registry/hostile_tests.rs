@@ -12,6 +12,7 @@ use repo_testkit::faults::scripted_host::{Asked, Host, Reply, answer};
 use repo_testkit::pki::{Authority, Validity};
 
 use super::*;
+use crate::{Mirror, Mirrors};
 
 const ARCHIVE: &[u8] = b"archive";
 const NAMES: &[&str] = &["registry.example", "auth.example", "storage.example", "other.example"];
@@ -482,4 +483,82 @@ fn an_account_that_cant_be_read_is_said_and_nobody_is_asked() {
     world.settings.accounts = [("registry.example".to_owned(), gone)].into();
     assert!(world.pull_fails().contains("/nowhere/password"));
     assert!(world.seen().is_empty());
+}
+
+/// What a mirror may be like that isn't as it should be.
+const BAD_MIRRORS: [&str; 7] =
+    ["away", "lacks it", "other manifest", "other layer", "no JSON", "too large", "leads here"];
+
+/// The registry has a mirror that is like this; it is asked itself unless `only`.
+fn behind_a_mirror(like: &'static str, only: bool) -> World {
+    let mut world = World::new(move |seen| match (seen.host.as_str(), like, seen.path.contains("/manifests/")) {
+        ("other.example", _, _) if seen.path == "/v2/" => ok(b"{}"),
+        ("other.example", "away", _) => status("503 Service Unavailable", "no space left on device"),
+        ("other.example", "lacks it", _) => status("404 Not Found", r#"{"errors": [{"code": "MANIFEST_UNKNOWN"}]}"#),
+        ("other.example", "other manifest", true) => {
+            ok(&serde_json::to_vec(&Manifest::of_archive(Digest::of(b"other"), 5)).unwrap())
+        }
+        ("other.example", "other layer", false) => ok(b"another"),
+        ("other.example", "no JSON", true) => ok(b"<html>"),
+        ("other.example", "too large", false) => ok(&vec![0; 2 << 20]),
+        ("other.example", "leads here", _) => to("https://localhost:8443/x"),
+        ("other.example", _, true) => ok(&manifest()),
+        ("other.example", _, false) => ok(ARCHIVE),
+        _ => good(seen),
+    });
+    let mirror = Mirror::parse("other.example/vendor").unwrap();
+    world.settings.mirrors = Mirrors { of: [("registry.example".to_owned(), vec![mirror])].into(), only };
+    world
+}
+
+#[test]
+fn a_mirror_is_asked_first_by_the_digest_alone_and_sees_no_account_of_the_registry() {
+    let world = behind_a_mirror("good", false);
+    assert_eq!(world.pull().unwrap(), ARCHIVE);
+    let asked: Vec<_> = world.seen().into_iter().map(|seen| format!("{}{}", seen.host, seen.path)).collect();
+    let (manifest, blob) = (format!("manifests/{}", lock().manifest), format!("blobs/{}", lock().content));
+    let there = |what: &str| format!("other.example/v2/vendor/apps/hello/{what}");
+    assert_eq!(asked, ["other.example/v2/".to_owned(), there(&manifest), there(&blob)]);
+    assert_eq!(world.shown(), []);
+
+    let mut world = behind_a_mirror("good", false);
+    world.settings.accounts.insert("other.example".to_owned(), basic("an0ther"));
+    world.pull().unwrap();
+    assert!(!world.shown().iter().any(|(_, shown)| shown == BASIC), "its own account, not the registry's");
+}
+
+#[test]
+fn a_mirror_that_is_not_as_it_should_be_is_passed_over_and_never_the_last_word() {
+    for like in BAD_MIRRORS {
+        let world = behind_a_mirror(like, false);
+        assert_eq!(world.pull().unwrap(), ARCHIVE, "{like}");
+        let by_mirror = world.shown().into_iter().filter(|(host, _)| host == "other.example").count();
+        assert_eq!(by_mirror, 0, "{like}");
+
+        let world = behind_a_mirror(like, true);
+        let error = world.pull().unwrap_err();
+        assert!(matches!(error, RegistryError::Nowhere { .. }), "{like}: {error:?}");
+        assert!(error.to_string().contains("other.example/vendor/apps/hello"), "{like}: {error}");
+        assert!(world.seen().iter().all(|seen| seen.host == "other.example"), "{like}: the registry isn't asked");
+    }
+}
+
+#[test]
+fn what_a_tag_means_a_mirror_says_only_where_it_stands_for_the_registry() {
+    let lie = Lock {
+        manifest: Digest::of(&serde_json::to_vec(&Manifest::of_archive(Digest::of(b"other"), 5)).unwrap()),
+        content: Digest::of(b"other"),
+    };
+    let world = behind_a_mirror("other manifest", false);
+    assert_eq!(world.registry().resolve(&reference()).unwrap(), lock());
+    let image = ImageReference::parse("registry.example/apps/hello:1.0.0").unwrap();
+    assert_eq!(world.registry().resolve_image(&image).unwrap(), lock().manifest);
+    assert!(world.seen().iter().all(|seen| seen.host != "other.example"), "it isn't even asked");
+    assert!(!world.registry().mirrors_stand_for(&image));
+
+    let world = behind_a_mirror("other manifest", true);
+    assert_eq!(world.registry().resolve(&reference()).unwrap(), lie, "the site put it there");
+    assert_eq!(world.registry().resolve_image(&image).unwrap(), lie.manifest);
+    assert!(world.registry().mirrors_stand_for(&image));
+    assert_eq!(world.registry().names_of(&image), ["other.example/vendor/apps/hello"]);
 }
