@@ -37,6 +37,8 @@ pub mod hold;
 pub mod hook;
 /// Objects of Kubernetes, against the site's policy.
 pub mod kubernetes;
+/// What stays of what was fetched.
+pub mod kept;
 /// What a `status` commit says.
 pub mod message;
 /// What was seen of the runtimes in one go.

@@ -90,11 +90,13 @@ impl DeviceState {
     /// Takes a set for the last good one.
     pub fn note_good(&mut self, wanted: &DesiredDeployment, envelope: &EnvelopeDeployment) {
         let inputs = wanted.components.iter().filter_map(|one| one.input.as_ref().ok());
+        let digests = inputs.clone().map(|input| input.input_digest);
         let images = inputs.filter_map(|input| {
             let known = self.images.get(&input.project).filter(|known| known.input_digest == input.input_digest)?;
             Some((input.component.clone(), known.services.clone()))
         });
-        let inputs = GoodInputs { set: wanted.set(), envelope: envelope.clone(), images: images.collect() };
+        let (set, images, inputs) = (wanted.set(), images.collect(), digests.collect());
+        let inputs = GoodInputs { set, envelope: envelope.clone(), images, inputs };
         self.good_sets.insert(wanted.id, GoodSet { document: wanted.document.clone(), inputs });
     }
 

@@ -1,6 +1,6 @@
 //! What is kept of a deployment's sets: the one that ran well, and the one that failed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use repo_model::envelope::EnvelopeDeployment;
 use repo_model::report::LockedImage;
@@ -28,6 +28,9 @@ pub struct GoodInputs {
     /// What this device locked itself, by component and service.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub images: BTreeMap<ComponentName, BTreeMap<String, LockedImage>>,
+    /// The input digests of its components, whose images stay.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub inputs: BTreeSet<Digest>,
 }
 
 /// What became of a set that failed (`rollbacks.json`).

@@ -17,9 +17,9 @@ use crate::decision::closed::closed;
 use crate::decision::conditions::{self, condition};
 use crate::decision::deployment::DesiredDeployment;
 use crate::decision::desired::{DeviceValues, resolve};
-use crate::decision::device_state::DeviceState;
 use crate::decision::gates::{Gates, RemovalLimit};
 use crate::decision::hook::HookEnd;
+use crate::decision::kept::Kept;
 use crate::decision::observation::Observation;
 use crate::decision::plan::Plan;
 use crate::decision::restarting::{self, RequestOver};
@@ -163,13 +163,16 @@ impl Reconciler {
             self.jobs.halt(&plan);
         }
         self.hooks.plan(plan.hook_asks());
+        let kept = wanted.as_ref().map(|wanted| Kept::of(wanted, &change.next));
+        if let Some(kept) = &kept {
+            self.runtimes.keep(kept.clone());
+        }
         self.jobs.begin(works, &change.next, &self.runtimes, state);
         drop(change);
         let at_work = self.jobs.is_any();
         let done = Done { at_work, acted, up_to_date: !at_work && !is_left };
-        if let Some(wanted) = wanted.filter(|_| done.up_to_date && (done.acted || !self.is_pruned)) {
-            self.prune_cache(&wanted, &state.view().device_state);
-            self.is_pruned = true;
+        if let Some(kept) = kept {
+            self.let_go(&kept, &done);
         }
         Ok((done, observation))
     }
@@ -220,14 +223,20 @@ impl Reconciler {
         }
     }
 
-    /// Keeps the archives of what is wanted, runs or ran well before, and no others.
-    fn prune_cache(&self, wanted: &[DesiredDeployment], device_state: &DeviceState) {
-        let inputs = wanted.iter().flat_map(|wanted| &wanted.components).filter_map(|one| one.input.as_ref().ok());
-        let wanted = inputs.filter_map(|input| input.lock);
-        let good = device_state.good_sets.values().flat_map(|good| good.inputs.envelope.locks.values());
-        let keep = wanted.chain(good.map(|locked| locked.lock)).map(|lock| lock.content).collect();
-        if let Err(error) = self.runtimes.prune_cache(&keep) {
-            tracing::warn!(error = error_chain(&error), "can't prune the cache");
+    /// Lets go what is neither wanted, nor runs or ran well before: images when their time is over, archives and charts once
+    /// all is up to date. Only while nothing is at work.
+    fn let_go(&mut self, kept: &Kept, done: &Done) {
+        if done.at_work {
+            return;
+        }
+        if let Err(error) = self.runtimes.evict_images() {
+            tracing::warn!(error = error_chain(&error), "can't evict images");
+        }
+        if done.up_to_date && (done.acted || !self.is_pruned) {
+            if let Err(error) = self.runtimes.prune_cache(&kept.contents) {
+                tracing::warn!(error = error_chain(&error), "can't prune the cache");
+            }
+            self.is_pruned = true;
         }
     }
 }

@@ -12,6 +12,7 @@ use super::{Cancel, ComposeRuntime, HelmRuntime, LockedImage, Runtime, RuntimeEr
 use crate::config::FromFleet;
 use crate::decision::component::{Component, Kind};
 use crate::decision::failure::Failure;
+use crate::decision::kept::Kept;
 use crate::decision::observation::Observation;
 use crate::decision::restart::Started;
 
@@ -119,6 +120,18 @@ impl DeviceRuntimes {
             (None, Some(helm)) => helm.prune_cache(keep),
             (None, None) => Ok(()),
         }
+    }
+
+    /// From now on no image is evicted of what this keeps.
+    pub fn keep(&self, kept: Kept) {
+        if let Some(compose) = &self.compose {
+            compose.keep(kept);
+        }
+    }
+
+    /// Evicts the images that nothing has needed for a day. What a cluster's nodes have is theirs.
+    pub fn evict_images(&self) -> Result<(), RuntimeError> {
+        self.compose.as_ref().map_or(Ok(()), ComposeRuntime::evict_images)
     }
 
     fn compose(&self) -> Result<&ComposeRuntime, RuntimeError> {

@@ -41,7 +41,7 @@ impl Image {
         image
     }
 
-    fn repository(&self) -> &str {
+    pub(crate) fn repository(&self) -> &str {
         self.name.strip_suffix(":1").unwrap()
     }
 
@@ -63,7 +63,7 @@ impl Image {
     }
 
     /// Lets the tag mean this manifest in the registry; the engine keeps neither content.
-    fn put(&self, manifest: &[u8]) {
+    pub(crate) fn put(&self, manifest: &[u8]) {
         let file = tempfile::NamedTempFile::new().unwrap();
         fs::write(file.path(), manifest).unwrap();
         let (header, data) = (format!("Content-Type: {MANIFEST}"), format!("@{}", file.path().display()));
@@ -104,14 +104,14 @@ fn curl(args: &[&str]) -> Vec<u8> {
 }
 
 /// An application of one service with this image.
-fn app(real: &Real, name: &str, image: &str) {
+pub(crate) fn app(real: &Real, name: &str, image: &str) {
     let compose = format!("services: {{web: {{image: \"{image}\", command: [sleep, \"100000\"], {CHECK}}}}}\n");
     real.want(name, &compose);
     real.hand.edit("greeter", |text| text[..text.find("  parameters:").unwrap()].to_owned());
 }
 
 /// Says in the envelope what the image is.
-fn lock(real: &Real, image: &Image, content: usize) {
+pub(crate) fn lock(real: &Real, image: &Image, content: usize) {
     real.hand.describe("greeter", |described| {
         described["locks"]["hello"]["images"] = json!({image.name.as_str(): image.digest(content)});
     });

@@ -11,10 +11,10 @@ use repo_testkit::git;
 use crate::world::{App, World, push, text};
 
 /// A file system in memory that can be full; gone when dropped.
-struct Tmpfs(PathBuf);
+pub(crate) struct Tmpfs(PathBuf);
 
 impl Tmpfs {
-    fn new(path: PathBuf, size: &str) -> Self {
+    pub(crate) fn new(path: PathBuf, size: &str) -> Self {
         fs::create_dir_all(&path).unwrap();
         let size = format!("size={size}");
         text(Command::new("mount").args(["-t", "tmpfs", "-o", &size, "syncer-it"]).arg(&path).output().unwrap());

@@ -15,6 +15,7 @@ mod disks;
 mod docker;
 mod docker_drift;
 mod docker_events;
+mod docker_eviction;
 mod docker_health;
 mod docker_hostile;
 mod docker_images;

@@ -21,7 +21,7 @@ fn with_last_good() -> World {
 }
 
 /// Runs what is wanted until it is the last good set.
-fn stabilise(world: &World) {
+pub(crate) fn stabilise(world: &World) {
     world.once().good();
     let before = state_file(world, "set.json");
     let syncer = run(world);

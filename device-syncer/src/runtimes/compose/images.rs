@@ -17,7 +17,7 @@ use crate::runtimes::client::{Call, QUERY};
 use crate::runtimes::{LockedImage, RuntimeError};
 
 /// The registry in our names, which is nowhere (RFC 6761).
-const OURS: &str = "device-syncer.invalid/";
+pub(super) const OURS: &str = "device-syncer.invalid/";
 /// A repository of ours is cut to so many characters: the engine takes 255 for the whole name.
 const LONGEST: usize = 200;
 
@@ -30,6 +30,8 @@ struct WantedImage<'a> {
     kept: Option<&'a str>,
     /// Absent if it is locked now.
     lock: Option<Digest>,
+    /// It was locked just now, for another service of the same component.
+    is_learned: bool,
 }
 
 impl ComposeRuntime {
@@ -37,10 +39,16 @@ impl ComposeRuntime {
     pub(super) fn fetch_images(&self, prepared: &mut Prepared, cancel: &dyn Fn() -> bool) -> Result<(), RuntimeError> {
         let project = Project::new(&self.settings.projects_dir, &prepared.component.project);
         let kept = project.images(prepared.component.input_digest)?;
+        let _fetching = self.images.begin_fetch();
         for (service, text) in prepared.resolved.images_by_service() {
             let kept = kept.get(&service).map(String::as_str);
             let wanted = WantedImage::new(prepared, &service, &text, kept)?;
-            let (name, learned) = self.fetch_image(prepared, &wanted, cancel)?;
+            let fetched = match self.fetch_image(prepared, &wanted, cancel) {
+                Err(RuntimeError::DiskFull { .. }) if self.make_room()? => self.fetch_image(prepared, &wanted, cancel),
+                fetched => fetched,
+            };
+            let (name, learned) = fetched?;
+            self.images.note_fetched(&prepared.component, &name)?;
             if let Some(digest) = learned {
                 let image = prepared.redactor.clean(&text);
                 prepared.first_use.insert(service.clone(), LockedImage { image, digest });
@@ -59,57 +67,74 @@ impl ComposeRuntime {
     ) -> Result<(String, Option<Digest>), RuntimeError> {
         match (wanted.kept, wanted.lock) {
             (Some(kept), Some(_)) if self.engine.image(kept)?.is_some() => Ok((kept.to_owned(), None)),
-            (kept, Some(lock)) => {
-                let id = self.locked(prepared, wanted, lock, cancel)?;
-                let name = kept.map_or_else(|| wanted.name(lock), str::to_owned);
-                // A name with a digest is the image's as soon as it is pulled.
-                if !name.contains('@') {
-                    self.tag(prepared, &id, &name)?;
-                }
-                Ok((name, None))
+            (_, Some(lock)) => {
+                let name = self.fetch_locked(prepared, wanted, lock, cancel)?;
+                Ok((name, wanted.is_learned.then_some(lock)))
             }
             (kept, None) => {
                 let source = kept.unwrap_or(wanted.text);
-                if self.engine.image(source)?.is_none() {
-                    if self.registry.mirrors_stand_for(&wanted.reference) {
-                        let lock = self.meaning(prepared, wanted)?;
-                        let id = self.locked(prepared, wanted, lock, cancel)?;
-                        let name = kept.map_or_else(|| wanted.name(lock), str::to_owned);
-                        self.tag(prepared, &id, &name)?;
-                        return Ok((name, Some(lock)));
-                    }
+                let is_here = self.engine.image(source)?.is_some();
+                if !is_here && self.registry.mirrors_stand_for(&wanted.reference) {
+                    let lock = self.meaning(prepared, wanted)?;
+                    return Ok((self.fetch_locked(prepared, wanted, lock, cancel)?, Some(lock)));
+                }
+                if !is_here {
                     self.check_room(prepared, source)?;
                     self.pull(prepared, source, cancel)?;
                 }
                 let present = self.engine.image(source)?.ok_or_else(|| wanted.vanished(prepared))?;
                 let digest = wanted.digest_of(&present).ok_or_else(|| wanted.vanished(prepared))?;
                 let name = kept.map_or_else(|| wanted.name(digest), str::to_owned);
-                if kept.is_none() {
-                    self.tag(prepared, &present.id, &name)?;
-                }
+                // A tag stays for its day: until the lock is durable, the image is found by it.
+                let pulled = if is_here { None } else { kept };
+                self.name(prepared, &present.id, &name, pulled)?;
                 Ok((name, Some(digest)))
             }
         }
     }
 
-    /// The id of the image with exactly these bytes, which is pulled if it isn't here under any name that is known.
-    fn locked(
+    /// Has the image with exactly these bytes under the name that it runs under, which this gives.
+    fn fetch_locked(
         &self,
         prepared: &Prepared,
         wanted: &WantedImage<'_>,
         lock: Digest,
         cancel: &dyn Fn() -> bool,
     ) -> Result<String, RuntimeError> {
-        let pinned = format!("{}@{lock}", wanted.reference.name());
-        for name in [&wanted.name(lock), wanted.text, &pinned] {
-            let found = self.engine.image(name)?;
+        let (id, pulled) = self.locked(prepared, wanted, lock, cancel)?;
+        let name = wanted.kept.map_or_else(|| wanted.name(lock), str::to_owned);
+        self.name(prepared, &id, &name, pulled.as_deref())?;
+        Ok(name)
+    }
+
+    /// The id of the image with exactly these bytes, which is pulled if it isn't here under any name that is known; then also
+    /// the name under which it was.
+    fn locked(
+        &self,
+        prepared: &Prepared,
+        wanted: &WantedImage<'_>,
+        lock: Digest,
+        cancel: &dyn Fn() -> bool,
+    ) -> Result<(String, Option<String>), RuntimeError> {
+        let pinned = |name: String| format!("{name}@{lock}");
+        let ours = wanted.name(lock);
+        let names = self.registry.names_of(&wanted.reference).into_iter().map(pinned);
+        for name in
+            [ours.clone(), wanted.text.to_owned(), pinned(wanted.reference.name().to_owned())].into_iter().chain(names)
+        {
+            let found = self.engine.image(&name)?;
             if let Some(found) = found.filter(|found| is(found, lock) || name.starts_with(OURS)) {
-                return Ok(found.id);
+                return Ok((found.id, None));
             }
         }
-        self.check_room(prepared, &pinned)?;
+        self.check_room(prepared, &pinned(wanted.reference.name().to_owned()))?;
         let pulled = self.pull_locked(prepared, wanted, lock, cancel)?;
-        Ok(self.engine.image(&pulled)?.ok_or_else(|| wanted.vanished(prepared))?.id)
+        if let Some(found) = self.engine.image(&pulled)? {
+            return Ok((found.id, Some(pulled)));
+        }
+        // Another fetch has pulled it at the same time, and given it our name.
+        let found = self.engine.image(&ours)?.ok_or_else(|| wanted.vanished(prepared))?;
+        Ok((found.id, None))
     }
 
     /// Pulls the image from the first place that has it: the mirrors of its registry, and that itself. Returns the name under
@@ -171,8 +196,22 @@ impl ComposeRuntime {
     }
 
     fn pull(&self, prepared: &Prepared, name: &str, cancel: &dyn Fn() -> bool) -> Result<(), RuntimeError> {
+        self.images.note_pull(name)?;
         let args = ["pull", "--quiet", "--", name].map(OsString::from).into();
         self.on_image(prepared, name, args, cancel)
+    }
+
+    /// Gives the image the name that it runs under, and takes the one away under which it was pulled for that.
+    fn name(&self, prepared: &Prepared, id: &str, name: &str, pulled: Option<&str>) -> Result<(), RuntimeError> {
+        // A name with a digest is the image's as soon as it is pulled.
+        if !name.contains('@') {
+            self.tag(prepared, id, name)?;
+        }
+        match pulled {
+            Some(pulled) if pulled == name => self.images.forget(&[name.to_owned()]),
+            Some(pulled) => self.unname_pulled(pulled),
+            None => Ok(()),
+        }
     }
 
     /// Gives the image a name, unless it has it.
@@ -213,7 +252,9 @@ impl<'a> WantedImage<'a> {
         let published = || locks.published.get(text).copied();
         let first_use = || locks.first_use.get(service).copied();
         let lock = kept.and_then(locked_by).or(reference.digest()).or_else(published).or_else(first_use);
-        Ok(Self { reference, text, kept, lock })
+        let beside = || prepared.first_use.values().find(|one| one.image == text).map(|one| one.digest);
+        let learned = if lock.is_none() && kept.is_none() { beside() } else { None };
+        Ok(Self { reference, text, kept, lock: lock.or(learned), is_learned: learned.is_some() })
     }
 
     /// The name under which these bytes run.

@@ -16,6 +16,7 @@ mod containers;
 mod docker;
 mod engine;
 mod events;
+mod eviction;
 mod files;
 mod images;
 mod mounts;
@@ -54,6 +55,7 @@ use crate::config::{FromFleet, SitePolicy};
 use crate::decision::component::Component;
 use crate::decision::observation::Observed;
 use engine::Engine;
+use eviction::ImageStore;
 use labels::Owner;
 use mounts::Claims;
 use resolved::Resolved;
@@ -72,6 +74,7 @@ pub struct ComposeRuntime {
     judged: Mutex<Judged>,
     /// What the fleet says of the site's policy, and may.
     from_fleet: Mutex<FromFleet>,
+    images: ImageStore,
 }
 
 /// What the site's policy doesn't admit of an applied project, if anything, by the project's name and for one input.
@@ -116,6 +119,7 @@ impl ComposeRuntime {
         let sandbox = Sandbox::new(settings.sandbox.clone());
         let owner = Owner::new(settings.fleet, &settings.device, labels::is_plain);
         let cache = Cache::new(&settings.cache_dir);
+        let images = ImageStore::new(&settings.cache_dir);
         Ok(Self {
             settings,
             docker,
@@ -125,6 +129,7 @@ impl ComposeRuntime {
             cache,
             registry,
             claims: Claims::default(),
+            images,
             judged: Mutex::default(),
             from_fleet: Mutex::default(),
         })

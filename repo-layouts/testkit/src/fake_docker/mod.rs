@@ -92,6 +92,7 @@ fn run(store: &mut Store, args: &[String]) -> Result<String> {
         ["network" | "volume", "create", rest @ ..] => query::create_object(store, words[0], rest),
         ["network" | "volume", "rm", names @ ..] => query::remove_objects(store, words[0], names),
         ["image", "inspect", rest @ ..] => query::image(store, rest),
+        ["image", "rm", .., name] => query::unname(store, name),
         ["tag", source, name] => query::tag(store, source, name),
         ["pull", .., image] => query::pull(store, image),
         ["logs", .., id] => query::logs(store, id),

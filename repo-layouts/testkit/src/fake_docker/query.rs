@@ -14,7 +14,8 @@ pub(super) fn ps(store: &Store, args: &[&str]) -> Result<String> {
     let mut output = String::new();
     for (id, container) in &store.state.containers {
         if filters.iter().all(|filter| matches(filter, &container.labels)) {
-            let fields = json!({"ID": id, "Names": container.name, "State": container.status});
+            let image = container.service["image"].as_str().unwrap_or_default();
+            let fields = json!({"ID": id, "Names": container.name, "State": container.status, "Image": image});
             output.push_str(&render(format, &fields, &container.labels));
         }
     }
@@ -194,6 +195,13 @@ pub(super) fn tag(store: &mut Store, source: &str, name: &str) -> Result<String>
     let id = found.map(|(_, id)| id.clone()).ok_or(format!("Error: No such image: {source}"))?;
     store.state.images.insert(name.to_owned(), id);
     store.commit(&format!("tag {name}"))?;
+    Ok(String::new())
+}
+
+/// Takes a name away.
+pub(super) fn unname(store: &mut Store, name: &str) -> Result<String> {
+    store.state.images.remove(name).ok_or(format!("Error: No such image: {name}"))?;
+    store.commit(&format!("untag {name}"))?;
     Ok(String::new())
 }
 

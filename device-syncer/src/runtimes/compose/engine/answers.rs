@@ -16,6 +16,9 @@ pub(crate) struct Listed {
     /// `running`, `exited` and so on.
     #[serde(default)]
     pub(crate) state: String,
+    /// The name that it was made with, or the id where that means another image by now.
+    #[serde(default)]
+    pub(crate) image: String,
     labels: Option<Labels>,
 }
 

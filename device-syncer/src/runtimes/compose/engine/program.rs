@@ -16,7 +16,8 @@ use crate::runtimes::{Redactor, RuntimeError};
 
 /// What is listed of each container; of each text so much that one of ours is whole: a stranger's has any length.
 const LISTED: &str = concat!(
-    r#"{"Id":{{json .ID}},"Names":[{{json (printf "%.4096s" .Names)}}],"State":{{json .State}},"Labels":{"#,
+    r#"{"Id":{{json .ID}},"Names":[{{json (printf "%.4096s" .Names)}}],"State":{{json .State}},"#,
+    r#""Image":{{json (printf "%.4096s" .Image)}},"Labels":{"#,
     r#""com.docker.compose.project":{{json (printf "%.1024s" (.Label "com.docker.compose.project"))}},"#,
     r#""com.docker.compose.service":{{json (printf "%.1024s" (.Label "com.docker.compose.service"))}},"#,
     r#""device-syncer.fleet":{{json (printf "%.1024s" (.Label "device-syncer.fleet"))}},"#,
