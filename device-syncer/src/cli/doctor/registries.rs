@@ -2,6 +2,8 @@
 //! engine, which pulls images with its own authorities and its own proxy.
 
 use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use repo_artifacts::Reference;
@@ -10,11 +12,14 @@ use repo_model::margo::ProfileType;
 use repo_model::report::CAPABILITIES;
 
 use super::{Check, Row};
-use crate::config::Home;
+use crate::config::{Home, Settings};
 use crate::decision::component::Component;
 use crate::home;
 use crate::runtimes::DeviceRuntimes;
 use crate::state::loaded;
+
+/// Where the engine looks for authorities, by `host[:port]` of a registry.
+const CERTIFICATES: &str = "/etc/docker/certs.d";
 
 /// A check for each registry and each who asks it: one that hangs holds up no other.
 pub(super) fn checks(home: &Home) -> Vec<Check> {
@@ -26,8 +31,45 @@ pub(super) fn checks(home: &Home) -> Vec<Check> {
         wanted.into_iter().flat_map(|one| one.components).filter_map(|component| component.input.ok()).collect();
     let runtimes = &reconciler.runtimes;
     let sources = sources(&inputs).into_iter().flat_map(|(host, input)| of_source(&host, &input, runtimes));
-    let images = images(&inputs).into_iter().flat_map(|(host, (name, lock))| of_image(&host, &name, lock, runtimes));
-    sources.chain(images).collect()
+    let own = Arc::new(OwnWay::of(&device.settings));
+    let images = images(&inputs).into_iter();
+    sources.chain(images.flat_map(|(host, (name, lock))| of_image(&host, &name, lock, (runtimes, &own)))).collect()
+}
+
+/// How this device itself reaches registries, which tells nothing to the engine.
+struct OwnWay {
+    /// Files with authorities.
+    authorities: Vec<PathBuf>,
+    has_proxy: bool,
+}
+
+impl OwnWay {
+    fn of(settings: &Settings) -> Self {
+        Self { authorities: settings.registries.ca.clone(), has_proxy: settings.host.proxy.is_some() }
+    }
+
+    /// What the engine lacks that this device has, as far as that can be told: it is asked `has_proxy` only where that matters.
+    fn lacked(
+        &self,
+        error: &str,
+        host: &str,
+        certificates: &Path,
+        has_proxy: impl Fn() -> Option<bool>,
+    ) -> Option<String> {
+        let directory = certificates.join(host);
+        let has_authority = || {
+            let files = fs::read_dir(&directory).into_iter().flatten().flatten();
+            files.map(|file| file.path()).any(|path| path.extension().is_some_and(|ending| ending == "crt"))
+        };
+        if is_about_trust(error) {
+            let known = self.authorities.first().filter(|_| !has_authority())?;
+            let (known, directory) = (known.display(), directory.display());
+            return Some(format!("the engine has no authority for it: copy `{known}` to `{directory}/ca.crt`"));
+        }
+        let lacks_proxy = self.has_proxy && !is_refused(error) && has_proxy() == Some(false);
+        let todo = "the engine has no proxy, and `host.proxy` in device.yaml names one: set HTTPS_PROXY in the unit of dockerd";
+        lacks_proxy.then(|| todo.to_owned())
+    }
 }
 
 /// Where something is asked for.
@@ -71,15 +113,20 @@ fn of_source(registry: &str, input: &Component, runtimes: &Arc<DeviceRuntimes>) 
 }
 
 /// A check for each place where an image is pulled from.
-fn of_image(registry: &str, name: &str, lock: Digest, runtimes: &Arc<DeviceRuntimes>) -> Vec<Check> {
+fn of_image(
+    registry: &str,
+    name: &str,
+    lock: Digest,
+    (runtimes, own): (&Arc<DeviceRuntimes>, &Arc<OwnWay>),
+) -> Vec<Check> {
     let names = runtimes.compose.as_ref().map(|compose| compose.names_of(name, lock)).unwrap_or_default();
     let count = names.len();
     let check = |name: String| -> Check {
-        let runtimes = Arc::clone(runtimes);
+        let (runtimes, own) = (Arc::clone(runtimes), Arc::clone(own));
         let host = host_of(&name).to_owned();
         let place = Place::new("engine", registry, &host, count > 1);
         let check = place.check.clone();
-        let ask = move || ask_for_image(&place, &host, &name, &runtimes).into_iter().collect();
+        let ask = move || ask_for_image(&place, &host, &name, (&runtimes, &own)).into_iter().collect();
         (check, Box::new(ask))
     };
     names.into_iter().map(check).collect()
@@ -119,16 +166,24 @@ fn ask_for_source(place: &Place, at: &Reference, input: &Component, runtimes: &D
     })
 }
 
-fn ask_for_image(place: &Place, host: &str, name: &str, runtimes: &DeviceRuntimes) -> Option<Row> {
-    Some(match runtimes.compose.as_ref()?.ask_for_image(name)? {
+fn ask_for_image(place: &Place, host: &str, name: &str, (runtimes, own): (&DeviceRuntimes, &OwnWay)) -> Option<Row> {
+    let compose = runtimes.compose.as_ref()?;
+    Some(match compose.ask_for_image(name)? {
         Ok(()) => Row::ok(&place.check, format!("the engine may pull `{name}`")),
         // Its accounts are in docker's configuration, which the engine itself doesn't read.
         Err(error) if is_refused(&error) => Row::ok(&place.check, "the engine reaches it; it wants an account"),
         Err(error) => {
             let settings = format!("the engine's own settings (`/etc/docker/certs.d/{host}/ca.crt`, its proxy)");
-            place.failed(error.clone(), todo(&error, &settings))
+            let lacked = own.lacked(&error, host, Path::new(CERTIFICATES), || compose.engine_has_proxy());
+            place.failed(error.clone(), lacked.unwrap_or_else(|| todo(&error, &settings)))
         }
     })
+}
+
+/// Whether an error is about whom the host's certificate is from.
+fn is_about_trust(error: &str) -> bool {
+    let lower = error.to_lowercase();
+    lower.contains("certificate") || lower.contains("x509")
 }
 
 fn is_refused(error: &str) -> bool {
@@ -139,7 +194,7 @@ fn is_refused(error: &str) -> bool {
 fn todo(error: &str, settings: &str) -> String {
     let lower = error.to_lowercase();
     let what = match () {
-        () if lower.contains("certificate") || lower.contains("x509") => "name its authority",
+        () if is_about_trust(error) => "name its authority",
         () if is_refused(error) => "give it an account",
         () if lower.contains("http response to https") => "say that it speaks plain HTTP",
         () => "look whether it runs, and at name, route and proxy",
@@ -164,5 +219,37 @@ mod tests {
         }
         assert!(todo("x509: unknown authority", "S").starts_with("name its authority: S"));
         assert!(todo("401 Unauthorized", "S").starts_with("give it an account"));
+    }
+
+    #[test]
+    #[allow(clippy::disallowed_methods, reason = "a test's own files")]
+    fn what_the_engine_lacks_and_this_device_has_is_named_with_where_it_goes() {
+        let certificates = tempfile::tempdir().unwrap();
+        let own = OwnWay { authorities: vec!["/home/plant-ca.pem".into()], has_proxy: true };
+        let lacked = |own: &OwnWay, error: &str, has_proxy| {
+            own.lacked(error, "mirror.plant.local:5000", certificates.path(), || has_proxy)
+        };
+        let untrusted = "x509: certificate signed by unknown authority";
+        let told = lacked(&own, untrusted, Some(false)).unwrap();
+        assert!(
+            told.contains("copy `/home/plant-ca.pem` to `") && told.contains("/mirror.plant.local:5000/ca.crt`"),
+            "{told}"
+        );
+        let told = lacked(&own, "dial tcp: i/o timeout", Some(false)).unwrap();
+        assert!(told.contains("no proxy") && told.contains("HTTPS_PROXY"), "{told}");
+        let bare = OwnWay { authorities: Vec::new(), has_proxy: false };
+        for (own, error, has_proxy) in [
+            (&bare, untrusted, Some(false)),
+            (&bare, "i/o timeout", Some(false)),
+            (&own, "i/o timeout", Some(true)),
+            (&own, "i/o timeout", None),
+            (&own, "401 Unauthorized", Some(false)),
+        ] {
+            assert_eq!(lacked(own, error, has_proxy), None, "{error}");
+        }
+        let directory = certificates.path().join("mirror.plant.local:5000");
+        fs::create_dir(&directory).unwrap();
+        fs::write(directory.join("ca.crt"), "").unwrap();
+        assert_eq!(lacked(&own, untrusted, None), None, "it has one, and that is another one");
     }
 }

@@ -44,6 +44,11 @@ impl ComposeRuntime {
         self.engine.distribution(image)
     }
 
+    /// Whether the engine itself asks registries by a proxy; `None` where that can't be told.
+    pub fn engine_has_proxy(&self) -> Option<bool> {
+        self.engine.has_proxy()
+    }
+
     /// Gives each line that the containers of a project print, as docker keeps it, with service and time.
     pub fn logs(&self, project: &str, lines: &Lines, each: &mut dyn FnMut(&str) -> bool) -> Result<(), RuntimeError> {
         let mut args = docker::compose(project, None);

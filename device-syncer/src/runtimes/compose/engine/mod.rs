@@ -69,6 +69,8 @@ struct Version {
 #[serde(rename_all = "PascalCase")]
 struct Info {
     docker_root_dir: PathBuf,
+    #[serde(default)]
+    https_proxy: String,
 }
 
 /// A container in a list, with its mounts.
@@ -179,6 +181,12 @@ impl Engine {
     /// Whether it is this machine's, by its socket.
     pub(super) fn is_local(&self) -> bool {
         self.api.is_some()
+    }
+
+    /// Whether it asks registries by a proxy; `None` where it can't be asked over its API.
+    pub(super) fn has_proxy(&self) -> Option<bool> {
+        let info = all::<Info>(self.api.as_ref()?, "/info", PATH).ok()?;
+        Some(!info.https_proxy.is_empty())
     }
 
     /// Where it keeps images and volumes, as it sees that itself.
