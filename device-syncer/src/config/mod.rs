@@ -88,7 +88,7 @@ places! {
     children: "children.lock",
     /// One directory for each compose project: its files, and what was resolved of them.
     projects: "projects",
-    /// Archives and charts by digest; what is lost is fetched again.
+    /// Archives and charts by digest; what is lost is fetched again. Beside them, which images this device put into the engine.
     cache: "cache",
     /// The account on the host: the secret in use, and the next or previous one.
     account: "account.json",

@@ -16,6 +16,8 @@ pub struct Kept {
     pub inputs: BTreeSet<Digest>,
     /// Projects whose input can't be known now, because a file of the device is missing: it may come back as it was.
     pub unknown: BTreeSet<String>,
+    /// Whether `contents` lacks something that is wanted, because nobody locked it, or its input can't be known now.
+    pub lacks_contents: bool,
 }
 
 impl Kept {
@@ -26,9 +28,13 @@ impl Kept {
             match &component.input {
                 Ok(input) => {
                     kept.contents.extend(input.lock.map(|lock| lock.content));
+                    kept.lacks_contents |= input.lock.is_none();
                     kept.inputs.insert(input.input_digest);
                 }
-                Err(_) => drop(kept.unknown.insert(component.project.clone())),
+                Err(_) => {
+                    kept.unknown.insert(component.project.clone());
+                    kept.lacks_contents = true;
+                }
             }
         }
         for good in device_state.good_sets.values() {
@@ -41,6 +47,8 @@ impl Kept {
 
 #[cfg(test)]
 mod tests {
+    use repo_model::envelope::Lock;
+
     use super::*;
     use crate::testing::{input_digest, project, wanted};
 
@@ -54,5 +62,11 @@ mod tests {
         let expected = [("x", "1"), ("x", "2"), ("y", "1")].map(|(part, version)| input_digest("one", part, version));
         assert_eq!(kept.inputs, expected.into());
         assert_eq!(kept.unknown, [project("two", "x")].into());
+        assert!(kept.lacks_contents, "nobody locked them");
+        let mut locked = wanted("one", &[("x", "1")]);
+        let lock = Lock { manifest: Digest::of(b"manifest"), content: Digest::of(b"archive") };
+        locked.components[0].input.as_mut().unwrap().lock = Some(lock);
+        let kept = Kept::of(&[locked], &DeviceState::default());
+        assert_eq!((kept.contents, kept.lacks_contents), ([lock.content].into(), false));
     }
 }

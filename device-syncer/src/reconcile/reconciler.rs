@@ -223,8 +223,8 @@ impl Reconciler {
         }
     }
 
-    /// Lets go what is neither wanted, nor runs or ran well before: images when their time is over, archives and charts once
-    /// all is up to date. Only while nothing is at work.
+    /// Lets go what is neither wanted, nor runs or ran well before: images when their time is over, archives and charts as soon
+    /// as something was done, unless some may be needed again that nobody knows. Only while nothing is at work.
     fn let_go(&mut self, kept: &Kept, done: &Done) {
         if done.at_work {
             return;
@@ -232,7 +232,7 @@ impl Reconciler {
         if let Err(error) = self.runtimes.evict_images() {
             tracing::warn!(error = error_chain(&error), "can't evict images");
         }
-        if done.up_to_date && (done.acted || !self.is_pruned) {
+        if (done.up_to_date || !kept.lacks_contents) && (done.acted || !self.is_pruned) {
             if let Err(error) = self.runtimes.prune_cache(&kept.contents) {
                 tracing::warn!(error = error_chain(&error), "can't prune the cache");
             }

@@ -1,7 +1,7 @@
 //! What runs components: one trait, one directory per tool that does it, and all of a device's tools together.
 //!
 //! Only this module and what is below it names `docker` or `helm`. Everything blocks, but for the thread that hears what
-//! the engine tells; time is used only to wait.
+//! the engine tells; time is used only to wait, and to say since when nothing needs an image.
 
 mod cancel;
 pub mod capabilities;

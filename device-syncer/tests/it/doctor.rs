@@ -188,8 +188,10 @@ fn diagnostics_is_one_bounded_document_without_secrets() {
     let name = format!("{}/doctor/{}:1", registry(), real.hand.fleet());
     docker(&["tag", "margo-test/busybox:1", &name]);
     docker(&["push", "--quiet", &name]);
+    let pushed = docker(&["image", "inspect", "--format", "{{join .RepoDigests \"\\n\"}}", &name]);
+    let repository = name.strip_suffix(":1").unwrap();
+    let digest = pushed.lines().find_map(|line| line.strip_prefix(repository)?.strip_prefix('@')).unwrap();
     docker(&["image", "rm", &name]);
-    let digest = format!("sha256:{:064}", 1);
     real.hand.describe("greeter", |described| {
         described["locks"]["hello"]["images"] = json!({name.as_str(): digest, "127.0.0.1:1/nothing:1": digest});
     });

@@ -226,6 +226,24 @@ fn an_archive_that_nothing_is_made_from_any_more_leaves_the_cache() {
     world.assert_idle();
 }
 
+#[test]
+fn an_archive_that_nothing_is_made_from_any_more_leaves_the_cache_also_beside_one_that_never_succeeds() {
+    let world = World::enrolled();
+    let cached = || fs::read_dir(world.home().join("cache/sha256")).unwrap().count();
+    let bad = application(&world, "bad", "services: {web: {image: margo-test/busybox:1, privileged: true}}\n");
+    world.hand.want("bad", &bad, "hello");
+    world.hand.want("greeter", &world.app, "hello");
+    world.hand.publish();
+    world.once().ended(1);
+    assert_eq!((world.states("bad"), cached()), (vec!["hello failed policy-denied".to_owned()], 2));
+    let second = application(&world, "second", "services: {web: {image: margo-test/busybox:2}}\n");
+    world.hand.want("greeter", &second, "hello");
+    world.hand.publish();
+    world.once().ended(1);
+    assert_eq!(cached(), 2, "what failed is wanted all the same, and what ran before isn't");
+    world.assert_quiet();
+}
+
 /// A document with two components, of which the second needs the first.
 fn two_components(world: &World) {
     world.hand.edit("greeter", |text| {

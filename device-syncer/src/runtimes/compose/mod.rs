@@ -7,7 +7,8 @@
 //! exactly that document (after `up --no-start`, where what ran may be slow to stop), health is waited for, and the
 //! marker says *applied*. Killed anywhere in between, a project has no input digest and is applied again. `restore`: what
 //! of it doesn't run any more is restored from the document that was applied, service by service. `restart`: its running
-//! containers are restarted, and nothing is resolved, made or pulled.
+//! containers are restarted, and nothing is resolved, made or pulled. Images that nothing needs any more are evicted, a day
+//! later or where a fetch needs their room.
 
 mod apply;
 mod ask;
