@@ -303,7 +303,7 @@ fn explain_deployment(
         is_blocked: is_held || !blocked.is_empty(),
         blocked,
         reasons,
-        policy: deployment.is_for(device).then(|| rules(fleet, device, deployment)).unwrap_or_default(),
+        policy: if deployment.is_for(device) { rules(fleet, device, deployment) } else { Vec::new() },
         parameters: parameters.collect(),
         profile: profile.map(|(_, reason)| reason),
     }

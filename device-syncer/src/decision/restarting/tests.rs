@@ -167,7 +167,7 @@ fn the_sites_hook_has_the_last_word_on_the_fleets_restart_and_none_on_a_persons(
     let asks = |state: &DeviceState, restarts: RestartsAsked| {
         let one = DesiredDeployment { restarts, ..one.clone() };
         let found = [observed("a", "x", Some(input_digest("a", "x", "1")), Condition::Running)];
-        let plan = Plan::make(Some(&[one.clone()]), state, &found, &BTreeSet::new(), &gates);
+        let plan = Plan::make(Some(std::slice::from_ref(&one)), state, &found, &BTreeSet::new(), &gates);
         assert!(matches!(plan.deployments[0].components[0].action, Action::Restart { .. }));
         plan.asks.get(&one.id).copied()
     };
