@@ -68,8 +68,5 @@ fn what_the_site_does_not_admit_any_more_goes_on_is_told_and_is_not_put_back() {
     // It counts as long as the site says so.
     world.settings("");
     world.once().good();
-    assert_eq!(
-        (world.states("greeter"), world.conditions()),
-        (vec!["hello installed".to_owned()], Vec::new())
-    );
+    assert_eq!((world.states("greeter"), world.conditions()), (vec!["hello installed".to_owned()], Vec::new()));
 }
