@@ -222,7 +222,21 @@ impl StatusOut {
         let health = overall(&components);
         let (url, ssh, host, pass, from_fleet) = (None, None, None, None, BTreeMap::new());
         let site = conditions::report(&device_state.status).and_then(|report| report.site);
-        Self { device, version, health, accepted, url, ssh, host, pass, holds, from_fleet, conditions, site, components }
+        Self {
+            device,
+            version,
+            health,
+            accepted,
+            url,
+            ssh,
+            host,
+            pass,
+            holds,
+            from_fleet,
+            conditions,
+            site,
+            components,
+        }
     }
 
     /// The same, of the device with this id.

@@ -77,7 +77,9 @@ impl Gate {
             (gate, Change::RestartHere) => gate == Self::Held,
             (Self::Suspended | Self::Held, _) => true,
             (Self::Unlisted, Change::Restore | Change::Revert) => false,
-            (Self::Unlisted, Change::Apply | Change::Finish | Change::RollBack | Change::Remove | Change::Restart) => true,
+            (Self::Unlisted, Change::Apply | Change::Finish | Change::RollBack | Change::Remove | Change::Restart) => {
+                true
+            }
             (Self::Downtime, Change::Apply | Change::Remove | Change::Revert | Change::Restart) => true,
             (Self::Downtime, Change::Finish | Change::RollBack | Change::Restore) => false,
             (Self::Window, Change::Apply | Change::Remove | Change::Restart) => true,
@@ -85,11 +87,16 @@ impl Gate {
             (Self::Window, Change::RollBack) => false,
             (Self::Window, Change::Restore | Change::Revert) => drift == DriftPolicy::HealInWindow,
             (Self::Approval, Change::Apply | Change::Remove) => true,
-            (Self::Approval, Change::Finish | Change::RollBack | Change::Restore | Change::Revert | Change::Restart) => false,
+            (
+                Self::Approval,
+                Change::Finish | Change::RollBack | Change::Restore | Change::Revert | Change::Restart,
+            ) => false,
             (Self::Hook, Change::Apply | Change::Remove | Change::Revert | Change::Restart) => true,
             (Self::Hook, Change::Finish | Change::RollBack | Change::Restore) => false,
             (Self::Drift, Change::Restore | Change::Revert) => drift == DriftPolicy::Report,
-            (Self::Drift, Change::Apply | Change::Finish | Change::RollBack | Change::Remove | Change::Restart) => false,
+            (Self::Drift, Change::Apply | Change::Finish | Change::RollBack | Change::Remove | Change::Restart) => {
+                false
+            }
             (Self::Removals, change) => change == Change::Remove,
         }
     }

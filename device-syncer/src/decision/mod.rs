@@ -35,10 +35,10 @@ pub mod heartbeat;
 pub mod hold;
 /// What a site's hook is asked, and what it said.
 pub mod hook;
-/// Objects of Kubernetes, against the site's policy.
-pub mod kubernetes;
 /// What stays of what was fetched.
 pub mod kept;
+/// Objects of Kubernetes, against the site's policy.
+pub mod kubernetes;
 /// What a `status` commit says.
 pub mod message;
 /// What was seen of the runtimes in one go.

@@ -402,7 +402,7 @@ mod tests {
         };
         let mut device_state = DeviceState::default();
         assert_eq!(kept(&device_state), std::slice::from_ref(&other));
-        conditions::write(&mut device_state, Uuid::nil(), std::slice::from_ref(&old), Vec::new());
+        conditions::write(&mut device_state, Uuid::nil(), std::slice::from_ref(&old), Vec::new(), None);
         assert_eq!(kept(&device_state), [old.clone(), other.clone()], "it was told before");
     }
 }

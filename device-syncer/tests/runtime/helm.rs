@@ -902,7 +902,10 @@ fn what_becomes_something_else_when_it_is_applied_is_told_and_goes_on(world: &mu
         assert_eq!((error.code().as_str(), error.is_transient()), ("policy-denied", false), "{error}");
         assert!(error.to_string().contains(words), "{error}");
     };
-    denied(world.runtime.apply(&prepared, &Cancel::whatever(&|| false)).unwrap_err(), "image` is evil, which isn't among");
+    denied(
+        world.runtime.apply(&prepared, &Cancel::whatever(&|| false)).unwrap_err(),
+        "image` is evil, which isn't among",
+    );
     assert_eq!(
         (world.statuses(), world.object("pod", "x")["spec"]["containers"][0]["image"].clone()),
         (vec!["deployed".to_owned()], json!("evil"))

@@ -138,7 +138,8 @@ impl ComposeRuntime {
 
     /// From now on this counts of what the fleet says of the site's policy.
     pub fn follow_fleet(&self, from_fleet: FromFleet) {
-        let before = std::mem::replace(&mut *self.from_fleet.lock().unwrap_or_else(PoisonError::into_inner), from_fleet.clone());
+        let before =
+            std::mem::replace(&mut *self.from_fleet.lock().unwrap_or_else(PoisonError::into_inner), from_fleet.clone());
         if before != from_fleet {
             self.judged.lock().unwrap_or_else(PoisonError::into_inner).clear();
         }
