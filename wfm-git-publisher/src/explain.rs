@@ -78,7 +78,7 @@ pub struct PolicyExplained {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RuleExplained {
-    /// The key in the fleet's files: `onFailure`, `stabilise`, `drift`.
+    /// The key in the fleet's files: `onFailure`, `stabilise`, `drift`; of a site's policy its own, such as `ports`.
     pub name: String,
     /// What counts on the device.
     pub value: String,
