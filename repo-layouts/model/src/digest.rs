@@ -22,6 +22,11 @@ impl Digest {
         Self(Sha256::digest(bytes).into())
     }
 
+    /// A digest that was taken elsewhere.
+    pub(crate) fn from_bytes(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
     /// The 64 hex digits without the algorithm.
     pub fn hex(&self) -> String {
         let nibbles = self.0.iter().flat_map(|byte| [byte >> 4, byte & 15]);

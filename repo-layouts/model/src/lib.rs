@@ -13,7 +13,7 @@
 //! | `heartbeat` | [`report`] `current-state.json` |
 //! | `site` | [`site`] `site.json` |
 //! | commits | [`message`] subjects and trailers · [`branch`] branches and who writes them |
-//! | beside them | [`join`] the join file · [`margo::description`] an application's `margo.yaml` |
+//! | beside them | [`join`] the join file · [`enrolment`] how a device gets one from a host · [`margo::description`] an application's `margo.yaml` |
 //!
 //! What a reader must not ignore is a feature of [`envelope::FEATURES`], named in the envelope's `requires`: a reader that
 //! doesn't know it refuses the state. A new key of that kind goes there; one that may be ignored is a key alone. How all of them
@@ -24,6 +24,7 @@ pub mod bundle;
 mod chain;
 pub mod desired;
 pub mod digest;
+pub mod enrolment;
 pub mod envelope;
 pub mod freshness;
 pub mod gzip;

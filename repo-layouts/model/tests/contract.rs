@@ -4,6 +4,8 @@
 
 #[path = "contract/documents.rs"]
 mod documents;
+#[path = "contract/enrolment.rs"]
+mod enrolment;
 #[path = "contract/gate.rs"]
 mod gate;
 #[path = "contract/proofs.rs"]
@@ -307,6 +309,7 @@ fn golden_vectors_for_other_implementations() {
         ("gate.json", gate::vectors(&gate_base())),
         ("join.json", join()),
         ("site.json", site::vectors(&site_list(), &change())),
+        ("enrolment.json", enrolment::vectors(&join()["join"])),
     ];
     for (name, value) in all {
         golden(&folder.join(name), (serde_json::to_string_pretty(&value).unwrap() + "\n").as_bytes());
