@@ -4,6 +4,10 @@ use std::os::unix::fs::PermissionsExt;
 
 use repo_git::sign::verify;
 use repo_git::{KeyError, PublicKey, SignatureError, SigningKey};
+use repo_model::enrolment::{
+    self, Kind, Nonce, PROOF_NAMESPACE, Reveal, Start, TOKEN_NAMESPACE, TokenProof, Transcript,
+};
+use repo_model::{Digest, KeyText, json};
 
 use crate::support::{Corner, commit, key, spec, tree};
 
@@ -111,4 +115,63 @@ fn a_secret_is_never_printed_and_a_public_key_reads_back() {
     assert_eq!(format!("{text} a comment\n").parse::<PublicKey>().expect("parsed"), key.public());
     assert_eq!(serde_json::to_string(&key.public()).expect("json"), format!("\"{text}\""));
     assert!("ssh-rsa AAAA".parse::<PublicKey>().is_err());
+}
+
+/// A device that is a shell script can enrol: its proofs are what `ssh-keygen` makes.
+#[test]
+fn an_enrolment_is_proven_by_what_ssh_keygen_signs_and_by_nothing_that_it_signed_for_another_purpose() {
+    let corner = Corner::new();
+    let made = |name: &str| -> KeyText {
+        let status = corner.command("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-f", name]).status();
+        assert!(status.expect("ssh-keygen is installed").success());
+        std::fs::read_to_string(corner.path(&format!("{name}.pub"))).expect("there").parse().expect("a key")
+    };
+    let signed = |name: &str, namespace: &str, bytes: &[u8]| {
+        std::fs::write(corner.path("message"), bytes).expect("written");
+        let mut sign = corner.command("ssh-keygen");
+        let output =
+            sign.args(["-Y", "sign", "-q", "-f", name, "-n", namespace, "message"]).output().expect("ssh-keygen");
+        assert!(output.status.success());
+        let armored = std::fs::read_to_string(corner.path("message.sig")).expect("signed");
+        std::fs::remove_file(corner.path("message.sig")).expect("removed");
+        armored
+    };
+    let signer = |bytes: &[u8], namespace: &str, armored: &str| -> Option<KeyText> {
+        verify(namespace, bytes, armored).ok()?.to_string().parse().ok()
+    };
+    let (device, old, token) = (made("device"), made("old"), made("token"));
+    let claim = serde_json::json!({
+        "layout": 1, "key": device, "account": Digest::of(b"a secret"), "version": "0.3.0", "replaces": old,
+    });
+    let claim = String::from_utf8(json::to_bytes(&claim)).expect("text");
+    let (nonce, host, offer) = (Nonce::new([7; 32]), Nonce::new([8; 32]), b"the offer");
+    let start = Start { layout: 1, kind: Kind::Token, commitment: enrolment::commitment(&nonce, claim.as_bytes()) };
+    let transcript = Transcript::of((&nonce, &host), claim.as_bytes(), offer);
+    let message = transcript.token_message(&device);
+    let good = Reveal {
+        nonce,
+        claim,
+        proof: signed("device", PROOF_NAMESPACE, transcript.as_bytes()),
+        replaces_proof: Some(signed("old", PROOF_NAMESPACE, transcript.as_bytes())),
+        token: Some(TokenProof {
+            name: "graz".to_owned(),
+            proof: signed("token", TOKEN_NAMESPACE, message.as_bytes()),
+        }),
+    };
+    let (claim, found) = good.check(&start, &host, offer, &signer).expect("believed");
+    assert_eq!((&claim.key, claim.replaces.as_ref(), found), (&device, Some(&old), transcript));
+    let proof = good.token.clone().expect("there");
+    assert!(proof.proves(&token, &transcript, &device, &signer) && !proof.proves(&token, &transcript, &old, &signer));
+
+    let refused = |proof: String| {
+        let error = Reveal { proof, ..good.clone() }.check(&start, &host, offer, &signer).expect_err("refused");
+        assert_eq!(error.code(), "proof", "{error}");
+    };
+    refused(signed("old", PROOF_NAMESPACE, transcript.as_bytes()));
+    refused(signed("device", "git", transcript.as_bytes()));
+    refused(signed("device", TOKEN_NAMESPACE, transcript.as_bytes()));
+    refused(signed("device", PROOF_NAMESPACE, transcript.hex().as_bytes()));
+    refused(String::new());
+    let posed = TokenProof { proof: signed("token", PROOF_NAMESPACE, message.as_bytes()), ..proof };
+    assert!(!posed.proves(&token, &transcript, &device, &signer));
 }
