@@ -6,7 +6,7 @@ use crate::decision::failure::is_disk_full;
 use crate::home::HomeError;
 use crate::host::connection::ConnectionError;
 use crate::host::ssh::SshSetupError;
-use crate::reconcile::pass::PassError;
+use crate::reconcile::pass_error::PassError;
 use crate::reconcile::preview::PlanError;
 use crate::runtimes::RuntimeError;
 use crate::state::history::HistoryError;

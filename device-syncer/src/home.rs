@@ -278,7 +278,7 @@ pub fn open_at(home: Home, moved: Option<Option<Moved>>) -> Result<(Syncer, Lock
     let runtimes = runtimes(&home, &settings, &join, &clock)?;
     runtimes.helm.as_ref().map_or(Ok(()), HelmRuntime::sweep)?;
     let connection = HostConnection::open(&home, &join, &settings.host, clock)?;
-    connection.set_floor_of_time(floor.time);
+    connection.clock().set_floor(floor.time);
     let instance = installation(&home)?;
     let device = device(home, settings, join, (key_line, instance))?;
     let bounds = Bounds::new(device.settings.jobs, capabilities::memory().unwrap_or(0));

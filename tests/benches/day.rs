@@ -115,7 +115,7 @@ fn by_git(site: &Site, syncer: &mut Syncer, day: u32) -> Parts {
         let poll = spent(proxy, || _ = RemoteRefs::poll(syncer.host.remote()).expect("the host answers"));
         parts.polls = parts.polls.plus(poll);
         if number % (POLLS / HEARTBEATS) == 0 {
-            syncer.heartbeat.forget();
+            syncer.host.heartbeat.forget();
             parts.heartbeats = parts.heartbeats.plus(spent(proxy, || pass(syncer)));
         }
     }

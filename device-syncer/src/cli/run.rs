@@ -18,7 +18,7 @@ pub(super) fn run(home: Home) -> Result<ExitCode, CliError> {
     let (syncer, _locks) = home::open(home)?;
     let failed = |source| CliError::Io { doing: "can't start the loop".to_owned(), source };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
-    tracing::info!(device = %syncer.device.join.device, "following");
+    tracing::info!(device = %syncer.here.device.join.device, "following");
     let service = Arc::new(ServiceManager::of(|name| std::env::var_os(name)));
     runtime.block_on(service.feed_during(agent::run(syncer, home::reload, service.clone()))).map_err(failed)?;
     Ok(ExitCode::SUCCESS)

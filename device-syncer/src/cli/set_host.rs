@@ -43,7 +43,7 @@ pub(super) fn run(home: &Home, args: &Args) -> Result<ExitCode, CliError> {
     let ca = args.ca.as_deref().map(read).transpose()?;
     let moved = args.url.clone().map(|url| Moved { from, url, ca, since: Timestamp::now() });
     let (syncer, _locks) = home::open_at(home.clone(), Some(moved.clone()))?;
-    let url = text::cell(&syncer.device.join.url);
+    let url = text::cell(&syncer.here.device.join.url);
     let serial = believed_at_host(&syncer).map_err(|why| {
         let why = conditions::text(&why);
         CliError::Input(format!("`{url}` isn't followed, and nothing was changed: {why}"))

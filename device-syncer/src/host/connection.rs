@@ -63,6 +63,23 @@ pub struct HostConnection {
     stamps: Vec<Option<Stamp>>,
 }
 
+/// The present moment, by which keys and proofs are judged as certificates are; copies share its floor.
+#[derive(Debug, Clone)]
+pub struct HostClock(Clock);
+
+impl HostClock {
+    /// Says what counts while the device's clock isn't plausible.
+    pub fn set_floor(&self, floor: Timestamp) {
+        self.0.set_floor(seconds(floor));
+    }
+
+    /// The device's clock, where that is plausible, else the floor of time.
+    pub fn now(&self) -> Timestamp {
+        let now = jiff::SignedDuration::try_from(self.0.now()).unwrap_or(jiff::SignedDuration::MAX);
+        Timestamp::from_duration(now).unwrap_or(Timestamp::MAX)
+    }
+}
+
 /// What a host shows that ends, by which a device without a plausible clock can tell what time it can't be.
 #[derive(Debug)]
 enum TimeWitness {
@@ -140,15 +157,14 @@ impl HostConnection {
         self.refresh(home, join, settings);
     }
 
-    /// Says what counts while the device's clock isn't plausible.
-    pub fn set_floor_of_time(&self, floor: Timestamp) {
-        self.clock.set_floor(seconds(floor));
+    /// The clock by which it is judged.
+    pub fn clock(&self) -> HostClock {
+        HostClock(self.clock.clone())
     }
 
     /// The present moment: the device's clock, where that is plausible, else the floor of time.
     pub fn now(&self) -> Timestamp {
-        let now = jiff::SignedDuration::try_from(self.clock.now()).unwrap_or(jiff::SignedDuration::MAX);
-        Timestamp::from_duration(now).unwrap_or(Timestamp::MAX)
+        self.clock().now()
     }
 
     /// Whether it can be this late, when something was signed by a key that ends then by the roster (`None`: never). A

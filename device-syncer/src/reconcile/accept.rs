@@ -4,13 +4,15 @@ use jiff::{SignedDuration, Timestamp};
 use repo_git::CommitId;
 use repo_model::desired::{Desired, Refusal};
 use repo_model::error_chain;
-use repo_model::freshness::{PROOF_REFUSED, SKEW};
+use repo_model::freshness::{Freshness, PROOF_REFUSED, SKEW};
 use repo_model::report::{Condition, ConditionType, Reason};
 
 use crate::config::Device;
 use crate::decision::conditions::{self, condition};
-use crate::decision::device_state::DeviceState;
+use crate::decision::device_state::{Accepted, DeviceState};
+use crate::decision::site::{Believed, KnownLists};
 use crate::host::client::HostClient;
+use crate::host::connection::HostClock;
 use crate::host::fetch::{FetchOutcome, Fetcher, UpdateError};
 use crate::host::refs::RemoteRefs;
 use crate::host::verify::{Adoption, Descent};
@@ -25,19 +27,209 @@ use crate::state::view::View;
 /// looked for.
 const RENEWAL: SignedDuration = SignedDuration::from_hours(13);
 
-/// What one pass goes by: the host's answer, and the newest state that is believed.
+/// What the host had in one go, judged by what was accepted then. Nothing of it counts before it is taken.
+#[derive(Debug)]
+pub(super) struct Found {
+    /// What was accepted when it was judged; what was judged by something else is out of date.
+    accepted: Option<String>,
+    /// What was had of the host.
+    pub(super) host: HostAnswer,
+    /// Whether the host's `status` is known, where this device knows nothing of its own.
+    pub(super) is_resumed: bool,
+    outcome: FetchOutcome,
+    /// What became of the newest proof of freshness, where one was looked at.
+    proof: Option<Result<Freshness, Refusal>>,
+    /// What persons of the site say from elsewhere, where that is new; the outer `None` where that isn't known, or nobody may.
+    site: Option<Result<Option<Box<NewerList>>, Refusal>>,
+}
+
+/// A list on the branch `site` that is believed.
+#[derive(Debug)]
+struct NewerList {
+    list: Believed,
+    /// The lists that were known when it was judged.
+    after: KnownLists,
+}
+
+/// What the host had last, in what counts until it says something else.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Heard {
+    /// Whether the host's `status` is known.
+    pub(super) is_resumed: bool,
+    /// Why what it shows isn't accepted.
+    refused: Option<Condition>,
+    /// Whether what it shows is for this device; `None` where nothing is known of that.
+    is_listed: Option<bool>,
+    /// Why its proof of freshness isn't believed, if a clock must be wrong.
+    unproven: Option<Refusal>,
+    /// Why the site's list isn't believed; the outer absence says that nothing was heard of it yet.
+    site: Option<Option<Condition>>,
+}
+
+impl Heard {
+    /// Takes over what the host says now; where it says nothing, what it said before counts.
+    pub(super) fn note(&mut self, found: &Found) {
+        self.is_resumed |= found.is_resumed;
+        if found.host == HostAnswer::Unreachable {
+            return;
+        }
+        self.refused = match &found.outcome {
+            FetchOutcome::Refused(condition) | FetchOutcome::Unfetched(condition) => Some(condition.clone()),
+            _ => None,
+        };
+        self.is_listed = found.outcome.lists_us();
+        self.unproven = found.proof.as_ref().and_then(|proof| proof.as_ref().err().cloned());
+        if let Some(site) = &found.site {
+            self.site = Some(site.as_ref().err().map(site_refused));
+        }
+    }
+}
+
+impl Found {
+    /// Whether it brings something that wasn't accepted before.
+    pub(super) fn brings(&self) -> bool {
+        matches!(self.outcome, FetchOutcome::Adoption(_))
+            || matches!(self.proof, Some(Ok(_)))
+            || matches!(self.site, Some(Ok(Some(_))))
+    }
+}
+
+/// What isn't believed is told, and the list before still counts.
+fn site_refused(refusal: &Refusal) -> Condition {
+    let is_forked = refusal.code == Reason::SiteForked;
+    let kind = if is_forked { ConditionType::SecurityEvent } else { ConditionType::SiteRefused };
+    condition(kind, refusal.code, refusal.message.clone())
+}
+
+/// Fetches what the host has, and judges it by what is accepted. Changes nothing but the clone, which gets objects.
+pub(super) fn look(
+    host: &mut HostClient,
+    device: &Device,
+    view: &View,
+    floor: &Floor,
+    (refs, is_resumed): (Option<&mut RemoteRefs>, bool),
+    accepted_history: Option<CommitId>,
+) -> Found {
+    let accepted = view.device_state.accepted.as_ref().map(|accepted| accepted.commit.clone());
+    let Some(refs) = refs.filter(|_| is_resumed) else {
+        let (host, outcome) = (HostAnswer::Unreachable, FetchOutcome::Unchanged);
+        return Found { accepted, host, is_resumed, outcome, proof: None, site: None };
+    };
+    let accepted_history = accepted_history.filter(|commit| !accepted::is_in_force(view, *commit));
+    let mut look = Look { host, device, view, floor };
+    let outcome = look.fetcher().outcome(refs, accepted_history);
+    let answer = match &outcome {
+        FetchOutcome::Unfetched(_) => HostAnswer::Unfetched,
+        FetchOutcome::Unreachable(error) => {
+            look.host.connectivity.failed(error, "can't fetch", Timestamp::now());
+            HostAnswer::Unreachable
+        }
+        _ => HostAnswer::Complete,
+    };
+    let proof = look.proof(refs, &outcome);
+    let site = look.site(refs);
+    Found { accepted, host: answer, is_resumed, outcome, proof, site }
+}
+
+/// What it takes to look at what the host has.
+struct Look<'a> {
+    host: &'a mut HostClient,
+    device: &'a Device,
+    view: &'a View,
+    floor: &'a Floor,
+}
+
+impl Look<'_> {
+    fn fetcher(&self) -> Fetcher<'_> {
+        Fetcher { connection: &self.host.connection, device: self.device, view: self.view, floor: self.floor }
+    }
+
+    /// The newest proof of freshness for what will be accepted; it is asked for once more where a state was just found and
+    /// nothing proves it.
+    fn proof(&mut self, refs: &mut RemoteRefs, outcome: &FetchOutcome) -> Option<Result<Freshness, Refusal>> {
+        let now = self.host.now();
+        let adopted = if let FetchOutcome::Adoption(adoption) = outcome {
+            let mut next = self.view.device_state.clone();
+            adoption.put_into(&mut next, now);
+            next.accepted
+        } else {
+            None
+        };
+        let is_new = adopted.is_some();
+        let mut accepted = adopted.or_else(|| self.view.device_state.accepted.clone())?;
+        let proof = self.proof_of(refs, &accepted, now);
+        match &proof {
+            Some(Ok(proof)) => accepted.renew(proof.expires, now),
+            Some(Err(_)) => return proof,
+            None => {}
+        }
+        if !is_new || !accepted.is_stale(now) {
+            return proof;
+        }
+        self.host.look_for_proof(refs);
+        self.proof_of(refs, &accepted, now).or(proof)
+    }
+
+    /// The proof of freshness that the host has, if this state needs one.
+    fn proof_of(&self, refs: &RemoteRefs, accepted: &Accepted, now: Timestamp) -> Option<Result<Freshness, Refusal>> {
+        let is_due = accepted.fresh_for(now).is_none_or(|left| left < RENEWAL);
+        let tip = refs.freshness.filter(|_| is_due)?;
+        match self.fetcher().proof(tip, accepted) {
+            Ok(proof) => Some(Ok(proof)),
+            Err(UpdateError::Refused(refusal)) if refusal.code == PROOF_REFUSED => Some(Err(refusal)),
+            Err(error) => {
+                tracing::debug!(error = error_chain(&error), "no proof of freshness");
+                None
+            }
+        }
+    }
+
+    /// What persons of the site say from elsewhere, if any may.
+    fn site(&mut self, refs: &RemoteRefs) -> Option<Result<Option<Box<NewerList>>, Refusal>> {
+        let keys = &self.device.settings.gates.keys;
+        if keys.is_empty() {
+            return None;
+        }
+        Some(refs.site.map_or(Ok(None), |tip| self.site_list(tip)))
+    }
+
+    fn site_list(&mut self, tip: CommitId) -> Result<Option<Box<NewerList>>, Refusal> {
+        let known = site::read(&self.device.home).map_err(|error| unavailable(&error))?;
+        if known.is_newest(&tip.to_string(), &self.device.settings.gates.keys) {
+            return Ok(None);
+        }
+        // Without the causes, which may be others each time: each change is a commit.
+        let unfetched = || Refusal::new(Reason::Unavailable, format!("`site` can't be fetched: {tip}"));
+        if !self.host.may_fetch_site(tip) {
+            return Err(unfetched());
+        }
+        match self.fetcher().site_list(tip, &known) {
+            Ok(list) => Ok(Some(Box::new(NewerList { list, after: known }))),
+            Err(UpdateError::Refused(refusal)) => Err(refusal),
+            Err(UpdateError::Fetch(error)) => {
+                tracing::warn!(commit = %tip, error = error_chain(&error), "can't fetch `site`");
+                self.host.site_is_unfetched(tip);
+                Err(unfetched())
+            }
+        }
+    }
+}
+
+fn unavailable(error: &dyn std::error::Error) -> Refusal {
+    Refusal::new(Reason::Unavailable, error_chain(error))
+}
+
+/// What one pass goes by: the newest state that is believed.
 #[derive(Debug)]
 pub(super) struct PassInput {
-    /// Where the host's branches stand; `None` if that isn't known.
-    pub(super) refs: Option<RemoteRefs>,
-    /// What was had of the host, if it was asked.
-    pub(super) host: HostAnswer,
     /// What is believed of the desired state, in the device state as it was when the pass began.
     pub(super) next: DeviceState,
     /// The desired state to put in force; `None` without one, and where it is lost.
     pub(super) desired: Option<Desired>,
     /// Whether that is a new one.
     pub(super) is_adopted: bool,
+    /// Whether what was found was judged by what isn't in force any more.
+    pub(super) is_outdated: bool,
     /// Whether the device's clock shows less than a time that was proven.
     pub(super) clock_is_behind: bool,
     /// What `syncer.json` reports so far; the reconciler adds what it meets itself.
@@ -45,10 +237,9 @@ pub(super) struct PassInput {
 }
 
 impl PassInput {
-    fn new(refs: Option<RemoteRefs>, next: DeviceState) -> Self {
-        let host = if refs.is_some() { HostAnswer::Complete } else { HostAnswer::Unreachable };
-        let (is_adopted, clock_is_behind) = (false, false);
-        Self { refs, host, next, desired: None, is_adopted, clock_is_behind, conditions: Vec::new() }
+    fn of(next: DeviceState) -> Self {
+        let (is_adopted, is_outdated, clock_is_behind) = (false, false, false);
+        Self { next, desired: None, is_adopted, is_outdated, clock_is_behind, conditions: Vec::new() }
     }
 }
 
@@ -67,135 +258,115 @@ pub enum AcceptError {
 #[derive(Debug)]
 pub(super) struct Acceptance<'a> {
     pub(super) device: &'a Device,
-    pub(super) host: &'a mut HostClient,
+    pub(super) clock: &'a HostClock,
     pub(super) view: &'a View,
     pub(super) floor: &'a mut Floor,
+    pub(super) heard: &'a mut Heard,
 }
 
 impl Acceptance<'_> {
-    /// Puts together what a pass goes by: the newest state that is believed, and the conditions to report of it.
-    pub(super) fn take(
-        mut self,
-        refs: Option<RemoteRefs>,
-        accepted_history: Option<CommitId>,
-        events: &[Condition],
-    ) -> Result<PassInput, AcceptError> {
-        let mut pass = PassInput::new(refs, self.view.device_state.clone());
-        let accepted_history = accepted_history.filter(|commit| !accepted::is_in_force(self.view, *commit));
-        let outcome = pass.refs.as_ref().map(|refs| self.fetcher().outcome(refs, accepted_history));
-        let is_listed_by_tip = outcome.as_ref().and_then(FetchOutcome::lists_us);
-        self.put_into(&mut pass, outcome.unwrap_or(FetchOutcome::Unchanged))?;
+    /// Puts together what a pass goes by: the newest state that is believed, and the conditions to report of it. Waits for
+    /// nobody.
+    pub(super) fn take(mut self, found: Option<Found>, events: &[Condition]) -> Result<PassInput, AcceptError> {
+        let mut pass = PassInput::of(self.view.device_state.clone());
+        let accepted = self.view.device_state.accepted.as_ref().map(|accepted| &accepted.commit);
+        match found {
+            Some(found) if found.accepted.as_ref() == accepted && self.is_here(&found) => {
+                self.heard.note(&found);
+                self.put_into(&mut pass, found)?;
+            }
+            found => pass.is_outdated = found.is_some(),
+        }
+        pass.conditions.extend(self.heard.refused.clone());
         if pass.desired.is_none() {
             pass.desired = accepted::read(self.view, &pass.next)?;
             pass.conditions.extend(lost(&pass.next, pass.desired.as_ref()));
         }
         pass.conditions.extend(conditions::damaged(&pass.next));
-        self.note_waiting(&mut pass, is_listed_by_tip);
-        let refused = self.prove_freshness(&mut pass)?;
-        pass.conditions.extend(of_accepted(&pass.next, refused, self.host.now()));
+        self.note_waiting(&mut pass);
+        pass.conditions.extend(of_accepted(&pass.next, self.heard.unproven.clone(), self.clock.now()));
         pass.clock_is_behind = is_behind(self.floor);
-        self.take_site_list(&mut pass);
+        self.note_site(&mut pass);
         let left_out = self.device.settings.capabilities.left_out();
         if !left_out.is_empty() {
             pass.conditions.push(condition(ConditionType::CapabilitiesInvalid, Reason::LeftOut, left_out.join("; ")));
-        }
-        if !pass.is_adopted {
-            pass.conditions.extend(conditions::events(&pass.next.status));
         }
         pass.conditions.extend(events.iter().cloned());
         Ok(pass)
     }
 
-    fn fetcher(&self) -> Fetcher<'_> {
-        Fetcher { connection: &self.host.connection, device: self.device, view: self.view, floor: self.floor }
+    /// Whether the clone still has what was found: it may have been made anew.
+    fn is_here(&self, found: &Found) -> bool {
+        if let FetchOutcome::Adoption(adoption) = &found.outcome { self.view.holds(adoption.commit) } else { true }
     }
 
-    /// Adopts what is believed, or notes why nothing is.
-    fn put_into(&mut self, pass: &mut PassInput, outcome: FetchOutcome) -> Result<(), FloorError> {
-        match outcome {
-            FetchOutcome::Adoption(adoption) => self.adopt(pass, *adoption)?,
-            FetchOutcome::Refused(condition) => pass.conditions.push(condition),
-            FetchOutcome::Unfetched(condition) => {
-                pass.conditions.push(condition);
-                pass.host = HostAnswer::Unfetched;
+    /// Adopts what is believed, and takes what proves that the host shows the newest.
+    fn put_into(&mut self, pass: &mut PassInput, found: Found) -> Result<(), FloorError> {
+        if let FetchOutcome::Adoption(adoption) = found.outcome {
+            self.adopt(pass, *adoption)?;
+        }
+        if let (Some(Ok(proof)), Some(accepted)) = (found.proof, &mut pass.next.accepted) {
+            let now = self.clock.now();
+            accepted.renew(proof.expires, now);
+            if self.floor.learn_time(proof.issued, now) {
+                self.floor.raise(&self.device.home.floor())?;
+                self.clock.set_floor(self.floor.time);
             }
-            FetchOutcome::Unreachable(error) => {
-                self.host.connectivity.failed(&error, "can't fetch", Timestamp::now());
-                pass.host = HostAnswer::Unreachable;
-            }
-            FetchOutcome::Unchanged | FetchOutcome::Unlisted => {}
+        }
+        if let Some(Ok(Some(newer))) = found.site {
+            pass.is_outdated |= !self.take_site_list(*newer);
         }
         Ok(())
     }
 
+    /// Takes over what persons of the site say from elsewhere; `false` where it was judged after other lists than are known now.
+    fn take_site_list(&mut self, NewerList { list, after }: NewerList) -> bool {
+        let (home, keys) = (&self.device.home, &self.device.settings.gates.keys);
+        let (serial, key, commit) = (list.list.serial, list.key.clone(), list.commit.clone());
+        let taken = site::read(home).and_then(|known| {
+            // Settings may have changed since, and so may what counts by now.
+            let is_next = known.bound(keys) == after.bound(keys) && keys.iter().any(|one| one.key == key);
+            if is_next {
+                site::believe(home, list)?;
+            }
+            Ok(is_next)
+        });
+        match taken {
+            Ok(true) => {
+                let name = keys.iter().find(|one| one.key == key).map(|one| one.name.as_str());
+                tracing::info!(serial, key = name, commit, "the site's list counts from here on");
+                true
+            }
+            Ok(false) => false,
+            Err(error) => {
+                self.heard.site = Some(Some(site_refused(&unavailable(&error))));
+                true
+            }
+        }
+    }
+
+    /// Tells why what the branch `site` shows isn't believed, as far as the host was asked; else what was told of it before.
+    fn note_site(&self, pass: &mut PassInput) {
+        if self.device.settings.gates.keys.is_empty() {
+            return;
+        }
+        match &self.heard.site {
+            Some(refused) => pass.conditions.extend(refused.clone()),
+            None => {
+                let told = conditions::all(&pass.next.status).into_iter();
+                pass.conditions.extend(told.filter(|one| one.kind == ConditionType::SiteRefused));
+            }
+        }
+    }
+
     /// Notes what the device waits for if the fleet doesn't list its key, and logs it once.
-    fn note_waiting(&self, pass: &mut PassInput, is_listed_by_tip: Option<bool>) {
+    fn note_waiting(&self, pass: &mut PassInput) {
         let before = &self.view.device_state;
-        pass.next.waiting = self.device.not_listed(is_listed_by_tip, pass.desired.as_ref(), before);
+        pass.next.waiting = self.device.not_listed(self.heard.is_listed, pass.desired.as_ref(), before);
         if let Some(Condition { kind, reason, message }) = &pass.next.waiting
             && pass.next.waiting != before.waiting
         {
             tracing::warn!(kind, reason, "{message}");
-        }
-    }
-
-    /// Takes over what persons of the site say from elsewhere, if any may; what isn't believed is told, and the list before
-    /// still counts.
-    fn take_site_list(&mut self, pass: &mut PassInput) {
-        if self.device.settings.gates.keys.is_empty() {
-            return;
-        }
-        let Some(refs) = &pass.refs else {
-            let told = conditions::all(&pass.next.status).into_iter();
-            return pass.conditions.extend(told.filter(|one| one.kind == ConditionType::SiteRefused));
-        };
-        let Some(tip) = refs.site else { return };
-        let Err(refusal) = self.site_list(tip) else { return };
-        let kind =
-            if refusal.code == Reason::SiteForked { ConditionType::SecurityEvent } else { ConditionType::SiteRefused };
-        pass.conditions.push(condition(kind, refusal.code, refusal.message));
-    }
-
-    fn site_list(&mut self, tip: CommitId) -> Result<(), Refusal> {
-        let unavailable = |error: &dyn std::error::Error| Refusal::new(Reason::Unavailable, error_chain(error));
-        let (home, keys) = (&self.device.home, &self.device.settings.gates.keys);
-        let known = site::read(home).map_err(|error| unavailable(&error))?;
-        if known.is_newest(&tip.to_string(), keys) {
-            return Ok(());
-        }
-        // Without the causes, which may be others each time: each change is a commit.
-        let unfetched = || Refusal::new(Reason::Unavailable, format!("`site` can't be fetched: {tip}"));
-        if !self.host.may_fetch_site(tip) {
-            return Err(unfetched());
-        }
-        let believed = match self.fetcher().site_list(tip, &known) {
-            Ok(believed) => believed,
-            Err(UpdateError::Refused(refusal)) => return Err(refusal),
-            Err(UpdateError::Fetch(error)) => {
-                tracing::warn!(commit = %tip, error = error_chain(&error), "can't fetch `site`");
-                self.host.site_is_unfetched(tip);
-                return Err(unfetched());
-            }
-        };
-        let (serial, key) = (believed.list.serial, believed.key.clone());
-        site::believe(home, believed).map_err(|error| unavailable(&error))?;
-        let name = keys.iter().find(|one| one.key == key).map(|one| one.name.as_str());
-        tracing::info!(serial, key = name, commit = %tip, "the site's list counts from here on");
-        Ok(())
-    }
-
-    /// Takes the newest proof of freshness; asks for it once more where a state was just adopted and nothing proves it.
-    /// Returns why the one that is there isn't believed, if a clock must be wrong.
-    fn prove_freshness(&mut self, pass: &mut PassInput) -> Result<Option<Refusal>, FloorError> {
-        let refused = self.refresh(pass.refs.as_ref(), &mut pass.next)?;
-        let is_unproven =
-            pass.is_adopted && pass.next.accepted.as_ref().is_some_and(|one| one.is_stale(self.host.now()));
-        match &mut pass.refs {
-            Some(refs) if is_unproven && refused.is_none() => {
-                self.host.look_for_proof(refs);
-                self.refresh(Some(refs), &mut pass.next)
-            }
-            _ => Ok(refused),
         }
     }
 
@@ -222,32 +393,11 @@ impl Acceptance<'_> {
                 pass.conditions.push(condition(ConditionType::SecurityEvent, Reason::HistoryAccepted, text));
             }
         }
-        adoption.put_into(&mut pass.next, self.host.now());
+        adoption.put_into(&mut pass.next, self.clock.now());
         tracing::info!(serial, %commit, "adopted");
         pass.is_adopted = true;
         pass.desired = Some(adoption.desired);
         Ok(())
-    }
-
-    /// Takes a newer proof of freshness for the state in `next`, if it needs one. Returns why the one that is there isn't
-    /// believed, if a clock must be wrong.
-    fn refresh(&mut self, refs: Option<&RemoteRefs>, next: &mut DeviceState) -> Result<Option<Refusal>, FloorError> {
-        let now = self.host.now();
-        let Some(accepted) = &mut next.accepted else { return Ok(None) };
-        let is_due = accepted.fresh_for(now).is_none_or(|left| left < RENEWAL);
-        let Some(tip) = refs.and_then(|refs| refs.freshness).filter(|_| is_due) else { return Ok(None) };
-        match self.fetcher().proof(tip, accepted) {
-            Ok(proof) => {
-                accepted.renew(proof.expires, now);
-                if self.floor.learn_time(proof.issued, now) {
-                    self.floor.raise(&self.device.home.floor())?;
-                    self.host.connection.set_floor_of_time(self.floor.time);
-                }
-            }
-            Err(UpdateError::Refused(refusal)) if refusal.code == PROOF_REFUSED => return Ok(Some(refusal)),
-            Err(error) => tracing::debug!(error = error_chain(&error), "no proof of freshness"),
-        }
-        Ok(None)
     }
 }
 

@@ -1,9 +1,10 @@
-//! The loop: pass after pass, as the [`schedule`](crate::reconcile::schedule) says, until a signal ends it.
+//! The two loops, until a signal ends them: one makes pass after pass over the device, the other asks the host and tells it what
+//! came of them. Neither waits for the other: what one has for the other it leaves in `link`.
 //!
-//! At a host that offers it, one request waits there while the passes between observe the device only: the host is
-//! asked when the wait ends, which it does when something moved and at the latest when the host lets nobody wait
-//! longer.
+//! At a host that offers it, one request waits there while nothing is asked: the host is asked when the wait ends, which it
+//! does when something moved and at the latest when the host lets nobody wait longer.
 
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -12,153 +13,290 @@ use jiff::Timestamp;
 use repo_model::{ErrorCode, error_chain};
 use repo_service::ServiceManager;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::Notify;
+use tokio::sync::watch::{self, Receiver, Sender};
 
 use crate::config::device::POLL;
 use crate::decision::backoff;
 use crate::decision::failure::is_disk_full;
 use crate::host::connection::Current;
-use crate::host::refs::Ask;
+use crate::host::refs::{Ask, StatusTip};
 use crate::host::wait::Waiter;
 use crate::reconcile::engine_events::EngineEvents;
-use crate::reconcile::outcome::{HostAnswer, Next, PassOutcome, Progress};
-use crate::reconcile::pass::{PassError, Syncer};
+use crate::reconcile::host_side::HostSide;
+use crate::reconcile::link::Link;
+use crate::reconcile::outcome::{HostAnswer, HostReport, LocalOutcome, Next, PassOutcome, Progress};
+use crate::reconcile::pass::{DeviceSide, Syncer};
+use crate::reconcile::pass_error::PassError;
 use crate::reconcile::reload::{Make, Reload};
-use crate::reconcile::schedule::{Passed, Schedule};
+use crate::reconcile::schedule::{Asked, Schedule, next_pass};
 use crate::reconcile::watcher::Watcher;
 use crate::state::retry_times::RetryTimes;
+use crate::state::shared::Shared;
 
 /// How long requests to the host that are in flight may go on after a signal.
 const LEAVE: Duration = Duration::from_secs(5);
 
-/// Without what it waits for the host, a pass takes seconds; one that takes so long hangs, and the service manager's watchdog
-/// may end the program. Jobs run beside passes, and may take as long as they take.
+/// A pass takes seconds; one that takes so long hangs, and the service manager's watchdog may end the program. Jobs run beside
+/// passes, and may take as long as they take.
 const HANGS: Duration = Duration::from_secs(30 * 60);
 
-/// It may wait so many times as long for the host as one request may take: a fetch takes ten times that.
+/// A turn at the host may take so many times as long as one request may take, besides: a fetch takes ten times that.
 const REQUESTS: u32 = 30;
 
-/// Makes passes until SIGTERM or SIGINT; the step in hand is finished or stopped cleanly.
-pub async fn run(mut syncer: Syncer, make: Make, service: Arc<ServiceManager>) -> std::io::Result<()> {
-    let (set, host) = (syncer.reconciler.jobs.stop(), syncer.host.connection.current());
-    let stop = Stop::on_signals(set, host, service.clone())?;
-    let ended = syncer.reconciler.jobs.ended();
-    let mut watcher = Watcher::watch(&syncer.device.home, &syncer.device.settings.host);
-    let mut engine = EngineEvents::listen(&syncer.reconciler.runtimes);
-    let (mut waiter, mut schedule) = (Waiter::default(), Schedule::new(Instant::now()));
-    let (mut ask, mut poll, mut log) = (Ask::Host, POLL, Log::default());
-    let mut reload = Reload::new(&syncer.device, make);
-    let mut retry_times = RetryTimes::new(syncer.device.home.retries());
-    syncer.resume_retries();
+/// No sign of life is promised for later than this.
+const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
+
+/// Makes passes, and asks the host, until SIGTERM or SIGINT; the step in hand is finished or stopped cleanly.
+pub async fn run(syncer: Syncer, make: Make, service: Arc<ServiceManager>) -> std::io::Result<()> {
+    let Syncer { host, mut here } = syncer;
+    let current = host.client.connection.current();
+    let stop = Stop::on_signals(here.reconciler.jobs.stop(), current.clone(), service.clone())?;
+    let both = Both::new(Arc::new(Link::new(here.floor.clone())), here.state.clone(), service.clone());
+    let told = Arc::clone(&both.link);
+    here.state.listen(Some(Box::new(move |_| told.host.notify_one())));
+    here.resume_retries();
+    here.keeps_silence = true;
     service.ready();
-    while !stop.is_set() {
-        let longest = syncer.device.settings.host.timeouts.total.saturating_mul(REQUESTS).saturating_add(HANGS);
-        tracing::debug!(?ask, "a pass begins");
-        let began = Instant::now();
-        service.alive(longest);
-        let changed;
-        (syncer, reload, changed) = blocking(move || {
-            let changed = reload.refresh(&mut syncer);
-            (syncer, reload, changed)
-        })
-        .await;
-        if changed.settings {
-            watcher = Watcher::watch(&syncer.device.home, &syncer.device.settings.host);
-        }
-        if changed.runtimes {
-            engine = EngineEvents::listen(&syncer.reconciler.runtimes);
-        }
-        let result;
-        (syncer, ask, result) = blocking(move || {
-            let ask = syncer.unless_silent(ask);
-            let result = syncer.pass(ask);
-            (syncer, ask, result)
-        })
-        .await;
-        log.note(&result, &service);
-        retry_times.note(&syncer.state.lock().retries, Timestamp::now());
-        let mut passed = passed(ask, &result, poll, syncer.due(began));
-        poll = passed.poll;
-        passed.retry_after = passed.retry_after.max(syncer.silent.unwrap_or_default());
-        match (host_answer(ask, &result), syncer.host.waited_refs()) {
-            (HostAnswer::Unreachable | HostAnswer::Unfetched, _) => waiter.end().await,
-            _ if syncer.silent.is_some() => waiter.end().await,
-            (HostAnswer::Complete, Some(refs)) => waiter.hold(syncer.host.remote(), refs).await,
-            _ => {}
-        }
-        passed.waits = syncer.host.remote().waits().filter(|_| waiter.is_in_flight());
-        schedule.passed(Instant::now(), passed, backoff::jitter(Timestamp::now()));
-        let alive = |rest| service.alive(rest + longest);
-        ask = rest(&mut schedule, &mut waiter, (&mut watcher, &mut engine, &ended), &stop, alive).await;
-    }
-    waiter.end().await;
-    if let Err(error) = blocking(move || syncer.end()).await {
+    let (host, device) = (ask_and_tell(host, &both, stop.clone()), observe_and_reconcile(here, make, &both, stop));
+    let ((mut host, ask), mut here) = tokio::join!(host, device);
+    if let Err(error) = blocking(move || here.end()).await {
         tracing::error!(error = error_chain(&error), "what was at work couldn't be noted to its end");
+    }
+    // What that came to is told, if the host is quick.
+    let link = Arc::clone(&both.link);
+    let last = blocking(move || _ = turn(&mut host, &link, ask));
+    tokio::pin!(last);
+    while tokio::time::timeout(LEAVE, &mut last).await.is_err() {
+        current.interrupt();
     }
     Ok(())
 }
 
-/// What the next pass hangs on. One that failed counts as one for which nothing could be had.
-fn passed(ask: Ask, result: &Result<PassOutcome, PassError>, poll: Duration, retry: Option<Duration>) -> Passed {
-    let next = Next::after(ask, None);
-    let none = Passed { next, poll, waits: None, retry, retry_after: Duration::ZERO };
-    result.as_ref().map_or(none, |outcome| Passed {
-        next: outcome.next,
-        poll: outcome.poll,
-        retry_after: outcome.retry_after.unwrap_or_default(),
-        ..none
-    })
+/// What both loops have.
+struct Both {
+    link: Arc<Link>,
+    state: Shared,
+    service: Arc<ServiceManager>,
+    alive: Alive,
+    log: RefCell<Log>,
+    /// What the newest pass came to.
+    last: RefCell<Option<Result<LocalOutcome, PassError>>>,
 }
 
-/// What was had of the host; a pass that failed had nothing of it.
-fn host_answer(ask: Ask, result: &Result<PassOutcome, PassError>) -> HostAnswer {
-    match result {
-        Ok(outcome) => outcome.host,
-        Err(_) if matches!(ask, Ask::Later(_)) => HostAnswer::NotAsked,
-        Err(_) => HostAnswer::Unreachable,
+/// The loop that gives a sign of life.
+#[derive(Debug, Clone, Copy)]
+enum Side {
+    Host,
+    Device,
+}
+
+/// By when each loop gives its next sign of life.
+#[derive(Debug)]
+struct Alive([Cell<Instant>; 2]);
+
+impl Alive {
+    fn new(now: Instant) -> Self {
+        Self([(); 2].map(|()| Cell::new(now + HANGS)))
+    }
+
+    /// One of them says within which time it gives the next. Returns how long both have kept their word at least.
+    fn says(&self, side: Side, now: Instant, within: Duration) -> Duration {
+        let Self(both) = self;
+        both[side as usize].set(now + within.min(LONGEST));
+        both[0].get().min(both[1].get()).saturating_duration_since(now)
     }
 }
 
-/// Rests until the next pass, and says whom that asks.
-async fn rest(
-    schedule: &mut Schedule,
-    waiter: &mut Waiter,
-    (watcher, engine, ended): (&mut Watcher, &mut EngineEvents, &Notify),
-    stop: &Stop,
-    alive: impl Fn(Duration),
-) -> Ask {
-    loop {
-        alive(schedule.due().saturating_duration_since(Instant::now()));
-        tokio::select! {
-            // Cancel-safe: a timer holds nothing.
-            () = tokio::time::sleep_until(schedule.due().into()) => return schedule.ask(Instant::now(), waiter.is_in_flight()),
-            // Cancel-safe: the wait goes on in its own thread, and a pause until its moment.
-            retry_after = waiter.ended() => schedule.called(Instant::now(), retry_after),
-            // Cancel-safe: a change stays in its channel.
-            () = watcher.next() => {
-                tracing::debug!("something changed at the device");
-                return Ask::Host;
-            }
-            // Cancel-safe: what was heard and when that is due are kept.
-            () = engine.next() => {
-                tracing::debug!("something of ours ended or went");
-                return schedule.engine_changed(Instant::now(), waiter.is_in_flight());
-            }
-            // Cancel-safe: a permit stays until it is taken.
-            () = ended.notified() => {
-                tracing::debug!("a job ended");
-                return schedule.job_ended(Instant::now());
-            }
-            // Cancel-safe: a permit stays until it is taken.
-            () = stop.notify.notified() => {
-                tracing::info!("stopping");
-                return Ask::Host;
+impl Both {
+    fn new(link: Arc<Link>, state: Shared, service: Arc<ServiceManager>) -> Self {
+        let (alive, log, last) = (Alive::new(Instant::now()), RefCell::default(), RefCell::default());
+        Self { link, state, service, alive, log, last }
+    }
+
+    /// The watchdog is fed while both loops keep their word.
+    fn alive(&self, side: Side, within: Duration) {
+        self.service.alive(self.alive.says(side, Instant::now(), within));
+    }
+
+    /// Logs what it all comes to, if that isn't what it was. What is new waits for the pass that
+    /// takes it over, and what a pass says for the turn by which that is told.
+    fn note(&self, is_turn: bool) {
+        let Some(report) = self.link.report().filter(|_| !self.link.has_news()) else { return };
+        let mut last = self.last.borrow_mut();
+        match &mut *last {
+            None => {}
+            Some(Err(error)) => self.log.borrow_mut().note(Err(error), &self.service),
+            Some(Ok(local)) => {
+                let tip = StatusTip::from(self.state.lock().store.status_tip());
+                let is_told = report.is_told && (report.status == tip || report.status == StatusTip::Unknown);
+                if !is_turn && report.is_told && !is_told && report.answer == HostAnswer::Complete {
+                    return;
+                }
+                let outcome = local.clone().with(&HostReport { is_told, ..report });
+                self.log.borrow_mut().note(Ok(&outcome), &self.service);
+                // That was said.
+                local.done.acted = false;
             }
         }
     }
 }
 
-/// Runs blocking code off the loop, within the caller's span.
+/// Turn after turn at the host. Returns what one more turn may ask.
+async fn ask_and_tell(mut side: HostSide, both: &Both, mut stop: Stop) -> (HostSide, Ask) {
+    let (mut waiter, mut schedule) = (Waiter::default(), Schedule::new(Instant::now()));
+    let (mut ask, mut poll) = (Ask::Host, POLL);
+    while !stop.is_set() {
+        if let Some(device) = both.link.device() {
+            side.follow(device);
+        }
+        let longest = side.device.settings.host.timeouts.total.saturating_mul(REQUESTS).saturating_add(HANGS);
+        both.alive(Side::Host, longest);
+        tracing::debug!(?ask, "a turn at the host begins");
+        let (link, answer);
+        link = Arc::clone(&both.link);
+        (side, answer) = blocking(move || {
+            let ask = side.unless_silent(ask, &link.floor());
+            let answer = turn(&mut side, &link, ask);
+            (side, answer)
+        })
+        .await;
+        match (answer, side.client.waited_refs()) {
+            (HostAnswer::Unreachable | HostAnswer::Unfetched, _) => waiter.end().await,
+            _ if side.silent.is_some() => waiter.end().await,
+            (HostAnswer::Complete, Some(refs)) => waiter.hold(side.client.remote(), refs).await,
+            _ => {}
+        }
+        let report = both.link.report();
+        poll = report.as_ref().map_or(poll, |report| report.poll);
+        let waits = side.client.remote().waits().filter(|_| waiter.is_in_flight());
+        let retry_after = report.and_then(|report| report.retry_after).max(side.silent).unwrap_or_default();
+        let asked = Asked { next: Next::after(answer), poll, waits, retry_after };
+        let jitter = backoff::jitter(Timestamp::now());
+        schedule.asked(Instant::now(), asked, jitter);
+        both.note(true);
+        let tick = Instant::now() + next_pass(poll, None, jitter);
+        ask = loop {
+            let due = schedule.due().min(tick);
+            both.alive(Side::Host, due.saturating_duration_since(Instant::now()) + longest);
+            tokio::select! {
+                // Cancel-safe: a timer holds nothing.
+                () = tokio::time::sleep_until(due.into()) => break schedule.ask(Instant::now(), waiter.is_in_flight()),
+                // Cancel-safe: the wait goes on in its own thread, and a pause until its moment.
+                retry_after = waiter.ended() => schedule.called(Instant::now(), retry_after),
+                // Cancel-safe: a permit stays until it is taken.
+                () = both.link.host.notified() => {
+                    break if both.link.asks() { Ask::Host } else { schedule.tell(Instant::now()) };
+                }
+                // Cancel-safe: what was set stays so.
+                () = stop.set() => break Ask::IfMoved,
+            }
+        };
+    }
+    waiter.end().await;
+    both.alive(Side::Host, HANGS);
+    (side, schedule.tell(Instant::now()))
+}
+
+/// Asks the host, if this asks it, leaves what it has, and tells it what there is to tell. Returns what was had of it.
+fn turn(host: &mut HostSide, link: &Link, ask: Ask) -> HostAnswer {
+    let clone = host.clone.clone();
+    let _in_use = clone.take();
+    host.begin();
+    let answer = match host.ask(ask, &link.floor()) {
+        Ok(found) => {
+            let answer = found.as_ref().map_or(HostAnswer::NotAsked, |found| found.host);
+            found.into_iter().for_each(|found| link.hand_over(found));
+            answer
+        }
+        Err(error) => {
+            link.fail(error);
+            HostAnswer::Unreachable
+        }
+    };
+    let mut seen = link.seen();
+    let acted = seen.as_ref().is_some_and(|seen| seen.acted);
+    let is_told = host.tell(&mut seen).unwrap_or_else(|error| {
+        link.fail(error);
+        false
+    });
+    if acted && seen.is_some_and(|seen| !seen.acted) {
+        link.acted_is_told();
+    }
+    link.stands(host.report(ask, is_told));
+    answer
+}
+
+/// Pass after pass over the device.
+async fn observe_and_reconcile(mut here: DeviceSide, make: Make, both: &Both, mut stop: Stop) -> DeviceSide {
+    let ended = here.reconciler.jobs.ended();
+    let mut watcher = Watcher::watch(&here.device.home, &here.device.settings.host);
+    let mut engine = EngineEvents::listen(&here.reconciler.runtimes);
+    let mut reload = Reload::new(&here.device, make);
+    let mut retry_times = RetryTimes::new(here.device.home.retries());
+    let mut poll = POLL;
+    while !stop.is_set() {
+        tracing::debug!("a pass begins");
+        let began = Instant::now();
+        both.alive(Side::Device, HANGS);
+        let changed;
+        (here, reload, changed) = blocking(move || {
+            let changed = reload.refresh(&mut here);
+            (here, reload, changed)
+        })
+        .await;
+        if changed.settings {
+            watcher = Watcher::watch(&here.device.home, &here.device.settings.host);
+            both.link.follow(here.device.clone());
+        }
+        if changed.runtimes {
+            engine = EngineEvents::listen(&here.reconciler.runtimes);
+        }
+        let (link, result);
+        link = Arc::clone(&both.link);
+        (here, result) = blocking(move || {
+            let found = link.found().transpose();
+            let result = here.pass(found, &|| (!link.has_found()).then(|| link.pushed()));
+            (here, result)
+        })
+        .await;
+        let result = result.map(|(local, seen)| {
+            both.link.see(seen, &here.floor);
+            local
+        });
+        if let Ok(local) = &result {
+            poll = local.poll;
+            if local.is_outdated {
+                both.link.ask();
+            }
+        }
+        *both.last.borrow_mut() = Some(result);
+        both.note(false);
+        retry_times.note(&here.state.lock().retries, Timestamp::now());
+        let rest = next_pass(poll, here.due(began), backoff::jitter(Timestamp::now()));
+        both.alive(Side::Device, rest + HANGS);
+        tokio::select! {
+            // Cancel-safe: a timer holds nothing.
+            () = tokio::time::sleep(rest) => {}
+            // Cancel-safe: a permit stays until it is taken.
+            () = both.link.here.notified() => tracing::debug!("the host has something new"),
+            // Cancel-safe: a change stays in its channel.
+            () = watcher.next() => {
+                tracing::debug!("something changed at the device");
+                both.link.ask();
+            }
+            // Cancel-safe: what was heard and when that is due are kept.
+            () = engine.next() => tracing::debug!("something of ours ended or went"),
+            // Cancel-safe: a permit stays until it is taken.
+            () = ended.notified() => tracing::debug!("a job ended"),
+            // Cancel-safe: what was set stays so.
+            () = stop.set() => {}
+        }
+    }
+    both.alive(Side::Device, HANGS);
+    here
+}
+
+/// Runs blocking code off the loops, within the caller's span.
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     let span = tracing::Span::current();
     match tokio::task::spawn_blocking(move || span.in_scope(work)).await {
@@ -175,11 +313,12 @@ pub const OUTCOME: &str = "outcome";
 struct Log(Option<(bool, Vec<String>)>);
 
 impl Log {
-    fn note(&mut self, result: &Result<PassOutcome, PassError>, service: &ServiceManager) {
+    fn note(&mut self, result: Result<&PassOutcome, &PassError>, service: &ServiceManager) {
         match result {
             // What has just begun says soon what it comes to.
             Ok(outcome) if outcome.just_began => {}
-            Ok(outcome @ PassOutcome { progress, problems, not_ready, .. }) => {
+            Ok(outcome) => {
+                let PassOutcome { progress, problems, not_ready, .. } = outcome;
                 // The reason of each is logged by itself; it may be another one each time.
                 let not_ready = not_ready.iter().map(|one| format!("{}: {}", one.name, one.how));
                 let problems: Vec<_> = problems.iter().cloned().chain(not_ready).collect();
@@ -205,30 +344,57 @@ impl Log {
 #[derive(Clone)]
 struct Stop {
     set: Arc<AtomicBool>,
-    notify: Arc<Notify>,
+    heard: Receiver<bool>,
 }
 
 impl Stop {
     /// What is to be set, and whose requests don't hold up the end.
     fn on_signals(set: Arc<AtomicBool>, host: Current, service: Arc<ServiceManager>) -> std::io::Result<Self> {
-        let stop = Self { set, notify: Arc::default() };
+        let (tell, heard) = watch::channel(false);
+        let tell: Arc<Sender<bool>> = Arc::new(tell);
         for kind in [SignalKind::terminate(), SignalKind::interrupt()] {
-            let (mut signals, stop, host, service) = (signal(kind)?, stop.clone(), host.clone(), service.clone());
+            let (mut signals, set, tell) = (signal(kind)?, Arc::clone(&set), Arc::clone(&tell));
+            let (host, service) = (host.clone(), service.clone());
             tokio::spawn(async move {
                 while signals.recv().await.is_some() {
-                    stop.set.store(true, Ordering::Relaxed);
-                    stop.notify.notify_one();
+                    tracing::info!("stopping");
+                    set.store(true, Ordering::Relaxed);
+                    tell.send_replace(true);
                     service.stopping();
-                    // A host that is slow or silent doesn't hold up the end.
-                    tokio::time::sleep(LEAVE).await;
-                    host.interrupt();
+                    // A host that is slow or silent doesn't hold up the end; a turn may ask it, and push two branches.
+                    for _ in 0..3 {
+                        tokio::time::sleep(LEAVE).await;
+                        host.interrupt();
+                    }
                 }
             });
         }
-        Ok(stop)
+        Ok(Self { set, heard })
     }
 
     fn is_set(&self) -> bool {
         self.set.load(Ordering::Relaxed)
+    }
+
+    /// Returns once it is set.
+    async fn set(&mut self) {
+        // Whoever sets it lives as long as the program.
+        _ = self.heard.wait_for(|set| *set).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_loop_that_keeps_its_word_does_not_speak_for_the_other() {
+        let (now, minute) = (Instant::now(), Duration::from_secs(60));
+        let alive = Alive::new(now);
+        assert_eq!(alive.says(Side::Host, now, minute), minute);
+        assert_eq!(alive.says(Side::Device, now, 10 * minute), minute, "the host's side comes first");
+        assert_eq!(alive.says(Side::Device, now + minute, 10 * minute), Duration::ZERO, "and hasn't come");
+        assert_eq!(alive.says(Side::Host, now + minute, 20 * minute), 10 * minute);
+        assert_eq!(alive.says(Side::Host, now, Duration::MAX), 11 * minute);
     }
 }

@@ -13,18 +13,24 @@ pub mod device_files;
 pub mod engine_events;
 /// Asks the site's hook before a change, and tells it the end.
 pub mod hooks;
+/// Asks the host, and tells it what this device says.
+pub mod host_side;
 /// Work on one deployment, step by step.
 mod job;
 /// The jobs at work, each in a thread of its own.
 pub mod jobs;
 /// Whether something keeps the clock.
 pub mod kernel_clock;
+/// What the two sides of a running syncer leave for each other.
+mod link;
 /// What is done while the accepted state can't be read.
 mod lost;
 /// What a pass came to, and what happens next.
 pub mod outcome;
 /// One pass, in order.
 pub mod pass;
+/// Why a pass couldn't be made.
+pub mod pass_error;
 /// What the next pass would do.
 pub mod preview;
 /// Observes, plans and applies.

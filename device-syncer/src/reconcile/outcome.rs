@@ -6,7 +6,7 @@ use crate::config::device::POLL;
 use crate::decision::conditions;
 use crate::decision::device_state::DeviceState;
 use crate::decision::health::NotReady;
-use crate::host::refs::Ask;
+use crate::host::refs::StatusTip;
 
 /// What became of a plan so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -19,23 +19,57 @@ pub struct Done {
     pub up_to_date: bool,
 }
 
-/// What a pass came to.
+/// What a pass came to on the device, whatever the host knows of it.
+#[derive(Debug, Clone)]
+pub(super) struct LocalOutcome {
+    pub(super) done: Done,
+    /// What the host's side found was judged by what isn't in force any more, or isn't here: the host is to be asked again.
+    pub(super) is_outdated: bool,
+    /// Nothing is in the way, and every component is ready.
+    pub(super) is_clear: bool,
+    /// Jobs have just begun: what they come to isn't known yet.
+    pub(super) just_began: bool,
+    /// What stands in the way, or is worth knowing, for a person.
+    pub(super) problems: Vec<String>,
+    /// Components that aren't installed or don't run well.
+    pub(super) not_ready: Vec<NotReady>,
+    /// How often the device is observed.
+    pub(super) poll: Duration,
+}
+
+/// How it stands with the host.
+#[derive(Debug, Clone)]
+pub(super) struct HostReport {
+    /// What was had of it when it was last asked; not asked before that.
+    pub(super) answer: HostAnswer,
+    /// Where its `status` stands, as far as that is known.
+    pub(super) status: StatusTip,
+    /// Whether it knows all that it may be told.
+    pub(super) is_told: bool,
+    /// Whether it isn't talked to, because windows are kept for that.
+    pub(super) is_silent: bool,
+    /// Why it wasn't reached.
+    pub(super) problem: Option<String>,
+    /// How long it wants to be left alone; `None` if it didn't say so.
+    pub(super) retry_after: Option<Duration>,
+    /// How often it is asked.
+    pub(super) poll: Duration,
+}
+
+/// What a pass came to, with what the host knows of it.
 #[derive(Debug)]
 pub struct PassOutcome {
     pub progress: Progress,
     /// Jobs have just begun: what they come to isn't known yet.
     pub just_began: bool,
-    /// What was had of the host.
+    /// What was last had of the host.
     pub host: HostAnswer,
-    pub next: Next,
     /// What stands in the way, or is worth knowing, for a person.
     pub problems: Vec<String>,
     /// Components that aren't installed or don't run well.
     pub not_ready: Vec<NotReady>,
-    /// How often the host is asked.
+    /// How often the device is observed.
     pub poll: Duration,
-    /// How long the host wants to be left alone; `None` if it didn't say so.
-    pub retry_after: Option<Duration>,
 }
 
 /// How far a pass came.
@@ -80,65 +114,57 @@ pub enum Next {
     AfterPoll,
     /// After a back-off: nothing could be had.
     AfterBackOff,
-    /// When it was to be asked before the pass, which didn't ask.
+    /// When it was to be asked before the turn, which didn't ask.
     AsBefore,
 }
 
 impl Next {
-    /// What follows a pass. One that failed had nothing of a host that it might have asked.
-    pub fn after(ask: Ask, outcome: Option<HostAnswer>) -> Self {
-        match outcome {
-            Some(HostAnswer::NotAsked) => Self::AsBefore,
-            Some(HostAnswer::Complete) => Self::AfterPoll,
-            Some(HostAnswer::Unreachable | HostAnswer::Unfetched) => Self::AfterBackOff,
-            None if matches!(ask, Ask::Later(_)) => Self::AsBefore,
-            None => Self::AfterBackOff,
+    /// What follows a turn at the host.
+    pub fn after(answer: HostAnswer) -> Self {
+        match answer {
+            HostAnswer::NotAsked => Self::AsBefore,
+            HostAnswer::Complete => Self::AfterPoll,
+            HostAnswer::Unreachable | HostAnswer::Unfetched => Self::AfterBackOff,
         }
+    }
+}
+
+impl LocalOutcome {
+    /// Nothing is known but what the host would have to say.
+    pub(super) fn knowing_nothing(device_state: &DeviceState) -> Self {
+        let damaged = conditions::damaged(device_state).into_iter();
+        Self {
+            done: Done::default(),
+            is_outdated: false,
+            is_clear: false,
+            just_began: false,
+            problems: damaged.map(|one| conditions::text(&one)).collect(),
+            not_ready: Vec::new(),
+            poll: POLL,
+        }
+    }
+
+    /// The same, with what the host knows of it.
+    pub(super) fn with(self, host: &HostReport) -> PassOutcome {
+        let Self { done, is_clear, just_began, mut problems, not_ready, poll, .. } = self;
+        problems.extend(host.problem.clone());
+        let progress = Progress::of(done, host.is_told && is_clear);
+        let mut outcome = PassOutcome { progress, just_began, host: host.answer, problems, not_ready, poll };
+        let is_explained = !outcome.problems.is_empty() || !outcome.not_ready.is_empty();
+        if !outcome.is_up_to_date() && !is_explained && !done.at_work {
+            outcome.problems.push(match host.is_silent {
+                true => "windows let nothing be said to the host now".to_owned(),
+                false => "the host hasn't taken the newest `status` yet".to_owned(),
+            });
+        }
+        outcome
     }
 }
 
 impl PassOutcome {
-    /// Nothing is known but what the host would have to say.
-    pub(super) fn unreachable(asked: bool, device_state: &DeviceState) -> Self {
-        let damaged = conditions::damaged(device_state).into_iter();
-        let host = if asked { HostAnswer::Unreachable } else { HostAnswer::NotAsked };
-        Self {
-            progress: Progress::Behind,
-            just_began: false,
-            host,
-            next: if asked { Next::AfterBackOff } else { Next::AsBefore },
-            problems: damaged.map(|one| conditions::text(&one)).collect(),
-            not_ready: Vec::new(),
-            poll: POLL,
-            retry_after: None,
-        }
-    }
-
     /// Whether everything runs as desired, and the host knows; not while the host may have something newer that couldn't be
     /// had.
     pub fn is_up_to_date(&self) -> bool {
         self.progress != Progress::Behind && matches!(self.host, HostAnswer::NotAsked | HostAnswer::Complete)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_follows_a_pass_hangs_on_what_was_had_of_the_host() {
-        let later = Ask::Later(Duration::from_secs(1));
-        for (ask, outcome, next) in [
-            (Ask::Host, Some(HostAnswer::Complete), Next::AfterPoll),
-            (Ask::Host, Some(HostAnswer::Unreachable), Next::AfterBackOff),
-            (Ask::Host, Some(HostAnswer::Unfetched), Next::AfterBackOff),
-            (Ask::IfMoved, Some(HostAnswer::NotAsked), Next::AsBefore),
-            (later, Some(HostAnswer::NotAsked), Next::AsBefore),
-            (Ask::Host, None, Next::AfterBackOff),
-            (Ask::IfMoved, None, Next::AfterBackOff),
-            (later, None, Next::AsBefore),
-        ] {
-            assert_eq!(Next::after(ask, outcome), next, "{ask:?} {outcome:?}");
-        }
     }
 }

@@ -1,244 +1,256 @@
-//! One pass, in order: poll the host, fetch and verify what is new, put it in force, observe what runs, plan, apply,
-//! and report.
+//! One pass, in order: take what the host's side found, put it in force, observe what runs, plan, and begin what applies.
 //!
 //! Every pass recomputes from Git and the runtime. Nothing but the device state, the floor and the markers of the runtime
 //! lasts from one to the next, and each of them changes in one step: after a kill or a power cut at any instruction the
 //! next pass goes on from there, and the one after it does nothing. An unreachable host ends nothing: the device keeps
 //! reconciling what it accepted, and what it has to say waits as commits on its local `status`. Only a device that
 //! knows nothing at all, because it is new or its clone was lost, first fetches what it reported before.
+//!
+//! A pass waits for no host: `HostSide` asks it, and tells it what came of the pass; beside it in a running syncer
+//! ([`agent`](crate::reconcile::agent)), and before and after it for `once`.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use repo_git::FetchError;
+use repo_model::desired::Desired;
 use repo_model::report::{CAPABILITIES, Condition, ConditionType, Reason};
 
-use crate::config::{Device, known_zone};
+use crate::config::Device;
 use crate::decision::device_state::DeviceState;
 use crate::decision::failure::is_disk_full;
 use crate::decision::health::{self, NotReady};
-use crate::decision::heartbeat;
-use crate::decision::observation::Observation;
-use crate::decision::windows::AllWindows;
 use crate::decision::{backoff, conditions};
 use crate::host::client::HostClient;
-use crate::host::heartbeat::Heartbeat;
+use crate::host::connection::{Current, HostClock};
 use crate::host::refs::{Ask, StatusTip};
-use crate::host::status::{StatusBranch, StatusError};
-use crate::host::status_push::StatusPush;
-use crate::reconcile::accept::{AcceptError, Acceptance, PassInput};
-use crate::reconcile::outcome::{Done, HostAnswer, Next, PassOutcome, Progress};
+use crate::reconcile::accept::{Acceptance, Found, Heard};
+use crate::reconcile::host_side::{CloneInUse, HostSide, Seen};
+use crate::reconcile::outcome::{HostAnswer, LocalOutcome, PassOutcome};
+use crate::reconcile::pass_error::PassError;
 use crate::reconcile::reconciler::Reconciler;
-use crate::state::accepted::{self, Unreadable};
-use crate::state::floor::{Floor, FloorError};
+use crate::reconcile::talk::silent_for;
+use crate::state::accepted;
+use crate::state::floor::Floor;
 use crate::state::hold;
 use crate::state::last_failure::LastFailure;
 use crate::state::requests::Requests;
 use crate::state::shared::Shared;
-use crate::state::store::{Store, StoreError};
+use crate::state::store::Store;
 
 /// A job that began less long ago says soon what it comes to: the heartbeat and the log wait for that.
 const SOON: Duration = Duration::from_secs(30);
 
-/// Makes passes for one device.
+/// How soon a clone is mended that the host's side was at work in.
+const MEND: Duration = Duration::from_secs(1);
+
+/// Both sides of one device.
 #[derive(Debug)]
 pub struct Syncer {
+    pub host: HostSide,
+    pub here: DeviceSide,
+}
+
+/// The side of the device: adopts, observes, plans and begins jobs. It waits for no host.
+#[derive(Debug)]
+pub struct DeviceSide {
     /// Who this is, and what it runs with.
     pub device: Device,
-    pub host: HostClient,
     pub reconciler: Reconciler,
-    /// The `heartbeat` that the host took last.
-    pub heartbeat: Heartbeat,
     /// What lasts, and what is at work on it.
     pub(super) state: Shared,
     pub(super) floor: Floor,
+    clock: HostClock,
+    /// Ends what the host's side is waiting for.
+    current: Current,
     last_failure: LastFailure,
-    /// The windows of the state in force, once they were read.
-    pub(super) fleet_windows: Option<AllWindows>,
-    /// How long the host isn't to be talked to, where a running syncer keeps windows for that.
-    pub(super) silent: Option<Duration>,
-    /// Pushes `status` between two passes, while jobs are at work.
-    status_push: Option<Arc<StatusPush>>,
+    /// Whether the host isn't talked to outside the windows for that: those of a running syncer count, and not of `once`.
+    pub(super) keeps_silence: bool,
     /// Security events that the next pass reports.
     events: Vec<Condition>,
     /// What wasn't ready after the pass before.
     not_ready: Vec<NotReady>,
-}
-
-/// A pass couldn't be made. What runs keeps running, and the next pass starts from what is durable.
-#[derive(Debug, thiserror::Error)]
-pub enum PassError {
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    #[error(transparent)]
-    Floor(#[from] FloorError),
-    /// What this device reported before can't be fetched into the clone.
-    #[error("can't fetch this device's `status`")]
-    Status(#[source] FetchError),
-    /// The accepted state in the clone can't be read any more.
-    #[error(transparent)]
-    Accepted(#[from] Unreadable),
-}
-
-impl From<StatusError> for PassError {
-    fn from(error: StatusError) -> Self {
-        match error {
-            StatusError::Store(error) => Self::Store(error),
-            StatusError::Fetch(error) => Self::Status(error),
-        }
-    }
-}
-
-impl From<AcceptError> for PassError {
-    fn from(error: AcceptError) -> Self {
-        match error {
-            AcceptError::Floor(error) => Self::Floor(error),
-            AcceptError::Unreadable(error) => Self::Accepted(error),
-        }
-    }
+    heard: Heard,
+    clone: CloneInUse,
+    /// The clone is to be mended as soon as nobody else is at work in it.
+    is_mended_later: bool,
 }
 
 impl Syncer {
     /// A syncer that has made no pass; the first one reports these security events.
     pub fn new(
         device: Device,
-        host: HostClient,
+        client: HostClient,
         (store, floor, last_failure): (Store, Floor, LastFailure),
         reconciler: Reconciler,
         events: Vec<Condition>,
     ) -> Self {
-        let (heartbeat, not_ready) = (Heartbeat::default(), Vec::new());
         let state = Shared::new(store, device.identity(), device.boot_id.clone());
-        let (status_push, fleet_windows, silent) = (None, None, None);
-        Self {
+        let (clock, current) = (client.connection.clock(), client.connection.current());
+        let host = HostSide::new(device.clone(), client, state.clone());
+        let (clone, not_ready, heard, is_mended_later) = (host.clone.clone(), Vec::new(), Heard::default(), false);
+        let here = DeviceSide {
             device,
-            host,
             reconciler,
-            heartbeat,
             state,
             floor,
+            clock,
+            current,
             last_failure,
-            fleet_windows,
-            silent,
-            status_push,
+            keeps_silence: false,
             events,
             not_ready,
-        }
+            heard,
+            clone,
+            is_mended_later,
+        };
+        Self { host, here }
     }
 
     /// Makes passes until nothing is at work and nothing more can begin. Nothing is tried twice.
     pub fn once(&mut self) -> Result<PassOutcome, PassError> {
-        self.reconciler.jobs.try_each_once();
-        let (mut ask, mut host) = (Ask::Host, HostAnswer::NotAsked);
+        self.here.reconciler.jobs.try_each_once();
+        let mut ask = Ask::Host;
         let result = loop {
-            let mut outcome = match self.pass(ask) {
+            let outcome = match self.pass(ask) {
                 Ok(outcome) => outcome,
                 Err(error) => break Err(error),
             };
-            if outcome.host == HostAnswer::NotAsked {
-                outcome.host = host;
-            }
-            host = outcome.host;
-            if !self.reconciler.jobs.is_any() {
+            if !self.here.reconciler.jobs.is_any() {
                 break Ok(outcome);
             }
-            ask = match (self.reconciler.jobs.wait(outcome.poll), host) {
+            ask = match (self.here.reconciler.jobs.wait(outcome.poll), outcome.host) {
                 (false, _) => Ask::Host,
                 (true, HostAnswer::Complete | HostAnswer::NotAsked) => Ask::IfMoved,
                 (true, HostAnswer::Unreachable | HostAnswer::Unfetched) => Ask::Later(outcome.poll),
             };
         };
-        self.end()?;
+        self.here.end()?;
+        self.host.end_push();
         result
     }
 
-    /// Ends what is at work, and pushes what that came to as far as the host takes it.
-    pub fn end(&mut self) -> Result<(), PassError> {
-        self.reconciler.hooks.join();
-        let ended = self.reconciler.jobs.end();
-        self.end_push();
-        Ok(ended?)
-    }
-
-    /// Makes actual equal desired, as far as it can be now. What it begins goes on after it.
-    pub fn pass(&mut self, ask: Ask) -> Result<PassOutcome, PassError> {
-        self.host.connectivity.begin();
+    /// Asks the host, makes a pass, and tells the host what came of it, one after the other.
+    fn pass(&mut self, ask: Ask) -> Result<PassOutcome, PassError> {
+        self.host.begin();
         let mut result = self.make_pass(ask);
-        match self.repair_after(&result) {
+        match self.here.mend_after(result.as_ref().err()) {
             Ok(false) => {}
             Ok(true) => result = self.make_pass(ask),
             Err(error) => result = Err(error),
         }
-        if !matches!(ask, Ask::Later(_)) {
-            self.host.connectivity.end();
+        self.here.note_failure(&result);
+        let (passed, is_told) = result.inspect_err(|_| drop(self.host.report(ask, false)))?;
+        Ok(passed.with(&self.host.report(ask, is_told)))
+    }
+
+    fn make_pass(&mut self, ask: Ask) -> Result<(LocalOutcome, bool), PassError> {
+        self.host.end_push();
+        let found = self.host.ask(ask, &self.here.floor)?;
+        let (passed, mut seen) = self.here.make_pass(found)?;
+        let is_told = self.host.tell(&mut seen)?;
+        self.here.consolidate(self.host.status())?;
+        if passed.done.at_work {
+            self.host.begin_push();
         }
-        self.last_failure.note(result.as_ref().err().map(|error| error as _), Timestamp::now());
-        if let Ok(outcome) = &mut result {
-            outcome.retry_after = self.host.connectivity.retry_after();
-            outcome.problems.extend(self.host.connectivity.problem().map(ToString::to_string));
-            let is_explained = !outcome.problems.is_empty() || !outcome.not_ready.is_empty();
-            if !outcome.is_up_to_date() && !is_explained && !self.reconciler.jobs.is_any() {
-                outcome.problems.push(match self.silent {
-                    Some(_) => "windows let nothing be said to the host now".to_owned(),
-                    None => "the host hasn't taken the newest `status` yet".to_owned(),
-                });
+        Ok((passed, is_told))
+    }
+}
+
+impl DeviceSide {
+    /// Ends what is at work.
+    pub fn end(&mut self) -> Result<(), PassError> {
+        self.reconciler.hooks.join();
+        Ok(self.reconciler.jobs.end()?)
+    }
+
+    /// Makes actual equal desired, as far as it can be now. What it begins goes on after it. `pushed` is where the host's
+    /// `status` stands; `None` while something was found that this pass didn't take over, so that nothing is dropped of the clone.
+    pub(super) fn pass(
+        &mut self,
+        found: Result<Option<Found>, PassError>,
+        pushed: &dyn Fn() -> Option<StatusTip>,
+    ) -> Result<(LocalOutcome, Option<Seen>), PassError> {
+        let mut result = found.and_then(|found| self.make_pass(found));
+        if self.is_mended_later || self.is_to_be_mended(result.as_ref().err()) {
+            let clone = self.clone.clone();
+            match clone.try_take() {
+                Some(_in_use) => match self.mend_after(result.as_ref().err()) {
+                    Ok(false) => {}
+                    // What the host has of it is fetched anew.
+                    Ok(true) => {
+                        result = self
+                            .make_pass(None)
+                            .map(|(local, seen)| (LocalOutcome { is_outdated: true, ..local }, seen));
+                    }
+                    Err(error) => result = Err(error),
+                },
+                None => {
+                    self.current.interrupt();
+                    self.is_mended_later = true;
+                }
             }
+        }
+        self.note_failure(&result);
+        let clone = self.clone.clone();
+        if let (true, Some(_in_use)) = (result.is_ok(), clone.try_take())
+            && let Some(pushed) = pushed()
+        {
+            self.consolidate(pushed)?;
         }
         result
     }
 
-    /// Repairs the clone if the pass met something in it that can't be read. Returns whether it had to be rebuilt.
-    fn repair_after(&mut self, result: &Result<PassOutcome, PassError>) -> Result<bool, PassError> {
-        let failed = match result {
-            Err(PassError::Accepted(_) | PassError::Status(_)) => true,
-            Err(PassError::Store(error)) => !is_disk_full(error),
-            _ => false,
-        };
-        let store = &mut self.state.lock().store;
-        Ok((failed || store.is_suspect()) && store.repair()?)
+    fn note_failure<T>(&mut self, result: &Result<T, PassError>) {
+        self.last_failure.note(result.as_ref().err().map(|error| error as _), Timestamp::now());
     }
 
-    fn make_pass(&mut self, ask: Ask) -> Result<PassOutcome, PassError> {
+    /// Keeps the clone's packs bounded, and what of its history the host has.
+    fn consolidate(&mut self, pushed: StatusTip) -> Result<(), PassError> {
+        let pushed = if let StatusTip::At(tip) = pushed { Some(tip) } else { None };
+        Ok(self.state.lock().store.consolidate(self.device.settings.limits.packs, pushed)?)
+    }
+
+    /// Whether a pass met something in the clone that can't be read.
+    fn is_to_be_mended(&self, failed: Option<&PassError>) -> bool {
+        let failed = match failed {
+            Some(PassError::Accepted(_) | PassError::Status(_)) => true,
+            Some(PassError::Store(error)) => !is_disk_full(error),
+            _ => false,
+        };
+        failed || self.state.lock().store.is_suspect()
+    }
+
+    /// Repairs the clone if the pass met something in it that can't be read. Returns whether it had to be rebuilt.
+    fn mend_after(&mut self, failed: Option<&PassError>) -> Result<bool, PassError> {
+        let is_due = std::mem::take(&mut self.is_mended_later) || self.is_to_be_mended(failed);
+        Ok(is_due && self.state.lock().store.repair()?)
+    }
+
+    fn make_pass(&mut self, found: Option<Found>) -> Result<(LocalOutcome, Option<Seen>), PassError> {
         // Before anything is asked that may be slow to answer.
         self.reconciler.jobs.end_now(&hold::now(&self.device.home, Timestamp::now()));
         let requests = Requests::read(&self.device.home);
-        if requests.sync {
-            Requests::host_is_asked(&self.device.home);
-        }
         if let Some(retry) = &requests.retry {
             self.forget_failures(retry)?;
             Requests::retry_is_done(&self.device.home);
         }
-        self.end_push();
-        let is_asked = self.host.is_asked(ask);
-        let refs = self.host.remote_refs(ask, &self.device);
-        if !self.status_branch().resume(refs.as_ref())? {
-            return Ok(PassOutcome::unreachable(is_asked, &self.state.lock().store.device_state));
+        if let Some(found) = &found {
+            self.heard.is_resumed |= found.is_resumed;
         }
-        let (device, host, view, floor) = (&self.device, &mut self.host, &self.state.view(), &mut self.floor);
-        let acceptance = Acceptance { device, host, view, floor };
-        let mut pass = acceptance.take(refs, requests.accept_history, &self.events)?;
-        if self.silent.is_some() {
-            keep_staleness(&mut pass.conditions, &self.state.view().device_state);
+        let view = self.state.view();
+        if view.status.is_none() && !self.heard.is_resumed {
+            return Ok((LocalOutcome::knowing_nothing(&view.device_state), None));
         }
-        if let Some(desired) = &pass.desired {
-            self.fleet_windows = Some(AllWindows::new(None, Some(desired), known_zone));
+        let (device, clock, view, floor, heard) = (&self.device, &self.clock, &view, &mut self.floor, &mut self.heard);
+        let mut pass = Acceptance { device, clock, view, floor, heard }.take(found, &self.events)?;
+        let is_silent =
+            |desired: &Desired| self.keeps_silence && silent_for(&self.device, desired, &self.floor).is_some();
+        if pass.desired.as_ref().is_some_and(is_silent) {
+            keep_staleness(&mut pass.conditions, &view.device_state);
         }
-        self.begin_push(&pass);
-        let reconciled = self.reconciler.reconcile(&self.device, &self.state, &pass);
-        let pushed = self.end_push();
-        if let Some(refs) = &mut pass.refs {
-            refs.take_status(pushed);
-        }
-        let (done, observation) = reconciled?;
+        let (done, observation) = self.reconciler.reconcile(&self.device, &self.state, &pass)?;
         self.events.clear();
-        let is_reported = self.report(&mut pass, &observation, done)?;
-        let pushed = pass.refs.as_ref().and_then(|refs| refs.status);
-        self.state.lock().store.consolidate(self.device.settings.limits.packs, pushed)?;
-        if done.at_work {
-            self.begin_push(&pass);
-        }
         let view = self.state.view();
         if requests.accept_history.is_some_and(|commit| accepted::is_in_force(&view, commit)) {
             Requests::history_is_accepted(&self.device.home);
@@ -249,40 +261,18 @@ impl Syncer {
         let is_clear = not_ready.is_empty() && !conditions.iter().any(conditions::is_in_the_way);
         let is_left = !done.up_to_date && not_ready.is_empty() && pass.desired.is_some();
         let removals_are_left = is_left && !done.at_work;
-        let host = if is_asked { pass.host } else { HostAnswer::NotAsked };
-        Ok(PassOutcome {
-            progress: Progress::of(done, is_reported && is_clear),
-            just_began: done.at_work && self.reconciler.jobs.are_younger_than(SOON),
-            host,
-            next: Next::after(ask, Some(host)),
+        let just_began = done.at_work && self.reconciler.jobs.are_younger_than(SOON);
+        let passed = LocalOutcome {
+            done,
+            is_outdated: pass.is_outdated,
+            is_clear,
+            just_began,
             problems: self.problems(&view.device_state.waiting, &conditions, removals_are_left),
             not_ready,
             poll: self.device.poll_interval(pass.desired.as_ref()),
-            retry_after: None,
-        })
-    }
-
-    fn status_branch(&mut self) -> StatusBranch<'_> {
-        StatusBranch { host: &mut self.host, state: &self.state, device: &self.device }
-    }
-
-    /// From now on `status` is pushed as soon as it says something new; not before a `desired` was believed, nor while this
-    /// device waits for one that lists it.
-    fn begin_push(&mut self, pass: &PassInput) {
-        let is_heard = pass.desired.is_some() && pass.next.waiting.is_none();
-        let Some(refs) = pass.refs.as_ref().filter(|_| is_heard) else { return };
-        let push = Arc::new(StatusPush::new(self.host.remote().clone(), Some(refs)));
-        self.status_push = Some(Arc::clone(&push));
-        self.state.listen(Some(Box::new(move |store| push.push(store))));
-    }
-
-    /// Ends that; where the host's `status` stands then.
-    fn end_push(&mut self) -> StatusTip {
-        self.state.listen(None);
-        let Some(push) = self.status_push.take() else { return StatusTip::Unknown };
-        let pushed = push.end();
-        self.host.status_is_at(pushed);
-        pushed
+        };
+        let seen = Seen { observation: Arc::new(observation), acted: done.acted, is_soon: just_began };
+        Ok((passed, Some(seen)))
     }
 
     /// Says what wasn't so after the pass before, once; the reason alone may be another one each time.
@@ -306,28 +296,6 @@ impl Syncer {
         problems
             .extend(self.reconciler.jobs.old().iter().map(|name| format!("`{name}` is at work for over 2 minutes")));
         problems
-    }
-
-    /// Pushes what the host doesn't know yet; returns whether it knows all of it.
-    fn report(&mut self, pass: &mut PassInput, observation: &Observation, done: Done) -> Result<bool, PassError> {
-        if pass.next.waiting.is_some() {
-            return Ok(false);
-        }
-        let (Some(refs), Some(desired)) = (&mut pass.refs, &pass.desired) else { return Ok(pass.desired.is_none()) };
-        let is_pushed = self.status_branch().push(refs, desired)?;
-        let now = Timestamp::now();
-        let current = {
-            let state = self.state.lock();
-            let attempts = |project: &str| state.retries.count(project);
-            heartbeat::current_state(&state.store.device_state, observation, &attempts, desired.envelope.serial, now)
-        };
-        let interval = self.device.report_interval(desired);
-        // What begins says soon what it came to.
-        let is_soon = done.at_work && self.reconciler.jobs.are_younger_than(SOON);
-        if done.acted || heartbeat::is_due(self.heartbeat.pushed(), &current, interval) && !is_soon {
-            self.heartbeat.push(&mut self.host, &self.state, &self.device, refs, current)?;
-        }
-        Ok(is_pushed)
     }
 
     /// Lets what was given up be tried again: everything, or one deployment by the operator's id.
@@ -363,7 +331,8 @@ impl Syncer {
     /// gate opens by itself.
     pub fn due(&self, began: Instant) -> Option<Duration> {
         let state = self.state.lock();
-        let again = [state.retries.next(began), state.restores.next(began), self.reconciler.gate_opens()];
+        let mended = self.is_mended_later.then_some(MEND);
+        let again = [state.retries.next(began), state.restores.next(began), self.reconciler.gate_opens(), mended];
         again.into_iter().flatten().min()
     }
 

@@ -17,7 +17,7 @@ use crate::host::refs::RemoteRefs;
 use crate::host::verify::Adoption;
 use crate::reconcile::accept::is_behind;
 use crate::reconcile::lost::lost;
-use crate::reconcile::pass::Syncer;
+use crate::reconcile::pass::{DeviceSide, Syncer};
 use crate::reconcile::reconciler::{Reconciler, capabilities, gates};
 use crate::runtimes::RuntimeError;
 use crate::runtimes::capabilities::Probe;
@@ -54,7 +54,8 @@ pub enum PlanError {
 
 /// Plans as the next pass would, for what the host shows now, and changes nothing.
 pub fn preview(syncer: &Syncer) -> Result<Preview, PlanError> {
-    let Syncer { device, host, state, floor, reconciler, .. } = syncer;
+    let DeviceSide { device, state, floor, reconciler, .. } = &syncer.here;
+    let host = &syncer.host.client;
     let view = &state.view();
     let requests = Requests::read(&device.home);
     let accepted_history = requests.accept_history.filter(|commit| !accepted::is_in_force(view, *commit));
@@ -120,7 +121,8 @@ pub fn changes(
 
 /// The serial that the host shows, if this device would follow it; or why it wouldn't.
 pub fn believed_at_host(syncer: &Syncer) -> Result<u64, Condition> {
-    let Syncer { device, host, state, floor, .. } = syncer;
+    let DeviceSide { device, state, floor, .. } = &syncer.here;
+    let host = &syncer.host.client;
     let view = &state.view();
     let refs = RemoteRefs::poll(host.remote()).map_err(|error| connectivity::condition(&error))?;
     let accepted = view.device_state.accepted.as_ref().map_or(0, |accepted| accepted.serial);

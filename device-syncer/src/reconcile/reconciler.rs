@@ -119,6 +119,10 @@ impl Reconciler {
         }
         let (reported, before) = conditions::reported(&change.next.status);
         let mut conditions = pass.conditions.clone();
+        if !pass.is_adopted {
+            // The host's side may have added one since the pass began.
+            conditions.extend(conditions::events(&change.next.status));
+        }
         conditions.extend(hook.conditions.iter().cloned());
         conditions.extend(conditions::unreachable(&observation, &reported));
         conditions.extend(conditions::violations(&observation));

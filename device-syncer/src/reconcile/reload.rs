@@ -12,7 +12,7 @@ use repo_model::error_chain;
 
 use crate::config::{Device, Settings};
 use crate::reconcile::jobs::Bounds;
-use crate::reconcile::pass::Syncer;
+use crate::reconcile::pass::DeviceSide;
 use crate::runtimes::{DeviceRuntimes, capabilities};
 
 /// How long a file that changed has to stay as it is.
@@ -86,17 +86,17 @@ impl Reload {
     }
 
     /// Puts in force what changed. What can't be used changes nothing, and is logged once.
-    pub fn refresh(&mut self, syncer: &mut Syncer) -> Changed {
+    pub fn refresh(&mut self, here: &mut DeviceSide) -> Changed {
         let mut changed = Changed::default();
-        let found = Seen::settled(&syncer.device, &self.seen);
+        let found = Seen::settled(&here.device, &self.seen);
         if found != self.seen {
             self.seen = found;
-            match (self.make)(&syncer.device) {
+            match (self.make)(&here.device) {
                 Ok((settings, runtimes)) => {
-                    put_in_force(syncer, settings);
+                    put_in_force(here, settings);
                     (self.runtimes, changed.settings) = (Some(runtimes), true);
                     // It may name others.
-                    self.seen = Seen::of(&syncer.device);
+                    self.seen = Seen::of(&here.device);
                 }
                 Err(error) => {
                     let error = error_chain(&*error);
@@ -104,23 +104,22 @@ impl Reload {
                 }
             }
         }
-        if let Some(runtimes) = self.runtimes.take_if(|_| !syncer.reconciler.jobs.is_any()) {
-            syncer.reconciler.runtimes = Arc::new(runtimes);
+        if let Some(runtimes) = self.runtimes.take_if(|_| !here.reconciler.jobs.is_any()) {
+            here.reconciler.runtimes = Arc::new(runtimes);
             changed.runtimes = true;
         }
         changed
     }
 }
 
-fn put_in_force(syncer: &mut Syncer, settings: Settings) {
-    let before = std::mem::replace(&mut syncer.device.settings, settings);
-    let Syncer { device, host, reconciler, .. } = syncer;
+fn put_in_force(here: &mut DeviceSide, settings: Settings) {
+    let before = std::mem::replace(&mut here.device.settings, settings);
+    let DeviceSide { device, reconciler, .. } = here;
     if before.boot_id_file != device.settings.boot_id_file {
         tracing::warn!("device.yaml: `bootIdFile` counts after a restart of this program");
     }
     reconciler.hooks.follow(&device.settings);
     reconciler.jobs.bound(Bounds::new(device.settings.jobs, capabilities::memory().unwrap_or(0)));
-    host.connection.renew(&device.home, &device.join, &device.settings.host);
     tracing::info!("device.yaml changed: what it says now counts from here on");
     if reconciler.jobs.is_any() {
         tracing::info!("what it says of docker, helm, registries and policy counts once nothing is at work");

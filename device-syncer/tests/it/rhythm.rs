@@ -3,8 +3,9 @@
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
+use std::os::unix::fs::PermissionsExt;
 use std::process::Child;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use repo_testkit::fake_docker::FakeDocker;
 use repo_testkit::faults::fault_proxy::{Fault, FaultProxy};
@@ -261,6 +262,89 @@ fn what_hangs_holds_back_neither_its_neighbours_nor_the_heartbeat_nor_a_newer_re
     assert_eq!(world.states("greeter"), ["hello installing"]);
     world.fake.unset("hang-up");
     until("it is installed in the end", || world.states("greeter") == ["hello installed"]);
+    running.end();
+}
+
+/// Waits for something that must come soon, and says what took long.
+fn soon(what: &str, so: impl Fn() -> bool) {
+    let began = Instant::now();
+    until(what, so);
+    assert!(began.elapsed() < Duration::from_secs(12), "{what}: {:?}", began.elapsed());
+}
+
+#[test]
+fn a_host_that_falls_silent_delays_neither_healing_nor_what_a_person_says() {
+    let (world, _host, proxy) = behind_a_proxy(State::default());
+    world.settings("poll: 1s\nreport: 1s\n");
+    let running = Running::start(&world);
+    until("it is installed", || world.states("greeter") == ["hello installed"]);
+    proxy.set(Fault::HalfOpen);
+    // A turn at the host is under way, and nobody answers it for longer than all of this takes.
+    let turns = || running.log().matches("a turn at the host begins").count();
+    let passes = running.passes();
+    until("it looks at the device", || running.passes() >= passes + 3);
+    let before = turns();
+    for _ in 0..2 {
+        lose_containers(&world);
+        soon("it is healed", || world.greetings() == ["hello"]);
+    }
+    world.syncer(&["hold", "--by", "j.doe", "--why", "line 2"]).good();
+    let passes = running.passes();
+    soon("it knows", || running.passes() >= passes + 2);
+    lose_containers(&world);
+    std::thread::sleep(Duration::from_secs(3));
+    assert_eq!(world.greetings(), [""; 0], "it is held");
+    world.syncer(&["release"]).good();
+    soon("it is healed again", || world.greetings() == ["hello"]);
+    assert!(turns() <= before + 1, "the host is still waited for");
+    proxy.set(Fault::Refuse);
+    proxy.set(Fault::None);
+    until("it is told in the end", || trouble(&world).is_none() && world.report().get("gates").is_none());
+    running.end();
+}
+
+#[test]
+fn a_runtime_that_hangs_delays_neither_the_heartbeat_nor_that_a_newer_revision_is_accepted() {
+    let world = World::running();
+    let (hang, docker) = (world.path("hang"), world.path("docker.sh"));
+    let script = format!(
+        "#!/bin/sh\nwhile [ -e {} ]; do sleep 0.1; done\nexec {} \"$@\"\n",
+        hang.display(),
+        program("fake-docker").display()
+    );
+    fs::write(&docker, script).unwrap();
+    fs::set_permissions(&docker, fs::Permissions::from_mode(0o755)).unwrap();
+    let settings = format!("{{program: {}, host: \"{}\"}}", docker.display(), world.fake.host());
+    world.settings_of(&world.home(), &settings, "poll: 1s\nreport: 1s\n");
+    let running = Running::start(&world);
+    until("it works", || running.log().contains("pass good=true"));
+    fs::write(&hang, "").unwrap();
+    std::thread::sleep(Duration::from_secs(4));
+    let passes = running.passes();
+    let heartbeat = || git::show(&world.hand.repository(), "heartbeat", "current-state.json");
+    let beats = |what: &str| {
+        let before = heartbeat();
+        soon(what, || heartbeat() != before);
+    };
+    beats("the heartbeat goes on");
+    world.hand.want("greeter", &world.app, "servus");
+    world.hand.publish();
+    beats("it goes on still");
+    assert_eq!(running.passes(), passes, "a pass hangs all the while");
+    // Its time limit ends the question, and then the newer one is accepted, whether the runtime answers or not.
+    let began = Instant::now();
+    while !running.log().contains("adopted serial=2") {
+        assert!(began.elapsed() < Duration::from_secs(240), "{}", running.log());
+        beats("and on");
+    }
+    until("what it can't do is told", || world.conditions() == ["RuntimeUnavailable RuntimeUnavailable"]);
+    // The stand-in itself: no shell reads applications' files in the sandbox.
+    world.settings("poll: 1s\nreport: 1s\n");
+    while !running.log().contains("device.yaml changed") {
+        assert!(began.elapsed() < Duration::from_secs(480), "{}", running.log());
+        beats("and on");
+    }
+    until("it is applied", || world.greetings() == ["servus"]);
     running.end();
 }
 

@@ -1,0 +1,217 @@
+//! The side of the host: asks it, fetches and judges what it has, and tells it what this device says. It touches no runtime, and
+//! accepts nothing: what it found is handed over. However slow the host is, nothing else waits for it.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use repo_git::Remote;
+use repo_model::desired::Desired;
+
+use crate::config::Device;
+use crate::config::device::POLL;
+use crate::decision::heartbeat;
+use crate::decision::observation::Observation;
+use crate::host::client::HostClient;
+use crate::host::heartbeat::Heartbeat;
+use crate::host::refs::{Ask, RemoteRefs, StatusTip};
+use crate::host::status::StatusBranch;
+use crate::host::status_push::StatusPush;
+use crate::reconcile::accept::{Found, look};
+use crate::reconcile::outcome::{HostAnswer, HostReport};
+use crate::reconcile::pass_error::PassError;
+use crate::state::accepted::{self, Unreadable};
+use crate::state::floor::Floor;
+use crate::state::requests::Requests;
+use crate::state::shared::Shared;
+use crate::state::view::View;
+
+/// Held by whoever works in the clone for long: the host's side while it fetches, judges and pushes, and whoever drops something
+/// from the clone.
+#[derive(Debug, Clone, Default)]
+pub(super) struct CloneInUse(Arc<Mutex<()>>);
+
+impl CloneInUse {
+    /// Waits for the other one.
+    pub(super) fn take(&self) -> MutexGuard<'_, ()> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// `None` while the other one is at work in it.
+    pub(super) fn try_take(&self) -> Option<MutexGuard<'_, ()>> {
+        self.0.try_lock().ok()
+    }
+}
+
+/// What a pass saw, for the heartbeat.
+#[derive(Debug, Clone)]
+pub(super) struct Seen {
+    pub(super) observation: Arc<Observation>,
+    /// Something was tried since the heartbeat was last replaced.
+    pub(super) acted: bool,
+    /// What has just begun says soon what it comes to.
+    pub(super) is_soon: bool,
+}
+
+/// Talks with the host for one device.
+#[derive(Debug)]
+pub struct HostSide {
+    pub(super) device: Device,
+    pub(super) client: HostClient,
+    /// The `heartbeat` that the host took last.
+    pub heartbeat: Heartbeat,
+    pub(super) state: Shared,
+    /// Pushes `status` beside what is at work.
+    status_push: Option<Arc<StatusPush>>,
+    /// Where the host's branches stand; `None` where that isn't known.
+    refs: Option<RemoteRefs>,
+    answer: HostAnswer,
+    poll: Duration,
+    /// The accepted state as it was last read, by its commit.
+    desired: Option<(String, Desired)>,
+    /// How long the host isn't to be talked to, where a running syncer keeps windows for that.
+    pub(super) silent: Option<Duration>,
+    pub(super) clone: CloneInUse,
+}
+
+impl HostSide {
+    /// Nothing is asked yet.
+    pub(super) fn new(device: Device, client: HostClient, state: Shared) -> Self {
+        let (heartbeat, status_push, answer, clone) =
+            (Heartbeat::default(), None, HostAnswer::NotAsked, CloneInUse::default());
+        let (refs, poll, desired, silent) = (None, POLL, None, None);
+        Self { device, client, heartbeat, state, status_push, refs, answer, poll, desired, silent, clone }
+    }
+
+    /// The device's repository at the host.
+    pub fn remote(&self) -> &Remote {
+        self.client.remote()
+    }
+
+    /// Other settings count from now on.
+    pub(super) fn follow(&mut self, device: Device) {
+        self.device = device;
+        self.client.connection.renew(&self.device.home, &self.device.join, &self.device.settings.host);
+    }
+
+    /// Asks the host, if this asks it, and judges what it has by this floor. Returns what it has; `None` where it isn't asked.
+    pub(super) fn ask(&mut self, ask: Ask, floor: &Floor) -> Result<Option<Found>, PassError> {
+        let found = self.ask_and_look(ask, floor);
+        match &found {
+            Ok(Some(found)) => self.answer = found.host,
+            Ok(None) => {}
+            Err(_) => self.answer = HostAnswer::Unreachable,
+        }
+        found
+    }
+
+    fn ask_and_look(&mut self, ask: Ask, floor: &Floor) -> Result<Option<Found>, PassError> {
+        if matches!(ask, Ask::Later(_)) {
+            self.refs = None;
+            return Ok(None);
+        }
+        let requests = Requests::read(&self.device.home);
+        let is_asked = self.client.is_asked(ask);
+        if requests.sync && is_asked {
+            Requests::host_is_asked(&self.device.home);
+        }
+        self.refs = self.client.remote_refs(ask, &self.device);
+        if !is_asked {
+            return Ok(None);
+        }
+        let is_resumed = status_branch(&mut self.client, &self.state, &self.device).resume(self.refs.as_ref())?;
+        let view = self.state.view();
+        let refs = (self.refs.as_mut(), is_resumed);
+        Ok(Some(look(&mut self.client, &self.device, &view, floor, refs, requests.accept_history)))
+    }
+
+    /// Pushes what the host doesn't know yet. Nothing is pushed before a `desired` was believed, nor while this device waits for
+    /// one that lists it.
+    /// Returns whether it knows all of it.
+    pub(super) fn tell(&mut self, seen: &mut Option<Seen>) -> Result<bool, PassError> {
+        let view = self.state.view();
+        self.read_desired(&view)?;
+        let desired = self.desired.as_ref().map(|(_, desired)| desired);
+        self.poll = self.device.poll_interval(desired);
+        if view.device_state.waiting.is_some() {
+            return Ok(false);
+        }
+        let (Some(refs), Some(desired)) = (&mut self.refs, desired) else { return Ok(desired.is_none()) };
+        let is_told = status_branch(&mut self.client, &self.state, &self.device).push(refs, desired)?;
+        let Some(seen) = seen else { return Ok(is_told) };
+        let now = Timestamp::now();
+        let current = {
+            let state = self.state.lock();
+            let attempts = |project: &str| state.retries.count(project);
+            let serial = desired.envelope.serial;
+            heartbeat::current_state(&state.store.device_state, &seen.observation, &attempts, serial, now)
+        };
+        let interval = self.device.report_interval(desired);
+        if seen.acted || heartbeat::is_due(self.heartbeat.pushed(), &current, interval) && !seen.is_soon {
+            self.heartbeat.push(&mut self.client, &self.state, &self.device, refs, current)?;
+            seen.acted = false;
+        }
+        Ok(is_told)
+    }
+
+    /// The accepted state as it was last read.
+    pub(super) fn desired(&self) -> Option<&Desired> {
+        self.desired.as_ref().map(|(_, desired)| desired)
+    }
+
+    /// Reads the accepted state, if it isn't the one that was read last.
+    pub(super) fn read_desired(&mut self, view: &View) -> Result<(), Unreadable> {
+        let accepted = view.device_state.accepted.as_ref().map(|accepted| &accepted.commit);
+        if self.desired.as_ref().map(|(commit, _)| commit) != accepted {
+            self.desired = accepted.cloned().zip(accepted::read(view, &view.device_state)?);
+        }
+        Ok(())
+    }
+
+    /// Where the host's `status` stands, as far as that is known.
+    pub(super) fn status(&self) -> StatusTip {
+        self.refs.as_ref().map_or(StatusTip::Unknown, |refs| refs.status.into())
+    }
+
+    /// From here on it is noted anew how talking with the host goes.
+    pub(super) fn begin(&mut self) {
+        self.client.connectivity.begin();
+    }
+
+    /// How it stands with the host now, after it was asked like this and told.
+    pub(super) fn report(&mut self, ask: Ask, is_told: bool) -> HostReport {
+        if !matches!(ask, Ask::Later(_)) {
+            self.client.connectivity.end();
+        }
+        let status = self.status();
+        let problem = self.client.connectivity.problem().map(ToString::to_string);
+        let retry_after = self.client.connectivity.retry_after();
+        let is_silent = self.silent.is_some();
+        HostReport { answer: self.answer, status, is_told, is_silent, problem, retry_after, poll: self.poll }
+    }
+
+    /// Whether there is anything that the host may be told, whatever it knows.
+    fn is_heard(&self) -> bool {
+        let device_state = self.state.view().device_state;
+        device_state.accepted.is_some() && device_state.waiting.is_none()
+    }
+
+    /// From now on `status` is pushed as soon as it says something new.
+    pub(super) fn begin_push(&mut self) {
+        let Some(refs) = self.refs.as_ref().filter(|_| self.is_heard()) else { return };
+        let push = Arc::new(StatusPush::new(self.client.remote().clone(), Some(refs)));
+        self.status_push = Some(Arc::clone(&push));
+        self.state.listen(Some(Box::new(move |store| push.push(store))));
+    }
+
+    /// Ends that.
+    pub(super) fn end_push(&mut self) {
+        let Some(push) = self.status_push.take() else { return };
+        self.state.listen(None);
+        self.client.status_is_at(push.end());
+    }
+}
+
+fn status_branch<'a>(host: &'a mut HostClient, state: &'a Shared, device: &'a Device) -> StatusBranch<'a> {
+    StatusBranch { host, state, device }
+}

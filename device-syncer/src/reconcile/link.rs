@@ -1,0 +1,163 @@
+//! What the two sides of a running syncer leave for each other. Neither waits for the other.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+
+use crate::config::Device;
+use crate::host::refs::StatusTip;
+use crate::reconcile::accept::{Found, Heard};
+use crate::reconcile::host_side::Seen;
+use crate::reconcile::outcome::HostReport;
+use crate::reconcile::pass_error::PassError;
+use crate::state::floor::Floor;
+
+/// Shared by both sides.
+#[derive(Debug)]
+pub(super) struct Link {
+    left: Mutex<Left>,
+    /// Notified of what a pass has to take over.
+    pub(super) here: Notify,
+    /// Notified of what the host is to be told, or asked.
+    pub(super) host: Notify,
+}
+
+#[derive(Debug)]
+struct Left {
+    found: Option<Result<Found, PassError>>,
+    /// That is new: a pass begins for it.
+    is_news: bool,
+    /// What was handed over last, for what is news.
+    heard: Option<Heard>,
+    /// By what the host's side judges.
+    floor: Floor,
+    seen: Option<Seen>,
+    /// Settings that count from now on.
+    device: Option<Device>,
+    /// The host is to be asked at once.
+    asks: bool,
+    report: Option<HostReport>,
+}
+
+impl Link {
+    /// Nothing is left for anybody.
+    pub(super) fn new(floor: Floor) -> Self {
+        let left = Left {
+            found: None,
+            is_news: false,
+            heard: None,
+            floor,
+            seen: None,
+            device: None,
+            asks: false,
+            report: None,
+        };
+        Self { left: Mutex::new(left), here: Notify::new(), host: Notify::new() }
+    }
+
+    fn left(&self) -> MutexGuard<'_, Left> {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Leaves what the host had. A pass begins at once for what is new in it.
+    pub(super) fn hand_over(&self, found: Found) {
+        let mut left = self.left();
+        let mut heard = left.heard.clone().unwrap_or_default();
+        heard.note(&found);
+        if found.brings() || left.heard.as_ref() != Some(&heard) {
+            left.is_news = true;
+            self.here.notify_one();
+        }
+        (left.heard, left.found) = (Some(heard), Some(Ok(found)));
+    }
+
+    /// Leaves that something couldn't be had or told, unless a pass has more to take over.
+    pub(super) fn fail(&self, error: PassError) {
+        let mut left = self.left();
+        if left.found.is_none() {
+            left.found = Some(Err(error));
+            self.here.notify_one();
+        }
+    }
+
+    /// What the host had since the last pass.
+    pub(super) fn found(&self) -> Option<Result<Found, PassError>> {
+        let mut left = self.left();
+        left.is_news = false;
+        left.found.take()
+    }
+
+    /// Whether something was found that no pass has taken over.
+    pub(super) fn has_found(&self) -> bool {
+        self.left().found.is_some()
+    }
+
+    /// Whether a pass begins for what was found.
+    pub(super) fn has_news(&self) -> bool {
+        self.left().is_news
+    }
+
+    /// Leaves what a pass saw, and the floor after it.
+    pub(super) fn see(&self, seen: Option<Seen>, floor: &Floor) {
+        let mut left = self.left();
+        left.floor = floor.clone();
+        let Some(mut seen) = seen else { return };
+        seen.acted |= left.seen.as_ref().is_some_and(|before| before.acted);
+        // The rest is told with the next turn, which comes each poll interval.
+        if seen.acted || left.seen.is_none() {
+            self.host.notify_one();
+        }
+        left.seen = Some(seen);
+    }
+
+    pub(super) fn floor(&self) -> Floor {
+        self.left().floor.clone()
+    }
+
+    pub(super) fn seen(&self) -> Option<Seen> {
+        self.left().seen.clone()
+    }
+
+    /// The heartbeat has said what was tried.
+    pub(super) fn acted_is_told(&self) {
+        if let Some(seen) = &mut self.left().seen {
+            seen.acted = false;
+        }
+    }
+
+    /// Has the host asked at once.
+    pub(super) fn ask(&self) {
+        self.left().asks = true;
+        self.host.notify_one();
+    }
+
+    /// Whether it is to be.
+    pub(super) fn asks(&self) -> bool {
+        std::mem::take(&mut self.left().asks)
+    }
+
+    /// Leaves settings that count from now on.
+    pub(super) fn follow(&self, device: Device) {
+        self.left().device = Some(device);
+        self.ask();
+    }
+
+    pub(super) fn device(&self) -> Option<Device> {
+        self.left().device.take()
+    }
+
+    /// Leaves how it stands with the host.
+    pub(super) fn stands(&self, report: HostReport) {
+        self.left().report = Some(report);
+    }
+
+    /// How it stands with the host; `None` before it was asked.
+    pub(super) fn report(&self) -> Option<HostReport> {
+        self.left().report.clone()
+    }
+
+    /// Where its `status` stands.
+    pub(super) fn pushed(&self) -> StatusTip {
+        self.left().report.as_ref().map_or(StatusTip::Unknown, |report| report.status)
+    }
+}
