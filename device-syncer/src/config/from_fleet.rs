@@ -9,6 +9,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::invalid::InvalidValue;
 use super::policy::{PortPolicy, SitePolicy};
 
 /// A key of `policy` that a site may hand over.
@@ -63,30 +64,32 @@ impl FleetKey {
 }
 
 /// Reads `fromFleet`, beside the policy that bounds it.
-pub(super) fn read(names: &[String], policy: &SitePolicy) -> Result<BTreeSet<FleetKey>, String> {
+pub(super) fn read(names: &[String], policy: &SitePolicy) -> Result<BTreeSet<FleetKey>, InvalidValue> {
     let mut handed = BTreeSet::new();
     for name in names {
         let key = FleetKey::ALL.into_iter().find(|key| key.name() == name).ok_or_else(|| unknown(name))?;
         if key.needs_bound() && !key.is_bounded(policy) {
-            return Err(format!(
-                "`fromFleet: {name}` needs a bound: who may say `{name}` without one is root on this machine; write the most \
-                 that the fleet may say into `policy.{name}`"
-            ));
+            let problem = format!(
+                "`{name}` needs a bound: who may say `{name}` without one is root on this machine; write the most that the \
+                 fleet may say into `policy.{name}`"
+            );
+            return Err(InvalidValue::at("fromFleet", problem));
         }
         handed.insert(key);
     }
     Ok(handed)
 }
 
-fn unknown(name: &str) -> String {
+fn unknown(name: &str) -> InvalidValue {
     let all = FleetKey::ALL.map(FleetKey::name).join("`, `");
-    match name {
+    let problem = match name {
         "privileged" | "hostNamespaces" | "hostPaths" => format!(
-            "`fromFleet: {name}` can't be handed over, because who says it is root on this machine: write it into `policy` \
+            "`{name}` can't be handed over, because who says it is root on this machine: write it into `policy` \
              yourself; what can be is `{all}`"
         ),
-        _ => format!("`fromFleet: {name}` is none of `{all}`"),
-    }
+        _ => format!("`{name}` is none of `{all}`"),
+    };
+    InvalidValue::at("fromFleet", problem)
 }
 
 /// What counts of what the fleet says: what is handed over and can be read. The rest is as if it weren't said.
@@ -253,7 +256,7 @@ mod tests {
 
     #[test]
     fn what_would_make_the_fleet_root_needs_a_bound_or_is_refused() {
-        let refused = |name: &str, policy: Value| read(&[name.to_owned()], &site(policy)).unwrap_err();
+        let refused = |name: &str, policy: Value| read(&[name.to_owned()], &site(policy)).unwrap_err().problem;
         for name in ["privileged", "hostNamespaces", "hostPaths"] {
             assert!(refused(name, json!({})).contains("root on this machine: write it into `policy` yourself"));
         }

@@ -11,6 +11,7 @@ use repo_model::text;
 use repo_model::windows::{Overrun, Rules, Span};
 use serde::Deserialize;
 
+use super::invalid::InvalidValue;
 use super::parse_duration;
 use crate::decision::approval::AskedFor;
 use crate::decision::pattern::Pattern;
@@ -114,10 +115,10 @@ const MAX_KEYS: usize = 16;
 const MAX_KEY_NAME: usize = 50;
 
 impl SiteGates {
-    pub(super) fn make(fragment: GatesFragment, root: &Path) -> Result<Self, String> {
+    pub(super) fn make(fragment: GatesFragment, root: &Path) -> Result<Self, InvalidValue> {
         let hold = fragment.hold.map(|file| root.join(file));
         if let Some(file) = hold.as_deref().filter(|file| file.file_name().is_none()) {
-            return Err(format!("`gates.hold: {}` names no file", file.display()));
+            return Err(InvalidValue::at("gates.hold", format!("`{}` names no file", file.display())));
         }
         let removals = fragment.removals.as_deref().map(share).transpose()?;
         let windows = fragment.windows.map(windows).transpose()?;
@@ -130,22 +131,25 @@ impl SiteGates {
 
 fn windows(
     WindowsFragment { zone, apply, downtime, talk, last_start, overrun }: WindowsFragment,
-) -> Result<Windows, String> {
-    let zone = known_zone(&zone)
-        .ok_or_else(|| format!("`gates.windows.zone: {zone}` is no time zone such as Europe/Vienna"))?;
+) -> Result<Windows, InvalidValue> {
+    let zone = known_zone(&zone).ok_or_else(|| {
+        InvalidValue::at("gates.windows.zone", format!("`{zone}` is no time zone such as Europe/Vienna"))
+    })?;
     let last_start = last_start.as_deref().map(last_start_of).transpose()?.unwrap_or_default();
     let overrun = overrun.as_deref().map(overrun_of).transpose()?.unwrap_or_default();
     Ok(Windows { zone, apply, downtime: Rules::denied(downtime), talk, last_start, overrun })
 }
 
-fn last_start_of(text: &str) -> Result<SignedDuration, String> {
+fn last_start_of(text: &str) -> Result<SignedDuration, InvalidValue> {
     let time = text.parse().ok().filter(|time| (SignedDuration::from_secs(1)..=LAST_START).contains(time));
-    time.ok_or_else(|| format!("`gates.windows.lastStart: {text}` is no duration from 1s to 24h, such as 10m"))
+    let problem = || format!("`{text}` is no duration from 1s to 24h, such as 10m");
+    time.ok_or_else(|| InvalidValue::at("gates.windows.lastStart", problem()))
 }
 
-fn overrun_of(text: &str) -> Result<Overrun, String> {
+fn overrun_of(text: &str) -> Result<Overrun, InvalidValue> {
     let words = || Overrun::TABLE.iter().map(|(word, _)| word.as_str()).collect::<Vec<_>>().join("`, `");
-    Overrun::parse(text).ok_or_else(|| format!("`gates.windows.overrun: {text}` is none of `{}`", words()))
+    let problem = || format!("`{text}` is none of `{}`", words());
+    Overrun::parse(text).ok_or_else(|| InvalidValue::at("gates.windows.overrun", problem()))
 }
 
 /// A zone by its name, of those that this system has, else of those that this program brings along.
@@ -154,58 +158,62 @@ pub fn known_zone(name: &str) -> Option<TimeZone> {
 }
 
 /// Whom is asked for what, and whose keys count. With keys alone the site asks for nothing of its own accord.
-fn approval(fragment: ApprovalFragment) -> Result<(Option<AskedFor>, Vec<SiteKey>), String> {
+fn approval(fragment: ApprovalFragment) -> Result<(Option<AskedFor>, Vec<SiteKey>), InvalidValue> {
     let ApprovalFragment { names, except, keys } = fragment;
     let keys = keys.into_iter().map(site_key).collect::<Result<Vec<_>, _>>()?;
     if keys.len() > MAX_KEYS {
-        return Err(format!("`gates.approval.keys` lists {} keys, more than the {MAX_KEYS} allowed", keys.len()));
+        return Err(in_keys(format!("lists {} keys, more than the {MAX_KEYS} allowed", keys.len())));
     }
     for (at, one) in keys.iter().enumerate() {
         if let Some(twice) = keys[..at].iter().find(|other| other.key == one.key || other.name == one.name) {
-            return Err(format!("`gates.approval.keys`: `{}` has the key or the name of `{}`", one.name, twice.name));
+            return Err(in_keys(format!("`{}` has the key or the name of `{}`", one.name, twice.name)));
         }
     }
     if names.is_empty() && (keys.is_empty() || !except.is_empty()) {
-        return Err("`gates.approval.for` names no deployment: `for: [\"*\"]` means all".to_owned());
+        return Err(InvalidValue::at("gates.approval.for", "names no deployment: `for: [\"*\"]` means all"));
     }
     Ok(((!names.is_empty()).then_some(AskedFor { names, except }), keys))
 }
 
-fn site_key(SiteKeyFragment { name, key }: SiteKeyFragment) -> Result<SiteKey, String> {
+fn in_keys(problem: String) -> InvalidValue {
+    InvalidValue::at("gates.approval.keys", problem)
+}
+
+fn site_key(SiteKeyFragment { name, key }: SiteKeyFragment) -> Result<SiteKey, InvalidValue> {
     let is_name = !name.trim().is_empty() && name.chars().count() <= MAX_KEY_NAME && text::line(&name) == name;
     if !is_name {
-        return Err(format!(
-            "`gates.approval.keys`: a key's `name` is one visible line of 1 to {MAX_KEY_NAME} characters, such as j.doe"
-        ));
+        let problem = format!("a key's `name` is one visible line of 1 to {MAX_KEY_NAME} characters, such as j.doe");
+        return Err(in_keys(problem));
     }
     let parsed = key.parse::<KeyText>().ok().filter(|key| key.as_str().starts_with("ssh-ed25519 "));
     let key = parsed.ok_or_else(|| {
-        format!(
-            "`gates.approval.keys`: the key of `{name}` isn't the line of an `.pub` file that begins with `ssh-ed25519`"
-        )
+        in_keys(format!("the key of `{name}` isn't the line of an `.pub` file that begins with `ssh-ed25519`"))
     })?;
     Ok(SiteKey { name, key })
 }
 
-fn hook(HookFragment { command, timeout }: HookFragment) -> Result<Hook, String> {
+fn hook(HookFragment { command, timeout }: HookFragment) -> Result<Hook, InvalidValue> {
     let mut words = command.into_iter();
     let program = words.next().map(PathBuf::from).filter(|program| program.is_absolute());
-    let program =
-        program.ok_or("`gates.hook.command` begins with the absolute path of a program; it is run without a shell")?;
+    let program = program.ok_or_else(|| {
+        InvalidValue::at("gates.hook.command", "begins with the absolute path of a program; it is run without a shell")
+    })?;
     let timeout = match timeout {
         None => Some(HOOK),
         Some(text) => parse_duration(&text).filter(|time| (Duration::from_secs(1)..=MAX_HOOK).contains(time)),
     };
-    let timeout = timeout.ok_or("`gates.hook.timeout` is a duration from 1s to 60s, such as 10s")?;
+    let timeout =
+        timeout.ok_or_else(|| InvalidValue::at("gates.hook.timeout", "is a duration from 1s to 60s, such as 10s"))?;
     Ok(Hook { program, args: words.collect(), timeout })
 }
 
-fn drift(text: &str) -> Result<DriftPolicy, String> {
+fn drift(text: &str) -> Result<DriftPolicy, InvalidValue> {
     let words = || DriftPolicy::TABLE.iter().map(|(word, _)| word.as_str()).collect::<Vec<_>>().join("`, `");
-    DriftPolicy::parse(text).ok_or_else(|| format!("`gates.drift: {text}` is none of `{}`", words()))
+    DriftPolicy::parse(text)
+        .ok_or_else(|| InvalidValue::at("gates.drift", format!("`{text}` is none of `{}`", words())))
 }
 
-fn share(text: &str) -> Result<u8, String> {
+fn share(text: &str) -> Result<u8, InvalidValue> {
     let share = text.strip_suffix('%').and_then(|share| share.parse().ok()).filter(|share| *share < 100);
-    share.ok_or_else(|| format!("`gates.removals: {text}` is no share from 0% to 99%"))
+    share.ok_or_else(|| InvalidValue::at("gates.removals", format!("`{text}` is no share from 0% to 99%")))
 }

@@ -11,6 +11,7 @@ use serde::Deserialize;
 
 use super::Home;
 use super::duration::parse_duration;
+use super::invalid::InvalidValue;
 use super::secret::Secret;
 use super::ssh::{SshFragment, SshSettings, is_fingerprint};
 
@@ -116,7 +117,7 @@ pub struct Registries {
 }
 
 impl HostSettings {
-    pub(super) fn make(fragment: HostFragment, home: &Home) -> Result<Self, String> {
+    pub(super) fn make(fragment: HostFragment, home: &Home) -> Result<Self, InvalidValue> {
         let HostFragment { ca, public_roots, pin, client_certificate, account, bearer, proxy, timeouts, .. } = fragment;
         let root = home.root();
         let (mut files, mut secrets) = (Vec::new(), Vec::new());
@@ -130,7 +131,9 @@ impl HostSettings {
             client_certificate.map(|one| repo_http::ClientCertificate { chain: place(one.chain), key: place(one.key) });
         let mut source = |secret: Secret| secret.source(root, &mut secrets);
         let credentials = match (account, bearer) {
-            (Some(_), Some(_)) => return Err("`host.account` and `host.bearer` exclude each other".to_owned()),
+            (Some(_), Some(_)) => {
+                return Err(InvalidValue::at("host.bearer", "`host.account` and `host.bearer` exclude each other"));
+            }
             (Some(login), None) => Some(Credentials::basic(login.user, source(login.password))),
             (None, Some(token)) => Some(Credentials::bearer(source(token))),
             (None, None) => None,
@@ -177,7 +180,7 @@ impl HostSettings {
 }
 
 impl Registries {
-    pub(super) fn make(fragment: RegistriesFragment, root: &Path) -> Result<Self, String> {
+    pub(super) fn make(fragment: RegistriesFragment, root: &Path) -> Result<Self, InvalidValue> {
         let credentials = |login: Login| Credentials::basic(login.user, login.password.source(root, &mut Vec::new()));
         Ok(Self {
             plain_http: fragment.plain_http,
@@ -189,25 +192,21 @@ impl Registries {
 }
 
 /// `registries.mirrors` and `registries.mirrorsOnly`.
-fn mirrors(written: BTreeMap<String, Vec<String>>, only: bool) -> Result<Mirrors, String> {
+fn mirrors(written: BTreeMap<String, Vec<String>>, only: bool) -> Result<Mirrors, InvalidValue> {
     if only && written.is_empty() {
-        return Err(
-            "`registries.mirrorsOnly` without `registries.mirrors` has no meaning: it is said of registries that \
-                    have mirrors"
-                .to_owned(),
-        );
+        let problem = "without `registries.mirrors` it has no meaning: it is said of registries that have mirrors";
+        return Err(InvalidValue::at("registries.mirrorsOnly", problem));
     }
     let mut of = BTreeMap::new();
     for (registry, mirrors) in written {
+        let wrong = |problem| InvalidValue::below("registries.mirrors", &registry, problem);
         if registry.contains('/') || Mirror::parse(&registry).is_err() {
-            return Err(format!("`registries.mirrors`: `{registry}` is not a registry's `host[:port]`"));
+            return Err(wrong(format!("`{registry}` is not a registry's `host[:port]`")));
         }
         if mirrors.is_empty() {
-            return Err(format!("`registries.mirrors.{registry}` has no mirror: name one, or leave the registry out"));
+            return Err(wrong("has no mirror: name one, or leave the registry out".to_owned()));
         }
-        let parse = |text: &String| {
-            Mirror::parse(text).map_err(|error| format!("`registries.mirrors.{registry}`: `{text}`: {}", error.rule))
-        };
+        let parse = |text: &String| Mirror::parse(text).map_err(|error| wrong(format!("`{text}`: {}", error.rule)));
         let mirrors = mirrors.iter().map(parse).collect::<Result<_, _>>()?;
         of.insert(registry, mirrors);
     }
@@ -215,38 +214,43 @@ fn mirrors(written: BTreeMap<String, Vec<String>>, only: bool) -> Result<Mirrors
 }
 
 /// `host.pin`: a key over HTTPS, or a fingerprint over SSH.
-fn read_pin(text: String) -> Result<(Option<Pin>, Option<String>), String> {
+fn read_pin(text: String) -> Result<(Option<Pin>, Option<String>), InvalidValue> {
     match text.parse::<Digest>() {
         Ok(digest) => Ok((Some(Pin(digest)), None)),
         Err(_) if is_fingerprint(&text) => Ok((None, Some(text))),
-        Err(_) => Err("`host.pin` is neither `sha256:` and 64 lower-case hex digits, for HTTPS, nor `SHA256:` and 43 \
-                       characters as `ssh-keygen -l` prints them, for SSH"
-            .to_owned()),
+        Err(_) => Err(InvalidValue::at(
+            "host.pin",
+            "is neither `sha256:` and 64 lower-case hex digits, for HTTPS, nor `SHA256:` and 43 characters as \
+             `ssh-keygen -l` prints them, for SSH",
+        )),
     }
 }
 
 impl Proxy {
-    fn make(self, source: &mut dyn FnMut(Secret) -> Source) -> Result<repo_http::Proxy, String> {
+    fn make(self, source: &mut dyn FnMut(Secret) -> Source) -> Result<repo_http::Proxy, InvalidValue> {
         let account = match (self.user, self.password) {
             (Some(user), Some(password)) => Some((user, source(password))),
             (None, None) => None,
-            _ => return Err("`host.proxy` has both `user` and `password`, or neither".to_owned()),
+            _ => return Err(InvalidValue::at("host.proxy", "it has both `user` and `password`, or neither")),
         };
         if self.url.contains('@') {
-            return Err("`host.proxy.url` holds a credential: use `user` and `password: {file: …}`".to_owned());
+            return Err(InvalidValue::at("host.proxy.url", "holds a credential: use `user` and `password: {file: …}`"));
         }
         Ok(repo_http::Proxy { url: self.url, account, except: self.except })
     }
 }
 
 impl Timeouts {
-    fn make(self) -> Result<repo_http::Timeouts, String> {
+    fn make(self) -> Result<repo_http::Timeouts, InvalidValue> {
         let default = repo_http::Timeouts::default();
         let limit = |name: &str, text: Option<String>, default: Duration| match text {
             None => Ok(default),
             Some(text) => match parse_duration(&text) {
                 Some(limit) if limit >= Duration::from_millis(100) => Ok(limit),
-                _ => Err(format!("`host.timeouts.{name}: {text}` is not a duration of at least 100ms, like 10s")),
+                _ => {
+                    let problem = format!("`{text}` is not a duration of at least 100ms, like 10s");
+                    Err(InvalidValue::below("host.timeouts", name, problem))
+                }
             },
         };
         Ok(repo_http::Timeouts {

@@ -5,6 +5,7 @@ mod duration;
 pub mod from_fleet;
 mod gates;
 mod host;
+mod invalid;
 pub mod policy;
 mod secret;
 mod ssh;
@@ -28,6 +29,7 @@ pub use ssh::{SshIdentity, SshSettings};
 
 use self::gates::GatesFragment;
 use self::host::{HostFragment, RegistriesFragment};
+use self::invalid::InvalidValue;
 
 use crate::decision::capabilities::Described;
 
@@ -196,15 +198,15 @@ pub struct Helm {
 }
 
 impl Helm {
-    fn make(fragment: HelmFragment, root: &Path) -> Result<Self, String> {
+    fn make(fragment: HelmFragment, root: &Path) -> Result<Self, InvalidValue> {
         let history_max = fragment.history_max.unwrap_or(10);
         if history_max < 2 {
-            return Err(
-                "`helm.historyMax` is at least 2: a release that a crash left under way goes back one".to_owned()
-            );
+            let problem =
+                format!("`{history_max}` is less than 2: a release that a crash left under way goes back one");
+            return Err(InvalidValue::at("helm.historyMax", problem));
         }
         if fragment.context.is_empty() {
-            return Err("`helm.context` names a context of the kubeconfig".to_owned());
+            return Err(InvalidValue::at("helm.context", "is empty: it names a context of the kubeconfig"));
         }
         Ok(Self {
             program: fragment.program.unwrap_or_else(|| "helm".into()),
@@ -292,33 +294,44 @@ impl Settings {
         Self::parse(&text, home).map_err(|problem| ConfigError::Parse { path, problem })
     }
 
-    /// The settings that `text` gives in this home.
+    /// The settings that `text` gives in this home. The problem has the line and the key of the first thing that can't be.
     pub fn parse(text: &str, home: &Home) -> Result<Self, String> {
-        let read = yaml::deserialize("device.yaml", text.as_bytes(), &yaml::Limits::VENDOR);
-        let fragment: Option<Fragment> = read.map_err(|problem| {
+        let (file, bytes, limits) = ("device.yaml", text.as_bytes(), &yaml::Limits::VENDOR);
+        let read = yaml::deserialize(file, bytes, limits).and_then(|fragment| {
+            let made = Self::make(fragment.unwrap_or_default(), home);
+            made.map_err(|invalid| invalid.in_file(file, yaml::place_of(bytes, limits, &invalid.key)))
+        });
+        read.map_err(|problem| {
             let hint = problem.hint.as_ref().map(|hint| format!(" ({hint})")).unwrap_or_default();
             format!("{problem}{hint}")
-        })?;
-        let fragment = fragment.unwrap_or_default();
+        })
+    }
+
+    fn make(fragment: Fragment, home: &Home) -> Result<Self, InvalidValue> {
         let interval = |name: &str, text: Option<String>| match text {
             None => Ok(None),
             Some(text) => match parse_duration(&text) {
                 Some(duration) if duration >= Duration::from_secs(1) => Ok(Some(duration)),
-                _ => Err(format!("`{name}: {text}` is not a duration of at least 1s, like 15s, 5m or 1h")),
+                _ => Err(InvalidValue::at(
+                    name,
+                    format!("`{text}` is not a duration of at least 1s, like 15s, 5m or 1h"),
+                )),
             },
         };
         let resolve_user = fragment.docker.resolve_user.unwrap_or(RESOLVE_USER);
         if resolve_user == 0 || resolve_user == u32::MAX {
-            return Err("`docker.resolveUser` is the id of a user that owns nothing, and not root".to_owned());
+            let problem = format!("`{resolve_user}` is not the id of a user that owns nothing, and not root");
+            return Err(InvalidValue::at("docker.resolveUser", problem));
         }
-        fragment.capabilities.check().map_err(|problem| format!("`capabilities`: {problem}"))?;
+        fragment.capabilities.check().map_err(|problem| InvalidValue::at("capabilities", problem))?;
         let stop_timeout = interval("docker.stopTimeout", fragment.docker.stop_timeout)?.unwrap_or(STOP_TIMEOUT);
         if stop_timeout > MAX_STOP_TIMEOUT {
-            return Err("`docker.stopTimeout` is at most 10m: whatever waits for the removal waits as long".to_owned());
+            let problem = "it is at most 10m: whatever waits for the removal waits as long";
+            return Err(InvalidValue::at("docker.stopTimeout", problem));
         }
         let jobs = fragment.jobs.unwrap_or(JOBS);
         if !(1..=MAX_JOBS).contains(&jobs) {
-            return Err(format!("`jobs: {jobs}` is not between 1 and {MAX_JOBS}"));
+            return Err(InvalidValue::at("jobs", format!("`{jobs}` is not between 1 and {MAX_JOBS}")));
         }
         let docker_env = [("DOCKER_HOST", fragment.docker.host), ("DOCKER_CONFIG", fragment.docker.config)];
         Ok(Self {
@@ -415,12 +428,19 @@ mod tests {
         let schema = schema();
         for (text, words) in [
             ("poll: 15s\nrepot: 5m\n", vec!["device.yaml:2:1: repot: "]),
-            ("poll: soon\n", vec!["poll", "soon"]),
-            ("poll: 0s\n", vec!["at least 1s"]),
+            ("poll: soon\n", vec!["device.yaml:1:1: poll: `soon`"]),
+            ("report: 5m\npoll: 0s\n", vec!["device.yaml:2:1: poll: ", "at least 1s"]),
+            ("jobs: 0\n", vec!["device.yaml:1:1: jobs: `0`"]),
+            (
+                "gates:\n  windows:\n    zone: Nowhere/City\n",
+                vec!["device.yaml:3:5: gates.windows.zone: `Nowhere/City`"],
+            ),
+            ("gates: {removals: all}\n", vec!["device.yaml:1:9: gates.removals: `all`"]),
+            ("gates:\n  approval:\n    for: []\n", vec!["device.yaml:3:5: gates.approval.for: "]),
             ("docker: [a]\n", vec!["device.yaml:1:10: docker[0]: "]),
             ("docker: {stopTimeout: 1h}\n", vec!["docker.stopTimeout", "at most 10m"]),
             ("helm: {kubeconfig: k}\n", vec!["context"]),
-            ("helm: {kubeconfig: k, context: c, historyMax: 1}\n", vec!["historyMax", "at least 2"]),
+            ("helm: {kubeconfig: k, context: c, historyMax: 1}\n", vec!["historyMax", "less than 2"]),
             ("docker: {resolveUser: 0}\n", vec!["docker.resolveUser", "not root"]),
             ("host: {password: x}\n", vec!["password"]),
             ("host: {bearer: {file: a}, account: {user: u, password: {env: X}}}\n", vec!["exclude each other"]),
@@ -437,9 +457,8 @@ mod tests {
             ("registries: {mirrors: {a.example: [\"oci://b/c\"]}}\n", vec!["a.example", "`oci://b/c`", "host[:port]"]),
         ] {
             let problem = Settings::parse(text, &home).unwrap_err();
-            // How long something takes no pattern tells.
-            let is_length =
-                ["poll: ", "host: {timeouts", "docker: {stopTimeout"].iter().any(|head| text.starts_with(head));
+            // How long something takes, and which zones there are, no pattern tells.
+            let is_length = ["poll: ", "timeouts", "stopTimeout", "zone: "].iter().any(|word| text.contains(word));
             assert!(!schema.is_valid(&json(text)) || is_length, "{text}");
             for word in words {
                 assert!(problem.contains(word), "{word} in {problem}");

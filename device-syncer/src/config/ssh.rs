@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use repo_http::Source;
 
+use super::invalid::InvalidValue;
 use super::secret::Secret;
 
 /// What a fingerprint of a host's key begins with, as `ssh-keygen -l` prints it.
@@ -52,10 +53,17 @@ impl SshFragment {
         root: &Path,
         own: PathBuf,
         (files, secrets): (&mut Vec<PathBuf>, &mut Vec<PathBuf>),
-    ) -> Result<SshSettings, String> {
+    ) -> Result<SshSettings, InvalidValue> {
         let identity = match (self.key, self.passphrase, self.agent) {
-            (Some(_), _, Some(_)) => return Err("`host.sshKey` and `host.sshAgent` exclude each other".to_owned()),
-            (None, Some(_), _) => return Err("`host.sshKeyPassphrase` is that of `host.sshKey`".to_owned()),
+            (Some(_), _, Some(_)) => {
+                return Err(InvalidValue::at("host.sshAgent", "`host.sshKey` and `host.sshAgent` exclude each other"));
+            }
+            (None, Some(_), _) => {
+                return Err(InvalidValue::at(
+                    "host.sshKeyPassphrase",
+                    "it is that of `host.sshKey`, which isn't there",
+                ));
+            }
             (None, None, Some(socket)) => SshIdentity::Agent(root.join(socket)),
             (Some(path), passphrase, None) => SshIdentity::File {
                 path: root.join(path),

@@ -142,7 +142,7 @@ fn a_mistake_around_an_approval_is_named() {
     ]);
     world.syncer(&["approve", "nobody"]).ended(1).says(&["no deployment `nobody` is wanted or goes here"]);
     let mistakes = [
-        ("{for: []}", "`gates.approval.for` names no deployment"),
+        ("{for: []}", "gates.approval.for: names no deployment"),
         ("{for: ['']}", "an empty pattern means nothing"),
         ("{except: ['*']}", "for"),
         ("{for: ['*'], unless: []}", "unless"),

@@ -113,7 +113,7 @@ fn the_stricter_word_of_fleet_and_site_counts() {
     let world = World::joined();
     world.settings("gates: {drift: never}\n");
     let run = world.once();
-    assert!(run.code != 0 && run.stderr.contains("`gates.drift: never` is none of `heal`"), "{run:?}");
+    assert!(run.code != 0 && run.stderr.contains("gates.drift: `never` is none of `heal`"), "{run:?}");
 }
 
 #[test]

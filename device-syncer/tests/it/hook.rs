@@ -205,9 +205,9 @@ fn a_hook_that_the_site_takes_away_holds_nothing_back_any_more() {
 fn a_mistake_in_the_hook_is_named() {
     let world = World::running();
     let mistakes = [
-        ("{command: []}", "`gates.hook.command` begins with the absolute path"),
-        ("{command: [line-idle]}", "`gates.hook.command` begins with the absolute path"),
-        ("{command: [/x], timeout: 2m}", "`gates.hook.timeout` is a duration from 1s to 60s"),
+        ("{command: []}", "gates.hook.command: begins with the absolute path"),
+        ("{command: [line-idle]}", "gates.hook.command: begins with the absolute path"),
+        ("{command: [/x], timeout: 2m}", "gates.hook.timeout: is a duration from 1s to 60s"),
         ("{command: /x}", "hook"),
         ("{}", "command"),
     ];

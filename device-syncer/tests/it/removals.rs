@@ -79,5 +79,5 @@ fn few_removals_need_nobody() {
     world.once().good();
     assert_eq!(world.containers(), [""; 0]);
     world.settings("gates: {removals: 100%}\n");
-    world.once().ended(1).says(&["`gates.removals: 100%` is no share from 0% to 99%"]);
+    world.once().ended(1).says(&["gates.removals: `100%` is no share from 0% to 99%"]);
 }

@@ -409,6 +409,6 @@ fn mistakes_around_the_sites_keys_are_named() {
     world.assert_mistakes(
         &["once"],
         |keys| format!("gates: {{approval: {{keys: {keys}}}}}\n"),
-        &[("[]", "`gates.approval.for` names no deployment")],
+        &[("[]", "gates.approval.for: names no deployment")],
     );
 }

@@ -282,12 +282,12 @@ fn windows_by_a_clock_that_the_device_does_not_know_are_closed_and_it_says_so() 
 fn a_mistake_in_the_windows_is_named() {
     let world = World::running();
     let mistakes = [
-        ("{zone: Mars/Base}", "`gates.windows.zone: Mars/Base` is no time zone"),
+        ("{zone: Mars/Base}", "gates.windows.zone: `Mars/Base` is no time zone"),
         ("{zone: UTC, apply: {allow: [{start: '0 2 1 * 6', length: 1h}]}}", "day and weekday are both restricted"),
         ("{zone: UTC, downtime: [{start: '0 2 * * 6', length: 8d}]}", "length `8d` isn't from 1m to 7d"),
         ("{apply: {}}", "zone"),
-        ("{zone: UTC, lastStart: 25h}", "`gates.windows.lastStart: 25h` is no duration from 1s to 24h"),
-        ("{zone: UTC, overrun: never}", "`gates.windows.overrun: never` is none of `deployment`, `component`"),
+        ("{zone: UTC, lastStart: 25h}", "gates.windows.lastStart: `25h` is no duration from 1s to 24h"),
+        ("{zone: UTC, overrun: never}", "gates.windows.overrun: `never` is none of `deployment`, `component`"),
     ];
     world.assert_mistakes(&["once", "windows"], |windows| format!("gates: {{windows: {windows}}}\n"), &mistakes);
 }

@@ -17,7 +17,7 @@ pub use field::{Context, Field, Reader, read, read_json};
 pub use json::parse_json;
 pub use parse::parse;
 pub use scalar::{Plain, Strictness, is_ambiguous, resolve};
-pub use typed::deserialize;
+pub use typed::{deserialize, place_of};
 pub use write::to_yaml;
 
 /// Where a node starts: line and column from 1, the column in characters. Line 0 means unknown.

@@ -19,6 +19,18 @@ pub fn deserialize<T: DeserializeOwned>(file: &str, bytes: &[u8], limits: &Limit
     })
 }
 
+/// Where the innermost of these keys stands that a document has, the outermost first; nowhere in one that can't be read.
+pub fn place_of(bytes: &[u8], limits: &Limits, keys: &[String]) -> Span {
+    let Ok(Some(root)) = parse_any("", bytes, limits) else { return Span::default() };
+    let (mut span, mut node) = (root.span, &root);
+    for key in keys {
+        let Value::Mapping(entries) = &node.value else { break };
+        let Some((name, value)) = entries.iter().find(|(name, _)| name.text() == Some(key)) else { break };
+        (span, node) = (name.span, value);
+    }
+    span
+}
+
 /// Where the key of the innermost value on this path stands, or the item of a list.
 fn place(root: &Node, path: &Path) -> Span {
     let mut span = root.span;
