@@ -42,7 +42,7 @@ impl<T> Paced<T> {
             if let Some((since, _)) = self.stalled.take() {
                 self.waited += since.elapsed();
             }
-            return if self.is_too_slow() { Poll::Ready(Err(io::ErrorKind::TimedOut.into())) } else { written };
+            return if self.judge_round() { Poll::Ready(Err(io::ErrorKind::TimedOut.into())) } else { written };
         }
         loop {
             let rest = Limits::STALL.min(Limits::ROUND.saturating_sub(self.waited));
@@ -50,15 +50,15 @@ impl<T> Paced<T> {
             ready!(look.as_mut().poll(context));
             let stalled = since.elapsed();
             self.waited += stalled;
-            if stalled >= Limits::STALL || self.is_too_slow() {
+            if stalled >= Limits::STALL || self.judge_round() {
                 return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
             }
             self.stalled = None;
         }
     }
 
-    /// Whether too little was taken in a round; only the time counts in which something waited to be taken.
-    fn is_too_slow(&mut self) -> bool {
+    /// Ends a round that is over, and says whether too little was taken in it; only the time counts in which something waited.
+    fn judge_round(&mut self) -> bool {
         if self.waited < Limits::ROUND {
             return false;
         }

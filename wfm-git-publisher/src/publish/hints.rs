@@ -4,7 +4,7 @@ use std::error::Error;
 
 use repo_git::remote::SshProblem;
 use repo_git::{OpenError, RemoteError};
-use repo_http::{HttpError, Problem as Trouble};
+use repo_http::{HttpError, Problem};
 use wfm_git_host::accounts::{AccountError, Malformed};
 
 use super::error::{ClockError, DeviceError, PublishError};
@@ -114,14 +114,14 @@ pub(crate) fn hint(error: &(dyn Error + 'static)) -> Option<String> {
 
 fn http_hint(error: &HttpError) -> Option<String> {
     let text = match &error.problem {
-        Trouble::Status { status: 401 | 403, .. } => {
+        Problem::Status { status: 401 | 403, .. } => {
             "check the account under `remote` in publisher.yaml, and its rights"
         }
-        Trouble::Status { status: 404, .. } => {
+        Problem::Status { status: 404, .. } => {
             "make the repository at the host, or give the account the right to see it"
         }
-        Trouble::Certificate(_) => "name the host's authority with `caFile` under `remote` in publisher.yaml",
-        Trouble::Redirect { .. } => "write the new address into publisher.yaml: a redirect may lead anywhere",
+        Problem::Certificate(_) => "name the host's authority with `caFile` under `remote` in publisher.yaml",
+        Problem::Redirect { .. } => "write the new address into publisher.yaml: a redirect may lead anywhere",
         _ => return None,
     };
     Some(text.to_owned())

@@ -141,7 +141,7 @@ impl<'a> Pass<'a> {
             clock::check_devices(self)?;
         }
         self.reserve(&devices, key, control)?;
-        let mut carried = self.carry_out(devices, options)?;
+        let mut carried = self.publish_each(devices, options)?;
         self.note_published(&carried, key, control)?;
         problems.extend(self.repair_warnings());
         let tips = carried.iter().filter_map(|one| Some((one.device.clone(), one.tips?))).collect();
@@ -266,7 +266,7 @@ impl<'a> Pass<'a> {
     }
 
     /// Writes, many devices side by side, whose syncs are put together.
-    fn carry_out(&self, devices: Vec<Device>, options: &Options<'_>) -> Result<Vec<Carried>, ControlError> {
+    fn publish_each(&self, devices: Vec<Device>, options: &Options<'_>) -> Result<Vec<Carried>, ControlError> {
         let (work, others): (Vec<_>, Vec<_>) = devices.into_iter().partition(Device::is_written);
         let (all, done, stop, progress) = (work.len(), AtomicUsize::new(0), options.stop, options.progress);
         let path = self.home.devices();
