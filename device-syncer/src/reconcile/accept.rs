@@ -425,3 +425,25 @@ fn of_accepted(next: &DeviceState, refused: Option<Refusal>, now: Timestamp) -> 
     }
     all
 }
+
+#[cfg(test)]
+impl Found {
+    /// Nothing that is new.
+    pub(super) fn nothing(host: HostAnswer) -> Self {
+        Self { accepted: None, host, is_resumed: true, outcome: FetchOutcome::Unchanged, proof: None, site: None }
+    }
+
+    /// A proof that the host shows the newest.
+    pub(super) fn proven(host: HostAnswer) -> Self {
+        let proof = Freshness {
+            fleet: crate::testing::fleet(),
+            device: "press-01".parse().unwrap(),
+            tip: "a".repeat(40),
+            envelope_digest: repo_model::Digest::of(b""),
+            serial: 1,
+            issued: Timestamp::UNIX_EPOCH,
+            expires: Timestamp::MAX,
+        };
+        Self { proof: Some(Ok(proof)), ..Self::nothing(host) }
+    }
+}

@@ -8,7 +8,7 @@ use crate::config::Device;
 use crate::host::refs::StatusTip;
 use crate::reconcile::accept::{Found, Heard};
 use crate::reconcile::host_side::Seen;
-use crate::reconcile::outcome::HostReport;
+use crate::reconcile::outcome::{HostAnswer, HostReport};
 use crate::reconcile::pass_error::PassError;
 use crate::state::floor::Floor;
 
@@ -68,7 +68,12 @@ impl Link {
             left.is_news = true;
             self.here.notify_one();
         }
-        (left.heard, left.found) = (Some(heard), Some(Ok(found)));
+        left.heard = Some(heard);
+        // A host that goes away takes nothing back of what it brought.
+        let is_kept = found.host != HostAnswer::Complete && left.found.as_ref().is_some_and(brings);
+        if !is_kept {
+            left.found = Some(Ok(found));
+        }
     }
 
     /// Leaves that something couldn't be had or told, unless a pass has more to take over.
@@ -159,5 +164,34 @@ impl Link {
     /// Where its `status` stands.
     pub(super) fn pushed(&self) -> StatusTip {
         self.left().report.as_ref().map_or(StatusTip::Unknown, |report| report.status)
+    }
+}
+
+fn brings(found: &Result<Found, PassError>) -> bool {
+    found.as_ref().is_ok_and(Found::brings)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_that_goes_away_takes_nothing_back_of_what_no_pass_has_taken_over() {
+        let (trust_digest, time) = (repo_model::Digest::of(b""), jiff::Timestamp::UNIX_EPOCH);
+        let (envelope, manifest, issued) = (None, None, None);
+        let (seq, serial, manifest_version, trust) = (0, 0, 0, 1);
+        let link =
+            Link::new(Floor { seq, serial, envelope, manifest_version, manifest, trust, trust_digest, time, issued });
+        let taken = || link.found().unwrap().unwrap();
+        for away in [HostAnswer::Unreachable, HostAnswer::Unfetched] {
+            link.hand_over(Found::proven(HostAnswer::Complete));
+            link.hand_over(Found::nothing(away));
+            assert!(link.has_news() && taken().brings(), "{away:?}");
+        }
+        link.hand_over(Found::proven(HostAnswer::Complete));
+        link.hand_over(Found::nothing(HostAnswer::Complete));
+        assert!(!taken().brings(), "it shows something else now");
+        link.hand_over(Found::nothing(HostAnswer::Unreachable));
+        assert_eq!(taken().host, HostAnswer::Unreachable);
     }
 }
