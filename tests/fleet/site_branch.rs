@@ -114,8 +114,8 @@ fn a_person_elsewhere_approves_with_stock_git_as_the_page_says_and_the_device_is
     let repository = hosted.fleet.repository(ID);
     assert_eq!(git::git(&repository, &["rev-list", "--count", "site"]).trim(), "1");
     hosted.until("the newer one counts", |hosted| hosted.fleet.status(ID)["site"]["serial"] == 2);
-    // Who didn't look whether somebody else said something is refused.
-    let late = person.run("press-01", &set, &say);
+    // Who didn't look whether somebody else said something is refused, when it is something else that is said.
+    let late = person.run("press-01", &format!("sha256:{}", "0".repeat(64)), &say);
     assert!(!late.status.success() && String::from_utf8_lossy(&late.stderr).contains("stale info"), "{late:?}");
 }
 

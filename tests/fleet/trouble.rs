@@ -141,6 +141,9 @@ fn what_our_host_answers_in_trouble_is_named_and_costs_nothing() {
 
     // Its repository is gone, and then damaged.
     let (repository, away) = (hosted.fleet.repository(ID), hosted.dir.path().join("away.git"));
+    // The publisher, which looks each second, would make it anew.
+    let control = repo_git::Repo::open(&hosted.fleet.control()).expect("a ledger");
+    let held = control.lock().expect("nobody else has it for long");
     std::fs::rename(&repository, &away).expect("renamed");
     hosted.cut_off("no repository", &["Stalled NotFound"]);
     std::fs::rename(&away, &repository).expect("renamed");
@@ -148,6 +151,7 @@ fn what_our_host_answers_in_trouble_is_named_and_costs_nothing() {
     replace(&refs, b"nonsense\n");
     hosted.cut_off("damaged refs", &["Unreachable HostError"]);
     std::fs::remove_file(&refs).expect("removed");
+    drop(held);
 
     // A portal that wants everybody to log in has another certificate.
     let portal = ForeignHost::start(Options::default());
