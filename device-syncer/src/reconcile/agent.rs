@@ -72,7 +72,7 @@ pub async fn run(syncer: Syncer, make: Make, service: Arc<ServiceManager>) -> st
     Ok(())
 }
 
-/// What both loops have.
+/// What both loops use, on the one thread on which they take turns.
 struct Both {
     link: Arc<Link>,
     state: Shared,
@@ -118,9 +118,9 @@ impl Both {
         self.service.alive(self.alive.says(side, Instant::now(), within));
     }
 
-    /// Logs what it all comes to, if that isn't what it was. What is new waits for the pass that
-    /// takes it over, and what a pass says for the turn by which that is told.
-    fn note(&self, is_turn: bool) {
+    /// Logs what it all comes to, if that isn't what it was. What is new waits for the end of the pass that takes it over, and
+    /// what a pass says for the turn by which that is told.
+    fn note(&self) {
         let Some(report) = self.link.report().filter(|_| !self.link.has_news()) else { return };
         let mut last = self.last.borrow_mut();
         match &mut *last {
@@ -129,7 +129,8 @@ impl Both {
             Some(Ok(local)) => {
                 let tip = StatusTip::from(self.state.lock().store.status_tip());
                 let is_told = report.is_told && (report.status == tip || report.status == StatusTip::Unknown);
-                if !is_turn && report.is_told && !is_told && report.answer == HostAnswer::Complete {
+                // The commit since then makes another turn begin.
+                if report.is_told && !is_told && report.answer == HostAnswer::Complete {
                     return;
                 }
                 let outcome = local.clone().with(&HostReport { is_told, ..report });
@@ -173,7 +174,7 @@ async fn ask_and_tell(mut side: HostSide, both: &Both, mut stop: Stop) -> (HostS
         let asked = Asked { next: Next::after(answer), poll, waits, retry_after };
         let jitter = backoff::jitter(Timestamp::now());
         schedule.asked(Instant::now(), asked, jitter);
-        both.note(true);
+        both.note();
         let tick = Instant::now() + next_pass(poll, None, jitter);
         ask = loop {
             let due = schedule.due().min(tick);
@@ -259,6 +260,7 @@ async fn observe_and_reconcile(mut here: DeviceSide, make: Make, both: &Both, mu
             (here, result)
         })
         .await;
+        both.link.pass_ended();
         let result = result.map(|(local, seen)| {
             both.link.see(seen, &here.floor);
             local
@@ -270,7 +272,7 @@ async fn observe_and_reconcile(mut here: DeviceSide, make: Make, both: &Both, mu
             }
         }
         *both.last.borrow_mut() = Some(result);
-        both.note(false);
+        both.note();
         retry_times.note(&here.state.lock().retries, Timestamp::now());
         let rest = next_pass(poll, here.due(began), backoff::jitter(Timestamp::now()));
         both.alive(Side::Device, rest + HANGS);

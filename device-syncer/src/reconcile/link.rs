@@ -12,7 +12,7 @@ use crate::reconcile::outcome::{HostAnswer, HostReport};
 use crate::reconcile::pass_error::PassError;
 use crate::state::floor::Floor;
 
-/// Shared by both sides.
+/// One slot for each thing, the newest of which counts: whoever comes finds it there, and nothing is queued.
 #[derive(Debug)]
 pub(super) struct Link {
     left: Mutex<Left>,
@@ -27,6 +27,8 @@ struct Left {
     found: Option<Result<Found, PassError>>,
     /// That is new: a pass begins for it.
     is_news: bool,
+    /// A pass is at work that took over something new.
+    is_taken_over: bool,
     /// What was handed over last, for what is news.
     heard: Option<Heard>,
     /// By what the host's side judges.
@@ -45,6 +47,7 @@ impl Link {
         let left = Left {
             found: None,
             is_news: false,
+            is_taken_over: false,
             heard: None,
             floor,
             seen: None,
@@ -85,11 +88,16 @@ impl Link {
         }
     }
 
-    /// What the host had since the last pass.
+    /// What the host had since the last pass, for the one that begins now and [ends](Self::pass_ended).
     pub(super) fn found(&self) -> Option<Result<Found, PassError>> {
         let mut left = self.left();
-        left.is_news = false;
+        left.is_taken_over = std::mem::take(&mut left.is_news);
         left.found.take()
+    }
+
+    /// What that came to is known.
+    pub(super) fn pass_ended(&self) {
+        self.left().is_taken_over = false;
     }
 
     /// Whether something was found that no pass has taken over.
@@ -97,9 +105,10 @@ impl Link {
         self.left().found.is_some()
     }
 
-    /// Whether a pass begins for what was found.
+    /// Whether what new things come to is known once a pass has ended, which has begun or is about to.
     pub(super) fn has_news(&self) -> bool {
-        self.left().is_news
+        let left = self.left();
+        left.is_news || left.is_taken_over
     }
 
     /// Leaves what a pass saw, and the floor after it.
@@ -130,13 +139,13 @@ impl Link {
         }
     }
 
-    /// Has the host asked at once.
+    /// Has the next turn ask the host, and begin at once.
     pub(super) fn ask(&self) {
         self.left().asks = true;
         self.host.notify_one();
     }
 
-    /// Whether it is to be.
+    /// Takes that back, and says whether it was so.
     pub(super) fn asks(&self) -> bool {
         std::mem::take(&mut self.left().asks)
     }
