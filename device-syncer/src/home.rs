@@ -12,7 +12,6 @@ use repo_http::Clock;
 use repo_model::freshness::SKEW;
 use repo_model::join::Join;
 use repo_model::report::{Condition, ConditionType, Reason};
-use repo_model::roster::{Trust, roster_path};
 use repo_model::windows::Spread;
 use repo_model::{DeviceId, Digest, KeyText, envelope, error_chain};
 use rustix::fs::{FlockOperation, flock};
@@ -233,15 +232,7 @@ fn read_join(path: &Path, bytes: &[u8]) -> Result<Join, HomeError> {
     if join.layout != envelope::LAYOUT {
         return Err(invalid(format!("layout {} is newer than this program: update it", join.layout)));
     }
-    let found = Digest::of(join.trust.roster.as_bytes());
-    if found != join.trust.sha256 {
-        return Err(invalid(format!("the roster is {found}, and `trust.sha256` says {}", join.trust.sha256)));
-    }
-    let trust = Trust::pin(&roster_path(join.trust.version), join.trust.roster.as_bytes(), join.fleet);
-    let trust = trust.map_err(|error| invalid(error.to_string()))?;
-    if trust.roster.version != join.trust.version {
-        return Err(invalid(format!("the roster is version {}, not {}", trust.roster.version, join.trust.version)));
-    }
+    join.trust.check(join.fleet).map_err(invalid)?;
     Ok(join)
 }
 

@@ -75,7 +75,7 @@ pub struct HostSide {
 }
 
 impl HostSide {
-    /// Nothing is asked yet.
+    /// Of a syncer that has asked nothing so far, and may talk at any time.
     pub(super) fn new(device: Device, client: HostClient, state: Shared) -> Self {
         let (heartbeat, status_push, answer, clone) =
             (Heartbeat::default(), None, HostAnswer::NotAsked, CloneInUse::default());
@@ -125,9 +125,8 @@ impl HostSide {
         Ok(Some(look(&mut self.client, &self.device, &view, floor, refs, requests.accept_history)))
     }
 
-    /// Pushes what the host doesn't know yet. Nothing is pushed before a `desired` was believed, nor while this device waits for
-    /// one that lists it.
-    /// Returns whether it knows all of it.
+    /// Pushes what the host doesn't know yet, and returns whether it knows all of it then. Nothing is pushed before a `desired`
+    /// was believed, nor while this device waits for one that lists it.
     pub(super) fn tell(&mut self, seen: &mut Option<Seen>) -> Result<bool, PassError> {
         let view = self.state.view();
         self.read_desired(&view)?;
@@ -204,7 +203,7 @@ impl HostSide {
         self.state.listen(Some(Box::new(move |store| push.push(store))));
     }
 
-    /// Ends that.
+    /// Waits for the push that is in flight; nothing is pushed beside the work from here on.
     pub(super) fn end_push(&mut self) {
         let Some(push) = self.status_push.take() else { return };
         self.state.listen(None);

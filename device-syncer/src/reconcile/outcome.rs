@@ -94,12 +94,12 @@ impl Progress {
     }
 }
 
-/// What a pass had of the host.
+/// What a turn had of the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HostAnswer {
-    /// The pass didn't ask: what was known last still counts, or it isn't to ask yet.
+    /// It didn't ask: what was known last still counts, or it isn't to ask yet.
     NotAsked,
-    /// It didn't answer, or went away while something was fetched.
+    /// The host didn't answer, or went away while something was fetched.
     Unreachable,
     /// It answered, and what it has couldn't be fetched for a reason of its own.
     Unfetched,
@@ -152,10 +152,12 @@ impl LocalOutcome {
         let mut outcome = PassOutcome { progress, just_began, host: host.answer, problems, not_ready, poll };
         let is_explained = !outcome.problems.is_empty() || !outcome.not_ready.is_empty();
         if !outcome.is_up_to_date() && !is_explained && !done.at_work {
-            outcome.problems.push(match host.is_silent {
-                true => "windows let nothing be said to the host now".to_owned(),
-                false => "the host hasn't taken the newest `status` yet".to_owned(),
-            });
+            let reason = if host.is_silent {
+                "windows let nothing be said to the host now"
+            } else {
+                "the host hasn't taken the newest `status` yet"
+            };
+            outcome.problems.push(reason.to_owned());
         }
         outcome
     }

@@ -246,7 +246,8 @@ impl DeviceSide {
         let mut pass = Acceptance { device, clock, view, floor, heard }.take(found, &self.events)?;
         let is_silent =
             |desired: &Desired| self.keeps_silence && silent_for(&self.device, desired, &self.floor).is_some();
-        if pass.desired.as_ref().is_some_and(is_silent) {
+        // Windows are read only where something hangs on it.
+        if pass.conditions.iter().any(is_expired) && pass.desired.as_ref().is_some_and(is_silent) {
             keep_staleness(&mut pass.conditions, &view.device_state);
         }
         let (done, observation) = self.reconciler.reconcile(&self.device, &self.state, &pass)?;
@@ -349,9 +350,13 @@ impl DeviceSide {
 
 /// No proof of freshness can come while the host isn't talked to: that it is old is told when it was before.
 fn keep_staleness(conditions: &mut Vec<Condition>, device_state: &DeviceState) {
-    let is_expired = |one: &Condition| one.kind == ConditionType::Stale && one.reason == Reason::Expired;
     let was_told = conditions::all(&device_state.status).iter().any(is_expired);
     conditions.retain(|one| was_told || !is_expired(one));
+}
+
+/// Whether it says that no proof of freshness counts any more.
+fn is_expired(one: &Condition) -> bool {
+    one.kind == ConditionType::Stale && one.reason == Reason::Expired
 }
 
 #[cfg(test)]

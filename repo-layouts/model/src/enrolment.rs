@@ -12,7 +12,6 @@ use sha2::{Digest as _, Sha256};
 
 use crate::envelope::LAYOUT;
 use crate::join::{Account, Join, JoinFloor, JoinTrust};
-use crate::roster::{Trust, roster_path};
 use crate::{DeviceId, Digest, FleetId, KeyText};
 
 /// The largest claim, in bytes.
@@ -283,16 +282,7 @@ impl EnrolmentFile {
         if !is_origin(&file.url) {
             return Err(invalid("`url` must be `https://host` or `https://host:port`, without a path".to_owned()));
         }
-        let found = Digest::of(file.trust.roster.as_bytes());
-        if found != file.trust.sha256 {
-            return Err(invalid(format!("`trust.roster` is {found}, and `trust.sha256` says {}", file.trust.sha256)));
-        }
-        let path = roster_path(file.trust.version);
-        let trust = Trust::pin(&path, file.trust.roster.as_bytes(), file.fleet);
-        let trust = trust.map_err(|error| invalid(format!("`trust.roster`: {}", crate::error_chain(&error))))?;
-        if trust.roster.version != file.trust.version {
-            return Err(invalid(format!("`trust.version` isn't the roster's, which is {}", trust.roster.version)));
-        }
+        file.trust.check(file.fleet).map_err(invalid)?;
         Ok(file)
     }
 

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::{DeviceId, Digest, FleetId, KeyText};
+use crate::roster::{Trust, roster_path};
+use crate::{DeviceId, Digest, FleetId, KeyText, error_chain};
 
 /// What `wfm-git-publisher device add` writes and `device-syncer init --join` reads.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,6 +67,22 @@ pub struct JoinTrust {
     /// Its detached signatures by index, for the record: the join file itself is what is trusted.
     #[serde(default)]
     pub signatures: BTreeMap<u32, String>,
+}
+
+impl JoinTrust {
+    /// Checks that it pins what it holds: a roster of this fleet with this digest and version. The error is for a person.
+    pub fn check(&self, fleet: FleetId) -> Result<(), String> {
+        let found = Digest::of(self.roster.as_bytes());
+        if found != self.sha256 {
+            return Err(format!("the roster is {found}, and `trust.sha256` says {}", self.sha256));
+        }
+        let trust = Trust::pin(&roster_path(self.version), self.roster.as_bytes(), fleet);
+        let found = trust.map_err(|error| error_chain(&error))?.roster.version;
+        if found != self.version {
+            return Err(format!("the roster is version {found}, not {}", self.version));
+        }
+        Ok(())
+    }
 }
 
 /// The lowest that the device may ever adopt.

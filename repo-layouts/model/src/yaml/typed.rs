@@ -1,7 +1,7 @@
 //! YAML read into types for which serde derives the reading: settings of a program, where the first mistake is enough.
 
 use serde::de::DeserializeOwned;
-use serde_path_to_error::{Path, Segment};
+use serde_path_to_error::Segment;
 
 use super::parse::parse_any;
 use super::{Limits, Node, Span, Value};
@@ -22,17 +22,12 @@ pub fn deserialize<T: DeserializeOwned>(file: &str, bytes: &[u8], limits: &Limit
 /// Where the innermost of these keys stands that a document has, the outermost first; nowhere in one that can't be read.
 pub fn place_of(bytes: &[u8], limits: &Limits, keys: &[String]) -> Span {
     let Ok(Some(root)) = parse_any("", bytes, limits) else { return Span::default() };
-    let (mut span, mut node) = (root.span, &root);
-    for key in keys {
-        let Value::Mapping(entries) = &node.value else { break };
-        let Some((name, value)) = entries.iter().find(|(name, _)| name.text() == Some(key)) else { break };
-        (span, node) = (name.span, value);
-    }
-    span
+    let path: Vec<_> = keys.iter().map(|key| Segment::Map { key: key.clone() }).collect();
+    place(&root, &path)
 }
 
 /// Where the key of the innermost value on this path stands, or the item of a list.
-fn place(root: &Node, path: &Path) -> Span {
+fn place<'p>(root: &Node, path: impl IntoIterator<Item = &'p Segment>) -> Span {
     let mut span = root.span;
     let mut node = root;
     for segment in path {
