@@ -85,14 +85,15 @@ pub fn inherit(lock: impl AsFd) -> io::Result<()> {
     Ok(rustix::io::fcntl_setfd(&lock, flags - rustix::io::FdFlags::CLOEXEC)?)
 }
 
-/// Runs it to its end, its time limit, or `cancel`, whichever is first; what is ended early is ended as a group.
+/// Runs it to its end, its time limit, or `cancel`, whichever is first; what is ended early is ended as a group, and what is
+/// cancelled before it began isn't begun.
 pub fn run(spec: &Spec, cancel: &dyn Fn() -> bool) -> Result<Output, CommandError> {
-    run_child(start(spec, Stdio::null())?, spec, cancel)
+    run_child(start(spec, Stdio::null(), cancel)?, spec, cancel)
 }
 
 /// The same, with this on its input, whether it reads that or not.
 pub fn run_with_input(spec: &Spec, input: Vec<u8>, cancel: &dyn Fn() -> bool) -> Result<Output, CommandError> {
-    let mut child = start(spec, Stdio::piped())?;
+    let mut child = start(spec, Stdio::piped(), cancel)?;
     if let Some(mut pipe) = child.stdin.take() {
         // A child that ends without having read it is no error.
         thread::spawn(move || pipe.write_all(&input));
@@ -142,7 +143,10 @@ impl std::fmt::Display for Spec {
     }
 }
 
-fn start(spec: &Spec, input: Stdio) -> Result<Child, CommandError> {
+fn start(spec: &Spec, input: Stdio, cancel: &dyn Fn() -> bool) -> Result<Child, CommandError> {
+    if cancel() {
+        return Err(CommandError::Cancelled { command: spec.to_string() });
+    }
     Command::new(&spec.program)
         .args(&spec.args)
         .env_clear()
@@ -310,9 +314,22 @@ mod tests {
             thread::sleep(TICK);
         }
         assert!(gone(), "the grandchild is gone too");
-        let began = Instant::now();
-        assert!(matches!(run(&shell("trap '' TERM; sleep 1000"), &|| true), Err(CommandError::Cancelled { .. })));
+        let (began, stubborn) =
+            (Instant::now(), shell(&format!("trap '' TERM; touch {0}/up; sleep 1000", dir.path().display())));
+        let is_up = || dir.path().join("up").exists();
+        assert!(matches!(run(&stubborn, &is_up), Err(CommandError::Cancelled { .. })));
         assert!(began.elapsed() < GRACE + Duration::from_secs(60));
+    }
+
+    #[test]
+    fn what_is_cancelled_before_it_began_is_not_begun() {
+        let dir = tempfile::tempdir().unwrap();
+        let quick = Spec { program: "touch".into(), args: vec![dir.path().join("begun").into()], ..shell("") };
+        assert!(matches!(run(&quick, &|| true), Err(CommandError::Cancelled { .. })));
+        assert!(matches!(run_with_input(&quick, Vec::new(), &|| true), Err(CommandError::Cancelled { .. })));
+        assert!(!dir.path().join("begun").exists());
+        run(&quick, &|| false).unwrap();
+        assert!(dir.path().join("begun").exists());
     }
 
     #[test]
