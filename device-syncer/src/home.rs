@@ -13,7 +13,7 @@ use repo_model::freshness::SKEW;
 use repo_model::join::Join;
 use repo_model::report::{Condition, ConditionType, Reason};
 use repo_model::windows::Spread;
-use repo_model::{DeviceId, Digest, KeyText, envelope, error_chain};
+use repo_model::{DeviceId, Digest, IntoMap, KeyText, envelope, error_chain};
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, Signal, kill_process};
 use uuid::Uuid;
@@ -387,7 +387,7 @@ fn runtimes(home: &Home, settings: &Settings, join: &Join, clock: &Clock) -> Res
         timeouts: settings.host.artifact_timeouts(),
         ..repo_artifacts::Settings::default()
     };
-    let environment = settings.docker_env.iter().map(|(name, value)| (name.into(), value.into())).collect();
+    let environment = settings.docker_env.iter().map(|(name, value)| (name.into(), value.into())).into_map();
     let compose = settings.uses_docker.then(|| ComposeSettings {
         docker: settings.docker.clone(),
         path: settings.path.clone(),

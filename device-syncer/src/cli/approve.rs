@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use jiff::Timestamp;
 use repo_model::desired::Desired;
 use repo_model::margo::{ApplicationDeployment, Source};
-use repo_model::{ComponentName, DeploymentId, Digest, error_chain, text};
+use repo_model::{ComponentName, DeploymentId, Digest, IntoMap, error_chain, text};
 use serde::Serialize;
 
 use super::approve_removals::{self, Named};
@@ -211,7 +211,7 @@ fn revisions(device_state: &DeviceState, id: DeploymentId) -> BTreeMap<Component
         Source::Oci { revision, .. } | Source::HelmRepo { revision, .. } => revision,
         Source::Https { package_location, .. } => package_location,
     };
-    components.map(|one| (one.name, revision(one.source))).collect()
+    components.map(|one| (one.name, revision(one.source))).into_map()
 }
 
 /// A change, for `approve --output json`.

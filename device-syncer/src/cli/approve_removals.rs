@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use repo_model::{DeploymentId, Digest, json, text};
+use repo_model::{DeploymentId, Digest, IntoMap, json, text};
 use serde::Serialize;
 
 use super::{OutputArgs, show, status};
@@ -91,5 +91,5 @@ fn going(home: &Home) -> Result<BTreeMap<DeploymentId, String>, CliError> {
     let seen = found.iter().filter_map(|found| found.deployment);
     let all = device_state.deployments.keys().copied().chain(seen);
     let going = all.filter(|id| !desired.envelope.deployments.contains_key(id));
-    Ok(going.map(|id| (id, device_state.name_of(id, Some(&desired)))).collect())
+    Ok(going.map(|id| (id, device_state.name_of(id, Some(&desired)))).into_map())
 }

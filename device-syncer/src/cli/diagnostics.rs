@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use repo_git::durable;
-use repo_model::text;
+use repo_model::{IntoMap, text};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -100,7 +100,7 @@ fn all_logs(home: &Home) -> BTreeMap<String, Vec<String>> {
         let lines = tail(home, component).iter().map(|line| text::line(&redactor.clean(line))).collect();
         (name, lines)
     })
-    .collect()
+    .into_map()
 }
 
 /// The last lines of one component, or why they can't be had.

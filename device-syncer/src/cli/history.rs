@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::process::ExitCode;
 
 use jiff::{SignedDuration, Timestamp};
-use repo_model::{DeploymentId, text};
+use repo_model::{DeploymentId, IntoMap, text};
 use serde::Serialize;
 
 use super::show::json;
@@ -89,7 +89,7 @@ fn moment(text: &str, now: Timestamp) -> Result<Timestamp, CliError> {
 fn names(home: &Home, history: &History) -> BTreeMap<DeploymentId, String> {
     let (device_state, desired) = loaded::peek(&home.repository());
     let all = history.entries.iter().map(|entry| entry.transition.deployment);
-    all.map(|id| (id, device_state.name_of(id, desired.as_ref()))).collect()
+    all.map(|id| (id, device_state.name_of(id, desired.as_ref()))).into_map()
 }
 
 /// One change of state of a component.

@@ -5,6 +5,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use repo_model::IntoMap;
+
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -104,7 +106,7 @@ pub fn counting(handed: &BTreeSet<FleetKey>, said: &BTreeMap<String, Value>) -> 
         };
         is_readable.then(|| (*key, value.clone()))
     };
-    handed.iter().filter_map(value).collect()
+    handed.iter().filter_map(value).into_map()
 }
 
 /// What the fleet says of one key, and what of that counts, for people and programs.
@@ -130,7 +132,7 @@ pub fn shown(
     let from_fleet = counting(handed, said);
     let counts = policy.with_fleet(&from_fleet);
     let one = |(key, said): (&FleetKey, &Value)| (key.name(), Said { said: said.clone(), counts: key.of(&counts) });
-    from_fleet.iter().map(one).collect()
+    from_fleet.iter().map(one).into_map()
 }
 
 fn parse<T: DeserializeOwned>(value: &Value) -> Option<T> {

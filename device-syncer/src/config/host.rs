@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use repo_artifacts::{Mirror, Mirrors};
 use repo_http::{Clock, Credentials, Pin, Source};
-use repo_model::Digest;
+use repo_model::{Digest, IntoMap};
 use serde::Deserialize;
 
 use super::Home;
@@ -185,7 +185,7 @@ impl Registries {
         Ok(Self {
             plain_http: fragment.plain_http,
             ca: fragment.ca.into_iter().map(|path| root.join(path)).collect(),
-            accounts: fragment.accounts.into_iter().map(|(host, login)| (host, credentials(login))).collect(),
+            accounts: fragment.accounts.into_iter().map(|(host, login)| (host, credentials(login))).into_map(),
             mirrors: mirrors(fragment.mirrors, fragment.mirrors_only)?,
         })
     }

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use repo_model::desired::Desired;
 use repo_model::envelope::ApprovalPolicy;
 use repo_model::site::SiteWord;
-use repo_model::{ComponentName, DeploymentId, DeploymentName, Digest, json};
+use repo_model::{ComponentName, DeploymentId, DeploymentName, Digest, IntoMap, json};
 use serde::{Deserialize, Serialize};
 
 use super::deployment::DesiredDeployment;
@@ -29,7 +29,7 @@ impl ChangeSet {
     /// What it takes to make of a deployment what is wanted.
     pub fn of(wanted: &DesiredDeployment) -> Self {
         let digest = |input: &Result<super::component::Component, _>| input.as_ref().ok().map(|one| one.input_digest);
-        let components = wanted.components.iter().map(|one| (one.name.clone(), digest(&one.input))).collect();
+        let components = wanted.components.iter().map(|one| (one.name.clone(), digest(&one.input))).into_map();
         Self { deployment: wanted.id, components, going: BTreeSet::new() }
     }
 
@@ -118,7 +118,7 @@ impl FleetAsks {
         let Some(desired) = desired else { return Self::default() };
         let asks = |word: ApprovalPolicy| word != ApprovalPolicy::None;
         let own = desired.envelope.deployments.iter();
-        let own = own.filter_map(|(id, one)| Some((*id, asks(one.policy.approval?)))).collect();
+        let own = own.filter_map(|(id, one)| Some((*id, asks(one.policy.approval?)))).into_map();
         Self { device: desired.envelope.policy.approval.is_some_and(asks), own }
     }
 

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use repo_model::DeviceId;
 use repo_model::margo::capabilities::{ARCHITECTURES, Cpu, Dialect, INTERFACES, PERIPHERALS, Peripheral, bytes_of};
 use repo_model::margo::{DeviceCapabilities, ProfileType};
+use repo_model::{DeviceId, IntoMap};
 use serde::Deserialize;
 use serde_json::json;
 
@@ -122,7 +122,7 @@ impl Found {
             otel_collector: Some(described.otel_collector.unwrap_or(false)),
             supported_runtimes: vec!["oci".to_owned()],
             supported_deployment_types: types.iter().map(ToString::to_string).collect(),
-            extensions: runtimes.into_iter().map(|runtimes| (EXTENSION.to_owned(), runtimes)).collect(),
+            extensions: runtimes.into_iter().map(|runtimes| (EXTENSION.to_owned(), runtimes)).into_map(),
             ..identity
         }
     }

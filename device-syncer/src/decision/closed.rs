@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use repo_model::report::ClosedGate;
-use repo_model::{DeploymentId, DeploymentName, ErrorCode};
+use repo_model::{DeploymentId, DeploymentName, ErrorCode, IntoMap};
 
 use super::failure::{Failure, one_line};
 use super::gates::{self, Gates};
@@ -82,7 +82,7 @@ fn waiting(plan: &Plan) -> BTreeMap<(DeploymentId, &str), (Option<&DeploymentNam
     let removals =
         plan.held.iter().filter_map(|held| Some((held.removal.deployment?, held.removal.name.as_ref(), held.gate()?)));
     let all = applies.chain(removals).filter(|(.., why)| gates::is_why(why) && why.code != ErrorCode::Held.as_str());
-    all.map(|(id, name, why)| ((id, why.code.as_str()), (name, why))).collect()
+    all.map(|(id, name, why)| ((id, why.code.as_str()), (name, why))).into_map()
 }
 
 #[cfg(test)]

@@ -1,10 +1,9 @@
 //! A deployment as it shall be on this device, resolved to what the runtimes get.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use repo_model::envelope::{DriftPolicy, OnFailure};
-use repo_model::{ComponentName, DeploymentId, DeploymentName, Digest, ErrorCode, json};
+use repo_model::{ComponentName, DeploymentId, DeploymentName, Digest, ErrorCode, IntoMap, json};
 
 use super::component::Component;
 use super::failure::Failure;
@@ -46,7 +45,7 @@ impl DesiredDeployment {
     pub fn set(&self) -> Digest {
         let inputs =
             self.components.iter().map(|one| (&one.name, one.input.as_ref().ok().map(|input| input.input_digest)));
-        Digest::of(&json::to_bytes(&(self.id, inputs.collect::<BTreeMap<_, _>>())))
+        Digest::of(&json::to_bytes(&(self.id, inputs.into_map())))
     }
 
     /// What is said of a final failure: that of putting back what was good has a code of its own.

@@ -12,7 +12,7 @@ use repo_model::envelope::DriftPolicy;
 use repo_model::freshness::{LIFE, SKEW};
 use repo_model::margo::ProfileType;
 use repo_model::report::{Condition, IMAGES, LockedImage, LockedImages};
-use repo_model::{Branch, ComponentName, DeploymentId, DeploymentName, Digest, ErrorCode, FileTree, json};
+use repo_model::{Branch, ComponentName, DeploymentId, DeploymentName, Digest, ErrorCode, FileTree, IntoMap, json};
 use serde::{Deserialize, Serialize};
 
 use crate::decision::component::Component;
@@ -419,7 +419,7 @@ impl DeviceState {
         for input in inputs.filter_map(|component| component.input.as_mut().ok()) {
             let known = self.images.get(&input.project).filter(|known| known.input_digest == input.input_digest);
             let locked = known.iter().flat_map(|known| &known.services);
-            input.images.first_use = locked.map(|(service, image)| (service.clone(), image.digest)).collect();
+            input.images.first_use = locked.map(|(service, image)| (service.clone(), image.digest)).into_map();
         }
     }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use repo_model::envelope::DriftPolicy;
 use repo_model::margo::ProfileType;
-use repo_model::{ComponentName, DeploymentId, DeploymentName, Digest, ErrorCode};
+use repo_model::{ComponentName, DeploymentId, DeploymentName, Digest, ErrorCode, IntoMap};
 use serde::Serialize;
 
 use crate::decision::approval::ChangeSet;
@@ -171,7 +171,7 @@ impl Plan {
         gates: &Gates,
     ) -> Self {
         let Some(wanted) = wanted else { return Self::default() };
-        let observed = observed.iter().map(|found| ((found.kind, found.project.as_str()), found)).collect();
+        let observed = observed.iter().map(|found| ((found.kind, found.project.as_str()), found)).into_map();
         let actual = Actual { device_state, observed, unreachable };
         let removals = removals(wanted, &actual);
         let changes = changes(wanted, &removals);
@@ -407,7 +407,7 @@ fn going(removals: &[Removal], wanted: &[DesiredDeployment]) -> BTreeSet<Deploym
 
 /// What each deployment's change comes to, of those that are wanted, and of those that go.
 fn changes(wanted: &[DesiredDeployment], removals: &[Removal]) -> BTreeMap<DeploymentId, ChangeSet> {
-    let mut changes: BTreeMap<_, _> = wanted.iter().map(|one| (one.id, ChangeSet::of(one))).collect();
+    let mut changes: BTreeMap<_, _> = wanted.iter().map(|one| (one.id, ChangeSet::of(one))).into_map();
     for removal in removals {
         if let Some(id) = removal.deployment {
             changes.entry(id).or_insert(ChangeSet::removal(id)).going.insert(removal.project.clone());

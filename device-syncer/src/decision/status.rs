@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use repo_model::margo::Header;
 use repo_model::margo::status::{ComponentStatus, DeploymentStatus, State, Status, StatusError};
-use repo_model::{ComponentName, DeploymentId, DeviceId, FileTree};
+use repo_model::{ComponentName, DeploymentId, DeviceId, FileTree, IntoMap};
 
 use crate::decision::deployment::DesiredDeployment;
 use crate::decision::failure::Failure;
@@ -50,7 +50,7 @@ impl Report {
                 let components = document.components.into_iter().map(read_component).collect();
                 (document.deployment_id, Reported { title, components })
             });
-        Self { deployments: deployments.collect() }
+        Self { deployments: deployments.into_map() }
     }
 
     /// Writes the documents into a `status` tree. Each gives the newest manifest version that the device adopted, also

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
-use repo_model::DeploymentId;
 use repo_model::desired::Desired;
 use repo_model::windows::{Opening, Overrun, Part, Rules, Spread, WindowsPolicy, meet};
+use repo_model::{DeploymentId, IntoMap};
 
 /// What one side says: `gates.windows` of `device.yaml`, or `windows` of the fleet.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -102,7 +102,7 @@ impl AllWindows {
         let Some(desired) = desired else { return Self { site, ..Self::default() } };
         let of_fleet = |policy: &WindowsPolicy| Windows::of_fleet(policy, &zone);
         let own = desired.envelope.deployments.iter();
-        let own = own.filter_map(|(id, one)| Some((*id, of_fleet(one.policy.windows.as_ref()?)))).collect();
+        let own = own.filter_map(|(id, one)| Some((*id, of_fleet(one.policy.windows.as_ref()?)))).into_map();
         Self { site, fleet: desired.envelope.policy.windows.as_ref().map(of_fleet), own }
     }
 

@@ -11,7 +11,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use repo_model::report::{Condition, ConditionType, Reason};
-use repo_model::{DeploymentId, Digest, error_chain, json};
+use repo_model::{DeploymentId, Digest, IntoMap, error_chain, json};
 use tokio::sync::Notify;
 
 use crate::config::{Home, Hook, Settings};
@@ -107,7 +107,7 @@ impl Hooks {
         let Some(inner) = self.inner() else { return HookView::default() };
         let known = inner.known();
         let no = |(id, answer): (&DeploymentId, &Answer)| Some((*id, (answer.set, answer.no.as_ref()?.0.clone())));
-        let gate = Some(HookGate { closed: known.answers.iter().filter_map(no).collect() });
+        let gate = Some(HookGate { closed: known.answers.iter().filter_map(no).into_map() });
         let failed = |((_, reason), text): (&(DeploymentId, Reason), &String)| {
             condition(ConditionType::HookFailed, *reason, text)
         };

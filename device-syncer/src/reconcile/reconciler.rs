@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use repo_model::desired::Desired;
-use repo_model::error_chain;
 use repo_model::margo::DeviceCapabilities;
 use repo_model::margo::status::State;
 use repo_model::report::{CAPABILITIES, ConditionType, Reason};
 use repo_model::windows::Spread;
+use repo_model::{IntoMap, error_chain};
 
 use crate::config::{Device, Home, Settings, known_zone};
 use crate::decision::approval::{Approvals, FleetAsks, SiteWords};
@@ -259,7 +259,7 @@ pub(super) fn gates(
     let windows = AllWindows::new(site.windows.clone(), desired, known_zone);
     let clock = clock_doubt(&device.settings, clock_is_behind);
     let openings = windows.of_device().at(now, clock.as_ref(), spread);
-    let own_openings = windows.of_deployments().map(|(id, own)| (id, own.at(now, clock.as_ref(), spread))).collect();
+    let own_openings = windows.of_deployments().map(|(id, own)| (id, own.at(now, clock.as_ref(), spread))).into_map();
     let removals = site.removals.map(|share| RemovalLimit { share, approved: approved_removals::read(&device.home) });
     let approvals = approvals_of(device, desired, now, clock_is_behind);
     let (is_suspended, drift) = (is_suspended(desired), site.drift);

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use repo_git::CommitId;
 use repo_git::repo::{Entry, Repo};
 use repo_model::desired::Desired;
-use repo_model::{FileTree, error_chain};
+use repo_model::{FileTree, IntoMap, error_chain};
 
 use crate::decision::device_state::{Accepted, Damaged, DeviceState, STATE};
 use crate::decision::failure::shown;
@@ -56,7 +56,7 @@ impl Loaded {
         let status = parents.last().copied().filter(|last| Some(*last) != accepted);
         let reported_files =
             tree.into_iter().filter_map(|(path, bytes)| Some((path.strip_prefix(REPORTED)?.to_owned(), bytes)));
-        device_state.status = reported_files.collect();
+        device_state.status = reported_files.into_map();
         let reported = device_state.status.is_empty();
         let status = status.filter(|tip| match repo.files(*tip, &limits()) {
             Ok(files) if reported => {
@@ -108,7 +108,7 @@ fn remains(repo: &Repo, id: CommitId, note: &mut dyn FnMut(&(dyn std::error::Err
             None
         }
     };
-    entries.into_iter().filter_map(read).collect()
+    entries.into_iter().filter_map(read).into_map()
 }
 
 /// The tree of a commit on `refs/syncer/state`. `reported`: the tip of `status` has what this device reported last, so

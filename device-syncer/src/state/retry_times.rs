@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use repo_git::durable;
-use repo_model::json;
+use repo_model::{IntoMap, json};
 use serde::{Deserialize, Serialize};
 
 use crate::state::retries::Retries;
@@ -40,8 +40,8 @@ impl RetryTimes {
             let at = now.checked_add(rest).unwrap_or(Timestamp::MAX);
             (project.to_owned(), RetryTime { at, failures })
         };
-        let times: BTreeMap<_, _> = retries.all().map(time).collect();
-        let failures: BTreeMap<_, _> = times.iter().map(|(name, time)| (name.clone(), time.failures)).collect();
+        let times: BTreeMap<_, _> = retries.all().map(time).into_map();
+        let failures: BTreeMap<_, _> = times.iter().map(|(name, time)| (name.clone(), time.failures)).into_map();
         if self.known.as_ref() == Some(&failures) {
             return;
         }

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use repo_artifacts::Reference;
-use repo_model::Digest;
 use repo_model::margo::ProfileType;
 use repo_model::report::CAPABILITIES;
+use repo_model::{Digest, IntoMap};
 
 use super::{Check, Row};
 use crate::config::{Home, Settings};
@@ -152,7 +152,7 @@ fn sources(inputs: &[Component]) -> BTreeMap<String, Component> {
 /// One image of each registry, with its digest.
 fn images(inputs: &[Component]) -> BTreeMap<String, (String, Digest)> {
     let images = inputs.iter().flat_map(|input| &input.images.published);
-    images.map(|(name, lock)| (host_of(name).to_owned(), (name.clone(), *lock))).collect()
+    images.map(|(name, lock)| (host_of(name).to_owned(), (name.clone(), *lock))).into_map()
 }
 
 fn ask_for_source(place: &Place, at: &Reference, input: &Component, runtimes: &DeviceRuntimes) -> Option<Row> {

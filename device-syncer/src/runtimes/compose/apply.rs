@@ -6,6 +6,8 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use repo_model::IntoMap;
+
 use super::containers::{self, missing, overall};
 use super::docker::compose;
 use super::observe::finished;
@@ -157,7 +159,7 @@ impl ComposeRuntime {
         let label = format!("{}={}", labels::PROJECT, prepared.component.project);
         let found = containers::with_labels(&self.engine, &[label])?;
         let mut services: BTreeMap<_, _> =
-            prepared.resolved.services().into_iter().map(|name| (name, missing())).collect();
+            prepared.resolved.services().into_iter().map(|name| (name, missing())).into_map();
         services.extend(found.iter().map(|container| (container.service().to_owned(), container.state())));
         Ok(services)
     }

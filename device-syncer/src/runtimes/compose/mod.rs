@@ -43,7 +43,7 @@ use std::time::Duration;
 
 use repo_artifacts::{Archive, Registry};
 use repo_git::durable;
-use repo_model::Digest;
+use repo_model::{Digest, IntoMap};
 
 pub use events::Watch;
 pub use settings::ComposeSettings;
@@ -159,7 +159,7 @@ impl ComposeRuntime {
             let version = version?.trim().to_owned();
             (!version.is_empty() && !version.contains(char::is_control)).then(|| (name.to_owned(), version))
         });
-        Some(known.collect())
+        Some(known.into_map())
     }
 
     /// Whether anything keeps what resolves archives' files from the rest of the host; `None` while that isn't known.

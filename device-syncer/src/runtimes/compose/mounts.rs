@@ -11,6 +11,8 @@ use std::fs;
 use std::path::{Component as Part, Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use repo_model::IntoMap;
+
 use serde::Deserialize;
 
 use super::docker::DOCKER;
@@ -206,7 +208,7 @@ fn clashes(inner: &[Mount], outer: &[Mount], files: &Path) -> Vec<String> {
     let root = Path::new("/");
     let writable = outer.iter().filter(|mount| mount.writes && mount.real != root);
     let writable: BTreeMap<&Path, &Mount> =
-        writable.flat_map(|mount| [(mount.path.as_path(), mount), (mount.real.as_path(), mount)]).collect();
+        writable.flat_map(|mount| [(mount.path.as_path(), mount), (mount.real.as_path(), mount)]).into_map();
     let above = |name: &PathBuf| name.ancestors().skip(1).find_map(|path| writable.get(path).copied());
     let sentence = |inner: &Mount| {
         let outer = inner.names.iter().find_map(above)?;

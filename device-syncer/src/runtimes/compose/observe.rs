@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::PoisonError;
 
-use repo_model::Digest;
 use repo_model::margo::ProfileType;
+use repo_model::{Digest, IntoMap};
 
 use super::containers::{Container, missing, overall, removed_after_its_end, with_labels};
 use super::project::{Marker, Project, Stage};
@@ -16,8 +16,10 @@ impl ComposeRuntime {
     /// One request that lists, and one for each container of ours.
     pub(super) fn observe_projects(&self) -> Result<Vec<Observed>, RuntimeError> {
         let ComposeSettings { projects_dir, .. } = &self.settings;
-        let mut found: BTreeMap<String, (Option<Marker>, Vec<Container>)> =
-            Project::list(projects_dir)?.into_iter().map(|(name, marker)| (name, (Some(marker), Vec::new()))).collect();
+        let mut found: BTreeMap<String, (Option<Marker>, Vec<Container>)> = Project::list(projects_dir)?
+            .into_iter()
+            .map(|(name, marker)| (name, (Some(marker), Vec::new())))
+            .into_map();
         let labels = self.owner.common().map(|(name, value)| format!("{name}={value}"));
         for container in with_labels(&self.engine, &labels)? {
             found.entry(container.project().to_owned()).or_default().1.push(container);
@@ -62,7 +64,7 @@ pub(super) fn observed(project: String, marker: Option<Marker>, containers: &[Co
             let is_finished = complete.is_some() && marker.finished.contains(service);
             (service.clone(), if is_finished { removed_after_its_end() } else { missing() })
         };
-        marker.services.iter().map(state).collect()
+        marker.services.iter().map(state).into_map()
     };
     let mut services: BTreeMap<_, _> = marker.as_ref().map(expected).unwrap_or_default();
     services.extend(containers.iter().map(|container| (container.service().to_owned(), container.state())));

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component as Part, Path};
 
 use repo_artifacts::Archive;
-use repo_model::Digest;
+use repo_model::{Digest, IntoMap};
 use serde_json::{Map, Value};
 
 use super::files;
@@ -47,7 +47,7 @@ impl Resolved {
     /// The image of each service.
     pub(super) fn images_by_service(&self) -> BTreeMap<String, String> {
         let images = self.section("services").filter_map(|(name, service)| Some((name, service["image"].as_str()?)));
-        images.map(|(service, image)| (service.to_owned(), image.to_owned())).collect()
+        images.map(|(service, image)| (service.to_owned(), image.to_owned())).into_map()
     }
 
     /// The services that others wait for to come to their end: a migration, for one.

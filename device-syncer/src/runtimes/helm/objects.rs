@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::PoisonError;
 
+use repo_model::IntoMap;
+
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -102,7 +104,7 @@ impl HelmRuntime {
 
 fn condition(status: &Status, namespace: &str, is_stubborn: &dyn Fn(&str) -> bool) -> Condition {
     let live: Vec<&Value> = status.info.resources.values().flatten().collect();
-    let found: BTreeMap<_, _> = live.iter().filter_map(|object| Some((identity(object)?, *object))).collect();
+    let found: BTreeMap<_, _> = live.iter().filter_map(|object| Some((identity(object)?, *object))).into_map();
     let documents = serde_yaml::from_multiple::<Value>(&status.rendered.manifest).unwrap_or_default();
     let mut declared = Vec::new();
     for document in documents.iter() {

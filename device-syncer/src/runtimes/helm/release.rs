@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Display;
 
-use repo_model::{ComponentName, DeploymentId, Digest};
+use repo_model::{ComponentName, DeploymentId, Digest, IntoMap};
 use serde::Deserialize;
 
 use crate::runtimes::labels::{COMPONENT, DEPLOYMENT, is_plain};
@@ -51,7 +51,8 @@ impl Release {
         let mut lines = head.lines();
         lines.next()?.parse::<u32>().ok()?;
         let status = lines.next()?.to_owned();
-        let labels = lines.filter_map(|line| line.split_once('=')).map(|(k, v)| (k.to_owned(), v.to_owned())).collect();
+        let labels =
+            lines.filter_map(|line| line.split_once('=')).map(|(k, v)| (k.to_owned(), v.to_owned())).into_map();
         Some(Self { status, labels, description: description.to_owned() })
     }
 

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use repo_model::IntoMap;
+
 use gix::ObjectId;
 use gix::progress::Discard;
 use gix::protocol::handshake::Ref;
@@ -134,7 +136,7 @@ impl Connection {
         };
         // The prefixes are a hint to the other side, which may send more.
         let asked = |name: &str| prefixes.is_empty() || prefixes.iter().any(|prefix| name.starts_with(prefix));
-        Ok(refs.into_iter().filter_map(name_and_id).filter(|(name, _)| asked(name)).collect())
+        Ok(refs.into_iter().filter_map(name_and_id).filter(|(name, _)| asked(name)).into_map())
     }
 
     /// The error for a conversation that broke off.

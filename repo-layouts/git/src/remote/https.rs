@@ -4,6 +4,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use repo_http::{Agent, Credentials, HttpError, Request, Response, Timeouts, Url};
+use repo_model::IntoMap;
 use repo_model::header::{REFS, WAIT};
 
 use super::RemoteError;
@@ -169,5 +170,5 @@ fn is_another_host(error: &RemoteError) -> bool {
 /// Of these refs, those whose names begin with one of the prefixes: a host may send more.
 pub(super) fn only(refs: Refs, prefixes: &[&str]) -> Refs {
     let asked = |name: &str| prefixes.is_empty() || prefixes.iter().any(|prefix| name.starts_with(prefix));
-    refs.into_iter().filter(|(name, _)| asked(name)).collect()
+    refs.into_iter().filter(|(name, _)| asked(name)).into_map()
 }
