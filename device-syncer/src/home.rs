@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use repo_git::{Cause, SigningKey, durable};
 use repo_http::Clock;
-use repo_model::freshness::SKEW;
+use repo_model::clock::SKEW;
 use repo_model::join::Join;
 use repo_model::report::{Condition, ConditionType, Reason};
 use repo_model::windows::Spread;

@@ -87,6 +87,28 @@ fn no_files_import_each_other_in_a_circle() {
 }
 
 #[test]
+fn no_rooms_import_each_other_in_a_circle() {
+    let mut found = Vec::new();
+    for one in crates() {
+        let imports = one.code().imports();
+        let between = imports.iter().filter_map(|import| {
+            let (from, to) = (one.room(&import.from)?, one.room(&import.to)?);
+            (from != to).then(|| Import { from: from.into(), to: to.into(), ..import.clone() })
+        });
+        let between: Vec<_> = between.collect();
+        for circle in graph::circles(&between) {
+            let inside = |import: &&Import| {
+                let is_in = |file| one.room(file).is_some_and(|room| circle.contains(Path::new(&room)));
+                is_in(&import.from) && is_in(&import.to) && one.room(&import.from) != one.room(&import.to)
+            };
+            let lines: Vec<_> = imports.iter().filter(inside).map(|import| format!("\n  {}", line(import))).collect();
+            found.push(format!("{} rooms of `{}`:{}", circle.len(), one.name, lines.concat()));
+        }
+    }
+    assert!(found.is_empty(), "{} circles\n{}", found.len(), found.join("\n"));
+}
+
+#[test]
 fn rooms_import_only_what_the_architecture_allows() {
     let mut found = Vec::new();
     for one in crates().iter().filter(|one| ["device-syncer", "wfm-git-publisher"].contains(&one.name.as_str())) {

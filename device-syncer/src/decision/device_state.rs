@@ -7,9 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 use repo_git::CommitId;
+use repo_model::clock::SKEW;
 use repo_model::desired::Desired;
 use repo_model::envelope::DriftPolicy;
-use repo_model::freshness::{LIFE, SKEW};
+use repo_model::freshness::LIFE;
 use repo_model::margo::ProfileType;
 use repo_model::report::{Condition, IMAGES, LockedImage, LockedImages};
 use repo_model::{Branch, ComponentName, DeploymentId, DeploymentName, Digest, ErrorCode, FileTree, IntoMap, json};

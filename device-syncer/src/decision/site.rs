@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use repo_model::freshness::SKEW;
+use repo_model::clock::SKEW;
 use repo_model::report::SeenList;
 use repo_model::site::{LIFE, MAX_WORDS, SiteList, SiteWord};
 use repo_model::{Digest, KeyText};

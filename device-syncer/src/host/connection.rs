@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use repo_git::durable::Stamp;
 use repo_git::{Remote, RemoteError};
 use repo_http::{Agent, Clock, InvalidUrl, Request, SettingsError, Url};
-use repo_model::freshness::SKEW;
+use repo_model::clock::SKEW;
 use repo_model::join::Join;
 use repo_model::{InvalidSshUrl, SshUrl, error_chain};
 

@@ -2,9 +2,10 @@
 
 use jiff::{SignedDuration, Timestamp};
 use repo_git::CommitId;
+use repo_model::clock::SKEW;
 use repo_model::desired::{Desired, Refusal};
 use repo_model::error_chain;
-use repo_model::freshness::{Freshness, PROOF_REFUSED, SKEW};
+use repo_model::freshness::{Freshness, PROOF_REFUSED};
 use repo_model::report::{Condition, ConditionType, Reason};
 
 use crate::config::Device;

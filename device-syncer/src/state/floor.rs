@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use jiff::Timestamp;
 use repo_git::durable;
 use repo_model::Digest;
-use repo_model::freshness::SKEW;
+use repo_model::clock::SKEW;
 use repo_model::join::Join;
 use serde::{Deserialize, Serialize};
 

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
-use crate::envelope::{ENVELOPE, Envelope, FEATURES, LAYOUT, MANIFEST, MAX_JUMP, MAX_SERIAL};
+use crate::envelope::{ENVELOPE, Envelope, FEATURES, LAYOUT, MAX_JUMP, MAX_SERIAL};
 use crate::margo::deployment::ApplicationDeployment;
-use crate::margo::manifest::StateManifest;
+use crate::margo::manifest::{MANIFEST, StateManifest};
 use crate::message::{Message, Trailer};
 use crate::roster::{Signer, Trust};
 use crate::{Branch, DeploymentId, DeviceId, Digest, ErrorCode, FileTree, FleetId, KeyText, bundle, json};

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::margo::ProfileType;
 use crate::windows::WindowsPolicy;
 use crate::words::words;
-use crate::{ComponentName, DeploymentId, DeploymentName, DeviceId, Digest, FleetId, KeyText};
+use crate::{ComponentName, DeploymentId, DeploymentName, DeviceId, Digest, FleetId, KeyText, json};
 
 /// The layout number that this code reads and writes. A higher one is refused with `layout-too-new`.
 pub const LAYOUT: u64 = 1;
@@ -39,17 +39,14 @@ pub const WINDOWS: Feature = Feature { name: "windows", since: "0.3.0" };
 /// The features that this code knows by name; `requires` may list no other one.
 pub const FEATURES: &[Feature] = &[APPROVAL, DEPENDS_ON, DRIFT, SUSPENDED, WINDOWS];
 
-/// The largest serial and `manifestVersion` ever written: 2^53−1, the largest integer every JSON reader keeps.
-pub const MAX_SERIAL: u64 = (1 << 53) - 1;
+/// The largest serial and `manifestVersion` ever written.
+pub const MAX_SERIAL: u64 = json::MAX_INTEGER;
 
 /// The furthest that a serial or `manifestVersion` may jump over the floor.
 pub const MAX_JUMP: u64 = 1_000_000;
 
 /// The path of the envelope in the tree of `desired`.
 pub const ENVELOPE: &str = "envelope.json";
-
-/// The path of Margo's State Manifest in the tree of `desired`.
-pub const MANIFEST: &str = "manifest.json";
 
 /// Everything about a device's desired state that Margo's documents can't say.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -14,9 +14,6 @@ pub const FRESHNESS: &str = "freshness.json";
 /// How long a proof counts, at most and as ours are made.
 pub const LIFE: SignedDuration = SignedDuration::from_hours(24);
 
-/// The furthest that the clocks of publisher and device may be apart before one of them must be wrong.
-pub const SKEW: SignedDuration = SignedDuration::from_hours(24);
-
 /// The reason of `Stale` for a proof whose own times can't be.
 pub const PROOF_REFUSED: &str = Reason::ProofRefused.as_str();
 

@@ -6,6 +6,9 @@ use std::fmt;
 use serde::de::{DeserializeOwned, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 
+/// The largest integer that every JSON reader keeps: 2^53−1 (RFC 8259, section 6).
+pub const MAX_INTEGER: u64 = (1 << 53) - 1;
+
 /// The bytes of `value` in RFC 8785 order, with a final newline.
 ///
 /// # Panics

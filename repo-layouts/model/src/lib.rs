@@ -22,6 +22,7 @@
 pub mod branch;
 pub mod bundle;
 mod chain;
+pub mod clock;
 pub mod desired;
 pub mod digest;
 pub mod enrolment;

@@ -3,9 +3,9 @@
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
+use crate::clock::SKEW;
 use crate::desired::Refusal;
 use crate::envelope::{LAYOUT, MAX_SERIAL};
-use crate::freshness::SKEW;
 use crate::message::Message;
 use crate::report::Reason;
 use crate::{Branch, DeviceId, Digest, ErrorCode, FileTree, FleetId, KeyText};

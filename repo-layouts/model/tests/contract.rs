@@ -24,11 +24,12 @@ use std::path::{Path, PathBuf};
 use jiff::Timestamp;
 use repo_model::desired::{Assembled, assemble, deployment_path};
 use repo_model::envelope::{
-    ComponentLock, DevicePolicy, ENVELOPE, Envelope, EnvelopeDeployment, EnvelopeDevice, LAYOUT, Lock, MANIFEST,
-    ValueFrom, ValueTarget,
+    ComponentLock, DevicePolicy, ENVELOPE, Envelope, EnvelopeDeployment, EnvelopeDevice, LAYOUT, Lock, ValueFrom,
+    ValueTarget,
 };
 use repo_model::freshness::{FRESHNESS, Freshness};
 use repo_model::join::Join;
+use repo_model::margo::manifest::MANIFEST;
 use repo_model::margo::status::{ComponentStatus, DeploymentStatus, Status};
 use repo_model::margo::{ApplicationDeployment, ApplicationDescription, DeviceCapabilities, State};
 use repo_model::message::Message;

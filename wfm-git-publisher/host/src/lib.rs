@@ -18,6 +18,7 @@ pub mod ca;
 mod limits;
 mod publisher;
 mod settings;
+pub mod user;
 
 // A connection, and the requests on it.
 mod access;
@@ -25,6 +26,7 @@ mod account;
 mod accounting;
 mod admission;
 mod answer;
+mod arrivals;
 mod body;
 mod call;
 mod connection;
@@ -33,6 +35,7 @@ mod in_flight;
 mod logged;
 mod paced;
 mod request;
+mod turns;
 
 // Repositories: read, waited for, and pushed to.
 mod calls;

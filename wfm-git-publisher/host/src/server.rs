@@ -16,6 +16,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::accounting::Accounting;
 use crate::accounts::{AccountError, Accounts};
+use crate::arrivals::Arrivals;
 use crate::ca::{self, CaError, Served};
 use crate::calls::Calls;
 use crate::hooks;
@@ -27,7 +28,8 @@ use crate::repos::Repos;
 use crate::settings::Settings;
 use crate::shared::{Host, Shared};
 use crate::spool::Spools;
-use crate::ssh::{Arrivals, Ssh, SshError, Turns};
+use crate::ssh::{Ssh, SshError};
+use crate::turns::Turns;
 use crate::watch::RefWatcher;
 use crate::wire::path::Target;
 use crate::{account, connection, wait};

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use repo_model::DeviceId;
 
 use crate::limits::Limits;
-use crate::ssh::user::{self, UserError};
+use crate::user::{self, UserError};
 
 /// How repositories are served over HTTPS: the section `serve:` of `publisher.yaml`.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -11,6 +11,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::accounting::Accounting;
 use crate::accounts::Accounts;
+use crate::arrivals::Arrivals;
 use crate::ca::Served;
 use crate::calls::Calls;
 use crate::limits::Limits;
@@ -19,7 +20,7 @@ use crate::process::Gate;
 use crate::publisher::Publisher;
 use crate::repos::Repos;
 use crate::spool::Spools;
-use crate::ssh::{Arrivals, Turns};
+use crate::turns::Turns;
 use crate::watch::RefWatcher;
 use crate::wire::path::Service;
 

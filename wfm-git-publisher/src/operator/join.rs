@@ -15,7 +15,7 @@ use wfm_git_host::Settings;
 use wfm_git_host::accounts::{AccountError, Store};
 use wfm_git_host::ca::{self, CaError};
 use wfm_git_host::ssh::host_keys::{self, HostKeyError};
-use wfm_git_host::ssh::user::UserError;
+use wfm_git_host::user::UserError;
 
 use crate::repos::{
     Control, ControlError, DeviceRepo, DeviceRepoError, EntryState, Home, HomeError, Ledger, Remotes, RemotesError,

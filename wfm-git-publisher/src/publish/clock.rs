@@ -16,7 +16,7 @@ use crate::fleet::Fleet;
 use crate::repos::{Control, ControlError, DeviceRepo, Home, Ledger, ReportedTime, Rosters};
 
 /// How far clocks may be apart, in seconds.
-const SKEW: i64 = repo_model::freshness::SKEW.as_secs();
+const SKEW: i64 = repo_model::clock::SKEW.as_secs();
 
 /// How long nothing may have been written or heard before somebody has to say that it is this late, in seconds.
 const SILENCE: i64 = 30 * 24 * 60 * 60;

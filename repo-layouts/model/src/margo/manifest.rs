@@ -4,13 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Serialize, Serializer};
 
-use crate::envelope::MANIFEST;
 use crate::problem::Problems;
 use crate::yaml::{self, Field, Reader};
 use crate::{DeploymentId, Digest};
 
 /// The media type of the bundle.
 pub const BUNDLE_MEDIA_TYPE: &str = "application/vnd.margo.bundle.v1+tar+gzip";
+
+/// The path of the State Manifest in the tree of `desired`.
+pub const MANIFEST: &str = "manifest.json";
 
 /// The media type of the manifest itself.
 pub const MANIFEST_MEDIA_TYPE: &str = "application/vnd.margo.manifest.v1+json";

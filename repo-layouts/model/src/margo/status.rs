@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::ReportedCode;
 use super::header::{Form, Header};
-use crate::envelope::MAX_SERIAL;
+use crate::json::MAX_INTEGER;
 use crate::problem::Problems;
 use crate::yaml::{self, Field, Reader};
 use crate::{ComponentName, DeploymentId, DeviceId, json};
@@ -144,7 +144,7 @@ fn document(reader: &mut Reader<'_>) -> Option<DeploymentStatus> {
     let device_id = reader.optional("deviceId", Field::parse);
     let adopted_manifest_version = reader.optional("adoptedManifestVersion", |field| {
         let version = field.clone().integer()?;
-        if version <= MAX_SERIAL { Some(version) } else { field.fail("is above 2^53-1, which no device adopts") }
+        if version <= MAX_INTEGER { Some(version) } else { field.fail("is above 2^53-1, which no device adopts") }
     });
     let status = reader.required("status", |field| {
         field.mapping(|reader| {

@@ -13,9 +13,9 @@ use super::doubt::{
     REPORT_INVALID, STATE_MISMATCH, TIME_AHEAD, WENT_BACK, WRONG_DEVICE,
 };
 use super::{Adopted, CAPABILITIES, CURRENT_STATE, CurrentState, IMAGES, LockedImages, SYNCER, SyncerReport};
+use crate::clock::SKEW;
 use crate::desired::{Desired, Document};
 use crate::envelope::{EnvelopeDeployment, LAYOUT, MAX_SERIAL};
-use crate::freshness::SKEW;
 use crate::margo::{Component, DeploymentStatus, DeviceCapabilities, ProfileType, State};
 use crate::message::{Message, Trailer};
 use crate::value::{Param, input_digest};

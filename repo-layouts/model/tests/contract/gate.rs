@@ -3,7 +3,8 @@
 
 use jiff::Timestamp;
 use repo_model::desired::{Reader, accept};
-use repo_model::envelope::{ENVELOPE, MANIFEST};
+use repo_model::envelope::ENVELOPE;
+use repo_model::margo::manifest::MANIFEST;
 use repo_model::message::Message;
 use repo_model::roster::{Trust, roster_path};
 use repo_model::{DeviceId, Digest, FileTree, FleetId, KeyText};

@@ -15,13 +15,13 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::process::{Child, Command};
 use tokio::time::{Duration, sleep, timeout};
 
-use super::arrivals::Arrival;
 use super::heard::Heard;
 use super::sshd::{GRACE_SECONDS, Sshd};
-use super::turns::FIRST;
 use crate::admission::Admitted;
+use crate::arrivals::Arrival;
 use crate::limits::Limits;
 use crate::shared::Host;
+use crate::turns::FIRST;
 
 /// How long a client that has the server's version may take for its next word until another one may log in beside it.
 const NEXT: Duration = Duration::from_millis(500);

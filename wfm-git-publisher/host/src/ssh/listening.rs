@@ -10,9 +10,9 @@ use super::front::Front;
 use super::host_keys::{self, HostKeyError};
 use super::socket::{self, Socket, SocketError};
 use super::sshd::{Parts, Sshd, SshdError};
-use super::user::{self, UserError};
 use crate::settings::SshSettings;
 use crate::shared::Host;
+use crate::user::{self, UserError};
 
 /// The host can't be there for SSH.
 #[derive(Debug, thiserror::Error)]

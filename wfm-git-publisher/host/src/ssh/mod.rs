@@ -11,9 +11,7 @@
 
 pub mod helper;
 pub mod host_keys;
-pub mod user;
 
-mod arrivals;
 mod channel;
 mod front;
 mod heard;
@@ -23,11 +21,8 @@ mod session;
 mod short;
 mod socket;
 mod sshd;
-mod turns;
 
-pub(crate) use arrivals::Arrivals;
 pub(crate) use listening::Ssh;
 pub use listening::{SshError, check};
 pub use socket::{SOCKET, SocketError};
 pub use sshd::SshdError;
-pub(crate) use turns::Turns;

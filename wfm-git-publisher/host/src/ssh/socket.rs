@@ -21,10 +21,10 @@ use super::channel::Channel;
 use super::hello::{Hello, KNOWN, MAX_BYTES, Serve, UNKNOWN};
 use super::session;
 use super::short::short;
-use super::user::{self, User};
 use crate::limits::Limits;
 use crate::paced::Paced;
 use crate::shared::Host;
+use crate::user::{self, User};
 
 /// The name of the socket beside the host keys, where the settings don't say another place.
 pub const SOCKET: &str = "host.sock";

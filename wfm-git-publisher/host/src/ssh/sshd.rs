@@ -94,7 +94,7 @@ impl Sshd {
         if ["nologin", "false"].iter().any(|none| parts.shell.ends_with(none)) {
             return Err(SshdError::Shell { user: parts.user.to_owned(), shell: parts.shell.to_owned() });
         }
-        if super::user::own() == 0 {
+        if crate::user::own() == 0 {
             let failed = |source| SshdError::Io { path: PRIVSEP.into(), source };
             durable::create_dir_all(Path::new(PRIVSEP), 0o755).map_err(failed)?;
         }

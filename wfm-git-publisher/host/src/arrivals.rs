@@ -7,11 +7,11 @@ use std::sync::{Arc, Mutex};
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
-use super::turns::{Turn, Turns};
 use crate::accounting::{Accounting, Peer};
 use crate::accounts::Identity;
 use crate::answer::Refusal;
 use crate::lock::lock;
+use crate::turns::{Turn, Turns};
 
 /// The connections by where their other ends are.
 #[derive(Debug, Default)]
@@ -19,23 +19,23 @@ pub(crate) struct Arrivals(Mutex<HashMap<(IpAddr, u16), Arc<Arrival>>>);
 
 /// One connection, of which an sshd has the stream.
 #[derive(Debug)]
-pub(super) struct Arrival {
+pub(crate) struct Arrival {
     peer: Arc<Peer>,
     /// Its place among those that aren't known as yet.
     turn: Mutex<Option<Turn>>,
     /// What is served on it.
-    pub(super) sessions: TaskTracker,
+    pub(crate) sessions: TaskTracker,
 }
 
 /// A connection that is listed until dropped.
 #[derive(Debug)]
-pub(super) struct Listed<'a> {
+pub(crate) struct Listed<'a> {
     arrivals: &'a Arrivals,
-    pub(super) arrival: Arc<Arrival>,
+    pub(crate) arrival: Arc<Arrival>,
 }
 
 impl Arrivals {
-    pub(super) fn list(&self, peer: Arc<Peer>, turn: Turn) -> Listed<'_> {
+    pub(crate) fn list(&self, peer: Arc<Peer>, turn: Turn) -> Listed<'_> {
         let key = key(peer.address);
         let arrival = Arc::new(Arrival { peer, turn: Mutex::new(Some(turn)), sessions: TaskTracker::new() });
         lock(&self.0).insert(key, Arc::clone(&arrival));
@@ -44,7 +44,7 @@ impl Arrivals {
 
     /// Notes whose a connection is, which has one more session until that is dropped; refused if the account has `limit`
     /// connections. A connection that another sshd accepted isn't listed.
-    pub(super) fn belongs_to(
+    pub(crate) fn belongs_to(
         &self,
         client: SocketAddr,
         who: &Identity,
@@ -59,12 +59,12 @@ impl Arrivals {
 
 impl Arrival {
     /// Notes that it had time enough to log in.
-    pub(super) fn was_long(&self) {
+    pub(crate) fn was_long(&self) {
         lock(&self.turn).iter_mut().for_each(Turn::was_long);
     }
 
     /// Takes a place among those who are silent for the one it has; tells whether there was one.
-    pub(super) async fn counts_as_silent(&self, turns: &Turns) -> bool {
+    pub(crate) async fn counts_as_silent(&self, turns: &Turns) -> bool {
         let Some(place) = turns.patient_now(self.peer.address.ip().into()).await else { return false };
         if let Some(turn) = &mut *lock(&self.turn) {
             *turn = place;
@@ -73,7 +73,7 @@ impl Arrival {
     }
 
     /// Whether it is known whose it is.
-    pub(super) fn is_known(&self) -> bool {
+    pub(crate) fn is_known(&self) -> bool {
         lock(&self.turn).is_none()
     }
 }

@@ -19,7 +19,7 @@ use crate::lock::lock;
 use crate::process::{Gate, Slot};
 
 /// How long a client may take for its first byte until it is taken for one that waits for the server's.
-pub(super) const FIRST: Duration = Duration::from_secs(3);
+pub(crate) const FIRST: Duration = Duration::from_secs(3);
 
 /// The gates before sshd, at which networks take turns.
 #[derive(Debug)]
@@ -37,7 +37,7 @@ pub(crate) struct Turns {
 
 /// The right to have an sshd as a stranger.
 #[derive(Debug)]
-pub(super) struct Turn {
+pub(crate) struct Turn {
     _stranger: Slot,
     login: Option<Slot>,
 }
@@ -55,7 +55,7 @@ impl Turns {
     }
 
     /// Waits until a connection may have an sshd; `None` if the client is gone, or too many were before it.
-    pub(super) async fn wait(&self, stream: &TcpStream, network: Network) -> Option<Turn> {
+    pub(crate) async fn wait(&self, stream: &TcpStream, network: Network) -> Option<Turn> {
         let (listed, name) = (self.silent.list(network, self.most_silent), network.to_string());
         let speaks = tokio::select! {
             speaks = speaks(stream) => speaks.ok()?,
@@ -74,7 +74,7 @@ impl Turns {
     }
 
     /// A place among those who wait for the server to speak first, if one is free.
-    pub(super) async fn patient_now(&self, network: Network) -> Option<Turn> {
+    pub(crate) async fn patient_now(&self, network: Network) -> Option<Turn> {
         let place = self.patient.enter_within(&network.to_string(), Duration::ZERO).await.ok()?;
         Some(Turn { _stranger: place, login: None })
     }
@@ -82,12 +82,12 @@ impl Turns {
 
 impl Turn {
     /// Whether its client spoke first.
-    pub(super) fn spoke(&self) -> bool {
+    pub(crate) fn spoke(&self) -> bool {
         self.login.is_some()
     }
 
     /// It had time enough to log in: another one may begin.
-    pub(super) fn was_long(&mut self) {
+    pub(crate) fn was_long(&mut self) {
         self.login = None;
     }
 }
