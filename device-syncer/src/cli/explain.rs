@@ -80,7 +80,7 @@ struct Known {
     device_state: DeviceState,
     /// The states that were reported last.
     report: Report,
-    /// The operator's id.
+    /// The deployment's id in the fleet repository, or its UUID where that isn't known.
     name: String,
     from_fleet: BTreeMap<&'static str, Said>,
     now: Timestamp,

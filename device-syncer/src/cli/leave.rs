@@ -34,7 +34,7 @@ pub(super) struct Args {
     /// Ends and removes everything that was deployed here.
     #[arg(long)]
     remove: bool,
-    /// Doesn't ask.
+    /// Begins without asking whether it is meant, as a script needs it.
     #[arg(long)]
     yes: bool,
 }

@@ -83,7 +83,7 @@ enum Command {
     ResolveInSandbox(resolve_in_sandbox::Args),
     /// Prints completions for a shell.
     Completions {
-        /// The shell.
+        /// The shell that is to complete commands.
         shell: clap_complete::Shell,
     },
 }
@@ -106,7 +106,7 @@ struct OutputArgs {
 /// The form of what a command prints.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Output {
-    /// For people.
+    /// Tables and sentences, for people.
     #[value(alias = "table")]
     Text,
     /// For programs: texts in it are exactly what strangers wrote, so escape them before you show them.

@@ -43,7 +43,7 @@ pub mod kubernetes;
 pub mod message;
 /// What was seen of the runtimes in one go.
 pub mod observation;
-/// Patterns of names.
+/// Patterns of images, charts and archives, as a site allows them.
 pub mod pattern;
 /// Desired against actual, as data.
 pub mod plan;
@@ -59,5 +59,5 @@ pub mod site;
 pub mod status;
 /// Transitions as commits of `status` name them.
 pub mod transitions;
-/// The site's windows.
+/// Windows of site and fleet: what is open at a moment, and what opens next.
 pub mod windows;

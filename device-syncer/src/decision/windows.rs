@@ -68,7 +68,7 @@ pub enum Doubt {
     UnknownZone(String),
 }
 
-/// Who has windows.
+/// Whose windows keep something closed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Whose {
     #[default]
@@ -176,7 +176,7 @@ impl<'a> Counting<'a> {
         self.fleet.is_some_and(|fleet| fleet.is_err())
     }
 
-    /// Each side's.
+    /// The windows of each side that has some, the site's first.
     pub fn sides(self) -> impl Iterator<Item = &'a Windows> {
         self.site.into_iter().chain(self.fleet.and_then(|fleet| fleet.as_ref().ok()))
     }

@@ -12,7 +12,7 @@ pub mod connection;
 pub mod connectivity;
 /// Bounded fetches, and what verification makes of them.
 pub mod fetch;
-/// The branch `heartbeat`.
+/// Pushes the branch `heartbeat`, one parentless commit that is replaced.
 pub mod heartbeat;
 /// Where the host's branches stand.
 pub mod refs;

@@ -95,7 +95,7 @@ pub(super) struct ListArgs {
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct RotateArgs {
-    /// The account
+    /// The account, by its name in `account list`
     name: AccountName,
 
     /// End the old secret now
@@ -116,7 +116,7 @@ pub(super) struct RotateArgs {
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct RevokeArgs {
-    /// The account
+    /// The account, by its name in `account list`
     name: AccountName,
 
     #[command(flatten)]

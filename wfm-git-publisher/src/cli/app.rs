@@ -13,7 +13,7 @@ use crate::error::Failure;
 use crate::render::{Artifact, Locks};
 use crate::repos::{ArtifactError, Control, pack};
 
-/// Application packages
+/// What is done with application packages
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
     Push(PushArgs),

@@ -86,7 +86,7 @@ enum Transport {
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct JoinArgs {
-    /// The device
+    /// The device, by its id such as `press-01`
     id: DeviceId,
 
     /// End the secret that the device uses now
@@ -118,7 +118,7 @@ fn label(text: &str) -> Result<(String, String), String> {
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct EnrollArgs {
-    /// The device
+    /// The device, by its id such as `press-01`
     id: DeviceId,
 
     /// The line with its public key, or `-`

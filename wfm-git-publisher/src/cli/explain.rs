@@ -19,7 +19,7 @@ use crate::publish;
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct ExplainArgs {
-    /// The device
+    /// The device, by its id such as `press-01`
     device: DeviceId,
 
     /// Only this deployment, also if the device doesn't get it
@@ -41,10 +41,10 @@ pub(super) struct ExplainArgs {
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct WhyNotArgs {
-    /// The application's id
+    /// The application, by the id of its package
     application: ApplicationId,
 
-    /// The device
+    /// The device for which its values count
     device: DeviceId,
 
     #[command(flatten)]

@@ -12,7 +12,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 /// The form of the log.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub(super) enum Log {
-    /// Lines for people
+    /// Lines that people read
     #[default]
     Text,
     /// One JSON object a line

@@ -94,7 +94,7 @@ enum Command {
     ///   source <(wfm-git-publisher completions bash)
     #[command(verbatim_doc_comment)]
     Completions {
-        /// The shell
+        /// The shell that is to complete commands
         shell: clap_complete::Shell,
     },
 }
@@ -120,7 +120,7 @@ impl OutputArgs {
 /// The form of a result.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 enum Output {
-    /// For people
+    /// Tables and sentences, for people
     #[default]
     #[value(alias = "table")]
     Text,

@@ -23,7 +23,7 @@ use crate::repos::Registries;
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct Args {
-    /// Only these devices
+    /// Only these devices, by id; all of the fleet where none is named
     devices: Vec<DeviceId>,
 
     /// The commit of the fleet
@@ -38,12 +38,12 @@ pub(super) struct Args {
 /// How a plan is printed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 enum Output {
-    /// For people
+    /// Sentences, for people
     #[default]
     Text,
     /// For programs: texts in it are exactly what strangers wrote, so escape them before you show them
     Json,
-    /// For reviews
+    /// For the review of a change, such as a comment of CI
     Markdown,
 }
 

@@ -37,7 +37,7 @@ use crate::status::shut_out;
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct Args {
-    /// Only these devices
+    /// Only these devices, by id; all of the fleet where none is named
     devices: Vec<DeviceId>,
 
     /// The commit of the fleet

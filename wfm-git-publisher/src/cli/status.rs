@@ -31,7 +31,7 @@ use crate::status::{DeviceStatus, Membership, SiteStatus, UNREACHABLE, fetch, re
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct Args {
-    /// Only these devices
+    /// Only these devices, by id; all of the fleet where none is named
     devices: Vec<DeviceId>,
 
     /// Prints for people, or for programs

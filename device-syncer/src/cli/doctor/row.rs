@@ -17,7 +17,7 @@ pub(in crate::cli) enum Verdict {
     Failed,
 }
 
-/// One check.
+/// What one check of `doctor` came to, as a row of its table.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(in crate::cli) struct Row {
