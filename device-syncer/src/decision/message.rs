@@ -24,9 +24,9 @@ pub fn message(next: &DeviceState, before: &DeviceState, identity: &Identity) ->
     let (report, old) = (Report::read(&next.status), Report::read(&before.status));
     let transitions = report.transitions(&old);
     let components = transitions.iter().filter(|one| !one.summary.starts_with('*')).map(|one| one.summary.clone());
-    let news: Vec<_> = components.chain(report.reasons(&old)).chain(of_conditions(next, before)).collect();
+    let changed: Vec<_> = components.chain(report.reasons(&old)).chain(of_conditions(next, before)).collect();
     let serial = next.accepted.as_ref().map_or(0, |accepted| accepted.serial);
-    let subject = match news.as_slice() {
+    let subject = match changed.as_slice() {
         [] if is_adoption(next, before) => format!("adopted (serial {serial})"),
         [] => format!("report (serial {serial})"),
         [one] => format!("{one} (serial {serial})"),

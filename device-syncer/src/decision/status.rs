@@ -155,12 +155,12 @@ impl Report {
     /// `<component> <state> <code>` of each component that is in the state of before, and says another reason for it.
     pub fn reasons(&self, before: &Self) -> Vec<String> {
         let all = self.deployments.iter().flat_map(|(id, now)| now.components.iter().map(move |one| (*id, one)));
-        let news = all.filter_map(|(id, now)| {
+        let changed = all.filter_map(|(id, now)| {
             let (old, failure) = (before.get(id, &now.name)?, now.failure.as_ref()?);
             let is_new = old.state == now.state && old.failure.as_ref() != Some(failure);
             is_new.then(|| format!("{} {} {}", now.name, now.state, failure.code))
         });
-        news.collect()
+        changed.collect()
     }
 }
 

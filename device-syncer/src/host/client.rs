@@ -107,7 +107,7 @@ impl HostClient {
 
     /// A publisher moves `freshness` after `desired`, so where a state was just adopted and nothing proves it, the host is
     /// asked once more. Only for the proof: what else moved is the next pass's.
-    pub fn look_for_proof(&mut self, refs: &mut RemoteRefs) {
+    pub fn poll_proof(&mut self, refs: &mut RemoteRefs) {
         let Ok(again) = RemoteRefs::poll(&self.connection.remote) else { return };
         refs.freshness = again.freshness;
         if let Some(known) = &mut self.refs {

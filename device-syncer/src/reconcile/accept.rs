@@ -103,7 +103,7 @@ fn site_refused(refusal: &Refusal) -> Condition {
 }
 
 /// Fetches what the host has, and judges it by what is accepted. Changes nothing but the clone, which gets objects.
-pub(super) fn look(
+pub(super) fn fetch_and_judge(
     host: &mut HostClient,
     device: &Device,
     view: &View,
@@ -117,30 +117,30 @@ pub(super) fn look(
         return Found { accepted, host, is_resumed, outcome, proof: None, site: None };
     };
     let accepted_history = accepted_history.filter(|commit| !accepted::is_in_force(view, *commit));
-    let mut look = Look { host, device, view, floor };
-    let outcome = look.fetcher().outcome(refs, accepted_history);
+    let mut judge = Judge { host, device, view, floor };
+    let outcome = judge.fetcher().outcome(refs, accepted_history);
     let answer = match &outcome {
         FetchOutcome::Unfetched(_) => HostAnswer::Unfetched,
         FetchOutcome::Unreachable(error) => {
-            look.host.connectivity.failed(error, "can't fetch", Timestamp::now());
+            judge.host.connectivity.failed(error, "can't fetch", Timestamp::now());
             HostAnswer::Unreachable
         }
         _ => HostAnswer::Complete,
     };
-    let proof = look.proof(refs, &outcome);
-    let site = look.site(refs);
+    let proof = judge.proof(refs, &outcome);
+    let site = judge.site(refs);
     Found { accepted, host: answer, is_resumed, outcome, proof, site }
 }
 
-/// What it takes to look at what the host has.
-struct Look<'a> {
+/// What it takes to judge what the host has.
+struct Judge<'a> {
     host: &'a mut HostClient,
     device: &'a Device,
     view: &'a View,
     floor: &'a Floor,
 }
 
-impl Look<'_> {
+impl Judge<'_> {
     fn fetcher(&self) -> Fetcher<'_> {
         Fetcher { connection: &self.host.connection, device: self.device, view: self.view, floor: self.floor }
     }
@@ -167,7 +167,7 @@ impl Look<'_> {
         if !is_new || !accepted.is_stale(now) {
             return proof;
         }
-        self.host.look_for_proof(refs);
+        self.host.poll_proof(refs);
         self.proof_of(refs, &accepted, now).or(proof)
     }
 

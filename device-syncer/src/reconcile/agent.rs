@@ -57,7 +57,7 @@ pub async fn run(syncer: Syncer, make: Make, service: Arc<ServiceManager>) -> st
     here.resume_retries();
     here.keeps_silence = true;
     service.ready();
-    let (host, device) = (ask_and_tell(host, &both, stop.clone()), observe_and_reconcile(here, make, &both, stop));
+    let (host, device) = (ask_and_report(host, &both, stop.clone()), observe_and_reconcile(here, make, &both, stop));
     let ((mut host, ask), mut here) = tokio::join!(host, device);
     if let Err(error) = blocking(move || here.end()).await {
         tracing::error!(error = error_chain(&error), "what was at work couldn't be noted to its end");
@@ -121,7 +121,7 @@ impl Both {
     /// Logs what it all comes to, if that isn't what it was. What is new waits for the end of the pass that takes it over, and
     /// what a pass says for the turn by which that is told.
     fn note(&self) {
-        let Some(report) = self.link.report().filter(|_| !self.link.has_news()) else { return };
+        let Some(report) = self.link.report().filter(|_| !self.link.has_new()) else { return };
         let mut last = self.last.borrow_mut();
         match &mut *last {
             None => {}
@@ -143,7 +143,7 @@ impl Both {
 }
 
 /// Turn after turn at the host. Returns what one more turn may ask.
-async fn ask_and_tell(mut side: HostSide, both: &Both, mut stop: Stop) -> (HostSide, Ask) {
+async fn ask_and_report(mut side: HostSide, both: &Both, mut stop: Stop) -> (HostSide, Ask) {
     let (mut waiter, mut schedule) = (Waiter::default(), Schedule::new(Instant::now()));
     let (mut ask, mut poll) = (Ask::Host, POLL);
     while !stop.is_set() {
@@ -186,7 +186,7 @@ async fn ask_and_tell(mut side: HostSide, both: &Both, mut stop: Stop) -> (HostS
                 retry_after = waiter.ended() => schedule.called(Instant::now(), retry_after),
                 // Cancel-safe: a permit stays until it is taken.
                 () = both.link.host.notified() => {
-                    break if both.link.asks() { Ask::Host } else { schedule.tell(Instant::now()) };
+                    break if both.link.asks() { Ask::Host } else { schedule.report(Instant::now()) };
                 }
                 // Cancel-safe: what was set stays so.
                 () = stop.set() => break Ask::IfMoved,
@@ -195,7 +195,7 @@ async fn ask_and_tell(mut side: HostSide, both: &Both, mut stop: Stop) -> (HostS
     }
     waiter.end().await;
     both.alive(Side::Host, HANGS);
-    (side, schedule.tell(Instant::now()))
+    (side, schedule.report(Instant::now()))
 }
 
 /// Asks the host, if this asks it, leaves what it has, and tells it what there is to tell. Returns what was had of it.
@@ -216,12 +216,12 @@ fn turn(host: &mut HostSide, link: &Link, ask: Ask) -> HostAnswer {
     };
     let mut seen = link.seen();
     let acted = seen.as_ref().is_some_and(|seen| seen.acted);
-    let is_told = host.tell(&mut seen).unwrap_or_else(|error| {
+    let is_told = host.push(&mut seen).unwrap_or_else(|error| {
         link.fail(error);
         false
     });
     if acted && seen.is_some_and(|seen| !seen.acted) {
-        link.acted_is_told();
+        link.acted_is_reported();
     }
     link.stands(host.report(ask, is_told));
     answer

@@ -148,7 +148,7 @@ impl Hooks {
         let id = end.deployment_id;
         let is_due = inner.known().end_failed.get(&id).is_none_or(|at| at.elapsed() >= AGAIN);
         if is_due {
-            inner.beside(id, move |inner| inner.tell_end(&of, &end));
+            inner.beside(id, move |inner| inner.report_end(&of, &end));
         }
     }
 
@@ -248,7 +248,7 @@ impl Inner {
     }
 
     /// Tells the end of this, and forgets it once that was heard.
-    fn tell_end(&self, of: &OpenedChange, end: &HookEnd) {
+    fn report_end(&self, of: &OpenedChange, end: &HookEnd) {
         let id = end.deployment_id;
         let is_stopped = || self.stop.load(Ordering::Relaxed);
         let result = self.run(&Phase::Done(end), &is_stopped);

@@ -17,7 +17,7 @@ use crate::host::heartbeat::Heartbeat;
 use crate::host::refs::{Ask, RemoteRefs, StatusTip};
 use crate::host::status::StatusBranch;
 use crate::host::status_push::StatusPush;
-use crate::reconcile::accept::{Found, look};
+use crate::reconcile::accept::{Found, fetch_and_judge};
 use crate::reconcile::outcome::{HostAnswer, HostReport};
 use crate::reconcile::pass_error::PassError;
 use crate::state::accepted::{self, Unreadable};
@@ -96,7 +96,7 @@ impl HostSide {
 
     /// Asks the host, if this asks it, and judges what it has by this floor. Returns what it has; `None` where it isn't asked.
     pub(super) fn ask(&mut self, ask: Ask, floor: &Floor) -> Result<Option<Found>, PassError> {
-        let found = self.ask_and_look(ask, floor);
+        let found = self.ask_and_fetch(ask, floor);
         match &found {
             Ok(Some(found)) => self.answer = found.host,
             Ok(None) => {}
@@ -105,7 +105,7 @@ impl HostSide {
         found
     }
 
-    fn ask_and_look(&mut self, ask: Ask, floor: &Floor) -> Result<Option<Found>, PassError> {
+    fn ask_and_fetch(&mut self, ask: Ask, floor: &Floor) -> Result<Option<Found>, PassError> {
         if matches!(ask, Ask::Later(_)) {
             self.refs = None;
             return Ok(None);
@@ -122,12 +122,12 @@ impl HostSide {
         let is_resumed = status_branch(&mut self.client, &self.state, &self.device).resume(self.refs.as_ref())?;
         let view = self.state.view();
         let refs = (self.refs.as_mut(), is_resumed);
-        Ok(Some(look(&mut self.client, &self.device, &view, floor, refs, requests.accept_history)))
+        Ok(Some(fetch_and_judge(&mut self.client, &self.device, &view, floor, refs, requests.accept_history)))
     }
 
     /// Pushes what the host doesn't know yet, and returns whether it knows all of it then. Nothing is pushed before a `desired`
     /// was believed, nor while this device waits for one that lists it.
-    pub(super) fn tell(&mut self, seen: &mut Option<Seen>) -> Result<bool, PassError> {
+    pub(super) fn push(&mut self, seen: &mut Option<Seen>) -> Result<bool, PassError> {
         let view = self.state.view();
         self.read_desired(&view)?;
         let desired = self.desired.as_ref().map(|(_, desired)| desired);

@@ -26,7 +26,7 @@ pub(super) struct Link {
 struct Left {
     found: Option<Result<Found, PassError>>,
     /// That is new: a pass begins for it.
-    is_news: bool,
+    is_new: bool,
     /// A pass is at work that took over something new.
     is_taken_over: bool,
     /// What was handed over last, for what is news.
@@ -46,7 +46,7 @@ impl Link {
     pub(super) fn new(floor: Floor) -> Self {
         let left = Left {
             found: None,
-            is_news: false,
+            is_new: false,
             is_taken_over: false,
             heard: None,
             floor,
@@ -68,7 +68,7 @@ impl Link {
         let mut heard = left.heard.clone().unwrap_or_default();
         heard.note(&found);
         if found.brings() || left.heard.as_ref() != Some(&heard) {
-            left.is_news = true;
+            left.is_new = true;
             self.here.notify_one();
         }
         left.heard = Some(heard);
@@ -91,7 +91,7 @@ impl Link {
     /// What the host had since the last pass, for the one that begins now and [ends](Self::pass_ended).
     pub(super) fn found(&self) -> Option<Result<Found, PassError>> {
         let mut left = self.left();
-        left.is_taken_over = std::mem::take(&mut left.is_news);
+        left.is_taken_over = std::mem::take(&mut left.is_new);
         left.found.take()
     }
 
@@ -106,9 +106,9 @@ impl Link {
     }
 
     /// Whether what new things come to is known once a pass has ended, which has begun or is about to.
-    pub(super) fn has_news(&self) -> bool {
+    pub(super) fn has_new(&self) -> bool {
         let left = self.left();
-        left.is_news || left.is_taken_over
+        left.is_new || left.is_taken_over
     }
 
     /// Leaves what a pass saw, and the floor after it.
@@ -133,7 +133,7 @@ impl Link {
     }
 
     /// The heartbeat has said what was tried.
-    pub(super) fn acted_is_told(&self) {
+    pub(super) fn acted_is_reported(&self) {
         if let Some(seen) = &mut self.left().seen {
             seen.acted = false;
         }
@@ -195,7 +195,7 @@ mod tests {
         for away in [HostAnswer::Unreachable, HostAnswer::Unfetched] {
             link.hand_over(Found::proven(HostAnswer::Complete));
             link.hand_over(Found::nothing(away));
-            assert!(link.has_news() && taken().brings(), "{away:?}");
+            assert!(link.has_new() && taken().brings(), "{away:?}");
         }
         link.hand_over(Found::proven(HostAnswer::Complete));
         link.hand_over(Found::nothing(HostAnswer::Complete));

@@ -148,7 +148,7 @@ impl Syncer {
         self.host.end_push();
         let found = self.host.ask(ask, &self.here.floor)?;
         let (passed, mut seen) = self.here.make_pass(found)?;
-        let is_told = self.host.tell(&mut seen)?;
+        let is_told = self.host.push(&mut seen)?;
         self.here.consolidate(self.host.status())?;
         if passed.done.at_work {
             self.host.begin_push();

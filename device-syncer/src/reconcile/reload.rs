@@ -31,7 +31,7 @@ pub type Make = fn(&Device) -> Result<(Settings, DeviceRuntimes), Unusable>;
 #[derive(Debug)]
 pub struct Reload {
     make: Make,
-    seen: Seen,
+    seen: FilesRead,
     /// What takes the place of the runtimes once no job is at work with them.
     runtimes: Option<DeviceRuntimes>,
 }
@@ -39,7 +39,7 @@ pub struct Reload {
 /// What was read last: the text of `device.yaml`, and the stamps of the authorities that it names. `None` is a file
 /// that can't be read.
 #[derive(Debug, PartialEq, Eq)]
-struct Seen {
+struct FilesRead {
     text: Option<String>,
     authorities: Vec<Option<Stamp>>,
 }
@@ -53,7 +53,7 @@ pub struct Changed {
     pub runtimes: bool,
 }
 
-impl Seen {
+impl FilesRead {
     fn of(device: &Device) -> Self {
         let stamp = |path: &PathBuf| Stamp::of(path);
         let authorities = device.settings.registries.ca.iter().map(stamp).collect();
@@ -61,9 +61,9 @@ impl Seen {
     }
 }
 
-impl Seen {
+impl FilesRead {
     /// The same, once a person's editor isn't in the middle of it: half a file may say the opposite of the whole.
-    fn settled(device: &Device, before: &Self) -> Self {
+    fn once_saved(device: &Device, before: &Self) -> Self {
         let mut found = Self::of(device);
         for _ in 0..LOOKS {
             if found == *before {
@@ -82,13 +82,13 @@ impl Seen {
 impl Reload {
     /// What the device was opened with counts so far.
     pub fn new(device: &Device, make: Make) -> Self {
-        Self { make, seen: Seen::of(device), runtimes: None }
+        Self { make, seen: FilesRead::of(device), runtimes: None }
     }
 
     /// Puts in force what changed. What can't be used changes nothing, and is logged once.
     pub fn refresh(&mut self, here: &mut DeviceSide) -> Changed {
         let mut changed = Changed::default();
-        let found = Seen::settled(&here.device, &self.seen);
+        let found = FilesRead::once_saved(&here.device, &self.seen);
         if found != self.seen {
             self.seen = found;
             match (self.make)(&here.device) {
@@ -96,7 +96,7 @@ impl Reload {
                     put_in_force(here, settings);
                     (self.runtimes, changed.settings) = (Some(runtimes), true);
                     // It may name others.
-                    self.seen = Seen::of(&here.device);
+                    self.seen = FilesRead::of(&here.device);
                 }
                 Err(error) => {
                     let error = error_chain(&*error);

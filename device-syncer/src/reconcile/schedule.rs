@@ -70,7 +70,7 @@ impl Schedule {
 
     /// What a turn at this moment may do for which there is something to tell: that needs no poll, unless the host is to be left
     /// alone or due to be asked anyway.
-    pub fn tell(&self, now: Instant) -> Ask {
+    pub fn report(&self, now: Instant) -> Ask {
         let rest = self.ask.saturating_duration_since(now);
         match (rest.is_zero(), self.left_alone) {
             (true, _) => Ask::Host,
@@ -133,10 +133,10 @@ mod tests {
         let now = Instant::now();
         let schedule = after(now, &[turn(Next::AfterBackOff); 20]);
         assert_eq!(schedule.due(), now + backoff::LONGEST.mul_f64(0.75));
-        assert_eq!(schedule.tell(now + POLL), Ask::Later(backoff::LONGEST.mul_f64(0.75) - POLL));
-        assert_eq!(schedule.tell(now + backoff::LONGEST), Ask::Host);
+        assert_eq!(schedule.report(now + POLL), Ask::Later(backoff::LONGEST.mul_f64(0.75) - POLL));
+        assert_eq!(schedule.report(now + backoff::LONGEST), Ask::Host);
         let again = after(now, &[turn(Next::AfterBackOff), turn(Next::AfterPoll)]);
-        assert_eq!((again.due(), again.tell(now)), (now + POLL, Ask::IfMoved));
+        assert_eq!((again.due(), again.report(now)), (now + POLL, Ask::IfMoved));
     }
 
     #[test]
@@ -144,13 +144,13 @@ mod tests {
         let now = Instant::now();
         let mut schedule = after(now, &[Asked { waits: Some(300 * SECOND), ..turn(Next::AfterPoll) }]);
         assert_eq!(schedule.due(), now + 300 * SECOND);
-        assert_eq!(schedule.tell(now + POLL), Ask::IfMoved, "what a job came to is told");
-        assert_eq!(schedule.tell(now + 300 * SECOND), Ask::Host, "it is due anyway");
+        assert_eq!(schedule.report(now + POLL), Ask::IfMoved, "what a job came to is told");
+        assert_eq!(schedule.report(now + 300 * SECOND), Ask::Host, "it is due anyway");
         assert_eq!(schedule.ask(now + POLL, true), Ask::IfMoved);
         assert_eq!(schedule.ask(now + POLL, false), Ask::Host, "it broke off");
         assert_eq!(schedule.ask(now + 300 * SECOND, true), Ask::Host);
         schedule.called(now + SECOND, Duration::ZERO);
-        assert_eq!((schedule.due(), schedule.tell(now + SECOND)), (now + SECOND, Ask::Host));
+        assert_eq!((schedule.due(), schedule.report(now + SECOND)), (now + SECOND, Ask::Host));
     }
 
     #[test]
@@ -158,10 +158,10 @@ mod tests {
         let now = Instant::now();
         let mut schedule = after(now, &[turn(Next::AfterPoll)]);
         schedule.called(now, 3600 * SECOND);
-        assert_eq!(schedule.tell(now + POLL), Ask::Later(3590 * SECOND));
+        assert_eq!(schedule.report(now + POLL), Ask::Later(3590 * SECOND));
         schedule.called(now + SECOND, Duration::ZERO);
         assert_eq!(schedule.ask(now + POLL, false), Ask::Later(3590 * SECOND));
-        assert_eq!(schedule.tell(now + POLL), Ask::Later(3590 * SECOND), "it wants to be left alone still");
+        assert_eq!(schedule.report(now + POLL), Ask::Later(3590 * SECOND), "it wants to be left alone still");
         let asks = Asked { retry_after: 3600 * SECOND, ..turn(Next::AsBefore) };
         assert_eq!(after(now, &[turn(Next::AfterPoll), asks]).due(), now + 3600 * SECOND);
     }

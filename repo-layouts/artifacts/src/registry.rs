@@ -107,7 +107,7 @@ impl Registry {
     }
 
     fn resolve_tag(&self, reference: &Reference) -> Result<Lock, RegistryError> {
-        self.first(reference, self.settings.mirrors.authorities(reference), |place| self.look(place, None))
+        self.first(reference, self.settings.mirrors.authorities(reference), |place| self.resolve_at(place, None))
     }
 
     /// Where an artefact is asked for by its digest, in this order: at the mirrors of its registry, and at that itself,
@@ -117,7 +117,7 @@ impl Registry {
     }
 
     /// What is at just this place: of what is locked, or of what the tag means there.
-    pub fn look(&self, place: &Reference, lock: Option<&Lock>) -> Result<Lock, RegistryError> {
+    pub fn resolve_at(&self, place: &Reference, lock: Option<&Lock>) -> Result<Lock, RegistryError> {
         let (manifest, layer) = layer_of(&self.session(place, Purpose::Pull)?, lock)?;
         Ok(Lock { manifest, content: digest_of(place, &layer)? })
     }

@@ -72,17 +72,17 @@ impl ServiceManager {
 
     /// The program does what it is there for, from now on.
     pub fn ready(&self) {
-        self.tell("READY=1");
+        self.notify("READY=1");
     }
 
     /// How it is, for people: one line, whatever strangers wrote in it.
     pub fn status(&self, text: &str) {
-        self.tell(&format!("STATUS={}", text::line(text)));
+        self.notify(&format!("STATUS={}", text::line(text)));
     }
 
     /// It was asked to end, and does.
     pub fn stopping(&self) {
-        self.tell("STOPPING=1");
+        self.notify("STOPPING=1");
     }
 
     /// The work goes on, and says so again within this time.
@@ -108,7 +108,7 @@ impl ServiceManager {
             }
             let is_alive = Instant::now() < *self.due.lock().unwrap_or_else(PoisonError::into_inner);
             if is_alive {
-                self.tell("WATCHDOG=1");
+                self.notify("WATCHDOG=1");
             } else if was_alive {
                 tracing::error!("no sign of life: the service manager's watchdog isn't fed any more");
             }
@@ -116,7 +116,7 @@ impl ServiceManager {
         }
     }
 
-    fn tell(&self, what: &str) {
+    fn notify(&self, what: &str) {
         let Some((socket, address)) = &self.socket else { return };
         if let Err(error) = socket.send_to_addr(what.as_bytes(), address) {
             tracing::warn!(%error, "the service manager can't be told `{what}`");

@@ -14,7 +14,7 @@ pub(crate) enum Refusal {
     /// The repository is there, but this can't be done with it.
     Forbidden(&'static str),
     /// The request can't be understood.
-    Bad(String),
+    BadRequest(String),
     /// Another method is needed: these, as the header `Allow` lists them.
     Method(&'static str),
     /// The request took too long.
@@ -37,7 +37,7 @@ impl Refusal {
             Self::Unauthorized => StatusCode::UNAUTHORIZED,
             Self::NotFound => StatusCode::NOT_FOUND,
             Self::Forbidden(_) => StatusCode::FORBIDDEN,
-            Self::Bad(_) => StatusCode::BAD_REQUEST,
+            Self::BadRequest(_) => StatusCode::BAD_REQUEST,
             Self::Method(_) => StatusCode::METHOD_NOT_ALLOWED,
             Self::Timeout => StatusCode::REQUEST_TIMEOUT,
             Self::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
@@ -52,7 +52,7 @@ impl Refusal {
             Self::Unauthorized => "an account is needed".to_owned(),
             Self::NotFound => "there is nothing here".to_owned(),
             Self::Forbidden(why) => (*why).to_owned(),
-            Self::Bad(why) => why.clone(),
+            Self::BadRequest(why) => why.clone(),
             Self::Method(allowed) => format!("this can't be done that way, but by {allowed}"),
             Self::Timeout => "the request took too long".to_owned(),
             Self::TooLarge(limit) => format!("the request is larger than {limit} bytes"),
@@ -80,7 +80,7 @@ impl Refusal {
             Self::Unauthorized => "unauthorized",
             Self::NotFound => "not-found",
             Self::Forbidden(_) => "forbidden",
-            Self::Bad(_) | Self::Method(_) | Self::Timeout | Self::TooLarge(_) => "bad-request",
+            Self::BadRequest(_) | Self::Method(_) | Self::Timeout | Self::TooLarge(_) => "bad-request",
             Self::TooMany | Self::Busy => "busy",
             Self::Stopping => "stopping",
             Self::Internal => "internal",

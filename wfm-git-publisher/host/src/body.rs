@@ -61,7 +61,7 @@ pub(crate) async fn read(headers: &HeaderMap, body: Body, limit: u64, dir: &Path
     let decoder = match headers.get(CONTENT_ENCODING).map(|value| value.as_bytes()) {
         None | Some(b"identity") => Decoder::Plain(sink),
         Some(b"gzip" | b"x-gzip") => Decoder::Gzip(Box::new(GzDecoder::new(sink))),
-        Some(_) => return Err(Refusal::Bad("only gzip is understood as an encoding".to_owned())),
+        Some(_) => return Err(Refusal::BadRequest("only gzip is understood as an encoding".to_owned())),
     };
     timeout(Limits::TOTAL, fill(decoder, body)).await.map_err(|_| Refusal::Timeout)?
 }
@@ -75,7 +75,7 @@ async fn fill(mut decoder: Decoder<'_>, mut body: Body) -> Result<Spool, Refusal
                 Ok(bytes) => decoder.take(&bytes)?,
                 Err(_trailers) => {}
             },
-            Some(Err(_)) => return Err(Refusal::Bad("the request broke off".to_owned())),
+            Some(Err(_)) => return Err(Refusal::BadRequest("the request broke off".to_owned())),
         }
     }
 }
@@ -106,7 +106,7 @@ fn refusal(error: &io::Error, limit: u64) -> Refusal {
     match error.kind() {
         io::ErrorKind::FileTooLarge => Refusal::TooLarge(limit),
         io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof => {
-            Refusal::Bad("the request is no good gzip".to_owned())
+            Refusal::BadRequest("the request is no good gzip".to_owned())
         }
         _ => {
             tracing::error!(%error, "a request can't be kept");
@@ -187,9 +187,9 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_no_gzip_is_refused() {
-        assert!(matches!(take(vec![1; 100], Some("gzip"), 1000).await, Err(Refusal::Bad(_))));
+        assert!(matches!(take(vec![1; 100], Some("gzip"), 1000).await, Err(Refusal::BadRequest(_))));
         let cut = gzip(b"hello").split_off(4);
-        assert!(matches!(take(cut, Some("gzip"), 1000).await, Err(Refusal::Bad(_))));
-        assert!(matches!(take(vec![], Some("br"), 1000).await, Err(Refusal::Bad(_))));
+        assert!(matches!(take(cut, Some("gzip"), 1000).await, Err(Refusal::BadRequest(_))));
+        assert!(matches!(take(vec![], Some("br"), 1000).await, Err(Refusal::BadRequest(_))));
     }
 }

@@ -77,7 +77,7 @@ pub(crate) async fn call(
     if let Action::Wait(known) = action {
         let malformed =
             "`desired` and `freshness`, and `site` if it is there, must each stand once in the query, as 40 hex digits";
-        let known = known.ok_or_else(|| Refusal::Bad(malformed.to_owned()))?;
+        let known = known.ok_or_else(|| Refusal::BadRequest(malformed.to_owned()))?;
         // Of a request that waits, only what it waits for is kept.
         let longest = wait::longest(&headers, Duration::from_secs(host.limits.wait_seconds));
         drop((headers, body));

@@ -72,7 +72,7 @@ pub(crate) async fn upload_pack(
     let Asked { who, headers, body, room, accounts } = asked;
     let spool = body::read(headers, body, Limits::FETCH_BYTES, &host.temp).await?;
     let body = spool.into_memory().map_err(|error| internal(hosted, &error))?;
-    let parsed = Request::parse(&body, is_v2(version)).map_err(|error| Refusal::Bad(error.to_string()))?;
+    let parsed = Request::parse(&body, is_v2(version)).map_err(|error| Refusal::BadRequest(error.to_string()))?;
     let kind = content_type(Service::UploadPack, "result");
     let refs = host.repos.refs(hosted).await.map_err(|error| unreadable(hosted, &error))?;
     match parsed {

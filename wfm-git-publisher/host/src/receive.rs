@@ -131,15 +131,15 @@ pub(crate) async fn receive_pack(
     let most = if pusher.is_at_device() { limits.push_bytes } else { limits.fleet_push_bytes };
     let spool = body::read(headers, body, most, &host.temp).await?;
     let kind = content_type(Service::ReceivePack, "result");
-    let bad = |error: crate::wire::Malformed| Refusal::Bad(error.to_string());
+    let bad = |error: crate::wire::Malformed| Refusal::BadRequest(error.to_string());
     let (commands, length) = Commands::parse(&spool.head)
         .map_err(bad)?
-        .ok_or_else(|| Refusal::Bad("the push ends before its commands do".to_owned()))?;
+        .ok_or_else(|| Refusal::BadRequest("the push ends before its commands do".to_owned()))?;
     if commands.commands.is_empty() {
         return Ok(with_type(StatusCode::OK, kind, Vec::new()));
     }
     if !commands.can("report-status") && !commands.can("report-status-v2") {
-        return Err(Refusal::Bad("a push must be able to hear what became of it: report-status".to_owned()));
+        return Err(Refusal::BadRequest("a push must be able to hear what became of it: report-status".to_owned()));
     }
     let pack = PackHead::parse(&spool.head[length..]).map_err(bad)?;
     let report = match denied(&pusher, &commands, pack, limits) {

@@ -63,9 +63,10 @@ struct How {
 
 pub(super) fn run(place: &Place, args: ExplainArgs) -> Result<u8, Failure> {
     let ExplainArgs { device, deployment, parameter, how } = args;
-    let mut explained = look(place, &how, &device, |look| {
-        let is_known = |name| look.fleet.deployments.contains_key(name) || look.fleet.broken.deployments.contains(name);
-        deployment.as_ref().is_none_or(is_known).then(|| explain(&look, deployment.as_ref()))
+    let mut explained = in_context(place, &how, &device, |context| {
+        let is_known =
+            |name| context.fleet.deployments.contains_key(name) || context.fleet.broken.deployments.contains(name);
+        deployment.as_ref().is_none_or(is_known).then(|| explain(&context, deployment.as_ref()))
     })?
     .ok_or_else(|| Failure::new("there is no deployment of this id in the fleet").hint("see `validate`"))?;
     if let Some(name) = &parameter {
@@ -81,7 +82,7 @@ pub(super) fn run(place: &Place, args: ExplainArgs) -> Result<u8, Failure> {
 
 pub(super) fn run_why_not(place: &Place, args: WhyNotArgs) -> Result<u8, Failure> {
     let WhyNotArgs { application, device, how } = args;
-    let explained = look(place, &how, &device, |look| why_not(&look, application.as_str()))?;
+    let explained = in_context(place, &how, &device, |context| why_not(&context, application.as_str()))?;
     if explained.deployments.is_empty() && explained.broken.is_empty() {
         let failure = Failure::new(format!("no usable deployment in the fleet is of `{application}`"));
         return Err(failure.hint("write one under deployments/, or see `validate`"));
@@ -91,16 +92,16 @@ pub(super) fn run_why_not(place: &Place, args: WhyNotArgs) -> Result<u8, Failure
     Ok(if comes { 0 } else { USER })
 }
 
-fn look<T>(
+fn in_context<T>(
     place: &Place,
     how: &How,
     device: &DeviceId,
     work: impl FnOnce(DeviceContext<'_>) -> T,
 ) -> Result<T, Failure> {
     let (home, source) = (place.home()?, place.seen_source(&how.rev)?);
-    place.tell_hosted(&how.rev, source.resolve(&how.rev)?)?;
-    let look = || publish::device_context(&home, &source, &how.rev, device, Timestamp::now(), work);
-    super::with_committed(place, &how.rev, look)?.ok_or_else(|| {
+    place.note_hosted(&how.rev, source.resolve(&how.rev)?)?;
+    let work = || publish::device_context(&home, &source, &how.rev, device, Timestamp::now(), work);
+    super::with_committed(place, &how.rev, work)?.ok_or_else(|| {
         let failure = Failure::new(format!("there is no usable device `{device}` in the fleet"));
         failure.hint("correct the id, or see `validate`")
     })

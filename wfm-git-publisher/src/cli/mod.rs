@@ -251,7 +251,7 @@ impl Place {
     }
 
     /// Says which commit of a hosted fleet this is about, and which commits here it doesn't know yet.
-    fn tell_hosted(&self, rev: &str, commit: CommitId) -> Result<(), Failure> {
+    fn note_hosted(&self, rev: &str, commit: CommitId) -> Result<(), Failure> {
         let (hosted, root) = (self.home()?.hosted_fleet(), self.root()?);
         if !hosted.is_dir() {
             return Ok(());
@@ -344,7 +344,7 @@ fn with_options<T>(
         resolve: &resolve,
         threads: threads(),
         stop: &stop,
-        progress: &|work, done, all| progress.tell(work, done, all),
+        progress: &|work, done, all| progress.show(work, done, all),
         remotes,
         reclaim: BTreeSet::new(),
     })

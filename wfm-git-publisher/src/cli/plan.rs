@@ -68,7 +68,7 @@ fn run_committed(place: &Place, args: Args) -> Result<u8, Failure> {
     let planned = super::with_options(&registries, None, &args.devices, Allowed::default(), |options| {
         publish::plan(&home, &source, &args.rev, &options)
     })?;
-    place.tell_hosted(&args.rev, planned.commit)?;
+    place.note_hosted(&args.rev, planned.commit)?;
     super::print_problems(&planned.problems, &format!("the fleet at {}", &planned.commit.to_string()[..12]));
     super::print_unidentified(&planned.unidentified);
     super::remind(&home, Timestamp::now())?;

@@ -94,8 +94,8 @@ fn run_committed(place: &Place, args: Args) -> Result<u8, Failure> {
         }
         Publisher::open(&home, Timestamp::now())?.publish(&source, &args.rev, &options)
     })?;
-    place.tell_hosted(&args.rev, outcome.commit)?;
-    let text = told(&outcome);
+    place.note_hosted(&args.rev, outcome.commit)?;
+    let text = summary(&outcome);
     args.output.print(&text, || outcome_json(&outcome));
     for device in &outcome.returned {
         if let Some(words) = shut_out(&home, device) {
@@ -131,7 +131,7 @@ fn outcome_json(outcome: &Outcome) -> Value {
 }
 
 /// What a pass did, for people; errors go to standard error.
-fn told(outcome: &Outcome) -> String {
+fn summary(outcome: &Outcome) -> String {
     super::print_problems(&outcome.problems, &format!("the fleet at {}", &outcome.commit.to_string()[..12]));
     super::print_unidentified(&outcome.unidentified);
     for error in &outcome.unresolved {
@@ -198,7 +198,7 @@ impl Default for Progress {
 }
 
 impl Progress {
-    pub(super) fn tell(&self, work: Work, done: usize, all: usize) {
+    pub(super) fn show(&self, work: Work, done: usize, all: usize) {
         let Ok(mut last) = self.last.lock() else { return };
         if last.elapsed() >= QUIET {
             *last = Instant::now();

@@ -60,7 +60,7 @@ fn certificate(place: &Place) -> Result<Option<Timestamp>, Failure> {
 pub(super) fn run(place: &Place, args: &Args) -> Result<u8, Failure> {
     let source = place.published_source()?;
     let commit = source.resolve(&args.rev)?;
-    place.tell_hosted(&args.rev, commit)?;
+    place.note_hosted(&args.rev, commit)?;
     let reading = fleet::read(&source.files(commit)?);
     let Some(fleet) = reading.fleet else {
         return Err(Failure::new("the fleet can't be used").problems(&reading.problems));

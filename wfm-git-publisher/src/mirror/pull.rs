@@ -24,7 +24,7 @@ const MAX_SHOWN: usize = 200;
 const MAX_BACK: usize = 1000;
 
 pub(super) fn pull(mirror: &Mirror<'_>, device: &DeviceId) -> Result<RemoteRefs, MirrorError> {
-    let (remote, mut seen) = look_or_make(mirror, device)?;
+    let (remote, mut seen) = observe_or_make(mirror, device)?;
     let fleet = mirror.rosters.fleet();
     let repo = match DeviceRepo::open(mirror.home, fleet, device)? {
         Some(repo) => repo,
@@ -51,7 +51,7 @@ pub(super) fn pull(mirror: &Mirror<'_>, device: &DeviceId) -> Result<RemoteRefs,
 
 pub(super) fn reports(mirror: &Mirror<'_>, device: &DeviceId) -> Result<(), MirrorError> {
     let Some(repo) = DeviceRepo::open(mirror.home, mirror.rosters.fleet(), device)? else { return Ok(()) };
-    let (remote, seen) = look(mirror, device)?;
+    let (remote, seen) = observe(mirror, device)?;
     let lock = repo.lock()?;
     let here = Here { mirror, device, repo: &repo, lock: &lock, remote: &remote };
     here.take_reports(&seen)?;
@@ -63,15 +63,15 @@ pub(super) fn reports(mirror: &Mirror<'_>, device: &DeviceId) -> Result<(), Mirr
     }
 }
 
-/// Looks at the repository; one that isn't there, or that the device isn't let into yet, is made by the command first.
-fn look_or_make(mirror: &Mirror<'_>, device: &DeviceId) -> Result<(RemoteRepo, RemoteRefs), MirrorError> {
+/// Observes the repository; one that isn't there, or that the device isn't let into yet, is made by the command first.
+fn observe_or_make(mirror: &Mirror<'_>, device: &DeviceId) -> Result<(RemoteRepo, RemoteRefs), MirrorError> {
     let provisioned = mirror.provision(device, When::Changed);
-    match (look(mirror, device), provisioned) {
+    match (observe(mirror, device), provisioned) {
         (Ok((remote, seen)), provisioned) => Ok((remote, RemoteRefs { unprovisioned: provisioned.err(), ..seen })),
         (Err(_), Err(error)) => Err(MirrorError::Provision(error)),
         (Err(MirrorError::Remote { source, url }), Ok(false)) if source.may_be_missing() => {
             match mirror.provision(device, When::Missing) {
-                Ok(true) => look(mirror, device),
+                Ok(true) => observe(mirror, device),
                 Ok(false) => Err(MirrorError::Remote { source, url }),
                 Err(error) => Err(MirrorError::Provision(error)),
             }
@@ -80,7 +80,7 @@ fn look_or_make(mirror: &Mirror<'_>, device: &DeviceId) -> Result<(RemoteRepo, R
     }
 }
 
-fn look(mirror: &Mirror<'_>, device: &DeviceId) -> Result<(RemoteRepo, RemoteRefs), MirrorError> {
+fn observe(mirror: &Mirror<'_>, device: &DeviceId) -> Result<(RemoteRepo, RemoteRefs), MirrorError> {
     let failed = |source| MirrorError::Remote { url: mirror.remotes.url(device), source };
     let remote = mirror.remotes.repo(device).map_err(failed)?;
     let branches = remote.branches().map_err(failed)?;

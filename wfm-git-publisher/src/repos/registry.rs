@@ -84,12 +84,12 @@ impl Registries {
         let chart = match kind {
             ArtifactKind::Archive => {
                 let archive = Reference::parse(repository, revision)?;
-                return self.look_into(&archive, self.registry.resolve(&archive)?);
+                return self.resolve_images(&archive, self.registry.resolve(&archive)?);
             }
             ArtifactKind::SignedArchive(key) => return self.resolve_signed(&Reference::parse(repository, "")?, key),
             ArtifactKind::Contents { manifest, content } => {
                 let lock = Lock { manifest: *manifest, content: *content };
-                return self.look_into(&Reference::parse(repository, revision)?, lock);
+                return self.resolve_images(&Reference::parse(repository, revision)?, lock);
             }
             ArtifactKind::Image(_) => {
                 let digest = self.registry.resolve_image(&ImageReference::parse(repository)?)?;
@@ -104,7 +104,7 @@ impl Registries {
     }
 
     /// Finds out which images a locked archive names.
-    fn look_into(&self, archive: &Reference, lock: Lock) -> Result<Resolved, ArtifactError> {
+    fn resolve_images(&self, archive: &Reference, lock: Lock) -> Result<Resolved, ArtifactError> {
         let bytes = self.registry.pull(archive, Some(&lock))?;
         Ok(Resolved { images: Some(images_of(&bytes)), ..lock.into() })
     }

@@ -28,7 +28,7 @@ impl ComposeRuntime {
 
     /// Whether this place has a component's archive for this device.
     pub fn ask_at(&self, place: &Reference, component: &Component) -> Result<(), String> {
-        let found = self.registry.look(place, component.lock.as_ref());
+        let found = self.registry.resolve_at(place, component.lock.as_ref());
         found.map(drop).map_err(|error| repo_model::error_chain(&error))
     }
 

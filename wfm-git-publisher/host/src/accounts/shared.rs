@@ -21,7 +21,7 @@ pub(super) struct Shared {
     table: RwLock<Arc<Table>>,
     /// Held while the files are looked at, so that of two looks the later one is the one that stays. What tells that
     /// nothing came since the last one; `None` where that isn't known.
-    looking: Mutex<Option<Stamp>>,
+    read_at: Mutex<Option<Stamp>>,
     /// What waits to be confirmed: a device may make many requests before the disk has the first one.
     confirming: Mutex<HashSet<Digest>>,
     pub(super) generation: channel::Sender<u64>,
@@ -33,7 +33,7 @@ impl Shared {
         Self {
             store,
             table: RwLock::new(Arc::new(table)),
-            looking: Mutex::default(),
+            read_at: Mutex::default(),
             confirming: Mutex::default(),
             generation,
         }
@@ -56,29 +56,29 @@ impl Shared {
         self.confirming().remove(secret);
     }
 
-    fn looking(&self) -> MutexGuard<'_, Option<Stamp>> {
-        self.looking.lock().unwrap_or_else(PoisonError::into_inner)
+    fn read_at(&self) -> MutexGuard<'_, Option<Stamp>> {
+        self.read_at.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Reads what changed on the disk.
     pub(super) fn reload(&self, now: Timestamp) {
-        self.look(&mut self.looking(), now);
+        self.reread(&mut self.read_at(), now);
     }
 
-    /// Reads what changed on the disk, if files came, went or were replaced since the last look. A stranger can ask for
-    /// this as often as he likes: it costs one look at the directory.
+    /// Reads what changed on the disk, if files came, went or were replaced since they were last read. A stranger can ask for
+    /// this as often as he likes: it costs one question about the directory.
     pub(super) fn catch_up(&self, now: Timestamp) {
-        let mut looking = self.looking();
-        if looking.is_none() || *looking != self.store.dir_stamp() {
-            self.look(&mut looking, now);
+        let mut read_at = self.read_at();
+        if read_at.is_none() || *read_at != self.store.dir_stamp() {
+            self.reread(&mut read_at, now);
         }
     }
 
     /// If the directory can't be read, what is known stays, and that is reported.
-    fn look(&self, looking: &mut Option<Stamp>, now: Timestamp) {
+    fn reread(&self, read_at: &mut Option<Stamp>, now: Timestamp) {
         // Before the files: what comes in between changes it, once it is no longer of this moment.
         let stamp = self.store.dir_stamp();
-        *looking = stamp.filter(|stamp| stamp.is_of_another_moment(SystemTime::now()));
+        *read_at = stamp.filter(|stamp| stamp.is_of_another_moment(SystemTime::now()));
         let before = self.table();
         match before.reload(&self.store, now) {
             Ok(None) => {}

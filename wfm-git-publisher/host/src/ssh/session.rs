@@ -100,7 +100,7 @@ impl From<io::Error> for End {
 
 impl From<crate::wire::Malformed> for End {
     fn from(error: crate::wire::Malformed) -> Self {
-        Self::Refused(Refusal::Bad(error.to_string()))
+        Self::Refused(Refusal::BadRequest(error.to_string()))
     }
 }
 
@@ -146,7 +146,7 @@ async fn begin(host: &Host, client: SocketAddr, serve: &Serve, stream: &mut Pace
         let session = host.arrivals.belongs_to(client, &who, (&host.accounting, limit))?;
         admitted.peer.count_as(&who, &host.accounting, limit)?;
         let (service, path) = command(&serve.command).ok_or_else(|| {
-            Refusal::Bad("this host only speaks Git: git-upload-pack and git-receive-pack".to_owned())
+            Refusal::BadRequest("this host only speaks Git: git-upload-pack and git-receive-pack".to_owned())
         })?;
         let target = repository(path).ok_or(Refusal::NotFound)?;
         Ok((admitted, session, service, target))
