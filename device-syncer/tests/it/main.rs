@@ -13,6 +13,7 @@ mod commands;
 mod damage;
 mod disks;
 mod docker;
+mod docker_accounts;
 mod docker_drift;
 mod docker_events;
 mod docker_eviction;

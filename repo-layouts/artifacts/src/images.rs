@@ -359,6 +359,11 @@ impl ImageReference {
         &self.name
     }
 
+    /// Its tag, which is `latest` where none is written.
+    pub fn tag(&self) -> &str {
+        self.reference.tag()
+    }
+
     /// The digest that the name carries, which it is locked by.
     pub fn digest(&self) -> Option<Digest> {
         self.digest

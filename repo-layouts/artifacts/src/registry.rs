@@ -10,7 +10,7 @@ mod hostile_tests;
 #[cfg(test)]
 mod tests;
 
-use repo_http::Url;
+use repo_http::{Credential, CredentialError, Credentials, Url};
 use repo_model::Digest;
 use repo_model::envelope::Lock;
 use repo_model::error_chain;
@@ -114,6 +114,11 @@ impl Registry {
     /// unless only mirrors are asked.
     pub fn places(&self, reference: &Reference) -> Vec<Reference> {
         self.settings.mirrors.places(reference)
+    }
+
+    /// The account that the settings have for a registry (`host[:port]`), as its file says now.
+    pub fn account(&self, host: &str) -> Result<Credential, CredentialError> {
+        self.settings.accounts.get(host).map_or(Ok(Credential::None), Credentials::get)
     }
 
     /// What is at just this place: of what is locked, or of what the tag means there.

@@ -1,7 +1,7 @@
 //! The registries that the accepted state names: whether they let in this device, which fetches archives and charts, and the
 //! engine, which pulls images with its own authorities and its own proxy.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -36,16 +36,22 @@ pub(super) fn checks(home: &Home) -> Vec<Check> {
     sources.chain(images.flat_map(|(host, (name, lock))| of_image(&host, &name, lock, (runtimes, &own)))).collect()
 }
 
-/// How this device itself reaches registries, which tells nothing to the engine.
+/// How this device itself reaches registries. Of that the engine is told the accounts alone.
 struct OwnWay {
     /// Files with authorities.
     authorities: Vec<PathBuf>,
+    /// The hosts for which device.yaml has an account, which the engine is told.
+    accounts: BTreeSet<String>,
     has_proxy: bool,
 }
 
 impl OwnWay {
     fn of(settings: &Settings) -> Self {
-        Self { authorities: settings.registries.ca.clone(), has_proxy: settings.host.proxy.is_some() }
+        Self {
+            authorities: settings.registries.ca.clone(),
+            accounts: settings.registries.accounts.keys().cloned().collect(),
+            has_proxy: settings.host.proxy.is_some(),
+        }
     }
 
     /// What the engine lacks that this device has, as far as that can be told: it is asked `has_proxy` only where that matters.
@@ -168,12 +174,18 @@ fn ask_for_source(place: &Place, at: &Reference, input: &Component, runtimes: &D
 
 fn ask_for_image(place: &Place, host: &str, name: &str, (runtimes, own): (&DeviceRuntimes, &OwnWay)) -> Option<Row> {
     let compose = runtimes.compose.as_ref()?;
+    let has_account = own.accounts.contains(host);
     Some(match compose.ask_for_image(name)? {
         Ok(()) => Row::ok(&place.check, format!("the engine may pull `{name}`")),
         // Its accounts are in docker's configuration, which the engine itself doesn't read.
-        Err(error) if is_refused(&error) => Row::ok(&place.check, "the engine reaches it; it wants an account"),
+        Err(error) if is_refused(&error) && !has_account => {
+            Row::ok(&place.check, "the engine reaches it; it wants an account")
+        }
         Err(error) => {
-            let settings = format!("the engine's own settings (`/etc/docker/certs.d/{host}/ca.crt`, its proxy)");
+            let settings = match is_refused(&error) {
+                true => format!("`registries.accounts.{host}` in device.yaml isn't one that counts there"),
+                false => format!("the engine's own settings (`/etc/docker/certs.d/{host}/ca.crt`, its proxy)"),
+            };
             let lacked = own.lacked(&error, host, Path::new(CERTIFICATES), || compose.engine_has_proxy());
             place.failed(error.clone(), lacked.unwrap_or_else(|| todo(&error, &settings)))
         }
@@ -225,7 +237,7 @@ mod tests {
     #[allow(clippy::disallowed_methods, reason = "a test's own files")]
     fn what_the_engine_lacks_and_this_device_has_is_named_with_where_it_goes() {
         let certificates = tempfile::tempdir().unwrap();
-        let own = OwnWay { authorities: vec!["/home/plant-ca.pem".into()], has_proxy: true };
+        let own = OwnWay { authorities: vec!["/home/plant-ca.pem".into()], accounts: BTreeSet::new(), has_proxy: true };
         let lacked = |own: &OwnWay, error: &str, has_proxy| {
             own.lacked(error, "mirror.plant.local:5000", certificates.path(), || has_proxy)
         };
@@ -237,7 +249,7 @@ mod tests {
         );
         let told = lacked(&own, "dial tcp: i/o timeout", Some(false)).unwrap();
         assert!(told.contains("no proxy") && told.contains("HTTPS_PROXY"), "{told}");
-        let bare = OwnWay { authorities: Vec::new(), has_proxy: false };
+        let bare = OwnWay { authorities: Vec::new(), accounts: BTreeSet::new(), has_proxy: false };
         for (own, error, has_proxy) in [
             (&bare, untrusted, Some(false)),
             (&bare, "i/o timeout", Some(false)),

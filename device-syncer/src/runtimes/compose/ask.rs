@@ -38,10 +38,15 @@ impl ComposeRuntime {
         names.into_iter().map(|name| format!("{name}@{lock}")).collect()
     }
 
-    /// Whether the engine may pull an image, by its own authorities and its own proxy; `None` where it can't be asked over
-    /// its API. Accounts of docker's configuration aren't tried.
+    /// Whether the engine may pull an image, by its own authorities and its own proxy, in the name of the account that
+    /// `device.yaml` has for its registry; `None` where it can't be asked over its API. Accounts of docker's configuration
+    /// aren't tried.
     pub fn ask_for_image(&self, image: &str) -> Option<Result<(), String>> {
-        self.engine.distribution(image)
+        let host = ImageReference::parse(image).map(|image| image.host().to_owned()).unwrap_or_default();
+        match self.registry.account(&host) {
+            Ok(account) => self.engine.distribution(image, &host, &account),
+            Err(error) => Some(Err(repo_model::error_chain(&error))),
+        }
     }
 
     /// Whether the engine itself asks registries by a proxy; `None` where that can't be told.

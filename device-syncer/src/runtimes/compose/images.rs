@@ -8,9 +8,10 @@
 use std::ffi::OsString;
 
 use repo_artifacts::ImageReference;
+use repo_http::Credential;
 use repo_model::{Digest, error_chain};
 
-use super::engine::Image;
+use super::engine::{Image, Pull, PullError};
 use super::project::Project;
 use super::{ComposeRuntime, Prepared};
 use crate::runtimes::client::{Call, QUERY};
@@ -197,8 +198,44 @@ impl ComposeRuntime {
 
     fn pull(&self, prepared: &Prepared, name: &str, cancel: &dyn Fn() -> bool) -> Result<(), RuntimeError> {
         self.images.note_pull(name)?;
+        if let Some(pulled) = self.pull_as_account(prepared, name, cancel) {
+            return pulled;
+        }
         let args = ["pull", "--quiet", "--", name].map(OsString::from).into();
         self.on_image(prepared, name, args, cancel)
+    }
+
+    /// Pulls it in the name of the account that `device.yaml` has for its registry; `None` without one, or where the engine
+    /// isn't this machine's: there docker has to know the account itself.
+    fn pull_as_account(
+        &self,
+        prepared: &Prepared,
+        name: &str,
+        cancel: &dyn Fn() -> bool,
+    ) -> Option<Result<(), RuntimeError>> {
+        let image = ImageReference::parse(name).ok()?;
+        let account = match self.registry.account(image.host()) {
+            Ok(Credential::None) => return None,
+            Ok(account) => account,
+            Err(error) => return Some(Err(unavailable(prepared, name, error_chain(&error)))),
+        };
+        let limit = prepared.component.timeout.max(QUERY);
+        let pulled = self.engine.pull(&Pull { image: &image, account: &account, limit, cancel })?;
+        Some(pulled.map_err(|error| match error {
+            PullError::Cancelled => RuntimeError::Cancelled,
+            PullError::Failed(reason) if reason.contains("no space left on device") => {
+                RuntimeError::DiskFull { reason }
+            }
+            PullError::Failed(reason) => match self.engine.version() {
+                Err(gone) => gone,
+                Ok(_) => {
+                    let host = image.host();
+                    let account = format!("; its account is `registries.accounts.{host}` of device.yaml");
+                    let hint = if is_refused(&reason) { account.as_str() } else { "" };
+                    unavailable(prepared, name, format!("{reason}{hint}"))
+                }
+            },
+        }))
     }
 
     /// Gives the image the name that it runs under, and takes the one away under which it was pulled for that.
@@ -234,10 +271,23 @@ impl ComposeRuntime {
         if output.status.success() {
             return Ok(());
         }
-        let what = format!("image `{}`", prepared.redactor.clean(name));
-        let unavailable = |reason| RuntimeError::ArtifactUnavailable { what, reason, source: None };
-        Err(self.docker.failure(&output, unavailable))
+        Err(self.docker.failure(&output, |reason| {
+            let account = "; an account for it goes under `registries.accounts` of device.yaml";
+            let hint = if is_refused(&reason) { account } else { "" };
+            unavailable(prepared, name, format!("{reason}{hint}"))
+        }))
     }
+}
+
+fn unavailable(prepared: &Prepared, name: &str, reason: String) -> RuntimeError {
+    let what = format!("image `{}`", prepared.redactor.clean(name));
+    RuntimeError::ArtifactUnavailable { what, reason: prepared.redactor.clean(&reason), source: None }
+}
+
+/// Whether a registry says that it is about who asks, in the words of engines and registries.
+fn is_refused(reason: &str) -> bool {
+    let words = ["unauthorized", "denied", "no basic auth credentials", "authentication required"];
+    words.iter().any(|word| reason.to_lowercase().contains(word))
 }
 
 impl<'a> WantedImage<'a> {

@@ -55,7 +55,18 @@ impl Api {
         longest: usize,
         limit: Duration,
     ) -> Result<Option<T>, String> {
-        let found = self.answer(path, limit).and_then(|answer| match answer.status {
+        self.get_as(path, &[], longest, limit)
+    }
+
+    /// The same, with these header lines.
+    pub(super) fn get_as<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        headers: &[(&str, &str)],
+        longest: usize,
+        limit: Duration,
+    ) -> Result<Option<T>, String> {
+        let found = self.answer(path, headers, limit).and_then(|answer| match answer.status {
             404 => Ok(None),
             200..=299 => self.read(answer, longest).map(Some),
             _ => Err(self.refusal(answer)),
@@ -76,9 +87,20 @@ impl Api {
         done.inspect_err(|_| self.forget())
     }
 
+    /// Begins something with these header lines that takes so long at the most, and says how it goes.
+    pub(super) fn post_as(&self, path: &str, headers: &[(&str, &str)], limit: Duration) -> Result<Body, String> {
+        let path = format!("/v1.{}{path}", self.version()?);
+        let url = Url::on_socket(&path).map_err(|error| format!("`{path}`: {error}"))?;
+        let begun = self.send(Request { headers, ..Request::post(&url, &[]) }, limit);
+        begun.and_then(|answer| match answer.status {
+            200..=299 => Ok(answer.body),
+            _ => Err(self.refusal(answer)),
+        })
+    }
+
     /// Whatever comes from a path, for so long at the most.
     pub(super) fn open(&self, path: &str, limit: Duration) -> Result<Body, String> {
-        let opened = self.answer(path, limit).and_then(|answer| match answer.status {
+        let opened = self.answer(path, &[], limit).and_then(|answer| match answer.status {
             200..=299 => Ok(answer.body),
             _ => Err(self.refusal(answer)),
         });
@@ -100,13 +122,13 @@ impl Api {
         self.version().map(drop)
     }
 
-    fn answer(&self, path: &str, limit: Duration) -> Result<Response, String> {
-        self.ask(&format!("/v1.{}{path}", self.version()?), limit)
+    fn answer(&self, path: &str, headers: &[(&str, &str)], limit: Duration) -> Result<Response, String> {
+        self.ask(&format!("/v1.{}{path}", self.version()?), headers, limit)
     }
 
-    fn ask(&self, path: &str, limit: Duration) -> Result<Response, String> {
+    fn ask(&self, path: &str, headers: &[(&str, &str)], limit: Duration) -> Result<Response, String> {
         let url = Url::on_socket(path).map_err(|error| format!("`{path}`: {error}"))?;
-        self.send(Request::get(&url), limit)
+        self.send(Request { headers, ..Request::get(&url) }, limit)
     }
 
     fn send(&self, request: Request<'_>, limit: Duration) -> Result<Response, String> {
@@ -129,7 +151,7 @@ impl Api {
         if let Some(version) = *self.version.lock().unwrap_or_else(PoisonError::into_inner) {
             return Ok(version);
         }
-        let answer = self.ask("/_ping", QUERY)?;
+        let answer = self.ask("/_ping", &[], QUERY)?;
         if answer.status != 200 {
             return Err(self.refusal(answer));
         }

@@ -6,6 +6,7 @@
 mod answers;
 mod api;
 mod program;
+mod pull;
 mod shortened;
 
 use std::collections::BTreeMap;
@@ -14,16 +15,18 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use repo_http::Body;
+use repo_http::{Body, Credential};
 use serde::Deserialize;
 
 pub(super) use answers::{Details, Image, Listed, Mount, Object, Volume};
+pub(super) use pull::{Pull, PullError};
 
 use super::docker::DOCKER;
 use super::settings::ComposeSettings;
 use crate::runtimes::RuntimeError;
 use crate::runtimes::client::{Client, QUERY};
 use api::{Api, encoded, filters};
+use pull::account_header;
 
 /// How many containers are inspected, or ended, with one call of `docker`.
 pub(super) const BATCH: usize = 50;
@@ -158,11 +161,20 @@ impl Engine {
         api.get(&format!("/images/{}/json", encoded(name)), PATH, QUERY).map_err(unavailable)
     }
 
-    /// Whether the engine itself may have an image from its registry; `None` where it can't be asked over its API.
-    pub(super) fn distribution(&self, image: &str) -> Option<Result<(), String>> {
+    /// Pulls an image in the name of an account; `None` where this isn't asked over its API: only docker's own accounts count
+    /// there.
+    pub(super) fn pull(&self, pull: &Pull<'_>) -> Option<Result<(), PullError>> {
+        self.api.as_ref().map(|api| pull.run(api.socket()))
+    }
+
+    /// Whether the engine itself may have an image from its registry, at this `host[:port]`, in the name of this account;
+    /// `None` where it can't be asked over its API.
+    pub(super) fn distribution(&self, image: &str, host: &str, account: &Credential) -> Option<Result<(), String>> {
         let api = self.api.as_ref()?;
         let path = format!("/distribution/{}/json", encoded(image));
-        Some(api.get::<serde_json::Value>(&path, LABEL, ONE).and_then(|found| match found {
+        let header = account_header(host, account);
+        let headers = header.as_deref().map(|value| ("X-Registry-Auth", value));
+        Some(api.get_as::<serde_json::Value>(&path, headers.as_slice(), LABEL, ONE).and_then(|found| match found {
             Some(_) => Ok(()),
             None => Err("the registry has no such image".to_owned()),
         }))
