@@ -30,6 +30,29 @@ impl ControlGroup {
         Self { directories, is_unified }
     }
 
+    /// One that has no more memory than this, in bytes; page cache counts.
+    pub(crate) fn of_memory(name: &str, bytes: u64) -> Self {
+        let group = Self::new(name);
+        let limit = group.file("memory/memory.limit_in_bytes", "memory.max");
+        fs::write(limit, bytes.to_string()).expect("a limit of memory");
+        group
+    }
+
+    /// The most memory that was in use at once, in bytes, with the page cache of what it read and wrote.
+    pub(crate) fn most_memory(&self) -> u64 {
+        number(&self.file("memory/memory.max_usage_in_bytes", "memory.peak"))
+    }
+
+    /// The memory of its processes alone, in bytes.
+    pub(crate) fn memory(&self) -> u64 {
+        self.of("memory/memory.stat", "memory.stat", if self.is_unified { "anon" } else { "rss" })
+    }
+
+    /// How often something was killed for want of memory.
+    pub(crate) fn killed(&self) -> u64 {
+        self.of("memory/memory.oom_control", "memory.events", "oom_kill")
+    }
+
     /// The same command, with all that it starts, in this group.
     pub(crate) fn command(&self, command: &Command) -> Command {
         let join: Vec<_> =

@@ -27,6 +27,7 @@ mod rest;
 mod scale;
 mod served;
 mod site;
+mod small;
 mod ssh;
 mod stage;
 mod waiting;
@@ -44,7 +45,7 @@ const RUNS: usize = 10;
 type Measure = fn(&stage::Stage) -> Vec<Line>;
 
 /// What can be measured alone.
-const GROUPS: [(&str, Measure); 13] = [
+const GROUPS: [(&str, Measure); 14] = [
     ("publish", publish::measure),
     ("scale", scale::measure),
     ("device", device::measure),
@@ -58,6 +59,7 @@ const GROUPS: [(&str, Measure); 13] = [
     ("quiet", quiet::measure),
     ("heal", heal::measure),
     ("week", week::measure),
+    ("small", small::measure),
 ];
 
 /// One line of the table.

@@ -98,16 +98,21 @@ impl Site {
 
     /// Gives the device so many deployments more, alike but for their ids, and waits until they run.
     pub(crate) fn deploy_more(&self, count: usize) {
+        self.want_more(count, "hello");
+        self.converge();
+    }
+
+    /// Publishes so many deployments more, or the same with another greeting.
+    pub(crate) fn want_more(&self, count: usize, greeting: &str) {
         for number in 0..count {
             let text = format!(
                 "id: more-{number}\napplication: {{id: hello, version: 1.0.0}}\ntargets: [{{devices: [{ID}]}}]\n\
-                 parameters: {{greeting: hello}}\n"
+                 parameters: {{greeting: {greeting}}}\n"
             );
             self.fleet.write(&format!("deployments/more-{number}.yaml"), &text);
         }
         self.fleet.commit("more");
         self.publish();
-        self.converge();
     }
 
     /// The device's own way to the host, past the proxy.
