@@ -20,6 +20,7 @@ mod idle;
 mod latency;
 mod libgit2;
 mod load;
+mod long;
 mod poll;
 mod publish;
 mod quiet;
@@ -45,7 +46,7 @@ const RUNS: usize = 10;
 type Measure = fn(&stage::Stage) -> Vec<Line>;
 
 /// What can be measured alone.
-const GROUPS: [(&str, Measure); 14] = [
+const GROUPS: [(&str, Measure); 15] = [
     ("publish", publish::measure),
     ("scale", scale::measure),
     ("device", device::measure),
@@ -60,6 +61,7 @@ const GROUPS: [(&str, Measure); 14] = [
     ("heal", heal::measure),
     ("week", week::measure),
     ("small", small::measure),
+    ("long", long::measure),
 ];
 
 /// One line of the table.
