@@ -21,6 +21,7 @@ mod recover;
 mod refs;
 mod salvage;
 mod shallow;
+mod tag;
 mod tree;
 
 use std::fmt;
@@ -41,6 +42,7 @@ pub use recover::{Damage, DamagedRef, RecoverError, Recovery};
 pub use refs::{Expected, RefError, RefMove};
 use repo_model::error_chain;
 pub use salvage::{RenewError, set_aside};
+pub use tag::{MAX_TAG, Tag};
 pub use tree::{Entry, EntryKind, TreeError, TreeLimits};
 
 /// A handle on one repository. Cloning is cheap; give each thread its own.

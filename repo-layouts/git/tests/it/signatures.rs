@@ -175,3 +175,51 @@ fn an_enrolment_is_proven_by_what_ssh_keygen_signs_and_by_nothing_that_it_signed
     let posed = TokenProof { proof: signed("token", PROOF_NAMESPACE, message.as_bytes()), ..proof };
     assert!(!posed.proves(&token, &transcript, &device, &signer));
 }
+
+/// What `git tag -s` signs, and what stock Git and `ssh-keygen` say of it, is what is read here.
+#[test]
+fn a_tag_that_stock_git_signed_is_on_the_commit_and_of_the_key_that_git_says() {
+    let corner = Corner::new();
+    key().save(&corner.path("key")).expect("saved");
+    std::fs::write(corner.path("key.pub"), key().public().to_string()).expect("written");
+    std::fs::write(corner.path("signers"), format!("anna namespaces=\"git\" {}\n", key().public())).expect("written");
+    corner.git(&corner.path(""), &["init", "-q", "work"]);
+    let (work, key_path) = (corner.path("work"), corner.path("key").display().to_string());
+    corner.git(&work, &["config", "gpg.format", "ssh"]);
+    corner.git(&work, &["config", "user.signingKey", &key_path]);
+    corner.git(&work, &["config", "gpg.ssh.allowedSignersFile", &corner.path("signers").display().to_string()]);
+    corner.git(&work, &["commit", "-q", "--allow-empty", "-m", "first"]);
+    corner.git(&work, &["tag", "-s", "-m", "Fine by me\n\nPublished: none", "approve/first"]);
+    corner.git(&work, &["tag", "-a", "-m", "unsigned", "approve/unsigned"]);
+    corner.git(&work, &["tag", "approve/light"]);
+    corner.git(&work, &["tag", "-s", "-m", "of a tag", "approve/tag", "approve/first"]);
+    corner.git(&work, &["verify-tag", "approve/first"]);
+    let repo = repo_git::Repo::discover(&work).expect("found");
+    let refs = repo.tag_refs("refs/tags/approve/").expect("listed");
+    let names: Vec<_> = refs.iter().map(|(name, _)| name.strip_prefix("refs/tags/approve/").unwrap()).collect();
+    assert_eq!(names, ["first", "light", "tag", "unsigned"]);
+    let [first, light, nested, unsigned] = [0, 1, 2, 3].map(|at| repo.tag(refs[at].1).expect("read"));
+    let tag = first.expect("a tag");
+    assert_eq!(tag.signer().expect("good"), key().public());
+    assert_eq!((tag.name.as_str(), Some(tag.commit)), ("approve/first", repo.resolve("HEAD").expect("read")));
+    assert_eq!(tag.message, "Fine by me\n\nPublished: none\n");
+    assert_eq!((light, nested), (None, None));
+    assert!(matches!(unsigned.expect("a tag").signer(), Err(SignatureError::Unsigned)));
+    // `ssh-keygen` agrees about what was signed, and about what wasn't.
+    for (payload, good) in [(tag.payload.clone(), true), ([&tag.payload[..], b"!"].concat(), false)] {
+        std::fs::write(corner.path("sig"), tag.signature.as_deref().unwrap_or_default()).expect("written");
+        std::fs::write(corner.path("payload"), payload).expect("written");
+        let payload = std::fs::File::open(corner.path("payload")).expect("there");
+        let mut check = corner.command("ssh-keygen");
+        check.args(["-Y", "verify", "-q", "-f", "signers", "-I", "anna", "-n", "git", "-s", "sig"]).stdin(payload);
+        assert_eq!(check.output().expect("ssh-keygen").status.success(), good);
+    }
+    let mut changed = tag;
+    changed.payload[10] ^= 1;
+    assert!(matches!(changed.signer(), Err(SignatureError::Mismatch)));
+    // One that is too large isn't read.
+    let long = "x".repeat(70_000);
+    corner.git(&work, &["tag", "-s", "-m", &long, "long"]);
+    let refs = repo_git::Repo::discover(&work).expect("found").tag_refs("refs/tags/long").expect("listed");
+    assert!(matches!(repo.tag(refs[0].1), Err(repo_git::ReadError::TooLarge { .. })));
+}
