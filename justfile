@@ -19,12 +19,14 @@ demo *args:
 test *args:
     .ci/test "$@"
 
-# Checks format, lints, documentation, the dependencies' licences, sources and advisories, and that mutants still apply
+# Checks format, lints, documentation, the syncer without SSH, the dependencies' licences, sources and advisories, and that mutants apply
 check:
     .ci/setup base deny
     cargo fmt --all --check
     cargo clippy --workspace --all-targets -- -D warnings
     cargo clippy -p device-syncer --no-default-features -- -D warnings
+    cargo build -p device-syncer --no-default-features --target-dir target/without-ssh
+    ! ldd target/without-ssh/debug/device-syncer | grep -E 'ssl|crypto|ssh'
     RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
     cargo deny check --hide-inclusion-graph -A license-exception-not-encountered bans licenses sources
     cargo deny --manifest-path fuzz/Cargo.toml check --hide-inclusion-graph -A license-exception-not-encountered bans licenses sources
