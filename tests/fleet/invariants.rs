@@ -308,6 +308,7 @@ fn nothing_unverified_runs_and_what_runs_keeps_running() {
 const CORES: &[&str] = &[
     "repo-layouts/model/src",
     "wfm-git-publisher/src/fleet",
+    "wfm-git-publisher/src/coverage.rs",
     "wfm-git-publisher/src/render.rs",
     "wfm-git-publisher/src/render",
     "wfm-git-publisher/src/plan",

@@ -5,7 +5,7 @@
 //! plan out, durably and one device at a time; [`controller`] does that for each new commit. What devices report comes
 //! back through [`status`], believed only as far as its signatures reach.
 //!
-//! `fleet`, `render`, `plan`, `explain` and `signature` are pure: no files, no clock, no environment. [`repos`] reaches the
+//! `fleet`, `coverage`, `render`, `plan`, `explain` and `signature` are pure: no files, no clock, no environment. [`repos`] reaches the
 //! outside world, [`operator`] edits the operators' own repository, and only [`cli`] prints and reads the
 //! environment. The Git host is the crate `wfm_git_host`; [`hosting`] answers what it asks about the fleet.
 //!
@@ -18,6 +18,7 @@
 pub mod cli;
 pub mod config;
 pub mod controller;
+pub mod coverage;
 mod duration;
 pub mod error;
 pub mod explain;

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use repo_model::problem::{Problem, Problems};
 use repo_model::yaml::{Context, Limits, Node, Reader, Strictness, Value, parse};
 
-use super::SETTINGS;
+use super::{SETTINGS, SIGNERS};
 
 /// A file of the fleet, as the repository holds it.
 #[derive(Debug, Clone)]
@@ -27,6 +27,7 @@ pub enum Content {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role {
     Settings,
+    Signers,
     Application,
     Device,
     Deployment,
@@ -47,6 +48,8 @@ impl Role {
         let yaml = lower.ends_with(".yaml") || lower.ends_with(".yml");
         match folder {
             "" if path == SETTINGS => Some(Self::Settings),
+            "" if path == SIGNERS => Some(Self::Signers),
+            "" if lower == SIGNERS || lower == "signers.yml" => Some(Self::Misnamed),
             "applications" if name == "margo.yaml" => Some(Self::Application),
             "applications" if lower == "margo.yml" || lower == "margo.yaml" => Some(Self::Misnamed),
             "devices" if name.ends_with(".yaml") => Some(Self::Device),
@@ -151,11 +154,12 @@ mod tests {
     fn a_path_tells_what_a_file_is_for() {
         let role = Role::of;
         assert_eq!(role("fleet.yaml"), Some(Role::Settings));
+        assert_eq!(role("signers.yaml"), Some(Role::Signers));
         assert_eq!(role("applications/a/1.0.0/margo.yaml"), Some(Role::Application));
         assert_eq!(role("devices/a.yaml"), Some(Role::Device));
         assert_eq!(role("devices/line-2/deep/a.yaml"), Some(Role::Device));
         assert_eq!(role("deployments/a.yaml"), Some(Role::Deployment));
-        for wrong in ["devices/a.yml", "deployments/x/a.YAML", "applications/a/1/margo.yml"] {
+        for wrong in ["signers.yml", "devices/a.yml", "deployments/x/a.YAML", "applications/a/1/margo.yml"] {
             assert_eq!(role(wrong), Some(Role::Misnamed), "{wrong}");
         }
         for other in ["README.md", "devices/README.md", "applications/a/1/compose/a/compose.yaml", "x/fleet.yaml"] {

@@ -245,7 +245,7 @@ pub(super) fn is_safe_name(name: &BStr) -> bool {
         && gix::validate::path::component(name, None, options).is_ok()
 }
 
-fn unreadable(path: &str, source: ReadError) -> TreeError {
+pub(super) fn unreadable(path: &str, source: ReadError) -> TreeError {
     let path = path.to_owned();
     match source {
         ReadError::Missing { .. } => TreeError::Missing { path, source },
@@ -253,6 +253,6 @@ fn unreadable(path: &str, source: ReadError) -> TreeError {
     }
 }
 
-fn too_much(limit: u64, what: &'static str, path: &str) -> TreeError {
+pub(super) fn too_much(limit: u64, what: &'static str, path: &str) -> TreeError {
     TreeError::TooMuch { limit, what, path: path.to_owned() }
 }

@@ -126,3 +126,43 @@ fn a_missing_object_is_told_from_a_damaged_one() {
     let error = repo.files(missing, &TreeLimits::default()).expect_err("missing");
     assert!(matches!(&error, TreeError::Missing { path, .. } if path == "gone"), "{error:?}");
 }
+
+#[test]
+fn what_differs_between_two_commits_is_what_stock_git_says() {
+    let corner = Corner::new();
+    let repo = corner.repo("r.git");
+    let before = commit(&repo, "desired", &[("a/b/c", "1"), ("a/b/d", "1"), ("a/x", "1"), ("same/f", "1"), ("z", "1")]);
+    let after = commit(
+        &repo,
+        "desired",
+        &[("a/b/c", "2"), ("a/b/e/f", "1"), ("a/b/d", "1"), ("a/x/y", "1"), ("same/f", "1"), ("z", "1")],
+    );
+    let limits = TreeLimits::default();
+    let names = |old, new| -> Vec<String> {
+        let changes = repo.changes(old, new, &limits).expect("compared");
+        changes.into_keys().map(|path| String::from_utf8(path).expect("text")).collect()
+    };
+    let witness =
+        corner.git(repo.path(), &["diff", "--no-renames", "--name-only", &before.to_string(), &after.to_string()]);
+    assert_eq!(names(Some(before), after), witness.lines().collect::<Vec<_>>());
+    assert_eq!(names(Some(before), after), ["a/b/c", "a/b/e/f", "a/x", "a/x/y"]);
+    assert_eq!(names(Some(before), before), Vec::<String>::new());
+    assert_eq!(names(None, before), ["a/b/c", "a/b/d", "a/x", "same/f", "z"]);
+    // A mode is a change, a link has no blob, and two names that look alike are two.
+    let blob = corner.git(repo.path(), &["rev-parse", "desired:z"]);
+    let plain = odd(&corner, &repo, &[entry("100644", b"run", &blob), entry("100644", b"\xff", &blob)].concat());
+    let other = odd(&corner, &repo, &[entry("120000", b"run", &blob), entry("100644", b"\xfe", &blob)].concat());
+    let changes = repo.changes(Some(plain), other, &limits).expect("compared");
+    assert_eq!(changes.keys().map(Vec::as_slice).collect::<Vec<_>>(), [&b"run"[..], b"\xfe", b"\xff"]);
+    let run = changes[&b"run"[..]];
+    assert_eq!(
+        (run.old.map(|held| held.blob().is_some()), run.new.map(|held| held.blob().is_some())),
+        (Some(true), Some(false))
+    );
+    // A name that is there twice could hide one of them; and what is too much isn't compared.
+    let twice = odd(&corner, &repo, &[entry("100644", b"z", &blob), entry("100755", b"z", &blob)].concat());
+    assert!(matches!(repo.changes(Some(before), twice, &limits), Err(TreeError::BadName { .. })));
+    for small in [TreeLimits { files: 2, ..limits }, TreeLimits { depth: 1, ..limits }] {
+        assert!(matches!(repo.changes(Some(before), after, &small), Err(TreeError::TooMuch { .. })));
+    }
+}
