@@ -2,20 +2,21 @@
 
 use clap::ValueEnum;
 use jiff::Timestamp;
-use repo_model::DeviceId;
-use serde_json::json;
+use repo_model::{DeviceId, error_chain};
+use serde_json::{Value, json};
 
 use super::Place;
+use crate::coverage::NotCovered;
 use crate::error::{DIFFERENCES, Failure, USER};
 use crate::plan::{Allowed, Shown, to_json, to_markdown, to_text};
-use crate::publish::{self, Planned};
-use crate::repos::Registries;
+use crate::publish::{self, Planned, PublishError};
+use crate::repos::{CoverageError, Registries};
 
 /// Shows what `publish` would change: per device, per deployment, per parameter, old → new
 ///
 /// Reads the fleet at a commit, never the work tree, asks no registry and changes nothing. Exit code 0 if every device
 /// has what the fleet says, 3 if something differs that `publish` would publish, 1 if something can't be published: a
-/// problem, a guard, or an archive, chart or image that the last publish could not find.
+/// problem, a guard, too few who agreed (signers.yaml), or an archive, chart or image that the last publish could not find.
 ///
 ///   wfm-git-publisher plan
 ///   wfm-git-publisher plan press-01 press-02 --rev my-branch
@@ -57,8 +58,21 @@ pub(super) fn print_refused(planned: &Planned) {
     if let Some(error) = &planned.clock {
         eprint!("{}", Failure::of(error));
     }
+    if let Some(error) = &planned.not_covered {
+        eprint!("{}", Failure::of(error));
+    }
     for (device, error) in &planned.failed {
         eprint!("{}", super::publish::device_failure(device, error));
+    }
+}
+
+/// Who has to agree to what, for programs; as a text where it is something else that is wrong.
+fn not_covered(error: &PublishError) -> Value {
+    match error {
+        PublishError::NotCovered { source: CoverageError::NotCovered(NotCovered::Missing(missing)), .. } => {
+            json!(missing)
+        }
+        error => json!(error_chain(error)),
     }
 }
 
@@ -76,7 +90,11 @@ fn run_committed(place: &Place, args: Args) -> Result<u8, Failure> {
     match args.output {
         Output::Text => super::print(&to_text(&planned.devices)),
         Output::Markdown => super::print(&to_markdown(&planned.devices)),
-        Output::Json => super::print_json(&json!({ "commit": planned.commit, "devices": to_json(&planned.devices) })),
+        Output::Json => super::print_json(&json!({
+            "commit": planned.commit,
+            "notCovered": planned.not_covered.as_ref().map(not_covered),
+            "devices": to_json(&planned.devices),
+        })),
     }
     let unknown = super::print_unknown(&args.devices, planned.devices.iter().map(Shown::device));
     match () {

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use jiff::Timestamp;
 use repo_git::{Ancestry, CommitId, Repo};
 use repo_model::branch::HEADS;
 use repo_model::error_chain;
@@ -11,7 +12,7 @@ use wfm_git_host::judge::{self, Move, Rejected};
 use crate::fleet::{self, Reading};
 use crate::parallel;
 use crate::render::problems_of;
-use crate::repos::{Control, FleetRepo, Home};
+use crate::repos::{APPROVALS, Control, CoverageError, FleetRepo, Home, Ledger};
 
 /// How many problems a person is shown at once.
 const MAX_SHOWN: usize = 50;
@@ -19,14 +20,20 @@ const MAX_SHOWN: usize = 50;
 /// Judges a push to the fleet repository of this home. Returns what is worth saying about one that is accepted.
 ///
 /// The branch of `HEAD` is what gets published: it only moves forward, and only to a fleet without errors that is still
-/// this fleet. Other branches are work on the way; their problems are told and refuse nothing.
+/// this fleet, and to which those agreed who have to. Other branches are work on the way; their problems are told and refuse
+/// nothing. Approvals come and stay as they are.
 pub fn judge_fleet_push(home: &Path, push: &judge::Push<'_>) -> Result<Vec<String>, Rejected> {
     let judge::Push { repository, quarantine, moves } = *push;
     let repo = Repo::open_with_quarantine(repository, quarantine)?;
     let refs = repo.advertisement().map_err(|source| Rejected::Read { name: "HEAD".to_owned(), source })?;
     let published = refs.into_iter().find_map(|one| one.symref.filter(|_| one.name == "HEAD"));
-    let push =
-        Push { repo: &repo, source: FleetRepo::quarantined(repository, quarantine)?, home: Home::at(home), published };
+    let push = Push {
+        repo: &repo,
+        source: FleetRepo::quarantined(repository, quarantine)?,
+        home: Home::at(home),
+        published,
+        moves,
+    };
     let mut notes = Vec::new();
     for step in moves {
         push.check(step, &mut notes)?;
@@ -40,6 +47,8 @@ struct Push<'a> {
     home: Home,
     /// The full name of the branch that gets published.
     published: Option<String>,
+    /// All of the push: approvals may come together with what they approve.
+    moves: &'a [Move],
 }
 
 impl Push<'_> {
@@ -47,10 +56,10 @@ impl Push<'_> {
         let name = &step.name;
         // Anything else could change what other refs mean to git: `refs/replace/`, `refs/notes/`…
         let Some(branch) = name.strip_prefix(HEADS) else {
-            return if name.starts_with("refs/tags/") {
-                Ok(())
-            } else {
-                rule(format!("{name} is neither a branch nor a tag"))
+            return match name {
+                name if name.starts_with(APPROVALS) => self.check_approval(step),
+                name if name.starts_with("refs/tags/") => Ok(()),
+                name => rule(format!("{name} is neither a branch nor a tag")),
             };
         };
         let is_published = self.published.as_ref() == Some(name);
@@ -67,6 +76,32 @@ impl Push<'_> {
                 }
                 Ok(())
             }
+        }
+    }
+
+    /// An approval is somebody's word, which nobody moves or takes away; what isn't one is told at once.
+    fn check_approval(&self, Move { old, new, name }: &Move) -> Result<(), Rejected> {
+        let (None, Some(new)) = (old, new) else {
+            return rule(format!("{name} is an approval; it stays as it is: approve another commit instead"));
+        };
+        let Some(tag) = self.source.approval(name, *new) else {
+            return rule(format!(
+                "{name} is no tag of that name on a commit: use `wfm-git-publisher approve`, or `git tag -s`"
+            ));
+        };
+        match tag.signer() {
+            Ok(_) => Ok(()),
+            Err(error) => rule(format!("{name}: {error}")),
+        }
+    }
+
+    /// Whether those agreed who have to, as `publish` will ask.
+    fn check_covered(&self, branch: &str, ledger: &Ledger, new: CommitId) -> Result<(), Rejected> {
+        let tags = self.moves.iter().filter_map(|step| Some((step.name.clone(), step.new?))).collect::<Vec<_>>();
+        match self.source.check_covered(ledger.base(&self.source), new, &tags, Timestamp::now()) {
+            Err(CoverageError::NotCovered(error)) => rule(format!("{branch}: {error}\n  hint: {}", error.hint())),
+            Err(error) => rule(format!("{branch}: {}", error_chain(&error))),
+            Ok(()) => Ok(()),
         }
     }
 
@@ -90,12 +125,14 @@ impl Push<'_> {
             return rule(format!("{branch}: the fleet has {count} problem(s)\n{problems}"));
         }
         notes.extend(warnings(&problems));
-        let known = Control::read(&self.home).map(|(_, rosters)| rosters.fleet());
-        match (known, fleet) {
-            (Ok(known), Some(fleet)) if fleet.settings.id != known => {
+        // Without its ledger the publisher says by itself what it can't do, and asks the same before it publishes.
+        let Ok((ledger, rosters)) = Control::read(&self.home) else { return Ok(()) };
+        self.check_covered(branch, &ledger, new)?;
+        let known = rosters.fleet();
+        match fleet {
+            Some(fleet) if fleet.settings.id != known => {
                 rule(format!("{branch}: fleet.yaml: id: is another fleet's; here it is {known}"))
             }
-            // Without its ledger the publisher says by itself what it can't do.
             _ => Ok(()),
         }
     }

@@ -57,6 +57,8 @@ pub enum Code {
     NotPushed,
     /// This machine's clock must be wrong.
     ClockWrong,
+    /// Those who have to agree to what changed in the fleet didn't.
+    NotCovered,
     /// Devices don't believe the publisher's key.
     KeyNotAllowed,
     /// The account of a device that left can't be ended.
@@ -66,7 +68,7 @@ pub enum Code {
 }
 
 impl Code {
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::ArtifactUnavailable,
         Self::KeyChanged,
         Self::RemovalsGuarded,
@@ -78,6 +80,7 @@ impl Code {
         Self::SerialRefused,
         Self::NotPushed,
         Self::ClockWrong,
+        Self::NotCovered,
         Self::KeyNotAllowed,
         Self::AccountNotEnded,
         Self::PassFailed,
@@ -97,6 +100,7 @@ impl Code {
             Self::SerialRefused => "serial-refused",
             Self::NotPushed => "not-pushed",
             Self::ClockWrong => "clock-wrong",
+            Self::NotCovered => "not-covered",
             Self::KeyNotAllowed => "key-not-allowed",
             Self::AccountNotEnded => "account-not-ended",
             Self::PassFailed => "pass-failed",

@@ -1,13 +1,13 @@
 //! Why a pass can't begin, and why one device's part of it fails.
 
 use jiff::Timestamp;
-use repo_git::KeyError;
+use repo_git::{CommitId, KeyError};
 use repo_model::FleetId;
 use repo_model::problem::Problems;
 
 use super::serial::SerialError;
 use crate::plan::Guarded;
-use crate::repos::{ControlError, DeviceRepoError, HomeError, SourceError};
+use crate::repos::{ControlError, CoverageError, DeviceRepoError, HomeError, SourceError};
 
 /// A pass can't even begin.
 #[derive(Debug, thiserror::Error)]
@@ -33,6 +33,13 @@ pub enum PublishError {
         /// The id in the fleet repository.
         fleet: FleetId,
         home: FleetId,
+    },
+    /// Those who have to agree to what changed didn't.
+    #[error("nothing is published, because the fleet at commit {commit} isn't agreed to")]
+    NotCovered {
+        commit: CommitId,
+        #[source]
+        source: CoverageError,
     },
     /// This machine's clock must be wrong.
     #[error("nothing is published, because this machine's clock must be wrong")]

@@ -73,6 +73,7 @@ fn of_pass(error: &PublishError) -> Blocked {
     let code = match error {
         PublishError::Clock(_) => Code::ClockWrong,
         PublishError::KeyNotAllowed { .. } => Code::KeyNotAllowed,
+        PublishError::NotCovered { .. } => Code::NotCovered,
         PublishError::Fleet(_) | PublishError::OtherFleet { .. } | PublishError::Source(_) => Code::FleetInvalid,
         PublishError::Home(_) | PublishError::Control(_) | PublishError::Key(_) => Code::PassFailed,
     };

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use jiff::Timestamp;
 use repo_git::CommitId;
 use repo_model::DeviceId;
 use repo_model::problem::Problems;
@@ -10,7 +11,7 @@ use super::error::PublishError;
 use super::options::Options;
 use crate::fleet::{self, Fleet, Reading};
 use crate::render::{self, Locks};
-use crate::repos::{Charts, FleetRepo, Home, Rosters};
+use crate::repos::{Charts, FleetRepo, Home, Ledger, Rosters};
 
 /// A fleet that can be used, and what is wrong in it.
 pub(super) struct UsableFleet {
@@ -36,6 +37,18 @@ pub(super) fn usable(reading: Reading, rosters: &Rosters) -> Result<UsableFleet,
         return Err(PublishError::OtherFleet { fleet: fleet.settings.id, home });
     }
     Ok(UsableFleet { fleet, problems: reading.problems })
+}
+
+/// Whether those agreed to a commit who have to.
+pub(super) fn check_covered(
+    source: &FleetRepo,
+    ledger: &Ledger,
+    commit: CommitId,
+    now: Timestamp,
+) -> Result<(), PublishError> {
+    source
+        .check_covered(ledger.base(source), commit, &[], now)
+        .map_err(|source| PublishError::NotCovered { commit, source })
 }
 
 /// The devices of a pass, the broken ones included: their tips are kept fresh.

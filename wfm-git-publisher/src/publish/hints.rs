@@ -11,7 +11,9 @@ use super::error::{ClockError, DeviceError, PublishError};
 use super::locks::{NewKey, ResolveError};
 use crate::mirror::MirrorError;
 use crate::render::ArtifactKind;
-use crate::repos::{ControlError, DeviceRepoError, GitError, HomeError, ProvisionError, RemoteRepoError, SourceError};
+use crate::repos::{
+    ControlError, CoverageError, DeviceRepoError, GitError, HomeError, ProvisionError, RemoteRepoError, SourceError,
+};
 
 /// The hint for the innermost cause of an error that has one.
 pub(super) fn innermost_hint(error: &(dyn Error + 'static)) -> Option<String> {
@@ -76,6 +78,10 @@ pub(crate) fn hint(error: &(dyn Error + 'static)) -> Option<String> {
             DeviceRepoError::Unrepaired { .. } => "look at the disk of the publisher's home".to_owned(),
             _ => "`publish` sets it aside and makes it anew from what can be read and from the fleet".to_owned(),
         }
+    } else if let Some(CoverageError::NotCovered(error)) = error.downcast_ref() {
+        error.hint()
+    } else if let Some(CoverageError::NoBase { .. }) = error.downcast_ref() {
+        "bring it back: push it, or a branch that goes on from it, from a clone that has it".to_owned()
     } else if let Some(GitError::Spawn(_)) = error.downcast_ref() {
         "install git".to_owned()
     } else if error.downcast_ref::<std::io::Error>().is_some_and(is_disk_full) {

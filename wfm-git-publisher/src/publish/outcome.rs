@@ -7,7 +7,7 @@ use repo_model::DeviceId;
 use repo_model::problem::Problems;
 use wfm_git_host::accounts::{AccountError, AccountName};
 
-use super::error::{ClockError, DeviceError};
+use super::error::{ClockError, DeviceError, PublishError};
 use super::locks::ResolveError;
 use super::tips::Tips;
 use crate::mirror::{Each, MirrorError, Mirrored};
@@ -31,6 +31,8 @@ pub struct Planned {
     pub clock: Option<ClockError>,
     /// Devices that can't be compared, and why.
     pub failed: Vec<(DeviceId, DeviceError)>,
+    /// Why those who have to agree didn't, so that nothing would be published.
+    pub not_covered: Option<PublishError>,
 }
 
 /// What a pass that publishes did, over all its rounds.
@@ -110,6 +112,7 @@ impl Planned {
         self.problems.has_errors()
             || !self.failed.is_empty()
             || self.clock.is_some()
+            || self.not_covered.is_some()
             || self.devices.iter().any(is_blocked)
     }
 }

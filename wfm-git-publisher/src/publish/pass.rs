@@ -13,7 +13,7 @@ use super::message::Origin;
 use super::up_to_date::UpToDateIndex;
 use crate::fleet::Fleet;
 use crate::plan::Allowed;
-use crate::repos::{DeviceRepoError, Home, Repaired, Rosters, publisher, repair};
+use crate::repos::{Covered, DeviceRepoError, Home, Repaired, Rosters, publisher, repair};
 
 /// What the work on every device of a pass needs to know.
 pub(super) struct Pass<'a> {
@@ -23,6 +23,8 @@ pub(super) struct Pass<'a> {
     pub(super) origin: Origin,
     /// Up to which commit of the fleet each device has everything.
     pub(super) covered: &'a CoveredCommits,
+    /// What of the fleet is agreed to by those who have to, for the ledger.
+    pub(super) agreed: Option<Covered>,
     /// Of devices that have everything of one of these, no other commit can cause a change.
     pub(super) sole_after: &'a BTreeSet<Option<CommitId>>,
     pub(super) allowed: Allowed,
@@ -60,6 +62,7 @@ impl<'a> Pass<'a> {
             fleet,
             origin,
             covered: &NOTHING_COVERED,
+            agreed: None,
             sole_after: &NO_COMMIT,
             allowed: Allowed::default(),
             now,

@@ -8,7 +8,7 @@ use super::clock;
 use super::decide::{Compared, DeviceDecision, FleetPlan, Step, compare};
 use super::error::{DeviceError, PublishError};
 use super::findings::Findings;
-use super::fleet_at::{UsableFleet, read, selected, undeclared, usable};
+use super::fleet_at::{UsableFleet, check_covered, read, selected, undeclared, usable};
 use super::gone;
 use super::known::KnownDevice;
 use super::message::Origin;
@@ -31,7 +31,9 @@ pub fn plan(home: &Home, source: &FleetRepo, rev: &str, options: &Options<'_>) -
     let commit = source.resolve(rev)?;
     let usable = read(source, commit, &rosters, options.threads)?;
     let origin = Origin::of(&source.commit(commit)?, None);
-    decided(home, &ledger, &rosters, &usable, origin, options)
+    let mut planned = decided(home, &ledger, &rosters, &usable, origin, options)?;
+    planned.not_covered = check_covered(source, &ledger, commit, options.now).err();
+    Ok(planned)
 }
 
 /// What [`plan()`] would say of these files once they are committed; and what is wrong with what devices would get that
@@ -79,6 +81,7 @@ fn decided(
         devices: Vec::new(),
         clock: clock::judge(home, fleet, ledger, rosters, options.now),
         failed: Vec::new(),
+        not_covered: None,
     };
     show(plan, &pass, &findings, &mut planned);
     let asked = |device: &DeviceId| options.devices.as_ref().is_none_or(|only| only.contains(device));

@@ -12,7 +12,7 @@ use repo_model::problem::Problem;
 use super::covered::CoveredCommits;
 use super::error::PublishError;
 use super::findings::Findings;
-use super::fleet_at::{UsableFleet, read, selected};
+use super::fleet_at::{UsableFleet, check_covered, read, selected};
 use super::gone;
 use super::message::Origin;
 use super::options::{Options, Work};
@@ -21,9 +21,10 @@ use super::pass::Pass;
 use super::ssh_keys;
 use super::steps::Ran;
 use super::up_to_date::UpToDateIndex;
+use crate::coverage::Written;
 use crate::fleet::Fleet;
 use crate::mirror::{Each, Mirror, Provisioned, Provisioning, RemoteRefs};
-use crate::repos::{Control, FleetRepo, Home, HomeLock, Rosters};
+use crate::repos::{Control, Covered, FleetRepo, Home, HomeLock, Rosters, keys_at};
 
 /// How long a second publisher waits for the first one.
 const LOCK_WAIT: Duration = Duration::from_secs(30);
@@ -51,6 +52,8 @@ struct Cause {
     origin: Origin,
     /// Of devices that have everything of one of these, no other commit can cause a change.
     sole_after: BTreeSet<Option<CommitId>>,
+    /// What of the fleet is covered with it.
+    agreed: Option<Covered>,
 }
 
 /// The devices whose foreign tip at the other host is to be replaced by a new commit.
@@ -106,12 +109,22 @@ impl Publisher {
 
     fn pass(&mut self, source: &FleetRepo, rev: &str, options: &Options<'_>) -> Result<Outcome, PublishError> {
         let commit = source.resolve(rev)?;
+        check_covered(source, self.control.ledger(), commit, options.now)?;
+        let written = source.written(commit)?;
+        let operators = self.operators.iter().copied().chain(keys_at(&written, options.now)).collect();
         let UsableFleet { fleet, problems } = read(source, commit, &self.rosters, options.threads)?;
         let read = source.commit(commit)?;
-        let origin = Origin::of(&read, crate::repos::operator(&read, &self.operators));
+        let origin = Origin::of(&read, crate::repos::operator(&read, &operators));
         let only = |before: &Option<CommitId>| source.sole_cause(*before, commit).is_some_and(|sole| sole.id == commit);
         let sole_after = self.covered.commits().collect::<BTreeSet<_>>().into_iter().filter(only).collect();
-        let cause = Cause { origin, sole_after };
+        // Where nobody had to agree and nobody has to, nothing is noted.
+        let free =
+            |known: &Covered| known.rebuilt && source.written(known.commit).map_or(true, |had| had == Written::Absent);
+        let agreed = match written {
+            Written::Absent => self.control.ledger().covered.filter(free),
+            _ => Some(Covered { commit, rebuilt: false }),
+        };
+        let cause = Cause { origin, sole_after, agreed };
         let unidentified = fleet.broken.unidentified.iter().cloned().collect();
         let mut outcome = Outcome::of(commit, problems, unidentified);
         let rebuilt = self.rebuilt.take().map(|text| Problem::error("control.git", text).warning());
@@ -191,6 +204,7 @@ impl Publisher {
             fleet,
             origin: cause.origin.clone(),
             covered: &self.covered,
+            agreed: cause.agreed,
             sole_after: &cause.sole_after,
             allowed: options.allowed,
             now: options.now,

@@ -140,6 +140,7 @@ impl<'a> Pass<'a> {
         if devices.iter().any(Device::is_written) {
             clock::check_devices(self)?;
         }
+        self.note_covered(key, control)?;
         self.reserve(&devices, key, control)?;
         let mut carried = self.publish_each(devices, options)?;
         self.note_published(&carried, key, control)?;
@@ -252,6 +253,15 @@ impl<'a> Pass<'a> {
             renew_at: 0,
         });
         Making { made, before, corrected, up_to_date }
+    }
+
+    /// Keeps what of the fleet is agreed to, before anything of it is published: what comes next is judged by that.
+    fn note_covered(&self, key: &SigningKey, control: &mut Control) -> Result<(), ControlError> {
+        if control.ledger().covered == self.agreed {
+            return Ok(());
+        }
+        control.put_covered(self.agreed);
+        self.commit(control, key, "what of the fleet is agreed to".to_owned())
     }
 
     /// Gives out all serials of the pass by one commit; those that an interrupted pass gave out already are there.

@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use super::Home;
 use super::control_error::ControlError;
 use super::rosters::{Rosters, key_text};
+use super::source::FleetRepo;
 use super::trailers::{CONTROL, publisher};
 use crate::render::ArtifactKind::{self, Archive, Image, SignedArchive};
 use crate::render::{Artifact, Locks, Resolved};
@@ -45,7 +46,22 @@ pub struct Ledger {
     pub locks: Locks,
     /// The key that was last found at each `keyLocation`, by its fingerprint.
     pub signers: BTreeMap<String, String>,
+    /// What of the fleet was covered last; absent while nobody has to agree to anything.
+    pub covered: Option<Covered>,
 }
+
+/// The last commit of the fleet to which those agreed who have to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Covered {
+    pub commit: CommitId,
+    /// Whether it is what a device had, because the ledger was lost. It may be of a fleet where nobody had to agree.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub rebuilt: bool,
+}
+
+/// Where [`Covered`] is kept.
+const COVERED: &str = "covered.json";
 
 impl Ledger {
     /// The devices that anything was ever given out to.
@@ -56,6 +72,13 @@ impl Ledger {
     /// When anything was given out last.
     pub fn newest(&self) -> Option<Timestamp> {
         self.entries.values().map(|entry| entry.time).max()
+    }
+
+    /// What of the fleet was covered last, for what comes next in this repository of it: what a device had counts only if it
+    /// is of this history at all.
+    pub fn base(&self, source: &FleetRepo) -> Option<CommitId> {
+        let covered = self.covered.filter(|covered| !covered.rebuilt || source.has(covered.commit));
+        covered.map(|covered| covered.commit)
     }
 
     /// What was last given out to a device.
@@ -282,6 +305,19 @@ impl Control {
         self.ledger.locks.learn(content, kept.images);
     }
 
+    /// Remembers what of the fleet was covered last.
+    pub fn put_covered(&mut self, covered: Option<Covered>) {
+        if self.ledger.covered == covered {
+            return;
+        }
+        self.changed = true;
+        match &covered {
+            Some(covered) => _ = self.tree.insert(COVERED.to_owned(), json::to_bytes(covered)),
+            None => _ = self.tree.remove(COVERED),
+        }
+        self.ledger.covered = covered;
+    }
+
     /// Adds files of the roster.
     pub fn put_trust(&mut self, files: &FileTree) {
         self.changed = true;
@@ -349,7 +385,9 @@ fn ledger(tree: &FileTree) -> Result<Ledger, ControlError> {
     // In the order of time, so that the last one counts.
     let signers = kept.values().filter_map(signer_of).collect();
     let locks = locks(&kept, tree)?;
-    Ok(Ledger { entries, locks, signers })
+    let covered = tree.get(COVERED).map(|bytes| serde_json::from_slice(bytes)).transpose();
+    let covered = covered.map_err(|source| ControlError::File { path: COVERED.to_owned(), source })?;
+    Ok(Ledger { entries, locks, signers, covered })
 }
 
 /// The files of the ledger in a damaged repository that can be read, if `publisher` signed what they are in.

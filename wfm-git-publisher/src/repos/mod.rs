@@ -20,10 +20,11 @@ mod reported_time;
 mod rosters;
 mod source;
 mod trailers;
+mod way;
 
 pub use charts::Charts;
 pub use claim::{BY_CAPABILITIES, Claim, MAX_LEAD};
-pub use control::{Control, Entry, EntryState, Ledger, Published};
+pub use control::{Control, Covered, Entry, EntryState, Ledger, Published};
 pub use control_error::ControlError;
 pub use device::{BranchMove, DeviceRepo, DeviceRepoError, DeviceWriter, Tip};
 pub use git::{GitError, StockGit};
@@ -42,3 +43,5 @@ pub(crate) use rosters::key_text;
 pub(crate) use source::operator;
 pub use source::{FleetRepo, SourceError, work_tree};
 pub use trailers::{CONTROL, DESIRED, PUBLISHER, publisher};
+pub(crate) use way::keys_at;
+pub use way::{APPROVALS, CoverageError};

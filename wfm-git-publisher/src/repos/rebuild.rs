@@ -12,9 +12,10 @@ use repo_git::durable::FileError;
 use repo_git::repo::set_aside;
 use repo_git::{CommitId, Repo, SigningKey, TreeLimits};
 use repo_model::desired::{Desired, read};
-use repo_model::{DeviceId, FileTree, FleetId, KeyText, error_chain};
+use repo_model::message::Message;
+use repo_model::{DeviceId, FileTree, FleetId, KeyText, Trailer, error_chain};
 
-use super::control::{Control, Entry, EntryState, remains};
+use super::control::{Control, Covered, Entry, EntryState, remains};
 use super::control_error::ControlError;
 use super::rosters::{Rosters, key_text};
 use super::{CONTROL, DESIRED, Home};
@@ -37,17 +38,21 @@ impl Control {
         let kept = old.as_ref().map(|repo| remains(repo, publisher.as_ref())).unwrap_or_default();
         let tips: Vec<_> = repositories(home)?.iter().filter_map(|repo| tip(repo, publisher.as_ref())).collect();
         // Of equal versions that of a device, which has every signature.
-        let files = [&kept].into_iter().chain(tips.iter().map(|(files, _)| files));
+        let files = [&kept].into_iter().chain(tips.iter().map(|tip| &tip.files));
         let rosters = files.filter_map(|files| Rosters::read(files).ok());
         let newest =
             rosters.max_by_key(|rosters| rosters.newest.roster.version).ok_or(ControlError::NothingToRebuild)?;
-        let desired = tips.iter().map(|(_, desired)| desired);
-        let desired: Vec<_> = desired.filter(|one| one.envelope.fleet == newest.fleet()).collect();
+        let tips: Vec<_> = tips.iter().filter(|tip| tip.desired.envelope.fleet == newest.fleet()).collect();
+        let covered = tips.iter().filter_map(|tip| tip.fleet_commit).max_by_key(|(time, _)| *time);
+        let desired = tips.iter().map(|tip| &tip.desired);
         Repo::renew(&path, CONTROL, |new| {
             let mut control = Self::upon(new.clone(), kept.clone())?;
             control.put_trust(&newest.files);
+            if let Some((_, commit)) = covered.filter(|_| control.ledger().covered.is_none()) {
+                control.put_covered(Some(Covered { commit, rebuilt: true }));
+            }
             let mut locks = Locks::new();
-            for one in desired {
+            for one in desired.clone() {
                 let known = control.ledger().entry(&one.envelope.device.id).map(|entry| entry.serial);
                 if known.is_none_or(|serial| serial < one.envelope.serial) {
                     control.put(entry(one, now));
@@ -81,7 +86,7 @@ pub(crate) fn keys_without_ledger(
     device: &DeviceId,
     publisher: &KeyText,
 ) -> Option<(FleetId, BTreeSet<KeyText>)> {
-    let (_, desired) = tip(&Repo::open(&home.device(device)).ok()?, Some(publisher))?;
+    let Tip { desired, .. } = tip(&Repo::open(&home.device(device)).ok()?, Some(publisher))?;
     Some((desired.envelope.fleet, desired.envelope.device.status_keys.into_iter().collect()))
 }
 
@@ -94,14 +99,25 @@ fn repositories(home: &Home) -> Result<Vec<Repo>, ControlError> {
     Ok(paths.iter().filter_map(|path| Repo::open(path).ok()).collect())
 }
 
-/// The files and meaning of the tip of `desired`, if this publisher signed it for the repository that it is in.
-fn tip(repo: &Repo, publisher: Option<&KeyText>) -> Option<(FileTree, Desired)> {
+/// The tip of `desired` of a device.
+struct Tip {
+    files: FileTree,
+    desired: Desired,
+    /// When it was made, and the newest commit of the fleet that had part in it; absent if none had.
+    fleet_commit: Option<(i64, CommitId)>,
+}
+
+/// The tip of `desired`, if this publisher signed it for the repository that it is in.
+fn tip(repo: &Repo, publisher: Option<&KeyText>) -> Option<Tip> {
     let tip: CommitId = repo.tip(DESIRED).ok()??;
-    let signer = key_text(repo.commit(tip).ok()?.signer().ok()?)?;
+    let commit = repo.commit(tip).ok()?;
+    let signer = key_text(commit.signer().ok()?)?;
     let files = repo.files(tip, &TreeLimits::default()).ok().filter(|_| Some(&signer) == publisher)?;
     let desired = read(&files).ok()?;
     let name = format!("{}.git", desired.envelope.device.id.repository_name());
-    repo.path().ends_with(name).then_some((files, desired))
+    let fleet_commit = Message::parse(&commit.message).get(Trailer::FleetCommit).and_then(|id| id.parse().ok());
+    let fleet_commit = fleet_commit.map(|id| (commit.commit_time, id));
+    repo.path().ends_with(name).then_some(Tip { files, desired, fleet_commit })
 }
 
 fn entry(desired: &Desired, now: Timestamp) -> Entry {

@@ -12,14 +12,14 @@ use repo_git::{
 };
 
 use super::StockGit;
-use crate::fleet::{SourceFile, is_relevant};
+use crate::fleet::{SETTINGS, SIGNERS, SourceFile, is_relevant};
 use crate::parallel;
 
 /// The largest file that is read; YAML has its own, equal limit.
 const MAX_FILE: u64 = 1 << 20;
 
 /// A fleet may be large, but a tree without end is a mistake.
-const LIMITS: TreeLimits = TreeLimits { files: 200_000, bytes: u64::MAX, depth: 32, strict: false };
+pub(super) const LIMITS: TreeLimits = TreeLimits { files: 200_000, bytes: u64::MAX, depth: 32, strict: false };
 
 /// The most commits that are searched for the one that caused a change.
 const MAX_CAUSES: usize = 100;
@@ -27,7 +27,7 @@ const MAX_CAUSES: usize = 100;
 /// The operators' repository, for reading.
 #[derive(Debug)]
 pub struct FleetRepo {
-    repo: Repo,
+    pub(super) repo: Repo,
 }
 
 /// The fleet can't be read as a whole.
@@ -136,7 +136,7 @@ impl FleetRepo {
     }
 }
 
-fn file(repo: &Repo, entry: &Entry) -> SourceFile {
+pub(super) fn file(repo: &Repo, entry: &Entry) -> SourceFile {
     // What refuses the file may be cured by a name that is part of the fleet.
     let path = entry.path.clone();
     let read = || repo.blob(entry.blob, MAX_FILE);
@@ -159,7 +159,7 @@ fn hides_files(entry: &Entry) -> bool {
     let folder = entry.path.split('/').next().unwrap_or_default();
     let odd = entry.odd_name || matches!(entry.kind, EntryKind::Symlink | EntryKind::Submodule);
     // Resources of a package may be links: only its margo.yaml counts.
-    odd && (["devices", "deployments"].contains(&folder) || ["applications", "fleet.yaml"].contains(&&*entry.path))
+    odd && (["devices", "deployments"].contains(&folder) || ["applications", SETTINGS, SIGNERS].contains(&&*entry.path))
 }
 
 /// Whether one of the operators' keys made the commit's signature.
@@ -170,7 +170,7 @@ pub(crate) fn operator(commit: &Commit, operators: &BTreeSet<PublicKey>) -> Opti
 /// The fleet's files as they lie in the work tree, for checks before a commit.
 pub fn work_tree(root: &Path) -> Result<Vec<SourceFile>, SourceError> {
     let mut files = Vec::new();
-    for part in ["fleet.yaml", "applications", "devices", "deployments"] {
+    for part in [SETTINGS, SIGNERS, "applications", "devices", "deployments"] {
         walk(root, part, &mut files)?;
     }
     Ok(files)

@@ -215,3 +215,47 @@ fn plan_publish_and_status_go_by_the_pushed_commit_and_name_those_that_are_not_p
     assert_eq!(plan.code, Some(3), "{}", plan.err);
     assert!(plan.err.contains("the hosted fleet has commits that are not here: git pull"), "{}", plan.err);
 }
+
+#[test]
+fn a_push_that_is_not_agreed_to_is_refused_with_rule_path_and_commit_and_approvals_stay() {
+    let olga = Operator::new();
+    let (anna, ben) = (Lab::device_key("anna").public(), Lab::device_key("ben").public());
+    let people = format!("people:\n  anna: [{anna}]\n  ben: [{ben}]\n");
+    let rules =
+        "rules:\n  - {paths: [\"**\"], need: 1, of: [anna]}\n  - {paths: [signers.yaml], need: 2, of: [anna, ben]}\n";
+    fs::write(olga.clone.join("signers.yaml"), people + rules).unwrap();
+    git::git(&olga.clone, &["add", "signers.yaml"]);
+    git::git(&olga.clone, &["commit", "--quiet", "--message", "who has to agree"]);
+    olga.accepted(&["main"]);
+    olga.site.lab.publish_hosted();
+    let sign = |name: &str, args: &[&str]| {
+        let path = olga.site.lab.dir().join(name);
+        Lab::device_key(name).save(&path).unwrap();
+        let key = format!("user.signingKey={}", path.display());
+        git::git(&olga.clone, &[&["-c", "gpg.format=ssh", "-c", &key], args].concat());
+    };
+    olga.edit("deployments/hello.yaml", "hello from the press", "servus");
+    let commit = git::git(&olga.clone, &["rev-parse", "HEAD"]);
+    // All of the push or nothing: the other branch doesn't come either.
+    olga.refused(&["main", "HEAD:refs/heads/next"], &format!("commit {commit} changes `deployments/hello.yaml`"));
+    olga.refused(&["main"], "rules[0] of commit ");
+    let text = olga.accepted(&["HEAD:refs/heads/next"]);
+    assert!(text.contains("next isn't published as it is: ") && text.contains("wants 1 of anna to agree"), "{text}");
+    // What isn't an approval isn't taken for one.
+    git::git(&olga.clone, &["tag", "approve/light"]);
+    olga.refused(&["approve/light"], "is no tag of that name on a commit");
+    git::git(&olga.clone, &["tag", "-a", "-m", "yes", "approve/unsigned"]);
+    olga.refused(&["approve/unsigned"], "there is no signature");
+    sign("anna", &["tag", "-s", "-m", "a release", "v1"]);
+    olga.refused(&["refs/tags/v1:refs/tags/approve/v1"], "is no tag of that name on a commit");
+    // A person who has to agree to nothing of it says so, and it is still not enough.
+    sign("ben", &["tag", "-s", "-m", "yes", "approve/ben"]);
+    olga.refused(&["main", "approve/ben"], "nobody did");
+    sign("anna", &["tag", "-s", "-m", "yes", "approve/anna"]);
+    olga.accepted(&["main", "approve/anna", "approve/ben"]);
+    assert_eq!(olga.site.lab.publish_hosted().published(), 1);
+    // Nobody takes a word back that was given, or gives it to something else.
+    olga.refused(&["--delete", "approve/anna"], "is an approval; it stays as it is");
+    sign("anna", &["tag", "-f", "-s", "-m", "no", "approve/anna", "HEAD~1"]);
+    olga.refused(&["--force", "approve/anna"], "is an approval; it stays as it is");
+}

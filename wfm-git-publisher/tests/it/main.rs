@@ -33,6 +33,7 @@ mod restore;
 mod schemas;
 mod secrets;
 mod service;
+mod signers;
 mod ssh;
 mod ssh_keys;
 mod support;
