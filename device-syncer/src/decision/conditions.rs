@@ -76,25 +76,25 @@ pub fn not_listed(
 }
 
 /// Why something can't be observed: whole runtimes, and single projects. The words of the first time stay, so that
-/// being tried again and again grows no history.
+/// being tried again and again grows no history. Of a runtime that hasn't answered yet nothing is said for the first time.
 pub fn unreachable(observation: &Observation, before: &[Condition]) -> impl Iterator<Item = Condition> {
-    let runtimes = observation
-        .unreachable
-        .values()
-        .map(|failure| condition(ConditionType::RuntimeUnavailable, &failure.code, &failure.message));
+    let runtimes = observation.unreachable.iter().map(|(kind, failure)| {
+        let new = condition(ConditionType::RuntimeUnavailable, &failure.code, &failure.message);
+        (new, observation.unanswered.contains(kind))
+    });
     let projects = observation.found.iter().filter_map(|found| match &found.condition {
         observation::Condition::Unknown(why) => {
             let text = format!("`{}` can't be looked at: {why}", found.project);
-            Some(condition(ConditionType::RuntimeUnavailable, Reason::ProjectUnreadable, text))
+            Some((condition(ConditionType::RuntimeUnavailable, Reason::ProjectUnreadable, text), false))
         }
         _ => None,
     });
-    runtimes.chain(projects).map(|new| {
+    runtimes.chain(projects).filter_map(|(new, may_answer)| {
         let is_known = |one: &&Condition| {
             let what = |one: &Condition| one.message.split(' ').next().map(str::to_owned);
             one.kind == new.kind && one.reason == new.reason && what(one) == what(&new)
         };
-        before.iter().find(is_known).cloned().unwrap_or(new)
+        before.iter().find(is_known).cloned().or((!may_answer).then_some(new))
     })
 }
 

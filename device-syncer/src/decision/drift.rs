@@ -64,7 +64,6 @@ fn is_whole(applied: &AppliedComponent, found: Option<&Observed>) -> Option<bool
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
 
     use repo_model::ErrorCode;
     use repo_model::margo::ProfileType;
@@ -83,7 +82,7 @@ mod tests {
 
     fn seen(condition: Condition) -> Observation {
         let found = vec![observed("a", "x", Some(input_digest("a", "x", "1")), condition)];
-        Observation { found, unreachable: BTreeMap::new() }
+        Observation { found, ..Observation::default() }
     }
 
     #[test]
@@ -116,7 +115,7 @@ mod tests {
         let whole = state.clone();
         let failure = Failure::new(ErrorCode::RuntimeUnavailable, "gone");
         let unreachable = [(ProfileType::Compose, failure)].into();
-        state.note_whole(&Observation { found: Vec::new(), unreachable }, "boot 1", |_| false);
+        state.note_whole(&Observation { unreachable, ..Observation::default() }, "boot 1", |_| false);
         state.note_whole(&seen(Condition::Unknown("it hangs".to_owned())), "boot 1", |_| false);
         assert_eq!(state, whole);
         state.note_whole(&seen(Condition::Edited("replicas".to_owned())), "boot 1", |_| false);

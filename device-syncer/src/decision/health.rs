@@ -121,8 +121,11 @@ mod tests {
             let error = Failure::new(ErrorCode::RuntimeUnavailable, "docker can't be used: gone");
             let unreachable = unreachable.then_some((ProfileType::Compose, error));
             let found = found.map(|condition| observed("a", "x", None, condition));
-            let observation =
-                Observation { found: found.into_iter().collect(), unreachable: BTreeMap::from_iter(unreachable) };
+            let observation = Observation {
+                found: found.into_iter().collect(),
+                unreachable: BTreeMap::from_iter(unreachable),
+                ..Observation::default()
+            };
             let ComponentHealth { health, drift, reason } =
                 ComponentHealth::of(&project("a", "x"), &observation, &device_state);
             format!("{health} {drift} {}", reason.unwrap_or_default())

@@ -14,9 +14,19 @@ pub struct Observation {
     pub found: Vec<Observed>,
     /// The runtimes that don't answer, so that nothing is known of theirs, and why not.
     pub unreachable: BTreeMap<ProfileType, Failure>,
+    /// Those of them that are still being asked, and may answer yet.
+    pub unanswered: BTreeSet<ProfileType>,
 }
 
 impl Observation {
+    /// Adds what a runtime shows, or why it doesn't answer.
+    pub fn add(&mut self, kind: ProfileType, answer: Result<Vec<Observed>, Failure>) {
+        match answer {
+            Ok(found) => self.found.extend(found),
+            Err(failure) => _ = self.unreachable.insert(kind, failure),
+        }
+    }
+
     /// The types of the runtimes that don't answer.
     pub fn unreachable_types(&self) -> BTreeSet<ProfileType> {
         self.unreachable.keys().copied().collect()

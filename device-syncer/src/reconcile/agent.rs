@@ -13,6 +13,7 @@ use jiff::Timestamp;
 use repo_model::{ErrorCode, error_chain};
 use repo_service::ServiceManager;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::Notify;
 use tokio::sync::watch::{self, Receiver, Sender};
 
 use crate::config::device::POLL;
@@ -229,12 +230,12 @@ fn turn(host: &mut HostSide, link: &Link, ask: Ask) -> HostAnswer {
 
 /// Pass after pass over the device.
 async fn observe_and_reconcile(mut here: DeviceSide, make: Make, both: &Both, mut stop: Stop) -> DeviceSide {
-    let ended = here.reconciler.jobs.ended();
+    let (ended, answered) = (here.reconciler.jobs.ended(), here.reconciler.observer.answered());
     let mut watcher = Watcher::watch(&here.device.home, &here.device.settings.host);
     let mut engine = EngineEvents::listen(&here.reconciler.runtimes);
     let mut reload = Reload::new(&here.device, make);
     let mut retry_times = RetryTimes::new(here.device.home.retries());
-    let mut poll = POLL;
+    let (mut poll, mut is_waited_for) = (POLL, false);
     while !stop.is_set() {
         tracing::debug!("a pass begins");
         let began = Instant::now();
@@ -252,14 +253,24 @@ async fn observe_and_reconcile(mut here: DeviceSide, make: Make, both: &Both, mu
         if changed.runtimes {
             engine = EngineEvents::listen(&here.reconciler.runtimes);
         }
-        let (link, result);
-        link = Arc::clone(&both.link);
-        (here, result) = blocking(move || {
+        let (link, hurry) = (Arc::clone(&both.link), here.reconciler.observer.hurry());
+        let result;
+        let pass = blocking(move || {
             let found = link.found().transpose();
-            let result = here.pass(found, &|| (!link.has_found()).then(|| link.pushed()));
+            let result = here.pass(found, is_waited_for, &|| (!link.has_found()).then(|| link.pushed()));
             (here, result)
-        })
-        .await;
+        });
+        tokio::pin!(pass);
+        is_waited_for = false;
+        (here, result) = loop {
+            tokio::select! {
+                passed = &mut pass => break passed,
+                () = wanted(&both.link, &mut watcher, &mut engine, &ended, &mut stop), if !is_waited_for => {
+                    is_waited_for = true;
+                    hurry.say();
+                }
+            }
+        };
         both.link.pass_ended();
         let result = result.map(|(local, seen)| {
             both.link.see(seen, &here.floor);
@@ -276,26 +287,38 @@ async fn observe_and_reconcile(mut here: DeviceSide, make: Make, both: &Both, mu
         retry_times.note(&here.state.lock().retries, Timestamp::now());
         let rest = next_pass(poll, here.due(began), backoff::jitter(Timestamp::now()));
         both.alive(Side::Device, rest + HANGS);
+        if is_waited_for {
+            continue;
+        }
         tokio::select! {
             // Cancel-safe: a timer holds nothing.
             () = tokio::time::sleep(rest) => {}
             // Cancel-safe: a permit stays until it is taken.
-            () = both.link.here.notified() => tracing::debug!("the host has something new"),
-            // Cancel-safe: a change stays in its channel.
-            () = watcher.next() => {
-                tracing::debug!("something changed at the device");
-                both.link.ask();
-            }
-            // Cancel-safe: what was heard and when that is due are kept.
-            () = engine.next() => tracing::debug!("something of ours ended or went"),
-            // Cancel-safe: a permit stays until it is taken.
-            () = ended.notified() => tracing::debug!("a job ended"),
-            // Cancel-safe: what was set stays so.
-            () = stop.set() => {}
+            () = answered.notified() => tracing::debug!("a runtime has answered in the end"),
+            () = wanted(&both.link, &mut watcher, &mut engine, &ended, &mut stop) => is_waited_for = true,
         }
     }
     both.alive(Side::Device, HANGS);
     here
+}
+
+/// Returns when something waits for a pass. Cancel-safe, as each of its arms is: what it returned for is lost with that alone.
+async fn wanted(link: &Link, watcher: &mut Watcher, engine: &mut EngineEvents, ended: &Notify, stop: &mut Stop) {
+    tokio::select! {
+        // Cancel-safe: a permit stays until it is taken.
+        () = link.here.notified() => tracing::debug!("the host has something new"),
+        // Cancel-safe: a change stays in its channel.
+        () = watcher.next() => {
+            tracing::debug!("something changed at the device");
+            link.ask();
+        }
+        // Cancel-safe: what was heard and when that is due are kept.
+        () = engine.next() => tracing::debug!("something of ours ended or went"),
+        // Cancel-safe: a permit stays until it is taken.
+        () = ended.notified() => tracing::debug!("a job ended"),
+        // Cancel-safe: what was set stays so.
+        () = stop.set() => {}
+    }
 }
 
 /// Runs blocking code off the loops, within the caller's span.

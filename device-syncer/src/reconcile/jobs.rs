@@ -57,7 +57,7 @@ impl Bounds {
 }
 
 /// What is at work, since before what runs was observed.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub(super) struct AtWork {
     works_on: BTreeSet<String>,
     tried: BTreeSet<String>,
@@ -72,6 +72,11 @@ impl AtWork {
     /// Whether a job has worked on it, where each is tried once.
     pub(super) fn was_tried(&self, project: &str) -> bool {
         self.tried.contains(project)
+    }
+
+    /// What was at work then counts as well.
+    pub(super) fn extend(&mut self, then: &Self) {
+        self.works_on.extend(then.works_on.iter().cloned());
     }
 
     /// Nothing is at work, and these were tried.

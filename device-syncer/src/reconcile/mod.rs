@@ -25,6 +25,8 @@ pub mod kernel_clock;
 mod link;
 /// What is done while the accepted state can't be read.
 mod lost;
+/// Asks the runtimes, none of which a pass waits for while something else waits.
+pub mod observer;
 /// What a pass came to, and what happens next.
 pub mod outcome;
 /// One pass, in order.

@@ -147,7 +147,7 @@ impl Syncer {
     fn make_pass(&mut self, ask: Ask) -> Result<(LocalOutcome, bool), PassError> {
         self.host.end_push();
         let found = self.host.ask(ask, &self.here.floor)?;
-        let (passed, mut seen) = self.here.make_pass(found)?;
+        let (passed, mut seen) = self.here.make_pass(found, false)?;
         let is_told = self.host.push(&mut seen)?;
         self.here.consolidate(self.host.status())?;
         if passed.done.at_work {
@@ -161,17 +161,21 @@ impl DeviceSide {
     /// Ends what is at work.
     pub fn end(&mut self) -> Result<(), PassError> {
         self.reconciler.hooks.join();
-        Ok(self.reconciler.jobs.end()?)
+        let ended = self.reconciler.jobs.end();
+        self.reconciler.observer.end(&self.reconciler.runtimes);
+        Ok(ended?)
     }
 
     /// Makes actual equal desired, as far as it can be now. What it begins goes on after it. `pushed` is where the host's
     /// `status` stands; `None` while something was found that this pass didn't take over, so that nothing is dropped of the clone.
+    /// Where something waits for this pass, it waits for no runtime for long.
     pub(super) fn pass(
         &mut self,
         found: Result<Option<Found>, PassError>,
+        is_waited_for: bool,
         pushed: &dyn Fn() -> Option<StatusTip>,
     ) -> Result<(LocalOutcome, Option<Seen>), PassError> {
-        let mut result = found.and_then(|found| self.make_pass(found));
+        let mut result = found.and_then(|found| self.make_pass(found, is_waited_for));
         if self.is_mended_later || self.is_to_be_mended(result.as_ref().err()) {
             let clone = self.clone.clone();
             match clone.try_take() {
@@ -180,7 +184,7 @@ impl DeviceSide {
                     // What the host has of it is fetched anew.
                     Ok(true) => {
                         result = self
-                            .make_pass(None)
+                            .make_pass(None, is_waited_for)
                             .map(|(local, seen)| (LocalOutcome { is_outdated: true, ..local }, seen));
                     }
                     Err(error) => result = Err(error),
@@ -227,7 +231,11 @@ impl DeviceSide {
         Ok(is_due && self.state.lock().store.repair()?)
     }
 
-    fn make_pass(&mut self, found: Option<Found>) -> Result<(LocalOutcome, Option<Seen>), PassError> {
+    fn make_pass(
+        &mut self,
+        found: Option<Found>,
+        is_waited_for: bool,
+    ) -> Result<(LocalOutcome, Option<Seen>), PassError> {
         // Before anything is asked that may be slow to answer.
         self.reconciler.jobs.end_now(&hold::now(&self.device.home, Timestamp::now()));
         let requests = Requests::read(&self.device.home);
@@ -250,7 +258,7 @@ impl DeviceSide {
         if pass.conditions.iter().any(is_expired) && pass.desired.as_ref().is_some_and(is_silent) {
             keep_staleness(&mut pass.conditions, &view.device_state);
         }
-        let (done, observation) = self.reconciler.reconcile(&self.device, &self.state, &pass)?;
+        let (done, observation) = self.reconciler.reconcile(&self.device, &self.state, &pass, is_waited_for)?;
         self.events.clear();
         let view = self.state.view();
         if requests.accept_history.is_some_and(|commit| accepted::is_in_force(&view, commit)) {
@@ -333,7 +341,9 @@ impl DeviceSide {
     pub fn due(&self, began: Instant) -> Option<Duration> {
         let state = self.state.lock();
         let mended = self.is_mended_later.then_some(MEND);
-        let again = [state.retries.next(began), state.restores.next(began), self.reconciler.gate_opens(), mended];
+        let behind = self.reconciler.observer.is_behind().then_some(Duration::ZERO);
+        let again =
+            [state.retries.next(began), state.restores.next(began), self.reconciler.gate_opens(), mended, behind];
         again.into_iter().flatten().min()
     }
 

@@ -78,7 +78,9 @@ pub fn preview(syncer: &Syncer) -> Result<Preview, PlanError> {
     }
     let desired = adoption.as_ref().map(|adoption| &adoption.desired).or(accepted.as_ref());
     let waiting = device.not_listed(is_listed_by_tip, desired, &view.device_state);
-    let capabilities = capabilities(&mut Probe::default(), &reconciler.runtimes, device);
+    let runtimes = &reconciler.runtimes;
+    let facts = || Some((runtimes.versions()?, runtimes.data_root()));
+    let capabilities = capabilities(&mut Probe::default(), device, &runtimes.types(), facts);
     device_state.status.extend(capabilities.map(|bytes| (CAPABILITIES.to_owned(), bytes)));
     let basis = Basis { device, reconciler, device_state, desired, waiting, clock_is_behind: is_behind(floor) };
     let preview = basis.preview(requests.retry.as_deref(), in_the_way)?;

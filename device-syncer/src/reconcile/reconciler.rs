@@ -1,12 +1,14 @@
 //! Makes actual equal desired: observes, plans, and begins the jobs that apply.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use repo_model::desired::Desired;
-use repo_model::margo::DeviceCapabilities;
 use repo_model::margo::status::State;
+use repo_model::margo::{DeviceCapabilities, ProfileType};
 use repo_model::report::{CAPABILITIES, ConditionType, Reason};
 use repo_model::windows::Spread;
 use repo_model::{IntoMap, error_chain};
@@ -29,6 +31,7 @@ use crate::reconcile::accept::PassInput;
 use crate::reconcile::choose::choose;
 use crate::reconcile::hooks::{HookView, Hooks};
 use crate::reconcile::jobs::{AtWork, Bounds, Jobs};
+use crate::reconcile::observer::{Answers, Observer};
 use crate::reconcile::outcome::Done;
 use crate::reconcile::{device_files, kernel_clock, lost};
 use crate::runtimes::DeviceRuntimes;
@@ -49,6 +52,8 @@ pub struct Reconciler {
     pub jobs: Jobs,
     /// What the site has asked before a change.
     pub(super) hooks: Hooks,
+    /// What asks the runtimes.
+    pub(super) observer: Observer,
     /// What this device has and can run.
     probe: Probe,
     /// Whether the cache was pruned since the program began, which may have been cut off before.
@@ -63,7 +68,8 @@ impl Reconciler {
     pub fn new(runtimes: DeviceRuntimes, bounds: Bounds) -> Self {
         let (probe, holds, gates) = (Probe::default(), Holds::default(), Gates::default());
         let (runtimes, jobs, hooks) = (Arc::new(runtimes), Jobs::new(bounds), Hooks::default());
-        Self { runtimes, jobs, hooks, probe, is_pruned: false, holds, gates }
+        let observer = Observer::default();
+        Self { runtimes, jobs, hooks, observer, probe, is_pruned: false, holds, gates }
     }
 
     /// The same, with what the site has asked before a change.
@@ -75,22 +81,28 @@ impl Reconciler {
         self
     }
 
-    /// Observes, plans, and begins what can begin. Returns what became of the plan so far, and what was observed.
+    /// Observes, plans, and begins what can begin; without runtimes that don't answer soon where something waits for this pass.
+    /// Returns what became of the plan so far, and what was observed.
     pub(super) fn reconcile(
         &mut self,
         device: &Device,
         state: &Shared,
         pass: &PassInput,
+        is_waited_for: bool,
     ) -> Result<(Done, Observation), StoreError> {
         let acted = self.jobs.reap()?;
         // What ends from here on was at work when it was observed.
         let at_work = self.jobs.at_work();
-        let capabilities = capabilities(&mut self.probe, &self.runtimes, device);
+        let from_fleet = device.from_fleet(pass.desired.as_ref());
+        if self.runtimes.follow_fleet(from_fleet.clone()) {
+            self.observer.ask_anew();
+        }
+        let answers = self.observer.observe(&self.runtimes, at_work, self.probe.is_due(), is_waited_for);
+        let Answers { now: observation, shown, at_work } = answers;
+        let types = self.runtimes.types();
+        let capabilities = capabilities(&mut self.probe, device, &types, || self.observer.facts(&types));
         let reported = capabilities.as_ref().or(pass.next.status.get(CAPABILITIES));
         let mut wanted = pass.desired.as_ref().map(|desired| self.resolve(device, desired, reported));
-        let from_fleet = device.from_fleet(pass.desired.as_ref());
-        self.runtimes.follow_fleet(from_fleet.clone());
-        let observation = self.runtimes.observe();
         let failed = wanted.as_ref().map(|wanted| self.failed_sets(state, wanted, &observation)).unwrap_or_default();
         let hook = self.hooks.view();
         self.gates =
@@ -124,8 +136,8 @@ impl Reconciler {
             conditions.extend(conditions::events(&change.next.status));
         }
         conditions.extend(hook.conditions.iter().cloned());
-        conditions.extend(conditions::unreachable(&observation, &reported));
-        conditions.extend(conditions::violations(&observation));
+        conditions.extend(conditions::unreachable(&shown, &reported));
+        conditions.extend(conditions::violations(&shown));
         if is_unconfined {
             conditions.push(condition(ConditionType::SandboxUnavailable, Reason::NoLandlockAndNotRoot, UNCONFINED));
         }
@@ -175,10 +187,10 @@ impl Reconciler {
         drop(change);
         let at_work = self.jobs.is_any();
         let done = Done { at_work, acted, up_to_date: !at_work && !is_left };
-        if let Some(kept) = kept {
+        if let Some(kept) = kept.filter(|_| unreachable.is_empty()) {
             self.let_go(&kept, &done);
         }
-        Ok((done, observation))
+        Ok((done, shown))
     }
 
     /// What the accepted state wants on this device, which has what it reports in `capabilities`, if anything is known of that.
@@ -299,11 +311,17 @@ fn site_words(device: &Device, now: Timestamp, clock_is_behind: bool) -> Result<
 
 /// What this device has and can run, as `status` has it; `None` while the runtimes don't answer, so that what was reported
 /// before stays.
-pub(super) fn capabilities(probe: &mut Probe, runtimes: &DeviceRuntimes, device: &Device) -> Option<Vec<u8>> {
-    let (types, versions) = (runtimes.types(), || runtimes.versions());
-    let disk = if probe.is_due() { runtimes.data_root() } else { None };
-    let disk = disk.unwrap_or_else(|| device.home.root().to_owned());
-    let document = probe.document(&device.join.device, &device.settings.capabilities, &disk, &types, versions);
+pub(super) fn capabilities(
+    probe: &mut Probe,
+    device: &Device,
+    types: &BTreeSet<ProfileType>,
+    facts: impl FnOnce() -> Option<(BTreeMap<String, String>, Option<PathBuf>)>,
+) -> Option<Vec<u8>> {
+    let facts = || {
+        let (versions, data_root) = facts()?;
+        Some((versions, data_root.unwrap_or_else(|| device.home.root().to_owned())))
+    };
+    let document = probe.document(&device.join.device, &device.settings.capabilities, types, facts);
     document.map(<[u8]>::to_vec)
 }
 

@@ -105,7 +105,8 @@ impl Reload {
             }
         }
         if let Some(runtimes) = self.runtimes.take_if(|_| !here.reconciler.jobs.is_any()) {
-            here.reconciler.runtimes = Arc::new(runtimes);
+            let before = std::mem::replace(&mut here.reconciler.runtimes, Arc::new(runtimes));
+            here.reconciler.observer.follow_others(&before);
             changed.runtimes = true;
         }
         changed

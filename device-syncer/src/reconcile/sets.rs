@@ -7,6 +7,7 @@ use repo_model::envelope::OnFailure;
 use repo_model::{DeploymentId, ErrorCode, error_chain};
 
 use crate::config::Device;
+use crate::decision::component::Component;
 use crate::decision::deployment::DesiredDeployment;
 use crate::decision::device_state::DeviceState;
 use crate::decision::failure::{Failure, shown};
@@ -60,8 +61,15 @@ fn failed<'a>(
     observation: &Observation,
 ) -> Vec<(&'a DesiredDeployment, Failure)> {
     let State { store, stability, .. } = state;
-    let on_trial = wanted.iter().filter(|one| store.device_state.is_on_trial(one));
+    // Nothing is decided while what runs it is still being asked.
+    let on_trial = wanted.iter().filter(|one| store.device_state.is_on_trial(one) && !is_asked_still(one, observation));
     on_trial.filter_map(|one| Some((one, why(one, observation, &store.device_state, stability)?))).collect()
+}
+
+/// Whether a runtime of one of its components hasn't answered yet.
+fn is_asked_still(one: &DesiredDeployment, observation: &Observation) -> bool {
+    let inputs = one.components.iter().filter_map(|component| component.input.as_ref().ok());
+    inputs.map(Component::profile_type).any(|kind| observation.unanswered.contains(&kind))
 }
 
 /// Why a set is bad, if it is.
@@ -130,6 +138,8 @@ impl Transaction<'_> {
             SetHealth::Healthy => stability.note(one.id, one.set(), true) >= one.stabilise,
             // Since when it is unhealthy was noted before.
             SetHealth::Unhealthy(_) => false,
+            // It is known soon.
+            SetHealth::Unknown if is_asked_still(one, observation) => false,
             SetHealth::Unknown => {
                 stability.forget(one.id);
                 false

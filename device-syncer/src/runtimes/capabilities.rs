@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use repo_model::DeviceId;
@@ -27,17 +27,17 @@ impl Probe {
 
     /// The document to tell, as its bytes; `None` while the runtimes don't answer, so that what was reported before stays.
     ///
-    /// Storage is the file system of `disk`; `versions` asks the runtimes, by name.
+    /// `facts` has the runtimes' versions, by name, and the directory whose file system is the storage.
     pub fn document(
         &mut self,
         device: &DeviceId,
         described: &Described,
-        disk: &Path,
         types: &BTreeSet<ProfileType>,
-        versions: impl FnOnce() -> Option<BTreeMap<String, String>>,
+        facts: impl FnOnce() -> Option<(BTreeMap<String, String>, PathBuf)>,
     ) -> Option<&[u8]> {
         if self.is_due() {
-            let found = found_here(disk, versions()?);
+            let (versions, disk) = facts()?;
+            let found = found_here(&disk, versions);
             self.last = Some((Instant::now(), found.document(device, described, types).to_bytes()));
         }
         self.last.as_ref().map(|(_, bytes)| bytes.as_slice())
@@ -142,9 +142,9 @@ mod tests {
     fn what_is_told_is_margos_document_and_stays_the_same() {
         let device: DeviceId = "press-04".parse().unwrap();
         let types = BTreeSet::from([ProfileType::Helm, ProfileType::Compose]);
-        let versions = || Some(BTreeMap::from([("docker".to_owned(), "28.0.1".to_owned())]));
+        let facts = || Some((BTreeMap::from([("docker".to_owned(), "28.0.1".to_owned())]), "/".into()));
         let mut probe = Probe::default();
-        let first = probe.document(&device, &described(), Path::new("/"), &types, versions).unwrap().to_vec();
+        let first = probe.document(&device, &described(), &types, facts).unwrap().to_vec();
         let read = DeviceCapabilities::read("capabilities.json", &first).unwrap();
         assert!(read.dialect == Dialect::default() && read.id == device && read.vendor == "Acme");
         assert_eq!(read.interfaces.as_deref(), Some(&["ethernet".to_owned()][..]));
@@ -153,17 +153,14 @@ mod tests {
         assert_eq!(read.extensions[EXTENSION]["runtimes"]["docker"], "28.0.1");
         assert_eq!(read.supported_deployment_types, ["compose", "helm"]);
         let asked = || panic!("asked again within the hour");
-        let again = probe.document(&device, &described(), Path::new("/"), &types, asked);
+        let again = probe.document(&device, &described(), &types, asked);
         assert_eq!(again.unwrap(), first);
     }
 
     #[test]
     fn while_the_runtimes_do_not_answer_nothing_new_is_told() {
         let device: DeviceId = "press-04".parse().unwrap();
-        assert_eq!(
-            Probe::default().document(&device, &Described::default(), Path::new("/"), &BTreeSet::new(), || None),
-            None
-        );
+        assert_eq!(Probe::default().document(&device, &Described::default(), &BTreeSet::new(), || None), None);
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::command::{self, CommandError, Output, Spec, last_lines};
@@ -32,6 +34,8 @@ pub(super) struct Client {
     pub(super) env: Vec<(OsString, OsString)>,
     /// Follows the arguments of every call.
     pub(super) always: Vec<OsString>,
+    /// Whether calls that only ask end.
+    pub(super) ends: Arc<AtomicBool>,
 }
 
 /// A call beyond the ordinary one.
@@ -90,10 +94,21 @@ impl Client {
         self.ask(args).map(|answer| String::from_utf8_lossy(&answer).into_owned())
     }
 
+    /// Ends all calls that only ask, and each that is still to come.
+    pub(super) fn end_questions(&self) {
+        self.ends.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether a call that only asks is to end.
+    pub(super) fn ends(&self) -> bool {
+        self.ends.load(Ordering::Relaxed)
+    }
+
     /// Asks something whose exit status the caller judges; what hangs is ended after [`QUERY`].
     pub(super) fn try_ask(&self, args: &[&str]) -> Result<Output, RuntimeError> {
         let args = args.iter().map(OsString::from).collect();
-        self.run(Call { args, timeout: QUERY, redactor: &Redactor::default(), parameters: &[], cancel: &|| false })
+        let cancel = &|| self.ends();
+        self.run(Call { args, timeout: QUERY, redactor: &Redactor::default(), parameters: &[], cancel })
     }
 
     /// What a failure means of a call that should always succeed: the tool can't be used.

@@ -13,7 +13,7 @@ use crate::config::FromFleet;
 use crate::decision::component::{Component, Kind};
 use crate::decision::failure::Failure;
 use crate::decision::kept::Kept;
-use crate::decision::observation::Observation;
+use crate::decision::observation::{Observation, Observed};
 use crate::decision::restart::Started;
 
 /// What a device has; nothing more runs on it.
@@ -21,6 +21,23 @@ use crate::decision::restart::Started;
 pub struct DeviceRuntimes {
     pub compose: Option<ComposeRuntime>,
     pub helm: Option<HelmRuntime>,
+}
+
+/// What a runtime answers.
+#[derive(Debug)]
+pub struct Asked {
+    pub found: Result<Vec<Observed>, RuntimeError>,
+    /// `None` where nobody wants them, or it doesn't tell.
+    pub facts: Option<Facts>,
+}
+
+/// What a runtime is, which changes seldom.
+#[derive(Debug, Clone)]
+pub struct Facts {
+    /// The versions of tools and of what they talk to, by name.
+    pub versions: BTreeMap<String, String>,
+    /// Where images and containers lie, if that is known.
+    pub data_root: Option<PathBuf>,
 }
 
 /// A component that is ready to be applied.
@@ -54,26 +71,67 @@ impl DeviceRuntimes {
     /// What was observed, and the first error in the order of the types.
     fn observe_each(&self) -> (Observation, Option<RuntimeError>) {
         let (mut observation, mut first) = (Observation::default(), None);
-        let compose = self.compose.as_ref().map(|compose| (ProfileType::Compose, compose.observe()));
-        let helm = self.helm.as_ref().map(|helm| (ProfileType::Helm, helm.observe()));
-        for (kind, result) in compose.into_iter().chain(helm) {
-            match result {
-                Ok(found) => observation.found.extend(found),
-                Err(error) => {
-                    let failure = Failure::new(error.code(), error_chain(&error));
-                    observation.unreachable.insert(kind, failure);
-                    first.get_or_insert(error);
-                }
-            }
+        for kind in self.types() {
+            let answer = self.observe_one(kind).map_err(|error| {
+                let failure = Failure::new(error.code(), error_chain(&error));
+                first.get_or_insert(error);
+                failure
+            });
+            observation.add(kind, answer);
         }
         (observation, first)
     }
 
-    /// From now on this counts of what the fleet says of the site's policy.
-    pub fn follow_fleet(&self, from_fleet: FromFleet) {
-        if let Some(compose) = &self.compose {
-            compose.follow_fleet(from_fleet);
+    fn observe_one(&self, kind: ProfileType) -> Result<Vec<Observed>, RuntimeError> {
+        match kind {
+            ProfileType::Compose => self.compose()?.observe(),
+            ProfileType::Helm => self.helm()?.observe(),
+            ProfileType::Custom => Err(nothing_runs(kind)),
         }
+    }
+
+    /// Asks the runtime of this type what it shows, and what it is, where that is wanted.
+    pub fn ask(&self, kind: ProfileType, wants_facts: bool) -> Asked {
+        let found = self.observe_one(kind);
+        let facts = if wants_facts && found.is_ok() { self.facts(kind) } else { None };
+        Asked { found, facts }
+    }
+
+    fn facts(&self, kind: ProfileType) -> Option<Facts> {
+        match kind {
+            ProfileType::Compose => {
+                let compose = self.compose.as_ref()?;
+                Some(Facts { versions: compose.versions()?, data_root: compose.data_root() })
+            }
+            ProfileType::Helm => Some(Facts { versions: self.helm.as_ref()?.versions()?, data_root: None }),
+            ProfileType::Custom => None,
+        }
+    }
+
+    /// Says of a runtime that it is being asked.
+    pub fn unanswered(kind: ProfileType) -> RuntimeError {
+        let tool = match kind {
+            ProfileType::Compose => "docker",
+            ProfileType::Helm => "helm",
+            ProfileType::Custom => "no runtime",
+        };
+        missing(tool, "it hasn't answered yet")
+    }
+
+    /// Ends all questions that are open, in whatever thread, and each that is still to come: others take the place of these
+    /// runtimes, or the program ends.
+    pub fn end_questions(&self) {
+        if let Some(compose) = &self.compose {
+            compose.end_questions();
+        }
+        if let Some(helm) = &self.helm {
+            helm.end_questions();
+        }
+    }
+
+    /// From now on this counts of what the fleet says of the site's policy. Returns whether something else did before.
+    pub fn follow_fleet(&self, from_fleet: FromFleet) -> bool {
+        self.compose.as_ref().is_some_and(|compose| compose.follow_fleet(from_fleet))
     }
 
     /// Calls `changed` whenever something of ours ended or went, for as long as what this gives lives; `None` where that

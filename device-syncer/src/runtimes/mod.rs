@@ -27,7 +27,7 @@ use crate::decision::restart::Started;
 
 pub use cancel::Cancel;
 pub use compose::{ComposeRuntime, ComposeSettings, Watch};
-pub use device::{DeviceRuntimes, Ready};
+pub use device::{Asked, DeviceRuntimes, Facts, Ready};
 pub use error::RuntimeError;
 pub use helm::{HelmRuntime, HelmSettings};
 pub use lines::Lines;

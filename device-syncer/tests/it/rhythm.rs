@@ -4,11 +4,13 @@
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::time::{Duration, Instant};
 
 use repo_testkit::fake_docker::FakeDocker;
 use repo_testkit::faults::fault_proxy::{Fault, FaultProxy};
+use repo_testkit::faults::listening::Listening;
 use repo_testkit::{git, program, terminate};
 use serde_json::{Value, json};
 
@@ -303,49 +305,143 @@ fn a_host_that_falls_silent_delays_neither_healing_nor_what_a_person_says() {
     running.end();
 }
 
+/// The stand-in for a tool, which first runs these lines of shell; `knob` is a file that is there or not.
+fn wrapped(world: &World, name: &str, lines: &str, tool: &str) -> (PathBuf, PathBuf) {
+    let (knob, script) = (world.path("knob"), world.path(name));
+    fs::write(&script, format!("#!/bin/sh\nknob={}\n{lines}\nexec {tool} \"$@\"\n", knob.display())).unwrap();
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    (knob, script)
+}
+
+/// A device whose docker runs these lines first.
+fn with_docker(world: &World, lines: &str) -> PathBuf {
+    let (knob, docker) = wrapped(world, "docker.sh", lines, &program("fake-docker").display().to_string());
+    let settings = format!("{{program: {}, host: \"{}\"}}", docker.display(), world.fake.host());
+    world.settings_of(&world.home(), &settings, "poll: 1s\nreport: 1s\n");
+    knob
+}
+
+const HANGS: &str = "while [ -e $knob ]; do sleep 0.1; done";
+
+/// The processes of this script.
+fn processes(script: &Path) -> usize {
+    let lines = fs::read_dir("/proc").unwrap().flatten();
+    let lines = lines.filter_map(|process| fs::read_to_string(process.path().join("cmdline")).ok());
+    lines.filter(|line| line.contains(&*script.to_string_lossy())).count()
+}
+
 #[test]
 fn a_runtime_that_hangs_delays_neither_the_heartbeat_nor_that_a_newer_revision_is_accepted() {
     let world = World::running();
-    let (hang, docker) = (world.path("hang"), world.path("docker.sh"));
-    let script = format!(
-        "#!/bin/sh\nwhile [ -e {} ]; do sleep 0.1; done\nexec {} \"$@\"\n",
-        hang.display(),
-        program("fake-docker").display()
-    );
-    fs::write(&docker, script).unwrap();
-    fs::set_permissions(&docker, fs::Permissions::from_mode(0o755)).unwrap();
-    let settings = format!("{{program: {}, host: \"{}\"}}", docker.display(), world.fake.host());
-    world.settings_of(&world.home(), &settings, "poll: 1s\nreport: 1s\n");
+    let hang = with_docker(&world, HANGS);
     let running = Running::start(&world);
     until("it works", || running.log().contains("pass good=true"));
     fs::write(&hang, "").unwrap();
-    std::thread::sleep(Duration::from_secs(4));
-    let passes = running.passes();
     let heartbeat = || git::show(&world.hand.repository(), "heartbeat", "current-state.json");
     let beats = |what: &str| {
         let before = heartbeat();
         soon(what, || heartbeat() != before);
     };
     beats("the heartbeat goes on");
+    std::thread::sleep(Duration::from_secs(6));
+    let passes = running.passes();
+    beats("it goes on still");
+    assert_eq!(running.passes(), passes, "nothing waits for the pass that waits for the answer");
     world.hand.want("greeter", &world.app, "servus");
     world.hand.publish();
-    beats("it goes on still");
-    assert_eq!(running.passes(), passes, "a pass hangs all the while");
-    // Its time limit ends the question, and then the newer one is accepted, whether the runtime answers or not.
+    soon("the newer one is accepted", || running.log().contains("adopted serial=2"));
+    assert_eq!(world.conditions(), [""; 0], "it may answer yet");
+    world.syncer(&["hold", "--by", "j.doe", "--why", "line 2"]).good();
+    soon("the hold is told", || world.report()["gates"].to_string().contains("line 2"));
+    world.syncer(&["release"]).good();
+    soon("the release is told", || world.report().get("gates").is_none());
+    // Its time limit ends the question.
     let began = Instant::now();
-    while !running.log().contains("adopted serial=2") {
-        assert!(began.elapsed() < Duration::from_secs(240), "{}", running.log());
+    while world.conditions() != ["RuntimeUnavailable RuntimeUnavailable"] {
+        assert!(began.elapsed() < Duration::from_secs(180), "{}", running.log());
         beats("and on");
     }
-    until("what it can't do is told", || world.conditions() == ["RuntimeUnavailable RuntimeUnavailable"]);
     // The stand-in itself: no shell reads applications' files in the sandbox.
     world.settings("poll: 1s\nreport: 1s\n");
-    while !running.log().contains("device.yaml changed") {
-        assert!(began.elapsed() < Duration::from_secs(480), "{}", running.log());
-        beats("and on");
-    }
+    soon("other settings count", || running.log().contains("device.yaml changed"));
     until("it is applied", || world.greetings() == ["servus"]);
     running.end();
+}
+
+#[test]
+fn a_runtime_that_hangs_delays_the_end_of_the_program_no_more_and_leaves_no_process() {
+    let world = World::running();
+    let hang = with_docker(&world, HANGS);
+    let running = Running::start(&world);
+    until("it works", || running.log().contains("pass good=true"));
+    fs::write(&hang, "").unwrap();
+    let docker = world.path("docker.sh");
+    until("it is asked", || processes(&docker) > 0);
+    let began = Instant::now();
+    running.end();
+    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+    assert_eq!(processes(&docker), 0);
+}
+
+#[test]
+fn a_host_that_moves_all_the_time_keeps_no_slow_runtime_from_being_observed() {
+    let world = World::running();
+    // Slower than it is waited for, where something waits.
+    let slow = with_docker(&world, "case \"$1\" in ps) [ -e $knob ] && sleep 8;; esac");
+    let running = Running::start(&world);
+    until("it works", || running.log().contains("pass good=true"));
+    fs::write(&slow, "").unwrap();
+    lose_containers(&world);
+    let (passes, began) = (running.passes(), Instant::now());
+    while world.greetings() != ["hello"] {
+        assert!(began.elapsed() < Duration::from_secs(90), "{}", running.log());
+        world.hand.publish();
+        std::thread::sleep(Duration::from_secs(1));
+    }
+    assert!(running.passes() >= passes + 2, "they went on without it: {}", running.log());
+    assert!(!running.log().contains("RuntimeUnavailable"), "{}", running.log());
+    fs::remove_file(&slow).unwrap();
+    running.end();
+}
+
+#[test]
+fn one_runtime_that_hangs_delays_no_deployment_of_another_one() {
+    let world = World::running();
+    let (hang, helm) = wrapped(&world, "helm.sh", HANGS, "false");
+    fs::write(&hang, "").unwrap();
+    let kubeconfig = world.path("kubeconfig");
+    fs::write(&kubeconfig, "apiVersion: v1\nkind: Config\n").unwrap();
+    let helm_settings =
+        format!("helm: {{program: {}, kubeconfig: {}, context: none}}\n", helm.display(), kubeconfig.display());
+    world.settings(&format!("poll: 1s\nreport: 1s\n{helm_settings}"));
+    let running = Running::start(&world);
+    until("it is asked", || processes(&helm) > 0);
+    world.hand.want("greeter", &world.app, "servus");
+    world.hand.publish();
+    soon("it is applied", || world.greetings() == ["servus"]);
+    // A whole pass later the other one still hasn't answered.
+    world.hand.want("greeter", &world.app, "moin");
+    world.hand.publish();
+    soon("it is applied, too", || world.greetings() == ["moin"]);
+    assert!(processes(&helm) > 0 && !running.log().contains("helm can't be used"), "{}", running.log());
+    running.end();
+}
+
+#[test]
+fn an_engine_whose_socket_says_nothing_delays_neither_a_newer_revision_nor_the_end() {
+    let world = World::running();
+    let silent = Listening::start(|_, _| true);
+    let settings =
+        format!("{{program: {}, host: \"unix://{}\"}}", program("fake-docker").display(), silent.path().display());
+    world.settings_of(&world.home(), &settings, "poll: 1s\nreport: 1s\n");
+    let running = Running::start(&world);
+    until("it is asked", || !silent.asked().is_empty());
+    world.hand.want("greeter", &world.app, "servus");
+    world.hand.publish();
+    soon("the newer one is accepted", || running.log().contains("adopted serial=2"));
+    let began = Instant::now();
+    running.end();
+    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
 }
 
 #[test]

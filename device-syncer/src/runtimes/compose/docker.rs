@@ -2,6 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::settings::ComposeSettings;
 use crate::runtimes::client::{Client, Tool, environment};
@@ -25,7 +26,7 @@ pub(super) static DOCKER: Tool = Tool {
 pub(super) fn client(settings: &ComposeSettings) -> Client {
     let mut env = base(settings);
     env.extend(settings.environment.clone());
-    Client { tool: &DOCKER, program: settings.docker.clone(), env, always: Vec::new() }
+    Client { tool: &DOCKER, program: settings.docker.clone(), env, always: Vec::new(), ends: Arc::default() }
 }
 
 fn base(settings: &ComposeSettings) -> Vec<(OsString, OsString)> {
@@ -47,7 +48,7 @@ pub(super) fn resolver(settings: &ComposeSettings, program: &Path) -> Client {
         ("DOCKER_HOST", "unix:///nonexistent/docker.sock".into()),
         ("DOCKER_CONFIG", "/nonexistent".into()),
     ]));
-    Client { tool: &DOCKER, program: program.to_owned(), env, always: Vec::new() }
+    Client { tool: &DOCKER, program: program.to_owned(), env, always: Vec::new(), ends: Arc::default() }
 }
 
 /// What resolves files, with the first of its arguments: docker, or, where the plugin is in `docker.config`, which may

@@ -137,12 +137,21 @@ impl ComposeRuntime {
     }
 
     /// From now on this counts of what the fleet says of the site's policy.
-    pub fn follow_fleet(&self, from_fleet: FromFleet) {
+    /// Returns whether something else did before.
+    pub fn follow_fleet(&self, from_fleet: FromFleet) -> bool {
         let before =
             std::mem::replace(&mut *self.from_fleet.lock().unwrap_or_else(PoisonError::into_inner), from_fleet.clone());
-        if before != from_fleet {
+        let is_other = before != from_fleet;
+        if is_other {
             self.judged.lock().unwrap_or_else(PoisonError::into_inner).clear();
         }
+        is_other
+    }
+
+    /// Ends all questions to the engine, and each that is still to come.
+    pub fn end_questions(&self) {
+        self.docker.end_questions();
+        self.engine.end_questions();
     }
 
     /// What applications may ask for here now.

@@ -1,5 +1,6 @@
 //! How helm is called.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::settings::HelmSettings;
@@ -41,5 +42,6 @@ pub(super) fn client(settings: &HelmSettings) -> Client {
             ("TMPDIR", settings.home.clone().into_os_string()),
         ]),
         always: ["--kubeconfig".into(), kubeconfig, "--kube-context".into(), settings.context.clone().into()].into(),
+        ends: Arc::default(),
     }
 }

@@ -99,6 +99,11 @@ impl HelmRuntime {
         Some(all.map(clean).into())
     }
 
+    /// Ends all questions to helm, and each that is still to come.
+    pub fn end_questions(&self) {
+        self.helm.end_questions();
+    }
+
     /// `v4.0.0` and the like; asked once.
     fn helm_version(&self) -> Result<&str, RuntimeError> {
         if let Some(version) = self.version.get() {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -31,6 +32,8 @@ pub(super) struct Api {
     agent: Agent,
     /// What was agreed on; asked again after a failure, because another engine may be there then.
     version: Mutex<Option<u32>>,
+    /// Nothing is asked any more.
+    is_over: AtomicBool,
 }
 
 /// What an engine says of a failure.
@@ -44,7 +47,7 @@ impl Api {
     pub(super) fn new(socket: &Path) -> Self {
         let timeouts = Timeouts { connect: CONNECT, answer: QUERY, stall: QUERY, total: QUERY };
         let agent = Agent::on_socket(socket, concat!("device-syncer/", env!("CARGO_PKG_VERSION")), timeouts);
-        Self { socket: socket.to_owned(), agent, version: Mutex::default() }
+        Self { socket: socket.to_owned(), agent, version: Mutex::default(), is_over: AtomicBool::new(false) }
     }
 
     /// What is at a path (with its query), of each text so many bytes as `longest` says; `None` if there is nothing. An
@@ -112,6 +115,12 @@ impl Api {
         self.agent.interrupt();
     }
 
+    /// The same, and each that is still to come.
+    pub(super) fn end(&self) {
+        self.is_over.store(true, Ordering::SeqCst);
+        self.interrupt();
+    }
+
     pub(super) fn socket(&self) -> &Path {
         &self.socket
     }
@@ -132,6 +141,9 @@ impl Api {
     }
 
     fn send(&self, request: Request<'_>, limit: Duration) -> Result<Response, String> {
+        if self.is_over.load(Ordering::SeqCst) {
+            return Err(format!("{} isn't asked any more", self.name()));
+        }
         let timeouts = Timeouts { answer: limit, stall: limit, total: limit, ..self.agent.timeouts() };
         let request = Request { timeouts: Some(timeouts), ..request };
         self.agent.answer(&request).map_err(|error| self.failure(&error))

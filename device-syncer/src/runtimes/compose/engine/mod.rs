@@ -95,6 +95,11 @@ impl Engine {
         Self { docker, api: socket(&settings.environment, &settings.home).as_deref().map(Api::new) }
     }
 
+    /// Ends all requests to its API, and each that is still to come.
+    pub(super) fn end_questions(&self) {
+        self.api.iter().for_each(Api::end);
+    }
+
     /// All containers with these labels (`name` or `name=value`), stopped ones, too.
     pub(super) fn list(&self, labels: &[String]) -> Result<Vec<Listed>, RuntimeError> {
         let Some(api) = &self.api else { return program::list(&self.docker, labels) };

@@ -100,7 +100,7 @@ fn inspect_one<T: Details>(docker: &Client, id: &str) -> Result<Option<Looked<T>
 fn call(docker: &Client, ids: &[&str], format: &str, timeout: Duration) -> Result<Output, CommandError> {
     let args = [&["inspect", "--type", "container", "--format", format], ids].concat();
     let args = args.iter().map(OsString::from).collect();
-    docker.try_run(Call { args, timeout, redactor: &Redactor::default(), parameters: &[], cancel: &|| false })
+    docker.try_run(Call { args, timeout, redactor: &Redactor::default(), parameters: &[], cancel: &|| docker.ends() })
 }
 
 /// It isn't said which of them are written to.
