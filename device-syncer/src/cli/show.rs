@@ -97,7 +97,10 @@ pub(super) fn plan(preview: &Preview) -> String {
                 (Action::Unknown, _) => "?",
             };
             let what = action_text(&component.action, component.degraded.as_deref());
-            let _ = writeln!(text, "{mark} {}/{}: {what}", deployment.name, component.name);
+            let ahead = if component.ahead { " (what it needs is fetched already)" } else { "" };
+            let here =
+                if deployment.from_here && mark == "+" { " (with what is here: nothing is fetched now)" } else { "" };
+            let _ = writeln!(text, "{mark} {}/{}: {what}{ahead}{here}", deployment.name, component.name);
         }
     }
     if plan.removals.is_empty() && plan.deployments.is_empty() {

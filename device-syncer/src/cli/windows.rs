@@ -81,6 +81,8 @@ struct TimesOut {
     open: bool,
     /// The next times at which they may, up to 400 days ahead; the first one has begun if `open`.
     next: Vec<Time>,
+    /// The next times at which what changes need is fetched, ahead of them; `null` where that is when they are made.
+    fetch: Option<Vec<Time>>,
     /// How many seconds before they close nothing begins any more.
     last_start_seconds: i64,
     /// Why none is believed to be open.
@@ -130,7 +132,10 @@ impl TimesOut {
     fn of(windows: Counting<'_>, By { spread, clock, now }: &By) -> Self {
         let doubt = windows.at(*now, clock.as_ref(), *spread).doubt;
         let next = windows.next(*now, *spread, TIMES);
-        let next: Vec<_> = next.into_iter().map(|(from, until)| Time { from, until }).collect();
+        let times = |times: Vec<(Timestamp, Option<Timestamp>)>| {
+            times.into_iter().map(|(from, until)| Time { from, until }).collect::<Vec<_>>()
+        };
+        let (next, fetch) = (times(next), windows.next_fetches(*now, *spread, TIMES).map(times));
         let name = |zone: &TimeZone| zone.iana_name().map(str::to_owned);
         let fleet_zone = windows.fleet.and_then(|fleet| match fleet {
             Ok(fleet) => name(&fleet.zone),
@@ -141,6 +146,7 @@ impl TimesOut {
             zone: site_zone.clone().or_else(|| fleet_zone.clone()),
             open: doubt.is_none() && next.first().is_some_and(|first| first.from <= *now),
             next,
+            fetch,
             doubt: doubt.as_ref().map(Doubt::message),
             last_start_seconds: windows.last_start().as_secs(),
             site_zone,
@@ -162,6 +168,16 @@ impl TimesOut {
         for Time { from, until } in &self.next {
             let until = until.map_or("without an end that is near".to_owned(), shown);
             let _ = writeln!(all, "{} to {until}", shown(*from));
+        }
+        match self.fetch.as_ref().map(|times| times.first()) {
+            None => {}
+            Some(None) => {
+                all += "charts, archives and images are never fetched: no window for that opens within 400 days\n"
+            }
+            Some(Some(Time { from, until })) => {
+                let until = until.map_or("without an end that is near".to_owned(), shown);
+                let _ = writeln!(all, "charts, archives and images are fetched from {} to {until}", shown(*from));
+            }
         }
         if self.last_start_seconds > 0 {
             let _ =

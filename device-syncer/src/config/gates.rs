@@ -63,6 +63,7 @@ struct WindowsFragment {
     apply: Rules,
     #[serde(default)]
     downtime: Vec<Span>,
+    fetch: Option<Rules>,
     #[serde(default)]
     talk: Rules,
     #[serde(rename = "lastStart")]
@@ -130,14 +131,14 @@ impl SiteGates {
 }
 
 fn windows(
-    WindowsFragment { zone, apply, downtime, talk, last_start, overrun }: WindowsFragment,
+    WindowsFragment { zone, apply, downtime, fetch, talk, last_start, overrun }: WindowsFragment,
 ) -> Result<Windows, InvalidValue> {
     let zone = known_zone(&zone).ok_or_else(|| {
         InvalidValue::at("gates.windows.zone", format!("`{zone}` is no time zone such as Europe/Vienna"))
     })?;
     let last_start = last_start.as_deref().map(last_start_of).transpose()?.unwrap_or_default();
     let overrun = overrun.as_deref().map(overrun_of).transpose()?.unwrap_or_default();
-    Ok(Windows { zone, apply, downtime: Rules::denied(downtime), talk, last_start, overrun })
+    Ok(Windows { zone, apply, downtime: Rules::denied(downtime), fetch, talk, last_start, overrun })
 }
 
 fn last_start_of(text: &str) -> Result<SignedDuration, InvalidValue> {

@@ -5,10 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 use repo_model::envelope::DriftPolicy;
 use repo_model::windows::{Opening, Overrun};
-use repo_model::{DeploymentId, DeploymentName, ErrorCode};
+use repo_model::{DeploymentId, DeploymentName, Digest, ErrorCode};
 
 use super::approval::{Approvals, ChangeSet};
 use super::failure::Failure;
+use super::fetched::{self, AllFetched, Fetched};
 use super::hold::Hold;
 use super::hook::HookGate;
 use super::windows::{Openings, Whose};
@@ -32,6 +33,10 @@ pub enum Change {
     Restart,
     /// A person at the device wants what runs restarted.
     RestartHere,
+    /// What an install or update needs is fetched, where that has windows of its own.
+    Fetch,
+    /// The fetching of that goes on with the next component.
+    FetchOn,
 }
 
 /// What can let a change wait, in the order in which they are asked.
@@ -76,6 +81,10 @@ impl Gate {
             // It is refused while the site holds anything, and waits for nothing.
             (gate, Change::RestartHere) => gate == Self::Held,
             (Self::Suspended | Self::Held, _) => true,
+            (Self::Unlisted, Change::Fetch | Change::FetchOn) => true,
+            (Self::Downtime | Self::Window, Change::Fetch) => true,
+            (Self::Window, Change::FetchOn) => overrun == Overrun::Component,
+            (_, Change::Fetch | Change::FetchOn) => false,
             (Self::Unlisted, Change::Restore | Change::Revert) => false,
             (Self::Unlisted, Change::Apply | Change::Finish | Change::RollBack | Change::Remove | Change::Restart) => {
                 true
@@ -157,6 +166,8 @@ pub struct Gates {
     pub approvals: Option<Approvals>,
     /// What the site's hook said no to, where there is one.
     pub hook: Option<HookGate>,
+    /// What is known of what changes need, where that is fetched in windows of its own.
+    pub fetched: AllFetched,
 }
 
 /// What the site lets go without a person.
@@ -175,9 +186,9 @@ impl Gates {
     /// Why this change waits, if it does: the code of the first closed gate, and the words of all.
     pub fn closed(&self, change: Change, of: Subject<'_>) -> Option<Failure> {
         let concerned = Gate::ALL.into_iter().filter(|gate| self.concerns(*gate, change, of) && *gate != Gate::Hook);
-        let mut closed: Vec<_> = concerned.filter_map(|gate| Some((gate, self.words(gate, of)?))).collect();
+        let mut closed: Vec<_> = concerned.filter_map(|gate| Some((gate, self.words(gate, change, of)?))).collect();
         if closed.is_empty() && self.concerns(Gate::Hook, change, of) {
-            closed.extend(self.words(Gate::Hook, of).map(|words| (Gate::Hook, words)));
+            closed.extend(self.words(Gate::Hook, change, of).map(|words| (Gate::Hook, words)));
         }
         let code = closed.first()?.0.code();
         let words: Vec<_> = closed.into_iter().map(|(_, words)| words).collect();
@@ -186,12 +197,24 @@ impl Gates {
 
     /// Whether the site's hook has to allow this change, and nothing else holds it back.
     pub fn asks_hook(&self, change: Change, of: Subject<'_>) -> bool {
-        let is_open =
-            |gate: Gate| gate == Gate::Hook || !self.concerns(gate, change, of) || self.words(gate, of).is_none();
+        let is_open = |gate: Gate| {
+            gate == Gate::Hook || !self.concerns(gate, change, of) || self.words(gate, change, of).is_none()
+        };
         self.hook.is_some()
             && self.concerns(Gate::Hook, change, of)
             && of.change.is_some()
             && Gate::ALL.into_iter().all(is_open)
+    }
+
+    /// Whether what changes of this need is fetched at other times than they are made.
+    pub fn fetches_ahead(&self, of: Subject<'_>) -> bool {
+        self.openings_of(of.deployment).fetch.is_some()
+    }
+
+    /// Why what a change needs can't be fetched now, where some of it isn't here.
+    pub fn lacks(&self, input: Digest, of: Subject<'_>) -> Option<Failure> {
+        let is_missing = self.fetched.get(&input) == Some(&Fetched::Missing);
+        self.closed(Change::Fetch, of).filter(|_| is_missing && self.fetches_ahead(of))
     }
 
     /// The same, where these of `all` deployments would go.
@@ -211,7 +234,8 @@ impl Gates {
     /// When the first of them opens by itself.
     pub fn open_next(&self) -> Option<Timestamp> {
         let all = std::iter::once(&self.openings).chain(self.own_openings.values());
-        let opens = all.flat_map(|one| [one.downtime, one.apply]).filter_map(Opening::opens);
+        let opens =
+            all.flat_map(|one| [Some(one.downtime), Some(one.apply), one.fetch]).flatten().filter_map(Opening::opens);
         self.holds.iter().filter_map(Hold::until).chain(opens).min()
     }
 
@@ -219,7 +243,11 @@ impl Gates {
     pub fn window_opens(&self, code: &str, of: Option<DeploymentId>) -> Option<Timestamp> {
         let openings = self.openings_of(of);
         match ErrorCode::parse(code)? {
-            ErrorCode::WaitingWindow if openings.doubt.is_none() => openings.apply.opens(),
+            ErrorCode::WaitingWindow if openings.doubt.is_none() => match openings.apply {
+                // Then it waits for what it needs.
+                Opening::Open(_) => openings.fetch?.opens(),
+                apply => apply.opens(),
+            },
             ErrorCode::WaitingDowntime => openings.downtime.opens(),
             _ => None,
         }
@@ -235,7 +263,7 @@ impl Gates {
     }
 
     /// Why a gate is closed, if it is.
-    fn words(&self, gate: Gate, of: Subject<'_>) -> Option<String> {
+    fn words(&self, gate: Gate, change: Change, of: Subject<'_>) -> Option<String> {
         match gate {
             Gate::Suspended if self.is_suspended => Some("the operator suspended this device".to_owned()),
             Gate::Suspended if of.is_suspended => Some("the operator suspended this deployment".to_owned()),
@@ -255,9 +283,13 @@ impl Gates {
                 Some(format!("it doesn't run as it was applied: `device-syncer retry{name}` puts it back"))
             }
             Gate::Window => {
-                let Openings { apply, doubt, whose, .. } = self.openings_of(of.deployment);
+                let Openings { apply, fetch, doubt, whose, .. } = self.openings_of(of.deployment);
+                let (opening, waits) = match change {
+                    Change::Fetch | Change::FetchOn => ((*fetch)?, fetched::WAITS),
+                    _ => (*apply, "waits for a window"),
+                };
                 let doubt = doubt.as_ref().map(|doubt| doubt.message());
-                doubt.or_else(|| closed(*apply, "waits for a window", *whose))
+                doubt.or_else(|| closed(opening, waits, *whose))
             }
             Gate::Removals => of.deployment.filter(|id| self.too_many.contains(id)).map(|_| {
                 let count = self.too_many.len();
@@ -292,7 +324,7 @@ mod tests {
     /// The table of the documentation: changes down, gates across.
     const PAGE: &str = include_str!("../../../docs/gates.md");
 
-    const CHANGES: [(&str, Change); 8] = [
+    const CHANGES: [(&str, Change); 10] = [
         ("install, update, run by another type", Change::Apply),
         ("finish what began", Change::Finish),
         ("put back the last good set", Change::RollBack),
@@ -301,6 +333,8 @@ mod tests {
         ("put back what somebody changed", Change::Revert),
         ("restart, as the fleet asks", Change::Restart),
         ("restart, as a person at the device asks", Change::RestartHere),
+        ("fetch what an install or update needs, where `fetch` says when", Change::Fetch),
+        ("go on fetching it, with the next component", Change::FetchOn),
     ];
 
     fn held() -> Hold {
@@ -314,7 +348,7 @@ mod tests {
         let holds = if gate == Gate::Held { vec![held()] } else { Vec::new() };
         let closed = |one: Gate| if gate == one { Opening::NeverOpens } else { Opening::Open(None) };
         let (downtime, apply) = (closed(Gate::Downtime), closed(Gate::Window));
-        let openings = Openings { downtime, apply, ..Openings::default() };
+        let openings = Openings { downtime, apply, fetch: Some(apply), ..Openings::default() };
         let too_many = if gate == Gate::Removals { [id("a")].into() } else { BTreeSet::new() };
         let (is_suspended, is_unlisted) = (gate == Gate::Suspended, gate == Gate::Unlisted);
         let drift = DriftPolicy::Heal;

@@ -25,6 +25,8 @@ pub mod device_state;
 /// Why something isn't done, in words that may be signed and shown.
 pub mod drift;
 pub mod failure;
+/// What is known of what changes need.
+pub mod fetched;
 /// What lets a change wait.
 pub mod gates;
 /// Health and drift of a component, in the words of the heartbeat.

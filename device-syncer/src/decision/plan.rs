@@ -12,6 +12,7 @@ use crate::decision::component::Component;
 use crate::decision::deployment::{DesiredComponent, DesiredDeployment, Requirements, in_order};
 use crate::decision::device_state::{AppliedComponent, DeviceState, Inputs};
 use crate::decision::failure::Failure;
+use crate::decision::fetched::Fetched;
 use crate::decision::gates::{Change, Gates, Subject};
 use crate::decision::hook::HookChange;
 use crate::decision::observation::{Condition, Observed};
@@ -78,7 +79,25 @@ pub struct Planned {
     pub id: DeploymentId,
     /// The operator's id of it.
     pub name: DeploymentName,
+    /// Whether it is changed with what is here, and nothing is fetched for it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub from_here: bool,
+    /// What becomes of what is fetched for it at this moment.
+    #[serde(skip)]
+    pub fetching: Fetching,
     pub components: Vec<PlannedComponent>,
+}
+
+/// What becomes of fetching that is at work.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Fetching {
+    /// It goes on to the end of its deployment.
+    #[default]
+    GoesOn,
+    /// It ends with the component that is being fetched.
+    EndsWithComponent,
+    /// What is fetched ahead ends at once.
+    Ends,
 }
 
 /// What happens to a component.
@@ -88,6 +107,9 @@ pub struct PlannedComponent {
     /// The name under which the runtime knows it.
     pub project: String,
     pub action: Action,
+    /// Whether what it needs is fetched while it waits.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub ahead: bool,
     /// What of it isn't as it should be, though it runs as wanted: to do anything wouldn't help.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub degraded: Option<String>,
@@ -227,6 +249,11 @@ impl Plan {
         })
     }
 
+    /// What becomes of what is fetched for a deployment at this moment.
+    pub fn fetching(&self, of: DeploymentId) -> Fetching {
+        self.deployments.iter().find(|one| one.id == of).map(|one| one.fetching).unwrap_or_default()
+    }
+
     /// What waits, under the names under which the runtimes know it.
     pub fn waiting(&self) -> impl Iterator<Item = &str> {
         let waits = self.components().filter(|component| matches!(component.action, Action::Wait(_)));
@@ -286,7 +313,23 @@ fn planned(
     let (parts, asks) = components(wanted.drift.max(gates.drift));
     // A newer set is applied as a whole, whatever drifted before.
     let (components, asks) = if parts.iter().any(is_update) { components(DriftPolicy::Heal) } else { (parts, asks) };
-    let mut planned = Planned { id: wanted.id, name: wanted.name.clone(), components };
+    let subject = Subject {
+        deployment: Some(wanted.id),
+        name: Some(&wanted.name),
+        is_suspended: wanted.suspended,
+        drift: DriftPolicy::Heal,
+        change: Some(set),
+    };
+    let changes = components.iter().filter_map(|part| change(&part.action, actual, begun));
+    let from_here = changes.into_iter().any(is_fetched_apart)
+        && gates.fetches_ahead(subject)
+        && gates.closed(Change::Fetch, subject).is_some();
+    let fetching = match gates.closed(Change::FetchOn, subject) {
+        None => Fetching::GoesOn,
+        Some(why) if why.code == ErrorCode::WaitingWindow => Fetching::EndsWithComponent,
+        Some(_) => Fetching::Ends,
+    };
+    let mut planned = Planned { id: wanted.id, name: wanted.name.clone(), from_here, fetching, components };
     let asks = if asks { Some(HookChange::Apply) } else { restart(&mut planned, wanted, set, actual, gates) };
     (planned, asks)
 }
@@ -336,15 +379,34 @@ fn components(
     let (id, name) = (Some(wanted.id), Some(&wanted.name));
     let subject = Subject { deployment: id, name, is_suspended: wanted.suspended, drift, change: Some(set) };
     let begun = begun(wanted, actual);
-    let mut asks = false;
+    let may_fetch = gates.fetches_ahead(subject) && gates.closed(Change::Fetch, subject).is_none();
+    let (mut asks, mut ahead) = (false, BTreeSet::new());
     let mut gated = |action: Action, project: &str| {
         let anyway = actual.device_state.is_put_back_anyway(project);
         let subject = Subject { drift: if anyway { DriftPolicy::Heal } else { drift }, ..subject };
         let Some(change) = change(&action, actual, begun) else { return required(action, wanted, actual) };
         match gates.closed(change, subject) {
-            Some(why) if !gates.asks_hook(change, subject) => Action::Wait(why),
+            Some(why) if !gates.asks_hook(change, subject) => match (&action, required(action.clone(), wanted, actual))
+            {
+                (Action::Apply { input, .. }, possible)
+                    if change == Change::Apply && possible.is_done() && may_fetch =>
+                {
+                    let known = gates.fetched.get(&input.input_digest);
+                    if known != Some(&Fetched::Here) {
+                        ahead.insert(project.to_owned());
+                    }
+                    Action::Wait(with_failure(why, known))
+                }
+                _ => Action::Wait(why),
+            },
             by_hook => match required(action, wanted, actual) {
                 possible if possible.is_done() => {
+                    if let Action::Apply { input, .. } = &possible
+                        && is_fetched_apart(change)
+                        && let Some(why) = gates.lacks(input.input_digest, subject)
+                    {
+                        return Action::Wait(why);
+                    }
                     asks |= gates.asks_hook(change, subject);
                     by_hook.map_or(possible, Action::Wait)
                 }
@@ -356,14 +418,34 @@ fn components(
         Action::Fail(failure) => Action::Fail(actual.device_state.explained(wanted, wanted.final_failure(failure))),
         other => other,
     };
-    let component = |wanted: &DesiredComponent| {
+    let mut component = |wanted: &DesiredComponent| {
         let action = said(gated(action(wanted, actual), &wanted.project));
         let kept = wanted.input.as_ref().ok().filter(|_| matches!(action, Action::Keep));
         let degraded = kept.and_then(|input| actual.found(input)).and_then(Observed::trouble);
-        PlannedComponent { name: wanted.name.clone(), project: wanted.project.clone(), action, degraded }
+        let (name, project) = (wanted.name.clone(), wanted.project.clone());
+        PlannedComponent { name, project, action, ahead: false, degraded }
     };
-    let components = wanted.components.iter().map(component).collect();
+    let mut components: Vec<_> = wanted.components.iter().map(&mut component).collect();
+    for part in &mut components {
+        part.ahead = ahead.contains(&part.project);
+    }
     (components, asks)
+}
+
+/// Why something waits, with why what it needs can't be fetched meanwhile.
+fn with_failure(why: Failure, known: Option<&Fetched>) -> Failure {
+    match known {
+        Some(Fetched::Failed(reason)) => {
+            Failure::new(why.code.as_str(), format!("{}; what it needs isn't here yet: {reason}", why.message))
+        }
+        _ => why,
+    }
+}
+
+/// Whether what this change needs is fetched in windows of its own. What is put back ran here before, and half of a
+/// deployment is worse than what is fetched late.
+fn is_fetched_apart(change: Change) -> bool {
+    change == Change::Apply
 }
 
 /// What brings to its end what began of a deployment, if anything did.

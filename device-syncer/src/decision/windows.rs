@@ -17,6 +17,8 @@ pub struct Windows {
     pub apply: Rules,
     /// When none are, because the device is known to be down.
     pub downtime: Rules,
+    /// When what changes need is fetched, ahead of them; when they are made without.
+    pub fetch: Option<Rules>,
     /// When the host is talked to.
     pub talk: Rules,
     /// How long before they close nothing begins any more.
@@ -50,6 +52,8 @@ pub struct Counting<'a> {
 pub struct Openings {
     pub downtime: Opening,
     pub apply: Opening,
+    /// When what changes need is fetched ahead of them; `None` where nobody says it, so that it is fetched when they are made.
+    pub fetch: Option<Opening>,
     /// Why no window is believed to be open, if it is so.
     pub doubt: Option<Doubt>,
     pub whose: Whose,
@@ -82,7 +86,7 @@ pub enum Whose {
 impl Default for Openings {
     fn default() -> Self {
         let (open, overrun) = (Opening::Open(None), Overrun::default());
-        Self { downtime: open, apply: open, doubt: None, whose: Whose::Nobodys, overrun }
+        Self { downtime: open, apply: open, fetch: None, doubt: None, whose: Whose::Nobodys, overrun }
     }
 }
 
@@ -90,9 +94,9 @@ impl Windows {
     /// Windows of the fleet, with the zone that is looked up by its name.
     fn of_fleet(policy: &WindowsPolicy, zone: impl Fn(&str) -> Option<TimeZone>) -> FleetWindows {
         let last_start = policy.last_start();
-        let WindowsPolicy { zone: name, apply, downtime, talk, overrun, .. } = policy.clone();
+        let WindowsPolicy { zone: name, apply, downtime, fetch, talk, overrun, .. } = policy.clone();
         let Some(zone) = zone(&name) else { return Err(name) };
-        Ok(Self { zone, apply, downtime: Rules::denied(downtime), talk, last_start, overrun })
+        Ok(Self { zone, apply, downtime: Rules::denied(downtime), fetch, talk, last_start, overrun })
     }
 }
 
@@ -125,16 +129,31 @@ impl<'a> Counting<'a> {
         let doubt = clock.or_else(|| unknown.map(|zone| Doubt::UnknownZone(zone.clone())));
         let said = |parts: &[Part<'_>]| meet(parts, self.last_start(), now);
         let (apply, downtime) = (said(&self.apply(spread)), said(&self.downtime()));
+        let fetch = self.fetch(spread).map(|parts| said(&parts));
         let overrun = self.sides().map(|side| side.overrun).max().unwrap_or_default();
-        Openings { downtime, apply, doubt, whose: self.whose(), overrun }
+        Openings { downtime, apply, fetch, doubt, whose: self.whose(), overrun }
     }
 
     /// When changes may be made from `now` on, the next `count` times: from when, and until when if that is known.
     pub fn next(self, now: Timestamp, spread: Spread, count: usize) -> Vec<(Timestamp, Option<Timestamp>)> {
-        let both = [self.apply(spread), self.downtime()].concat();
+        self.next_of(&[self.apply(spread), self.downtime()].concat(), now, count)
+    }
+
+    /// The same of when what changes need is fetched; `None` where that is when they are made.
+    pub fn next_fetches(
+        self,
+        now: Timestamp,
+        spread: Spread,
+        count: usize,
+    ) -> Option<Vec<(Timestamp, Option<Timestamp>)>> {
+        let fetch = self.fetch(spread)?;
+        Some(self.next_of(&[fetch, self.downtime()].concat(), now, count))
+    }
+
+    fn next_of(self, parts: &[Part<'_>], now: Timestamp, count: usize) -> Vec<(Timestamp, Option<Timestamp>)> {
         let (mut moment, mut times) = (now, Vec::new());
         while times.len() < count && !self.is_unknown() {
-            match meet(&both, self.last_start(), moment) {
+            match meet(parts, self.last_start(), moment) {
                 Opening::Closed(opens) => moment = opens,
                 Opening::NeverOpens => break,
                 Opening::Open(until) => {
@@ -188,6 +207,12 @@ impl<'a> Counting<'a> {
 
     fn apply(self, spread: Spread) -> Vec<Part<'a>> {
         self.sides().map(|one| Part { rules: &one.apply, zone: &one.zone, spread }).collect()
+    }
+
+    /// A side that says nothing of fetching lets it be done when it lets changes be made: the other one can't open that.
+    fn fetch(self, spread: Spread) -> Option<Vec<Part<'a>>> {
+        let of = |one: &'a Windows| Part { rules: one.fetch.as_ref().unwrap_or(&one.apply), zone: &one.zone, spread };
+        self.sides().any(|one| one.fetch.is_some()).then(|| self.sides().map(of).collect())
     }
 
     fn downtime(self) -> Vec<Part<'a>> {

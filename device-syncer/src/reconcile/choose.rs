@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 
 use repo_model::DeploymentName;
 
+use crate::decision::component::Component;
 use crate::decision::deployment::DesiredDeployment;
 use crate::decision::plan::{Action, Plan, Planned, Removal};
 use crate::reconcile::job::{Apply, Restart, Work};
@@ -31,6 +32,11 @@ pub(super) fn choose(
         if planned.components.iter().any(|part| at_work.works_on(&part.project)) {
             continue;
         }
+        let inputs = ahead(planned, one, state, at_work);
+        if !inputs.is_empty() {
+            chosen.push(Work::Fetch { wanted: one.clone(), inputs });
+            continue;
+        }
         let parts = restarted(planned, state, at_work);
         if !parts.is_empty() {
             chosen.push(Work::Restart { wanted: one.clone(), parts });
@@ -43,7 +49,7 @@ pub(super) fn choose(
         }
         let applies = applies(planned, state, at_work, one.rolled_back.is_some());
         if !applies.is_empty() {
-            chosen.push(Work::Deployment { wanted: one.clone(), applies });
+            chosen.push(Work::Deployment { wanted: one.clone(), applies, from_here: planned.from_here });
         }
     }
     chosen
@@ -76,6 +82,14 @@ fn restarted(planned: &Planned, state: &Transaction<'_>, at_work: &AtWork) -> Ve
     let may_begin =
         |one: &Restart| !at_work.works_on(&one.input.project) && !state.state.retries.is_waiting(&one.input.project);
     restarts.take_while(may_begin).collect()
+}
+
+/// What is fetched now of what waits.
+fn ahead(planned: &Planned, wanted: &DesiredDeployment, state: &Transaction<'_>, at_work: &AtWork) -> Vec<Component> {
+    let waits = |project: &str| at_work.is_taken(project) || state.state.retries.is_waiting(project);
+    let parts = planned.components.iter().zip(&wanted.components);
+    let inputs = parts.filter(|(part, _)| part.ahead && !waits(&part.project));
+    inputs.filter_map(|(_, one)| one.input.as_ref().ok().cloned()).collect()
 }
 
 /// Whether a removal was tried, and isn't tried again yet.

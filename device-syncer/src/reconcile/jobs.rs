@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 use crate::decision::deployment::DesiredDeployment;
 use crate::decision::device_state::DeviceState;
 use crate::decision::hold::HoldByPerson;
-use crate::decision::plan::Plan;
+use crate::decision::plan::{Fetching, Plan};
 use crate::reconcile::hooks::Hooks;
 use crate::reconcile::job::{Job, Work};
 use crate::runtimes::{Cancel, Runtimes};
@@ -123,6 +123,8 @@ struct Said {
     now: AtomicBool,
     /// No further step is to be taken: a gate has closed.
     halt: AtomicBool,
+    /// No further component is to be fetched: the windows for that have closed.
+    fetched: AtomicBool,
 }
 
 /// What a job hears, in its own thread.
@@ -276,8 +278,14 @@ impl Jobs {
     /// of it would be worse.
     pub(super) fn halt(&self, plan: &Plan) {
         let waiting: BTreeSet<_> = plan.waiting().collect();
-        for job in self.running.iter().filter(|job| job.work.projects().iter().any(|one| waiting.contains(one))) {
-            job.said.halt.store(true, Ordering::Relaxed);
+        for job in &self.running {
+            let fetching = job.work.fetches_for().map(|id| plan.fetching(id)).unwrap_or_default();
+            let halts = match &*job.work {
+                Work::Fetch { .. } => fetching == Fetching::Ends,
+                work => work.projects().iter().any(|one| waiting.contains(one)),
+            };
+            job.said.halt.fetch_or(halts, Ordering::Relaxed);
+            job.said.fetched.fetch_or(fetching != Fetching::GoesOn, Ordering::Relaxed);
         }
     }
 
@@ -317,8 +325,10 @@ impl Jobs {
             let (changing, once) =
                 (|| heard.ends_change(patience.outdated), || heard.ends_change(patience.outdated_once));
             let may_change = |deployment| hooks.may_change(deployment, &halt);
+            let may_fetch = || !its_said.fetched.load(Ordering::Relaxed);
             let cancel = Cancel { waiting: &waiting, changing: &changing, once: &once };
-            Job { runtimes: &*runtimes, state: &state, cancel, halt: &halt, may_change: &may_change }.run(&its_work)
+            let (halt, may_fetch, may_change) = (&halt, &may_fetch, &may_change);
+            Job { runtimes: &*runtimes, state: &state, cancel, halt, may_fetch, may_change }.run(&its_work)
         });
         self.running.push(Running { work, began: Instant::now(), is_suspect, said, over, thread });
     }

@@ -19,6 +19,7 @@ use repo_model::report::{CAPABILITIES, Condition, ConditionType, Reason};
 use crate::config::Device;
 use crate::decision::device_state::DeviceState;
 use crate::decision::failure::is_disk_full;
+use crate::decision::fetched::AllFetched;
 use crate::decision::health::{self, NotReady};
 use crate::decision::{backoff, conditions};
 use crate::host::client::HostClient;
@@ -331,6 +332,8 @@ impl DeviceSide {
             Some(None) => tracing::warn!(deployment, "no deployment of this id is wanted, so nothing is tried again"),
         }
         change.state.retries.clear();
+        // Somebody may have brought what wasn't here.
+        change.state.fetched = Some(AllFetched::new());
         change.state.restores.clear();
         change.commit()?;
         Ok(())

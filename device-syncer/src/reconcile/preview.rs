@@ -7,10 +7,12 @@ use repo_model::report::{CAPABILITIES, Condition, ConditionType, Reason};
 use crate::config::Device;
 use crate::decision::conditions;
 use crate::decision::device_state::DeviceState;
+use crate::decision::fetched;
 use crate::decision::gates::Gates;
 use crate::decision::observation::Observation;
 use crate::decision::plan::Plan;
 use crate::decision::restarting;
+use crate::decision::status::Report;
 use crate::host::connectivity;
 use crate::host::fetch::{FetchOutcome, Fetcher};
 use crate::host::refs::RemoteRefs;
@@ -177,6 +179,9 @@ impl Basis<'_> {
         conditions.extend(conditions::violations(&observation));
         self.device_state.note_whole(&observation, &device.boot_id, |_| false);
         let gates = gates(&mut Holds::default(), device, desired, self.waiting.is_some(), self.clock_is_behind);
+        let report = Report::read(&self.device_state.status);
+        let fetched = wanted.as_ref().map(|wanted| fetched::reported(&report, wanted)).unwrap_or_default();
+        let gates = Gates { fetched, ..gates };
         if let Some(wanted) = &mut wanted {
             let asked = restart_requests::read(&device.home);
             restarting::ask(&asked, wanted, &self.device_state, &gates, Timestamp::now());

@@ -19,6 +19,7 @@ use crate::decision::closed::closed;
 use crate::decision::conditions::{self, condition};
 use crate::decision::deployment::DesiredDeployment;
 use crate::decision::desired::{DeviceValues, resolve};
+use crate::decision::fetched::{self, AllFetched, Fetched};
 use crate::decision::gates::{Gates, RemovalLimit};
 use crate::decision::hook::HookEnd;
 use crate::decision::kept::Kept;
@@ -108,6 +109,7 @@ impl Reconciler {
         self.gates =
             gates(&mut self.holds, device, pass.desired.as_ref(), pass.next.waiting.is_some(), pass.clock_is_behind);
         self.gates.hook.clone_from(&hook.gate);
+        self.gates.fetched = known_fetched(state, wanted.as_deref().unwrap_or_default(), pass.is_adopted);
         let is_unconfined = self.runtimes.is_unconfined();
         let mut change = state.begin();
         let boot_id = change.state.boot_id.clone();
@@ -277,6 +279,17 @@ pub(super) fn gates(
     let (is_suspended, drift) = (is_suspended(desired), site.drift);
     let windows = Gates { openings, own_openings, ..Gates::default() };
     Gates { is_suspended, is_unlisted, holds, drift, removals, approvals, ..windows }
+}
+
+/// What is known of what is wanted; of anything else it is forgotten. A newer state is a reason to look again for what isn't here.
+fn known_fetched(state: &Shared, all: &[DesiredDeployment], is_adopted: bool) -> AllFetched {
+    let inputs = all.iter().flat_map(|one| &one.components);
+    let digests: BTreeSet<_> = inputs.filter_map(|one| Some(one.input.as_ref().ok()?.input_digest)).collect();
+    let state = &mut *state.lock();
+    let reported = || fetched::reported(&Report::read(&state.store.device_state.status), all);
+    let fetched = state.fetched.get_or_insert_with(reported);
+    fetched.retain(|digest, known| digests.contains(digest) && !(is_adopted && *known == Fetched::Missing));
+    fetched.clone()
 }
 
 /// Why no window is kept by this device's clock, if it is so.

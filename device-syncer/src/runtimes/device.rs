@@ -221,6 +221,14 @@ impl Runtimes for DeviceRuntimes {
         }
     }
 
+    fn find(&self, component: &Component, cancel: &dyn Fn() -> bool) -> Result<Ready, RuntimeError> {
+        match component.profile_type() {
+            ProfileType::Compose => self.compose()?.find(component, cancel).map(Ready::Compose),
+            ProfileType::Helm => self.helm()?.find(component, cancel).map(Ready::Helm),
+            kind @ ProfileType::Custom => Err(nothing_runs(kind)),
+        }
+    }
+
     fn apply(&self, ready: &Ready, cancel: &Cancel<'_>) -> Result<(), RuntimeError> {
         match ready {
             Ready::Compose(prepared) => self.compose()?.apply(prepared, cancel),

@@ -19,6 +19,9 @@ pub enum RuntimeError {
         #[source]
         source: Option<Box<dyn std::error::Error + Send + Sync>>,
     },
+    /// It would have to be fetched, and only what is here was asked for.
+    #[error("{what} isn't on this device")]
+    NotHere { what: String },
     /// The archive or chart breaks a rule, or its tool can't read it.
     #[error("the archive of {what} is not valid: {reason}")]
     ArtifactInvalid { what: String, reason: String },
@@ -118,6 +121,7 @@ impl RuntimeError {
     pub fn code(&self) -> ErrorCode {
         match self {
             Self::ArtifactUnavailable { .. } => ErrorCode::ArtifactUnavailable,
+            Self::NotHere { .. } => ErrorCode::WaitingWindow,
             Self::ArtifactInvalid { .. } => ErrorCode::ArtifactInvalid,
             Self::ArtifactDigestChanged { .. } => ErrorCode::ArtifactDigestChanged,
             Self::ParameterInvalid { .. } => ErrorCode::ParameterInvalid,
@@ -142,6 +146,7 @@ impl RuntimeError {
         matches!(
             self,
             Self::ArtifactUnavailable { .. }
+                | Self::NotHere { .. }
                 | Self::RuntimeUnavailable { .. }
                 | Self::RemovalFailed { .. }
                 | Self::DiskFull { .. }

@@ -50,6 +50,9 @@ pub trait Runtime: Send {
     /// Changes nothing that runs; idempotent, and quick when all is cached.
     fn prefetch(&self, component: &Component, cancel: &dyn Fn() -> bool) -> Result<Self::Prepared, RuntimeError>;
 
+    /// The same with what is on the device: nothing is fetched, and no registry asked.
+    fn find(&self, component: &Component, cancel: &dyn Fn() -> bool) -> Result<Self::Prepared, RuntimeError>;
+
     /// Makes it run, waits for its health, and notes the input. A second apply of the same input touches nothing that
     /// runs.
     fn apply(&self, prepared: &Self::Prepared, cancel: &Cancel<'_>) -> Result<(), RuntimeError>;
@@ -64,6 +67,8 @@ pub trait Runtimes {
     type Ready;
     /// See [`Runtime::prefetch`].
     fn prefetch(&self, component: &Component, cancel: &dyn Fn() -> bool) -> Result<Self::Ready, RuntimeError>;
+    /// See [`Runtime::find`].
+    fn find(&self, component: &Component, cancel: &dyn Fn() -> bool) -> Result<Self::Ready, RuntimeError>;
     /// The images that were locked by that, by service: nobody had locked them before.
     fn first_use(&self, _ready: &Self::Ready) -> BTreeMap<String, LockedImage> {
         BTreeMap::new()

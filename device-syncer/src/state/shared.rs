@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use jiff::Timestamp;
 
 use crate::decision::device_state::DeviceState;
+use crate::decision::fetched::AllFetched;
 use crate::decision::message::{Identity, message};
 use crate::decision::status::Report;
 use crate::state::restores::Restores;
@@ -27,6 +28,8 @@ pub struct State {
     pub restores: Restores,
     /// For how long deployments have been well, or ill.
     pub stability: Stability,
+    /// What is known of what changes need, where that is fetched in windows of its own; `None` before the first pass.
+    pub fetched: Option<AllFetched>,
     /// Whether the newest plan has anything to remove that is still there: it may hold a port or a name.
     pub removals_are_left: bool,
     /// Tells this boot from the ones before.
@@ -49,12 +52,13 @@ impl Shared {
     /// Nothing was tried yet in this process.
     pub fn new(store: Store, identity: Identity, boot_id: String) -> Self {
         let (retries, restores, stability) = (Retries::default(), Restores::default(), Stability::default());
-        let (removals_are_left, listener) = (false, None);
+        let (fetched, removals_are_left, listener) = (None, false, None);
         Self(Arc::new(Mutex::new(State {
             store,
             retries,
             restores,
             stability,
+            fetched,
             removals_are_left,
             boot_id,
             identity,

@@ -1,11 +1,14 @@
 //! The windows of fleet and site at the device: what comes outside them waits, is told, and goes on inside.
 
+use std::fs;
+use std::path::Path;
+
 use device_syncer::reconcile::kernel_clock;
 use jiff::{SignedDuration, Timestamp};
 use repo_testkit::terminate;
 use serde_json::{Value, json};
 
-use crate::world::{World, command, until};
+use crate::world::{App, World, command, push, until};
 
 /// Windows that are closed for ever, and so is a downtime that never ends.
 const NEVER: &str = "[{start: '0 0 * * *', length: 25h}]";
@@ -290,4 +293,128 @@ fn a_mistake_in_the_windows_is_named() {
         ("{zone: UTC, overrun: never}", "gates.windows.overrun: `never` is none of `deployment`, `component`"),
     ];
     world.assert_mistakes(&["once", "windows"], |windows| format!("gates: {{windows: {windows}}}\n"), &mistakes);
+}
+
+/// `hello` with another image, as nobody has it here.
+fn another_app(world: &World) -> App {
+    let hello = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/apps/hello/compose.yaml");
+    let (directory, compose) = (world.path("another"), fs::read_to_string(hello).unwrap());
+    fs::create_dir_all(&directory).unwrap();
+    fs::write(directory.join("compose.yaml"), compose.replace("margo-test/busybox:1", "margo-test/other:1")).unwrap();
+    push(&directory, "fetched-apart", "1.0.0")
+}
+
+/// Whether the archive of this application, and the image of `another_app`, were fetched.
+fn fetched(world: &World, app: &App) -> (bool, bool) {
+    let archive = world.home().join("cache/sha256").join(app.content.trim_start_matches("sha256:"));
+    (archive.exists(), world.fake.calls().iter().any(|call| call.starts_with("pull margo-test/other")))
+}
+
+fn never() -> Value {
+    json!({"deny": [{"start": "0 0 * * *", "lengthSeconds": 86400}]})
+}
+
+#[test]
+fn packages_and_images_are_fetched_in_windows_of_their_own_and_changes_made_with_what_is_here() {
+    let world = World::running();
+    let app = another_app(&world);
+    // Nothing is fetched now, and what is here is changed and healed all the same.
+    world.hand.want("greeter", &world.app, "servus");
+    publish(&world, &json!({"zone": "UTC", "fetch": never()}));
+    world.once().good();
+    world.stop_all();
+    world.once().good();
+    assert_eq!(world.greetings(), ["servus"]);
+    // The host is asked, the new state adopted and reported on, and what isn't here waits.
+    world.hand.want("other", &app, "hallo");
+    let tomorrow = json!({"zone": "UTC", "fetch": opens_in(600)["apply"]});
+    publish(&world, &tomorrow);
+    world.once().ended(1);
+    assert_eq!(world.report()["adopted"]["serial"], world.hand.serial());
+    assert_eq!(
+        (world.states("other"), fetched(&world, &app)),
+        (vec!["hello pending waiting-window".into()], (false, false))
+    );
+    let words = "not all that it needs is here, and it waits for a window in which that is fetched, until ";
+    assert!(world.message("other").starts_with(words), "{}", world.message("other"));
+    let gate = &world.report()["gates"][0];
+    let id = world.hand.deployment_id("other").to_string();
+    assert_eq!((&gate["deployment"], &gate["code"]), (&id.as_str().into(), &"waiting-window".into()));
+    let until = gate["until"].as_str().expect("until when");
+    assert!(
+        gate["since"].is_string() && words.len() > 9 && gate["text"].as_str().unwrap().contains(&until[..16]),
+        "{gate}"
+    );
+    let said = world.syncer(&["explain", "other"]).good().stdout;
+    assert!(said.contains("a window in which that is fetched") && said.contains("by itself"), "{said}");
+    let said = world.syncer(&["windows"]).good().stdout;
+    assert!(said.starts_with("open: ") && said.contains("charts, archives and images are fetched from "), "{said}");
+    world.assert_quiet();
+    // The site's closed windows stay closed, whatever the fleet says.
+    windows(&world, &format!("fetch: {{deny: {NEVER}}}"));
+    publish(&world, &json!({"zone": "UTC", "fetch": {}}));
+    world.once().ended(1);
+    assert_eq!(fetched(&world, &app), (false, false));
+    assert!(world.message("other").contains("together none comes within 400 days"), "{}", world.message("other"));
+    // Fetched ahead, while no change may be made: the fleet's windows for changes don't open a site's for fetching.
+    windows(&world, &format!("apply: {{deny: {NEVER}}}, fetch: {{}}"));
+    let plan = world.syncer(&["plan"]).ended(1).stdout;
+    assert!(plan.contains("(what it needs is fetched already)"), "{plan}");
+    world.once().ended(1);
+    assert_eq!((fetched(&world, &app), world.greetings()), ((true, true), vec!["servus".to_owned()]));
+    assert_eq!(world.states("other"), ["hello pending waiting-window"]);
+    world.assert_quiet();
+    // What was fetched is applied when nothing may be fetched, also by a syncer that was begun anew.
+    windows(&world, "apply: {}");
+    publish(&world, &json!({"zone": "UTC", "fetch": never()}));
+    let before = world.fake.calls().len();
+    world.once().good();
+    assert_eq!(world.states("other"), ["hello installed"]);
+    assert!(!world.fake.calls()[before..].iter().any(|call| call.starts_with("pull ")), "{:?}", world.fake.calls());
+    world.assert_idle();
+}
+
+#[test]
+fn a_side_that_says_nothing_of_fetching_has_it_done_with_the_changes() {
+    let world = World::running();
+    let app = another_app(&world);
+    world.hand.want("other", &app, "hallo");
+    // The fleet fetches at any time, and the site's windows for changes are for what they need, too.
+    windows(&world, &format!("apply: {{deny: {NEVER}}}"));
+    publish(&world, &json!({"zone": "UTC", "fetch": {}}));
+    world.once().ended(1);
+    assert_eq!(fetched(&world, &app), (false, false));
+    // By a clock that nobody vouches for nothing is fetched; the fleet, which is heard, and the site can end that.
+    if !kernel_clock::is_synchronised() {
+        world.settings("clock: {rtc: false}\n");
+        world.once().ended(1);
+        assert_eq!(fetched(&world, &app), (false, false));
+        assert!(world.message("other").contains("clock is synchronised"), "{}", world.message("other"));
+    }
+    world.settings("clock: {rtc: false}\n");
+    world.hand.forge(|draft| {
+        draft.json("envelope.json", |envelope| {
+            envelope["policy"].as_object_mut().unwrap().remove("windows");
+            envelope["requires"] = json!([]);
+        });
+        draft.seal_envelope();
+    });
+    world.once().good();
+    assert_eq!(fetched(&world, &app), (true, true));
+}
+
+#[test]
+fn a_running_syncer_fetches_when_the_window_opens_and_not_before() {
+    let world = World::running();
+    let app = another_app(&world);
+    world.hand.want("other", &app, "hallo");
+    publish(&world, &json!({"zone": "UTC", "fetch": never()}));
+    let mut running = command(&world.home(), &["run"]).spawn().unwrap();
+    until("it waits for a window", || world.states("other") == ["hello pending waiting-window"]);
+    assert_eq!(fetched(&world, &app), (false, false));
+    // A fix that can't wait opens its windows itself: a state is fetched at any time.
+    publish(&world, &json!({"zone": "UTC", "fetch": opens_in(-10)["apply"]}));
+    until("it is installed", || world.states("other") == ["hello installed"]);
+    terminate(&running);
+    assert!(running.wait().unwrap().success());
 }

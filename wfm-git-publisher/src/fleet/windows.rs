@@ -22,6 +22,7 @@ pub(super) fn read(field: Field<'_>) -> Option<Windows> {
         let zone = reader.required("zone", zone);
         let apply = reader.optional("apply", rules);
         let downtime = reader.optional("downtime", spans);
+        let fetch = reader.optional("fetch", rules);
         let talk = reader.optional("talk", rules);
         let last_start = reader.optional("lastStart", duration::read);
         let words: Vec<_> = Overrun::TABLE.iter().map(|(word, _)| (word.as_str(), *word)).collect();
@@ -31,6 +32,7 @@ pub(super) fn read(field: Field<'_>) -> Option<Windows> {
             zone: name,
             apply: apply.unwrap_or_default(),
             downtime: downtime.unwrap_or_default(),
+            fetch,
             talk: talk.unwrap_or_default(),
             last_start_seconds: last_start.and_then(|seconds| seconds.try_into().ok()),
             overrun: overrun.unwrap_or_default(),
@@ -38,7 +40,7 @@ pub(super) fn read(field: Field<'_>) -> Option<Windows> {
         Some((policy, zone))
     })?;
     if !policy.ever_opens(&zone) {
-        let text = "there is a time from which on nothing may be changed, or said to the host, for 400 days";
+        let text = "there is a time from which on nothing may be changed, fetched, or said to the host, for 400 days";
         return whole.fail_hint(
             text,
             "allow more or longer, deny less, or write `suspended: true` if nothing shall be changed",

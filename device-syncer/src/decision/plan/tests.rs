@@ -305,6 +305,75 @@ fn what_began_goes_on_after_its_window_and_what_is_new_waits() {
 }
 
 #[test]
+fn what_a_change_needs_is_fetched_in_windows_of_its_own_and_the_change_is_made_with_what_is_here() {
+    let (open, shut) = (Opening::Open(None), Opening::NeverOpens);
+    let deployment = wanted("a", &[("x", "2")]);
+    let digest = input_digest("a", "x", "2");
+    let of = |gates: &Gates, state: &DeviceState, deployment: &DesiredDeployment| {
+        let plan = make_with(Some(std::slice::from_ref(deployment)), state, &[], gates);
+        let planned = &plan.deployments[0];
+        let part = &planned.components[0];
+        let what = match &part.action {
+            Action::Wait(why) => format!("{}: {}", why.code, why.message.split(" by ").next().unwrap()),
+            action => format!("{action:?}").split([' ', '{']).next().unwrap().to_owned(),
+        };
+        (what, part.ahead, planned.from_here, planned.fetching)
+    };
+    let gates = |apply, fetch: Option<Opening>, known: Option<Fetched>| {
+        let openings = Openings { apply, fetch, whose: crate::decision::windows::Whose::Sites, ..Openings::default() };
+        let fetched = known.into_iter().map(|known| (digest, known)).collect();
+        Gates { openings, fetched, ..Gates::default() }
+    };
+    let waits = || "waiting-window: waits for a window, and".to_owned();
+    let failed = || Some(Fetched::Failed("no route".to_owned()));
+    let new = DeviceState::default();
+    for (apply, fetch, known, expected) in [
+        (open, None, None, ("Apply".to_owned(), false, false)),
+        (shut, None, None, (waits(), false, false)),
+        (open, Some(open), None, ("Apply".to_owned(), false, false)),
+        (shut, Some(open), None, (waits(), true, false)),
+        (shut, Some(open), Some(Fetched::Missing), (waits(), true, false)),
+        (shut, Some(open), Some(Fetched::Here), (waits(), false, false)),
+        (shut, Some(shut), None, (waits(), false, false)),
+        (open, Some(shut), None, ("Apply".to_owned(), false, true)),
+        (open, Some(shut), Some(Fetched::Here), ("Apply".to_owned(), false, true)),
+        (open, Some(shut), failed(), ("Apply".to_owned(), false, true)),
+    ] {
+        let (what, ahead, from_here, _) = of(&gates(apply, fetch, known.clone()), &new, &deployment);
+        assert_eq!((what, ahead, from_here), expected, "{apply:?} {fetch:?} {known:?}");
+    }
+    let missing = gates(open, Some(shut), Some(Fetched::Missing));
+    let (what, ahead, ..) = of(&missing, &new, &deployment);
+    assert!(what.starts_with("waiting-window: not all that it needs is here") && !ahead, "{what}");
+    let plan = make_with(Some(&[deployment.clone()]), &new, &[], &gates(shut, Some(open), failed()));
+    let Action::Wait(why) = &plan.deployments[0].components[0].action else { panic!("it waits") };
+    assert!(why.message.ends_with("; what it needs isn't here yet: no route"), "{why:?}");
+
+    // What is put back, and what began, isn't held up by that.
+    let healed = of(&missing, &applied(&[("a", "x", Some("2"))]), &deployment);
+    assert_eq!((healed.0.as_str(), healed.2), ("Apply", false));
+    let mut begun = applied(&[("a", "x", None)]);
+    begun.note_begun(&deployment);
+    assert_eq!(of(&missing, &begun, &deployment).0, "Apply");
+
+    // Who holds or suspends it, or has no use for it here, has nothing fetched.
+    let suspended = DesiredDeployment { suspended: true, ..deployment.clone() };
+    let lack = Requirements::Unmet(Failure::new(ErrorCode::Queued, "no GPU"));
+    let unmet = DesiredDeployment { requirements: lack, ..deployment.clone() };
+    for none in [&suspended, &unmet] {
+        assert!(!of(&gates(shut, Some(open), None), &new, none).1, "{none:?}");
+    }
+    // What is being fetched ends at once for a person, and with its component where `overrun` says so.
+    let fetching = |gates: Gates, deployment| of(&gates, &new, deployment).3;
+    assert_eq!(fetching(gates(shut, Some(open), None), &deployment), Fetching::GoesOn);
+    assert_eq!(fetching(gates(shut, Some(shut), None), &deployment), Fetching::GoesOn);
+    assert_eq!(fetching(gates(shut, Some(open), None), &suspended), Fetching::Ends);
+    let mut strict = gates(shut, Some(shut), None);
+    strict.openings.overrun = Overrun::Component;
+    assert_eq!(fetching(strict, &deployment), Fetching::EndsWithComponent);
+}
+
+#[test]
 fn what_began_goes_on_outside_windows_or_waits_for_them_as_is_said() {
     let deployment = wanted("a", &[("x", "2"), ("y", "2")]);
     let found = [

@@ -16,6 +16,7 @@ use crate::decision::component::Component;
 use crate::decision::deployment::DesiredDeployment;
 use crate::decision::device_state::{Attempt, DeviceState, FailedInput};
 use crate::decision::failure::{Failure, shown};
+use crate::decision::fetched::Fetched;
 use crate::decision::hold::HoldByPerson;
 use crate::decision::plan::Removal;
 use crate::decision::restart::RestartCause;
@@ -35,8 +36,10 @@ const EXCUSE: &str = "tried again until all is removed that isn't wanted any mor
 /// What one job does.
 #[derive(Debug)]
 pub(super) enum Work {
-    /// Applies what of a deployment isn't as wanted.
-    Deployment { wanted: DesiredDeployment, applies: Vec<Apply> },
+    /// Applies what of a deployment isn't as wanted; `from_here` where nothing may be fetched for it now.
+    Deployment { wanted: DesiredDeployment, applies: Vec<Apply>, from_here: bool },
+    /// Fetches what a deployment needs that waits to be changed.
+    Fetch { wanted: DesiredDeployment, inputs: Vec<Component> },
     /// Restores what was applied and doesn't run.
     Restore { wanted: DesiredDeployment, input: Box<Component>, reason: String },
     /// Restarts what runs of a deployment, as it is.
@@ -66,18 +69,28 @@ impl Work {
     pub(super) fn projects(&self) -> Vec<&str> {
         match self {
             Self::Deployment { applies, .. } => applies.iter().map(|one| one.input.project.as_str()).collect(),
+            Self::Fetch { inputs, .. } => inputs.iter().map(|input| input.project.as_str()).collect(),
             Self::Restore { input, .. } | Self::Lost(input) => vec![&input.project],
             Self::Restart { parts, .. } => parts.iter().map(|one| one.input.project.as_str()).collect(),
             Self::Removal { removals, .. } => removals.iter().map(|one| one.project.as_str()).collect(),
         }
     }
 
+    /// The deployment that it may fetch something for.
+    pub(super) fn fetches_for(&self) -> Option<DeploymentId> {
+        match self {
+            Self::Deployment { wanted, .. } | Self::Fetch { wanted, .. } => Some(wanted.id),
+            Self::Restore { .. } | Self::Restart { .. } | Self::Removal { .. } | Self::Lost(_) => None,
+        }
+    }
+
     /// The operator's id of what it works on, or what the device calls it.
     pub(super) fn name(&self) -> String {
         match self {
-            Self::Deployment { wanted, .. } | Self::Restore { wanted, .. } | Self::Restart { wanted, .. } => {
-                wanted.name.to_string()
-            }
+            Self::Deployment { wanted, .. }
+            | Self::Fetch { wanted, .. }
+            | Self::Restore { wanted, .. }
+            | Self::Restart { wanted, .. } => wanted.name.to_string(),
             Self::Lost(input) => input.deployment_name.to_string(),
             Self::Removal { removals, .. } => removals.first().map_or_else(String::new, |one| {
                 one.name.as_ref().map_or_else(|| one.project.clone(), ToString::to_string)
@@ -92,6 +105,7 @@ impl Work {
             |input: &Component| all.clone().any(|one| one.input.as_ref().is_ok_and(|now| is_same(now, input)));
         match self {
             Self::Deployment { applies, .. } => !applies.iter().all(|one| is_wanted(&one.input)),
+            Self::Fetch { inputs, .. } => !inputs.iter().all(is_wanted),
             Self::Restore { input, .. } => !is_wanted(input),
             Self::Restart { parts, .. } => !parts.iter().all(|one| is_wanted(&one.input)),
             Self::Removal { removals, .. } => all.any(|one| removals.iter().any(|gone| gone.project == one.project)),
@@ -102,9 +116,10 @@ impl Work {
     /// Whether a person holds what it works on.
     pub(super) fn is_held_by(&self, hold: &HoldByPerson) -> bool {
         match self {
-            Self::Deployment { wanted, .. } | Self::Restore { wanted, .. } | Self::Restart { wanted, .. } => {
-                hold.is_of(Some(wanted.id), Some(&wanted.name))
-            }
+            Self::Deployment { wanted, .. }
+            | Self::Fetch { wanted, .. }
+            | Self::Restore { wanted, .. }
+            | Self::Restart { wanted, .. } => hold.is_of(Some(wanted.id), Some(&wanted.name)),
             Self::Removal { removals, .. } => removals.iter().any(|one| hold.is_of(one.deployment, one.name.as_ref())),
             Self::Lost(input) => hold.is_of(Some(input.deployment), Some(&input.deployment_name)),
         }
@@ -129,6 +144,8 @@ pub(super) struct Job<'a, H: Runtimes + ?Sized> {
     pub(super) cancel: Cancel<'a>,
     /// Whether to take no further step, and to end what is fetched: one of those, or a gate has closed.
     pub(super) halt: &'a dyn Fn() -> bool,
+    /// Whether the next component may be fetched, where that was so when this began.
+    pub(super) may_fetch: &'a dyn Fn() -> bool,
     /// Whether the site lets the first effect on a deployment happen now.
     pub(super) may_change: &'a dyn Fn(DeploymentId) -> bool,
 }
@@ -137,7 +154,8 @@ impl<H: Runtimes + ?Sized> Job<'_, H> {
     /// Does the work; failures of single steps end up in the report. Returns whether anything was tried.
     pub(super) fn run(&self, work: &Work) -> Result<bool, StoreError> {
         match work {
-            Work::Deployment { wanted, applies } => self.deployment(wanted, applies),
+            Work::Deployment { wanted, applies, from_here } => self.deployment(wanted, applies, *from_here),
+            Work::Fetch { wanted, inputs } => self.fetch_ahead(wanted, inputs),
             Work::Restore { wanted, input, reason } => self.restore(wanted, input, reason),
             Work::Restart { wanted, parts } => self.restart_all(wanted, parts),
             Work::Removal { removals, stays } => self.remove_all(removals, stays.as_ref()),
@@ -153,8 +171,8 @@ impl<H: Runtimes + ?Sized> Job<'_, H> {
     }
 
     /// Applies components in their order; one that isn't good holds those behind it.
-    fn deployment(&self, wanted: &DesiredDeployment, applies: &[Apply]) -> Result<bool, StoreError> {
-        let Some(mut fetched) = self.prefetch(wanted, applies)? else { return Ok(false) };
+    fn deployment(&self, wanted: &DesiredDeployment, applies: &[Apply], from_here: bool) -> Result<bool, StoreError> {
+        let Some(mut fetched) = self.prefetch(wanted, applies, from_here)? else { return Ok(false) };
         if !fetched.is_empty() && !(self.may_change)(wanted.id) {
             return Ok(false);
         }
@@ -193,14 +211,26 @@ impl<H: Runtimes + ?Sized> Job<'_, H> {
         &self,
         wanted: &DesiredDeployment,
         applies: &[Apply],
+        from_here: bool,
     ) -> Result<Option<BTreeMap<String, H::Ready>>, StoreError> {
         let (mut fetched, mut failures) = (BTreeMap::new(), Vec::new());
         for Apply { input, .. } in applies {
             if (self.halt)() {
                 break;
             }
-            match self.runtimes.prefetch(input, self.halt) {
+            let is_from_here = from_here || !(self.may_fetch)();
+            let result = match is_from_here {
+                true => self.runtimes.find(input, self.halt),
+                false => self.runtimes.prefetch(input, self.halt),
+            };
+            match result {
                 Ok(ready) => drop(fetched.insert(input.project.clone(), ready)),
+                // The next pass says what it waits for.
+                Err(RuntimeError::NotHere { what }) => {
+                    tracing::info!(project = input.project, what, "not here, and not to be fetched now");
+                    self.state.lock().fetched.get_or_insert_default().insert(input.input_digest, Fetched::Missing);
+                    return Ok(None);
+                }
                 Err(error) => failures.push((input, error)),
             }
         }
@@ -344,6 +374,8 @@ impl Transaction<'_> {
         self.report.explain(input.deployment, &input.component, state, failure);
     }
 }
+
+mod ahead;
 
 /// What a runtime's error means in a status.
 fn failure(error: &RuntimeError) -> Failure {

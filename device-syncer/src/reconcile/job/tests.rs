@@ -9,6 +9,7 @@ use proptest::prelude::*;
 use repo_git::SigningKey;
 use repo_git::repo::Repo;
 use repo_model::message::Message;
+use repo_model::windows::Opening;
 use repo_model::{ComponentName, DeploymentId, ErrorCode};
 use tempfile::TempDir;
 
@@ -22,9 +23,11 @@ use crate::decision::observation::{Condition, Observed};
 use crate::decision::plan::Plan;
 use crate::decision::restart::{RestartsAsked, Started};
 use crate::decision::status::Report;
+use crate::decision::windows::Openings;
 use crate::reconcile::choose::choose;
 use crate::reconcile::jobs::AtWork;
 use crate::reconcile::outcome::Done;
+use crate::runtimes::LockedImage;
 use crate::state::loaded;
 use crate::state::store::Store;
 use crate::state::view::View;
@@ -71,6 +74,15 @@ impl Runtimes for FakeRuntimes {
 
     fn prefetch(&self, component: &Component, _: &dyn Fn() -> bool) -> Result<Component, RuntimeError> {
         self.take("prefetch", &component.project).map(|()| component.clone())
+    }
+
+    fn find(&self, component: &Component, _: &dyn Fn() -> bool) -> Result<Component, RuntimeError> {
+        self.take("find", &component.project).map(|()| component.clone())
+    }
+
+    fn first_use(&self, ready: &Component) -> BTreeMap<String, LockedImage> {
+        let locked = LockedImage { image: "hello".to_owned(), digest: ready.input_digest };
+        [("s".to_owned(), locked)].into()
     }
 
     fn apply(&self, ready: &Component, _: &Cancel<'_>) -> Result<(), RuntimeError> {
@@ -173,7 +185,8 @@ impl Bench {
             let boot_id = change.state.boot_id.clone();
             change.next.blame(&boot_id);
             change.next.keep_only(wanted);
-            let plan = Plan::make(Some(wanted), &change.next, &found, &BTreeSet::new(), &self.gates);
+            let gates = Gates { fetched: change.state.fetched.clone().unwrap_or_default(), ..self.gates.clone() };
+            let plan = Plan::make(Some(wanted), &change.next, &found, &BTreeSet::new(), &gates);
             change.note_removals(&plan);
             change.announce(&plan, wanted, &at_work);
             let works = choose(&plan, wanted, &mut change, &at_work);
@@ -190,6 +203,7 @@ impl Bench {
                 state: &self.state,
                 cancel: Cancel::whatever(&cancel),
                 halt: &cancel,
+                may_fetch: &|| true,
                 may_change: &|_| true,
             }
             .run(work)
@@ -397,6 +411,46 @@ fn nothing_of_a_deployment_changes_before_all_of_it_is_fetched() {
     assert_eq!(bench.state("a", "y"), "failed compose-failed");
     let log = bench.runtimes.log();
     assert!(!log.iter().any(|line| line.starts_with("apply")), "{log:?}");
+}
+
+#[test]
+fn what_changes_need_is_fetched_ahead_and_the_change_is_made_with_that_when_its_window_opens() {
+    let (open, shut) = (Opening::Open(None), Opening::NeverOpens);
+    let gates = |apply, fetch| {
+        let openings = Openings { apply, fetch: Some(fetch), ..Openings::default() };
+        Gates { openings, ..Gates::default() }
+    };
+    let not_here = || RuntimeError::NotHere { what: "image `hello`".to_owned() };
+    let (mut bench, all) = (Bench::new(), [wanted("a", &[("x", "1"), ("y", "1")])]);
+    // Changes may be made, and nothing be fetched: the first one isn't here.
+    bench.gates = gates(open, shut);
+    bench.fail("find", ("a", "x"), vec![not_here()]);
+    bench.pass(&all);
+    bench.pass(&all);
+    assert_eq!(["x", "y"].map(|name| bench.state("a", name)), ["pending waiting-window", "pending waiting-dependency"]);
+    bench.gates = gates(shut, shut);
+    bench.pass(&all);
+    assert_eq!(bench.state("a", "x"), "pending waiting-window");
+    assert!(bench.view().device_state.images.is_empty());
+    // One of them can't be fetched at once; it is tried again.
+    bench.gates = gates(shut, open);
+    bench.fail("prefetch", ("a", "y"), vec![transient()]);
+    bench.later(&all);
+    let known = |name| bench.state.lock().fetched.as_ref().unwrap().get(&input_digest("a", name, "1")).cloned();
+    assert_eq!(known("x"), Some(Fetched::Here));
+    assert!(matches!(known("y"), Some(Fetched::Failed(_))), "{:?}", known("y"));
+    let report = Report::read(&bench.view().device_state.status);
+    let why = report.get(id("a"), &component("y")).unwrap().failure.clone().unwrap();
+    assert!(why.code == "waiting-window" && why.message.contains("what it needs isn't here yet"), "{why:?}");
+    let locked = bench.view().device_state.images.clone();
+    assert_eq!(locked.len(), 1, "what the image meant is durable before the change");
+    bench.later(&all);
+    // What is here is applied while nothing may be fetched.
+    bench.fail("prefetch", ("a", "x"), vec![permanent()]);
+    bench.gates = gates(open, shut);
+    assert_eq!(bench.runtimes.log(), Vec::<String>::new());
+    bench.pass(&all);
+    assert_eq!(["x", "y"].map(|name| bench.state("a", name)), ["installed", "installed"]);
 }
 
 #[test]

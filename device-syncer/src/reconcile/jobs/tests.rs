@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use repo_git::SigningKey;
 use repo_model::margo::ProfileType;
+use repo_model::windows::{Opening, Overrun};
 use tempfile::TempDir;
 
 use super::*;
@@ -13,6 +14,7 @@ use crate::decision::gates::Gates;
 use crate::decision::message::Identity;
 use crate::decision::restart::Started;
 use crate::decision::status::Report;
+use crate::decision::windows::Openings;
 use crate::reconcile::choose::choose;
 use crate::runtimes::RuntimeError;
 use crate::state::store::Store;
@@ -57,6 +59,10 @@ impl Runtimes for Hanging {
         self.work("fetch", &component.project, cancel).map(|()| component.clone())
     }
 
+    fn find(&self, component: &Component, cancel: &dyn Fn() -> bool) -> Result<Component, RuntimeError> {
+        self.work("find", &component.project, cancel).map(|()| component.clone())
+    }
+
     fn apply(&self, ready: &Component, cancel: &Cancel<'_>) -> Result<(), RuntimeError> {
         self.work("apply", &ready.project, cancel.changing)?;
         if self.hang.lock().unwrap().contains(&format!("wait {}", ready.project)) {
@@ -94,6 +100,7 @@ struct Bench {
     state: Shared,
     runtimes: Arc<Hanging>,
     jobs: Jobs,
+    gates: Gates,
 }
 
 impl Bench {
@@ -105,7 +112,13 @@ impl Bench {
         let runtimes = Arc::new(Hanging::default());
         let patience = Patience { outdated: Duration::ZERO, outdated_once: Duration::ZERO, program: Duration::ZERO };
         let jobs = Jobs { patience, ..Jobs::new(Bounds { young: 2, all: 6 }) };
-        let bench = Self { _dir: dir, state: Shared::new(store, identity, "boot".to_owned()), runtimes, jobs };
+        let bench = Self {
+            _dir: dir,
+            state: Shared::new(store, identity, "boot".to_owned()),
+            runtimes,
+            jobs,
+            gates: Gates::default(),
+        };
         bench.hang(hang);
         bench
     }
@@ -125,12 +138,14 @@ impl Bench {
                 crate::testing::observed(applied.inputs.id.as_str(), one.name.as_str(), one.input_digest, condition)
             })
             .collect();
-        let plan = Plan::make(Some(wanted), &change.next, &found, &BTreeSet::new(), &Gates::default());
+        let gates = Gates { fetched: change.state.fetched.clone().unwrap_or_default(), ..self.gates.clone() };
+        let plan = Plan::make(Some(wanted), &change.next, &found, &BTreeSet::new(), &gates);
         change.note_removals(&plan);
         change.announce(&plan, wanted, &at_work);
         let works = choose(&plan, wanted, &mut change, &at_work);
         change.commit().unwrap();
         self.jobs.cancel_outdated(wanted);
+        self.jobs.halt(&plan);
         let device_state = change.next.clone();
         drop(change);
         self.jobs.begin(works, &device_state, &self.runtimes, &self.state);
@@ -182,6 +197,36 @@ impl Bench {
 
 fn all(names: &[&str]) -> Vec<DesiredDeployment> {
     names.iter().map(|name| wanted(name, &[("x", "1")])).collect()
+}
+
+#[test]
+fn what_is_fetched_ahead_goes_on_after_its_windows_as_is_said_and_ends_at_once_for_a_person() {
+    let gates = |fetch, overrun| {
+        let openings = Openings { apply: Opening::NeverOpens, fetch: Some(fetch), overrun, ..Openings::default() };
+        Gates { openings, ..Gates::default() }
+    };
+    let (open, shut) = (Opening::Open(None), Opening::NeverOpens);
+    let two = [wanted("a", &[("x", "1"), ("y", "1")])];
+    for (then, fetched) in [
+        (gates(shut, Overrun::Deployment), ["fetch x", "fetch y"].as_slice()),
+        (gates(shut, Overrun::Component), &["fetch x"]),
+        (Gates { is_suspended: true, ..gates(open, Overrun::Deployment) }, &["fetch x"]),
+    ] {
+        let mut bench = Bench::new(&["fetch a"]);
+        bench.gates = gates(open, Overrun::Deployment);
+        bench.settle(&two);
+        assert_eq!(bench.at_work(), ["a"], "beside a window that is closed");
+        let is_by_person = then.is_suspended;
+        bench.gates = then;
+        bench.settle(&two);
+        assert_eq!(bench.at_work().is_empty(), is_by_person, "what is being fetched ends at once");
+        bench.release();
+        bench.settle(&two);
+        let begun = bench.runtimes.begun.lock().unwrap().clone();
+        let of = |name: &str| format!("fetch {}", project("a", name));
+        let expected: Vec<_> = fetched.iter().map(|one| of(one.split_once(' ').unwrap().1)).collect();
+        assert_eq!(begun, expected);
+    }
 }
 
 #[test]

@@ -13,7 +13,7 @@ use repo_model::{Digest, error_chain};
 
 use super::engine::{Image, Pull, PullError};
 use super::project::Project;
-use super::{ComposeRuntime, Prepared};
+use super::{ComposeRuntime, Prepared, Source};
 use crate::runtimes::client::{Call, QUERY};
 use crate::runtimes::{LockedImage, RuntimeError};
 
@@ -37,15 +37,22 @@ struct WantedImage<'a> {
 
 impl ComposeRuntime {
     /// Fetches the images that aren't here, and puts the names under which they run into the document.
-    pub(super) fn fetch_images(&self, prepared: &mut Prepared, cancel: &dyn Fn() -> bool) -> Result<(), RuntimeError> {
+    pub(super) fn fetch_images(
+        &self,
+        prepared: &mut Prepared,
+        source: Source,
+        cancel: &dyn Fn() -> bool,
+    ) -> Result<(), RuntimeError> {
         let project = Project::new(&self.settings.projects_dir, &prepared.component.project);
         let kept = project.images(prepared.component.input_digest)?;
         let _fetching = self.images.begin_fetch();
         for (service, text) in prepared.resolved.images_by_service() {
             let kept = kept.get(&service).map(String::as_str);
             let wanted = WantedImage::new(prepared, &service, &text, kept)?;
-            let fetched = match self.fetch_image(prepared, &wanted, cancel) {
-                Err(RuntimeError::DiskFull { .. }) if self.make_room()? => self.fetch_image(prepared, &wanted, cancel),
+            let fetched = match self.fetch_image(prepared, &wanted, source, cancel) {
+                Err(RuntimeError::DiskFull { .. }) if self.make_room()? => {
+                    self.fetch_image(prepared, &wanted, source, cancel)
+                }
                 fetched => fetched,
             };
             let (name, learned) = fetched?;
@@ -64,20 +71,24 @@ impl ComposeRuntime {
         &self,
         prepared: &Prepared,
         wanted: &WantedImage<'_>,
+        from: Source,
         cancel: &dyn Fn() -> bool,
     ) -> Result<(String, Option<Digest>), RuntimeError> {
         match (wanted.kept, wanted.lock) {
             (Some(kept), Some(_)) if self.engine.image(kept)?.is_some() => Ok((kept.to_owned(), None)),
             (_, Some(lock)) => {
-                let name = self.fetch_locked(prepared, wanted, lock, cancel)?;
+                let name = self.fetch_locked(prepared, wanted, lock, from, cancel)?;
                 Ok((name, wanted.is_learned.then_some(lock)))
             }
             (kept, None) => {
                 let source = kept.unwrap_or(wanted.text);
                 let is_here = self.engine.image(source)?.is_some();
+                if !is_here && from == Source::Here {
+                    return Err(wanted.not_here(prepared));
+                }
                 if !is_here && self.registry.mirrors_stand_for(&wanted.reference) {
                     let lock = self.meaning(prepared, wanted)?;
-                    return Ok((self.fetch_locked(prepared, wanted, lock, cancel)?, Some(lock)));
+                    return Ok((self.fetch_locked(prepared, wanted, lock, from, cancel)?, Some(lock)));
                 }
                 if !is_here {
                     self.check_room(prepared, source)?;
@@ -100,9 +111,10 @@ impl ComposeRuntime {
         prepared: &Prepared,
         wanted: &WantedImage<'_>,
         lock: Digest,
+        from: Source,
         cancel: &dyn Fn() -> bool,
     ) -> Result<String, RuntimeError> {
-        let (id, pulled) = self.locked(prepared, wanted, lock, cancel)?;
+        let (id, pulled) = self.locked(prepared, wanted, lock, from, cancel)?;
         let name = wanted.kept.map_or_else(|| wanted.name(lock), str::to_owned);
         self.name(prepared, &id, &name, pulled.as_deref())?;
         Ok(name)
@@ -115,6 +127,7 @@ impl ComposeRuntime {
         prepared: &Prepared,
         wanted: &WantedImage<'_>,
         lock: Digest,
+        from: Source,
         cancel: &dyn Fn() -> bool,
     ) -> Result<(String, Option<String>), RuntimeError> {
         let pinned = |name: String| format!("{name}@{lock}");
@@ -127,6 +140,9 @@ impl ComposeRuntime {
             if let Some(found) = found.filter(|found| is(found, lock) || name.starts_with(OURS)) {
                 return Ok((found.id, None));
             }
+        }
+        if from == Source::Here {
+            return Err(wanted.not_here(prepared));
         }
         self.check_room(prepared, &pinned(wanted.reference.name().to_owned()))?;
         let pulled = self.pull_locked(prepared, wanted, lock, cancel)?;
@@ -323,6 +339,10 @@ impl<'a> WantedImage<'a> {
 
     fn what(&self, prepared: &Prepared) -> String {
         format!("image `{}`", prepared.redactor.clean(self.text))
+    }
+
+    fn not_here(&self, prepared: &Prepared) -> RuntimeError {
+        RuntimeError::NotHere { what: self.what(prepared) }
     }
 
     fn vanished(&self, prepared: &Prepared) -> RuntimeError {

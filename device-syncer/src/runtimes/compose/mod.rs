@@ -78,6 +78,14 @@ pub struct ComposeRuntime {
     images: ImageStore,
 }
 
+/// Where what a component needs may come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Source {
+    Anywhere,
+    /// The cache and the engine's store: nobody else is asked.
+    Here,
+}
+
 /// What the site's policy doesn't admit of an applied project, if anything, by the project's name and for one input.
 type Judged = BTreeMap<String, (Digest, Option<String>)>;
 
@@ -181,6 +189,17 @@ impl ComposeRuntime {
         self.engine.data_root().ok().filter(|path| path.is_absolute() && path.is_dir())
     }
 
+    fn ready(
+        &self,
+        component: &Component,
+        source: Source,
+        cancel: &dyn Fn() -> bool,
+    ) -> Result<Prepared, RuntimeError> {
+        let mut prepared = self.prepare(component, source, cancel)?;
+        self.fetch_images(&mut prepared, source, cancel)?;
+        Ok(prepared)
+    }
+
     /// Removes every archive from the cache but these, and those that the projects on this device were made from.
     pub fn prune_cache(&self, keep: &BTreeSet<Digest>) -> Result<(), RuntimeError> {
         let applied = project::Project::list(&self.settings.projects_dir)?;
@@ -197,9 +216,11 @@ impl Runtime for ComposeRuntime {
     }
 
     fn prefetch(&self, component: &Component, cancel: &dyn Fn() -> bool) -> Result<Prepared, RuntimeError> {
-        let mut prepared = self.prepare(component, cancel)?;
-        self.fetch_images(&mut prepared, cancel)?;
-        Ok(prepared)
+        self.ready(component, Source::Anywhere, cancel)
+    }
+
+    fn find(&self, component: &Component, cancel: &dyn Fn() -> bool) -> Result<Prepared, RuntimeError> {
+        self.ready(component, Source::Here, cancel)
     }
 
     fn apply(&self, prepared: &Prepared, cancel: &Cancel<'_>) -> Result<(), RuntimeError> {

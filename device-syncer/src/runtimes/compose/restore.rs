@@ -14,7 +14,7 @@ use super::docker::compose;
 use super::observe::observed;
 use super::project::{Project, Stage};
 use super::resolved::Resolved;
-use super::{ComposeRuntime, Prepared, labels};
+use super::{ComposeRuntime, Prepared, Source, labels};
 use crate::decision::component::Component;
 use crate::decision::observation::{Condition, Observed, ServiceState};
 use crate::runtimes::client::Call;
@@ -72,8 +72,8 @@ impl ComposeRuntime {
         for name in names.iter().filter(|(service, _)| services.contains(*service)).map(|(_, name)| name) {
             if !self.has_image(name)? {
                 // Only the archive knows where they come from.
-                let mut anew = self.prepare(&prepared.component, cancel)?;
-                return self.fetch_images(&mut anew, cancel);
+                let mut anew = self.prepare(&prepared.component, Source::Anywhere, cancel)?;
+                return self.fetch_images(&mut anew, Source::Anywhere, cancel);
             }
         }
         Ok(())

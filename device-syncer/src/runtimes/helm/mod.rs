@@ -91,6 +91,17 @@ impl HelmRuntime {
 }
 
 impl HelmRuntime {
+    fn ready(
+        &self,
+        component: &Component,
+        may_fetch: bool,
+        cancel: &dyn Fn() -> bool,
+    ) -> Result<Prepared, RuntimeError> {
+        let mut prepared = self.prepare(component, may_fetch)?;
+        self.admit_early(&mut prepared, cancel)?;
+        Ok(prepared)
+    }
+
     /// The versions of helm and Kubernetes, by name; `None` while the API server doesn't answer.
     pub fn versions(&self) -> Option<BTreeMap<String, String>> {
         let all = [("helm", self.helm_version().ok()?.to_owned()), ("kubernetes", self.kubernetes()?)];
@@ -158,9 +169,11 @@ impl Runtime for HelmRuntime {
     }
 
     fn prefetch(&self, component: &Component, cancel: &dyn Fn() -> bool) -> Result<Prepared, RuntimeError> {
-        let mut prepared = self.prepare(component)?;
-        self.admit_early(&mut prepared, cancel)?;
-        Ok(prepared)
+        self.ready(component, true, cancel)
+    }
+
+    fn find(&self, component: &Component, cancel: &dyn Fn() -> bool) -> Result<Prepared, RuntimeError> {
+        self.ready(component, false, cancel)
     }
 
     fn apply(&self, prepared: &Prepared, cancel: &Cancel<'_>) -> Result<(), RuntimeError> {

@@ -22,6 +22,10 @@ pub struct WindowsPolicy {
     /// When none are, because the device is known to be down.
     #[serde(default, skip_serializing_if = "Vec::is_empty", with = "spans")]
     pub downtime: Vec<Span>,
+    /// When what changes need is fetched: charts, archives and images, ahead of the changes. Without it they are fetched when they
+    /// are applied.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "some_rules")]
+    pub fetch: Option<Rules>,
     /// When the device talks to its host: it polls, waits and pushes at no other time. Of a deployment it means nothing.
     #[serde(default, skip_serializing_if = "Rules::is_always", with = "rules")]
     pub talk: Rules,
@@ -77,15 +81,17 @@ impl WindowsPolicy {
         SignedDuration::from_secs(self.last_start_seconds.unwrap_or_default().into())
     }
 
-    /// Whether changes may be made, and the host be talked to, at some time within 400 days on each device, whenever somebody
+    /// Whether changes may be made, what they need be fetched, and the host be talked to, at some time within 400 days on each device, whenever somebody
     /// begins to wait. It is judged from the beginnings of four years, so that the same windows are always judged alike.
     pub fn ever_opens(&self, zone: &TimeZone) -> bool {
         let downtime = Rules::denied(self.downtime.clone());
         let parts = [&self.apply, &downtime].map(|rules| Part { rules, zone, spread: Spread::LATEST });
+        let fetch = [self.fetch.as_ref().unwrap_or(&self.apply), &downtime];
+        let fetch = fetch.map(|rules| Part { rules, zone, spread: Spread::LATEST });
         let talk = Part { rules: &self.talk, zone, spread: Spread::LATEST };
         let opens = |year| {
-            let apply = meet(&parts, self.last_start(), year);
-            ![apply, meet(&[talk], SignedDuration::ZERO, year)].contains(&Opening::NeverOpens)
+            let [apply, fetch] = [&parts, &fetch].map(|parts| meet(parts, self.last_start(), year));
+            ![apply, fetch, meet(&[talk], SignedDuration::ZERO, year)].contains(&Opening::NeverOpens)
         };
         YEARS.iter().filter_map(|year| year.parse::<Timestamp>().ok()).all(opens)
     }
@@ -103,6 +109,15 @@ impl fmt::Display for WindowsPolicy {
         for (what, spans) in [("in", &apply.allow), ("not in", &apply.deny), ("down in", downtime)] {
             if !spans.is_empty() {
                 write!(f, ", {what} {}", listed(spans))?;
+            }
+        }
+        if let Some(fetch) = &self.fetch {
+            let any = if fetch.is_always() { ", fetches at any time" } else { "" };
+            write!(f, "{any}")?;
+            for (what, spans) in [("fetches in", &fetch.allow), ("fetches nothing in", &fetch.deny)] {
+                if !spans.is_empty() {
+                    write!(f, ", {what} {}", listed(spans))?;
+                }
             }
         }
         for (what, spans) in [("talks in", &self.talk.allow), ("never in", &self.talk.deny)] {
@@ -168,5 +183,20 @@ mod rules {
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Rules, D::Error> {
         let RulesPolicy { allow, deny } = RulesPolicy::deserialize(deserializer)?;
         Ok(Rules { allow, deny })
+    }
+}
+
+mod some_rules {
+    use super::*;
+
+    pub(super) fn serialize<S: Serializer>(rules: &Option<Rules>, serializer: S) -> Result<S::Ok, S::Error> {
+        match rules {
+            Some(rules) => super::rules::serialize(rules, serializer),
+            None => serializer.serialize_none(),
+        }
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Rules>, D::Error> {
+        super::rules::deserialize(deserializer).map(Some)
     }
 }

@@ -183,10 +183,10 @@ fn nothing_begins_shortly_before_a_window_closes() {
 
 #[test]
 fn the_fleets_windows_are_written_in_seconds_and_judged_alike_at_each_time() {
-    let text = r#"{"zone":"Europe/Vienna","apply":{"allow":[{"start":"0 2 * * 6","lengthSeconds":14400}],"deny":[{"start":"0 0 24 12 *","lengthSeconds":259200}]},"downtime":[{"start":"0 0 1 8 *","lengthSeconds":604800}],"talk":{"allow":[{"start":"0 5 * * *","lengthSeconds":7200}]},"lastStartSeconds":600,"overrun":"component"}"#;
+    let text = r#"{"zone":"Europe/Vienna","apply":{"allow":[{"start":"0 2 * * 6","lengthSeconds":14400}],"deny":[{"start":"0 0 24 12 *","lengthSeconds":259200}]},"downtime":[{"start":"0 0 1 8 *","lengthSeconds":604800}],"fetch":{"deny":[{"start":"0 6 * * 1-5","lengthSeconds":43200}]},"talk":{"allow":[{"start":"0 5 * * *","lengthSeconds":7200}]},"lastStartSeconds":600,"overrun":"component"}"#;
     let policy: WindowsPolicy = serde_json::from_str(text).unwrap();
     assert_eq!(serde_json::to_string(&policy).unwrap(), text);
-    let words = "Europe/Vienna, in 0 2 * * 6 for 4h, not in 0 0 24 12 * for 72h, down in 0 0 1 8 * for 168h, talks in 0 5 * * * for 2h, begun 10m before the end at the \
+    let words = "Europe/Vienna, in 0 2 * * 6 for 4h, not in 0 0 24 12 * for 72h, down in 0 0 1 8 * for 168h, fetches nothing in 0 6 * * 1-5 for 12h, talks in 0 5 * * * for 2h, begun 10m before the end at the \
          latest, overrun by one component";
     assert_eq!(policy.to_string(), words);
     let only_zone: WindowsPolicy = serde_json::from_str(r#"{"zone":"UTC"}"#).unwrap();
@@ -198,8 +198,9 @@ fn the_fleets_windows_are_written_in_seconds_and_judged_alike_at_each_time() {
         let downtime = downtime.iter().map(|(start, length)| span(start, length)).collect();
         let zone = zone("Europe/Vienna");
         let (last_start_seconds, overrun) = (Some(60), Overrun::Deployment);
-        let talk = Rules::default();
-        WindowsPolicy { zone: String::new(), apply, downtime, talk, last_start_seconds, overrun }.ever_opens(&zone)
+        let (fetch, talk) = (None, Rules::default());
+        WindowsPolicy { zone: String::new(), apply, downtime, fetch, talk, last_start_seconds, overrun }
+            .ever_opens(&zone)
     };
     assert!(opens(rules(&[("0 2 * * 6", "4h")], &[("0 0 24 12 *", "3d")]), &[("0 0 1 8 *", "7d")]));
     assert!(opens(rules(&[("0 2 1 3 *", "2m")], &[]), &[]), "once a year");
@@ -212,7 +213,12 @@ fn the_fleets_windows_are_written_in_seconds_and_judged_alike_at_each_time() {
     ] {
         assert!(!opens(apply.clone(), downtime), "{apply:?}, down in {downtime:?}");
     }
-    let talk = rules(&[], &[("0 0 * * *", "25h")]);
+    let never = rules(&[], &[("0 0 * * *", "25h")]);
+    let (fetch, talk) = (Some(never.clone()), never);
+    assert!(!WindowsPolicy { fetch, ..only_zone.clone() }.ever_opens(&TimeZone::UTC), "nothing would ever be fetched");
+    let at_any: WindowsPolicy = serde_json::from_str(r#"{"zone":"UTC","fetch":{}}"#).unwrap();
+    assert_eq!(serde_json::to_string(&at_any).unwrap(), r#"{"zone":"UTC","fetch":{}}"#, "it isn't the same as none");
+    assert_eq!(at_any.to_string(), "UTC, at any time, fetches at any time");
     assert!(!WindowsPolicy { talk, ..only_zone }.ever_opens(&TimeZone::UTC), "it would never be heard again");
 }
 

@@ -436,6 +436,7 @@ fn depends_on(draft: &mut Draft, names: &[&str]) {
 
 const GOOD_WINDOWS: &str = r#"{"zone": "Europe/Vienna", "apply": {"allow": [{"start": "0 2 * * 6", "lengthSeconds": 14400}],
     "deny": [{"start": "0 0 24 12 *", "lengthSeconds": 259200}]}, "downtime": [{"start": "*/30 8-18/2 1,7 * *", "lengthSeconds": 60}],
+    "fetch": {"deny": [{"start": "0 6 * * 1-5", "lengthSeconds": 43200}]},
     "talk": {"allow": [{"start": "0 5 * * *", "lengthSeconds": 7200}]}, "lastStartSeconds": 600, "overrun": "some-later-word"}"#;
 
 /// For the device and for the deployment.
