@@ -5,6 +5,7 @@ use repo_model::text;
 use crate::decision::failure::is_disk_full;
 use crate::home::HomeError;
 use crate::host::connection::ConnectionError;
+use crate::host::enrolment::ExchangeError;
 use crate::host::ssh::SshSetupError;
 use crate::reconcile::pass_error::PassError;
 use crate::reconcile::preview::PlanError;
@@ -47,6 +48,9 @@ pub enum CliError {
     /// What a person said can't be noted.
     #[error(transparent)]
     File(#[from] FileError),
+    /// The host doesn't enrol this device.
+    #[error("this device can't be enrolled")]
+    Enrol(#[from] ExchangeError),
     /// An input of the command line or a file.
     #[error("{0}")]
     Input(String),
@@ -113,6 +117,7 @@ impl CliError {
             Self::Plan(PlanError::Runtime(RuntimeError::RuntimeUnavailable { .. })) => {
                 Some("is the engine running, and is `docker.host` in device.yaml right?")
             }
+            Self::Enrol(error) => enrol_hint(error),
             Self::Hold(HoldError::NotHeld { .. }) => Some("`device-syncer status` shows what is held, and by whom"),
             Self::Hold(HoldError::Content { .. }) => {
                 Some("`device-syncer release` ends all that persons hold; then say again what shall be held")
@@ -122,5 +127,18 @@ impl CliError {
             ),
             _ => None,
         }
+    }
+}
+
+fn enrol_hint(error: &ExchangeError) -> Option<&'static str> {
+    match error {
+        ExchangeError::Host(_) => Some(
+            "is it the right host? Otherwise have the enrolment file written anew by `wfm-git-publisher enroll file --out FILE`; \
+             `host` in device.yaml says what else is believed",
+        ),
+        ExchangeError::Offer(_) | ExchangeError::OtherOffer => Some(
+            "have the enrolment file written anew by `wfm-git-publisher enroll file --out FILE`, and compare where it is from",
+        ),
+        _ => None,
     }
 }

@@ -114,8 +114,12 @@ pub struct Enrolment {
 /// and returns the same lines; a newer join file of the same device replaces the one before.
 pub fn init(home: &Home, join_file: &Path) -> Result<Enrolment, HomeError> {
     let bytes = fs::read(join_file).map_err(file("read", join_file))?;
-    let join = read_join(join_file, &bytes)?;
-    let over_ssh = ssh::url(&join).map_err(ConnectionError::from)?;
+    join(home, &read_join(join_file, &bytes)?, &bytes)
+}
+
+/// The same from the join file's content, with its bytes.
+pub fn join(home: &Home, join: &Join, bytes: &[u8]) -> Result<Enrolment, HomeError> {
+    let over_ssh = ssh::url(join).map_err(ConnectionError::from)?;
     let is_over_ssh = over_ssh.is_some();
     if let Some(url) = over_ssh.filter(|_| !cfg!(feature = "ssh")) {
         return Err(SshSetupError::NotBuilt { url }.into());
@@ -128,6 +132,24 @@ pub fn init(home: &Home, join_file: &Path) -> Result<Enrolment, HomeError> {
         }
         before = known.account;
     }
+    prepare(home)?;
+    installation(home)?;
+    let key = SigningKey::load(&home.key()).map_err(|error| HomeError::Key(error.into()))?.public();
+    // Before the join file: once that is there, so is the key with which the device asks.
+    let ssh_line = if is_over_ssh { ssh_line(home, join, &key_text(&key))? } else { None };
+    if !home.floor().exists() {
+        Floor::of_join(join).create(&home.floor())?;
+    }
+    let now = Timestamp::now().max(join.issued.unwrap_or(Timestamp::UNIX_EPOCH));
+    account::join(&home.account(), join.account.as_ref(), before.as_ref(), now)?;
+    durable::replace_file(&home.join(), bytes, 0o600).map_err(file("write", &home.join()))?;
+    // What the operator says has the last word.
+    moved::write(&home.moved(), None).map_err(file("remove", &home.moved()))?;
+    Ok(Enrolment { line: format!("{key} {}", join.device), ssh_line })
+}
+
+/// Makes what of a home doesn't depend on whom it is joined to: its keys above all. What is there stays.
+pub fn prepare(home: &Home) -> Result<(), HomeError> {
     make_directories(home)?;
     let write = |path: PathBuf, bytes: &[u8]| -> Result<(), HomeError> {
         if path.exists() {
@@ -142,19 +164,7 @@ pub fn init(home: &Home, join_file: &Path) -> Result<Enrolment, HomeError> {
     write(home.config(), SAMPLE.as_bytes())?;
     let schema = home.config_schema();
     durable::replace_file(&schema, SCHEMA.as_bytes(), 0o600).map_err(file("write", &schema))?;
-    installation(home)?;
-    let key = SigningKey::load(&home.key()).map_err(|error| HomeError::Key(error.into()))?.public();
-    // Before the join file: once that is there, so is the key with which the device asks.
-    let ssh_line = if is_over_ssh { ssh_line(home, &join, &key_text(&key))? } else { None };
-    if !home.floor().exists() {
-        Floor::of_join(&join).create(&home.floor())?;
-    }
-    let now = Timestamp::now().max(join.issued.unwrap_or(Timestamp::UNIX_EPOCH));
-    account::join(&home.account(), join.account.as_ref(), before.as_ref(), now)?;
-    durable::replace_file(&home.join(), &bytes, 0o600).map_err(file("write", &home.join()))?;
-    // What the operator says has the last word.
-    moved::write(&home.moved(), None).map_err(file("remove", &home.moved()))?;
-    Ok(Enrolment { line: format!("{key} {}", join.device), ssh_line })
+    Ok(())
 }
 
 /// The line that enrols the key for the host, which is made here unless the site gives one.
@@ -196,7 +206,8 @@ fn make_directories(home: &Home) -> Result<(), HomeError> {
     Ok(())
 }
 
-fn random() -> Result<[u8; HMAC_KEY], HomeError> {
+/// New random bytes of the kernel.
+pub fn random() -> Result<[u8; HMAC_KEY], HomeError> {
     let path = Path::new("/dev/urandom");
     let mut bytes = [0; HMAC_KEY];
     File::open(path).and_then(|mut source| source.read_exact(&mut bytes)).map_err(file("read", path))?;

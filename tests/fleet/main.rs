@@ -13,6 +13,7 @@ mod draft;
 mod edge;
 mod elsewhere;
 mod end_to_end;
+mod enrolment;
 mod foreign_host;
 mod hand_made;
 mod helm_crash;

@@ -9,7 +9,7 @@ use wfm_git_host::ca::CaError;
 use wfm_git_host::ssh::{SocketError, SshdError};
 
 use crate::config::ConfigError;
-use crate::operator::{AddError, EnrollError, InitError, JoinError};
+use crate::operator::{AddError, ApproveError, EnrollError, InitError, JoinError};
 use crate::publish::{self, PublishError};
 
 /// A person or a setting has to change.
@@ -113,7 +113,10 @@ fn problems<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a Problems> {
         (_, Some(AddError::Device { problems, .. }), ..) => Some(problems),
         (_, _, Some(EnrollError::Device { problems, .. }), _) => Some(problems),
         (.., Some(ConfigError::Problems(problems))) => Some(problems),
-        _ => None,
+        _ => match error.downcast_ref() {
+            Some(ApproveError::Device { problems, .. }) => Some(problems),
+            _ => None,
+        },
     }
 }
 
@@ -122,7 +125,8 @@ fn hint(error: &(dyn Error + 'static)) -> Option<String> {
     if let Some(InitError::Exists { .. }) = error.downcast_ref() {
         return Some("choose a new directory".to_owned());
     }
-    let others = || add_hint(error).or_else(|| join_hint(error)).or_else(|| enroll_hint(error));
+    let others =
+        || add_hint(error).or_else(|| join_hint(error)).or_else(|| enroll_hint(error)).or_else(|| approve_hint(error));
     publish::hint(error).or_else(others).or_else(|| host_hint(error))
 }
 
@@ -197,6 +201,23 @@ fn enroll_hint(error: &(dyn Error + 'static)) -> Option<String> {
         ),
         EnrollError::Dirty { .. } => Some("commit or undo them first".to_owned()),
         EnrollError::Edit { .. } => Some("write `statusKeys:` with the key yourself, and commit".to_owned()),
+        _ => None,
+    }
+}
+
+fn approve_hint(error: &(dyn Error + 'static)) -> Option<String> {
+    let anew = "on the device run `device-syncer enroll` again: it shows another code";
+    match error.downcast_ref()? {
+        ApproveError::NoCode(_) => Some(
+            "read it from the device once more; a code lasts for an hour, then the device shows another one. If the device \
+             shows this one now, it is another host that it talks to"
+                .to_owned(),
+        ),
+        ApproveError::Rejected => Some(anew.to_owned()),
+        ApproveError::OldRoster => Some(format!("open enrolments anew with `enroll open`; then {anew}")),
+        ApproveError::Answered(device) => Some(format!("give --id {device}, which completes what was cut off")),
+        ApproveError::Exists { file, .. } => Some(format!("change the labels in {file}, and leave --label out here")),
+        ApproveError::Taken { file, .. } => Some(format!("move {file} away, its name means nothing")),
         _ => None,
     }
 }

@@ -5,6 +5,7 @@ mod approve;
 mod approve_removals;
 mod diagnostics;
 mod doctor;
+mod enroll;
 mod explain;
 mod history;
 mod hold;
@@ -58,6 +59,7 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Init(init::Args),
+    Enroll(enroll::Args),
     Run(run::Args),
     Once(once::Args),
     Plan(plan::Args),
@@ -145,6 +147,7 @@ fn execute(cli: Cli) -> Result<ExitCode, CliError> {
     }
     match cli.command {
         Command::Init(args) => init::run(&home, &args),
+        Command::Enroll(args) => enroll::run(&home, &args),
         Command::Run(_) => run::run(home),
         Command::Once(_) => once::run(home),
         Command::Plan(args) => plan::run(home, &args),

@@ -72,6 +72,8 @@ places! {
     config_schema: "device.schema.json",
     /// What the device joined with: identity, address, pinned roster, first floor.
     join: "join.json",
+    /// What a device that isn't joined yet said to its host, and its secret; gone once it joined.
+    enrolment: "enrol.json",
     /// The key that signs `status` and `heartbeat`; never leaves the device.
     key: "status.key",
     /// The key with which a host is asked over SSH, where the site gives none; never leaves the device.

@@ -10,6 +10,8 @@ pub mod client;
 pub mod connection;
 /// How talking with the host goes, for `status`.
 pub mod connectivity;
+/// Enrols this device at a host that offers it.
+pub mod enrolment;
 /// Bounded fetches, and what verification makes of them.
 pub mod fetch;
 /// Pushes the branch `heartbeat`, one parentless commit that is replaced.

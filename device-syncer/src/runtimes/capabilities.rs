@@ -70,6 +70,22 @@ fn found_here(disk: &Path, versions: BTreeMap<String, String>) -> Found {
     }
 }
 
+/// What the firmware says that this machine is: its model and its serial number.
+pub fn identity() -> (Option<String>, Option<String>) {
+    let text = |path: &str| fs::read_to_string(path).ok().and_then(|text| model(&text));
+    let tree = |name: &str| text(&format!("/proc/device-tree/{name}"));
+    let of = |dmi: &str, other: &str| text(&format!("/sys/class/dmi/id/{dmi}")).or_else(|| tree(other));
+    (of("product_name", "model"), of("product_serial", "serial-number"))
+}
+
+/// The address of this machine's first network interface that is a real device.
+pub fn mac() -> Option<String> {
+    let entries = fs::read_dir("/sys/class/net").ok()?.flatten().map(|entry| entry.path());
+    let mut real: Vec<_> = entries.filter(|path| path.join("device").exists()).collect();
+    real.sort();
+    real.iter().find_map(|path| model(&fs::read_to_string(path.join("address")).ok()?))
+}
+
 /// The memory of this machine, in bytes; `None` where the kernel doesn't tell.
 pub fn memory() -> Option<u64> {
     let total = total_memory(&fs::read_to_string("/proc/meminfo").ok()?)?;

@@ -6,6 +6,8 @@ pub mod accepted;
 pub mod approvals;
 /// The removals that a person at the device approved.
 pub mod approved_removals;
+/// How far a device came that asks to be enrolled.
+pub mod enrolment;
 /// What a device never goes below, outside the clone.
 pub mod floor;
 /// What this device reported, newest first.

@@ -14,6 +14,7 @@ use crate::accounting::Peer;
 use crate::accounts::{Identity, Role};
 use crate::answer::{Refusal, text, with_type};
 use crate::call::{Asking, allowance, call};
+use crate::enrolment::Enrolment;
 use crate::logged::{Logged, Transport};
 use crate::shared::Host;
 use crate::wire::path::{Action, parse};
@@ -41,6 +42,10 @@ async fn route(
     match request.uri().path() {
         "/healthz" => return only(request.method(), READ).map(|()| text(StatusCode::OK, "ok")),
         "/readyz" => return only(request.method(), READ).and_then(|()| ready(host)),
+        path if Enrolment::has(path) => {
+            logged.action = "enroll";
+            return Ok(Box::pin(host.enrolment.answer(peer.address.ip(), request)).await);
+        }
         _ => {}
     }
     let accounts = host.accounts.subscribe();

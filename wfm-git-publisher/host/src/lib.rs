@@ -13,6 +13,7 @@
 // Who comes.
 pub mod accounts;
 pub mod ca;
+pub mod enrolment;
 
 // What an operator chooses, and what the publisher has to say.
 mod limits;

@@ -62,6 +62,8 @@ pub struct Places {
     pub ca: PathBuf,
     /// The host keys of SSH, and what goes with them.
     pub ssh: PathBuf,
+    /// Devices that wait to be enrolled.
+    pub enrolments: PathBuf,
     /// Hooks and temporary files, which are made anew at each start.
     pub index: PathBuf,
 }

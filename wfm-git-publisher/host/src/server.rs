@@ -19,6 +19,7 @@ use crate::accounts::{AccountError, Accounts};
 use crate::arrivals::Arrivals;
 use crate::ca::{self, CaError, Served};
 use crate::calls::Calls;
+use crate::enrolment::Enrolment;
 use crate::hooks;
 use crate::limits::Limits;
 use crate::metrics::Metrics;
@@ -104,6 +105,7 @@ impl Server {
         let host = Host(Arc::new(Shared {
             account: account::router(accounts.clone()),
             accounts,
+            enrolment: Arc::new(Enrolment::new(places.enrolments, temp.clone())),
             repos: Repos::new(places.root.clone()),
             watcher,
             calls: Mutex::new(Calls::new()),

@@ -14,6 +14,7 @@ use crate::accounts::Accounts;
 use crate::arrivals::Arrivals;
 use crate::ca::Served;
 use crate::calls::Calls;
+use crate::enrolment::Enrolment;
 use crate::limits::Limits;
 use crate::metrics::Metrics;
 use crate::process::Gate;
@@ -37,6 +38,8 @@ pub(crate) struct Shared {
     pub(crate) accounts: Accounts,
     /// What accounts ask about themselves.
     pub(crate) account: axum::Router,
+    /// What strangers may ask for.
+    pub(crate) enrolment: Arc<Enrolment>,
     pub(crate) repos: Repos,
     /// Notices that branches moved that devices wait for.
     pub(crate) watcher: Arc<RefWatcher>,

@@ -1,4 +1,4 @@
-//! `device add`, `device enroll`, `device list`.
+//! `device add`, `device enroll`, `device list`; what waits to be enrolled is in `pending`.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -9,7 +9,7 @@ use repo_model::{DeviceId, text};
 use serde_json::json;
 use wfm_git_host::accounts::Store;
 
-use super::{OutputArgs, Place, account};
+use super::{OutputArgs, Place, account, label, pending};
 use crate::config::Config;
 use crate::error::{Failure, USER};
 use crate::fleet::{self, Device};
@@ -23,6 +23,9 @@ pub(super) enum Command {
     Enroll(EnrollArgs),
     Join(JoinArgs),
     List(ListArgs),
+    Pending(pending::PendingArgs),
+    Approve(pending::ApproveArgs),
+    Reject(pending::RejectArgs),
 }
 
 /// Puts a device into the fleet and writes its join file
@@ -100,11 +103,6 @@ pub(super) struct JoinArgs {
     output: OutputArgs,
 }
 
-fn label(text: &str) -> Result<(String, String), String> {
-    let (name, value) = text.split_once('=').ok_or("expected NAME=VALUE")?;
-    Ok((name.to_owned(), value.to_owned()))
-}
-
 /// Writes a device's public keys into its file, so that its reports are believed
 ///
 /// LINE is what `device-syncer init` printed on the device; `-` reads it from standard input. The key goes into
@@ -156,6 +154,9 @@ pub(super) fn run(place: &Place, command: Command) -> Result<u8, Failure> {
         Command::Enroll(args) => run_enroll(place, &args),
         Command::Join(args) => run_join(place, args),
         Command::List(args) => run_list(place, &args),
+        Command::Pending(args) => pending::run(place, &args),
+        Command::Approve(args) => pending::run_approve(place, args),
+        Command::Reject(args) => pending::run_reject(place, &args),
     }
 }
 

@@ -3,10 +3,12 @@
 mod account;
 mod app;
 mod device;
+mod enroll;
 mod explain;
 mod hook;
 mod init;
 mod log;
+mod pending;
 mod plan;
 mod publish;
 mod run;
@@ -84,6 +86,8 @@ enum Command {
     #[command(subcommand)]
     Device(device::Command),
     #[command(subcommand)]
+    Enroll(enroll::Command),
+    #[command(subcommand)]
     Account(account::Command),
     #[command(subcommand)]
     App(app::Command),
@@ -115,6 +119,12 @@ impl OutputArgs {
             Output::Json => print_json(&json()),
         }
     }
+}
+
+/// Reads a label of a device.
+fn label(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("expected NAME=VALUE")?;
+    Ok((name.to_owned(), value.to_owned()))
 }
 
 /// The form of a result.
@@ -192,6 +202,7 @@ fn run(args: Args) -> Result<u8, Failure> {
         Command::Run(args) => run::run(&place, &args),
         Command::Serve(args) => serve::run(&place, &args),
         Command::Device(command) => device::run(&place, command),
+        Command::Enroll(command) => enroll::run(&place, command),
         Command::Account(command) => account::run(&place, command),
         Command::App(command) => app::run(&place, &command),
         Command::Status(args) => status::run(&place, &args),

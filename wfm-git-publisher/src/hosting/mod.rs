@@ -40,6 +40,7 @@ impl HostedHome {
             accounts: home.accounts(),
             ca: home.ca(),
             ssh: home.ssh(),
+            enrolments: home.enrolments(),
             index: home.index(),
         }
     }

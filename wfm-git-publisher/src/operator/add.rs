@@ -128,7 +128,7 @@ fn commit(root: &Path, file: &str, device: &DeviceId) -> Result<(), GitError> {
     if git.is_dirty(file)? { git.commit(&[file], &format!("{device}: a new device")) } else { Ok(()) }
 }
 
-fn device_text(device: &DeviceId, labels: &BTreeMap<String, String>) -> String {
+pub(super) fn device_text(device: &DeviceId, labels: &BTreeMap<String, String>) -> String {
     // JSON's strings are YAML's too, and never mean anything else.
     let quoted = |text: &str| serde_json::Value::from(text).to_string();
     let mut text = format!("id: {}\n", quoted(device.as_str()));

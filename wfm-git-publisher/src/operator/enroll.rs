@@ -105,7 +105,7 @@ pub enum EnrollError {
 
 /// The keys that a device is enrolled with.
 #[derive(Debug, Clone)]
-struct Keys {
+pub(super) struct Keys {
     status: KeyText,
     ssh: Vec<KeyText>,
 }
@@ -148,7 +148,7 @@ pub fn enroll(
 }
 
 /// Puts the keys into the device's file, and commits it with a message about them.
-fn in_file(
+pub(super) fn in_file(
     root: &Path,
     device: &DeviceId,
     (status, ssh): (&KeyText, Option<&KeyText>),
@@ -188,7 +188,7 @@ fn in_file(
         return Err(EnrollError::OtherKey { device: device.clone() });
     }
     for key in std::iter::once(&keys.status).chain(&keys.ssh) {
-        if let Some((owner, file)) = owner(&files, device, key) {
+        if let Some((owner, file)) = owner(&files, Some(device), key) {
             return Err(EnrollError::Taken { owner, file });
         }
     }
@@ -201,15 +201,15 @@ fn in_file(
     Ok(enrolled(file, false))
 }
 
-/// The other device that has the key, and its file.
-fn owner(files: &[SourceFile], device: &DeviceId, key: &KeyText) -> Option<(DeviceId, String)> {
+/// The device that has the key, if it is another one, and its file.
+pub(super) fn owner(files: &[SourceFile], device: Option<&DeviceId>, key: &KeyText) -> Option<(DeviceId, String)> {
     let names = |file: &&SourceFile| match &file.content {
         Content::Plain(bytes) => String::from_utf8_lossy(bytes).contains(key.as_str()),
         Content::Refused(..) => false,
     };
     let mut others = files.iter().filter(names).filter_map(|file| fleet::read_device(file).ok());
     let has = |other: &Device| other.status_keys.contains(key) || other.ssh_keys.contains(key);
-    let other = others.find(|other| other.id != *device && has(other))?;
+    let other = others.find(|other| Some(&other.id) != device && has(other))?;
     Some((other.id, other.file))
 }
 
@@ -243,7 +243,7 @@ fn with_keys(file: &str, text: &str, before: &Device, keys: &Keys) -> Result<Str
 }
 
 /// Lets `git log --show-signature` name the device. The old lines stay: they verify what was signed before.
-fn add_signer(home: &Home, device: &DeviceId, key: &KeyText) -> Result<(), EnrollError> {
+pub(super) fn add_signer(home: &Home, device: &DeviceId, key: &KeyText) -> Result<(), EnrollError> {
     let path = home.allowed_signers();
     let line = format!("{device} namespaces=\"git\" {key}\n");
     let text = fs::read_to_string(&path).unwrap_or_default();

@@ -177,7 +177,7 @@ fn local(home: &Home, device: &DeviceId) -> Result<String, JoinError> {
 }
 
 /// The newest roster, which the device pins.
-fn trust(rosters: &Rosters) -> Result<JoinTrust, JoinError> {
+pub(super) fn trust(rosters: &Rosters) -> Result<JoinTrust, JoinError> {
     let version = rosters.newest.roster.version;
     let text = |path: &str| rosters.files.get(path).and_then(|bytes| String::from_utf8(bytes.clone()).ok());
     let roster = text(&roster_path(version)).ok_or(JoinError::Roster)?;
@@ -187,7 +187,7 @@ fn trust(rosters: &Rosters) -> Result<JoinTrust, JoinError> {
 }
 
 /// The highest that went out, so that a fresh device sees a replay too.
-fn floor(ledger: &Ledger, device: &DeviceId, tip: Option<&Tip>) -> JoinFloor {
+pub(super) fn floor(ledger: &Ledger, device: &DeviceId, tip: Option<&Tip>) -> JoinFloor {
     let tip = tip.map_or((0, 0), |tip| (tip.desired.envelope.serial, tip.desired.envelope.manifest_version));
     let entry = ledger.entry(device);
     let published = entry.filter(|entry| entry.state == EntryState::Published);

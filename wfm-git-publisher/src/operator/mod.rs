@@ -1,19 +1,23 @@
-//! What changes the operators' own repository: a new fleet, a new device, a device's key, missing ids.
+//! What changes the operators' own repository: a new fleet, a new device, a device's key, one that waits, missing ids.
 //!
 //! Text that people wrote keeps its comments: an edit touches a few lines and is checked by reading the result. Commits
 //! are made with stock `git`, so that hooks, signing and identity are the operator's own.
 
 mod add;
+mod approve;
 mod edit;
 mod enroll;
 mod fix;
 mod init;
 mod join;
+mod offer;
 mod reminders;
 
 pub use add::{AddError, Added, add, rejoin};
+pub use approve::{Approval, ApproveError, Word, approve, conflict};
 pub use enroll::{EnrollError, Enrolled, Lines, enroll};
 pub use fix::{FixError, fix};
 pub use init::{InitError, InitOptions, Made, SKELETON, init};
 pub use join::{JoinError, Over, Reach, write_join};
+pub use offer::{OfferError, offer};
 pub use reminders::{key_ends, moving, reminders};

@@ -63,6 +63,8 @@ places! {
     joins: "join",
     /// Who may use the host.
     accounts: "accounts",
+    /// Devices that wait to be enrolled, and whether they may.
+    enrolments: "enroll",
     /// The certificate authority of this fleet's host.
     ca: "ca",
     /// The keys by which clients recognise this fleet's host over SSH.

@@ -62,6 +62,9 @@ pub enum AccountError {
         /// As `ssh-keygen -l` shows it.
         fingerprint: String,
     },
+    /// What a device shows as its own secret is another account's.
+    #[error("the device's secret is that of account `{0}` already")]
+    SecretTaken(AccountName),
     /// It has as many SSH keys as an account may have.
     #[error("the account `{0}` has {MAX_SSH_KEYS} SSH keys already, and no more may be added")]
     ManyKeys(AccountName),
@@ -190,6 +193,33 @@ impl Store {
             account.secrets.clear();
         }
         self.issue(&mut account, ttl, None, now)
+    }
+
+    /// Lets a device in with a secret that it made itself and of which only the digest is known here; makes the account if
+    /// there is none. Every other secret of it ends. The same again changes nothing.
+    pub fn take_for_device(
+        &self,
+        device: &DeviceId,
+        secret: Digest,
+        ttl: Option<Duration>,
+        now: Timestamp,
+    ) -> Result<(), AccountError> {
+        let _lock = self.lock()?;
+        let mut account = self.of_device(device)?;
+        match self.owner_of_secret(&secret)? {
+            Some(name) if name == account.name => return Ok(()),
+            Some(name) => return Err(AccountError::SecretTaken(name)),
+            None => {}
+        }
+        account.secrets = vec![Record::new(secret, ttl, now)];
+        self.write(&account)
+    }
+
+    /// Which account has a secret with this digest; revoked ones count, too.
+    pub fn owner_of_secret(&self, secret: &Digest) -> Result<Option<AccountName>, AccountError> {
+        let names = self.names()?;
+        let has = |name: &AccountName| self.read(name).ok().flatten().is_some_and(|one| one.record(secret).is_some());
+        Ok(names.into_iter().find(has))
     }
 
     /// Gives an account a new secret, which lives as long as the last one unless `ttl` says otherwise. The one in use
