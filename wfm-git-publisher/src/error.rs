@@ -9,7 +9,7 @@ use wfm_git_host::ca::CaError;
 use wfm_git_host::ssh::{SocketError, SshdError};
 
 use crate::config::ConfigError;
-use crate::operator::{AddError, ApproveError, EnrollError, InitError, JoinError};
+use crate::operator::{AddError, ApproveDeviceError, ApproveError, EnrollError, InitError, JoinError, SignersError};
 use crate::publish::{self, PublishError};
 
 /// A person or a setting has to change.
@@ -114,7 +114,7 @@ fn problems<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a Problems> {
         (_, _, Some(EnrollError::Device { problems, .. }), _) => Some(problems),
         (.., Some(ConfigError::Problems(problems))) => Some(problems),
         _ => match error.downcast_ref() {
-            Some(ApproveError::Device { problems, .. }) => Some(problems),
+            Some(ApproveDeviceError::Device { problems, .. }) => Some(problems),
             _ => None,
         },
     }
@@ -125,8 +125,20 @@ fn hint(error: &(dyn Error + 'static)) -> Option<String> {
     if let Some(InitError::Exists { .. }) = error.downcast_ref() {
         return Some("choose a new directory".to_owned());
     }
+    if let (Some(ApproveError::Tag { .. }), _) | (_, Some(SignersError::NoKey)) =
+        (error.downcast_ref(), error.downcast_ref())
+    {
+        let text = "name it with --key FILE, or once for all: git config user.signingKey ~/.ssh/id_ed25519.pub";
+        return Some(text.to_owned());
+    }
+    if let Some(ApproveError::Signature { .. }) = error.downcast_ref() {
+        return Some("sign with an ssh-ed25519 key: ssh-keygen -t ed25519".to_owned());
+    }
+    if let Some(ApproveError::Push { .. }) = error.downcast_ref() {
+        return Some("say it again when that works; what is signed stays".to_owned());
+    }
     let others =
-        || add_hint(error).or_else(|| join_hint(error)).or_else(|| enroll_hint(error)).or_else(|| approve_hint(error));
+        || add_hint(error).or_else(|| join_hint(error)).or_else(|| enroll_hint(error)).or_else(|| approve_device_hint(error));
     publish::hint(error).or_else(others).or_else(|| host_hint(error))
 }
 
@@ -205,19 +217,19 @@ fn enroll_hint(error: &(dyn Error + 'static)) -> Option<String> {
     }
 }
 
-fn approve_hint(error: &(dyn Error + 'static)) -> Option<String> {
+fn approve_device_hint(error: &(dyn Error + 'static)) -> Option<String> {
     let anew = "on the device run `device-syncer enroll` again: it shows another code";
     match error.downcast_ref()? {
-        ApproveError::NoCode(_) => Some(
+        ApproveDeviceError::NoCode(_) => Some(
             "read it from the device once more; a code lasts for an hour, then the device shows another one. If the device \
              shows this one now, it is another host that it talks to"
                 .to_owned(),
         ),
-        ApproveError::Rejected => Some(anew.to_owned()),
-        ApproveError::OldRoster => Some(format!("open enrolments anew with `enroll open`; then {anew}")),
-        ApproveError::Answered(device) => Some(format!("give --id {device}, which completes what was cut off")),
-        ApproveError::Exists { file, .. } => Some(format!("change the labels in {file}, and leave --label out here")),
-        ApproveError::Taken { file, .. } => Some(format!("move {file} away, its name means nothing")),
+        ApproveDeviceError::Rejected => Some(anew.to_owned()),
+        ApproveDeviceError::OldRoster => Some(format!("open enrolments anew with `enroll open`; then {anew}")),
+        ApproveDeviceError::Answered(device) => Some(format!("give --id {device}, which completes what was cut off")),
+        ApproveDeviceError::Exists { file, .. } => Some(format!("change the labels in {file}, and leave --label out here")),
+        ApproveDeviceError::Taken { file, .. } => Some(format!("move {file} away, its name means nothing")),
         _ => None,
     }
 }

@@ -2,6 +2,7 @@
 
 mod account;
 mod app;
+mod approve;
 mod device;
 mod enroll;
 mod explain;
@@ -14,6 +15,7 @@ mod publish;
 mod run;
 mod schema;
 mod serve;
+mod signers;
 mod ssh;
 mod status;
 mod validate;
@@ -92,6 +94,9 @@ enum Command {
     #[command(subcommand)]
     App(app::Command),
     Status(status::Args),
+    Approve(approve::Args),
+    #[command(subcommand)]
+    Signers(signers::Command),
     Schema(schema::Args),
     /// Prints a completion script for a shell
     ///
@@ -206,6 +211,8 @@ fn run(args: Args) -> Result<u8, Failure> {
         Command::Account(command) => account::run(&place, command),
         Command::App(command) => app::run(&place, &command),
         Command::Status(args) => status::run(&place, &args),
+        Command::Approve(args) => approve::run(&place, &args),
+        Command::Signers(command) => signers::run(&place, &command),
         Command::Schema(args) => schema::run(&place, &args),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut command(), "wfm-git-publisher", &mut std::io::stdout());
@@ -325,7 +332,7 @@ fn unpushed(root: &Path, newest: CommitId) -> String {
 /// Does something with what is committed, and says meanwhile that there is more if there is; in a large fleet looking for
 /// that takes longer than finding that nothing is to be done.
 fn with_committed<T>(place: &Place, rev: &str, work: impl FnOnce() -> T) -> T {
-    let parts = ["status", "--porcelain", "--", "fleet.yaml", "applications", "devices", "deployments"];
+    let parts = ["status", "--porcelain", "--", "fleet.yaml", "signers.yaml", "applications", "devices", "deployments"];
     let root = (rev == "HEAD").then(|| place.root().ok()).flatten();
     let changed = || root.is_some_and(|root| StockGit::new(&root).run(&parts).is_ok_and(|text| !text.is_empty()));
     std::thread::scope(|scope| {

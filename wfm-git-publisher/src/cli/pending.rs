@@ -12,7 +12,7 @@ use wfm_git_host::enrolment::{Claims, Verdict, Waiting};
 use super::{OutputArgs, Place, account, enroll, label, table};
 use crate::error::Failure;
 use crate::fleet::SourceFile;
-use crate::operator::{Word, approve, conflict};
+use crate::operator::{Word, approve_device, conflict};
 
 /// Lists the devices that wait for a person's word
 ///
@@ -150,7 +150,7 @@ pub(super) fn run_approve(place: &Place, args: ApproveArgs) -> Result<u8, Failur
     let (home, serve) = (place.home()?, enroll::serve(place)?);
     let ApproveArgs { code, id, labels, ttl, replace, output } = args;
     let word = Word { code, device: id, labels: labels.into_iter().collect(), ttl: ttl.0, replace };
-    let approval = approve(&place.work_tree()?, &home, &serve, &word, Timestamp::now())?;
+    let approval = approve_device(&place.work_tree()?, &home, &serve, &word, Timestamp::now())?;
     let said = if approval.was_there { "was approved before" } else { "is approved" };
     let text = format!(
         "{} {said} with {} ({})\nit said that it is: {}\n{}",

@@ -1,214 +1,172 @@
-//! A person's word for a device that waits: its file in the fleet, one commit, then its repository, its account, its answer.
+//! A person's word that a commit of the fleet may be published: a tag `approve/…` that stock Git signs with their own key.
 
-use std::collections::BTreeMap;
-use std::fs;
 use std::path::Path;
-use std::time::Duration;
 
 use jiff::Timestamp;
-use repo_git::durable::{self, FileError};
-use repo_git::sign::openssh;
-use repo_model::enrolment::{Approved, Claim, Code};
-use repo_model::problem::Problems;
-use repo_model::{DeviceId, KeyText};
-use wfm_git_host::Settings;
-use wfm_git_host::accounts::{AccountError, AccountName, Fate, Store};
-use wfm_git_host::enrolment::{Claims, ClaimsError, Verdict, Waiting};
+use repo_git::repo::Tag;
+use repo_git::{CommitId, PublicKey, SignatureError};
+use repo_model::text;
+use serde::Serialize;
 
-use super::add::device_text;
-use super::enroll::{EnrollError, add_signer, in_file, owner};
-use super::join::floor;
-use crate::fleet::{self, SourceFile};
-use crate::repos::{
-    Control, ControlError, DeviceRepo, DeviceRepoError, GitError, Home, SourceError, StockGit, work_tree,
-};
+use crate::coverage::Written;
+use crate::repos::{FleetRepo, GitError, SourceError, StockGit};
 
-/// What a person says of the device that shows a code.
-#[derive(Debug, Clone)]
-pub struct Word {
-    /// What the device shows.
-    pub code: Code,
-    /// As which device it is taken in.
-    pub device: DeviceId,
-    /// Of a device that isn't in the fleet yet; of one that is, none or the same.
-    pub labels: BTreeMap<String, String>,
-    /// How long the device's first secret is valid; `None` for ever.
-    pub ttl: Option<Duration>,
-    /// Whether other keys of the device, and its account's secrets, end with this.
-    pub replace: bool,
+/// The most characters of a commit's subject that the tag repeats.
+const MAX_SUBJECT: usize = 100;
+
+/// What is approved, and how.
+#[derive(Debug, Clone, Copy)]
+pub struct Approving<'a> {
+    pub rev: &'a str,
+    /// What is published now, where the commit doesn't go on from it.
+    pub instead_of: Option<&'a str>,
+    /// The key's file; absent: the one that the operator's Git signs with.
+    pub key: Option<&'a Path>,
+    /// Whether the tag goes where the branch goes.
+    pub push: bool,
 }
 
-/// A device that was taken in.
-#[derive(Debug)]
-pub struct Approval {
-    /// The path of the device's file in the fleet repository.
-    pub file: String,
-    /// The status key's: `SHA256:…`, as `ssh-keygen -l` shows it.
-    pub fingerprint: String,
-    /// What the device said of itself.
-    pub claim: Claim,
-    /// Whether it was approved before.
-    pub was_there: bool,
+/// A commit with somebody's word.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Approved {
+    pub commit: CommitId,
+    pub subject: String,
+    /// The tag's name, without `refs/tags/`.
+    pub tag: String,
+    /// The fingerprint of the key that signed it.
+    pub key: String,
+    /// Whose key it is by the `signers.yaml` of that commit; absent if it is nobody's there.
+    pub person: Option<String>,
+    /// What it was approved in the place of.
+    pub published: Option<CommitId>,
+    /// Where the tag was pushed to; absent if it wasn't.
+    pub pushed: Option<String>,
 }
 
-/// A device can't be taken in.
+/// A commit can't be approved.
 #[derive(Debug, thiserror::Error)]
 pub enum ApproveError {
-    /// What waits can't be read or answered.
-    #[error("cannot use what waits to be enrolled")]
-    Claims(#[from] ClaimsError),
-    #[error("no device that waits here shows the code {0}")]
-    NoCode(Code),
-    #[error("the device that shows this code was rejected")]
-    Rejected,
-    #[error("the device that shows this code was approved as `{0}`")]
-    Answered(DeviceId),
-    /// The device pins a roster that isn't the newest.
-    #[error("the fleet's keys changed since this device was offered them")]
-    OldRoster,
-    /// The device is there already, with other labels.
-    #[error("`{device}` is in the fleet already: {file}")]
-    Exists { device: DeviceId, file: String },
-    /// The device's new file would be wrong.
-    #[error("`{device}` can't be added like this")]
-    Device { device: DeviceId, problems: Problems },
-    /// The file that the device would get is there, and is another one's.
-    #[error("`{file}` exists, and is not about `{device}`")]
-    Taken { device: DeviceId, file: String },
+    /// The commit can't be read.
     #[error("cannot read the fleet")]
     Source(#[from] SourceError),
-    /// Its keys can't be put into the fleet.
-    #[error("cannot put the device's key into the fleet")]
-    Keys(#[from] EnrollError),
-    #[error(transparent)]
-    File(#[from] FileError),
-    #[error("cannot commit the device's file")]
-    Git(#[from] GitError),
-    #[error("cannot use the publisher's ledger")]
-    Control(#[from] ControlError),
-    #[error("cannot make the repository of the device")]
-    Repo(#[from] DeviceRepoError),
-    /// Its account can't be made. Its file in the fleet has its key.
-    #[error("cannot make the device's account")]
-    Account(#[from] AccountError),
+    /// Git can't sign, or can't make the tag.
+    #[error("cannot make the tag `{tag}`")]
+    Tag {
+        tag: String,
+        #[source]
+        source: GitError,
+    },
+    /// The tag is there, and is no approval of this commit.
+    #[error("the tag `{tag}` is there, and is no approval of {commit}")]
+    Other { tag: String, commit: CommitId },
+    /// It was made, and proves nothing here.
+    #[error("the tag `{tag}` was made, and its signature can't be used")]
+    Signature {
+        tag: String,
+        #[source]
+        source: SignatureError,
+    },
+    /// It is here, and not where it counts.
+    #[error("the tag `{tag}` is here, and can't be pushed to `{remote}`")]
+    Push {
+        tag: String,
+        remote: String,
+        #[source]
+        source: GitError,
+    },
 }
 
-/// Takes in the device that shows the code. The same again completes what was cut off.
-pub fn approve(
-    root: &Path,
-    home: &Home,
-    serve: &Settings,
-    word: &Word,
-    now: Timestamp,
-) -> Result<Approval, ApproveError> {
-    let claims = Claims::new(home.enrolments());
-    let waiting = claims.list(now)?.0.into_iter().find(|waiting| waiting.code() == word.code);
-    let waiting = waiting.ok_or(ApproveError::NoCode(word.code))?;
-    let was_there = match &waiting.verdict {
-        None => false,
-        Some(Verdict::Rejected { .. }) => return Err(ApproveError::Rejected),
-        Some(Verdict::Approved { answer, .. }) if answer.device == word.device => true,
-        Some(Verdict::Approved { answer, .. }) => return Err(ApproveError::Answered(answer.device.clone())),
+/// Approves a commit, by the name of whoever Git says that this is. Once it is approved it stays so: done again, the same tag
+/// is only pushed.
+pub fn approve(root: &Path, approving: &Approving<'_>, now: Timestamp) -> Result<Approved, ApproveError> {
+    let (source, git) = (FleetRepo::open(root)?, StockGit::new(root));
+    let commit = source.resolve(approving.rev)?;
+    let instead = |rev: &str| rev.parse().map_or_else(|_| source.resolve(rev), Ok);
+    let published = approving.instead_of.map(instead).transpose()?;
+    let tag = name(commit, published, &git.run(&["var", "GIT_COMMITTER_IDENT"]).unwrap_or_default());
+    let subject = text::line(source.commit(commit)?.message.lines().next().unwrap_or_default());
+    let subject: String = subject.chars().take(MAX_SUBJECT).collect();
+    let full = format!("refs/tags/{tag}");
+    let is_new = git.run(&["rev-parse", "--quiet", "--verify", &full]).is_err();
+    if is_new {
+        let message = message(commit, &subject, published);
+        let signing = approving.key.map(|key| format!("user.signingKey={}", key.display()));
+        let signing: Vec<_> = signing.iter().flat_map(|key| ["-c", key.as_str()]).collect();
+        let id = commit.to_string();
+        let make = ["-c", "gpg.format=ssh", "tag", "--sign", "--message", &message, &tag, &id];
+        let made = git.run(&[&signing[..], &make].concat());
+        made.map_err(|source| ApproveError::Tag { tag: tag.clone(), source })?;
+    }
+    let found = FleetRepo::open(root)?.approval_named(&full).filter(|found| found.commit == commit);
+    let key = match found.as_ref().map(Tag::signer) {
+        None => return Err(ApproveError::Other { tag, commit }),
+        Some(Ok(key)) => key,
+        Some(Err(error)) => {
+            if is_new {
+                // It would only be in the way of one that counts.
+                let _ = git.run(&["tag", "--delete", &tag]);
+            }
+            return Err(ApproveError::Signature { tag, source: error });
+        }
     };
-    let claim = waiting.claim()?;
-    let (ledger, rosters) = Control::read(home)?;
-    if rosters.newest.digest != waiting.roster {
-        return Err(ApproveError::OldRoster);
+    let pushed = approving.push.then(|| remote(&git)).flatten();
+    if let Some(remote) = &pushed {
+        let done = git.run(&["push", "--quiet", remote, &full]);
+        done.map_err(|source| ApproveError::Push { tag: tag.clone(), remote: remote.clone(), source })?;
     }
-    let (accounts, name) = (Store::new(home.accounts()), AccountName::of(&word.device));
-    // What can be known before anything is changed is.
-    if let Some(owner) = accounts.owner_of_secret(&claim.account)?.filter(|owner| *owner != name) {
-        return Err(AccountError::SecretTaken(owner).into());
-    }
-    match accounts.read(&name)? {
-        Some(known) if known.device.as_ref() != Some(&word.device) => {
-            return Err(AccountError::Taken { name, device: word.device.clone() }.into());
-        }
-        Some(known) if known.revoked.is_some() => return Err(AccountError::Revoked(name).into()),
-        _ => {}
-    }
-    let fingerprint = openssh::fingerprint(&claim.key);
-    let file = in_fleet(root, word, &claim.key, &message(word, &fingerprint, &waiting))?;
-    add_signer(home, &word.device, &claim.key)?;
-    let repo = DeviceRepo::create(home, rosters.fleet(), &word.device)?;
-    let tip = repo.desired(&rosters.publishers)?;
-    accounts.take_for_device(&word.device, claim.account, word.ttl, now)?;
-    accounts.judge_ssh_keys(&name, now, |key| match &key.enrolled_with {
-        Some(status) if *status != claim.key => Fate::Goes,
-        _ => Fate::Counts,
-    })?;
-    if !was_there {
-        let answer = Approved {
-            url: serve.device_url(&word.device),
-            user: name.into(),
-            floor: floor(&ledger, &word.device, tip.as_ref()),
-            device: word.device.clone(),
-        };
-        // Two persons may have said something at the same moment.
-        match claims.decide(waiting, Verdict::Approved { answer, at: now })? {
-            Verdict::Approved { answer, .. } if answer.device == word.device => {}
-            Verdict::Approved { answer, .. } => return Err(ApproveError::Answered(answer.device)),
-            Verdict::Rejected { .. } => return Err(ApproveError::Rejected),
-        }
-    }
-    Ok(Approval { file, fingerprint, claim, was_there })
+    let person = person(&source.written(commit)?, &key, now);
+    Ok(Approved { commit, subject, tag, key: key.fingerprint(), person, published, pushed })
 }
 
-/// What of a claim doesn't fit what the fleet has already, for a person.
-pub fn conflict(files: &[SourceFile], claim: &Claim) -> Option<String> {
-    if let Some((device, _)) = owner(files, None, &claim.key) {
-        return Some(format!("its key is that of `{device}` already"));
+fn person(written: &Written, key: &PublicKey, now: Timestamp) -> Option<String> {
+    match written {
+        Written::Good(signers) => signers.person(key, now).ok().map(str::to_owned),
+        _ => None,
     }
-    let id = claim.id.as_ref()?;
-    let (_, path) = fleet::device_files(files).into_iter().find(|(device, _)| device == id)?;
-    let device = files.iter().find(|file| file.path == path).and_then(|file| fleet::read_device(file).ok())?;
-    let key = device.status_keys.first()?;
-    Some(format!("`{id}` is enrolled with another key, {}", openssh::fingerprint(key)))
 }
 
-/// The commit's message: what was decided, by which code, for an auditor.
-fn message(word: &Word, fingerprint: &str, waiting: &Waiting) -> String {
-    let Word { device, .. } = word;
-    let transcript = waiting.transcript.hex();
-    format!("{device}: enroll {fingerprint}\n\nEnrolled: {device} {fingerprint} code\nTranscript: {transcript}\n")
+/// One name for each commit and person, as Git names them: `Olga <olga@example.com> 1 +0000`.
+fn name(commit: CommitId, published: Option<CommitId>, identity: &str) -> String {
+    let mail = identity.split_once('<').and_then(|(_, rest)| rest.split_once('>')).map_or("", |(mail, _)| mail);
+    let letter = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
+    let person: String = mail.chars().map(letter).take(60).collect();
+    let person = person.trim_matches('-');
+    let person = if person.is_empty() { "operator" } else { person };
+    let short = |id: CommitId| id.to_string()[..12].to_owned();
+    let instead = published.map(|id| format!("-for-{}", short(id))).unwrap_or_default();
+    format!("approve/{}/{person}{instead}", short(commit))
 }
 
-/// Puts the device with its key into the fleet, as one commit, and returns its file.
-fn in_fleet(root: &Path, word: &Word, key: &KeyText, message: &str) -> Result<String, ApproveError> {
-    let Word { device, labels, .. } = word;
-    let files = work_tree(root)?;
-    let file = format!("devices/{device}.yaml");
-    let text = format!("{}statusKeys:\n  - {key}\n", device_text(device, labels));
-    let path = root.join(&file);
-    let found = fleet::device_files(&files).into_iter().find(|(id, _)| id == device).map(|(_, file)| file);
-    let is_as_written = || fs::read_to_string(&path).is_ok_and(|known| known == text);
-    match found {
-        Some(known) if known == file && is_as_written() => {}
-        Some(known) => {
-            let read = files.iter().find(|file| file.path == known).map(fleet::read_device);
-            let has_labels = read.is_some_and(|read| read.is_ok_and(|read| read.labels == *labels));
-            if !labels.is_empty() && !has_labels {
-                return Err(ApproveError::Exists { device: device.clone(), file: known });
-            }
-            return Ok(in_file(root, device, (key, None), word.replace, |_| message.to_owned())?.file);
+fn message(commit: CommitId, subject: &str, published: Option<CommitId>) -> String {
+    let published = published.map(|id| format!("\n\nPublished: {id}")).unwrap_or_default();
+    format!("Approve {commit}: {subject}{published}")
+}
+
+/// Where the branch goes that is checked out, or `origin`; absent where there is none.
+fn remote(git: &StockGit) -> Option<String> {
+    let branch = git.run(&["symbolic-ref", "--quiet", "--short", "HEAD"]).ok();
+    let key = branch.map(|branch| format!("branch.{}.remote", branch.trim()));
+    let configured = key.and_then(|key| git.run(&["config", "--get", &key]).ok());
+    let remotes = git.run(&["remote"]).unwrap_or_default();
+    let wanted = configured.as_deref().map_or("origin", str::trim);
+    remotes.lines().find(|remote| *remote == wanted).map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tag_is_named_after_commit_and_person_and_its_message_says_in_whose_place() {
+        let [one, two]: [CommitId; 2] = ["1", "2"].map(|digit| digit.repeat(40).parse().unwrap());
+        let olga = "Olga O. <Olga.O@example.com> 1 +0000";
+        assert_eq!(name(one, None, olga), "approve/111111111111/olga-o-example-com");
+        assert_eq!(name(one, Some(two), olga), "approve/111111111111/olga-o-example-com-for-222222222222");
+        for nobody in ["", "x", "<> 1", "<..>"] {
+            assert_eq!(name(one, None, nobody), "approve/111111111111/operator", "{nobody}");
         }
-        None => {
-            if let Some((owner, file)) = owner(&files, Some(device), key) {
-                return Err(EnrollError::Taken { owner, file }.into());
-            }
-            fleet::read_device(&SourceFile::plain(&file, text.as_str()))
-                .map_err(|problems| ApproveError::Device { device: device.clone(), problems })?;
-            if path.exists() {
-                return Err(ApproveError::Taken { device: device.clone(), file });
-            }
-            let failed = FileError::write(&path);
-            durable::create_dir_all(path.parent().unwrap_or(root), 0o755).map_err(failed)?;
-            durable::replace_file(&path, text.as_bytes(), 0o644).map_err(failed)?;
-        }
+        let text = message(one, "Published: no", Some(two));
+        assert_eq!(text.lines().filter(|line| line.starts_with("Published: ")).count(), 1, "{text}");
     }
-    let git = StockGit::new(root);
-    if git.is_dirty(&file)? {
-        git.commit(&[&file], message)?;
-    }
-    Ok(file)
 }

@@ -5,6 +5,7 @@
 
 mod add;
 mod approve;
+mod approve_device;
 mod edit;
 mod enroll;
 mod fix;
@@ -12,12 +13,15 @@ mod init;
 mod join;
 mod offer;
 mod reminders;
+mod signers;
 
 pub use add::{AddError, Added, add, rejoin};
-pub use approve::{Approval, ApproveError, Word, approve, conflict};
+pub use approve::{ApproveError, Approved, Approving, approve};
+pub use approve_device::{ApproveDeviceError, DeviceApproval, Word, approve_device, conflict};
 pub use enroll::{EnrollError, Enrolled, Lines, enroll};
 pub use fix::{FixError, fix};
 pub use init::{InitError, InitOptions, Made, SKELETON, init};
 pub use join::{JoinError, Over, Reach, write_join};
 pub use offer::{OfferError, offer};
 pub use reminders::{key_ends, moving, reminders};
+pub use signers::{FirstSigner, SignersError, init_signers};

@@ -123,6 +123,12 @@ impl FleetRepo {
         Ok(found)
     }
 
+    /// The approval of this full name, if there is one.
+    pub fn approval_named(&self, name: &str) -> Option<Tag> {
+        let refs = self.repo.tag_refs(name).ok()?;
+        refs.into_iter().find(|(full, _)| full == name).and_then(|(full, id)| self.approval(&full, id))
+    }
+
     /// The tag that a ref names, if it is an approval of that very name.
     pub fn approval(&self, name: &str, id: CommitId) -> Option<Tag> {
         let tag = self.repo.tag(id).ok().flatten()?;

@@ -48,6 +48,24 @@ fn guarded() -> Lab {
     after(|lab| lab.edit("deployments/hello.yaml", "id: hello\n", "id: hello-anew\n"))
 }
 
+/// The file of a key beside the fleet.
+fn anna(lab: &Lab) -> String {
+    let path = lab.dir().join("anna");
+    Lab::device_key("anna").save(&path).unwrap();
+    std::fs::write(lab.dir().join("anna.pub"), Lab::device_key("anna").public().to_string()).unwrap();
+    path.display().to_string()
+}
+
+/// A change that anna should have signed.
+fn unagreed() -> Lab {
+    let lab = good();
+    lab.run(&["signers", "init", "--name", "anna", "--key", &anna(&lab)]).good();
+    lab.publish_all();
+    lab.edit("deployments/hello.yaml", "hello from the press", "servus");
+    lab.commit();
+    lab
+}
+
 fn unfound() -> Lab {
     let lab = Lab::with(&["press-01"]);
     assert!(!lab.publish_with(*BEGIN, &|_| Err("the registry is away".into())).is_complete());
@@ -68,7 +86,7 @@ fn code(lab: &Lab, args: &[&str]) -> i32 {
 
 #[test]
 fn each_code_in_the_documentation_is_that_of_a_real_run() {
-    let runs: [(&str, &str, &dyn Fn() -> i32); 23] = [
+    let runs: [(&str, &str, &dyn Fn() -> i32); 29] = [
         ("validate", "nothing is wrong", &|| code(&good(), &["validate"])),
         ("validate", "a file is wrong", &|| code(&broken(), &["validate"])),
         ("validate", "`plan` would refuse what it says", &|| code(&guarded(), &["validate"])),
@@ -94,6 +112,19 @@ fn each_code_in_the_documentation_is_that_of_a_real_run() {
             let lab = after(|lab| lab.write("applications/hello/1.0.0/compose/hello/compose.yaml", "services: ["));
             code(&lab, &["app", "push", "applications/hello/1.0.0"])
         }),
+        ("plan", "who has to agree didn't (signers.yaml)", &|| code(&unagreed(), &["plan"])),
+        ("publish", "who has to agree didn't (signers.yaml)", &|| code(&unagreed(), &["publish"])),
+        ("approve", "the commit is approved, now or before", &|| {
+            let lab = unagreed();
+            let first = code(&lab, &["approve", "--key", "../anna"]);
+            first.max(code(&lab, &["approve", "--key", "../anna"]))
+        }),
+        ("approve", "there is no key to sign with", &|| code(&good(), &["approve"])),
+        ("signers init", "the file is made", &|| {
+            let lab = good();
+            code(&lab, &["signers", "init", "--key", &anna(&lab)])
+        }),
+        ("signers init", "the file is there already", &|| code(&unagreed(), &["signers", "init", "--key", "../anna"])),
         ("run", "it was told to end (SIGTERM, SIGINT)", &|| {
             let (lab, running) = (good(), Running::start);
             let running = running(&lab, &[]);

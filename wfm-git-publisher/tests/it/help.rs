@@ -164,6 +164,9 @@ fn prepare(lab: &Lab, fleet: &Path) {
     fs::write(fleet.join("press-03.json"), "{}").unwrap();
     fs::create_dir(lab.dir().join(".ssh")).unwrap();
     fs::write(lab.dir().join(".ssh/id_ed25519.pub"), Lab::device_key("olga").public().to_string()).unwrap();
+    let key = lab.dir().join(".ssh/id_ed25519");
+    Lab::device_key("olga").save(&key).unwrap();
+    repo_testkit::git::git(fleet, &["config", "user.signingKey", &key.display().to_string()]);
 }
 
 #[test]
@@ -172,6 +175,9 @@ fn every_command_that_prints_has_json() {
     let lab = Lab::new();
     let image = format!("busybox:1@sha256:{}", "0".repeat(64));
     let line = format!("{} press-01", Lab::device_key("press-01").public());
+    let key = lab.dir().join("key").display().to_string();
+    Lab::device_key("anna").save(key.as_ref()).unwrap();
+    fs::write(lab.dir().join("key.pub"), Lab::device_key("anna").public().to_string()).unwrap();
     let init = ["init", "plant", "--registry", &registry.host, "--image", &image];
     let table: &[(&[&str], &str)] = &[
         (&init, "/home"),
@@ -191,6 +197,8 @@ fn every_command_that_prints_has_json() {
         (&["account", "list"], "/accounts/0/state"),
         (&["account", "revoke", "olga"], "/account"),
         (&["schema", "--write"], "/written/0"),
+        (&["signers", "init", "--key", &key], "/person"),
+        (&["approve", "--key", &key], "/tag"),
     ];
     let plant = lab.dir().join("plant");
     for (args, pointer) in table {

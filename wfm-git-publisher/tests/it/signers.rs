@@ -9,7 +9,7 @@ use repo_testkit::git::git;
 use serde_json::Value;
 use wfm_git_publisher::publish::PublishError;
 
-use crate::support::{BEGIN, Lab};
+use crate::support::{BEGIN, Lab, PROGRAM, Ran};
 
 fn key(name: &str) -> SigningKey {
     Lab::device_key(name)
@@ -266,4 +266,82 @@ fn a_lost_ledger_forgets_nobody() {
     git(&lab.fleet, &["reset", "--quiet", "--hard", &last]);
     lab.publish_all();
     assert_eq!(covered(&lab), Some(last));
+}
+
+#[test]
+fn an_approval_is_a_tag_that_stock_git_verifies_and_goes_where_the_branch_goes() {
+    let lab = lab();
+    let bare = lab.dir().join("hosted.git");
+    git(lab.dir(), &["clone", "--quiet", "--bare", "fleet", &bare.display().to_string()]);
+    git(&lab.fleet, &["remote", "add", "origin", &bare.display().to_string()]);
+    edit(&lab, "by somebody");
+    let commit = lab.commit();
+    let no_key = lab.run(&["approve"]).failed(1);
+    assert!(no_key.contains("hint: name it with --key FILE"), "{no_key}");
+    let anna = key_file(&lab, "anna").display().to_string();
+    let approve = ["approve", "--key", &anna, "--output", "json"];
+    let said: Value = serde_json::from_str(&lab.run(&approve).good()).unwrap();
+    let tag = format!("approve/{}/olga-example-invalid", &commit[..12]);
+    assert_eq!(
+        (&said["tag"], &said["person"], &said["pushed"]),
+        (&tag.clone().into(), &"anna".into(), &"origin".into())
+    );
+    assert_eq!(said["key"], key("anna").public().fingerprint());
+    let allowed = lab.dir().join("allowed");
+    fs::write(&allowed, format!("anna namespaces=\"git\" {}\n", key("anna").public())).unwrap();
+    git(&bare, &["-c", &format!("gpg.ssh.allowedSignersFile={}", allowed.display()), "verify-tag", &tag]);
+    // Again it is the same.
+    let object = git(&bare, &["rev-parse", &tag]);
+    assert_eq!(serde_json::from_str::<Value>(&lab.run(&approve).good()).unwrap(), said);
+    assert_eq!(git(&bare, &["rev-parse", &tag]), object);
+    assert_eq!(lab.publish_all().published(), 1);
+    // A stranger's is made, and told to be one; a key of another kind leaves nothing behind.
+    edit(&lab, "by a stranger");
+    lab.commit();
+    let mallory = key_file(&lab, "mallory").display().to_string();
+    let ran = lab.run(&["approve", "--no-push", "--key", &mallory]);
+    assert!(
+        ran.code == Some(0) && ran.err.contains("lists no such key now") && ran.out.contains("not pushed"),
+        "{}",
+        ran.err
+    );
+    refused(&lab);
+    let ecdsa = lab.dir().join("ecdsa").display().to_string();
+    let made = std::process::Command::new("ssh-keygen").args(["-q", "-t", "ecdsa", "-N", "", "-f", &ecdsa]).status();
+    assert!(made.unwrap().success());
+    edit(&lab, "by another kind");
+    let commit = lab.commit();
+    let error = lab.run(&["approve", "--key", &ecdsa]).failed(1);
+    assert!(error.contains("hint: sign with an ssh-ed25519 key"), "{error}");
+    assert_eq!(git(&lab.fleet, &["tag", "--points-at", &commit]), "");
+}
+
+/// The guide, word for word.
+#[test]
+fn the_guide_to_operators_signatures_works_as_it_stands() {
+    let lab = Lab::with(&["press-01"]);
+    lab.publish_all();
+    let (bin, ssh) = (lab.dir().join("bin"), lab.dir().join(".ssh"));
+    fs::create_dir(&bin).unwrap();
+    fs::create_dir(&ssh).unwrap();
+    std::os::unix::fs::symlink(PROGRAM, bin.join("wfm-git-publisher")).unwrap();
+    for name in ["anna", "ben"] {
+        key(name).save(&ssh.join(name)).unwrap();
+        fs::write(ssh.join(format!("{name}.pub")), format!("{} {name}\n", key(name).public())).unwrap();
+    }
+    let page = include_str!("../../../docs/operators-signatures.md");
+    let blocks = page.split("```sh\n").skip(1).map(|block| block.split("```").next().unwrap());
+    let script = blocks.collect::<String>();
+    assert!(script.matches("wfm-git-publisher").count() > 10, "{script}");
+    let mut command = std::process::Command::new("bash");
+    for (name, value) in lab.command(&[]).get_envs().filter_map(|(name, value)| Some((name, value?))) {
+        command.env(name, value);
+    }
+    command.env("PATH", format!("{}:{}", bin.display(), std::env::var("PATH").unwrap()));
+    let ran = Ran::of(command.args(["-euxc", &script]).current_dir(&lab.fleet).output().unwrap());
+    assert_eq!(ran.code, Some(0), "{}{}", ran.out, ran.err);
+    for words in ["commit -S", "1 published", "Good \"git\" signature for ben"] {
+        assert!(ran.out.contains(words) || ran.err.contains(words), "{words}: {}{}", ran.out, ran.err);
+    }
+    assert_eq!(covered(&lab), Some(git(&lab.fleet, &["rev-parse", "HEAD"])));
 }
