@@ -68,12 +68,12 @@ pub(super) fn print_refused(planned: &Planned) {
 
 /// Who has to agree to what, for programs; as a text where it is something else that is wrong.
 fn not_covered(error: &PublishError) -> Value {
-    match error {
-        PublishError::NotCovered { source: CoverageError::NotCovered(NotCovered::Missing(missing)), .. } => {
-            json!(missing)
-        }
-        error => json!(error_chain(error)),
+    if let PublishError::NotCovered { source, .. } = error
+        && let CoverageError::NotCovered(NotCovered::Missing(missing)) = source.as_ref()
+    {
+        return json!(missing);
     }
+    json!(error_chain(error))
 }
 
 fn run_committed(place: &Place, args: Args) -> Result<u8, Failure> {

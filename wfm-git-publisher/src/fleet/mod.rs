@@ -52,7 +52,7 @@ pub use place::Place;
 pub use policy::{Approval, Policy, Seconds};
 pub use selector::{Selector, Terms};
 pub use settings::Settings;
-pub use signers::{NotCounting, SIGNERS, Signers, SigningRule};
+pub use signers::{NotCounting, Signers, SigningRule};
 pub use site::ForSites;
 pub use template::Names;
 pub use values::{Given, Setting, Values};
@@ -61,6 +61,9 @@ pub(crate) use windows::talks_again;
 
 /// The file that every fleet has at its root.
 pub const SETTINGS: &str = "fleet.yaml";
+
+/// The file at its root that says who has to agree to changes.
+pub const SIGNERS: &str = "signers.yaml";
 
 /// Everything usable in a fleet, and the names of what isn't.
 #[derive(Debug, Clone)]

@@ -10,12 +10,10 @@ use repo_git::PublicKey;
 use repo_model::problem::Problems;
 use repo_model::yaml::{Field, Reader, Value};
 
+use super::SIGNERS;
 use super::file::{Decoded, SourceFile, decode};
 use super::path_pattern::PathPattern;
 use super::place::Place;
-
-/// The file at the fleet's root.
-pub const SIGNERS: &str = "signers.yaml";
 
 /// The most people, and the most rules.
 const MAX_LISTED: usize = 1000;

@@ -39,7 +39,7 @@ pub enum PublishError {
     NotCovered {
         commit: CommitId,
         #[source]
-        source: CoverageError,
+        source: Box<CoverageError>,
     },
     /// This machine's clock must be wrong.
     #[error("nothing is published, because this machine's clock must be wrong")]

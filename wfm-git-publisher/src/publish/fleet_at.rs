@@ -48,7 +48,7 @@ pub(super) fn check_covered(
 ) -> Result<(), PublishError> {
     source
         .check_covered(ledger.base(source), commit, &[], now)
-        .map_err(|source| PublishError::NotCovered { commit, source })
+        .map_err(|source| PublishError::NotCovered { commit, source: Box::new(source) })
 }
 
 /// The devices of a pass, the broken ones included: their tips are kept fresh.

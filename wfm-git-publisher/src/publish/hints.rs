@@ -78,10 +78,14 @@ pub(crate) fn hint(error: &(dyn Error + 'static)) -> Option<String> {
             DeviceRepoError::Unrepaired { .. } => "look at the disk of the publisher's home".to_owned(),
             _ => "`publish` sets it aside and makes it anew from what can be read and from the fleet".to_owned(),
         }
-    } else if let Some(CoverageError::NotCovered(error)) = error.downcast_ref() {
-        error.hint()
-    } else if let Some(CoverageError::NoBase { .. }) = error.downcast_ref() {
-        "bring it back: push it, or a branch that goes on from it, from a clone that has it".to_owned()
+    } else if let Some(error) = error.downcast_ref::<Box<CoverageError>>() {
+        match error.as_ref() {
+            CoverageError::NotCovered(error) => error.hint(),
+            CoverageError::NoBase { .. } => {
+                "bring it back: push it, or a branch that goes on from it, from a clone that has it".to_owned()
+            }
+            CoverageError::Source(_) => return None,
+        }
     } else if let Some(GitError::Spawn(_)) = error.downcast_ref() {
         "install git".to_owned()
     } else if error.downcast_ref::<std::io::Error>().is_some_and(is_disk_full) {

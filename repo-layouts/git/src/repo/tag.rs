@@ -68,9 +68,9 @@ impl Tag {
 
 /// Where the signature begins, as Git finds it: at the last line that begins one of any format; the end if there is none.
 fn signature_at(raw: &[u8]) -> usize {
-    let starts = std::iter::once(0).chain((1..raw.len()).filter(|at| raw[at - 1] == b'\n'));
+    let mut starts = std::iter::once(0).chain((1..raw.len()).filter(|at| raw[at - 1] == b'\n'));
     let begins = |at: &usize| MARKERS.iter().any(|marker| raw[*at..].starts_with(marker));
-    starts.filter(begins).last().unwrap_or(raw.len())
+    starts.rfind(begins).unwrap_or(raw.len())
 }
 
 impl Repo {
