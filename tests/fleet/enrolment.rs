@@ -12,16 +12,19 @@ use repo_model::enrolment::{
 };
 use repo_model::{Digest, json};
 use repo_testkit::device::{Device, fake_docker, reboot};
+use repo_testkit::faults::power::{Cut, Experiment, assert_cut, cut_everywhere};
 use repo_testkit::faults::scripted_host::{Asked, Host as ScriptedHost, Reply, answer};
 use repo_testkit::fleet::Fleet;
 use repo_testkit::host::Host;
 use repo_testkit::pki::{Authority, Validity};
 use repo_testkit::ports::free_port;
-use repo_testkit::{git, registry};
+use repo_testkit::{copy, git, registry};
 use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::clocks::with_clock;
+use crate::crash::occurrences;
+use crate::publish_crash::remove_lock;
 use crate::site::registry_name;
 
 /// A fleet whose host runs, and the file by which devices find it.
@@ -435,6 +438,9 @@ fn a_flood_of_strangers_is_held_off_and_takes_nothing_of_the_devices() {
     );
 }
 
+/// What is changed of an offer.
+type Change = Box<dyn Fn(&mut EnrolmentFile) + Send + Sync>;
+
 /// A host that answers the first message with what `offer` makes of an offer that names itself.
 fn fake(
     good: &EnrolmentFile,
@@ -476,7 +482,7 @@ fn who_stands_between_device_and_host_learns_and_gets_nothing() {
     assert_eq!(other.pending()["pending"], serde_json::json!([]));
     // A host that the device believes, and that offers another fleet's keys, or another address or authority.
     let (good, bad) = (site.offer(), other.offer());
-    let offers: [(&str, usize, Box<dyn Fn(&mut EnrolmentFile) + Send + Sync>); 4] = [
+    let offers: [(&str, usize, Change); 4] = [
         ("is pinned", 1, Box::new(move |offer| (offer.trust, offer.fleet) = (bad.trust.clone(), bad.fleet))),
         ("than the enrolment file names", 1, Box::new(|offer| offer.url = "https://192.0.2.1".to_owned())),
         ("than the enrolment file names", 1, Box::new(|offer| offer.ca = None)),
@@ -526,4 +532,85 @@ fn a_device_whose_clock_is_wrong_enrols_all_the_same() {
     assert!(!code.is_empty() && device.home().join("join.json").exists());
     let issued = read(&device.home().join("join.json"))["issued"].clone();
     assert_eq!(issued, read(&site.file())["issued"], "the floor of time is that of the file, whatever a host says");
+}
+
+#[test]
+fn the_power_cut_at_any_moment_of_an_approval_or_a_joining_leaves_what_the_same_command_completes() {
+    let site = Site::new().open();
+    let device = site.device("press-07");
+    let mut enrolling = site.enroll(&device);
+    let code = enrolling.says("code");
+    enrolling.kill();
+    let approve = |root: &Path| {
+        let label = ["device", "approve", &code, "--id", "press-07", "--label", "site=graz"];
+        Fleet::at(root).command(&label)
+    };
+    let secret = read(&device.home().join("enrol.json"))["secret"].as_str().expect("a secret").to_owned();
+    let request = read(&device.home().join("enrol.json"))["shown"]["request"].as_str().expect("a name").to_owned();
+    let digest = Digest::of(secret.as_bytes()).to_string();
+    let has_all = |fleet: &Fleet, when: &str| {
+        let account = std::fs::read_to_string(fleet.home().join("accounts/press-07.json")).unwrap_or_default();
+        assert!(account.contains(&digest), "{when}: {account}");
+        let file = git::git(&fleet.dir(), &["show", "HEAD:devices/press-07.yaml"]);
+        assert!(file.contains("statusKeys:"), "{when}: {file}");
+        assert!(fleet.repository("press-07").is_dir(), "{when}");
+    };
+    let is_answered =
+        |fleet: &Fleet| read(&fleet.home().join(format!("enroll/{request}.json")))["verdict"]["approved"].is_object();
+    let experiment = Experiment {
+        deed: "approve",
+        prepare: &|root| {
+            for part in ["fleet", "fleet.wfm"] {
+                copy(&site.dir.path().join(part), &root.join(part));
+            }
+        },
+        command: &approve,
+        check: &|root, _, when| {
+            let fleet = Fleet::at(root);
+            if is_answered(&fleet) {
+                has_all(&fleet, when);
+            }
+            let mut again = approve(root).output().expect("the publisher runs");
+            // Between git's rename and our sync of it: git says which of its lock files the operator has to remove.
+            if said(&again).contains(".lock") {
+                remove_lock(&fleet, when);
+                again = approve(root).output().expect("the publisher runs");
+            }
+            assert!(again.status.success(), "{when}: {}", said(&again));
+            has_all(&fleet, when);
+            assert!(is_answered(&fleet), "{when}");
+            // What a cut write left beside its target is nobody's.
+            let left = git::git(&fleet.dir(), &["status", "--porcelain", "--untracked-files=no"]);
+            assert_eq!(left, "", "{when}");
+            let commits = git::git(&fleet.dir(), &["log", "--format=%s", "--grep=^Enrolled: press-07 "]);
+            assert_eq!(commits.lines().count(), 1, "{when}: {commits}");
+        },
+        cut: Cut::Power,
+        occurrences: occurrences(),
+    };
+    assert_cut(&cut_everywhere(&experiment).expect("the cuts are made"), &["file.data", "file.rename", "file.dir"]);
+    assert!(approve(site.dir.path()).status().expect("the publisher runs").success());
+    let key = std::fs::read(device.home().join("status.key")).expect("a key");
+    let file = site.file().display().to_string();
+    let joining = |root: &Path| Device::at("press-07", root).command(&["enroll", "--from", &file]);
+    let experiment = Experiment {
+        deed: "join",
+        prepare: &|root| copy(&device.home(), &root.join("home")),
+        command: &joining,
+        check: &|root, _, when| {
+            let again = joining(root).output().expect("the syncer runs");
+            let home = root.join("home");
+            // One that was done is told that it is.
+            let is_done = said(&again).contains("belongs to device `press-07` already");
+            assert!(again.status.success() || is_done, "{when}: {}", said(&again));
+            assert_eq!(std::fs::read(home.join("status.key")).expect("a key"), key, "{when}");
+            assert_eq!(read(&home.join("account.json"))["current"]["secret"], secret.as_str(), "{when}");
+            assert_eq!(read(&home.join("join.json"))["device"], "press-07", "{when}");
+            assert!(home.join("floor").exists() && !home.join("enrol.json").exists(), "{when}");
+        },
+        cut: Cut::Power,
+        occurrences: occurrences(),
+    };
+    let points = ["file.data", "file.rename", "file.dir", "file.remove"];
+    assert_cut(&cut_everywhere(&experiment).expect("the cuts are made"), &points);
 }

@@ -182,7 +182,7 @@ impl Kept {
 }
 
 /// Removes the lock file that git complains about, as its message says.
-fn remove_lock(fleet: &Fleet, when: &str) {
+pub(crate) fn remove_lock(fleet: &Fleet, when: &str) {
     let mut dirs = vec![fleet.dir().join(".git")];
     while let Some(dir) = dirs.pop() {
         for path in std::fs::read_dir(&dir).into_iter().flatten().flatten().map(|entry| entry.path()) {

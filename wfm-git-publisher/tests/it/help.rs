@@ -162,11 +162,39 @@ fn prepare(lab: &Lab, fleet: &Path) {
     }
     lab.run_in(fleet, &["device", "add", "spare-01", "--label", "site=linz"]).good();
     fs::write(fleet.join("press-03.json"), "{}").unwrap();
+    wait(lab, fleet);
     fs::create_dir(lab.dir().join(".ssh")).unwrap();
     fs::write(lab.dir().join(".ssh/id_ed25519.pub"), Lab::device_key("olga").public().to_string()).unwrap();
     let key = lab.dir().join(".ssh/id_ed25519");
     Lab::device_key("olga").save(&key).unwrap();
     repo_testkit::git::git(fleet, &["config", "user.signingKey", &key.display().to_string()]);
+}
+
+/// Devices that wait to be enrolled, one of which shows the code of the examples.
+fn wait(lab: &Lab, fleet: &Path) {
+    let file = lab.dir().join("offer.json");
+    lab.run_in(fleet, &["enroll", "file", "--out", file.to_str().unwrap()]).good();
+    let offer: Value = serde_json::from_slice(&fs::read(file).unwrap()).unwrap();
+    let dir = lab.dir().join("my-fleet.wfm/enroll");
+    fs::create_dir_all(&dir).unwrap();
+    for (number, code, address) in
+        [(1, "9935d4de34", "10.1.7.1"), (3, "0000000003", "10.1.7.3"), (4, "0000000004", "10.1.7.20")]
+    {
+        let account = format!("sha256:{number:064x}");
+        let key = Lab::device_key(&format!("waits-{number}")).public().to_string();
+        let claim = serde_json::json!({ "layout": 1, "key": key, "account": account, "version": "0.3.0" });
+        let waiting = serde_json::json!({
+            "layout": 1,
+            "request": format!("{number:032x}"),
+            "number": number,
+            "received": jiff::Timestamp::now(),
+            "address": address,
+            "claim": claim.to_string(),
+            "transcript": format!("sha256:{code}{}", "0".repeat(54)),
+            "roster": offer["trust"]["sha256"],
+        });
+        fs::write(dir.join(format!("{number:032x}.json")), waiting.to_string()).unwrap();
+    }
 }
 
 #[test]
@@ -186,6 +214,8 @@ fn every_command_that_prints_has_json() {
         (&["device", "enroll", "press-01", &line], "/fingerprint"),
         (&["device", "join", "press-01"], "/joinFile"),
         (&["device", "list"], "/devices/0/labels"),
+        (&["device", "pending"], "/pending"),
+        (&["enroll", "close"], "/until"),
         (&["validate"], "/problems"),
         (&["plan"], "/devices/0/state"),
         (&["publish"], "/devices/0/state"),

@@ -22,11 +22,8 @@ pub struct InvalidRange(String);
 impl Range {
     /// Whether an address lies in it; one of IPv4 is one, however it is written.
     pub fn contains(&self, address: IpAddr) -> bool {
-        match (bits_of(self.address), bits_of(address.to_canonical())) {
-            ((one, width), (other, other_width)) => {
-                width == other_width && (one ^ other).checked_shr(u32::from(width - self.bits)).unwrap_or(0) == 0
-            }
-        }
+        let ((one, width), (other, other_width)) = (bits_of(self.address), bits_of(address.to_canonical()));
+        width == other_width && (one ^ other).checked_shr(u32::from(width - self.bits)).unwrap_or(0) == 0
     }
 }
 
