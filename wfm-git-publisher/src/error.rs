@@ -110,7 +110,7 @@ pub fn warning(problem: &Problem) -> String {
 fn problems<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a Problems> {
     match (error.downcast_ref(), error.downcast_ref(), error.downcast_ref(), error.downcast_ref()) {
         (Some(PublishError::Fleet(problems)), ..) => Some(problems),
-        (_, Some(AddError::Device { problems, .. }), ..) => Some(problems),
+        (_, Some(AddError::Device { problems, .. } | AddError::List(problems)), ..) => Some(problems),
         (_, _, Some(EnrollError::Device { problems, .. }), _) => Some(problems),
         (.., Some(ConfigError::Problems(problems))) => Some(problems),
         _ => match error.downcast_ref() {

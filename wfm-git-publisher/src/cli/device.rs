@@ -2,18 +2,19 @@
 
 use std::collections::BTreeMap;
 use std::io::Read;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
+use repo_git::durable::FileError;
 use repo_model::{DeviceId, text};
 use serde_json::json;
 use wfm_git_host::accounts::Store;
 
-use super::{OutputArgs, Place, account, label, pending};
+use super::{OutputArgs, Place, account, label, pending, table};
 use crate::config::Config;
 use crate::error::{Failure, USER};
 use crate::fleet::{self, Device};
-use crate::operator::{Lines, Over, Reach, add, enroll, rejoin};
+use crate::operator::{AddError, AddedOne, Lines, Over, Reach, add, add_many, enroll, rejoin};
 use crate::repos::Remotes;
 
 /// The devices of the fleet
@@ -38,11 +39,22 @@ pub(super) enum Command {
 ///   wfm-git-publisher device add press-03 --label site=graz --label line=2
 ///   wfm-git-publisher device add press-03 --over ssh
 ///   wfm-git-publisher device add press-03 --out /media/usb/press-03.json
+///
+/// Many devices come from one list, with one commit: CSV whose first line names the columns (`id,site,line`; all but `id`
+/// are labels), or JSON (`[{"id": "press-07", "labels": {"site": "graz"}}]`). Whatever is wrong in it is told before anything
+/// is written. --out is a folder then.
+///
+///   wfm-git-publisher device add --from devices.csv --out /media/usb/join
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct AddArgs {
     /// The device's id: letters, digits and `. _ ~ -`, in parts divided by `/`
-    id: DeviceId,
+    #[arg(required_unless_present = "from")]
+    id: Option<DeviceId>,
+
+    /// A list of devices with their labels, as CSV or JSON
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["id", "labels"])]
+    from: Option<PathBuf>,
 
     /// A label; may be repeated
     #[arg(long = "label", value_name = "NAME=VALUE", value_parser = label)]
@@ -166,19 +178,55 @@ fn run_add(place: &Place, args: AddArgs) -> Result<u8, Failure> {
     let config = place.config()?;
     let remotes = place.remotes()?;
     let reach = reach(&config, remotes.as_ref(), &args.file, false)?;
-    let added = add(&place.work_tree()?, &place.home()?, &args.id, &labels, reach, out)?;
+    let Some(id) = args.id else {
+        let list = args.from.unwrap_or_default();
+        return run_add_many(place, &list, reach, out.as_deref(), args.output);
+    };
+    let added = add(&place.work_tree()?, &place.home()?, &id, &labels, reach, out)?;
     let said = if added.was_there { "is in the fleet already" } else { "is in the fleet now" };
     let text = format!(
         "{} {said}: {}\njoin file: {}\n\nOn the device: device-syncer init --join FILE\n\
          Then here:     wfm-git-publisher device enroll {} 'what it prints'\n{}",
-        args.id,
+        id,
         added.file,
         added.join.display(),
-        args.id,
+        id,
         place.next_push()?,
     );
-    let json = || json!({ "device": args.id, "file": added.file, "joinFile": added.join, "wasThere": added.was_there });
+    let json = || json!({ "device": id, "file": added.file, "joinFile": added.join, "wasThere": added.was_there });
     args.output.print(&text, json);
+    Ok(0)
+}
+
+/// The devices of a list; where the list is wrong, nothing is written.
+fn run_add_many(
+    place: &Place,
+    list: &Path,
+    reach: Reach<'_>,
+    out: Option<&Path>,
+    output: OutputArgs,
+) -> Result<u8, Failure> {
+    let bytes = std::fs::read(list).map_err(FileError::read(list))?;
+    let listed = fleet::read_device_list(&list.display().to_string(), &bytes).map_err(AddError::List)?;
+    let added = add_many(&place.work_tree()?, &place.home()?, &listed, reach, out)?;
+    let row = |one: &AddedOne| {
+        let said = if one.was_there { "was there" } else { "new" };
+        [one.device.to_string(), said.to_owned(), one.file.clone(), one.join.display().to_string()]
+    };
+    let rows = std::iter::once(["DEVICE", "IN THE FLEET", "FILE", "JOIN FILE"].map(str::to_owned));
+    let rows: Vec<_> = rows.chain(added.iter().map(row)).collect();
+    let text = format!(
+        "{}\nOn each device: device-syncer init --join FILE\n\
+         Then here:      wfm-git-publisher device enroll ID 'what it prints'\n{}",
+        table(&rows),
+        place.next_push()?,
+    );
+    output.print(&text, || {
+        let shown = |one: &AddedOne| {
+            json!({ "device": one.device, "file": one.file, "joinFile": one.join, "wasThere": one.was_there })
+        };
+        json!({ "devices": added.iter().map(shown).collect::<Vec<_>>() })
+    });
     Ok(0)
 }
 

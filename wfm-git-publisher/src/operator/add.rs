@@ -30,6 +30,9 @@ pub enum AddError {
     /// The device's new file would be wrong.
     #[error("`{device}` can't be added like this")]
     Device { device: DeviceId, problems: Problems },
+    /// Devices of a list can't be added like this.
+    #[error("the devices can't be added like this")]
+    List(Problems),
     /// The device is there already, with other labels than those asked for.
     #[error("`{device}` is in the fleet already: {file}")]
     Exists { device: DeviceId, file: String },
@@ -91,7 +94,12 @@ pub fn rejoin(
     join(home, device, reach, out)
 }
 
-fn join(home: &Home, device: &DeviceId, reach: Reach<'_>, out: Option<PathBuf>) -> Result<PathBuf, AddError> {
+pub(super) fn join(
+    home: &Home,
+    device: &DeviceId,
+    reach: Reach<'_>,
+    out: Option<PathBuf>,
+) -> Result<PathBuf, AddError> {
     let joined = write_join(home, device, reach, out);
     joined.map_err(|source| AddError::Join { device: device.clone(), source: Box::new(source) })
 }

@@ -4,6 +4,7 @@
 //! are made with stock `git`, so that hooks, signing and identity are the operator's own.
 
 mod add;
+mod add_many;
 mod approve;
 mod approve_device;
 mod edit;
@@ -16,6 +17,7 @@ mod reminders;
 mod signers;
 
 pub use add::{AddError, Added, add, rejoin};
+pub use add_many::{AddedOne, add_many};
 pub use approve::{ApproveError, Approved, Approving, approve};
 pub use approve_device::{ApproveDeviceError, DeviceApproval, Word, approve_device, conflict};
 pub use enroll::{EnrollError, Enrolled, Lines, enroll};

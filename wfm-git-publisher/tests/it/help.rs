@@ -162,6 +162,7 @@ fn prepare(lab: &Lab, fleet: &Path) {
     }
     lab.run_in(fleet, &["device", "add", "spare-01", "--label", "site=linz"]).good();
     fs::write(fleet.join("press-03.json"), "{}").unwrap();
+    fs::write(fleet.join("devices.csv"), "id,site\npress-11,graz\npress-12,linz\n").unwrap();
     wait(lab, fleet);
     fs::create_dir(lab.dir().join(".ssh")).unwrap();
     fs::write(lab.dir().join(".ssh/id_ed25519.pub"), Lab::device_key("olga").public().to_string()).unwrap();

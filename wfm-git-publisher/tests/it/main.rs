@@ -9,6 +9,7 @@ mod cli;
 mod clocks;
 mod crash;
 mod damage;
+mod device_list;
 mod doubts;
 mod exit_codes;
 mod explain;
