@@ -55,7 +55,7 @@ struct Diagnostics {
     status: StatusOut,
     /// For the state that was accepted last, or why there is none.
     plan: Value,
-    /// Newest first.
+    /// Transitions as `history` has them, newest first.
     history: Value,
     /// By `deployment/component`; what can't be had says why.
     logs: BTreeMap<String, Vec<String>>,

@@ -80,7 +80,7 @@ struct Known {
     device_state: DeviceState,
     /// The states that were reported last.
     report: Report,
-    /// The deployment's id in the fleet repository, or its UUID where that isn't known.
+    /// The operator's id of the deployment.
     name: String,
     from_fleet: BTreeMap<&'static str, Said>,
     now: Timestamp,

@@ -67,7 +67,7 @@ pub(super) fn run(home: &Home, args: &Args) -> Result<ExitCode, CliError> {
 
 /// Something that was deployed.
 struct Part {
-    /// `deployment/component`, for people.
+    /// `deployment/component`, as it is printed.
     name: String,
     component: AppliedComponent,
 }

@@ -149,7 +149,7 @@ pub(super) fn reason_text(reason: Reason) -> &'static str {
 pub(super) struct StatusOut {
     /// The device's id; `null` where the join file can't be read.
     device: Option<String>,
-    /// The version of this program, as `--version` says it.
+    /// The version of this program, not that of the running syncer.
     version: &'static str,
     /// The worst of all components that are to be here, in the words of the heartbeat.
     health: Health,

@@ -110,7 +110,7 @@ pub struct Registries {
     pub plain_http: Vec<String>,
     /// PEM files with authorities beside the public roots.
     pub ca: Vec<PathBuf>,
-    /// Accounts by `host[:port]`.
+    /// Which account a registry is asked with, by its `host[:port]`.
     pub accounts: BTreeMap<String, Credentials>,
     /// Where else registries' artefacts are.
     pub mirrors: Mirrors,

@@ -62,7 +62,7 @@ impl SitePolicy {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "CeilingsFragment")]
 pub struct Ceilings {
-    /// Bytes.
+    /// Bytes; absent: no limit of the site's.
     pub memory: Option<u64>,
     /// Thousandths of a processor.
     pub milli_cpus: Option<u64>,

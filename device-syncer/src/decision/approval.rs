@@ -187,7 +187,7 @@ impl Approvals {
 /// A change that waits for a person.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Waits<'a> {
-    /// Names the change.
+    /// The digest of the deployment's set, which a person's word is bound to.
     pub set: Digest,
     /// Who rejected it, if anybody did.
     pub rejected: Option<Said<'a>>,
@@ -196,7 +196,7 @@ pub struct Waits<'a> {
 /// A person's word, wherever it was said.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Said<'a> {
-    /// At the device.
+    /// By a command at the device.
     Here(&'a Word),
     /// In the site's list.
     Elsewhere(&'a SiteSaid),

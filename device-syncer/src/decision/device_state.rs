@@ -149,7 +149,7 @@ pub struct Applied {
     pub inputs: Inputs,
 }
 
-/// `inputs.json`.
+/// `inputs.json` in the tree of `refs/syncer/state`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Inputs {

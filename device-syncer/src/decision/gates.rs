@@ -23,7 +23,7 @@ pub enum Change {
     Finish,
     /// The last good set of its deployment is put back.
     RollBack,
-    /// It goes.
+    /// It is removed from the device.
     Remove,
     /// What was applied is put back where it is gone, stopped or never came up.
     Restore,

@@ -68,7 +68,7 @@ pub struct HookEnd {
 pub enum Phase<'a> {
     /// Whether this may be done now.
     Ask(&'a HookAsk),
-    /// It is over.
+    /// What was let through has ended.
     Done(&'a HookEnd),
 }
 

@@ -45,7 +45,7 @@ pub mod kubernetes;
 pub mod message;
 /// What was seen of the runtimes in one go.
 pub mod observation;
-/// Patterns of images, charts and archives, as a site allows them.
+/// Patterns with `*` and `**`, as a site writes them.
 pub mod pattern;
 /// Desired against actual, as data.
 pub mod plan;

@@ -121,7 +121,7 @@ pub struct PlannedComponent {
 pub enum Action {
     /// It runs as wanted.
     Keep,
-    /// It is applied.
+    /// It is installed, or updated.
     Apply {
         reason: Reason,
         /// What runs it until now, if its type changed: that is removed before.
@@ -133,7 +133,7 @@ pub enum Action {
     },
     /// It was applied, and what of it doesn't run any more is restored; nothing else of it is touched.
     Restore {
-        /// What doesn't run.
+        /// What of it doesn't run, in the runtime's words.
         reason: String,
         /// What the runtime gets.
         #[serde(skip)]
@@ -167,7 +167,7 @@ impl Action {
 pub enum Reason {
     /// Nothing of it exists.
     New,
-    /// Its inputs changed.
+    /// Its input digest isn't the applied one any more.
     Changed,
     /// It runs under another type.
     Retyped,

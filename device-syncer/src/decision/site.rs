@@ -48,7 +48,7 @@ struct Bound {
 pub struct Believed {
     /// The commit on `site`, 40 hex digits.
     pub commit: String,
-    /// Who signed it.
+    /// The key of the site that signed it.
     pub key: KeyText,
     /// SHA-256 of its bytes.
     pub digest: Digest,

@@ -25,7 +25,7 @@ const RENEWAL_PAUSE: Duration = Duration::from_secs(3600);
 /// The longest answer of the host about an account, in bytes.
 const MAX_ANSWER: u64 = 64 << 10;
 
-/// `account.json`.
+/// `account.json` of the home: the secret that counts, the one that comes, and the one before.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Kept {
     current: Secret,

@@ -52,7 +52,7 @@ pub enum ConnectionError {
 /// URL, TLS and credentials in use.
 #[derive(Debug)]
 pub struct HostConnection {
-    /// The repository there.
+    /// The device's own repository at the host.
     pub remote: Remote,
     /// Keeps the secret of the join file's account valid; `None` where that isn't used.
     pub keeper: Option<Keeper>,

@@ -12,7 +12,7 @@ use crate::state::json_file::{self, FileError};
 /// The most words that are kept; the oldest go.
 const MOST: usize = 100;
 
-/// `approvals.json`.
+/// `approvals.json` of the home, written by `approve` and `reject`.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ApprovalsFile {

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::config::Home;
 use crate::state::json_file;
 
-/// `approved-removals.json`.
+/// `approved-removals.json` of the home, written by `approve --removals`.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ApprovedRemovals {

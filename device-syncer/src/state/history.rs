@@ -19,7 +19,7 @@ const DOCUMENT: u64 = 1 << 20;
 #[derive(Debug)]
 pub struct History {
     repo: Repo,
-    /// Newest first.
+    /// Newest first, as the clone has them.
     pub entries: Vec<Entry>,
 }
 

@@ -18,7 +18,7 @@ use crate::state::json_file::{self, FileError};
 /// How much of a site's file is read for its first line, in bytes: it may be of any length.
 const FIRST_LINE: u64 = 4 * LINE as u64;
 
-/// `hold.json`.
+/// `hold.json` of the home, written by `hold` and `release`.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct HoldsFile {

@@ -10,7 +10,7 @@ use crate::config::Home;
 use crate::decision::restarting::RequestOver;
 use crate::state::json_file::{self, FileError};
 
-/// `restart.json`.
+/// `restart.json` of the home, written by `restart`.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RequestsFile {

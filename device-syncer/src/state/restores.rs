@@ -45,7 +45,7 @@ impl Restores {
         self.0.clear();
     }
 
-    /// Lets time pass.
+    /// Moves every mark back, as if that much time had passed.
     #[cfg(test)]
     pub(crate) fn later(&mut self, time: Duration) {
         self.0.values_mut().for_each(|(_, when)| *when = when.checked_sub(time).unwrap());

@@ -32,7 +32,7 @@ impl Stability {
         self.0.remove(&deployment);
     }
 
-    /// Lets time pass.
+    /// Moves every mark back, as if that much time had passed.
     #[cfg(test)]
     pub(crate) fn later(&mut self, time: Duration) {
         self.0.values_mut().for_each(|since| since.when = since.when.checked_sub(time).unwrap());

@@ -35,7 +35,7 @@ const REBUILD_PAUSE: Duration = Duration::from_secs(60);
 pub struct Store {
     path: PathBuf,
     pub repo: Repo,
-    /// What `refs/syncer/state` has.
+    /// The content of `refs/syncer/state`, which each transaction replaces.
     pub device_state: DeviceState,
     lock: RepoLock,
     key: SigningKey,

@@ -23,7 +23,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// For messages.
+    /// What it is called in messages.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Compose => "compose archive",

@@ -56,7 +56,7 @@ impl std::fmt::Debug for Account {
     }
 }
 
-/// The pinned roster.
+/// The roster that a device believes at first.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JoinTrust {
     pub version: u64,

@@ -94,7 +94,7 @@ pub struct ClosedGate {
 #[serde(rename_all = "camelCase")]
 pub struct Adopted {
     pub serial: u64,
-    /// Its `manifestVersion`.
+    /// The `manifestVersion` of the desired state that was accepted.
     pub manifest_version: u64,
     /// The roster version that it was judged by.
     pub trust: u64,

@@ -13,7 +13,7 @@ pub const ROSTER_NAMESPACE: &str = "wfm-roster";
 /// The most root keys and publishers that a roster may list.
 const MAX_KEYS: usize = 64;
 
-/// `trust/<n>.json`.
+/// `trust/<n>.json`: whose signatures count from this version on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Roster {
     /// 1 at first, and higher by one with each roster that the one before signs.

@@ -50,7 +50,7 @@ pub struct SiteWord {
     pub set: Digest,
     /// Who says so. Which key of the site signed the list is another question.
     pub by: String,
-    /// What for.
+    /// The reason that the person gave.
     pub why: String,
 }
 

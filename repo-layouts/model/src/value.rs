@@ -23,7 +23,6 @@ pub enum ParamValue {
     Integer(i128),
     /// A finite IEEE 754 double.
     Double(f64),
-    /// `true` or `false`.
     Boolean(bool),
     /// A list; its items are no lists.
     Array(Vec<ParamValue>),

@@ -426,7 +426,7 @@ fn blocked_failure(blocked: &Blocked) -> Failure {
     }
 }
 
-/// Problems for programs.
+/// Problems as `--output json` has them: what isn't known is `null`.
 fn problems_json(problems: &Problems) -> serde_json::Value {
     let shown = |one: &Problem| {
         let severity = if one.severity == Severity::Error { "error" } else { "warning" };

@@ -88,7 +88,7 @@ pub enum Reach<'a> {
 /// How a device talks with this host.
 #[derive(Debug, Clone, Copy)]
 pub enum Over {
-    /// With a secret.
+    /// With the name and the secret of an account.
     Https {
         /// How long the secret lives; `None` for ever.
         ttl: Option<Duration>,

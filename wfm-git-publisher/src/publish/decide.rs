@@ -79,7 +79,7 @@ pub(super) enum Step {
     UpToDate { serial: u64 },
     /// Nothing is published for it, because no key of it is known.
     NotEnrolled,
-    /// Its tip stays.
+    /// The tip of `desired` stays.
     Keep,
     /// It gets a new state.
     Publish(NewState),

@@ -38,7 +38,7 @@ pub(super) fn checks(home: &Home) -> Vec<Check> {
 
 /// How this device itself reaches registries. Of that the engine is told the accounts alone.
 struct OwnWay {
-    /// Files with authorities.
+    /// Files with the certificate authorities that the settings name.
     authorities: Vec<PathBuf>,
     /// The hosts for which device.yaml has an account, which the engine is told.
     accounts: BTreeSet<String>,

@@ -17,7 +17,7 @@ pub(in crate::cli) enum Verdict {
     Failed,
 }
 
-/// What one check of `doctor` came to, as a row of its table.
+/// What one check came to, as a line of the table and an object of the JSON.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(in crate::cli) struct Row {

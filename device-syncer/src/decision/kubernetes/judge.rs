@@ -85,7 +85,7 @@ impl Verdict {
 struct Judge<'a> {
     policy: &'a ObjectPolicy,
     namespace: &'a str,
-    /// Kind and name.
+    /// Kind and name of the object that is judged, as messages have them.
     object: String,
     verdict: &'a mut Verdict,
 }

@@ -8,11 +8,11 @@ use serde_json::{Map, Number, Value};
 
 /// The most bytes of all that one release renders to: Kubernetes' store takes 1.5 MiB for one object.
 pub(super) const BYTES: usize = 32 << 20;
-/// The most documents.
+/// The most documents in all that one release renders to.
 const DOCUMENTS: usize = 10_000;
 /// The most values of all documents, those that aliases repeat included.
 const VALUES: usize = 2_000_000;
-/// Of one document.
+/// What is read of one document at most.
 const DOCUMENT: Limits = Limits { bytes: 2 << 20, depth: 100, nodes: 300_000, aliases: true };
 
 /// What one release renders to, which is read text by text.

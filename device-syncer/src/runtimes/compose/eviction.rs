@@ -102,7 +102,7 @@ impl Inventory {
     }
 }
 
-/// Why images go.
+/// Why images are evicted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Room {
     /// A fetch needs their room.

@@ -215,7 +215,7 @@ fn device_allowed(policy: &SitePolicy, device: &str) -> bool {
         })
 }
 
-/// `8080` or `8000-8010`.
+/// First and last port of `8080` or `8000-8010`; none where it is neither.
 fn range(published: &str) -> Option<(u16, u16)> {
     let (first, last) = published.split_once('-').unwrap_or((published, published));
     Some((first.parse().ok()?, last.parse().ok()?))

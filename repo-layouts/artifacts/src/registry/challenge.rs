@@ -13,7 +13,7 @@ const LIFE: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs
 /// How a registry wants to know who asks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Challenge {
-    /// It wants nothing.
+    /// Whoever asks is answered, without an account.
     None,
     /// A user and a password.
     Basic,

@@ -13,7 +13,7 @@ pub enum OpenError {
     #[error("`{}` is not a Git repository", path.display())]
     NotARepository {
         path: PathBuf,
-        /// What was missing.
+        /// What a Git repository has and this path lacks.
         #[source]
         source: Cause,
     },

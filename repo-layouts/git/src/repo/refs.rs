@@ -14,11 +14,11 @@ use crate::{CommitId, durable};
 /// Where a ref must stand for a move to happen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Expected {
-    /// It doesn't exist.
+    /// The ref must not exist.
     Absent,
-    /// Exactly here.
+    /// It must stand at this very commit.
     At(CommitId),
-    /// Anywhere, or damaged.
+    /// It may stand anywhere, or be damaged.
     Any,
 }
 

@@ -45,7 +45,7 @@ pub enum EntryKind {
     Executable,
     /// A symbolic link; the blob is its target.
     Symlink,
-    /// Another repository's commit.
+    /// Mode 160000: a commit of another repository.
     Submodule,
 }
 
@@ -78,7 +78,7 @@ pub enum TreeError {
     TooMuch {
         limit: u64,
         what: &'static str,
-        /// Where counting stopped.
+        /// The path at which a limit was reached.
         path: String,
     },
     /// An object of the tree is not in the repository.

@@ -112,7 +112,7 @@ pub struct Peripheral {
 }
 
 impl DeviceCapabilities {
-    /// Reads either dialect.
+    /// Reads a document of either dialect. Fails with all its problems.
     pub fn read(file: &str, bytes: &[u8]) -> Result<Self, Problems> {
         let read = |field: Field<'_>| FORM.refuse_2024(&field).and_then(|()| field.mapping(document));
         yaml::read_json(file, bytes, read).map(|(capabilities, _)| capabilities)

@@ -48,13 +48,9 @@ pub struct DataType {
 /// The type of a single value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ItemType {
-    /// `string`
     String,
-    /// `integer`
     Integer,
-    /// `double`
     Double,
-    /// `boolean`
     Boolean,
 }
 

@@ -28,7 +28,7 @@ pub struct ApplicationDeployment {
     pub application_id: ApplicationId,
     /// Name of the object in Kubernetes; shown to no one and no identity.
     pub name: String,
-    /// Namespace in Kubernetes.
+    /// Namespace of that object in Kubernetes.
     pub namespace: String,
     /// The device, or `<device>/*` for those behind a gateway; absent in the pre-draft.
     pub device_id: Option<String>,

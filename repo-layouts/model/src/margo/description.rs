@@ -54,7 +54,7 @@ pub struct DeploymentProfile {
     pub kind: ProfileType,
     /// Whether the type is written `docker-compose` or `helm.v3`.
     pub old_type: bool,
-    /// For people.
+    /// One paragraph for the people who choose it.
     pub description: Option<String>,
     /// What is applied, in this order; at least one.
     pub components: Vec<Component>,

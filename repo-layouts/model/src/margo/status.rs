@@ -27,7 +27,7 @@ const FORM: Form = Form {
 pub enum State {
     /// It runs as desired.
     Installed,
-    /// It is gone.
+    /// It was removed from the device.
     Removed,
     /// It waits, for the reason given.
     Pending,
@@ -115,7 +115,7 @@ pub struct StatusError {
     /// The component, or `metadata.name` of the deployment for the overall state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
-    /// For a person.
+    /// For a person to read; programs use the code.
     pub message: String,
 }
 

@@ -34,7 +34,7 @@ pub struct Named {
     /// The commit, 40 hex digits.
     pub commit: String,
     pub serial: u64,
-    /// Its `manifestVersion`.
+    /// The `manifestVersion` of that desired state.
     pub manifest_version: u64,
     /// The newest roster in its tree.
     pub trust: u64,

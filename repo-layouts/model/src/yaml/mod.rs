@@ -23,9 +23,7 @@ pub use write::to_yaml;
 /// Where a node starts: line and column from 1, the column in characters. Line 0 means unknown.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Span {
-    /// Line from 1.
     pub line: usize,
-    /// Column from 1.
     pub column: usize,
 }
 

@@ -22,7 +22,7 @@ pub enum Plain {
     HugeInteger,
     /// Decimal with a fraction or exponent, an infinity or not-a-number.
     Double(f64),
-    /// Anything else.
+    /// What no other rule of the core schema matches.
     String,
 }
 

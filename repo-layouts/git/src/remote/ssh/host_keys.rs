@@ -11,7 +11,7 @@ use crate::sign::openssh::fingerprint_of;
 /// The most bytes of a file with known hosts.
 const LONGEST_FILE: u64 = 4 << 20;
 
-/// The settings, understood.
+/// Which keys of a host the settings allow: as keys, as fingerprints, and in files of known hosts.
 #[derive(Debug)]
 pub(super) struct Expected {
     keys: Vec<Vec<u8>>,
