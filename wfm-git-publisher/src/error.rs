@@ -137,8 +137,12 @@ fn hint(error: &(dyn Error + 'static)) -> Option<String> {
     if let Some(ApproveError::Push { .. }) = error.downcast_ref() {
         return Some("say it again when that works; what is signed stays".to_owned());
     }
-    let others =
-        || add_hint(error).or_else(|| join_hint(error)).or_else(|| enroll_hint(error)).or_else(|| approve_device_hint(error));
+    let others = || {
+        add_hint(error)
+            .or_else(|| join_hint(error))
+            .or_else(|| enroll_hint(error))
+            .or_else(|| approve_device_hint(error))
+    };
     publish::hint(error).or_else(others).or_else(|| host_hint(error))
 }
 

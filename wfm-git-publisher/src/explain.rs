@@ -6,7 +6,7 @@ mod show;
 
 use std::collections::BTreeSet;
 
-use repo_model::envelope::{DeploymentPolicy, STABILISE};
+use repo_model::envelope::{DeploymentPolicy, IgnoredDrift, STABILISE};
 use repo_model::margo::Target;
 use repo_model::{DeploymentId, DeploymentName, DeviceId};
 use serde::Serialize;
@@ -309,8 +309,14 @@ fn explain_deployment(
     }
 }
 
+fn listed(ignored: &[IgnoredDrift]) -> String {
+    let all: Vec<_> = ignored.iter().map(ToString::to_string).collect();
+    if all.is_empty() { "nothing".to_owned() } else { all.join(", ") }
+}
+
 fn rules(fleet: &Fleet, device: &Device, deployment: &Deployment) -> Vec<RuleExplained> {
-    let DeploymentPolicy { on_failure, stabilise_seconds, drift, .. } = deployment.policy_on(fleet, device);
+    let DeploymentPolicy { on_failure, stabilise_seconds, drift, drift_ignore, .. } =
+        deployment.policy_on(fleet, device);
     let explained = |name: &str, value: String, key: fn(&Policy) -> Option<(String, &Place)>| {
         let settings = deployment.policies(fleet, device).filter_map(|(rule, policy)| {
             let (what, place) = key(policy)?;
@@ -318,7 +324,7 @@ fn rules(fleet: &Fleet, device: &Device, deployment: &Deployment) -> Vec<RuleExp
         });
         RuleExplained { name: name.to_owned(), value, settings: settings.collect() }
     };
-    vec![
+    let mut rules = vec![
         explained("onFailure", on_failure.to_string(), |policy| {
             policy.on_failure.as_ref().map(|(word, place)| (word.to_string(), place))
         }),
@@ -328,7 +334,13 @@ fn rules(fleet: &Fleet, device: &Device, deployment: &Deployment) -> Vec<RuleExp
         explained("drift", drift.to_string(), |policy| {
             policy.drift.as_ref().map(|(word, place)| (word.to_string(), place))
         }),
-    ]
+    ];
+    // Few fleets say any.
+    let ignored = explained("driftIgnore", listed(&drift_ignore), |policy| {
+        policy.drift_ignore.as_ref().map(|(all, place)| (listed(all), place))
+    });
+    rules.extend(Some(ignored).filter(|ignored| !ignored.settings.is_empty()));
+    rules
 }
 
 /// Which target means the device, or why none does.

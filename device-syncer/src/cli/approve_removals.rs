@@ -87,7 +87,7 @@ fn going(home: &Home) -> Result<BTreeMap<DeploymentId, String>, CliError> {
             "no state was accepted on this device yet, so nothing is to be removed".to_owned(),
         ));
     };
-    let found = status::observe(home).map_err(CliError::Input)?.found;
+    let found = status::observe(home, None).map_err(CliError::Input)?.found;
     let seen = found.iter().filter_map(|found| found.deployment);
     let all = device_state.deployments.keys().copied().chain(seen);
     let going = all.filter(|id| !desired.envelope.deployments.contains_key(id));

@@ -12,6 +12,7 @@ use repo_model::{error_chain, text};
 use super::{OutputArgs, must_be, show, watch};
 use crate::config::from_fleet::shown;
 use crate::config::{Home, Said, Settings};
+use crate::decision::drift;
 use crate::decision::observation::Observation;
 use crate::error::CliError;
 use crate::home;
@@ -52,7 +53,7 @@ pub(super) fn run(home: &Home, args: &Args) -> Result<ExitCode, CliError> {
 /// observed.
 pub(super) fn read(home: &Home) -> (show::StatusOut, Option<String>) {
     let (device_state, desired) = loaded::peek(&home.repository());
-    let observation = observe(home);
+    let observation = observe(home, desired.as_ref());
     let (host, pass) = (local_condition::read(&home.contact()), local_condition::read(&home.failure()));
     let status =
         show::StatusOut::of(&device_state, desired.as_ref(), observation.as_ref().ok()).with_trouble(host, pass);
@@ -72,9 +73,10 @@ pub(super) fn from_fleet(settings: Option<&Settings>, desired: Option<&Desired>)
     all.unwrap_or_default()
 }
 
-/// What runs now, unless that takes too long to find out.
-pub(super) fn observe(home: &Home) -> Result<Observation, String> {
+/// What runs now, unless that takes too long to find out; with what this state has ignored.
+pub(super) fn observe(home: &Home, desired: Option<&Desired>) -> Result<Observation, String> {
     let runtimes = home::runtimes_of(home).map_err(|error| error_chain(&error))?;
+    runtimes.ignore_drift(desired.map(drift::ignored).unwrap_or_default());
     let (sender, receiver) = mpsc::channel();
     // It may be left behind: it only asks.
     std::thread::spawn(move || sender.send(runtimes.observe()));

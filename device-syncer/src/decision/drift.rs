@@ -1,8 +1,23 @@
 //! Drift: what was applied and isn't there as it was applied any more, told from what went down with the device.
 
+use std::collections::BTreeMap;
+
+use repo_model::DeploymentId;
+use repo_model::desired::Desired;
+use repo_model::envelope::IgnoredDrift;
+
 use super::deployment::DesiredDeployment;
 use super::device_state::{AppliedComponent, DeviceState};
 use super::observation::{Condition, Observation, Observed};
+
+/// What of charts' objects may be as it is, by deployment.
+pub type DriftIgnored = BTreeMap<DeploymentId, Vec<IgnoredDrift>>;
+
+/// What the fleet wants ignored.
+pub fn ignored(desired: &Desired) -> DriftIgnored {
+    let all = desired.envelope.deployments.iter().map(|(id, one)| (*id, one.policy.drift_ignore.clone()));
+    all.filter(|(_, ignored)| !ignored.is_empty()).collect()
+}
 
 impl DeviceState {
     /// Notes of each applied component whether all of it is there during this boot. What was there when the device went down,

@@ -7,6 +7,7 @@ use repo_model::report::{CAPABILITIES, Condition, ConditionType, Reason};
 use crate::config::Device;
 use crate::decision::conditions;
 use crate::decision::device_state::DeviceState;
+use crate::decision::drift;
 use crate::decision::fetched;
 use crate::decision::gates::Gates;
 use crate::decision::observation::Observation;
@@ -118,6 +119,7 @@ pub fn changes(
     desired: &Desired,
 ) -> Result<Plan, PlanError> {
     let wanted = reconciler.resolve(device, desired, device_state.status.get(CAPABILITIES));
+    reconciler.runtimes.ignore_drift(drift::ignored(desired));
     let observation = reconciler.runtimes.observe_any()?;
     let unreachable = observation.unreachable_types();
     Ok(Plan::make(Some(&wanted), device_state, &observation.found, &unreachable, &Gates::default()))
@@ -174,6 +176,7 @@ impl Basis<'_> {
             self.device_state.forget_sets(wanted);
             reconciler.put_last_good(device, capabilities.as_ref(), &mut self.device_state, wanted);
         }
+        reconciler.runtimes.ignore_drift(desired.map(drift::ignored).unwrap_or_default());
         let observation = reconciler.runtimes.observe_any()?;
         conditions.extend(conditions::unreachable(&observation, &[]));
         conditions.extend(conditions::violations(&observation));

@@ -19,6 +19,7 @@ use crate::decision::closed::closed;
 use crate::decision::conditions::{self, condition};
 use crate::decision::deployment::DesiredDeployment;
 use crate::decision::desired::{DeviceValues, resolve};
+use crate::decision::drift;
 use crate::decision::fetched::{self, AllFetched, Fetched};
 use crate::decision::gates::{Gates, RemovalLimit};
 use crate::decision::hook::HookEnd;
@@ -95,7 +96,10 @@ impl Reconciler {
         // What ends from here on was at work when it was observed.
         let at_work = self.jobs.at_work();
         let from_fleet = device.from_fleet(pass.desired.as_ref());
-        if self.runtimes.follow_fleet(from_fleet.clone()) {
+        let is_other_policy = self.runtimes.follow_fleet(from_fleet.clone());
+        // While nobody knows what is wanted, what was ignored before still is.
+        let ignores = |desired| self.runtimes.ignore_drift(drift::ignored(desired));
+        if pass.desired.as_ref().is_some_and(ignores) || is_other_policy {
             self.observer.ask_anew();
         }
         let answers = self.observer.observe(&self.runtimes, at_work, self.probe.is_due(), is_waited_for);

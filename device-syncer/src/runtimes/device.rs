@@ -11,6 +11,7 @@ use repo_model::{Digest, error_chain};
 use super::{Cancel, ComposeRuntime, HelmRuntime, LockedImage, Runtime, RuntimeError, Runtimes, Watch, compose, helm};
 use crate::config::FromFleet;
 use crate::decision::component::{Component, Kind};
+use crate::decision::drift::DriftIgnored;
 use crate::decision::failure::Failure;
 use crate::decision::kept::Kept;
 use crate::decision::observation::{Observation, Observed};
@@ -132,6 +133,11 @@ impl DeviceRuntimes {
     /// From now on this counts of what the fleet says of the site's policy. Returns whether something else did before.
     pub fn follow_fleet(&self, from_fleet: FromFleet) -> bool {
         self.compose.as_ref().is_some_and(|compose| compose.follow_fleet(from_fleet))
+    }
+
+    /// From now on this is ignored of charts' drift. Returns whether something else was before.
+    pub fn ignore_drift(&self, ignored: DriftIgnored) -> bool {
+        self.helm.as_ref().is_some_and(|helm| helm.ignore_drift(ignored))
     }
 
     /// Calls `changed` whenever something of ours ended or went, for as long as what this gives lives; `None` where that

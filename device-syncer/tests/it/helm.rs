@@ -449,6 +449,63 @@ fn helm_3_puts_back_what_somebody_changed_of_a_release() {
     what_somebody_changed_of_a_release_is_put_back(HELM_3);
 }
 
+/// What the fleet says of a deployment's drift in its envelope.
+fn ignore(world: &World, name: &str, ignored: &Value) {
+    world.hand.describe(name, |described| described["policy"]["driftIgnore"] = ignored.clone());
+}
+
+fn what_the_fleet_ignores_of_a_release_is_left_as_it_is(helm: &str) {
+    let charts = Charts::new(helm);
+    let world = &charts.world;
+    charts.want("greeter", &[("replicas", "1")]);
+    let (release, namespace) = (charts.release("greeter"), charts.cluster.namespace().to_owned());
+    let replicas = json!([{"kind": "Deployment", "name": release, "pointer": "/spec/replicas"}]);
+    ignore(world, "greeter", &replicas);
+    world.hand.publish();
+    world.once().good();
+    let kubectl = |args: &[&str]| {
+        let output = charts.cluster.kubectl(args).args(["--namespace", &namespace]).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let deployment = format!("deployment/{release}");
+    let scaled = || kubectl(&["get", &deployment, "--output", "jsonpath={.spec.replicas}"]);
+    kubectl(&["scale", "--replicas=3", &deployment]);
+    let before = charts.history("greeter");
+    assert!(world.syncer(&["plan"]).good().stdout.contains("greeter/hello: keep"));
+    world.once().good();
+    assert_eq!((scaled(), charts.history("greeter")), ("3".to_owned(), before.clone()), "that is ignored");
+    charts.assert_idle("greeter");
+    // What isn't ignored is put back, and the whole is what the chart says then.
+    kubectl(&["set", "image", &deployment, "web=evil:1"]);
+    assert!(world.syncer(&["plan"]).ended(3).stdout.contains("somebody changed it"));
+    world.once().good();
+    assert_eq!((scaled(), charts.history("greeter").len()), ("1".to_owned(), before.len() + 1));
+    // Ignored no more, it counts at once; nobody applies it for being said otherwise.
+    kubectl(&["scale", "--replicas=3", &deployment]);
+    world.once().good();
+    assert_eq!((scaled(), charts.history("greeter").len()), ("3".to_owned(), before.len() + 1));
+    ignore(world, "greeter", &json!([{"kind": "ConfigMap", "pointer": ""}]));
+    world.hand.publish();
+    world.once().good();
+    assert_eq!((scaled(), charts.history("greeter").len()), ("1".to_owned(), before.len() + 2));
+    // A whole object that is ignored may be gone.
+    kubectl(&["delete", "configmap", &release]);
+    world.once().good();
+    assert_eq!(charts.history("greeter").len(), before.len() + 2);
+    assert!(world.syncer(&["status"]).good().stdout.contains("healthy"));
+}
+
+#[test]
+fn helm_4_leaves_what_the_fleet_ignores_of_a_release() {
+    what_the_fleet_ignores_of_a_release_is_left_as_it_is(HELM_4);
+}
+
+#[test]
+fn helm_3_leaves_what_the_fleet_ignores_of_a_release() {
+    what_the_fleet_ignores_of_a_release_is_left_as_it_is(HELM_3);
+}
+
 #[test]
 fn a_release_of_helm_3_goes_on_with_helm_4() {
     let charts = Charts::new(HELM_3);

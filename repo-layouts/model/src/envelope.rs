@@ -30,6 +30,9 @@ pub const DEPENDS_ON: Feature = Feature { name: "depends-on", since: "0.2.0" };
 /// `policy.drift` of a deployment.
 pub const DRIFT: Feature = Feature { name: "drift", since: "0.3.0" };
 
+/// `policy.driftIgnore` of a deployment.
+pub const DRIFT_IGNORE: Feature = Feature { name: "drift-ignore", since: "0.3.0" };
+
 /// `policy.approval` of the device or of one of its deployments.
 pub const APPROVAL: Feature = Feature { name: "approval", since: "0.3.0" };
 
@@ -37,7 +40,7 @@ pub const APPROVAL: Feature = Feature { name: "approval", since: "0.3.0" };
 pub const WINDOWS: Feature = Feature { name: "windows", since: "0.3.0" };
 
 /// The features that this code knows by name; `requires` may list no other one.
-pub const FEATURES: &[Feature] = &[APPROVAL, DEPENDS_ON, DRIFT, SUSPENDED, WINDOWS];
+pub const FEATURES: &[Feature] = &[APPROVAL, DEPENDS_ON, DRIFT, DRIFT_IGNORE, SUSPENDED, WINDOWS];
 
 /// The largest serial and `manifestVersion` ever written.
 pub const MAX_SERIAL: u64 = json::MAX_INTEGER;
@@ -147,6 +150,9 @@ pub struct DeploymentPolicy {
     /// Whether the device puts back what doesn't run as it was applied.
     #[serde(default, skip_serializing_if = "DriftPolicy::is_heal")]
     pub drift: DriftPolicy,
+    /// What of its charts' objects may be as it is, whatever the charts say.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub drift_ignore: Vec<IgnoredDrift>,
     /// The number of the newest restart that the fleet asks for; absent means 0, as where it never did.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub restart: u64,
@@ -201,6 +207,56 @@ words! {
         Heal "heal" "It puts it back."
         HealInWindow "heal-in-window" "It puts it back within the site's windows."
         Report "report" "It tells it, and puts it back when a person at the device says so."
+    }
+}
+
+/// A part of a chart's objects whose drift is ignored.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct IgnoredDrift {
+    /// The objects' kind, such as `Deployment`.
+    pub kind: String,
+    /// The object's name; absent means each of that kind.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Where it is in the object as the chart renders it; everything below is meant, too.
+    pub pointer: ObjectPointer,
+}
+
+/// A JSON Pointer (RFC 6901) into an object; the empty one means all of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String")]
+pub struct ObjectPointer(String);
+
+impl TryFrom<String> for ObjectPointer {
+    type Error = &'static str;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        let is_escaped = text.split('~').skip(1).all(|rest| rest.starts_with(['0', '1']));
+        if (text.is_empty() || text.starts_with('/')) && is_escaped {
+            Ok(Self(text))
+        } else {
+            Err(
+                "isn't a JSON Pointer: `/spec/replicas`, with `~1` for a slash and `~0` for a tilde within a name, or nothing",
+            )
+        }
+    }
+}
+
+impl IgnoredDrift {
+    /// Whether this part of an object, as a JSON Pointer, is meant.
+    pub fn covers(&self, kind: &str, name: &str, part: &str) -> bool {
+        let rest = part.strip_prefix(self.pointer.0.as_str());
+        let is_below = rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+        self.kind == kind && self.name.as_ref().is_none_or(|only| only == name) && is_below
+    }
+}
+
+impl std::fmt::Display for IgnoredDrift {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { kind, name, pointer: ObjectPointer(pointer) } = self;
+        let whole = if pointer.is_empty() { "all of it" } else { pointer };
+        write!(f, "{kind}{}{}: {whole}", if name.is_some() { " " } else { "" }, name.as_deref().unwrap_or_default())
     }
 }
 

@@ -14,7 +14,7 @@ use super::application::{Application, Profile};
 use super::device::Device;
 use super::file::refuse_unbuilt;
 use super::place::{Place, placed};
-use super::policy::{Policy, Seconds, approval, drift, on_failure, seconds};
+use super::policy::{Policy, Seconds, approval, drift, drift_ignore, on_failure, seconds};
 use super::selector::{Selector, selects};
 use super::values::{Values, values};
 use super::windows;
@@ -92,6 +92,7 @@ impl Deployment {
             on_failure: said.iter().find_map(|one| Some(one.on_failure.as_ref()?.0)).unwrap_or_default(),
             stabilise_seconds: said.iter().find_map(|one| one.stabilise.as_ref()).map(|Seconds(seconds, _)| *seconds),
             drift: said.iter().find_map(|one| Some(one.drift.as_ref()?.0)).unwrap_or_default(),
+            drift_ignore: said.iter().find_map(|one| Some(one.drift_ignore.clone()?.0)).unwrap_or_default(),
             windows: self.policy.windows.as_ref().map(|one| one.policy.clone()),
             approval: self.policy.approval.as_ref().map(|one| one.0),
             restart: self.restart.as_ref().map_or(0, |(number, _)| *number),
@@ -170,6 +171,7 @@ impl Written {
             on_failure: reader.optional("onFailure", on_failure),
             stabilise: reader.optional("stabilise", seconds),
             drift: reader.optional("drift", drift),
+            drift_ignore: reader.optional("driftIgnore", drift_ignore),
             windows: reader.optional("windows", windows::of_deployment),
             approval: reader.optional("approval", approval),
             ..Policy::default()

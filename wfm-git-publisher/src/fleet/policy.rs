@@ -1,6 +1,6 @@
 //! What operators say about a device's behaviour, in durations that people read.
 
-use repo_model::envelope::{ApprovalPolicy, DriftPolicy, OnFailure};
+use repo_model::envelope::{ApprovalPolicy, DriftPolicy, IgnoredDrift, ObjectPointer, OnFailure};
 use repo_model::yaml::{Field, Reader};
 
 use super::file::refuse_unbuilt;
@@ -22,6 +22,8 @@ pub struct Policy {
     pub stabilise: Option<Seconds>,
     /// Whether a device puts back what doesn't run of such a deployment as it was applied.
     pub drift: Option<(DriftPolicy, Place)>,
+    /// What of such a deployment's charts' objects may be as it is.
+    pub drift_ignore: Option<(Vec<IgnoredDrift>, Place)>,
     /// When it may be changed.
     pub windows: Option<Windows>,
     /// Whether a person has to agree to changes, and where that is written.
@@ -51,12 +53,12 @@ pub(super) fn read(field: Field<'_>) -> Option<Policy> {
     field.mapping(|reader: &mut Reader<'_>| {
         let (poll, report) = (reader.optional("poll", seconds), reader.optional("report", seconds));
         let (on_failure, stabilise) = (reader.optional("onFailure", on_failure), reader.optional("stabilise", seconds));
-        let drift = reader.optional("drift", drift);
+        let (drift, drift_ignore) = (reader.optional("drift", drift), reader.optional("driftIgnore", drift_ignore));
         let windows = reader.optional("windows", windows::read);
         let approval = reader.optional("approval", approval);
         let site = reader.optional("site", site::read).unwrap_or_default();
         refuse_unbuilt(reader, UNBUILT);
-        Some(Policy { poll, report, on_failure, stabilise, drift, windows, approval, site })
+        Some(Policy { poll, report, on_failure, stabilise, drift, drift_ignore, windows, approval, site })
     })
 }
 
@@ -77,6 +79,36 @@ pub(super) fn on_failure(field: Field<'_>) -> Option<(OnFailure, Place)> {
 
 pub(super) fn drift(field: Field<'_>) -> Option<(DriftPolicy, Place)> {
     word(&field, DriftPolicy::parse, DriftPolicy::TABLE.iter().map(|(word, _)| word.as_str()))
+}
+
+/// The most entries of one list.
+const IGNORED: usize = 100;
+
+pub(super) fn drift_ignore(field: Field<'_>) -> Option<(Vec<IgnoredDrift>, Place)> {
+    let (place, whole) = (Place::of(&field), field.clone());
+    let all = field.list(|field| {
+        field.mapping(|reader: &mut Reader<'_>| {
+            let (kind, name) = (reader.required("kind", some_text), reader.optional("name", some_text));
+            let pointer = reader.required("pointer", |field| {
+                let text = field.clone().string()?;
+                match ObjectPointer::try_from(text.clone()) {
+                    Ok(pointer) => Some(pointer),
+                    Err(why) => field.fail(format!("`{text}` {why}")),
+                }
+            });
+            Some(IgnoredDrift { kind: kind?, name, pointer: pointer? })
+        })
+    })?;
+    if all.len() > IGNORED {
+        return whole.fail(format!("lists {} parts, and {IGNORED} at most", all.len()));
+    }
+    Some((all, place))
+}
+
+/// A text that isn't empty.
+fn some_text(field: Field<'_>) -> Option<String> {
+    let text = field.clone().string()?;
+    if text.is_empty() { field.fail("is empty") } else { Some(text) }
 }
 
 fn word<T>(

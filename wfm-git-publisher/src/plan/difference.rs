@@ -121,6 +121,7 @@ fn of_policy(old: &EnvelopeDeployment, new: &EnvelopeDeployment) -> Vec<Differen
         of_suspension(&old.policy, &new.policy),
         Difference::between("on failure", of_failure(&old.policy), of_failure(&new.policy)),
         Difference::between("drift", of_drift(&old.policy), of_drift(&new.policy)),
+        Difference::between("drift ignored", of_ignored(&old.policy), of_ignored(&new.policy)),
         Difference::between("windows", shown(&old.policy.windows), shown(&new.policy.windows)),
         Difference::between("approval", shown(&old.policy.approval), shown(&new.policy.approval)),
         Difference::between("stabilise", seconds(old.policy.stabilise_seconds), seconds(new.policy.stabilise_seconds)),
@@ -135,6 +136,11 @@ fn of_failure(policy: &DeploymentPolicy) -> Option<String> {
 
 fn of_drift(policy: &DeploymentPolicy) -> Option<String> {
     Some(policy.drift).filter(|drift| !drift.is_heal()).map(|drift| drift.to_string())
+}
+
+fn of_ignored(policy: &DeploymentPolicy) -> Option<String> {
+    let all: Vec<_> = policy.drift_ignore.iter().map(ToString::to_string).collect();
+    (!all.is_empty()).then(|| all.join(", "))
 }
 
 fn of_restart(policy: &DeploymentPolicy) -> Option<String> {

@@ -12,8 +12,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use repo_model::desired::{Assembled, Desired, Document, assemble};
 use repo_model::envelope::{
-    APPROVAL, ApprovalPolicy, DEPENDS_ON, DRIFT, DeploymentPolicy, DevicePolicy, Envelope, EnvelopeDeployment,
-    EnvelopeDevice, Feature, LAYOUT, SUSPENDED, WINDOWS,
+    APPROVAL, ApprovalPolicy, DEPENDS_ON, DRIFT, DRIFT_IGNORE, DeploymentPolicy, DevicePolicy, Envelope,
+    EnvelopeDeployment, EnvelopeDevice, Feature, LAYOUT, SUSPENDED, WINDOWS,
 };
 use repo_model::margo::Component;
 use repo_model::problem::Problems;
@@ -154,6 +154,7 @@ impl Target {
         let suspended = self.policy.suspended || uses(|policy| policy.suspended);
         let dependent = uses(|policy| !policy.depends_on.is_empty());
         let drifting = uses(|policy| !policy.drift.is_heal());
+        let ignoring = uses(|policy| !policy.drift_ignore.is_empty());
         let windows = self.policy.windows.is_some() || uses(|policy| policy.windows.is_some());
         let asks = |said: Option<ApprovalPolicy>| said.is_some_and(|word| word != ApprovalPolicy::None);
         let approval = asks(self.policy.approval) || self.deployments.values().any(|one| asks(one.policy.approval));
@@ -161,6 +162,7 @@ impl Target {
             approval.then_some(APPROVAL),
             dependent.then_some(DEPENDS_ON),
             drifting.then_some(DRIFT),
+            ignoring.then_some(DRIFT_IGNORE),
             suspended.then_some(SUSPENDED),
             windows.then_some(WINDOWS),
         ];

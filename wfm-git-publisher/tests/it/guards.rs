@@ -282,6 +282,43 @@ fn a_syncer_that_is_too_old_to_leave_drift_alone_is_left_as_it_is() {
 }
 
 #[test]
+fn a_syncer_that_is_too_old_to_ignore_drift_is_left_as_it_is() {
+    let lab = Lab::with(&["press-01"]);
+    lab.publish_all();
+    let device = Reporter { lab: &lab, device: "press-01" };
+    device.status_with("press-01", ("installed", ""), "0.2.0", &[]);
+    let file = lab.read("deployments/hello.yaml");
+    let ignored = "driftIgnore: [{kind: Deployment, name: web, pointer: /spec/replicas}]\n";
+    lab.write("deployments/hello.yaml", format!("{file}{ignored}"));
+    lab.commit();
+    let error = lab.run(&["publish"]).failed(1);
+    assert!(error.contains("its syncer is version 0.2.0, and `drift-ignore` needs 0.3.0"), "{error}");
+    device.status_with("press-01", ("installed", ""), "0.3.0", &[]);
+    // The nearest list counts, as a whole.
+    lab.edit("fleet.yaml", "policy:\n", "policy:\n  driftIgnore: [{kind: Secret, pointer: \"\"}]\n");
+    lab.commit();
+    lab.publish_all();
+    let envelope = lab.json("press-01", "desired", "envelope.json");
+    assert_eq!(envelope["requires"], serde_json::json!(["drift-ignore"]));
+    let policies = |envelope: &serde_json::Value| -> Vec<_> {
+        envelope["deployments"].as_object().unwrap().values().map(|one| one["policy"]["driftIgnore"].clone()).collect()
+    };
+    let own = serde_json::json!([{"kind": "Deployment", "name": "web", "pointer": "/spec/replicas"}]);
+    assert_eq!(policies(&envelope), [own]);
+    let explained = lab.run(&["explain", "press-01"]).out;
+    assert!(
+        explained.contains("Deployment web: /spec/replicas") && explained.contains("Secret: all of it"),
+        "{explained}"
+    );
+    lab.write("deployments/hello.yaml", file);
+    lab.commit();
+    assert!(lab.run(&["plan"]).out.contains("drift ignored"));
+    lab.publish_all();
+    let envelope = lab.json("press-01", "desired", "envelope.json");
+    assert_eq!(policies(&envelope), [serde_json::json!([{"kind": "Secret", "pointer": ""}])]);
+}
+
+#[test]
 fn what_the_fleet_says_for_all_changes_nothing_where_deployments_say_so_already() {
     let lab = Lab::with(&["press-01"]);
     let file = lab.read("deployments/hello.yaml");

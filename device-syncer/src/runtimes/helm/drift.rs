@@ -5,33 +5,42 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::Value;
 
-/// The first thing in which the live object isn't what the manifest says; never a value, which may be a secret.
-pub(super) fn edited(declared: &Value, live: &Value, is_scaled_by_another: bool) -> Option<String> {
+/// The first thing in which the live object isn't what the manifest says; never a value, which may be a secret. What
+/// `is_ignored` by its JSON Pointer may be as it is.
+pub(super) fn edited(
+    declared: &Value,
+    live: &Value,
+    is_scaled_by_another: bool,
+    is_ignored: &dyn Fn(&str) -> bool,
+) -> Option<String> {
+    let pod = |place: &str| {
+        let of = |object: &Value| object.pointer(place).cloned().unwrap_or_default();
+        pod(&of(declared), &of(live), place, is_ignored)
+    };
     let what = match declared["kind"].as_str()? {
         "Deployment" | "StatefulSet" | "DaemonSet" => {
             let replicas = &declared["spec"]["replicas"];
-            let scaled = !is_scaled_by_another && replicas.is_u64() && *replicas != live["spec"]["replicas"];
-            let pod = || pod(&declared["spec"]["template"]["spec"], &live["spec"]["template"]["spec"]);
-            if scaled { Some("spec.replicas".to_owned()) } else { pod() }
+            let may_scale = is_scaled_by_another || is_ignored("/spec/replicas");
+            let scaled = !may_scale && replicas.is_u64() && *replicas != live["spec"]["replicas"];
+            if scaled { Some("spec.replicas".to_owned()) } else { pod("/spec/template/spec") }
         }
-        "CronJob" => {
-            let template = |object: &Value| object["spec"]["jobTemplate"]["spec"]["template"]["spec"].clone();
-            pod(&template(declared), &template(live))
-        }
-        "ConfigMap" => entry(&declared["data"], |key, value| live["data"][key] == *value),
-        "Secret" => secret(declared, &live["data"]),
+        "CronJob" => pod("/spec/jobTemplate/spec/template/spec"),
+        "ConfigMap" => entry(&declared["data"], "/data", is_ignored, |key, value| live["data"][key] == *value),
+        "Secret" => secret(declared, &live["data"], is_ignored),
         _ => None,
     }?;
     let name = declared["metadata"]["name"].as_str().unwrap_or_default();
     Some(format!("{} {name}: {what}", declared["kind"].as_str()?))
 }
 
-/// Containers by their names; those that were put beside them are the cluster's.
-fn pod(declared: &Value, live: &Value) -> Option<String> {
+/// Containers by their names; those that were put beside them are the cluster's. `place` is where the pod's specification is.
+fn pod(declared: &Value, live: &Value, place: &str, is_ignored: &dyn Fn(&str) -> bool) -> Option<String> {
     ["initContainers", "containers"].into_iter().find_map(|list| {
-        declared[list].as_array()?.iter().find_map(|container| {
+        declared[list].as_array()?.iter().enumerate().find_map(|(at, container)| {
+            let place = format!("{place}/{list}/{at}");
             let what = match named(&live[list], container["name"].as_str()?) {
-                Some(found) => container_edited(container, found)?,
+                Some(found) => container_edited(container, found, &place, is_ignored)?,
+                None if is_ignored(&place) => return None,
                 None => "is gone".to_owned(),
             };
             Some(format!("container {} {what}", container["name"].as_str()?))
@@ -39,17 +48,26 @@ fn pod(declared: &Value, live: &Value) -> Option<String> {
     })
 }
 
-fn container_edited(declared: &Value, live: &Value) -> Option<String> {
-    let field = ["image", "command", "args"].into_iter().find(|field| !is_same(&declared[*field], &live[*field]));
+fn container_edited(declared: &Value, live: &Value, place: &str, is_ignored: &dyn Fn(&str) -> bool) -> Option<String> {
+    let may_be = |field: &str| is_ignored(&format!("{place}/{field}"));
+    let is_edited = |field: &&str| !is_same(&declared[*field], &live[*field]) && !may_be(field);
+    let field = ["image", "command", "args"].into_iter().find(is_edited);
     let variable = || {
         let all = declared["env"].as_array()?;
         // Of several that have one name the last one counts.
         let is_last = |at: usize| !all[at + 1..].iter().any(|other| other["name"] == all[at]["name"]);
-        all.iter().enumerate().filter(|(at, _)| is_last(*at)).find_map(|(_, one)| {
+        all.iter().enumerate().filter(|(at, _)| is_last(*at)).find_map(|(at, one)| {
             let name = one["name"].as_str()?;
             let found = named(&live["env"], name);
             let text = |one: &Value| one["value"].as_str().unwrap_or_default().to_owned();
-            let is_same = |found: &Value| text(found) == text(one) && holds(&found["valueFrom"], &one["valueFrom"]);
+            let may_be = |part: &str| may_be(&format!("env/{at}{part}"));
+            if may_be("") {
+                return None;
+            }
+            let is_same = |found: &Value| {
+                (text(found) == text(one) || may_be("/value"))
+                    && (holds(&found["valueFrom"], &one["valueFrom"]) || may_be("/valueFrom"))
+            };
             (!found.is_some_and(is_same)).then(|| format!("env {name}"))
         })
     };
@@ -74,21 +92,31 @@ fn named<'a>(list: &'a Value, name: &str) -> Option<&'a Value> {
     list.as_array()?.iter().rev().find(|one| one["name"] == name)
 }
 
-fn secret(declared: &Value, live: &Value) -> Option<String> {
+fn secret(declared: &Value, live: &Value, is_ignored: &dyn Fn(&str) -> bool) -> Option<String> {
     let bytes = |text: &Value| {
         let text: String = text.as_str()?.split_whitespace().collect();
         BASE64_STANDARD.decode(text).ok()
     };
-    let text = entry(&declared["stringData"], |key, value| {
+    // It lives as `data`, under which it may be ignored, too.
+    let may_be = |part: &str| is_ignored(part) || is_ignored(&part.replacen("/stringData", "/data", 1));
+    let text = entry(&declared["stringData"], "/stringData", &may_be, |key, value| {
         bytes(&live[key]).is_some_and(|found| value.as_str().is_some_and(|text| text.as_bytes() == found))
     });
     let is_said_otherwise = |key: &str| !declared["stringData"][key].is_null();
-    text.or_else(|| entry(&declared["data"], |key, value| is_said_otherwise(key) || bytes(&live[key]) == bytes(value)))
+    let is_same = |key: &str, value: &Value| is_said_otherwise(key) || bytes(&live[key]) == bytes(value);
+    text.or_else(|| entry(&declared["data"], "/data", is_ignored, is_same))
 }
 
-/// The first entry that isn't the same.
-fn entry(declared: &Value, is_same: impl Fn(&str, &Value) -> bool) -> Option<String> {
-    let (key, _) = declared.as_object()?.iter().find(|(key, value)| !value.is_null() && !is_same(key, value))?;
+/// The first entry that isn't the same; all of them are at `place`.
+fn entry(
+    declared: &Value,
+    place: &str,
+    is_ignored: &dyn Fn(&str) -> bool,
+    is_same: impl Fn(&str, &Value) -> bool,
+) -> Option<String> {
+    let may_be = |key: &str| is_ignored(&format!("{place}/{}", key.replace('~', "~0").replace('/', "~1")));
+    let is_edited = |key: &str, value: &Value| !value.is_null() && !is_same(key, value) && !may_be(key);
+    let (key, _) = declared.as_object()?.iter().find(|(key, value)| is_edited(key, value))?;
     Some(format!("data {key}"))
 }
 
@@ -96,7 +124,13 @@ fn entry(declared: &Value, is_same: impl Fn(&str, &Value) -> bool) -> Option<Str
 mod tests {
     use serde_json::json;
 
+    use repo_model::envelope::IgnoredDrift;
+
     use super::*;
+
+    fn edited(declared: &Value, live: &Value, is_scaled_by_another: bool) -> Option<String> {
+        super::edited(declared, live, is_scaled_by_another, &|_| false)
+    }
 
     fn workload(change: impl Fn(&mut Value)) -> Value {
         let mut object = json!({"kind": "Deployment", "metadata": {"name": "web"}, "spec": {"replicas": 2, "template": {"spec": {
@@ -170,5 +204,42 @@ mod tests {
         assert_eq!(declared(json!({"a": "eA=="}), json!({"a": "hunter2"})), None, "`stringData` counts before `data`");
         assert_eq!(declared(json!({"a": "eA=="}), Value::Null), Some("Secret s: data a".to_owned()));
         assert_eq!(declared(Value::Null, json!({"b": "y"})), Some("Secret s: data b".to_owned()));
+    }
+
+    #[test]
+    fn what_is_ignored_may_be_as_it_is_with_all_below_it_and_nothing_beside_it() {
+        let declared = workload(|_| {});
+        let live = workload(|object| {
+            object["spec"]["replicas"] = 5.into();
+            let container = &mut object["spec"]["template"]["spec"]["containers"][0];
+            container["image"] = "b:2".into();
+            container["env"][1]["value"] = "3".into();
+        });
+        let ignored = |pointers: &[&str]| {
+            let of = |pointer: &&str| json!({"kind": "Deployment", "name": "web", "pointer": pointer});
+            let all: Vec<IgnoredDrift> = serde_json::from_value(pointers.iter().map(of).collect()).unwrap();
+            super::edited(&declared, &live, false, &|part| all.iter().any(|one| one.covers("Deployment", "web", part)))
+        };
+        let container = "/spec/template/spec/containers/0";
+        let (image, variable) = (&*format!("{container}/image"), &*format!("{container}/env/1/value"));
+        assert_eq!(ignored(&["/spec/replicas"]), Some("Deployment web: container a image".to_owned()));
+        assert_eq!(ignored(&["/spec/replicas", image]), Some("Deployment web: container a env A".to_owned()));
+        assert_eq!(ignored(&[image, variable]), Some("Deployment web: spec.replicas".to_owned()));
+        for all in [&["/spec/replicas", image, variable][..], &["/spec/replicas", container], &["/spec"], &[""]] {
+            assert_eq!(ignored(all), None, "{all:?}");
+        }
+        assert!(
+            ignored(&["/spec/rep", "/spec/template/spec/containers/00", "/spec/template/spec/containers/1"]).is_some()
+        );
+        let entries = |kind: &str, field: &str, pointer: &str| {
+            let declared = json!({"kind": kind, "metadata": {"name": "m"}, field: {"a/b~c": "eA=="}});
+            super::edited(&declared, &json!({"data": {}}), false, &|part| part == pointer)
+        };
+        for (kind, field) in [("ConfigMap", "data"), ("Secret", "data"), ("Secret", "stringData")] {
+            assert_eq!(entries(kind, field, "/data/a~1b~0c"), None, "{kind} {field}");
+            assert_eq!(entries(kind, field, "/data/a/b~c"), Some(format!("{kind} m: data a/b~c")));
+        }
+        let gone = workload(|object| object["spec"]["template"]["spec"]["containers"] = json!([]));
+        assert_eq!(super::edited(&declared, &gone, false, &|part| part == container), None);
     }
 }

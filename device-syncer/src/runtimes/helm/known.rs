@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
+use repo_model::envelope::IgnoredDrift;
+
 use super::release::{Listed, Release};
 use crate::decision::observation::Condition;
 
@@ -17,6 +19,8 @@ pub(super) struct KnownRelease {
     pub(super) condition: Condition,
     /// What of it the site's policy doesn't admit.
     pub(super) violation: Option<String>,
+    /// What was ignored of its objects.
+    pub(super) ignored: Vec<IgnoredDrift>,
     pub(super) when: Instant,
 }
 

@@ -40,6 +40,7 @@ use super::labels::Owner;
 use super::{Cancel, Redactor, Runtime, RuntimeError};
 use crate::artifacts::Cache;
 use crate::decision::component::Component;
+use crate::decision::drift::DriftIgnored;
 use crate::decision::observation::Observed;
 use known::{Healed, Known};
 use release::fits_label;
@@ -54,6 +55,7 @@ pub struct HelmRuntime {
     registry: Registry,
     known: Mutex<Known>,
     healed: Mutex<Healed>,
+    ignored: Mutex<DriftIgnored>,
     version: OnceLock<String>,
 }
 
@@ -85,6 +87,7 @@ impl HelmRuntime {
             registry,
             known: Mutex::default(),
             healed: Mutex::default(),
+            ignored: Mutex::default(),
             version: OnceLock::new(),
         })
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::PoisonError;
 
 use repo_model::IntoMap;
-
+use repo_model::envelope::IgnoredDrift;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -41,14 +41,18 @@ const RELATED: &str = "(related)";
 const STUBBORN: u32 = 3;
 
 impl HelmRuntime {
-    /// How the objects of a release that is deployed are, and what of them the site's policy doesn't admit. What helm
-    /// can't tell is no reason to doubt them.
-    pub(super) fn objects(&self, listed: &Listed) -> Result<(Condition, Option<String>), RuntimeError> {
+    /// How the objects of a release that is deployed are, but for what is ignored, and what of them the site's policy doesn't
+    /// admit. What helm can't tell is no reason to doubt them.
+    pub(super) fn objects(
+        &self,
+        listed: &Listed,
+        ignored: &[IgnoredDrift],
+    ) -> Result<(Condition, Option<String>), RuntimeError> {
         let Some(status) = self.status(&listed.namespace, &listed.name)? else { return Ok((Condition::Running, None)) };
         let healed = self.healed.lock().unwrap_or_else(PoisonError::into_inner);
         let is_stubborn =
             |what: &str| healed.get(&(listed.name.clone(), what.to_owned())).is_some_and(|count| *count >= STUBBORN);
-        let condition = condition(&status, &listed.namespace, &is_stubborn);
+        let condition = condition(&status, &listed.namespace, &is_stubborn, ignored);
         let policy = &self.settings.policy;
         let judged = || status.rendered.judge(policy, &listed.namespace, &[]).reasons();
         let reasons = if policy.is_silent() { Vec::new() } else { judged() };
@@ -102,24 +106,34 @@ impl HelmRuntime {
     }
 }
 
-fn condition(status: &Status, namespace: &str, is_stubborn: &dyn Fn(&str) -> bool) -> Condition {
+fn condition(
+    status: &Status,
+    namespace: &str,
+    is_stubborn: &dyn Fn(&str) -> bool,
+    ignored: &[IgnoredDrift],
+) -> Condition {
     let live: Vec<&Value> = status.info.resources.values().flatten().collect();
     let found: BTreeMap<_, _> = live.iter().filter_map(|object| Some((identity(object)?, *object))).into_map();
     let documents = serde_yaml::from_multiple::<Value>(&status.rendered.manifest).unwrap_or_default();
     let mut declared = Vec::new();
     for document in documents.iter() {
         let Some((kind, name, own)) = identity(document).filter(|(kind, ..)| !PASSING.contains(kind)) else { continue };
+        let is_ignored = |part: &str| ignored.iter().any(|one| one.covers(kind, name, part));
+        if is_ignored("") {
+            continue;
+        }
         let place = if own.is_empty() { namespace } else { own };
         // One without a namespace belongs to the whole cluster.
         let Some(object) = [place, ""].into_iter().find_map(|place| found.get(&(kind, name, place))) else {
             tracing::warn!(kind, name, "an object of a release is gone");
             return Condition::Missing;
         };
-        declared.push((document, *object));
+        declared.push((document, *object, (kind, name)));
     }
-    let edited = declared.into_iter().find_map(|(document, object)| {
+    let edited = declared.into_iter().find_map(|(document, object, (kind, name))| {
         let is_scaled_by_another = live.iter().any(|one| scales(one, object));
-        drift::edited(document, object, is_scaled_by_another).filter(|what| !is_stubborn(what))
+        let is_ignored = |part: &str| ignored.iter().any(|one| one.covers(kind, name, part));
+        drift::edited(document, object, is_scaled_by_another, &is_ignored).filter(|what| !is_stubborn(what))
     });
     if let Some(what) = edited {
         tracing::warn!(what, "an object of a release was changed");
@@ -168,7 +182,7 @@ mod tests {
 
     fn status(resources: &Value) -> Condition {
         let text = json!({"info": {"resources": resources}, "manifest": MANIFEST}).to_string();
-        condition(&serde_json::from_str(&text).unwrap(), "n", &|_| false)
+        condition(&serde_json::from_str(&text).unwrap(), "n", &|_| false, &[])
     }
 
     #[test]
@@ -192,5 +206,26 @@ mod tests {
         let mut elsewhere = all(2);
         elsewhere["v1/ConfigMap"][0]["metadata"]["namespace"] = "other".into();
         assert_eq!(status(&elsewhere), Condition::Missing);
+    }
+
+    #[test]
+    fn an_object_that_is_ignored_as_a_whole_may_be_gone_and_another_one_of_its_kind_may_not() {
+        let of = |ignored: Value| {
+            let text = json!({"info": {"resources": {"v1/ClusterRole": [{"kind": "ClusterRole", "metadata": {"name": "b"}}],
+                "v1/Deployment": [{"kind": "Deployment", "metadata": {"name": "c", "namespace": "x"}, "spec": {"replicas": 0}}]}},
+                "manifest": MANIFEST});
+            let ignored: Vec<IgnoredDrift> = serde_json::from_value(ignored).unwrap();
+            condition(&serde_json::from_value(text).unwrap(), "n", &|_| false, &ignored)
+        };
+        assert_eq!(of(json!([{"kind": "ConfigMap", "name": "a", "pointer": ""}])), Condition::Running);
+        assert_eq!(of(json!([{"kind": "ConfigMap", "pointer": ""}])), Condition::Running);
+        for other in [
+            json!([]),
+            json!([{"kind": "ConfigMap", "name": "b", "pointer": ""}]),
+            json!([{"kind": "Secret", "pointer": ""}]),
+            json!([{"kind": "ConfigMap", "name": "a", "pointer": "/data"}]),
+        ] {
+            assert_eq!(of(other.clone()), Condition::Missing, "{other}");
+        }
     }
 }

@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
+use repo_model::envelope::IgnoredDrift;
 use repo_model::margo::ProfileType;
 
 use super::HelmRuntime;
 use super::known::{Known, KnownRelease};
 use super::release::{Listed, Release};
+use crate::decision::drift::DriftIgnored;
 use crate::decision::observation::{Condition, Observed};
 use crate::runtimes::RuntimeError;
 use crate::runtimes::command::CommandError;
@@ -24,7 +26,9 @@ impl HelmRuntime {
         let mut now = Known::new();
         for listed in self.list()? {
             let seen = match known.remove(&listed) {
-                Some(seen) if seen.when.elapsed() < FRESH => Some(seen),
+                Some(seen) if seen.when.elapsed() < FRESH && seen.ignored == self.ignored_of(&seen.release) => {
+                    Some(seen)
+                }
                 Some(seen) => Some(self.know(&listed, seen.release)?),
                 None => match self.release(&listed.namespace, &listed.name)? {
                     Some(release) => Some(self.know(&listed, release)?),
@@ -39,12 +43,26 @@ impl HelmRuntime {
     }
 
     fn know(&self, listed: &Listed, release: Release) -> Result<KnownRelease, RuntimeError> {
+        let ignored = self.ignored_of(&release);
         let (condition, violation) = match listed.status.as_str() {
-            "deployed" => self.objects(listed).or_else(too_much)?,
+            "deployed" => self.objects(listed, &ignored).or_else(too_much)?,
             status if status.starts_with("pending-") => (Condition::Starting, None),
             status => (Condition::Degraded(format!("its release is {status}")), None),
         };
-        Ok(KnownRelease { release, condition, violation, when: Instant::now() })
+        Ok(KnownRelease { release, condition, violation, ignored, when: Instant::now() })
+    }
+}
+
+impl HelmRuntime {
+    /// From now on this is ignored of deployments' drift. Returns whether something else was before.
+    pub fn ignore_drift(&self, ignored: DriftIgnored) -> bool {
+        let mut before = self.ignored.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::replace(&mut *before, ignored.clone()) != ignored
+    }
+
+    fn ignored_of(&self, release: &Release) -> Vec<IgnoredDrift> {
+        let ignored = self.ignored.lock().unwrap_or_else(PoisonError::into_inner);
+        release.deployment().and_then(|id| ignored.get(&id).cloned()).unwrap_or_default()
     }
 }
 

@@ -348,6 +348,25 @@ const GATE: &[Case] = &[
     ("a word on approval that nobody knows, for which a person is asked", None, |draft| {
         draft.envelope(|envelope| envelope["policy"]["approval"] = "two-persons".into());
     }),
+    ("drift that is ignored of a chart's objects", None, |draft| {
+        drift_ignore(
+            draft,
+            r#"[{"kind": "Deployment", "name": "web", "pointer": "/spec/replicas"}, {"kind": "Secret", "pointer": ""}]"#,
+        );
+    }),
+    ("ignored drift whose pointer is none", Some("manifest-invalid"), |draft| {
+        drift_ignore(draft, r#"[{"kind": "Deployment", "pointer": "spec.replicas"}]"#);
+    }),
+    ("ignored drift whose pointer ends in the middle of an escape", Some("manifest-invalid"), |draft| {
+        drift_ignore(draft, r#"[{"kind": "ConfigMap", "pointer": "/data/a~"}]"#);
+    }),
+    (
+        "ignored drift with a key that nobody knows, which may mean less than it seems",
+        Some("manifest-invalid"),
+        |draft| {
+            drift_ignore(draft, r#"[{"kind": "Deployment", "pointer": "", "namespace": "plant"}]"#);
+        },
+    ),
     ("windows, and a deployment's own", None, |draft| windows(draft, GOOD_WINDOWS)),
     ("windows by a clock that nobody knows, which are closed", None, |draft| {
         windows(draft, r#"{"zone": "Mars/Base"}"#)
@@ -432,6 +451,12 @@ fn wrong_digest(entry: &mut Value) {
 fn depends_on(draft: &mut Draft, names: &[&str]) {
     draft.envelope(|envelope| envelope["requires"] = json!(["depends-on"]));
     draft.described(|described| described["policy"] = json!({ "dependsOn": names }));
+}
+
+fn drift_ignore(draft: &mut Draft, all: &str) {
+    let all: Value = serde_json::from_str(all).unwrap();
+    draft.envelope(|envelope| envelope["requires"] = json!(["drift-ignore"]));
+    draft.described(|described| described["policy"] = json!({ "driftIgnore": all }));
 }
 
 const GOOD_WINDOWS: &str = r#"{"zone": "Europe/Vienna", "apply": {"allow": [{"start": "0 2 * * 6", "lengthSeconds": 14400}],
