@@ -1,8 +1,11 @@
 //! What a site hands over of its policy to the fleet counts within the site's bound, and nothing else does.
 
+use std::process::Stdio;
+
+use repo_testkit::terminate;
 use serde_json::{Value, json};
 
-use crate::world::{App, World, push};
+use crate::world::{App, World, command, finish, push, until};
 
 /// An application that asks for a port on every address.
 fn open(world: &World, port: u16) -> App {
@@ -85,6 +88,25 @@ fn what_was_denied_is_tried_again_when_the_fleet_says_more() {
         (world.greetings(), world.states("greeter")),
         (vec!["servus".into()], vec!["hello failed policy-denied".into()])
     );
+}
+
+#[test]
+fn what_the_site_takes_back_is_judged_anew_beside_what_runs_and_counts_again_when_it_is_handed_over() {
+    let world = asking();
+    let settings = |more: &str| world.settings(&format!("poll: 1s\nreport: 1s\n{more}"));
+    settings("fromFleet: [ports]\n");
+    say(&world, json!({"ports": [[8090, 8090]]}));
+    let child = command(&world.home(), &["run"]).stderr(Stdio::null()).spawn().unwrap();
+    until("it is let do that", || world.greetings() == ["servus"] && world.states("greeter") == ["hello installed"]);
+    assert_eq!(world.conditions(), [""; 0]);
+    settings("");
+    until("it isn't any more", || world.conditions() == ["PolicyViolated NotAdmitted"]);
+    assert_eq!((world.greetings(), world.states("greeter")), (vec!["servus".into()], vec!["hello installed".into()]));
+    settings("fromFleet: [ports]\n");
+    until("it is let do that again", || world.conditions().is_empty());
+    terminate(&child);
+    finish(child).good();
+    assert_eq!(world.greetings(), ["servus"]);
 }
 
 #[test]
