@@ -5,17 +5,37 @@ use std::fmt::Write;
 use std::sync::{Mutex, PoisonError};
 
 use repo_model::{DeviceId, Digest, KeyText};
+use wfm_git_host::accounts::{Role, Store};
 
 use super::{Each, Mirror, MirrorError};
 use crate::fleet::Fleet;
-use crate::repos::{Home, HomeError, ProvisionError};
+use crate::repos::{Home, HomeError, ProvisionError, SitePerson};
 
 /// Where it is kept, in the folder of what can be rebuilt: its loss makes the command run once more for each device.
 const FILE: &str = "provisioned";
 
-/// What the command was last told about each device, when it did well.
+/// What the command was last told about each device, when it did well, and the persons of sites that are known now.
 #[derive(Debug, Default)]
-pub(crate) struct Provisioned(Mutex<BTreeMap<DeviceId, Digest>>);
+pub(crate) struct Provisioned {
+    told: Mutex<BTreeMap<DeviceId, Digest>>,
+    sites: BTreeMap<DeviceId, Vec<SitePerson>>,
+}
+
+/// The persons of each device's site, by their accounts. Where these can't be read nobody is known, and that is told
+/// where accounts are shown.
+fn sites(home: &Home) -> BTreeMap<DeviceId, Vec<SitePerson>> {
+    let listing = Store::new(home.accounts()).list().unwrap_or_default();
+    let mut sites = BTreeMap::<_, Vec<_>>::new();
+    for account in listing.accounts.into_values() {
+        if account.role != Role::Site || account.revoked.is_some() {
+            continue;
+        }
+        let ssh_keys = account.valid_ssh_keys().map(|key| key.key.clone()).collect();
+        let person = SitePerson { name: account.name.to_string(), ssh_keys };
+        account.devices.into_iter().for_each(|device| sites.entry(device).or_default().push(person.clone()));
+    }
+    sites
+}
 
 impl Provisioned {
     /// What earlier passes left; nothing if that can't be read.
@@ -23,12 +43,12 @@ impl Provisioned {
         let text = std::fs::read_to_string(home.index().join(FILE)).unwrap_or_default();
         let line =
             |line: &str| line.split_once(' ').and_then(|(id, digest)| Some((id.parse().ok()?, digest.parse().ok()?)));
-        Self(Mutex::new(text.lines().filter_map(line).collect()))
+        Self { told: Mutex::new(text.lines().filter_map(line).collect()), sites: sites(home) }
     }
 
     fn write(&self, home: &Home) -> Result<(), HomeError> {
-        let provisioned = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if *provisioned == *Self::read(home).0.lock().unwrap_or_else(PoisonError::into_inner) {
+        let provisioned = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        if *provisioned == *Self::read(home).told.lock().unwrap_or_else(PoisonError::into_inner) {
             return Ok(());
         }
         let mut text = String::new();
@@ -37,11 +57,15 @@ impl Provisioned {
     }
 
     fn of(&self, device: &DeviceId) -> Option<Digest> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(device).copied()
+        self.told.lock().unwrap_or_else(PoisonError::into_inner).get(device).copied()
+    }
+
+    fn site_of(&self, device: &DeviceId) -> Vec<SitePerson> {
+        self.sites.get(device).cloned().unwrap_or_default()
     }
 
     fn note(&self, device: &DeviceId, digest: Digest) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(device.clone(), digest);
+        self.told.lock().unwrap_or_else(PoisonError::into_inner).insert(device.clone(), digest);
     }
 }
 
@@ -71,7 +95,8 @@ impl Mirror<'_> {
             return Ok(false);
         }
         let keys: &[KeyText] = known.map_or(&[], |device| &device.ssh_keys);
-        let what = self.remotes.provisioned(self.rosters.fleet(), device, known.is_some(), keys);
+        let site = if known.is_some() { provisioned.site_of(device) } else { Vec::new() };
+        let what = self.remotes.provisioned(self.rosters.fleet(), device, known.is_some(), keys, site);
         if when == When::Changed && provisioned.of(device) == Some(what.digest()) {
             return Ok(false);
         }

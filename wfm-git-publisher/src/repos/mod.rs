@@ -30,7 +30,7 @@ pub use device::{BranchMove, DeviceRepo, DeviceRepoError, DeviceWriter, Tip};
 pub use git::{GitError, StockGit};
 pub use home::{Home, HomeError, HomeLock};
 pub use libgit2::TransferError;
-pub use provision::{ProvisionError, Provisioned, Right, Rights};
+pub use provision::{ProvisionError, Provisioned, Right, Rights, SitePerson};
 pub(crate) use rebuild::keys_without_ledger;
 pub use registry::{ArtifactError, Registries, pack};
 pub use remote::{RemoteRepo, RemoteRepoError, Remotes, RemotesError};

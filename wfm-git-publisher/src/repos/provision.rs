@@ -69,14 +69,30 @@ pub struct Provisioned<'a> {
     pub path: String,
     /// The keys by which the device logs in; none where it has none, or left.
     pub ssh_keys: &'a [KeyText],
+    /// The persons of the device's site, by the accounts of theirs (role `site`); none of a device that left.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub site: Vec<SitePerson>,
     pub rights: Rights,
 }
 
-/// Who may move which refs. The publisher and the device may read everything; nobody else needs to.
+/// A person of a site, who may say in Git what is approved.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SitePerson {
+    /// The account's name.
+    pub name: String,
+    /// The keys by which the person logs in; none where the account has none.
+    pub ssh_keys: Vec<KeyText>,
+}
+
+/// Who may move which refs. The publisher, the device and the persons of its site may read everything; nobody else needs to.
 #[derive(Debug, Serialize)]
 pub struct Rights {
     pub publisher: Vec<Right>,
     pub device: Vec<Right>,
+    /// Of each person of the device's site; none where nobody is known.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub site: Vec<Right>,
 }
 
 /// One ref that may be moved.
@@ -89,13 +105,15 @@ pub struct Right {
 }
 
 impl Rights {
-    /// What the contract gives to each of the two.
-    pub fn of_contract() -> Self {
+    /// What the contract gives to each of them.
+    pub fn of_contract(has_site: bool) -> Self {
         let right = |branch: Branch, replace| Right { name: branch.ref_name(), replace };
         // `desired` is replaced only when a person reclaims it from a stranger.
         let publisher = Branch::BY_PUBLISHER.map(|branch| right(branch, true)).into();
         let device = Branch::BY_DEVICE.map(|branch| right(branch, branch == Branch::Heartbeat)).into();
-        Self { publisher, device }
+        // A newer list replaces the one before.
+        let site = has_site.then(|| right(Branch::Site, true)).into_iter().collect();
+        Self { publisher, device, site }
     }
 }
 
@@ -125,8 +143,9 @@ impl Provisioned<'_> {
         Digest::of(&json::to_bytes(self))
     }
 
-    fn variables(&self) -> [(&'static str, String); 6] {
+    fn variables(&self) -> [(&'static str, String); 7] {
         let keys: Vec<&str> = self.ssh_keys.iter().map(KeyText::as_str).collect();
+        let persons = self.site.iter().flat_map(|one| one.ssh_keys.iter().map(|key| format!("{} {key}", one.name)));
         [
             ("WFM_DEVICE", self.device.to_string()),
             ("WFM_PRESENT", if self.present { "1" } else { "" }.to_owned()),
@@ -134,6 +153,7 @@ impl Provisioned<'_> {
             ("WFM_URL", self.url.clone()),
             ("WFM_PATH", self.path.clone()),
             ("WFM_SSH_KEYS", keys.join("\n")),
+            ("WFM_SITE_KEYS", persons.collect::<Vec<_>>().join("\n")),
         ]
     }
 }

@@ -15,7 +15,7 @@ use repo_model::envelope::LAYOUT;
 use repo_model::{DeviceId, FleetId, KeyText};
 
 use super::libgit2::{self, Target, TransferError};
-use super::provision::{self, BackOff, ProvisionError, Provisioned, Rights};
+use super::provision::{self, BackOff, ProvisionError, Provisioned, Rights, SitePerson};
 use crate::config;
 
 /// The host where all devices' repositories are.
@@ -155,6 +155,7 @@ impl Remotes {
         device: &'a DeviceId,
         present: bool,
         ssh_keys: &'a [KeyText],
+        site: Vec<SitePerson>,
     ) -> Provisioned<'a> {
         let url = self.url(device);
         let path = match url.split_once("://") {
@@ -162,9 +163,9 @@ impl Remotes {
             None if SshAddress::is_meant(&url) => url.rsplit_once(':').map_or("", |(_, path)| path),
             None => &url,
         };
-        let (path, rights) = (path.trim_start_matches('/').to_owned(), Rights::of_contract());
+        let (path, rights) = (path.trim_start_matches('/').to_owned(), Rights::of_contract(!site.is_empty()));
         let repository = device.repository_name();
-        Provisioned { layout: LAYOUT, fleet, device, present, repository, url, path, ssh_keys, rights }
+        Provisioned { layout: LAYOUT, fleet, device, present, repository, url, path, ssh_keys, site, rights }
     }
 
     /// Lets the command of the settings make that so. Tells whether there is one.

@@ -230,11 +230,55 @@ fn nothing_that_is_more_than_a_name_gets_into_gitolites_configuration() {
         ("WFM_PATH", "fleet/../gitolite-admin"),
         ("WFM_PATH", "-x"),
         ("WFM_SSH_KEYS", "command=\"sh\" ssh-ed25519 AAAA"),
+        ("WFM_SITE_KEYS", "j.doe command=\"sh\" ssh-ed25519 AAAA"),
+        ("WFM_SITE_KEYS", "../admin ssh-ed25519 AAAA"),
+        ("WFM_SITE_KEYS", "@all ssh-ed25519 AAAA"),
     ] {
         let ran = provision(&site, "press-01", &clone, &[(name, value)]);
         assert!(!ran.status.success(), "{name}={value}: {}", text(&ran));
     }
     assert_eq!(site.commits(), 1, "nothing was pushed");
+}
+
+#[test]
+fn a_person_of_a_site_replaces_site_at_gitolite_and_nothing_else_until_the_account_ends() {
+    let site = Site::new(&["press-01", "packer-01"]);
+    keygen(&site.key("j.doe"), "ed25519", "");
+    let key = public(&site.key("j.doe"));
+    let account = ["account", "add", "j.doe", "--role", "site", "--device", "press-01", "--ssh-key", &key];
+    site.lab.run(&account).good();
+    site.lab.publish_all();
+    let url = |device: &str| site.host.url(&format!("fleet/{device}"));
+    let here = site.lab.dir();
+    let as_person = |args: &[&str]| site.git(here, "j.doe", args);
+    let cloned = as_person(&["clone", "-q", "-b", "desired", &url("press-01"), "person"]);
+    assert!(cloned.status.success(), "{}", text(&cloned));
+    assert!(!as_person(&["ls-remote", &url("packer-01")]).status.success(), "another site's");
+    let person = here.join("person");
+    let own = |args: &[&str]| site.git(&person, "j.doe", args);
+    for branch in ["desired", "bundle", "freshness", "status", "heartbeat", "another", "site"] {
+        git(&person, &["checkout", "-q", "--orphan", &format!("of-{branch}")]);
+        git(&person, &["commit", "-q", "--allow-empty", "-m", branch]);
+        let pushed = own(&["push", "-f", "origin", &format!("HEAD:refs/heads/{branch}")]);
+        assert_eq!(pushed.status.success(), branch == "site", "{branch}: {}", text(&pushed));
+    }
+    git(&person, &["commit", "-q", "--amend", "--allow-empty", "-m", "a newer list"]);
+    assert!(own(&["push", "-f", "origin", "HEAD:refs/heads/site"]).status.success());
+    let device = site.git(here, "key-of-press-01", &["ls-remote", &url("press-01")]);
+    assert!(text(&device).contains("refs/heads/site"), "the device reads it: {}", text(&device));
+    git(&person, &["commit", "-q", "--amend", "--allow-empty", "-m", "the device's"]);
+    let device = site.git(&person, "key-of-press-01", &["push", "-f", "origin", "HEAD:refs/heads/site"]);
+    assert!(!device.status.success(), "and doesn't write it: {}", text(&device));
+    let commits = site.commits();
+    site.lab.publish_all();
+    assert_eq!(site.commits(), commits, "nothing changed");
+    site.lab.run(&["account", "revoke", "j.doe"]).good();
+    site.lab.publish_all();
+    assert!(!as_person(&["ls-remote", &url("press-01")]).status.success(), "the account has ended");
+    assert_eq!(
+        git(&site.host.repository("gitolite-admin"), &["ls-tree", "-r", "--name-only", "master", "keydir/wfm-site"]),
+        ""
+    );
 }
 
 /// A fleet at plain folders, with this script as its command.
@@ -276,8 +320,17 @@ fn the_command_is_told_everything_twice_and_gets_nothing_else_of_the_environment
     let mut names: Vec<_> = given.lines().filter_map(|line| line.split_once('=')).map(|(name, _)| name).collect();
     names.retain(|name| !["PWD", "OLDPWD", "SHLVL", "_"].contains(name));
     names.sort_unstable();
-    let expected =
-        ["HOME", "PATH", "WFM_DEVICE", "WFM_PATH", "WFM_PRESENT", "WFM_REPOSITORY", "WFM_SSH_KEYS", "WFM_URL"];
+    let expected = [
+        "HOME",
+        "PATH",
+        "WFM_DEVICE",
+        "WFM_PATH",
+        "WFM_PRESENT",
+        "WFM_REPOSITORY",
+        "WFM_SITE_KEYS",
+        "WFM_SSH_KEYS",
+        "WFM_URL",
+    ];
     assert_eq!(names, expected);
 
     // What it was told once it isn't told again, unless the repository is gone.
