@@ -1,5 +1,11 @@
 //! Work that is done by runtimes which only write down what they are told, one after the other.
 
+mod any_order;
+mod failure;
+mod removal;
+mod restart;
+mod restore;
+
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -320,49 +326,6 @@ fn attempt_and_state_are_durable_before_each_effect() {
 }
 
 #[test]
-fn removals_come_first_in_reverse_order_and_each_is_told_once() {
-    let mut bench = Bench::new();
-    bench.pass(&[wanted("a", &[("x", "1"), ("y", "1")]), wanted("b", &[("x", "1")])]);
-    bench.listen_anew();
-    let done = bench.pass(&[wanted("c", &[("z", "1")])]);
-    assert_eq!(done, Done { at_work: false, acted: true, up_to_date: true });
-    let log = bench.runtimes.log();
-    let expected = ["remove x (removing)", "remove y (removing)", "remove x (removing)"];
-    assert_eq!(log, [&expected[..], &["apply z (installing, attempt 1)"]].concat());
-    let told = bench.told().join("; ");
-    for (transition, times) in [
-        ("a/* installed > removing", 1),
-        ("a/* removing > removed", 1),
-        ("a/x removing > removed", 1),
-        ("b/* removing > removed", 1),
-    ] {
-        assert_eq!(told.matches(transition).count(), times, "{transition} in {told}");
-    }
-    assert!(!told.contains("removed > removing"), "{told}");
-}
-
-#[test]
-fn a_component_that_left_goes_before_its_neighbour_changes_and_is_no_longer_listed() {
-    let mut bench = Bench::new();
-    bench.pass(&[wanted("a", &[("x", "1"), ("y", "1")])]);
-    bench.told();
-    bench.pass(&[wanted("a", &[("x", "1")])]);
-    let told =
-        ["a/* installed > removing; a/y installed > removing", "a/* removing > installed; a/y removing > removed"];
-    assert_eq!(bench.told(), told);
-    assert_eq!(bench.state("a", "y"), "none");
-}
-
-#[test]
-fn what_never_came_onto_the_device_is_told_as_removed_too() {
-    let mut bench = Bench::new();
-    bench.pass(&[wanted("a", &[("x", "!policy-denied")])]);
-    bench.told();
-    assert_eq!(bench.pass(&[]), Done { at_work: false, acted: false, up_to_date: true });
-    assert_eq!(bench.told(), ["a/* failed > removed; a/x failed > removed"]);
-}
-
-#[test]
 fn a_component_that_failed_holds_those_behind_it_and_no_other_deployment() {
     let bench = Bench::new();
     bench.fail("apply", ("a", "x"), vec![permanent()]);
@@ -473,111 +436,6 @@ fn what_cannot_be_fetched_now_waits_and_nothing_of_it_is_touched() {
 }
 
 #[test]
-fn a_failure_for_now_is_tried_again_without_a_word_until_it_succeeds() {
-    let mut bench = Bench::new();
-    bench.fail("apply", ("a", "x"), vec![transient(), transient(), transient()]);
-    let desired = [wanted("a", &[("x", "1")])];
-    bench.pass(&desired);
-    assert_eq!((bench.state("a", "x").as_str(), bench.told().len()), ("installing runtime-unavailable", 3));
-    bench.pass(&desired);
-    assert_eq!(bench.runtimes.log().len(), 1, "it is not tried before its time");
-    bench.later(&desired);
-    bench.later(&desired);
-    assert_eq!((bench.runtimes.log().len(), bench.told().len()), (2, 0));
-    bench.later(&desired);
-    assert_eq!(bench.told(), ["a/* installing > installed; a/x installing > installed"]);
-}
-
-#[test]
-fn a_failure_of_this_input_is_final_until_the_input_changes_or_a_person_asks() {
-    let mut bench = Bench::new();
-    bench.fail("apply", ("a", "x"), vec![permanent(), permanent()]);
-    let desired = [wanted("a", &[("x", "1")])];
-    bench.pass(&desired);
-    bench.later(&desired);
-    assert_eq!((bench.runtimes.log().len(), bench.state("a", "x").as_str()), (1, "failed compose-failed"));
-    bench.tamper(|state| state.forget_failures(&desired[0]));
-    bench.later(&desired);
-    assert_eq!((bench.runtimes.log().len(), bench.state("a", "x").as_str()), (1, "failed compose-failed"));
-    bench.later(&[wanted("a", &[("x", "2")])]);
-    assert_eq!((bench.runtimes.log().len(), bench.state("a", "x").as_str()), (1, "installed"));
-}
-
-#[test]
-fn health_that_takes_too_long_is_waited_for_three_times() {
-    let mut bench = Bench::new();
-    bench.fail("apply", ("a", "x"), vec![unhealthy("1"), unhealthy("2"), unhealthy("3"), unhealthy("4")]);
-    let desired = [wanted("a", &[("x", "1")])];
-    for expected in ["installing health-timeout", "installing health-timeout", "failed health-timeout"] {
-        bench.later(&desired);
-        assert_eq!(bench.state("a", "x"), expected);
-    }
-    bench.later(&desired);
-    assert_eq!(bench.runtimes.log().len(), 3);
-    let told = ["a/* installing > failed health-timeout; a/x installing > failed health-timeout"];
-    assert_eq!(bench.told()[3..], told, "the second failure with the same code is no commit");
-}
-
-#[test]
-fn a_new_input_starts_with_a_clean_slate() {
-    let mut bench = Bench::new();
-    bench.fail("apply", ("a", "x"), vec![unhealthy("1"), unhealthy("2"), unhealthy("3"), unhealthy("4")]);
-    bench.later(&[wanted("a", &[("x", "1")])]);
-    bench.later(&[wanted("a", &[("x", "1")])]);
-    bench.told();
-    bench.later(&[wanted("a", &[("x", "2")])]);
-    assert_eq!(
-        bench.told()[..2],
-        [
-            "a/* installing > pending queued; a/x installing > pending queued",
-            "a/* pending > installing; a/x pending > installing"
-        ]
-    );
-    assert_eq!(bench.state("a", "x"), "installing health-timeout");
-}
-
-/// The device went down during the apply: nothing after the first effect was told.
-fn lost_during_apply(bench: &mut Bench, desired: &[DesiredDeployment]) {
-    bench.fail("apply", ("a", "x"), vec![RuntimeError::Cancelled]);
-    bench.later(desired);
-    bench.tamper(|state| {
-        if let Some(attempt) = state.attempts.get_mut(&project("a", "x")) {
-            attempt.open = 1;
-        }
-    });
-}
-
-#[test]
-fn an_input_that_takes_the_device_down_three_times_is_given_up() {
-    let mut bench = Bench::new();
-    let desired = [wanted("a", &[("x", "1")]), wanted("b", &[("x", "1")])];
-    for boot in ["one", "two", "three"] {
-        bench.boot(boot);
-        lost_during_apply(&mut bench, &desired);
-        assert_eq!(bench.state("a", "x"), "installing");
-    }
-    assert_eq!(bench.runtimes.log().iter().filter(|line| line.starts_with("apply x (installing")).count(), 4);
-    bench.told();
-    bench.boot("four");
-    bench.later(&desired);
-    assert_eq!(bench.told(), ["a/* installing > failed crash-loop; a/x installing > failed crash-loop"]);
-    assert_eq!((bench.runtimes.log(), bench.state("b", "x").as_str()), (vec![], "installed"));
-}
-
-#[test]
-fn a_syncer_that_is_killed_again_and_again_within_one_boot_gives_nothing_up() {
-    let mut bench = Bench::new();
-    let desired = [wanted("a", &[("x", "1")])];
-    for _ in 0..10 {
-        lost_during_apply(&mut bench, &desired);
-    }
-    let attempt = bench.view().device_state.attempts.values().next().unwrap().clone();
-    assert_eq!((attempt.lost, attempt.open), (0, 1));
-    bench.later(&desired);
-    assert_eq!(bench.state("a", "x"), "installed");
-}
-
-#[test]
 fn what_is_cancelled_goes_on_later_and_is_not_told_twice() {
     let mut bench = Bench::new();
     bench.fail("apply", ("a", "x"), vec![RuntimeError::Cancelled]);
@@ -641,88 +499,8 @@ fn a_component_that_changes_its_type_ends_with_a_status_of_its_own_before_it_beg
     assert_eq!(bench.runtimes.log(), [""; 0]);
 }
 
-#[test]
-fn a_removal_that_fails_is_told_once_and_tried_again() {
-    let mut bench = Bench::new();
-    bench.pass(&[wanted("a", &[("x", "1")])]);
-    bench.told();
-    let error = || RuntimeError::RemovalFailed { project: "p".to_owned(), reason: "busy".to_owned() };
-    bench.fail("remove", ("a", "x"), vec![error(), error()]);
-    assert_eq!(bench.pass(&[]), Done { at_work: false, acted: true, up_to_date: false });
-    bench.pass(&[]);
-    bench.later(&[]);
-    assert_eq!(bench.state("a", "x"), "removing removal-failed");
-    assert_eq!(bench.told(), ["a/* installed > removing; a/x installed > removing", ""]);
-    assert_eq!(bench.later(&[]), Done { at_work: false, acted: true, up_to_date: true });
-    assert_eq!(bench.told(), ["a/* removing > removed; a/x removing > removed"]);
-}
-
 fn stays() -> RuntimeError {
     RuntimeError::RemovalFailed { project: "p".to_owned(), reason: "busy".to_owned() }
-}
-
-#[test]
-fn while_anything_is_left_to_remove_no_failure_to_apply_is_final() {
-    let mut bench = Bench::new();
-    bench.pass(&[wanted("a", &[("x", "1")])]);
-    bench.told();
-    let next = [wanted("b", &[("y", "1")])];
-    bench.fail("remove", ("a", "x"), (0..6).map(|_| stays()).collect());
-    // As many as would be final three times over, of each kind.
-    let failures = [permanent(), unhealthy("1"), unhealthy("2"), unhealthy("3"), permanent(), unhealthy("4")];
-    bench.fail("apply", ("b", "y"), failures.into());
-    let mut first = None;
-    for _ in 0..6 {
-        assert!(!bench.later(&next).up_to_date);
-        assert!(bench.state("b", "y").starts_with("installing "), "{}", bench.state("b", "y"));
-        first.get_or_insert(bench.told());
-    }
-    let report = Report::read(&bench.view().device_state.status);
-    let why = report.get(id("b"), &component("y")).and_then(|now| now.failure.clone()).unwrap().message;
-    assert!(why.starts_with("tried again until all is removed"), "{why}");
-    let told = first.unwrap().join("; ");
-    assert_eq!(told.matches("a/x installed > removing").count(), 1, "{told}");
-    assert_eq!(told.matches("b/y pending > installing").count(), 1, "{told}");
-    assert_eq!(bench.told().join(""), "", "nothing of it is a transition");
-    // Once it has gone, what failed is tried at once, and not when its back-off is over; now its failures count.
-    bench.fail("apply", ("b", "y"), vec![permanent()]);
-    bench.later(&next);
-    assert_eq!([bench.state("a", "x"), bench.state("b", "y")], ["removed", "failed compose-failed"]);
-}
-
-#[test]
-fn what_began_while_something_was_left_to_remove_is_tried_again_once_it_has_gone() {
-    let mut bench = Bench::new();
-    bench.pass(&[wanted("a", &[("x", "1")])]);
-    let next = [wanted("b", &[("y", "1")])];
-    // Fails because of what is there, and says so when that has gone.
-    bench.fail("remove", ("a", "x"), vec![stays()]);
-    bench.fail("apply", ("b", "y"), vec![permanent()]);
-    bench.runtimes.clears.set(Some(bench.state.clone()));
-    bench.later(&next);
-    assert!(bench.state("b", "y").starts_with("installing "), "{}", bench.state("b", "y"));
-    assert!(bench.later(&next).up_to_date);
-}
-
-#[test]
-fn what_a_closed_gate_keeps_from_being_removed_is_left_to_remove_too() {
-    let mut bench = Bench::new();
-    bench.pass(&[wanted("a", &[("x", "1")])]);
-    let next = [wanted("b", &[("y", "1")])];
-    bench.gates.holds = vec![held("a")];
-    bench.fail("apply", ("b", "y"), vec![permanent(), permanent()]);
-    for _ in 0..2 {
-        bench.later(&next);
-        assert_eq!([bench.state("a", "x"), bench.state("b", "y")], ["removing held", "installing compose-failed"]);
-    }
-    bench.gates.holds.clear();
-    assert!(bench.pass(&next).up_to_date, "without waiting for the back-off");
-}
-
-fn held(name: &str) -> Hold {
-    let (deployment, since) = (Some(name.parse().unwrap()), "2026-11-23T15:00:00Z".parse().unwrap());
-    let (by, why) = ("j.doe".to_owned(), "x".to_owned());
-    Hold::Person(HoldByPerson { deployment, id: Some(id(name)), by, why, since, until: None, now: false })
 }
 
 #[test]
@@ -736,170 +514,6 @@ fn what_a_killed_syncer_could_not_say_any_more_is_said_by_the_next() {
     assert_eq!(bench.pass(&desired), Done { at_work: false, acted: false, up_to_date: true });
     assert_eq!(bench.told(), ["a/* installing > installed; a/x installing > installed"]);
     assert_eq!(bench.view().device_state.applied_digest(&project("a", "x")), Some(input_digest("a", "x", "1")));
-}
-
-#[test]
-fn a_runtime_that_lost_a_part_gets_it_back() {
-    let mut bench = Bench::new();
-    let desired = [wanted("a", &[("x", "1")])];
-    bench.pass(&desired);
-    bench.told();
-    bench.runtimes.running.borrow_mut().clear();
-    bench.pass(&desired);
-    assert_eq!(
-        bench.told(),
-        [
-            "a/* installed > pending queued; a/x installed > pending queued",
-            "a/* pending > installing; a/x pending > installing",
-            "a/* installing > installed; a/x installing > installed",
-        ]
-    );
-}
-
-const RESTORING: &str = "a/* installed > installing; a/x installed > installing";
-const RESTORED: &str = "a/* installing > installed; a/x installing > installed";
-
-/// A device on which `x` of `a` was applied and stopped since.
-fn stopped() -> (Bench, [DesiredDeployment; 1]) {
-    let (mut bench, desired) = (Bench::new(), [wanted("a", &[("x", "1")])]);
-    bench.pass(&desired);
-    stop(&bench);
-    bench.listen_anew();
-    (bench, desired)
-}
-
-fn stop(bench: &Bench) {
-    let mut running = bench.runtimes.running.borrow_mut();
-    running.get_mut(&project("a", "x")).unwrap().condition = Condition::Stopped("exited with 3".to_owned());
-}
-
-#[test]
-fn what_was_applied_and_stopped_is_put_back_before_anything_else_and_that_is_told() {
-    let (mut bench, desired) = stopped();
-    let and_more = [&desired[..], &[wanted("b", &[("y", "1")])]].concat();
-    assert_eq!(bench.pass(&and_more), Done { at_work: false, acted: true, up_to_date: true });
-    assert_eq!(bench.runtimes.log(), ["restore x (installing, attempt 1)", "apply y (installing, attempt 1)"]);
-    let told = ["b/* none > pending queued; b/y none > pending queued", RESTORING, RESTORED];
-    assert_eq!(bench.told()[..3], told);
-    assert_eq!((bench.state("a", "x"), bench.view().device_state.attempts.len()), ("installed".to_owned(), 0));
-    assert_eq!(bench.pass(&and_more), Done { at_work: false, acted: false, up_to_date: true });
-}
-
-#[test]
-fn what_stops_again_and_again_is_put_back_with_a_back_off_and_not_called_installed_meanwhile() {
-    let (mut bench, desired) = stopped();
-    bench.pass(&desired);
-    stop(&bench);
-    bench.listen_anew();
-    assert_eq!(bench.later(&desired), Done { at_work: false, acted: false, up_to_date: true }, "not so soon");
-    for _ in 0..3 {
-        bench.state.lock().restores.later(Duration::from_secs(300));
-        assert!(bench.pass(&desired).acted);
-        assert_eq!(bench.state("a", "x"), "installing health-timeout");
-        assert!(!bench.later(&desired).up_to_date, "it runs, but not for long yet");
-        stop(&bench);
-        assert!(!bench.later(&desired).acted);
-    }
-    assert_eq!(bench.runtimes.log().len(), 3);
-    assert_eq!(bench.told(), [RESTORING, ""], "state and reason, once");
-    bench.state.lock().restores.later(Duration::from_secs(300));
-    bench.pass(&desired);
-    bench.state.lock().restores.later(Duration::from_secs(300));
-    assert_eq!(bench.pass(&desired), Done { at_work: false, acted: false, up_to_date: true });
-    assert_eq!(bench.state("a", "x"), "installed");
-}
-
-fn container(id: &str, at: &str, runs: bool) -> Started {
-    Started { container: id.to_owned(), at: at.to_owned(), runs }
-}
-
-/// The same, of which the fleet wants this restart.
-fn at_restart(number: u64, wanted: &DesiredDeployment) -> [DesiredDeployment; 1] {
-    [DesiredDeployment { restarts: RestartsAsked { number, here: None }, ..wanted.clone() }]
-}
-
-#[test]
-fn a_restart_of_the_fleet_is_done_once_and_told_and_what_is_left_is_durable_before_it_is_done() {
-    let mut bench = Bench::new();
-    let one = wanted("a", &[("x", "1")]);
-    bench.pass(&at_restart(3, &one));
-    *bench.runtimes.containers.borrow_mut() = vec![container("db", "t1", true), container("migrate", "t1", false)];
-    bench.listen_anew();
-    assert!(!bench.pass(&at_restart(3, &one)).acted, "it was installed at 3");
-    assert_eq!(bench.pass(&at_restart(4, &one)), Done { at_work: false, acted: true, up_to_date: true });
-    assert_eq!(bench.runtimes.log(), ["restart [\"db\"], durable [\"db\"] of x (installing)"]);
-    let told = [
-        "a/* installed > installing restart-requested; a/x installed > installing restart-requested",
-        "a/* installing > installed; a/x installing > installed",
-    ];
-    assert_eq!(bench.told(), told);
-    for number in [4, 2] {
-        assert_eq!(bench.pass(&at_restart(number, &one)), Done { at_work: false, acted: false, up_to_date: true });
-    }
-    assert_eq!((bench.told(), bench.runtimes.log()), (vec![], vec![]));
-}
-
-#[test]
-fn a_restart_that_fails_or_is_cut_off_goes_on_with_what_is_left() {
-    let mut bench = Bench::new();
-    let one = wanted("a", &[("x", "1")]);
-    bench.pass(&at_restart(0, &one));
-    *bench.runtimes.containers.borrow_mut() = vec![container("db", "t1", true), container("web", "t1", true)];
-    bench.listen_anew();
-    bench.fail("restart", ("a", "x"), vec![transient(), RuntimeError::Cancelled]);
-    assert!(!bench.pass(&at_restart(1, &one)).up_to_date);
-    assert_eq!(bench.state("a", "x"), "installing runtime-unavailable");
-    assert!(!bench.pass(&at_restart(1, &one)).acted, "it backs off");
-    *bench.runtimes.containers.borrow_mut() = vec![container("db", "t2", true), container("web", "t1", true)];
-    // What was cut off goes on, whatever the fleet says meanwhile.
-    assert_eq!(bench.later(&at_restart(0, &one)), Done { at_work: false, acted: true, up_to_date: true });
-    let both = "restart [\"db\", \"web\"], durable [\"db\", \"web\"] of x (installing)";
-    let rest = "restart [\"web\"], durable [\"web\"] of x (installing)";
-    assert_eq!(bench.runtimes.log(), [both, rest, rest]);
-    assert_eq!(bench.state("a", "x"), "installed");
-}
-
-#[test]
-fn what_cannot_be_put_back_now_is_never_given_up_and_holds_what_depends_on_it() {
-    let (mut bench, desired) = stopped();
-    let dependent = DesiredDeployment { depends_on: vec!["a".parse().unwrap()], ..wanted("b", &[("y", "1")]) };
-    let both = [&desired[..], &[dependent]].concat();
-    for (error, state, waits) in [
-        (transient as fn() -> RuntimeError, "installing runtime-unavailable", "pending waiting-dependency"),
-        (permanent as fn() -> RuntimeError, "failed compose-failed", "pending dependency-failed"),
-    ] {
-        bench.fail("restore", ("a", "x"), (0..5).map(|_| error()).collect());
-        for _ in 0..5 {
-            assert!(!bench.later(&both).up_to_date);
-            let states = [bench.state("a", "x"), bench.state("b", "y")];
-            assert_eq!(states, [state, waits]);
-            assert!(!bench.pass(&both).acted, "it backs off");
-        }
-    }
-    let told = bench.told().join("; ");
-    for once in ["a/x installed > installing", "a/x installing > failed compose-failed"] {
-        assert_eq!(told.matches(once).count(), 1, "{once} in {told}");
-    }
-    assert_eq!(told.matches("a/x").count(), 2, "{told}");
-    assert_eq!(bench.later(&both), Done { at_work: false, acted: true, up_to_date: true });
-    assert_eq!(bench.state("a", "x"), "installed");
-}
-
-#[test]
-fn what_takes_the_device_down_whenever_it_is_put_back_is_given_up() {
-    let (bench, desired) = stopped();
-    for boot in ["one", "two", "three"] {
-        bench.boot(boot);
-        let input = desired[0].components[0].input.as_ref().unwrap();
-        let mut change = bench.state.begin();
-        change.next.blame(boot);
-        change.next.attempts.entry(input.project.clone()).or_insert(Attempt::new(input.input_digest)).begin(boot);
-        change.commit().unwrap();
-    }
-    bench.boot("four");
-    bench.pass(&desired);
-    assert_eq!(bench.state("a", "x"), "failed crash-loop");
-    assert_eq!(bench.runtimes.log(), Vec::<String>::new());
 }
 
 #[test]
@@ -949,105 +563,13 @@ fn every_commit_says_who_speaks_of_what() {
     assert_eq!(once.len(), 5);
 }
 
-/// What goes wrong during one pass.
-#[derive(Debug, Clone)]
-enum LocalCondition {
-    None,
-    /// One verb fails for one component.
-    Fails(&'static str, &'static str, &'static str, u8),
-    /// The end is asked for before anything is begun.
-    Cancelled,
-    /// The device went down, and what it had begun is open.
-    Reboot,
-}
-
-fn any_trouble() -> impl Strategy<Value = LocalCondition> {
-    let verb = prop::sample::select(vec!["prefetch", "apply", "remove"]);
-    let (deployment, name) = (prop::sample::select(vec!["a", "b", "c"]), prop::sample::select(vec!["x", "y", "z"]));
-    prop_oneof![
-        1 => Just(LocalCondition::None),
-        4 => (verb, deployment, name, 0..4_u8).prop_map(|(verb, a, x, kind)| LocalCondition::Fails(verb, a, x, kind)),
-        1 => Just(LocalCondition::Cancelled),
-        1 => Just(LocalCondition::Reboot),
-    ]
-}
-
-impl Bench {
-    fn suffer(&mut self, trouble: &LocalCondition, boot: usize) {
-        self.cancelled.set(matches!(trouble, LocalCondition::Cancelled));
-        match trouble {
-            LocalCondition::Fails(verb, deployment, name, kind) => {
-                let error = [transient(), permanent(), unhealthy("x"), RuntimeError::Cancelled];
-                self.fail(verb, (deployment, name), error.into_iter().skip((*kind).into()).take(1).collect());
-            }
-            LocalCondition::Reboot => self.boot(&format!("boot {boot}")),
-            _ => {}
+/// The device went down during the apply: nothing after the first effect was told.
+fn lost_during_apply(bench: &mut Bench, desired: &[DesiredDeployment]) {
+    bench.fail("apply", ("a", "x"), vec![RuntimeError::Cancelled]);
+    bench.later(desired);
+    bench.tamper(|state| {
+        if let Some(attempt) = state.attempts.get_mut(&project("a", "x")) {
+            attempt.open = 1;
         }
-    }
-
-    /// Every transition begins where the one before of the same thing ended.
-    fn assert_continuous(&self) {
-        let view = self.view();
-        let repo = &view.repo;
-        let history = view.status.map_or(Vec::new(), |tip| repo.history(tip, None, 1000).unwrap());
-        let mut states: BTreeMap<String, String> = BTreeMap::new();
-        for commit in history.iter().rev() {
-            let message = Message::parse(&repo.commit(*commit).unwrap().message);
-            for state in message.all("State") {
-                let words: Vec<_> = state.split(' ').collect();
-                let before = states.insert(words[0].to_owned(), words[3].to_owned());
-                let before = before.unwrap_or_else(|| "none".to_owned());
-                assert_ne!(words[1], words[3], "{state}");
-                assert!(before == words[1] || before == "removed" && words[1] == "none", "{state} after {before}");
-            }
-        }
-    }
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
-
-    #[test]
-    fn whatever_goes_wrong_it_converges_once_nothing_does_and_each_step_is_told_once(
-        passes in prop::collection::vec((any_wanted(), any_trouble()), 1..6),
-    ) {
-        let mut bench = Bench::new();
-        for (n, (desired, trouble)) in passes.iter().enumerate() {
-            bench.suffer(trouble, n);
-            bench.later(desired);
-            bench.assert_continuous();
-        }
-        let (last, _) = passes.last().unwrap();
-        bench.cancelled.set(false);
-        bench.runtimes.failures.borrow_mut().clear();
-        last.iter().for_each(|wanted| bench.tamper(|state| state.forget_failures(wanted)));
-        let able = last.iter().all(|wanted| wanted.components.iter().all(|component| component.input.is_ok()));
-        prop_assert_eq!(bench.later(last).up_to_date, able);
-        bench.assert_continuous();
-        bench.listen_anew();
-        let before = bench.view().repo.reference(crate::decision::device_state::STATE).unwrap();
-        prop_assert!(!bench.later(last).acted);
-        prop_assert_eq!((bench.told(), bench.runtimes.log()), (vec![], vec![]));
-        prop_assert_eq!(bench.view().repo.reference(crate::decision::device_state::STATE).unwrap(), before);
-    }
-
-    #[test]
-    fn nothing_is_given_up_by_an_apply_while_anything_is_left_to_remove(
-        passes in prop::collection::vec((any_wanted(), any::<[u8; 9]>()), 1..8),
-    ) {
-        let mut bench = Bench::new();
-        for (desired, failures) in &passes {
-            let all = ["a", "b", "c"].into_iter().flat_map(|one| ["x", "y", "z"].map(|part| (one, part)));
-            for (of, bits) in all.zip(failures) {
-                bench.fail("remove", of, if bits & 1 == 0 { vec![stays()] } else { vec![] });
-                bench.fail("apply", of, [transient(), permanent(), unhealthy("x")].into_iter().skip(usize::from(bits >> 6)).collect());
-            }
-            let before = bench.view().device_state.failed_inputs;
-            bench.later(desired);
-            let is_left = bench.state.lock().removals_are_left;
-            let after = bench.view().device_state.failed_inputs;
-            let given_up: Vec<_> = after.iter().filter(|(project, now)| before.get(*project) != Some(*now)).collect();
-            prop_assert!(!is_left || given_up.is_empty(), "{given_up:?}");
-        }
-    }
+    });
 }

@@ -1,0 +1,102 @@
+//! Syncers and their children that are there twice, hang, or go down with the device.
+
+use super::*;
+
+#[test]
+fn two_syncers_do_not_work_on_one_home() {
+    let world = World::running();
+    world.fake.set("hang-up", "");
+    world.hand.want("greeter", &world.app, "servus");
+    world.hand.publish();
+    let first = command(&world.home(), &["once"]).spawn().unwrap();
+    until("it applies", || world.states("greeter") == ["hello installing"]);
+    for args in [["once"], ["run"]] {
+        let run = world.syncer(&args).ended(1);
+        assert!(run.stderr.contains("another device-syncer works on"), "{run:?}");
+        assert!(run.stderr.contains("hint: ") && run.stderr.contains(&world.home().display().to_string()), "{run:?}");
+    }
+    let status = world.syncer(&["status"]).good();
+    assert!(status.stdout.contains("greeter/hello  installing"), "{status:?}");
+    world.fake.unset("hang-up");
+    finish(first).good();
+    world.assert_idle();
+}
+
+#[test]
+fn a_child_that_outlives_a_killed_syncer_is_waited_for() {
+    let world = World::running();
+    world.fake.set("hang-up", "");
+    world.hand.want("greeter", &world.app, "servus");
+    world.hand.publish();
+    let mut first = command(&world.home(), &["once"]).spawn().unwrap();
+    until("it applies", || world.greetings() == ["servus"]);
+    until("it has told so", || world.states("greeter") == ["hello installing"]);
+    kill(&mut first);
+    world.told();
+    let log = world.path("second.log");
+    let second = command(&world.home(), &["once"]).stderr(fs::File::create(&log).unwrap()).spawn().unwrap();
+    until("it waits", || fs::read_to_string(&log).unwrap().contains("waiting for what a killed syncer left running"));
+    let waiting = world.fake.calls();
+    world.fake.unset("hang-up");
+    finish(second).good();
+    assert!(world.fake.calls().starts_with(&waiting));
+    assert_eq!(world.told(), ["greeter/* installing > installed; greeter/hello installing > installed"]);
+    world.assert_idle();
+}
+
+#[test]
+fn a_child_that_never_ends_is_ended() {
+    let world = World::running();
+    world.fake.set("hang-up", "");
+    world.hand.want("greeter", &world.app, "servus");
+    world.hand.publish();
+    let mut first = command(&world.home(), &["once"]).spawn().unwrap();
+    until("it applies", || world.greetings() == ["servus"]);
+    kill(&mut first);
+    let left = holders(&world.home().join("children.lock"));
+    assert!(!left.is_empty());
+    let second = command(&world.home(), &["once"]).spawn().unwrap();
+    // The knob is for the child of the first alone: the second's own call comes once that is gone.
+    until("the child is ended", || left.iter().all(|pid| !holds(*pid, &world.home().join("children.lock"))));
+    world.fake.unset("hang-up");
+    let run = finish(second).good();
+    assert!(run.stderr.contains("ending what a killed syncer left running"), "{run:?}");
+    world.assert_idle();
+}
+
+#[test]
+fn an_application_that_takes_the_device_down_is_given_up_after_three_boots() {
+    let world = World::running();
+    // With two at work, both would be suspects.
+    world.settings("jobs: 1\n");
+    world.hand.want("greeter", &world.app, "bomb");
+    world.hand.want("other", &world.app, "hello");
+    world.hand.publish();
+    for boot in ["one", "two", "three"] {
+        world.reboot(boot);
+        world.fake.set("hang-up", "");
+        let mut syncer = command(&world.home(), &["once"]).spawn().unwrap();
+        until("it applies", || {
+            let attempts = git::show(&world.clone(), "refs/syncer/state", "attempt.json").unwrap_or_default();
+            String::from_utf8(attempts).unwrap().contains(&format!("\"bootId\":\"{boot}\""))
+                && holders(&world.home().join("children.lock")).iter().any(|pid| *pid != syncer.id())
+        });
+        kill(&mut syncer);
+        world.fake.unset("hang-up");
+        until("its child has ended", || holders(&world.home().join("children.lock")).is_empty());
+        // What the power took: nothing says that the apply was complete.
+        fs::remove_dir_all(world.home().join("projects")).unwrap();
+    }
+    world.reboot("four");
+    world.once().ended(1);
+    assert_eq!(world.states("greeter"), ["hello failed crash-loop"]);
+    assert_eq!(world.states("other"), ["hello installed"]);
+    let told = world.told().join("; ");
+    assert_eq!(told.matches("greeter/hello pending > installing").count(), 1, "{told}");
+    assert_eq!(told.matches("greeter/hello installing > failed crash-loop").count(), 1, "{told}");
+    world.assert_quiet();
+    world.hand.want("greeter", &world.app, "harmless");
+    world.hand.publish();
+    world.once().good();
+    assert_eq!(world.states("greeter"), ["hello installed"]);
+}
