@@ -6,10 +6,13 @@ use jiff::Timestamp;
 use repo_model::report::ClosedGate;
 use repo_model::{DeploymentId, DeploymentName, ErrorCode, IntoMap};
 
+use super::deployment::DesiredDeployment;
 use super::failure::{Failure, one_line};
+use super::fetched::{self, AllFetched, Fetched};
 use super::gates::{self, Gates};
 use super::hold::{Hold, HoldByPerson};
 use super::plan::{Action, Plan};
+use super::status::Report;
 
 /// The most gates that are reported; those of the first deployments by id, and holds of the whole device before them.
 const MOST: usize = 1000;
@@ -43,6 +46,21 @@ pub fn closed(plan: &Plan, gates: &Gates, before: &[ClosedGate], now: Timestamp)
     all.sort_by(|a, b| (a.deployment, &a.code, a.since).cmp(&(b.deployment, &b.code, b.since)));
     all.truncate(MOST);
     all
+}
+
+/// What was found missing, or couldn't be fetched, as `status` tells: so that is said once, however often a syncer begins anew.
+pub fn fetched_before(report: &Report, wanted: &[DesiredDeployment], now: Timestamp) -> AllFetched {
+    let parts = wanted.iter().flat_map(|one| one.components.iter().map(move |part| (one.id, part)));
+    let known = parts.filter_map(|(id, part)| {
+        let message = &report.get(id, &part.name)?.failure.as_ref().filter(|why| gates::is_why(why))?.message;
+        let known = match message.split_once(fetched::FAILED) {
+            Some((_, reason)) => Fetched::Failed { reason: reason.to_owned(), since: now },
+            None if message.starts_with(fetched::WAITS) => Fetched::Missing,
+            None => return None,
+        };
+        Some((part.input.as_ref().ok()?.input_digest, known))
+    });
+    known.collect()
 }
 
 /// A hold is reported whether anything waits for it or not, so that none is forgotten.

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use repo_model::{Digest, ErrorCode};
+use jiff::Timestamp;
+use repo_model::Digest;
 
-use super::deployment::DesiredDeployment;
-use super::status::Report;
+use super::failure::STEADY;
 
 /// What is known of one input. What nobody looked for yet isn't in the list.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,8 +14,13 @@ pub enum Fetched {
     Here,
     /// Some of it isn't here.
     Missing,
-    /// It couldn't be fetched, and why.
-    Failed(String),
+    /// It couldn't be fetched.
+    Failed {
+        /// Why, in words that stay for a while: they stand on `status`.
+        reason: String,
+        /// Since when it is said so.
+        since: Timestamp,
+    },
 }
 
 /// What is known of inputs, by their digest. It lasts as long as the process; that something is missing is on `status`, too.
@@ -24,13 +29,17 @@ pub type AllFetched = BTreeMap<Digest, Fetched>;
 /// What `status` says of something that isn't here, before when it is fetched.
 pub const WAITS: &str = "not all that it needs is here, and it waits for a window in which that is fetched";
 
-/// What was found missing, as `status` tells: so what waits says so once, however often a syncer begins anew.
-pub fn reported(report: &Report, wanted: &[DesiredDeployment]) -> AllFetched {
-    let parts = wanted.iter().flat_map(|one| one.components.iter().map(move |part| (one.id, part)));
-    let missing = parts.filter_map(|(id, part)| {
-        let why = report.get(id, &part.name)?.failure.as_ref()?;
-        let is_missing = why.code == ErrorCode::WaitingWindow && why.message.starts_with(WAITS);
-        Some((part.input.as_ref().ok().filter(|_| is_missing)?.input_digest, Fetched::Missing))
-    });
-    missing.collect()
+/// What `status` says of something that waits, before why what it needs can't be fetched meanwhile.
+pub const FAILED: &str = "; what it needs isn't here yet: ";
+
+impl Fetched {
+    /// It failed for this reason; what is said for less than [`STEADY`] stays.
+    pub fn failed(reason: String, before: Option<&Self>, now: Timestamp) -> Self {
+        match before {
+            Some(said @ Self::Failed { since, .. }) if now.duration_since(*since).unsigned_abs() < STEADY => {
+                said.clone()
+            }
+            _ => Self::Failed { reason, since: now },
+        }
+    }
 }

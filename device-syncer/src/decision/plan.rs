@@ -12,7 +12,7 @@ use crate::decision::component::Component;
 use crate::decision::deployment::{DesiredComponent, DesiredDeployment, Requirements, in_order};
 use crate::decision::device_state::{AppliedComponent, DeviceState, Inputs};
 use crate::decision::failure::Failure;
-use crate::decision::fetched::Fetched;
+use crate::decision::fetched::{self, Fetched};
 use crate::decision::gates::{Change, Gates, Subject};
 use crate::decision::hook::HookChange;
 use crate::decision::observation::{Condition, Observed};
@@ -249,9 +249,9 @@ impl Plan {
         })
     }
 
-    /// What becomes of what is fetched for a deployment at this moment.
-    pub fn fetching(&self, of: DeploymentId) -> Fetching {
-        self.deployments.iter().find(|one| one.id == of).map(|one| one.fetching).unwrap_or_default()
+    /// What happens to a deployment that is wanted.
+    pub fn planned(&self, of: DeploymentId) -> Option<&Planned> {
+        self.deployments.iter().find(|one| one.id == of)
     }
 
     /// What waits, under the names under which the runtimes know it.
@@ -435,8 +435,8 @@ fn components(
 /// Why something waits, with why what it needs can't be fetched meanwhile.
 fn with_failure(why: Failure, known: Option<&Fetched>) -> Failure {
     match known {
-        Some(Fetched::Failed(reason)) => {
-            Failure::new(why.code.as_str(), format!("{}; what it needs isn't here yet: {reason}", why.message))
+        Some(Fetched::Failed { reason, .. }) => {
+            Failure::new(why.code.as_str(), format!("{}{}{reason}", why.message, fetched::FAILED))
         }
         _ => why,
     }

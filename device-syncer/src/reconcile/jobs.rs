@@ -279,13 +279,19 @@ impl Jobs {
     pub(super) fn halt(&self, plan: &Plan) {
         let waiting: BTreeSet<_> = plan.waiting().collect();
         for job in &self.running {
-            let fetching = job.work.fetches_for().map(|id| plan.fetching(id)).unwrap_or_default();
-            let halts = match &*job.work {
-                Work::Fetch { .. } => fetching == Fetching::Ends,
-                work => work.projects().iter().any(|one| waiting.contains(one)),
+            let planned = job.work.fetches_for().and_then(|id| plan.planned(id));
+            let fetching = planned.map(|one| one.fetching).unwrap_or_default();
+            let (halts, is_over) = match &*job.work {
+                Work::Fetch { .. } => (fetching == Fetching::Ends, fetching != Fetching::GoesOn),
+                work => {
+                    // What is put back goes on, whatever it needs.
+                    let is_update = planned.is_some_and(|one| one.from_here);
+                    let waits = work.projects().iter().any(|one| waiting.contains(one));
+                    (waits, is_update && fetching == Fetching::EndsWithComponent)
+                }
             };
             job.said.halt.fetch_or(halts, Ordering::Relaxed);
-            job.said.fetched.fetch_or(fetching != Fetching::GoesOn, Ordering::Relaxed);
+            job.said.fetched.fetch_or(is_over, Ordering::Relaxed);
         }
     }
 

@@ -5,10 +5,10 @@ use repo_model::desired::Desired;
 use repo_model::report::{CAPABILITIES, Condition, ConditionType, Reason};
 
 use crate::config::Device;
+use crate::decision::closed::fetched_before;
 use crate::decision::conditions;
 use crate::decision::device_state::DeviceState;
 use crate::decision::drift;
-use crate::decision::fetched;
 use crate::decision::gates::Gates;
 use crate::decision::observation::Observation;
 use crate::decision::plan::Plan;
@@ -183,7 +183,8 @@ impl Basis<'_> {
         self.device_state.note_whole(&observation, &device.boot_id, |_| false);
         let gates = gates(&mut Holds::default(), device, desired, self.waiting.is_some(), self.clock_is_behind);
         let report = Report::read(&self.device_state.status);
-        let fetched = wanted.as_ref().map(|wanted| fetched::reported(&report, wanted)).unwrap_or_default();
+        let fetched =
+            wanted.as_ref().map(|wanted| fetched_before(&report, wanted, Timestamp::now())).unwrap_or_default();
         let gates = Gates { fetched, ..gates };
         if let Some(wanted) = &mut wanted {
             let asked = restart_requests::read(&device.home);

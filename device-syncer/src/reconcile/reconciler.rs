@@ -15,12 +15,12 @@ use repo_model::{IntoMap, error_chain};
 
 use crate::config::{Device, Home, Settings, known_zone};
 use crate::decision::approval::{Approvals, FleetAsks, SiteWords};
-use crate::decision::closed::closed;
+use crate::decision::closed::{closed, fetched_before};
 use crate::decision::conditions::{self, condition};
 use crate::decision::deployment::DesiredDeployment;
 use crate::decision::desired::{DeviceValues, resolve};
 use crate::decision::drift;
-use crate::decision::fetched::{self, AllFetched, Fetched};
+use crate::decision::fetched::AllFetched;
 use crate::decision::gates::{Gates, RemovalLimit};
 use crate::decision::hook::HookEnd;
 use crate::decision::kept::Kept;
@@ -113,7 +113,7 @@ impl Reconciler {
         self.gates =
             gates(&mut self.holds, device, pass.desired.as_ref(), pass.next.waiting.is_some(), pass.clock_is_behind);
         self.gates.hook.clone_from(&hook.gate);
-        self.gates.fetched = known_fetched(state, wanted.as_deref().unwrap_or_default(), pass.is_adopted);
+        self.gates.fetched = known_fetched(state, wanted.as_deref().unwrap_or_default());
         let is_unconfined = self.runtimes.is_unconfined();
         let mut change = state.begin();
         let boot_id = change.state.boot_id.clone();
@@ -285,14 +285,14 @@ pub(super) fn gates(
     Gates { is_suspended, is_unlisted, holds, drift, removals, approvals, ..windows }
 }
 
-/// What is known of what is wanted; of anything else it is forgotten. A newer state is a reason to look again for what isn't here.
-fn known_fetched(state: &Shared, all: &[DesiredDeployment], is_adopted: bool) -> AllFetched {
+/// What is known of what is wanted; of anything else it is forgotten.
+fn known_fetched(state: &Shared, all: &[DesiredDeployment]) -> AllFetched {
     let inputs = all.iter().flat_map(|one| &one.components);
     let digests: BTreeSet<_> = inputs.filter_map(|one| Some(one.input.as_ref().ok()?.input_digest)).collect();
     let state = &mut *state.lock();
-    let reported = || fetched::reported(&Report::read(&state.store.device_state.status), all);
+    let reported = || fetched_before(&Report::read(&state.store.device_state.status), all, Timestamp::now());
     let fetched = state.fetched.get_or_insert_with(reported);
-    fetched.retain(|digest, known| digests.contains(digest) && !(is_adopted && *known == Fetched::Missing));
+    fetched.retain(|digest, _| digests.contains(digest));
     fetched.clone()
 }
 

@@ -325,7 +325,7 @@ fn what_a_change_needs_is_fetched_in_windows_of_its_own_and_the_change_is_made_w
         Gates { openings, fetched, ..Gates::default() }
     };
     let waits = || "waiting-window: waits for a window, and".to_owned();
-    let failed = || Some(Fetched::Failed("no route".to_owned()));
+    let failed = || Some(Fetched::failed("no route".to_owned(), None, jiff::Timestamp::UNIX_EPOCH));
     let new = DeviceState::default();
     for (apply, fetch, known, expected) in [
         (open, None, None, ("Apply".to_owned(), false, false)),
@@ -345,7 +345,8 @@ fn what_a_change_needs_is_fetched_in_windows_of_its_own_and_the_change_is_made_w
     let missing = gates(open, Some(shut), Some(Fetched::Missing));
     let (what, ahead, ..) = of(&missing, &new, &deployment);
     assert!(what.starts_with("waiting-window: not all that it needs is here") && !ahead, "{what}");
-    let plan = make_with(Some(&[deployment.clone()]), &new, &[], &gates(shut, Some(open), failed()));
+    let failing = gates(shut, Some(open), failed());
+    let plan = make_with(Some(std::slice::from_ref(&deployment)), &new, &[], &failing);
     let Action::Wait(why) = &plan.deployments[0].components[0].action else { panic!("it waits") };
     assert!(why.message.ends_with("; what it needs isn't here yet: no route"), "{why:?}");
 

@@ -34,7 +34,8 @@ impl<H: Runtimes + ?Sized> Job<'_, H> {
                     let (code, error) = (&failure.code, &failure.message);
                     tracing::warn!(project = input.project, code, error, "can't be fetched ahead");
                     change.state.retries.failed(&input.project, backoff::jitter(Timestamp::now()));
-                    Fetched::Failed(failure.message)
+                    let before = change.state.fetched.as_ref().and_then(|all| all.get(&input.input_digest));
+                    Fetched::failed(failure.message, before, Timestamp::now())
                 }
             };
             change.state.fetched.get_or_insert_default().insert(input.input_digest, known);

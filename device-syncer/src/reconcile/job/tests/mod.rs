@@ -21,6 +21,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::config::Home;
+use crate::decision::closed::fetched_before;
 use crate::decision::component::Kind;
 use crate::decision::gates::Gates;
 use crate::decision::hold::{Hold, HoldByPerson};
@@ -399,12 +400,22 @@ fn what_changes_need_is_fetched_ahead_and_the_change_is_made_with_that_when_its_
     bench.gates = gates(shut, open);
     bench.fail("prefetch", ("a", "y"), vec![transient()]);
     bench.later(&all);
-    let known = |name| bench.state.lock().fetched.as_ref().unwrap().get(&input_digest("a", name, "1")).cloned();
+    let state = bench.state.clone();
+    let known = |name| state.lock().fetched.as_ref().unwrap().get(&input_digest("a", name, "1")).cloned();
     assert_eq!(known("x"), Some(Fetched::Here));
-    assert!(matches!(known("y"), Some(Fetched::Failed(_))), "{:?}", known("y"));
+    assert!(matches!(known("y"), Some(Fetched::Failed { .. })), "{:?}", known("y"));
     let report = Report::read(&bench.view().device_state.status);
     let why = report.get(id("a"), &component("y")).unwrap().failure.clone().unwrap();
     assert!(why.code == "waiting-window" && why.message.contains("what it needs isn't here yet"), "{why:?}");
+    // Other words of the same don't stand on `status` at once, and a syncer that begins anew says the same.
+    bench.fail("prefetch", ("a", "y"), vec![permanent()]);
+    bench.told();
+    bench.later(&all);
+    bench.state.lock().fetched =
+        Some(fetched_before(&Report::read(&bench.view().device_state.status), &all, Timestamp::now()));
+    bench.pass(&all);
+    assert_eq!(bench.told(), Vec::<String>::new());
+    assert!(matches!(known("y"), Some(Fetched::Failed { reason, .. }) if reason.contains("gone")));
     let locked = bench.view().device_state.images.clone();
     assert_eq!(locked.len(), 1, "what the image meant is durable before the change");
     bench.later(&all);
