@@ -1,6 +1,6 @@
 //! Asks each runtime what it runs, in a thread of its own, so that one that hangs delays neither what is newer nor the other one.
 //!
-//! A pass waits for the answers. Where something else waits for it, it goes on without those that take longer than [`SHORT`]:
+//! A pass waits for the answers. Where something else waits for it, it goes on without those that take longer than a few seconds:
 //! nothing is known of such a runtime, and nothing of its kind begins, just as if it couldn't be reached. Its question isn't
 //! given up, but answered beside the passes that follow: so no host that moves all the time keeps a slow runtime from being
 //! observed. Nothing of its kind has begun meanwhile but what was at work when it was asked, which is therefore taken for
