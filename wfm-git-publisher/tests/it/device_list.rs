@@ -1,4 +1,5 @@
 //! Many devices from one list.
+#![allow(clippy::disallowed_methods, reason = "test data needs no syncing")]
 
 use std::fs;
 

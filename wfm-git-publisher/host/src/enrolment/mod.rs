@@ -2,8 +2,8 @@
 //! compares their code takes them in.
 //!
 //! It is the only thing that strangers may ask of this host, so everything in it is bounded: it is closed unless an operator
-//! opened it for a while ([`Opening`]); [`exchange`] keeps what was begun in memory, and begins no more than [`pace`]
-//! allows; [`claims`] keeps what waits for a person in the home's `enroll/`, one file each, and is the truth for both the
+//! opened it for a while ([`Opening`]); `exchange` keeps what was begun in memory, and begins no more than `pace`
+//! allows; `claims` keeps what waits for a person in the home's `enroll/`, one file each, and is the truth for both the
 //! running host and the command line. A stranger gets the same words whether its id, serial or key is known or not.
 
 mod claims;
