@@ -57,7 +57,7 @@ pub enum Kind {
 pub struct Start {
     pub layout: u64,
     pub kind: Kind,
-    /// [`commitment`] of what will be revealed.
+    /// [`commitment`](super::commitment) of what will be revealed.
     pub commitment: Digest,
 }
 
@@ -97,7 +97,7 @@ pub struct Reveal {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TokenProof {
     pub name: String,
-    /// An armoured SSH signature over [`Transcript::token_message`] by the token's key.
+    /// An armoured SSH signature over [`Transcript::token_message`](super::Transcript::token_message) by the token's key.
     pub proof: String,
 }
 
