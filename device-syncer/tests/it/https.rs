@@ -244,10 +244,15 @@ fn a_device_that_waits_sees_a_publish_at_once_and_asks_for_nothing_in_between() 
         host.host.asked().len() == before
     });
     let (asked, begin) = (host.asked("git-upload-pack").len(), Instant::now());
+    world.told();
     world.hand.want("greeter", &world.app, "at once");
     world.hand.publish();
     until("the update runs", || world.greetings() == ["at once"]);
     assert!(begin.elapsed() < Duration::from_secs(60));
+    // What goes away before that is missed by the update itself, for as long as it waits for health.
+    until("the update is told", || {
+        world.told().iter().any(|said| said.contains("greeter/hello installing > installed"))
+    });
     assert!(host.asked("git-upload-pack").len() > asked);
     until("it waits again", || host.state().waiting == 1);
     // A container that goes away is healed although the host isn't asked.
