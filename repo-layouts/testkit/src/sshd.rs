@@ -56,6 +56,16 @@ pub struct Sshd {
     server: Option<Child>,
 }
 
+/// Makes `/run/sshd`, without which sshd doesn't start as root: on a machine on which Debian's service never ran nobody did.
+///
+/// # Panics
+/// If root may not make it.
+pub fn make_runtime_directory() {
+    if rustix::process::geteuid().is_root() {
+        fs::create_dir_all("/run/sshd").expect("root may do that");
+    }
+}
+
 impl Sshd {
     /// A running server that lets nobody in yet.
     ///
@@ -64,10 +74,7 @@ impl Sshd {
     pub fn start(options: Options) -> Self {
         let dir = TempDir::new().expect("a temporary directory");
         fs::create_dir(dir.path().join("repositories")).expect("made");
-        if rustix::process::geteuid().is_root() {
-            // Debian's service makes it; sshd as root doesn't start without.
-            fs::create_dir_all("/run/sshd").expect("root may do that");
-        }
+        make_runtime_directory();
         let user = run(Command::new("id").arg("-un"));
         let mut host = Self { dir, port: 0, user, options, server: None };
         host.write("authorized_keys", "", 0o600);

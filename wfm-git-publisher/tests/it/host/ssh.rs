@@ -7,6 +7,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
 use git2::transport::{Service, SmartSubtransport, SmartSubtransportStream, Transport};
 use jiff::Timestamp;
 use repo_testkit::ssh_key::keygen;
+use repo_testkit::sshd::make_runtime_directory;
 use repo_testkit::{git, ssh_key};
 use wfm_git_host::accounts::{Role, SshKey, Store};
 
@@ -366,6 +367,7 @@ fn the_configuration_of_the_documents_serves_and_bears_a_restart_of_the_host() {
         .replace("/var/lib/wfm/fleet.wfm/ssh", &keys);
     let place = lab.dir().join("sshd_config");
     std::fs::write(&place, config).unwrap();
+    make_runtime_directory();
     let mut sshd = Command::new("/usr/sbin/sshd");
     let sshd = sshd.args(["-D", "-e", "-f"]).arg(&place).stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let _ended_in_any_case = Stream(sshd);
