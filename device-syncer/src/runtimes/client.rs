@@ -119,11 +119,16 @@ impl Client {
     /// What a failure means: that which does the work is gone, the disk is full, or else what the caller makes of the
     /// text.
     pub(super) fn failure(&self, output: &Output, otherwise: impl FnOnce(String) -> RuntimeError) -> RuntimeError {
-        let reason = last_lines(&output.stderr, REASON);
-        if output.stderr.contains("no space left on device") {
+        self.failure_said(&output.stderr, otherwise)
+    }
+
+    /// The same of what was said in any other way.
+    pub(super) fn failure_said(&self, said: &str, otherwise: impl FnOnce(String) -> RuntimeError) -> RuntimeError {
+        let reason = last_lines(said, REASON);
+        if said.contains("no space left on device") {
             return RuntimeError::DiskFull { reason };
         }
-        let known = self.tool.unavailable.iter().any(|words| output.stderr.contains(words));
+        let known = self.tool.unavailable.iter().any(|words| said.contains(words));
         if known || self.ask(self.tool.probe).is_err() {
             return self.tool.unavailable(reason, None);
         }

@@ -8,7 +8,9 @@ use std::time::Duration;
 use repo_model::margo::ProfileType;
 use repo_model::{Digest, error_chain};
 
-use super::{Cancel, ComposeRuntime, HelmRuntime, LockedImage, Runtime, RuntimeError, Runtimes, Watch, compose, helm};
+use super::{
+    Cancel, ComposeRuntime, HelmRuntime, LockedImage, Runtime, RuntimeError, Runtimes, Source, Watch, compose, helm,
+};
 use crate::config::FromFleet;
 use crate::decision::component::{Component, Kind};
 use crate::decision::drift::DriftIgnored;
@@ -219,18 +221,10 @@ fn nothing_runs(kind: ProfileType) -> RuntimeError {
 impl Runtimes for DeviceRuntimes {
     type Ready = Ready;
 
-    fn prefetch(&self, component: &Component, cancel: &dyn Fn() -> bool) -> Result<Ready, RuntimeError> {
+    fn prefetch(&self, component: &Component, from: Source, cancel: &dyn Fn() -> bool) -> Result<Ready, RuntimeError> {
         match component.profile_type() {
-            ProfileType::Compose => self.compose()?.prefetch(component, cancel).map(Ready::Compose),
-            ProfileType::Helm => self.helm()?.prefetch(component, cancel).map(Ready::Helm),
-            kind @ ProfileType::Custom => Err(nothing_runs(kind)),
-        }
-    }
-
-    fn find(&self, component: &Component, cancel: &dyn Fn() -> bool) -> Result<Ready, RuntimeError> {
-        match component.profile_type() {
-            ProfileType::Compose => self.compose()?.find(component, cancel).map(Ready::Compose),
-            ProfileType::Helm => self.helm()?.find(component, cancel).map(Ready::Helm),
+            ProfileType::Compose => self.compose()?.prefetch(component, from, cancel).map(Ready::Compose),
+            ProfileType::Helm => self.helm()?.prefetch(component, from, cancel).map(Ready::Helm),
             kind @ ProfileType::Custom => Err(nothing_runs(kind)),
         }
     }

@@ -35,6 +35,14 @@ pub use redact::Redactor;
 pub use repo_model::report::LockedImage;
 pub use sandbox::SandboxSettings;
 
+/// Where what a component needs may come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    Anywhere,
+    /// The cache and the engine's store: nobody else is asked, and what isn't there is [`RuntimeError::NotHere`].
+    Here,
+}
+
 /// A tool that runs components of one type.
 pub trait Runtime: Send {
     /// A component that is checked and ready to be applied.
@@ -48,10 +56,12 @@ pub trait Runtime: Send {
     /// Makes everything ready that needs the network, and checks it: archive or chart, rules, policy, images.
     ///
     /// Changes nothing that runs; idempotent, and quick when all is cached.
-    fn prefetch(&self, component: &Component, cancel: &dyn Fn() -> bool) -> Result<Self::Prepared, RuntimeError>;
-
-    /// The same with what is on the device: nothing is fetched, and no registry asked.
-    fn find(&self, component: &Component, cancel: &dyn Fn() -> bool) -> Result<Self::Prepared, RuntimeError>;
+    fn prefetch(
+        &self,
+        component: &Component,
+        from: Source,
+        cancel: &dyn Fn() -> bool,
+    ) -> Result<Self::Prepared, RuntimeError>;
 
     /// Makes it run, waits for its health, and notes the input. A second apply of the same input touches nothing that
     /// runs.
@@ -66,9 +76,12 @@ pub trait Runtimes {
     /// What `prefetch` gives, and `apply` takes.
     type Ready;
     /// See [`Runtime::prefetch`].
-    fn prefetch(&self, component: &Component, cancel: &dyn Fn() -> bool) -> Result<Self::Ready, RuntimeError>;
-    /// See [`Runtime::find`].
-    fn find(&self, component: &Component, cancel: &dyn Fn() -> bool) -> Result<Self::Ready, RuntimeError>;
+    fn prefetch(
+        &self,
+        component: &Component,
+        from: Source,
+        cancel: &dyn Fn() -> bool,
+    ) -> Result<Self::Ready, RuntimeError>;
     /// The images that were locked by that, by service: nobody had locked them before.
     fn first_use(&self, _ready: &Self::Ready) -> BTreeMap<String, LockedImage> {
         BTreeMap::new()

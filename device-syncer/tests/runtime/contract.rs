@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use device_syncer::decision::observation::Condition;
-use device_syncer::runtimes::{Cancel, Runtime, RuntimeError};
+use device_syncer::runtimes::{Cancel, Runtime, RuntimeError, Source};
 
 use crate::world::{CHECK, World};
 
@@ -226,7 +226,7 @@ pub(crate) fn what_is_outdated_ends_at_once_where_it_waits_and_comes_to_its_end_
     if let Some(fake) = &world.fake {
         fake.set("starting-web", "");
     }
-    let prepared = world.runtime.prefetch(&world.component, &|| false).unwrap();
+    let prepared = world.runtime.prefetch(&world.component, Source::Anywhere, &|| false).unwrap();
     let (yes, no) = (|| true, || false);
     let cancel = Cancel { waiting: &no, changing: &yes, once: &yes };
     assert!(matches!(world.runtime.apply(&prepared, &cancel), Err(RuntimeError::Cancelled)));
@@ -352,7 +352,7 @@ pub(crate) fn an_invalid_parameter_changes_nothing(world: &mut World) {
 
 pub(crate) fn a_gone_daemon_is_transient(world: &mut World) {
     world.app("hello");
-    let prepared = world.runtime.prefetch(&world.component, &|| false).unwrap();
+    let prepared = world.runtime.prefetch(&world.component, Source::Anywhere, &|| false).unwrap();
     match &world.fake {
         Some(fake) => fake.set("unavailable", ""),
         None => {
@@ -363,7 +363,7 @@ pub(crate) fn a_gone_daemon_is_transient(world: &mut World) {
     }
     for error in [
         world.runtime.observe().unwrap_err(),
-        world.runtime.prefetch(&world.component, &|| false).unwrap_err(),
+        world.runtime.prefetch(&world.component, Source::Anywhere, &|| false).unwrap_err(),
         world.runtime.apply(&prepared, &Cancel::whatever(&|| false)).unwrap_err(),
         world.runtime.remove(&world.component.project, Duration::from_secs(5), &|| false).unwrap_err(),
     ] {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use device_syncer::config::policy::HostPath;
 use device_syncer::decision::component::Component;
-use device_syncer::runtimes::{Cancel, Runtime, RuntimeError};
+use device_syncer::runtimes::{Cancel, Runtime, RuntimeError, Source};
 
 use crate::world::World;
 
@@ -110,7 +110,7 @@ fn of_two_that_are_applied_at_once_one_is_refused_where_the_other_could_lead_its
             let component = another(&mut world, name, &["a"]);
             world.component = component;
             world.archive(&[("compose.yaml", &project(&[binds("a", &mount(path))]))]);
-            prepared.push(world.runtime.prefetch(&world.component, &|| false).unwrap());
+            prepared.push(world.runtime.prefetch(&world.component, Source::Anywhere, &|| false).unwrap());
         }
         let at_once = std::sync::Barrier::new(2);
         let results: Vec<_> = std::thread::scope(|scope| {

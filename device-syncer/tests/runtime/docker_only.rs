@@ -4,7 +4,7 @@ mod docker_values {
     use std::collections::BTreeMap;
     use std::process::Command;
 
-    use device_syncer::runtimes::Runtime;
+    use device_syncer::runtimes::{Runtime, Source};
     use serde_json::Value;
 
     use crate::world::{CHECK, World};
@@ -59,7 +59,7 @@ mod docker_values {
         let mut world = World::docker();
         world.archive(&[("compose.yaml", &compose())]);
         VALUES.iter().for_each(|(name, value)| world.parameter(name, value));
-        world.runtime.prefetch(&world.component, &|| false).unwrap();
+        world.runtime.prefetch(&world.component, Source::Anywhere, &|| false).unwrap();
         world.prefetch_and_apply().unwrap();
         let file = world.project_dir().join("compose.resolved.yaml");
         let output = Command::new("docker")
@@ -78,7 +78,7 @@ mod docker_values {
 mod docker_files {
     use std::os::unix::fs::PermissionsExt;
 
-    use device_syncer::runtimes::Runtime;
+    use device_syncer::runtimes::{Runtime, Source};
 
     use crate::world::{CHECK, World};
 
@@ -157,7 +157,7 @@ mod docker_files {
             ("services: {}", "artifact-invalid"),
         ] {
             world.archive(&[("compose.yaml", text)]);
-            let error = world.runtime.prefetch(&world.component, &|| false).unwrap_err();
+            let error = world.runtime.prefetch(&world.component, Source::Anywhere, &|| false).unwrap_err();
             assert_eq!((error.code().as_str(), error.is_transient()), (code, false), "{text}: {error}");
         }
         assert!(!world.project_dir().exists());
@@ -183,21 +183,21 @@ mod docker_files {
             ),
         ] {
             world.archive(&[("compose.yaml", &format!("services: {{a: {{{service}}}}}"))]);
-            let error = world.runtime.prefetch(&world.component, &|| false).unwrap_err();
+            let error = world.runtime.prefetch(&world.component, Source::Anywhere, &|| false).unwrap_err();
             assert_eq!((error.code().as_str(), error.is_transient()), ("policy-denied", false), "{service}: {error}");
             assert!(error.to_string().contains(reason), "{service}: {error}");
         }
         for within in [within, "deploy: {resources: {limits: {memory: 64m, cpus: '0.5'}}}"] {
             let text = format!("services: {{a: {{image: 'margo-test/busybox:1', {within}}}}}");
             world.archive(&[("compose.yaml", &text)]);
-            world.runtime.prefetch(&world.component, &|| false).unwrap();
+            world.runtime.prefetch(&world.component, Source::Anywhere, &|| false).unwrap();
         }
     }
 }
 
 mod docker_up {
     use device_syncer::decision::observation::Condition;
-    use device_syncer::runtimes::{Cancel, Runtime, RuntimeError};
+    use device_syncer::runtimes::{Cancel, Runtime, RuntimeError, Source};
 
     use crate::world::{CHECK, World};
 
@@ -211,7 +211,7 @@ mod docker_up {
             depends_on: {slow: {condition: service_healthy}}}"
                 .replace("CHECK", CHECK);
         world.archive(&[("compose.yaml", &text)]);
-        let prepared = world.runtime.prefetch(&world.component, &|| false).unwrap();
+        let prepared = world.runtime.prefetch(&world.component, Source::Anywhere, &|| false).unwrap();
         let begun =
             || !world.ask(&["ps", "--quiet", "--filter", &format!("name={}", world.component.project)]).is_empty();
         let error = world.runtime.apply(&prepared, &Cancel::whatever(&begun)).unwrap_err();
@@ -251,7 +251,7 @@ mod docker_registry {
     use repo_artifacts::{Lock, Reference, Registry, RegistryError, Settings, pack};
     use repo_model::Digest;
 
-    use device_syncer::runtimes::Runtime;
+    use device_syncer::runtimes::{Runtime, Source};
 
     use crate::world::{World, needed};
 
@@ -280,11 +280,11 @@ mod docker_registry {
         let moved = registry.push(&reference, archive("services: {web: {image: 'margo-test/busybox:2'}}")).unwrap();
         assert_ne!(moved, lock);
         world.component.lock = Some(lock);
-        let prepared = world.runtime.prefetch(&world.component, &|| false).unwrap();
+        let prepared = world.runtime.prefetch(&world.component, Source::Anywhere, &|| false).unwrap();
         assert_eq!(prepared.content(), lock.content);
         let lies = Lock { content: Digest::of(b"other"), ..lock };
         world.component.lock = Some(lies);
-        let error = world.runtime.prefetch(&world.component, &|| false).unwrap_err();
+        let error = world.runtime.prefetch(&world.component, Source::Anywhere, &|| false).unwrap_err();
         assert_eq!(error.code().as_str(), "artifact-digest-changed", "{error}");
     }
 
@@ -294,13 +294,13 @@ mod docker_registry {
         let (registry, reference) = setup(&mut world);
         let lock = registry.push(&reference, archive("services: {web: {image: 'margo-test/busybox:1'}}")).unwrap();
         world.component.lock = Some(lock);
-        world.runtime.prefetch(&world.component, &|| false).unwrap();
+        world.runtime.prefetch(&world.component, Source::Anywhere, &|| false).unwrap();
         world.component.repository = "oci://127.0.0.1:1/gone".to_owned();
-        world.runtime.prefetch(&world.component, &|| false).unwrap();
+        world.runtime.prefetch(&world.component, Source::Anywhere, &|| false).unwrap();
         world.runtime.prune_cache(&[lock.content].into()).unwrap();
-        world.runtime.prefetch(&world.component, &|| false).unwrap();
+        world.runtime.prefetch(&world.component, Source::Anywhere, &|| false).unwrap();
         world.runtime.prune_cache(&Default::default()).unwrap();
-        let error = world.runtime.prefetch(&world.component, &|| false).unwrap_err();
+        let error = world.runtime.prefetch(&world.component, Source::Anywhere, &|| false).unwrap_err();
         assert_eq!((error.code().as_str(), error.is_transient()), ("artifact-unavailable", true), "{error}");
     }
 
@@ -308,16 +308,16 @@ mod docker_registry {
     fn what_is_not_there_or_not_an_archive_is_an_error() {
         let mut world = World::docker();
         let (registry, reference) = setup(&mut world);
-        let error = world.runtime.prefetch(&world.component, &|| false).unwrap_err();
+        let error = world.runtime.prefetch(&world.component, Source::Anywhere, &|| false).unwrap_err();
         assert_eq!((error.code().as_str(), error.is_transient()), ("artifact-unavailable", true), "{error}");
         assert!(matches!(registry.resolve(&reference), Err(RegistryError::NotFound { .. })));
         registry.push(&reference, b"not an archive".to_vec()).unwrap();
-        let error = world.runtime.prefetch(&world.component, &|| false).unwrap_err();
+        let error = world.runtime.prefetch(&world.component, Source::Anywhere, &|| false).unwrap_err();
         assert_eq!((error.code().as_str(), error.is_transient()), ("artifact-invalid", false), "{error}");
         let tiny = Registry::new(Settings { max_layer: 5, ..world.settings.registry.clone() });
         assert!(matches!(tiny.pull(&reference, None), Err(RegistryError::Invalid { .. })));
         world.component.repository = "oci://127.0.0.1:1/none".to_owned();
-        let error = world.runtime.prefetch(&world.component, &|| false).unwrap_err();
+        let error = world.runtime.prefetch(&world.component, Source::Anywhere, &|| false).unwrap_err();
         assert_eq!((error.code().as_str(), error.is_transient()), ("artifact-unavailable", true), "{error}");
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use device_syncer::decision::observation::Condition;
-use device_syncer::runtimes::{Runtime, RuntimeError, command};
+use device_syncer::runtimes::{Runtime, RuntimeError, Source, command};
 
 use crate::world::World;
 
@@ -119,7 +119,7 @@ fn a_device_that_can_have_no_sandbox_runs_applications_and_quotes_nothing_of_wha
     world.prefetch_and_apply().unwrap();
     let said = |world: &mut World| {
         world.archive(&[("compose.yaml", "services: {a: {image: 'canary $'}}")]);
-        world.runtime.prefetch(&world.component, &|| false).unwrap_err().to_string()
+        world.runtime.prefetch(&world.component, Source::Anywhere, &|| false).unwrap_err().to_string()
     };
     let unquoted = said(&mut world);
     assert!(unquoted.contains("no sandbox") && !unquoted.contains("invalid `$`"), "{unquoted}");

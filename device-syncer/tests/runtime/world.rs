@@ -9,7 +9,9 @@ use device_syncer::artifacts::Cache;
 use device_syncer::config::policy::SitePolicy;
 use device_syncer::decision::component::{Component, Kind};
 use device_syncer::decision::observation::{Condition, Observed};
-use device_syncer::runtimes::{Cancel, ComposeRuntime, ComposeSettings, Runtime, RuntimeError, SandboxSettings};
+use device_syncer::runtimes::{
+    Cancel, ComposeRuntime, ComposeSettings, Runtime, RuntimeError, SandboxSettings, Source,
+};
 use repo_artifacts::{Lock, pack};
 use repo_model::{DeploymentId, Digest, FleetId};
 use repo_testkit::fake_docker::FakeDocker;
@@ -140,7 +142,7 @@ impl World {
     }
 
     pub(crate) fn prefetch_and_apply_until(&self, cancel: &dyn Fn() -> bool) -> Result<(), RuntimeError> {
-        let prepared = self.runtime.prefetch(&self.component, &|| false)?;
+        let prepared = self.runtime.prefetch(&self.component, Source::Anywhere, &|| false)?;
         self.runtime.apply(&prepared, &Cancel::whatever(cancel))
     }
 

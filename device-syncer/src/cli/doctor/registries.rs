@@ -15,7 +15,7 @@ use super::{Check, Row};
 use crate::config::{Home, Settings};
 use crate::decision::component::Component;
 use crate::home;
-use crate::runtimes::DeviceRuntimes;
+use crate::runtimes::{DeviceRuntimes, compose};
 use crate::state::loaded;
 
 /// Where the engine looks for authorities, by `host[:port]` of a registry.
@@ -199,7 +199,7 @@ fn is_about_trust(error: &str) -> bool {
 }
 
 fn is_refused(error: &str) -> bool {
-    ["401", "403", "unauthorized", "denied", "no basic auth"].iter().any(|word| error.to_lowercase().contains(word))
+    ["401", "403"].iter().any(|status| error.contains(status)) || compose::is_refused(error)
 }
 
 /// What to do about an answer of a registry, in these settings.

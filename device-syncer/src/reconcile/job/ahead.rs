@@ -7,7 +7,7 @@ use crate::decision::backoff;
 use crate::decision::component::Component;
 use crate::decision::deployment::DesiredDeployment;
 use crate::decision::fetched::Fetched;
-use crate::runtimes::{RuntimeError, Runtimes};
+use crate::runtimes::{RuntimeError, Runtimes, Source};
 use crate::state::store::StoreError;
 
 impl<H: Runtimes + ?Sized> Job<'_, H> {
@@ -19,7 +19,7 @@ impl<H: Runtimes + ?Sized> Job<'_, H> {
                 break;
             }
             tracing::info!(project = input.project, "fetching ahead");
-            let result = self.runtimes.prefetch(input, self.halt);
+            let result = self.runtimes.prefetch(input, Source::Anywhere, self.halt);
             let mut change = self.begin(wanted);
             let known = match result {
                 Err(RuntimeError::Cancelled) => break,

@@ -20,7 +20,7 @@ use crate::decision::fetched::Fetched;
 use crate::decision::hold::HoldByPerson;
 use crate::decision::plan::Removal;
 use crate::decision::restart::RestartCause;
-use crate::runtimes::{Cancel, RuntimeError, Runtimes};
+use crate::runtimes::{Cancel, RuntimeError, Runtimes, Source};
 use crate::state::shared::{Shared, Transaction};
 use crate::state::store::StoreError;
 
@@ -218,12 +218,8 @@ impl<H: Runtimes + ?Sized> Job<'_, H> {
             if (self.halt)() {
                 break;
             }
-            let is_from_here = from_here || !(self.may_fetch)();
-            let result = match is_from_here {
-                true => self.runtimes.find(input, self.halt),
-                false => self.runtimes.prefetch(input, self.halt),
-            };
-            match result {
+            let from = if from_here || !(self.may_fetch)() { Source::Here } else { Source::Anywhere };
+            match self.runtimes.prefetch(input, from, self.halt) {
                 Ok(ready) => drop(fetched.insert(input.project.clone(), ready)),
                 // The next pass says what it waits for.
                 Err(RuntimeError::NotHere { what }) => {

@@ -1,5 +1,6 @@
 //! Jobs in threads of their own, with runtimes that hang for as long as a test wants.
 
+use repo_model::Trailer;
 use std::collections::BTreeMap;
 
 use repo_git::SigningKey;
@@ -16,7 +17,7 @@ use crate::decision::restart::Started;
 use crate::decision::status::Report;
 use crate::decision::windows::Openings;
 use crate::reconcile::choose::choose;
-use crate::runtimes::RuntimeError;
+use crate::runtimes::{RuntimeError, Source};
 use crate::state::store::Store;
 use crate::testing::{fleet, project, wanted};
 
@@ -55,12 +56,14 @@ impl Hanging {
 impl Runtimes for Hanging {
     type Ready = Component;
 
-    fn prefetch(&self, component: &Component, cancel: &dyn Fn() -> bool) -> Result<Component, RuntimeError> {
-        self.work("fetch", &component.project, cancel).map(|()| component.clone())
-    }
-
-    fn find(&self, component: &Component, cancel: &dyn Fn() -> bool) -> Result<Component, RuntimeError> {
-        self.work("find", &component.project, cancel).map(|()| component.clone())
+    fn prefetch(
+        &self,
+        component: &Component,
+        from: Source,
+        cancel: &dyn Fn() -> bool,
+    ) -> Result<Component, RuntimeError> {
+        let what = if from == Source::Here { "find" } else { "fetch" };
+        self.work(what, &component.project, cancel).map(|()| component.clone())
     }
 
     fn apply(&self, ready: &Component, cancel: &Cancel<'_>) -> Result<(), RuntimeError> {
@@ -257,7 +260,7 @@ fn two_at_most_begin_at_once_and_each_transition_is_told_once_and_in_order() {
     let mut told: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for commit in history.iter().rev() {
         let message = repo_model::message::Message::parse(&view.repo.commit(*commit).unwrap().message);
-        for state in message.all("State") {
+        for state in message.all(Trailer::State) {
             let (what, states) = state.split_once(' ').unwrap();
             told.entry(what.to_owned()).or_default().push(states.to_owned());
         }

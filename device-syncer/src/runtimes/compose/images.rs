@@ -13,9 +13,9 @@ use repo_model::{Digest, error_chain};
 
 use super::engine::{Image, Pull, PullError};
 use super::project::Project;
-use super::{ComposeRuntime, Prepared, Source};
+use super::{ComposeRuntime, Prepared};
 use crate::runtimes::client::{Call, QUERY};
-use crate::runtimes::{LockedImage, RuntimeError};
+use crate::runtimes::{LockedImage, RuntimeError, Source};
 
 /// The registry in our names, which is nowhere (RFC 6761).
 pub(super) const OURS: &str = "device-syncer.invalid/";
@@ -40,7 +40,7 @@ impl ComposeRuntime {
     pub(super) fn fetch_images(
         &self,
         prepared: &mut Prepared,
-        source: Source,
+        from: Source,
         cancel: &dyn Fn() -> bool,
     ) -> Result<(), RuntimeError> {
         let project = Project::new(&self.settings.projects_dir, &prepared.component.project);
@@ -49,9 +49,9 @@ impl ComposeRuntime {
         for (service, text) in prepared.resolved.images_by_service() {
             let kept = kept.get(&service).map(String::as_str);
             let wanted = WantedImage::new(prepared, &service, &text, kept)?;
-            let fetched = match self.fetch_image(prepared, &wanted, source, cancel) {
+            let fetched = match self.fetch_image(prepared, &wanted, from, cancel) {
                 Err(RuntimeError::DiskFull { .. }) if self.make_room()? => {
-                    self.fetch_image(prepared, &wanted, source, cancel)
+                    self.fetch_image(prepared, &wanted, from, cancel)
                 }
                 fetched => fetched,
             };
@@ -239,18 +239,11 @@ impl ComposeRuntime {
         let pulled = self.engine.pull(&Pull { image: &image, account: &account, limit, cancel })?;
         Some(pulled.map_err(|error| match error {
             PullError::Cancelled => RuntimeError::Cancelled,
-            PullError::Failed(reason) if reason.contains("no space left on device") => {
-                RuntimeError::DiskFull { reason }
-            }
-            PullError::Failed(reason) => match self.engine.version() {
-                Err(gone) => gone,
-                Ok(_) => {
-                    let host = image.host();
-                    let account = format!("; its account is `registries.accounts.{host}` of device.yaml");
-                    let hint = if is_refused(&reason) { account.as_str() } else { "" };
-                    unavailable(prepared, name, format!("{reason}{hint}"))
-                }
-            },
+            PullError::Failed(said) => self.docker.failure_said(&said, |reason| {
+                let account = format!("; its account is `registries.accounts.{}` of device.yaml", image.host());
+                let hint = if is_refused(&reason) { account.as_str() } else { "" };
+                unavailable(prepared, name, format!("{reason}{hint}"))
+            }),
         }))
     }
 
@@ -301,8 +294,8 @@ fn unavailable(prepared: &Prepared, name: &str, reason: String) -> RuntimeError 
 }
 
 /// Whether a registry says that it is about who asks, in the words of engines and registries.
-fn is_refused(reason: &str) -> bool {
-    let words = ["unauthorized", "denied", "no basic auth credentials", "authentication required"];
+pub fn is_refused(reason: &str) -> bool {
+    let words = ["unauthorized", "denied", "no basic auth", "authentication required"];
     words.iter().any(|word| reason.to_lowercase().contains(word))
 }
 

@@ -46,11 +46,12 @@ use repo_git::durable;
 use repo_model::{Digest, IntoMap};
 
 pub use events::Watch;
+pub use images::is_refused;
 pub use settings::ComposeSettings;
 
 use super::client::Client;
 use super::sandbox::{Confinement, Sandbox};
-use super::{Cancel, LockedImage, Redactor, Runtime, RuntimeError, files_failed, labels};
+use super::{Cancel, LockedImage, Redactor, Runtime, RuntimeError, Source, files_failed, labels};
 use crate::artifacts::Cache;
 use crate::config::{FromFleet, SitePolicy};
 use crate::decision::component::Component;
@@ -76,14 +77,6 @@ pub struct ComposeRuntime {
     /// What the fleet says of the site's policy, and may.
     from_fleet: Mutex<FromFleet>,
     images: ImageStore,
-}
-
-/// Where what a component needs may come from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Source {
-    Anywhere,
-    /// The cache and the engine's store: nobody else is asked.
-    Here,
 }
 
 /// What the site's policy doesn't admit of an applied project, if anything, by the project's name and for one input.
@@ -189,17 +182,6 @@ impl ComposeRuntime {
         self.engine.data_root().ok().filter(|path| path.is_absolute() && path.is_dir())
     }
 
-    fn ready(
-        &self,
-        component: &Component,
-        source: Source,
-        cancel: &dyn Fn() -> bool,
-    ) -> Result<Prepared, RuntimeError> {
-        let mut prepared = self.prepare(component, source, cancel)?;
-        self.fetch_images(&mut prepared, source, cancel)?;
-        Ok(prepared)
-    }
-
     /// Removes every archive from the cache but these, and those that the projects on this device were made from.
     pub fn prune_cache(&self, keep: &BTreeSet<Digest>) -> Result<(), RuntimeError> {
         let applied = project::Project::list(&self.settings.projects_dir)?;
@@ -215,12 +197,15 @@ impl Runtime for ComposeRuntime {
         self.observe_projects()
     }
 
-    fn prefetch(&self, component: &Component, cancel: &dyn Fn() -> bool) -> Result<Prepared, RuntimeError> {
-        self.ready(component, Source::Anywhere, cancel)
-    }
-
-    fn find(&self, component: &Component, cancel: &dyn Fn() -> bool) -> Result<Prepared, RuntimeError> {
-        self.ready(component, Source::Here, cancel)
+    fn prefetch(
+        &self,
+        component: &Component,
+        from: Source,
+        cancel: &dyn Fn() -> bool,
+    ) -> Result<Prepared, RuntimeError> {
+        let mut prepared = self.prepare(component, from, cancel)?;
+        self.fetch_images(&mut prepared, from, cancel)?;
+        Ok(prepared)
     }
 
     fn apply(&self, prepared: &Prepared, cancel: &Cancel<'_>) -> Result<(), RuntimeError> {

@@ -12,19 +12,19 @@ use repo_model::error_chain;
 
 use super::project::Project;
 use super::resolved::Resolved;
-use super::{ComposeRuntime, Prepared, Source, bounds, docker, labels, mounts, parameters, privileges};
+use super::{ComposeRuntime, Prepared, bounds, docker, labels, mounts, parameters, privileges};
 use crate::decision::component::{Component, Kind};
 use crate::runtimes::client::{Call, QUERY, REASON};
 use crate::runtimes::command::{Output, last_lines};
 use crate::runtimes::sandbox::{self, Confinement};
-use crate::runtimes::{Redactor, RuntimeError, files_failed};
+use crate::runtimes::{Redactor, RuntimeError, Source, files_failed};
 
 impl ComposeRuntime {
     /// Everything before the first effect, but for the images.
     pub(super) fn prepare(
         &self,
         component: &Component,
-        source: Source,
+        from: Source,
         cancel: &dyn Fn() -> bool,
     ) -> Result<Prepared, RuntimeError> {
         let invalid = |reason: String| RuntimeError::ArtifactInvalid { what: what(component), reason };
@@ -32,7 +32,7 @@ impl ComposeRuntime {
             return Err(invalid("it isn't a compose component's".to_owned()));
         };
         parameters::check(parameters)?;
-        let (lock, bytes) = self.fetch(component, source)?;
+        let (lock, bytes) = self.fetch(component, from)?;
         let archive = Archive::read(&bytes, &Limits::default()).map_err(|error| invalid(error_chain(&error)))?;
         compose::check(&archive).map_err(invalid)?;
         let redactor = Redactor::of(component);
@@ -49,13 +49,13 @@ impl ComposeRuntime {
     }
 
     /// The archive's bytes, from the cache or from the registry; with a lock and a full cache nothing is asked.
-    fn fetch(&self, component: &Component, source: Source) -> Result<(Lock, Vec<u8>), RuntimeError> {
+    fn fetch(&self, component: &Component, from: Source) -> Result<(Lock, Vec<u8>), RuntimeError> {
         let what = what(component);
         let reference = Reference::parse(&component.repository, &component.revision)
             .map_err(|error| RuntimeError::ArtifactInvalid { what: what.clone(), reason: error.to_string() })?;
         let failed = |error| registry_error(what.clone(), error);
         let not_here = || RuntimeError::NotHere { what: what.clone() };
-        if component.lock.is_none() && source == Source::Here {
+        if component.lock.is_none() && from == Source::Here {
             return Err(not_here());
         }
         let lock = component.lock.map_or_else(|| self.registry.resolve(&reference), Ok).map_err(failed)?;
@@ -63,7 +63,7 @@ impl ComposeRuntime {
         if let Some(bytes) = self.cache.get(&lock.content).map_err(&cache_error)? {
             return Ok((lock, bytes));
         }
-        if source == Source::Here {
+        if from == Source::Here {
             return Err(not_here());
         }
         let bytes = self.registry.pull(&reference, Some(&lock)).map_err(failed)?;

@@ -14,11 +14,11 @@ use super::docker::compose;
 use super::observe::observed;
 use super::project::{Project, Stage};
 use super::resolved::Resolved;
-use super::{ComposeRuntime, Prepared, Source, labels};
+use super::{ComposeRuntime, Prepared, labels};
 use crate::decision::component::Component;
 use crate::decision::observation::{Condition, Observed, ServiceState};
 use crate::runtimes::client::Call;
-use crate::runtimes::{Redactor, RuntimeError};
+use crate::runtimes::{Redactor, RuntimeError, Source};
 
 impl ComposeRuntime {
     /// The services of this input that run to their end, if any of it was begun.

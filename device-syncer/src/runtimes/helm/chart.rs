@@ -5,24 +5,23 @@ use repo_model::error_chain;
 
 use super::{HelmRuntime, Prepared};
 use crate::decision::component::Component;
-use crate::runtimes::{Redactor, RuntimeError, files_failed};
+use crate::runtimes::{Redactor, RuntimeError, Source, files_failed};
 
 impl HelmRuntime {
-    /// Everything before the first effect; with a lock and a full cache nobody is asked. Without `may_fetch` nobody is in any
-    /// case.
-    pub(super) fn prepare(&self, component: &Component, may_fetch: bool) -> Result<Prepared, RuntimeError> {
+    /// Everything before the first effect; with a lock and a full cache nobody is asked.
+    pub(super) fn prepare(&self, component: &Component, from: Source) -> Result<Prepared, RuntimeError> {
         let reference = reference(component)?;
         let what = reference.to_string();
         let failed = |error| failure(what.clone(), error);
         let not_here = || RuntimeError::NotHere { what: what.clone() };
-        if component.lock.is_none() && !may_fetch {
+        if component.lock.is_none() && from == Source::Here {
             return Err(not_here());
         }
         let lock = component.lock.map_or_else(|| self.registry.resolve_chart(&reference), Ok).map_err(failed)?;
         let cache_error = files_failed("use the cache", &self.settings.cache_dir);
         let bytes = match self.cache.get(&lock.content).map_err(&cache_error)? {
             Some(bytes) => bytes,
-            None if !may_fetch => return Err(not_here()),
+            None if from == Source::Here => return Err(not_here()),
             None => {
                 let bytes = self.registry.pull_chart(&reference, Some(&lock)).map_err(failed)?;
                 self.cache.put(&bytes).map_err(cache_error)?;

@@ -37,7 +37,7 @@ pub use settings::HelmSettings;
 
 use super::client::Client;
 use super::labels::Owner;
-use super::{Cancel, Redactor, Runtime, RuntimeError};
+use super::{Cancel, Redactor, Runtime, RuntimeError, Source};
 use crate::artifacts::Cache;
 use crate::decision::component::Component;
 use crate::decision::drift::DriftIgnored;
@@ -94,17 +94,6 @@ impl HelmRuntime {
 }
 
 impl HelmRuntime {
-    fn ready(
-        &self,
-        component: &Component,
-        may_fetch: bool,
-        cancel: &dyn Fn() -> bool,
-    ) -> Result<Prepared, RuntimeError> {
-        let mut prepared = self.prepare(component, may_fetch)?;
-        self.admit_early(&mut prepared, cancel)?;
-        Ok(prepared)
-    }
-
     /// The versions of helm and Kubernetes, by name; `None` while the API server doesn't answer.
     pub fn versions(&self) -> Option<BTreeMap<String, String>> {
         let all = [("helm", self.helm_version().ok()?.to_owned()), ("kubernetes", self.kubernetes()?)];
@@ -171,12 +160,15 @@ impl Runtime for HelmRuntime {
         self.observe_releases()
     }
 
-    fn prefetch(&self, component: &Component, cancel: &dyn Fn() -> bool) -> Result<Prepared, RuntimeError> {
-        self.ready(component, true, cancel)
-    }
-
-    fn find(&self, component: &Component, cancel: &dyn Fn() -> bool) -> Result<Prepared, RuntimeError> {
-        self.ready(component, false, cancel)
+    fn prefetch(
+        &self,
+        component: &Component,
+        from: Source,
+        cancel: &dyn Fn() -> bool,
+    ) -> Result<Prepared, RuntimeError> {
+        let mut prepared = self.prepare(component, from)?;
+        self.admit_early(&mut prepared, cancel)?;
+        Ok(prepared)
     }
 
     fn apply(&self, prepared: &Prepared, cancel: &Cancel<'_>) -> Result<(), RuntimeError> {

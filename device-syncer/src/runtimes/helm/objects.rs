@@ -115,11 +115,11 @@ fn condition(
     let live: Vec<&Value> = status.info.resources.values().flatten().collect();
     let found: BTreeMap<_, _> = live.iter().filter_map(|object| Some((identity(object)?, *object))).into_map();
     let documents = serde_yaml::from_multiple::<Value>(&status.rendered.manifest).unwrap_or_default();
+    let covers = |(kind, name): (&str, &str), part: &str| ignored.iter().any(|one| one.covers(kind, name, part));
     let mut declared = Vec::new();
     for document in documents.iter() {
         let Some((kind, name, own)) = identity(document).filter(|(kind, ..)| !PASSING.contains(kind)) else { continue };
-        let is_ignored = |part: &str| ignored.iter().any(|one| one.covers(kind, name, part));
-        if is_ignored("") {
+        if covers((kind, name), "") {
             continue;
         }
         let place = if own.is_empty() { namespace } else { own };
@@ -130,10 +130,10 @@ fn condition(
         };
         declared.push((document, *object, (kind, name)));
     }
-    let edited = declared.into_iter().find_map(|(document, object, (kind, name))| {
+    let edited = declared.into_iter().find_map(|(document, object, identity)| {
         let is_scaled_by_another = live.iter().any(|one| scales(one, object));
-        let is_ignored = |part: &str| ignored.iter().any(|one| one.covers(kind, name, part));
-        drift::edited(document, object, is_scaled_by_another, &is_ignored).filter(|what| !is_stubborn(what))
+        drift::edited(document, object, is_scaled_by_another, &|part| covers(identity, part))
+            .filter(|what| !is_stubborn(what))
     });
     if let Some(what) = edited {
         tracing::warn!(what, "an object of a release was changed");

@@ -17,7 +17,7 @@ fn template(world: &mut World, text: &str) {
 
 /// The reason, without quotes, for which the policy denies it before anything of its deployment is changed.
 fn denial(world: &World) -> String {
-    let error = world.runtime.prefetch(&world.component, &|| false).unwrap_err();
+    let error = world.runtime.prefetch(&world.component, Source::Anywhere, &|| false).unwrap_err();
     assert_eq!((error.code().as_str(), error.is_transient()), ("policy-denied", false), "{error}");
     error.to_string().replace('`', "")
 }
@@ -190,7 +190,7 @@ pub(super) fn a_release_that_was_left_under_way_is_judged_once_it_is_brought_bac
     world.kill_upgrade("pre-upgrade", "pending-upgrade");
     site(world, Some(&["other"]), None);
     world.text("greeting", "after");
-    let prepared = world.runtime.prefetch(&world.component, &|| false).unwrap();
+    let prepared = world.runtime.prefetch(&world.component, Source::Anywhere, &|| false).unwrap();
     let error = world.runtime.apply(&prepared, &Cancel::whatever(&|| false)).unwrap_err();
     assert_eq!(error.code().as_str(), "policy-denied", "{error}");
     assert_eq!(world.statuses().last().unwrap(), "deployed", "it is brought back, and goes on");
@@ -206,7 +206,7 @@ pub(super) fn what_becomes_something_else_when_it_is_applied_is_told_and_goes_on
     let image = r#"{{ if lookup "v1" "ConfigMap" .Release.Namespace "flag" }}evil{{ else }}web{{ end }}"#;
     let pod = format!("spec: {{containers: [{{name: x, image: {image}}}]}}");
     template(world, &format!("apiVersion: v1\nkind: Pod\nmetadata: {{name: x}}\n{pod}\n"));
-    let prepared = world.runtime.prefetch(&world.component, &|| false).unwrap();
+    let prepared = world.runtime.prefetch(&world.component, Source::Anywhere, &|| false).unwrap();
     assert!(kubectl(&["create", "configmap", "flag", "--namespace", &namespace]).output().unwrap().status.success());
     let denied = |error: RuntimeError, words: &str| {
         assert_eq!((error.code().as_str(), error.is_transient()), ("policy-denied", false), "{error}");

@@ -113,7 +113,7 @@ pub(super) fn a_cancelled_wait_leaves_a_release_that_the_next_apply_completes(wo
 pub(super) fn a_hook_that_began_has_longer_to_come_to_its_end(world: &mut World) {
     for (given, seconds) in [(("nodeSelector.no", "node"), 12), (("hooks.pre-upgrade", "hang"), 30)] {
         world.text(given.0, given.1);
-        let prepared = world.runtime.prefetch(&world.component, &|| false).unwrap();
+        let prepared = world.runtime.prefetch(&world.component, Source::Anywhere, &|| false).unwrap();
         let began = Instant::now();
         let after = |seconds| move || began.elapsed() >= Duration::from_secs(seconds);
         let (changing, once) = (after(12), after(30));

@@ -20,7 +20,7 @@ use device_syncer::artifacts::Cache;
 use device_syncer::decision::component::{Component, Kind};
 use device_syncer::decision::kubernetes::ObjectPolicy;
 use device_syncer::decision::observation::{Condition, Observed};
-use device_syncer::runtimes::{Cancel, HelmRuntime, HelmSettings, Runtime, RuntimeError};
+use device_syncer::runtimes::{Cancel, HelmRuntime, HelmSettings, Runtime, RuntimeError, Source};
 use repo_artifacts::Lock;
 use repo_model::margo::helm_values::HelmValues;
 use repo_model::value::ParamValue;
@@ -187,7 +187,7 @@ impl World {
     }
 
     fn apply_until(&self, cancel: &dyn Fn() -> bool) -> Result<(), RuntimeError> {
-        let prepared = self.runtime.prefetch(&self.component, &|| false)?;
+        let prepared = self.runtime.prefetch(&self.component, Source::Anywhere, &|| false)?;
         self.runtime.apply(&prepared, &Cancel::whatever(cancel))
     }
 

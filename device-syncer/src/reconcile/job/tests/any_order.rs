@@ -1,6 +1,7 @@
 //! Whatever is desired and whatever goes wrong, in any order.
 
 use super::*;
+use repo_model::Trailer;
 
 /// What goes wrong during one pass.
 #[derive(Debug, Clone)]
@@ -46,7 +47,7 @@ impl Bench {
         let mut states: BTreeMap<String, String> = BTreeMap::new();
         for commit in history.iter().rev() {
             let message = Message::parse(&repo.commit(*commit).unwrap().message);
-            for state in message.all("State") {
+            for state in message.all(Trailer::State) {
                 let words: Vec<_> = state.split(' ').collect();
                 let before = states.insert(words[0].to_owned(), words[3].to_owned());
                 let before = before.unwrap_or_else(|| "none".to_owned());

@@ -16,7 +16,7 @@ use repo_git::SigningKey;
 use repo_git::repo::Repo;
 use repo_model::message::Message;
 use repo_model::windows::Opening;
-use repo_model::{ComponentName, DeploymentId, ErrorCode};
+use repo_model::{ComponentName, DeploymentId, ErrorCode, Trailer};
 use tempfile::TempDir;
 
 use super::*;
@@ -34,7 +34,7 @@ use crate::decision::windows::Openings;
 use crate::reconcile::choose::choose;
 use crate::reconcile::jobs::AtWork;
 use crate::reconcile::outcome::Done;
-use crate::runtimes::LockedImage;
+use crate::runtimes::{LockedImage, Source};
 use crate::state::loaded;
 use crate::state::store::Store;
 use crate::state::view::View;
@@ -79,12 +79,9 @@ impl FakeRuntimes {
 impl Runtimes for FakeRuntimes {
     type Ready = Component;
 
-    fn prefetch(&self, component: &Component, _: &dyn Fn() -> bool) -> Result<Component, RuntimeError> {
-        self.take("prefetch", &component.project).map(|()| component.clone())
-    }
-
-    fn find(&self, component: &Component, _: &dyn Fn() -> bool) -> Result<Component, RuntimeError> {
-        self.take("find", &component.project).map(|()| component.clone())
+    fn prefetch(&self, component: &Component, from: Source, _: &dyn Fn() -> bool) -> Result<Component, RuntimeError> {
+        let what = if from == Source::Here { "find" } else { "prefetch" };
+        self.take(what, &component.project).map(|()| component.clone())
     }
 
     fn first_use(&self, ready: &Component) -> BTreeMap<String, LockedImage> {
@@ -234,7 +231,7 @@ impl Bench {
         let names: Vec<_> = ["a", "b", "c"].into_iter().map(|name| (id(name).to_string(), name)).collect();
         let text = |commit: &repo_git::CommitId| {
             let message = Message::parse(&repo.commit(*commit).unwrap().message);
-            let states = message.all("State").collect::<Vec<_>>().join("; ");
+            let states = message.all(Trailer::State).collect::<Vec<_>>().join("; ");
             names.iter().fold(states, |text, (id, name)| text.replace(id.as_str(), name))
         };
         new.iter().rev().map(text).collect()

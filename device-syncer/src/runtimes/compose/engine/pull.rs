@@ -31,7 +31,7 @@ const DOCKER_HUB: [&str; 2] = ["docker.io", "https://index.docker.io/v1/"];
 pub(crate) struct Pull<'a> {
     pub(crate) image: &'a ImageReference,
     pub(crate) account: &'a Credential,
-    /// For all of it.
+    /// How long the pull may take, from the first request to the last byte.
     pub(crate) limit: Duration,
     pub(crate) cancel: &'a dyn Fn() -> bool,
 }
