@@ -214,7 +214,7 @@ impl Gates {
     /// Why what a change needs can't be fetched now, where some of it isn't here.
     pub fn lacks(&self, input: Digest, of: Subject<'_>) -> Option<Failure> {
         let is_missing = self.fetched.get(&input) == Some(&Fetched::Missing);
-        self.closed(Change::Fetch, of).filter(|_| is_missing && self.fetches_ahead(of))
+        if is_missing && self.fetches_ahead(of) { self.closed(Change::Fetch, of) } else { None }
     }
 
     /// The same, where these of `all` deployments would go.

@@ -313,17 +313,10 @@ fn planned(
     let (parts, asks) = components(wanted.drift.max(gates.drift));
     // A newer set is applied as a whole, whatever drifted before.
     let (components, asks) = if parts.iter().any(is_update) { components(DriftPolicy::Heal) } else { (parts, asks) };
-    let subject = Subject {
-        deployment: Some(wanted.id),
-        name: Some(&wanted.name),
-        is_suspended: wanted.suspended,
-        drift: DriftPolicy::Heal,
-        change: Some(set),
-    };
-    let changes = components.iter().filter_map(|part| change(&part.action, actual, begun));
-    let from_here = changes.into_iter().any(is_fetched_apart)
-        && gates.fetches_ahead(subject)
-        && gates.closed(Change::Fetch, subject).is_some();
+    let subject = subject(wanted, set, DriftPolicy::Heal);
+    let mut changes = components.iter().filter_map(|part| change(&part.action, actual, begun));
+    let from_here =
+        changes.any(is_fetched_apart) && gates.fetches_ahead(subject) && gates.closed(Change::Fetch, subject).is_some();
     let fetching = match gates.closed(Change::FetchOn, subject) {
         None => Fetching::GoesOn,
         Some(why) if why.code == ErrorCode::WaitingWindow => Fetching::EndsWithComponent,
@@ -346,9 +339,7 @@ fn restart(
     if !planned.components.iter().all(|part| matches!(part.action, Action::Keep | Action::Fail(_))) {
         return None;
     }
-    let (deployment, name) = (Some(wanted.id), Some(&wanted.name));
-    let subject =
-        Subject { deployment, name, is_suspended: wanted.suspended, drift: DriftPolicy::Heal, change: Some(set) };
+    let subject = subject(wanted, set, DriftPolicy::Heal);
     let may_here = gates.closed(Change::RestartHere, subject).is_none();
     let mut asks = None;
     for (part, one) in planned.components.iter_mut().zip(&wanted.components) {
@@ -376,60 +367,58 @@ fn components(
     gates: &Gates,
     drift: DriftPolicy,
 ) -> (Vec<PlannedComponent>, bool) {
-    let (id, name) = (Some(wanted.id), Some(&wanted.name));
-    let subject = Subject { deployment: id, name, is_suspended: wanted.suspended, drift, change: Some(set) };
+    let subject = subject(wanted, set, drift);
     let begun = begun(wanted, actual);
     let may_fetch = gates.fetches_ahead(subject) && gates.closed(Change::Fetch, subject).is_none();
-    let (mut asks, mut ahead) = (false, BTreeSet::new());
+    let mut asks = false;
+    // With whether what it needs is fetched while it waits.
     let mut gated = |action: Action, project: &str| {
         let anyway = actual.device_state.is_put_back_anyway(project);
         let subject = Subject { drift: if anyway { DriftPolicy::Heal } else { drift }, ..subject };
-        let Some(change) = change(&action, actual, begun) else { return required(action, wanted, actual) };
+        let change = change(&action, actual, begun);
+        let possible = required(action, wanted, actual);
+        let Some(change) = change else { return (possible, false) };
+        let needs = match &possible {
+            Action::Apply { input, .. } if is_fetched_apart(change) => Some(input.input_digest),
+            _ => None,
+        };
+        let asks_hook = gates.asks_hook(change, subject);
         match gates.closed(change, subject) {
-            Some(why) if !gates.asks_hook(change, subject) => match (&action, required(action.clone(), wanted, actual))
-            {
-                (Action::Apply { input, .. }, possible)
-                    if change == Change::Apply && possible.is_done() && may_fetch =>
-                {
-                    let known = gates.fetched.get(&input.input_digest);
-                    if known != Some(&Fetched::Here) {
-                        ahead.insert(project.to_owned());
-                    }
-                    Action::Wait(with_failure(why, known))
+            Some(why) if !asks_hook => {
+                let Some(input) = needs.filter(|_| may_fetch) else { return (Action::Wait(why), false) };
+                let known = gates.fetched.get(&input);
+                (Action::Wait(with_failure(why, known)), known != Some(&Fetched::Here))
+            }
+            by_hook if possible.is_done() => {
+                if let Some(why) = needs.and_then(|input| gates.lacks(input, subject)) {
+                    return (Action::Wait(why), false);
                 }
-                _ => Action::Wait(why),
-            },
-            by_hook => match required(action, wanted, actual) {
-                possible if possible.is_done() => {
-                    if let Action::Apply { input, .. } = &possible
-                        && is_fetched_apart(change)
-                        && let Some(why) = gates.lacks(input.input_digest, subject)
-                    {
-                        return Action::Wait(why);
-                    }
-                    asks |= gates.asks_hook(change, subject);
-                    by_hook.map_or(possible, Action::Wait)
-                }
-                impossible => impossible,
-            },
+                asks |= asks_hook;
+                (by_hook.map_or(possible, Action::Wait), false)
+            }
+            _ => (possible, false),
         }
     };
     let said = |action: Action| match action {
         Action::Fail(failure) => Action::Fail(actual.device_state.explained(wanted, wanted.final_failure(failure))),
         other => other,
     };
-    let mut component = |wanted: &DesiredComponent| {
-        let action = said(gated(action(wanted, actual), &wanted.project));
+    let component = |wanted: &DesiredComponent| {
+        let (action, ahead) = gated(action(wanted, actual), &wanted.project);
+        let action = said(action);
         let kept = wanted.input.as_ref().ok().filter(|_| matches!(action, Action::Keep));
         let degraded = kept.and_then(|input| actual.found(input)).and_then(Observed::trouble);
         let (name, project) = (wanted.name.clone(), wanted.project.clone());
-        PlannedComponent { name, project, action, ahead: false, degraded }
+        PlannedComponent { name, project, action, ahead, degraded }
     };
-    let mut components: Vec<_> = wanted.components.iter().map(&mut component).collect();
-    for part in &mut components {
-        part.ahead = ahead.contains(&part.project);
-    }
+    let components = wanted.components.iter().map(component).collect();
     (components, asks)
+}
+
+/// What gates are asked about of a deployment.
+fn subject<'a>(wanted: &'a DesiredDeployment, set: &'a ChangeSet, drift: DriftPolicy) -> Subject<'a> {
+    let (deployment, name) = (Some(wanted.id), Some(&wanted.name));
+    Subject { deployment, name, is_suspended: wanted.suspended, drift, change: Some(set) }
 }
 
 /// Why something waits, with why what it needs can't be fetched meanwhile.
