@@ -40,7 +40,7 @@ const TRIES: (Duration, Duration) = (Duration::from_secs(10), Duration::from_sec
 #[command(after_help = "Examples:\n  device-syncer enroll --from /boot/enroll.json\n  \
                         device-syncer enroll --from enroll.json --id press-07 --for 30m")]
 pub(super) struct Args {
-    /// The enrolment file.
+    /// The enrolment file: which host is believed, and which keys of a fleet.
     #[arg(long, value_name = "FILE")]
     from: PathBuf,
     /// The id that this device would like; the operator decides.

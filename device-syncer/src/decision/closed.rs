@@ -60,7 +60,7 @@ pub fn fetched_before(report: &Report, wanted: &[DesiredDeployment], now: Timest
         };
         Some((part.input.as_ref().ok()?.input_digest, known))
     });
-    known.collect()
+    known.into_map()
 }
 
 /// A hold is reported whether anything waits for it or not, so that none is forgotten.

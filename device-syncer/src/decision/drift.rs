@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use repo_model::DeploymentId;
 use repo_model::desired::Desired;
 use repo_model::envelope::IgnoredDrift;
+use repo_model::{DeploymentId, IntoMap};
 
 use super::deployment::DesiredDeployment;
 use super::device_state::{AppliedComponent, DeviceState};
@@ -16,7 +16,7 @@ pub type DriftIgnored = BTreeMap<DeploymentId, Vec<IgnoredDrift>>;
 /// What the fleet wants ignored.
 pub fn ignored(desired: &Desired) -> DriftIgnored {
     let all = desired.envelope.deployments.iter().map(|(id, one)| (*id, one.policy.drift_ignore.clone()));
-    all.filter(|(_, ignored)| !ignored.is_empty()).collect()
+    all.filter(|(_, ignored)| !ignored.is_empty()).into_map()
 }
 
 impl DeviceState {
@@ -79,7 +79,6 @@ fn is_whole(applied: &AppliedComponent, found: Option<&Observed>) -> Option<bool
 
 #[cfg(test)]
 mod tests {
-
     use repo_model::ErrorCode;
     use repo_model::margo::ProfileType;
 

@@ -12,7 +12,7 @@ use super::failure::STEADY;
 pub enum Fetched {
     /// It was fetched ahead, and all of it is here.
     Here,
-    /// Some of it isn't here.
+    /// Some of it isn't on the device: only a fetch, or a person, brings it.
     Missing,
     /// It couldn't be fetched.
     Failed {

@@ -159,7 +159,7 @@ impl<'a> Enrolments<'a> {
     }
 }
 
-/// The host's one word.
+/// The word that the host answers a refused request with (`{"error": …}`), of which 40 characters are kept.
 fn refused(answer: &[u8]) -> ExchangeError {
     #[derive(serde::Deserialize)]
     struct Word {

@@ -13,8 +13,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use repo_model::error_chain;
 use repo_model::margo::ProfileType;
+use repo_model::{IntoMap, error_chain};
 use tokio::sync::Notify;
 
 use crate::decision::failure::Failure;
@@ -32,9 +32,9 @@ const END: Duration = Duration::from_secs(12);
 #[derive(Debug)]
 pub struct Observer {
     open: BTreeMap<ProfileType, Question>,
-    /// How many were asked.
+    /// How many questions were asked since the program began, which numbers them.
     asked: u64,
-    /// What each said last.
+    /// What each answered last, or why it couldn't; nothing of one that never did.
     last: BTreeMap<ProfileType, Answer>,
     facts: BTreeMap<ProfileType, Facts>,
     tell: Sender<Said>,
@@ -69,7 +69,7 @@ enum Said {
     Hurry,
 }
 
-/// What was observed.
+/// What a pass goes on with.
 #[derive(Debug)]
 pub(super) struct Answers {
     /// What a plan is made from.
@@ -125,7 +125,7 @@ impl Observer {
         (self.open, self.last) = (BTreeMap::new(), BTreeMap::new());
     }
 
-    /// Ends what is asked.
+    /// Ends all open questions, and waits for that, for [`END`] at most.
     pub(super) fn end(&mut self, runtimes: &DeviceRuntimes) {
         runtimes.end_questions();
         let until = Instant::now() + END;
@@ -137,7 +137,7 @@ impl Observer {
     /// The versions of tools and what they talk to, and where the engine has its images, once all of these runtimes have told.
     pub(super) fn facts(&self, types: &BTreeSet<ProfileType>) -> Option<(BTreeMap<String, String>, Option<PathBuf>)> {
         let all: Vec<_> = types.iter().map(|kind| self.facts.get(kind)).collect::<Option<_>>()?;
-        let versions = all.iter().flat_map(|facts| facts.versions.clone()).collect();
+        let versions = all.iter().flat_map(|facts| facts.versions.clone()).into_map();
         Some((versions, all.iter().find_map(|facts| facts.data_root.clone())))
     }
 

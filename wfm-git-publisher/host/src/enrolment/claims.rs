@@ -190,16 +190,21 @@ impl Claims {
     /// Keeps one more that waits, with the next number; `None` if there are as many as there may be. What is over goes.
     pub(super) fn add(&self, waiting: Waiting, now: Timestamp) -> Result<Option<Waiting>, ClaimsError> {
         let _lock = self.lock()?;
+        let mut known = Vec::new();
         for path in self.files()? {
-            if read::<Waiting>(&path).is_ok_and(|one| one.is_some_and(|one| one.is_over(now))) {
-                durable::remove_file(&path).map_err(FileError::write(&path))?;
+            match read::<Waiting>(&path) {
+                Ok(Some(one)) if one.is_over(now) => {
+                    _ = durable::remove_file(&path).map_err(FileError::write(&path))?
+                }
+                Ok(Some(one)) => known.push(one),
+                // What can't be read hides no other.
+                Ok(None) | Err(_) => {}
             }
         }
-        let (known, _) = self.list(now)?;
         if !has_room(&known, waiting.address) {
             return Ok(None);
         }
-        let number = known.last().map_or(1, |last| last.number.saturating_add(1));
+        let number = known.iter().map(|one| one.number).max().unwrap_or_default().saturating_add(1);
         let waiting = Waiting { number, ..waiting };
         self.write(&waiting)?;
         Ok(Some(waiting))
