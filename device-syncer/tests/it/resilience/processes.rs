@@ -1,6 +1,18 @@
 //! Syncers and their children that are there twice, hang, or go down with the device.
 
+use std::process::Child;
+
 use super::*;
+
+/// A syncer in the middle of an update that hangs until `hang-up` is unset.
+fn hanging_update(world: &World) -> Child {
+    world.fake.set("hang-up", "");
+    world.hand.want("greeter", &world.app, "servus");
+    world.hand.publish();
+    let syncer = command(&world.home(), &["once"]).spawn().unwrap();
+    until("it applies", || world.greetings() == ["servus"]);
+    syncer
+}
 
 #[test]
 fn two_syncers_do_not_work_on_one_home() {
@@ -25,11 +37,7 @@ fn two_syncers_do_not_work_on_one_home() {
 #[test]
 fn a_child_that_outlives_a_killed_syncer_is_waited_for() {
     let world = World::running();
-    world.fake.set("hang-up", "");
-    world.hand.want("greeter", &world.app, "servus");
-    world.hand.publish();
-    let mut first = command(&world.home(), &["once"]).spawn().unwrap();
-    until("it applies", || world.greetings() == ["servus"]);
+    let mut first = hanging_update(&world);
     until("it has told so", || world.states("greeter") == ["hello installing"]);
     kill(&mut first);
     world.told();
@@ -47,11 +55,7 @@ fn a_child_that_outlives_a_killed_syncer_is_waited_for() {
 #[test]
 fn a_child_that_never_ends_is_ended() {
     let world = World::running();
-    world.fake.set("hang-up", "");
-    world.hand.want("greeter", &world.app, "servus");
-    world.hand.publish();
-    let mut first = command(&world.home(), &["once"]).spawn().unwrap();
-    until("it applies", || world.greetings() == ["servus"]);
+    let mut first = hanging_update(&world);
     kill(&mut first);
     let left = holders(&world.home().join("children.lock"));
     assert!(!left.is_empty());

@@ -2,6 +2,20 @@
 
 use super::*;
 
+/// Two disks that pass in turn: each says once more what it saw, and then there is peace.
+fn both_come_to_rest(world: &World, copy: &Path) {
+    let in_turn = |times| {
+        for _ in 0..times {
+            syncer(copy, &["once"]);
+            world.once();
+        }
+    };
+    in_turn(2);
+    let before = world.hand.tip("status");
+    in_turn(3);
+    assert_eq!(world.hand.tip("status"), before);
+}
+
 #[test]
 fn one_identity_on_two_disks_is_told_with_both_names_and_nothing_is_lost() {
     let world = World::running();
@@ -19,17 +33,7 @@ fn one_identity_on_two_disks_is_told_with_both_names_and_nothing_is_lost() {
     assert!(instances.iter().all(|instance| event.contains(instance.as_str())), "{event}");
     let told = world.told();
     assert_eq!(told.iter().filter(|one| one.contains("installing > installed")).count(), 2, "{told:?}");
-    // Each says once more what it saw, and then there is peace.
-    for _ in 0..2 {
-        syncer(&copy, &["once"]);
-        world.once();
-    }
-    let before = world.hand.tip("status");
-    for _ in 0..3 {
-        syncer(&copy, &["once"]);
-        world.once();
-    }
-    assert_eq!(world.hand.tip("status"), before);
+    both_come_to_rest(&world, &copy);
     world.assert_whole(false);
     // The next adoption begins anew; a fork that is still there is seen again.
     world.hand.want("greeter", &world.app, "again");
@@ -48,16 +52,7 @@ fn two_disks_under_one_identity_that_see_different_things_do_not_argue_for_ever(
     world.hand.publish();
     syncer(&copy, &["once"]).ended(1);
     world.once().good();
-    for _ in 0..2 {
-        syncer(&copy, &["once"]);
-        world.once();
-    }
-    let before = world.hand.tip("status");
-    for _ in 0..3 {
-        syncer(&copy, &["once"]);
-        world.once();
-    }
-    assert_eq!(world.hand.tip("status"), before);
+    both_come_to_rest(&world, &copy);
     let told = world.history(&world.hand.repository()).join("; ");
     assert!(told.contains("installing > failed compose-failed") && told.contains("installing > installed"), "{told}");
 }
