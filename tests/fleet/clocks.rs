@@ -5,9 +5,9 @@ use std::process::{Command, Output, Stdio};
 
 use repo_git::repo::{Expected, RefMove, TreeLimits};
 use repo_git::{CommitId, CommitSpec, Person, Repo, SigningKey, TreeSource};
-use repo_model::Digest;
 use repo_model::desired::{assemble, read};
 use repo_model::message::Message;
+use repo_model::{Digest, Trailer};
 use repo_testkit::{git, program};
 use tempfile::TempDir;
 
@@ -102,11 +102,11 @@ fn jump(fleet: &Fleet) -> CommitId {
     let trust = files.into_iter().filter(|(path, _)| path.starts_with("trust/")).collect();
     let made = assemble(envelope, &documents, &trust);
     let message = Message::new("not the publisher's")
-        .trailer("Kind", "desired")
-        .trailer("Fleet", made.envelope.fleet)
-        .trailer("Device", &made.envelope.device.id)
-        .trailer("Serial", made.envelope.serial)
-        .trailer("Envelope-Digest", made.envelope_digest);
+        .trailer(Trailer::Kind, "desired")
+        .trailer(Trailer::Fleet, made.envelope.fleet)
+        .trailer(Trailer::Device, &made.envelope.device.id)
+        .trailer(Trailer::Serial, made.envelope.serial)
+        .trailer(Trailer::EnvelopeDigest, made.envelope_digest);
     let who = Person { name: "thief".to_owned(), email: "thief@example.invalid".to_owned() };
     let (tree, time) = (TreeSource::Files(&made.tree), 1_700_000_000);
     let spec = CommitSpec {

@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use repo_model::FileTree;
 use repo_model::desired::assemble;
 use repo_model::envelope::Envelope;
+use repo_model::{FileTree, Trailer};
 use repo_testkit::git;
 use tempfile::TempDir;
 
@@ -51,18 +51,18 @@ impl Draft {
         let trust = draft.files.iter().filter(is_trust).map(|(path, bytes)| (path.clone(), bytes.clone())).collect();
         let assembled = assemble(envelope, &documents, &trust);
         draft.files = assembled.tree;
-        draft.set("Serial", &(old.0 + 1).to_string());
-        draft.set("Manifest-Version", &(old.1 + 1).to_string());
-        draft.set("Manifest-Digest", &assembled.manifest_digest.to_string());
-        draft.set("Envelope-Digest", &assembled.envelope_digest.to_string());
+        draft.set(Trailer::Serial, &(old.0 + 1).to_string());
+        draft.set(Trailer::ManifestVersion, &(old.1 + 1).to_string());
+        draft.set(Trailer::ManifestDigest, &assembled.manifest_digest.to_string());
+        draft.set(Trailer::EnvelopeDigest, &assembled.envelope_digest.to_string());
         draft.parents = git::tip(repository, "desired").into_iter().collect();
         draft
     }
 
     /// Gives a trailer another value.
-    pub(crate) fn set(&mut self, trailer: &str, value: &str) {
+    pub(crate) fn set(&mut self, trailer: Trailer, value: &str) {
         let lines = self.message.lines().map(|line| match line.split_once(": ") {
-            Some((key, _)) if key == trailer => format!("{key}: {value}"),
+            Some((key, _)) if key == trailer.as_str() => format!("{key}: {value}"),
             _ => line.to_owned(),
         });
         self.message = lines.collect::<Vec<_>>().join("\n");

@@ -2,6 +2,7 @@
 //!
 //! A mutant in `mutants/` shows of each that it guards its invariant.
 
+use repo_model::Trailer;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
@@ -271,7 +272,7 @@ fn nothing_unverified_runs_and_what_runs_keeps_running() {
     });
     let unsigned = Draft { key: None, ..next() };
     let mut relabelled = next();
-    relabelled.set("Serial", "7");
+    relabelled.set(Trailer::Serial, "7");
     let mut replayed = Draft::of(&repository, &format!("{genuine}^"), Some(key.clone()));
     replayed.parents = vec![genuine.clone()];
     let mut foreign = Draft::next(&other, key.clone(), pwn);

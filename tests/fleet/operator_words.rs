@@ -1,5 +1,6 @@
 //! What an operator can say beyond what runs where, through both programs: suspension, order, and what fits a device.
 
+use repo_model::Trailer;
 use std::collections::BTreeMap;
 
 use serde_json::Value;
@@ -22,7 +23,7 @@ pub(crate) fn told(fleet: &Fleet, device: &str, deployment: &str) -> (String, St
 }
 
 /// A trailer of the newest `desired` commit.
-fn trailer(fleet: &Fleet, device: &str, name: &str) -> String {
+fn trailer(fleet: &Fleet, device: &str, name: Trailer) -> String {
     let format = format!("--format=%(trailers:key={name},valueonly)");
     git::git(&fleet.repository(device), &["log", "-1", &format, "desired"]).trim().to_owned()
 }
@@ -218,7 +219,7 @@ fn what_a_device_can_run_decides_what_it_gets_and_a_change_of_that_alone_is_told
     device.pass();
     site.publish();
     assert_eq!((profile(fleet), fleet.serial("press-01")), ("hello-compose".into(), serial + 1));
-    assert_eq!(trailer(fleet, "press-01", "Cause"), "the device's capabilities changed");
+    assert_eq!(trailer(fleet, "press-01", Trailer::Cause), "the device's capabilities changed");
     device.assert_converges(fleet, "the other profile");
     let explained = fleet.run(&["explain", "press-01", "hello"]);
     assert!(explained.contains("hello-compose"), "{explained}");

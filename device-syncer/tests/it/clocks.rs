@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use repo_model::Digest;
+use repo_model::{Digest, Trailer};
 use repo_testkit::foreign_host::Options;
 use serde_json::Value;
 
@@ -303,11 +303,11 @@ fn only_a_whole_and_single_proof_for_the_accepted_commit_ends_stale() {
             draft.json("freshness.json", |proof| proof["envelopeDigest"] = Digest::of(b"").to_string().into());
         }),
         ("a parent", |_, first, draft| draft.parents.push(first.to_owned())),
-        ("Kind twice", |_, _, draft| draft.add_trailer("Kind", "freshness")),
-        ("Fleet twice", |world, _, draft| draft.add_trailer("Fleet", &world.hand.fleet())),
-        ("Device twice", |_, _, draft| draft.add_trailer("Device", crate::world::DEVICE)),
+        ("Kind twice", |_, _, draft| draft.add_trailer(Trailer::Kind, "freshness")),
+        ("Fleet twice", |world, _, draft| draft.add_trailer(Trailer::Fleet, &world.hand.fleet())),
+        ("Device twice", |_, _, draft| draft.add_trailer(Trailer::Device, crate::world::DEVICE)),
         ("no device", |_, _, draft| draft.message = draft.message.replace("Device:", "Advice:")),
-        ("another device", |_, _, draft| draft.trailer("Device", "press-02")),
+        ("another device", |_, _, draft| draft.trailer(Trailer::Device, "press-02")),
         ("nobody", |_, _, draft| draft.key = None),
         ("a stranger", |world, _, draft| draft.key = Some(world.hand.stranger())),
         ("backwards", |_, _, draft| {

@@ -1,5 +1,6 @@
 //! One device on several disks: a new one with a new key, and copies that use one key.
 
+use repo_model::Trailer;
 use std::fs;
 use std::path::PathBuf;
 
@@ -79,7 +80,7 @@ fn a_new_disk_replaces_what_its_device_never_said() {
             draft.key = Some(key);
             // The old key may say nothing of a state that doesn't allow it, nor of one that never was.
             if !stranger {
-                draft.trailer("Desired-Commit", &tip);
+                draft.trailer(Trailer::DesiredCommit, &tip);
             }
         });
         let forged = world.hand.tip("status");

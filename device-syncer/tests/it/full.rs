@@ -1,5 +1,6 @@
 //! Disks without room, on real file systems: `disk-full`, what runs keeps running, and with room all goes on.
 
+use repo_model::Trailer;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -83,7 +84,7 @@ fn what_was_not_kept_after_the_floor_was_raised_is_adopted_the_next_time() {
         }
         world.hand.forge(|draft| {
             let adopted = format!("{} {}", adopted["envelope"].as_str().unwrap(), adopted["serial"]);
-            draft.add_trailer("Continues", &adopted);
+            draft.add_trailer(Trailer::Continues, &adopted);
         });
         // Fetched by the plan; then the floor can be raised in place, and nothing else can be written.
         world.syncer(&["plan"]).ended(3);

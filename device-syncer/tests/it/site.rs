@@ -6,7 +6,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use jiff::{SignedDuration, Timestamp};
-use repo_model::Digest;
+use repo_model::{Digest, Trailer};
 use repo_testkit::git;
 use repo_testkit::hand::Draft;
 use serde_json::{Value, json};
@@ -193,7 +193,7 @@ fn nothing_but_a_list_of_this_devices_own_site_counts() {
     let mut with_more = draft(&world, &good);
     with_more.put("README", "x");
     let mut of_status = draft(&world, &good);
-    of_status.trailer("Kind", "status");
+    of_status.trailer(Trailer::Kind, "status");
     let before = world.hand.commit(&draft(&world, &good));
     let with_parent = Draft { parents: vec![before], ..draft(&world, &good) };
     for (what, draft, reason) in [

@@ -6,7 +6,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use repo_model::{DeploymentId, DeploymentName, Digest};
+use repo_model::{DeploymentId, DeploymentName, Digest, Trailer};
 use serde_json::Value;
 
 use crate::application::App;
@@ -286,13 +286,13 @@ impl Draft {
     }
 
     /// Sets the value of a trailer.
-    pub fn trailer(&mut self, key: &str, value: &str) {
+    pub fn trailer(&mut self, key: Trailer, value: &str) {
         let begin = format!("{key}: ");
         let line = |line: &str| if line.starts_with(&begin) { format!("{begin}{value}") } else { line.to_owned() };
         self.message = self.message.lines().map(line).collect::<Vec<_>>().join("\n");
     }
 
-    pub fn add_trailer(&mut self, key: &str, value: &str) {
+    pub fn add_trailer(&mut self, key: impl std::fmt::Display, value: &str) {
         self.message = format!("{}\n{key}: {value}", self.message.trim_end());
     }
 
@@ -333,8 +333,8 @@ impl Draft {
     pub fn seal_trailers(&mut self) {
         let bytes = self.files["envelope.json"].bytes.clone();
         let envelope: Value = serde_json::from_slice(&bytes).expect("JSON");
-        self.trailer("Envelope-Digest", &Digest::of(&bytes).to_string());
-        self.trailer("Serial", &envelope["serial"].to_string());
+        self.trailer(Trailer::EnvelopeDigest, &Digest::of(&bytes).to_string());
+        self.trailer(Trailer::Serial, &envelope["serial"].to_string());
     }
 
     /// Another serial, and all that follows from it.

@@ -1,5 +1,6 @@
 //! What a device can run decides what it gets: `profile: auto`, sticky once chosen, and the trailer that says why.
 
+use repo_model::Trailer;
 use serde_json::{Value, json};
 
 use crate::reports::Reporter;
@@ -67,14 +68,14 @@ fn the_first_profile_that_fits_is_taken_and_kept() {
     report(&lab, "2Gi", "amd64");
     assert_eq!(lab.publish_all().published(), 1);
     assert_eq!(profile(&lab), ["small"]);
-    assert_eq!(lab.trailer("press-01", "Cause"), "the device's capabilities changed");
+    assert_eq!(lab.trailer("press-01", Trailer::Cause), "the device's capabilities changed");
     assert_eq!(lab.git("press-01", &["log", "-1", "--format=%an", "desired"]), "wfm-git-publisher");
     report(&lab, "8Gi", "amd64");
     assert_eq!(lab.publish_all().published(), 0, "what it has still fits");
     report(&lab, "8Gi", "arm64");
     assert_eq!(lab.publish_all().published(), 1);
     assert_eq!(profile(&lab), ["large"], "what it had doesn't fit any more");
-    assert_eq!(lab.trailer("press-01", "Cause"), "the device's capabilities changed");
+    assert_eq!(lab.trailer("press-01", Trailer::Cause), "the device's capabilities changed");
 }
 
 #[test]
@@ -109,8 +110,8 @@ fn the_cause_of_a_commit_is_right_after_a_pass_that_could_not_do_everything() {
     report(&lab, "2Gi", "amd64");
     assert!(!lab.publish().is_complete());
     assert_eq!(profile(&lab), ["small"]);
-    assert_eq!(lab.trailer("press-01", "Fleet-Commit"), broken);
-    assert_eq!(lab.trailer("press-01", "Cause"), "the device's capabilities changed");
+    assert_eq!(lab.trailer("press-01", Trailer::FleetCommit), broken);
+    assert_eq!(lab.trailer("press-01", Trailer::Cause), "the device's capabilities changed");
 }
 
 #[test]
@@ -177,7 +178,7 @@ fn what_a_profile_asks_keeps_it_from_a_device_that_reported_nothing() {
         report(&lab, "4Gi", "amd64");
         assert_eq!(lab.publish_all().published(), 1);
         assert_eq!(lab.documents("press-01").len(), 1, "{choice}");
-        assert_eq!(lab.trailer("press-01", "Cause"), "the device's capabilities changed");
+        assert_eq!(lab.trailer("press-01", Trailer::Cause), "the device's capabilities changed");
     }
 }
 

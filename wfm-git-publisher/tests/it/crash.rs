@@ -1,5 +1,6 @@
 //! A pass that was cut off anywhere is completed by the next one.
 
+use repo_model::Trailer;
 use std::fs;
 
 use repo_testkit::git::git;
@@ -20,14 +21,14 @@ fn a_reserved_serial_is_used_again_for_the_same_envelope() {
     copy(&lab.repo("press-01"), &before);
     change(&lab);
     lab.publish_all();
-    let digest = lab.trailer("press-01", "Envelope-Digest");
+    let digest = lab.trailer("press-01", Trailer::EnvelopeDigest);
     // As it was after the reservation, and before anything was written to the device's repository.
     copy(&before, &lab.repo("press-01"));
     lab.control(&["update-ref", "refs/heads/control", "control~1"]);
     assert_eq!(lab.ledger("press-01")["state"], "reserved");
     lab.publish_all();
-    assert_eq!((lab.serial("press-01"), lab.trailer("press-01", "Envelope-Digest")), (2, digest));
-    assert!(lab.message("press-01", "desired").get("Continues").is_none());
+    assert_eq!((lab.serial("press-01"), lab.trailer("press-01", Trailer::EnvelopeDigest)), (2, digest));
+    assert!(lab.message("press-01", "desired").get(Trailer::Continues).is_none());
     assert_eq!(lab.ledger("press-01")["state"], "published");
     assert_eq!(lab.publish_all().published(), 0);
 }
@@ -45,8 +46,8 @@ fn a_reserved_serial_is_never_used_for_another_envelope() {
     lab.edit("deployments/hello.yaml", "servus", "something else");
     lab.commit();
     lab.publish_all();
-    assert_eq!((lab.serial("press-01"), lab.trailer("press-01", "Manifest-Version")), (3, "3".to_owned()));
-    assert!(lab.message("press-01", "desired").get("Continues").is_none(), "nothing that went out was lost");
+    assert_eq!((lab.serial("press-01"), lab.trailer("press-01", Trailer::ManifestVersion)), (3, "3".to_owned()));
+    assert!(lab.message("press-01", "desired").get(Trailer::Continues).is_none(), "nothing that went out was lost");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Repositories of the publisher's home that are damaged: a bit, a truncated or a missing file.
 #![allow(clippy::disallowed_methods, reason = "what is damaged need not be durable")]
 
+use repo_model::Trailer;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -160,7 +161,7 @@ fn what_the_site_said_outlives_a_damaged_repository() {
 #[test]
 fn a_bit_in_what_a_device_shall_run_is_shown_and_continued() {
     let lab = grown();
-    let lost = format!("{} 3", lab.trailer("press-01", "Envelope-Digest"));
+    let lost = format!("{} 3", lab.trailer("press-01", Trailer::EnvelopeDigest));
     flip_object(&lab.repo("press-01"), "desired:envelope.json");
     fs::remove_file(lab.home.up_to_date()).unwrap();
     let plan = lab.run(&["plan"]).failed(1);
@@ -169,7 +170,7 @@ fn a_bit_in_what_a_device_shall_run_is_shown_and_continued() {
     assert!(shown.out.contains("its repository is damaged, and `publish` makes it anew"), "{}{}", shown.out, shown.err);
     let outcome = lab.publish_all();
     assert!(warnings(&outcome)[0].contains("which isn't all of `desired`"), "{outcome:?}");
-    assert_eq!((lab.serial("press-01"), lab.trailer("press-01", "Continues")), (4, lost));
+    assert_eq!((lab.serial("press-01"), lab.trailer("press-01", Trailer::Continues)), (4, lost));
     assert_eq!(lab.subjects("press-01").len(), 3, "its history stays as far as it can be read");
     assert!(is_whole(&lab.repo("press-01")));
     assert_eq!(lab.publish_all().published(), 0, "once is enough");

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use repo_model::Digest;
 use repo_model::envelope::MAX_SERIAL;
+use repo_model::{Digest, Trailer};
 use repo_testkit::git::git;
 use serde_json::{Value, json};
 
@@ -18,7 +18,7 @@ const GOOD: &str = "packer-01";
 struct Said {
     status: BTreeMap<String, Value>,
     heartbeat: Value,
-    trailers: BTreeMap<&'static str, String>,
+    trailers: BTreeMap<Trailer, String>,
     /// Where the history goes on from.
     parents: Vec<String>,
 }
@@ -41,7 +41,7 @@ impl Said {
             "adopted": adopted, "conditions": [], "holds": []});
         let document = json!({"deploymentId": id, "deviceId": device.device, "status": {"state": "installed"},
             "components": [{"name": "hello", "state": "installed"}]});
-        let trailers = [("Serial", adopted.serial.to_string()), ("Desired-Commit", adopted.commit)];
+        let trailers = [(Trailer::Serial, adopted.serial.to_string()), (Trailer::DesiredCommit, adopted.commit)];
         Self {
             status: BTreeMap::from([("syncer.json".to_owned(), syncer), (format!("deployments/{id}.json"), document)]),
             heartbeat: json!({"layout": 1, "time": after(60), "serial": adopted.serial,
@@ -121,13 +121,16 @@ fn bad_things(lab: &Lab) -> Vec<(&'static str, Spoil<'_>)> {
                 said.status.insert("capabilities.json".to_owned(), json!({ "properties": properties }));
             }),
         ),
-        ("desired-unknown", Box::new(|said| said.trailers.insert("Desired-Commit", "0".repeat(40)).map_or((), drop))),
+        (
+            "desired-unknown",
+            Box::new(|said| said.trailers.insert(Trailer::DesiredCommit, "0".repeat(40)).map_or((), drop)),
+        ),
         ("adopted-mismatch", Box::new(|said| said.syncer()["adopted"]["serial"] = 1_000_001.into())),
         (
             "adopted-mismatch",
             Box::new(|said| {
                 said.syncer()["adopted"]["serial"] = MAX_SERIAL.into();
-                said.trailers.insert("Serial", MAX_SERIAL.to_string());
+                said.trailers.insert(Trailer::Serial, MAX_SERIAL.to_string());
             }),
         ),
         ("adopted-mismatch", Box::new(|said| said.syncer()["adopted"]["manifestVersion"] = MAX_SERIAL.into())),
@@ -135,7 +138,7 @@ fn bad_things(lab: &Lab) -> Vec<(&'static str, Spoil<'_>)> {
             "adopted-mismatch",
             Box::new(|said| said.syncer()["adopted"]["envelope"] = Digest::of(b"other").to_string().into()),
         ),
-        ("adopted-mismatch", Box::new(|said| drop(said.trailers.remove("Serial")))),
+        ("adopted-mismatch", Box::new(|said| drop(said.trailers.remove(&Trailer::Serial)))),
         ("state-mismatch", Box::new(|said| said.document()["components"][0]["state"] = "failed".into())),
         ("component-missing", Box::new(|said| said.document()["components"] = json!([]))),
         ("component-missing", Box::new(|said| said.status.retain(|path, _| path == "syncer.json"))),
@@ -147,7 +150,7 @@ fn bad_things(lab: &Lab) -> Vec<(&'static str, Spoil<'_>)> {
             "went-back",
             Box::new(move |said| {
                 parent(said, 2, ours);
-                said.trailers.extend([("Serial", "1".to_owned()), ("Desired-Commit", first.clone())]);
+                said.trailers.extend([(Trailer::Serial, "1".to_owned()), (Trailer::DesiredCommit, first.clone())]);
             }),
         ),
         ("history-forked", Box::new(move |said| parent(said, 2, other))),

@@ -1,5 +1,6 @@
 //! `run` follows the fleet repository until it is told to stop.
 
+use repo_model::Trailer;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
@@ -84,6 +85,6 @@ fn a_poll_finds_what_the_file_system_did_not_notify_of() {
     wait_for("the ledger", || lab.ledger("press-01")["state"] == "published");
     crate::support::copy(&backup, &lab.repo("press-01"));
     wait_for("serial 3", || lab.tip("press-01", "desired").is_some() && lab.serial("press-01") == 3);
-    assert!(lab.trailer("press-01", "Continues").ends_with(" 2"));
+    assert!(lab.trailer("press-01", Trailer::Continues).ends_with(" 2"));
     assert_eq!(running.stop().code, Some(0));
 }

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use repo_model::Digest;
+use repo_model::{Digest, Trailer};
 use repo_testkit::git::git;
 
 use crate::support::{BEGIN, Lab, SECOND, after};
@@ -25,10 +25,10 @@ fn a_fleet_commit_becomes_one_signed_commit_on_each_device() {
     let order = "Kind Fleet Device Serial Manifest-Version Manifest-Digest Envelope-Digest Fleet-Commit Operator-Key Deployment";
     assert_eq!(keys.join(" "), order);
     let id = lab.json("press-01", "desired", "manifest.json")["deployments"][0]["deploymentId"].clone();
-    assert_eq!(message.get("Deployment").unwrap(), format!("change hello {} {second}", id.as_str().unwrap()));
-    assert_eq!(message.get("Fleet-Commit"), Some(second.as_str()));
-    assert_eq!(lab.message("press-01", "desired~1").get("Fleet-Commit"), Some(first.as_str()));
-    for (key, path) in [("Envelope-Digest", "envelope.json"), ("Manifest-Digest", "manifest.json")] {
+    assert_eq!(message.get(Trailer::Deployment).unwrap(), format!("change hello {} {second}", id.as_str().unwrap()));
+    assert_eq!(message.get(Trailer::FleetCommit), Some(second.as_str()));
+    assert_eq!(lab.message("press-01", "desired~1").get(Trailer::FleetCommit), Some(first.as_str()));
+    for (key, path) in [(Trailer::EnvelopeDigest, "envelope.json"), (Trailer::ManifestDigest, "manifest.json")] {
         let bytes = format!("{}\n", lab.git("press-01", &["show", &format!("desired:{path}")]));
         assert_eq!(message.get(key).unwrap(), Digest::of(bytes.as_bytes()).to_string());
     }
@@ -118,18 +118,21 @@ fn the_operator_is_the_author_if_one_verified_commit_alone_is_the_cause() {
         git(&lab.fleet, &args);
     };
     let author = || lab.git("press-01", &["log", "-1", "--format=%an", "desired"]);
-    assert_eq!((author(), lab.trailer("press-01", "Operator-Key")), ("wfm-git-publisher".into(), "unverified".into()));
+    assert_eq!(
+        (author(), lab.trailer("press-01", Trailer::OperatorKey)),
+        ("wfm-git-publisher".into(), "unverified".into())
+    );
 
     signed("one", "hello from the press");
     lab.publish_all();
     assert_eq!(author(), "test", "the author of the operator's commit");
-    assert_eq!(lab.trailer("press-01", "Operator-Key"), operator.public().fingerprint());
+    assert_eq!(lab.trailer("press-01", Trailer::OperatorKey), operator.public().fingerprint());
 
     signed("two", "one");
     signed("three", "two");
     lab.publish_all();
     assert_eq!(author(), "wfm-git-publisher", "two commits may be the cause");
-    assert_eq!(lab.trailer("press-01", "Operator-Key"), operator.public().fingerprint());
+    assert_eq!(lab.trailer("press-01", Trailer::OperatorKey), operator.public().fingerprint());
 
     lab.write("deployments/broken.yaml", "id: broken\n");
     lab.commit();
@@ -146,7 +149,10 @@ fn the_operator_is_the_author_if_one_verified_commit_alone_is_the_cause() {
     lab.edit("deployments/hello.yaml", "four", "five");
     lab.commit();
     lab.publish_all();
-    assert_eq!((author(), lab.trailer("press-01", "Operator-Key")), ("wfm-git-publisher".into(), "unverified".into()));
+    assert_eq!(
+        (author(), lab.trailer("press-01", Trailer::OperatorKey)),
+        ("wfm-git-publisher".into(), "unverified".into())
+    );
 }
 
 #[test]

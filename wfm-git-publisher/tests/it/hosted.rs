@@ -1,6 +1,7 @@
 //! The fleet repository hosted beside the devices': what operators push is validated, and what is accepted published.
 #![allow(clippy::disallowed_methods, reason = "test data needs no syncing")]
 
+use repo_model::Trailer;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -176,7 +177,7 @@ fn what_an_operator_pushes_is_published_at_once_and_commits_that_are_not_pushed_
     let pushed = git_with(&lab.fleet, "olga", &secret).args(["push", "--quiet"]).output().unwrap();
     assert!(pushed.status.success(), "{}", said(&pushed));
     assert!(eventually(|| lab.serial("press-01") == 3), "{}", fs::read_to_string(&log).unwrap());
-    assert_eq!(lab.trailer("press-01", "Fleet-Commit"), commit);
+    assert_eq!(lab.trailer("press-01", Trailer::FleetCommit), commit);
     repo_testkit::terminate(&running.child);
     assert!(running.child.wait().unwrap().success());
     let log = fs::read_to_string(&log).unwrap();

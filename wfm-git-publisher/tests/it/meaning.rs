@@ -1,6 +1,7 @@
 //! Same meaning, no commit; and where something changes, what doesn't keeps its bytes.
 
 use repo_git::{CommitSpec, Expected, Person, RefMove, Repo, SigningKey, TreeLimits, TreeSource};
+use repo_model::Trailer;
 use repo_model::desired::{assemble, read};
 use repo_model::message::Message;
 
@@ -52,7 +53,7 @@ fn a_changed_policy_leaves_the_manifest_alone() {
     assert_eq!(lab.subjects("press-01")[0], "policy poll changes (serial 2)");
     assert_eq!((lab.documents("press-01"), lab.git("press-01", &["show", "desired:manifest.json"])), before);
     assert_eq!(lab.json("press-01", "desired", "envelope.json")["policy"]["pollSeconds"], 20);
-    assert_eq!(lab.trailer("press-01", "Manifest-Version"), "1");
+    assert_eq!(lab.trailer("press-01", Trailer::ManifestVersion), "1");
 }
 
 #[test]
@@ -86,10 +87,11 @@ fn plant(lab: &Lab, other_bytes: impl Fn(Vec<u8>) -> Vec<u8>, other_manifest: bo
         assembled.tree.insert("envelope.json".into(), envelope);
     }
     let message = Message::parse(&repo.commit(tip).unwrap().message);
-    let message = message.trailers().iter().fold(Message::new("planted"), |planted, (key, value)| match key.as_str() {
-        "Envelope-Digest" => planted.trailer(key, assembled.envelope_digest),
-        _ => planted.trailer(key, value),
-    });
+    let message =
+        message.trailers().iter().fold(Message::new("planted"), |planted, (key, value)| match Trailer::parse(key) {
+            Some(Trailer::EnvelopeDigest) => planted.trailer(key, assembled.envelope_digest),
+            _ => planted.trailer(key, value),
+        });
     let person = Person::new("wfm-git-publisher", "publisher@wfm.invalid");
     let spec = CommitSpec {
         tree: TreeSource::Files(&assembled.tree),
@@ -131,5 +133,5 @@ fn a_manifest_with_other_bytes_gets_another_version() {
     lab.edit("fleet.yaml", "poll: 15s", "poll: 20s");
     lab.commit();
     lab.publish_all();
-    assert_eq!(lab.trailer("press-01", "Manifest-Version"), "2");
+    assert_eq!(lab.trailer("press-01", Trailer::ManifestVersion), "2");
 }

@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use repo_git::{CommitSpec, Expected, Person, RefMove, Repo, SigningKey, TreeSource};
-use repo_model::{Digest, FileTree};
+use repo_model::{Digest, FileTree, Trailer};
 use repo_testkit::faults::fault_proxy::{Direction, Fault, FaultProxy};
 use repo_testkit::faults::power::Volume;
 use repo_testkit::foreign_host::{Answer, ForeignHost, Options, Shown};
@@ -411,7 +411,7 @@ fn host_and_publisher_restored_to_the_same_day_continue_what_the_device_has() {
         site.greet(&format!("hello {number}"));
         site.lab.publish_all();
     }
-    let (envelope, serial) = (site.lab.trailer("press-01", "Envelope-Digest"), site.lab.serial("press-01"));
+    let (envelope, serial) = (site.lab.trailer("press-01", Trailer::EnvelopeDigest), site.lab.serial("press-01"));
     let desired = site.lab.tip("press-01", "desired").unwrap();
     let fleet = site.lab.json("press-01", "desired", "envelope.json")["fleet"].as_str().unwrap().to_owned();
     copy(&home, site.lab.home.root());
@@ -433,7 +433,7 @@ fn host_and_publisher_restored_to_the_same_day_continue_what_the_device_has() {
     repo.move_refs(&[RefMove { name: "refs/heads/status".into(), expected: Expected::Any, new: Some(id) }]).unwrap();
 
     site.lab.publish_all();
-    assert_eq!(site.lab.trailer("press-01", "Continues"), format!("{envelope} {serial}"));
+    assert_eq!(site.lab.trailer("press-01", Trailer::Continues), format!("{envelope} {serial}"));
     assert_eq!(site.lab.serial("press-01"), serial + 1);
     site.assert_same("press-01");
 }
@@ -463,7 +463,10 @@ fn a_foreign_tip_is_told_left_alone_and_reclaimed_on_demand() {
     assert_eq!(site.remote_tip("press-01", "status"), Some(status));
     let history = site.lab.git("press-01", &["log", "--format=%H", "desired"]);
     assert!(history.contains(&ours) && history.lines().count() == 3, "{history}");
-    assert_eq!(site.lab.trailer("press-01", "Cause"), "a tip that is not of this fleet's publisher was replaced");
+    assert_eq!(
+        site.lab.trailer("press-01", Trailer::Cause),
+        "a tip that is not of this fleet's publisher was replaced"
+    );
     let serial = site.lab.serial("press-01");
     assert_eq!(site.lab.reclaim(&["press-01"]).published(), 0, "there is nothing to reclaim");
     assert_eq!(site.lab.serial("press-01"), serial);

@@ -1,5 +1,6 @@
 //! What is removed from devices, and what never is.
 
+use repo_model::Trailer;
 use wfm_git_publisher::publish::Done;
 
 use crate::support::{BEGIN, Lab, SECOND};
@@ -28,7 +29,8 @@ fn what_is_no_longer_wanted_goes() {
     assert_eq!(lab.subjects("packer-01")[0], "second: remove (serial 2)");
     assert_eq!(lab.subjects("press-01")[0], "2 deployments change (serial 2)");
     let message = lab.message("press-01", "desired");
-    let removed: Vec<_> = message.all("Deployment").map(|line| line.split(' ').take(2).collect::<Vec<_>>()).collect();
+    let removed: Vec<_> =
+        message.all(Trailer::Deployment).map(|line| line.split(' ').take(2).collect::<Vec<_>>()).collect();
     assert_eq!(removed, [["remove", "hello"], ["remove", "second"]]);
     let manifest = lab.json("press-01", "desired", "manifest.json");
     assert_eq!((&manifest["bundle"], manifest["manifestVersion"].as_u64()), (&serde_json::Value::Null, Some(2)));
@@ -125,5 +127,5 @@ fn an_archive_that_can_not_be_found_holds_up_only_what_needs_it() {
     assert_eq!(lab.subjects("press-01")[0], "hello: change greeting (serial 2)");
     lab.publish_all();
     assert!(lab.documents("press-01")["second"].contains("1.1.0"));
-    assert_eq!(lab.trailer("press-01", "Cause"), "rendered anew from the same fleet commit");
+    assert_eq!(lab.trailer("press-01", Trailer::Cause), "rendered anew from the same fleet commit");
 }

@@ -1,5 +1,6 @@
 //! What `status` shows of reports that were made by hand, with stock Git and ssh-keygen.
 
+use repo_model::Trailer;
 use std::process::{Command, Stdio};
 
 use repo_testkit::git::git;
@@ -92,7 +93,7 @@ impl Reporter<'_> {
     ) {
         let tip = self.lab.tip(self.device, "desired").unwrap();
         let (id, serial) = (self.deployment(), self.lab.serial(self.device));
-        let envelope = self.lab.trailer(self.device, "Envelope-Digest");
+        let envelope = self.lab.trailer(self.device, Trailer::EnvelopeDigest);
         let syncer = format!(
             r#"{{"layout":1,"version":"{version}","instance":"00000000-0000-0000-0000-000000000000",
                "adopted":{{"serial":{serial},"manifestVersion":1,"trust":1,"commit":"{tip}","envelope":"{envelope}"}},

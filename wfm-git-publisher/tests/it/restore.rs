@@ -3,7 +3,7 @@
 use repo_git::{CommitSpec, Expected, Person, RefMove, Repo, SigningKey, TreeSource};
 use repo_model::envelope::MAX_JUMP;
 use repo_model::report::{Adopted, SyncerReport};
-use repo_model::{Digest, FileTree, json};
+use repo_model::{Digest, FileTree, Trailer, json};
 use repo_testkit::git::git;
 
 use crate::support::{BEGIN, Lab, copy};
@@ -22,7 +22,7 @@ fn publish_up_to(lab: &Lab, serial: u64) {
 
 /// What the tip of `desired` would be continued by.
 fn continues(lab: &Lab) -> String {
-    format!("{} {}", lab.trailer("press-01", "Envelope-Digest"), lab.serial("press-01"))
+    format!("{} {}", lab.trailer("press-01", Trailer::EnvelopeDigest), lab.serial("press-01"))
 }
 
 /// The device says that it adopted something.
@@ -73,10 +73,10 @@ fn adopted(lab: &Lab) -> Adopted {
 pub(crate) fn adopted_by(lab: &Lab, device: &str) -> Adopted {
     Adopted {
         serial: lab.serial(device),
-        manifest_version: lab.trailer(device, "Manifest-Version").parse().unwrap(),
+        manifest_version: lab.trailer(device, Trailer::ManifestVersion).parse().unwrap(),
         trust: 1,
         commit: lab.tip(device, "desired").unwrap(),
-        envelope: lab.trailer(device, "Envelope-Digest").parse().unwrap(),
+        envelope: lab.trailer(device, Trailer::EnvelopeDigest).parse().unwrap(),
     }
 }
 
@@ -91,9 +91,9 @@ fn a_device_repository_restored_three_versions_back_is_continued() {
     copy(&backup, &lab.repo("press-01"));
     lab.publish_all();
     assert_eq!(lab.serial("press-01"), 6);
-    assert_eq!(lab.trailer("press-01", "Continues"), lost);
-    assert_eq!(lab.trailer("press-01", "Manifest-Version"), "6", "versions 3 to 5 had other content");
-    assert_eq!(lab.trailer("press-01", "Cause"), "a restored repository lagged behind what was published");
+    assert_eq!(lab.trailer("press-01", Trailer::Continues), lost);
+    assert_eq!(lab.trailer("press-01", Trailer::ManifestVersion), "6", "versions 3 to 5 had other content");
+    assert_eq!(lab.trailer("press-01", Trailer::Cause), "a restored repository lagged behind what was published");
     assert!(lab.documents("press-01")["hello"].contains("hello 5"));
     assert_eq!(lab.publish_all().published(), 0, "once is enough");
 }
@@ -115,8 +115,8 @@ fn a_tip_that_lags_is_replaced_even_if_it_means_the_same() {
     let expected = "  ~ published anew: its repository was restored, and doesn't know serial 3";
     assert!(plan.code == Some(3) && plan.out.contains(expected), "{}", plan.out);
     lab.publish_all();
-    assert_eq!((lab.serial("press-01"), lab.trailer("press-01", "Continues")), (4, lost));
-    assert_eq!(lab.trailer("press-01", "Manifest-Version"), "4");
+    assert_eq!((lab.serial("press-01"), lab.trailer("press-01", Trailer::Continues)), (4, lost));
+    assert_eq!(lab.trailer("press-01", Trailer::ManifestVersion), "4");
     assert_eq!(lab.run(&["plan"]).code, Some(0));
 }
 
@@ -133,7 +133,7 @@ fn what_the_device_reports_as_adopted_is_continued_before_what_the_ledger_knows(
     report(&lab, "press-01", claim.clone(), &Lab::device_key("press-01"));
     lab.publish_all();
     let expected = format!("{} 4", claim.envelope);
-    assert_eq!((lab.serial("press-01"), lab.trailer("press-01", "Continues")), (6, expected));
+    assert_eq!((lab.serial("press-01"), lab.trailer("press-01", Trailer::Continues)), (6, expected));
     assert_eq!(lab.publish_all().published(), 0);
 }
 
@@ -181,7 +181,7 @@ fn a_device_that_makes_up_what_it_adopted_is_believed_ever_more_rarely() {
     let lost = continues(&lab);
     lab.git("press-01", &["update-ref", "refs/heads/desired", "desired~2"]);
     assert_eq!(lab.publish_at(*BEGIN + 3 * 86_400).published(), 1);
-    assert_eq!(lab.trailer("press-01", "Continues"), lost);
+    assert_eq!(lab.trailer("press-01", Trailer::Continues), lost);
 }
 
 /// What a thief published and took away again is known to the device alone. It is further than anything is lost, so a person
@@ -199,7 +199,7 @@ fn a_device_that_a_stolen_key_pushed_far_ahead_is_gone_on_from() {
     assert!(said.contains("`publish --reclaim` goes on from there"), "{said}");
     assert_eq!(lab.reclaim(&["press-01"]).published(), 1);
     assert_eq!(lab.serial("press-01"), far + 1);
-    assert_eq!(lab.trailer("press-01", "Continues"), format!("{} {far}", claim.envelope));
+    assert_eq!(lab.trailer("press-01", Trailer::Continues), format!("{} {far}", claim.envelope));
     assert_eq!(lab.publish_all().published(), 0, "once is enough");
 }
 
@@ -210,7 +210,7 @@ fn a_lost_device_repository_is_made_anew() {
     let lost = continues(&lab);
     repo_git::durable::rename(&lab.repo("press-01"), &lab.dir().join("gone")).unwrap();
     lab.publish_all();
-    assert_eq!((lab.serial("press-01"), lab.trailer("press-01", "Continues")), (4, lost));
+    assert_eq!((lab.serial("press-01"), lab.trailer("press-01", Trailer::Continues)), (4, lost));
     assert_eq!(lab.subjects("press-01").len(), 1);
 }
 
@@ -228,7 +228,7 @@ fn a_restored_ledger_learns_from_the_tips() {
         (Some(3), &"published".into())
     );
     publish_up_to(&lab, 4);
-    assert!(lab.message("press-01", "desired").get("Continues").is_none());
+    assert!(lab.message("press-01", "desired").get(Trailer::Continues).is_none());
 }
 
 #[test]
@@ -242,7 +242,7 @@ fn a_home_restored_as_a_whole_continues_what_the_device_reports() {
     copy(&backup, lab.home.root());
     report(&lab, "press-01", claim, &Lab::device_key("press-01"));
     lab.publish_all();
-    assert_eq!((lab.serial("press-01"), lab.trailer("press-01", "Continues")), (5, lost));
+    assert_eq!((lab.serial("press-01"), lab.trailer("press-01", Trailer::Continues)), (5, lost));
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Who has to agree to changes of the fleet: with stock Git's signatures, and as the program says it.
 #![allow(clippy::disallowed_methods, reason = "test data needs no syncing")]
 
+use repo_model::Trailer;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -132,7 +133,7 @@ fn nothing_is_published_before_those_agreed_who_have_to_and_every_command_says_s
     // It was in the ledger before anything was published.
     let log = lab.control(&["log", "--format=%s", "-3", "control"]);
     assert_eq!(log, "published 1 serial\nreserve 1 serial\nwhat of the fleet is agreed to");
-    assert_eq!(lab.trailer("press-01", "Operator-Key"), "unverified", "the commit itself has no signature");
+    assert_eq!(lab.trailer("press-01", Trailer::OperatorKey), "unverified", "the commit itself has no signature");
     assert!(
         serde_json::from_str::<Value>(&lab.run(&["status", "--output", "json"]).good()).unwrap()["blocked"]
             .as_array()
@@ -143,7 +144,7 @@ fn nothing_is_published_before_those_agreed_who_have_to_and_every_command_says_s
     edit(&lab, "signed");
     commit_as(&lab, "anna");
     assert_eq!(lab.publish_all().published(), 1);
-    assert_eq!(lab.trailer("press-01", "Operator-Key"), key("anna").public().fingerprint());
+    assert_eq!(lab.trailer("press-01", Trailer::OperatorKey), key("anna").public().fingerprint());
 }
 
 #[test]

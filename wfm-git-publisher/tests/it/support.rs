@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use repo_git::SigningKey;
 use repo_model::envelope::Lock;
 use repo_model::message::Message;
-use repo_model::{DeviceId, Digest};
+use repo_model::{DeviceId, Digest, Trailer};
 pub(crate) use repo_testkit::copy;
 use repo_testkit::git::git;
 use wfm_git_publisher::config::Config;
@@ -319,12 +319,12 @@ impl Lab {
 
     /// A trailer of the tip of `desired`.
     #[track_caller]
-    pub(crate) fn trailer(&self, device: &str, key: &str) -> String {
+    pub(crate) fn trailer(&self, device: &str, key: Trailer) -> String {
         self.message(device, "desired").get(key).unwrap_or_else(|| panic!("no single {key}")).to_owned()
     }
 
     pub(crate) fn serial(&self, device: &str) -> u64 {
-        self.trailer(device, "Serial").parse().unwrap()
+        self.trailer(device, Trailer::Serial).parse().unwrap()
     }
 
     /// A file of the tip of a branch, as JSON.

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use repo_git::SigningKey;
-use repo_model::Digest;
+use repo_model::{Digest, Trailer};
 use tempfile::TempDir;
 
 use super::*;
@@ -37,7 +37,7 @@ fn open(root: &Path) -> Store {
 }
 
 fn message(change: u64) -> Message {
-    Message::new("greeter installed").trailer("Kind", "status").trailer("Serial", change)
+    Message::new("greeter installed").trailer(Trailer::Kind, "status").trailer(Trailer::Serial, change)
 }
 
 fn size(path: &Path) -> u64 {

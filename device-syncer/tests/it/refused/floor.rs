@@ -1,5 +1,6 @@
 //! Serials and numbers against the floor, newer layouts, and the states of others.
 
+use repo_model::Trailer;
 use std::fs;
 
 use repo_testkit::git;
@@ -89,13 +90,13 @@ fn the_state_of_another_device_or_fleet() {
     let refusals = Refusals::new();
     refusals.refuse("wrong-device", &["press-02", DEVICE], |draft| {
         draft.json("envelope.json", |envelope| envelope["device"]["id"] = "press-02".into());
-        draft.trailer("Device", "press-02");
+        draft.trailer(Trailer::Device, "press-02");
         draft.seal();
     });
     let other = "11111111-2222-4333-8444-555555555555";
     refusals.refuse("wrong-device", &[other], |draft| {
         draft.json("envelope.json", |envelope| envelope["fleet"] = other.into());
-        draft.trailer("Fleet", other);
+        draft.trailer(Trailer::Fleet, other);
         draft.seal();
     });
     refusals.cure();

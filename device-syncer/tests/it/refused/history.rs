@@ -1,5 +1,6 @@
 //! Histories that were rewritten or lost, and proofs of freshness.
 
+use repo_model::Trailer;
 use repo_testkit::git;
 use repo_testkit::hand::Draft;
 
@@ -39,7 +40,7 @@ fn a_proof_of_freshness_that_nobody_vouches_for_is_none() {
     for change in [
         (|world, draft| draft.key = Some(world.hand.stranger())) as fn(&World, &mut Draft),
         |_, draft| draft.key = None,
-        |_, draft| draft.trailer("Kind", "bundle"),
+        |_, draft| draft.trailer(Trailer::Kind, "bundle"),
         |_, draft| draft.json("freshness.json", |proof| proof["device"] = "press-02".into()),
         |_, draft| draft.json("freshness.json", |proof| proof["serial"] = 1.into()),
         |_, draft| draft.files.clear(),
@@ -76,11 +77,11 @@ fn a_rewritten_history() {
 
 #[test]
 fn a_rewritten_history_that_says_it_continues_something_else() {
-    let world = rewritten(|_, draft| draft.add_trailer("Continues", &format!("sha256:{:064} 2", 0)));
+    let world = rewritten(|_, draft| draft.add_trailer(Trailer::Continues, &format!("sha256:{:064} 2", 0)));
     world.assert_refused("history-rewritten", &[]);
     let world = rewritten(|world, draft| {
         let envelope = world.report()["adopted"]["envelope"].as_str().unwrap().to_owned();
-        draft.add_trailer("Continues", &format!("{envelope} 1"));
+        draft.add_trailer(Trailer::Continues, &format!("{envelope} 1"));
     });
     world.assert_refused("history-rewritten", &[]);
 }
@@ -93,7 +94,7 @@ fn adopted(world: &World) -> String {
 
 #[test]
 fn a_rewritten_history_that_continues_what_was_adopted_is_adopted_with_an_event() {
-    let world = rewritten(|world, draft| draft.add_trailer("Continues", &adopted(world)));
+    let world = rewritten(|world, draft| draft.add_trailer(Trailer::Continues, &adopted(world)));
     world.once().good().says(&["HistoryContinued"]);
     assert_eq!(world.greetings(), ["rewritten"]);
     assert_eq!(world.conditions(), ["SecurityEvent HistoryContinued"]);
@@ -103,7 +104,7 @@ fn a_rewritten_history_that_continues_what_was_adopted_is_adopted_with_an_event(
 
 #[test]
 fn a_commit_after_the_one_that_continues_is_adopted_too() {
-    let world = rewritten(|world, draft| draft.add_trailer("Continues", &adopted(world)));
+    let world = rewritten(|world, draft| draft.add_trailer(Trailer::Continues, &adopted(world)));
     world.assert_cured();
     assert_eq!(world.conditions(), ["SecurityEvent HistoryContinued"]);
 }
@@ -111,7 +112,7 @@ fn a_commit_after_the_one_that_continues_is_adopted_too() {
 #[test]
 fn a_stranger_can_not_continue_a_history() {
     let world = rewritten(|world, draft| {
-        draft.add_trailer("Continues", &adopted(world));
+        draft.add_trailer(Trailer::Continues, &adopted(world));
         draft.key = Some(world.hand.stranger());
     });
     world.hand.want("greeter", &world.app, "on top of it");
@@ -139,7 +140,7 @@ fn a_host_that_was_restored_three_versions_back() {
     // The publisher learns from `status` what the device adopted, and goes on from there.
     let continues = adopted(&world);
     world.hand.want("greeter", &world.app, "restored");
-    world.hand.forge(|draft| draft.add_trailer("Continues", &continues));
+    world.hand.forge(|draft| draft.add_trailer(Trailer::Continues, &continues));
     world.once().good();
     assert_eq!(world.greetings(), ["restored"]);
     assert_eq!(world.conditions(), ["SecurityEvent HistoryContinued"]);

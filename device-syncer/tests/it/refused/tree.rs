@@ -1,5 +1,7 @@
 //! The tree of a commit: its files, digests and trailers, the envelope, and the documents of deployments.
 
+use repo_model::Trailer;
+
 use super::{Refusals, refused};
 
 #[test]
@@ -102,9 +104,11 @@ fn a_file_that_is_missing_or_not_listed() {
 #[test]
 fn trailers_that_contradict_the_tree_or_are_not_there_once() {
     let refusals = Refusals::new();
-    for (key, value) in [("Kind", "bundle"), ("Serial", "3"), ("Device", "press-02"), ("Fleet", "none")] {
-        refusals.refuse("manifest-invalid", &[key], |draft| draft.trailer(key, value));
-        refusals.refuse("manifest-invalid", &[key, "exactly once"], |draft| draft.add_trailer(key, value));
+    for (key, value) in
+        [(Trailer::Kind, "bundle"), (Trailer::Serial, "3"), (Trailer::Device, "press-02"), (Trailer::Fleet, "none")]
+    {
+        refusals.refuse("manifest-invalid", &[key.as_str()], |draft| draft.trailer(key, value));
+        refusals.refuse("manifest-invalid", &[key.as_str(), "exactly once"], |draft| draft.add_trailer(key, value));
     }
     refusals.refuse("manifest-invalid", &["Kind", "exactly once"], |draft| {
         draft.message = "no trailers".to_owned();

@@ -1,5 +1,6 @@
 //! What strangers and broken devices do to the host, and that the others don't notice.
 
+use repo_model::Trailer;
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};
 
@@ -282,7 +283,7 @@ fn what_a_stolen_device_says_makes_no_row_and_steers_no_terminal() {
         "layout": 1, "version": evil, "instance": "00000000-0000-0000-0000-000000000000", "holds": [],
         "adopted": {
             "serial": 1, "manifestVersion": 1, "trust": 1, "commit": evil,
-            "envelope": site.lab.trailer(DEVICE, "Envelope-Digest"),
+            "envelope": site.lab.trailer(DEVICE, Trailer::EnvelopeDigest),
         },
         "conditions": conditions,
     });
