@@ -3,7 +3,7 @@
 //! Operators commit YAML ([`fleet`]); [`render`] makes typed Margo documents of it for each device; [`plan`] compares
 //! them with the verified tip of the device's repository, which is data and changes nothing; [`publish`] carries the
 //! plan out, durably and one device at a time; [`controller`] does that for each new commit. What devices report comes
-//! back through [`status`], believed only as far as its signatures reach.
+//! back through [`status`], believed only as far as its signatures reach; [`audit`] proves the whole history of it.
 //!
 //! `fleet`, `coverage`, `render`, `plan`, `explain` and `signature` are pure: no files, no clock, no environment. [`repos`] reaches the
 //! outside world, [`operator`] edits the operators' own repository, and only [`cli`] prints and reads the
@@ -15,6 +15,7 @@
 //! [`repos`] (`remote`), used by [`mirror`]; what people see of devices into [`status`]; a command into a file of [`cli`], with
 //! its exit codes in `docs/exit-codes.md`.
 
+pub mod audit;
 pub mod cli;
 pub mod config;
 pub mod controller;

@@ -16,7 +16,7 @@ use crate::{git, text};
 /// The script that makes either half from nothing but the contract.
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/by_hand.sh");
 
-/// What `by_hand.sh` made, in one directory.
+/// What `by_hand.sh` made, or another publisher did, in one directory.
 #[derive(Debug)]
 pub struct Hand {
     dir: PathBuf,
@@ -46,6 +46,11 @@ impl Hand {
         let hand = Self { dir };
         hand.script("make", &[device]);
         hand
+    }
+
+    /// What is in a directory already: `repository.git`, and keys in files of their names.
+    pub fn at(dir: PathBuf) -> Self {
+        Self { dir }
     }
 
     fn script(&self, command: &str, args: &[&str]) {

@@ -3,6 +3,7 @@
 mod account;
 mod app;
 mod approve;
+mod audit;
 mod device;
 mod enroll;
 mod explain;
@@ -95,6 +96,7 @@ enum Command {
     App(app::Command),
     Status(status::Args),
     Approve(approve::Args),
+    Audit(audit::Args),
     #[command(subcommand)]
     Signers(signers::Command),
     Schema(schema::Args),
@@ -212,6 +214,7 @@ fn run(args: Args) -> Result<u8, Failure> {
         Command::App(command) => app::run(&place, &command),
         Command::Status(args) => status::run(&place, &args),
         Command::Approve(args) => approve::run(&place, &args),
+        Command::Audit(args) => audit::run(&args),
         Command::Signers(command) => signers::run(&place, &command),
         Command::Schema(args) => schema::run(&place, &args),
         Command::Completions { shell } => {

@@ -85,9 +85,14 @@ fn code(lab: &Lab, args: &[&str]) -> i32 {
     lab.run(args).code.unwrap()
 }
 
+fn audited(lab: &Lab) -> i32 {
+    lab.write("../roster.json", lab.git("press-01", &["show", "desired:trust/1.json"]) + "\n");
+    code(lab, &["audit", &lab.home.devices().display().to_string(), "--roster", "../roster.json"])
+}
+
 #[test]
 fn each_code_in_the_documentation_is_that_of_a_real_run() {
-    let runs: [(&str, &str, &dyn Fn() -> i32); 29] = [
+    let runs: [(&str, &str, &dyn Fn() -> i32); 31] = [
         ("validate", "nothing is wrong", &|| code(&good(), &["validate"])),
         ("validate", "a file is wrong", &|| code(&broken(), &["validate"])),
         ("validate", "`plan` would refuse what it says", &|| code(&guarded(), &["validate"])),
@@ -121,6 +126,12 @@ fn each_code_in_the_documentation_is_that_of_a_real_run() {
             first.max(code(&lab, &["approve", "--key", "../anna"]))
         }),
         ("approve", "there is no key to sign with", &|| code(&good(), &["approve"])),
+        ("audit", "nothing is wrong", &|| audited(&good())),
+        ("audit", "something is wrong", &|| {
+            let lab = good();
+            lab.git("press-01", &["tag", "v1", "desired"]);
+            audited(&lab)
+        }),
         ("signers init", "the file is made", &|| {
             let lab = good();
             code(&lab, &["signers", "init", "--key", &anna(&lab)])

@@ -164,11 +164,19 @@ fn prepare(lab: &Lab, fleet: &Path) {
     fs::write(fleet.join("press-03.json"), "{}").unwrap();
     fs::write(fleet.join("devices.csv"), "id,site\npress-11,graz\npress-12,linz\n").unwrap();
     wait(lab, fleet);
+    roster(lab, "my-fleet");
     fs::create_dir(lab.dir().join(".ssh")).unwrap();
     fs::write(lab.dir().join(".ssh/id_ed25519.pub"), Lab::device_key("olga").public().to_string()).unwrap();
     let key = lab.dir().join(".ssh/id_ed25519");
     Lab::device_key("olga").save(&key).unwrap();
     repo_testkit::git::git(fleet, &["config", "user.signingKey", &key.display().to_string()]);
+}
+
+/// The first roster, as an auditor got it from somebody.
+fn roster(lab: &Lab, fleet: &str) {
+    let control = lab.dir().join(format!("{fleet}.wfm/control.git"));
+    let text = repo_testkit::git::git(&control, &["show", "control:trust/1.json"]);
+    fs::write(lab.dir().join(fleet).join("roster.json"), text + "\n").unwrap();
 }
 
 /// Devices that wait to be enrolled, one of which shows the code of the examples.
@@ -221,6 +229,7 @@ fn every_command_that_prints_has_json() {
         (&["plan"], "/devices/0/state"),
         (&["publish"], "/devices/0/state"),
         (&["status"], "/devices/0/deployments"),
+        (&["audit", "../plant.wfm/devices", "--roster", "roster.json"], "/repositories/0/desired"),
         (&["explain", "press-01"], "/deployments/0/parameters"),
         (&["why-not", "hello", "press-01"], "/deployments/0/gets"),
         (&["account", "add", "olga", "--role", "operator"], "/secret"),
@@ -234,6 +243,9 @@ fn every_command_that_prints_has_json() {
     let plant = lab.dir().join("plant");
     for (args, pointer) in table {
         let dir = if args[0] == "init" { lab.dir() } else { &plant };
+        if args[0] == "audit" {
+            roster(&lab, "plant");
+        }
         let ran = lab.run_in(dir, &[args, &["--output", "json"][..]].concat());
         let json: Value = serde_json::from_str(&ran.out).unwrap_or_else(|_| panic!("{args:?}: {}{}", ran.out, ran.err));
         assert!(json.pointer(pointer).is_some(), "{args:?}: {json}");

@@ -1,6 +1,7 @@
 //! The publisher against real Git repositories, as a library and as the program that operators run.
 
 mod accounts;
+mod audit;
 mod blocked;
 mod by_url;
 mod capabilities;

@@ -1,0 +1,187 @@
+//! Judges `desired`, commit by commit from the oldest on: what a device checks, and what only an auditor can.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+use repo_git::CommitId;
+use repo_model::desired::{Desired, Reader, accept};
+use repo_model::margo::manifest::{MANIFEST, StateManifest};
+use repo_model::message::Trailer;
+use repo_model::report::Named;
+use repo_model::roster::{ROSTER_NAMESPACE, Trust};
+use repo_model::{DeploymentId, DeviceId, Digest, FileTree, KeyText};
+
+use super::commit::Told;
+use super::finding::{BEGINS_LATE, CHANGE_UNTOLD, Found, SERIAL_ROLLBACK, SIGNATURE_INVALID, TRAILER_MISMATCH};
+use crate::repos::key_text;
+
+/// What a believed commit of `desired` says, as far as other branches are judged by it.
+#[derive(Debug, Clone)]
+pub(super) struct Published {
+    pub(super) commit: CommitId,
+    /// The keys that may sign `status` and `heartbeat`.
+    pub(super) keys: Vec<KeyText>,
+    pub(super) named: Named,
+    /// The digest of the archive on `bundle`; absent if there are no deployments.
+    pub(super) bundle: Option<Digest>,
+}
+
+impl Published {
+    pub(super) fn of(commit: CommitId, desired: &Desired, files: &FileTree) -> Self {
+        let manifest = files.get(MANIFEST).and_then(|bytes| StateManifest::parse(bytes).ok());
+        Self {
+            commit,
+            keys: desired.envelope.device.status_keys.clone(),
+            named: Named::of(commit, desired),
+            bundle: manifest.and_then(|manifest| manifest.bundle).map(|bundle| bundle.digest),
+        }
+    }
+}
+
+/// Where the judge stands: what a device that took every commit so far would never go below.
+#[derive(Debug)]
+pub(super) struct DesiredJudge<'a> {
+    device: &'a DeviceId,
+    pub(super) trust: Trust,
+    /// The highest serial, with its envelope's digest.
+    pub(super) serial: (u64, Option<Digest>),
+    /// The highest `manifestVersion`, with its manifest's digest.
+    pub(super) manifest: (u64, Option<Digest>),
+    /// The documents of the commit before; absent if it was refused.
+    before: Option<BTreeMap<DeploymentId, Digest>>,
+    /// Whether there is a commit before.
+    has_begun: bool,
+    /// What `Continues` names: states that devices adopted and this history lost.
+    pub(super) continued: BTreeSet<String>,
+}
+
+impl<'a> DesiredJudge<'a> {
+    /// Begins before the first commit, with the roster that is trusted.
+    pub(super) fn new(device: &'a DeviceId, trust: Trust) -> Self {
+        let (serial, manifest) = ((0, None), (0, None));
+        let continued = BTreeSet::new();
+        Self { device, trust, serial, manifest, before: Some(BTreeMap::new()), has_begun: false, continued }
+    }
+
+    /// Goes on behind commits that were judged before.
+    pub(super) fn after(self, serial: (u64, Digest), manifest: (u64, Digest), documents: &Desired) -> Self {
+        Self {
+            serial: (serial.0, Some(serial.1)),
+            manifest: (manifest.0, Some(manifest.1)),
+            before: Some(digests(documents)),
+            has_begun: true,
+            ..self
+        }
+    }
+
+    /// Judges the next commit. What it says is believed if there is something in the first place.
+    pub(super) fn judge(&mut self, told: &Told<'_>) -> (Option<Published>, Vec<Found>) {
+        let first = !std::mem::replace(&mut self.has_begun, true);
+        let before = self.before.take();
+        let mut found = told.common(self.trust.roster.fleet, self.device);
+        let signer = match &told.signer {
+            Ok(signer) => signer,
+            Err(why) => {
+                found.push(told.found(&SIGNATURE_INVALID, why));
+                return (None, found);
+            }
+        };
+        // Its own date is all that there is: who holds the key can write any.
+        let now = Timestamp::from_second(told.time).unwrap_or(Timestamp::MIN);
+        let reader = Reader {
+            fleet: self.trust.roster.fleet,
+            device: self.device,
+            trust: &self.trust,
+            serial: self.serial,
+            manifest_version: self.manifest,
+            roster: (self.trust.roster.version, self.trust.digest),
+            now,
+        };
+        let (desired, trust) = match accept(told.files, &told.message, signer, &reader, &roster_signer) {
+            Ok(accepted) => accepted,
+            Err(refusal) => {
+                let refused = Found::refusal(told.branch, told.id, &refusal);
+                if !found.iter().any(|one| one.kind == refused.kind) {
+                    found.push(refused);
+                }
+                return (None, found);
+            }
+        };
+        let serial = desired.envelope.serial;
+        if serial == self.serial.0 {
+            found.push(told.found(&SERIAL_ROLLBACK, format!("serial {serial} is there twice")));
+        }
+        let continues: Vec<_> = told.message.all(Trailer::Continues).map(str::to_owned).collect();
+        if first && serial > 1 && continues.is_empty() {
+            found.push(told.found(&BEGINS_LATE, format!("history begins with serial {serial}")));
+        }
+        self.continued.extend(continues);
+        found.extend(wrong_trailers(told, &desired));
+        let documents = digests(&desired);
+        found.extend(before.map(|before| wrong_changes(told, &before, &documents)).unwrap_or_default());
+        self.trust = trust;
+        self.serial = (serial, Some(desired.envelope_digest));
+        self.manifest = (desired.envelope.manifest_version, Some(desired.manifest_digest));
+        self.before = Some(documents);
+        (Some(Published::of(told.id, &desired, told.files)), found)
+    }
+}
+
+/// The key that made a roster's detached signature.
+pub(super) fn roster_signer(bytes: &[u8], armored: &str) -> Option<KeyText> {
+    repo_git::sign::verify(ROSTER_NAMESPACE, bytes, armored).ok().and_then(key_text)
+}
+
+fn digests(desired: &Desired) -> BTreeMap<DeploymentId, Digest> {
+    desired.deployments.iter().map(|(id, document)| (*id, Digest::of(&document.bytes))).collect()
+}
+
+/// The trailers that no device requires, where they stand.
+fn wrong_trailers(told: &Told<'_>, desired: &Desired) -> Vec<Found> {
+    let expected = [
+        (Trailer::ManifestVersion, desired.envelope.manifest_version.to_string()),
+        (Trailer::ManifestDigest, desired.manifest_digest.to_string()),
+    ];
+    let wrong = expected.into_iter().filter_map(|(key, value)| {
+        let said: Vec<_> = told.message.all(key).collect();
+        (!said.is_empty() && said != [value.as_str()]).then(|| {
+            told.found(
+                &TRAILER_MISMATCH,
+                format!("the trailer `{key}` is `{}`, and the tree says `{value}`", said.join(" ")),
+            )
+        })
+    });
+    wrong.collect()
+}
+
+/// What the trailers `Deployment` say of each deployment, against what differs from the commit before.
+fn wrong_changes(
+    told: &Told<'_>,
+    before: &BTreeMap<DeploymentId, Digest>,
+    now: &BTreeMap<DeploymentId, Digest>,
+) -> Vec<Found> {
+    let mut found = Vec::new();
+    let mut said = BTreeSet::new();
+    for trailer in told.message.all(Trailer::Deployment) {
+        let words: Vec<_> = trailer.split(' ').collect();
+        let id = words.get(2).and_then(|id| id.parse::<DeploymentId>().ok());
+        let expected = id.map(|id| (before.contains_key(&id), now.contains_key(&id)));
+        let is_right = match words.first() {
+            Some(&"add") => expected == Some((false, true)),
+            Some(&"remove") => expected == Some((true, false)),
+            Some(&"change") => expected == Some((true, true)),
+            // A word of a newer publisher says what is to be known elsewhere.
+            _ => id.is_some(),
+        };
+        if !is_right {
+            found.push(told.found(&TRAILER_MISMATCH, format!("`{trailer}` isn't what differs from the commit before")));
+        }
+        said.extend(id);
+    }
+    let ids: BTreeSet<_> = before.keys().chain(now.keys()).collect();
+    let untold = ids.into_iter().filter(|id| before.get(*id) != now.get(*id) && !said.contains(*id));
+    found.extend(
+        untold.map(|id| told.found(&CHANGE_UNTOLD, format!("deployment {id} changed, and no trailer says so"))),
+    );
+    found
+}

@@ -1,0 +1,126 @@
+//! `audit`.
+
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use repo_model::Digest;
+use serde_json::json;
+
+use super::OutputArgs;
+use crate::audit::{self, Audit, Checkpoint, Finding, Level, Start, UNPROVEN};
+use crate::error::{Failure, USER};
+
+/// Proves the history of device repositories, from the first commit on
+///
+/// Checks all that the contract says: every object's bytes, who signed each commit and whether that key was allowed by the
+/// roster of then, serials, digests, trailers, and whether what a device told follows from what was published and from what it
+/// told before. It needs no publisher's home and asks nobody: bare repositories are enough, the publisher's own or what
+/// `git clone --mirror` made, and the first roster of the fleet, or its digest, which a join file has as trust.sha256. What
+/// can't be proven this way is said, too.
+///
+/// With a checkpoint only what is new is judged, and history that doesn't go on from it is found. It goes forward only for
+/// repositories in which nothing is wrong. Exit code 0 if nothing is wrong, 1 if something is.
+///
+///   wfm-git-publisher audit ../my-fleet.wfm/devices --roster roster.json
+///   wfm-git-publisher audit ../my-fleet.wfm/devices --roster roster.json --checkpoint seen.json
+#[derive(Debug, clap::Args)]
+#[command(verbatim_doc_comment)]
+pub(super) struct Args {
+    /// Bare repositories, or directories that hold them
+    #[arg(required = true, value_name = "DIR")]
+    directories: Vec<PathBuf>,
+
+    /// The first roster of the fleet: its file, or sha256:… and it is looked for in the repositories
+    #[arg(long, value_name = "FILE|DIGEST")]
+    roster: String,
+
+    /// Judge only what is new since this file was written, and write it anew
+    #[arg(long, value_name = "FILE")]
+    checkpoint: Option<PathBuf>,
+
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+pub(super) fn run(args: &Args) -> Result<u8, Failure> {
+    let start = start(&args.roster)?;
+    let before = match &args.checkpoint {
+        Some(path) => Checkpoint::read(path, start.digest)?,
+        None => Checkpoint::new(start.digest),
+    };
+    let places = audit::places(&args.directories)?;
+    let last = Mutex::new(Instant::now());
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let audit = audit::audit(places, &start, &before, Timestamp::now(), threads, &|done, all| show(&last, done, all));
+    if let Some(path) = &args.checkpoint {
+        audit.checkpoint.write(path)?;
+    }
+    args.output.print(&page(&audit), || {
+        json!({
+            "roster": start.digest,
+            "good": !audit.has_errors(),
+            "repositories": audit.repositories,
+            "findings": audit.findings,
+            "unproven": UNPROVEN,
+        })
+    });
+    Ok(if audit.has_errors() { USER } else { 0 })
+}
+
+/// The roster that the command line names.
+fn start(roster: &str) -> Result<Start, Failure> {
+    if let Ok(digest) = roster.parse::<Digest>() {
+        return Ok(Start::digest(digest));
+    }
+    let hint = "take it from a join file's `trust`, or: git show desired:trust/1.json, and have the operator confirm its digest";
+    let bytes = std::fs::read(roster);
+    let bytes =
+        bytes.map_err(|error| Failure::new(format!("cannot read the roster `{roster}`: {error}")).hint(hint))?;
+    Start::of(roster, &bytes).map_err(|error| Failure::of(&error).hint(hint))
+}
+
+/// The shortest time between two lines, and before the first one.
+const QUIET: Duration = Duration::from_secs(2);
+
+fn show(last: &Mutex<Instant>, done: usize, all: usize) {
+    let Ok(mut last) = last.lock() else { return };
+    if last.elapsed() >= QUIET {
+        *last = Instant::now();
+        eprintln!("audited {done} of {all} repositories");
+    }
+}
+
+fn page(audit: &Audit) -> String {
+    let dash = || "-".to_owned();
+    let number = |number: Option<u64>| number.map_or_else(dash, |number| number.to_string());
+    let rows = audit.repositories.iter().map(|row| {
+        let device = row.device.as_ref().map_or_else(dash, ToString::to_string);
+        [row.repository.clone(), device, row.commits.to_string(), number(row.desired), number(row.adopted)]
+    });
+    let head = ["REPOSITORY", "DEVICE", "COMMITS", "DESIRED", "ADOPTED"].map(str::to_owned);
+    let table = super::table(&std::iter::once(head).chain(rows).collect::<Vec<_>>());
+    let of = |level| audit.findings.iter().filter(move |finding| finding.found.kind.level == level);
+    let section = |title: &str, level| {
+        let findings: Vec<_> = of(level).collect();
+        if findings.is_empty() { String::new() } else { format!("\n{title}:\n{}", findings_table(&findings)) }
+    };
+    let wrong = of(Level::Error).count();
+    let verdict = if wrong == 0 { "Nothing is wrong.".to_owned() } else { format!("{wrong} findings.") };
+    let unproven: String = UNPROVEN.iter().map(|text| format!("- {text}\n")).collect();
+    let (errors, notes) = (section("Wrong", Level::Error), section("To be known", Level::Note));
+    format!("{table}{errors}{notes}\n{verdict} What this can't prove:\n{unproven}")
+}
+
+fn findings_table(findings: &[&Finding]) -> String {
+    let row = |finding: &&Finding| {
+        let found = &finding.found;
+        let device = finding.device.as_ref().map_or_else(|| finding.repository.clone(), ToString::to_string);
+        let commit = found.commit.map_or_else(|| "-".to_owned(), |id| id.to_string()[..12].to_owned());
+        let branch = found.branch.clone().unwrap_or_else(|| "-".to_owned());
+        [found.kind.code.to_owned(), device, branch, commit, format!("{}; {}", found.message, found.kind.advice)]
+    };
+    let head = ["CODE", "DEVICE", "BRANCH", "COMMIT", "WHAT"].map(str::to_owned);
+    super::table(&std::iter::once(head).chain(findings.iter().map(row)).collect::<Vec<_>>())
+}

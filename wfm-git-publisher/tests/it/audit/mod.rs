@@ -1,0 +1,10 @@
+//! `audit`: clean histories are clean, and forgeries are found and named. The tables of all files have more than a hundred.
+#![allow(clippy::disallowed_methods, reason = "test data needs no syncing")]
+
+mod command;
+mod content;
+mod forge;
+mod guide;
+pub(crate) mod honest;
+mod signed;
+mod stored;
