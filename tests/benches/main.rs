@@ -6,6 +6,7 @@
 //! registry, Docker and tools of the tests. Arguments name the groups to measure; none means all.
 #![allow(clippy::disallowed_methods, reason = "a bench writes its own files as it likes")]
 
+mod audit;
 mod baseline;
 mod cgroup;
 mod containers;
@@ -46,7 +47,7 @@ const RUNS: usize = 10;
 type Measure = fn(&stage::Stage) -> Vec<Line>;
 
 /// What can be measured alone.
-const GROUPS: [(&str, Measure); 15] = [
+const GROUPS: [(&str, Measure); 16] = [
     ("publish", publish::measure),
     ("scale", scale::measure),
     ("device", device::measure),
@@ -62,6 +63,7 @@ const GROUPS: [(&str, Measure); 15] = [
     ("week", week::measure),
     ("small", small::measure),
     ("long", long::measure),
+    ("audit", audit::measure),
 ];
 
 /// One line of the table.

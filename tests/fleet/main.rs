@@ -4,6 +4,7 @@
 mod account_crash;
 mod account_secrets;
 mod alternate;
+mod audit;
 mod charts;
 mod clocks;
 mod crash;

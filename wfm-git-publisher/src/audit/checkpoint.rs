@@ -35,9 +35,9 @@ pub struct Covered {
     pub manifest: Digest,
     /// The newest roster.
     pub roster: u64,
-    /// What `Continues` named so far.
+    /// Serials from and to which states were lost with the host.
     #[serde(default)]
-    pub continued: Vec<String>,
+    pub lost: Vec<(u64, u64)>,
     #[serde(default)]
     pub status: Option<CoveredStatus>,
     /// When the proof of freshness was issued.

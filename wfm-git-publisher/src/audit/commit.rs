@@ -14,6 +14,8 @@ pub(super) struct Told<'a> {
     pub(super) id: CommitId,
     /// When, in Unix seconds, by its writer's word.
     pub(super) time: i64,
+    /// Who wrote it, by the same word.
+    pub(super) author: String,
     pub(super) parents: usize,
     /// The key whose signature on it verified, or why there is none.
     pub(super) signer: Result<KeyText, String>,
@@ -30,6 +32,7 @@ impl<'a> Told<'a> {
             branch,
             id: commit.id,
             time: commit.commit_time,
+            author: commit.author.name.clone(),
             parents: commit.parents.len(),
             signer: signer.and_then(|key| key_text(key).ok_or_else(|| "its key has no text".to_owned())),
             message: Message::parse(&commit.message),

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use repo_git::CommitId;
-use repo_model::desired::{Desired, Reader, accept};
+use repo_model::desired::{Desired, Document, Reader, accept};
+use repo_model::margo::Source;
 use repo_model::margo::manifest::{MANIFEST, StateManifest};
 use repo_model::message::Trailer;
 use repo_model::report::Named;
@@ -24,6 +25,8 @@ pub(super) struct Published {
     pub(super) named: Named,
     /// The digest of the archive on `bundle`; absent if there are no deployments.
     pub(super) bundle: Option<Digest>,
+    /// What operators call each deployment, and the revisions of its components.
+    pub(super) versions: BTreeMap<DeploymentId, (String, String)>,
 }
 
 impl Published {
@@ -33,6 +36,11 @@ impl Published {
             commit,
             keys: desired.envelope.device.status_keys.clone(),
             named: Named::of(commit, desired),
+            versions: desired
+                .deployments
+                .iter()
+                .map(|(id, document)| (*id, versions(*id, document, desired)))
+                .collect(),
             bundle: manifest.and_then(|manifest| manifest.bundle).map(|bundle| bundle.digest),
         }
     }
@@ -51,16 +59,16 @@ pub(super) struct DesiredJudge<'a> {
     before: Option<BTreeMap<DeploymentId, Digest>>,
     /// Whether there is a commit before.
     has_begun: bool,
-    /// What `Continues` names: states that devices adopted and this history lost.
-    pub(super) continued: BTreeSet<String>,
+    /// Serials from and to which this history lost states, by what `Continues` says.
+    pub(super) lost: Vec<(u64, u64)>,
 }
 
 impl<'a> DesiredJudge<'a> {
     /// Begins before the first commit, with the roster that is trusted.
     pub(super) fn new(device: &'a DeviceId, trust: Trust) -> Self {
         let (serial, manifest) = ((0, None), (0, None));
-        let continued = BTreeSet::new();
-        Self { device, trust, serial, manifest, before: Some(BTreeMap::new()), has_begun: false, continued }
+        let (before, lost) = (Some(BTreeMap::new()), Vec::new());
+        Self { device, trust, serial, manifest, before, has_begun: false, lost }
     }
 
     /// Goes on behind commits that were judged before.
@@ -111,11 +119,11 @@ impl<'a> DesiredJudge<'a> {
         if serial == self.serial.0 {
             found.push(told.found(&SERIAL_ROLLBACK, format!("serial {serial} is there twice")));
         }
-        let continues: Vec<_> = told.message.all(Trailer::Continues).map(str::to_owned).collect();
-        if first && serial > 1 && continues.is_empty() {
+        let continues = told.message.get(Trailer::Continues).and_then(|text| text.split(' ').nth(1)?.parse().ok());
+        if first && serial > 1 && continues.is_none() {
             found.push(told.found(&BEGINS_LATE, format!("history begins with serial {serial}")));
         }
-        self.continued.extend(continues);
+        self.lost.extend(continues.map(|newest: u64| (self.serial.0 + 1, newest.min(serial))));
         found.extend(wrong_trailers(told, &desired));
         let documents = digests(&desired);
         found.extend(before.map(|before| wrong_changes(told, &before, &documents)).unwrap_or_default());
@@ -125,6 +133,22 @@ impl<'a> DesiredJudge<'a> {
         self.before = Some(documents);
         (Some(Published::of(told.id, &desired, told.files)), found)
     }
+}
+
+/// What a deployment is called, and its revisions, each once.
+fn versions(id: DeploymentId, document: &Document, desired: &Desired) -> (String, String) {
+    let revisions: BTreeSet<_> = document
+        .deployment
+        .components
+        .iter()
+        .map(|component| match &component.source {
+            Source::Oci { revision, .. } | Source::HelmRepo { revision, .. } => revision.as_str(),
+            Source::Https { .. } => "https",
+        })
+        .collect();
+    let name =
+        desired.envelope.deployments.get(&id).map_or_else(|| id.to_string(), |described| described.id.to_string());
+    (name, revisions.into_iter().collect::<Vec<_>>().join(", "))
 }
 
 /// The key that made a roster's detached signature.

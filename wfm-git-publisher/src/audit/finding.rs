@@ -75,6 +75,7 @@ kinds! {
     BUNDLE_AHEAD Note "bundle-ahead", "`bundle` is of a newer state than `desired`.", "a publish was interrupted, or `desired` is an old one: fetch, and audit again";
     REPORT_INVALID_FOUND Error REPORT_INVALID, "A document of the device is missing or can't be read.", "look at the device: its program is broken, or somebody else uses its key";
     DESIRED_UNKNOWN_FOUND Error DESIRED_UNKNOWN, "The device names a commit that isn't in the history of `desired`.", "the host shows an older `desired` than the device saw, or the device was told one by somebody else";
+    STATE_LOST Note "state-lost", "The device answers a state that the host lost, and that a later one continues.", "ask the operator when the host was restored";
     ADOPTED_REFUSED Error "adopted-refused", "The device adopted a commit that this audit refuses.", "look at the device: it runs what nobody of this fleet signed";
     ADOPTED_MISMATCH_FOUND Error ADOPTED_MISMATCH, "What the device says that it adopted contradicts the trailers, or the commit.", "look at the device: its program is broken, or somebody else uses its key";
     STATE_MISMATCH_FOUND Error STATE_MISMATCH, "A deployment's state isn't the most severe of its components'.", "believe the components";

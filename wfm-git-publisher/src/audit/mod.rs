@@ -9,6 +9,7 @@ mod commit;
 mod desired;
 pub mod finding;
 mod history;
+mod record;
 mod repository;
 mod singles;
 mod states;
@@ -27,6 +28,7 @@ use serde::Serialize;
 pub use checkpoint::{Checkpoint, CheckpointError, Covered, CoveredStatus};
 use finding::{DEVICE_TWICE, NAME_MISMATCH, REPOSITORY_MISSING};
 pub use finding::{Finding, Found, Kind, Level};
+pub use record::{Change, Record, Run, Seen, Transition};
 use repository::Audited;
 
 use crate::parallel;
@@ -138,6 +140,9 @@ pub struct Audit {
     /// What the next audit begins with.
     #[serde(skip)]
     pub checkpoint: Checkpoint,
+    /// What believed commits say, by device, if that is kept.
+    #[serde(skip)]
+    pub records: BTreeMap<DeviceId, Record>,
 }
 
 /// One repository that was audited.
@@ -162,19 +167,25 @@ impl Audit {
     }
 }
 
-/// Audits repositories, on so many threads. `before` is what was covered before, and `progress` is told how many are done of
+/// What an audit is to do.
+#[derive(Debug, Clone, Copy)]
+pub struct Options<'a> {
+    pub start: &'a Start,
+    /// What was covered before.
+    pub before: &'a Checkpoint,
+    pub now: Timestamp,
+    pub threads: usize,
+    /// Whether believed commits are kept as records; a long history takes some memory then.
+    pub keeps_records: bool,
+}
+
+/// Audits repositories. `progress` is told how many are done of
 /// how many. What can't be read of one is a finding, and no other one suffers.
-pub fn audit(
-    places: Vec<Place>,
-    start: &Start,
-    before: &Checkpoint,
-    now: Timestamp,
-    threads: usize,
-    progress: &(dyn Fn(usize, usize) + Sync),
-) -> Audit {
+pub fn audit(places: Vec<Place>, options: Options<'_>, progress: &(dyn Fn(usize, usize) + Sync)) -> Audit {
+    let Options { start, before, now, threads, keeps_records } = options;
     let (all, done) = (places.len(), AtomicUsize::new(0));
     let audited = parallel::map(places, threads, |place| {
-        let audited = repository::audit(&place.path, start, |device| before.devices.get(device), now);
+        let audited = repository::audit(&place.path, start, |device| before.devices.get(device), (now, keeps_records));
         progress(done.fetch_add(1, Ordering::Relaxed) + 1, all);
         (place, audited)
     });
@@ -202,8 +213,8 @@ fn together(mut audited: Vec<(Place, Audited)>, before: &Checkpoint) -> Audit {
         }
     }
     let mut checkpoint = before.clone();
-    let (mut rows, mut findings) = (Vec::new(), Vec::new());
-    for (place, Audited { device, commits, serial, adopted, found, covered }) in audited {
+    let (mut rows, mut findings, mut records) = (Vec::new(), Vec::new(), BTreeMap::new());
+    for (place, Audited { device, commits, serial, adopted, found, covered, record }) in audited {
         let repository = place.path.display().to_string();
         let is_wrong = found.iter().any(|one| one.kind.level == Level::Error);
         let finding = |found| Finding { repository: repository.clone(), device: device.clone(), found };
@@ -211,6 +222,7 @@ fn together(mut audited: Vec<(Place, Audited)>, before: &Checkpoint) -> Audit {
         if let Some((device, covered)) = device.clone().zip(covered).filter(|_| !is_wrong) {
             checkpoint.devices.insert(device, covered);
         }
+        records.extend(device.clone().map(|device| (device, record)));
         rows.push(Row { repository, device, commits, desired: serial, adopted });
     }
     let missing = before.devices.keys().filter(|device| !of.contains_key(device));
@@ -219,5 +231,5 @@ fn together(mut audited: Vec<(Place, Audited)>, before: &Checkpoint) -> Audit {
         device: Some(device.clone()),
         found: Found::whole(&REPOSITORY_MISSING, "the checkpoint covers it, and none of the repositories is of it"),
     }));
-    Audit { repositories: rows, findings, checkpoint }
+    Audit { repositories: rows, findings, checkpoint, records }
 }

@@ -19,6 +19,7 @@ use super::finding::{
     OBJECT_DAMAGED, REPOSITORY_UNREADABLE, SIGNATURE_INVALID, TRUST_INVALID,
 };
 use super::history::{Files, Line, States};
+use super::record::Record;
 use super::singles::{self, AtStatus, Ground};
 use super::status::{Answers, StatusJudge};
 use super::{Start, chain};
@@ -36,14 +37,16 @@ pub(super) struct Audited {
     pub(super) found: Vec<Found>,
     /// What the next audit needn't judge again.
     pub(super) covered: Option<Covered>,
+    /// What was judged now and is believed, if it is kept.
+    pub(super) record: Record,
 }
 
-/// Audits the repository in a directory. `covered` gives what was judged of a device before.
+/// Audits the repository in a directory. `covered` gives what was judged of a device before; a record is made if `keeps` says so.
 pub(super) fn audit<'c>(
     path: &Path,
     start: &Start,
     covered: impl Fn(&DeviceId) -> Option<&'c Covered>,
-    now: Timestamp,
+    (now, keeps): (Timestamp, bool),
 ) -> Audited {
     let repo = match Repo::open_briefly(path) {
         Ok(repo) => repo,
@@ -52,7 +55,7 @@ pub(super) fn audit<'c>(
             return Audited { found, ..Audited::default() };
         }
     };
-    let mut audit = Audit { repo: &repo, now, done: Audited::default() };
+    let mut audit = Audit { repo: &repo, now, keeps, done: Audited::default() };
     audit.surroundings(path);
     let Some(tip) = audit.tip(Branch::Desired) else {
         let others = Branch::OF_DEVICE.into_iter().filter(|branch| audit.tip(*branch).is_some()).count();
@@ -78,6 +81,8 @@ pub(super) fn audit<'c>(
 struct Audit<'a> {
     repo: &'a Repo,
     now: Timestamp,
+    /// Whether there is a record.
+    keeps: bool,
     done: Audited,
 }
 
@@ -161,9 +166,15 @@ impl<'a> Audit<'a> {
         let going_on = covered.filter(|_| !rewritten);
         let Some((mut judge, begin)) = self.begin(device, pinned, line, going_on) else { return };
         let mut states = States::new(self.repo, &line.commits, begin);
-        let mut files = Files::new(self.repo);
+        let (mut files, keeps) = (Files::new(self.repo), self.keeps);
         for id in &line.commits[begin..] {
-            let judged = self.told(Branch::Desired, *id, &mut files, |told| judge.judge(told));
+            let mut record = std::mem::take(&mut self.done.record);
+            let judged = self.told(Branch::Desired, *id, &mut files, |told| {
+                let (published, found) = judge.judge(told);
+                published.iter().filter(|_| keeps).for_each(|published| record.publish(told, published));
+                (published, found)
+            });
+            self.done.record = record;
             if let Some((published, found)) = judged {
                 self.done.found.extend(found);
                 published.into_iter().for_each(|published| states.add(published));
@@ -188,7 +199,7 @@ impl<'a> Audit<'a> {
             manifest_version: manifest.0,
             manifest: digest,
             roster: judge.trust.roster.version,
-            continued: judge.continued.into_iter().collect(),
+            lost: judge.lost,
             status: status.covered(&states),
             freshness,
             heartbeat,
@@ -219,7 +230,7 @@ impl<'a> Audit<'a> {
                 let (serial, manifest) =
                     ((covered.serial, covered.envelope), (covered.manifest_version, covered.manifest));
                 let mut judge = DesiredJudge::new(device, trust).after(serial, manifest, &desired);
-                judge.continued.extend(covered.continued.iter().cloned());
+                judge.lost.extend(covered.lost.iter().copied());
                 Some((judge, place + 1))
             }
             Err(why) => {
@@ -306,21 +317,26 @@ impl<'a> Audit<'a> {
         let begin = place.map_or(0, |place| place + 1);
         let (new, fleet) = (&line.commits[begin..], desired.trust.roster.fleet);
         let answered = answered(self.repo, new);
-        let mut last = Answers::Unknown;
+        let (mut last, keeps) = (Answers::Unknown, self.keeps);
         for (id, (own, judged_by)) in new.iter().zip(answered) {
             let answers = |id: Option<CommitId>| id.map_or(Answers::Unknown, |id| states.answers(id));
             let by = answers(judged_by);
             let keys = by.published().map_or(&newest.keys, |published| &published.keys);
+            let mut record = std::mem::take(&mut self.done.record);
             let judged = self.told(Branch::Status, *id, &mut files, |told| {
                 let own = match own {
                     Some(_) if own == judged_by => by.clone(),
                     own => answers(own),
                 };
-                let own = if is_continued(told, device, &desired.continued) { Answers::Continued } else { own };
-                let found = judge.judge(told, (fleet, device), keys, &own);
+                let serial = told.message.number(Trailer::Serial).unwrap_or(0);
+                let is_lost = desired.lost.iter().any(|(from, to)| (*from..=*to).contains(&serial));
+                let own = if is_lost && matches!(own, Answers::Unknown) { Answers::Lost } else { own };
+                let (status, found) = judge.judge(told, (fleet, device), keys, &own);
+                status.iter().filter(|_| keeps).for_each(|status| record.report(told, status, own.published()));
                 last = own;
                 found
             });
+            self.done.record = record;
             self.done.found.extend(judged.into_iter().flatten());
         }
         if new.is_empty() {
@@ -439,16 +455,6 @@ fn answered(repo: &Repo, commits: &[CommitId]) -> Vec<(Option<CommitId>, Option<
     let mut all: Vec<_> = commits.iter().rev().map(of).collect();
     all.reverse();
     all
-}
-
-/// Whether a commit of `status` says that it adopted what a later state continues.
-fn is_continued(told: &Told<'_>, device: &DeviceId, continued: &std::collections::BTreeSet<String>) -> bool {
-    if continued.is_empty() {
-        return false;
-    }
-    let status = repo_model::report::Status::read(device, &told.message, told.files, None).ok();
-    let adopted = status.and_then(|status| status.syncer.adopted);
-    adopted.is_some_and(|adopted| continued.contains(&format!("{} {}", adopted.envelope, adopted.serial)))
 }
 
 impl Start {

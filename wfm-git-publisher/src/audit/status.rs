@@ -11,7 +11,7 @@ use uuid::Uuid;
 use super::commit::Told;
 use super::desired::Published;
 use super::finding::{
-    ADOPTED_MISMATCH_FOUND, ADOPTED_REFUSED, FOREIGN_FILE, Found, HISTORY_FORKED_FOUND, INSTALLATION_NEW,
+    ADOPTED_MISMATCH_FOUND, ADOPTED_REFUSED, FOREIGN_FILE, Found, HISTORY_FORKED_FOUND, INSTALLATION_NEW, STATE_LOST,
     TRANSITION_IMPOSSIBLE, WENT_BACK_FOUND,
 };
 use super::states::States;
@@ -23,8 +23,8 @@ pub(super) enum Answers {
     Published(usize, Box<Published>),
     /// One that is in the history and refused.
     Refused(usize),
-    /// One that is lost, and that a later commit continues.
-    Continued,
+    /// One that the host lost, and that a later one continues.
+    Lost,
     /// None, or one that nobody knows.
     Unknown,
 }
@@ -79,20 +79,20 @@ impl StatusJudge {
         }
     }
 
-    /// Judges the next commit. `keys` may sign it: those of the commit that it is judged by.
+    /// Judges the next commit; what it says is given if it is believed. `keys` may sign it: those of the commit that it is judged by.
     pub(super) fn judge(
         &mut self,
         told: &Told<'_>,
         (fleet, device): (FleetId, &DeviceId),
         keys: &[KeyText],
         answers: &Answers,
-    ) -> Vec<Found> {
+    ) -> (Option<Status>, Vec<Found>) {
         let mut found = told.common(fleet, device);
         let signer = match told.signed_by(keys, "this device") {
             Ok(signer) => signer,
             Err(wrong) => {
                 found.push(wrong);
-                return found;
+                return (None, found);
             }
         };
         if self.signer.as_ref() != Some(signer) {
@@ -105,15 +105,20 @@ impl StatusJudge {
             Ok(status) => status,
             Err(doubt) => {
                 found.push(Found::doubt(told.branch, told.id, &doubt));
-                return found;
+                return (None, found);
             }
         };
-        let is_told = matches!(answers, Answers::Refused(_) | Answers::Continued);
+        let is_told = matches!(answers, Answers::Refused(_) | Answers::Lost);
         let doubts = status.doubts.iter().filter(|doubt| !(is_told && doubt.code == DESIRED_UNKNOWN));
         found.extend(doubts.map(|doubt| Found::doubt(told.branch, told.id, doubt)));
         if matches!(answers, Answers::Refused(_)) {
             let text = "it answers a commit of `desired` that is itself found to be wrong";
             found.push(told.found(&ADOPTED_REFUSED, text));
+        }
+        if matches!(answers, Answers::Lost) {
+            found.push(
+                told.found(&STATE_LOST, "it answers a state that isn't here any more, and that a later one continues"),
+            );
         }
         found.extend(self.order(told, answers));
         found.extend(self.installation(told, status.syncer.instance));
@@ -123,7 +128,7 @@ impl StatusJudge {
         let foreign = told.files.keys().filter(|path| !known(path));
         found.extend(foreign.map(|path| told.found(&FOREIGN_FILE, format!("`{path}` is no file of this branch"))));
         self.last = Some((told.time, status.adopted().cloned()));
-        found
+        (Some(status), found)
     }
 
     /// The commit that is named never goes backwards.

@@ -1,5 +1,7 @@
 //! `audit`.
 
+mod report;
+
 use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -9,7 +11,7 @@ use repo_model::Digest;
 use serde_json::json;
 
 use super::OutputArgs;
-use crate::audit::{self, Audit, Checkpoint, Finding, Level, Start, UNPROVEN};
+use crate::audit::{self, Audit, Checkpoint, Finding, Level, Options, Start, UNPROVEN};
 use crate::error::{Failure, USER};
 
 /// Proves the history of device repositories, from the first commit on
@@ -26,15 +28,18 @@ use crate::error::{Failure, USER};
 ///   wfm-git-publisher audit ../my-fleet.wfm/devices --roster roster.json
 ///   wfm-git-publisher audit ../my-fleet.wfm/devices --roster roster.json --checkpoint seen.json
 #[derive(Debug, clap::Args)]
-#[command(verbatim_doc_comment)]
+#[command(verbatim_doc_comment, args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(super) struct Args {
+    #[command(subcommand)]
+    command: Option<Command>,
+
     /// Bare repositories, or directories that hold them
     #[arg(required = true, value_name = "DIR")]
     directories: Vec<PathBuf>,
 
     /// The first roster of the fleet: its file, or sha256:… and it is looked for in the repositories
-    #[arg(long, value_name = "FILE|DIGEST")]
-    roster: String,
+    #[arg(long, required = true, value_name = "FILE|DIGEST")]
+    roster: Option<String>,
 
     /// Judge only what is new since this file was written, and write it anew
     #[arg(long, value_name = "FILE")]
@@ -44,16 +49,21 @@ pub(super) struct Args {
     output: OutputArgs,
 }
 
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    Report(report::Args),
+}
+
 pub(super) fn run(args: &Args) -> Result<u8, Failure> {
-    let start = start(&args.roster)?;
+    if let Some(Command::Report(args)) = &args.command {
+        return report::run(args);
+    }
+    let start = start(args.roster.as_deref().unwrap_or_default())?;
     let before = match &args.checkpoint {
         Some(path) => Checkpoint::read(path, start.digest)?,
         None => Checkpoint::new(start.digest),
     };
-    let places = audit::places(&args.directories)?;
-    let last = Mutex::new(Instant::now());
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let audit = audit::audit(places, &start, &before, Timestamp::now(), threads, &|done, all| show(&last, done, all));
+    let audit = audited(&args.directories, &start, &before, false)?;
     if let Some(path) = &args.checkpoint {
         audit.checkpoint.write(path)?;
     }
@@ -67,6 +77,15 @@ pub(super) fn run(args: &Args) -> Result<u8, Failure> {
         })
     });
     Ok(if audit.has_errors() { USER } else { 0 })
+}
+
+/// Audits the repositories in these directories.
+fn audited(directories: &[PathBuf], start: &Start, before: &Checkpoint, keeps_records: bool) -> Result<Audit, Failure> {
+    let places = audit::places(directories)?;
+    let (now, last) = (Timestamp::now(), Mutex::new(Instant::now()));
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let options = Options { start, before, now, threads, keeps_records };
+    Ok(audit::audit(places, options, &|done, all| show(&last, done, all)))
 }
 
 /// The roster that the command line names.

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use repo_git::{Commit, CommitSpec, Repo, SigningKey, TreeSource};
 use repo_testkit::git::{self, command};
 use repo_testkit::hand::{Draft, Hand};
-use wfm_git_publisher::audit::{Audit, Checkpoint, Finding, Found, Start, audit, places};
+use wfm_git_publisher::audit::{Audit, Checkpoint, Finding, Found, Options, Start, audit, places};
 
 use super::honest::{DEVICES, Honest};
 use crate::support::{Ran, copy};
@@ -43,7 +43,7 @@ impl Forge {
         let start = Start::of("roster", &std::fs::read(honest.roster()).unwrap()).unwrap();
         let nothing = Checkpoint::new(start.digest);
         let all = places(&[honest.lab.home.devices()]).unwrap();
-        let early = audit(all, &start, &nothing, Timestamp::now(), 2, &|_, _| ()).checkpoint;
+        let early = audit(all, options(&start, &nothing), &|_, _| ()).checkpoint;
         assert_eq!(early.devices.len(), 2);
         honest.go_on();
         let clean = honest.spread();
@@ -83,6 +83,12 @@ impl Forge {
         self.audit_after(&Checkpoint::new(self.start.digest))
     }
 
+    /// A report of all of them.
+    pub(crate) fn report(&self, args: &[&str]) -> Ran {
+        let (devices, roster) = (self.devices().display().to_string(), self.honest.roster().display().to_string());
+        self.honest.lab.run(&[&["audit", "report", &devices, "--roster", &roster], args].concat())
+    }
+
     /// The command on all of them.
     pub(crate) fn run(&self, args: &[&str]) -> Ran {
         let (devices, roster) = (self.devices().display().to_string(), self.honest.roster().display().to_string());
@@ -90,7 +96,7 @@ impl Forge {
     }
 
     pub(crate) fn audit_after(&self, before: &Checkpoint) -> Audit {
-        audit(places(&[self.devices()]).unwrap(), &self.start, before, Timestamp::now(), 1, &|_, _| ())
+        audit(places(&[self.devices()]).unwrap(), options(&self.start, before), &|_, _| ())
     }
 
     /// The key that signs a branch.
@@ -197,6 +203,10 @@ impl Forge {
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, text).unwrap();
     }
+}
+
+fn options<'a>(start: &'a Start, before: &'a Checkpoint) -> Options<'a> {
+    Options { start, before, now: Timestamp::now(), threads: 1, keeps_records: false }
 }
 
 /// A commit without its signature, and the header that is that.

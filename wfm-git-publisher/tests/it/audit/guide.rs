@@ -27,6 +27,14 @@ fn the_guide_to_audits_works_as_it_stands() {
     let of = |who: &str| ran.out.lines().filter(|line| line.contains(&format!(" G {who} "))).count();
     assert_eq!((of("publisher"), of("press-01")), (4, 13), "{}", ran.out);
     assert!(dir.join("checkpoint.json").exists());
+    // The report and the loop say the same: four times hello, once second, each since the same moment.
+    let told =
+        |begin: &str| ran.out.lines().filter(|line| line.starts_with(begin)).map(str::to_owned).collect::<Vec<_>>();
+    let (ours, gits) = (told("| press-01 | hello | "), told("by git: "));
+    assert_eq!((ours.len(), gits.len()), (4, 5), "{}", ran.out);
+    let moments = |line: &String| line.split([' ', '|']).find(|word| word.starts_with("20")).unwrap()[..19].to_owned();
+    let gits: Vec<_> = gits.iter().map(moments).collect();
+    assert!(ours.iter().all(|line| gits.contains(&moments(line))), "{ours:?} {gits:?}");
 }
 
 fn command_of(honest: &Honest, dir: &std::path::Path, script: &str) -> Command {

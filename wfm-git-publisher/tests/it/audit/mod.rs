@@ -6,5 +6,6 @@ mod content;
 mod forge;
 mod guide;
 pub(crate) mod honest;
+mod report;
 mod signed;
 mod stored;

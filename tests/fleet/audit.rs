@@ -1,0 +1,64 @@
+//! What both programs write in a fleet's life is a clean history to an auditor, and a forgery in the middle of it isn't.
+
+use repo_model::Digest;
+use repo_testkit::fleet::{DEPLOYMENT, DEVICES, Fleet};
+use repo_testkit::{copy, git, publisher};
+use serde_json::Value;
+
+use crate::site::Site;
+
+/// The findings of an audit of all repositories, by somebody who has nothing but them and a digest.
+fn findings(fleet: &Fleet) -> Vec<String> {
+    let roster = git::show(&fleet.control(), "control", "trust/1.json").expect("a roster");
+    let mut audit = publisher();
+    audit.args(["audit", "--output", "json", "--roster", &Digest::of(&roster).to_string()]);
+    let output = audit.arg(fleet.home().join("devices")).current_dir("/").output().expect("it runs");
+    let said: Value = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&output.stderr)));
+    let all = said["findings"].as_array().expect("a list").iter();
+    let shown = all.map(|one| format!("{} {} {}: {}", one["device"], one["code"], one["branch"], one["message"]));
+    shown.collect()
+}
+
+#[test]
+fn what_both_programs_write_is_clean_from_the_first_commit_on() {
+    let site = Site::new(&DEVICES);
+    let fleet = &site.fleet;
+    let step = |when: &str| {
+        site.publish();
+        site.pass();
+        assert_eq!(findings(fleet), [""; 0], "{when}");
+    };
+    step("installed");
+    let kept = site.dir.path().join("backup");
+    copy(&fleet.home().join("devices"), &kept);
+    fleet.change(DEPLOYMENT, "hello from", "servus from");
+    step("changed");
+    let text = fleet.read(DEPLOYMENT);
+    fleet.write(DEPLOYMENT, &format!("{text}\nsuspended: true\n"));
+    fleet.commit("suspended");
+    step("suspended");
+    std::fs::remove_file(fleet.dir().join(DEPLOYMENT)).expect("removed");
+    fleet.commit("nothing");
+    step("removed");
+    fleet.write(DEPLOYMENT, &text);
+    fleet.commit("again");
+    step("installed again");
+    // The host comes back from an older copy, and goes on from what devices say.
+    copy(&kept, &fleet.home().join("devices"));
+    for device in &site.devices {
+        // It refuses the old state, and pushes what it told meanwhile.
+        assert_eq!(device.once().output().expect("it runs").status.code(), Some(1));
+    }
+    fleet.change(DEPLOYMENT, "servus from", "moin from");
+    site.publish();
+    site.pass();
+    let found = findings(fleet);
+    assert!(!found.is_empty() && found.iter().all(|one| one.contains("state-lost")), "{found:?}");
+    let repository = fleet.repository(DEVICES[0]);
+    git::git(&repository, &["update-ref", "refs/heads/status", "status~1"]);
+    let unsigned = git::git(&repository, &["commit-tree", "-p", "status", "-m", "x", "status^{tree}"]);
+    git::git(&repository, &["update-ref", "refs/heads/status", &unsigned]);
+    let found = findings(fleet);
+    assert!(found.iter().any(|one| one.contains("signature-invalid")), "{found:?}");
+}

@@ -1,0 +1,250 @@
+//! `audit report`.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use clap::ValueEnum;
+use jiff::Timestamp;
+use repo_model::margo::State;
+use repo_model::report::Condition;
+use repo_model::{DeviceId, text};
+use serde_json::json;
+
+use crate::audit::{Audit, Change, Checkpoint, Level, Record, Transition, UNPROVEN};
+use crate::error::{Failure, USER};
+
+/// Tells what happened: who changed what, what ran since when, and what went wrong
+///
+/// From device repositories alone, and only from commits in which an audit finds nothing that speaks against believing them. It
+/// answers when a device ran a version: *What ran* has each, from when the device said that it was installed to when it said
+/// something else. Times are those of the signers' clocks. Exit code 0 if the audit finds nothing wrong, 1 if it does; the
+/// report is there all the same.
+///
+///   wfm-git-publisher audit report ../my-fleet.wfm/devices --roster roster.json
+///   wfm-git-publisher audit report ../my-fleet.wfm/devices --roster roster.json --device press-01
+#[derive(Debug, clap::Args)]
+#[command(verbatim_doc_comment)]
+pub(super) struct Args {
+    /// Bare repositories, or directories that hold them
+    #[arg(required = true, value_name = "DIR")]
+    directories: Vec<PathBuf>,
+
+    /// The first roster of the fleet: its file, or sha256:… and it is looked for in the repositories
+    #[arg(long, value_name = "FILE|DIGEST")]
+    roster: String,
+
+    /// Only what is of then or later, as 2026-03-01T00:00:00Z
+    #[arg(long, value_name = "TIME")]
+    from: Option<Timestamp>,
+
+    /// Only what is of before
+    #[arg(long, value_name = "TIME")]
+    to: Option<Timestamp>,
+
+    /// Only this device; may be given again
+    #[arg(long, value_name = "ID")]
+    device: Vec<DeviceId>,
+
+    /// The form: for people who read text, or a page, or for programs
+    #[arg(long, value_enum, default_value_t)]
+    output: Form,
+}
+
+/// The form of a report.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+enum Form {
+    #[default]
+    #[value(alias = "text")]
+    Markdown,
+    Html,
+    Json,
+}
+
+pub(super) fn run(args: &Args) -> Result<u8, Failure> {
+    let start = super::start(&args.roster)?;
+    let mut audit = super::audited(&args.directories, &start, &Checkpoint::new(start.digest), true)?;
+    let (from, to) = (args.from.unwrap_or(Timestamp::MIN), args.to.unwrap_or(Timestamp::MAX));
+    let asked = |device: &DeviceId| args.device.is_empty() || args.device.contains(device);
+    let records = std::mem::take(&mut audit.records).into_iter().filter(|(device, _)| asked(device));
+    let records: Vec<_> = records.map(|(device, record)| (device, record.between(from, to))).collect();
+    audit.findings.retain(|one| one.device.as_ref().is_none_or(asked));
+    if let Some(unknown) = args.device.iter().find(|device| !records.iter().any(|(known, _)| known == *device)) {
+        return Err(Failure::new(format!("none of the repositories is of `{unknown}`, as far as one can be believed")));
+    }
+    match args.output {
+        Form::Json => super::super::print_json(&json!({
+            "roster": start.digest,
+            "from": args.from,
+            "to": args.to,
+            "good": !audit.has_errors(),
+            "devices": records.iter().map(|(device, record)| json!({ "device": device, "record": record })).collect::<Vec<_>>(),
+            "findings": audit.findings,
+            "unproven": UNPROVEN,
+        })),
+        Form::Markdown => super::super::print(&markdown(&sections(args, &audit, &records))),
+        Form::Html => super::super::print(&html(&sections(args, &audit, &records))),
+    }
+    Ok(if audit.has_errors() { USER } else { 0 })
+}
+
+/// A table of the report; without rows there is nothing to tell.
+struct Section {
+    title: &'static str,
+    head: Vec<&'static str>,
+    rows: Vec<Vec<String>>,
+}
+
+impl Section {
+    fn new<const N: usize>(
+        title: &'static str,
+        head: [&'static str; N],
+        rows: impl IntoIterator<Item = [String; N]>,
+    ) -> Self {
+        Self { title, head: head.to_vec(), rows: rows.into_iter().map(Vec::from).collect() }
+    }
+}
+
+/// All that is listed of one kind, with the device that it is of.
+fn all<'r, T: 'r>(
+    records: &'r [(DeviceId, Record)],
+    of: impl Fn(&'r Record) -> &'r [T],
+) -> impl Iterator<Item = (&'r DeviceId, &'r T)> {
+    let of = records.iter().map(move |(device, record)| (device, of(record)));
+    of.flat_map(|(device, listed)| listed.iter().map(move |one| (device, one)))
+}
+
+fn at(time: Timestamp) -> String {
+    format!("{time:.0}")
+}
+
+fn or_dash(text: Option<String>) -> String {
+    text.filter(|text| !text.is_empty()).unwrap_or_else(|| "-".to_owned())
+}
+
+fn short(id: impl std::fmt::Display) -> String {
+    id.to_string().chars().take(12).collect()
+}
+
+fn sections(args: &Args, audit: &Audit, records: &[(DeviceId, Record)]) -> Vec<Section> {
+    let wrong = audit.findings.iter().filter(|one| one.found.kind.level == Level::Error).count();
+    let about = [
+        ["from".to_owned(), or_dash(args.from.map(at))],
+        ["to".to_owned(), or_dash(args.to.map(at))],
+        ["devices".to_owned(), records.len().to_string()],
+        [
+            "audit".to_owned(),
+            if wrong == 0 { "nothing is wrong".to_owned() } else { format!("{wrong} findings, see below") },
+        ],
+    ];
+    let runs = all(records, |record| &record.runs).map(|(device, one)| {
+        let until = or_dash(one.until.map(at));
+        [device.to_string(), one.deployment.clone(), one.versions.clone(), at(one.since), until, one.serial.to_string()]
+    });
+    // A component's own step says more than that of the whole.
+    let is_trouble =
+        |one: &&Transition| one.component != "*" && (one.code.is_some() || one.to == State::Failed.as_str());
+    let trouble = all(records, |record| &record.transitions).filter(|(_, one)| is_trouble(one)).map(|(device, one)| {
+        let what = format!("{} of {} is {}", one.component, one.deployment, one.to);
+        [at(one.time), device.to_string(), what, or_dash(one.code.clone()), short(one.commit)]
+    });
+    let conditions = all(records, |record| &record.conditions).map(|(device, seen)| {
+        let Condition { kind, reason, message } = &seen.what;
+        [at(seen.time), device.to_string(), format!("{kind}: {reason}"), message.clone(), short(seen.commit)]
+    });
+    let gates = all(records, |record| &record.gates).map(|(device, seen)| {
+        let by = seen.what.by.as_ref().map(|by| format!(" by {by}")).unwrap_or_default();
+        let of = seen.what.deployment.map_or_else(|| "everything".to_owned(), |id| id.to_string());
+        let what = format!("{of}: {}{by}", seen.what.code);
+        [at(seen.time), device.to_string(), what, seen.what.text.clone(), short(seen.commit)]
+    });
+    let findings = audit.findings.iter().map(|one| {
+        let found = &one.found;
+        let device = one.device.as_ref().map_or_else(|| one.repository.clone(), ToString::to_string);
+        let commit = or_dash(found.commit.map(short));
+        [found.kind.code.to_owned(), device, or_dash(found.branch.clone()), found.message.clone(), commit]
+    });
+    let changed = ["WHEN", "DEVICE", "SERIAL", "WHO", "OPERATOR'S KEY", "FLEET COMMIT", "WHAT"];
+    let happened = ["WHEN", "DEVICE", "WHAT", "WHY", "COMMIT"];
+    let changes = all(records, |record| &record.changes).map(|(device, one)| change(device, one));
+    let unproven = UNPROVEN.iter().map(|text| [(*text).to_owned()]);
+    vec![
+        Section::new("About this report", ["", ""], about),
+        Section::new("Who changed what", changed, changes),
+        Section::new("What ran", ["DEVICE", "DEPLOYMENT", "VERSION", "SINCE", "UNTIL", "SERIAL"], runs),
+        Section::new("Failures, waits and drift", happened, trouble),
+        Section::new("Conditions and security events", happened, conditions),
+        Section::new("Holds and other gates", happened, gates),
+        Section::new("Findings of the audit", ["CODE", "DEVICE", "BRANCH", "WHAT", "COMMIT"], findings),
+        Section::new("What this can't prove", [""], unproven),
+    ]
+}
+
+fn change(device: &DeviceId, one: &Change) -> [String; 7] {
+    let words =
+        one.deployments.iter().map(|(kind, name, versions)| format!("{kind} {name} {versions}").trim().to_owned());
+    let rest = one.cause.iter().cloned().chain(one.continues.iter().map(|what| format!("continues {what}")));
+    let what = or_dash(Some(words.chain(rest).collect::<Vec<_>>().join(", ")));
+    let (commit, key) = (or_dash(one.fleet_commit.as_ref().map(short)), or_dash(one.operator_key.clone()));
+    [at(one.time), device.to_string(), one.serial.to_string(), one.author.clone(), key, commit, what]
+}
+
+/// Whatever strangers wrote in a cell stays in it, and means nothing to who renders it.
+fn markdown(sections: &[Section]) -> String {
+    let cell = |cell: &String| {
+        let special = |c: char| c.is_ascii_punctuation() && "\\`*_{}[]<>#|!&~".contains(c);
+        text::cell(cell).chars().flat_map(|c| special(c).then_some('\\').into_iter().chain([c])).collect::<String>()
+    };
+    let mut page = "# Audit report\n".to_owned();
+    for Section { title, head, rows } in sections {
+        let _ = write!(page, "\n## {title}\n\n");
+        if rows.is_empty() {
+            page.push_str("Nothing.\n");
+            continue;
+        }
+        let _ = writeln!(page, "| {} |\n|{}", head.join(" | "), "---|".repeat(head.len()));
+        for row in rows {
+            let _ = writeln!(page, "| {} |", row.iter().map(cell).collect::<Vec<_>>().join(" | "));
+        }
+    }
+    page
+}
+
+fn html(sections: &[Section]) -> String {
+    let escaped = |cell: &str| {
+        let cell = text::cell(cell).replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+        cell.replace('"', "&quot;").replace('\'', "&#39;")
+    };
+    let mut page =
+        "<!DOCTYPE html>\n<meta charset=\"utf-8\">\n<title>Audit report</title>\n<h1>Audit report</h1>\n".to_owned();
+    for Section { title, head, rows } in sections {
+        let _ = writeln!(page, "<h2>{}</h2>", escaped(title));
+        if rows.is_empty() {
+            page.push_str("<p>Nothing.</p>\n");
+            continue;
+        }
+        let line = |tag: &str, cells: &mut dyn Iterator<Item = String>| {
+            format!("<tr>{}</tr>\n", cells.map(|cell| format!("<{tag}>{cell}</{tag}>")).collect::<String>())
+        };
+        page.push_str("<table>\n");
+        page.push_str(&line("th", &mut head.iter().map(|cell| escaped(cell))));
+        rows.iter().for_each(|row| page.push_str(&line("td", &mut row.iter().map(|cell| escaped(cell)))));
+        page.push_str("</table>\n");
+    }
+    page
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_strangers_wrote_stays_in_its_cell_in_each_form() {
+        let hostile = "a | b\n## <script>alert('x')</script> [l](javascript:x) \u{1b}[2J".to_owned();
+        let sections = [Section::new("T", ["X"], [[hostile]])];
+        let (text, page) = (markdown(&sections), html(&sections));
+        assert_eq!(text.lines().filter(|line| line.starts_with("| a ")).count(), 1, "{text}");
+        assert!(text.contains("a \\| b") && !text.contains("\n## \\<") && text.contains("\\<script\\>"), "{text}");
+        assert!(!page.contains("<script") && page.contains("&lt;script&gt;alert(&#39;x&#39;)"), "{page}");
+        assert!(!text.contains('\u{1b}') && !page.contains('\u{1b}'));
+    }
+}

@@ -1,0 +1,78 @@
+//! `audit report`: what ran when, who changed it, and what went wrong.
+
+use serde_json::Value;
+
+use super::forge::{BAD, Forge, GOOD, Sign};
+use super::honest::{DEVICES, Honest};
+
+fn report(honest: &Honest, more: &[&str]) -> crate::support::Ran {
+    let (devices, roster) = (honest.lab.home.devices().display().to_string(), honest.roster().display().to_string());
+    honest.lab.run(&[&["audit", "report", &devices, "--roster", &roster], more].concat())
+}
+
+fn parsed(text: &str) -> Value {
+    serde_json::from_str(text).unwrap()
+}
+
+/// The rows of a section of the page.
+fn rows<'a>(page: &'a str, title: &str) -> Vec<&'a str> {
+    let section = page.split(&format!("\n## {title}\n")).nth(1).unwrap().split("\n## ").next().unwrap();
+    section.lines().filter(|line| line.starts_with("| ")).skip(1).collect()
+}
+
+#[test]
+fn a_report_says_what_ran_from_when_to_when_and_who_changed_what() {
+    let honest = Honest::new();
+    let said = parsed(&report(&honest, &["--output", "json"]).good());
+    assert_eq!(said["devices"].as_array().unwrap().len(), DEVICES.len());
+    let record = &said["devices"].as_array().unwrap().iter().find(|one| one["device"] == BAD).unwrap()["record"];
+    let runs = record["runs"].as_array().unwrap();
+    let of = |name: &str| runs.iter().filter(|run| run["deployment"] == name).collect::<Vec<_>>();
+    let (hello, second) = (of("hello"), of("second"));
+    // Each state is installed anew there; the next one begins when the one before it ends.
+    assert_eq!(hello.iter().map(|run| run["serial"].as_u64().unwrap()).collect::<Vec<_>>(), [1, 2, 3, 4]);
+    assert!(hello.iter().all(|run| run["versions"] == "1.0.0"), "{hello:?}");
+    for (one, next) in hello.iter().zip(hello.iter().skip(1)) {
+        assert!(one["until"].as_str().unwrap() <= next["since"].as_str().unwrap(), "{one} {next}");
+    }
+    assert_eq!(hello[3]["until"], Value::Null, "it goes on");
+    assert_eq!((second.len(), second[0]["until"].is_string()), (1, true), "{second:?}");
+    let changes = record["changes"].as_array().unwrap();
+    assert_eq!(changes.len(), 4);
+    assert_eq!(changes[2]["deployments"], serde_json::json!([["add", "second", "1.0.0"]]));
+    assert_eq!(changes[3]["deployments"], serde_json::json!([["remove", "second", ""]]));
+    assert_eq!(changes[0]["operatorKey"], "unverified");
+    // Only some of the time: what ran then, and nothing that was over.
+    let begin = hello[2]["since"].as_str().unwrap();
+    let some = parsed(&report(&honest, &["--output", "json", "--device", BAD, "--from", begin]).good());
+    let left = &some["devices"][0]["record"];
+    assert_eq!(
+        left["runs"].as_array().unwrap().iter().filter(|run| run["deployment"] == "hello").count(),
+        2,
+        "{left:#}"
+    );
+    assert_eq!(some["devices"].as_array().unwrap().len(), 1);
+    let none = parsed(&report(&honest, &["--output", "json", "--to", "2001-01-01T00:00:00Z"]).good());
+    assert_eq!(none["devices"][0]["record"]["runs"], serde_json::json!([]));
+    report(&honest, &["--device", "press-99"]).failed(1);
+}
+
+#[test]
+fn a_report_is_a_page_of_tables_and_believes_nothing_that_is_forged() {
+    let forge = Forge::new();
+    let page = forge.report(&["--device", BAD]).good();
+    let ran = rows(&page, "What ran");
+    assert_eq!(ran.len(), 6, "{page}");
+    assert!(ran[0].starts_with("| press-01 | hello | 1.0.0 | 20"), "{page}");
+    assert!(!page.contains(GOOD), "{page}");
+    assert_eq!(rows(&page, "Findings of the audit").len(), 0, "{page}");
+    assert!(rows(&page, "What this can't prove").len() > 3, "{page}");
+    let html = forge.report(&["--device", BAD, "--output", "html"]).good();
+    assert!(html.contains("<h2>What ran</h2>") && html.matches("<td>1.0.0</td>").count() == 6, "{html}");
+    // A stranger's report that something was installed is told as a finding, and nowhere else.
+    forge.text("status", 0, Sign::By("stranger", "git"), |text| text);
+    let ran_then = forge.report(&["--device", BAD]);
+    assert_eq!(ran_then.code, Some(1));
+    assert_eq!(rows(&ran_then.out, "What ran").len(), 5, "{}", ran_then.out);
+    assert!(rows(&ran_then.out, "Findings of the audit")[0].contains("signature-invalid"), "{}", ran_then.out);
+}
