@@ -9,7 +9,9 @@ use wfm_git_host::ca::CaError;
 use wfm_git_host::ssh::{SocketError, SshdError};
 
 use crate::config::ConfigError;
-use crate::operator::{AddError, ApproveDeviceError, ApproveError, EnrollError, InitError, JoinError, SignersError};
+use crate::operator::{
+    AddError, ApproveDeviceError, ApproveError, EnrollError, InitError, JoinError, SignersError, TokenError,
+};
 use crate::publish::{self, PublishError};
 
 /// A person or a setting has to change.
@@ -115,7 +117,10 @@ fn problems<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a Problems> {
         (.., Some(ConfigError::Problems(problems))) => Some(problems),
         _ => match error.downcast_ref() {
             Some(ApproveDeviceError::Device { problems, .. }) => Some(problems),
-            _ => None,
+            _ => match error.downcast_ref() {
+                Some(TokenError::Problems(problems)) => Some(problems),
+                _ => None,
+            },
         },
     }
 }
@@ -142,6 +147,7 @@ fn hint(error: &(dyn Error + 'static)) -> Option<String> {
             .or_else(|| join_hint(error))
             .or_else(|| enroll_hint(error))
             .or_else(|| approve_device_hint(error))
+            .or_else(|| token_hint(error))
     };
     publish::hint(error).or_else(others).or_else(|| host_hint(error))
 }
@@ -229,11 +235,30 @@ fn approve_device_hint(error: &(dyn Error + 'static)) -> Option<String> {
              shows this one now, it is another host that it talks to"
                 .to_owned(),
         ),
+        ApproveDeviceError::NoToken(_) => Some("`token list` shows those that are committed".to_owned()),
+        ApproveDeviceError::NoPlaces { .. } => Some(
+            "`device pending` shows them; `device reject` turns away who isn't meant. If you don't know all of them, \
+             somebody else has the token: `token revoke` ends it"
+                .to_owned(),
+        ),
         ApproveDeviceError::Rejected => Some(anew.to_owned()),
         ApproveDeviceError::OldRoster => Some(format!("open enrolments anew with `enroll open`; then {anew}")),
         ApproveDeviceError::Answered(device) => Some(format!("give --id {device}, which completes what was cut off")),
         ApproveDeviceError::Exists { file, .. } => Some(format!("change the labels in {file}, and leave --label out here")),
         ApproveDeviceError::Taken { file, .. } => Some(format!("move {file} away, its name means nothing")),
+        _ => None,
+    }
+}
+
+fn token_hint(error: &(dyn Error + 'static)) -> Option<String> {
+    match error.downcast_ref()? {
+        TokenError::Exists { name, .. } => Some(format!("take another name; or end it first: token revoke {name}")),
+        TokenError::Used { .. } => {
+            Some("take another name: what those devices prove, they prove by its key".to_owned())
+        }
+        TokenError::OutExists { .. } => Some("take another name for the file, or move it away".to_owned()),
+        TokenError::Dirty { .. } => Some("commit or undo them first".to_owned()),
+        TokenError::NoToken(_) => Some("`token list` shows those that are committed".to_owned()),
         _ => None,
     }
 }

@@ -1,13 +1,14 @@
 //! `enroll`.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use repo_git::SigningKey;
+use repo_git::{SigningKey, durable};
 use repo_http::{Agent, Clock};
 use repo_model::enrolment::{Approved, Claim, EnrolmentFile, MAX_TEXT, Nonce};
 use repo_model::envelope::LAYOUT;
@@ -29,13 +30,16 @@ const ASKS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(
 /// How long is waited after what went wrong, at first and in the end.
 const TRIES: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(300));
 
-/// Joins this device to a fleet without a join file of its own: shows a code, and waits until an operator approves it.
+/// Joins this device to a fleet without a join file of its own, and waits until an operator approves it.
 ///
-/// FILE is what `wfm-git-publisher enroll file` wrote: the same for all devices, and nothing secret. It says which host is
+/// FILE is what `wfm-git-publisher enroll file` wrote: the same for all devices, and nothing secret. This shows a code then. It says which host is
 /// believed, so it has to come by a trusted way. The operator reads the code here, and says at the host:
 /// `wfm-git-publisher device approve CODE --id ID`. Nothing runs before, and nothing that this device believes comes from
 /// anybody else. It waits for as long as it takes; ended and started again, also by a power cut, it goes on with the same code. A code
 /// counts for an hour; then there is another one. In the end the device has what `init --join` makes.
+///
+/// A file of `wfm-git-publisher token create` has a token besides, and vouches for the device itself: there is no code, and the
+/// operator says `device approve --token NAME` for all. The token is a secret: it is taken out of FILE once the device has joined.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  device-syncer enroll --from /boot/enroll.json\n  \
                         device-syncer enroll --from enroll.json --id press-07 --for 30m")]
@@ -46,9 +50,15 @@ pub(super) struct Args {
     /// The id that this device would like; the operator decides.
     #[arg(long, value_name = "ID")]
     id: Option<DeviceId>,
+    /// The serial number that it says it has, where that isn't in its firmware: from a label, or a chip of the vendor's.
+    #[arg(long, value_name = "TEXT")]
+    serial: Option<String>,
     /// Gives up after this time, like 30m or 8h; the same command goes on later.
     #[arg(long = "for", value_name = "TIME", value_parser = time)]
     time: Option<Duration>,
+    /// Leaves the token in FILE: one stick for many devices.
+    #[arg(long)]
+    keep_token: bool,
     #[command(flatten)]
     output: OutputArgs,
 }
@@ -65,8 +75,9 @@ pub(super) fn run(home: &Home, args: &Args) -> Result<ExitCode, CliError> {
         if enrolment::read(home).is_none() {
             return Err(HomeError::Taken { path: home.root().to_owned(), device: device.to_string() }.into());
         }
-        return joined(home, args, &device);
+        return joined(home, args, &file, &device);
     }
+    let token = token_key(&args.from, &file)?;
     home::prepare(home)?;
     let _locks = home::lock(home)?;
     let key = SigningKey::load(&home.key()).map_err(|error| HomeError::Key(error.into()))?;
@@ -74,13 +85,13 @@ pub(super) fn run(home: &Home, args: &Args) -> Result<ExitCode, CliError> {
         Some(kept) if kept.file == file_text => kept,
         _ => begun(home, file_text)?,
     };
-    let claim = claim(&key, &kept.secret, args.id.clone());
-    let enrolments = at_host(home, &file)?;
+    let claim = claim(&key, &kept.secret, args);
+    let enrolments = at_host(home, &file, token)?;
     let approved = wait(home, args, &enrolments, (&key, &claim), &mut kept)?;
     let device = approved.device.clone();
     let join = file.clone().join(approved, kept.secret.clone()).map_err(ExchangeError::from)?;
     home::join(home, &join, &json::to_bytes(&join))?;
-    joined(home, args, &device)
+    joined(home, args, &file, &device)
 }
 
 fn read(path: &Path) -> Result<(EnrolmentFile, String), CliError> {
@@ -88,11 +99,16 @@ fn read(path: &Path) -> Result<(EnrolmentFile, String), CliError> {
     let text = fs::read_to_string(path).map_err(failed)?;
     let file = EnrolmentFile::parse(text.as_bytes())
         .map_err(|error| CliError::Input(format!("`{}` can't be followed: {error}", path.display())))?;
-    if file.token.is_some() {
-        let problem = "it has a token, and this version enrols by a code only: have one written without";
-        return Err(CliError::Input(format!("`{}` can't be followed: {problem}", path.display())));
-    }
     Ok((file, text))
+}
+
+fn token_key(path: &Path, file: &EnrolmentFile) -> Result<Option<SigningKey>, CliError> {
+    let Some(token) = &file.token else { return Ok(None) };
+    let read = SigningKey::from_openssh(&token.key).map(Some);
+    read.map_err(|error| {
+        let why = format!("the key of its token can't be read: {}", error_chain(&error));
+        CliError::Input(format!("`{}` can't be followed: {why}", path.display()))
+    })
 }
 
 /// A new secret, on the disk before the first request.
@@ -102,18 +118,19 @@ fn begun(home: &Home, file: String) -> Result<Enrolling, CliError> {
     Ok(kept)
 }
 
-fn at_host<'a>(home: &Home, file: &'a EnrolmentFile) -> Result<Enrolments<'a>, CliError> {
+fn at_host<'a>(home: &Home, file: &'a EnrolmentFile, token: Option<SigningKey>) -> Result<Enrolments<'a>, CliError> {
     let issued = file.issued.as_second().try_into().unwrap_or(0);
     let clock = Clock::default().plausible_from(issued);
     clock.set_floor(issued);
     let settings = Settings::read(home).map_err(HomeError::from)?.host;
     let agent = settings.agent(file.ca.as_deref(), &clock).map_err(ConnectionError::Ca);
     let agent = agent.and_then(|settings| Agent::new(&settings).map_err(Into::into)).map_err(HomeError::from)?;
-    Enrolments::new(agent, file).map_err(|error| CliError::Input(format!("`{}`: {error}", text::cell(&file.url))))
+    Enrolments::new(agent, file, token)
+        .map_err(|error| CliError::Input(format!("`{}`: {error}", text::cell(&file.url))))
 }
 
 /// What this machine says of itself. Nobody believes it.
-fn claim(key: &SigningKey, secret: &str, id: Option<DeviceId>) -> Claim {
+fn claim(key: &SigningKey, secret: &str, args: &Args) -> Claim {
     let short =
         |text: String| Some(text.trim().chars().take(MAX_TEXT).collect::<String>()).filter(|text| !text.is_empty());
     let (model, serial) = capabilities::identity();
@@ -122,12 +139,12 @@ fn claim(key: &SigningKey, secret: &str, id: Option<DeviceId>) -> Claim {
         key: key_text(&key.public()),
         account: Digest::of(secret.as_bytes()),
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        serial: serial.and_then(short),
+        serial: args.serial.clone().or(serial).and_then(short),
         model: model.and_then(short),
         mac: capabilities::mac().and_then(short),
         hostname: fs::read_to_string("/proc/sys/kernel/hostname").ok().and_then(short),
         arch: Some(std::env::consts::ARCH.to_owned()),
-        id,
+        id: args.id.clone(),
         replaces: None,
     }
 }
@@ -143,8 +160,9 @@ fn wait(
     let until = args.time.map(|time| Instant::now() + time);
     let (mut asks, mut tries) = (ASKS.0, TRIES.0);
     let mut told = String::new();
+    let token = enrolments.token();
     if let Some(shown) = &kept.shown {
-        show(args, &shown.code)?;
+        show(args, token, &shown.code)?;
     }
     loop {
         let stand = match &kept.shown {
@@ -166,7 +184,7 @@ fn wait(
                 pause
             }
             Ok(Stand::Unknown) => {
-                note("the host knows this code no longer; there will be another one", &mut told);
+                note("the host knows this request no longer; there will be another one", &mut told);
                 kept.shown = None;
                 enrolment::write(home, kept)?;
                 asks = ASKS.0;
@@ -174,7 +192,7 @@ fn wait(
             }
             Err(error) if error.needs_a_person() => return Err(error.into()),
             Err(error) => {
-                note(&format!("{}{}", error_chain(&error), todo(&error)), &mut told);
+                note(&format!("{}{}", error_chain(&error), todo(token, &error)), &mut told);
                 let pause = later(&mut tries);
                 error.after().map_or(pause, |after| after.max(Duration::from_secs(1)).min(TRIES.1))
             }
@@ -204,7 +222,7 @@ fn reveal(
     enrolment::write(home, kept)?;
     match enrolments.reveal(&prepared) {
         Ok(Stand::Waits) => {
-            show(args, &prepared.code.to_string())?;
+            show(args, enrolments.token(), &prepared.code.to_string())?;
             Ok(Ok(Stand::Waits))
         }
         // What was refused is over; whether what broke off came there is asked next.
@@ -231,8 +249,11 @@ fn note(what: &str, told: &mut String) {
     }
 }
 
-fn todo(error: &ExchangeError) -> &'static str {
+fn todo(token: Option<&str>, error: &ExchangeError) -> &'static str {
     match error {
+        ExchangeError::Closed | ExchangeError::Refused(_) if token.is_some() => {
+            "; whether its token counts, `wfm-git-publisher token list` at the host says, and this goes on by itself"
+        }
         ExchangeError::Closed => {
             "; `wfm-git-publisher enroll open --for 8h` at the host lets it, and this goes on by itself"
         }
@@ -240,16 +261,24 @@ fn todo(error: &ExchangeError) -> &'static str {
     }
 }
 
-fn show(args: &Args, code: &str) -> Result<(), CliError> {
-    print(&match args.output.output {
-        Output::Text => {
+/// With a token nobody reads a code.
+fn show(args: &Args, token: Option<&str>, code: &str) -> Result<(), CliError> {
+    print(&match (args.output.output, token) {
+        (Output::Text, Some(token)) => {
+            format!("token: {token}\nat the host: wfm-git-publisher device approve --token {token}\nwaiting\n")
+        }
+        (Output::Json, Some(token)) => line(&serde_json::json!({ "token": token })),
+        (Output::Text, None) => {
             format!("code: {code}\nat the host: wfm-git-publisher device approve {code} --id ID\nwaiting\n")
         }
-        Output::Json => line(&serde_json::json!({ "code": code })),
+        (Output::Json, None) => line(&serde_json::json!({ "code": code })),
     })
 }
 
-fn joined(home: &Home, args: &Args, device: &DeviceId) -> Result<ExitCode, CliError> {
+fn joined(home: &Home, args: &Args, file: &EnrolmentFile, device: &DeviceId) -> Result<ExitCode, CliError> {
+    if file.token.is_some() && !args.keep_token {
+        forget_token(&args.from, file);
+    }
     let failed = |source| CliError::Io { doing: format!("can't remove `{}`", home.enrolment().display()), source };
     enrolment::remove(home).map_err(failed)?;
     print(&match args.output.output {
@@ -257,6 +286,15 @@ fn joined(home: &Home, args: &Args, device: &DeviceId) -> Result<ExitCode, CliEr
         Output::Json => line(&serde_json::json!({ "device": device })),
     })?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Takes the token out of the file that it came in; where that can't be, a person has to.
+fn forget_token(path: &Path, file: &EnrolmentFile) {
+    let mode = fs::metadata(path).map_or(0o600, |meta| meta.permissions().mode() & 0o777);
+    if let Err(error) = durable::replace_file(path, &file.offer(), mode) {
+        let place = text::line(&path.display().to_string());
+        eprintln!("warning: the token is still in `{place}`, remove it by hand: {error}");
+    }
 }
 
 /// One document a line: there are two, and the first one is needed before the second can be.

@@ -6,7 +6,7 @@ use repo_git::SigningKey;
 use repo_http::{Agent, HttpError, Method, Request, Url};
 use repo_model::enrolment::{
     Approved, Claim, Code, EnrolmentError, EnrolmentFile, Kind, MAX_OFFER, Nonce, PROOF_NAMESPACE, Pin, Reveal, Start,
-    Started, Transcript, commitment,
+    Started, TOKEN_NAMESPACE, Token, TokenProof, Transcript, commitment,
 };
 use repo_model::envelope::LAYOUT;
 use repo_model::json;
@@ -81,6 +81,8 @@ impl ExchangeError {
 pub struct Enrolments<'a> {
     agent: Agent,
     file: &'a EnrolmentFile,
+    /// The key of the file's token, if it has one.
+    token: Option<SigningKey>,
     url: Url,
 }
 
@@ -93,15 +95,26 @@ pub struct Prepared {
 }
 
 impl<'a> Enrolments<'a> {
-    /// At the host that the file names.
-    pub fn new(agent: Agent, file: &'a EnrolmentFile) -> Result<Self, repo_http::InvalidUrl> {
-        Ok(Self { agent, file, url: Url::parse(&file.url)?.at_host("enroll") })
+    /// At the host that the file names, with its token if it has one.
+    pub fn new(
+        agent: Agent,
+        file: &'a EnrolmentFile,
+        token: Option<SigningKey>,
+    ) -> Result<Self, repo_http::InvalidUrl> {
+        Ok(Self { agent, file, token, url: Url::parse(&file.url)?.at_host("enroll") })
+    }
+
+    /// The name of the file's token, if it has one.
+    pub fn token(&self) -> Option<&str> {
+        self.file.token.as_ref().map(|token| token.name.as_str())
     }
 
     /// Begins: commits to a nonce and to the claim, and hears the host's nonce and offer.
     pub fn begin(&self, key: &SigningKey, claim: &Claim, nonce: Nonce) -> Result<Prepared, ExchangeError> {
+        let claim_key = claim.key.clone();
         let claim = String::from_utf8(json::to_bytes(claim)).map_err(|_| ExchangeError::Answer)?;
-        let start = Start { layout: LAYOUT, kind: Kind::Code, commitment: commitment(&nonce, claim.as_bytes()) };
+        let kind = if self.token.is_some() { Kind::Token } else { Kind::Code };
+        let start = Start { layout: LAYOUT, kind, commitment: commitment(&nonce, claim.as_bytes()) };
         let bytes = json::to_bytes(&start);
         let started: Started = match self.send(&Request::post(&self.url, &bytes))? {
             (201, answer) => json::read(&answer).map_err(|_| ExchangeError::Answer)?,
@@ -115,12 +128,21 @@ impl<'a> Enrolments<'a> {
         }
         let offer = EnrolmentFile::pinned(started.offer.as_bytes(), Pin::of(self.file.trust.sha256))?;
         // When it was written is no matter: this device's first floor of time is that of the file which it was given.
-        if (EnrolmentFile { issued: self.file.issued, token: None, ..offer }) != *self.file {
+        let token = self.file.token.clone();
+        if (EnrolmentFile { issued: self.file.issued, token, ..offer }) != *self.file {
             return Err(ExchangeError::OtherOffer);
         }
         let transcript = Transcript::of((&nonce, &started.nonce), claim.as_bytes(), started.offer.as_bytes());
         let proof = key.sign(PROOF_NAMESPACE, transcript.as_bytes()).map_err(ExchangeError::Sign)?;
-        let reveal = Reveal { nonce, claim, proof, replaces_proof: None, token: None };
+        let token = match (&self.token, &self.file.token) {
+            (Some(key), Some(Token { name, .. })) => {
+                let message = transcript.token_message(&claim_key);
+                let proof = key.sign(TOKEN_NAMESPACE, message.as_bytes()).map_err(ExchangeError::Sign)?;
+                Some(TokenProof { name: name.clone(), proof })
+            }
+            _ => None,
+        };
+        let reveal = Reveal { nonce, claim, proof, replaces_proof: None, token };
         Ok(Prepared { request: started.request, code: transcript.code(), reveal })
     }
 

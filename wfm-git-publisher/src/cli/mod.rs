@@ -19,6 +19,7 @@ mod serve;
 mod signers;
 mod ssh;
 mod status;
+mod token;
 mod validate;
 
 use std::collections::BTreeSet;
@@ -90,6 +91,8 @@ enum Command {
     Device(device::Command),
     #[command(subcommand)]
     Enroll(enroll::Command),
+    #[command(subcommand)]
+    Token(token::Command),
     #[command(subcommand)]
     Account(account::Command),
     #[command(subcommand)]
@@ -210,6 +213,7 @@ fn run(args: Args) -> Result<u8, Failure> {
         Command::Serve(args) => serve::run(&place, &args),
         Command::Device(command) => device::run(&place, command),
         Command::Enroll(command) => enroll::run(&place, command),
+        Command::Token(command) => token::run(&place, command),
         Command::Account(command) => account::run(&place, command),
         Command::App(command) => app::run(&place, &command),
         Command::Status(args) => status::run(&place, &args),

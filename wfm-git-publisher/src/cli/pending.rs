@@ -1,4 +1,4 @@
-//! `device pending`, `device approve`, `device reject`: what waits to be enrolled by a code.
+//! `device pending`, `device approve`, `device reject`: what waits to be enrolled, by a code or a batch token.
 
 use std::net::IpAddr;
 
@@ -7,17 +7,23 @@ use repo_git::sign::openssh;
 use repo_model::enrolment::{Claim, Code};
 use repo_model::{DeviceId, error_chain};
 use serde_json::{Value, json};
+use wfm_git_host::accounts::Store;
 use wfm_git_host::enrolment::{Claims, Verdict, Waiting};
 
 use super::{OutputArgs, Place, account, enroll, label, table};
-use crate::error::Failure;
-use crate::fleet::SourceFile;
-use crate::operator::{Word, approve_device, conflict};
+use crate::error::{Failure, USER};
+use crate::fleet::{self, SourceFile, Token};
+use crate::operator::{
+    Batch, BatchApproval, BatchWord, Candidate, TakenIn, Word, approve_batch, approve_device, conflict, counts,
+    waiting_with,
+};
+use crate::repos::{Control, Home};
 
 /// Lists the devices that wait for a person's word
 ///
 /// What a device says of itself is its own word; only that it has the key was proven. The code isn't shown: it is read from
-/// the device, because whoever copies it from here compares nothing.
+/// the device, because whoever copies it from here compares nothing. Of a device that came by a batch token it says as what
+/// it would be taken in.
 ///
 ///   wfm-git-publisher device pending
 #[derive(Debug, clap::Args)]
@@ -27,7 +33,7 @@ pub(super) struct PendingArgs {
     output: OutputArgs,
 }
 
-/// Takes in the device that shows this code
+/// Takes in the device that shows this code, or all that wait with a batch token
 ///
 /// Read the code from the device itself: that it is the same here says that nobody is between the two. Writes the
 /// device's file with its key and commits it, makes its repository and its account, and answers the device, which then has
@@ -35,15 +41,25 @@ pub(super) struct PendingArgs {
 /// desired state.
 ///
 ///   wfm-git-publisher device approve K4TX-9QHM --id press-07 --label site=graz
+///
+/// With --token all that came by that token are taken in as one commit, with the ids and labels that it says; look at them with
+/// `device pending` before. Whoever can't be taken in is named with the reason, and the exit code is 1 then.
+///
+///   wfm-git-publisher device approve --token graz
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct ApproveArgs {
     /// What the device shows; case and dashes don't count
-    code: Code,
+    #[arg(required_unless_present = "token", requires = "id")]
+    code: Option<Code>,
 
     /// As which device: letters, digits and `. _ ~ -`, in parts divided by `/`
-    #[arg(long, value_name = "ID")]
-    id: DeviceId,
+    #[arg(long, value_name = "ID", requires = "code")]
+    id: Option<DeviceId>,
+
+    /// All that wait with this token
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["code", "id", "labels", "replace"])]
+    token: Option<String>,
 
     /// A label, of a device that isn't in the fleet yet; may be repeated
     #[arg(long = "label", value_name = "NAME=VALUE", value_parser = label)]
@@ -98,31 +114,74 @@ pub(super) fn run(place: &Place, args: &PendingArgs) -> Result<u8, Failure> {
     let listed = waiting(&claims, now)?;
     let source = place.source()?;
     let files = source.files(source.resolve("HEAD")?)?;
+    let by_token = by_token(&home, &files, &listed)?;
+    let (tokens, _) = fleet::read_tokens(&files);
     let open = claims.opening()?.map(|opening| opening.until).filter(|until| now < *until);
     let undecided: Vec<_> = listed.iter().filter(|one| one.verdict.is_none()).collect();
+    let tokens: Vec<_> = tokens.values().filter(|token| counts(token, now)).collect();
     let head = match open {
         Some(until) => format!("devices may ask to be enrolled until {until:.0}\n"),
+        None if !tokens.is_empty() => String::new(),
         None => "no device may ask to be enrolled now: `enroll open --for 8h` lets them\n".to_owned(),
     };
+    let of_token = |token: &&Token| format!("with the token {} until {:.0}\n", token.name, token.until);
+    let head: String = std::iter::once(head).chain(tokens.iter().map(of_token)).collect();
+    let candidate = |one: &Waiting| by_token.iter().find(|candidate| candidate.waiting.request == one.request);
     let mut rows = vec![["NUMBER", "AGE", "FROM", "SAYS THAT IT IS", "KEY", "NOTE"].map(str::to_owned)];
-    rows.extend(undecided.iter().map(|one| row(one, &files, now)));
+    rows.extend(undecided.iter().map(|one| row(one, candidate(one), &files, now)));
     let body = if undecided.is_empty() { "no device waits\n".to_owned() } else { table(&rows) };
-    let more = if undecided.is_empty() { "" } else { "\nRead the code from the device: device approve CODE --id ID\n" };
-    args.output.print(
-        &format!("{head}{body}{more}"),
-        || json!({ "openUntil": open, "pending": undecided.iter().map(|one| shown(one, &files)).collect::<Vec<_>>() }),
-    );
+    let codes = undecided.iter().any(|one| one.token.is_none());
+    let codes = codes.then(|| "\nRead the code from the device: device approve CODE --id ID\n".to_owned());
+    let mut names: Vec<_> = undecided.iter().filter_map(|one| one.token.as_ref()).map(|by| &by.name).collect();
+    names.sort();
+    names.dedup();
+    let names = names.into_iter().map(|name| format!("\nAll with the token {name}: device approve --token {name}\n"));
+    let more: String = codes.into_iter().chain(names).collect();
+    args.output.print(&format!("{head}{body}{more}"), || {
+        let shown: Vec<_> = undecided.iter().map(|one| shown(one, candidate(one), &files)).collect();
+        json!({ "openUntil": open, "pending": shown })
+    });
     Ok(0)
 }
 
-fn row(one: &Waiting, files: &[SourceFile], now: Timestamp) -> [String; 6] {
+/// What came by tokens, judged as an approval would.
+fn by_token(home: &Home, files: &[SourceFile], listed: &[Waiting]) -> Result<Vec<Candidate>, Failure> {
+    let mut names: Vec<_> = listed.iter().filter_map(|one| one.token.as_ref()).map(|by| by.name.clone()).collect();
+    names.sort();
+    names.dedup();
+    if names.is_empty() {
+        return Ok(Vec::new());
+    }
+    let (tokens, _) = fleet::read_tokens(files);
+    let (accounts, roster) = (Store::new(home.accounts()), Control::read(home)?.1.newest.digest);
+    let mut judged = Vec::new();
+    for name in names {
+        let batch = Batch { token: tokens.get(&name), files, accounts: &accounts, roster };
+        judged.extend(batch.judge(waiting_with(listed.to_vec(), &name))?);
+    }
+    Ok(judged)
+}
+
+fn row(one: &Waiting, candidate: Option<&Candidate>, files: &[SourceFile], now: Timestamp) -> [String; 6] {
     let age = now.duration_since(one.received).max(SignedDuration::ZERO);
     let age = if age.as_mins() > 0 { format!("{} min", age.as_mins()) } else { format!("{} s", age.as_secs()) };
     let (says, key, note) = match one.claim() {
-        Ok(claim) => (says(&claim), openssh::fingerprint(&claim.key), conflict(files, &claim).unwrap_or_default()),
+        Ok(claim) => {
+            let note = candidate.map_or_else(|| conflict(files, &claim).unwrap_or_default(), note);
+            (says(&claim), openssh::fingerprint(&claim.key), note)
+        }
         Err(error) => (String::new(), String::new(), error_chain(&error)),
     };
     [one.number.to_string(), age, one.address.to_string(), says, key, note]
+}
+
+/// As what a device that came by a token would be taken in, and what is to be known of that.
+fn note(Candidate { waiting, device, note, problem, .. }: &Candidate) -> String {
+    let token = waiting.token.as_ref().map(|token| format!("token {}", token.name));
+    let device = device.as_ref().map(|device| format!("as {device}"));
+    let problem = problem.as_ref().map(|problem| format!("NOT: {problem}"));
+    let parts: Vec<_> = [token, device, problem, note.clone()].into_iter().flatten().collect();
+    parts.join("; ")
 }
 
 /// What a device says of itself, in short. Whoever prints it makes it harmless.
@@ -134,21 +193,31 @@ fn says(claim: &Claim) -> String {
     if parts.is_empty() { "-".to_owned() } else { parts.join(", ") }
 }
 
-fn shown(one: &Waiting, files: &[SourceFile]) -> Value {
+fn shown(one: &Waiting, candidate: Option<&Candidate>, files: &[SourceFile]) -> Value {
     let claim = one.claim().ok();
     json!({
         "number": one.number,
         "received": one.received,
         "address": one.address,
         "fingerprint": claim.as_ref().map(|claim| openssh::fingerprint(&claim.key)),
-        "conflict": claim.as_ref().and_then(|claim| conflict(files, claim)),
+        "token": one.token.as_ref().map(|token| &token.name),
+        "device": candidate.and_then(|candidate| candidate.device.as_ref()),
+        "note": candidate.and_then(|candidate| candidate.note.as_ref()),
+        "problem": candidate.and_then(|candidate| candidate.problem.as_ref()),
+        "conflict": claim.as_ref().filter(|_| one.token.is_none()).and_then(|claim| conflict(files, claim)),
         "claim": claim,
     })
 }
 
 pub(super) fn run_approve(place: &Place, args: ApproveArgs) -> Result<u8, Failure> {
     let (home, serve) = (place.home()?, enroll::serve(place)?);
-    let ApproveArgs { code, id, labels, ttl, replace, output } = args;
+    let ApproveArgs { code, id, token, labels, ttl, replace, output } = args;
+    if let Some(token) = token {
+        let word = BatchWord { token, ttl: ttl.0 };
+        let approval = approve_batch(&place.work_tree()?, &home, &serve, &word, Timestamp::now())?;
+        return tell_batch(place, &word.token, &approval, output);
+    }
+    let (Some(code), Some(id)) = (code, id) else { return Err(Failure::new("CODE and --id belong together")) };
     let word = Word { code, device: id, labels: labels.into_iter().collect(), ttl: ttl.0, replace };
     let approval = approve_device(&place.work_tree()?, &home, &serve, &word, Timestamp::now())?;
     let said = if approval.was_there { "was approved before" } else { "is approved" };
@@ -170,6 +239,37 @@ pub(super) fn run_approve(place: &Place, args: ApproveArgs) -> Result<u8, Failur
         })
     });
     Ok(0)
+}
+
+fn tell_batch(place: &Place, token: &str, approval: &BatchApproval, output: OutputArgs) -> Result<u8, Failure> {
+    let BatchApproval { taken, left } = approval;
+    let row = |one: &TakenIn| {
+        let serial = one.serial.clone().unwrap_or_else(|| "-".to_owned());
+        [one.device.to_string(), serial, one.fingerprint.clone(), one.note.clone().unwrap_or_default()]
+    };
+    let head = ["DEVICE", "SAYS ITS SERIAL IS", "KEY", "NOTE"].map(str::to_owned);
+    let rows: Vec<_> = std::iter::once(head).chain(taken.iter().map(row)).collect();
+    let body = match taken.is_empty() {
+        true => format!("no device that waits with the token {token} is taken in\n"),
+        false => format!("{}{}", table(&rows), place.next_push()?),
+    };
+    let not = |one: &Candidate| {
+        let why = note(one);
+        format!("number {} is left: {}\n", one.waiting.number, repo_model::text::line(&why))
+    };
+    let left_out: String = left.iter().map(not).collect();
+    output.print(&format!("{body}{left_out}"), || {
+        let taken = taken.iter().map(|one| {
+            json!({
+                "device": one.device, "file": one.file, "fingerprint": one.fingerprint, "serial": one.serial, "note": one.note,
+            })
+        });
+        let left = left.iter().map(|one| {
+            json!({ "number": one.waiting.number, "device": one.device, "problem": one.problem, "claim": one.claim })
+        });
+        json!({ "token": token, "approved": taken.collect::<Vec<_>>(), "left": left.collect::<Vec<_>>() })
+    });
+    Ok(if left.is_empty() { 0 } else { USER })
 }
 
 pub(super) fn run_reject(place: &Place, args: &RejectArgs) -> Result<u8, Failure> {

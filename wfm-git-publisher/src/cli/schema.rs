@@ -37,6 +37,8 @@ enum Kind {
     Fleet,
     /// devices/**/*.yaml
     Device,
+    /// tokens/*.yaml
+    Token,
     /// deployments/**/*.yaml
     Deployment,
     /// applications/<id>/<version>/margo.yaml
@@ -50,6 +52,7 @@ impl Kind {
         let path = match self {
             Self::Fleet => ".schemas/fleet.json",
             Self::Device => ".schemas/device.json",
+            Self::Token => ".schemas/token.json",
             Self::Deployment => ".schemas/deployment.json",
             Self::Application => ".schemas/application.json",
             Self::Publisher => return config::SCHEMA,

@@ -8,6 +8,7 @@ use repo_model::yaml::{Field, Reader};
 use repo_model::{DeviceId, KeyText};
 use serde_json::Value;
 
+use super::enrolled_by::{self, EnrolledBy};
 use super::file::refuse_unbuilt;
 use super::place::{Place, placed};
 use super::policy::{Policy, Seconds};
@@ -33,6 +34,8 @@ pub struct Device {
     /// The keys by which it logs in to the host over SSH; none where it asks over HTTPS. They say who may read and push
     /// at the host, and are no part of what is published.
     pub ssh_keys: Vec<KeyText>,
+    /// The batch token by which it enrolled; it counts as one of that token's devices.
+    pub enrolled_by: Option<EnrolledBy>,
 }
 
 const UNBUILT: &[&str] = &["repository", "capabilities", "windows"];
@@ -83,9 +86,11 @@ impl Device {
         let data = reader.optional("data", data).unwrap_or_default();
         let status_keys = reader.optional("statusKeys", |field| keys(field, status_key)).unwrap_or_default();
         let ssh_keys = reader.optional("sshKeys", |field| keys(field, ssh_key)).unwrap_or_default();
+        let enrolled_by = reader.optional("enrolledBy", enrolled_by::read);
         refuse_unbuilt(reader, UNBUILT);
         let (id, place) = id?;
-        Some((Self { file: file.to_owned(), id, labels, policy, suspended, data, status_keys, ssh_keys }, place))
+        let file = file.to_owned();
+        Some((Self { file, id, labels, policy, suspended, data, status_keys, ssh_keys, enrolled_by }, place))
     }
 }
 
@@ -100,10 +105,15 @@ fn keys(field: Field<'_>, one: fn(Field<'_>) -> Option<KeyText>) -> Option<Vec<K
 /// The Base64 of an Ed25519 key's fixed head: the length and name of its algorithm, and the key's length.
 const ED25519: &str = "AAAAC3NzaC1lZDI1NTE5AAAAI";
 
+/// Whether a key is an Ed25519 one, whole.
+pub(super) fn is_ed25519(key: &KeyText) -> bool {
+    key.as_str().strip_prefix("ssh-ed25519 ").is_some_and(|blob| blob.len() == 68 && blob.starts_with(ED25519))
+}
+
 fn status_key(field: Field<'_>) -> Option<KeyText> {
     let key: KeyText = field.clone().parse()?;
     match key.as_str().strip_prefix("ssh-ed25519 ") {
-        Some(blob) if blob.len() == 68 && blob.starts_with(ED25519) => Some(key),
+        _ if is_ed25519(&key) => Some(key),
         Some(_) => field.fail("is cut off or damaged: copy the whole line that `device-syncer init` printed"),
         None => field.fail("must be an Ed25519 key: `ssh-ed25519 AAAA…`"),
     }

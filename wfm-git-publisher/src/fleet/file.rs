@@ -31,6 +31,8 @@ pub(super) enum Role {
     Application,
     Device,
     Deployment,
+    /// A batch token.
+    Token,
     /// Lies where files of the fleet lie, but has another ending.
     Misnamed,
 }
@@ -54,6 +56,7 @@ impl Role {
             "applications" if lower == "margo.yml" || lower == "margo.yaml" => Some(Self::Misnamed),
             "devices" if name.ends_with(".yaml") => Some(Self::Device),
             "deployments" if name.ends_with(".yaml") => Some(Self::Deployment),
+            "tokens" if name.ends_with(".yaml") => Some(Self::Token),
             "devices" | "deployments" if yaml => Some(Self::Misnamed),
             _ => None,
         }
@@ -159,6 +162,7 @@ mod tests {
         assert_eq!(role("devices/a.yaml"), Some(Role::Device));
         assert_eq!(role("devices/line-2/deep/a.yaml"), Some(Role::Device));
         assert_eq!(role("deployments/a.yaml"), Some(Role::Deployment));
+        assert_eq!(role("tokens/graz.yaml"), Some(Role::Token));
         for wrong in ["signers.yml", "devices/a.yml", "deployments/x/a.YAML", "applications/a/1/margo.yml"] {
             assert_eq!(role(wrong), Some(Role::Misnamed), "{wrong}");
         }

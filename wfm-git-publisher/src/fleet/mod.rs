@@ -11,6 +11,7 @@ mod deployment;
 mod device;
 mod device_list;
 mod doubts;
+mod enrolled_by;
 mod expression;
 mod file;
 mod group;
@@ -29,6 +30,7 @@ mod settings;
 mod signers;
 mod site;
 mod template;
+mod token;
 mod values;
 mod windows;
 
@@ -43,6 +45,7 @@ pub(crate) use cycles::circle;
 pub use deployment::{Choice, Deployment, Override};
 pub use device::Device;
 pub use device_list::{ListedDevice, read_device_list};
+pub use enrolled_by::{EnrolledBy, is_token_name};
 pub use file::{Content, SourceFile, is_relevant};
 pub use group::Group;
 pub use guards::{Guards, Limit};
@@ -57,6 +60,7 @@ pub use settings::Settings;
 pub use signers::{NotCounting, Signers, SigningRule};
 pub use site::ForSites;
 pub use template::Names;
+pub use token::Token;
 pub use values::{Given, Setting, Values};
 pub use windows::Windows;
 pub(crate) use windows::talks_again;
@@ -74,6 +78,8 @@ pub struct Fleet {
     pub devices: BTreeMap<DeviceId, Device>,
     /// All deployments that can be read, also those that no device fits.
     pub deployments: BTreeMap<DeploymentName, Arc<Deployment>>,
+    /// The batch tokens that can be read, by their names.
+    pub tokens: BTreeMap<String, Token>,
     /// What has a name but can't be used.
     pub broken: Broken,
 }
@@ -87,6 +93,13 @@ pub struct Broken {
     pub deployments: BTreeSet<DeploymentName>,
     /// Files that don't even tell what they are about; with any of them nothing is removed from any device.
     pub unidentified: BTreeSet<String>,
+}
+
+impl Fleet {
+    /// The devices that came by this token.
+    pub fn enrolled_by(&self, token: &str) -> impl Iterator<Item = &Device> {
+        self.devices.values().filter(move |device| device.enrolled_by.as_ref().is_some_and(|by| by.token == token))
+    }
 }
 
 impl Broken {
@@ -126,8 +139,9 @@ pub fn read_on(files: &[SourceFile], threads: usize) -> Reading {
     let settings = settings::read(&files, &mut problems);
     let signers = files.iter().find(|file| file::Role::of(&file.path) == Some(file::Role::Signers));
     problems.extend(signers.and_then(|file| Signers::read(file).err()).unwrap_or_default());
+    let tokens = token::read_all(&files, &mut problems);
     let (devices, deployments, broken) = parts.join(settings.as_ref(), &mut problems);
-    let fleet = settings.map(|settings| Fleet { settings, devices, deployments, broken });
+    let fleet = settings.map(|settings| Fleet { settings, devices, deployments, tokens, broken });
     Reading { fleet, problems: sorted(problems) }
 }
 
@@ -145,6 +159,13 @@ pub fn read_device(file: &SourceFile) -> Result<Device, Problems> {
         file::Decoded::Good((device, _)) => Ok(device),
         _ => Err(problems),
     }
+}
+
+/// Reads the batch tokens alone.
+pub fn read_tokens(files: &[SourceFile]) -> (BTreeMap<String, Token>, Problems) {
+    let mut problems = Problems::default();
+    let tokens = token::read_all(&files.iter().collect::<Vec<_>>(), &mut problems);
+    (tokens, problems)
 }
 
 /// Which file is about which device, also where the rest of it can't be used.

@@ -20,7 +20,8 @@ use super::enroll::{EnrollError, add_signer, in_file, owner};
 use super::join::floor;
 use crate::fleet::{self, SourceFile};
 use crate::repos::{
-    Control, ControlError, DeviceRepo, DeviceRepoError, GitError, Home, SourceError, StockGit, work_tree,
+    Control, ControlError, DeviceRepo, DeviceRepoError, GitError, Home, Ledger, Rosters, SourceError, StockGit,
+    work_tree,
 };
 
 /// What a person says of the device that shows a code.
@@ -57,6 +58,11 @@ pub enum ApproveDeviceError {
     /// What waits can't be read or answered.
     #[error("cannot use what waits to be enrolled")]
     Claims(#[from] ClaimsError),
+    #[error("there is no token `{0}` in the fleet")]
+    NoToken(String),
+    /// Somebody has the token who isn't meant to, or it was made for too few.
+    #[error("{waiting} devices wait with the token `{token}`, and it is for {places} more")]
+    NoPlaces { token: String, waiting: usize, places: usize },
     #[error("no device that waits here shows the code {0}")]
     NoCode(Code),
     #[error("the device that shows this code was rejected")]
@@ -102,7 +108,9 @@ pub fn approve_device(
     now: Timestamp,
 ) -> Result<DeviceApproval, ApproveDeviceError> {
     let claims = Claims::new(home.enrolments());
-    let waiting = claims.list(now)?.0.into_iter().find(|waiting| waiting.code() == word.code);
+    // What came with a token shows no code.
+    let shows = |waiting: &Waiting| waiting.token.is_none() && waiting.code() == word.code;
+    let waiting = claims.list(now)?.0.into_iter().find(shows);
     let waiting = waiting.ok_or(ApproveDeviceError::NoCode(word.code))?;
     let was_there = match &waiting.verdict {
         None => false,
@@ -129,29 +137,54 @@ pub fn approve_device(
     }
     let fingerprint = openssh::fingerprint(&claim.key);
     let file = in_fleet(root, word, &claim.key, &message(word, &fingerprint, &waiting))?;
-    add_signer(home, &word.device, &claim.key)?;
-    let repo = DeviceRepo::create(home, rosters.fleet(), &word.device)?;
+    let taken = Taken { device: &word.device, ttl: word.ttl, home, serve, ledger: &ledger, rosters: &rosters };
+    complete(&claims, waiting, &claim, &taken, now)?;
+    Ok(DeviceApproval { file, fingerprint, claim, was_there })
+}
+
+/// A device that is in the fleet now, and what it takes to give it the rest.
+pub(super) struct Taken<'a> {
+    pub(super) device: &'a DeviceId,
+    /// How long its first secret is valid; `None` for ever.
+    pub(super) ttl: Option<Duration>,
+    pub(super) home: &'a Home,
+    pub(super) serve: &'a Settings,
+    pub(super) ledger: &'a Ledger,
+    pub(super) rosters: &'a Rosters,
+}
+
+/// Gives a device that is in the fleet its repository and its account, and then its answer.
+pub(super) fn complete(
+    claims: &Claims,
+    waiting: Waiting,
+    claim: &Claim,
+    Taken { device, ttl, home, serve, ledger, rosters }: &Taken<'_>,
+    now: Timestamp,
+) -> Result<(), ApproveDeviceError> {
+    let (accounts, name) = (Store::new(home.accounts()), AccountName::of(device));
+    add_signer(home, device, &claim.key)?;
+    let repo = DeviceRepo::create(home, rosters.fleet(), device)?;
     let tip = repo.desired(&rosters.publishers)?;
-    accounts.take_for_device(&word.device, claim.account, word.ttl, now)?;
+    accounts.take_for_device(device, claim.account, *ttl, now)?;
     accounts.judge_ssh_keys(&name, now, |key| match &key.enrolled_with {
         Some(status) if *status != claim.key => Fate::Goes,
         _ => Fate::Counts,
     })?;
-    if !was_there {
-        let answer = Approved {
-            url: serve.device_url(&word.device),
-            user: name.into(),
-            floor: floor(&ledger, &word.device, tip.as_ref()),
-            device: word.device.clone(),
-        };
-        // Two persons may have said something at the same moment.
-        match claims.decide(waiting, Verdict::Approved { answer, at: now })? {
-            Verdict::Approved { answer, .. } if answer.device == word.device => {}
-            Verdict::Approved { answer, .. } => return Err(ApproveDeviceError::Answered(answer.device)),
-            Verdict::Rejected { .. } => return Err(ApproveDeviceError::Rejected),
-        }
+    if waiting.verdict.is_some() {
+        return Ok(());
     }
-    Ok(DeviceApproval { file, fingerprint, claim, was_there })
+    let answer = Approved {
+        url: serve.device_url(device),
+        user: name.into(),
+        floor: floor(ledger, device, tip.as_ref()),
+        device: (*device).clone(),
+    };
+    // Two persons may have said something at the same moment.
+    match claims.decide(waiting, Verdict::Approved { answer, at: now })? {
+        Verdict::Approved { answer, .. } if answer.device == **device => Ok(()),
+        Verdict::Approved { answer, .. } => Err(ApproveDeviceError::Answered(answer.device)),
+        Verdict::Rejected { .. } => Err(ApproveDeviceError::Rejected),
+    }
 }
 
 /// What of a claim doesn't fit what the fleet has already, for a person.

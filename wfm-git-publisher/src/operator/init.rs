@@ -27,6 +27,7 @@ skeleton! {
     ".schemas/deployment.json",
     ".schemas/device.json",
     ".schemas/fleet.json",
+    ".schemas/token.json",
     "README.md",
     "fleet.yaml",
     "applications/hello/1.0.0/margo.yaml",

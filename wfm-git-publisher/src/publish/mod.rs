@@ -38,6 +38,7 @@ mod serial;
 mod ssh_keys;
 mod steps;
 mod tips;
+mod tokens;
 mod up_to_date;
 
 pub use clock::check_clock;

@@ -20,6 +20,7 @@ use super::outcome::Outcome;
 use super::pass::Pass;
 use super::ssh_keys;
 use super::steps::Ran;
+use super::tokens;
 use super::up_to_date::UpToDateIndex;
 use crate::coverage::Written;
 use crate::fleet::Fleet;
@@ -129,6 +130,10 @@ impl Publisher {
         let mut outcome = Outcome::of(commit, problems, unidentified);
         let rebuilt = self.rebuilt.take().map(|text| Problem::error("control.git", text).warning());
         outcome.problems.extend(rebuilt);
+        // A token that was ended ends also where nothing can be published.
+        if !source.is_old(commit) {
+            outcome.problems.extend(tokens::follow(&self.home, &fleet));
+        }
         let mut left = selected(&fleet, options);
         for round in 1..=ROUNDS {
             self.round(&fleet, &cause, left, options, &mut outcome)?;

@@ -26,6 +26,7 @@ fn kind(path: &str) -> &'static str {
         "fleet.yaml" => "fleet",
         "devices" => "device",
         "deployments" => "deployment",
+        "tokens" => "token",
         _ => "application",
     }
 }

@@ -26,6 +26,9 @@ pub enum KeyError {
         #[source]
         source: ssh_key::Error,
     },
+    /// The text is no OpenSSH private key.
+    #[error("not an OpenSSH private key")]
+    Text(#[source] ssh_key::Error),
     /// The text is no OpenSSH public key.
     #[error("not an OpenSSH public key")]
     Public(#[source] ssh_key::Error),

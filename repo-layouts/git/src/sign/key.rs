@@ -49,6 +49,20 @@ impl SigningKey {
         }
     }
 
+    /// Reads the text of an OpenSSH private key.
+    pub fn from_openssh(text: &str) -> Result<Self, KeyError> {
+        let key = PrivateKey::from_openssh(text).map_err(KeyError::Text)?;
+        match key.key_data() {
+            KeypairData::Ed25519(pair) => Ok(Self { pair: pair.clone() }),
+            _ => Err(KeyError::Algorithm(key.algorithm().to_string())),
+        }
+    }
+
+    /// The text of an OpenSSH private key: a secret.
+    pub fn to_openssh(&self) -> Result<Zeroizing<String>, KeyError> {
+        self.to_ssh().to_openssh(LineEnding::LF).map_err(KeyError::Sign)
+    }
+
     /// Writes the key as an OpenSSH private key file with mode 0600, durably.
     pub fn save(&self, path: &Path) -> Result<(), KeyError> {
         let text = self.to_ssh().to_openssh(LineEnding::LF).map_err(KeyError::Sign)?;

@@ -6,6 +6,7 @@
 mod claim;
 mod file;
 mod messages;
+mod naming;
 mod symbols;
 #[cfg(test)]
 mod tests;
@@ -16,6 +17,7 @@ use serde::Deserialize;
 pub use self::claim::Claim;
 pub use self::file::{EnrolmentFile, Token};
 pub use self::messages::{Approved, Kind, Nonce, Pending, Reveal, Start, Started, TokenProof};
+pub use self::naming::{NamedBy, is_placeholder, own_name};
 pub use self::symbols::{Code, Confirm, InvalidSymbols, Pin, Symbols};
 pub use self::transcript::{Signer, Transcript, commitment};
 use crate::envelope::LAYOUT;
@@ -47,6 +49,15 @@ pub enum EnrolmentError {
     /// A signature that doesn't verify, or another key's.
     #[error("`{0}` isn't a signature of this exchange by the key that the claim names: begin anew")]
     Proof(&'static str),
+    /// No batch token of that name counts here, or another key than its own signed for it.
+    #[error("no token of this host vouches for the device")]
+    TokenUnknown,
+    /// It counts no longer.
+    #[error("the token has ended")]
+    TokenEnded,
+    /// As many devices have it as may.
+    #[error("as many devices came by the token as it is for")]
+    TokenFull,
     /// An enrolment file, an offer or an answer of a host that no device can follow.
     #[error("{0}")]
     Offer(String),
@@ -64,6 +75,9 @@ impl EnrolmentError {
             Self::Malformed(_) => "malformed",
             Self::Commitment => "commitment",
             Self::Proof(_) => "proof",
+            Self::TokenUnknown => "token-unknown",
+            Self::TokenEnded => "token-ended",
+            Self::TokenFull => "token-full",
             Self::Offer(_) => "offer-invalid",
             Self::Pin { .. } => "pin-mismatch",
         }

@@ -17,7 +17,7 @@ pub type Pin = Symbols<20>;
 impl Pin {
     /// The pin of a roster.
     pub fn of(roster: Digest) -> Self {
-        Self::first_of(roster.as_bytes())
+        Self::of_digest(&roster)
     }
 }
 
@@ -34,6 +34,11 @@ const ALPHABET: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
 pub struct InvalidSymbols(pub usize);
 
 impl<const N: usize> Symbols<N> {
+    /// Of a digest's first 5·N bits.
+    pub fn of_digest(digest: &Digest) -> Self {
+        Self::first_of(digest.as_bytes())
+    }
+
     /// The first 5·N bits.
     pub(super) fn first_of(bytes: &[u8; 32]) -> Self {
         let bit = |index: usize| bytes[index / 8] >> (7 - index % 8) & 1;

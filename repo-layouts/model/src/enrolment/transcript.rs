@@ -30,6 +30,11 @@ impl Transcript {
         self.0.as_bytes()
     }
 
+    /// Reads the 64 lower-case hex digits.
+    pub fn from_hex(text: &str) -> Option<Self> {
+        format!("sha256:{text}").parse().ok().map(Self)
+    }
+
     /// The 64 hex digits.
     pub fn hex(&self) -> String {
         self.0.hex()

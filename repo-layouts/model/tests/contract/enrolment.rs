@@ -93,6 +93,24 @@ const ANSWERED: &[&str] = &[
     "ssh://fleet.example:8443/devices/press-07.git",
 ];
 
+/// Serial number and MAC address, as devices of a batch say them.
+const NAMED: &[(Option<&str>, Option<&str>)] = &[
+    (Some("PX-4711"), Some("02:00:00:00:00:0A")),
+    (Some(" PX 4711/b\n"), None),
+    (Some("../../x"), None),
+    (Some("Größe-7"), None),
+    (Some("To Be Filled By O.E.M."), Some("02:00:00:00:00:0A")),
+    (Some("Default string"), Some("02-00-00-00-00-0a")),
+    (Some("System Serial Number"), Some("00:00:00:00:00:00")),
+    (Some("0000000000"), None),
+    (Some("0000000001"), None),
+    (Some("XXXXXXXX"), Some("02:00:00:00:00")),
+    (Some("…"), None),
+    (Some("7"), None),
+    (None, Some("020000000009")),
+    (None, None),
+];
+
 fn fill(claim: &mut Value, length: usize) {
     claim["future"] = "".into();
     let missing = length - json::to_bytes(claim).len();
@@ -137,6 +155,10 @@ pub(crate) fn vectors(join: &Value) -> Value {
     });
     let typed =
         TYPED.iter().map(|text| json!({"typed": text, "code": text.parse::<Code>().ok().map(|code| code.to_string())}));
+    let named = NAMED.iter().map(|(serial, mac)| {
+        let (name, by) = enrolment::own_name(*serial, *mac, &key('P'));
+        json!({"serial": serial, "mac": mac, "key": key('P'), "name": name, "by": format!("{by:?}").to_lowercase()})
+    });
     let claims = CLAIMS.iter().map(|one| case(one, claim(), |bytes| code(Claim::parse(bytes))));
     let twice = claim_text.replacen('{', "{\"serial\":\"PX-4712\",", 1);
     let twice = json!({"what": "`serial` twice", "code": code(Claim::parse(twice.as_bytes())), "text": twice});
@@ -145,6 +167,7 @@ pub(crate) fn vectors(join: &Value) -> Value {
         "typed": typed.collect::<Value>(),
         "claims": claims.chain([twice]).collect::<Value>(),
         "files": FILES.iter().map(|one| case(one, file.clone(), |bytes| code(EnrolmentFile::parse(bytes)))).collect::<Value>(),
+        "named": named.collect::<Value>(),
         "pins": pins,
         "answers": answers.collect::<Value>(),
     })

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use repo_git::durable::{self, FileError};
-use repo_model::enrolment::{Approved, Claim, Code, Transcript};
-use repo_model::{Digest, json};
+use repo_model::enrolment::{Approved, Claim, Code, Kind, TokenProof, Transcript};
+use repo_model::{Digest, KeyText, json};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -17,14 +17,24 @@ use super::range::Range;
 use crate::accounting::Network;
 use crate::lock::lock_dir;
 
-/// The file that opens enrolments; without it they are closed.
-const OPEN: &str = "open.json";
+/// The file that opens enrolments by a code; without it they are closed.
+pub(super) const OPEN: &str = "open.json";
+
+/// What devices that come by a token are offered.
+pub(super) const OFFER: &str = "offer.json";
+
+/// The tokens that count.
+pub(super) const TOKENS: &str = "tokens.json";
 
 /// The most bytes of a file in the directory: an offer, as JSON in JSON.
 const MAX_FILE: u64 = 1 << 20;
 
 /// The most devices that wait for a person at the same time, and how many of them may be one network's.
-pub(super) const MAX_WAITING: (usize, usize) = (64, 32);
+const MAX_WAITING: (usize, usize) = (64, 32);
+
+/// The most that wait with a token's word, of all tokens. A token has twice the places that it is for, so that what a thief
+/// brings is seen beside what was meant, and takes no other token's places.
+const MAX_WITH_TOKEN: usize = 2000;
 
 /// How long a device waits for a person at most, and one that was rejected may hear of it.
 const WAITS: Duration = Duration::from_secs(3600);
@@ -52,6 +62,27 @@ impl Opening {
     }
 }
 
+/// `tokens.json`: the batch tokens of the fleet, as it was published last.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tokens {
+    pub layout: u64,
+    pub tokens: Vec<Token>,
+}
+
+/// What the host has to know of one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Token {
+    pub name: String,
+    /// The public half.
+    pub key: KeyText,
+    /// How many devices may have it.
+    pub count: u32,
+    /// How many have it.
+    pub used: u32,
+    /// It vouches for nobody from then on.
+    pub until: Timestamp,
+}
+
 /// One device that revealed itself, in `<request>.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Waiting {
@@ -68,6 +99,9 @@ pub struct Waiting {
     pub transcript: Transcript,
     /// The digest of the roster that was offered to it.
     pub roster: Digest,
+    /// The word of a batch token, which was verified; absent where a person reads a code.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token: Option<TokenProof>,
     /// What a person said; absent while nobody did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verdict: Option<Verdict>,
@@ -88,6 +122,11 @@ pub enum Verdict {
 }
 
 impl Waiting {
+    /// What lets it in.
+    pub fn kind(&self) -> Kind {
+        if self.token.is_some() { Kind::Token } else { Kind::Code }
+    }
+
     /// What the device shows.
     pub fn code(&self) -> Code {
         self.transcript.code()
@@ -159,6 +198,39 @@ impl Claims {
         Ok(())
     }
 
+    /// The tokens that count; none if nothing says so.
+    pub fn tokens(&self) -> Result<Tokens, ClaimsError> {
+        Ok(read(&self.dir.join(TOKENS))?.unwrap_or_default())
+    }
+
+    /// Lets other tokens count from now on. Where nothing changes, nothing is written.
+    pub fn set_tokens(&self, tokens: &Tokens) -> Result<(), ClaimsError> {
+        let path = self.dir.join(TOKENS);
+        // One that can't be read is replaced.
+        let known = read::<Tokens>(&path).ok().flatten();
+        if known.as_ref() == Some(tokens) || known.is_none() && tokens.tokens.is_empty() && !path.exists() {
+            return Ok(());
+        }
+        let _lock = self.lock()?;
+        Ok(durable::replace_file(&path, &json::to_bytes(tokens), 0o600).map_err(FileError::write(&path))?)
+    }
+
+    /// The exact text of what devices that come by a token are offered.
+    pub(super) fn offer(&self) -> Result<Option<String>, ClaimsError> {
+        let path = self.dir.join(OFFER);
+        match fs::read_to_string(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            text => Ok(Some(text.map_err(FileError::read(&path))?)),
+        }
+    }
+
+    /// Offers this from now on.
+    pub fn set_offer(&self, offer: &str) -> Result<(), ClaimsError> {
+        let _lock = self.lock()?;
+        let path = self.dir.join(OFFER);
+        Ok(durable::replace_file(&path, offer.as_bytes(), 0o600).map_err(FileError::write(&path))?)
+    }
+
     /// Everything that waits or was answered and still counts, by number; and why other files can't be read.
     pub fn list(&self, now: Timestamp) -> Result<(Vec<Waiting>, Vec<ClaimsError>), ClaimsError> {
         let (mut listed, mut broken) = (Vec::new(), Vec::new());
@@ -182,29 +254,41 @@ impl Claims {
         Ok(read::<Waiting>(&self.path(request))?.filter(|waiting| !waiting.is_over(now)))
     }
 
-    /// Whether one more may wait that comes from there.
+    /// Whether one more may wait for a person who reads its code, that comes from there.
     pub(super) fn has_room(&self, from: IpAddr, now: Timestamp) -> Result<bool, ClaimsError> {
         Ok(has_room(&self.list(now)?.0, from))
     }
 
-    /// Keeps one more that waits, with the next number; `None` if there are as many as there may be. What is over goes.
-    pub(super) fn add(&self, waiting: Waiting, now: Timestamp) -> Result<Option<Waiting>, ClaimsError> {
+    /// Keeps one more that waits, with the next number; `None` if there are as many as there may be: with a token, twice as
+    /// many as the token has places. What is over goes, and so does what the same key said before by the same token.
+    pub(super) fn add(&self, waiting: Waiting, places: u32, now: Timestamp) -> Result<Option<Waiting>, ClaimsError> {
         let _lock = self.lock()?;
+        let key = waiting.claim()?.key;
+        let is_again = |one: &Waiting| {
+            let token = |one: &Waiting| one.token.as_ref().map(|token| token.name.clone());
+            let same = one.verdict.is_none() && token(one).is_some() && token(one) == token(&waiting);
+            same && one.claim().is_ok_and(|claim| claim.key == key)
+        };
         let mut known = Vec::new();
         for path in self.files()? {
             match read::<Waiting>(&path) {
-                Ok(Some(one)) if one.is_over(now) => {
-                    _ = durable::remove_file(&path).map_err(FileError::write(&path))?
+                Ok(Some(one)) if one.is_over(now) || is_again(&one) => {
+                    durable::remove_file(&path).map_err(FileError::write(&path))?;
                 }
                 Ok(Some(one)) => known.push(one),
                 // What can't be read hides no other.
                 Ok(None) | Err(_) => {}
             }
         }
-        if !has_room(&known, waiting.address) {
+        known.sort_by_key(|one| one.number);
+        let has_room = match &waiting.token {
+            None => has_room(&known, waiting.address),
+            Some(token) => has_room_with(&known, &token.name, places),
+        };
+        if !has_room {
             return Ok(None);
         }
-        let number = known.iter().map(|one| one.number).max().unwrap_or_default().saturating_add(1);
+        let number = known.last().map_or(1, |last| last.number.saturating_add(1));
         let waiting = Waiting { number, ..waiting };
         self.write(&waiting)?;
         Ok(Some(waiting))
@@ -258,8 +342,15 @@ fn is_request(text: &str) -> bool {
     text.len() == 32 && text.bytes().all(|c| c.is_ascii_digit() || (b'a'..=b'f').contains(&c))
 }
 
+fn has_room_with(known: &[Waiting], name: &str, places: u32) -> bool {
+    let undecided = known.iter().filter(|one| one.verdict.is_none());
+    let tokens: Vec<_> = undecided.filter_map(|one| one.token.as_ref()).collect();
+    let of_token = tokens.iter().filter(|token| token.name == name).count();
+    tokens.len() < MAX_WITH_TOKEN && of_token < 2 * places as usize
+}
+
 fn has_room(known: &[Waiting], from: IpAddr) -> bool {
-    let undecided = || known.iter().filter(|one| one.verdict.is_none());
+    let undecided = || known.iter().filter(|one| one.verdict.is_none() && one.token.is_none());
     let network = Network::from(from);
     let of_network = undecided().filter(|one| Network::from(one.address) == network).count();
     undecided().count() < MAX_WAITING.0 && of_network < MAX_WAITING.1
@@ -281,79 +372,4 @@ fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, ClaimsError> {
 }
 
 #[cfg(test)]
-mod tests {
-    use repo_model::enrolment::Nonce;
-
-    use super::*;
-
-    fn at(second: i64) -> Timestamp {
-        Timestamp::from_second(second).unwrap()
-    }
-
-    fn waiting(index: u8, address: &str, received: i64) -> Waiting {
-        let nonce = Nonce::new([index; 32]);
-        Waiting {
-            layout: 1,
-            request: format!("{index:032x}"),
-            number: 0,
-            received: at(received),
-            address: address.parse().unwrap(),
-            claim: String::new(),
-            transcript: Transcript::of((&nonce, &nonce), b"", b""),
-            roster: Digest::of(b""),
-            verdict: None,
-        }
-    }
-
-    #[test]
-    fn no_more_wait_than_may_and_no_network_takes_all_places() {
-        let dir = tempfile::tempdir().unwrap();
-        let claims = Claims::new(dir.path().join("enroll"));
-        for index in 0..64 {
-            // The other half of the places is the neighbours'.
-            let address = if index < 32 { "2001:db8::1".to_owned() } else { format!("192.0.2.{index}") };
-            let kept = claims.add(waiting(index, &address, 0), at(0)).unwrap().unwrap();
-            assert_eq!(kept.number, u64::from(index) + 1);
-            assert_eq!(claims.has_room("2001:db8::ffff".parse().unwrap(), at(0)).unwrap(), index < 31);
-        }
-        assert_eq!(claims.add(waiting(64, "203.0.113.1", 0), at(0)).unwrap(), None);
-        // A word of a person, or an hour, makes room.
-        let (listed, broken) = claims.list(at(0)).unwrap();
-        assert_eq!((listed.len(), broken.len()), (64, 0));
-        claims.decide(listed[40].clone(), Verdict::Rejected { at: at(0) }).unwrap();
-        assert!(claims.add(waiting(64, "203.0.113.1", 0), at(0)).unwrap().is_some());
-        assert_eq!(claims.add(waiting(65, "203.0.113.1", 3601), at(3601)).unwrap().unwrap().number, 1);
-        assert_eq!(claims.files().unwrap().len(), 1, "what is over is gone");
-    }
-
-    #[test]
-    fn a_damaged_file_is_named_and_hides_no_other() {
-        let dir = tempfile::tempdir().unwrap();
-        let claims = Claims::new(dir.path().join("enroll"));
-        let kept = claims.add(waiting(1, "192.0.2.1", 0), at(0)).unwrap().unwrap();
-        let odd = claims.path(&"ab".repeat(16));
-        durable::replace_file(&odd, b"{\"layout\":1", 0o600).unwrap();
-        let (listed, broken) = claims.list(at(0)).unwrap();
-        assert_eq!(listed, [kept]);
-        assert!(broken[0].to_string().contains(odd.to_str().unwrap()), "{broken:?}");
-        for odd in ["", "../accounts/press-01", &"AB".repeat(16), &"a".repeat(33)] {
-            assert_eq!(claims.get(odd, at(0)).unwrap(), None, "{odd}");
-        }
-    }
-
-    #[test]
-    fn it_is_open_for_so_long_and_for_these() {
-        let opening = |from: &[&str]| Opening {
-            layout: 1,
-            until: at(100),
-            from: from.iter().map(|range| range.parse().unwrap()).collect(),
-            offer: String::new(),
-        };
-        let address = |text: &str| text.parse::<IpAddr>().unwrap();
-        assert!(opening(&[]).admits(address("192.0.2.1"), at(99)));
-        assert!(!opening(&[]).admits(address("192.0.2.1"), at(100)));
-        let some = opening(&["10.1.0.0/16", "fd00::/8"]);
-        assert!(some.admits(address("10.1.2.3"), at(0)) && some.admits(address("fd00::1"), at(0)));
-        assert!(!some.admits(address("10.2.0.1"), at(0)) && !some.admits(address("2001:db8::1"), at(0)));
-    }
-}
+mod tests;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use repo_model::Digest;
-use repo_model::enrolment::{Nonce, Start, Started};
+use repo_model::enrolment::{Kind, Nonce, Start, Started};
 
 use super::pace::{Pace, Paces};
 use crate::accounting::Network;
@@ -14,7 +14,7 @@ use crate::accounting::Network;
 /// How long a device has to reveal.
 pub(super) const REVEAL: Duration = Duration::from_secs(60);
 
-/// The most that are begun at the same time.
+/// The most that are begun at the same time, with a token and without one each.
 const MAX_BEGUN: usize = 1024;
 
 /// How often anybody may begin: it bounds how often somebody in between may try for a code that is on a display.
@@ -23,8 +23,14 @@ const BEGINS: Pace = Pace { per_second: 2, burst: 60 };
 /// How often one network may begin: half of all.
 const BEGINS_OF_NETWORK: Pace = Pace { per_second: 1, burst: 30 };
 
+/// How often devices with a token may begin, of all networks: nobody can try for a code with them.
+const BEGINS_WITH_TOKEN: Pace = Pace { per_second: 50, burst: 200 };
+
 /// How often one network may ask for anything here: a hall behind one router.
 const ASKS_OF_NETWORK: Pace = Pace { per_second: 5, burst: 120 };
+
+/// The same of requests with a token: a whole batch behind one router.
+const ASKS_WITH_TOKEN: Pace = Pace { per_second: 50, burst: 400 };
 
 /// The most networks that are remembered.
 const MAX_NETWORKS: usize = 4096;
@@ -53,6 +59,8 @@ pub(super) struct Exchanges {
     begins: Paces<()>,
     begins_of: Paces<Network>,
     asks_of: Paces<Network>,
+    begins_with_token: Paces<()>,
+    asks_with_token: Paces<Network>,
 }
 
 impl Default for Exchanges {
@@ -62,14 +70,24 @@ impl Default for Exchanges {
             begins: Paces::new(BEGINS, 1),
             begins_of: Paces::new(BEGINS_OF_NETWORK, MAX_NETWORKS),
             asks_of: Paces::new(ASKS_OF_NETWORK, MAX_NETWORKS),
+            begins_with_token: Paces::new(BEGINS_WITH_TOKEN, 1),
+            asks_with_token: Paces::new(ASKS_WITH_TOKEN, MAX_NETWORKS),
         }
     }
 }
 
 impl Exchanges {
-    /// Whether somebody from there may ask for anything; else after which time.
-    pub(super) fn ask(&mut self, from: IpAddr, now: Instant) -> Result<(), Duration> {
-        self.asks_of.take(from.into(), now)
+    /// Whether somebody from there may ask for anything of that kind; else after which time. What is neither is a stranger's.
+    pub(super) fn ask(&mut self, kind: Kind, from: IpAddr, now: Instant) -> Result<(), Duration> {
+        match kind {
+            Kind::Token => self.asks_with_token.take(from.into(), now),
+            Kind::Code | Kind::Known => self.asks_of.take(from.into(), now),
+        }
+    }
+
+    /// Of which kind a request is that was begun.
+    pub(super) fn kind(&self, request: &str) -> Option<Kind> {
+        self.begun.get(request).map(|begun| begun.start.kind)
     }
 
     /// Begins one, with 32 random bytes for the nonce and 16 for its name; else says after which time it may be.
@@ -82,12 +100,18 @@ impl Exchanges {
         now: Instant,
     ) -> Result<Started, Duration> {
         self.begun.retain(|_, begun| begun.until > now);
-        if self.begun.len() >= MAX_BEGUN {
+        let is_of_token = |start: &Start| start.kind == Kind::Token;
+        let of_kind = self.begun.values().filter(|begun| is_of_token(&begun.start) == is_of_token(&start)).count();
+        if of_kind >= MAX_BEGUN {
             return Err(REVEAL);
         }
-        // A network that comes too often uses up nothing of the others'.
-        self.begins_of.take(from.into(), now)?;
-        self.begins.take((), now)?;
+        if is_of_token(&start) {
+            self.begins_with_token.take((), now)?;
+        } else {
+            // A network that comes too often uses up nothing of the others'.
+            self.begins_of.take(from.into(), now)?;
+            self.begins.take((), now)?;
+        }
         let nonce = Nonce::new(nonce);
         let request: String = name.iter().map(|byte| format!("{byte:02x}")).collect();
         let started = Started {
@@ -144,6 +168,33 @@ mod tests {
         });
         assert!(begun.count() <= 7_200);
         assert!(exchanges.begun.len() <= MAX_BEGUN);
+    }
+
+    #[test]
+    fn a_flood_of_codes_takes_nothing_of_those_that_come_with_a_token_nor_the_other_way_round() {
+        let (mut exchanges, now) = (Exchanges::default(), Instant::now());
+        let from: IpAddr = "192.0.2.1".parse().unwrap();
+        let offer = || Offer { text: "{}".into(), roster: Digest::of(b"") };
+        let mut try_begin = |kind, name: u32, now| {
+            let mut random = [0; 16];
+            random[..4].copy_from_slice(&name.to_be_bytes());
+            let start = Start { layout: 1, kind, commitment: Digest::of(b"") };
+            exchanges.ask(kind, from, now)?;
+            exchanges.begin(start, offer(), from, ([0; 32], random), now)
+        };
+        let codes = (0..10_000).filter(|name| try_begin(Kind::Code, *name, now).is_ok()).count();
+        assert_eq!(codes, 30);
+        let tokens = (0..10_000).filter(|name| try_begin(Kind::Token, 10_000 + name, now).is_ok()).count();
+        assert_eq!(tokens, 200);
+        // Each goes on at its own pace, and is bounded.
+        let later = now + Duration::from_secs(1);
+        assert!((0..50).all(|name| try_begin(Kind::Token, 50_000 + name, later).is_ok()));
+        try_begin(Kind::Token, 60_000, later).unwrap_err();
+        try_begin(Kind::Code, 70_000, later).unwrap();
+        let all = (0..2_900u32).filter(|step| {
+            try_begin(Kind::Token, 100_000 + step, later + Duration::from_millis(20 * u64::from(*step))).is_ok()
+        });
+        assert!(all.count() <= MAX_BEGUN);
     }
 
     #[test]

@@ -1,18 +1,19 @@
-//! Enrolment by code (`repo-layouts/README.md`, *Enrolment*): devices that nobody knows say who they are, and a person who
-//! compares their code takes them in.
+//! Enrolment by code or by a batch token (`repo-layouts/README.md`, *Enrolment*): devices that nobody knows say who they are,
+//! and a person takes them in, who compares their code or made their token.
 //!
 //! It is the only thing that strangers may ask of this host, so everything in it is bounded: it is closed unless an operator
-//! opened it for a while ([`Opening`]); `exchange` keeps what was begun in memory, and begins no more than `pace`
+//! opened it for a while ([`Opening`]), or a token counts ([`Tokens`]), and neither of the two takes places of the other; `exchange` keeps what was begun in memory, and begins no more than `pace`
 //! allows; `claims` keeps what waits for a person in the home's `enroll/`, one file each, and is the truth for both the
 //! running host and the command line. A stranger gets the same words whether its id, serial or key is known or not.
 
 mod claims;
 mod exchange;
+mod opened;
 mod pace;
 mod range;
 mod requests;
 
-pub use claims::{Claims, ClaimsError, Opening, Verdict, Waiting};
+pub use claims::{Claims, ClaimsError, Opening, Token, Tokens, Verdict, Waiting};
 pub use range::{InvalidRange, Range};
 
 pub(crate) use requests::Enrolment;

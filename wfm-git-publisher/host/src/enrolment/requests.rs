@@ -9,15 +9,15 @@ use axum::body::Body;
 use axum::http::header::{ALLOW, RETRY_AFTER};
 use axum::http::{HeaderValue, Method, Request, Response, StatusCode};
 use jiff::Timestamp;
-use repo_git::durable::Stamp;
-use repo_model::enrolment::{EnrolmentError, EnrolmentFile, Kind, Pending, Reveal, Start};
+use repo_model::enrolment::{EnrolmentError, Kind, Pending, Reveal, Start};
 use repo_model::envelope::LAYOUT;
-use repo_model::{KeyText, error_chain, json};
+use repo_model::{error_chain, json};
 use serde_json::{Value, json as object};
 use tokio::sync::Semaphore;
 
-use super::claims::{Claims, Opening, Verdict, Waiting};
+use super::claims::{Claims, Verdict, Waiting};
 use super::exchange::{Exchanges, Offer};
+use super::opened::{Kept, Open, WithTokens, signer};
 use crate::answer::with_type;
 use crate::body;
 use crate::lock::lock;
@@ -39,18 +39,11 @@ const FULL: Duration = Duration::from_secs(60);
 pub(crate) struct Enrolment {
     claims: Claims,
     exchanges: Mutex<Exchanges>,
-    /// What `open.json` says, and its stamp when that was read.
-    opening: Mutex<(Option<Stamp>, Option<Arc<Open>>)>,
+    opening: Mutex<Kept<Open>>,
+    tokens: Mutex<Kept<WithTokens>>,
     places: Arc<Semaphore>,
     /// For bodies that don't fit into memory.
     temp: PathBuf,
-}
-
-/// An opening and what it offers.
-#[derive(Debug)]
-struct Open {
-    opening: Opening,
-    offer: Offer,
 }
 
 /// What is answered: a status, and a document where there is one.
@@ -58,8 +51,8 @@ type Answer = (StatusCode, Option<Value>, Option<Duration>);
 
 impl Enrolment {
     pub(crate) fn new(claims: PathBuf, temp: PathBuf) -> Self {
-        let (exchanges, opening) = (Mutex::default(), Mutex::default());
-        Self { claims: Claims::new(claims), exchanges, opening, places: Arc::new(Semaphore::new(PLACES)), temp }
+        let (exchanges, opening, tokens) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Self { claims: Claims::new(claims), exchanges, opening, tokens, places: Arc::new(Semaphore::new(PLACES)), temp }
     }
 
     /// Whether this is one of the paths that strangers may ask for.
@@ -69,10 +62,6 @@ impl Enrolment {
 
     /// Answers a request from there. Never fails.
     pub(crate) async fn answer(self: &Arc<Self>, from: IpAddr, request: Request<Body>) -> Response<Body> {
-        let late = lock(&self.exchanges).ask(from, Instant::now());
-        if let Err(late) = late {
-            return respond(too_many(late));
-        }
         let Ok(_place) = Arc::clone(&self.places).try_acquire_owned() else {
             return respond((StatusCode::SERVICE_UNAVAILABLE, None, Some(Duration::from_secs(5))));
         };
@@ -84,6 +73,13 @@ impl Enrolment {
             (Some(_), &Method::GET) => 0,
             (name, _) => return not_by(if name.is_some() { "GET, POST" } else { "POST" }),
         };
+        // What a first message or a question is about is known once it is read.
+        if let (Some(name), &Method::POST) = (&name, &head.method) {
+            let kind = lock(&self.exchanges).kind(name);
+            if let Err(late) = self.pace(kind, from) {
+                return respond(too_many(late));
+            }
+        }
         // Before anything is known of whoever asks, nothing of theirs is taken that won't be looked at.
         let bytes = match body::read(&head.headers, sent, limit, &self.temp).await.map(body::Spool::into_memory) {
             Ok(Ok(bytes)) => bytes,
@@ -94,39 +90,58 @@ impl Enrolment {
         let work = move || match (name, head.method) {
             (None, _) => this.start(from, &bytes),
             (Some(name), Method::POST) => this.reveal(from, &name, &bytes),
-            (Some(name), _) => this.ask(&name),
+            (Some(name), _) => this.ask(from, &name),
         };
         respond(tokio::task::spawn_blocking(work).await.unwrap_or_else(|_| failed()))
+    }
+
+    /// Whether somebody from there may ask for something of this kind, which is a code's where nothing is known of it.
+    fn pace(&self, kind: Option<Kind>, from: IpAddr) -> Result<(), Duration> {
+        lock(&self.exchanges).ask(kind.unwrap_or(Kind::Code), from, Instant::now())
     }
 
     /// `POST /enroll`.
     fn start(&self, from: IpAddr, bytes: &[u8]) -> Answer {
         let now = Timestamp::now();
-        let open = match self.open() {
-            Ok(open) => open.filter(|open| open.opening.admits(from, now)),
+        let start = json::read::<Start>(bytes).ok().filter(|start| start.layout == LAYOUT);
+        if let Err(late) = self.pace(start.as_ref().map(|start| start.kind), from) {
+            return too_many(late);
+        }
+        let codes = match Kept::read(&self.opening, &self.claims) {
+            Ok(open) => open.filter(|open: &Arc<Open>| open.opening.admits(from, now)),
             Err(error) => return logged(&*error),
         };
-        let Some(open) = open else { return nothing() };
-        let start: Start = match json::read(bytes) {
-            Ok(start) => start,
-            Err(_) => return refused(&EnrolmentError::Malformed(String::new())),
+        let tokens = match Kept::read(&self.tokens, &self.claims) {
+            Ok(tokens) => tokens.filter(|tokens: &Arc<WithTokens>| tokens.any_counts(now)),
+            Err(error) => return logged(&*error),
         };
-        match start {
-            Start { layout: LAYOUT, kind: Kind::Code, .. } => {}
-            // What isn't offered is as closed.
-            Start { layout: LAYOUT, .. } => return nothing(),
-            _ => return refused(&EnrolmentError::Malformed(String::new())),
+        let Some(start) = start else {
+            let is_closed = codes.is_none() && tokens.is_none();
+            return if is_closed { nothing() } else { refused(&EnrolmentError::Malformed(String::new())) };
+        };
+        let offer = match start.kind {
+            Kind::Code => codes.map(|open| open.offer.clone()),
+            Kind::Token => tokens.map(|tokens| tokens.offer.clone()),
+            Kind::Known => None,
+        };
+        // What isn't offered is as closed.
+        let Some(offer) = offer else { return nothing() };
+        if start.kind == Kind::Code {
+            match self.claims.has_room(from, now) {
+                Ok(true) => {}
+                Ok(false) => return too_many(FULL),
+                Err(error) => return logged(&error),
+            }
         }
-        match self.claims.has_room(from, now) {
-            Ok(true) => {}
-            Ok(false) => return too_many(FULL),
-            Err(error) => return logged(&error),
-        }
+        self.begin(start, offer, from)
+    }
+
+    fn begin(&self, start: Start, offer: Offer, from: IpAddr) -> Answer {
         let (mut nonce, mut name) = ([0; 32], [0; 16]);
         if let Err(error) = getrandom::fill(&mut nonce).and_then(|()| getrandom::fill(&mut name)) {
             return logged(&error);
         }
-        let begun = lock(&self.exchanges).begin(start, open.offer.clone(), from, (nonce, name), Instant::now());
+        let begun = lock(&self.exchanges).begin(start, offer, from, (nonce, name), Instant::now());
         match begun {
             Ok(started) => document(StatusCode::CREATED, &started),
             Err(late) => too_many(late),
@@ -141,14 +156,24 @@ impl Enrolment {
             Err(_) => return refused(&EnrolmentError::Malformed(String::new())),
         };
         let checked = reveal.check(&begun.start, &begun.nonce, begun.offer.text.as_bytes(), &signer);
-        let transcript = match checked {
-            Ok((_, transcript)) => transcript,
-            Err(error) => {
+        let now = Timestamp::now();
+        let vouched = checked.map_err(Ok).and_then(|(claim, transcript)| match &reveal.token {
+            None => Ok((transcript, 0)),
+            Some(proof) => {
+                let tokens = Kept::read(&self.tokens, &self.claims).map_err(Err)?;
+                let unknown = Err(EnrolmentError::TokenUnknown);
+                let places = tokens.map_or(unknown, |tokens| tokens.vouches(proof, &claim, &transcript, now));
+                places.map(|places| (transcript, places)).map_err(Ok)
+            }
+        });
+        let (transcript, places) = match vouched {
+            Ok(vouched) => vouched,
+            Err(Ok(error)) => {
                 tracing::info!(address = %from, error = %error, "an enrolment is refused");
                 return refused(&error);
             }
+            Err(Err(error)) => return logged(&*error),
         };
-        let now = Timestamp::now();
         let waiting = Waiting {
             layout: LAYOUT,
             request: request.to_owned(),
@@ -158,9 +183,10 @@ impl Enrolment {
             claim: reveal.claim,
             transcript,
             roster: begun.offer.roster,
+            token: reveal.token,
             verdict: None,
         };
-        match self.claims.add(waiting, now) {
+        match self.claims.add(waiting, places, now) {
             Ok(Some(waiting)) => {
                 tracing::info!(address = %from, number = waiting.number, "a device waits to be enrolled");
                 // It is told at once how it stands, and asks again: a stranger's connection isn't kept.
@@ -172,8 +198,12 @@ impl Enrolment {
     }
 
     /// `GET /enroll/<request>`.
-    fn ask(&self, request: &str) -> Answer {
-        match self.claims.get(request, Timestamp::now()) {
+    fn ask(&self, from: IpAddr, request: &str) -> Answer {
+        let found = self.claims.get(request, Timestamp::now());
+        if let Err(late) = self.pace(found.as_ref().ok().and_then(|one| one.as_ref().map(Waiting::kind)), from) {
+            return too_many(late);
+        }
+        match found {
             Ok(None) => nothing(),
             Ok(Some(Waiting { verdict: None, .. })) => (StatusCode::NO_CONTENT, None, None),
             Ok(Some(Waiting { verdict: Some(Verdict::Approved { answer, .. }), .. })) => {
@@ -185,29 +215,6 @@ impl Enrolment {
             Err(error) => logged(&error),
         }
     }
-
-    /// What `open.json` says now.
-    fn open(&self) -> Result<Option<Arc<Open>>, Box<dyn std::error::Error>> {
-        let stamp = Stamp::of(&self.claims.dir().join("open.json"));
-        let mut kept = lock(&self.opening);
-        if stamp.is_none() {
-            return Ok(None);
-        }
-        if kept.0 != stamp {
-            let open = self.claims.opening()?.map(|opening| {
-                let file = EnrolmentFile::parse(opening.offer.as_bytes())?;
-                let offer = Offer { text: opening.offer.as_str().into(), roster: file.trust.sha256 };
-                Ok::<_, EnrolmentError>(Arc::new(Open { opening, offer }))
-            });
-            *kept = (stamp, open.transpose()?);
-        }
-        Ok(kept.1.clone())
-    }
-}
-
-/// Which key made a signature.
-fn signer(bytes: &[u8], namespace: &str, signature: &str) -> Option<KeyText> {
-    repo_git::sign::verify(namespace, bytes, signature).ok()?.to_string().parse().ok()
 }
 
 /// The same for whoever isn't let in, whatever is behind it.
