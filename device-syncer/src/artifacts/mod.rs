@@ -6,7 +6,7 @@ use std::io;
 use std::path::PathBuf;
 
 use repo_git::durable;
-use repo_model::Digest;
+use repo_model::{Digest, IntoSet};
 
 /// Archives by the digest of their bytes, in `<dir>/sha256/<hex>`.
 #[derive(Debug, Clone)]
@@ -46,7 +46,7 @@ impl Cache {
 
     /// Removes everything else, leftovers of a crash included.
     pub fn prune(&self, keep: &BTreeSet<Digest>) -> io::Result<()> {
-        let keep: BTreeSet<String> = keep.iter().map(Digest::hex).collect();
+        let keep: BTreeSet<String> = keep.iter().map(Digest::hex).into_set();
         let entries = match fs::read_dir(&self.dir) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             entries => entries?,

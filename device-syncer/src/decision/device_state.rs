@@ -3,7 +3,7 @@
 //!
 //! The ref moves atomically and alone decides; the local `status` branch is derived from it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 use repo_git::CommitId;
@@ -13,7 +13,9 @@ use repo_model::envelope::DriftPolicy;
 use repo_model::freshness::LIFE;
 use repo_model::margo::ProfileType;
 use repo_model::report::{Condition, IMAGES, LockedImage, LockedImages};
-use repo_model::{Branch, ComponentName, DeploymentId, DeploymentName, Digest, ErrorCode, FileTree, IntoMap, json};
+use repo_model::{
+    Branch, ComponentName, DeploymentId, DeploymentName, Digest, ErrorCode, FileTree, IntoMap, IntoSet, json,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::decision::component::Component;
@@ -456,8 +458,8 @@ impl DeviceState {
         let inputs = wanted.iter().flat_map(|wanted| &wanted.components).filter_map(|one| one.input.as_ref().ok());
         // An input that can't be known now, because a file of the device is missing, may come back as it was.
         let unknown = wanted.iter().flat_map(|wanted| &wanted.components).filter(|one| one.input.is_err());
-        let unknown: BTreeSet<_> = unknown.map(|one| one.project.as_str()).collect();
-        let inputs: BTreeSet<_> = inputs.map(|input| (input.project.as_str(), input.input_digest)).collect();
+        let unknown = unknown.map(|one| one.project.as_str()).into_set();
+        let inputs = inputs.map(|input| (input.project.as_str(), input.input_digest)).into_set();
         self.failed_inputs.retain(|project, bad| inputs.contains(&(project.as_str(), bad.input_digest)));
         self.images.retain(|project, known| {
             unknown.contains(project.as_str()) || inputs.contains(&(project.as_str(), known.input_digest))

@@ -1,10 +1,8 @@
 //! What a `status` commit says: a subject that names what is new, and the trailers.
 
-use std::collections::BTreeSet;
-
 use repo_model::message::Message;
 use repo_model::report::Condition;
-use repo_model::{Branch, DeviceId, FleetId, Trailer};
+use repo_model::{Branch, DeviceId, FleetId, IntoSet, Trailer};
 
 use crate::decision::conditions;
 use crate::decision::device_state::DeviceState;
@@ -75,7 +73,7 @@ fn is_adoption(next: &DeviceState, before: &DeviceState) -> bool {
 fn of_conditions(next: &DeviceState, before: &DeviceState) -> Vec<String> {
     let (now, old) = (conditions::all(&next.status), conditions::all(&before.status));
     let new = now.iter().filter(|one| !old.contains(one)).map(|one| format!("{}: {}", one.kind, one.reason));
-    let kinds = |all: &[Condition]| all.iter().map(|one| one.kind.clone()).collect::<BTreeSet<_>>();
+    let kinds = |all: &[Condition]| all.iter().map(|one| one.kind.clone()).into_set();
     let gone = kinds(&old).difference(&kinds(&now)).map(|kind| format!("{kind} cleared")).collect::<Vec<_>>();
     new.chain(gone).collect()
 }

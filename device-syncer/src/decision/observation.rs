@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use repo_model::margo::ProfileType;
-use repo_model::{ComponentName, DeploymentId, Digest};
+use repo_model::{ComponentName, DeploymentId, Digest, IntoSet};
 
 use super::failure::Failure;
 
@@ -29,7 +29,7 @@ impl Observation {
 
     /// The types of the runtimes that don't answer.
     pub fn unreachable_types(&self) -> BTreeSet<ProfileType> {
-        self.unreachable.keys().copied().collect()
+        self.unreachable.keys().copied().into_set()
     }
 }
 

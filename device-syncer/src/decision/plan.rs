@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use repo_model::envelope::DriftPolicy;
 use repo_model::margo::ProfileType;
-use repo_model::{ComponentName, DeploymentId, DeploymentName, Digest, ErrorCode, IntoMap};
+use repo_model::{ComponentName, DeploymentId, DeploymentName, Digest, ErrorCode, IntoMap, IntoSet};
 use serde::Serialize;
 
 use crate::decision::approval::ChangeSet;
@@ -277,7 +277,7 @@ impl Actual<'_> {
     /// How many deployments are here, as far as that is known.
     fn deployments(&self) -> usize {
         let seen = self.observed.values().filter_map(|found| found.deployment);
-        self.device_state.deployments.keys().copied().chain(seen).collect::<BTreeSet<_>>().len()
+        self.device_state.deployments.keys().copied().chain(seen).into_set().len()
     }
 
     /// What there is under a component's name and type.
@@ -473,7 +473,7 @@ fn required(action: Action, wanted: &DesiredDeployment, actual: &Actual<'_>) -> 
 /// The deployments that would go as a whole.
 fn going(removals: &[Removal], wanted: &[DesiredDeployment]) -> BTreeSet<DeploymentId> {
     let all = removals.iter().filter_map(|removal| removal.deployment);
-    all.filter(|id| !wanted.iter().any(|one| one.id == *id)).collect()
+    all.filter(|id| !wanted.iter().any(|one| one.id == *id)).into_set()
 }
 
 /// What each deployment's change comes to, of those that are wanted, and of those that go.
@@ -579,15 +579,15 @@ fn removable(device_state: &DeviceState) -> Vec<Removal> {
 
 /// Everything of ours, remembered or observed, that isn't wanted: prune is the difference of two inventories.
 fn removals(wanted: &[DesiredDeployment], actual: &Actual<'_>) -> Vec<Removal> {
-    let keep: BTreeSet<_> = wanted
+    let keep = wanted
         .iter()
         .flat_map(|deployment| &deployment.components)
         .map(|component| component.project.as_str())
-        .collect();
+        .into_set();
     let mut gone = removable(actual.device_state);
     gone.retain(|removal| !keep.contains(removal.project.as_str()));
     gone.reverse();
-    let known: BTreeSet<_> = gone.iter().map(|removal| (removal.kind, removal.project.clone())).collect();
+    let known = gone.iter().map(|removal| (removal.kind, removal.project.clone())).into_set();
     let forgotten = actual
         .observed
         .values()

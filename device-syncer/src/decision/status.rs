@@ -1,10 +1,10 @@
 //! What the device says in Git: Margo's DeploymentStatus documents as data, and the transitions between two of them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use repo_model::margo::Header;
 use repo_model::margo::status::{ComponentStatus, DeploymentStatus, State, Status, StatusError};
-use repo_model::{ComponentName, DeploymentId, DeviceId, FileTree, IntoMap};
+use repo_model::{ComponentName, DeploymentId, DeviceId, FileTree, IntoMap, IntoSet};
 
 use crate::decision::deployment::DesiredDeployment;
 use crate::decision::failure::Failure;
@@ -105,7 +105,7 @@ impl Report {
     /// dropped, anything else is removed.
     pub fn forget_unknown(&mut self, plan: &Plan) {
         let held = plan.held.iter().map(|held| &held.removal);
-        let removals: BTreeSet<_> = plan.removals.iter().chain(held).filter_map(Removal::component).collect();
+        let removals = plan.removals.iter().chain(held).filter_map(Removal::component).into_set();
         for (id, reported) in &mut self.deployments {
             match plan.deployments.iter().find(|planned| planned.id == *id) {
                 Some(planned) => reported.components.retain(|one| {
@@ -237,6 +237,8 @@ impl Transition {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
     use crate::decision::device_state::DeviceState;
     use crate::decision::gates::Gates;

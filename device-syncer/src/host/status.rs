@@ -1,14 +1,12 @@
 //! The branch `status` at the host: this device goes on from its own, and replaces what nobody else may write there.
 
-use std::collections::BTreeSet;
-
 use jiff::Timestamp;
 use repo_git::repo::TreeLimits;
 use repo_git::{Commit, CommitId, FetchError, PushUpdate};
 use repo_model::desired::Desired;
 use repo_model::message::Message;
 use repo_model::report::{ConditionType, Reason};
-use repo_model::{Branch, ErrorCode, KeyText, Trailer, error_chain};
+use repo_model::{Branch, ErrorCode, IntoSet, KeyText, Trailer, error_chain};
 use uuid::Uuid;
 
 use crate::config::Device;
@@ -209,7 +207,7 @@ impl StatusBranch<'_> {
     /// Says that somebody else speaks in this device's name.
     fn report_fork(&mut self, tip: CommitId, other: Option<Uuid>) -> Result<(), StatusError> {
         let installations = other.into_iter().chain([self.device.instance]);
-        let names: BTreeSet<_> = installations.map(|instance| instance.to_string()).collect();
+        let names = installations.map(|instance| instance.to_string()).into_set();
         let names = names.into_iter().collect::<Vec<_>>().join(" and ");
         let text = match other {
             Some(other) if other == self.device.instance => {

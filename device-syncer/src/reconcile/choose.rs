@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use repo_model::DeploymentName;
+use repo_model::{DeploymentName, IntoSet};
 
 use crate::decision::component::Component;
 use crate::decision::deployment::DesiredDeployment;
@@ -109,7 +109,7 @@ fn removals(
         .iter()
         .filter_map(|one| state.next.deployments.get(&one.deployment?))
         .flat_map(|applied| &applied.inputs.depends_on)
-        .collect();
+        .into_set();
     let is_needed = |one: &Removal| one.name.as_ref().is_some_and(|name| needed.contains(name));
     // Those in a circle wait for nothing.
     let is_circle = outstanding.iter().all(|one| is_needed(one));

@@ -7,6 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use repo_model::IntoSet;
 use tokio::sync::Notify;
 
 use crate::decision::deployment::DesiredDeployment;
@@ -277,7 +278,7 @@ impl Jobs {
     /// Lets those take no further step for which a gate has closed. What changes something already goes on to its end: half
     /// of it would be worse.
     pub(super) fn halt(&self, plan: &Plan) {
-        let waiting: BTreeSet<_> = plan.waiting().collect();
+        let waiting = plan.waiting().into_set();
         for job in &self.running {
             let planned = job.work.fetches_for().and_then(|id| plan.planned(id));
             let fetching = planned.map(|one| one.fetching).unwrap_or_default();

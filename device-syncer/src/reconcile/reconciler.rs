@@ -11,7 +11,7 @@ use repo_model::margo::status::State;
 use repo_model::margo::{DeviceCapabilities, ProfileType};
 use repo_model::report::{CAPABILITIES, ConditionType, Reason};
 use repo_model::windows::Spread;
-use repo_model::{IntoMap, error_chain};
+use repo_model::{IntoMap, IntoSet, error_chain};
 
 use crate::config::{Device, Home, Settings, known_zone};
 use crate::decision::approval::{Approvals, FleetAsks, SiteWords};
@@ -288,7 +288,7 @@ pub(super) fn gates(
 /// What is known of what is wanted; of anything else it is forgotten.
 fn known_fetched(state: &Shared, all: &[DesiredDeployment]) -> AllFetched {
     let inputs = all.iter().flat_map(|one| &one.components);
-    let digests: BTreeSet<_> = inputs.filter_map(|one| Some(one.input.as_ref().ok()?.input_digest)).collect();
+    let digests = inputs.filter_map(|one| Some(one.input.as_ref().ok()?.input_digest)).into_set();
     let state = &mut *state.lock();
     let reported = || fetched_before(&Report::read(&state.store.device_state.status), all, Timestamp::now());
     let fetched = state.fetched.get_or_insert_with(reported);

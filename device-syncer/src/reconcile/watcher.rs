@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use repo_git::watch::{self, Change};
+use repo_model::IntoSet;
 use tokio::sync::mpsc::{Receiver, channel};
 
 use crate::config::{Home, HostSettings};
@@ -21,9 +22,9 @@ impl Watcher {
     /// Watches the home for requests and settings, and the files of the host's settings.
     pub fn watch(home: &Home, settings: &HostSettings) -> Self {
         let (changed, changes) = channel(1);
-        let files: BTreeSet<PathBuf> = settings.files.iter().chain(&settings.secrets).cloned().collect();
+        let files: BTreeSet<PathBuf> = settings.files.iter().chain(&settings.secrets).cloned().into_set();
         let places = requests::places(home).into_iter().chain([home.config()]);
-        let requests = places.chain(files.iter().cloned()).collect::<BTreeSet<_>>();
+        let requests = places.chain(files.iter().cloned()).into_set();
         let wanted = requests.clone();
         // Whole files appear by rename, or are written in place by a person's editor.
         let watcher = watch::Watcher::new(move |change| {
@@ -33,7 +34,7 @@ impl Watcher {
             }
         });
         let watcher = watcher.and_then(|mut watcher| {
-            let directories: BTreeSet<&Path> = requests.iter().filter_map(|path| path.parent()).collect();
+            let directories: BTreeSet<&Path> = requests.iter().filter_map(|path| path.parent()).into_set();
             for directory in directories.into_iter().filter(|directory| directory.is_dir()) {
                 watcher.watch(directory)?;
             }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use repo_model::margo::ProfileType;
-use repo_model::{Digest, error_chain};
+use repo_model::{Digest, IntoSet, error_chain};
 
 use super::{
     Cancel, ComposeRuntime, HelmRuntime, LockedImage, Runtime, RuntimeError, Runtimes, Source, Watch, compose, helm,
@@ -54,7 +54,7 @@ impl DeviceRuntimes {
     /// The types of profiles that have a runtime here.
     pub fn types(&self) -> BTreeSet<ProfileType> {
         let compose = self.compose.iter().map(|_| ProfileType::Compose);
-        compose.chain(self.helm.iter().map(|_| ProfileType::Helm)).collect()
+        compose.chain(self.helm.iter().map(|_| ProfileType::Helm)).into_set()
     }
 
     /// What each runtime shows; one that doesn't answer is in `unreachable`, with why.

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use repo_model::Digest;
+use repo_model::{Digest, IntoSet};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -61,7 +61,7 @@ impl Images {
 
     /// The names of the images with these variables; without those that only the device knows.
     pub fn names(&self, variables: &Variables) -> BTreeSet<String> {
-        self.0.iter().filter_map(|one| one.fill(variables)).filter(|name| !name.is_empty()).collect()
+        self.0.iter().filter_map(|one| one.fill(variables)).filter(|name| !name.is_empty()).into_set()
     }
 }
 
@@ -236,7 +236,7 @@ impl Reader<'_> {
         if image.len() > LONGEST || self.images.len() >= MOST {
             return;
         }
-        let mut needed: BTreeSet<String> = mentioned(&image).map(str::to_owned).collect();
+        let mut needed: BTreeSet<String> = mentioned(&image).map(str::to_owned).into_set();
         let mut kept: Vec<Assignments> = Vec::new();
         for assignments in defaults.iter().rev() {
             let mut own: Assignments = Vec::new();

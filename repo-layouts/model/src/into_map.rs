@@ -1,6 +1,6 @@
-//! Maps from pairs, in little code.
+//! Maps from pairs and sets from values, in little code.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Puts pairs into a map one after the other; of two with the same key the later one stays.
 ///
@@ -17,6 +17,18 @@ pub trait IntoMap<K: Ord, V>: IntoIterator<Item = (K, V)> + Sized {
 
 impl<K: Ord, V, I: IntoIterator<Item = (K, V)>> IntoMap<K, V> for I {}
 
+/// Puts values into a set one after the other: what [`IntoMap`] is for maps, and for the same reason.
+pub trait IntoSet<T: Ord>: IntoIterator<Item = T> + Sized {
+    /// The set of these values.
+    fn into_set(self) -> BTreeSet<T> {
+        let mut set = BTreeSet::new();
+        set.extend(self);
+        set
+    }
+}
+
+impl<T: Ord, I: IntoIterator<Item = T>> IntoSet<T> for I {}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -25,5 +37,11 @@ mod tests {
     fn the_map_is_the_one_that_collect_makes() {
         let pairs = [("b", 1), ("a", 2), ("b", 3), ("a", 4), ("c", 5)];
         assert_eq!(pairs.into_map(), pairs.into_iter().collect());
+    }
+
+    #[test]
+    fn the_set_is_the_one_that_collect_makes() {
+        let values = ["b", "a", "b", "c"];
+        assert_eq!(values.into_set(), values.into_iter().collect());
     }
 }

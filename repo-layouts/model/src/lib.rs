@@ -53,7 +53,7 @@ pub use branch::Branch;
 pub use chain::error_chain;
 pub use digest::Digest;
 pub use ids::{ApplicationId, ComponentName, DeploymentId, DeploymentName, DeviceId, FleetId};
-pub use into_map::IntoMap;
+pub use into_map::{IntoMap, IntoSet};
 pub use key::KeyText;
 pub use margo::ErrorCode;
 pub use message::Trailer;

@@ -1,11 +1,9 @@
 //! The trust roster: which publisher keys a device believes, followed version by version.
 
-use std::collections::BTreeSet;
-
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::{Digest, FileTree, FleetId, KeyText};
+use crate::{Digest, FileTree, FleetId, IntoSet, KeyText};
 
 /// The namespace of a roster's detached signatures (`ssh-keygen -Y sign -n wfm-roster`).
 pub const ROSTER_NAMESPACE: &str = "wfm-roster";
@@ -129,7 +127,7 @@ impl Trust {
 
 impl Roster {
     fn check(&self, fleet: FleetId) -> Result<(), String> {
-        let roots: BTreeSet<_> = self.roots.iter().collect();
+        let roots = self.roots.iter().into_set();
         if self.fleet != fleet {
             Err(format!("`fleet` is {}, expected {fleet}", self.fleet))
         } else if self.version == 0 || self.version > 1_000_000 {

@@ -13,7 +13,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use jiff::{SignedDuration, Timestamp};
 use repo_git::durable;
-use repo_model::{Digest, json};
+use repo_model::{Digest, IntoSet, json};
 use serde::{Deserialize, Serialize};
 
 use super::ComposeRuntime;
@@ -75,7 +75,7 @@ impl Inventory {
         for (project, marker) in applied {
             marker.images.values().for_each(|name| self.fetched(marker.input_digest, project, name));
         }
-        let applied: BTreeSet<_> = applied.iter().map(|(_, marker)| marker.input_digest).collect();
+        let applied = applied.iter().map(|(_, marker)| marker.input_digest).into_set();
         let mut gone = BTreeSet::new();
         self.inputs.retain(|input, fetched| {
             let stays =
@@ -85,7 +85,7 @@ impl Inventory {
             }
             stays
         });
-        let needed: BTreeSet<_> = self.inputs.values().flat_map(|fetched| &fetched.images).collect();
+        let needed = self.inputs.values().flat_map(|fetched| &fetched.images).into_set();
         for name in gone.into_iter().filter(|name| !needed.contains(name)) {
             self.unneeded.entry(name).or_insert(now);
         }
@@ -212,7 +212,7 @@ impl ComposeRuntime {
         if due.is_empty() {
             return Ok(false);
         }
-        let in_use: BTreeSet<String> = self.engine.list(&[])?.into_iter().map(|container| container.image).collect();
+        let in_use: BTreeSet<String> = self.engine.list(&[])?.into_iter().map(|container| container.image).into_set();
         let (mut gone, mut stays, mut result) = (Vec::new(), Vec::new(), Ok(()));
         for name in due {
             let removed = if in_use.contains(&name) { Ok(false) } else { self.unname(&name) };

@@ -11,6 +11,7 @@ use std::path::Path;
 
 use repo_artifacts::{Archive, File};
 use repo_git::durable::{self, Dir};
+use repo_model::IntoSet;
 use rustix::fs::FileType;
 
 /// How often something in the way is removed: a container that puts it back each time must not keep us.
@@ -18,7 +19,7 @@ const TRIES: usize = 5;
 
 /// The paths that an archive brings: its files, and its directories with a final `/`.
 pub(super) fn inventory(archive: &Archive) -> BTreeSet<String> {
-    archive.files().keys().cloned().chain(archive.dirs().iter().map(|dir| format!("{dir}/"))).collect()
+    archive.files().keys().cloned().chain(archive.dirs().iter().map(|dir| format!("{dir}/"))).into_set()
 }
 
 /// Makes `root` hold the archive's files, durably; those that are the same already are not touched. New ones are made

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::PoisonError;
 
 use repo_model::margo::ProfileType;
-use repo_model::{Digest, IntoMap};
+use repo_model::{Digest, IntoMap, IntoSet};
 
 use super::containers::{Container, missing, overall, removed_after_its_end, with_labels};
 use super::project::{Marker, Project, Stage};
@@ -54,7 +54,7 @@ impl ComposeRuntime {
 /// Services whose containers ended well, and aren't started again.
 pub(super) fn finished(services: &BTreeMap<String, ServiceState>) -> BTreeSet<String> {
     let ended = |state: &ServiceState| state.state == "exited" && state.condition == Condition::Running;
-    services.iter().filter(|(_, state)| ended(state)).map(|(service, _)| service.clone()).collect()
+    services.iter().filter(|(_, state)| ended(state)).map(|(service, _)| service.clone()).into_set()
 }
 
 pub(super) fn observed(project: String, marker: Option<Marker>, containers: &[Container]) -> Observed {

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component as Part, Path};
 
 use repo_artifacts::Archive;
-use repo_model::{Digest, IntoMap};
+use repo_model::{Digest, IntoMap, IntoSet};
 use serde_json::{Map, Value};
 
 use super::files;
@@ -36,12 +36,12 @@ impl Resolved {
     }
 
     pub(super) fn services(&self) -> BTreeSet<String> {
-        self.section("services").map(|(name, _)| name.to_owned()).collect()
+        self.section("services").map(|(name, _)| name.to_owned()).into_set()
     }
 
     /// Every image that a service needs.
     pub(super) fn images(&self) -> BTreeSet<&str> {
-        self.section("services").filter_map(|(_, service)| service["image"].as_str()).collect()
+        self.section("services").filter_map(|(_, service)| service["image"].as_str()).into_set()
     }
 
     /// The image of each service.
@@ -54,14 +54,14 @@ impl Resolved {
     pub(super) fn run_to_their_end(&self) -> BTreeSet<&str> {
         let waits = self.section("services").filter_map(|(_, service)| service["depends_on"].as_object()).flatten();
         let ends = waits.filter(|(_, how)| how["condition"] == "service_completed_successfully");
-        ends.map(|(service, _)| service.as_str()).collect()
+        ends.map(|(service, _)| service.as_str()).into_set()
     }
 
     /// The services in whose namespaces a service lives.
     pub(super) fn lives_with(&self, service: &str) -> BTreeSet<String> {
         let service = &self.document["services"][service];
         let modes = ["network_mode", "ipc", "pid"].into_iter().filter_map(|key| service[key].as_str());
-        modes.filter_map(|mode| mode.strip_prefix("service:")).map(str::to_owned).collect()
+        modes.filter_map(|mode| mode.strip_prefix("service:")).map(str::to_owned).into_set()
     }
 
     /// All services, each behind those that it waits for or in whose namespaces it lives. Those in a circle come last.
@@ -77,7 +77,7 @@ impl Resolved {
 
     fn before(&self, service: &str) -> BTreeSet<String> {
         let waits = self.document["services"][service]["depends_on"].as_object().into_iter().flatten();
-        waits.map(|(name, _)| name.clone()).chain(self.lives_with(service)).collect()
+        waits.map(|(name, _)| name.clone()).chain(self.lives_with(service)).into_set()
     }
 
     /// Lets a service run another image.
@@ -103,7 +103,7 @@ impl Resolved {
     pub(super) fn files_digest(&self, service: &str, archive: &Archive, root: &Path) -> Option<Digest> {
         let service = &self.document["services"][service];
         let mut parts = BTreeSet::new();
-        let mut paths: BTreeSet<String> = binds(service).filter_map(|path| inside(root, path)).collect();
+        let mut paths: BTreeSet<String> = binds(service).filter_map(|path| inside(root, path)).into_set();
         for kind in ["configs", "secrets"] {
             for name in items(&service[kind]).filter_map(|it| it["source"].as_str()) {
                 let definition = &self.document[kind][name];

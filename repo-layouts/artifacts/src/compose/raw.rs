@@ -8,6 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use repo_model::IntoSet;
 use serde_json::Value;
 
 use super::{characters, variables};
@@ -28,7 +29,7 @@ pub(super) fn read(archive: &Archive) -> Result<BTreeMap<String, Value>, String>
     let mut queue = vec![Archive::COMPOSE.to_owned()];
     // Compose reads a `.env` in the directory of each file that is included.
     let is_dot_env = |file: &&String| *file == ".env" || file.ends_with("/.env");
-    let mut variables: BTreeSet<String> = archive.files().keys().filter(is_dot_env).cloned().collect();
+    let mut variables: BTreeSet<String> = archive.files().keys().filter(is_dot_env).cloned().into_set();
     while let Some(file) = queue.pop() {
         let mut paths = Vec::new();
         let document = parse(&file, text(archive, &file)?)?;

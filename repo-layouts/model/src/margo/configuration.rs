@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
+use crate::IntoSet;
 use crate::value::ParamValue;
 use crate::yaml::{Field, Reader};
 
@@ -141,7 +142,7 @@ impl Configuration {
     pub(super) fn read(field: Field<'_>, parameters: &BTreeSet<&str>) -> Option<Self> {
         field.mapping(|reader| {
             let schemas = reader.required("schema", |field| field.list(|field| field.mapping(schema)));
-            let names: BTreeSet<_> = schemas.iter().flatten().map(|schema| schema.name.as_str()).collect();
+            let names = schemas.iter().flatten().map(|schema| schema.name.as_str()).into_set();
             if let Some(schemas) = schemas.as_ref().filter(|schemas| schemas.len() > names.len()) {
                 let twice = schemas.iter().enumerate().find(|(i, s)| schemas[..*i].iter().any(|t| t.name == s.name));
                 let name = twice.map(|(_, schema)| schema.name.as_str()).unwrap_or_default();

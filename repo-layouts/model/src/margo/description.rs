@@ -1,6 +1,6 @@
 //! ApplicationDescription (`margo.yaml`): what a vendor offers, and how it can be deployed.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
@@ -10,10 +10,10 @@ use super::configuration::Configuration;
 use super::header::{Form, Header};
 use super::parameter::check_unique;
 use super::{Component, Extensions, ProfileType, Requirements, Target};
-use crate::ApplicationId;
 use crate::problem::Problems;
 use crate::value::{ParamValue, Strictness};
 use crate::yaml::{self, Field, Reader, Value};
+use crate::{ApplicationId, IntoSet};
 
 /// rc.3 has `apiVersion: v1` alone: its schema is closed and has no `kind`.
 const FORM: Form = Form {
@@ -134,7 +134,7 @@ fn document(reader: &mut Reader<'_>) -> Option<ApplicationDescription> {
             None
         }
     };
-    let names: BTreeSet<_> = parameters.iter().flatten().map(|(name, _)| name.as_str()).collect();
+    let names = parameters.iter().flatten().map(|(name, _)| name.as_str()).into_set();
     let configuration = if profiles.is_some() && (parameters.is_some() || !reader.has("parameters")) {
         reader.optional("configuration", |field| Configuration::read(field, &names))
     } else {

@@ -1,7 +1,7 @@
 //! What a reader of `status` and `heartbeat` checks beside the signature (`repo-layouts/README.md`, *What readers of
 //! `status` check*).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use serde::de::DeserializeOwned;
@@ -19,7 +19,7 @@ use crate::envelope::{EnvelopeDeployment, LAYOUT, MAX_SERIAL};
 use crate::margo::{Component, DeploymentStatus, DeviceCapabilities, ProfileType, State};
 use crate::message::{Message, Trailer};
 use crate::value::{Param, input_digest};
-use crate::{ComponentName, DeploymentId, DeviceId, Digest, FileTree, FleetId};
+use crate::{ComponentName, DeploymentId, DeviceId, Digest, FileTree, FleetId, IntoSet};
 
 /// The most commits of `status`, from its tip, whose order is checked.
 pub const MAX_CHAIN: usize = 50;
@@ -250,7 +250,7 @@ fn read_deployment(device: &DeviceId, path: &str, bytes: &[u8]) -> Result<(Deplo
 fn missing(said: &BTreeMap<DeploymentId, DeploymentStatus>, named: &Named) -> Vec<Doubt> {
     let of = |(id, components): (&DeploymentId, &BTreeMap<ComponentName, Option<Digest>>)| {
         let Some(document) = said.get(id) else { return Some(format!("it says nothing of deployment {id}")) };
-        let told: BTreeSet<_> = document.components.iter().map(|one| &one.name).collect();
+        let told = document.components.iter().map(|one| &one.name).into_set();
         let names: Vec<_> =
             components.keys().filter(|name| !told.contains(name)).map(|name| format!("`{name}`")).collect();
         let more = names.len().saturating_sub(MAX_NAMES);
@@ -331,7 +331,7 @@ pub fn chain(links: &[Link]) -> Vec<Doubt> {
         let text = format!("its history goes back from serial {highest} to serial {}", older.serial);
         doubts.push(Doubt::new(WENT_BACK, text));
     }
-    let instances: BTreeSet<_> = present.iter().filter_map(|link| link.instance).collect();
+    let instances = present.iter().filter_map(|link| link.instance).into_set();
     if instances.len() > 1 {
         let names: Vec<_> = instances.iter().take(MAX_NAMES).map(Uuid::to_string).collect();
         let text =

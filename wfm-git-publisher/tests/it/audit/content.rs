@@ -1,5 +1,6 @@
 //! Whoever has the branch's key, or a program that is broken: signatures are good, and what they are on can't be so.
 
+use repo_model::Trailer;
 use repo_model::envelope::MAX_JUMP;
 use repo_testkit::hand::Draft;
 use serde_json::{Value, json};
@@ -41,10 +42,12 @@ fn desired() -> Vec<Forgery<'static>> {
         signed("for another fleet", "wrong-device", MIDDLE, move |draft, _| {
             envelope(draft, |envelope| envelope["fleet"] = other.into());
         }),
-        signed("another device's trailer", "wrong-device", MIDDLE, |draft, _| draft.trailer("Device", GOOD)),
-        signed("another branch's trailer", "wrong-device", MIDDLE, |draft, _| draft.trailer("Kind", "control")),
-        signed("a trailer twice", "wrong-device", MIDDLE, |draft, _| draft.add_trailer("Kind", "desired")),
-        signed("a serial in its trailer alone", "manifest-invalid", MIDDLE, |draft, _| draft.trailer("Serial", "9")),
+        signed("another device's trailer", "wrong-device", MIDDLE, |draft, _| draft.trailer(Trailer::Device, GOOD)),
+        signed("another branch's trailer", "wrong-device", MIDDLE, |draft, _| draft.trailer(Trailer::Kind, "control")),
+        signed("a trailer twice", "wrong-device", MIDDLE, |draft, _| draft.add_trailer(Trailer::Kind, "desired")),
+        signed("a serial in its trailer alone", "manifest-invalid", MIDDLE, |draft, _| {
+            draft.trailer(Trailer::Serial, "9")
+        }),
         signed("a file that isn't listed", "manifest-invalid", MIDDLE, |draft, _| draft.put("more.txt", "x")),
         signed("a file that is missing", "manifest-invalid", MIDDLE, |draft, _| {
             drop(draft.files.remove(&draft.deployment()));
@@ -93,10 +96,10 @@ fn desired() -> Vec<Forgery<'static>> {
             draft.seal();
         }),
         signed("a trailer with another manifest", "trailer-mismatch", MIDDLE, |draft, _| {
-            draft.trailer("Manifest-Digest", &format!("sha256:{}", "0".repeat(64)));
+            draft.trailer(Trailer::ManifestDigest, &format!("sha256:{}", "0".repeat(64)));
         }),
         signed("a trailer with another version", "trailer-mismatch", MIDDLE, |draft, _| {
-            draft.trailer("Manifest-Version", "77");
+            draft.trailer(Trailer::ManifestVersion, "77");
         }),
         signed("an addition that is none", "trailer-mismatch", TIP, |draft, _| {
             let line = draft.message.lines().find(|line| line.starts_with("Deployment: change")).unwrap().to_owned();
@@ -133,10 +136,12 @@ fn status() -> Vec<Forgery<'static>> {
     vec![
         signed("a commit that was never published", "desired-unknown", TIP, |draft, forge| {
             let unknown = forge.hand.tip("bundle");
-            draft.trailer("Desired-Commit", &unknown);
+            draft.trailer(Trailer::DesiredCommit, &unknown);
             syncer(draft, |syncer| syncer["adopted"]["commit"] = unknown.into());
         }),
-        signed("another serial in its trailer", "adopted-mismatch", TIP, |draft, _| draft.trailer("Serial", "4")),
+        signed("another serial in its trailer", "adopted-mismatch", TIP, |draft, _| {
+            draft.trailer(Trailer::Serial, "4")
+        }),
         signed("another serial", "adopted-mismatch", TIP, |draft, _| {
             syncer(draft, |syncer| syncer["adopted"]["serial"] = 9.into());
         }),
@@ -159,8 +164,8 @@ fn status() -> Vec<Forgery<'static>> {
             let old = forge.line("desired")[1].clone();
             let version: Value = serde_json::from_str(&forge.git(&["show", &format!("{old}:envelope.json")])).unwrap();
             let envelope = forge.git(&["log", "-1", "--format=%(trailers:key=Envelope-Digest,valueonly)", &old]);
-            draft.trailer("Desired-Commit", &old);
-            draft.trailer("Serial", "4");
+            draft.trailer(Trailer::DesiredCommit, &old);
+            draft.trailer(Trailer::Serial, "4");
             syncer(draft, |syncer| {
                 syncer["adopted"] = json!({"commit": old, "envelope": envelope.trim(), "serial": 4, "trust": 1,
                     "manifestVersion": version["manifestVersion"]});
@@ -169,8 +174,10 @@ fn status() -> Vec<Forgery<'static>> {
         signed("a document of another device", "wrong-device", TIP, |draft, _| {
             document(draft, |document| document["deviceId"] = GOOD.into());
         }),
-        signed("another device's trailer", "wrong-device", MIDDLE, |draft, _| draft.trailer("Device", GOOD)),
-        signed("another branch's trailer", "wrong-device", MIDDLE, |draft, _| draft.trailer("Kind", "heartbeat")),
+        signed("another device's trailer", "wrong-device", MIDDLE, |draft, _| draft.trailer(Trailer::Device, GOOD)),
+        signed("another branch's trailer", "wrong-device", MIDDLE, |draft, _| {
+            draft.trailer(Trailer::Kind, "heartbeat")
+        }),
         signed("a document at another path", "report-invalid", MIDDLE, |draft, _| {
             let path = draft.deployment();
             let bytes = draft.text(&path);
@@ -260,12 +267,12 @@ fn singles() -> Vec<Forgery<'static>> {
         signed("with a parent", "not-one-line", of("freshness"), |draft, forge| {
             draft.parents.push(forge.hand.tip("desired"));
         }),
-        signed("for another device", "wrong-device", of("freshness"), |draft, _| draft.trailer("Device", GOOD)),
+        signed("for another device", "wrong-device", of("freshness"), |draft, _| draft.trailer(Trailer::Device, GOOD)),
         signed("another archive", "digest-mismatch", of("bundle"), |draft, _| draft.put("bundle.tar.gz", "x")),
         signed("with a parent", "not-one-line", of("bundle"), |draft, forge| {
             draft.parents.push(forge.hand.tip("desired"));
         }),
-        signed("for another device", "wrong-device", of("bundle"), |draft, _| draft.trailer("Device", GOOD)),
+        signed("for another device", "wrong-device", of("bundle"), |draft, _| draft.trailer(Trailer::Device, GOOD)),
         signed("from the future", "time-ahead", of("heartbeat"), move |draft, _| {
             draft.json("current-state.json", |state| state["time"] = hour(200).into());
         }),
@@ -287,7 +294,7 @@ fn singles() -> Vec<Forgery<'static>> {
         signed("that can't be read", "report-invalid", of("heartbeat"), |draft, _| {
             draft.put("current-state.json", "[]")
         }),
-        signed("for another device", "wrong-device", of("site"), |draft, _| draft.trailer("Device", GOOD)),
+        signed("for another device", "wrong-device", of("site"), |draft, _| draft.trailer(Trailer::Device, GOOD)),
         signed("with another device in it", "wrong-device", of("site"), |draft, _| {
             draft.json("site.json", |list| list["device"] = GOOD.into());
         }),
