@@ -144,15 +144,15 @@ fn a_link_in_the_place_of_a_mount_is_looked_for_again_before_anything_is_started
     assert_eq!(world.ask(&["inspect", "--format", "{{.State.Running}}", &other]), "false\n");
 }
 
-/// Runs `command` under `restart`, and gives what an apply came to.
-fn crashing(restart: &str, command: &str) -> (World, Result<(), RuntimeError>) {
+/// Runs `command` under `restart`, and gives what an apply came to that may take so long.
+fn crashing(restart: &str, command: &str, timeout: Duration) -> (World, Result<(), RuntimeError>) {
     let mut world = World::docker();
     let text = format!(
         "services: {{web: {{image: 'margo-test/busybox:1', network_mode: none, restart: '{restart}', \
          command: [sh, -c, '{command}']}}}}"
     );
     world.archive(&[("compose.yaml", &text)]);
-    world.component.timeout = Duration::from_secs(14);
+    world.component.timeout = timeout;
     let result = world.prefetch_and_apply();
     (world, result)
 }
@@ -166,7 +166,7 @@ fn what_crashes_again_and_again_is_never_installed() {
     std::thread::scope(|scope| {
         for (restart, command) in cases.chain(more) {
             scope.spawn(move || {
-                let (world, result) = crashing(restart, command);
+                let (world, result) = crashing(restart, command, Duration::from_secs(14));
                 let error = result.unwrap_err();
                 assert_eq!(error.code().as_str(), "health-timeout", "{restart} {command}: {error}");
                 let found = world.observed().unwrap();
@@ -187,7 +187,8 @@ fn what_stays_up_or_ends_well_is_installed_whatever_it_does_first() {
             ("always", "echo >>/n; [ $$(wc -l </n) -ge 3 ] || exit 1; sleep 100000"),
         ] {
             scope.spawn(move || {
-                let (world, result) = crashing(restart, command);
+                // A loaded machine takes seconds for each start.
+                let (world, result) = crashing(restart, command, Duration::from_secs(120));
                 assert!(result.is_ok(), "{restart} {command}: {result:?}");
                 assert_eq!(world.observed().unwrap().condition, Condition::Running, "{restart} {command}");
             });
