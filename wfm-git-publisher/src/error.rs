@@ -236,6 +236,9 @@ fn approve_device_hint(error: &(dyn Error + 'static)) -> Option<String> {
                 .to_owned(),
         ),
         ApproveDeviceError::NoToken(_) => Some("`token list` shows those that are committed".to_owned()),
+        ApproveDeviceError::Unexpected { .. } => Some(
+            "`device pending` shows them; `device reject` turns away who isn't meant, and nobody was taken in".to_owned(),
+        ),
         ApproveDeviceError::NoPlaces { .. } => Some(
             "`device pending` shows them; `device reject` turns away who isn't meant. If you don't know all of them, \
              somebody else has the token: `token revoke` ends it"

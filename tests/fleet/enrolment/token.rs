@@ -33,7 +33,12 @@ impl Site {
     }
 
     fn approve(&self, token: &str) -> (Option<i32>, Value) {
-        let output = self.fleet.try_run(&["device", "approve", "--token", token, "--output", "json"]);
+        self.approve_with(token, &[])
+    }
+
+    fn approve_with(&self, token: &str, more: &[&str]) -> (Option<i32>, Value) {
+        let approve = ["device", "approve", "--token", token, "--output", "json"];
+        let output = self.fleet.try_run(&[&approve, more].concat());
         (output.status.code(), serde_json::from_slice(&output.stdout).unwrap_or_else(|_| said(&output).into()))
     }
 
@@ -192,7 +197,13 @@ fn a_stolen_token_lets_nobody_in_that_a_person_does_not_see_and_no_more_than_it_
     let numbers: Vec<_> =
         gone["pending"].as_array().expect("a list").iter().map(|one| one["number"].as_u64()).collect();
     assert_eq!(numbers.len(), 2, "{gone}");
-    let (code, done) = site.approve("graz");
+    // Who counted others than those that wait takes in none.
+    for expected in ["1", "3"] {
+        let (code, why) = site.approve_with("graz", &["--expect", expected]);
+        assert!(code == Some(1) && why.as_str().expect("an error").contains("2 new devices would be"), "{why}");
+        assert_eq!(site.head(), head);
+    }
+    let (code, done) = site.approve_with("graz", &["--expect", "2"]);
     assert_eq!((code, done["approved"].as_array().map(Vec::len)), (Some(0), Some(2)), "{done}");
     assert!(site.fleet.repository("graz-px-2").exists());
     // It is used up from the publish on, also where nothing can be published: here the application isn't in its registry.

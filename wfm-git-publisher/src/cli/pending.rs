@@ -45,7 +45,7 @@ pub(super) struct PendingArgs {
 /// With --token all that came by that token are taken in as one commit, with the ids and labels that it says; look at them with
 /// `device pending` before. Whoever can't be taken in is named with the reason, and the exit code is 1 then.
 ///
-///   wfm-git-publisher device approve --token graz
+///   wfm-git-publisher device approve --token graz --expect 48
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct ApproveArgs {
@@ -60,6 +60,10 @@ pub(super) struct ApproveArgs {
     /// All that wait with this token
     #[arg(long, value_name = "NAME", conflicts_with_all = ["code", "id", "labels", "replace"])]
     token: Option<String>,
+
+    /// How many new ones `device pending` showed: with more or fewer nobody is taken in, so that none comes unseen in between
+    #[arg(long, value_name = "COUNT", requires = "token")]
+    expect: Option<usize>,
 
     /// A label, of a device that isn't in the fleet yet; may be repeated
     #[arg(long = "label", value_name = "NAME=VALUE", value_parser = label)]
@@ -211,9 +215,9 @@ fn shown(one: &Waiting, candidate: Option<&Candidate>, files: &[SourceFile]) -> 
 
 pub(super) fn run_approve(place: &Place, args: ApproveArgs) -> Result<u8, Failure> {
     let (home, serve) = (place.home()?, enroll::serve(place)?);
-    let ApproveArgs { code, id, token, labels, ttl, replace, output } = args;
+    let ApproveArgs { code, id, token, expect, labels, ttl, replace, output } = args;
     if let Some(token) = token {
-        let word = BatchWord { token, ttl: ttl.0 };
+        let word = BatchWord { token, expect, ttl: ttl.0 };
         let approval = approve_batch(&place.work_tree()?, &home, &serve, &word, Timestamp::now())?;
         return tell_batch(place, &word.token, &approval, output);
     }

@@ -22,6 +22,8 @@ use crate::repos::{Control, FleetRepo, Home, StockGit, work_tree};
 pub struct BatchWord {
     /// The token's name.
     pub token: String,
+    /// How many new devices a person saw and means; absent if nobody counted them.
+    pub expect: Option<usize>,
     /// How long the devices' first secrets are valid; `None` for ever.
     pub ttl: Option<Duration>,
 }
@@ -97,6 +99,9 @@ pub fn approve_batch(
     if count + new.len() > token.count as usize {
         let places = (token.count as usize).saturating_sub(count);
         return Err(ApproveDeviceError::NoPlaces { token: token.name, waiting: new.len(), places });
+    }
+    if let Some(expected) = word.expect.filter(|expected| *expected != new.len()) {
+        return Err(ApproveDeviceError::Unexpected { token: token.name, waiting: new.len(), expected });
     }
     for Planned { file, text, .. } in &planned {
         let Some(text) = text else { continue };

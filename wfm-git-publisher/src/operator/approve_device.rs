@@ -63,6 +63,9 @@ pub enum ApproveDeviceError {
     /// Somebody has the token who isn't meant to, or it was made for too few.
     #[error("{waiting} devices wait with the token `{token}`, and it is for {places} more")]
     NoPlaces { token: String, waiting: usize, places: usize },
+    /// One came, or went, after a person looked.
+    #[error("{waiting} new devices would be taken in with the token `{token}`, and {expected} were expected")]
+    Unexpected { token: String, waiting: usize, expected: usize },
     #[error("no device that waits here shows the code {0}")]
     NoCode(Code),
     #[error("the device that shows this code was rejected")]
