@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use repo_model::desired::Desired;
 use repo_model::envelope::OnFailure;
-use repo_model::{DeploymentId, ErrorCode, error_chain};
+use repo_model::{DeploymentId, ErrorCode, IntoMap, error_chain};
 
 use crate::config::Device;
 use crate::decision::component::Component;
@@ -37,7 +37,7 @@ impl Reconciler {
         let failed = failed(&mut state.lock(), wanted, observation);
         let failed =
             failed.into_iter().map(|(one, why)| (one.id, FailedSet { why, against: against(one, &self.runtimes) }));
-        failed.collect()
+        failed.into_map()
     }
 
     /// Puts the last good sets into the place of those that failed.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use repo_model::DeploymentId;
+use repo_model::{DeploymentId, IntoMap};
 
 use super::{Plan, Removal};
 use crate::decision::hook::{HookAsk, HookChange};
@@ -14,7 +14,7 @@ impl Plan {
             let set = self.changes.get(id)?.digest();
             Some((*id, HookAsk { deployment: self.shown_name(*id), deployment_id: *id, change: *change, set }))
         };
-        self.asks.iter().filter_map(ask).collect()
+        self.asks.iter().filter_map(ask).into_map()
     }
 
     /// Whether nothing of a deployment is left to do now, and nothing is at work on it.

@@ -11,7 +11,7 @@ use std::fs;
 use std::path::{Component as Part, Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use repo_model::IntoMap;
+use repo_model::{IntoMap, IntoSet};
 
 use serde::Deserialize;
 
@@ -298,7 +298,7 @@ fn remote() -> BTreeSet<PathBuf> {
         let remote = REMOTE.iter().any(|name| kind.starts_with(name));
         remote.then(|| place.split(' ').nth(4)).flatten().map(|path| PathBuf::from(path.replace("\\040", " ")))
     };
-    mounted.lines().filter_map(place).filter(|path| path.parent().is_some()).collect()
+    mounted.lines().filter_map(place).filter(|path| path.parent().is_some()).into_set()
 }
 
 /// Every name that is looked up on the way to an absolute path, and where it ends. What isn't there, or lies at or below

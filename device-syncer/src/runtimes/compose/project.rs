@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use repo_artifacts::Archive;
 use repo_git::durable;
-use repo_model::{ComponentName, DeploymentId, Digest};
+use repo_model::{ComponentName, DeploymentId, Digest, IntoSet};
 use serde::{Deserialize, Serialize};
 
 use super::files;
@@ -109,7 +109,7 @@ impl Project {
     pub(super) fn run_to_their_end(&self, input: Digest) -> Result<BTreeSet<String>, RuntimeError> {
         let is_begun = self.marker()?.is_some_and(|marker| marker.input_digest == input);
         let document = self.document().filter(|_| is_begun);
-        Ok(document.iter().flat_map(Resolved::run_to_their_end).map(str::to_owned).collect())
+        Ok(document.iter().flat_map(Resolved::run_to_their_end).map(str::to_owned).into_set())
     }
 
     fn marker_file(&self) -> PathBuf {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use repo_model::IntoSet;
 use serde::Deserialize;
 
 use super::HelmRuntime;
@@ -40,7 +41,7 @@ impl HelmRuntime {
         }
         let text = String::from_utf8_lossy(&output.stdout);
         let runs = |event: &&str| event.ends_with("-install") || event.ends_with("-upgrade");
-        Ok(text.lines().filter(runs).map(str::to_owned).collect())
+        Ok(text.lines().filter(runs).map(str::to_owned).into_set())
     }
 
     /// Whether a hook has begun of the newest revision of this release, as far as that can be known.

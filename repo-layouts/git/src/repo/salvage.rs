@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use gix::ObjectId;
 use gix::objs::tree::EntryKind;
 use gix::objs::{Kind, TreeRefIter};
+use repo_model::IntoMap;
 
 use super::error::corrupt;
 use super::{ConsolidateError, OpenError, ReadError, Repo};
@@ -95,7 +96,7 @@ impl Repo {
         if !survey.found.is_empty() {
             self.write_pack(&into.pack_dir(), &survey.found)?;
         }
-        Ok(tips.into_iter().filter_map(|tip| Some((tip, survey.newest(tip)?))).collect())
+        Ok(tips.into_iter().filter_map(|tip| Some((tip, survey.newest(tip)?))).into_map())
     }
 }
 

@@ -9,6 +9,7 @@ use std::fmt::Display;
 use std::str::FromStr;
 
 use super::{Limits, Node, Plain, Scalar, Span, Strictness, Style, Value, is_ambiguous, parse, parse_json, resolve};
+use crate::IntoMap;
 use crate::problem::{Problem, Problems};
 
 /// Reads a YAML document: the typed value with its warnings, or every problem.
@@ -243,8 +244,9 @@ impl<'a> Field<'a> {
             let name = self.child(text, key).string();
             name.zip(read(text, self.child(text, node)))
         };
+        // All are read, so that all that is wrong is told.
         let entries: Vec<_> = entries.iter().map(entry).collect();
-        entries.into_iter().collect()
+        Some(entries.into_iter().collect::<Option<Vec<_>>>()?.into_map())
     }
 
     /// A mapping with known keys; every key that `read` didn't ask for is an error.

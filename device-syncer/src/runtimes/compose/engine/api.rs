@@ -1,6 +1,5 @@
 //! The engine's own API on its socket: no process is needed to ask it.
 
-use std::collections::BTreeMap;
 use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use repo_http::{Agent, Body, HttpError, Problem, Request, Response, Timeouts, Url};
-use repo_model::error_chain;
+use repo_model::{IntoMap, error_chain};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
@@ -218,7 +217,7 @@ pub(super) fn encoded(text: &str) -> String {
 
 /// A query's filters, by name.
 pub(super) fn filters(filters: &[(&str, &[String])]) -> String {
-    let filters: BTreeMap<_, _> = filters.iter().copied().collect();
+    let filters = filters.iter().copied().into_map();
     encoded(&serde_json::json!(filters).to_string())
 }
 
