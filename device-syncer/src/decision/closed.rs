@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use repo_model::report::ClosedGate;
 use repo_model::{DeploymentId, DeploymentName, ErrorCode, IntoMap};
 
+use super::approval::{Review, Waits};
 use super::deployment::DesiredDeployment;
 use super::failure::{Failure, one_line};
 use super::fetched::{self, AllFetched, Fetched};
@@ -32,6 +33,13 @@ pub fn closed(plan: &Plan, gates: &Gates, before: &[ClosedGate], now: Timestamp)
         let asked = asked
             .filter(|(all, change)| all.why_closed(name, change).is_some_and(|words| why.message.contains(&words)));
         let asked = asked.and_then(|(approvals, change)| approvals.waits(name, change));
+        // Where too many would go, a person is asked for each of them.
+        let asked = asked.or_else(|| {
+            let change = plan.changes.get(&id).filter(|_| gates::is_of_too_many(&why.message))?;
+            let said = gates.approvals.as_ref()?.said(change).ok().flatten();
+            let is_asked = said.is_none_or(|said| said.review() == Review::Rejected);
+            is_asked.then(|| Waits { set: change.digest(), rejected: said })
+        });
         ClosedGate {
             deployment: Some(id),
             code: code.to_owned(),

@@ -7,7 +7,7 @@ use repo_model::envelope::DriftPolicy;
 use repo_model::windows::{Opening, Overrun};
 use repo_model::{DeploymentId, DeploymentName, Digest, ErrorCode};
 
-use super::approval::{Approvals, ChangeSet};
+use super::approval::{Approvals, ChangeSet, Review};
 use super::failure::Failure;
 use super::fetched::{self, AllFetched, Fetched};
 use super::hold::Hold;
@@ -179,6 +179,14 @@ pub struct RemovalLimit {
     pub approved: BTreeSet<DeploymentId>,
 }
 
+/// Why the removal of a deployment waits, behind how many would go.
+const TOO_MANY: &str = "deployments would go at once";
+
+/// Whether this is why something waits: that too many deployments would go.
+pub(super) fn is_of_too_many(message: &str) -> bool {
+    message.contains(TOO_MANY)
+}
+
 /// So many deployments may go at once whatever their share is.
 const FEW: usize = 2;
 
@@ -217,11 +225,21 @@ impl Gates {
         if is_missing && self.fetches_ahead(of) { self.closed(Change::Fetch, of) } else { None }
     }
 
-    /// The same, where these of `all` deployments would go.
-    pub(super) fn with_going(&self, going: BTreeSet<DeploymentId>, all: usize) -> Self {
+    /// The same, where these of `all` deployments would go. Persons approve them together at the device, or the change of
+    /// each of them, from elsewhere too.
+    pub(super) fn with_going(
+        &self,
+        going: BTreeSet<DeploymentId>,
+        all: usize,
+        changes: &BTreeMap<DeploymentId, ChangeSet>,
+    ) -> Self {
+        let said = |id: &DeploymentId| self.approvals.as_ref()?.said(changes.get(id)?).ok()?;
         let is_over = self.removals.as_ref().is_some_and(|limit| {
-            let is_approved = going.is_subset(&limit.approved);
-            going.len() > FEW && going.len() * 100 > all * usize::from(limit.share) && !is_approved
+            let is_approved = |id: &DeploymentId| {
+                limit.approved.contains(id) || said(id).is_some_and(|said| said.review() == Review::Approved)
+            };
+            let is_many = going.len() > FEW && going.len() * 100 > all * usize::from(limit.share);
+            is_many && !going.iter().all(is_approved)
         });
         Self { too_many: if is_over { going } else { BTreeSet::new() }, ..self.clone() }
     }
@@ -293,7 +311,7 @@ impl Gates {
             }
             Gate::Removals => of.deployment.filter(|id| self.too_many.contains(id)).map(|_| {
                 let count = self.too_many.len();
-                format!("{count} deployments would go at once: `device-syncer approve --removals` lets them")
+                format!("{count} {TOO_MANY}: `device-syncer approve --removals` lets them")
             }),
             Gate::Approval => self.approvals.as_ref()?.why_closed(of.name, of.change?),
             Gate::Hook => self.hook.as_ref()?.why_closed(of.deployment?, of.change?.digest()),
@@ -315,8 +333,10 @@ fn closed(opening: Opening, waits: &str, whose: Whose) -> Option<String> {
 mod tests {
     use std::sync::LazyLock;
 
+    use repo_model::IntoMap;
+
     use super::*;
-    use crate::decision::approval::{AskedFor, FleetAsks, SiteWords};
+    use crate::decision::approval::{AskedFor, FleetAsks, SiteWords, Word};
     use crate::decision::pattern::Pattern;
     use crate::decision::windows::Doubt;
     use crate::testing::id;
@@ -464,7 +484,7 @@ mod tests {
         let going = |names: &[&str]| names.iter().map(|name| id(name)).collect::<BTreeSet<_>>();
         let waits = |share: Option<u8>, approved: &[&str], names: &[&str], all: usize| {
             let limit = share.map(|share| RemovalLimit { share, approved: going(approved) });
-            let gates = Gates { removals: limit, ..Gates::default() }.with_going(going(names), all);
+            let gates = Gates { removals: limit, ..Gates::default() }.with_going(going(names), all, &BTreeMap::new());
             assert_eq!(gates.closed(Change::Apply, nobody()), None);
             gates.closed(Change::Remove, nobody()).map(|failure| failure.code)
         };
@@ -482,7 +502,32 @@ mod tests {
         }
         let other = Subject { deployment: None, ..nobody() };
         let gates = Gates { removals: Some(RemovalLimit::default()), ..Gates::default() };
-        let gates = gates.with_going(going(&["a", "b", "c"]), 3);
+        let gates = gates.with_going(going(&["a", "b", "c"]), 3, &BTreeMap::new());
         assert_eq!(gates.closed(Change::Remove, other), None, "a part of what stays, and what is nobody's");
+    }
+
+    #[test]
+    fn a_word_for_the_change_of_each_lets_many_go_and_none_for_one_of_them_holds_all() {
+        let all = ["a", "b", "c"].map(id);
+        let changes = all.map(|id| (id, ChangeSet::removal(id))).into_map();
+        let waits = |said: &[(DeploymentId, Review)]| {
+            let word = |(id, review): &(DeploymentId, Review)| Word {
+                review: *review,
+                change: ChangeSet::removal(*id),
+                by: "j.doe".to_owned(),
+                why: "given up".to_owned(),
+                at: Timestamp::UNIX_EPOCH,
+            };
+            let words = Ok(said.iter().map(word).collect());
+            let (asked_for, fleet_asks) = (AskedFor::default(), FleetAsks::default());
+            let approvals = Some(Approvals { asked_for, fleet_asks, words, site: Ok(SiteWords::default()) });
+            let gates = Gates { removals: Some(RemovalLimit::default()), approvals, ..Gates::default() };
+            gates.with_going(all.into(), 3, &changes).closed(Change::Remove, nobody()).is_some()
+        };
+        let [a, b, c] = all;
+        assert!(!waits(&[a, b, c].map(|id| (id, Review::Approved))));
+        assert!(waits(&[a, b].map(|id| (id, Review::Approved))));
+        assert!(waits(&[(a, Review::Approved), (b, Review::Approved), (c, Review::Rejected)]));
+        assert!(waits(&[]));
     }
 }

@@ -204,7 +204,7 @@ impl Plan {
             plan.deployments.push(planned);
         }
         plan.changes = changes;
-        let gates = gates.with_going(going(&removals, wanted), actual.deployments());
+        let gates = gates.with_going(going(&removals, wanted), actual.deployments(), &plan.changes);
         for removal in removals {
             let (why, asks) = stays(&removal, wanted, &plan.changes, unreachable, &gates);
             if let Some(id) = removal.deployment.filter(|_| asks) {

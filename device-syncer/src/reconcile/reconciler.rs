@@ -309,7 +309,8 @@ pub(crate) fn approvals_of(
     clock_is_behind: bool,
 ) -> Option<Approvals> {
     let (asked_for, fleet_asks) = (device.settings.gates.approval.clone(), FleetAsks::of(desired));
-    if asked_for.is_none() && !fleet_asks.is_any() {
+    let is_limited = device.settings.gates.removals.is_some();
+    if asked_for.is_none() && !fleet_asks.is_any() && !is_limited {
         return None;
     }
     let (words, site) = (approvals::read(&device.home), site_words(device, now, clock_is_behind));

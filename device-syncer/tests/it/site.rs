@@ -412,3 +412,43 @@ fn mistakes_around_the_sites_keys_are_named() {
         &[("[]", "gates.approval.for: names no deployment")],
     );
 }
+
+#[test]
+fn what_a_sites_limit_on_removals_holds_goes_when_the_list_names_each_of_them() {
+    let world = World::running();
+    for name in ["other", "third"] {
+        world.hand.want(name, &world.app, "hello");
+    }
+    world.hand.publish();
+    let key = format!("{{name: j.doe, key: \"{}\"}}", world.hand.public("site"));
+    world.settings(&format!("gates: {{removals: 0%, approval: {{keys: [{key}]}}}}\n"));
+    world.once().good();
+    let containers = world.containers();
+    for name in ["greeter", "other", "third"] {
+        world.hand.drop(name);
+    }
+    world.hand.publish();
+    world.once().ended(1);
+    let gates = |field: &str| -> Vec<String> {
+        let gates = world.report()["gates"].clone();
+        let all = gates.as_array().unwrap_or_else(|| panic!("no gates in {gates}"));
+        all.iter().filter_map(|gate| gate[field].as_str().map(str::to_owned)).collect()
+    };
+    let sets = gates("set");
+    assert_eq!(sets.len(), 3, "{sets:?}");
+    let [first, second, third] = [0, 1, 2].map(|at: usize| sets[at].as_str());
+
+    // Two of three are no word for all three, and a rejection counts first.
+    push(&world, &draft(&world, &list(&world, 1, &[first, second])));
+    world.once().ended(1);
+    assert_eq!((world.containers(), gates("set")), (containers.clone(), vec![third.to_owned()]));
+    let mut rejecting = list(&world, 2, &[first, second, third]);
+    rejecting["rejected"] = words(&[third]);
+    push(&world, &draft(&world, &rejecting));
+    world.once().ended(1);
+    assert_eq!((world.containers(), gates("by")), (containers, vec!["J. Doe (key of j.doe)".to_owned()]));
+
+    push(&world, &draft(&world, &list(&world, 3, &[first, second, third])));
+    world.once().good();
+    assert_eq!(world.containers(), [""; 0]);
+}
