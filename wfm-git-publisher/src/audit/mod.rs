@@ -1,7 +1,7 @@
 //! Audits device repositories from their first commit on: whether all of it can have come about as the contract says, with
 //! nothing trusted but one roster.
 //!
-//! The judges ([`desired`], [`status`], `singles`, `states`) are pure: a commit, its files and where they stand give what is
+//! The judges (`desired`, `status`, `singles`, `states`) are pure: a commit, its files and where they stand give what is
 //! wrong. `history` and `repository` read for them, and nothing is written but the checkpoint.
 
 mod checkpoint;
