@@ -29,7 +29,7 @@ pub(super) enum Command {
 /// which takes in all that wait as one commit. Whoever has the file can let devices of their own wait, as many as it is for
 /// and until it ends: keep it to yourself, and end it when it isn't needed any more. Run it again if it was cut off.
 ///
-///   wfm-git-publisher token create graz --count 50 --for 7d --label site=graz --id 'graz-{serial}' --out graz.json
+///   wfm-git-publisher token create graz --count 50 --for 7d --id 'graz-{serial}' --out graz.json
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct CreateArgs {

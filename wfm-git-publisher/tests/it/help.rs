@@ -88,10 +88,11 @@ fn tools(lab: &Lab) -> std::path::PathBuf {
     bin
 }
 
-/// Runs an example as it stands, but for addresses, keys and folders of somebody else's machine.
+/// Runs an example as it stands, but for addresses, keys and folders of somebody else's machine, and how many wait there.
 fn run(lab: &Lab, dir: &Path, example: &str, registry: &str) -> Ran {
     let mut text = example.replace("/media/usb", &lab.dir().display().to_string()).replace(":8443", ":0");
-    text = text.replace(":2222", &format!(":{}", repo_testkit::ports::free_port()));
+    text =
+        text.replace(":2222", &format!(":{}", repo_testkit::ports::free_port())).replace("--expect 48", "--expect 0");
     for device in ["press-01", "press-03"] {
         let key = Lab::device_key(device).public().to_string();
         text = text.replace(&format!("ssh-ed25519 AAAA… {device}"), &format!("{key} {device}"));
@@ -184,6 +185,9 @@ fn wait(lab: &Lab, fleet: &Path) {
     let file = lab.dir().join("offer.json");
     lab.run_in(fleet, &["enroll", "file", "--out", file.to_str().unwrap()]).good();
     let offer: Value = serde_json::from_slice(&fs::read(file).unwrap()).unwrap();
+    let token =
+        ["token", "create", "graz", "--count", "50", "--for", "7d", "--id", "graz-{serial}", "--out", "graz.json"];
+    lab.run_in(fleet, &token).good();
     let dir = lab.dir().join("my-fleet.wfm/enroll");
     fs::create_dir_all(&dir).unwrap();
     for (number, code, address) in
@@ -225,6 +229,11 @@ fn every_command_that_prints_has_json() {
         (&["device", "list"], "/devices/0/labels"),
         (&["device", "pending"], "/pending"),
         (&["enroll", "close"], "/until"),
+        (
+            &["token", "create", "graz", "--count", "5", "--for", "7d", "--id", "graz-{serial}", "--out", "graz.json"],
+            "/file",
+        ),
+        (&["token", "list"], "/tokens/0/waiting"),
         (&["validate"], "/problems"),
         (&["plan"], "/devices/0/state"),
         (&["publish"], "/devices/0/state"),
@@ -245,6 +254,11 @@ fn every_command_that_prints_has_json() {
         let dir = if args[0] == "init" { lab.dir() } else { &plant };
         if args[0] == "audit" {
             roster(&lab, "plant");
+        }
+        if args.starts_with(&["token", "create"]) {
+            let settings = lab.dir().join("plant.wfm/publisher.yaml");
+            let before = fs::read_to_string(&settings).unwrap_or_default();
+            fs::write(&settings, format!("{before}serve:\n  names: [127.0.0.1]\n")).unwrap();
         }
         let ran = lab.run_in(dir, &[args, &["--output", "json"][..]].concat());
         let json: Value = serde_json::from_str(&ran.out).unwrap_or_else(|_| panic!("{args:?}: {}{}", ran.out, ran.err));
