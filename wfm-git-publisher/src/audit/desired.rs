@@ -5,12 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 use repo_git::CommitId;
 use repo_model::desired::{Desired, Document, Reader, accept};
-use repo_model::margo::Source;
+use repo_model::envelope::ComponentLock;
+use repo_model::margo::{Component, ProfileType, Source};
 use repo_model::margo::manifest::{MANIFEST, StateManifest};
 use repo_model::message::Trailer;
 use repo_model::report::Named;
 use repo_model::roster::{ROSTER_NAMESPACE, Trust};
-use repo_model::{DeploymentId, DeviceId, Digest, FileTree, KeyText};
+use repo_model::{ComponentName, DeploymentId, DeviceId, Digest, FileTree, KeyText};
+use serde::Serialize;
 
 use super::commit::Told;
 use super::finding::{BEGINS_LATE, CHANGE_UNTOLD, Found, SERIAL_ROLLBACK, SIGNATURE_INVALID, TRAILER_MISMATCH};
@@ -25,8 +27,26 @@ pub(super) struct Published {
     pub(super) named: Named,
     /// The digest of the archive on `bundle`; absent if there are no deployments.
     pub(super) bundle: Option<Digest>,
-    /// What operators call each deployment, and the revisions of its components.
-    pub(super) versions: BTreeMap<DeploymentId, (String, String)>,
+    /// What operators call each deployment, and what its components are made of.
+    pub(super) deployments: BTreeMap<DeploymentId, (String, Packages)>,
+}
+
+/// What each component of a deployment is made of.
+pub(super) type Packages = BTreeMap<ComponentName, Package>;
+
+/// What a component is made of, as it was published.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Package {
+    /// What it is for.
+    pub profile: ProfileType,
+    /// Where it is from: `oci://…`, the URL of an archive, or that of a chart repository and the chart's name.
+    pub location: String,
+    /// Absent for an archive by URL.
+    pub revision: Option<String>,
+    /// Its digests, and the images that the publisher locked.
+    #[serde(flatten)]
+    pub lock: ComponentLock,
 }
 
 impl Published {
@@ -36,13 +56,23 @@ impl Published {
             commit,
             keys: desired.envelope.device.status_keys.clone(),
             named: Named::of(commit, desired),
-            versions: desired
-                .deployments
-                .iter()
-                .map(|(id, document)| (*id, versions(*id, document, desired)))
-                .collect(),
+            deployments: desired.deployments.iter().map(|(id, document)| (*id, packages(*id, document, desired))).collect(),
             bundle: manifest.and_then(|manifest| manifest.bundle).map(|bundle| bundle.digest),
         }
+    }
+}
+
+impl Published {
+    /// The revisions of a deployment's components, each once; `https` for an archive by URL.
+    pub(super) fn versions(&self, id: DeploymentId) -> String {
+        let packages = self.deployments.get(&id).into_iter().flat_map(|(_, packages)| packages.values());
+        let revisions: BTreeSet<_> = packages.map(|package| package.revision.as_deref().unwrap_or("https")).collect();
+        revisions.into_iter().collect::<Vec<_>>().join(", ")
+    }
+
+    /// What a component is made of.
+    pub(super) fn package(&self, id: DeploymentId, component: &ComponentName) -> Option<&Package> {
+        self.deployments.get(&id)?.1.get(component)
     }
 }
 
@@ -135,20 +165,23 @@ impl<'a> DesiredJudge<'a> {
     }
 }
 
-/// What a deployment is called, and its revisions, each once.
-fn versions(id: DeploymentId, document: &Document, desired: &Desired) -> (String, String) {
-    let revisions: BTreeSet<_> = document
-        .deployment
-        .components
-        .iter()
-        .map(|component| match &component.source {
-            Source::Oci { revision, .. } | Source::HelmRepo { revision, .. } => revision.as_str(),
-            Source::Https { .. } => "https",
-        })
-        .collect();
-    let name =
-        desired.envelope.deployments.get(&id).map_or_else(|| id.to_string(), |described| described.id.to_string());
-    (name, revisions.into_iter().collect::<Vec<_>>().join(", "))
+/// What a deployment is called, and what it is made of.
+fn packages(id: DeploymentId, document: &Document, desired: &Desired) -> (String, Packages) {
+    let described = desired.envelope.deployments.get(&id);
+    let package = |component: &Component| {
+        let lock = described?.locks.get(&component.name)?.clone();
+        let (location, revision) = match &component.source {
+            Source::Oci { repository, revision } => (repository.clone(), Some(revision)),
+            Source::HelmRepo { repository, revision } => {
+                (format!("{}/{}", repository.trim_end_matches('/'), component.name), Some(revision))
+            }
+            Source::Https { package_location, .. } => (package_location.clone(), None),
+        };
+        let revision = revision.cloned();
+        Some((component.name.clone(), Package { profile: document.deployment.profile_type, location, revision, lock }))
+    };
+    let packages = document.deployment.components.iter().filter_map(package).collect();
+    (described.map_or_else(|| id.to_string(), |described| described.id.to_string()), packages)
 }
 
 /// The key that made a roster's detached signature.

@@ -11,6 +11,7 @@ pub mod finding;
 mod history;
 mod record;
 mod repository;
+pub mod sbom;
 mod singles;
 mod states;
 mod status;
@@ -27,8 +28,9 @@ use serde::Serialize;
 
 pub use checkpoint::{Checkpoint, CheckpointError, Covered, CoveredStatus};
 use finding::{DEVICE_TWICE, NAME_MISMATCH, REPOSITORY_MISSING};
+pub use desired::Package;
 pub use finding::{Finding, Found, Kind, Level};
-pub use record::{Change, Record, Run, Seen, Transition};
+pub use record::{Change, Record, Run, RunComponent, Seen, Transition};
 use repository::Audited;
 
 use crate::parallel;

@@ -6,11 +6,11 @@ use jiff::Timestamp;
 use repo_git::CommitId;
 use repo_model::margo::State;
 use repo_model::report::{ClosedGate, Condition, Status};
-use repo_model::{DeploymentId, Trailer};
+use repo_model::{ComponentName, DeploymentId, Digest, Trailer};
 use serde::Serialize;
 
 use super::commit::Told;
-use super::desired::Published;
+use super::desired::{Package, Published};
 
 /// What one repository's history says, the oldest first. Times are by the clocks of who signed.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
@@ -18,6 +18,8 @@ use super::desired::Published;
 pub struct Record {
     pub changes: Vec<Change>,
     pub runs: Vec<Run>,
+    /// What the components were made of that ran.
+    pub components: Vec<RunComponent>,
     pub transitions: Vec<Transition>,
     /// Conditions when they were new.
     pub conditions: Vec<Seen<Condition>>,
@@ -36,6 +38,8 @@ struct Before {
     names: BTreeMap<DeploymentId, String>,
     /// Which of `runs` goes on.
     running: BTreeMap<DeploymentId, usize>,
+    /// Which of `components` does.
+    running_components: BTreeMap<(DeploymentId, ComponentName), usize>,
 }
 
 /// A state that was published.
@@ -75,6 +79,20 @@ pub struct Run {
     pub until: Option<Timestamp>,
 }
 
+/// A component in one version, from when the device said that it was installed to when it said something else.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RunComponent {
+    pub deployment: String,
+    pub component: ComponentName,
+    pub package: Package,
+    /// The images that the device locked, because the publisher didn't: as they are named, and what that meant.
+    pub images: BTreeMap<String, Digest>,
+    pub since: Timestamp,
+    /// Absent while it goes on, as far as the device said.
+    pub until: Option<Timestamp>,
+}
+
 /// A change of a state.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -102,14 +120,13 @@ pub struct Seen<T> {
 impl Record {
     /// Adds a believed commit of `desired`.
     pub(super) fn publish(&mut self, told: &Told<'_>, published: &Published) {
-        for (id, (name, _)) in &published.versions {
+        for (id, (name, _)) in &published.deployments {
             self.before.names.insert(*id, name.clone());
         }
         let deployments = told.message.all(Trailer::Deployment).filter_map(|trailer| {
             let mut words = trailer.split(' ');
             let (kind, name, id) = (words.next()?, words.next()?, words.next()?.parse::<DeploymentId>().ok()?);
-            let versions = published.versions.get(&id).map(|(_, versions)| versions.clone()).unwrap_or_default();
-            Some((kind.to_owned(), name.to_owned(), versions))
+            Some((kind.to_owned(), name.to_owned(), published.versions(id)))
         });
         let said = |key: Trailer| told.message.get(key).map(str::to_owned);
         self.changes.push(Change {
@@ -130,6 +147,8 @@ impl Record {
         for trailer in told.message.all(Trailer::State) {
             self.step(told, trailer, answers);
         }
+        self.end(time(told), status);
+        self.lock(status);
         let at = (time(told), told.id);
         let conditions = std::mem::replace(&mut self.before.conditions, status.syncer.conditions.clone());
         let is_new =
@@ -148,23 +167,67 @@ impl Record {
         let [what, from, ">", to, ref rest @ ..] = words[..] else { return };
         let Some((id, component)) = what.split_once('/') else { return };
         let Ok(id) = id.parse::<DeploymentId>() else { return };
-        let (time, deployment) = (time(told), self.name(id));
+        let (time, deployment, is_installed) = (time(told), self.name(id), to == State::Installed.as_str());
         if component == "*" {
             if let Some(run) = self.before.running.remove(&id).and_then(|index| self.runs.get_mut(index)) {
                 run.until = Some(time);
             }
-            if let Some(published) = answers.filter(|_| to == State::Installed.as_str()) {
-                let versions = published.versions.get(&id).map(|(_, versions)| versions.clone()).unwrap_or_default();
+            if let Some(published) = answers.filter(|_| is_installed) {
+                let versions = published.versions(id);
                 self.before.running.insert(id, self.runs.len());
                 let (serial, desired) = (published.named.serial, published.named.commit.clone());
                 let deployment = deployment.clone();
                 let (since, until) = (time, None);
                 self.runs.push(Run { deployment, deployment_id: id, versions, serial, desired, since, until });
             }
+        } else if let Ok(component) = component.parse::<ComponentName>() {
+            let key = (id, component.clone());
+            let index = self.before.running_components.remove(&key);
+            if let Some(run) = index.and_then(|index| self.components.get_mut(index)) {
+                run.until = Some(time);
+            }
+            let package = answers.filter(|_| is_installed).and_then(|published| published.package(id, &component));
+            if let Some(package) = package.cloned() {
+                self.before.running_components.insert(key, self.components.len());
+                let (deployment, images, since, until) = (deployment.clone(), BTreeMap::new(), time, None);
+                self.components.push(RunComponent { deployment, component, package, images, since, until });
+            }
         }
         let (from, to, component) = (from.to_owned(), to.to_owned(), component.to_owned());
         let code = rest.first().map(|code| (*code).to_owned());
         self.transitions.push(Transition { time, commit: told.id, deployment, component, from, to, code });
+    }
+
+    /// What isn't installed any more has ended, also where no transition says so: a new installation tells none.
+    fn end(&mut self, time: Timestamp, status: &Status) {
+        let documents = &status.deployments;
+        let is_installed = |state: State| state == State::Installed;
+        self.before.running.retain(|id, index| {
+            let goes_on = documents.get(id).is_some_and(|document| is_installed(document.status.state));
+            if let Some(run) = self.runs.get_mut(*index).filter(|_| !goes_on) {
+                run.until = Some(time);
+            }
+            goes_on
+        });
+        self.before.running_components.retain(|(id, name), index| {
+            let component =
+                documents.get(id).and_then(|document| document.components.iter().find(|one| one.name == *name));
+            let goes_on = component.is_some_and(|component| is_installed(component.state));
+            if let Some(run) = self.components.get_mut(*index).filter(|_| !goes_on) {
+                run.until = Some(time);
+            }
+            goes_on
+        });
+    }
+
+    /// Adds the images that the device says that it locked for what runs.
+    fn lock(&mut self, status: &Status) {
+        for ((id, name), index) in &self.before.running_components {
+            let locked = status.images.get(id).and_then(|components| components.get(name));
+            if let (Some(run), Some(locked)) = (self.components.get_mut(*index), locked) {
+                run.images.extend(locked.values().map(|locked| (locked.image.clone(), locked.digest)));
+            }
+        }
     }
 
     /// What operators call a deployment; Margo's id if no state that was published says so.
@@ -179,7 +242,9 @@ impl Record {
         self.transitions.retain(|one| is_in(one.time));
         self.conditions.retain(|one| is_in(one.time));
         self.gates.retain(|one| is_in(one.time));
-        self.runs.retain(|one| one.since < to && one.until.is_none_or(|until| until > from));
+        let ran = |since: Timestamp, until: Option<Timestamp>| since < to && until.is_none_or(|until| until > from);
+        self.runs.retain(|one| ran(one.since, one.until));
+        self.components.retain(|one| ran(one.since, one.until));
         self
     }
 }

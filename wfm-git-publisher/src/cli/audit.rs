@@ -1,17 +1,18 @@
 //! `audit`.
 
 mod report;
+mod sbom;
 
 use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use repo_model::Digest;
+use repo_model::{DeviceId, Digest};
 use serde_json::json;
 
 use super::OutputArgs;
-use crate::audit::{self, Audit, Checkpoint, Finding, Level, Options, Start, UNPROVEN};
+use crate::audit::{self, Audit, Checkpoint, Finding, Level, Options, Record, Start, UNPROVEN};
 use crate::error::{Failure, USER};
 
 /// Proves the history of device repositories, from the first commit on
@@ -52,11 +53,61 @@ pub(super) struct Args {
 #[derive(Debug, clap::Subcommand)]
 enum Command {
     Report(report::Args),
+    Sbom(sbom::Args),
+}
+
+/// What believed commits say, by device.
+type Records = Vec<(DeviceId, Record)>;
+
+/// What a command tells of, from commits that are believed.
+#[derive(Debug, clap::Args)]
+struct Scope {
+    /// Bare repositories, or directories that hold them
+    #[arg(required = true, value_name = "DIR")]
+    directories: Vec<PathBuf>,
+
+    /// The first roster of the fleet: its file, or sha256:… and it is looked for in the repositories
+    #[arg(long, value_name = "FILE|DIGEST")]
+    roster: String,
+
+    /// Only what is of then or later, as 2026-03-01T00:00:00Z
+    #[arg(long, value_name = "TIME")]
+    from: Option<Timestamp>,
+
+    /// Only what is of before
+    #[arg(long, value_name = "TIME")]
+    to: Option<Timestamp>,
+
+    /// Only this device; may be given again
+    #[arg(long, value_name = "ID")]
+    device: Vec<DeviceId>,
+}
+
+impl Scope {
+    /// Audits everything, and gives what believed commits say of the devices and the time that are asked about.
+    fn read(&self) -> Result<(Audit, Start, Records), Failure> {
+        let start = start(&self.roster)?;
+        let mut audit = audited(&self.directories, &start, &Checkpoint::new(start.digest), true)?;
+        let (from, to) = (self.from.unwrap_or(Timestamp::MIN), self.to.unwrap_or(Timestamp::MAX));
+        let asked = |device: &DeviceId| self.device.is_empty() || self.device.contains(device);
+        let records = std::mem::take(&mut audit.records).into_iter().filter(|(device, _)| asked(device));
+        let records: Vec<_> = records.map(|(device, record)| (device, record.between(from, to))).collect();
+        audit.findings.retain(|one| one.device.as_ref().is_none_or(asked));
+        match self.device.iter().find(|device| !records.iter().any(|(known, _)| known == *device)) {
+            Some(unknown) => {
+                let text = format!("none of the repositories is of `{unknown}`, as far as one can be believed");
+                Err(Failure::new(text))
+            }
+            None => Ok((audit, start, records)),
+        }
+    }
 }
 
 pub(super) fn run(args: &Args) -> Result<u8, Failure> {
-    if let Some(Command::Report(args)) = &args.command {
-        return report::run(args);
+    match &args.command {
+        Some(Command::Report(args)) => return report::run(args),
+        Some(Command::Sbom(args)) => return sbom::run(args),
+        None => (),
     }
     let start = start(args.roster.as_deref().unwrap_or_default())?;
     let before = match &args.checkpoint {

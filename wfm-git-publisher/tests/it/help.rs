@@ -239,6 +239,7 @@ fn every_command_that_prints_has_json() {
         (&["publish"], "/devices/0/state"),
         (&["status"], "/devices/0/deployments"),
         (&["audit", "../plant.wfm/devices", "--roster", "roster.json"], "/repositories/0/desired"),
+        (&["audit", "sbom", "../plant.wfm/devices", "--roster", "roster.json"], "/bomFormat"),
         (&["explain", "press-01"], "/deployments/0/parameters"),
         (&["why-not", "hello", "press-01"], "/deployments/0/gets"),
         (&["account", "add", "olga", "--role", "operator"], "/secret"),

@@ -99,6 +99,8 @@ pub struct Status {
     pub capabilities: Option<Result<DeviceCapabilities, String>>,
     /// What it says of each deployment.
     pub deployments: BTreeMap<DeploymentId, DeploymentStatus>,
+    /// The images that it locked itself; empty if it doesn't say, or that can't be read.
+    pub images: LockedImages,
     /// What can't be so although the signature is good.
     pub doubts: Vec<Doubt>,
 }
@@ -116,15 +118,16 @@ impl Status {
         }
         doubts.extend(contradiction(&syncer, message, named).map(|text| Doubt::new(ADOPTED_MISMATCH, text)));
         let capabilities = read_capabilities(device, files, &mut doubts);
-        let images = files.get(IMAGES).map(|bytes| serde_json::from_slice::<LockedImages>(bytes));
-        if let Some(Err(error)) = images {
+        let images = files.get(IMAGES).map(|bytes| serde_json::from_slice::<LockedImages>(bytes)).transpose();
+        let images = images.unwrap_or_else(|error| {
             doubts.push(Doubt::new(REPORT_INVALID, format!("`{IMAGES}`: {error}")));
-        }
+            None
+        });
         let deployments = read_deployments(device, files, &mut doubts);
         if syncer.adopted.is_some() {
             doubts.extend(named.iter().flat_map(|named| missing(&deployments, named)));
         }
-        Ok(Self { syncer, capabilities, deployments, doubts })
+        Ok(Self { syncer, capabilities, deployments, images: images.unwrap_or_default(), doubts })
     }
 
     /// What it says that it adopted, unless that contradicts itself.

@@ -1,7 +1,6 @@
 //! `audit report`.
 
 use std::fmt::Write as _;
-use std::path::PathBuf;
 
 use clap::ValueEnum;
 use jiff::Timestamp;
@@ -10,7 +9,8 @@ use repo_model::report::Condition;
 use repo_model::{DeviceId, text};
 use serde_json::json;
 
-use crate::audit::{Audit, Change, Checkpoint, Level, Record, Transition, UNPROVEN};
+use super::Scope;
+use crate::audit::{Audit, Change, Level, Record, Transition, UNPROVEN};
 use crate::error::{Failure, USER};
 
 /// Tells what happened: who changed what, what ran since when, and what went wrong
@@ -25,25 +25,8 @@ use crate::error::{Failure, USER};
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct Args {
-    /// Bare repositories, or directories that hold them
-    #[arg(required = true, value_name = "DIR")]
-    directories: Vec<PathBuf>,
-
-    /// The first roster of the fleet: its file, or sha256:… and it is looked for in the repositories
-    #[arg(long, value_name = "FILE|DIGEST")]
-    roster: String,
-
-    /// Only what is of then or later, as 2026-03-01T00:00:00Z
-    #[arg(long, value_name = "TIME")]
-    from: Option<Timestamp>,
-
-    /// Only what is of before
-    #[arg(long, value_name = "TIME")]
-    to: Option<Timestamp>,
-
-    /// Only this device; may be given again
-    #[arg(long, value_name = "ID")]
-    device: Vec<DeviceId>,
+    #[command(flatten)]
+    scope: Scope,
 
     /// The form: for people who read text, or a page, or for programs
     #[arg(long, value_enum, default_value_t)]
@@ -61,28 +44,19 @@ enum Form {
 }
 
 pub(super) fn run(args: &Args) -> Result<u8, Failure> {
-    let start = super::start(&args.roster)?;
-    let mut audit = super::audited(&args.directories, &start, &Checkpoint::new(start.digest), true)?;
-    let (from, to) = (args.from.unwrap_or(Timestamp::MIN), args.to.unwrap_or(Timestamp::MAX));
-    let asked = |device: &DeviceId| args.device.is_empty() || args.device.contains(device);
-    let records = std::mem::take(&mut audit.records).into_iter().filter(|(device, _)| asked(device));
-    let records: Vec<_> = records.map(|(device, record)| (device, record.between(from, to))).collect();
-    audit.findings.retain(|one| one.device.as_ref().is_none_or(asked));
-    if let Some(unknown) = args.device.iter().find(|device| !records.iter().any(|(known, _)| known == *device)) {
-        return Err(Failure::new(format!("none of the repositories is of `{unknown}`, as far as one can be believed")));
-    }
+    let (audit, start, records) = args.scope.read()?;
     match args.output {
         Form::Json => super::super::print_json(&json!({
             "roster": start.digest,
-            "from": args.from,
-            "to": args.to,
+            "from": args.scope.from,
+            "to": args.scope.to,
             "good": !audit.has_errors(),
             "devices": records.iter().map(|(device, record)| json!({ "device": device, "record": record })).collect::<Vec<_>>(),
             "findings": audit.findings,
             "unproven": UNPROVEN,
         })),
-        Form::Markdown => super::super::print(&markdown(&sections(args, &audit, &records))),
-        Form::Html => super::super::print(&html(&sections(args, &audit, &records))),
+        Form::Markdown => super::super::print(&markdown(&sections(&args.scope, &audit, &records))),
+        Form::Html => super::super::print(&html(&sections(&args.scope, &audit, &records))),
     }
     Ok(if audit.has_errors() { USER } else { 0 })
 }
@@ -125,11 +99,11 @@ fn short(id: impl std::fmt::Display) -> String {
     id.to_string().chars().take(12).collect()
 }
 
-fn sections(args: &Args, audit: &Audit, records: &[(DeviceId, Record)]) -> Vec<Section> {
+fn sections(scope: &Scope, audit: &Audit, records: &[(DeviceId, Record)]) -> Vec<Section> {
     let wrong = audit.findings.iter().filter(|one| one.found.kind.level == Level::Error).count();
     let about = [
-        ["from".to_owned(), or_dash(args.from.map(at))],
-        ["to".to_owned(), or_dash(args.to.map(at))],
+        ["from".to_owned(), or_dash(scope.from.map(at))],
+        ["to".to_owned(), or_dash(scope.to.map(at))],
         ["devices".to_owned(), records.len().to_string()],
         [
             "audit".to_owned(),

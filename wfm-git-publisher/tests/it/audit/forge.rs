@@ -85,8 +85,13 @@ impl Forge {
 
     /// A report of all of them.
     pub(crate) fn report(&self, args: &[&str]) -> Ran {
+        self.command("report", args)
+    }
+
+    /// A command of the audit's on all of them.
+    pub(crate) fn command(&self, command: &str, args: &[&str]) -> Ran {
         let (devices, roster) = (self.devices().display().to_string(), self.honest.roster().display().to_string());
-        self.honest.lab.run(&[&["audit", "report", &devices, "--roster", &roster], args].concat())
+        self.honest.lab.run(&[&["audit", command, &devices, "--roster", &roster], args].concat())
     }
 
     /// The command on all of them.

@@ -5,13 +5,16 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use repo_git::{CommitId, CommitSpec, Expected, Person, RefMove, Repo, SigningKey, TreeSource};
-use repo_model::{FileTree, json};
+use repo_model::{Digest, FileTree, json};
 use serde_json::{Value, json as value};
 
 use crate::restore::adopted_by;
 use crate::support::{BEGIN, Lab, SECOND, after, copy};
 
 pub(crate) const DEVICES: [&str; 2] = ["press-01", "packer-01"];
+
+/// The image of each service.
+pub(crate) const IMAGE: &str = "registry.example/tools/busybox:1.36";
 
 /// A fleet whose devices adopted all that was published.
 pub(crate) struct Honest {
@@ -142,6 +145,13 @@ impl Reported {
             let document = value!({"deploymentId": id, "deviceId": self.device, "adoptedManifestVersion": version,
                 "status": {"state": state}, "components": [{"name": "hello", "state": state}]});
             tree.insert(format!("deployments/{id}.json"), json::to_bytes(&document));
+        }
+        // Locked when it was first used.
+        let locked = value!({"hello": {"hello": {"image": IMAGE, "digest": Digest::of(IMAGE.as_bytes())}}});
+        let running = self.states.iter().filter(|(_, state)| **state == "installed");
+        let images: BTreeMap<_, _> = running.map(|(id, _)| (id, &locked)).collect();
+        if !images.is_empty() {
+            tree.insert("images.json".to_owned(), json::to_bytes(&images));
         }
         let parents = self.tip.into_iter().collect();
         self.time += 1;

@@ -7,5 +7,6 @@ mod forge;
 mod guide;
 pub(crate) mod honest;
 mod report;
+mod sbom;
 mod signed;
 mod stored;
