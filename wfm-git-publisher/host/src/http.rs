@@ -57,6 +57,7 @@ async fn route(
     let allowance = allowance(host, &who, meant.map(|(_, action)| action))?;
     match head.uri.path() {
         "/metrics" => return Box::pin(metrics(host, &who, &head.method, logged)).await,
+        "/audit" => return Box::pin(audit_index(host, &who, &head.method, logged)).await,
         "/account" | "/account/renew" => {
             logged.action = "account";
             only(&head.method, if head.uri.path() == "/account" { READ } else { "POST" })?;
@@ -105,6 +106,28 @@ async fn metrics(host: &Host, who: &Identity, method: &Method, logged: &mut Logg
     }
     let text = host.metrics.text().map_err(|_| Refusal::Internal)?;
     Ok(with_type(StatusCode::OK, "application/openmetrics-text; version=1.0.0; charset=utf-8", text))
+}
+
+/// The repositories that an auditor clones, and what their commits are checked by.
+async fn audit_index(
+    host: &Host,
+    who: &Identity,
+    method: &Method,
+    logged: &mut Logged,
+) -> Result<Response<Body>, Refusal> {
+    if matches!(who.role, Role::Device | Role::Site) {
+        return Err(Refusal::NotFound);
+    }
+    only(method, READ)?;
+    logged.action = "audit";
+    let publisher = Arc::clone(&host.publisher);
+    let index = tokio::task::spawn_blocking(move || publisher.audit_index()).await.map_err(|_| Refusal::Internal)?;
+    let index = index.map_err(|error| {
+        tracing::error!(error = error_chain(&*error), "which repositories there are can't be told");
+        Refusal::Internal
+    })?;
+    let text = serde_json::to_string(&index).map_err(|_| Refusal::Internal)?;
+    Ok(with_type(StatusCode::OK, "application/json", text + "\n"))
 }
 
 /// The methods of what is only read.

@@ -6,6 +6,7 @@ use std::fmt::Debug;
 use std::path::{Path, PathBuf};
 
 use repo_model::DeviceId;
+use serde::{Deserialize, Serialize};
 
 use crate::judge::DevicePolicy;
 
@@ -25,6 +26,27 @@ pub trait Publisher: Debug + Send + Sync + 'static {
 
     /// How the fleet does, for the metrics.
     fn figures(&self) -> Result<FleetFigures, Reason>;
+
+    /// What an auditor begins with.
+    fn audit_index(&self) -> Result<AuditIndex, Reason>;
+}
+
+/// What an auditor begins with: which repositories there are, and what their commits are checked by.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AuditIndex {
+    /// [`AuditIndex::LAYOUT`], or a newer one that an older auditor can't read.
+    pub layout: u64,
+    /// All devices that have a repository, also those that left the fleet.
+    pub devices: Vec<DeviceId>,
+    /// The text of the fleet's first roster, `trust/1.json`.
+    pub roster: String,
+    /// The publisher's file for stock Git and ssh-keygen.
+    pub allowed_signers: String,
+}
+
+impl AuditIndex {
+    pub const LAYOUT: u64 = 1;
 }
 
 /// The publisher can't say what a device may push.

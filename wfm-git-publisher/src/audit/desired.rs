@@ -6,8 +6,8 @@ use jiff::Timestamp;
 use repo_git::CommitId;
 use repo_model::desired::{Desired, Document, Reader, accept};
 use repo_model::envelope::ComponentLock;
-use repo_model::margo::{Component, ProfileType, Source};
 use repo_model::margo::manifest::{MANIFEST, StateManifest};
+use repo_model::margo::{Component, ProfileType, Source};
 use repo_model::message::Trailer;
 use repo_model::report::Named;
 use repo_model::roster::{ROSTER_NAMESPACE, Trust};
@@ -56,7 +56,11 @@ impl Published {
             commit,
             keys: desired.envelope.device.status_keys.clone(),
             named: Named::of(commit, desired),
-            deployments: desired.deployments.iter().map(|(id, document)| (*id, packages(*id, document, desired))).collect(),
+            deployments: desired
+                .deployments
+                .iter()
+                .map(|(id, document)| (*id, packages(*id, document, desired)))
+                .collect(),
             bundle: manifest.and_then(|manifest| manifest.bundle).map(|bundle| bundle.digest),
         }
     }

@@ -2,9 +2,10 @@
 //! nothing trusted but one roster.
 //!
 //! The judges (`desired`, `status`, `singles`, `states`) are pure: a commit, its files and where they stand give what is
-//! wrong. `history` and `repository` read for them, and nothing is written but the checkpoint.
+//! wrong. `history` and `repository` read for them, and nothing is written but the checkpoint; `clone` gets the repositories.
 
 mod checkpoint;
+pub mod clone;
 mod commit;
 mod desired;
 pub mod finding;
@@ -27,8 +28,8 @@ use repo_model::{DeviceId, Digest, error_chain, json};
 use serde::Serialize;
 
 pub use checkpoint::{Checkpoint, CheckpointError, Covered, CoveredStatus};
-use finding::{DEVICE_TWICE, NAME_MISMATCH, REPOSITORY_MISSING};
 pub use desired::Package;
+use finding::{DEVICE_TWICE, NAME_MISMATCH, REPOSITORY_MISSING};
 pub use finding::{Finding, Found, Kind, Level};
 pub use record::{Change, Record, Run, RunComponent, Seen, Transition};
 use repository::Audited;

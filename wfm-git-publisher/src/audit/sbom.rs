@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use cyclonedx_bom::models::bom::BomReference;
 use cyclonedx_bom::models::component::Classification;
 use cyclonedx_bom::models::composition::{AggregateType, Composition, Compositions};
 use cyclonedx_bom::models::dependency::{Dependencies, Dependency};
@@ -9,7 +10,6 @@ use cyclonedx_bom::models::hash::{Hash, HashAlgorithm, HashValue, Hashes};
 use cyclonedx_bom::models::property::{Properties, Property};
 use cyclonedx_bom::models::tool::Tools;
 use cyclonedx_bom::prelude::{Bom, Component, Components, DateTime, Metadata, Purl};
-use cyclonedx_bom::models::bom::BomReference;
 use jiff::Timestamp;
 use repo_artifacts::ImageReference;
 use repo_model::margo::ProfileType;
@@ -141,15 +141,12 @@ pub fn bill(records: &[(DeviceId, Record)], about: &About<'_>) -> Bom {
     let packages = parts.keys().filter(is_package).map(|part| BomReference::new(part.reference())).collect();
     let devices = records.iter().map(|(device, _)| Component {
         version: None,
-        ..Component::new(Classification::Device, device.as_ref(), "", Some(device_reference(device)))
+        ..Component::new(Classification::Device, &device.to_string(), "", Some(device_reference(device)))
     });
-    let parts = parts.iter().map(|(part, ran)| {
-        part.component(ran.iter().map(|ran| property("ran", ran)).collect())
-    });
-    let needs = needs.into_iter().map(|(dependency_ref, needs)| Dependency {
-        dependency_ref,
-        dependencies: needs.into_iter().collect(),
-    });
+    let parts = parts.iter().map(|(part, ran)| part.component(ran.iter().map(|ran| property("ran", ran)).collect()));
+    let needs = needs
+        .into_iter()
+        .map(|(dependency_ref, needs)| Dependency { dependency_ref, dependencies: needs.into_iter().collect() });
     Bom {
         metadata: Some(metadata(about)),
         components: Some(Components(devices.chain(parts).collect())),

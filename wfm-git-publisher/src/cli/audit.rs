@@ -1,5 +1,6 @@
 //! `audit`.
 
+mod clone;
 mod report;
 mod sbom;
 
@@ -52,6 +53,7 @@ pub(super) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
+    Clone(clone::Args),
     Report(report::Args),
     Sbom(sbom::Args),
 }
@@ -105,6 +107,7 @@ impl Scope {
 
 pub(super) fn run(args: &Args) -> Result<u8, Failure> {
     match &args.command {
+        Some(Command::Clone(args)) => return clone::run(args),
         Some(Command::Report(args)) => return report::run(args),
         Some(Command::Sbom(args)) => return sbom::run(args),
         None => (),
@@ -136,7 +139,7 @@ fn audited(directories: &[PathBuf], start: &Start, before: &Checkpoint, keeps_re
     let (now, last) = (Timestamp::now(), Mutex::new(Instant::now()));
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let options = Options { start, before, now, threads, keeps_records };
-    Ok(audit::audit(places, options, &|done, all| show(&last, done, all)))
+    Ok(audit::audit(places, options, &|done, all| show("audited", &last, done, all)))
 }
 
 /// The roster that the command line names.
@@ -154,11 +157,11 @@ fn start(roster: &str) -> Result<Start, Failure> {
 /// The shortest time between two lines, and before the first one.
 const QUIET: Duration = Duration::from_secs(2);
 
-fn show(last: &Mutex<Instant>, done: usize, all: usize) {
+fn show(what: &str, last: &Mutex<Instant>, done: usize, all: usize) {
     let Ok(mut last) = last.lock() else { return };
     if last.elapsed() >= QUIET {
         *last = Instant::now();
-        eprintln!("audited {done} of {all} repositories");
+        eprintln!("{what} {done} of {all} repositories");
     }
 }
 

@@ -9,12 +9,13 @@ use std::sync::{Mutex, PoisonError};
 
 use jiff::Timestamp;
 use repo_model::DeviceId;
+use repo_model::roster::roster_path;
 use wfm_git_host::judge::DevicePolicy;
-use wfm_git_host::{FleetFigures, Places, PolicyError, Publisher, Reason};
+use wfm_git_host::{AuditIndex, FleetFigures, Places, PolicyError, Publisher, Reason};
 
 use self::keys::Keys;
 use self::survey::Survey;
-use crate::repos::{Home, repair_at};
+use crate::repos::{Control, ControlError, Home, repair_at};
 
 pub use push::judge_fleet_push;
 
@@ -63,5 +64,17 @@ impl Publisher for HostedHome {
     fn figures(&self) -> Result<FleetFigures, Reason> {
         let mut survey = self.survey.lock().unwrap_or_else(PoisonError::into_inner);
         Ok(survey.figures(&self.home, Timestamp::now())?)
+    }
+
+    fn audit_index(&self) -> Result<AuditIndex, Reason> {
+        let (ledger, rosters) = Control::read(&self.home)?;
+        let path = roster_path(1);
+        let roster = rosters.files.get(&path).ok_or_else(|| ControlError::NoRoster(path))?;
+        Ok(AuditIndex {
+            layout: AuditIndex::LAYOUT,
+            devices: ledger.devices().filter(|device| self.home.device(device).exists()).cloned().collect(),
+            roster: String::from_utf8(roster.clone())?,
+            allowed_signers: std::fs::read_to_string(self.home.allowed_signers())?,
+        })
     }
 }

@@ -8,6 +8,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
 
+use repo_testkit::host::Host;
 use serde_json::Value;
 
 use crate::registry::Registry;
@@ -134,7 +135,10 @@ fn every_example_works_as_it_stands() {
                 Some("run" | "serve") => lab.dir(),
                 _ => &fleet,
             };
-            let ran = run(&lab, dir, example, &registry.host);
+            let host = example.contains(" audit clone ").then(|| host(&lab, &fleet));
+            let example = host.as_ref().map_or_else(|| example.clone(), |host| example.replace(HOST, &host.url));
+            let ran = run(&lab, dir, &example, &registry.host);
+            drop(host);
             // What would change, and what a device doesn't get, are told by the code.
             let good: &[i32] = match command.first().map(String::as_str) {
                 None if example.ends_with(" plan") => &[3],
@@ -151,6 +155,19 @@ fn every_example_works_as_it_stands() {
         }
     }
     assert!(count > 40, "{count}");
+}
+
+/// Whose host the examples ask.
+const HOST: &str = "https://wfm.example.com:8443";
+
+/// The host of the fleet, with what an auditor got of it beforehand.
+fn host(lab: &Lab, fleet: &Path) -> Host {
+    let secret = ["account", "add", "auditor", "--role", "auditor", "--secret-file", "audit.secret"];
+    lab.run_in(fleet, &secret).good();
+    fs::copy(lab.dir().join("my-fleet.wfm/ca/ca.pem"), fleet.join("ca.pem")).unwrap();
+    let mut command = lab.command(&["serve"]);
+    command.current_dir(fleet);
+    Host::start(command)
 }
 
 /// What the other examples take for granted: names of an operator's own.

@@ -31,7 +31,9 @@ pub(super) fn run(args: &Args) -> Result<u8, Failure> {
     let (audit, start, records) = args.scope.read()?;
     let is_good = !audit.has_errors();
     if !is_good {
-        eprintln!("the audit finds something wrong, and what it speaks against isn't here: see wfm-git-publisher audit");
+        eprintln!(
+            "the audit finds something wrong, and what it speaks against isn't here: see wfm-git-publisher audit"
+        );
     }
     let about = About {
         now: jiff::Timestamp::now(),

@@ -1,0 +1,244 @@
+//! Clones of all device repositories for an auditor, from our host: it says which there are.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use repo_git::durable::{self, FileError};
+use repo_git::{
+    Ancestry, CommitId, Expected, FetchError, FetchLimits, LockError, OpenError, ReadError, RefError, RefMove, Remote,
+    RemoteError, Repo,
+};
+use repo_http::{
+    Agent, CredentialError, Credentials, HttpError, InvalidUrl, Request, Settings, SettingsError, Source, Timeouts, Url,
+};
+use repo_model::branch::ref_name;
+use repo_model::{Branch, DeviceId, error_chain};
+use serde::Serialize;
+use wfm_git_host::AuditIndex;
+
+use crate::parallel;
+use crate::repos::DESIRED;
+
+/// The file of the first roster, and that for stock Git, beside the clones.
+pub const ROSTER: &str = "roster.json";
+pub const ALLOWED_SIGNERS: &str = "allowed_signers";
+
+/// The most bytes of an index: ten thousand devices, each with a hundred keys.
+const INDEX: u64 = 256 << 20;
+
+/// A history of years comes at once; an auditor's machine has room and time.
+const LIMITS: FetchLimits = FetchLimits {
+    bytes: 4 << 30,
+    objects: 20_000_000,
+    object_bytes: 64 << 20,
+    resolved_bytes: 1 << 40,
+    timeout: TIMEOUTS.total,
+};
+
+const TIMEOUTS: Timeouts = Timeouts {
+    connect: Duration::from_secs(10),
+    answer: Duration::from_secs(60),
+    stall: Duration::from_secs(60),
+    total: Duration::from_secs(3600),
+};
+
+/// How many repositories are fetched at the same time: a host lets an account have more connections than that.
+const THREADS: usize = 4;
+
+/// Nothing can be cloned.
+#[derive(Debug, thiserror::Error)]
+pub enum CloneError {
+    #[error("cannot use the host's URL")]
+    Url(#[from] InvalidUrl),
+    #[error("cannot use the settings of the host")]
+    Settings(#[from] SettingsError),
+    #[error(transparent)]
+    File(#[from] FileError),
+    #[error(transparent)]
+    Credential(#[from] CredentialError),
+    #[error("cannot ask the host which repositories there are")]
+    Index(#[from] HttpError),
+    /// It isn't what our host answers.
+    #[error("the host doesn't say which repositories there are")]
+    Answer(#[from] serde_json::Error),
+    #[error("the host says which repositories there are in layout {0}, and this program knows {layout}", layout = AuditIndex::LAYOUT)]
+    Layout(u64),
+    /// Everything that was audited before was believed by another one.
+    #[error("the host shows another first roster than `{}`", path.display())]
+    Roster { path: PathBuf },
+}
+
+/// One repository can't be cloned, or fetched anew. What was there before stays.
+#[derive(Debug, thiserror::Error)]
+enum CopyError {
+    #[error("cannot read it at the host")]
+    Remote(#[from] RemoteError),
+    #[error("cannot fetch from it")]
+    Fetch(#[from] FetchError),
+    #[error("cannot open the clone")]
+    Open(#[from] OpenError),
+    #[error("cannot lock the clone")]
+    Lock(#[from] LockError),
+    #[error("cannot read the clone")]
+    Read(#[from] ReadError),
+    #[error("cannot move a branch of the clone")]
+    Ref(#[from] RefError),
+}
+
+/// Our host, and who asks it.
+#[derive(Debug, Clone)]
+pub struct Host {
+    agent: Agent,
+    url: Url,
+    credentials: Credentials,
+}
+
+impl Host {
+    /// The host at `https://name[:port]`. `authorities` are the only ones that are trusted, if there are any; the secret
+    /// is an auditor's. Nothing is asked yet.
+    ///
+    /// # Errors
+    /// The URL is none, or the authorities can't be read.
+    pub fn new(url: &str, authorities: Option<&Path>, secret: Source) -> Result<Self, CloneError> {
+        let read = |path: &Path| std::fs::read_to_string(path).map_err(FileError::read(path));
+        let settings = Settings {
+            authorities: authorities.map(read).transpose()?.into_iter().collect(),
+            timeouts: TIMEOUTS,
+            user_agent: concat!("wfm-git-publisher/", env!("CARGO_PKG_VERSION")).to_owned(),
+            ..Settings::default()
+        };
+        let credentials = Credentials::bearer(secret);
+        Ok(Self { agent: Agent::new(&settings)?, url: Url::parse(url)?, credentials })
+    }
+
+    /// Which repositories there are, and what their commits are checked by: the host's word.
+    ///
+    /// # Errors
+    /// The host can't be asked, refuses, or is another program.
+    pub fn index(&self) -> Result<AuditIndex, CloneError> {
+        let (url, credential) = (self.url.at_host("audit"), self.credentials.get()?);
+        let request = Request { credential: &credential, expects: Some("application/json"), ..Request::get(&url) };
+        let index: AuditIndex = serde_json::from_slice(&self.agent.send(&request)?.body.bytes(INDEX)?)?;
+        match index.layout {
+            AuditIndex::LAYOUT => Ok(index),
+            other => Err(CloneError::Layout(other)),
+        }
+    }
+
+    fn repository(&self, device: &DeviceId) -> Remote {
+        let url = self.url.at_host(&format!("devices/{}.git", device.repository_name()));
+        Remote::https(url, self.agent.clone(), self.credentials.clone())
+    }
+}
+
+/// What came of one repository.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Copied {
+    pub device: DeviceId,
+    /// The directory's name.
+    pub repository: String,
+    pub outcome: Outcome,
+    /// Branches of which history doesn't go on from where it stood here. The old commits stay until Git's `gc`.
+    pub rewritten: Vec<&'static str>,
+    /// Why it is as it was before.
+    pub error: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Outcome {
+    Cloned,
+    Fetched,
+    /// Nothing was new.
+    Current,
+    Failed,
+}
+
+impl Outcome {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Cloned => "cloned",
+            Self::Fetched => "fetched",
+            Self::Current => "current",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+/// Keeps what an audit begins with beside the clones. The roster is taken once, and never replaced.
+///
+/// # Errors
+/// The host shows another roster than before, or a file can't be written.
+pub fn keep(index: &AuditIndex, into: &Path) -> Result<(), CloneError> {
+    durable::create_dir_all(into, 0o700).map_err(FileError::write(into))?;
+    let path = into.join(ROSTER);
+    match std::fs::read(&path) {
+        Ok(kept) if kept == index.roster.as_bytes() => {}
+        Ok(_) => return Err(CloneError::Roster { path }),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            durable::replace_file(&path, index.roster.as_bytes(), 0o600).map_err(FileError::write(&path))?;
+        }
+        Err(error) => return Err(FileError::read(&path)(error).into()),
+    }
+    let path = into.join(ALLOWED_SIGNERS);
+    durable::replace_file(&path, index.allowed_signers.as_bytes(), 0o600).map_err(FileError::write(&path))?;
+    Ok(())
+}
+
+/// Clones each repository into a directory, or fetches what is new. `progress` is told how many are done of how many. One
+/// that fails holds up no other one.
+pub fn clone(
+    host: &Host,
+    devices: Vec<DeviceId>,
+    into: &Path,
+    progress: &(dyn Fn(usize, usize) + Sync),
+) -> Vec<Copied> {
+    let (all, done) = (devices.len(), AtomicUsize::new(0));
+    parallel::map(devices, THREADS, |device| {
+        let repository = format!("{}.git", device.repository_name());
+        let copied = copy(&host.repository(&device), &into.join(&repository));
+        progress(done.fetch_add(1, Ordering::Relaxed) + 1, all);
+        let (outcome, rewritten, error) = match copied {
+            Ok((outcome, rewritten)) => (outcome, rewritten, None),
+            Err(error) => (Outcome::Failed, Vec::new(), Some(error_chain(&error))),
+        };
+        Copied { device, repository, outcome, rewritten, error }
+    })
+}
+
+/// Makes the refs of a clone those of the host, whatever they are called: an audit says which ones don't belong there.
+fn copy(remote: &Remote, path: &Path) -> Result<(Outcome, Vec<&'static str>), CopyError> {
+    let there = remote.refs(&["refs/"])?;
+    let is_new = !path.exists();
+    let repo = Repo::create(path, DESIRED)?;
+    let _lock = repo.lock()?;
+    let here: BTreeMap<String, CommitId> = repo.references("refs/")?.into_iter().collect();
+    let haves: Vec<_> = here.values().copied().collect();
+    let wants: Vec<_> = there.values().copied().filter(|tip| !haves.contains(tip)).collect();
+    if !wants.is_empty() {
+        remote.fetch(&repo, &wants, &haves, false, &LIMITS)?;
+    }
+    let rewritten = [DESIRED, Branch::Status.as_str()].into_iter().filter(|branch| {
+        let name = ref_name(branch);
+        let moved = here.get(&name).filter(|old| there.get(&name) != Some(*old));
+        moved.is_some_and(|old| {
+            there.get(&name).is_none_or(|new| !matches!(repo.is_ancestor(*old, *new), Ok(Ancestry::Yes)))
+        })
+    });
+    let rewritten = rewritten.collect();
+    let moved = there.iter().filter(|(name, tip)| here.get(*name) != Some(tip));
+    let moved = moved.map(|(name, tip)| RefMove { name: name.clone(), expected: Expected::Any, new: Some(*tip) });
+    let gone = here.keys().filter(|name| !there.contains_key(*name));
+    let gone = gone.map(|name| RefMove { name: name.clone(), expected: Expected::Any, new: None });
+    let moves: Vec<_> = moved.chain(gone).collect();
+    repo.move_refs(&moves)?;
+    let outcome = match moves.is_empty() {
+        _ if is_new => Outcome::Cloned,
+        true => Outcome::Current,
+        false => Outcome::Fetched,
+    };
+    Ok((outcome, rewritten))
+}

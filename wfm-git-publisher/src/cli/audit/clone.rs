@@ -1,0 +1,98 @@
+//! `audit clone`.
+
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::time::Instant;
+
+use repo_http::Source;
+use repo_model::Digest;
+use serde_json::json;
+
+use super::show;
+use crate::audit::clone::{ALLOWED_SIGNERS, CloneError, Copied, Host, Outcome, ROSTER, clone, keep};
+use crate::cli::{OutputArgs, table};
+use crate::error::{Failure, USER};
+
+/// Clones all device repositories from the host, with an auditor's account, or fetches what is new
+///
+/// The host says which there are; it is not believed in anything else: the audit proves what is cloned from roster.json,
+/// which is written beside the clones once and never replaced, and whose digest you have confirmed by somebody who has it from
+/// elsewhere. allowed_signers, for stock Git, is the publisher's file. A repository that can't be fetched holds up no other
+/// one; a branch that doesn't go on from where it stood is said to be rewritten. Exit code 0 if all are as the host has them and
+/// none is rewritten, 1 if not.
+///
+///   wfm-git-publisher audit clone https://wfm.example.com:8443 clones --secret-file audit.secret --ca-file ca.pem
+///   wfm-git-publisher audit clones --roster clones/roster.json
+#[derive(Debug, clap::Args)]
+#[command(verbatim_doc_comment)]
+pub(super) struct Args {
+    /// The host, without a path
+    #[arg(value_name = "URL")]
+    url: String,
+
+    /// Where the clones go; those that are there already are fetched into
+    #[arg(value_name = "DIR")]
+    into: PathBuf,
+
+    /// A file with the account's secret, readable by its owner only
+    #[arg(long, value_name = "FILE")]
+    secret_file: PathBuf,
+
+    /// The certificate authorities that are trusted, in PEM, instead of the public ones
+    #[arg(long, value_name = "FILE")]
+    ca_file: Option<PathBuf>,
+
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+pub(super) fn run(args: &Args) -> Result<u8, Failure> {
+    let host = Host::new(&args.url, args.ca_file.as_deref(), Source::File(args.secret_file.clone()))?;
+    let index = host.index().map_err(|error| failure(&error))?;
+    keep(&index, &args.into).map_err(|error| failure(&error))?;
+    let (roster, last) = (Digest::of(index.roster.as_bytes()), Mutex::new(Instant::now()));
+    let copied = clone(&host, index.devices, &args.into, &|done, all| show("cloned", &last, done, all));
+    let is_good = copied.iter().all(|one| one.error.is_none() && one.rewritten.is_empty());
+    args.output.print(&page(args, roster, &copied), || {
+        json!({
+            "roster": roster,
+            "rosterFile": args.into.join(ROSTER),
+            "allowedSigners": args.into.join(ALLOWED_SIGNERS),
+            "repositories": copied,
+        })
+    });
+    Ok(if is_good { 0 } else { USER })
+}
+
+fn failure(error: &CloneError) -> Failure {
+    let failure = Failure::of(error);
+    match error {
+        CloneError::Index(http) if http.status() == Some(404) => {
+            failure.hint("the account has to be an auditor's or an operator's, and the host wfm-git-publisher 0.3 or newer; \
+                 else clone each repository by: git clone --mirror")
+        }
+        CloneError::Roster { .. } => failure.hint(
+            "find out which of them is the fleet's, by somebody who has its digest from elsewhere; never audit by the other one",
+        ),
+        CloneError::Layout(_) => failure.hint("use a newer wfm-git-publisher"),
+        _ => failure,
+    }
+}
+
+fn page(args: &Args, roster: Digest, copied: &[Copied]) -> String {
+    let row = |one: &Copied| {
+        let rewritten = one.rewritten.iter().map(|branch| format!("{branch} is rewritten"));
+        let what = rewritten.chain(one.error.clone()).collect::<Vec<_>>().join(", ");
+        [one.device.to_string(), one.repository.clone(), one.outcome.as_str().to_owned(), what]
+    };
+    let head = ["DEVICE", "REPOSITORY", "OUTCOME", "WHAT"].map(str::to_owned);
+    let table = table(&std::iter::once(head).chain(copied.iter().map(row)).collect::<Vec<_>>());
+    let failed = copied.iter().filter(|one| one.outcome == Outcome::Failed).count();
+    let failed = if failed == 0 { String::new() } else { format!(", {failed} failed") };
+    let into = args.into.display();
+    format!(
+        "{table}\n{} repositories{failed}. Have the digest of the first roster confirmed, {roster}, and then:\n  \
+         wfm-git-publisher audit {into} --roster {into}/{ROSTER}\n",
+        copied.len()
+    )
+}
