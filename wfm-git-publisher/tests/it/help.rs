@@ -158,11 +158,11 @@ fn every_example_works_as_it_stands() {
 }
 
 /// Whose host the examples ask.
-const HOST: &str = "https://wfm.example.com:8443";
+const HOST: &str = "https://wfm.example";
 
 /// The host of the fleet, with what an auditor got of it beforehand.
 fn host(lab: &Lab, fleet: &Path) -> Host {
-    let secret = ["account", "add", "auditor", "--role", "auditor", "--secret-file", "audit.secret"];
+    let secret = ["account", "add", "auditor", "--role", "auditor", "--secret-file", "secret"];
     lab.run_in(fleet, &secret).good();
     fs::copy(lab.dir().join("my-fleet.wfm/ca/ca.pem"), fleet.join("ca.pem")).unwrap();
     let mut command = lab.command(&["serve"]);

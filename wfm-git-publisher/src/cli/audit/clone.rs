@@ -21,7 +21,7 @@ use crate::error::{Failure, USER};
 /// one; a branch that doesn't go on from where it stood is said to be rewritten. Exit code 0 if all are as the host has them and
 /// none is rewritten, 1 if not.
 ///
-///   wfm-git-publisher audit clone https://wfm.example.com:8443 clones --secret-file audit.secret --ca-file ca.pem
+///   wfm-git-publisher audit clone https://wfm.example clones --secret-file secret --ca-file ca.pem
 ///   wfm-git-publisher audit clones --roster clones/roster.json
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
