@@ -1,8 +1,9 @@
 //! Reads a repository for the judges: lines of commits, files of trees, and the states that `status` answers.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 
-use repo_git::{BlobId, Commit, CommitId, EntryKind, Repo, TreeError, TreeId, TreeLimits};
+use repo_git::{BlobId, Commit, CommitId, EntryKind, ReadError, Repo, TreeError, TreeId, TreeLimits};
 use repo_model::desired;
 use repo_model::{Branch, FileTree};
 
@@ -10,23 +11,33 @@ use super::desired::Published;
 use super::finding::Found;
 use super::status::Answers;
 
+/// How many commits of a line are kept once they were read, of about 2 KiB each.
+const KEPT: usize = 5000;
+
 /// The first-parent line of a branch, the oldest commit first.
-#[derive(Debug, Default)]
-pub(super) struct Line {
+#[derive(Debug)]
+pub(super) struct Line<'a> {
+    repo: &'a Repo,
     pub(super) commits: Vec<CommitId>,
+    /// The newest of them.
+    kept: HashMap<CommitId, Commit>,
     /// Where it can't be read any further.
     pub(super) broken: Option<Found>,
 }
 
-impl Line {
-    pub(super) fn read(repo: &Repo, branch: Branch, tip: CommitId) -> Self {
-        let mut line = Self::default();
+impl<'a> Line<'a> {
+    pub(super) fn read(repo: &'a Repo, branch: Branch, tip: CommitId) -> Self {
+        let mut line = Self { repo, commits: Vec::new(), kept: HashMap::new(), broken: None };
         let mut next = Some(tip);
         while let Some(id) = next {
             next = match repo.commit(id) {
                 Ok(commit) => {
                     line.commits.push(id);
-                    commit.parents.first().copied()
+                    let parent = commit.parents.first().copied();
+                    if line.kept.len() < KEPT {
+                        line.kept.insert(id, commit);
+                    }
+                    parent
                 }
                 Err(error) => {
                     line.broken = Some(Found::unreadable(branch, id, &error));
@@ -36,6 +47,11 @@ impl Line {
         }
         line.commits.reverse();
         line
+    }
+
+    /// One of its commits.
+    pub(super) fn commit(&self, id: CommitId) -> Result<Cow<'_, Commit>, ReadError> {
+        self.kept.get(&id).map_or_else(|| self.repo.commit(id).map(Cow::Owned), |commit| Ok(Cow::Borrowed(commit)))
     }
 }
 

@@ -1,9 +1,10 @@
 //! One repository: its branches in the order in which each is judged by the ones before.
 
+use std::borrow::Cow;
 use std::path::Path;
 
 use jiff::Timestamp;
-use repo_git::{Commit, CommitId, Repo, TreeLimits};
+use repo_git::{Commit, CommitId, ReadError, Repo, TreeLimits};
 use repo_model::branch::HEADS;
 use repo_model::desired;
 use repo_model::message::Message;
@@ -127,7 +128,7 @@ impl<'a> Audit<'a> {
     }
 
     /// Whose repository it is, by the oldest commit that a publisher signed, and the roster that is trusted.
-    fn identity(&mut self, line: &Line, start: &Start) -> Option<(DeviceId, Trust)> {
+    fn identity(&mut self, line: &Line<'_>, start: &Start) -> Option<(DeviceId, Trust)> {
         let mut pinned = start.trust.clone();
         let (mut why, mut damaged) = ("no commit of `desired` can be read".to_owned(), Vec::new());
         for id in &line.commits {
@@ -146,7 +147,7 @@ impl<'a> Audit<'a> {
                 continue;
             };
             let followed = trust.follow(&files, &roster_signer);
-            let signer = self.repo.commit(*id).ok().and_then(|commit| commit.signer().ok()?.to_string().parse().ok());
+            let signer = line.commit(*id).ok().and_then(|commit| commit.signer().ok()?.to_string().parse().ok());
             let is_ours = |trust: &Trust, key: &KeyText| trust.roster.publishers.iter().any(|one| one.key == *key);
             match (followed, signer) {
                 (Err(error), _) => why = error.to_string(),
@@ -162,14 +163,21 @@ impl<'a> Audit<'a> {
         None
     }
 
-    fn branches(&mut self, device: &DeviceId, pinned: Trust, line: &Line, covered: Option<&Covered>, rewritten: bool) {
+    fn branches(
+        &mut self,
+        device: &DeviceId,
+        pinned: Trust,
+        line: &Line<'_>,
+        covered: Option<&Covered>,
+        rewritten: bool,
+    ) {
         let going_on = covered.filter(|_| !rewritten);
         let Some((mut judge, begin)) = self.begin(device, pinned, line, going_on) else { return };
         let mut states = States::new(self.repo, &line.commits, begin);
         let (mut files, keeps) = (Files::new(self.repo), self.keeps);
         for id in &line.commits[begin..] {
             let mut record = std::mem::take(&mut self.done.record);
-            let judged = self.told(Branch::Desired, *id, &mut files, |told| {
+            let judged = self.told(Branch::Desired, (*id, line.commit(*id)), &mut files, |told| {
                 let (published, found) = judge.judge(told);
                 published.iter().filter(|_| keeps).for_each(|published| record.publish(told, published));
                 (published, found)
@@ -212,7 +220,7 @@ impl<'a> Audit<'a> {
         &mut self,
         device: &'d DeviceId,
         pinned: Trust,
-        line: &Line,
+        line: &Line<'_>,
         covered: Option<&Covered>,
     ) -> Option<(DesiredJudge<'d>, usize)> {
         let Some(covered) = covered else { return Some((DesiredJudge::new(device, pinned), 0)) };
@@ -241,17 +249,17 @@ impl<'a> Audit<'a> {
         }
     }
 
-    /// Reads a commit and lets it be judged; `None` if it can't be read, which is found. A tree that can't is found, too,
+    /// Lets a commit be judged that was read; `None` if it couldn't be, which is found. A tree that can't is found, too,
     /// and whoever signed it.
     fn told<T>(
         &mut self,
         branch: Branch,
-        id: CommitId,
+        (id, commit): (CommitId, Result<Cow<'_, Commit>, ReadError>),
         files: &mut Files<'_>,
         judge: impl FnOnce(&Told<'_>) -> T,
     ) -> Option<T> {
         self.done.commits += 1;
-        let commit = match self.repo.commit(id) {
+        let commit = match commit {
             Ok(commit) => commit,
             Err(error) => {
                 self.find(Found::unreadable(branch, id, &error));
@@ -273,7 +281,7 @@ impl<'a> Audit<'a> {
     /// Reads the only commit of a branch and lets it be judged.
     fn single<T>(&mut self, branch: Branch, judge: impl FnOnce(&Told<'_>) -> T) -> Option<T> {
         let tip = self.tip(branch)?;
-        self.told(branch, tip, &mut Files::new(self.repo), judge)
+        self.told(branch, (tip, self.repo.commit(tip).map(Cow::Owned)), &mut Files::new(self.repo), judge)
     }
 
     fn status(
@@ -307,7 +315,7 @@ impl<'a> Audit<'a> {
                 let instances = (before.serial, before.instances.clone());
                 let id = line.commits[place];
                 let again = |told: &Told<'_>| StatusJudge::after(told, device, at, instances);
-                let judge = self.told(Branch::Status, id, &mut files, again).unwrap_or_default();
+                let judge = self.told(Branch::Status, (id, line.commit(id)), &mut files, again).unwrap_or_default();
                 // It was judged before.
                 self.done.commits -= 1;
                 judge
@@ -316,14 +324,14 @@ impl<'a> Audit<'a> {
         };
         let begin = place.map_or(0, |place| place + 1);
         let (new, fleet) = (&line.commits[begin..], desired.trust.roster.fleet);
-        let answered = answered(self.repo, new);
+        let answered = answered(&line, new);
         let (mut last, keeps) = (Answers::Unknown, self.keeps);
         for (id, (own, judged_by)) in new.iter().zip(answered) {
             let answers = |id: Option<CommitId>| id.map_or(Answers::Unknown, |id| states.answers(id));
             let by = answers(judged_by);
             let keys = by.published().map_or(&newest.keys, |published| &published.keys);
             let mut record = std::mem::take(&mut self.done.record);
-            let judged = self.told(Branch::Status, *id, &mut files, |told| {
+            let judged = self.told(Branch::Status, (*id, line.commit(*id)), &mut files, |told| {
                 let own = match own {
                     Some(_) if own == judged_by => by.clone(),
                     own => answers(own),
@@ -340,7 +348,7 @@ impl<'a> Audit<'a> {
             self.done.found.extend(judged.into_iter().flatten());
         }
         if new.is_empty() {
-            let named = line.commits.last().and_then(|id| named(&self.repo.commit(*id).ok()?));
+            let named = line.commits.last().and_then(|id| named(&*line.commit(*id).ok()?));
             last = named.map_or(Answers::Unknown, |id| states.answers(id));
         }
         Status { judge, last, tip: Some(tip) }
@@ -445,10 +453,10 @@ fn named(commit: &Commit) -> Option<CommitId> {
 
 /// For each commit of `status`, the oldest first, the commit of `desired` that it names, and the one that it is judged by: its
 /// own, or with serial 0 that of the first one that follows with a serial.
-fn answered(repo: &Repo, commits: &[CommitId]) -> Vec<(Option<CommitId>, Option<CommitId>)> {
+fn answered(line: &Line<'_>, commits: &[CommitId]) -> Vec<(Option<CommitId>, Option<CommitId>)> {
     let mut later = None;
     let of = |id: &CommitId| {
-        let own = repo.commit(*id).ok().as_ref().and_then(named);
+        let own = line.commit(*id).ok().and_then(|commit| named(&commit));
         later = own.or(later);
         (own, later)
     };
