@@ -91,10 +91,7 @@ fn ready(host: &Host) -> Result<Response<Body>, Refusal> {
 
 /// Names of devices and accounts stay out of the metrics, but their numbers are nothing for a device, either.
 async fn metrics(host: &Host, who: &Identity, method: &Method, logged: &mut Logged) -> Result<Response<Body>, Refusal> {
-    if matches!(who.role, Role::Device | Role::Site) {
-        return Err(Refusal::NotFound);
-    }
-    only(method, READ)?;
+    of_the_fleet(who, method)?;
     logged.action = "metrics";
     let publisher = Arc::clone(&host.publisher);
     match tokio::task::spawn_blocking(move || publisher.figures()).await.map_err(|_| Refusal::Internal)? {
@@ -115,10 +112,7 @@ async fn audit_index(
     method: &Method,
     logged: &mut Logged,
 ) -> Result<Response<Body>, Refusal> {
-    if matches!(who.role, Role::Device | Role::Site) {
-        return Err(Refusal::NotFound);
-    }
-    only(method, READ)?;
+    of_the_fleet(who, method)?;
     logged.action = "audit";
     let publisher = Arc::clone(&host.publisher);
     let index = tokio::task::spawn_blocking(move || publisher.audit_index()).await.map_err(|_| Refusal::Internal)?;
@@ -128,6 +122,11 @@ async fn audit_index(
     })?;
     let text = serde_json::to_string(&index).map_err(|_| Refusal::Internal)?;
     Ok(with_type(StatusCode::OK, "application/json", text + "\n"))
+}
+
+/// What is said of the whole fleet is read by auditors and operators; for devices and persons of a site it isn't there.
+fn of_the_fleet(who: &Identity, method: &Method) -> Result<(), Refusal> {
+    if matches!(who.role, Role::Device | Role::Site) { Err(Refusal::NotFound) } else { only(method, READ) }
 }
 
 /// The methods of what is only read.
