@@ -19,7 +19,7 @@ use serde::Serialize;
 use wfm_git_host::AuditIndex;
 
 use crate::parallel;
-use crate::repos::DESIRED;
+use crate::repos::{DESIRED, USER_AGENT};
 
 /// The file of the first roster, and that for stock Git, beside the clones.
 pub const ROSTER: &str = "roster.json";
@@ -37,6 +37,7 @@ const LIMITS: FetchLimits = FetchLimits {
     timeout: TIMEOUTS.total,
 };
 
+/// As long as one history of years takes on a slow link.
 const TIMEOUTS: Timeouts = Timeouts {
     connect: Duration::from_secs(10),
     answer: Duration::from_secs(60),
@@ -47,7 +48,7 @@ const TIMEOUTS: Timeouts = Timeouts {
 /// How many repositories are fetched at the same time: a host lets an account have more connections than that.
 const THREADS: usize = 4;
 
-/// Nothing can be cloned.
+/// No repository can be cloned, because the host doesn't say which there are, or isn't the one of before.
 #[derive(Debug, thiserror::Error)]
 pub enum CloneError {
     #[error("cannot use the host's URL")]
@@ -106,7 +107,7 @@ impl Host {
         let settings = Settings {
             authorities: authorities.map(read).transpose()?.into_iter().collect(),
             timeouts: TIMEOUTS,
-            user_agent: concat!("wfm-git-publisher/", env!("CARGO_PKG_VERSION")).to_owned(),
+            user_agent: USER_AGENT.to_owned(),
             ..Settings::default()
         };
         let credentials = Credentials::bearer(secret);
@@ -138,7 +139,7 @@ impl Host {
 #[serde(rename_all = "camelCase")]
 pub struct Copied {
     pub device: DeviceId,
-    /// The directory's name.
+    /// The name of its directory, `<repository name>.git`.
     pub repository: String,
     pub outcome: Outcome,
     /// Branches of which history doesn't go on from where it stood here. The old commits stay until Git's `gc`.
@@ -152,7 +153,7 @@ pub struct Copied {
 pub enum Outcome {
     Cloned,
     Fetched,
-    /// Nothing was new.
+    /// Each ref stood where it stands at the host.
     Current,
     Failed,
 }

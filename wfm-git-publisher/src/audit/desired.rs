@@ -10,13 +10,13 @@ use repo_model::margo::manifest::{MANIFEST, StateManifest};
 use repo_model::margo::{Component, ProfileType, Source};
 use repo_model::message::Trailer;
 use repo_model::report::Named;
-use repo_model::roster::{ROSTER_NAMESPACE, Trust};
+use repo_model::roster::Trust;
 use repo_model::{ComponentName, DeploymentId, DeviceId, Digest, FileTree, KeyText};
 use serde::Serialize;
 
 use super::commit::Told;
 use super::finding::{BEGINS_LATE, CHANGE_UNTOLD, Found, SERIAL_ROLLBACK, SIGNATURE_INVALID, TRAILER_MISMATCH};
-use crate::repos::key_text;
+use crate::repos::roster_signer;
 
 /// What a believed commit of `desired` says, as far as other branches are judged by it.
 #[derive(Debug, Clone)]
@@ -38,7 +38,7 @@ pub(super) type Packages = BTreeMap<ComponentName, Package>;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Package {
-    /// What it is for.
+    /// Which runtime applies it: `helm` for a chart, `compose` for an archive.
     pub profile: ProfileType,
     /// Where it is from: `oci://…`, the URL of an archive, or that of a chart repository and the chart's name.
     pub location: String,
@@ -186,11 +186,6 @@ fn packages(id: DeploymentId, document: &Document, desired: &Desired) -> (String
     };
     let packages = document.deployment.components.iter().filter_map(package).collect();
     (described.map_or_else(|| id.to_string(), |described| described.id.to_string()), packages)
-}
-
-/// The key that made a roster's detached signature.
-pub(super) fn roster_signer(bytes: &[u8], armored: &str) -> Option<KeyText> {
-    repo_git::sign::verify(ROSTER_NAMESPACE, bytes, armored).ok().and_then(key_text)
 }
 
 fn digests(desired: &Desired) -> BTreeMap<DeploymentId, Digest> {

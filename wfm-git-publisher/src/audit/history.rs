@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
+use std::rc::Rc;
 
 use repo_git::{BlobId, Commit, CommitId, EntryKind, ReadError, Repo, TreeError, TreeId, TreeLimits};
 use repo_model::desired;
@@ -19,7 +20,7 @@ const KEPT: usize = 5000;
 pub(super) struct Line<'a> {
     repo: &'a Repo,
     pub(super) commits: Vec<CommitId>,
-    /// The newest of them.
+    /// The newest of them, [`KEPT`] at most.
     kept: HashMap<CommitId, Commit>,
     /// Where it can't be read any further.
     pub(super) broken: Option<Found>,
@@ -49,7 +50,7 @@ impl<'a> Line<'a> {
         line
     }
 
-    /// One of its commits.
+    /// One of its commits, read again where it isn't kept.
     pub(super) fn commit(&self, id: CommitId) -> Result<Cow<'_, Commit>, ReadError> {
         self.kept.get(&id).map_or_else(|| self.repo.commit(id).map(Cow::Owned), |commit| Ok(Cow::Borrowed(commit)))
     }
@@ -113,7 +114,7 @@ pub(super) struct States<'a> {
     /// How many commits, the oldest ones, a checkpoint covers: all of them were believed.
     covered: usize,
     /// The believed ones of the others, by their places.
-    believed: BTreeMap<usize, Published>,
+    believed: BTreeMap<usize, Rc<Published>>,
 }
 
 impl<'a> States<'a> {
@@ -125,7 +126,7 @@ impl<'a> States<'a> {
     /// Adds the next believed commit.
     pub(super) fn add(&mut self, published: Published) {
         if let Some(place) = self.places.get(&published.commit) {
-            self.believed.insert(*place, published);
+            self.believed.insert(*place, Rc::new(published));
         }
     }
 
@@ -141,25 +142,25 @@ impl<'a> States<'a> {
     pub(super) fn answers(&self, commit: CommitId) -> Answers {
         let Some(place) = self.place(commit) else { return Answers::Unknown };
         let believed = self.believed.get(&place).cloned().or_else(|| self.covered(place));
-        believed.map_or(Answers::Refused(place), |published| Answers::Published(place, Box::new(published)))
+        believed.map_or(Answers::Refused(place), |published| Answers::Published(place, published))
     }
 
     /// The newest believed one.
-    pub(super) fn newest(&self) -> Option<Published> {
+    pub(super) fn newest(&self) -> Option<Rc<Published>> {
         let newest = self.believed.last_key_value().map(|(_, published)| published.clone());
         newest.or_else(|| self.covered(self.covered.checked_sub(1)?))
     }
 
     /// Those that were judged now and the last that was before, the newest first.
-    pub(super) fn newest_first(&self) -> impl Iterator<Item = Published> {
+    pub(super) fn newest_first(&self) -> impl Iterator<Item = Rc<Published>> {
         let before = self.covered.checked_sub(1).and_then(|place| self.covered(place));
         self.believed.values().rev().cloned().chain(before)
     }
 
     /// One that a checkpoint covers: its signature was judged then.
-    fn covered(&self, place: usize) -> Option<Published> {
+    fn covered(&self, place: usize) -> Option<Rc<Published>> {
         let id = *self.commits.get(place).filter(|_| place < self.covered)?;
         let files = self.repo.files(id, &TreeLimits::default()).ok()?;
-        desired::read(&files).ok().map(|desired| Published::of(id, &desired, &files))
+        desired::read(&files).ok().map(|desired| Rc::new(Published::of(id, &desired, &files)))
     }
 }

@@ -14,7 +14,7 @@ use repo_model::{Branch, DeviceId, Digest, KeyText, Trailer};
 
 use super::checkpoint::{Covered, CoveredStatus};
 use super::commit::Told;
-use super::desired::{DesiredJudge, Published, roster_signer};
+use super::desired::{DesiredJudge, Published};
 use super::finding::{
     BRANCH_MISSING, FOREIGN_REF, Found, HEAD_ELSEWHERE, HISTORY_INCOMPLETE, HISTORY_REWRITTEN, NOT_FRESH,
     OBJECT_DAMAGED, REPOSITORY_UNREADABLE, SIGNATURE_INVALID, TRUST_INVALID,
@@ -24,6 +24,7 @@ use super::record::Record;
 use super::singles::{self, AtStatus, Ground};
 use super::status::{Answers, StatusJudge};
 use super::{Start, chain};
+use crate::repos::roster_signer;
 
 /// What became of one repository.
 #[derive(Debug, Default)]
@@ -356,7 +357,7 @@ impl<'a> Audit<'a> {
 
     fn bundle(&mut self, ground: Ground<'_>, states: &States<'_>) {
         let all: Vec<_> = states.newest_first().collect();
-        match self.single(Branch::Bundle, |told| singles::bundle(told, ground, all.iter())) {
+        match self.single(Branch::Bundle, |told| singles::bundle(told, ground, all.iter().map(|state| &**state))) {
             Some(found) => self.done.found.extend(found),
             None if ground.tip.bundle.is_some() && self.tip(Branch::Bundle).is_none() => {
                 self.find(Found::whole(&BRANCH_MISSING, "there is no `bundle`, and `manifest.json` names one"));

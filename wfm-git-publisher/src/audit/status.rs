@@ -2,6 +2,7 @@
 //! said before.
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use repo_model::report::doubt::DESIRED_UNKNOWN;
 use repo_model::report::{Adopted, CAPABILITIES, IMAGES, SYNCER, Status};
@@ -20,7 +21,7 @@ use super::states::States;
 #[derive(Debug, Clone)]
 pub(super) enum Answers {
     /// A believed commit, with its place in the history of `desired`.
-    Published(usize, Box<Published>),
+    Published(usize, Rc<Published>),
     /// One that is in the history and refused.
     Refused(usize),
     /// One that the host lost, and that a later one continues.

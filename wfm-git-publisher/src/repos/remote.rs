@@ -18,6 +18,9 @@ use super::libgit2::{self, Target, TransferError};
 use super::provision::{self, BackOff, ProvisionError, Provisioned, Rights, SitePerson};
 use crate::config;
 
+/// What this program calls itself at hosts.
+pub(crate) const USER_AGENT: &str = concat!("wfm-git-publisher/", env!("CARGO_PKG_VERSION"));
+
 /// The host where all devices' repositories are.
 #[derive(Debug)]
 pub struct Remotes {
@@ -227,7 +230,7 @@ fn agent(settings: &config::Remote) -> Result<Agent, RemotesError> {
         proxy: settings.proxy.clone().map(|url| Proxy { url, account: None, except: Vec::new() }),
         timeouts: settings.timeouts,
         clock: repo_http::Clock::default(),
-        user_agent: concat!("wfm-git-publisher/", env!("CARGO_PKG_VERSION")).to_owned(),
+        user_agent: USER_AGENT.to_owned(),
     })?)
 }
 
