@@ -3,11 +3,11 @@
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use repo_testkit::faults::fault_proxy::FaultProxy;
 use repo_testkit::ports::free_port;
-use repo_testkit::terminate;
+use repo_testkit::{comes_within, terminate};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -93,12 +93,9 @@ impl Hosted {
     }
 
     pub(crate) fn until(&self, what: &str, so: impl Fn(&Self) -> bool) {
-        let end = Instant::now() + Duration::from_secs(300);
-        while !so(self) {
-            let log = std::fs::read_to_string(self.dir.path().join("device.log")).unwrap_or_default();
-            assert!(Instant::now() < end, "{what}: {log}");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        let came = comes_within(Duration::from_secs(300), || so(self));
+        let log = || std::fs::read_to_string(self.dir.path().join("device.log")).unwrap_or_default();
+        assert!(came, "{what}: {}", log());
     }
 }
 

@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use repo_http::{Agent, Credential, Request, Settings, Url};
 use repo_testkit::faults::power::{VOLUME_VARIABLE, Volume};
-use repo_testkit::{program, terminate};
+use repo_testkit::{comes_within, program, terminate};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -62,11 +62,7 @@ fn records(fleet: &Fleet) -> Vec<Value> {
 }
 
 fn until(what: &str, so: impl Fn() -> bool) {
-    let begin = Instant::now();
-    while !so() {
-        assert!(begin.elapsed() < Duration::from_secs(90), "{what}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    assert!(comes_within(Duration::from_secs(90), so), "{what}");
 }
 
 /// A renewal with all that follows from it, on an uncut host: the points that it passes.

@@ -6,7 +6,7 @@ use std::fs::File;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use repo_testkit::fake_docker::FakeDocker;
 use repo_testkit::{git, terminate};
@@ -170,11 +170,7 @@ pub(crate) fn each_arguments() -> BTreeSet<Vec<u8>> {
 }
 
 fn until(what: &str, is_so: impl Fn() -> bool) {
-    let start = Instant::now();
-    while !is_so() {
-        assert!(start.elapsed() < Duration::from_secs(60), "{what} didn't come about");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    assert!(repo_testkit::comes_within(Duration::from_secs(60), is_so), "{what} didn't come about");
 }
 
 /// Every program of ours says everything while this goes on; then something fails, and says why.

@@ -10,7 +10,7 @@ use repo_testkit::device::Device;
 use repo_testkit::faults::fault_proxy::{Direction, Fault, FaultProxy};
 use repo_testkit::fleet::{DEPLOYMENT, Fleet};
 use repo_testkit::ssh_key::keygen;
-use repo_testkit::{git, terminate};
+use repo_testkit::{comes_within, git, terminate};
 use serde_json::{Value, json};
 
 use crate::crash::random;
@@ -118,11 +118,7 @@ impl<'a> Stand<'a> {
     }
 
     fn until(&self, what: &str, so: impl Fn(&Self) -> bool) {
-        let end = Instant::now() + Duration::from_secs(120);
-        while !so(self) {
-            assert!(Instant::now() < end, "{what}: {:?}", self.trouble());
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        assert!(comes_within(Duration::from_secs(120), || so(self)), "{what}: {:?}", self.trouble());
     }
 
     /// What the device believes, and what it has reported.

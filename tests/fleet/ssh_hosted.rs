@@ -3,14 +3,14 @@
 use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use repo_testkit::device::{Device, fake_docker};
 use repo_testkit::fleet::Fleet;
 use repo_testkit::ports::free_port;
 use repo_testkit::ssh_key::keygen;
 use repo_testkit::sshd::{Options, Sshd};
-use repo_testkit::{terminate, text};
+use repo_testkit::{comes_within, terminate, text};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -129,12 +129,9 @@ impl HostedOverSsh {
     }
 
     fn until(&self, what: &str, so: impl Fn(&Self) -> bool) {
-        let end = Instant::now() + Duration::from_secs(120);
-        while !so(self) {
-            let log = |name: &str| std::fs::read_to_string(self.dir.path().join(name)).unwrap_or_default();
-            assert!(Instant::now() < end, "{what}: {:?}\n{}\n{}", self.trouble(), log("device.log"), log("host.log"));
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        let came = comes_within(Duration::from_secs(120), || so(self));
+        let log = |name: &str| std::fs::read_to_string(self.dir.path().join(name)).unwrap_or_default();
+        assert!(came, "{what}: {:?}\n{}\n{}", self.trouble(), log("device.log"), log("host.log"));
     }
 }
 

@@ -4,14 +4,13 @@ use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Child;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use repo_testkit::device::{Device, fake_docker};
 use repo_testkit::fleet::Fleet;
-use repo_testkit::git;
 use repo_testkit::ssh_key::public_of;
 use repo_testkit::sshd::{Options, Sshd};
-use repo_testkit::terminate;
+use repo_testkit::{comes_within, git, terminate};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -99,12 +98,9 @@ impl SshSite {
     }
 
     pub(crate) fn until(&self, what: &str, so: impl Fn(&Self) -> bool) {
-        let end = Instant::now() + Duration::from_secs(120);
-        while !so(self) {
-            let log = std::fs::read_to_string(self.dir.path().join("device.log")).unwrap_or_default();
-            assert!(Instant::now() < end, "{what}: {log}");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        let came = comes_within(Duration::from_secs(120), || so(self));
+        let log = || std::fs::read_to_string(self.dir.path().join("device.log")).unwrap_or_default();
+        assert!(came, "{what}: {}", log());
     }
 
     /// Whether the host has this state of the one deployment, signed and without doubt.

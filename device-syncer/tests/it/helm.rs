@@ -316,6 +316,7 @@ fn a_kill_during_a_slow_hook_never_leaves_two_helms(helm: &str) {
     let mut most = 0;
     while second.try_wait().unwrap().is_none() {
         most = most.max(charts.helms("greeter"));
+        std::thread::sleep(Duration::from_millis(10));
     }
     assert_eq!(most, 1);
     finish(second).good();

@@ -4,12 +4,12 @@ use std::cell::Cell;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use repo_testkit::cluster::Cluster;
 use repo_testkit::fake_docker::FakeDocker;
 use repo_testkit::hand::Hand;
-use repo_testkit::{git, invariants, program};
+use repo_testkit::{comes_within, git, invariants, program};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -366,11 +366,7 @@ pub(crate) fn finish(child: Child) -> Run {
 
 /// Waits for something that must come; a minute is for machines under load.
 pub(crate) fn until(what: &str, so: impl Fn() -> bool) {
-    let end = Instant::now() + Duration::from_secs(60);
-    while !so() {
-        assert!(Instant::now() < end, "{what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    assert!(comes_within(Duration::from_secs(60), so), "{what}");
 }
 
 /// Kills a process, and waits until it is gone.

@@ -293,11 +293,7 @@ fn whatever_a_container_puts_in_the_place_of_our_files_neither_holds_us_up_nor_l
 }
 
 fn until(so: impl Fn() -> bool) {
-    let end = Instant::now() + Duration::from_secs(60);
-    while !so() {
-        assert!(Instant::now() < end, "it never comes");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    assert!(repo_testkit::comes_within(Duration::from_secs(60), so), "it never comes");
 }
 
 /// Does some work that must end. What waits for a FIFO below `files` is let go after two minutes, and the test fails.

@@ -23,8 +23,10 @@ pub mod service_manager;
 pub mod ssh_client;
 pub mod ssh_key;
 pub mod sshd;
+mod waiting;
 
 pub use programs::{copy, program, publisher, registry, root, syncer, terminate, text, use_program};
+pub use waiting::comes_within;
 
 /// So many bytes that don't compress, the same ones every time; another series gives others.
 pub fn noise(bytes: usize, series: u32) -> Vec<u8> {

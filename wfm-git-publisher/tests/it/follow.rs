@@ -2,7 +2,7 @@
 
 use repo_model::Trailer;
 use std::process::{Child, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::support::{Lab, Ran};
 
@@ -34,11 +34,7 @@ impl Drop for Running {
 
 #[track_caller]
 pub(crate) fn wait_for(what: &str, test: impl Fn() -> bool) {
-    let start = Instant::now();
-    while !test() {
-        assert!(start.elapsed() < Duration::from_secs(60), "{what} took more than a minute");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    assert!(repo_testkit::comes_within(Duration::from_secs(60), test), "{what} took more than a minute");
 }
 
 fn published() -> Lab {

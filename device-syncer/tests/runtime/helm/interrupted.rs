@@ -1,5 +1,7 @@
 //! What was killed, cancelled, failed or took too long.
 
+use std::time::Instant;
+
 use super::*;
 
 pub(super) fn an_install_that_was_killed_is_made_again(world: &mut World) {

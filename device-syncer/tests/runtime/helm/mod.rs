@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use device_syncer::artifacts::Cache;
 use device_syncer::decision::component::{Component, Kind};
@@ -298,11 +298,12 @@ fn json_of(command: &mut Command) -> Value {
 }
 
 fn wait_until(child: &mut Child, done: impl Fn() -> bool) {
-    let until = Instant::now() + Duration::from_secs(60);
-    while !done() {
-        assert!(Instant::now() < until, "it didn't come so far");
-        assert!(child.try_wait().unwrap().is_none(), "it ended before");
-    }
+    let came = repo_testkit::comes_within(Duration::from_secs(60), || {
+        let is_done = done();
+        assert!(is_done || child.try_wait().unwrap().is_none(), "it ended before");
+        is_done
+    });
+    assert!(came, "it didn't come so far");
 }
 
 /// Puts a program in helm's place that calls it, and lets `script` look before.

@@ -203,19 +203,19 @@ pub(super) fn pods_that_went_away_are_seen(world: &mut World) {
                    "template": {"spec": {"nodeSelector": {"no": "node"}}}}}"#;
     let mut stop = kubectl(&["patch", "deployment", &release, "--namespace", &namespace, "--patch", patch]);
     assert!(stop.output().unwrap().status.success());
-    let until = Instant::now() + Duration::from_secs(30);
     let is_told = |world: &mut World| {
         world.restart();
         let found = world.observed().unwrap();
         let text = format!("Deployment {release} has 0 of 1 available");
         (found.condition == Condition::Degraded(text)).then_some(found.input_digest)
     };
-    let digest = loop {
-        match is_told(world) {
-            Some(digest) => break digest,
-            None => assert!(Instant::now() < until, "{:?}", world.observed()),
-        }
-    };
+    let mut told = None;
+    let came = repo_testkit::comes_within(Duration::from_secs(30), || {
+        told = is_told(world);
+        told.is_some()
+    });
+    assert!(came, "{:?}", world.observed());
+    let digest = told.flatten();
     assert_eq!(digest, Some(world.component.input_digest), "its input is what was applied");
 }
 

@@ -332,15 +332,8 @@ pub(crate) fn printed(output: &Output) -> String {
 }
 
 /// Waits until something is so, for at most 90 seconds.
-pub(crate) fn eventually(mut is_so: impl FnMut() -> bool) -> bool {
-    let start = std::time::Instant::now();
-    while start.elapsed() < std::time::Duration::from_secs(90) {
-        if is_so() {
-            return true;
-        }
-        std::thread::sleep(std::time::Duration::from_millis(20));
-    }
-    false
+pub(crate) fn eventually(is_so: impl FnMut() -> bool) -> bool {
+    repo_testkit::comes_within(std::time::Duration::from_secs(90), is_so)
 }
 
 /// A push of `status` from nowhere to a commit, as its bytes.
