@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
+use repo_testkit::engine::{self, Engine};
 use repo_testkit::{git, terminate};
 
 use crate::draft::Draft;
@@ -53,17 +54,11 @@ impl Real {
 
     /// Every container of the fleet, by the device that it belongs to.
     fn containers(&self) -> BTreeMap<String, Value> {
-        let ids = docker(&["ps", "--all", "--quiet", "--no-trunc", "--filter", &self.label()]);
-        let ids: Vec<_> = ids.lines().collect();
-        if ids.is_empty() {
-            return BTreeMap::new();
-        }
-        let inspected: Vec<Value> =
-            serde_json::from_str(&docker(&[&["inspect"], ids.as_slice()].concat())).expect("JSON");
-        let device =
-            |one: &Value| one["Config"]["Labels"]["device-syncer.device"].as_str().expect("a label").to_owned();
-        let all: BTreeMap<_, _> = inspected.into_iter().map(|one| (device(&one), one)).collect();
-        assert_eq!(all.len(), ids.len(), "one container for each device");
+        let found = Engine::of_the_tests().containers(&[&format!("device-syncer.fleet={}", self.fleet)]);
+        let count = found.len();
+        let device = |one: &Value| engine::text(one, "/Config/Labels/device-syncer.device").to_owned();
+        let all: BTreeMap<_, _> = found.into_iter().map(|one| (device(&one), one)).collect();
+        assert_eq!(all.len(), count, "one container for each device");
         all
     }
 

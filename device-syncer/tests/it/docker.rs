@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use repo_testkit::engine::{self, Engine};
 use repo_testkit::faults::power::Volume;
 use repo_testkit::git;
 use serde_json::Value;
@@ -43,6 +44,10 @@ pub(crate) fn client() -> PathBuf {
 
 pub(crate) fn docker(args: &[&str]) -> String {
     text(Command::new(client()).args(args).output().expect("docker runs"))
+}
+
+fn id_and_start(container: &Value) -> String {
+    format!("{} {}", engine::text(container, "/Id"), engine::text(container, "/State/StartedAt"))
 }
 
 impl Real {
@@ -83,22 +88,22 @@ impl Real {
         format!("label=device-syncer.fleet={}", self.hand.fleet())
     }
 
-    /// Id and start of each of our containers.
+    /// Our containers, as the engine shows each.
+    pub(crate) fn containers(&self) -> Vec<Value> {
+        Engine::of_the_tests().containers(&[&format!("device-syncer.fleet={}", self.hand.fleet())])
+    }
+
+    /// Id and start of each of our containers, and whether it runs.
     pub(crate) fn running(&self) -> Vec<String> {
-        let ids = docker(&["ps", "--all", "--quiet", "--filter", &self.label()]);
-        let ids: Vec<_> = ids.lines().collect();
-        if ids.is_empty() {
-            return Vec::new();
-        }
-        let format = "{{.Id}} {{.State.StartedAt}} {{.State.Running}}";
-        docker(&[&["inspect", "--format", format], ids.as_slice()].concat()).lines().map(str::to_owned).collect()
+        let line = |one: &Value| format!("{} {}", id_and_start(one), one["State"]["Running"]);
+        self.containers().iter().map(line).collect()
     }
 
     /// Id and start of the containers of one service.
     pub(crate) fn of_service(&self, service: &str) -> Vec<String> {
-        let service = format!("label=com.docker.compose.service={service}");
-        let ids = docker(&["ps", "--all", "--quiet", "--no-trunc", "--filter", &self.label(), "--filter", &service]);
-        ids.lines().map(|id| docker(&["inspect", "--format", "{{.Id}} {{.State.StartedAt}}", id])).collect()
+        let found = self.containers();
+        let is_of_it = |one: &&Value| one["Config"]["Labels"]["com.docker.compose.service"] == service;
+        found.iter().filter(is_of_it).map(id_and_start).collect()
     }
 
     /// The environment of our only container, as the engine has it and as a process in it sees it.

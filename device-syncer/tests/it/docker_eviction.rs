@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use jiff::{SignedDuration, Timestamp};
+use repo_testkit::engine::Engine;
 use repo_testkit::faults::listening::{Listening, forward, kept};
 use serde_json::{Value, json};
 
@@ -25,7 +26,7 @@ fn ours(image: &Image, content: usize) -> String {
 
 /// Whether the engine has an image of this name or id.
 fn has(name: &str) -> bool {
-    Command::new(client()).args(["image", "inspect", name]).output().unwrap().status.success()
+    Engine::of_the_tests().has_image(name)
 }
 
 /// Wants another version of the application, with this image.

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use repo_model::Digest;
+use repo_testkit::engine;
 use serde_json::{Value, json};
 
 use crate::docker::{CHECK, Real, client, docker};
@@ -119,13 +120,12 @@ pub(crate) fn lock(real: &Real, image: &Image, content: usize) {
 
 /// The image that each of our containers runs.
 pub(crate) fn images(real: &Real) -> Vec<String> {
-    let ids = docker(&["ps", "--all", "--quiet", "--filter", &real.label()]);
-    ids.lines().map(|id| docker(&["inspect", "--format", "{{.Image}}", id])).collect()
+    real.containers().iter().map(|one| engine::text(one, "/Image").to_owned()).collect()
 }
 
 pub(crate) fn lose_containers(real: &Real) {
-    for id in docker(&["ps", "--all", "--quiet", "--filter", &real.label()]).lines() {
-        docker(&["rm", "--force", id]);
+    for container in real.containers() {
+        docker(&["rm", "--force", engine::text(&container, "/Id")]);
     }
 }
 

@@ -6,9 +6,9 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use repo_testkit::git;
+use repo_testkit::{comes_within, engine, git};
 use tempfile::TempDir;
 
 use crate::docker::{client, variable};
@@ -59,12 +59,10 @@ impl Engine {
         dockerd.args(["--ip-forward=false", "--storage-driver=overlay2", "--shutdown-timeout=3"]);
         let err = log.try_clone().unwrap();
         self.dockerd = Some(dockerd.stdin(Stdio::null()).stdout(log).stderr(err).spawn().expect("dockerd starts"));
-        let end = Instant::now() + PATIENCE;
-        while self.ask(&["version"]).is_none() {
-            let log = || fs::read_to_string(self.path("log")).unwrap_or_default();
-            assert!(Instant::now() < end, "dockerd doesn't answer: {}", log());
-            std::thread::sleep(Duration::from_millis(50));
-        }
+        let engine = engine::Engine::at(&self.host());
+        let answers = comes_within(PATIENCE, || engine.get("/version").is_some());
+        let log = || fs::read_to_string(self.path("log")).unwrap_or_default();
+        assert!(answers, "dockerd doesn't answer: {}", log());
     }
 
     /// Ends it as a stop of its service does, and its containers with it.
@@ -107,10 +105,11 @@ impl Engine {
 
     /// Id, start and greeting of each running container of a service.
     fn running(&self, service: &str) -> Vec<String> {
-        let label = format!("label=com.docker.compose.service={service}");
-        let ids = self.ask(&["ps", "--quiet", "--filter", &label]).unwrap_or_default();
-        let format = "{{.Id}} {{.State.StartedAt}} {{.Config.Env}}";
-        ids.lines().filter_map(|id| self.ask(&["inspect", "--format", format, id])).collect()
+        let engine = engine::Engine::at(&self.host());
+        let found = engine.try_containers(&[&format!("com.docker.compose.service={service}")]).unwrap_or_default();
+        let running = found.iter().filter(|one| one["State"]["Running"] == true);
+        let text = |one| ["/Id", "/State/StartedAt"].map(|pointer| engine::text(one, pointer)).join(" ");
+        running.map(|one| format!("{} {}", text(one), one["Config"]["Env"])).collect()
     }
 }
 

@@ -7,6 +7,7 @@ pub mod chart;
 pub mod cluster;
 pub mod deltas;
 pub mod device;
+pub mod engine;
 pub mod fake_docker;
 pub mod faults;
 pub mod fleet;
