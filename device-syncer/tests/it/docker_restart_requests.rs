@@ -20,7 +20,7 @@ const APPLICATION: &str = "services:
     network_mode: none
     command: [sh, -c, 'trap exit TERM; sleep infinity & wait']
     stop_signal: SIGTERM
-    healthcheck: {test: [CMD, 'true'], interval: 1s}
+    healthcheck: {test: [CMD, sh, -c, 'mkdir /dev/shm/well || exec sleep 1000'], interval: 1s, timeout: 1h}
     restart: unless-stopped
   web:
     image: margo-test/busybox:1
@@ -29,7 +29,7 @@ const APPLICATION: &str = "services:
     environment: {GREETING: '${GREETING}'}
     volumes: ['data:/data']
     depends_on: {migrate: {condition: service_completed_successfully}, db: {condition: service_started}}
-    healthcheck: {test: [CMD, 'true'], interval: 1s}
+    healthcheck: {test: [CMD, sh, -c, 'mkdir /dev/shm/well || exec sleep 1000'], interval: 1s, timeout: 1h}
     stop_signal: SIGTERM
     stop_grace_period: 30s
     restart: unless-stopped

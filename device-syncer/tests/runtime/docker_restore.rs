@@ -27,13 +27,13 @@ const APPLICATION: &str = "services:
     image: margo-test/busybox:1
     command: [sleep, '100000']
     network_mode: service:web
-    healthcheck: {test: [CMD, 'true'], interval: 1s}
+    healthcheck: {test: [CMD, sh, -c, 'mkdir /dev/shm/well || exec sleep 1000'], interval: 1s, timeout: 1h}
     restart: always
   other:
     image: margo-test/busybox:1
     command: [sleep, '100000']
     volumes: ['./conf:/conf']
-    healthcheck: {test: [CMD, 'true'], interval: 1s}
+    healthcheck: {test: [CMD, sh, -c, 'mkdir /dev/shm/well || exec sleep 1000'], interval: 1s, timeout: 1h}
     restart: always
 volumes: {data: {}}
 ";
@@ -100,7 +100,10 @@ fn what_was_removed_comes_back_without_its_finished_migration_also_if_that_was_r
 #[test]
 fn what_was_paused_goes_on() {
     // What is paused fails its health check, which is another matter.
-    let world = applied_as(&APPLICATION.replace("    healthcheck: {test: [CMD, 'true'], interval: 1s}\n", ""));
+    let world = applied_as(&APPLICATION.replace(
+        "    healthcheck: {test: [CMD, sh, -c, 'mkdir /dev/shm/well || exec sleep 1000'], interval: 1s, timeout: 1h}\n",
+        "",
+    ));
     let before = world.identities();
     world.ask(&["pause", &before["other"].0]);
     let found = world.observed().unwrap();

@@ -19,8 +19,10 @@ use repo_testkit::fake_docker::FakeDocker;
 pub(crate) const IMAGE: &str = "margo-test/busybox:1";
 
 /// A health check that is passed a second after the start, for services whose health isn't what a test is about: without
-/// one, a container has started well only after ten seconds.
-pub(crate) const CHECK: &str = "healthcheck: {test: [CMD, 'true'], interval: 1s}";
+/// one, a container has started well only after ten seconds. The next one takes its time, because the engine starts three
+/// programs for each; what is in /dev/shm goes with a stop.
+pub(crate) const CHECK: &str =
+    "healthcheck: {test: [CMD, sh, -c, 'mkdir /dev/shm/well || exec sleep 1000'], interval: 1s, timeout: 1h}";
 
 pub(crate) struct World {
     dir: tempfile::TempDir,
