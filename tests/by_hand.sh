@@ -21,9 +21,11 @@ export GIT_AUTHOR_NAME=hand GIT_AUTHOR_EMAIL=hand@example.invalid
 export GIT_COMMITTER_NAME=hand GIT_COMMITTER_EMAIL=hand@example.invalid
 export LC_ALL=C
 
+newline='
+'
 die() { echo "by_hand.sh: $*" >&2; exit 1; }
-digest() { printf 'sha256:%s' "$(sha256sum "$1" | cut -d' ' -f1)"; }
-size() { wc -c <"$1" | tr -d ' '; }
+digest() { sum=$(sha256sum "$1") && printf 'sha256:%s' "${sum%% *}"; }
+size() { printf %s $(($(wc -c <"$1"))); }
 in_repository() { git --git-dir="$repository" "$@"; }
 public() { cut -d' ' -f1,2 "$1"; }
 
@@ -66,10 +68,12 @@ escape() {
 write_tree() (
     GIT_INDEX_FILE=$(mktemp -u)
     export GIT_INDEX_FILE
-    for file in $(files "$1"); do
-        blob=$(in_repository hash-object -w "$1/$file")
-        in_repository update-index --add --cacheinfo "100644,$blob,$file"
-    done
+    names=$(files "$1")
+    ids=$(for name in $names; do printf '%s\n' "$1/$name"; done | in_repository hash-object -w --stdin-paths)
+    for name in $names; do
+        printf '100644 %s\t%s\n' "${ids%%"$newline"*}" "$name"
+        ids=${ids#*"$newline"}
+    done | in_repository update-index --add --index-info
     in_repository write-tree
     rm -f "$GIT_INDEX_FILE"
 )
@@ -141,13 +145,14 @@ write_manifest() {
     rm -rf "$dir/bundle" && mkdir "$dir/bundle"
     for file in "$tree"/deployments/*.yaml; do
         [ -e "$file" ] || continue
-        id=$(basename "$file" .yaml)
-        entries="$entries${entries:+,}{\"deploymentId\":\"$id\",\"digest\":\"$(digest "$file")\",\"sizeBytes\":$(size "$file"),\"url\":\"/api/v1/deployments/$id/$(digest "$file")\"}"
+        id=${file##*/} id=${id%.yaml} digest=$(digest "$file")
+        entries="$entries${entries:+,}{\"deploymentId\":\"$id\",\"digest\":\"$digest\",\"sizeBytes\":$(size "$file"),\"url\":\"/api/v1/deployments/$id/$digest\"}"
     done
     if [ -n "$entries" ]; then
         archive=$dir/bundle/bundle.tar.gz
         in_repository archive --format=tar.gz -o "$archive" "$(write_tree "$tree/deployments")"
-        bundle="{\"digest\":\"$(digest "$archive")\",\"mediaType\":\"application/vnd.margo.bundle.v1+tar+gzip\",\"sizeBytes\":$(size "$archive"),\"url\":\"/api/v1/bundles/$(digest "$archive")\"}"
+        digest=$(digest "$archive")
+        bundle="{\"digest\":\"$digest\",\"mediaType\":\"application/vnd.margo.bundle.v1+tar+gzip\",\"sizeBytes\":$(size "$archive"),\"url\":\"/api/v1/bundles/$digest\"}"
     fi
     printf '{"bundle":%s,"deployments":[%s],"manifestVersion":%s}\n' "$bundle" "$entries" "$serial" >"$tree/manifest.json"
 }
@@ -159,7 +164,8 @@ write_envelope() {
     done
     for file in "$dir"/described/*.json; do
         [ -e "$file" ] || continue
-        described="$described${described:+,}\"$(basename "$file" .json)\":$(cat "$file")"
+        id=${file##*/}
+        described="$described${described:+,}\"${id%.json}\":$(cat "$file")"
     done
     while read -r key || [ -n "$key" ]; do keys="$keys${keys:+,}\"$key\""; done <"$dir/var.status_key"
     printf '{"deployments":{%s},"device":{"id":"%s","statusKeys":[%s]},"files":{%s},"fleet":"%s","layout":1,"manifestVersion":%s,"policy":{"pollSeconds":1,"reportSeconds":1},"serial":%s}\n' \
