@@ -18,7 +18,9 @@ pub(super) fn check(home: &Path, converged: bool, broken: &mut Vec<String>) {
     let mut given = Given::new();
     let mut newest = BTreeMap::new();
     if whole(&control, "control.git", broken) && tip(&control, "control").is_some() {
-        signed::check(&control, "control", "publisher", &publishers(&control), broken);
+        let commits = git(&control, &["rev-list", "refs/heads/control"]);
+        let commits: Vec<_> = commits.lines().map(|commit| ("control", commit.to_owned())).collect();
+        signed::check(&control, "publisher", &publishers(&control), &commits, broken);
         newest = remembered(&control, &mut given);
     }
     for name in repositories(home) {
