@@ -178,10 +178,10 @@ fn nothing_is_touched_when_nothing_changed() {
     let status = |id: &str| git::tip(&fleet.repository(id), "status");
     let told = DEVICES.map(status);
     let idle = site.device("press-01");
-    for _ in 0..50 {
+    for _ in 0..20 {
         idle.pass();
     }
-    assert_eq!((real.marks(), DEVICES.map(status)), (before.clone(), told.clone()), "50 idle passes");
+    assert_eq!((real.marks(), DEVICES.map(status)), (before.clone(), told.clone()), "20 idle passes");
 
     for _ in 0..2 {
         let mut running = idle.command(&["run"]).stderr(Stdio::null()).spawn().expect("the syncer runs");

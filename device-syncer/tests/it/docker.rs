@@ -237,7 +237,8 @@ fn nothing_is_touched_when_nothing_changed() {
     real.once().good();
     let (before, status) = (real.running(), real.hand.tip("status"));
     assert_eq!(before.len(), 1);
-    for _ in 0..50 {
+    // Of many passes on real Docker tells the fleet's test of this name.
+    for _ in 0..3 {
         real.once().good();
     }
     assert_eq!((real.running(), real.hand.tip("status")), (before.clone(), status.clone()));
