@@ -1,7 +1,7 @@
 //! Makes a device's home from a join file, and opens it for one syncer at a time.
 
 use std::fs::{self, File};
-use std::io::{self, Read};
+use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -39,6 +39,7 @@ use crate::runtimes::{
 use crate::state::floor::{self, Floor, FloorError};
 use crate::state::last_failure::LastFailure;
 use crate::state::moved::{self, Moved};
+use crate::state::random;
 use crate::state::store::{Store, StoreError};
 
 /// How long the children of a killed syncer are waited for before they are ended.
@@ -208,10 +209,7 @@ fn make_directories(home: &Home) -> Result<(), HomeError> {
 
 /// New random bytes of the kernel.
 pub fn random() -> Result<[u8; HMAC_KEY], HomeError> {
-    let path = Path::new("/dev/urandom");
-    let mut bytes = [0; HMAC_KEY];
-    File::open(path).and_then(|mut source| source.read_exact(&mut bytes)).map_err(file("read", path))?;
-    Ok(bytes)
+    random::random().map_err(file("read", Path::new(random::SOURCE)))
 }
 
 /// The UUID of this installation. A home that was copied to another place or machine becomes another installation.

@@ -1,7 +1,9 @@
-//! Devices that nobody knows enrol by a code or a batch token: both programs over real TLS, and whoever wants to get in between.
+//! Devices that nobody knows enrol by a code or a batch token, and known ones come back by their key: both programs over real
+//! TLS, and whoever wants to get in between.
 
 mod code;
 mod cuts;
+mod known;
 mod strangers;
 mod token;
 mod token_cuts;
@@ -117,8 +119,19 @@ impl Site {
 
     /// The same with any claim and the word of a token of that name.
     fn begin_with(&self, key: &SigningKey, claim: String, token: Option<(&str, &SigningKey)>) -> (Started, Reveal) {
-        let nonce = Nonce::new([claim.len().to_le_bytes()[0]; 32]);
         let kind = if token.is_some() { Kind::Token } else { Kind::Code };
+        self.begin_of(kind, key, claim, token)
+    }
+
+    /// The same of any kind.
+    fn begin_of(
+        &self,
+        kind: Kind,
+        key: &SigningKey,
+        claim: String,
+        token: Option<(&str, &SigningKey)>,
+    ) -> (Started, Reveal) {
+        let nonce = Nonce::new([claim.len().to_le_bytes()[0]; 32]);
         let start = Start { layout: 1, kind, commitment: commitment(&nonce, claim.as_bytes()) };
         let (status, body) = self.post("/enroll", &json::to_bytes(&start));
         assert_eq!(status, 201, "{body}");

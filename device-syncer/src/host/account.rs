@@ -3,7 +3,10 @@
 //! `account.json` holds the secret in use and, during a renewal, the next one. Each step is one durable replacement of the
 //! file: a renewed secret is kept beside the one in use, then shown to the host, and only when the host took it does it
 //! become the one in use. The one before is kept as well, for a host that was restored from an old backup. Whatever is
-//! cut off between two steps, the host knows at least one of the secrets that are in the file.
+//! cut off between two steps, the host knows at least one of the secrets that are in the file. Where it knows none, because
+//! they ended or it lost them, the device comes back by its key (`known`).
+
+mod known;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,9 +15,11 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use repo_git::durable;
 use repo_http::{Agent, Credential, CredentialError, Credentials, HttpError, Request, Url, read_private};
-use repo_model::error_chain;
-use repo_model::join;
+use repo_model::{DeviceId, error_chain, join};
 use serde::{Deserialize, Serialize};
+
+use crate::host::enrolment::ExchangeError;
+use crate::state::random;
 
 /// How long nothing is tried again after a renewal that failed.
 const PAUSE: Duration = Duration::from_secs(600);
@@ -83,6 +88,15 @@ pub enum AccountError {
         /// `expires` of the new secret.
         new: Timestamp,
     },
+    /// The host doesn't let the device in by its key.
+    #[error(transparent)]
+    Exchange(#[from] ExchangeError),
+    /// The device's key can't be read.
+    #[error(transparent)]
+    Key(#[from] repo_git::KeyError),
+    /// There is no new secret.
+    #[error("can't read `{}`", random::SOURCE)]
+    Random(#[source] io::Error),
     /// The answer is no JSON of ours, or has no new secret where one was asked for.
     #[error("the host's answer about the account can't be understood")]
     Answer,
@@ -136,6 +150,11 @@ pub struct Keeper {
     quiet_until: Option<Instant>,
     /// The host said that the secret in use never ends, or since when it was asked.
     asked: bool,
+    /// Whose account it is, and where the key is that the device's state lists.
+    device: DeviceId,
+    key: PathBuf,
+    /// The device doesn't ask to come back before.
+    away_until: Option<Instant>,
 }
 
 /// What `GET /account` and `POST /account/renew` answer, as far as it matters.
@@ -150,9 +169,10 @@ struct Answer {
 }
 
 impl Keeper {
-    /// For the account in `path` at the host of `repository`.
-    pub fn new(path: PathBuf, agent: Agent, repository: &Url) -> Self {
-        Self { path, agent, url: repository.at_host("account"), quiet_until: None, asked: false }
+    /// For the account in `path` at the host of `repository`, of this device with the status key in `key`.
+    pub fn new(path: PathBuf, agent: Agent, repository: &Url, device: DeviceId, key: PathBuf) -> Self {
+        let (quiet_until, away_until) = (None, None);
+        Self { path, agent, url: repository.at_host("account"), quiet_until, asked: false, device, key, away_until }
     }
 
     /// Shows the next secret, if there is one, to the host: a renewal that was cut off goes on.

@@ -94,15 +94,17 @@ impl HostClient {
         self.refs.clone()
     }
 
-    /// Asks the host, with the secret that it knows.
+    /// Asks the host, with a secret that it knows: one that it knew before, or a new one, where it knows this device's key.
     fn poll(&mut self) -> Result<RemoteRefs, RemoteError> {
         if let Some(keeper) = &mut self.connection.keeper {
             keeper.prove();
         }
         let refs = RemoteRefs::poll(&self.connection.remote);
         let refused = matches!(&refs, Err(RemoteError::Http(error)) if error.status() == Some(401));
-        let falls_back = refused && self.connection.keeper.as_mut().is_some_and(Keeper::fall_back);
-        if falls_back { RemoteRefs::poll(&self.connection.remote) } else { refs }
+        let now = self.now();
+        let knows_us = |keeper: &mut Keeper| keeper.fall_back() || keeper.come_back(now);
+        let is_let_in = refused && self.connection.keeper.as_mut().is_some_and(knows_us);
+        if is_let_in { RemoteRefs::poll(&self.connection.remote) } else { refs }
     }
 
     /// A publisher moves `freshness` after `desired`, so where a state was just adopted and nothing proves it, the host is

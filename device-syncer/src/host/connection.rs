@@ -223,7 +223,7 @@ fn over_https(
         Some(own) => (own.clone(), None),
         None if join.account.is_none() => (repo_http::Credentials::none(), None),
         None => {
-            let keeper = Keeper::new(home.account(), agent.clone(), &url);
+            let keeper = Keeper::new(home.account(), agent.clone(), &url, join.device.clone(), home.key());
             (account::credentials(&home.account()), Some(keeper))
         }
     };

@@ -112,20 +112,9 @@ impl<'a> Enrolments<'a> {
     /// Begins: commits to a nonce and to the claim, and hears the host's nonce and offer.
     pub fn begin(&self, key: &SigningKey, claim: &Claim, nonce: Nonce) -> Result<Prepared, ExchangeError> {
         let claim_key = claim.key.clone();
-        let claim = String::from_utf8(json::to_bytes(claim)).map_err(|_| ExchangeError::Answer)?;
+        let claim = text(claim)?;
         let kind = if self.token.is_some() { Kind::Token } else { Kind::Code };
-        let start = Start { layout: LAYOUT, kind, commitment: commitment(&nonce, claim.as_bytes()) };
-        let bytes = json::to_bytes(&start);
-        let started: Started = match self.send(&Request::post(&self.url, &bytes))? {
-            (201, answer) => json::read(&answer).map_err(|_| ExchangeError::Answer)?,
-            (404, _) => return Err(ExchangeError::Closed),
-            (400 | 403, answer) => return Err(refused(&answer)),
-            _ => return Err(ExchangeError::Answer),
-        };
-        let is_name = started.request.len() == 32 && started.request.bytes().all(|c| c.is_ascii_hexdigit());
-        if !is_name {
-            return Err(ExchangeError::Answer);
-        }
+        let started = start(&self.agent, &self.url, kind, &nonce, &claim)?;
         let offer = EnrolmentFile::pinned(started.offer.as_bytes(), Pin::of(self.file.trust.sha256))?;
         // When it was written is no matter: this device's first floor of time is that of the file which it was given.
         let token = self.file.token.clone();
@@ -133,7 +122,7 @@ impl<'a> Enrolments<'a> {
             return Err(ExchangeError::OtherOffer);
         }
         let transcript = Transcript::of((&nonce, &started.nonce), claim.as_bytes(), started.offer.as_bytes());
-        let proof = key.sign(PROOF_NAMESPACE, transcript.as_bytes()).map_err(ExchangeError::Sign)?;
+        let proof = proof(key, &transcript)?;
         let token = match (&self.token, &self.file.token) {
             (Some(key), Some(Token { name, .. })) => {
                 let message = transcript.token_message(&claim_key);
@@ -149,7 +138,7 @@ impl<'a> Enrolments<'a> {
     /// Reveals what was committed to.
     pub fn reveal(&self, prepared: &Prepared) -> Result<Stand, ExchangeError> {
         let (url, bytes) = (self.url.below(&prepared.request), json::to_bytes(&prepared.reveal));
-        match self.send(&Request::post(&url, &bytes))? {
+        match send(&self.agent, &Request::post(&url, &bytes))? {
             (202, _) => Ok(Stand::Waits),
             (404, _) => Ok(Stand::Unknown),
             (400 | 403, answer) => Err(refused(&answer)),
@@ -160,7 +149,7 @@ impl<'a> Enrolments<'a> {
     /// Asks what was said of a request.
     pub fn ask(&self, request: &str) -> Result<Stand, ExchangeError> {
         let url = self.url.below(request);
-        match self.send(&Request { method: Some(Method::Get), ..Request::get(&url) })? {
+        match send(&self.agent, &Request { method: Some(Method::Get), ..Request::get(&url) })? {
             (200, answer) => json::read(&answer).map(Stand::Approved).map_err(|_| ExchangeError::Answer),
             (204, _) => Ok(Stand::Waits),
             (404, _) => Ok(Stand::Unknown),
@@ -168,17 +157,60 @@ impl<'a> Enrolments<'a> {
             _ => Err(ExchangeError::Answer),
         }
     }
+}
 
-    /// A status that is a word of the exchange, and what came with it; anything else is an error.
-    fn send(&self, request: &Request<'_>) -> Result<(u16, Vec<u8>), ExchangeError> {
-        let response = self.agent.answer(request)?;
-        let status = response.status;
-        if [429, 503].contains(&status) {
-            let after = response.header("retry-after").and_then(|value| value.parse().ok()).unwrap_or(10);
-            return Err(ExchangeError::Full { after: Duration::from_secs(after) });
-        }
-        Ok((status, response.body.bytes(MAX_ANSWER)?))
+/// Comes back to a host whose publisher knows this device's key: with a claim that names the device, and the digest of the
+/// secret that it will show.
+pub fn readmit(
+    agent: &Agent,
+    url: &Url,
+    key: &SigningKey,
+    claim: &Claim,
+    nonce: Nonce,
+) -> Result<Approved, ExchangeError> {
+    let claim = text(claim)?;
+    let started = start(agent, url, Kind::Known, &nonce, &claim)?;
+    // Whatever it offers: this device has its own roster, and keeps the address of the host that it has.
+    let transcript = Transcript::of((&nonce, &started.nonce), claim.as_bytes(), started.offer.as_bytes());
+    let reveal = Reveal { nonce, claim, proof: proof(key, &transcript)?, replaces_proof: None, token: None };
+    match send(agent, &Request::post(&url.below(&started.request), &json::to_bytes(&reveal)))? {
+        (200, answer) => json::read(&answer).map_err(|_| ExchangeError::Answer),
+        (404, _) => Err(ExchangeError::Closed),
+        (400 | 403, answer) => Err(refused(&answer)),
+        _ => Err(ExchangeError::Answer),
     }
+}
+
+fn text(claim: &Claim) -> Result<String, ExchangeError> {
+    String::from_utf8(json::to_bytes(claim)).map_err(|_| ExchangeError::Answer)
+}
+
+/// The first message, and what the host says to it.
+fn start(agent: &Agent, url: &Url, kind: Kind, nonce: &Nonce, claim: &str) -> Result<Started, ExchangeError> {
+    let start = Start { layout: LAYOUT, kind, commitment: commitment(nonce, claim.as_bytes()) };
+    let started: Started = match send(agent, &Request::post(url, &json::to_bytes(&start)))? {
+        (201, answer) => json::read(&answer).map_err(|_| ExchangeError::Answer)?,
+        (404, _) => return Err(ExchangeError::Closed),
+        (400 | 403, answer) => return Err(refused(&answer)),
+        _ => return Err(ExchangeError::Answer),
+    };
+    let is_name = started.request.len() == 32 && started.request.bytes().all(|c| c.is_ascii_hexdigit());
+    if is_name { Ok(started) } else { Err(ExchangeError::Answer) }
+}
+
+fn proof(key: &SigningKey, transcript: &Transcript) -> Result<String, ExchangeError> {
+    key.sign(PROOF_NAMESPACE, transcript.as_bytes()).map_err(ExchangeError::Sign)
+}
+
+/// A status that is a word of the exchange, and what came with it; anything else is an error.
+fn send(agent: &Agent, request: &Request<'_>) -> Result<(u16, Vec<u8>), ExchangeError> {
+    let response = agent.answer(request)?;
+    let status = response.status;
+    if [429, 503].contains(&status) {
+        let after = response.header("retry-after").and_then(|value| value.parse().ok()).unwrap_or(10);
+        return Err(ExchangeError::Full { after: Duration::from_secs(after) });
+    }
+    Ok((status, response.body.bytes(MAX_ANSWER)?))
 }
 
 /// The word that the host answers a refused request with (`{"error": …}`), of which 40 characters are kept.

@@ -28,6 +28,8 @@ pub mod local_condition;
 pub mod moved;
 /// What the site's hook let through.
 pub mod opened;
+/// New random bytes, for what is to be a secret.
+pub mod random;
 /// What a person at the device asked for.
 pub mod requests;
 pub mod restart_requests;

@@ -6,6 +6,7 @@ use std::fmt::Debug;
 use std::path::{Path, PathBuf};
 
 use repo_model::DeviceId;
+use repo_model::enrolment::{Approved, Claim, EnrolmentError};
 use serde::{Deserialize, Serialize};
 
 use crate::judge::DevicePolicy;
@@ -20,6 +21,10 @@ pub trait Publisher: Debug + Send + Sync + 'static {
 
     /// What the device may push; `None` if nothing is published for it that names a key.
     fn device_policy(&self, device: &DeviceId) -> Result<Option<DevicePolicy>, PolicyError>;
+
+    /// Lets a device in again that proved the key of this claim, with the secret of which the claim has the digest. The same
+    /// again changes nothing.
+    fn readmit(&self, claim: &Claim) -> Result<Approved, ReadmitError>;
 
     /// Sets the damaged repository of a device aside, and rebuilds it from what of it can be read.
     fn rebuild(&self, repository: &Path) -> Result<(), Reason>;
@@ -47,6 +52,17 @@ pub struct AuditIndex {
 
 impl AuditIndex {
     pub const LAYOUT: u64 = 1;
+}
+
+/// A device isn't let in again.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadmitError {
+    /// It is no device of this fleet, or may not.
+    #[error(transparent)]
+    Refused(#[from] EnrolmentError),
+    /// That can't be known or kept now.
+    #[error("cannot let a device in again")]
+    Failed(#[source] Reason),
 }
 
 /// The publisher can't say what a device may push.

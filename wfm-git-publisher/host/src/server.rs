@@ -105,7 +105,7 @@ impl Server {
         let host = Host(Arc::new(Shared {
             account: account::router(accounts.clone()),
             accounts,
-            enrolment: Arc::new(Enrolment::new(places.enrolments, temp.clone())),
+            enrolment: Arc::new(Enrolment::new(Arc::clone(&publisher), places.enrolments, temp.clone())),
             repos: Repos::new(places.root.clone()),
             watcher,
             calls: Mutex::new(Calls::new()),

@@ -84,6 +84,11 @@ impl Keys {
         found.ok_or_else(|| PolicyError::Unreadable(error.into()))
     }
 
+    /// All rosters of the fleet; `None` where nothing was published yet.
+    pub(super) fn newest_rosters(&self, home: &Home) -> Result<Option<Arc<Rosters>>, ControlError> {
+        Ok(self.rosters(home)?.map(|(_, rosters)| rosters))
+    }
+
     /// The rosters at the tip of `control.git`, and that tip.
     fn rosters(&self, home: &Home) -> Result<Option<(CommitId, Arc<Rosters>)>, ControlError> {
         let Some(tip) = Control::tip(home)? else { return Ok(None) };

@@ -2,6 +2,7 @@
 
 mod keys;
 mod push;
+mod readmission;
 mod survey;
 
 use std::path::Path;
@@ -9,9 +10,10 @@ use std::sync::{Mutex, PoisonError};
 
 use jiff::Timestamp;
 use repo_model::DeviceId;
+use repo_model::enrolment::{Approved, Claim};
 use repo_model::roster::roster_path;
 use wfm_git_host::judge::DevicePolicy;
-use wfm_git_host::{AuditIndex, FleetFigures, Places, PolicyError, Publisher, Reason};
+use wfm_git_host::{AuditIndex, FleetFigures, Places, PolicyError, Publisher, ReadmitError, Reason};
 
 use self::keys::Keys;
 use self::survey::Survey;
@@ -54,6 +56,10 @@ impl Publisher for HostedHome {
 
     fn device_policy(&self, device: &DeviceId) -> Result<Option<DevicePolicy>, PolicyError> {
         self.keys.policy(&self.home, device)
+    }
+
+    fn readmit(&self, claim: &Claim) -> Result<Approved, ReadmitError> {
+        self.let_in_again(claim)
     }
 
     fn rebuild(&self, repository: &Path) -> Result<(), Reason> {

@@ -168,7 +168,7 @@ pub(super) fn complete(
     add_signer(home, device, &claim.key)?;
     let repo = DeviceRepo::create(home, rosters.fleet(), device)?;
     let tip = repo.desired(&rosters.publishers)?;
-    accounts.take_for_device(device, claim.account, *ttl, now)?;
+    accounts.take_for_device(device, claim.account, Some(*ttl), now)?;
     accounts.judge_ssh_keys(&name, now, |key| match &key.enrolled_with {
         Some(status) if *status != claim.key => Fate::Goes,
         _ => Fate::Counts,

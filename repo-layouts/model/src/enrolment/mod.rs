@@ -58,6 +58,12 @@ pub enum EnrolmentError {
     /// As many devices have it as may.
     #[error("as many devices came by the token as it is for")]
     TokenFull,
+    /// The state that was published last for the device of that id doesn't list the key, or there is none.
+    #[error("no device of that id has the key")]
+    NotListed,
+    /// The device's account was ended by a person.
+    #[error("the device's account was revoked")]
+    Revoked,
     /// An enrolment file, an offer or an answer of a host that no device can follow.
     #[error("{0}")]
     Offer(String),
@@ -78,6 +84,8 @@ impl EnrolmentError {
             Self::TokenUnknown => "token-unknown",
             Self::TokenEnded => "token-ended",
             Self::TokenFull => "token-full",
+            Self::NotListed => "not-listed",
+            Self::Revoked => "revoked",
             Self::Offer(_) => "offer-invalid",
             Self::Pin { .. } => "pin-mismatch",
         }

@@ -163,7 +163,12 @@ pub(crate) fn vectors(join: &Value) -> Value {
     let twice = claim_text.replacen('{', "{\"serial\":\"PX-4712\",", 1);
     let twice = json!({"what": "`serial` twice", "code": code(Claim::parse(twice.as_bytes())), "text": twice});
     json!({
-        "sums": [sums("{\"layout\":1}\n", "{\"layout\":1,\"x\":2}\n"), sums(&claim_text, std::str::from_utf8(&offer).unwrap())],
+        "sums": [
+            sums("{\"layout\":1}\n", "{\"layout\":1,\"x\":2}\n"),
+            sums(&claim_text, std::str::from_utf8(&offer).unwrap()),
+            // A known device is offered nothing.
+            sums(&claim_text, ""),
+        ],
         "typed": typed.collect::<Value>(),
         "claims": claims.chain([twice]).collect::<Value>(),
         "files": FILES.iter().map(|one| case(one, file.clone(), |bytes| code(EnrolmentFile::parse(bytes)))).collect::<Value>(),

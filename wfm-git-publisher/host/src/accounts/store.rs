@@ -196,12 +196,13 @@ impl Store {
     }
 
     /// Lets a device in with a secret that it made itself and of which only the digest is known here; makes the account if
-    /// there is none. Every other secret of it ends. The same again changes nothing.
+    /// there is none. It lives as long as the last one unless `ttl` says otherwise, and every other secret of it ends. The same
+    /// again changes nothing.
     pub fn take_for_device(
         &self,
         device: &DeviceId,
         secret: Digest,
-        ttl: Option<Duration>,
+        ttl: Option<Option<Duration>>,
         now: Timestamp,
     ) -> Result<(), AccountError> {
         let _lock = self.lock()?;
@@ -211,7 +212,8 @@ impl Store {
             Some(name) => return Err(AccountError::SecretTaken(name)),
             None => {}
         }
-        account.secrets = vec![Record::new(secret, ttl, now)];
+        let last = account.secrets.last().map_or(Some(TTL), Record::ttl);
+        account.secrets = vec![Record::new(secret, ttl.unwrap_or(last), now)];
         self.write(&account)
     }
 

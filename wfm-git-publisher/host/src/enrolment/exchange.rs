@@ -14,7 +14,7 @@ use crate::accounting::Network;
 /// How long a device has to reveal.
 pub(super) const REVEAL: Duration = Duration::from_secs(60);
 
-/// The most that are begun at the same time, with a token and without one each.
+/// The most of each kind that are begun at the same time.
 const MAX_BEGUN: usize = 1024;
 
 /// How often anybody may begin: it bounds how often somebody in between may try for a code that is on a display.
@@ -23,14 +23,15 @@ const BEGINS: Pace = Pace { per_second: 2, burst: 60 };
 /// How often one network may begin: half of all.
 const BEGINS_OF_NETWORK: Pace = Pace { per_second: 1, burst: 30 };
 
-/// How often devices with a token may begin, of all networks: nobody can try for a code with them.
-const BEGINS_WITH_TOKEN: Pace = Pace { per_second: 50, burst: 200 };
+/// How often devices with a token may begin, and known ones, of all networks: nobody can try for a code with them.
+const BEGINS_WITHOUT_CODE: Pace = Pace { per_second: 50, burst: 200 };
 
 /// How often one network may ask for anything here: a hall behind one router.
 const ASKS_OF_NETWORK: Pace = Pace { per_second: 5, burst: 120 };
 
-/// The same of requests with a token: a whole batch behind one router.
-const ASKS_WITH_TOKEN: Pace = Pace { per_second: 50, burst: 400 };
+/// The same of requests with a token, and of known devices: a whole batch, or a whole site after its host was restored, behind
+/// one router.
+const ASKS_WITHOUT_CODE: Pace = Pace { per_second: 50, burst: 400 };
 
 /// The most networks that are remembered.
 const MAX_NETWORKS: usize = 4096;
@@ -41,6 +42,13 @@ pub(super) struct Offer {
     /// The exact text.
     pub(super) text: Arc<str>,
     pub(super) roster: Digest,
+}
+
+impl Offer {
+    /// A known device needs none: it has its own roster, and its own address of the host.
+    pub(super) fn nothing() -> Self {
+        Self { text: "".into(), roster: Digest::of(b"") }
+    }
 }
 
 /// An exchange between its two first messages.
@@ -59,8 +67,21 @@ pub(super) struct Exchanges {
     begins: Paces<()>,
     begins_of: Paces<Network>,
     asks_of: Paces<Network>,
-    begins_with_token: Paces<()>,
-    asks_with_token: Paces<Network>,
+    with_token: WithoutCode,
+    known: WithoutCode,
+}
+
+/// How often devices asked that come without a code, by what else lets them in.
+#[derive(Debug)]
+struct WithoutCode {
+    begins: Paces<()>,
+    asks_of: Paces<Network>,
+}
+
+impl Default for WithoutCode {
+    fn default() -> Self {
+        Self { begins: Paces::new(BEGINS_WITHOUT_CODE, 1), asks_of: Paces::new(ASKS_WITHOUT_CODE, MAX_NETWORKS) }
+    }
 }
 
 impl Default for Exchanges {
@@ -70,8 +91,8 @@ impl Default for Exchanges {
             begins: Paces::new(BEGINS, 1),
             begins_of: Paces::new(BEGINS_OF_NETWORK, MAX_NETWORKS),
             asks_of: Paces::new(ASKS_OF_NETWORK, MAX_NETWORKS),
-            begins_with_token: Paces::new(BEGINS_WITH_TOKEN, 1),
-            asks_with_token: Paces::new(ASKS_WITH_TOKEN, MAX_NETWORKS),
+            with_token: WithoutCode::default(),
+            known: WithoutCode::default(),
         }
     }
 }
@@ -80,8 +101,9 @@ impl Exchanges {
     /// Whether somebody from there may ask for anything of that kind; else after which time. What is neither is a stranger's.
     pub(super) fn ask(&mut self, kind: Kind, from: IpAddr, now: Instant) -> Result<(), Duration> {
         match kind {
-            Kind::Token => self.asks_with_token.take(from.into(), now),
-            Kind::Code | Kind::Known => self.asks_of.take(from.into(), now),
+            Kind::Code => self.asks_of.take(from.into(), now),
+            Kind::Token => self.with_token.asks_of.take(from.into(), now),
+            Kind::Known => self.known.asks_of.take(from.into(), now),
         }
     }
 
@@ -100,17 +122,17 @@ impl Exchanges {
         now: Instant,
     ) -> Result<Started, Duration> {
         self.begun.retain(|_, begun| begun.until > now);
-        let is_of_token = |start: &Start| start.kind == Kind::Token;
-        let of_kind = self.begun.values().filter(|begun| is_of_token(&begun.start) == is_of_token(&start)).count();
-        if of_kind >= MAX_BEGUN {
+        if self.begun.values().filter(|begun| begun.start.kind == start.kind).count() >= MAX_BEGUN {
             return Err(REVEAL);
         }
-        if is_of_token(&start) {
-            self.begins_with_token.take((), now)?;
-        } else {
-            // A network that comes too often uses up nothing of the others'.
-            self.begins_of.take(from.into(), now)?;
-            self.begins.take((), now)?;
+        match start.kind {
+            Kind::Code => {
+                // A network that comes too often uses up nothing of the others'.
+                self.begins_of.take(from.into(), now)?;
+                self.begins.take((), now)?;
+            }
+            Kind::Token => self.with_token.begins.take((), now)?,
+            Kind::Known => self.known.begins.take((), now)?,
         }
         let nonce = Nonce::new(nonce);
         let request: String = name.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -171,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_of_codes_takes_nothing_of_those_that_come_with_a_token_nor_the_other_way_round() {
+    fn a_flood_of_one_kind_takes_nothing_of_those_that_come_by_another() {
         let (mut exchanges, now) = (Exchanges::default(), Instant::now());
         let from: IpAddr = "192.0.2.1".parse().unwrap();
         let offer = || Offer { text: "{}".into(), roster: Digest::of(b"") };
@@ -186,6 +208,8 @@ mod tests {
         assert_eq!(codes, 30);
         let tokens = (0..10_000).filter(|name| try_begin(Kind::Token, 10_000 + name, now).is_ok()).count();
         assert_eq!(tokens, 200);
+        let known = (0..10_000).filter(|name| try_begin(Kind::Known, 20_000 + name, now).is_ok()).count();
+        assert_eq!(known, 200);
         // Each goes on at its own pace, and is bounded.
         let later = now + Duration::from_secs(1);
         assert!((0..50).all(|name| try_begin(Kind::Token, 50_000 + name, later).is_ok()));

@@ -9,7 +9,7 @@ use axum::body::Body;
 use axum::http::header::{ALLOW, RETRY_AFTER};
 use axum::http::{HeaderValue, Method, Request, Response, StatusCode};
 use jiff::Timestamp;
-use repo_model::enrolment::{EnrolmentError, Kind, Pending, Reveal, Start};
+use repo_model::enrolment::{Claim, EnrolmentError, Kind, Pending, Reveal, Start};
 use repo_model::envelope::LAYOUT;
 use repo_model::{error_chain, json};
 use serde_json::{Value, json as object};
@@ -21,6 +21,7 @@ use super::opened::{Kept, Open, WithTokens, signer};
 use crate::answer::with_type;
 use crate::body;
 use crate::lock::lock;
+use crate::publisher::{Publisher, ReadmitError};
 
 /// The most bytes of a first message.
 const MAX_START: u64 = 1 << 10;
@@ -38,6 +39,7 @@ const FULL: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub(crate) struct Enrolment {
     claims: Claims,
+    publisher: Arc<dyn Publisher>,
     exchanges: Mutex<Exchanges>,
     opening: Mutex<Kept<Open>>,
     tokens: Mutex<Kept<WithTokens>>,
@@ -50,9 +52,10 @@ pub(crate) struct Enrolment {
 type Answer = (StatusCode, Option<Value>, Option<Duration>);
 
 impl Enrolment {
-    pub(crate) fn new(claims: PathBuf, temp: PathBuf) -> Self {
+    pub(crate) fn new(publisher: Arc<dyn Publisher>, claims: PathBuf, temp: PathBuf) -> Self {
         let (exchanges, opening, tokens) = (Mutex::default(), Mutex::default(), Mutex::default());
-        Self { claims: Claims::new(claims), exchanges, opening, tokens, places: Arc::new(Semaphore::new(PLACES)), temp }
+        let (claims, places) = (Claims::new(claims), Arc::new(Semaphore::new(PLACES)));
+        Self { claims, publisher, exchanges, opening, tokens, places, temp }
     }
 
     /// Whether this is one of the paths that strangers may ask for.
@@ -122,7 +125,7 @@ impl Enrolment {
         let offer = match start.kind {
             Kind::Code => codes.map(|open| open.offer.clone()),
             Kind::Token => tokens.map(|tokens| tokens.offer.clone()),
-            Kind::Known => None,
+            Kind::Known => Some(Offer::nothing()),
         };
         // What isn't offered is as closed.
         let Some(offer) = offer else { return nothing() };
@@ -156,6 +159,9 @@ impl Enrolment {
             Err(_) => return refused(&EnrolmentError::Malformed(String::new())),
         };
         let checked = reveal.check(&begun.start, &begun.nonce, begun.offer.text.as_bytes(), &signer);
+        if begun.start.kind == Kind::Known {
+            return self.readmit(from, checked.map(|(claim, _)| claim));
+        }
         let now = Timestamp::now();
         let vouched = checked.map_err(Ok).and_then(|(claim, transcript)| match &reveal.token {
             None => Ok((transcript, 0)),
@@ -193,6 +199,21 @@ impl Enrolment {
                 document(StatusCode::ACCEPTED, &Pending { wait: 0 })
             }
             Ok(None) => too_many(FULL),
+            Err(error) => logged(&error),
+        }
+    }
+
+    /// The answer to a device that proved the key of its claim, and by that alone comes in or doesn't.
+    fn readmit(&self, from: IpAddr, claim: Result<Claim, EnrolmentError>) -> Answer {
+        match claim.map_err(Into::into).and_then(|claim| self.publisher.readmit(&claim)) {
+            Ok(answer) => {
+                tracing::info!(address = %from, device = %answer.device, "a device comes back by its key");
+                document(StatusCode::OK, &answer)
+            }
+            Err(ReadmitError::Refused(error)) => {
+                tracing::info!(address = %from, error = %error, "a device doesn't come back by its key");
+                refused(&error)
+            }
             Err(error) => logged(&error),
         }
     }

@@ -1,0 +1,68 @@
+//! A device that comes back by its key: its account ended while it was away, or the host lost it.
+
+use std::time::{Duration, Instant};
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use jiff::Timestamp;
+use repo_git::SigningKey;
+use repo_model::enrolment::{Claim, Nonce};
+use repo_model::envelope::LAYOUT;
+use repo_model::{Digest, error_chain};
+
+use super::{AccountError, Keeper, PAUSE, Secret, read, write};
+use crate::host::enrolment::{ExchangeError, readmit};
+use crate::host::verify::key_text;
+use crate::state::random::random;
+
+/// How long a device that the host doesn't let in leaves it alone.
+const REFUSED: Duration = Duration::from_secs(3600);
+
+impl Keeper {
+    /// The host knows none of the secrets. Returns whether it lets this device in by its key: then there is a new secret in use.
+    pub fn come_back(&mut self, now: Timestamp) -> bool {
+        if self.away_until.is_some_and(|until| Instant::now() < until) {
+            return false;
+        }
+        let result = self.try_come_back(now);
+        let pause = match &result {
+            Err(AccountError::Exchange(ExchangeError::Closed | ExchangeError::Refused(_))) => REFUSED,
+            Err(AccountError::Exchange(error)) => error.after().map_or(PAUSE, |after| after.min(REFUSED)),
+            _ => PAUSE,
+        };
+        self.away_until = Some(Instant::now() + pause);
+        if let Err(error) = &result {
+            tracing::warn!(error = error_chain(error), "the host doesn't let this device in by its key either");
+        }
+        result.is_ok()
+    }
+
+    /// The new secret is on the disk before it is asked for: after a power cut the host knows it, or is asked again.
+    fn try_come_back(&mut self, now: Timestamp) -> Result<(), AccountError> {
+        let (key, mut kept) = (SigningKey::load(&self.key)?, read(&self.path)?);
+        let secret = URL_SAFE_NO_PAD.encode(random().map_err(AccountError::Random)?);
+        let claim = Claim {
+            layout: LAYOUT,
+            key: key_text(&key.public()),
+            account: Digest::of(secret.as_bytes()),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            id: Some(self.device.clone()),
+            serial: None,
+            model: None,
+            mac: None,
+            hostname: None,
+            arch: None,
+            replaces: None,
+        };
+        let next = Secret { user: kept.current.user.clone(), secret, since: now, expires: None };
+        kept.next = Some(next.clone());
+        write(&self.path, &kept)?;
+        let nonce = Nonce::new(random().map_err(AccountError::Random)?);
+        let answer = readmit(&self.agent, &self.url.at_host("enroll"), &key, &claim, nonce)?;
+        tracing::info!("the host lets this device in again, by its key");
+        kept.next = Some(Secret { user: answer.user, ..next });
+        // When it ends isn't known yet.
+        self.asked = false;
+        self.prove_next(kept)
+    }
+}

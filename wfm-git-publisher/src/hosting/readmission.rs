@@ -1,0 +1,53 @@
+//! Devices that come back by the key that their state lists: an account of theirs ended, or this host lost it.
+
+use jiff::Timestamp;
+use repo_model::enrolment::{Approved, Claim, EnrolmentError};
+use repo_model::join::JoinFloor;
+use repo_model::{Branch, DeviceId};
+use wfm_git_host::accounts::{AccountError, AccountName, Store};
+use wfm_git_host::{ReadmitError, Reason};
+
+use super::HostedHome;
+use crate::config::Config;
+use crate::repos::DeviceRepo;
+
+impl HostedHome {
+    /// Gives the device whose key this is an account with the secret that it made. A revoked account stays so, and whoever
+    /// isn't listed learns nothing of whether the device is there.
+    pub(super) fn let_in_again(&self, claim: &Claim) -> Result<Approved, ReadmitError> {
+        let id = claim.id.as_ref().filter(|_| claim.replaces.is_none()).ok_or(EnrolmentError::NotListed)?;
+        let (keys, home) = (&self.keys, &self.home);
+        let policy = keys.policy(home, id).map_err(failed)?;
+        let is_listed = policy.is_some_and(|policy| policy.keys.contains(&claim.key));
+        let floor = if is_listed { self.floor(id)? } else { None };
+        let floor = floor.ok_or(EnrolmentError::NotListed)?;
+        let config = Config::load(&home.config()).map_err(failed)?;
+        let url = config.required_serve().map_err(failed)?.device_url(id);
+        // What the account's secrets lived before is what a person chose.
+        match Store::new(home.accounts()).take_for_device(id, claim.account, None, Timestamp::now()) {
+            Ok(()) => {}
+            Err(AccountError::Revoked(_)) => return Err(EnrolmentError::Revoked.into()),
+            // Nobody but who has it knows a secret's digest.
+            Err(error @ AccountError::SecretTaken(_)) => {
+                return Err(EnrolmentError::Malformed(error.to_string()).into());
+            }
+            Err(error) => return Err(failed(error)),
+        }
+        Ok(Approved { device: id.clone(), url, user: AccountName::of(id).into(), floor })
+    }
+
+    /// What was published for a device last, as far as it can be verified.
+    fn floor(&self, device: &DeviceId) -> Result<Option<JoinFloor>, ReadmitError> {
+        let Some(rosters) = self.keys.newest_rosters(&self.home).map_err(failed)? else { return Ok(None) };
+        let Some(repo) = DeviceRepo::open(&self.home, rosters.fleet(), device).map_err(failed)? else {
+            return Ok(None);
+        };
+        let Some(tip) = repo.tip(Branch::Desired.as_str()).map_err(failed)? else { return Ok(None) };
+        let envelope = repo.newest_verified(tip, &rosters.publishers).map_err(failed)?.desired.envelope;
+        Ok(Some(JoinFloor { serial: envelope.serial, manifest_version: envelope.manifest_version }))
+    }
+}
+
+fn failed(error: impl Into<Reason>) -> ReadmitError {
+    ReadmitError::Failed(error.into())
+}
