@@ -5,6 +5,7 @@ mod account_crash;
 mod account_secrets;
 mod alternate;
 mod audit;
+mod backup;
 mod charts;
 mod clocks;
 mod crash;

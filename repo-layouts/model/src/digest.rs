@@ -23,7 +23,7 @@ impl Digest {
     }
 
     /// A digest that was taken elsewhere.
-    pub(crate) fn from_bytes(bytes: [u8; 32]) -> Self {
+    pub fn from_bytes(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }
 

@@ -4,6 +4,7 @@ mod account;
 mod app;
 mod approve;
 mod audit;
+mod backup;
 mod device;
 mod enroll;
 mod explain;
@@ -102,6 +103,8 @@ enum Command {
     Audit(audit::Args),
     #[command(subcommand)]
     Signers(signers::Command),
+    Backup(backup::BackupArgs),
+    Restore(backup::RestoreArgs),
     Schema(schema::Args),
     /// Prints a completion script for a shell
     ///
@@ -218,6 +221,8 @@ fn run(args: Args) -> Result<u8, Failure> {
         Command::App(command) => app::run(&place, &command),
         Command::Status(args) => status::run(&place, &args),
         Command::Approve(args) => approve::run(&place, &args),
+        Command::Backup(args) => backup::run(&place, &args),
+        Command::Restore(args) => backup::run_restore(&place, &args),
         Command::Audit(args) => audit::run(&args),
         Command::Signers(command) => signers::run(&place, &command),
         Command::Schema(args) => schema::run(&place, &args),

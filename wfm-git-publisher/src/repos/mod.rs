@@ -1,5 +1,6 @@
 //! Everything outside the process: the fleet repository, the publisher's home, the devices' repositories.
 
+mod backup;
 mod charts;
 mod claim;
 mod control;
@@ -22,6 +23,7 @@ mod source;
 mod trailers;
 mod way;
 
+pub use backup::{BackedUp, BackupError, Contents, Restored, back_up, restore};
 pub use charts::Charts;
 pub use claim::{BY_CAPABILITIES, Claim, MAX_LEAD};
 pub use control::{Control, Covered, Entry, EntryState, Ledger, Published};

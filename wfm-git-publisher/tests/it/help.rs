@@ -266,6 +266,8 @@ fn every_command_that_prints_has_json() {
         (&["schema", "--write"], "/written/0"),
         (&["signers", "init", "--key", &key], "/person"),
         (&["approve", "--key", &key], "/tag"),
+        (&["backup", "../plant.tar"], "/repositories"),
+        (&["--home", "../restored.wfm", "restore", "../plant.tar"], "/devices"),
     ];
     let plant = lab.dir().join("plant");
     for (args, pointer) in table {
@@ -282,7 +284,7 @@ fn every_command_that_prints_has_json() {
         let json: Value = serde_json::from_str(&ran.out).unwrap_or_else(|_| panic!("{args:?}: {}{}", ran.out, ran.err));
         assert!(json.pointer(pointer).is_some(), "{args:?}: {json}");
     }
-    let tried: BTreeSet<_> = table.iter().map(|(args, _)| args[0]).collect();
+    let tried: BTreeSet<_> = table.iter().flat_map(|(args, _)| args.iter().copied()).collect();
     for (command, help) in commands(&lab).into_iter().filter(|(_, help)| !help.contains("\nCommands:")) {
         let has_json = help.contains("--output <OUTPUT>");
         // Those that run for ever log JSON, and completions are a shell's.

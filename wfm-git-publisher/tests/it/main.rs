@@ -2,6 +2,7 @@
 
 mod accounts;
 mod audit;
+mod backup;
 mod blocked;
 mod by_url;
 mod capabilities;
