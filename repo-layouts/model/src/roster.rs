@@ -1,5 +1,7 @@
 //! The trust roster: which publisher keys a device believes, followed version by version.
 
+use std::ops::RangeInclusive;
+
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -17,6 +19,9 @@ pub struct Roster {
     /// 1 at first, and higher by one with each roster that the one before signs.
     pub version: u64,
     pub fleet: FleetId,
+    /// When it was proposed. Absent in rosters of programs before 0.3, of which nobody asks [`check_own`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub issued: Option<Timestamp>,
     /// How many of `roots` must sign the next version.
     pub threshold: usize,
     /// The keys that sign the next version.
@@ -53,6 +58,9 @@ pub enum RosterError {
     /// Too few of the previous version's roots signed it.
     #[error("`{path}` is signed by {found} of the roots of version {}, and needs {needed}", version - 1)]
     Signatures { path: String, version: u64, found: usize, needed: usize },
+    /// Too few of its own roots signed it, so that nobody knows whether the next version can be signed.
+    #[error("`{path}` is signed by {found} of its own roots, and needs {needed}")]
+    Own { path: String, found: usize, needed: usize },
 }
 
 /// A roster together with the digest of its exact bytes.
@@ -104,7 +112,7 @@ impl Trust {
             let problem = format!("`version` is {}, expected {version}", next.roster.version);
             return Err(RosterError::Invalid { path, problem });
         }
-        let found = self.roster.signatures(version, bytes, files, signer);
+        let found = self.roster.signed(files, version, signature_path, signer).len();
         let needed = self.roster.threshold;
         if found < needed { Err(RosterError::Signatures { path, version, found, needed }) } else { Ok(next) }
     }
@@ -143,17 +151,45 @@ impl Roster {
         }
     }
 
-    /// How many different roots of this version signed `bytes`, which are those of `version`.
-    fn signatures(&self, version: u64, bytes: &[u8], files: &FileTree, signer: Signer<'_>) -> usize {
+    /// The indexes of this roster's roots that signed version `version`, as `path` names the signature of each: the
+    /// version that follows ([`signature_path`]), or this one itself ([`own_signature_path`]).
+    pub fn signed(
+        &self,
+        files: &FileTree,
+        version: u64,
+        path: impl Fn(u64, usize) -> String,
+        signer: Signer<'_>,
+    ) -> Vec<usize> {
+        let Some(bytes) = files.get(&roster_path(version)) else { return Vec::new() };
         let signed = |(index, root): &(usize, &KeyText)| {
             files
-                .get(&signature_path(version, *index))
+                .get(&path(version, *index))
                 .and_then(|armored| std::str::from_utf8(armored).ok())
                 .and_then(|armored| signer(bytes, armored))
                 .is_some_and(|key| key == **root)
         };
-        self.roots.iter().enumerate().filter(signed).count()
+        self.roots.iter().enumerate().filter(signed).map(|(index, _)| index).collect()
     }
+}
+
+/// Whether each of these versions, if it says when it was issued, is signed by the threshold of its own roots as well: then
+/// they can sign the next one. Asked before a version is published, and by an audit; a device goes by the version before alone.
+pub fn check_own(
+    files: &FileTree,
+    versions: RangeInclusive<u64>,
+    fleet: FleetId,
+    signer: Signer<'_>,
+) -> Result<(), RosterError> {
+    for version in versions {
+        let path = roster_path(version);
+        let bytes = files.get(&path).ok_or_else(|| RosterError::Missing(path.clone()))?;
+        let Trust { roster, .. } = Trust::pin(&path, bytes, fleet)?;
+        let found = roster.signed(files, version, own_signature_path, signer).len();
+        if roster.issued.is_some() && found < roster.threshold {
+            return Err(RosterError::Own { path, found, needed: roster.threshold });
+        }
+    }
+    Ok(())
 }
 
 /// The path of version `version` in the tree of `desired`.
@@ -164,6 +200,11 @@ pub fn roster_path(version: u64) -> String {
 /// The path of the signature by root `index` of the version before (version 1: of its own).
 pub fn signature_path(version: u64, index: usize) -> String {
     format!("trust/{version}.json.sig.{index}")
+}
+
+/// The path of the signature of version `version` by its own root `index`.
+pub fn own_signature_path(version: u64, index: usize) -> String {
+    format!("trust/{version}.json.own.{index}")
 }
 
 fn highest_version(files: &FileTree) -> Option<u64> {
@@ -187,6 +228,7 @@ mod tests {
         let roster = Roster {
             version,
             fleet: fleet(),
+            issued: None,
             threshold,
             roots: roots.iter().map(|name| key(name)).collect(),
             publishers: vec![Publisher { key: key("pub"), not_after: Some("2030-01-01T00:00:00Z".parse().unwrap()) }],
@@ -251,6 +293,28 @@ mod tests {
         assert!(matches!(follow(&gap, &one), Err(RosterError::Missing(_))));
         let wrong = [(roster_path(1), one.clone()), (roster_path(2), roster(5, 1, &["a"])), sig(2, 0, "a")];
         assert!(matches!(follow(&wrong, &one), Err(RosterError::Invalid { .. })));
+    }
+
+    #[test]
+    fn a_version_that_says_when_it_was_issued_needs_the_threshold_of_its_own_roots_too() {
+        let own = |index, by: &str| (own_signature_path(2, index), format!("by {by}").into_bytes());
+        let issued = |version, threshold, roots: &[&str]| {
+            let before: Roster = serde_json::from_slice(&roster(version, threshold, roots)).unwrap();
+            crate::json::to_bytes(&Roster { issued: Some("2026-01-01T00:00:00Z".parse().unwrap()), ..before })
+        };
+        let check = |two: Vec<u8>, own: &[(String, Vec<u8>)]| {
+            let files =
+                [&[(roster_path(1), roster(1, 1, &["a"])), (roster_path(2), two), sig(2, 0, "a")], own].concat();
+            assert_eq!(follow(&files, &roster(1, 1, &["a"])).unwrap(), 2, "a device asks for the version before alone");
+            check_own(&tree(&files), 2..=2, fleet(), &signer)
+        };
+        let two = || issued(2, 2, &["b", "c", "d"]);
+        check(two(), &[own(0, "b"), own(2, "d")]).unwrap();
+        check(roster(2, 2, &["b", "c"]), &[]).unwrap();
+        for too_few in [vec![], vec![own(0, "b")], vec![own(0, "b"), own(1, "b")], vec![own(0, "c"), own(1, "b")]] {
+            let refused = check(two(), &too_few);
+            assert!(matches!(refused, Err(RosterError::Own { needed: 2, .. })), "{too_few:?}");
+        }
     }
 
     #[test]

@@ -119,6 +119,7 @@ fn skeleton() -> Assembled {
     let roster = Roster {
         version: 1,
         fleet: fleet(),
+        issued: None,
         threshold: 1,
         roots: vec![key('R')],
         publishers: vec![Publisher { key: key('P'), not_after: Some("2028-01-01T00:00:00Z".parse().unwrap()) }],

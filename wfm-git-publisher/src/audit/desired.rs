@@ -10,12 +10,14 @@ use repo_model::margo::manifest::{MANIFEST, StateManifest};
 use repo_model::margo::{Component, ProfileType, Source};
 use repo_model::message::Trailer;
 use repo_model::report::Named;
-use repo_model::roster::Trust;
+use repo_model::roster::{Trust, check_own};
 use repo_model::{ComponentName, DeploymentId, DeviceId, Digest, FileTree, KeyText};
 use serde::Serialize;
 
 use super::commit::Told;
-use super::finding::{BEGINS_LATE, CHANGE_UNTOLD, Found, SERIAL_ROLLBACK, SIGNATURE_INVALID, TRAILER_MISMATCH};
+use super::finding::{
+    BEGINS_LATE, CHANGE_UNTOLD, Found, ROSTER_UNPROVEN, SERIAL_ROLLBACK, SIGNATURE_INVALID, TRAILER_MISMATCH,
+};
 use crate::repos::roster_signer;
 
 /// What a believed commit of `desired` says, as far as other branches are judged by it.
@@ -159,6 +161,10 @@ impl<'a> DesiredJudge<'a> {
         }
         self.lost.extend(continues.map(|newest: u64| (self.serial.0 + 1, newest.min(serial))));
         found.extend(wrong_trailers(told, &desired));
+        let new = self.trust.roster.version + 1..=trust.roster.version;
+        if let Err(error) = check_own(told.files, new, trust.roster.fleet, &roster_signer) {
+            found.push(told.found(&ROSTER_UNPROVEN, error.to_string()));
+        }
         let documents = digests(&desired);
         found.extend(before.map(|before| wrong_changes(told, &before, &documents)).unwrap_or_default());
         self.trust = trust;

@@ -68,6 +68,7 @@ kinds! {
     LAYOUT_TOO_NEW Error ErrorCode::LayoutTooNew.as_str(), "The layout, or a feature, is newer than this program.", "audit with a newer wfm-git-publisher";
     SERIAL_ROLLBACK Error ErrorCode::SerialRollback.as_str(), "A serial or manifest version doesn't rise, or jumps too far.", "an old state may have been published again: compare it with the one of that serial";
     TRUST_INVALID Error ErrorCode::TrustInvalid.as_str(), "The rosters can't be followed from the one that is trusted.", "check that --roster is the first roster of this fleet; else somebody exchanged one";
+    ROSTER_UNPROVEN Error "roster-unproven", "A roster isn't signed by enough of its own root keys.", "a root key in it may have been mistyped, or nobody has it: have its roots sign the next version while the old ones can";
     BEGINS_LATE Note "begins-late", "History begins with a serial above 1.", "ask the operator whether the repository was made anew";
     PROOF_UNKNOWN Error "proof-unknown", "The proof of freshness is of a commit that isn't in the history of `desired`.", "the host shows an older `desired` than the publisher made: ask it for the newest";
     PROOF_REFUSED Error "proof-refused", "The proof of freshness can't be read, or its times can't be.", "no device believes it; find out which program wrote it";

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use repo_git::PublicKey;
-use repo_model::roster::{ROSTER_NAMESPACE, Roster, Trust, roster_path};
+use repo_model::roster::{ROSTER_NAMESPACE, Roster, Trust, check_own, roster_path};
 use repo_model::{FileTree, FleetId, KeyText};
 
 use super::control_error::ControlError;
@@ -20,7 +20,8 @@ pub struct Rosters {
 }
 
 impl Rosters {
-    /// Reads all rosters of a tree, version 1 first.
+    /// Reads all rosters of a tree, version 1 first. Each is signed by those before it, and by its own roots if it says when it
+    /// was issued.
     pub fn read(tree: &FileTree) -> Result<Self, ControlError> {
         let files: FileTree =
             tree.iter().filter(|(path, _)| path.starts_with("trust/")).map(|(p, b)| (p.clone(), b.clone())).collect();
@@ -29,6 +30,7 @@ impl Rosters {
         let first: Roster =
             serde_json::from_slice(bytes).map_err(|source| ControlError::File { path: path.clone(), source })?;
         let newest = Trust::pin(&path, bytes, first.fleet)?.follow(&files, &roster_signer)?;
+        check_own(&files, 2..=newest.roster.version, newest.roster.fleet, &roster_signer)?;
         let mut publishers = BTreeSet::new();
         for version in 1..=newest.roster.version {
             let path = roster_path(version);
@@ -37,6 +39,19 @@ impl Rosters {
             publishers.extend(roster.publishers.into_iter().map(|publisher| publisher.key));
         }
         Ok(Self { files, newest, publishers })
+    }
+
+    /// The same with one more version and its signatures.
+    pub fn with(&self, more: &FileTree) -> Result<Self, ControlError> {
+        let mut files = self.files.clone();
+        files.extend(more.clone());
+        Self::read(&files)
+    }
+
+    /// A version that there is.
+    pub fn version(&self, version: u64) -> Option<Trust> {
+        let path = roster_path(version);
+        Trust::pin(&path, self.files.get(&path)?, self.fleet()).ok()
     }
 
     /// The fleet that they are for.

@@ -1,5 +1,6 @@
 //! Whoever has the branch's key, or a program that is broken: signatures are good, and what they are on can't be so.
 
+use repo_git::SigningKey;
 use repo_model::Trailer;
 use repo_model::envelope::MAX_JUMP;
 use repo_testkit::hand::Draft;
@@ -90,6 +91,17 @@ fn desired() -> Vec<Forgery<'static>> {
             draft.put("trust/2.json", format!("{roster}\n"));
             draft.seal();
             draft.key = Some(forge.hand.key("evil"));
+        }),
+        signed("a roster whose own roots didn't sign", "roster-unproven", TIP, |draft, forge| {
+            let mut roster: Value = serde_json::from_str(&draft.text("trust/1.json")).unwrap();
+            roster["version"] = 2.into();
+            roster["issued"] = "2026-01-01T00:00:00Z".into();
+            roster["roots"] = json!([forge.hand.public("mistyped")]);
+            let root = SigningKey::load(&forge.hand.key("root")).unwrap();
+            let roster = format!("{roster}\n");
+            draft.put("trust/2.json.sig.0", root.sign("wfm-roster", roster.as_bytes()).unwrap());
+            draft.put("trust/2.json", roster);
+            draft.seal();
         }),
         signed("no roster", "trust-invalid", MIDDLE, |draft, _| {
             draft.files.retain(|path, _| !path.starts_with("trust/"));

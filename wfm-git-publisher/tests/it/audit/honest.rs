@@ -74,6 +74,7 @@ impl Honest {
         let dir = self.lab.dir().join("spread");
         copy(&self.lab.home.devices(), &dir.join("devices"));
         copy(&self.lab.home.publisher_key(), &dir.join("publisher"));
+        copy(&self.lab.home.root_key(), &dir.join("root"));
         for name in DEVICES.into_iter().chain(["stranger", "site"]) {
             Lab::device_key(name).save(&dir.join(name)).unwrap();
         }
