@@ -9,6 +9,7 @@ use wfm_git_host::ca::CaError;
 use wfm_git_host::ssh::{SocketError, SshdError};
 
 use crate::config::ConfigError;
+use crate::operator::trust::TrustError;
 use crate::operator::{
     AddError, ApproveDeviceError, ApproveError, EnrollError, InitError, JoinError, SignersError, TokenError,
 };
@@ -141,6 +142,9 @@ fn hint(error: &(dyn Error + 'static)) -> Option<String> {
     }
     if let Some(ApproveError::Push { .. }) = error.downcast_ref() {
         return Some("say it again when that works; what is signed stays".to_owned());
+    }
+    if let Some(error) = error.downcast_ref::<TrustError>() {
+        return error.hint();
     }
     let others = || {
         add_hint(error)

@@ -21,6 +21,7 @@ mod signers;
 mod ssh;
 mod status;
 mod token;
+mod trust;
 mod validate;
 
 use std::collections::BTreeSet;
@@ -105,6 +106,8 @@ enum Command {
     Signers(signers::Command),
     Backup(backup::BackupArgs),
     Restore(backup::RestoreArgs),
+    #[command(subcommand)]
+    Trust(trust::Command),
     Schema(schema::Args),
     /// Prints a completion script for a shell
     ///
@@ -225,6 +228,7 @@ fn run(args: Args) -> Result<u8, Failure> {
         Command::Restore(args) => backup::run_restore(&place, &args),
         Command::Audit(args) => audit::run(&args),
         Command::Signers(command) => signers::run(&place, &command),
+        Command::Trust(command) => trust::run(&place, command),
         Command::Schema(args) => schema::run(&place, &args),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut command(), "wfm-git-publisher", &mut std::io::stdout());

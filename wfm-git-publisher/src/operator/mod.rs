@@ -1,4 +1,5 @@
-//! What changes the operators' own repository: a new fleet, a new device, a device's key, one that waits, missing ids.
+//! What changes the operators' own repository: a new fleet, a new device, a device's key, one that waits, missing ids. And
+//! the roster, which is the roots' word.
 //!
 //! Text that people wrote keeps its comments: an edit touches a few lines and is checked by reading the result. Commits
 //! are made with stock `git`, so that hooks, signing and identity are the operator's own.
@@ -18,6 +19,7 @@ mod offer;
 mod reminders;
 mod signers;
 mod tokens;
+pub mod trust;
 
 pub use add::{AddError, Added, add, rejoin};
 pub use add_many::{AddedOne, add_many};

@@ -24,14 +24,25 @@ pub fn reminders(home: &Home, rosters: &Rosters, now: Timestamp) -> Vec<Problem>
         Problem::error(root.display().to_string(), text).warning().hint(hint)
     });
     let ends = key_ends(home, rosters).filter(|end| end.duration_since(now) < SOON).map(|end| {
-        let text = format!("devices adopt nothing more that this key signs from {end} on");
-        let hint = "renew it before: docs/drills/publisher-key.md says how";
+        let text = format!("devices adopt nothing more that this key signs from {end} on{}", left(end, now));
+        let hint =
+            "renew it before: wfm-git-publisher trust propose --new-publisher; docs/drills/publisher-key.md says how";
         Problem::error(home.publisher_key().display().to_string(), text).warning().hint(hint)
     });
     lies_here.into_iter().chain(ends).collect()
 }
 
+/// How many days are left until then, with more weight on the last ones.
+fn left(end: Timestamp, now: Timestamp) -> String {
+    match end.duration_since(now).as_hours() / 24 {
+        ..0 => ": it has ended".to_owned(),
+        days @ 0..7 => format!(": only {days} days are left, and devices that are away for longer than that will wait"),
+        days @ 7..30 => format!(": only {days} days are left"),
+        days => format!(": {days} days are left"),
+    }
+}
+
 /// The command that takes the root key off this machine.
 pub fn moving(home: &Home) -> String {
-    format!("mv {} /media/YOUR-STICK/", home.root_key().display())
+    format!("wfm-git-publisher --home {} trust offline /media/YOUR-STICK", home.root().display())
 }

@@ -5,6 +5,7 @@ use std::error::Error;
 use repo_git::remote::SshProblem;
 use repo_git::{OpenError, RemoteError};
 use repo_http::{HttpError, Problem};
+use repo_model::roster::RosterError;
 use wfm_git_host::accounts::{AccountError, Malformed};
 
 use super::error::{ClockError, DeviceError, PublishError};
@@ -31,7 +32,13 @@ pub(crate) fn hint(error: &(dyn Error + 'static)) -> Option<String> {
         Some(DeviceError::Repo(error)) => error as &(dyn Error + 'static),
         _ => error,
     };
-    let text = if let Some(error) = error.downcast_ref::<HomeError>() {
+    let text = if let Some(PublishError::KeyNotAllowed { .. }) = error.downcast_ref() {
+        "`trust show` lists the keys that are; if this home was given a new one, complete that: trust publish"
+            .to_owned()
+    } else if let Some(ControlError::Roster(RosterError::Own { .. })) = error.downcast_ref() {
+        "take the commit that brought it off `control.git` again, and have its own roots sign, too: trust propose, trust sign"
+            .to_owned()
+    } else if let Some(error) = error.downcast_ref::<HomeError>() {
         match error {
             HomeError::Missing { .. } => "make a fleet with `init`, or name the home with --home".to_owned(),
             HomeError::NoLedger { .. } => "`publish` rebuilds it from the devices' repositories".to_owned(),

@@ -11,6 +11,7 @@ use repo_git::{
 };
 use repo_model::envelope::Lock;
 use repo_model::message::Message;
+use repo_model::roster::roster_path;
 use repo_model::{Branch, DeviceId, Digest, FileTree, FleetId, KeyText, Trailer, error_chain, json};
 use serde::{Deserialize, Serialize};
 
@@ -247,6 +248,12 @@ impl Control {
     pub fn tip(home: &Home) -> Result<Option<CommitId>, ControlError> {
         home.check_ledger()?;
         Ok(Repo::open(&home.control())?.tip(CONTROL)?)
+    }
+
+    /// The rosters as they stand, without the rest of the ledger; a publisher may be at work.
+    pub fn read_rosters(home: &Home) -> Result<Rosters, ControlError> {
+        let tip = Self::tip(home)?.ok_or_else(|| ControlError::NoRoster(roster_path(1)))?;
+        Self::rosters_at(home, tip)
     }
 
     /// The rosters at a commit of the ledger, without the rest of it.

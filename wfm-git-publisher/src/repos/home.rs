@@ -55,6 +55,10 @@ places! {
     root_key: "keys/root",
     /// The key that signs `desired`, `bundle`, `freshness` and the ledger.
     publisher_key: "keys/publisher",
+    /// The publisher's next key, until a roster that lists it is published.
+    next_publisher_key: "keys/publisher.next",
+    /// The next version of the roster, and its signatures, until it is published.
+    proposals: "trust",
     /// What was published: serials, locks and rosters, signed.
     control: "control.git",
     /// One bare repository for each device, named after it.

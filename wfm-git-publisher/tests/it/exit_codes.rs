@@ -67,6 +67,17 @@ fn unagreed() -> Lab {
     lab
 }
 
+fn root_key(lab: &Lab) -> String {
+    lab.home.root_key().display().to_string()
+}
+
+/// A roster that nobody signed so far.
+fn proposed() -> Lab {
+    let lab = good();
+    lab.run(&["trust", "propose", "--new-publisher"]).good();
+    lab
+}
+
 fn unfound() -> Lab {
     let lab = Lab::with(&["press-01"]);
     assert!(!lab.publish_with(*BEGIN, &|_| Err("the registry is away".into())).is_complete());
@@ -151,6 +162,18 @@ fn each_code_in_the_documentation_is_that_of_a_real_run() {
             lab.run(&["backup", "../backup.tar"]).good();
             code(&lab, &["restore", "../backup.tar"])
         }),
+        ("trust publish", "the roster is published, or was before", &|| {
+            let lab = proposed();
+            code(&lab, &["trust", "sign", "--key", &root_key(&lab)]);
+            let first = code(&lab, &["trust", "publish"]);
+            first.max(code(&lab, &["trust", "publish"]))
+        }),
+        ("trust publish", "too few root keys signed", &|| code(&proposed(), &["trust", "publish"])),
+        ("trust sign", "the key is no root key", &|| {
+            let lab = proposed();
+            code(&lab, &["trust", "sign", "--key", &anna(&lab)])
+        }),
+        ("trust propose", "nothing would change", &|| code(&good(), &["trust", "propose"])),
         ("run", "it was told to end (SIGTERM, SIGINT)", &|| {
             let (lab, running) = (good(), Running::start);
             let running = running(&lab, &[]);

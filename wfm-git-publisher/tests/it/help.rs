@@ -188,6 +188,10 @@ fn prepare(lab: &Lab, fleet: &Path) {
     let key = lab.dir().join(".ssh/id_ed25519");
     Lab::device_key("olga").save(&key).unwrap();
     repo_testkit::git::git(fleet, &["config", "user.signingKey", &key.display().to_string()]);
+    fs::write(fleet.join("second-root.pub"), Lab::device_key("second").public().to_string()).unwrap();
+    let root = lab.dir().join("root");
+    fs::copy(lab.dir().join("my-fleet.wfm/keys/root"), &root).unwrap();
+    fs::set_permissions(&root, fs::Permissions::from_mode(0o600)).unwrap();
 }
 
 /// The first roster, as an auditor got it from somebody.
@@ -268,6 +272,11 @@ fn every_command_that_prints_has_json() {
         (&["approve", "--key", &key], "/tag"),
         (&["backup", "../plant.tar"], "/repositories"),
         (&["--home", "../restored.wfm", "restore", "../plant.tar"], "/devices"),
+        (&["trust", "show"], "/publishers/0/fingerprint"),
+        (&["trust", "propose", "--new-publisher"], "/changes/0"),
+        (&["trust", "sign", "--key", "../plant.wfm/keys/root"], "/signatures/own/by/0"),
+        (&["trust", "publish"], "/newKey"),
+        (&["trust", "offline", "."], "/fingerprint"),
     ];
     let plant = lab.dir().join("plant");
     for (args, pointer) in table {

@@ -41,6 +41,7 @@ mod ssh;
 mod ssh_keys;
 mod support;
 mod traps;
+mod trust;
 mod up_to_date;
 mod warnings;
 mod words;

@@ -1,0 +1,250 @@
+//! `trust show`, `trust propose`, `trust sign`, `trust publish`, `trust offline`.
+
+mod show;
+
+use std::path::PathBuf;
+
+use clap::Subcommand;
+use jiff::Timestamp;
+use repo_git::sign::openssh::fingerprint;
+use serde_json::json;
+
+use super::{OutputArgs, Place};
+use crate::error::Failure;
+use crate::operator::trust::{Changes, NotAfter, Offline, Signing, changes, offline, propose, publish_roster, sign};
+use crate::repos::Control;
+
+/// Whose signatures devices believe: the roster, its keys, and how they are replaced
+#[derive(Debug, Subcommand)]
+pub(super) enum Command {
+    Show(show::ShowArgs),
+    Propose(ProposeArgs),
+    Sign(SignArgs),
+    Publish(PublishArgs),
+    Offline(OfflineArgs),
+}
+
+/// Writes the next version of the roster, for the root keys to sign
+///
+/// It is made of the newest published version and what is named here, and lies in the publisher's home as trust/<N>.json; an
+/// earlier proposal is replaced. Nothing changes anywhere before `trust publish`. Keys are named by their line, by a file, or,
+/// to drop one, by their fingerprint.
+///
+/// With --new-publisher this home gets another key, keys/publisher.next until then. The key that it replaces goes on counting
+/// for 90 days, or until its end if that is sooner; where it was stolen, drop it as well. Devices notice nothing of a new key:
+/// with the next `publish` each gets a commit with the new roster, also one that was away for long. A key that is dropped
+/// counts for nothing more at a device from the moment on at which it has that roster, and until then up to its end. Keys
+/// that have ended go by themselves, and none is left without an end.
+///
+/// A root key that is dropped signs no version after this one. It takes --threshold of the new root keys to sign the next
+/// version, so have one more than that. Exit code 0 once it is written.
+///
+///   wfm-git-publisher trust propose --add-root second-root.pub
+///   wfm-git-publisher trust propose --new-publisher --drop-publisher ../my-fleet.wfm/keys/publisher
+///   wfm-git-publisher trust propose --new-publisher
+#[derive(Debug, clap::Args)]
+#[command(verbatim_doc_comment)]
+pub(super) struct ProposeArgs {
+    /// This home gets another key for signing what it publishes
+    #[arg(long)]
+    new_publisher: bool,
+
+    /// The key of another publisher that devices believe; may be repeated
+    #[arg(long, value_name = "KEY")]
+    add_publisher: Vec<String>,
+
+    /// A publisher's key that counts no more; may be repeated
+    #[arg(long, value_name = "KEY")]
+    drop_publisher: Vec<String>,
+
+    /// When the new publishers' keys end, in days or as a time, by default after 400 days; with no new one, when this home's ends
+    #[arg(long, value_name = "DAYS|TIME", value_parser = not_after)]
+    not_after: Option<NotAfter>,
+
+    /// One more root key (Ed25519); may be repeated
+    #[arg(long, value_name = "KEY")]
+    add_root: Vec<String>,
+
+    /// A root key that signs no version after this one; may be repeated
+    #[arg(long, value_name = "KEY")]
+    drop_root: Vec<String>,
+
+    /// How many root keys it takes to sign the version after
+    #[arg(long, value_name = "N")]
+    threshold: Option<usize>,
+
+    /// Give up a proposal that somebody signed already
+    #[arg(long)]
+    anew: bool,
+
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// Adds a root key's signature to the proposed roster
+///
+/// Run it with each root key, until `trust show` says that nothing is missing. As many root keys of the version before have to
+/// sign as that one says, and of the proposed one's own as that says itself: so a root key that was mistyped, or that nobody
+/// has, shows before it is final. One signature counts as both where the key is in both.
+///
+/// On a machine of its own, sign the file by `ssh-keygen -Y sign -n wfm-roster -f KEY FILE`, bring FILE.sig back, and name it
+/// with --signature. That is the way, too, for a key with a passphrase. `trust show` prints the name of the file, and what the
+/// proposal changes: look at that before you sign.
+///
+///   wfm-git-publisher trust sign --key /media/usb/root
+#[derive(Debug, clap::Args)]
+#[command(verbatim_doc_comment)]
+pub(super) struct SignArgs {
+    /// The file of the root key
+    #[arg(long, value_name = "FILE", required_unless_present = "signature", conflicts_with = "signature")]
+    key: Option<PathBuf>,
+
+    /// A signature that was made elsewhere; whose it is, it says itself
+    #[arg(long, value_name = "FILE")]
+    signature: Option<PathBuf>,
+
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// Makes the proposed roster the newest one
+///
+/// Checks that enough root keys signed it, of the version before and of its own, and commits it to control.git. A new key of
+/// this home then takes the place of the old one. Devices get it with the next `publish`. Cut off anywhere, the same command
+/// again completes it; with nothing left to do it ends with 0, too. While enrolments are open, open them anew afterwards
+/// (`enroll open`), and write new enrolment files: they name the newest roster.
+///
+///   wfm-git-publisher trust publish
+#[derive(Debug, clap::Args)]
+#[command(verbatim_doc_comment)]
+pub(super) struct PublishArgs {
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// Moves the root key off this machine, into a directory of a medium that you take away
+///
+/// Copies it, sees that the copy signs, and removes it here; then `status` reminds of it no more. Publishing doesn't need it.
+/// Make a second copy of the medium, and lock both away: without root keys, a publisher's key that was stolen can't be
+/// replaced. The medium needs a file system that knows owners, like ext4.
+///
+///   wfm-git-publisher trust offline /media/usb
+#[derive(Debug, clap::Args)]
+#[command(verbatim_doc_comment)]
+pub(super) struct OfflineArgs {
+    /// The directory that the key goes to, as the file `root`
+    dir: PathBuf,
+
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+fn not_after(text: &str) -> Result<NotAfter, String> {
+    let time = || text.parse().map(NotAfter::At).ok();
+    text.parse()
+        .map(NotAfter::Days)
+        .ok()
+        .or_else(time)
+        .ok_or_else(|| "expected a number of days, like 400, or a time, like 2027-12-31T00:00:00Z".to_owned())
+}
+
+pub(super) fn run(place: &Place, command: Command) -> Result<u8, Failure> {
+    match command {
+        Command::Show(args) => show::run(place, &args),
+        Command::Propose(args) => propose_next(place, args),
+        Command::Sign(args) => sign_next(place, &args),
+        Command::Publish(args) => publish(place, &args),
+        Command::Offline(args) => take_off(place, &args),
+    }
+}
+
+fn propose_next(place: &Place, args: ProposeArgs) -> Result<u8, Failure> {
+    let home = place.home()?;
+    let wanted = Changes {
+        new_publisher: args.new_publisher,
+        add_publishers: args.add_publisher,
+        drop_publishers: args.drop_publisher,
+        not_after: args.not_after,
+        add_roots: args.add_root,
+        drop_roots: args.drop_root,
+        threshold: args.threshold,
+        anew: args.anew,
+    };
+    let proposed = propose(&home, &wanted, Timestamp::now())?;
+    let rosters = Control::read_rosters(&home)?;
+    let differences = changes(&rosters.newest.roster, &proposed.trust.roster);
+    let version = proposed.trust.roster.version;
+    let lines: String = differences.iter().map(|line| format!("  {line}\n")).collect();
+    let text = format!(
+        "roster {version} is proposed: {}\n{lines}{}\n\
+         Each root key signs it: wfm-git-publisher trust sign --key FILE\n\
+         Then:                   wfm-git-publisher trust publish\n",
+        proposed.path.display(),
+        show::missing(&rosters, &proposed),
+    );
+    args.output.print(&text, || json!({ "file": proposed.path, "version": version, "changes": differences }));
+    Ok(0)
+}
+
+fn sign_next(place: &Place, args: &SignArgs) -> Result<u8, Failure> {
+    let by = match (&args.key, &args.signature) {
+        (Some(key), _) => Signing::Key(key),
+        (None, Some(made)) => Signing::Made(made),
+        (None, None) => return Err(Failure::new("name a root key with --key, or a signature with --signature")),
+    };
+    let (key, proposed, rosters) = sign(&place.home()?, by)?;
+    let version = proposed.trust.roster.version;
+    let next =
+        if proposed.is_complete(&rosters.newest.roster) { "Then: wfm-git-publisher trust publish\n" } else { "" };
+    let text =
+        format!("roster {version} is signed by {}\n{}{next}", fingerprint(&key), show::missing(&rosters, &proposed));
+    args.output.print(&text, || {
+        json!({
+            "key": fingerprint(&key),
+            "version": version,
+            "signatures": show::signatures(&rosters.newest.roster, &proposed),
+        })
+    });
+    Ok(0)
+}
+
+fn publish(place: &Place, args: &PublishArgs) -> Result<u8, Failure> {
+    let published = publish_roster(&place.home()?, Timestamp::now())?;
+    let version = published.trust.roster.version;
+    let mut text = if published.is_new {
+        format!("roster {version} is published\n")
+    } else {
+        format!("roster {version} is published, and no newer one is proposed\n")
+    };
+    if let Some(key) = &published.new_key {
+        text += &format!("this home signs with {key} from now on\n");
+    }
+    if published.is_new || published.new_key.is_some() {
+        text += "Then: wfm-git-publisher publish      (brings it to the devices; `status` shows which have it)\n";
+    }
+    if !published.is_allowed {
+        eprintln!(
+            "warning: roster {version} doesn't allow this home's key, so that nothing can be published from here"
+        );
+    }
+    args.output.print(&text, || {
+        json!({
+            "version": version,
+            "sha256": published.trust.digest,
+            "isNew": published.is_new,
+            "newKey": published.new_key,
+            "allowed": published.is_allowed,
+        })
+    });
+    Ok(0)
+}
+
+fn take_off(place: &Place, args: &OfflineArgs) -> Result<u8, Failure> {
+    let Offline { path, fingerprint, on_same_disk } = offline(&place.home()?, &args.dir)?;
+    if on_same_disk {
+        eprintln!("warning: `{}` is on the disk of the publisher's home: carry it off this machine", path.display());
+    }
+    let text = format!("the root key {fingerprint} is at {}, and no more in the publisher's home\n", path.display());
+    args.output.print(&text, || json!({ "file": path, "fingerprint": fingerprint, "onSameDisk": on_same_disk }));
+    Ok(0)
+}

@@ -1,0 +1,26 @@
+//! The roster in use: its next version is proposed here, signed by the roots wherever their keys are, and published.
+//!
+//! A proposal lies in the home under its own name, `trust/<n>.json`, with its signatures beside it, until it is in
+//! `control.git`. From there `publish` brings it to the devices. Each step can be cut off and done again.
+
+mod changes;
+mod error;
+mod key;
+mod offline;
+mod proposal;
+mod propose;
+mod publish;
+mod sign;
+
+use std::time::Duration;
+
+pub use changes::changes;
+pub use error::TrustError;
+pub use offline::{Offline, offline};
+pub use proposal::{Proposal, SignedBy};
+pub use propose::{Changes, NotAfter, propose};
+pub use publish::{PublishedRoster, publish_roster};
+pub use sign::{Signing, sign};
+
+/// How long a command waits for a publisher that is at work.
+const LOCK_WAIT: Duration = Duration::from_secs(30);
