@@ -7,7 +7,8 @@ use repo_git::repo::{Expected, RefMove, TreeLimits};
 use repo_git::{CommitId, CommitSpec, Person, Repo, SigningKey, TreeSource};
 use repo_model::desired::{assemble, read};
 use repo_model::message::Message;
-use repo_model::{Digest, Trailer};
+use repo_model::roster::{Publisher, ROSTER_NAMESPACE, Roster, roster_path, signature_path};
+use repo_model::{Digest, FileTree, Trailer, json};
 use repo_testkit::{git, program};
 use tempfile::TempDir;
 
@@ -92,14 +93,20 @@ fn installed(dir: &TempDir) -> (Fleet, Device) {
 
 /// The tip of `desired` again with a serial that is so much higher, by whoever has the publisher's key.
 fn jump(fleet: &Fleet) -> CommitId {
+    forge(fleet, JUMP, |_| {})
+}
+
+/// The same with other rosters, or other signatures of them.
+fn forge(fleet: &Fleet, further: u64, change: impl FnOnce(&mut FileTree)) -> CommitId {
     let repo = Repo::open(&fleet.repository(ID)).expect("a repository");
     let tip = repo.tip("desired").expect("read").expect("a tip");
     let files = repo.files(tip, &TreeLimits::default()).expect("a tree");
     let desired = read(&files).expect("a state");
     let mut envelope = desired.envelope;
-    (envelope.serial, envelope.manifest_version) = (envelope.serial + JUMP, envelope.manifest_version + JUMP);
+    (envelope.serial, envelope.manifest_version) = (envelope.serial + further, envelope.manifest_version + further);
     let documents = desired.deployments.into_iter().map(|(id, document)| (id, document.bytes)).collect();
-    let trust = files.into_iter().filter(|(path, _)| path.starts_with("trust/")).collect();
+    let mut trust = files.into_iter().filter(|(path, _)| path.starts_with("trust/")).collect();
+    change(&mut trust);
     let made = assemble(envelope, &documents, &trust);
     let message = Message::new("not the publisher's")
         .trailer(Trailer::Kind, "desired")
@@ -209,24 +216,76 @@ fn the_drill_for_the_publishers_key() {
     let dir = TempDir::new().expect("a temporary directory");
     let (fleet, device) = installed(&dir);
     lay_out(dir.path(), &fleet, &device);
-    let root = fleet.home().join("keys/root");
+    let stick = dir.path().join("stick");
     let reminded = |fleet: &Fleet| said(&fleet.try_run(&["status"])).contains("root key");
     assert!(reminded(&fleet), "it lies beside the publisher's");
-    std::fs::create_dir(dir.path().join("stick")).expect("made");
-    std::fs::rename(&root, dir.path().join("stick/root")).expect("moved");
+    std::fs::create_dir(&stick).expect("made");
+    fleet.run(&["trust", "offline", &stick.display().to_string()]);
     assert!(!reminded(&fleet));
     let old = std::fs::read(fleet.home().join("keys/publisher")).expect("a key");
     drill("publisher-key.md", dir.path());
     device.pass();
-    let report = git::show(&fleet.repository(ID), "status", "syncer.json").expect("a report");
-    let report: serde_json::Value = serde_json::from_slice(&report).expect("JSON");
-    assert_eq!((report["adopted"]["trust"].as_u64(), report["adopted"]["serial"].as_u64()), (Some(2), Some(2)));
+    assert_eq!(adopted(&fleet), (Some(2), Some(2)));
     greet(&fleet, "by the new key");
     fleet.run(&["publish"]);
     device.pass();
     fleet.assert_whole(true, "after the drill");
+    audited(&fleet);
     // Whoever has the old key is believed no more.
     std::fs::write(fleet.home().join("keys/publisher"), old).expect("written");
     jump(&fleet);
     assert!(said(&device.syncer(&["once"])).contains("SignatureInvalid"));
+}
+
+/// The roster and the serial that the device says it adopted.
+fn adopted(fleet: &Fleet) -> (Option<u64>, Option<u64>) {
+    let report = git::show(&fleet.repository(ID), "status", "syncer.json").expect("a report");
+    let report: serde_json::Value = serde_json::from_slice(&report).expect("JSON");
+    (report["adopted"]["trust"].as_u64(), report["adopted"]["serial"].as_u64())
+}
+
+/// Nothing of the history is wrong, from the first roster on.
+fn audited(fleet: &Fleet) {
+    let roster = fleet.root().join("first-roster.json");
+    let first = git::show(&fleet.repository(ID), "desired", "trust/1.json").expect("a roster");
+    std::fs::write(&roster, first).expect("written");
+    let devices = fleet.home().join("devices").display().to_string();
+    let said = fleet.run(&["audit", &devices, "--roster", &roster.display().to_string(), "--output", "json"]);
+    let said: serde_json::Value = serde_json::from_str(&said).expect("JSON");
+    assert_eq!(said["findings"], serde_json::json!([]), "{said}");
+}
+
+#[test]
+fn the_drill_for_the_root_keys() {
+    let dir = TempDir::new().expect("a temporary directory");
+    let (fleet, device) = installed(&dir);
+    lay_out(dir.path(), &fleet, &device);
+    let stick = dir.path().join("stick");
+    ["b", "c"].iter().for_each(|name| std::fs::create_dir_all(stick.join(name)).expect("made"));
+    drill("root-keys.md", dir.path());
+    device.pass();
+    assert_eq!(adopted(&fleet), (Some(3), Some(3)));
+    greet(&fleet, "with other roots");
+    fleet.run(&["publish"]);
+    device.pass();
+    fleet.assert_whole(true, "after the drill");
+    audited(&fleet);
+    // The old root signs no roster that is believed, here or there, alone or with one that counts.
+    fleet.run(&["trust", "propose", "--not-after", "500"]);
+    let old = fleet.try_run(&["trust", "sign", "--key", &stick.join("root").display().to_string()]);
+    assert!(said(&old).contains("neither of roster 3 nor of roster 4"), "{}", said(&old));
+    let evil = SigningKey::generate();
+    forge(&fleet, 1, |trust| {
+        let newest: Roster = serde_json::from_slice(&trust[&roster_path(3)]).expect("a roster");
+        let key = evil.public().to_string().parse().expect("a key");
+        let publishers = vec![newest.publishers[0].clone(), Publisher { key, not_after: None }];
+        let bytes = json::to_bytes(&Roster { version: 4, publishers, ..newest });
+        for (index, name) in ["b/root", "root"].into_iter().enumerate() {
+            let root = SigningKey::load(&stick.join(name)).expect("a key");
+            let signature = root.sign(ROSTER_NAMESPACE, &bytes).expect("a signature");
+            trust.insert(signature_path(4, index), signature.into_bytes());
+        }
+        trust.insert(roster_path(4), bytes);
+    });
+    assert!(said(&device.syncer(&["once"])).contains("TrustInvalid"));
 }

@@ -276,7 +276,7 @@ fn every_command_of_the_start_page_is_one() {
         // An audit is a command of its own, too.
         let is_below =
             verb == "audit" && ["clone", "report", "sbom"].iter().any(|name| words.clone().next() == Some(*name));
-        if ["device", "account", "app"].contains(&verb) || is_below {
+        if ["device", "account", "app", "trust"].contains(&verb) || is_below {
             of_verb.extend(words.next());
         }
         let output = Command::new(program(name)).args(&of_verb).arg("--help").output().expect("the program");

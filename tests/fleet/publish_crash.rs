@@ -34,12 +34,38 @@ enum Deed {
     Remove,
     /// A proof of freshness that has run out, and nothing else.
     Renew,
+    /// A roster with another key for this home is proposed.
+    Propose,
+    /// It is published; the old key isn't in it.
+    Trust,
+    /// The root key goes to a medium.
+    Offline,
 }
 
 /// A device that isn't in the new fleet.
 const NEW: &str = "press-09";
 
 const ADD: [&str; 7] = ["device", "add", NEW, "--label", "site=graz", "--label", "role=press"];
+
+const PROPOSE: [&str; 3] = ["trust", "propose", "--new-publisher"];
+
+fn root_key(fleet: &Fleet) -> String {
+    fleet.home().join("keys/root").display().to_string()
+}
+
+/// The second roster is in force, and this home's key is the one that it brought.
+fn check_roster(fleet: &Fleet, when: &str) {
+    let said = fleet.run(&["trust", "show", "--output", "json"]);
+    let shown: serde_json::Value = serde_json::from_str(&said).expect("JSON");
+    assert_eq!((&shown["version"], &shown["proposal"]), (&2.into(), &serde_json::Value::Null), "{when}");
+    let newest = shown["publishers"].as_array().and_then(|all| all.last()).expect("a publisher");
+    assert_eq!(newest["file"], "keys/publisher", "{when}: {shown}");
+    let signers = std::fs::read_to_string(fleet.home().join("allowed_signers")).expect("read");
+    assert!(signers.contains(newest["key"].as_str().expect("a key")), "{when}: {signers}");
+    assert!(!fleet.home().join("trust/2.json").exists(), "{when}: nothing is proposed any more");
+    fleet.assert_converges(when);
+    assert_eq!(DEVICES.map(|device| fleet.serial(device)), [2, 2, 2], "{when}: each device got the roster");
+}
 
 /// The volumes' contents before each deed, made once.
 struct Kept {
@@ -65,6 +91,9 @@ impl Kept {
     }
 
     fn prepare(&self, deed: Deed, root: &Path) {
+        if deed == Deed::Offline {
+            std::fs::create_dir(root.join("stick")).expect("made");
+        }
         if [Deed::Init, Deed::InitHosted].contains(&deed) {
             return;
         }
@@ -89,7 +118,12 @@ impl Kept {
             fleet.run(&["publish"]);
         }
         match deed {
-            Deed::Init | Deed::InitHosted | Deed::Add | Deed::First => {}
+            Deed::Init | Deed::InitHosted | Deed::Add | Deed::First | Deed::Propose | Deed::Offline => {}
+            Deed::Trust => {
+                let old = fleet.home().join("keys/publisher").display().to_string();
+                fleet.run(&[&PROPOSE[..], &["--drop-publisher", &old]].concat());
+                fleet.run(&["trust", "sign", "--key", &root_key(&fleet)]);
+            }
             Deed::Enroll => drop(fleet.run(&ADD)),
             Deed::Change => {
                 fleet.change(DEPLOYMENT, "hello from the packer", "servus from the packer");
@@ -119,6 +153,9 @@ impl Kept {
             Deed::Add => fleet.command(&ADD),
             Deed::Enroll => fleet.command(&["device", "enroll", NEW, &self.line(NEW)]),
             Deed::First | Deed::Change | Deed::Remove | Deed::Renew => fleet.command(&["publish"]),
+            Deed::Propose => fleet.command(&PROPOSE),
+            Deed::Trust => fleet.command(&["trust", "publish"]),
+            Deed::Offline => fleet.command(&["trust", "offline", &root.join("stick").display().to_string()]),
         }
     }
 
@@ -148,6 +185,24 @@ impl Kept {
                 fleet.assert_whole(false, when);
                 fleet.assert_converges(when);
                 assert_done(deed, &fleet, when);
+            }
+            Deed::Propose | Deed::Trust => {
+                fleet.assert_whole(false, when);
+                text(self.command(deed, root).output().expect("the publisher runs"));
+                if deed == Deed::Propose {
+                    fleet.run(&["trust", "sign", "--key", &root_key(&fleet)]);
+                    fleet.run(&["trust", "publish"]);
+                }
+                check_roster(&fleet, when);
+            }
+            Deed::Offline => {
+                fleet.assert_whole(false, when);
+                let there = root.join("stick/root");
+                assert!(there.exists() || Path::new(&root_key(&fleet)).exists(), "{when}: the root key is somewhere");
+                text(self.command(deed, root).output().expect("the publisher runs"));
+                assert!(!Path::new(&root_key(&fleet)).exists(), "{when}: the root key isn't here any more");
+                fleet.run(&PROPOSE);
+                fleet.run(&["trust", "sign", "--key", &there.display().to_string()]);
             }
         }
     }
@@ -295,6 +350,14 @@ fn power_cuts_of_commands_that_change_the_fleet_are_made_good_by_the_same_comman
         [Deed::Init, Deed::InitHosted, Deed::Add, Deed::Enroll].map(|deed| cut(&kept, deed, Cut::Power, occurrences()));
     let all: BTreeSet<_> = all.into_iter().flatten().collect();
     assert_cut(&all, &["dir.create", "dir.parent", "file.data", "file.rename", "file.dir", "ref.move"]);
+}
+
+#[test]
+fn power_cuts_of_a_new_roster_and_of_a_root_key_that_leaves_are_made_good_by_the_same_command() {
+    let kept = Kept::new();
+    let all = [Deed::Propose, Deed::Trust, Deed::Offline].map(|deed| cut(&kept, deed, Cut::Power, occurrences()));
+    let all: BTreeSet<_> = all.into_iter().flatten().collect();
+    assert_cut(&all, &["dir.create", "dir.rename", "file.data", "file.rename", "file.remove", "ref.move"]);
 }
 
 #[test]
