@@ -167,10 +167,20 @@ fn a_new_publishers_key_has_an_end_and_the_root_key_is_not_forgotten() {
     let told_at = |second: i64| {
         let rosters = Control::read_locks(&lab.home).unwrap().1;
         let all = reminders(&lab.home, &rosters, Timestamp::from_second(second).unwrap());
-        all.iter().any(|problem| problem.message.contains("adopt nothing more"))
+        let told = all.into_iter().find(|problem| problem.message.contains("adopt nothing more"));
+        told.inspect(|told| assert!(told.hint.as_ref().is_some_and(|hint| hint.contains("trust propose"))))
     };
     let end = ends(&lab).unwrap();
-    assert!(!told_at(end - 91 * DAY) && told_at(end - 89 * DAY));
+    assert_eq!(told_at(end - 91 * DAY), None);
+    for (left, expected) in [
+        (89 * DAY, ": 89 days are left"),
+        (29 * DAY, ": only 29 days are left"),
+        (6 * DAY, ": only 6 days are left, and devices that are away"),
+        (-DAY, ": it has ended"),
+    ] {
+        let told = told_at(end - left).unwrap().message;
+        assert!(told.contains(expected), "{told}");
+    }
     for args in [&["plan"][..], &["status"]] {
         let said = lab.run(args).err;
         assert!(said.contains("keys/root") && said.contains("hint: take it off this machine"), "{said}");
