@@ -42,6 +42,7 @@ async fn route(
     match request.uri().path() {
         "/healthz" => return only(request.method(), READ).map(|()| text(StatusCode::OK, "ok")),
         "/readyz" => return only(request.method(), READ).and_then(|()| ready(host)),
+        "/trust" => return Box::pin(rosters(host, request.method(), request.uri().query(), logged)).await,
         path if Enrolment::has(path) => {
             logged.action = "enroll";
             return Ok(Box::pin(host.enrolment.answer(peer.address.ip(), request)).await);
@@ -124,6 +125,48 @@ async fn audit_index(
     Ok(with_type(StatusCode::OK, "application/json", text + "\n"))
 }
 
+/// The most bytes of an answer about the rosters. Whoever gets no more asks again, from the last version that it got.
+const MAX_ROSTERS: usize = 1 << 20;
+
+/// The rosters after a version, for everyone: they hold public keys, and prove themselves by the roots' signatures.
+async fn rosters(
+    host: &Host,
+    method: &Method,
+    query: Option<&str>,
+    logged: &mut Logged,
+) -> Result<Response<Body>, Refusal> {
+    only(method, READ)?;
+    logged.action = "trust";
+    let wanted = query.unwrap_or_default().split('&').find_map(|pair| pair.strip_prefix("from="));
+    let wrong = || Refusal::BadRequest("name the version that you have: /trust?from=1".to_owned());
+    let from = wanted.and_then(|from| from.parse::<u64>().ok()).ok_or_else(wrong)?;
+    let _place = host.rosters.try_acquire().map_err(|_| Refusal::Busy)?;
+    let publisher = Arc::clone(&host.publisher);
+    let steps = tokio::task::spawn_blocking(move || publisher.rosters_after(from)).await;
+    let steps = steps.map_err(|_| Refusal::Internal)?.map_err(|error| {
+        tracing::error!(error = error_chain(&*error), "the rosters can't be told");
+        Refusal::Internal
+    })?;
+    let steps =
+        steps.iter().map(serde_json::to_string).collect::<Result<Vec<_>, _>>().map_err(|_| Refusal::Internal)?;
+    Ok(with_type(StatusCode::OK, "application/json", rosters_text(&steps, MAX_ROSTERS)))
+}
+
+/// The answer, with as many of the oldest as fit.
+fn rosters_text(steps: &[String], most: usize) -> String {
+    let mut text = "{\"rosters\":[".to_owned();
+    for step in steps {
+        if text.len() + step.len() + ",]}\n".len() > most {
+            break;
+        }
+        if !text.ends_with('[') {
+            text.push(',');
+        }
+        text += step;
+    }
+    text + "]}\n"
+}
+
 /// What is said of the whole fleet is read by auditors and operators; for devices and persons of a site it isn't there.
 fn of_the_fleet(who: &Identity, method: &Method) -> Result<(), Refusal> {
     if matches!(who.role, Role::Device | Role::Site) { Err(Refusal::NotFound) } else { only(method, READ) }
@@ -146,4 +189,21 @@ fn only(method: &Method, allowed: &'static str) -> Result<(), Refusal> {
 
 fn number(value: Option<&HeaderValue>) -> u64 {
     value.and_then(|value| value.to_str().ok()?.parse().ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::rosters_text;
+
+    #[test]
+    fn as_many_of_the_oldest_rosters_are_told_as_fit() {
+        let steps = ["\"a\"", "\"bb\"", "\"ccc\""].map(str::to_owned);
+        for (most, expected) in
+            [(1 << 20, r#"["a","bb","ccc"]"#), (29, r#"["a","bb","ccc"]"#), (28, r#"["a","bb"]"#), (0, "[]")]
+        {
+            let text = rosters_text(&steps, most);
+            assert_eq!(text, format!("{{\"rosters\":{expected}}}\n"), "{most}");
+            assert!(most == 0 || text.len() <= most, "{most}");
+        }
+    }
 }

@@ -63,6 +63,8 @@ mod shared;
 
 pub use hooks::HOOK;
 pub use limits::Limits;
-pub use publisher::{AuditIndex, FleetFigures, Places, PolicyError, Publisher, ReadmitError, Reason};
+pub use publisher::{
+    AuditIndex, FleetFigures, Places, PolicyError, Publisher, ReadmitError, Reason, RosterStep,
+};
 pub use server::{ServeError, Server};
 pub use settings::{Settings, SshSettings};

@@ -34,6 +34,19 @@ pub trait Publisher: Debug + Send + Sync + 'static {
 
     /// What an auditor begins with.
     fn audit_index(&self) -> Result<AuditIndex, Reason>;
+
+    /// The rosters after this version, the oldest first.
+    fn rosters_after(&self, version: u64) -> Result<Vec<RosterStep>, Reason>;
+}
+
+/// A version of the roster with what proves it to whoever believes the version before.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RosterStep {
+    pub version: u64,
+    /// The exact text of `trust/<version>.json`.
+    pub roster: String,
+    /// The texts of `trust/<version>.json.sig.<k>` by `k`.
+    pub signatures: BTreeMap<u32, String>,
 }
 
 /// What an auditor begins with: which repositories there are, and what their commits are checked by.

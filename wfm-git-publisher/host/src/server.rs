@@ -35,6 +35,9 @@ use crate::watch::RefWatcher;
 use crate::wire::path::Target;
 use crate::{account, connection, wait};
 
+/// How many strangers are told the rosters at the same time, each from memory: the others come again.
+const ROSTERS: usize = 4;
+
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// The certificate can't be used.
@@ -114,6 +117,7 @@ impl Server {
             accounting: Accounting::default(),
             connections: Arc::new(Semaphore::new(limits.connections)),
             requests: Arc::new(Semaphore::new(limits.requests)),
+            rosters: Arc::new(Semaphore::new(ROSTERS)),
             readers: gate(),
             writers: gate(),
             turns: Turns::new(&limits),

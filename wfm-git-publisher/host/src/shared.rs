@@ -50,6 +50,8 @@ pub(crate) struct Shared {
     pub(crate) accounting: Accounting,
     pub(crate) connections: Arc<Semaphore>,
     pub(crate) requests: Arc<Semaphore>,
+    /// Answers to strangers about the rosters, which are made at the same time.
+    pub(crate) rosters: Arc<Semaphore>,
     pub(crate) readers: Gate,
     pub(crate) writers: Gate,
     /// Before connections over SSH of which it isn't known whose they are.

@@ -1,5 +1,7 @@
 //! Stock git reads: clone, fetch with and without depth, ls-remote, in every version of the protocol.
 
+use repo_model::FileTree;
+use repo_model::roster::{ROSTER_NAMESPACE, Roster, Trust, roster_path, signature_path};
 use repo_testkit::git;
 use wfm_git_host::accounts::Role;
 
@@ -123,6 +125,42 @@ fn credentials_are_asked_for_and_everything_else_stays_in_the_dark() {
     for path in ["/healthz", "/readyz"] {
         assert_eq!(site.get(path, None).status, 200, "{path}");
     }
+}
+
+#[test]
+fn anybody_is_told_the_rosters_after_a_version_and_they_prove_themselves() {
+    let site = Site::new();
+    let (lab, first) = (&site.lab, git::git(&site.lab.home.control(), &["show", "control:trust/1.json"]));
+    for days in ["300", "200"] {
+        lab.run(&["trust", "propose", "--not-after", days]).good();
+        lab.run(&["trust", "sign", "--key", &lab.home.root_key().display().to_string()]).good();
+        lab.run(&["trust", "publish"]).good();
+    }
+    let told = |from: u64| {
+        let answer = site.get(&format!("/trust?from={from}"), None);
+        assert_eq!((answer.status, answer.header("content-type").as_deref()), (200, Some("application/json")));
+        let text: serde_json::Value = serde_json::from_str(&answer.text()).unwrap();
+        text["rosters"].as_array().unwrap().clone()
+    };
+    assert_eq!([0, 1, 2, 3, u64::MAX].map(|from| told(from).len()), [3, 2, 1, 0, 0]);
+    let first = first + "\n";
+    let mut files = FileTree::from([(roster_path(1), first.clone().into_bytes())]);
+    for step in told(1) {
+        let version = step["version"].as_u64().unwrap();
+        files.insert(roster_path(version), step["roster"].as_str().unwrap().as_bytes().to_vec());
+        let signature = step["signatures"]["0"].as_str().unwrap().as_bytes().to_vec();
+        files.insert(signature_path(version, 0), signature);
+    }
+    let fleet = serde_json::from_str::<Roster>(&first).unwrap().fleet;
+    let signer = |bytes: &[u8], armored: &str| {
+        repo_git::sign::verify(ROSTER_NAMESPACE, bytes, armored).ok().and_then(|key| key.to_string().parse().ok())
+    };
+    let followed = Trust::pin("first", first.as_bytes(), fleet).unwrap().follow(&files, &signer).unwrap();
+    assert_eq!(followed.roster.version, 3);
+    for wrong in ["/trust", "/trust?from=", "/trust?from=-1", "/trust?from=x", "/trust?to=1"] {
+        assert_eq!(site.get(wrong, None).status, 400, "{wrong}");
+    }
+    assert_eq!(site.request("POST /trust?from=1 HTTP/1.1", None, b"").status, 405);
 }
 
 #[test]
