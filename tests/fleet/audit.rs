@@ -7,8 +7,17 @@ use serde_json::Value;
 
 use crate::site::Site;
 
+/// What the report of all repositories says, as Markdown.
+pub(crate) fn report(fleet: &Fleet) -> String {
+    let roster = git::show(&fleet.control(), "control", "trust/1.json").expect("a roster");
+    let mut audit = publisher();
+    audit.args(["audit", "report", "--roster", &Digest::of(&roster).to_string()]);
+    let output = audit.arg(fleet.home().join("devices")).current_dir("/").output().expect("it runs");
+    String::from_utf8(output.stdout).expect("text")
+}
+
 /// The findings of an audit of all repositories, by somebody who has nothing but them and a digest.
-fn findings(fleet: &Fleet) -> Vec<String> {
+pub(crate) fn findings(fleet: &Fleet) -> Vec<String> {
     let roster = git::show(&fleet.control(), "control", "trust/1.json").expect("a roster");
     let mut audit = publisher();
     audit.args(["audit", "--output", "json", "--roster", &Digest::of(&roster).to_string()]);

@@ -32,6 +32,7 @@ mod operator_words;
 mod pod;
 mod publish_crash;
 mod renew_crash;
+mod retire;
 mod secrets;
 mod site;
 mod site_branch;

@@ -192,7 +192,8 @@ fn errors(outcome: &Outcome) -> BTreeSet<String> {
     let unpushed = unpushed.filter(|(_, error)| !matches!(error, MirrorError::HostDown { .. }));
     let unpushed = unpushed.map(|(device, error)| format!("device `{device}`: {}", error_chain(error)));
     let accounts = outcome.accounts.iter();
-    let accounts = accounts.map(|(device, error)| format!("device `{device}` left the fleet: {}", error_chain(error)));
+    let accounts = accounts
+        .map(|(device, error)| format!("the account of device `{device}` can't be ended: {}", error_chain(error)));
     failed.chain(accounts).chain(unpushed).chain(outcome.unresolved.iter().map(|error| error_chain(error))).collect()
 }
 
@@ -225,6 +226,9 @@ fn log(outcome: &Outcome) {
             Ok(Done::Renewed { .. }) => debug!(%device, "renewed its proof of freshness"),
             _ => {}
         }
+    }
+    for device in &outcome.retired {
+        info!(%device, "retired: it is cut off, and nothing more is published for it");
     }
     for (device, account) in &outcome.left {
         warn!(%device, ended_account = account.as_ref().map(tracing::field::display), "left the fleet: what it runs runs on");

@@ -11,7 +11,8 @@ use wfm_git_host::ssh::{SocketError, SshdError};
 use crate::config::ConfigError;
 use crate::operator::trust::TrustError;
 use crate::operator::{
-    AddError, ApproveDeviceError, ApproveError, EnrollError, InitError, JoinError, SignersError, TokenError,
+    AddError, ApproveDeviceError, ApproveError, DeviceFileError, EnrollError, InitError, JoinError, RetireError,
+    SignersError, TokenError,
 };
 use crate::publish::{self, PublishError};
 
@@ -118,8 +119,9 @@ fn problems<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a Problems> {
         (.., Some(ConfigError::Problems(problems))) => Some(problems),
         _ => match error.downcast_ref() {
             Some(ApproveDeviceError::Device { problems, .. }) => Some(problems),
-            _ => match error.downcast_ref() {
-                Some(TokenError::Problems(problems)) => Some(problems),
+            _ => match (error.downcast_ref(), error.downcast_ref()) {
+                (Some(TokenError::Problems(problems)), _)
+                | (_, Some(RetireError::File(DeviceFileError::Device { problems, .. }))) => Some(problems),
                 _ => None,
             },
         },
@@ -150,6 +152,7 @@ fn hint(error: &(dyn Error + 'static)) -> Option<String> {
         add_hint(error)
             .or_else(|| join_hint(error))
             .or_else(|| enroll_hint(error))
+            .or_else(|| retire_hint(error))
             .or_else(|| approve_device_hint(error))
             .or_else(|| token_hint(error))
     };
@@ -226,7 +229,20 @@ fn enroll_hint(error: &(dyn Error + 'static)) -> Option<String> {
             "copy the line that `device-syncer init` printed on this device; a cloned disk has to join anew".to_owned(),
         ),
         EnrollError::Dirty { .. } => Some("commit or undo them first".to_owned()),
+        EnrollError::Retired(_) => {
+            Some("to take it into service again, take `retired` out of its file, commit that and publish".to_owned())
+        }
         EnrollError::Edit { .. } => Some("write `statusKeys:` with the key yourself, and commit".to_owned()),
+        _ => None,
+    }
+}
+
+fn retire_hint(error: &(dyn Error + 'static)) -> Option<String> {
+    let RetireError::File(error) = error.downcast_ref()? else { return None };
+    match error {
+        DeviceFileError::NoDevice(_) => Some("`device list` shows those that are committed".to_owned()),
+        DeviceFileError::Dirty { .. } => Some("commit or undo them first".to_owned()),
+        DeviceFileError::Edit { key, .. } => Some(format!("write `{key}:` yourself, and commit")),
         _ => None,
     }
 }

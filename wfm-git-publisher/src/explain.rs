@@ -12,7 +12,8 @@ use repo_model::{DeploymentId, DeploymentName, DeviceId};
 use serde::Serialize;
 
 use crate::fleet::{
-    Approval, Choice, Deployment, Device, Fleet, Place, Policy, Seconds, Selector, Setting, Windows, shown_value,
+    Approval, Choice, Deployment, Device, Fleet, Place, Policy, Retired, Seconds, Selector, Setting, Windows,
+    shown_value,
 };
 use crate::plan::Blocked;
 use crate::render::{Facts, Locks, Rendered, choose, render};
@@ -44,6 +45,8 @@ pub struct Explained {
     pub file: String,
     /// Whether it shall leave everything as it is.
     pub suspended: bool,
+    /// How it is taken out of service, as its file says it; absent while it is in it.
+    pub retired: Option<&'static str>,
     /// Whether a key of it is known; before that nothing is published for it.
     pub enrolled: bool,
     /// Its intervals, `poll` and `report`.
@@ -189,6 +192,7 @@ fn of_device(context: &DeviceContext<'_>, broken: Vec<String>, is_asked: impl Fn
         device: device.id.clone(),
         file: device.file.clone(),
         suspended: device.suspended,
+        retired: device.retired.map(Retired::as_str),
         enrolled: device.is_enrolled(),
         policy: policy(fleet, device),
         gates: gates(fleet, device),
@@ -254,7 +258,8 @@ fn explain_deployment(
     let id = DeploymentId::derive(fleet.settings.id, &deployment.id, &device.id);
     let description = &deployment.application.description;
     let found = rendered.deployments.get(&id);
-    let mut reasons = selection(device, deployment);
+    let retired = device.retired.map(|_| Reason::new("the device is retired, and nothing is for it", None));
+    let mut reasons: Vec<_> = retired.into_iter().chain(selection(device, deployment)).collect();
     let problems = rendered.left.get(&deployment.id).into_iter().flat_map(|left| left.problems.iter());
     reasons.extend(problems.map(|problem| Reason::new(problem.to_string(), None)));
     if let (None, true, Some(parent)) = (found, deployment.is_for(device), facts.parent)

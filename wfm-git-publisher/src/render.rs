@@ -19,7 +19,7 @@ use repo_model::problem::{Problem, Problems};
 use repo_model::{DeploymentId, DeploymentName, DeviceId, KeyText};
 
 use self::documents::Written;
-use crate::fleet::{Choice, Deployment, Device, Fleet, Place, Profile, shown_value};
+use crate::fleet::{Choice, Deployment, Device, Fleet, Place, Profile, Retired, shown_value};
 
 pub use artifacts::{Artifact, ArtifactKind, Locks, Resolved};
 pub use charts::{has_charts, undeclared};
@@ -59,6 +59,8 @@ pub struct Rendered {
     /// Who may sign its reports, in the order of its file.
     pub status_keys: Vec<KeyText>,
     pub policy: DevicePolicy,
+    /// How it is taken out of service; absent while it is in it.
+    pub retired: Option<Retired>,
     /// What it shall run, by the UUIDs of Margo's documents.
     pub deployments: BTreeMap<DeploymentId, RenderedDeployment>,
     /// Deployments of which stays whatever it has.
@@ -116,6 +118,7 @@ pub fn render_with<'a>(
         device: device.id.clone(),
         status_keys: device.status_keys.clone(),
         policy: device.policy_in(fleet),
+        retired: device.retired,
         deployments: BTreeMap::new(),
         left: BTreeMap::new(),
         by_capabilities: BTreeSet::new(),

@@ -13,7 +13,7 @@ use repo_model::{DeploymentId, DeploymentName, DeviceId};
 use serde::Serialize;
 use wfm_git_host::accounts::{AccountName, Store};
 
-use crate::fleet::{Device, Fleet, talks_again};
+use crate::fleet::{Device, Fleet, Retired, talks_again};
 use crate::mirror::{Each, Mirror};
 use crate::plan::{Blocked, GONE, GONE_HINT};
 use crate::publish::{Findings, doubt};
@@ -74,6 +74,8 @@ pub enum Membership {
     Enrolled,
     /// No key of it is known.
     NotEnrolled,
+    /// It is retired, and nothing more is published for it.
+    Retired,
     /// It was in the fleet once.
     Gone,
 }
@@ -119,6 +121,9 @@ pub fn read(home: &Home, fleet: &Fleet, now: Timestamp) -> Result<Vec<DeviceStat
     let read = |id: &DeviceId| {
         let device = fleet.devices.get(id);
         let membership = match device {
+            _ if device.is_none_or(|device| device.retired.is_some()) && findings.retired.contains_key(id) => {
+                Membership::Retired
+            }
             Some(device) if device.is_enrolled() => Membership::Enrolled,
             Some(_) => Membership::NotEnrolled,
             // A device with a broken file is still in the fleet.
@@ -128,7 +133,8 @@ pub fn read(home: &Home, fleet: &Fleet, now: Timestamp) -> Result<Vec<DeviceStat
         let evidence = device_evidence(home, &rosters, (id, device), now).unwrap_or_else(Evidence::doubt);
         let remarks = match membership {
             Membership::Gone => left(home, id, &findings),
-            Membership::Enrolled => shut_out(home, id).into_iter().collect(),
+            Membership::Retired => retired(id, &findings),
+            Membership::Enrolled => device.and_then(being_retired).or_else(|| shut_out(home, id)).into_iter().collect(),
             Membership::NotEnrolled => Vec::new(),
         };
         let mut status = evidence.status(id, membership, now);
@@ -151,6 +157,25 @@ fn left(home: &Home, device: &DeviceId, findings: &Findings) -> Vec<String> {
             ),
         });
     [format!("no longer in the fleet{since}; {GONE}"), GONE_HINT.to_owned()].into_iter().chain(account).collect()
+}
+
+/// What `status` shows of a device that is retired.
+fn retired(device: &DeviceId, findings: &Findings) -> Vec<String> {
+    let since = findings.retired.get(device).map(|since| format!(" since {since:.0}")).unwrap_or_default();
+    vec![format!("retired{since}: it is cut off, and nothing more is published for it; its history stays")]
+}
+
+/// What `status` shows of a device that is to be retired, and isn't yet.
+fn being_retired(device: &Device) -> Option<String> {
+    let next = match device.retired? {
+        Retired::WhenEmpty => format!(
+            "what it runs is removed, and once it verifiably says that nothing is left it is cut off; if it never will: \
+             `device retire {} --now`, then `publish`",
+            device.id
+        ),
+        Retired::KeepWorkloads | Retired::Now => "it is cut off with the next `publish`".to_owned(),
+    };
+    Some(format!("is being retired: {next}"))
 }
 
 /// What to do about a device of the fleet whose account is ended.

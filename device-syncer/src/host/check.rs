@@ -45,7 +45,9 @@ impl Step {
                 Self::Trust
             }
             _ if reason.starts_with("Certificate") || reason.starts_with("SshHostKey") => Self::Trust,
-            "Unauthorized" | "Forbidden" | "CredentialUnreadable" | "ClientCertificateRefused" => Self::Credentials,
+            "Unauthorized" | "Retired" | "Forbidden" | "CredentialUnreadable" | "ClientCertificateRefused" => {
+                Self::Credentials
+            }
             _ if reason.starts_with("SshKey") || reason.starts_with("SshAgent") => Self::Credentials,
             _ => Self::Repository,
         }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use repo_git::{RemoteError, durable};
-use repo_model::error_chain;
 use repo_model::report::{Condition, ConditionType};
+use repo_model::{answer, error_chain};
 
 use crate::decision::conditions;
 use crate::state::local_condition::{self, LocalCondition};
@@ -14,8 +14,19 @@ use crate::state::local_condition::{self, LocalCondition};
 /// The type of a failure that may pass by itself; one that needs a person is `Stalled`.
 pub const UNREACHABLE: &str = "Unreachable";
 
+/// The reason of a failure that is a person's word: the device is retired, and its account ended with that.
+pub const RETIRED: &str = "Retired";
+
+/// How long a host is left alone that says that this device is retired.
+const RETIRED_AGAIN: Duration = Duration::from_secs(answer::RETIRED_AGAIN);
+
 /// What a failure to talk with the host is called.
 pub fn condition(error: &RemoteError) -> Condition {
+    if error.reason() == RETIRED {
+        let text =
+            "the host says that this device is retired, and is asked once a day from now on; what runs here goes on";
+        return conditions::condition(ConditionType::Waiting.as_str(), RETIRED, text);
+    }
     let kind = if error.needs_a_person() { ConditionType::Stalled.as_str() } else { UNREACHABLE };
     conditions::condition(kind, error.reason(), error_chain(error))
 }
@@ -48,7 +59,8 @@ impl Connectivity {
         } else {
             tracing::warn!(kind, reason, error = message, "{doing}");
         }
-        self.retry_after = self.retry_after.max(error.retry_after());
+        let retired = (reason == RETIRED).then_some(RETIRED_AGAIN);
+        self.retry_after = self.retry_after.max(error.retry_after()).max(retired);
         let since = self.known.as_ref().filter(|_| is_known).map_or(now, |known| known.since);
         self.met = Some(LocalCondition { kind, reason, message, since });
     }

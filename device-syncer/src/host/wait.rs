@@ -14,6 +14,7 @@ use tokio::task::JoinHandle;
 
 use self::pace::Pace;
 use crate::decision::backoff;
+use crate::host::connectivity::RETIRED;
 
 /// What a wait at the host waits for to move, where it stood when the host was last asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -142,6 +143,10 @@ impl Waiter {
             }
             Err(error) => {
                 tracing::debug!(error = error_chain(&error), ?lasted, "the wait broke off");
+                // Asking says so, too, and is what a person is shown.
+                if error.reason() == RETIRED {
+                    return Some(Duration::ZERO);
+                }
                 if error.retry_after().is_none() && self.pace.was_cut(lasted) {
                     return Some(Duration::ZERO);
                 }

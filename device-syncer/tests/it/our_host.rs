@@ -25,6 +25,8 @@ pub(crate) struct State {
     pub(crate) renewed: Option<String>,
     /// The answer to a renewal, or to the first use of what it gave, gets lost.
     pub(crate) lose: Option<&'static str>,
+    /// Says to whoever shows a secret that its device is retired.
+    pub(crate) retired: bool,
     /// Offers waiting, for so long.
     pub(crate) wait: Option<Duration>,
     /// Waits that are under way.
@@ -80,6 +82,14 @@ fn serve(asked: &Asked, repository: &Path, shared: &(Mutex<State>, Condvar)) -> 
     let Some(secret) = secret_of(asked).filter(|secret| state.secrets.contains(secret)) else {
         return Reply::Keep(answer("401 Unauthorized", &["WWW-Authenticate: Basic realm=\"wfm\""], b""));
     };
+    if state.retired {
+        let body = b"retired: this device is retired\n";
+        return Reply::Keep(answer(
+            "403 Forbidden",
+            &["Content-Type: text/plain; charset=utf-8", "Retry-After: 86400"],
+            body,
+        ));
+    }
     // The use of the next secret ends the others.
     if state.renewed.as_deref() == Some(&secret) {
         state.secrets.retain(|known| *known == secret);

@@ -112,6 +112,40 @@ fn a_host_that_wants_to_be_left_alone_or_is_away_delays_no_healing() {
     running.end();
 }
 
+/// Also where the host lies: it could as well say nothing.
+#[test]
+fn a_host_that_says_that_the_device_is_retired_ends_nothing_and_is_left_alone_for_a_day() {
+    let (world, host) = at_home(waits());
+    world.settings("poll: 1s\nreport: 1h\n");
+    let running = Running::start(&world);
+    until("it waits", || host.state().waiting == 1 && world.states("greeter") == ["hello installed"]);
+    host.state().retired = true;
+    world.syncer(&["sync-now"]).good();
+    until("it is told", || trouble(&world).as_deref() == Some("Waiting Retired"));
+    let heals = |running: &Running<'_>| {
+        let (passes, asked) = (running.passes(), host.host.asked().len());
+        lose_containers(&world);
+        until("it is healed", || world.greetings() == ["hello"]);
+        until("it looks at the device", || running.passes() >= passes + 5);
+        assert_eq!(host.host.asked().len(), asked, "it asks once a day");
+    };
+    heals(&running);
+    let status = world.syncer(&["status"]).good().stdout;
+    assert!(status.contains("Waiting: Retired: the host says that this device is retired"), "{status}");
+    running.end();
+    // It asks once when it starts, and goes on the same.
+    let asked = host.host.asked().len();
+    let running = Running::start(&world);
+    until("it asked", || host.host.asked().len() > asked);
+    until("a pass begins", || running.passes() > 2);
+    heals(&running);
+    // A person may ask at any time.
+    host.state().retired = false;
+    world.syncer(&["sync-now"]).good();
+    until("it is in service again", || trouble(&world).is_none() && host.state().waiting == 1);
+    running.end();
+}
+
 #[test]
 fn quick_changes_arrive_as_they_are_made() {
     let (world, host) = at_home(waits());

@@ -4,6 +4,7 @@ use std::error::Error as _;
 use std::io;
 use std::time::Duration;
 
+use repo_model::answer::says_retired;
 use rustls::{AlertDescription, CertificateError};
 use ureq::Timeout;
 
@@ -191,6 +192,7 @@ impl HttpError {
             Problem::Tls => "TlsFailed",
             Problem::Credential => "CredentialUnreadable",
             Problem::Settings => "SettingsUnusable",
+            Problem::Status { status: 403, said, .. } if says_retired(said) => "Retired",
             Problem::Status { status, .. } => match status {
                 401 => "Unauthorized",
                 403 => "Forbidden",

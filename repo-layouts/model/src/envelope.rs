@@ -82,6 +82,9 @@ pub struct EnvelopeDevice {
     pub id: DeviceId,
     /// The keys that may sign `status` and `heartbeat`.
     pub status_keys: Vec<KeyText>,
+    /// Whether it is retired: nothing follows this state while it is so, and proofs of freshness end.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub retired: bool,
 }
 
 /// The device's policy, in seconds.

@@ -19,6 +19,7 @@
 //! doesn't know it refuses the state. A new key of that kind goes there; one that may be ignored is a key alone. How all of them
 //! are read is in [`yaml`] (with positions) and [`json`].
 
+pub mod answer;
 pub mod branch;
 pub mod bundle;
 mod chain;

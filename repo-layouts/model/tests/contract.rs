@@ -108,7 +108,7 @@ fn skeleton() -> Assembled {
     let envelope = Envelope {
         layout: LAYOUT,
         fleet: fleet(),
-        device: EnvelopeDevice { id: device(), status_keys: vec![key('D')] },
+        device: EnvelopeDevice { id: device(), status_keys: vec![key('D')], retired: false },
         serial: 7,
         manifest_version: 5,
         files: BTreeMap::new(),

@@ -3,12 +3,17 @@
 use axum::body::Body;
 use axum::http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, Response, StatusCode};
+use repo_model::answer::RETIRED;
+
+use crate::accounts::Denied;
 
 /// An answer other than what was asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Refusal {
     /// 401: no credentials, or none that let in.
     Unauthorized,
+    /// 403: the device is retired, and nothing more is here for it.
+    Retired,
     /// There is nothing here for this account.
     NotFound,
     /// The repository is there, but this can't be done with it.
@@ -31,12 +36,19 @@ pub(crate) enum Refusal {
     Internal,
 }
 
+impl From<Denied> for Refusal {
+    /// All are alike for whoever asks, but for a device that is retired.
+    fn from(denied: Denied) -> Self {
+        if matches!(denied, Denied::Retired(_)) { Self::Retired } else { Self::Unauthorized }
+    }
+}
+
 impl Refusal {
     pub(crate) fn status(&self) -> StatusCode {
         match self {
             Self::Unauthorized => StatusCode::UNAUTHORIZED,
             Self::NotFound => StatusCode::NOT_FOUND,
-            Self::Forbidden(_) => StatusCode::FORBIDDEN,
+            Self::Retired | Self::Forbidden(_) => StatusCode::FORBIDDEN,
             Self::BadRequest(_) => StatusCode::BAD_REQUEST,
             Self::Method(_) => StatusCode::METHOD_NOT_ALLOWED,
             Self::Timeout => StatusCode::REQUEST_TIMEOUT,
@@ -50,6 +62,7 @@ impl Refusal {
     fn text(&self) -> String {
         match self {
             Self::Unauthorized => "an account is needed".to_owned(),
+            Self::Retired => format!("{RETIRED}: this device is retired, and nothing more is here for it"),
             Self::NotFound => "there is nothing here".to_owned(),
             Self::Forbidden(why) => (*why).to_owned(),
             Self::BadRequest(why) => why.clone(),
@@ -69,6 +82,7 @@ impl Refusal {
             Self::TooMany => Some("1"),
             Self::Busy => Some("5"),
             Self::Stopping => Some("2"),
+            Self::Retired => Some("86400"),
             _ => None,
         }
     }
@@ -84,9 +98,15 @@ impl Refusal {
             Self::TooMany | Self::Busy => "busy",
             Self::Stopping => "stopping",
             Self::Internal => "internal",
+            // Its text begins with its word.
+            Self::Retired => return format!("{}{}", self.text(), self.again()),
         };
-        let again = self.retry_after().map(|seconds| format!("; retry-after={seconds}")).unwrap_or_default();
-        format!("{word}: {}{again}", self.text())
+        format!("{word}: {}{}", self.text(), self.again())
+    }
+
+    /// When trying again makes sense, for those who have no headers.
+    fn again(&self) -> String {
+        self.retry_after().map(|seconds| format!("; retry-after={seconds}")).unwrap_or_default()
     }
 
     pub(crate) fn into_response(self) -> Response<Body> {
@@ -118,4 +138,20 @@ pub(crate) fn with_type(status: StatusCode, content_type: &'static str, body: im
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_that_is_retired_is_told_so_by_a_word_and_for_how_long_to_leave_the_host_alone() {
+        let text = "retired: this device is retired, and nothing more is here for it";
+        assert_eq!(Refusal::Retired.line(), format!("{text}; retry-after=86400"));
+        let response = Refusal::Retired.into_response();
+        assert_eq!((response.status().as_u16(), &response.headers()["retry-after"]), (403, &"86400".parse().unwrap()));
+        assert!(
+            repo_model::answer::says_retired(text) && Refusal::NotFound.line() == "not-found: there is nothing here"
+        );
+    }
 }

@@ -77,7 +77,7 @@ async fn route(
 
 fn authenticate(host: &Host, headers: &HeaderMap) -> Result<Identity, Refusal> {
     let authorization = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
-    host.accounts.authenticate(authorization).map_err(|_| Refusal::Unauthorized)
+    Ok(host.accounts.authenticate(authorization)?)
 }
 
 fn ready(host: &Host) -> Result<Response<Body>, Refusal> {

@@ -23,8 +23,8 @@ pub(crate) struct Asked<'a> {
 /// Ends when the account is no longer good.
 pub(crate) async fn gone(host: &Host, who: &Identity, mut accounts: watch::Receiver<u64>) -> Refusal {
     while accounts.changed().await.is_ok() {
-        if host.accounts.check(who).is_err() {
-            return Refusal::Unauthorized;
+        if let Err(denied) = host.accounts.check(who) {
+            return denied.into();
         }
     }
     Refusal::Stopping

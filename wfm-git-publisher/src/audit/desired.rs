@@ -24,6 +24,8 @@ use crate::repos::roster_signer;
 #[derive(Debug, Clone)]
 pub(super) struct Published {
     pub(super) commit: CommitId,
+    /// Whether the device is retired, after which no proof of freshness is to be expected.
+    pub(super) retired: bool,
     /// The keys that may sign `status` and `heartbeat`.
     pub(super) keys: Vec<KeyText>,
     pub(super) named: Named,
@@ -56,6 +58,7 @@ impl Published {
         let manifest = files.get(MANIFEST).and_then(|bytes| StateManifest::parse(bytes).ok());
         Self {
             commit,
+            retired: desired.envelope.device.retired,
             keys: desired.envelope.device.status_keys.clone(),
             named: Named::of(commit, desired),
             deployments: desired

@@ -59,6 +59,8 @@ pub struct Change {
     pub cause: Option<String>,
     /// What a restored host goes on from.
     pub continues: Option<String>,
+    /// Whether the device is retired by it, or was already.
+    pub retired: bool,
     /// Each deployment that changed: the word, what operators call it, and the versions that it has now.
     pub deployments: Vec<(String, String, String)>,
 }
@@ -138,6 +140,7 @@ impl Record {
             operator_key: said(Trailer::OperatorKey),
             cause: said(Trailer::Cause),
             continues: said(Trailer::Continues),
+            retired: published.retired,
             deployments: deployments.collect(),
         });
     }

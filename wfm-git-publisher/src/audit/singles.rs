@@ -107,7 +107,7 @@ pub(super) fn freshness(
     };
     if proof.issued.duration_since(ground.now) > SKEW {
         found.push(told.found(&PROOF_REFUSED, format!("it begins at {}, which is ahead", proof.issued)));
-    } else if proof.expires <= ground.now {
+    } else if proof.expires <= ground.now && !ground.tip.retired {
         found.push(told.found(&NOT_FRESH, format!("the last proof of freshness ended at {}", proof.expires)));
     } else if published.commit != ground.tip.commit {
         let newest = ground.tip.named.serial;

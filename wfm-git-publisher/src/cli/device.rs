@@ -10,10 +10,10 @@ use repo_model::{DeviceId, text};
 use serde_json::json;
 use wfm_git_host::accounts::Store;
 
-use super::{OutputArgs, Place, account, label, pending, table};
+use super::{OutputArgs, Place, account, label, pending, retire, table};
 use crate::config::Config;
 use crate::error::{Failure, USER};
-use crate::fleet::{self, Device};
+use crate::fleet::{self, Device, Retired};
 use crate::operator::{AddError, AddedOne, Lines, Over, Reach, add, add_many, enroll, rejoin};
 use crate::repos::Remotes;
 
@@ -23,6 +23,7 @@ pub(super) enum Command {
     Add(AddArgs),
     Enroll(EnrollArgs),
     Join(JoinArgs),
+    Retire(retire::RetireArgs),
     List(ListArgs),
     Pending(pending::PendingArgs),
     Approve(pending::ApproveArgs),
@@ -165,6 +166,7 @@ pub(super) fn run(place: &Place, command: Command) -> Result<u8, Failure> {
         Command::Add(args) => run_add(place, args),
         Command::Enroll(args) => run_enroll(place, &args),
         Command::Join(args) => run_join(place, args),
+        Command::Retire(args) => retire::run(place, &args),
         Command::List(args) => run_list(place, &args),
         Command::Pending(args) => pending::run(place, &args),
         Command::Approve(args) => pending::run_approve(place, args),
@@ -310,12 +312,23 @@ fn run_list(place: &Place, args: &ListArgs) -> Result<u8, Failure> {
     let devices: Vec<_> = reading.fleet.iter().flat_map(|fleet| fleet.devices.values()).collect();
     let row = |device: &&Device| {
         let labels: Vec<_> = device.labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
-        let enrolled = if device.is_enrolled() { "enrolled" } else { "not enrolled" };
+        let enrolled = match device.retired {
+            Some(_) => "retired",
+            None if device.is_enrolled() => "enrolled",
+            None => "not enrolled",
+        };
         format!("{}\t{enrolled}\t{}\n", device.id, text::line(&labels.join(",")))
     };
     args.output.print(&devices.iter().map(row).collect::<String>(), || {
         let shown = |device: &&Device| {
-            json!({ "device": device.id, "file": device.file, "enrolled": device.is_enrolled(), "labels": device.labels })
+            let retired = device.retired.map(Retired::as_str);
+            json!({
+                "device": device.id,
+                "file": device.file,
+                "enrolled": device.is_enrolled(),
+                "retired": retired,
+                "labels": device.labels,
+            })
         };
         json!({ "devices": devices.iter().map(shown).collect::<Vec<_>>() })
     });

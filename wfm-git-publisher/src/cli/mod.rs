@@ -14,6 +14,7 @@ mod log;
 mod pending;
 mod plan;
 mod publish;
+mod retire;
 mod run;
 mod schema;
 mod serve;

@@ -114,6 +114,7 @@ fn outcome_json(outcome: &Outcome) -> Value {
         }
         Ok(Done::Unchanged { .. } | Done::Renewed { .. }) => json!({ "device": device, "state": "unchanged" }),
         Ok(Done::NotEnrolled) => json!({ "device": device, "state": "not-enrolled" }),
+        Ok(Done::Retired) => json!({ "device": device, "state": "retired" }),
         Ok(Done::Stopped) => json!({ "device": device, "state": "stopped" }),
         Err(error) => json!({ "device": device, "state": "failed", "error": error_chain(error) }),
     };
@@ -127,6 +128,7 @@ fn outcome_json(outcome: &Outcome) -> Value {
         "blocked": outcome.blocked.values().flatten().collect::<Vec<_>>(),
         "notPushed": unpushed.collect::<Vec<_>>(),
         "left": left.collect::<Vec<_>>(),
+        "retired": outcome.retired,
     })
 }
 
@@ -147,12 +149,15 @@ fn summary(outcome: &Outcome) -> String {
             Err(error) => eprint!("{}", device_failure(device, error)),
         }
     }
+    for device in &outcome.retired {
+        let _ = writeln!(text, "{device}: retired: it is cut off from this host, and nothing more is published for it");
+    }
     for (device, account) in &outcome.left {
         let account = account.iter().map(|name| format!("; its account `{name}` is ended")).collect::<String>();
         let _ = writeln!(text, "{device}: {GONE}{account}\n    {GONE_HINT}");
     }
     for (device, error) in &outcome.accounts {
-        eprint!("{}", Failure::of(error).about(format!("device `{device}`, which left the fleet")));
+        eprint!("{}", Failure::of(error).about(format!("the account of device `{device}`, which is to end")));
     }
     for (device, error) in outcome.remote.iter().filter_map(|(device, result)| Some((device, result.as_ref().err()?))) {
         eprint!("{}", Failure::of(error).about(format!("device `{device}`")));
@@ -160,9 +165,10 @@ fn summary(outcome: &Outcome) -> String {
     let count = |test: fn(&Done) -> bool| outcome.devices.values().flatten().filter(|done| test(done)).count();
     let unchanged = count(|done| matches!(done, Done::Unchanged { .. } | Done::Renewed { .. }));
     let waiting = count(|done| *done == Done::NotEnrolled);
+    let retired = count(|done| *done == Done::Retired);
     let failed = outcome.devices.values().filter(|result| result.is_err()).count();
     let _ = write!(text, "{} published, {unchanged} unchanged", outcome.published());
-    for (count, what) in [(waiting, "not enrolled"), (failed, "failed")] {
+    for (count, what) in [(waiting, "not enrolled"), (retired, "retired"), (failed, "failed")] {
         if count > 0 {
             let _ = write!(text, ", {count} {what}");
         }

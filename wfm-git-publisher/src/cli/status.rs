@@ -159,7 +159,7 @@ fn device_rows(status: &DeviceStatus) -> Vec<[String; 7]> {
     let remark = |text: String| [device.clone(), dash(), dash(), dash(), dash(), dash(), text];
     match status.membership {
         Membership::NotEnrolled => rows.push(remark("not enrolled".to_owned())),
-        Membership::Gone => {}
+        Membership::Retired | Membership::Gone => {}
         Membership::Enrolled if status.desired_serial.is_none() && status.doubts.is_empty() => {
             rows.push(remark("nothing published yet".to_owned()));
         }

@@ -13,9 +13,24 @@ use crate::plan::Blocked;
 
 /// The explanation; with a name only that parameter of each deployment.
 pub fn to_text(explained: &Explained, parameter: Option<&str>) -> String {
-    let Explained { device, file, suspended, enrolled, policy, gates, site, blocked, trouble, broken, deployments } =
-        explained;
+    let Explained {
+        device,
+        file,
+        suspended,
+        retired,
+        enrolled,
+        policy,
+        gates,
+        site,
+        blocked,
+        trouble,
+        broken,
+        deployments,
+    } = explained;
     let mut text = format!("{device} ({})\n", line(file));
+    if let Some(how) = retired {
+        text += &format!("  retired ({how}): nothing is for it, whatever selects it\n");
+    }
     if *suspended {
         text += "  suspended: the device leaves everything as it is\n";
     }

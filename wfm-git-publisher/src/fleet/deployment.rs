@@ -62,9 +62,9 @@ pub enum Choice {
 }
 
 impl Deployment {
-    /// Whether one of `targets` selects the device and none of `exclude` does.
+    /// Whether one of `targets` selects the device and none of `exclude` does; nothing is for one that is retired.
     pub fn is_for(&self, device: &Device) -> bool {
-        self.target(device).is_some() && self.exclusion(device).is_none()
+        device.retired.is_none() && self.target(device).is_some() && self.exclusion(device).is_none()
     }
 
     /// Where it is written that it waits for another one; its own place if that isn't written.

@@ -12,6 +12,7 @@ use super::enrolled_by::{self, EnrolledBy};
 use super::file::refuse_unbuilt;
 use super::place::{Place, placed};
 use super::policy::{Policy, Seconds};
+use super::retired::{self, Retired};
 use super::values::data;
 use super::{Fleet, labels, policy};
 
@@ -34,6 +35,8 @@ pub struct Device {
     /// The keys by which it logs in to the host over SSH; none where it asks over HTTPS. They say who may read and push
     /// at the host, and are no part of what is published.
     pub ssh_keys: Vec<KeyText>,
+    /// How it is taken out of service; absent while it is in it.
+    pub retired: Option<Retired>,
     /// The batch token by which it enrolled; it counts as one of that token's devices.
     pub enrolled_by: Option<EnrolledBy>,
 }
@@ -53,7 +56,8 @@ impl Device {
         DevicePolicy {
             poll_seconds: seconds(first(|policy| policy.poll.as_ref()), policy::POLL),
             report_seconds: seconds(first(|policy| policy.report.as_ref()), policy::REPORT),
-            suspended: self.suspended,
+            // What is retired shall be gone, which what is left as it is never is.
+            suspended: self.suspended && self.retired.is_none(),
             windows: self.policies(fleet).find_map(|(_, policy)| policy.windows.as_ref()).map(|one| one.policy.clone()),
             approval: self.policies(fleet).find_map(|(_, policy)| policy.approval.as_ref()).map(|one| one.0),
             site: self.for_site(fleet).map(|(key, (value, _))| (key.to_owned(), value.clone())).collect(),
@@ -86,11 +90,13 @@ impl Device {
         let data = reader.optional("data", data).unwrap_or_default();
         let status_keys = reader.optional("statusKeys", |field| keys(field, status_key)).unwrap_or_default();
         let ssh_keys = reader.optional("sshKeys", |field| keys(field, ssh_key)).unwrap_or_default();
+        let retired = reader.optional("retired", retired::read);
         let enrolled_by = reader.optional("enrolledBy", enrolled_by::read);
         refuse_unbuilt(reader, UNBUILT);
         let (id, place) = id?;
         let file = file.to_owned();
-        Some((Self { file, id, labels, policy, suspended, data, status_keys, ssh_keys, enrolled_by }, place))
+        let device = Self { file, id, labels, policy, suspended, data, status_keys, ssh_keys, retired, enrolled_by };
+        Some((device, place))
     }
 }
 

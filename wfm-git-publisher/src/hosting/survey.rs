@@ -31,13 +31,15 @@ enum Standing {
     /// It has something older, or never reported what it has, and nothing was heard of it for long: it is off, or cut
     /// off.
     Offline,
+    /// It is retired, and gets nothing more.
+    Retired,
     /// It left the fleet.
     Gone,
 }
 
 impl Standing {
     /// All of them, so that the metrics show zeros, too.
-    const ALL: [Self; 5] = [Self::Current, Self::Behind, Self::Silent, Self::Offline, Self::Gone];
+    const ALL: [Self; 6] = [Self::Current, Self::Behind, Self::Silent, Self::Offline, Self::Retired, Self::Gone];
 
     fn name(self) -> &'static str {
         match self {
@@ -45,6 +47,7 @@ impl Standing {
             Self::Behind => "behind",
             Self::Silent => "silent",
             Self::Offline => "offline",
+            Self::Retired => "retired",
             Self::Gone => "gone",
         }
     }
@@ -105,8 +108,13 @@ impl Survey {
         }
         for device in ledger.devices() {
             let Some(entry) = ledger.entry(device) else { continue };
-            if findings.gone.contains_key(device) {
-                *figures.devices.entry(Standing::Gone.name()).or_default() += 1;
+            let out_of_service = match (findings.retired.contains_key(device), findings.gone.contains_key(device)) {
+                (true, _) => Some(Standing::Retired),
+                (false, true) => Some(Standing::Gone),
+                (false, false) => None,
+            };
+            if let Some(standing) = out_of_service {
+                *figures.devices.entry(standing.name()).or_default() += 1;
                 continue;
             }
             // One that can't be read doesn't hide the others.

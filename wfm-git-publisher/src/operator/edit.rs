@@ -20,6 +20,21 @@ pub(super) fn set_list(text: &str, key: &str, items: &[String]) -> Option<String
     Some(lines.join("\n") + "\n")
 }
 
+/// The text with the top-level `key` set to a word: an old one is replaced where it stands, with its comment kept, and a
+/// new one goes to the end. `None` as with [`set_list`].
+pub(super) fn set_word(text: &str, key: &str, word: &str) -> Option<String> {
+    let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    match top_level(text, key)? {
+        Some(line) => {
+            let old = lines.get_mut(line)?;
+            let comment = old.find(" #").map(|at| old[at..].to_owned()).unwrap_or_default();
+            *old = format!("{key}: {word}{comment}");
+        }
+        None => lines.push(format!("{key}: {word}")),
+    }
+    Some(lines.join("\n") + "\n")
+}
+
 /// The text with `id: <id>` as its first key, below the comments at its head.
 pub(super) fn set_id(text: &str, id: &str) -> Option<String> {
     let node = parse("", text.as_bytes(), &Limits::FLEET).ok()?;
@@ -68,6 +83,14 @@ mod tests {
             set("id: a\n# statusKeys:\n#   - ssh-ed25519 …\n"),
             format!("id: a\n# statusKeys:\n#   - ssh-ed25519 …\n{list}")
         );
+    }
+
+    #[test]
+    fn a_word_is_added_or_replaced_and_its_comment_stays() {
+        let set = |text: &str| set_word(text, "retired", "now").unwrap();
+        assert_eq!(set("# head\nid: a # who\n"), "# head\nid: a # who\nretired: now\n");
+        assert_eq!(set("retired: when-empty # sold\nid: a\n"), "retired: now # sold\nid: a\n");
+        assert_eq!(set_word("[1]", "retired", "now"), None);
     }
 
     #[test]

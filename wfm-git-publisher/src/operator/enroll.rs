@@ -82,6 +82,9 @@ pub enum EnrollError {
     NoDevice(DeviceId),
     #[error("the file of `{device}` can't be read")]
     Device { device: DeviceId, problems: Problems },
+    /// Nobody meant it to come back.
+    #[error("`{0}` is retired")]
+    Retired(DeviceId),
     /// It has another key already; only `--replace` takes that away.
     #[error("`{device}` is enrolled with another key")]
     OtherKey { device: DeviceId },
@@ -161,6 +164,9 @@ pub(super) fn in_file(
     let path = root.join(&file);
     let text = fs::read_to_string(&path).map_err(FileError::read(&path))?;
     let before = read(device, &file, &text)?;
+    if before.retired.is_some() {
+        return Err(EnrollError::Retired(device.clone()));
+    }
     let has_status = before.status_keys == [status.clone()];
     let keys = Keys {
         status: status.clone(),

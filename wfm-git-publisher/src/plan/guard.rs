@@ -91,11 +91,8 @@ impl DevicePlan {
         };
         let removals = || {
             let (removed, of, percent) = (self.removed(), self.present, guards.device.percent);
-            (!allowed.removals && guards.device.is_passed(removed, of)).then_some(Guarded::Removals {
-                removed,
-                of,
-                percent,
-            })
+            (!allowed.removals && !self.target.retired && guards.device.is_passed(removed, of))
+                .then_some(Guarded::Removals { removed, of, percent })
         };
         let replaced = || {
             let mut replacing = self.changes.iter().filter(|_| !allowed.replacements);

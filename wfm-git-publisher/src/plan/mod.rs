@@ -19,7 +19,7 @@ use repo_model::margo::Component;
 use repo_model::problem::Problems;
 use repo_model::{DeploymentId, DeploymentName, DeviceId, Digest, FileTree, FleetId, KeyText};
 
-use crate::fleet::Broken;
+use crate::fleet::{Broken, Retired};
 use crate::render::{Artifact, Rendered, RenderedDeployment};
 
 pub use blocked::{Blocked, Code, blocked};
@@ -110,6 +110,8 @@ pub struct Target {
     pub policy: DevicePolicy,
     /// Who may sign its reports; in the parent's order where they are the same keys.
     pub status_keys: Vec<KeyText>,
+    /// Whether the device is retired.
+    pub retired: bool,
     /// Whether the documents are other ones than the parent's.
     pub new_manifest: bool,
 }
@@ -174,7 +176,7 @@ impl Target {
         let envelope = Envelope {
             layout: LAYOUT,
             fleet,
-            device: EnvelopeDevice { id: device.clone(), status_keys: self.status_keys.clone() },
+            device: EnvelopeDevice { id: device.clone(), status_keys: self.status_keys.clone(), retired: self.retired },
             serial: numbers.serial,
             manifest_version: numbers.manifest_version,
             files: BTreeMap::new(),
@@ -220,6 +222,7 @@ pub fn plan(rendered: &Rendered, parent: Option<&Desired>, trust: &FileTree, bro
             deployments: draft.deployments,
             policy: rendered.policy.clone(),
             status_keys,
+            retired: rendered.retired.is_some(),
             new_manifest,
         },
     }
@@ -292,6 +295,12 @@ impl Draft {
     fn unwanted(&mut self, id: DeploymentId, present: Present<'_>, rendered: &Rendered, broken: &Broken) {
         let name = &present.envelope.id;
         let left = rendered.left.get(name);
+        match rendered.retired {
+            Some(Retired::KeepWorkloads) => return self.keep(id, present, None),
+            // A person said so, whatever files that can't be read would say.
+            Some(_) => return self.changes.push(Change::new(ChangeKind::Remove, name, id, Vec::new())),
+            None => {}
+        }
         if left.is_some() || broken.keeps(name) {
             self.kept.insert(name.clone());
             return self.keep(id, present, left.and_then(|left| left.suspended));

@@ -21,6 +21,8 @@ pub enum Shown {
     Broken(DeviceId),
     /// It can't be compared; the reason is reported elsewhere.
     Failed(DeviceId),
+    /// It is retired, and nothing more is published for it.
+    Retired(DeviceId),
     /// It left the fleet. Its account, if that still counts, ends with the next publish.
     Gone(DeviceId, Option<String>),
 }
@@ -37,7 +39,7 @@ impl Shown {
         match self {
             Self::Plan(plan, _) => &plan.device,
             Self::UpToDate(device, _) | Self::Gone(device, _) => device,
-            Self::NotEnrolled(device) | Self::Broken(device) | Self::Failed(device) => device,
+            Self::NotEnrolled(device) | Self::Broken(device) | Self::Failed(device) | Self::Retired(device) => device,
         }
     }
 
@@ -66,7 +68,7 @@ pub fn to_text(all: &[Shown]) -> String {
     let mut text = String::new();
     for shown in all {
         match shown {
-            Shown::UpToDate(..) => {}
+            Shown::UpToDate(..) | Shown::Retired(_) => {}
             Shown::Plan(plan, _) if plan.is_empty() && plan.kept.is_empty() => {}
             Shown::Plan(plan, blocked) => {
                 device_text(&mut text, plan);
@@ -103,13 +105,17 @@ fn summary(all: &[Shown]) -> String {
         _ => false,
     });
     let waiting = count(|shown| matches!(shown, Shown::NotEnrolled(_)));
-    let left = all.len() - changed - same - waiting - gone;
+    let retired = count(|shown| matches!(shown, Shown::Retired(_)));
+    let left = all.len() - changed - same - waiting - retired - gone;
     let _ = write!(text, "{} to change, {same} unchanged", devices(changed));
     if waiting > 0 {
         let _ = write!(text, ", {waiting} not enrolled");
     }
     if left > 0 {
         let _ = write!(text, ", {left} left as they are");
+    }
+    if retired > 0 {
+        let _ = write!(text, ", {retired} retired");
     }
     if gone > 0 {
         let _ = write!(text, ", {gone} no longer in the fleet");
@@ -225,6 +231,7 @@ fn device_json(shown: &Shown) -> Value {
             "blocked": [],
             "kept": [],
         }),
+        Shown::Retired(_) => json!({ "device": id, "state": "retired" }),
         Shown::Broken(_) => json!({ "device": id, "state": "broken" }),
         Shown::Failed(_) => json!({ "device": id, "state": "failed" }),
         Shown::Gone(_, account) => json!({ "device": id, "state": "gone", "account": account }),

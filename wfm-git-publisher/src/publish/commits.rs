@@ -93,6 +93,7 @@ pub(super) fn make(
         (Ok(Step::Publish(new)), Some(plan)) => {
             Made::Draft(Box::new(draft(pass, key, &plan.without_unresolved(), *new, known)?))
         }
+        (Ok(Step::Retired), _) => Made::Nothing(Done::Retired),
         (Ok(_), _) => renewal(pass, key, &decision.device, known)?,
     };
     Ok(Some(match (made, decision.again_at) {

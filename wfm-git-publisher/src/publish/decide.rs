@@ -79,6 +79,8 @@ pub(super) enum Step {
     UpToDate { serial: u64 },
     /// Nothing is published for it, because no key of it is known.
     NotEnrolled,
+    /// Nothing more is published for it, because it is retired and that is said and done.
+    Retired,
     /// The tip of `desired` stays.
     Keep,
     /// It gets a new state.
@@ -160,6 +162,9 @@ pub(super) fn decide(inputs: &Inputs<'_>, id: &DeviceId, known: &mut KnownDevice
     let decision = DeviceDecision { present: known.present(), ..DeviceDecision::new(id, Ok(Step::Keep)) };
     let decision = DeviceDecision { is_new: known.tip.is_none(), ..decision };
     match inputs.fleet.devices.get(id) {
+        Some(device) if device.retired.is_some_and(|how| known.is_retired(how)) => {
+            DeviceDecision { step: Ok(Step::Retired), present: 0, ..decision }
+        }
         // One that lost its keys still gets a state that says so, because its word counts no more.
         Some(device) if device.is_enrolled() || known.tip.is_some() => of_enrolled(inputs, device, known, decision),
         Some(_) => DeviceDecision { step: Ok(Step::NotEnrolled), ..decision },
@@ -207,9 +212,11 @@ fn of_enrolled(
     decision: DeviceDecision,
 ) -> DeviceDecision {
     let Compared { plan, blocked, guarded } = compare(inputs, device, known);
-    let (problems, awaits, removed) = (plan.problems(), plan.is_unresolved(), plan.removed());
+    // What goes with a device that is retired is no removal that anything guards.
+    let (present, removed) = if plan.target.retired { (0, 0) } else { (decision.present, plan.removed()) };
+    let (problems, awaits) = (plan.problems(), plan.is_unresolved());
     let (is_kept, replaces_unresolved) = (!plan.kept.is_empty(), plan.replaces_unresolved());
-    let decision = DeviceDecision { removed, awaits, blocked, problems, ..decision };
+    let decision = DeviceDecision { present, removed, awaits, blocked, problems, ..decision };
     let asked_by = cause(&plan, plan.changes.iter(), known);
     let put_off = match std::mem::replace(&mut known.capabilities_from, Ok(None)) {
         _ if asked_by != Some(BY_CAPABILITIES) => None,

@@ -32,6 +32,10 @@ pub struct Findings {
     /// Devices that something was published for, and that the fleet has no more.
     #[serde(default)]
     pub gone: BTreeMap<DeviceId, Gone>,
+    /// Devices that are retired and that nothing more is published for, and when a pass found them so first; also those
+    /// whose files are gone since.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub retired: BTreeMap<DeviceId, Timestamp>,
 }
 
 /// A device that left the fleet.

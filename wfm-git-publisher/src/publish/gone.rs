@@ -34,7 +34,8 @@ impl Findings {
         outcome.returned = self.gone.keys().filter(|device| !gone.contains(device)).cloned().collect();
         self.gone.retain(|device, _| gone.contains(device));
         for device in gone {
-            let is_new = !self.gone.contains_key(&device);
+            // Of one that was retired before there is nothing to tell: nothing of it is lost by that.
+            let is_new = !self.gone.contains_key(&device) && !self.retired.contains_key(&device);
             let known = self.gone.entry(device.clone()).or_insert(Gone { since: now, ended_account: None });
             if !is_old && known.ended_account.is_none() {
                 let ended = account(home, &device).and_then(|account| {

@@ -2,6 +2,7 @@
 
 use jiff::Timestamp;
 use repo_git::CommitId;
+use repo_model::margo::State;
 use repo_model::report::Adopted;
 use repo_model::{DeviceId, Trailer};
 
@@ -10,6 +11,7 @@ use super::pass::Pass;
 use super::serial::KnownNumbers;
 use super::tips::Tips;
 use super::up_to_date::{InputDigests, UpToDate};
+use crate::fleet::Retired;
 use crate::render::{Capabilities, Documents, Facts};
 use crate::repos::{Claim, DESIRED, DeviceRepo, DeviceRepoError, Entry, EntryState, Ledger, Status, Tip};
 
@@ -173,6 +175,19 @@ impl<'a> KnownDevice<'a> {
         self.tip.as_ref().map_or(0, |tip| tip.desired.deployments.len())
     }
 
+    /// Whether it is retired in this way, and that is said and done: its tip says it, if it ever had one, and where what
+    /// it runs has to be gone before, it verifiably says that it is.
+    pub(super) fn is_retired(&self, how: Retired) -> bool {
+        let Some(tip) = &self.tip else { return self.foreign.is_none() };
+        let (has_empty, status) = (tip.desired.deployments.is_empty(), self.status.as_ref());
+        tip.desired.envelope.device.retired
+            && match how {
+                Retired::KeepWorkloads => true,
+                Retired::Now => has_empty,
+                Retired::WhenEmpty => has_empty && status.is_some_and(|status| has_nothing(&status.report, tip)),
+            }
+    }
+
     /// What is known of the device beyond the fleet's files.
     pub(super) fn facts(&self) -> Facts<'_> {
         let capabilities = match self.status.as_ref().and_then(|status| status.report.capabilities.as_ref()) {
@@ -199,6 +214,13 @@ impl<'a> KnownDevice<'a> {
     pub(super) fn adopted(&self) -> Option<&Adopted> {
         self.status.as_ref().and_then(|status| status.report.adopted())
     }
+}
+
+/// Whether a device's report, with nothing doubtful in it, says that it adopted this state and has nothing else any more.
+fn has_nothing(report: &repo_model::report::Status, tip: &Tip) -> bool {
+    let is_adopted = report.adopted().is_some_and(|adopted| adopted.envelope == tip.desired.envelope_digest);
+    let mut states = report.deployments.values().map(|document| document.status.state);
+    is_adopted && report.doubts.is_empty() && states.all(|state| state == State::Removed)
 }
 
 /// How many commits back the last one of ours is searched for under a foreign tip.

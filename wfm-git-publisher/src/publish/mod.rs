@@ -34,6 +34,7 @@ mod pass;
 mod planned;
 mod publisher;
 mod renamed;
+mod retired;
 mod serial;
 mod ssh_keys;
 mod steps;

@@ -58,7 +58,11 @@ pub struct Outcome {
     pub returned: Vec<DeviceId>,
     /// All devices that left the fleet; absent if that isn't known.
     pub(super) gone: Option<BTreeSet<DeviceId>>,
-    /// Accounts of devices that left the fleet, which can't be ended.
+    /// Devices that are retired since the pass before, and nothing more is published for.
+    pub retired: Vec<DeviceId>,
+    /// Devices that are cut off with this pass or were before, whatever they still say.
+    pub(super) cut_off: BTreeSet<DeviceId>,
+    /// Accounts of devices that left the fleet or are retired, which can't be ended.
     pub accounts: Vec<(DeviceId, AccountError)>,
     /// Where the branches of each device stand, as far as the pass knows: a `status` that came meanwhile isn't in it.
     pub(super) tips: BTreeMap<DeviceId, Tips>,
@@ -89,6 +93,8 @@ pub enum Done {
     },
     /// No key of it is known, so there is nothing to publish.
     NotEnrolled,
+    /// It is retired, and nothing more is published for it.
+    Retired,
     /// The pass was stopped before this device.
     Stopped,
 }
@@ -100,7 +106,7 @@ impl Done {
             Self::Published { renew_at, .. } | Self::Renewed { renew_at } | Self::Unchanged { renew_at } => {
                 Some(*renew_at)
             }
-            Self::NotEnrolled | Self::Stopped => None,
+            Self::NotEnrolled | Self::Retired | Self::Stopped => None,
         }
     }
 }
@@ -131,6 +137,8 @@ impl Outcome {
             left: Vec::new(),
             returned: Vec::new(),
             gone: None,
+            retired: Vec::new(),
+            cut_off: BTreeSet::new(),
             accounts: Vec::new(),
             tips: BTreeMap::new(),
             awaiting: BTreeSet::new(),

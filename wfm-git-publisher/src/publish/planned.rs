@@ -85,7 +85,10 @@ fn decided(
     };
     show(plan, &pass, &findings, &mut planned);
     let asked = |device: &DeviceId| options.devices.as_ref().is_none_or(|only| only.contains(device));
-    for device in gone::find(fleet, ledger).unwrap_or_default().into_iter().filter(asked) {
+    let gone = gone::find(fleet, ledger).unwrap_or_default().into_iter().filter(asked);
+    let (retired, gone): (Vec<_>, Vec<_>) = gone.partition(|device| findings.retired.contains_key(device));
+    planned.devices.extend(retired.into_iter().map(Shown::Retired));
+    for device in gone {
         // One that can't be read is denied anyway.
         let account = gone::account(home, &device).unwrap_or_default().map(|name| name.to_string());
         planned.devices.push(Shown::Gone(device, account));
@@ -101,6 +104,7 @@ fn show(plan: FleetPlan, pass: &Pass<'_>, findings: &Findings, planned: &mut Pla
         planned.devices.push(match (step, plan) {
             _ if !pass.fleet.devices.contains_key(&device) => Shown::Broken(device),
             (Ok(Step::UpToDate { serial }), _) => Shown::UpToDate(device, serial),
+            (Ok(Step::Retired), _) => Shown::Retired(device),
             (Ok(_) | Err(DeviceError::Guarded(_)), Some(plan)) => Shown::Plan(plan, blocked),
             (Ok(_), None) => Shown::NotEnrolled(device),
             (Err(error), _) => {

@@ -18,6 +18,7 @@ use super::message::Origin;
 use super::options::{Options, Work};
 use super::outcome::Outcome;
 use super::pass::Pass;
+use super::retired;
 use super::ssh_keys;
 use super::steps::Ran;
 use super::tokens;
@@ -97,7 +98,9 @@ impl Publisher {
         let mut findings = Findings::read(&self.home);
         match &mut done {
             Ok(outcome) => {
-                findings.take_gone(&self.home, source.is_old(outcome.commit), outcome, options.now);
+                let is_old = source.is_old(outcome.commit);
+                findings.take_retired(&self.home, is_old, outcome, options.now);
+                findings.take_gone(&self.home, is_old, outcome, options.now);
                 findings.update(outcome, options.devices.is_none(), options.now);
             }
             Err(error) => findings.failed(error, options.now),
@@ -142,6 +145,7 @@ impl Publisher {
                 break;
             }
         }
+        outcome.cut_off = retired::cut_off(&fleet, &outcome);
         if options.devices.is_none() {
             outcome.gone = gone::find(&fleet, self.control.ledger());
             if !source.is_old(commit) {

@@ -22,7 +22,7 @@ use super::pass::Pass;
 use super::renamed;
 use super::tips::Tips;
 use super::up_to_date::{InputDigests, UpToDate};
-use crate::fleet::Broken;
+use crate::fleet::{Broken, Retired};
 use crate::parallel;
 use crate::plan::Blocked;
 use crate::render::{Artifact, Documents, Facts, Locks, merged};
@@ -243,6 +243,8 @@ impl<'a> Pass<'a> {
             _ => holding,
         };
         let device = self.fleet.devices.get(&decision.device).filter(|_| decision.is_complete);
+        // The next pass finds that nothing more is published for it.
+        let device = device.filter(|device| !device.retired.is_some_and(Retired::is_unheard));
         let up_to_date = device.zip(before.zip(holding)).map(|(device, (tips, holding))| UpToDate {
             inputs: inputs.digests.of(device),
             tips,

@@ -53,6 +53,9 @@ struct LastPass {
     is_complete: bool,
     /// The devices that have no key, and nothing published.
     not_enrolled: BTreeSet<DeviceId>,
+    /// The devices that are retired and get nothing more, with where their branches stood.
+    #[serde(default)]
+    retired: BTreeMap<DeviceId, Option<Tips>>,
     /// The other devices that aren't up to date, for example because a file is broken.
     blocked: BTreeMap<DeviceId, Left>,
 }
@@ -162,11 +165,12 @@ impl UpToDateIndex {
         if !outcome.is_final() {
             return;
         }
-        let (mut not_enrolled, mut blocked) = (BTreeSet::new(), BTreeMap::new());
+        let (mut not_enrolled, mut retired, mut blocked) = (BTreeSet::new(), BTreeMap::new(), BTreeMap::new());
         for (device, done) in outcome.devices.iter().filter(|(device, _)| !self.devices.contains_key(*device)) {
             let tips = outcome.tips.get(device).copied();
             match done.as_ref().ok().and_then(Done::renew_at) {
                 Some(renew_at) => _ = blocked.insert(device.clone(), Left { tips, renew_at }),
+                None if matches!(done, Ok(Done::Retired)) => _ = retired.insert(device.clone(), tips),
                 None => _ = not_enrolled.insert(device.clone()),
             }
         }
@@ -183,6 +187,7 @@ impl UpToDateIndex {
             until: ends.chain(renewals).min().unwrap_or(i64::MAX),
             is_complete: blocked.is_empty() && is_silent && outcome.is_complete(),
             not_enrolled,
+            retired,
             blocked,
         });
     }
@@ -198,7 +203,8 @@ impl UpToDateIndex {
             && self.devices.values().all(|found| is_fresh(found.renew_at, now))
             && pass.blocked.values().all(|left| is_fresh(left.renew_at, now));
         let nowhere = pass.not_enrolled.iter().map(|device| (device, Some([None; 3])));
-        let others = nowhere.chain(pass.blocked.iter().map(|(device, left)| (device, left.tips)));
+        let retired = pass.retired.iter().map(|(device, tips)| (device, *tips));
+        let others = nowhere.chain(retired).chain(pass.blocked.iter().map(|(device, left)| (device, left.tips)));
         let stands = |(device, before)| tips(home, device) == before;
         same && !parallel::map(others.collect(), threads, stands).contains(&false)
             && self.check_untouched(home, threads)
@@ -218,8 +224,10 @@ pub fn unchanged(home: &Home, source: &FleetRepo, rev: &str, options: &Options<'
     }
     let done = |found: UpToDate| Done::Unchanged { renew_at: found.renew_at };
     let devices = index.devices.into_iter().map(|(device, found)| (device, Ok(done(found))));
-    let others = index.pass.into_iter().flat_map(|pass| pass.not_enrolled);
-    let others = others.map(|device| (device, Ok(Done::NotEnrolled)));
+    let others = index.pass.into_iter().flat_map(|pass| {
+        let retired = pass.retired.into_keys().map(|device| (device, Ok(Done::Retired)));
+        pass.not_enrolled.into_iter().map(|device| (device, Ok(Done::NotEnrolled))).chain(retired)
+    });
     Some(Outcome { devices: devices.chain(others).collect(), ..Outcome::of(commit, Problems::default(), Vec::new()) })
 }
 

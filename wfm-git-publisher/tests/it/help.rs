@@ -277,6 +277,7 @@ fn every_command_that_prints_has_json() {
         (&["trust", "sign", "--key", "../plant.wfm/keys/root"], "/signatures/own/by/0"),
         (&["trust", "publish"], "/newKey"),
         (&["trust", "offline", "."], "/fingerprint"),
+        (&["device", "retire", "press-01"], "/retired"),
     ];
     let plant = lab.dir().join("plant");
     for (args, pointer) in table {

@@ -33,6 +33,7 @@ mod remote_trouble;
 mod removal;
 mod reports;
 mod restore;
+mod retire;
 mod schemas;
 mod secrets;
 mod service;

@@ -114,6 +114,21 @@ impl Reporter<'_> {
         self.commit("status", signer, &files, &trailers);
     }
 
+    /// A status that adopted the newest state, with these documents, and nothing wrong.
+    pub(crate) fn status_of(&self, signer: &str, manifest_version: u64, more: &[(&str, String)]) {
+        let tip = self.lab.tip(self.device, "desired").unwrap();
+        let serial = self.lab.serial(self.device);
+        let envelope = self.lab.trailer(self.device, Trailer::EnvelopeDigest);
+        let syncer = format!(
+            r#"{{"layout":1,"version":"0.3.0","instance":"00000000-0000-0000-0000-000000000000","adopted":{{"serial":{serial},
+               "manifestVersion":{manifest_version},"trust":1,"commit":"{tip}","envelope":"{envelope}"}},
+               "conditions":[],"holds":[]}}"#
+        );
+        let trailers = format!("{}Serial: {serial}\nDesired-Commit: {tip}\n", self.trailers("status"));
+        let files = [&[("syncer.json", syncer)], more].concat();
+        self.commit("status", signer, &files, &trailers);
+    }
+
     pub(crate) fn heartbeat(&self, signer: &str, time: &str) {
         self.heartbeat_of(signer, time, r#""health":"healthy""#);
     }

@@ -175,6 +175,12 @@ const GATE: &[Case] = &[
     ("a site's policy, as far as that hands it over, for which no feature is required", None, |draft| {
         draft.envelope(|envelope| envelope["policy"]["site"] = json!({"ports": [[8000, 8099]], "future": {"a": 1}}));
     }),
+    ("the last state of a retired device, for which no feature is required", None, |draft| {
+        draft.envelope(|envelope| envelope["device"]["retired"] = true.into());
+    }),
+    ("a word for retired that is neither true nor false", Some("manifest-invalid"), |draft| {
+        draft.envelope(|envelope| envelope["device"]["retired"] = "yes".into());
+    }),
     ("a key that nobody knows, twice", Some("manifest-invalid"), |draft| {
         draft.envelope_text("{", "{\"future\":1,\"future\":2,");
     }),

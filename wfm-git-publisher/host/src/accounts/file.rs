@@ -63,6 +63,9 @@ pub struct Account {
     /// When it was ended; absent while it is valid.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revoked: Option<Timestamp>,
+    /// Whether it was ended because its device is retired, which whoever asks with it is told.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub retired: bool,
 }
 
 /// What is kept of one secret.
@@ -122,7 +125,7 @@ impl Account {
     /// One that nothing lets in as yet; a device's names its device.
     pub(super) fn new(name: AccountName, role: Role, device: Option<DeviceId>) -> Self {
         let (devices, secrets, ssh_keys) = (Vec::new(), Vec::new(), Vec::new());
-        Self { layout: LAYOUT, name, role, device, devices, secrets, ssh_keys, revoked: None }
+        Self { layout: LAYOUT, name, role, device, devices, secrets, ssh_keys, revoked: None, retired: false }
     }
 
     /// The same of a person of a site, with its devices.

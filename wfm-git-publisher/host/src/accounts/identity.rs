@@ -25,7 +25,8 @@ pub(super) enum Proof {
     SshKey(KeyText),
 }
 
-/// Why a request is from nobody. The difference is for the log: every one of them is answered alike.
+/// Why a request is from nobody. The difference is for the log: every one of them is
+/// answered alike, but for a device that is retired.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Denied {
     #[error("there are no credentials")]
@@ -44,6 +45,9 @@ pub enum Denied {
     Expired(AccountName),
     #[error("the account `{0}` is revoked")]
     Revoked(AccountName),
+    /// Its device is retired, which it is told.
+    #[error("the device of account `{0}` is retired")]
+    Retired(AccountName),
 }
 
 impl Identity {

@@ -273,6 +273,23 @@ impl Store {
         Ok(was_valid)
     }
 
+    /// Ends a device's account because the device is retired; whoever asks with it is told that. `false` if it was so
+    /// before, or there is no such account.
+    pub fn retire(&self, device: &DeviceId, now: Timestamp) -> Result<bool, AccountError> {
+        let name = AccountName::of(device);
+        let is_to_end = |account: &Account| account.device.as_ref() == Some(device) && !account.retired;
+        // Looked at first without the lock: mostly nothing changes.
+        if !self.read(&name)?.as_ref().is_some_and(is_to_end) {
+            return Ok(false);
+        }
+        let _lock = self.lock()?;
+        let Some(mut account) = self.read(&name)?.filter(is_to_end) else { return Ok(false) };
+        account.revoke(now);
+        account.retired = true;
+        self.write(&account)?;
+        Ok(true)
+    }
+
     /// Makes an account without a secret: it comes over SSH, with keys that are added. Also in the place of a revoked one.
     pub fn add_without_secret(
         &self,

@@ -53,7 +53,7 @@ impl Table {
     pub(super) fn find_ssh_key(&self, key: &KeyText) -> Result<Identity, Denied> {
         let account = self.ssh_keys.get(key).ok_or_else(|| Denied::UnknownKey(openssh::fingerprint(key)))?;
         match account.revoked {
-            Some(_) => Err(Denied::Revoked(account.name.clone())),
+            Some(_) => Err(ended(account)),
             None => Ok(Identity::new(account, Proof::SshKey(key.clone()))),
         }
     }
@@ -70,7 +70,7 @@ impl Table {
 
     fn check(&self, account: &Account, secret: &Digest, now: Timestamp) -> Result<(), Denied> {
         match account.record(secret) {
-            _ if account.revoked.is_some() => Err(Denied::Revoked(account.name.clone())),
+            _ if account.revoked.is_some() => Err(ended(account)),
             Some(record) if record.is_expired(now) => Err(Denied::Expired(account.name.clone())),
             Some(_) => Ok(()),
             None => Err(Denied::Unknown),
@@ -175,6 +175,12 @@ fn add<K: Eq + std::hash::Hash>(
             warn!(account = %account.name, error = error_chain(&error), "this is denied to it");
         }
     }
+}
+
+/// Why an account that was ended lets nobody in.
+fn ended(account: &Account) -> Denied {
+    let name = account.name.clone();
+    if account.retired { Denied::Retired(name) } else { Denied::Revoked(name) }
 }
 
 /// Whether an identity is still the same account's.

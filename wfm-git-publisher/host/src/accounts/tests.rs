@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use base64ct::{Base64, Encoding};
 use repo_git::durable::{self, TICK};
-use repo_model::DeviceId;
+use repo_model::{DeviceId, KeyText};
 
 use super::*;
 
@@ -278,4 +278,25 @@ fn keys_of_an_account_are_few() {
     let added: Vec<_> = (0..20).map(|number| lab.store.add_ssh_key(&name, ssh_key(number))).collect();
     assert_eq!(added.iter().filter(|added| matches!(added, Ok(true))).count(), 16);
     assert!(matches!(added.last(), Some(Err(AccountError::ManyKeys(_)))));
+}
+
+#[test]
+fn the_account_of_a_retired_device_lets_nobody_in_and_is_told_apart_from_a_revoked_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::new(dir.path().join("accounts"));
+    let (device, now) = ("press-01".parse().unwrap(), Timestamp::now());
+    assert!(!store.retire(&device, now).unwrap(), "there is none");
+    let issued = store.issue_for_device(&device, Some(TTL), false, now).unwrap();
+    let key: KeyText = repo_git::SigningKey::from_seed(&[7; 32]).public().to_string().parse().unwrap();
+    store.add_ssh_key_for_device(&device, SshKey::new(key.clone(), None, now).unwrap()).unwrap();
+    store.revoke(&issued.name, now).unwrap();
+    assert!(store.retire(&device, now).unwrap() && !store.retire(&device, now).unwrap());
+    let accounts = Accounts::open(store.dir()).unwrap();
+    let shown = format!("Bearer {}", issued.secret.reveal());
+    let retired = Denied::Retired(issued.name.clone());
+    assert_eq!(accounts.authenticate(Some(&shown)).unwrap_err(), retired);
+    assert_eq!(accounts.of_ssh_key(&key).unwrap_err(), retired);
+    // A new one in its place is as any other.
+    store.add(&issued.name, Role::Device, Some(device), None, now).unwrap();
+    assert!(!store.read(&issued.name).unwrap().unwrap().retired);
 }

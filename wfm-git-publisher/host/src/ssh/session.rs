@@ -132,12 +132,13 @@ async fn begin(host: &Host, client: SocketAddr, serve: &Serve, stream: &mut Pace
     let mut logged = Logged::new(Instant::now(), 0, Transport::Ssh);
     let nobody = || Peer::unlisted(client);
     let accounts = host.accounts.subscribe();
-    let key: Result<KeyText, _> = serve.key.parse();
-    let who = key.ok().and_then(|key| host.accounts.of_ssh_key(&key).ok());
-    let Some(who) = who else {
-        let refusal = Refusal::Unauthorized;
-        logged.write(host, &nobody(), refusal.status(), 0);
-        return Err(refusal.into());
+    let key = serve.key.parse::<KeyText>().map_err(|_| Refusal::Unauthorized);
+    let who = match key.and_then(|key| Ok(host.accounts.of_ssh_key(&key)?)) {
+        Ok(who) => who,
+        Err(refusal) => {
+            logged.write(host, &nobody(), refusal.status(), 0);
+            return Err(refusal.into());
+        }
     };
     logged.account = Some(who.name.to_string());
     let admitted = host.admit(client).ok_or(Refusal::Busy);
@@ -484,7 +485,7 @@ async fn ask(
     logged: &mut Logged,
 ) -> Result<Response<Body>, Refusal> {
     logged.account = Some(who.name.to_string());
-    host.accounts.check(who).map_err(|_| Refusal::Unauthorized)?;
+    host.accounts.check(who)?;
     let allowance = allowance(host, who, Some(action))?;
     call(host, peer, Asking { who, target, action, headers, body, allowance, accounts }, logged).await
 }

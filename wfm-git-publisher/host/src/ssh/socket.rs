@@ -21,6 +21,7 @@ use super::channel::Channel;
 use super::hello::{Hello, KNOWN, MAX_BYTES, Serve, UNKNOWN};
 use super::session;
 use super::short::short;
+use crate::accounts::Denied;
 use crate::limits::Limits;
 use crate::paced::Paced;
 use crate::shared::Host;
@@ -185,9 +186,13 @@ async fn answer(host: &Host, mut stream: UnixStream, hello: Hello, descriptors: 
 
 fn is_known(host: &Host, key: &str) -> bool {
     let known = key.parse::<KeyText>().map_err(|error| error.to_string());
-    let known = known.and_then(|key| host.accounts.of_ssh_key(&key).map_err(|denied| denied.to_string()));
+    let known = known.and_then(|key| match host.accounts.of_ssh_key(&key) {
+        // It is told so, and nothing else: sshd would only say that the key is refused.
+        Ok(_) | Err(Denied::Retired(_)) => Ok(()),
+        Err(denied) => Err(denied.to_string()),
+    });
     match known {
-        Ok(_) => true,
+        Ok(()) => true,
         Err(reason) => {
             tracing::info!(target: "access", transport = "ssh", action = "ssh-auth", status = 401, reason);
             false

@@ -157,6 +157,7 @@ fn change(device: &DeviceId, one: &Change) -> [String; 7] {
     let words =
         one.deployments.iter().map(|(kind, name, versions)| format!("{kind} {name} {versions}").trim().to_owned());
     let rest = one.cause.iter().cloned().chain(one.continues.iter().map(|what| format!("continues {what}")));
+    let rest = rest.chain(one.retired.then(|| "the device is retired".to_owned()));
     let what = or_dash(Some(words.chain(rest).collect::<Vec<_>>().join(", ")));
     let (commit, key) = (or_dash(one.fleet_commit.as_ref().map(short)), or_dash(one.operator_key.clone()));
     [at(one.time), device.to_string(), one.serial.to_string(), one.author.clone(), key, commit, what]

@@ -125,6 +125,9 @@ pub enum Problem {
 pub enum Answer {
     #[error("doesn't know this account any more")]
     Unauthorized,
+    /// The account ended because the device is retired.
+    #[error("says that this device is retired")]
+    Retired,
     /// The account may not do this.
     #[error("forbids it")]
     Forbidden,
@@ -180,7 +183,7 @@ impl SshError {
     pub fn needs_a_person(&self) -> bool {
         match &self.problem {
             Problem::Answer { answer, .. } => {
-                matches!(answer, Answer::Unauthorized | Answer::Forbidden | Answer::NotFound)
+                matches!(answer, Answer::Unauthorized | Answer::Retired | Answer::Forbidden | Answer::NotFound)
             }
             Problem::HostKeyUnknown { .. }
             | Problem::HostKeyChanged { .. }
@@ -216,6 +219,7 @@ impl SshError {
             Problem::Settings => "SettingsUnusable",
             Problem::Answer { answer, .. } => match answer {
                 Answer::Unauthorized => "Unauthorized",
+                Answer::Retired => "Retired",
                 Answer::Forbidden => "Forbidden",
                 Answer::NotFound => "NotFound",
                 Answer::Busy => "TooManyRequests",

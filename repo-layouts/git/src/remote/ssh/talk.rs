@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use repo_http::Phase;
+use repo_model::answer::RETIRED;
 
 use super::pipe::{Pipe, Side};
 use super::{Answer, Client, Problem, SshError, Url};
@@ -194,6 +195,7 @@ fn refusal(text: &str) -> Problem {
     let (word, rest) = text.split_once(':').unwrap_or((text, ""));
     let answer = match word {
         "unauthorized" => Answer::Unauthorized,
+        RETIRED => Answer::Retired,
         "forbidden" => Answer::Forbidden,
         "not-found" => Answer::NotFound,
         "busy" => Answer::Busy,
@@ -232,6 +234,7 @@ mod tests {
                 "the host is being stopped",
                 Some(2),
             ),
+            ("retired: it is; retry-after=86400", Answer::Retired, "it is", Some(86400)),
             ("busy: x; retry-after=99999999", Answer::Busy, "x", Some(86400)),
             ("access denied: no", Answer::Forbidden, "access denied: no", None),
             ("what: ever", Answer::Failed, "what: ever", None),
