@@ -15,9 +15,7 @@ use repo_model::DeviceId;
 use repo_model::enrolment::{Approved, Claim};
 use repo_model::roster::{roster_path, signature_path};
 use wfm_git_host::judge::DevicePolicy;
-use wfm_git_host::{
-    AuditIndex, FleetFigures, Places, PolicyError, Publisher, ReadmitError, Reason, RosterStep,
-};
+use wfm_git_host::{AuditIndex, FleetFigures, Places, PolicyError, Publisher, ReadmitError, Reason, RosterStep};
 
 use self::keys::Keys;
 use self::survey::Survey;

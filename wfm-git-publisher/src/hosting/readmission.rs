@@ -23,8 +23,12 @@ impl HostedHome {
         let floor = floor.ok_or(EnrolmentError::NotListed)?;
         let config = Config::load(&home.config()).map_err(failed)?;
         let url = config.required_serve().map_err(failed)?.device_url(id);
+        let (accounts, name) = (Store::new(home.accounts()), AccountName::of(id));
+        if accounts.read(&name).map_err(failed)?.is_some_and(|account| account.retired) {
+            return Err(EnrolmentError::Retired.into());
+        }
         // What the account's secrets lived before is what a person chose.
-        match Store::new(home.accounts()).take_for_device(id, claim.account, None, Timestamp::now()) {
+        match accounts.take_for_device(id, claim.account, None, Timestamp::now()) {
             Ok(()) => {}
             Err(AccountError::Revoked(_)) => return Err(EnrolmentError::Revoked.into()),
             // Nobody but who has it knows a secret's digest.
@@ -33,7 +37,7 @@ impl HostedHome {
             }
             Err(error) => return Err(failed(error)),
         }
-        Ok(Approved { device: id.clone(), url, user: AccountName::of(id).into(), floor })
+        Ok(Approved { device: id.clone(), url, user: name.into(), floor })
     }
 
     /// What was published for a device last, as far as it can be verified.

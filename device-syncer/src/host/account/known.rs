@@ -6,7 +6,7 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jiff::Timestamp;
 use repo_git::SigningKey;
-use repo_model::enrolment::{Claim, Nonce};
+use repo_model::enrolment::{Claim, EnrolmentError, Nonce};
 use repo_model::envelope::LAYOUT;
 use repo_model::{Digest, error_chain};
 
@@ -18,6 +18,9 @@ use crate::state::random::random;
 /// How long a device that the host doesn't let in leaves it alone.
 const REFUSED: Duration = Duration::from_secs(3600);
 
+/// The same of one that was taken out of service.
+const RETIRED: Duration = Duration::from_secs(24 * 3600);
+
 impl Keeper {
     /// The host knows none of the secrets. Returns whether it lets this device in by its key: then there is a new secret in use.
     pub fn come_back(&mut self, now: Timestamp) -> bool {
@@ -26,6 +29,9 @@ impl Keeper {
         }
         let result = self.try_come_back(now);
         let pause = match &result {
+            Err(AccountError::Exchange(ExchangeError::Refused(word))) if word == EnrolmentError::Retired.code() => {
+                RETIRED
+            }
             Err(AccountError::Exchange(ExchangeError::Closed | ExchangeError::Refused(_))) => REFUSED,
             Err(AccountError::Exchange(error)) => error.after().map_or(PAUSE, |after| after.min(REFUSED)),
             _ => PAUSE,

@@ -64,6 +64,9 @@ pub enum EnrolmentError {
     /// The device's account was ended by a person.
     #[error("the device's account was revoked")]
     Revoked,
+    /// The device was taken out of service.
+    #[error("the device is retired")]
+    Retired,
     /// An enrolment file, an offer or an answer of a host that no device can follow.
     #[error("{0}")]
     Offer(String),
@@ -86,6 +89,7 @@ impl EnrolmentError {
             Self::TokenFull => "token-full",
             Self::NotListed => "not-listed",
             Self::Revoked => "revoked",
+            Self::Retired => "retired",
             Self::Offer(_) => "offer-invalid",
             Self::Pin { .. } => "pin-mismatch",
         }
