@@ -154,6 +154,18 @@ fn whoever_is_not_listed_hears_the_same_whatever_is_there_and_changes_nothing() 
     assert_eq!((answer.device.to_string().as_str(), answer.user.as_str()), ("press-02", "press-02"));
     assert_eq!(answer.floor.serial, 1);
     assert_ne!(all(), before);
+    // Of one that left the fleet, also where the host lost its account.
+    let file = site.fleet.dir().join("devices/press-02.yaml");
+    let text = std::fs::read(&file).expect("there");
+    std::fs::remove_file(&file).expect("removed");
+    site.fleet.commit("press-02 leaves");
+    site.fleet.run(&["publish"]);
+    std::fs::remove_file(accounts.join("press-02.json")).expect("removed");
+    let (refused, _) = ask(&own, &claim(&own, Some("press-02")));
+    assert_eq!((refused.0, refused.1.trim()), (403, r#"{"error":"revoked"}"#));
+    std::fs::write(&file, text).expect("written");
+    site.fleet.commit("press-02 is back");
+    site.fleet.run(&["publish"]);
     // A key that another one replaced is a stranger's.
     let next = site.dir.path().join("next");
     std::fs::create_dir(&next).expect("made");

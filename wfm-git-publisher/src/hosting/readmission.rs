@@ -9,11 +9,12 @@ use wfm_git_host::{ReadmitError, Reason};
 
 use super::HostedHome;
 use crate::config::Config;
+use crate::publish::Findings;
 use crate::repos::DeviceRepo;
 
 impl HostedHome {
-    /// Gives the device whose key this is an account with the secret that it made. A revoked account stays so, and whoever
-    /// isn't listed learns nothing of whether the device is there.
+    /// Gives the device whose key this is an account with the secret that it made. One that was revoked, or is of a device that
+    /// left the fleet or was retired, stays so; whoever isn't listed learns nothing of whether the device is there.
     pub(super) fn let_in_again(&self, claim: &Claim) -> Result<Approved, ReadmitError> {
         let id = claim.id.as_ref().filter(|_| claim.replaces.is_none()).ok_or(EnrolmentError::NotListed)?;
         let (keys, home) = (&self.keys, &self.home);
@@ -24,8 +25,13 @@ impl HostedHome {
         let config = Config::load(&home.config()).map_err(failed)?;
         let url = config.required_serve().map_err(failed)?.device_url(id);
         let (accounts, name) = (Store::new(home.accounts()), AccountName::of(id));
-        if accounts.read(&name).map_err(failed)?.is_some_and(|account| account.retired) {
+        // An account that was lost says nothing of that.
+        let findings = Findings::read(home);
+        if findings.retired.contains_key(id) || accounts.read(&name).map_err(failed)?.is_some_and(|one| one.retired) {
             return Err(EnrolmentError::Retired.into());
+        }
+        if findings.gone.contains_key(id) {
+            return Err(EnrolmentError::Revoked.into());
         }
         // What the account's secrets lived before is what a person chose.
         match accounts.take_for_device(id, claim.account, None, Timestamp::now()) {
