@@ -115,7 +115,7 @@ fn problems<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a Problems> {
     match (error.downcast_ref(), error.downcast_ref(), error.downcast_ref(), error.downcast_ref()) {
         (Some(PublishError::Fleet(problems)), ..) => Some(problems),
         (_, Some(AddError::Device { problems, .. } | AddError::List(problems)), ..) => Some(problems),
-        (_, _, Some(EnrollError::Device { problems, .. }), _) => Some(problems),
+        (_, _, Some(EnrollError::File(DeviceFileError::Device { problems, .. })), _) => Some(problems),
         (.., Some(ConfigError::Problems(problems))) => Some(problems),
         _ => match error.downcast_ref() {
             Some(ApproveDeviceError::Device { problems, .. }) => Some(problems),
@@ -221,18 +221,20 @@ fn enroll_hint(error: &(dyn Error + 'static)) -> Option<String> {
         EnrollError::Key(_) => Some("it looks like `ssh-ed25519 AAAA… press-01`".to_owned()),
         EnrollError::SshKey(_) => Some("it looks like `ssh-ed25519 AAAA… press-01 ssh`".to_owned()),
         EnrollError::OneKey => Some("`device-syncer init` makes two: copy both lines".to_owned()),
-        EnrollError::NoDevice(device) => Some(format!("add it first: device add {device}")),
+        EnrollError::File(DeviceFileError::NoDevice(device)) => Some(format!("add it first: device add {device}")),
         EnrollError::OtherKey { .. } => {
             Some("if its disk is new or it was replaced, use --replace: the old keys then count no more".to_owned())
         }
         EnrollError::Taken { .. } => Some(
             "copy the line that `device-syncer init` printed on this device; a cloned disk has to join anew".to_owned(),
         ),
-        EnrollError::Dirty { .. } => Some("commit or undo them first".to_owned()),
+        EnrollError::File(DeviceFileError::Dirty { .. }) => Some("commit or undo them first".to_owned()),
         EnrollError::Retired(_) => {
             Some("to take it into service again, take `retired` out of its file, commit that and publish".to_owned())
         }
-        EnrollError::Edit { .. } => Some("write `statusKeys:` with the key yourself, and commit".to_owned()),
+        EnrollError::File(DeviceFileError::Edit { .. }) => {
+            Some("write `statusKeys:` with the key yourself, and commit".to_owned())
+        }
         _ => None,
     }
 }

@@ -31,10 +31,21 @@ pub enum DeviceFileError {
     Git(#[from] GitError),
 }
 
+/// A device's file as it is in the work tree.
+pub(super) struct DeviceFile<'a> {
+    root: &'a Path,
+    /// Its path in the fleet repository.
+    file: String,
+    text: String,
+    /// What it means now.
+    pub(super) before: Device,
+    /// All files of the fleet, with it.
+    pub(super) files: Vec<SourceFile>,
+}
+
 /// What becomes of a device's file.
 pub(super) struct Edit<'a> {
-    pub(super) device: &'a DeviceId,
-    /// The key that changes.
+    /// The key that changes, or the first of them.
     pub(super) key: &'static str,
     /// The text with it; `None` if it can't be edited.
     pub(super) text: &'a dyn Fn(&str) -> Option<String>,
@@ -53,48 +64,67 @@ pub(super) struct Changed {
     pub(super) was_there: bool,
 }
 
-impl Edit<'_> {
-    /// Writes and commits it. The same again completes what was cut off before its commit; other changes of the file are the
-    /// operator's.
-    pub(super) fn make(&self, root: &Path) -> Result<Changed, DeviceFileError> {
+impl<'a> DeviceFile<'a> {
+    pub(super) fn open(root: &'a Path, device: &DeviceId) -> Result<Self, DeviceFileError> {
         let files = work_tree(root)?;
-        let found = fleet::device_files(&files).into_iter().find(|(id, _)| id == self.device);
-        let (_, file) = found.ok_or_else(|| DeviceFileError::NoDevice(self.device.clone()))?;
+        let found = fleet::device_files(&files).into_iter().find(|(id, _)| id == device);
+        let (_, file) = found.ok_or_else(|| DeviceFileError::NoDevice(device.clone()))?;
         let path = root.join(&file);
         let text = fs::read_to_string(&path).map_err(FileError::read(&path))?;
-        let before = self.read(&file, &text)?;
+        let before = read(device, &file, &text)?;
+        Ok(Self { root, file, text, before, files })
+    }
+
+    /// Whether the edit would change nothing of what it means.
+    pub(super) fn means(&self, edit: &Edit<'_>) -> bool {
+        (edit.meaning)(self.before.clone()) == self.before
+    }
+
+    /// Writes and commits it. The same again completes what was cut off before its commit; other changes of the file are the
+    /// operator's.
+    pub(super) fn change(self, edit: &Edit<'_>) -> Result<Changed, DeviceFileError> {
+        let was_there = self.means(edit);
+        let Self { root, file, text, before, .. } = self;
         let git = StockGit::new(root);
-        let (is_dirty, was_there) = (git.is_dirty(&file)?, (self.meaning)(before.clone()) == before);
-        if is_dirty && !(was_there && self.is_all_that_changed(&git, &file, &text)?) {
+        let is_dirty = git.is_dirty(&file)?;
+        if is_dirty && !(was_there && edit.is_all_that_changed(&git, &before.id, &file, &text)?) {
             return Err(DeviceFileError::Dirty { file });
         }
         if !was_there {
-            let edited = self.edited(&file, &text, &before)?;
+            let (path, edited) = (root.join(&file), edit.made(&file, &text, &before)?);
             durable::replace_file(&path, edited.as_bytes(), 0o644).map_err(FileError::write(&path))?;
         }
         if is_dirty || !was_there {
-            git.commit(&[&file], self.message)?;
+            git.commit(&[&file], edit.message)?;
         }
         Ok(Changed { file, was_there })
     }
+}
 
-    fn read(&self, file: &str, text: &str) -> Result<Device, DeviceFileError> {
-        let read = fleet::read_device(&SourceFile::plain(file, text));
-        read.map_err(|problems| DeviceFileError::Device { device: self.device.clone(), problems })
-    }
-
+impl Edit<'_> {
     /// The text with the edit, which must mean the same in all else.
-    fn edited(&self, file: &str, text: &str, before: &Device) -> Result<String, DeviceFileError> {
+    fn made(&self, file: &str, text: &str, before: &Device) -> Result<String, DeviceFileError> {
         let failed = || DeviceFileError::Edit { file: file.to_owned(), key: self.key };
         let edited = (self.text)(text).ok_or_else(failed)?;
-        let after = self.read(file, &edited).map_err(|_| failed())?;
+        let after = read(&before.id, file, &edited).map_err(|_| failed())?;
         if after == (self.meaning)(before.clone()) { Ok(edited) } else { Err(failed()) }
     }
 
     /// Whether the file is the committed one with the edit, and nothing else.
-    fn is_all_that_changed(&self, git: &StockGit, file: &str, text: &str) -> Result<bool, DeviceFileError> {
+    fn is_all_that_changed(
+        &self,
+        git: &StockGit,
+        device: &DeviceId,
+        file: &str,
+        text: &str,
+    ) -> Result<bool, DeviceFileError> {
         let Ok(committed) = git.run(&["show", &format!("HEAD:{file}")]) else { return Ok(false) };
-        let before = self.read(file, &committed)?;
-        Ok(self.edited(file, &committed, &before).is_ok_and(|edited| edited == text))
+        let before = read(device, file, &committed)?;
+        Ok(self.made(file, &committed, &before).is_ok_and(|edited| edited == text))
     }
+}
+
+fn read(device: &DeviceId, file: &str, text: &str) -> Result<Device, DeviceFileError> {
+    let read = fleet::read_device(&SourceFile::plain(file, text));
+    read.map_err(|problems| DeviceFileError::Device { device: device.clone(), problems })
 }

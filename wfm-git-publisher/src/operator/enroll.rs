@@ -1,19 +1,18 @@
 //! Enrolment: a device's public keys go into its file in the fleet repository, and its SSH key into its account here.
 
-use std::fs;
 use std::path::Path;
 
 use jiff::Timestamp;
-use repo_git::durable::{self, FileError};
 use repo_git::{KeyError, PublicKey};
 use repo_model::key::InvalidKey;
-use repo_model::problem::Problems;
 use repo_model::{DeviceId, KeyText};
 use wfm_git_host::accounts::{AccountError, AccountName, Fate, InvalidSshKey, SshKey, Store};
 
+use super::allowed_signers::allow;
+use super::device_file::{Changed, DeviceFile, DeviceFileError, Edit};
 use super::edit;
 use crate::fleet::{self, Content, Device, SourceFile};
-use crate::repos::{GitError, Home, HomeError, SourceError, StockGit, key_text, work_tree};
+use crate::repos::{Home, HomeError, key_text};
 
 /// What `device enroll` noted and committed.
 #[derive(Debug)]
@@ -61,8 +60,6 @@ impl Lines {
 /// A device can't be enrolled.
 #[derive(Debug, thiserror::Error)]
 pub enum EnrollError {
-    #[error("cannot read the fleet")]
-    Source(#[from] SourceError),
     /// The line isn't a key.
     #[error("the line is not the one that `device-syncer init` prints")]
     Key(#[source] KeyError),
@@ -78,10 +75,8 @@ pub enum EnrollError {
     /// The device's account here can't be changed. Its file in the fleet has the keys.
     #[error("cannot put the SSH key into the device's account")]
     Account(#[from] AccountError),
-    #[error("there is no device `{0}` in the fleet")]
-    NoDevice(DeviceId),
-    #[error("the file of `{device}` can't be read")]
-    Device { device: DeviceId, problems: Problems },
+    #[error(transparent)]
+    File(#[from] DeviceFileError),
     /// Nobody meant it to come back.
     #[error("`{0}` is retired")]
     Retired(DeviceId),
@@ -91,17 +86,6 @@ pub enum EnrollError {
     /// It is another device's key.
     #[error("that is the key of `{owner}`, in `{file}`")]
     Taken { owner: DeviceId, file: String },
-    /// Its file has changes that aren't committed.
-    #[error("`{file}` has changes that are not committed")]
-    Dirty { file: String },
-    /// Its file is written in a way that can't be edited.
-    #[error("`{file}` can't be edited without changing more than its keys")]
-    Edit { file: String },
-    /// Its file can't be read or written.
-    #[error(transparent)]
-    File(#[from] FileError),
-    #[error("cannot commit the device's file")]
-    Git(#[from] GitError),
     #[error("cannot add the key to `allowed_signers`")]
     Signers(#[source] HomeError),
 }
@@ -125,7 +109,7 @@ pub fn enroll(
     replace: bool,
 ) -> Result<Enrolled, EnrollError> {
     let public: PublicKey = lines.status.parse().map_err(EnrollError::Key)?;
-    let status = key_text(public).ok_or_else(|| EnrollError::NoDevice(device.clone()))?;
+    let status = key_text(public).ok_or_else(|| DeviceFileError::NoDevice(device.clone()))?;
     let now = Timestamp::now();
     let ssh = lines.ssh.as_ref().map(|line| line.parse().map_err(EnrollError::SshKey)).transpose()?;
     let ssh = ssh.map(|key| SshKey::new(key, Some(status.clone()), now)).transpose()?;
@@ -158,12 +142,8 @@ pub(super) fn in_file(
     replace: bool,
     message: impl Fn(&Keys) -> String,
 ) -> Result<Enrolled, EnrollError> {
-    let files = work_tree(root)?;
-    let found = fleet::device_files(&files).into_iter().find(|(id, _)| id == device);
-    let (_, file) = found.ok_or_else(|| EnrollError::NoDevice(device.clone()))?;
-    let path = root.join(&file);
-    let text = fs::read_to_string(&path).map_err(FileError::read(&path))?;
-    let before = read(device, &file, &text)?;
+    let found = DeviceFile::open(root, device)?;
+    let before = &found.before;
     if before.retired.is_some() {
         return Err(EnrollError::Retired(device.clone()));
     }
@@ -177,34 +157,30 @@ pub(super) fn in_file(
             None => Vec::new(),
         },
     };
-    let enrolled = |file, was_there| Enrolled { file, fingerprint: String::new(), ssh_fingerprint: None, was_there };
-    let git = StockGit::new(root);
-    if has_status && before.ssh_keys == keys.ssh {
-        if git.is_dirty(&file)? {
-            // An enrolment that was cut off before its commit is completed; other changes are the operator's.
-            if !is_only_enrolled(&git, (&file, &text), device, &keys)? {
-                return Err(EnrollError::Dirty { file });
+    let texts = |keys: &[KeyText]| keys.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let edit = Edit {
+        key: "statusKeys",
+        text: &|text| {
+            let text = edit::set_list(text, "statusKeys", &texts(std::slice::from_ref(&keys.status)))?;
+            edit::set_list(&text, "sshKeys", &texts(&keys.ssh))
+        },
+        meaning: &|before| Device { status_keys: vec![keys.status.clone()], ssh_keys: keys.ssh.clone(), ..before },
+        message: &message(&keys),
+    };
+    if !found.means(&edit) {
+        let has_others =
+            before.is_enrolled() && !has_status || !before.ssh_keys.is_empty() && before.ssh_keys != keys.ssh;
+        if has_others && !replace {
+            return Err(EnrollError::OtherKey { device: device.clone() });
+        }
+        for key in std::iter::once(&keys.status).chain(&keys.ssh) {
+            if let Some((owner, file)) = owner(&found.files, Some(device), key) {
+                return Err(EnrollError::Taken { owner, file });
             }
-            git.commit(&[&file], &message(&keys))?;
-        }
-        return Ok(enrolled(file, true));
-    }
-    let has_others = before.is_enrolled() && !has_status || !before.ssh_keys.is_empty() && before.ssh_keys != keys.ssh;
-    if has_others && !replace {
-        return Err(EnrollError::OtherKey { device: device.clone() });
-    }
-    for key in std::iter::once(&keys.status).chain(&keys.ssh) {
-        if let Some((owner, file)) = owner(&files, Some(device), key) {
-            return Err(EnrollError::Taken { owner, file });
         }
     }
-    if git.is_dirty(&file)? {
-        return Err(EnrollError::Dirty { file });
-    }
-    let edited = with_keys(&file, &text, &before, &keys)?;
-    durable::replace_file(&path, edited.as_bytes(), 0o644).map_err(FileError::write(&path))?;
-    git.commit(&[&file], &message(&keys))?;
-    Ok(enrolled(file, false))
+    let Changed { file, was_there } = found.change(&edit)?;
+    Ok(Enrolled { file, fingerprint: String::new(), ssh_fingerprint: None, was_there })
 }
 
 /// The device that has the key, if it is another one, and its file.
@@ -219,44 +195,9 @@ pub(super) fn owner(files: &[SourceFile], device: Option<&DeviceId>, key: &KeyTe
     Some((other.id, other.file))
 }
 
-/// Whether the file is the committed one with the keys, and nothing else.
-fn is_only_enrolled(
-    git: &StockGit,
-    (file, text): (&str, &str),
-    device: &DeviceId,
-    keys: &Keys,
-) -> Result<bool, EnrollError> {
-    let Ok(committed) = git.run(&["show", &format!("HEAD:{file}")]) else { return Ok(false) };
-    let before = read(device, file, &committed)?;
-    Ok(with_keys(file, &committed, &before, keys).is_ok_and(|enrolled| enrolled == text))
-}
-
-fn read(device: &DeviceId, file: &str, text: &str) -> Result<Device, EnrollError> {
-    let read = fleet::read_device(&SourceFile::plain(file, text));
-    read.map_err(|problems| EnrollError::Device { device: device.clone(), problems })
-}
-
-/// The text with the keys, which must mean the same in all else.
-fn with_keys(file: &str, text: &str, before: &Device, keys: &Keys) -> Result<String, EnrollError> {
-    let failed = || EnrollError::Edit { file: file.to_owned() };
-    let texts = |keys: &[KeyText]| keys.iter().map(ToString::to_string).collect::<Vec<_>>();
-    let status = texts(std::slice::from_ref(&keys.status));
-    let edited = edit::set_list(text, "statusKeys", &status).ok_or_else(failed)?;
-    let edited = edit::set_list(&edited, "sshKeys", &texts(&keys.ssh)).ok_or_else(failed)?;
-    let after = fleet::read_device(&SourceFile::plain(file, edited.as_str())).map_err(|_| failed())?;
-    let expected = Device { status_keys: vec![keys.status.clone()], ssh_keys: keys.ssh.clone(), ..before.clone() };
-    if after == expected { Ok(edited) } else { Err(failed()) }
-}
-
 /// Lets `git log --show-signature` name the device. The old lines stay: they verify what was signed before.
 pub(super) fn add_signer(home: &Home, device: &DeviceId, key: &KeyText) -> Result<(), EnrollError> {
-    let path = home.allowed_signers();
-    let line = format!("{device} namespaces=\"git\" {key}\n");
-    let text = fs::read_to_string(&path).unwrap_or_default();
-    if text.contains(&line) {
-        return Ok(());
-    }
-    home.write(&path, format!("{text}{line}").as_bytes(), 0o644).map_err(EnrollError::Signers)
+    allow(home, [format!("{device} namespaces=\"git\" {key}")]).map_err(EnrollError::Signers)
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 
 mod add;
 mod add_many;
+mod allowed_signers;
 mod approve;
 mod approve_batch;
 mod approve_device;

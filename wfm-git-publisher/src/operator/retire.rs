@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use repo_model::DeviceId;
 use wfm_git_host::accounts::{AccountError, Store};
 
-use super::device_file::{Changed, DeviceFileError, Edit};
+use super::device_file::{Changed, DeviceFile, DeviceFileError, Edit};
 use super::edit;
 use crate::fleet::{Device, Retired};
 
@@ -41,13 +41,12 @@ pub fn retire(
     now: Timestamp,
 ) -> Result<RetiredDevice, RetireError> {
     let edit = Edit {
-        device,
         key: "retired",
         text: &|text| edit::set_word(text, "retired", how.as_str()),
         meaning: &|before| Device { retired: Some(how), ..before },
         message: &format!("{device}: retire\n\nRetired: {device} {how}\n"),
     };
-    let Changed { file, was_there } = edit.make(root)?;
+    let Changed { file, was_there } = DeviceFile::open(root, device)?.change(&edit)?;
     at_once.map_or(Ok(false), |accounts| accounts.retire(device, now))?;
     Ok(RetiredDevice { file, was_there, is_cut_off: at_once.is_some() })
 }

@@ -1,8 +1,5 @@
 //! `trust publish`: the proposal becomes the newest roster in `control.git`, and the next key this home's.
 
-use std::fs;
-use std::path::Path;
-
 use jiff::Timestamp;
 use repo_git::SigningKey;
 use repo_git::durable::{self, FileError};
@@ -12,6 +9,7 @@ use repo_model::roster::{ROSTER_NAMESPACE, Trust};
 use super::LOCK_WAIT;
 use super::error::TrustError;
 use super::proposal::{self, Proposal};
+use crate::operator::allowed_signers::allow;
 use crate::repos::{Control, ControlError, Home, Rosters, key_text};
 
 /// What `trust publish` came to.
@@ -86,28 +84,10 @@ fn agree(home: &Home, rosters: &Rosters) -> Result<Option<String>, TrustError> {
     Ok(key.as_ref().map(fingerprint))
 }
 
-/// Adds the lines for the roster's keys. The old ones stay: they verify what was signed before.
+/// Adds the lines for the roster's keys.
 fn allow_signers(home: &Home, rosters: &Rosters) -> Result<(), TrustError> {
-    let path = home.allowed_signers();
     let roster = &rosters.newest.roster;
-    let publishers = roster.publishers.iter().map(|one| format!("publisher namespaces=\"git\" {}\n", one.key));
-    let roots = roster.roots.iter().map(|root| format!("root namespaces=\"{ROSTER_NAMESPACE}\" {root}\n"));
-    let mut text = read_or_empty(&path)?;
-    if !text.is_empty() && !text.ends_with('\n') {
-        text.push('\n');
-    }
-    let before = text.len();
-    for line in publishers.chain(roots) {
-        if !text.contains(line.trim_end()) {
-            text += &line;
-        }
-    }
-    if text.len() > before { Ok(home.write(&path, text.as_bytes(), 0o644)?) } else { Ok(()) }
-}
-
-fn read_or_empty(path: &Path) -> Result<String, TrustError> {
-    match fs::read_to_string(path) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(String::new()),
-        text => Ok(text.map_err(FileError::read(path))?),
-    }
+    let publishers = roster.publishers.iter().map(|one| format!("publisher namespaces=\"git\" {}", one.key));
+    let roots = roster.roots.iter().map(|root| format!("root namespaces=\"{ROSTER_NAMESPACE}\" {root}"));
+    Ok(allow(home, publishers.chain(roots))?)
 }
