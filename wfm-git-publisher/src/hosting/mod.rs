@@ -5,21 +5,19 @@ mod push;
 mod readmission;
 mod survey;
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use jiff::Timestamp;
-use repo_git::CommitId;
 use repo_model::DeviceId;
 use repo_model::enrolment::{Approved, Claim};
-use repo_model::roster::{roster_path, signature_path};
+use repo_model::roster::roster_path;
 use wfm_git_host::judge::DevicePolicy;
 use wfm_git_host::{AuditIndex, FleetFigures, Places, PolicyError, Publisher, ReadmitError, Reason, RosterStep};
 
 use self::keys::Keys;
 use self::survey::Survey;
-use crate::repos::{Control, ControlError, Home, Rosters, repair_at};
+use crate::repos::{Control, ControlError, Home, repair_at};
 
 pub use push::judge_fleet_push;
 
@@ -29,14 +27,12 @@ pub struct HostedHome {
     home: Home,
     keys: Keys,
     survey: Mutex<Survey>,
-    /// The rosters at this commit of `control.git`, which strangers may ask for.
-    rosters: Mutex<Option<(CommitId, Rosters)>>,
 }
 
 impl HostedHome {
     /// The host's view of a home.
     pub fn new(home: Home) -> Self {
-        Self { home, keys: Keys::default(), survey: Mutex::default(), rosters: Mutex::default() }
+        Self { home, keys: Keys::default(), survey: Mutex::default() }
     }
 
     /// Where the host finds what it serves.
@@ -89,24 +85,12 @@ impl Publisher for HostedHome {
     }
 
     fn rosters_after(&self, version: u64) -> Result<Vec<RosterStep>, Reason> {
-        let tip = Control::tip(&self.home)?.ok_or_else(|| ControlError::NoRoster(roster_path(1)))?;
-        let mut known = self.rosters.lock().unwrap_or_else(PoisonError::into_inner);
-        let rosters = match known.take().filter(|(at, _)| *at == tip) {
-            Some((_, rosters)) => rosters,
-            None => Control::rosters_at(&self.home, tip)?,
-        };
+        let rosters = self.keys.newest_rosters(&self.home)?.ok_or_else(|| ControlError::NoRoster(roster_path(1)))?;
         let newest = rosters.newest.roster.version;
-        let steps = (version.saturating_add(1)..=newest).filter_map(|version| step(&rosters, version)).collect();
-        *known = Some((tip, rosters));
-        Ok(steps)
+        let step = |version| {
+            let (roster, signatures) = rosters.text(version)?;
+            Some(RosterStep { version, roster, signatures })
+        };
+        Ok((version.saturating_add(1)..=newest).filter_map(step).collect())
     }
-}
-
-/// A version as the host tells it; roots beyond those of the version before signed nothing that counts.
-fn step(rosters: &Rosters, version: u64) -> Option<RosterStep> {
-    let text = |path: &str| rosters.files.get(path).and_then(|bytes| String::from_utf8(bytes.clone()).ok());
-    let roots = rosters.version(version.max(2) - 1)?.roster.roots.len();
-    let signature = |index: usize| Some((u32::try_from(index).ok()?, text(&signature_path(version, index))?));
-    let signatures: BTreeMap<_, _> = (0..roots).filter_map(signature).collect();
-    Some(RosterStep { version, roster: text(&roster_path(version))?, signatures })
 }

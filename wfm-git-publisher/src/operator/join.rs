@@ -1,6 +1,5 @@
 //! The join file: everything that a new device needs, and what it pins.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::PathBuf;
@@ -9,7 +8,6 @@ use std::time::Duration;
 use jiff::Timestamp;
 use repo_model::envelope::LAYOUT;
 use repo_model::join::{Account, Join, JoinFloor, JoinTrust};
-use repo_model::roster::{roster_path, signature_path};
 use repo_model::{DeviceId, InvalidSshUrl, KeyText, SshUrl, json};
 use wfm_git_host::Settings;
 use wfm_git_host::accounts::{AccountError, Store};
@@ -179,10 +177,7 @@ fn local(home: &Home, device: &DeviceId) -> Result<String, JoinError> {
 /// The newest roster, which the device pins.
 pub(super) fn trust(rosters: &Rosters) -> Result<JoinTrust, JoinError> {
     let version = rosters.newest.roster.version;
-    let text = |path: &str| rosters.files.get(path).and_then(|bytes| String::from_utf8(bytes.clone()).ok());
-    let roster = text(&roster_path(version)).ok_or(JoinError::Roster)?;
-    let signatures: BTreeMap<u32, String> =
-        (0u32..64).filter_map(|index| Some((index, text(&signature_path(version, index as usize))?))).collect();
+    let (roster, signatures) = rosters.text(version).ok_or(JoinError::Roster)?;
     Ok(JoinTrust { version, sha256: rosters.newest.digest, roster, signatures })
 }
 

@@ -1,9 +1,9 @@
 //! The rosters of the fleet, and which keys are the publisher's own.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use repo_git::PublicKey;
-use repo_model::roster::{ROSTER_NAMESPACE, Roster, Trust, check_own, roster_path};
+use repo_model::roster::{ROSTER_NAMESPACE, Roster, Trust, check_own, roster_path, signature_path};
 use repo_model::{FileTree, FleetId, KeyText};
 
 use super::control_error::ControlError;
@@ -52,6 +52,15 @@ impl Rosters {
     pub fn version(&self, version: u64) -> Option<Trust> {
         let path = roster_path(version);
         Trust::pin(&path, self.files.get(&path)?, self.fleet()).ok()
+    }
+
+    /// The exact text of a version, and those of its signatures by the roots of the version before, or by its own of the first
+    /// one; others signed nothing that counts.
+    pub fn text(&self, version: u64) -> Option<(String, BTreeMap<u32, String>)> {
+        let text = |path: &str| self.files.get(path).and_then(|bytes| String::from_utf8(bytes.clone()).ok());
+        let roots = self.version(version.max(2) - 1)?.roster.roots.len();
+        let signature = |index: usize| Some((u32::try_from(index).ok()?, text(&signature_path(version, index))?));
+        Some((text(&roster_path(version))?, (0..roots).filter_map(signature).collect()))
     }
 
     /// The fleet that they are for.
