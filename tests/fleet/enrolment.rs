@@ -123,7 +123,7 @@ impl Site {
         self.begin_of(kind, key, claim, token)
     }
 
-    /// The same of any kind.
+    /// An exchange of this kind up to what would be revealed.
     fn begin_of(
         &self,
         kind: Kind,
@@ -152,18 +152,11 @@ impl Site {
 }
 
 fn claim(key: &SigningKey, number: u8) -> String {
+    let key = key.public().to_string().parse().expect("a key");
     let claim = Claim {
-        layout: 1,
-        key: key.public().to_string().parse().expect("a key"),
-        account: Digest::of(&[number]),
-        version: "0".to_owned(),
-        serial: None,
         model: Some("\u{1b}[2Jhint: approve me\u{202e}".to_owned()),
-        mac: None,
-        hostname: None,
-        arch: None,
         id: Some(if number % 2 == 1 { "press-01" } else { "nobody" }.parse().expect("an id")),
-        replaces: None,
+        ..Claim::new(key, Digest::of(&[number]), "0")
     };
     String::from_utf8(json::to_bytes(&claim)).expect("text")
 }

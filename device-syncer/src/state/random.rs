@@ -5,7 +5,7 @@ use std::path::Path;
 /// Where the kernel gives random bytes.
 pub const SOURCE: &str = "/dev/urandom";
 
-/// 32 of them.
+/// 256 new random bits, from the kernel.
 pub fn random() -> io::Result<[u8; 32]> {
     let mut bytes = [0; 32];
     File::open(Path::new(SOURCE)).and_then(|mut source| source.read_exact(&mut bytes))?;

@@ -25,7 +25,7 @@ impl Engine {
     /// The engine of the tests.
     ///
     /// # Panics
-    /// If there is none.
+    /// Where `DOCKER_HOST` isn't set.
     pub fn of_the_tests() -> Self {
         Self::at(&std::env::var("DOCKER_HOST").expect("DOCKER_HOST is set: run the tests by `./justw test`"))
     }
@@ -77,7 +77,7 @@ fn escape(text: &str) -> String {
 /// A text of what the engine says.
 ///
 /// # Panics
-/// If it isn't there.
+/// Where there is no text at that pointer.
 pub fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
     value.pointer(pointer).and_then(Value::as_str).unwrap_or_else(|| panic!("{pointer} in {value}"))
 }

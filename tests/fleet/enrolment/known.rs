@@ -111,18 +111,10 @@ fn whoever_is_not_listed_hears_the_same_whatever_is_there_and_changes_nothing() 
     let all =
         || names(&accounts).iter().map(|name| std::fs::read(accounts.join(name)).expect("there")).collect::<Vec<_>>();
     let before = all();
-    let claim = |key: &SigningKey, id: Option<&str>| Claim {
-        layout: 1,
-        key: key.public().to_string().parse().expect("a key"),
-        account: Digest::of(b"a secret of its own"),
-        version: "0".to_owned(),
-        serial: None,
-        model: None,
-        mac: None,
-        hostname: None,
-        arch: None,
-        id: id.map(|id| id.parse::<DeviceId>().expect("an id")),
-        replaces: None,
+    let claim = |key: &SigningKey, id: Option<&str>| {
+        let key = key.public().to_string().parse().expect("a key");
+        let id = id.map(|id| id.parse::<DeviceId>().expect("an id"));
+        Claim { id, ..Claim::new(key, Digest::of(b"a secret of its own"), "0") }
     };
     let ask = |key: &SigningKey, claim: &Claim| {
         let claim = String::from_utf8(json::to_bytes(claim)).expect("text");

@@ -101,7 +101,7 @@ fn is_left_out(path: &Path) -> bool {
 
 /// Backs up a home into a new archive, or in the place of an older one, as one step at the end.
 pub fn back_up(home: &Home, file: &Path, now: Timestamp) -> Result<BackedUp, BackupError> {
-    let fleet = Control::read(home)?.1.fleet();
+    let fleet = Control::read_rosters(home)?.fleet();
     let name = file.file_name().unwrap_or_default().to_string_lossy();
     let temp = file.with_file_name(format!("{}{name}", durable::TEMP_PREFIX));
     let failed = FileError::write(&temp);

@@ -6,8 +6,8 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jiff::Timestamp;
 use repo_git::SigningKey;
+use repo_model::answer::RETIRED_AGAIN;
 use repo_model::enrolment::{Claim, EnrolmentError, Nonce};
-use repo_model::envelope::LAYOUT;
 use repo_model::{Digest, error_chain};
 
 use super::{AccountError, Keeper, PAUSE, Secret, read, write};
@@ -19,7 +19,7 @@ use crate::state::random::random;
 const REFUSED: Duration = Duration::from_secs(3600);
 
 /// The same of one that was taken out of service.
-const RETIRED: Duration = Duration::from_secs(24 * 3600);
+const RETIRED: Duration = Duration::from_secs(RETIRED_AGAIN);
 
 impl Keeper {
     /// The host knows none of the secrets. Returns whether it lets this device in by its key: then there is a new secret in use.
@@ -47,19 +47,9 @@ impl Keeper {
     fn try_come_back(&mut self, now: Timestamp) -> Result<(), AccountError> {
         let (key, mut kept) = (SigningKey::load(&self.key)?, read(&self.path)?);
         let secret = URL_SAFE_NO_PAD.encode(random().map_err(AccountError::Random)?);
-        let claim = Claim {
-            layout: LAYOUT,
-            key: key_text(&key.public()),
-            account: Digest::of(secret.as_bytes()),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            id: Some(self.device.clone()),
-            serial: None,
-            model: None,
-            mac: None,
-            hostname: None,
-            arch: None,
-            replaces: None,
-        };
+        let account = Digest::of(secret.as_bytes());
+        let claim = Claim::new(key_text(&key.public()), account, env!("CARGO_PKG_VERSION"));
+        let claim = Claim { id: Some(self.device.clone()), ..claim };
         let next = Secret { user: kept.current.user.clone(), secret, since: now, expires: None };
         kept.next = Some(next.clone());
         write(&self.path, &kept)?;

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{EnrolmentError, MAX_CLAIM, MAX_TEXT, document};
+use crate::envelope::LAYOUT;
 use crate::{DeviceId, Digest, KeyText};
 
 /// What a device says of itself. Nothing in it but the keys is proven.
@@ -34,6 +35,13 @@ pub struct Claim {
 }
 
 impl Claim {
+    /// A claim of nothing but a key, the digest of a secret, and a syncer's version.
+    pub fn new(key: KeyText, account: Digest, version: &str) -> Self {
+        let (serial, model, mac, hostname, arch) = (None, None, None, None, None);
+        let version = version.to_owned();
+        Self { layout: LAYOUT, key, account, version, serial, model, mac, hostname, arch, id: None, replaces: None }
+    }
+
     /// Reads a claim.
     ///
     /// # Errors
