@@ -1,5 +1,7 @@
 //! Puts in force what the host has and what is believed of it, before anything is done for it.
 
+use std::sync::Arc;
+
 use jiff::{SignedDuration, Timestamp};
 use repo_git::CommitId;
 use repo_model::clock::SKEW;
@@ -19,7 +21,7 @@ use crate::host::refs::RemoteRefs;
 use crate::host::verify::{Adoption, Descent};
 use crate::reconcile::lost::lost;
 use crate::reconcile::outcome::HostAnswer;
-use crate::state::accepted::{self, Unreadable};
+use crate::state::accepted::{self, LastRead, Unreadable};
 use crate::state::floor::{Floor, FloorError};
 use crate::state::site;
 use crate::state::view::View;
@@ -226,7 +228,7 @@ pub(super) struct PassInput {
     /// What is believed of the desired state, in the device state as it was when the pass began.
     pub(super) next: DeviceState,
     /// The desired state to put in force; `None` without one, and where it is lost.
-    pub(super) desired: Option<Desired>,
+    pub(super) desired: Option<Arc<Desired>>,
     /// Whether that is a new one.
     pub(super) is_adopted: bool,
     /// Whether what was found was judged by what isn't in force any more.
@@ -268,6 +270,7 @@ pub(super) struct Acceptance<'a> {
 impl Acceptance<'_> {
     /// Puts together what a pass goes by: the newest state that is believed, and the conditions to report of it. Waits for
     /// nobody.
+    pub(super) last_read: &'a mut LastRead,
     pub(super) fn take(mut self, found: Option<Found>, events: &[Condition]) -> Result<PassInput, AcceptError> {
         let mut pass = PassInput::of(self.view.device_state.clone());
         let accepted = self.view.device_state.accepted.as_ref().map(|accepted| &accepted.commit);
@@ -280,8 +283,8 @@ impl Acceptance<'_> {
         }
         pass.conditions.extend(self.heard.refused.clone());
         if pass.desired.is_none() {
-            pass.desired = accepted::read(self.view, &pass.next)?;
-            pass.conditions.extend(lost(&pass.next, pass.desired.as_ref()));
+            pass.desired = self.last_read.read(self.view, &pass.next)?;
+            pass.conditions.extend(lost(&pass.next, pass.desired.as_deref()));
         }
         pass.conditions.extend(conditions::damaged(&pass.next));
         self.note_waiting(&mut pass);
@@ -363,7 +366,7 @@ impl Acceptance<'_> {
     /// Notes what the device waits for if the fleet doesn't list its key, and logs it once.
     fn note_waiting(&self, pass: &mut PassInput) {
         let before = &self.view.device_state;
-        pass.next.waiting = self.device.not_listed(self.heard.is_listed, pass.desired.as_ref(), before);
+        pass.next.waiting = self.device.not_listed(self.heard.is_listed, pass.desired.as_deref(), before);
         if let Some(Condition { kind, reason, message }) = &pass.next.waiting
             && pass.next.waiting != before.waiting
         {
@@ -397,7 +400,7 @@ impl Acceptance<'_> {
         adoption.put_into(&mut pass.next, self.clock.now());
         tracing::info!(serial, %commit, "adopted");
         pass.is_adopted = true;
-        pass.desired = Some(adoption.desired);
+        pass.desired = Some(Arc::new(adoption.desired));
         Ok(())
     }
 }

@@ -20,7 +20,7 @@ use crate::host::status_push::StatusPush;
 use crate::reconcile::accept::{Found, fetch_and_judge};
 use crate::reconcile::outcome::{HostAnswer, HostReport};
 use crate::reconcile::pass_error::PassError;
-use crate::state::accepted::{self, Unreadable};
+use crate::state::accepted::{LastRead, Unreadable};
 use crate::state::floor::Floor;
 use crate::state::requests::Requests;
 use crate::state::shared::Shared;
@@ -67,8 +67,9 @@ pub struct HostSide {
     refs: Option<RemoteRefs>,
     answer: HostAnswer,
     poll: Duration,
-    /// The accepted state as it was last read, by its commit.
-    desired: Option<(String, Desired)>,
+    /// The accepted state, and how it was read last.
+    desired: Option<Arc<Desired>>,
+    last_read: LastRead,
     /// How long the host isn't to be talked to, where a running syncer keeps windows for that.
     pub(super) silent: Option<Duration>,
     pub(super) clone: CloneInUse,
@@ -79,8 +80,8 @@ impl HostSide {
     pub(super) fn new(device: Device, client: HostClient, state: Shared) -> Self {
         let (heartbeat, status_push, answer, clone) =
             (Heartbeat::default(), None, HostAnswer::NotAsked, CloneInUse::default());
-        let (refs, poll, desired, silent) = (None, POLL, None, None);
-        Self { device, client, heartbeat, state, status_push, refs, answer, poll, desired, silent, clone }
+        let (refs, poll, desired, last_read, silent) = (None, POLL, None, LastRead::default(), None);
+        Self { device, client, heartbeat, state, status_push, refs, answer, poll, desired, last_read, silent, clone }
     }
 
     /// The device's repository at the host.
@@ -130,7 +131,7 @@ impl HostSide {
     pub(super) fn push(&mut self, seen: &mut Option<Seen>) -> Result<bool, PassError> {
         let view = self.state.view();
         self.read_desired(&view)?;
-        let desired = self.desired.as_ref().map(|(_, desired)| desired);
+        let desired = self.desired.as_deref();
         self.poll = self.device.poll_interval(desired);
         if view.device_state.waiting.is_some() {
             return Ok(false);
@@ -155,15 +156,12 @@ impl HostSide {
 
     /// The accepted state as it was last read.
     pub(super) fn desired(&self) -> Option<&Desired> {
-        self.desired.as_ref().map(|(_, desired)| desired)
+        self.desired.as_deref()
     }
 
     /// Reads the accepted state, if it isn't the one that was read last.
     pub(super) fn read_desired(&mut self, view: &View) -> Result<(), Unreadable> {
-        let accepted = view.device_state.accepted.as_ref().map(|accepted| &accepted.commit);
-        if self.desired.as_ref().map(|(commit, _)| commit) != accepted {
-            self.desired = accepted.cloned().zip(accepted::read(view, &view.device_state)?);
-        }
+        self.desired = self.last_read.read(view, &view.device_state)?;
         Ok(())
     }
 

@@ -31,7 +31,7 @@ use crate::reconcile::outcome::{HostAnswer, LocalOutcome, PassOutcome};
 use crate::reconcile::pass_error::PassError;
 use crate::reconcile::reconciler::Reconciler;
 use crate::reconcile::talk::silent_for;
-use crate::state::accepted;
+use crate::state::accepted::{self, LastRead};
 use crate::state::floor::Floor;
 use crate::state::hold;
 use crate::state::last_failure::LastFailure;
@@ -72,6 +72,7 @@ pub struct DeviceSide {
     /// What wasn't ready after the pass before.
     not_ready: Vec<NotReady>,
     heard: Heard,
+    last_read: LastRead,
     clone: CloneInUse,
     /// The clone is to be mended as soon as nobody else is at work in it.
     is_mended_later: bool,
@@ -102,6 +103,7 @@ impl Syncer {
             events,
             not_ready,
             heard,
+            last_read: LastRead::default(),
             clone,
             is_mended_later,
         };
@@ -251,12 +253,13 @@ impl DeviceSide {
         if view.status.is_none() && !self.heard.is_resumed {
             return Ok((LocalOutcome::knowing_nothing(&view.device_state), None));
         }
-        let (device, clock, view, floor, heard) = (&self.device, &self.clock, &view, &mut self.floor, &mut self.heard);
-        let mut pass = Acceptance { device, clock, view, floor, heard }.take(found, &self.events)?;
+        let (device, clock, view, floor) = (&self.device, &self.clock, &view, &mut self.floor);
+        let (heard, last_read) = (&mut self.heard, &mut self.last_read);
+        let mut pass = Acceptance { device, clock, view, floor, heard, last_read }.take(found, &self.events)?;
         let is_silent =
             |desired: &Desired| self.keeps_silence && silent_for(&self.device, desired, &self.floor).is_some();
         // Windows are read only where something hangs on it.
-        if pass.conditions.iter().any(is_expired) && pass.desired.as_ref().is_some_and(is_silent) {
+        if pass.conditions.iter().any(is_expired) && pass.desired.as_deref().is_some_and(is_silent) {
             keep_staleness(&mut pass.conditions, &view.device_state);
         }
         let (done, observation) = self.reconciler.reconcile(&self.device, &self.state, &pass, is_waited_for)?;
@@ -266,7 +269,7 @@ impl DeviceSide {
             Requests::history_is_accepted(&self.device.home);
         }
         let conditions = conditions::all(&view.device_state.status);
-        let not_ready = health::not_ready(&observation, &view.device_state, pass.desired.as_ref());
+        let not_ready = health::not_ready(&observation, &view.device_state, pass.desired.as_deref());
         self.log_not_ready(&not_ready);
         let is_clear = not_ready.is_empty() && !conditions.iter().any(conditions::is_in_the_way);
         let is_left = !done.up_to_date && not_ready.is_empty() && pass.desired.is_some();
@@ -279,7 +282,7 @@ impl DeviceSide {
             just_began,
             problems: self.problems(&view.device_state.waiting, &conditions, removals_are_left),
             not_ready,
-            poll: self.device.poll_interval(pass.desired.as_ref()),
+            poll: self.device.poll_interval(pass.desired.as_deref()),
         };
         let seen = Seen { observation: Arc::new(observation), acted: done.acted, is_soon: just_began };
         Ok((passed, Some(seen)))

@@ -95,11 +95,11 @@ impl Reconciler {
         let acted = self.jobs.reap()?;
         // What ends from here on was at work when it was observed.
         let at_work = self.jobs.at_work();
-        let from_fleet = device.from_fleet(pass.desired.as_ref());
+        let from_fleet = device.from_fleet(pass.desired.as_deref());
         let is_other_policy = self.runtimes.follow_fleet(from_fleet.clone());
         // While nobody knows what is wanted, what was ignored before still is.
         let ignores = |desired| self.runtimes.ignore_drift(drift::ignored(desired));
-        if pass.desired.as_ref().is_some_and(ignores) || is_other_policy {
+        if pass.desired.as_deref().is_some_and(ignores) || is_other_policy {
             self.observer.ask_anew();
         }
         let answers = self.observer.observe(&self.runtimes, at_work, self.probe.is_due(), is_waited_for);
@@ -107,11 +107,11 @@ impl Reconciler {
         let types = self.runtimes.types();
         let capabilities = capabilities(&mut self.probe, device, &types, || self.observer.facts(&types));
         let reported = capabilities.as_ref().or(pass.next.status.get(CAPABILITIES));
-        let mut wanted = pass.desired.as_ref().map(|desired| self.resolve(device, desired, reported));
+        let mut wanted = pass.desired.as_deref().map(|desired| self.resolve(device, desired, reported));
         let failed = wanted.as_ref().map(|wanted| self.failed_sets(state, wanted, &observation)).unwrap_or_default();
         let hook = self.hooks.view();
         self.gates =
-            gates(&mut self.holds, device, pass.desired.as_ref(), pass.next.waiting.is_some(), pass.clock_is_behind);
+            gates(&mut self.holds, device, pass.desired.as_deref(), pass.next.waiting.is_some(), pass.clock_is_behind);
         self.gates.hook.clone_from(&hook.gate);
         self.gates.fetched = known_fetched(state, wanted.as_deref().unwrap_or_default());
         let is_unconfined = self.runtimes.is_unconfined();
@@ -124,10 +124,10 @@ impl Reconciler {
         if let Some(wanted) = &mut wanted {
             change.next.note_policy_of_fleet(from_fleet.into_iter().map(|(key, value)| (key.name().to_owned(), value)));
             change.next.forget_sets(wanted);
-            change.note_sets(wanted, failed, &observation, pass.desired.as_ref());
+            change.note_sets(wanted, failed, &observation, pass.desired.as_deref());
             self.put_last_good(device, reported, &mut change.next, wanted);
             change.next.keep_only(wanted);
-            change.next.note_policy(wanted, is_suspended(pass.desired.as_ref()));
+            change.next.note_policy(wanted, is_suspended(pass.desired.as_deref()));
             change.next.recover_images(wanted, &observation.found);
             change.next.with_images(wanted);
         }

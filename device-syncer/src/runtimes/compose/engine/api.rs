@@ -1,6 +1,6 @@
 //! The engine's own API on its socket: no process is needed to ask it.
 
-use std::io::{self, BufReader};
+use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -20,6 +20,9 @@ const OLDEST: u32 = 41;
 const NEWEST: u32 = 51;
 
 const CONNECT: Duration = Duration::from_secs(10);
+
+/// An answer that is shorter is read as a whole, in bytes; a longer one as it comes.
+const SMALL: u64 = 64 << 10;
 
 /// How much of what an engine says of a failure is read.
 const ANSWER: u64 = 16 << 10;
@@ -149,12 +152,20 @@ impl Api {
     }
 
     fn read<T: DeserializeOwned>(&self, answer: Response, longest: usize) -> Result<T, String> {
-        let reader = BufReader::new(Shortened::new(answer.body, longest));
-        serde_json::from_reader(reader).map_err(|error| {
-            let error = io::Error::from(error);
+        let failed = |error: io::Error| {
             let cut = error.get_ref().and_then(|cause| cause.downcast_ref::<HttpError>());
             cut.map_or_else(|| format!("{} gives what can't be read: {error}", self.name()), |cut| self.failure(cut))
-        })
+        };
+        let (mut text, mut begin) = (Shortened::new(answer.body, longest), Vec::new());
+        (&mut text).take(SMALL).read_to_end(&mut begin).map_err(failed)?;
+        // What is there as a whole is read several times as fast.
+        let is_whole = (begin.len() as u64) < SMALL;
+        let read = if is_whole {
+            serde_json::from_slice(&begin)
+        } else {
+            serde_json::from_reader(BufReader::new(begin.as_slice().chain(text)))
+        };
+        read.map_err(|error| failed(error.into()))
     }
 
     /// The version of the API that both know.
