@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use axum::body::{Body, HttpBody};
 use axum::http::header::{AUTHORIZATION, CONTENT_LENGTH};
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use jiff::Timestamp;
 use repo_model::error_chain;
@@ -54,28 +55,36 @@ async fn route(
     logged.account = Some(who.name.to_string());
     peer.count_as(&who, &host.accounting, host.limits.connections_per_account)?;
     let (head, body) = request.into_parts();
-    let meant = parse(head.uri.path(), head.uri.query());
+    let (path, query) = (head.uri.path().to_owned(), head.uri.query().map(str::to_owned));
+    let meant = parse(&path, query.as_deref());
     let allowance = allowance(host, &who, meant.map(|(_, action)| action))?;
-    match head.uri.path() {
+    match path.as_str() {
         "/metrics" => return Box::pin(metrics(host, &who, &head.method, logged)).await,
         "/audit" => return Box::pin(audit_index(host, &who, &head.method, logged)).await,
         "/account" | "/account/renew" => {
             logged.action = "account";
-            only(&head.method, if head.uri.path() == "/account" { READ } else { "POST" })?;
+            only(&head.method, if path == "/account" { READ } else { "POST" })?;
             let answered = Box::pin(host.account.clone().oneshot(Request::from_parts(head, body))).await;
             return answered.map_err(|never| match never {});
         }
         _ => {}
     }
     let (target, action) = meant.ok_or(Refusal::NotFound)?;
-    let asking = Asking { who: &who, target, action, headers: head.headers, body, allowance, accounts };
+    let (verb, headers) = kept(head);
+    let asking = Asking { who: &who, target, action, headers, body, allowance, accounts };
     // Whoever may not do it by any method isn't told of another one.
     asking.check(logged)?;
-    only(&head.method, method(action))?;
+    only(&verb, method(action))?;
     Box::pin(call(host, peer, asking, logged)).await
 }
 
 fn authenticate(host: &Host, headers: &HeaderMap) -> Result<Identity, Refusal> {
+/// What is still needed of a request's head. The rest goes: its address is a part of the buffer that all of it was read into, which
+/// thousands of requests that wait would keep.
+fn kept(head: Parts) -> (Method, HeaderMap) {
+    (head.method, head.headers)
+}
+
     let authorization = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
     Ok(host.accounts.authenticate(authorization)?)
 }
