@@ -27,9 +27,9 @@ fn greet(fleet: &Fleet, greeting: &str) {
     fleet.change(DEPLOYMENT, line, &format!("  greeting: {greeting}"));
 }
 
-/// The publisher, with a clock that is 400 days ahead.
+/// The publisher, with a clock that is 390 days ahead.
 fn ahead(fleet: &Fleet, args: &[&str]) -> Output {
-    with_clock(&["-f", "+400d"], &fleet.command(args))
+    with_clock(&["-f", "+390d"], &fleet.command(args))
 }
 
 /// A command with another clock, as `faketime` takes it.

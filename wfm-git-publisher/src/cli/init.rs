@@ -92,7 +92,7 @@ pub(super) fn run(place: &Place, args: Args) -> Result<u8, Failure> {
          wfm-git-publisher -C {} app push applications/hello/1.0.0\n  \
          wfm-git-publisher -C {} device add press-01\n\n\
          The root key lies on this machine. It alone can replace a stolen publisher's key, so take it off now:\n  {}\n\
-         Publishing doesn't need it. The publisher's key counts for five years; `status` tells 90 days before.\n",
+         Publishing doesn't need it. The publisher's key counts for 400 days; `status` tells 90 days before.\n",
         made.fleet.display(),
         made.home.root().display(),
         made.fleet.join("README.md").display(),

@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use repo_git::durable::{self, FileError};
 use repo_git::{KeyError, SigningKey};
 use repo_model::branch::ref_name;
@@ -12,6 +12,7 @@ use repo_model::roster::{Publisher, ROSTER_NAMESPACE, Roster, roster_path, signa
 use repo_model::{FileTree, FleetId, json};
 use wfm_git_host::ca::{Authority, CaError};
 
+use super::trust;
 use crate::config::{self, Config, ConfigError};
 use crate::repos::{Control, ControlError, GitError, Home, HomeError, StockGit, key_text};
 
@@ -37,9 +38,6 @@ skeleton! {
     "devices/press-01.yaml",
     "devices/press-02.yaml",
 }
-
-/// How long a new publisher's key counts: five years, which a stolen one would at most.
-const KEY_LIFE: SignedDuration = SignedDuration::from_hours(5 * 365 * 24);
 
 /// What a new fleet is called and where its example comes from.
 #[derive(Debug, Clone)]
@@ -187,7 +185,7 @@ fn make_home(home: &Home, options: &InitOptions) -> Result<(), InitError> {
 
 /// Version 1 of the roster: one root key, signed by itself, that names one publisher's key.
 fn first_roster(options: &InitOptions, root: &SigningKey, publisher: &SigningKey) -> Result<FileTree, InitError> {
-    let end = options.now.as_second().saturating_add(KEY_LIFE.as_secs());
+    let end = options.now.as_second().saturating_add(trust::LIFE.as_secs());
     let (fleet, not_after) = (options.id, Timestamp::from_second(end).ok());
     let text = |key: &SigningKey| key_text(key.public()).into_iter().collect::<Vec<_>>();
     let publishers = text(publisher).into_iter().map(|key| Publisher { key, not_after });

@@ -18,7 +18,7 @@ pub use changes::changes;
 pub use error::TrustError;
 pub use offline::{Offline, offline};
 pub use proposal::{Proposal, SignedBy};
-pub use propose::{Changes, NotAfter, propose};
+pub use propose::{Changes, LIFE, NotAfter, propose};
 pub use publish::{PublishedRoster, publish_roster};
 pub use sign::{Signing, sign};
 

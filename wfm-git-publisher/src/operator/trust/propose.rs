@@ -14,8 +14,9 @@ use super::key::{among, named};
 use super::proposal::{self, Proposal};
 use crate::repos::{Control, Home, key_text};
 
-/// How long a publisher's key counts where nobody says how long: a year, and time to miss the reminders.
-const LIFE: SignedDuration = SignedDuration::from_hours(400 * 24);
+/// How long a publisher's key counts where nobody says how long, which a stolen one would at most: a year, and time to miss the
+/// reminders.
+pub const LIFE: SignedDuration = SignedDuration::from_hours(400 * 24);
 
 /// How long the key that a new one replaces goes on counting, unless it ends before.
 const OVERLAP: SignedDuration = SignedDuration::from_hours(90 * 24);
