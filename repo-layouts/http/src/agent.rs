@@ -291,6 +291,12 @@ impl Agent {
             let cause = "it would be asked without TLS, and isn't one of those that may be";
             return Err(HttpError::new(request.url, Problem::Settings, Some(cause.into())));
         }
+        if matches!(&self.0.way, Way::Network { tls, .. } if tls.judge.believes_any)
+            && *request.credential != Credential::None
+        {
+            let cause = "a credential would be shown to a host that nobody knows";
+            return Err(HttpError::new(request.url, Problem::Settings, Some(cause.into())));
+        }
         let timeouts = request.timeouts.unwrap_or(self.0.timeouts);
         let agent = self.0.current.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let implied = if request.body.is_some() { Method::Post } else { Method::Get };

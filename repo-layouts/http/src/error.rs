@@ -160,6 +160,11 @@ impl HttpError {
         }
     }
 
+    /// Whether the host's certificate isn't believed.
+    pub fn is_of_certificate(&self) -> bool {
+        matches!(self.problem, Problem::Certificate(_))
+    }
+
     /// Whether somebody has to do something before this can work again. Anything else may pass by itself.
     pub fn needs_a_person(&self) -> bool {
         match &self.problem {

@@ -17,6 +17,8 @@ pub struct Settings {
     pub authorities: Vec<String>,
     /// Trusts the public roots too, although `authorities` has some.
     pub public_roots: bool,
+    /// Believes any certificate: for what proves itself by signatures of its own. Such an agent shows nobody a credential.
+    pub believes_any: bool,
     /// The key that the host must have, beside a certificate that is trusted.
     pub pin: Option<Pin>,
     /// Shown to hosts that ask for one.

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
 
 use repo_http::{
-    Agent, ClientCertificate, Clock, HttpError, Method, Pin, Problem, Request, Settings, SettingsError, Trust, Url,
+    Agent, ClientCertificate, Clock, Credential, HttpError, Method, Pin, Problem, Request, Settings, SettingsError,
+    Trust, Url,
 };
 use repo_model::Digest;
 
@@ -60,6 +61,19 @@ fn a_pinned_key_is_wanted_beside_a_trusted_certificate() {
     // A pin alone believes nobody.
     let alone = Settings { pin: Some(Pin(key)), ..Settings::default() };
     assert_eq!(distrust(ask(&host, &alone)), Trust::Authority);
+}
+
+#[test]
+fn who_believes_any_certificate_shows_nobody_a_credential() {
+    let stranger = host(|_| Authority::new("stranger").server(&["elsewhere.example"], Validity::Past), false);
+    let anybody = Settings { believes_any: true, ..Settings::default() };
+    ask(&stranger, &anybody).unwrap();
+    let (agent, url) = (Agent::new(&anybody).unwrap(), url_of(&stranger, "/"));
+    let credential = Credential::Basic { user: "press-01".to_owned(), secret: "secret".to_owned() };
+    let before = stranger.asked().len();
+    let error = agent.send(&Request { credential: &credential, ..Request::get(&url) }).unwrap_err();
+    assert_eq!((error.problem, stranger.asked().len()), (Problem::Settings, before), "nothing was asked");
+    assert!(!agent.would_trust_at(0), "nothing was trusted");
 }
 
 #[test]
