@@ -12,6 +12,7 @@ use repo_http::Clock;
 use repo_model::clock::SKEW;
 use repo_model::join::Join;
 use repo_model::report::{Condition, ConditionType, Reason};
+use repo_model::roster::{Trust, roster_path};
 use repo_model::windows::Spread;
 use repo_model::{DeviceId, Digest, IntoMap, KeyText, envelope, error_chain};
 use rustix::fs::{FlockOperation, flock};
@@ -40,6 +41,7 @@ use crate::state::floor::{self, Floor, FloorError};
 use crate::state::last_failure::LastFailure;
 use crate::state::moved::{self, Moved};
 use crate::state::random;
+use crate::state::roster;
 use crate::state::store::{Store, StoreError};
 
 /// How long the children of a killed syncer are waited for before they are ended.
@@ -193,7 +195,7 @@ pub fn site_windows(home: &Home) -> Result<(Option<Windows>, Spread, Option<Doub
 
 /// Where the host is, and the keys in use with it over SSH.
 pub fn host_of(home: &Home) -> Result<(String, Option<KeysInUse>), HomeError> {
-    let join = join_of(home)?;
+    let join = join_in_use(home)?;
     let is_over_ssh = ssh::url(&join).map_err(ConnectionError::from)?.is_some();
     let keys = is_over_ssh.then(|| Settings::read(home).map(|settings| KeysInUse::of(&settings.host, &join)));
     Ok((join.url, keys.transpose()?))
@@ -257,16 +259,14 @@ pub fn open(home: Home) -> Result<(Syncer, Locks), HomeError> {
     open_at(home, None)
 }
 
-/// The same, at the host that a person names now (`Some(None)`: that of the join file) in place of who did before.
+/// The same, at the host that a person names now (`Some(None)`: that of roster and join file) in place of who did before.
 pub fn open_at(home: Home, moved: Option<Option<Moved>>) -> Result<(Syncer, Locks), HomeError> {
-    let join = match moved {
-        None => join_of(&home)?,
-        Some(moved) => {
-            let mut join = joined(&home)?;
-            moved.into_iter().for_each(|moved| moved.put_into(&mut join));
-            join
-        }
-    };
+    let join = joined(&home)?;
+    let place = moved.map(|moved| {
+        let mut place = moved::by_roster(&home, &join);
+        moved.into_iter().for_each(|moved| moved.put_into(&mut place));
+        place
+    });
     let locks = lock(&home)?;
     let settings = Settings::read(&home)?;
     let key = SigningKey::load(&home.key()).map_err(|error| HomeError::Key(error.into()))?;
@@ -277,7 +277,7 @@ pub fn open_at(home: Home, moved: Option<Option<Moved>>) -> Result<(Syncer, Lock
     let clock = Clock::default().plausible_from(earliest);
     let runtimes = runtimes(&home, &settings, &join, &clock)?;
     runtimes.helm.as_ref().map_or(Ok(()), HelmRuntime::sweep)?;
-    let connection = HostConnection::open(&home, &join, &settings.host, clock)?;
+    let connection = HostConnection::open(&home, &join, place.as_ref(), &settings.host, clock)?;
     connection.clock().set_floor(floor.time);
     let instance = installation(&home)?;
     let device = device(home, settings, join, (key_line, instance))?;
@@ -306,7 +306,7 @@ fn device(home: Home, settings: Settings, join: Join, (key, instance): (KeyText,
 /// Reads who this device is and what runs its components, without a lock: for who only looks, beside a syncer that may be at
 /// work. Also whether its clock is known to be behind.
 pub fn read_only(home: Home) -> Result<(Device, Reconciler, bool), HomeError> {
-    let (join, settings) = (join_of(&home)?, Settings::read(&home)?);
+    let (join, settings) = (joined(&home)?, Settings::read(&home)?);
     let key = SigningKey::load(&home.key()).map_err(|error| HomeError::Key(error.into()))?;
     let runtimes = runtimes(&home, &settings, &join, &Clock::default())?;
     let floor = Floor::read(&home.floor()).unwrap_or_else(|_| Floor::of_join(&join));
@@ -346,18 +346,27 @@ fn read_floor(home: &Home, join: &Join, store: &Store) -> Result<(Floor, Vec<Con
     if let Some(accepted) = &store.device_state.accepted {
         floor.lift_to_accepted(accepted, &store.device_state.roster);
     }
+    keep_roster(home, join, &store.device_state.roster);
+    if let Ok(newest) = roster::newest(home, join) {
+        floor.lift_to_roster(&newest);
+    }
     if floor != before {
         floor.raise(&home.floor())?;
     }
     Ok((floor, events))
 }
 
-/// What the device joined with, at the host that a person named since then, if one did.
-pub fn join_of(home: &Home) -> Result<Join, HomeError> {
-    let mut join = joined(home)?;
-    let moved = moved::read(&home.moved()).map_err(file("read", &home.moved()))?;
-    moved.into_iter().for_each(|moved| moved.put_into(&mut join));
-    Ok(join)
+/// The roster of the accepted state, which a program before 0.3 kept in the clone alone. Best effort: nothing is lost yet.
+fn keep_roster(home: &Home, join: &Join, accepted: &[u8]) {
+    let Ok(trust) = Trust::pin(&roster_path(join.trust.version), accepted, join.fleet) else { return };
+    if let Err(error) = roster::keep(home, join, &trust, accepted) {
+        tracing::warn!(error = error_chain(&error), "the newest roster is kept in the clone alone");
+    }
+}
+
+/// What the device joined with, at the host that the newest roster or a person named since then, if one did.
+fn join_in_use(home: &Home) -> Result<Join, HomeError> {
+    moved::in_use(home, &joined(home)?).map_err(file("read", &home.moved()))
 }
 
 /// What the device joined with.
@@ -368,9 +377,16 @@ pub fn joined(home: &Home) -> Result<Join, HomeError> {
     read_join(&home.join(), &bytes)
 }
 
+/// The newest roster that this device believes, without a lock: for who only looks.
+pub fn newest_roster(home: &Home) -> Result<Trust, HomeError> {
+    let join = joined(home)?;
+    let newest = roster::newest(home, &join);
+    newest.map_err(|error| HomeError::Join { path: home.join(), problem: error_chain(&error) })
+}
+
 /// The id of this device, where the join file can be read.
 pub fn device_id(home: &Home) -> Option<DeviceId> {
-    join_of(home).ok().map(|join| join.device)
+    joined(home).ok().map(|join| join.device)
 }
 
 /// A moment that is known to be over, give or take a day: clocks differ, and no proof is younger.
@@ -380,7 +396,7 @@ pub fn time_that_is_over(home: &Home) -> Option<Timestamp> {
 
 /// What runs components here, to look at what they do while a syncer works on the home.
 pub fn runtimes_of(home: &Home) -> Result<DeviceRuntimes, HomeError> {
-    let (join, settings) = (join_of(home)?, Settings::read(home)?);
+    let (join, settings) = (joined(home)?, Settings::read(home)?);
     runtimes(home, &settings, &join, &Clock::default())
 }
 

@@ -97,7 +97,7 @@ fn jump(fleet: &Fleet) -> CommitId {
 }
 
 /// The same with other rosters, or other signatures of them.
-fn forge(fleet: &Fleet, further: u64, change: impl FnOnce(&mut FileTree)) -> CommitId {
+pub(crate) fn forge(fleet: &Fleet, further: u64, change: impl FnOnce(&mut FileTree)) -> CommitId {
     let repo = Repo::open(&fleet.repository(ID)).expect("a repository");
     let tip = repo.tip("desired").expect("read").expect("a tip");
     let files = repo.files(tip, &TreeLimits::default()).expect("a tree");
@@ -152,7 +152,7 @@ fn a_device_that_a_stolen_key_led_two_million_serials_ahead_follows_its_publishe
 }
 
 /// Runs the commands of a drill as they stand in their document, in a directory with `my-fleet`, its home and `device`.
-fn drill(document: &str, dir: &Path) -> String {
+pub(crate) fn drill(document: &str, dir: &Path) -> String {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/drills").join(document);
     let document = std::fs::read_to_string(root).expect("a drill");
     let blocks = document.split("```sh drill\n").skip(1).map(|rest| rest.split("```").next().expect("an end"));
@@ -170,7 +170,7 @@ fn drill(document: &str, dir: &Path) -> String {
 }
 
 /// Gives a fleet and its device the names that drills call them by.
-fn lay_out(dir: &Path, fleet: &Fleet, device: &Device) {
+pub(crate) fn lay_out(dir: &Path, fleet: &Fleet, device: &Device) {
     let link = |to: &Path, name: &str| std::os::unix::fs::symlink(to, dir.join(name)).expect("linked");
     link(&fleet.dir(), "my-fleet");
     link(&fleet.home(), "my-fleet.wfm");

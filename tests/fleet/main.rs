@@ -19,6 +19,7 @@ mod enrolment;
 mod foreign_host;
 mod hand_made;
 mod helm_crash;
+mod host_by_roster;
 mod host_crash;
 mod hosted;
 mod house;

@@ -30,6 +30,10 @@ enum Deed {
     First,
     /// A changed parameter, for one device by an override; its repository has too many packs.
     Change,
+    /// Another authority of the host, in its next roster.
+    Authority,
+    /// That one is used from then on.
+    Switch,
     /// A deployment that goes from all devices.
     Remove,
     /// A proof of freshness that has run out, and nothing else.
@@ -48,6 +52,29 @@ const NEW: &str = "press-09";
 const ADD: [&str; 7] = ["device", "add", NEW, "--label", "site=graz", "--label", "role=press"];
 
 const PROPOSE: [&str; 3] = ["trust", "propose", "--new-publisher"];
+
+/// Another authority of the host, beside the one of today.
+const AUTHORITY: [&str; 3] = ["trust", "propose", "--new-authority"];
+
+/// From now on the fleet has a host of its own.
+fn serve(fleet: &Fleet) {
+    let settings = "serve:\n  names: [127.0.0.1]\n  listen: 127.0.0.1:0\n";
+    std::fs::write(fleet.home().join("publisher.yaml"), settings).expect("written");
+    fleet.run(&["trust", "propose", "--only-authority"]);
+    std::fs::remove_dir_all(fleet.home().join("trust")).expect("removed");
+}
+
+/// An authority's certificate, whose key is the one that lies beside it, as stock OpenSSL sees it.
+fn authority(fleet: &Fleet, dir: &str) -> String {
+    let dir = fleet.home().join(dir);
+    let public = |args: &[&str], file: &str| {
+        let mut openssl = std::process::Command::new("openssl");
+        text(openssl.args(args).arg("-in").arg(dir.join(file)).output().expect("openssl runs"))
+    };
+    let certified = public(&["x509", "-noout", "-pubkey"], "ca.pem");
+    assert_eq!(certified, public(&["pkey", "-pubout"], "ca.key"), "{dir:?} is no pair");
+    certified
+}
 
 fn root_key(fleet: &Fleet) -> String {
     fleet.home().join("keys/root").display().to_string()
@@ -119,6 +146,13 @@ impl Kept {
         }
         match deed {
             Deed::Init | Deed::InitHosted | Deed::Add | Deed::First | Deed::Propose | Deed::Offline => {}
+            Deed::Authority => serve(&fleet),
+            Deed::Switch => {
+                serve(&fleet);
+                fleet.run(&AUTHORITY);
+                fleet.run(&["trust", "sign", "--key", &root_key(&fleet)]);
+                fleet.run(&["trust", "publish"]);
+            }
             Deed::Trust => {
                 let old = fleet.home().join("keys/publisher").display().to_string();
                 fleet.run(&[&PROPOSE[..], &["--drop-publisher", &old]].concat());
@@ -155,6 +189,8 @@ impl Kept {
             Deed::First | Deed::Change | Deed::Remove | Deed::Renew => fleet.command(&["publish"]),
             Deed::Propose => fleet.command(&PROPOSE),
             Deed::Trust => fleet.command(&["trust", "publish"]),
+            Deed::Authority => fleet.command(&AUTHORITY),
+            Deed::Switch => fleet.command(&["trust", "switch"]),
             Deed::Offline => fleet.command(&["trust", "offline", &root.join("stick").display().to_string()]),
         }
     }
@@ -194,6 +230,23 @@ impl Kept {
                     fleet.run(&["trust", "publish"]);
                 }
                 check_roster(&fleet, when);
+            }
+            Deed::Authority => {
+                let before = authority(&fleet, "ca");
+                text(self.command(deed, root).output().expect("the publisher runs"));
+                assert_eq!(authority(&fleet, "ca"), before, "{when}: nothing changed so far");
+                fleet.run(&["trust", "sign", "--key", &root_key(&fleet)]);
+                fleet.run(&["trust", "publish"]);
+                fleet.run(&["trust", "switch"]);
+                assert_ne!(authority(&fleet, "ca"), before, "{when}");
+                fleet.assert_whole(false, when);
+            }
+            Deed::Switch => {
+                // Either of the two with its own key, and the other one beside it.
+                let both = ["ca", "ca.next"].map(|dir| authority(&fleet, dir));
+                assert_ne!(both[0], both[1], "{when}");
+                fleet.run(&["trust", "switch"]);
+                assert_eq!(["ca.next", "ca"].map(|dir| authority(&fleet, dir)), both, "{when}: there and back");
             }
             Deed::Offline => {
                 fleet.assert_whole(false, when);
@@ -358,6 +411,14 @@ fn power_cuts_of_a_new_roster_and_of_a_root_key_that_leaves_are_made_good_by_the
     let all = [Deed::Propose, Deed::Trust, Deed::Offline].map(|deed| cut(&kept, deed, Cut::Power, occurrences()));
     let all: BTreeSet<_> = all.into_iter().flatten().collect();
     assert_cut(&all, &["dir.create", "dir.rename", "file.data", "file.rename", "file.remove", "ref.move"]);
+}
+
+#[test]
+fn power_cuts_while_the_hosts_authority_is_replaced_leave_the_one_or_the_other() {
+    let kept = Kept::new();
+    let all = [Deed::Authority, Deed::Switch].map(|deed| cut(&kept, deed, Cut::Power, occurrences()));
+    let all: BTreeSet<_> = all.into_iter().flatten().collect();
+    assert_cut(&all, &["dir.rename", "dir.rename-parents", "file.data", "file.rename"]);
 }
 
 #[test]

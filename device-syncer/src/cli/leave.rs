@@ -137,6 +137,7 @@ fn forget(home: &Home) -> Result<(), CliError> {
         home.approved_removals(),
         home.site(),
         home.moved(),
+        home.roster(),
     ];
     for file in keys.into_iter().chain(notes).chain([home.floor(), home.join()]) {
         durable::remove_file(&file).map_err(failed)?;

@@ -24,6 +24,7 @@ mod set_host;
 mod show;
 mod status;
 mod sync_now;
+mod trust;
 mod watch;
 mod windows;
 
@@ -79,6 +80,7 @@ enum Command {
     Windows(windows::Args),
     AcceptHistory(accept_history::Args),
     SetHost(set_host::Args),
+    Trust(trust::Args),
     Leave(leave::Args),
     Schema(schema::Args),
     #[command(name = sandbox::SUBCOMMAND, hide = true)]
@@ -166,6 +168,7 @@ fn execute(cli: Cli) -> Result<ExitCode, CliError> {
         Command::Reject(args) => approve::reject(&home, &args),
         Command::Windows(args) => windows::run(&home, &args),
         Command::SetHost(args) => set_host::run(&home, &args),
+        Command::Trust(args) => trust::run(&home, &args),
         Command::Leave(args) => leave::run(&home, &args),
         Command::AcceptHistory(args) => accept_history::run(&home, &args),
         Command::Schema(_) => schema::run(),

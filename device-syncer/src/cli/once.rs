@@ -21,7 +21,7 @@ pub(super) fn run(home: Home) -> Result<ExitCode, CliError> {
         eprintln!("{}", text::lines(&problem));
     }
     if outcome.host == HostAnswer::Unreachable {
-        eprintln!("the host can't be reached: {}", syncer.here.device.join.url);
+        eprintln!("the host can't be reached: {}", syncer.host.url());
     }
     Ok(if outcome.is_up_to_date() { ExitCode::SUCCESS } else { ExitCode::from(USER) })
 }

@@ -39,11 +39,11 @@ pub(super) struct Args {
 
 pub(super) fn run(home: &Home, args: &Args) -> Result<ExitCode, CliError> {
     must_be(home)?;
-    let from = home::joined(home)?.url;
+    let from = moved::by_roster(home, &home::joined(home)?).url;
     let ca = args.ca.as_deref().map(read).transpose()?;
     let moved = args.url.clone().map(|url| Moved { from, url, ca, since: Timestamp::now() });
     let (syncer, _locks) = home::open_at(home.clone(), Some(moved.clone()))?;
-    let url = text::cell(&syncer.here.device.join.url);
+    let url = text::cell(syncer.host.url());
     let serial = believed_at_host(&syncer).map_err(|why| {
         let why = conditions::text(&why);
         CliError::Input(format!("`{url}` isn't followed, and nothing was changed: {why}"))

@@ -164,6 +164,7 @@ impl HostSettings {
         Ok(repo_http::Settings {
             authorities: authorities.into_iter().collect(),
             public_roots: self.public_roots,
+            believes_any: false,
             pin: self.pin,
             client_certificate: self.client_certificate.clone(),
             proxy: self.proxy.clone(),

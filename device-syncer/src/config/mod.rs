@@ -102,6 +102,8 @@ places! {
     failure: "failure.json",
     /// Where a person said that the host is.
     moved: "moved.json",
+    /// The newest roster that is believed, byte for byte.
+    roster: "roster.json",
     /// When what failed is tried again.
     retries: "retries.json",
     /// What persons at the device hold.

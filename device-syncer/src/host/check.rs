@@ -81,14 +81,14 @@ impl HostCheck {
         for timeout in [&mut settings.timeouts.connect, &mut settings.timeouts.answer, &mut settings.timeouts.total] {
             *timeout = (*timeout).min(limit);
         }
-        let (connection, began) = (HostConnection::open(home, join, &settings, clock)?, Instant::now());
+        let (connection, began) = (HostConnection::open(home, join, None, &settings, clock)?, Instant::now());
         let found = RemoteRefs::poll(&connection.remote);
         let took = began.elapsed();
-        let theirs = Url::parse(&join.url).ok().and_then(|url| connection.time_of_host(&url));
+        let theirs = Url::parse(&connection.url).ok().and_then(|url| connection.time_of_host(&url));
         let now = Timestamp::now();
         let failed = |error: RemoteError| (Step::of(error.reason()), error.reason(), error_chain(&error));
         let ends_soon = found.is_ok() && connection.is_trusted_at(now + SOON) == Some(false);
         let clock = theirs.map(|theirs| theirs.duration_since(now));
-        Ok(Self { url: join.url.clone(), found: found.map_err(failed), took, clock, ends_soon })
+        Ok(Self { url: connection.url, found: found.map_err(failed), took, clock, ends_soon })
     }
 }

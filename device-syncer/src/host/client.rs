@@ -6,13 +6,16 @@ use jiff::Timestamp;
 use repo_git::repo::Pack;
 use repo_git::{CommitId, PushError, PushResult, PushUpdate, Remote, RemoteError, Repo};
 use repo_model::error_chain;
+use repo_model::roster::{RosterError, Trust};
 
 use crate::config::Device;
 use crate::host::account::Keeper;
-use crate::host::connection::HostConnection;
+use crate::host::connection::{HostConnection, RostersError};
 use crate::host::connectivity::Connectivity;
 use crate::host::refs::{Ask, RemoteRefs, StatusTip};
+use crate::host::verify::roster_signer;
 use crate::host::wait::WaitedRefs;
+use crate::state::roster;
 
 /// What a poll is, where it fails.
 const POLLING: &str = "the host can't be asked";
@@ -27,6 +30,27 @@ pub struct HostClient {
     waited: Option<WaitedRefs>,
     /// The tip of `site` that couldn't be fetched, and when that was tried.
     unfetched_site: Option<(CommitId, Instant)>,
+    /// Whether the host showed a certificate last that isn't believed.
+    is_distrusted: bool,
+    /// When it was asked last for rosters that say another authority.
+    rosters_asked: Option<Instant>,
+}
+
+/// How long a host whose certificate isn't believed is asked for no rosters again.
+const ROSTERS_AGAIN: Duration = Duration::from_secs(3600);
+
+/// How often a host is asked for more rosters in one go: each answer holds as many as fit.
+const ROSTER_ANSWERS: usize = 16;
+
+/// Rosters aren't followed: they can't be had, aren't proven, or can't be kept.
+#[derive(Debug, thiserror::Error)]
+enum FollowError {
+    #[error(transparent)]
+    Rosters(#[from] RostersError),
+    #[error(transparent)]
+    Unproven(#[from] RosterError),
+    #[error("can't keep the roster")]
+    Keep(#[from] std::io::Error),
 }
 
 /// How long a tip of `site` that couldn't be fetched is left alone.
@@ -47,7 +71,8 @@ pub enum Pushed {
 impl HostClient {
     /// Nothing is asked yet.
     pub fn new(connection: HostConnection, connectivity: Connectivity) -> Self {
-        Self { connection, connectivity, refs: None, waited: None, unfetched_site: None }
+        let (refs, waited, unfetched_site, is_distrusted, rosters_asked) = (None, None, None, false, None);
+        Self { connection, connectivity, refs, waited, unfetched_site, is_distrusted, rosters_asked }
     }
 
     /// The device's repository at the host.
@@ -79,7 +104,9 @@ impl HostClient {
             _ => {}
         }
         self.connection.refresh(&device.home, &device.join, &device.settings.host);
-        let refs = self.poll().inspect_err(|error| self.connectivity.failed(error, POLLING, Timestamp::now())).ok();
+        let polled = self.poll();
+        self.is_distrusted = matches!(&polled, Err(RemoteError::Http(error)) if error.is_of_certificate());
+        let refs = polled.inspect_err(|error| self.connectivity.failed(error, POLLING, Timestamp::now())).ok();
         let site = |refs: &RemoteRefs| (!device.settings.gates.keys.is_empty()).then_some(refs.site);
         self.waited =
             refs.as_ref().map(|refs| WaitedRefs { desired: refs.desired, freshness: refs.freshness, site: site(refs) });
@@ -105,6 +132,40 @@ impl HostClient {
         let knows_us = |keeper: &mut Keeper| keeper.fall_back() || keeper.come_back(now);
         let is_let_in = refused && self.connection.keeper.as_mut().is_some_and(knows_us);
         if is_let_in { RemoteRefs::poll(&self.connection.remote) } else { refs }
+    }
+
+    /// Whether the rosters are to be asked for: the host's certificate isn't believed, so its authority may have been replaced while
+    /// this device was away. Once an hour at most.
+    pub fn asks_for_rosters(&self) -> bool {
+        let is_asked = self.rosters_asked.is_some_and(|asked| asked.elapsed() < ROSTERS_AGAIN);
+        self.is_distrusted && !is_asked
+    }
+
+    /// Follows the host's rosters from the newest that is known, and keeps the newest that they lead to; `None` where none is newer.
+    /// They prove themselves.
+    pub fn newer_roster(&mut self, device: &Device, known: &Trust) -> Option<Trust> {
+        self.rosters_asked = Some(Instant::now());
+        let mut newest: Option<Trust> = None;
+        for _ in 0..ROSTER_ANSWERS {
+            match self.follow_rosters(device, newest.as_ref().unwrap_or(known)) {
+                Ok(Some(next)) => newest = Some(next),
+                Ok(None) => break,
+                Err(error) => {
+                    tracing::warn!(error = error_chain(&error), "the host's rosters aren't followed");
+                    break;
+                }
+            }
+        }
+        let newest = newest?;
+        tracing::info!(version = newest.roster.version, "a newer roster is believed, of a host that isn't yet");
+        Some(newest)
+    }
+
+    fn follow_rosters(&self, device: &Device, known: &Trust) -> Result<Option<Trust>, FollowError> {
+        let steps = self.connection.rosters_after(known.roster.version, &device.settings.host)?;
+        let Some((trust, text)) = steps.unwrap_or_default().follow(known, &roster_signer)? else { return Ok(None) };
+        roster::keep(&device.home, &device.join, &trust, text.as_bytes())?;
+        Ok(Some(trust))
     }
 
     /// A publisher moves `freshness` after `desired`, so where a state was just adopted and nothing proves it, the host is

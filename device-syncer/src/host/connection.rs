@@ -1,20 +1,21 @@
 //! The host connection: an agent made of the join file and the settings, and made anew when their files change.
 
 use std::io;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use jiff::Timestamp;
 use repo_git::durable::Stamp;
 use repo_git::{Remote, RemoteError};
-use repo_http::{Agent, Clock, InvalidUrl, Request, SettingsError, Url};
+use repo_http::{Agent, Clock, HttpError, InvalidUrl, Request, SettingsError, Url};
 use repo_model::clock::SKEW;
 use repo_model::join::Join;
+use repo_model::roster::RosterSteps;
 use repo_model::{InvalidSshUrl, SshUrl, error_chain};
 
 use crate::config::{Home, HostSettings};
 use crate::host::account::{self, Keeper};
 use crate::host::ssh;
+use crate::state::moved;
 
 /// The host's address, or how it is to be reached, can't be used.
 #[derive(Debug, thiserror::Error)]
@@ -41,6 +42,9 @@ pub enum ConnectionError {
     /// A local path that can't be used.
     #[error(transparent)]
     Remote(#[from] RemoteError),
+    /// Where a person said that the host is can't be read.
+    #[error("can't read where the host is")]
+    Moved(#[source] io::Error),
     /// The file with the authorities can't be read.
     #[error("can't read `host.ca`")]
     Ca(#[source] io::Error),
@@ -49,11 +53,25 @@ pub enum ConnectionError {
     Settings(#[from] SettingsError),
 }
 
+/// The host's rosters can't be had.
+#[derive(Debug, thiserror::Error)]
+pub enum RostersError {
+    #[error(transparent)]
+    Host(#[from] HttpError),
+    #[error(transparent)]
+    Connection(#[from] ConnectionError),
+    /// It isn't what a host answers.
+    #[error("the host's answer holds no rosters")]
+    Answer(#[source] serde_json::Error),
+}
+
 /// URL, TLS and credentials in use.
 #[derive(Debug)]
 pub struct HostConnection {
     /// The device's own repository at the host.
     pub remote: Remote,
+    /// Where that is, as the join file, the roster or a person at the device says.
+    pub url: String,
     /// Keeps the secret of the join file's account valid; `None` where that isn't used.
     pub keeper: Option<Keeper>,
     /// The same repository, for whoever has to end what is in flight.
@@ -103,12 +121,23 @@ impl Current {
 }
 
 impl HostConnection {
-    /// Reads what it takes. Nothing is asked yet.
-    pub fn open(home: &Home, join: &Join, settings: &HostSettings, clock: Clock) -> Result<Self, ConnectionError> {
-        let stamps = stamps(&settings.files);
-        let Connected { remote, keeper, witness } = connect(home, join, settings, &clock)?;
+    /// Reads what it takes. Nothing is asked yet. At this `place`, if a person is about to say so: there the keys of the join
+    /// file count that are about the host.
+    pub fn open(
+        home: &Home,
+        join: &Join,
+        place: Option<&Join>,
+        settings: &HostSettings,
+        clock: Clock,
+    ) -> Result<Self, ConnectionError> {
+        let stamps = stamps(home, settings);
+        let connected = match place {
+            Some(place) => connect_at(place, home, settings, &clock),
+            None => connect(home, join, settings, &clock),
+        };
+        let Connected { url, remote, keeper, witness } = connected?;
         let current = Current(Arc::new(Mutex::new(remote.clone())));
-        Ok(Self { remote, keeper, current, witness, clock, stamps })
+        Ok(Self { url, remote, keeper, current, witness, clock, stamps })
     }
 
     /// The connection in use, also after [`HostConnection::refresh`].
@@ -118,21 +147,34 @@ impl HostConnection {
 
     /// Connects anew if a file changed that the connection was made of. Files that can't be used leave it as it is.
     pub fn refresh(&mut self, home: &Home, join: &Join, settings: &HostSettings) {
-        let now = stamps(&settings.files);
+        let now = stamps(home, settings);
         if now == self.stamps {
             return;
         }
         match connect(home, join, settings, &self.clock) {
-            Ok(Connected { remote, keeper, witness }) => {
-                tracing::info!("settings, a key, certificate or proxy's account for the host changed; connecting anew");
+            Ok(Connected { url, remote, keeper, witness }) => {
+                tracing::info!("what says where the host is, or how it is reached, has changed; connecting anew");
                 *self.current.0.lock().unwrap_or_else(PoisonError::into_inner) = remote.clone();
-                (self.remote, self.keeper, self.witness) = (remote, keeper, witness);
+                (self.url, self.remote, self.keeper, self.witness) = (url, remote, keeper, witness);
             }
             Err(error) => {
                 tracing::warn!(error = error_chain(&error), "changed files can't be used; going on as before")
             }
         }
         self.stamps = now;
+    }
+
+    /// Asks whoever answers at the host's address, over HTTPS, for the rosters after this version, although nothing proves that
+    /// it is the host: they prove themselves, and nothing else is asked or shown. `None` where it isn't reached over HTTPS.
+    pub fn rosters_after(&self, version: u64, settings: &HostSettings) -> Result<Option<RosterSteps>, RostersError> {
+        let Ok(Place::OverHttps(url)) = place(&self.url) else { return Ok(None) };
+        let known = settings.agent(None, &self.clock).map_err(ConnectionError::Ca)?;
+        let nobody = repo_http::Settings { client_certificate: None, pin: None, authorities: Vec::new(), ..known };
+        let agent = Agent::new(&repo_http::Settings { believes_any: true, ..nobody }).map_err(ConnectionError::from)?;
+        let url = url.at_host(&format!("trust?from={version}"));
+        let answer = agent.send(&Request { expects: Some("application/json"), ..Request::get(&url) })?;
+        let bytes = answer.body.bytes(RosterSteps::MAX as u64)?;
+        repo_model::json::read(&bytes).map(Some).map_err(RostersError::Answer)
     }
 
     /// The time that the host says it is, over HTTPS.
@@ -152,8 +194,8 @@ impl HostConnection {
 
     /// Connects anew by other settings. Those that can't be used leave it as it is.
     pub fn renew(&mut self, home: &Home, join: &Join, settings: &HostSettings) {
-        // No list of files is as long.
-        self.stamps = vec![None; settings.files.len() + 1];
+        // No list of files is that short.
+        self.stamps.clear();
         self.refresh(home, join, settings);
     }
 
@@ -189,21 +231,35 @@ fn seconds(moment: Timestamp) -> u64 {
 
 /// What it takes to talk with the host.
 struct Connected {
+    url: String,
     remote: Remote,
     keeper: Option<Keeper>,
     witness: TimeWitness,
 }
 
+/// Where the host is said to be. What can't be used of that is left alone, and the join file counts.
 fn connect(home: &Home, join: &Join, settings: &HostSettings, clock: &Clock) -> Result<Connected, ConnectionError> {
+    let place = moved::in_use(home, join).map_err(ConnectionError::Moved)?;
+    match connect_at(&place, home, settings, clock) {
+        Err(error) if place != *join => {
+            tracing::warn!(url = place.url, error = error_chain(&error), "going on at the host of the join file");
+            connect_at(join, home, settings, clock)
+        }
+        connected => connected,
+    }
+}
+
+fn connect_at(join: &Join, home: &Home, settings: &HostSettings, clock: &Clock) -> Result<Connected, ConnectionError> {
+    let text = join.url.clone();
     match place(&join.url)? {
-        Place::Here(remote) => Ok(Connected { remote, keeper: None, witness: TimeWitness::Nothing }),
+        Place::Here(remote) => Ok(Connected { url: text, remote, keeper: None, witness: TimeWitness::Nothing }),
         Place::OverHttps(url) => over_https(url, home, join, settings, clock),
         Place::OverSsh(_) if settings.pin.is_some() => {
             Err(ConnectionError::Pin { expected: "SHA256:…", over: "over SSH" })
         }
         Place::OverSsh(url) => {
             let remote = ssh::remote(&url, join, settings)?;
-            Ok(Connected { remote, keeper: None, witness: TimeWitness::Roster })
+            Ok(Connected { url: text, remote, keeper: None, witness: TimeWitness::Roster })
         }
     }
 }
@@ -228,7 +284,7 @@ fn over_https(
         }
     };
     let remote = Remote::https(url, agent.clone(), credentials);
-    Ok(Connected { remote, keeper, witness: TimeWitness::Certificate(agent) })
+    Ok(Connected { url: join.url.clone(), remote, keeper, witness: TimeWitness::Certificate(agent) })
 }
 
 /// Where `url` of a join file leads (`repo-layouts/README.md`, *Join file*).
@@ -252,8 +308,9 @@ fn place(url: &str) -> Result<Place, ConnectionError> {
     }
 }
 
-fn stamps(files: &[PathBuf]) -> Vec<Option<Stamp>> {
-    files.iter().map(|path| Stamp::of(path)).collect()
+fn stamps(home: &Home, settings: &HostSettings) -> Vec<Option<Stamp>> {
+    let of_home = [home.roster(), home.moved()];
+    of_home.iter().chain(&settings.files).map(|path| Stamp::of(path)).collect()
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ use crate::host::connection::HostConnection;
 use crate::host::refs::RemoteRefs;
 use crate::host::verify::{Adoption, Judge};
 use crate::state::floor::Floor;
+use crate::state::roster;
 use crate::state::view::View;
 
 /// How many times as long as any other conversation a fetch may take: ten minutes, unless `timeouts` of `device.yaml` say
@@ -235,16 +236,17 @@ impl Fetcher<'_> {
         Judge { view, join, floor, trust, now: self.connection.now(), accepted_history }
     }
 
-    /// The newest roster that is believed: the one of the accepted state, or that of a join file which came later.
-    fn trust(&self) -> Result<Trust, Refusal> {
-        let pin = |roster: &[u8]| {
-            Trust::pin(&roster_path(self.device.join.trust.version), roster, self.device.join.fleet)
-                .map_err(|error| Refusal::new(ErrorCode::TrustInvalid, error_chain(&error)))
-        };
-        let joined = pin(self.device.join.trust.roster.as_bytes())?;
+    /// The newest roster that is believed: the one of the accepted state, that of the join file, or one that came since.
+    pub fn trust(&self) -> Result<Trust, Refusal> {
+        let invalid = |error| Refusal::new(ErrorCode::TrustInvalid, error_chain(&error));
+        let (device, join) = (&self.device, &self.device.join);
+        let newest = roster::newest(&device.home, join).map_err(invalid)?;
         match self.view.device_state.roster.as_slice() {
-            [] => Ok(joined),
-            known => pin(known).map(|known| if known.roster.version < joined.roster.version { joined } else { known }),
+            [] => Ok(newest),
+            bytes => {
+                let accepted = Trust::pin(&roster_path(join.trust.version), bytes, join.fleet).map_err(invalid)?;
+                Ok(if accepted.roster.version > newest.roster.version { accepted } else { newest })
+            }
         }
     }
 

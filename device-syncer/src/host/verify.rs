@@ -249,7 +249,7 @@ fn unreadable(error: impl std::error::Error + 'static) -> Refusal {
 }
 
 /// Says who made a roster's signature.
-fn roster_signer(bytes: &[u8], armored: &str) -> Option<KeyText> {
+pub fn roster_signer(bytes: &[u8], armored: &str) -> Option<KeyText> {
     sign::verify(ROSTER_NAMESPACE, bytes, armored).ok().map(|key| key_text(&key))
 }
 

@@ -9,6 +9,7 @@ use repo_model::desired::{Desired, Refusal};
 use repo_model::error_chain;
 use repo_model::freshness::{Freshness, PROOF_REFUSED};
 use repo_model::report::{Condition, ConditionType, Reason};
+use repo_model::roster::Trust;
 
 use crate::config::Device;
 use crate::decision::conditions::{self, condition};
@@ -23,6 +24,7 @@ use crate::reconcile::lost::lost;
 use crate::reconcile::outcome::HostAnswer;
 use crate::state::accepted::{self, LastRead, Unreadable};
 use crate::state::floor::{Floor, FloorError};
+use crate::state::roster;
 use crate::state::site;
 use crate::state::view::View;
 
@@ -44,6 +46,8 @@ pub(super) struct Found {
     proof: Option<Result<Freshness, Refusal>>,
     /// What persons of the site say from elsewhere, where that is new; the outer `None` where that isn't known, or nobody may.
     site: Option<Result<Option<Box<NewerList>>, Refusal>>,
+    /// A roster that its own proof led to, where the host's certificate isn't believed.
+    pub(super) newer_roster: Option<Trust>,
 }
 
 /// A list on the branch `site` that is believed.
@@ -94,6 +98,7 @@ impl Found {
         matches!(self.outcome, FetchOutcome::Adoption(_))
             || matches!(self.proof, Some(Ok(_)))
             || matches!(self.site, Some(Ok(Some(_))))
+            || self.newer_roster.is_some()
     }
 }
 
@@ -116,7 +121,7 @@ pub(super) fn fetch_and_judge(
     let accepted = view.device_state.accepted.as_ref().map(|accepted| accepted.commit.clone());
     let Some(refs) = refs.filter(|_| is_resumed) else {
         let (host, outcome) = (HostAnswer::Unreachable, FetchOutcome::Unchanged);
-        return Found { accepted, host, is_resumed, outcome, proof: None, site: None };
+        return Found { accepted, host, is_resumed, outcome, proof: None, site: None, newer_roster: None };
     };
     let accepted_history = accepted_history.filter(|commit| !accepted::is_in_force(view, *commit));
     let mut judge = Judge { host, device, view, floor };
@@ -131,7 +136,7 @@ pub(super) fn fetch_and_judge(
     };
     let proof = judge.proof(refs, &outcome);
     let site = judge.site(refs);
-    Found { accepted, host: answer, is_resumed, outcome, proof, site }
+    Found { accepted, host: answer, is_resumed, outcome, proof, site, newer_roster: None }
 }
 
 /// What it takes to judge what the host has.
@@ -265,12 +270,12 @@ pub(super) struct Acceptance<'a> {
     pub(super) view: &'a View,
     pub(super) floor: &'a mut Floor,
     pub(super) heard: &'a mut Heard,
+    pub(super) last_read: &'a mut LastRead,
 }
 
 impl Acceptance<'_> {
     /// Puts together what a pass goes by: the newest state that is believed, and the conditions to report of it. Waits for
     /// nobody.
-    pub(super) last_read: &'a mut LastRead,
     pub(super) fn take(mut self, found: Option<Found>, events: &[Condition]) -> Result<PassInput, AcceptError> {
         let mut pass = PassInput::of(self.view.device_state.clone());
         let accepted = self.view.device_state.accepted.as_ref().map(|accepted| &accepted.commit);
@@ -380,6 +385,9 @@ impl Acceptance<'_> {
         if adoption.desired.envelope.serial > self.floor.serial {
             pass.next.damaged = None;
         }
+        let Device { home, join, .. } = self.device;
+        roster::keep(home, join, &adoption.trust, &adoption.roster)
+            .map_err(|source| FloorError::Roster { path: home.roster(), source })?;
         *self.floor = adoption.raise(self.floor);
         self.floor.raise(&self.device.home.floor())?;
         let before =
@@ -434,7 +442,8 @@ fn of_accepted(next: &DeviceState, refused: Option<Refusal>, now: Timestamp) -> 
 impl Found {
     /// Nothing that is new.
     pub(super) fn nothing(host: HostAnswer) -> Self {
-        Self { accepted: None, host, is_resumed: true, outcome: FetchOutcome::Unchanged, proof: None, site: None }
+        let outcome = FetchOutcome::Unchanged;
+        Self { accepted: None, host, is_resumed: true, outcome, proof: None, site: None, newer_roster: None }
     }
 
     /// A proof that the host shows the newest.

@@ -7,12 +7,14 @@ use std::time::Duration;
 use jiff::Timestamp;
 use repo_git::Remote;
 use repo_model::desired::Desired;
+use repo_model::roster::Trust;
 
 use crate::config::Device;
 use crate::config::device::POLL;
 use crate::decision::heartbeat;
 use crate::decision::observation::Observation;
 use crate::host::client::HostClient;
+use crate::host::fetch::Fetcher;
 use crate::host::heartbeat::Heartbeat;
 use crate::host::refs::{Ask, RemoteRefs, StatusTip};
 use crate::host::status::StatusBranch;
@@ -89,6 +91,11 @@ impl HostSide {
         self.client.remote()
     }
 
+    /// Where that is, as the join file, the roster or a person at the device says.
+    pub fn url(&self) -> &str {
+        &self.client.connection.url
+    }
+
     /// Other settings count from now on.
     pub(super) fn follow(&mut self, device: Device) {
         self.device = device;
@@ -120,10 +127,26 @@ impl HostSide {
         if !is_asked {
             return Ok(None);
         }
+        let newer_roster = self.newer_roster(floor);
+        if newer_roster.is_some() {
+            // At the place and by the authority that it names.
+            self.refs = self.client.remote_refs(ask, &self.device);
+        }
         let is_resumed = status_branch(&mut self.client, &self.state, &self.device).resume(self.refs.as_ref())?;
         let view = self.state.view();
         let refs = (self.refs.as_mut(), is_resumed);
-        Ok(Some(fetch_and_judge(&mut self.client, &self.device, &view, floor, refs, requests.accept_history)))
+        let mut found = fetch_and_judge(&mut self.client, &self.device, &view, floor, refs, requests.accept_history);
+        found.newer_roster = newer_roster;
+        Ok(Some(found))
+    }
+
+    fn newer_roster(&mut self, floor: &Floor) -> Option<Trust> {
+        if !self.client.asks_for_rosters() {
+            return None;
+        }
+        let (view, connection) = (self.state.view(), &self.client.connection);
+        let known = Fetcher { connection, device: &self.device, view: &view, floor }.trust().ok()?;
+        self.client.newer_roster(&self.device, &known)
     }
 
     /// Pushes what the host doesn't know yet, and returns whether it knows all of it then. Nothing is pushed before a `desired`
@@ -159,7 +182,7 @@ impl HostSide {
         self.desired.as_deref()
     }
 
-    /// Reads the accepted state, if it isn't the one that was read last.
+    /// Reads the accepted state, unless that was done a while ago.
     pub(super) fn read_desired(&mut self, view: &View) -> Result<(), Unreadable> {
         self.desired = self.last_read.read(view, &view.device_state)?;
         Ok(())

@@ -39,6 +39,8 @@ pub mod preview;
 pub mod reconciler;
 /// Reads `device.yaml` again between two passes.
 pub mod reload;
+/// Rosters that a person brings.
+pub mod rosters;
 /// When the next pass is due, and whether it asks the host.
 pub mod schedule;
 /// Which sets ran well for long enough, and which failed.

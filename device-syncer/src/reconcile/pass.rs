@@ -248,6 +248,9 @@ impl DeviceSide {
         }
         if let Some(found) = &found {
             self.heard.is_resumed |= found.is_resumed;
+            if found.newer_roster.as_ref().is_some_and(|newest| self.floor.lift_to_roster(newest)) {
+                self.floor.raise(&self.device.home.floor())?;
+            }
         }
         let view = self.state.view();
         if view.status.is_none() && !self.heard.is_resumed {

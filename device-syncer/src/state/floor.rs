@@ -12,6 +12,7 @@ use repo_git::durable;
 use repo_model::Digest;
 use repo_model::clock::SKEW;
 use repo_model::join::Join;
+use repo_model::roster::Trust;
 use serde::{Deserialize, Serialize};
 
 use crate::decision::device_state::Accepted;
@@ -63,6 +64,9 @@ pub enum FloorError {
     /// Writing failed; what was there still counts.
     #[error("can't raise the floor `{}`", path.display())]
     Raise { path: PathBuf, source: io::Error },
+    /// The roster that it would be raised to can't be kept.
+    #[error("can't keep the roster `{}`", path.display())]
+    Roster { path: PathBuf, source: io::Error },
     /// Neither slot is whole. A raise writes one of them, so a power cut alone spoils one at most.
     #[error("the floor `{}` has no whole slot", path.display())]
     Damaged { path: PathBuf },
@@ -126,6 +130,15 @@ impl Floor {
         if accepted.trust > self.trust {
             (self.trust, self.trust_digest) = (accepted.trust, Digest::of(roster));
         }
+    }
+
+    /// Never below a roster that is believed. Whether that changes anything.
+    pub fn lift_to_roster(&mut self, newest: &Trust) -> bool {
+        let is_newer = newest.roster.version > self.trust;
+        if is_newer {
+            (self.trust, self.trust_digest) = (newest.roster.version, newest.digest);
+        }
+        is_newer
     }
 
     /// Makes the file with this floor in its first slot.

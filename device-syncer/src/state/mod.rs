@@ -24,7 +24,7 @@ pub mod layout;
 pub mod loaded;
 /// What only this device can show, because it can't be reported.
 pub mod local_condition;
-/// Where a person said that the host is.
+/// Where the host is: by the join file, by the newest roster, or by a person at the device.
 pub mod moved;
 /// What the site's hook let through.
 pub mod opened;
@@ -39,6 +39,8 @@ pub mod restores;
 pub mod retries;
 /// When they are, for who asks.
 pub mod retry_times;
+/// The newest roster that is believed, beside the clone.
+pub mod roster;
 /// All of it as one value behind one lock, and the transactions that change it.
 pub mod shared;
 /// The lists of the site that this device believed.

@@ -1,4 +1,5 @@
-//! `moved.json`: where a person said that the host is, in place of what the join file says.
+//! Where the host is, and how it is known. The join file says it; the newest roster may say it otherwise, and `moved.json` is
+//! what a person at the device said in place of both.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -10,12 +11,15 @@ use repo_model::join::Join;
 use repo_model::json;
 use serde::{Deserialize, Serialize};
 
-/// A host that a person named by `set-host`. It counts for the join file that it was said of: a newer one, which comes from
-/// the operator, has the last word.
+use crate::config::Home;
+use crate::state::roster;
+
+/// A host that a person named by `set-host`. It counts for as long as join file and roster name the host that they named when it
+/// was said: what they say later has the last word.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Moved {
-    /// The URL in the join file when it was said.
+    /// The URL by join file and roster when it was said.
     pub from: String,
     /// Where the device's repository is now.
     pub url: String,
@@ -26,7 +30,7 @@ pub struct Moved {
 }
 
 impl Moved {
-    /// What the join file comes to with it.
+    /// What the host comes to with it.
     pub fn put_into(self, join: &mut Join) {
         if self.from != join.url {
             return;
@@ -36,6 +40,23 @@ impl Moved {
             join.ca = self.ca;
         }
     }
+}
+
+/// What join file and newest roster say of the host, as the keys of a join file.
+pub fn by_roster(home: &Home, join: &Join) -> Join {
+    let mut place = join.clone();
+    // What a join file pins is read when that is.
+    if let Ok(newest) = roster::newest(home, join) {
+        place.follow_roster(&newest.roster);
+    }
+    place
+}
+
+/// The same, and what a person at the device said in place of that.
+pub fn in_use(home: &Home, join: &Join) -> io::Result<Join> {
+    let mut place = by_roster(home, join);
+    read(&home.moved())?.into_iter().for_each(|moved| moved.put_into(&mut place));
+    Ok(place)
 }
 
 /// What the file says, if there is one.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::roster::{Trust, roster_path};
+use crate::roster::{DEVICE, Roster, Trust, roster_path};
 use crate::{DeviceId, Digest, FleetId, KeyText, error_chain};
 
 /// What `wfm-git-publisher device add` writes and `device-syncer init --join` reads.
@@ -35,6 +35,22 @@ pub struct Join {
     pub trust: JoinTrust,
     /// The first floor, so that a fresh device sees a replay too.
     pub floor: JoinFloor,
+}
+
+impl Join {
+    /// Where the newest roster that is believed names the host otherwise, that counts: its roots say who the host is.
+    pub fn follow_roster(&mut self, roster: &Roster) {
+        let Some(host) = roster.host.as_ref().filter(|_| roster.version >= self.trust.version) else { return };
+        if let Some(url) = &host.url {
+            self.url = url.replace(DEVICE, self.device.as_str());
+        }
+        if host.ca.is_some() {
+            self.ca.clone_from(&host.ca);
+        }
+        if !host.host_keys.is_empty() {
+            self.host_keys.clone_from(&host.host_keys);
+        }
+    }
 }
 
 impl std::fmt::Debug for Join {

@@ -1,5 +1,6 @@
 //! The trust roster: which publisher keys a device believes, followed version by version.
 
+use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
 use jiff::Timestamp;
@@ -28,7 +29,32 @@ pub struct Roster {
     pub roots: Vec<KeyText>,
     /// The keys that sign `desired`, `bundle` and `freshness`.
     pub publishers: Vec<Publisher>,
+    /// Where the host is and how it is known, in place of what join files say. Absent: as those say. Programs before 0.3 ignore it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<RosterHost>,
 }
+
+/// What the roots say of the host: keys of a [join file](crate::join::Join) that count in place of its own.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RosterHost {
+    /// The URL of a device's repository, in which [`DEVICE`] stands for the device's id.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
+    /// PEM of the authorities, to one of which the host's certificate must chain: two of them while one replaces the other.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ca: Option<String>,
+    /// Public keys of the host, one of which it must show, as `<algorithm> <base64>`; over SSH only.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub host_keys: Vec<KeyText>,
+}
+
+/// Stands for the id of a device in the URL of a [`RosterHost`].
+pub const DEVICE: &str = "{device}";
+
+/// The longest URL and the most PEM of a [`RosterHost`], in bytes.
+const MAX_URL: usize = 1024;
+const MAX_CA: usize = 32 << 10;
 
 /// A publisher key that the roots delegate to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -147,7 +173,7 @@ impl Roster {
         } else if self.roots.len() > MAX_KEYS || self.publishers.len() > MAX_KEYS {
             Err(format!("lists more than {MAX_KEYS} keys"))
         } else {
-            Ok(())
+            self.host.as_ref().map_or(Ok(()), RosterHost::check)
         }
     }
 
@@ -169,6 +195,60 @@ impl Roster {
                 .is_some_and(|key| key == **root)
         };
         self.roots.iter().enumerate().filter(signed).map(|(index, _)| index).collect()
+    }
+}
+
+impl RosterHost {
+    fn check(&self) -> Result<(), String> {
+        let is_wrong = |url: &String| url.len() > MAX_URL || url.matches(DEVICE).count() != 1;
+        if self.url.as_ref().is_some_and(is_wrong) {
+            Err(format!("`host.url` must hold `{DEVICE}` once, and have {MAX_URL} bytes at most"))
+        } else if self.ca.as_ref().is_some_and(|pem| pem.len() > MAX_CA) {
+            Err(format!("`host.ca` has more than {MAX_CA} bytes"))
+        } else if self.host_keys.len() > MAX_KEYS {
+            Err(format!("`host.hostKeys` lists more than {MAX_KEYS} keys"))
+        } else {
+            Ok(())
+        }
+    }
+}
+
+/// The rosters after a version, as a host tells them, the oldest first (`GET /trust?from=<n>`, and the file of `trust export`).
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RosterSteps {
+    pub rosters: Vec<RosterStep>,
+}
+
+/// One of them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RosterStep {
+    pub version: u64,
+    /// Its exact text.
+    pub roster: String,
+    /// The exact texts of its signatures, by the index of the root in the version before.
+    #[serde(default)]
+    pub signatures: BTreeMap<u32, String>,
+}
+
+impl RosterSteps {
+    /// The most bytes of such an answer or file.
+    pub const MAX: usize = 1 << 20;
+
+    /// The newest roster that these lead to from `known`, with its exact text; `None` where none is newer. What isn't proven by
+    /// the roots of the version before is an error, whatever comes after it.
+    pub fn follow(&self, known: &Trust, signer: Signer<'_>) -> Result<Option<(Trust, String)>, RosterError> {
+        let mut newest: Option<(Trust, String)> = None;
+        for step in self.rosters.iter().skip_while(|step| step.version <= known.roster.version) {
+            let signature = |(index, text): (&u32, &String)| {
+                (signature_path(step.version, *index as usize), text.clone().into_bytes())
+            };
+            let mut files: FileTree = step.signatures.iter().map(signature).collect();
+            files.insert(roster_path(step.version), step.roster.clone().into_bytes());
+            let before = newest.as_ref().map_or(known, |(trust, _)| trust);
+            let next = before.next(step.roster.as_bytes(), &files, signer)?;
+            newest = Some((next, step.roster.clone()));
+        }
+        Ok(newest)
     }
 }
 
@@ -232,6 +312,7 @@ mod tests {
             threshold,
             roots: roots.iter().map(|name| key(name)).collect(),
             publishers: vec![Publisher { key: key("pub"), not_after: Some("2030-01-01T00:00:00Z".parse().unwrap()) }],
+            host: None,
         };
         crate::json::to_bytes(&roster)
     }
@@ -314,6 +395,65 @@ mod tests {
         for too_few in [vec![], vec![own(0, "b")], vec![own(0, "b"), own(1, "b")], vec![own(0, "c"), own(1, "b")]] {
             let refused = check(two(), &too_few);
             assert!(matches!(refused, Err(RosterError::Own { needed: 2, .. })), "{too_few:?}");
+        }
+    }
+
+    #[test]
+    fn what_a_host_tells_is_followed_as_far_as_it_is_proven_and_never_back() {
+        let step = |version: u64, bytes: Vec<u8>, by: &[(u32, &str)]| RosterStep {
+            version,
+            roster: String::from_utf8(bytes).unwrap(),
+            signatures: by.iter().map(|(index, name)| (*index, format!("by {name}"))).collect(),
+        };
+        let known = |version| Trust::pin("known", &roster(version, 1, &["a"]), fleet()).unwrap();
+        let all = RosterSteps {
+            rosters: vec![
+                step(1, roster(1, 1, &["x"]), &[]),
+                step(2, roster(2, 1, &["b"]), &[(0, "a")]),
+                step(3, roster(3, 1, &["c"]), &[(0, "b")]),
+            ],
+        };
+        let follow = |steps: &RosterSteps, from| steps.follow(&known(from), &signer);
+        let (newest, text) = follow(&all, 1).unwrap().unwrap();
+        assert_eq!((newest.roster.version, text.into_bytes()), (3, roster(3, 1, &["c"])));
+        assert!(
+            matches!(follow(&all, 2), Err(RosterError::Signatures { version: 3, .. })),
+            "it knows another version 2"
+        );
+        for from in [3, 4] {
+            assert_eq!(follow(&all, from).unwrap(), None, "nothing leads back from {from}");
+        }
+        let without = |left_out: usize| {
+            let mut steps = all.clone();
+            steps.rosters.remove(left_out);
+            follow(&steps, 1)
+        };
+        assert!(matches!(without(1), Err(RosterError::Invalid { .. })), "a version is left out");
+        assert_eq!(without(2).unwrap().unwrap().0.roster.version, 2);
+        let mut forged = all.clone();
+        forged.rosters[2].signatures = [(0, "by a".to_owned())].into();
+        assert!(matches!(follow(&forged, 1), Err(RosterError::Signatures { version: 3, found: 0, .. })));
+    }
+
+    #[test]
+    fn what_a_roster_says_of_the_host_is_bounded() {
+        let with = |host: RosterHost| {
+            let plain: Roster = serde_json::from_slice(&roster(1, 1, &["a"])).unwrap();
+            let bytes = crate::json::to_bytes(&Roster { host: Some(host), ..plain });
+            Trust::pin("pinned", &bytes, fleet()).map(|trust| trust.roster.host)
+        };
+        let url = |text: &str| RosterHost { url: Some(text.to_owned()), ..RosterHost::default() };
+        let good = url("https://wfm:8443/devices/{device}.git");
+        assert_eq!(with(good.clone()).unwrap(), Some(good));
+        let long = format!("https://wfm/{}/{{device}}.git", "x".repeat(MAX_URL));
+        for bad in [
+            url("https://wfm/press-01.git"),
+            url("https://wfm/{device}/{device}.git"),
+            url(&long),
+            RosterHost { ca: Some("x".repeat(MAX_CA + 1)), ..RosterHost::default() },
+            RosterHost { host_keys: vec![key("host"); MAX_KEYS + 1], ..RosterHost::default() },
+        ] {
+            assert!(matches!(with(bad), Err(RosterError::Invalid { .. })));
         }
     }
 

@@ -37,7 +37,7 @@ use repo_model::report::{
     Adopted, CURRENT_STATE, CurrentComponent, CurrentDeployment, CurrentState, IMAGES, LockedImage, LockedImages,
     SYNCER, SyncerReport,
 };
-use repo_model::roster::{Publisher, Roster, roster_path};
+use repo_model::roster::{Publisher, Roster, RosterHost, roster_path};
 use repo_model::site::{SITE, SiteList, SiteWord};
 use repo_model::value::{Param, ParamValue, input_digest};
 use repo_model::{DeploymentId, DeviceId, Digest, FileTree, FleetId, KeyText, bundle, desired, json};
@@ -123,6 +123,7 @@ fn skeleton() -> Assembled {
         threshold: 1,
         roots: vec![key('R')],
         publishers: vec![Publisher { key: key('P'), not_after: Some("2028-01-01T00:00:00Z".parse().unwrap()) }],
+        host: None,
     };
     let trust = FileTree::from([(roster_path(1), json::to_bytes(&roster))]);
     assemble(envelope, &BTreeMap::from([(deployment(), document())]), &trust)
@@ -378,7 +379,42 @@ fn join() -> serde_json::Value {
     ];
     let urls = urls.map(|(url, way)| (url, (!way.is_empty()).then_some(way)));
     let lines = [format!("{} {}", key('D'), device()), format!("{} {} ssh", key('S'), device())];
-    serde_json::json!({"join": file, "joinOverSsh": over_ssh, "enrolmentLine": lines[0], "sshLine": lines[1], "urls": urls})
+    let by_roster = by_roster(&read);
+    serde_json::json!({
+        "join": file, "joinOverSsh": over_ssh, "enrolmentLine": lines[0], "sshLine": lines[1], "urls": urls, "byRoster": by_roster,
+    })
+}
+
+/// What newer rosters, and one that is older, make of the host of the join file over SSH.
+fn by_roster(join: &Join) -> Vec<serde_json::Value> {
+    let host = |host: serde_json::Value| Some(json::read::<RosterHost>(host.to_string().as_bytes()).unwrap());
+    let moved =
+        serde_json::json!({"url": "ssh://wfm@new.example/devices/{device}.git", "hostKeys": [key('N'), key('H')]});
+    let over_https = serde_json::json!({"url": "https://new.example/d/{device}/state.git", "ca": "PEM of two\n"});
+    let cases = [
+        (1, None),
+        (1, host(moved.clone())),
+        (2, host(serde_json::json!({"hostKeys": [key('N')]}))),
+        (2, host(over_https)),
+        (2, host(serde_json::json!({}))),
+        (0, host(moved)),
+    ];
+    let case = |(version, host): (u64, Option<RosterHost>)| {
+        let mut after = join.clone();
+        after.follow_roster(&Roster {
+            version,
+            fleet: fleet(),
+            issued: None,
+            threshold: 1,
+            roots: vec![key('R')],
+            publishers: Vec::new(),
+            host: host.clone(),
+        });
+        serde_json::json!({
+            "version": version, "host": host, "url": after.url, "ca": after.ca, "hostKeys": after.host_keys,
+        })
+    };
+    cases.into_iter().map(case).collect()
 }
 
 fn gate_base() -> gate::Base {

@@ -9,6 +9,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use jiff::Timestamp;
 use repo_model::error_chain;
+use repo_model::roster::RosterSteps;
 use tower::ServiceExt;
 
 use crate::accounting::Peer;
@@ -78,13 +79,13 @@ async fn route(
     Box::pin(call(host, peer, asking, logged)).await
 }
 
-fn authenticate(host: &Host, headers: &HeaderMap) -> Result<Identity, Refusal> {
 /// What is still needed of a request's head. The rest goes: its address is a part of the buffer that all of it was read into, which
 /// thousands of requests that wait would keep.
 fn kept(head: Parts) -> (Method, HeaderMap) {
     (head.method, head.headers)
 }
 
+fn authenticate(host: &Host, headers: &HeaderMap) -> Result<Identity, Refusal> {
     let authorization = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
     Ok(host.accounts.authenticate(authorization)?)
 }
@@ -134,9 +135,6 @@ async fn audit_index(
     Ok(with_type(StatusCode::OK, "application/json", text + "\n"))
 }
 
-/// The most bytes of an answer about the rosters. Whoever gets no more asks again, from the last version that it got.
-const MAX_ROSTERS: usize = 1 << 20;
-
 /// The rosters after a version, for everyone: they hold public keys, and prove themselves by the roots' signatures.
 async fn rosters(
     host: &Host,
@@ -158,10 +156,10 @@ async fn rosters(
     })?;
     let steps =
         steps.iter().map(serde_json::to_string).collect::<Result<Vec<_>, _>>().map_err(|_| Refusal::Internal)?;
-    Ok(with_type(StatusCode::OK, "application/json", rosters_text(&steps, MAX_ROSTERS)))
+    Ok(with_type(StatusCode::OK, "application/json", rosters_text(&steps, RosterSteps::MAX)))
 }
 
-/// The answer, with as many of the oldest as fit.
+/// The answer, with as many of the oldest as fit: whoever gets no more asks again, from the last version that it got.
 fn rosters_text(steps: &[String], most: usize) -> String {
     let mut text = "{\"rosters\":[".to_owned();
     for step in steps {

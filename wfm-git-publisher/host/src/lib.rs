@@ -63,6 +63,6 @@ mod shared;
 
 pub use hooks::HOOK;
 pub use limits::Limits;
-pub use publisher::{AuditIndex, FleetFigures, Places, PolicyError, Publisher, ReadmitError, Reason, RosterStep};
+pub use publisher::{AuditIndex, FleetFigures, Places, PolicyError, Publisher, ReadmitError, Reason};
 pub use server::{ServeError, Server};
 pub use settings::{Settings, SshSettings};

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use repo_model::DeviceId;
 use repo_model::enrolment::{Approved, Claim, EnrolmentError};
+use repo_model::roster::RosterStep;
 use serde::{Deserialize, Serialize};
 
 use crate::judge::DevicePolicy;
@@ -37,16 +38,6 @@ pub trait Publisher: Debug + Send + Sync + 'static {
 
     /// The rosters after this version, the oldest first.
     fn rosters_after(&self, version: u64) -> Result<Vec<RosterStep>, Reason>;
-}
-
-/// A version of the roster with what proves it to whoever believes the version before.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RosterStep {
-    pub version: u64,
-    /// The exact text of `trust/<version>.json`.
-    pub roster: String,
-    /// The texts of `trust/<version>.json.sig.<k>` by `k`.
-    pub signatures: BTreeMap<u32, String>,
 }
 
 /// What an auditor begins with: which repositories there are, and what their commits are checked by.

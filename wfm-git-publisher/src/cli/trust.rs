@@ -1,18 +1,26 @@
-//! `trust show`, `trust propose`, `trust sign`, `trust publish`, `trust offline`.
+//! `trust show`, `trust propose`, `trust sign`, `trust publish`, `trust offline`, `trust export`, `trust switch`.
 
+mod export;
 mod show;
+mod switch;
 
+use std::fs;
 use std::path::PathBuf;
 
 use clap::Subcommand;
 use jiff::Timestamp;
 use repo_git::sign::openssh::fingerprint;
+use repo_model::KeyText;
 use serde_json::json;
 
 use super::{OutputArgs, Place};
+use crate::config::Config;
 use crate::error::Failure;
-use crate::operator::trust::{Changes, NotAfter, Offline, Signing, changes, offline, propose, publish_roster, sign};
-use crate::repos::Control;
+use crate::operator::trust::{
+    Changes, HostChanges, NotAfter, Offline, Signing, TrustError, authorities, changes, offline, propose,
+    publish_roster, sign,
+};
+use crate::repos::{Control, Home};
 
 /// Whose signatures devices believe: the roster, its keys, and how they are replaced
 #[derive(Debug, Subcommand)]
@@ -22,6 +30,8 @@ pub(super) enum Command {
     Sign(SignArgs),
     Publish(PublishArgs),
     Offline(OfflineArgs),
+    Export(export::ExportArgs),
+    Switch(switch::SwitchArgs),
 }
 
 /// Writes the next version of the roster, for the root keys to sign
@@ -36,12 +46,19 @@ pub(super) enum Command {
 /// counts for nothing more at a device from the moment on at which it has that roster, and until then up to its end. Keys
 /// that have ended go by themselves, and none is left without an end.
 ///
+/// A roster may also say where the host is and how it is known, in place of what join files say; devices that have it follow. The
+/// address of a host that moves is --host-url. Its authority is replaced without a gap in three steps: --new-authority names
+/// another one beside that of today, `trust switch` begins to use it once all devices have the roster, and --only-authority
+/// names it alone. Devices that were away meanwhile ask the host for the rosters, and follow them.
+///
 /// A root key that is dropped signs no version after this one. It takes --threshold of the new root keys to sign the next
 /// version, so have one more than that. Exit code 0 once it is written.
 ///
 ///   wfm-git-publisher trust propose --add-root second-root.pub
 ///   wfm-git-publisher trust propose --new-publisher --drop-publisher ../my-fleet.wfm/keys/publisher
+///   wfm-git-publisher trust propose --host-url 'https://git2.plant.example/devices/{device}.git'
 ///   wfm-git-publisher trust propose --new-publisher
+///   wfm-git-publisher trust propose --new-publisher --new-authority
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct ProposeArgs {
@@ -72,6 +89,30 @@ pub(super) struct ProposeArgs {
     /// How many root keys it takes to sign the version after
     #[arg(long, value_name = "N")]
     threshold: Option<usize>,
+
+    /// Where devices find their repositories; `{device}` stands for a device's id
+    #[arg(long, value_name = "URL")]
+    host_url: Option<String>,
+
+    /// PEM of an authority that devices believe of the host, in place of those of before; may be repeated
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["new_authority", "only_authority"])]
+    host_ca: Vec<PathBuf>,
+
+    /// A public key of the host over SSH, in place of those of before; may be repeated
+    #[arg(long, value_name = "KEY")]
+    host_key: Vec<KeyText>,
+
+    /// Another authority of this home's host, beside the one of today
+    #[arg(long, conflicts_with = "only_authority")]
+    new_authority: bool,
+
+    /// The authority of this home's host alone
+    #[arg(long)]
+    only_authority: bool,
+
+    /// Devices go by their join files again to find their host
+    #[arg(long, conflicts_with_all = ["host_url", "host_ca", "host_key", "new_authority", "only_authority"])]
+    no_host: bool,
 
     /// Give up a proposal that somebody signed already
     #[arg(long)]
@@ -155,11 +196,32 @@ pub(super) fn run(place: &Place, command: Command) -> Result<u8, Failure> {
         Command::Sign(args) => sign_next(place, &args),
         Command::Publish(args) => publish(place, &args),
         Command::Offline(args) => take_off(place, &args),
+        Command::Export(args) => export::run(place, &args),
+        Command::Switch(args) => switch::run(place, &args),
     }
+}
+
+/// The PEM that the proposal names.
+fn authorities_of(home: &Home, args: &ProposeArgs) -> Result<Vec<String>, Failure> {
+    if !args.new_authority && !args.only_authority {
+        let read = |path: &PathBuf| {
+            fs::read_to_string(path).map_err(|error| Failure::new(format!("cannot read `{}`: {error}", path.display())))
+        };
+        return args.host_ca.iter().map(read).collect();
+    }
+    let serve = Config::load(&home.config())?.serve.filter(|serve| serve.certificate.is_none());
+    let names = serve.ok_or(TrustError::NoAuthority)?.names;
+    Ok(authorities(home, &names, args.new_authority)?)
 }
 
 fn propose_next(place: &Place, args: ProposeArgs) -> Result<u8, Failure> {
     let home = place.home()?;
+    let host = HostChanges {
+        authorities: authorities_of(&home, &args)?,
+        url: args.host_url,
+        keys: args.host_key,
+        nothing: args.no_host,
+    };
     let wanted = Changes {
         new_publisher: args.new_publisher,
         add_publishers: args.add_publisher,
@@ -168,6 +230,7 @@ fn propose_next(place: &Place, args: ProposeArgs) -> Result<u8, Failure> {
         add_roots: args.add_root,
         drop_roots: args.drop_root,
         threshold: args.threshold,
+        host,
         anew: args.anew,
     };
     let proposed = propose(&home, &wanted, Timestamp::now())?;

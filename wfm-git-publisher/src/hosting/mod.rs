@@ -11,9 +11,9 @@ use std::sync::{Mutex, PoisonError};
 use jiff::Timestamp;
 use repo_model::DeviceId;
 use repo_model::enrolment::{Approved, Claim};
-use repo_model::roster::roster_path;
+use repo_model::roster::{RosterStep, roster_path};
 use wfm_git_host::judge::DevicePolicy;
-use wfm_git_host::{AuditIndex, FleetFigures, Places, PolicyError, Publisher, ReadmitError, Reason, RosterStep};
+use wfm_git_host::{AuditIndex, FleetFigures, Places, PolicyError, Publisher, ReadmitError, Reason};
 
 use self::keys::Keys;
 use self::survey::Survey;
@@ -86,11 +86,6 @@ impl Publisher for HostedHome {
 
     fn rosters_after(&self, version: u64) -> Result<Vec<RosterStep>, Reason> {
         let rosters = self.keys.newest_rosters(&self.home)?.ok_or_else(|| ControlError::NoRoster(roster_path(1)))?;
-        let newest = rosters.newest.roster.version;
-        let step = |version| {
-            let (roster, signatures) = rosters.text(version)?;
-            Some(RosterStep { version, roster, signatures })
-        };
-        Ok((version.saturating_add(1)..=newest).filter_map(step).collect())
+        Ok(rosters.after(version))
     }
 }

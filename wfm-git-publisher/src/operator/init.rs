@@ -189,8 +189,15 @@ fn first_roster(options: &InitOptions, root: &SigningKey, publisher: &SigningKey
     let (fleet, not_after) = (options.id, Timestamp::from_second(end).ok());
     let text = |key: &SigningKey| key_text(key.public()).into_iter().collect::<Vec<_>>();
     let publishers = text(publisher).into_iter().map(|key| Publisher { key, not_after });
-    let roster =
-        Roster { version: 1, fleet, issued: None, threshold: 1, roots: text(root), publishers: publishers.collect() };
+    let roster = Roster {
+        version: 1,
+        fleet,
+        issued: None,
+        threshold: 1,
+        roots: text(root),
+        publishers: publishers.collect(),
+        host: None,
+    };
     let bytes = json::to_bytes(&roster);
     let signature = root.sign(ROSTER_NAMESPACE, &bytes)?;
     Ok(FileTree::from([(roster_path(1), bytes), (signature_path(1, 0), signature.into_bytes())]))

@@ -71,6 +71,8 @@ places! {
     enrolments: "enroll",
     /// The certificate authority of this fleet's host.
     ca: "ca",
+    /// The authority that takes the place of that one, or the one of before.
+    next_ca: "ca.next",
     /// The keys by which clients recognise this fleet's host over SSH.
     ssh: "ssh",
     /// What can be rebuilt at any time.

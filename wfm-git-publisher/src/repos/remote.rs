@@ -229,8 +229,8 @@ fn agent(settings: &config::Remote) -> Result<Agent, RemotesError> {
         client_certificate: settings.client.clone().map(|(chain, key)| ClientCertificate { chain, key }),
         proxy: settings.proxy.clone().map(|url| Proxy { url, account: None, except: Vec::new() }),
         timeouts: settings.timeouts,
-        clock: repo_http::Clock::default(),
         user_agent: USER_AGENT.to_owned(),
+        ..Settings::default()
     })?)
 }
 

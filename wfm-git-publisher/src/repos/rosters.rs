@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use repo_git::PublicKey;
-use repo_model::roster::{ROSTER_NAMESPACE, Roster, Trust, check_own, roster_path, signature_path};
+use repo_model::roster::{ROSTER_NAMESPACE, Roster, RosterStep, Trust, check_own, roster_path, signature_path};
 use repo_model::{FileTree, FleetId, KeyText};
 
 use super::control_error::ControlError;
@@ -61,6 +61,15 @@ impl Rosters {
         let roots = self.version(version.max(2) - 1)?.roster.roots.len();
         let signature = |index: usize| Some((u32::try_from(index).ok()?, text(&signature_path(version, index))?));
         Some((text(&roster_path(version))?, (0..roots).filter_map(signature).collect()))
+    }
+
+    /// All versions after this one, the oldest first, as devices are told them.
+    pub fn after(&self, version: u64) -> Vec<RosterStep> {
+        let step = |version| {
+            let (roster, signatures) = self.text(version)?;
+            Some(RosterStep { version, roster, signatures })
+        };
+        (version.saturating_add(1)..=self.newest.roster.version).filter_map(step).collect()
     }
 
     /// The fleet that they are for.

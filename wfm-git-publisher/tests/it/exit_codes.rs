@@ -174,6 +174,10 @@ fn each_code_in_the_documentation_is_that_of_a_real_run() {
             code(&lab, &["trust", "sign", "--key", &anna(&lab)])
         }),
         ("trust propose", "nothing would change", &|| code(&good(), &["trust", "propose"])),
+        ("trust export", "there is no newer roster", &|| {
+            code(&good(), &["trust", "export", "--out", "../rosters.json", "--from", "1"])
+        }),
+        ("trust switch", "there is no other authority, or no roster names it", &|| code(&good(), &["trust", "switch"])),
         ("run", "it was told to end (SIGTERM, SIGINT)", &|| {
             let (lab, running) = (good(), Running::start);
             let running = running(&lab, &[]);

@@ -22,7 +22,7 @@ const SOON: SignedDuration = SignedDuration::from_hours(7 * 24);
 
 pub(super) fn check(home: &Home) -> Vec<Row> {
     // What is wrong with them has its own rows.
-    let (Ok(join), Ok(settings)) = (home::join_of(home), Settings::read(home)) else { return Vec::new() };
+    let (Ok(join), Ok(settings)) = (home::joined(home), Settings::read(home)) else { return Vec::new() };
     let check = match HostCheck::run(home, &join, &settings.host, Clock::default(), REQUEST) {
         Ok(check) => check,
         Err(error) => {

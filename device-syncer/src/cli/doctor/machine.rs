@@ -32,7 +32,7 @@ const SYNCHRONISED: &str = "/run/systemd/timesync/synchronized";
 
 /// Who this is, its settings, whether a syncer is at work, and how the last pass went.
 pub(super) fn home(home: &Home) -> Vec<Row> {
-    let mut rows = vec![match home::join_of(home) {
+    let mut rows = vec![match home::joined(home) {
         Ok(join) => Row::ok("device", format!("{}, device-syncer {}", join.device, env!("CARGO_PKG_VERSION"))),
         Err(error) => Row::failed(
             "device",

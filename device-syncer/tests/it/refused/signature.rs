@@ -199,6 +199,10 @@ fn a_roster_from_before_is_refused_without_the_clone_too() {
     world.hand.want("greeter", &world.app, "stolen");
     world.hand.publish();
     let run = world.once().ended(1);
+    assert!(run.stderr.contains("TrustInvalid") && run.stderr.contains("`trust/2.json` is missing"), "{run:?}");
+    // Where the roster that is kept beside the clone is lost, too, the floor still knows of it.
+    fs::remove_file(world.home().join("roster.json")).unwrap();
+    let run = world.once().ended(1);
     assert!(run.stderr.contains("TrustInvalid") && run.stderr.contains("version 2 was believed before"), "{run:?}");
     assert_eq!(world.greetings(), ["two"]);
 }

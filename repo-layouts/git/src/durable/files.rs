@@ -6,7 +6,7 @@ use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rustix::fs::{Mode, OFlags, open};
+use rustix::fs::{CWD, Mode, OFlags, RenameFlags, open};
 
 use super::TEMP_PREFIX;
 use super::group::sync;
@@ -77,6 +77,13 @@ pub fn rename(from: &Path, to: &Path) -> io::Result<()> {
         sync_dir(parent(to))?;
         if parent(from) == parent(to) { Ok(()) } else { sync_dir(parent(from)) }
     })
+}
+
+/// Exchanges two files or directories beside each other for good, in one step: at no moment one of the names is missing.
+pub fn exchange(one: &Path, other: &Path) -> io::Result<()> {
+    let exchange = || rustix::fs::renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE).map_err(io::Error::from);
+    at(SyncPoint::DirRename, exchange)?;
+    at(SyncPoint::DirRenameParents, || sync_dir(parent(one)))
 }
 
 /// How many files are open at the same time while a tree is synced.

@@ -17,7 +17,8 @@ pub use dir::Dir;
 pub use file_error::FileError;
 pub(crate) use files::Temp;
 pub use files::{
-    create_dir_all, create_tree, remove_dir_all, remove_file, rename, replace_file, sync_file, sync_tree, write_slot,
+    create_dir_all, create_tree, exchange, remove_dir_all, remove_file, rename, replace_file, sync_file, sync_tree,
+    write_slot,
 };
 pub use group::Group;
 pub use points::SyncPoint;

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::net::IpAddr;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -56,6 +56,14 @@ const PRIVATE_ADDRESSES: &[(&str, u8)] = &[
     ("fe80::", 10),
 ];
 
+/// The host's own key, in the authority's directory.
+const SERVER_KEY: &str = "server.key";
+
+/// The file of the certificate of the authority in this directory.
+pub(super) fn pem(dir: &Path) -> PathBuf {
+    dir.join("ca.pem")
+}
+
 /// The fleet's authority, with its key.
 pub struct Authority {
     pem: String,
@@ -75,7 +83,7 @@ impl Authority {
     /// is completed.
     pub fn ensure(dir: &Path, names: &[String]) -> Result<Self, CaError> {
         let _lock = lock_dir(dir).map_err(FileError::write(dir))?;
-        let (pem_path, key_path) = (dir.join("ca.pem"), dir.join("ca.key"));
+        let (pem_path, key_path) = (pem(dir), dir.join("ca.key"));
         if pem_path.exists() && !key_path.exists() {
             return Err(CaError::NoKey { certificate: pem_path, key: key_path });
         }
@@ -88,8 +96,25 @@ impl Authority {
         let pem = fs::read_to_string(&pem_path).map_err(FileError::read(&pem_path))?;
         let certificate = CertificateDer::from_pem_slice(pem.as_bytes());
         let certificate = certificate.map_err(|source| CaError::Pem { path: pem_path, what: "certificate", source })?;
-        let server_key = load_or_make_key(&dir.join("server.key"))?;
+        let server_key = load_or_make_key(&dir.join(SERVER_KEY))?;
         Ok(Self { pem, certificate, issuer: Issuer::new(params, key), server_key })
+    }
+
+    /// Reads the authority in this directory. One that is gone isn't made anew: nobody would believe it.
+    pub fn read(dir: &Path, names: &[String]) -> Result<Self, CaError> {
+        std::fs::metadata(pem(dir)).map_err(FileError::read(&pem(dir)))?;
+        Self::ensure(dir, names)
+    }
+
+    /// Reads the authority in `dir` that shall take the place of the one in `before`, or makes it, for the same key of the
+    /// host: devices that pin that notice nothing.
+    pub fn ensure_next(dir: &Path, before: &Path, names: &[String]) -> Result<Self, CaError> {
+        let (key, next) = (before.join(SERVER_KEY), dir.join(SERVER_KEY));
+        if key.exists() && !next.exists() {
+            durable::create_dir_all(dir, 0o700).map_err(FileError::write(dir))?;
+            write(&next, read_private(&key)?.as_bytes(), 0o600)?;
+        }
+        Self::ensure(dir, names)
     }
 
     /// Its certificate, for those who shall trust it.

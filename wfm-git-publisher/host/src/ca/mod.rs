@@ -15,8 +15,11 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use repo_git::durable::FileError;
+use repo_model::Digest;
 use rustls::ServerConfig;
 use rustls::crypto::ring;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
 
 pub use authority::Authority;
 pub use served::{SOON, Served, file_expires};
@@ -86,6 +89,12 @@ pub fn trusted(dir: &Path, settings: &Settings) -> Result<Option<String>, CaErro
         (Some(_), None) => Ok(None),
         (Some(_), Some(path)) => Ok(Some(std::fs::read_to_string(path).map_err(FileError::read(path))?)),
     }
+}
+
+/// The certificates in a text, each by the SHA-256 of its DER, as `openssl x509 -fingerprint -sha256` has it.
+pub fn digests(pem: &str) -> Vec<Digest> {
+    let certificates = CertificateDer::pem_slice_iter(pem.as_bytes()).filter_map(Result::ok);
+    certificates.map(|certificate| Digest::of(&certificate)).collect()
 }
 
 #[cfg(test)]

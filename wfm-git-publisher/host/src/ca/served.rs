@@ -21,7 +21,7 @@ use x509_cert::Certificate;
 use x509_cert::der::Decode;
 
 use super::CaError;
-use super::authority::{Authority, RENEW_AFTER, read_private};
+use super::authority::{Authority, RENEW_AFTER, pem, read_private};
 use crate::settings::Settings;
 
 /// How often the files and the calendar are looked at, whatever the file system tells.
@@ -42,14 +42,21 @@ pub struct Served {
 
 #[derive(Debug)]
 enum Source {
-    Own { authority: Box<Authority>, names: Vec<String> },
-    Files { certificate: PathBuf, key: PathBuf },
+    /// The fleet's own authority in this directory.
+    Own {
+        dir: PathBuf,
+        names: Vec<String>,
+    },
+    Files {
+        certificate: PathBuf,
+        key: PathBuf,
+    },
 }
 
 /// What the certificate that is shown was made from.
 #[derive(Debug, PartialEq)]
 enum MadeFrom {
-    Own { renew_at: Timestamp },
+    Own { renew_at: Timestamp, authority: Option<Stamp> },
     Files([Option<Stamp>; 2]),
 }
 
@@ -59,10 +66,10 @@ impl Served {
         let now = Timestamp::now();
         let source = match (&settings.certificate, &settings.key) {
             (Some(certificate), Some(key)) => Source::Files { certificate: certificate.clone(), key: key.clone() },
-            _ => Source::Own {
-                authority: Box::new(Authority::ensure(dir, &settings.names)?),
-                names: settings.names.clone(),
-            },
+            _ => {
+                Authority::ensure(dir, &settings.names)?;
+                Source::Own { dir: dir.to_owned(), names: settings.names.clone() }
+            }
         };
         let (hints, hinted) = channel();
         let watcher = source.watch(&hints);
@@ -118,7 +125,7 @@ impl ResolvesServerCert for Served {
 impl Source {
     fn certificate(&self, now: Timestamp) -> Result<CertifiedKey, CaError> {
         match self {
-            Self::Own { authority, names } => authority.issue(names, now),
+            Self::Own { dir, names } => Authority::read(dir, names)?.issue(names, now),
             Self::Files { certificate, key } => read_pair(certificate, key),
         }
     }
@@ -126,7 +133,7 @@ impl Source {
     /// What a certificate would be made from now.
     fn present(&self, now: Timestamp) -> MadeFrom {
         match self {
-            Self::Own { .. } => MadeFrom::Own { renew_at: now + RENEW_AFTER },
+            Self::Own { dir, .. } => MadeFrom::Own { renew_at: now + RENEW_AFTER, authority: Stamp::of(&pem(dir)) },
             Self::Files { certificate, key } => MadeFrom::Files([certificate, key].map(|path| Stamp::of(path))),
         }
     }
@@ -134,17 +141,24 @@ impl Source {
     /// Whether another certificate is due.
     fn is_due(&self, made_from: &MadeFrom, now: Timestamp) -> bool {
         match made_from {
-            MadeFrom::Own { renew_at } => now >= *renew_at,
+            MadeFrom::Own { renew_at, .. } if now >= *renew_at => true,
+            MadeFrom::Own { authority, .. } => {
+                !matches!(self.present(now), MadeFrom::Own { authority: present, .. } if present == *authority)
+            }
             files => self.present(now) != *files,
         }
     }
 
     /// Hints at changes of the files; the poll sees what they miss.
     fn watch(&self, hints: &Sender<()>) -> Option<Watcher> {
-        let Self::Files { certificate, key } = self else { return None };
+        let paths = match self {
+            // The directory is exchanged for another one.
+            Self::Own { dir, .. } => vec![dir],
+            Self::Files { certificate, key } => vec![certificate, key],
+        };
         let hints = hints.clone();
         let mut watcher = Watcher::new(move |_| _ = hints.send(())).ok()?;
-        for path in [certificate, key] {
+        for path in paths {
             // The directory, because files are replaced by renaming; symbolic links to others are left to the poll.
             let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
             let _ = watcher.watch(dir);

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::super::{OutputArgs, Place, table};
 use crate::error::Failure;
-use crate::operator::trust::{Proposal, SignedBy, changes};
+use crate::operator::trust::{Proposal, SignedBy, certificates, changes};
 use crate::repos::{Control, Home, Rosters, key_text};
 
 /// Shows the roster: its keys, when they end, who signed which version, and what is proposed
@@ -78,6 +78,7 @@ fn text(rosters: &Rosters, proposed: Option<&Proposal>, since: Option<&[String]>
         table(&key_rows(roster, keys)),
         table(&version_rows(rosters)),
     );
+    text += &of_host(roster);
     let lines = |changes: &[String]| changes.iter().map(|line| format!("  {line}\n")).collect::<String>();
     if let Some(since) = since {
         text += &format!("\nWhat changed up to roster {version}:\n{}", lines(since));
@@ -88,6 +89,15 @@ fn text(rosters: &Rosters, proposed: Option<&Proposal>, since: Option<&[String]>
         text += &format!("\nProposed as roster {next}: {path}\n{}{}", lines(&changes), missing(rosters, proposed));
     }
     text
+}
+
+/// What devices are told of their host, if anything.
+fn of_host(roster: &Roster) -> String {
+    let Some(host) = &roster.host else { return String::new() };
+    let url = host.url.iter().map(|url| format!("  at {url}\n"));
+    let authorities = certificates(host).into_iter().map(|digest| format!("  authority {digest}\n"));
+    let keys = host.host_keys.iter().map(|key| format!("  key {}\n", fingerprint(key)));
+    format!("\nThe host:\n{}", url.chain(authorities).chain(keys).collect::<String>())
 }
 
 fn key_rows(roster: &Roster, keys: &Keys) -> Vec<[String; 4]> {
@@ -191,6 +201,9 @@ fn json(rosters: &Rosters, proposed: Option<&Proposal>, since: Option<&[String]>
         "threshold": roster.threshold,
         "roots": roots.collect::<Vec<_>>(),
         "publishers": publishers.collect::<Vec<_>>(),
+        "host": roster.host.as_ref().map(|host| json!({
+            "url": host.url, "authorities": certificates(host), "hostKeys": host.host_keys,
+        })),
         "versions": versions(rosters).into_iter().map(version).collect::<Vec<_>>(),
         "proposal": proposal,
         "changes": since,

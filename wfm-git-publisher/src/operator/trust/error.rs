@@ -6,6 +6,8 @@ use repo_git::durable::FileError;
 use repo_git::{KeyError, SignatureError};
 use repo_model::roster::RosterError;
 
+use wfm_git_host::ca::CaError;
+
 use crate::repos::{ControlError, HomeError};
 
 /// The roster can't be proposed, signed or published, or its root key can't be moved.
@@ -37,6 +39,21 @@ pub enum TrustError {
     /// What would be proposed contradicts itself.
     #[error("that is no roster")]
     Roster(#[source] RosterError),
+    /// Devices couldn't use what they would be told of the host.
+    #[error("that is no {what} of a host: {problem}")]
+    Host { what: &'static str, problem: String },
+    /// The fleet's own host has no authority of ours.
+    #[error("this home's host shows a certificate of its own files, and no authority of this fleet")]
+    NoAuthority,
+    /// The fleet's own authority can't be used.
+    #[error("the host's authority can't be used")]
+    Authority(#[from] CaError),
+    /// There is nothing to switch to.
+    #[error("there is no other authority to switch to")]
+    NoOtherAuthority,
+    /// Devices would be cut off.
+    #[error("roster {version} doesn't name the authority in `{}`, so that devices wouldn't believe the host", path.display())]
+    Unnamed { path: PathBuf, version: u64 },
     #[error("nobody would be left whom devices believe")]
     NoPublisher,
     #[error("the end {0} is in the past, or more than ten years away")]
@@ -93,6 +110,14 @@ impl TrustError {
             Self::NotAKey { .. } => "name a line like `ssh-ed25519 AAAA…`, or a file that `ssh-keygen -t ed25519` made",
             Self::Fingerprint(_) => "give the line of its `.pub` file, or the name of that file",
             Self::NotListed { .. } => "`trust show` lists the keys with their fingerprints",
+            Self::Host { what: "address", .. } => "for example https://wfm.example:8443/devices/{device}.git",
+            Self::Host { .. } => "name files with one certificate or more each, in PEM",
+            Self::NoAuthority => "name its authorities by --host-ca",
+            Self::Authority(_) => "see what is said of it above, and try again",
+            Self::NoOtherAuthority => "make one and tell devices of it: trust propose --new-authority",
+            Self::Unnamed { .. } => {
+                "publish a roster that names it first, and wait until devices have it: trust propose --new-authority"
+            }
             Self::NoPublisher => "with --new-publisher this home gets another key",
             Self::End(_) => "give days, like 400, or a time, like 2027-12-31T00:00:00Z",
             Self::NothingChanges { .. } => {

@@ -3,8 +3,10 @@
 //! A proposal lies in the home under its own name, `trust/<n>.json`, with its signatures beside it, until it is in
 //! `control.git`. From there `publish` brings it to the devices. Each step can be cut off and done again.
 
+mod authority;
 mod changes;
 mod error;
+mod host;
 mod key;
 mod offline;
 mod proposal;
@@ -14,8 +16,10 @@ mod sign;
 
 use std::time::Duration;
 
-pub use changes::changes;
+pub use authority::{authorities, switch_authority};
+pub use changes::{certificates, changes};
 pub use error::TrustError;
+pub use host::HostChanges;
 pub use offline::{Offline, offline};
 pub use proposal::{Proposal, SignedBy};
 pub use propose::{Changes, LIFE, NotAfter, propose};

@@ -10,6 +10,7 @@ use repo_model::{KeyText, json};
 use super::LOCK_WAIT;
 use super::changes::changes;
 use super::error::TrustError;
+use super::host::HostChanges;
 use super::key::{among, named};
 use super::proposal::{self, Proposal};
 use crate::repos::{Control, Home, key_text};
@@ -37,6 +38,8 @@ pub struct Changes {
     pub drop_roots: Vec<String>,
     /// How many roots sign the version after; absent: as many as now.
     pub threshold: Option<usize>,
+    /// What devices are told of the host.
+    pub host: HostChanges,
     /// Whether a proposal that is signed may be given up.
     pub anew: bool,
 }
@@ -118,6 +121,7 @@ fn next_version(before: &Roster, wanted: &Changes, own: &Own, now: Timestamp) ->
         threshold: wanted.threshold.unwrap_or(before.threshold),
         roots: roots(before, wanted)?,
         publishers: publishers(before, wanted, own, now)?,
+        host: wanted.host.of(before.host.as_ref())?,
     };
     if after.threshold == 0 || after.threshold > after.roots.len() {
         let problem = format!("`threshold` is {}, and it has {} root keys", after.threshold, after.roots.len());
@@ -204,6 +208,7 @@ mod tests {
             threshold: 1,
             roots: vec![key(1)],
             publishers: ends.iter().map(publisher).collect(),
+            host: None,
         }
     }
 
