@@ -70,8 +70,15 @@ fn spent(proxy: &FaultProxy, call: impl FnOnce()) -> Spent {
 
 /// Passes until all is reported.
 fn pass(syncer: &mut Syncer) {
-    let mut good = || syncer.once().expect("a pass").is_up_to_date();
-    assert!((0..5).any(|_| good()), "it converges");
+    let mut left = None;
+    for _ in 0..5 {
+        let outcome = syncer.once().expect("a pass");
+        if outcome.is_up_to_date() {
+            return;
+        }
+        left = Some((outcome.problems, outcome.not_ready));
+    }
+    panic!("it doesn't converge: {left:?}");
 }
 
 /// The parts that a day by Git is made of.
