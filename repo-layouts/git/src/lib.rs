@@ -13,6 +13,7 @@
 //! processes need of it) or the user's Git configuration.
 
 pub mod durable;
+mod epoch;
 mod id;
 mod pack;
 pub mod remote;
@@ -20,6 +21,7 @@ pub mod repo;
 pub mod sign;
 pub mod watch;
 
+pub use epoch::epoch_commits;
 pub use id::{BlobId, CommitId, InvalidId, TreeId};
 #[cfg(feature = "ssh")]
 pub use remote::ssh;

@@ -52,6 +52,25 @@ impl Branch {
     }
 }
 
+/// The number of commits after which a device begins a new epoch of `status`. By count, not by time: clocks are wrong.
+pub const EPOCH_COMMITS: usize = 10_000;
+
+/// The branch that keeps epoch `n` of `status`, from 1: where it stood at its end. Nobody moves or deletes it.
+pub fn epoch_branch(n: u32) -> String {
+    format!("{}-{n}", Branch::Status)
+}
+
+/// The same branch's ref, in full.
+pub fn epoch_ref(n: u32) -> String {
+    ref_name(epoch_branch(n))
+}
+
+/// Which epoch of `status` a ref keeps; `None` for every other ref.
+pub fn epoch_of(ref_name: &str) -> Option<u32> {
+    let n: u32 = ref_name.strip_prefix(Branch::Status.ref_name())?.strip_prefix('-')?.parse().ok()?;
+    (n > 0 && epoch_ref(n) == ref_name).then_some(n)
+}
+
 /// The full name of a branch's ref, for branches of any name: an operator's fleet repository has its own.
 pub fn ref_name(branch: impl AsRef<str>) -> String {
     format!("{HEADS}{}", branch.as_ref())
@@ -70,6 +89,15 @@ mod tests {
         for other in ["status", "refs/heads/Status", "refs/tags/status", "refs/heads/status/x", "refs/heads/main"] {
             assert_eq!(Branch::of_ref(other), None, "{other}");
         }
+    }
+
+    #[test]
+    fn an_epoch_has_a_number_from_1_written_in_one_way() {
+        assert_eq!((epoch_of(&epoch_ref(1)), epoch_of("refs/heads/status-40")), (Some(1), Some(40)));
+        for other in ["status", "status-0", "status-01", "status-+1", "status-", "status-1/x", "status-4294967296"] {
+            assert_eq!(epoch_of(&ref_name(other)), None, "{other}");
+        }
+        assert_eq!(epoch_of("refs/tags/status-1"), None);
     }
 
     #[test]

@@ -120,6 +120,42 @@ impl fmt::Display for Continues {
     }
 }
 
+/// The trailers `Epoch` and `Previous`, which begin an epoch of `status`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Epoch<C> {
+    /// From 2: the first one has no such trailers.
+    pub number: u32,
+    /// The commit with which the one before ended.
+    pub previous: C,
+}
+
+impl<C: std::str::FromStr + fmt::Display> Epoch<C> {
+    /// The epoch that a message begins; `None` if it begins none.
+    pub fn of(message: &Message) -> Option<Self> {
+        let number = message.get(Trailer::Epoch)?.parse().ok().filter(|number| *number > 1)?;
+        Some(Self { number, previous: message.get(Trailer::Previous)?.parse().ok()? })
+    }
+
+    /// The message as one that begins this epoch.
+    pub fn begin(&self, message: &Message) -> Message {
+        let state = |key: &str| Trailer::State == key;
+        let (states, about): (Vec<_>, Vec<_>) =
+            Self::without(message).trailers.into_iter().partition(|(key, _)| state(key));
+        let mut begun = Message { trailers: about, ..message.clone() }
+            .trailer(Trailer::Epoch, self.number)
+            .trailer(Trailer::Previous, &self.previous);
+        begun.trailers.extend(states);
+        begun
+    }
+
+    /// The message as one that begins no epoch.
+    pub fn without(message: &Message) -> Message {
+        let begins = |key: &str| Trailer::Epoch == key || Trailer::Previous == key;
+        let trailers = message.trailers.iter().filter(|(key, _)| !begins(key)).cloned().collect();
+        Message { trailers, ..message.clone() }
+    }
+}
+
 fn trailer_line(line: &str) -> Option<(String, String)> {
     let (key, value) = line.split_once(": ")?;
     let is_key = !key.is_empty() && key.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'-');
@@ -199,6 +235,30 @@ mod tests {
         assert_eq!(foreign(&message), Some((Trailer::Kind, "heartbeat".to_owned())));
         let twice = message.trailer(Trailer::Device, &device);
         assert_eq!(twice.wrong_identity("status", fleet, &device), Some((Trailer::Device, "press-01".to_owned())));
+    }
+
+    #[test]
+    fn an_epoch_begins_with_two_trailers_before_what_changed() {
+        let message =
+            Message::new("x installed (serial 4)").trailer(Trailer::Serial, 4).trailer(Trailer::State, "a/b c > d");
+        assert_eq!(Epoch::<String>::of(&message), None);
+        let epoch = Epoch { number: 2, previous: "4b825dc".to_owned() };
+        let begun = epoch.begin(&message);
+        assert_eq!(
+            begun.to_string(),
+            "x installed (serial 4)\n\nSerial: 4\nEpoch: 2\nPrevious: 4b825dc\nState: a/b c > d\n"
+        );
+        assert_eq!((Epoch::of(&begun), Epoch::<String>::without(&begun)), (Some(epoch.clone()), message));
+        assert_eq!(epoch.begin(&begun), begun);
+        for wrong in [
+            "Epoch: 1\nPrevious: a",
+            "Epoch: 2",
+            "Previous: a",
+            "Epoch: 2\nEpoch: 2\nPrevious: a",
+            "Epoch: x\nPrevious: a",
+        ] {
+            assert_eq!(Epoch::<String>::of(&Message::parse(&format!("s\n\n{wrong}\n"))), None, "{wrong}");
+        }
     }
 
     #[test]

@@ -6,6 +6,8 @@
 mod documents;
 #[path = "contract/enrolment.rs"]
 mod enrolment;
+#[path = "contract/epochs.rs"]
+mod epochs;
 #[path = "contract/gate.rs"]
 mod gate;
 #[path = "contract/proofs.rs"]

@@ -18,6 +18,8 @@ words! {
         Cause "Cause" "Why there is a commit that no fleet commit caused."
         Continues "Continues" "The envelope digest and serial that a state made after a restore goes on from."
         DesiredCommit "Desired-Commit" "The commit on `desired` that the device adopted; absent before the first."
+        Epoch "Epoch" "The number of the epoch of `status` that the commit begins, from 2."
+        Previous "Previous" "The commit with which the epoch of `status` before ended."
         State "State" "A transition of a component, or of a deployment as a whole (`*`)."
     }
 }
