@@ -4,6 +4,7 @@
 mod code;
 mod cuts;
 mod known;
+mod replace;
 mod strangers;
 mod token;
 mod token_cuts;

@@ -75,10 +75,14 @@ impl Kept {
     }
 
     fn push(&self, host: &Host, commit: &str) -> Output {
+        self.push_to(host, &format!("{commit}:refs/heads/status"))
+    }
+
+    fn push_to(&self, host: &Host, refspec: &str) -> Output {
         let ca = format!("http.sslCAInfo={}", self.ca().display());
         let account = format!("http.extraHeader=Authorization: Bearer {}", self.secret);
         let url = format!("{}/devices/{DEVICE}.git", host.url);
-        let args = ["-c", &ca, "-c", &account, "push", &url, &format!("{commit}:refs/heads/status")];
+        let args = ["-c", &ca, "-c", &account, "push", &url, refspec];
         git::try_git(&self.dir.path().join("clone"), &args)
     }
 
@@ -113,11 +117,126 @@ impl Kept {
 }
 
 fn commit(clone: &Path, key: &Path, fleet: &str, tree: &str, parent: Option<&str>) -> String {
-    let message = format!("report\n\nKind: status\nFleet: {fleet}\nDevice: {DEVICE}");
+    commit_with(clone, key, fleet, (tree, parent), "")
+}
+
+/// The same with more trailers.
+fn commit_with(clone: &Path, key: &Path, fleet: &str, (tree, parent): (&str, Option<&str>), more: &str) -> String {
+    let message = format!("report\n\nKind: status\nFleet: {fleet}\nDevice: {DEVICE}{more}");
     let signing = format!("user.signingkey={}", key.display());
     let mut args = vec!["-c", "gpg.format=ssh", "-c", &signing, "commit-tree", "-S", tree, "-m", &message];
     args.extend(parent.iter().flat_map(|parent| ["-p", parent]));
     git::git(clone, &args)
+}
+
+/// Who begins an epoch of `status` at the host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Begins {
+    /// The device, which keeps the end of the one before itself.
+    Device,
+    /// A device of before epochs, which has another key: the host keeps what the old one said.
+    Before,
+}
+
+impl Kept {
+    fn fleet_id(&self) -> String {
+        let join = std::fs::read(Fleet::at(self.dir.path()).join_file(DEVICE)).expect("a join file");
+        let join: serde_json::Value = serde_json::from_slice(&join).expect("JSON");
+        join["fleet"].as_str().expect("a fleet").to_owned()
+    }
+
+    /// What begins an epoch after the first commit, and the pushes that it takes.
+    fn epoch(&self, by: Begins) -> (String, Vec<String>) {
+        let clone = self.dir.path().join("clone");
+        let tree = git::git(&clone, &["rev-parse", &format!("{}^{{tree}}", self.first)]);
+        let (key, more, keep) = match by {
+            Begins::Device => {
+                let more = format!("\nEpoch: 2\nPrevious: {}", self.first);
+                ("device", more, Some(format!("{}:refs/heads/status-1", self.first)))
+            }
+            Begins::Before => ("newer", String::new(), None),
+        };
+        let key = self.dir.path().join(key);
+        if !key.exists() {
+            keygen(&key, "ed25519", "");
+        }
+        let begin = commit_with(&clone, &key, &self.fleet_id(), (&tree, None), &more);
+        let replace = format!("+{begin}:refs/heads/status");
+        (begin, keep.into_iter().chain([replace]).collect())
+    }
+
+    /// Cuts the power at one point of the last of these pushes, and looks at what is left.
+    fn cut_epoch(&self, by: Begins, (begin, pushes): (&str, &[String]), (variable, cut): (&str, String)) {
+        let when = format!("{by:?}, {cut}");
+        let (volume, fleet) = self.volume();
+        if by == Begins::Before {
+            fleet.run(&["device", "enroll", DEVICE, &public(&self.dir.path().join("newer")), "--replace"]);
+            fleet.run(&["publish"]);
+        }
+        let short = ("SYNC_EPOCH_COMMITS", "10".to_owned());
+        let (last, first) = pushes.split_last().expect("a push");
+        let host = fleet.serve(std::slice::from_ref(&short));
+        first.iter().for_each(|refspec| _ = text(self.push_to(&host, refspec)));
+        drop(host);
+        text(Command::new("sync").arg("-f").arg(volume.path()).output().expect("run"));
+        let environment = [
+            short.clone(),
+            (variable, cut),
+            ("SYNC_CUT_COMMAND", program("power-cut").display().to_string()),
+            (VOLUME_VARIABLE, volume.path().display().to_string()),
+        ];
+        let host = fleet.serve(&environment);
+        let pushed = self.push_to(&host, last);
+        drop(host);
+        assert!(std::fs::write(volume.path().join("alive"), "").is_err(), "{when} was not reached");
+        volume.reboot().expect("rebooted");
+        let repository = fleet.repository(DEVICE);
+        age_locks(&repository);
+        fleet.assert_whole(false, &when);
+        let (status, kept) = (git::tip(&repository, "status"), git::tip(&repository, "status-1"));
+        if last.contains("status-1") {
+            assert!(!pushed.status.success() || kept.as_ref() == Some(&self.first), "{when}: {kept:?}");
+        } else {
+            let is_begun = status.as_deref() == Some(begin);
+            assert!(is_begun || status.as_ref() == Some(&self.first), "{when}: {status:?}");
+            assert!(is_begun || !pushed.status.success(), "{when}: what was acknowledged is lost");
+            assert!(!is_begun || kept.as_ref() == Some(&self.first), "{when}: what was said before is lost");
+        }
+        let host = fleet.serve(std::slice::from_ref(&short));
+        for refspec in first.iter().chain([last]) {
+            // What is there already is all right.
+            let done = self.push_to(&host, refspec);
+            assert!(done.status.success(), "{when}: {}", String::from_utf8_lossy(&done.stderr));
+        }
+        if !last.contains("status-1") {
+            assert_eq!(git::tip(&repository, "status").as_deref(), Some(begin), "{when}");
+        }
+        assert_eq!(git::tip(&repository, "status-1"), Some(self.first.clone()), "{when}");
+        git::git(&repository, &["fsck", "--strict", "--no-dangling"]);
+    }
+}
+
+#[test]
+fn power_cuts_while_an_epoch_is_kept_or_begins_leave_the_old_status_or_the_new_one_and_lose_nothing() {
+    let kept = Kept::new();
+    let sides = |point: &str, occurrences: usize| -> Vec<String> {
+        (1..=occurrences).flat_map(|n| ["before", "after"].map(|side| format!("{point}:{side}:{n}"))).collect()
+    };
+    let (begin, pushes) = kept.epoch(Begins::Device);
+    // The push that keeps the end, and the one that replaces what was kept.
+    for count in [1, 2] {
+        for cut in sides("ref.dir", 3) {
+            kept.cut_epoch(Begins::Device, (&begin, &pushes[..count]), ("SYNC_CUT", cut));
+        }
+        for cut in sides("pack.dir", 1) {
+            kept.cut_epoch(Begins::Device, (&begin, &pushes[..count]), ("SYNC_HOOK_CUT", cut));
+        }
+    }
+    // The host keeps the end by itself before it takes the other one.
+    let (begin, pushes) = kept.epoch(Begins::Before);
+    for cut in ["ref.lock", "ref.move"].iter().flat_map(|point| sides(point, 1)).chain(sides("ref.dir", 4)) {
+        kept.cut_epoch(Begins::Before, (&begin, &pushes), ("SYNC_CUT", cut));
+    }
 }
 
 /// After a real power cut every lock file is older than the machine's uptime; here the machine goes on.

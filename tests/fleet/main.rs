@@ -16,6 +16,7 @@ mod edge;
 mod elsewhere;
 mod end_to_end;
 mod enrolment;
+mod epochs;
 mod foreign_host;
 mod hand_made;
 mod helm_crash;

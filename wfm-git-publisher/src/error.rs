@@ -222,9 +222,10 @@ fn enroll_hint(error: &(dyn Error + 'static)) -> Option<String> {
         EnrollError::SshKey(_) => Some("it looks like `ssh-ed25519 AAAA… press-01 ssh`".to_owned()),
         EnrollError::OneKey => Some("`device-syncer init` makes two: copy both lines".to_owned()),
         EnrollError::File(DeviceFileError::NoDevice(device)) => Some(format!("add it first: device add {device}")),
-        EnrollError::OtherKey { .. } => {
-            Some("if its disk is new or it was replaced, use --replace: the old keys then count no more".to_owned())
-        }
+        EnrollError::OtherKey { device } => Some(format!(
+            "if its disk or hardware is new: `device replace {device} CODE`, or `device enroll {device} LINE --replace`; the old keys \
+             then count no more"
+        )),
         EnrollError::Taken { .. } => Some(
             "copy the line that `device-syncer init` printed on this device; a cloned disk has to join anew".to_owned(),
         ),

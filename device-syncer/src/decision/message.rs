@@ -62,6 +62,14 @@ pub fn carrying(message: String, before: &[String]) -> String {
     all.fold(Message::new(read.subject()), |message, (key, value)| message.trailer(key, value)).to_string()
 }
 
+/// The message of a commit that says again what one said with this message, and reports nothing new.
+pub fn beginning(of: &str) -> String {
+    let of = Message::parse(of);
+    let begins = Message::new(format!("epoch begins (serial {})", of.number(Trailer::Serial).unwrap_or(0)));
+    let about = of.trailers().iter().filter(|(key, _)| Trailer::State != key.as_str());
+    about.fold(begins, |message, (key, value)| message.trailer(key, value)).to_string()
+}
+
 fn is_adoption(next: &DeviceState, before: &DeviceState) -> bool {
     let adopted =
         |device_state: &DeviceState| conditions::report(&device_state.status).and_then(|report| report.adopted);

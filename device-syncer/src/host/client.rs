@@ -30,6 +30,8 @@ pub struct HostClient {
     waited: Option<WaitedRefs>,
     /// The tip of `site` that couldn't be fetched, and when that was tried.
     unfetched_site: Option<(CommitId, Instant)>,
+    /// When the host last refused what an epoch of `status` needs.
+    refused_epoch: Option<Instant>,
     /// Whether the host showed a certificate last that isn't believed.
     is_distrusted: bool,
     /// When it was asked last for rosters that say another authority.
@@ -56,6 +58,9 @@ enum FollowError {
 /// How long a tip of `site` that couldn't be fetched is left alone.
 const UNFETCHED: Duration = Duration::from_secs(300);
 
+/// How long a host that lets no epoch of `status` end isn't asked for it.
+const REFUSED_EPOCH: Duration = Duration::from_secs(24 * 3600);
+
 /// What a push came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pushed {
@@ -71,8 +76,18 @@ pub enum Pushed {
 impl HostClient {
     /// Nothing is asked yet.
     pub fn new(connection: HostConnection, connectivity: Connectivity) -> Self {
-        let (refs, waited, unfetched_site, is_distrusted, rosters_asked) = (None, None, None, false, None);
-        Self { connection, connectivity, refs, waited, unfetched_site, is_distrusted, rosters_asked }
+        let (refs, waited, unfetched_site, refused_epoch) = (None, None, None, None);
+        let (is_distrusted, rosters_asked) = (false, None);
+        Self {
+            connection,
+            connectivity,
+            refs,
+            waited,
+            unfetched_site,
+            refused_epoch,
+            is_distrusted,
+            rosters_asked,
+        }
     }
 
     /// The device's repository at the host.
@@ -187,6 +202,16 @@ impl HostClient {
     /// This tip of `site` can't be fetched now.
     pub fn site_is_unfetched(&mut self, tip: CommitId) {
         self.unfetched_site = Some((tip, Instant::now()));
+    }
+
+    /// Whether the host is asked to keep the end of an epoch of `status`.
+    pub fn may_end_epoch(&self) -> bool {
+        self.refused_epoch.is_none_or(|since| since.elapsed() >= REFUSED_EPOCH)
+    }
+
+    /// The host lets no epoch of `status` end, or none begin.
+    pub fn epoch_is_refused(&mut self) {
+        self.refused_epoch = Some(Instant::now());
     }
 
     /// `status` stands there now. Where that isn't known, the next pass asks for all branches.

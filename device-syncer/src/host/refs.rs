@@ -1,10 +1,11 @@
 //! Where the branches of the device's repository stand at the host.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use repo_git::{CommitId, Remote, RemoteError};
-use repo_model::Branch;
-use repo_model::branch::HEADS;
+use repo_model::branch::{HEADS, epoch_of, ref_name};
+use repo_model::{Branch, IntoMap};
 
 /// What a pass knows of the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,6 +47,8 @@ pub struct RemoteRefs {
     pub status: Option<CommitId>,
     /// `heartbeat`; absent in the same cases.
     pub heartbeat: Option<CommitId>,
+    /// Where earlier epochs of `status` ended, by their numbers.
+    pub epochs: BTreeMap<u32, CommitId>,
     /// `site`; absent where no person of the site says anything from elsewhere.
     pub site: Option<CommitId>,
 }
@@ -61,6 +64,7 @@ impl RemoteRefs {
             status: take(Branch::Status),
             heartbeat: take(Branch::Heartbeat),
             site: take(Branch::Site),
+            epochs: refs.into_iter().filter_map(|(name, tip)| Some((epoch_of(&name)?, tip))).into_map(),
         })
     }
 
@@ -80,6 +84,8 @@ impl RemoteRefs {
             self.status = Some(to);
         } else if branch == Branch::Heartbeat.as_str() {
             self.heartbeat = Some(to);
+        } else if let Some(number) = epoch_of(&ref_name(branch)) {
+            self.epochs.insert(number, to);
         }
         self
     }

@@ -3,8 +3,9 @@
 use jiff::Timestamp;
 use repo_git::repo::TreeLimits;
 use repo_git::{Commit, CommitId, FetchError, PushUpdate};
+use repo_model::branch::epoch_branch;
 use repo_model::desired::Desired;
-use repo_model::message::Message;
+use repo_model::message::{Epoch, Message};
 use repo_model::report::{ConditionType, Reason};
 use repo_model::{Branch, ErrorCode, IntoSet, KeyText, Trailer, error_chain};
 use uuid::Uuid;
@@ -17,7 +18,7 @@ use crate::host::fetch::{self, History};
 use crate::host::refs::RemoteRefs;
 use crate::host::verify::key_text;
 use crate::state::shared::Shared;
-use crate::state::store::StoreError;
+use crate::state::store::{Onto, StoreError};
 use crate::state::view::View;
 
 /// `status` can't be made to go on.
@@ -39,8 +40,20 @@ enum Theirs {
     Ours(CommitId),
     /// A key signed it that was allowed then, and isn't any more: this device on its disk before. Ours go on top of it.
     Before(CommitId),
+    /// It is the end of the epoch before ours, which is kept: ours takes its place.
+    Ended,
     /// No allowed key signed it: it is replaced.
     Foreign(CommitId),
+}
+
+/// What became of the end of an epoch at the host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kept {
+    /// The next epoch may begin.
+    Before(Epoch<CommitId>),
+    /// This host keeps none.
+    Refused,
+    NotNow,
 }
 
 /// The local `status`, and the one at the host.
@@ -78,7 +91,7 @@ impl StatusBranch<'_> {
         if signer(&view, tip).is_some_and(|key| key == self.device.key) {
             tracing::warn!(%tip, "going on from the `status` that the host has");
             let other = instance_of(&view, tip).filter(|other| *other != self.device.instance);
-            _ = self.replant(Some(tip))?;
+            _ = self.replant(Onto::Tip(tip))?;
             if let Some(other) = other {
                 self.report_fork(tip, Some(other))?;
             }
@@ -89,25 +102,26 @@ impl StatusBranch<'_> {
     /// Pushes what the host doesn't know, and notes in `refs` where it stands then; returns whether it knows everything now.
     /// Nothing is pushed before a `desired` was believed.
     pub fn push(&mut self, refs: &mut RemoteRefs, desired: &Desired) -> Result<bool, StatusError> {
-        if self.tip() == refs.status {
+        if self.tip() == refs.status && !self.begin_epoch(refs)? {
             return Ok(true);
         }
         let view = self.state.view();
-        let theirs = match refs.status.map_or(Ok(Theirs::Known), |tip| self.judge_theirs(&view, tip, desired)) {
-            Ok(theirs) => theirs,
-            Err(error) => {
-                tracing::warn!(error = error_chain(&error), "the host's `status` can't be read");
-                return Ok(false);
-            }
-        };
+        let mut theirs =
+            match refs.status.map_or(Ok(Theirs::Known), |tip| self.judge_theirs(&view, (&*refs, tip), desired)) {
+                Ok(theirs) => theirs,
+                Err(error) => {
+                    tracing::warn!(error = error_chain(&error), "the host's `status` can't be read");
+                    return Ok(false);
+                }
+            };
         if view.is_suspect() {
             // Whose commits they are can't be known from a history that can't be read.
             return Ok(false);
         }
         match theirs {
-            Theirs::Known => {}
+            Theirs::Known | Theirs::Ended => {}
             Theirs::Ours(tip) => {
-                let moved = self.replant(Some(tip))?;
+                let moved = self.replant(Onto::Tip(tip))?;
                 let made_by = instance_of(&view, tip);
                 // What a damaged clone lost of this installation's own history is no fork.
                 if view.device_state.damaged.is_none() || made_by != Some(self.device.instance) {
@@ -121,8 +135,16 @@ impl StatusBranch<'_> {
                 tracing::warn!(onto = %tip, commits = moved, "going on from a `status` that was moved elsewhere");
             }
             Theirs::Before(tip) => {
-                let Some(moved) = self.replant(Some(tip))? else { return Ok(false) };
-                tracing::warn!(onto = %tip, commits = moved, "going on from what this device said with its key before");
+                let onto = match self.tip().map_or(Kept::Refused, |_| self.keep(refs, &view, tip)) {
+                    Kept::Before(epoch) => {
+                        theirs = Theirs::Ended;
+                        Onto::Epoch(epoch)
+                    }
+                    Kept::Refused => Onto::Tip(tip),
+                    Kept::NotNow => return Ok(false),
+                };
+                let Some(moved) = self.replant(onto)? else { return Ok(false) };
+                tracing::warn!(?onto, commits = moved, "going on from what this device said with its key before");
             }
             Theirs::Foreign(tip) => {
                 self.report_event(
@@ -132,14 +154,26 @@ impl StatusBranch<'_> {
             }
         }
         let Some(new) = self.tip().filter(|new| Some(*new) != refs.status) else { return Ok(true) };
-        let force = matches!(theirs, Theirs::Foreign(_));
+        let force = matches!(theirs, Theirs::Foreign(_) | Theirs::Ended);
         let update = PushUpdate { branch: Branch::Status.to_string(), expected: refs.status, new, force };
         let (mut new, mut pushed) = (new, self.host.push(&view.repo, &update));
-        if pushed == Pushed::Refused
+        if let (Pushed::Refused, Theirs::Ended, Some(end)) = (pushed, theirs, refs.status) {
+            // A host that replaces nothing has one epoch.
+            self.host.epoch_is_refused();
+            let limits = &self.device.settings.limits;
+            if let Err(error) = fetch::fetch(self.host.remote(), &view, &[end], History::Since(None), limits) {
+                tracing::warn!(error = error_chain(&error), "the host's `status` can't be read");
+                return Ok(false);
+            }
+            let moved = self.replant(Onto::Tip(end))?;
+            tracing::warn!(onto = %end, commits = moved, "the host lets no epoch of `status` begin");
+            new = self.tip().unwrap_or(new);
+            pushed = self.host.push(&view.repo, &PushUpdate { new, force: false, ..update });
+        } else if pushed == Pushed::Refused
             && (force || refs.status.is_none())
             && !self.state.lock().store.has_whole_status()?
         {
-            let moved = self.replant(None)?;
+            let moved = self.replant(Onto::Nothing)?;
             tracing::warn!(commits = moved, "the host lost `status`; what is here of it is told anew");
             new = self.tip().unwrap_or(new);
             pushed = self.host.push(&view.repo, &PushUpdate { new, ..update });
@@ -155,12 +189,55 @@ impl StatusBranch<'_> {
         self.state.lock().store.status_tip()
     }
 
-    fn replant(&self, onto: Option<CommitId>) -> Result<Option<usize>, StoreError> {
+    /// Begins a new epoch of `status` where this one has as many commits as it may have, the host has them all, and keeps its
+    /// end. Its first commit says what the last one said. Returns whether one began.
+    fn begin_epoch(&mut self, refs: &mut RemoteRefs) -> Result<bool, StatusError> {
+        let Some(tip) = refs.status.filter(|_| self.state.lock().store.is_epoch_full()) else { return Ok(false) };
+        let Kept::Before(epoch) = self.keep(refs, &self.state.view(), tip) else { return Ok(false) };
+        self.replant(Onto::Epoch(epoch))?;
+        tracing::info!(number = epoch.number, end = %tip, "an epoch of `status` begins");
+        Ok(true)
+    }
+
+    /// Has the host keep where its `status` stands as the end of an epoch, unless it does.
+    fn keep(&mut self, refs: &mut RemoteRefs, view: &View, tip: CommitId) -> Kept {
+        let after = |number: u32| Kept::Before(Epoch { number: number.saturating_add(1), previous: tip });
+        if let Some((number, _)) = refs.epochs.last_key_value().filter(|(_, end)| **end == tip) {
+            return after(*number);
+        }
+        if !self.host.may_end_epoch() {
+            return Kept::Refused;
+        }
+        let number = refs.epochs.last_key_value().map_or(1, |(newest, _)| newest.saturating_add(1));
+        let update = PushUpdate { branch: epoch_branch(number), expected: None, new: tip, force: false };
+        match self.host.push(&view.repo, &update) {
+            Pushed::Done => {
+                refs.epochs.insert(number, tip);
+                after(number)
+            }
+            Pushed::Refused => {
+                self.host.epoch_is_refused();
+                Kept::Refused
+            }
+            Pushed::NotNow => Kept::NotNow,
+        }
+    }
+
+    fn replant(&self, onto: Onto) -> Result<Option<usize>, StoreError> {
         self.state.lock().store.replant(onto, Timestamp::now().as_second())
     }
 
-    fn judge_theirs(&self, view: &View, tip: CommitId, desired: &Desired) -> Result<Theirs, FetchError> {
+    fn judge_theirs(
+        &self,
+        view: &View,
+        (refs, tip): (&RemoteRefs, CommitId),
+        desired: &Desired,
+    ) -> Result<Theirs, FetchError> {
         let ours = view.status;
+        let begun = self.state.lock().store.epoch()?.filter(|epoch| epoch.previous == tip);
+        if begun.is_some_and(|epoch| refs.epochs.get(&(epoch.number - 1)) == Some(&tip)) {
+            return Ok(Theirs::Ended);
+        }
         if ours.is_some_and(|ours| view.descends(ours, tip)) {
             return Ok(Theirs::Known);
         }

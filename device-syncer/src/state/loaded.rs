@@ -6,7 +6,8 @@ use jiff::Timestamp;
 use repo_git::CommitId;
 use repo_git::repo::{Entry, Repo};
 use repo_model::desired::Desired;
-use repo_model::{FileTree, IntoMap, error_chain};
+use repo_model::{FileTree, IntoMap, error_chain, json};
+use serde::{Deserialize, Serialize};
 
 use crate::decision::device_state::{Accepted, Damaged, DeviceState, STATE};
 use crate::decision::failure::shown;
@@ -16,12 +17,31 @@ use crate::state::layout::{self, limits};
 /// else.
 const REPORTED: &str = "told/";
 
+/// The file of the state's tree with how many commits the device made in its epoch of `status`.
+const EPOCH: &str = "epoch.json";
+
+/// What is kept of the local `status` beside its tip.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct OnStatus {
+    /// The tip has what this device reported last, so that the state's tree needn't.
+    pub(super) reported: bool,
+    /// How many commits the device made in its epoch.
+    pub(super) epoch: usize,
+}
+
+/// `epoch.json`. A program that knows no epochs drops it.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct EpochLength {
+    commits: usize,
+}
+
 /// What a clone holds.
 pub(super) struct Loaded {
     pub(super) state: Option<CommitId>,
     pub(super) status: Option<CommitId>,
     pub(super) device_state: DeviceState,
     pub(super) reported: bool,
+    pub(super) epoch: usize,
     pub(super) is_rooted: bool,
     /// Why part of it can't be read.
     pub(super) damage: Option<String>,
@@ -39,6 +59,7 @@ impl Loaded {
             status: None,
             device_state: DeviceState::default(),
             reported: true,
+            epoch: 0,
             is_rooted: true,
             damage: None,
         };
@@ -54,6 +75,9 @@ impl Loaded {
         let is_rooted = accepted.is_none_or(|accepted| parents.contains(&accepted));
         // Without the first, which is lost with its file, both may be there.
         let status = parents.last().copied().filter(|last| Some(*last) != accepted);
+        // What can't be read only makes the epoch longer.
+        let epoch = tree.get(EPOCH).and_then(|bytes| serde_json::from_slice::<EpochLength>(bytes).ok());
+        let epoch = epoch.unwrap_or_default().commits;
         let reported_files =
             tree.into_iter().filter_map(|(path, bytes)| Some((path.strip_prefix(REPORTED)?.to_owned(), bytes)));
         device_state.status = reported_files.into_map();
@@ -69,7 +93,7 @@ impl Loaded {
                 false
             }
         });
-        Self { state, status, device_state, reported, is_rooted, damage }
+        Self { state, status, device_state, reported, epoch, is_rooted, damage }
     }
 }
 
@@ -111,12 +135,12 @@ fn remains(repo: &Repo, id: CommitId, note: &mut dyn FnMut(&(dyn std::error::Err
     entries.into_iter().filter_map(read).into_map()
 }
 
-/// The tree of a commit on `refs/syncer/state`. `reported`: the tip of `status` has what this device reported last, so
-/// that the tree needn't.
-pub(super) fn state_tree(device_state: &DeviceState, reported: bool) -> FileTree {
+/// The tree of a commit on `refs/syncer/state`.
+pub(super) fn state_tree(device_state: &DeviceState, on_status: OnStatus) -> FileTree {
     let mut tree = device_state.to_tree();
     tree.extend([layout::file()]);
-    if !reported {
+    tree.insert(EPOCH.to_owned(), json::to_bytes(&EpochLength { commits: on_status.epoch }));
+    if !on_status.reported {
         tree.extend(device_state.status.iter().map(|(path, bytes)| (format!("{REPORTED}{path}"), bytes.clone())));
     }
     tree

@@ -9,15 +9,15 @@ use std::time::{Duration, Instant};
 use repo_git::repo::{
     CommitSpec, Expected, OpenError, Pack, Person, Prepared, RefMove, RenewError, Repo, RepoLock, TreeSource, set_aside,
 };
-use repo_git::{Cause, CommitId, ReadError, SigningKey};
-use repo_model::message::Message;
+use repo_git::{Cause, Commit, CommitId, ReadError, SigningKey};
+use repo_model::message::{Epoch, Message};
 use repo_model::{Branch, DeviceId, FileTree, error_chain};
 
 use crate::config::Home;
 use crate::decision::device_state::{Accepted, DeviceState, STATE, STATUS};
 use crate::decision::message;
 use crate::state::layout::limits;
-use crate::state::loaded::{Loaded, damaged, state_tree};
+use crate::state::loaded::{Loaded, OnStatus, damaged, state_tree};
 use crate::state::view::View;
 
 /// How long another process of this device may hold the clone.
@@ -45,6 +45,8 @@ pub struct Store {
     /// The tip of `status` says what this device reported last. It doesn't where another installation speaks in its
     /// name.
     reported: bool,
+    /// How many commits of its epoch the device made on `status`, as far as it knows.
+    epoch: usize,
     /// The accepted commit is a parent of the state, or there is none.
     is_rooted: bool,
     /// Something that was met may be damage.
@@ -99,12 +101,13 @@ impl Store {
                 let why = error_chain(&*source);
                 tracing::error!(path = %set_aside(&path).display(), why, "the clone is damaged: it is set aside and made anew");
                 let noted = DeviceState { damaged: Some(damaged(why)), ..DeviceState::default() };
-                Repo::renew(&path, DEFAULT_BRANCH, |new| write_state(new, &person, &noted, None, (None, true)))?;
+                let on_status = OnStatus { reported: true, epoch: 0 };
+                Repo::renew(&path, DEFAULT_BRANCH, |new| write_state(new, &person, &noted, None, (None, on_status)))?;
                 take(&path)?
             }
             taken => taken?,
         };
-        let Loaded { state, status, device_state, reported, is_rooted, damage } = Loaded::read(&repo);
+        let Loaded { state, status, device_state, reported, epoch, is_rooted, damage } = Loaded::read(&repo);
         let suspect = Arc::new(AtomicBool::new(false));
         let mut store = Self {
             path,
@@ -116,6 +119,7 @@ impl Store {
             state,
             status,
             reported,
+            epoch,
             is_rooted,
             suspect,
             rebuilt: None,
@@ -175,14 +179,16 @@ impl Store {
             let found = self.repo.copy_readable(new, tips).map_err(RenewError::from)?;
             let is_whole = |tip: &CommitId| found.get(tip) == Some(tip);
             let (accepted, status) = (accepted.filter(is_whole), self.status.filter(is_whole));
-            write_state(new, &self.person, &device_state, accepted, (status, self.reported && status.is_some()))
+            let on_status = OnStatus { reported: self.reported && status.is_some(), epoch: self.epoch };
+            write_state(new, &self.person, &device_state, accepted, (status, on_status))
         })?;
         (self.repo, self.lock) = take(&path)?;
-        let Loaded { state, status, device_state, reported, is_rooted, damage } = Loaded::read(&self.repo);
+        let Loaded { state, status, device_state, reported, epoch, is_rooted, damage } = Loaded::read(&self.repo);
         if let Some(why) = damage {
             return Err(failed("read")(why));
         }
-        (self.state, self.device_state, self.reported, self.is_rooted) = (state, device_state, reported, is_rooted);
+        (self.state, self.device_state, self.is_rooted) = (state, device_state, is_rooted);
+        (self.reported, self.epoch) = (reported, epoch);
         self.rebuilt = Some(Instant::now());
         self.move_status(status)
     }
@@ -215,17 +221,19 @@ impl Store {
             return Ok(false);
         }
         let says_more = next.status != self.device_state.status;
-        let (mut batch, mut status, mut reported) = (self.repo.batch(), self.status, self.reported);
+        let (mut batch, mut status) = (self.repo.batch(), self.status);
+        let mut on_status = OnStatus { reported: self.reported, epoch: self.epoch };
         if says_more {
             let parents = self.status.into_iter().collect();
             let spec = self.spec(TreeSource::Files(&next.status), parents, time, message.to_string());
             status = Some(batch.commit(&spec, Some(&self.key)).map_err(failed("write"))?);
-            reported = true;
+            on_status = OnStatus { reported: true, epoch: self.epoch + 1 };
         }
-        let state = self.state_commit(&mut batch, &next, status, reported, time)?;
+        let state = self.state_commit(&mut batch, &next, status, on_status, time)?;
         batch.store().map_err(failed("write"))?;
         self.put_in_force(state)?;
-        (self.is_rooted, self.device_state, self.reported) = (self.accepted_is_here(&next), next, reported);
+        (self.is_rooted, self.device_state) = (self.accepted_is_here(&next), next);
+        OnStatus { reported: self.reported, epoch: self.epoch } = on_status;
         self.move_status(status)?;
         Ok(says_more)
     }
@@ -239,11 +247,11 @@ impl Store {
         batch: &mut repo_git::Batch<'_>,
         next: &DeviceState,
         status: Option<CommitId>,
-        reported: bool,
+        on_status: OnStatus,
         time: i64,
     ) -> Result<CommitId, StoreError> {
         let accepted = next.accepted.as_ref().and_then(Accepted::id).filter(|id| self.holds(*id));
-        let tree = state_tree(next, reported);
+        let tree = state_tree(next, on_status);
         let parents = accepted.into_iter().chain(status).collect();
         let spec = self.spec(TreeSource::Files(&tree), parents, time, STATE_MESSAGE.to_owned());
         batch.commit(&spec, None).map_err(failed("write"))
@@ -268,13 +276,14 @@ impl Store {
     ///
     /// `status` never goes back to an older state: what was said of one that is older than `onto`'s is reported by the first
     /// commit that isn't. Where there is none yet, `None` is returned and nothing changes.
-    pub fn replant(&mut self, onto: Option<CommitId>, time: i64) -> Result<Option<usize>, StoreError> {
-        let theirs: HashSet<_> = self.history(onto)?.into_iter().collect();
+    pub fn replant(&mut self, onto: Onto, time: i64) -> Result<Option<usize>, StoreError> {
+        let theirs: HashSet<_> = self.history(onto.tip())?.into_iter().collect();
         let mut unpushed = self.history(self.status)?;
         unpushed.truncate(unpushed.iter().position(|id| theirs.contains(id)).unwrap_or(unpushed.len()));
         let read = |id| self.repo.commit(id).map_err(failed("read"));
-        let floor = onto.map(read).transpose()?.map_or(0, |onto| message::serial(&onto.message));
-        let (mut batch, mut tip, mut carried) = (self.repo.batch(), onto, Vec::new());
+        let told = onto.tip().map(read).transpose()?;
+        let floor = told.as_ref().map_or(0, |told| message::serial(&told.message));
+        let (mut batch, mut tip, mut carried) = (self.repo.batch(), onto.parent(), Vec::new());
         for id in unpushed.iter().rev() {
             let old = read(*id)?;
             if (1..floor).contains(&message::serial(&old.message)) {
@@ -282,31 +291,66 @@ impl Store {
                 continue;
             }
             let message = message::carrying(old.message, &std::mem::take(&mut carried));
+            let message = onto.message(message, tip.is_none());
             let parents = tip.into_iter().collect();
             let spec = self.spec(TreeSource::Existing(old.tree), parents, old.commit_time, message);
             tip = Some(batch.commit(&spec, Some(&self.key)).map_err(failed("write"))?);
         }
-        if !unpushed.is_empty() && tip == onto {
+        if let (Onto::Epoch(_), Some(told), true) = (onto, &told, unpushed.is_empty()) {
+            let message = onto.message(message::beginning(&told.message), true);
+            let spec = self.spec(TreeSource::Existing(told.tree), Vec::new(), time, message);
+            tip = Some(batch.commit(&spec, Some(&self.key)).map_err(failed("write"))?);
+        }
+        if !unpushed.is_empty() && tip == onto.parent() {
             return Ok(None);
         }
         let mut next = self.device_state.clone();
-        let pushed = onto.map(|onto| self.repo.files(onto, &limits())).transpose().map_err(failed("read"))?;
+        let pushed = onto.tip().map(|onto| self.repo.files(onto, &limits())).transpose().map_err(failed("read"))?;
         let pushed = pushed.unwrap_or_default();
         if self.status.is_none() {
             next.status = pushed.clone();
         }
         let reported = if unpushed.is_empty() { next.status == pushed } else { self.reported };
-        let state = self.state_commit(&mut batch, &next, tip, reported, time)?;
+        let epoch = match onto {
+            // Of what this device made before, it knows nothing any more.
+            Onto::Tip(_) if self.status.is_none() => theirs.len(),
+            _ => unpushed.len().max(1),
+        };
+        let on_status = OnStatus { reported, epoch };
+        let state = self.state_commit(&mut batch, &next, tip, on_status, time)?;
         batch.store().map_err(failed("write"))?;
         self.put_in_force(state)?;
-        (self.is_rooted, self.device_state, self.reported) = (self.accepted_is_here(&next), next, reported);
+        (self.is_rooted, self.device_state) = (self.accepted_is_here(&next), next);
+        (self.reported, self.epoch) = (reported, epoch);
         self.move_status(tip)?;
         Ok(Some(unpushed.len()))
     }
 
-    /// Whether a commit of this installation is in the history of a tip of `status`.
+    /// Whether the epoch of `status` has as many commits as one may have.
+    pub fn is_epoch_full(&self) -> bool {
+        self.epoch >= repo_git::epoch_commits()
+    }
+
+    /// The epoch that the local `status` began, if its first commit is here.
+    pub fn epoch(&self) -> Result<Option<Epoch<CommitId>>, ReadError> {
+        let first = self.oldest()?.filter(|oldest| oldest.parents.is_empty());
+        Ok(first.and_then(|first| Epoch::of(&Message::parse(&first.message))))
+    }
+
+    /// The oldest commit of the local `status` that is here.
+    fn oldest(&self) -> Result<Option<Commit>, ReadError> {
+        let Some(status) = self.status else { return Ok(None) };
+        let oldest = self.repo.history(status, None, usize::MAX)?.pop();
+        oldest.map(|oldest| self.repo.commit(oldest)).transpose()
+    }
+
+    /// Whether this installation told anything at the host, as far as that is known here: a commit of it is in the history of a
+    /// tip of `status`, it began an epoch, or only the host has all of what it told.
     pub fn has_reported_before(&self, tip: CommitId) -> Result<bool, ReadError> {
-        let Some(status) = self.status else { return Ok(false) };
+        let Some((status, oldest)) = self.status.zip(self.oldest()?) else { return Ok(false) };
+        if !oldest.parents.is_empty() || Epoch::<CommitId>::of(&Message::parse(&oldest.message)).is_some() {
+            return Ok(true);
+        }
         let theirs: HashSet<_> = self.repo.history(tip, None, usize::MAX)?.into_iter().collect();
         Ok(self.repo.history(status, None, usize::MAX)?.iter().any(|id| theirs.contains(id)))
     }
@@ -326,8 +370,7 @@ impl Store {
 
     /// Whether the beginning of `status` is here.
     pub fn has_whole_status(&self) -> Result<bool, StoreError> {
-        let Some(oldest) = self.history(self.status)?.pop() else { return Ok(true) };
-        Ok(self.repo.commit(oldest).map_err(failed("read"))?.parents.is_empty())
+        Ok(self.oldest().map_err(failed("read"))?.is_none_or(|oldest| oldest.parents.is_empty()))
     }
 
     /// Keeps the clone's packs bounded, and what of its history the host has: of `desired` there is the accepted state
@@ -355,6 +398,45 @@ impl Store {
     }
 }
 
+/// What commits of the local `status` are made anew on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Onto {
+    Nothing,
+    /// This commit.
+    Tip(CommitId),
+    /// Nothing, as an epoch of their own; where there are none, its one commit says what the end of the epoch before says.
+    Epoch(Epoch<CommitId>),
+}
+
+impl Onto {
+    /// What the host has that they come after.
+    fn tip(self) -> Option<CommitId> {
+        match self {
+            Self::Nothing => None,
+            Self::Tip(tip) => Some(tip),
+            Self::Epoch(epoch) => Some(epoch.previous),
+        }
+    }
+
+    /// The parent of the first one.
+    fn parent(self) -> Option<CommitId> {
+        match self {
+            Self::Tip(tip) => Some(tip),
+            Self::Nothing | Self::Epoch(_) => None,
+        }
+    }
+
+    /// The message of a commit here.
+    fn message(self, message: String, is_first: bool) -> String {
+        let read = Message::parse(&message);
+        match self {
+            Self::Epoch(epoch) if is_first => epoch.begin(&read).to_string(),
+            _ if Epoch::<CommitId>::of(&read).is_some() => Epoch::<CommitId>::without(&read).to_string(),
+            _ => message,
+        }
+    }
+}
+
 /// Opens and locks the clone, and clears what a killed process left behind.
 fn take(path: &Path) -> Result<(Repo, RepoLock), StoreError> {
     let opened = Repo::put_right(path, DEFAULT_BRANCH).and_then(|()| Repo::create(path, DEFAULT_BRANCH));
@@ -373,9 +455,9 @@ fn write_state(
     person: &Person,
     device_state: &DeviceState,
     accepted: Option<CommitId>,
-    (status, reported): (Option<CommitId>, bool),
+    (status, on_status): (Option<CommitId>, OnStatus),
 ) -> Result<(), StoreError> {
-    let tree = state_tree(device_state, reported);
+    let tree = state_tree(device_state, on_status);
     let spec = CommitSpec {
         tree: TreeSource::Files(&tree),
         parents: accepted.into_iter().chain(status).collect(),

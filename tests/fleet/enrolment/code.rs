@@ -127,7 +127,7 @@ fn a_device_that_is_rejected_hears_of_it_and_a_word_that_was_said_stays() {
     let head = git::git(&site.fleet.dir(), &["rev-parse", "HEAD"]);
     let taken = site.fleet.try_run(&["device", "approve", &code, "--id", "press-01"]);
     assert!(
-        said(&taken).contains("is enrolled with another key") && said(&taken).contains("--replace"),
+        said(&taken).contains("is enrolled with another key") && said(&taken).contains("device replace press-01 CODE"),
         "{}",
         said(&taken)
     );
@@ -140,7 +140,10 @@ fn a_device_that_is_rejected_hears_of_it_and_a_word_that_was_said_stays() {
         agent.answer(&Request { credential: &credential, ..Request::get(&url) }).expect("an answer").status
     };
     assert_eq!(shown(&secret), 200);
-    site.fleet.run(&["device", "approve", &code, "--id", "press-01", "--replace"]);
+    let stranger = site.fleet.try_run(&["device", "replace", "press-77", &code]);
+    assert!(said(&stranger).contains("press-77"), "{}", said(&stranger));
+    let replaced = site.fleet.run(&["device", "replace", "press-01", &code]);
+    assert!(replaced.contains("press-01 is replaced by SHA256:") && replaced.contains("goes on there"), "{replaced}");
     assert_eq!((again.says("device"), again.ends()), ("press-01".to_owned(), Some(0)));
     let end = Instant::now() + Duration::from_secs(20);
     while shown(&secret) != 401 {

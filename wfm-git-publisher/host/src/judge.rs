@@ -7,11 +7,13 @@ use std::path::{Path, PathBuf};
 
 use repo_git::repo::TreeLimits;
 use repo_git::{Ancestry, Commit, CommitId, OpenError, PublicKey, ReadError, Repo};
+use repo_model::branch::epoch_of;
 use repo_model::message::Message;
 use repo_model::site::SiteList;
 use repo_model::{Branch, DeviceId, FleetId, KeyText};
 use serde::{Deserialize, Serialize};
 
+use crate::epochs::Epochs;
 use crate::wire::object_name;
 
 /// The environment variable with the [`Policy`], as JSON.
@@ -114,7 +116,8 @@ impl DevicePolicy {
         push.moves.iter().try_for_each(|step| rules.check(step))
     }
 
-    fn allows(&self, signer: PublicKey) -> bool {
+    /// Whether it is a key of the device.
+    pub(crate) fn allows(&self, signer: PublicKey) -> bool {
         signer.to_string().parse().is_ok_and(|key: KeyText| self.keys.contains(&key))
     }
 }
@@ -156,6 +159,11 @@ struct Rules<'a> {
 impl Rules<'_> {
     fn check(&self, step: &Move) -> Result<(), Rejected> {
         let name = &step.name;
+        if let Some((number, tip)) = epoch_of(name).zip(step.new) {
+            let checked = Epochs::read(self.repo)
+                .and_then(|epochs| epochs.check_end(&|signer| self.policy.allows(signer), (number, tip)));
+            return checked.map_err(|source| Rejected::Read { name: name.clone(), source })?.or_else(rule);
+        }
         let branch = Branch::of_ref(name).filter(|branch| Branch::BY_DEVICE.contains(branch));
         let (Some(branch), Some(new)) = (branch, step.new) else {
             return rule(format!("{name} is not for a device to move"));
@@ -171,7 +179,7 @@ impl Rules<'_> {
         }
         match step.old {
             None => Ok(()),
-            Some(old) => self.check_history(name, old, new),
+            Some(old) => self.check_history(name, old, &commit),
         }
     }
 
@@ -195,17 +203,22 @@ impl Rules<'_> {
         }
     }
 
-    /// A tip that an allowed key signed may only be added to; any other one is replaced.
-    fn check_history(&self, name: &str, old: CommitId, new: CommitId) -> Result<(), Rejected> {
+    /// `status` is added to, or begins an epoch whose predecessor is kept.
+    fn check_history(&self, name: &str, old: CommitId, new: &Commit) -> Result<(), Rejected> {
         let read = |source| Rejected::Read { name: name.to_owned(), source };
-        if self.repo.is_ancestor(old, new).map_err(read)? == Ancestry::Yes {
+        if self.repo.is_ancestor(old, new.id).map_err(read)? == Ancestry::Yes {
             return Ok(());
         }
-        let signer = self.repo.commit(old).ok().and_then(|commit| commit.signer().ok());
-        if signer.is_some_and(|signer| self.policy.allows(signer)) {
-            return rule(format!("{name}: {new} doesn't go on from {old}, which this device signed"));
-        }
-        Ok(())
+        let first = self.first(new).map_err(read)?;
+        let message = Message::parse(&first.message);
+        let epochs = Epochs::read(self.repo).map_err(read)?;
+        epochs.check_begin(&|signer| self.policy.allows(signer), (old, first.id, &message)).map_err(read)?.or_else(rule)
+    }
+
+    /// The first commit of the line that ends with this one.
+    fn first(&self, tip: &Commit) -> Result<Commit, ReadError> {
+        let line = self.repo.history(tip.id, None, usize::MAX)?;
+        self.repo.commit(line.last().copied().unwrap_or(tip.id))
     }
 
     fn commit(&self, name: &str, id: CommitId) -> Result<Commit, Rejected> {

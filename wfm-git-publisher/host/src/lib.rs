@@ -40,6 +40,7 @@ mod turns;
 
 // Repositories: read, waited for, and pushed to.
 mod calls;
+mod epochs;
 mod fetch;
 mod hooks;
 mod janitor;

@@ -11,12 +11,14 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::http::{Response, StatusCode};
 use repo_git::{FetchError, FetchLimits, LockError, OpenError, ReadError, RecoverError, Repo, RepoLock};
+use repo_model::branch::epoch_of;
 use repo_model::{Branch, DeviceId, error_chain};
 use tokio::time::timeout;
 
 use crate::accounts::Identity;
 use crate::answer::{Refusal, with_type};
 use crate::body::{self, Spool};
+use crate::epochs::EpochError;
 use crate::fetch::{content_type, internal};
 use crate::judge::{POLICY, Policy, REFUSED, SitePolicy};
 use crate::limits::Limits;
@@ -28,7 +30,7 @@ use crate::shared::Host;
 use crate::wire::commands::{Commands, PackHead};
 use crate::wire::path::{Service, Target};
 use crate::wire::report::Report;
-use crate::{hooks, janitor};
+use crate::{epochs, hooks, janitor};
 
 /// The most bytes that git says about a push.
 const OUTPUT: u64 = 1 << 20;
@@ -61,6 +63,8 @@ pub(crate) enum PushError {
     Output { said: String },
     #[error("git took too long")]
     Timeout,
+    #[error("cannot keep what a device said with another key")]
+    Epoch(#[from] EpochError),
     #[error("cannot sync what was pushed")]
     Sync(#[source] io::Error),
     #[error(transparent)]
@@ -175,8 +179,9 @@ pub(crate) async fn receive_pack(
 fn denied(pusher: &Pusher, commands: &Commands, pack: Option<PackHead>, limits: &Limits) -> Option<String> {
     let (branches, who) = pusher.branches()?;
     let names = || branches.iter().map(|branch| branch.ref_name());
+    let ends_epoch = |name: &str| matches!(pusher, Pusher::Device(_)) && epoch_of(name).is_some();
     for command in &commands.commands {
-        if !names().any(|name| command.name == name) {
+        if !names().any(|name| command.name == name) && !ends_epoch(&command.name) {
             return Some(format!("{who} may only push {}", names().collect::<Vec<_>>().join(" and ")));
         }
         if command.new.is_none() {
@@ -224,6 +229,7 @@ async fn push(host: Host, hosted: Arc<Hosted>, pusher: Pusher, pushed: Pushed) -
     .await??;
     written.recovered = true;
     let (of, to) = (host.clone(), Arc::clone(&hosted));
+    let to_status = commands.commands.iter().any(|command| command.name == Branch::Status.ref_name());
     let (repo, lock, spool, judged, full) = tokio::task::spawn_blocking(move || -> Result<_, PushError> {
         hooks::check(&of.hooks).map_err(PushError::Hooks)?;
         let mut judged = policy(&of, &pusher)?;
@@ -232,6 +238,9 @@ async fn push(host: Host, hosted: Arc<Hosted>, pusher: Pusher, pushed: Pushed) -
             && let Some(reason) = too_much(&repo, &mut spool, pack, &of.limits)?
         {
             judged = Err(reason);
+        }
+        if let (Ok(Policy::Device(policy)), false, true) = (&judged, full, to_status) {
+            epochs::keep(&repo, &|signer| policy.allows(signer))?;
         }
         Ok((repo, lock, spool, judged, full))
     })

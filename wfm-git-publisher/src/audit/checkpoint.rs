@@ -40,6 +40,9 @@ pub struct Covered {
     pub lost: Vec<(u64, u64)>,
     #[serde(default)]
     pub status: Option<CoveredStatus>,
+    /// Where the epochs of `status` before ended.
+    #[serde(default)]
+    pub epochs: BTreeMap<u32, CommitId>,
     /// When the proof of freshness was issued.
     #[serde(default)]
     pub freshness: Option<Timestamp>,

@@ -13,7 +13,7 @@ use repo_git::{
 use repo_http::{
     Agent, CredentialError, Credentials, HttpError, InvalidUrl, Request, Settings, SettingsError, Source, Timeouts, Url,
 };
-use repo_model::branch::ref_name;
+use repo_model::branch::{HEADS, epoch_of, ref_name};
 use repo_model::{Branch, DeviceId, error_chain};
 use serde::Serialize;
 use wfm_git_host::AuditIndex;
@@ -143,7 +143,7 @@ pub struct Copied {
     pub repository: String,
     pub outcome: Outcome,
     /// Branches of which history doesn't go on from where it stood here. The old commits stay until Git's `gc`.
-    pub rewritten: Vec<&'static str>,
+    pub rewritten: Vec<String>,
     /// Why it is as it was before.
     pub error: Option<String>,
 }
@@ -211,7 +211,7 @@ pub fn clone(
 }
 
 /// Makes the refs of a clone those of the host, whatever they are called: an audit says which ones don't belong there.
-fn copy(remote: &Remote, path: &Path) -> Result<(Outcome, Vec<&'static str>), CopyError> {
+fn copy(remote: &Remote, path: &Path) -> Result<(Outcome, Vec<String>), CopyError> {
     let there = remote.refs(&["refs/"])?;
     let is_new = !path.exists();
     let repo = Repo::create(path, DESIRED)?;
@@ -222,14 +222,21 @@ fn copy(remote: &Remote, path: &Path) -> Result<(Outcome, Vec<&'static str>), Co
     if !wants.is_empty() {
         remote.fetch(&repo, &wants, &haves, false, &LIMITS)?;
     }
-    let rewritten = [DESIRED, Branch::Status.as_str()].into_iter().filter(|branch| {
-        let name = ref_name(branch);
-        let moved = here.get(&name).filter(|old| there.get(&name) != Some(*old));
-        moved.is_some_and(|old| {
-            there.get(&name).is_none_or(|new| !matches!(repo.is_ancestor(*old, *new), Ok(Ancestry::Yes)))
-        })
-    });
-    let rewritten = rewritten.collect();
+    let goes_on = |name: &str, old: CommitId| {
+        let on = |new: &CommitId| matches!(repo.is_ancestor(old, *new), Ok(Ancestry::Yes));
+        let is_kept = || there.iter().any(|(other, end)| epoch_of(other).is_some() && on(end));
+        // An epoch that ended stays where it is; `status` goes on from one.
+        match epoch_of(name) {
+            Some(_) => false,
+            None => there.get(name).is_some_and(on) || name == Branch::Status.ref_name() && is_kept(),
+        }
+    };
+    let stays = |name: &str| {
+        [DESIRED, Branch::Status.as_str()].map(ref_name).contains(&name.to_owned()) || epoch_of(name).is_some()
+    };
+    let moved = here.iter().filter(|(name, old)| stays(name) && there.get(*name) != Some(*old));
+    let rewritten = moved.filter(|(name, old)| !goes_on(name, **old));
+    let rewritten = rewritten.filter_map(|(name, _)| name.strip_prefix(HEADS).map(str::to_owned)).collect();
     let moved = there.iter().filter(|(name, tip)| here.get(*name) != Some(tip));
     let moved = moved.map(|(name, tip)| RefMove { name: name.clone(), expected: Expected::Any, new: Some(*tip) });
     let gone = here.keys().filter(|name| !there.contains_key(*name));

@@ -54,6 +54,10 @@ kinds! {
     OBJECT_DAMAGED Error "object-damaged", "An object is missing, has other bytes than its name says, or is no object that may stand there.", "clone it anew; if that doesn't help, the host lost or changed it";
     NOT_ONE_LINE Error "not-one-line", "A commit has parents that it may not have.", "find out who made it; the first parent is followed";
     FOREIGN_REF Error "foreign-ref", "There is a ref that no device repository has.", "find out who made it, and delete it at the host";
+    EPOCH_MISSING Error "epoch-missing", "An epoch of `status` isn't there, and another one goes on from it.", "fetch every branch; if it stays so, the host withholds part of the device's history, or lost it: its backup, or an older clone, has it";
+    EPOCH_MOVED Error "epoch-moved", "An epoch of `status` doesn't end where it ended.", "keep both clones; ask who moved the branch, because an honest host can't";
+    EPOCH_FORKED Error "epoch-forked", "An epoch of `status` begins where another one is.", "keep it; ask who made it, because an honest device begins each once";
+    EPOCH_UNSIGNED Note "epoch-unsigned", "A host kept an epoch of `status` of a device that knows no epochs, and nobody signed that it is whole.", "compare its end with an older clone, if that matters";
     FOREIGN_FILE Note "foreign-file", "A tree holds a file that this program doesn't know there.", "a newer program may write it; else find out what it is";
     HEAD_ELSEWHERE Error "head-elsewhere", "`HEAD` doesn't name `desired`.", "git symbolic-ref HEAD with the full name of the branch, at the host";
     BRANCH_MISSING Error "branch-missing", "A branch is missing without which the others mean nothing.", "find out who deleted it";

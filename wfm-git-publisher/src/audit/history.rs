@@ -28,7 +28,7 @@ pub(super) struct Line<'a> {
 
 impl<'a> Line<'a> {
     pub(super) fn read(repo: &'a Repo, branch: Branch, tip: CommitId) -> Self {
-        let mut line = Self { repo, commits: Vec::new(), kept: HashMap::new(), broken: None };
+        let mut line = Self::nothing(repo);
         let mut next = Some(tip);
         while let Some(id) = next {
             next = match repo.commit(id) {
@@ -48,6 +48,21 @@ impl<'a> Line<'a> {
         }
         line.commits.reverse();
         line
+    }
+
+    /// A line without commits.
+    pub(super) fn nothing(repo: &'a Repo) -> Self {
+        Self { repo, commits: Vec::new(), kept: HashMap::new(), broken: None }
+    }
+
+    /// The same behind an older one.
+    pub(super) fn after(mut self, older: Option<Self>) -> Self {
+        let Some(older) = older else { return self };
+        self.commits.splice(0..0, older.commits);
+        let room = KEPT.saturating_sub(self.kept.len());
+        self.kept.extend(older.kept.into_iter().take(room));
+        self.broken = self.broken.or(older.broken);
+        self
     }
 
     /// One of its commits, read again where it isn't kept.

@@ -2,12 +2,13 @@
 //! nothing trusted but one roster.
 //!
 //! The judges (`desired`, `status`, `singles`, `states`) are pure: a commit, its files and where they stand give what is
-//! wrong. `history` and `repository` read for them, and nothing is written but the checkpoint; `clone` gets the repositories.
+//! wrong. `history`, `epochs` and `repository` read for them, and nothing is written but the checkpoint; `clone` gets the repositories.
 
 mod checkpoint;
 pub mod clone;
 mod commit;
 mod desired;
+mod epochs;
 pub mod finding;
 mod history;
 mod record;

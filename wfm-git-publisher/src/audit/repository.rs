@@ -1,11 +1,12 @@
 //! One repository: its branches in the order in which each is judged by the ones before.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use jiff::Timestamp;
 use repo_git::{Commit, CommitId, ReadError, Repo, TreeLimits};
-use repo_model::branch::HEADS;
+use repo_model::branch::{HEADS, epoch_of};
 use repo_model::desired;
 use repo_model::message::Message;
 use repo_model::report::Adopted;
@@ -14,7 +15,8 @@ use repo_model::{Branch, DeviceId, Digest, KeyText, Trailer};
 
 use super::checkpoint::{Covered, CoveredStatus};
 use super::commit::Told;
-use super::desired::{DesiredJudge, Published};
+use super::desired::DesiredJudge;
+use super::epochs::Whole;
 use super::finding::{
     BRANCH_MISSING, FOREIGN_REF, Found, HEAD_ELSEWHERE, HISTORY_INCOMPLETE, HISTORY_REWRITTEN, NOT_FRESH,
     OBJECT_DAMAGED, REPOSITORY_UNREADABLE, SIGNATURE_INVALID, TRUST_INVALID,
@@ -117,7 +119,9 @@ impl<'a> Audit<'a> {
         }
         match self.repo.references("refs/") {
             Ok(refs) => {
-                let is_foreign = |name: &str| !Branch::OF_DEVICE.iter().any(|branch| branch.ref_name() == name);
+                let is_of_device = |name: &str| Branch::OF_DEVICE.iter().any(|branch| branch.ref_name() == name);
+                // Epochs are compared with `status`.
+                let is_foreign = |name: &str| !is_of_device(name) && epoch_of(name).is_none();
                 for (name, commit) in refs.into_iter().filter(|(name, _)| is_foreign(name)) {
                     let branch = name.strip_prefix(HEADS).unwrap_or(&name).to_owned();
                     let message = format!("`{name}` is no ref of a device repository");
@@ -191,9 +195,8 @@ impl<'a> Audit<'a> {
         }
         let Some(tip) = states.newest() else { return };
         self.done.serial = Some(tip.named.serial);
-        let before = covered.and_then(|covered| covered.status.as_ref());
-        let status = self.status(device, &states, &judge, (before, rewritten), &tip);
         let ground = Ground { device, trust: &judge.trust, tip: &tip, now: self.now };
+        let (status, epochs) = self.status(ground, &states, &judge, (covered, rewritten));
         self.bundle(ground, &states);
         let freshness = self.freshness(ground, &states, covered);
         let heartbeat = self.heartbeat(ground, &status, covered);
@@ -210,6 +213,7 @@ impl<'a> Audit<'a> {
             roster: judge.trust.roster.version,
             lost: judge.lost,
             status: status.covered(&states),
+            epochs,
             freshness,
             heartbeat,
             site,
@@ -285,22 +289,26 @@ impl<'a> Audit<'a> {
         self.told(branch, (tip, self.repo.commit(tip).map(Cow::Owned)), &mut Files::new(self.repo), judge)
     }
 
+    /// Judges `status` across its epochs; also returns where these ended.
     fn status(
         &mut self,
-        device: &DeviceId,
+        Ground { device, tip: newest, .. }: Ground<'_>,
         states: &States<'_>,
         desired: &DesiredJudge<'_>,
-        (before, rewritten): (Option<&CoveredStatus>, bool),
-        newest: &Published,
-    ) -> Status {
-        let Some(tip) = self.tip(Branch::Status) else {
+        (covered, rewritten): (Option<&Covered>, bool),
+    ) -> (Status, BTreeMap<u32, CommitId>) {
+        let before = covered.and_then(|covered| covered.status.as_ref());
+        let tip = self.tip(Branch::Status);
+        let whole = Whole::read(self.repo, tip, covered.filter(|_| !rewritten));
+        self.done.found.extend(whole.iter().flat_map(|whole| whole.found.iter().cloned()));
+        let Some((tip, whole)) = tip.zip(whole) else {
             if let Some(before) = before {
                 let text = format!("it is gone, and stood at {}", before.commit);
                 self.find(Found { branch: Some(Branch::Status.to_string()), ..Found::whole(&HISTORY_REWRITTEN, text) });
             }
-            return Status::default();
+            return Default::default();
         };
-        let line = Line::read(self.repo, Branch::Status, tip);
+        let line = &whole.line;
         self.done.found.extend(line.broken.clone());
         let place = before.and_then(|before| line.commits.iter().position(|id| *id == before.commit));
         if let Some(before) = before.filter(|_| place.is_none()) {
@@ -325,12 +333,17 @@ impl<'a> Audit<'a> {
         };
         let begin = place.map_or(0, |place| place + 1);
         let (new, fleet) = (&line.commits[begin..], desired.trust.roster.fleet);
-        let answered = answered(&line, new);
+        let answered = answered(line, new);
         let (mut last, keeps) = (Answers::Unknown, self.keeps);
-        for (id, (own, judged_by)) in new.iter().zip(answered) {
+        for (place, (id, (own, judged_by))) in (begin..).zip(new.iter().zip(answered)) {
             let answers = |id: Option<CommitId>| id.map_or(Answers::Unknown, |id| states.answers(id));
             let by = answers(judged_by);
             let keys = by.published().map_or(&newest.keys, |published| &published.keys);
+            // Of an epoch that ended before anything was adopted no commit says which keys there were.
+            let had = |key: &KeyText| states.newest_first().find(|state| state.keys.contains(key));
+            let signer = || line.commit(*id).ok().and_then(|commit| commit.signer().ok()?.to_string().parse().ok());
+            let then = (own.is_none() && whole.has_ended(place)).then(signer).flatten().and_then(|key| had(&key));
+            let keys = then.as_ref().map_or(keys, |state| &state.keys);
             let mut record = std::mem::take(&mut self.done.record);
             let judged = self.told(Branch::Status, (*id, line.commit(*id)), &mut files, |told| {
                 let own = match own {
@@ -346,13 +359,14 @@ impl<'a> Audit<'a> {
                 found
             });
             self.done.record = record;
-            self.done.found.extend(judged.into_iter().flatten());
+            let branch = Some(whole.branch(place).to_owned());
+            self.done.found.extend(judged.into_iter().flatten().map(|found| Found { branch: branch.clone(), ..found }));
         }
         if new.is_empty() {
             let named = line.commits.last().and_then(|id| named(&*line.commit(*id).ok()?));
             last = named.map_or(Answers::Unknown, |id| states.answers(id));
         }
-        Status { judge, last, tip: Some(tip) }
+        (Status { judge, last, tip: Some(tip) }, whole.kept)
     }
 
     fn bundle(&mut self, ground: Ground<'_>, states: &States<'_>) {

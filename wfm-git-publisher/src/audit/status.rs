@@ -4,6 +4,8 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use repo_git::CommitId;
+use repo_model::message::Epoch;
 use repo_model::report::doubt::DESIRED_UNKNOWN;
 use repo_model::report::{Adopted, CAPABILITIES, IMAGES, SYNCER, Status};
 use repo_model::{DeploymentId, DeviceId, FleetId, KeyText, Trailer};
@@ -120,6 +122,13 @@ impl StatusJudge {
             found.push(
                 told.found(&STATE_LOST, "it answers a state that isn't here any more, and that a later one continues"),
             );
+        }
+        if self.last.is_none()
+            && Epoch::<CommitId>::of(&told.message).is_some()
+            && told.message.all(Trailer::State).next().is_none()
+        {
+            // What came before isn't here; this commit says once more what it led to.
+            (self.states, self.versions) = (States::of(&status.deployments), versions(&status));
         }
         found.extend(self.order(told, answers));
         found.extend(self.installation(told, status.syncer.instance));

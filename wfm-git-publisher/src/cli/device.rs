@@ -10,7 +10,7 @@ use repo_model::{DeviceId, text};
 use serde_json::json;
 use wfm_git_host::accounts::Store;
 
-use super::{OutputArgs, Place, account, label, pending, retire, table};
+use super::{OutputArgs, Place, account, label, pending, replace, retire, table};
 use crate::config::Config;
 use crate::error::{Failure, USER};
 use crate::fleet::{self, Device, Retired};
@@ -23,6 +23,7 @@ pub(super) enum Command {
     Add(AddArgs),
     Enroll(EnrollArgs),
     Join(JoinArgs),
+    Replace(replace::ReplaceArgs),
     Retire(retire::RetireArgs),
     List(ListArgs),
     Pending(pending::PendingArgs),
@@ -166,6 +167,7 @@ pub(super) fn run(place: &Place, command: Command) -> Result<u8, Failure> {
         Command::Add(args) => run_add(place, args),
         Command::Enroll(args) => run_enroll(place, &args),
         Command::Join(args) => run_join(place, args),
+        Command::Replace(args) => replace::run(place, args),
         Command::Retire(args) => retire::run(place, &args),
         Command::List(args) => run_list(place, &args),
         Command::Pending(args) => pending::run(place, &args),

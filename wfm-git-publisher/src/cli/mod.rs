@@ -14,6 +14,7 @@ mod log;
 mod pending;
 mod plan;
 mod publish;
+mod replace;
 mod retire;
 mod run;
 mod schema;

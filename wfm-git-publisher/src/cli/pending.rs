@@ -58,7 +58,7 @@ pub(super) struct ApproveArgs {
     id: Option<DeviceId>,
 
     /// All that wait with this token
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["code", "id", "labels", "replace"])]
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["code", "id", "labels"])]
     token: Option<String>,
 
     /// How many new ones `device pending` showed: with more or fewer nobody is taken in, so that none comes unseen in between
@@ -72,10 +72,6 @@ pub(super) struct ApproveArgs {
     /// How long the secret of the device's account is valid, like 90d or 12h, or `never`; the device renews it in time
     #[arg(long, value_name = "TIME", default_value = "90d", value_parser = account::ttl)]
     ttl: account::Ttl,
-
-    /// Replace the keys and secrets that are there: for a new disk, or new hardware under an old id
-    #[arg(long)]
-    replace: bool,
 
     #[command(flatten)]
     output: OutputArgs,
@@ -189,7 +185,7 @@ fn note(Candidate { waiting, device, note, problem, .. }: &Candidate) -> String 
 }
 
 /// What a device says of itself, in short. Whoever prints it makes it harmless.
-fn says(claim: &Claim) -> String {
+pub(super) fn says(claim: &Claim) -> String {
     let Claim { id, serial, model, hostname, .. } = claim;
     let id = id.as_ref().map(ToString::to_string);
     let parts = [id, serial.as_ref().map(|serial| format!("serial {serial}")), model.clone(), hostname.clone()];
@@ -215,14 +211,14 @@ fn shown(one: &Waiting, candidate: Option<&Candidate>, files: &[SourceFile]) -> 
 
 pub(super) fn run_approve(place: &Place, args: ApproveArgs) -> Result<u8, Failure> {
     let (home, serve) = (place.home()?, enroll::serve(place)?);
-    let ApproveArgs { code, id, token, expect, labels, ttl, replace, output } = args;
+    let ApproveArgs { code, id, token, expect, labels, ttl, output } = args;
     if let Some(token) = token {
         let word = BatchWord { token, expect, ttl: ttl.0 };
         let approval = approve_batch(&place.work_tree()?, &home, &serve, &word, Timestamp::now())?;
         return tell_batch(place, &word.token, &approval, output);
     }
     let (Some(code), Some(id)) = (code, id) else { return Err(Failure::new("CODE and --id belong together")) };
-    let word = Word { code, device: id, labels: labels.into_iter().collect(), ttl: ttl.0, replace };
+    let word = Word { code, device: id, labels: labels.into_iter().collect(), ttl: ttl.0, replace: false };
     let approval = approve_device(&place.work_tree()?, &home, &serve, &word, Timestamp::now())?;
     let said = if approval.was_there { "was approved before" } else { "is approved" };
     let text = format!(

@@ -5,6 +5,7 @@ use repo_model::enrolment::{Approved, Claim, EnrolmentError};
 use repo_model::join::JoinFloor;
 use repo_model::{Branch, DeviceId};
 use wfm_git_host::accounts::{AccountError, AccountName, Store};
+use wfm_git_host::enrolment::{Claims, Verdict, Waiting};
 use wfm_git_host::{ReadmitError, Reason};
 
 use super::HostedHome;
@@ -22,6 +23,9 @@ impl HostedHome {
         let is_listed = policy.is_some_and(|policy| policy.keys.contains(&claim.key));
         let floor = if is_listed { self.floor(id)? } else { None };
         let floor = floor.ok_or(EnrolmentError::NotListed)?;
+        if self.is_replaced(id, claim, floor.serial)? {
+            return Err(EnrolmentError::NotListed.into());
+        }
         let config = Config::load(&home.config()).map_err(failed)?;
         let url = config.required_serve().map_err(failed)?.device_url(id);
         let (accounts, name) = (Store::new(home.accounts()), AccountName::of(id));
@@ -44,6 +48,17 @@ impl HostedHome {
             Err(error) => return Err(failed(error)),
         }
         Ok(Approved { device: id.clone(), url, user: name.into(), floor })
+    }
+
+    /// Whether a person let another key take the place of this one, and nothing was published since that lists it.
+    fn is_replaced(&self, device: &DeviceId, claim: &Claim, serial: u64) -> Result<bool, ReadmitError> {
+        let (all, _) = Claims::new(self.home.enrolments()).list(Timestamp::now()).map_err(failed)?;
+        let is_by_another = |one: &Waiting| one.claim().is_ok_and(|other| other.key != claim.key);
+        let is_newer = |one: &Waiting| match &one.verdict {
+            Some(Verdict::Approved { answer, .. }) => answer.device == *device && answer.floor.serial >= serial,
+            _ => false,
+        };
+        Ok(all.iter().any(|one| is_newer(one) && is_by_another(one)))
     }
 
     /// What was published for a device last, as far as it can be verified.

@@ -1,7 +1,8 @@
 //! What the other host has that isn't here: reports of devices, and what another publisher of this fleet published.
 
 use repo_git::{Ancestry, CommitId, Expected, RefMove, RepoLock};
-use repo_model::{Branch, DeviceId, Trailer, branch::ref_name, error_chain};
+use repo_model::branch::{epoch_branch, epoch_of, ref_name};
+use repo_model::{Branch, DeviceId, Trailer, error_chain};
 use tracing::warn;
 
 use super::provision::When;
@@ -120,9 +121,42 @@ impl Here<'_> {
     /// The reports here are those of the host. What vanished there stays: it is what the device once reported.
     fn take_reports(&self, seen: &RemoteRefs) -> Result<(), MirrorError> {
         self.fetch(seen, &REPORTS)?;
+        self.take_epochs(seen)?;
         for branch in REPORTS {
             if let Some(tip) = seen.branches.get(branch).filter(|tip| self.repo.tip(branch).ok() != Some(Some(**tip))) {
                 self.set(branch, Expected::Any, *tip)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends of epochs of `status` are kept as they were seen first, whatever the host makes of them later. So is the end of the one
+    /// that was here, if what the host has now goes on from it and it keeps none itself.
+    fn take_epochs(&self, seen: &RemoteRefs) -> Result<(), MirrorError> {
+        let named = |branch: &String| epoch_of(&ref_name(branch)).is_some();
+        let there: Vec<_> = seen.branches.keys().filter(|branch| named(branch)).map(String::as_str).collect();
+        self.fetch(seen, &there)?;
+        for branch in there {
+            match (self.repo.tip(branch)?, seen.branches.get(branch)) {
+                (None, Some(end)) => self.set(branch, Expected::Absent, *end)?,
+                (Some(here), Some(end)) if here != *end => {
+                    warn!(device = %self.device, branch, %here, there = %end, "the host moved the end of an epoch of `status`");
+                }
+                _ => {}
+            }
+        }
+        let status = seen.branches.get(Branch::Status.as_str());
+        let (Some(here), Some(there)) = (self.repo.tip(Branch::Status.as_str())?, status) else { return Ok(()) };
+        if let Some(epoch) = self.repo.begun_epoch(*there, here)?.filter(|epoch| epoch.previous == here) {
+            // Where the host showed another one under that number, under the next: nothing of it is lost here.
+            let mut branch = epoch_branch(epoch.number - 1);
+            let mut number = epoch.number;
+            while self.repo.tip(&branch)?.is_some_and(|end| end != here) {
+                branch = epoch_branch(number);
+                number += 1;
+            }
+            if self.repo.tip(&branch)?.is_none() {
+                self.set(&branch, Expected::Absent, here)?;
             }
         }
         Ok(())

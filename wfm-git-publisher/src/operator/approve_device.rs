@@ -16,6 +16,7 @@ use wfm_git_host::accounts::{AccountError, AccountName, Fate, Store};
 use wfm_git_host::enrolment::{Claims, ClaimsError, Verdict, Waiting};
 
 use super::add::device_text;
+use super::device_file::DeviceFileError;
 use super::enroll::{EnrollError, add_signer, in_file, owner};
 use super::join::floor;
 use crate::fleet::{self, SourceFile};
@@ -35,7 +36,8 @@ pub struct Word {
     pub labels: BTreeMap<String, String>,
     /// How long the device's first secret is valid; `None` for ever.
     pub ttl: Option<Duration>,
-    /// Whether other keys of the device, and its account's secrets, end with this.
+    /// Whether it takes the place of a device that is in the fleet, whose other keys end with this, as the secrets of its account
+    /// do.
     pub replace: bool,
 }
 
@@ -204,9 +206,10 @@ pub fn conflict(files: &[SourceFile], claim: &Claim) -> Option<String> {
 
 /// The commit's message: what was decided, by which code, for an auditor.
 fn message(word: &Word, fingerprint: &str, waiting: &Waiting) -> String {
-    let Word { device, .. } = word;
+    let Word { device, replace, .. } = word;
     let transcript = waiting.transcript.hex();
-    format!("{device}: enroll {fingerprint}\n\nEnrolled: {device} {fingerprint} code\nTranscript: {transcript}\n")
+    let what = if *replace { "replace by" } else { "enroll" };
+    format!("{device}: {what} {fingerprint}\n\nEnrolled: {device} {fingerprint} code\nTranscript: {transcript}\n")
 }
 
 /// Puts the device with its key into the fleet, as one commit, and returns its file.
@@ -227,6 +230,9 @@ fn in_fleet(root: &Path, word: &Word, key: &KeyText, message: &str) -> Result<St
                 return Err(ApproveDeviceError::Exists { device: device.clone(), file: known });
             }
             return Ok(in_file(root, device, (key, None), word.replace, |_| message.to_owned())?.file);
+        }
+        None if word.replace => {
+            return Err(EnrollError::File(DeviceFileError::NoDevice(device.clone())).into());
         }
         None => {
             if let Some((owner, file)) = owner(&files, Some(device), key) {

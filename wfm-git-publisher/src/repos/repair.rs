@@ -7,12 +7,13 @@ use std::path::{Path, PathBuf};
 
 use repo_git::repo::{RenewError, set_aside};
 use repo_git::{CommitId, ConsolidateError, Expected, OpenError, RefError, RefMove, Repo};
-use repo_model::{Branch, DeviceId, branch::ref_name, error_chain};
+use repo_model::branch::{HEADS, epoch_branch, epoch_of, ref_name};
+use repo_model::{Branch, DeviceId, error_chain};
 
 use super::device::{DeviceRepo, DeviceRepoError, LOCK_WAIT};
 use super::{DESIRED, Home};
 
-/// The branches of a device's repository.
+/// The branches of a device's repository, but for the epochs of `status` that ended.
 const BRANCHES: [&str; 6] = [
     DESIRED,
     Branch::Bundle.as_str(),
@@ -28,7 +29,7 @@ pub struct Repaired {
     /// Where the damaged one is.
     pub aside: PathBuf,
     /// The branches that can't be read as they were.
-    pub lost: Vec<&'static str>,
+    pub lost: Vec<String>,
 }
 
 impl std::fmt::Display for Repaired {
@@ -92,7 +93,7 @@ pub(crate) fn repair_at(path: &Path) -> Result<Repaired, DeviceRepoError> {
     let _lock = old.as_ref().map(|old| old.try_lock(LOCK_WAIT)).transpose()?;
     let lost = Repo::renew(path, DESIRED, |new| match &old {
         Some(old) => copy(old, new),
-        None => Ok(BRANCHES.to_vec()),
+        None => Ok(BRANCHES.map(str::to_owned).to_vec()),
     });
     let repaired = Repaired { aside: set_aside(path), lost: lost.map_err(|error: CopyError| error.into_repo_error())? };
     tracing::error!(path = %path.display(), "{repaired}");
@@ -120,17 +121,20 @@ impl CopyError {
 }
 
 /// Copies every branch as far back as it can be read; returns those that aren't where they were.
-fn copy(old: &Repo, new: &Repo) -> Result<Vec<&'static str>, CopyError> {
-    let stood: Vec<(_, Option<CommitId>)> =
-        BRANCHES.iter().map(|branch| (*branch, old.tip(branch).unwrap_or_default())).collect();
-    let is_damaged = |branch: &&str| old.tip(branch).is_err();
-    let mut lost: Vec<_> = BRANCHES.into_iter().filter(is_damaged).collect();
+fn copy(old: &Repo, new: &Repo) -> Result<Vec<String>, CopyError> {
+    let epochs = old.references(HEADS).unwrap_or_default().into_iter();
+    let epochs: Vec<_> = epochs.filter_map(|(name, _)| epoch_of(&name).map(epoch_branch)).collect();
+    let branches: Vec<_> = BRANCHES.into_iter().map(str::to_owned).chain(epochs).collect();
+    let stood: Vec<(&String, Option<CommitId>)> =
+        branches.iter().map(|branch| (branch, old.tip(branch).unwrap_or_default())).collect();
+    let is_damaged = |branch: &&String| old.tip(branch).is_err();
+    let mut lost: Vec<_> = branches.iter().filter(is_damaged).cloned().collect();
     let found = old.copy_readable(new, stood.iter().filter_map(|(_, tip)| *tip)).map_err(RenewError::from)?;
     let mut moves = Vec::new();
     for (branch, tip) in stood.into_iter().filter_map(|(branch, tip)| Some((branch, tip?))) {
         let newest = found.get(&tip).copied();
         if newest != Some(tip) {
-            lost.push(branch);
+            lost.push(branch.clone());
         }
         moves.extend(newest.map(|newest| RefMove {
             name: ref_name(branch),

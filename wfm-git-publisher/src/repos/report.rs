@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 use repo_git::{Ancestry, Commit, CommitId, TreeLimits};
 use repo_model::desired::Desired;
-use repo_model::message::Message;
+use repo_model::message::{Epoch, Message};
 use repo_model::report::doubt::{REPORT_INVALID, SIGNATURE_INVALID};
 use repo_model::report::{self, Adopted, Beside, CurrentState, Doubt, Link, MAX_CHAIN, Named, SYNCER, SeenList};
 use repo_model::site::{SITE, SiteList};
@@ -191,14 +191,23 @@ impl DeviceRepo {
     fn chain(&self, tip: CommitId) -> Vec<Doubt> {
         let (mut commits, mut serials, mut next) = (Vec::new(), Vec::new(), Some(tip));
         while let Some(commit) = next.filter(|_| commits.len() < MAX_CHAIN).and_then(|id| self.repo.commit(id).ok()) {
-            let serial = Message::parse(&commit.message).number(Trailer::Serial);
-            next = commit.parents.first().copied();
+            let message = Message::parse(&commit.message);
+            let serial = message.number(Trailer::Serial);
+            let before = || Epoch::of(&message).map(|epoch| epoch.previous);
+            next = commit.parents.first().copied().or_else(before);
             serials.push(serial.unwrap_or(0));
             commits.push(commit.id);
         }
         let present = report::newest_state(&serials);
         let link = |(commit, serial): (CommitId, u64)| Link { serial, instance: self.instance(commit) };
         report::chain(&commits.into_iter().zip(serials).take(present).map(link).collect::<Vec<_>>())
+    }
+
+    /// The epoch of `status` that the line with this tip begins; `None` for the first one, and where the line goes on from
+    /// `before`.
+    pub fn begun_epoch(&self, tip: CommitId, before: CommitId) -> Result<Option<Epoch<CommitId>>, DeviceRepoError> {
+        let Some(first) = self.repo.history(tip, Some(before), usize::MAX)?.pop() else { return Ok(None) };
+        Ok(Epoch::of(&Message::parse(&self.repo.commit(first)?.message)))
     }
 
     /// The installation that made a commit of `status`, by its own word.

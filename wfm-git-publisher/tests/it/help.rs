@@ -201,7 +201,7 @@ fn roster(lab: &Lab, fleet: &str) {
     fs::write(lab.dir().join(fleet).join("roster.json"), text + "\n").unwrap();
 }
 
-/// Devices that wait to be enrolled, one of which shows the code of the examples.
+/// Devices that wait to be enrolled, two of which show the codes of the examples.
 fn wait(lab: &Lab, fleet: &Path) {
     let file = lab.dir().join("offer.json");
     lab.run_in(fleet, &["enroll", "file", "--out", file.to_str().unwrap()]).good();
@@ -211,9 +211,12 @@ fn wait(lab: &Lab, fleet: &Path) {
     lab.run_in(fleet, &token).good();
     let dir = lab.dir().join("my-fleet.wfm/enroll");
     fs::create_dir_all(&dir).unwrap();
-    for (number, code, address) in
-        [(1, "9935d4de34", "10.1.7.1"), (3, "0000000003", "10.1.7.3"), (4, "0000000004", "10.1.7.20")]
-    {
+    for (number, code, address) in [
+        (1, "9935d4de34", "10.1.7.1"),
+        (3, "0000000003", "10.1.7.3"),
+        (4, "0000000004", "10.1.7.20"),
+        (5, "3d05b6a30c", "10.1.7.5"),
+    ] {
         let account = format!("sha256:{number:064x}");
         let key = Lab::device_key(&format!("waits-{number}")).public().to_string();
         let claim = serde_json::json!({ "layout": 1, "key": key, "account": account, "version": "0.3.0" });

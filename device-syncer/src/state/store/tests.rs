@@ -70,6 +70,6 @@ fn the_clone_is_bounded_however_much_was_told_and_keeps_what_the_host_lacks() {
     drop(store);
     store = open(dir.path());
     assert_eq!((&store.device_state, store.status_tip()), (&device_state, Some(tip)));
-    assert_eq!(store.replant(None, 1).unwrap().map(|commits| commits as u64), Some(kept));
+    assert_eq!(store.replant(Onto::Nothing, 1).unwrap().map(|commits| commits as u64), Some(kept));
     assert!(store.has_whole_status().unwrap() && reported(&store) == kept && store.device_state == device_state);
 }

@@ -3,6 +3,7 @@
 mod away;
 mod clone;
 mod ending;
+mod epochs;
 mod processes;
 mod status_branch;
 

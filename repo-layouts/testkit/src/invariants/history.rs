@@ -73,12 +73,18 @@ impl Branches {
         self.tips.contains_key(branch)
     }
 
-    /// Ids and messages of a branch by first parents, oldest first.
+    /// The end of the epoch before the one that a commit of `status` begins.
+    fn previous(&self, message: &str) -> Option<&String> {
+        let end = message.lines().find_map(|line| line.strip_prefix("Previous: "))?;
+        self.commits.get_key_value(end).map(|(id, _)| id)
+    }
+
+    /// Ids and messages of a branch by first parents, and across epochs, oldest first.
     fn messages(&self, branch: &str) -> Vec<(String, String)> {
         let (mut messages, mut next) = (Vec::new(), self.tips.get(branch));
         while let Some((id, (parents, message))) = next.and_then(|id| self.commits.get_key_value(id)) {
             messages.push((id.clone(), message.clone()));
-            next = parents.first();
+            next = parents.first().or_else(|| self.previous(message));
         }
         messages.reverse();
         messages
@@ -89,7 +95,8 @@ impl Branches {
         let (mut all, mut open) = (BTreeSet::new(), Vec::from_iter(self.tips.get(branch)));
         while let Some(id) = open.pop() {
             if all.insert(id.clone()) {
-                open.extend(self.commits.get(id).iter().flat_map(|(parents, _)| parents));
+                let commit = self.commits.get(id);
+                open.extend(commit.iter().flat_map(|(parents, message)| parents.iter().chain(self.previous(message))));
             }
         }
         all

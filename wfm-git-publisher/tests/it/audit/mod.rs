@@ -4,6 +4,7 @@
 mod clone;
 mod command;
 mod content;
+mod epochs;
 mod forge;
 mod guide;
 pub(crate) mod honest;

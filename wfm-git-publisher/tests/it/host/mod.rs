@@ -3,6 +3,7 @@
 
 mod abuse;
 mod clients;
+mod epochs;
 mod large;
 mod limits;
 mod parked;
@@ -94,6 +95,13 @@ impl Site {
         let script = format!("ip link set lo up && {script}exec \"$@\"");
         let settings = format!("  listen: \"[::]:0\"\n{settings}");
         Self::started(lab, &settings, &["unshare", "--user", "--map-root-user", "--net", "sh", "-c", &script, "sh"])
+    }
+
+    /// Where an epoch of `status` has 60 commits, so that the host lets one end after 6.
+    pub(crate) fn with_short_epochs() -> Self {
+        let lab = Lab::with(&[DEVICE, OTHER]);
+        lab.publish_all();
+        Self::started(lab, "", &["env", "SYNC_EPOCH_COMMITS=60"])
     }
 
     pub(crate) fn on(lab: Lab, settings: &str) -> Self {

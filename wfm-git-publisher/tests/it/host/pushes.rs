@@ -12,11 +12,11 @@ use super::{DEVICE, Login, OTHER, Report, Site, said};
 use crate::support::Lab;
 
 /// A device with its clone.
-struct Pusher {
-    site: Site,
+pub(super) struct Pusher {
+    pub(super) site: Site,
     device: Login,
-    clone: PathBuf,
-    key: SigningKey,
+    pub(super) clone: PathBuf,
+    pub(super) key: SigningKey,
 }
 
 impl Pusher {
@@ -24,7 +24,7 @@ impl Pusher {
         Self::on(Site::new())
     }
 
-    fn on(site: Site) -> Self {
+    pub(super) fn on(site: Site) -> Self {
         let device = site.device();
         let clone = site.clone(&device, "devices/press-01.git", "device");
         Self { key: Lab::device_key(DEVICE), site, device, clone }
@@ -34,17 +34,17 @@ impl Pusher {
         Report { device: DEVICE, kind, parents, signer: Some(&self.key) }
     }
 
-    fn commit(&self, kind: &str, parents: &[&str], text: &str) -> String {
+    pub(super) fn commit(&self, kind: &str, parents: &[&str], text: &str) -> String {
         self.report(kind, parents).commit(&self.site, &self.clone, text)
     }
 
-    fn push(&self, refspecs: &[&str]) -> Output {
+    pub(super) fn push(&self, refspecs: &[&str]) -> Output {
         let url = self.site.url("devices/press-01.git");
         self.site.run(&self.clone, &self.device, &[&["push", &url], refspecs].concat())
     }
 
     #[track_caller]
-    fn accepted(&self, refspec: &str) {
+    pub(super) fn accepted(&self, refspec: &str) {
         let pushed = self.push(&[refspec]);
         assert!(pushed.status.success(), "{refspec}: {}", said(&pushed));
         git::git(&self.repository(), &["fsck", "--strict"]);
@@ -52,7 +52,7 @@ impl Pusher {
 
     /// The push fails, for this reason, and nothing has moved.
     #[track_caller]
-    fn refused(&self, refspec: &str, reason: &str) {
+    pub(super) fn refused(&self, refspec: &str, reason: &str) {
         let before = git::refs(&self.repository());
         let pushed = self.push(&[refspec]);
         let text = said(&pushed);
@@ -60,11 +60,11 @@ impl Pusher {
         assert_eq!(git::refs(&self.repository()), before, "{refspec}");
     }
 
-    fn repository(&self) -> PathBuf {
+    pub(super) fn repository(&self) -> PathBuf {
         self.site.lab.repo(DEVICE)
     }
 
-    fn tip(&self, branch: &str) -> Option<String> {
+    pub(super) fn tip(&self, branch: &str) -> Option<String> {
         self.site.lab.tip(DEVICE, branch)
     }
 }
