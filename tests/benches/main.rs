@@ -14,6 +14,7 @@ mod cost;
 mod crowd;
 mod day;
 mod device;
+mod epochs;
 mod fleet;
 mod heal;
 mod host;
@@ -47,7 +48,7 @@ const RUNS: usize = 10;
 type Measure = fn(&stage::Stage) -> Vec<Line>;
 
 /// What can be measured alone.
-const GROUPS: [(&str, Measure); 16] = [
+const GROUPS: [(&str, Measure); 17] = [
     ("publish", publish::measure),
     ("scale", scale::measure),
     ("device", device::measure),
@@ -63,6 +64,7 @@ const GROUPS: [(&str, Measure); 16] = [
     ("week", week::measure),
     ("small", small::measure),
     ("long", long::measure),
+    ("epochs", epochs::measure),
     ("audit", audit::measure),
 ];
 
