@@ -9,6 +9,7 @@ use wfm_git_host::ca::CaError;
 use wfm_git_host::ssh::{SocketError, SshdError};
 
 use crate::config::ConfigError;
+use crate::operator::app::AppError;
 use crate::operator::trust::TrustError;
 use crate::operator::{
     AddError, ApproveDeviceError, ApproveError, DeviceFileError, EnrollError, InitError, JoinError, RetireError,
@@ -112,6 +113,9 @@ pub fn warning(problem: &Problem) -> String {
 
 /// The problems that an error carries.
 fn problems<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a Problems> {
+    if let Some(error) = error.downcast_ref::<AppError>() {
+        return error.problems();
+    }
     match (error.downcast_ref(), error.downcast_ref(), error.downcast_ref(), error.downcast_ref()) {
         (Some(PublishError::Fleet(problems)), ..) => Some(problems),
         (_, Some(AddError::Device { problems, .. } | AddError::List(problems)), ..) => Some(problems),
@@ -146,6 +150,9 @@ fn hint(error: &(dyn Error + 'static)) -> Option<String> {
         return Some("say it again when that works; what is signed stays".to_owned());
     }
     if let Some(error) = error.downcast_ref::<TrustError>() {
+        return error.hint();
+    }
+    if let Some(error) = error.downcast_ref::<AppError>() {
         return error.hint();
     }
     let others = || {

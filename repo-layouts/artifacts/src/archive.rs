@@ -112,6 +112,22 @@ enum Node {
 
 type Nodes = BTreeMap<String, Node>;
 
+/// Every file of a tar+gzip stream by its whole path, for a stream in which there may be nothing but files and directories.
+///
+/// # Errors
+/// Those of [`Archive::read`] that aren't about compose; and each link.
+pub fn plain_files(gzip: &[u8], limits: &Limits) -> Result<BTreeMap<String, File>, ArchiveError> {
+    let nodes = nodes(&inflate(gzip, limits)?, limits)?;
+    let plain = |(path, node)| match node {
+        Node::Dir => None,
+        Node::File(file) => Some(Ok((path, file))),
+        Node::Symlink(_) | Node::Hardlink(_) => {
+            Some(Err(ArchiveError::Entry { path, rule: "only files and directories are allowed" }))
+        }
+    };
+    nodes.into_iter().filter_map(plain).collect()
+}
+
 /// The tar stream, as far as the limits allow.
 pub(crate) fn inflate(gzip: &[u8], limits: &Limits) -> Result<Vec<u8>, ArchiveError> {
     let by_ratio = gzip.len().saturating_mul(limits.ratio).max(1 << 20);

@@ -14,7 +14,7 @@ mod reference;
 mod registry;
 mod registry_settings;
 
-pub use archive::{Archive, ArchiveError, File, Limits};
+pub use archive::{Archive, ArchiveError, File, Limits, plain_files};
 pub use chart::{Chart, ChartError, ChartReference, Entry};
 pub use images::{ImageReference, Images, Variables};
 pub use mirrors::{Mirror, Mirrors};

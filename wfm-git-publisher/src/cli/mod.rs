@@ -223,7 +223,7 @@ fn run(args: Args) -> Result<u8, Failure> {
         Command::Enroll(command) => enroll::run(&place, command),
         Command::Token(command) => token::run(&place, command),
         Command::Account(command) => account::run(&place, command),
-        Command::App(command) => app::run(&place, &command),
+        Command::App(command) => app::run(&place, command),
         Command::Status(args) => status::run(&place, &args),
         Command::Approve(args) => approve::run(&place, &args),
         Command::Backup(args) => backup::run(&place, &args),

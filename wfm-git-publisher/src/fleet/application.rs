@@ -12,6 +12,9 @@ use repo_model::yaml::{Limits, Node, Span, parse};
 use super::file::SourceFile;
 use super::place::Place;
 
+/// The file of a package that describes it.
+pub const MARGO_YAML: &str = "margo.yaml";
+
 /// A package in `applications/`, which deployments share.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Application {
@@ -72,11 +75,27 @@ impl Application {
         self.pointers.get(&(parameter.to_owned(), target.pointer.clone()))
     }
 
+    /// Its folder in the fleet repository.
+    pub fn folder(&self) -> String {
+        format!("applications/{}/{}", self.description.id, self.description.version)
+    }
+
     /// Reads a package's `margo.yaml`. A broken one breaks the deployments that name it, and nothing else.
     pub(super) fn read(file: &SourceFile, problems: &mut Problems) -> Option<Self> {
         let before = problems.errors().count();
-        let bytes = file.bytes(problems)?;
-        let description = match ApplicationDescription::read(&file.path, bytes) {
+        let application = Self::read_anywhere(&file.path, file.bytes(problems)?, problems)?;
+        let expected = format!("{}/{MARGO_YAML}", application.folder());
+        if file.path != expected {
+            let (id, version) = application.key();
+            let problem = Problem::error(&file.path, format!("describes {id} {version}"));
+            problems.push(problem.hint(format!("move it to {expected}, or correct its id and version")));
+        }
+        (problems.errors().count() == before).then_some(application)
+    }
+
+    /// The same of a `margo.yaml` that may lie anywhere.
+    pub(super) fn read_anywhere(file: &str, bytes: &[u8], problems: &mut Problems) -> Option<Self> {
+        let description = match ApplicationDescription::read(file, bytes) {
             Ok((description, warnings)) => {
                 problems.extend(warnings);
                 description
@@ -86,13 +105,8 @@ impl Application {
                 return None;
             }
         };
-        let expected = format!("applications/{}/{}/margo.yaml", description.id, description.version);
-        if file.path != expected {
-            let problem = Problem::error(&file.path, format!("describes {} {}", description.id, description.version));
-            problems.push(problem.hint(format!("move it to {expected}, or correct its id and version")));
-        }
-        let node = parse(&file.path, bytes, &Limits::VENDOR).ok()?;
-        (problems.errors().count() == before).then(|| Self::prepare(&file.path, description, &node))
+        let node = parse(file, bytes, &Limits::VENDOR).ok()?;
+        Some(Self::prepare(file, description, &node))
     }
 
     fn prepare(file: &str, description: ApplicationDescription, node: &Node) -> Self {

@@ -21,6 +21,7 @@ mod labels;
 mod layers;
 mod listed;
 mod names;
+mod package;
 mod path_pattern;
 mod place;
 mod policy;
@@ -32,7 +33,9 @@ mod signers;
 mod site;
 mod template;
 mod token;
+mod uses;
 mod values;
+mod version;
 mod windows;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -41,7 +44,7 @@ use std::sync::Arc;
 use repo_model::problem::Problems;
 use repo_model::{DeploymentName, DeviceId};
 
-pub use application::{Application, Profile};
+pub use application::{Application, MARGO_YAML, Profile, Rule as ParameterRule};
 pub(crate) use cycles::circle;
 pub use deployment::{Choice, Deployment, Override};
 pub use device::Device;
@@ -53,6 +56,7 @@ pub use guards::{Guards, Limit};
 pub use images::ImageSettings;
 pub(crate) use layers::shown_value;
 pub use layers::{Layers, Rule};
+pub use package::{MAX_BYTES, MAX_FILES, Package, PackageFile, PackageFileKind, licence, resources, vendors};
 pub use path_pattern::{InvalidPattern, PathPattern};
 pub use place::Place;
 pub use policy::{Approval, Policy, Seconds};
@@ -63,7 +67,9 @@ pub use signers::{NotCounting, Signers, SigningRule};
 pub use site::ForSites;
 pub use template::Names;
 pub use token::Token;
+pub use uses::{Named, Use, uses};
 pub use values::{Given, Setting, Values};
+pub use version::compare_versions;
 pub use windows::Windows;
 pub(crate) use windows::talks_again;
 
@@ -168,6 +174,18 @@ pub fn read_tokens(files: &[SourceFile]) -> (BTreeMap<String, Token>, Problems) 
     let mut problems = Problems::default();
     let tokens = token::read_all(&files.iter().collect::<Vec<_>>(), &mut problems);
     (tokens, problems)
+}
+
+/// Reads the application packages alone, by their ids and from the oldest version to the newest.
+pub fn read_applications(files: &[SourceFile]) -> (Vec<Application>, Problems) {
+    let mut problems = Problems::default();
+    let described = files.iter().filter(|file| file::Role::of(&file.path) == Some(file::Role::Application));
+    let mut all: Vec<_> = described.filter_map(|file| Application::read(file, &mut problems)).collect();
+    all.sort_by(|a, b| {
+        let (a, b) = (&a.description, &b.description);
+        a.id.cmp(&b.id).then_with(|| compare_versions(&a.version, &b.version))
+    });
+    (all, sorted(problems))
 }
 
 /// Which file is about which device, also where the rest of it can't be used.

@@ -1,5 +1,5 @@
-//! What changes the operators' own repository: a new fleet, a new device, a device's key, one that waits, missing ids. And
-//! the roster, which is the roots' word.
+//! What changes the operators' own repository: a new fleet, a new device, a device's key, one that waits, missing ids,
+//! application packages. And the roster, which is the roots' word.
 //!
 //! Text that people wrote keeps its comments: an edit touches a few lines and is checked by reading the result. Commits
 //! are made with stock `git`, so that hooks, signing and identity are the operator's own.
@@ -7,6 +7,7 @@
 mod add;
 mod add_many;
 mod allowed_signers;
+pub mod app;
 mod approve;
 mod approve_batch;
 mod approve_device;

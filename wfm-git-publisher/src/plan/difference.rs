@@ -25,7 +25,7 @@ pub struct Difference {
 }
 
 impl Difference {
-    fn between(what: impl Into<String>, old: Option<String>, new: Option<String>) -> Option<Self> {
+    pub(super) fn between(what: impl Into<String>, old: Option<String>, new: Option<String>) -> Option<Self> {
         (old != new).then(|| Self { what: what.into(), old, new })
     }
 }
@@ -78,7 +78,7 @@ fn of_application(old: Option<&ApplicationDeployment>, new: &ApplicationDeployme
     all.into_iter().flatten().collect()
 }
 
-fn of_components(old: &[Component], new: &[Component]) -> Vec<Difference> {
+pub(super) fn of_components(old: &[Component], new: &[Component]) -> Vec<Difference> {
     let shown = |all: &[Component]| -> BTreeMap<String, String> {
         all.iter().map(|one| (format!("component {}", one.name), shown_component(one))).collect()
     };
@@ -90,7 +90,8 @@ fn of_components(old: &[Component], new: &[Component]) -> Vec<Difference> {
     all
 }
 
-fn shown_component(component: &Component) -> String {
+/// Where a component is from, and how it is applied.
+pub fn shown_component(component: &Component) -> String {
     let mut text = match &component.source {
         Source::Oci { repository, revision } | Source::HelmRepo { repository, revision } => {
             format!("{repository}:{revision}")
@@ -160,7 +161,7 @@ pub(super) fn of_suspension(old: &DeploymentPolicy, new: &DeploymentPolicy) -> O
 }
 
 /// What is asked of the device; the order of keys means nothing.
-fn of_requirements(what: &str, old: Option<&Value>, new: Option<&Value>) -> Option<Difference> {
+pub(super) fn of_requirements(what: &str, old: Option<&Value>, new: Option<&Value>) -> Option<Difference> {
     let shown = |value: Option<&Value>| value.map(ToString::to_string);
     if old == new { None } else { Difference::between(what, shown(old), shown(new)) }
 }
@@ -219,7 +220,7 @@ fn of_parameters(
     names.iter().filter_map(difference).collect()
 }
 
-fn of_maps(old: &BTreeMap<String, String>, new: &BTreeMap<String, String>) -> Vec<Difference> {
+pub(super) fn of_maps(old: &BTreeMap<String, String>, new: &BTreeMap<String, String>) -> Vec<Difference> {
     let names: BTreeSet<_> = old.keys().chain(new.keys()).collect();
     names
         .into_iter()

@@ -6,6 +6,7 @@
 mod blocked;
 mod difference;
 mod guard;
+mod packages;
 mod show;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,9 +24,10 @@ use crate::fleet::{Broken, Retired};
 use crate::render::{Artifact, Rendered, RenderedDeployment};
 
 pub use blocked::{Blocked, Code, blocked};
-pub use difference::Difference;
+pub use difference::{Difference, shown_component};
 pub use guard::{Allowed, Guarded, of_fleet};
-pub use show::{GONE, GONE_HINT, Shown, to_json, to_markdown, to_text};
+pub use packages::{of_packages, parameter_rules, parameter_type};
+pub use show::{GONE, GONE_HINT, Shown, difference_text, to_json, to_markdown, to_text};
 
 /// What would be done for one device.
 #[derive(Debug, Clone, PartialEq)]

@@ -170,7 +170,8 @@ fn change_text(text: &mut String, change: &Change) {
     }
 }
 
-fn difference_text(difference: &Difference) -> String {
+/// A difference as one line.
+pub fn difference_text(difference: &Difference) -> String {
     let Difference { what, old, new } = difference;
     let [what, old, new] = [Some(what), old.as_ref(), new.as_ref()].map(|part| part.map(|part| text::line(part)));
     let what = what.unwrap_or_default();

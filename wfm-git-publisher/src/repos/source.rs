@@ -12,7 +12,7 @@ use repo_git::{
 };
 
 use super::StockGit;
-use crate::fleet::{SETTINGS, SIGNERS, SourceFile, is_relevant};
+use crate::fleet::{MAX_BYTES, Package, PackageFile, PackageFileKind, SETTINGS, SIGNERS, SourceFile, is_relevant};
 use crate::parallel;
 
 /// The largest file that is read; YAML has its own, equal limit.
@@ -57,6 +57,12 @@ pub enum SourceError {
         commit: CommitId,
         #[source]
         source: TreeError,
+    },
+    #[error("cannot read `{path}`")]
+    File {
+        path: String,
+        #[source]
+        source: ReadError,
     },
     /// The work tree can't be read.
     #[error(transparent)]
@@ -114,6 +120,28 @@ impl FleetRepo {
         let parts = parts.map(|part| (self.repo.clone(), part)).collect();
         let read = |(repo, part): (Repo, &[Entry])| part.iter().map(|entry| file(&repo, entry)).collect::<Vec<_>>();
         Ok(parallel::map(parts, threads, read).concat())
+    }
+
+    /// The files of a package as they are committed in this folder, or at the top; `None` if nothing is there. What is no file is
+    /// there without bytes.
+    pub fn package(&self, commit: CommitId, folder: &str) -> Result<Option<Package>, SourceError> {
+        let entries = self.repo.list(commit, &LIMITS).map_err(|source| SourceError::Tree { commit, source })?;
+        let prefix = if folder.is_empty() { String::new() } else { format!("{folder}/") };
+        let mut package = Package::default();
+        for entry in entries {
+            let Some(path) = entry.path.strip_prefix(&prefix) else { continue };
+            let is_file = !entry.odd_name && matches!(entry.kind, EntryKind::File | EntryKind::Executable);
+            let file = if is_file {
+                let left = MAX_BYTES.saturating_sub(package.size()) as u64;
+                let bytes = self.repo.blob(entry.blob, left);
+                let bytes = bytes.map_err(|source| SourceError::File { path: entry.path.clone(), source })?;
+                PackageFile::new(bytes, if entry.kind == EntryKind::File { 0o644 } else { 0o755 })
+            } else {
+                PackageFile { kind: PackageFileKind::Odd, bytes: Vec::new() }
+            };
+            package.files.insert(path.to_owned(), file);
+        }
+        Ok((!package.files.is_empty()).then_some(package))
     }
 
     /// The one commit after `published` up to `commit` that can have changed something, if there is exactly one.

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use wfm_git_host::accounts::{Role, Store};
 
+use crate::catalogue::{self, package};
 use crate::follow::Running;
 use crate::support::{BEGIN, Lab};
 
@@ -129,6 +130,34 @@ fn each_code_in_the_documentation_is_that_of_a_real_run() {
             let lab = after(|lab| lab.write("applications/hello/1.0.0/compose/hello/compose.yaml", "services: ["));
             code(&lab, &["app", "push", "applications/hello/1.0.0"])
         }),
+        ("app add", "the package is in the fleet, now or before", &|| {
+            let lab = good();
+            let dir = package(&lab, "vendor", "1.0.0").display().to_string();
+            code(&lab, &["app", "add", &dir]).max(code(&lab, &["app", "add", &dir]))
+        }),
+        ("app add", "the package is refused, or the version is there with other files", &|| {
+            let (lab, other) =
+                (good(), |dir: &std::path::Path| catalogue::write(dir, "resources/license.txt", "other"));
+            let dir = package(&lab, "vendor", "1.0.0");
+            assert_eq!(code(&lab, &["app", "add", &dir.display().to_string()]), 0);
+            other(&dir);
+            code(&lab, &["app", "add", &dir.display().to_string()])
+        }),
+        ("app list", "every package can be read", &|| code(&good(), &["app", "list"])),
+        ("app list", "a package can't be read; the others are shown", &|| {
+            code(&after(|lab| lab.write("applications/bad/1/margo.yaml", "id: [")), &["app", "list"])
+        }),
+        ("app diff", "it can be shown, whatever it shows", &|| {
+            let lab = good();
+            let dir = package(&lab, "vendor", "1.0.0").display().to_string();
+            code(&lab, &["app", "diff", "hello@1.0.0", &dir])
+        }),
+        ("app remove", "the version is removed", &|| {
+            let lab = good();
+            lab.run(&["app", "add", &package(&lab, "vendor", "1.0.0").display().to_string()]).good();
+            code(&lab, &["app", "remove", "counter@1.0.0"])
+        }),
+        ("app remove", "the version is used, or isn't there", &|| code(&good(), &["app", "remove", "hello@1.0.0"])),
         ("plan", "who has to agree didn't (signers.yaml)", &|| code(&unagreed(), &["plan"])),
         ("publish", "who has to agree didn't (signers.yaml)", &|| code(&unagreed(), &["publish"])),
         ("approve", "the commit is approved, now or before", &|| {

@@ -11,6 +11,7 @@ use std::process::Command;
 use repo_testkit::host::Host;
 use serde_json::Value;
 
+use crate::catalogue::{self, package};
 use crate::registry::Registry;
 use crate::support::{Lab, Ran, trusted_program};
 
@@ -181,6 +182,7 @@ fn prepare(lab: &Lab, fleet: &Path) {
     lab.run_in(fleet, &["device", "add", "spare-01", "--label", "site=linz"]).good();
     fs::write(fleet.join("press-03.json"), "{}").unwrap();
     fs::write(fleet.join("devices.csv"), "id,site\npress-11,graz\npress-12,linz\n").unwrap();
+    packages(fleet);
     wait(lab, fleet);
     roster(lab, "my-fleet");
     fs::create_dir(lab.dir().join(".ssh")).unwrap();
@@ -199,6 +201,16 @@ fn roster(lab: &Lab, fleet: &str) {
     let control = lab.dir().join(format!("{fleet}.wfm/control.git"));
     let text = repo_testkit::git::git(&control, &["show", "control:trust/1.json"]);
     fs::write(lab.dir().join(fleet).join("roster.json"), text + "\n").unwrap();
+}
+
+/// What a vendor gave to the operator.
+fn packages(fleet: &Path) {
+    let hello = fleet.join("applications/hello/1.0.0/margo.yaml");
+    let text = fs::read_to_string(hello).unwrap();
+    for (dir, version) in [("vendor/hello", "1.2.0"), ("vendor/next", "1.1.0")] {
+        catalogue::write(&fleet.join(dir), "margo.yaml", text.replace(" 1.0.0", &format!(" {version}")));
+    }
+    catalogue::tar(&fleet.join("vendor/next"), &fleet.join("hello-1.1.0.tar.gz"), &["."]);
 }
 
 /// Devices that wait to be enrolled, two of which show the codes of the examples.
@@ -243,10 +255,17 @@ fn every_command_that_prints_has_json() {
     let key = lab.dir().join("key").display().to_string();
     Lab::device_key("anna").save(key.as_ref()).unwrap();
     fs::write(lab.dir().join("key.pub"), Lab::device_key("anna").public().to_string()).unwrap();
+    let vendor = package(&lab, "vendor", "1.0.0").display().to_string();
+    let vendor = vendor.as_str();
     let init = ["init", "plant", "--registry", &registry.host, "--image", &image];
     let table: &[(&[&str], &str)] = &[
         (&init, "/home"),
         (&["app", "push", "applications/hello/1.0.0"], "/pushed/0/manifest"),
+        (&["app", "add", vendor], "/folder"),
+        (&["app", "list"], "/applications/0/usedBy"),
+        (&["app", "show", "counter"], "/profiles/0/needs"),
+        (&["app", "diff", "hello@1.0.0", vendor], "/differences/0/what"),
+        (&["app", "remove", "counter@1.0.0"], "/folder"),
         (&["device", "add", "press-01"], "/joinFile"),
         (&["device", "enroll", "press-01", &line], "/fingerprint"),
         (&["device", "join", "press-01"], "/joinFile"),

@@ -6,6 +6,7 @@ mod backup;
 mod blocked;
 mod by_url;
 mod capabilities;
+mod catalogue;
 mod charts;
 mod cli;
 mod clocks;

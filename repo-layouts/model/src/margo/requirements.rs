@@ -45,6 +45,27 @@ impl Requirements {
         if unmet.is_empty() { self.unmet_rules(device) } else { unmet }
     }
 
+    /// What it needs, in words.
+    pub fn needs(&self) -> Vec<String> {
+        let cores = self.cores.map(|cores| format!("{cores} cores"));
+        let architectures = self.architectures.join(" or ");
+        let mut needs: Vec<_> = cores.into_iter().collect();
+        needs.extend((!architectures.is_empty()).then(|| format!("a processor of {architectures}")));
+        needs.extend(self.memory.as_ref().map(|size| format!("{size} of memory")));
+        needs.extend(self.storage.as_ref().map(|size| format!("{size} of storage")));
+        needs.extend(self.peripherals.iter().map(|need| format!("the peripheral {need}")));
+        needs.extend(self.interfaces.iter().map(|kind| format!("the interface `{kind}`")));
+        let rules: Vec<_> = self.rules.iter().map(Rule::needs).collect();
+        match rules.as_slice() {
+            [one] => needs.extend(one.iter().cloned()),
+            all => needs.extend((!all.is_empty()).then(|| {
+                let ways: Vec<_> = all.iter().map(|rule| rule.join("; and ")).collect();
+                ways.join("; or else ")
+            })),
+        }
+        needs
+    }
+
     fn unmet_resources(&self, device: &DeviceCapabilities) -> Vec<String> {
         let capacities = [("memory", &self.memory, &device.memory), ("storage", &self.storage, &device.storage)];
         let mut unmet: Vec<_> = self.unmet_cpu(device).into_iter().collect();
@@ -163,6 +184,11 @@ impl Requirements {
 }
 
 impl Rule {
+    fn needs(&self) -> Vec<String> {
+        let properties = self.properties.iter().map(|one| format!("the property {one}"));
+        properties.chain(self.labels.iter().map(|one| format!("the label {one}"))).collect()
+    }
+
     /// What doesn't hold, in words.
     fn failing(&self, properties: &Value, device: &DeviceCapabilities) -> Vec<String> {
         let properties = self.properties.iter().map(|one| ("property", one, one.at_pointer(properties)));

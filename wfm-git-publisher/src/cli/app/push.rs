@@ -3,21 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use clap::Subcommand;
 use repo_artifacts::compose::check_variable;
 use repo_model::margo::{ApplicationDescription, Component, ProfileType, Source};
 use serde_json::json;
 
-use super::{OutputArgs, Place, RegistryArgs};
+use super::super::{OutputArgs, Place, RegistryArgs};
 use crate::error::Failure;
 use crate::render::{Artifact, Locks};
 use crate::repos::{ArtifactError, Control, pack};
-
-/// What is done with application packages
-#[derive(Debug, Subcommand)]
-pub(super) enum Command {
-    Push(PushArgs),
-}
 
 /// Packs an application's compose files and pushes them to the registry that its margo.yaml names
 ///
@@ -30,7 +23,7 @@ pub(super) enum Command {
 ///   wfm-git-publisher app push applications/hello/1.0.0
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
-pub(super) struct PushArgs {
+pub(in crate::cli) struct PushArgs {
     /// The folder with margo.yaml; as it is from here, or from the fleet repository
     dir: PathBuf,
 
@@ -41,8 +34,7 @@ pub(super) struct PushArgs {
     output: OutputArgs,
 }
 
-pub(super) fn run(place: &Place, command: &Command) -> Result<u8, Failure> {
-    let Command::Push(args) = command;
+pub(super) fn run(place: &Place, args: &PushArgs) -> Result<u8, Failure> {
     let dir = if args.dir.is_dir() { args.dir.clone() } else { place.root()?.join(&args.dir) };
     let description = read(&dir)?;
     let locks = place.home().ok().and_then(|home| Control::read(&home).ok()).map(|(ledger, _)| ledger.locks);
