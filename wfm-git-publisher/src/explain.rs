@@ -2,6 +2,7 @@
 //!
 //! Pure, and over the same functions as the render, so that an explanation can't differ from what is done.
 
+mod can_run;
 mod show;
 
 use std::collections::BTreeSet;
@@ -18,6 +19,7 @@ use crate::fleet::{
 use crate::plan::Blocked;
 use crate::render::{Facts, Locks, Rendered, choose, render};
 
+pub use can_run::{Answer, CanRun, Deployed, KnownOfDevice, ProfileFit, can_run};
 pub use show::to_text;
 
 /// One device of the fleet, with all that is known of it.

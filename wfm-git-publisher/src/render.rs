@@ -27,7 +27,7 @@ pub use documents::Documents;
 pub(crate) use images::are_known as images_are_known;
 pub use locked::with_published;
 pub use problems::merged;
-pub use profiles::choose;
+pub use profiles::{Fit, choose, fit};
 pub use whole::problems_of;
 
 /// What is known of a device beyond the fleet's files.

@@ -78,16 +78,7 @@ impl HostClient {
     pub fn new(connection: HostConnection, connectivity: Connectivity) -> Self {
         let (refs, waited, unfetched_site, refused_epoch) = (None, None, None, None);
         let (is_distrusted, rosters_asked) = (false, None);
-        Self {
-            connection,
-            connectivity,
-            refs,
-            waited,
-            unfetched_site,
-            refused_epoch,
-            is_distrusted,
-            rosters_asked,
-        }
+        Self { connection, connectivity, refs, waited, unfetched_site, refused_epoch, is_distrusted, rosters_asked }
     }
 
     /// The device's repository at the host.

@@ -10,6 +10,7 @@ use repo_model::{DeviceId, text};
 use serde_json::json;
 use wfm_git_host::accounts::Store;
 
+use super::app::devices::{AppsArgs, run_apps};
 use super::{OutputArgs, Place, account, label, pending, replace, retire, table};
 use crate::config::Config;
 use crate::error::{Failure, USER};
@@ -26,6 +27,7 @@ pub(super) enum Command {
     Replace(replace::ReplaceArgs),
     Retire(retire::RetireArgs),
     List(ListArgs),
+    Apps(AppsArgs),
     Pending(pending::PendingArgs),
     Approve(pending::ApproveArgs),
     Reject(pending::RejectArgs),
@@ -170,6 +172,7 @@ pub(super) fn run(place: &Place, command: Command) -> Result<u8, Failure> {
         Command::Replace(args) => replace::run(place, args),
         Command::Retire(args) => retire::run(place, &args),
         Command::List(args) => run_list(place, &args),
+        Command::Apps(args) => run_apps(place, &args),
         Command::Pending(args) => pending::run(place, &args),
         Command::Approve(args) => pending::run_approve(place, args),
         Command::Reject(args) => pending::run_reject(place, &args),

@@ -1,10 +1,12 @@
 //! What is known of a device before anything is decided: its verified tip, what it verifiably reports, and the ledger.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use repo_git::CommitId;
 use repo_model::margo::State;
 use repo_model::report::Adopted;
-use repo_model::{DeviceId, Trailer};
+use repo_model::{DeploymentId, DeviceId, Trailer};
 
 use super::error::DeviceError;
 use super::pass::Pass;
@@ -196,6 +198,12 @@ impl<'a> KnownDevice<'a> {
             Some(Err(why)) => Capabilities::Unreadable(why),
         };
         Facts { parent: self.tip.as_ref().map(|tip| &tip.desired), capabilities }
+    }
+
+    /// The state of each deployment that the device verifiably reports.
+    pub(super) fn states(&self) -> BTreeMap<DeploymentId, State> {
+        let reported = self.status.iter().flat_map(|status| &status.report.deployments);
+        reported.map(|(id, document)| (*id, document.status.state)).collect()
     }
 
     /// How far the device is, by everybody's word.

@@ -51,7 +51,7 @@ pub(crate) use hints::hint;
 pub use locks::{NewKey, Resolve, ResolveError};
 pub use options::{Options, Work};
 pub use outcome::{Done, Outcome, Planned};
-pub use planned::{check, device_context, plan};
+pub use planned::{check, device_context, known_devices, plan};
 pub use publisher::Publisher;
 pub use serial::{KnownNumbers, SerialError};
 pub use up_to_date::{is_as_left, unchanged};

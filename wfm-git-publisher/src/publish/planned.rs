@@ -1,7 +1,10 @@
 //! The decision of a pass without carrying it out, for `plan`, `validate`, `explain` and `why-not`: nothing is asked of a
 //! registry, and nothing is changed.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
+use repo_model::problem::Problems;
 use repo_model::{DeviceId, error_chain};
 
 use super::clock;
@@ -18,8 +21,8 @@ use super::pass::Pass;
 use super::renamed;
 use super::steps::{ToDecide, decide_all};
 use super::up_to_date::UpToDateIndex;
-use crate::explain::DeviceContext;
-use crate::fleet::{self, SourceFile};
+use crate::explain::{DeviceContext, KnownOfDevice};
+use crate::fleet::{self, Device, Fleet, SourceFile};
 use crate::parallel;
 use crate::plan::{Blocked, Shown};
 use crate::render::{Capabilities, Facts, Locks, merged, render, with_published};
@@ -113,6 +116,37 @@ fn show(plan: FleetPlan, pass: &Pass<'_>, findings: &Findings, planned: &mut Pla
             }
         });
     }
+}
+
+/// What is known of each device of these files of the fleet, or of one of them, for `work`, on so many threads; with what is
+/// wrong in the files.
+pub fn known_devices<T: Send>(
+    home: &Home,
+    files: &[SourceFile],
+    only: Option<&DeviceId>,
+    now: Timestamp,
+    threads: usize,
+    work: impl Fn(&Fleet, KnownOfDevice<'_>) -> T + Sync,
+) -> Result<(Vec<T>, Problems), PublishError> {
+    let (ledger, rosters) = Control::read(home)?;
+    let UsableFleet { fleet, problems } = usable(fleet::read_on(files, threads), &rosters)?;
+    let up_to_date = UpToDateIndex::default();
+    let pass = Pass::read_only(home, &rosters, &fleet, Origin::none(), now, &up_to_date);
+    let devices = fleet.devices.values().filter(|device| only.is_none_or(|only| device.id == *only)).collect();
+    let known = parallel::map(devices, threads, |device: &Device| {
+        let unreported = Facts { parent: None, capabilities: Capabilities::Unreported };
+        match KnownDevice::read(&pass, &device.id, ledger.entry(&device.id)) {
+            Ok(known) => {
+                let states = known.states();
+                work(&fleet, KnownOfDevice { device, facts: known.facts(), states, trouble: None })
+            }
+            Err(error) => {
+                let (states, trouble) = (BTreeMap::new(), Some(error_chain(&error)));
+                work(&fleet, KnownOfDevice { device, facts: unreported, states, trouble })
+            }
+        }
+    });
+    Ok((known, problems))
 }
 
 /// What is known of one device of the fleet at a revision, for `work`; `None` if it isn't there.

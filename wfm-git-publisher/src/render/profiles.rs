@@ -73,13 +73,17 @@ fn waits(place: &Place, capabilities: Capabilities<'_>) -> Problem {
 }
 
 /// Whether a device can run a profile.
-enum Fit {
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fit {
     Yes,
+    /// Everything that it lacks, in words.
     No(Vec<String>),
+    /// It has to say first what it has.
     Unknown,
 }
 
-fn fit(profile: &Profile, capabilities: Capabilities<'_>) -> Fit {
+/// Judges a profile by what is known of a device. What asks for nothing fits a device that reported nothing.
+pub fn fit(profile: &Profile, capabilities: Capabilities<'_>) -> Fit {
     match capabilities {
         Capabilities::Unasked => Fit::Yes,
         Capabilities::Unreported | Capabilities::Unreadable(_) => {

@@ -152,6 +152,14 @@ fn each_code_in_the_documentation_is_that_of_a_real_run() {
             let dir = package(&lab, "vendor", "1.0.0").display().to_string();
             code(&lab, &["app", "diff", "hello@1.0.0", &dir])
         }),
+        ("app devices", "it can be told of each device, whatever is told", &|| {
+            code(&good(), &["app", "devices", "hello"])
+        }),
+        ("app devices", "the version isn't in the fleet", &|| code(&good(), &["app", "devices", "hello@9"])),
+        ("device apps", "it can be told of each version, whatever is told", &|| {
+            code(&good(), &["device", "apps", "press-01"])
+        }),
+        ("device apps", "the device isn't in the fleet", &|| code(&good(), &["device", "apps", "press-99"])),
         ("app remove", "the version is removed", &|| {
             let lab = good();
             lab.run(&["app", "add", &package(&lab, "vendor", "1.0.0").display().to_string()]).good();

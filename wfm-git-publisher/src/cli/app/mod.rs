@@ -1,6 +1,7 @@
 //! `app`: what is done with application packages.
 
 mod add;
+pub(super) mod devices;
 mod diff;
 mod list;
 mod push;
@@ -21,6 +22,7 @@ pub(super) enum Command {
     List(list::ListArgs),
     Show(show::ShowArgs),
     Diff(diff::DiffArgs),
+    Devices(devices::DevicesArgs),
     Remove(remove::RemoveArgs),
     Push(push::PushArgs),
 }
@@ -31,6 +33,7 @@ pub(super) fn run(place: &Place, command: Command) -> Result<u8, Failure> {
         Command::List(args) => list::run(place, &args),
         Command::Show(args) => show::run(place, &args),
         Command::Diff(args) => diff::run(place, &args),
+        Command::Devices(args) => devices::run(place, &args),
         Command::Remove(args) => remove::run(place, &args),
         Command::Push(args) => push::run(place, &args),
     }

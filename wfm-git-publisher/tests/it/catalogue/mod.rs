@@ -3,6 +3,7 @@
 
 mod add;
 mod archives;
+mod devices;
 mod remove;
 mod show;
 
