@@ -20,7 +20,7 @@ pub use images::{ImageReference, Images, Variables};
 pub use mirrors::{Mirror, Mirrors};
 pub use pack::{PackError, pack};
 pub use reference::{InvalidReference, Reference};
-pub use registry::Registry;
+pub use registry::{PackagePart, PackageReference, PulledPackage, Registry};
 pub use registry_settings::{RegistryError, Settings};
 pub use repo_model::envelope::Lock;
 
@@ -28,6 +28,10 @@ pub use repo_model::envelope::Lock;
 pub const ARTIFACT_TYPE: &str = "application/vnd.org.margo.component.compose+json";
 /// Media type of its one layer.
 pub const LAYER_TYPE: &str = "application/vnd.org.margo.component.compose.tar+gzip";
+/// `artifactType` of an application package's manifest (Margo, *Application Registry*).
+pub const PACKAGE_TYPE: &str = "application/vnd.margo.app.v1+json";
+/// Media type of its layer with `margo.yaml`.
+pub const PACKAGE_DESCRIPTION_TYPE: &str = "application/vnd.margo.app.description.v1+yaml";
 /// Media type of the config of a chart's manifest (Helm, *OCI registries*).
 pub const CHART_CONFIG_TYPE: &str = "application/vnd.cncf.helm.config.v1+json";
 /// Media type of the layer with the chart.

@@ -20,6 +20,8 @@ pub(crate) enum Kind {
     Compose,
     Chart,
     Image,
+    /// An application package.
+    Package,
 }
 
 impl Kind {
@@ -29,6 +31,7 @@ impl Kind {
             Self::Compose => "compose archive",
             Self::Chart => "chart",
             Self::Image => "image",
+            Self::Package => "Margo application package",
         }
     }
 
@@ -39,6 +42,7 @@ impl Kind {
             Self::Compose => crate::ARTIFACT_TYPE,
             Self::Chart => crate::CHART_CONFIG_TYPE,
             Self::Image => "",
+            Self::Package => crate::PACKAGE_TYPE,
         }
     }
 
@@ -48,6 +52,7 @@ impl Kind {
             Self::Compose => crate::LAYER_TYPE,
             Self::Chart => crate::CHART_LAYER_TYPE,
             Self::Image => "",
+            Self::Package => crate::PACKAGE_DESCRIPTION_TYPE,
         }
     }
 }

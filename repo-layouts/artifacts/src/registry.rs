@@ -2,6 +2,7 @@
 
 mod challenge;
 mod manifest;
+mod package;
 mod session;
 mod tokens;
 
@@ -17,6 +18,8 @@ use repo_model::error_chain;
 
 use crate::chart::repository;
 use crate::{ChartReference, ImageReference, Reference, RegistryError, Settings, download};
+pub use package::{PackagePart, PackageReference, PulledPackage};
+
 use manifest::{Descriptor, EMPTY, IMAGES, MANIFESTS, Manifest, OCI_IMAGE, Sized};
 use session::Session;
 use tokens::{Purpose, Tokens};

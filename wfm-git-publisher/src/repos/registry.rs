@@ -5,12 +5,13 @@ use std::path::{Path, PathBuf};
 use jiff::Timestamp;
 use repo_artifacts::{
     Archive, ArchiveError, Chart, ChartError, ChartReference, ImageReference, Images, InvalidReference, Limits,
-    PackError, Reference, Registry, RegistryError, Settings, compose,
+    PackError, PackageReference, PulledPackage, Reference, Registry, RegistryError, Settings, compose,
 };
 use repo_http::{InvalidUrl, Url};
 use repo_model::Digest;
 use repo_model::envelope::Lock;
 
+use crate::fleet::{MAX_BYTES, MAX_FILES};
 use crate::render::{Artifact, ArtifactKind, Resolved};
 use crate::signature::{VendorKey, VendorKeyError, VendorSignatureError};
 
@@ -124,6 +125,11 @@ impl Registries {
         let signer = key.verify(&bytes, &signature, Timestamp::now());
         let signer = signer.map_err(|source| ArtifactError::Signature { url: url.to_string(), source })?;
         Ok(Resolved { signer: Some(signer), images: Some(images_of(&bytes)), ..lock.into() })
+    }
+
+    /// The files of an application package.
+    pub fn pull_package(&self, package: &PackageReference) -> Result<PulledPackage, RegistryError> {
+        self.registry.pull_package(package, MAX_FILES, MAX_BYTES)
     }
 
     /// Stores an archive under the tag.

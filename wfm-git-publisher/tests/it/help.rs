@@ -95,6 +95,8 @@ fn run(lab: &Lab, dir: &Path, example: &str, registry: &str) -> Ran {
     let mut text = example.replace("/media/usb", &lab.dir().display().to_string()).replace(":8443", ":0");
     text =
         text.replace(":2222", &format!(":{}", repo_testkit::ports::free_port())).replace("--expect 48", "--expect 0");
+    text = text.replace("oci://registry.example/", &format!("oci://{registry}/"));
+    text = text.replace("git+https://git.example/", &format!("git+file://{}/", lab.dir().display()));
     for device in ["press-01", "press-03"] {
         let key = Lab::device_key(device).public().to_string();
         text = text.replace(&format!("ssh-ed25519 AAAA… {device}"), &format!("{key} {device}"));
@@ -153,6 +155,7 @@ fn every_example_works_as_it_stands() {
         }
         if command.is_empty() {
             prepare(&lab, &fleet);
+            packages(&lab, &fleet, &registry);
         }
     }
     assert!(count > 40, "{count}");
@@ -182,7 +185,6 @@ fn prepare(lab: &Lab, fleet: &Path) {
     lab.run_in(fleet, &["device", "add", "spare-01", "--label", "site=linz"]).good();
     fs::write(fleet.join("press-03.json"), "{}").unwrap();
     fs::write(fleet.join("devices.csv"), "id,site\npress-11,graz\npress-12,linz\n").unwrap();
-    packages(fleet);
     wait(lab, fleet);
     roster(lab, "my-fleet");
     fs::create_dir(lab.dir().join(".ssh")).unwrap();
@@ -203,14 +205,33 @@ fn roster(lab: &Lab, fleet: &str) {
     fs::write(lab.dir().join(fleet).join("roster.json"), text + "\n").unwrap();
 }
 
-/// What a vendor gave to the operator.
-fn packages(fleet: &Path) {
+/// What a vendor gave to the operator, in a folder, an archive, a registry and a repository.
+fn packages(lab: &Lab, fleet: &Path, registry: &Registry) {
     let hello = fleet.join("applications/hello/1.0.0/margo.yaml");
     let text = fs::read_to_string(hello).unwrap();
     for (dir, version) in [("vendor/hello", "1.2.0"), ("vendor/next", "1.1.0")] {
         catalogue::write(&fleet.join(dir), "margo.yaml", text.replace(" 1.0.0", &format!(" {version}")));
     }
-    catalogue::tar(&fleet.join("vendor/next"), &fleet.join("hello-1.1.0.tar.gz"), &["."]);
+    let next = fleet.join("vendor/next");
+    catalogue::tar(&next, &fleet.join("hello-1.1.0.tar.gz"), &["."]);
+    let description = fs::read(next.join("margo.yaml")).unwrap();
+    let layer = serde_json::json!({
+        "mediaType": "application/vnd.margo.app.description.v1+yaml",
+        "digest": registry.put_blob(&description),
+        "size": description.len(),
+    });
+    let manifest = serde_json::json!({
+        "schemaVersion": 2,
+        "artifactType": "application/vnd.margo.app.v1+json",
+        "layers": [layer],
+    });
+    registry.put_manifest("1.1.0", manifest.to_string().as_bytes());
+    let upstream = lab.dir().join("hello.git");
+    catalogue::write(&upstream, "packages/hello/margo.yaml", description);
+    for args in [&["init", "--quiet"][..], &["add", "packages"], &["commit", "--quiet", "-m", "x"], &["tag", "v1.1.0"]]
+    {
+        repo_testkit::git::git(&upstream, args);
+    }
 }
 
 /// Devices that wait to be enrolled, two of which show the codes of the examples.

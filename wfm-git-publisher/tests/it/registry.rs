@@ -37,6 +37,22 @@ impl Registry {
         Self { host, store }
     }
 
+    /// Keeps a blob; its digest.
+    pub(crate) fn put_blob(&self, bytes: &[u8]) -> Digest {
+        let digest = Digest::of(bytes);
+        self.store.lock().unwrap().blobs.insert(digest.to_string(), bytes.to_owned());
+        digest
+    }
+
+    /// Keeps a manifest under a tag; its digest.
+    pub(crate) fn put_manifest(&self, tag: &str, bytes: &[u8]) -> Digest {
+        let digest = Digest::of(bytes);
+        let mut store = self.store.lock().unwrap();
+        store.manifests.insert(tag.to_owned(), bytes.to_owned());
+        store.manifests.insert(digest.to_string(), bytes.to_owned());
+        digest
+    }
+
     /// The digest of what a tag means.
     pub(crate) fn digest(&self, tag: &str) -> Option<Digest> {
         self.store.lock().unwrap().manifests.get(tag).map(|bytes| Digest::of(bytes))

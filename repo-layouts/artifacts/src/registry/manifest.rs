@@ -116,7 +116,7 @@ pub(super) fn layer(reference: &Reference, manifest: Manifest) -> Result<Descrip
     let (expected, layer_type) = (reference.kind().artifact_type(), reference.kind().layer_type());
     let found = match reference.kind() {
         Kind::Compose => manifest.artifact_type.as_deref().unwrap_or(&config.media_type),
-        Kind::Chart | Kind::Image => &config.media_type,
+        Kind::Chart | Kind::Image | Kind::Package => &config.media_type,
     };
     if found != expected {
         return Err(invalid(reference, format!("it is of type `{found}`, expected `{expected}`")));

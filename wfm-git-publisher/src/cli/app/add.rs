@@ -4,10 +4,10 @@ use repo_model::Digest;
 use repo_model::text;
 use serde_json::{Value, json};
 
-use super::super::{OutputArgs, Place, problems_json};
+use super::super::{OutputArgs, Place, RegistryArgs, problems_json};
 use crate::error::{Failure, warning};
 use crate::fleet::Package;
-use crate::operator::app::{AddedApp, Origin, add_app, check_app, get};
+use crate::operator::app::{AddedApp, Origin, Places, add_app, check_app, get};
 use crate::repos::FleetRepo;
 
 /// Brings an application package into the fleet, as it is
@@ -21,11 +21,16 @@ use crate::repos::FleetRepo;
 ///   wfm-git-publisher app add hello-1.1.0.tar.gz
 ///   wfm-git-publisher app add hello-1.1.0.tar.gz --dry-run
 ///
+/// From a registry, as Margo has it; and from a Git repository, of which one commit is fetched and nothing checked out or run:
+///
+///   wfm-git-publisher app add oci://registry.example/apps/hello:1.1.0
+///   wfm-git-publisher app add git+https://git.example/hello.git@v1.1.0//packages/hello
+///
 /// See first what an update changes: wfm-git-publisher app diff hello@1.0.0 hello-1.1.0.tar.gz
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(in crate::cli) struct AddArgs {
-    /// A folder with margo.yaml, or a .tar.gz of one
+    /// A folder with margo.yaml, a .tar.gz of one, oci://HOST/PATH:TAG (or @sha256:…), or git+https://HOST/PATH@REV[//FOLDER]
     #[arg(value_name = "PACKAGE")]
     origin: Origin,
 
@@ -34,16 +39,21 @@ pub(in crate::cli) struct AddArgs {
     dry_run: bool,
 
     #[command(flatten)]
+    registry: RegistryArgs,
+
+    #[command(flatten)]
     output: OutputArgs,
 }
 
 pub(super) fn run(place: &Place, args: &AddArgs) -> Result<u8, Failure> {
     let root = place.work_tree()?;
     let fleet = FleetRepo::open(&root)?;
-    let got = get(&args.origin, &fleet, fleet.resolve("HEAD")?)?;
+    let (commit, registries) = (fleet.resolve("HEAD")?, place.registries(&args.registry)?);
+    let got = get(&args.origin, &Places { fleet: &fleet, commit, registries: &registries })?;
+    let (from, revision) = (args.origin.to_string(), got.revision.clone());
     let added = match args.dry_run {
         true => check_app(&root, got)?,
-        false => add_app(&root, got, &args.origin.to_string())?,
+        false => add_app(&root, got, &from)?,
     };
     added.warnings.warnings().for_each(|problem| eprint!("{}", warning(problem)));
     let AddedApp { application, folder, package, was_there, warnings } = &added;
@@ -60,6 +70,8 @@ pub(super) fn run(place: &Place, args: &AddArgs) -> Result<u8, Failure> {
             "application": id,
             "version": version,
             "folder": folder,
+            "from": from,
+            "revision": revision,
             "files": files_json(package),
             "wasThere": was_there,
             "dryRun": args.dry_run,

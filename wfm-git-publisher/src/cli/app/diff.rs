@@ -3,16 +3,16 @@
 use repo_model::text;
 use serde_json::{Value, json};
 
-use super::super::{OutputArgs, Place};
+use super::super::{OutputArgs, Place, RegistryArgs};
 use crate::error::Failure;
 use crate::fleet::{Application, Package};
-use crate::operator::app::{AppError, Got, Origin, get};
+use crate::operator::app::{AppError, Got, Origin, Places, get};
 use crate::plan::{difference_text, of_packages};
 
 /// Shows what is different between two packages, before the newer one is added or deployed
 ///
 /// Profiles and parameters that come, go or change, what profiles ask of a device, vendor, licence, and files. Each side is
-/// one of the fleet's (APP@VERSION), a folder, or a .tar.gz of one. Exit code 0, whatever differs.
+/// one of the fleet's (APP@VERSION), a folder, a .tar.gz of one, or an address as for `app add`. Exit code 0, whatever differs.
 ///
 ///   wfm-git-publisher app diff hello@1.0.0 hello-1.1.0.tar.gz
 ///   wfm-git-publisher app diff hello@1.0.0 vendor/hello --output json
@@ -32,14 +32,19 @@ pub(in crate::cli) struct DiffArgs {
     rev: String,
 
     #[command(flatten)]
+    registry: RegistryArgs,
+
+    #[command(flatten)]
     output: OutputArgs,
 }
 
 pub(super) fn run(place: &Place, args: &DiffArgs) -> Result<u8, Failure> {
     let source = place.source()?;
     let commit = source.resolve(&args.rev)?;
+    let registries = place.registries(&args.registry)?;
+    let places = Places { fleet: &source, commit, registries: &registries };
     let read = |origin: &Origin| -> Result<(Application, Package), AppError> {
-        let Got { package, from } = get(origin, &source, commit)?;
+        let Got { package, from, .. } = get(origin, &places)?;
         match package.read(&from) {
             Ok((application, _)) => Ok((application, package)),
             Err(problems) => Err(AppError::Refused { from, problems }),

@@ -12,7 +12,7 @@ use super::add::{files_json, size};
 use super::list::users;
 use crate::error::Failure;
 use crate::fleet::{Application, Package, licence, resources, uses, vendors};
-use crate::operator::app::{Got, Origin, Version, get};
+use crate::operator::app::{Got, Version, of_fleet};
 use crate::plan::{parameter_rules, parameter_type, shown_component};
 
 /// Shows what an application package offers: profiles and what they ask of a device, parameters, licence, files
@@ -37,7 +37,7 @@ pub(in crate::cli) struct ShowArgs {
 pub(super) fn run(place: &Place, args: &ShowArgs) -> Result<u8, Failure> {
     let source = place.source()?;
     let commit = source.resolve(&args.rev)?;
-    let Got { package, from } = get(&Origin::Fleet(args.package.clone()), &source, commit)?;
+    let Got { package, from, .. } = of_fleet(&args.package, &source, commit)?;
     let (application, _) =
         package.read(&from).map_err(|problems| Failure::new(format!("`{from}` can't be used")).problems(&problems))?;
     let users = users(&application.description, &uses(&source.files_on(commit, threads())?));

@@ -5,12 +5,12 @@ use std::io;
 use std::path::Path;
 
 use repo_git::durable::{self, FileError};
-use repo_model::problem::Problems;
+use repo_model::problem::{Problem, Problems};
 use repo_model::text;
 
 use super::error::AppError;
 use super::read::{Got, folder as read_folder};
-use crate::fleet::{Application, Package, PackageFileKind};
+use crate::fleet::{Application, MARGO_YAML, Package, PackageFileKind};
 use crate::repos::{FleetRepo, StockGit};
 
 /// A package that is in the fleet, or would be.
@@ -29,6 +29,7 @@ pub struct AddedApp {
 /// Puts a package into the fleet unless it is there, as one commit that holds exactly its bytes. The same again completes
 /// what was cut off.
 pub fn add_app(root: &Path, got: Got, origin: &str) -> Result<AddedApp, AppError> {
+    let revision = got.revision.as_ref().map(|revision| format!(" ({revision})")).unwrap_or_default();
     let added = check_app(root, got)?;
     if added.was_there {
         return Ok(added);
@@ -44,7 +45,7 @@ pub fn add_app(root: &Path, got: Got, origin: &str) -> Result<AddedApp, AppError
         durable::remove_dir_all(&path).map_err(FileError::write(&path))?;
         return Err(AppError::Converted { files });
     }
-    git.commit_whole(&added.folder, &message(&added.application, origin))?;
+    git.commit_whole(&added.folder, &message(&added.application, &format!("{origin}{revision}")))?;
     let fleet = FleetRepo::open(root)?;
     let committed = fleet.package(fleet.resolve("HEAD")?, &added.folder)?.unwrap_or_default();
     let files = differing(&committed, &added.package);
@@ -53,9 +54,13 @@ pub fn add_app(root: &Path, got: Got, origin: &str) -> Result<AddedApp, AppError
 
 /// What [`add_app`] would do, without doing it.
 pub fn check_app(root: &Path, got: Got) -> Result<AddedApp, AppError> {
-    let Got { package, from } = got;
+    let Got { package, from, tag, .. } = got;
     let read = package.read(&from);
-    let (application, warnings) = read.map_err(|problems| AppError::Refused { from, problems })?;
+    let (application, mut warnings) = read.map_err(|problems| AppError::Refused { from: from.clone(), problems })?;
+    warnings.extend(tag.filter(|tag| *tag != as_tag(&application.description.version)).map(|tag| {
+        let message = format!("is version {}, and its tag is `{tag}`", application.description.version);
+        Problem::error(format!("{from}/{MARGO_YAML}"), message).key("metadata.version").warning()
+    }));
     let folder = application.folder();
     let fleet = FleetRepo::open(root)?;
     let committed = fleet.package(fleet.resolve("HEAD")?, &folder)?;
@@ -75,6 +80,11 @@ pub fn check_app(root: &Path, got: Got) -> Result<AddedApp, AppError> {
         }
     }
     Ok(AddedApp { application, folder, package, was_there: committed.is_some(), warnings })
+}
+
+/// A version as registries can have it as a tag (Margo, *Application Registry*), which has no `+`.
+fn as_tag(version: &str) -> String {
+    version.replace('+', "_")
 }
 
 /// Whether the package's folder would be where it seems, and not that of another version.

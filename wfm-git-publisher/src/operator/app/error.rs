@@ -1,7 +1,9 @@
 //! Why a package doesn't come into the fleet, or doesn't leave it.
 
-use repo_artifacts::ArchiveError;
+use repo_artifacts::{ArchiveError, RegistryError};
+use repo_git::OpenError;
 use repo_git::durable::FileError;
+use repo_model::Digest;
 use repo_model::problem::Problems;
 
 use crate::repos::{GitError, SourceError};
@@ -36,6 +38,26 @@ pub enum AppError {
         #[source]
         source: ArchiveError,
     },
+    #[error("cannot get the package")]
+    Registry(#[from] RegistryError),
+    /// A part of a package in a registry isn't a file of it.
+    #[error("`{from}`: layer {part}: {why}")]
+    Part { from: String, part: Digest, why: &'static str },
+    #[error("cannot make a place for the repository")]
+    Scratch {
+        #[source]
+        source: OpenError,
+    },
+    #[error("git can't fetch `{from}`: {said}")]
+    Fetch { from: String, said: String },
+    #[error("cannot read what git fetched of `{from}`")]
+    Fetched {
+        from: String,
+        #[source]
+        source: Box<SourceError>,
+    },
+    #[error("there is no folder `{folder}` in `{from}`")]
+    NoFolderThere { from: String, folder: String },
     /// It may not come into the fleet.
     #[error("the package in `{from}` is refused")]
     Refused { from: String, problems: Problems },
@@ -83,7 +105,7 @@ impl AppError {
     pub fn hint(&self) -> Option<String> {
         let text = match self {
             Self::Nothing(_) => {
-                "name a folder with margo.yaml, a .tar.gz of one, or APP@VERSION for one of the fleet's"
+                "name a folder with margo.yaml, a .tar.gz of one, oci://HOST/PATH:TAG or git+https://HOST/PATH@REV"
             }
             Self::NoPackage { versions, .. } if !versions.is_empty() => {
                 return Some(format!("there is {}", versions.join(", ")));
@@ -92,6 +114,16 @@ impl AppError {
             Self::NotAFile { .. } => {
                 "have the vendor pack it without; a Git repository's files alone are written by `git archive --output app.tar.gz HEAD`"
             }
+            Self::Registry(RegistryError::Unavailable { .. }) => {
+                "registries and their accounts are set in publisher.yaml (`registries:`); for one without TLS say --plain-http HOST"
+            }
+            Self::Part { .. } => {
+                "have the vendor push each file as a layer with its path as title, as `oras push` does"
+            }
+            Self::Fetch { .. } => {
+                "see whether `git fetch` gets the revision; git asks your credential helper, and never you"
+            }
+            Self::NoFolderThere { .. } => "name the folder with margo.yaml behind the revision: …@REV//FOLDER",
             Self::Exists { .. } => {
                 "what a version means is settled: have the vendor raise `metadata.version`; `app diff` shows what is different"
             }

@@ -4,7 +4,10 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use repo_artifacts::{InvalidReference, PackageReference};
 use repo_model::ApplicationId;
+
+use super::git_origin::{GitOrigin, InvalidOrigin};
 
 /// A package as an operator names it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -13,6 +16,10 @@ pub enum Origin {
     Path(PathBuf),
     /// One of the fleet's.
     Fleet(Version),
+    /// In a registry.
+    Oci(PackageReference),
+    /// In a Git repository.
+    Git(GitOrigin),
 }
 
 /// A version of an application of the fleet, `APP@V`; or its newest one, `APP`.
@@ -21,11 +28,6 @@ pub struct Version {
     pub application: ApplicationId,
     pub version: Option<String>,
 }
-
-/// The text names no package.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct InvalidOrigin(pub String);
 
 impl FromStr for Version {
     type Err = InvalidOrigin;
@@ -58,11 +60,18 @@ impl FromStr for Origin {
 
     /// `APP@V` is one of the fleet's; a folder that is called so is `./APP@V`.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text.starts_with("oci://") {
+            return text.parse().map(Self::Oci).map_err(|error: InvalidReference| InvalidOrigin(error.to_string()));
+        }
+        if text.starts_with("git+") {
+            return text.parse().map(Self::Git);
+        }
         if let Some(version) = text.contains('@').then(|| text.parse::<Version>().ok()).flatten() {
             return Ok(Self::Fleet(version));
         }
         match text {
             "" => Err(InvalidOrigin("it is empty".to_owned())),
+            path if path.contains("://") => Err(InvalidOrigin("expected oci://… or git+https://…@REV".to_owned())),
             path => Ok(Self::Path(path.into())),
         }
     }
@@ -73,6 +82,8 @@ impl fmt::Display for Origin {
         match self {
             Self::Path(path) => write!(f, "{}", path.display()),
             Self::Fleet(version) => write!(f, "{version}"),
+            Self::Oci(reference) => write!(f, "{reference}"),
+            Self::Git(repository) => write!(f, "{repository}"),
         }
     }
 }
@@ -89,6 +100,12 @@ mod tests {
         assert_eq!("hello@1.0.0".parse(), Ok(fleet("hello", "1.0.0")));
         for path in ["hello", "./hello@1.0.0", "a.tar.gz", "/x/y@2/z.tgz", "Hello@1", "hello@1/2"] {
             assert_eq!(path.parse(), Ok(Origin::Path(path.into())), "{path}");
+        }
+        assert!(matches!("oci://r.example/hello:1.0.0".parse(), Ok(Origin::Oci(_))));
+        assert!(matches!("git+https://git.example/hello@v1".parse(), Ok(Origin::Git(_))));
+        for bad in ["https://r.example/hello-1.0.0.tar.gz", "oci://r.example/hello", "git+http://git.example/hello@v1"]
+        {
+            assert!(bad.parse::<Origin>().is_err(), "{bad}");
         }
         assert!(
             "".parse::<Origin>().is_err() && "hello@".parse::<Version>().is_err() && "A".parse::<Version>().is_err()

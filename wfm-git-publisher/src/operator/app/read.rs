@@ -11,19 +11,35 @@ use repo_git::durable::FileError;
 
 use super::error::AppError;
 use super::origin::{Origin, Version};
+use super::{git, oci};
 use crate::fleet::{Application, MARGO_YAML, MAX_BYTES, MAX_FILES, Package, PackageFile, read_applications};
-use crate::repos::FleetRepo;
+use crate::repos::{FleetRepo, Registries};
 
 /// A package, and what it is called in messages.
 #[derive(Debug, Clone)]
 pub struct Got {
     pub package: Package,
-    /// What its files are below: a folder or archive, or a folder of the fleet.
+    /// What its files are below: a folder or archive, a folder of the fleet, or an address.
     pub from: String,
+    /// Of an address, what exactly was there: the digest of a manifest, or a commit.
+    pub revision: Option<String>,
+    /// What the address says that its version is.
+    pub tag: Option<String>,
+}
+
+/// Where packages are looked for.
+#[derive(Debug)]
+pub struct Places<'a> {
+    pub fleet: &'a FleetRepo,
+    /// The commit of the fleet.
+    pub commit: CommitId,
+    pub registries: &'a Registries,
 }
 
 /// Gets a package from where it is; one of the fleet's as it is at the commit. What is in it isn't judged yet.
-pub fn get(origin: &Origin, fleet: &FleetRepo, commit: CommitId) -> Result<Got, AppError> {
+pub fn get(origin: &Origin, places: &Places<'_>) -> Result<Got, AppError> {
+    let Places { fleet, commit, registries } = *places;
+    let plain = |package, from| Ok(Got { package, from, revision: None, tag: None });
     match origin {
         Origin::Path(path) => {
             let from = path.display().to_string();
@@ -32,14 +48,26 @@ pub fn get(origin: &Origin, fleet: &FleetRepo, commit: CommitId) -> Result<Got, 
                 _ => FileError::read(path)(error).into(),
             })?;
             let package = if meta.is_dir() { folder(path)? } else { archive(path)? };
-            Ok(Got { package, from })
+            plain(package, from)
         }
-        Origin::Fleet(version) => {
-            let folder = find(version, fleet, commit)?.folder();
-            let package = fleet.package(commit, &folder)?.unwrap_or_default();
-            Ok(Got { package, from: folder })
+        Origin::Oci(reference) => {
+            let (package, manifest) = oci::pull(reference, registries)?;
+            let (revision, tag) = (Some(manifest.to_string()), reference.tag().map(str::to_owned));
+            Ok(Got { package, from: reference.to_string(), revision, tag })
         }
+        Origin::Git(repository) => {
+            let (package, commit) = git::fetch(repository, fleet.git_dir())?;
+            Ok(Got { package, from: repository.to_string(), revision: Some(commit.to_string()), tag: None })
+        }
+        Origin::Fleet(version) => of_fleet(version, fleet, commit),
     }
+}
+
+/// A package of the fleet's as it is at the commit.
+pub fn of_fleet(version: &Version, fleet: &FleetRepo, commit: CommitId) -> Result<Got, AppError> {
+    let folder = find(version, fleet, commit)?.folder();
+    let package = fleet.package(commit, &folder)?.unwrap_or_default();
+    Ok(Got { package, from: folder, revision: None, tag: None })
 }
 
 /// The usable package of the fleet that is meant; the newest one where no version is named.

@@ -4,6 +4,7 @@
 mod add;
 mod archives;
 mod devices;
+mod elsewhere;
 mod remove;
 mod show;
 
