@@ -262,11 +262,7 @@ pub fn open(home: Home) -> Result<(Syncer, Locks), HomeError> {
 /// The same, at the host that a person names now (`Some(None)`: that of roster and join file) in place of who did before.
 pub fn open_at(home: Home, moved: Option<Option<Moved>>) -> Result<(Syncer, Locks), HomeError> {
     let join = joined(&home)?;
-    let place = moved.map(|moved| {
-        let mut place = moved::by_roster(&home, &join);
-        moved.into_iter().for_each(|moved| moved.put_into(&mut place));
-        place
-    });
+    let place = moved.map(|moved| moved::with(&home, &join, moved));
     let locks = lock(&home)?;
     let settings = Settings::read(&home)?;
     let key = SigningKey::load(&home.key()).map_err(|error| HomeError::Key(error.into()))?;

@@ -35,7 +35,7 @@ pub(super) struct Args {
     output: OutputArgs,
 }
 
-/// What is believed.
+/// The newest roster that counts here, as `trust` prints it.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Shown {
@@ -44,7 +44,7 @@ struct Shown {
     /// Whether it came with the file.
     is_new: bool,
     publishers: Vec<Publisher>,
-    /// Where the host is.
+    /// Of this device's repository, by join file, roster or `set-host`, whichever has the last word.
     url: String,
 }
 

@@ -38,7 +38,8 @@ enum Theirs {
     Known,
     /// An allowed key signed it, and it isn't in our history: our commits go on top of it.
     Ours(CommitId),
-    /// A key signed it that was allowed then, and isn't any more: this device on its disk before. Ours go on top of it.
+    /// A key signed it that was allowed then, and isn't any more: this device on its disk before. Ours begin the next epoch, or
+    /// go on top of it where the host keeps none.
     Before(CommitId),
     /// It is the end of the epoch before ours, which is kept: ours takes its place.
     Ended,
@@ -51,7 +52,7 @@ enum Theirs {
 enum Kept {
     /// The next epoch may begin.
     Before(Epoch<CommitId>),
-    /// This host keeps none.
+    /// The host takes no branch `status-<n>`: `status` goes on in the epoch that there is.
     Refused,
     NotNow,
 }
@@ -234,9 +235,12 @@ impl StatusBranch<'_> {
         desired: &Desired,
     ) -> Result<Theirs, FetchError> {
         let ours = view.status;
-        let begun = self.state.lock().store.epoch()?.filter(|epoch| epoch.previous == tip);
-        if begun.is_some_and(|epoch| refs.epochs.get(&(epoch.number - 1)) == Some(&tip)) {
-            return Ok(Theirs::Ended);
+        // Which epoch ours is, only its oldest commit says: all of them are walked for that.
+        if refs.epochs.values().any(|end| *end == tip) {
+            let begun = self.state.lock().store.epoch()?.filter(|epoch| epoch.previous == tip);
+            if begun.is_some_and(|epoch| refs.epochs.get(&(epoch.number - 1)) == Some(&tip)) {
+                return Ok(Theirs::Ended);
+            }
         }
         if ours.is_some_and(|ours| view.descends(ours, tip)) {
             return Ok(Theirs::Known);

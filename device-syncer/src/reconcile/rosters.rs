@@ -9,13 +9,13 @@ use crate::reconcile::pass::{DeviceSide, Syncer};
 use crate::state::floor::FloorError;
 use crate::state::roster;
 
-/// They aren't followed.
+/// Rosters that a person brought are left alone, and what counted before still does.
 #[derive(Debug, thiserror::Error)]
 pub enum BelieveError {
     /// What this device believes can't be read.
     #[error("the roster that this device believes can't be read: {}", .0.message)]
     Known(Refusal),
-    /// Nothing proves them.
+    /// One of them isn't signed by the threshold of the roots before it, or a version between is missing.
     #[error("the rosters aren't proven by what this device believes")]
     Unproven(#[from] RosterError),
     /// What is believed can't be kept.

@@ -31,7 +31,7 @@ pub struct Moved {
 
 impl Moved {
     /// What the host comes to with it.
-    pub fn put_into(self, join: &mut Join) {
+    fn put_into(self, join: &mut Join) {
         if self.from != join.url {
             return;
         }
@@ -52,11 +52,16 @@ pub fn by_roster(home: &Home, join: &Join) -> Join {
     place
 }
 
-/// The same, and what a person at the device said in place of that.
-pub fn in_use(home: &Home, join: &Join) -> io::Result<Join> {
+/// The same, and what a person at the device says in place of that, if one does.
+pub fn with(home: &Home, join: &Join, moved: Option<Moved>) -> Join {
     let mut place = by_roster(home, join);
-    read(&home.moved())?.into_iter().for_each(|moved| moved.put_into(&mut place));
-    Ok(place)
+    moved.into_iter().for_each(|moved| moved.put_into(&mut place));
+    place
+}
+
+/// The same with what a person said before.
+pub fn in_use(home: &Home, join: &Join) -> io::Result<Join> {
+    Ok(with(home, join, read(&home.moved())?))
 }
 
 /// What the file says, if there is one.
