@@ -140,12 +140,11 @@ impl Source {
 
     /// Whether another certificate is due.
     fn is_due(&self, made_from: &MadeFrom, now: Timestamp) -> bool {
-        match made_from {
-            MadeFrom::Own { renew_at, .. } if now >= *renew_at => true,
-            MadeFrom::Own { authority, .. } => {
-                !matches!(self.present(now), MadeFrom::Own { authority: present, .. } if present == *authority)
+        match (self, made_from) {
+            (Self::Own { dir, .. }, MadeFrom::Own { renew_at, authority }) => {
+                now >= *renew_at || Stamp::of(&pem(dir)) != *authority
             }
-            files => self.present(now) != *files,
+            _ => self.present(now) != *made_from,
         }
     }
 
