@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use repo_model::{ApplicationId, DeploymentName, DeviceId};
 use serde_json::json;
 
-use super::{OutputArgs, Place};
+use super::{AtRevision, OutputArgs, Place};
 use crate::error::{Failure, USER};
 use crate::explain::{DeviceContext, Explained, explain, to_text, why_not};
 use crate::publish;
@@ -29,7 +29,7 @@ pub(super) struct ExplainArgs {
     parameter: Option<String>,
 
     #[command(flatten)]
-    how: How,
+    how: AtRevision,
 }
 
 /// Shows why a device doesn't get an application
@@ -48,17 +48,7 @@ pub(super) struct WhyNotArgs {
     device: DeviceId,
 
     #[command(flatten)]
-    how: How,
-}
-
-#[derive(Debug, clap::Args)]
-struct How {
-    /// The commit of the fleet
-    #[arg(long, default_value = "HEAD")]
-    rev: String,
-
-    #[command(flatten)]
-    output: OutputArgs,
+    how: AtRevision,
 }
 
 pub(super) fn run(place: &Place, args: ExplainArgs) -> Result<u8, Failure> {
@@ -94,7 +84,7 @@ pub(super) fn run_why_not(place: &Place, args: WhyNotArgs) -> Result<u8, Failure
 
 fn in_context<T>(
     place: &Place,
-    how: &How,
+    how: &AtRevision,
     device: &DeviceId,
     work: impl FnOnce(DeviceContext<'_>) -> T,
 ) -> Result<T, Failure> {

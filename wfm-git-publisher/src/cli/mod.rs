@@ -121,6 +121,17 @@ enum Command {
     },
 }
 
+/// The options of commands that judge the fleet at one commit.
+#[derive(Debug, clap::Args)]
+struct AtRevision {
+    /// The commit of the fleet
+    #[arg(long, default_value = "HEAD")]
+    rev: String,
+
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
 /// The option of every command that prints.
 #[derive(Debug, Clone, Copy, clap::Args)]
 struct OutputArgs {

@@ -14,8 +14,8 @@ use super::{OutputArgs, Place, account, enroll, label, table};
 use crate::error::{Failure, USER};
 use crate::fleet::{self, SourceFile, Token};
 use crate::operator::{
-    Batch, BatchApproval, BatchWord, Candidate, TakenIn, Word, approve_batch, approve_device, conflict, counts,
-    waiting_with,
+    Batch, BatchApproval, BatchWord, Candidate, DeviceApproval, TakenIn, Word, approve_batch, approve_device, conflict,
+    counts, waiting_with,
 };
 use crate::repos::{Control, Home};
 
@@ -220,22 +220,27 @@ pub(super) fn run_approve(place: &Place, args: ApproveArgs) -> Result<u8, Failur
     let (Some(code), Some(id)) = (code, id) else { return Err(Failure::new("CODE and --id belong together")) };
     let word = Word { code, device: id, labels: labels.into_iter().collect(), ttl: ttl.0, replace: false };
     let approval = approve_device(&place.work_tree()?, &home, &serve, &word, Timestamp::now())?;
-    let said = if approval.was_there { "was approved before" } else { "is approved" };
+    let said = if approval.was_there { "was approved before with" } else { "is approved with" };
+    tell(place, &word.device, &approval, (said, ""), output)
+}
+
+/// Says which device was taken in by which key; after what it said of itself comes `also`, in lines.
+pub(super) fn tell(
+    place: &Place,
+    device: &DeviceId,
+    approval: &DeviceApproval,
+    (said, also): (&str, &str),
+    output: OutputArgs,
+) -> Result<u8, Failure> {
+    let DeviceApproval { file, fingerprint, claim, was_there, .. } = approval;
     let text = format!(
-        "{} {said} with {} ({})\nit said that it is: {}\n{}",
-        word.device,
-        approval.fingerprint,
-        approval.file,
-        repo_model::text::cell(&says(&approval.claim)),
+        "{device} {said} {fingerprint} ({file})\nit said that it is: {}\n{also}{}",
+        repo_model::text::cell(&says(claim)),
         place.next_push()?,
     );
     output.print(&text, || {
         json!({
-            "device": word.device,
-            "file": approval.file,
-            "fingerprint": approval.fingerprint,
-            "claim": approval.claim,
-            "wasThere": approval.was_there,
+            "device": device, "file": file, "fingerprint": fingerprint, "claim": claim, "wasThere": was_there,
         })
     });
     Ok(0)

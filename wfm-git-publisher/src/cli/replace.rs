@@ -5,9 +5,8 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use repo_model::DeviceId;
 use repo_model::enrolment::Code;
-use serde_json::json;
 
-use super::pending::says;
+use super::pending::tell;
 use super::{OutputArgs, Place, account, enroll};
 use crate::error::Failure;
 use crate::operator::{Word, approve_device};
@@ -42,23 +41,12 @@ pub(super) fn run(place: &Place, args: ReplaceArgs) -> Result<u8, Failure> {
     let ReplaceArgs { id, code, ttl, output } = args;
     let word = Word { code, device: id, labels: BTreeMap::new(), ttl: ttl.0, replace: true };
     let done = approve_device(&place.work_tree()?, &home, &serve, &word, Timestamp::now())?;
-    let said = if done.was_there { "was replaced before" } else { "is replaced" };
-    let text = format!(
-        "{} {said} by {} ({})\nit said that it is: {}\nthe old machine reaches this host no more; what it runs goes on there\n{}",
-        word.device,
-        done.fingerprint,
-        done.file,
-        repo_model::text::cell(&says(&done.claim)),
-        place.next_push()?,
-    );
-    output.print(&text, || {
-        json!({
-            "device": word.device,
-            "file": done.file,
-            "fingerprint": done.fingerprint,
-            "claim": done.claim,
-            "wasThere": done.was_there,
-        })
-    });
-    Ok(0)
+    let said = if done.was_there { "was replaced before by" } else { "is replaced by" };
+    tell(
+        place,
+        &word.device,
+        &done,
+        (said, "the old machine reaches this host no more; what it runs goes on there\n"),
+        output,
+    )
 }

@@ -5,7 +5,7 @@ use repo_model::problem::Problems;
 use repo_model::{ApplicationId, DeviceId};
 use serde_json::json;
 
-use super::super::{OutputArgs, Place, print_problems, table, threads};
+use super::super::{AtRevision, Place, print_problems, table, threads};
 use crate::error::Failure;
 use crate::explain::{Answer, CanRun, Deployed, can_run};
 use crate::fleet::{Application, read_applications};
@@ -28,7 +28,7 @@ pub(in crate::cli) struct DevicesArgs {
     package: Version,
 
     #[command(flatten)]
-    how: How,
+    how: AtRevision,
 }
 
 /// Shows which applications of the fleet a device can run, and for each that it can't, why not
@@ -43,17 +43,7 @@ pub(in crate::cli) struct AppsArgs {
     device: DeviceId,
 
     #[command(flatten)]
-    how: How,
-}
-
-#[derive(Debug, clap::Args)]
-struct How {
-    /// The commit of the fleet
-    #[arg(long, default_value = "HEAD")]
-    rev: String,
-
-    #[command(flatten)]
-    output: OutputArgs,
+    how: AtRevision,
 }
 
 pub(in crate::cli) fn run(place: &Place, args: &DevicesArgs) -> Result<u8, Failure> {
@@ -88,7 +78,7 @@ fn no_package(wanted: &Version, application: &ApplicationId, all: &[Application]
 /// What each device, or one, is answered for each package that is chosen.
 fn judged(
     place: &Place,
-    how: &How,
+    how: &AtRevision,
     only: Option<&DeviceId>,
     choose: impl Fn(&[Application]) -> Result<Vec<&Application>, Failure>,
 ) -> Result<Vec<CanRun>, Failure> {
