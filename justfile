@@ -77,7 +77,7 @@ fuzz seconds="15" *targets:
 
 # Prints the table of figures beside their baselines (groups to measure: see the bench's main.rs; none means all)
 bench *groups:
-    .ci/setup base stack clients
+    .ci/setup base stack clients bench
     .ci/with-stack cargo bench -p fleet-tests --bench fleet -- "$@"
 
 # Stops the private Docker, the registry and Kubernetes, and removes all tools from the cache

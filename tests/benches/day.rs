@@ -19,7 +19,10 @@ use crate::poll::documents;
 use crate::rest::{Client, Rest};
 use crate::site::{Docker, Site};
 use crate::stage::Stage;
-use crate::{Line, RUNS, median, shown};
+use crate::{Line, median, shown};
+
+/// How many days are made: each takes minutes.
+const RUNS: usize = 3;
 
 const CHANGES: u32 = 10;
 
@@ -71,12 +74,13 @@ fn spent(proxy: &FaultProxy, call: impl FnOnce()) -> Spent {
 /// Passes until all is reported.
 fn pass(syncer: &mut Syncer) {
     let mut left = None;
-    for _ in 0..5 {
-        let outcome = syncer.once().expect("a pass");
+    for _ in 0..30 {
+        let outcome = syncer.converge().expect("a pass");
         if outcome.is_up_to_date() {
             return;
         }
         left = Some((outcome.problems, outcome.not_ready));
+        std::thread::sleep(Duration::from_secs(1));
     }
     panic!("it doesn't converge: {left:?}");
 }

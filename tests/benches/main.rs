@@ -36,6 +36,7 @@ mod stage;
 mod waiting;
 mod week;
 
+use std::os::unix::process::CommandExt;
 use std::time::Duration;
 
 /// How many devices the fleet has. A build that isn't optimised only tries the bench itself.
@@ -124,7 +125,17 @@ fn load_average() -> String {
     std::fs::read_to_string("/proc/loadavg").expect("Linux").trim().to_owned()
 }
 
+/// The syncer's code in this process starts this program anew as its sandbox, in which the real one takes its place.
+fn become_sandbox() {
+    let args: Vec<_> = std::env::args_os().skip(1).collect();
+    if args.first().is_some_and(|word| word == device_syncer::runtimes::sandbox::SUBCOMMAND) {
+        let error = std::process::Command::new(repo_testkit::program("device-syncer")).args(args).exec();
+        panic!("the syncer starts: {error}");
+    }
+}
+
 fn main() {
+    become_sandbox();
     let asked: Vec<_> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
     let names = GROUPS.map(|(name, _)| name);
     if let Some(unknown) = asked.iter().find(|word| !names.contains(&word.as_str())) {

@@ -1,7 +1,8 @@
 //! A device that looks each 15 s, 15 times faster than it is delivered: its passes, waits and heartbeats each come 15
 //! times as often. What it takes is measured, and what a day and a week take is that, as often as it comes in them.
 
-use std::process::Stdio;
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use repo_testkit::git;
@@ -50,6 +51,8 @@ struct Watched {
     stretches: Vec<Taken>,
     pss: [u64; 2],
     dirty: [u64; 2],
+    /// How often something was synced to the disk in as much time as all stretches take, after them.
+    syncs: u64,
     /// Of one change: fetched, verified, applied, reported.
     changes: Vec<Taken>,
 }
@@ -60,7 +63,20 @@ fn written(process: u32) -> u64 {
     line.and_then(|bytes| bytes.parse().ok()).expect("a number")
 }
 
-fn watch(site: &Site) -> Watched {
+/// How often a process and its threads ask the kernel to sync something to the disk, in so much time.
+fn syncs(process: u32, log: &Path, time: Duration) -> u64 {
+    let mut strace = Command::new("timeout");
+    // As `timeout` ends it by a signal, the process goes on as before.
+    strace.arg(time.as_secs().to_string()).args(["strace", "--follow-forks", "--quiet=all", "--signal=none"]);
+    strace.arg("--trace=fsync,fdatasync,msync,sync,syncfs,sync_file_range").arg("--output").arg(log);
+    strace.args(["--attach", &process.to_string()]);
+    let status = strace.status().expect("strace is there");
+    assert!(status.code().is_some_and(|code| code == 0 || code == 124), "strace watches: {status}");
+    let text = std::fs::read_to_string(log).expect("a log");
+    text.lines().filter(|line| line.contains("sync")).count() as u64
+}
+
+fn watch(site: &Site, log: &Path) -> Watched {
     let group = ControlGroup::new("week");
     let mut syncer = group.command(&site.device.command(&["run"]));
     let running = Running(syncer.stdin(Stdio::null()).stderr(Stdio::null()).spawn().expect("it runs"));
@@ -75,6 +91,7 @@ fn watch(site: &Site) -> Watched {
     let (pss, dirty) = (process.pss(), process.private_dirty());
     let stretches = (0..RUNS).map(|_| stretch(WATCH)).collect();
     let (pss, dirty) = ([pss, process.pss()], [dirty, process.private_dirty()]);
+    let syncs = syncs(process.0, log, WATCH * RUNS as u32);
     let change = |number| {
         let before = taken();
         site.change(number);
@@ -83,7 +100,7 @@ fn watch(site: &Site) -> Watched {
         taken().since(before)
     };
     let changes = (0..RUNS).map(change).collect();
-    Watched { stretches, pss, dirty, changes }
+    Watched { stretches, pss, dirty, syncs, changes }
 }
 
 pub(crate) fn measure(stage: &Stage) -> Vec<Line> {
@@ -93,7 +110,7 @@ pub(crate) fn measure(stage: &Stage) -> Vec<Line> {
     let path = site.device.home().join("device.yaml");
     let settings = std::fs::read_to_string(&path).expect("settings");
     std::fs::write(path, settings + SETTINGS).expect("written");
-    let watched = watch(&site);
+    let watched = watch(&site, &stage.dir.path().join("syncs.log"));
     let watched_passes = WATCH.as_secs() as u32;
     let of = |all: &[Taken], part: fn(&Taken) -> u64| median(&all.iter().map(part).collect::<Vec<_>>());
     let mean = |part: fn(&Taken) -> u64| watched.stretches.iter().map(part).sum::<u64>() / RUNS as u64;
@@ -116,6 +133,7 @@ pub(crate) fn measure(stage: &Stage) -> Vec<Line> {
         Line::new(format!("  after {passes} passes: private dirty"), each(watched.dirty), 1),
         Line::new("  an idle day, scaled: written to the disk", kilobytes(day(mean(|taken| taken.written))), RUNS)
             .goal("≤ 1 MiB"),
+        Line::new("  an idle day, scaled: syncs", (day(watched.syncs) / RUNS as u64).to_string(), 1).goal("≤ 50"),
         Line::new("  an idle day, scaled: growth of the clone", kilobytes(day(mean(|taken| taken.disk))), RUNS),
         Line::new("  one change: CPU, with all it starts", shown(change), RUNS),
         Line::new("  one change: written to the disk", kilobytes(of(&watched.changes, |taken| taken.written)), RUNS),

@@ -110,27 +110,29 @@ impl Syncer {
         Self { host, here }
     }
 
-    /// Makes passes until nothing is at work and nothing more can begin. Nothing is tried twice.
+    /// The passes of a program that ends then: what is at work is ended, and the runtimes answer nothing more.
     pub fn once(&mut self) -> Result<PassOutcome, PassError> {
+        let result = self.converge();
+        self.here.end()?;
+        self.host.end_push();
+        result
+    }
+
+    /// Makes passes until nothing is at work and nothing more can begin. Nothing is tried twice.
+    pub fn converge(&mut self) -> Result<PassOutcome, PassError> {
         self.here.reconciler.jobs.try_each_once();
         let mut ask = Ask::Host;
-        let result = loop {
-            let outcome = match self.pass(ask) {
-                Ok(outcome) => outcome,
-                Err(error) => break Err(error),
-            };
+        loop {
+            let outcome = self.pass(ask)?;
             if !self.here.reconciler.jobs.is_any() {
-                break Ok(outcome);
+                return Ok(outcome);
             }
             ask = match (self.here.reconciler.jobs.wait(outcome.poll), outcome.host) {
                 (false, _) => Ask::Host,
                 (true, HostAnswer::Complete | HostAnswer::NotAsked) => Ask::IfMoved,
                 (true, HostAnswer::Unreachable | HostAnswer::Unfetched) => Ask::Later(outcome.poll),
             };
-        };
-        self.here.end()?;
-        self.host.end_push();
-        result
+        }
     }
 
     /// Asks the host, makes a pass, and tells the host what came of it, one after the other.
