@@ -17,6 +17,7 @@ mod docker_accounts;
 mod docker_drift;
 mod docker_events;
 mod docker_eviction;
+mod docker_gone;
 mod docker_health;
 mod docker_hostile;
 mod docker_images;

@@ -6,9 +6,9 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use repo_model::IntoMap;
+use repo_model::{IntoMap, IntoSet};
 
-use super::containers::{self, missing, overall};
+use super::containers::{self, missing, overall, removed_after_its_end};
 use super::docker::compose;
 use super::observe::finished;
 use super::project::{Marker, Project, Stage};
@@ -23,6 +23,8 @@ use crate::runtimes::{Cancel, Redactor, RuntimeError};
 const TICK: Duration = Duration::from_millis(200);
 /// The longest time between two observations of the containers while health is waited for.
 const SLOWEST_TICK: Duration = Duration::from_secs(2);
+/// How often containers that somebody removes are made anew within one apply.
+const RESTORES: u32 = 5;
 
 impl ComposeRuntime {
     /// Ownership, mounts, marker, files, `up`, health, marker. Where what ran before may take long to stop, that happens
@@ -50,7 +52,7 @@ impl ComposeRuntime {
         let started = Instant::now();
         self.up(prepared, &project, started, cancel.changing)?;
         let services = if prepared.component.wait {
-            self.wait_for_health(prepared, started, cancel.waiting)?
+            self.wait_for_health(prepared, &project, started, cancel)?
         } else {
             self.services(prepared)?
         };
@@ -127,25 +129,38 @@ impl ComposeRuntime {
     }
 
     /// Returns how the services are in the end. What has only just started when the time is over is given the seconds by
-    /// which it is known to stay up.
+    /// which it is known to stay up. Containers that somebody removes meanwhile are made anew, but for those of services that
+    /// came to their end; whoever removes them again and again isn't fought for ever.
     fn wait_for_health(
         &self,
         prepared: &Prepared,
+        project: &Project,
         started: Instant,
-        cancel: &dyn Fn() -> bool,
+        cancel: &Cancel<'_>,
     ) -> Result<BTreeMap<String, ServiceState>, RuntimeError> {
-        let mut interval = TICK;
+        let (mut interval, mut ended, mut restored) = (TICK, BTreeSet::new(), 0);
         loop {
-            let services = self.services(prepared)?;
+            let mut services = self.services(prepared)?;
+            ended.extend(finished(&services));
+            for (_, state) in services.iter_mut().filter(|(name, state)| is_missing(state) && ended.contains(*name)) {
+                *state = removed_after_its_end();
+            }
             if overall(&services) == Condition::Running {
                 return Ok(services);
+            }
+            let gone = services.iter().filter(|(_, state)| is_missing(state)).map(|(name, _)| name.clone()).into_set();
+            if !gone.is_empty() && restored < RESTORES {
+                restored += 1;
+                tracing::warn!(project = prepared.component.project, ?gone, "putting back what was removed meanwhile");
+                self.start(prepared, project, &gone, cancel.changing)?;
+                continue;
             }
             if started.elapsed() >= prepared.component.timeout && !only_has_to_stay(&services) {
                 return Err(self.health_timeout(prepared, started)?);
             }
             let next = Instant::now() + interval;
             while Instant::now() < next {
-                if cancel() {
+                if (cancel.waiting)() {
                     return Err(RuntimeError::Cancelled);
                 }
                 thread::sleep(TICK);
@@ -232,6 +247,10 @@ impl ComposeRuntime {
         }
         project.clear(marker.as_ref())
     }
+}
+
+fn is_missing(state: &ServiceState) -> bool {
+    state.condition == Condition::Missing
 }
 
 /// Whether all runs, and only hasn't done so for long yet.

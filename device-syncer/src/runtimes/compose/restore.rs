@@ -87,7 +87,7 @@ impl ComposeRuntime {
     }
 
     /// `up` of these services and no others: makes what is missing, starts what has stopped, and leaves what runs.
-    fn start(
+    pub(super) fn start(
         &self,
         prepared: &Prepared,
         project: &Project,
