@@ -1,12 +1,14 @@
 //! The containers of projects: listing, inspecting, and saying how they are.
 
 use std::collections::BTreeMap;
+use std::time::Instant;
 
 use jiff::{SignedDuration, Timestamp};
 use repo_model::{ComponentName, DeploymentId};
 use serde::Deserialize;
 
 use super::engine::{Details, Engine, Listed, Looked};
+use super::known::KnownContainers;
 use crate::decision::observation::{Condition, ServiceState};
 use crate::runtimes::RuntimeError;
 
@@ -25,7 +27,7 @@ pub(super) struct Container {
 /// The part of `docker inspect` under `State`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(from = "Inspected")]
-struct State {
+pub(super) struct State {
     image: String,
     status: String,
     exit_code: i64,
@@ -100,9 +102,27 @@ impl From<Inspected> for State {
 
 /// Every container with these labels that is part of a project for good.
 pub(super) fn with_labels(engine: &Engine, labels: &[String]) -> Result<Vec<Container>, RuntimeError> {
+    with_labels_as_known(engine, labels, &mut KnownContainers::default())
+}
+
+/// The same; what the list shows to be as it was inspected before isn't inspected again.
+pub(super) fn with_labels_as_known(
+    engine: &Engine,
+    labels: &[String],
+    known: &mut KnownContainers<State>,
+) -> Result<Vec<Container>, RuntimeError> {
+    let asked = Instant::now();
     let listed = engine.list(&[&["com.docker.compose.oneoff=False".to_owned()], labels].concat())?;
-    let ids: Vec<&str> = listed.iter().map(|listed| &*listed.id).collect();
-    let mut states = engine.inspect(&ids)?;
+    let as_before = known.of(&listed, asked, Instant::now());
+    let is_new = |listed: &&Listed| !as_before.contains_key(&listed.id);
+    let ids: Vec<&str> = listed.iter().filter(is_new).map(|listed| &*listed.id).collect();
+    let mut states = engine.inspect::<State>(&ids)?;
+    for one in listed.iter().filter(is_new) {
+        if let Some(Ok(state)) = states.get(&one.id) {
+            known.note(one, state, asked);
+        }
+    }
+    states.extend(as_before.into_iter().map(|(id, state)| (id, Ok(state))));
     let container = |listed: Listed| Some(Container { state: states.remove(&listed.id)?, listed });
     Ok(listed.into_iter().filter_map(container).collect())
 }

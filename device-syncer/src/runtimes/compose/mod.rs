@@ -20,6 +20,7 @@ mod events;
 mod eviction;
 mod files;
 mod images;
+mod known;
 mod mounts;
 mod observe;
 mod ownership;
@@ -58,6 +59,7 @@ use crate::decision::component::Component;
 use crate::decision::observation::Observed;
 use engine::Engine;
 use eviction::ImageStore;
+use known::KnownContainers;
 use labels::Owner;
 use mounts::Claims;
 use resolved::Resolved;
@@ -74,6 +76,8 @@ pub struct ComposeRuntime {
     registry: Registry,
     claims: Claims,
     judged: Mutex<Judged>,
+    /// What was observed of containers.
+    known: Mutex<KnownContainers<containers::State>>,
     /// What the fleet says of the site's policy, and may.
     from_fleet: Mutex<FromFleet>,
     images: ImageStore,
@@ -133,6 +137,7 @@ impl ComposeRuntime {
             claims: Claims::default(),
             images,
             judged: Mutex::default(),
+            known: Mutex::default(),
             from_fleet: Mutex::default(),
         })
     }

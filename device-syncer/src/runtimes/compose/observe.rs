@@ -6,14 +6,14 @@ use std::sync::PoisonError;
 use repo_model::margo::ProfileType;
 use repo_model::{Digest, IntoMap, IntoSet};
 
-use super::containers::{Container, missing, overall, removed_after_its_end, with_labels};
+use super::containers::{Container, missing, overall, removed_after_its_end, with_labels_as_known};
 use super::project::{Marker, Project, Stage};
 use super::{ComposeRuntime, ComposeSettings, privileges};
 use crate::decision::observation::{Condition, Observed, ServiceState};
 use crate::runtimes::RuntimeError;
 
 impl ComposeRuntime {
-    /// One request that lists, and one for each container of ours.
+    /// One request that lists, and one for each container of ours that may have changed since the last observation.
     pub(super) fn observe_projects(&self) -> Result<Vec<Observed>, RuntimeError> {
         let ComposeSettings { projects_dir, .. } = &self.settings;
         let mut found: BTreeMap<String, (Option<Marker>, Vec<Container>)> = Project::list(projects_dir)?
@@ -21,7 +21,8 @@ impl ComposeRuntime {
             .map(|(name, marker)| (name, (Some(marker), Vec::new())))
             .into_map();
         let labels = self.owner.common().map(|(name, value)| format!("{name}={value}"));
-        for container in with_labels(&self.engine, &labels)? {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        for container in with_labels_as_known(&self.engine, &labels, &mut known)? {
             found.entry(container.project().to_owned()).or_default().1.push(container);
         }
         let observed = |(name, (marker, containers)): (String, (Option<Marker>, Vec<Container>))| {

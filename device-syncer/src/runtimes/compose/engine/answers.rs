@@ -16,6 +16,10 @@ pub(crate) struct Listed {
     /// `running`, `exited` and so on.
     #[serde(default)]
     pub(crate) state: String,
+    /// Since when it is in that state, how its health is and with what it ended, in words: `Up 3 minutes (healthy)`. Empty where
+    /// `docker` lists it.
+    #[serde(default)]
+    pub(crate) status: String,
     /// The name that it was made with, or the id where that means another image by now.
     #[serde(default)]
     pub(crate) image: String,
