@@ -202,7 +202,7 @@ fn of_device(context: &DeviceContext<'_>, broken: Vec<String>, is_asked: impl Fn
         blocked: blocked.iter().filter(|one| is_of_all(one)).cloned().collect(),
         trouble: trouble.clone(),
         broken,
-        deployments: asked.map(|one| explain_deployment(context, one, &rendered)).collect(),
+        deployments: asked.map(|one| explain_deployment(context, one.on(device), &rendered)).collect(),
     }
 }
 
@@ -268,6 +268,9 @@ fn explain_deployment(
         && parent.deployments.contains_key(&id)
     {
         reasons.push(Reason::new(format!("it keeps what it has (serial {})", parent.envelope.serial), None));
+    }
+    if let (true, Some((index, place))) = (deployment.is_for(device), deployment.version_by(device)) {
+        reasons.push(Reason::new(format!("overrides[{index}] gives it version {}", description.version), Some(place)));
     }
     if deployment.suspended {
         reasons.push(Reason::new("it is suspended: devices leave what they have of it", Some(&deployment.place)));

@@ -123,7 +123,7 @@ pub fn render_with<'a>(
         left: BTreeMap::new(),
         by_capabilities: BTreeSet::new(),
     };
-    for deployment in fleet.deployments.values().filter(|deployment| deployment.is_for(device)) {
+    for deployment in fleet.meant_for(device) {
         let id = DeploymentId::derive(fleet.settings.id, &deployment.id, &device.id);
         if profiles::asks(deployment) {
             rendered.by_capabilities.insert(deployment.id.clone());
@@ -140,9 +140,10 @@ pub fn render_with<'a>(
     rendered
 }
 
-/// What a deployment's application is made of, whichever profile is used.
+/// What a deployment's application is made of, whichever profile and version is used.
 pub(crate) fn artifacts(deployment: &Deployment) -> impl Iterator<Item = Artifact> {
-    let profiles = deployment.application.deployable().map(|profile| &profile.description);
+    let profiles = deployment.versions().flat_map(|one| one.application.deployable());
+    let profiles = profiles.map(|profile| &profile.description);
     profiles.flat_map(|one| one.components.iter().map(|component| Artifact::of(one.kind, component)))
 }
 
@@ -156,8 +157,11 @@ pub fn unresolved<'a>(
     let enrolled: Vec<_> =
         fleet.devices.values().filter(|device| device.is_enrolled() && facts(&device.id).is_some()).collect();
     let mut needed = BTreeSet::new();
-    for deployment in fleet.deployments.values() {
-        let mut devices = enrolled.iter().filter(|device| deployment.is_for(device));
+    for deployment in fleet.deployments.values().flat_map(|one| one.versions()) {
+        let is_it = |device: &Device| {
+            fleet.deployments.get(&deployment.id).is_some_and(|one| std::ptr::eq(one.on(device), deployment))
+        };
+        let mut devices = enrolled.iter().filter(|device| deployment.is_for(device) && is_it(device));
         let profiles: Vec<_> = match &deployment.profile {
             // The same for all of them.
             Choice::Named(_) => devices.next().map(|_| deployment.profiles().collect()).unwrap_or_default(),

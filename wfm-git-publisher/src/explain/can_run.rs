@@ -164,7 +164,7 @@ fn deployed(
     let found = ours.map(|(id, document, envelope)| {
         let versions = all.iter().filter(|one| one.description.id == application.description.id).rev();
         // Where two versions have the same components, the fleet's own deployment tells which is meant.
-        let meant = fleet.deployments.get(&envelope.id).map(|deployment| &*deployment.application);
+        let meant = fleet.deployments.get(&envelope.id).map(|deployment| &*deployment.on(known.device).application);
         let meant = meant.filter(|one| one.description.id == application.description.id);
         let mut matching = meant.into_iter().chain(versions).filter_map(|one| {
             let chosen = envelope.profile.as_ref();

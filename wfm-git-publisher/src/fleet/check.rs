@@ -10,7 +10,7 @@ use repo_model::problem::{Problem, Problems, Severity};
 use repo_model::{ApplicationId, DeploymentName, DeviceId, KeyText};
 
 use super::application::Application;
-use super::deployment::{Choice, Written};
+use super::deployment::{Choice, Override, Written};
 use super::file::{Decoded, Role, SourceFile, decode};
 use super::listed::{NONE, listed};
 use super::place::Place;
@@ -243,8 +243,11 @@ impl Check<'_> {
         for selector in written.targets.iter().chain(&written.exclude).chain(when) {
             self.selector(selector, problems);
         }
-        let application = self.application(&written, problems)?;
-        let profile = choose(&application, written.profile.as_ref(), &written.application_place, problems)?;
+        let (id, version) = &written.application;
+        let place = &written.application_place;
+        let application = self.application(id, version, place, problems)?;
+        let profile = choose(&application, written.profile.as_ref(), place, problems)?;
+        let others = self.others(&written, problems);
         let id = written.id.to_string();
         let mut deployment = Deployment {
             id: written.id,
@@ -255,6 +258,7 @@ impl Check<'_> {
             exclude: written.exclude,
             parameters: written.parameters,
             overrides: written.overrides,
+            others: Vec::new(),
             suspended: written.suspended,
             depends_on: written.depends_on,
             policy: written.policy,
@@ -262,10 +266,16 @@ impl Check<'_> {
             namespace: written.namespace.unwrap_or(id),
             misfits: BTreeMap::new(),
         };
-        for values in [&deployment.parameters].into_iter().chain(deployment.overrides.iter().map(|o| &o.parameters)) {
-            names(&deployment, values, problems);
-        }
-        deployment.misfits = self.values(&deployment, problems);
+        let one = deployment.clone();
+        let in_version = |(index, application, profile)| (index, Deployment { application, profile, ..one.clone() });
+        deployment.others = others.into_iter().map(in_version).collect();
+        names(&deployment, problems);
+        let (misfits, others): (_, Vec<_>) = {
+            let mut of = |one: &Deployment, index| self.values(one, index, problems);
+            (of(&deployment, None), deployment.others.iter().map(|(index, other)| of(other, Some(*index))).collect())
+        };
+        deployment.misfits = misfits;
+        deployment.others.iter_mut().zip(others).for_each(|((_, other), misfits)| other.misfits = misfits);
         (problems.errors().count() == before).then_some(deployment)
     }
 
@@ -278,13 +288,30 @@ impl Check<'_> {
         }
     }
 
-    fn application(&self, written: &Written, problems: &mut Problems) -> Option<Arc<Application>> {
-        let (id, version) = &written.application;
-        if let Some(application) = self.applications.get(&written.application) {
+    /// The packages and profiles of the versions that overrides name, each with the number of its override.
+    fn others(&self, written: &Written, problems: &mut Problems) -> Vec<(usize, Arc<Application>, Choice)> {
+        let (id, _) = &written.application;
+        let named = written.overrides.iter().enumerate();
+        let named = named.filter_map(|(index, one)| Some((index, one.version.as_ref()?)));
+        let found = named.filter_map(|(index, (version, place))| {
+            let application = self.application(id, version, place, problems)?;
+            let profile = choose(&application, written.profile.as_ref(), place, problems)?;
+            Some((index, application, profile))
+        });
+        found.collect()
+    }
+
+    fn application(
+        &self,
+        id: &ApplicationId,
+        version: &str,
+        place: &Place,
+        problems: &mut Problems,
+    ) -> Option<Arc<Application>> {
+        if let Some(application) = self.applications.get(&(id.clone(), version.to_owned())) {
             return Some(Arc::clone(application));
         }
         let versions: Vec<_> = self.applications.keys().filter(|(other, _)| other == id).map(|(_, v)| v).collect();
-        let place = &written.application_place;
         let problem = place.problem(format!("there is no usable package `{id}` in version {version}"));
         problems.push(match versions.as_slice() {
             [] => problem.hint(format!("add applications/{id}/{version}/margo.yaml, or correct what is wrong in it")),
@@ -293,22 +320,36 @@ impl Check<'_> {
         None
     }
 
-    /// Checks every value that some device could get against the package's rule for it. What is wrong in the
-    /// deployment's own values is reported at once; what is wrong in those that it shares, wherever it counts.
-    fn values(&self, deployment: &Deployment, problems: &mut Problems) -> BTreeMap<Place, Problem> {
+    /// Checks every value that some device could get against the package's rule for it, in the deployment's version or in
+    /// that of an override. What is wrong in what is said for this version is reported at once; what is wrong in values
+    /// that it shares, with other deployments or versions, wherever it counts.
+    fn values(
+        &self,
+        deployment: &Deployment,
+        version: Option<usize>,
+        problems: &mut Problems,
+    ) -> BTreeMap<Place, Problem> {
         let about = &deployment.application.description.id;
         let groups = self.settings.iter().flat_map(|settings| &settings.groups);
         let groups = groups.filter(|group| group.is_about(about)).map(|group| &group.parameters);
         let shared = self.settings.iter().map(|settings| &settings.defaults).chain(groups);
-        let own = [&deployment.parameters].into_iter().chain(deployment.overrides.iter().map(|one| &one.parameters));
+        let said = deployment.overrides.iter().enumerate();
+        let is_own = |index: usize, one: &Override| match version {
+            Some(version) => index == version,
+            None => one.version.is_none(),
+        };
+        let (own, others): (Vec<_>, Vec<_>) = said.partition(|(index, one)| is_own(*index, one));
+        let (mut own, mut others) = (parameters(own), parameters(others));
+        if version.is_none() { &mut own } else { &mut others }.push(&deployment.parameters);
         let check = |(name, given): (&String, &Given)| {
             let is_used = deployment.profiles().any(|profile| profile.parameters.contains_key(name));
             let problem = if is_used { check_value(&deployment.application, name, given) } else { None };
             problem.map(|problem| (given.place.clone(), problem))
         };
-        problems.extend(own.flatten().filter_map(check).map(|(_, problem)| problem));
+        problems.extend(own.into_iter().flatten().filter_map(check).map(|(_, problem)| problem));
+        let shared = shared.flatten().chain(others.into_iter().flatten());
         let (wrong, doubts): (Vec<_>, Vec<_>) =
-            shared.flatten().filter_map(check).partition(|(_, problem)| problem.severity == Severity::Error);
+            shared.filter_map(check).partition(|(_, problem)| problem.severity == Severity::Error);
         problems.extend(doubts.into_iter().map(|(_, problem)| problem));
         wrong.into_iter().collect()
     }
@@ -326,15 +367,55 @@ fn check_value(application: &Application, name: &str, given: &Given) -> Option<P
     }
 }
 
-/// Whether the package has parameters of these names, and a profile that uses them.
-fn names(deployment: &Deployment, values: &Values, problems: &mut Problems) {
-    let description = &deployment.application.description;
+fn parameters(overrides: Vec<(usize, &Override)>) -> Vec<&Values> {
+    overrides.into_iter().map(|(_, one)| &one.parameters).collect()
+}
+
+/// Whether the package has parameters of the names that the deployment says, and a profile that uses them: in the version
+/// of the override that says them, else in any that devices get. A version that has none of what the deployment says for
+/// all is told, because it doesn't count there.
+fn names(deployment: &Deployment, problems: &mut Problems) {
+    let all: Vec<_> = deployment.versions().collect();
+    let of_override =
+        |index: usize| deployment.others.iter().find(|(other, _)| *other == index).map(|(_, other)| other);
+    names_in(&all, &deployment.parameters, problems);
+    for (index, one) in deployment.overrides.iter().enumerate() {
+        match of_override(index) {
+            Some(other) => names_in(&[other], &one.parameters, problems),
+            None => names_in(&all, &one.parameters, problems),
+        }
+    }
+    let others = deployment.others.iter().map(|(_, other)| &other.application.description);
+    for (name, Given { place, .. }) in &deployment.parameters {
+        let lacking = others.clone().filter(|one| !one.parameters.contains_key(name)).map(|one| &one.version);
+        let lacking: Vec<_> = lacking.collect::<BTreeSet<_>>().into_iter().collect();
+        if all.first().is_some_and(|one| one.application.description.parameters.contains_key(name))
+            && !lacking.is_empty()
+        {
+            let text = format!(
+                "counts for nothing on devices with version {}: it has no such parameter",
+                listed(lacking.into_iter())
+            );
+            problems.push(place.problem(text).warning());
+        }
+    }
+}
+
+/// The same for some of the deployment's versions.
+fn names_in(versions: &[&Deployment], values: &Values, problems: &mut Problems) {
     for (name, Given { place, .. }) in values {
-        if !description.parameters.contains_key(name) {
-            let problem = place.problem(format!("{} has no parameter `{name}`", description.id));
-            problems.push(problem.hint(format!("it has {}", listed(description.parameters.keys()))));
-        } else if !deployment.profiles().any(|profile| profile.parameters.contains_key(name)) {
-            let profiles = listed(deployment.profiles().map(|profile| &profile.description.id));
+        let having: Vec<_> =
+            versions.iter().filter(|one| one.application.description.parameters.contains_key(name)).collect();
+        let uses = |one: &&&Deployment| one.profiles().any(|profile| profile.parameters.contains_key(name));
+        if having.is_empty() {
+            let described = versions.iter().map(|one| &one.application.description);
+            let known: BTreeSet<_> = described.clone().flat_map(|one| one.parameters.keys()).collect();
+            let id = described.map(|one| one.id.as_str()).next().unwrap_or_default();
+            let problem = place.problem(format!("{id} has no parameter `{name}`"));
+            problems.push(problem.hint(format!("it has {}", listed(known.into_iter()))));
+        } else if !having.iter().any(uses) {
+            let profiles = having.iter().flat_map(|one| one.profiles()).map(|profile| &profile.description.id);
+            let profiles = listed(profiles.collect::<BTreeSet<_>>().into_iter());
             problems
                 .push(place.problem(format!("the profile {profiles} doesn't use this parameter")).hint("leave it out"));
         }

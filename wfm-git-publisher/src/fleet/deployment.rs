@@ -26,7 +26,7 @@ pub struct Deployment {
     pub id: DeploymentName,
     /// Where its `id` is written.
     pub place: Place,
-    /// Its package, shared by all deployments of it.
+    /// Its package, shared by all deployments of it; what `others` don't say for some devices.
     pub application: Arc<Application>,
     /// Which profile of it is used.
     pub profile: Choice,
@@ -36,8 +36,10 @@ pub struct Deployment {
     pub exclude: Vec<Selector>,
     /// Values for every device, over those of groups and the fleet.
     pub parameters: Values,
-    /// Values for some of them, in order: the later wins.
+    /// What is otherwise for some of them, in order: the later wins.
     pub overrides: Vec<Override>,
+    /// The same deployment in the versions that overrides name, each with the number of its override, from 0.
+    pub others: Vec<(usize, Self)>,
     /// Whether devices are told to leave what they have of it as it is.
     pub suspended: bool,
     /// The deployments that are installed before it on each device.
@@ -65,6 +67,25 @@ impl Deployment {
     /// Whether one of `targets` selects the device and none of `exclude` does; nothing is for one that is retired.
     pub fn is_for(&self, device: &Device) -> bool {
         device.retired.is_none() && self.target(device).is_some() && self.exclusion(device).is_none()
+    }
+
+    /// The deployment in the version that the device gets.
+    pub fn on(&self, device: &Device) -> &Self {
+        let by = self.version_by(device).map(|(index, _)| index);
+        self.others.iter().find(|(index, _)| Some(*index) == by).map_or(self, |(_, other)| other)
+    }
+
+    /// The override that gives the device another version, by its number from 0, and where that is written: the last one
+    /// that means the device and names a version.
+    pub fn version_by(&self, device: &Device) -> Option<(usize, &Place)> {
+        let named = self.overrides.iter().enumerate().rev();
+        let mut named = named.filter_map(|(index, one)| Some((index, one, &one.version.as_ref()?.1)));
+        named.find(|(_, one, _)| one.when.selects(device)).map(|(index, _, place)| (index, place))
+    }
+
+    /// The deployment in each version that some device may get.
+    pub fn versions(&self) -> impl Iterator<Item = &Self> {
+        [self].into_iter().chain(self.others.iter().map(|(_, other)| other))
     }
 
     /// Where it is written that it waits for another one; its own place if that isn't written.
@@ -115,11 +136,14 @@ impl Deployment {
     }
 }
 
-/// Values for some devices, over the deployment's own; a later override counts over an earlier one.
+/// What is otherwise on some devices; a later override counts over an earlier one.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Override {
     pub when: Selector,
+    /// Values over the deployment's own.
     pub parameters: Values,
+    /// Another version of its application, and where that is written.
+    pub version: Option<(String, Place)>,
 }
 
 /// A file as it was read, before its names were looked up.
@@ -216,7 +240,16 @@ fn application(reader: &mut Reader<'_>) -> Option<(ApplicationId, String)> {
 fn read_override(field: Field<'_>) -> Option<Override> {
     field.mapping(|reader| {
         let when = reader.required("when", Selector::read);
-        let parameters = reader.required("parameters", values);
-        Some(Override { when: when?, parameters: parameters? })
+        if !reader.has("parameters") && !reader.has("application") {
+            let hint = "give it `parameters`, or `application: {version: …}`";
+            return reader.field().fail_hint("says nothing that is otherwise on these devices", hint);
+        }
+        let parameters = reader.optional("parameters", values);
+        let version = reader.optional("application", |field| {
+            let place = Place::of(&field);
+            Some((field.mapping(|reader| reader.required("version", Field::string))?, place))
+        });
+        let is_read = parameters.is_some() || version.is_some();
+        is_read.then_some(Override { when: when?, parameters: parameters.unwrap_or_default(), version })
     })
 }

@@ -104,6 +104,11 @@ pub struct Broken {
 }
 
 impl Fleet {
+    /// The deployments for a device, each in the version that the device gets.
+    pub fn meant_for<'a>(&'a self, device: &'a Device) -> impl Iterator<Item = &'a Deployment> {
+        self.deployments.values().filter(|one| one.is_for(device)).map(|one| one.on(device))
+    }
+
     /// The devices that came by this token.
     pub fn enrolled_by(&self, token: &str) -> impl Iterator<Item = &Device> {
         self.devices.values().filter(move |device| device.enrolled_by.as_ref().is_some_and(|by| by.token == token))

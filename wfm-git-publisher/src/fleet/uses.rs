@@ -20,6 +20,8 @@ pub enum Named {
     Package {
         id: String,
         version: String,
+        /// Versions of it that the file names for some devices.
+        others: Vec<String>,
     },
     Nothing,
     /// The file can't be read as far as that.
@@ -29,7 +31,8 @@ pub enum Named {
 impl Use {
     /// Whether the file names this package.
     pub fn is_of(&self, id: &str, version: &str) -> bool {
-        matches!(&self.named, Named::Package { id: own, version: named } if own == id && named == version)
+        let Named::Package { id: own, version: named, others } = &self.named else { return false };
+        own == id && [named].into_iter().chain(others).any(|named| named == version)
     }
 }
 
@@ -53,10 +56,18 @@ fn named(node: &Node) -> Named {
     let Value::Mapping(_) = node.value else { return Named::Unknown };
     let Some(application) = node.get("application") else { return Named::Nothing };
     let text = |key: &str| application.get(key)?.text().map(str::to_owned);
-    match text("id").zip(text("version")) {
-        Some((id, version)) => Named::Package { id, version },
-        None => Named::Unknown,
+    match (text("id").zip(text("version")), others(node)) {
+        (Some((id, version)), Some(others)) => Named::Package { id, version, others },
+        _ => Named::Unknown,
     }
+}
+
+/// The versions that overrides name; `None` if that can't be read.
+fn others(node: &Node) -> Option<Vec<String>> {
+    let Some(overrides) = node.get("overrides") else { return Some(Vec::new()) };
+    let Value::Sequence(overrides) = &overrides.value else { return None };
+    let named = overrides.iter().filter_map(|one| one.get("application"));
+    named.map(|one| Some(one.get("version")?.text()?.to_owned())).collect()
 }
 
 #[cfg(test)]
@@ -68,6 +79,12 @@ mod tests {
         let found = |text: &str| uses(&[SourceFile::plain("deployments/a.yaml", text)]).remove(0);
         let good = found("id: a\napplication: {id: app, version: 1.0.0}\n");
         assert!(good.deployment.as_deref() == Some("a") && good.is_of("app", "1.0.0") && !good.is_of("app", "1.0.1"));
+        let others = found(
+            "id: a\napplication: {id: app, version: 1.0.0}\n\
+             overrides: [{when: {}, application: {version: 1.1.0}}, {when: {}, parameters: {}}]\n",
+        );
+        assert!(others.is_of("app", "1.0.0") && others.is_of("app", "1.1.0") && !others.is_of("app", "1.2.0"));
+        assert_eq!(found("application: {id: app, version: 1.0.0}\noverrides: 3\n").named, Named::Unknown);
         assert!(found("nonsense: 1\napplication: {id: app, version: '1'}\n").is_of("app", "1"));
         assert_eq!(found("application: {id: app, version: 1.0.0}\nwrong: [").named, Named::Unknown);
         assert_eq!(found("id: a\n").named, Named::Nothing);

@@ -10,11 +10,15 @@ use repo_model::problem::{Problem, Problems};
 use repo_model::value::ParamValue;
 
 use super::{Artifact, Locks};
-use crate::fleet::{Application, Fleet, Profile, sorted};
+use crate::fleet::{Application, Deployment, Fleet, Profile, sorted};
 
 /// Whether anything in the fleet is a chart.
 pub fn has_charts(fleet: &Fleet) -> bool {
-    fleet.deployments.values().any(|deployment| deployment.profiles().any(is_helm))
+    versions(fleet).any(|deployment| deployment.profiles().any(is_helm))
+}
+
+fn versions(fleet: &Fleet) -> impl Iterator<Item = &Deployment> {
+    fleet.deployments.values().flat_map(|one| one.versions())
 }
 
 fn is_helm(profile: &Profile) -> bool {
@@ -25,7 +29,7 @@ fn is_helm(profile: &Profile) -> bool {
 /// tells what is known of a locked chart; of the others nothing is said.
 pub fn undeclared(fleet: &Fleet, locks: &Locks, charts: &dyn Fn(&Lock) -> Option<Chart>) -> Problems {
     let mut problems = Problems::default();
-    for deployment in fleet.deployments.values() {
+    for deployment in versions(fleet) {
         for profile in deployment.profiles().filter(|profile| is_helm(profile)) {
             for component in &profile.description.components {
                 let lock = locks.get(&Artifact::of(ProfileType::Helm, component));

@@ -35,7 +35,7 @@ pub(super) struct Written<'a> {
 impl<'a> Documents<'a> {
     /// Writes the documents of a device.
     pub fn of(fleet: &'a Fleet, device: &'a Device) -> Self {
-        let meant = fleet.deployments.values().filter(|deployment| deployment.is_for(device));
+        let meant = fleet.meant_for(device);
         let locks = Locks::new();
         let written = meant.filter_map(|deployment| {
             let work = Work::new(fleet, device, deployment, Facts::default(), &locks);

@@ -76,7 +76,7 @@ pub(super) fn unresolved<'a>(
     for deployment in fleet.deployments.values().filter(|one| !are_known(fleet, one, locks)) {
         for device in enrolled.iter().filter(|device| deployment.is_for(device)) {
             let Some(facts) = facts(&device.id) else { continue };
-            let rendered = Work::new(fleet, device, deployment, facts, locks).render(None);
+            let rendered = Work::new(fleet, device, deployment.on(device), facts, locks).render(None);
             let unresolved = rendered.into_iter().flat_map(|rendered| rendered.unresolved);
             needed.extend(unresolved.filter(Artifact::is_about_images));
         }

@@ -45,5 +45,6 @@ mod support;
 mod traps;
 mod trust;
 mod up_to_date;
+mod versions;
 mod warnings;
 mod words;
