@@ -37,6 +37,14 @@ pub struct Facts<'a> {
     pub parent: Option<&'a Desired>,
     /// What it has and can run.
     pub capabilities: Capabilities<'a>,
+    /// Deployments of which it gets nothing else yet: a rollout holds them back. None if absent.
+    pub held: Option<&'a BTreeSet<DeploymentName>>,
+}
+
+impl Facts<'_> {
+    fn holds(&self, deployment: &DeploymentName) -> bool {
+        self.held.is_some_and(|held| held.contains(deployment))
+    }
 }
 
 /// What is known of what a device has and can run.
@@ -65,6 +73,8 @@ pub struct Rendered {
     pub deployments: BTreeMap<DeploymentId, RenderedDeployment>,
     /// Deployments of which stays whatever it has.
     pub left: BTreeMap<DeploymentName, Left>,
+    /// Deployments that would go, and stay because a rollout holds them back, or something that waits for them.
+    pub stay: BTreeSet<DeploymentName>,
     /// Those of either kind that would be others on a device with other capabilities.
     pub by_capabilities: BTreeSet<DeploymentName>,
 }
@@ -86,6 +96,15 @@ pub struct RenderedDeployment {
     pub envelope: EnvelopeDeployment,
     /// Tags whose meaning isn't known yet; with any of them this can't be published.
     pub unresolved: BTreeSet<Artifact>,
+    /// Whether it can't be published yet, because a rollout holds it back, or something that it waits for.
+    pub held: bool,
+}
+
+impl RenderedDeployment {
+    /// Whether it can't be published yet.
+    fn is_pending(&self) -> bool {
+        self.held || !self.unresolved.is_empty()
+    }
 }
 
 impl Rendered {
@@ -121,8 +140,11 @@ pub fn render_with<'a>(
         retired: device.retired,
         deployments: BTreeMap::new(),
         left: BTreeMap::new(),
+        stay: BTreeSet::new(),
         by_capabilities: BTreeSet::new(),
     };
+    // Whoever retires a device means all of it.
+    let facts = Facts { held: facts.held.filter(|_| device.retired.is_none()), ..facts };
     for deployment in fleet.meant_for(device) {
         let id = DeploymentId::derive(fleet.settings.id, &deployment.id, &device.id);
         if profiles::asks(deployment) {
@@ -136,8 +158,18 @@ pub fn render_with<'a>(
             }
         }
     }
+    rendered.stay = held_removals(&rendered, facts);
     dependencies::check(fleet, device, facts, &mut rendered);
     rendered
+}
+
+/// What the device has, would lose, and doesn't yet.
+fn held_removals(rendered: &Rendered, facts: Facts<'_>) -> BTreeSet<DeploymentName> {
+    let present = facts.parent.iter().flat_map(|parent| &parent.envelope.deployments);
+    let goes = |(id, one): &(&DeploymentId, &EnvelopeDeployment)| {
+        facts.holds(&one.id) && !rendered.deployments.contains_key(*id) && !rendered.left.contains_key(&one.id)
+    };
+    present.filter(goes).map(|(_, one)| one.id.clone()).collect()
 }
 
 /// What a deployment's application is made of, whichever profile and version is used.
@@ -219,7 +251,7 @@ impl<'a> Work<'a> {
         let required_resources = profile.description.required_resources.clone();
         let Written { document, values_from, .. } = written;
         let envelope = EnvelopeDeployment { id, policy, profile: chosen, required_resources, locks, values_from };
-        Ok(RenderedDeployment { document, envelope, unresolved })
+        Ok(RenderedDeployment { document, held: self.facts.holds(&envelope.id), envelope, unresolved })
     }
 
     /// Values that can't be together, or that the device can't get any more.

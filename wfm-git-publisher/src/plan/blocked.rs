@@ -43,6 +43,8 @@ pub enum Code {
     RemovalsGuarded,
     /// A deployment would take the place of another one.
     ReplacementGuarded,
+    /// What a rollout holds back can't stay as it was.
+    NotKept,
     /// The device's syncer doesn't know what it must not ignore.
     SyncerTooOld,
     /// Something in the fleet's files is wrong.
@@ -68,11 +70,12 @@ pub enum Code {
 }
 
 impl Code {
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::ArtifactUnavailable,
         Self::KeyChanged,
         Self::RemovalsGuarded,
         Self::ReplacementGuarded,
+        Self::NotKept,
         Self::SyncerTooOld,
         Self::FleetInvalid,
         Self::NotEligible,
@@ -93,6 +96,7 @@ impl Code {
             Self::KeyChanged => "key-changed",
             Self::RemovalsGuarded => "removals-guarded",
             Self::ReplacementGuarded => "replacement-guarded",
+            Self::NotKept => "not-kept",
             Self::SyncerTooOld => "syncer-too-old",
             Self::FleetInvalid => "fleet-invalid",
             Self::NotEligible => "not-eligible",
@@ -109,7 +113,7 @@ impl Code {
 
     /// Whether a guard says so, for which all that is new for the device waits.
     pub fn is_of_guard(self) -> bool {
-        matches!(self, Self::RemovalsGuarded | Self::ReplacementGuarded | Self::SyncerTooOld)
+        matches!(self, Self::RemovalsGuarded | Self::ReplacementGuarded | Self::NotKept | Self::SyncerTooOld)
     }
 
     /// Whether somebody has to correct something; else it may come right by itself.
@@ -160,11 +164,12 @@ impl Blocked {
         let code = match guarded {
             Guarded::Removals { .. } | Guarded::FleetRemovals { .. } => Code::RemovalsGuarded,
             Guarded::Replaced { .. } => Code::ReplacementGuarded,
+            Guarded::NotKept(_) => Code::NotKept,
             Guarded::TooOld { .. } => Code::SyncerTooOld,
         };
         let blocked = Self { hint: Some(guarded.hint()), ..Self::new(code, guarded.to_string()) };
         match guarded {
-            Guarded::Replaced { new, .. } => blocked.on(device).about(new),
+            Guarded::Replaced { new: name, .. } | Guarded::NotKept(name) => blocked.on(device).about(name),
             _ => blocked.on(device),
         }
     }

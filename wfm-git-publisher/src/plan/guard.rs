@@ -1,5 +1,7 @@
 //! What a person has to allow before it is done, and what a device is too old for.
 
+use std::collections::BTreeSet;
+
 use repo_model::DeploymentName;
 use repo_model::envelope::Feature;
 
@@ -43,6 +45,9 @@ pub enum Guarded {
     /// Another deployment takes the place of one.
     #[error("`{new}` would replace `{old}`: its data is not carried")]
     Replaced { old: DeploymentName, new: DeploymentName },
+    /// What a rollout holds back there can't stay as it was.
+    #[error("`{0}` is held back by a rollout, and its repository doesn't hold any more what it had of it")]
+    NotKept(DeploymentName),
     /// The device doesn't know what it must not ignore.
     #[error("its syncer is version {version}, and `{}` needs {}", feature.name, feature.since)]
     TooOld {
@@ -62,6 +67,9 @@ impl Guarded {
             Self::Replaced { old, new } => {
                 format!("put the id `{old}` back, or use `publish --allow-replace` if `{new}` shall begin anew")
             }
+            Self::NotKept(_) => {
+                "it runs on, and gets what is new with its wave, or by `rollout promote`: see `rollout list`".to_owned()
+            }
             Self::TooOld { feature, .. } => {
                 format!("update device-syncer there to {} or newer; until then it keeps what it has", feature.since)
             }
@@ -76,13 +84,20 @@ pub fn of_fleet(guards: &Guards, allowed: Allowed, removed: usize, of: usize) ->
 }
 
 impl DevicePlan {
-    /// How many of the device's deployments would go.
-    pub fn removed(&self) -> usize {
-        self.changes.iter().filter(|change| change.kind == ChangeKind::Remove).count()
+    /// How many of the device's deployments would go, but for those about which guards were `asked` before.
+    pub fn removed(&self, asked: &BTreeSet<DeploymentName>) -> usize {
+        self.changes.iter().filter(|change| change.kind == ChangeKind::Remove && !asked.contains(&change.name)).count()
     }
 
-    /// The first reason why this isn't carried out without a person. `version` is what the device's syncer says it is.
-    pub fn guarded(&self, guards: &Guards, allowed: Allowed, version: Option<&str>) -> Option<Guarded> {
+    /// The first reason why this isn't carried out without a person. `version` is what the device's syncer says it is, and
+    /// `asked` the deployments whose removal or replacement was let go already, when a rollout of all of it began.
+    pub fn guarded(
+        &self,
+        guards: &Guards,
+        allowed: Allowed,
+        version: Option<&str>,
+        asked: &BTreeSet<DeploymentName>,
+    ) -> Option<Guarded> {
         let too_old = || {
             let version = version.filter(|_| !self.is_empty())?;
             let unknown = |feature: &Feature| numbers(version).zip(numbers(feature.since)).is_some_and(|(a, b)| a < b);
@@ -90,12 +105,12 @@ impl DevicePlan {
             Some(Guarded::TooOld { feature, version: version.to_owned() })
         };
         let removals = || {
-            let (removed, of, percent) = (self.removed(), self.present, guards.device.percent);
+            let (removed, of, percent) = (self.removed(asked), self.present, guards.device.percent);
             (!allowed.removals && !self.target.retired && guards.device.is_passed(removed, of))
                 .then_some(Guarded::Removals { removed, of, percent })
         };
         let replaced = || {
-            let mut replacing = self.changes.iter().filter(|_| !allowed.replacements);
+            let mut replacing = self.changes.iter().filter(|one| !allowed.replacements && !asked.contains(&one.name));
             replacing
                 .find_map(|change| Some(Guarded::Replaced { old: change.replaces.clone()?, new: change.name.clone() }))
         };

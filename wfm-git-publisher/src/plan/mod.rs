@@ -42,6 +42,8 @@ pub struct DevicePlan {
     pub present: usize,
     /// What changes in its deployments, in the order of their ids.
     pub changes: Vec<Change>,
+    /// What would change, too, and is held back by a rollout, or waits for what is; in the same order.
+    pub held: Vec<Change>,
     /// What changes around them: policy, keys, trust.
     pub settings: Vec<Difference>,
     /// Deployments that are left as they are, because something is wrong with them or a tag isn't resolved.
@@ -139,9 +141,13 @@ impl DevicePlan {
         self.changes.iter().any(|change| change.name == *deployment && !change.unresolved.is_empty())
     }
 
-    /// Whether something that can't be published yet comes in the place of something else.
-    pub fn replaces_unresolved(&self) -> bool {
-        self.changes.iter().any(|change| change.replaces.is_some() && !change.unresolved.is_empty())
+    /// Whether something that can't be published yet comes in the place of something else, or the other way round.
+    pub fn splits_replacement(&self) -> bool {
+        let comes = |name: &DeploymentName| {
+            self.changes.iter().any(|change| change.name == *name && change.unresolved.is_empty())
+        };
+        let mut replacing = self.changes.iter().chain(&self.held);
+        replacing.any(|change| change.replaces.as_ref().is_some_and(|old| comes(&change.name) != comes(old)))
     }
 
     /// The plan without what can't be published yet; the target leaves that as it is already.
@@ -208,7 +214,8 @@ pub fn plan(rendered: &Rendered, parent: Option<&Desired>, trust: &FileTree, bro
     let new_manifest =
         parent.is_none_or(|_| !before.iter().map(|(id, document)| (id, &document.bytes)).eq(draft.documents.iter()));
     draft.changes.sort_by(|a, b| a.name.cmp(&b.name));
-    replacements(&mut draft.changes, rendered, parent);
+    draft.held.sort_by(|a, b| a.name.cmp(&b.name));
+    replacements(&mut draft, rendered, parent);
     DevicePlan {
         device: rendered.device.clone(),
         serial: parent.map(|parent| parent.envelope.serial),
@@ -216,6 +223,7 @@ pub fn plan(rendered: &Rendered, parent: Option<&Desired>, trust: &FileTree, bro
         present: before.len(),
         settings: parent.map_or_else(Vec::new, |parent| difference::of_settings(rendered, trust, parent)),
         changes: draft.changes,
+        held: draft.held,
         kept: draft.kept,
         wrong: rendered.wrong(),
         by_capabilities: rendered.by_capabilities.clone(),
@@ -231,11 +239,12 @@ pub fn plan(rendered: &Rendered, parent: Option<&Desired>, trust: &FileTree, bro
 }
 
 /// Finds what comes in the place of what goes: the same application with a component of the same name.
-fn replacements(changes: &mut [Change], rendered: &Rendered, parent: Option<&Desired>) {
+fn replacements(Draft { changes, held, .. }: &mut Draft, rendered: &Rendered, parent: Option<&Desired>) {
     let Some(parent) = parent else { return };
-    let gone: Vec<_> = changes.iter().filter(|one| one.kind == ChangeKind::Remove).cloned().collect();
+    let all = changes.iter().chain(held.iter());
+    let gone: Vec<_> = all.filter(|one| one.kind == ChangeKind::Remove).cloned().collect();
     let mut taken = BTreeSet::new();
-    for change in changes.iter_mut().filter(|one| one.kind == ChangeKind::Add) {
+    for change in changes.iter_mut().chain(held).filter(|one| one.kind == ChangeKind::Add) {
         let Some(new) = rendered.deployments.get(&change.id).map(|one| &one.document) else { continue };
         let old = gone.iter().find(|old| {
             !taken.contains(&old.name)
@@ -266,6 +275,7 @@ impl<'a> Present<'a> {
 #[derive(Default)]
 struct Draft {
     changes: Vec<Change>,
+    held: Vec<Change>,
     kept: BTreeSet<DeploymentName>,
     documents: BTreeMap<DeploymentId, Vec<u8>>,
     deployments: BTreeMap<DeploymentId, EnvelopeDeployment>,
@@ -276,15 +286,25 @@ impl Draft {
         let same_document = present.is_some_and(|one| one.document.deployment.same_meaning(&wanted.document));
         let same = same_document && present.is_some_and(|one| *one.envelope == wanted.envelope);
         if !same {
-            let before = present.map(|one| (&one.document.deployment, one.envelope));
+            let suspended = wanted.envelope.policy.suspended;
+            let alike = present.filter(|_| wanted.held).map(|one| suspended_as(one.envelope, suspended));
+            // Whether it is suspended comes at once.
+            let is_held = wanted.held && !(same_document && alike.as_ref() == Some(&wanted.envelope));
+            let alike = alike.filter(|_| is_held);
+            let before = present.map(|one| (&one.document.deployment, alike.as_ref().unwrap_or(one.envelope)));
             let differences = difference::of_deployment(wanted, before);
             let kind = if present.is_some() { ChangeKind::Change } else { ChangeKind::Add };
             let (name, unresolved) = (wanted.envelope.id.clone(), wanted.unresolved.clone());
-            self.changes.push(Change { unresolved, ..Change::new(kind, &name, id, differences) });
-            if !wanted.unresolved.is_empty() {
-                self.kept.insert(name);
-                let suspended = Some(wanted.envelope.policy.suspended);
-                return present.into_iter().for_each(|one| self.keep(id, one, suspended));
+            let is_unresolved = !unresolved.is_empty();
+            let change = Change { unresolved, ..Change::new(kind, &name, id, differences) };
+            if is_held {
+                self.held.push(change);
+            } else {
+                self.changes.push(change);
+                self.kept.extend(is_unresolved.then_some(name));
+            }
+            if is_held || is_unresolved {
+                return present.into_iter().for_each(|one| self.keep(id, one, Some(suspended)));
             }
         }
         let bytes = match present {
@@ -307,13 +327,16 @@ impl Draft {
             self.kept.insert(name.clone());
             return self.keep(id, present, left.and_then(|left| left.suspended));
         }
+        if rendered.stay.contains(name) {
+            self.held.push(Change::new(ChangeKind::Remove, name, id, Vec::new()));
+            return self.keep(id, present, None);
+        }
         self.changes.push(Change::new(ChangeKind::Remove, name, id, Vec::new()));
     }
 
     /// What is there stays, but for whether it is suspended: that is no part of what can't be rendered.
     fn keep(&mut self, id: DeploymentId, present: Present<'_>, suspended: Option<bool>) {
-        let mut envelope = present.envelope.clone();
-        envelope.policy.suspended = suspended.unwrap_or(envelope.policy.suspended);
+        let envelope = suspended_as(present.envelope, suspended.unwrap_or(present.envelope.policy.suspended));
         let difference = difference::of_suspension(&present.envelope.policy, &envelope.policy);
         self.changes.extend(difference.map(|one| Change::new(ChangeKind::Change, &envelope.id, id, vec![one])));
         self.put(id, present.document.bytes.clone(), &envelope);
@@ -323,6 +346,13 @@ impl Draft {
         self.documents.insert(id, bytes);
         self.deployments.insert(id, envelope.clone());
     }
+}
+
+/// The same, suspended or not.
+fn suspended_as(envelope: &EnvelopeDeployment, suspended: bool) -> EnvelopeDeployment {
+    let mut envelope = envelope.clone();
+    envelope.policy.suspended = suspended;
+    envelope
 }
 
 /// The keys in the parent's order if they are the same ones: their order means nothing.

@@ -69,7 +69,7 @@ pub fn to_text(all: &[Shown]) -> String {
     for shown in all {
         match shown {
             Shown::UpToDate(..) | Shown::Retired(_) => {}
-            Shown::Plan(plan, _) if plan.is_empty() && plan.kept.is_empty() => {}
+            Shown::Plan(plan, _) if plan.is_empty() && plan.kept.is_empty() && plan.held.is_empty() => {}
             Shown::Plan(plan, blocked) => {
                 device_text(&mut text, plan);
                 blocked.iter().filter(|one| !one.is_shown_as_problem()).for_each(|one| blocked_text(&mut text, one));
@@ -106,8 +106,12 @@ fn summary(all: &[Shown]) -> String {
     });
     let waiting = count(|shown| matches!(shown, Shown::NotEnrolled(_)));
     let retired = count(|shown| matches!(shown, Shown::Retired(_)));
+    let held = count(|shown| matches!(shown, Shown::Plan(plan, _) if !plan.held.is_empty()));
     let left = all.len() - changed - same - waiting - retired - gone;
     let _ = write!(text, "{} to change, {same} unchanged", devices(changed));
+    if held > 0 {
+        let _ = write!(text, ", {held} held back by rollouts");
+    }
     if waiting > 0 {
         let _ = write!(text, ", {waiting} not enrolled");
     }
@@ -143,6 +147,10 @@ fn device_text(text: &mut String, plan: &DevicePlan) {
     for difference in &plan.settings {
         let _ = writeln!(text, "  ~ {}", difference_text(difference));
     }
+    for change in &plan.held {
+        let _ = writeln!(text, "  = {}: held back: {}", change.name, change.kind.as_str());
+        differences_text(text, change);
+    }
     for name in plan.kept.iter().filter(|name| !plan.awaits(name)) {
         let _ =
             writeln!(text, "  = {name}: left as it is, because something is wrong with it, or with what waits for it");
@@ -161,6 +169,10 @@ fn change_text(text: &mut String, change: &Change) {
     };
     let replaces = change.replaces.as_ref().map(|old| format!(" (replaces {old}: data not carried)"));
     let _ = writeln!(text, "  {sign} {}{}", change.name, replaces.unwrap_or_default());
+    differences_text(text, change);
+}
+
+fn differences_text(text: &mut String, change: &Change) {
     for difference in &change.differences {
         let _ = writeln!(text, "      {}", difference_text(difference));
     }
@@ -196,11 +208,13 @@ pub fn to_markdown(all: &[Shown]) -> String {
     };
     for shown in all {
         let Shown::Plan(plan, blocked) = shown else { continue };
-        for change in &plan.changes {
+        let changes = plan.changes.iter().map(|change| (change.kind.as_str().to_owned(), change));
+        let held = plan.held.iter().map(|change| (format!("{}, held back", change.kind.as_str()), change));
+        for (sign, change) in changes.chain(held) {
             let what: Vec<_> = change.differences.iter().map(difference_text).collect();
             let replaces = change.replaces.iter().map(|old| format!("replaces {old}: data not carried"));
             let what: Vec<_> = replaces.chain(what).collect();
-            row(&plan.device, change.kind.as_str(), change.name.as_str(), &what.join("; "));
+            row(&plan.device, &sign, change.name.as_str(), &what.join("; "));
         }
         plan.settings.iter().for_each(|one| row(&plan.device, "change", &one.what, &difference_text(one)));
         if let Some(serial) = plan.lags_behind {
@@ -229,6 +243,7 @@ fn device_json(shown: &Shown) -> Value {
             "serial": serial,
             "deployments": [],
             "settings": [],
+            "held": [],
             "blocked": [],
             "kept": [],
         }),
@@ -243,6 +258,7 @@ fn device_json(shown: &Shown) -> Value {
             "lagsBehind": plan.lags_behind,
             "deployments": plan.changes.iter().map(change_json).collect::<Vec<_>>(),
             "settings": plan.settings,
+            "held": plan.held.iter().map(change_json).collect::<Vec<_>>(),
             "blocked": blocked,
             "kept": plan.kept.iter().map(DeploymentName::as_str).collect::<Vec<_>>(),
         }),

@@ -12,13 +12,17 @@ use repo_model::report::Adopted;
 use repo_model::{DeploymentName, DeviceId, FileTree};
 
 use super::error::DeviceError;
+use super::holds::Holds;
 use super::known::KnownDevice;
 use super::up_to_date::{InputDigests, UpToDate};
 use crate::fleet::{Device, Fleet};
 use crate::mirror::RECLAIMED;
 use crate::plan::{self, Allowed, Blocked, Change, DevicePlan};
-use crate::render::{Artifact, Documents, Locks, render_with, with_published};
+use crate::render::{Artifact, Documents, Facts, Locks, render_with, with_published};
 use crate::repos::{BY_CAPABILITIES, Claim, Published};
+
+/// Why what a tag means isn't known, if somebody found out.
+pub(super) type Unresolved<'a> = dyn Fn(&DeviceId, &DeploymentName, &Artifact) -> Option<Blocked> + Sync + 'a;
 
 /// What decisions about all devices of a pass have in common.
 pub(super) struct Inputs<'a> {
@@ -30,9 +34,10 @@ pub(super) struct Inputs<'a> {
     pub(super) digests: InputDigests<'a>,
     /// Whether a tip's own locks count where the ledger was lost; a pass that publishes took them over already.
     pub(super) believes_tips: bool,
-    /// Why what a tag means isn't known, if somebody found out.
-    pub(super) unresolved: &'a (dyn Fn(&DeviceId, &DeploymentName, &Artifact) -> Option<Blocked> + Sync),
+    pub(super) unresolved: &'a Unresolved<'a>,
     pub(super) allowed: Allowed,
+    /// What rollouts hold back.
+    pub(super) holds: &'a Holds,
     /// Devices that need a new commit, because their tip at the other host is foreign.
     pub(super) reclaim_elsewhere: &'a BTreeSet<DeviceId>,
 }
@@ -56,7 +61,7 @@ pub(super) struct DeviceDecision {
     pub(super) is_new: bool,
     /// Whether it will have everything that the fleet says, and nobody needs to know anything about it.
     pub(super) is_complete: bool,
-    /// Whether it gets something else as soon as the meaning of a tag is known.
+    /// Whether it gets something else as soon as the meaning of a tag is known, or a rollout releases it.
     pub(super) awaits: bool,
     /// What differs; absent if nothing was compared, and once it is carried out.
     pub(super) plan: Option<Box<DevicePlan>>,
@@ -136,7 +141,8 @@ impl DeviceDecision {
     /// Nothing has to be done for a device that is up to date.
     pub(super) fn up_to_date(device: &DeviceId, known: &UpToDate) -> Self {
         let step = Step::UpToDate { serial: known.serial };
-        Self { present: known.deployments, is_complete: true, ..Self::new(device, Ok(step)) }
+        let awaits = !known.held.is_empty();
+        Self { present: known.deployments, is_complete: true, awaits, ..Self::new(device, Ok(step)) }
     }
 
     /// How many deployments go from it by this decision.
@@ -187,7 +193,8 @@ pub(super) struct Compared {
 /// Compares what a device shall have with what it has; the documents that its tip was read with are used up.
 pub(super) fn compare(inputs: &Inputs<'_>, device: &Device, known: &mut KnownDevice<'_>) -> Compared {
     let documents = std::mem::take(&mut known.documents);
-    let facts = known.facts();
+    let held = inputs.holds.of(&device.id);
+    let facts = Facts { held: Some(&held.deployments), ..known.facts() };
     let planned = |documents: Documents<'_>, locks: &Locks| {
         let rendered = render_with(documents, inputs.fleet, device, facts, locks);
         plan::plan(&rendered, facts.parent, inputs.trust, &inputs.fleet.broken)
@@ -199,7 +206,12 @@ pub(super) fn compare(inputs: &Inputs<'_>, device: &Device, known: &mut KnownDev
     }
     let unresolved = |name: &_, artifact: &_| (inputs.unresolved)(&device.id, name, artifact);
     let blocked = plan::blocked(&plan, &inputs.fleet.broken, &unresolved);
-    let guarded = plan.guarded(&inputs.fleet.settings.guards, inputs.allowed, known.version());
+    let waits = plan.held.first().map(|change| change.name.clone());
+    let is_lost = || held.is_lost || known.numbers().lost().is_some();
+    let refused = held.refused.clone().filter(|_| waits.is_some());
+    let lost = refused.or_else(|| waits.filter(|_| is_lost()).map(plan::Guarded::NotKept));
+    let guarded = || plan.guarded(&inputs.fleet.settings.guards, inputs.allowed, known.version(), &held.asked);
+    let guarded = lost.or_else(guarded);
     // Of a plan that changes nothing it is the only thing to show.
     plan.lags_behind = known.numbers().lost().map(|lost| lost.serial).filter(|_| plan.is_empty());
     Compared { plan, blocked, guarded }
@@ -211,17 +223,16 @@ fn of_enrolled(
     known: &mut KnownDevice<'_>,
     decision: DeviceDecision,
 ) -> DeviceDecision {
-    let Compared { plan, blocked, guarded } = compare(inputs, device, known);
+    let Compared { plan, blocked, guarded, .. } = compare(inputs, device, known);
     // What goes with a device that is retired is no removal that anything guards.
-    let (present, removed) = if plan.target.retired { (0, 0) } else { (decision.present, plan.removed()) };
-    let (problems, awaits) = (plan.problems(), plan.is_unresolved());
-    let (is_kept, replaces_unresolved) = (!plan.kept.is_empty(), plan.replaces_unresolved());
+    let (present, removed) =
+        if plan.target.retired { (0, 0) } else { (decision.present, plan.removed(&inputs.holds.of(&device.id).asked)) };
+    let (problems, awaits) = (plan.problems(), plan.is_unresolved() || !plan.held.is_empty());
+    let (is_kept, splits_replacement) = (!plan.kept.is_empty(), plan.splits_replacement());
     let decision = DeviceDecision { present, removed, awaits, blocked, problems, ..decision };
-    let asked_by = cause(&plan, plan.changes.iter(), known);
-    let put_off = match std::mem::replace(&mut known.capabilities_from, Ok(None)) {
-        _ if asked_by != Some(BY_CAPABILITIES) => None,
+    let put_off = match put_off(&plan, known) {
         Ok(put_off) => put_off,
-        Err(error) => return DeviceDecision { step: Err(error.into()), ..decision },
+        Err(error) => return DeviceDecision { step: Err(error), ..decision },
     };
     let claim = known.claim.filter(|claim| *claim != Claim::Unknown).zip(known.adopted());
     let warnings = [
@@ -233,7 +244,7 @@ fn of_enrolled(
     let step = match guarded {
         Some(guarded) => Err(guarded.into()),
         // What is replaced stays until the other can come.
-        None if replaces_unresolved || put_off.is_some() => Ok(Step::Keep),
+        None if splits_replacement || put_off.is_some() => Ok(Step::Keep),
         None => Ok(step(inputs, &plan, known)),
     };
     let doubted = match known.claim {
@@ -248,6 +259,14 @@ fn of_enrolled(
         again_at: doubted.into_iter().chain(put_off).min(),
         ..decision
     }
+}
+
+/// The moment, in Unix seconds, until which a change is put off that nothing but the device's capabilities ask for; absent if
+/// it isn't.
+pub(super) fn put_off(plan: &DevicePlan, known: &mut KnownDevice<'_>) -> Result<Option<i64>, DeviceError> {
+    let from = std::mem::replace(&mut known.capabilities_from, Ok(None));
+    let is_asked_by_them = cause(plan, plan.changes.iter(), known) == Some(BY_CAPABILITIES);
+    if is_asked_by_them { Ok(from?) } else { Ok(None) }
 }
 
 /// What is done for a device that nothing refuses anything; what can't be published yet is left out.

@@ -72,11 +72,19 @@ impl<'a> Known<'a> {
         });
         match up_to_date {
             Some(found) => Ok(Self::UpToDate(found.clone())),
-            None => {
-                let read = KnownDevice::read(pass, device, ledger.entry(device))?;
-                Ok(Self::Read(Box::new(KnownDevice { branches, ..read })))
-            }
+            None => Self::read(pass, device, branches, ledger),
         }
+    }
+
+    /// The same for a device whose branches stood there, up to date or not.
+    pub(super) fn read(
+        pass: &Pass<'a>,
+        device: &DeviceId,
+        branches: Option<Tips>,
+        ledger: &Ledger,
+    ) -> Result<Self, DeviceError> {
+        let read = KnownDevice::read(pass, device, ledger.entry(device))?;
+        Ok(Self::Read(Box::new(KnownDevice { branches, ..read })))
     }
 }
 
@@ -197,7 +205,7 @@ impl<'a> KnownDevice<'a> {
             Some(Ok(found)) => Capabilities::Reported(found),
             Some(Err(why)) => Capabilities::Unreadable(why),
         };
-        Facts { parent: self.tip.as_ref().map(|tip| &tip.desired), capabilities }
+        Facts { parent: self.tip.as_ref().map(|tip| &tip.desired), capabilities, held: None }
     }
 
     /// The state of each deployment that the device verifiably reports.

@@ -40,6 +40,11 @@ impl Origin {
         Self { commit, operator: None, author: None }
     }
 
+    /// Whose key verifiably signed it, as commits say it.
+    pub(super) fn operator_key(&self) -> String {
+        self.operator.map_or("unverified".to_owned(), |key| key.fingerprint())
+    }
+
     /// Who stands as the author of a `desired` commit; `sole` says that no other commit can have caused it.
     pub(super) fn author(&self, sole: bool) -> Person {
         self.author.clone().filter(|_| sole).unwrap_or_else(publisher)
@@ -61,7 +66,6 @@ pub(super) fn desired(
         message = plan.changes.iter().fold(message, |message, change| message.line(line(change)));
         message = plan.settings.iter().fold(message, |message, one| message.line(format!("{} changes", one.what)));
     }
-    let operator = origin.operator.map_or("unverified".to_owned(), |key| key.fingerprint());
     message = message
         .identity(Branch::Desired, envelope.fleet, &envelope.device.id)
         .trailer(Trailer::Serial, envelope.serial)
@@ -69,7 +73,7 @@ pub(super) fn desired(
         .trailer(Trailer::ManifestDigest, assembled.manifest_digest)
         .trailer(Trailer::EnvelopeDigest, assembled.envelope_digest)
         .trailer(Trailer::FleetCommit, origin.commit)
-        .trailer(Trailer::OperatorKey, operator);
+        .trailer(Trailer::OperatorKey, origin.operator_key());
     for Change { kind, name, id, .. } in &plan.changes {
         message = message.trailer(Trailer::Deployment, format!("{} {name} {id} {}", kind.as_str(), origin.commit));
     }

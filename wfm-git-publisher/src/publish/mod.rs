@@ -25,6 +25,7 @@ mod fleet_at;
 mod freshness;
 mod gone;
 mod hints;
+mod holds;
 mod known;
 mod locks;
 mod message;

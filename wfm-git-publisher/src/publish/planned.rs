@@ -13,6 +13,7 @@ use super::error::{DeviceError, PublishError};
 use super::findings::Findings;
 use super::fleet_at::{UsableFleet, check_covered, read, selected, undeclared, usable};
 use super::gone;
+use super::holds::NOTHING_HELD;
 use super::known::KnownDevice;
 use super::message::Origin;
 use super::options::Options;
@@ -67,7 +68,7 @@ fn decided(
     let commit = origin.commit;
     let pass = Pass::read_only(home, rosters, fleet, origin, options.now, &up_to_date);
     let unresolved = |device: &_, name: &_, artifact: &_| findings.of_artifact(device, name, artifact);
-    let inputs = pass.inputs(&ledger.locks, &unresolved);
+    let inputs = pass.inputs(&ledger.locks, &unresolved, &NOTHING_HELD);
     let devices = selected(fleet, options).into_iter().map(|device| ToDecide { device, known: None }).collect();
     let (plan, _) = decide_all(&pass, devices, &inputs, ledger, options, |_, _| ());
     let new: Vec<_> = plan.devices.iter().filter(|one| one.is_new && one.plan.is_some()).collect();
@@ -134,7 +135,7 @@ pub fn known_devices<T: Send>(
     let pass = Pass::read_only(home, &rosters, &fleet, Origin::none(), now, &up_to_date);
     let devices = fleet.devices.values().filter(|device| only.is_none_or(|only| device.id == *only)).collect();
     let known = parallel::map(devices, threads, |device: &Device| {
-        let unreported = Facts { parent: None, capabilities: Capabilities::Unreported };
+        let unreported = Facts { capabilities: Capabilities::Unreported, ..Facts::default() };
         match KnownDevice::read(&pass, &device.id, ledger.entry(&device.id)) {
             Ok(known) => {
                 let states = known.states();
@@ -170,14 +171,14 @@ pub fn device_context<T>(
         Err(error) => (None, Some(error_chain(&error))),
     };
     let unresolved = |device: &_, name: &_, artifact: &_| findings.of_artifact(device, name, artifact);
-    let inputs = pass.inputs(&ledger.locks, &unresolved);
+    let inputs = pass.inputs(&ledger.locks, &unresolved, &NOTHING_HELD);
     let (changes, blocked) = known.as_mut().map_or_else(Default::default, |known| {
-        let Compared { plan, blocked, guarded } = compare(&inputs, found, known);
+        let Compared { plan, blocked, guarded, .. } = compare(&inputs, found, known);
         let blocked = blocked.into_iter().chain(guarded.map(|guarded| Blocked::of_guard(device, &guarded)));
         let blocked = blocked.map(|one| findings.since(one)).collect();
         (plan.changes.into_iter().map(|change| change.name).collect(), blocked)
     });
-    let unreported = Facts { parent: None, capabilities: Capabilities::Unreported };
+    let unreported = Facts { capabilities: Capabilities::Unreported, ..Facts::default() };
     let facts = known.as_ref().map_or(unreported, KnownDevice::facts);
     let tip = known.as_ref().and_then(|known| known.tip.as_ref());
     let locks = tip.map(|tip| with_published(ledger.locks.clone(), &tip.desired));

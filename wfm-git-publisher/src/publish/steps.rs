@@ -6,14 +6,15 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use repo_git::SigningKey;
 use repo_git::durable::{FileError, Group};
 use repo_model::problem::Problems;
-use repo_model::{DeploymentName, DeviceId, Trailer};
+use repo_model::{DeviceId, Trailer};
 
 use super::clock;
 use super::commits::{self, Draft, Holding, Made, Written};
-use super::decide::{DeviceDecision, FleetPlan, Inputs, decide};
+use super::decide::{DeviceDecision, FleetPlan, Inputs, Unresolved, decide};
 use super::error::{DeviceError, PublishError};
 use super::findings;
 use super::fleet_at::undeclared;
+use super::holds::{Holds, NOTHING_HELD};
 use super::known::Known;
 use super::locks::{self, ResolveError, Resolving};
 use super::options::{Options, Work};
@@ -37,7 +38,7 @@ pub(super) struct Ran {
     pub(super) up_to_date: Vec<(DeviceId, Option<UpToDate>)>,
     /// Where the branches of each device stand now, as far as that is known.
     pub(super) tips: Vec<(DeviceId, Tips)>,
-    /// Devices that get something else as soon as the meaning of a tag is known.
+    /// Devices that get something else as soon as the meaning of a tag is known, or a rollout releases it.
     pub(super) awaiting: Vec<DeviceId>,
     /// What of each device's deployments can't be published.
     pub(super) blocked: Vec<(DeviceId, Vec<Blocked>)>,
@@ -62,6 +63,16 @@ pub(super) fn decide_all<'a, T: Send>(
     let (all, done) = (devices.len(), AtomicUsize::new(0));
     let decided = parallel::map(devices, options.threads, |ToDecide { device, known }| {
         let known = known.unwrap_or_else(|| Known::of(pass, &device, &inputs.digests, ledger));
+        let known = known.and_then(|known| match known {
+            // What is held back is shown by whoever doesn't publish.
+            Known::UpToDate(found)
+                if found.held != inputs.holds.of(&device).deployments
+                    || (inputs.believes_tips && !found.held.is_empty()) =>
+            {
+                Known::read(pass, &device, Some(found.tips), ledger)
+            }
+            known => Ok(known),
+        });
         let (mut decision, known) = match known {
             Err(error) => (DeviceDecision::failed(&device, error), None),
             Ok(Known::UpToDate(known)) => (DeviceDecision::up_to_date(&device, &known), Some(Known::UpToDate(known))),
@@ -126,7 +137,7 @@ impl<'a> Pass<'a> {
         let of_artifact = |_: &_, _: &_, artifact: &Artifact| {
             unresolved.iter().find(|error| error.artifact == *artifact).map(findings::of_artifact)
         };
-        let inputs = self.inputs(&ledger.locks, &of_artifact);
+        let inputs = self.inputs(&ledger.locks, &of_artifact, &NOTHING_HELD);
         let make = |decision: &mut DeviceDecision, known| self.make(key, &inputs, decision, known);
         let (plan, made) = decide_all(self, devices, &inputs, ledger, options, make);
         let mut problems =
@@ -163,7 +174,8 @@ impl<'a> Pass<'a> {
     pub(super) fn inputs<'b>(
         &'b self,
         locks: &'b Locks,
-        unresolved: &'b (dyn Fn(&DeviceId, &DeploymentName, &Artifact) -> Option<Blocked> + Sync),
+        unresolved: &'b Unresolved<'b>,
+        holds: &'b Holds,
     ) -> Inputs<'b> {
         Inputs {
             fleet: self.fleet,
@@ -173,6 +185,7 @@ impl<'a> Pass<'a> {
             believes_tips: !self.publishes(),
             unresolved,
             allowed: self.allowed,
+            holds,
             reclaim_elsewhere: &self.reclaim_elsewhere,
         }
     }
@@ -247,6 +260,7 @@ impl<'a> Pass<'a> {
         let device = device.filter(|device| !device.retired.is_some_and(Retired::is_unheard));
         let up_to_date = device.zip(before.zip(holding)).map(|(device, (tips, holding))| UpToDate {
             inputs: inputs.digests.of(device),
+            held: inputs.holds.of(&device.id).deployments.clone(),
             tips,
             stamps: None,
             serial: holding.serial,

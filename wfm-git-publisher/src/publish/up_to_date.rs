@@ -74,6 +74,9 @@ struct Left {
 pub(super) struct UpToDate {
     /// What the fleet said of it.
     pub(super) inputs: Digest,
+    /// What rollouts held back then; it is up to date but for that.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub(super) held: BTreeSet<DeploymentName>,
     pub(super) tips: Tips,
     /// What tells that nobody touched them since; absent until a pass that has nothing to do finds it.
     #[serde(default)]

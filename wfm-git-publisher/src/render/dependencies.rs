@@ -1,6 +1,7 @@
 //! What deployments on one device wait for has to be on that device, and nothing there may wait for itself.
 //!
-//! What is left as it is, and what can't come before a tag's meaning is known, waits for what it waited for before.
+//! What is left as it is, and what can't come yet, because a tag's meaning isn't known or a rollout holds it back, waits for
+//! what it waited for before.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,10 +27,14 @@ pub(super) fn check(fleet: &Fleet, device: &Device, facts: Facts<'_>, rendered: 
                 let left = rendered.left.entry(name).or_insert_with(|| Left { suspended, ..Left::default() });
                 left.problems.extend(problem);
             }
-            Resolution::Await(artifacts) => {
+            Resolution::Await { unresolved, held } => {
                 let one = rendered.deployments.values_mut().find(|one| one.envelope.id == name);
-                one.into_iter().for_each(|one| one.unresolved.extend(artifacts.iter().cloned()));
+                one.into_iter().for_each(|one| {
+                    one.unresolved.extend(unresolved.iter().cloned());
+                    one.held |= held;
+                });
             }
+            Resolution::Stay => _ = rendered.stay.insert(name),
         }
     }
 }
@@ -38,8 +43,18 @@ pub(super) fn check(fleet: &Fleet, device: &Device, facts: Facts<'_>, rendered: 
 enum Resolution {
     /// What the device has of it stays, if it has anything.
     Leave(Option<Problem>),
-    /// It comes when the meaning of these tags is known.
-    Await(BTreeSet<Artifact>),
+    /// It comes when the meaning of these tags is known, and nothing that it waits for is held back any more.
+    Await { unresolved: BTreeSet<Artifact>, held: bool },
+    /// It would go, and stays for what is held back.
+    Stay,
+}
+
+impl Resolution {
+    /// What waits for these comes with them.
+    fn after<'a>(mut pending: impl Iterator<Item = &'a RenderedDeployment> + Clone, held: bool) -> Self {
+        let unresolved = pending.clone().flat_map(|one| one.unresolved.iter().cloned()).collect();
+        Self::Await { unresolved, held: held || pending.any(|one| one.held) }
+    }
 }
 
 /// Deployments, and what each waits for.
@@ -58,16 +73,19 @@ struct Candidates<'a> {
     before: &'a Waits<'a>,
     /// Those that it would have.
     after: Waits<'a>,
-    /// What can't come yet, and the tags of which the meaning isn't known.
-    pending: BTreeMap<&'a DeploymentName, &'a BTreeSet<Artifact>>,
+    /// What can't come yet.
+    pending: BTreeMap<&'a DeploymentName, &'a RenderedDeployment>,
 }
 
 impl<'a> Candidates<'a> {
     fn of(fleet: &'a Fleet, device: &'a Device, before: &'a Waits<'a>, rendered: &'a Rendered) -> Self {
-        let (new, pending): (Vec<_>, Vec<_>) = rendered.deployments.values().partition(|one| one.unresolved.is_empty());
-        let pending: BTreeMap<_, _> = pending.into_iter().map(|one| (&one.envelope.id, &one.unresolved)).collect();
+        let (pending, new): (Vec<_>, Vec<_>) = rendered.deployments.values().partition(|one| one.is_pending());
+        let pending: BTreeMap<_, _> = pending.into_iter().map(|one| (&one.envelope.id, one)).collect();
         let stays = |name: &DeploymentName| {
-            rendered.left.contains_key(name) || fleet.broken.keeps(name) || pending.contains_key(name)
+            rendered.left.contains_key(name)
+                || rendered.stay.contains(name)
+                || fleet.broken.keeps(name)
+                || pending.contains_key(name)
         };
         let kept = before.iter().filter(|(name, _)| stays(name)).map(|(name, waits)| (*name, *waits));
         let after = kept.chain(new.into_iter().map(|one| (&one.envelope.id, waits(one)))).collect();
@@ -82,13 +100,13 @@ impl<'a> Candidates<'a> {
 
     /// The new ones that can come.
     fn new_ones(&self) -> impl Iterator<Item = &'a RenderedDeployment> {
-        self.rendered.deployments.values().filter(|one| one.unresolved.is_empty())
+        self.rendered.deployments.values().filter(|one| !one.is_pending())
     }
 
     /// Something that waits for what doesn't come to the device, or not yet.
     fn missing(&self) -> Option<(DeploymentName, Resolution)> {
         let resolution = |one: &RenderedDeployment, missing: &DeploymentName| match self.pending.get(missing) {
-            Some(artifacts) => one.unresolved.is_empty().then(|| Resolution::Await((*artifacts).clone())),
+            Some(awaited) => (!one.is_pending()).then(|| Resolution::after(std::iter::once(*awaited), false)),
             None => Some(Resolution::Leave(self.unmet(&one.envelope.id, missing))),
         };
         self.rendered.deployments.values().find_map(|one| {
@@ -113,6 +131,10 @@ impl<'a> Candidates<'a> {
         // A tip that another publisher made may lack what it waits for.
         let goes = |other: &DeploymentName| self.before.contains_key(other) && !self.after.contains_key(other);
         let (name, other) = all.into_iter().find(|(_, other)| goes(other))?;
+        let is_held = self.pending.get(name).is_some_and(|one| one.held) || self.rendered.stay.contains(name);
+        if is_held {
+            return Some((other.clone(), Resolution::Stay));
+        }
         let place = self.fleet.deployments.get(name).map(|one| &one.place);
         let problem = place.filter(|_| self.rendered.left.contains_key(name)).map(|place| {
             let problem = place.problem(format!("is left as it is and waits for `{other}`, which stays for that"));
@@ -131,10 +153,10 @@ impl<'a> Candidates<'a> {
             if waited(name, second) {
                 return None;
             }
-            let awaited = circle.iter().filter_map(|one| self.pending.get(*one));
-            let awaited: BTreeSet<_> = awaited.flat_map(|tags| tags.iter().cloned()).collect();
-            if !awaited.is_empty() {
-                return Some((name.clone(), Resolution::Await(awaited)));
+            let stays = circle.iter().any(|one| self.rendered.stay.contains(*one));
+            let awaited = circle.iter().filter_map(|one| self.pending.get(*one).copied());
+            if stays || awaited.clone().next().is_some() {
+                return Some((name.clone(), Resolution::after(awaited, stays)));
             }
             let way: Vec<_> = circle.iter().chain([&name]).map(|one| one.as_str()).collect();
             let problem = self.fleet.deployments.get(name).map(|deployment| {

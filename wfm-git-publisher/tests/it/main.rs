@@ -22,6 +22,7 @@ mod gitolite;
 mod golden;
 mod gone;
 mod guards;
+mod held;
 mod help;
 mod history;
 mod host;

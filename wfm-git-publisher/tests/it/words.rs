@@ -15,7 +15,7 @@ const SETTINGS: &str = "id: 5d3f7d5e-7a3a-4c3a-9a57-1c1f6a3f9f21\nname: words\nd
 const KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIIqI4910CfGV/VLbLTy6XXLKZwm/HZQSG/N0iAGjtmZt";
 
 /// A fleet with one device `a`, these parameters of the package `app`, and these other files over that.
-fn files(parameters: &str, others: &[(&str, &str)]) -> Vec<SourceFile> {
+pub(crate) fn files(parameters: &str, others: &[(&str, &str)]) -> Vec<SourceFile> {
     let package = |id: &str, parameters: &str| {
         format!(
             "id: {id}\nmetadata: {{name: App, version: 1.0.0}}\ndeploymentProfiles:\n  - id: only\n    type: compose\n    \
@@ -38,7 +38,7 @@ fn files(parameters: &str, others: &[(&str, &str)]) -> Vec<SourceFile> {
 const OTHER: &str = "parameters: {mode: {value: fast, targets: [{pointer: MODE, components: [c]}]}}\n";
 
 /// Three parameters, of which `port` and `text` have rules.
-const PARAMETERS: &str = "parameters:
+pub(crate) const PARAMETERS: &str = "parameters:
   port: {value: 1, targets: [{pointer: PORT, components: [c]}]}
   text: {value: none, targets: [{pointer: TEXT, components: [c]}]}
   list: {targets: [{pointer: LIST, components: [c]}]}
@@ -50,11 +50,11 @@ configuration:
     - {name: text, dataType: string}
 ";
 
-fn deployment(id: &str, application: &str, rest: &str) -> String {
+pub(crate) fn deployment(id: &str, application: &str, rest: &str) -> String {
     format!("id: {id}\napplication: {{id: {application}, version: 1.0.0}}\ntargets: [{{matchLabels: {{}}}}]\n{rest}")
 }
 
-fn read(files: &[SourceFile]) -> (Fleet, Problems) {
+pub(crate) fn read(files: &[SourceFile]) -> (Fleet, Problems) {
     let reading = fleet::read(files);
     (reading.fleet.unwrap_or_else(|| panic!("{}", reading.problems)), reading.problems)
 }
@@ -64,7 +64,7 @@ fn on_a(fleet: &Fleet) -> Rendered {
 }
 
 /// What every tag of the fleet means.
-fn locks(fleet: &Fleet) -> Locks {
+pub(crate) fn locks(fleet: &Fleet) -> Locks {
     let lock = Lock { manifest: Digest::of(b"m"), content: Digest::of(b"c") };
     let needed = unresolved(fleet, &|_| Some(Facts::default()), &Locks::new());
     let mut locks: Locks = needed.into_iter().map(|artifact| (artifact, lock)).collect();
@@ -73,7 +73,7 @@ fn locks(fleet: &Fleet) -> Locks {
 }
 
 /// What the device has once all of the fleet is published.
-fn published(fleet: &Fleet, locks: &Locks) -> Desired {
+pub(crate) fn published(fleet: &Fleet, locks: &Locks) -> Desired {
     let device = &fleet.devices[&"a".parse().unwrap()];
     let rendered = render(fleet, device, Facts::default(), locks);
     let target = plan(&rendered, None, &FileTree::new(), &fleet.broken).target;
@@ -313,7 +313,7 @@ fn planned_over(parent: Option<&Desired>, after: &Fleet, locks: &Locks) -> Devic
 }
 
 /// What is planned, as `id: what is different`, and what stays.
-fn told(plan: &DevicePlan) -> (Vec<String>, Vec<&str>) {
+pub(crate) fn told(plan: &DevicePlan) -> (Vec<String>, Vec<&str>) {
     let tell = |change: &Change| {
         let what: Vec<_> = change.differences.iter().map(|one| one.what.as_str()).collect();
         format!("{} {}: {}", change.kind.as_str(), change.name, what.join(", "))
