@@ -5,13 +5,13 @@
 //! plan out, durably and one device at a time; [`controller`] does that for each new commit. What devices report comes
 //! back through [`status`], believed only as far as its signatures reach; [`audit`] proves the whole history of it.
 //!
-//! `fleet`, `coverage`, `render`, `plan`, `explain` and `signature` are pure: no files, no clock, no environment. [`repos`] reaches the
+//! `fleet`, `coverage`, `render`, `plan`, `rollout`, `explain` and `signature` are pure: no files, no clock, no environment. [`repos`] reaches the
 //! outside world, [`operator`] edits the operators' own repository, and only [`cli`] prints and reads the
 //! environment. The Git host is the crate `wfm_git_host`; [`hosting`] answers what it asks about the fleet.
 //!
 //! Where something new goes: a key of the operators' files into [`fleet`] and its `schema`, and what it makes of a device
 //! into [`render`]; a rule that holds a change back until a person says so into [`plan`] (`guard`); what a device gets besides,
-//! such as another branch, into [`publish`]; a setting of the machine into [`config`]; another kind of host elsewhere into
+//! such as another branch, into [`publish`]; when a change comes to which device into [`rollout`]; a setting of the machine into [`config`]; another kind of host elsewhere into
 //! [`repos`] (`remote`), used by [`mirror`]; what people see of devices into [`status`]; a command into a file of [`cli`], with
 //! its exit codes in `docs/exit-codes.md`.
 
@@ -32,5 +32,6 @@ pub mod plan;
 pub mod publish;
 pub mod render;
 pub mod repos;
+pub mod rollout;
 pub mod signature;
 pub mod status;

@@ -66,7 +66,7 @@ impl Parts {
                     );
                     parts.broken.unidentified.insert(file.path.clone());
                 }
-                Some(Role::Settings | Role::Signers | Role::Token) => {}
+                Some(Role::Settings | Role::Signers | Role::Token | Role::Rollout) => {}
                 // A link in the place of a folder, for instance: what would be below it can't be known.
                 None => {
                     file.bytes(problems);
@@ -263,6 +263,7 @@ impl Check<'_> {
             depends_on: written.depends_on,
             policy: written.policy,
             restart: written.restart,
+            rollout: written.rollout,
             namespace: written.namespace.unwrap_or(id),
             misfits: BTreeMap::new(),
         };

@@ -15,6 +15,7 @@ use super::device::Device;
 use super::file::refuse_unbuilt;
 use super::place::{Place, placed};
 use super::policy::{Policy, Seconds, approval, drift, drift_ignore, on_failure, seconds};
+use super::rollout_policy::{self, RolloutRule};
 use super::selector::{Selector, selects};
 use super::values::{Values, values};
 use super::windows;
@@ -48,6 +49,8 @@ pub struct Deployment {
     pub policy: Policy,
     /// The number of the newest restart that is asked for, and where it is written.
     pub restart: Option<(u64, Place)>,
+    /// How its changes reach devices; as the fleet says where it says nothing.
+    pub rollout: Option<RolloutRule>,
     /// Where its charts go in Kubernetes; its id unless something else is said.
     pub namespace: String,
     /// What `fleet.yaml` says for several and doesn't fit here, by its place: wrong only where it counts.
@@ -162,10 +165,11 @@ pub(super) struct Written {
     pub(super) depends_on: Vec<(DeploymentName, Place)>,
     pub(super) policy: Policy,
     pub(super) restart: Option<(u64, Place)>,
+    pub(super) rollout: Option<RolloutRule>,
     pub(super) namespace: Option<String>,
 }
 
-const UNBUILT: &[&str] = &["rollout", "policy", "replaces"];
+const UNBUILT: &[&str] = &["policy", "replaces"];
 
 impl Written {
     pub(super) fn read(reader: &mut Reader<'_>) -> Option<Self> {
@@ -201,6 +205,7 @@ impl Written {
             ..Policy::default()
         };
         let restart = reader.optional("restart", restart);
+        let rollout = reader.optional("rollout", rollout_policy::read);
         let namespace = reader.optional("namespace", namespace);
         refuse_unbuilt(reader, UNBUILT);
         let ((id, place), (application, application_place)) = id.zip(application)?;
@@ -218,6 +223,7 @@ impl Written {
             depends_on,
             policy,
             restart,
+            rollout,
             namespace,
         })
     }

@@ -33,6 +33,8 @@ pub(super) enum Role {
     Deployment,
     /// A batch token.
     Token,
+    /// What persons said of a rollout.
+    Rollout,
     /// Lies where files of the fleet lie, but has another ending.
     Misnamed,
 }
@@ -57,6 +59,7 @@ impl Role {
             "devices" if name.ends_with(".yaml") => Some(Self::Device),
             "deployments" if name.ends_with(".yaml") => Some(Self::Deployment),
             "tokens" if name.ends_with(".yaml") => Some(Self::Token),
+            "rollouts" if name.ends_with(".yaml") => Some(Self::Rollout),
             "devices" | "deployments" if yaml => Some(Self::Misnamed),
             _ => None,
         }
@@ -163,6 +166,7 @@ mod tests {
         assert_eq!(role("devices/line-2/deep/a.yaml"), Some(Role::Device));
         assert_eq!(role("deployments/a.yaml"), Some(Role::Deployment));
         assert_eq!(role("tokens/graz.yaml"), Some(Role::Token));
+        assert_eq!(role("rollouts/12.yaml"), Some(Role::Rollout));
         for wrong in ["signers.yml", "devices/a.yml", "deployments/x/a.YAML", "applications/a/1/margo.yml"] {
             assert_eq!(role(wrong), Some(Role::Misnamed), "{wrong}");
         }

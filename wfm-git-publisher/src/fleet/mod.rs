@@ -26,6 +26,8 @@ mod path_pattern;
 mod place;
 mod policy;
 mod retired;
+mod rollout_policy;
+mod rollout_words;
 pub(crate) mod schema;
 mod selector;
 mod settings;
@@ -61,6 +63,8 @@ pub use path_pattern::{InvalidPattern, PathPattern};
 pub use place::Place;
 pub use policy::{Approval, Policy, Seconds};
 pub use retired::Retired;
+pub use rollout_policy::{Amount, DisruptionBudget, Percent, RolloutPolicy, RolloutRule, WaveSpec};
+pub use rollout_words::{Promoted, RolloutWords, rollout_path};
 pub use selector::{Selector, Terms};
 pub use settings::Settings;
 pub use signers::{NotCounting, Signers, SigningRule};
@@ -88,6 +92,8 @@ pub struct Fleet {
     pub deployments: BTreeMap<DeploymentName, Arc<Deployment>>,
     /// The batch tokens that can be read, by their names.
     pub tokens: BTreeMap<String, Token>,
+    /// What persons said of rollouts, by their numbers; `None` where that can't be read.
+    pub rollouts: BTreeMap<u32, Option<RolloutWords>>,
     /// What has a name but can't be used.
     pub broken: Broken,
 }
@@ -112,6 +118,13 @@ impl Fleet {
     /// The devices that came by this token.
     pub fn enrolled_by(&self, token: &str) -> impl Iterator<Item = &Device> {
         self.devices.values().filter(move |device| device.enrolled_by.as_ref().is_some_and(|by| by.token == token))
+    }
+
+    /// How a change of a deployment reaches devices: by its own word, else by the fleet's, as for one that was deleted.
+    /// `None` where nobody says anything.
+    pub fn rollout_rule(&self, deployment: &DeploymentName) -> Option<&RolloutRule> {
+        let own = self.deployments.get(deployment).and_then(|deployment| deployment.rollout.as_ref());
+        own.or(self.settings.rollout.as_ref())
     }
 }
 
@@ -153,8 +166,9 @@ pub fn read_on(files: &[SourceFile], threads: usize) -> Reading {
     let signers = files.iter().find(|file| file::Role::of(&file.path) == Some(file::Role::Signers));
     problems.extend(signers.and_then(|file| Signers::read(file).err()).unwrap_or_default());
     let tokens = token::read_all(&files, &mut problems);
+    let rollouts = rollout_words::read_all(&files, &mut problems);
     let (devices, deployments, broken) = parts.join(settings.as_ref(), &mut problems);
-    let fleet = settings.map(|settings| Fleet { settings, devices, deployments, tokens, broken });
+    let fleet = settings.map(|settings| Fleet { settings, devices, deployments, tokens, rollouts, broken });
     Reading { fleet, problems: sorted(problems) }
 }
 

@@ -13,6 +13,7 @@ use super::group::Group;
 use super::guards::Guards;
 use super::images::ImageSettings;
 use super::policy::{self, Policy};
+use super::rollout_policy::{self, RolloutRule};
 use super::values::{Values, data, values};
 
 #[derive(Debug, Clone, PartialEq)]
@@ -32,9 +33,11 @@ pub struct Settings {
     /// How much may be removed at once.
     pub guards: Guards,
     pub images: ImageSettings,
+    /// How changes reach devices where a deployment says nothing; at once where nothing is said.
+    pub rollout: Option<RolloutRule>,
 }
 
-const UNBUILT: &[&str] = &["repositories", "signing", "operators", "rollout", "registries"];
+const UNBUILT: &[&str] = &["repositories", "signing", "operators", "registries"];
 
 pub(super) fn read(files: &[&SourceFile], problems: &mut Problems) -> Option<Settings> {
     let Some(file) = files.iter().find(|file| Role::of(&file.path) == Some(Role::Settings)) else {
@@ -57,8 +60,9 @@ fn document(reader: &mut Reader<'_>) -> Option<Settings> {
     let data = reader.optional("data", data).unwrap_or_default();
     let guards = reader.optional("guards", Guards::read).unwrap_or_default();
     let images = reader.optional("images", ImageSettings::read).unwrap_or_default();
+    let rollout = reader.optional("rollout", rollout_policy::read);
     refuse_unbuilt(reader, UNBUILT);
-    Some(Settings { id: id?, name: name?, policy, defaults, groups, data, guards, images })
+    Some(Settings { id: id?, name: name?, policy, defaults, groups, data, guards, images, rollout })
 }
 
 fn defaults(field: Field<'_>) -> Option<Values> {

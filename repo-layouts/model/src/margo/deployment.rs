@@ -93,6 +93,11 @@ impl ApplicationDeployment {
         self.plain() == other.plain()
     }
 
+    /// The document in the form that all have which ask for the same: equal bytes mean [`same_meaning`](Self::same_meaning).
+    pub fn plain_yaml(&self) -> Vec<u8> {
+        self.plain().to_yaml()
+    }
+
     fn plain(&self) -> Self {
         let mut plain = Self { dialect: Dialect::RC3, ..self.clone() };
         for target in plain.parameters.values_mut().flat_map(|parameter| &mut parameter.targets) {

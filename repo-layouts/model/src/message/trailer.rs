@@ -3,7 +3,7 @@
 use crate::words::words;
 
 words! {
-    /// The key of a trailer. All but `Deployment` and `State` stand once at most, and a repeated one counts as missing.
+    /// The key of a trailer. All but `Deployment`, `Rollout` and `State` stand once at most, and a repeated one counts as missing.
     Trailer {
         Kind "Kind" "The branch that the commit is for, so that it can't be replayed on another one."
         Fleet "Fleet" "The fleet's id."
@@ -17,6 +17,9 @@ words! {
         Deployment "Deployment" "What changed of one deployment: `add`, `change` or `remove`, its two ids and the fleet commit."
         Cause "Cause" "Why there is a commit that no fleet commit caused."
         Continues "Continues" "The envelope digest and serial that a state made after a restore goes on from."
+        Rollout "Rollout" "On `control` the number of the rollout that a decision is about; on `desired` that and the wave which released something of it, once for each rollout."
+        Decision "Decision" "What was decided about a rollout."
+        Reason "Reason" "Why."
         DesiredCommit "Desired-Commit" "The commit on `desired` that the device adopted; absent before the first."
         Epoch "Epoch" "The number of the epoch of `status` that the commit begins, from 2."
         Previous "Previous" "The commit with which the epoch of `status` before ended."

@@ -1,0 +1,281 @@
+//! What begins, joins or goes back: the differences of a look against the rollouts that there are.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+use repo_model::{DeploymentName, DeviceId};
+
+use super::facts::{Facts, Proposal, Standing};
+use super::members::{Meant, both, is_lost, judge, meant};
+use super::record::{Member, Order, Phase, Record, RolloutState, Stop};
+use super::state::DeviceState;
+use super::waves::plan;
+use crate::fleet::{RolloutPolicy, RolloutRule};
+
+/// The most devices that join a rollout; more of them supersede it.
+const MAX_JOIN: usize = 10;
+
+/// What somebody waits for: which deployments of each device differ, and are held unless they are released.
+pub(super) type Gated = BTreeMap<DeviceId, BTreeSet<DeploymentName>>;
+
+/// What becomes of the differences that no rollout releases.
+#[derive(Debug, Default)]
+pub(super) struct Changes {
+    /// Rollouts that a few devices join, as they are then; with how many join.
+    pub(super) joined: Vec<(Record, usize)>,
+    /// Rollouts that begin, before anybody is released.
+    pub(super) started: Vec<Record>,
+    /// What a guard refuses, and why.
+    pub(super) refused: Vec<Refused>,
+}
+
+/// A change that a guard refuses as a whole: it is held, and no rollout begins.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refused {
+    pub deployments: BTreeSet<DeploymentName>,
+    pub devices: BTreeSet<DeviceId>,
+    pub why: String,
+}
+
+/// Finds the differences that a rollout has to release.
+pub(super) fn gated(records: &BTreeMap<u32, Record>, facts: &Facts<'_>) -> Gated {
+    let unfinished: BTreeMap<&DeploymentName, &Record> =
+        records.values().flat_map(|record| record.state.deployments.iter().map(move |name| (name, record))).collect();
+    let is_gated = |name: &DeploymentName, is_bare: bool| match (unfinished.get(name), facts.fleet.rollout_rule(name)) {
+        (_, Some(RolloutRule::AtOnce)) | (None, None) => false,
+        // Nothing runs there; but what stopped elsewhere doesn't come.
+        (Some(record), _) if is_bare => record.open_stop().is_some(),
+        (None, Some(_)) => !is_bare,
+        (Some(_), _) => true,
+    };
+    let of = |(device, standing): (&DeviceId, &Standing)| {
+        let Standing::Compared { deployments, is_bare } = standing else { return None };
+        let open = deployments.iter().filter(|(name, one)| one.is_open() && is_gated(name, *is_bare));
+        let open: BTreeSet<_> = open.map(|(name, _)| name.clone()).collect();
+        (!open.is_empty()).then(|| (device.clone(), open))
+    };
+    facts.devices.iter().filter_map(of).collect()
+}
+
+/// The devices of a rollout's deployments that are no members, or for which the fleet means something else by now.
+fn odd<'a>(record: &Record, gated: &'a Gated, facts: &Facts<'_>) -> BTreeSet<&'a DeviceId> {
+    let released = record.released();
+    let is_odd = |device: &DeviceId| match record.members.get(device) {
+        None => true,
+        Some(member) => {
+            let (standing, is_released) = (facts.standing(device), released.contains_key(device));
+            let is_lost = !is_released && is_lost(record, member, standing);
+            !is_lost && meant(record, member, standing, is_released) == Meant::Other
+        }
+    };
+    let ours = gated.iter().filter(|(_, names)| !names.is_disjoint(&record.state.deployments));
+    ours.map(|(device, _)| device).filter(|device| is_odd(device)).collect()
+}
+
+/// What becomes of them.
+pub(super) fn find(records: &BTreeMap<u32, Record>, gated: &Gated, facts: &Facts<'_>, now: Timestamp) -> Changes {
+    let mut changes = Changes::default();
+    let mut superseded = BTreeSet::new();
+    for record in records.values() {
+        let odd = odd(record, gated, facts);
+        let is_bare = |device: &&DeviceId| matches!(facts.standing(device), Standing::Compared { is_bare: true, .. });
+        let running = odd.iter().filter(|device| !is_bare(*device)).count();
+        let members = record.members.keys().filter(|device| facts.has(device)).count();
+        let is_few = running <= MAX_JOIN && running * 10 <= members;
+        match (odd.is_empty(), is_few) {
+            (true, _) => {}
+            (false, true) => match join(record, &odd, facts) {
+                Ok(joined) => changes.joined.push((joined, odd.len())),
+                Err(refused) => changes.refused.push(refused),
+            },
+            (false, false) => _ = superseded.insert(record.number()),
+        }
+    }
+    let superseded: BTreeMap<_, _> = records.iter().filter(|(number, _)| superseded.contains(number)).collect();
+    let busy: BTreeSet<_> = records
+        .values()
+        .filter(|record| !superseded.contains_key(&record.number()))
+        .flat_map(|record| &record.state.deployments)
+        .collect();
+    let mut number = facts.next_number;
+    for group in groups(gated, &superseded, &busy, facts) {
+        match start(number, &group, &superseded, gated, facts, now) {
+            None => {}
+            Some(Ok(record)) => {
+                number += 1;
+                changes.started.push(record);
+            }
+            Some(Err(refused)) => changes.refused.push(refused),
+        }
+    }
+    changes
+}
+
+fn join(record: &Record, odd: &BTreeSet<&DeviceId>, facts: &Facts<'_>) -> Result<Record, Refused> {
+    let mut joined = record.clone();
+    let last = record.last_wave();
+    for device in odd {
+        let Standing::Compared { deployments, .. } = facts.standing(device) else { continue };
+        let (had, want) = both(deployments, &record.state.deployments);
+        joined.take_back(device);
+        let member = Member { had, want, wave: last, order: Order::Last, back: false };
+        joined.members.insert((*device).clone(), member);
+    }
+    // For all others the fleet means at this commit what the record says, too.
+    joined.state.fleet_commit.clone_from(&facts.fleet_commit);
+    joined.state.operator_key.clone_from(&facts.operator_key);
+    joined.state.allowed.extend(facts.allowed.iter().cloned());
+    ask(&joined, odd.iter().map(|device| (*device).clone()).collect(), facts)?;
+    Ok(joined)
+}
+
+/// Asks the guards about all members.
+fn ask(record: &Record, devices: BTreeSet<DeviceId>, facts: &Facts<'_>) -> Result<(), Refused> {
+    let removals = |device: &DeviceId| match facts.standing(device) {
+        Standing::Compared { deployments, .. } => {
+            let ours = deployments.iter().filter(|(name, _)| record.state.deployments.contains(*name));
+            ours.filter(|(_, one)| one.want.is_none() && one.had.is_some() && one.blocked.is_none()).count()
+        }
+        _ => record.members.get(device).map_or(0, |member| usize::from(member.want.is_none())),
+    };
+    let all: BTreeSet<_> = record.members.keys().cloned().collect();
+    let removals = all.iter().map(removals).sum();
+    let proposal = Proposal { deployments: &record.state.deployments, devices: all, removals };
+    match (facts.refused)(&proposal) {
+        Some(why) => Err(Refused { deployments: record.state.deployments.clone(), devices, why }),
+        None => Ok(()),
+    }
+}
+
+/// The deployments that go together in one rollout each: all that the fleet's policy is for, each one that has its own, and
+/// what waits for another one, replaces it, or was in one rollout that is superseded.
+fn groups(
+    gated: &Gated,
+    superseded: &BTreeMap<&u32, &Record>,
+    busy: &BTreeSet<&DeploymentName>,
+    facts: &Facts<'_>,
+) -> Vec<BTreeSet<DeploymentName>> {
+    let differing: BTreeSet<_> = gated.values().flatten().filter(|name| !busy.contains(name)).cloned().collect();
+    let has_own = |name: &DeploymentName| {
+        facts.fleet.deployments.get(name).is_some_and(|deployment| deployment.rollout.is_some())
+    };
+    let of_fleet: BTreeSet<_> = differing.iter().filter(|name| !has_own(name)).cloned().collect();
+    let own = differing.iter().filter(|name| has_own(name)).map(|name| BTreeSet::from([name.clone()]));
+    let waiting = differing.iter().flat_map(|name| {
+        let depends_on = facts.fleet.deployments.get(name).into_iter().flat_map(|one| &one.depends_on);
+        depends_on.map(move |(other, _)| BTreeSet::from([name.clone(), other.clone()]))
+    });
+    let replacing = facts.replaces.iter().map(|(new, old)| BTreeSet::from([new.clone(), old.clone()]));
+    let before = superseded.values().map(|record| record.state.deployments.clone());
+    let parts = own.chain([of_fleet]).chain(waiting).chain(replacing).chain(before);
+    let parts = parts.map(|part| part.intersection(&differing).cloned().collect::<BTreeSet<_>>());
+    let mut groups: Vec<BTreeSet<DeploymentName>> = Vec::new();
+    for mut part in parts.filter(|part| !part.is_empty()) {
+        let (touching, others): (Vec<_>, Vec<_>) = groups.into_iter().partition(|group| !group.is_disjoint(&part));
+        touching.into_iter().for_each(|group| part.extend(group));
+        groups = others;
+        groups.push(part);
+    }
+    groups.sort();
+    groups
+}
+
+/// Begins a rollout. `None` where it goes at once, because it is for a single device; an error where a guard refuses it.
+fn start(
+    number: u32,
+    group: &BTreeSet<DeploymentName>,
+    superseded: &BTreeMap<&u32, &Record>,
+    gated: &Gated,
+    facts: &Facts<'_>,
+    now: Timestamp,
+) -> Option<Result<Record, Refused>> {
+    let before: Vec<_> =
+        superseded.values().filter(|record| !record.state.deployments.is_disjoint(group)).copied().collect();
+    let devices = gated.iter().filter(|(_, names)| !names.is_disjoint(group)).map(|(device, _)| device);
+    let devices: BTreeSet<_> = devices.cloned().collect();
+    if devices.len() == 1 && before.is_empty() {
+        return None;
+    }
+    let in_the_middle = |device: &DeviceId| before.iter().any(|record| is_in_the_middle(record, device, facts, now));
+    let order = |device: &DeviceId| if in_the_middle(device) { Order::First } else { Order::Normal };
+    let ordered: BTreeMap<_, _> = devices.iter().map(|device| (device.clone(), order(device))).collect();
+    let policy = policy_of(group, facts);
+    let mut waves = plan(number, &policy, facts.fleet, &ordered);
+    let member = |(device, order): (&DeviceId, &Order)| {
+        let Standing::Compared { deployments, .. } = facts.standing(device) else { return None };
+        let (had, want) = both(deployments, group);
+        Some((device.clone(), Member { had, want, wave: waves.remove(device)?, order: *order, back: false }))
+    };
+    let members = ordered.iter().filter_map(member).collect();
+    let stop = before.iter().find_map(|record| standstill(record, facts));
+    let stops = stop.map(|reason| Stop { at: now, reason, failed: BTreeMap::new(), resumed: None });
+    let state = RolloutState {
+        rollout: number,
+        state: if stops.is_some() { Phase::Stopped } else { Phase::Running },
+        fleet_commit: facts.fleet_commit.clone(),
+        operator_key: facts.operator_key.clone(),
+        deployments: group.clone(),
+        policy,
+        supersedes: before.iter().map(|record| record.number()).collect(),
+        allowed: facts.allowed.clone(),
+        waves: Vec::new(),
+        stops: stops.into_iter().collect(),
+        end: None,
+    };
+    let record = Record { state, members };
+    Some(ask(&record, devices, facts).map(|()| record))
+}
+
+/// Whether a device has the change of a rollout and isn't `updated`.
+fn is_in_the_middle(record: &Record, device: &DeviceId, facts: &Facts<'_>, now: Timestamp) -> bool {
+    let Some(((member, released), Standing::Compared { deployments, .. })) =
+        record.members.get(device).zip(record.released().get(device).copied()).zip(Some(facts.standing(device)))
+    else {
+        return false;
+    };
+    let (has, _) = both(deployments, &record.state.deployments);
+    has == member.want && judge(record, facts, device, (member, released), now).state != DeviceState::Updated
+}
+
+/// Why a rollout stands still until a person says something; `None` if it doesn't.
+fn standstill(record: &Record, facts: &Facts<'_>) -> Option<String> {
+    let number = record.number();
+    let paused = match facts.fleet.rollouts.get(&number) {
+        Some(Some(words)) => words.paused,
+        Some(None) => true,
+        None => false,
+    };
+    let stopped = record.open_stop().map(|_| format!("{number}, in the place of which it comes, was stopped"));
+    stopped.or_else(|| paused.then(|| format!("{number}, in the place of which it comes, was paused")))
+}
+
+/// The policy of deployments that go together: the fleet's, unless it is a single one that has its own, or the fleet has none.
+fn policy_of(group: &BTreeSet<DeploymentName>, facts: &Facts<'_>) -> RolloutPolicy {
+    let own = |name: &DeploymentName| facts.fleet.deployments.get(name).and_then(|one| one.rollout.as_ref());
+    let of_fleet = facts.fleet.settings.rollout.as_ref().filter(|_| group.len() > 1);
+    let all = of_fleet.into_iter().chain(group.iter().filter_map(own)).chain(&facts.fleet.settings.rollout);
+    let mut policies = all.filter_map(|rule| match rule {
+        RolloutRule::Waves(policy) => Some(policy),
+        RolloutRule::AtOnce => None,
+    });
+    policies.next().cloned().unwrap_or_default()
+}
+
+/// Those released members for whom the fleet means again what they had: they go back at once. The record as it is then.
+pub(super) fn back(record: &Record, facts: &Facts<'_>) -> Option<(Record, usize)> {
+    let mut changed = record.clone();
+    let reverts = |device: &DeviceId, member: &Member| {
+        facts.has(device) && meant(record, member, facts.standing(device), true) == Meant::Had
+    };
+    let released = record.released();
+    let going =
+        record.members.iter().filter(|(device, member)| released.contains_key(*device) && reverts(device, member));
+    let going: Vec<_> = going.map(|(device, _)| device.clone()).collect();
+    for device in &going {
+        if let Some(member) = changed.members.get_mut(device) {
+            std::mem::swap(&mut member.had, &mut member.want);
+            member.back = true;
+        }
+    }
+    (!going.is_empty()).then_some((changed, going.len()))
+}

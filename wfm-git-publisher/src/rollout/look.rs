@@ -1,0 +1,195 @@
+//! All that one look comes to: what is decided about each rollout, and what is held.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+use repo_model::{DeploymentName, DeviceId};
+
+use super::changes::{Refused, find, gated};
+use super::facts::{Facts, Standing};
+use super::members::{Meant, Members, both, is_lost, meant};
+use super::next::{Decided, Decision, Next, Situation, Waiting, next, states};
+use super::record::{Phase, Record};
+use super::state::{DeviceState, Judged};
+use super::waves::Busy;
+
+/// What one look comes to.
+#[derive(Debug, Default)]
+pub struct Look {
+    /// What is decided, in this order: each is committed before anything of it is done.
+    pub decided: Vec<Decided>,
+    /// The unfinished rollouts, as they are then.
+    pub records: BTreeMap<u32, Record>,
+    /// What isn't published, whether it differs or not. Whatever isn't in it may be.
+    pub held: BTreeMap<DeviceId, BTreeMap<DeploymentName, HeldBy>>,
+    /// By which rollouts each device has what it gets.
+    pub released: BTreeMap<DeviceId, Vec<ReleasedBy>>,
+    /// What the tip of a member has to hold, and doesn't: it was lost, restored, or somebody else wrote it. Nothing is
+    /// published for it, because absence removes.
+    pub lost: BTreeMap<DeviceId, BTreeSet<DeploymentName>>,
+    /// What each released member of each unfinished rollout was at this look.
+    pub states: BTreeMap<u32, BTreeMap<DeviceId, Judged>>,
+    pub waiting: Vec<Waiting>,
+    pub refused: Vec<Refused>,
+    /// The earliest moment at which time alone may change something.
+    pub again: Option<Timestamp>,
+}
+
+/// What holds a deployment back on a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HeldBy {
+    /// Absent where a guard refuses that there is one.
+    pub rollout: Option<u32>,
+    /// The wave that is meant for the device.
+    pub wave: Option<u32>,
+}
+
+/// What a device is released by.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReleasedBy {
+    pub rollout: u32,
+    pub wave: u32,
+    pub deployments: BTreeSet<DeploymentName>,
+    /// The commit of the fleet that means what it gets.
+    pub fleet_commit: String,
+}
+
+/// Looks at all unfinished rollouts, and at what differs. Nothing is done yet.
+pub fn look(records: &BTreeMap<u32, Record>, facts: &Facts<'_>, now: Timestamp) -> Look {
+    let mut look = Look { records: records.clone(), ..Look::default() };
+    let gated = gated(records, facts);
+    let changes = find(records, &gated, facts, now);
+    for (record, count) in changes.joined {
+        let reason = format!("{count} of its devices differ by now, or are new to it");
+        look.decide(Decided { decision: Decision::Join, reason, record });
+    }
+    for record in changes.started {
+        let number = record.number();
+        let superseded: Vec<_> =
+            record.state.supersedes.iter().filter_map(|old| look.records.get(old)).cloned().collect();
+        look.decide(Decided { decision: Decision::Start, reason: start_reason(&record), record });
+        for mut record in superseded {
+            record.state.state = Phase::Superseded;
+            record.members.clear();
+            let reason = format!("{number} comes in its place");
+            look.decide(Decided { decision: Decision::Supersede, reason, record });
+        }
+    }
+    look.refused = changes.refused;
+    look.states = look.records.iter().map(|(number, record)| (*number, states(record, facts, now))).collect();
+    let numbers: Vec<_> = look.records.keys().copied().collect();
+    numbers.into_iter().for_each(|number| look.go_on(number, facts, now));
+    look.again = look.waiting.iter().filter_map(|waiting| waiting.again).min();
+    look.hold(&gated, facts);
+    look
+}
+
+fn start_reason(record: &Record) -> String {
+    let names: Vec<_> = record.state.deployments.iter().take(5).map(ToString::to_string).collect();
+    let more = record.state.deployments.len() - names.len();
+    let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+    format!("{}{more} on {} devices", names.join(", "), record.members.len())
+}
+
+/// How many decisions are made about one rollout at one look, at most: it goes back, is resumed, stops, and releases.
+const MOST: usize = 8;
+
+impl Look {
+    fn decide(&mut self, decided: Decided) {
+        let record = &decided.record;
+        if record.state.state.is_finished() {
+            self.records.remove(&record.number());
+        } else {
+            self.records.insert(record.number(), record.clone());
+        }
+        self.decided.push(decided);
+    }
+
+    /// Decides about a rollout until it waits, or somebody is released, which shows at the next look only.
+    fn go_on(&mut self, number: u32, facts: &Facts<'_>, now: Timestamp) {
+        for _ in 0..MOST {
+            let Some(record) = self.records.get(&number) else { return };
+            let (busy, none) = (self.busy(), BTreeMap::new());
+            let known = self.states.get(&number).unwrap_or(&none);
+            match next(&Situation { record, facts, busy: &busy, states: known, now }) {
+                Next::Wait(waiting) => return self.waiting.push(waiting),
+                Next::Decide(decided) => {
+                    let decision = decided.decision;
+                    self.decide(*decided);
+                    if matches!(decision, Decision::Release(_) | Decision::Finish) {
+                        return;
+                    }
+                    if let (Decision::Back, Some(record)) = (decision, self.records.get(&number)) {
+                        self.states.insert(number, states(record, facts, now));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Who is between its release and `updated`, in whatever rollout.
+    fn busy(&self) -> Busy {
+        let mut busy = Busy::new();
+        for (number, record) in &self.records {
+            let states = self.states.get(number);
+            let is_updated = |device: &DeviceId| {
+                states.and_then(|states| states.get(device)).is_some_and(|judged| judged.state == DeviceState::Updated)
+            };
+            busy.extend(record.released().into_keys().filter(|device| !is_updated(device)).cloned());
+        }
+        busy
+    }
+
+    /// What is held after all decisions.
+    fn hold(&mut self, gated: &super::changes::Gated, facts: &Facts<'_>) {
+        for record in self.records.values() {
+            let (members, number) = (Members::of(record, facts), record.number());
+            for (device, member) in &members.held {
+                let by = HeldBy { rollout: Some(number), wave: Some(member.wave) };
+                let held = self.held.entry((*device).clone()).or_default();
+                held.extend(record.state.deployments.iter().map(|name| (name.clone(), by)));
+            }
+            let lost = record.members.iter().filter(|(device, member)| {
+                members.held.contains_key(device) && is_lost(record, member, facts.standing(device))
+            });
+            for (device, _) in lost {
+                self.lost.entry(device.clone()).or_default().extend(record.state.deployments.iter().cloned());
+            }
+            for (device, (member, how)) in &members.released {
+                let Standing::Compared { deployments, .. } = facts.standing(device) else { continue };
+                if both(deployments, &record.state.deployments).0 != member.want {
+                    let commit = if member.back { &facts.fleet_commit } else { &record.state.fleet_commit };
+                    self.released.entry((*device).clone()).or_default().push(ReleasedBy {
+                        rollout: number,
+                        wave: how.wave,
+                        deployments: record.state.deployments.clone(),
+                        fleet_commit: commit.clone(),
+                    });
+                }
+            }
+        }
+        for (device, names) in gated {
+            // What is for a single device goes at once.
+            let at_once = |name: &DeploymentName| self.is_of_nobody(name);
+            let held = names.iter().filter(|name| !at_once(name) && !self.releases(device, name, facts));
+            let held: Vec<_> = held.cloned().collect();
+            let entry = self.held.entry(device.clone()).or_default();
+            held.into_iter().for_each(|name| _ = entry.entry(name).or_insert(HeldBy { rollout: None, wave: None }));
+        }
+        self.held.retain(|_, names| !names.is_empty());
+    }
+
+    /// Whether no rollout is about a deployment, and no guard refused one.
+    fn is_of_nobody(&self, name: &DeploymentName) -> bool {
+        let refused = self.refused.iter().any(|refused| refused.deployments.contains(name));
+        !refused && self.records.values().all(|record| !record.state.deployments.contains(name))
+    }
+
+    /// Whether a rollout releases what the fleet means of a deployment for a device.
+    fn releases(&self, device: &DeviceId, name: &DeploymentName, facts: &Facts<'_>) -> bool {
+        self.records.values().filter(|record| record.state.deployments.contains(name)).any(|record| {
+            let member = record.members.get(device).filter(|_| record.released().contains_key(device));
+            member.is_some_and(|member| meant(record, member, facts.standing(device), true) != Meant::Other)
+        })
+    }
+}

@@ -1,0 +1,200 @@
+//! The members of a rollout as they stand at a look.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+use repo_model::{DeploymentName, DeviceId};
+
+use super::evidence::Evidence;
+use super::facts::{Difference, Facts, Standing};
+use super::meaning::Meaning;
+use super::record::{Member, Record, Released};
+use super::state::{Case, DeviceState, Judged, is_silent};
+
+/// The members who are still in it: not those who left the fleet, and of those who aren't released not those for whom nothing
+/// differs any more.
+#[derive(Debug)]
+pub(super) struct Members<'a> {
+    pub(super) held: BTreeMap<&'a DeviceId, &'a Member>,
+    pub(super) released: BTreeMap<&'a DeviceId, (&'a Member, Released)>,
+}
+
+/// What the fleet means for a member.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Meant {
+    /// What it shall have by the record.
+    Want,
+    /// What it had.
+    Had,
+    Other,
+    /// That isn't known now, so that it counts as the first.
+    Unknown,
+}
+
+/// Which side of each difference is meant.
+type Side = fn(&Difference) -> Option<repo_model::Digest>;
+
+const HAD: Side = |difference| difference.had;
+const WANT: Side = |difference| difference.want;
+
+/// What one side of a device's differences means for these deployments.
+pub(super) fn combined(
+    differences: &BTreeMap<DeploymentName, Difference>,
+    deployments: &BTreeSet<DeploymentName>,
+    side: Side,
+) -> Option<Meaning> {
+    let ours = differences.iter().filter(|(name, _)| deployments.contains(*name));
+    Meaning::of(ours.filter_map(|(name, one)| Some((name, side(one)?))))
+}
+
+/// What it has of these deployments, and what it shall have.
+pub(super) fn both(
+    differences: &BTreeMap<DeploymentName, Difference>,
+    deployments: &BTreeSet<DeploymentName>,
+) -> (Option<Meaning>, Option<Meaning>) {
+    (combined(differences, deployments, HAD), combined(differences, deployments, WANT))
+}
+
+/// Why something of these deployments can't be published for a device.
+fn blocked<'a>(
+    differences: &'a BTreeMap<DeploymentName, Difference>,
+    deployments: &BTreeSet<DeploymentName>,
+) -> Option<&'a String> {
+    let mut ours = differences.iter().filter(|(name, _)| deployments.contains(*name));
+    ours.find_map(|(_, one)| one.blocked.as_ref())
+}
+
+/// What the fleet means for a member by how it stands.
+pub(super) fn meant(record: &Record, member: &Member, standing: &Standing, is_released: bool) -> Meant {
+    let Standing::Compared { deployments, .. } = standing else {
+        return match standing {
+            // Its tip is what the fleet means.
+            Standing::Complete if !is_released => Meant::Had,
+            Standing::Unknown(_) => Meant::Unknown,
+            _ => Meant::Want,
+        };
+    };
+    if blocked(deployments, &record.state.deployments).is_some() {
+        return Meant::Unknown;
+    }
+    let (_, want) = both(deployments, &record.state.deployments);
+    if want == member.want {
+        Meant::Want
+    } else if want == member.had && !member.back {
+        Meant::Had
+    } else {
+        Meant::Other
+    }
+}
+
+/// Whether the tip of a member who isn't released is neither what it had nor what it shall have: it was lost, restored, or
+/// somebody else wrote it.
+pub(super) fn is_lost(record: &Record, member: &Member, standing: &Standing) -> bool {
+    let Standing::Compared { deployments, .. } = standing else { return false };
+    let (has, _) = both(deployments, &record.state.deployments);
+    has != member.had && has != member.want
+}
+
+impl<'a> Members<'a> {
+    pub(super) fn of(record: &'a Record, facts: &Facts<'_>) -> Self {
+        let mut members = Self { held: BTreeMap::new(), released: BTreeMap::new() };
+        let released = record.released();
+        for (device, member) in record.members.iter().filter(|(device, _)| facts.has(device)) {
+            let standing = facts.standing(device);
+            match released.get(device) {
+                Some(how) if meant(record, member, standing, true) != Meant::Other => {
+                    members.released.insert(device, (member, *how));
+                }
+                None if differs(record, member, standing) => _ = members.held.insert(device, member),
+                _ => {}
+            }
+        }
+        members
+    }
+
+    /// How many there are; those who go back don't count.
+    pub(super) fn count(&self) -> usize {
+        self.held.len() + self.count_released()
+    }
+
+    /// Who was released with a wave and proves something of the change: not those who go back, nor those whom a person
+    /// hastened.
+    pub(super) fn proving(&self) -> impl Iterator<Item = (&'a DeviceId, Released)> {
+        let proves = |(member, how): &(&Member, Released)| !member.back && !how.promoted;
+        self.released.iter().filter(move |(_, one)| proves(one)).map(|(device, (_, how))| (*device, *how))
+    }
+
+    /// How many are released.
+    pub(super) fn count_released(&self) -> usize {
+        self.released.values().filter(|(member, _)| !member.back).count()
+    }
+}
+
+/// Whether the change is still to come for a member who isn't released.
+fn differs(record: &Record, member: &Member, standing: &Standing) -> bool {
+    let Standing::Compared { deployments, .. } = standing else { return *standing != Standing::Complete };
+    let (has, want) = both(deployments, &record.state.deployments);
+    match meant(record, member, standing, false) {
+        Meant::Unknown => true,
+        Meant::Want => has != want,
+        Meant::Had | Meant::Other => false,
+    }
+}
+
+/// What a released member is.
+pub(super) fn judge(
+    record: &Record,
+    facts: &Facts<'_>,
+    device: &DeviceId,
+    (member, released): (&Member, Released),
+    now: Timestamp,
+) -> Judged {
+    let plain = |state, why: String| Judged { state, why, again: None };
+    if let Some(why) = facts.not_pushed.get(device) {
+        return plain(DeviceState::Blocked, why.clone());
+    }
+    match facts.standing(device) {
+        Standing::Unknown(why) => return plain(DeviceState::Blocked, why.clone()),
+        Standing::Compared { deployments, .. } => {
+            let (has, _) = both(deployments, &record.state.deployments);
+            if has != member.want {
+                return match blocked(deployments, &record.state.deployments) {
+                    Some(why) => plain(DeviceState::Blocked, why.clone()),
+                    None => plain(DeviceState::Updating, "is published now".to_owned()),
+                };
+            }
+        }
+        Standing::Complete | Standing::AsHeld => {}
+    }
+    let (evidence, policy) = ((facts.evidence)(record, device), &record.state.policy);
+    let report_seconds = facts.report_seconds(device);
+    Case { policy, report_seconds, released, want: member.want.as_ref(), evidence: &evidence, now }.judge()
+}
+
+/// Why a member can't be released before the last wave; `None` if it can.
+pub(super) fn unready(record: &Record, facts: &Facts<'_>, device: &DeviceId, evidence: &Evidence) -> Option<String> {
+    match facts.standing(device) {
+        Standing::Unknown(why) => return Some(why.clone()),
+        Standing::Compared { deployments, .. } => {
+            if let Some(why) = blocked(deployments, &record.state.deployments) {
+                return Some(why.clone());
+            }
+        }
+        Standing::Complete | Standing::AsHeld => {}
+    }
+    if facts.is_suspended(device, &record.state.deployments) {
+        return Some("is suspended".to_owned());
+    }
+    if is_silent(evidence, &record.state.policy, facts.report_seconds(device)) {
+        return Some("silent".to_owned());
+    }
+    evidence.status.as_ref().and_then(|report| report.stalled.clone())
+}
+
+/// Whether a member fails before it gets the change.
+pub(super) fn is_failing(evidence: &Evidence) -> bool {
+    let failed = |report: &super::evidence::Report| {
+        report.stalled.is_some() || report.components.iter().any(|one| one.state == repo_model::margo::State::Failed)
+    };
+    evidence.status.as_ref().is_some_and(failed)
+}

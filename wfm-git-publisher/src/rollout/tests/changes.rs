@@ -1,0 +1,230 @@
+//! What the fleet means something else for, before, in the middle and after.
+
+use std::collections::BTreeSet;
+
+use super::world::{Nature, World, device, name, press, version};
+use crate::rollout::{HeldBy, Phase};
+
+#[test]
+fn what_nobody_wrote_a_policy_for_a_single_device_and_none_go_at_once() {
+    for (policy, count) in [("none", 30), ("{}", 1)] {
+        let mut world = World::of(30, policy);
+        (1..=count).for_each(|number| world.want(&press(number), "app", Some(2)));
+        let look = world.pass();
+        assert!(look.held.is_empty() && look.decided.is_empty(), "{policy}");
+        assert_eq!(world.with(2).len(), count);
+    }
+    let mut world = World::of(30, "{}");
+    world.write("fleet.yaml", "id: b0ecbe35-21cf-41d1-9ea8-b18a1dd0f461\nname: works\n");
+    world.want_all("app", Some(2));
+    assert!(world.pass().held.is_empty());
+}
+
+#[test]
+fn a_removal_and_an_addition_are_held_like_a_change() {
+    for wanted in [None, Some(1)] {
+        let mut world = World::of(30, "{}");
+        let (deployment, goes) = if wanted.is_none() { ("app", 1) } else { ("scada", 0) };
+        world.want_all(deployment, wanted);
+        let look = world.pass();
+        assert_eq!(
+            (look.held.len(), world.decided.as_slice()),
+            (29, &["12 start".to_owned(), "12 release 1".into()][..])
+        );
+        assert_eq!(30 - world.with(1).len(), goes);
+        world.run();
+        assert_eq!(world.phase(12), Phase::Done);
+    }
+}
+
+#[test]
+fn what_comes_to_a_device_that_has_nothing_is_not_held_unless_it_stopped_elsewhere() {
+    let mut world = World::of(30, "{}");
+    world.want_all("app", Some(2));
+    let first = world.ordered(12)[0].clone();
+    world.pass();
+    world.add(&device("new-1"), "line: l9");
+    world.want(&device("new-1"), "app", Some(2));
+    world.pass();
+    assert!(world.with(2).contains(&device("new-1")));
+    world.nature(&first, Nature::Fails);
+    world.run();
+    assert_eq!(world.phase(12), Phase::Stopped);
+    for number in 2..=40 {
+        world.add(&device(format!("new-{number}")), "line: l9");
+        world.want(&device(format!("new-{number}")), "app", Some(2));
+    }
+    let look = world.run();
+    assert_eq!((world.with(2).len(), world.phase(12)), (2, Phase::Stopped));
+    let by = look.held[&device("new-7")][&name("app")];
+    assert_eq!(by, HeldBy { rollout: Some(12), wave: Some(3) }, "{:?}", world.decided);
+}
+
+#[test]
+fn who_is_held_drops_out_and_who_is_released_goes_back_at_once_when_it_is_reverted() {
+    let mut world = World::of(30, "{}");
+    world.want_all("app", Some(2));
+    world.pass();
+    world.wait(300);
+    world.pass();
+    assert_eq!(world.with(2).len(), 3);
+    world.words(12, "paused: true");
+    world.want_all("app", Some(1));
+    let look = world.pass();
+    assert!(look.held.is_empty(), "{:?}", look.held);
+    assert_eq!((world.with(1).len(), world.decided.last().map(String::as_str)), (30, Some("12 back")));
+    world.words(12, "{}");
+    world.run();
+    assert_eq!(world.phase(12), Phase::Done);
+}
+
+#[test]
+fn what_was_reverted_and_comes_again_begins_anew() {
+    let mut world = World::of(30, "{}");
+    world.want_all("app", Some(2));
+    world.pass();
+    world.wait(300);
+    world.pass();
+    world.want_all("app", Some(1));
+    world.pass();
+    world.want_all("app", Some(2));
+    let look = world.pass();
+    assert_eq!((world.with(2).len(), look.held.len()), (1, 29), "{:?}", world.decided);
+    world.run();
+    assert_eq!((world.with(2).len(), world.phase(12)), (30, Phase::Done));
+}
+
+#[test]
+fn a_fix_supersedes_and_begins_with_who_has_the_old_change() {
+    let mut world = World::of(30, "{}");
+    world.want_all("app", Some(2));
+    world.pass();
+    let first = world.with(2);
+    assert_ne!(first.first(), world.ordered(13).first());
+    world.want_all("app", Some(3));
+    world.pass();
+    assert_eq!(world.decided[2..], ["13 start", "12 supersede", "13 release 1"]);
+    assert_eq!((world.with(3), world.records[&13].state.supersedes.clone()), (first, BTreeSet::from([12])));
+    world.run();
+    assert_eq!((world.with(3).len(), world.phase(13), world.phase(12)), (30, Phase::Done, Phase::Superseded));
+}
+
+#[test]
+fn a_fix_of_what_stopped_or_was_paused_waits_for_a_person_first() {
+    for stops in [true, false] {
+        let mut world = World::of(30, "{}");
+        world.want_all("app", Some(2));
+        world.pass();
+        if stops {
+            let first = world.ordered(12)[0].clone();
+            world.nature(&first, Nature::Fails);
+            world.run();
+            world.nature(&first, Nature::Well);
+        } else {
+            world.words(12, "paused: true");
+        }
+        world.want_all("app", Some(3));
+        world.run();
+        assert_eq!(
+            (world.phase(13), world.with(3).len(), world.records[&13].open_stop()),
+            (Phase::Stopped, 0, Some(1))
+        );
+        world.words(13, "resumed: 1");
+        world.run();
+        assert_eq!((world.phase(13), world.with(3).len()), (Phase::Done, 30));
+    }
+}
+
+#[test]
+fn a_few_join_the_last_wave_and_more_of_them_supersede() {
+    for (count, decided) in [(3, "12 join"), (4, "13 start")] {
+        let mut world = World::of(30, "{}");
+        world.want_all("app", Some(2));
+        world.pass();
+        let held: Vec<_> = world.ordered(12)[20..].iter().take(count).cloned().collect();
+        held.iter().for_each(|device| world.want(device, "app", Some(3)));
+        world.pass();
+        // Those who still shall have 2 are members, and so are those who left: 27 and 3, 26 and 4.
+        assert_eq!(world.decided[2], decided, "{:?}", world.decided);
+        world.run();
+        assert_eq!((world.with(3).len(), world.with(2).len()), (count, 30 - count));
+    }
+}
+
+#[test]
+fn deployments_with_a_policy_of_their_own_make_a_rollout_each_unless_one_waits_for_the_other() {
+    let text = |id: &str, more: &str| {
+        format!("id: {id}\napplication: {{id: hello, version: 1.0.0}}\ntargets: [{{matchLabels: {{}}}}]\n{more}")
+    };
+    for (more, rollouts) in [("", 2), ("dependsOn: [app]\n", 1)] {
+        let mut world = World::of(30, "{}");
+        world.write("deployments/app.yaml", &text("app", ""));
+        world.write("deployments/scada.yaml", &text("scada", &format!("rollout: {{waves: [5]}}\n{more}")));
+        world.want_all("app", Some(2));
+        world.want_all("scada", Some(1));
+        world.pass();
+        assert_eq!(world.records.len(), rollouts, "{more}");
+        let policy = &world.records[&(11 + u32::try_from(rollouts).unwrap())].state.policy;
+        assert_eq!(policy.waves.len(), if rollouts == 2 { 1 } else { 2 }, "together by the fleet's");
+        world.run();
+        assert!(world.records.is_empty(), "{:?}", world.decided);
+    }
+    let mut world = World::of(30, "{}");
+    world.write("deployments/scada.yaml", &text("scada", "rollout: {waves: [5]}\n"));
+    world.want_all("app", None);
+    world.want_all("scada", Some(1));
+    world.replaces.insert((name("scada"), name("app")));
+    world.pass();
+    assert_eq!(world.records.len(), 1, "what replaces another goes with it");
+}
+
+#[test]
+fn an_emergency_goes_at_once_in_the_middle_of_a_rollout() {
+    let mut world = World::of(30, "{}");
+    world.want_all("app", Some(2));
+    world.pass();
+    world.write("fleet.yaml", "id: b0ecbe35-21cf-41d1-9ea8-b18a1dd0f461\nname: works\nrollout: none\n");
+    world.want_all("app", Some(3));
+    let look = world.pass();
+    assert!(look.held.is_empty(), "{:?}", look.held);
+    assert_eq!(world.with(3).len(), 30);
+    world.run();
+    assert!(world.records.is_empty(), "{:?}", world.decided);
+}
+
+#[test]
+fn what_a_guard_refuses_is_held_and_begins_nothing() {
+    let mut world = World::of(30, "{}");
+    world.refuses = Some("removes too much");
+    world.want_all("app", None);
+    let look = world.pass();
+    assert_eq!((look.held.len(), look.decided.len(), look.refused.len()), (30, 0, 1));
+    assert_eq!(look.held[&press(1)][&name("app")], HeldBy { rollout: None, wave: None });
+    assert_eq!(look.refused[0].devices.len(), 30);
+}
+
+#[test]
+fn a_member_whose_tip_is_not_what_it_had_is_told_and_is_no_reason_to_begin_anew() {
+    let mut world = World::of(30, "{}");
+    world.want_all("app", Some(2));
+    world.pass();
+    let held = world.ordered(12)[20].clone();
+    world.devices.get_mut(&held).unwrap().tip = [(name("app"), version(0)), (name("x"), version(9))].into();
+    world.want(&held, "x", Some(9));
+    let look = world.pass();
+    assert_eq!(look.lost.keys().collect::<Vec<_>>(), [&held]);
+    assert!(look.held.contains_key(&held) && look.decided.is_empty());
+}
+
+#[test]
+fn a_lost_record_releases_nothing_that_it_did_not_release_already() {
+    let mut world = World::of(30, "{}");
+    world.want_all("app", Some(2));
+    world.pass();
+    world.wait(300);
+    world.pass();
+    let before = world.with(2);
+    world.records.clear();
+    world.pass();
+    assert_eq!(world.with(2).len(), before.len() + 1, "a canary of what still differs: {:?}", world.decided);
+}

@@ -1,0 +1,151 @@
+//! Who comes with which wave.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use repo_model::{DeviceId, Digest};
+
+use super::facts::Facts;
+use super::members::{Members, is_failing, unready};
+use super::record::{Member, Order, Record, waves_of};
+use crate::fleet::{Fleet, RolloutPolicy, WaveSpec};
+
+/// Devices in the order of a rollout, which nobody can choose and each look finds again.
+pub(super) fn ordered<'a>(number: u32, devices: impl Iterator<Item = (&'a DeviceId, Order)>) -> Vec<&'a DeviceId> {
+    let key = |device: &DeviceId| *Digest::of(format!("{number}\n{device}").as_bytes()).as_bytes();
+    let mut all: Vec<_> = devices.map(|(device, order)| (order, key(device), device)).collect();
+    all.sort_unstable();
+    all.into_iter().map(|(_, _, device)| device).collect()
+}
+
+/// The wave that is meant for each device. A wave by labels or ids has those whom no wave before it names; a number takes of
+/// the others who are next.
+pub(super) fn plan(
+    number: u32,
+    policy: &RolloutPolicy,
+    fleet: &Fleet,
+    devices: &BTreeMap<DeviceId, Order>,
+) -> BTreeMap<DeviceId, u32> {
+    let named = |id: &DeviceId| {
+        let device = fleet.devices.get(id)?;
+        waves_of(policy).find(|(_, spec)| spec.names(device)).map(|(wave, _)| wave)
+    };
+    let mut planned: BTreeMap<DeviceId, u32> = devices.keys().filter_map(|id| Some((id.clone(), named(id)?))).collect();
+    let others = ordered(number, devices.iter().map(|(id, order)| (id, *order)));
+    let mut others: std::collections::VecDeque<_> =
+        others.into_iter().filter(|id| !planned.contains_key(*id)).collect();
+    let mut last = 1;
+    for (wave, spec) in waves_of(policy) {
+        last = wave + 1;
+        if let WaveSpec::Total(total) = spec {
+            let so_far = planned.values().filter(|planned| **planned <= wave).count();
+            let need = total.rounded_up(devices.len()).saturating_sub(so_far).min(others.len());
+            planned.extend(others.drain(..need).map(|id| (id.clone(), wave)));
+        }
+    }
+    planned.extend(others.into_iter().map(|id| (id.clone(), last)));
+    planned
+}
+
+/// Who is released with a wave now.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Fill {
+    pub(super) release: BTreeSet<DeviceId>,
+    /// Those of `release` who fail already.
+    pub(super) was_failing: BTreeSet<DeviceId>,
+    /// Who would have been next and can't, and why.
+    pub(super) passed_over: BTreeMap<DeviceId, String>,
+    /// For whom there is no room in the budget.
+    pub(super) no_room: BTreeSet<DeviceId>,
+    /// Whether the wave has everybody already, or is nobody's.
+    pub(super) is_full: bool,
+}
+
+/// The devices that are between their release and `updated`, in whatever rollout.
+pub(super) type Busy = BTreeSet<DeviceId>;
+
+/// How much room the budget of a policy leaves: how many of each group are busy.
+struct Room<'a> {
+    policy: &'a RolloutPolicy,
+    fleet: &'a Fleet,
+    busy: &'a Busy,
+    taken: BTreeMap<Vec<String>, u32>,
+}
+
+impl<'a> Room<'a> {
+    fn of(policy: &'a RolloutPolicy, fleet: &'a Fleet, busy: &'a Busy) -> Self {
+        let mut room = Self { policy, fleet, busy, taken: BTreeMap::new() };
+        let groups: Vec<_> = busy.iter().filter_map(|device| room.group(device)).collect();
+        groups.into_iter().for_each(|group| *room.taken.entry(group).or_default() += 1);
+        room
+    }
+
+    fn group(&self, device: &DeviceId) -> Option<Vec<String>> {
+        self.fleet.devices.get(device).and_then(|device| self.policy.group_of(device))
+    }
+
+    /// Takes a place for the device; false if there is none.
+    fn take(&mut self, device: &DeviceId) -> bool {
+        let Some((budget, group)) = self.policy.disruption_budget.as_ref().zip(self.group(device)) else { return true };
+        // Whoever is busy has its place.
+        if self.busy.contains(device) {
+            return true;
+        }
+        let taken = self.taken.entry(group).or_default();
+        *taken += 1;
+        *taken <= budget.max_unavailable
+    }
+}
+
+/// Fills a wave: who of those that it is for can come now.
+pub(super) fn fill(record: &Record, members: &Members<'_>, facts: &Facts<'_>, busy: &Busy, wave: u32) -> Fill {
+    let policy = &record.state.policy;
+    let is_last = wave >= record.last_wave();
+    let passed_over = record.passed_over();
+    let spec = waves_of(policy).find(|(number, _)| *number == wave).map(|(_, spec)| spec);
+    let by_name: BTreeSet<u32> =
+        waves_of(policy).filter(|(_, spec)| !matches!(spec, WaveSpec::Total(_))).map(|(wave, _)| wave).collect();
+    let is_next =
+        |(id, member): &(&&DeviceId, &&Member)| is_last || !passed_over.contains(**id) && member.order != Order::Last;
+    let pool = |fits: &dyn Fn(&Member) -> bool| {
+        let all = members.held.iter().filter(is_next).filter(|(_, member)| fits(member));
+        ordered(record.number(), all.map(|(id, member)| (*id, member.order)))
+    };
+    let (pool, need) = match spec {
+        _ if is_last => (pool(&|_| true), usize::MAX),
+        Some(WaveSpec::Total(total)) => {
+            let need = total.rounded_up(members.count()).saturating_sub(members.count_released());
+            (pool(&|member| !by_name.contains(&member.wave)), need)
+        }
+        // Nobody is there whom it names, and nothing is proven yet: the first in order goes ahead.
+        _ => match pool(&|member| member.wave == wave) {
+            named if named.is_empty() && members.count_released() == 0 => (pool(&|_| true), 1),
+            named => (named, usize::MAX),
+        },
+    };
+    fill_from(record, facts, busy, &pool, need, is_last)
+}
+
+fn fill_from(record: &Record, facts: &Facts<'_>, busy: &Busy, pool: &[&DeviceId], need: usize, is_last: bool) -> Fill {
+    let mut fill = Fill { is_full: need == 0 || pool.is_empty(), ..Fill::default() };
+    let mut room = Room::of(&record.state.policy, facts.fleet, busy);
+    for device in pool {
+        if fill.release.len() + fill.no_room.len() >= need {
+            break;
+        }
+        let evidence = (facts.evidence)(record, device);
+        match unready(record, facts, device, &evidence).filter(|_| !is_last) {
+            Some(why) => _ = fill.passed_over.insert((*device).clone(), why),
+            None if !room.take(device) => _ = fill.no_room.insert((*device).clone()),
+            None => {
+                fill.was_failing.extend(is_failing(&evidence).then(|| (*device).clone()));
+                fill.release.insert((*device).clone());
+            }
+        }
+    }
+    fill
+}
+
+/// Releases those whom a person hastens, as far as there is room.
+pub(super) fn hasten(record: &Record, facts: &Facts<'_>, busy: &Busy, devices: &[&DeviceId]) -> Fill {
+    fill_from(record, facts, busy, devices, usize::MAX, true)
+}
