@@ -17,11 +17,13 @@ use serde::{Deserialize, Serialize};
 
 use super::Home;
 use super::control_error::ControlError;
+use super::rollouts::Rollouts;
 use super::rosters::{Rosters, key_text};
 use super::source::FleetRepo;
 use super::trailers::{CONTROL, publisher};
 use crate::render::ArtifactKind::{self, Archive, Image, SignedArchive};
 use crate::render::{Artifact, Locks, Resolved};
+use crate::rollout::{Decided, Record};
 
 const LIMITS: TreeLimits = TreeLimits { files: 1_000_000, bytes: 1 << 30, depth: 8, strict: true };
 
@@ -49,6 +51,7 @@ pub struct Ledger {
     pub signers: BTreeMap<String, String>,
     /// What of the fleet was covered last; absent while nobody has to agree to anything.
     pub covered: Option<Covered>,
+    pub rollouts: Rollouts,
 }
 
 /// The last commit of the fleet to which those agreed who have to.
@@ -325,6 +328,33 @@ impl Control {
         self.ledger.covered = covered;
     }
 
+    /// Remembers a rollout as it is now.
+    pub fn put_rollout(&mut self, record: &Record) {
+        self.changed = true;
+        self.ledger.rollouts.put(record, &mut self.tree);
+    }
+
+    /// Remembers what was decided about a rollout, durably: one commit, before anything of it is done. `commit` is the commit
+    /// of the fleet that is published.
+    pub fn commit_rollout(
+        &mut self,
+        decided: &Decided,
+        commit: CommitId,
+        fleet: FleetId,
+        key: &SigningKey,
+        now: Timestamp,
+    ) -> Result<CommitId, ControlError> {
+        self.put_rollout(&decided.record);
+        let Decided { decision, reason, record } = decided;
+        let number = record.number();
+        let message = Self::message(format!("rollout {number}: {decision}"), fleet)
+            .trailer(Trailer::FleetCommit, commit)
+            .trailer(Trailer::Rollout, number)
+            .trailer(Trailer::Decision, decision)
+            .trailer(Trailer::Reason, reason);
+        self.commit(message, key, now)
+    }
+
     /// Adds files of the roster.
     pub fn put_trust(&mut self, files: &FileTree) {
         self.changed = true;
@@ -394,7 +424,7 @@ fn ledger(tree: &FileTree) -> Result<Ledger, ControlError> {
     let locks = locks(&kept, tree)?;
     let covered = tree.get(COVERED).map(|bytes| serde_json::from_slice(bytes)).transpose();
     let covered = covered.map_err(|source| ControlError::File { path: COVERED.to_owned(), source })?;
-    Ok(Ledger { entries, locks, signers, covered })
+    Ok(Ledger { entries, locks, signers, covered, rollouts: Rollouts::read(tree)? })
 }
 
 /// The files of the ledger in a damaged repository that can be read, if `publisher` signed what they are in.

@@ -79,6 +79,8 @@ places! {
     index: "index",
     /// Which devices are up to date, and what each of them depended on.
     up_to_date: "index/settled",
+    /// When what devices say was looked at last, while a rollout waits for them.
+    looks: "index/looks",
     /// What can't be published, since when, and who left the fleet.
     findings: "findings.json",
     /// For `git log --show-signature`.

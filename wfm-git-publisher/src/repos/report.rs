@@ -102,12 +102,24 @@ impl DeviceRepo {
         publishers: &BTreeSet<KeyText>,
         now: Timestamp,
     ) -> Reports {
-        let current = current_keys(tip, enrolled);
-        let mut judged = current.clone();
-        let mut status = Checked::of(self.status(tip, &current, publishers, &mut judged));
-        if let Checked::Verified(status) = &mut status {
+        let mut reports = self.newest_reports(tip, enrolled, publishers, now);
+        if let Checked::Verified(status) = &mut reports.status {
             status.report.doubts.extend(self.chain(status.commit));
         }
+        reports
+    }
+
+    /// The same, whatever is doubtful about the order of the commits before.
+    pub(super) fn newest_reports(
+        &self,
+        tip: Option<&Tip>,
+        enrolled: &[KeyText],
+        publishers: &BTreeSet<KeyText>,
+        now: Timestamp,
+    ) -> Reports {
+        let current = current_keys(tip, enrolled);
+        let mut judged = current.clone();
+        let status = Checked::of(self.status(tip, &current, publishers, &mut judged));
         let heartbeat = Checked::of(self.heartbeat(&judged, status.verified(), now));
         Reports { status, heartbeat }
     }

@@ -79,7 +79,7 @@ pub(super) fn find(records: &BTreeMap<u32, Record>, gated: &Gated, facts: &Facts
     for record in records.values() {
         let odd = odd(record, gated, facts);
         let is_bare = |device: &&DeviceId| matches!(facts.standing(device), Standing::Compared { is_bare: true, .. });
-        let running = odd.iter().filter(|device| !is_bare(*device)).count();
+        let running = odd.iter().filter(|device| !is_bare(device)).count();
         let members = record.members.keys().filter(|device| facts.has(device)).count();
         let is_few = running <= MAX_JOIN && running * 10 <= members;
         match (odd.is_empty(), is_few) {

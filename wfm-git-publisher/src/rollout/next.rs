@@ -32,6 +32,22 @@ pub enum Decision {
     Finish,
 }
 
+impl fmt::Display for Decision {
+    /// As the trailer of its commit says it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Start => f.write_str("start"),
+            Self::Join => f.write_str("join"),
+            Self::Supersede => f.write_str("supersede"),
+            Self::Back => f.write_str("back"),
+            Self::Stop(stop) => write!(f, "stop {stop}"),
+            Self::Resume(stop) => write!(f, "resume {stop}"),
+            Self::Release(wave) => write!(f, "release {wave}"),
+            Self::Finish => f.write_str("finish"),
+        }
+    }
+}
+
 /// A decision, why it was made, and the record as it is then.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decided {

@@ -9,8 +9,8 @@ use repo_model::{DeploymentName, DeviceId, Digest, ErrorCode};
 
 use crate::fleet::{Fleet, SourceFile, read};
 use crate::rollout::{
-    Adoption, Beat, Component, Decision, Difference, Evidence, Facts, Look, Meaning, Phase, Proposal, Record, Report,
-    Standing, look,
+    Adoption, Beat, Component, Difference, Evidence, Facts, Look, Meaning, Phase, Proposal, Record, Report, Standing,
+    look,
 };
 
 /// How a device takes a change.
@@ -198,18 +198,8 @@ impl World {
     pub(super) fn pass(&mut self) -> Look {
         let look = self.look();
         for one in &look.decided {
-            let what = match one.decision {
-                Decision::Start => "start".to_owned(),
-                Decision::Join => "join".to_owned(),
-                Decision::Supersede => "supersede".to_owned(),
-                Decision::Back => "back".to_owned(),
-                Decision::Stop(stop) => format!("stop {stop}"),
-                Decision::Resume(stop) => format!("resume {stop}"),
-                Decision::Release(wave) => format!("release {wave}"),
-                Decision::Finish => "finish".to_owned(),
-            };
             let number = one.record.number();
-            self.decided.push(format!("{number} {what}"));
+            self.decided.push(format!("{number} {}", one.decision));
             self.next_number = self.next_number.max(number + 1);
             if one.record.state.state.is_finished() {
                 self.ended.insert(number, one.record.clone());
