@@ -36,6 +36,10 @@ enum Deed {
     Switch,
     /// A deployment that goes from all devices.
     Remove,
+    /// A changed parameter for all devices, which a rollout begins with one of.
+    Rollout,
+    /// The second wave of it, for the other two.
+    Wave,
     /// A proof of freshness that has run out, and nothing else.
     Renew,
     /// A roster with another key for this home is proposed.
@@ -163,6 +167,17 @@ impl Kept {
                 fleet.change(DEPLOYMENT, "hello from the packer", "servus from the packer");
                 add_packs(&fleet.repository("packer-01"), 41);
             }
+            Deed::Rollout | Deed::Wave => {
+                let settings = fleet.read("fleet.yaml");
+                fleet.write("fleet.yaml", &format!("{settings}rollout: {{waves: [1], bake: 1s}}\n"));
+                fleet.replace(DEPLOYMENT, "hello from the packer", "servus");
+                fleet.change(DEPLOYMENT, "hello from the press", "servus");
+                if deed == Deed::Wave {
+                    fleet.run(&["publish"]);
+                    fleet.write("rollouts/1.yaml", "promoted: true\n");
+                    fleet.commit("the rest now");
+                }
+            }
             Deed::Remove => {
                 std::fs::remove_file(fleet.dir().join(DEPLOYMENT)).expect("removed");
                 fleet.commit("nothing more is said");
@@ -186,7 +201,9 @@ impl Kept {
             }
             Deed::Add => fleet.command(&ADD),
             Deed::Enroll => fleet.command(&["device", "enroll", NEW, &self.line(NEW)]),
-            Deed::First | Deed::Change | Deed::Remove | Deed::Renew => fleet.command(&["publish"]),
+            Deed::First | Deed::Change | Deed::Rollout | Deed::Wave | Deed::Remove | Deed::Renew => {
+                fleet.command(&["publish"])
+            }
             Deed::Propose => fleet.command(&PROPOSE),
             Deed::Trust => fleet.command(&["trust", "publish"]),
             Deed::Authority => fleet.command(&AUTHORITY),
@@ -217,8 +234,13 @@ impl Kept {
                 assert!(git::tip(&fleet.repository(NEW), "desired").is_some(), "{when}: {NEW} has its desired state");
                 assert!(fleet.join_file(NEW).exists(), "{when}: {NEW} has its join file");
             }
-            Deed::First | Deed::Change | Deed::Remove | Deed::Renew => {
+            Deed::First | Deed::Change | Deed::Rollout | Deed::Wave | Deed::Remove | Deed::Renew => {
                 fleet.assert_whole(false, when);
+                if [Deed::Rollout, Deed::Wave].contains(&deed) {
+                    assert_released(&fleet, when);
+                    // What was decided is looked at once more.
+                    fleet.run(&["publish"]);
+                }
                 fleet.assert_converges(when);
                 assert_done(deed, &fleet, when);
             }
@@ -304,14 +326,42 @@ pub(crate) fn remove_lock(fleet: &Fleet, when: &str) {
     }
 }
 
+/// Whoever has the change was released before, by a decision that was made once.
+fn assert_released(fleet: &Fleet, when: &str) {
+    let state = git::show(&fleet.control(), "control", "rollouts/1/state.json").unwrap_or_default();
+    let state: serde_json::Value = serde_json::from_slice(&state).unwrap_or_default();
+    let waves = state["waves"].as_array().cloned().unwrap_or_default();
+    let released: Vec<_> =
+        waves.iter().flat_map(|wave| wave["devices"].as_array().cloned().unwrap_or_default()).collect();
+    let distinct: BTreeSet<_> = released.iter().map(ToString::to_string).collect();
+    assert_eq!(distinct.len(), released.len(), "{when}: each device is released once");
+    for device in DEVICES.into_iter().filter(|device| fleet.serial(device) > 1) {
+        assert!(released.contains(&device.into()), "{when}: {device} has what nobody released: {state}");
+    }
+    let log = git::git(&fleet.control(), &["log", "--format=%(trailers:key=Decision,valueonly)", "control"]);
+    let mut decisions: Vec<_> = log.lines().filter(|line| !line.is_empty()).collect();
+    decisions.sort_unstable();
+    let all = decisions.len();
+    decisions.dedup();
+    assert_eq!(decisions.len(), all, "{when}: each decision is made once: {log}");
+}
+
 /// What the deed came to, beyond what always holds.
 fn assert_done(deed: Deed, fleet: &Fleet, when: &str) {
     let serials = DEVICES.map(|device| fleet.serial(device));
     let expected: [u64; 3] = match deed {
         Deed::First | Deed::Renew => [1, 1, 1],
         Deed::Change => [2, 1, 1],
+        // Which one it is nobody can choose.
+        Deed::Rollout => DEVICES.map(|device| fleet.serial(device)),
         _ => [2, 2, 2],
     };
+    if deed == Deed::Rollout {
+        assert_eq!(serials.iter().sum::<u64>(), 4, "{when}: one device has the change: {serials:?}");
+    }
+    if [Deed::Rollout, Deed::Wave].contains(&deed) {
+        assert_released(fleet, when);
+    }
     // A serial whose attempt was cut off and whose envelope changed meanwhile is skipped; here nothing changes.
     assert_eq!(serials, expected, "{when}: each device got what concerns it, with the serial that was reserved");
     for device in DEVICES {
@@ -394,6 +444,15 @@ fn power_cuts_of_a_publish_leave_each_device_its_last_state_or_the_new_one() {
     let thrice = cut(&kept, Deed::Change, Cut::Power, occurrences().max(3));
     let all: BTreeSet<_> = once.into_iter().flatten().chain(thrice).collect();
     assert_cut(&all, PASSED);
+}
+
+#[test]
+fn power_cuts_of_a_rollout_release_nobody_without_a_record_and_nobody_twice() {
+    let kept = Kept::new();
+    // The decisions, the ledger's reservation, a device's own refs.
+    let mut all = cut(&kept, Deed::Rollout, Cut::Power, occurrences().max(3));
+    all.extend(cut(&kept, Deed::Wave, Cut::Power, occurrences()));
+    assert_cut(&all, &["pack.data", "ref.move", "file.rename"]);
 }
 
 #[test]

@@ -207,7 +207,9 @@ fn with_problems(error: &PublishError) -> String {
 /// What a pass came to, for people.
 fn status(commit: &CommitId, outcome: &Outcome) -> String {
     let wrong: Vec<_> = outcome.problems.errors().map(ToString::to_string).chain(errors(outcome)).collect();
-    if wrong.is_empty() { format!("commit {commit} is published") } else { wrong.join("; ") }
+    let waiting = outcome.rollouts.iter().flat_map(|rollouts| &rollouts.waiting);
+    let waiting = waiting.map(|one| format!("; rollout {} {one}", one.rollout)).collect::<String>();
+    if wrong.is_empty() { format!("commit {commit} is published{waiting}") } else { wrong.join("; ") }
 }
 
 fn log_problems(outcome: &Outcome) {
@@ -226,6 +228,9 @@ fn log(outcome: &Outcome) {
             Ok(Done::Renewed { .. }) => debug!(%device, "renewed its proof of freshness"),
             _ => {}
         }
+    }
+    for decided in outcome.rollouts.iter().flat_map(|rollouts| &rollouts.decided) {
+        info!("rollout: {decided}");
     }
     for device in &outcome.retired {
         info!(%device, "retired: it is cut off, and nothing more is published for it");

@@ -141,6 +141,11 @@ struct OutputArgs {
 }
 
 impl OutputArgs {
+    /// Whether a program reads it, which wants one result.
+    fn is_json(self) -> bool {
+        self.output == Output::Json
+    }
+
     /// Prints a result in the one form or in the other.
     fn print(self, text: &str, json: impl FnOnce() -> serde_json::Value) {
         match self.output {

@@ -9,13 +9,14 @@ use super::Place;
 use crate::coverage::NotCovered;
 use crate::error::{DIFFERENCES, Failure, USER};
 use crate::plan::{Allowed, Shown, to_json, to_markdown, to_text};
-use crate::publish::{self, Planned, PublishError};
+use crate::publish::{self, Planned, PublishError, RolloutProgress};
 use crate::repos::{CoverageError, Registries};
 
 /// Shows what `publish` would change: per device, per deployment, per parameter, old → new
 ///
-/// Reads the fleet at a commit, never the work tree, asks no registry and changes nothing. Exit code 0 if every device
-/// has what the fleet says, 3 if something differs that `publish` would publish, 1 if something can't be published: a
+/// Reads the fleet at a commit, never the work tree, asks no registry and changes nothing. What a rollout holds back is shown
+/// apart, as held back; the first lines say what `publish` would decide about rollouts. Exit code 0 if every device has what
+/// the fleet says, but for what is held back, 3 if something differs that `publish` would publish, 1 if something can't be published: a
 /// problem, a guard, too few who agreed (signers.yaml), or an archive, chart or image that the last publish could not find.
 ///
 ///   wfm-git-publisher plan
@@ -87,13 +88,15 @@ fn run_committed(place: &Place, args: Args) -> Result<u8, Failure> {
     super::print_unidentified(&planned.unidentified);
     super::remind(&home, Timestamp::now())?;
     print_refused(&planned);
+    let rollouts = planned.rollouts.as_ref().map(RolloutProgress::to_text).unwrap_or_default();
     match args.output {
-        Output::Text => super::print(&to_text(&planned.devices)),
-        Output::Markdown => super::print(&to_markdown(&planned.devices)),
+        Output::Text => super::print(&(rollouts + &to_text(&planned.devices))),
+        Output::Markdown => super::print(&(rollouts.replace('\n', "\n\n") + &to_markdown(&planned.devices))),
         Output::Json => super::print_json(&json!({
             "commit": planned.commit,
             "notCovered": planned.not_covered.as_ref().map(not_covered),
             "devices": to_json(&planned.devices),
+            "rollouts": planned.rollouts.as_ref().map(RolloutProgress::to_json),
         })),
     }
     let unknown = super::print_unknown(&args.devices, planned.devices.iter().map(Shown::device));

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::{OutputArgs, Place, RegistryArgs};
 use crate::error::{Failure, USER};
 use crate::plan::{Allowed, GONE, GONE_HINT};
-use crate::publish::{self, DeviceError, Done, Outcome, Publisher, Work};
+use crate::publish::{self, DeviceError, Done, Outcome, Publisher, RolloutProgress, Work};
 use crate::status::shut_out;
 
 /// Publishes the fleet at a commit: one signed commit for each device whose desired state changes
@@ -34,6 +34,12 @@ use crate::status::shut_out;
 ///
 /// More removals than the guards of fleet.yaml allow, and a deployment whose id changed, need a person: see `plan`. So
 /// does a clock that is before what this publisher wrote, or 30 days after it, unless devices report the same time.
+///
+/// Where the fleet or a deployment has a `rollout`, a change goes to a few devices first, and each publish is a look at what
+/// they report: it releases what may go on, and says what it waits for. With --wait it looks again and again until no rollout
+/// is left (exit code 0) or one has stopped (1).
+///
+///   wfm-git-publisher publish --wait
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct Args {
@@ -65,6 +71,10 @@ pub(super) struct Args {
     #[arg(long, value_name = "DEVICE", conflicts_with = "devices")]
     reclaim: Option<DeviceId>,
 
+    /// Look again until no rollout is left, or one has stopped
+    #[arg(long, conflicts_with_all = ["devices", "reclaim"])]
+    wait: bool,
+
     #[command(flatten)]
     registry: RegistryArgs,
 
@@ -87,13 +97,24 @@ fn run_committed(place: &Place, args: Args) -> Result<u8, Failure> {
         new_keys: args.allow_new_key,
         clock: args.clock_is_right,
     };
-    let outcome = super::with_options(&registries, remotes.as_ref(), &devices, allowed, |mut options| {
-        options.reclaim.extend(args.reclaim);
-        if let Some(outcome) = publish::unchanged(&home, &source, &args.rev, &options) {
-            return Ok(outcome);
+    let look = || {
+        super::with_options(&registries, remotes.as_ref(), &devices, allowed, |mut options| {
+            options.reclaim.extend(args.reclaim.clone());
+            if let Some(outcome) = publish::unchanged(&home, &source, &args.rev, &options) {
+                return Ok(outcome);
+            }
+            Publisher::open(&home, Timestamp::now())?.publish(&source, &args.rev, &options)
+        })
+    };
+    let mut outcome = look()?;
+    while args.wait && goes_on(&outcome) {
+        let is_news = outcome.rollouts.as_ref().is_some_and(|rollouts| !rollouts.decided.is_empty());
+        if is_news && !args.output.is_json() {
+            super::print(&summary(&outcome));
         }
-        Publisher::open(&home, Timestamp::now())?.publish(&source, &args.rev, &options)
-    })?;
+        std::thread::sleep(LOOK);
+        outcome = look()?;
+    }
     place.note_hosted(&args.rev, outcome.commit)?;
     let text = summary(&outcome);
     args.output.print(&text, || outcome_json(&outcome));
@@ -103,7 +124,16 @@ fn run_committed(place: &Place, args: Args) -> Result<u8, Failure> {
         }
     }
     let unknown = super::print_unknown(&devices, outcome.devices.keys());
-    Ok(if outcome.is_complete() && !unknown { 0 } else { USER })
+    let is_stopped = args.wait && outcome.rollouts.as_ref().is_some_and(RolloutProgress::is_stopped);
+    Ok(if outcome.is_complete() && !unknown && !is_stopped { 0 } else { USER })
+}
+
+/// How long `--wait` waits between two looks; one that finds nothing new reads no repository.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// Whether a rollout goes on without a person's word that it isn't stopped any more.
+fn goes_on(outcome: &Outcome) -> bool {
+    outcome.rollouts.as_ref().is_some_and(|rollouts| !rollouts.unfinished.is_empty() && !rollouts.is_stopped())
 }
 
 /// What a pass did, for programs.
@@ -129,6 +159,7 @@ fn outcome_json(outcome: &Outcome) -> Value {
         "notPushed": unpushed.collect::<Vec<_>>(),
         "left": left.collect::<Vec<_>>(),
         "retired": outcome.retired,
+        "rollouts": outcome.rollouts.as_ref().map(RolloutProgress::to_json),
     })
 }
 
@@ -162,6 +193,7 @@ fn summary(outcome: &Outcome) -> String {
     for (device, error) in outcome.remote.iter().filter_map(|(device, result)| Some((device, result.as_ref().err()?))) {
         eprint!("{}", Failure::of(error).about(format!("device `{device}`")));
     }
+    text.extend(outcome.rollouts.as_ref().map(RolloutProgress::to_text));
     let count = |test: fn(&Done) -> bool| outcome.devices.values().flatten().filter(|done| test(done)).count();
     let unchanged = count(|done| matches!(done, Done::Unchanged { .. } | Done::Renewed { .. }));
     let waiting = count(|done| *done == Done::NotEnrolled);

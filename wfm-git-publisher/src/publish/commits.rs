@@ -17,6 +17,7 @@ use super::pass::Pass;
 use super::serial::{KnownNumbers, SerialError};
 use crate::plan::{DevicePlan, Numbers, Target};
 use crate::repos::{BranchMove, DESIRED, DeviceRepoError, DeviceWriter, Entry, EntryState, publisher};
+use crate::rollout::ReleasedBy;
 
 /// What a decision comes to, ready to be written.
 #[derive(Debug)]
@@ -91,7 +92,8 @@ pub(super) fn make(
     let made = match (&decision.step, plan) {
         (Err(_), _) => return Ok(None),
         (Ok(Step::Publish(new)), Some(plan)) => {
-            Made::Draft(Box::new(draft(pass, key, &plan.without_unresolved(), *new, known)?))
+            let (plan, released) = (plan.without_unresolved(), &decision.released);
+            Made::Draft(Box::new(draft(pass, key, &plan, (*new, released), known)?))
         }
         (Ok(Step::Retired), _) => Made::Nothing(Done::Retired),
         (Ok(_), _) => renewal(pass, key, &decision.device, known)?,
@@ -109,14 +111,14 @@ fn draft(
     pass: &Pass<'_>,
     key: &SigningKey,
     plan: &DevicePlan,
-    new: NewState,
+    (new, released): (NewState, &[ReleasedBy]),
     known: KnownDevice<'_>,
 ) -> Result<Draft, DeviceError> {
     let numbers = known.numbers();
     let Numbered { assembled, is_reserved } =
         numbered(pass, &plan.device, &plan.target, &numbers, known.tip.as_ref().map(|tip| &tip.desired))?;
     let NewState { cause, continues } = new;
-    let message = message::desired(plan, &assembled, &pass.origin, cause, continues);
+    let message = message::desired(plan, &assembled, &pass.origin, released, cause, continues);
     let sole = cause.is_none() && pass.sole_after.contains(&pass.covered.of(&plan.device));
     let author = pass.origin.author(sole);
     let parent = known.tip.as_ref().map(|tip| tip.commit);

@@ -18,8 +18,9 @@ use super::up_to_date::{InputDigests, UpToDate};
 use crate::fleet::{Device, Fleet};
 use crate::mirror::RECLAIMED;
 use crate::plan::{self, Allowed, Blocked, Change, DevicePlan};
-use crate::render::{Artifact, Documents, Facts, Locks, render_with, with_published};
+use crate::render::{Artifact, Documents, Facts, Locks, Rendered, render_with, with_published};
 use crate::repos::{BY_CAPABILITIES, Claim, Published};
+use crate::rollout::ReleasedBy;
 
 /// Why what a tag means isn't known, if somebody found out.
 pub(super) type Unresolved<'a> = dyn Fn(&DeviceId, &DeploymentName, &Artifact) -> Option<Blocked> + Sync + 'a;
@@ -69,6 +70,8 @@ pub(super) struct DeviceDecision {
     pub(super) step: Result<Step, DeviceError>,
     /// What of its deployments can't be published, but for what refuses everything.
     pub(super) blocked: Vec<Blocked>,
+    /// By which waves of rollouts it gets what changes.
+    pub(super) released: Vec<ReleasedBy>,
     /// What is wrong with what is meant for it.
     pub(super) problems: Problems,
     /// What is doubtful about what it reports; a pass that publishes warns of it.
@@ -127,6 +130,7 @@ impl DeviceDecision {
             plan: None,
             step,
             blocked: Vec::new(),
+            released: Vec::new(),
             problems: Problems::default(),
             warnings: Problems::default(),
             again_at: None,
@@ -183,6 +187,7 @@ pub(super) fn decide(inputs: &Inputs<'_>, id: &DeviceId, known: &mut KnownDevice
 
 /// What a device shall have compared with what it has.
 pub(super) struct Compared {
+    pub(super) rendered: Rendered,
     pub(super) plan: DevicePlan,
     /// What of its deployments can't be published, but for what refuses everything.
     pub(super) blocked: Vec<Blocked>,
@@ -197,12 +202,13 @@ pub(super) fn compare(inputs: &Inputs<'_>, device: &Device, known: &mut KnownDev
     let facts = Facts { held: Some(&held.deployments), ..known.facts() };
     let planned = |documents: Documents<'_>, locks: &Locks| {
         let rendered = render_with(documents, inputs.fleet, device, facts, locks);
-        plan::plan(&rendered, facts.parent, inputs.trust, &inputs.fleet.broken)
+        let plan = plan::plan(&rendered, facts.parent, inputs.trust, &inputs.fleet.broken);
+        (rendered, plan)
     };
-    let mut plan = planned(documents, inputs.locks);
+    let (mut rendered, mut plan) = planned(documents, inputs.locks);
     let tip = known.tip.as_ref().filter(|_| inputs.believes_tips && plan.is_unresolved());
     if let Some(tip) = tip {
-        plan = planned(Documents::default(), &with_published(inputs.locks.clone(), &tip.desired));
+        (rendered, plan) = planned(Documents::default(), &with_published(inputs.locks.clone(), &tip.desired));
     }
     let unresolved = |name: &_, artifact: &_| (inputs.unresolved)(&device.id, name, artifact);
     let blocked = plan::blocked(&plan, &inputs.fleet.broken, &unresolved);
@@ -214,7 +220,7 @@ pub(super) fn compare(inputs: &Inputs<'_>, device: &Device, known: &mut KnownDev
     let guarded = lost.or_else(guarded);
     // Of a plan that changes nothing it is the only thing to show.
     plan.lags_behind = known.numbers().lost().map(|lost| lost.serial).filter(|_| plan.is_empty());
-    Compared { plan, blocked, guarded }
+    Compared { rendered, plan, blocked, guarded }
 }
 
 fn of_enrolled(
@@ -247,12 +253,15 @@ fn of_enrolled(
         None if splits_replacement || put_off.is_some() => Ok(Step::Keep),
         None => Ok(step(inputs, &plan, known)),
     };
+    let released = inputs.holds.of(&device.id).released.iter();
+    let released = released.filter(|by| plan.changes.iter().any(|change| by.deployments.contains(&change.name)));
     let doubted = match known.claim {
         Some(Claim::Doubted(from)) => Some(from),
         _ => None,
     };
     DeviceDecision {
         is_complete: !is_kept && decision.problems.is_empty() && warnings.is_empty(),
+        released: released.cloned().collect(),
         plan: Some(Box::new(plan)),
         step,
         warnings,
@@ -278,7 +287,16 @@ fn step(inputs: &Inputs<'_>, plan: &DevicePlan, known: &KnownDevice<'_>) -> Step
     if is_same && continues.is_none() && !reclaims {
         return Step::Keep;
     }
-    let cause = if reclaims { Some(RECLAIMED) } else { cause(plan, changes, known) };
+    // What a rollout releases was asked for by a commit, whichever that was.
+    let released = &inputs.holds.of(&plan.device).released;
+    let is_released = |change: &Change| released.iter().any(|by| by.deployments.contains(&change.name));
+    let is_of_rollouts =
+        plan.settings.is_empty() && changes.clone().next().is_some() && changes.clone().all(is_released);
+    let cause = match reclaims {
+        true => Some(RECLAIMED),
+        false if is_of_rollouts && continues.is_none() => None,
+        false => cause(plan, changes, known),
+    };
     Step::Publish(NewState { cause, continues })
 }
 

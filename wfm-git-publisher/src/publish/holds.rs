@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use repo_model::{DeploymentName, DeviceId};
 
 use crate::plan::Guarded;
+use crate::rollout::{Look, Record, ReleasedBy};
 
 /// What rollouts say, by device.
 #[derive(Debug, Default)]
@@ -22,15 +23,58 @@ pub(super) struct Held {
     pub(super) is_lost: bool,
     /// Deployments about whose rollouts, as a whole, guards were asked already.
     pub(super) asked: BTreeSet<DeploymentName>,
+    /// By which waves it has, or gets, what it shall have.
+    pub(super) released: Vec<ReleasedBy>,
 }
 
 /// What rollouts say where there are none.
 pub(super) static NOTHING_HELD: Holds = Holds(BTreeMap::new());
 
-static NOTHING: Held = Held { deployments: BTreeSet::new(), refused: None, is_lost: false, asked: BTreeSet::new() };
+static NOTHING: Held =
+    Held { deployments: BTreeSet::new(), refused: None, is_lost: false, asked: BTreeSet::new(), released: Vec::new() };
 
 impl Holds {
     pub(super) fn of(&self, device: &DeviceId) -> &Held {
         self.0.get(device).unwrap_or(&NOTHING)
+    }
+
+    fn entry(&mut self, device: &DeviceId) -> &mut Held {
+        self.0.entry(device.clone()).or_default()
+    }
+
+    /// Holds nothing back, and knows about what guards were asked when these began.
+    pub(super) fn asked<'a>(records: impl IntoIterator<Item = &'a Record>) -> Self {
+        let mut holds = Self::default();
+        for record in records {
+            for device in record.members.keys() {
+                holds.entry(device).asked.extend(record.state.deployments.iter().cloned());
+            }
+        }
+        holds
+    }
+
+    /// What is held back and released by what was decided at this commit of the fleet; `refused` is the guard that refused
+    /// something as a whole.
+    pub(super) fn of_look(look: &Look, fleet_commit: &str, refused: Option<&Guarded>) -> Self {
+        let mut holds = Self::asked(look.records.values());
+        for (device, held) in &look.held {
+            let one = holds.entry(device);
+            one.deployments.extend(held.keys().cloned());
+            one.refused = refused.filter(|_| held.values().any(|by| by.rollout.is_none())).cloned();
+            one.is_lost = look.lost.contains_key(device);
+        }
+        for record in look.records.values() {
+            for (device, how) in record.released() {
+                let Some(member) = record.members.get(device) else { continue };
+                let commit = if member.back { fleet_commit } else { &record.state.fleet_commit };
+                holds.entry(device).released.push(ReleasedBy {
+                    rollout: record.number(),
+                    wave: how.wave,
+                    deployments: record.state.deployments.clone(),
+                    fleet_commit: commit.to_owned(),
+                });
+            }
+        }
+        holds
     }
 }

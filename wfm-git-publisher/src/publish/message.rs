@@ -8,6 +8,7 @@ use repo_model::{Branch, DeviceId, FleetId, Trailer};
 
 use crate::plan::{Change, ChangeKind, DevicePlan};
 use crate::repos::{Published, publisher};
+use crate::rollout::ReleasedBy;
 
 /// The most parameters that a subject names.
 const MAX_NAMED: usize = 3;
@@ -51,11 +52,13 @@ impl Origin {
     }
 }
 
-/// The message of a `desired` commit. `cause` is given when no fleet commit caused it.
+/// The message of a `desired` commit. `released` says which rollouts something of it is released by, and `cause` is given when
+/// no fleet commit caused it.
 pub(super) fn desired(
     plan: &DevicePlan,
     assembled: &Assembled,
     origin: &Origin,
+    released: &[ReleasedBy],
     cause: Option<&str>,
     continues: Option<Published>,
 ) -> Message {
@@ -75,15 +78,25 @@ pub(super) fn desired(
         .trailer(Trailer::FleetCommit, origin.commit)
         .trailer(Trailer::OperatorKey, origin.operator_key());
     for Change { kind, name, id, .. } in &plan.changes {
-        message = message.trailer(Trailer::Deployment, format!("{} {name} {id} {}", kind.as_str(), origin.commit));
+        let release = released.iter().find(|release| release.deployments.contains(name));
+        let commit = release.map_or_else(|| origin.commit.to_string(), |release| release.fleet_commit.clone());
+        message = message.trailer(Trailer::Deployment, format!("{} {name} {id} {commit}", kind.as_str()));
     }
     if let Some(cause) = cause {
         message = message.trailer(Trailer::Cause, cause);
     }
-    match continues {
-        Some(Published { serial, envelope }) => message.trailer(Trailer::Continues, Continues { envelope, serial }),
-        None => message,
+    if let Some(Published { serial, envelope }) = continues {
+        message = message.trailer(Trailer::Continues, Continues { envelope, serial });
     }
+    released.iter().fold(message, |message, release| {
+        message.trailer(Trailer::Rollout, format!("{} {}", release.rollout, release.wave))
+    })
+}
+
+/// The highest number of a rollout by which something of a `desired` commit was released; 0 without any.
+pub(super) fn rollout_number(message: &Message) -> u32 {
+    let numbers = message.all(Trailer::Rollout).filter_map(|one| one.split(' ').next()?.parse().ok());
+    numbers.max().unwrap_or(0)
 }
 
 fn subject(plan: &DevicePlan, cause: Option<&str>) -> String {

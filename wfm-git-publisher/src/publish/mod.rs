@@ -7,7 +7,8 @@
 //!
 //! The order of a pass: the fleet is read from the commit's objects → every device's verified tip and report are read,
 //! but for those that nothing changed for since they were up to date → tags without a lock are resolved, the first
-//! meaning wins for ever → each device is decided about: it keeps its tip, it gets a new state, or something refuses
+//! meaning wins for ever → where there are rollouts, all devices are compared as if nothing were held back, and what that
+//! comes to is decided and kept in `control.git` → each device is decided about: it keeps its tip, it gets a new state, or something refuses
 //! that → what is new becomes three signed commits in memory → all new serials are reserved in `control.git` by one
 //! commit → per device one pack with the new commits, synced, then `bundle`, `desired`, `freshness` move by
 //! compare-and-swap (a new device's repository comes into its place with all that in it); the syncs of many devices are
@@ -36,8 +37,11 @@ mod planned;
 mod publisher;
 mod renamed;
 mod retired;
+mod rollout_progress;
+mod rollouts;
 mod serial;
 mod ssh_keys;
+mod standing;
 mod steps;
 mod tips;
 mod tokens;
@@ -54,5 +58,6 @@ pub use options::{Options, Work};
 pub use outcome::{Done, Outcome, Planned};
 pub use planned::{check, device_context, known_devices, plan};
 pub use publisher::Publisher;
+pub use rollout_progress::RolloutProgress;
 pub use serial::{KnownNumbers, SerialError};
 pub use up_to_date::{is_as_left, unchanged};

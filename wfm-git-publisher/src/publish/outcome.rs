@@ -9,6 +9,7 @@ use wfm_git_host::accounts::{AccountError, AccountName};
 
 use super::error::{ClockError, DeviceError, PublishError};
 use super::locks::ResolveError;
+use super::rollout_progress::RolloutProgress;
 use super::tips::Tips;
 use crate::mirror::{Each, MirrorError, Mirrored};
 use crate::plan::{Blocked, Shown};
@@ -29,6 +30,8 @@ pub struct Planned {
     pub devices: Vec<Shown>,
     /// Why the clock must be wrong, so that nothing would be published.
     pub clock: Option<ClockError>,
+    /// What would be decided about rollouts, and what they wait for; absent where there are none.
+    pub rollouts: Option<RolloutProgress>,
     /// Devices that can't be compared, and why.
     pub failed: Vec<(DeviceId, DeviceError)>,
     /// Why those who have to agree didn't, so that nothing would be published.
@@ -66,8 +69,13 @@ pub struct Outcome {
     pub accounts: Vec<(DeviceId, AccountError)>,
     /// Where the branches of each device stand, as far as the pass knows: a `status` that came meanwhile isn't in it.
     pub(super) tips: BTreeMap<DeviceId, Tips>,
-    /// Devices for which something can't be published yet, because the meaning of a tag isn't known.
+    /// Devices for which something can't be published yet, because the meaning of a tag isn't known, or a rollout holds it
+    /// back.
     pub(super) awaiting: BTreeSet<DeviceId>,
+    /// What is decided about rollouts, and what they wait for; absent where there are none.
+    pub rollouts: Option<RolloutProgress>,
+    /// Where the heartbeats stood of the devices that rollouts wait for.
+    pub(super) heartbeats: BTreeMap<DeviceId, Option<CommitId>>,
 }
 
 /// What was done for one device.
@@ -142,6 +150,8 @@ impl Outcome {
             accounts: Vec::new(),
             tips: BTreeMap::new(),
             awaiting: BTreeSet::new(),
+            rollouts: None,
+            heartbeats: BTreeMap::new(),
         }
     }
 

@@ -35,6 +35,8 @@ pub(super) struct Pass<'a> {
     pub(super) up_to_date: &'a UpToDateIndex,
     /// Devices that need a new commit, because their tip at the other host is foreign.
     pub(super) reclaim_elsewhere: BTreeSet<DeviceId>,
+    /// Devices that can't be heard in this pass, because the other host didn't answer.
+    pub(super) unheard: BTreeSet<DeviceId>,
     /// The damaged repositories that were made anew; `None` for a pass that changes nothing.
     pub(super) repaired: Option<Mutex<Vec<(DeviceId, Repaired)>>>,
 }
@@ -69,6 +71,7 @@ impl<'a> Pass<'a> {
             reclaim: &NONE,
             up_to_date,
             reclaim_elsewhere: BTreeSet::new(),
+            unheard: BTreeSet::new(),
             repaired: None,
         }
     }

@@ -20,6 +20,7 @@ use super::options::Options;
 use super::outcome::Planned;
 use super::pass::Pass;
 use super::renamed;
+use super::rollout_progress::RolloutProgress;
 use super::steps::{ToDecide, decide_all};
 use super::up_to_date::UpToDateIndex;
 use crate::explain::{DeviceContext, KnownOfDevice};
@@ -68,7 +69,9 @@ fn decided(
     let commit = origin.commit;
     let pass = Pass::read_only(home, rosters, fleet, origin, options.now, &up_to_date);
     let unresolved = |device: &_, name: &_, artifact: &_| findings.of_artifact(device, name, artifact);
-    let inputs = pass.inputs(&ledger.locks, &unresolved, &NOTHING_HELD);
+    let looked = pass.look(ledger, &unresolved, options);
+    let holds = looked.as_ref().map_or(&NOTHING_HELD, |looked| &looked.holds);
+    let inputs = pass.inputs(&ledger.locks, &unresolved, holds);
     let devices = selected(fleet, options).into_iter().map(|device| ToDecide { device, known: None }).collect();
     let (plan, _) = decide_all(&pass, devices, &inputs, ledger, options, |_, _| ());
     let new: Vec<_> = plan.devices.iter().filter(|one| one.is_new && one.plan.is_some()).collect();
@@ -83,6 +86,7 @@ fn decided(
         problems: all,
         unidentified: fleet.broken.unidentified.iter().cloned().collect(),
         devices: Vec::new(),
+        rollouts: looked.as_ref().map(|looked| RolloutProgress::of(&looked.look)),
         clock: clock::judge(home, fleet, ledger, rosters, options.now),
         failed: Vec::new(),
         not_covered: None,

@@ -19,6 +19,8 @@ use super::options::{Options, Work};
 use super::outcome::Outcome;
 use super::pass::Pass;
 use super::retired;
+use super::rollout_progress::RolloutProgress;
+use super::rollouts::Looked;
 use super::ssh_keys;
 use super::steps::Ran;
 use super::tokens;
@@ -153,7 +155,7 @@ impl Publisher {
                 self.withdraw(&fleet, options, &mut outcome)?;
             }
         }
-        match options.devices.is_none() && outcome.is_complete() {
+        match options.devices.is_none() && outcome.is_complete() && outcome.awaiting.is_empty() {
             true => self.covered.cover_all(commit),
             false => self.covered.cover(commit, outcome.covered()),
         }
@@ -220,10 +222,11 @@ impl Publisher {
             up_to_date: &self.up_to_date,
             reclaim: &options.reclaim,
             reclaim_elsewhere: to_reclaim(&remote_refs),
+            unheard: remote_refs.iter().filter(|(_, refs)| refs.is_err()).map(|(device, _)| device.clone()).collect(),
             repaired: Some(Mutex::default()),
         };
         outcome.blocked.retain(|device, _| !devices.contains(device));
-        let Ran { unresolved, problems, results, up_to_date, tips, awaiting, blocked } =
+        let Ran { unresolved, problems, results, up_to_date, tips, awaiting, blocked, looked } =
             pass.run(&self.key, &mut self.control, devices, options)?;
         self.up_to_date.update(up_to_date);
         outcome.problems.extend(problems);
@@ -231,6 +234,13 @@ impl Publisher {
         outcome.blocked.extend(blocked);
         outcome.tips.extend(tips);
         outcome.awaiting.extend(awaiting);
+        if let Some(Looked { look, heartbeats, .. }) = looked {
+            let decided = outcome.rollouts.take().map(|before| before.decided).unwrap_or_default();
+            let mut progress = RolloutProgress::of(&look);
+            progress.decided.splice(0..0, decided);
+            outcome.rollouts = Some(progress);
+            outcome.heartbeats = heartbeats;
+        }
         outcome.add(results);
         let (ready, failed): (Vec<_>, Vec<_>) = remote_refs.into_iter().partition(|(_, refs)| refs.is_ok());
         outcome.remote.extend(failed.into_iter().filter_map(|(device, refs)| Some((device, Err(refs.err()?)))));

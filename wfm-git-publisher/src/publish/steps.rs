@@ -17,10 +17,12 @@ use super::fleet_at::undeclared;
 use super::holds::{Holds, NOTHING_HELD};
 use super::known::Known;
 use super::locks::{self, ResolveError, Resolving};
+use super::message;
 use super::options::{Options, Work};
 use super::outcome::{Done, Results};
 use super::pass::Pass;
 use super::renamed;
+use super::rollouts::Looked;
 use super::tips::Tips;
 use super::up_to_date::{InputDigests, UpToDate};
 use crate::fleet::{Broken, Retired};
@@ -42,6 +44,8 @@ pub(super) struct Ran {
     pub(super) awaiting: Vec<DeviceId>,
     /// What of each device's deployments can't be published.
     pub(super) blocked: Vec<(DeviceId, Vec<Blocked>)>,
+    /// What rollouts say; absent where there are none.
+    pub(super) looked: Option<Looked>,
 }
 
 /// A device with what is known of it; absent until its repository is read.
@@ -133,11 +137,15 @@ impl<'a> Pass<'a> {
     ) -> Result<Ran, PublishError> {
         clock::check_ledger(self, control)?;
         let (devices, unresolved) = self.resolve(devices, control, options);
-        let ledger = control.ledger();
         let of_artifact = |_: &_, _: &_, artifact: &Artifact| {
             unresolved.iter().find(|error| error.artifact == *artifact).map(findings::of_artifact)
         };
-        let inputs = self.inputs(&ledger.locks, &of_artifact, &NOTHING_HELD);
+        self.note_look(control.ledger())?;
+        let looked = self.look(control.ledger(), &of_artifact, options);
+        looked.as_ref().map_or(Ok(()), |looked| self.note_decided(&looked.look, key, control))?;
+        let ledger = control.ledger();
+        let holds = looked.as_ref().map_or(&NOTHING_HELD, |looked| &looked.holds);
+        let inputs = self.inputs(&ledger.locks, &of_artifact, holds);
         let make = |decision: &mut DeviceDecision, known| self.make(key, &inputs, decision, known);
         let (plan, made) = decide_all(self, devices, &inputs, ledger, options, make);
         let mut problems =
@@ -167,7 +175,7 @@ impl<'a> Pass<'a> {
             up_to_date.push((one.device.clone(), one.up_to_date.filter(|_| is_whole)));
             results.insert(one.device, one.result);
         }
-        Ok(Ran { unresolved, problems, results, up_to_date, tips, awaiting, blocked })
+        Ok(Ran { unresolved, problems, results, up_to_date, tips, awaiting, blocked, looked })
     }
 
     /// What decisions about all devices have in common.
@@ -204,7 +212,14 @@ impl<'a> Pass<'a> {
         let ledger = control.ledger();
         let digests = InputDigests::new(self.fleet, self.rosters, &ledger.locks);
         let found = parallel::map(devices.into_iter().collect(), options.threads, |device| {
-            let mut known = Known::of(self, &device, &digests, ledger);
+            let known = Known::of(self, &device, &digests, ledger);
+            // What is held back needs its tags, too.
+            let mut known = known.and_then(|known| match known {
+                Known::UpToDate(found) if !found.held.is_empty() => {
+                    Known::read(self, &device, Some(found.tips), ledger)
+                }
+                known => Ok(known),
+            });
             if let Ok(Known::Read(known)) = &mut known {
                 // Of all devices at the same time they would be too much; each is written anew once it is decided about.
                 known.documents = Documents::default();
@@ -246,6 +261,8 @@ impl<'a> Pass<'a> {
             Some(Known::Read(known)) => known,
         };
         let (before, holding) = (known.branches, known.tip.as_ref().map(|tip| Holding::of(&tip.desired)));
+        let rollout = known.tip.as_ref().map_or(0, |tip| message::rollout_number(&tip.message));
+        let rollout = decision.released.iter().map(|by| by.rollout).fold(rollout, u32::max);
         let corrected = known.entry.clone().filter(|_| known.corrects_ledger);
         let made = commits::make(self, key, decision, *known).unwrap_or_else(|error| {
             decision.step = Err(error);
@@ -264,6 +281,7 @@ impl<'a> Pass<'a> {
             tips,
             stamps: None,
             serial: holding.serial,
+            rollout,
             envelope: holding.envelope,
             deployments: holding.deployments,
             renew_at: 0,

@@ -23,8 +23,9 @@ use serde::{Deserialize, Serialize};
 use super::freshness::{FRESH_FOR, is_fresh};
 use super::options::Options;
 use super::outcome::{Done, Outcome};
-use super::tips::{BRANCHES, Tips, tips};
-use crate::fleet::{Deployment, Device, Fleet};
+use super::rollout_progress::RolloutProgress;
+use super::tips::{BRANCHES, Tips, heartbeat, tips};
+use crate::fleet::{Deployment, Device, Fleet, Settings};
 use crate::parallel;
 use crate::render::{Locks, artifacts};
 use crate::repos::{Control, Entry, EntryState, FleetRepo, Home, HomeError, Rosters};
@@ -58,6 +59,17 @@ struct LastPass {
     retired: BTreeMap<DeviceId, Option<Tips>>,
     /// The other devices that aren't up to date, for example because a file is broken.
     blocked: BTreeMap<DeviceId, Left>,
+    /// What rollouts wait for; absent where there are none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    rollouts: Option<Resting>,
+}
+
+/// How rollouts were left.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Resting {
+    progress: RolloutProgress,
+    /// Where the heartbeats stood of the devices that they wait for.
+    heartbeats: BTreeMap<DeviceId, Option<CommitId>>,
 }
 
 /// How a device was left that isn't up to date.
@@ -82,6 +94,9 @@ pub(super) struct UpToDate {
     #[serde(default)]
     pub(super) stamps: Option<BranchStamps>,
     pub(super) serial: u64,
+    /// The highest number of a rollout that its tip names; 0 if it names none.
+    #[serde(default)]
+    pub(super) rollout: u32,
     pub(super) envelope: Digest,
     /// How many deployments it has.
     pub(super) deployments: usize,
@@ -165,9 +180,13 @@ impl UpToDateIndex {
     pub(super) fn note_pass(&mut self, outcome: &Outcome, home: &Home, key: &SigningKey, rosters: &Rosters) {
         self.devices.retain(|device, _| outcome.devices.contains_key(device));
         let Ok(control) = Control::tip(home) else { return };
-        if !outcome.is_final() {
+        // After a decision another look finds what it led to.
+        if !outcome.is_final() || outcome.rollouts.as_ref().is_some_and(|rollouts| !rollouts.decided.is_empty()) {
             return;
         }
+        let rollouts = outcome.rollouts.clone().filter(|rollouts| !rollouts.unfinished.is_empty());
+        let rollouts = rollouts.map(|progress| Resting { progress, heartbeats: outcome.heartbeats.clone() });
+        let again = rollouts.iter().filter_map(|resting| resting.progress.again).map(|again| again.as_second());
         let (mut not_enrolled, mut retired, mut blocked) = (BTreeSet::new(), BTreeMap::new(), BTreeMap::new());
         for (device, done) in outcome.devices.iter().filter(|(device, _)| !self.devices.contains_key(*device)) {
             let tips = outcome.tips.get(device).copied();
@@ -187,11 +206,12 @@ impl UpToDateIndex {
             commit: outcome.commit,
             control,
             key: key.public().fingerprint(),
-            until: ends.chain(renewals).min().unwrap_or(i64::MAX),
+            until: ends.chain(renewals).chain(again).min().unwrap_or(i64::MAX),
             is_complete: blocked.is_empty() && is_silent && outcome.is_complete(),
             not_enrolled,
             retired,
             blocked,
+            rollouts,
         });
     }
 
@@ -209,7 +229,9 @@ impl UpToDateIndex {
         let retired = pass.retired.iter().map(|(device, tips)| (device, *tips));
         let others = nowhere.chain(retired).chain(pass.blocked.iter().map(|(device, left)| (device, left.tips)));
         let stands = |(device, before)| tips(home, device) == before;
-        same && !parallel::map(others.collect(), threads, stands).contains(&false)
+        let mut heartbeats = pass.rollouts.iter().flat_map(|resting| &resting.heartbeats);
+        same && heartbeats.all(|(device, stood)| heartbeat(home, device) == *stood)
+            && !parallel::map(others.collect(), threads, stands).contains(&false)
             && self.check_untouched(home, threads)
     }
 }
@@ -227,11 +249,13 @@ pub fn unchanged(home: &Home, source: &FleetRepo, rev: &str, options: &Options<'
     }
     let done = |found: UpToDate| Done::Unchanged { renew_at: found.renew_at };
     let devices = index.devices.into_iter().map(|(device, found)| (device, Ok(done(found))));
+    let rollouts = index.pass.as_mut().and_then(|pass| pass.rollouts.take()).map(|resting| resting.progress);
     let others = index.pass.into_iter().flat_map(|pass| {
         let retired = pass.retired.into_keys().map(|device| (device, Ok(Done::Retired)));
         pass.not_enrolled.into_iter().map(|device| (device, Ok(Done::NotEnrolled))).chain(retired)
     });
-    Some(Outcome { devices: devices.chain(others).collect(), ..Outcome::of(commit, Problems::default(), Vec::new()) })
+    let devices = devices.chain(others).collect();
+    Some(Outcome { devices, rollouts, ..Outcome::of(commit, Problems::default(), Vec::new()) })
 }
 
 /// Whether a pass over the whole fleet at this commit would do nothing that the last one didn't, whatever that one had to
@@ -251,10 +275,13 @@ pub(super) struct InputDigests<'a> {
 
 impl<'a> InputDigests<'a> {
     pub(super) fn new(fleet: &'a Fleet, rosters: &Rosters, locks: &Locks) -> Self {
-        let common = Digest::of(format!("{:?} {:?} {:?}", fleet.settings, fleet.broken, rosters.files).as_bytes());
+        // How a change reaches devices is no part of what they get.
+        let settings = Settings { rollout: None, ..fleet.settings.clone() };
+        let common = Digest::of(format!("{settings:?} {:?} {:?}", fleet.broken, rosters.files).as_bytes());
         let of = |deployment: &Deployment| {
             let locks: Vec<_> = artifacts(deployment).map(|artifact| (locks.get(&artifact), artifact)).collect();
-            Digest::of(format!("{deployment:?} {locks:?}").as_bytes())
+            let plain = deployment.rollout.is_some().then(|| Deployment { rollout: None, ..deployment.clone() });
+            Digest::of(format!("{:?} {locks:?}", plain.as_ref().unwrap_or(deployment)).as_bytes())
         };
         let deployments = fleet.deployments.iter().map(|(name, deployment)| (name, of(deployment))).collect();
         Self { fleet, common, deployments }

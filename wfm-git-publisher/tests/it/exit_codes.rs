@@ -116,6 +116,9 @@ fn each_code_in_the_documentation_is_that_of_a_real_run() {
         ("plan", "a file is wrong", &|| code(&broken(), &["plan"])),
         ("publish", "every device has what the fleet says", &|| code(&differing(), &["publish"])),
         ("publish", "something can't be published; everything else was", &|| code(&guarded(), &["publish"])),
+        ("publish", "with `--wait`: a rollout has stopped", &|| {
+            code(&crate::waves::stopped().0, &["publish", "--wait"])
+        }),
         ("status", "it can be shown, whatever it shows", &|| code(&unfound(), &["status"])),
         ("status", "a device that was asked for isn't in the fleet", &|| code(&good(), &["status", "press-99"])),
         ("explain", "it can be explained", &|| code(&broken(), &["explain", "press-01"])),

@@ -57,7 +57,7 @@ fn what_is_held_is_the_parents_bytes_and_all_else_is_as_if_nothing_were() {
     let before = fleet(&[("app", ""), ("base", ""), ("gone", "")]);
     let after = fleet(&[
         ("app", "parameters: {text: new}\n"),
-        ("base", "parameters: {mode: slow}\n"),
+        ("base", "parameters: {mode: slow}\nonFailure: last-good\n"),
         ("new", "onFailure: last-good\n"),
     ]);
     let (locks, parent) = (locks(&after), published(&before, &locks(&before)));

@@ -48,4 +48,5 @@ mod trust;
 mod up_to_date;
 mod versions;
 mod warnings;
+mod waves;
 mod words;

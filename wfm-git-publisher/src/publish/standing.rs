@@ -1,0 +1,109 @@
+//! How each device stands before anything is held back: what of its deployments differs, for whoever decides about rollouts.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use repo_model::error_chain;
+use repo_model::{DeploymentName, DeviceId};
+
+use super::decide::{Compared, Inputs, compare, put_off};
+use super::error::DeviceError;
+use super::known::{Known, KnownDevice};
+use super::message::rollout_number;
+use crate::fleet::Device;
+use crate::plan::ChangeKind;
+use crate::rollout::{Difference, Look, Standing, meaning, meanings};
+
+/// A device as it is compared with the fleet.
+pub(super) struct Stood {
+    pub(super) standing: Standing,
+    /// What was held back when it was up to date but for that; nothing of a device that was compared.
+    pub(super) rests: BTreeSet<DeploymentName>,
+    /// How many deployments it has.
+    pub(super) present: usize,
+    /// How many of them would go, but for those about which guards were asked already.
+    pub(super) removed: usize,
+    /// What would come in the place of what: new and old.
+    pub(super) replaces: Vec<(DeploymentName, DeploymentName)>,
+    /// The highest number of a rollout that its tip names; 0 if it names none.
+    pub(super) rollout: u32,
+}
+
+impl Stood {
+    /// Whether something that it rests with is neither held back nor released any more, because the record of it was lost or
+    /// another one came in its place: then nothing is known of it before it is compared.
+    pub(super) fn is_stale(&self, device: &DeviceId, look: &Look) -> bool {
+        let held = look.held.get(device);
+        let is_held = |name: &DeploymentName| held.is_some_and(|held| held.contains_key(name));
+        let is_released = |name: &DeploymentName| {
+            let mut ours = look.records.values().filter(|record| record.state.deployments.contains(name));
+            ours.any(|record| record.wave_of(device).is_some())
+        };
+        !self.rests.iter().all(|name| is_held(name) || is_released(name))
+    }
+
+    fn of(standing: Standing) -> Self {
+        Self { standing, rests: BTreeSet::new(), present: 0, removed: 0, replaces: Vec::new(), rollout: 0 }
+    }
+
+    /// Compares it; what is known of it is used up. Nothing is held back in `inputs`.
+    pub(super) fn judge(inputs: &Inputs<'_>, id: &DeviceId, known: Result<Known<'_>, DeviceError>) -> Self {
+        let mut known = match known {
+            Err(error) => return Self::of(Standing::Unknown(error_chain(&error))),
+            Ok(Known::UpToDate(known)) => {
+                let standing = if known.held.is_empty() { Standing::Complete } else { Standing::AsHeld };
+                let (present, rollout) = (known.deployments, known.rollout);
+                return Self { present, rollout, rests: known.held, ..Self::of(standing) };
+            }
+            Ok(Known::Read(known)) => known,
+        };
+        let rollout = known.tip.as_ref().map_or(0, |tip| rollout_number(&tip.message));
+        let stood = match inputs.fleet.devices.get(id) {
+            None => Self::of(Standing::Unknown("its file can't be used".to_owned())),
+            // Whoever retires a device means all of it.
+            Some(device) if device.retired.is_some() || !(device.is_enrolled() || known.tip.is_some()) => {
+                Self::of(Standing::Complete)
+            }
+            Some(device) => Self::compared(inputs, device, &mut known),
+        };
+        Self { present: known.present(), rollout, ..stood }
+    }
+
+    fn compared(inputs: &Inputs<'_>, device: &Device, known: &mut KnownDevice<'_>) -> Self {
+        let Compared { rendered, plan, guarded, .. } = compare(inputs, device, known);
+        let tip = known.tip.as_ref().map(|tip| &tip.desired);
+        // What a lost repository held isn't known, and isn't nothing.
+        let is_bare = match tip {
+            Some(desired) => desired.deployments.is_empty(),
+            None => known.numbers().lost().is_none(),
+        };
+        let same = |(name, digest)| (name, Difference { had: Some(digest), want: Some(digest), blocked: None });
+        let mut deployments: BTreeMap<_, _> = tip.map(meanings).unwrap_or_default().into_iter().map(same).collect();
+        let refused = match put_off(&plan, known) {
+            _ if guarded.is_some() => guarded.map(|guarded| guarded.to_string()),
+            Ok(None) if plan.splits_replacement() => Some("what it replaces can't come yet".to_owned()),
+            Ok(put_off) => put_off.map(|_| "its capabilities change often".to_owned()),
+            Err(error) => Some(error_chain(&error)),
+        };
+        let nothing = || Difference { had: None, want: None, blocked: None };
+        for change in &plan.changes {
+            let one = deployments.entry(change.name.clone()).or_insert_with(nothing);
+            match (change.kind, rendered.deployments.get(&change.id)) {
+                (ChangeKind::Remove, _) => one.want = None,
+                (_, Some(wanted)) => one.want = Some(meaning(&wanted.document, &wanted.envelope)),
+                // It stays as it is, but for whether it is suspended.
+                (_, None) => {}
+            }
+            let tag = change.unresolved.first().map(|artifact| format!("it isn't known yet which bytes {artifact} is"));
+            one.blocked = one.blocked.take().or(tag).or_else(|| refused.clone());
+        }
+        for name in &plan.kept {
+            let one = deployments.entry(name.clone()).or_insert_with(nothing);
+            let wrong = || plan.wrong.get(name).and_then(|problems| Some(problems.iter().next()?.to_string()));
+            one.blocked = one.blocked.take().or_else(wrong).or_else(|| Some("it is left as it is".to_owned()));
+        }
+        let replaces = plan.changes.iter().filter_map(|change| Some((change.name.clone(), change.replaces.clone()?)));
+        let replaces = replaces.collect();
+        let removed = plan.removed(&inputs.holds.of(&device.id).asked);
+        Self { replaces, removed, ..Self::of(Standing::Compared { deployments, is_bare }) }
+    }
+}
