@@ -13,7 +13,7 @@ use crate::operator::app::AppError;
 use crate::operator::trust::TrustError;
 use crate::operator::{
     AddError, ApproveDeviceError, ApproveError, DeviceFileError, EnrollError, InitError, JoinError, RetireError,
-    SignersError, TokenError,
+    RolloutWordError, SignersError, TokenError,
 };
 use crate::publish::{self, PublishError};
 
@@ -126,7 +126,10 @@ fn problems<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a Problems> {
             _ => match (error.downcast_ref(), error.downcast_ref()) {
                 (Some(TokenError::Problems(problems)), _)
                 | (_, Some(RetireError::File(DeviceFileError::Device { problems, .. }))) => Some(problems),
-                _ => None,
+                _ => match error.downcast_ref() {
+                    Some(RolloutWordError::Unreadable { problems, .. }) => Some(problems),
+                    _ => None,
+                },
             },
         },
     }
@@ -160,6 +163,7 @@ fn hint(error: &(dyn Error + 'static)) -> Option<String> {
             .or_else(|| join_hint(error))
             .or_else(|| enroll_hint(error))
             .or_else(|| retire_hint(error))
+            .or_else(|| rollout_hint(error))
             .or_else(|| approve_device_hint(error))
             .or_else(|| token_hint(error))
     };
@@ -243,6 +247,14 @@ fn enroll_hint(error: &(dyn Error + 'static)) -> Option<String> {
         EnrollError::File(DeviceFileError::Edit { .. }) => {
             Some("write `statusKeys:` with the key yourself, and commit".to_owned())
         }
+        _ => None,
+    }
+}
+
+fn rollout_hint(error: &(dyn Error + 'static)) -> Option<String> {
+    match error.downcast_ref()? {
+        RolloutWordError::Dirty { .. } => Some("commit or undo them first".to_owned()),
+        RolloutWordError::Edit { key, .. } => Some(format!("write `{key}:` yourself, and commit")),
         _ => None,
     }
 }

@@ -1,5 +1,7 @@
 //! What runs where, as far as signatures prove it: each device's tip against what it verifiably reports.
 
+mod rollouts;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::AtomicBool;
 
@@ -18,6 +20,8 @@ use crate::mirror::{Each, Mirror};
 use crate::plan::{Blocked, GONE, GONE_HINT};
 use crate::publish::{Findings, doubt};
 use crate::repos::{Checked, Control, ControlError, DeviceRepo, DeviceRepoError, Home, Remotes, Reports, Rosters, Tip};
+
+pub use rollouts::{DeviceRow, RolloutStatus, rollout, rollout_words, rollouts};
 
 /// The word for what can't be read in this publisher's own copy.
 pub const UNREADABLE: &str = "unreadable";

@@ -16,6 +16,7 @@ mod plan;
 mod publish;
 mod replace;
 mod retire;
+mod rollout;
 mod run;
 mod schema;
 mod serve;
@@ -102,6 +103,8 @@ enum Command {
     #[command(subcommand)]
     App(app::Command),
     Status(status::Args),
+    #[command(subcommand)]
+    Rollout(rollout::Command),
     Approve(approve::Args),
     Audit(audit::Args),
     #[command(subcommand)]
@@ -241,6 +244,7 @@ fn run(args: Args) -> Result<u8, Failure> {
         Command::Account(command) => account::run(&place, command),
         Command::App(command) => app::run(&place, command),
         Command::Status(args) => status::run(&place, &args),
+        Command::Rollout(command) => rollout::run(&place, command),
         Command::Approve(args) => approve::run(&place, &args),
         Command::Backup(args) => backup::run(&place, &args),
         Command::Restore(args) => backup::run_restore(&place, &args),
@@ -366,7 +370,17 @@ fn unpushed(root: &Path, newest: CommitId) -> String {
 /// Does something with what is committed, and says meanwhile that there is more if there is; in a large fleet looking for
 /// that takes longer than finding that nothing is to be done.
 fn with_committed<T>(place: &Place, rev: &str, work: impl FnOnce() -> T) -> T {
-    let parts = ["status", "--porcelain", "--", "fleet.yaml", "signers.yaml", "applications", "devices", "deployments"];
+    let parts = [
+        "status",
+        "--porcelain",
+        "--",
+        "fleet.yaml",
+        "signers.yaml",
+        "applications",
+        "devices",
+        "deployments",
+        "rollouts",
+    ];
     let root = (rev == "HEAD").then(|| place.root().ok()).flatten();
     let changed = || root.is_some_and(|root| StockGit::new(&root).run(&parts).is_ok_and(|text| !text.is_empty()));
     std::thread::scope(|scope| {

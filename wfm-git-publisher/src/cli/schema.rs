@@ -41,6 +41,8 @@ enum Kind {
     Token,
     /// deployments/**/*.yaml
     Deployment,
+    /// rollouts/*.yaml
+    Rollout,
     /// applications/<id>/<version>/margo.yaml
     Application,
     /// publisher.yaml in the publisher's home
@@ -53,6 +55,7 @@ impl Kind {
             Self::Fleet => ".schemas/fleet.json",
             Self::Device => ".schemas/device.json",
             Self::Token => ".schemas/token.json",
+            Self::Rollout => ".schemas/rollout.json",
             Self::Deployment => ".schemas/deployment.json",
             Self::Application => ".schemas/application.json",
             Self::Publisher => return config::SCHEMA,

@@ -60,7 +60,7 @@ impl Role {
             "deployments" if name.ends_with(".yaml") => Some(Self::Deployment),
             "tokens" if name.ends_with(".yaml") => Some(Self::Token),
             "rollouts" if name.ends_with(".yaml") => Some(Self::Rollout),
-            "devices" | "deployments" if yaml => Some(Self::Misnamed),
+            "devices" | "deployments" | "rollouts" if yaml => Some(Self::Misnamed),
             _ => None,
         }
     }
@@ -167,7 +167,9 @@ mod tests {
         assert_eq!(role("deployments/a.yaml"), Some(Role::Deployment));
         assert_eq!(role("tokens/graz.yaml"), Some(Role::Token));
         assert_eq!(role("rollouts/12.yaml"), Some(Role::Rollout));
-        for wrong in ["signers.yml", "devices/a.yml", "deployments/x/a.YAML", "applications/a/1/margo.yml"] {
+        for wrong in
+            ["signers.yml", "devices/a.yml", "deployments/x/a.YAML", "rollouts/12.yml", "applications/a/1/margo.yml"]
+        {
             assert_eq!(role(wrong), Some(Role::Misnamed), "{wrong}");
         }
         for other in ["README.md", "devices/README.md", "applications/a/1/compose/a/compose.yaml", "x/fleet.yaml"] {

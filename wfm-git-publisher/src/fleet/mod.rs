@@ -64,7 +64,7 @@ pub use place::Place;
 pub use policy::{Approval, Policy, Seconds};
 pub use retired::Retired;
 pub use rollout_policy::{Amount, DisruptionBudget, Percent, RolloutPolicy, RolloutRule, WaveSpec};
-pub use rollout_words::{Promoted, RolloutWords, rollout_path};
+pub use rollout_words::{Promoted, RolloutWords, read_rollout, rollout_path};
 pub use selector::{Selector, Terms};
 pub use settings::Settings;
 pub use signers::{NotCounting, Signers, SigningRule};

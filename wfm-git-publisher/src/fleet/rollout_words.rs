@@ -6,10 +6,12 @@ use repo_model::DeviceId;
 use repo_model::problem::{Problem, Problems};
 use repo_model::yaml::{Field, Reader, Value};
 
+use serde::Serialize;
+
 use super::file::{Decoded, Role, SourceFile, decode};
 
 /// What persons said of one rollout.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct RolloutWords {
     /// Nothing more is released.
     pub paused: bool,
@@ -21,7 +23,8 @@ pub struct RolloutWords {
 }
 
 /// Who gets the change in spite of waves, bake and failures.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub enum Promoted {
     /// Nobody.
     #[default]
@@ -70,8 +73,13 @@ pub(super) fn read_all(files: &[&SourceFile], problems: &mut Problems) -> BTreeM
     numbered.into_iter().map(|(number, file)| (number, read(file, problems))).collect()
 }
 
-/// Reads one file.
-pub(crate) fn read(file: &SourceFile, problems: &mut Problems) -> Option<RolloutWords> {
+/// Reads one file on its own.
+pub fn read_rollout(file: &SourceFile) -> Result<RolloutWords, Problems> {
+    let mut problems = Problems::default();
+    read(file, &mut problems).ok_or(problems)
+}
+
+fn read(file: &SourceFile, problems: &mut Problems) -> Option<RolloutWords> {
     match decode::<String, _>(file, problems, document) {
         Decoded::Good(words) => Some(words),
         _ => None,

@@ -28,6 +28,7 @@ skeleton! {
     ".schemas/deployment.json",
     ".schemas/device.json",
     ".schemas/fleet.json",
+    ".schemas/rollout.json",
     ".schemas/token.json",
     "README.md",
     "fleet.yaml",

@@ -187,7 +187,8 @@ fn hides_files(entry: &Entry) -> bool {
     let folder = entry.path.split('/').next().unwrap_or_default();
     let odd = entry.odd_name || matches!(entry.kind, EntryKind::Symlink | EntryKind::Submodule);
     // Resources of a package may be links: only its margo.yaml counts.
-    odd && (["devices", "deployments"].contains(&folder) || ["applications", SETTINGS, SIGNERS].contains(&&*entry.path))
+    odd && (["devices", "deployments", "rollouts"].contains(&folder)
+        || ["applications", SETTINGS, SIGNERS].contains(&&*entry.path))
 }
 
 /// Whether one of the operators' keys made the commit's signature.
@@ -198,7 +199,7 @@ pub(crate) fn operator(commit: &Commit, operators: &BTreeSet<PublicKey>) -> Opti
 /// The fleet's files as they lie in the work tree, for checks before a commit.
 pub fn work_tree(root: &Path) -> Result<Vec<SourceFile>, SourceError> {
     let mut files = Vec::new();
-    for part in [SETTINGS, SIGNERS, "applications", "devices", "deployments", "tokens"] {
+    for part in [SETTINGS, SIGNERS, "applications", "devices", "deployments", "rollouts", "tokens"] {
         walk(root, part, &mut files)?;
     }
     Ok(files)

@@ -150,6 +150,11 @@ pub fn states(record: &Record, facts: &Facts<'_>, now: Timestamp) -> BTreeMap<De
 
 static NOTHING_SAID: RolloutWords = RolloutWords { paused: false, approved: 0, resumed: 0, promoted: Promoted::No };
 
+/// Whether words may be hidden in what can't be read: a link in the place of their folder, or a file that is named wrong.
+fn hides_words(facts: &Facts<'_>) -> bool {
+    facts.fleet.broken.unidentified.iter().any(|path| path.split('/').next() == Some("rollouts"))
+}
+
 /// The first row that fits.
 pub(super) fn next(situation: &Situation<'_>) -> Next {
     let Situation { record, facts, .. } = *situation;
@@ -158,6 +163,7 @@ pub(super) fn next(situation: &Situation<'_>) -> Next {
         return decided(Decision::Back, reason, changed);
     }
     let words = match facts.fleet.rollouts.get(&record.number()) {
+        None if hides_words(facts) => return situation.wait(Why::WordsUnreadable, []),
         None => &NOTHING_SAID,
         Some(None) => return situation.wait(Why::WordsUnreadable, []),
         Some(Some(words)) => words,

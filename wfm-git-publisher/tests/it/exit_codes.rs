@@ -5,9 +5,11 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use wfm_git_host::accounts::{Role, Store};
+use wfm_git_publisher::rollout::Phase;
 
 use crate::catalogue::{self, package};
 use crate::follow::Running;
+use crate::rollouts;
 use crate::support::{BEGIN, Lab};
 
 /// The rows of the program's section: command and case, and the code.
@@ -79,6 +81,13 @@ fn proposed() -> Lab {
     lab
 }
 
+/// A rollout that stopped.
+fn stopped() -> Lab {
+    let lab = good();
+    rollouts::remember(&lab.home, 12, Phase::Stopped, &["press-01"]);
+    lab
+}
+
 fn unfound() -> Lab {
     let lab = Lab::with(&["press-01"]);
     assert!(!lab.publish_with(*BEGIN, &|_| Err("the registry is away".into())).is_complete());
@@ -121,6 +130,15 @@ fn each_code_in_the_documentation_is_that_of_a_real_run() {
         }),
         ("status", "it can be shown, whatever it shows", &|| code(&unfound(), &["status"])),
         ("status", "a device that was asked for isn't in the fleet", &|| code(&good(), &["status", "press-99"])),
+        ("rollout list", "it can be shown, whatever it shows", &|| code(&good(), &["rollout", "list"])),
+        ("rollout show", "it can be shown, whatever it shows", &|| code(&stopped(), &["rollout", "show", "12"])),
+        ("rollout show", "it stopped, and is watched", &|| code(&stopped(), &["rollout", "show", "12", "--watch"])),
+        ("rollout show", "there is no such rollout", &|| code(&good(), &["rollout", "show", "12"])),
+        ("rollout resume", "it is said, now or before", &|| {
+            let lab = stopped();
+            code(&lab, &["rollout", "resume", "12"]).max(code(&lab, &["rollout", "resume", "12"]))
+        }),
+        ("rollout pause", "the rollout ended, or isn't there", &|| code(&good(), &["rollout", "pause", "12"])),
         ("explain", "it can be explained", &|| code(&broken(), &["explain", "press-01"])),
         ("explain", "the device or the deployment isn't in the fleet", &|| code(&good(), &["explain", "press-99"])),
         ("why-not", "the device gets the application", &|| code(&good(), &["why-not", "hello", "press-01"])),

@@ -10,9 +10,12 @@ use std::process::Command;
 
 use repo_testkit::host::Host;
 use serde_json::Value;
+use wfm_git_publisher::repos::Home;
+use wfm_git_publisher::rollout::Phase;
 
 use crate::catalogue::{self, package};
 use crate::registry::Registry;
+use crate::rollouts;
 use crate::support::{Lab, Ran, trusted_program};
 
 /// How wide help is where there is no terminal.
@@ -147,6 +150,8 @@ fn every_example_works_as_it_stands() {
                 None if example.ends_with(" plan") => &[3],
                 Some("plan") => &[0, 3],
                 Some("why-not") => &[1],
+                // It is stopped.
+                Some("rollout") if example.ends_with(" --watch") => &[1],
                 _ => &[0],
             };
             let code = ran.code.unwrap_or(-1);
@@ -185,6 +190,7 @@ fn prepare(lab: &Lab, fleet: &Path) {
     lab.run_in(fleet, &["device", "add", "spare-01", "--label", "site=linz"]).good();
     fs::write(fleet.join("press-03.json"), "{}").unwrap();
     fs::write(fleet.join("devices.csv"), "id,site\npress-11,graz\npress-12,linz\n").unwrap();
+    rollouts::remember(&Home::at(lab.dir().join("my-fleet.wfm")), 12, Phase::Stopped, &["press-01", "press-02"]);
     wait(lab, fleet);
     roster(lab, "my-fleet");
     fs::create_dir(lab.dir().join(".ssh")).unwrap();
@@ -322,6 +328,9 @@ fn every_command_that_prints_has_json() {
         (&["trust", "sign", "--key", "../plant.wfm/keys/root"], "/signatures/own/by/0"),
         (&["trust", "publish"], "/newKey"),
         (&["trust", "offline", "."], "/fingerprint"),
+        (&["rollout", "list"], "/rollouts/0/state"),
+        (&["rollout", "show", "12"], "/devices/press-01/state"),
+        (&["rollout", "pause", "12"], "/words/paused"),
         (&["device", "retire", "press-01"], "/retired"),
     ];
     let plant = lab.dir().join("plant");
@@ -329,6 +338,9 @@ fn every_command_that_prints_has_json() {
         let dir = if args[0] == "init" { lab.dir() } else { &plant };
         if args[0] == "audit" {
             roster(&lab, "plant");
+        }
+        if args == &["rollout", "list"] {
+            rollouts::remember(&Home::at(lab.dir().join("plant.wfm")), 12, Phase::Stopped, &["press-01"]);
         }
         if args.starts_with(&["token", "create"]) {
             let settings = lab.dir().join("plant.wfm/publisher.yaml");

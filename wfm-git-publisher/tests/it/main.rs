@@ -36,6 +36,7 @@ mod removal;
 mod reports;
 mod restore;
 mod retire;
+mod rollouts;
 mod schemas;
 mod secrets;
 mod service;

@@ -26,6 +26,7 @@ fn kind(path: &str) -> &'static str {
         "fleet.yaml" => "fleet",
         "devices" => "device",
         "deployments" => "deployment",
+        "rollouts" => "rollout",
         "tokens" => "token",
         _ => "application",
     }
@@ -61,6 +62,22 @@ fn whatever_our_own_reading_takes_the_schemas_take() {
 }
 
 #[test]
+fn what_our_own_reading_takes_of_a_rollout_the_schemas_take() {
+    let policy = "{waves: [1, approve, 10%, {matchLabels: {site: graz}}, {devices: [a]}], bake: 5m, successThreshold: 50%, \
+                  maxFailures: 2%, timeout: 1h, offlineAfter: 1h, disruptionBudget: {groupBy: [line], maxUnavailable: 1}}";
+    for rule in ["none", "{}", "{maxFailures: 0}", policy] {
+        let text = format!("id: 5d3f7d5e-7a3a-4c3a-9a57-1c1f6a3f9f20\nname: a\nrollout: {rule}\n");
+        assert!(fleet::read(&[SourceFile::plain("fleet.yaml", text.as_str())]).fleet.is_some(), "{rule}");
+        let errors: Vec<_> = schema("fleet").iter_errors(&json(text.as_bytes())).map(|one| one.to_string()).collect();
+        assert!(errors.is_empty(), "{rule}: {errors:?}");
+    }
+    for words in ["{}", "paused: true", "approved: 2\nresumed: 1\npromoted: true", "promoted: [press-07]"] {
+        assert!(fleet::read_rollout(&SourceFile::plain("rollouts/1.yaml", words)).is_ok(), "{words}");
+        assert!(schema("rollout").is_valid(&json(words.as_bytes())), "{words}");
+    }
+}
+
+#[test]
 fn what_is_wrong_is_seen_by_the_schemas_too() {
     for (kind, text) in [
         ("fleet", "id: 5d3f7d5e-7a3a-4c3a-9a57-1c1f6a3f9f20\n"),
@@ -73,6 +90,13 @@ fn what_is_wrong_is_seen_by_the_schemas_too() {
             "fleet",
             "id: 5d3f7d5e-7a3a-4c3a-9a57-1c1f6a3f9f20\nname: a\ngroups: [{name: a, when: {devices: [a]}, applications: []}]\n",
         ),
+        ("fleet", "id: 5d3f7d5e-7a3a-4c3a-9a57-1c1f6a3f9f20\nname: a\nrollout: all\n"),
+        ("fleet", "id: 5d3f7d5e-7a3a-4c3a-9a57-1c1f6a3f9f20\nname: a\nrollout: {waves: [approve]}\n"),
+        ("fleet", "id: 5d3f7d5e-7a3a-4c3a-9a57-1c1f6a3f9f20\nname: a\nrollout: {waves: [0%]}\n"),
+        ("deployment", "id: a\napplication: {id: a, version: \"1\"}\ntargets: []\nrollout: {bake: 5}\n"),
+        ("rollout", "paused: 1\n"),
+        ("rollout", "promoted: press-07\n"),
+        ("rollout", "approve: 1\n"),
         ("device", "id: a b\n"),
         ("device", "id: a\nlabels: {line: 1}\n"),
         ("device", "id: a\nlabels: {-line: a}\n"),

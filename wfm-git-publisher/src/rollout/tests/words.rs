@@ -43,6 +43,17 @@ fn words_that_can_not_be_read_pause_that_rollout() {
 }
 
 #[test]
+fn words_in_a_file_with_a_wrong_name_pause_until_it_has_the_right_one() {
+    let mut world = World::of(30, "{}");
+    world.want_all("app", Some(2));
+    world.pass();
+    world.write("rollouts/12.yml", "paused: true");
+    world.wait(100_000);
+    let look = world.run();
+    assert_eq!((world.with(2).len(), &look.waiting[0].why), (1, &Why::WordsUnreadable));
+}
+
+#[test]
 fn a_deployment_that_can_not_be_read_pauses_its_rollout() {
     let mut world = World::of(30, "{}");
     world.want_all("app", Some(2));

@@ -1,0 +1,170 @@
+//! `rollout pause`, `approve`, `resume` and `promote`.
+
+use std::collections::BTreeSet;
+
+use repo_model::DeviceId;
+use serde_json::json;
+
+use super::super::{OutputArgs, Place};
+use super::show::unknown;
+use crate::error::Failure;
+use crate::operator::{RolloutSaid, RolloutWord, say};
+use crate::repos::Home;
+use crate::rollout::{Phase, Record};
+use crate::status::rollouts;
+
+/// Releases nothing more of a rollout
+///
+/// Writes `paused: true` into rollouts/NUMBER.yaml, comments stay, and commits that. Who has the change keeps it: a `git
+/// revert` of the change takes it back. --end goes on with it.
+///
+///   wfm-git-publisher rollout pause 12
+///   wfm-git-publisher rollout pause 12 --end
+#[derive(Debug, clap::Args)]
+#[command(verbatim_doc_comment)]
+pub(in crate::cli) struct PauseArgs {
+    /// The number of the rollout, as `rollout list` shows it
+    number: u32,
+
+    /// It goes on
+    #[arg(long)]
+    end: bool,
+
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// Agrees to the next wave of a rollout
+///
+/// For a policy that has `approve` among its waves. Writes `approved` into rollouts/NUMBER.yaml, and commits that.
+///
+///   wfm-git-publisher rollout approve 12
+#[derive(Debug, clap::Args)]
+#[command(verbatim_doc_comment)]
+pub(in crate::cli) struct ApproveArgs {
+    /// The number of the rollout, as `rollout list` shows it
+    number: u32,
+
+    /// The waves up to this one; by default up to the next
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    wave: Option<u32>,
+
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// Lifts the stop of a rollout; what failed until then is accepted
+///
+/// Writes `resumed` with the stop's number into rollouts/NUMBER.yaml, and commits that. It lifts this stop and no later one.
+///
+///   wfm-git-publisher rollout resume 12
+#[derive(Debug, clap::Args)]
+#[command(verbatim_doc_comment)]
+pub(in crate::cli) struct ResumeArgs {
+    /// The number of the rollout, as `rollout list` shows it
+    number: u32,
+
+    /// The number of the stop; by default the one that isn't lifted
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    stop: Option<u32>,
+
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// Releases the rest of a rollout now, or some devices, in spite of waves and failures
+///
+/// Writes `promoted` into rollouts/NUMBER.yaml, and commits that. A `disruptionBudget` still counts.
+///
+///   wfm-git-publisher rollout promote 12 press-01
+///   wfm-git-publisher rollout promote 12
+#[derive(Debug, clap::Args)]
+#[command(verbatim_doc_comment)]
+pub(in crate::cli) struct PromoteArgs {
+    /// The number of the rollout, as `rollout list` shows it
+    number: u32,
+
+    /// Only these devices, by id; all the rest where none is named
+    devices: Vec<DeviceId>,
+
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+pub(super) fn pause(place: &Place, args: &PauseArgs) -> Result<u8, Failure> {
+    open(place, args.number)?;
+    let then = if args.end { "it goes on with the next publish" } else { "nothing more of it is released" };
+    write(place, args.number, &RolloutWord::Paused(!args.end), then, args.output)
+}
+
+pub(super) fn approve(place: &Place, args: &ApproveArgs) -> Result<u8, Failure> {
+    let record = open(place, args.number)?;
+    let next = || {
+        let record = record.as_ref().ok_or_else(|| nowhere("--wave"))?;
+        let newest = record.state.waves.iter().filter(|release| !release.promoted).map(|release| release.wave).max();
+        Ok::<_, Failure>((newest.unwrap_or(0) + 1).min(record.last_wave()))
+    };
+    let wave = args.wave.map_or_else(next, Ok)?;
+    let then = format!("wave {wave} comes once the ones before are well");
+    write(place, args.number, &RolloutWord::Approved(wave), &then, args.output)
+}
+
+pub(super) fn resume(place: &Place, args: &ResumeArgs) -> Result<u8, Failure> {
+    let record = open(place, args.number)?;
+    let open = || {
+        let record = record.as_ref().ok_or_else(|| nowhere("--stop"))?;
+        record.open_stop().ok_or_else(|| Failure::new(format!("rollout {} isn't stopped", args.number)))
+    };
+    let stop = args.stop.map_or_else(open, Ok)?;
+    let then = format!("stop {stop} is lifted with the next publish, and what failed until then is accepted");
+    write(place, args.number, &RolloutWord::Resumed(stop), &then, args.output)
+}
+
+pub(super) fn promote(place: &Place, args: &PromoteArgs) -> Result<u8, Failure> {
+    let record = open(place, args.number)?;
+    let devices: BTreeSet<_> = args.devices.iter().cloned().collect();
+    let strangers = |record: &Record| devices.iter().find(|device| !record.members.contains_key(*device)).cloned();
+    if let Some(stranger) = record.as_ref().and_then(strangers) {
+        return Err(Failure::new(format!("`{stranger}` is no device of rollout {}", args.number)));
+    }
+    let word = if devices.is_empty() { RolloutWord::PromotedAll } else { RolloutWord::Promoted(devices) };
+    write(place, args.number, &word, "they are released with the next publish", args.output)
+}
+
+/// The rollout, which must not have ended. `None` where the publisher's home isn't here, so that nobody can tell.
+fn open(place: &Place, number: u32) -> Result<Option<Record>, Failure> {
+    let home: Home = place.home()?;
+    if home.check_ledger().is_err() {
+        eprintln!("note: the publisher's home isn't here, so nobody checks whether there is a rollout {number}");
+        return Ok(None);
+    }
+    let mut all = rollouts(&home)?;
+    match all.open.remove(&number) {
+        Some(record) => Ok(Some(record)),
+        None => Err(match all.ended.get(&number).map(|state| state.state) {
+            Some(Phase::Superseded) => Failure::new(format!("another rollout came in the place of {number}"))
+                .hint("`rollout list` lists those that are remembered"),
+            Some(_) => Failure::new(format!("rollout {number} is done")),
+            None => unknown(number),
+        }),
+    }
+}
+
+fn nowhere(option: &str) -> Failure {
+    Failure::new(format!("the publisher's home isn't here: say the number with {option}"))
+}
+
+fn write(place: &Place, number: u32, word: &RolloutWord, then: &str, output: OutputArgs) -> Result<u8, Failure> {
+    let RolloutSaid { file, was_there, words } = say(&place.work_tree()?, number, word)?;
+    let said = if was_there { "says so already" } else { "says so now" };
+    let text = format!("{file} {said}: {then}\n{}", place.next_push()?);
+    output.print(&text, || {
+        json!({
+            "rollout": number,
+            "file": file,
+            "wasThere": was_there,
+            "words": words,
+        })
+    });
+    Ok(0)
+}

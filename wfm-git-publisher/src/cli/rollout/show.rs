@@ -1,0 +1,130 @@
+//! `rollout show`.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::super::{Output, OutputArgs, Place, print, print_json, table, threads};
+use crate::error::{Failure, USER};
+use crate::fleet::{Fleet, read_on};
+use crate::rollout::Phase;
+use crate::status::{RolloutStatus, rollout, rollout_words};
+
+/// Shows a rollout: its waves, its stops, and what each device is by what it verifiably says
+///
+///   wfm-git-publisher rollout show 12
+///   wfm-git-publisher rollout show 12 --output json
+///
+/// With --watch it is shown anew whenever it changes, until it is done or another one came in its place (exit code 0), or
+/// it stopped (exit code 1).
+///
+///   wfm-git-publisher rollout show 12 --watch
+#[derive(Debug, clap::Args)]
+#[command(verbatim_doc_comment)]
+pub(in crate::cli) struct ShowArgs {
+    /// The number of the rollout, as `rollout list` shows it
+    number: u32,
+
+    /// Show it whenever it changes, until it ends or stops
+    #[arg(long)]
+    watch: bool,
+
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// How long until it is looked at again.
+const PAUSE: Duration = Duration::from_secs(2);
+
+pub(super) fn run(place: &Place, args: &ShowArgs) -> Result<u8, Failure> {
+    let (home, mut before) = (place.home()?, None);
+    loop {
+        let source = place.published_source()?;
+        let reading = read_on(&source.files_on(source.resolve("HEAD")?, threads())?, threads());
+        let Some(fleet) = reading.fleet else {
+            return Err(Failure::new("the fleet can't be used").problems(&reading.problems));
+        };
+        let found = rollout(&home, &fleet, args.number, threads(), Timestamp::now())?;
+        let status = found.ok_or_else(|| unknown(args.number))?;
+        let shown = match args.output.output {
+            Output::Text => Shown::Text(text(&fleet, &status)),
+            Output::Json => Shown::Json(whole(&fleet, &status)),
+        };
+        if before.as_ref() != Some(&shown) {
+            shown.print();
+            before = Some(shown);
+        }
+        match status.state.state {
+            _ if !args.watch => return Ok(0),
+            Phase::Done | Phase::Superseded => return Ok(0),
+            Phase::Stopped => return Ok(USER),
+            Phase::Running => std::thread::sleep(PAUSE),
+        }
+    }
+}
+
+/// There is no such rollout.
+pub(super) fn unknown(number: u32) -> Failure {
+    Failure::new(format!("there is no rollout {number}")).hint("`rollout list` lists those that are remembered")
+}
+
+/// What was shown last.
+#[derive(PartialEq)]
+enum Shown {
+    Text(String),
+    Json(Value),
+}
+
+impl Shown {
+    fn print(&self) {
+        match self {
+            Self::Text(text) => print(text),
+            Self::Json(value) => print_json(value),
+        }
+    }
+}
+
+fn whole(fleet: &Fleet, status: &RolloutStatus) -> Value {
+    let words = rollout_words(fleet, status.state.rollout);
+    let mut value = json!(status);
+    value["words"] = json!(words);
+    value
+}
+
+fn text(fleet: &Fleet, status: &RolloutStatus) -> String {
+    let state = &status.state;
+    let names: Vec<_> = state.deployments.iter().map(ToString::to_string).collect();
+    let mut text = format!("Rollout {}: {}\n", state.rollout, state.state.as_str());
+    text += &format!("Deployments: {} (fleet commit {})\n", names.join(", "), state.fleet_commit);
+    if !state.supersedes.is_empty() {
+        let old: Vec<_> = state.supersedes.iter().map(ToString::to_string).collect();
+        text += &format!("In the place of: {}\n", old.join(", "));
+    }
+    if rollout_words(fleet, state.rollout).paused {
+        text += "Paused: nothing more is released\n";
+    }
+    for (number, stop) in (1..).zip(&state.stops) {
+        let lifted = stop.resumed.map_or_else(|| "not lifted".to_owned(), |at| format!("lifted {at:.0}"));
+        text += &format!("Stop {number}: {:.0}, {}; {lifted}\n", stop.at, stop.reason);
+    }
+    let mut counts = BTreeMap::new();
+    for row in status.devices.values() {
+        let what = row.state.map_or("not released", |state| state.as_str());
+        *counts.entry(what).or_insert(0) += 1;
+    }
+    if !counts.is_empty() {
+        let counts: Vec<_> = counts.iter().map(|(what, count)| format!("{count} {what}")).collect();
+        text += &format!("Devices: {}\n", counts.join(", "));
+    }
+    let shown = status.devices.iter().filter(|(_, row)| row.state.is_some() || status.members == 0);
+    let rows = shown.map(|(device, row)| {
+        let what = row.state.map_or_else(|| "-".to_owned(), |state| state.to_string());
+        let released = row.released.map_or_else(|| "-".to_owned(), |at| format!("{at:.0}"));
+        [device.to_string(), format!("{} of {}", row.wave, status.last_wave), released, what, row.why.clone()]
+    });
+    let head = ["DEVICE", "WAVE", "RELEASED", "STATE", "WHY"].map(str::to_owned);
+    let rows: Vec<_> = std::iter::once(head).chain(rows).collect();
+    if rows.len() > 1 { text + "\n" + &table(&rows) } else { text }
+}

@@ -1,0 +1,141 @@
+//! How the rollouts stand: what `control.git` remembers, and what each released device is by its verified branches.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use repo_model::DeviceId;
+use serde::Serialize;
+
+use crate::fleet::{Fleet, RolloutWords};
+use crate::parallel;
+use crate::repos::{Control, ControlError, DeviceRepo, Home, Judge, Looks, Rollouts, Rosters};
+use crate::rollout::{Case, DeviceState, Evidence, Meaning, Record, Released, RolloutState, meanings};
+
+/// A rollout as people see it.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RolloutStatus {
+    #[serde(flatten)]
+    pub state: RolloutState,
+    /// The number of its last wave.
+    pub last_wave: u32,
+    /// How many devices it is for; 0 once it ended.
+    pub members: usize,
+    /// The devices that were released, by what they are, and those that aren't.
+    pub devices: BTreeMap<DeviceId, DeviceRow>,
+}
+
+/// A device of a rollout as people see it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct DeviceRow {
+    /// With which it was released, or the one that is meant for it.
+    pub wave: u32,
+    /// When it was released; absent if it wasn't.
+    pub released: Option<Timestamp>,
+    /// Absent before it is released.
+    pub state: Option<DeviceState>,
+    /// Why it is that, for a person.
+    pub why: String,
+}
+
+/// All that is remembered.
+pub fn rollouts(home: &Home) -> Result<Rollouts, ControlError> {
+    let (ledger, _) = Control::read(home)?;
+    Ok(ledger.rollouts)
+}
+
+/// One rollout, with each of its devices; `None` if it isn't remembered.
+pub fn rollout(
+    home: &Home,
+    fleet: &Fleet,
+    number: u32,
+    threads: usize,
+    now: Timestamp,
+) -> Result<Option<RolloutStatus>, ControlError> {
+    let (ledger, rosters) = Control::read(home)?;
+    if let Some(record) = ledger.rollouts.open.get(&number) {
+        let looks = Looks::read(home);
+        let at = At { home, fleet, rosters: &rosters, looks: &looks, now };
+        let released = record.released();
+        let row = |device: &DeviceId| (device.clone(), at.row(record, device, released.get(device).copied()));
+        let members = record.members.keys().filter(|device| fleet.devices.contains_key(*device));
+        let devices: BTreeMap<_, _> = parallel::map(members.collect(), threads, row).into_iter().collect();
+        let (state, last_wave) = (record.state.clone(), record.last_wave());
+        return Ok(Some(RolloutStatus { state, last_wave, members: devices.len(), devices }));
+    }
+    Ok(ledger.rollouts.ended.get(&number).map(|state| {
+        let record = Record { state: state.clone(), members: BTreeMap::new() };
+        let left = state.end.iter().flat_map(|end| &end.left);
+        let row = |(device, how): (&DeviceId, &String)| {
+            let how_released = record.released().get(device).copied();
+            let wave = how_released.map_or(0, |how| how.wave);
+            let row = DeviceRow { wave, released: how_released.map(|how| how.at), state: None, why: how.clone() };
+            (device.clone(), row)
+        };
+        RolloutStatus {
+            state: state.clone(),
+            last_wave: record.last_wave(),
+            members: 0,
+            devices: left.map(row).collect(),
+        }
+    }))
+}
+
+/// What persons said of a rollout; nothing where that isn't there or can't be read.
+pub fn rollout_words(fleet: &Fleet, number: u32) -> RolloutWords {
+    fleet.rollouts.get(&number).cloned().flatten().unwrap_or_default()
+}
+
+/// What a device is judged by.
+struct At<'a> {
+    home: &'a Home,
+    fleet: &'a Fleet,
+    rosters: &'a Rosters,
+    looks: &'a Looks,
+    now: Timestamp,
+}
+
+impl At<'_> {
+    fn row(&self, record: &Record, device: &DeviceId, released: Option<Released>) -> DeviceRow {
+        let Some(member) = record.members.get(device) else {
+            return DeviceRow { wave: 0, released: None, state: None, why: String::new() };
+        };
+        let Some(how) = released else {
+            return DeviceRow { wave: member.wave, released: None, state: None, why: "not released yet".to_owned() };
+        };
+        let row = |state, why: String| DeviceRow { wave: how.wave, released: Some(how.at), state: Some(state), why };
+        let (has, evidence) = match self.evidence(record, device) {
+            Ok(found) => found,
+            Err(why) => return row(DeviceState::Blocked, why),
+        };
+        if has != member.want {
+            return row(DeviceState::Blocked, "its `desired` hasn't the change".to_owned());
+        }
+        let settings = self.fleet.devices.get(device).and_then(|device| device.policy_in(self.fleet).report_seconds);
+        let judged = Case {
+            policy: &record.state.policy,
+            report_seconds: settings.unwrap_or(0),
+            released: how,
+            want: member.want.as_ref(),
+            evidence: &evidence,
+            now: self.now,
+        }
+        .judge();
+        row(judged.state, judged.why)
+    }
+
+    /// What its `desired` has of the rollout's deployments, and what it says; or why that can't be read.
+    fn evidence(&self, record: &Record, device: &DeviceId) -> Result<(Option<Meaning>, Evidence), String> {
+        let read = |error: &dyn std::error::Error| error.to_string();
+        let repo = DeviceRepo::open(self.home, self.rosters.fleet(), device).map_err(|error| read(&error))?;
+        let repo = repo.ok_or("it has no repository")?;
+        let tip = repo.desired(&self.rosters.publishers).map_err(|error| read(&error))?;
+        let all = tip.as_ref().map(|tip| meanings(&tip.desired)).unwrap_or_default();
+        let ours = all.iter().filter(|(name, _)| record.state.deployments.contains(*name));
+        let has = Meaning::of(ours.map(|(name, digest)| (name, *digest)));
+        let enrolled = self.fleet.devices.get(device).map_or(&[][..], |device| &device.status_keys);
+        let judge = Judge { enrolled, publishers: &self.rosters.publishers, looks: self.looks, now: self.now };
+        let evidence = repo.evidence(tip.as_ref(), &record.state.deployments, judge);
+        Ok((has, evidence))
+    }
+}
