@@ -14,6 +14,7 @@ mod documents;
 mod draft;
 mod edge;
 mod elsewhere;
+mod emergency;
 mod end_to_end;
 mod enrolment;
 mod epochs;

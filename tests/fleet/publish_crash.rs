@@ -46,6 +46,8 @@ enum Deed {
     Propose,
     /// It is published; the old key isn't in it.
     Trust,
+    /// The same where the publisher's key and its ledger are gone.
+    Emergency,
     /// The root key goes to a medium.
     Offline,
 }
@@ -54,6 +56,8 @@ enum Deed {
 const NEW: &str = "press-09";
 
 const ADD: [&str; 7] = ["device", "add", NEW, "--label", "site=graz", "--label", "role=press"];
+
+const EMERGENCY: [&str; 5] = ["trust", "publish", "--emergency", "--since", "2020-01-01T00:00:00Z"];
 
 const PROPOSE: [&str; 3] = ["trust", "propose", "--new-publisher"];
 
@@ -157,10 +161,16 @@ impl Kept {
                 fleet.run(&["trust", "sign", "--key", &root_key(&fleet)]);
                 fleet.run(&["trust", "publish"]);
             }
-            Deed::Trust => {
+            Deed::Trust | Deed::Emergency => {
                 let old = fleet.home().join("keys/publisher").display().to_string();
                 fleet.run(&[&PROPOSE[..], &["--drop-publisher", &old]].concat());
                 fleet.run(&["trust", "sign", "--key", &root_key(&fleet)]);
+                if deed == Deed::Emergency {
+                    let device = ["account", "add", "press-01", "--role", "device", "--device", "press-01"];
+                    fleet.run(&[&device[..], &["--secret-file", &root.join("secret").display().to_string()]].concat());
+                    std::fs::remove_file(old).expect("removed");
+                    std::fs::remove_dir_all(fleet.control()).expect("removed");
+                }
             }
             Deed::Enroll => drop(fleet.run(&ADD)),
             Deed::Change => {
@@ -206,6 +216,7 @@ impl Kept {
             }
             Deed::Propose => fleet.command(&PROPOSE),
             Deed::Trust => fleet.command(&["trust", "publish"]),
+            Deed::Emergency => fleet.command(&EMERGENCY),
             Deed::Authority => fleet.command(&AUTHORITY),
             Deed::Switch => fleet.command(&["trust", "switch"]),
             Deed::Offline => fleet.command(&["trust", "offline", &root.join("stick").display().to_string()]),
@@ -251,6 +262,12 @@ impl Kept {
                     fleet.run(&["trust", "sign", "--key", &root_key(&fleet)]);
                     fleet.run(&["trust", "publish"]);
                 }
+                check_roster(&fleet, when);
+            }
+            Deed::Emergency => {
+                text(self.command(deed, root).output().expect("the publisher runs"));
+                let account = std::fs::read_to_string(fleet.home().join("accounts/press-01.json")).expect("read");
+                assert!(account.contains("\"secrets\":[]"), "{when}: its secret ended: {account}");
                 check_roster(&fleet, when);
             }
             Deed::Authority => {
@@ -470,6 +487,12 @@ fn power_cuts_of_a_new_roster_and_of_a_root_key_that_leaves_are_made_good_by_the
     let all = [Deed::Propose, Deed::Trust, Deed::Offline].map(|deed| cut(&kept, deed, Cut::Power, occurrences()));
     let all: BTreeSet<_> = all.into_iter().flatten().collect();
     assert_cut(&all, &["dir.create", "dir.rename", "file.data", "file.rename", "file.remove", "ref.move"]);
+}
+
+#[test]
+fn power_cuts_of_an_emergency_are_made_good_by_the_same_command() {
+    let all = cut(&Kept::new(), Deed::Emergency, Cut::Power, occurrences());
+    assert_cut(&all, &["dir.rename", "file.data", "file.rename", "file.remove", "ref.move"]);
 }
 
 #[test]

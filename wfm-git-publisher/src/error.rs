@@ -12,8 +12,8 @@ use crate::config::ConfigError;
 use crate::operator::app::AppError;
 use crate::operator::trust::TrustError;
 use crate::operator::{
-    AddError, ApproveDeviceError, ApproveError, DeviceFileError, EnrollError, InitError, JoinError, RetireError,
-    RolloutWordError, SignersError, TokenError,
+    AddError, ApproveDeviceError, ApproveError, ClonesError, DeviceFileError, EnrollError, InitError, JoinError,
+    RetireError, RolloutWordError, SignersError, TokenError,
 };
 use crate::publish::{self, PublishError};
 
@@ -156,6 +156,9 @@ fn hint(error: &(dyn Error + 'static)) -> Option<String> {
         return error.hint();
     }
     if let Some(error) = error.downcast_ref::<AppError>() {
+        return error.hint();
+    }
+    if let Some(error) = error.downcast_ref::<ClonesError>() {
         return error.hint();
     }
     let others = || {

@@ -143,7 +143,7 @@ fn audited(directories: &[PathBuf], start: &Start, before: &Checkpoint, keeps_re
 }
 
 /// The roster that the command line names.
-fn start(roster: &str) -> Result<Start, Failure> {
+pub(super) fn start(roster: &str) -> Result<Start, Failure> {
     if let Ok(digest) = roster.parse::<Digest>() {
         return Ok(Start::digest(digest));
     }

@@ -1,12 +1,13 @@
 //! `backup`, `restore`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 use serde_json::json;
 
 use super::{OutputArgs, Place};
 use crate::error::Failure;
+use crate::operator::restore_clones;
 use crate::repos::{BackedUp, Home, Restored, back_up, restore};
 
 /// Backs up the publisher's home into one archive, while it is at work
@@ -33,12 +34,26 @@ pub(super) struct BackupArgs {
 /// again, and those whose account changed since come back by their key. Work goes on with `run`, at the address that
 /// publisher.yaml has.
 ///
+/// Without a backup, or where its key is stolen, --clones makes a home of bare clones of the devices' repositories, as
+/// `audit clone` makes them, if the audit finds nothing wrong in them from that first roster on. It has neither key nor
+/// accounts nor ledger: docs/drills/emergency.md says how it goes on.
+///
 ///   wfm-git-publisher --home my-fleet.new.wfm restore /media/usb/my-fleet.tar
+///   wfm-git-publisher --home my-fleet.new.wfm restore --clones clones --roster clones/roster.json
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct RestoreArgs {
     /// The archive that `backup` wrote
-    file: PathBuf,
+    #[arg(required_unless_present = "clones", conflicts_with = "clones")]
+    file: Option<PathBuf>,
+
+    /// A directory with bare clones of the devices' repositories, in place of an archive
+    #[arg(long, value_name = "DIR", requires = "roster")]
+    clones: Option<PathBuf>,
+
+    /// The first roster of the fleet, by which the clones are audited: its file, or sha256:…
+    #[arg(long, value_name = "FILE|DIGEST", requires = "clones")]
+    roster: Option<String>,
 
     #[command(flatten)]
     output: OutputArgs,
@@ -62,12 +77,23 @@ pub(super) fn run(place: &Place, BackupArgs { file, output }: &BackupArgs) -> Re
     Ok(0)
 }
 
-pub(super) fn run_restore(place: &Place, RestoreArgs { file, output }: &RestoreArgs) -> Result<u8, Failure> {
+pub(super) fn run_restore(
+    place: &Place,
+    RestoreArgs { file, clones, roster, output }: &RestoreArgs,
+) -> Result<u8, Failure> {
     let home = match &place.home {
         Some(home) => Home::at(std::path::absolute(home)?),
         None => Home::beside(&std::path::absolute(&place.fleet)?),
     };
-    let Restored { contents, devices, warnings } = restore(file, &home)?;
+    match (file, clones, roster) {
+        (Some(file), ..) => from_archive(&home, file, output),
+        (None, Some(clones), Some(roster)) => from_clones(&home, clones, roster, output),
+        _ => Err(Failure::new("name an archive, or --clones with --roster")),
+    }
+}
+
+fn from_archive(home: &Home, file: &Path, output: &OutputArgs) -> Result<u8, Failure> {
+    let Restored { contents, devices, warnings } = restore(file, home)?;
     let text = format!(
         "{}: the home of fleet {} as it was at {:.0}, with {devices} devices\n{}Next: wfm-git-publisher --home {} run\n",
         home.root().display(),
@@ -80,6 +106,20 @@ pub(super) fn run_restore(place: &Place, RestoreArgs { file, output }: &RestoreA
         json!({ "home": home.root(), "fleet": contents.fleet, "created": contents.created, "devices": devices,
             "files": contents.files.len(), "warnings": warnings })
     });
+    Ok(0)
+}
+
+fn from_clones(home: &Home, clones: &Path, roster: &str, output: &OutputArgs) -> Result<u8, Failure> {
+    let start = super::audit::start(roster)?;
+    let devices = restore_clones(home, clones, &start, Timestamp::now())?;
+    let text = format!(
+        "{0}: a home with the repositories of {1} devices, and without a key. The settings of before belong in {0}/{2}\n\
+         Next: wfm-git-publisher --home {0} trust propose --new-publisher --drop-publisher KEY\n",
+        home.root().display(),
+        devices.len(),
+        "publisher.yaml",
+    );
+    output.print(&text, || json!({ "home": home.root(), "roster": start.digest, "devices": devices }));
     Ok(0)
 }
 

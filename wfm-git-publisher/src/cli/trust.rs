@@ -1,6 +1,7 @@
 //! `trust show`, `trust propose`, `trust sign`, `trust publish`, `trust offline`, `trust export`, `trust switch`.
 
 mod export;
+mod publish;
 mod show;
 mod switch;
 
@@ -17,8 +18,7 @@ use super::{OutputArgs, Place};
 use crate::config::Config;
 use crate::error::Failure;
 use crate::operator::trust::{
-    Changes, HostChanges, NotAfter, Offline, Signing, TrustError, authorities, changes, offline, propose,
-    publish_roster, sign,
+    Changes, HostChanges, NotAfter, Offline, Signing, TrustError, authorities, changes, offline, propose, sign,
 };
 use crate::repos::{Control, Home};
 
@@ -28,7 +28,7 @@ pub(super) enum Command {
     Show(show::ShowArgs),
     Propose(ProposeArgs),
     Sign(SignArgs),
-    Publish(PublishArgs),
+    Publish(publish::PublishArgs),
     Offline(OfflineArgs),
     Export(export::ExportArgs),
     Switch(switch::SwitchArgs),
@@ -148,21 +148,6 @@ pub(super) struct SignArgs {
     output: OutputArgs,
 }
 
-/// Makes the proposed roster the newest one
-///
-/// Checks that enough root keys signed it, of the version before and of its own, and commits it to control.git. A new key of
-/// this home then takes the place of the old one. Devices get it with the next `publish`. Cut off anywhere, the same command
-/// again completes it; with nothing left to do it ends with 0, too. While enrolments are open, open them anew afterwards
-/// (`enroll open`), and write new enrolment files: they name the newest roster.
-///
-///   wfm-git-publisher trust publish
-#[derive(Debug, clap::Args)]
-#[command(verbatim_doc_comment)]
-pub(super) struct PublishArgs {
-    #[command(flatten)]
-    output: OutputArgs,
-}
-
 /// Moves the root key off this machine, into a directory of a medium that you take away
 ///
 /// Copies it, sees that the copy signs, and removes it here; then `status` reminds of it no more. Publishing doesn't need it.
@@ -194,7 +179,7 @@ pub(super) fn run(place: &Place, command: Command) -> Result<u8, Failure> {
         Command::Show(args) => show::run(place, &args),
         Command::Propose(args) => propose_next(place, args),
         Command::Sign(args) => sign_next(place, &args),
-        Command::Publish(args) => publish(place, &args),
+        Command::Publish(args) => publish::run(place, &args),
         Command::Offline(args) => take_off(place, &args),
         Command::Export(args) => export::run(place, &args),
         Command::Switch(args) => switch::run(place, &args),
@@ -234,7 +219,7 @@ fn propose_next(place: &Place, args: ProposeArgs) -> Result<u8, Failure> {
         anew: args.anew,
     };
     let proposed = propose(&home, &wanted, Timestamp::now())?;
-    let rosters = Control::read_rosters(&home)?;
+    let rosters = Control::known_rosters(&home)?;
     let differences = changes(&rosters.newest.roster, &proposed.trust.roster);
     let version = proposed.trust.roster.version;
     let lines: String = differences.iter().map(|line| format!("  {line}\n")).collect();
@@ -266,37 +251,6 @@ fn sign_next(place: &Place, args: &SignArgs) -> Result<u8, Failure> {
             "key": fingerprint(&key),
             "version": version,
             "signatures": show::signatures(&rosters.newest.roster, &proposed),
-        })
-    });
-    Ok(0)
-}
-
-fn publish(place: &Place, args: &PublishArgs) -> Result<u8, Failure> {
-    let published = publish_roster(&place.home()?, Timestamp::now())?;
-    let version = published.trust.roster.version;
-    let mut text = if published.is_new {
-        format!("roster {version} is published\n")
-    } else {
-        format!("roster {version} is published, and no newer one is proposed\n")
-    };
-    if let Some(key) = &published.new_key {
-        text += &format!("this home signs with {key} from now on\n");
-    }
-    if published.is_new || published.new_key.is_some() {
-        text += "Then: wfm-git-publisher publish      (brings it to the devices; `status` shows which have it)\n";
-    }
-    if !published.is_allowed {
-        eprintln!(
-            "warning: roster {version} doesn't allow this home's key, so that nothing can be published from here"
-        );
-    }
-    args.output.print(&text, || {
-        json!({
-            "version": version,
-            "sha256": published.trust.digest,
-            "isNew": published.is_new,
-            "newKey": published.new_key,
-            "allowed": published.is_allowed,
         })
     });
     Ok(0)

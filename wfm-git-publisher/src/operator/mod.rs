@@ -13,6 +13,7 @@ mod approve_batch;
 mod approve_device;
 mod batch;
 mod device_file;
+mod clones;
 mod edit;
 mod enroll;
 mod fix;
@@ -34,6 +35,7 @@ pub use approve_device::{ApproveDeviceError, DeviceApproval, Word, approve_devic
 pub use batch::{Batch, Candidate, counts, waiting_with};
 pub use device_file::DeviceFileError;
 pub use enroll::{EnrollError, Enrolled, Lines, enroll};
+pub use clones::{ClonesError, restore_clones};
 pub use fix::{FixError, fix};
 pub use init::{InitError, InitOptions, Made, SKELETON, init};
 pub use join::{JoinError, Over, Reach, write_join};

@@ -2,7 +2,7 @@
 //!
 //! One branch of signed commits; one commit for each batch. It is read whole at the start and kept in memory.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use repo_artifacts::Images;
@@ -265,6 +265,28 @@ impl Control {
         let rosters = Rosters::read(&files(&repo, tip, &["trust/"])?)?;
         check_signer(&repo, tip, &rosters)?;
         Ok(rosters)
+    }
+
+    /// The envelopes that commits of the ledger gave out which one of these keys signed.
+    pub fn envelopes_by(home: &Home, keys: &BTreeSet<KeyText>) -> Result<BTreeSet<Digest>, ControlError> {
+        let repo = Repo::open(&home.control())?;
+        let Some(tip) = repo.tip(CONTROL)? else { return Ok(BTreeSet::new()) };
+        let mut envelopes = BTreeSet::new();
+        for id in repo.history(tip, None, usize::MAX)? {
+            let commit = repo.commit(id)?;
+            if !commit.signer().ok().and_then(key_text).is_some_and(|key| keys.contains(&key)) {
+                continue;
+            }
+            let changes = repo.changes(commit.parents.first().copied(), id, &LIMITS)?;
+            let changes = changes.into_iter().filter(|(path, _)| path.starts_with(b"ledger/"));
+            for (path, blob) in changes.filter_map(|(path, change)| Some((path, change.new?.blob()?))) {
+                let entry: Entry = serde_json::from_slice(&repo.blob(blob, LIMITS.bytes)?).map_err(|source| {
+                    ControlError::File { path: String::from_utf8_lossy(&path).into_owned(), source }
+                })?;
+                envelopes.insert(entry.envelope);
+            }
+        }
+        Ok(envelopes)
     }
 
     pub fn ledger(&self) -> &Ledger {

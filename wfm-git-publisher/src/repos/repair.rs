@@ -100,6 +100,16 @@ pub(crate) fn repair_at(path: &Path) -> Result<Repaired, DeviceRepoError> {
     Ok(repaired)
 }
 
+/// Copies the branches of a device's repository, with all that they reach, to a place where none is as yet.
+pub fn copy_repository(from: &Path, to: &Path) -> Result<(), DeviceRepoError> {
+    let (old, new) = (Repo::open(from)?, Repo::create(to, DESIRED)?);
+    let lost = copy(&old, &new).map_err(CopyError::into_repo_error)?;
+    match old.damage_below(lost.iter().filter_map(|branch| old.tip(branch).ok()?)) {
+        Some(damage) => Err(damage.into()),
+        None => Ok(()),
+    }
+}
+
 enum CopyError {
     Renew(RenewError),
     Move(RefError),

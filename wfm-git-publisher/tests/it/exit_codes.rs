@@ -111,6 +111,15 @@ fn audited(lab: &Lab) -> i32 {
     code(lab, &["audit", &lab.home.devices().display().to_string(), "--roster", "../roster.json"])
 }
 
+const EMERGENCY: [&str; 5] = ["trust", "publish", "--emergency", "--since", "2020-01-01T00:00:00Z"];
+
+/// Another home of the devices' repositories as they are.
+fn of_clones(lab: &Lab) -> i32 {
+    lab.write("../roster.json", lab.git("press-01", &["show", "desired:trust/1.json"]) + "\n");
+    let clones = lab.home.devices().display().to_string();
+    code(lab, &["--home", "../other.wfm", "restore", "--clones", &clones, "--roster", "../roster.json"])
+}
+
 #[test]
 fn each_code_in_the_documentation_is_that_of_a_real_run() {
     let runs: &[(&str, &str, &dyn Fn() -> i32)] = &[
@@ -220,6 +229,12 @@ fn each_code_in_the_documentation_is_that_of_a_real_run() {
             lab.run(&["backup", "../backup.tar"]).good();
             code(&lab, &["restore", "../backup.tar"])
         }),
+        ("restore --clones", "the audit accepts them", &|| of_clones(&good())),
+        ("restore --clones", "the audit refuses one of them", &|| {
+            let lab = good();
+            lab.git("press-01", &["tag", "v1", "desired"]);
+            of_clones(&lab)
+        }),
         ("trust publish", "the roster is published, or was before", &|| {
             let lab = proposed();
             code(&lab, &["trust", "sign", "--key", &root_key(&lab)]);
@@ -227,6 +242,19 @@ fn each_code_in_the_documentation_is_that_of_a_real_run() {
             first.max(code(&lab, &["trust", "publish"]))
         }),
         ("trust publish", "too few root keys signed", &|| code(&proposed(), &["trust", "publish"])),
+        ("trust publish --emergency", "the roster is published, or was before, whatever is listed", &|| {
+            let lab = good();
+            let old = lab.home.publisher_key().display().to_string();
+            lab.run(&["trust", "propose", "--new-publisher", "--drop-publisher", &old]).good();
+            code(&lab, &["trust", "sign", "--key", &root_key(&lab)]);
+            let first = code(&lab, &EMERGENCY);
+            first.max(code(&lab, &EMERGENCY))
+        }),
+        ("trust publish --emergency", "the roster drops no key, or lists no new one of this home", &|| {
+            let lab = proposed();
+            code(&lab, &["trust", "sign", "--key", &root_key(&lab)]);
+            code(&lab, &EMERGENCY)
+        }),
         ("trust sign", "the key is no root key", &|| {
             let lab = proposed();
             code(&lab, &["trust", "sign", "--key", &anna(&lab)])

@@ -14,6 +14,7 @@ mod crash;
 mod damage;
 mod device_list;
 mod doubts;
+mod emergency;
 mod exit_codes;
 mod explain;
 mod follow;

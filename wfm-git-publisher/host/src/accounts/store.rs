@@ -304,6 +304,27 @@ impl Store {
     pub fn add_for_site_without_secret(&self, name: &AccountName, devices: Vec<DeviceId>) -> Result<(), AccountError> {
         self.write_new(&Account::of_site(name.clone(), devices))
     }
+    /// Ends every secret, and every SSH key of people; nobody is revoked. Devices come back by the key that the fleet lists, and
+    /// people get another secret. Returns whose that were.
+    pub fn end_all(&self) -> Result<Vec<AccountName>, AccountError> {
+        let _lock = self.lock()?;
+        let mut ended = Vec::new();
+        for name in self.names()? {
+            let Some(mut account) = self.read(&name)?.filter(|account| account.revoked.is_none()) else { continue };
+            let before = account.clone();
+            account.secrets.clear();
+            // A device's key ends with the line of the fleet that lists it.
+            if account.role != Role::Device {
+                account.ssh_keys.clear();
+            }
+            if account != before {
+                self.write(&account)?;
+                ended.push(name);
+            }
+        }
+        Ok(ended)
+    }
+
 
     fn write_new(&self, account: &Account) -> Result<(), AccountError> {
         let _lock = self.lock()?;

@@ -34,7 +34,7 @@ pub(in crate::cli) struct ExportArgs {
 }
 
 pub(super) fn run(place: &Place, args: &ExportArgs) -> Result<u8, Failure> {
-    let rosters = Control::read_rosters(&place.home()?)?;
+    let rosters = Control::known_rosters(&place.home()?)?;
     let newest = rosters.newest.roster.version;
     let steps = RosterSteps { rosters: rosters.after(args.from) };
     if steps.rosters.is_empty() {

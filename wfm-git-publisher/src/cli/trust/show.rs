@@ -34,7 +34,7 @@ pub(in crate::cli) struct ShowArgs {
 
 pub(super) fn run(place: &Place, args: &ShowArgs) -> Result<u8, Failure> {
     let home = place.home()?;
-    let rosters = Control::read_rosters(&home)?;
+    let rosters = Control::known_rosters(&home)?;
     let proposed = Proposal::read(&home, &rosters)?;
     let newest = &rosters.newest.roster;
     let since = args.diff.map(|version| {

@@ -6,9 +6,10 @@ use repo_git::durable::FileError;
 use repo_git::{KeyError, SignatureError};
 use repo_model::roster::RosterError;
 
+use wfm_git_host::accounts::AccountError;
 use wfm_git_host::ca::CaError;
 
-use crate::repos::{ControlError, HomeError};
+use crate::repos::{ControlError, HomeError, UnknownError};
 
 /// The roster can't be proposed, signed or published, or its root key can't be moved.
 #[derive(Debug, thiserror::Error)]
@@ -86,6 +87,16 @@ pub enum TrustError {
     /// `control.git` is signed by publishers.
     #[error("no key of this home is a publisher's, and only a publisher's signs `control.git`")]
     NoSigner,
+    /// An emergency ends with another key of this home.
+    #[error("roster {version} lists no new key of this home, with which it could go on")]
+    NoNextKey { version: u64 },
+    /// What was stolen or lost would go on counting.
+    #[error("roster {version} drops no publisher's key: {} would go on counting", keys.join(", "))]
+    NobodyDropped { version: u64, keys: Vec<String> },
+    #[error("cannot end the accounts' secrets")]
+    Accounts(#[from] AccountError),
+    #[error("the roster is published, and what the keys of before signed can't be looked through")]
+    Unknown(#[from] UnknownError),
     #[error("there is no root key at `{}`", path.display())]
     NoRootKey { path: PathBuf },
     #[error("`{}` has another key already", path.display())]
@@ -135,6 +146,10 @@ impl TrustError {
             Self::Unproven(_) => "have the other root keys sign, with trust sign; `trust show` lists whose are missing",
             Self::NoSigner => {
                 "restore keys/publisher from a backup, or propose a new one: trust propose --new-publisher"
+            }
+            Self::NoNextKey { .. } | Self::NobodyDropped { .. } => {
+                "propose it anew: trust propose --new-publisher --drop-publisher KEY; without an emergency it is `trust publish` \
+                 alone"
             }
             Self::NoRootKey { .. } => "it was moved before: nothing is left to do here",
             Self::OtherKey { .. } => "name another directory for this fleet's key",

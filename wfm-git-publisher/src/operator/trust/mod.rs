@@ -5,6 +5,7 @@
 
 mod authority;
 mod changes;
+mod emergency;
 mod error;
 mod host;
 mod key;
@@ -18,6 +19,7 @@ use std::time::Duration;
 
 pub use authority::{authorities, switch_authority};
 pub use changes::{certificates, changes};
+pub use emergency::{Emergency, publish_in_emergency};
 pub use error::TrustError;
 pub use host::HostChanges;
 pub use offline::{Offline, offline};

@@ -78,7 +78,7 @@ struct Own {
 pub fn propose(home: &Home, wanted: &Changes, now: Timestamp) -> Result<Proposal, TrustError> {
     home.check()?;
     let _lock = home.lock(LOCK_WAIT)?;
-    let rosters = Control::read_rosters(home)?;
+    let rosters = Control::known_rosters(home)?;
     let before = &rosters.newest.roster;
     let now = Timestamp::from_second(now.as_second()).unwrap_or(now);
     if let Ok(Some(proposed)) = Proposal::read(home, &rosters) {

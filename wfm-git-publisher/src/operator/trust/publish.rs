@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use repo_git::SigningKey;
 use repo_git::durable::{self, FileError};
 use repo_git::sign::openssh::fingerprint;
+use repo_model::FileTree;
 use repo_model::roster::{ROSTER_NAMESPACE, Trust};
 
 use super::LOCK_WAIT;
@@ -30,25 +31,53 @@ pub struct PublishedRoster {
 pub fn publish_roster(home: &Home, now: Timestamp) -> Result<PublishedRoster, TrustError> {
     home.check()?;
     let _lock = home.lock(LOCK_WAIT)?;
-    let (mut control, before) = Control::open(home)?;
+    let (control, before) = Control::open(home)?;
     let proposed = Proposal::read(home, &before)?;
     let is_new = proposed.is_some();
     let rosters = match proposed {
         None => before,
         Some(proposed) => {
-            let files = proposed.proven(&before.newest.roster);
-            let rosters = before.with(&files).map_err(unproven)?;
+            let (files, rosters) = proven(&proposed, &before)?;
             let key = signing_key(home, &rosters)?;
-            control.put_trust(&files);
-            let subject = format!("roster version {}", proposed.trust.roster.version);
-            control.commit(Control::message(subject, rosters.fleet()), &key, now)?;
+            commit(control, &rosters, &files, &key, now)?;
             rosters
         }
     };
     let new_key = agree(home, &rosters)?;
+    Ok(finished(home, rosters, (is_new, new_key), now))
+}
+
+/// What of a proposal is proven, and the rosters with it: the roots of the version before and its own signed it.
+pub(super) fn proven(proposed: &Proposal, before: &Rosters) -> Result<(FileTree, Rosters), TrustError> {
+    let files = proposed.proven(&before.newest.roster);
+    let rosters = before.with(&files).map_err(unproven)?;
+    Ok((files, rosters))
+}
+
+/// Commits the files of the newest roster to the ledger.
+pub(super) fn commit(
+    mut control: Control,
+    rosters: &Rosters,
+    files: &FileTree,
+    key: &SigningKey,
+    now: Timestamp,
+) -> Result<(), TrustError> {
+    control.put_trust(files);
+    let subject = format!("roster version {}", rosters.newest.roster.version);
+    control.commit(Control::message(subject, rosters.fleet()), key, now)?;
+    Ok(())
+}
+
+/// What it came to, once everything agrees with the newest roster.
+pub(super) fn finished(
+    home: &Home,
+    rosters: Rosters,
+    (is_new, new_key): (bool, Option<String>),
+    now: Timestamp,
+) -> PublishedRoster {
     let own = SigningKey::load(&home.publisher_key()).ok().and_then(|key| key_text(key.public()));
     let is_allowed = own.is_some_and(|key| rosters.newest.allows(&key, now));
-    Ok(PublishedRoster { trust: rosters.newest, is_new, new_key, is_allowed })
+    PublishedRoster { trust: rosters.newest, is_new, new_key, is_allowed }
 }
 
 fn unproven(error: ControlError) -> TrustError {
@@ -67,7 +96,7 @@ fn signing_key(home: &Home, rosters: &Rosters) -> Result<SigningKey, TrustError>
 }
 
 /// Makes `allowed_signers`, this home's key and the proposals agree with the newest roster; the new key, if there is one.
-fn agree(home: &Home, rosters: &Rosters) -> Result<Option<String>, TrustError> {
+pub(super) fn agree(home: &Home, rosters: &Rosters) -> Result<Option<String>, TrustError> {
     allow_signers(home, rosters)?;
     let next = home.next_publisher_key();
     let key = if next.exists() { key_text(SigningKey::load(&next)?.public()) } else { None };
@@ -84,10 +113,10 @@ fn agree(home: &Home, rosters: &Rosters) -> Result<Option<String>, TrustError> {
     Ok(key.as_ref().map(fingerprint))
 }
 
-/// Adds the lines for the roster's keys.
+/// Adds the lines for the roster's keys, and for publishers of before, who signed what is there.
 fn allow_signers(home: &Home, rosters: &Rosters) -> Result<(), TrustError> {
     let roster = &rosters.newest.roster;
-    let publishers = roster.publishers.iter().map(|one| format!("publisher namespaces=\"git\" {}", one.key));
+    let publishers = rosters.publishers.iter().map(|key| format!("publisher namespaces=\"git\" {key}"));
     let roots = roster.roots.iter().map(|root| format!("root namespaces=\"{ROSTER_NAMESPACE}\" {root}"));
     Ok(allow(home, publishers.chain(roots))?)
 }

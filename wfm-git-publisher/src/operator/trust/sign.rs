@@ -26,7 +26,7 @@ pub enum Signing<'a> {
 pub fn sign(home: &Home, by: Signing<'_>) -> Result<(KeyText, Proposal, Rosters), TrustError> {
     home.check()?;
     let _lock = home.lock(LOCK_WAIT)?;
-    let rosters = Control::read_rosters(home)?;
+    let rosters = Control::known_rosters(home)?;
     let before = &rosters.newest.roster;
     let none = || TrustError::NoProposal { version: before.version };
     let proposed = Proposal::read(home, &rosters)?.ok_or_else(none)?;
